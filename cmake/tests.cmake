@@ -31,9 +31,9 @@
 
 add_custom_target(suite)
 
-set(SHOAL_MODULES base shm client proto rpc http worker coordinator ctl)
+set(SHOAL_MODULES base wire loop shm ipc client proto rpc http worker coordinator ctl)
 set(SHOAL_TARGET_worker shoal_worker_lib)
-foreach(module base shm client proto rpc http coordinator ctl)
+foreach(module base wire loop shm ipc client proto rpc http coordinator ctl)
     set(SHOAL_TARGET_${module} shoal_${module})
 endforeach()
 

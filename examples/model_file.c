@@ -64,7 +64,7 @@ map_open(int fd, const char *path, struct model_file *file, struct shoal_error *
 static int
 map_here(const char *path, struct model_file *file, struct shoal_error *error)
 {
-    /* O_NONBLOCK: a FIFO without a writer would be waited for. */
+    /* O_NONBLOCK: opening a FIFO without a writer would block */
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (fd < 0)
         return refuse_number(error, path, errno);
@@ -75,7 +75,7 @@ map_here(const char *path, struct model_file *file, struct shoal_error *error)
 
 /* ---- folders ---- */
 
-/* Of a name, what stands before an ending of the modelet's; 0: it has none of them. */
+/* Returns the length of a name before one of the modelet's endings; 0: it has none of them. */
 static size_t
 stem(const char *name, const char *const *endings)
 {
@@ -91,10 +91,10 @@ stem(const char *name, const char *const *endings)
 struct found {
     char name[256];
     int by_ending;
-    int by_name; /* "model" and an ending: of these `name` is one, if there is one */
+    int by_name; /* "model" with an ending: preferred if present */
 };
 
-/* A hidden file, a folder and the model's key are none, whatever they end in. */
+/* Hidden files, folders and the model's key are not models, whatever their endings. */
 static void
 look_at(struct found *found, const struct dirent *entry, const char *const *endings)
 {
@@ -131,7 +131,7 @@ folder_search(const char *path, const char *const *endings, struct found *found,
 
 /* ---- either ---- */
 
-/* By the host, if it knows how; a name beneath the folder, or NULL for the path itself. */
+/* Maps by the host if it can; `name` is beneath the folder, NULL: the path itself. */
 static int
 map_lent(const struct shoal_host *host, const struct shoal_model *spec, const char *name,
          struct model_file *file, struct shoal_error *error)
@@ -167,7 +167,7 @@ model_file_open(const struct shoal_host *host, const struct shoal_model *spec,
     return map_here(path, file, error);
 }
 
-/* Whether the name stays in the folder, links aside. */
+/* True if the name stays in the folder, links aside. */
 static int
 is_inside(const char *name)
 {

@@ -15,7 +15,7 @@ import grpc
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 SERVICE = "inference.GRPCInferenceService"
-# Datatypes that Python's array module knows by itself.
+# Datatypes that Python's array module supports.
 TYPECODES = {
     "BOOL": "B", "UINT8": "B", "UINT16": "H", "UINT32": "I", "UINT64": "Q",
     "INT8": "b", "INT16": "h", "INT32": "i", "INT64": "q", "FP32": "f", "FP64": "d",
@@ -23,7 +23,7 @@ TYPECODES = {
 
 
 def parser(description, target):
-    """The options that all example clients have."""
+    """Returns the options that all example clients have."""
     options = argparse.ArgumentParser(description=description)
     options.add_argument("--target", default=target, help="unix:/path or host:port [%(default)s]")
     options.add_argument("--timeout", type=float, default=10, help="seconds per call [%(default)s]")
@@ -57,7 +57,7 @@ class Client:
         self.channel.close()
 
     def message(self, descriptor):
-        """The class of a message: the function for it moved in protobuf 4."""
+        """Returns a message's class: the function for it moved in protobuf 4."""
         if hasattr(message_factory, "GetMessageClass"):
             return message_factory.GetMessageClass(descriptor)
         return message_factory.MessageFactory(self.pool).GetPrototype(descriptor)

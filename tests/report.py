@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Prints the failures of a ctest run, the most basic first, and what the run's time went into.
+"""Prints the failures of a ctest run, the most basic first, and the slowest tests.
 
-    report.py RESULTS.xml [--slowest N] [--json FILE]     RESULTS.xml: of ctest --output-junit
+    report.py RESULTS.xml [--slowest N] [--json FILE]     RESULTS.xml: from ctest --output-junit
 
-Tests run beside one another in no useful order, so this is where the order is made: a failure in
-the sources comes before one in a unit test, which comes before one between nodes. Each comes with
-its output and with the command, and the seed if it printed one, that runs it again.
+Tests run in parallel, so the order is made here: a failure in the sources precedes one in a unit
+test, which precedes one between nodes. Each is printed with its output, the command that runs it
+again, and its seed if it printed one.
 
 Exit code: 0 when no test failed, 1 otherwise, 2 when the file holds no test.
 """
@@ -84,9 +84,9 @@ def print_times(tests, slowest):
 
 
 def main():
-    parser = argparse.ArgumentParser(description="Print what came of a ctest run")
-    parser.add_argument("results", help="what ctest wrote by --output-junit")
-    parser.add_argument("--slowest", type=int, default=0, metavar="N", help="and where the time went")
+    parser = argparse.ArgumentParser(description="Print the results of a ctest run")
+    parser.add_argument("results", help="file written by ctest --output-junit")
+    parser.add_argument("--slowest", type=int, default=0, metavar="N", help="also the N slowest tests")
     parser.add_argument("--json", metavar="FILE", help="seconds and status of every test")
     options = parser.parse_args()
     tests = read(options.results)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Asks the digits service for every held-out image, one image per request and many requests at a
- * time, so that the classifier has batches to form; says how many digits came back right, how long
- * an answer took, and how many came per second.
+ * Sends every held-out image to the digits service, one image per request and many requests at a
+ * time, so that the classifier can form batches. Prints how many digits were classified correctly,
+ * the latency, and the rate.
  */
 #include <getopt.h>
 #include <inttypes.h>
@@ -25,7 +25,7 @@
 
 enum { THREADS_MAX = 256 };
 
-/* The message code wants strings that could be changed, and changes none. */
+/* The generated message code takes non-const strings but does not change them. */
 static char model_name[] = "digits";
 static char input_name[] = "image";
 static char input_datatype[] = "FP32";
@@ -39,7 +39,8 @@ struct options {
     bool json;
 };
 
-/* One thread's part of the work: the images whose number, modulo the threads, is its own. */
+/* One thread's part of the work: the images whose number modulo the number of threads is its
+ * own. */
 struct sender {
     pthread_t thread;
     const struct options *options;
@@ -48,7 +49,7 @@ struct sender {
     struct rpc_channel *channel;
     size_t answered;
     size_t right;
-    int64_t *latencies_ns; /* of those answered */
+    int64_t *latencies_ns; /* of the answered requests */
     struct error error;    /* why it stopped early */
 };
 
@@ -61,7 +62,7 @@ struct summary {
 
 /* ---- one request ---- */
 
-/* Packs the message and calls; `*response` is to be freed. */
+/* Packs the message and makes the call; the caller frees `*response`. */
 static enum status
 call(struct rpc_channel *channel, const char *method, const ProtobufCMessage *message,
      int64_t deadline_ns, void **response, size_t *response_bytes, struct error *error)
@@ -77,7 +78,7 @@ call(struct rpc_channel *channel, const char *method, const ProtobufCMessage *me
     return status;
 }
 
-/* The tensor "label" of an answer: one INT64. */
+/* Reads the tensor "label" of an answer: one INT64. */
 static enum status
 label_read(const Inference__ModelInferResponse *answer, int64_t *label, struct error *error)
 {
@@ -120,7 +121,7 @@ classify(struct rpc_channel *channel, float *pixels, int64_t *label, struct erro
         inference__model_infer_response__unpack(NULL, byte_count, bytes);
     free(bytes);
     if (answer == NULL)
-        return error_set(error, STATUS_DATA_LOSS, "the answer is no ModelInferResponse");
+        return error_set(error, STATUS_DATA_LOSS, "the answer is not a ModelInferResponse");
     status = label_read(answer, label, error);
     inference__model_infer_response__free_unpacked(answer, NULL);
     return status;
@@ -147,7 +148,7 @@ model_ready(struct rpc_channel *channel, int64_t deadline_ns, bool *ready, struc
     return STATUS_OK;
 }
 
-/* A call waits for the socket itself; workers that are still starting are asked after again. */
+/* The call itself waits for the socket; while workers are starting it is repeated. */
 static enum status
 ready_wait(const struct options *options, struct error *error)
 {
@@ -214,7 +215,7 @@ compare_ns(const void *a, const void *b)
     return (left > right) - (left < right);
 }
 
-/* Adds up what the senders did; fails with the first error among them. */
+/* Sums the senders' results; fails with the first error among them. */
 static enum status
 summary_make(const struct sender *senders, size_t count, struct summary *summary,
              struct error *error)
@@ -327,7 +328,7 @@ static const char usage[] =
     "Exit code: 0 if at least 95 % came back right, 1 if not or a call failed, 2 for a wrong "
     "option.\n";
 
-/* A whole number from `least` to `most`, or -1. */
+/* Parses a whole number from `least` to `most`; else returns -1. */
 static long
 number_read(const char *text, long least, long most)
 {

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Draws held-out digits, asks the digits service what they are, and prints how sure it is."""
+"""Draws held-out digits, classifies them with the digits service, and prints its confidence."""
 
 import csv
 import pathlib

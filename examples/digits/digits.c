@@ -8,7 +8,7 @@
 
 enum { ROW_BYTES_MAX = 1024 };
 
-/* Room for `count` rows. */
+/* Allocates room for `count` rows. */
 static bool
 digits_reserve(struct digits *digits, size_t count)
 {

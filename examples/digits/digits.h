@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The images that trainer and client share, and the one rule of who sees which: every fifth row is
- * held out. The trainer never learns from those, the client asks for nothing else.
+ * The images that trainer and client share. Every fifth row is held out: the trainer never uses
+ * those rows, the client uses no others.
  */
 #pragma once
 
@@ -13,7 +13,7 @@ enum { DIGITS_PIXELS = 64, DIGITS_CLASSES = 10, DIGITS_HELD_OUT_EVERY = 5 };
 struct digits {
     size_t count;
     float *pixels; /* count rows of DIGITS_PIXELS, each 0..16 */
-    float *labels; /* count of them, each 0..9; float is how XGBoost takes them */
+    float *labels; /* count values, each 0..9; float, as XGBoost wants them */
 };
 
 static inline bool
@@ -22,8 +22,9 @@ digits_held_out(size_t row)
     return row % DIGITS_HELD_OUT_EVERY == DIGITS_HELD_OUT_EVERY - 1;
 }
 
-/* Reads all rows of the CSV file; on failure says why on standard error and returns false. */
+/* Reads all rows of the CSV file. On failure prints the reason to standard error and returns
+ * false. */
 bool digits_read(const char *path, struct digits *digits);
-/* The rows that are held out, or those that are not, as a set of their own. */
+/* Copies the rows that are held out, or the others, into a set of their own. */
 bool digits_select(const struct digits *all, bool held_out, struct digits *selected);
 void digits_free(struct digits *digits);

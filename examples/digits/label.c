@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The last stage: the most probable class of each row becomes its label, and the probabilities are
- * passed on without a copy.
+ * The last stage: labels each row with its most probable class and passes the probabilities on
+ * without a copy.
  */
 #include <shoal/modelet.h>
 #include <string.h>
@@ -28,7 +28,7 @@ label_describe(void *instance, struct shoal_io *io, struct shoal_error *error)
     return SHOAL_OK;
 }
 
-/* The first of equals. */
+/* Returns the first maximum. */
 static int64_t
 most_probable(const float *probabilities)
 {

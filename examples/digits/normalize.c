@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The first stage: pixels from 0 to 16, as FP32 or UINT8, become FP32 from 0 to 1. A request brings
- * one image or several: tensor "image" of shape [n, 64].
- *
- * A stage can declare one datatype for a tensor, which callers are then held to: FP32 unless the
- * parameter `datatype` says UINT8.
+ * The first stage: converts pixels from 0 to 16, as FP32 or UINT8, to FP32 from 0 to 1. A request
+ * has one or more images: tensor "image" of shape [n, 64]. A stage can declare only one datatype
+ * for a tensor, to which callers are then held: FP32 unless the parameter `datatype` is UINT8.
  */
 #include <shoal/modelet.h>
 #include <stdbool.h>
@@ -14,7 +12,7 @@
 enum { PIXELS = 64 };
 #define PIXEL_MAX 16.0f
 
-/* One instance per worker process, so the declaration needs no memory of its own. */
+/* Static, because there is one instance per worker process. */
 static struct shoal_tensor_spec image_in = {"image", SHOAL_FP32, 2, {-1, PIXELS}};
 static const struct shoal_tensor_spec image_out = {"image", SHOAL_FP32, 2, {-1, PIXELS}};
 
@@ -26,7 +24,7 @@ normalize_open(const struct shoal_open *open, void **instance, struct shoal_erro
         const struct shoal_param *param = &open->params[i];
         if (strcmp(param->name, "datatype") != 0) {
             snprintf(error->text, sizeof error->text,
-                     "unknown parameter \"%s\"; there is \"datatype\"", param->name);
+                     "unknown parameter \"%s\"; the only one is \"datatype\"", param->name);
             return SHOAL_INVALID_ARGUMENT;
         }
         if (strcmp(param->value, "FP32") != 0 && strcmp(param->value, "UINT8") != 0) {
@@ -51,8 +49,8 @@ normalize_describe(void *instance, struct shoal_io *io, struct shoal_error *erro
     return SHOAL_OK;
 }
 
-/* Divide a row by the largest pixel; false if a pixel is out of range (a NaN is). That is looked at
- * without leaving the loop, so that the compiler can take several pixels at a time. */
+/* Divides a row by the largest pixel value. False: a pixel is out of range (as a NaN is). Checks
+ * without leaving the loop, so that the compiler can vectorize it. */
 
 static bool
 normalize_floats(const float *restrict row, float *restrict out)
@@ -76,7 +74,7 @@ normalize_bytes(const uint8_t *restrict row, float *restrict out)
     return !wrong;
 }
 
-/* The first of the row that begins at pixel `at` that is out of range. */
+/* Returns the first pixel out of range in the row that begins at pixel `at`. */
 static size_t
 wrong_pixel(const struct shoal_tensor *image, size_t at)
 {

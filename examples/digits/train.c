@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Trains the model of the digits example on four fifths of the images and tries it on the fifth
- * that it has never seen: `digits-train digits.csv digits.ubj`. One thread and a fixed seed, so
- * that each build gets the same model. A model that is not good enough is not written.
+ * Trains the model of the digits example on four fifths of the images and tests it on the held-out
+ * fifth: `digits-train digits.csv digits.ubj`. One thread and a fixed seed, so that every build
+ * makes the same model. A model below the required accuracy is not written.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -12,7 +12,7 @@
 #include "digits.h"
 
 enum { ROUNDS = 60, MATRIX_TEXT_MAX = 256 };
-#define PIXEL_MAX 16.0f /* as in normalize.c: the model sees what that stage makes */
+#define PIXEL_MAX 16.0f /* as in normalize.c: the model sees that stage's output */
 #define ACCURACY_MIN 0.95
 
 static const char *const parameters[][2] = {
@@ -67,7 +67,7 @@ train(DMatrixHandle matrix, BoosterHandle *booster)
     return true;
 }
 
-/* The part of the images whose most probable class is the right one. */
+/* Returns the fraction of images whose most probable class is correct. */
 static bool
 accuracy_measure(BoosterHandle booster, DMatrixHandle matrix, const struct digits *digits,
                  double *accuracy)

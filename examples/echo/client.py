@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Sends numbers to the echo service and prints what comes back."""
+"""Sends numbers to the echo service and prints the answer."""
 
 import pathlib
 import sys

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The smallest local client: sends numbers through the pipeline `echo` of the user's own node, and
- * prints what comes back. The pipeline's `local_clients` must be at least 1.
+ * The smallest local client: sends numbers through the pipeline `echo` of the user's own node and
+ * prints the answer. The pipeline's `local_clients` must be at least 1.
  *
  *     cc client.c $(pkg-config --cflags --libs shoal) -o client && ./client 1 2 3
  */

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Sends numbers through a pipeline of a node on this host, in shared memory, and prints what comes back."""
+"""Sends numbers to a pipeline on this host through shared memory, and prints the answer."""
 
 import argparse
 import array
@@ -12,7 +12,7 @@ import shoal
 
 
 def library():
-    """That of the build, in a tree of sources that was built, else the installed one."""
+    """Returns the library of the build in a source tree, else the installed one."""
     build = os.environ.get("SHOAL_BUILD_DIR")
     if build is None:
         build = pathlib.Path(__file__).resolve().parents[2] / "build" / "release"

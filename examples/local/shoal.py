@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""libshoal in Python, through ctypes: inference on the same host, straight through shared memory.
+"""libshoal in Python, through ctypes: inference on the same host through shared memory.
 
     with Client("echo") as client:
         numbers = client.infer({"input": array.array("f", [1, 2, 3])})["input"]
 
-A tensor is anything with Python's buffer protocol: an array.array, bytes, a NumPy array; NumPy is not
-needed. Outputs are memoryviews that know their elements and shape (numpy.asarray takes them as they
-are); of FP16, BF16 and BYTES, which memoryview does not know, they are the plain bytes. infer() copies
-in and out. Without a copy, and with several requests at a time:
+A tensor is any object with Python's buffer protocol: an array.array, bytes, a NumPy array (NumPy is
+not required). Outputs are memoryviews with element type and shape, which numpy.asarray accepts; for
+FP16, BF16 and BYTES, which memoryview does not support, they are plain bytes. infer() copies in and
+out. Without copies, and with several requests at a time:
 
     with client.request() as request:
         pixels = request.input("image", Datatype.FP32, (1, 64))
@@ -17,10 +17,10 @@ in and out. Without a copy, and with several requests at a time:
         request.wait()
         print(request.outputs()["label"][0])  # likewise; valid until the request is released
 
-All that fails raises Error, with the status and the node's own words. Times are in seconds. As in
-<shoal/client.h>, which says more: a client and its requests are for one thread at a time.
+Failures raise Error, with the status and the node's text. Times are in seconds. <shoal/client.h> is
+the manual; as there, a client and its requests may be used by one thread at a time.
 
-The file depends on nothing but the library, and may be copied.
+This file depends only on the library and may be copied.
 """
 
 import ctypes as c
@@ -43,7 +43,7 @@ Datatype = enum.IntEnum("Datatype", [
     "BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64", "FP16", "FP32",
     "FP64", "BYTES", "BF16"])
 
-# As which elements a tensor is seen; as bytes, where memoryview has none of the kind.
+# Formats of memoryview; tensors of other datatypes are seen as bytes.
 FORMATS = {"BOOL": "?", "UINT8": "B", "UINT16": "H", "UINT32": "I", "UINT64": "Q", "INT8": "b",
            "INT16": "h", "INT32": "i", "INT64": "q", "FP32": "f", "FP64": "d"}
 KINDS = {"?": "BOOL", **dict.fromkeys("BHILQN", "UINT"), **dict.fromkeys("bhilqn", "INT"),
@@ -51,7 +51,7 @@ KINDS = {"?": "BOOL", **dict.fromkeys("BHILQN", "UINT"), **dict.fromkeys("bhilqn
 
 
 class Error(Exception):
-    """`status` says what kind of failure it was, `text` what failed, in the library's words."""
+    """`status` is the kind of failure, `text` the library's message."""
 
     def __init__(self, status, text):
         super().__init__(f"{Status(status).name}: {text}")
@@ -95,7 +95,7 @@ _FUNCTIONS = {
 
 
 class _Library:
-    """The functions, with their types, without `shoal_`."""
+    """The library's functions with their types, named without `shoal_`."""
 
     def __init__(self, path):
         library = c.CDLL(path)
@@ -109,7 +109,7 @@ class _Library:
 
 
 def datatype_of(view):
-    """The datatype of a buffer's elements."""
+    """Returns the datatype of a buffer's elements."""
     kind = KINDS.get(view.format.lstrip("@=<"))
     if kind is None:
         raise TypeError(f"no datatype has elements of the format {view.format!r}")
@@ -117,12 +117,12 @@ def datatype_of(view):
 
 
 def pack_bytes(elements):
-    """The contents of a BYTES tensor."""
+    """Returns the contents of a BYTES tensor."""
     return b"".join(struct.pack("<I", len(element)) + element for element in elements)
 
 
 def unpack_bytes(contents):
-    """The elements of a BYTES tensor."""
+    """Returns the elements of a BYTES tensor."""
     contents, elements, at = bytes(contents), [], 0
     while at < len(contents):
         (length,) = struct.unpack_from("<I", contents, at)
@@ -132,7 +132,7 @@ def unpack_bytes(contents):
 
 
 def _shaped(flat, datatype, shape):
-    """Bytes as elements of that shape; flat if there is none, as memoryview knows no dimension of 0."""
+    """Views bytes as elements of a shape; flat if empty, as memoryview allows no dimension of 0."""
     form = FORMATS.get(Datatype(datatype).name)
     if form is None:
         return flat
@@ -153,7 +153,7 @@ def _deadline_ns(timeout):
 
 
 class Request:
-    """Made by Client.request(); a context manager, at whose end it is released."""
+    """Made by Client.request(). A context manager, which releases it at its end."""
 
     def __init__(self, client, pointer):
         self._client = client
@@ -181,7 +181,7 @@ class Request:
         return pointer
 
     def input(self, name, datatype, shape):
-        """Adds an input, and returns its memory, to be filled before the request is submitted."""
+        """Adds an input and returns its memory, to be filled before the request is submitted."""
         if datatype == Datatype.BYTES:
             raise ValueError("a BYTES tensor is added with put(): its size must be known")
         itemsize = struct.calcsize(FORMATS.get(Datatype(datatype).name, "H"))
@@ -189,8 +189,8 @@ class Request:
         return _shaped(memory, datatype, shape)
 
     def put(self, name, data, datatype=None, shape=None):
-        """Adds an input and copies a buffer there. Datatype and shape are the buffer's, if they are
-        not given; a list or tuple of bytes becomes a BYTES tensor."""
+        """Adds an input and copies a buffer into it. Datatype and shape default to the buffer's; a
+        list or tuple of bytes becomes a BYTES tensor."""
         if isinstance(data, (list, tuple)):
             datatype, shape = Datatype.BYTES, (len(data),) if shape is None else shape
             data = pack_bytes(data)
@@ -209,14 +209,14 @@ class Request:
         return _memory(address, count)
 
     def submit(self, timeout=None):
-        """Hands it to the node; from then on the inputs are not to be touched."""
+        """Submits the request; its inputs must not be touched afterwards."""
         pointer = self.pointer_to_build
         if self._library.request_submit(pointer, _deadline_ns(timeout)) != Status.OK:
             self._raise()
         self._submitted = True
 
     def wait(self, timeout=None):
-        """Waits for the answer. TimeoutError: it was not answered so soon; it goes on."""
+        """Waits for the answer. TimeoutError: not answered yet; the request goes on."""
         until_ns = _deadline_ns(timeout)
         pointer, status = self.pointer, Status.UNSET
         if not self._submitted:
@@ -234,7 +234,7 @@ class Request:
         return Status(self._library.request_status(self.pointer))
 
     def outputs(self):
-        """{name: memoryview}, in the node's memory: to be read until the request is released."""
+        """Returns {name: memoryview} in the node's memory, valid until the request is released."""
         found = {}
         for index in range(self._library.request_output_count(self.pointer)):
             tensor = self._library.request_output(self.pointer, index).contents
@@ -244,18 +244,18 @@ class Request:
         return found
 
     def cancel(self):
-        """Nobody waits for it any more: it is answered, with CANCELLED."""
+        """Cancels the request: it is answered with CANCELLED."""
         self._library.request_cancel(self.pointer)
 
     def release(self):
-        """Gives it back, with all its memory: nobody may use what input() and outputs() gave."""
+        """Releases the request; memory from input() and outputs() must not be used afterwards."""
         if self._pointer is not None:
             del self._client.requests[self._pointer]
             self._library.request_release(self._pointer)
             self._pointer = None
 
     def forget(self):
-        """Its client has ended, and it with that."""
+        """Called when the client closes."""
         self._pointer = None
 
     def _raise(self):
@@ -264,8 +264,8 @@ class Request:
 
 
 class Client:
-    """A connection to the node's pipeline of that name; a context manager, at whose end it is closed.
-    `socket`: $SHOAL_LOCAL, else that of the user's own node."""
+    """A connection to a pipeline of the node. A context manager, which closes it at its end.
+    `socket` defaults to $SHOAL_LOCAL, else to the socket of the user's own node."""
 
     def __init__(self, pipeline, socket=None, requests_max=0, library="libshoal.so.1"):
         self.library = _Library(library)
@@ -288,7 +288,7 @@ class Client:
             raise Error(status, error.value.decode(errors="replace"))
 
     def close(self):
-        """Ends it with all its requests; what is in flight is not run."""
+        """Closes the client with all its requests; requests in flight do not run."""
         for request in self.requests.values():
             request.forget()
         self.requests.clear()
@@ -306,7 +306,7 @@ class Client:
         return request
 
     def answered(self):
-        """Yields the requests in flight as they are answered, each once, until none is in flight."""
+        """Yields each request in flight once, as it is answered, until none is in flight."""
         while self._pointer:
             turn_ns = time.monotonic_ns() + TURN_NS
             found = self.library.client_wait_any(self._pointer, turn_ns)
@@ -316,7 +316,7 @@ class Client:
                 return
 
     def infer(self, inputs, timeout=None):
-        """Sends {name: buffer}, and returns {name: memoryview}, copies both ways."""
+        """Sends {name: buffer} and returns {name: memoryview}; copies both ways."""
         with self.request() as request:
             for name, data in inputs.items():
                 request.put(name, data)

@@ -1,10 +1,10 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 """`./dev demo mesh`: etcd and three nodes on this machine are one service for 300 models of
-handwritten digits, of which each has room for some 180. Callers go on all the time, at all nodes,
-while one node is killed and comes back, another is drained, and a vmodel moves from model to model.
-Every answer is looked at. Fails if one call does, or is answered by another model than was asked for,
-or if less than 95 % of the digits come back right.
+handwritten digits, of which each node has room for some 180. Callers keep calling all nodes while
+one node is killed and comes back, another is drained, and a vmodel moves from model to model. Every
+answer is checked. Fails if a call fails, if another model answers than the one asked for, or if
+fewer than 95 % of the digits are classified correctly.
 """
 
 import argparse
@@ -40,8 +40,8 @@ WAIT_SECONDS = 60
 VMODEL = "digits-today"
 DEFINED = 1
 
-# Callers know all nodes, take them in turn, and ask another one if a node has gone away: gRPC's own
-# doing, switched on by its options.
+# Callers know all nodes, take them in turn, and retry at another one if a node has gone away: gRPC
+# does that, switched on by these options.
 CHANNEL = [("grpc.service_config", json.dumps({
     "loadBalancingConfig": [{"round_robin": {}}],
     "methodConfig": [{"name": [{}], "retryPolicy": {
@@ -99,7 +99,7 @@ class Etcd:
 
 
 class Node:
-    """A shoald with the digits pipeline, whose models are the mesh's."""
+    """A shoald with the digits pipeline, whose models the mesh manages."""
 
     def __init__(self, folder, name, etcd):
         self.name = name
@@ -149,7 +149,7 @@ class Node:
 
 
 class Mesh:
-    """Connections to all nodes; any number of threads."""
+    """Connections to all nodes, for any number of threads."""
 
     def __init__(self, nodes):
         pool = descriptor_pool.DescriptorPool()
@@ -180,14 +180,14 @@ class Mesh:
             metadata=metadata, wait_for_ready=True)
 
     def manage(self, method, **fields):
-        """Through any node that is up, as its own user."""
+        """Runs a command at any node that is up, as its own user."""
         node = next(one for one in self.nodes if one.process.poll() is None)
         with grpc.insecure_channel(f"unix:{node.counters}.manage", options=CHANNEL) as channel:
             return self.stub(channel, "mmesh.ModelMesh", method)(fields)
 
 
 class Traffic:
-    """Callers who never pause. What they see is kept until it is taken."""
+    """Callers that never pause. Their results are kept until they are read."""
 
     def __init__(self, nodes):
         self.images = digits.held_out(digits.DATA)
@@ -272,7 +272,7 @@ class Demo:
             f"{name:>4}" for name in NAMES))
 
     def act(self, title, action=lambda: None):
-        """Does something under traffic, and says what came of it."""
+        """Does something under traffic and prints the result."""
         with self.traffic.lock:
             self.traffic.clear()
         action()

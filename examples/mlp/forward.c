@@ -17,11 +17,11 @@ layer_multiply(const struct layer *layer, const float *in, float *out, size_t ro
 {
     int inputs = (int)layer->inputs;
     int outputs = (int)layer->outputs;
-    float keep = layer->bias != NULL ? 1.0f : 0.0f; /* what is in `out` already, the bias */
+    float keep = layer->bias != NULL ? 1.0f : 0.0f; /* adds to the bias in `out` */
     for (size_t row = 0; layer->bias != NULL && row < rows; row++)
         memcpy(out + row * layer->outputs, layer->bias, layer->outputs * sizeof *out);
-    /* A product of matrices copies the weights into another order first, which a single row does
-     * not repay: with 512 x 512 it takes 1.3 times as long, with 2048 x 2048 3.4 times. */
+    /* A matrix-matrix product first copies the weights into another order, which does not pay for a
+     * single row: with 512 x 512 it takes 1.3 times as long, with 2048 x 2048 3.4 times. */
     if (rows == 1)
         cblas_sgemv(CblasRowMajor, CblasTrans, inputs, outputs, 1.0f, layer->weights, outputs, in,
                     1, keep, out, 1);
@@ -30,7 +30,7 @@ layer_multiply(const struct layer *layer, const float *in, float *out, size_t ro
                     inputs, layer->weights, outputs, keep, out, outputs);
 }
 
-/* The largest is taken from all first: what is left never overflows. */
+/* Subtracts the maximum first, so that exp never overflows. */
 static void
 softmax(float *values, size_t count)
 {
@@ -44,7 +44,7 @@ softmax(float *values, size_t count)
         values[i] /= sum;
 }
 
-/* A NaN stays one, so that a caller who sent it sees it. */
+/* A NaN stays a NaN, so that a caller that sent one sees it. */
 static void
 layer_activate(const struct layer *layer, float *values, size_t rows)
 {

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a network answers: one matrix product per layer for all rows together. The only place that
- * calls OpenBLAS. One caller at a time: the library's own threads are switched off.
+ * Computes a network's answer: one matrix product per layer for all rows together. The only place
+ * that calls OpenBLAS. One caller at a time: the library's own threads are switched off.
  */
 #pragma once
 
 #include "network.h"
 
-/* Once, before the first call: a worker has one core, and more threads would fight for it. */
+/* Call once, before the first forward: limits OpenBLAS to one thread, because a worker has one
+ * core. */
 void forward_prepare(void);
 
 /* `in` is rows × input_width, `out` rows × output_width, each scratch rows × width_max; none of

@@ -30,7 +30,7 @@ def floats(numbers):
 
 
 def encode(inputs, layers, input_name="input", output_name="output"):
-    """The bytes of a file; `layers` as in the JSON, with `weights` by row."""
+    """Returns the bytes of a file; `layers` as in the JSON, with `weights` by row."""
     names = [name.encode() for name in (input_name, output_name)]
     if not all(0 < len(name) < 64 for name in names):
         raise ValueError("a tensor's name has 1 to 63 bytes")
@@ -60,7 +60,7 @@ def encode(inputs, layers, input_name="input", output_name="output"):
 
 
 def draw(words, seed):
-    """Arguments for `encode` from "64,128:relu,10:softmax"."""
+    """Makes arguments for `encode` from "64,128:relu,10:softmax"."""
     chance = random.Random(seed)
     first, *rest = words.split(",")
     layers, width = [], int(first)
@@ -77,7 +77,7 @@ def draw(words, seed):
 
 
 def write(path, content):
-    """All of it or nothing: a file that is mapped must never be written over."""
+    """Writes all or nothing: a mapped file must never be overwritten."""
     with open(f"{path}.new", "wb") as file:
         file.write(content)
     os.replace(f"{path}.new", path)

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Runs multi-layer perceptrons: dense layers over OpenBLAS, weights used where the file is mapped
- * (network.h is the format). A stage may have one model of its own, the parameter `model`, a file
- * relative to the configuration; then `describe` says what that takes and gives. Others come by
- * `load`, and items are checked against the model they are for.
+ * Runs multi-layer perceptrons: dense layers over OpenBLAS, with weights used where the file is
+ * mapped (network.h is the format).
  *
- * The rows of all items of a batch go through each layer together, those of a single item from
- * where they lie to where its answer is to be. Working memory is taken once, in `open`: rows go
- * through in pieces that fit into it, of 32 at least and 1024 at most.
+ * A stage may have one model of its own, named by the parameter `model`, a file relative to the
+ * configuration; `describe` then declares its tensors. Other models come by `load`, and items are
+ * checked against their model.
+ *
+ * The rows of all items of a batch go through each layer together; those of a single item are used
+ * and answered in place. Working memory is allocated once, in `open`: rows are processed in pieces
+ * that fit into it, of 32 to 1024 rows.
  */
 #include <inttypes.h>
 #include <shoal/modelet.h>
@@ -21,18 +23,18 @@
 enum {
     PATH_BYTES_MAX = 4096,
     PIECE_ROWS_MAX = 1024,
-    AREA_FLOATS = 32 * NETWORK_WIDTH_MAX, /* 8 MiB; of what is not touched there is nothing */
+    AREA_FLOATS = 32 * NETWORK_WIDTH_MAX, /* 8 MiB; untouched pages take no memory */
     AREA_COUNT = 4
 };
 
-struct model {
+struct mlp_model {
     struct model_file file;
     struct network network;
     struct shoal_tensor_spec in;
     struct shoal_tensor_spec out;
 };
 
-/* An item that is to be run: rows in, rows out, and how many are done. */
+/* An item to run: its input and output rows, and how many are done. */
 struct part {
     const float *in;
     float *out;
@@ -42,18 +44,18 @@ struct part {
 
 struct mlp {
     const struct shoal_host *host;
-    struct model *own;  /* NULL: models come by `load` */
-    struct part *parts; /* as many as items of a batch */
-    float *memory;      /* of the areas below */
+    struct mlp_model *own; /* NULL: models come by `load` */
+    struct part *parts;    /* one per item of a batch */
+    float *memory;         /* rows in each area below */
     float *hidden[2];
-    float *gathered; /* rows of several items side by side */
-    float *answers;  /* to these */
+    float *gathered; /* concatenated input rows of several items */
+    float *answers;  /* their output rows */
 };
 
 /* ---- models ---- */
 
 static void
-model_destroy(struct model *model)
+model_destroy(struct mlp_model *model)
 {
     if (model == NULL)
         return;
@@ -62,13 +64,13 @@ model_destroy(struct model *model)
 }
 
 static int
-model_create(const struct shoal_host *host, const struct shoal_model *spec, struct model **created,
-             struct shoal_error *error)
+model_create(const struct shoal_host *host, const struct shoal_model *spec,
+             struct mlp_model **created, struct shoal_error *error)
 {
     static const char *const endings[] = {".mlp", NULL};
     char path[MODEL_PATH_ROOM];
     char room[200];
-    struct model *model = calloc(1, sizeof *model);
+    struct mlp_model *model = calloc(1, sizeof *model);
     if (model == NULL)
         return model_refuse(error, spec->path, SHOAL_RESOURCE_EXHAUSTED, "no memory");
     int status = model_file_open(host, spec, endings, path, &model->file, error);
@@ -95,7 +97,7 @@ static int
 mlp_load(void *instance, const struct shoal_model *spec, void **model, struct shoal_error *error)
 {
     const struct mlp *self = instance;
-    struct model *created;
+    struct mlp_model *created;
     int status = model_create(self->host, spec, &created, error);
     if (status == SHOAL_OK)
         *model = created;
@@ -119,7 +121,8 @@ own_model_open(struct mlp *self, const struct shoal_open *open, struct shoal_err
     for (uint32_t i = 0; i < open->param_count; i++) {
         if (strcmp(open->params[i].name, "model") != 0) {
             snprintf(error->text, sizeof error->text,
-                     "parameter \"%.100s\" is unknown; there is \"model\"", open->params[i].name);
+                     "parameter \"%.100s\" is unknown; the only one is \"model\"",
+                     open->params[i].name);
             return SHOAL_INVALID_ARGUMENT;
         }
         model = open->params[i].value;
@@ -182,7 +185,7 @@ mlp_describe_model(void *instance, void *loaded, struct shoal_io *io, struct sho
 {
     (void)instance;
     (void)error;
-    const struct model *model = loaded;
+    const struct mlp_model *model = loaded;
     io->platform = "mlp";
     if (model == NULL)
         return SHOAL_OK;
@@ -201,7 +204,7 @@ mlp_describe(void *instance, struct shoal_io *io, struct shoal_error *error)
 
 /* ---- running ---- */
 
-/* Sets the item's status; with SHOAL_OK `part` is what there is to do for it. */
+/* Sets the item's status; with SHOAL_OK fills `part`. */
 static void
 item_prepare(const struct network *network, const struct shoal_host *host, struct shoal_item *item,
              struct part *part)
@@ -226,7 +229,7 @@ item_prepare(const struct network *network, const struct shoal_host *host, struc
     *part = (struct part){in->data, out, (size_t)in->shape[0], 0};
 }
 
-/* Rows of several parts in one piece; returns how many parts it has finished. */
+/* Runs rows of several parts together. Returns how many parts it has finished. */
 static size_t
 piece_gather(struct mlp *self, const struct network *network, struct part *parts, size_t part_count,
              size_t rows_max)
@@ -285,7 +288,7 @@ static int
 mlp_run(void *instance, void *loaded, struct shoal_batch *batch)
 {
     struct mlp *self = instance;
-    const struct model *model = loaded != NULL ? loaded : self->own;
+    const struct mlp_model *model = loaded != NULL ? loaded : self->own;
     size_t part_count = 0;
     if (model == NULL) {
         snprintf(batch->error->text, sizeof batch->error->text,

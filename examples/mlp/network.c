@@ -63,7 +63,7 @@ static bool
 header_check(struct reader *reader, const struct network_header *header)
 {
     if (header->file_bytes != reader->size)
-        return refuse(reader, "states %llu bytes and has %zu: it was cut short or added to",
+        return refuse(reader, "states %llu bytes and has %zu: it was truncated or extended",
                       (unsigned long long)header->file_bytes, reader->size);
     if (header->layer_count < 1 || header->layer_count > NETWORK_LAYERS_MAX)
         return refuse(reader, "has %u layers; there may be 1 to %d", header->layer_count,
@@ -76,17 +76,18 @@ header_check(struct reader *reader, const struct network_header *header)
            name_read(reader, header->output_name, "output");
 }
 
-/* The floats at an offset of the file; NULL if they don't lie in it, or one is not finite. */
+/* Returns the floats at an offset of the file; NULL if they are outside the file or one is not
+ * finite. */
 static const float *
 floats_read(const struct reader *reader, uint32_t layer, const char *what, uint64_t offset,
             uint64_t count)
 {
-    /* two widths, so that the product of all three fits */
+    /* both widths are limited, so the product of all three fits */
     uint64_t bytes = count * sizeof(float);
     if (offset % NETWORK_ALIGNMENT != 0 || offset < reader->data_start || offset > reader->size ||
         bytes > reader->size - offset) {
         refuse(reader,
-               "the %s of layer %u, %llu bytes at %llu, must lie behind the table, at a multiple "
+               "the %s of layer %u, %llu bytes at %llu, must be after the table, at a multiple "
                "of %d, in a file of %zu",
                what, layer, (unsigned long long)bytes, (unsigned long long)offset,
                NETWORK_ALIGNMENT, reader->size);

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A multi-layer perceptron as a file, version 1, and its reader. Integers and floats are in the
- * byte order of the machine that wrote it, which the file states; offsets count from its first
- * byte.
+ * The file format of a multi-layer perceptron, version 1, and its reader. Integers and floats are
+ * in the byte order of the machine that wrote the file, which the file states; offsets count from
+ * its first byte.
  *
- *     struct network_header                       who it is, how wide, what its tensors are called
+ *     struct network_header                       identity, widths, names of the tensors
  *     struct network_layer[layer_count]           from input to output
  *     weights and biases, each at a multiple of NETWORK_ALIGNMENT
  *
  * A layer computes activation(x W + b): W is FP32 [inputs][outputs], row-major, b FP32 [outputs].
- * Its inputs are the outputs of the layer before it, those of the first the header's input_width.
- * Areas may overlap, so that layers can share weights. The file ends where it says it does.
+ * Its inputs are the outputs of the previous layer; the first layer has the header's input_width.
+ * Areas may overlap, so that layers can share weights. The file ends where the header says.
  *
- * The reader is given the file in memory and copies nothing: what a `struct network` points to lies
- * in it, and is valid as long. It believes nothing: whatever the bytes, it reads inside of them,
- * and passes over each at most once per layer. No threads' matter.
+ * The reader gets the file in memory and copies nothing: a `struct network` points into the file
+ * and is valid as long as it. The reader validates everything: it never reads outside the file, and
+ * passes over each byte at most once per layer. No state: any thread may call it.
  */
 #pragma once
 
@@ -43,7 +43,7 @@ enum network_activation {
 
 struct network_header {
     char magic[8];
-    uint32_t byte_order; /* NETWORK_BYTE_ORDER, as the writer's machine stores it */
+    uint32_t byte_order; /* NETWORK_BYTE_ORDER as stored by the writer's machine */
     uint32_t version;
     uint64_t file_bytes;
     uint32_t input_width;
@@ -73,7 +73,7 @@ struct layer {
 struct network {
     uint32_t input_width;
     uint32_t output_width;
-    uint32_t width_max; /* of what a layer gives, the last one left aside; 0 for a single layer */
+    uint32_t width_max; /* of the layers' outputs, except the last; 0 for a single layer */
     uint32_t layer_count;
     const char *input_name;
     const char *output_name;
@@ -81,7 +81,6 @@ struct network {
 };
 
 /* Reads a file of `size` bytes at an address that is a multiple of NETWORK_ALIGNMENT. Returns NULL,
- * or what is wrong with it, a text in `room` that is valid as long as that. Every weight is looked
- * at: one that is no finite number is refused. */
+ * or an error text in `room`, valid as long as that. Refuses weights that are not finite. */
 const char *network_read(const void *bytes, size_t size, struct network *network, char *room,
                          size_t room_bytes);

@@ -6,7 +6,7 @@
 
 #include "quiet.h"
 
-/* The smallest model there is: y = x. */
+/* The smallest possible model: y = x. */
 static const unsigned char identity[] =
     "\x08\x08"                                               /* version 8 of the format */
     ":7"                                                     /* the graph, 55 bytes */
@@ -16,9 +16,9 @@ static const unsigned char identity[] =
     "b\x0f\n\x01y\x12\n\n\x08\x08\x01\x12\x04\n\x02\x08\x01" /* and so is y */
     "B\x02\x10\x11";                                         /* version 17 of the operators */
 
-/* A process can make its environment once: Debian's library registers its operators with another
- * one, which stays, and refuses to do so again. So it stays as well, with the threads of whoever
- * was first, and is told whose log is its log. */
+/* A process can create its environment only once: Debian's library registers its operators with
+ * another library, which stays loaded and refuses a second registration. So the environment stays
+ * as well, with the threads of its first user; the log's destination is updated. */
 static OrtEnv *environment;
 static const struct shoal_host *log_host;
 
@@ -42,8 +42,7 @@ engine_status(const struct engine *engine, OrtStatus *status, struct shoal_error
     if (status == NULL)
         return SHOAL_OK;
     const char *text = engine->api->GetErrorMessage(status);
-    snprintf(error->text, sizeof error->text, "ONNX Runtime says: %.*s", (int)strcspn(text, "\n"),
-             text);
+    snprintf(error->text, sizeof error->text, "ONNX Runtime: %.*s", (int)strcspn(text, "\n"), text);
     int number = status_of(engine->api->GetErrorCode(status));
     engine->api->ReleaseStatus(status);
     return number;
@@ -72,10 +71,10 @@ engine_session_options(const struct engine *engine, struct shoal_error *error)
     if (engine_status(engine, api->CreateSessionOptions(&made), error) != SHOAL_OK)
         return NULL;
     ExecutionMode mode = options->inter_threads > 1 ? ORT_PARALLEL : ORT_SEQUENTIAL;
-    /* Without its arenas memory that a run takes is given back after it, and what a model holds is
-     * what it allocated while it was loaded. */
+    /* Disables the arenas: memory for a run is then freed after it, and a model holds only what it
+     * allocated during its load. */
     OrtStatus *status = api->DisablePerSessionThreads(made);
-    /* Warnings of a session come with every run. */
+    /* A session's warnings would repeat with every run. */
     if (status == NULL)
         status = api->SetSessionLogSeverityLevel(made, ORT_LOGGING_LEVEL_ERROR);
     if (status == NULL)
@@ -94,8 +93,8 @@ engine_session_options(const struct engine *engine, struct shoal_error *error)
     return NULL;
 }
 
-/* What the first session brings into the process (the operators, a megabyte of them) shall neither
- * be waited for nor counted when the first model is loaded. */
+/* Creates and destroys a session once, so that the first model's load neither waits for nor is
+ * charged with what the first session adds to the process (a megabyte of operators). */
 static int
 warm_up(struct engine *engine, struct shoal_error *error)
 {
@@ -113,9 +112,8 @@ warm_up(struct engine *engine, struct shoal_error *error)
     return engine_status(engine, status, error);
 }
 
-/* All models' runs share its threads: those that a session would start while a model is loaded had
- * the loader's place and urgency, which is the least there is. Threads that spin would take the
- * worker's core. */
+/* All models' runs share the environment's threads: threads that a session starts during a load
+ * would inherit the loader's CPUs and idle class. Spinning threads would take the worker's core. */
 static OrtStatus *
 make_environment(const OrtApi *api, const struct engine_options *options)
 {
@@ -162,7 +160,7 @@ engine_open(struct engine *engine, const struct engine_options *options,
         status = api->GetAllocatorWithDefaultOptions(&engine->allocator);
     if (status == NULL)
         status = api->CreateRunOptions(&engine->run_options);
-    /* What a request did wrong its caller is told; it is no line in the log. */
+    /* A request's error goes to its caller and not to the log. */
     if (status == NULL)
         status =
             api->RunOptionsSetRunLogSeverityLevel(engine->run_options, ORT_LOGGING_LEVEL_FATAL);

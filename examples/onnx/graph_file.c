@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Numbers of fields, as onnx.proto has them. */
+/* Field numbers of onnx.proto. */
 enum {
     MODEL_GRAPH = 7,
     GRAPH_NODE = 1,
@@ -22,11 +22,11 @@ enum {
 
 enum wire { WIRE_VARINT = 0, WIRE_FIXED64 = 1, WIRE_BYTES = 2, WIRE_FIXED32 = 5 };
 
-/* A message that is being passed over, in the file that it is part of. */
+/* A message being read, within the file. */
 struct scan {
     const unsigned char *at;
     const unsigned char *end;
-    const char *mistake; /* NULL as long as all is well */
+    const char *mistake; /* NULL: none so far */
 };
 
 struct field {
@@ -50,7 +50,7 @@ varint(struct scan *scan, uint64_t *number)
     *number = 0;
     for (unsigned shift = 0; shift < 64; shift += 7) {
         if (scan->at == scan->end)
-            return fails(scan, "it is cut short");
+            return fails(scan, "it is truncated");
         unsigned char byte = *scan->at++;
         *number |= (uint64_t)(byte & 127) << shift;
         if (byte < 128)
@@ -63,13 +63,13 @@ static bool
 take(struct scan *scan, uint64_t size, struct graph_bytes *bytes)
 {
     if (size > (size_t)(scan->end - scan->at))
-        return fails(scan, "it is cut short, or claims more than there is");
+        return fails(scan, "it is truncated, or claims more than it has");
     *bytes = (struct graph_bytes){scan->at, (size_t)size};
     scan->at += size;
     return true;
 }
 
-/* The next field of the message; false at its end, and after a mistake. */
+/* Reads the next field of the message. False at its end and after a mistake. */
 static bool
 next(struct scan *scan, struct field *field)
 {
@@ -97,7 +97,7 @@ is(const struct field *field, uint32_t number, enum wire wire)
     return field->number == number && field->wire == wire;
 }
 
-/* The message that a field is; what is wrong with it is handed on by `leave`. */
+/* Enters the message in a field; `leave` passes its mistakes on. */
 static struct scan
 enter(const struct field *field)
 {
@@ -115,7 +115,7 @@ leave(struct scan *scan, const struct scan *inner)
 
 /* ---- constants ---- */
 
-/* Of those that are too many only the number is kept. */
+/* Only the number of excess dimensions is kept. */
 static void
 add_dimension(struct graph_constant *constant, uint64_t size)
 {
@@ -124,7 +124,7 @@ add_dimension(struct graph_constant *constant, uint64_t size)
     constant->rank++;
 }
 
-/* One by one, or packed into one field. */
+/* Reads numbers one by one, or packed into one field. */
 static void
 dimensions(struct scan *scan, struct graph_constant *constant, const struct field *field)
 {
@@ -148,16 +148,16 @@ decimal(struct scan *scan, struct graph_bytes text, uint64_t *number)
 {
     *number = 0;
     if (text.size == 0 || text.size > 18)
-        return fails(scan, "an offset or a length is no number");
+        return fails(scan, "an offset or a length is not a number");
     for (size_t i = 0; i < text.size; i++) {
         if (text.bytes[i] < '0' || text.bytes[i] > '9')
-            return fails(scan, "an offset or a length is no number");
+            return fails(scan, "an offset or a length is not a number");
         *number = *number * 10 + (uint64_t)(text.bytes[i] - '0');
     }
     return true;
 }
 
-/* A pair of texts: a key and its value. */
+/* Reads a pair of texts: a key and its value. */
 static bool
 place(struct scan *scan, struct graph_constant *constant, const struct field *entry)
 {
@@ -184,11 +184,11 @@ static bool
 keep(struct scan *scan, struct graph_file *file, const struct graph_constant *constant)
 {
     size_t count = file->apart_count;
-    if ((count & (count - 1)) == 0) { /* full: it is 0, 1, 2, 4, … */
+    if ((count & (count - 1)) == 0) { /* full at 0, 1, 2, 4, … */
         struct graph_constant *more =
             realloc(file->apart, (count == 0 ? 1 : 2 * count) * sizeof *more);
         if (more == NULL)
-            return fails(scan, "there is no memory for it");
+            return fails(scan, "out of memory");
         file->apart = more;
     }
     file->apart[file->apart_count++] = *constant;
@@ -254,10 +254,10 @@ graph_file_read(const void *bytes, size_t size, struct graph_file *file, char *r
             found = graph(&scan, file, &field);
     }
     if (scan.mistake == NULL && !found)
-        fails(&scan, "there is no graph in it");
+        fails(&scan, "it has no graph");
     if (scan.mistake == NULL)
         return true;
-    snprintf(room, room_bytes, "is no ONNX: %s, at byte %zu", scan.mistake,
+    snprintf(room, room_bytes, "is not ONNX: %s, at byte %zu", scan.mistake,
              (size_t)(scan.at - (const unsigned char *)bytes));
     graph_file_free(file);
     return false;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What an ONNX file says about itself, read before ONNX Runtime sees it: how large its constants
- * are, and which of them lie in other files. ONNX is Protocol Buffers; only the fields on the way
- * to the constants are looked at, each length is held against what is there. What the others mean
- * is ONNX Runtime's matter. No threads' matter.
+ * Reads an ONNX file before ONNX Runtime does: the size of its constants, and those that are in
+ * other files. ONNX is protobuf; only the fields on the way to the constants are read, and each
+ * length is checked against the remaining bytes. ONNX Runtime judges the rest. No state: any thread
+ * may call it.
  */
 #pragma once
 
@@ -19,13 +19,13 @@ struct graph_bytes {
     size_t size;
 };
 
-/* A constant that lies in another file. */
+/* A constant in another file. */
 struct graph_constant {
     struct graph_bytes name;
-    struct graph_bytes location; /* of the file, as the model calls it */
+    struct graph_bytes location; /* the file's name in the model */
     uint64_t offset;
-    uint64_t length;  /* UINT64_MAX: not said */
-    uint32_t element; /* of ONNX's numbers of types */
+    uint64_t length;  /* UINT64_MAX: not stated */
+    uint32_t element; /* ONNX's number of its type */
     uint32_t rank;
     int64_t shape[GRAPH_RANK_MAX];
 };
@@ -37,8 +37,8 @@ struct graph_file {
     size_t apart_count;
 };
 
-/* Passes over the bytes once; they must outlive `file`. False: `room` says what is wrong with them,
- * and `file` holds nothing. */
+/* Reads the bytes once; they must outlive `file`. False: malformed, `room` has the reason, and
+ * `file` holds nothing. */
 bool graph_file_read(const void *bytes, size_t size, struct graph_file *file, char *room,
                      size_t room_bytes);
 void graph_file_free(struct graph_file *file);

@@ -53,7 +53,7 @@ shape_text(const struct shoal_tensor_spec *spec, char room[SHAPE_ROOM])
     return room;
 }
 
-/* Whether the tensor is what the model takes; else the item has failed. */
+/* True if the tensor is what the model takes; else fails the item. */
 static bool
 input_check(const struct shoal_host *host, struct shoal_item *item,
             const struct shoal_tensor *tensor, const struct shoal_tensor_spec *spec)
@@ -73,7 +73,7 @@ input_check(const struct shoal_host *host, struct shoal_item *item,
 }
 
 void
-part_init(struct part *part, const struct model *model, const struct shoal_host *host,
+part_init(struct part *part, const struct onnx_model *model, const struct shoal_host *host,
           struct shoal_item *item)
 {
     part->item = item;
@@ -104,7 +104,7 @@ part_fits(const struct part *part, const struct part *other, uint32_t input_coun
     for (uint32_t i = 0; i < input_count; i++) {
         const struct shoal_tensor *one = part->inputs[i];
         const struct shoal_tensor *two = other->inputs[i];
-        for (uint32_t k = 1; k < one->rank; k++) /* of the same rank, as the model says */
+        for (uint32_t k = 1; k < one->rank; k++) /* both have the rank that the model declares */
             if (one->shape[k] != two->shape[k])
                 return false;
     }
@@ -113,7 +113,7 @@ part_fits(const struct part *part, const struct part *other, uint32_t input_coun
 
 /* ---- what a session takes ---- */
 
-/* The shape of all parts together. */
+/* Computes the shape of all parts together. */
 static void
 shape_join(struct part *const *parts, size_t part_count, uint32_t input, int64_t *shape)
 {
@@ -145,7 +145,7 @@ static int
 value_of_numbers(const struct engine *engine, struct part *const *parts, size_t part_count,
                  uint32_t input, char *room, OrtValue **value, struct shoal_error *error)
 {
-    static char nothing[ALIGNMENT]; /* where a tensor without elements is */
+    static char nothing[ALIGNMENT]; /* the data of a tensor without elements */
     int64_t shape[SHOAL_RANK_MAX];
     const struct shoal_tensor *tensor = parts[0]->inputs[input];
     void *data = tensor->data != NULL ? tensor->data : nothing;
@@ -166,7 +166,7 @@ value_of_numbers(const struct engine *engine, struct part *const *parts, size_t 
     return engine_status(engine, status, error);
 }
 
-/* Bytes that an input takes when it is put together, up to where the next may begin. */
+/* Returns the bytes of a concatenated input, up to where the next may begin. */
 static size_t
 joined_bytes(struct part *const *parts, size_t part_count, uint32_t input)
 {
@@ -191,7 +191,7 @@ reserve(struct gathered *gathered, size_t bytes, struct shoal_error *error)
 }
 
 int
-inputs_make(const struct engine *engine, const struct model *model, struct gathered *gathered,
+inputs_make(const struct engine *engine, const struct onnx_model *model, struct gathered *gathered,
             struct part *const *parts, size_t part_count, OrtValue **values,
             struct shoal_error *error)
 {

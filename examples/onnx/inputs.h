@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * From items to what a session takes: each item is held against what the model says it takes, and
- * the inputs of items that run together are put side by side along their first dimension. Those of
- * an item that runs alone are used where they lie. On the thread of `run`.
+ * From items to a session's inputs. Each item is checked against the model's declaration. The
+ * inputs of items that run together are concatenated along their first dimension; those of an item
+ * that runs alone are used in place. On the thread of `run`.
  */
 #pragma once
 
 #include "model.h"
 
-/* An item, its inputs in the model's order. */
+/* An item, with its inputs in the model's order. */
 struct part {
     struct shoal_item *item;
     const struct shoal_tensor *inputs[SHOAL_TENSORS_MAX];
@@ -16,19 +16,20 @@ struct part {
     bool done;
 };
 
-/* Memory that inputs are put together in; grows. */
+/* Memory for concatenated inputs; grows. */
 struct gathered {
     char *bytes;
     size_t size;
 };
 
-/* Fails the item and is done with it, or fills the part. */
-void part_init(struct part *part, const struct model *model, const struct shoal_host *host,
+/* Fills the part, or fails the item and sets `done`. */
+void part_init(struct part *part, const struct onnx_model *model, const struct shoal_host *host,
                struct shoal_item *item);
-/* Both have rows, and the other dimensions are the same. */
+/* True if both have rows and equal other dimensions. */
 bool part_fits(const struct part *part, const struct part *other, uint32_t input_count);
 
-/* One value per input of the model; those made are the caller's to release, after a failure too. */
-int inputs_make(const struct engine *engine, const struct model *model, struct gathered *gathered,
-                struct part *const *parts, size_t part_count, OrtValue **values,
-                struct shoal_error *error);
+/* Makes one value per input of the model. The caller releases those that were made, even after a
+ * failure. */
+int inputs_make(const struct engine *engine, const struct onnx_model *model,
+                struct gathered *gathered, struct part *const *parts, size_t part_count,
+                OrtValue **values, struct shoal_error *error);

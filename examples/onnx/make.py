@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes ONNX files without any package: dense networks, and by its functions whatever is needed.
+"""Writes ONNX files without any package: dense networks, or any model by its functions.
 
     make.py ../mlp/xor.json xor.onnx
     make.py --folder ../mlp/xor.json xor
@@ -9,7 +9,7 @@ The JSON is that of ../mlp/make.py. With --folder the weights are in a file of t
 models have them: xor/model.onnx and xor/weights.bin, where each begins at a multiple of 4096.
 
 ONNX is Protocol Buffers: numbered fields, each a varint or a length and bytes. The functions below
-write the messages that a model is made of, by the numbers of onnx.proto; `model` is the whole.
+write a model's messages with the field numbers of onnx.proto; `model` writes the whole.
 """
 
 import argparse
@@ -78,8 +78,8 @@ def model(nodes, inputs, outputs, initializers=(), opset=17):
 
 
 def dense(inputs, layers, input_name="input", output_name="output", weights_file=None):
-    """A model of dense layers, described as for ../mlp/make.py, and the bytes of the file that its
-    weights are in if they have one."""
+    """Returns a model of dense layers, described as for ../mlp/make.py, and the bytes of its file
+    of weights, if any."""
     nodes, constants, apart = [], [], bytearray()
     width, last = inputs, input_name
 
@@ -113,7 +113,7 @@ def dense(inputs, layers, input_name="input", output_name="output", weights_file
 
 
 def write(path, content):
-    """All of it or nothing: a file that is mapped must never be written over."""
+    """Writes all or nothing: a mapped file must never be overwritten."""
     with open(f"{path}.new", "wb") as file:
         file.write(content)
     os.replace(f"{path}.new", path)

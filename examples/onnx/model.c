@@ -10,7 +10,7 @@
 
 enum {
     REASON_ROOM = 200,
-    /* What a session was seen to take beside its constants (1.21), in whole pages. */
+    /* Memory of a session beside its constants, as measured with 1.21, in whole pages. */
     SESSION_BYTES = 400 << 10,
     NODE_BYTES = 4 << 10
 };
@@ -47,9 +47,9 @@ model_datatype(ONNXTensorElementDataType element)
     return 0;
 }
 
-/* What ONNX Runtime says, with the model's name before it. */
+/* Reports ONNX Runtime's error, prefixed with the model's name. */
 static int
-refuse(const struct engine *engine, const struct model *model, OrtStatus *status,
+refuse(const struct engine *engine, const struct onnx_model *model, OrtStatus *status,
        struct shoal_error *error)
 {
     char reason[REASON_ROOM];
@@ -60,10 +60,10 @@ refuse(const struct engine *engine, const struct model *model, OrtStatus *status
 
 /* ---- what it takes and gives ---- */
 
-/* The first dimension, as long as it may be one that items are put side by side along. */
+/* The first dimension, while it may be the common one for concatenation. */
 struct first {
     bool open;
-    char symbol[SHOAL_NAME_BYTES_MAX + 1]; /* its name; "": none that is known */
+    char symbol[SHOAL_NAME_BYTES_MAX + 1]; /* its name; "": none known */
 };
 
 static bool
@@ -96,8 +96,8 @@ shape_read(const struct engine *engine, const OrtTensorTypeAndShapeInfo *info,
 }
 
 static int
-tensor_refuse(const struct model *model, const struct shoal_tensor_spec *spec, const char *what,
-              struct shoal_error *error)
+tensor_refuse(const struct onnx_model *model, const struct shoal_tensor_spec *spec,
+              const char *what, struct shoal_error *error)
 {
     char reason[REASON_ROOM];
     snprintf(reason, sizeof reason, "tensor \"%.60s\" %s", spec->name, what);
@@ -105,7 +105,7 @@ tensor_refuse(const struct model *model, const struct shoal_tensor_spec *spec, c
 }
 
 static int
-type_read(const struct engine *engine, const struct model *model, const OrtTypeInfo *type,
+type_read(const struct engine *engine, const struct onnx_model *model, const OrtTypeInfo *type,
           struct shoal_tensor_spec *spec, struct first *first, struct shoal_error *error)
 {
     const OrtTensorTypeAndShapeInfo *info = NULL;
@@ -139,7 +139,7 @@ type_read(const struct engine *engine, const struct model *model, const OrtTypeI
     return status != NULL ? refuse(engine, model, status, error) : SHOAL_OK;
 }
 
-/* The two functions for inputs and those for outputs have the same types. */
+/* The functions for inputs and those for outputs have the same types. */
 struct asked {
     OrtStatus *(*count)(const OrtSession *, size_t *);
     OrtStatus *(*name)(const OrtSession *, size_t, OrtAllocator *, char **);
@@ -147,7 +147,7 @@ struct asked {
 };
 
 static int
-specs_read(const struct engine *engine, const struct model *model, const struct asked *asked,
+specs_read(const struct engine *engine, const struct onnx_model *model, const struct asked *asked,
            struct shoal_tensor_spec **specs, uint32_t *spec_count, struct first *first,
            struct shoal_error *error)
 {
@@ -181,7 +181,7 @@ specs_read(const struct engine *engine, const struct model *model, const struct 
 }
 
 static int
-model_ask(const struct engine *engine, struct model *model, struct shoal_error *error)
+model_ask(const struct engine *engine, struct onnx_model *model, struct shoal_error *error)
 {
     const OrtApi *api = engine->api;
     const struct asked inputs = {api->SessionGetInputCount, api->SessionGetInputName,
@@ -200,7 +200,7 @@ model_ask(const struct engine *engine, struct model *model, struct shoal_error *
 
 /* ---- weights in other files ---- */
 
-/* Bytes of its elements; 0 for none, and for what is too large to be true. */
+/* Returns the bytes of its elements; 0 for none, and for impossibly large ones. */
 static size_t
 constant_bytes(const struct graph_constant *constant)
 {
@@ -219,9 +219,9 @@ terminated(struct graph_bytes text)
     return strndup((const char *)text.bytes, text.size);
 }
 
-/* Lets the session use the constant where it is mapped. */
+/* Makes the session use the constant where it is mapped. */
 static int
-weight_share(const struct engine *engine, struct model *model, OrtSessionOptions *options,
+weight_share(const struct engine *engine, struct onnx_model *model, OrtSessionOptions *options,
              const struct graph_constant *constant, const char *name, const void *at, size_t bytes,
              struct shoal_error *error)
 {
@@ -236,9 +236,10 @@ weight_share(const struct engine *engine, struct model *model, OrtSessionOptions
     return status != NULL ? refuse(engine, model, status, error) : SHOAL_OK;
 }
 
-/* What can't be used where it lies, for its type or its place, ONNX Runtime copies. */
+/* Constants that cannot be used in place, because of their type or alignment, are copied by ONNX
+ * Runtime. */
 static int
-weight_map(const struct engine *engine, struct model *model, OrtSessionOptions *options,
+weight_map(const struct engine *engine, struct onnx_model *model, OrtSessionOptions *options,
            const struct graph_constant *constant, struct shoal_error *error)
 {
     const struct model_file *file;
@@ -270,7 +271,7 @@ out:
 }
 
 static int
-weights_map(const struct engine *engine, struct model *model, OrtSessionOptions *options,
+weights_map(const struct engine *engine, struct onnx_model *model, OrtSessionOptions *options,
             const struct graph_file *graph, struct shoal_error *error)
 {
     int status = SHOAL_OK;
@@ -283,7 +284,7 @@ weights_map(const struct engine *engine, struct model *model, OrtSessionOptions 
         status = weight_map(engine, model, options, &graph->apart[i], error);
     if (status != SHOAL_OK)
         return status;
-    /* Where it looks for constants that it wants to change before it uses them. */
+    /* The folder where ONNX Runtime looks for constants that it transforms before use. */
     OrtStatus *said = engine->api->AddSessionConfigEntry(
         options, "session.model_external_initializers_file_folder_path", model->folder.spec->path);
     return said != NULL ? refuse(engine, model, said, error) : SHOAL_OK;
@@ -292,8 +293,8 @@ weights_map(const struct engine *engine, struct model *model, OrtSessionOptions 
 /* ---- its life ---- */
 
 static int
-session_create(const struct engine *engine, struct model *model, const struct graph_file *graph,
-               struct shoal_error *error)
+session_create(const struct engine *engine, struct onnx_model *model,
+               const struct graph_file *graph, struct shoal_error *error)
 {
     const struct model_file *file = &model->folder.model;
     OrtSessionOptions *options = engine_session_options(engine, error);
@@ -311,7 +312,7 @@ session_create(const struct engine *engine, struct model *model, const struct gr
 }
 
 static int
-model_load(const struct engine *engine, struct model *model, struct shoal_error *error)
+model_load(const struct engine *engine, struct onnx_model *model, struct shoal_error *error)
 {
     char reason[REASON_ROOM];
     struct graph_file graph;
@@ -320,16 +321,16 @@ model_load(const struct engine *engine, struct model *model, struct shoal_error 
         return model_refuse(error, model->folder.path, SHOAL_INVALID_ARGUMENT, reason);
     int status = session_create(engine, model, &graph, error);
     graph_file_free(&graph);
-    /* It was copied, and is not needed any more, though it may stay mapped. */
+    /* Releases its pages: it was copied and is not needed any more, though it may stay mapped. */
     madvise((void *)(uintptr_t)file->bytes, file->size, MADV_DONTNEED);
     return status == SHOAL_OK ? model_ask(engine, model, error) : status;
 }
 
 int
 model_create(const struct engine *engine, const struct shoal_host *host,
-             const struct shoal_model *spec, struct model **created, struct shoal_error *error)
+             const struct shoal_model *spec, struct onnx_model **created, struct shoal_error *error)
 {
-    struct model *model = calloc(1, sizeof *model);
+    struct onnx_model *model = calloc(1, sizeof *model);
     if (model == NULL)
         return model_refuse(error, spec->path, SHOAL_RESOURCE_EXHAUSTED, "no memory");
     int status = model_folder_open(&model->folder, host, spec, error);
@@ -353,7 +354,7 @@ specs_free(const struct engine *engine, struct shoal_tensor_spec *specs, uint32_
 }
 
 void
-model_destroy(const struct engine *engine, struct model *model)
+model_destroy(const struct engine *engine, struct onnx_model *model)
 {
     if (model == NULL)
         return;
@@ -368,7 +369,7 @@ model_destroy(const struct engine *engine, struct model *model)
     free(model);
 }
 
-/* What is mapped, and what is copied of it. */
+/* Sums what is mapped and what is copied of it. */
 uint64_t
 model_predict(const struct engine *engine, const char *path)
 {

@@ -1,42 +1,45 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A loaded model: a session of ONNX Runtime, what it takes and gives as the file says, and the
- * weights that it uses where they are mapped. Made and destroyed on any thread; what `run` writes
- * into it is only read by `run`.
+ * A loaded model: a session of ONNX Runtime, the inputs and outputs that the file declares, and the
+ * weights that are used where they are mapped. Created and destroyed on any thread; members that
+ * `run` writes are read only by `run`.
  */
 #pragma once
 
 #include "engine.h"
 #include "model_folder.h"
 
-/* What the shapes of outputs turned out to be. */
+/* Whether outputs have the declared shapes. */
 enum shapes_seen {
-    SHAPES_UNSEEN,   /* until a run has shown it, outputs are copied */
-    SHAPES_AS_SAID,  /* outputs are computed where they are to be */
-    SHAPES_DIFFERENT /* the file says something else than its graph does: copied for ever */
+    SHAPES_UNSEEN,   /* unknown before the first run: outputs are copied */
+    SHAPES_AS_SAID,  /* outputs are computed in place */
+    SHAPES_DIFFERENT /* the graph contradicts the file: outputs are always copied */
 };
 
-struct model {
+struct onnx_model {
     OrtSession *session;
     uint32_t input_count;
     uint32_t output_count;
-    struct shoal_tensor_spec *inputs;  /* names are the allocator's, and freed with the model */
-    struct shoal_tensor_spec *outputs; /* rank 0 is SHOAL_RANK_ANY: ONNX does not tell them apart */
+    struct shoal_tensor_spec *inputs;  /* names are the allocator's, freed with the model */
+    struct shoal_tensor_spec *outputs; /* rank 0 becomes SHOAL_RANK_ANY: ONNX does not distinguish
+                                        * them */
     struct model_folder folder;
-    OrtValue **weights; /* over what is mapped */
+    OrtValue **weights; /* point into mapped files */
     size_t weight_count;
-    bool batches; /* items are put side by side along the first dimension */
+    bool batches; /* items are concatenated along the first dimension */
     enum shapes_seen shapes_seen;
 };
 
 /* `host` NULL: the stage's own model, at spec->path. `spec` is not needed afterwards. */
 int model_create(const struct engine *engine, const struct shoal_host *host,
-                 const struct shoal_model *spec, struct model **created, struct shoal_error *error);
-void model_destroy(const struct engine *engine, struct model *model);
+                 const struct shoal_model *spec, struct onnx_model **created,
+                 struct shoal_error *error);
+void model_destroy(const struct engine *engine, struct onnx_model *model);
 
-/* Bytes that will be mapped or held by a worker for it, by the file alone; 0: it can't be read. */
+/* Predicts, from the file alone, the bytes that a worker will map or allocate for it; 0:
+ * unreadable. */
 uint64_t model_predict(const struct engine *engine, const char *path);
 
-/* SHOAL's number of an element type; 0 for those that have none. And ONNX's of ours. */
+/* Convert element types between ONNX and Shoal; 0: Shoal has no such type. */
 uint32_t model_datatype(ONNXTensorElementDataType element);
 ONNXTensorElementDataType model_element(uint32_t datatype);

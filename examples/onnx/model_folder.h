@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The files of a model: one ONNX file, and, where it is in a folder, those that its weights are in.
- * Each is mapped once, by the host where it can (../model_file.h), and stays until the folder is
- * closed, or is the host's to unmap. One thread at a time.
+ * The files of a model: one ONNX file and, in a folder, the files of its weights. Each is mapped
+ * once, by the host where it can (../model_file.h), and stays mapped until the folder is closed or
+ * the host unmaps it. One thread at a time.
  */
 #pragma once
 
@@ -24,11 +24,11 @@ struct model_folder {
     size_t weight_count;
 };
 
-/* `host` NULL: spec->path is mapped here. After a failure, too, it is to be closed. */
+/* `host` NULL: spec->path is mapped here. Close it even after a failure. */
 int model_folder_open(struct model_folder *folder, const struct shoal_host *host,
                       const struct shoal_model *spec, struct shoal_error *error);
 void model_folder_close(struct model_folder *folder);
 
-/* A file of weights, which the model calls `name`. */
+/* Finds a file of weights by its name in the model. */
 int model_folder_weights(struct model_folder *folder, const char *name,
                          const struct model_file **weights, struct shoal_error *error);

@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Runs any ONNX model with ONNX Runtime. What a model takes and gives it says itself. Models come
- * by `load`; a stage may have one of its own, the parameter `model`, which `describe` then tells
- * of.
+ * Runs any ONNX model with ONNX Runtime. Inputs and outputs are read from the model. Models come by
+ * `load`; a stage may have one of its own, named by the parameter `model`, which `describe` then
+ * declares.
  *
  * Parameters, all optional:
+ *
  *   model          an ONNX file, or a folder with exactly one, relative to the configuration
- *   batch          auto: items are put side by side where the model's first dimension is open; or
- *                  never
- *   intra_threads  that share the work of one operator, 1 by default: a worker has one core
- *   inter_threads  that run operators side by side, 1 by default
+ *   batch          auto: items are concatenated if the model's first dimension is open; or never
+ *   intra_threads  threads that share the work of one operator, 1 by default: a worker has one core
+ *   inter_threads  threads that run operators side by side, 1 by default
  *   optimization   of the graph: none, basic, extended or all, which is the default
  *   prepacking     on: weights are laid out anew, which is faster and takes memory in each worker;
- *                  off: those in files of their own are used where they are mapped, by all workers
+ *                  off: weights in files of their own are used where they are mapped, shared by
+ *                  all workers
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,7 +26,7 @@ enum { THREADS_MAX = 1024 };
 struct onnx {
     struct engine engine;
     struct runner runner;
-    struct model *own; /* NULL: models come by `load` */
+    struct onnx_model *own; /* NULL: models come by `load` */
 };
 
 /* ---- opening ---- */
@@ -49,7 +50,7 @@ threads_read(const struct shoal_param *param, int *threads, struct shoal_error *
     return SHOAL_OK;
 }
 
-/* Which of two words it is. */
+/* Reads one of two words. */
 static int
 word_read(const struct shoal_param *param, const char *yes, const char *no, bool *is_yes,
           struct shoal_error *error)
@@ -58,7 +59,7 @@ word_read(const struct shoal_param *param, const char *yes, const char *no, bool
     *is_yes = strcmp(param->value, yes) == 0;
     if (*is_yes || strcmp(param->value, no) == 0)
         return SHOAL_OK;
-    snprintf(room, sizeof room, "there are %s and %s", yes, no);
+    snprintf(room, sizeof room, "it may be %s or %s", yes, no);
     return param_refuse(error, param, room);
 }
 
@@ -79,7 +80,7 @@ optimization_read(const struct shoal_param *param, GraphOptimizationLevel *level
             return SHOAL_OK;
         }
     }
-    return param_refuse(error, param, "there are none, basic, extended and all");
+    return param_refuse(error, param, "it may be none, basic, extended or all");
 }
 
 static int
@@ -101,8 +102,8 @@ param_read(const struct shoal_param *param, struct engine_options *options, cons
     if (strcmp(param->name, "optimization") == 0)
         return optimization_read(param, &options->optimization, error);
     return param_refuse(error, param,
-                        "there are model, batch, intra_threads, inter_threads, optimization and "
-                        "prepacking");
+                        "the parameters are model, batch, intra_threads, inter_threads, "
+                        "optimization and prepacking");
 }
 
 static int
@@ -157,7 +158,7 @@ onnx_open(const struct shoal_open *open, void **instance, struct shoal_error *er
 /* ---- models ---- */
 
 static void
-io_of(const struct model *model, struct shoal_io *io)
+io_of(const struct onnx_model *model, struct shoal_io *io)
 {
     io->platform = "onnxruntime";
     if (model == NULL)
@@ -190,7 +191,7 @@ static int
 onnx_load(void *instance, const struct shoal_model *spec, void **model, struct shoal_error *error)
 {
     struct onnx *self = instance;
-    struct model *created;
+    struct onnx_model *created;
     int status = model_create(&self->engine, self->engine.host, spec, &created, error);
     if (status == SHOAL_OK)
         *model = created;
@@ -215,7 +216,7 @@ static int
 onnx_run(void *instance, void *loaded, struct shoal_batch *batch)
 {
     struct onnx *self = instance;
-    struct model *model = loaded != NULL ? loaded : self->own;
+    struct onnx_model *model = loaded != NULL ? loaded : self->own;
     if (model == NULL) {
         snprintf(batch->error->text, sizeof batch->error->text,
                  "there is no model: give the stage a `model`, or the parameter \"model\"");

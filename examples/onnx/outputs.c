@@ -6,17 +6,17 @@
 
 #include "text.h"
 
-/* An output as it was computed. */
+/* An output as computed. */
 struct result {
     const struct shoal_tensor_spec *spec;
-    struct shoal_tensor tensor; /* of all parts */
+    struct shoal_tensor tensor; /* over all parts */
     struct text text;           /* SHOAL_BYTES */
 };
 
 /* ---- lending ---- */
 
 static bool
-is_input(const struct model *model, const char *name)
+is_input(const struct onnx_model *model, const char *name)
 {
     for (uint32_t i = 0; i < model->input_count; i++) {
         if (strcmp(model->inputs[i].name, name) == 0)
@@ -25,10 +25,10 @@ is_input(const struct model *model, const char *name)
     return false;
 }
 
-/* Whether the shape of an output is known before: all of it, but for the rows. An output that is an
- * input is never computed, so nothing would be written to where it is to be. */
+/* True if the shape of an output is known before the run, except its rows. An output that is also
+ * an input is never computed, so nothing would be written to its place. */
 static bool
-is_known(const struct model *model, const struct shoal_tensor_spec *spec)
+is_known(const struct onnx_model *model, const struct shoal_tensor_spec *spec)
 {
     if (spec->datatype == SHOAL_BYTES || spec->rank == SHOAL_RANK_ANY ||
         is_input(model, spec->name))
@@ -50,7 +50,7 @@ bytes_of(uint32_t datatype, uint32_t rank, const int64_t *shape)
 }
 
 bool
-outputs_lend(const struct engine *engine, const struct model *model, struct part *part,
+outputs_lend(const struct engine *engine, const struct onnx_model *model, struct part *part,
              OrtValue **values)
 {
     if (model->shapes_seen != SHAPES_AS_SAID || (model->batches && part->rows == -1))
@@ -116,9 +116,9 @@ result_read(const struct engine *engine, OrtValue *value, struct result *result,
     return engine_status(engine, engine->api->GetTensorMutableData(value, &tensor->data), error);
 }
 
-/* What a run has shown of the shapes. Rows are those of the inputs. */
+/* Notes what a run has shown of the shapes. Rows are those of the inputs. */
 static bool
-is_as_said(const struct model *model, const struct result *result, int64_t rows)
+is_as_said(const struct onnx_model *model, const struct result *result, int64_t rows)
 {
     const struct shoal_tensor_spec *spec = result->spec;
     if (!is_known(model, spec))
@@ -133,7 +133,7 @@ is_as_said(const struct model *model, const struct result *result, int64_t rows)
     return true;
 }
 
-/* Copies the part's share of an output, `first` rows in, `rows` long; rows -1: all of it. */
+/* Copies the part's share of an output: `rows` rows from row `first` on; rows -1: all of it. */
 static bool
 result_give(const struct engine *engine, const struct result *result, struct part *part,
             int64_t first, int64_t rows)
@@ -184,10 +184,10 @@ has_rows(const struct result *results, size_t result_count, int64_t rows)
     return true;
 }
 
-/* What has been computed, but not lent. Returns how many; with a status of failure, those to free.
- */
+/* Collects the computed outputs that were not lent. Returns their number; on failure, those to
+ * free. */
 static size_t
-results_read(const struct engine *engine, const struct model *model, OrtValue *const *values,
+results_read(const struct engine *engine, const struct onnx_model *model, OrtValue *const *values,
              const bool *lent, struct result *results, int *status, struct shoal_error *error)
 {
     size_t count = 0;
@@ -205,7 +205,8 @@ results_read(const struct engine *engine, const struct model *model, OrtValue *c
 }
 
 static void
-shapes_judge(struct model *model, const struct result *results, size_t result_count, int64_t rows)
+shapes_judge(struct onnx_model *model, const struct result *results, size_t result_count,
+             int64_t rows)
 {
     if (model->shapes_seen != SHAPES_UNSEEN || (model->batches && rows == -1))
         return;
@@ -232,7 +233,7 @@ results_give(const struct engine *engine, const struct result *results, size_t r
 }
 
 bool
-outputs_give(const struct engine *engine, struct model *model, struct part *const *parts,
+outputs_give(const struct engine *engine, struct onnx_model *model, struct part *const *parts,
              size_t part_count, OrtValue *const *values, const bool *lent)
 {
     struct result results[SHOAL_TENSORS_MAX];

@@ -37,7 +37,7 @@ quiet_end(struct quiet *quiet, const char *words)
         return;
     }
     rewind(lines);
-    char line[1024]; /* of a longer one each piece counts as a line */
+    char line[1024]; /* each piece of a longer line counts as a line */
     while (fgets(line, sizeof line, lines) != NULL) {
         if (line[0] != '\n' && strncmp(line, words, strlen(words)) != 0)
             fputs(line, stderr);

@@ -29,7 +29,7 @@ runner_close(struct runner *runner)
 }
 
 static int
-session_run(const struct engine *engine, const struct model *model, OrtValue *const *inputs,
+session_run(const struct engine *engine, const struct onnx_model *model, OrtValue *const *inputs,
             OrtValue **outputs, struct shoal_error *error)
 {
     const char *input_names[SHOAL_TENSORS_MAX];
@@ -53,10 +53,10 @@ values_release(const struct engine *engine, OrtValue **values, uint32_t count)
     }
 }
 
-/* A part that lent its outputs can't be given others: it may have learnt a wrong shape, and is
- * failed. The next one is asked anew. */
+/* A part that lent its outputs cannot get others: they may have a wrong shape, so it fails. The
+ * next part's shapes are asked anew. */
 static void
-part_run(struct runner *runner, struct model *model, struct part *part)
+part_run(struct runner *runner, struct onnx_model *model, struct part *part)
 {
     const struct engine *engine = runner->engine;
     OrtValue *inputs[SHOAL_TENSORS_MAX] = {NULL};
@@ -80,9 +80,9 @@ part_run(struct runner *runner, struct model *model, struct part *part)
     values_release(engine, outputs, model->output_count);
 }
 
-/* False: they are to run one by one. */
+/* False: run them one by one. */
 static bool
-group_run(struct runner *runner, struct model *model, size_t part_count)
+group_run(struct runner *runner, struct onnx_model *model, size_t part_count)
 {
     static const bool lent[SHOAL_TENSORS_MAX];
     const struct engine *engine = runner->engine;
@@ -99,7 +99,7 @@ group_run(struct runner *runner, struct model *model, size_t part_count)
         if (!given) {
             model->batches = false;
             engine->host->log(SHOAL_LOG_WARN,
-                              "model %s does not give a row for a row: its items run one by one",
+                              "model %s does not return one row per row: its items run one by one",
                               model->folder.path);
         }
     }
@@ -108,9 +108,9 @@ group_run(struct runner *runner, struct model *model, size_t part_count)
     return given;
 }
 
-/* The part at `first`, and all behind it that can run with it. */
+/* Collects the part at `first` and all later ones that can run with it. */
 static size_t
-group_gather(struct runner *runner, const struct model *model, uint32_t first, uint32_t count)
+group_gather(struct runner *runner, const struct onnx_model *model, uint32_t first, uint32_t count)
 {
     size_t part_count = 0;
     struct part *leader = &runner->parts[first];
@@ -124,7 +124,7 @@ group_gather(struct runner *runner, const struct model *model, uint32_t first, u
 }
 
 void
-runner_run(struct runner *runner, struct model *model, const struct shoal_batch *batch)
+runner_run(struct runner *runner, struct onnx_model *model, const struct shoal_batch *batch)
 {
     for (uint32_t i = 0; i < batch->count; i++)
         part_init(&runner->parts[i], model, batch->host, batch->items[i]);

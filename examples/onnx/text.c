@@ -48,7 +48,7 @@ text_read(const struct engine *engine, const OrtValue *value, size_t count, stru
     *text = (struct text){malloc(bytes + 1), calloc(count + 1, sizeof(size_t)), count};
     if (text->bytes == NULL || text->offsets == NULL) {
         text_free(text);
-        snprintf(error->text, sizeof error->text, "no memory for texts of %zu bytes", bytes);
+        snprintf(error->text, sizeof error->text, "out of memory for texts of %zu bytes", bytes);
         return SHOAL_RESOURCE_EXHAUSTED;
     }
     text->offsets[count] = bytes;

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What scale and shift have in common: one number from the configuration, and one tensor "x" of one
- * of four datatypes. A number that is whole works on integers too, exactly; one with a fraction is
- * for floating point alone.
+ * Shared by scale and shift: one number from the configuration and one tensor "x" of one of four
+ * datatypes. A whole number applies to integers too, exactly; a fraction only to floating point.
  */
 #pragma once
 
@@ -18,7 +17,7 @@ struct number {
     int is_whole;
 };
 
-/* False if `text` is no number, or none that the type holds. */
+/* False if `text` is not a number, or does not fit the type. */
 static inline int
 number_parse(const char *text, struct number *number)
 {
@@ -31,7 +30,7 @@ number_parse(const char *text, struct number *number)
     return end != text && *end == '\0' && errno == 0;
 }
 
-/* Reads the one parameter `name`, which may be left out, into `*number`; any other is a mistake. */
+/* Reads the optional parameter `name` into `*number`; any other parameter is an error. */
 static inline int
 number_from_params(const struct shoal_open *open, const char *name, struct number *number,
                    struct shoal_error *error)
@@ -39,8 +38,8 @@ number_from_params(const struct shoal_open *open, const char *name, struct numbe
     for (uint32_t i = 0; i < open->param_count; i++) {
         const struct shoal_param *param = &open->params[i];
         if (strcmp(param->name, name) != 0) {
-            snprintf(error->text, sizeof error->text, "unknown parameter \"%s\"; there is \"%s\"",
-                     param->name, name);
+            snprintf(error->text, sizeof error->text,
+                     "unknown parameter \"%s\"; the only one is \"%s\"", param->name, name);
             return SHOAL_INVALID_ARGUMENT;
         }
         if (!number_parse(param->value, number)) {
@@ -52,7 +51,7 @@ number_from_params(const struct shoal_open *open, const char *name, struct numbe
     return SHOAL_OK;
 }
 
-/* The tensor "x", of a datatype that `number` can be applied to. NULL: the item has failed. */
+/* Returns the tensor "x", if `number` can be applied to its datatype. NULL: the item has failed. */
 static inline const struct shoal_tensor *
 number_input(const struct number *number, const char *number_name, const struct shoal_host *host,
              struct shoal_item *item)

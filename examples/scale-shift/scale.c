@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The first stage: tensor "x" times a factor, as tensor "x" again. */
+/* The first stage: multiplies tensor "x" by a factor, again as tensor "x". */
 #include "number.h"
 
 static int
@@ -24,7 +24,8 @@ scale_close(void *instance)
     free(instance);
 }
 
-/* Applies the factor to every element; returns how many came before one that does not fit. */
+/* Applies the factor to every element. Returns the number of elements before the first one that
+ * overflows. */
 static size_t
 scale_elements(const struct number *factor, const struct shoal_tensor *x, void *out, size_t count)
 {

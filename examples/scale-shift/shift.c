@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The second stage: tensor "x" plus an offset, as tensor "y". */
+/* The second stage: adds an offset to tensor "x" and returns it as tensor "y". */
 #include "number.h"
 
 static int
@@ -24,7 +24,8 @@ shift_close(void *instance)
     free(instance);
 }
 
-/* Applies the offset to every element; returns how many came before one that does not fit. */
+/* Applies the offset to every element. Returns the number of elements before the first one that
+ * overflows. */
 static size_t
 shift_elements(const struct number *offset, const struct shoal_tensor *x, void *out, size_t count)
 {

@@ -1,8 +1,8 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Calls the method Upper of text.proto, for each word given, and prints what comes back.
+"""Calls the method Upper of text.proto for each word given, and prints the answers.
 
-What protoc would make of text.proto is put together at the top, so that nothing has to be generated."""
+The message classes that protoc would generate are built at the top, so nothing is generated."""
 
 import argparse
 import sys

@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The method Upper of text.proto: a modelet of a pipeline with a `method`. Its input is a request
- * as the caller sent it, its output the response, both in the wire format of protocol buffers. Two
- * fields are read and written by hand here; for larger messages use protobuf-c, or whatever the
- * language of the modelet has.
+ * The method Upper of text.proto: the modelet of a pipeline with a `method`. Its input is the
+ * caller's request and its output the response, both in protobuf's wire format. Two fields are read
+ * and written by hand here; for larger messages use protobuf-c, or the protobuf library of the
+ * modelet's language.
  */
 #include <shoal/modelet.h>
 
 #include <stdbool.h>
 #include <string.h>
 
-/* A field begins with a tag: its number, and how it is written. */
+/* A field begins with a tag: its number and wire type. */
 enum { VARINT = 0, FIXED64 = 1, BYTES = 2, FIXED32 = 5, TYPE_BITS = 3 };
 enum { TEXT = 1, CHANGED = 2 };
 enum { VARINT_BYTES_MAX = 10, HEAD_BYTES_MAX = 2 * VARINT_BYTES_MAX };
 
-/* What is left of a message. */
+/* The rest of a message. */
 struct reader {
     const unsigned char *at;
     size_t left;
@@ -35,7 +35,7 @@ read_varint(struct reader *reader, uint64_t *value)
     return false;
 }
 
-/* The bytes of a field, of whatever type; of a varint none, it has been read. */
+/* Reads the bytes of a field of any type; a varint is consumed and has none. */
 static bool
 field_bytes(struct reader *reader, uint64_t tag, uint64_t *bytes)
 {
@@ -54,7 +54,7 @@ field_bytes(struct reader *reader, uint64_t tag, uint64_t *bytes)
     return *bytes <= reader->left;
 }
 
-/* The text of an UpperRequest; fields that are not known are passed over, as the format has it. */
+/* Finds the text of an UpperRequest; unknown fields are skipped, as the format demands. */
 static bool
 read_request(struct reader reader, const unsigned char **text, size_t *text_bytes)
 {
@@ -110,7 +110,7 @@ copy_upper(unsigned char *to, const unsigned char *text, size_t bytes)
 static int32_t
 answer(const struct shoal_host *host, struct shoal_item *item)
 {
-    const struct shoal_tensor *message = &item->inputs[0]; /* the only one: see describe */
+    const struct shoal_tensor *message = &item->inputs[0]; /* the only input: see describe */
     const unsigned char *text;
     size_t text_bytes;
     if (!read_request((struct reader){message->data, message->bytes}, &text, &text_bytes))

@@ -7,10 +7,10 @@
 #include <stdio.h>
 #include <string.h>
 
-/* XGBoost's own files have less than 10; its readers call themselves for each. */
+/* XGBoost's own files have fewer than 10 levels; its readers recurse for each. */
 enum { DEPTH_MAX = 64, BASE_SCORE_DEPTH = 3, VERSION_PART_MAX = 127 };
 
-/* The names on the way to the base score, from the outermost object inwards. */
+/* The names on the path to the base score, from the outermost object. */
 static const char *const base_score_path[BASE_SCORE_DEPTH] = {"learner", "learner_model_param",
                                                               "base_score"};
 
@@ -18,8 +18,8 @@ struct scan {
     const unsigned char *bytes;
     size_t size;
     size_t at;
-    const char *mistake; /* NULL as long as all is well */
-    int on_path; /* how many of the last names, from the outermost, lead to the base score */
+    const char *mistake; /* NULL: none so far */
+    int on_path;         /* how many of the current names, from the outermost, match that path */
     struct booster_file found;
 };
 
@@ -39,7 +39,7 @@ name_is(const struct scan *scan, size_t begin, size_t length, const char *name)
     return length == strlen(name) && memcmp(scan->bytes + begin, name, length) == 0;
 }
 
-/* A name, whose object is `depth` deep, counted from 1. True: its value is the base score. */
+/* Notes a name in an object at `depth`, counted from 1. True: its value is the base score. */
 static bool
 name_leads_to_base_score(struct scan *scan, size_t begin, size_t length, int depth)
 {
@@ -59,7 +59,7 @@ version_found(struct scan *scan, int major, int minor)
 
 /* ---- JSON: brackets, outside of strings ---- */
 
-/* Of a file that is all hole behind its beginning, not every gigabyte is to be read. */
+/* Stops at a zero byte, so that a sparse file of many gigabytes is not read to its end. */
 static const char hole[] = "it holds a zero byte";
 
 static bool
@@ -68,7 +68,7 @@ is_space(unsigned char byte)
     return byte == ' ' || byte == '\t' || byte == '\n' || byte == '\r';
 }
 
-/* From behind the opening quote to behind the closing one. */
+/* Skips from after the opening quote to after the closing one. */
 static bool
 json_string(struct scan *scan)
 {
@@ -81,10 +81,10 @@ json_string(struct scan *scan)
         if (byte == '\\')
             scan->at++;
     }
-    return fails(scan, "it is cut short");
+    return fails(scan, "it is truncated");
 }
 
-/* The next byte that is no space; 0 at the end. */
+/* Returns the next byte that is not white space; 0 at the end. */
 static unsigned char
 json_peek(const struct scan *scan, size_t *at)
 {
@@ -93,7 +93,8 @@ json_peek(const struct scan *scan, size_t *at)
     return *at < scan->size ? scan->bytes[*at] : '\0';
 }
 
-/* Behind a ':'. A base score is a vector as an array, and as a string that begins like one. */
+/* Called after a ':'. A base score is a vector if it is an array, or a string that begins like
+ * one. */
 static bool
 json_is_vector(const struct scan *scan, size_t at)
 {
@@ -116,7 +117,7 @@ json_version_part(const struct scan *scan, size_t *at, unsigned char before, int
     return *at > begin;
 }
 
-/* The string that was just passed is a name if a ':' follows. */
+/* The skipped string is a name if a ':' follows. */
 static void
 json_name(struct scan *scan, size_t begin, size_t depth)
 {
@@ -140,7 +141,7 @@ json_check(struct scan *scan)
     size_t depth = 0;
     do {
         if (scan->at == scan->size)
-            return fails(scan, "it is cut short");
+            return fails(scan, "it is truncated");
         unsigned char byte = scan->bytes[scan->at++];
         if (byte == '\0')
             return fails(scan, hole);
@@ -157,7 +158,7 @@ json_check(struct scan *scan)
     } while (depth > 0);
     while (scan->at < scan->size && is_space(scan->bytes[scan->at]))
         scan->at++;
-    return scan->at == scan->size || fails(scan, "there is more behind its end");
+    return scan->at == scan->size || fails(scan, "it continues after its end");
 }
 
 /* ---- UBJSON: every length ---- */
@@ -168,7 +169,7 @@ static bool
 skip(struct scan *scan, uint64_t count)
 {
     if (count > scan->size - scan->at)
-        return fails(scan, "it is cut short, or claims more than there is");
+        return fails(scan, "it is truncated, or claims more than it has");
     scan->at += count;
     return true;
 }
@@ -182,7 +183,7 @@ next(struct scan *scan, unsigned char *byte)
     return true;
 }
 
-/* Bytes of a value that has always as many; -1 for the others. */
+/* Returns the size of a value of fixed size; -1 for others. */
 static int
 ubjson_size(unsigned char type)
 {
@@ -203,8 +204,8 @@ ubjson_size(unsigned char type)
     }
 }
 
-/* A length in 8 bytes, as XGBoost writes all of them: two for each array of each tree, which is
- * most of what there is to be looked at. False: it is none of those. */
+/* Reads a length of 8 bytes, as XGBoost writes all of them: two for each array of each tree, which
+ * is most of the work here. False: it is another form. */
 static bool
 ubjson_usual_length(struct scan *scan, uint64_t *length)
 {
@@ -217,7 +218,7 @@ ubjson_usual_length(struct scan *scan, uint64_t *length)
     return true;
 }
 
-/* Numbers are big-endian; a negative length is none. */
+/* Numbers are big-endian; a negative length is invalid. */
 static bool
 ubjson_length(struct scan *scan, uint64_t *length)
 {
@@ -228,7 +229,7 @@ ubjson_length(struct scan *scan, uint64_t *length)
         return false;
     int size = ubjson_size(type);
     if (size < 1 || type == 'C' || type == 'd' || type == 'D')
-        return fails(scan, "a length is no integer");
+        return fails(scan, "a length is not an integer");
     if (!skip(scan, (uint64_t)size))
         return false;
     *length = 0;
@@ -246,7 +247,8 @@ ubjson_bytes(struct scan *scan)
     return ubjson_length(scan, &length) && skip(scan, length);
 }
 
-/* Behind '['. With a type and a count, all elements have that type, and no end is marked. */
+/* Called after '['. With a type and a count, all elements have that type, and there is no end
+ * marker. */
 static bool
 ubjson_array(struct scan *scan, int depth)
 {
@@ -262,7 +264,7 @@ ubjson_array(struct scan *scan, int depth)
         if (mark != '#' || size < 1)
             return fails(scan, "an array has no type or no count");
         if (count > SIZE_MAX / 8)
-            return fails(scan, "it is cut short, or claims more than there is");
+            return fails(scan, "it is truncated, or claims more than it has");
         return skip(scan, count * (uint64_t)size);
     }
     if (type == '#') {
@@ -279,7 +281,8 @@ ubjson_array(struct scan *scan, int depth)
     return true;
 }
 
-/* Whether the base score at `at`, which was seen to be whole, is an array or a string like one. */
+/* True if the base score at `at`, which is known to be complete, is an array or a string like
+ * one. */
 static bool
 ubjson_is_vector(const struct scan *scan, size_t at)
 {
@@ -291,7 +294,7 @@ ubjson_is_vector(const struct scan *scan, size_t at)
     return type == 'S' && ubjson_length(&value, &length) && next(&value, &type) && type == '[';
 }
 
-/* Reads the version at `at` as XGBoost writes it: small integers behind their count. */
+/* Reads the version at `at` as XGBoost writes it: small integers after their count. */
 static void
 ubjson_version(struct scan *scan, size_t at)
 {
@@ -309,7 +312,7 @@ ubjson_version(struct scan *scan, size_t at)
         version_found(scan, bytes[3], bytes[5]);
 }
 
-/* Behind '{': names, which have no type of their own, and values. */
+/* Called after '{': reads names, which have no type marker, and values. */
 static bool
 ubjson_object(struct scan *scan, int depth)
 {
@@ -352,12 +355,13 @@ ubjson_check(struct scan *scan)
     scan->at = 1;
     if (!ubjson_object(scan, 0))
         return false;
-    return scan->at == scan->size || fails(scan, "there is more behind its end");
+    return scan->at == scan->size || fails(scan, "it continues after its end");
 }
 
 /* ---- either ---- */
 
-/* By the first two bytes that are no space: JSON has a name next, UBJSON the length of one. */
+/* Decides by the first two bytes that are not white space: JSON has a name next, UBJSON the length
+ * of one. */
 static enum booster_form
 form_of(const struct scan *scan)
 {
@@ -382,7 +386,7 @@ booster_file_check(const void *bytes, size_t size, char *room, size_t room_bytes
     if (form == BOOSTER_JSON ? json_check(&scan) : ubjson_check(&scan))
         scan.found.form = form;
     else
-        snprintf(room, room_bytes, "is no %s of XGBoost: %s, at byte %zu",
+        snprintf(room, room_bytes, "is not XGBoost's %s: %s, at byte %zu",
                  form == BOOSTER_JSON ? "JSON" : "UBJSON", scan.mistake, scan.at);
     return scan.found;
 }

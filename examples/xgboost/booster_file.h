@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Judges a file that XGBoost is to read before XGBoost sees it: its reader believes the lengths in
- * a file, and one that claims ten gigabytes would get them. Taken are the two forms that every
- * release since 1.6 writes, JSON and UBJSON, told apart by content whatever the file's name is;
- * the older binary form is refused. What the numbers in a well-formed file mean is XGBoost's
- * matter: trees that were tampered with can still crash the process. No threads' matter.
+ * Checks a file before XGBoost reads it: XGBoost's reader trusts the lengths in a file, and would
+ * allocate ten gigabytes for one that claims them. Accepts the two formats that every release since
+ * 1.6 writes, JSON and UBJSON, recognized by content, not by name; refuses the older binary format.
+ * The meaning of a well-formed file is not checked: manipulated trees can still crash the process.
+ * No state: any thread may call it.
  */
 #pragma once
 
@@ -16,10 +16,10 @@ enum booster_form { BOOSTER_NONE, BOOSTER_JSON, BOOSTER_UBJSON };
 struct booster_file {
     enum booster_form form;
     bool has_vector_base_score; /* as XGBoost 3.1 and later write it; older libraries misread it */
-    int version_major;          /* of the XGBoost that wrote the file; 0: it does not say */
+    int version_major;          /* of the XGBoost that wrote the file; 0: not stated */
     int version_minor;
 };
 
-/* Passes over the bytes once. BOOSTER_NONE: `room` says what is wrong. */
+/* Reads the bytes once. BOOSTER_NONE: malformed, `room` has the reason. */
 struct booster_file booster_file_check(const void *bytes, size_t size, char *room,
                                        size_t room_bytes);

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Runs any XGBoost model: the rows of all items of a batch are predicted in one call, which is
- * where batching pays. The features are FP32 [rows, features], NaN where a value is missing; the
- * answer is FP32 [rows, outputs]: probabilities of a classifier, or the one value of a regression.
- * How many features and outputs there are the model itself is asked.
+ * Runs any XGBoost model: one call predicts the rows of all items of a batch, which is where
+ * batching pays. The features are FP32 [rows, features], NaN for a missing value; the answer is
+ * FP32 [rows, outputs]: the probabilities of a classifier or the value of a regression. The numbers
+ * of features and outputs come from the model.
  *
  * Parameters, all optional:
- *   model    file that XGBoost wrote as JSON or UBJSON, relative to the configuration: the model
- *            of the stage, whose shapes are then declared. Others come by `load`
- *   input    name of the tensor with the features; by default the only one there is
+ *
+ *   model    file that XGBoost wrote as JSON or UBJSON, relative to the configuration: the model of
+ *            the stage, whose shapes are then declared. Others come by `load`
+ *   input    name of the tensor with the features; by default the request's only one
  *   output   name of the answer, "probabilities" by default
- *   missing  a number that stands for a missing value, as NaN always does
+ *   missing  a number that means a missing value, as NaN always does
  */
 #include <inttypes.h>
 #include <math.h>
@@ -29,12 +30,12 @@ enum {
     ARRAY_TEXT_MAX = 160,
     OPTIONS_TEXT_MAX = 256,
     NAME_ROOM = SHOAL_NAME_BYTES_MAX + 1,
-    FEATURES_MAX = 1 << 24 /* a row of which is 64 MiB, more than a message holds */
+    FEATURES_MAX = 1 << 24 /* a row of 64 MiB, more than a message holds */
 };
 
-struct model {
+struct xgboost_model {
     BoosterHandle booster;
-    bool needs_matrix; /* its booster does not predict from plain memory */
+    bool needs_matrix; /* its booster cannot predict from plain memory */
     int64_t features;
     int64_t outputs;
     struct shoal_tensor_spec in;  /* [-1, features] */
@@ -43,17 +44,17 @@ struct model {
 
 struct xgboost {
     const struct shoal_host *host;
-    struct model *own;     /* NULL: models come by `load` */
-    char input[NAME_ROOM]; /* "": the only one */
+    struct xgboost_model *own; /* NULL: models come by `load` */
+    char input[NAME_ROOM];     /* "": the only one */
     char output[NAME_ROOM];
     char missing[32]; /* as JSON */
-    float *rows;      /* where the rows of several items are put side by side */
+    float *rows;      /* concatenated rows of several items */
     size_t rows_bytes;
 };
 
 /* ---- predicting ---- */
 
-/* The first line of what the library says: the others are its stack. */
+/* Reports the first line of the library's error; the others are its stack. */
 static int
 library_error(struct shoal_error *error, int status, const char *doing)
 {
@@ -64,7 +65,7 @@ library_error(struct shoal_error *error, int status, const char *doing)
 }
 
 static int
-predict_matrix(const struct xgboost *self, const struct model *model, const char *array,
+predict_matrix(const struct xgboost *self, const struct xgboost_model *model, const char *array,
                const bst_ulong **shape, bst_ulong *rank, const float **outputs)
 {
     char options[OPTIONS_TEXT_MAX];
@@ -77,12 +78,12 @@ predict_matrix(const struct xgboost *self, const struct model *model, const char
         "{\"type\":0,\"training\":false,\"strict_shape\":true,\"iteration_begin\":0,"
         "\"iteration_end\":0}",
         shape, rank, outputs);
-    XGDMatrixFree(matrix); /* the outputs are the booster's */
+    XGDMatrixFree(matrix); /* the booster owns the outputs */
     return result;
 }
 
 static int
-predict_dense(const struct xgboost *self, const struct model *model, const char *array,
+predict_dense(const struct xgboost *self, const struct xgboost_model *model, const char *array,
               const bst_ulong **shape, bst_ulong *rank, const float **outputs)
 {
     char options[OPTIONS_TEXT_MAX];
@@ -93,10 +94,10 @@ predict_dense(const struct xgboost *self, const struct model *model, const char 
     return XGBoosterPredictFromDense(model->booster, array, options, NULL, shape, rank, outputs);
 }
 
-/* Predicts `row_count` rows that lie side by side. `*outputs` is valid until the next call. */
+/* Predicts `row_count` contiguous rows. `*outputs` is valid until the next call. */
 static int
-predict(const struct xgboost *self, const struct model *model, const float *rows, size_t row_count,
-        const float **outputs, size_t *output_count, struct shoal_error *error)
+predict(const struct xgboost *self, const struct xgboost_model *model, const float *rows,
+        size_t row_count, const float **outputs, size_t *output_count, struct shoal_error *error)
 {
     char array[ARRAY_TEXT_MAX];
     snprintf(array, sizeof array,
@@ -117,7 +118,7 @@ predict(const struct xgboost *self, const struct model *model, const float *rows
 /* ---- models ---- */
 
 static void
-model_destroy(struct model *model)
+model_destroy(struct xgboost_model *model)
 {
     if (model == NULL)
         return;
@@ -126,14 +127,14 @@ model_destroy(struct model *model)
     free(model);
 }
 
-/* XGBoost tells its forms apart by the first two bytes, so space between them, as other programs
- * write it, is left out, of a copy: `*copied`, to be freed. */
+/* XGBoost recognizes its formats by the first two bytes, so white space between them, which other
+ * programs write, is removed in a copy: `*copied`, to be freed. */
 static int
 file_begin(const struct model_file *file, const char *path, const char **begin, char **copied,
            struct shoal_error *error)
 {
     const char *bytes = file->bytes;
-    size_t space = strspn(bytes + 1, " \t\r\n"); /* ends: the file was seen to go on */
+    size_t space = strspn(bytes + 1, " \t\r\n"); /* terminates: the file was found to continue */
     *copied = NULL;
     *begin = bytes;
     if (space == 0)
@@ -147,14 +148,14 @@ file_begin(const struct model_file *file, const char *path, const char **begin, 
 }
 
 static int
-booster_load(struct model *model, const char *path, const char *begin, size_t size,
+booster_load(struct xgboost_model *model, const char *path, const char *begin, size_t size,
              struct shoal_error *error)
 {
     char room[160];
     if (XGBoosterCreate(NULL, 0, &model->booster) != 0)
         return library_error(error, SHOAL_INTERNAL, "making a model");
-    /* A worker has one core, more threads would fight for it: none for reading the model, and none
-     * for predicting, whatever the model says. */
+    /* Uses one thread to read the model and to predict, whatever the model says: a worker has one
+     * core. */
     if (XGBoosterSetParam(model->booster, "nthread", "1") == 0 &&
         XGBoosterLoadModelFromBuffer(model->booster, begin, size) == 0 &&
         XGBoosterSetParam(model->booster, "nthread", "1") == 0)
@@ -164,8 +165,8 @@ booster_load(struct model *model, const char *path, const char *begin, size_t si
     return model_refuse(error, path, SHOAL_INVALID_ARGUMENT, room);
 }
 
-/* Libraries before 3.1 load a base score that is a vector, such as "[5E-1]", without complaint, and
- * predict with another one. */
+/* Libraries before 3.1 silently load a base score that is a vector, such as "[5E-1]", and predict
+ * with another one. */
 static int
 base_score_check(const struct booster_file *found, const char *path, struct shoal_error *error)
 {
@@ -188,7 +189,7 @@ base_score_check(const struct booster_file *found, const char *path, struct shoa
 }
 
 static int
-model_parse(struct model *model, const char *path, const struct model_file *file,
+model_parse(struct xgboost_model *model, const char *path, const struct model_file *file,
             struct shoal_error *error)
 {
     char room[160];
@@ -208,11 +209,11 @@ model_parse(struct model *model, const char *path, const struct model_file *file
     return status;
 }
 
-/* How many features the model takes it says itself; how many outputs it has is seen by asking it
- * once, which also does the work that it puts off until the first call. Linear boosters refuse the
- * first way of asking. */
+/* Reads the number of features from the model and finds the number of outputs by a first
+ * prediction, which also does the work that XGBoost defers until then. Linear boosters refuse the
+ * first way of prediction. */
 static int
-model_measure(const struct xgboost *self, struct model *model, const char *path,
+model_measure(const struct xgboost *self, struct xgboost_model *model, const char *path,
               struct shoal_error *error)
 {
     bst_ulong features = 0;
@@ -238,7 +239,7 @@ model_measure(const struct xgboost *self, struct model *model, const char *path,
 }
 
 static void
-model_specs(const struct xgboost *self, struct model *model)
+model_specs(const struct xgboost *self, struct xgboost_model *model)
 {
     model->in = (struct shoal_tensor_spec){
         self->input[0] != '\0' ? self->input : "features", SHOAL_FP32, 2, {-1, model->features}};
@@ -247,12 +248,13 @@ model_specs(const struct xgboost *self, struct model *model)
 
 static int
 model_create(const struct xgboost *self, const struct shoal_host *host,
-             const struct shoal_model *spec, struct model **created, struct shoal_error *error)
+             const struct shoal_model *spec, struct xgboost_model **created,
+             struct shoal_error *error)
 {
     static const char *const endings[] = {".json", ".ubj", NULL};
     char path[MODEL_PATH_ROOM];
     struct model_file file;
-    struct model *model = calloc(1, sizeof *model);
+    struct xgboost_model *model = calloc(1, sizeof *model);
     if (model == NULL)
         return model_refuse(error, spec->path, SHOAL_RESOURCE_EXHAUSTED, "no memory");
     int status = model_file_open(host, spec, endings, path, &file, error);
@@ -275,7 +277,7 @@ xgboost_load(void *instance, const struct shoal_model *spec, void **model,
              struct shoal_error *error)
 {
     const struct xgboost *self = instance;
-    struct model *created;
+    struct xgboost_model *created;
     int status = model_create(self, self->host, spec, &created, error);
     if (status == SHOAL_OK)
         *model = created;
@@ -330,7 +332,7 @@ params_read(struct xgboost *self, const struct shoal_open *open, const char **mo
         if (name == NULL || strlen(param->value) >= NAME_ROOM) {
             snprintf(error->text, sizeof error->text, "parameter \"%.100s\": %s", param->name,
                      name != NULL ? "too long"
-                                  : "unknown; there are model, input, output and missing");
+                                  : "unknown; the parameters are model, input, output and missing");
             return SHOAL_INVALID_ARGUMENT;
         }
         memcpy(name, param->value, strlen(param->value) + 1);
@@ -403,7 +405,7 @@ xgboost_describe_model(void *instance, void *loaded, struct shoal_io *io, struct
 {
     (void)instance;
     (void)error;
-    const struct model *model = loaded;
+    const struct xgboost_model *model = loaded;
     io->platform = "xgboost";
     if (model == NULL)
         return SHOAL_OK;
@@ -422,7 +424,7 @@ xgboost_describe(void *instance, struct shoal_io *io, struct shoal_error *error)
 
 /* ---- running ---- */
 
-/* The tensor with the features; NULL if there is none. */
+/* Finds the tensor with the features; NULL: none. */
 static const struct shoal_tensor *
 features_find(const struct xgboost *self, const struct shoal_item *item)
 {
@@ -435,10 +437,10 @@ features_find(const struct xgboost *self, const struct shoal_item *item)
     return NULL;
 }
 
-/* Sets the item's status: SHOAL_OK, or what is wrong with its features. */
+/* Sets the item's status: SHOAL_OK, or the fault in its features. */
 static void
-item_check(const struct xgboost *self, const struct model *model, const struct shoal_host *host,
-           struct shoal_item *item)
+item_check(const struct xgboost *self, const struct xgboost_model *model,
+           const struct shoal_host *host, struct shoal_item *item)
 {
     const struct shoal_tensor *features = features_find(self, item);
     if (features == NULL && self->input[0] == '\0')
@@ -457,10 +459,11 @@ item_check(const struct xgboost *self, const struct model *model, const struct s
         item->status = SHOAL_OK;
 }
 
-/* The rows of all good items side by side. Those of a single item are used where they lie. */
+/* Concatenates the rows of all good items. Those of a single item are used in place. */
 static int
-rows_gather(struct xgboost *self, const struct model *model, const struct shoal_batch *batch,
-            const float **rows, size_t *row_count, struct shoal_error *error)
+rows_gather(struct xgboost *self, const struct xgboost_model *model,
+            const struct shoal_batch *batch, const float **rows, size_t *row_count,
+            struct shoal_error *error)
 {
     size_t row_bytes = (size_t)model->features * sizeof(float);
     size_t good_count = 0;
@@ -476,8 +479,8 @@ rows_gather(struct xgboost *self, const struct model *model, const struct shoal_
     }
     if (good_count <= 1)
         return SHOAL_OK;
-    /* Grows for more rows than items, and for a model that was loaded: how wide it is, is only
-     * known here, and `load` may be at work at the same time. */
+    /* Grows for more rows than items and for loaded models, whose width is known only here: `load`
+     * may run at the same time. */
     int status = rows_reserve(self, *row_count * row_bytes, error);
     if (status != SHOAL_OK)
         return status;
@@ -495,8 +498,8 @@ rows_gather(struct xgboost *self, const struct model *model, const struct shoal_
 
 /* Gives each good item its part of the answer. */
 static void
-rows_scatter(const struct xgboost *self, const struct model *model, const struct shoal_batch *batch,
-             const float *outputs)
+rows_scatter(const struct xgboost *self, const struct xgboost_model *model,
+             const struct shoal_batch *batch, const float *outputs)
 {
     for (uint32_t i = 0; i < batch->count; i++) {
         struct shoal_item *item = batch->items[i];
@@ -515,9 +518,9 @@ static int
 xgboost_run(void *instance, void *loaded, struct shoal_batch *batch)
 {
     struct xgboost *self = instance;
-    const struct model *model = loaded != NULL ? loaded : self->own;
+    const struct xgboost_model *model = loaded != NULL ? loaded : self->own;
     const float *rows = NULL;
-    const float *outputs = self->rows; /* no rows at all leave it here, where none is read */
+    const float *outputs = self->rows; /* stays here if there are no rows, where nothing is read */
     size_t row_count;
     size_t output_count;
     if (model == NULL) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * libshoal: inference on the same host, straight through shared memory. No gRPC, no copy: inputs
- * are written where a worker of the node reads them, answers are read where a worker wrote them.
+ * libshoal: inference on the same host through shared memory. No gRPC, no copy: the caller writes
+ * inputs where the node's workers read them and reads answers where they wrote them.
  *
  *     struct shoal_client *client;
  *     struct shoal_client_options options = {SHOAL_CLIENT_OPTIONS, .pipeline = "digits"};
@@ -19,32 +19,34 @@
  *
  *     cc $(pkg-config --cflags --libs shoal) client.c
  *
- * The node must allow it: `local_clients` of the pipeline. Types, datatypes, limits and the numbers
- * of status are those of <shoal/modelet.h>.
+ * The pipeline's `local_clients` must allow it. Types, datatypes, limits and status numbers are
+ * those of <shoal/modelet.h>.
  *
- * Threads. A client and its requests are for one thread at a time, which need not always be the
- * same; different clients share nothing. No call is ended by a signal. The library has no thread of
- * its own: answers are taken, deadlines kept and deaths of workers put right while the caller is in
- * a function that waits, so a program with requests in flight calls one now and then
- * (shoal_client_wait_any with a time that has passed does not wait). A child of fork has no use of
- * its parent's clients.
+ * Threads. A client and its requests may be used by one thread at a time, not always the same;
+ * different clients share nothing. A signal does not interrupt any call. The library has no thread
+ * of its own: it collects answers, enforces deadlines and repairs after workers' deaths while the
+ * caller is in a function that waits. A program with requests in flight must call one now and then
+ * (shoal_client_wait_any with a time in the past does not block). A child process cannot use its
+ * parent's clients after fork.
  *
- * Time is CLOCK_MONOTONIC in nanoseconds; INT64_MAX is never. Names, texts and shapes that are
- * handed in are copied.
+ * Time is CLOCK_MONOTONIC in nanoseconds; INT64_MAX means never. Names, texts and shapes that the
+ * caller passes are copied.
  *
- * Memory. All requests of a client share what the node gave it: inputs, names, and the outputs of
- * every stage a request passes. So one may fail with SHOAL_RESOURCE_EXHAUSTED while fewer are in
- * use than requests_max; releasing helps.
+ * Memory. All requests of a client share the memory that the node gave it: inputs, names, and the
+ * outputs of every stage that a request passes. A request can therefore fail with
+ * SHOAL_RESOURCE_EXHAUSTED while fewer than requests_max are in use; releasing requests helps.
  *
- * A reload of the pipeline loses nothing: what a worker has begun is finished, the rest is
- * submitted again to the new generation, deadlines kept, which takes some milliseconds. It is
- * judged anew there: what the new generation does not take fails with its reason. When the node is
- * told to stop it finishes what is in flight for clients that wait for answers, and takes no more
- * (SHOAL_UNAVAILABLE); so too who asks one that is away. What is in flight when a node ends fails
- * with SHOAL_UNAVAILABLE, unless another runs by the time that is seen: then it is submitted there.
+ * A reload of the pipeline loses nothing. Requests that a worker has begun are finished; the rest
+ * are submitted again to the new generation, with their deadlines, which takes some milliseconds.
+ * The new generation checks them again, and those that it does not accept fail with its reason. A
+ * node that is told to stop finishes what is in flight for clients that wait for answers, and
+ * refuses new requests (SHOAL_UNAVAILABLE), as does a client whose node is away. Requests in flight
+ * when a node ends are submitted to the next node if one runs by the time the client notices; else
+ * they fail with SHOAL_UNAVAILABLE.
  *
- * So a request may be run more than once: always after the death of a worker that held it (as often
- * as the stage's attempts_max), or of the node. It fails instead if its modelet changes inputs.
+ * A request may therefore run more than once, always after the death of a worker that held it (at
+ * most the stage's attempts_max times) or of the node. It fails instead if the modelet changes its
+ * inputs.
  *
  * Requests of local clients are not traced.
  */
@@ -60,95 +62,98 @@ extern "C" {
 struct shoal_client;
 struct shoal_request;
 
-/* Zero, or NULL, in a field is its default. */
+/* A field that is zero or NULL has its default. */
 struct shoal_client_options {
     uint32_t struct_size;       /* SHOAL_CLIENT_OPTIONS */
-    uint32_t requests_max;      /* not released at a time; never more than the node allows, which
-                                 * is the default */
+    uint32_t requests_max;      /* requests in use at a time; at most, and by default, what the node
+                                 * allows */
     const char *pipeline;       /* required: the model's name */
-    const char *socket;         /* $SHOAL_LOCAL, else that of the user's own node: what its
-                                 * configuration's `counters` says, followed by ".local" */
-    uint64_t message_bytes_max; /* of one request, or answer; as much as the node allows */
-    int64_t connect_timeout_ns; /* 5 s: for connecting, also anew, whoever waits for how long */
-    int64_t spin_ns;            /* 100 µs: how long to look for an answer before sleeping;
-                                 * negative: not at all */
+    const char *socket;         /* default: $SHOAL_LOCAL, else the socket of the user's own node,
+                                 * which is its `counters` path followed by ".local" */
+    uint64_t message_bytes_max; /* of one request or answer; default: what the node allows */
+    int64_t connect_timeout_ns; /* default: 5 s; for connecting and reconnecting, whatever time a
+                                 * waiting function was given */
+    int64_t spin_ns;            /* default: 100 µs; time to poll for an answer before sleeping;
+                                 * negative: none */
 };
 
 #define SHOAL_CLIENT_OPTIONS sizeof(struct shoal_client_options)
 
 /*
- * Connects. UNAVAILABLE: no node, or one that starts or stops; NOT_FOUND: no such pipeline;
- * FAILED_PRECONDITION: it takes no local clients, or the node is of another version;
- * PERMISSION_DENIED: of another user, who is not root; RESOURCE_EXHAUSTED: as many clients, or as
- * much memory, as the node allows; INVALID_ARGUMENT: the options, also a larger message than the
- * node allows; DEADLINE_EXCEEDED: no word from it in time. Then `*client` is not written, and
- * `error` has the reason, if it is not NULL.
+ * Connects. UNAVAILABLE: no node, or one that is starting or stopping; NOT_FOUND: no such pipeline;
+ * FAILED_PRECONDITION: the pipeline takes no local clients, or the node has another version;
+ * PERMISSION_DENIED: the node belongs to another user, and the caller is not root;
+ * RESOURCE_EXHAUSTED: the node's limit of clients or memory is reached; INVALID_ARGUMENT: the
+ * options, or a larger message than the node allows; DEADLINE_EXCEEDED: no answer in time. On
+ * failure `*client` is not written, and `error`, if not NULL, has the reason.
  */
 int32_t shoal_client_open(const struct shoal_client_options *options, struct shoal_client **client,
                           struct shoal_error *error);
 
-/* Ends it with all its requests, released or not; what is in flight is not run. NULL is left alone.
- */
+/* Closes the client with all its requests, released or not; requests in flight do not run. NULL is
+ * ignored. */
 void shoal_client_close(struct shoal_client *client);
 
-/* Begins a request: it is the caller's until released. RESOURCE_EXHAUSTED: all are in use;
- * FAILED_PRECONDITION: requests of seven connections that were lost are not released; otherwise as
+/* Begins a request, which belongs to the caller until released. RESOURCE_EXHAUSTED: all are in use;
+ * FAILED_PRECONDITION: seven lost connections have requests that are not released; otherwise as
  * shoal_client_open. `error` may be NULL. */
 int32_t shoal_request_begin(struct shoal_client *client, struct shoal_request **request,
                             struct shoal_error *error);
 
 /*
- * Adds an input and lends its memory, aligned to 64 bytes and not zeroed, to be filled before the
- * request is submitted; SHOAL_TENSORS_MAX at most, with SHOAL_RANK_MAX dimensions. NULL: it can't
- * be had, and submitting will fail with the reason. The second form states the size: how a
- * SHOAL_BYTES tensor is made. Whether the model has such an input the answer tells.
+ * Adds an input and returns its memory, aligned to 64 bytes and not zeroed, which the caller fills
+ * before submitting. At most SHOAL_TENSORS_MAX inputs of SHOAL_RANK_MAX dimensions. Returns NULL on
+ * failure; submitting then fails with the reason. The second form takes the size in bytes, for
+ * SHOAL_BYTES tensors. Only the answer tells whether the model has such an input.
  */
 void *shoal_request_input(struct shoal_request *request, const char *name, uint32_t datatype,
                           uint32_t rank, const int64_t *shape);
 void *shoal_request_input_bytes(struct shoal_request *request, const char *name, uint32_t datatype,
                                 uint32_t rank, const int64_t *shape, size_t bytes);
 
-/* Adds a parameter, which every stage can read. INVALID_ARGUMENT: its name or type, or too many;
- * FAILED_PRECONDITION: the request is submitted already. `priority` has no effect: admission is for
+/* Adds a parameter, which every stage can read. INVALID_ARGUMENT: bad name or type, or too many;
+ * FAILED_PRECONDITION: the request is already submitted. `priority` has no effect: it is for
  * callers over the network. */
 int32_t shoal_request_parameter(struct shoal_request *request, const char *name,
                                 const struct shoal_parameter *parameter);
 
-/* Hands it to the node; from then on its inputs are not to be touched. Without a deadline
- * (INT64_MAX) the pipeline's `default_timeout_ms` applies. Not SHOAL_OK: it was not handed over,
- * and this is its status; FAILED_PRECONDITION without a text: it had been already. */
+/* Submits the request to the node; the caller must not touch its inputs afterwards. Without a
+ * deadline (INT64_MAX) the pipeline's `default_timeout_ms` applies. Any result but SHOAL_OK is the
+ * request's status: it was not submitted. FAILED_PRECONDITION without a text: it was submitted
+ * before. */
 int32_t shoal_request_submit(struct shoal_request *request, int64_t deadline_ns);
 
-/* Waits for the answer, until a time at most, but for connecting anew. Returns the request's
- * status; SHOAL_UNSET: it was not answered by then, or not submitted. */
+/* Waits for the answer until `until_ns`, or longer if it has to reconnect. Returns the request's
+ * status, or SHOAL_UNSET if it was not answered by then or not submitted. */
 int32_t shoal_request_wait(struct shoal_request *request, int64_t until_ns);
 
-/* The next of this client's requests that have ended, in this order, whether well, failed, late or
- * cancelled, and whether or not shoal_request_wait has told; each once. NULL: none by then, or none
- * is in flight. */
+/* Returns the next of this client's requests that has ended, in the order in which they ended:
+ * successful, failed, late or cancelled, and whether or not shoal_request_wait reported it. Each is
+ * returned once. NULL: none by `until_ns`, or none in flight. */
 struct shoal_request *shoal_client_wait_any(struct shoal_client *client, int64_t until_ns);
 
-/* Nobody waits for it any more: it is answered at once with SHOAL_CANCELLED, and not run if that
- * can be helped. Nothing happens to one that is answered, or not submitted. */
+/* Cancels the request: it is answered at once with SHOAL_CANCELLED, and not run if that can be
+ * avoided. Does nothing to a request that is answered or not submitted. */
 void shoal_request_cancel(struct shoal_request *request);
 
-/* SHOAL_UNSET until it is answered; the text is "" unless it failed, and valid until released. */
+/* Status and text: SHOAL_UNSET until the request is answered; the text is "" unless it failed, and
+ * valid until the request is released. */
 int32_t shoal_request_status(const struct shoal_request *request);
 const char *shoal_request_text(const struct shoal_request *request);
 
-/* The answer's tensors, to be read where they lie, until the request is released or its client
- * closed. NULL: no such index or name. */
+/* The answer's tensors, valid until the request is released or its client closed. NULL: no such
+ * index or name. */
 uint32_t shoal_request_output_count(const struct shoal_request *request);
 const struct shoal_tensor *shoal_request_output(const struct shoal_request *request,
                                                 uint32_t index);
 const struct shoal_tensor *shoal_request_output_named(const struct shoal_request *request,
                                                       const char *name);
 
-/* The caller's own, kept with the request until it is released; NULL at first. */
+/* A pointer of the caller's, kept with the request until it is released; NULL at first. */
 void shoal_request_set_tag(struct shoal_request *request, void *tag);
 void *shoal_request_tag(const struct shoal_request *request);
 
-/* Gives it back, with all its memory, in whatever state. NULL is left alone. */
+/* Releases the request and all its memory, in any state. NULL is ignored. */
 void shoal_request_release(struct shoal_request *request);
 
 #ifdef __cplusplus

@@ -5,7 +5,7 @@
 
 static const char alphabet[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-/* 64: none of the alphabet. */
+/* 64: not in the alphabet. */
 static uint32_t
 digit_of(char character)
 {
@@ -39,7 +39,7 @@ base64_decode(const char *text, size_t bytes, unsigned char *to, size_t *decoded
         for (size_t k = 0; k < count; k++)
             to[written++] = (unsigned char)(bits >> (16 - 8 * k));
         if ((bits & ((UINT32_C(1) << 8 * (3 - count)) - 1)) != 0)
-            return false; /* one text for each value: nothing hides in what is cut off */
+            return false; /* unused bits must be zero: one text for each value */
         bits = 0;
     }
     *decoded = written;

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Base64 (RFC 4648, the standard alphabet, padded): how bytes that are no text travel in JSON, in
- * tensors whose parameter `content_type` is "base64" as in keys and values of etcd.
+ * Base64 (RFC 4648, standard alphabet, padded): for binary data in JSON, both in tensors whose
+ * parameter `content_type` is "base64" and in keys and values of etcd.
  */
 #pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Decodes to memory with room for three quarters of `bytes`. False: it is none. */
+/* Decodes; `to` has room for three quarters of `bytes`. False: not Base64. */
 bool base64_decode(const char *text, size_t bytes, unsigned char *to, size_t *decoded);
 
 static inline size_t

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A run of bytes that grows at its end. Out of memory is remembered, not returned: whoever has
- * written all of it asks once, with `failed`; what was put after that is lost.
+ * A byte buffer that grows at its end. Running out of memory sets `failed`, which the writer checks
+ * once at the end; later writes are lost.
  */
 #pragma once
 
@@ -9,7 +9,7 @@
 #include <stddef.h>
 
 struct bytes {
-    char *data; /* malloc'ed; NULL while nothing was put */
+    char *data; /* from malloc; NULL while empty */
     size_t used;
     size_t capacity;
     bool failed;
@@ -17,12 +17,13 @@ struct bytes {
 
 void bytes_fini(struct bytes *bytes);
 
-/* Room for `count` more at data + used; NULL: failed. The caller adds to `used` what it wrote. */
+/* Makes room for `count` more bytes at data + used; NULL: failed. The caller adds to `used` what it
+ * wrote. */
 char *bytes_reserve(struct bytes *bytes, size_t count);
 
 void bytes_put(struct bytes *bytes, const void *data, size_t count);
 void bytes_put_text(struct bytes *bytes, const char *text);
 void bytes_put_char(struct bytes *bytes, char character);
 
-/* The memory is the caller's, to be freed with free(); the run is empty. */
+/* Hands the memory to the caller, to be freed with free(), and empties the buffer. */
 char *bytes_take(struct bytes *bytes, size_t *count);

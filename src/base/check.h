@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * CHECK guards our own promises and is on in every build: a broken promise ends the process at
- * once, with the place and the condition, instead of going on with a corrupt state. Never CHECK
- * what another process, a peer, a file or a caller has written: that is validated and refused.
+ * CHECK asserts our own invariants, in every build: a violation ends the process at once, naming
+ * the place and the condition, instead of continuing with corrupt state. Never CHECK data that
+ * another process, a peer, a file or a caller wrote: validate and refuse it.
  */
 #pragma once
 

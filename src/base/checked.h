@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Arithmetic on sizes that came from outside. Every product of dimensions and every sum of an
- * offset and a length goes through these; true means that the result fits.
+ * Arithmetic on sizes from outside. Every product of dimensions and every sum of an offset and a
+ * length goes through these functions; true means that the result fits.
  */
 #pragma once
 

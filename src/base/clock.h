@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The one clock: CLOCK_MONOTONIC in nanoseconds, the same in all processes of a machine, which is
- * why it may travel in shared memory. `_ns` after a noun like deadline or time is a point on it,
- * after timeout, wait or duration a length.
+ * The one clock: CLOCK_MONOTONIC in nanoseconds, the same in all processes of a machine, so that
+ * times may be passed in shared memory. `_ns` after a noun like deadline or time is a point in
+ * time; after timeout, wait or duration it is a length.
  */
 #pragma once
 

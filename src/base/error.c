@@ -86,7 +86,7 @@ error_set_errno(struct error *error, const char *format, ...)
     return error->status;
 }
 
-/* Half of the text for what was being done, the other half less ": " for what went wrong. */
+/* Half of the text is for the context, the other half, minus ": ", for the cause. */
 enum { PREFIX_MAX = ERROR_TEXT_MAX / 2 };
 
 enum status

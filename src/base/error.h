@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How a failure travels. What can fail for a reason outside the program returns `enum status` and
- * fills a `struct error`: the place where it failed writes the first text, each caller on the way
- * up may put what it was doing in front, so that one line tells the whole path:
+ * Error handling. A function that can fail for a reason outside the program returns `enum status`
+ * and fills a `struct error`. The failing function writes the first text; each caller on the way up
+ * may prefix what it was doing, so that one line tells the whole path:
  *
  *     pipeline digits: stage classify: libxgboost_modelet.so: no symbol "shoal_modelet"
  *
- * One place logs it or sends it to the caller. The codes are those of gRPC, number for number, so
- * that a status crosses the wire and the plug-in boundary without a translation table.
+ * One place logs it or sends it to the caller. The codes are gRPC's numbers, so that a status
+ * crosses the wire and the plug-in boundary without translation.
  */
 #pragma once
 
@@ -43,13 +43,12 @@ enum { ERROR_TEXT_MAX = 512 };
 
 struct error {
     enum status status;
-    char text[ERROR_TEXT_MAX]; /* always terminated; too long a text is cut */
+    char text[ERROR_TEXT_MAX]; /* always terminated; longer texts are cut */
 };
 
 #define ERROR_NONE ((struct error){.status = STATUS_OK})
 
-/* The same for what is done for each request: ERROR_NONE writes the whole text, which then nobody
- * reads. */
+/* As ERROR_NONE, for code that runs per request: ERROR_NONE also writes the whole text. */
 static inline void
 error_clear(struct error *error)
 {
@@ -57,18 +56,18 @@ error_clear(struct error *error)
     error->text[0] = '\0';
 }
 
-/* "NOT_FOUND" for STATUS_NOT_FOUND; "STATUS_<n>" never: an unknown number reads "UNKNOWN". */
+/* Returns "NOT_FOUND" for STATUS_NOT_FOUND; "UNKNOWN" for an unknown number. */
 const char *status_name(enum status status);
 
-/* Any number from outside to a status that exists: what is none becomes STATUS_UNKNOWN. */
+/* Converts a number from outside; an unknown number becomes STATUS_UNKNOWN. */
 enum status status_from_number(long number);
 
 /* Sets status and text, and returns the status: `return error_set(error, STATUS_NOT_FOUND, …)`. */
 enum status error_set(struct error *error, enum status status, const char *format, ...)
     PRINTF_LIKE(3, 4);
 
-/* The same with ": <strerror(errno)>" at the end; the status follows from errno. */
+/* As error_set, with ": <strerror(errno)>" appended; the status follows from errno. */
 enum status error_set_errno(struct error *error, const char *format, ...) PRINTF_LIKE(2, 3);
 
-/* Puts "<text>: " before the text there is; returns the error's status. */
+/* Prefixes the text with "<text>: ". Returns the error's status. */
 enum status error_prefix(struct error *error, const char *format, ...) PRINTF_LIKE(2, 3);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * FNV-1a, 64 bits: for tables, and for telling contents apart that nobody forges. Start with
- * HASH_FNV1A_SEED, or with a seed of one's own where keys are chosen by others; feed the result of
- * one call to the next to hash several parts as one.
+ * FNV-1a, 64 bits: for tables, and for comparing contents that no attacker forges. Start with
+ * HASH_FNV1A_SEED, or with a seed of your own where others choose the keys; pass the result of one
+ * call to the next to hash several parts as one.
  */
 #pragma once
 
@@ -16,7 +16,7 @@ hash_fnv1a(uint64_t seed, const void *data, size_t bytes)
 {
     const unsigned char *at = data;
     for (size_t i = 0; i < bytes; i++)
-        /* clang 14 takes the second byte of an initialized number for garbage */
+        /* clang 14 reports the second byte of an initialized number as garbage */
         // NOLINTNEXTLINE(clang-analyzer-core.UndefinedBinaryOperatorResult)
         seed = (seed ^ at[i]) * UINT64_C(0x100000001b3);
     return seed;

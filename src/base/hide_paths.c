@@ -7,14 +7,14 @@
 
 #include "base/check.h"
 
-struct told {
+struct hide_text {
     char *text;
     size_t bytes;
     size_t room;
 };
 
 static void
-tell(struct told *told, const char *text, size_t bytes)
+tell(struct hide_text *told, const char *text, size_t bytes)
 {
     size_t left = told->room - 1 - told->bytes;
     size_t taken = bytes < left ? bytes : left;
@@ -29,8 +29,8 @@ is_end(char c)
     return c == '\0' || isspace((unsigned char)c) || strchr("\"'`,;:|)]}>", c) != NULL;
 }
 
-/* Whether `at`, the first of one or more slashes, begins an absolute path: no relative one, no
- * fraction, no URL. */
+/* True if `at`, the first of one or more slashes, begins an absolute path, not a relative one, a
+ * fraction or a URL. */
 static bool
 begins_path(const char *text, const char *at)
 {
@@ -46,7 +46,7 @@ begins_path(const char *text, const char *at)
            (unsigned char)before < 0x80;
 }
 
-/* How much of the path is a root, 0: nothing. */
+/* Returns the length of the root that the path begins with; 0: none. */
 static size_t
 root_of(const char *path, const char *const *roots, size_t root_count)
 {
@@ -63,9 +63,9 @@ root_of(const char *path, const char *const *roots, size_t root_count)
     return longest;
 }
 
-/* Returns what is behind the path. */
+/* Returns the text after the path. */
 static const char *
-tell_path(struct told *told, const char *path, const char *const *roots, size_t root_count)
+notify_path(struct hide_text *told, const char *path, const char *const *roots, size_t root_count)
 {
     size_t root = root_of(path, roots, root_count);
     const char *end = path + root;
@@ -77,7 +77,7 @@ tell_path(struct told *told, const char *path, const char *const *roots, size_t 
         return end;
     }
     const char *last = end;
-    while (last[-1] == '/') /* a folder's */
+    while (last[-1] == '/') /* of a folder */
         last--;
     name = last;
     while (name[-1] != '/')
@@ -92,7 +92,7 @@ hide_paths(const char *text, const char *const *roots, size_t root_count, char *
            size_t room)
 {
     CHECK(room > 0);
-    struct told told = {.text = text_told, .room = room};
+    struct hide_text told = {.text = text_told, .room = room};
     text_told[0] = '\0';
     const char *at = text;
     while (*at != '\0') {
@@ -102,7 +102,7 @@ hide_paths(const char *text, const char *const *roots, size_t root_count, char *
         if (*at == '\0')
             break;
         if (begins_path(text, at)) {
-            at = tell_path(&told, at, roots, root_count);
+            at = notify_path(&told, at, roots, root_count);
         } else {
             size_t slashes = strspn(at, "/");
             tell(&told, at, slashes);

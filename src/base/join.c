@@ -12,8 +12,8 @@ timespec_of(int64_t ns)
 }
 
 #ifdef __SANITIZE_THREAD__
-/* gcc's ThreadSanitizer does not know pthread_clockjoin_np, and would report races with the thread
- * that has been joined. */
+/* gcc's ThreadSanitizer does not know pthread_clockjoin_np and would report races with the joined
+ * thread. */
 bool
 join_until(pthread_t thread, int64_t deadline_ns)
 {

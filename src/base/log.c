@@ -62,18 +62,18 @@ enum {
 
 enum writer_state { WRITER_NONE, WRITER_RUNS, WRITER_ENDS, WRITER_ABANDONED };
 
-static struct writer {
+static struct log_writer {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     pthread_t thread;
     _Atomic int state; /* enum writer_state; changes under the lock */
     _Atomic uint64_t dropped;
     /* under the lock: */
-    uint64_t untold; /* of `dropped`, those that no line has told of */
+    uint64_t untold; /* of `dropped`, those not reported yet */
     size_t first;
     size_t used;
     bool writes;
-    bool has_place; /* a place has begun to leave lines out */
+    bool has_place; /* a place has started to leave lines out */
     char buffer[BUFFER_BYTES];
 } writer = {.lock = PTHREAD_MUTEX_INITIALIZER, .state = WRITER_NONE};
 
@@ -85,17 +85,17 @@ log_never_wait(void)
     waits = false;
 }
 
-/* Returns how many lines could not be written. */
+/* Returns the number of lines that could not be written. */
 static uint64_t
 write_out(const char *bytes, size_t count)
 {
     uint64_t lost = 0;
     while (count > 0) {
         ssize_t written = write(STDERR_FILENO, bytes, count);
-        if (written < 0 && errno == EAGAIN && waits) { /* set by another process on this pipe */
+        if (written < 0 && errno == EAGAIN && waits) { /* set on this pipe by another process */
             struct pollfd out = {.fd = STDERR_FILENO, .events = POLLOUT};
             (void)poll(&out, 1, -1);
-        } else if (written < 0 && errno != EINTR) { /* a full disk, or pipe: the counter says so */
+        } else if (written < 0 && errno != EINTR) { /* a full disk or pipe: counted */
             while (count > 0)
                 lost += bytes[--count] == '\n';
         } else if (written > 0) {
@@ -116,7 +116,7 @@ append(const char *bytes, size_t count)
     writer.used += count;
 }
 
-/* Stamp, level and program. */
+/* Writes time, level and program. */
 static size_t
 begin_line(char line[LINE_BYTES], enum log_level level)
 {
@@ -143,8 +143,8 @@ append_told(void)
     append(line, used);
 }
 
-/* Once a line was dropped, the others are until half of the buffer is free: one row of lines is
- * missing then, and not every second line. */
+/* After a drop, further lines are dropped until half of the buffer is free: one gap in the log,
+ * instead of every second line missing. */
 static void
 put_buffered(const char *line, size_t count)
 {
@@ -159,7 +159,7 @@ put_buffered(const char *line, size_t count)
     (void)pthread_cond_broadcast(&writer.changed);
 }
 
-/* Whether it was written, or will be. */
+/* True if the line was written or will be. */
 static bool
 put_beside(const char *line, size_t count)
 {
@@ -187,7 +187,7 @@ put(const char *line, size_t count)
     (void)pthread_mutex_unlock(&writer.lock);
 }
 
-/* As many whole lines as are written at once. */
+/* Returns as many whole lines as are written at once. */
 static size_t
 take_lines(char chunk[CHUNK_BYTES])
 {
@@ -206,7 +206,7 @@ take_lines(char chunk[CHUNK_BYTES])
 /* ---- places with an allowance ---- */
 
 static struct {
-    pthread_mutex_t lock; /* taken before the writer's */
+    pthread_mutex_t lock; /* acquired before the writer's */
     struct log_place *first;
     _Atomic uint64_t left_out;
     _Atomic uint32_t lines_max;
@@ -219,22 +219,22 @@ log_set_event_lines(uint32_t lines)
 }
 
 static void
-tell_left_out(const struct log_place *place, uint64_t lines)
+notify_left_out(const struct log_place *place, uint64_t lines)
 {
     log_line(place->level, "log_left_out event=%.*s lines=%" PRIu64 " seconds=%d",
              (int)strcspn(place->format, " "), place->format, lines, LOG_SITE_S);
 }
 
-/* Tells what the places have left out in a time that is over; returns when the next one is. */
+/* Reports the lines left out in periods that are over. Returns the end of the next period. */
 static int64_t
-tell_places(int64_t now_ns)
+notify_places(int64_t now_ns)
 {
     int64_t next_ns = TIME_NEVER_NS;
     (void)pthread_mutex_lock(&places.lock);
     for (struct log_place *place = places.first; place != NULL; place = place->next) {
         uint64_t left_out = log_site_take(&place->site, now_ns);
         if (left_out > 0)
-            tell_left_out(place, left_out);
+            notify_left_out(place, left_out);
         if (place->site.left_out > 0 && place->site.until_ns < next_ns)
             next_ns = place->site.until_ns;
     }
@@ -280,7 +280,7 @@ wait_for_lines(void)
     while (is_idle()) {
         writer.has_place = false;
         (void)pthread_mutex_unlock(&writer.lock);
-        int64_t next_ns = tell_places(clock_now_ns());
+        int64_t next_ns = notify_places(clock_now_ns());
         struct timespec until = {.tv_sec = next_ns / NS_PER_S, .tv_nsec = next_ns % NS_PER_S};
         (void)pthread_mutex_lock(&writer.lock);
         if (is_idle() && !writer.has_place && next_ns == TIME_NEVER_NS)
@@ -307,7 +307,7 @@ writer_main(void *context)
         (void)pthread_mutex_unlock(&writer.lock);
         uint64_t lost = write_out(chunk, count);
         atomic_fetch_add_explicit(&writer.dropped, lost, memory_order_relaxed);
-        (void)tell_places(clock_now_ns());
+        (void)notify_places(clock_now_ns());
         (void)pthread_mutex_lock(&writer.lock);
     }
     writer.writes = false;
@@ -345,7 +345,7 @@ log_stop(int64_t timeout_ns)
 {
     int64_t until_ns = clock_now_ns() + timeout_ns;
     struct timespec until = {.tv_sec = until_ns / NS_PER_S, .tv_nsec = until_ns % NS_PER_S};
-    (void)tell_places(TIME_NEVER_NS);
+    (void)notify_places(TIME_NEVER_NS);
     (void)pthread_mutex_lock(&writer.lock);
     bool runs = writer.state == WRITER_RUNS;
     if (runs)
@@ -361,7 +361,7 @@ log_stop(int64_t timeout_ns)
     if (ended)
         CHECK(pthread_join(writer.thread, NULL) == 0);
     else if (runs)
-        CHECK(pthread_detach(writer.thread) == 0); /* it ends with the process */
+        CHECK(pthread_detach(writer.thread) == 0); /* the thread ends with the process */
 }
 
 uint64_t
@@ -416,7 +416,7 @@ log_line(enum log_level level, const char *format, ...)
     va_end(args);
 }
 
-/* Whether the place may write a line now. Tells before it what was left out. */
+/* True if the place may write a line now. First reports the lines left out before. */
 static bool
 admit(struct log_place *place, enum log_level level, const char *format)
 {
@@ -424,7 +424,7 @@ admit(struct log_place *place, enum log_level level, const char *format)
     (void)pthread_mutex_lock(&places.lock);
     uint64_t left_out = log_site_take(&place->site, now_ns);
     if (left_out > 0)
-        tell_left_out(place, left_out);
+        notify_left_out(place, left_out);
     uint32_t lines_max = atomic_load_explicit(&places.lines_max, memory_order_relaxed);
     bool admitted = log_site_admit(&place->site, lines_max, now_ns);
     bool begins = !admitted && place->site.left_out == 1;

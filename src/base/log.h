@@ -4,17 +4,17 @@
  *
  *     2026-01-31T10:00:00.123Z info shoald worker_ready pipeline=digits stage=classify worker=0
  *
- * A line is written with one write(2), so lines of several processes do not mix. After log_start
- * no caller waits for the reader of stderr: lines go through a buffer of 256 KiB that a thread of
- * its own writes out. Lines that find it full are dropped and counted, and one line says how many
- * when there is room again. Before, and in workers, the caller writes itself. Nothing per
- * request is logged above debug; a rate is a counter, not a log line. Values that come from
- * outside go through %s in quotes by the caller's format; control characters are replaced here.
+ * Each line is written with one write(2), so lines of several processes do not mix. After log_start
+ * no caller waits for the reader of stderr: a thread writes lines from a buffer of 256 KiB. Lines
+ * that find it full are dropped and counted, and one line reports their number when there is room
+ * again. Before log_start, and in workers, the caller writes the line itself. Nothing per request
+ * is logged above debug; a rate is a counter, not a log line. Callers quote values from outside in
+ * their format ("%s" in quotes); control characters are replaced here.
  *
- * A line that a caller, client, peer or runtime can cause as often as it likes goes through
- * log_*_limited: each such place in the source writes LOG_SITE_LINES lines in LOG_SITE_S seconds,
- * and one line of the same level, `log_left_out`, tells how many more there were. A worker's
- * output is limited by the coordinator that reads it (coordinator/workers/worker_log.h).
+ * A line that a caller, client, peer or runtime can cause at will goes through log_*_limited: each
+ * such place in the source writes at most LOG_SITE_LINES lines in LOG_SITE_S seconds, and one line
+ * of the same level, `log_left_out`, reports how many more there were. The coordinator limits the
+ * output of its workers (coordinator/workers/worker_log.h).
  */
 #pragma once
 
@@ -30,27 +30,28 @@ enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG };
 /* Call once at start. `program` is kept, not copied. The default level is info. */
 void log_init(const char *program, enum log_level level);
 
-/* For a process without log_start whose stderr never waits: what finds it full is lost. */
+/* For a process without log_start: makes writes to stderr non-blocking; lines that find it full are
+ * lost. */
 void log_never_wait(void);
 
-/* Any thread, at any time: lines of this level and above are written from now on. */
+/* Sets the lowest level that is written. Any thread, at any time. */
 void log_set_level(enum log_level level);
 
 /* Sets the lines that each place of log_*_limited may write in LOG_SITE_S seconds, instead of
  * LOG_SITE_LINES; 0: no limit. */
 void log_set_event_lines(uint32_t lines);
 
-/* Parses "error", "warn", "info", "debug"; -1 if it is none of them. */
+/* Parses "error", "warn", "info" or "debug"; else returns -1. */
 int log_level_from_name(const char *name);
 
 void log_line(enum log_level level, const char *format, ...) PRINTF_LIKE(2, 3);
 
-/* One place that logs; static, and all zero at first. */
+/* A place that logs; static, initially all zero. */
 struct log_place {
     struct log_site site;
     const char *format; /* its first word is the event */
     enum log_level level;
-    struct log_place *next; /* of those that have left lines out */
+    struct log_place *next; /* in the list of places that have left lines out */
     bool is_listed;
 };
 
@@ -58,23 +59,24 @@ struct log_place {
 void log_limited(struct log_place *place, enum log_level level, const char *format, ...)
     PRINTF_LIKE(3, 4);
 
-/* Text without stamp, level and program, whatever the level: for the person who has started it. */
+/* Writes text without time, level and program, at any level: for the person who started the
+ * program. */
 void log_plain(const char *format, ...) PRINTF_LIKE(1, 2);
 
-/* Passes on a line of another process, whatever the level: as it is, or quoted behind a stamp, the
- * event `worker_said` and `prefix`. False: half of the buffer is in use, which is kept for this
- * process's own lines, and it was dropped. */
+/* Forwards a line of another process, at any level: unchanged, or quoted after a time stamp, the
+ * event `worker_said` and `prefix`. False: dropped, because half of the buffer is in use and the
+ * rest is reserved for this process's own lines. */
 enum log_form { LOG_AS_IT_IS, LOG_QUOTED };
 bool log_pass_on(enum log_form form, const char *prefix, const char *text, size_t bytes);
 
-/* From here on a thread writes. */
+/* Starts the writing thread. */
 enum status log_start(struct error *error) WARN_UNUSED;
-/* Waits until all is written, but no longer than `timeout_ns`; what is left then, and what still
- * comes, is not written. Once only; without log_start there is nothing to do. */
+/* Waits until everything is written, at most `timeout_ns`; the rest and all later lines are lost.
+ * Call at most once; does nothing without log_start. */
 void log_stop(int64_t timeout_ns);
-/* How many lines found the buffer full, or could not be written. */
+/* Returns the number of lines that found the buffer full or could not be written. */
 uint64_t log_dropped(void);
-/* How many lines were left out by log_*_limited. */
+/* Returns the number of lines left out by log_*_limited. */
 uint64_t log_left_out(void);
 
 #define log_error(...) log_line(LOG_ERROR, __VA_ARGS__)

@@ -4,7 +4,7 @@
 #include <malloc.h>
 #include <stddef.h>
 
-/* jemalloc's, if it is there. */
+/* jemalloc's, if present. */
 __attribute__((weak)) int mallctl(const char *name, void *old, size_t *old_bytes, void *new,
                                   size_t new_bytes);
 

@@ -20,7 +20,7 @@ number_text_double(char room[NUMBER_ROOM], double number)
 
 /* ---- floats of ordinary size: by arithmetic, ten times as fast as by trying texts ---- */
 
-/* Nine digits tell all floats apart; below 10^9 they need no exponent. */
+/* Nine digits distinguish all floats; below 10^9 they need no exponent. */
 enum { FLOAT_DIGITS = 9, EXPONENT_MIN = -5, EXPONENT_MAX = FLOAT_DIGITS - 1 };
 
 static const double powers[] = {1e0, 1e1, 1e2, 1e3,  1e4,  1e5,  1e6,
@@ -28,8 +28,8 @@ static const double powers[] = {1e0, 1e1, 1e2, 1e3,  1e4,  1e5,  1e6,
 _Static_assert(sizeof(powers) / sizeof(powers[0]) == EXPONENT_MAX - EXPONENT_MIN + 1,
                "each is exact as a double, as are all integers here");
 
-/* Whether digits · 10^-scale reads as `wanted`. The quotient may be wrong by half a unit of a
- * double; if what lies a little to either side of it is rounded to the same float, so is it. */
+/* True if digits · 10^-scale reads as `wanted`. The quotient may be off by half a unit of a double;
+ * if its neighbours on both sides round to the same float, so does the exact value. */
 static bool
 reads_as(uint32_t digits, int scale, float wanted)
 {
@@ -37,13 +37,13 @@ reads_as(uint32_t digits, int scale, float wanted)
     return (float)(value * (1 - 0x1p-51)) == wanted && (float)(value * (1 + 0x1p-51)) == wanted;
 }
 
-/* digits · 10^-scale without an exponent. */
+/* Writes digits · 10^-scale without an exponent. */
 static void
 print_decimal(char *to, uint32_t digits, int scale)
 {
     char text[FLOAT_DIGITS + 1];
     int count = snprintf(text, sizeof(text), "%u", digits % 1000000000u);
-    int point = count - scale; /* digits before it */
+    int point = count - scale; /* digits before the point */
     if (point <= 0) {
         *to++ = '0';
         *to++ = '.';
@@ -70,7 +70,7 @@ print_ordinary(char *to, float number)
     double value = fabs((double)number);
     if (!(value >= 1e-5 && value < 1e9))
         return false;
-    int scale = FLOAT_DIGITS - 1; /* by which it has nine digits before the point */
+    int scale = FLOAT_DIGITS - 1; /* makes nine digits before the point */
     while (scale > 0 && value >= powers[FLOAT_DIGITS - scale])
         scale--;
     while (scale < EXPONENT_MAX - EXPONENT_MIN && value * powers[scale] < 1e8)

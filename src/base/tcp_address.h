@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where to listen, as an operator writes it: `port:8033` (all interfaces), `127.0.0.1:8033`,
- * `name:8033`, `[::1]:8033`. Pure: nothing is looked up.
+ * An address to listen on, as an operator writes it: `port:8033` (all interfaces),
+ * `127.0.0.1:8033`, `name:8033`, `[::1]:8033`. Pure: no name is resolved.
  */
 #pragma once
 
@@ -12,5 +12,5 @@ struct tcp_address {
     char port[6];   /* decimal, 0 to 65535 */
 };
 
-/* False: it has not that form. */
+/* False: malformed. */
 bool tcp_address_parse(const char *address, struct tcp_address *parsed);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Ends the requests in a region that is served no more. It is ours alone then: workers that
- * held something have finished it, or are dead and were repaired. What had come back is an answer;
- * what still waits at the first stage has not begun, its inputs are as they were submitted, and it
- * is submitted again elsewhere; what is beyond the first stage can't begin anew, since its inputs'
- * blocks may have been used for something else.
+ * Ends the requests in a region that is no longer served. Only this client uses it then: workers
+ * that held items have finished them, or are dead and were repaired. Requests that had come back
+ * are answered. Requests that wait at the first stage have not begun and have their inputs as
+ * submitted: they are submitted again in another region. Requests beyond the first stage cannot
+ * begin anew, because their inputs' blocks may have been reused.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -13,14 +13,14 @@
 #include "client/link.h"
 #include "shm/slot.h"
 
-/* Into a slot and blocks of another link; in failure everything is as before. */
+/* Moves a request into a slot and blocks of another link. On failure everything is unchanged. */
 static enum status
-carry(struct shoal_request *request, struct link *to, struct error *error)
+carry(struct shoal_request *request, struct client_link *to, struct error *error)
 {
-    struct link *from = request->link;
+    struct client_link *from = request->link;
     struct shm_ticket ticket = request->ticket;
     uint8_t place = request->place;
-    struct payload_builder *held = malloc(sizeof(*held)); /* only in a reload */
+    struct payload_builder *held = malloc(sizeof(*held)); /* only during a reload */
     CHECK(held != NULL);
     memcpy(held, &request->builder, sizeof(*held));
     enum status status = request_place(request, to, error);
@@ -34,7 +34,7 @@ carry(struct shoal_request *request, struct link *to, struct error *error)
             struct shm_payload unused = {0};
             builder_abandon(&request->builder, &unused);
             to->requests[request->ticket.index] = NULL;
-            (void)!slot_release(&to->region, request->ticket, PLACE_FREE, PARTY_COORDINATOR);
+            (void)!slot_release(&to->region, request->ticket, PLACE_FREE, OWNER_COORDINATOR);
             request->link = from;
             request->ticket = ticket;
             request->place = place;
@@ -46,18 +46,18 @@ carry(struct shoal_request *request, struct link *to, struct error *error)
 }
 
 enum status
-link_carry_one(struct shoal_request *request, struct link *to, struct error *error)
+link_carry_one(struct shoal_request *request, struct client_link *to, struct error *error)
 {
     if (carry(request, to, error) == STATUS_OK)
         return STATUS_OK;
     return error_prefix(error, "after a reload of the pipeline");
 }
 
-/* Whether it can begin anew. */
+/* Checks that the request can begin anew. */
 static enum status
 judge(const struct shoal_request *request, struct error *error)
 {
-    const struct link *link = request->link;
+    const struct client_link *link = request->link;
     struct shm_word word = slot_where(&link->region, request->ticket.index);
     bool waits = word.generation == request->ticket.generation && word.place == 0;
     if (waits && !(word.held && (link->terms.changes_inputs & 1)))
@@ -67,7 +67,7 @@ judge(const struct shoal_request *request, struct error *error)
 }
 
 static void
-push_again(struct shoal_request *request, struct link *to)
+push_again(struct shoal_request *request, struct client_link *to)
 {
     struct error error = ERROR_NONE;
     enum status status = judge(request, &error);
@@ -82,10 +82,10 @@ push_again(struct shoal_request *request, struct link *to)
         request_answer(request, status, error.text);
 }
 
-/* That its pages were taken out of a region says that the node has dropped its client: what is read
- * there is zeros. It takes them out before it closes. */
+/* False if the node has dropped this client: it takes the region's pages out before it closes, so
+ * the header reads as zeros, and so would inputs. */
 static bool
-is_intact(struct link *from)
+is_intact(struct client_link *from)
 {
     struct error error = ERROR_NONE;
     if (!from->spoiled && region_check_header(&from->region, &error) != STATUS_OK) {
@@ -97,7 +97,7 @@ is_intact(struct link *from)
 }
 
 void
-link_carry(struct link *from, struct link *to)
+link_carry(struct client_link *from, struct client_link *to)
 {
     CHECK(link_is_lost(from));
     if (!is_intact(from))
@@ -113,7 +113,7 @@ link_carry(struct link *from, struct link *to)
 }
 
 void
-link_fail(struct link *link, enum status status, const char *text)
+link_fail(struct client_link *link, enum status status, const char *text)
 {
     CHECK(link_is_lost(link));
     if (is_intact(link))

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The public functions (shoal/client.h): arguments are judged here, links do the work. A client has
- * one link that is in use, and keeps those that were lost until their requests are released.
+ * The public functions (shoal/client.h), which check arguments; links do the work. A client has one
+ * link in use, and keeps lost links until their requests are released.
  */
 #include <shoal/client.h>
 
@@ -12,7 +12,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "client/link.h"
-#include "shm/counters.h"
+#include "ipc/counters.h"
 
 #define CONNECT_TIMEOUT_NS (5 * NS_PER_S)
 #define SPIN_NS (100 * (int64_t)NS_PER_US)
@@ -25,7 +25,7 @@ struct shoal_client {
     int64_t connect_timeout_ns;
     int64_t spin_ns;
     struct request_pool pool;
-    struct link *links[LINKS_MAX]; /* the first is in use, or NULL; the others were lost */
+    struct client_link *links[LINKS_MAX]; /* the first is in use, or NULL; the others are lost */
 };
 
 static int32_t
@@ -78,7 +78,7 @@ options_read(const struct shoal_client_options *options, struct shoal_client *cl
     return find_socket(options->socket, client->path, error);
 }
 
-/* Closes lost links of which nothing is left in the caller's hands. */
+/* Closes lost links without unreleased requests. */
 static void
 sweep(struct shoal_client *client)
 {
@@ -89,7 +89,7 @@ sweep(struct shoal_client *client)
         }
 }
 
-/* Puts a link that was lost aside. */
+/* Moves a lost link aside. */
 static enum status
 set_aside(struct shoal_client *client, struct error *error)
 {
@@ -107,16 +107,16 @@ set_aside(struct shoal_client *client, struct error *error)
 }
 
 static enum status
-open_link(struct shoal_client *client, struct link **link, struct error *error)
+open_link(struct shoal_client *client, struct client_link **link, struct error *error)
 {
     return link_open(client->path, &client->hello, client->connect_timeout_ns, client->spin_ns,
                      &client->pool, link, error);
 }
 
-/* Where a lost link goes on: in the region that the node has sent, or, since the connection may
- * have closed because the node was started anew, in one that it gives when it is asked. */
+/* Finds the successor of a lost link: the region that the node has sent or, since the connection
+ * may have closed because the node restarted, one that it gives on a new connection. */
 static enum status
-find_successor(struct shoal_client *client, struct link *lost, struct link **next,
+find_successor(struct shoal_client *client, struct client_link *lost, struct client_link **next,
                struct error *error)
 {
     *next = lost->successor;
@@ -127,15 +127,17 @@ find_successor(struct shoal_client *client, struct link *lost, struct link **nex
         return error_set(error, STATUS_UNAVAILABLE, "%s", lost->why.text);
     if (open_link(client, next, error) == STATUS_OK)
         return STATUS_OK;
-    return error_prefix(error, "the node has ended, or serves this client no more; trying again");
+    return error_prefix(error,
+                        "the node has ended or no longer serves this client; connecting again");
 }
 
-/* The link in use was lost: what is in flight goes on elsewhere, or fails. False: nothing is. */
+/* Handles the loss of the link in use: requests in flight continue in another link or fail. False:
+ * none are in flight. */
 static bool
 follow(struct shoal_client *client)
 {
-    struct link *lost = client->links[0];
-    struct link *next = NULL;
+    struct client_link *lost = client->links[0];
+    struct client_link *next = NULL;
     struct error error = ERROR_NONE;
     if (lost->flying == 0 && lost->successor == NULL)
         return false;
@@ -143,7 +145,7 @@ follow(struct shoal_client *client)
         set_aside(client, &error) == STATUS_OK) {
         client->links[0] = next;
         link_carry(lost, next);
-        snprintf(error.text, sizeof(error.text), "%s", lost->why.text); /* if it was spoiled */
+        snprintf(error.text, sizeof(error.text), "%s", lost->why.text); /* for a spoiled link */
     } else if (next != NULL) {
         link_close(next);
     }
@@ -152,24 +154,24 @@ follow(struct shoal_client *client)
     return true;
 }
 
-/* Takes what has come back; true: something has, or may have. */
+/* Takes answers. True: there was one, or may have been. */
 static bool
 step(struct shoal_client *client, int64_t now_ns)
 {
-    struct link *link = client->links[0];
+    struct client_link *link = client->links[0];
     if (link == NULL)
         return false;
     bool any = !link_is_lost(link) && link_step(link, now_ns);
     return link_is_lost(link) ? follow(client) : any;
 }
 
-/* A link that can be used, a new one if need be. */
+/* Makes sure that a usable link exists, connecting if necessary. */
 static enum status
 connected(struct shoal_client *client, struct error *error)
 {
     if (client->links[0] != NULL && link_is_lost(client->links[0]))
         (void)follow(client);
-    const struct link *link = client->links[0];
+    const struct client_link *link = client->links[0];
     if (link != NULL && !link_is_lost(link) && link->draining)
         return error_set(error, STATUS_UNAVAILABLE, "the node is stopping: it takes no requests");
     if (link != NULL && !link_is_lost(link))
@@ -221,7 +223,8 @@ count_owned(const struct shoal_client *client)
     return owned;
 }
 
-/* As many as there are slots, wherever they are: so that each finds a place in another region. */
+/* Limits unreleased requests over all links to the number of slots, so that each finds a slot in
+ * another region. */
 static enum status
 take(struct shoal_client *client, struct shoal_request **request, struct error *error)
 {
@@ -241,7 +244,7 @@ shoal_request_begin(struct shoal_client *client, struct shoal_request **request,
         return tell(theirs, &error);
     if (take(client, request, &error) == STATUS_OK)
         return SHOAL_OK;
-    /* what was released in flight may have come back since */
+    /* requests released in flight may have come back since */
     (void)step(client, clock_now_ns());
     struct error again = ERROR_NONE;
     if (connected(client, &again) == STATUS_OK && take(client, request, &again) == STATUS_OK)
@@ -249,7 +252,7 @@ shoal_request_begin(struct shoal_client *client, struct shoal_request **request,
     return tell(theirs, &error);
 }
 
-/* Notes why it can't be submitted; the first reason is the reason. */
+/* Notes why the request cannot be submitted; the first reason counts. */
 static int32_t
 refuse(struct shoal_request *request, const struct error *error)
 {
@@ -266,7 +269,7 @@ add_input(struct shoal_request *request, const struct shoal_tensor *tensor)
     struct error error = ERROR_NONE;
     void *data;
     if (request->state != REQUEST_BUILDING)
-        return NULL; /* submitted already: its status must not change */
+        return NULL; /* already submitted: its status must not change */
     if (request->link->spoiled)
         error_set(&error, STATUS_UNAVAILABLE, "%s", request->link->why.text);
     else if (builder_add(&request->builder, tensor, &data, &error) == STATUS_OK)
@@ -309,7 +312,7 @@ shoal_request_input(struct shoal_request *request, const char *name, uint32_t da
                   "input \"%.32s\": a BYTES tensor is made with shoal_request_input_bytes", name);
     else if (!tensor_bytes_for(datatype, rank, tensor.shape, &bytes))
         error_set(&error, STATUS_INVALID_ARGUMENT,
-                  "input \"%.32s\": a negative dimension, or a product that overflows", name);
+                  "input \"%.32s\": a negative dimension, or a size that overflows", name);
     if (error.status != STATUS_OK) {
         (void)refuse(request, &error);
         return NULL;
@@ -341,7 +344,7 @@ shoal_request_parameter(struct shoal_request *request, const char *name,
     return refuse(request, &error);
 }
 
-/* To the link in use, if it was begun in another. */
+/* Moves the request to the link in use, if it was begun in another. */
 static enum status
 bring(struct shoal_request *request, struct error *error)
 {
@@ -368,7 +371,7 @@ shoal_request_submit(struct shoal_request *request, int64_t deadline_ns)
         return request->status;
     if (bring(request, &error) != STATUS_OK)
         return refuse(request, &error);
-    struct link *link = request->link;
+    struct client_link *link = request->link;
     request->deadline_ns = deadline_ns;
     if (deadline_ns == TIME_NEVER_NS && link->terms.default_timeout_ns > 0)
         request->deadline_ns = clock_now_ns() + link->terms.default_timeout_ns;
@@ -385,7 +388,7 @@ is_answered(const struct shoal_request *request)
     return request->state != REQUEST_FLYING;
 }
 
-/* The node says so too when it comes upon it, but that may take as long as a run. */
+/* The node checks the deadline too, but may do so only after a run. */
 static void
 keep_deadline(struct shoal_request *request, int64_t now_ns)
 {
@@ -408,7 +411,7 @@ shoal_request_wait(struct shoal_request *request, int64_t until_ns)
     }
 }
 
-/* The first answer that nobody was shown. */
+/* Returns the first answer that was not returned yet. */
 static struct shoal_request *
 next_answer(struct shoal_client *client)
 {
@@ -419,9 +422,9 @@ next_answer(struct shoal_client *client)
     return request;
 }
 
-/* Gives up what is late; returns the next deadline. */
+/* Gives up late requests. Returns the next deadline. */
 static int64_t
-keep_deadlines(struct link *link, int64_t now_ns)
+keep_deadlines(struct client_link *link, int64_t now_ns)
 {
     int64_t next_ns = TIME_NEVER_NS;
     if (now_ns < link->next_deadline_ns)
@@ -444,7 +447,7 @@ shoal_client_wait_any(struct shoal_client *client, int64_t until_ns)
     for (;;) {
         int64_t now_ns = clock_now_ns();
         bool any = step(client, now_ns);
-        struct link *link = client->links[0];
+        struct client_link *link = client->links[0];
         struct shoal_request *request = next_answer(client);
         if (request != NULL || link == NULL || link_is_lost(link) || link->flying == 0)
             return request;

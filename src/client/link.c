@@ -12,15 +12,14 @@
 
 #include "base/check.h"
 #include "base/clock.h"
-#include "shm/guests.h"
+#include "shm/client_regions.h"
 #include "shm/repair.h"
 #include "shm/slot.h"
 
-/* The socket is looked at so often, and no sleep lasts longer: the news are a worker's death, which
- * is to be repaired, another region, and the node's end. Twenty looks a second, while somebody
- * waits. */
+/* Interval of looks at the socket, and the longest sleep: the socket reports a worker's death,
+ * another region, and the node's end. Twenty looks a second while a caller waits. */
 #define HEAR_NS (50 * (int64_t)NS_PER_MS)
-/* And so often when workers have left the region: then another is about to come. */
+/* The same when workers have left the region, because another region is about to come. */
 #define HEAR_SOON_NS ((int64_t)NS_PER_MS)
 
 enum { TAKEN_PER_STEP = 64 };
@@ -72,7 +71,7 @@ set_status(struct shoal_request *request, enum status status, const char *text)
 }
 
 static void
-note_answered(struct link *link, struct shoal_request *request)
+note_answered(struct client_link *link, struct shoal_request *request)
 {
     request->listed = true;
     request->after = NULL;
@@ -82,7 +81,7 @@ note_answered(struct link *link, struct shoal_request *request)
 }
 
 static void
-forget_answered(struct link *link, struct shoal_request *request)
+forget_answered(struct client_link *link, struct shoal_request *request)
 {
     if (!request->listed)
         return;
@@ -92,7 +91,7 @@ forget_answered(struct link *link, struct shoal_request *request)
 }
 
 struct shoal_request *
-link_next_answered(struct link *link)
+link_next_answered(struct client_link *link)
 {
     struct shoal_request *request = link->answered_first;
     if (request != NULL)
@@ -109,23 +108,23 @@ request_answer(struct shoal_request *request, enum status status, const char *te
 }
 
 static void
-lose_corrupt(struct link *link)
+lose_corrupt(struct client_link *link)
 {
     struct error error = ERROR_NONE;
     error_set(&error, STATUS_DATA_LOSS, "the shared memory is corrupt: try again");
     link->spoiled = true;
     link_lose(link, &error);
-    link->why = error; /* it may have been lost already */
+    link->why = error; /* link_lose does nothing if the link was lost already */
 }
 
-/* Our hold on its slot ends; a region in which that can't be is lost. */
+/* Releases the request's slot; if that is impossible, the region is corrupt and lost. */
 static void
-give_slot_back(struct link *link, struct shoal_request *request)
+give_slot_back(struct client_link *link, struct shoal_request *request)
 {
     link->requests[request->ticket.index] = NULL;
     request_free(request);
     if (!link_is_lost(link) && slot_release(&link->region, request->ticket, request->place,
-                                            PARTY_COORDINATOR) != STATUS_OK)
+                                            OWNER_COORDINATOR) != STATUS_OK)
         lose_corrupt(link);
 }
 
@@ -139,9 +138,9 @@ link_give_up(struct shoal_request *request, enum status status, const char *text
     note_answered(request->link, request);
 }
 
-/* The owner of the link looks after the requests in flight. */
+/* The caller takes care of the requests in flight. */
 void
-link_lose(struct link *link, const struct error *why)
+link_lose(struct client_link *link, const struct error *why)
 {
     if (link_is_lost(link))
         return;
@@ -153,7 +152,7 @@ link_lose(struct link *link, const struct error *why)
 void
 link_release(struct shoal_request *request)
 {
-    struct link *link = request->link;
+    struct client_link *link = request->link;
     forget_answered(link, request);
     link->owned--;
     switch (request->state) {
@@ -181,10 +180,10 @@ link_release(struct shoal_request *request)
 }
 
 enum status
-request_place(struct shoal_request *request, struct link *link, struct error *error)
+request_place(struct shoal_request *request, struct client_link *link, struct error *error)
 {
     struct shm_ticket ticket;
-    switch (slot_acquire(&link->region, PARTY_COORDINATOR, &ticket)) {
+    switch (slot_acquire(&link->region, OWNER_COORDINATOR, &ticket)) {
     case RING_OK: break;
     case RING_EMPTY:
         return error_set(error, STATUS_RESOURCE_EXHAUSTED,
@@ -203,12 +202,12 @@ request_place(struct shoal_request *request, struct link *link, struct error *er
     request->link = link;
     request->ticket = ticket;
     request->place = PLACE_FREE;
-    builder_init(&request->builder, &link->region, ticket.index, PARTY_COORDINATOR, NULL, NULL);
+    builder_init(&request->builder, &link->region, ticket.index, OWNER_COORDINATOR, NULL, NULL);
     return STATUS_OK;
 }
 
 enum status
-link_take(struct link *link, struct shoal_request **taken, struct error *error)
+link_take(struct client_link *link, struct shoal_request **taken, struct error *error)
 {
     struct shoal_request *request = pool_take(link->pool);
     request->link = link;
@@ -229,14 +228,14 @@ link_take(struct link *link, struct shoal_request **taken, struct error *error)
 }
 
 enum status
-link_push(struct link *link, struct shoal_request *request, struct error *error)
+link_push(struct client_link *link, struct shoal_request *request, struct error *error)
 {
     struct shm_slot *slot = region_slot(&link->region, request->ticket.index);
     enum status status = builder_seal(&request->builder, &slot->payload[0], error);
     if (status != STATUS_OK)
         return status;
     slot_set_deadline(slot, request->deadline_ns);
-    if (slot_push(&link->region, request->ticket, PLACE_FREE, 0, PARTY_COORDINATOR,
+    if (slot_push(&link->region, request->ticket, PLACE_FREE, 0, OWNER_COORDINATOR,
                   clock_now_ns()) != RING_OK) {
         lose_corrupt(link);
         return error_set(error, STATUS_UNAVAILABLE, "the shared memory is corrupt: try again");
@@ -245,15 +244,15 @@ link_push(struct link *link, struct shoal_request *request, struct error *error)
     link->flying++;
     if (request->deadline_ns < link->next_deadline_ns)
         link->next_deadline_ns = request->deadline_ns;
-    doorbell_ring(guest_bell(&link->region, 0));
+    doorbell_ring(client_region_bell(&link->region, 0));
     return STATUS_OK;
 }
 
 /* ---- what comes back ---- */
 
-/* It runs foreign code that writes there: the answer is judged as a coordinator does. */
+/* Foreign code writes the answer: validated as by a coordinator. */
 static void
-read_answer(struct link *link, struct shoal_request *request)
+read_answer(struct client_link *link, struct shoal_request *request)
 {
     struct shm_slot *slot = region_slot(&link->region, request->ticket.index);
     if (request->place == PLACE_ERROR) {
@@ -272,10 +271,10 @@ read_answer(struct link *link, struct shoal_request *request)
 }
 
 static bool
-take_back(struct link *link, uint8_t place)
+take_back(struct client_link *link, uint8_t place)
 {
     struct shm_ticket ticket;
-    enum ring_result result = slot_pop(&link->region, place, PARTY_COORDINATOR, &ticket);
+    enum ring_result result = slot_pop(&link->region, place, OWNER_COORDINATOR, &ticket);
     if (result == RING_EMPTY)
         return false;
     struct shoal_request *request = result == RING_OK ? link->requests[ticket.index] : NULL;
@@ -297,7 +296,7 @@ take_back(struct link *link, uint8_t place)
 }
 
 void
-link_empty(struct link *link)
+link_empty(struct client_link *link)
 {
     while (!link->spoiled && take_back(link, region_result_place(&link->region)))
         continue;
@@ -308,11 +307,11 @@ link_empty(struct link *link)
 /* ---- news ---- */
 
 static enum status link_make(int fd, const struct local_word *terms, int descriptor,
-                             int64_t spin_ns, struct request_pool *pool, struct link **made,
+                             int64_t spin_ns, struct request_pool *pool, struct client_link **made,
                              struct error *error) WARN_UNUSED;
 
 struct judging {
-    struct link *link;
+    struct client_link *link;
     const struct local_word *word;
 };
 
@@ -320,7 +319,7 @@ static enum repair_verdict
 judge_request(void *context, struct shm_ticket ticket, uint8_t stage, struct error *error)
 {
     const struct judging *judging = context;
-    struct link *link = judging->link;
+    struct client_link *link = judging->link;
     struct shoal_request *request = link->requests[ticket.index];
     if (request == NULL || stage >= link->region.layout.plan.stage_count)
         return REPAIR_CORRUPT;
@@ -337,31 +336,31 @@ judge_request(void *context, struct shm_ticket ticket, uint8_t stage, struct err
 }
 
 static void
-on_death(struct link *link, const struct local_word *word)
+on_death(struct client_link *link, const struct local_word *word)
 {
-    if (word->party <= PARTY_COORDINATOR || word->party > PARTY_MAX)
+    if (word->owner <= OWNER_COORDINATOR || word->owner > OWNER_MAX)
         return;
     struct judging judging = {link, word};
     struct repair_judge judge = {judge_request, &judging};
     struct repair_report report;
     struct error error = ERROR_NONE;
-    if (region_repair(&link->region, (uint16_t)word->party, PARTY_COORDINATOR, STAGES_MAX, 0,
+    if (region_repair(&link->region, (uint16_t)word->owner, OWNER_COORDINATOR, STAGES_MAX, 0,
                       &judge, &report, &error) != STATUS_OK)
         lose_corrupt(link);
 }
 
 static void
-say(struct link *link, enum local_note_type type)
+say(struct client_link *link, enum local_note_type type)
 {
     struct local_note note = {LOCAL_VERSION, type};
     struct error error = ERROR_NONE;
-    /* there is room for the few that there are; who is not there to hear it has closed */
+    /* the socket has room for these few messages; a node that does not read has closed */
     (void)!local_send(link->fd, &note, sizeof(note), -1, &error);
 }
 
-/* Another region takes this one's place; the connection goes over to it. */
+/* Makes a link for the region that replaces this one; it takes over the connection. */
 static void
-on_welcome(struct link *link, const struct local_word *word, int descriptor)
+on_welcome(struct client_link *link, const struct local_word *word, int descriptor)
 {
     struct error error = ERROR_NONE;
     enum status status = STATUS_DATA_LOSS;
@@ -375,7 +374,7 @@ on_welcome(struct link *link, const struct local_word *word, int descriptor)
 }
 
 static void
-on_word(struct link *link, struct local_word *word, int descriptor)
+on_word(struct client_link *link, struct local_word *word, int descriptor)
 {
     struct error error = ERROR_NONE;
     if (word->type == LOCAL_WELCOME) {
@@ -398,7 +397,7 @@ on_word(struct link *link, struct local_word *word, int descriptor)
 }
 
 static void
-hear(struct link *link, int64_t now_ns)
+hear(struct client_link *link, int64_t now_ns)
 {
     link->heard_ns = now_ns;
     while (!link_is_lost(link)) {
@@ -414,15 +413,15 @@ hear(struct link *link, int64_t now_ns)
     }
 }
 
-/* How long the socket need not be looked at. */
+/* Returns the interval of looks at the socket. */
 static int64_t
-hear_every_ns(const struct link *link)
+hear_every_ns(const struct client_link *link)
 {
-    return guest_is_ending(&link->region) ? HEAR_SOON_NS : HEAR_NS;
+    return client_region_is_ending(&link->region) ? HEAR_SOON_NS : HEAR_NS;
 }
 
 bool
-link_step(struct link *link, int64_t now_ns)
+link_step(struct client_link *link, int64_t now_ns)
 {
     bool any = false;
     uint8_t results = region_result_place(&link->region);
@@ -442,7 +441,7 @@ link_step(struct link *link, int64_t now_ns)
 }
 
 static bool
-has_answers(const struct link *link)
+has_answers(const struct client_link *link)
 {
     struct shm_ring results = region_slot_ring(&link->region, region_result_place(&link->region));
     struct shm_ring errors = region_slot_ring(&link->region, PLACE_ERROR);
@@ -450,7 +449,7 @@ has_answers(const struct link *link)
 }
 
 void
-link_rest(struct link *link, int64_t until_ns)
+link_rest(struct client_link *link, int64_t until_ns)
 {
     int64_t now_ns = clock_now_ns();
     int64_t end_ns = now_ns + spin_budget(&link->spin, now_ns);
@@ -469,7 +468,7 @@ link_rest(struct link *link, int64_t until_ns)
         doorbell_cancel(bell);
         return;
     }
-    int64_t longest_ns = hear_every_ns(link); /* the last workers to leave ring this very bell */
+    int64_t longest_ns = hear_every_ns(link); /* the last workers to leave ring this bell */
     if (until_ns - now_ns < longest_ns)
         longest_ns = until_ns - now_ns;
     if (doorbell_sleep(bell, prepared, longest_ns))
@@ -515,7 +514,7 @@ be_welcomed(int fd, const struct local_hello *hello, struct local_word *terms, i
         status = local_receive(fd, terms, sizeof(*terms), LOCAL_WAIT, descriptor, error);
     if (status == STATUS_UNAVAILABLE)
         return error_set(error, STATUS_UNAVAILABLE,
-                         "the node has hung up without a word: it is about to end");
+                         "the node closed the connection without an answer: it is about to end");
     if (status != STATUS_OK)
         return error_prefix(error, "waiting for the node's welcome");
     terms->text[sizeof(terms->text) - 1] = '\0';
@@ -526,19 +525,19 @@ be_welcomed(int fd, const struct local_hello *hello, struct local_word *terms, i
     else if (terms->type == LOCAL_REFUSED)
         status = error_set(error, status_from_number((long)terms->status), "%s", terms->text);
     else if (terms->type != LOCAL_WELCOME || *descriptor < 0)
-        status = error_set(error, STATUS_DATA_LOSS, "no welcome: type %u", terms->type);
+        status = error_set(error, STATUS_DATA_LOSS, "not a welcome: type %u", terms->type);
     if (status != STATUS_OK && *descriptor >= 0)
         close(*descriptor);
     return status;
 }
 
-/* A link for a region that has come over `fd`. The descriptor is taken over whatever happens, the
- * connection in success only. */
+/* Makes a link for a region that came over `fd`. Always takes over the descriptor, the connection
+ * only on success. */
 static enum status
 link_make(int fd, const struct local_word *terms, int descriptor, int64_t spin_ns,
-          struct request_pool *pool, struct link **made, struct error *error)
+          struct request_pool *pool, struct client_link **made, struct error *error)
 {
-    struct link *link = calloc(1, sizeof(*link));
+    struct client_link *link = calloc(1, sizeof(*link));
     CHECK(link != NULL);
     enum status status = region_attach(&link->region, descriptor, error);
     if (status != STATUS_OK) {
@@ -561,7 +560,7 @@ link_make(int fd, const struct local_word *terms, int descriptor, int64_t spin_n
 
 enum status
 link_open(const char *path, const struct local_hello *hello, int64_t timeout_ns, int64_t spin_ns,
-          struct request_pool *pool, struct link **opened, struct error *error)
+          struct request_pool *pool, struct client_link **opened, struct error *error)
 {
     int fd = -1;
     int descriptor = -1;
@@ -578,7 +577,7 @@ link_open(const char *path, const struct local_hello *hello, int64_t timeout_ns,
 }
 
 void
-link_close(struct link *link)
+link_close(struct client_link *link)
 {
     if (link->successor != NULL)
         link_close(link->successor);

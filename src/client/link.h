@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A link: a region that a node has handed over, the requests in it, and, as long as the region is
- * served, the connection over which it came. The client's part in that region is the coordinator's
- * in a lane: take slots, push, pop, repair, release (shm/DESIGN-clients.md).
+ * A link: a region from a node, the requests in it, and, while the region is served, the connection
+ * over which it came. The client plays the coordinator's part in that region: it takes slots,
+ * pushes, pops, repairs and releases (shm/DESIGN-clients.md).
  *
- * A link is lost when the node gives its client another region (`successor`), or none any more.
- * Nobody else is in the region then; what is in flight in it is carried over, or fails. It lives
- * until its last request has been released, so that answers stay readable, and inputs writable,
- * whatever became of the node.
+ * A link is lost when the node gives its client another region (`successor`) or stops serving it.
+ * No other process uses the region then; requests in flight are carried over or fail. The link
+ * lives until its last request is released, so that answers stay readable and inputs writable
+ * after the node has died, too.
  *
- * One thread at a time.
+ * For one thread at a time.
  */
 #pragma once
 
@@ -19,24 +19,24 @@
 #include <shoal/client.h>
 
 #include "base/error.h"
+#include "ipc/local.h"
 #include "shm/doorbell.h"
-#include "shm/local.h"
 #include "shm/payload.h"
 #include "shm/region.h"
 
-enum request_state {
-    REQUEST_FREE,     /* nobody's; its slot is in the free ring */
-    REQUEST_BUILDING, /* the caller's; we hold its slot, or it is one of a lost link */
-    REQUEST_FLYING,   /* the caller's; in the stages, or to be carried over to another link */
+enum client_request_state {
+    REQUEST_FREE,     /* unused; its slot is in the free ring */
+    REQUEST_BUILDING, /* the caller's; we hold its slot, or the link is lost */
+    REQUEST_FLYING,   /* the caller's; in the stages, or to be carried over */
     REQUEST_ANSWERED, /* the caller's; we hold its slot again */
     REQUEST_GIVEN_UP, /* the caller's, answered by us; its slot is still in the stages */
-    REQUEST_LOOSE,    /* nobody's; its slot is still in the stages */
+    REQUEST_LOOSE,    /* released; its slot is still in the stages */
 };
 
 struct shoal_request {
     struct shoal_client *client;
-    struct link *link;
-    enum request_state state;
+    struct client_link *link;
+    enum client_request_state state;
     struct shm_ticket ticket;
     uint8_t place; /* from which its slot was claimed */
     uint32_t deaths;
@@ -44,99 +44,100 @@ struct shoal_request {
     int32_t status;
     char text[ERROR_TEXT_MAX];
     void *tag;
-    bool listed; /* among the answered of its link */
+    bool listed; /* in its link's list of answered requests */
     struct shoal_request *before, *after;
-    struct shoal_request *next_free, *next_all; /* of the pool */
+    struct shoal_request *next_free, *next_all; /* in the pool */
     struct payload_builder builder;
     struct payload_view view;
     struct payload_table table;
 };
 
-/* A client's requests: as many as it ever had at a time, each made when there was none free. They
- * outlive links: the caller's pointer stays when a request is carried over. */
+/* A client's requests: allocated when none is free, never freed before the client. They outlive
+ * links: the caller's pointer stays valid when a request is carried over. */
 struct request_pool {
     struct shoal_client *client;
     struct shoal_request *free;
     struct shoal_request *all;
 };
 
-struct link {
+struct client_link {
     int fd; /* -1: lost */
     struct region region;
-    struct local_word terms;         /* the welcome */
+    struct local_word terms;         /* the node's welcome */
     struct shoal_request **requests; /* by slot; NULL: free */
     struct request_pool *pool;
     uint32_t owned; /* by the caller: not released */
     uint32_t flying;
-    int64_t next_deadline_ns; /* of those in flight none is earlier */
-    bool draining;            /* the node is about to stop, and takes no more */
-    bool spoiled;             /* lost, and nothing can be carried over … */
-    struct error why; /* … for this reason; without one of ours: the connection has closed */
-    struct link *successor; /* lost: where it goes on; NULL: nowhere yet */
+    int64_t next_deadline_ns;      /* lower bound of the deadlines in flight */
+    bool draining;                 /* the node is about to stop and takes no more requests */
+    bool spoiled;                  /* lost, and nothing can be carried over */
+    struct error why;              /* why it was lost; default: the connection has closed */
+    struct client_link *successor; /* of a lost link: where it goes on; NULL: none yet */
     struct spin spin;
-    int64_t heard_ns;                                     /* when the socket was looked at last */
-    struct shoal_request *answered_first, *answered_last; /* in this order, not shown yet */
+    int64_t heard_ns;                                     /* time of the last look at the socket */
+    struct shoal_request *answered_first, *answered_last; /* in order of their answers; not returned
+                                                           * to the caller yet */
 };
 
 void pool_free(struct request_pool *pool);
 
-/* Connects, says hello, waits for the welcome. */
+/* Connects, sends the hello, waits for the welcome. */
 enum status link_open(const char *path, const struct local_hello *hello, int64_t timeout_ns,
-                      int64_t spin_ns, struct request_pool *pool, struct link **link,
+                      int64_t spin_ns, struct request_pool *pool, struct client_link **link,
                       struct error *error) WARN_UNUSED;
-/* With all its requests, and its successor. */
-void link_close(struct link *link);
+/* Closes the link with all its requests and its successor. */
+void link_close(struct client_link *link);
 
 static inline bool
-link_is_lost(const struct link *link)
+link_is_lost(const struct client_link *link)
 {
     return link->fd < 0;
 }
 
-/* Takes what has come back, and at times looks at the socket; true: something was answered. It may
- * be lost after that, with requests in flight: link_carry, then link_fail the rest. */
-bool link_step(struct link *link, int64_t now_ns);
+/* Takes answers, and reads the socket now and then. True: a request was answered. The link may be
+ * lost afterwards with requests in flight: call link_carry, then link_fail for the rest. */
+bool link_step(struct client_link *link, int64_t now_ns);
 
-/* Nothing had come back: looks a while longer, then sleeps, until a time at most. */
-void link_rest(struct link *link, int64_t until_ns);
+/* Polls for answers a while longer, then sleeps, until `until_ns` at most. */
+void link_rest(struct client_link *link, int64_t until_ns);
 
-/* A slot and its request, which is then BUILDING. RESOURCE_EXHAUSTED: all are in use. */
-enum status link_take(struct link *link, struct shoal_request **request,
+/* Acquires a slot and its request, in state BUILDING. RESOURCE_EXHAUSTED: all are in use. */
+enum status link_take(struct client_link *link, struct shoal_request **request,
                       struct error *error) WARN_UNUSED;
 
-/* Its payload is complete. */
-enum status link_push(struct link *link, struct shoal_request *request,
+/* Submits a request whose payload is complete. */
+enum status link_push(struct client_link *link, struct shoal_request *request,
                       struct error *error) WARN_UNUSED;
 
-/* The first that was answered and not shown yet, which it is with this; NULL: none. */
-struct shoal_request *link_next_answered(struct link *link);
+/* Returns the first answered request that was not returned yet; NULL: none. */
+struct shoal_request *link_next_answered(struct client_link *link);
 
-/* Answers a request of ours in the node's stead: it flies on, and nobody waits for it. */
+/* Answers a request in the node's stead; its slot stays in the stages. */
 void link_give_up(struct shoal_request *request, enum status status, const char *text);
 
-/* The caller's hold is gone. */
+/* Releases a request of the caller's. */
 void link_release(struct shoal_request *request);
 
 /* ---- lost links: carry.c ---- */
 
-/* All that is in flight in a lost link is taken over and pushed again, or answered: what had come
- * back is not run again, and what can't be fails. */
-void link_carry(struct link *from, struct link *to);
+/* Carries over or answers all requests in flight in a lost link: those that had come back are not
+ * run again, and those that cannot be carried over fail. */
+void link_carry(struct client_link *from, struct client_link *to);
 
-/* One that is not submitted yet, with what it holds so far. In failure it stays where it is. */
-enum status link_carry_one(struct shoal_request *request, struct link *to,
+/* Carries over one request that is not submitted yet, with its content. On failure it stays. */
+enum status link_carry_one(struct shoal_request *request, struct client_link *to,
                            struct error *error) WARN_UNUSED;
 
-/* All that is in flight in a lost link fails. */
-void link_fail(struct link *link, enum status status, const char *text);
+/* Fails all requests in flight in a lost link. */
+void link_fail(struct client_link *link, enum status status, const char *text);
 
 /* ---- shared by the two ---- */
 
-void link_lose(struct link *link, const struct error *why);
-/* Takes all that has come back of a lost link. */
-void link_empty(struct link *link);
+void link_lose(struct client_link *link, const struct error *why);
+/* Takes all answers of a lost link. */
+void link_empty(struct client_link *link);
 void request_answer(struct shoal_request *request, enum status status, const char *text);
 void request_free(struct shoal_request *request);
-/* A slot of `link` for it. */
-enum status request_place(struct shoal_request *request, struct link *link,
+/* Acquires a slot of `link` for the request. */
+enum status request_place(struct shoal_request *request, struct client_link *link,
                           struct error *error) WARN_UNUSED;

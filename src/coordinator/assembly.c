@@ -9,9 +9,11 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "coordinator/models/catalog.h"
 #include "coordinator/models/models.h"
+#include "coordinator/workers/worker_pools.h"
 #include "coordinator/workers/spawn.h"
-#include "shm/handshake.h"
+#include "ipc/handshake.h"
 
 /* Threads inherit their creator's CPUs, but those of the log and of signals are older than the
  * configuration. */
@@ -47,8 +49,8 @@ coordinator_pin(const struct config *config)
 
 /* ---- counters: one scope for the node, each pipeline, each stage, each seat ---- */
 
-/* Beside what is there at the start, and as much again for each lane that there can be: generations
- * that end do so beside the one that serves and the one that is to. */
+/* Room beyond the scopes of the start, as much again for each possible lane: ending generations
+ * exist beside the one that serves and the one that is to take over. */
 enum { SPARE_SCOPES = 64 };
 
 static uint32_t
@@ -70,8 +72,8 @@ static const char numbers[STAGE_WORKERS_MAX][3] = {
     "48", "49", "50", "51", "52", "53", "54", "55", "56", "57", "58", "59", "60", "61", "62", "63",
 };
 
-/* Node; then per pipeline: itself, its oldest requests, its stages, their workers in order; then
- * the spare ones. */
+/* Order: the node; per pipeline itself, its oldest requests, its stages and their workers; the
+ * spare scopes. */
 static uint32_t
 fill_specs(struct assembly *assembly, struct counters_spec *specs)
 {
@@ -144,7 +146,8 @@ create_pipeline(struct assembly *assembly, uint32_t p, struct error *error)
         .counters = &assembly->counters,
         .scope = assembly->pipeline_scopes[p],
         .oldest_scopes = assembly->oldest_scopes[p],
-        .registry = assembly->registry,
+        .workers = &assembly->workers,
+        .models = &assembly->models,
         .pin = options->pin,
         .log_level = worker_log_level(options),
         .events = &options->events,
@@ -173,6 +176,8 @@ assembly_init(struct assembly *assembly, const struct assembly_options *options,
 {
     assembly->options = *options;
     assembly->registry = registry_create();
+    assembly->workers = worker_pools_lane_workers(&catalog_seat_models);
+    assembly->models = registry_pipeline_models(assembly->registry);
     enum status status = create_counters(assembly, error);
     return status == STATUS_OK ? create_pipelines(assembly, error) : status;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A configuration at work, without a front: the file of counters and the pipelines that write
- * into it. A node puts gRPC before it, a bench its own load. All on the loop thread.
+ * A configuration at work, without a front: the counters file and the pipelines that write to it.
+ * A node puts gRPC in front of it, a benchmark its own load. Loop thread.
  */
 #pragma once
 
@@ -9,13 +9,13 @@
 #include <stdint.h>
 
 #include "coordinator/config/config.h"
-#include "coordinator/loop/loop.h"
 #include "coordinator/pipeline/generation.h"
 #include "coordinator/pipeline/pipeline.h"
-#include "shm/counters.h"
+#include "ipc/counters.h"
+#include "loop/loop.h"
 
 struct assembly_options {
-    struct config_source *source; /* kept as long as a generation made from it */
+    struct config_source *source; /* kept while a generation made from it exists */
     const char *counters_path;    /* NULL: the configuration's, or the default */
     const char *worker_program;
     struct loop *loop;
@@ -28,7 +28,9 @@ struct assembly {
     struct assembly_options options;
     struct counters counters;
     bool counters_created;
-    struct registry *registry; /* of the models of all pipelines */
+    struct model_registry *registry; /* of the models of all pipelines */
+    struct lane_workers workers;
+    struct pipeline_models models;
     struct pipeline *pipelines[CONFIG_PIPELINES_MAX];
     uint32_t pipeline_count;
     uint32_t pipeline_scopes[CONFIG_PIPELINES_MAX]; /* in the counters */
@@ -38,7 +40,8 @@ struct assembly {
 /* Pins the calling thread, and those that it starts from now on, to the coordinator's `cpus`. */
 void coordinator_pin(const struct config *config);
 
-/* The file of the counters: as asked for, else as configured, else the default, in `path`. */
+/* The path of the counters file: `asked`, else the configuration's, else the default, written to
+ * `path`. */
 const char *assembly_counters_path(const struct config *config, const char *asked, char *path,
                                    size_t room);
 
@@ -46,14 +49,14 @@ const char *assembly_counters_path(const struct config *config, const char *aske
  * finished with assembly_fini after any result. */
 enum status assembly_init(struct assembly *assembly, const struct assembly_options *options,
                           struct error *error) WARN_UNUSED;
-/* When every pipeline has stopped: no answer is being finished any more after this. */
+/* After every pipeline has stopped: no answer is being finished any more when this returns. */
 void assembly_end_gathering(struct assembly *assembly);
-/* When every pipeline has stopped. Leaves NODE_STOPPED in the counters for who still reads them. */
+/* After every pipeline has stopped. Leaves NODE_STOPPED in the counters for their readers. */
 void assembly_fini(struct assembly *assembly);
 
-/* Starts all pipelines; the events say how it went. After a failure: assembly_stop. */
+/* Starts all pipelines; the events report the outcome. After a failure: assembly_stop. */
 enum status assembly_start(struct assembly *assembly, struct error *error) WARN_UNUSED;
-/* Each pipeline says `stopped`. */
+/* Stops all pipelines; each reports `stopped`. */
 void assembly_stop(struct assembly *assembly);
 
 void assembly_set_state(struct assembly *assembly, enum node_state state);

@@ -39,7 +39,7 @@ smaller_limit(uint64_t a, uint64_t b)
     return a == 0 || (b != 0 && b < a) ? b : a;
 }
 
-/* Of the group at `group` below `mount`, and of those around it. */
+/* The limit of the group at `group` below `mount`, and of the groups around it. */
 static uint64_t
 limit_around(const char *root, const char *mount, const char *group, const char *name)
 {
@@ -106,8 +106,8 @@ sum_regions(const struct config *config, uint64_t *sum_bytes, struct error *erro
     return STATUS_OK;
 }
 
-/* The largest arena, by steps of a MiB, with which the region takes no more than `room_bytes`, or
- * the least that works. */
+/* The largest arena, in steps of a MiB, with which the region takes at most `room_bytes`, or the
+ * least that works. */
 static uint64_t
 arena_for(const struct config *config, const struct config_pipeline *pipeline, uint64_t room_bytes)
 {
@@ -137,7 +137,7 @@ shrink(struct config *config, struct config_pipeline *pipeline, uint64_t room_by
              pipeline->name, was_bytes / MIB, pipeline->arena_bytes / MIB);
 }
 
-/* The bytes for regions of default size, divided in proportion to their wishes. */
+/* Divides the room for regions of default size in proportion to their wishes. */
 static enum status
 shrink_defaults(struct config *config, uint64_t room_bytes, uint64_t defaults_bytes,
                 struct error *error)
@@ -190,10 +190,10 @@ limits_fit_memory(struct config *config, uint64_t memory_bytes, struct error *er
 
 /* ---- threads and address space ---- */
 
-/* Ours beside fronts and pipelines (log, signals, HTTP, spans, regions), and those of gRPC. */
+/* Our threads beside fronts and pipelines (log, signals, HTTP, spans, regions), and gRPC's. */
 enum { THREADS_OTHER = 12, THREADS_MAX = 128, HEAP_MIB = 32 };
 
-/* For libraries, sockets, files and what is open for a moment; of each worker, and its start. */
+/* Descriptors of libraries, sockets and files, some in passing; of each worker and of its start. */
 enum { FDS_OTHER = 40, FDS_OF_WORKER = 4 };
 
 static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;

@@ -19,9 +19,9 @@
 enum { LISTEN_MAX = 16, EXIT_USAGE = 2, PATH_BYTES = 4096, DESCRIPTORS_MAX = 1 << 20 };
 
 /*
- * jemalloc reads this if it is there; MALLOC_CONF in the environment overrides it. gRPC makes an
- * object of some KiB for each call; of that size a thread keeps 20 at hand by default, and goes to
- * the arena, under its lock, for each one more that is outstanding.
+ * jemalloc reads this; MALLOC_CONF in the environment overrides it. gRPC makes an object of some
+ * KiB for each call. By default a thread caches 20 of that size, and takes the arena's lock for
+ * each further one that is outstanding.
  */
 extern const char *malloc_conf;
 const char *malloc_conf = "tcache_nslots_small_min:200,tcache_nslots_large:64";
@@ -140,8 +140,7 @@ find_worker(char *path, size_t room)
     snprintf(slash + 1, room - (size_t)(slash + 1 - path), "shoal-worker");
 }
 
-/* As many descriptors as the system lets this process have, not as few as it gives to those that do
- * not ask. */
+/* Raises the limit of descriptors to the system's maximum for this process. */
 static void
 raise_descriptors(void)
 {
@@ -164,7 +163,7 @@ raise_descriptors(void)
 
 extern void __gcov_dump(void) __attribute__((weak));
 
-/* Nothing that is ours is left to do, and destructors of libraries have been seen to hang. */
+/* Nothing of ours is left to do, and destructors of libraries have been seen to hang. */
 static _Noreturn void
 end(int exit_code)
 {
@@ -192,7 +191,7 @@ main(int argc, char **argv)
     if (arguments.exit_code >= 0)
         return arguments.exit_code;
     if (argc - optind != 1)
-        return usage_error("exactly one configuration file is wanted", "");
+        return usage_error("expected exactly one configuration file", "");
     if (access(arguments.node.worker_program, X_OK) != 0)
         return usage_error("no worker program at ", arguments.node.worker_program);
     arguments.node.config_path = argv[optind];

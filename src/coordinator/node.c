@@ -17,7 +17,6 @@
 #include "coordinator/limits.h"
 #include "coordinator/loop/control.h"
 #include "coordinator/loop/drains.h"
-#include "coordinator/loop/loop.h"
 #include "coordinator/loop/signals.h"
 #include "coordinator/mesh/mesh_files_check.h"
 #include "coordinator/mesh/mesh_node.h"
@@ -32,8 +31,9 @@
 #include "coordinator/telemetry/tracer.h"
 #include "coordinator/workers/local.h"
 #include "coordinator/workers/spawn.h"
+#include "ipc/counters.h"
+#include "loop/loop.h"
 #include "rpc/rpc.h"
-#include "shm/counters.h"
 
 enum {
     EXIT_CLEAN = 0,
@@ -50,7 +50,7 @@ enum {
 
 enum node_phase { PHASE_STARTING, PHASE_SERVING, PHASE_DRAINING, PHASE_STOPPING };
 
-struct node {
+struct coordinator_node {
     const struct node_options *options;
     struct config_source
         *source; /* of the start: addresses, threads and limits stay as they were */
@@ -64,7 +64,7 @@ struct node {
     struct control *control;
     struct model_orders *model_orders;
     struct model_directories *directories;
-    struct local *local;
+    struct local_clients *local;
     struct web *web; /* NULL: nothing is to be served over HTTP */
     struct share_key share_key;
     uint32_t serving_count;
@@ -81,7 +81,7 @@ struct node {
     struct reloads reloads;
     struct loop_timer *publish_timer;
     struct loop_timer *drain_timer;
-    struct loop_timer *mesh_timer; /* until its registry is read; until its lease is revoked */
+    struct loop_timer *mesh_timer; /* until its registry is read; until the loop may end */
 };
 
 /* ---- configuration ---- */
@@ -172,7 +172,7 @@ node_check(const struct node_options *options)
 /* ---- pipelines ---- */
 
 static void
-update_ready(struct node *node)
+update_ready(struct coordinator_node *node)
 {
     bool serving =
         node->serving_count == node->assembly.pipeline_count && node->phase <= PHASE_SERVING;
@@ -193,14 +193,15 @@ update_ready(struct node *node)
     }
 }
 
-/* Nothing is left that needs the loop: no pipeline, and no lease of this node's in etcd, for whose
- * end the other nodes would wait. */
+/* Nothing is left that needs the loop: no pipeline, no caller that goes on calling, no answer that
+ * another node waits for, and no lease of this node's in etcd, whose end the others would await. */
 static void
-end_loop_if_done(struct node *node)
+end_loop_if_done(struct coordinator_node *node)
 {
+    bool is_quiet = node->front == NULL || front_refuse(node->front);
     if (node->stopped_count < node->assembly.pipeline_count)
         return;
-    if (mesh_node_is_leaving(node->mesh))
+    if (!is_quiet || mesh_node_is_leaving(node->mesh))
         loop_timer_set(node->mesh_timer, MESH_LOOK_MS * (int64_t)NS_PER_MS);
     else
         loop_stop(node->loop);
@@ -209,7 +210,7 @@ end_loop_if_done(struct node *node)
 static void
 on_mesh_look(void *context)
 {
-    struct node *node = context;
+    struct coordinator_node *node = context;
     if (node->phase == PHASE_STOPPING)
         end_loop_if_done(node);
     else
@@ -217,7 +218,7 @@ on_mesh_look(void *context)
 }
 
 static void
-update_runtime(struct node *node)
+update_runtime(struct coordinator_node *node)
 {
     bool ready = runtime_update(node->runtime);
     mesh_node_update(node->mesh);
@@ -228,7 +229,7 @@ update_runtime(struct node *node)
 static void
 on_pipeline_serving(void *context, struct pipeline *pipeline)
 {
-    struct node *node = context;
+    struct coordinator_node *node = context;
     node->serving_count++;
     if (node->phase <= PHASE_SERVING)
         front_set_serving(node->front, pipeline->name, true);
@@ -239,17 +240,17 @@ on_pipeline_serving(void *context, struct pipeline *pipeline)
 static void
 on_pipeline_not_serving(void *context, struct pipeline *pipeline)
 {
-    struct node *node = context;
+    struct coordinator_node *node = context;
     node->serving_count--;
     front_set_serving(node->front, pipeline->name, false);
     update_runtime(node);
     update_ready(node);
 }
 
-static void stop_pipelines(struct node *node);
+static void stop_pipelines(struct coordinator_node *node);
 
 static void
-refuse_to_start(struct node *node, const struct error *error)
+refuse_to_start(struct coordinator_node *node, const struct error *error)
 {
     if (node->phase == PHASE_STOPPING)
         return;
@@ -269,7 +270,7 @@ on_pipeline_start_failed(void *context, struct pipeline *pipeline, const struct 
 static void
 on_pipeline_stopped(void *context, struct pipeline *pipeline)
 {
-    struct node *node = context;
+    struct coordinator_node *node = context;
     (void)pipeline;
     node->stopped_count++;
     end_loop_if_done(node);
@@ -278,30 +279,32 @@ on_pipeline_stopped(void *context, struct pipeline *pipeline)
 /* ---- stopping ---- */
 
 static void
-stop_directories(struct node *node)
+stop_directories(struct coordinator_node *node)
 {
     model_directories_destroy(node->directories);
     node->directories = NULL;
 }
 
 static void
-stop_pipelines(struct node *node)
+stop_pipelines(struct coordinator_node *node)
 {
     drains_stop(&node->drains);
     node->phase = PHASE_STOPPING;
     loop_timer_clear(node->drain_timer);
     web_drained(node->web);
+    if (node->front != NULL)
+        (void)front_refuse(node->front); /* callers hear of it while the workers stop */
     mesh_node_stop(node->mesh);
     stop_directories(node);
     assembly_stop(&node->assembly);
     end_loop_if_done(node);
 }
 
-static void drain_pipelines(struct node *node);
+static void drain_pipelines(struct coordinator_node *node);
 
 /* Whether models are still moving to other nodes, to which calls are passed on then. */
 static bool
-mesh_still_drains(struct node *node)
+mesh_still_drains(struct coordinator_node *node)
 {
     if (node->mesh_deadline_ns == 0)
         return false;
@@ -317,7 +320,7 @@ mesh_still_drains(struct node *node)
 /* Once it has drained: who waited for that may want to know where the last models went, and could
  * not ask a node that has ended. */
 static bool
-is_asked_more(struct node *node)
+is_asked_more(struct coordinator_node *node)
 {
     int64_t now_ns = clock_now_ns();
     if (node->hang_up_deadline_ns == 0)
@@ -328,7 +331,7 @@ is_asked_more(struct node *node)
 static void
 on_drain_look(void *context)
 {
-    struct node *node = context;
+    struct coordinator_node *node = context;
     if (mesh_still_drains(node)) {
         loop_timer_set(node->drain_timer, DRAIN_LOOK_MS * (int64_t)NS_PER_MS);
         return;
@@ -343,7 +346,8 @@ on_drain_look(void *context)
     if (node->hang_up_deadline_ns == 0)
         log_info("drained left_in_flight=%llu local_clients=%u", (unsigned long long)in_flight,
                  clients);
-    drains_tell(&node->drains, in_flight, node->left_copies);
+    struct drain_rest rest = {.in_flight = in_flight, .copies = node->left_copies};
+    drains_notify(&node->drains, &rest);
     if (late || !is_asked_more(node))
         stop_pipelines(node);
     else
@@ -351,7 +355,7 @@ on_drain_look(void *context)
 }
 
 static void
-drain_pipelines(struct node *node)
+drain_pipelines(struct coordinator_node *node)
 {
     mesh_node_refuse_calls(node->mesh);
     for (uint32_t i = 0; i < node->assembly.pipeline_count; i++)
@@ -359,7 +363,7 @@ drain_pipelines(struct node *node)
 }
 
 static void
-drain(struct node *node, const char *why)
+drain(struct coordinator_node *node, const char *why)
 {
     if (node->phase >= PHASE_DRAINING)
         return;
@@ -384,7 +388,7 @@ drain(struct node *node, const char *why)
 
 /* Told to end a second time: no waiting for anything in flight. */
 static void
-stop_at_once(struct node *node, int number)
+stop_at_once(struct coordinator_node *node, int number)
 {
     log_warn("stopping_at_once");
     node->exit_code = EXIT_SIGNALLED + number;
@@ -396,10 +400,12 @@ stop_at_once(struct node *node, int number)
 static void
 on_hangup(void *context)
 {
-    struct node *node = context;
+    struct coordinator_node *node = context;
     mesh_node_reload(node->mesh);
-    if (node->phase <= PHASE_SERVING)
-        reload_all(&node->reloads, node->phase == PHASE_SERVING);
+    if (node->phase == PHASE_STARTING)
+        reload_hold(&node->reloads);
+    else if (node->phase == PHASE_SERVING)
+        reload_all(&node->reloads);
     else
         log_warn("reload_ignored why=\"the node is stopping\"");
 }
@@ -407,7 +413,7 @@ on_hangup(void *context)
 static void
 on_terminate(void *context, int number, uint32_t times)
 {
-    struct node *node = context;
+    struct coordinator_node *node = context;
     if (times > 1)
         stop_at_once(node, number);
     else
@@ -426,11 +432,12 @@ refuse_model_order(struct control_call *call)
 
 /* True: it was none of the pipelines' or their models'. */
 static bool
-take_mesh_control(struct node *node, const struct control_request *request,
+take_mesh_control(struct coordinator_node *node, const struct control_request *request,
                   struct control_call *call)
 {
-    if (request->verb == CONTROL_DRAIN &&
-        drains_take(&node->drains, request, call, node->phase < PHASE_STOPPING))
+    if (request->verb == CONTROL_DRAIN && node->phase == PHASE_STOPPING)
+        drains_refuse(call);
+    else if (request->verb == CONTROL_DRAIN && drains_take(&node->drains, request, call))
         drain(node, "asked");
     else if (request->verb >= CONTROL_MESH_NODES && request->verb <= CONTROL_MESH_MOVES)
         mesh_node_report(node->mesh, request, call);
@@ -440,7 +447,7 @@ take_mesh_control(struct node *node, const struct control_request *request,
 static void
 on_control(void *context, const struct control_request *request, struct control_call *call)
 {
-    struct node *node = context;
+    struct coordinator_node *node = context;
     if (take_mesh_control(node, request, call))
         return;
     if (node->mesh != NULL &&
@@ -467,7 +474,7 @@ on_control(void *context, const struct control_request *request, struct control_
 static void
 on_publish(void *context)
 {
-    struct node *node = context;
+    struct coordinator_node *node = context;
     assembly_publish(&node->assembly);
     counter_set(counters_values(&node->assembly.counters, 0), NODE_LOG_DROPPED, log_dropped());
     counter_set(counters_values(&node->assembly.counters, 0), NODE_LOG_LEFT_OUT, log_left_out());
@@ -489,7 +496,7 @@ on_publish(void *context)
 
 /* Before any other thread exists, gRPC's included. */
 static enum status
-take_signals(struct node *node, struct error *error)
+take_signals(struct coordinator_node *node, struct error *error)
 {
     const struct signals_handler handler = {on_hangup, on_terminate, node};
     signal(SIGPIPE, SIG_IGN);
@@ -499,7 +506,7 @@ take_signals(struct node *node, struct error *error)
 
 /* Binds what is configured; what comes in waits until web_start. */
 static enum status
-web_open(struct node *node, struct error *error)
+web_open(struct coordinator_node *node, struct error *error)
 {
     struct web_options options = {
         .config = &node->source->config,
@@ -510,6 +517,7 @@ web_open(struct node *node, struct error *error)
                  .pipelines = node->assembly.pipelines,
                  .pipeline_count = node->assembly.pipeline_count,
                  .registry = node->assembly.registry,
+                 .mesh = node->mesh,
                  .counters = counters_values(&node->assembly.counters, 0),
                  .share_key = node->share_key,
                  .tracer = node->tracer},
@@ -518,7 +526,7 @@ web_open(struct node *node, struct error *error)
 }
 
 static enum status
-start_tracer(struct node *node, struct error *error)
+start_tracer(struct coordinator_node *node, struct error *error)
 {
     struct tracer_options options = {
         .target = node->source->config.traces,
@@ -532,7 +540,7 @@ start_tracer(struct node *node, struct error *error)
 static void
 on_mesh_disabled(void *context)
 {
-    struct node *node = context;
+    struct coordinator_node *node = context;
     struct error error = ERROR_NONE;
     if (node->phase != PHASE_STARTING) {
         log_warn("mesh_disabled");
@@ -550,7 +558,7 @@ on_mesh_refused(void *context, const struct error *error)
 }
 
 static enum status
-create_mesh(struct node *node, struct error *error)
+create_mesh(struct coordinator_node *node, struct error *error)
 {
     node->share_key = share_key_draw();
     struct mesh_node_options options = {
@@ -575,7 +583,7 @@ create_mesh(struct node *node, struct error *error)
 }
 
 static enum status
-open_mesh(struct node *node, struct error *error)
+open_mesh(struct coordinator_node *node, struct error *error)
 {
     struct rpc_queue *queues[FRONT_THREADS_MAX];
     uint32_t count = front_queues(node->front, queues);
@@ -584,7 +592,7 @@ open_mesh(struct node *node, struct error *error)
 
 /* All that speaks gRPC. */
 static enum status
-front_open(struct node *node, struct error *error)
+front_open(struct coordinator_node *node, struct error *error)
 {
     const struct node_options *options = node->options;
     struct runtime_options runtime = {
@@ -620,7 +628,7 @@ front_open(struct node *node, struct error *error)
 }
 
 static enum status
-start(struct node *node, struct error *error)
+start(struct coordinator_node *node, struct error *error)
 {
     const struct node_options *options = node->options;
     enum status status = certificates_open(&node->source->config, &node->certificates, error);
@@ -632,9 +640,9 @@ start(struct node *node, struct error *error)
         status = log_start(error);
     if (status != STATUS_OK)
         return status;
-    node->publish_timer = loop_timer_create(node->loop, on_publish, node);
-    node->drain_timer = loop_timer_create(node->loop, on_drain_look, node);
-    node->mesh_timer = loop_timer_create(node->loop, on_mesh_look, node);
+    node->publish_timer = loop_timer_create(loop_base(node->loop), on_publish, node);
+    node->drain_timer = loop_timer_create(loop_base(node->loop), on_drain_look, node);
+    node->mesh_timer = loop_timer_create(loop_base(node->loop), on_mesh_look, node);
     if (options->pin)
         coordinator_pin(&node->source->config);
     spawn_reserve();
@@ -677,17 +685,20 @@ start(struct node *node, struct error *error)
 
 /* In reverse; of what is not there nothing is undone. */
 static void
-finish(struct node *node)
+finish(struct coordinator_node *node)
 {
     int64_t drain_ns = node->source->config.drain_timeout_ns;
     int64_t least_ns = FINISH_MS_MIN * (int64_t)NS_PER_MS;
     signals_end_loop();
     signals_bound(drain_ns > least_ns ? drain_ns : least_ns,
                   node->exit_code == EXIT_CLEAN ? EXIT_STUCK : node->exit_code,
-                  "it has drained, and a library it uses did not end");
-    web_stop(node->web);
+                  "drained, and then a library did not end");
     runtime_end(node->runtime);
     mesh_node_stop(node->mesh);
+    mesh_node_cut(node->mesh);
+    if (node->loop != NULL)
+        loop_run_posted(node->loop); /* REST waits for answers that are among them */
+    web_stop(node->web);
     if (node->front != NULL)
         front_destroy(node->front);
     if (node->loop != NULL)
@@ -728,7 +739,7 @@ node_run(const struct node_options *options)
         config_free(&config);
         return code;
     }
-    struct node *node = calloc(1, sizeof(*node));
+    struct coordinator_node *node = calloc(1, sizeof(*node));
     CHECK(node != NULL);
     node->options = options;
     node->accepts = true;

@@ -10,12 +10,12 @@
 #include "coordinator/config/config_keys.h"
 #include "coordinator/limits.h"
 
-/* One reload that was asked for: of one pipeline or of several, that end at different times. */
+/* A reload that was asked for: of one pipeline or of several, which end at different times. */
 struct reload {
     struct reloads *all;
     struct control_call *call; /* NULL: nobody waits */
     uint32_t open;             /* pipelines that have not ended */
-    bool all_asked;            /* no more are to come */
+    bool all_asked;            /* no further pipelines will be added */
     uint32_t taken_over;
     struct error error; /* of the first that failed */
 };
@@ -99,7 +99,7 @@ same_id_path(const struct config_pipeline *a, const struct config_pipeline *b)
            (bytes == 0 || memcmp(a->id_path, b->id_path, bytes) == 0);
 }
 
-/* The methods of a server are those that it began with. */
+/* A server's methods are fixed when it starts. */
 static void
 warn_method(const struct config_pipeline *was, const struct config_pipeline *now)
 {
@@ -257,20 +257,31 @@ reload_asked(struct reloads *reloads, const char *name, struct control_call *cal
     /* else each pipeline that was asked has it: NOLINTNEXTLINE(clang-analyzer-unix.Malloc) */
 }
 
-void
-reload_all(struct reloads *reloads, bool serving)
+static void
+hold(struct reloads *reloads, const char *until)
 {
-    if (serving && reloads->count == 0) {
-        reload_asked(reloads, "", NULL);
-        return;
-    }
     if (!reloads->held)
-        log_info("reload_held until=\"%s\"",
-                 serving ? "the end of the one under way" : "the node serves");
+        log_info("reload_held until=\"%s\"", until);
     reloads->held = true;
 }
 
-/* On the loop, not in the event that ends the one before: its pipeline is not done with that. */
+void
+reload_all(struct reloads *reloads)
+{
+    if (reloads->count == 0)
+        reload_asked(reloads, "", NULL);
+    else
+        hold(reloads, "the end of the one under way");
+}
+
+void
+reload_hold(struct reloads *reloads)
+{
+    hold(reloads, "the node serves");
+}
+
+/* On the loop, not within the event that ends the previous one, which its pipeline is still
+ * handling. */
 static void
 run_held(void *context)
 {

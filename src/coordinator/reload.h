@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reading the configuration anew and giving each pipeline the generation that it asks for. Which
- * pipelines there are, and everything above them (addresses, threads, limits), stays as it was at
- * the start: what differs there is named in the log as needing a restart. Loop thread.
+ * Reads the configuration again and gives each pipeline a new generation. The set of pipelines and
+ * the keys above them (addresses, threads, limits) stay as at the start; the log names differences
+ * there as needing a restart. Loop thread.
  */
 #pragma once
 
@@ -13,19 +13,21 @@
 #include "coordinator/loop/control.h"
 #include "coordinator/node.h"
 
-/* Those that are under way, and whether another one is to follow. */
+/* The reloads under way, and whether another one is to follow. */
 struct reloads {
     struct assembly *assembly;
     const struct node_options *options;
     uint32_t count; /* under way */
-    bool held;      /* SIGHUP has come, and waits for the end of these or of the start */
+    bool held;      /* a SIGHUP waits for the end of these reloads, or of the start */
 };
 
-/* Every pipeline; how it went is in the log. For SIGHUP: while the node starts (not `serving`) or a
- * reload is under way it is held, and run once after that, however many have come. */
-void reload_all(struct reloads *reloads, bool serving);
+/* For SIGHUP: reloads every pipeline and logs the outcome. While a reload is under way the request
+ * is held and run once afterwards, however many have come. */
+void reload_all(struct reloads *reloads);
+/* For SIGHUP while the node starts: holds the request until the node serves. */
+void reload_hold(struct reloads *reloads);
 /* Runs what was held, if nothing is under way. */
 void reload_held(struct reloads *reloads);
 
-/* The pipeline of that name, or every one if it is ""; answers `call` when all have ended. */
+/* Reloads the pipeline of that name, or all for ""; answers `call` when all have ended. */
 void reload_asked(struct reloads *reloads, const char *name, struct control_call *call);

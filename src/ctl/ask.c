@@ -13,7 +13,7 @@
 #include "ctl/json.h"
 
 static enum status
-connect_to(struct ask *ask, struct error *error)
+connect_to(struct ctl_ask *ask, struct error *error)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     memcpy(address.sun_path, ask->path, sizeof(address.sun_path));
@@ -24,7 +24,7 @@ connect_to(struct ask *ask, struct error *error)
         return STATUS_OK;
     if (errno == EACCES || errno == EPERM)
         return error_set(error, STATUS_PERMISSION_DENIED,
-                         "%s: permission denied: the node's own user and root may ask it",
+                         "%s: permission denied: only root and the node's user may connect",
                          ask->path);
     return error_set(error, STATUS_UNAVAILABLE,
                      "no node listens at %s (%s): is it running, and is this its --counters?",
@@ -32,18 +32,18 @@ connect_to(struct ask *ask, struct error *error)
 }
 
 static enum status
-hung_up(const struct ask *ask, struct error *error)
+hung_up(const struct ctl_ask *ask, struct error *error)
 {
     return error_set(error, STATUS_UNAVAILABLE,
-                     "%s: the node hung up without an answer: it died, or is of another build",
+                     "%s: the node closed without an answer: it died, or is another build",
                      ask->path);
 }
 
 enum status
-ask_send(struct ask *ask, const char *counters_path, const struct control_request *request,
+ask_send(struct ctl_ask *ask, const char *counters_path, const struct control_request *request,
          struct error *error)
 {
-    *ask = (struct ask){.fd = -1};
+    *ask = (struct ctl_ask){.fd = -1};
     enum status status = control_path(counters_path, ask->path, sizeof(ask->path), error);
     if (status == STATUS_OK)
         status = connect_to(ask, error);
@@ -56,14 +56,14 @@ ask_send(struct ask *ask, const char *counters_path, const struct control_reques
 }
 
 void
-ask_close(struct ask *ask)
+ask_close(struct ctl_ask *ask)
 {
     if (ask->fd >= 0)
         close(ask->fd);
     ask->fd = -1;
 }
 
-/* True: there is something, or the other side has gone. */
+/* True: data is there, or the other side has closed. */
 static bool
 wait_readable(int fd, int64_t timeout_ns)
 {
@@ -79,7 +79,7 @@ wait_readable(int fd, int64_t timeout_ns)
     }
 }
 
-/* The descriptor that came with it; -1: none. */
+/* The descriptor in the message; -1: none. */
 static int
 descriptor_of(struct msghdr *message)
 {
@@ -92,7 +92,7 @@ descriptor_of(struct msghdr *message)
 }
 
 enum status
-ask_receive(struct ask *ask, int64_t timeout_ns, struct control_answer *answer, int *list_fd,
+ask_receive(struct ctl_ask *ask, int64_t timeout_ns, struct control_answer *answer, int *list_fd,
             struct error *error)
 {
     union {
@@ -112,7 +112,7 @@ ask_receive(struct ask *ask, int64_t timeout_ns, struct control_answer *answer, 
         *list_fd = fd;
     else if (fd >= 0)
         close(fd);
-    /* A refusal can be read in every version; anything else is of another protocol than ours. */
+    /* A refusal is readable in every version; anything else is of another protocol. */
     if (bytes != sizeof(*answer) ||
         (answer->version != CONTROL_VERSION && answer->status == STATUS_OK))
         return hung_up(ask, error);
@@ -128,7 +128,7 @@ ask_failed(bool json, const struct error *error)
 }
 
 int
-ask_tell(bool json, const struct control_answer *answer)
+ask_notify(bool json, const struct control_answer *answer)
 {
     if (answer->status != STATUS_OK) {
         struct error error = ERROR_NONE;

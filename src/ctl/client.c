@@ -88,7 +88,7 @@ client_call(struct client *client, const char *method, const ProtobufCMessage *r
     return status;
 }
 
-/* The library says only that it could not connect in time. */
+/* The library reports only that it could not connect in time. */
 static bool
 is_denied(const char *target)
 {
@@ -108,8 +108,8 @@ client_reach(struct client *client, int64_t deadline_ns, struct error *error)
     free(response);
     if (status == STATUS_DEADLINE_EXCEEDED && is_denied(client->target))
         return error_set(error, STATUS_PERMISSION_DENIED,
-                         "%.200s: permission denied: the node's `socket_mode`, or its umask, lets "
-                         "others connect",
+                         "%.200s: permission denied: the node's `socket_mode` or umask does "
+                         "not let this user connect",
                          client->target);
     if (status == STATUS_DEADLINE_EXCEEDED)
         return error_set(error, STATUS_UNAVAILABLE, "no node answers at %.200s%s", client->target,

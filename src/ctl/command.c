@@ -54,9 +54,9 @@ ctl_fail(enum ctl_exit code, bool json, const struct error *error)
     return code;
 }
 
-/* ---- what was probably meant ---- */
+/* ---- suggestions for misspelt words ---- */
 
-/* Letters to insert, drop or change until `a` is `b`. */
+/* The number of letters to insert, drop or change to turn `a` into `b`. */
 static size_t
 distance(const char *a, const char *b)
 {
@@ -93,7 +93,7 @@ ctl_nearest(const char *word, const char *const *known, size_t known_count)
             nearest = known[i];
         }
     }
-    /* Half of the word may be wrong, not more: `xyz` means nothing that we know. */
+    /* At most half of the word may be wrong: `xyz` resembles nothing. */
     return nearest != NULL && least <= (strnlen(nearest, WORD_MAX) + 1) / 2 ? nearest : NULL;
 }
 
@@ -133,7 +133,7 @@ command_help(const struct ctl_command *command)
            "  4  a deadline passed\n"
            "\nExample:\n%s",
            command->exits != NULL ? command->exits
-                                  : "  0  all is well\n  1  the node answered with an error\n",
+                                  : "  0  success\n  1  the node answered with an error\n",
            command->example);
 }
 
@@ -145,7 +145,7 @@ usage_error(const struct ctl_command *command, const char *text)
     return CTL_USAGE;
 }
 
-/* `given` starts with "--" and may go on with "=value". */
+/* `given` starts with "--" and may contain "=value". */
 static int
 option_unknown(const struct ctl_command *command, const char *given)
 {
@@ -162,8 +162,8 @@ option_unknown(const struct ctl_command *command, const char *given)
         snprintf(text, sizeof text, "%s takes no value", word);
         return usage_error(command, text);
     }
-    snprintf(text, sizeof text, "unknown option %s%s%s", word, nearest != NULL ? ", meant --" : "",
-             nearest != NULL ? nearest : "");
+    snprintf(text, sizeof text, "unknown option %s%s%s", word,
+             nearest != NULL ? ", did you mean --" : "", nearest != NULL ? nearest : "");
     return usage_error(command, text);
 }
 
@@ -188,7 +188,7 @@ ctl_options_read(const struct ctl_command *command, const struct ctl_reader *rea
     struct option known[OPTIONS_MAX + 2];
     known_fill(command, known);
     opterr = 0;
-    optind = 0; /* glibc: start anew */
+    optind = 0; /* glibc: reset */
     for (;;) {
         struct error error = ERROR_NONE;
         int index = 0;
@@ -200,7 +200,7 @@ ctl_options_read(const struct ctl_command *command, const struct ctl_reader *rea
         case 'h': command_help(command); return CTL_OK;
         case ':': {
             char text[256];
-            snprintf(text, sizeof text, "%.64s wants a value", argv[at]);
+            snprintf(text, sizeof text, "%.64s needs a value", argv[at]);
             return usage_error(command, text);
         }
         case '?': return option_unknown(command, argv[at]);
@@ -230,7 +230,7 @@ ctl_read_whole(const char *text, int64_t least, int64_t most, int64_t *number, s
     long long read = strtoll(text, &end, 10);
     if (errno != 0 || end == text || *end != '\0' || read < least || read > most)
         return error_set(error, STATUS_INVALID_ARGUMENT,
-                         "\"%.32s\" is no whole number from %" PRId64 " to %" PRId64, text, least,
+                         "\"%.32s\" is not an integer from %" PRId64 " to %" PRId64, text, least,
                          most);
     *number = read;
     return STATUS_OK;
@@ -244,7 +244,7 @@ ctl_read_seconds(const char *text, int64_t *duration_ns, struct error *error)
     double seconds = strtod(text, &end);
     if (end == text || *end != '\0' || !isfinite(seconds) || seconds <= 0 || seconds > SECONDS_MAX)
         return error_set(error, STATUS_INVALID_ARGUMENT,
-                         "\"%.32s\" is no number of seconds, more than 0 and at most %d", text,
+                         "\"%.32s\" is not a number of seconds above 0 and at most %d", text,
                          SECONDS_MAX);
     *duration_ns = (int64_t)(seconds * (double)NS_PER_S);
     return STATUS_OK;
@@ -258,11 +258,11 @@ help(FILE *out)
     fputs("usage: shoalctl COMMAND [options]\n\n", out);
     for (size_t i = 0; i < COMMAND_COUNT; i++)
         fprintf(out, "  %-8s %s\n", commands[i]->name, commands[i]->summary);
-    fputs("\nshoalctl COMMAND --help tells more; --version prints the version.\n"
+    fputs("\nshoalctl COMMAND --help describes a command; --version prints the version.\n"
           "A node is found by its address ($SHOAL_TARGET, else 127.0.0.1:8033) or on its own\n"
           "machine by its counters file.\n"
-          "Exit codes: 0 all is well, 1 the node answered with an error or is not as asked,\n"
-          "2 wrong usage, 3 no node or file there, 4 a deadline passed.\n",
+          "Exit codes: 0 success, 1 the node answered with an error or is not in the state asked\n"
+          "for, 2 wrong usage, 3 no node or file, 4 a deadline passed.\n",
           out);
 }
 
@@ -300,6 +300,6 @@ ctl_run(int argc, char **argv)
         names[i] = commands[i]->name;
     const char *nearest = ctl_nearest(word, names, COMMAND_COUNT);
     fprintf(stderr, "shoalctl: no command \"%.32s\"%s%s; see shoalctl --help\n", word,
-            nearest != NULL ? ", meant " : "", nearest != NULL ? nearest : "");
+            nearest != NULL ? ", did you mean " : "", nearest != NULL ? nearest : "");
     return CTL_USAGE;
 }

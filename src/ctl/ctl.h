@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * shoalctl: what an operator asks of a node. Each command is one entry of a table (what it is
- * called, what it does, its options, what it runs); the table makes the dispatch, the help and the
- * parser.
+ * shoalctl: an operator's commands. Each command is one entry of a table (name, summary, options,
+ * function), from which dispatch, help and option parser follow.
  */
 #pragma once
 
@@ -12,10 +11,10 @@
 
 #include "base/error.h"
 
-/* Scripts may build on these. */
+/* Exit codes that scripts may rely on. */
 enum ctl_exit {
     CTL_OK = 0,
-    CTL_NEGATIVE = 1,    /* the node answered with an error, or is not as was asked */
+    CTL_NEGATIVE = 1,    /* the node answered with an error, or is not in the requested state */
     CTL_USAGE = 2,       /* wrong option or argument */
     CTL_UNREACHABLE = 3, /* no node there, or a file that cannot be read or written */
     CTL_LATE = 4,        /* a deadline passed */
@@ -23,7 +22,7 @@ enum ctl_exit {
 
 struct ctl_option {
     const char *name;
-    const char *value; /* what stands for its value in the help; NULL: it takes none */
+    const char *value; /* placeholder of its value in the help; NULL: it takes none */
     const char *help;  /* may have several lines */
 };
 
@@ -31,8 +30,8 @@ struct ctl_command {
     const char *name;
     const char *arguments; /* in the usage line, after the name */
     const char *summary;   /* one line */
-    const char *about;     /* paragraphs, each line ending in \n; NULL: the summary says it all */
-    const char *exits;     /* what 0 and 1 mean here; NULL: the general meaning */
+    const char *about;     /* paragraphs, each line ending in \n; NULL: the summary suffices */
+    const char *exits;     /* the meaning of 0 and 1 here; NULL: the general one */
     const char *example;
     const struct ctl_option *options;
     size_t option_count;
@@ -45,13 +44,13 @@ extern const struct ctl_command infer_command, mesh_command, model_command, relo
 /* The whole program. */
 int ctl_run(int argc, char **argv);
 
-/* The known word that `word` was probably meant to be; NULL if none is near. */
+/* The known word that `word` probably stands for; NULL if none is close. */
 const char *ctl_nearest(const char *word, const char *const *known, size_t known_count);
 
 /*
- * Goes through argv. `on_option` gets the option's index in the command's table and its value,
- * `on_argument` all else; what they return in `error` is told to the user. Returns -1 to go on,
- * else the exit code of the program: help was printed, or something is wrong.
+ * Parses argv. `on_option` gets the option's index in the command's table and its value,
+ * `on_argument` every argument; the user sees the `error` they return. Returns -1 to continue,
+ * otherwise the program's exit code: help was printed, or there was a mistake.
  */
 struct ctl_reader {
     enum status (*on_option)(void *settings, size_t index, const char *value, struct error *error);
@@ -62,18 +61,18 @@ struct ctl_reader {
 int ctl_options_read(const struct ctl_command *command, const struct ctl_reader *reader, int argc,
                      char **argv);
 
-/* A number within limits, or an error that names them. */
+/* Reads a number within limits; errors name them. */
 enum status ctl_read_whole(const char *text, int64_t least, int64_t most, int64_t *number,
                            struct error *error) WARN_UNUSED;
-/* Seconds, with a fraction if wanted, as nanoseconds; more than 0. */
+/* Reads seconds, possibly with a fraction, as nanoseconds; more than 0. */
 enum status ctl_read_seconds(const char *text, int64_t *duration_ns,
                              struct error *error) WARN_UNUSED;
 
-/* Says on stderr what went wrong, with `json` also as an object on stdout; returns `code`. */
+/* Prints the error on stderr, with `json` also as an object on stdout; returns `code`. */
 int ctl_fail(enum ctl_exit code, bool json, const struct error *error);
 
 /* $SHOAL_TARGET, or 127.0.0.1:8033. */
 const char *ctl_target_default(void);
 
-/* Zeroed memory; there is always some, a tool that has none cannot go on. */
+/* Zeroed memory; exits if there is none. */
 void *ctl_allocate(size_t count, size_t bytes);

@@ -8,8 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/base64.h"
 #include "base/check.h"
 #include "base/number_text.h"
+#include "base/utf8.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
                "elements travel as this machine has them");
@@ -67,8 +69,8 @@ bf16_value(uint16_t bits)
 }
 
 /*
- * To nearest, ties to even: the number is scaled until its last kept bit stands for 1, and rounded
- * there; a mantissa that rounds up into the next power of two carries into the exponent by itself.
+ * Rounds to nearest, ties to even: the number is scaled until its last kept bit stands for 1, and
+ * rounded there; a mantissa that rounds up to the next power of two carries into the exponent.
  */
 static uint16_t
 narrow(double value, int bias, int mantissa_bits)
@@ -84,7 +86,7 @@ narrow(double value, int bias, int mantissa_bits)
     frexp(value, &power);
     power--;
     if (value == 0 || power < 1 - bias)
-        power = 1 - bias; /* zero and subnormal: the least exponent */
+        power = 1 - bias; /* zero and subnormal: the smallest exponent */
     unsigned long steps = (unsigned long)rint(ldexp(fabs(value), mantissa_bits - power));
     unsigned long bits = steps + ((unsigned long)(power + bias - 1) << mantissa_bits);
     return sign | (uint16_t)(bits < infinity ? bits : infinity);
@@ -117,7 +119,7 @@ whole_read(const struct datatype *type, const char *text, unsigned char *element
         fits = strchr(text, '-') == NULL && value <= UINT64_MAX >> (64 - bits);
     }
     if (end == text || *end != '\0')
-        return not_one(type, text, "is no", error);
+        return not_one(type, text, "is not", error);
     if (errno == ERANGE || !fits)
         return not_one(type, text, "is out of range for", error);
     memcpy(element, &value, type->bytes);
@@ -131,14 +133,14 @@ real_read(const struct datatype *type, const char *text, unsigned char *element,
     char *end;
     double value = strtod(text, &end);
     if (end == text || *end != '\0')
-        return not_one(type, text, "is no", error);
-    bool wanted = strpbrk(text, "nN") != NULL; /* inf and nan have an n, numbers have none */
+        return not_one(type, text, "is not", error);
+    bool wanted = strpbrk(text, "nN") != NULL; /* inf and nan contain an n, numbers do not */
     float single = (float)value;
     uint16_t half = 0;
     bool fits = isfinite(value);
     switch (type->kind) {
     case KIND_FP32:
-        single = strtof(text, &end); /* from the digits: rounded once, not twice */
+        single = strtof(text, &end); /* from the digits: rounds once, not twice */
         fits = isfinite(single);
         memcpy(element, &single, sizeof single);
         break;
@@ -162,7 +164,7 @@ element_read(const struct datatype *type, const char *text,
     case KIND_BOOL:
         element[0] = strcmp(text, "true") == 0 || strcmp(text, "1") == 0;
         if (element[0] == 0 && strcmp(text, "false") != 0 && strcmp(text, "0") != 0)
-            return not_one(type, text, "is no", error);
+            return not_one(type, text, "is not", error);
         return STATUS_OK;
     case KIND_INT:
     case KIND_UINT: return whole_read(type, text, element, error);
@@ -249,23 +251,14 @@ element_print(const struct datatype *type, const unsigned char *element, size_t 
     fputs(room, out);
 }
 
-/* Bytes that are no text go as {"b64": "..."}: a JSON string cannot hold them. */
+/* Bytes that are not UTF-8 become {"b64": "..."}: a JSON string cannot hold them. */
 static void
 base64_json(const unsigned char *data, size_t bytes, struct json *json)
 {
-    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    char *text = malloc(bytes / 3 * 4 + 5);
+    size_t length = base64_bytes(bytes);
+    char *text = malloc(length + 1);
     CHECK(text != NULL);
-    size_t length = 0;
-    for (size_t i = 0; i < bytes; i += 3) {
-        size_t left = bytes - i;
-        uint32_t group = (uint32_t)data[i] << 16 | (left > 1 ? (uint32_t)data[i + 1] << 8 : 0) |
-                         (left > 2 ? data[i + 2] : 0);
-        text[length++] = digits[group >> 18];
-        text[length++] = digits[group >> 12 & 63];
-        text[length++] = left > 1 ? digits[group >> 6 & 63] : '=';
-        text[length++] = left > 2 ? digits[group & 63] : '=';
-    }
+    base64_encode(data, bytes, text);
     text[length] = '\0';
     json_object_begin(json);
     json_field_string(json, "b64", text);

@@ -82,16 +82,16 @@ figure_time(char room[FIGURE_ROOM], int64_t unix_ns)
 /* ---- tables ---- */
 
 void
-table_init(struct table *table, size_t text_columns, const char *const *headings)
+table_init(struct figure_table *table, size_t text_columns, const char *const *headings)
 {
-    *table = (struct table){.text_columns = text_columns};
+    *table = (struct figure_table){.text_columns = text_columns};
     for (; headings[table->column_count] != NULL; table->column_count++)
         table_add(table, "%s", headings[table->column_count]);
     CHECK(table->column_count <= TABLE_COLUMNS_MAX);
 }
 
 void
-table_add(struct table *table, const char *format, ...)
+table_add(struct figure_table *table, const char *format, ...)
 {
     enum { CELLS_FIRST = 64 };
     if (table->cell_count == table->cell_room) {
@@ -106,7 +106,7 @@ table_add(struct table *table, const char *format, ...)
 }
 
 void
-table_add_count(struct table *table, uint64_t count)
+table_add_count(struct figure_table *table, uint64_t count)
 {
     char room[FIGURE_ROOM];
     figure_count(room, count);
@@ -114,7 +114,7 @@ table_add_count(struct table *table, uint64_t count)
 }
 
 void
-table_add_duration(struct table *table, int64_t duration_ns)
+table_add_duration(struct figure_table *table, int64_t duration_ns)
 {
     char room[FIGURE_ROOM];
     figure_duration(room, duration_ns);
@@ -132,7 +132,7 @@ width_of(const char *cell)
 }
 
 void
-table_print(const struct table *table, FILE *out)
+table_print(const struct figure_table *table, FILE *out)
 {
     size_t widths[TABLE_COLUMNS_MAX] = {0};
     CHECK(table->cell_count % table->column_count == 0);
@@ -156,8 +156,8 @@ table_print(const struct table *table, FILE *out)
 }
 
 void
-table_free(struct table *table)
+table_free(struct figure_table *table)
 {
     free(table->cells);
-    *table = (struct table){0};
+    *table = (struct figure_table){0};
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * shoalctl infer: reads tensors, sends them as one request or one per some rows, prints the
- * answers. Answers go to stdout, what was measured to stderr.
+ * shoalctl infer: reads tensors, sends them as one request or in groups of rows, prints the answers
+ * on stdout and measurements on stderr.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -17,8 +17,8 @@
 #include "ctl/input.h"
 #include "ctl/message.h"
 
-/* How long a node may take to answer that it is there: as long as it may to a request, but a tight
- * deadline for requests does not make a node that has to be connected to first unreachable. */
+/* How long to wait for proof that the node is there: the request's timeout within these limits, so
+ * that a tight timeout does not make a node unreachable that must be connected to first. */
 #define REACH_NS_MIN (1 * NS_PER_S)
 #define REACH_NS_MAX (5 * NS_PER_S)
 
@@ -56,21 +56,21 @@ static const struct ctl_option options[] = {
     [INFER_TLS_KEY_PASSWORD] = CLIENT_TLS_KEY_PASSWORD,
     [INFER_TLS_NAME] = CLIENT_TLS_NAME,
     [INFER_INPUT] = {"input", "TENSOR", "repeated: one for each tensor of the model; see above"},
-    [INFER_OUTPUT] = {"output", "NAME", "repeated: answer with these tensors alone, in this order"},
+    [INFER_OUTPUT] = {"output", "NAME", "repeated: return only these tensors, in this order"},
     [INFER_PARAM] = {"param", "KEY=VALUE",
-                     "repeated: true or false, a whole number, a number, or "
+                     "repeated: true or false, an integer, a number, or "
                      "else text"},
-    [INFER_PARAM_STRING] = {"param-string", "KEY=TEXT", "the same, never taken for a number"},
-    [INFER_ID] = {"id", "TEXT", "an id that comes back with the answer"},
+    [INFER_PARAM_STRING] = {"param-string", "KEY=TEXT", "the same, always text"},
+    [INFER_ID] = {"id", "TEXT", "an id that the answer repeats"},
     [INFER_VERSION] = {"model-version", "TEXT", "default: the node's choice"},
     [INFER_ROWS] = {"rows-per-request", "N",
-                    "CSV rows go in requests of N each; default: all in "
+                    "send N CSV rows per request; default: all in "
                     "one"},
     [INFER_EACH_ROW] = {"each-row", NULL, "--rows-per-request 1"},
     [INFER_HEADER] = {"csv-header", NULL, "the first CSV row holds names, not values"},
-    [INFER_COLUMNS] = {"csv-columns", "A-B", "take columns A to B, counting from 1, of CSV rows"},
+    [INFER_COLUMNS] = {"csv-columns", "A-B", "use columns A to B of CSV rows, counted from 1"},
     [INFER_TYPED] = {"typed", NULL, "send typed contents instead of raw bytes"},
-    [INFER_REPEAT] = {"repeat", "N", "send all N times, print the last answers"},
+    [INFER_REPEAT] = {"repeat", "N", "send everything N times, print the last answers"},
     [INFER_TIMEOUT] = {"timeout-ms", "N", "deadline of a request; default 10000"},
     [INFER_FULL] = {"full", NULL, "print all values of large tensors"},
     [INFER_JSON] = {"json", NULL,
@@ -80,7 +80,7 @@ static const struct ctl_option options[] = {
 struct infer {
     const char *target;
     struct client_tls tls;
-    struct request request;
+    struct ctl_request request;
     const char *inputs[INPUTS_MAX];
     struct input_options csv;
     int64_t rows_per_request; /* 0: all */
@@ -95,7 +95,7 @@ static const struct ctl_command *const self = &infer_command;
 /* ---- options ---- */
 
 static enum status
-parameter_add(struct request *request, const char *text, enum parameter_form form,
+parameter_add(struct ctl_request *request, const char *text, enum parameter_form form,
               struct error *error)
 {
     if (request->parameter_count == PARAMETERS_MAX)
@@ -116,14 +116,14 @@ columns_read(struct input_options *csv, const char *text, struct error *error)
     if (*end == '-')
         last = strtoul(end + 1, &end, 10);
     if (errno != 0 || *end != '\0' || first == 0 || last < first)
-        return error_set(error, STATUS_INVALID_ARGUMENT, "\"%.32s\" is no A-B with 1 <= A <= B",
+        return error_set(error, STATUS_INVALID_ARGUMENT, "\"%.32s\" is not A-B with 1 <= A <= B",
                          text);
     csv->csv_column_first = first;
     csv->csv_column_last = last;
     return STATUS_OK;
 }
 
-/* Appends one more of the words that may be repeated. */
+/* Appends one word of a repeated option. */
 static enum status
 word_add(const char **words, size_t *count, const char *word, struct error *error)
 {
@@ -137,7 +137,7 @@ static enum status
 on_option(void *settings, size_t index, const char *value, struct error *error)
 {
     struct infer *infer = settings;
-    struct request *request = &infer->request;
+    struct ctl_request *request = &infer->request;
     switch ((enum infer_option)index) {
     case INFER_TARGET: infer->target = value; break;
     case INFER_TLS_CA:
@@ -178,23 +178,23 @@ on_argument(void *settings, const char *value, struct error *error)
     return STATUS_OK;
 }
 
-/* ---- what is sent ---- */
+/* ---- dividing rows among requests ---- */
 
-/* Which rows there are, and how many go into each request. */
+/* The rows, and the number per request. */
 struct split {
     size_t row_count; /* 0: no CSV, one request */
     size_t rows_per_request;
 };
 
 static enum status
-split_tensor(const struct tensor *tensor, int64_t rows_per_request, struct split *split,
+split_tensor(const struct ctl_tensor *tensor, int64_t rows_per_request, struct split *split,
              struct error *error)
 {
     if (tensor->row_count == 0)
         return STATUS_OK;
     if (split->row_count != 0 && split->row_count != tensor->row_count)
         return error_set(error, STATUS_INVALID_ARGUMENT,
-                         "input %.64s has %zu rows, one before it %zu", tensor->name,
+                         "input %.64s has %zu rows, an earlier one %zu", tensor->name,
                          tensor->row_count, split->row_count);
     split->row_count = tensor->row_count;
     split->rows_per_request = rows_per_request > 0 ? (size_t)rows_per_request : split->row_count;
@@ -202,7 +202,7 @@ split_tensor(const struct tensor *tensor, int64_t rows_per_request, struct split
     if (wanted != DIMENSION_ANY && ((uint64_t)wanted != split->rows_per_request ||
                                     split->row_count % split->rows_per_request != 0))
         return error_set(error, STATUS_INVALID_ARGUMENT,
-                         "input %.64s: the shape wants %" PRId64 " rows in each request, there are "
+                         "input %.64s: the shape needs %" PRId64 " rows per request, but there are "
                          "%zu in requests of %zu; -1 takes any number",
                          tensor->name, wanted, split->row_count, split->rows_per_request);
     return STATUS_OK;
@@ -211,7 +211,7 @@ split_tensor(const struct tensor *tensor, int64_t rows_per_request, struct split
 static enum status
 inputs_read(struct infer *infer, struct split *split, struct error *error)
 {
-    struct request *request = &infer->request;
+    struct ctl_request *request = &infer->request;
     for (size_t i = 0; i < request->input_count; i++) {
         enum status status = input_read(infer->inputs[i], &infer->csv, &request->inputs[i], error);
         if (status == STATUS_OK)
@@ -221,14 +221,14 @@ inputs_read(struct infer *infer, struct split *split, struct error *error)
     }
     if (split->row_count == 0 && infer->rows_per_request > 0)
         return error_set(error, STATUS_INVALID_ARGUMENT,
-                         "rows are divided among requests, but no input is a CSV file");
+                         "rows per request were given, but no input is a CSV file");
     return STATUS_OK;
 }
 
 static void
 infer_free(struct infer *infer)
 {
-    struct request *request = &infer->request;
+    struct ctl_request *request = &infer->request;
     for (size_t i = 0; i < request->input_count; i++)
         tensor_free(&request->inputs[i]);
     for (size_t i = 0; i < request->parameter_count; i++)
@@ -260,12 +260,12 @@ timing_print(struct timing *timing, int64_t duration_ns)
     figure_duration(p50, timing->durations_ns[count / 2]);
     figure_duration(p99, timing->durations_ns[count * 99 / 100]);
     figure_duration(most, timing->durations_ns[count - 1]);
-    fprintf(stderr, "%zu requests, one at a time: least %s, p50 %s, p99 %s, most %s, %.0f/s\n",
-            count, least, p50, p99, most,
+    fprintf(stderr, "%zu requests, one at a time: min %s, p50 %s, p99 %s, max %s, %.0f/s\n", count,
+            least, p50, p99, most,
             (double)count * (double)NS_PER_S / (double)(duration_ns > 0 ? duration_ns : 1));
 }
 
-/* One request; prints its answer if `shown`. */
+/* Sends one request; prints its answer if `shown`. */
 static enum status
 send_one(const struct infer *infer, struct client *client, size_t row_first, size_t row_count,
          bool shown, struct timing *timing, struct error *error)
@@ -274,10 +274,10 @@ send_one(const struct infer *infer, struct client *client, size_t row_first, siz
     size_t packed_bytes = 0;
     void *response = NULL;
     size_t response_bytes = 0;
-    struct answer answer;
+    struct ctl_answer answer;
     enum status status =
         request_pack(&infer->request, row_first, row_count, &packed, &packed_bytes, error);
-    CHECK(status == STATUS_OK); /* tried before anything was sent */
+    CHECK(status == STATUS_OK); /* checked before anything was sent */
     int64_t start_ns = clock_now_ns();
     status = client_call_packed(client, "ModelInfer", packed, packed_bytes,
                                 start_ns + infer->timeout_ms * NS_PER_MS, &response,
@@ -326,7 +326,7 @@ send_all(const struct infer *infer, struct client *client, const struct split *s
     return status;
 }
 
-/* Before anybody is bothered: can these tensors be put into a message at all? */
+/* Before calling the node, checks that these tensors fit into a message. */
 static enum status
 request_try(const struct infer *infer, const struct split *split, struct error *error)
 {
@@ -383,7 +383,8 @@ infer_run(int argc, char **argv)
     if (code >= 0)
         goto out;
     if (infer->request.model[0] == '\0') {
-        error_set(&error, STATUS_INVALID_ARGUMENT, "infer: which model? See shoalctl infer --help");
+        error_set(&error, STATUS_INVALID_ARGUMENT,
+                  "infer: the model is missing; see shoalctl infer --help");
         code = ctl_fail(CTL_USAGE, infer->json, &error);
         goto out;
     }
@@ -404,17 +405,17 @@ out:
 const struct ctl_command infer_command = {
     .name = "infer",
     .arguments = "MODEL --input TENSOR ... [options]",
-    .summary = "Send tensors to a model and print what comes back",
+    .summary = "Send tensors to a model and print the answer",
     .about = "A tensor is written as\n"
-             "  NAME=DATATYPE[2,3]:1,2,3,4,5,6  with its values; in text of BYTES \\, is a comma,\n"
-             "                                  \\\\ \\n \\t \\xHH are what they usually are\n"
-             "  NAME=DATATYPE[2,3]@FILE         with raw bytes of a file, \"-\": of stdin;\n"
-             "                                  for BYTES[1] the whole file is the one element\n"
-             "  NAME=DATATYPE[-1,64]@csv:FILE   with the rows of a CSV file, \"-\" for stdin\n"
+             "  NAME=DATATYPE[2,3]:1,2,3,4,5,6  values; in text of BYTES, \\, is a comma and\n"
+             "                                  \\\\ \\n \\t \\xHH have their usual meaning\n"
+             "  NAME=DATATYPE[2,3]@FILE         raw bytes of a file, \"-\" for stdin;\n"
+             "                                  for BYTES[1] the whole file is one element\n"
+             "  NAME=DATATYPE[-1,64]@csv:FILE   rows of a CSV file, \"-\" for stdin\n"
              "Datatypes: BOOL, UINT8 to UINT64, INT8 to INT64, FP16, BF16, FP32, FP64, BYTES.\n"
-             "One dimension may be -1: as many as there are values.\n",
+             "One dimension may be -1: it follows from the number of values.\n",
     .exits = "  0  every request was answered\n"
-             "  1  the node answered with an error; the first ends the run\n",
+             "  1  the node answered with an error; the first one ends the run\n",
     .example = "  shoalctl infer scale-shift --input 'x=FP32[3]:1,2,3'\n"
                "  shoalctl infer digits --input 'image=FP32[-1,64]@csv:digits.csv' \\\n"
                "      --csv-columns 1-64 --each-row --json\n",

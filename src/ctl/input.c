@@ -17,9 +17,9 @@ wrong(struct error *error, const char *what)
 
 /* ---- NAME=DATATYPE[shape] ---- */
 
-/* `text` stands behind the "[" and is left behind the "]". */
+/* `text` points after the "[" and is advanced past the "]". */
 static enum status
-shape_read(const char **text, struct tensor *tensor, struct error *error)
+shape_read(const char **text, struct ctl_tensor *tensor, struct error *error)
 {
     const char *at = *text;
     bool any = false;
@@ -32,7 +32,8 @@ shape_read(const char **text, struct tensor *tensor, struct error *error)
         long long dimension = strtoll(at, &end, 10);
         if (end == at || errno != 0 || dimension < DIMENSION_ANY || (*end != ',' && *end != ']') ||
             (*end == ',' && end[1] == ']'))
-            return wrong(error, "the shape is no [d0,d1,...] of numbers from 0, or one -1");
+            return wrong(error,
+                         "the shape is not [d0,d1,...] of numbers from 0 and at most one -1");
         if (dimension == DIMENSION_ANY && any)
             return wrong(error, "more than one dimension is -1");
         any = any || dimension == DIMENSION_ANY;
@@ -44,14 +45,14 @@ shape_read(const char **text, struct tensor *tensor, struct error *error)
 }
 
 static enum status
-head_read(const char **text, struct tensor *tensor, struct error *error)
+head_read(const char **text, struct ctl_tensor *tensor, struct error *error)
 {
     const char *equals = strchr(*text, '=');
     if (equals == NULL || equals == *text)
-        return wrong(error, "write NAME=DATATYPE[shape]:values, @FILE or @csv:FILE behind it");
+        return wrong(error, "write NAME=DATATYPE[shape] followed by :values, @FILE or @csv:FILE");
     const char *bracket = strchr(equals, '[');
     if (bracket == NULL)
-        return wrong(error, "no [shape] behind the datatype");
+        return wrong(error, "no [shape] after the datatype");
     tensor->type = datatype_find(equals + 1, (size_t)(bracket - equals - 1));
     if (tensor->type == NULL)
         return error_set(error, STATUS_INVALID_ARGUMENT, "no datatype \"%.*s\"",
@@ -62,9 +63,9 @@ head_read(const char **text, struct tensor *tensor, struct error *error)
     return shape_read(text, tensor, error);
 }
 
-/* Settles a dimension of -1 by the number of elements there are. */
+/* Sets a dimension of -1 from the number of elements. */
 static enum status
-shape_settle(struct tensor *tensor, uint64_t count, struct error *error)
+shape_settle(struct ctl_tensor *tensor, uint64_t count, struct error *error)
 {
     char shape[256];
     uint64_t known;
@@ -88,7 +89,7 @@ shape_settle(struct tensor *tensor, uint64_t count, struct error *error)
 /* ---- values ---- */
 
 static enum status
-number_add(const char *text, size_t bytes, struct tensor *tensor, struct error *error)
+number_add(const char *text, size_t bytes, struct ctl_tensor *tensor, struct error *error)
 {
     enum { NUMBER_MAX = 64 };
     char word[NUMBER_MAX + 1];
@@ -97,7 +98,7 @@ number_add(const char *text, size_t bytes, struct tensor *tensor, struct error *
     while (bytes > 0 && (text[bytes - 1] == ' ' || text[bytes - 1] == '\t'))
         bytes--;
     if (bytes > NUMBER_MAX)
-        return error_set(error, STATUS_INVALID_ARGUMENT, "\"%.40s...\" is no %s", text,
+        return error_set(error, STATUS_INVALID_ARGUMENT, "\"%.40s...\" is not %s", text,
                          tensor->type->name);
     memcpy(word, text, bytes);
     word[bytes] = '\0';
@@ -118,7 +119,8 @@ hex_digit(char digit)
     return digit >= 'A' && digit <= 'F' ? digit - 'A' + 10 : -1;
 }
 
-/* The character of an escape; `*at` is at the backslash and is left at the escape's last letter. */
+/* The character of an escape; `*at` is at the backslash and is advanced to the escape's last
+ * letter. */
 static bool
 escape_read(const char **at, char *letter)
 {
@@ -139,9 +141,9 @@ escape_read(const char **at, char *letter)
     return true;
 }
 
-/* One element of BYTES up to a comma, which `*text` is left at. */
+/* One element of BYTES up to a comma, where `*text` is left. */
 static enum status
-string_add(const char **text, struct tensor *tensor, struct error *error)
+string_add(const char **text, struct ctl_tensor *tensor, struct error *error)
 {
     char *word = ctl_allocate(strlen(*text) + 1, 1);
     size_t length = 0;
@@ -149,7 +151,7 @@ string_add(const char **text, struct tensor *tensor, struct error *error)
     for (; **text != '\0' && **text != ','; (*text)++, length++) {
         word[length] = **text;
         if (**text == '\\' && !escape_read(text, &word[length])) {
-            status = wrong(error, "behind a backslash comes one of , \\ n t xHH");
+            status = wrong(error, "a backslash must be followed by one of , \\ n t xHH");
             break;
         }
     }
@@ -160,11 +162,11 @@ string_add(const char **text, struct tensor *tensor, struct error *error)
 }
 
 static enum status
-values_read(const char *text, struct tensor *tensor, struct error *error)
+values_read(const char *text, struct ctl_tensor *tensor, struct error *error)
 {
     uint64_t count = 0;
     uint64_t wanted;
-    /* Nothing is no value, unless one element of no bytes is asked for. */
+    /* Empty text is no value, unless one element of no bytes is wanted. */
     bool none =
         *text == '\0' && !(tensor->type->kind == KIND_BYTES &&
                            shape_elements(tensor->shape, tensor->rank, &wanted) && wanted == 1);
@@ -195,7 +197,7 @@ file_read(const char *path, char **text, size_t *bytes, struct error *error)
     FILE *file = strcmp(path, "-") == 0 ? stdin : fopen(path, "re");
     if (file == NULL) {
         error_set_errno(error, "%s", path);
-        /* that the user wrote something wrong is INVALID_ARGUMENT, and this is not */
+        /* INVALID_ARGUMENT is reserved for the user's syntax errors */
         if (error->status == STATUS_INVALID_ARGUMENT)
             error->status = STATUS_NOT_FOUND;
         return error->status;
@@ -225,7 +227,7 @@ file_read(const char *path, char **text, size_t *bytes, struct error *error)
 }
 
 static enum status
-raw_take(const char *data, size_t bytes, struct tensor *tensor, struct error *error)
+raw_take(const char *data, size_t bytes, struct ctl_tensor *tensor, struct error *error)
 {
     uint32_t size = tensor->type->bytes;
     if (tensor->type->kind == KIND_BYTES) {
@@ -235,21 +237,22 @@ raw_take(const char *data, size_t bytes, struct tensor *tensor, struct error *er
         return shape_settle(tensor, 1, error);
     }
     if (bytes % size != 0)
-        return error_set(error, STATUS_INVALID_ARGUMENT, "%zu bytes are no whole number of %s",
-                         bytes, tensor->type->name);
+        return error_set(error, STATUS_INVALID_ARGUMENT,
+                         "%zu bytes are not a multiple of the size of %s", bytes,
+                         tensor->type->name);
     tensor_append(tensor, data, bytes);
     return shape_settle(tensor, bytes / size, error);
 }
 
 enum status
-input_read(const char *text, const struct input_options *options, struct tensor *tensor,
+input_read(const char *text, const struct input_options *options, struct ctl_tensor *tensor,
            struct error *error)
 {
     static const char csv[] = "@csv:";
     const char *given = text;
     char *data = NULL;
     size_t bytes = 0;
-    *tensor = (struct tensor){0};
+    *tensor = (struct ctl_tensor){0};
     enum status status = head_read(&text, tensor, error);
     if (status != STATUS_OK)
         goto out;
@@ -262,7 +265,7 @@ input_read(const char *text, const struct input_options *options, struct tensor 
             status = is_csv ? csv_read(data, bytes, options, tensor, error)
                             : raw_take(data, bytes, tensor, error);
     } else {
-        status = wrong(error, "behind the shape comes :values, @FILE or @csv:FILE");
+        status = wrong(error, "the shape must be followed by :values, @FILE or @csv:FILE");
     }
 out:
     free(data);
@@ -279,7 +282,7 @@ struct csv {
     const char *at;
     const char *end;
     size_t line;
-    char *field; /* room for the longest there can be */
+    char *field; /* room for the longest possible field */
     size_t field_bytes;
 };
 
@@ -298,7 +301,7 @@ csv_line_end_skip(struct csv *csv)
     csv->line++;
 }
 
-/* Takes a field; false: a quote stands alone. */
+/* Takes a field; false: an unpaired quote. */
 static bool
 csv_field(struct csv *csv)
 {
@@ -320,15 +323,16 @@ csv_field(struct csv *csv)
     return false;
 }
 
-/* One row; `column_count` becomes how many of its fields were taken. With `tensor` NULL: none. */
+/* Takes one row; `column_count` becomes the number of its fields used. `tensor` NULL: only
+ * counts. */
 static enum status
-csv_row(struct csv *csv, const struct input_options *options, struct tensor *tensor,
+csv_row(struct csv *csv, const struct input_options *options, struct ctl_tensor *tensor,
         uint64_t *taken, struct error *error)
 {
     *taken = 0;
     for (size_t column = 1;; column++) {
         if (!csv_field(csv))
-            return wrong(error, "a quote that does not end, or text behind it");
+            return wrong(error, "an unterminated quote, or text after it");
         bool wanted = options->csv_column_first == 0 ||
                       (column >= options->csv_column_first && column <= options->csv_column_last);
         if (tensor != NULL && wanted) {
@@ -350,7 +354,7 @@ csv_row(struct csv *csv, const struct input_options *options, struct tensor *ten
 }
 
 static void
-row_end_add(struct tensor *tensor)
+row_end_add(struct ctl_tensor *tensor)
 {
     enum { ROWS_FIRST = 64 };
     size_t count = tensor->row_count;
@@ -363,16 +367,16 @@ row_end_add(struct tensor *tensor)
 }
 
 static enum status
-csv_rows(struct csv *csv, const struct input_options *options, struct tensor *tensor,
+csv_rows(struct csv *csv, const struct input_options *options, struct ctl_tensor *tensor,
          struct error *error)
 {
     bool header = options->csv_header;
     uint64_t wanted;
     if (tensor->rank == 0)
-        return wrong(error, "rows of a CSV file want a shape of one dimension or more");
+        return wrong(error, "rows of a CSV file need a shape of one dimension or more");
     for (uint32_t i = 1; i < tensor->rank; i++)
         if (tensor->shape[i] == DIMENSION_ANY)
-            return wrong(error, "of rows of a CSV file only the first dimension may be -1");
+            return wrong(error, "for rows of a CSV file only the first dimension may be -1");
     if (!shape_elements(tensor->shape + 1, tensor->rank - 1, &wanted))
         return wrong(error, "the shape is too large");
     while (csv->at < csv->end) {
@@ -385,7 +389,7 @@ csv_rows(struct csv *csv, const struct input_options *options, struct tensor *te
         enum status status = csv_row(csv, options, header ? NULL : tensor, &taken, error);
         if (status == STATUS_OK && !header && taken != wanted)
             status = error_set(error, STATUS_INVALID_ARGUMENT,
-                               "%" PRIu64 " values, the shape wants %" PRIu64, taken, wanted);
+                               "%" PRIu64 " values, the shape needs %" PRIu64, taken, wanted);
         if (status != STATUS_OK)
             return error_prefix(error, "line %zu", line);
         if (!header)
@@ -396,8 +400,8 @@ csv_rows(struct csv *csv, const struct input_options *options, struct tensor *te
 }
 
 enum status
-csv_read(const char *text, size_t bytes, const struct input_options *options, struct tensor *tensor,
-         struct error *error)
+csv_read(const char *text, size_t bytes, const struct input_options *options,
+         struct ctl_tensor *tensor, struct error *error)
 {
     struct csv csv = {.at = text, .end = text + bytes, .line = 1};
     csv.field = ctl_allocate(bytes + 1, 1);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/json_text.h"
 #include "base/number_text.h"
 
 void
@@ -71,62 +72,14 @@ json_array_end(struct json *json)
 
 /* ---- strings ---- */
 
-size_t
-utf8_length(const unsigned char *text, size_t bytes)
-{
-    static const struct {
-        unsigned char mask, lead;
-        uint32_t least;
-    } forms[] = {{0x80, 0x00, 0}, {0xe0, 0xc0, 0x80}, {0xf0, 0xe0, 0x800}, {0xf8, 0xf0, 0x10000}};
-    for (size_t length = 1; length <= 4 && length <= bytes; length++) {
-        if ((text[0] & forms[length - 1].mask) != forms[length - 1].lead)
-            continue;
-        uint32_t point = text[0] & (unsigned char)~forms[length - 1].mask;
-        for (size_t i = 1; i < length; i++) {
-            if ((text[i] & 0xc0) != 0x80)
-                return 0;
-            point = point << 6 | (text[i] & 0x3f);
-        }
-        bool surrogate = point >= 0xd800 && point <= 0xdfff;
-        return point >= forms[length - 1].least && point <= 0x10ffff && !surrogate ? length : 0;
-    }
-    return 0;
-}
-
-static void
-character(FILE *out, const unsigned char *text, size_t length)
-{
-    switch (text[0]) {
-    case '"': fputs("\\\"", out); return;
-    case '\\': fputs("\\\\", out); return;
-    case '\n': fputs("\\n", out); return;
-    case '\r': fputs("\\r", out); return;
-    case '\t': fputs("\\t", out); return;
-    default: break;
-    }
-    if (text[0] < 0x20 || text[0] == 0x7f)
-        fprintf(out, "\\u%04x", text[0]);
-    else
-        fwrite(text, 1, length, out);
-}
-
 static void
 quoted(FILE *out, const char *text, size_t bytes)
 {
-    const unsigned char *at = (const unsigned char *)text;
-    putc('"', out);
-    while (bytes > 0) {
-        size_t length = utf8_length(at, bytes);
-        if (length == 0) {
-            fputs("\\ufffd", out);
-            length = 1;
-        } else {
-            character(out, at, length);
-        }
-        at += length;
-        bytes -= length;
-    }
-    putc('"', out);
+    struct bytes quoted = {0};
+    json_put_text(&quoted, text, bytes, JSON_ESCAPES_ANY);
+    CHECK(!quoted.failed);
+    fwrite(quoted.data, 1, quoted.used, out);
+    bytes_fini(&quoted);
 }
 
 void

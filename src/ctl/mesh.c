@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* shoalctl mesh: which word is whose. */
+/* shoalctl mesh: dispatches its commands. */
 #include "ctl/mesh.h"
 
 #include <stdio.h>
@@ -26,8 +26,9 @@ unknown_part(void *context, const char *value, struct error *error)
     for (size_t i = 0; i < ARRAY_COUNT(parts); i++)
         words[i] = parts[i].word;
     const char *nearest = ctl_nearest(value, words, ARRAY_COUNT(parts));
-    return error_set(error, STATUS_INVALID_ARGUMENT, "\"%.32s\" is nothing it does%s%s", value,
-                     nearest != NULL ? ": meant " : "", nearest != NULL ? nearest : "");
+    return error_set(error, STATUS_INVALID_ARGUMENT, "\"%.32s\" is not one of its commands%s%s",
+                     value, nearest != NULL ? ": did you mean " : "",
+                     nearest != NULL ? nearest : "");
 }
 
 static enum status
@@ -49,29 +50,29 @@ mesh_run(int argc, char **argv)
     int code = ctl_options_read(&mesh_command, &reader, argc, argv);
     if (code >= 0)
         return code;
-    fprintf(stderr, "shoalctl mesh: say what; see shoalctl mesh --help\n");
+    fprintf(stderr, "shoalctl mesh: a command is missing; see shoalctl mesh --help\n");
     return CTL_USAGE;
 }
 
 const struct ctl_command mesh_command = {
     .name = "mesh",
-    .arguments = "WORD [options] ...",
-    .summary = "Look at a mesh of nodes, and manage its models and vmodels",
-    .about = "Of the mesh, through the node on this machine (--counters) or any other (--target):\n"
-             "  register ID PATH         makes a model known to all nodes\n"
-             "  unregister ID            forgets it\n"
-             "  status ID                says which nodes have it, or why they have not\n"
-             "  load ID                  loads it now\n"
-             "  set-vmodel VMODEL MODEL  makes a vmodel, or has it go over to another model\n"
-             "  delete-vmodel VMODEL     deletes it\n"
-             "  vmodel VMODEL            says which model it has\n\n"
-             "Of what the node on this machine knows (--counters), as root or as its own user:\n"
-             "  nodes                    who is there, with how much room, and who leads\n"
-             "  models                   all that are registered, and how they are\n"
-             "  copies ID                where one of them is, since when\n"
-             "  vmodels                  all of them, and which go over\n"
-             "  drain                    moves what this node has to others, and ends it\n\n"
-             "Each has a --help of its own.\n",
+    .arguments = "COMMAND [options] ...",
+    .summary = "Inspect a mesh of nodes and manage its models and vmodels",
+    .about = "Through the local node (--counters) or any other (--target):\n"
+             "  register ID PATH         register a model with all nodes\n"
+             "  unregister ID            remove it\n"
+             "  status ID                show which nodes have loaded it, or why they have not\n"
+             "  load ID                  load it now\n"
+             "  set-vmodel VMODEL MODEL  create a vmodel, or move it to another model\n"
+             "  delete-vmodel VMODEL     delete it\n"
+             "  vmodel VMODEL            show its model\n\n"
+             "The local node's view (--counters), for root and the node's user:\n"
+             "  nodes                    list the nodes with their free memory, and the leader\n"
+             "  models                   list the registered models and their state\n"
+             "  copies ID                list the copies of a model, and since when they exist\n"
+             "  vmodels                  list the vmodels and their transitions\n"
+             "  drain                    move this node's models to others and stop it\n\n"
+             "Each command has its own --help.\n",
     .example = "  shoalctl mesh register --type xgboost fraud-7 fraud/7\n"
                "  shoalctl mesh set-vmodel fraud fraud-7 --wait\n"
                "  shoalctl mesh nodes --watch\n",

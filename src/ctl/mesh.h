@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The parts of shoalctl mesh, each for some of its words: argv[0] is the word.
+ * The parts of `shoalctl mesh`; argv[0] is the sub-command.
  */
 #pragma once
 
-/* Over gRPC, of any node: register, status, set-vmodel … */
+/* Over gRPC, to any node: register, status, set-vmodel and others. */
 int mesh_call_run(int argc, char **argv);
-/* Of the node on this machine, over its control socket: nodes, models, copies, vmodels. */
+/* Over the local node's control socket: nodes, models, copies, vmodels; drain. */
 int mesh_list_run(int argc, char **argv);
 int mesh_drain_run(int argc, char **argv);

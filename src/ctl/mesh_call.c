@@ -9,8 +9,8 @@
 #include "base/clock.h"
 #include "ctl/ask.h"
 #include "ctl/mesh.h"
-#include "shm/control.h"
-#include "shm/counters.h"
+#include "ipc/control.h"
+#include "ipc/counters.h"
 
 enum {
     TIMEOUT_MS = 60000,
@@ -19,7 +19,7 @@ enum {
     REACH_MS_MAX = 5000,
 };
 
-/* ---- options, of whichever part ---- */
+/* ---- options of all requests ---- */
 
 static char *
 loose(const char *text)
@@ -28,7 +28,7 @@ loose(const char *text)
 }
 
 static enum status
-take_key(struct mesh_settings *settings, const char *value, struct error *error)
+take_key(struct mesh_call_settings *settings, const char *value, struct error *error)
 {
     settings->key = loose(value);
     if (value[0] != '@')
@@ -50,7 +50,7 @@ take_key(struct mesh_settings *settings, const char *value, struct error *error)
 }
 
 static bool
-take_flag(struct mesh_settings *settings, const char *name)
+take_flag(struct mesh_call_settings *settings, const char *name)
 {
     const struct {
         const char *name;
@@ -71,7 +71,7 @@ take_flag(struct mesh_settings *settings, const char *name)
 static enum status
 on_option(void *context, size_t index, const char *value, struct error *error)
 {
-    struct mesh_settings *settings = context;
+    struct mesh_call_settings *settings = context;
     const char *name = settings->part->command.options[index].name;
     const struct {
         const char *name;
@@ -101,59 +101,59 @@ on_option(void *context, size_t index, const char *value, struct error *error)
 static enum status
 on_argument(void *context, const char *value, struct error *error)
 {
-    struct mesh_settings *settings = context;
+    struct mesh_call_settings *settings = context;
     if (settings->word_count == settings->part->word_count)
-        return error_set(error, STATUS_INVALID_ARGUMENT, "\"%.64s\" is one argument too many",
+        return error_set(error, STATUS_INVALID_ARGUMENT, "\"%.64s\" is an unexpected argument",
                          value);
     if (value[0] == '\0')
-        return error_set(error, STATUS_INVALID_ARGUMENT, "an argument is empty; it takes %s",
+        return error_set(error, STATUS_INVALID_ARGUMENT, "an argument is empty; expected %s",
                          settings->part->wants);
     settings->words[settings->word_count++] = loose(value);
     return STATUS_OK;
 }
 
-/* ---- the parts ---- */
+/* ---- the requests ---- */
 
 #define COMMON_OPTIONS                                                                             \
     {"counters", "PATH", ASK_COUNTERS_HELP},                                                       \
         {"target", "ADDRESS",                                                                      \
-         "a management address of any node of the mesh instead; see `mesh:\n"                      \
-         "management` in shoald --help-config"},                                                   \
+         "a management address of any other node; see `mesh: management` in\n"                     \
+         "shoald --help-config"},                                                                  \
         CLIENT_TLS_CA, CLIENT_TLS_CERT, CLIENT_TLS_KEY, CLIENT_TLS_KEY_PASSWORD, CLIENT_TLS_NAME,  \
-        {"timeout-ms", "N", "how long to wait; default 60000. What was begun goes on"},            \
+        {"timeout-ms", "N", "how long to wait; default 60000. The request continues afterwards"},  \
     {                                                                                              \
         "json", NULL, "one line of JSON"                                                           \
     }
 #define MODEL_OPTIONS                                                                              \
     {                                                                                              \
         "key", "TEXT",                                                                             \
-            "what the modelet is to know, by convention a JSON object; @FILE: what\n"              \
-            "stands there"                                                                         \
+            "passed to the modelet, by convention a JSON object; @FILE reads it\n"                 \
+            "from a file"                                                                          \
     }
 #define OWNER_OPTION                                                                               \
     {                                                                                              \
-        "owner", "NAME", "whose it is; default: the node's `vmodel_owner`"                         \
+        "owner", "NAME", "owner; default: the node's `vmodel_owner`"                               \
     }
 
 static const struct ctl_option register_options[] = {
-    {"type", "TYPE", "what `type_constraints` go by; must be given"},
+    {"type", "TYPE", "the type, for `type_constraints`; required"},
     MODEL_OPTIONS,
-    {"load", NULL, "load it now, not when it is first called"},
-    {"wait", NULL, "the same, and wait until it is loaded, or has failed"},
+    {"load", NULL, "load it now, not at its first call"},
+    {"wait", NULL, "the same, and wait until it is loaded or has failed"},
     COMMON_OPTIONS,
 };
 static const struct ctl_option plain_options[] = {COMMON_OPTIONS};
 static const struct ctl_option load_options[] = {
-    {"wait", NULL, "wait until it is loaded, or has failed"}, COMMON_OPTIONS};
+    {"wait", NULL, "wait until it is loaded or has failed"}, COMMON_OPTIONS};
 static const struct ctl_option owner_options[] = {OWNER_OPTION, COMMON_OPTIONS};
 static const struct ctl_option set_options[] = {
-    {"wait", NULL, "wait until it has gone over, or the model could not be loaded"},
-    {"force", NULL, "go over at once, whether the model is loaded or not"},
-    {"load", NULL, "load the model also if the vmodel is new"},
-    {"update", NULL, "fail if there is no such vmodel"},
-    {"expect", "MODEL", "fail if its target is another one now"},
-    {"type", "TYPE", "register the model with it: its type"},
-    {"path", "PATH", "with --type: where it lies"},
+    {"wait", NULL, "wait until it has moved, or the model could not be loaded"},
+    {"force", NULL, "move at once, even if the model is not loaded"},
+    {"load", NULL, "load the model even if the vmodel is new"},
+    {"update", NULL, "fail if the vmodel does not exist"},
+    {"expect", "MODEL", "fail if its current target is another model"},
+    {"type", "TYPE", "also register the model, with this type"},
+    {"path", "PATH", "with --type: the path of the model"},
     MODEL_OPTIONS,
     {"auto-delete", NULL, "unregister the model when no vmodel refers to it any more"},
     OWNER_OPTION,
@@ -162,17 +162,18 @@ static const struct ctl_option set_options[] = {
 
 #define OPTIONS(table) .options = (table), .option_count = ARRAY_COUNT(table)
 #define MODEL_EXITS                                                                                \
-    "  0  it is registered, and has not failed to load\n"                                          \
-    "  1  it is not, or the mesh answered with an error\n"
+    "  0  the model is registered and has not failed to load\n"                                    \
+    "  1  otherwise, or the mesh answered with an error\n"
 #define VMODEL_EXITS                                                                               \
-    "  0  there is such a vmodel, and it has not failed to go over\n"                              \
+    "  0  the vmodel exists and has not failed to move\n"                                          \
     "  1  otherwise, or the mesh answered with an error\n"
 
 static const struct mesh_part parts[] = {
     {{.name = "mesh register",
       .arguments = "[options] --type TYPE ID PATH",
-      .summary = "Make a model known to all nodes of the mesh",
-      .about = "PATH is beneath the `root` of each node's models. The same again is fine; another\n"
+      .summary = "Register a model with all nodes of the mesh",
+      .about = "PATH is relative to the `root` of each node's models. Repeating it is harmless; "
+               "another\n"
                "type, path or key under the same id is refused: unregister it first.\n",
       .exits = MODEL_EXITS,
       .example = "  shoalctl mesh register --type xgboost fraud-7 fraud/7 --wait\n",
@@ -183,8 +184,8 @@ static const struct mesh_part parts[] = {
      mesh_order_register},
     {{.name = "mesh unregister",
       .arguments = "[options] ID",
-      .summary = "Forget a model, and have it unloaded everywhere",
-      .about = "One that is not known is fine; one that a vmodel refers to is refused.\n",
+      .summary = "Remove a model and unload it everywhere",
+      .about = "An unknown model is no error; a model that a vmodel refers to is refused.\n",
       .example = "  shoalctl mesh unregister fraud-6\n",
       OPTIONS(plain_options)},
      "unregister",
@@ -193,7 +194,7 @@ static const struct mesh_part parts[] = {
      mesh_order_unregister},
     {{.name = "mesh status",
       .arguments = "[options] ID",
-      .summary = "Say which nodes have a model, are loading it, or could not, and why",
+      .summary = "Show which nodes have loaded a model, are loading it, or failed, and why",
       .exits = MODEL_EXITS,
       .example = "  shoalctl mesh status fraud-7\n",
       OPTIONS(plain_options)},
@@ -213,8 +214,8 @@ static const struct mesh_part parts[] = {
      mesh_order_load},
     {{.name = "mesh set-vmodel",
       .arguments = "[options] VMODEL MODEL",
-      .summary = "Make a vmodel, or have it go over to another model",
-      .about = "The model that it has now answers until the new one is loaded as widely.\n",
+      .summary = "Create a vmodel, or move it to another model",
+      .about = "Its current model answers until the new one is loaded on as many nodes.\n",
       .exits = VMODEL_EXITS,
       .example = "  shoalctl mesh set-vmodel fraud fraud-7 --wait\n",
       OPTIONS(set_options)},
@@ -233,7 +234,7 @@ static const struct mesh_part parts[] = {
      mesh_order_delete_vmodel},
     {{.name = "mesh vmodel",
       .arguments = "[options] VMODEL",
-      .summary = "Say which model a vmodel has, and whether it goes over to another",
+      .summary = "Show the model of a vmodel and its transition to another",
       .exits = VMODEL_EXITS,
       .example = "  shoalctl mesh vmodel fraud --json\n",
       OPTIONS(owner_options)},
@@ -243,11 +244,11 @@ static const struct mesh_part parts[] = {
      mesh_order_vmodel},
 };
 
-/* ---- running one ---- */
+/* ---- running a request ---- */
 
-/* The socket of the node on this machine, which every node of a mesh has beside its counters. */
+/* The local node's socket; every node of a mesh has one beside its counters. */
 static enum status
-find_socket(struct mesh_settings *settings, struct error *error)
+find_socket(struct mesh_call_settings *settings, struct error *error)
 {
     static const char scheme[] = "unix:";
     char counters[256];
@@ -259,23 +260,23 @@ find_socket(struct mesh_settings *settings, struct error *error)
                                sizeof(settings->socket) - strlen(scheme), error);
 }
 
-/* A node that is in no mesh has no such socket. */
+/* A node without a mesh has no such socket. */
 static enum status
-reach(const struct mesh_settings *settings, struct client *client, struct error *error)
+reach(const struct mesh_call_settings *settings, struct client *client, struct error *error)
 {
     int64_t reach_ms = settings->timeout_ms < REACH_MS_MAX ? settings->timeout_ms : REACH_MS_MAX;
     enum status status = client_reach(client, clock_now_ns() + reach_ms * NS_PER_MS, error);
     if (status == STATUS_UNAVAILABLE && settings->target == settings->socket)
         return error_set(
             error, status,
-            "no node of a mesh answers at %.200s: --counters names the file of a node's "
-            "counters, --target the address of another node's management",
+            "no node of a mesh answers at %.200s: --counters names a node's counters file, "
+            "--target the management address of another node",
             settings->target);
     return status;
 }
 
 static int
-run_call(struct mesh_settings *settings)
+run_call(struct mesh_call_settings *settings)
 {
     struct client client;
     struct error error = ERROR_NONE;
@@ -301,26 +302,26 @@ run_call(struct mesh_settings *settings)
 }
 
 static enum status
-check(const struct mesh_settings *settings, struct error *error)
+check(const struct mesh_call_settings *settings, struct error *error)
 {
     const struct mesh_part *part = settings->part;
     bool typed = settings->type[0] != '\0';
     if (settings->word_count < part->word_count)
-        return error_set(error, STATUS_INVALID_ARGUMENT, "it takes %s; see shoalctl %s --help",
+        return error_set(error, STATUS_INVALID_ARGUMENT, "expected %s; see shoalctl %s --help",
                          part->wants, part->command.name);
     const struct client_tls *tls = &settings->tls;
     bool secured = tls->ca != NULL || tls->cert != NULL || tls->key != NULL || tls->name != NULL;
     if (settings->target != NULL && settings->counters != NULL)
         return error_set(error, STATUS_INVALID_ARGUMENT,
-                         "--target and --counters are two nodes: give one of them");
+                         "--target and --counters exclude each other");
     if (settings->target == NULL && secured)
         return error_set(error, STATUS_INVALID_ARGUMENT,
-                         "TLS is for a --target: the socket of the node here has none");
+                         "TLS needs --target: the local node's socket has none");
     if (part->call == mesh_order_register && !typed)
-        return error_set(error, STATUS_INVALID_ARGUMENT, "--type is missing: of what type is it?");
+        return error_set(error, STATUS_INVALID_ARGUMENT, "--type is missing");
     if (part->call == mesh_order_set_vmodel && typed != (settings->path[0] != '\0'))
         return error_set(error, STATUS_INVALID_ARGUMENT,
-                         "--type and --path register the model together: one is missing");
+                         "--type and --path belong together: one is missing");
     if (part->call == mesh_order_set_vmodel && !typed && settings->key[0] != '\0')
         return error_set(error, STATUS_INVALID_ARGUMENT, "--key needs --type and --path");
     return STATUS_OK;
@@ -333,7 +334,7 @@ mesh_call_run(int argc, char **argv)
     const struct mesh_part *part = parts;
     while (strcmp(part->word, argv[0]) != 0)
         part++;
-    struct mesh_settings settings = {
+    struct mesh_call_settings settings = {
         .part = part,
         .type = nothing,
         .path = nothing,

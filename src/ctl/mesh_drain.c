@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * shoalctl mesh drain: has the node on this machine do what SIGTERM would, and shows what goes
- * where until it has ended. One question waits for the end of the drain, others look meanwhile; the
- * end of the process is seen by its pidfd.
+ * shoalctl mesh drain: drains the local node as SIGTERM would, and shows where its models go until
+ * its process has ended. One connection waits for the end of the drain, others list models
+ * meanwhile; the process's end is seen by its pidfd.
  */
 #include <poll.h>
 #include <stdio.h>
@@ -18,21 +18,21 @@
 #include "ctl/json.h"
 #include "ctl/mesh.h"
 #include "ctl/mesh_rows.h"
-#include "shm/counters.h"
+#include "ipc/counters.h"
 
 enum { TIMEOUT_MS = 3600000, ROWS_MAX = 100000 };
 
 #define LOOK_NS (200 * (int64_t)NS_PER_MS)
 
-struct drain {
+struct drain_run {
     const char *counters;
     char counters_default[256];
     int64_t deadline_ns;
     int64_t timeout_ms;
     bool no_wait, quiet, json;
-    struct mesh_rows here; /* at the last look */
+    struct mesh_rows here; /* in the previous listing */
     size_t moved, let_go;
-    int process; /* pidfd; -1: it is not known */
+    int process; /* pidfd; -1: unknown */
 };
 
 /* ---- options ---- */
@@ -41,16 +41,16 @@ enum option { COUNTERS, NO_WAIT, QUIET, TIMEOUT, JSON };
 
 static const struct ctl_option options[] = {
     [COUNTERS] = {"counters", "PATH", ASK_COUNTERS_HELP},
-    [NO_WAIT] = {"no-wait", NULL, "begin it, and do not wait"},
-    [QUIET] = {"quiet", NULL, "do not show what moves"},
-    [TIMEOUT] = {"timeout-ms", "N", "how long to wait; default 3600000. The drain goes on"},
-    [JSON] = {"json", NULL, "a line of JSON for each model that goes, and one at the end"},
+    [NO_WAIT] = {"no-wait", NULL, "start the drain, do not wait"},
+    [QUIET] = {"quiet", NULL, "do not print progress"},
+    [TIMEOUT] = {"timeout-ms", "N", "how long to wait; default 3600000. The drain continues"},
+    [JSON] = {"json", NULL, "a line of JSON for each model, and one at the end"},
 };
 
 static enum status
 on_option(void *context, size_t index, const char *value, struct error *error)
 {
-    struct drain *drain = context;
+    struct drain_run *drain = context;
     switch ((enum option)index) {
     case COUNTERS: drain->counters = value; break;
     case NO_WAIT: drain->no_wait = true; break;
@@ -68,11 +68,11 @@ on_argument(void *context, const char *value, struct error *error)
     return error_set(error, STATUS_INVALID_ARGUMENT, "takes no argument, not \"%.64s\"", value);
 }
 
-/* ---- what goes ---- */
+/* ---- models that leave ---- */
 
-/* The node may be gone by then, or of no mesh: nothing is seen. */
+/* Fails if the node has gone by then, or has no mesh. */
 static bool
-look(const struct drain *drain, enum control_verb verb, const char *id, struct mesh_rows *rows)
+look(const struct drain_run *drain, enum control_verb verb, const char *id, struct mesh_rows *rows)
 {
     struct control_answer answer = {0};
     struct error error = ERROR_NONE;
@@ -85,7 +85,7 @@ look(const struct drain *drain, enum control_verb verb, const char *id, struct m
            answer.status == STATUS_OK;
 }
 
-/* One who has it; "": nobody, or nobody knows. */
+/* A node that has a copy; "": none, or unknown. */
 static const char *
 find_copy(const struct mesh_rows *rows)
 {
@@ -97,7 +97,7 @@ find_copy(const struct mesh_rows *rows)
 }
 
 static void
-print_gone(const struct drain *drain, const char *id, const char *to)
+print_gone(const struct drain_run *drain, const char *id, const char *to)
 {
     if (drain->json) {
         struct json json;
@@ -116,7 +116,7 @@ print_gone(const struct drain *drain, const char *id, const char *to)
 }
 
 static void
-note_gone(struct drain *drain, const struct mesh_row *row)
+note_gone(struct drain_run *drain, const struct mesh_row *row)
 {
     struct mesh_rows copies = {0};
     const char *to = row->texts[CONTROL_MOVE_TO];
@@ -129,9 +129,10 @@ note_gone(struct drain *drain, const struct mesh_row *row)
     mesh_rows_free(&copies);
 }
 
-/* The models here at the last look that are not here now; both in order. */
+/* Finds the models that were here in the previous listing and are not now; both lists are
+ * sorted. */
 static void
-look_again(struct drain *drain)
+look_again(struct drain_run *drain)
 {
     struct mesh_rows now;
     if (!look(drain, CONTROL_MESH_MOVES, "", &now)) {
@@ -151,20 +152,20 @@ look_again(struct drain *drain)
     drain->here = now;
 }
 
-/* Models left at the end are not served here any more, wherever they are. */
+/* Models left at the end are no longer served here, wherever else they are. */
 static void
-note_rest(struct drain *drain)
+note_rest(struct drain_run *drain)
 {
     look_again(drain);
     for (size_t i = 0; i < drain->here.count; i++)
         note_gone(drain, &drain->here.at[i]);
 }
 
-/* ---- until it has ended ---- */
+/* ---- waiting for the end ---- */
 
-/* Of the process that listens at the other end. */
+/* The process that listens at the other end. */
 static int
-process_of(const struct ask *ask)
+process_of(const struct ctl_ask *ask)
 {
     struct ucred peer = {0};
     socklen_t bytes = sizeof(peer);
@@ -177,11 +178,11 @@ static enum status
 late(struct error *error)
 {
     return error_set(error, STATUS_DEADLINE_EXCEEDED,
-                     "it has not ended in time; the drain goes on: see `shoalctl mesh nodes`");
+                     "not ended in time; the drain continues: see `shoalctl mesh nodes`");
 }
 
 static enum status
-wait_drained(struct drain *drain, struct ask *ask, struct control_answer *answer,
+wait_drained(struct drain_run *drain, struct ctl_ask *ask, struct control_answer *answer,
              struct error *error)
 {
     enum status status;
@@ -198,20 +199,20 @@ wait_drained(struct drain *drain, struct ask *ask, struct control_answer *answer
 }
 
 static enum status
-wait_ended(const struct drain *drain, struct error *error)
+wait_ended(const struct drain_run *drain, struct error *error)
 {
     struct pollfd process = {.fd = drain->process, .events = POLLIN};
     int64_t left_ms = (drain->deadline_ns - clock_now_ns()) / NS_PER_MS;
-    if (drain->process < 0) /* of another namespace: that it has drained is all there is to know */
+    if (drain->process < 0) /* in another namespace: only the drain itself is known */
         return STATUS_OK;
     return poll(&process, 1, left_ms > 0 ? (int)left_ms : 0) == 1 ? STATUS_OK : late(error);
 }
 
 static int
-finish(const struct drain *drain, const struct control_answer *answer)
+finish(const struct drain_run *drain, const struct control_answer *answer)
 {
     if (answer->status != STATUS_OK)
-        return ask_tell(drain->json, answer);
+        return ask_notify(drain->json, answer);
     if (!drain->json) {
         printf("%s: %zu moved, %zu let go\n", answer->text, drain->moved, drain->let_go);
         return CTL_OK;
@@ -229,16 +230,16 @@ finish(const struct drain *drain, const struct control_answer *answer)
 }
 
 static int
-run(struct drain *drain)
+run(struct drain_run *drain)
 {
     struct control_request request = {.version = CONTROL_VERSION,
                                       .verb = CONTROL_DRAIN,
                                       .flags = drain->no_wait ? CONTROL_NO_WAIT : 0};
     struct control_answer answer = {0};
     struct error error = ERROR_NONE;
-    struct ask ask;
+    struct ctl_ask ask;
     if (!drain->no_wait)
-        look_again(drain); /* what it has before */
+        look_again(drain); /* the models before the drain */
     enum status status = ask_send(&ask, drain->counters, &request, &error);
     if (status != STATUS_OK)
         return ask_failed(drain->json, &error);
@@ -246,28 +247,24 @@ run(struct drain *drain)
     status = wait_drained(drain, &ask, &answer, &error);
     if (status == STATUS_OK && answer.status == STATUS_OK && !drain->no_wait)
         note_rest(drain);
-    ask_close(&ask); /* from now on it may end */
+    ask_close(&ask); /* the process may end from here on */
     if (status == STATUS_OK && !drain->no_wait)
         status = wait_ended(drain, &error);
     if (status != STATUS_OK)
         return ask_failed(drain->json, &error);
-    return drain->no_wait ? ask_tell(drain->json, &answer) : finish(drain, &answer);
+    return drain->no_wait ? ask_notify(drain->json, &answer) : finish(drain, &answer);
 }
 
 static const struct ctl_command command = {
     .name = "mesh drain",
     .arguments = "[options]",
-    .summary = "Have the models of the node on this machine loaded elsewhere, and end it",
+    .summary = "Move the local node's models to other nodes and stop it",
     .about =
-        "The same as SIGTERM: it is not ready any more, takes no loads, has other nodes load what "
-        "it\n"
-        "has, serves and passes on calls meanwhile, and ends. A model that nobody has called "
-        "lately\n"
-        "is let go: its next call loads it elsewhere. Also of a node without a mesh, which just\n"
-        "answers what it has.\n",
-    .exits = "  0  it has drained, and its process has ended\n"
-             "  1  `drain_timeout_ms` was over before, or it was stopping already; it ends all the "
-             "same\n",
+        "The same as SIGTERM: the node is no longer ready, takes no loads, has other nodes load\n"
+        "its models, serves calls meanwhile, and stops. A model that was not called lately is\n"
+        "let go: its next call loads it elsewhere. A node without a mesh finishes its calls.\n",
+    .exits = "  0  the node has drained and its process has ended\n"
+             "  1  `drain_timeout_ms` expired, or the node was stopping already; it ends anyway\n",
     .example = "  shoalctl mesh drain\n",
     .options = options,
     .option_count = ARRAY_COUNT(options),
@@ -276,7 +273,7 @@ static const struct ctl_command command = {
 int
 mesh_drain_run(int argc, char **argv)
 {
-    struct drain drain = {.timeout_ms = TIMEOUT_MS, .process = -1};
+    struct drain_run drain = {.timeout_ms = TIMEOUT_MS, .process = -1};
     counters_default_path(drain.counters_default, sizeof(drain.counters_default));
     drain.counters = drain.counters_default;
     struct ctl_reader reader = {on_option, on_argument, &drain};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* shoalctl mesh nodes, models, copies, vmodels: lists, once or again and again. */
+/* shoalctl mesh nodes, models, copies, vmodels: lists, once or repeatedly. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -12,11 +12,11 @@
 #include "ctl/mesh.h"
 #include "ctl/mesh_table.h"
 #include "ctl/screen.h"
-#include "shm/counters.h"
+#include "ipc/counters.h"
 
 enum { TIMEOUT_MS = 60000, LIMIT = 1000, LIMIT_MAX = 10000000 };
 
-struct listing {
+struct mesh_listing {
     const struct list *list;
     struct mesh_fetch fetch;
     char counters_default[256];
@@ -36,26 +36,26 @@ struct list {
 
 #define PREFIX_OPTION                                                                              \
     {                                                                                              \
-        "prefix", "TEXT", "only those whose names begin so"                                        \
+        "prefix", "TEXT", "only names with this prefix"                                            \
     }
 #define LIMIT_OPTION                                                                               \
     {                                                                                              \
-        "limit", "N", "how many at most; default 1000"                                             \
+        "limit", "N", "at most N rows; default 1000"                                               \
     }
 #define COMMON_OPTIONS                                                                             \
-    {"watch", NULL, "again each second, with an empty line between; on a terminal, as a screen"},  \
-        {"interval", "SECONDS", "the same as often as this"},                                      \
-        {"count", "N", "with --watch: end after so many; default: by Ctrl-C"},                     \
+    {"watch", NULL, "repeat each second, separated by an empty line; full screen on a terminal"},  \
+        {"interval", "SECONDS", "the same with this interval"},                                    \
+        {"count", "N", "with --watch: end after N turns; default: at Ctrl-C"},                     \
         {"counters", "PATH", ASK_COUNTERS_HELP},                                                   \
-        {"timeout-ms", "N", "how long to wait for each; default 60000"},                           \
+        {"timeout-ms", "N", "how long to wait for each answer; default 60000"},                    \
     {                                                                                              \
-        "json", NULL, "a line of JSON for each"                                                    \
+        "json", NULL, "a line of JSON per row"                                                     \
     }
 
 static const struct ctl_option plain_options[] = {PREFIX_OPTION, COMMON_OPTIONS};
 static const struct ctl_option models_options[] = {
     PREFIX_OPTION,
-    {"node", "NAME", "only those that this node has, or is loading"},
+    {"node", "NAME", "only models that this node has or is loading"},
     LIMIT_OPTION,
     COMMON_OPTIONS,
 };
@@ -67,23 +67,24 @@ static const struct ctl_option copies_options[] = {COMMON_OPTIONS};
 static const struct list lists[] = {
     {{.name = "mesh nodes",
       .arguments = "[options]",
-      .summary = "Say which nodes are in the mesh, what they have, and who leads",
+      .summary = "List the nodes of the mesh, their memory and load, and the leader",
       .about =
-          "As the node on this machine sees it. RATE is calls a minute, OLDEST since when its\n"
-          "least used model has not been called: if that is short, nodes are too small. FREE and\n"
-          "RATE of others are as old as their last word, seconds to a minute. `unreachable`: this\n"
-          "node cannot reach that one, which others may; `etcd-silent`: etcd does not answer it.\n",
+          "The local node's view. RATE is calls a minute. OLDEST is the time since the last call "
+          "of\n"
+          "the least recently used model: if it is short, nodes have too little memory. FREE and\n"
+          "RATE of other nodes are seconds to a minute old. `unreachable`: the local node cannot\n"
+          "reach that one, others may; `etcd-silent`: etcd does not answer the local node.\n",
       .example = "  shoalctl mesh nodes --watch\n",
       OPTIONS(plain_options)},
      CONTROL_MESH_NODES,
      false},
     {{.name = "mesh models",
       .arguments = "[options]",
-      .summary = "Say which models are registered, where they are loaded, and why not",
+      .summary = "List the registered models, their copies and failures",
       .about =
-          "COPIES are those that are loaded, on living nodes; FAILED nodes have tried lately and\n"
-          "could not; HERE is what the node on this machine has of it. UNUSED: since when, as\n"
-          "far as its record says.\n",
+          "COPIES counts loaded copies on live nodes, FAILED the nodes whose recent loads failed.\n"
+          "HERE is the state on the local node. UNUSED is the time since the last call, by the\n"
+          "model's record.\n",
       .example = "  shoalctl mesh models --prefix fraud- --limit 50\n"
                  "  shoalctl mesh models --json --limit 100000 | jq -r 'select(.failed > 0).id'\n",
       OPTIONS(models_options)},
@@ -91,9 +92,9 @@ static const struct list lists[] = {
      false},
     {{.name = "mesh copies",
       .arguments = "[options] ID",
-      .summary = "Say where a model is loaded, is being loaded, or could not be",
-      .about = "With --json the first line is the model, as `mesh models` has it.\n",
-      .exits = "  0  it is registered\n"
+      .summary = "List the nodes that have loaded a model, are loading it, or failed",
+      .about = "With --json the first line is the model, as in `mesh models`.\n",
+      .exits = "  0  the model is registered\n"
                "  1  it is not, or the node is in no mesh\n",
       .example = "  shoalctl mesh copies fraud-7\n",
       OPTIONS(copies_options)},
@@ -101,9 +102,10 @@ static const struct list lists[] = {
      true},
     {{.name = "mesh vmodels",
       .arguments = "[options]",
-      .summary = "Say which vmodels there are, what answers for them, and which go over",
-      .about = "While one goes over, TARGET loads: COPIES are those of the model that answers, OF\n"
-               "TARGET those that are loaded of the other.\n",
+      .summary = "List the vmodels, their models and transitions",
+      .about =
+          "During a transition TARGET is loading: COPIES counts loaded copies of the model that\n"
+          "answers, OF TARGET those of the target.\n",
       .example = "  shoalctl mesh vmodels --watch\n",
       OPTIONS(vmodels_options)},
      CONTROL_MESH_VMODELS,
@@ -122,7 +124,7 @@ take_text(char *to, size_t room, const char *what, const char *value, struct err
 }
 
 static enum status
-on_number(struct listing *listing, const char *name, const char *value, struct error *error)
+on_number(struct mesh_listing *listing, const char *name, const char *value, struct error *error)
 {
     int64_t limit = 0;
     if (strcmp(name, "timeout-ms") == 0)
@@ -141,7 +143,7 @@ on_number(struct listing *listing, const char *name, const char *value, struct e
 static enum status
 on_option(void *context, size_t index, const char *value, struct error *error)
 {
-    struct listing *listing = context;
+    struct mesh_listing *listing = context;
     struct control_request *request = &listing->fetch.request;
     const char *name = listing->list->command.options[index].name;
     if (strcmp(name, "prefix") == 0)
@@ -162,12 +164,12 @@ on_option(void *context, size_t index, const char *value, struct error *error)
 static enum status
 on_argument(void *context, const char *value, struct error *error)
 {
-    struct listing *listing = context;
+    struct mesh_listing *listing = context;
     struct control_request *request = &listing->fetch.request;
     if (!listing->list->wants_id)
         return error_set(error, STATUS_INVALID_ARGUMENT, "takes no argument, not \"%.64s\"", value);
     if (listing->has_id)
-        return error_set(error, STATUS_INVALID_ARGUMENT, "\"%.64s\" is one argument too many",
+        return error_set(error, STATUS_INVALID_ARGUMENT, "\"%.64s\" is an unexpected argument",
                          value);
     listing->has_id = true;
     return take_text(request->key, sizeof(request->key), "a model's id", value, error);
@@ -176,7 +178,7 @@ on_argument(void *context, const char *value, struct error *error)
 /* ---- one turn, or several ---- */
 
 static void
-print(const struct listing *listing, struct mesh_rows *rows, FILE *out)
+print(const struct mesh_listing *listing, struct mesh_rows *rows, FILE *out)
 {
     if (listing->list->verb != CONTROL_MESH_COPIES)
         mesh_rows_sort(rows);
@@ -189,7 +191,7 @@ print(const struct listing *listing, struct mesh_rows *rows, FILE *out)
 }
 
 static void
-print_screen(const struct listing *listing, struct mesh_rows *rows)
+print_screen(const struct mesh_listing *listing, struct mesh_rows *rows)
 {
     struct winsize size = {.ws_row = 24, .ws_col = 80};
     struct winsize real;
@@ -206,7 +208,7 @@ print_screen(const struct listing *listing, struct mesh_rows *rows)
 }
 
 static int
-turn(struct listing *listing, bool screen)
+turn(struct mesh_listing *listing, bool screen)
 {
     struct mesh_rows rows;
     struct control_answer answer = {0};
@@ -216,7 +218,7 @@ turn(struct listing *listing, bool screen)
     if (mesh_rows_fetch(&listing->fetch, &rows, &answer, &error) != STATUS_OK)
         code = ask_failed(listing->json, &error);
     else if (answer.status != STATUS_OK)
-        code = ask_tell(listing->json, &answer);
+        code = ask_notify(listing->json, &answer);
     else if (screen)
         print_screen(listing, &rows);
     else
@@ -227,7 +229,7 @@ turn(struct listing *listing, bool screen)
 }
 
 static int
-turns(struct listing *listing)
+turns(struct mesh_listing *listing)
 {
     bool screen = listing->watch && !listing->json && isatty(STDOUT_FILENO);
     int64_t next_ns = clock_now_ns();
@@ -250,7 +252,7 @@ mesh_list_run(int argc, char **argv)
     const struct list *list = lists;
     while (strcmp(list->command.name + strlen("mesh "), argv[0]) != 0)
         list++;
-    struct listing listing = {
+    struct mesh_listing listing = {
         .list = list, .timeout_ms = TIMEOUT_MS, .interval_ns = NS_PER_S, .fetch.limit = LIMIT};
     struct error error = ERROR_NONE;
     listing.fetch.request.verb = list->verb;
@@ -261,9 +263,9 @@ mesh_list_run(int argc, char **argv)
     if (code >= 0)
         return code;
     if (list->verb == CONTROL_MESH_NODES || list->verb == CONTROL_MESH_COPIES)
-        listing.fetch.limit = LIMIT_MAX; /* of these there are never many */
+        listing.fetch.limit = LIMIT_MAX; /* few in any case */
     if (list->wants_id && !listing.has_id) {
-        error_set(&error, STATUS_INVALID_ARGUMENT, "it takes ID; see shoalctl %s --help",
+        error_set(&error, STATUS_INVALID_ARGUMENT, "expected ID; see shoalctl %s --help",
                   list->command.name);
         return ctl_fail(CTL_USAGE, listing.json, &error);
     }

@@ -8,9 +8,9 @@
 #include "ctl/mesh_call.h"
 #include "ctl/mesh_print.h"
 
-/* NULL: it failed. To be freed with protobuf_c_message_free_unpacked. */
+/* NULL: it failed. Free the result with protobuf_c_message_free_unpacked. */
 static void *
-ask(const struct mesh_settings *settings, struct client *client, const char *method,
+ask(const struct mesh_call_settings *settings, struct client *client, const char *method,
     const ProtobufCMessage *request, const ProtobufCMessageDescriptor *answer, struct error *error)
 {
     char path[64];
@@ -37,9 +37,9 @@ ask(const struct mesh_settings *settings, struct client *client, const char *met
     return message;
 }
 
-/* Prints a model's status, and lets go of it. */
+/* Prints a model's status and frees it. */
 static enum status
-end_model(const struct mesh_settings *settings, Mmesh__ModelStatusInfo *info, bool *good,
+end_model(const struct mesh_call_settings *settings, Mmesh__ModelStatusInfo *info, bool *good,
           struct error *error)
 {
     if (info == NULL)
@@ -50,9 +50,9 @@ end_model(const struct mesh_settings *settings, Mmesh__ModelStatusInfo *info, bo
     return STATUS_OK;
 }
 
-/* Nobody has asked for a load: that the model is not loaded is how it should be. */
+/* No load was requested, so a model that is not loaded is a success. */
 static enum status
-end_registered(const struct mesh_settings *settings, Mmesh__ModelStatusInfo *info, bool *good,
+end_registered(const struct mesh_call_settings *settings, Mmesh__ModelStatusInfo *info, bool *good,
                struct error *error)
 {
     bool not_loaded = info->status == MMESH__MODEL_STATUS_INFO__MODEL_STATUS__NOT_LOADED;
@@ -66,7 +66,7 @@ end_registered(const struct mesh_settings *settings, Mmesh__ModelStatusInfo *inf
 }
 
 static enum status
-end_vmodel(const struct mesh_settings *settings, Mmesh__VModelStatusInfo *info, bool *good,
+end_vmodel(const struct mesh_call_settings *settings, Mmesh__VModelStatusInfo *info, bool *good,
            struct error *error)
 {
     if (info == NULL)
@@ -77,10 +77,10 @@ end_vmodel(const struct mesh_settings *settings, Mmesh__VModelStatusInfo *info, 
     return STATUS_OK;
 }
 
-/* The answer says nothing; `what` and `done` are what is so now, in JSON and for people. */
+/* The answer is empty; `what` and `done` describe the new state in JSON and as text. */
 static enum status
-end_nothing(const struct mesh_settings *settings, void *answer, const char *what, const char *done,
-            bool *good, struct error *error)
+end_nothing(const struct mesh_call_settings *settings, void *answer, const char *what,
+            const char *done, bool *good, struct error *error)
 {
     if (answer == NULL)
         return error->status;
@@ -101,7 +101,7 @@ end_nothing(const struct mesh_settings *settings, void *answer, const char *what
 }
 
 static Mmesh__ModelInfo
-info_of(const struct mesh_settings *settings, char *path)
+info_of(const struct mesh_call_settings *settings, char *path)
 {
     Mmesh__ModelInfo info = MMESH__MODEL_INFO__INIT;
     info.type = settings->type;
@@ -111,7 +111,7 @@ info_of(const struct mesh_settings *settings, char *path)
 }
 
 enum status
-mesh_order_register(const struct mesh_settings *settings, struct client *client, bool *good,
+mesh_order_register(const struct mesh_call_settings *settings, struct client *client, bool *good,
                     struct error *error)
 {
     Mmesh__RegisterModelRequest request = MMESH__REGISTER_MODEL_REQUEST__INIT;
@@ -128,7 +128,7 @@ mesh_order_register(const struct mesh_settings *settings, struct client *client,
 }
 
 enum status
-mesh_order_unregister(const struct mesh_settings *settings, struct client *client, bool *good,
+mesh_order_unregister(const struct mesh_call_settings *settings, struct client *client, bool *good,
                       struct error *error)
 {
     Mmesh__UnregisterModelRequest request = MMESH__UNREGISTER_MODEL_REQUEST__INIT;
@@ -140,7 +140,7 @@ mesh_order_unregister(const struct mesh_settings *settings, struct client *clien
 }
 
 enum status
-mesh_order_status(const struct mesh_settings *settings, struct client *client, bool *good,
+mesh_order_status(const struct mesh_call_settings *settings, struct client *client, bool *good,
                   struct error *error)
 {
     Mmesh__GetStatusRequest request = MMESH__GET_STATUS_REQUEST__INIT;
@@ -152,7 +152,7 @@ mesh_order_status(const struct mesh_settings *settings, struct client *client, b
 }
 
 enum status
-mesh_order_load(const struct mesh_settings *settings, struct client *client, bool *good,
+mesh_order_load(const struct mesh_call_settings *settings, struct client *client, bool *good,
                 struct error *error)
 {
     Mmesh__EnsureLoadedRequest request = MMESH__ENSURE_LOADED_REQUEST__INIT;
@@ -165,7 +165,7 @@ mesh_order_load(const struct mesh_settings *settings, struct client *client, boo
 }
 
 enum status
-mesh_order_set_vmodel(const struct mesh_settings *settings, struct client *client, bool *good,
+mesh_order_set_vmodel(const struct mesh_call_settings *settings, struct client *client, bool *good,
                       struct error *error)
 {
     Mmesh__SetVModelRequest request = MMESH__SET_VMODEL_REQUEST__INIT;
@@ -188,8 +188,8 @@ mesh_order_set_vmodel(const struct mesh_settings *settings, struct client *clien
 }
 
 enum status
-mesh_order_delete_vmodel(const struct mesh_settings *settings, struct client *client, bool *good,
-                         struct error *error)
+mesh_order_delete_vmodel(const struct mesh_call_settings *settings, struct client *client,
+                         bool *good, struct error *error)
 {
     Mmesh__DeleteVModelRequest request = MMESH__DELETE_VMODEL_REQUEST__INIT;
     request.vmodelid = settings->words[0];
@@ -201,7 +201,7 @@ mesh_order_delete_vmodel(const struct mesh_settings *settings, struct client *cl
 }
 
 enum status
-mesh_order_vmodel(const struct mesh_settings *settings, struct client *client, bool *good,
+mesh_order_vmodel(const struct mesh_call_settings *settings, struct client *client, bool *good,
                   struct error *error)
 {
     Mmesh__GetVModelStatusRequest request = MMESH__GET_VMODEL_STATUS_REQUEST__INIT;

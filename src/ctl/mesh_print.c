@@ -100,7 +100,7 @@ vmodel_json(struct json *json, const char *id, const Mmesh__VModelStatusInfo *in
     json_object_end(json);
 }
 
-/* ---- for people ---- */
+/* ---- text ---- */
 
 static void
 model_text(const char *id, const Mmesh__ModelStatusInfo *info, const char *indent)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The status of models and vmodels, for people and as JSON. The messages come from another
- * process: numbers that are no status are shown as numbers, texts are printed as they are.
+ * Prints the status of models and vmodels as text and JSON. The messages come from another process:
+ * unknown status numbers are shown as numbers, texts unchanged.
  */
 #pragma once
 
@@ -12,6 +12,6 @@
 void mesh_print_model(const char *id, const Mmesh__ModelStatusInfo *info, bool json);
 void mesh_print_vmodel(const char *id, const Mmesh__VModelStatusInfo *info, bool json);
 
-/* Whether a script may go on: it is known, and its load has not failed. */
+/* Whether a script may continue: the model is known and its load has not failed. */
 bool mesh_model_is_good(const Mmesh__ModelStatusInfo *info);
 bool mesh_vmodel_is_good(const Mmesh__VModelStatusInfo *info);

@@ -17,7 +17,7 @@ cannot_be_read(struct error *error)
                      "the node's list cannot be read: use the shoalctl that came with it");
 }
 
-/* All that is in the file. */
+/* Reads the whole file. */
 static enum status
 read_page(int fd, struct mesh_rows *rows, size_t *bytes, struct error *error)
 {
@@ -50,7 +50,7 @@ add_row(struct mesh_rows *rows, const struct mesh_row *row)
     rows->at[rows->count++] = *row;
 }
 
-/* Adds the page's rows; its last one says where the next page begins. */
+/* Adds the page's rows; its last row tells where the next page begins. */
 static enum status
 take_page(struct mesh_rows *rows, size_t bytes, uint64_t *next, struct error *error)
 {
@@ -74,7 +74,7 @@ static enum status
 ask_page(const struct mesh_fetch *fetch, struct control_answer *answer, int *fd,
          struct error *error)
 {
-    struct ask ask;
+    struct ctl_ask ask;
     if (ask_send(&ask, fetch->counters, &fetch->request, error) != STATUS_OK)
         return error->status;
     enum status status = ask_receive(&ask, fetch->deadline_ns - clock_now_ns(), answer, fd, error);

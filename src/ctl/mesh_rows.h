@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The view that the node on this machine has of its mesh, fetched page by page: shm/control.h says
- * what is in a row.
+ * Fetches the local node's view of its mesh, page by page; ipc/control.h defines the rows.
  */
 #pragma once
 
@@ -14,7 +13,7 @@ struct mesh_row {
 
 struct mesh_fetch {
     const char *counters;
-    struct control_request request; /* its version, `from` and `limit` are filled in */
+    struct control_request request; /* version, `from` and `limit` are filled in */
     size_t limit;                   /* of all rows */
     int64_t deadline_ns;
 };
@@ -25,14 +24,14 @@ struct mesh_rows {
     size_t capacity;
     void **pages;
     size_t page_count;
-    bool more; /* there may be, beyond the limit */
+    bool more; /* there may be rows beyond the limit */
 };
 
-/* As ask_receive, for each page. `answer` is that of the last one: an error in it is the node's,
- * and the list is not whole. `rows` is to be freed after any result. */
+/* As ask_receive, for each page. `answer` is the last page's: an error in it is the node's, and the
+ * list is incomplete. Free `rows` after any result. */
 enum status mesh_rows_fetch(struct mesh_fetch *fetch, struct mesh_rows *rows,
                             struct control_answer *answer, struct error *error) WARN_UNUSED;
 void mesh_rows_free(struct mesh_rows *rows);
 
-/* By their first text, which is an id. */
+/* Sorts by the first text, an id. */
 void mesh_rows_sort(struct mesh_rows *rows);

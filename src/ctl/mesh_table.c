@@ -124,7 +124,7 @@ mesh_table_json(const struct mesh_row *row, FILE *out)
     putc('\n', out);
 }
 
-/* ---- for people ---- */
+/* ---- text ---- */
 
 static int64_t
 wall_ms(void)
@@ -134,9 +134,9 @@ wall_ms(void)
     return now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-/* How long ago; "-": never. Clocks of nodes differ, and records say what they like. */
+/* Time since then; "-": never. Nodes' clocks differ and records are not trusted. */
 static void
-add_age(struct table *table, uint64_t then_ms)
+add_age(struct figure_table *table, uint64_t then_ms)
 {
     int64_t age_ms;
     if (then_ms == 0 || then_ms > INT64_MAX ||
@@ -148,13 +148,13 @@ add_age(struct table *table, uint64_t then_ms)
 }
 
 static void
-add_text(struct table *table, const char *text)
+add_text(struct figure_table *table, const char *text)
 {
     table_add(table, "%s", text[0] != '\0' ? text : "-");
 }
 
 static void
-add_bytes(struct table *table, uint64_t bytes)
+add_bytes(struct figure_table *table, uint64_t bytes)
 {
     char room[FIGURE_ROOM];
     figure_bytes(room, bytes);
@@ -162,7 +162,7 @@ add_bytes(struct table *table, uint64_t bytes)
 }
 
 static void
-add_flags(struct table *table, const uint64_t numbers[CONTROL_NUMBERS])
+add_flags(struct figure_table *table, const uint64_t numbers[CONTROL_NUMBERS])
 {
     uint64_t flags = numbers[CONTROL_NODE_FLAGS];
     table_add(table, "%s%s%s%s%s%s%s", (flags & CONTROL_NODE_SELF) != 0 ? "this one " : "",
@@ -175,7 +175,7 @@ add_flags(struct table *table, const uint64_t numbers[CONTROL_NUMBERS])
 }
 
 static void
-node_row(struct table *table, const struct mesh_row *row)
+node_row(struct figure_table *table, const struct mesh_row *row)
 {
     const uint64_t *numbers = row->row->numbers;
     add_text(table, row->texts[CONTROL_NODE_ID]);
@@ -194,7 +194,7 @@ node_row(struct table *table, const struct mesh_row *row)
 }
 
 static void
-model_row(struct table *table, const struct mesh_row *row)
+model_row(struct figure_table *table, const struct mesh_row *row)
 {
     const uint64_t *numbers = row->row->numbers;
     add_text(table, row->texts[CONTROL_MODEL_ID]);
@@ -210,7 +210,7 @@ model_row(struct table *table, const struct mesh_row *row)
 }
 
 static void
-copy_row(struct table *table, const struct mesh_row *row)
+copy_row(struct figure_table *table, const struct mesh_row *row)
 {
     add_text(table, row->texts[CONTROL_COPY_NODE]);
     add_text(table, row->texts[CONTROL_COPY_STATE]);
@@ -220,7 +220,7 @@ copy_row(struct table *table, const struct mesh_row *row)
 }
 
 static void
-vmodel_row(struct table *table, const struct mesh_row *row)
+vmodel_row(struct figure_table *table, const struct mesh_row *row)
 {
     add_text(table, row->texts[CONTROL_VMODEL_ID]);
     add_text(table, row->texts[CONTROL_VMODEL_STATE]);
@@ -238,8 +238,8 @@ struct layout {
     enum control_row_kind kind;
     size_t text_columns;
     const char *const *headings;
-    void (*add)(struct table *table, const struct mesh_row *row);
-    int name_text, error_text; /* error_text -1: there are none */
+    void (*add)(struct figure_table *table, const struct mesh_row *row);
+    int name_text, error_text; /* error_text -1: none */
 };
 
 static const struct layout *
@@ -270,7 +270,7 @@ layout_of(enum control_verb verb)
 static size_t
 print_rows(const struct layout *layout, const struct mesh_rows *rows, FILE *out)
 {
-    struct table table;
+    struct figure_table table;
     size_t count = 0;
     table_init(&table, layout->text_columns, layout->headings);
     for (size_t i = 0; i < rows->count; i++) {

@@ -20,7 +20,7 @@ element_true(const struct datatype *type, const unsigned char *element)
 
 /* ---- typed contents, out ---- */
 
-/* Allocates the member that fits and turns each element into an entry of it. */
+/* Allocates the matching member and converts each element into an entry of it. */
 #define CONTENTS_FILL(member, convert)                                                             \
     do {                                                                                           \
         contents->member = ctl_allocate(count, sizeof *contents->member);                          \
@@ -78,7 +78,7 @@ bytes_contents(Inference__InferTensorContents *contents, unsigned char *data, si
 }
 
 static enum status
-contents_make(Inference__InferTensorContents *contents, const struct tensor *tensor,
+contents_make(Inference__InferTensorContents *contents, const struct ctl_tensor *tensor,
               unsigned char *data, size_t bytes, struct error *error)
 {
     const struct datatype *type = tensor->type;
@@ -172,8 +172,8 @@ parameter_free(struct parameter *parameter)
 
 /* ---- the request ---- */
 
-/* The memory that the message points to while it is packed. */
-struct parts {
+/* Memory that the message points to while it is packed. */
+struct message_parts {
     input_message inputs[INPUTS_MAX];
     input_message *input_pointers[INPUTS_MAX];
     int64_t shapes[INPUTS_MAX][TENSOR_RANK_MAX];
@@ -198,9 +198,9 @@ datatype_name(const struct datatype *type)
     UNREACHABLE();
 }
 
-/* The part of a tensor that this request takes. */
+/* The part of a tensor for this request. */
 static ProtobufCBinaryData
-rows_of(const struct tensor *tensor, size_t row_first, size_t row_count)
+rows_of(const struct ctl_tensor *tensor, size_t row_first, size_t row_count)
 {
     if (tensor->row_count == 0)
         return (ProtobufCBinaryData){.len = tensor->bytes, .data = tensor->data};
@@ -211,10 +211,10 @@ rows_of(const struct tensor *tensor, size_t row_first, size_t row_count)
 }
 
 static enum status
-input_fill(const struct request *request, size_t index, size_t row_first, size_t row_count,
-           struct parts *parts, struct error *error)
+input_fill(const struct ctl_request *request, size_t index, size_t row_first, size_t row_count,
+           struct message_parts *parts, struct error *error)
 {
-    const struct tensor *tensor = &request->inputs[index];
+    const struct ctl_tensor *tensor = &request->inputs[index];
     input_message *input = &parts->inputs[index];
     int64_t *shape = parts->shapes[index];
     inference__model_infer_request__infer_input_tensor__init(input);
@@ -235,7 +235,7 @@ input_fill(const struct request *request, size_t index, size_t row_first, size_t
 }
 
 static void
-message_fill(const struct request *request, struct parts *parts,
+message_fill(const struct ctl_request *request, struct message_parts *parts,
              Inference__ModelInferRequest *message)
 {
     inference__model_infer_request__init(message);
@@ -265,10 +265,10 @@ message_fill(const struct request *request, struct parts *parts,
 }
 
 enum status
-request_pack(const struct request *request, size_t row_first, size_t row_count, uint8_t **packed,
-             size_t *packed_bytes, struct error *error)
+request_pack(const struct ctl_request *request, size_t row_first, size_t row_count,
+             uint8_t **packed, size_t *packed_bytes, struct error *error)
 {
-    struct parts *parts = ctl_allocate(1, sizeof *parts);
+    struct message_parts *parts = ctl_allocate(1, sizeof *parts);
     Inference__ModelInferRequest message;
     enum status status = STATUS_OK;
     for (size_t i = 0; i < request->input_count && status == STATUS_OK; i++)
@@ -287,7 +287,7 @@ request_pack(const struct request *request, size_t row_first, size_t row_count, 
 
 /* ---- typed contents, in ---- */
 
-/* The low bytes of each entry: what does not fit is the sender's mistake and is cut. */
+/* Takes the low bytes of each entry: a value that does not fit is the sender's mistake. */
 #define CONTENTS_TAKE(member)                                                                      \
     do {                                                                                           \
         for (size_t i = 0; i < contents->n_##member; i++)                                          \
@@ -295,7 +295,7 @@ request_pack(const struct request *request, size_t row_first, size_t row_count, 
     } while (0)
 
 static void
-contents_take(const Inference__InferTensorContents *contents, struct tensor *tensor)
+contents_take(const Inference__InferTensorContents *contents, struct ctl_tensor *tensor)
 {
     switch (tensor->type->kind) {
     case KIND_BOOL:
@@ -322,14 +322,14 @@ contents_take(const Inference__InferTensorContents *contents, struct tensor *ten
                           contents->bytes_contents[i].len);
         break;
     case KIND_FP16:
-    case KIND_BF16: break; /* none: found short when it is validated */
+    case KIND_BF16: break; /* no typed contents: validation reports missing bytes */
     }
 }
 
 /* ---- the answer ---- */
 
 static enum status
-output_take(const Inference__ModelInferResponse *message, size_t index, struct tensor *tensor,
+output_take(const Inference__ModelInferResponse *message, size_t index, struct ctl_tensor *tensor,
             struct error *error)
 {
     const Inference__ModelInferResponse__InferOutputTensor *output = message->outputs[index];
@@ -358,12 +358,13 @@ output_take(const Inference__ModelInferResponse *message, size_t index, struct t
 }
 
 enum status
-answer_unpack(struct answer *answer, const void *packed, size_t packed_bytes, struct error *error)
+answer_unpack(struct ctl_answer *answer, const void *packed, size_t packed_bytes,
+              struct error *error)
 {
-    *answer = (struct answer){0};
+    *answer = (struct ctl_answer){0};
     answer->message = inference__model_infer_response__unpack(NULL, packed_bytes, packed);
     if (answer->message == NULL)
-        return error_set(error, STATUS_DATA_LOSS, "the answer is no ModelInferResponse");
+        return error_set(error, STATUS_DATA_LOSS, "the answer is not a ModelInferResponse");
     size_t raw_count = answer->message->n_raw_output_contents;
     enum status status = STATUS_OK;
     if (raw_count > 0 && raw_count != answer->message->n_outputs)
@@ -381,17 +382,17 @@ answer_unpack(struct answer *answer, const void *packed, size_t packed_bytes, st
 }
 
 void
-answer_free(struct answer *answer)
+answer_free(struct ctl_answer *answer)
 {
     for (size_t i = 0; i < answer->output_count; i++)
         tensor_free(&answer->outputs[i]);
     free(answer->outputs);
     if (answer->message != NULL)
         inference__model_infer_response__free_unpacked(answer->message, NULL);
-    *answer = (struct answer){0};
+    *answer = (struct ctl_answer){0};
 }
 
-/* ---- for reading ---- */
+/* ---- text ---- */
 
 static void
 parameter_print(const char *key, const Inference__InferParameter *value, FILE *out)
@@ -445,7 +446,7 @@ parameter_json(const char *key, const Inference__InferParameter *value, struct j
 }
 
 void
-answer_print(const struct answer *answer, bool full, FILE *out)
+answer_print(const struct ctl_answer *answer, bool full, FILE *out)
 {
     const Inference__ModelInferResponse *message = answer->message;
     fputs("model ", out);
@@ -467,9 +468,9 @@ answer_print(const struct answer *answer, bool full, FILE *out)
 }
 
 static void
-output_json(const struct answer *answer, size_t index, struct json *json)
+output_json(const struct ctl_answer *answer, size_t index, struct json *json)
 {
-    const struct tensor *tensor = &answer->outputs[index];
+    const struct ctl_tensor *tensor = &answer->outputs[index];
     const Inference__ModelInferResponse__InferOutputTensor *output =
         answer->message->outputs[index];
     json_object_begin(json);
@@ -494,7 +495,7 @@ output_json(const struct answer *answer, size_t index, struct json *json)
 }
 
 void
-answer_json(const struct answer *answer, FILE *out)
+answer_json(const struct ctl_answer *answer, FILE *out)
 {
     const Inference__ModelInferResponse *message = answer->message;
     struct json json;

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ModelInfer's messages: a request made of tensors, and tensors out of an answer. Typed contents
- * exist only here; on both sides of this file a tensor's elements are the bytes that raw contents
- * have.
+ * ModelInfer's messages: packs tensors into a request and unpacks an answer. Only this file knows
+ * typed contents; its users see a tensor's elements as raw bytes.
  */
 #pragma once
 
@@ -22,7 +21,7 @@ struct parameter {
     Inference__InferParameter value;
 };
 
-/* PARAMETER_ANY: true or false, a whole number, a number, or else text. */
+/* PARAMETER_ANY: true or false, an integer, a number, or else text. */
 enum parameter_form { PARAMETER_ANY, PARAMETER_TEXT };
 
 /* From KEY=VALUE. */
@@ -30,12 +29,12 @@ enum status parameter_read(const char *text, enum parameter_form form, struct pa
                            struct error *error) WARN_UNUSED;
 void parameter_free(struct parameter *parameter);
 
-struct request {
-    char *model; /* the message code wants strings that could be changed, and changes none */
+struct ctl_request {
+    char *model; /* not const because the message types are not */
     char *version;
     char *id;
     bool typed;
-    struct tensor inputs[INPUTS_MAX];
+    struct ctl_tensor inputs[INPUTS_MAX];
     size_t input_count;
     char *outputs[INPUTS_MAX]; /* requested; none: all */
     size_t output_count;
@@ -43,22 +42,22 @@ struct request {
     size_t parameter_count;
 };
 
-/* Rows `row_first` to `row_first + row_count` of the inputs that have rows, the others whole.
- * `*packed` is to be freed. INVALID_ARGUMENT: a datatype that typed contents do not have. */
-enum status request_pack(const struct request *request, size_t row_first, size_t row_count,
+/* Packs rows `row_first` to `row_first + row_count` of inputs that have rows, and other inputs
+ * whole. The caller frees `*packed`. INVALID_ARGUMENT: typed contents do not have this datatype. */
+enum status request_pack(const struct ctl_request *request, size_t row_first, size_t row_count,
                          uint8_t **packed, size_t *packed_bytes, struct error *error) WARN_UNUSED;
 
-struct answer {
+struct ctl_answer {
     Inference__ModelInferResponse *message;
-    struct tensor *outputs; /* validated; names and raw contents are the message's */
+    struct ctl_tensor *outputs; /* validated; names and raw contents belong to the message */
     size_t output_count;
 };
 
-/* DATA_LOSS: it is no answer, or does not hold what it says. */
-enum status answer_unpack(struct answer *answer, const void *packed, size_t packed_bytes,
+/* DATA_LOSS: it is not an answer, or its contents do not match their description. */
+enum status answer_unpack(struct ctl_answer *answer, const void *packed, size_t packed_bytes,
                           struct error *error) WARN_UNUSED;
-void answer_free(struct answer *answer);
+void answer_free(struct ctl_answer *answer);
 
-void answer_print(const struct answer *answer, bool full, FILE *out);
-/* As the protocol's REST form has it, in one line. */
-void answer_json(const struct answer *answer, FILE *out);
+void answer_print(const struct ctl_answer *answer, bool full, FILE *out);
+/* Prints the protocol's REST form in one line. */
+void answer_json(const struct ctl_answer *answer, FILE *out);

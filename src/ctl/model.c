@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * shoalctl model: loads and unloads models of the node on this machine, and says which there are.
+ * shoalctl model: loads, unloads and lists the local node's models.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -16,14 +16,14 @@
 #include "ctl/ctl.h"
 #include "ctl/figure.h"
 #include "ctl/json.h"
-#include "shm/counters.h"
+#include "ipc/counters.h"
 
 enum { TIMEOUT_MS = 600000 };
 
-struct settings {
+struct model_settings {
     struct control_request request;
     bool has_id, has_path;
-    const char *state; /* of those to be listed; NULL: any */
+    const char *state; /* of the models to list; NULL: any */
     const char *counters;
     char counters_default[256];
     int64_t timeout_ms;
@@ -31,16 +31,16 @@ struct settings {
 };
 
 static void
-settings_init(struct settings *settings, enum control_verb verb)
+settings_init(struct model_settings *settings, enum control_verb verb)
 {
-    *settings = (struct settings){.timeout_ms = TIMEOUT_MS};
+    *settings = (struct model_settings){.timeout_ms = TIMEOUT_MS};
     settings->request.version = CONTROL_VERSION;
     settings->request.verb = verb;
     counters_default_path(settings->counters_default, sizeof(settings->counters_default));
     settings->counters = settings->counters_default;
 }
 
-/* Into a text of the request. */
+/* Copies a value into a text of the request. */
 static enum status
 take_text(char *to, size_t room, const char *what, const char *value, struct error *error)
 {
@@ -53,12 +53,12 @@ take_text(char *to, size_t room, const char *what, const char *value, struct err
 }
 
 static enum status
-take_id(struct settings *settings, const char *value, struct error *error)
+take_id(struct model_settings *settings, const char *value, struct error *error)
 {
     if (settings->has_id)
         return error_set(error, STATUS_INVALID_ARGUMENT,
-                         "one model at a time; \"%.64s\" is one "
-                         "more argument",
+                         "one model at a time; \"%.64s\" is an "
+                         "unexpected argument",
                          value);
     settings->has_id = true;
     return take_text(settings->request.id, sizeof(settings->request.id), "a model's id", value,
@@ -74,7 +74,7 @@ wants_id(void *context, const char *value, struct error *error)
 static enum status
 wants_id_and_path(void *context, const char *value, struct error *error)
 {
-    struct settings *settings = context;
+    struct model_settings *settings = context;
     if (!settings->has_id || settings->has_path)
         return take_id(settings, value, error);
     settings->has_path = true;
@@ -111,7 +111,7 @@ take_file(char *to, size_t room, const char *path, struct error *error)
 /* ---- asking ---- */
 
 static void
-show_progress(const struct settings *settings, const char *doing, int64_t since_ns)
+show_progress(const struct model_settings *settings, const char *doing, int64_t since_ns)
 {
     if (isatty(STDERR_FILENO))
         fprintf(stderr, "\r%s %s: %lld s", doing, settings->request.id,
@@ -126,7 +126,7 @@ end_progress(void)
 }
 
 static enum status
-wait_answer(const struct settings *settings, struct ask *ask, const char *doing,
+wait_answer(const struct model_settings *settings, struct ctl_ask *ask, const char *doing,
             struct control_answer *answer, int *list_fd, struct error *error)
 {
     int64_t since_ns = clock_now_ns();
@@ -143,15 +143,15 @@ wait_answer(const struct settings *settings, struct ask *ask, const char *doing,
     if (status != STATUS_DEADLINE_EXCEEDED)
         return status;
     return error_set(error, status,
-                     "no answer within %lld ms; it goes on without us: see `shoalctl model list`",
+                     "no answer within %lld ms; the node continues: see `shoalctl model list`",
                      (long long)settings->timeout_ms);
 }
 
 static enum status
-ask(const struct settings *settings, const char *doing, struct control_answer *answer, int *list_fd,
-    struct error *error)
+ask(const struct model_settings *settings, const char *doing, struct control_answer *answer,
+    int *list_fd, struct error *error)
 {
-    struct ask asked;
+    struct ctl_ask asked;
     enum status status = ask_send(&asked, settings->counters, &settings->request, error);
     if (status != STATUS_OK)
         return status;
@@ -161,13 +161,13 @@ ask(const struct settings *settings, const char *doing, struct control_answer *a
 }
 
 static int
-ask_and_tell(const struct settings *settings, const char *doing)
+ask_and_tell(const struct model_settings *settings, const char *doing)
 {
     struct control_answer answer = {0};
     struct error error = ERROR_NONE;
     if (ask(settings, doing, &answer, NULL, &error) != STATUS_OK)
         return ask_failed(settings->json, &error);
-    return ask_tell(settings->json, &answer);
+    return ask_notify(settings->json, &answer);
 }
 
 /* ---- load ---- */
@@ -178,17 +178,16 @@ ask_and_tell(const struct settings *settings, const char *doing)
     }
 #define OPTION_TIMEOUT_LINE                                                                        \
     {                                                                                              \
-        "timeout-ms", "N", "how long to wait; default 600000. It goes on without us"               \
+        "timeout-ms", "N", "how long to wait; default 600000. The node continues afterwards"       \
     }
 
 enum load_option { LOAD_KEY, LOAD_PIPELINE, LOAD_COUNTERS, LOAD_TIMEOUT, LOAD_JSON };
 
 static const struct ctl_option load_options[] = {
     [LOAD_KEY] = {"key", "TEXT",
-                  "what the modelet is to know, by convention a JSON object, as\n"
-                  "'{\"sha256\": \"…\"}'; @FILE: what stands there"},
-    [LOAD_PIPELINE] = {"pipeline", "NAME",
-                       "which one serves it; default: the only one with models"},
+                  "passed to the modelet, by convention a JSON object, such as\n"
+                  "'{\"sha256\": \"…\"}'; @FILE reads it from a file"},
+    [LOAD_PIPELINE] = {"pipeline", "NAME", "the pipeline; default: the only one with models"},
     [LOAD_COUNTERS] = OPTION_COUNTERS_LINE,
     [LOAD_TIMEOUT] = OPTION_TIMEOUT_LINE,
     [LOAD_JSON] = {"json", NULL, "one line of JSON"},
@@ -197,7 +196,7 @@ static const struct ctl_option load_options[] = {
 static enum status
 on_load_option(void *context, size_t index, const char *value, struct error *error)
 {
-    struct settings *settings = context;
+    struct model_settings *settings = context;
     struct control_request *request = &settings->request;
     switch ((enum load_option)index) {
     case LOAD_KEY:
@@ -218,13 +217,14 @@ on_load_option(void *context, size_t index, const char *value, struct error *err
 static const struct ctl_command load_command = {
     .name = "model load",
     .arguments = "[options] ID PATH",
-    .summary = "Load a model, which then stays until it is unloaded by name",
-    .about =
-        "PATH is a file or a directory beneath the `root` of the pipeline's `models`: relative to\n"
-        "it, or absolute. Returns when every worker that needs the model has it. Who is\n"
-        "interrupted, or does not wait so long, has started the load all the same.\n",
-    .exits = "  0  it is loaded\n"
-             "  1  it is not: the text says why (what the modelet said, no room, no such path)\n",
+    .summary = "Load a model until it is unloaded by name",
+    .about = "PATH is a file or a directory below the `root` of the pipeline's `models`, relative "
+             "to it\n"
+             "or absolute. Returns when every worker that needs the model has loaded it. An\n"
+             "interruption or time-out does not stop the load.\n",
+    .exits =
+        "  0  the model is loaded\n"
+        "  1  it is not: the text gives the reason (the modelet's error, no room, no such path)\n",
     .example = "  shoalctl model load fraud-7 fraud/7 --key '{\"model_type\": {\"name\": "
                "\"xgboost\"}}'\n",
     .options = load_options,
@@ -232,7 +232,7 @@ static const struct ctl_command load_command = {
 };
 
 static int
-lacks(const struct settings *settings, const char *command, const char *what)
+lacks(const struct model_settings *settings, const char *command, const char *what)
 {
     struct error error = ERROR_NONE;
     error_set(&error, STATUS_INVALID_ARGUMENT, "%s; see shoalctl model %s --help", what, command);
@@ -242,14 +242,14 @@ lacks(const struct settings *settings, const char *command, const char *what)
 static int
 load_run(int argc, char **argv)
 {
-    struct settings settings;
+    struct model_settings settings;
     settings_init(&settings, CONTROL_MODEL_LOAD);
     struct ctl_reader reader = {on_load_option, wants_id_and_path, &settings};
     int code = ctl_options_read(&load_command, &reader, argc, argv);
     if (code >= 0)
         return code;
     if (!settings.has_path)
-        return lacks(&settings, "load", "say which model and where it lies: ID PATH");
+        return lacks(&settings, "load", "the model's id and path are missing: ID PATH");
     return ask_and_tell(&settings, "loading");
 }
 
@@ -266,7 +266,7 @@ static const struct ctl_option unload_options[] = {
 static enum status
 on_unload_option(void *context, size_t index, const char *value, struct error *error)
 {
-    struct settings *settings = context;
+    struct model_settings *settings = context;
     switch ((enum unload_option)index) {
     case UNLOAD_COUNTERS: settings->counters = value; break;
     case UNLOAD_TIMEOUT:
@@ -280,9 +280,10 @@ static const struct ctl_command unload_command = {
     .name = "model unload",
     .arguments = "[options] ID",
     .summary = "Unload a model when its last request is answered",
-    .about = "One that its directory lists stays known, and is loaded again when it is asked for:\n"
-             "to be rid of it, take it out of the directory.\n",
-    .exits = "  0  nothing of it is left in any worker\n"
+    .about =
+        "A model that its directory lists stays known and is loaded again by its next call: to\n"
+        "remove it, remove it from the directory.\n",
+    .exits = "  0  no worker has the model any more\n"
              "  1  the node knows no such model\n",
     .example = "  shoalctl model unload fraud-7\n",
     .options = unload_options,
@@ -292,14 +293,14 @@ static const struct ctl_command unload_command = {
 static int
 unload_run(int argc, char **argv)
 {
-    struct settings settings;
+    struct model_settings settings;
     settings_init(&settings, CONTROL_MODEL_UNLOAD);
     struct ctl_reader reader = {on_unload_option, wants_id, &settings};
     int code = ctl_options_read(&unload_command, &reader, argc, argv);
     if (code >= 0)
         return code;
     if (!settings.has_id)
-        return lacks(&settings, "unload", "say which model: ID");
+        return lacks(&settings, "unload", "the model's id is missing: ID");
     return ask_and_tell(&settings, "unloading");
 }
 
@@ -309,14 +310,14 @@ enum list_option { LIST_STATE, LIST_COUNTERS, LIST_TIMEOUT, LIST_JSON };
 
 static const struct ctl_option list_options[] = {
     [LIST_STATE] = {"state", "S",
-                    "only those that are known, loading, loaded, unloading or failed"},
+                    "only models in this state: known, loading, loaded, unloading, failed"},
     [LIST_COUNTERS] = OPTION_COUNTERS_LINE,
     [LIST_TIMEOUT] = {"timeout-ms", "N", "how long to wait; default 600000"},
     [LIST_JSON] = {"json", NULL, "one line of JSON for each model"},
 };
 
 static enum status
-take_state(struct settings *settings, const char *value, struct error *error)
+take_state(struct model_settings *settings, const char *value, struct error *error)
 {
     static const char *const states[] = {"known", "loading", "loaded", "unloading", "failed"};
     for (size_t i = 0; i < ARRAY_COUNT(states); i++)
@@ -325,14 +326,14 @@ take_state(struct settings *settings, const char *value, struct error *error)
     if (settings->state != NULL)
         return STATUS_OK;
     const char *nearest = ctl_nearest(value, states, ARRAY_COUNT(states));
-    return error_set(error, STATUS_INVALID_ARGUMENT, "\"%.32s\" is no state%s%s", value,
-                     nearest != NULL ? ", meant " : "", nearest != NULL ? nearest : "");
+    return error_set(error, STATUS_INVALID_ARGUMENT, "\"%.32s\" is not a state%s%s", value,
+                     nearest != NULL ? ", did you mean " : "", nearest != NULL ? nearest : "");
 }
 
 static enum status
 on_list_option(void *context, size_t index, const char *value, struct error *error)
 {
-    struct settings *settings = context;
+    struct model_settings *settings = context;
     switch ((enum list_option)index) {
     case LIST_STATE: return take_state(settings, value, error);
     case LIST_COUNTERS: settings->counters = value; break;
@@ -343,16 +344,16 @@ on_list_option(void *context, size_t index, const char *value, struct error *err
     return STATUS_OK;
 }
 
-struct sums {
+struct model_sums {
     uint64_t count, loaded, failed, bytes;
 };
 
-/* The output of a list's rows: JSON, or a table. */
+/* Prints a list's rows, as JSON or a table. */
 struct rows {
-    const struct settings *settings;
+    const struct model_settings *settings;
     int64_t now_ns;
-    struct table table;
-    struct sums sums;
+    struct figure_table table;
+    struct model_sums sums;
 };
 
 static void
@@ -395,7 +396,7 @@ why_there(uint32_t flags)
 static void
 row_to_table(struct rows *rows, const struct control_model *model, const char *const *texts)
 {
-    struct table *table = &rows->table;
+    struct figure_table *table = &rows->table;
     char bytes[FIGURE_ROOM] = "-";
     table_add(table, "%s", texts[CONTROL_TEXT_ID]);
     table_add(table, "%s", texts[CONTROL_TEXT_PIPELINE]);
@@ -413,7 +414,7 @@ row_to_table(struct rows *rows, const struct control_model *model, const char *c
 }
 
 static void
-sum_up(struct sums *sums, const struct control_model *model, const char *state)
+sum_up(struct model_sums *sums, const struct control_model *model, const char *state)
 {
     bool loaded = strcmp(state, "loaded") == 0;
     sums->count++;
@@ -422,7 +423,7 @@ sum_up(struct sums *sums, const struct control_model *model, const char *state)
     sums->bytes += loaded ? model->size_bytes : 0;
 }
 
-/* True: all of it is a list. */
+/* True: the whole memory is a valid list. */
 static bool
 each_row(struct rows *rows, const char *list, size_t bytes,
          void (*act)(struct rows *, const struct control_model *, const char *const *))
@@ -460,7 +461,7 @@ print_failure(struct rows *rows, const struct control_model *model, const char *
 }
 
 static void
-print_sums(const struct sums *sums)
+print_sums(const struct model_sums *sums)
 {
     char count[FIGURE_ROOM];
     char loaded[FIGURE_ROOM];
@@ -475,7 +476,7 @@ print_sums(const struct sums *sums)
 }
 
 static bool
-print_list(const struct settings *settings, const char *list, size_t bytes)
+print_list(const struct model_settings *settings, const char *list, size_t bytes)
 {
     static const char *const headings[] = {"MODEL", "PIPELINE", "STATE", "BY", "PATH",
                                            "SIZE",  "USERS",    "IDLE",  NULL};
@@ -494,7 +495,7 @@ print_list(const struct settings *settings, const char *list, size_t bytes)
 }
 
 static enum status
-read_list(const struct settings *settings, int fd, struct error *error)
+read_list(const struct model_settings *settings, int fd, struct error *error)
 {
     struct stat stat;
     if (fd < 0 || fstat(fd, &stat) != 0)
@@ -518,13 +519,13 @@ read_list(const struct settings *settings, int fd, struct error *error)
 static const struct ctl_command list_command = {
     .name = "model list",
     .arguments = "[options]",
-    .summary = "Say which models the node knows, in which state, and what they take",
+    .summary = "List the models of the node, their state and memory",
     .about =
-        "A model is listed when it lies in the directory of its pipeline's `models`: it is loaded\n"
-        "when it is asked for, and makes room for others. One that somebody loaded by name is\n"
-        "ordered: it stays. SIZE is its part of the pipeline's memory, while it loads a guess;\n"
-        "IDLE the time since its last request.\n",
-    .exits = "  0  all is well\n"
+        "A listed model is in the directory of its pipeline's `models`: calls load it, and it is\n"
+        "evicted for others. An ordered model was loaded by name and stays. SIZE is its share of\n"
+        "the pipeline's memory, an estimate while it loads; IDLE the time since its last "
+        "request.\n",
+    .exits = "  0  success\n"
              "  1  the node answered with an error\n",
     .example = "  shoalctl model list --state failed\n"
                "  shoalctl model list --json | jq -r 'select(.users > 0).id'\n",
@@ -535,7 +536,7 @@ static const struct ctl_command list_command = {
 static int
 list_run(int argc, char **argv)
 {
-    struct settings settings;
+    struct model_settings settings;
     settings_init(&settings, CONTROL_MODEL_LIST);
     struct ctl_reader reader = {on_list_option, wants_nothing, &settings};
     int code = ctl_options_read(&list_command, &reader, argc, argv);
@@ -546,7 +547,7 @@ list_run(int argc, char **argv)
     int fd = -1;
     enum status status = ask(&settings, "listing", &answer, &fd, &error);
     if (status == STATUS_OK && answer.status != STATUS_OK)
-        return ask_tell(settings.json, &answer);
+        return ask_notify(settings.json, &answer);
     if (status == STATUS_OK)
         status = read_list(&settings, fd, &error);
     if (fd >= 0)
@@ -554,7 +555,7 @@ list_run(int argc, char **argv)
     return status == STATUS_OK ? CTL_OK : ask_failed(settings.json, &error);
 }
 
-/* ---- the three of them ---- */
+/* ---- dispatch ---- */
 
 static const struct {
     const char *word;
@@ -569,8 +570,9 @@ unknown_part(void *context, const char *value, struct error *error)
     for (size_t i = 0; i < ARRAY_COUNT(parts); i++)
         words[i] = parts[i].word;
     const char *nearest = ctl_nearest(value, words, ARRAY_COUNT(parts));
-    return error_set(error, STATUS_INVALID_ARGUMENT, "load, unload or list, not \"%.32s\"%s%s",
-                     value, nearest != NULL ? ": meant " : "", nearest != NULL ? nearest : "");
+    return error_set(error, STATUS_INVALID_ARGUMENT,
+                     "expected load, unload or list, not \"%.32s\"%s%s", value,
+                     nearest != NULL ? ": did you mean " : "", nearest != NULL ? nearest : "");
 }
 
 static enum status
@@ -592,7 +594,7 @@ model_run(int argc, char **argv)
     int code = ctl_options_read(&model_command, &reader, argc, argv);
     if (code >= 0)
         return code;
-    fprintf(stderr, "shoalctl model: say load, unload or list; see shoalctl model --help\n");
+    fprintf(stderr, "shoalctl model: load, unload or list is missing; see shoalctl model --help\n");
     return CTL_USAGE;
 }
 
@@ -601,11 +603,11 @@ const struct ctl_command model_command = {
     .arguments = "load|unload|list [options] ...",
     .summary = "Load, unload and list the models of a node",
     .about =
-        "  load ID PATH   loads a model, which then stays until it is unloaded by name\n"
-        "  unload ID      unloads it when its last request is answered\n"
-        "  list           says which models there are, in which state, and what they take\n\n"
-        "Each has a --help of its own. They speak to the node on this machine, over the socket\n"
-        "beside its counters, as root or as the node's own user.\n",
+        "  load ID PATH   load a model until it is unloaded by name\n"
+        "  unload ID      unload it when its last request is answered\n"
+        "  list           list the models, their state and memory\n\n"
+        "Each has its own --help. They ask the local node over the socket beside its counters,\n"
+        "for root and the node's user.\n",
     .example = "  shoalctl model load fraud-7 fraud/7\n"
                "  shoalctl model list --state loaded\n"
                "  shoalctl model unload fraud-7\n",

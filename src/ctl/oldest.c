@@ -23,7 +23,7 @@ where_name(const struct snapshot_scope *request)
     return where < ARRAY_COUNT(names) ? names[where] : names[OLDEST_UNKNOWN];
 }
 
-/* The stage it is at; NULL: none, or what stands there is no stage. */
+/* The request's stage; NULL: none, or the number is not a stage's. */
 static const char *
 stage_name(const struct snapshot *snapshot, const struct snapshot_scope *request)
 {
@@ -33,7 +33,7 @@ stage_name(const struct snapshot *snapshot, const struct snapshot_scope *request
     return snapshot->scopes[scope].name;
 }
 
-/* Until its deadline, from the moment that ages are reckoned from; false: it has none. */
+/* Time left until its deadline, on the same base as ages; false: it has none. */
 static bool
 deadline_left(const struct snapshot *snapshot, const struct snapshot_scope *request,
               int64_t *left_ns)
@@ -52,11 +52,11 @@ age_of(const struct snapshot *snapshot, const struct snapshot_scope *request)
     return snapshot_age_ns(snapshot, (int64_t)snapshot_value(request, OLDEST_ARRIVED));
 }
 
-/* ---- for people ---- */
+/* ---- text ---- */
 
 static void
 row(const struct snapshot *snapshot, const struct snapshot_scope *pipeline,
-    const struct snapshot_scope *request, struct table *table)
+    const struct snapshot_scope *request, struct figure_table *table)
 {
     const char *stage = stage_name(snapshot, request);
     int64_t left_ns;
@@ -80,7 +80,7 @@ row(const struct snapshot *snapshot, const struct snapshot_scope *pipeline,
     table_add_count(table, snapshot_value(request, OLDEST_DEATHS));
 }
 
-/* The next one there is; NULL: that was the last. */
+/* The next request; NULL after the last one. */
 static const struct snapshot_scope *
 next_request(const struct snapshot *snapshot, const struct snapshot_scope *pipeline,
              const struct snapshot_scope *after)
@@ -98,7 +98,7 @@ oldest_print(const struct snapshot *snapshot, FILE *out)
     static const char *const headings[] = {
         "oldest request of", "where",  "stage", "worker", "pid", "age",
         "deadline left",     "deaths", NULL};
-    struct table table;
+    struct figure_table table;
     size_t rows = 0;
     table_init(&table, 3, headings);
     for (const struct snapshot_scope *pipeline = NULL;

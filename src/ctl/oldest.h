@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The oldest requests in flight, as the node has last published them: where each is, and who has
- * it.
+ * The oldest requests in flight as the node last published them: the state and holder of each.
  */
 #pragma once
 
 #include <stdio.h>
 
 #include "ctl/json.h"
-#include "shm/snapshot.h"
+#include "ipc/snapshot.h"
 
-/* A table of all pipelines'; nothing if there is none in flight. */
+/* A table over all pipelines; nothing if no request is in flight. */
 void oldest_print(const struct snapshot *snapshot, FILE *out);
 
-/* An array of those of one pipeline, of all when it is NULL. */
+/* An array for one pipeline, or for all if it is NULL. */
 void oldest_json(const struct snapshot *snapshot, const struct snapshot_scope *pipeline,
                  struct json *json);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * shoalctl reload: asks the node on this machine, over the socket beside its counters, for a new
- * generation of a pipeline, and waits until it serves or has failed to.
+ * shoalctl reload: asks the local node, over the socket beside its counters, for a new generation
+ * of a pipeline, and waits until it serves or has failed.
  */
 #include <stdio.h>
 #include <string.h>
@@ -10,8 +10,8 @@
 #include "base/clock.h"
 #include "ctl/ask.h"
 #include "ctl/ctl.h"
-#include "shm/control.h"
-#include "shm/counters.h"
+#include "ipc/control.h"
+#include "ipc/counters.h"
 
 enum { TIMEOUT_MS = 60000 };
 
@@ -21,12 +21,12 @@ static const struct ctl_option options[] = {
     [OPTION_ALL] = {"all", NULL, "every pipeline, as SIGHUP does"},
     [OPTION_COUNTERS] = {"counters", "PATH", ASK_COUNTERS_HELP},
     [OPTION_TIMEOUT] = {"timeout-ms", "N",
-                        "how long to wait; default 60000. The reload goes on without us"},
+                        "how long to wait; default 60000. The reload continues afterwards"},
     [OPTION_JSON] = {"json", NULL, "one line of JSON"},
 };
 
-struct settings {
-    const char *pipeline; /* NULL: none was named */
+struct reload_settings {
+    const char *pipeline; /* NULL: none was given */
     const char *counters;
     char counters_default[256];
     int64_t timeout_ms;
@@ -37,7 +37,7 @@ struct settings {
 static enum status
 on_option(void *context, size_t index, const char *value, struct error *error)
 {
-    struct settings *settings = context;
+    struct reload_settings *settings = context;
     switch ((enum reload_option)index) {
     case OPTION_ALL: settings->all = true; break;
     case OPTION_COUNTERS: settings->counters = value; break;
@@ -51,7 +51,7 @@ on_option(void *context, size_t index, const char *value, struct error *error)
 static enum status
 on_argument(void *context, const char *value, struct error *error)
 {
-    struct settings *settings = context;
+    struct reload_settings *settings = context;
     if (settings->pipeline != NULL)
         return error_set(error, STATUS_INVALID_ARGUMENT, "one pipeline at a time, or --all");
     if (value[0] == '\0' || strlen(value) >= CONTROL_NAME_BYTES)
@@ -62,12 +62,13 @@ on_argument(void *context, const char *value, struct error *error)
     return STATUS_OK;
 }
 
-/* DEADLINE_EXCEEDED: no answer in time. UNAVAILABLE: there was nobody, or it went away. */
+/* DEADLINE_EXCEEDED: no answer in time. UNAVAILABLE: nobody listens, or the node went away. */
 static enum status
-ask_for_reload(const struct settings *settings, struct control_answer *answer, struct error *error)
+ask_for_reload(const struct reload_settings *settings, struct control_answer *answer,
+               struct error *error)
 {
     struct control_request request = {.version = CONTROL_VERSION, .verb = CONTROL_RELOAD};
-    struct ask ask;
+    struct ctl_ask ask;
     if (settings->pipeline != NULL)
         snprintf(request.pipeline, sizeof(request.pipeline), "%s", settings->pipeline);
     if (ask_send(&ask, settings->counters, &request, error) != STATUS_OK)
@@ -85,7 +86,7 @@ ask_for_reload(const struct settings *settings, struct control_answer *answer, s
 static int
 reload_run(int argc, char **argv)
 {
-    struct settings settings = {.timeout_ms = TIMEOUT_MS};
+    struct reload_settings settings = {.timeout_ms = TIMEOUT_MS};
     counters_default_path(settings.counters_default, sizeof(settings.counters_default));
     settings.counters = settings.counters_default;
     struct ctl_reader reader = {on_option, on_argument, &settings};
@@ -95,13 +96,13 @@ reload_run(int argc, char **argv)
     struct error error = ERROR_NONE;
     if ((settings.pipeline != NULL) == settings.all) {
         error_set(&error, STATUS_INVALID_ARGUMENT,
-                  "name a pipeline, or say --all; see shoalctl reload --help");
+                  "give a pipeline or --all; see shoalctl reload --help");
         return ctl_fail(CTL_USAGE, settings.json, &error);
     }
     struct control_answer answer = {0};
     if (ask_for_reload(&settings, &answer, &error) != STATUS_OK)
         return ask_failed(settings.json, &error);
-    return ask_tell(settings.json, &answer);
+    return ask_notify(settings.json, &answer);
 }
 
 const struct ctl_command reload_command = {
@@ -110,10 +111,9 @@ const struct ctl_command reload_command = {
     .summary = "Give a pipeline new code, parameters or limits without losing a request",
     .about =
         "The node reads its configuration again and starts a new generation of the pipeline's\n"
-        "workers beside the old one. When all of them are ready new requests go there and the old\n"
-        "ones finish what they have. If the new generation does not come up, the old one goes on\n"
-        "serving and this command says why. Replace a plug-in's file by renaming a new one over "
-        "it\n"
+        "workers beside the old one. When all are ready, new requests go to them, and the old\n"
+        "ones finish theirs. If the new generation does not come up, the old one keeps serving\n"
+        "and this command prints the reason. Replace a plug-in by renaming a new file over it\n"
         "(`install` or `mv`, not `cp`): the old one is still mapped.\n",
     .exits = "  0  the new generation serves\n"
              "  1  it does not come up, or there is no such pipeline: the old one serves\n",

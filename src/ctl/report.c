@@ -31,7 +31,7 @@ per_second(const struct snapshot *snapshot, uint64_t count)
 
 /* ---- tables ---- */
 
-/* "name 12,345", with the rate behind it if the figures are of an interval. */
+/* "name 12,345", followed by the rate if the figures cover an interval. */
 static void
 figure_named(const struct snapshot *snapshot, const char *name, uint64_t count, FILE *out)
 {
@@ -42,9 +42,9 @@ figure_named(const struct snapshot *snapshot, const char *name, uint64_t count, 
         fprintf(out, " (%.1f/s)", per_second(snapshot, count));
 }
 
-/* A dash where nothing was measured. */
+/* A dash if nothing was measured. */
 static void
-duration_cell(struct table *table, const uint64_t *histogram, double share)
+duration_cell(struct figure_table *table, const uint64_t *histogram, double share)
 {
     if (histogram[0] == 0)
         table_add(table, "-");
@@ -93,9 +93,9 @@ pipeline_head(const struct snapshot *snapshot, const struct snapshot_scope *pipe
     putc('\n', out);
 }
 
-/* The worker that was silent the longest, of those that are there. */
+/* The longest silence of the workers that exist. */
 static void
-heartbeat_cell(struct table *table, const struct snapshot *snapshot,
+heartbeat_cell(struct figure_table *table, const struct snapshot *snapshot,
                const struct snapshot_scope *stage)
 {
     uint32_t parent = snapshot_index(snapshot, stage);
@@ -115,8 +115,8 @@ heartbeat_cell(struct table *table, const struct snapshot *snapshot,
 }
 
 static void
-work_row(struct table *table, const struct snapshot *snapshot, const struct snapshot_scope *stage,
-         const struct snapshot_scope *workers)
+work_row(struct figure_table *table, const struct snapshot *snapshot,
+         const struct snapshot_scope *stage, const struct snapshot_scope *workers)
 {
     const uint64_t *wait = snapshot_histogram(workers, WORKER_WAIT);
     const uint64_t *run = snapshot_histogram(workers, WORKER_RUN);
@@ -141,7 +141,7 @@ work_row(struct table *table, const struct snapshot *snapshot, const struct snap
 }
 
 static void
-batch_row(struct table *table, const struct snapshot_scope *stage,
+batch_row(struct figure_table *table, const struct snapshot_scope *stage,
           const struct snapshot_scope *workers)
 {
     static const enum counter counts[] = {
@@ -159,14 +159,14 @@ batch_row(struct table *table, const struct snapshot_scope *stage,
         table_add_count(table, snapshot_value(workers, counts[i]));
 }
 
-/* Of stages whose workers have died; nothing if none has. */
+/* Stages whose workers have died; nothing if there are none. */
 static void
 deaths_print(const struct snapshot *snapshot, const struct snapshot_scope *pipeline, FILE *out)
 {
     static const char *const headings[] = {"stage",        "deaths",       "run timeouts",
                                            "quarantines",  "reclaim p50",  "reclaim p99",
                                            "recovery p50", "recovery p99", NULL};
-    struct table table;
+    struct figure_table table;
     size_t rows = 0;
     table_init(&table, 1, headings);
     uint32_t parent = snapshot_index(snapshot, pipeline);
@@ -205,7 +205,7 @@ stages_print(const struct snapshot *snapshot, const struct snapshot_scope *pipel
     static const char *const batch_headings[] = {
         "stage",    "batches", "mean",     "single", "full",   "wait", "adaptive",
         "deadline", "crowded", "draining", "halved", "sleeps", NULL};
-    struct table work, batches;
+    struct figure_table work, batches;
     table_init(&work, 1, snapshot->interval_ns > 0 ? work_of_interval : work_since_start);
     table_init(&batches, 1, batch_headings);
     uint32_t parent = snapshot_index(snapshot, pipeline);
@@ -291,7 +291,7 @@ histogram_json(const uint64_t *words, struct json *json)
     json_field_int(json, "p50", quantile(words, 0.5));
     json_field_int(json, "p90", quantile(words, 0.9));
     json_field_int(json, "p99", quantile(words, 0.99));
-    json_key(json, "buckets"); /* [least value, count] of those that are not empty */
+    json_key(json, "buckets"); /* [lower bound, count] of non-empty buckets */
     json_array_begin(json);
     for (uint32_t i = 0; i < HISTOGRAM_BUCKETS; i++)
         if (words[2 + i] > 0)
@@ -300,7 +300,7 @@ histogram_json(const uint64_t *words, struct json *json)
     json_object_end(json);
 }
 
-/* All counters of a scope, each by its name; `gauges`: those too. */
+/* All counters of a scope by name; `gauges`: gauges too. */
 static void
 counters_json(const struct snapshot_scope *scope, bool gauges, struct json *json)
 {
@@ -409,7 +409,7 @@ void
 report_manual(FILE *out)
 {
     static const char *const headings[] = {"scope", "name", "type", "unit", "meaning", NULL};
-    struct table table;
+    struct figure_table table;
     table_init(&table, 5, headings);
     for (uint32_t i = 0; i < COUNTER_TABLE_COUNT; i++) {
         table_add(&table, "%s", scope_names[counter_table[i].scope]);

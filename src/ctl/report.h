@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A snapshot of counters as tables for people and as JSON for programs.
+ * A snapshot of counters as tables and as JSON.
  */
 #pragma once
 
 #include <stdio.h>
 
 #include "ctl/json.h"
-#include "shm/snapshot.h"
+#include "ipc/snapshot.h"
 
-/* `pipeline`: that one alone, or all if NULL. */
+/* `pipeline`: only that one, or all if NULL. */
 void report_print(const struct snapshot *snapshot, const char *pipeline, FILE *out);
-/* One object: what the node is, its counters, its pipelines, their stages, their workers. Names are
- * those of counters.def in lower case; a stage has its workers' counters added up. */
+/* One object: the node, its counters, its pipelines, their stages, their workers. Names are those
+ * of counters.def in lower case; a stage has the sums of its workers' counters. */
 void report_json(const struct snapshot *snapshot, const char *pipeline, FILE *out);
 
 /* "ready, pid 17, up 3 min 2 s" or "dead, since 2026-01-31 10:00:00". */
 void report_node_line(const struct snapshot *snapshot, FILE *out);
-/* The node's fields, into an object that is open. */
+/* The node's fields, into an open object. */
 void report_node_json(const struct snapshot *snapshot, struct json *json);
 
 /* Every counter with its scope, type, unit and meaning. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Text cut to the size of a screen, as what a terminal is to be sent.
+ * Text cut to the size of a screen, with the terminal's control sequences.
  */
 #pragma once
 
@@ -8,7 +8,7 @@
 #include <stdio.h>
 
 /*
- * The first `rows` lines of `text`, each cut at `columns` characters, from the screen's upper left
- * corner on; what stood there before goes away.
+ * Writes the first `rows` lines of `text`, each cut at `columns` characters, from the upper left
+ * corner, replacing the screen's contents.
  */
 void screen_write(const char *text, size_t rows, size_t columns, FILE *out);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * shoalctl stat: the counters of a node, read from its file without asking anybody.
+ * shoalctl stat: prints a node's counters from its file, without contacting the node.
  */
 #include <errno.h>
 #include <signal.h>
@@ -14,7 +14,7 @@
 #include "ctl/report.h"
 #include "ctl/watch.h"
 
-/* ---- again and again ---- */
+/* ---- intervals ---- */
 
 static enum status
 pipeline_find(const struct snapshot *snapshot, const char *name, struct error *error)
@@ -80,7 +80,7 @@ shown_print(const struct watch *watch, const struct snapshot *shown)
     fflush(stdout);
 }
 
-/* False: a signal says that it is enough. */
+/* False: a signal ends the command. */
 static bool
 wait_until(int64_t deadline_ns, const sigset_t *signals)
 {
@@ -142,10 +142,10 @@ static const struct ctl_option options[] = {
                        "the node's counters file; default /run/shoal/counters "
                        "for root, else\n$XDG_RUNTIME_DIR/shoal/counters or "
                        "/tmp/shoal-<uid>/counters"},
-    [STAT_PIPELINE] = {"pipeline", "NAME", "this pipeline alone"},
+    [STAT_PIPELINE] = {"pipeline", "NAME", "only this pipeline"},
     [STAT_INTERVAL] = {"interval", "SECONDS", "print what happened in each interval, with rates"},
     [STAT_COUNT] = {"count", "N", "end after N intervals; default: when interrupted"},
-    [STAT_HELP_COUNTERS] = {"help-counters", NULL, "say what each counter means, and end"},
+    [STAT_HELP_COUNTERS] = {"help-counters", NULL, "print the meaning of each counter"},
     [STAT_JSON] = {"json", NULL, "one line of JSON with every counter; one per interval"},
 };
 
@@ -190,7 +190,7 @@ stat_run(int argc, char **argv)
     if (code >= 0)
         return code;
     if (watch->count > 0 && watch->interval_ns == 0) {
-        error_set(&error, STATUS_INVALID_ARGUMENT, "stat: --count N wants --interval SECONDS");
+        error_set(&error, STATUS_INVALID_ARGUMENT, "stat: --count N needs --interval SECONDS");
         return ctl_fail(CTL_USAGE, watch->json, &error);
     }
     if (stat.help_counters) {
@@ -214,15 +214,15 @@ stat_run(int argc, char **argv)
 const struct ctl_command stat_command = {
     .name = "stat",
     .arguments = "[options]",
-    .summary = "Print the counters of the node on this machine, a table per pipeline",
+    .summary = "Print the counters of the local node, a table per pipeline",
     .about =
-        "Reads the node's counters file and disturbs nobody. A node that was killed leaves its\n"
-        "file: then these are its last figures. All are since the node's start, but with\n"
-        "--interval. Of each stage: workers up and wanted, items that wait (depth), items taken,\n"
-        "failed by the modelet, dropped because late or cancelled; the wait in the stage and the\n"
-        "run of a batch; workers started again; the longest silence of a worker. Below, its\n"
-        "batches: their mean size, and what closed them.\n",
-    .exits = "  0  there are figures, of a live node or a dead one\n"
+        "Reads the node's counters file without disturbing the node. The file of a killed node\n"
+        "shows its last figures. Without --interval, figures are totals since the node's start.\n"
+        "For each stage: workers up and wanted, waiting items (depth), items taken, failed by the\n"
+        "modelet, and dropped because late or cancelled; the wait in the stage and the run of a\n"
+        "batch; workers restarted; the longest silence of a worker. Below, its batches: their\n"
+        "mean size and why they were closed.\n",
+    .exits = "  0  figures of a live or dead node were printed\n"
              "  1  the node has no such pipeline\n",
     .example = "  shoalctl stat --pipeline digits --interval 5\n",
     .options = options,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * shoalctl status: is the node there, is it ready, and what of it is not. It looks at the node's
- * counters file, asks the node itself, or both; all that is printed is collected first.
+ * shoalctl status: whether a node is live and ready, and what is not. It reads the node's counters
+ * file, asks the node itself, or both; everything is collected before anything is printed.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -18,8 +18,8 @@
 #include "ctl/figure.h"
 #include "ctl/oldest.h"
 #include "ctl/report.h"
-#include "shm/snapshot.h"
-#include "shm/sandbox.h"
+#include "ipc/sandbox.h"
+#include "ipc/snapshot.h"
 
 #define POLL_NS (20LL * NS_PER_MS)
 
@@ -39,7 +39,8 @@ enum status_option {
 };
 
 static const struct ctl_option options[] = {
-    [OPTION_TARGET] = {"target", "ADDRESS", "ask the node there too: unix:/path or host:port"},
+    [OPTION_TARGET] = {"target", "ADDRESS",
+                       "also ask the node at this address: unix:/path or host:port"},
     [OPTION_TLS_CA] = CLIENT_TLS_CA,
     [OPTION_TLS_CERT] = CLIENT_TLS_CERT,
     [OPTION_TLS_KEY] = CLIENT_TLS_KEY,
@@ -49,56 +50,56 @@ static const struct ctl_option options[] = {
                          "the node's counters file; default /run/shoal/counters "
                          "for root, else\n$XDG_RUNTIME_DIR/shoal/counters or "
                          "/tmp/shoal-<uid>/counters"},
-    [OPTION_WAIT] = {"wait-ready", "SECONDS", "wait until all that is asked for is ready"},
+    [OPTION_WAIT] = {"wait-ready", "SECONDS",
+                     "wait until the node and all models in question are ready"},
     [OPTION_TIMEOUT] = {"timeout-ms", "N", "how long the node may take to answer; default 5000"},
     [OPTION_JSON] = {"json", NULL, "one line of JSON"},
 };
 
-struct settings {
+struct status_settings {
     const char *target; /* NULL: do not ask */
     struct client_tls tls;
-    const char
-        *counters; /* NULL: the default one, if it is there and the node is on this machine */
+    const char *counters; /* NULL: the default one, if it exists and the node is local */
     char counters_default[256];
-    const char *models[MODELS_MAX]; /* asked for by name; none: those in the file */
+    const char *models[MODELS_MAX]; /* named by the user; none: those in the file */
     size_t model_count;
     int64_t wait_ns;
     int64_t timeout_ms;
     bool json;
 };
 
-/* The findings of one look. */
-struct model {
-    const char *name; /* the settings', or the snapshot's */
+/* The collected state. */
+struct status_model {
+    const char *name; /* owned by the settings or the snapshot */
     bool ready;
-    char why[96]; /* it is not */
+    char why[96]; /* why it is not ready */
 };
 
-struct look {
-    const char *path;         /* NULL: no file was looked at */
+struct status_look {
+    const char *path;         /* NULL: no file was read */
     struct snapshot snapshot; /* empty if it could not be read */
     struct error file_error;
 
-    struct error target_error; /* UNAVAILABLE: nobody there */
+    struct error target_error; /* UNAVAILABLE: no node there */
     bool live;
     bool ready;
     Inference__ServerMetadataResponse *metadata;
 
-    struct model *models;
+    struct status_model *models;
     size_t model_count;
 };
 
 /* ---- asking the node ---- */
 
-struct asked {
+struct status_asked {
     struct client *client;
     int64_t deadline_ns;
 };
 
-/* One of the small calls; NULL: it failed, and `error` says how. Free what comes back. */
+/* Makes one of the small calls; NULL: it failed with `error`. Free the result. */
 static void *
-ask(const struct asked *asked, const char *method, const ProtobufCMessage *request, size_t *bytes,
-    struct error *error)
+ask(const struct status_asked *asked, const char *method, const ProtobufCMessage *request,
+    size_t *bytes, struct error *error)
 {
     void *response = NULL;
     if (client_call(asked->client, method, request, asked->deadline_ns, &response, bytes, error) !=
@@ -110,7 +111,7 @@ ask(const struct asked *asked, const char *method, const ProtobufCMessage *reque
 }
 
 static bool
-ask_ready(const struct asked *asked, struct error *error)
+ask_ready(const struct status_asked *asked, struct error *error)
 {
     Inference__ServerReadyRequest request = INFERENCE__SERVER_READY_REQUEST__INIT;
     size_t bytes;
@@ -126,7 +127,7 @@ ask_ready(const struct asked *asked, struct error *error)
 }
 
 static bool
-ask_live(const struct asked *asked, struct error *error)
+ask_live(const struct status_asked *asked, struct error *error)
 {
     Inference__ServerLiveRequest request = INFERENCE__SERVER_LIVE_REQUEST__INIT;
     size_t bytes;
@@ -142,7 +143,7 @@ ask_live(const struct asked *asked, struct error *error)
 }
 
 static Inference__ServerMetadataResponse *
-ask_metadata(const struct asked *asked, struct error *error)
+ask_metadata(const struct status_asked *asked, struct error *error)
 {
     Inference__ServerMetadataRequest request = INFERENCE__SERVER_METADATA_REQUEST__INIT;
     size_t bytes;
@@ -156,7 +157,7 @@ ask_metadata(const struct asked *asked, struct error *error)
 }
 
 static void
-ask_model(const struct asked *asked, struct model *model)
+ask_model(const struct status_asked *asked, struct status_model *model)
 {
     struct error error = ERROR_NONE;
     Inference__ModelReadyRequest request = INFERENCE__MODEL_READY_REQUEST__INIT;
@@ -177,10 +178,10 @@ ask_model(const struct asked *asked, struct model *model)
 }
 
 static void
-look_at_target(struct look *look, struct client *client, int64_t deadline_ns)
+look_at_target(struct status_look *look, struct client *client, int64_t deadline_ns)
 {
     struct error *error = &look->target_error;
-    struct asked asked = {client, deadline_ns};
+    struct status_asked asked = {client, deadline_ns};
     if (client_reach(client, deadline_ns, error) != STATUS_OK)
         return;
     look->live = ask_live(&asked, error);
@@ -192,7 +193,7 @@ look_at_target(struct look *look, struct client *client, int64_t deadline_ns)
         ask_model(&asked, &look->models[i]);
 }
 
-/* ---- looking at the file ---- */
+/* ---- reading the file ---- */
 
 static const struct snapshot_scope *
 pipeline_named(const struct snapshot *snapshot, const char *name)
@@ -204,7 +205,7 @@ pipeline_named(const struct snapshot *snapshot, const char *name)
     return NULL;
 }
 
-/* The name of a stage in quarantine; NULL: there is none. */
+/* The name of a quarantined stage; NULL: none. */
 static const char *
 quarantined_stage(const struct snapshot *snapshot, const struct snapshot_scope *pipeline)
 {
@@ -216,9 +217,9 @@ quarantined_stage(const struct snapshot *snapshot, const struct snapshot_scope *
     return NULL;
 }
 
-/* Which models there are to look at, and what the file says of them. */
+/* Collects the models to examine and their state in the file. */
 static void
-models_list(struct look *look, const struct settings *settings)
+models_list(struct status_look *look, const struct status_settings *settings)
 {
     const struct snapshot *snapshot = &look->snapshot;
     look->models =
@@ -230,7 +231,7 @@ models_list(struct look *look, const struct settings *settings)
              (scope = snapshot_next(snapshot, SCOPE_PIPELINE, 0, scope)) != NULL;)
             look->models[look->model_count++].name = scope->name;
     for (size_t i = 0; i < look->model_count && snapshot->scopes != NULL; i++) {
-        struct model *model = &look->models[i];
+        struct status_model *model = &look->models[i];
         const struct snapshot_scope *scope = pipeline_named(snapshot, model->name);
         model->ready = scope != NULL && snapshot_pipeline_ready(snapshot, scope);
         const char *quarantined = scope == NULL ? NULL : quarantined_stage(snapshot, scope);
@@ -259,10 +260,10 @@ target_is_here(const char *target)
 }
 
 static void
-look_take(struct look *look, const struct settings *settings, struct client *client,
+look_take(struct status_look *look, const struct status_settings *settings, struct client *client,
           int64_t deadline_ns)
 {
-    *look = (struct look){0};
+    *look = (struct status_look){0};
     if (settings->counters != NULL) {
         look->path = settings->counters;
     } else if (settings->target == NULL || (target_is_here(settings->target) &&
@@ -278,19 +279,19 @@ look_take(struct look *look, const struct settings *settings, struct client *cli
 }
 
 static void
-look_free(struct look *look)
+look_free(struct status_look *look)
 {
     snapshot_free(&look->snapshot);
     if (look->metadata != NULL)
         inference__server_metadata_response__free_unpacked(look->metadata, NULL);
     free(look->models);
-    *look = (struct look){0};
+    *look = (struct status_look){0};
 }
 
 /* ---- the verdict ---- */
 
 static bool
-all_ready(const struct look *look, const struct settings *settings)
+all_ready(const struct status_look *look, const struct status_settings *settings)
 {
     if (look->file_error.status != STATUS_OK || look->target_error.status != STATUS_OK)
         return false;
@@ -305,7 +306,7 @@ all_ready(const struct look *look, const struct settings *settings)
 }
 
 static enum ctl_exit
-verdict(const struct look *look, const struct settings *settings)
+verdict(const struct status_look *look, const struct status_settings *settings)
 {
     if (look->target_error.status == STATUS_DEADLINE_EXCEEDED)
         return CTL_LATE;
@@ -327,7 +328,7 @@ worker_state(const struct snapshot *snapshot, const struct snapshot_scope *stage
     return snapshot_value(worker, WORKER_HEARTBEAT) == 0 ? "starting" : "up";
 }
 
-/* Parts that the worker's sandbox is to have and has not. */
+/* Parts that the worker's sandbox should have and lacks. */
 static uint32_t
 sandbox_missing(const struct snapshot_scope *worker)
 {
@@ -335,7 +336,7 @@ sandbox_missing(const struct snapshot_scope *worker)
            ~(uint32_t)snapshot_value(worker, WORKER_SANDBOX);
 }
 
-/* No worker has said yet what became of its sandbox. */
+/* No worker has reported its sandbox yet. */
 static bool
 sandbox_unknown(const struct snapshot_scope *worker)
 {
@@ -343,7 +344,7 @@ sandbox_unknown(const struct snapshot_scope *worker)
            snapshot_value(worker, WORKER_SANDBOX) == 0;
 }
 
-/* "a,b": names of the bits that are set; room for all of them. */
+/* "a,b": the names of the bits that are set; `room` fits all of them. */
 static void
 bits_text(uint64_t bits, const char *(*name)(uint32_t index), uint32_t count, char *text,
           size_t room)
@@ -356,9 +357,9 @@ bits_text(uint64_t bits, const char *(*name)(uint32_t index), uint32_t count, ch
                 (size_t)snprintf(text + used, room - used, "%s%s", used > 0 ? "," : "", name(i));
 }
 
-/* "whole", "allows files", "lacks landlock_files": one word for the usual. */
+/* "whole", "allows files", "lacks landlock_files": one word in the usual case. */
 static void
-sandbox_add(struct table *table, const struct snapshot_scope *worker)
+sandbox_add(struct figure_table *table, const struct snapshot_scope *worker)
 {
     char allows[128];
     char lacks[256];
@@ -426,7 +427,7 @@ workers_visit(const struct snapshot *snapshot,
 
 struct workers_context {
     const struct snapshot *snapshot;
-    struct table *table;
+    struct figure_table *table;
     struct json *json;
 };
 
@@ -471,7 +472,7 @@ worker_object(void *context, const struct snapshot_scope *pipeline,
 }
 
 static void
-target_print(const struct look *look, const struct settings *settings)
+target_print(const struct status_look *look, const struct status_settings *settings)
 {
     const Inference__ServerMetadataResponse *metadata = look->metadata;
     printf("target %s  ", settings->target);
@@ -494,13 +495,13 @@ target_print(const struct look *look, const struct settings *settings)
 }
 
 static bool
-registry_is_full(const struct look *look)
+registry_is_full(const struct status_look *look)
 {
     return snapshot_value(&look->snapshot.scopes[0], NODE_MESH_STORE_FULL) != 0;
 }
 
 static void
-look_print(const struct look *look, const struct settings *settings)
+look_print(const struct status_look *look, const struct status_settings *settings)
 {
     static const char *const worker_headings[] = {"pipeline",       "stage",   "worker",
                                                   "state",          "pid",     "heartbeat",
@@ -509,7 +510,7 @@ look_print(const struct look *look, const struct settings *settings)
         fputs("node   ", stdout);
         report_node_line(&look->snapshot, stdout);
         if (registry_is_full(look))
-            puts("mesh   etcd refuses writes, it has no space: free it (docs/operating.md)");
+            puts("mesh   etcd refuses writes for lack of space: free it (docs/operating.md)");
     }
     if (look->path != NULL)
         printf("file   %s\n",
@@ -517,11 +518,11 @@ look_print(const struct look *look, const struct settings *settings)
     if (settings->target != NULL)
         target_print(look, settings);
     for (size_t i = 0; i < look->model_count; i++) {
-        const struct model *model = &look->models[i];
+        const struct status_model *model = &look->models[i];
         printf("model  %s  %s\n", model->name, model->ready ? "ready" : model->why);
     }
     if (look->snapshot.scopes != NULL) {
-        struct table table;
+        struct figure_table table;
         struct workers_context context = {.snapshot = &look->snapshot, .table = &table};
         table_init(&table, 4, worker_headings);
         workers_visit(&look->snapshot, worker_row, &context);
@@ -533,7 +534,8 @@ look_print(const struct look *look, const struct settings *settings)
 }
 
 static void
-target_json(const struct look *look, const struct settings *settings, struct json *json)
+target_json(const struct status_look *look, const struct status_settings *settings,
+            struct json *json)
 {
     json_key(json, "target");
     json_object_begin(json);
@@ -555,7 +557,7 @@ target_json(const struct look *look, const struct settings *settings, struct jso
 }
 
 static void
-node_json(const struct look *look, struct json *json)
+node_json(const struct status_look *look, struct json *json)
 {
     json_key(json, "node");
     json_object_begin(json);
@@ -570,7 +572,7 @@ node_json(const struct look *look, struct json *json)
 }
 
 static void
-look_json(const struct look *look, const struct settings *settings)
+look_json(const struct status_look *look, const struct status_settings *settings)
 {
     struct json json;
     struct workers_context context = {.snapshot = &look->snapshot, .json = &json};
@@ -607,7 +609,7 @@ look_json(const struct look *look, const struct settings *settings)
 static enum status
 on_option(void *given, size_t index, const char *value, struct error *error)
 {
-    struct settings *settings = given;
+    struct status_settings *settings = given;
     switch ((enum status_option)index) {
     case OPTION_TARGET: settings->target = value; break;
     case OPTION_TLS_CA:
@@ -626,7 +628,7 @@ on_option(void *given, size_t index, const char *value, struct error *error)
 static enum status
 on_argument(void *given, const char *value, struct error *error)
 {
-    struct settings *settings = given;
+    struct status_settings *settings = given;
     if (settings->model_count == MODELS_MAX)
         return error_set(error, STATUS_INVALID_ARGUMENT, "more than %d models", MODELS_MAX);
     settings->models[settings->model_count++] = value;
@@ -634,9 +636,9 @@ on_argument(void *given, const char *value, struct error *error)
 }
 
 static int
-status_show(const struct settings *settings, struct client *client)
+status_show(const struct status_settings *settings, struct client *client)
 {
-    struct look look;
+    struct status_look look;
     int64_t timeout_ns = settings->timeout_ms * NS_PER_MS;
     int64_t until_ns = settings->wait_ns > 0 ? clock_now_ns() + settings->wait_ns : 0;
     enum ctl_exit code;
@@ -668,7 +670,7 @@ status_show(const struct settings *settings, struct client *client)
 static int
 status_run(int argc, char **argv)
 {
-    struct settings *settings = ctl_allocate(1, sizeof *settings);
+    struct status_settings *settings = ctl_allocate(1, sizeof *settings);
     struct client client = {0};
     struct error error = ERROR_NONE;
     settings->timeout_ms = 5000;
@@ -698,12 +700,12 @@ out:
 const struct ctl_command status_command = {
     .name = "status",
     .arguments = "[MODEL ...] [options]",
-    .summary = "Say whether a node is there and ready, and what of it is not",
+    .summary = "Show whether a node is live and ready, and what is not",
     .about =
-        "Looks at the node's counters file on this machine, which also tells of a dead node,\n"
-        "and with --target (or $SHOAL_TARGET, unless --counters is given) asks the node itself.\n"
-        "With models named, those count; else all that the file knows. A remote node has no file\n"
-        "here, so its models have to be named.\n",
+        "Reads the local node's counters file, even of a dead node, and with --target (or\n"
+        "$SHOAL_TARGET, unless --counters is given) asks the node itself. The models given as\n"
+        "arguments must be ready; without any, all that the file contains. A remote node has no\n"
+        "file here, so name its models.\n",
     .exits = "  0  live and ready, its models too\n"
              "  1  not ready, dead, or a model is not ready\n",
     .example = "  shoalctl status --target unix:/tmp/shoal-digits.sock --wait-ready 10\n",

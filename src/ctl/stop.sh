@@ -1,11 +1,11 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 #
-# stop.sh [wait]: the node of this container drains and ends. It stands where KServe ModelMesh's
-# container has one of this name, so that a pod's preStop hook (`/opt/kserve/mmesh/stop.sh wait`) is
-# taken as it is: link it there, or call it here.
+# stop.sh [wait]: drains and ends this container's node. KServe ModelMesh's container has a script of
+# this name, so a pod's preStop hook (`/opt/kserve/mmesh/stop.sh wait`) works unchanged: link it there,
+# or call it here.
 #
-# With `wait` it returns when the node's process has gone; without, when the node has begun. The exit
+# With `wait` it returns when the node's process has ended; without, when the drain has begun. The exit
 # code is that of `shoalctl mesh drain`. SHOAL_COUNTERS names the node's counters file, if its
 # configuration does.
 

@@ -9,16 +9,16 @@
 #include "base/checked.h"
 
 void
-tensor_free(struct tensor *tensor)
+tensor_free(struct ctl_tensor *tensor)
 {
     free(tensor->name);
     free(tensor->data);
     free(tensor->row_ends);
-    *tensor = (struct tensor){0};
+    *tensor = (struct ctl_tensor){0};
 }
 
 static void
-append(struct tensor *tensor, const void *data, size_t bytes)
+append(struct ctl_tensor *tensor, const void *data, size_t bytes)
 {
     enum { ROOM_FIRST = 64 };
     if (bytes > tensor->room - tensor->bytes) {
@@ -35,7 +35,7 @@ append(struct tensor *tensor, const void *data, size_t bytes)
 }
 
 void
-tensor_append(struct tensor *tensor, const void *element, size_t bytes)
+tensor_append(struct ctl_tensor *tensor, const void *element, size_t bytes)
 {
     if (tensor->type->kind == KIND_BYTES) {
         uint32_t length = (uint32_t)bytes;
@@ -73,7 +73,7 @@ shape_text(char *room, size_t room_bytes, const int64_t *shape, uint32_t rank)
 
 /* True if `data` holds exactly `count` elements. */
 static bool
-holds(const struct tensor *tensor, uint64_t count)
+holds(const struct ctl_tensor *tensor, uint64_t count)
 {
     uint64_t bytes;
     if (tensor->type->kind != KIND_BYTES)
@@ -93,7 +93,7 @@ holds(const struct tensor *tensor, uint64_t count)
 }
 
 enum status
-tensor_validate(const struct tensor *tensor, struct error *error)
+tensor_validate(const struct ctl_tensor *tensor, struct error *error)
 {
     char shape[256];
     uint64_t count;
@@ -109,7 +109,7 @@ tensor_validate(const struct tensor *tensor, struct error *error)
 }
 
 const unsigned char *
-tensor_next(const struct tensor *tensor, size_t *offset, size_t *bytes)
+tensor_next(const struct ctl_tensor *tensor, size_t *offset, size_t *bytes)
 {
     const unsigned char *element = tensor->data + *offset;
     if (tensor->type->kind == KIND_BYTES) {
@@ -126,9 +126,9 @@ tensor_next(const struct tensor *tensor, size_t *offset, size_t *bytes)
 
 enum { COLUMNS_SHOWN = 16, ROWS_SHOWN = 8 };
 
-/* The last dimension is a line. */
+/* Prints the last dimension as one line. */
 void
-tensor_print(const struct tensor *tensor, bool full, FILE *out)
+tensor_print(const struct ctl_tensor *tensor, bool full, FILE *out)
 {
     char shape[256];
     uint64_t count;
@@ -159,7 +159,7 @@ tensor_print(const struct tensor *tensor, bool full, FILE *out)
 }
 
 void
-tensor_json(const struct tensor *tensor, struct json *json)
+tensor_json(const struct ctl_tensor *tensor, struct json *json)
 {
     json_array_begin(json);
     for (size_t offset = 0; offset < tensor->bytes;) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A tensor in plain memory: name, type, shape and the bytes that travel. One read from rows of a
- * CSV file knows where each row ends, so that it can be sent in parts.
+ * A tensor in memory: name, type, shape and raw bytes. A tensor from a CSV file records where each
+ * row ends, so that it can be sent in parts.
  */
 #pragma once
 
@@ -16,7 +16,7 @@
 
 enum { TENSOR_RANK_MAX = 8, DIMENSION_ANY = -1 };
 
-struct tensor {
+struct ctl_tensor {
     char *name;
     const struct datatype *type;
     uint32_t rank;
@@ -28,22 +28,23 @@ struct tensor {
     size_t *row_ends; /* row_count of them, as offsets into data */
 };
 
-void tensor_free(struct tensor *tensor);
+void tensor_free(struct ctl_tensor *tensor);
 
 /* Appends an element of `bytes` bytes; BYTES gets its length in front. */
-void tensor_append(struct tensor *tensor, const void *element, size_t bytes);
+void tensor_append(struct ctl_tensor *tensor, const void *element, size_t bytes);
 
-/* Elements that the shape asks for, DIMENSION_ANY left out. False: too many to count. */
+/* The number of elements of the shape, without DIMENSION_ANY. False: it overflows. */
 bool shape_elements(const int64_t *shape, uint32_t rank, uint64_t *elements);
 /* As "[2,64]". */
 void shape_text(char *room, size_t room_bytes, const int64_t *shape, uint32_t rank);
 
-/* Others' bytes: do they hold what type and shape say? DATA_LOSS naming the tensor. */
-enum status tensor_validate(const struct tensor *tensor, struct error *error) WARN_UNUSED;
+/* Checks that received bytes match type and shape. DATA_LOSS naming the tensor. */
+enum status tensor_validate(const struct ctl_tensor *tensor, struct error *error) WARN_UNUSED;
 
-/* Both after tensor_validate. Prints name, type, shape, values; `full`: all of them. */
-void tensor_print(const struct tensor *tensor, bool full, FILE *out);
-void tensor_json(const struct tensor *tensor, struct json *json); /* the values, as a flat array */
+/* Both after tensor_validate. Prints name, type, shape and values; `full`: all of them. */
+void tensor_print(const struct ctl_tensor *tensor, bool full, FILE *out);
+void tensor_json(const struct ctl_tensor *tensor,
+                 struct json *json); /* the values, as a flat array */
 
-/* The element at *offset, which moves on behind it. */
-const unsigned char *tensor_next(const struct tensor *tensor, size_t *offset, size_t *bytes);
+/* The element at *offset, which is advanced. */
+const unsigned char *tensor_next(const struct ctl_tensor *tensor, size_t *offset, size_t *bytes);

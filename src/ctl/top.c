@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * shoalctl top: stat on a screen that is written anew each second. Without a terminal it is
- * stat --interval.
+ * shoalctl top: stat on a screen that is redrawn each second. Without a terminal it is stat
+ * --interval.
  */
 #include <errno.h>
 #include <poll.h>
@@ -24,10 +24,11 @@ enum top_option { TOP_COUNTERS, TOP_PIPELINE, TOP_INTERVAL, TOP_COUNT, TOP_JSON 
 
 static const struct ctl_option options[] = {
     [TOP_COUNTERS] = {"counters", "PATH", "the node's counters file; see shoalctl stat --help"},
-    [TOP_PIPELINE] = {"pipeline", "NAME", "this pipeline alone"},
+    [TOP_PIPELINE] = {"pipeline", "NAME", "only this pipeline"},
     [TOP_INTERVAL] = {"interval", "SECONDS", "default 1"},
-    [TOP_COUNT] = {"count", "N", "end after N intervals; default: by q or Ctrl-C"},
-    [TOP_JSON] = {"json", NULL, "no screen, a line of JSON per interval: stat --interval --json"},
+    [TOP_COUNT] = {"count", "N", "end after N intervals; default: at q or Ctrl-C"},
+    [TOP_JSON] = {"json", NULL,
+                  "a line of JSON per interval instead of a screen: stat --interval --json"},
 };
 
 static enum status
@@ -82,7 +83,7 @@ show(struct watch *watch)
     size_t bytes = 0;
     FILE *memory = open_memstream(&text, &bytes);
     CHECK(memory != NULL);
-    /* A node that is gone may come back: wait for it, and say so. */
+    /* A node that is gone may return: wait for it, and show the error. */
     if (watch_step(watch, &shown, &error) == STATUS_OK) {
         report_print(&shown, watch->pipeline, memory);
         snapshot_free(&shown);
@@ -106,7 +107,7 @@ on_signal(int number)
     stopped = 1;
 }
 
-/* Until the time has come; false: the user wants no more. */
+/* Waits for the deadline; false: the user ends the command. */
 static bool
 wait_or_key(int64_t deadline_ns, const sigset_t *unblocked)
 {
@@ -146,7 +147,7 @@ screen_run(struct watch *watch)
         raw.c_lflag &= ~(tcflag_t)(ICANON | ECHO);
         tcsetattr(STDIN_FILENO, TCSANOW, &raw);
     }
-    fputs("\033[?1049h\033[?25l", stdout); /* the other screen, no cursor */
+    fputs("\033[?1049h\033[?25l", stdout); /* alternate screen, no cursor */
     int64_t next_ns = clock_now_ns();
     show(watch);
     for (int64_t i = 0; watch->count == 0 || i < watch->count; i++) {
@@ -179,7 +180,7 @@ top_run(int argc, char **argv)
         return ctl_fail(error.status == STATUS_NOT_FOUND ? CTL_NEGATIVE : CTL_UNREACHABLE, false,
                         &error);
     snapshot_free(&first);
-    watch_free(&watch); /* the first screen shows all since the start */
+    watch_free(&watch); /* the first screen shows totals since the start */
     screen_run(&watch);
     watch_free(&watch);
     return CTL_OK;
@@ -188,10 +189,10 @@ top_run(int argc, char **argv)
 const struct ctl_command top_command = {
     .name = "top",
     .arguments = "[options]",
-    .summary = "Show the counters of the node on this machine, anew each second",
+    .summary = "Show the counters of the local node, refreshed each second",
     .about =
-        "What `shoalctl stat` prints, of the last interval, on the whole screen; q or Ctrl-C ends\n"
-        "it. When stdout is no terminal it is `shoalctl stat --interval 1`.\n",
+        "Shows what `shoalctl stat` prints, for the last interval, full screen; q or Ctrl-C ends\n"
+        "it. If stdout is not a terminal, it is `shoalctl stat --interval 1`.\n",
     .exits = "  0  ended by q, Ctrl-C or --count\n"
              "  1  the node has no such pipeline\n",
     .example = "  shoalctl top --pipeline digits\n",

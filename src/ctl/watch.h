@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A node's figures again and again: what stat --interval and top have in common.
+ * A node's figures at intervals, for stat --interval and top.
  */
 #pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "shm/snapshot.h"
+#include "ipc/snapshot.h"
 
 struct watch {
     const char *path;
@@ -19,16 +19,17 @@ struct watch {
 };
 
 /*
- * Reads the file: `shown` becomes what has changed since the step before, or all since the node's
- * start if there was none, or another node has taken the place. Free it. NOT_FOUND: no such
- * pipeline.
+ * Reads the file and sets `shown` to the changes since the previous step; to all since the node's
+ * start in the first step, or if another node has taken the file. The caller frees it. NOT_FOUND:
+ * no such pipeline.
  */
 enum status watch_step(struct watch *watch, struct snapshot *shown,
                        struct error *error) WARN_UNUSED;
 void watch_free(struct watch *watch);
 
-/* When the interval after the one that began at `last_ns` ends; after a pause, one from now. */
+/* End of the interval after the one that began at `last_ns`; after a pause, of one that begins
+ * now. */
 int64_t watch_next_ns(const struct watch *watch, int64_t last_ns);
 
-/* Prints the figures of each interval, one below the other; ends by SIGINT or SIGTERM. */
+/* Prints the figures of each interval, one below the other, until SIGINT or SIGTERM. */
 int watch_print(struct watch *watch);

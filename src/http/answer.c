@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Requests as handlers see them, and the writing of answers. What fits into the socket's buffer is
- * written at once, from where it lies: most answers are sent before http_answer returns, without a
- * copy and without a turn of the loop.
+ * Requests as handlers see them, and the writing of answers. Bytes that fit into the socket's
+ * buffer are written at once from where they are: most answers are sent before http_answer returns,
+ * without a copy and without a turn of the loop.
  */
 #include <limits.h>
 #include <stdio.h>
@@ -57,6 +57,19 @@ const char *
 http_request_header(const struct http_request *request, const char *name)
 {
     return http_parser_find(&request->connection->parser, name);
+}
+
+bool
+http_request_header_walk(const struct http_request *request, size_t *position, const char **name,
+                         const char **value)
+{
+    const struct http_parser *parser = &request->connection->parser;
+    if (*position >= parser->field_count)
+        return false;
+    const struct http_field *field = &parser->fields[(*position)++];
+    *name = parser->text + field->name;
+    *value = parser->text + field->value;
+    return true;
 }
 
 const void *
@@ -131,7 +144,7 @@ http_request_set_scarce(struct http_request *request)
     request->connection->is_scarce = true;
 }
 
-/* ---- bytes on their way out ---- */
+/* ---- output ---- */
 
 static void
 piece_free(const void *data, size_t bytes, void *context)
@@ -150,7 +163,7 @@ piece_release(const struct http_piece *piece)
         piece->release(piece->release_context);
 }
 
-/* All but its first `sent` bytes. Lent ones are sent from where they are. */
+/* Adds all but the first `sent` bytes. Lent ones are sent from where they are. */
 static void
 piece_add(struct evbuffer *output, const struct http_piece *piece, size_t sent)
 {
@@ -165,8 +178,8 @@ piece_add(struct evbuffer *output, const struct http_piece *piece, size_t sent)
     CHECK(evbuffer_add_reference(output, data, piece->bytes - sent, piece_free, kept) == 0);
 }
 
-/* Writes what the socket takes at once; returns how much. TLS has its own way of writing, and what
- * waits already goes first. An error is left for the loop to see. */
+/* Writes what the socket takes at once; returns how much. Not over TLS, nor while earlier output
+ * waits. The loop will see an error. */
 static size_t
 write_now(struct http_connection *connection, const struct http_piece *pieces, size_t count)
 {
@@ -183,7 +196,7 @@ write_now(struct http_connection *connection, const struct http_piece *pieces, s
     return sent > 0 ? (size_t)sent : 0;
 }
 
-/* Sends pieces or keeps them; each is released once, now or later. */
+/* Sends or queues pieces; each is released once, now or later. */
 static void
 pieces_send(struct http_connection *connection, const struct http_piece *pieces, size_t count)
 {
@@ -260,7 +273,7 @@ has_body(int code)
     return code >= 200 && code != 204 && code != 304;
 }
 
-/* `length` is the line that says how long the body is, or "". */
+/* `length` is the header for the body's length, or "". */
 static void
 head_write(struct head *head, struct http_connection *connection, int code,
            const struct http_header *headers, size_t count, const char *length)
@@ -306,7 +319,7 @@ pieces_release(const struct http_piece *pieces, size_t count)
         piece_release(&pieces[i]);
 }
 
-/* Head and body as one row of pieces. */
+/* Sends head and body as one row of pieces. */
 static void
 answer_send(struct http_connection *connection, const struct head *head,
             const struct http_piece *pieces, size_t count)
@@ -324,7 +337,7 @@ answer_send(struct http_connection *connection, const struct head *head,
         free(all);
 }
 
-/* An answer while the body still comes ends the connection: the rest of it is not read. */
+/* An answer during the body ends the connection: the rest of the body is not read. */
 static void
 check_early(struct http_request *request)
 {
@@ -352,7 +365,7 @@ http_answer(struct http_request *request, int code, const struct http_header *he
     for (size_t i = 0; i < piece_count; i++)
         bytes += pieces[i].bytes;
     char length[48] = "";
-    if (has_body(code)) /* HEAD is told too */
+    if (has_body(code)) /* also for HEAD */
         snprintf(length, sizeof(length), "Content-Length: %zu\r\n", bytes);
     struct head head;
     bool sends = has_body(code) && http_request_method(request) != HTTP_HEAD;
@@ -389,7 +402,7 @@ http_refuse(struct http_connection *connection, int code, const char *text)
     http_connection_refused(connection);
 }
 
-/* ---- answers in pieces ---- */
+/* ---- streamed answers ---- */
 
 void
 http_answer_begin(struct http_request *request, int code, const struct http_header *headers,
@@ -462,7 +475,7 @@ http_answer_abort(struct http_request *request)
     request->is_open = false;
     if (connection->state != HTTP_CLOSED && !request->is_refused) {
         struct linger reset = {.l_onoff =
-                                   1}; /* an end in order would be the end of an old answer */
+                                   1}; /* an orderly close would look like the answer's end */
         (void)setsockopt(connection->fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
         http_connection_close(connection);
     }

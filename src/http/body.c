@@ -5,7 +5,7 @@
 
 #include "base/check.h"
 
-enum { HEX_DIGITS_MAX = 15 }; /* so that no sum of sizes overflows */
+enum { HEX_DIGITS_MAX = 15 }; /* no sum of sizes overflows */
 
 static enum http_verdict
 bad(struct http_body *body, int code, const char *mistake)
@@ -44,7 +44,7 @@ hex_value(char c)
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* SIZE [; extensions], which mean nothing to anybody here. */
+/* SIZE [; extensions], which are ignored. */
 static enum http_verdict
 judge_size(struct http_body *body, size_t bytes)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The body of an HTTP/1 request: bytes in, in any pieces, the body's bytes out. Pure, as parse.h
- * is, and the verdict does not depend on where the bytes were cut either.
+ * The body of an HTTP/1 request: input in any pieces, the body's bytes out. Pure, like parse.h; the
+ * verdict does not depend on where the input was cut.
  */
 #pragma once
 
@@ -14,13 +14,13 @@ enum http_body_part {
     HTTP_BODY_CHUNK_LINE,  /* size and extensions */
     HTTP_BODY_CHUNK_DATA,  /* `left` bytes */
     HTTP_BODY_CHUNK_END,   /* CR LF behind them */
-    HTTP_BODY_TRAILER_LINE /* a field, or the empty line that ends it all */
+    HTTP_BODY_TRAILER_LINE /* a field, or the final empty line */
 };
 
 struct http_body {
     enum http_body_part part;
     uint64_t left;
-    uint64_t total; /* bytes of the body so far, or said to come in this chunk */
+    uint64_t total; /* bytes of the body so far, or announced in this chunk */
     uint64_t bytes_max;
     size_t trailer_bytes;
     size_t line_used;
@@ -29,12 +29,11 @@ struct http_body {
     const char *mistake;
 };
 
-/* Judges what the head says of the length: HTTP_DONE: there is no body; HTTP_BAD: it is too large.
- */
+/* Validates the head's length. HTTP_DONE: there is no body; HTTP_BAD: it is too large. */
 enum http_verdict http_body_init(struct http_body *body, const struct http_parser *head,
                                  uint64_t bytes_max);
 
-/* Takes some bytes: `*used`, and of those the last `*piece_bytes` are the body's. HTTP_MORE: call
- * it again with what is left. */
+/* Consumes `*used` bytes, of which the last `*piece_bytes` are body bytes. HTTP_MORE: call it again
+ * with the rest. */
 enum http_verdict http_body_feed(struct http_body *body, const char *data, size_t bytes,
                                  size_t *used, size_t *piece_bytes);

@@ -5,13 +5,12 @@
  *     IDLE -> HEAD_IN -> BODY_IN -> OPEN -> ANSWERED -> IDLE, or LINGERS, or CLOSED
  *
  * A handler may answer while run is on the stack, and the answer may be sent at once: the state is
- * then IDLE again when the handler returns, and run goes on with the next request instead of
- * calling itself. Whoever uses a connection after a call that may close it holds it meanwhile.
+ * then IDLE again when the handler returns, and run continues with the next request instead of
+ * recursing. A caller that uses a connection after a call that may close it holds it meanwhile.
  *
  * Time. Each state has a limit (http_connection_arm). The timer is not moved when a state is left,
- * only when it has to go off earlier than it would: most requests never touch it. A client that
- * sends requests ahead has one of them served in a turn of the loop; the timer then says when to go
- * on, which is the next turn.
+ * only when it must fire earlier: most requests never touch it. Of pipelined requests one is served
+ * per turn of the loop; the timer then starts the next turn.
  */
 #include <arpa/inet.h>
 #include <stdio.h>
@@ -41,9 +40,8 @@ output_bytes(const struct http_connection *connection)
     return evbuffer_get_length(bufferevent_get_output(connection->buffers));
 }
 
-/* How much is read ahead. Over TLS that is looked at between records (read_look): where a
- * high-water mark cuts one in two, the rest of it waits in OpenSSL, and libevent does not come back
- * for it. */
+/* How much to read ahead. Over TLS this is checked between records (read_look): if a high-water
+ * mark cuts a record, the rest waits in OpenSSL and libevent does not return for it. */
 static void
 read_ahead(struct http_connection *connection, size_t bytes)
 {
@@ -109,7 +107,7 @@ timeout_of(const struct http_connection *connection)
     return 0;
 }
 
-/* The time is the handler's, but for what its client is to take. */
+/* The time belongs to the handler, except while its client has output to read. */
 static bool
 is_handlers(const struct http_connection *connection)
 {
@@ -125,8 +123,8 @@ moved(const struct http_connection *connection)
                : connection->moved_in;
 }
 
-/* When its time is over, if nothing moves until then. An answer in pieces may last as long as the
- * handler likes: its client must only not stand still. */
+/* When the time limit expires if nothing moves until then. A streamed answer may last as long as
+ * the handler likes: only its client must not stall. */
 static int64_t
 deadline(struct http_connection *connection, int64_t timeout_ns)
 {
@@ -151,10 +149,8 @@ http_connection_arm(struct http_connection *connection)
     if (connection->armed_ns != 0 && connection->armed_ns <= at_ns)
         return;
     connection->armed_ns = at_ns;
-    int64_t left_us = at_ns > now_ns ? (at_ns - now_ns) / NS_PER_US + 1 : 0;
-    struct timeval timeout = {.tv_sec = left_us / (NS_PER_S / NS_PER_US),
-                              .tv_usec = left_us % (NS_PER_S / NS_PER_US)};
-    CHECK(evtimer_add(connection->timer, &timeout) == 0);
+    /* A timer rounds down to microseconds: it must not fire before its time. */
+    loop_timer_set(connection->timer, at_ns > now_ns ? at_ns - now_ns + NS_PER_US : 0);
 }
 
 void
@@ -203,10 +199,8 @@ http_connection_cut(struct http_connection *connection)
 }
 
 static void
-on_timer(evutil_socket_t fd, short what, void *context)
+on_timer(void *context)
 {
-    (void)fd;
-    (void)what;
     struct http_connection *connection = context;
     int64_t timeout_ns = timeout_of(connection);
     int64_t now_ns = clock_now_ns();
@@ -249,7 +243,7 @@ request_clear(struct http_connection *connection)
     http_parser_reset(&connection->parser);
 }
 
-/* The path's end is marked in the parser's text; false: it has none that can be. */
+/* Terminates the path in the parser's text; false: the path is invalid. */
 static bool
 path_find(struct http_connection *connection)
 {
@@ -309,7 +303,7 @@ serve(struct http_connection *connection)
         service->on_request(service->context, request);
 }
 
-/* The client waits for this word before it sends the body. */
+/* The client waits for this before it sends the body. */
 static void
 say_continue(struct http_connection *connection)
 {
@@ -328,7 +322,7 @@ body_begin(struct http_connection *connection)
         say_continue(connection);
 }
 
-/* False: its beginning was refused. */
+/* False: the head was refused. */
 static bool
 head_accept(struct http_connection *connection, enum http_verdict body)
 {
@@ -439,7 +433,7 @@ body_read(struct http_connection *connection, struct evbuffer *input)
     }
 }
 
-/* One step; false: nothing more can be done with what is there. */
+/* One step; false: nothing more can be done with the input. */
 static bool
 step(struct http_connection *connection)
 {
@@ -467,7 +461,7 @@ http_connection_run(struct http_connection *connection)
     http_connection_hold(connection);
     connection->is_running = true;
     for (int left = STEPS_PER_TURN; connection->state != HTTP_CLOSED && step(connection);)
-        if (--left == 0) { /* others are to have their turn, whatever an answer costs */
+        if (--left == 0) { /* let other connections have their turn */
             connection->wants_turn = true;
             break;
         }
@@ -479,10 +473,10 @@ http_connection_run(struct http_connection *connection)
     http_connection_release(connection);
 }
 
-/* ---- sent ---- */
+/* ---- sending ---- */
 
 static void
-tell_gone(struct http_connection *connection)
+notify_gone(struct http_connection *connection)
 {
     const struct http_service *service = &connection->listener->service;
     if (!pool_of(connection)->server->is_ending && service->on_gone != NULL)
@@ -520,7 +514,7 @@ sent(struct http_connection *connection)
         http_drain_look(server);
 }
 
-/* All of an answer is in the output, or sent. */
+/* The whole answer is in the output, or sent. */
 static void
 finish(struct http_connection *connection)
 {
@@ -563,7 +557,7 @@ http_connection_refused(struct http_connection *connection)
     request->is_refused = request->is_open;
     finish(connection);
     if (request->is_refused)
-        tell_gone(connection);
+        notify_gone(connection);
     http_connection_run(connection);
     http_connection_release(connection);
 }
@@ -610,7 +604,7 @@ on_event(struct bufferevent *buffers, short what, void *context)
     connection->peer_ended = true;
     bool ended = (what & BEV_EVENT_EOF) != 0;
     if (ended && connection->state == HTTP_ANSWERED)
-        bufferevent_disable(connection->buffers, EV_READ); /* it may still listen */
+        bufferevent_disable(connection->buffers, EV_READ); /* the client may still read */
     else
         http_connection_close(connection);
 }
@@ -649,7 +643,7 @@ http_connection_close(struct http_connection *connection)
     if (connection->state == HTTP_LINGERS)
         pool->lingerer_count--;
     connection->state = HTTP_CLOSED;
-    event_free(connection->timer);
+    loop_timer_destroy(connection->timer);
     bufferevent_setcb(connection->buffers, NULL, NULL, NULL, NULL);
     if (connection->listener->tls != NULL)
         http_tls_shutdown(connection->buffers);
@@ -658,7 +652,7 @@ http_connection_close(struct http_connection *connection)
     http_connection_leave(connection);
     LIST_REMOVE(connection, link);
     if (connection->request.is_open && !connection->request.is_refused)
-        tell_gone(connection);
+        notify_gone(connection);
     connection->is_orphan = connection->request.is_open;
     if (connection->is_orphan)
         LIST_INSERT_HEAD(&server->orphans, connection, link);
@@ -705,8 +699,7 @@ http_connection_open(struct http_listener *listener, int fd, const struct sockad
     connection->state = HTTP_HEAD_IN;
     peer_name(connection, from);
     http_parser_init(&connection->parser, listener->service.header_bytes_max);
-    connection->timer = evtimer_new(base, on_timer, connection);
-    CHECK(connection->timer != NULL);
+    connection->timer = loop_timer_create(base, on_timer, connection);
     LIST_INSERT_HEAD(&listener->pool->connections, connection, link);
     bufferevent_set_max_single_read(buffers, HTTP_READ_BYTES);
     bufferevent_set_max_single_write(buffers, HTTP_READ_BYTES);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The inside of the HTTP server. connection.c has the state of a connection and is the only one to
- * change it, answer.c writes, listen.c accepts and keeps the limits, tls.c knows OpenSSL.
+ * Internals of the HTTP server. connection.c alone changes a connection's state; answer.c writes,
+ * listen.c accepts and enforces limits, tls.c uses OpenSSL.
  *
  * A connection's memory lives until it is closed and its request, if one is open, is answered.
  */
@@ -14,31 +14,32 @@
 #include <stdbool.h>
 #include <sys/queue.h>
 
+#include "base/hash_table.h"
 #include "http/body.h"
 #include "http/parse.h"
 #include "http/server.h"
+#include "loop/timer.h"
 
 enum {
-    HTTP_AHEAD_BYTES = 64 << 10, /* read of what a client sends before it has its answer */
-    HTTP_READ_BYTES = 256 << 10, /* of a large body, at once */
-    HTTP_PACE_BYTES = 64 << 10,  /* a second more for each so many bytes */
-    HTTP_LINGERERS_MAX = 64,     /* of a pool */
-    HTTP_OWN_BODY_BYTES = 512,
-    HTTP_PEER_BUCKETS = 256
+    HTTP_AHEAD_BYTES = 64 << 10, /* read ahead of the current request's answer */
+    HTTP_READ_BYTES = 256 << 10, /* of a large body, at a time */
+    HTTP_PACE_BYTES = 64 << 10,  /* extends a time limit by one second */
+    HTTP_LINGERERS_MAX = 64,     /* per pool */
+    HTTP_OWN_BODY_BYTES = 512
 };
 #define HTTP_LINGER_NS (2 * NS_PER_S)
-/* The time that an answer may take while others are refused: this, and a second for each so many
- * bytes. */
+/* Time allowed for an answer while others are refused: this, and one second for each
+ * HTTP_RELIEF_BYTES. */
 #define HTTP_RELIEF_NS NS_PER_S
 enum { HTTP_RELIEF_BYTES = 4 << 20 };
 
 enum http_state {
-    HTTP_IDLE,     /* no byte of a request is there */
-    HTTP_HEAD_IN,  /* a part of a head is */
-    HTTP_BODY_IN,  /* the head is, and a body comes */
-    HTTP_OPEN,     /* the request is the handler's; a streamed answer may have begun */
-    HTTP_ANSWERED, /* its answer is on the way */
-    HTTP_LINGERS,  /* refused, our side is shut: what comes is thrown away */
+    HTTP_IDLE,     /* no byte of a request has arrived */
+    HTTP_HEAD_IN,  /* a part of a head has arrived */
+    HTTP_BODY_IN,  /* the head is complete, the body is arriving */
+    HTTP_OPEN,     /* the handler has the request; a streamed answer may have begun */
+    HTTP_ANSWERED, /* its answer is being sent */
+    HTTP_LINGERS,  /* refused, our side is shut: input is discarded */
     HTTP_CLOSED
 };
 
@@ -46,13 +47,13 @@ enum http_answering { HTTP_ANSWER_NONE, HTTP_ANSWER_CHUNKED, HTTP_ANSWER_UNTIL_C
 
 struct http_request {
     struct http_connection *connection;
-    bool is_open;    /* the handler has it, and has not answered */
-    bool is_refused; /* by the server, before the handler has answered: it answers nobody */
-    bool body_ended; /* nothing more comes of it */
+    bool is_open;    /* the handler has it and has not answered */
+    bool is_refused; /* by the server, before the handler answered, whose answer is dropped */
+    bool body_ended; /* the whole body was handed over */
     bool is_paused;
-    enum http_answering answering; /* in pieces */
-    bool drops_body;               /* the answer's: to HEAD */
-    bool waits;                    /* HTTP_WAIT was said */
+    enum http_answering answering; /* streamed */
+    bool drops_body;               /* the answer's body: the method is HEAD */
+    bool waits;                    /* HTTP_WAIT was returned */
     void (*on_writable)(struct http_request *request);
     const struct http_body_sink *sink; /* NULL: the body is collected */
     char *path_encoded;                /* in the parser's text */
@@ -64,16 +65,17 @@ struct http_request {
     void *user;
 };
 
-/* One machine that connects to a pool. */
+/* One client machine of a pool. */
 struct http_peer {
+    struct hash_entry entry;
     struct in6_addr address;
     uint32_t connection_count;
-    uint32_t suspect_count;             /* http_pool_relieve's */
-    TAILQ_HEAD(, http_connection) idle; /* longest first */
-    LIST_ENTRY(http_peer) link;
+    uint32_t suspect_count;             /* used by http_pool_relieve */
+    TAILQ_HEAD(, http_connection) idle; /* longest idle first */
 };
 
-/* In a client's certificate, read once when it connects: each its length, 4 bytes, and itself. */
+/* The names in a client's certificate, read once at the handshake: for each its length in 4 bytes,
+ * then its bytes. */
 struct http_names {
     size_t bytes;
     size_t room;
@@ -84,33 +86,34 @@ struct http_connection {
     struct http_listener *listener;
     struct bufferevent *buffers; /* NULL: closed */
     int fd;
-    size_t ahead_bytes; /* that may be read before they are used */
-    struct event *timer;
-    int64_t armed_ns; /* when the timer goes off; 0: it is not set */
+    size_t ahead_bytes; /* may be read before earlier bytes are used */
+    struct loop_timer *timer;
+    int64_t armed_ns; /* when the timer fires; 0: not set */
     enum http_state state;
-    int64_t since_ns;       /* when it entered that state */
-    int64_t progress_ns;    /* when bytes were last seen to have moved */
+    int64_t since_ns;       /* when it entered the current state */
+    int64_t progress_ns;    /* when bytes last moved */
     uint64_t moved_in;      /* bytes read in this state */
-    uint64_t queued;        /* bytes to be sent, given to `buffers` in this state */
-    uint64_t moved_before;  /* at the timer's last look */
+    uint64_t queued;        /* bytes to send, given to `buffers` in this state */
+    uint64_t moved_before;  /* bytes moved when the timer last fired */
     bool is_running;        /* http_connection_run is on the stack */
-    bool wants_turn;        /* more has come than one turn serves */
-    uint32_t holds;         /* callers on the stack that go on using it */
-    bool is_handshaking;    /* TLS */
-    bool closes;            /* after the answer */
-    bool lingers;           /* then: the client may not have read it yet */
-    bool peer_ended;        /* sends no more */
-    bool is_scarce;         /* its answer holds what others need */
-    bool is_counted;        /* by its pool and peer */
-    bool is_orphan;         /* closed, and its request is not answered */
-    struct http_peer *peer; /* NULL: a unix socket's */
+    bool wants_turn;        /* more has arrived than one turn serves */
+    uint32_t holds;         /* callers on the stack that still use it */
+    bool is_handshaking;    /* in the TLS handshake */
+    bool closes;            /* after the current answer */
+    bool lingers;           /* after closing our side: the client may not have read the answer
+                             * yet */
+    bool peer_ended;        /* the client sends no more */
+    bool is_scarce;         /* its answer holds scarce resources */
+    bool is_counted;        /* in its pool and peer */
+    bool is_orphan;         /* closed while its request is unanswered */
+    struct http_peer *peer; /* NULL: a unix socket */
     char peer_text[INET6_ADDRSTRLEN];
     struct http_names *names; /* NULL: no certificate was shown */
     struct http_parser parser;
     struct http_body body;
     struct http_request request;
-    LIST_ENTRY(http_connection) link;            /* of the pool, or of the server's orphans */
-    TAILQ_ENTRY(http_connection) idle_link;      /* of the pool, if HTTP_IDLE */
+    LIST_ENTRY(http_connection) link;            /* in the pool, or in the server's orphans */
+    TAILQ_ENTRY(http_connection) idle_link;      /* in the pool, if HTTP_IDLE */
     TAILQ_ENTRY(http_connection) peer_idle_link; /* likewise */
 };
 
@@ -129,67 +132,67 @@ struct http_pool {
     struct http_pool_options options;
     uint32_t connection_count;
     uint32_t lingerer_count;
-    int64_t complained_ns; /* when it was last logged that nothing can be accepted */
+    int64_t complained_ns; /* when a lack of descriptors or memory was last logged */
     LIST_HEAD(, http_listener) listeners;
     LIST_HEAD(, http_connection) connections;
-    TAILQ_HEAD(, http_connection) idle; /* longest first */
-    LIST_HEAD(, http_peer) peers[HTTP_PEER_BUCKETS];
+    TAILQ_HEAD(, http_connection) idle; /* longest idle first */
+    struct hash_table peers;
     LIST_ENTRY(http_pool) link;
 };
 
 struct http_server {
     struct event_base *base;
-    struct event *pause; /* runs out when it is worth trying to accept again */
-    struct event *grace;
+    struct loop_timer *pause; /* fires when accepting should be retried */
+    struct loop_timer *grace;
     bool is_draining;
-    bool is_ending; /* all is being closed */
+    bool is_ending; /* everything is being closed */
     void (*on_drained)(void *context);
     void *drained_context;
-    int64_t date_s; /* of the text */
+    int64_t date_s; /* the time of that text */
     char date[40];
     LIST_HEAD(, http_pool) pools;
     LIST_HEAD(, http_connection) orphans;
 };
 
 void http_count(const struct http_pool *pool, enum http_figure figure, int64_t by);
-/* While it drains: done if no answer is on its way any more. */
+/* While draining: finishes when no answer is under way. */
 void http_drain_look(struct http_server *server);
-/* Now, as the header Date has it. */
+/* The current time in the format of the header Date. */
 const char *http_date(struct http_server *server);
-/* The phrase that goes with a status code; never NULL. */
+/* The reason phrase of a status code; never NULL. */
 const char *http_phrase(int code);
 
 /* ---- connection.c ---- */
 
-/* Takes over the descriptor. `over_limit`: it is refused at once. */
+/* Takes over the descriptor. `over_limit`: refuses it at once. */
 enum http_admission { HTTP_ADMITTED, HTTP_OVER_LIMIT };
 struct http_connection *http_connection_open(struct http_listener *listener, int fd,
                                              const struct sockaddr *from,
                                              enum http_admission admission, struct http_peer *peer);
-/* The answer is whole, and perhaps sent. */
+/* The answer is complete, perhaps already sent. */
 void http_connection_answered(struct http_connection *connection);
-/* Reads on from what has come. */
+/* Processes what has arrived. */
 void http_connection_run(struct http_connection *connection);
-/* The time before was the handler's, not the client's. */
+/* Restarts the time limit: the time before was the handler's. */
 void http_connection_restart_time(struct http_connection *connection);
-/* Sets the timer for the state that it is in. */
+/* Sets the timer for the current state. */
 void http_connection_arm(struct http_connection *connection);
-/* Callers that do not hold it must not touch it afterwards. */
+/* Callers without a hold must not touch it afterwards. */
 void http_connection_close(struct http_connection *connection);
-/* The server itself has answered: closes, and lingers, as soon as that is sent. */
+/* The server itself answered: closes and lingers once that is sent. */
 void http_connection_refused(struct http_connection *connection);
-/* How long it has had for a scarce answer beyond what it may while others are refused; below 0: it
- * has time, or no such answer. */
+/* By how much a scarce answer exceeds the time it may take while others are refused; negative: it
+ * does not, or is not scarce. */
 int64_t http_connection_over_ns(const struct http_connection *connection, int64_t now_ns);
-/* Counts it as cut, and closes it. */
+/* Counts it as cut and closes it. */
 void http_connection_cut(struct http_connection *connection);
-/* Nothing frees it until it is released. */
+/* A hold keeps it from being freed until its release. */
 void http_connection_hold(struct http_connection *connection);
 void http_connection_release(struct http_connection *connection);
 
 /* ---- answer.c ---- */
 
-/* The server's own answer; closes, and lingers. */
+/* Sends the server's own answer; closes and lingers. */
 void http_refuse(struct http_connection *connection, int code, const char *text);
 
 /* ---- listen.c ---- */
@@ -197,26 +200,26 @@ void http_refuse(struct http_connection *connection, int code, const char *text)
 void http_listener_destroy(struct http_listener *listener);
 void http_listeners_pause(struct http_server *server);
 void http_listeners_resume(struct http_server *server);
-/* It is not idle any more, or is. */
+/* Remove it from the idle list; add it. */
 void http_idle_remove(struct http_connection *connection);
 void http_idle_add(struct http_connection *connection);
-/* Gives its room back to pool and peer. */
+/* Releases its place in pool and peer. */
 void http_connection_leave(struct http_connection *connection);
 
 /* ---- socket.c ---- */
 
-/* Bound and listening, non-blocking. `*unix_path` is to be freed; NULL: it is none. */
+/* Opens a non-blocking listening socket. The caller frees `*unix_path`; NULL: not a unix socket. */
 enum status http_socket_open(const char *address, int *fd, char **unix_path,
                              struct error *error) WARN_UNUSED;
-/* Of a bound socket; 0 for one without. */
+/* The port of a bound socket; 0 for a unix socket. */
 unsigned http_socket_port(int fd);
 
 /* ---- tls.c ---- */
 
-/* Around a connected socket; NULL: no memory, or no certificate. */
+/* Wraps a connected socket; NULL: no memory or no certificate. */
 struct bufferevent *http_tls_accept(struct http_tls *tls, struct event_base *base, int fd);
-/* After the handshake: the names in the client's certificate, to be freed; NULL: it has shown none.
- */
+/* After the handshake: the names in the client's certificate, freed by the caller; NULL: none was
+ * shown. */
 struct http_names *http_tls_names(struct bufferevent *buffers);
-/* Says goodbye. */
+/* Sends close_notify. */
 void http_tls_shutdown(struct bufferevent *buffers);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Accepting, and the limits on connections. A connection counts in its pool and for its peer until
- * it is closed. Idle ones stand in two queues, the longest idle first, so that room is found
- * without a search.
+ * it is closed. Idle ones are in two queues, longest idle first, so that room is found without a
+ * search.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -12,6 +12,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "http/internal.h"
 
@@ -34,42 +35,34 @@ peer_address(const struct sockaddr *from, struct in6_addr *address)
     return true;
 }
 
-/* Of the addresses that a pool of connections comes from; a bad spread costs time and no more. */
-static uint32_t
-bucket_of(const struct in6_addr *address)
-{
-    uint32_t hash = 2166136261u;
-    for (size_t i = 0; i < sizeof(address->s6_addr); i++)
-        hash = (hash ^ address->s6_addr[i]) * 16777619u;
-    return hash % HTTP_PEER_BUCKETS;
-}
-
-/* NULL: a unix socket's, of which there is no limit but the pool's. */
+/* NULL: a unix socket's, which only the pool limits. */
 static struct http_peer *
 peer_of(struct http_pool *pool, const struct sockaddr *from)
 {
     struct in6_addr address;
     if (!peer_address(from, &address))
         return NULL;
-    uint32_t bucket = bucket_of(&address);
-    struct http_peer *peer;
-    LIST_FOREACH (peer, &pool->peers[bucket], link)
-        if (memcmp(&peer->address, &address, sizeof(address)) == 0)
-            return peer;
-    peer = calloc(1, sizeof(*peer));
+    /* Unseeded: addresses that collide cost time alone, and connections_max bounds it. */
+    uint64_t hash = hash_fnv1a(HASH_FNV1A_SEED, &address, sizeof(address));
+    struct hash_entry *at = hash_table_first(&pool->peers, hash);
+    while (at != NULL && memcmp(&((struct http_peer *)at)->address, &address, sizeof(address)) != 0)
+        at = hash_table_next(at);
+    if (at != NULL)
+        return (struct http_peer *)at;
+    struct http_peer *peer = calloc(1, sizeof(*peer));
     CHECK(peer != NULL);
     peer->address = address;
     TAILQ_INIT(&peer->idle);
-    LIST_INSERT_HEAD(&pool->peers[bucket], peer, link);
+    hash_table_add(&pool->peers, &peer->entry, hash);
     return peer;
 }
 
 static void
-peer_look(struct http_peer *peer)
+peer_look(struct http_pool *pool, struct http_peer *peer)
 {
     if (peer == NULL || peer->connection_count > 0)
         return;
-    LIST_REMOVE(peer, link);
+    hash_table_remove(&pool->peers, &peer->entry);
     free(peer);
 }
 
@@ -102,12 +95,11 @@ http_connection_leave(struct http_connection *connection)
     http_count(pool, HTTP_CONNECTIONS, -1);
     if (connection->peer != NULL)
         connection->peer->connection_count--;
-    peer_look(connection->peer);
+    peer_look(pool, connection->peer);
     connection->peer = NULL;
 }
 
-/* Its request has come, or the first bytes of one, and nobody has read them yet: accepting many
- * connections at once comes before reading any. */
+/* Unread bytes of a request have arrived: many connections may be accepted before any is read. */
 static bool
 has_news(const struct http_connection *connection)
 {
@@ -115,8 +107,8 @@ has_news(const struct http_connection *connection)
     return ioctl(connection->fd, FIONREAD, &bytes) == 0 && bytes > 0;
 }
 
-/* The one that is idle longest, of a peer or of the pool (NULL); NULL: none is. Those with news are
- * put behind the others. */
+/* The connection of a peer, or of the pool (NULL), that has been idle longest; NULL: none. Those
+ * with news are moved behind the others. */
 static struct http_connection *
 longest_idle(struct http_pool *pool, struct http_peer *peer)
 {
@@ -138,7 +130,7 @@ evict(struct http_connection *connection)
     http_connection_close(connection);
 }
 
-/* Makes room for one more connection if it can. */
+/* Makes room for one more connection if possible. */
 static bool
 has_room(struct http_pool *pool, struct http_peer *peer)
 {
@@ -149,7 +141,7 @@ has_room(struct http_pool *pool, struct http_peer *peer)
         idle = longest_idle(pool, peer);
         if (idle == NULL)
             return false;
-        peer->connection_count++; /* it is not to go with its last connection */
+        peer->connection_count++; /* keep it beyond its last connection */
         evict(idle);
         peer->connection_count--;
     }
@@ -181,7 +173,7 @@ admit(struct http_listener *listener, int fd, const struct sockaddr *from, struc
     http_count(pool, HTTP_CONNECTIONS, 1);
 }
 
-/* Nobody waits for a handshake with a connection that is not wanted. */
+/* Refuses a connection without waiting for its TLS handshake. */
 static void
 turn_away(struct http_listener *listener, int fd, const struct sockaddr *from)
 {
@@ -204,7 +196,7 @@ on_accepted(struct http_listener *listener, int fd, const struct sockaddr *from)
         admit(listener, fd, from, peer);
     else
         turn_away(listener, fd, from);
-    peer_look(peer);
+    peer_look(listener->pool, peer);
 }
 
 /* ---- pauses ---- */
@@ -232,7 +224,7 @@ http_listeners_resume(struct http_server *server)
     listeners_switch(server, true);
 }
 
-/* No descriptor or memory is left: to try again at once would burn the CPU and not help. */
+/* No descriptor or memory is left: retrying at once would only burn CPU. */
 static void
 on_lack(struct http_pool *pool, int code)
 {
@@ -244,11 +236,10 @@ on_lack(struct http_pool *pool, int code)
         pool->complained_ns = now_ns;
     }
     http_listeners_pause(pool->server);
-    struct timeval pause = {.tv_usec = PAUSE_MS * (suseconds_t)NS_PER_US};
-    evtimer_add(pool->server->pause, &pause);
+    loop_timer_set(pool->server->pause, PAUSE_MS * (int64_t)NS_PER_MS);
 }
 
-/* epoll tells of the rest again; connections that exist have a turn first. */
+/* epoll reports the rest again; existing connections have a turn first. */
 static void
 on_readable(evutil_socket_t fd, short what, void *context)
 {
@@ -301,7 +292,8 @@ http_listener_destroy(struct http_listener *listener)
 {
     LIST_REMOVE(listener, link);
     event_free(listener->readable);
-    /* As long as it listens, no other takes the file for abandoned and puts its own there. */
+    /* Unlink before closing: while it listens, no other server takes the file for abandoned and
+     * replaces it. */
     if (listener->unix_path != NULL)
         unlink(listener->unix_path);
     free(listener->unix_path);

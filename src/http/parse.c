@@ -13,8 +13,8 @@ enum { ROOM_FIRST = 1024, ROOM_KEPT = 4096, DIGITS_MAX = 19 };
 
 enum { TOKEN = 1, VALUE = 2, TARGET = 4, HOST = 8, DIGIT = 16 };
 
-/* The kinds of token that a byte may be part of: RFC 9110 5.6.2 and 5.5, RFC 3986 3.2.2. A target
- * may hold bytes above 127, as clients that do not encode their paths send them. */
+/* The kinds of token that may contain a byte: RFC 9110 5.6.2 and 5.5, RFC 3986 3.2.2. A target may
+ * contain bytes above 127, since some clients do not encode their paths. */
 enum {
     V = VALUE,
     U = V | TARGET,
@@ -45,7 +45,7 @@ static const uint8_t kinds[256] = {
     /* clang-format on */
 };
 
-/* How many bytes from the start are of a kind. */
+/* The number of leading bytes of a kind. */
 static size_t
 span(const char *text, size_t bytes, uint8_t kind)
 {
@@ -135,15 +135,15 @@ judge_field(struct http_parser *parser, size_t bytes)
     if (parser->field_count == HTTP_FIELDS_MAX)
         return bad(parser, 431, "the request has too many headers");
     line[name_bytes] = '\0';
-    line[value + value_bytes] = '\0'; /* over the CR, or a space before it */
+    line[value + value_bytes] = '\0'; /* replaces the CR, or a space before it */
     parser->fields[parser->field_count++] = (struct http_field){
         .name = (uint32_t)parser->line, .value = (uint32_t)(parser->line + value)};
     return HTTP_MORE;
 }
 
-/* ---- what fields say together ---- */
+/* ---- constraints between fields ---- */
 
-/* Whether a list of words, commas between them, has this one. */
+/* Whether a comma-separated list contains this word. */
 static bool
 has_word(const char *list, const char *word)
 {
@@ -158,12 +158,12 @@ has_word(const char *list, const char *word)
     return false;
 }
 
-/* Those of the fields that say how the request is framed. */
+/* The fields that define the request's framing. */
 struct framing {
     const char *host;
     const char *length;
     const char *encoding;
-    const char *mistake; /* one that is there twice */
+    const char *mistake; /* a duplicate field */
 };
 
 static void
@@ -189,7 +189,7 @@ note_field(struct http_parser *parser, struct framing *framing, const char *name
         parser->keep_alive = has_word(value, "keep-alive");
 }
 
-/* Digits alone. A number of more bytes than there can be is the largest one. */
+/* Accepts digits only. A number that is too large saturates. */
 static bool
 read_length(const char *text, uint64_t *length)
 {
@@ -292,7 +292,7 @@ append(struct http_parser *parser, const char *data, size_t bytes)
     parser->used = needed;
 }
 
-/* The line that begins at `line` is complete. HTTP_MORE: so is not the head. */
+/* The line that begins at `line` is complete. HTTP_MORE: the head is not. */
 static enum http_verdict
 judge_line(struct http_parser *parser)
 {

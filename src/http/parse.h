@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The head of an HTTP/1 request: bytes in, in any pieces, a judged head out. Pure: no I/O, no time.
+ * The head of an HTTP/1 request: input in any pieces, a validated head out. Pure: no I/O, no time.
  * The verdict on a sequence of bytes does not depend on where it was cut.
  *
- * The parser is strict where a lenient one would let two readers see two different requests: every
+ * The parser is strict wherever a lenient one would let two readers see different requests: every
  * line ends in CR LF, names are tokens that touch their colon, no line is folded, no byte is a
- * control character, and the length of the body is said exactly once.
+ * control character, and the body's length is given exactly once.
  */
 #pragma once
 
@@ -17,26 +17,26 @@ enum http_verdict { HTTP_MORE, HTTP_DONE, HTTP_BAD };
 
 enum { HTTP_FIELDS_MAX = 128, HTTP_METHOD_BYTES_MAX = 32 };
 
-/* Offsets into the text, where each is followed by a NUL. */
+/* Offsets into the text, each of a NUL-terminated string. */
 struct http_field {
     uint32_t name;
     uint32_t value;
 };
 
 struct http_parser {
-    size_t bytes_max; /* of the head, its last empty line included */
-    char *text;       /* what came so far */
+    size_t bytes_max; /* of the head, with its final empty line */
+    char *text;       /* received so far */
     size_t used;
     size_t room;
-    size_t line; /* where the line begins that is not complete */
+    size_t line; /* start of the incomplete line */
     bool has_request_line;
     uint32_t field_count;
     struct http_field fields[HTTP_FIELDS_MAX];
 
     /* after HTTP_DONE */
-    uint32_t method; /* offsets, as those of fields */
+    uint32_t method; /* offsets, like those of fields */
     uint32_t target;
-    unsigned minor; /* of HTTP/1 */
+    unsigned minor; /* version HTTP/1.minor */
     bool keep_alive;
     bool expects_continue;
     bool is_chunked;
@@ -49,23 +49,23 @@ struct http_parser {
 
 void http_parser_init(struct http_parser *parser, size_t bytes_max);
 void http_parser_fini(struct http_parser *parser);
-/* For the next request: keeps a small buffer. */
+/* Prepares for the next request; keeps a small buffer. */
 void http_parser_reset(struct http_parser *parser);
 
-/* Takes bytes; `*used` of them belong to this head. HTTP_MORE: all were used. */
+/* Consumes `*used` bytes, which belong to this head. HTTP_MORE: all were used. */
 enum http_verdict http_parser_feed(struct http_parser *parser, const char *data, size_t bytes,
                                    size_t *used);
 
-/* The value of the first field of that name in any case, or NULL. */
+/* The value of the first field with that name, in any case, or NULL. */
 const char *http_parser_find(const struct http_parser *parser, const char *name);
 
-/* Where the path of a target begins, and how long it is: of "/path?query" and of
- * "http://host/path". 0 bytes: the path is "/". False: it has neither form. */
+/* Finds the path of a target of the form "/path?query" or "http://host/path". 0 bytes: the path is
+ * "/". False: it has neither form. */
 bool http_target_path(const char *target, const char **path, size_t *bytes);
-/* Replaces %XX. Returns a new string, or NULL if one of them is a NUL. Others that are no
- * hexadecimal number stay as they are. */
+/* Replaces %XX. Returns a new string, or NULL if one is %00. Invalid escapes stay unchanged. */
 char *http_path_decode(const char *path, size_t bytes);
 
-/* One field's line without its CR LF: what is wrong with it, or NULL and where its parts are. */
+/* Validates a field's line without its CR LF: returns the mistake, or NULL and the positions of its
+ * parts. */
 const char *http_field_judge(const char *line, size_t bytes, size_t *name_bytes, size_t *value,
                              size_t *value_bytes);

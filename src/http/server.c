@@ -34,7 +34,7 @@ drained(struct http_server *server)
 {
     void (*on_drained)(void *context) = server->on_drained;
     server->on_drained = NULL;
-    evtimer_del(server->grace);
+    loop_timer_clear(server->grace);
     if (on_drained != NULL)
         on_drained(server->drained_context);
 }
@@ -51,12 +51,10 @@ http_drain_look(struct http_server *server)
     drained(server);
 }
 
-/* A client does not take its answer. */
+/* A client has not read its answer within the grace time. */
 static void
-on_grace_over(evutil_socket_t fd, short what, void *context)
+on_grace_over(void *context)
 {
-    (void)fd;
-    (void)what;
     drained(context);
 }
 
@@ -64,24 +62,20 @@ void
 http_server_drain(struct http_server *server, int64_t grace_ns, void (*on_done)(void *context),
                   void *context)
 {
-    struct timeval grace = {.tv_sec = grace_ns / NS_PER_S,
-                            .tv_usec = grace_ns % NS_PER_S / NS_PER_US};
     server->is_draining = true;
     server->on_drained = on_done;
     server->drained_context = context;
     http_listeners_pause(server);
-    evtimer_del(server->pause);
-    CHECK(evtimer_add(server->grace, &grace) == 0);
+    loop_timer_clear(server->pause);
+    loop_timer_set(server->grace, grace_ns);
     http_drain_look(server);
 }
 
 /* ---- life ---- */
 
 static void
-on_pause_over(evutil_socket_t fd, short what, void *context)
+on_pause_over(void *context)
 {
-    (void)fd;
-    (void)what;
     http_listeners_resume(context);
 }
 
@@ -91,9 +85,8 @@ http_server_create(struct event_base *base)
     struct http_server *server = calloc(1, sizeof(*server));
     CHECK(server != NULL);
     server->base = base;
-    server->pause = evtimer_new(base, on_pause_over, server);
-    server->grace = evtimer_new(base, on_grace_over, server);
-    CHECK(server->pause != NULL && server->grace != NULL);
+    server->pause = loop_timer_create(base, on_pause_over, server);
+    server->grace = loop_timer_create(base, on_grace_over, server);
     return server;
 }
 
@@ -109,7 +102,7 @@ http_pool_create(struct http_server *server, const struct http_pool_options *opt
     return pool;
 }
 
-/* Machines with suspects, and suspects; `of_unix` are those without a machine. */
+/* Counts suspects and their machines; `of_unix` are those of unix sockets. */
 static void
 count_suspects(struct http_pool *pool, int64_t now_ns, struct http_peer *of_unix,
                uint64_t *machines, uint64_t *suspects)
@@ -152,6 +145,8 @@ pool_destroy(struct http_pool *pool)
         http_connection_close(LIST_FIRST(&pool->connections));
     while (!LIST_EMPTY(&pool->listeners))
         http_listener_destroy(LIST_FIRST(&pool->listeners));
+    CHECK(pool->peers.count == 0);
+    hash_table_fini(&pool->peers);
     free(pool);
 }
 
@@ -165,13 +160,13 @@ http_server_destroy(struct http_server *server)
         next = LIST_NEXT(pool, link);
         pool_destroy(pool);
     }
-    while (!LIST_EMPTY(&server->orphans)) { /* nobody answers them any more */
+    while (!LIST_EMPTY(&server->orphans)) { /* they will not be answered any more */
         struct http_connection *orphan = LIST_FIRST(&server->orphans);
         http_connection_hold(orphan);
         orphan->request.is_open = false;
         http_connection_release(orphan);
     }
-    event_free(server->pause);
-    event_free(server->grace);
+    loop_timer_destroy(server->pause);
+    loop_timer_destroy(server->grace);
     free(server);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The sockets that HTTP listens on: of one interface, or of all, IPv6 and IPv4 together; or a file.
+ * Listening sockets for HTTP: one interface, or all, IPv6 and IPv4 together; or a unix socket.
  */
 #include <errno.h>
 #include <netdb.h>
@@ -22,8 +22,8 @@ enum { BACKLOG = 512 };
 
 enum families { THIS_FAMILY, BOTH_FAMILIES };
 
-/* Every connection inherits TCP_NODELAY: without it the last part of a large answer would wait for
- * the client's acknowledgement of what came before, 40 ms. */
+/* Connections inherit TCP_NODELAY: without it the last part of a large answer would wait 40 ms for
+ * the client's acknowledgement of the part before. */
 static int
 socket_listen(const struct addrinfo *at, enum families families)
 {
@@ -44,7 +44,7 @@ socket_listen(const struct addrinfo *at, enum families families)
     return -1;
 }
 
-/* All interfaces: IPv6 takes IPv4 too; if the kernel has none, IPv4 alone. */
+/* All interfaces: IPv6 takes IPv4 too; without IPv6 in the kernel, IPv4 alone. */
 static int
 any_listen(const char *port)
 {
@@ -60,7 +60,7 @@ any_listen(const char *port)
     return socket_listen(&at, THIS_FAMILY);
 }
 
-/* A socket file that nobody listens on any more is left over from an earlier run. */
+/* A socket file without a listener is left from an earlier run. */
 static bool
 is_abandoned(const struct sockaddr_un *at)
 {
@@ -103,8 +103,8 @@ tcp_open(const char *address, int *fd, struct error *error)
     struct tcp_address parsed;
     if (!tcp_address_parse(address, &parsed))
         return error_set(error, STATUS_INVALID_ARGUMENT,
-                         "%s: no address for HTTP; \"port:8008\", \"127.0.0.1:8008\", "
-                         "\"[::1]:8008\" and \"unix:/path\" are",
+                         "%s: not an address such as \"port:8008\", \"127.0.0.1:8008\", "
+                         "\"[::1]:8008\" or \"unix:/path\"",
                          address);
     if (parsed.host[0] == '\0') {
         *fd = any_listen(parsed.port);
@@ -152,7 +152,7 @@ http_socket_port(int fd)
     struct sockaddr_storage bound = {0};
     socklen_t bytes = sizeof(bound);
     CHECK(getsockname(fd, (struct sockaddr *)&bound, &bytes) == 0);
-    /* IPv4 has the port at the same place */
+    /* IPv4 has the port at the same offset */
     bool is_inet = bound.ss_family == AF_INET || bound.ss_family == AF_INET6;
     return is_inet ? ntohs(((struct sockaddr_in6 *)&bound)->sin6_port) : 0;
 }

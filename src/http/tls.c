@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * TLS of a listener. Certificates are asked for at each connection, and a new SSL_CTX takes the
- * place of the old one when they have changed; connections keep the one that they began with.
+ * TLS of a listener. Certificates are fetched at each connection, and when they have changed a new
+ * SSL_CTX replaces the old one; connections keep theirs.
  */
 #include <arpa/inet.h>
 #include <event2/bufferevent_ssl.h>
@@ -20,7 +20,7 @@ struct http_tls {
     struct http_tls_source source;
     SSL_CTX *current;
     uint64_t version;
-    struct error error; /* of the last try */
+    struct error error; /* of the last attempt */
 };
 
 static enum status
@@ -40,7 +40,7 @@ bio_of(const char *text)
     return bio;
 }
 
-/* The first is the node's own, the others stand between it and its authority. */
+/* The first is the node's own, the others are between it and its authority. */
 static bool
 use_certificates(SSL_CTX *context, const char *text)
 {
@@ -55,7 +55,7 @@ use_certificates(SSL_CTX *context, const char *text)
         }
     BIO_free(bio);
     if (used)
-        ERR_clear_error(); /* that there is no further one */
+        ERR_clear_error(); /* the error of reaching the end */
     return used;
 }
 
@@ -91,7 +91,7 @@ use_authorities(SSL_CTX *context, const char *text)
     return used;
 }
 
-/* Clients that offer HTTP/2 as well get HTTP/1.1. */
+/* Clients that also offer HTTP/2 get HTTP/1.1. */
 static int
 choose_protocol(SSL *ssl, const unsigned char **out, unsigned char *out_bytes,
                 const unsigned char *in, unsigned in_bytes, void *argument)
@@ -121,14 +121,14 @@ set_options(SSL_CTX *context, enum http_tls_clients clients)
                                      SSL_OP_IGNORE_UNEXPECTED_EOF);
     SSL_CTX_set_mode(context, SSL_MODE_RELEASE_BUFFERS);
     SSL_CTX_set_verify(context, modes[clients], NULL);
-    /* a session that is taken up again would show the certificates of an earlier time */
+    /* a resumed session would use earlier certificates */
     SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
     SSL_CTX_set_options(context, SSL_OP_NO_TICKET);
     CHECK(SSL_CTX_set_session_id_context(context, session_name, sizeof(session_name) - 1) == 1);
     SSL_CTX_set_alpn_select_cb(context, choose_protocol, NULL);
 }
 
-/* For http_tls_source. What does not fit leaves the former certificates in use. */
+/* For http_tls_source. Invalid certificates leave the old ones in use. */
 static void
 take(void *taker, const struct http_pems *pems)
 {
@@ -264,7 +264,7 @@ add_alternative(struct http_names *names, const GENERAL_NAME *name)
     }
 }
 
-/* Written as gRPC's core writes them: a client is one caller whichever way it comes. */
+/* In the form that gRPC's core uses: a client is one caller over either protocol. */
 struct http_names *
 http_tls_names(struct bufferevent *buffers)
 {
@@ -289,6 +289,6 @@ http_tls_shutdown(struct bufferevent *buffers)
     SSL *ssl = bufferevent_openssl_get_ssl(buffers);
     if (SSL_in_init(ssl))
         return;
-    (void)SSL_shutdown(ssl); /* the client's own goodbye is not waited for */
+    (void)SSL_shutdown(ssl); /* does not wait for the client's close_notify */
     ERR_clear_error();
 }

@@ -1,27 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A server's connections: accepted here, on a thread of their own, and handed to the library.
+ * A server's connections: accepted here, on a separate thread, and handed to the library.
  *
- * The library can accept by itself, but at the first lack of descriptors it stops for good, and it
- * bounds neither how many connections there are nor how many one machine has. It has a way to be
- * given connections, its listener "external:": a pointer argument of the server tells it where to
- * write the address of a handler, a C++ object whose one method takes a descriptor. Nothing in its
- * C interface calls that method, so it is called here through the object's table (Itanium ABI: two
- * entries for the destructor, then the method), which keeps TLS and the peer's address, as
- * grpc_server_add_channel_from_fd does not. The object lives until the server's shutdown begins.
+ * The library can accept by itself, but stops for good when descriptors first run out, and limits
+ * neither connections in total nor per machine. Its listener "external:" accepts connections from
+ * outside: a pointer argument of the server tells it where to write the address of a handler, a C++
+ * object whose one method takes a descriptor. Nothing in the C interface calls that method, so it
+ * is called here through the object's table (Itanium ABI: two entries for the destructor, then the
+ * method). Unlike grpc_server_add_channel_from_fd this keeps TLS and the peer's address. The object
+ * lives until the server's shutdown begins.
  *
- * Of each connection a duplicate of the descriptor is kept. By it the end is seen, since the
- * library shuts a socket down before it closes it (EPOLLHUP), and by it one connection can be shut
- * down without the library's help; both need no lock of the library's.
+ * A duplicate of each connection's descriptor is kept. It reports the end, since the library shuts
+ * a socket down before it closes it (EPOLLHUP), and it can shut one connection down without the
+ * library's help. Both need no lock of the library's.
  *
  * A connection from an address that has just flooded the server is held: accepted, but handed over
- * only when penalty.c says so. Nobody reads it meanwhile, so its end is seen by EPOLLRDHUP, too.
+ * only when penalty.c permits. Nobody reads it meanwhile, so its end is reported by EPOLLRDHUP too.
  *
- * Threads. The accepting thread owns epoll and the list of free places. It does not call the
- * handler: the library reads there and then what has come, for as long as more comes, and whoever
- * floods it would have the one thread that can stop him. So stepping threads do, by a post; what
- * they may be kept with is what they are kept with anyway. `lock` guards the connections and is not
- * held meanwhile; `handing` is: behind rpc_acceptor_stop the handler is not called any more.
+ * Threads. The accepting thread owns epoll and the list of free entries. It does not call the
+ * handler: the library reads what has arrived at once, for as long as more arrives, and a flood
+ * would occupy the one thread that can stop it. Stepping threads call it, by a post; such reads
+ * delay them in any case. `lock` protects the connections and is not held meanwhile; `handing` is:
+ * after rpc_acceptor_stop the handler is not called any more.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -42,22 +42,22 @@ enum {
     ACCEPTED_PER_TURN = 64,
     EVENTS_PER_TURN = 64,
     AGAIN_MS = 100,       /* after a lack of descriptors or memory */
-    DESCRIPTORS_EACH = 4, /* of all there are, one in so many is for connections: each has two */
-    VTABLE_HANDLE = 2,    /* where the handler's method stands in its table */
+    DESCRIPTORS_EACH = 4, /* one in so many of all descriptors is for a connection, which has two */
+    VTABLE_HANDLE = 2,    /* index of the handler's method in its table */
 };
 
 /* The subject of an event of epoll. */
 enum { ABOUT_WAKE, ABOUT_LISTENER, ABOUT_CONNECTION };
 
 struct connection {
-    int fd;                  /* our duplicate; -1: the place is free */
-    int handed;              /* the library's, until it has it; else -1 */
-    int listening;           /* that it came from */
+    int fd;                  /* our duplicate; -1: the entry is free */
+    int handed;              /* the library's, until it takes it; then -1 */
+    int listening;           /* the listening socket */
     struct connection *next; /* in `first` of a hand, or in `held` */
     bool is_held;            /* it is in `held` */
     bool is_cut;
-    long number;     /* in channelz; until it is known, the smallest that it can be */
-    uint64_t resets; /* since it began */
+    long number;     /* in channelz; until known, a lower bound */
+    uint64_t resets; /* since its start */
     uint64_t bucket; /* of rpc_acceptor_fill */
     int64_t filled_ns;
     uint32_t listener;
@@ -65,42 +65,42 @@ struct connection {
     struct rpc_peer peer;
 };
 
-/* A connection for a queue to take over. */
-struct hand {
-    struct rpc_post post; /* first: it is what `run` is given */
+/* Connections for one queue to take over. */
+struct accept_hand {
+    struct rpc_post post; /* first member: `run` gets its address */
     struct rpc_acceptor *acceptor;
     struct connection *first; /* under the acceptor's lock */
 };
 
 struct rpc_acceptor {
     struct rpc_server *server;
-    struct hand *hands;      /* one for each queue */
-    pthread_mutex_t handing; /* held while the handler is called; taken before `lock` */
-    bool stopped_handing;    /* under `handing` */
-    bool has_queues;         /* under `lock`: of the server; to be woken */
-    int64_t watch_ns;        /* when they are woken next */
-    void **handler;          /* the library's; its first word is its table */
+    struct accept_hand *hands; /* one per queue */
+    pthread_mutex_t handing;   /* held while the handler is called; taken before `lock` */
+    bool stopped_handing;      /* under `handing` */
+    bool has_queues;           /* under `lock`: the server's queues exist and may be woken */
+    int64_t watch_ns;          /* when to wake them next */
+    void **handler;            /* the library's; its first word is the table */
     struct rpc_listener *listeners;
     uint32_t listener_count;
-    uint32_t *used; /* connections of each listener */
+    uint32_t *used; /* connections per listener */
     uint32_t connections_max;
     uint32_t per_peer_max;
     int epoll;
     int wake;
     pthread_t thread;
-    bool has_lack;     /* of descriptors or memory: nothing is accepted for a moment */
+    bool has_lack;     /* descriptors or memory ran out: accepting pauses */
     bool is_listening; /* epoll watches the listeners */
     pthread_mutex_t lock;
     bool stopped;                   /* under `lock` */
     bool ended;                     /* under `lock` */
     struct rpc_figures figures;     /* under `lock` */
     struct connection *connections; /* under `lock` */
-    uint32_t connection_count;      /* places */
-    uint32_t free;                  /* the first free place; connection_count: none */
+    uint32_t connection_count;      /* entries */
+    uint32_t free;                  /* the first free entry; connection_count: none */
     struct rpc_penalties penalties; /* under `lock` */
-    struct connection *held; /* under `lock`: connections that a penalty delays, oldest first */
-    uint64_t handed;         /* under `lock`: connections that a queue got, ever */
-    long number_max;         /* under `lock`: the largest that channelz has listed */
+    struct connection *held; /* under `lock`: connections delayed by a penalty, oldest first */
+    uint64_t handed;         /* under `lock`: connections that a queue took, in total */
+    long number_max;         /* under `lock`: the largest number that channelz has listed */
 };
 
 /* ---- connections, under the lock ---- */
@@ -151,7 +151,7 @@ list_remove(struct connection **first, const struct connection *connection)
     return true;
 }
 
-/* It ended before a stepping thread came to it. */
+/* The connection ended before a stepping thread took it. */
 static void
 unhand(struct rpc_acceptor *acceptor, struct connection *connection)
 {
@@ -171,7 +171,8 @@ connection_close(struct rpc_acceptor *acceptor, uint32_t index)
     CHECK(connection->fd >= 0);
     if (connection->handed >= 0)
         unhand(acceptor, connection);
-    /* The library may still have the socket, so closing this descriptor would not end the watch. */
+    /* The library may still have the socket open, so closing this descriptor would not end the
+     * watch. */
     CHECK(epoll_ctl(acceptor->epoll, EPOLL_CTL_DEL, connection->fd, NULL) == 0);
     close(connection->fd);
     connection->fd = -1;
@@ -231,7 +232,7 @@ on_plenty(struct rpc_acceptor *acceptor)
     pthread_mutex_unlock(&acceptor->lock);
 }
 
-/* The library takes `fd` over. Under `handing`: the handler is still there. */
+/* The library takes over `fd`. Under `handing`, so that the handler still exists. */
 static void
 call_handler(struct rpc_acceptor *acceptor, int listening, int fd)
 {
@@ -258,7 +259,7 @@ give(struct rpc_acceptor *acceptor, int listening, int fd)
 static void
 give_all(struct rpc_post *post)
 {
-    struct hand *hand = (struct hand *)post;
+    struct accept_hand *hand = (struct accept_hand *)post;
     struct rpc_acceptor *acceptor = hand->acceptor;
     for (;;) {
         pthread_mutex_lock(&acceptor->lock);
@@ -279,19 +280,19 @@ give_all(struct rpc_post *post)
     }
 }
 
-/* Leaves it to a stepping thread. Under the lock. */
+/* Passes it to a stepping thread. Under the lock. */
 static void
 hand_over(struct rpc_acceptor *acceptor, struct connection *connection)
 {
     size_t queue = acceptor->handed++ % acceptor->server->queue_count;
-    struct hand *hand = &acceptor->hands[queue];
+    struct accept_hand *hand = &acceptor->hands[queue];
     connection->is_held = false;
     connection->next = hand->first;
     hand->first = connection;
     rpc_queue_post(rpc_server_queue(acceptor->server, queue), &hand->post);
 }
 
-/* Keeps it until its address may have another connection. Under the lock. */
+/* Holds it until its address may have another connection. Under the lock. */
 static void
 hold(struct rpc_acceptor *acceptor, struct connection *connection)
 {
@@ -303,8 +304,7 @@ hold(struct rpc_acceptor *acceptor, struct connection *connection)
     acceptor->figures.held++;
 }
 
-/* Hands over the connections whose time has come. Returns when that of the next one comes, or
- * TIME_NEVER_NS. */
+/* Hands over the connections that are due. Returns when the next one is due, or TIME_NEVER_NS. */
 static int64_t
 release_held(struct rpc_acceptor *acceptor, int64_t now_ns)
 {
@@ -326,7 +326,7 @@ release_held(struct rpc_acceptor *acceptor, int64_t now_ns)
     return next_ns;
 }
 
-/* 0, or the error of what is lacking. */
+/* 0, or the error of the missing resource. */
 static int
 take(struct rpc_acceptor *acceptor, uint32_t listener, int listening, int fd,
      const struct sockaddr_storage *address)
@@ -336,7 +336,7 @@ take(struct rpc_acceptor *acceptor, uint32_t listener, int listening, int fd,
     pthread_mutex_lock(&acceptor->lock);
     bool taken = !acceptor->stopped && has_room(acceptor, listener, &peer);
     int copy = taken ? fcntl(fd, F_DUPFD_CLOEXEC, 0) : -1;
-    /* EPOLLHUP needs not be asked for; EPOLLRDHUP is for those that the library does not read. */
+    /* EPOLLHUP is always reported; EPOLLRDHUP is for connections that the library does not read. */
     bool is_kept = copy >= 0 && watch(acceptor, EPOLL_CTL_ADD, copy, EPOLLET | EPOLLRDHUP,
                                       ABOUT_CONNECTION, acceptor->free);
     if (is_kept) {
@@ -368,7 +368,7 @@ is_lack(int code)
     return code == EMFILE || code == ENFILE || code == ENOBUFS || code == ENOMEM || code == ENOSPC;
 }
 
-/* Accepts what waits at one socket, at most so much; what is left epoll tells again. */
+/* Accepts a limited number of connections from one socket; epoll reports the rest again. */
 static void
 accept_some(struct rpc_acceptor *acceptor, uint32_t number)
 {
@@ -377,7 +377,7 @@ accept_some(struct rpc_acceptor *acceptor, uint32_t number)
     for (int i = 0; i < ACCEPTED_PER_TURN; i++) {
         struct sockaddr_storage address = {.ss_family = AF_UNIX};
         socklen_t bytes = sizeof(address);
-        /* Once rpc_acceptor_stop has closed it, its number may be that of something else. */
+        /* rpc_acceptor_stop may have closed it and its number may have been reused. */
         pthread_mutex_lock(&acceptor->lock);
         int listening = acceptor->stopped ? -1 : *socket;
         int fd =
@@ -391,8 +391,8 @@ accept_some(struct rpc_acceptor *acceptor, uint32_t number)
             return;
         }
         if (code == EAGAIN || code == EBADF || code == EINVAL)
-            break; /* no more; or rpc_acceptor_stop has closed it */
-        /* Else one that has failed before it was accepted, or one that was taken. */
+            break; /* none left; or closed by rpc_acceptor_stop */
+        /* Otherwise a connection was taken, or failed before it was accepted. */
     }
     on_plenty(acceptor);
 }
@@ -425,7 +425,7 @@ on_event(struct rpc_acceptor *acceptor, const struct epoll_event *event)
     }
 }
 
-/* When to look again; TIME_NEVER_NS: when somebody connects. */
+/* Returns when to look again; TIME_NEVER_NS: at the next connection. */
 static int64_t
 look_for_floods(struct rpc_acceptor *acceptor)
 {
@@ -440,8 +440,8 @@ look_for_floods(struct rpc_acceptor *acceptor)
     return rpc_flood_look(server->flood, acceptor, &counts);
 }
 
-/* How long to wait for an event at most. The queues look at their calls now and then, as long as
- * somebody is connected. */
+/* Returns how long to wait for an event at most. While there are connections, the queues check
+ * their calls periodically. */
 static int
 wake_queues(struct rpc_acceptor *acceptor)
 {
@@ -515,7 +515,7 @@ rpc_acceptor_create(const struct rpc_acceptor_options *options)
     CHECK(pthread_mutex_init(&acceptor->handing, NULL) == 0);
     acceptor->hands = rpc_allocate(options->server->queue_count, sizeof(*acceptor->hands));
     for (size_t i = 0; i < options->server->queue_count; i++)
-        acceptor->hands[i] = (struct hand){.post.run = give_all, .acceptor = acceptor};
+        acceptor->hands[i] = (struct accept_hand){.post.run = give_all, .acceptor = acceptor};
     connections_create(acceptor);
     acceptor->epoll = epoll_create1(EPOLL_CLOEXEC);
     acceptor->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -530,17 +530,40 @@ rpc_acceptor_create(const struct rpc_acceptor_options *options)
 }
 
 void
-rpc_acceptor_stop(struct rpc_acceptor *acceptor)
+rpc_acceptor_close(struct rpc_acceptor *acceptor)
 {
-    pthread_mutex_lock(&acceptor->handing);
-    acceptor->stopped_handing = true;
-    pthread_mutex_unlock(&acceptor->handing);
     pthread_mutex_lock(&acceptor->lock);
     acceptor->stopped = true;
     for (uint32_t i = 0; i < acceptor->listener_count; i++)
         rpc_listener_shut(&acceptor->listeners[i]);
     for (const struct connection *held = acceptor->held; held != NULL; held = held->next)
         (void)shutdown(held->fd, SHUT_RDWR);
+    pthread_mutex_unlock(&acceptor->lock);
+}
+
+static void
+stop_handing(struct rpc_acceptor *acceptor)
+{
+    pthread_mutex_lock(&acceptor->handing);
+    acceptor->stopped_handing = true;
+    pthread_mutex_unlock(&acceptor->handing);
+}
+
+void
+rpc_acceptor_stop(struct rpc_acceptor *acceptor)
+{
+    stop_handing(acceptor);
+    rpc_acceptor_close(acceptor);
+}
+
+void
+rpc_acceptor_shut(struct rpc_acceptor *acceptor)
+{
+    stop_handing(acceptor);
+    pthread_mutex_lock(&acceptor->lock);
+    for (uint32_t i = 0; i < acceptor->connection_count; i++)
+        if (acceptor->connections[i].fd >= 0)
+            (void)shutdown(acceptor->connections[i].fd, SHUT_RDWR);
     pthread_mutex_unlock(&acceptor->lock);
 }
 
@@ -580,8 +603,8 @@ rpc_acceptor_figures(struct rpc_acceptor *acceptor)
     return figures;
 }
 
-/* With what it has received and nobody has read: the library would read that first, and be busy
- * with it for as long as the attack has lasted. */
+/* Discards what was received and not read: the library would read it first, for as long as the
+ * attack lasted. */
 static void
 abort_connection(int fd)
 {
@@ -606,7 +629,7 @@ rpc_acceptor_forget_queues(struct rpc_acceptor *acceptor)
     pthread_mutex_unlock(&acceptor->lock);
 }
 
-/* The connection that the library has of that peer; NULL: none any more. Under the lock. */
+/* The library's connection with that peer; NULL: none any more. Under the lock. */
 static struct connection *
 find(struct rpc_acceptor *acceptor, const struct rpc_peer *peer)
 {
@@ -619,10 +642,9 @@ find(struct rpc_acceptor *acceptor, const struct rpc_peer *peer)
     return NULL;
 }
 
-/* The same for a connection that channelz lists, which it does for a moment after the end, too: by
- * then the peer's port may be that of a new connection, which is not meant. The former one has a
- * smaller number than any that channelz lists for the first time after the new one was handed over.
- */
+/* The same for a connection that channelz lists. It lists one for a moment after its end, when the
+ * peer's port may already belong to a new connection, which must be spared. The old one's number is
+ * smaller than any that channelz lists for the first time after the new one was handed over. */
 static struct connection *
 find_listed(struct rpc_acceptor *acceptor, const struct rpc_peer *peer, long number)
 {

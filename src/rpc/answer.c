@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The sending side of a call that came in, and its end. A unary call has one sending batch,
- * started by the one thread that ends it; all else goes through the call's stream.
+ * The sending side of a received call, and its end. A unary call has one sending batch, started by
+ * the one thread that ends it; everything else goes through the call's stream.
  */
 #include <grpc/byte_buffer.h>
 #include <grpc/slice.h>
@@ -11,9 +11,8 @@
 #include "base/check.h"
 #include "rpc/internal.h"
 
-/* `ended` is set before the last batch starts and after all else was read from and written to the
- * call: the stepping thread, which looks at `ended` when that batch's event comes, may then have it
- * used again at once. */
+/* `ended` is set before the last batch starts, and after all other accesses to the call: the
+ * stepping thread, which reads `ended` at that batch's event, may reuse the call at once. */
 static void
 call_end(struct rpc_call *call)
 {
@@ -27,7 +26,7 @@ ending_release(struct rpc_ending *ending)
     rpc_headers_release(&ending->trailers);
 }
 
-/* `message` may be NULL, `initial` too. All but the message is still the caller's. */
+/* `message` and `initial` may be NULL. Takes over only the message. */
 static void
 unary_end(struct rpc_call *call, grpc_byte_buffer *message, const struct rpc_headers *initial,
           struct rpc_ending *ending)
@@ -65,7 +64,7 @@ text_to_core(const char *text, size_t bytes)
 static void
 call_end_without_message(struct rpc_call *call, struct rpc_ending *ending)
 {
-    /* Of a method that nobody takes, too. */
+    /* Also for a method that nobody serves. */
     if (call->method == NULL || call->method->kind == RPC_UNARY) {
         unary_end(call, NULL, NULL, ending);
         ending_release(ending);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The life of a call object: free -> armed -> arrived -> (its message received) -> delivered to the
- * user -> ended by the user -> free, when the last event of the library has come. All transitions
- * are on the stepping thread, but for "ended", which is the atomic `ended` and a batch.
+ * The life of a call object: free -> armed -> arrived -> (message received) -> delivered to the
+ * user -> ended by the user -> free after the library's last event. All transitions are on the
+ * stepping thread, except "ended", which is the atomic `ended` and a batch.
  */
 #include <grpc/byte_buffer.h>
 #include <grpc/slice.h>
@@ -64,7 +64,7 @@ call_release(struct rpc_call *call)
     queue->free = call;
 }
 
-/* If the user takes the call, its further events are told, as if it had been delivered. */
+/* If the user takes the call, it gets further events as if it had been delivered. */
 static void
 call_on_open(struct rpc_later *later)
 {
@@ -116,7 +116,7 @@ rpc_call_start(grpc_call *core, const grpc_op *ops, size_t op_count, struct rpc_
     CHECK(error == GRPC_CALL_OK);
 }
 
-/* The user has not ended the call, or ENDED is still to come: `pending` is not 0. */
+/* The user has not ended the call, or ENDED is outstanding: `pending` is not 0. */
 static void
 call_start_receive(struct rpc_call *call)
 {
@@ -134,8 +134,8 @@ call_start_close(struct rpc_call *call)
     rpc_call_start(call->core, &op, 1, &call->tags[RPC_EVENT_CLOSED]);
 }
 
-/* Messages of rpc_any are received when they are asked for. At the end of them, or of the call,
- * `reading` stays set: there is nothing more to be asked for. */
+/* Messages of rpc_any are received on request. At their end, or the call's, `reading` stays set:
+ * there is nothing more to request. */
 void
 rpc_call_read(struct rpc_call *call)
 {
@@ -176,8 +176,7 @@ call_deliver(struct rpc_call *call)
     rpc_delivery_end(&delivery);
 }
 
-/* The message is none that the user can be given. A user who knows the call ends it himself, when
- * on_cancel has told him that nobody waits any more. */
+/* The message cannot be delivered. A user who knows the call ends it after on_cancel. */
 static void
 call_refuse_message(struct rpc_call *call, const struct error *error)
 {
@@ -190,7 +189,7 @@ call_refuse_message(struct rpc_call *call, const struct error *error)
         rpc_call_fail(call, error->status, error->text);
 }
 
-/* No message where there had to be one, or the end of those of a stream. */
+/* A required message is missing, or a stream's messages have ended. */
 static void
 call_on_no_message(struct rpc_call *call)
 {
@@ -203,9 +202,9 @@ call_on_no_message(struct rpc_call *call)
 }
 
 /*
- * CLOSED may have come first, and then nobody waits for what was received: a user who knows of the
- * call has been told so, and one who does not need not. The other order cannot be told from a
- * half-close: the library reports a lost connection, too, as the end of the messages.
+ * If CLOSED came first, nobody waits for what was received: a user who knows the call has been
+ * told, and no other needs to be. The opposite order looks like a half-close: the library reports a
+ * lost connection as the end of messages too.
  */
 static void
 call_on_received(struct rpc_call *call)
@@ -288,18 +287,18 @@ call_refuse_unknown(struct rpc_call *call)
     rpc_call_fail(call, STATUS_UNIMPLEMENTED, told != NULL ? told : text);
 }
 
-/* The library's text has no end; a byte 0 in it, which no method has, would be one. */
+/* The library's text is not terminated; a zero byte in it, which no method has, ends it. */
 static void
 call_keep_path(struct rpc_call *call)
 {
-    struct rpc_span path = rpc_span_of(&call->details.method);
+    struct wire_span path = rpc_span_of(&call->details.method);
     if (path.bytes + 1 > call->path_room)
         call->path = rpc_grow(call->path, &call->path_room, path.bytes + 1, 1);
     memcpy(call->path, path.data, path.bytes);
     call->path[path.bytes] = '\0';
 }
 
-/* False if nobody here takes such calls. */
+/* False if nobody serves the method. */
 static bool
 call_find_method(struct rpc_call *call)
 {
@@ -322,7 +321,7 @@ call_begin_stream(struct rpc_call *call)
         call->stream->ended_tag = &call->tags[RPC_EVENT_ENDED];
     }
     rpc_stream_begin(call->stream, call->core);
-    /* The caller of a stream learns at once that it is open; one of rpc_any may be unary. */
+    /* A stream's caller learns at once that it is open; a call of rpc_any may be unary. */
     if (!rpc_call_is_any(call))
         rpc_stream_open(call->stream, (struct rpc_headers){0}, NULL, false);
 }
@@ -340,6 +339,8 @@ call_on_arrived(struct rpc_call *call, bool ok)
         rpc_call_arm(call->queue, call->arm);
     atomic_store_explicit(&call->pending, 2, memory_order_relaxed); /* ENDED and CLOSED */
     call_start_close(call);
+    if (rpc_call_refuse_late(call))
+        return;
     if (call->method == NULL && !call_find_method(call)) {
         call_refuse_unknown(call);
         return;
@@ -359,7 +360,7 @@ call_on_arrived(struct rpc_call *call, bool ok)
 static void
 call_on_last(struct rpc_call *call)
 {
-    /* Pairs with the end on whichever thread it was: `sending` is ours now. */
+    /* Pairs with the end on any thread: `sending` is ours now. */
     CHECK(rpc_call_has_ended(call));
     rpc_watch_sent(call);
     grpc_byte_buffer_destroy(call->sending);
@@ -418,13 +419,13 @@ rpc_call_deadline_ns(const struct rpc_call *call)
 
 bool
 rpc_call_metadata_next(const struct rpc_call *call, const char *key, size_t *position,
-                       struct rpc_span *value)
+                       struct wire_span *value)
 {
     while (*position < call->metadata.count) {
         const grpc_metadata *entry = &call->metadata.metadata[(*position)++];
         if (grpc_slice_str_cmp(entry->key, key) == 0) {
-            *value = (struct rpc_span){GRPC_SLICE_START_PTR(entry->value),
-                                       GRPC_SLICE_LENGTH(entry->value)};
+            *value = (struct wire_span){GRPC_SLICE_START_PTR(entry->value),
+                                        GRPC_SLICE_LENGTH(entry->value)};
             return true;
         }
     }
@@ -432,7 +433,7 @@ rpc_call_metadata_next(const struct rpc_call *call, const char *key, size_t *pos
 }
 
 bool
-rpc_call_metadata(const struct rpc_call *call, const char *key, struct rpc_span *value)
+rpc_call_metadata(const struct rpc_call *call, const char *key, struct wire_span *value)
 {
     size_t position = 0;
     return rpc_call_metadata_next(call, key, &position, value);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The client: one unary call at a time, waited for on a completion queue of the channel's own. Its
- * request is copied, because the library may still hold it when a call that was given up is over.
+ * The blocking client: one unary call at a time, awaited on the channel's completion queue. The
+ * request is copied, because the library may still hold it after a call has timed out.
  */
 #include <grpc/byte_buffer.h>
 #include <grpc/byte_buffer_reader.h>
@@ -18,8 +18,8 @@ struct rpc_channel {
     grpc_completion_queue *queue;
 };
 
-/* One call under way: what the library writes to. */
-struct outcome {
+/* One call under way: the library writes here. */
+struct channel_outcome {
     grpc_metadata_array initial;
     grpc_metadata_array trailing;
     grpc_byte_buffer *message;
@@ -48,7 +48,7 @@ rpc_channel_create_tls(const char *target, struct rpc_tls *tls, struct rpc_chann
     struct rpc_channel *channel = rpc_allocate(1, sizeof(*channel));
     channel->core = grpc_channel_create(target, credentials, &core_args);
     grpc_channel_credentials_release(credentials);
-    CHECK(channel->core != NULL); /* a target that makes no sense fails its calls instead */
+    CHECK(channel->core != NULL); /* an invalid target fails its calls instead */
     channel->queue = grpc_completion_queue_create_for_pluck(NULL);
     *out = channel;
     return STATUS_OK;
@@ -67,7 +67,7 @@ rpc_channel_destroy(struct rpc_channel *channel)
 
 static void
 call_run(struct rpc_channel *channel, grpc_call *call, grpc_byte_buffer *request,
-         struct outcome *outcome)
+         struct channel_outcome *outcome)
 {
     grpc_op ops[] = {
         {.op = GRPC_OP_SEND_INITIAL_METADATA, .flags = GRPC_INITIAL_METADATA_WAIT_FOR_READY},
@@ -82,7 +82,7 @@ call_run(struct rpc_channel *channel, grpc_call *call, grpc_byte_buffer *request
                                         .status_details = &outcome->text}},
     };
     CHECK(grpc_call_start_batch(call, ops, ARRAY_COUNT(ops), call, NULL) == GRPC_CALL_OK);
-    /* The call's own deadline ends the wait. */
+    /* The call's deadline ends the wait. */
     grpc_event event = grpc_completion_queue_pluck(channel->queue, call,
                                                    gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL);
     CHECK(event.type == GRPC_OP_COMPLETE);
@@ -107,7 +107,7 @@ response_copy(grpc_byte_buffer *message, void **response, size_t *response_bytes
 }
 
 static enum status
-outcome_judge(const struct outcome *outcome, void **response, size_t *response_bytes,
+outcome_judge(const struct channel_outcome *outcome, void **response, size_t *response_bytes,
               struct error *error)
 {
     if (outcome->status != GRPC_STATUS_OK)
@@ -132,7 +132,7 @@ rpc_channel_call(struct rpc_channel *channel, const char *method, const void *re
     CHECK(call != NULL);
     struct rpc_piece piece = {.data = request, .bytes = request_bytes};
     grpc_byte_buffer *message = rpc_message_to_core(&piece, 1);
-    struct outcome outcome = {.text = grpc_empty_slice()};
+    struct channel_outcome outcome = {.text = grpc_empty_slice()};
     grpc_metadata_array_init(&outcome.initial);
     grpc_metadata_array_init(&outcome.trailing);
     call_run(channel, call, message, &outcome);

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The client: a channel of its own, what is known of its connection, and its end.
+ * The client: its channel, the state of its connection, its end.
  *
- * The state of the connection is watched all the time. That is what lets a call to a dead server
- * fail without a time-out, and it makes the stepping thread read from a connection that has no
- * calls: otherwise the library would look only every few seconds whether it still lives.
+ * The connection's state is watched all the time. So a call to a dead server fails without a
+ * time-out, and the stepping thread reads from a connection without calls: otherwise the library
+ * would check it only every few seconds.
  *
- * The end, all of it on the stepping thread, so that a watch that is started anew and the end of
- * the channel cannot meet:
+ * The end runs on the stepping thread, so that restarting the watch and destroying the channel
+ * cannot race:
  *
- *   1. rpc_client_destroy, on any thread, puts the client into its queue's list and wakes it.
- *   2. Calls under way are cancelled, and each ends in due form.
- *   3. With the last of them gone the channel is destroyed, by which the watch ends.
- *   4. WATCHED comes for the last time: the client is freed, and its queue may end.
+ *   1. rpc_client_destroy, on any thread, adds the client to its queue's list and wakes the queue.
+ *   2. Calls under way are cancelled and end normally.
+ *   3. After the last of them the channel is destroyed, which ends the watch.
+ *   4. At the last WATCHED the client is freed, and its queue may end.
  */
 #include <grpc/slice.h>
 #include <limits.h>
@@ -31,9 +31,9 @@ channel_create(const struct rpc_client_options *options, size_t *message_bytes_m
     int64_t connect_ms = options->connect_timeout_ns / NS_PER_MS;
     rpc_args_add_connection(&args, connect_ms > 0 ? rpc_limit_to_core((size_t)connect_ms)
                                                   : RPC_CONNECT_MS);
-    /* A connection without calls is kept: its end is to mean that the server has ended it. */
+    /* A connection without calls stays open: its end must mean that the server ended it. */
     rpc_args_add(&args, GRPC_ARG_CLIENT_IDLE_TIMEOUT_MS, INT_MAX);
-    /* The layers above decide about retries. */
+    /* Upper layers decide about retries. */
     rpc_args_add(&args, GRPC_ARG_ENABLE_RETRIES, 0);
     *message_bytes_max = rpc_args_add_message(&args, options->message_bytes_max);
     rpc_args_add_limit(&args, GRPC_ARG_MAX_METADATA_SIZE, options->metadata_bytes_max);
@@ -45,7 +45,7 @@ channel_create(const struct rpc_client_options *options, size_t *message_bytes_m
     grpc_channel_credentials *credentials = rpc_tls_client(options->tls);
     grpc_channel *channel = grpc_channel_create(options->target, credentials, &core_args);
     grpc_channel_credentials_release(credentials);
-    CHECK(channel != NULL); /* a target that makes no sense fails its calls instead */
+    CHECK(channel != NULL); /* an invalid target fails its calls instead */
     return channel;
 }
 
@@ -85,8 +85,8 @@ rpc_client_create(const struct rpc_client_options *options, struct rpc_client **
     atomic_fetch_add_explicit(&client->queue->client_count, 1, memory_order_relaxed);
     client->core = channel_create(options, &client->message_bytes_max);
     *out = client;
-    /* A channel of which the library could make nothing fails from the start, and for ever: a watch
-     * of it would never end. */
+    /* A channel with an invalid target fails from the start and for ever: a watch of it would never
+     * end. */
     grpc_connectivity_state state = grpc_channel_check_connectivity_state(client->core, 0);
     if (state == GRPC_CHANNEL_IDLE)
         client_watch(client, state);
@@ -133,7 +133,7 @@ client_free(struct rpc_client *client)
     atomic_fetch_sub_explicit(&queue->client_count, 1, memory_order_release);
 }
 
-/* Point 3 of the order above, and 4 where there is no watch. */
+/* Step 3 of the order above; step 4 if there is no watch. */
 static void
 client_end_if_done(struct rpc_client *client)
 {
@@ -148,7 +148,7 @@ client_end_if_done(struct rpc_client *client)
 void
 rpc_client_close(struct rpc_client *client)
 {
-    /* Nobody starts a call any more, and calls leave the list on this thread only. */
+    /* No more calls start, and calls leave the list on this thread only. */
     client->closing = true;
     for (struct rpc_client_call *call = client->calls; call != NULL;
          call = rpc_client_call_next(call))

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Calls that a client makes. A unary one is a single batch, with a single event. A stream has the
- * sending half of stream.c, one receiving batch at a time, and a batch that waits for its status.
+ * Calls that a client makes. A unary call is one batch with one event. A stream has the sending
+ * half of stream.c, one receiving batch at a time, and a batch that waits for the status.
  *
- * The object has two references, the library's and the user's if he wants one. Batches of a stream
- * may be started by any thread; each is counted in `pending` before it starts, and on_end comes
- * when the last has come. No new ones begin once STATUS has come, since then
+ * The object has two references, ours and optionally the user's. Any thread may start batches of a
+ * stream; each is counted in `pending` before it starts, and on_end comes after the last. No batch
+ * starts once STATUS has come, since then
  *
  *     over            is set, under `lock`: no more cancelling, no more reading
  *     stream->dead    is set, under stream->lock: no more sending
  *
- * so who was let in before that has counted his batch, and the end waits for it. The status is
- * waited for last when a call begins: STATUS cannot come before the first batches have started.
- * `received` belongs to who set `reading` and then to the stepping thread; all else of the object
- * is written before the first batch, or by the stepping thread alone.
+ * so a thread admitted before has counted its batch, and the end waits for it. The batch for the
+ * status starts last when a call begins, so STATUS cannot come before the first batches have
+ * started. `received` belongs to the thread that set `reading`, then to the stepping thread;
+ * everything else is written before the first batch, or by the stepping thread alone.
  */
 #include <grpc/byte_buffer.h>
 #include <grpc/slice.h>
@@ -25,17 +25,17 @@
 
 struct rpc_client_call {
     struct rpc_client *client;
-    struct rpc_client_call *next; /* of the client's list, under its lock */
+    struct rpc_client_call *next; /* in the client's list, under its lock */
     struct rpc_client_call **link;
     enum rpc_kind kind;
     const struct rpc_client_events *events;
     void *context;
     atomic_uint references;
-    atomic_uint pending; /* batches whose event is still to come */
+    atomic_uint pending; /* batches with an outstanding event */
     pthread_mutex_t lock;
     bool over;         /* under `lock`: STATUS has come */
-    bool reading;      /* under `lock`: a message was asked for, or none will come any more */
-    bool initial_late; /* the initial metadata have not been told, and will be with what comes */
+    bool reading;      /* under `lock`: a message was requested, or none will come any more */
+    bool initial_late; /* initial metadata were not delivered yet and go with the next event */
     grpc_call *core;
     grpc_metadata_array initial;
     grpc_metadata_array trailing;
@@ -43,7 +43,7 @@ struct rpc_client_call {
     grpc_byte_buffer *sending; /* unary */
     grpc_status_code status;
     grpc_slice text;
-    struct error *refusal;     /* of an answer that could not be inflated; NULL: none */
+    struct error *refusal;     /* why an answer could not be inflated; NULL: none */
     struct rpc_stream *stream; /* streams */
     struct rpc_tag tags[RPC_MADE_EVENTS];
 };
@@ -171,7 +171,7 @@ unary_start(struct rpc_client_call *call, const struct rpc_client_request *reque
     rpc_headers_release(&metadata);
 }
 
-/* Without on_initial, the initial metadata come with the first message: one event less. */
+/* Without on_initial the initial metadata come with the first message: saves an event. */
 static void
 stream_start(struct rpc_client_call *call, const struct rpc_client_request *request)
 {
@@ -186,7 +186,7 @@ stream_start(struct rpc_client_call *call, const struct rpc_client_request *requ
     call->stream->pending = &call->pending;
     call->reading = true;
     rpc_stream_begin(call->stream, call->core);
-    /* The two below; what is sent counts itself. */
+    /* The two batches below; sends count themselves. */
     atomic_store_explicit(&call->pending, 2, memory_order_relaxed);
     rpc_queue_hand_over(call->client->queue);
     rpc_stream_open(call->stream, rpc_headers_to_core(request->metadata, request->metadata_count),
@@ -215,7 +215,7 @@ rpc_client_start(struct rpc_client *client, const struct rpc_client_request *req
 
 /* ---- events ---- */
 
-/* False: the message is none that the user can be given. */
+/* False: the message cannot be delivered. */
 static bool
 inflate_received(struct rpc_client_call *call)
 {
@@ -239,20 +239,20 @@ end_of(struct rpc_client_call *call)
     };
     rpc_headers_from_core(call->client->queue, &call->initial, &call->trailing, &end.initial,
                           &end.trailers);
-    if (call->refusal != NULL) { /* the server's status may have come before we cancelled */
+    if (call->refusal != NULL) { /* the server's status may have come before our cancellation */
         end.status = call->refusal->status;
-        end.text = (struct rpc_span){call->refusal->text, strlen(call->refusal->text)};
+        end.text = (struct wire_span){call->refusal->text, strlen(call->refusal->text)};
     }
     if (call->kind == RPC_UNARY && end.status == STATUS_OK && call->received == NULL) {
         static const char text[] = "status OK without a response message";
         end.status = STATUS_INTERNAL;
-        end.text = (struct rpc_span){text, sizeof(text) - 1};
+        end.text = (struct wire_span){text, sizeof(text) - 1};
     }
     return end;
 }
 
 static void
-call_tell_end(struct rpc_client_call *call)
+call_notify_end(struct rpc_client_call *call)
 {
     struct rpc_client_end end = end_of(call);
     if (call->kind == RPC_UNARY && end.status == STATUS_OK && !inflate_received(call))
@@ -273,7 +273,7 @@ static void
 call_end(struct rpc_client_call *call)
 {
     struct rpc_client *client = call->client;
-    call_tell_end(call);
+    call_notify_end(call);
     grpc_byte_buffer_destroy(call->received);
     grpc_byte_buffer_destroy(call->sending);
     if (call->stream != NULL)
@@ -306,7 +306,7 @@ call_start_receive(struct rpc_client_call *call)
 }
 
 static void
-call_tell_initial(struct rpc_client_call *call)
+call_notify_initial(struct rpc_client_call *call)
 {
     static const grpc_metadata_array none;
     const struct rpc_metadata *initial;
@@ -318,7 +318,7 @@ call_tell_initial(struct rpc_client_call *call)
 static void
 call_on_initial(struct rpc_client_call *call)
 {
-    call_tell_initial(call);
+    call_notify_initial(call);
     if (call->over)
         return;
     atomic_fetch_add_explicit(&call->pending, 1, memory_order_relaxed);
@@ -330,10 +330,10 @@ call_on_received(struct rpc_client_call *call)
 {
     if (call->initial_late) {
         call->initial_late = false;
-        call_tell_initial(call);
+        call_notify_initial(call);
     }
     if (call->received == NULL)
-        return; /* STATUS says why; `reading` stays set */
+        return; /* STATUS gives the reason; `reading` stays set */
     if (!inflate_received(call)) {
         grpc_call_cancel(call->core, NULL);
         return; /* likewise; call_end destroys it */
@@ -372,7 +372,7 @@ rpc_client_call_on_event(struct rpc_client_call *call, enum rpc_event event, boo
 
 /* ---- the user's side ---- */
 
-/* Nothing of the library runs under the lock: it may call a release function of the user's. */
+/* The library is not called under the lock: it may call a release function of the user's. */
 void
 rpc_client_cancel(struct rpc_client_call *call)
 {

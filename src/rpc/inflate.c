@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Compressed messages. The library would inflate one whole before it compares its size with the
- * limit: a megabyte from a stranger became a gigabyte of memory and seconds of the stepping thread.
- * So it hands messages over as they came (`grpc.per_message_decompression` is off), and they are
- * inflated here, chunk by chunk, no further than to the limit.
+ * Compressed messages. The library would inflate a whole message before it compares its size with
+ * the limit: a megabyte became a gigabyte of memory and seconds of the stepping thread. So it hands
+ * messages over as they arrived (`grpc.per_message_decompression` is off), and they are inflated
+ * here, chunk by chunk, up to the limit.
  */
 #include <grpc/byte_buffer.h>
 #include <grpc/slice.h>
@@ -16,20 +16,20 @@
 enum {
     CHUNK_BYTES_MIN = 4096,
     CHUNK_BYTES_MAX = 1 << 18,
-    GROWTH = 4,            /* what a message usually becomes, in sizes of its own */
-    GZIP_WINDOW_BITS = 31, /* 15 and a gzip header; 15 alone is a header of zlib's: "deflate" */
+    GROWTH = 4,            /* usual ratio of decompressed to compressed size */
+    GZIP_WINDOW_BITS = 31, /* 15 with a gzip header; 15 alone means a zlib header: "deflate" */
     ZLIB_WINDOW_BITS = 15,
 };
 
-/* One message on its way. */
+/* A message being inflated. */
 struct inflation {
     z_stream stream;
-    grpc_slice_buffer out; /* chunks that are full */
-    grpc_slice chunk;      /* the one that is being filled, of `room` bytes */
+    grpc_slice_buffer out; /* full chunks */
+    grpc_slice chunk;      /* the chunk being filled, of `room` bytes */
     size_t room;           /* 0: there is none */
     size_t chunk_bytes;
     size_t bytes_max;
-    bool ended; /* the end of the compressed data was seen */
+    bool ended; /* the compressed data's end was seen */
 };
 
 static enum status
@@ -55,7 +55,8 @@ chunk_close(struct inflation *inflation)
     inflation->stream.avail_out = 0;
 }
 
-/* At the limit there is room for one byte: it is written only if the message is too large. */
+/* At the limit there is room for one more byte, which is written only if the message is too
+ * large. */
 static void
 chunk_open(struct inflation *inflation)
 {
@@ -90,7 +91,7 @@ static enum status
 inflate_slice(struct inflation *inflation, const grpc_slice *slice, struct error *error)
 {
     z_stream *stream = &inflation->stream;
-    stream->next_in = (Bytef *)(uintptr_t)GRPC_SLICE_START_PTR(*slice); /* only read */
+    stream->next_in = (Bytef *)(uintptr_t)GRPC_SLICE_START_PTR(*slice); /* not modified */
     stream->avail_in = (uInt)GRPC_SLICE_LENGTH(*slice);
     if (inflation->ended && stream->avail_in > 0)
         return broken("there is more behind its end", error);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Start and end of the library, its log, and its kinds of value. */
+/* Start and end of the library, its log, and its value types. */
 #include <grpc/grpc_security_constants.h>
 #include <grpc/support/log.h>
 #include <grpc/support/time.h>
@@ -26,14 +26,13 @@ on_library_log(gpr_log_func_args *line)
 }
 
 #ifdef RPC_DEADLOCK_MODE_SYMBOL
-/* Abseil's setting of what its mutexes do about a possible deadlock; 0: do not look for any. */
+/* Abseil's reaction to a possible deadlock of its mutexes; 0: no detection. */
 extern void mutex_deadlock_mode(int mode) __asm__(RPC_DEADLOCK_MODE_SYMBOL);
 #endif
 
 /*
- * Abseil as Debian builds it looks for deadlocks in the making: each lock of a mutex enters it into
- * a graph of all mutexes, under one lock of the whole process. That is a help for those who write
- * that library, and a twentieth of what a call costs those who use it.
+ * Debian builds Abseil with deadlock detection: each lock of a mutex enters it into a graph of all
+ * mutexes, under one lock of the whole process. That costs a twentieth of a call.
  */
 static void
 stop_deadlock_search(void)
@@ -68,7 +67,7 @@ rpc_time_to_core(int64_t time_ns)
     return gpr_time_from_nanos(time_ns, GPR_CLOCK_MONOTONIC);
 }
 
-/* The library's monotonic clock is CLOCK_MONOTONIC, as ours is. */
+/* The library's monotonic clock is CLOCK_MONOTONIC, like ours. */
 int64_t
 rpc_time_from_core(gpr_timespec time)
 {
@@ -86,7 +85,7 @@ rpc_limit_to_core(size_t limit)
     return limit > INT_MAX ? INT_MAX : (int)limit;
 }
 
-/* The library ends the process when it gets no memory, so nothing is won by more care here. */
+/* The library ends the process when it gets no memory, so more care here is pointless. */
 void *
 rpc_allocate(size_t count, size_t bytes)
 {
@@ -113,7 +112,7 @@ args_next(struct rpc_args *args, const char *key, grpc_arg_type type)
     CHECK(args->count < ARRAY_COUNT(args->items));
     grpc_arg *arg = &args->items[args->count++];
     arg->type = type;
-    arg->key = (char *)(uintptr_t)key; /* only read */
+    arg->key = (char *)(uintptr_t)key; /* not modified */
     return arg;
 }
 
@@ -126,7 +125,8 @@ rpc_args_add(struct rpc_args *args, const char *key, int value)
 void
 rpc_args_add_string(struct rpc_args *args, const char *key, const char *value)
 {
-    args_next(args, key, GRPC_ARG_STRING)->value.string = (char *)(uintptr_t)value; /* only read */
+    args_next(args, key, GRPC_ARG_STRING)->value.string = (char *)(uintptr_t)value; /* not
+                                                                                     * modified */
 }
 
 void
@@ -195,7 +195,7 @@ rpc_args_add_keepalive(struct rpc_args *args, int64_t time_ns, int64_t timeout_n
         return;
     rpc_args_add(args, GRPC_ARG_KEEPALIVE_TIME_MS, whole_ms(time_ns));
     rpc_args_add(args, GRPC_ARG_KEEPALIVE_TIMEOUT_MS, whole_ms(timeout_ns));
-    /* By default the library stops pinging after two pings without data. */
+    /* By default the library stops after two pings without data. */
     rpc_args_add(args, GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
 }
 
@@ -211,9 +211,9 @@ rpc_args_add_connection(struct rpc_args *args, int connect_ms)
 {
     rpc_args_add(args, GRPC_ARG_ENABLE_HTTP_PROXY, 0);
     rpc_args_add(args, GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, RPC_RECONNECT_MS_INITIAL);
-    rpc_args_add(args, GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, connect_ms); /* of one attempt, too */
+    rpc_args_add(args, GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, connect_ms); /* also limits one attempt */
     rpc_args_add(args, GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, RPC_RECONNECT_MS_MAX);
-    /* Channels with the same target would share one connection. */
+    /* Otherwise channels with the same target would share one connection. */
     rpc_args_add(args, GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
     rpc_args_add(args, GRPC_ARG_ENABLE_CHANNELZ, 0);
 }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Sockets to listen on. They are ours, not the library's: it would stop accepting for good at the
- * first lack of descriptors, knows no limit of connections, and unlinks whatever lies at the path
- * of a unix socket. accept.c takes what connects to them.
+ * Listening sockets. They are ours, not the library's: it would stop accepting for good when
+ * descriptors first run out, does not limit connections, and unlinks any file at the path of a unix
+ * socket. accept.c takes the connections.
  *
- * Unix sockets. Asking whether an old file is stale, removing it and binding ours happen under a
+ * Unix sockets. Checking whether an old file is stale, removing it and binding ours happen under a
  * lock of the directory, and so does removing ours at the end: two servers that start or end at the
  * same moment cannot take each other's socket.
  */
@@ -29,7 +29,7 @@
 enum {
     UNIX_PATH_BYTES_MAX = sizeof(((struct sockaddr_un *)NULL)->sun_path) - 1,
     BACKLOG = SOMAXCONN,
-    UNANSWERED_MS_MAX = 20000, /* of what was sent; the peer is given up then */
+    UNANSWERED_MS_MAX = 20000, /* for sent data; then the peer is given up */
 };
 
 _Static_assert(sizeof(((struct rpc_listener *)NULL)->path) == UNIX_PATH_BYTES_MAX + 1, "path");
@@ -70,13 +70,13 @@ port_set(struct sockaddr *address, int port)
 static int
 port_of(int fd)
 {
-    struct sockaddr_in6 address = {0}; /* the port of either family is in the same place */
+    struct sockaddr_in6 address = {0}; /* both families have the port at the same offset */
     socklen_t bytes = sizeof(address);
     CHECK(getsockname(fd, (struct sockaddr *)&address, &bytes) == 0);
     return ntohs(address.sin6_port);
 }
 
-/* A socket that listens at one address; -1: errno says why not. */
+/* A listening socket for one address; -1 with errno. */
 static int
 tcp_bind(const struct addrinfo *at)
 {
@@ -92,7 +92,8 @@ tcp_bind(const struct addrinfo *at)
     return -1;
 }
 
-/* All addresses that a name has, at one port: the first, if any will do. Fails if none can be. */
+/* Binds all addresses of a name, at one port: that of the first, if any will do. Fails if none can
+ * be bound. */
 static enum status
 tcp_bind_all(struct rpc_listener *listener, const char *address, const char *host, const char *port,
              struct error *error)
@@ -126,10 +127,10 @@ tcp_open(struct rpc_listener *listener, const char *address, struct error *error
     struct tcp_address parsed;
     if (!tcp_address_parse(address, &parsed))
         return error_set(error, STATUS_INVALID_ARGUMENT,
-                         "%s: no address; \"port:8033\", \"127.0.0.1:8033\", \"[::1]:8033\" and "
-                         "\"unix:/path\" are",
+                         "%s: not an address such as \"port:8033\", \"127.0.0.1:8033\", "
+                         "\"[::1]:8033\" or \"unix:/path\"",
                          address);
-    /* All interfaces: the first takes IPv4 too; the second is for a kernel without IPv6. Both names
+    /* All interfaces: the first takes IPv4 too; the second is for kernels without IPv6. Both names
      * mean all. */
     bool any = parsed.host[0] == '\0' || strcmp(parsed.host, "::") == 0 ||
                strcmp(parsed.host, "0.0.0.0") == 0;
@@ -150,7 +151,7 @@ directory_length(const char *path)
     return slash != NULL ? (size_t)(slash - path) + 1 : 0;
 }
 
-/* Opens the path's directory and locks it, against others that run this code. */
+/* Opens and locks the path's directory, against others that run this code. */
 static enum status
 directory_lock(const char *path, int *fd, struct error *error)
 {
@@ -177,7 +178,7 @@ unix_address(const char *path)
     return address;
 }
 
-/* Removes a socket file that nobody listens on; whatever else is there is an error. */
+/* Removes a socket file without a listener; any other file is an error. */
 static enum status
 stale_remove(const char *path, struct error *error)
 {
@@ -186,7 +187,7 @@ stale_remove(const char *path, struct error *error)
         return errno == ENOENT ? STATUS_OK : error_set_errno(error, "unix:%s", path);
     if (!S_ISSOCK(file.st_mode))
         return error_set(error, STATUS_ALREADY_EXISTS,
-                         "unix:%s: a file that is no socket is in the way", path);
+                         "unix:%s: the path exists and is not a socket", path);
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
         return error_set_errno(error, "unix:%s: socket", path);
@@ -199,12 +200,12 @@ stale_remove(const char *path, struct error *error)
                          "unix:%s: in use, another process listens there", path);
     errno = code;
     if (code != ECONNREFUSED || unlink(path) < 0)
-        return error_set_errno(error, "unix:%s: the socket that is there", path);
+        return error_set_errno(error, "unix:%s: the existing socket", path);
     return STATUS_OK;
 }
 
-/* The directory is locked, and nothing lies at the path. The socket's own mode, less umask, is that
- * of the file when it is made: nobody whom `mode` keeps out can connect before it is set whole. */
+/* The directory is locked, and there is no file at the path. The file is created with the socket's
+ * mode less the umask: nobody whom `mode` excludes can connect before chmod completes it. */
 static enum status
 unix_bind(struct rpc_listener *listener, const char *path, const uint32_t *mode,
           struct error *error)

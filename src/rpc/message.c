@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Messages between the user's form and the library's. Lent bytes become slices of their own, kept
- * ones are the slices that were received, and neighbours that are copied share one; received bytes
- * stay where the library has put them.
+ * Converts messages between the user's form and the library's. Lent bytes become separate slices,
+ * kept ones are the received slices, and adjacent copied pieces share one; received bytes stay
+ * where the library put them.
  *
- * A message is kept by taking the library's buffer out of the delivery that is under way on this
- * thread. It is looked up by its spans rather than marked in the message, which users make and copy
- * as they like: what is not the message of that delivery is copied.
+ * A message is kept by taking the library's buffer out of the delivery under way on this thread.
+ * The delivery is found by the message's spans, not by a mark, since users make and copy messages:
+ * a message that is not the delivery's is copied.
  */
 #include <grpc/byte_buffer.h>
 #include <grpc/slice.h>
@@ -21,15 +21,15 @@ enum { SLICES_ON_STACK = 32 };
 struct rpc_kept {
     atomic_uint references;
     grpc_byte_buffer *buffer;
-    struct rpc_message message; /* of the spans below */
-    struct rpc_span spans[];
+    struct wire_message message; /* of the spans below */
+    struct wire_span spans[];
 };
 
 static _Thread_local struct rpc_delivery *delivery_now;
 
 /* ---- to be sent ---- */
 
-/* The leading pieces that are copied, as one slice; `*taken` says how many. */
+/* Copies the leading copied pieces into one slice; `*taken` is their number. */
 static grpc_slice
 copied_slice(const struct rpc_piece *pieces, size_t piece_count, size_t *taken)
 {
@@ -51,13 +51,13 @@ copied_slice(const struct rpc_piece *pieces, size_t piece_count, size_t *taken)
 static grpc_slice
 lent_slice(const struct rpc_piece *piece)
 {
-    /* The library only reads what is sent, but does not say so in its types. */
+    /* The library only reads it, but its types do not say so. */
     void *data = (void *)(uintptr_t)piece->data;
     return grpc_slice_new_with_user_data(data, piece->bytes, piece->release,
                                          piece->release_context);
 }
 
-/* The slices of a part of a kept message; returns how many there are. */
+/* The slices of a part of a kept message; returns their number. */
 static size_t
 kept_slices(const struct rpc_piece *piece, grpc_slice *slices)
 {
@@ -131,17 +131,17 @@ rpc_message_to_core(const struct rpc_piece *pieces, size_t piece_count)
 
 /* ---- received ---- */
 
-/* Looks at each slice where it lies, in the buffer: one that holds its bytes within itself must not
- * be looked at in a copy. */
+/* Looks at each slice in the buffer: a slice may hold its bytes within itself, so a copy of it
+ * would not do. */
 void
 rpc_delivery_begin(struct rpc_delivery *delivery, struct rpc_queue *queue, grpc_byte_buffer *buffer)
 {
     const grpc_slice_buffer *all = &buffer->data.raw.slice_buffer;
-    CHECK(buffer->data.raw.compression == GRPC_COMPRESS_NONE); /* rpc_inflate */
+    CHECK(buffer->data.raw.compression == GRPC_COMPRESS_NONE); /* see rpc_inflate */
     if (all->count > queue->span_capacity)
         queue->spans =
             rpc_grow(queue->spans, &queue->span_capacity, all->count, sizeof(*queue->spans));
-    struct rpc_message message = {.spans = queue->spans};
+    struct wire_message message = {.spans = queue->spans};
     for (size_t i = 0; i < all->count; i++)
         if (GRPC_SLICE_LENGTH(all->slices[i]) > 0)
             queue->spans[message.span_count++] = rpc_span_of(&all->slices[i]);
@@ -171,7 +171,7 @@ kept_create(size_t span_count, unsigned references)
     return kept;
 }
 
-/* One reference is the delivery's own, so that the message is the same if it is kept again. */
+/* The delivery has one reference itself, so that keeping it again gives the same object. */
 static struct rpc_kept *
 keep_delivered(struct rpc_delivery *delivery)
 {
@@ -179,7 +179,7 @@ keep_delivered(struct rpc_delivery *delivery)
         rpc_kept_acquire(delivery->kept);
         return delivery->kept;
     }
-    const struct rpc_message *message = &delivery->message;
+    const struct wire_message *message = &delivery->message;
     struct rpc_kept *kept = delivery->kept = kept_create(message->span_count, 2);
     kept->buffer = delivery->buffer;
     kept->message = *message;
@@ -190,7 +190,7 @@ keep_delivered(struct rpc_delivery *delivery)
 }
 
 static struct rpc_kept *
-keep_copied(const struct rpc_message *message)
+keep_copied(const struct wire_message *message)
 {
     grpc_slice slice = grpc_slice_malloc_large(message->bytes);
     uint8_t *to = GRPC_SLICE_START_PTR(slice);
@@ -202,14 +202,14 @@ keep_copied(const struct rpc_message *message)
     struct rpc_kept *kept = kept_create(1, 1);
     kept->buffer = grpc_raw_byte_buffer_create(&slice, message->bytes > 0 ? 1 : 0);
     kept->spans[0] = rpc_span_of(&slice);
-    kept->message = (struct rpc_message){
+    kept->message = (struct wire_message){
         .spans = kept->spans, .span_count = message->bytes > 0 ? 1 : 0, .bytes = message->bytes};
     grpc_slice_unref(slice);
     return kept;
 }
 
 struct rpc_kept *
-rpc_message_keep(const struct rpc_message *message)
+rpc_message_keep(const struct wire_message *message)
 {
     struct rpc_delivery *delivery = delivery_now;
     if (delivery != NULL && delivery->message.spans == message->spans &&
@@ -225,7 +225,7 @@ rpc_kept_acquire(struct rpc_kept *kept)
     atomic_fetch_add_explicit(&kept->references, 1, memory_order_relaxed);
 }
 
-/* The last one to let go has seen all that the others did before they let go. */
+/* The last release sees all that other threads did before theirs. */
 void
 rpc_kept_release(struct rpc_kept *kept)
 {
@@ -235,7 +235,7 @@ rpc_kept_release(struct rpc_kept *kept)
     free(kept);
 }
 
-const struct rpc_message *
+const struct wire_message *
 rpc_kept_message(const struct rpc_kept *kept)
 {
     return &kept->message;

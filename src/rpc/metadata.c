@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Metadata between the user's form and the library's. The library checks what it is given and
- * refuses the whole batch for one bad entry, so each is judged here first: some of them have come
- * from a peer, who may write anything.
+ * Converts metadata between the user's form and the library's. The library refuses a whole batch
+ * for one bad entry, so each is validated here first: some come from a peer, who may write
+ * anything.
  */
 #include <grpc/slice.h>
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 #include "base/check.h"
 #include "rpc/internal.h"
 
-/* Keys of the transport of one hop; the library makes its own. */
+/* Keys of one hop's transport; the library makes its own. */
 static const char *const transport_keys[] = {
     "connection",
     "content-length",
@@ -32,7 +32,7 @@ static const char *const transport_keys[] = {
 };
 
 static bool
-is_transport_key(const struct rpc_span *key)
+is_transport_key(const struct wire_span *key)
 {
     for (size_t i = 0; i < ARRAY_COUNT(transport_keys); i++)
         if (strlen(transport_keys[i]) == key->bytes &&
@@ -41,9 +41,9 @@ is_transport_key(const struct rpc_span *key)
     return false;
 }
 
-/* Neither copied nor counted: for a look by the library, within this file. */
+/* Neither copied nor counted: for use within this file. */
 static grpc_slice
-borrowed(const struct rpc_span *span)
+borrowed(const struct wire_span *span)
 {
     return grpc_slice_from_static_buffer(span->data, span->bytes);
 }
@@ -58,9 +58,8 @@ rpc_metadata_is_legal(const struct rpc_metadata *entry)
     return grpc_is_binary_header(key) || grpc_header_nonbin_value_is_legal(borrowed(&entry->value));
 }
 
-/* Short values lie within their slices, so most cost no allocation. Keys are copied by the library,
- * which takes references of values: both the batch that is started now and one that waits need
- * them to be ours. */
+/* Short values fit into their slices, so most need no allocation. The library copies keys and takes
+ * references to values; both a batch started now and one that waits need us to own them. */
 struct rpc_headers
 rpc_headers_to_core(const struct rpc_metadata *entries, size_t count)
 {
@@ -89,10 +88,10 @@ rpc_headers_release(struct rpc_headers *headers)
     *headers = (struct rpc_headers){0};
 }
 
-struct rpc_span
+struct wire_span
 rpc_span_of(const grpc_slice *slice)
 {
-    return (struct rpc_span){GRPC_SLICE_START_PTR(*slice), GRPC_SLICE_LENGTH(*slice)};
+    return (struct wire_span){GRPC_SLICE_START_PTR(*slice), GRPC_SLICE_LENGTH(*slice)};
 }
 
 static void

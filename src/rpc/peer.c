@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Addresses of callers: as the kernel gives them when a connection is accepted, and as the library
- * writes them. Both lead to the same `struct rpc_peer`.
+ * Addresses of callers, as the kernel returns them from accept and as the library writes them. Both
+ * become the same `struct rpc_peer`.
  */
 #include <arpa/inet.h>
 #include <netinet/in.h>

@@ -2,13 +2,12 @@
 /*
  * Addresses that flooded the server, and when each may have its next connection.
  *
- *   1. After a flood the address has no new connection for RPC_PENALTY_NS, or for
- *      RPC_PENALTY_AGAIN_NS if the end of its last penalty is no more than RPC_PENALTY_MEMORY_NS
- * ago.
- *   2. Then those that wait get their turn one by one, RPC_PENALTY_STEP_NS apart: the next one only
- *      when a flood of the former would have been found. If there is one, rule 1 applies to the
- * rest.
- *   3. When the table is full, the penalty that ends first, or has ended, makes room.
+ *   1. After a flood the address gets no new connection for RPC_PENALTY_NS, or for
+ *      RPC_PENALTY_AGAIN_NS if its last penalty ended no more than RPC_PENALTY_MEMORY_NS ago.
+ *   2. Then waiting connections follow one by one, RPC_PENALTY_STEP_NS apart: the next one only
+ *      when a flood of the previous one would have been found. If there is one, rule 1 applies to
+ *      the rest.
+ *   3. In a full table, the penalty that ends first, or has ended, is replaced.
  */
 #include "base/clock.h"
 #include "rpc/internal.h"

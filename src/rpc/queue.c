@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Completion queues: their events, their wakes, their end. A queue ends when nothing is left that
- * could put an event into it: see server.c for the order.
+ * Completion queues: their events, wakes and end. A queue ends when nothing is left that could put
+ * an event into it; server.c has the order.
  */
 #include <stdlib.h>
 
 #include "base/check.h"
 #include "rpc/internal.h"
 
-/* rpc_queue.wake_state, a set of these. */
+/* Flags of rpc_queue.wake_state. */
 enum {
-    WAKE_PENDING = 1, /* a wake event was or is being put into the queue: no second one is needed */
+    WAKE_PENDING = 1, /* a wake event was or is being put into the queue: one is enough */
     WAKE_FORBIDDEN = 2,
 };
 
@@ -30,8 +30,8 @@ rpc_queue_init(struct rpc_queue *queue, struct rpc_server *server)
 }
 
 /*
- * The library orders this too, by the locks of its queue, but says so nowhere. It is one read and
- * write for each call of a client; the other side only reads.
+ * The library's queue locks order this too, but it does not promise that. Costs one atomic
+ * read-modify-write for each call of a client; the other side only reads.
  */
 void
 rpc_queue_hand_over(struct rpc_queue *queue)
@@ -46,7 +46,7 @@ rpc_queue_wake(struct rpc_queue *queue)
 {
     if (atomic_fetch_or_explicit(&queue->wake_state, WAKE_PENDING, memory_order_acq_rel) != 0)
         return;
-    /* An empty batch is the library's one public way to put an event into a queue at once. */
+    /* An empty batch is the library's only public way to put an event into a queue at once. */
     grpc_call_error error =
         grpc_call_start_batch(queue->wake_call, NULL, 0, &queue->wake_tag, NULL);
     CHECK(error == GRPC_CALL_OK);
@@ -103,7 +103,7 @@ close_leaving_clients(struct rpc_queue *queue)
 }
 
 /* The stepping thread sees all writes of wakers that found WAKE_PENDING set: both sides read and
- * write the word in one operation, so the one that comes later sees all that came before. */
+ * write the word in one operation, so the later one sees everything before the earlier one. */
 static void
 queue_on_wake(struct rpc_queue *queue)
 {
@@ -155,8 +155,8 @@ later_run(struct rpc_later **list)
     }
 }
 
-/* A full step says nothing of what is still to come, so what was noted in it waits for one more;
- * not for longer, however many events there are. */
+/* After a full step more events may be pending, so what was queued in it waits for one more step,
+ * and no longer, however many events there are. */
 static void
 queue_end_step(struct rpc_queue *queue, bool is_full)
 {
@@ -192,7 +192,7 @@ queue_on_event(struct rpc_queue *queue, const grpc_event *event)
     }
 }
 
-/* Point 4 of the order in server.c. A wake that is on its way will bring us here again. */
+/* Step 4 of the order in server.c. A wake under way will call this again. */
 static void
 queue_close_if_done(struct rpc_queue *queue)
 {

@@ -1,20 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The server: its making, stopping and end. The library's order of ending is a trap (a
- * batch or a wake after the completion queue's shutdown aborts the process), so it is spelled out:
+ * The server: creation, stop and end. The library's order of ending is a trap (a batch or a wake
+ * after the completion queue's shutdown aborts the process), so here it is:
  *
- *   1. rpc_server_stop: the library stops listening and gives armed calls back unused.
+ *   1. rpc_server_stop: the library stops listening and returns armed calls unused.
  *   2. The user ends the calls under way; each call object waits for its last event.
- *   3. The library reports, on queue 0, that no connection is left: `stopped` is set in all
- *      queues, and they are woken to see it.
- *   4. Each queue by itself, on its stepping thread: when `stopped` is set, none of its call
- *      objects is live, no client is bound to it and no wake is on its way, it forbids further
- *      wakes and shuts down (queue.c).
- *   5. Its next step meets the end of the queue and returns -1, now and ever after.
+ *   3. The library reports, on queue 0, that no connection is left: `stopped` is set in all queues,
+ *      and they are woken to see it.
+ *   4. Each queue, on its stepping thread: when `stopped` is set, no call object is live, no client
+ *      is bound to it and no wake is under way, it forbids further wakes and shuts down (queue.c).
+ *   5. Its next step reaches the end of the queue and returns -1, as all later ones do.
  *   6. rpc_server_destroy.
  *
- * A guest has another's queue. Until it is stopped its armed calls, which are live, hold up the end
- * of that; then the library does, which has STOPPED still to put into it.
+ * A guest uses another's queue. Until it is stopped, its live armed calls keep that queue from
+ * ending; then the library does, which has yet to put STOPPED into it.
  */
 #include <grpc/grpc_security.h>
 #include <stdio.h>
@@ -25,10 +24,10 @@
 #include "base/clock.h"
 #include "rpc/internal.h"
 
-/* A name of the library's kind for connections that are handed to it. */
+/* A name in the library's style for connections that are handed to it. */
 #define EXTERNAL "external:shoal"
 
-/* Clients that ping every 10 s, which is usual, must not be taken for a nuisance. */
+/* Clients that ping every 10 s, which is usual, must not be refused. */
 enum { CLIENT_PING_INTERVAL_MS_MIN = 5000 };
 
 /* ---- making ---- */
@@ -39,12 +38,12 @@ args_add_server(struct rpc_args *args, const struct rpc_server_options *options)
     if (options->compression == RPC_COMPRESSION_OFF)
         rpc_args_add(args, GRPC_COMPRESSION_CHANNEL_ENABLED_ALGORITHMS_BITSET,
                      1 << GRPC_COMPRESS_NONE);
-    rpc_args_add(args, GRPC_ARG_ENABLE_CHANNELZ, 1); /* flood.c looks at its counts */
+    rpc_args_add(args, GRPC_ARG_ENABLE_CHANNELZ, 1); /* flood.c reads its counts */
     rpc_args_add(args, GRPC_ARG_MAX_CHANNEL_TRACE_EVENT_MEMORY_PER_NODE, 0);
     rpc_args_add(args, GRPC_ARG_TCP_MAX_READ_CHUNK_SIZE, RPC_READ_BYTES_MAX);
     rpc_args_add_limit(args, GRPC_ARG_MAX_METADATA_SIZE, options->metadata_bytes_max);
     rpc_args_add_limit(args, GRPC_ARG_MAX_CONCURRENT_STREAMS, options->concurrent_streams_max);
-    if (options->any != NULL) /* all others read what comes at once */
+    if (options->any != NULL) /* all others read at once */
         rpc_args_add_window(args, options->stream_window_bytes);
     rpc_args_add(args, GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
     rpc_args_add(args, GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
@@ -65,7 +64,7 @@ server_create_core(struct rpc_server *server, const struct rpc_server_options *o
         rpc_flood_server_create(&core_args, options->concurrent_streams_max, &server->flood);
 }
 
-/* Hot methods first, each with its own arm; the last arm takes everything else. */
+/* Hot methods first, each with its own arm; the last arm takes all others. */
 static void
 arms_create(struct rpc_server *server, const struct rpc_server_options *options)
 {
@@ -102,7 +101,7 @@ any_create(struct rpc_server *server, const struct rpc_any *any)
                                              .on_cancel = any->on_cancel};
 }
 
-/* The library's one listener is that to which connections are handed; accept.c. */
+/* The library's one listener takes the connections handed to it; accept.c. */
 static enum status
 listeners_open(struct rpc_server *server, const struct rpc_server_options *options,
                struct error *error)
@@ -148,8 +147,8 @@ queues_create(struct rpc_server *server, const struct rpc_server_options *option
     }
 }
 
-/* The library wants even a server that never started to be stopped in due form. What is to be seen
- * of that on another's queue, whoever steps it sees. */
+/* The library must be shut down properly even if the server never started. If it uses another's
+ * queue, that queue's stepping thread handles the events. */
 static void
 server_give_up(struct rpc_server *server)
 {

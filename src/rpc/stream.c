@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The sending half of a stream, a server's or a client's: a bounded queue of messages, of which the
- * library has at most one. A batch takes what there is: the initial metadata if they are not out
- * yet, one message, and behind the last one the end (a server's status, a client's half-close).
+ * library has at most one. A batch takes what is ready: the initial metadata if they were not sent,
+ * one message, and after the last one the end (a server's status, a client's half-close).
  *
- * `busy` is a baton. Who turns it on, under the lock, starts the next batch, outside the lock; the
- * event of that batch comes to the stepping thread, which starts the one after it or turns `busy`
- * off. So batches never overlap, the lock is held for a few instructions, and nothing of the
- * library or of the user (a release function) runs under it. A unary call needs no lock: it has
- * one sending batch. The call cannot be freed while the baton is out: on a server its last batch,
- * the one with the status, is still to come, and a client counts each batch in `pending`.
+ * `busy` is a baton. The thread that sets it, under the lock, starts the next batch outside the
+ * lock; that batch's event goes to the stepping thread, which starts the one after it or clears
+ * `busy`. So batches never overlap, the lock is held for a few instructions, and no code of the
+ * library or the user (a release function) runs under it. A unary call needs no lock: it has one
+ * sending batch. The call cannot be freed while the baton is held: a server's last batch, the one
+ * with the status, is still to come, and a client counts each batch in `pending`.
  */
 #include <grpc/byte_buffer.h>
 #include <grpc/slice.h>
@@ -22,14 +22,14 @@
 enum { QUEUE_PLACES = RPC_STREAM_QUEUE_MAX + 1 };
 
 /* The operations to send at once, taken out of the stream: once the batch is started, the stream
- * may be another call's. */
-struct batch {
+ * may belong to another call. */
+struct stream_batch {
     grpc_call *core;
     struct rpc_tag *tag;
     bool client;
     bool open;
     bool end;
-    bool more; /* is behind it already: the transport need not hurry */
+    bool more; /* more follows: the transport may buffer */
     grpc_byte_buffer *message;
     struct rpc_headers initial;
     struct rpc_ending ending;
@@ -93,20 +93,20 @@ stream_pop(struct rpc_stream *stream)
 
 /* ---- batches ---- */
 
-/* Under the lock, by who holds the baton or may take it. False: there is nothing to send, and the
- * baton is down. */
+/* Under the lock, by the thread that holds the baton or may take it. False: nothing to send, and
+ * the baton is free. */
 static bool
-batch_take(struct rpc_stream *stream, struct batch *batch)
+batch_take(struct rpc_stream *stream, struct stream_batch *batch)
 {
     stream->busy = false;
     if (stream->client && stream->dead)
-        return false; /* it is over; a server's call still owes its status */
+        return false; /* it is over; a server's call must still send its status */
     grpc_byte_buffer *message = stream_pop(stream);
     bool end = stream->finishing && !stream->finished && stream->count == 0;
     bool open = !stream->opened;
     if (message == NULL && !end && !(open && stream->open_wanted))
         return false;
-    *batch = (struct batch){
+    *batch = (struct stream_batch){
         .core = stream->core,
         .tag = end && !stream->client ? stream->ended_tag : stream->sent_tag,
         .client = stream->client,
@@ -124,13 +124,13 @@ batch_take(struct rpc_stream *stream, struct batch *batch)
     stream->finished = stream->finished || end;
     if (stream->pending != NULL)
         atomic_fetch_add_explicit(stream->pending, 1, memory_order_relaxed);
-    if (!stream->client) /* before the batch starts: once it has ended the call may be another */
+    if (!stream->client) /* before the batch starts: once ended, the call may be reused */
         rpc_watch_sending(batch->tag->call, message);
     return true;
 }
 
 static void
-end_op(grpc_op *op, struct batch *batch)
+end_op(grpc_op *op, struct stream_batch *batch)
 {
     if (batch->client) {
         *op = (grpc_op){.op = GRPC_OP_SEND_CLOSE_FROM_CLIENT};
@@ -145,7 +145,7 @@ end_op(grpc_op *op, struct batch *batch)
 }
 
 static void
-batch_start(struct batch *batch)
+batch_start(struct stream_batch *batch)
 {
     grpc_op ops[3];
     size_t count = 0;
@@ -175,7 +175,7 @@ void
 rpc_stream_open(struct rpc_stream *stream, struct rpc_headers initial, grpc_byte_buffer *message,
                 bool last)
 {
-    struct batch batch;
+    struct stream_batch batch;
     pthread_mutex_lock(&stream->lock);
     CHECK(!stream->opened && !stream->busy);
     stream->initial = initial;
@@ -192,7 +192,7 @@ rpc_stream_open(struct rpc_stream *stream, struct rpc_headers initial, grpc_byte
 enum status
 rpc_stream_send(struct rpc_stream *stream, grpc_byte_buffer *message)
 {
-    struct batch batch;
+    struct stream_batch batch;
     enum status status = STATUS_OK;
     bool start = false;
     pthread_mutex_lock(&stream->lock);
@@ -217,7 +217,7 @@ void
 rpc_stream_finish(struct rpc_stream *stream, grpc_byte_buffer *message, struct rpc_headers initial,
                   const struct rpc_ending *ending)
 {
-    struct batch batch;
+    struct stream_batch batch;
     pthread_mutex_lock(&stream->lock);
     CHECK(!stream->finishing);
     stream->finishing = true;
@@ -227,7 +227,7 @@ rpc_stream_finish(struct rpc_stream *stream, grpc_byte_buffer *message, struct r
         stream->initial = initial;
         initial = none;
     }
-    if (message != NULL) /* of a call that is over, too: it goes nowhere, with the status */
+    if (message != NULL) /* even if the call is over: the message is dropped with the status */
         stream_push(stream, message);
     bool start = !stream->busy && batch_take(stream, &batch);
     pthread_mutex_unlock(&stream->lock);
@@ -239,7 +239,7 @@ rpc_stream_finish(struct rpc_stream *stream, grpc_byte_buffer *message, struct r
 bool
 rpc_stream_on_sent(struct rpc_stream *stream, size_t *waiting)
 {
-    struct batch batch;
+    struct stream_batch batch;
     pthread_mutex_lock(&stream->lock);
     grpc_byte_buffer *sent = stream->sending;
     stream->sending = NULL;
@@ -275,5 +275,5 @@ rpc_stream_end(struct rpc_stream *stream)
     CHECK(stream->count == 0);
     pthread_mutex_unlock(&stream->lock);
     grpc_byte_buffer_destroy(stream->sending);
-    rpc_headers_release(&stream->initial); /* of a call that was over before it was opened */
+    rpc_headers_release(&stream->initial); /* of a call that ended before it was opened */
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Credentials of the library's: none, or those of TLS. A server asks for its certificates whenever
- * somebody connects; a client has those of the moment in which it was made. The library asks from
- * where it accepts, which it does for each socket on one thread at a time.
+ * The library's credentials: none, or TLS. A server fetches its certificates at each connection; a
+ * client keeps those of its creation. The library calls from the accepting code, on one thread at a
+ * time for each socket.
  */
 #include <grpc/grpc_security.h>
 #include <string.h>
@@ -32,8 +32,8 @@ rpc_tls_client(struct rpc_tls *tls)
     return credentials;
 }
 
-/* The library copies all of it. Where callers are not asked who they are it wants authorities all
- * the same, and does not use them. */
+/* The library copies everything. It requires authorities even if callers are not asked for
+ * certificates, and then does not use them. */
 static grpc_ssl_certificate_config_reload_status
 fetch(void *context, grpc_ssl_server_certificate_config **config)
 {
@@ -69,7 +69,7 @@ rpc_tls_server(struct rpc_tls_use *use)
             whom[rpc_tls_clients(use->tls)], fetch, use));
 }
 
-/* Lengths are compared: a name in a certificate may have a byte 0. */
+/* Compares lengths: a name in a certificate may contain a zero byte. */
 static bool
 caller_has(const struct rpc_call *call, const char *kind, const char *name)
 {
@@ -106,7 +106,7 @@ rpc_call_caller_names(const struct rpc_call *call,
     static const char *const kinds[] = {GRPC_X509_SUBJECT_PROPERTY_NAME, GRPC_X509_CN_PROPERTY_NAME,
                                         GRPC_X509_SAN_PROPERTY_NAME};
     grpc_auth_context *shown = grpc_call_auth_context(call->core);
-    bool any = false; /* a certificate without a subject has the property, empty */
+    bool any = false; /* a certificate without a subject has an empty property */
     for (size_t i = 0; i < ARRAY_COUNT(kinds) && shown != NULL; i++) {
         grpc_auth_property_iterator at = grpc_auth_context_find_properties_by_name(shown, kinds[i]);
         const grpc_auth_property *property;

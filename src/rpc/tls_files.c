@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Certificates as they lie in files, which somebody renews while the node runs. They are looked at
- * when a connection is about to be made, once in LOOK_NS at most. What has changed is read and
- * judged as a whole: only what fits together takes the place of what was there, so a certificate
- * that is replaced a moment before its key, or never completely, does not cut anybody off.
+ * Certificates in files, which are renewed while the node runs. The files are checked when a
+ * connection is about to be made, at most once in LOOK_NS. Changed files are read and validated
+ * together, and used only if they fit: a certificate that is replaced a moment before its key, or
+ * never completely, locks nobody out.
  *
- * OpenSSL judges; the library beneath uses what it has judged, and would say less about what is
- * wrong with it. It would not open a key that has a password either: it is given one that is open.
+ * OpenSSL validates, because the library's errors would say less. The library cannot open a key
+ * with a password, so it gets a decrypted one.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -30,11 +30,11 @@
 #define LOOK_NS NS_PER_S
 
 enum { FILE_BYTES_MAX = 1 << 20, PASSWORD_BYTES_MAX = PEM_BUFSIZE - 1 };
-/* The password's text is gone as soon as the key is open. */
+/* The password's text is erased as soon as the key is decrypted. */
 enum tls_part { PART_CA, PART_CERTIFICATE, PART_KEY, PART_PASSWORD, PART_COUNT };
 
-/* Which file it was, and when it was written: another one in its place has another stamp. */
-struct stamp {
+/* Identifies a file and its last change: a replacement has another stamp. */
+struct tls_stamp {
     dev_t device;
     ino_t inode;
     off_t bytes;
@@ -44,13 +44,13 @@ struct stamp {
 struct rpc_tls {
     char *name;
     char *paths[PART_COUNT]; /* NULL: none */
-    char *password;          /* this and the next: NULL: none */
+    char *password;          /* this and the next may be NULL */
     char *password_from;
     char *peer_name;
     enum rpc_tls_clients clients;
-    pthread_mutex_t lock; /* of what follows */
+    pthread_mutex_t lock; /* protects what follows */
     int64_t looked_ns;
-    struct stamp stamps[PART_COUNT];
+    struct tls_stamp stamps[PART_COUNT];
     char *texts[PART_COUNT];
     struct rpc_pems pems; /* the same */
     uint64_t version;     /* from 1 on */
@@ -72,7 +72,7 @@ text_of(const char *bytes, size_t count)
     return text;
 }
 
-/* Nothing of it stays in memory. */
+/* Erases the text from memory. */
 static void
 text_free(char **text)
 {
@@ -84,14 +84,14 @@ text_free(char **text)
 
 /* ---- reading ---- */
 
-static struct stamp
+static struct tls_stamp
 stamp_of(const struct stat *file)
 {
-    return (struct stamp){file->st_dev, file->st_ino, file->st_size, file->st_mtim};
+    return (struct tls_stamp){file->st_dev, file->st_ino, file->st_size, file->st_mtim};
 }
 
 static bool
-is_same(const struct stamp *a, const struct stamp *b)
+is_same(const struct tls_stamp *a, const struct tls_stamp *b)
 {
     return a->device == b->device && a->inode == b->inode && a->bytes == b->bytes &&
            a->written.tv_sec == b->written.tv_sec && a->written.tv_nsec == b->written.tv_nsec;
@@ -120,9 +120,9 @@ fd_read(int fd, const char *path, char **text, struct error *error)
     return status;
 }
 
-/* The stamp is that of what is read. */
+/* The stamp is that of the contents read. */
 static enum status
-file_read(const char *path, struct stamp *stamp, char **text, struct error *error)
+file_read(const char *path, struct tls_stamp *stamp, char **text, struct error *error)
 {
     struct stat file;
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -132,7 +132,7 @@ file_read(const char *path, struct stamp *stamp, char **text, struct error *erro
     if (fstat(fd, &file) != 0)
         status = error_set_errno(error, "%s", path);
     else if (!S_ISREG(file.st_mode))
-        status = error_set(error, STATUS_INVALID_ARGUMENT, "%s is no file", path);
+        status = error_set(error, STATUS_INVALID_ARGUMENT, "%s is not a file", path);
     else
         *stamp = stamp_of(&file);
     if (status == STATUS_OK)
@@ -141,17 +141,17 @@ file_read(const char *path, struct stamp *stamp, char **text, struct error *erro
     return status;
 }
 
-/* ---- judging ---- */
+/* ---- validating ---- */
 
-/* The password that opens a PEM, and whether it was needed. */
+/* The password of a PEM, and whether it was needed. */
 struct opener {
-    const char *password; /* NULL: there is none */
+    const char *password; /* NULL: none */
     size_t bytes;
-    const char *from; /* what errors call its place; NULL: there can be none */
+    const char *from; /* its configured place, for errors; NULL: there is none */
     bool is_asked;
 };
 
-/* Without this OpenSSL would ask at the terminal. */
+/* Without this OpenSSL would prompt on the terminal. */
 static int
 password_give(char *place, int room, int writing, void *context)
 {
@@ -164,7 +164,7 @@ password_give(char *place, int room, int writing, void *context)
     return (int)opener->bytes;
 }
 
-/* The first line of the file, as openssl's own commands take it. */
+/* Takes the first line of the file, like openssl's commands. */
 static enum status
 opener_init(struct opener *opener, const struct rpc_tls *tls, char *const *texts,
             struct error *error)
@@ -176,11 +176,10 @@ opener_init(struct opener *opener, const struct rpc_tls *tls, char *const *texts
     *opener = (struct opener){.password = password, .bytes = bytes, .from = from};
     if (password != NULL && bytes == 0)
         return error_set(error, STATUS_INVALID_ARGUMENT,
-                         "%s: no password in it: it is to be the first line", from);
+                         "%s: contains no password: write it on the first line", from);
     if (bytes > PASSWORD_BYTES_MAX)
-        return error_set(error, STATUS_INVALID_ARGUMENT,
-                         "%s: a password of more than %d bytes opens no key", from,
-                         PASSWORD_BYTES_MAX);
+        return error_set(error, STATUS_INVALID_ARGUMENT, "%s: the password has more than %d bytes",
+                         from, PASSWORD_BYTES_MAX);
     return STATUS_OK;
 }
 
@@ -192,7 +191,7 @@ bio_of(const char *text)
     return bio;
 }
 
-/* All certificates of the file must be readable. `*first` is to be freed. */
+/* All certificates of the file must be readable. The caller frees `*first`. */
 static enum status
 certificates_judge(const char *path, const char *text, X509 **first, struct error *error)
 {
@@ -209,13 +208,13 @@ certificates_judge(const char *path, const char *text, X509 **first, struct erro
     ERR_clear_error();
     BIO_free(bio);
     if (*first == NULL)
-        return error_set(error, STATUS_INVALID_ARGUMENT, "%s: no certificate in it (PEM)", path);
+        return error_set(error, STATUS_INVALID_ARGUMENT, "%s: contains no certificate (PEM)", path);
     if (!at_end)
-        return error_set(error, STATUS_INVALID_ARGUMENT, "%s: a certificate in it is broken", path);
+        return error_set(error, STATUS_INVALID_ARGUMENT, "%s: contains a broken certificate", path);
     return STATUS_OK;
 }
 
-/* OpenSSL says the same of some wrong passwords as of a cipher that it does not have. */
+/* OpenSSL reports some wrong passwords and unsupported ciphers alike. */
 static enum status
 locked_error(const char *path, const struct opener *opener, const char *reason, struct error *error)
 {
@@ -226,11 +225,11 @@ locked_error(const char *path, const struct opener *opener, const char *reason, 
                          path, path);
     if (opener->password == NULL)
         return error_set(error, STATUS_INVALID_ARGUMENT,
-                         "%s: the key has a password: give it by %s, or take a key without one",
-                         path, opener->from);
+                         "%s: the key has a password: set %s, or use a key without one", path,
+                         opener->from);
     return error_set(error, STATUS_INVALID_ARGUMENT,
-                     "%s: the key does not open: %s must hold the password that it is encrypted "
-                     "with, in a way that OpenSSL knows here (OpenSSL: %s)",
+                     "%s: the key does not open: %s must hold the password that encrypts it, "
+                     "with a cipher that this OpenSSL supports (OpenSSL: %s)",
                      path, opener->from, reason != NULL ? reason : "no reason given");
 }
 
@@ -252,7 +251,7 @@ key_judge(const struct rpc_tls *tls, char *const *texts, EVP_PKEY **key, bool *w
         return STATUS_OK;
     if (opener.is_asked)
         return locked_error(tls->paths[PART_KEY], &opener, reason, error);
-    return error_set(error, STATUS_INVALID_ARGUMENT, "%s: no private key in it (PEM)",
+    return error_set(error, STATUS_INVALID_ARGUMENT, "%s: contains no private key (PEM)",
                      tls->paths[PART_KEY]);
 }
 
@@ -272,7 +271,7 @@ rpc_key_look(const char *pem, const char *password)
     return password == NULL ? RPC_KEY_LOCKED : RPC_KEY_REFUSED;
 }
 
-/* OpenSSL's own buffers are cleared by it when they are freed. */
+/* OpenSSL clears its own buffers when they are freed. */
 static enum status
 key_unlock(const char *path, EVP_PKEY *key, char **text, struct error *error)
 {
@@ -292,7 +291,7 @@ key_unlock(const char *path, EVP_PKEY *key, char **text, struct error *error)
                                path);
 }
 
-/* A key that has a password is replaced by the same without one. */
+/* Replaces an encrypted key by the decrypted one. */
 static enum status
 pair_judge(const struct rpc_tls *tls, char **texts, X509 *certificate, struct error *error)
 {
@@ -327,7 +326,7 @@ warn_of_time(const struct rpc_tls *tls, const X509 *certificate)
              early ? "valid_from" : "valid_until", text);
 }
 
-/* Checks the texts, and warns of oddities. The key is open afterwards. */
+/* Validates the texts and warns of oddities. The key is decrypted afterwards. */
 static enum status
 judge(const struct rpc_tls *tls, char **texts, struct error *error)
 {
@@ -341,7 +340,8 @@ judge(const struct rpc_tls *tls, char **texts, struct error *error)
     if (status == STATUS_OK && texts[PART_CERTIFICATE] != NULL)
         status =
             certificates_judge(paths[PART_CERTIFICATE], texts[PART_CERTIFICATE], &first, error);
-    if (status == STATUS_OK && first != NULL && texts[PART_KEY] != NULL) /* it has: options_check */
+    if (status == STATUS_OK && first != NULL && texts[PART_KEY] != NULL) /* options_check ensures
+                                                                          * it */
         status = pair_judge(tls, texts, first, error);
     if (status == STATUS_OK && first != NULL)
         warn_of_time(tls, first);
@@ -349,7 +349,7 @@ judge(const struct rpc_tls *tls, char **texts, struct error *error)
     return status;
 }
 
-/* ---- what is there now ---- */
+/* ---- the current files ---- */
 
 static void
 texts_free(char **texts)
@@ -358,7 +358,7 @@ texts_free(char **texts)
         text_free(&texts[i]);
 }
 
-/* Locked, or not yet shown to anybody. */
+/* Locked, or not shared yet. */
 static enum status
 load(struct rpc_tls *tls, struct error *error)
 {
@@ -381,12 +381,12 @@ load(struct rpc_tls *tls, struct error *error)
     return STATUS_OK;
 }
 
-/* Locked. A file that is away for a moment, as some ways to replace one have it, is no change. What
- * is seen is noted, good or bad: what is bad is told once, until it changes again. */
+/* Locked. A file that is missing for a moment during its replacement is no change. Every change is
+ * recorded, good or bad, so that a bad one is reported once. */
 static bool
 has_changed(struct rpc_tls *tls)
 {
-    struct stamp stamps[PART_COUNT] = {{0}};
+    struct tls_stamp stamps[PART_COUNT] = {{0}};
     bool changed = false;
     for (size_t i = 0; i < PART_COUNT; i++) {
         struct stat file;
@@ -484,7 +484,7 @@ options_check(const struct rpc_tls_options *options, struct error *error)
                          options->key == NULL ? "its key" : "its certificate");
     if (options->clients != RPC_TLS_CLIENTS_ANY && options->ca == NULL)
         return error_set(error, STATUS_INVALID_ARGUMENT,
-                         "certificates of callers, but no authority that signs them");
+                         "certificates of callers need an authority that signs them");
     return STATUS_OK;
 }
 
@@ -516,8 +516,8 @@ rpc_tls_create(const struct rpc_tls_options *options, struct rpc_tls **created, 
     return STATUS_OK;
 }
 
-/* Threads of gRPC's library may still run when the process exits. OpenSSL's exit handler would take
- * away what they use, and would leave behind what belongs to each of them. */
+/* The library's threads may still run when the process exits. OpenSSL's exit handler would free
+ * what they use, and leak what belongs to each of them. */
 void
 rpc_tls_init(void)
 {

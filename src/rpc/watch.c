@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Callers who do not take what is sent to them. An answer holds what was lent to it, a slot and its
- * memory, until the transport has written it: a caller with a closed HTTP/2 window that answers
- * pings held it for ever, and a deadline on it changes nothing. So each call notes since when it
- * has something in the transport, and the stepping thread looks at all of them a few times a
- * second.
+ * Callers that do not read their answers. An answer holds its lent bytes, a slot and its memory,
+ * until the transport has written it: a caller with a closed HTTP/2 window that answers pings would
+ * hold it for ever, whatever the deadline. So each call records since when the transport holds
+ * something of it, and the stepping thread checks all calls a few times a second.
  *
- *   1. Over the send time-out, and a second more for each SLOW_BYTES: ended.
- *   2. If others were refused since the last look (rpc_server_relieve): of the calls that wait for
- *      RELIEF_NS and a second more for each FAST_BYTES, those of the peers that have at least the
- *      average number of them, and two. So one caller that stands still for a moment is spared next
- *      to one that takes nothing, and is not if it is the one.
+ *   1. Over the send time-out, and one more second for each SLOW_BYTES: ended.
+ *   2. If others were refused since the last check (rpc_server_relieve): of the calls that wait for
+ *      RELIEF_NS and one more second for each FAST_BYTES, those of peers with at least the average
+ *      number of them, and at least two. So a caller that pauses is spared beside one that reads
+ *      nothing, but not if it is that one.
  *
- * To end a call is to shut its connection down, which drops everything it was lent. Connections of
- * a unix socket cannot be told apart: there the call alone is cancelled, which gives back as much.
+ * A call is ended by shutting its connection down, which drops everything lent to it. Connections
+ * of a unix socket cannot be distinguished: there only the call is cancelled, which releases as
+ * much.
  */
 #include <grpc/byte_buffer.h>
 #include <grpc/support/alloc.h>
@@ -28,7 +28,7 @@
 
 enum { SLOW_BYTES = 64 << 10, FAST_BYTES = 4 << 20 };
 
-/* One that is in question, while others are refused. */
+/* A candidate for ending, while others are refused. */
 struct suspect {
     struct rpc_call *call;
     char *peer; /* the library's copy */
@@ -53,7 +53,7 @@ static void
 end_call(struct rpc_call *call, const char *peer)
 {
     struct rpc_acceptor *acceptor = call->arm->server->acceptor;
-    rpc_watch_sent(call); /* once is enough */
+    rpc_watch_sent(call); /* to end it once only */
     if (peer != NULL && rpc_acceptor_cut(acceptor, peer))
         return;
     rpc_acceptor_count_cut(acceptor);
@@ -61,7 +61,7 @@ end_call(struct rpc_call *call, const char *peer)
                                        "the answer was not taken in time", NULL);
 }
 
-/* How long what it sends has waited beyond what it may at this pace; below 0: it has time. */
+/* By how much its sending exceeds the time allowed at this pace; negative: it does not. */
 static int64_t
 over_ns(struct rpc_call *call, int64_t now_ns, int64_t timeout_ns, size_t bytes_per_s)
 {
@@ -114,7 +114,7 @@ relieve(struct rpc_queue *queue, int64_t now_ns)
     free(suspects);
 }
 
-/* A call that sends is alive, as its last event has not come: its `core` is there. */
+/* A call that sends has not had its last event: its `core` exists. */
 void
 rpc_watch_calls(struct rpc_queue *queue)
 {

@@ -16,7 +16,7 @@ uint32_t
 arena_class_of(const struct region_layout *layout, uint32_t block)
 {
     CHECK(block < layout->block_count);
-    /* from the smallest: there most blocks are, and most requests */
+    /* smallest first: it has most blocks and most requests */
     uint32_t last = layout->plan.class_count - 1;
     uint32_t class_index = 0;
     while (class_index < last && layout->first_block[class_index + 1] <= block)
@@ -65,13 +65,13 @@ kept_leave(struct arena_kept *kept)
     atomic_flag_clear_explicit(&kept->busy, memory_order_release);
 }
 
-/* Hands a held block from one holder to another; false: it is not the one that holds it. */
+/* Passes a held block to another holder. False: the word is not `seen` any more. */
 static bool
 pass_hold(const struct region *region, uint32_t block, uint64_t seen, uint16_t to,
           uint32_t generation)
 {
     struct shm_word word = word_unpack(seen);
-    word.party = to;
+    word.owner = to;
     word.generation = generation;
     return atomic_compare_exchange_strong_explicit(object_word(&region->blocks, block), &seen,
                                                    word_pack(word), memory_order_acq_rel,
@@ -93,12 +93,13 @@ kept_pop(const struct region *region, uint32_t class_index, uint32_t slot, uint3
     uint64_t seen =
         atomic_load_explicit(object_word(&region->blocks, *block), memory_order_relaxed);
     struct shm_word word = word_unpack(seen);
-    bool ours = word_possible(seen) && word.held && word.party == PARTY_KEEPER;
+    bool ours = word_possible(seen) && word.held && word.owner == OWNER_KEEPER;
     return ours && pass_hold(region, *block, seen, (uint16_t)slot, word.generation) ? RING_OK
                                                                                     : RING_CORRUPT;
 }
 
-/* True: it is kept. `held` is its word, which says that the caller's slot holds it. */
+/* Keeps the block if there is room. `held` is its word, which says that the caller's slot holds
+ * it. */
 static bool
 kept_push(const struct region *region, uint32_t class_index, uint32_t block, uint64_t held)
 {
@@ -107,7 +108,7 @@ kept_push(const struct region *region, uint32_t class_index, uint32_t block, uin
         return false;
     bool keeps =
         kept->classes[class_index].count < kept->classes[class_index].limit &&
-        pass_hold(region, block, held, PARTY_KEEPER, generation_next(word_unpack(held).generation));
+        pass_hold(region, block, held, OWNER_KEEPER, generation_next(word_unpack(held).generation));
     if (keeps)
         kept->classes[class_index].blocks[kept->classes[class_index].count++] = (uint16_t)block;
     kept_leave(kept);
@@ -131,7 +132,7 @@ arena_keeps(const struct region *region, uint32_t block)
 
 /* ---- acquiring and releasing ---- */
 
-/* The next free block of a class. */
+/* Takes the next free block of a class. */
 static enum ring_result
 pop_block(const struct region *region, uint32_t class_index, uint32_t slot, uint32_t *block)
 {
@@ -155,7 +156,8 @@ arena_acquire(const struct region *region, uint32_t slot, uint64_t bytes, uint32
     for (uint32_t i = (uint32_t)fitting; i < region->layout.plan.class_count; i++) {
         switch (pop_block(region, i, slot, block)) {
         case RING_OK:
-            /* A cell may name any block; one of another class would be smaller than promised. */
+            /* A corrupt cell may name a block of another class, which could be smaller than
+             * requested. */
             return arena_class_of(&region->layout, *block) == i ? STATUS_OK : STATUS_DATA_LOSS;
         case RING_EMPTY:
         case RING_LOST: break;
@@ -166,7 +168,7 @@ arena_acquire(const struct region *region, uint32_t slot, uint64_t bytes, uint32
 }
 
 enum status
-arena_release(const struct region *region, uint32_t slot, uint32_t block, uint16_t party)
+arena_release(const struct region *region, uint32_t slot, uint32_t block, uint16_t owner)
 {
     if (block >= region->layout.block_count)
         return STATUS_DATA_LOSS;
@@ -175,13 +177,13 @@ arena_release(const struct region *region, uint32_t slot, uint32_t block, uint16
     uint32_t class_index = arena_class_of(&region->layout, block);
     if (!word_possible(held) || word.place != class_index)
         return STATUS_DATA_LOSS;
-    if (!word.held || word.party != slot)
+    if (!word.held || word.owner != slot)
         return STATUS_FAILED_PRECONDITION;
     if (kept_push(region, class_index, block, held))
         return STATUS_OK;
     struct shm_ring ring = region_class_ring(region, class_index);
     switch (
-        ring_push(&ring, &region->blocks, block, held, generation_next(word.generation), party)) {
+        ring_push(&ring, &region->blocks, block, held, generation_next(word.generation), owner)) {
     case RING_OK: return STATUS_OK;
     case RING_LOST: return STATUS_FAILED_PRECONDITION;
     default: return STATUS_DATA_LOSS;
@@ -193,7 +195,7 @@ arena_holds(const struct region *region, uint32_t slot, uint32_t block)
 {
     struct shm_word word = word_unpack(
         atomic_load_explicit(object_word(&region->blocks, block), memory_order_relaxed));
-    return word.held && word.party == slot;
+    return word.held && word.owner == slot;
 }
 
 uint32_t
@@ -203,7 +205,7 @@ arena_used(const struct region *region, int class_index)
     for (uint32_t i = 0; i < region->layout.block_count; i++) {
         struct shm_word word = word_unpack(
             atomic_load_explicit(object_word(&region->blocks, i), memory_order_relaxed));
-        if (word.held && word.party != PARTY_KEEPER &&
+        if (word.held && word.owner != OWNER_KEEPER &&
             (class_index < 0 || word.place == class_index))
             used++;
     }

@@ -22,7 +22,7 @@ doorbell_prepare(struct shm_doorbell *bell)
 {
     uint32_t sequence = atomic_load_explicit(&bell->sequence, memory_order_relaxed);
     atomic_store_explicit(&bell->asleep, 1, memory_order_relaxed);
-    /* pairs with the fence in doorbell_ring: our flag is seen, or their work is */
+    /* pairs with the fence in doorbell_ring: the waker sees our flag, or we see its work */
     atomic_thread_fence(memory_order_seq_cst);
     return sequence;
 }
@@ -40,7 +40,7 @@ doorbell_sleep(struct shm_doorbell *bell, uint32_t prepared, int64_t timeout_ns)
     if (timeout_ns > 0) {
         struct timespec timeout = {.tv_sec = timeout_ns / NS_PER_S,
                                    .tv_nsec = timeout_ns % NS_PER_S};
-        /* EAGAIN: the sequence has moved on since prepare, so the bell was rung already */
+        /* EAGAIN: the sequence has changed since prepare, so the bell was rung already */
         if (futex(&bell->sequence, FUTEX_WAIT, prepared, &timeout) != 0 && errno != EAGAIN)
             rung = false;
     } else {
@@ -60,7 +60,7 @@ doorbells_prepare(struct doorbells *doorbells)
         doorbells->prepared[i] = atomic_load_explicit(&bell->sequence, memory_order_relaxed);
         atomic_store_explicit(&bell->asleep, 1, memory_order_relaxed);
     }
-    atomic_thread_fence(memory_order_seq_cst); /* one for all: as in doorbell_prepare */
+    atomic_thread_fence(memory_order_seq_cst); /* one for all bells; as in doorbell_prepare */
 }
 
 void
@@ -69,7 +69,7 @@ doorbells_cancel(struct doorbells *doorbells)
     doorbell_cancel(doorbells->bells[0]);
 }
 
-/* Any of them; ENOSYS or EPERM where it can't be had. */
+/* Waits on any of them. ENOSYS or EPERM: not available. */
 static long
 futex_any(const struct doorbells *doorbells, const struct timespec *until)
 {
@@ -88,7 +88,7 @@ doorbells_can_wait(void)
 {
     struct shm_doorbell bell = {0};
     struct doorbells one = {.bells = {&bell}, .prepared = {1}, .count = 1};
-    return futex_any(&one, NULL) == 0 || errno == EAGAIN; /* a word that has moved on: at once */
+    return futex_any(&one, NULL) == 0 || errno == EAGAIN; /* the value differs: returns at once */
 }
 
 bool
@@ -114,7 +114,7 @@ doorbell_ring(struct shm_doorbell *bell)
     atomic_thread_fence(memory_order_seq_cst);
     if (atomic_load_explicit(&bell->asleep, memory_order_relaxed) == 0)
         return false;
-    /* of several wakers one does the system call */
+    /* only one of several wakers makes the system call */
     if (atomic_exchange_explicit(&bell->asleep, 0, memory_order_relaxed) == 0)
         return false;
     doorbell_wake(bell);
@@ -161,7 +161,7 @@ spin_in_vain(struct spin *spin)
 void
 spin_after_sleep(struct spin *spin, int64_t slept_ns)
 {
-    /* by more than it was: the vain look before this sleep has halved it */
+    /* not only to the old value: the vain polling before this sleep has halved it */
     if (slept_ns < spin->limit_ns && 2 * slept_ns > spin->budget_ns)
         spin->budget_ns = 2 * slept_ns < spin->limit_ns ? 2 * slept_ns : spin->limit_ns;
 }

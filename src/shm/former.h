@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Leader and followers of a stage: of its workers that want work exactly one, the former, gathers a
- * batch; the others sleep. So two workers do not each take half a batch, and a push wakes at most
- * one process, and none when the former is awake. DESIGN.md, "Sleeping and waking".
+ * Leader and followers of a stage. Exactly one of the workers that want work, the former, gathers a
+ * batch; the others sleep. So no two workers each take half a batch, and a push wakes at most one
+ * process, none if the former is awake. DESIGN.md, "Sleeping and waking".
  */
 #pragma once
 
@@ -11,44 +11,44 @@
 
 #include "shm/region.h"
 
-/* Tries to take the role, or accepts it if it is offered to the caller; true also if the caller has
- * it. From then on nobody takes it away: the caller may sleep with it, and pushes ring its bell.
+/* Tries to take the role, or accepts an offer; also true if the caller has the role already. No
+ * party takes an accepted role away: the caller may sleep with it, and pushes ring its bell.
  * `worker_index` is the caller's index in the stage. */
 bool former_take(const struct region *region, uint32_t stage, uint32_t worker_index,
-                 uint16_t party);
+                 uint16_t owner);
 
-/* Leaves the role; if the stage's ring still holds something, appoints and wakes an idle worker. */
+/* Leaves the role. If the stage's ring still holds work, appoints and wakes an idle worker. */
 void former_leave(const struct region *region, uint32_t stage, uint32_t worker_index,
-                  uint16_t party);
+                  uint16_t owner);
 
 /*
- * After a push to the stage's ring: sees to it that somebody is awake for it. With a former in the
- * role that is its bell. Without one, the role is offered to an idle worker, which is woken: so
- * that the pushes that follow find a former, and wake nobody else.
+ * Call after a push to the stage's ring: makes sure that a worker is awake for it. Rings the
+ * former's bell; without a former it offers the role to an idle worker and wakes that one, so that
+ * the next pushes find a former and wake nobody.
  */
 void stage_notify(const struct region *region, uint32_t stage);
 
-/* Rings the bell of the stage's former, if there is one; false: there is none. */
+/* Rings the bell of the stage's former. False: there is none. */
 bool former_ring(const struct region *region, uint32_t stage);
 
 /*
- * How a worker goes to rest when it has no work and not the role:
+ * A worker without work and without the role goes to rest like this:
  *
  *     idle_enter(), doorbell_prepare(), then stage_wants_former()?  yes: doorbell_cancel()
- *                                                                  no: doorbell_sleep()
+ *                                                                   no: doorbell_sleep()
  *     idle_leave(), former_take() again
  */
 void idle_enter(const struct region *region, uint32_t stage, uint32_t worker_index);
 void idle_leave(const struct region *region, uint32_t stage, uint32_t worker_index);
 
-/* True if there is work and nobody in the role, or the caller has been appointed to it. */
+/* True if there is work and no former, or the caller was appointed. */
 bool stage_wants_former(const struct region *region, uint32_t stage, uint32_t worker_index,
-                        uint16_t party);
+                        uint16_t owner);
 
-/* Empties the seat of a party that is proved dead: its party, its idle bit, its role. */
+/* Empties the entry of a party that is proven dead: its party, its idle bit, its role. */
 void former_evict(const struct region *region, uint32_t stage, uint32_t worker_index,
                   uint16_t dead);
 
-/* Makes every worker look for work again, whatever a dead party began and did not finish: offered
- * the role to somebody who is busy or no more, or took a sleeper's flag and did not wake him. */
+/* Makes every worker look for work again, whatever a dead party left unfinished: a role offered to
+ * a busy or dead worker, or a sleeper whose flag it cleared without waking it. */
 void stages_awaken(const struct region *region);

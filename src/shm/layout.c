@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/checked.h"
+#include "base/hash.h"
 #include "shm/ring.h"
 
 enum { PAGE_BYTES = 4096, CACHE_LINE_BYTES = 64, CLASS_FACTOR = 4, TABLE_BYTES_SPARE = 32 * 1024 };
@@ -42,7 +43,7 @@ plan_validate(const struct region_plan *plan, struct error *error)
         if (bytes < BLOCK_BYTES_MIN || bytes % CACHE_LINE_BYTES != 0 || bytes > UINT32_MAX)
             return error_set(error, STATUS_INVALID_ARGUMENT, "blocks of %llu bytes",
                              (unsigned long long)bytes);
-        /* who asks for so many bytes is given a block of the class that has them, or a later one */
+        /* a request for so many bytes gets a block of this class or a later one */
         if (i > 0 && bytes <= plan->class_block_bytes[i - 1])
             return error_set(error, STATUS_INVALID_ARGUMENT,
                              "size class %u has blocks of %llu bytes, the one before of %llu", i,
@@ -89,9 +90,8 @@ layout_compute(const struct region_plan *plan, struct region_layout *layout, str
     for (uint32_t i = 0; i < plan->class_count; i++) {
         layout->first_block[i] = layout->block_count;
         layout->block_count += plan->class_block_counts[i];
-        /* Any block's ring must be able to hold a stale cell for it too: twice is in
-         * ring_cells_for. Indices in cells are those of all blocks, so one table of words serves
-         * all classes. */
+        /* A ring must also have room for stale cells: ring_cells_for doubles. Cells contain indices
+         * over all blocks, so one table of words serves all classes. */
         layout->class_ring_cells[i] = ring_cells_for(plan->class_block_counts[i]);
         layout->class_rings_offset[i] = offset;
         offset += round_up(ring_bytes(layout->class_ring_cells[i]), CACHE_LINE_BYTES);
@@ -101,7 +101,7 @@ layout_compute(const struct region_plan *plan, struct region_layout *layout, str
     for (uint32_t i = 0; i < plan->class_count; i++) {
         offset = round_up(offset, PAGE_BYTES);
         layout->arena_offset[i] = offset;
-        /* counts and sizes are within 2^16 and 2^32 each, and there are 12 classes: no overflow */
+        /* no overflow: counts below 2^16, sizes below 2^32, 12 classes */
         offset += plan->class_block_counts[i] * plan->class_block_bytes[i];
     }
     layout->region_bytes = round_up(offset, PAGE_BYTES);
@@ -112,7 +112,7 @@ enum status
 plan_arena(struct region_plan *plan, uint64_t message_bytes_max, uint64_t arena_bytes,
            struct error *error)
 {
-    /* The largest payload: every byte of the largest message, aligned, and a table. */
+    /* The largest payload: the largest message, aligned, plus a table. */
     uint64_t largest = round_up(message_bytes_max + TABLE_BYTES_SPARE, PAGE_BYTES);
     uint32_t classes = 0;
     uint64_t bytes = BLOCK_BYTES_MIN;
@@ -135,7 +135,7 @@ plan_arena(struct region_plan *plan, uint64_t message_bytes_max, uint64_t arena_
                          (unsigned long long)((least >> 20) + 1));
     uint64_t spare = arena_bytes - least;
     plan->class_block_counts[classes - 1] = 2;
-    /* Two blocks for every slot of the smallest size, from at most half of what is there. */
+    /* Two blocks of the smallest size per slot, using at most half of the spare bytes. */
     uint64_t small = 2 * (uint64_t)plan->slot_count;
     if (small > spare / 2 / BLOCK_BYTES_MIN)
         small = spare / 2 / BLOCK_BYTES_MIN;
@@ -159,9 +159,5 @@ plan_arena(struct region_plan *plan, uint64_t message_bytes_max, uint64_t arena_
 uint64_t
 region_checksum(const struct region_header *header)
 {
-    const unsigned char *bytes = (const unsigned char *)header;
-    uint64_t hash = UINT64_C(0xcbf29ce484222325);
-    for (size_t i = 0; i < offsetof(struct region_header, checksum); i++)
-        hash = (hash ^ bytes[i]) * UINT64_C(0x100000001b3);
-    return hash;
+    return hash_fnv1a(HASH_FNV1A_SEED, header, offsetof(struct region_header, checksum));
 }

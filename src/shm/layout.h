@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The format of a region: what lies where, as a contract between processes of the same build. The
- * plan (how many of what) determines every offset, by pure computation. DESIGN.md describes the
- * parts.
+ * The format of a region: a contract between processes of the same build. The plan (the numbers of
+ * slots, stages, …) determines every offset by pure computation. DESIGN.md describes the parts.
  */
 #pragma once
 
@@ -25,28 +24,28 @@ enum {
     CLASSES_MAX = 12,
     PAYLOAD_BLOCKS_MAX = 8,
     SLOT_TEXT_BYTES = 184,
-    STAMPS_LOST_MAX = 8, /* runs that ended in a worker's death, of one request */
+    STAMPS_LOST_MAX = 8, /* lost runs (ended by a worker's death) per request */
     STAMPS_MAX = STAGES_MAX + STAMPS_LOST_MAX,
     BLOCK_BYTES_MIN = 2048,
     BLOCK_NONE = 0xffff,
 };
 
-/* How many of what: all that the layout depends on. */
+/* The numbers from which the layout follows. */
 struct region_plan {
     uint32_t slot_count;
     uint32_t stage_count;
-    uint32_t stamp_count; /* of each slot, at least stage_count; 0: nothing is traced */
-    uint32_t worker_counts[STAGES_MAX]; /* of each stage */
+    uint32_t stamp_count;               /* per slot, at least stage_count; 0: no tracing */
+    uint32_t worker_counts[STAGES_MAX]; /* per stage */
     uint32_t class_count;               /* size classes of blocks, ascending */
     uint32_t class_block_counts[CLASSES_MAX];
     uint64_t class_block_bytes[CLASSES_MAX]; /* of one block; a multiple of 64 */
 };
 
-/* The parts of a stage's payload; all values are the writer's word, to be validated. */
+/* A payload descriptor. Another process may have written every value: validate. */
 struct shm_payload {
     uint16_t blocks[PAYLOAD_BLOCKS_MAX];
     uint8_t block_count;
-    uint8_t table_block; /* index into `blocks`: where the table is */
+    uint8_t table_block; /* index into `blocks`: the block with the table */
     uint16_t tensor_count;
     uint16_t parameter_count;
     uint16_t reserved;
@@ -55,29 +54,29 @@ struct shm_payload {
 };
 
 /*
- * A slot. `word` changes by CAS only (ring.h). `cancelled` is written by the coordinator at any
- * time. Everything else is written by the slot's holder only, and published by the CAS of `word`
- * with which it gives the slot away; the fields are atomics because the coordinator must be able to
- * read them while a hostile worker writes.
+ * A slot. `word` changes by CAS only (ring.h). The coordinator may write `cancelled` at any time.
+ * Everything else is written by the slot's holder only and published by the CAS of `word` with
+ * which it gives the slot away. The fields are atomics because the coordinator must be able to read
+ * them while a hostile worker writes.
  */
 struct shm_slot {
     _Alignas(64) _Atomic uint64_t word;
     _Atomic uint64_t cancelled;    /* the generation whose caller is gone; 0: none */
-    _Atomic int64_t enqueued_ns;   /* when it was pushed to the ring it waits in */
+    _Atomic int64_t enqueued_ns;   /* time of the push to the ring in which it waits */
     _Atomic int64_t deadline_ns;   /* TIME_NEVER_NS: none */
-    _Atomic int64_t admitted_ns;   /* when the coordinator took the request */
-    _Atomic uint32_t status;       /* of a failure, on the way through PLACE_ERROR */
+    _Atomic int64_t admitted_ns;   /* time at which the coordinator admitted the request */
+    _Atomic uint32_t status;       /* of a failure, for PLACE_ERROR */
     _Atomic uint32_t failed_place; /* the stage that failed it */
-    _Atomic uint64_t alone;        /* the generation that is to run in no company; 0: none */
-    _Atomic uint64_t traced;       /* the generation whose stages are to be stamped; 0: none */
-    struct shm_payload payload[2]; /* payload[place & 1] is the one for that place */
+    _Atomic uint64_t alone;        /* the generation that must run alone; 0: none */
+    _Atomic uint64_t traced;       /* the generation that is traced; 0: none */
+    struct shm_payload payload[2]; /* payload[place & 1] is that of the place */
     _Atomic uint64_t model;        /* model_word; 0: the pipeline has no models */
     char text[SLOT_TEXT_BYTES];    /* of a failure; terminated unless hostile */
 };
 
 /*
- * The model of a request: its number in the pipeline, and its life, which tells one that had the
- * number from the next. 0: none. Numbers and lives start at 1.
+ * A request's model: its number in the pipeline and its life, which distinguishes successive models
+ * with the same number. 0: none. Numbers and lives start at 1.
  */
 static inline uint64_t
 model_word(uint32_t number, uint32_t life)
@@ -85,19 +84,19 @@ model_word(uint32_t number, uint32_t life)
     return (uint64_t)life << 32 | number;
 }
 
-/* In `status` of a slot in the error ring: nothing has failed, the worker does not hold the model,
- * and the slot is as it was when it came to the stage `failed_place`. No status of gRPC. */
+/* In `status` of a slot in the error ring: nothing failed, but the worker does not hold the model.
+ * The slot is as it was when it came to the stage `failed_place`. Not a gRPC status. */
 #define SLOT_NOT_HELD 100u
 
 /*
- * When a stage ran a traced request, and in what company: stamp.h. A slot's first stamps are those
- * of its stages, in order; those after them are of runs in which a worker died.
+ * A stage's record of a traced request: stamp.h. A slot's first stamps are those of its stages, in
+ * order; lost runs follow.
  */
 struct shm_stamp {
     _Atomic int64_t enqueued_ns;
-    _Atomic int64_t began_ns;    /* the modelet's run; 0: it was not run */
-    _Atomic int64_t ended_ns;    /* when the item was passed on; 0: it was not */
-    _Atomic uint32_t generation; /* of the slot's use that it is of */
+    _Atomic int64_t began_ns;    /* start of the run; 0: not run */
+    _Atomic int64_t ended_ns;    /* time of passing on; 0: not passed on */
+    _Atomic uint32_t generation; /* of the slot, to which the stamp belongs */
     _Atomic uint32_t batch_items;
     _Atomic uint32_t stage;
     _Atomic uint32_t worker; /* its index in the stage */
@@ -105,47 +104,50 @@ struct shm_stamp {
     uint32_t reserved;
 };
 
-/* The sleeper's side and the wakers' side of one process; doorbell.h. */
+/* The doorbell of one process; doorbell.h. */
 struct shm_doorbell {
     _Alignas(64) _Atomic uint32_t sequence; /* the futex word */
     _Atomic uint32_t asleep;
 };
 
 /*
- * Who gathers, who sleeps: former.h. The former word, 0 when there is none:
+ * A stage's roles: former.h. The former word, 0 when there is none:
  *
  *     31      30        22 21     16 15         0
  *     offered │ 0         │ index   │ party           index: of the worker in its stage
  *
- * Offered: the one named has not accepted the role yet. Anybody may take an offer back by a change
- * from exactly this word; an accepted role is changed by its holder, or when that is proved dead.
+ * Offered: the named worker has not accepted the role yet. Any party may take an offer back by a
+ * CAS from exactly this word. An accepted role is changed by its holder, or after its holder's
+ * proven death.
  */
 #define FORMER_OFFERED (UINT32_C(1) << 31)
 
 struct shm_stage {
     _Alignas(64) _Atomic uint32_t former;
-    _Atomic uint64_t idle;         /* bit i: worker i wants work and sleeps, or is about to */
-    _Atomic uint32_t draining;     /* 1: close batches at once; written by the coordinator */
-    _Atomic uint32_t guests_epoch; /* one more with each guest that comes or goes; likewise */
+    _Atomic uint64_t idle;     /* bit i: worker i wants work and sleeps, or is about to */
+    _Atomic uint32_t draining; /* 1: close batches at once; written by the coordinator */
+    _Atomic uint32_t client_regions_epoch; /* counts client regions that came or went; written by
+                                              the coordinator */
 };
 
-/* A worker's seat: the process in it changes, the seat stays. */
+/* A worker's entry (its entry), which outlives the processes that use it. */
 struct shm_worker {
     struct shm_doorbell bell;
-    _Alignas(64) _Atomic uint32_t party; /* of the process in the seat; coordinator writes */
+    _Alignas(64) _Atomic uint32_t owner; /* of the process; written by the coordinator */
     _Atomic int32_t pid;
-    _Atomic int64_t heartbeat_ns; /* the worker writes: its last sign of life */
-    _Atomic int64_t run_began_ns; /* 0 when it is not running the modelet */
-    _Atomic uint32_t run_guests;  /* bit i: it holds items of guest i (guests.h), run or not */
+    _Atomic int64_t heartbeat_ns;        /* written by the worker: its last sign of life */
+    _Atomic int64_t run_began_ns;        /* 0 while it is not in the modelet's run */
+    _Atomic uint32_t run_client_regions; /* bit i: it holds items of client region i
+                                            (client_regions.h), running or not */
     _Atomic uint32_t run_items;
-    _Atomic uint32_t models_told; /* one more with each word on the worker's socket for models */
+    _Atomic uint32_t models_told; /* counts messages on the worker's socket for models */
     uint32_t reserved;
-    /* The cost of its runs, as the worker has learned it: fixed, for each item, and how far a run
-     * is from that on average. Loaded one by one: a mixture of two estimates is an estimate. */
+    /* The cost of its runs as the worker has learned it: fixed, per item, and the mean deviation.
+     * Loaded one by one: a mixture of two estimates is an estimate. */
     _Atomic uint64_t cost_fixed_ns;
     _Atomic uint64_t cost_item_ns;
     _Atomic uint64_t cost_spread_ns;
-    _Atomic int64_t ran_ns; /* when its last run ended; 0: none yet */
+    _Atomic int64_t ran_ns; /* end of its last run; 0: none yet */
 };
 
 struct region_header {
@@ -153,9 +155,9 @@ struct region_header {
     uint32_t version;
     uint32_t header_bytes;
     uint64_t region_bytes;
-    uint64_t region_generation; /* of this pipeline: counts rebuilds */
+    uint64_t region_generation; /* counts rebuilds in this pipeline */
     struct region_plan plan;
-    uint64_t checksum; /* FNV-1a of all the bytes before it */
+    uint64_t checksum; /* FNV-1a of all bytes before it */
     struct shm_doorbell coordinator_bell;
 };
 
@@ -163,11 +165,11 @@ struct region_header {
 struct region_layout {
     struct region_plan plan;
     uint32_t worker_total;
-    uint32_t first_worker[STAGES_MAX]; /* seat of a stage's worker 0 */
+    uint32_t first_worker[STAGES_MAX]; /* entry of a stage's worker 0 */
     uint32_t block_count;
     uint32_t first_block[CLASSES_MAX]; /* index of a class's first block */
     uint32_t slot_ring_cells;
-    uint32_t slot_ring_count; /* stages, result, error, free: in this order */
+    uint32_t slot_ring_count; /* in the order stages, result, error, free */
     uint32_t class_ring_cells[CLASSES_MAX];
     uint64_t stages_offset;
     uint64_t workers_offset;
@@ -193,15 +195,15 @@ _Static_assert(sizeof(struct shm_stage) == 64, "wire format");
 _Static_assert(sizeof(struct shm_worker) == 192, "wire format");
 _Static_assert(offsetof(struct shm_slot, model) == 128, "wire format");
 
-/* Refuses a plan that breaks a limit (INVALID_ARGUMENT, naming it). */
+/* Computes the layout. INVALID_ARGUMENT, naming the limit that the plan breaks. */
 enum status layout_compute(const struct region_plan *plan, struct region_layout *layout,
                            struct error *error) WARN_UNUSED;
 
 /*
- * Chooses size classes and block counts: every class four times the one before, from
- * BLOCK_BYTES_MIN to one that holds a payload of `message_bytes_max`; two of the largest, as many
- * small ones as the slots can use, the rest evenly by bytes. Fails if `arena_bytes` does not
- * suffice for that, naming the least that does.
+ * Chooses size classes and block counts. Each class is four times the one before, from
+ * BLOCK_BYTES_MIN to one that holds a payload of `message_bytes_max`. There are two blocks of the
+ * largest class, as many small ones as the slots can use, and the rest is shared evenly by bytes.
+ * Fails if `arena_bytes` is too small, naming the minimum.
  */
 enum status plan_arena(struct region_plan *plan, uint64_t message_bytes_max, uint64_t arena_bytes,
                        struct error *error) WARN_UNUSED;

@@ -28,7 +28,7 @@ read_tensor(const struct region *region, struct payload_view *view, uint32_t ind
 {
     const struct shm_payload *payload = &view->payload;
     struct payload_tensor copy;
-    memcpy(&copy, shared, sizeof(copy)); /* once: what is checked is what is used */
+    memcpy(&copy, shared, sizeof(copy)); /* once: the checked copy is the one used */
     struct shoal_tensor *tensor = &view->tensors[index];
     uint64_t bytes;
     if (copy.block >= payload->block_count)
@@ -47,7 +47,7 @@ read_tensor(const struct region *region, struct payload_view *view, uint32_t ind
     if (!range_ok(copy.name_offset, (uint64_t)copy.name_bytes + 1, payload->table_bytes) ||
         copy.name_bytes > SHOAL_NAME_BYTES_MAX || copy.name_bytes == 0 ||
         view->table[copy.name_offset + copy.name_bytes] != '\0')
-        return error_set(error, STATUS_DATA_LOSS, "tensor %u: no proper name", index);
+        return error_set(error, STATUS_DATA_LOSS, "tensor %u: invalid name", index);
     tensor->name = view->table + copy.name_offset;
     tensor->datatype = copy.datatype;
     tensor->rank = copy.rank;
@@ -59,7 +59,7 @@ read_tensor(const struct region *region, struct payload_view *view, uint32_t ind
     return STATUS_OK;
 }
 
-/* `copy`: room for the table, or NULL: it is read where it lies. */
+/* `copy`: room for a copy of the table; NULL: read it in place. */
 static enum status
 read_payload(const struct region *region, const struct shm_payload *shared, char *copy,
              struct payload_view *view, struct error *error)
@@ -120,7 +120,7 @@ payload_read_copied(const struct region *region, const struct shm_payload *share
     return read_payload(region, shared, table->bytes, view, error);
 }
 
-/* A string of the table that is really there, with the zero byte that ends it; else NULL. */
+/* Returns a string of the table if it lies within the table and is terminated; else NULL. */
 static const char *
 table_string(const struct payload_view *view, uint64_t offset, uint64_t bytes)
 {
@@ -165,14 +165,14 @@ tensor_check_elements(const struct shoal_tensor *tensor, struct error *error)
 {
     uint64_t elements;
     if (!tensor_bytes_for(SHOAL_BYTES, tensor->rank, tensor->shape, &elements))
-        return error_set(error, STATUS_INVALID_ARGUMENT, "tensor \"%s\": a shape that overflows",
+        return error_set(error, STATUS_INVALID_ARGUMENT, "tensor \"%s\": the shape overflows",
                          tensor->name);
     const char *at = tensor->data;
     uint64_t left = tensor->bytes;
     for (uint64_t i = 0; i < elements; i++) {
         uint32_t length = 0;
         if (left >= sizeof(length))
-            memcpy(&length, at, sizeof(length)); /* once: it may be changing */
+            memcpy(&length, at, sizeof(length)); /* once: it may change */
         if (left < sizeof(length) || length > left - sizeof(length))
             return error_set(error, STATUS_INVALID_ARGUMENT,
                              "tensor \"%s\": element %llu of %llu goes beyond its %zu bytes",
@@ -201,13 +201,13 @@ payload_names(const struct shm_payload *payload, uint16_t block)
 
 void
 builder_init(struct payload_builder *builder, const struct region *region, uint32_t slot,
-             uint16_t party, const struct shm_payload *current,
+             uint16_t owner, const struct shm_payload *current,
              const struct shm_payload *overwritten)
 {
     builder->region = region;
     builder->current = current;
     builder->slot = slot;
-    builder->party = party;
+    builder->owner = owner;
     builder->tensor_count = 0;
     builder->parameter_count = 0;
     builder->block_count = 0;
@@ -216,7 +216,7 @@ builder_init(struct payload_builder *builder, const struct region *region, uint3
     if (overwritten == NULL)
         return;
     struct shm_payload old;
-    memcpy(&old, overwritten, sizeof(old)); /* once: somebody may be writing there */
+    memcpy(&old, overwritten, sizeof(old)); /* once: another process may be writing */
     for (uint32_t i = 0; i < old.block_count && i < PAYLOAD_BLOCKS_MAX; i++)
         if (old.blocks[i] < region->layout.block_count && !payload_names(current, old.blocks[i]))
             builder->spares[builder->spare_count++] = old.blocks[i];
@@ -228,8 +228,7 @@ align_up(uint64_t value)
     return (value + PAYLOAD_ALIGNMENT - 1) / PAYLOAD_ALIGNMENT * PAYLOAD_ALIGNMENT;
 }
 
-/* The size that the table can grow to, with its present content and one more tensor of a long name.
- */
+/* Returns the size of the table with its present content and one more tensor with a long name. */
 static uint64_t
 table_bytes_expected(const struct payload_builder *builder)
 {
@@ -238,7 +237,7 @@ table_bytes_expected(const struct payload_builder *builder)
            SHOAL_NAME_BYTES_MAX + 1 + PAYLOAD_ALIGNMENT;
 }
 
-/* An arena or descriptor that somebody wrote into may give us what we have, or read from. */
+/* A corrupted arena or descriptor may offer a block that we already have or read from. */
 static bool
 is_in_use(const struct payload_builder *builder, uint32_t block)
 {
@@ -248,7 +247,7 @@ is_in_use(const struct payload_builder *builder, uint32_t block)
     return builder->current != NULL && payload_names(builder->current, (uint16_t)block);
 }
 
-/* Makes a block of at least `bytes` the builder's next: a spare one if it is large enough. */
+/* Adds a block of at least `bytes` to the builder, preferably a spare one. */
 static enum status
 take_block(struct payload_builder *builder, uint64_t bytes, struct error *error)
 {
@@ -294,7 +293,7 @@ builder_reserve(struct payload_builder *builder, uint64_t bytes, struct error *e
     return take_block(builder, bytes + table_bytes, error);
 }
 
-/* Finds room of `bytes` in a block that this builder fills, or takes one more block. */
+/* Finds room for `bytes` in a block that this builder fills, or takes another block. */
 static enum status
 find_room(struct payload_builder *builder, uint64_t bytes, uint32_t *block, struct error *error)
 {
@@ -329,8 +328,8 @@ add_string(struct payload_builder *builder, const char *string, size_t bytes, ui
     return STATUS_OK;
 }
 
-/* Checks a new tensor's name and enters it. The offset of the name is from the strings' start until
- * the table is written. */
+/* Checks and adds a new tensor's name. Until the table is written its offset counts from the start
+ * of the strings. */
 static enum status
 add_name(struct payload_builder *builder, const char *name, struct payload_tensor *tensor,
          struct error *error)
@@ -449,7 +448,7 @@ builder_carry_parameters(struct payload_builder *builder, const struct payload_v
         const char *name;
         struct shoal_parameter parameter;
         if (!read_parameter(view, i, &name, &parameter))
-            continue; /* the writer's mistake: such a parameter is not there for anybody */
+            continue; /* malformed by the writer: such a parameter does not exist for readers */
         enum status status = builder_parameter(builder, name, &parameter, error);
         if (status != STATUS_OK)
             return status;
@@ -523,9 +522,9 @@ write_table(const struct payload_builder *builder, char *table)
 static void
 release_spares(struct payload_builder *builder)
 {
-    /* A block that is not ours after all was named by a torn or hostile descriptor: leave it. */
+    /* A block that the slot does not hold was named by a torn or hostile descriptor: leave it. */
     for (uint32_t i = 0; i < builder->spare_count; i++)
-        (void)arena_release(builder->region, builder->slot, builder->spares[i], builder->party);
+        (void)arena_release(builder->region, builder->slot, builder->spares[i], builder->owner);
     builder->spare_count = 0;
 }
 
@@ -561,7 +560,7 @@ builder_abandon(struct payload_builder *builder, struct shm_payload *overwritten
     overwritten->block_count = 0;
     for (uint32_t i = 0; i < builder->block_count; i++)
         if (builder->used_bytes[i] != UINT64_MAX)
-            (void)arena_release(builder->region, builder->slot, builder->blocks[i], builder->party);
+            (void)arena_release(builder->region, builder->slot, builder->blocks[i], builder->owner);
     builder->block_count = 0;
     release_spares(builder);
 }

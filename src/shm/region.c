@@ -44,11 +44,11 @@ view_init(struct region *region)
     };
 }
 
-/* Puts an object of a fresh region where it belongs. */
+/* Puts an object of a fresh region into its free ring. */
 static void
 place_fresh(const struct shm_ring *ring, const struct shm_objects *objects, uint32_t index)
 {
-    struct shm_word word = {.generation = 1, .place = ring->place, .party = PARTY_COORDINATOR};
+    struct shm_word word = {.generation = 1, .place = ring->place, .owner = OWNER_COORDINATOR};
     atomic_store_explicit(object_word(objects, index), word_pack(word), memory_order_relaxed);
     CHECK(ring_fill_cell(ring, index, word) == RING_OK);
 }
@@ -93,7 +93,7 @@ write_header(struct region *region, uint64_t generation)
     header->checksum = region_checksum(header);
 }
 
-/* A signal interrupts the allocation of much memory; what was allocated stays so. */
+/* Signals interrupt large allocations; memory that was allocated stays so. */
 static bool
 allocate(int fd, size_t bytes)
 {
@@ -116,7 +116,7 @@ region_create(struct region *region, const struct region_plan *plan, uint64_t ge
     region->fd = memfd_create("shoal-region", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (region->fd < 0)
         return error_set_errno(error, "memfd_create");
-    /* fallocate, because a size alone would be a promise that is broken later by SIGBUS */
+    /* fallocate: a mere size could later fail with SIGBUS */
     if (ftruncate(region->fd, (off_t)bytes) != 0 || !allocate(region->fd, bytes)) {
         status = error_set_errno(error, "allocating a region of %zu bytes", bytes);
         goto failed;
@@ -145,7 +145,7 @@ static enum status
 header_validate(const struct region_header *header, uint64_t file_bytes, struct error *error)
 {
     if (header->magic != REGION_MAGIC)
-        return error_set(error, STATUS_FAILED_PRECONDITION, "no region: its magic is %016llx",
+        return error_set(error, STATUS_FAILED_PRECONDITION, "not a region: its magic is %016llx",
                          (unsigned long long)header->magic);
     if (header->version != REGION_VERSION || header->header_bytes != sizeof(*header))
         return error_set(error, STATUS_FAILED_PRECONDITION,
@@ -205,7 +205,7 @@ region_check_header(const struct region *region, struct error *error)
     memcpy(&header, region->header, sizeof(header));
     enum status status = header_validate(&header, region->layout.region_bytes, error);
     if (status == STATUS_OK && memcmp(&header.plan, &region->layout.plan, sizeof(header.plan)) != 0)
-        status = error_set(error, STATUS_DATA_LOSS, "region header: another plan");
+        status = error_set(error, STATUS_DATA_LOSS, "region header: the plan differs");
     return status;
 }
 

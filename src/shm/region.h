@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A region: one memfd that holds everything a pipeline's processes share. The coordinator creates
- * it and hands the descriptor to its workers, who attach. `struct region` is each process's private
- * view: the address, and the layout from its own computation, never from the shared memory.
+ * A region: one memfd with everything that a pipeline's processes share. The coordinator creates it
+ * and hands the descriptor to its workers, which attach. `struct region` is each process's private
+ * view: the address, and the layout from its own computation, never from shared memory.
  */
 #pragma once
 
@@ -14,37 +14,37 @@
 #include "shm/ring.h"
 
 struct arena_kept;
-struct guests;
+struct client_regions;
 
 struct region {
     int fd;
     char *base;
     struct region_header *header;
     struct region_layout layout;
-    struct shm_objects slots;    /* words of all slots */
-    struct shm_objects blocks;   /* words of all blocks */
-    struct arena_kept *kept;     /* arena.h; NULL: what is released goes to its ring */
-    const struct guests *guests; /* of a lane: the regions that its workers serve too, as far as
-                                  * this process knows; NULL: none (guests.h) */
+    struct shm_objects slots;  /* words of all slots */
+    struct shm_objects blocks; /* words of all blocks */
+    struct arena_kept *kept;   /* arena.h; NULL: released blocks go to their rings */
+    const struct client_regions *client_regions; /* of a lane: the client regions' regions that this
+                                                  * process knows; NULL: none (client_regions.h) */
 };
 
 /*
- * Makes a region: memory allocated and touched, sealed, every slot and block waiting in its free
- * ring. `generation` is written into the header, for telling regions of one pipeline apart. Fails
- * with RESOURCE_EXHAUSTED when the memory is not there.
+ * Creates a region: allocated, populated and sealed, every slot and block waiting in its free ring.
+ * `generation`, written into the header, distinguishes regions of one pipeline. RESOURCE_EXHAUSTED:
+ * not enough memory.
  */
 enum status region_create(struct region *region, const struct region_plan *plan,
                           uint64_t generation, struct error *error) WARN_UNUSED;
 
-/* Maps a region that somebody handed over, after validating seals, size, magic, version and
- * checksum. Takes over `fd` in success only. */
+/* Maps a region from another process, after validating seals, size, magic, version and checksum.
+ * Owns `fd` on success only. */
 enum status region_attach(struct region *region, int fd, struct error *error) WARN_UNUSED;
 
-/* For who made the region: whether its header is still as it was written, so that a worker can
- * attach. DATA_LOSS or FAILED_PRECONDITION, saying what is wrong. */
+/* For the creator: checks that the header is still as written, so that a worker can attach.
+ * DATA_LOSS or FAILED_PRECONDITION, naming the difference. */
 enum status region_check_header(const struct region *region, struct error *error) WARN_UNUSED;
 
-/* Unmaps and closes. A region that was never created or attached (all zero) is left alone. */
+/* Unmaps and closes. Ignores a region that was never created or attached (all zero). */
 void region_detach(struct region *region);
 
 static inline struct shm_slot *
@@ -59,7 +59,7 @@ region_stage(const struct region *region, uint32_t stage)
     return (struct shm_stage *)(void *)(region->base + region->layout.stages_offset) + stage;
 }
 
-/* A worker's seat; `index` is its index in the stage. */
+/* Returns a worker's entry; `index` is its index in the stage. */
 static inline struct shm_worker *
 region_worker(const struct region *region, uint32_t stage, uint32_t index)
 {
@@ -67,22 +67,22 @@ region_worker(const struct region *region, uint32_t stage, uint32_t index)
            region->layout.first_worker[stage] + index;
 }
 
-/* The place of results: the one after the last stage. */
+/* Returns the place of results: the one after the last stage. */
 static inline uint8_t
 region_result_place(const struct region *region)
 {
     return (uint8_t)region->layout.plan.stage_count;
 }
 
-/* True if `place` is one that this region has a ring for. */
+/* True if this region has a ring for `place`. */
 static inline bool
 region_place_exists(const struct region *region, uint8_t place)
 {
     return place <= region->layout.plan.stage_count || place == PLACE_ERROR || place == PLACE_FREE;
 }
 
-/* The ring of slots for a place: a stage, the result place, PLACE_ERROR or PLACE_FREE. Inline: each
- * request asks for some four of them at each stage. */
+/* Returns the ring of slots for a place: a stage, the result place, PLACE_ERROR or PLACE_FREE.
+ * Inline because each request needs about four of them per stage. */
 static inline struct shm_ring
 region_slot_ring(const struct region *region, uint8_t place)
 {
@@ -102,5 +102,5 @@ region_slot_ring(const struct region *region, uint8_t place)
     };
 }
 
-/* The ring of free blocks of a size class. */
+/* Returns the ring of free blocks of a size class. */
 struct shm_ring region_class_ring(const struct region *region, uint32_t class_index);

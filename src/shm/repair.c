@@ -17,7 +17,7 @@ struct repair {
     const struct repair_judge *judge;
     struct repair_report *report;
     struct error *error;
-    uint64_t *judged; /* by object: the word that a pass looked at, 0: not concerned */
+    uint64_t *judged; /* by object: the word that a pass judged; 0: not concerned */
 };
 
 static enum status
@@ -28,7 +28,7 @@ corrupt(struct repair *repair, const char *what, uint32_t index)
 
 /* ---- pushes that the dead one owed ---- */
 
-/* Notes the objects that wait with the dead one as party; returns how many, -1 if one is
+/* Notes the objects that wait with the dead party. Returns their number, or -1 if a word is
  * impossible. */
 static int
 note_waiting(struct repair *repair, const struct shm_objects *objects)
@@ -39,7 +39,7 @@ note_waiting(struct repair *repair, const struct shm_objects *objects)
         struct shm_word word = word_unpack(seen);
         if (!word_possible(seen))
             return -1;
-        bool concerned = !word.held && word.party == repair->dead;
+        bool concerned = !word.held && word.owner == repair->dead;
         repair->judged[i] = concerned ? seen : 0;
         noted += concerned;
     }
@@ -47,8 +47,8 @@ note_waiting(struct repair *repair, const struct shm_objects *objects)
 }
 
 /*
- * Forgets the noted objects that a cell of this ring names: their push was done. A cell that goes
- * away while we look was claimed, so the word has changed and the CAS of the next step fails.
+ * Forgets noted objects that a cell of this ring names: their push was completed. A cell that
+ * disappears meanwhile was claimed, so the word has changed and the CAS of the next step fails.
  */
 static enum status
 forget_pushed(struct repair *repair, const struct shm_objects *objects, struct shm_ring ring)
@@ -67,14 +67,14 @@ forget_pushed(struct repair *repair, const struct shm_objects *objects, struct s
     return STATUS_OK;
 }
 
-/* Makes a noted word ours, exactly as it was judged, and fills the cell that is missing. */
+/* Takes over a noted word by CAS from the judged value, and fills the missing cell. */
 static enum status
 push_owed(struct repair *repair, const struct shm_objects *objects, struct shm_ring ring,
           uint32_t index)
 {
     uint64_t judged = repair->judged[index];
     struct shm_word word = word_unpack(judged);
-    word.party = repair->self;
+    word.owner = repair->self;
     if (!atomic_compare_exchange_strong_explicit(object_word(objects, index), &judged,
                                                  word_pack(word), memory_order_acq_rel,
                                                  memory_order_relaxed))
@@ -140,7 +140,7 @@ repair_waiting_blocks(struct repair *repair)
 
 /* ---- what the dead one held ---- */
 
-/* Takes over the slots that it held; notes the words with which we hold them. */
+/* Takes over the slots that the dead party held; notes the words with which we hold them. */
 static enum status
 take_over_held(struct repair *repair)
 {
@@ -152,11 +152,11 @@ take_over_held(struct repair *repair)
         repair->judged[i] = 0;
         if (!word_possible(seen))
             return corrupt(repair, "word of slot", i);
-        if (!word.held || word.party != repair->dead)
+        if (!word.held || word.owner != repair->dead)
             continue;
         if (!region_place_exists(region, word.place))
             return corrupt(repair, "place of slot", i);
-        word.party = repair->self;
+        word.owner = repair->self;
         if (atomic_compare_exchange_strong_explicit(shared, &seen, word_pack(word),
                                                     memory_order_acq_rel, memory_order_relaxed))
             repair->judged[i] = word_pack(word);
@@ -168,7 +168,7 @@ static bool
 valid_payload_names(const struct shm_slot *slot, uint8_t place, uint32_t block)
 {
     if (place == PLACE_FREE)
-        return false; /* nothing has been written yet, or all has been given up */
+        return false; /* nothing has been written yet, or everything was released */
     const struct shm_payload *payload = &slot->payload[place & 1];
     for (uint32_t i = 0; i < payload->block_count && i < PAYLOAD_BLOCKS_MAX; i++)
         if (payload->blocks[i] == block)
@@ -176,7 +176,8 @@ valid_payload_names(const struct shm_slot *slot, uint8_t place, uint32_t block)
     return false;
 }
 
-/* Gives back what the taken-over slots hold beside their valid payload: half-made outputs. */
+/* Releases the blocks of taken-over slots that their valid payload does not name: unfinished
+ * outputs. */
 static enum status
 release_unnamed_blocks(struct repair *repair)
 {
@@ -184,19 +185,19 @@ release_unnamed_blocks(struct repair *repair)
     for (uint32_t i = 0; i < region->blocks.count; i++) {
         uint64_t seen = atomic_load_explicit(object_word(&region->blocks, i), memory_order_acquire);
         struct shm_word block = word_unpack(seen);
-        if (!block.held || block.party >= region->slots.count || repair->judged[block.party] == 0)
+        if (!block.held || block.owner >= region->slots.count || repair->judged[block.owner] == 0)
             continue;
-        struct shm_word slot = word_unpack(repair->judged[block.party]);
-        if (valid_payload_names(region_slot(region, block.party), slot.place, i))
+        struct shm_word slot = word_unpack(repair->judged[block.owner]);
+        if (valid_payload_names(region_slot(region, block.owner), slot.place, i))
             continue;
-        if (arena_release(region, block.party, i, repair->self) == STATUS_DATA_LOSS)
+        if (arena_release(region, block.owner, i, repair->self) == STATUS_DATA_LOSS)
             return corrupt(repair, "word of block", i);
         repair->report->blocks_released++;
     }
     return STATUS_OK;
 }
 
-/* Where a slot goes that the dead one was running at a stage. */
+/* Decides where a slot goes that the dead party held at a stage. */
 static enum status
 judge_running(struct repair *repair, uint32_t index, struct shm_word word, uint8_t *to)
 {
@@ -230,7 +231,7 @@ push_taken_over(struct repair *repair, uint32_t index)
     if (word.place == PLACE_FREE)
         generation = generation_next(generation);
     else
-        slot->payload[(word.place + 1) & 1].block_count = 0; /* its blocks have been given back */
+        slot->payload[(word.place + 1) & 1].block_count = 0; /* its blocks were released */
     if (word.place < region->layout.plan.stage_count) {
         enum status status = judge_running(repair, index, word, &to);
         if (status != STATUS_OK)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Puts right what a dead process left behind. Only the coordinator repairs, only after proof of
- * death, and beside live processes that go on working. DESIGN.md, "Death", has the passes and why
- * they suffice.
+ * Repairs a region after a process died. Only the coordinator repairs (in a client region its
+ * client), only after proof of death, and beside live processes that go on working. DESIGN.md,
+ * "Death", has the passes and why they suffice.
  */
 #pragma once
 
@@ -13,11 +13,11 @@
 enum repair_verdict {
     REPAIR_RUN_AGAIN,
     REPAIR_FAIL,    /* with the status and text that the judge set */
-    REPAIR_CORRUPT, /* no such request is in flight: the region can't be trusted */
+    REPAIR_CORRUPT, /* no such request is in flight: the region is corrupt */
 };
 
 struct repair_judge {
-    /* Decides about a request that the dead party was running at `stage`. */
+    /* Decides about a request that the dead party held at `stage`. */
     enum repair_verdict (*judge)(void *context, struct shm_ticket ticket, uint8_t stage,
                                  struct error *error);
     void *context;
@@ -26,14 +26,14 @@ struct repair_judge {
 struct repair_report {
     uint32_t run_again;       /* slots pushed to the same stage again */
     uint32_t failed;          /* slots pushed to PLACE_ERROR */
-    uint32_t pushed;          /* slots and blocks whose push the dead one owed */
+    uint32_t pushed;          /* slots and blocks whose push the dead party owed */
     uint32_t blocks_released; /* blocks that no valid payload named */
 };
 
 /*
- * `dead` is the party, `self` the one who repairs. A dead worker sat at `worker_index` of `stage`;
- * for a party that had no seat `stage` is STAGES_MAX. DATA_LOSS: the region is corrupt and is to be
- * dropped; RESOURCE_EXHAUSTED: no memory for the scan, try again.
+ * `dead` is the dead party, `self` the caller. The dead worker's index is `worker_index` in
+ * `stage`; for a party that was no worker `stage` is STAGES_MAX. DATA_LOSS: the region is corrupt,
+ * drop it; RESOURCE_EXHAUSTED: no memory for the scan, try again.
  */
 enum status region_repair(const struct region *region, uint16_t dead, uint16_t self, uint32_t stage,
                           uint32_t worker_index, const struct repair_judge *judge,

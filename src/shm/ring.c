@@ -3,7 +3,7 @@
 
 #include "base/check.h"
 
-/* Turns after which a push or pop gives up: all cells many times over. */
+/* Iterations after which a push or pop gives up: many times the number of cells. */
 #define TURNS_MAX(ring) (16 * (ring)->cell_count)
 
 uint32_t
@@ -39,8 +39,8 @@ cell_at(const struct shm_ring *ring, uint64_t position)
 }
 
 /*
- * How many laps `cell` is ahead of `position`, as a signed distance modulo 2^23. Zero: the cell is
- * in the lap of the position. Negative: the position is ahead of what the cell has seen.
+ * Returns how many laps `cell` is ahead of `position`, as a signed distance modulo 2^23. Zero: same
+ * lap. Negative: the position is ahead of the cell.
  */
 static int32_t
 lap_ahead(const struct shm_ring *ring, uint64_t cell, uint64_t position)
@@ -50,8 +50,7 @@ lap_ahead(const struct shm_ring *ring, uint64_t cell, uint64_t position)
     return (int32_t)(distance << (32 - CELL_LAP_BITS)) >> (32 - CELL_LAP_BITS);
 }
 
-/* A hint only moves forward. Two parties may race here and the smaller value may win: it is a hint.
- */
+/* Moves a hint forward. Two parties may race and the smaller value may win: it is only a hint. */
 static void
 hint_advance(_Atomic uint64_t *hint, uint64_t position)
 {
@@ -60,9 +59,8 @@ hint_advance(_Atomic uint64_t *hint, uint64_t position)
 }
 
 /*
- * Where to look next when the cell at `position` has been used in later laps than the hint knew:
- * the cell was emptied `laps` times since, so the hint lies at least so many laps less one cell
- * behind.
+ * Returns where to look next when the cell at `position` is in a later lap than the hint. The cell
+ * was emptied `laps` times since, so the hint lags by at least that many laps minus one cell.
  */
 static uint64_t
 position_after_lag(const struct shm_ring *ring, uint64_t position, int32_t laps)
@@ -74,20 +72,22 @@ enum ring_result
 ring_fill_cell(const struct shm_ring *ring, uint32_t index, struct shm_word waiting)
 {
     uint64_t position = atomic_load_explicit(&ring->shared->tail, memory_order_relaxed);
-    /* Each turn either fills a cell or has seen another party's progress. */
+    /* Each iteration fills a cell or has seen another party's progress. */
     for (uint32_t tries = 0; tries < TURNS_MAX(ring); tries++) {
         _Atomic uint64_t *slot = cell_at(ring, position);
         uint64_t cell = atomic_load_explicit(slot, memory_order_acquire);
         int32_t ahead = lap_ahead(ring, cell, position);
         if (ahead > 0) { /* the tail hint lags by whole laps */
             position = position_after_lag(ring, position, ahead);
-        } else if (ahead < 0) { /* not emptied since the last lap: full, or the hint was garbage */
+        } else if (ahead < 0) { /* not emptied since the last lap: the ring is full, or the hint was
+                                 * garbage */
             return RING_CORRUPT;
-        } else if (cell_is_full(cell)) { /* somebody filled it and has not moved the hint yet */
+        } else if (cell_is_full(cell)) { /* another party filled it and has not moved the hint
+                                          * yet */
             position++;
         } else {
             uint64_t lap = position >> ring->cell_count_log2;
-            /* release: whoever sees the cell sees the word that was made waiting before it */
+            /* release: a party that sees the cell sees the waiting word written before it */
             if (atomic_compare_exchange_strong_explicit(slot, &cell, cell_full(lap, index, waiting),
                                                         memory_order_acq_rel,
                                                         memory_order_relaxed)) {
@@ -101,7 +101,7 @@ ring_fill_cell(const struct shm_ring *ring, uint32_t index, struct shm_word wait
 
 enum ring_result
 ring_push(const struct shm_ring *ring, const struct shm_objects *objects, uint32_t index,
-          uint64_t held, uint32_t generation, uint16_t party)
+          uint64_t held, uint32_t generation, uint16_t owner)
 {
     CHECK(index < objects->count);
     _Atomic uint64_t *word = object_word(objects, index);
@@ -111,16 +111,16 @@ ring_push(const struct shm_ring *ring, const struct shm_objects *objects, uint32
     struct shm_word waiting = {.generation = generation,
                                .turn = (word_unpack(seen).turn + 1) & WORD_TURN_MAX,
                                .place = ring->place,
-                               .party = party};
-    /* release: the popper that claims it sees all that the holder wrote into the object */
+                               .owner = owner};
+    /* release: the popper that claims the object sees everything that the holder wrote */
     if (!atomic_compare_exchange_strong_explicit(word, &seen, word_pack(waiting),
                                                  memory_order_acq_rel, memory_order_relaxed))
         return RING_LOST;
     return ring_fill_cell(ring, index, waiting);
 }
 
-/* A slot's next lines, its payload's descriptors: they travel while the claim waits for the first.
- * A twentieth of what a lone request takes from core to core. */
+/* Prefetches the slot's next lines, with the payload descriptors, while the claim waits for the
+ * first. Saves a twentieth of a lone request's way from core to core. */
 static void
 prefetch_object(const struct shm_objects *objects, uint32_t index)
 {
@@ -130,24 +130,24 @@ prefetch_object(const struct shm_objects *objects, uint32_t index)
         __builtin_prefetch(objects->first + index * objects->stride + at);
 }
 
-/* Claims the object that a full cell names, if it waits in this ring under that generation. */
+/* Claims the object if its word is still `seen`. */
 static bool
-claim(_Atomic uint64_t *word, uint64_t seen, uint16_t party)
+claim(_Atomic uint64_t *word, uint64_t seen, uint16_t owner)
 {
     struct shm_word held = word_unpack(seen);
     held.held = true;
-    held.party = party;
+    held.owner = owner;
     return atomic_compare_exchange_strong_explicit(word, &seen, word_pack(held),
                                                    memory_order_acq_rel, memory_order_relaxed);
 }
 
 enum ring_result
-ring_pop(const struct shm_ring *ring, const struct shm_objects *objects, uint16_t party,
+ring_pop(const struct shm_ring *ring, const struct shm_objects *objects, uint16_t owner,
          struct shm_ticket *taken)
 {
     uint64_t position = atomic_load_explicit(&ring->shared->head, memory_order_relaxed);
-    /* Each turn drops a cell, takes one, or has seen another party's progress. The bound is for a
-     * hostile party that refills as fast as we drop. */
+    /* Each iteration drops a cell, takes one, or has seen another party's progress. The bound is
+     * for a hostile party that refills as fast as we drop. */
     for (uint32_t tries = 0; tries < TURNS_MAX(ring); tries++) {
         _Atomic uint64_t *slot = cell_at(ring, position);
         uint64_t cell = atomic_load_explicit(slot, memory_order_acquire);
@@ -173,9 +173,9 @@ ring_pop(const struct shm_ring *ring, const struct shm_objects *objects, uint16_
             return RING_CORRUPT;
         struct shm_word state = word_unpack(seen);
         bool claimed = !state.held && state.place == ring->place &&
-                       cell_names(cell, index, state) && claim(word, seen, party);
-        /* Whether we claimed it or it has moved on: this cell has done its work. If the CAS fails,
-         * another popper has emptied it for us. */
+                       cell_names(cell, index, state) && claim(word, seen, owner);
+        /* Claimed or stale: the cell has served its purpose. If the CAS fails, another popper has
+         * emptied it. */
         uint64_t lap = position >> ring->cell_count_log2;
         atomic_compare_exchange_strong_explicit(slot, &cell, cell_empty(lap + 1),
                                                 memory_order_acq_rel, memory_order_relaxed);
@@ -199,7 +199,7 @@ ring_visit(const struct shm_ring *ring, void (*visit)(void *context, uint64_t ce
         if (cell_is_full(cell))
             visit(context, cell);
         else if (lap_ahead(ring, cell, position) <= 0)
-            return; /* the end; one of a later lap was taken just now, or the head hint lags */
+            return; /* the end; a cell of a later lap was just taken, or the head hint lags */
     }
 }
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Rings of tickets, over a table of objects (slots or blocks). `ring_push` hands an object that the
- * caller holds to a place, `ring_pop` claims one. Many processes may do both at once, and each may
- * be killed or stopped at any instruction; DESIGN.md proves why nothing is lost. Both work on plain
- * memory as well, which is how the tests run them between threads.
+ * Rings of tickets over a table of objects (slots or blocks). `ring_push` hands an object that the
+ * caller holds to a place; `ring_pop` claims one. Many processes may do both concurrently, and each
+ * may be killed or stopped at any instruction; DESIGN.md proves why nothing is lost. Both also work
+ * on plain memory, where the tests run them between threads.
  *
- * The structs here are private views: pointers into shared memory, and sizes that the caller has
- * from its own copy of the layout. What is read from the shared memory itself is believed only
- * after it was checked against these.
+ * The structs here are private views: pointers into shared memory, and sizes from the caller's own
+ * copy of the layout. Values read from shared memory are checked against these before they are
+ * used.
  */
 #pragma once
 
@@ -25,7 +25,7 @@ struct shm_ring_shared {
     _Alignas(64) _Atomic uint64_t cells[]; /* each by CAS, from any party */
 };
 
-/* A view of a ring. `place` is what the words of objects waiting in it say. */
+/* A view of a ring. The words of objects waiting in it contain `place`. */
 struct shm_ring {
     struct shm_ring_shared *shared;
     uint32_t cell_count; /* a power of two, at least RING_CELLS_MIN */
@@ -45,16 +45,16 @@ enum { RING_CELLS_MIN = 64 };
 enum ring_result {
     RING_OK,
     RING_EMPTY,   /* pop: nothing waits here */
-    RING_LOST,    /* push: the word is not the one the caller says it holds; pop: others took
-                   * everything this long, try again later */
-    RING_CORRUPT, /* impossible contents: full ring, index out of range, word with wrong bits */
+    RING_LOST,    /* push: the caller does not hold the object; pop: other parties took every
+                   * object, try again later */
+    RING_CORRUPT, /* impossible contents: full ring, index out of range, impossible word */
 };
 
-/* Cells for `objects` objects: a power of two, at least twice as many. */
+/* Returns the number of cells for `objects` objects: a power of two, at least twice as many. */
 uint32_t ring_cells_for(uint32_t objects);
 size_t ring_bytes(uint32_t cell_count);
 
-/* Makes an empty ring in memory that nobody else uses yet. */
+/* Makes an empty ring in memory that no other thread uses yet. */
 void ring_init(struct shm_ring *ring);
 
 static inline _Atomic uint64_t *
@@ -64,46 +64,46 @@ object_word(const struct shm_objects *objects, uint32_t index)
 }
 
 /*
- * Pushes an object. `held` is the word with which the caller holds it (the turn in it does not
- * count), `generation` the one it is to have while it waits (the next one when it is released, else
- * the same), `party` the caller.
+ * Pushes an object. `held` is the word with which the caller holds it (its turn is ignored),
+ * `generation` the generation while it waits (the next one on release, else the same), `owner` the
+ * caller.
  */
 enum ring_result ring_push(const struct shm_ring *ring, const struct shm_objects *objects,
                            uint32_t index, uint64_t held, uint32_t generation,
-                           uint16_t party) WARN_UNUSED;
+                           uint16_t owner) WARN_UNUSED;
 
 /*
- * Claims the object at the head. Its word is then held by `party` (for a slot the process, for a
- * block the slot's index) and `*taken`, if not NULL, names it.
+ * Claims the object at the head. Its word is then held by `owner` (for a slot the process, for a
+ * block the slot's index). `*taken`, unless NULL, names it.
  */
 enum ring_result ring_pop(const struct shm_ring *ring, const struct shm_objects *objects,
-                          uint16_t party, struct shm_ticket *taken) WARN_UNUSED;
+                          uint16_t owner, struct shm_ticket *taken) WARN_UNUSED;
 
-/* The object that the next pop would claim, if nobody is faster; false: none, or the head hint
- * lags. Claims nothing: what is true of it may be so no longer. */
+/* Finds the object that the next pop would claim. False: none, or the head hint lags. Claims
+ * nothing, so the result may be outdated at once. */
 bool ring_peek(const struct shm_ring *ring, const struct shm_objects *objects,
                struct shm_ticket *next);
 
-/* True if a pop would look at a full cell. For deciding whether to sleep, after a full fence. */
+/* True if a pop would meet a full cell. For deciding whether to sleep, after a full fence. */
 bool ring_has_cell(const struct shm_ring *ring);
 
-/* How many cells lie between the hints, at most the number of cells: for people and
- * for estimates. */
+/* Returns the number of cells between the hints, at most the number of cells. For display and
+ * estimates. */
 uint32_t ring_depth(const struct shm_ring *ring);
 
-/* How many pushes there were since the ring was made, by the tail's hint: for estimates. */
+/* Returns the number of pushes since the ring was made, by the tail hint. For estimates. */
 static inline uint64_t
 ring_pushes(const struct shm_ring *ring)
 {
     return atomic_load_explicit(&ring->shared->tail, memory_order_relaxed);
 }
 
-/* Shows each full cell that a popper would meet, in order, and changes nothing: for an audit. Cells
- * of hostile contents are shown as well. */
+/* Calls `visit` for each full cell that a popper would meet, in order, hostile contents included.
+ * Changes nothing. For the audit. */
 void ring_visit(const struct shm_ring *ring, void (*visit)(void *context, uint64_t cell),
                 void *context);
 
-/* Only step 2 of a push: fills a cell for an object whose word, `waiting`, says already that it
- * waits here. For repair, which owes the push in the name of a dead party. */
+/* Step 2 of a push alone: fills a cell for an object whose word, `waiting`, already says that it
+ * waits here. For repair, which owes the push of a dead party. */
 enum ring_result ring_fill_cell(const struct shm_ring *ring, uint32_t index,
                                 struct shm_word waiting) WARN_UNUSED;

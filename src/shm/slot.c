@@ -7,67 +7,67 @@
 #include "shm/arena.h"
 
 static uint64_t
-held_word(struct shm_ticket ticket, uint8_t place, uint16_t party)
+held_word(struct shm_ticket ticket, uint8_t place, uint16_t owner)
 {
     return word_pack((struct shm_word){
-        .generation = ticket.generation, .place = place, .held = true, .party = party});
+        .generation = ticket.generation, .place = place, .held = true, .owner = owner});
 }
 
 enum ring_result
-slot_acquire(const struct region *region, uint16_t party, struct shm_ticket *ticket)
+slot_acquire(const struct region *region, uint16_t owner, struct shm_ticket *ticket)
 {
-    return slot_pop(region, PLACE_FREE, party, ticket);
+    return slot_pop(region, PLACE_FREE, owner, ticket);
 }
 
 enum ring_result
-slot_pop(const struct region *region, uint8_t place, uint16_t party, struct shm_ticket *ticket)
+slot_pop(const struct region *region, uint8_t place, uint16_t owner, struct shm_ticket *ticket)
 {
     struct shm_ring ring = region_slot_ring(region, place);
-    return ring_pop(&ring, &region->slots, party, ticket);
+    return ring_pop(&ring, &region->slots, owner, ticket);
 }
 
 enum ring_result
 slot_push(const struct region *region, struct shm_ticket ticket, uint8_t from, uint8_t place,
-          uint16_t party, int64_t now_ns)
+          uint16_t owner, int64_t now_ns)
 {
     CHECK(ticket.index < region->slots.count);
     struct shm_ring ring = region_slot_ring(region, place);
     atomic_store_explicit(&region_slot(region, ticket.index)->enqueued_ns, now_ns,
                           memory_order_relaxed);
-    return ring_push(&ring, &region->slots, ticket.index, held_word(ticket, from, party),
-                     ticket.generation, party);
+    return ring_push(&ring, &region->slots, ticket.index, held_word(ticket, from, owner),
+                     ticket.generation, owner);
 }
 
-/* Gives back what one descriptor names. Blocks that the other one names too are met twice, and
- * blocks of a hostile descriptor may be anybody's: arena_release gives back only what this slot
+/* Releases the blocks that one descriptor names. A block that both descriptors name is met twice,
+ * and a hostile descriptor may name any block: arena_release releases only blocks that this slot
  * holds. */
 static enum status
 release_blocks(const struct region *region, uint32_t slot, const struct shm_payload *payload,
-               uint16_t party)
+               uint16_t owner)
 {
     struct shm_payload copy = *payload; /* once: a hostile worker may be writing */
     if (copy.block_count > PAYLOAD_BLOCKS_MAX)
         return STATUS_DATA_LOSS;
     for (uint32_t i = 0; i < copy.block_count; i++)
-        if (arena_release(region, slot, copy.blocks[i], party) == STATUS_DATA_LOSS)
+        if (arena_release(region, slot, copy.blocks[i], owner) == STATUS_DATA_LOSS)
             return STATUS_DATA_LOSS;
     return STATUS_OK;
 }
 
 enum status
-slot_release(const struct region *region, struct shm_ticket ticket, uint8_t from, uint16_t party)
+slot_release(const struct region *region, struct shm_ticket ticket, uint8_t from, uint16_t owner)
 {
     CHECK(ticket.index < region->slots.count);
     struct shm_slot *slot = region_slot(region, ticket.index);
     for (uint32_t i = 0; i < 2; i++) {
-        if (release_blocks(region, ticket.index, &slot->payload[i], party) != STATUS_OK)
+        if (release_blocks(region, ticket.index, &slot->payload[i], owner) != STATUS_OK)
             return STATUS_DATA_LOSS;
         slot->payload[i].block_count = 0;
     }
     struct shm_ring ring = region_slot_ring(region, PLACE_FREE);
     enum ring_result result =
-        ring_push(&ring, &region->slots, ticket.index, held_word(ticket, from, party),
-                  generation_next(ticket.generation), party);
+        ring_push(&ring, &region->slots, ticket.index, held_word(ticket, from, owner),
+                  generation_next(ticket.generation), owner);
     return result == RING_OK ? STATUS_OK : STATUS_DATA_LOSS;
 }
 

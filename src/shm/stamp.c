@@ -56,7 +56,7 @@ stamp_lose(const struct region *region, struct shm_ticket ticket, uint32_t numbe
     if (own == NULL)
         return;
     struct stamp stamp;
-    if (!stamp_read(own, ticket.generation, &stamp)) /* it died before it had stamped */
+    if (!stamp_read(own, ticket.generation, &stamp)) /* the worker died before its stamp */
         stamp = (struct stamp){
             .enqueued_ns = atomic_load_explicit(&region_slot(region, ticket.index)->enqueued_ns,
                                                 memory_order_relaxed)};

@@ -1,37 +1,37 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The two 64-bit words that everything shared turns on: an object's word, which alone decides where
- * a slot or a block is and who has it, and a ring's cell, which is a hint to it. DESIGN.md has the
- * drawing and the rules. Pure packing and unpacking; nothing here touches memory.
+ * The two 64-bit words of the shared memory: an object's word, which alone decides where a slot or
+ * block is and which party has it, and a ring's cell, which is a hint to it. DESIGN.md has the
+ * drawing and the rules. Packing and unpacking only; nothing here touches memory.
  */
 #pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
 
-/* A slot or block index with its generation: names one use of it, and never another. */
+/* A slot or block index with its generation: names exactly one use of it. */
 struct shm_ticket {
     uint32_t index;
     uint32_t generation;
 };
 
 enum {
-    PARTY_NONE = 0,        /* nobody: the party of objects in a fresh region */
-    PARTY_COORDINATOR = 1, /* workers count up from 2, never reused in a region */
-    PARTY_MAX = 0xffff,
-    PARTY_KEEPER = 0xffff, /* of a block, whose parties are slots: kept for the next (arena.h) */
+    OWNER_NONE = 0,        /* no party */
+    OWNER_COORDINATOR = 1, /* workers are numbered from 2, never reused in a region */
+    OWNER_MAX = 0xffff,
+    OWNER_KEEPER = 0xffff, /* holds kept blocks, whose parties are slots (arena.h) */
 
-    PLACE_FREE = 0xff,  /* ring of slots nobody uses */
-    PLACE_ERROR = 0xfe, /* ring of failed slots, to the coordinator */
+    PLACE_FREE = 0xff,  /* ring of free slots */
+    PLACE_ERROR = 0xfe, /* ring of failed slots, read by the coordinator */
     /* Stages are places 0 …; the result ring is the place after the last stage. */
 };
 
 struct shm_word {
     uint32_t generation;
-    uint8_t turn; /* counts the pushes, modulo 2^7: tells one push of a use from the next */
+    uint8_t turn; /* counts pushes modulo 2^7; distinguishes the pushes of one use */
     uint8_t place;
     bool held;
-    uint16_t party;
+    uint16_t owner;
 };
 
 #define WORD_HELD (UINT64_C(1) << 24)
@@ -41,7 +41,7 @@ static inline uint64_t
 word_pack(struct shm_word word)
 {
     return (uint64_t)word.generation << 32 | (uint64_t)(word.turn & WORD_TURN_MAX) << 25 |
-           (word.held ? WORD_HELD : 0) | (uint64_t)word.place << 16 | word.party;
+           (word.held ? WORD_HELD : 0) | (uint64_t)word.place << 16 | word.owner;
 }
 
 static inline struct shm_word
@@ -52,25 +52,25 @@ word_unpack(uint64_t packed)
         .turn = packed >> 25 & WORD_TURN_MAX,
         .held = packed >> 24 & 1,
         .place = (uint8_t)(packed >> 16),
-        .party = (uint16_t)packed,
+        .owner = (uint16_t)packed,
     };
 }
 
-/* False for a word that no honest party ever writes. */
+/* False for a word that no honest party writes. */
 static inline bool
 word_possible(uint64_t packed)
 {
     return packed >> 32 != 0;
 }
 
-/* True if the two differ in nothing but the turn. */
+/* True if the words differ in the turn at most. */
 static inline bool
 word_same_hold(uint64_t a, uint64_t b)
 {
     return ((a ^ b) & ~((uint64_t)WORD_TURN_MAX << 25)) == 0;
 }
 
-/* The generation after this one; 0 is skipped. */
+/* Returns the next generation; 0 is skipped. */
 static inline uint32_t
 generation_next(uint32_t generation)
 {
@@ -85,7 +85,8 @@ enum { CELL_LAP_BITS = 23, CELL_STAMP_BITS = 24, CELL_INDEX_BITS = 16 };
 #define CELL_STAMP_MASK ((UINT64_C(1) << CELL_STAMP_BITS) - 1)
 #define CELL_INDEX_MASK ((UINT64_C(1) << CELL_INDEX_BITS) - 1)
 
-/* The part of a word that a cell keeps: the generation's low bits and the turn, so one push. */
+/* Returns the part of a word that a cell keeps: the generation's low bits and the turn, which
+ * identify one push. */
 static inline uint32_t
 word_stamp(struct shm_word word)
 {

@@ -15,15 +15,14 @@
 #include "base/clock.h"
 #include "base/log.h"
 
-/* Between the end of a sleep and its time: the kernel's default of 50 µs is much of a batch_wait.
- */
+/* Delay of the end of a sleep: the kernel's default of 50 µs is a large part of a batch_wait. */
 enum { TIMER_SLACK_NS = 1000 };
 
-/* Of 1000; the coordinator's is 0 if nobody has set it. */
+/* Of 1000; the coordinator's is normally 0. */
 enum { OOM_SCORE = 500 };
 
-/* If memory is short the worker dies, not the coordinator. Raising it needs no rights; where there
- * is no /proc it stays. */
+/* If memory runs out, the worker dies and not the coordinator. Raising the score needs no
+ * privilege; without /proc it stays. */
 static void
 volunteer(void)
 {
@@ -40,7 +39,7 @@ void
 worker_bind_to_parent(void)
 {
     CHECK(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0);
-    /* The worker adopts orphans of a modelet; when it dies, the coordinator does. */
+    /* The worker adopts a modelet's orphans; when the worker dies, the coordinator does. */
     CHECK(prctl(PR_SET_CHILD_SUBREAPER, 1) == 0);
     volunteer();
 }
@@ -52,7 +51,7 @@ static struct shm_doorbell *stop_bell;
 
 /*
  * Rings our own bell: if the signal comes between the last look at the flag and the sleep, the
- * sequence has moved on and the sleep does not begin.
+ * sequence has changed and the sleep does not begin.
  */
 static void
 on_stop(int number)
@@ -72,13 +71,14 @@ set_signal(int number, void (*handler)(int))
     CHECK(sigaction(number, &action, NULL) == 0);
 }
 
-/* Replaces inherited handlers. Until we serve, SIGTERM simply ends the process: nothing is held
+/* Replaces inherited handlers. Until we serve, SIGTERM kills the process, which holds nothing
  * yet. */
 static void
 reset_signals(void)
 {
     set_signal(SIGTERM, SIG_DFL);
-    set_signal(SIGINT, SIG_IGN); /* a terminal sends it to the whole group; the coordinator acts */
+    set_signal(SIGINT, SIG_IGN); /* a terminal sends it to the whole group; the coordinator handles
+                                  * it */
     set_signal(SIGPIPE, SIG_IGN);
     sigset_t none;
     sigemptyset(&none);
@@ -88,7 +88,7 @@ reset_signals(void)
 void
 worker_catch_stop(const struct worker *worker)
 {
-    stop_bell = &worker->seat.worker->bell;
+    stop_bell = &worker->entry.worker->bell;
     set_signal(SIGTERM, on_stop);
 }
 
@@ -155,7 +155,7 @@ receive_start(struct handshake_start *start, struct error *error)
     status = strings_check(start, error);
     if (status != STATUS_OK)
         return status;
-    /* It may have died before we asked to die with it. */
+    /* The coordinator may have died before we asked to die with it. */
     if (getppid() != start->coordinator_pid)
         return error_set(error, STATUS_ABORTED, "the coordinator (pid %d) is gone",
                          (int)start->coordinator_pid);
@@ -167,7 +167,7 @@ receive_start(struct handshake_start *start, struct error *error)
 static void
 name_process(const struct handshake_start *start)
 {
-    static char name[HANDSHAKE_NAME_BYTES + 16]; /* the log keeps it */
+    static char name[HANDSHAKE_NAME_BYTES + 16]; /* kept by the log */
     snprintf(name, sizeof(name), "shoal:%s.%u", start->stage, start->worker_index);
     log_init(name, start->log_level <= LOG_DEBUG ? (enum log_level)start->log_level : LOG_INFO);
     prctl(PR_SET_NAME, name); /* cut to 15 bytes */
@@ -182,7 +182,7 @@ pin_process(struct worker *worker, struct error *error)
     if (cpu == CPU_NONE)
         return STATUS_OK;
     if (sched_getaffinity(0, sizeof(worker->cpus), &worker->cpus) != 0)
-        return error_set_errno(error, "asking for our CPUs");
+        return error_set_errno(error, "reading the CPU affinity");
     CPU_ZERO(&cpus);
     if (cpu >= 0 && cpu < CPU_SETSIZE)
         CPU_SET((size_t)cpu, &cpus);
@@ -191,8 +191,8 @@ pin_process(struct worker *worker, struct error *error)
     return STATUS_OK;
 }
 
-/* Nothing but the standard streams and ours is to be open, and what a modelet starts is not to get
- * ours. What is typed at the coordinator's terminal is not for modelets to read. */
+/* Leaves only the standard streams and our descriptors open, ours with close-on-exec. A modelet
+ * must not read what is typed at the coordinator's terminal. */
 static void
 close_inherited(void)
 {
@@ -203,7 +203,7 @@ close_inherited(void)
         close(nothing);
     }
     for (int fd = HANDSHAKE_FD_REGION; fd <= HANDSHAKE_FD_MODELS; fd++)
-        fcntl(fd, F_SETFD, FD_CLOEXEC); /* one that is not open is found out by its first use */
+        fcntl(fd, F_SETFD, FD_CLOEXEC); /* its first use shows if one is not open */
 }
 
 /* ---- region and counters ---- */
@@ -217,8 +217,8 @@ seat_check(const struct worker *worker, struct error *error)
         start->worker_index >= plan->worker_counts[start->stage_index])
         return error_set(error, STATUS_DATA_LOSS, "handshake_start: no seat %u in stage %u",
                          start->worker_index, start->stage_index);
-    if (start->party <= PARTY_COORDINATOR || start->party > PARTY_MAX)
-        return error_set(error, STATUS_DATA_LOSS, "handshake_start.party is %u", start->party);
+    if (start->owner <= OWNER_COORDINATOR || start->owner > OWNER_MAX)
+        return error_set(error, STATUS_DATA_LOSS, "handshake_start.party is %u", start->owner);
     if (start->batch_size > plan->slot_count)
         return error_set(error, STATUS_INVALID_ARGUMENT,
                          "batch_size is %u, but at most %u requests (slots) are in flight",
@@ -236,12 +236,13 @@ seat_check(const struct worker *worker, struct error *error)
                          start->loads_idle);
     if (start->counters_table != counters_table_hash())
         return error_set(error, STATUS_FAILED_PRECONDITION,
-                         "the coordinator counts by another table: it and the worker are of "
-                         "different builds");
+                         "the coordinator has another table of counters: it and the worker are "
+                         "of different builds");
     return STATUS_OK;
 }
 
-/* The mapping stays. With the descriptor a modelet could punch holes into the memory file. */
+/* Closes the descriptor, with which a modelet could punch holes into the region; the mapping
+ * stays. */
 static enum status
 region_attach_closed(struct region *region, struct error *error)
 {
@@ -257,7 +258,7 @@ enum status
 worker_attach(struct worker *worker, struct error *error)
 {
     log_init("shoal-worker", LOG_INFO);
-    log_never_wait(); /* a pipe to the coordinator, which may be stopped */
+    log_never_wait(); /* stderr is a pipe to the coordinator, which may be stopped */
     reset_signals();
     close_inherited();
     prctl(PR_SET_TIMERSLACK, TIMER_SLACK_NS);
@@ -266,7 +267,7 @@ worker_attach(struct worker *worker, struct error *error)
         return status;
     const struct handshake_start *start = &worker->start;
     if (start->serves_models == 0)
-        close(HANDSHAKE_FD_MODELS); /* whatever was inherited there */
+        close(HANDSHAKE_FD_MODELS); /* close whatever was inherited there */
     name_process(start);
     status = pin_process(worker, error);
     if (status != STATUS_OK)
@@ -279,15 +280,15 @@ worker_attach(struct worker *worker, struct error *error)
         status = seat_check(worker, error);
     if (status != STATUS_OK)
         return status;
-    seat_init(&worker->seat, &worker->region, start->stage_index, start->worker_index,
-              &worker->counters, 0);
-    worker->party = (uint16_t)start->party;
+    worker_entry_init(&worker->entry, &worker->region, start->stage_index, start->worker_index,
+                      &worker->counters, 0);
+    worker->owner = (uint16_t)start->owner;
     worker->place = (uint8_t)start->stage_index;
     sources_init(worker);
     spin_init(&worker->spin, start->spin_limit_ns);
     worker->pid = getpid();
-    seat_gauge(&worker->seat, WORKER_PID, (uint64_t)worker->pid);
-    seat_alive(&worker->seat, clock_now_ns());
+    worker_entry_gauge(&worker->entry, WORKER_PID, (uint64_t)worker->pid);
+    worker_entry_alive(&worker->entry, clock_now_ns());
     return STATUS_OK;
 }
 

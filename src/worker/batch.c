@@ -36,7 +36,7 @@ batch_offer(struct batch *batch, struct batch_item item, int64_t now_ns)
         batch->refused = true;
     if (batch_full(batch) || batch->refused)
         return false;
-    /* Another process wrote it: an item from the future has just arrived, and is not waited for. */
+    /* Another process wrote it: an item from the future counts as just arrived. */
     int64_t enqueued_ns = item.enqueued_ns < now_ns ? item.enqueued_ns : now_ns;
     if (enqueued_ns < batch->oldest_ns)
         batch->oldest_ns = enqueued_ns;
@@ -48,7 +48,7 @@ batch_offer(struct batch *batch, struct batch_item item, int64_t now_ns)
     return true;
 }
 
-/* time + length, TIME_NEVER_NS if that lies beyond it. */
+/* Returns time + length, at most TIME_NEVER_NS. */
 static int64_t
 time_after(int64_t time_ns, int64_t length_ns)
 {

@@ -5,16 +5,17 @@
 
 static const double KEPT = 31.0 / 32;
 
-/* How many times what was expected is extreme, and how many runs are too few to be relied on. */
+/* The factor beyond which a run is extreme, and the number of runs below which they are not relied
+ * on. */
 static const double OUTLIER_TIMES = 8;
 static const double FEW_RUNS = 4;
 
-/* The least variance of batch sizes that divides, as a part of their mean's square. */
+/* The least variance of batch sizes that shows a division, relative to their squared mean. */
 static const double VARIANCE_LEAST = 1.0 / 16;
 
 static const int64_t TESTED_NS = NS_PER_S;
 
-/* Divides the cost by the sums; false: they do not suffice. */
+/* Fits the division from the sums. False: they do not suffice. */
 static bool
 fit(const struct cost *cost, double *fixed_items)
 {
@@ -27,7 +28,7 @@ fit(const struct cost *cost, double *fixed_items)
     double slope_max = mean_ns / mean_items; /* beyond it the fixed part would be negative */
     if (slope > slope_max)
         slope = slope_max;
-    if (slope < slope_max / 1000) /* as good as none: without a division by it */
+    if (slope < slope_max / 1000) /* negligible, but avoids a division by zero */
         slope = slope_max / 1000;
     *fixed_items = mean_ns / slope - mean_items;
     return true;
@@ -52,7 +53,7 @@ expect(const struct cost *cost, uint32_t items)
     return line.fixed_ns + line.item_ns * items;
 }
 
-/* All of a run's cost may lie in its items, or none. */
+/* The expectation if all of a run's cost is per item; rule 4 takes the extremes of both. */
 static double
 by_items(const struct cost *cost, uint32_t items)
 {

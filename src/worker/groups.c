@@ -41,7 +41,8 @@ groups_fini(struct groups *groups)
     *groups = (struct groups){0};
 }
 
-/* The group of a model, a new one if there is none. A load and a comparison where all is one. */
+/* Returns the group of a model, a new one if necessary. A load and a comparison with a single
+ * group. */
 static uint32_t
 group_of(struct groups *groups, uint64_t model)
 {
@@ -115,7 +116,8 @@ groups_due(const struct groups *groups, const struct groups_moment *moment)
 {
     struct groups_due answer = {.state = BATCH_OPEN, .look_again_ns = TIME_NEVER_NS};
     int64_t oldest_ns = 0;
-    if (groups->count == 1 && groups->capacity == groups->size) { /* where all is one, no more */
+    if (groups->count == 1 && groups->capacity == groups->size) { /* a single group: nothing else to
+                                                                   * do */
         struct batch_due due = group_due(&groups->batches[0], moment);
         return (struct groups_due){.state = due.state, .look_again_ns = due.look_again_ns};
     }
@@ -152,7 +154,7 @@ take_all_out(struct groups *groups, uint32_t *positions)
     return held;
 }
 
-/* Moves the rest up, groups and items, so that both stay in the order in which they came. */
+/* Closes the gap in groups and items, which stay in order of arrival. */
 static uint32_t
 take_some_out(struct groups *groups, uint32_t group, uint32_t *positions)
 {
@@ -184,7 +186,7 @@ groups_close(struct groups *groups, uint32_t group, uint32_t *positions, uint64_
 {
     CHECK(group < groups->count);
     *model = groups->batches[group].model;
-    if (groups->count == 1) /* as ever, where all is one */
+    if (groups->count == 1) /* the usual case with a single group */
         return take_all_out(groups, positions);
     return take_some_out(groups, group, positions);
 }
@@ -195,7 +197,7 @@ groups_clear(struct groups *groups, uint32_t *positions)
     return take_all_out(groups, positions);
 }
 
-/* All are offered anew: what a batch knows of its items can't be taken back from it. */
+/* Offers all remaining items again, because a batch cannot forget single items. */
 void
 groups_sieve(struct groups *groups, int64_t now_ns, bool (*gone)(void *context, uint32_t position),
              void *context)
@@ -212,7 +214,7 @@ groups_sieve(struct groups *groups, int64_t now_ns, bool (*gone)(void *context, 
         item.group = group_of(groups, item.item.model);
         CHECK(batch_offer(&groups->batches[item.group], item.item, now_ns));
         groups->filled |= batch_full(&groups->batches[item.group]);
-        /* who is gone takes the place of who stays, and is free behind all who do */
+        /* swap positions: the removed ones become free, behind all that stay */
         groups->positions[i] = groups->positions[groups->held];
         groups->positions[groups->held] = position;
         groups->items[groups->held++] = item;

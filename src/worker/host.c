@@ -7,26 +7,26 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "shm/seat.h"
+#include "ipc/worker_entry.h"
 #include "shm/slot.h"
 #include "worker/model_files.h"
 
-/* `log` and `resolve_path` are given no item; a worker has one modelet. */
+/* For `log` and `resolve_path`, which get no item: a worker has one modelet. */
 static const char *log_name = "?";
 static const char *config_directory = "/";
 
-static void item_fail_va(struct item *item, enum status status, const char *format, va_list args)
-    __attribute__((format(printf, 3, 0)));
+static void item_fail_va(struct host_item *item, enum status status, const char *format,
+                         va_list args) __attribute__((format(printf, 3, 0)));
 
 static void
-item_fail_va(struct item *item, enum status status, const char *format, va_list args)
+item_fail_va(struct host_item *item, enum status status, const char *format, va_list args)
 {
     item->shown.status = (int32_t)status;
     vsnprintf(item->text, sizeof(item->text), format, args);
 }
 
 void
-item_fail(struct item *item, enum status status, const char *format, ...)
+item_fail(struct host_item *item, enum status status, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -34,18 +34,18 @@ item_fail(struct item *item, enum status status, const char *format, ...)
     va_end(args);
 }
 
-/* An output that can't be had. */
+/* Refuses an output. */
 static enum status
-item_refuse(struct item *item, const struct error *error)
+item_refuse(struct host_item *item, const struct error *error)
 {
-    if (item->refused == STATUS_OK) /* the first reason is the reason */
+    if (item->refused == STATUS_OK) /* the first reason counts */
         item_fail(item, error->status, "modelet %s: %s", log_name, error->text);
     item->refused = error->status;
     return error->status;
 }
 
 static void *
-host_add(struct item *item, const struct shoal_tensor *tensor)
+host_add(struct host_item *item, const struct shoal_tensor *tensor)
 {
     void *data;
     struct error error;
@@ -56,10 +56,10 @@ host_add(struct item *item, const struct shoal_tensor *tensor)
     return NULL;
 }
 
-/* The arguments of `output` as a tensor; refused when even that can't be made of them. */
+/* Makes a tensor of the arguments of `output`, or refuses them. */
 static bool
-tensor_init(struct item *item, struct shoal_tensor *tensor, const char *name, uint32_t datatype,
-            uint32_t rank, const int64_t *shape)
+tensor_init(struct host_item *item, struct shoal_tensor *tensor, const char *name,
+            uint32_t datatype, uint32_t rank, const int64_t *shape)
 {
     struct error error;
     error_clear(&error);
@@ -78,7 +78,7 @@ tensor_init(struct item *item, struct shoal_tensor *tensor, const char *name, ui
     return true;
 }
 
-/* The size that follows from type and shape. */
+/* Computes the size from type and shape. */
 static enum status
 plain_bytes(const struct shoal_tensor *tensor, size_t *bytes, struct error *error)
 {
@@ -89,7 +89,7 @@ plain_bytes(const struct shoal_tensor *tensor, size_t *bytes, struct error *erro
                          tensor->name);
     if (!tensor_bytes_for(tensor->datatype, tensor->rank, tensor->shape, &product))
         return error_set(error, STATUS_INVALID_ARGUMENT,
-                         "output \"%.32s\": a negative dimension, or a product that overflows",
+                         "output \"%.32s\": a negative dimension, or a size that overflows",
                          tensor->name);
     *bytes = product;
     return STATUS_OK;
@@ -99,7 +99,7 @@ static void *
 host_output(struct shoal_item *shown, const char *name, uint32_t datatype, uint32_t rank,
             const int64_t *shape)
 {
-    struct item *item = item_of(shown);
+    struct host_item *item = item_of(shown);
     struct shoal_tensor tensor;
     if (!tensor_init(item, &tensor, name, datatype, rank, shape))
         return NULL;
@@ -115,7 +115,7 @@ static void *
 host_output_bytes(struct shoal_item *shown, const char *name, uint32_t datatype, uint32_t rank,
                   const int64_t *shape, size_t bytes)
 {
-    struct item *item = item_of(shown);
+    struct host_item *item = item_of(shown);
     struct shoal_tensor tensor;
     if (!tensor_init(item, &tensor, name, datatype, rank, shape))
         return NULL;
@@ -126,7 +126,7 @@ host_output_bytes(struct shoal_item *shown, const char *name, uint32_t datatype,
 static int32_t
 host_forward(struct shoal_item *shown, uint32_t index, const char *name)
 {
-    struct item *item = item_of(shown);
+    struct host_item *item = item_of(shown);
     struct error error;
     error_clear(&error);
     if (name == NULL)
@@ -139,7 +139,7 @@ host_forward(struct shoal_item *shown, uint32_t index, const char *name)
 __attribute__((format(printf, 3, 4))) static int32_t
 host_fail(struct shoal_item *shown, int32_t status, const char *format, ...)
 {
-    struct item *item = item_of(shown);
+    struct host_item *item = item_of(shown);
     enum status ours = status_from_number(status);
     if (ours == STATUS_OK)
         ours = STATUS_UNKNOWN;
@@ -159,7 +159,7 @@ host_parameter(struct shoal_item *shown, const char *name, struct shoal_paramete
 static int
 host_cancelled(struct shoal_item *shown)
 {
-    const struct item *item = item_of(shown);
+    const struct host_item *item = item_of(shown);
     if (slot_cancelled(item->slot, item->ticket.generation))
         return 1;
     return shown->deadline_ns != TIME_NEVER_NS && shown->deadline_ns <= clock_now_ns();

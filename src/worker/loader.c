@@ -20,12 +20,12 @@
 
 enum { STOP_PATIENCE_S = 1 };
 
-/* Longer than a main thread that is not in a run needs to look after itself. */
+/* More than a main thread that is not in a run needs to respond. */
 static const int64_t SETTLE_NS_MAX = 20 * (int64_t)NS_PER_MS;
 
 /* ---- answers ---- */
 
-/* Waits for room: an answer that were lost would keep the coordinator waiting. */
+/* Waits for room: a lost answer would keep the coordinator waiting. */
 static void
 answer(struct loader *loader, enum handshake_model_event event)
 {
@@ -53,7 +53,7 @@ said_begin(struct loader *loader)
 static void
 answer_failed(struct loader *loader, const struct error *error)
 {
-    said_begin(loader); /* nothing of what it said of itself before it failed */
+    said_begin(loader); /* discards the description from before the failure */
     loader->said.status = error->status != STATUS_OK ? error->status : STATUS_UNKNOWN;
     snprintf(loader->said.text, sizeof(loader->said.text), "%s", error->text);
     answer(loader, MODEL_FAILED);
@@ -67,8 +67,8 @@ grown(uint64_t after, uint64_t before)
     return after > before ? after - before : 0;
 }
 
-/* The size of a load: as the modelet says, if it does, or as measured. Mapped files are its
- * workers' together, as far as it counts them as held. */
+/* Sets the size of a load: the modelet's own if it states one, else the measured one. Mapped files
+ * are shared by the workers, up to the stated size. */
 static void
 said_size(struct handshake_model_said *said, uint64_t measured_bytes, uint64_t mapped_bytes)
 {
@@ -82,9 +82,9 @@ said_size(struct handshake_model_said *said, uint64_t measured_bytes, uint64_t m
     said->bytes -= said->mapped_bytes;
 }
 
-/* The modelet's part, in the model's arena. */
+/* Calls the modelet, in the model's arena. */
 static enum status
-call_load(struct loader *loader, struct loaded *loaded, struct error *error)
+call_load(struct loader *loader, struct loaded_model *loaded, struct error *error)
 {
     const struct shoal_model spec = {
         .struct_size = sizeof(spec),
@@ -104,7 +104,7 @@ call_load(struct loader *loader, struct loaded *loaded, struct error *error)
 }
 
 static enum status
-load(struct loader *loader, struct loaded *loaded, struct error *error)
+load(struct loader *loader, struct loaded_model *loaded, struct error *error)
 {
     struct heaps *heaps = &loader->heaps;
     uint64_t before = heap_bytes(heaps, loaded->heap);
@@ -119,7 +119,7 @@ load(struct loader *loader, struct loaded *loaded, struct error *error)
     status = handshake_model_said_validate(&loader->said, error);
     if (status == STATUS_OK)
         return STATUS_OK;
-    error_prefix(error, "modelet %s, of the model", loader->modelet->table.name);
+    error_prefix(error, "modelet %s, describing the model", loader->modelet->table.name);
     heap_enter(heaps, loaded->heap);
     modelet_unload(loader->modelet, loaded->model);
     heap_leave(heaps, loaded->heap);
@@ -127,28 +127,28 @@ load(struct loader *loader, struct loaded *loaded, struct error *error)
 }
 
 static void
-loaded_destroy(struct loader *loader, struct loaded *loaded)
+loaded_destroy(struct loader *loader, struct loaded_model *loaded)
 {
     model_files_unmap(&loaded->files);
     heap_release(&loader->heaps, loaded->heap);
     free(loaded);
 }
 
-/* NULL: `error` says why not. */
-static struct loaded *
+/* NULL: see `error`. */
+static struct loaded_model *
 load_new(struct loader *loader, uint64_t word, struct error *error)
 {
     if (!model_table_free(&loader->table, word)) {
-        error_set(error, STATUS_ALREADY_EXISTS, "number %u is another model's",
+        error_set(error, STATUS_ALREADY_EXISTS, "number %u belongs to another model",
                   loader->order.number);
         return NULL;
     }
-    struct loaded *loaded = calloc(1, sizeof(*loaded));
+    struct loaded_model *loaded = calloc(1, sizeof(*loaded));
     if (loaded == NULL) {
         error_set(error, STATUS_RESOURCE_EXHAUSTED, "no memory for a model");
         return NULL;
     }
-    *loaded = (struct loaded){.word = word, .heap = heap_acquire(&loader->heaps)};
+    *loaded = (struct loaded_model){.word = word, .heap = heap_acquire(&loader->heaps)};
     if (load(loader, loaded, error) == STATUS_OK)
         return loaded;
     loaded_destroy(loader, loaded);
@@ -160,28 +160,28 @@ on_load(struct loader *loader)
 {
     uint64_t word = model_word(loader->order.number, loader->order.life);
     struct error error = ERROR_NONE;
-    struct loaded *loaded = load_new(loader, word, &error);
+    struct loaded_model *loaded = load_new(loader, word, &error);
     if (loaded == NULL) {
         answer_failed(loader, &error);
         return;
     }
     (void)model_table_add(&loader->table, word, loaded);
-    seat_count(loader->seat, WORKER_MODELS_LOADED, 1);
+    worker_entry_count(loader->entry, WORKER_MODELS_LOADED, 1);
     answer(loader, MODEL_LOADED);
 }
 
 /* ---- unloading ---- */
 
 static void
-unload(struct loader *loader, struct loaded *loaded)
+unload(struct loader *loader, struct loaded_model *loaded)
 {
     struct heaps *heaps = &loader->heaps;
     heap_enter(heaps, loaded->heap);
     modelet_unload(loader->modelet, loaded->model);
     heap_leave(heaps, loaded->heap);
-    /* what `run` has freed lies in the cache of its thread, and would look like a leak */
+    /* memory that `run` freed is in its thread's cache and would look like a leak */
     if (loaded->heap != HEAP_NONE && loader->has_thread)
-        model_table_settle(&loader->table, &loader->seat->worker->bell, SETTLE_NS_MAX);
+        model_table_settle(&loader->table, &loader->entry->worker->bell, SETTLE_NS_MAX);
     loaded_destroy(loader, loaded);
 }
 
@@ -189,13 +189,13 @@ static void
 on_unload(struct loader *loader)
 {
     uint64_t word = model_word(loader->order.number, loader->order.life);
-    struct loaded *loaded = model_table_remove(&loader->table, word);
+    struct loaded_model *loaded = model_table_remove(&loader->table, word);
     if (loaded != NULL) {
         unload(loader, loaded);
-        seat_count(loader->seat, WORKER_MODELS_UNLOADED, 1);
+        worker_entry_count(loader->entry, WORKER_MODELS_UNLOADED, 1);
     }
     uint64_t leaked_bytes = heaps_leaked(&loader->heaps);
-    seat_gauge(loader->seat, WORKER_MODELS_LEAKED, leaked_bytes);
+    worker_entry_gauge(loader->entry, WORKER_MODELS_LEAKED, leaked_bytes);
     loader->said.leaked_bytes = leaked_bytes < MODEL_BYTES_MAX ? leaked_bytes : MODEL_BYTES_MAX;
     answer(loader, MODEL_UNLOADED);
 }
@@ -225,7 +225,7 @@ obey(struct loader *loader)
     case MODEL_UNLOAD: on_unload(loader); break;
     default: on_predict(loader); break;
     }
-    seat_gauge(loader->seat, WORKER_MODELS_KEPT, model_pages_kept());
+    worker_entry_gauge(loader->entry, WORKER_MODELS_KEPT, model_pages_kept());
 }
 
 static void
@@ -236,9 +236,9 @@ obey_paced(struct loader *loader)
     pacer_end(&loader->pacer);
 }
 
-/* One order, if there is one. False: none, or the coordinator has closed. */
+/* Carries out one order. False: none, or the coordinator has closed. */
 static bool
-hear_one(struct loader *loader, bool *closed)
+receive_one(struct loader *loader, bool *closed)
 {
     struct error error = ERROR_NONE;
     struct handshake_model *order = &loader->order;
@@ -254,19 +254,19 @@ hear_one(struct loader *loader, bool *closed)
 }
 
 void
-loader_hear(struct loader *loader)
+loader_receive(struct loader *loader)
 {
     bool closed = false;
-    /* before the socket: what is said after that raises it again */
-    loader->told = seat_models_told(loader->seat);
-    while (hear_one(loader, &closed))
+    /* read before the socket: later messages raise it again */
+    loader->told = worker_entry_models_told(loader->entry);
+    while (receive_one(loader, &closed))
         continue;
 }
 
 /* ---- the thread ---- */
 
-/* Its allocations are for `run`, which stays where it is: on this CPU's memory, if the kernel
- * knows of several. */
+/* Prefers memory of this CPU's NUMA node: the loader's allocations are for `run`, which stays
+ * here. */
 static void
 stay_near(void)
 {
@@ -279,7 +279,8 @@ stay_near(void)
     (void)syscall(SYS_set_mempolicy, MPOL_PREFERRED, nodes, NODES_MAX + 1);
 }
 
-/* From the worker's CPU to all that the node was given: the loader takes what they have left. */
+/* Moves from the worker's CPU to all of the node's CPUs, of which the loader takes the idle
+ * time. */
 static void
 spread(const cpu_set_t *cpus)
 {
@@ -305,12 +306,12 @@ loader_run(void *context)
             break;
         if (fds[1].revents != 0)
             break;
-        (void)hear_one(loader, &closed);
+        (void)receive_one(loader, &closed);
     }
     return NULL;
 }
 
-/* Signals of the modelet's own faults must still end the process as they would elsewhere. */
+/* Blocks all signals except those of the modelet's own faults, which must still end the process. */
 static void
 block_signals(sigset_t *before)
 {
@@ -327,7 +328,7 @@ thread_start(struct loader *loader, bool may_idle, struct error *error)
 {
     loader->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (loader->stop_fd < 0)
-        return error_set_errno(error, "the loader's end");
+        return error_set_errno(error, "creating the loader's stop event");
     sigset_t before;
     block_signals(&before);
     enum status status = pacer_start(&loader->pacer, may_idle, error);
@@ -344,14 +345,14 @@ thread_start(struct loader *loader, bool may_idle, struct error *error)
 /* ---- its life ---- */
 
 enum status
-loader_start(struct loader *loader, const struct modelet *modelet, const struct seat *seat,
+loader_start(struct loader *loader, const struct modelet *modelet, const struct worker_entry *entry,
              const struct handshake_start *start, const cpu_set_t *cpus, struct error *error)
 {
     loader->cpus = *cpus;
     loader->modelet = modelet;
-    loader->seat = seat;
+    loader->entry = entry;
     loader->stop_fd = -1;
-    loader->told = 0; /* the first look finds what was said before we were there */
+    loader->told = 0; /* so that the first look finds earlier messages */
     loader->has_thread = (modelet->table.abilities & SHOAL_RUN_DURING_LOAD) != 0;
     char *root = realpath(start->models_root, NULL);
     if (root == NULL)
@@ -366,7 +367,7 @@ loader_start(struct loader *loader, const struct modelet *modelet, const struct 
     return loader->has_thread ? thread_start(loader, start->loads_idle != 0, error) : STATUS_OK;
 }
 
-/* Joins it. False: it is still in the modelet. */
+/* Joins the thread. False: it is still in the modelet. */
 static bool
 thread_stop(struct loader *loader)
 {
@@ -382,9 +383,9 @@ loader_stop(struct loader *loader)
     if (loader->started && !thread_stop(loader))
         return false;
     pacer_stop(&loader->pacer);
-    loader->has_thread = false; /* from here on this is the loader, and nobody to be waited for */
+    loader->has_thread = false; /* from here on this thread is the loader and waits for no other */
     uint32_t from = 0;
-    struct loaded *loaded;
+    struct loaded_model *loaded;
     while (loader->table.entries != NULL &&
            (loaded = model_table_next(&loader->table, &from)) != NULL)
         unload(loader, model_table_remove(&loader->table, loaded->word));

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Loads and unloads models as the coordinator says, one after the other, one answer for each order
- * (shm/handshake.h): on a thread of its own where the modelet can be loading while it runs, else on
- * the main thread between two turns.
+ * Loads and unloads models on the coordinator's orders, one at a time, with one answer per order
+ * (ipc/handshake.h): on a thread of its own if the modelet can load while it runs, else on the main
+ * thread between two turns.
  *
- * A load that fails leaves nothing: what it mapped is unmapped, what it allocated and did not give
- * back counts as a leak. A model is unloaded when no run has it any more (model_table.h).
+ * A failed load leaves nothing mapped; memory that it did not free counts as a leak. A model is
+ * unloaded when no run uses it any more (model_table.h).
  *
- * Threads: loader_start, loader_hear and loader_stop are the main thread's. The loader's thread
- * takes no signal that is for others, may run on all CPUs that the node was given, and keeps out of
- * the way of those that serve there (pacer.h).
+ * Threads: loader_start, loader_receive and loader_stop are the main thread's. The loader's thread
+ * blocks all signals but faults, may run on all of the node's CPUs, and keeps out of the way of the
+ * threads that serve there (pacer.h).
  */
 #pragma once
 
@@ -20,16 +20,16 @@
 #include <stdint.h>
 
 #include "base/error.h"
-#include "shm/handshake.h"
-#include "shm/seat.h"
-#include "worker/model_heap.h"
+#include "ipc/handshake.h"
+#include "ipc/worker_entry.h"
 #include "worker/model_files.h"
+#include "worker/model_heap.h"
 #include "worker/model_table.h"
 #include "worker/modelet.h"
 #include "worker/pacer.h"
 
-/* A model that is held. */
-struct loaded {
+/* A loaded model. */
+struct loaded_model {
     uint64_t word;
     void *model;
     int32_t heap;
@@ -38,36 +38,36 @@ struct loaded {
 
 struct loader {
     const struct modelet *modelet;
-    const struct seat *seat;
+    const struct worker_entry *entry;
     struct model_table table;
     struct heaps heaps;
-    char root[PATH_MAX]; /* of all models, without links */
+    char root[PATH_MAX]; /* of all models, links resolved */
     bool has_thread;
-    bool started; /* the thread */
+    bool started; /* the thread was started */
     pthread_t thread;
     struct pacer pacer;
-    cpu_set_t cpus; /* where the thread may run; none: where it starts */
-    int stop_fd;    /* readable: the thread is to end */
-    uint32_t told;  /* of the coordinator's words, those that were heard: without a thread */
+    cpu_set_t cpus; /* for the thread; empty: unchanged */
+    int stop_fd;    /* readable: the thread must end */
+    uint32_t told;  /* without a thread: the coordinator's messages read so far */
     struct handshake_model order;
     struct handshake_model_said said;
 };
 
-/* When the sandbox is in force and the modelet is open. `cpus`: as in struct loader. */
+/* Call when the sandbox is in force and the modelet is open. `cpus`: as in struct loader. */
 enum status loader_start(struct loader *loader, const struct modelet *modelet,
-                         const struct seat *seat, const struct handshake_start *start,
+                         const struct worker_entry *entry, const struct handshake_start *start,
                          const cpu_set_t *cpus, struct error *error) WARN_UNUSED;
 
-/* Without a thread: whether there is something to hear. One load. */
+/* Without a thread: true if there are orders. One load. */
 static inline bool
 loader_has_orders(const struct loader *loader)
 {
-    return !loader->has_thread && seat_models_told(loader->seat) != loader->told;
+    return !loader->has_thread && worker_entry_models_told(loader->entry) != loader->told;
 }
 
-/* Without a thread: does all that the coordinator has said. Between runs. */
-void loader_hear(struct loader *loader);
+/* Without a thread: carries out all orders. Call between runs. */
+void loader_receive(struct loader *loader);
 
-/* Ends the thread and unloads all models. False: it does not come back from the modelet, whose
- * functions must then not be called any more. */
+/* Ends the thread and unloads all models. False: the thread does not return from the modelet, whose
+ * functions must not be called any more. */
 bool loader_stop(struct loader *loader);

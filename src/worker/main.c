@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One worker process, started by the coordinator: handshake.h says how, worker.h what it does. */
+/* A worker process, started by the coordinator: see handshake.h and worker.h. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,12 +9,12 @@
 #include "base/log.h"
 #include "worker/worker.h"
 
-/* jemalloc reads this if it is there. Under `retain`, its default, the heaps of models could not
- * hand pages on to each other: model_heap.c. */
+/* Read by jemalloc if present. With its default, `retain`, models' heaps could not pass pages on:
+ * model_heap.c. */
 extern const char *malloc_conf;
 const char *malloc_conf = "retain:false";
 
-/* To the coordinator, whose log is the one place for it; to stderr if that fails. */
+/* Reports a failed start to the coordinator, which logs it; to stderr if that fails. */
 static void
 refuse(const struct error *error)
 {
@@ -28,20 +28,21 @@ refuse(const struct error *error)
         log_error("worker_refused status=%s error=\"%s\"", status_name(error->status), error->text);
 }
 
-/* To the operator: once in the log if something is missing, and for `shoalctl status`. */
+/* Shows the sandbox to the operator: once in the log if a part is missing, and in `shoalctl
+ * status`. */
 static void
 show_sandbox(const struct worker *worker)
 {
     const struct sandbox *sandbox = &worker->sandbox;
-    seat_gauge(&worker->seat, WORKER_SANDBOX_ALLOW, worker->start.sandbox_allow);
-    seat_gauge(&worker->seat, WORKER_SANDBOX, sandbox->in_force);
+    worker_entry_gauge(&worker->entry, WORKER_SANDBOX_ALLOW, worker->start.sandbox_allow);
+    worker_entry_gauge(&worker->entry, WORKER_SANDBOX, sandbox->in_force);
     if (sandbox->missing[0] != '\0')
         log_warn("worker_sandbox pipeline=%s stage=%s worker=%u missing=\"%s\"",
                  worker->start.pipeline, worker->start.stage, worker->start.worker_index,
                  sandbox->missing);
 }
 
-/* A modelet, or the C library for it, that was refused something says no more than that. */
+/* Adds a hint to the bare EPERM or EACCES of a modelet or the C library. */
 static void
 hint_sandbox(const struct sandbox *sandbox, struct error *error)
 {
@@ -51,7 +52,7 @@ hint_sandbox(const struct sandbox *sandbox, struct error *error)
         (void)error_prefix(error, "in its sandbox, which `sandbox_allow` loosens");
 }
 
-/* The modelet's own code runs between the two steps of the sandbox, and after them. */
+/* The modelet's code first runs between the two steps of the sandbox. */
 static enum status
 make_ready(struct worker *worker, struct handshake_ready *ready, struct error *error)
 {
@@ -66,7 +67,7 @@ make_ready(struct worker *worker, struct handshake_ready *ready, struct error *e
     }
     status = sandbox_narrow(&worker->sandbox, error);
     if (status == STATUS_OK && worker->start.serves_models != 0)
-        status = loader_start(&worker->loader, &worker->modelet, &worker->seat, &worker->start,
+        status = loader_start(&worker->loader, &worker->modelet, &worker->entry, &worker->start,
                               &worker->cpus, error);
     if (status == STATUS_OK)
         show_sandbox(worker);
@@ -75,7 +76,7 @@ make_ready(struct worker *worker, struct handshake_ready *ready, struct error *e
     return status;
 }
 
-/* In order, unless the modelet is stuck in a load: then nothing of it may be called any more. */
+/* Stops in order, unless the modelet is stuck in a load: its functions must then not be called. */
 static void
 stop(struct worker *worker)
 {
@@ -87,9 +88,9 @@ stop(struct worker *worker)
     modelet_stop(&worker->modelet);
 }
 
-/* Threads of an OpenMP engine wait for each other by sleeping, not by spinning, unless the node's
- * environment says otherwise: where there are more of them than CPUs, who spins keeps the others
- * from what is waited for. Read by the engine's library when it is opened. */
+/* Makes threads of an OpenMP engine sleep while they wait for each other, unless the environment
+ * says otherwise: with more threads than CPUs, spinning threads keep the CPU from those they wait
+ * for. The engine's library reads this when it is opened. */
 static void
 calm_engines(void)
 {
@@ -116,7 +117,7 @@ main(void)
     }
     enum worker_exit ended = worker_serve(&worker);
     if (ended == EXIT_CORRUPT)
-        _exit(ended); /* nothing more is called: what the modelet would look at is not in order */
+        _exit(ended); /* call nothing more: the modelet would see a corrupt region */
     stop(&worker);
     return ended;
 }

@@ -27,7 +27,7 @@ static const EVP_MD *sha256;
 void
 model_files_prepare(void)
 {
-    /* its configuration lies where a worker in its sandbox may not read */
+    /* its configuration is where a sandboxed worker may not read */
     (void)OPENSSL_init_crypto(OPENSSL_INIT_NO_LOAD_CONFIG, NULL);
     unsigned char digest[EVP_MAX_MD_SIZE];
     sha256 = EVP_sha256();
@@ -60,7 +60,7 @@ model_files_unmap(struct model_files *files)
 
 /* ---- opening ---- */
 
-/* The end of a path that would leave no room for what is wrong with it. */
+/* Returns the end of a long path, to leave room for the fault in messages. */
 static const char *
 shown(const char *path)
 {
@@ -69,7 +69,7 @@ shown(const char *path)
     return length > SHOWN_MAX ? path + length - SHOWN_MAX : path;
 }
 
-/* A name beneath the model's folder: what would lead out of it is refused by the look of it. */
+/* True for a name beneath the model's folder; names that lead out of it are refused. */
 static bool
 name_is_beneath(const char *name)
 {
@@ -98,7 +98,7 @@ path_make(const struct shoal_model *spec, const char *name, char path[PATH_MAX],
     return STATUS_OK;
 }
 
-/* By the kernel's name of what is open. */
+/* Finds the kernel's name for the open file. */
 static enum status
 beneath_check(int fd, const char *root, const char *path, struct error *error)
 {
@@ -107,7 +107,7 @@ beneath_check(int fd, const char *root, const char *path, struct error *error)
     snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
     ssize_t bytes = readlink(link, real, sizeof(real) - 1);
     if (bytes < 0)
-        return error_set_errno(error, "%s: where it leads", shown(path));
+        return error_set_errno(error, "%s: finding where it leads", shown(path));
     real[bytes] = '\0';
     size_t length = strlen(root);
     while (length > 0 && root[length - 1] == '/')
@@ -118,7 +118,7 @@ beneath_check(int fd, const char *root, const char *path, struct error *error)
                      shown(path), shown(real), shown(root));
 }
 
-/* Beneath the root, or, where there is none, a name beneath the model's own folder. */
+/* Checks that the file is beneath the root or, without one, beneath the model's own folder. */
 static enum status
 place_check(const struct model_files *files, const char *name, int fd, const char *path,
             struct error *error)
@@ -126,7 +126,7 @@ place_check(const struct model_files *files, const char *name, int fd, const cha
     if (files->root != NULL)
         return beneath_check(fd, files->root, path, error);
     if (name == NULL)
-        return STATUS_OK; /* the operator's own word */
+        return STATUS_OK; /* the operator configured this path */
     char *folder = realpath(files->spec->path, NULL);
     if (folder == NULL)
         return error_set_errno(error, "%s", shown(files->spec->path));
@@ -135,7 +135,7 @@ place_check(const struct model_files *files, const char *name, int fd, const cha
     return status;
 }
 
-/* Only a regular file that has bytes may be mapped. */
+/* Only a regular file that is not empty can be mapped. */
 static enum status
 kind_check(int fd, const char *path, size_t *bytes, struct error *error)
 {
@@ -159,14 +159,14 @@ digest_make(const void *data, size_t bytes, char text[DIGEST_ROOM], struct error
 {
     unsigned char digest[EVP_MAX_MD_SIZE];
     if (EVP_Digest(data, bytes, digest, NULL, sha256, NULL) != 1)
-        return error_set(error, STATUS_INTERNAL, "SHA-256 is not to be had");
+        return error_set(error, STATUS_INTERNAL, "SHA-256 is not available");
     for (size_t i = 0; i < DIGEST_BYTES; i++)
         snprintf(text + 2 * i, 3, "%02x", digest[i]);
     return STATUS_OK;
 }
 
 static enum status
-digest_check(const struct shoal_model *spec, const char *name, const struct model_file *file,
+digest_check(const struct shoal_model *spec, const char *name, const struct worker_model_file *file,
              struct error *error)
 {
     char stated[DIGEST_ROOM] = "";
@@ -188,7 +188,7 @@ digest_check(const struct shoal_model *spec, const char *name, const struct mode
 
 static enum status
 file_map(struct model_files *files, const char *name, const char *path, int fd,
-         struct model_file *file, struct error *error)
+         struct worker_model_file *file, struct error *error)
 {
     enum status status = place_check(files, name, fd, path, error);
     if (status == STATUS_OK)
@@ -205,7 +205,8 @@ file_map(struct model_files *files, const char *name, const char *path, int fd,
 }
 
 static enum status
-files_add(struct model_files *files, const char *name, struct model_file *file, struct error *error)
+files_add(struct model_files *files, const char *name, struct worker_model_file *file,
+          struct error *error)
 {
     char path[PATH_MAX];
     if (files->count == MODEL_FILES_MAX)
@@ -214,7 +215,7 @@ files_add(struct model_files *files, const char *name, struct model_file *file, 
     enum status status = path_make(files->spec, name, path, error);
     if (status != STATUS_OK)
         return status;
-    /* O_NONBLOCK: a FIFO without a writer would be waited for. */
+    /* O_NONBLOCK: opening a FIFO without a writer would block */
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (fd < 0)
         return error_set_errno(error, "%s", shown(path));
@@ -233,7 +234,7 @@ host_map_file(const struct shoal_model *spec, const char *name, const void **dat
               struct shoal_error *error)
 {
     struct error ours = ERROR_NONE;
-    struct model_file file = {0};
+    struct worker_model_file file = {0};
     if (loading == NULL || loading->spec != spec)
         error_set(&ours, STATUS_FAILED_PRECONDITION,
                   "map_file: only for the model that is loaded, during its load, on its thread");

@@ -8,15 +8,15 @@
 
 #include "worker/model_pages.h"
 
-/* jemalloc's, and the sanitizers': which of them is in the process is the linker's business. */
+/* Of jemalloc and of the sanitizers; the linker decides which are present. */
 __attribute__((weak)) __typeof__(mallctl) mallctl;
 __attribute__((weak)) size_t __sanitizer_get_current_allocated_bytes(void); /* NOLINT: its name */
 
-struct heap {
-    unsigned index;      /* jemalloc's number */
-    bool used;           /* a model has it */
-    const size_t *pages; /* in use, kept up to date by jemalloc */
-    uint64_t left_bytes; /* when its model got it: what others before have left */
+struct model_heap {
+    unsigned index;      /* jemalloc's index */
+    bool used;           /* in use by a model */
+    const size_t *pages; /* pages in use, updated by jemalloc */
+    uint64_t left_bytes; /* before the current model: leaked by earlier ones */
 };
 
 static bool
@@ -57,7 +57,7 @@ page_bytes(void)
 
 /* ---- all of them ---- */
 
-/* Makes jemalloc's figures include the arenas made since. */
+/* Makes jemalloc's figures include arenas created since the last call. */
 static bool
 look_again(void)
 {
@@ -66,21 +66,22 @@ look_again(void)
     return mallctl("epoch", &epoch, &bytes, &epoch, sizeof(epoch)) == 0;
 }
 
-/* One whose pages come from those that models have given up; not with `retain`, under which
- * jemalloc believes that what lies behind a piece of an arena is the same arena's. */
+/* Creates an arena that uses the page pool. Not with `retain`, under which jemalloc assumes that
+ * memory behind a piece of an arena belongs to the same arena. */
 static bool
-heap_make(struct heap *heap)
+heap_make(struct model_heap *heap)
 {
     extent_hooks_t *hooks = &model_pages_hooks;
     size_t bytes = sizeof(heap->index);
     bool retains = true;
     if (!control("opt.retain", &retains, sizeof(retains)) || retains)
         return control("arenas.create", &heap->index, sizeof(heap->index));
-    /* NOLINTNEXTLINE(bugprone-sizeof-expression): a pointer is what is told */
+    /* NOLINTNEXTLINE(bugprone-sizeof-expression): passes a pointer */
     return mallctl("arenas.create", &heap->index, &bytes, &hooks, sizeof(hooks)) == 0;
 }
 
-/* Some at once, a quarter of what there are: to look again takes 20 µs for each that there is. */
+/* Creates several at once, a quarter of the existing ones, because refreshing the figures takes 20
+ * µs per arena. */
 static bool
 heaps_grow(struct heaps *heaps)
 {
@@ -95,7 +96,7 @@ heaps_grow(struct heaps *heaps)
     if (made == from || !look_again())
         return false;
     for (; heaps->count < made; heaps->count++) {
-        struct heap *heap = &heaps->states[heaps->count];
+        struct model_heap *heap = &heaps->states[heaps->count];
         if (!control_one("experimental.arenas", heap->index, "pactivep", &heap->pages,
                          sizeof(heap->pages)))
             break;
@@ -103,7 +104,7 @@ heaps_grow(struct heaps *heaps)
     return heaps->count > from;
 }
 
-/* The memory that the first heap takes for itself, as each does. */
+/* Measures the overhead of the first heap, which each one has. */
 static void
 measure_own(struct heaps *heaps)
 {
@@ -124,7 +125,7 @@ heaps_init(struct heaps *heaps)
     if (heaps_grow(heaps))
         measure_own(heaps);
     else
-        heaps_fini(heaps); /* another jemalloc, which does not keep count in this way */
+        heaps_fini(heaps); /* another jemalloc, without this counter */
     return true;
 }
 
@@ -137,7 +138,7 @@ heaps_fini(struct heaps *heaps)
 
 /* ---- one ---- */
 
-/* Of this thread alone, whatever arena it was in. */
+/* Returns this thread's net allocations, in any arena. */
 static uint64_t
 thread_bytes(void)
 {
@@ -161,9 +162,9 @@ heap_bytes(const struct heaps *heaps, int32_t heap)
                : 0;
 }
 
-/* Nobody allocates there any more, so nobody would do it by the way, as jemalloc has it. */
+/* Purges explicitly: jemalloc purges while allocating, and nothing allocates there any more. */
 static void
-heap_purge(const struct heap *state)
+heap_purge(const struct model_heap *state)
 {
     (void)control_one("arena", state->index, "purge", NULL, 0);
 }
@@ -178,7 +179,7 @@ heap_acquire(struct heaps *heaps)
         free_one++;
     if (free_one == HEAPS_MAX || (free_one == heaps->count && !heaps_grow(heaps)))
         return HEAP_NONE;
-    struct heap *state = &heaps->states[free_one];
+    struct model_heap *state = &heaps->states[free_one];
     state->used = true;
     state->left_bytes = heap_bytes(heaps, (int32_t)free_one);
     return (int32_t)free_one;
@@ -198,7 +199,7 @@ heap_enter(struct heaps *heaps, int32_t heap)
 {
     if (heap == HEAP_NONE)
         return;
-    flush(); /* or allocations would be served by what was cached of another arena */
+    flush(); /* or the cache would serve allocations from another arena */
     unsigned index = heaps->states[heap].index;
     size_t bytes = sizeof(heaps->outside);
     (void)mallctl("thread.arena", &heaps->outside, &bytes, &index, sizeof(index));
@@ -220,7 +221,7 @@ heaps_leaked(const struct heaps *heaps)
 {
     uint64_t bytes = 0;
     for (uint32_t i = 0; heaps->states != NULL && i < heaps->count; i++) {
-        const struct heap *state = &heaps->states[i];
+        const struct model_heap *state = &heaps->states[i];
         bytes += state->used ? state->left_bytes : heap_bytes(heaps, (int32_t)i);
     }
     return bytes;

@@ -43,7 +43,7 @@ model_key_digest(const char *key, const char *file, char digest[DIGEST_DIGITS + 
     digest[0] = '\0';
     json_error_t ignored;
     json_t *parsed = json_loads(key, 0, &ignored);
-    if (parsed == NULL) /* the registrar's own words need not be JSON */
+    if (parsed == NULL) /* a registrar's key need not be JSON */
         return STATUS_OK;
     enum status status = digest_of(parsed, file, digest, error);
     json_decref(parsed);

@@ -10,11 +10,11 @@
 
 #include "worker/page_pool.h"
 
-/* The least size to map, so that the pieces of one load lie side by side. */
+/* The least size to map, so that the pieces of one load are adjacent. */
 enum { CHUNK_BYTES = 1 << 20 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct page_pool pool; /* with the lock */
+static struct page_pool pool; /* under the lock */
 
 /* ---- the pool ---- */
 
@@ -25,7 +25,7 @@ take(size_t bytes)
         return NULL;
     uintptr_t from = page_pool_take(&pool, bytes);
     pthread_mutex_unlock(&lock);
-    return (void *)from; /* NOLINT(performance-no-int-to-ptr): what the pool was given */
+    return (void *)from; /* NOLINT(performance-no-int-to-ptr): an address given to the pool */
 }
 
 static bool
@@ -56,7 +56,7 @@ map(size_t bytes)
     return pages == MAP_FAILED ? NULL : pages;
 }
 
-/* More than is wanted; the rest, which was never touched, is for who comes next. */
+/* Maps more than requested; the untouched rest goes to the pool. */
 static void *
 map_chunk(size_t bytes)
 {
@@ -83,7 +83,7 @@ map_aligned(size_t bytes, size_t alignment)
 
 /* ---- jemalloc's side ---- */
 
-/* With `at` it wants to go on behind what it has, which it can do without. */
+/* `at` asks for an extension in place, which jemalloc can do without. */
 static void *
 pages_alloc(extent_hooks_t *hooks, void *at, size_t bytes, size_t alignment, bool *zero,
             bool *commit, unsigned arena) /* NOLINT(readability-non-const-parameter): its type */
@@ -102,7 +102,7 @@ pages_alloc(extent_hooks_t *hooks, void *at, size_t bytes, size_t alignment, boo
     return pages;
 }
 
-/* True: it stays the heap's, which has it purged. */
+/* True: refused; the heap keeps the pages and purges them. */
 static bool
 pages_dalloc(extent_hooks_t *hooks, void *pages, size_t bytes, bool committed, unsigned arena)
 {
@@ -118,7 +118,7 @@ pages_purge(extent_hooks_t *hooks, void *pages, size_t bytes, size_t offset, siz
     return madvise((char *)pages + offset, length, MADV_DONTNEED) != 0;
 }
 
-/* False: any two pieces may be one, and one two. */
+/* False (allowed): any adjacent pieces may be merged, and any piece split. */
 static bool
 pages_split(extent_hooks_t *hooks, void *pages, size_t bytes, size_t first, size_t second,
             bool committed, unsigned arena)

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where the heaps of models (model_heap.h) have their pages from, as jemalloc's extent hooks: pages
- * that a heap gives up are kept for the next (page_pool.h), up to PAGE_POOL_BYTES_MAX in a worker,
- * and go back to the machine beyond that. A load needs several times what is left of it in the end,
- * and an unload frees that: without this each load would begin with a page fault for every page,
- * and end with giving them back one by one, on a CPU that somebody else wants.
+ * The pages of models' heaps (model_heap.h), as jemalloc's extent hooks. Pages that a heap gives up
+ * are kept for the next heap (page_pool.h), up to PAGE_POOL_BYTES_MAX per worker, and returned to
+ * the machine beyond that. A load needs several times the memory that remains in the end, and an
+ * unload frees that: without the pool each load would begin with a page fault per page and end by
+ * returning the pages one by one, on a CPU that other threads want.
  *
- * Only without jemalloc's `retain` (main.c): with it an arena takes memory ahead, and takes what
- * lies behind its pieces for its own. So a heap gets exactly what it asks for, and what is in
- * memory is either in use by a model or here. Any thread: what `run` frees of a model it gives
- * back. Nobody waits for another: who finds somebody else at it goes to the kernel.
+ * Requires jemalloc without `retain` (main.c), with which an arena takes memory ahead and merges
+ * pieces with neighbouring memory. A heap then gets exactly what it asks for, and all resident
+ * pages are either in use by a model or in the pool. Any thread, because `run` may free a model's
+ * memory. No thread waits for another: one that finds the pool busy goes to the kernel.
  */
 #pragma once
 
@@ -17,5 +17,5 @@
 
 extern extent_hooks_t model_pages_hooks;
 
-/* How many bytes are kept. */
+/* Returns the bytes kept in the pool. */
 size_t model_pages_kept(void);

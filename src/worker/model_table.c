@@ -5,10 +5,10 @@
 
 #include "base/check.h"
 #include "base/clock.h"
-#include "shm/handshake.h"
+#include "ipc/handshake.h"
 #include "shm/layout.h"
 
-/* A sleep that is never rung ends by itself, as every sleep does. */
+/* A sleep that is never rung ends by itself. */
 static const int64_t LOOK_AGAIN_NS = 100 * (int64_t)NS_PER_MS;
 
 bool
@@ -26,7 +26,7 @@ model_table_fini(struct model_table *table)
     table->entries = NULL;
 }
 
-/* A number of the coordinator's or, in a slot, of anybody's. */
+/* Any number: from the coordinator, or from a slot that any process may have written. */
 static struct model_entry *
 entry_of(const struct model_table *table, uint64_t word)
 {
@@ -43,7 +43,7 @@ model_table_has(const struct model_table *table, uint64_t word)
            atomic_load_explicit(&entry_of(table, word)->word, memory_order_relaxed) == word;
 }
 
-struct loaded *
+struct loaded_model *
 model_table_enter(struct model_table *table, uint64_t word)
 {
     struct model_entry *entry = entry_of(table, word);
@@ -57,7 +57,7 @@ model_table_enter(struct model_table *table, uint64_t word)
 void
 model_table_leave(struct model_table *table)
 {
-    /* release: who takes the model out sees all that the run has done with it */
+    /* release: the thread that removes the model sees all effects of the run */
     atomic_store_explicit(&table->running, 0, memory_order_release);
     doorbell_ring(&table->bell);
 }
@@ -78,7 +78,7 @@ model_table_free(const struct model_table *table, uint64_t word)
 }
 
 bool
-model_table_add(struct model_table *table, uint64_t word, struct loaded *loaded)
+model_table_add(struct model_table *table, uint64_t word, struct loaded_model *loaded)
 {
     struct model_entry *entry = entry_of(table, word);
     CHECK((uint32_t)word >= 1 && (uint32_t)word <= MODEL_NUMBER_MAX);
@@ -95,13 +95,13 @@ is_run(const struct model_table *table, uint64_t word)
     return atomic_load_explicit(&table->running, memory_order_seq_cst) == word;
 }
 
-struct loaded *
+struct loaded_model *
 model_table_remove(struct model_table *table, uint64_t word)
 {
     struct model_entry *entry = entry_of(table, word);
     if (!model_table_has(table, word))
         return NULL;
-    struct loaded *loaded = entry->loaded;
+    struct loaded_model *loaded = entry->loaded;
     atomic_store_explicit(&entry->word, 0, memory_order_seq_cst);
     while (is_run(table, word)) {
         uint32_t prepared = doorbell_prepare(&table->bell);
@@ -113,7 +113,7 @@ model_table_remove(struct model_table *table, uint64_t word)
     return loaded;
 }
 
-struct loaded *
+struct loaded_model *
 model_table_next(const struct model_table *table, uint32_t *from)
 {
     for (; *from <= MODEL_NUMBER_MAX; (*from)++) {
@@ -124,8 +124,8 @@ model_table_next(const struct model_table *table, uint32_t *from)
     return NULL;
 }
 
-/* Nothing is lost when a busy main thread is not waited for: what it has in its cache it gives back
- * after its run, and the next measuring sees it. */
+/* It is safe not to wait for a busy main thread: it flushes its cache after its run, and the next
+ * measurement sees that. */
 static bool
 settling(const struct model_table *table)
 {

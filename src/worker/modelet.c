@@ -11,8 +11,8 @@
 
 /*
  * The sizes of ABI version 1 as first released. Structures only grow at their end, so a plug-in
- * that was compiled with any header of version 1 has between these and ours. Tensors stand in
- * arrays, which both sides step through: theirs can't grow within a version.
+ * compiled with any header of version 1 has sizes between these and ours. Tensors are in arrays
+ * that both sides step through, so their size cannot change within a version.
  */
 enum {
     MODELET_BYTES_FIRST = 120,
@@ -90,8 +90,7 @@ fields_check(const struct shoal_modelet *table, struct error *error)
     return STATUS_OK;
 }
 
-/* How many bytes the symbol really has: what a table says of its own size is not believed beyond.
- */
+/* Finds the symbol's real size, beyond which a table's own size is not trusted. */
 static enum status
 symbol_bytes(const void *symbol, size_t *bytes, struct error *error)
 {
@@ -178,7 +177,7 @@ modelet_suits(const struct modelet *modelet, const struct handshake_start *start
 
 /* ---- starting ---- */
 
-/* The plug-in's return value as our error: its own code and text. */
+/* Converts the plug-in's return value into our error, with its own code and text. */
 static enum status
 foreign_error(struct error *error, int status, struct shoal_error *theirs, const char *file,
               const char *function)
@@ -241,7 +240,7 @@ copy_specs(const struct shoal_tensor_spec *specs, uint32_t count, struct handsha
     return STATUS_OK;
 }
 
-/* Where a description goes: into a word about the modelet, or about a model. */
+/* The destination of a description: a message about the modelet or about a model. */
 struct description {
     uint32_t *input_count;
     uint32_t *output_count;
@@ -354,7 +353,7 @@ modelet_stop(struct modelet *modelet)
 
 /* ---- models that come and go ---- */
 
-/* Its own words, alone: they go to whoever wanted the model. */
+/* The modelet's text alone: it goes to the requester of the model. */
 static enum status
 model_error(const struct modelet *modelet, int status, struct shoal_error *theirs,
             const char *function, struct error *error)

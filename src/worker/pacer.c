@@ -7,9 +7,9 @@
 #include <time.h>
 
 #include "base/clock.h"
-#include "shm/handshake.h"
+#include "ipc/handshake.h"
 
-/* Half of it helped nobody: DESIGN.md. */
+/* Half of this brought no improvement. */
 static const struct timespec turn = {.tv_nsec = NS_PER_MS / 2};
 
 /* ---- the class ---- */
@@ -24,7 +24,7 @@ set_class(const struct pacer *pacer, int class)
 
 /* ---- where it runs ---- */
 
-/* To where the other is, of those CPUs that there are; `*here`: where this thread was put last. */
+/* Moves this thread to the loader's CPU; `*here` is the CPU to which it was moved last. */
 static void
 go_where(uint32_t cpu, uint32_t *here)
 {
@@ -97,7 +97,7 @@ pacer_stop(struct pacer *pacer)
 void
 pacer_follow(struct pacer *pacer)
 {
-    (void)setpriority(PRIO_PROCESS, 0, LOADER_NICE); /* of this thread alone */
+    (void)setpriority(PRIO_PROCESS, 0, LOADER_NICE); /* for this thread alone */
     pacer->loader_cpu = running_cpu_own();
 }
 
@@ -119,8 +119,8 @@ pacer_begin(struct pacer *pacer)
     set_class(pacer, SCHED_IDLE);
 }
 
-/* A thread that waits for the next model to load is in the ordinary class: in the idle class it
- * might not hear of it. */
+/* Between loads the loader is in the ordinary class: in the idle class it might not receive the
+ * next order. */
 void
 pacer_end(struct pacer *pacer)
 {

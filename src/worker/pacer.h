@@ -1,21 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Keeps a thread that loads models out of the way of those that serve, on whatever CPU it runs:
+ * Keeps a thread that loads models out of the way of the threads that serve, on whatever CPU it
+ * runs:
  *
- * 1. While it has something to do it is of the kernel's idle class: it has a CPU when nobody else
- *    wants one.
- * 2. The kernel looks who is next at its tick, every 1 to 10 ms, and whenever a thread wakes up: so
- *    meanwhile a second thread, the pacer, wakes up every half millisecond where the first one is,
- *    and sleeps again. What came to want the CPU has it after half a millisecond.
+ *  1. While it has work it is in the kernel's idle class: it gets a CPU only when no other thread
+ *     wants it.
+ *  2. The kernel decides which thread runs next at its tick, every 1 to 10 ms, and whenever a
+ *     thread wakes. A second thread, the pacer, therefore wakes every half millisecond on the
+ *     loader's CPU and sleeps again. A thread that came to want the CPU gets it after half a
+ *     millisecond.
+ *
  * Rule 1 holds where the coordinator can take the thread out of the idle class again
- * (coordinator/workers/idle_class.h): on a machine that has no rest a thread has a three-hundredth
- * of a CPU there, so a load that is starved goes on in the ordinary class. Outside the idle class
- * it has LOADER_NICE.
+ * (coordinator/workers/idle_class.h): on a machine that is never idle a thread of that class gets a
+ * three-hundredth of a CPU, so a starved load goes on in the ordinary class. Outside the idle class
+ * the thread has LOADER_NICE.
  *
- * Costs two wakes a millisecond while something is loaded, and nothing else. A pacer that could not
- * be started, or that waits for a CPU itself, does no harm.
+ * Costs two wakes a millisecond during loads, and nothing else. A pacer that could not be started,
+ * or that waits for a CPU itself, does no harm.
  *
- * Threads: pacer_follow, _begin and _end are those of the thread that loads; the others anybody's.
+ * Threads: pacer_follow, _begin and _end are the loader's; the others are any thread's.
  */
 #pragma once
 
@@ -24,7 +27,7 @@
 #include <stdint.h>
 
 #include "base/error.h"
-#include "shm/running_cpu.h"
+#include "worker/running_cpu.h"
 
 struct pacer {
     pthread_t thread;
@@ -32,22 +35,22 @@ struct pacer {
     pthread_cond_t changed;
     bool started;
     bool may_idle;
-    bool wanted; /* something is loaded; this and the next two: with the lock */
+    bool wanted; /* a load is in progress; this and the next two need the lock */
     bool ended;
     uint64_t wakes;
-    struct running_cpu loader_cpu; /* from before it is `wanted` on */
+    struct running_cpu loader_cpu; /* set before `wanted` */
 };
 
-/* The new thread has the signal mask and the CPUs of this one. */
+/* Starts the pacer. Its thread inherits the caller's signal mask and CPUs. */
 enum status pacer_start(struct pacer *pacer, bool may_idle, struct error *error) WARN_UNUSED;
-/* Ends its thread; the one that loads must have ended. One that is all zeros, or has not started,
- * is left alone. */
+/* Ends the pacer's thread; the loader must have ended. Ignores a pacer that is all zero or was not
+ * started. */
 void pacer_stop(struct pacer *pacer);
 
-/* The calling thread is the one that loads; it has LOADER_NICE from here on. */
+/* Makes the calling thread the loader, with LOADER_NICE from here on. */
 void pacer_follow(struct pacer *pacer);
 void pacer_begin(struct pacer *pacer);
 void pacer_end(struct pacer *pacer);
 
-/* How often it has woken up so far. */
+/* Returns how often the pacer has woken. */
 uint64_t pacer_wakes(struct pacer *pacer);

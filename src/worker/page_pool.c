@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-/* Of the stretches, how many begin before it. */
+/* Returns how many stretches begin before `from`. */
 static uint32_t
 count_before(const struct page_pool *pool, uintptr_t from)
 {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Memory that one model has given up and the next may have: stretches of whole pages, which stay in
- * memory meanwhile. Neighbours become one, so that a large piece can be had of what was given in
- * small ones. Pure: addresses and sizes, in bytes; no page is looked at.
+ * Memory that one model has given up and the next may use: stretches of whole pages, which stay
+ * resident meanwhile. Adjacent stretches are merged, so that small pieces can serve a large
+ * request. Pure: addresses and sizes in bytes; no page is touched.
  *
- * Its content is bounded, in bytes and in stretches; it does not take more, which stays the
- * giver's. Takes no memory. Not thread-safe.
+ * The pool is bounded in bytes and in stretches, and refuses more, which stays the giver's.
+ * Allocates nothing. Not thread-safe.
  */
 #pragma once
 
@@ -24,11 +24,11 @@ struct page_stretch {
 struct page_pool {
     size_t bytes;
     uint32_t count;
-    struct page_stretch stretches[PAGE_POOL_STRETCHES_MAX]; /* by address; none touches the next */
+    struct page_stretch stretches[PAGE_POOL_STRETCHES_MAX]; /* sorted by address; never adjacent */
 };
 
-/* False: there is no room for it. It must not be there already. */
+/* Adds a stretch, which must not be in the pool already. False: no room. */
 bool page_pool_give(struct page_pool *pool, uintptr_t from, size_t bytes);
 
-/* Takes so many bytes, more than none, of the smallest stretch that has them. 0: none has. */
+/* Takes `bytes` (not 0) from the smallest stretch that has them. 0: none has. */
 uintptr_t page_pool_take(struct page_pool *pool, size_t bytes);

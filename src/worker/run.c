@@ -2,9 +2,9 @@
 /*
  * From a claimed slot to a slot passed on: the item's way through the modelet.
  *
- * Every item that is taken is passed on exactly once: to the next stage or the results with a new
- * payload, or to the errors with status and text. A failed item keeps its input payload only; what
- * it had acquired for outputs goes back to the arena.
+ * Every item taken is passed on exactly once: to the next stage or the results with a new payload,
+ * or to the errors with status and text. A failed item keeps only its input payload; blocks
+ * acquired for outputs go back to the arena.
  */
 #include "worker/worker.h"
 
@@ -12,9 +12,9 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "ipc/spec.h"
 #include "shm/former.h"
 #include "shm/slot.h"
-#include "shm/spec.h"
 #include "shm/stamp.h"
 
 static struct shm_payload *
@@ -25,9 +25,9 @@ payload_at(struct shm_slot *slot, uint8_t place)
 
 /* ---- passing on ---- */
 
-/* Of a guest that is lost nothing is passed on: nobody may wait for it. */
+/* Items of a lost client region are not passed on: no client waits for them. */
 static void
-push(struct worker *worker, struct item *item, uint8_t place, int64_t now_ns)
+push(struct worker *worker, struct host_item *item, uint8_t place, int64_t now_ns)
 {
     struct source *source = item->source;
     if (source->lost)
@@ -36,14 +36,14 @@ push(struct worker *worker, struct item *item, uint8_t place, int64_t now_ns)
         stamp_ended(item->stamp, now_ns);
     if (place >= region_result_place(source->region))
         worker->bells_owed |= UINT64_C(1) << (source - worker->sources);
-    if (slot_push(source->region, item->ticket, worker->place, place, worker->party, now_ns) !=
+    if (slot_push(source->region, item->ticket, worker->place, place, worker->owner, now_ns) !=
         RING_OK)
         source_corrupt(worker, source, "push");
 }
 
-/* With the status and text that the item has. */
+/* Fails an item with its status and text. */
 static void
-push_failed(struct worker *worker, struct item *item, int64_t now_ns)
+push_failed(struct worker *worker, struct host_item *item, int64_t now_ns)
 {
     if (!item->source->lost)
         slot_set_failure(item->slot, worker->place, status_from_number(item->shown.status),
@@ -51,11 +51,12 @@ push_failed(struct worker *worker, struct item *item, int64_t now_ns)
     push(worker, item, PLACE_ERROR, now_ns);
 }
 
-/* It is as it was: the coordinator gives it to the stage again when its model is here. */
+/* Returns an item unchanged: the coordinator pushes it to the stage again when its model is
+ * loaded. */
 static void
-push_not_held(struct worker *worker, struct item *item, int64_t now_ns)
+push_not_held(struct worker *worker, struct host_item *item, int64_t now_ns)
 {
-    seat_count(&worker->seat, WORKER_ITEMS_NOT_HELD, 1);
+    worker_entry_count(&worker->entry, WORKER_ITEMS_NOT_HELD, 1);
     item->stamp = NULL;
     slot_set_not_held(item->slot, worker->place);
     push(worker, item, PLACE_ERROR, now_ns);
@@ -66,38 +67,39 @@ hand_back(struct worker *worker)
 {
     uint32_t count = groups_clear(&worker->groups, worker->positions);
     for (uint32_t i = 0; i < count; i++) {
-        struct item *item = &worker->items[worker->positions[i]];
+        struct host_item *item = &worker->items[worker->positions[i]];
         item->stamp = NULL;
         push(worker, item, worker->place, item->enqueued_ns);
     }
-    seat_count(&worker->seat, WORKER_ITEMS_HANDED_BACK, count);
+    worker_entry_count(&worker->entry, WORKER_ITEMS_HANDED_BACK, count);
 }
 
 /* ---- taking ---- */
 
-/* Nobody waits for it any more, or nobody will when a run of `batch_items` is over. A load and two
- * comparisons; what a run costs is reckoned for those that have a deadline. */
+/* True, and the item is failed, if its caller is gone, or its deadline passes before the end of a
+ * run of `batch_items`. A load and two comparisons; the expected cost is computed only for items
+ * with a deadline. */
 static bool
-item_is_dropped(struct worker *worker, struct item *item, uint32_t batch_items, int64_t now_ns)
+item_is_dropped(struct worker *worker, struct host_item *item, uint32_t batch_items, int64_t now_ns)
 {
     if (slot_cancelled(item->slot, item->ticket.generation)) {
-        seat_count(&worker->seat, WORKER_ITEMS_CANCELLED, 1);
+        worker_entry_count(&worker->entry, WORKER_ITEMS_CANCELLED, 1);
         item_fail(item, STATUS_CANCELLED, "cancelled before stage %s ran it", worker->start.stage);
         return true;
     }
     if (item->shown.deadline_ns == TIME_NEVER_NS)
         return false;
     if (item->shown.deadline_ns <= now_ns) {
-        seat_count(&worker->seat, WORKER_ITEMS_LATE, 1);
+        worker_entry_count(&worker->entry, WORKER_ITEMS_LATE, 1);
         item_fail(item, STATUS_DEADLINE_EXCEEDED, "its deadline passed before stage %s ran it",
                   worker->start.stage);
         return true;
     }
     int64_t run_ns = cost_tested_ns(&worker->cost, batch_items, now_ns);
     if (item->shown.deadline_ns - now_ns < run_ns) {
-        seat_count(&worker->seat, WORKER_ITEMS_LATE, 1);
+        worker_entry_count(&worker->entry, WORKER_ITEMS_LATE, 1);
         item_fail(item, STATUS_DEADLINE_EXCEEDED,
-                  "stage %s did not run it: that takes about %lld ms, %lld ms were left",
+                  "stage %s did not run it: a run takes about %lld ms, %lld ms were left",
                   worker->start.stage, (long long)(run_ns / NS_PER_MS),
                   (long long)((item->shown.deadline_ns - now_ns) / NS_PER_MS));
         return true;
@@ -105,9 +107,10 @@ item_is_dropped(struct worker *worker, struct item *item, uint32_t batch_items, 
     return false;
 }
 
-/* The checks of admission, for guests' requests. */
+/* The checks of admission, for client regions' requests. */
 static enum status
-guest_check(const struct worker *worker, const struct payload_view *view, struct error *error)
+client_region_check(const struct worker *worker, const struct payload_view *view,
+                    struct error *error)
 {
     const struct handshake_ready *takes = worker->ready;
     enum status status = STATUS_OK;
@@ -120,30 +123,30 @@ guest_check(const struct worker *worker, const struct payload_view *view, struct
     return status;
 }
 
-/* Of a guest nothing was checked before, and nothing may be read twice. */
+/* A client region's payload was not checked before, and must be read only once. */
 static enum status
-item_read(struct worker *worker, struct item *item, struct error *error)
+item_read(struct worker *worker, struct host_item *item, struct error *error)
 {
     const struct region *region = item->source->region;
     const struct shm_payload *payload = payload_at(item->slot, worker->place);
-    if (!item->source->is_guest)
+    if (!item->source->is_client_region)
         return payload_read(region, payload, &item->view, error);
     enum status status = payload_read_copied(region, payload, &item->table, &item->view, error);
-    /* what a later stage's modelet declares, it is not given in the lane either */
+    /* later stages are not held to their declared inputs in the lane either */
     if (status != STATUS_OK || worker->place != 0)
         return status;
-    return guest_check(worker, &item->view, error);
+    return client_region_check(worker, &item->view, error);
 }
 
 static bool
-item_is_unreadable(struct worker *worker, struct item *item)
+item_is_unreadable(struct worker *worker, struct host_item *item)
 {
     struct error error;
     error_clear(&error);
     enum status status = item_read(worker, item, &error);
     if (status == STATUS_OK)
         return false;
-    seat_count(&worker->seat, WORKER_ITEMS_FAILED, 1);
+    worker_entry_count(&worker->entry, WORKER_ITEMS_FAILED, 1);
     if (status == STATUS_DATA_LOSS)
         item_fail(item, STATUS_INTERNAL, "stage %s: %s", worker->start.stage, error.text);
     else
@@ -151,24 +154,24 @@ item_is_unreadable(struct worker *worker, struct item *item)
     return true;
 }
 
-/* When it came to the stage. A client may have written anything. */
+/* Returns the item's arrival at the stage. A client may have written any time. */
 static int64_t
-arrival_of(const struct item *item, int64_t now_ns)
+arrival_of(const struct host_item *item, int64_t now_ns)
 {
     int64_t enqueued_ns = slot_enqueued_ns(item->slot);
-    if (!item->source->is_guest)
+    if (!item->source->is_client_region)
         return enqueued_ns;
     if (enqueued_ns < item->source->since_ns)
         return item->source->since_ns;
     return enqueued_ns < now_ns ? enqueued_ns : now_ns;
 }
 
-/* One load and a comparison for what is not traced, in a cache line that is read anyway. */
+/* Untraced items cost one load and a comparison, in a cache line that is read anyway. */
 static void
-item_trace(struct worker *worker, struct item *item)
+item_trace(struct worker *worker, struct host_item *item)
 {
     item->stamp = NULL;
-    if (item->source->is_guest || !slot_traced(item->slot, item->ticket.generation))
+    if (item->source->is_client_region || !slot_traced(item->slot, item->ticket.generation))
         return;
     item->stamp = region_stamp(item->source->region, item->ticket.index, worker->place);
     struct stamp stamp = {.enqueued_ns = item->enqueued_ns,
@@ -182,7 +185,7 @@ item_trace(struct worker *worker, struct item *item)
 bool
 item_take(struct worker *worker, struct source *source, struct shm_ticket ticket, int64_t now_ns)
 {
-    struct item *item = &worker->items[groups_position(&worker->groups)];
+    struct host_item *item = &worker->items[groups_position(&worker->groups)];
     item->source = source;
     item->ticket = ticket;
     item->slot = region_slot(source->region, ticket.index);
@@ -195,9 +198,9 @@ item_take(struct worker *worker, struct source *source, struct shm_ticket ticket
         return false;
     }
     item_trace(worker, item);
-    seat_count(&worker->seat, WORKER_ITEMS, 1);
-    if (source->is_guest)
-        seat_count(&worker->seat, WORKER_ITEMS_LOCAL, 1);
+    worker_entry_count(&worker->entry, WORKER_ITEMS, 1);
+    if (source->is_client_region)
+        worker_entry_count(&worker->entry, WORKER_ITEMS_LOCAL, 1);
     if (worker->adaptive)
         wait_arrived(&worker->wait, item->enqueued_ns, now_ns);
     if (item_is_dropped(worker, item, 1, now_ns)) {
@@ -230,14 +233,14 @@ item_take(struct worker *worker, struct source *source, struct shm_ticket ticket
 /* ---- after a run ---- */
 
 static void
-item_abandon(struct worker *worker, struct item *item)
+item_abandon(struct worker *worker, struct host_item *item)
 {
     builder_abandon(&item->builder, payload_at(item->slot, worker->place + 1));
 }
 
-/* Turns what the modelet said of an item into what becomes of it. */
+/* Determines an item's outcome from what the modelet set. */
 static void
-item_judge(struct worker *worker, struct item *item)
+item_judge(struct worker *worker, struct host_item *item)
 {
     const char *name = worker->modelet.table.name;
     struct shoal_item *shown = &item->shown;
@@ -252,7 +255,7 @@ item_judge(struct worker *worker, struct item *item)
 }
 
 static enum status
-item_seal(struct worker *worker, struct item *item, struct error *error)
+item_seal(struct worker *worker, struct host_item *item, struct error *error)
 {
     enum status status = builder_carry_parameters(&item->builder, &item->view, error);
     if (status != STATUS_OK)
@@ -261,7 +264,7 @@ item_seal(struct worker *worker, struct item *item, struct error *error)
 }
 
 static void
-item_pass_on(struct worker *worker, struct item *item, int64_t now_ns)
+item_pass_on(struct worker *worker, struct host_item *item, int64_t now_ns)
 {
     bool unset = item->refused == STATUS_OK && item->shown.status == SHOAL_UNSET;
     item_judge(worker, item);
@@ -272,16 +275,16 @@ item_pass_on(struct worker *worker, struct item *item, int64_t now_ns)
     if (item->refused == STATUS_DATA_LOSS || error.status == STATUS_DATA_LOSS)
         source_corrupt(worker, item->source, "arena");
     if (item->shown.status == SHOAL_OK) {
-        seat_count(&worker->seat, WORKER_ITEMS_OK, 1);
+        worker_entry_count(&worker->entry, WORKER_ITEMS_OK, 1);
         push(worker, item, worker->place + 1, now_ns);
         return;
     }
-    seat_count(&worker->seat, unset ? WORKER_ITEMS_UNSET : WORKER_ITEMS_FAILED, 1);
+    worker_entry_count(&worker->entry, unset ? WORKER_ITEMS_UNSET : WORKER_ITEMS_FAILED, 1);
     item_abandon(worker, item);
     push_failed(worker, item, now_ns);
 }
 
-/* Once for many items, not once for each. */
+/* Once per group of items. */
 static void
 notify(struct worker *worker)
 {
@@ -292,18 +295,18 @@ notify(struct worker *worker)
 
 /* ---- running ---- */
 
-/* A fresh start, the first time and again in a half. */
+/* Resets the item for its first run, or for another one in a half. */
 static void
-item_begin(struct worker *worker, struct item *item)
+item_begin(struct worker *worker, struct host_item *item)
 {
     item->shown.status = SHOAL_UNSET;
     item->refused = STATUS_OK;
     item->text[0] = '\0';
-    builder_init(&item->builder, item->source->region, item->ticket.index, worker->party,
+    builder_init(&item->builder, item->source->region, item->ticket.index, worker->owner,
                  &item->view.payload, payload_at(item->slot, worker->place + 1));
 }
 
-/* Calls the modelet; returns what it returned. */
+/* Calls the modelet and returns its result. */
 static int
 call_run(struct worker *worker, struct shoal_item **shown, uint32_t count,
          struct shoal_error *error, int64_t *ended_ns)
@@ -314,26 +317,27 @@ call_run(struct worker *worker, struct shoal_item **shown, uint32_t count,
     for (uint32_t i = 0; i < count; i++)
         if (item_of(shown[i])->stamp != NULL)
             stamp_began(item_of(shown[i])->stamp, began_ns, count);
-    seat_alive(&worker->seat, began_ns); /* between two runs of a batch, too */
-    seat_run_began(&worker->seat, began_ns, count);
+    worker_entry_alive(&worker->entry, began_ns); /* also between two runs of a batch */
+    worker_entry_run_began(&worker->entry, began_ns, count);
     int status = worker->modelet.table.run(worker->modelet.instance, worker->model, &batch);
     *ended_ns = clock_now_ns();
-    seat_alive(&worker->seat, *ended_ns);
-    seat_run_ended(&worker->seat);
-    /* before anything is passed on: who is answered may be back at once, and is no second one */
+    worker_entry_alive(&worker->entry, *ended_ns);
+    worker_entry_run_ended(&worker->entry);
+    /* before anything is passed on: an answered caller may return at once, and must not count as
+     * another one */
     if (worker->adaptive && count == worker->ran_items)
         worker->arrived = sources_arrived(worker);
-    seat_record(&worker->seat, WORKER_RUN, (uint64_t)(*ended_ns - began_ns));
+    worker_entry_record(&worker->entry, WORKER_RUN, (uint64_t)(*ended_ns - began_ns));
     return status;
 }
 
-/* All of a group that failed as a whole and is not halved: the modelet's own code and text. */
+/* Fails all items of a group, with the code and text of the modelet's `run`. */
 static void
 group_fail(struct shoal_item **shown, uint32_t count, int status, struct shoal_error *theirs)
 {
     theirs->text[sizeof(theirs->text) - 1] = '\0';
     for (uint32_t i = 0; i < count; i++) {
-        struct item *item = item_of(shown[i]);
+        struct host_item *item = item_of(shown[i]);
         item->refused = STATUS_OK;
         item_fail(item, status_from_number(status), "%s", theirs->text);
     }
@@ -346,8 +350,8 @@ may_halve(const struct worker *worker, uint32_t count)
            !(worker->modelet.table.abilities & SHOAL_CHANGES_INPUTS);
 }
 
-/* A group that fails as a whole is run again in halves, as often as the stage allows. Recursion as
- * deep as the batch can be halved: 16 at most. */
+/* Runs a group, and again in halves if it fails as a whole, as often as the stage allows. The
+ * recursion is at most 16 deep, because batches are halved. */
 static void
 group_run(struct worker *worker, struct shoal_item **shown, uint32_t count)
 {
@@ -372,15 +376,15 @@ group_run(struct worker *worker, struct shoal_item **shown, uint32_t count)
     notify(worker);
 }
 
-/* Fails those that nobody waits for any more since they were taken, and those that cannot be ready
- * in time. Each that goes makes the run shorter for the rest. Returns how many are left. */
+/* Fails items whose callers have gone since they were taken and items that cannot finish in time.
+ * Each of them shortens the run for the rest. Returns how many are left. */
 static uint32_t
 drop_items(struct worker *worker, uint32_t count, int64_t now_ns)
 {
     uint32_t kept = 0;
     uint32_t left = count;
     for (uint32_t i = 0; i < count; i++) {
-        struct item *item = item_of(worker->shown[i]);
+        struct host_item *item = item_of(worker->shown[i]);
         if (item_is_dropped(worker, item, left, now_ns)) {
             push_failed(worker, item, now_ns);
             left--;
@@ -400,15 +404,15 @@ static bool
 drop_if_unwanted(void *context, uint32_t position)
 {
     struct sieve *sieve = context;
-    struct item *item = &sieve->worker->items[position];
+    struct host_item *item = &sieve->worker->items[position];
     if (!item_is_dropped(sieve->worker, item, 1, sieve->now_ns))
         return false;
     push_failed(sieve->worker, item, sieve->now_ns);
     return true;
 }
 
-/* For items behind the runs of other models: no caller waits for a batch to learn that it is too
- * late for it. */
+/* Drops held items of other models after each run, so that no caller waits for a batch to learn
+ * that its item is too late. */
 static void
 drop_held(struct worker *worker, int64_t now_ns)
 {
@@ -428,12 +432,12 @@ count_batch(struct worker *worker, enum batch_state closed, uint32_t count, int6
         [BATCH_CLOSED_ADAPTIVE] = WORKER_CLOSED_ADAPTIVE,
         [BATCH_CLOSED_CROWDED] = WORKER_CLOSED_CROWDED,
     };
-    seat_count(&worker->seat, WORKER_BATCHES, 1);
-    seat_count(&worker->seat, reasons[closed], 1);
-    seat_record(&worker->seat, WORKER_BATCH_ITEMS, count);
+    worker_entry_count(&worker->entry, WORKER_BATCHES, 1);
+    worker_entry_count(&worker->entry, reasons[closed], 1);
+    worker_entry_record(&worker->entry, WORKER_BATCH_ITEMS, count);
     for (uint32_t i = 0; i < count; i++) {
         int64_t waited_ns = now_ns - item_of(worker->shown[i])->enqueued_ns;
-        seat_record(&worker->seat, WORKER_WAIT, waited_ns > 0 ? (uint64_t)waited_ns : 0);
+        worker_entry_record(&worker->entry, WORKER_WAIT, waited_ns > 0 ? (uint64_t)waited_ns : 0);
     }
 }
 
@@ -446,7 +450,7 @@ batch_close(struct worker *worker, uint32_t group, uint64_t *model)
     return count;
 }
 
-/* The batch's items, of one model, which stays while they are run. */
+/* Runs a batch's items, of one model, which stays loaded meanwhile. */
 static void
 run_items(struct worker *worker, enum batch_state closed, uint32_t count, int64_t now_ns)
 {
@@ -455,15 +459,15 @@ run_items(struct worker *worker, enum batch_state closed, uint32_t count, int64_
     worker->halvings_left = worker->start.halvings_max;
     group_run(worker, worker->shown, count);
     if (worker->halvings_left < worker->start.halvings_max)
-        seat_count(&worker->seat, WORKER_BATCHES_HALVED, 1);
+        worker_entry_count(&worker->entry, WORKER_BATCHES_HALVED, 1);
 }
 
-/* It may have been unloaded since they were taken. */
+/* The model may have been unloaded since the items were taken. */
 static void
 run_by_model(struct worker *worker, enum batch_state closed, uint32_t count, uint64_t model,
              int64_t now_ns)
 {
-    struct loaded *loaded = model_table_enter(&worker->loader.table, model);
+    struct loaded_model *loaded = model_table_enter(&worker->loader.table, model);
     if (loaded == NULL) {
         for (uint32_t i = 0; i < count; i++)
             push_not_held(worker, item_of(worker->shown[i]), now_ns);

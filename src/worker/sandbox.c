@@ -16,9 +16,8 @@
 /* ---- sanitizers ---- */
 
 /*
- * Of builds with a sanitizer. It reads /proc/self/maps now, because it can't when it wants to
- * report; and no leaks are looked for at the end of a process in a sandbox, which would take
- * ptrace.
+ * For builds with a sanitizer: it reads /proc/self/maps now, because it cannot when it reports, and
+ * the leak check at exit, which needs ptrace, is off in a sandbox.
  */
 __attribute__((weak)) void __sanitizer_sandbox_on_notify(void *arguments); /* NOLINT: its name */
 int __lsan_is_turned_off(void);                                            /* NOLINT: its name */
@@ -61,7 +60,7 @@ sandbox_lacking(uint32_t asked, uint32_t in_force)
 
 /* ---- what came of it ---- */
 
-/* `failed` is the errno for those of the parts that are not in force. */
+/* `failed` is the errno for the parts that are not in force. */
 static void
 note(struct sandbox *sandbox, uint32_t parts, uint32_t in_force, int failed)
 {
@@ -90,7 +89,7 @@ judge(const struct sandbox *sandbox, uint32_t parts, struct error *error)
         return STATUS_OK;
     return error_set(error, STATUS_FAILED_PRECONDITION,
                      "sandbox: `required`, but this machine does not grant %s: set `sandbox: "
-                     "best_effort` to go on without, or take it from this stage alone by "
+                     "best_effort` to go on without, or exempt this stage by "
                      "`sandbox_allow`",
                      sandbox->missing);
 }
@@ -98,15 +97,15 @@ judge(const struct sandbox *sandbox, uint32_t parts, struct error *error)
 /* ---- the parts ---- */
 
 /*
- * Lowered, and never to be raised again. Of processes and threads the kernel counts those of the
- * user, not ours, so that any number would hit the innocent: what there is is only fixed.
+ * Lowers limits for good. RLIMIT_NPROC counts all processes of the user, not ours alone, so it is
+ * only fixed at its current value: a lower one would hit the user's other processes.
  */
 static int
 limits_enter(void)
 {
     static const struct {
         __rlimit_resource_t resource;
-        rlim_t most; /* RLIM_INFINITY: as it is */
+        rlim_t most; /* RLIM_INFINITY: unchanged */
     } limits[] = {
         {RLIMIT_CORE, 0}, /* a core file would hold other callers' requests */
         {RLIMIT_NOFILE, 1024}, {RLIMIT_MEMLOCK, 1 << 20},       {RLIMIT_MSGQUEUE, 0},
@@ -125,7 +124,7 @@ limits_enter(void)
     return 0;
 }
 
-/* A node that runs as root has workers that own what root owns, and have no power beyond that. */
+/* Workers of a node that runs as root own root's files but have no other power. */
 static int
 capabilities_drop(void)
 {
@@ -172,7 +171,8 @@ sandbox_narrow(struct sandbox *sandbox, struct error *error)
 {
     if (sandbox->asked == 0)
         return STATUS_OK;
-    /* The C library opens libgcc at a thread's first pthread_exit; while it serves it could not. */
+    /* Loads libgcc now: the C library opens it at a thread's first pthread_exit, which the second
+     * step would refuse. */
     void *frame;
     (void)backtrace(&frame, 1);
     sanitizer_prepare();
@@ -180,8 +180,8 @@ sandbox_narrow(struct sandbox *sandbox, struct error *error)
     note_one(sandbox, SANDBOX_PART_CALLS_SERVING, failed);
     if (failed != 0 && (sandbox->in_force & SANDBOX_PART_CALLS_STARTING))
         return error_set(error, STATUS_FAILED_PRECONDITION,
-                         "sandbox: the second filter of system calls was refused (%s) after the "
-                         "first was not: has the modelet set one of its own?",
+                         "sandbox: the second filter of system calls was refused (%s) although "
+                         "the first was not: has the modelet set one of its own?",
                          strerrordesc_np(failed));
     return judge(sandbox, SANDBOX_PART_CALLS_SERVING, error);
 }

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which system calls a worker may make: a list of what is allowed, for each of the two steps; what
- * is not on it is refused with EPERM, which the modelet sees as any other error. A second filter is
- * laid over the first, so it can only take away.
+ * The system calls that a worker may make: a list for each of the two steps. Other calls fail with
+ * EPERM, which the modelet sees like any other error. The second filter is added to the first, so
+ * it can only take away.
  *
- * Calls that are allowed with any arguments cost nothing (the kernel keeps a bitmap of them, since
- * 5.11), and those are all that a worker makes per request.
+ * Calls that are allowed with any arguments cost nothing (the kernel keeps a bitmap of them since
+ * 5.11), and a worker makes only such calls per request.
  *
- * Conditions compare exactly those bits that the kernel looks at: an int argument comes in a
- * register whose upper half may hold anything.
+ * Conditions compare exactly the bits that the kernel looks at: an int argument comes in a register
+ * whose upper half may contain anything.
  */
 #include <asm/ioctls.h>
 #include <errno.h>
@@ -26,7 +26,7 @@
 #include "base/check.h"
 #include "worker/sandbox.h"
 
-/* Calls younger than the oldest libseccomp that is supported; their numbers are the same on every
+/* Calls newer than the oldest supported libseccomp; their numbers are the same on every
  * architecture. */
 enum {
     CALL_FCHMODAT2 = 452,
@@ -35,15 +35,15 @@ enum {
     CALL_FUTEX_WAIT = 455,
     CALL_FUTEX_REQUEUE = 456,
     CALL_MSEAL = 462,
-    /* Those that this list has never heard of are answered as by a kernel that has not, either: the
-     * C library then does without. Up to x86's hole in the numbers. */
+    /* Unknown calls get ENOSYS, as from a kernel that does not know them: the C library then does
+     * without. Up to x86's gap in the numbers. */
     CALL_UNHEARD_FIRST = 464,
     CALL_UNHEARD_LAST = 511,
 };
 
 /* ---- calls with any arguments ---- */
 
-/* Memory, time, threads, waiting, descriptors that are open, asking about oneself. */
+/* Memory, time, threads, waiting, open descriptors, queries about oneself. */
 static const int calls_always[] = {
     SCMP_SYS(arch_prctl),
     SCMP_SYS(brk),
@@ -125,7 +125,7 @@ static const int calls_always[] = {
     SCMP_SYS(eventfd2),
     SCMP_SYS(fadvise64),
     SCMP_SYS(fstat),
-    SCMP_SYS(newfstatat), /* as fstat, in the C library */
+    SCMP_SYS(newfstatat), /* the C library's fstat */
     SCMP_SYS(statx),
     SCMP_SYS(fstatfs),
     SCMP_SYS(getdents),
@@ -171,14 +171,14 @@ static const int calls_always[] = {
     SCMP_SYS(uname),
 };
 
-/* Finding and looking at files. Opening them is a matter of arguments, below. */
+/* Finding and querying files. Opening depends on arguments, below. */
 static const int calls_reading[] = {
     SCMP_SYS(access),     SCMP_SYS(chdir),  SCMP_SYS(faccessat), SCMP_SYS(faccessat2),
     SCMP_SYS(fchdir),     SCMP_SYS(getcwd), SCMP_SYS(lstat),     SCMP_SYS(readlink),
     SCMP_SYS(readlinkat), SCMP_SYS(stat),   SCMP_SYS(statfs),    SCMP_SYS(umask),
 };
 
-/* Calls on files, as far as the user's rights go. */
+/* Calls that change files, within the user's rights. */
 static const int calls_files[] = {
     SCMP_SYS(chmod),
     SCMP_SYS(chown),
@@ -248,7 +248,7 @@ static const int calls_network[] = {
     SCMP_SYS(socket),      SCMP_SYS(socketpair),
 };
 
-/* Not among them, and for nobody but `all`: ptrace, other processes' memory, namespaces, users. */
+/* Only `all` allows ptrace, other processes' memory, namespaces and users. */
 static const int calls_processes[] = {
     SCMP_SYS(clone),
     SCMP_SYS(execve),
@@ -276,10 +276,10 @@ static const int calls_code[] = {
     SCMP_SYS(pkey_mprotect),
 };
 
-/* The second filter. */
+/* For the second filter. */
 static const int calls_starting[] = {SCMP_SYS(seccomp)};
 
-/* In `starting` and `serving`: the names of which any one allows these calls in that step. */
+/* `starting` and `serving`: the names of which any one allows these calls in that step. */
 #define ALWAYS UINT32_MAX
 #define NEVER 0
 
@@ -302,7 +302,7 @@ static const struct {
 
 /* ---- calls with certain arguments ---- */
 
-/* The mask and the value to compare an argument with. */
+/* Mask and value for the comparison of an argument. */
 #define INT_IS(value) UINT32_MAX, (value)
 #define BITS_CLEAR(bits) (bits), 0
 #define WHOLE_IS(value) UINT64_MAX, (value)
@@ -311,7 +311,7 @@ static const struct {
 #define OPENS (SANDBOX_ALLOW_READING | SANDBOX_SERVES_MODELS)
 
 enum {
-    ADVICE_GUARD_INSTALL = 102, /* how younger C libraries guard the stacks of threads */
+    ADVICE_GUARD_INSTALL = 102, /* used by newer C libraries to guard threads' stacks */
     ADVICE_GUARD_REMOVE = 103,
     OPEN_CHANGES = O_ACCMODE | O_CREAT | O_TRUNC | (O_TMPFILE & ~O_DIRECTORY),
     CLONE_NEW_NAMESPACES = CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC |
@@ -326,7 +326,7 @@ static const struct condition {
     uint32_t starting;
     uint32_t serving;
 } conditions[] = {
-    /* to read; a file may only ever be written with FILES, on whatever kernel */
+    /* for reading; writing needs FILES, on any kernel */
     {SCMP_SYS(open), 1, BITS_CLEAR(OPEN_CHANGES), ALWAYS, OPENS},
     {SCMP_SYS(openat), 2, BITS_CLEAR(OPEN_CHANGES), ALWAYS, OPENS},
 
@@ -334,7 +334,7 @@ static const struct condition {
     {SCMP_SYS(mprotect), 2, BITS_CLEAR(PROT_EXEC), NEVER, ALWAYS},
     {SCMP_SYS(pkey_mprotect), 2, BITS_CLEAR(PROT_EXEC), NEVER, ALWAYS},
 
-    /* not MADV_REMOVE, MADV_HWPOISON: they take pages from under other processes */
+    /* not MADV_REMOVE, MADV_HWPOISON: they take pages from other processes */
     {SCMP_SYS(madvise), 2, INT_IS(MADV_NORMAL), ALWAYS, ALWAYS},
     {SCMP_SYS(madvise), 2, INT_IS(MADV_RANDOM), ALWAYS, ALWAYS},
     {SCMP_SYS(madvise), 2, INT_IS(MADV_SEQUENTIAL), ALWAYS, ALWAYS},
@@ -358,7 +358,8 @@ static const struct condition {
     /* a thread, not a process; without CLONE_THREAD it is `processes` */
     {SCMP_SYS(clone), 0, CLONE_THREAD | CLONE_NEW_NAMESPACES, CLONE_THREAD, ALWAYS, ALWAYS},
 
-    /* not F_SETOWN, F_SETSIG: signals to other processes; no locks that others would wait for */
+    /* not F_SETOWN, F_SETSIG: signals to other processes; no locks that other processes would wait
+     * for */
     {SCMP_SYS(fcntl), 1, INT_IS(F_DUPFD), ALWAYS, ALWAYS},
     {SCMP_SYS(fcntl), 1, INT_IS(F_DUPFD_CLOEXEC), ALWAYS, ALWAYS},
     {SCMP_SYS(fcntl), 1, INT_IS(F_GETFD), ALWAYS, ALWAYS},
@@ -373,7 +374,7 @@ static const struct condition {
     {SCMP_SYS(fcntl), 1, INT_IS(F_OFD_GETLK), SANDBOX_ALLOW_FILES, SANDBOX_ALLOW_FILES},
     {SCMP_SYS(fcntl), 1, INT_IS(F_OFD_SETLK), SANDBOX_ALLOW_FILES, SANDBOX_ALLOW_FILES},
     {SCMP_SYS(fcntl), 1, INT_IS(F_OFD_SETLKW), SANDBOX_ALLOW_FILES, SANDBOX_ALLOW_FILES},
-    {SCMP_SYS(fcntl), 1, INT_IS(F_GET_SEALS), ALWAYS, ALWAYS}, /* of a guest's region */
+    {SCMP_SYS(fcntl), 1, INT_IS(F_GET_SEALS), ALWAYS, ALWAYS}, /* for a client region's region */
     {SCMP_SYS(fcntl), 1, INT_IS(F_ADD_SEALS), SANDBOX_ALLOW_FILES, SANDBOX_ALLOW_FILES},
 
     /* not TIOCSTI, which types into the operator's terminal, nor FIOSETOWN */
@@ -394,32 +395,32 @@ static const struct condition {
     {SCMP_SYS(prctl), 0, INT_IS(PR_SET_NO_NEW_PRIVS), ALWAYS, NEVER},
     {SCMP_SYS(prctl), 0, INT_IS(PR_SET_TIMERSLACK), ALWAYS, NEVER},
 
-    /* what the worker says to the coordinator */
+    /* messages to the coordinator */
     {SCMP_SYS(sendto), 0, INT_IS(HANDSHAKE_FD_CONTROL), ALWAYS, ALWAYS},
-    /* and what it hears: guests, with their regions */
+    /* messages from it: client regions, with their regions */
     {SCMP_SYS(recvmsg), 0, INT_IS(HANDSHAKE_FD_CONTROL), ALWAYS, ALWAYS},
-    /* the same of models */
+    /* messages about models */
     {SCMP_SYS(sendto), 0, INT_IS(HANDSHAKE_FD_MODELS), SANDBOX_SERVES_MODELS,
      SANDBOX_SERVES_MODELS},
     {SCMP_SYS(recvfrom), 0, INT_IS(HANDSHAKE_FD_MODELS), SANDBOX_SERVES_MODELS,
      SANDBOX_SERVES_MODELS},
 
-    {SCMP_SYS(prlimit64), 2, WHOLE_IS(0), ALWAYS, ALWAYS}, /* to ask, not to set */
+    {SCMP_SYS(prlimit64), 2, WHOLE_IS(0), ALWAYS, ALWAYS}, /* to query, not to set */
     {SCMP_SYS(sched_setaffinity), 0, INT_IS(0), ALWAYS, SANDBOX_SERVES_MODELS}, /* the pacer */
 };
 
-/* And those of which two arguments are looked at. */
+/* Conditions on two arguments. */
 static const struct condition_pair {
     struct condition first;
     unsigned argument;
     uint64_t mask;
     uint64_t value;
 } pairs[] = {
-    /* libraries that an engine loads with a model: code from files, of which it can write none */
+    /* libraries that an engine loads with a model: code from files that it cannot write */
     {{SCMP_SYS(mmap), 2, PROT_EXEC | PROT_WRITE, PROT_EXEC, NEVER, SANDBOX_SERVES_MODELS},
      3,
      BITS_CLEAR(MAP_ANONYMOUS)},
-    /* the loader makes itself less urgent; the limits keep it from the opposite */
+    /* the loader lowers its own priority; the limits prevent raising it */
     {{SCMP_SYS(setpriority), 0, INT_IS(PRIO_PROCESS), SANDBOX_SERVES_MODELS, SANDBOX_SERVES_MODELS},
      1,
      INT_IS(0)},
@@ -431,7 +432,7 @@ static const struct condition_pair {
      INT_IS(SCHED_NORMAL)},
 };
 
-/* Signals, to itself: abort() and raise() do that. */
+/* Signals to itself, for abort() and raise(). */
 static const int calls_own_process[] = {
     SCMP_SYS(kill),
     SCMP_SYS(tgkill),
@@ -439,8 +440,8 @@ static const int calls_own_process[] = {
     SCMP_SYS(rt_tgsigqueueinfo),
 };
 
-/* Answered as by a kernel that does not have it: clone3 and openat2 take their flags through a
- * pointer, where a filter can't see them, and the C library then uses the older call. */
+/* Answered with ENOSYS: clone3 and openat2 take their flags through a pointer, which a filter
+ * cannot follow; the C library then uses the older call. */
 static const int calls_hidden[] = {SCMP_SYS(clone3), SCMP_SYS(openat2)};
 
 /* ---- the filter ---- */
@@ -452,7 +453,7 @@ allowed(enum sandbox_step step, uint32_t allow, uint32_t starting, uint32_t serv
     return by == (uint32_t)ALWAYS || (by & allow) != 0;
 }
 
-/* Some calls are not there on some architectures: libseccomp gives those a negative number. */
+/* libseccomp gives calls that an architecture lacks a negative number. */
 static int
 rule_add(scmp_filter_ctx filter, uint32_t action, int call)
 {
@@ -522,9 +523,9 @@ add_hidden(scmp_filter_ctx filter, uint32_t allow)
 }
 
 /*
- * TSYNC: all threads, because a plug-in may have made some before the second step. SSB: without it
- * kernels before 5.16 switch off speculative stores for the whole process, which would slow every
- * run down, to protect the process from code that runs in it anyway.
+ * TSYNC: all threads, because a plug-in may have started some before the second step. SSB: without
+ * it kernels before 5.16 disable speculative stores for the whole process, which would slow every
+ * run, to protect the process from code that runs in it anyway.
  */
 static int
 set_attributes(scmp_filter_ctx filter)
@@ -533,8 +534,8 @@ set_attributes(scmp_filter_ctx filter)
         enum scmp_filter_attr attribute;
         uint32_t value;
     } attributes[] = {
-        {SCMP_FLTATR_API_SYSRAWRC, 1}, /* errno as the kernel gave it; first */
-        {SCMP_FLTATR_CTL_NNP, 0},      /* done */
+        {SCMP_FLTATR_API_SYSRAWRC, 1}, /* the kernel's errno; must be set first */
+        {SCMP_FLTATR_CTL_NNP, 0},      /* done already */
         {SCMP_FLTATR_CTL_TSYNC, 1},
         {SCMP_FLTATR_CTL_SSB, 1},
         {SCMP_FLTATR_ACT_BADARCH, SCMP_ACT_ERRNO(ENOSYS)},

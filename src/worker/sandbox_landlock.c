@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Landlock: which files may be opened, however the path to them goes (links, "..", /proc). What a
- * kernel offers is asked for, never guessed from its release. The constants are spelled out as far
- * as the header of the oldest supported system lacks them; they are the kernel's ABI.
+ * Landlock: the files that may be opened, by whatever path (links, "..", /proc). The kernel is
+ * asked for its version; its release is not used. Constants that the header of the oldest supported
+ * system lacks are spelled out; they are the kernel's ABI.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -29,8 +29,8 @@ enum {
     SCOPE_SIGNAL = 1 << 1,
 };
 
-/* struct landlock_ruleset_attr as of ABI 6; an older kernel takes it as long as what it does not
- * know is zero. */
+/* struct landlock_ruleset_attr of ABI 6; an older kernel accepts it if the members that it does not
+ * know are zero. */
 struct ruleset {
     uint64_t files;
     uint64_t tcp;
@@ -73,8 +73,8 @@ landlock_parts(const struct landlock_rights *rights)
 /* ---- the places ---- */
 
 /*
- * Places that a modelet may read, beside its own. To map a library takes no right to execute: that
- * one is about programs, and nobody has it.
+ * Places that a modelet may read beside its own. Mapping a library does not need the right to
+ * execute, which is for programs and granted to none.
  */
 static const struct {
     const char *path;
@@ -96,7 +96,7 @@ static const struct {
     {"/proc/sys/vm/overcommit_memory", 0}, /* jemalloc */
     {"/sys/devices/system/cpu", 0},        /* OpenMP */
     {"/sys/devices/system/node", 0},
-    {"/sys/fs/cgroup", 0}, /* how many CPUs a container has: thread pools go by it */
+    {"/sys/fs/cgroup", 0}, /* a container's number of CPUs, for thread pools */
     {"/sys/kernel/mm/transparent_hugepage", 0},
     {"/dev/null", 0},
     {"/dev/zero", 0},
@@ -109,7 +109,7 @@ static const struct {
     {"/usr/local/bin", SANDBOX_ALLOW_PROCESSES},
 };
 
-/* Lets a file, or all below a folder, be read. What is not there need not be allowed. */
+/* Allows reading a file, or all beneath a folder. A missing path is skipped. */
 static int
 place_allow(int ruleset, const char *path)
 {
@@ -132,7 +132,7 @@ place_allow(int ruleset, const char *path)
     return failed;
 }
 
-/* The folder of a file: of the name, and of what the name leads to through links. */
+/* Allows the folder of a file: that of its name, and that of the file to which links lead. */
 static int
 folder_allow(int ruleset, const char *path)
 {
@@ -196,7 +196,7 @@ landlock_enter(const struct handshake_start *start, uint32_t allow, int *missing
         *missing_errno = errno;
         return 0;
     }
-    *missing_errno = EOPNOTSUPP; /* what this version does not know yet */
+    *missing_errno = EOPNOTSUPP; /* for what this version lacks */
     struct landlock_rights rights = landlock_rights_for(abi, allow);
     uint32_t parts = landlock_parts(&rights);
     if (parts == 0)

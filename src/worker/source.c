@@ -16,57 +16,60 @@ void
 sources_init(struct worker *worker)
 {
     worker->sources[0] = (struct source){.region = &worker->region};
-    worker->guests = (struct guests){.epoch = seat_guests_epoch(&worker->seat)};
-    worker->region.guests = &worker->guests;
+    worker->client_regions =
+        (struct client_regions){.epoch = worker_entry_regions_epoch(&worker->entry)};
+    worker->region.client_regions = &worker->client_regions;
 }
 
 /* ---- coming and going ---- */
 
 static void
-say(const struct source *source, enum handshake_guest_event event, const char *text)
+say(const struct source *source, enum handshake_client_region_event event, const char *text)
 {
-    struct handshake_guest message = {
-        .header = {HANDSHAKE_VERSION, HANDSHAKE_GUEST, sizeof(message), 0},
+    struct handshake_client_region message = {
+        .header = {HANDSHAKE_VERSION, HANDSHAKE_CLIENT_REGION, sizeof(message), 0},
         .event = event,
         .number = source->number,
         .serial = source->serial,
     };
     snprintf(message.text, sizeof(message.text), "%s", text);
     struct error error = ERROR_NONE;
-    /* There is room for as many as the coordinator has sent; who does not read has closed. */
-    if (handshake_send_guest(HANDSHAKE_FD_CONTROL, &message, -1, &error) != STATUS_OK)
+    /* The socket has room for as many as the coordinator has sent; a coordinator that does not read
+     * has closed. */
+    if (handshake_send_client_region(HANDSHAKE_FD_CONTROL, &message, -1, &error) != STATUS_OK)
         log_warn("guest_untold error=\"%s\"", error.text);
 }
 
 static void
 source_unmap(struct worker *worker, struct source *source)
 {
-    if (worker->guests.regions[source->number] != NULL)
-        guests_remove(&worker->guests, source->number);
+    if (worker->client_regions.regions[source->number] != NULL)
+        client_regions_remove(&worker->client_regions, source->number);
     if (source->ends && !source->lost)
-        guest_ends(source->region);
+        client_region_ends(source->region);
     worker->ending &= ~(UINT32_C(1) << source->number);
     region_detach(&source->own);
     say(source, GUEST_LEFT, "");
     *source = (struct source){0};
 }
 
-/* Its region is as we can serve it. The plan was checked by region_attach, and is our copy. */
+/* Checks that we can serve the region. region_attach has checked the plan, and this is our copy. */
 static enum status
-guest_validate(const struct worker *worker, const struct region *guest, struct error *error)
+client_region_validate(const struct worker *worker, const struct region *client_region,
+                       struct error *error)
 {
-    const struct region_plan *plan = &guest->layout.plan;
+    const struct region_plan *plan = &client_region->layout.plan;
     uint32_t stages = worker->region.layout.plan.stage_count;
     if (plan->stage_count != stages)
         return error_set(error, STATUS_DATA_LOSS, "%u stages instead of %u", plan->stage_count,
                          stages);
-    if (plan->slot_count > GUEST_SLOTS_MAX || guest->layout.block_count > GUEST_BLOCKS_MAX)
+    if (plan->slot_count > GUEST_SLOTS_MAX || client_region->layout.block_count > GUEST_BLOCKS_MAX)
         return error_set(error, STATUS_DATA_LOSS, "%u slots and %u blocks", plan->slot_count,
-                         guest->layout.block_count);
+                         client_region->layout.block_count);
     return STATUS_OK;
 }
 
-/* Once: what it means is in docs/operating.md. */
+/* Logs once; docs/operating.md explains it. */
 static void
 say_if_blind(struct worker *worker)
 {
@@ -79,29 +82,30 @@ say_if_blind(struct worker *worker)
 }
 
 static void
-guest_comes(struct worker *worker, const struct handshake_guest *message, int fd)
+guest_comes(struct worker *worker, const struct handshake_client_region *message, int fd)
 {
     struct source *source = &worker->sources[1 + message->number];
-    if (source->region != NULL) { /* the coordinator waits for GUEST_LEFT before that */
+    if (source->region != NULL) { /* the coordinator waits for GUEST_LEFT before it reuses a
+                                   * number */
         log_error("guest_refused why=\"number %u is taken\"", message->number);
         if (fd >= 0)
             close(fd);
         return;
     }
     *source = (struct source){.region = &source->own,
-                              .is_guest = true,
+                              .is_client_region = true,
                               .number = message->number,
                               .serial = message->serial,
                               .since_ns = clock_now_ns()};
     struct error error = ERROR_NONE;
     enum status status = region_attach(&source->own, fd, &error);
-    if (fd >= 0) /* there may have been no room for it in this process */
+    if (fd >= 0) /* -1 if this process had no room for a descriptor */
         close(fd);
     source->own.fd = -1;
     if (status == STATUS_OK)
-        status = guest_validate(worker, &source->own, &error);
+        status = client_region_validate(worker, &source->own, &error);
     if (status == STATUS_OK) {
-        guests_add(&worker->guests, source->number, &source->own);
+        client_regions_add(&worker->client_regions, source->number, &source->own);
         say_if_blind(worker);
     } else {
         source_corrupt(worker, source, error.text);
@@ -109,7 +113,7 @@ guest_comes(struct worker *worker, const struct handshake_guest *message, int fd
 }
 
 static void
-guest_goes(struct worker *worker, const struct handshake_guest *message)
+guest_goes(struct worker *worker, const struct handshake_client_region *message)
 {
     struct source *source = &worker->sources[1 + message->number];
     if (source->region == NULL || source->serial != message->serial)
@@ -117,14 +121,14 @@ guest_goes(struct worker *worker, const struct handshake_guest *message)
     source->leaves = true;
     source->lost = true;
     worker->leaving = true;
-    if (worker->guests.regions[source->number] != NULL)
-        guests_remove(&worker->guests, source->number);
+    if (worker->client_regions.regions[source->number] != NULL)
+        client_regions_remove(&worker->client_regions, source->number);
 }
 
-/* Items that the stage before has passed on are finished here; items that have not begun begin
- * elsewhere. */
+/* Items that the previous stage has passed on are finished here; items that have not begun begin in
+ * another region. */
 static void
-guest_comes_to_end(struct worker *worker, const struct handshake_guest *message)
+guest_comes_to_end(struct worker *worker, const struct handshake_client_region *message)
 {
     struct source *source = &worker->sources[1 + message->number];
     if (source->region == NULL || source->serial != message->serial)
@@ -132,8 +136,8 @@ guest_comes_to_end(struct worker *worker, const struct handshake_guest *message)
     source->ends = true;
     source->takes_left = 2 * source->region->slots.count;
     worker->ending |= UINT32_C(1) << source->number;
-    if (worker->place == 0 && worker->guests.regions[source->number] != NULL)
-        guests_remove(&worker->guests, source->number);
+    if (worker->place == 0 && worker->client_regions.regions[source->number] != NULL)
+        client_regions_remove(&worker->client_regions, source->number);
 }
 
 static bool
@@ -148,31 +152,31 @@ has_ended(const struct worker *worker, const struct source *source)
 }
 
 static void
-hear_one(struct worker *worker, const struct handshake_guest *message, int fd)
+receive_one(struct worker *worker, const struct handshake_client_region *message, int fd)
 {
-    if (message->number < GUESTS_MAX && message->event == GUEST_COMES) {
+    if (message->number < CLIENT_REGIONS_MAX && message->event == GUEST_COMES) {
         guest_comes(worker, message, fd);
         return;
     }
-    if (message->number < GUESTS_MAX && message->event == GUEST_GOES)
+    if (message->number < CLIENT_REGIONS_MAX && message->event == GUEST_GOES)
         guest_goes(worker, message);
-    if (message->number < GUESTS_MAX && message->event == GUEST_ENDS)
+    if (message->number < CLIENT_REGIONS_MAX && message->event == GUEST_ENDS)
         guest_comes_to_end(worker, message);
     if (fd >= 0)
         close(fd);
 }
 
 bool
-sources_hear(struct worker *worker)
+sources_receive(struct worker *worker)
 {
-    /* before the socket: what is announced after that raises it again */
-    worker->guests.epoch = seat_guests_epoch(&worker->seat);
-    struct handshake_guest message;
+    /* read before the socket: later announcements raise it again */
+    worker->client_regions.epoch = worker_entry_regions_epoch(&worker->entry);
+    struct handshake_client_region message;
     struct error error = ERROR_NONE;
     int fd;
     for (;;) {
-        switch (handshake_receive_guest(HANDSHAKE_FD_CONTROL, &message, &fd, &error)) {
-        case STATUS_OK: hear_one(worker, &message, fd); break;
+        switch (handshake_receive_client_region(HANDSHAKE_FD_CONTROL, &message, &fd, &error)) {
+        case STATUS_OK: receive_one(worker, &message, fd); break;
         case STATUS_DATA_LOSS: log_warn("guest_unheard error=\"%s\"", error.text); break;
         case STATUS_DEADLINE_EXCEEDED:
             if (worker->groups.held == 0)
@@ -188,13 +192,13 @@ sources_hear(struct worker *worker)
 struct source *
 sources_next(struct worker *worker)
 {
-    uint32_t limit = worker->guests.limit;
+    uint32_t limit = worker->client_regions.limit;
     worker->lane_turn = !worker->lane_turn;
     if (limit == 0 || worker->lane_turn)
         return &worker->sources[0];
     for (uint32_t i = 1; i <= limit; i++) {
         uint32_t number = (worker->last_guest + i) % limit;
-        if (worker->guests.regions[number] == NULL)
+        if (worker->client_regions.regions[number] == NULL)
             continue;
         worker->last_guest = number;
         return &worker->sources[1 + number];
@@ -205,21 +209,23 @@ sources_next(struct worker *worker)
 uint32_t
 sources_round(const struct worker *worker)
 {
-    return worker->guests.limit == 0 ? 1 : 2 * worker->guests.limit;
+    return worker->client_regions.limit == 0 ? 1 : 2 * worker->client_regions.limit;
 }
 
 /* ---- how much comes ---- */
 
-/* The next source after one: the lane, then the guests that are served; NULL: that was the last. */
+/* Returns the source after `source`: the lane first, then the client regions being served; NULL:
+ * none. */
 static const struct source *
 source_after(const struct worker *worker, const struct source *source)
 {
     if (source == NULL)
         return &worker->sources[0];
-    uint32_t number = (uint32_t)(source - worker->sources); /* of the guest after it */
-    while (number < worker->guests.limit && worker->guests.regions[number] == NULL)
+    uint32_t number =
+        (uint32_t)(source - worker->sources); /* number of the client region after it */
+    while (number < worker->client_regions.limit && worker->client_regions.regions[number] == NULL)
         number++;
-    return number < worker->guests.limit ? &worker->sources[1 + number] : NULL;
+    return number < worker->client_regions.limit ? &worker->sources[1 + number] : NULL;
 }
 
 static uint64_t
@@ -254,7 +260,7 @@ sources_arrived(const struct worker *worker)
     for (const struct source *at = source_after(worker, NULL); at != NULL;
          at = source_after(worker, at)) {
         uint64_t arrived = stage_pushes(worker, at) - worker->pushes[at - worker->sources];
-        uint32_t slots = at->region->slots.count; /* more only if somebody wrote into the ring */
+        uint32_t slots = at->region->slots.count; /* more only if the ring was corrupted */
         count += arrived < slots ? (uint32_t)arrived : slots;
     }
     return count;
@@ -265,7 +271,7 @@ sources_arrived(const struct worker *worker)
 void
 source_corrupt(struct worker *worker, struct source *source, const char *what)
 {
-    if (!source->is_guest) {
+    if (!source->is_client_region) {
         if (!worker->corrupt)
             log_error("region_corrupt pipeline=%s what=\"%s\"", worker->start.pipeline, what);
         worker->corrupt = true;
@@ -274,27 +280,27 @@ source_corrupt(struct worker *worker, struct source *source, const char *what)
     if (source->lost)
         return;
     source->lost = true;
-    if (worker->guests.regions[source->number] != NULL)
-        guests_remove(&worker->guests, source->number);
+    if (worker->client_regions.regions[source->number] != NULL)
+        client_regions_remove(&worker->client_regions, source->number);
     say(source, GUEST_LOST, what);
 }
 
 void
 source_touch(struct worker *worker, const struct source *source)
 {
-    if (!source->is_guest)
+    if (!source->is_client_region)
         return;
-    seat_holds_guests(&worker->seat, worker->held | UINT32_C(1) << source->number);
+    worker_entry_holds_regions(&worker->entry, worker->held | UINT32_C(1) << source->number);
 }
 
 void
 source_touched(struct worker *worker, const struct source *source, enum source_held held)
 {
-    if (!source->is_guest)
+    if (!source->is_client_region)
         return;
     if (held == SOURCE_GAVE_AN_ITEM)
         worker->held |= UINT32_C(1) << source->number;
-    seat_holds_guests(&worker->seat, worker->held);
+    worker_entry_holds_regions(&worker->entry, worker->held);
 }
 
 void
@@ -302,8 +308,8 @@ sources_settle(struct worker *worker)
 {
     worker->held = 0;
     worker->leaving = false;
-    seat_holds_guests(&worker->seat, 0);
-    for (uint32_t i = 1; i <= GUESTS_MAX; i++) {
+    worker_entry_holds_regions(&worker->entry, 0);
+    for (uint32_t i = 1; i <= CLIENT_REGIONS_MAX; i++) {
         struct source *source = &worker->sources[i];
         if (source->region != NULL && (source->leaves || has_ended(worker, source)))
             source_unmap(worker, source);

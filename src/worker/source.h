@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where a worker's items come from: the rings of its own lane, and those of the lane's guests
- * (shm/guests.h), which come and go while it serves. Items of different sources may share a batch.
+ * The sources of a worker's items: its lane, and the lane's client regions (shm/client_regions.h),
+ * which come and go while it serves. Items of different sources may share a batch.
  *
- * The lane is ours: what cannot be in it ends the worker. A guest's client may write anything
- * anywhere in its region at any time, so nothing of a guest is believed, and a guest in which
- * something cannot be is lost: dropped, and the coordinator told. What such a client does reaches
- * no other source.
+ * The lane is trusted: corruption there ends the worker. A client region's client may write
+ * anything anywhere in its region at any time, so nothing in it is trusted: a corrupt client region
+ * is lost, which means dropped and reported to the coordinator. Such a client affects no other
+ * source.
  */
 #pragma once
 
@@ -17,52 +17,52 @@
 
 struct worker;
 
-/* More could keep a worker busy for long by filling their rings with nonsense. */
+/* Limits, because larger rings filled with nonsense could keep a worker busy. */
 enum { GUEST_SLOTS_MAX = 256, GUEST_BLOCKS_MAX = 1024 };
 
 struct source {
-    struct region *region; /* NULL: not in use */
-    bool is_guest;
+    struct region *region; /* NULL: unused */
+    bool is_client_region;
 
-    /* Of a guest: */
+    /* Client regions only: */
     struct region own;
     uint32_t number;
     uint64_t serial;
-    int64_t since_ns; /* nothing in it has waited longer */
-    bool lost;   /* its memory is touched no more, but by the modelet in a run that has begun */
-    bool leaves; /* to be unmapped when the batch is gone */
-    bool ends;   /* to leave when nothing waits here any more … */
-    uint32_t takes_left; /* … or so many items were taken since: who is honest has fewer */
+    int64_t since_ns;    /* lower bound for times of arrival */
+    bool lost;           /* its memory is not touched any more, except by a run in progress */
+    bool leaves;         /* unmap when the batch is gone */
+    bool ends;           /* leave when nothing waits here any more … */
+    uint32_t takes_left; /* … or when so many items were taken: an honest client has fewer */
 };
 
-/* The lane is the first; no guests. */
+/* Starts with the lane and no client regions. */
 void sources_init(struct worker *worker);
 
-/* Reads what the coordinator says of guests, all of it. True: it has closed the socket. */
-bool sources_hear(struct worker *worker);
+/* Reads all of the coordinator's messages about client regions. True: it has closed the socket. */
+bool sources_receive(struct worker *worker);
 
-/* The source to look at next: the lane and a guest in turn, the guests in turn, so that neither has
- * to wait for the other. Of sources_round picks at least one is of each. */
+/* Returns the source to look at next: alternately the lane and a client region, the client regions
+ * in turn. Every sources_round picks include each source. */
 struct source *sources_next(struct worker *worker);
 uint32_t sources_round(const struct worker *worker);
 
-/* For estimates, of all sources; what a client says of itself is bounded by its slots. How many
- * requests are in flight in the pipeline; how many came to the stage since the last note. */
+/* Estimates over all sources, bounded by each client's slots: the requests in flight, and those
+ * that came to the stage since sources_note_pushes. */
 uint32_t sources_in_flight(const struct worker *worker);
 void sources_note_pushes(struct worker *worker);
 uint32_t sources_arrived(const struct worker *worker);
 
-/* Something in it cannot be. */
+/* Reports a source as corrupt. */
 void source_corrupt(struct worker *worker, struct source *source, const char *what);
 
-/* For who judges our death: it is about to be popped from; and what came of that. */
+/* Publish, for the judgment of our death, that a source is about to be popped from, and the
+ * result. */
 void source_touch(struct worker *worker, const struct source *source);
 enum source_held { SOURCE_GAVE_NOTHING, SOURCE_GAVE_AN_ITEM };
 void source_touched(struct worker *worker, const struct source *source, enum source_held held);
 
-/* Nothing is held of any guest: those that leave, or have come to their end,
- * are unmapped. */
+/* Unmaps client regions that leave or have ended. Call when no client region's items are held. */
 void sources_settle(struct worker *worker);
 
-/* Rings the bells that are owed: the coordinator's and those of clients. */
+/* Rings the bells that are owed to the coordinator and to clients. */
 void sources_ring(struct worker *worker);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The worker's loop: take the role of former, gather a batch, leave the role, run, pass on. Each
- * step returns how much it did; a turn that did nothing rests. Of the two ways to rest, a former
- * whose batch is open waits for company until the batch is due; whoever has nothing at all looks
- * for a while, then leaves the role and sleeps until it is appointed.
+ * step returns how much it did; a turn that did nothing rests. A former with an open batch rests by
+ * waiting for company until the batch is due. A worker without items spins for a while, then leaves
+ * the role and sleeps until it is appointed.
  */
 #include "worker/worker.h"
 
@@ -13,43 +13,43 @@
 #include "shm/former.h"
 #include "shm/slot.h"
 
-/* A sleeper looks after itself this often: sign of life, control socket. */
+/* The longest sleep: between signs of life and looks at the control socket. */
 static const int64_t SLEEP_NS_MAX = 500 * (int64_t)NS_PER_MS;
 
-/* And so often while a guest ends here: another worker may take the last that waits in it, and its
+/* The longest sleep while a client region ends: another worker may take its last item, and its
  * client waits for us. */
 static const int64_t ENDING_SLEEP_NS = NS_PER_MS;
 
-/* Left before a deadline beyond the run itself: for waking up and for passing on. */
+/* Reserve before a deadline, beyond the run itself, for waking up and passing on. */
 static const int64_t DEADLINE_MARGIN_NS = NS_PER_MS;
 
-/* Items dropped in one turn, at most, before an open batch is looked at again. */
+/* The most items dropped in one turn before an open batch is looked at again. */
 enum { DROPS_MAX = 256, DROP_WEIGHT_OF_GUEST = 16 };
 
 static bool
 ring_holds_work(const struct worker *worker)
 {
     struct shm_ring ring = region_slot_ring(&worker->region, worker->place);
-    return ring_has_cell(&ring) || guests_have_work(&worker->region, worker->place);
+    return ring_has_cell(&ring) || client_regions_have_work(&worker->region, worker->place);
 }
 
 /* ---- steps ---- */
 
-/* Sign of life; a look at the control socket every now and then, and when guests have come or gone.
- * True: it is time to stop. */
+/* Gives a sign of life and looks at the control socket now and then, and when client regions have
+ * come or gone. True: it is time to stop. */
 static bool
 look_after(struct worker *worker, int64_t now_ns)
 {
-    seat_alive(&worker->seat, now_ns);
+    worker_entry_alive(&worker->entry, now_ns);
     if (worker_stop_requested())
         return true;
     if (worker->ending != 0 && worker->groups.held == 0)
         sources_settle(worker);
     if (now_ns < worker->control_look_ns &&
-        seat_guests_epoch(&worker->seat) == worker->guests.epoch)
+        worker_entry_regions_epoch(&worker->entry) == worker->client_regions.epoch)
         return false;
     worker->control_look_ns = now_ns + SLEEP_NS_MAX;
-    return sources_hear(worker);
+    return sources_receive(worker);
 }
 
 static bool
@@ -57,7 +57,7 @@ take_role(struct worker *worker)
 {
     if (!worker->former)
         worker->former =
-            former_take(&worker->region, worker->place, worker->start.worker_index, worker->party);
+            former_take(&worker->region, worker->place, worker->start.worker_index, worker->owner);
     return worker->former;
 }
 
@@ -65,12 +65,12 @@ static void
 leave_role(struct worker *worker)
 {
     if (worker->former)
-        former_leave(&worker->region, worker->place, worker->start.worker_index, worker->party);
+        former_leave(&worker->region, worker->place, worker->start.worker_index, worker->owner);
     worker->former = false;
 }
 
-/* True if the next item is one to run alone. Only the former pops, so it is still there when we
- * have looked; should it be claimed and another one come, that one runs in company. */
+/* True if the next item must run alone. Only the former pops, so it is still there afterwards;
+ * should it be claimed and another one come, that one runs in company. */
 static bool
 next_runs_alone(const struct worker *worker, const struct source *source)
 {
@@ -86,13 +86,13 @@ static enum take
 pop_one(struct worker *worker, struct source *source, int64_t now_ns)
 {
     struct shm_ticket ticket;
-    switch (slot_pop(source->region, worker->place, worker->party, &ticket)) {
+    switch (slot_pop(source->region, worker->place, worker->owner, &ticket)) {
     case RING_OK:
         source->takes_left -= source->takes_left > 0;
         return item_take(worker, source, ticket, now_ns) ? TAKE_ITEM : TAKE_DROPPED;
     case RING_EMPTY: return TAKE_NOTHING;
-    case RING_LOST: /* in a guest nobody else is so fast */
-        if (source->is_guest)
+    case RING_LOST: /* in a client region no honest party refills that fast */
+        if (source->is_client_region)
             source_corrupt(worker, source, "ring that is refilled while it is emptied");
         return TAKE_NOTHING;
     case RING_CORRUPT: source_corrupt(worker, source, "pop"); return TAKE_NOTHING;
@@ -100,7 +100,7 @@ pop_one(struct worker *worker, struct source *source, int64_t now_ns)
     UNREACHABLE();
 }
 
-/* The next item of a source; of one in which something cannot be there is none. */
+/* Takes the next item of a source; a corrupt source has none. */
 static enum take
 take_one(struct worker *worker, struct source *source, int64_t now_ns)
 {
@@ -112,21 +112,21 @@ take_one(struct worker *worker, struct source *source, int64_t now_ns)
     return take;
 }
 
-/* The count of a drop: to find that an item of a guest can't be read may take as long as it has
- * bytes, for the lane that was done at admission. */
+/* The weight of a drop: checking an unreadable item of a client region may take as long as its
+ * bytes; the lane's were checked at admission. */
 static uint32_t
 drop_weight(const struct source *source)
 {
-    return source->is_guest ? DROP_WEIGHT_OF_GUEST : 1;
+    return source->is_client_region ? DROP_WEIGHT_OF_GUEST : 1;
 }
 
-/* Takes what is there, as far as there is room. */
+/* Takes waiting items as long as there is room. */
 static uint32_t
 gather(struct worker *worker, int64_t now_ns)
 {
     uint32_t taken = 0;
     uint32_t dropped = 0;
-    uint32_t in_vain = 0; /* picks in a row that had nothing */
+    uint32_t in_vain = 0; /* consecutive picks without an item */
     while (!groups_full(&worker->groups) && dropped < DROPS_MAX && !worker->corrupt &&
            in_vain < sources_round(worker)) {
         struct source *source = sources_next(worker);
@@ -160,7 +160,7 @@ wait_moment(struct worker *worker, int64_t now_ns)
     };
 }
 
-/* When all that is there was taken into a batch that `had` so many before. */
+/* Call when all waiting items were taken into a batch that had `had` items before. */
 static void
 judge_company(struct worker *worker, uint32_t had, int64_t now_ns)
 {
@@ -170,7 +170,8 @@ judge_company(struct worker *worker, uint32_t had, int64_t now_ns)
     worker->company_until_ns = wait_until(&worker->wait, &moment);
     int64_t wait_ns = worker->company_until_ns - now_ns;
     if (had == 0)
-        seat_gauge(&worker->seat, WORKER_COMPANY_WAIT, wait_ns > 0 ? (uint64_t)wait_ns : 0);
+        worker_entry_gauge(&worker->entry, WORKER_COMPANY_WAIT,
+                           wait_ns > 0 ? (uint64_t)wait_ns : 0);
 }
 
 static void
@@ -191,7 +192,7 @@ note_ran(struct worker *worker, int64_t began_ns, int64_t ended_ns)
     wait_ran(&worker->wait, began_ns, ended_ns, worker->ran_items, worker->arrived);
 }
 
-/* New items go to another worker then, if there is one. */
+/* Without the role: new items go to another worker, if there is one. */
 static void
 note_without_role(struct worker *worker)
 {
@@ -208,15 +209,15 @@ due(const struct worker *worker, int64_t now_ns)
         .now_ns = now_ns,
         .cost = &worker->cost,
         .margin_ns = DEADLINE_MARGIN_NS,
-        .draining = seat_draining(&worker->seat) || worker_stop_requested(),
+        .draining = worker_entry_draining(&worker->entry) || worker_stop_requested(),
         .company_until_ns = worker->company_until_ns,
     };
     return groups_due(&worker->groups, &moment);
 }
 
 /*
- * Other items held must not wait behind the run if another worker could take them: they go back to
- * the ring before the role is left, so that the next one to look finds them.
+ * Other held items must not wait behind the run if another worker could take them: they go back to
+ * the ring before the role is left, so that the next former finds them.
  */
 static void
 run_group(struct worker *worker, struct groups_due due)
@@ -225,7 +226,7 @@ run_group(struct worker *worker, struct groups_due due)
     uint32_t count = batch_close(worker, due.group, &model);
     if (worker->groups.held > 0 && worker->start.worker_count > 1) {
         hand_back(worker);
-        if (worker->adaptive) /* those that went back are no arrivals */
+        if (worker->adaptive) /* handed back items are not arrivals */
             sources_note_pushes(worker);
     }
     leave_role(worker);
@@ -252,8 +253,8 @@ worker_turn(struct worker *worker, int64_t now_ns)
 }
 
 /*
- * The cost of the turn before this one: all of it, from its look at the ring until every item was
- * passed on, so that a worker that is never without work does as much as is expected of it.
+ * Learns the cost of the previous turn, from its look at the ring until every item was passed on,
+ * so that a worker that always has work does as much as is expected of it.
  */
 static void
 learn_cost(struct worker *worker, int64_t turned_ns, int64_t now_ns)
@@ -264,20 +265,20 @@ learn_cost(struct worker *worker, int64_t turned_ns, int64_t now_ns)
     note_ran(worker, turned_ns, now_ns);
     worker->ran_items = 0;
     struct cost_line line = cost_line(&worker->cost);
-    seat_cost(&worker->seat, (uint64_t)line.fixed_ns, (uint64_t)line.item_ns,
-              (uint64_t)worker->cost.spread_ns, now_ns);
+    worker_entry_cost(&worker->entry, (uint64_t)line.fixed_ns, (uint64_t)line.item_ns,
+                      (uint64_t)worker->cost.spread_ns, now_ns);
 }
 
 /* ---- models: loader.h ---- */
 
-/* Without a thread for it: nothing waits for the load that another worker could run. */
+/* Without a loader thread: held items that another worker could run do not wait for the load. */
 static void
-hear_of_models(struct worker *worker)
+receive_of_models(struct worker *worker)
 {
     if (worker->groups.held > 0 && worker->start.worker_count > 1)
         hand_back(worker);
     leave_role(worker);
-    loader_hear(&worker->loader);
+    loader_receive(&worker->loader);
 }
 
 static bool
@@ -298,12 +299,12 @@ serve_loader(struct worker *worker)
         model_table_settled(&worker->loader.table);
     }
     if (loader_has_orders(&worker->loader))
-        hear_of_models(worker);
+        receive_of_models(worker);
 }
 
 /* ---- rest ---- */
 
-/* Looks for work as long as the spin's budget allows. True: there is some. */
+/* Polls for work within the spin's budget. True: there is work. */
 static bool
 spin(struct worker *worker)
 {
@@ -323,7 +324,7 @@ spin(struct worker *worker)
     return false;
 }
 
-/* After doorbells_prepare, and when the last look found nothing. */
+/* Call after doorbells_prepare, when the last look found no work. */
 static void
 sleep_until(struct worker *worker, struct doorbells *bells, int64_t until_ns)
 {
@@ -337,17 +338,17 @@ sleep_until(struct worker *worker, struct doorbells *bells, int64_t until_ns)
 }
 
 /*
- * The batch is open: more may come until it is due. We sleep with the role: having accepted it, we
- * are the one whom a push wakes until we leave it. Looking for work instead would take the CPU from
- * those who make it, for a wait that is part of each request.
+ * Waits with an open batch for more items until it is due. We sleep with the role: having accepted
+ * it, we are the worker that a push wakes until we leave it. Polling instead would take the CPU
+ * from the processes that make the items, for a wait that is part of each request.
  */
 static void
 wait_for_company(struct worker *worker)
 {
     int64_t until_ns = due(worker, clock_now_ns()).look_again_ns;
-    CHECK(worker->former); /* or a push would wake nobody */
+    CHECK(worker->former); /* or no push would wake us */
     struct doorbells bells;
-    guests_bells(&worker->region, worker->place, &worker->seat.worker->bell, &bells);
+    client_regions_bells(&worker->region, worker->place, &worker->entry.worker->bell, &bells);
     doorbells_prepare(&bells);
     if (ring_holds_work(worker) || loader_wants(worker) ||
         due(worker, clock_now_ns()).state != BATCH_OPEN)
@@ -362,15 +363,15 @@ sleep_for_work(struct worker *worker)
     const struct region *region = &worker->region;
     uint32_t index = worker->start.worker_index;
     struct doorbells bells;
-    guests_bells(region, worker->place, &worker->seat.worker->bell, &bells);
+    client_regions_bells(region, worker->place, &worker->entry.worker->bell, &bells);
     idle_enter(region, worker->place, index);
     doorbells_prepare(&bells);
     if (worker_stop_requested() || loader_wants(worker) ||
-        stage_wants_former(region, worker->place, index, worker->party)) {
+        stage_wants_former(region, worker->place, index, worker->owner)) {
         doorbells_cancel(&bells);
     } else {
-        guests_remind(region, worker->place);
-        seat_count(&worker->seat, WORKER_SLEEPS, 1);
+        client_regions_remind(region, worker->place);
+        worker_entry_count(&worker->entry, WORKER_SLEEPS, 1);
         sleep_until(worker, &bells, TIME_NEVER_NS);
     }
     idle_leave(region, worker->place, index);
@@ -392,7 +393,8 @@ rest(struct worker *worker)
 
 /* ---- the loop ---- */
 
-/* One of the groups that are left when it is time to stop; the others may stop, too. */
+/* Runs one of the groups that are left when it is time to stop; the other workers may be stopping,
+ * too. */
 static void
 run_last(struct worker *worker)
 {

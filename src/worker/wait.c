@@ -9,10 +9,10 @@ enum { OCTAVE_LOG2 = 10, GAPS_MAX = 100 };
 static const double KEPT = 31.0 / 32;
 static const double GAIN_PART = 0.9;
 
-/* Later than a worker sees an item that wakes it, if its CPU is free. */
+/* More than the delay with which a worker sees an item that wakes it, if its CPU is free. */
 static const int64_t LATE_NS = 50 * (int64_t)NS_PER_US;
 
-/* Less of our time than this spent looking is not enough to know a rate by. */
+/* The least fraction of our time spent looking from which a rate can be known. */
 static const double LOOKED_PART = 1.0 / 64;
 
 /* ---- gaps: rule 1 ---- */
@@ -44,20 +44,22 @@ gaps_add(struct wait_gaps *gaps, int64_t length_ns, bool arrival)
     if (arrival)
         gaps->ended[octave]++;
     else if (length_ns - octave_begin_ns(octave) > octave_end_ns(octave) - length_ns)
-        octave++; /* nearly to its end: if that did not count, all that came in it came for sure */
-    if (!arrival && octave > 0) /* else it has not even seen the first to its end */
+        octave++; /* nearly to the octave's end: without it only gaps that ended there would count,
+                   * and arrivals would look certain */
+    if (!arrival && octave > 0) /* else not even the first octave was observed to its end */
         gaps->cut[octave < WAIT_OCTAVES ? octave : WAIT_OCTAVES - 1]++;
     if (++gaps->count < GAPS_MAX)
         return;
     gaps->count = 0;
     for (uint32_t i = 0; i < WAIT_OCTAVES; i++) {
         gaps->ended[i] /= 2;
-        gaps->cut[i] -= gaps->cut[i] / 2; /* one stays: what was tried in vain is tried less */
+        gaps->cut[i] -= gaps->cut[i] / 2; /* rounds up: octaves that were tried in vain are tried
+                                           * less */
     }
 }
 
-/* How long the current gap lasts, as far as we saw it. To an item that was there when we looked
- * again it is known from its beginning. */
+/* Returns the length of the current gap as we observed it. For an item that was there when we
+ * looked again it is known from its beginning. */
 static int64_t
 gap_ns(const struct wait *wait, int64_t time_ns)
 {
@@ -65,7 +67,7 @@ gap_ns(const struct wait *wait, int64_t time_ns)
     return time_ns > begin_ns ? time_ns - begin_ns : 0;
 }
 
-/* The current gap is over: by an arrival, or because we look no longer. */
+/* Ends the current gap: by an arrival, or because we stop looking. */
 static void
 gap_over(struct wait *wait, int64_t time_ns, bool arrival)
 {
@@ -87,7 +89,7 @@ wait_arrived(struct wait *wait, int64_t enqueued_ns, int64_t now_ns)
     bool in_run = wait->after == WAIT_AFTER_RUN && enqueued_ns <= wait->event_ns;
     if (wait->looking && in_run) {
         wait->found = true;
-        return; /* wait_ran told of it */
+        return; /* counted by wait_ran */
     }
     int64_t time_ns = enqueued_ns < now_ns ? enqueued_ns : now_ns;
     if (time_ns < wait->event_ns)
@@ -169,7 +171,7 @@ crowd(const struct wait *wait, const struct wait_moment *moment)
     return wait->around > moment->flight ? wait->around : moment->flight;
 }
 
-/* How many a run holds up: rules 2 and 5. Without any that were due it is none. */
+/* Returns how many items a run delays: rules 2 and 5. Without any due items, none. */
 static double
 held_up(const struct wait *wait, const struct wait_moment *moment, uint32_t expected)
 {
@@ -184,12 +186,13 @@ struct prospect {
     int64_t until_ns; /* since the event */
 };
 
-/* Rule 7, when `since_ns` of the gap are over, and the batch closes at `close_ns` of it anyway. */
+/* Rule 7, when `since_ns` of the gap have passed and the batch closes at `close_ns` of it
+ * anyway. */
 static struct prospect
 prospect(const struct wait_gaps *gaps, int64_t since_ns, int64_t close_ns, double gain_ns,
          double delayed)
 {
-    double reached[WAIT_OCTAVES]; /* gaps that came to an octave and were not cut in it */
+    double reached[WAIT_OCTAVES]; /* gaps that reached an octave and were not cut in it */
     double later = 0;
     for (uint32_t i = WAIT_OCTAVES; i-- > 0;) {
         reached[i] = later + gaps->ended[i];
@@ -197,7 +200,7 @@ prospect(const struct wait_gaps *gaps, int64_t since_ns, int64_t close_ns, doubl
     }
     struct prospect best = {0, since_ns};
     double worth_ns = 0;
-    double open = 1; /* the chance that none has come before the octave */
+    double open = 1; /* the chance that no item has come before the octave */
     for (uint32_t i = octave_of(since_ns); i < WAIT_OCTAVES; i++) {
         int64_t begin_ns = octave_begin_ns(i) > since_ns ? octave_begin_ns(i) : since_ns;
         int64_t end_ns = octave_end_ns(i) < close_ns ? octave_end_ns(i) : close_ns;
@@ -211,7 +214,7 @@ prospect(const struct wait_gaps *gaps, int64_t since_ns, int64_t close_ns, doubl
         if (worth_ns > best.worth_ns)
             best = (struct prospect){worth_ns, end_ns};
         if (worth_ns + open * gain_ns <= best.worth_ns)
-            break; /* not even if it were certain from here on */
+            break; /* not worth it even if it were certain from here on */
     }
     return best;
 }
@@ -230,13 +233,13 @@ wait_until(const struct wait *wait, const struct wait_moment *moment)
     double item_ns = (double)moment->item_ns;
     double joins = (wait->joined_items + 1) / (wait->others_items + 1);
     double gain_ns = GAIN_PART * fixed_ns * joins * (1 + held_up(wait, moment, expected));
-    double still = expected - count - 1; /* after the next one */
+    double still = expected - count - 1; /* after the next item */
     double in_run =
         wait->ran_ns > 0 ? wait->ran_items / wait->ran_ns * (fixed_ns + item_ns * count) : 0;
     double delayed = count + 1 + (in_run < still ? in_run : still);
     gain_ns -= item_ns * count;
     double all_ns = gain_ns;
-    if (wait->after == WAIT_AFTER_RUN && still > 0) /* rule 8: the mean of the rest, by its turn */
+    if (wait->after == WAIT_AFTER_RUN && still > 0) /* rule 8: mean of the rest */
         all_ns += still * prospect(&wait->gaps[WAIT_AFTER_ARRIVAL], 0, left_ns,
                                    gain_ns - item_ns * still / 2, delayed + still)
                               .worth_ns;

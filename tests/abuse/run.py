@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Attacks a node in every way that it has to withstand, and prints what its other callers saw of it.
+"""Attacks a node in every way that it must withstand, and prints the effect on its other callers.
 
     ./dev abuse [--only ROW]... [--seconds N] [--json FILE] [--preset release|dev]
 
-Each row starts a daemon of its own, has a neighbour call it from another process, first in quiet and
-then during one kind of attack (rows_callers.py, rows_streams.py: by callers; rows_workers.py: by modelets, the machine,
-its limits), and compares what it measured with what is required. --seconds: how long an attack that can
-be repeated goes on (default 10). Figures depend on the machine; who shares its processors is seen in
-the neighbour's own lateness. The short forms, judged by counts, run in `./dev test`.
+Each row starts its own daemon and a neighbour that calls it from another process, first in quiet, then
+during one kind of attack (rows_callers.py, rows_streams.py: by callers; rows_workers.py: by modelets
+and resource limits), and compares the measurements with what is required. --seconds: duration of
+attacks that repeat (default 10). Figures depend on the machine; the neighbour's own lateness shows
+whether it was busy. Short forms, judged by counts, run in `./dev test`.
 
 Exit code: 0 when every row keeps to its limits, 1 when one is over, 2 for a wrong command line.
 """
@@ -36,11 +36,11 @@ ROWS = (
      "another machine is served meanwhile, this one <= 1 s after they are closed"),
     ("descriptors", "callers.descriptors",
      "no descriptor for a connection (EMFILE, ENFILE), no memory (ENOMEM)",
-     "not ready, who is connected is served; accepts again <= 1 s after relief"),
+     "not ready, connected callers are served; accepts again <= 1 s after relief"),
     ("bombs", "callers.bombs", "messages of 1 MiB that inflate to 1 GiB, gzip and deflate, in a row",
-     "refused; memory + 64 MiB at most; no call fails"),
+     "refused; memory + at most 64 MiB; no call fails"),
     ("window", "callers.window", "window 0: `slots` requests whose answers are never read",
-     "disconnected <= 12 s (`send_timeout_ms` is 10 s); others are refused for 2 s in all at most"),
+     "disconnected <= 12 s (`send_timeout_ms` is 10 s); others are refused for at most 2 s in all"),
     ("idle", "callers.idle", "1,024 idle sockets on each of http, metrics, probes",
      "/live: no failure, p99 <= 100 ms"),
     ("settings", "callers.settings",
@@ -57,13 +57,13 @@ ROWS = (
     ("parameters", "callers.parameters", "`classification`, `shared_memory_region` and `timeout` over gRPC",
      "refused by name, or honoured"),
     ("management", "callers.management", "callers register, unregister and delete models of a mesh",
-     "an address of its own, and who may do what"),
+     "a separate address, and permissions"),
     ("unread-answers", "streams.answers", "60 streams of 100 kB messages whose callers do not read",
      "512 KiB of each on the node called, and on the one with the runtime"),
     ("unread-requests", "streams.requests", "60 streams of 100 kB messages that a runtime does not read",
      "512 KiB of each on the node called, and on the one with the runtime"),
     ("plain-http", "callers.plain_http", "a plain `http` beside `client_ca`",
-     "does not start, unless it is said to be meant"),
+     "does not start without `plain: yes`"),
     ("log", "workers.log", "nobody reads the log while a modelet floods stderr",
      "calls of others do not fail; dead workers replaced <= 5 s; SIGTERM ends it <= 15 s"),
     ("log-flood", "workers.log_flood", "a modelet floods stderr",
@@ -73,16 +73,16 @@ ROWS = (
     ("scarcity", "workers.scarcity", "workers die while there are no descriptors",
      "no quarantine; serves <= 1 s after relief"),
     ("hangup", "workers.hangup", "SIGHUP three times during a reload", "one more reload follows"),
-    ("stopped", "workers.stopped", "a worker is stopped (SIGSTOP); another one hangs outside of a run",
+    ("stopped", "workers.stopped", "a worker is stopped (SIGSTOP); another hangs outside a run",
      "healed <= 10 s, `run_timeout_ms: 500`"),
-    ("library", "workers.library", "threads of gRPC's do not run any more, then SIGTERM",
+    ("library", "workers.library", "gRPC's threads stand still, then SIGTERM",
      "ends within `drain_timeout_ms` (10 s at least) and 5 s, exit code 3"),
     ("secrets", "workers.secrets", "a modelet reads its environment", "nothing of shoald's secrets"),
     ("limits", "workers.limits", "started with --as=100M, --data=20M, --nofile=16",
-     "exit code 2, and a sentence"),
+     "exit code 2 and a message"),
     ("cgroup", "workers.cgroup", "a cgroup with less memory than the arenas",
      "they shrink to half of it; workers have oom_score_adj 500"),
-    ("stall", "workers.stall", "shoald and its worker stand still for 5 s",
+    ("stall", "workers.stall", "shoald and its worker stop for 5 s",
      "none of 100 calls after it is refused"),
     ("zeroed-region", "workers.zeroed_region", "a modelet zeroes its region in `open`, on reload",
      "the reload fails, no call does"),
@@ -145,7 +145,7 @@ def parse(arguments):
     parser.add_argument("--build", default=os.environ.get("SHOAL_BUILD_DIR"), help=argparse.SUPPRESS)
     parser.add_argument("--only", action="append", metavar="ROW", choices=names)
     parser.add_argument("--seconds", type=float, default=SECONDS_DEFAULT, metavar="N")
-    parser.add_argument("--json", metavar="FILE", help="the figures, too")
+    parser.add_argument("--json", metavar="FILE", help="also write the figures")
     options = parser.parse_args(arguments)
     if options.build is None:
         parser.error("--build, or SHOAL_BUILD_DIR, is missing")

@@ -10,7 +10,7 @@
 #include "../random.h"
 #include "base/check.h"
 #include "base/clock.h"
-#include "mesh/core/route.h"
+#include "mesh/core/calls/route.h"
 
 enum { INSTANCES = 1000, MODELS = 20000 };
 

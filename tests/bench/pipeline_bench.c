@@ -29,9 +29,9 @@
 #include "base/log.h"
 #include "coordinator/assembly.h"
 #include "coordinator/config/config.h"
-#include "coordinator/loop/loop.h"
 #include "coordinator/pipeline/gatherer.h"
 #include "inference/open_inference.pb-c.h"
+#include "loop/loop.h"
 #include "rpc/rpc.h"
 
 enum {
@@ -66,8 +66,8 @@ struct flight {
     uint32_t value; /* of the first element; the others count on from it */
     uint64_t sent_ns;
     uint64_t answered_ns;
-    struct rpc_span span; /* the message */
-    char *tensor;         /* its contents within the message */
+    struct wire_span span; /* the message */
+    char *tensor;          /* its contents within the message */
 };
 
 struct load {
@@ -159,7 +159,7 @@ flight_init(struct flight *flight, uint32_t value)
     size_t bytes = inference__model_infer_request__get_packed_size(&request);
     char *message = allocate(bytes);
     inference__model_infer_request__pack(&request, (uint8_t *)message);
-    flight->span = (struct rpc_span){message, bytes};
+    flight->span = (struct wire_span){message, bytes};
     flight->tensor = message + bytes - tensor_bytes;
     flight->value = value;
     free(input.name);
@@ -245,7 +245,7 @@ static void
 submit(struct flight *flight)
 {
     fill(flight);
-    struct rpc_message message = {&flight->span, 1, flight->span.bytes};
+    struct wire_message message = {&flight->span, 1, flight->span.bytes};
     struct error error = ERROR_NONE;
     load.in_flight++;
     load.sent++;

@@ -116,7 +116,7 @@ shoal_init(void)
         ring_init(&ring[i]);
     }
     for (uint32_t i = 0; i < OBJECTS; i++) {
-        struct shm_word held = {.generation = 1, .held = true, .party = HOLDER};
+        struct shm_word held = {.generation = 1, .held = true, .owner = HOLDER};
         atomic_store_explicit(object_word(&objects, i), word_pack(held), memory_order_relaxed);
     }
 }

@@ -60,7 +60,7 @@ on_answer(void *context, const struct rpc_client_end *end)
 static const struct rpc_client_events events = {.on_end = on_answer};
 
 static void
-on_request(void *context, struct rpc_call *call, const struct rpc_message *message)
+on_request(void *context, struct rpc_call *call, const struct wire_message *message)
 {
     (void)context;
     if (proxy.client == NULL) {

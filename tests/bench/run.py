@@ -1,43 +1,41 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Measures Shoal against what it is to be judged by, side by side in one run, and prints the ratios
-next to their goals.
+"""Measures Shoal and its references side by side in one run, and prints the ratios beside their goals.
 
-    ./dev bench                      everything, pinned and not pinned: 49 minutes
+    ./dev bench                      everything, pinned and free: 49 minutes
     ./dev bench --quick              a few minutes: 2 short rounds, pinned
     ./dev bench --only echo          one cell: echo, local, digits, models, mesh, register, http,
                                      stages, service, ring, idle
-    ./dev bench --publish            everything, and docs/performance.md is made of it
+    ./dev bench --publish            everything, and write docs/performance.md from it
     ./dev bench --publish --only echo
-                                     this cell takes the place of the published one
-    ./dev bench --report             that page once more, from docs/performance.json
+                                     replace the published cell
+    ./dev bench --report             write that page again from docs/performance.json
 
 Cells:
   echo     a bare gRPC C core echo server and Shoal's echo with 1, 2 and 4 stages: the same client,
            the same message; 100 B and 4 KiB over a unix socket, 64 KiB and 1 MiB over TCP
   local    one stage of echo through shared memory, by libshoal, and over gRPC; all four sizes
-  digits   three stages, one of them XGBoost: not batched, batched with several waits, and XGBoost
-           called directly by one process
-  models   50 models of one stage: while others are loaded, and while none is
-  mesh     50 networks: one node without a mesh, one that is a mesh, behind a bare proxy, behind
+  digits   three stages, one of them XGBoost: without batching, with several batch waits, and
+           XGBoost called directly by one process
+  models   50 models of one stage: while others are loaded, and without loads
+  mesh     50 networks: a node without a mesh, a mesh of one node, behind a bare proxy, behind
            another node of the mesh
-  register models registered through a node, with an etcd that waits for its disk; keys put straight
+  register models registered through a node, with an etcd that waits for its disk; keys put directly
            into that etcd
   http     keep-alive requests of 1 KiB: nginx and Shoal's HTTP server (packages nginx-light, wrk)
-  stages   echo with 1, 2 and 4 stages without a network: what a stage adds
+  stages   echo with 1, 2 and 4 stages without a network: the cost of a stage
   service  two stages: a service in plain Python without a network; Shoal without a network
            (pipeline_bench submits as the front does); Shoal over gRPC
-  ring     Shoal's ring and plain ones, between two threads on two cores
-  idle     what servers cost that nobody calls
+  ring     Shoal's ring and plain rings, between two threads on two cores
+  idle     the cost of servers without calls
 
-The contenders of a group are started together, once a round; each case (1, 16 and 128 outstanding,
-then an open loop at parts of the measured capacity) is measured with all of them in turn, A B A B,
-another first each round, so that a slow phase of the machine meets all alike. A figure is the median
-over the rounds, with its range. Measurements during which the machine was not quiet are flagged.
+The contenders of a group start together, once a round. Each case (1, 16 and 128 outstanding, then an
+open loop at fractions of the measured capacity) is measured with all of them in turn, A B A B,
+starting with another one each round, so that slow phases of the machine affect all alike. A figure is
+the median over the rounds, with its range. Measurements on a busy machine are flagged.
 
-Nothing here judges speed: the exit code is 0 when everything asked for was measured, 1 when a
-program failed or answered wrongly, 2 for a wrong command line. A part that is not there is skipped by
-name.
+Speed is not judged: the exit code is 0 when everything was measured, 1 when a program failed or gave
+a wrong answer, 2 for a wrong command line. A missing part is skipped by name.
 """
 
 import argparse
@@ -319,13 +317,13 @@ def parse(arguments):
     add = parser.add_argument
     add("--build", default=str(ROOT / "build" / "release"),
         help="the build folder, default build/release")
-    add("--json", metavar="FILE", help="write everything that was measured")
+    add("--json", metavar="FILE", help="write all measurements")
     add("--quick", action="store_true", help="2 short rounds, pinned: a few minutes")
     add("--rounds", type=at_least(1, int), help=f"default {ROUNDS}")
-    add("--seconds", type=at_least(0.01, float), help=f"of a measurement, default {SECONDS}")
-    add("--only", action="append", choices=CELLS, help="this cell; may be given several times")
+    add("--seconds", type=at_least(0.01, float), help=f"per measurement, default {SECONDS}")
+    add("--only", action="append", choices=CELLS, help="only this cell; may be repeated")
     add("--placement", choices=["both", *PLACEMENTS], help="pinned: servers on CPU 0, workers and "
-        "client on CPU 1; free: as the kernel likes; default both")
+        "client on CPU 1; free: not pinned; default both")
     add("--publish", action="store_true", help=f"write {PUBLISHED.relative_to(ROOT)} and its page")
     add("--report", nargs="?", metavar="JSON", const=str(PUBLISHED),
         help="measure nothing: write the page and the charts beside this file")

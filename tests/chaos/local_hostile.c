@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "shm/local.h"
+#include "ipc/local.h"
 #include "shm/payload.h"
 #include "shm/slot.h"
 
@@ -34,20 +34,20 @@ submit(const struct region *region, uint64_t *random)
     struct shm_ticket ticket;
     void *data;
     uint8_t place = (uint8_t)(random_draw(random) % region->layout.plan.stage_count);
-    if (slot_acquire(region, PARTY_COORDINATOR, &ticket) != RING_OK)
+    if (slot_acquire(region, OWNER_COORDINATOR, &ticket) != RING_OK)
         return;
     struct shoal_tensor tensor = {.name = names[place % 3], .datatype = SHOAL_FP32, .rank = 2};
     memcpy(tensor.shape, shapes[place % 3], sizeof(shapes[0]));
     tensor.bytes = (size_t)(tensor.shape[0] * tensor.shape[1]) * sizeof(float);
-    builder_init(&builder, region, ticket.index, PARTY_COORDINATOR, NULL, NULL);
+    builder_init(&builder, region, ticket.index, OWNER_COORDINATOR, NULL, NULL);
     if (builder_add(&builder, &tensor, &data, &error) != STATUS_OK)
         return;
     memset(data, (int)(random_draw(random) % 0x42), tensor.bytes);
     struct shm_slot *slot = region_slot(region, ticket.index);
     if (builder_seal(&builder, &slot->payload[place & 1], &error) != STATUS_OK ||
-        slot_push(region, ticket, PLACE_FREE, place, PARTY_COORDINATOR, clock_now_ns()) != RING_OK)
+        slot_push(region, ticket, PLACE_FREE, place, OWNER_COORDINATOR, clock_now_ns()) != RING_OK)
         return;
-    doorbell_ring(guest_bell(region, place));
+    doorbell_ring(client_region_bell(region, place));
 }
 
 static void
@@ -56,8 +56,8 @@ take(const struct region *region)
     struct shm_ticket ticket;
     const uint8_t places[] = {region_result_place(region), PLACE_ERROR};
     for (size_t i = 0; i < sizeof(places); i++)
-        if (slot_pop(region, places[i], PARTY_COORDINATOR, &ticket) == RING_OK)
-            (void)!slot_release(region, ticket, places[i], PARTY_COORDINATOR);
+        if (slot_pop(region, places[i], OWNER_COORDINATOR, &ticket) == RING_OK)
+            (void)!slot_release(region, ticket, places[i], OWNER_COORDINATOR);
 }
 
 static void

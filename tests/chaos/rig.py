@@ -27,7 +27,7 @@ from shoal_fixture import (BUILD, EXAMPLES, SANITIZER, SOURCE, Shoald, node,  # 
 
 DIGITS_DATA = SOURCE / "examples" / "digits" / "data" / "digits.csv"
 PROGRESS_SECONDS = 5
-# As in src/coordinator/pipeline/roster.h: who dies more often than this in a row, each time before he was ready
+# As in src/coordinator/workers/worker_pools.h: who dies more often than this in a row, each time before he was ready
 # for so long, is replaced after a pause, and would keep the number of kills low.
 QUICK_DEATHS_MAX = 3
 QUICK_DEATH_SECONDS = 1.1

@@ -3,7 +3,7 @@
 
 from rig import digits
 from shoal_client import Client, failure, said
-from shoal_fixture import pipeline, stage
+from shoal_fixture import pipeline, stage, wait_until
 
 BATCH = 64
 # The puppet fails the whole batch with one of these, and says so.
@@ -12,8 +12,8 @@ CODES = {3: "INVALID_ARGUMENT", 5: "NOT_FOUND", 9: "FAILED_PRECONDITION", 13: "I
 PUPPET = pipeline("puppet", stage("libpuppet.so", batch_size=BATCH, batch_wait="fixed", batch_wait_ms=60000,
                                   params={"folder": "."}), slots=2 * BATCH)
 # Requests spend most of their time waiting for company, so that most who go are in the pipeline.
-CANCEL_BATCH = {"batch_size": 512, "batch_wait": "fixed", "batch_wait_ms": 8}
-CANCEL_WITHIN_US = 12000
+CANCEL_BATCH = {"batch_size": 512, "batch_wait": "fixed", "batch_wait_ms": 40}
+CANCEL_WITHIN_US = 60000
 
 
 def one_batch(client, report, draw, number):
@@ -67,12 +67,13 @@ def cancels(run, report, budget, draw):
             shoald.pause(min(0.5, max(0.01, budget.left)))
             load.check_runs()
             report.progress(budget, load.last["cancelled"], load)
+        wait_until(lambda: shoald.pipeline_stat("digits")["cancelled"] > 0,  # slow machines go on
+                   "a caller to go while its request is in the pipeline")
         load.stop()
         report.judge_load(load)
         stat = report.judge_returned(shoald, load)
         gone = stat["cancelled"]
         dropped = sum(stage["items_cancelled"] for stage in stat["stages"])
-        report.expect(gone > 0, "nobody was seen to have gone")
         share = max(0.0, 1 - dropped / max(1, gone))
         report.say(f"{load.end['cancelled']:,} callers gone, {gone:,} of them seen in flight, "
                    f"{dropped:,} dropped before a run, {share:.1%} run to the end for nobody",

@@ -1,14 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Does its worst to a running service, and prints what came of it as a table.
+"""Injects faults into a running service under load, and prints the results as a table.
 
     ./dev chaos [--seconds N | --full] [--seed S] [--only ROW]... [--json FILE] [--preset PRESET]
 
-Each row starts a daemon of its own, puts a steady load of real digits on it whose every answer is
-checked bit by bit (digits_load.c), and does one kind of harm for as long as it is given:
---seconds is shared out among the rows (default 300), --full takes the sizes that the README
-states. Everything random comes from the seed, which is printed first: the same seed draws the same
-victims, moments and lengths again, as far as processes allow (DESIGN.md).
+Each row starts its own daemon, loads it with real digits whose every answer is checked bit by bit
+(digits_load.c), and injects one kind of fault. --seconds is divided among the rows (default 300),
+--full uses the full sizes (DESIGN.md). The seed, which is printed first, determines victims, moments
+and lengths, as far as processes allow (DESIGN.md).
 
 Exit code: 0 when every row is ok, 1 when one has FAILED, 2 for a wrong command line.
 """
@@ -187,7 +186,7 @@ def parse(arguments):
     parser.add_argument("--only", action="append", choices=[row.name for row in ROWS])
     parser.add_argument("--json", metavar="FILE")
     parser.add_argument("--sanitized", metavar="BUILD", action="append", default=[],
-                        help="then shortly with this build, too")
+                        help="then repeat briefly with this build")
     options = parser.parse_args(arguments)
     if options.build is None:
         parser.error("--build, or SHOAL_BUILD_DIR, is missing")

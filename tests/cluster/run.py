@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A mesh of real nodes and a real etcd, everything that may go wrong with it, and callers who check.
+"""Faults in a mesh of real nodes and a real etcd under load, with every answer checked.
 
     ./dev mesh [--full] [--seed S] [--only ROW]... [--json FILE]
 
-Each row (rows.py) starts an etcd and nodes on loopback, has callers ask random nodes for models as
-popularity has it, checks each answer, and does one kind of harm. What is random in it comes
-from the seed, which is printed first. --full takes the full sizes (rows.py).
+Each row (rows.py) starts an etcd and nodes on loopback, has callers ask random nodes for models by
+popularity, checks each answer, and injects one kind of fault. Random choices follow from the seed,
+which is printed first. --full uses the full sizes.
 
 Exit code: 0 when every row is ok, 1 when one has FAILED, 2 for a wrong command line.
 """

@@ -48,8 +48,9 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct config_errors errors;
     struct error error = ERROR_NONE;
     struct config_options options = {CONFIG_NO_PIN, CONFIG_MODELETS_UNSEEN};
-    enum status status = config_parse("/etc/shoal.yaml", (const char *)data, size, &options,
-                                      &config, &errors, &error);
+    struct config_text file = {
+        .path = "/etc/shoal.yaml", .text = (const char *)data, .bytes = size};
+    enum status status = config_parse(&file, &options, &config, &errors, &error);
     if (status == STATUS_OK)
         check_config(&config);
     else

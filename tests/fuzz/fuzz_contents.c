@@ -104,7 +104,7 @@ must_be_taken(const Inference__InferTensorContents *contents, uint32_t datatype)
 }
 
 static void
-check_typed(const struct rpc_message *message, const uint8_t *packed, uint32_t datatype,
+check_typed(const struct wire_message *message, const uint8_t *packed, uint32_t datatype,
             uint8_t wanted)
 {
     Inference__InferTensorContents *contents =
@@ -119,8 +119,8 @@ check_typed(const struct rpc_message *message, const uint8_t *packed, uint32_t d
         CHECK(written != NULL);
         oip_typed_write(wire_begin(message), datatype, written, bytes);
         check_elements(contents, datatype, elements, written, bytes);
-        struct rpc_span span = {written, bytes};
-        struct rpc_message raw = {&span, 1, bytes};
+        struct wire_span span = {written, bytes};
+        struct wire_message raw = {&span, 1, bytes};
         CHECK(oip_raw_check(wire_begin(&raw), datatype, elements,
                             elements * shoal_datatype_bytes(datatype), &error) == STATUS_OK);
         free(written);
@@ -135,7 +135,7 @@ check_typed(const struct rpc_message *message, const uint8_t *packed, uint32_t d
 }
 
 static void
-check_raw(const struct rpc_message *message, uint32_t datatype, uint8_t elements)
+check_raw(const struct wire_message *message, uint32_t datatype, uint8_t elements)
 {
     struct error error = ERROR_NONE;
     size_t width = shoal_datatype_bytes(datatype);
@@ -149,11 +149,11 @@ check_raw(const struct rpc_message *message, uint32_t datatype, uint8_t elements
 int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static struct rpc_span spans[SPANS_MAX];
+    static struct wire_span spans[SPANS_MAX];
     if (size < HEAD_BYTES)
         return 0;
     uint32_t datatype = 1 + data[0] % (SHOAL_DATATYPE_END - 1);
-    struct rpc_message message = cut(data + HEAD_BYTES, size - HEAD_BYTES, data[2], spans);
+    struct wire_message message = cut(data + HEAD_BYTES, size - HEAD_BYTES, data[2], spans);
     if (data[1] % 2 != 0)
         check_raw(&message, datatype, data[3]);
     else

@@ -20,7 +20,7 @@ static const char *const methods[] = {"/s/m", "/s/n", "/package.Service/Method"}
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static void
-check_id(const struct rpc_message *message, const struct dataplane_rule *rule)
+check_id(const struct wire_message *message, const struct dataplane_rule *rule)
 {
     struct target_id id;
     struct error error = ERROR_NONE;
@@ -33,7 +33,7 @@ check_id(const struct rpc_message *message, const struct dataplane_rule *rule)
 
 static void
 check_method(struct dataplane *dataplane, const char *method, const struct dataplane_size *size,
-             const struct rpc_message *message)
+             const struct wire_message *message)
 {
     struct dataplane_rule rule, again;
     struct error error = ERROR_NONE;
@@ -49,7 +49,7 @@ check_method(struct dataplane *dataplane, const char *method, const struct datap
 int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static struct rpc_span spans[SPANS_MAX];
+    static struct wire_span spans[SPANS_MAX];
     static const char former[] = "{\"rpcConfigs\": {\"a/former\": {}}}";
     struct dataplane *dataplane = dataplane_create();
     struct dataplane_size said, taken;
@@ -61,7 +61,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     size_t bytes = strnlen((const char *)data, size);
     size_t head = bytes + 2 < size ? bytes + 2 : size;
-    struct rpc_message message =
+    struct wire_message message =
         cut(data + head, size - head, head < size ? data[head - 1] : 0, spans);
     CHECK(dataplane_set(dataplane, former, strlen(former), &said, &error) == STATUS_OK);
     if (dataplane_set(dataplane, (const char *)data, bytes, &taken, &error) == STATUS_OK) {

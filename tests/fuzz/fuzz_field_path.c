@@ -11,9 +11,9 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "rpc/field_path.h"
 #include "grpc/reflection/v1/reflection.pb-c.h"
 #include "inference/open_inference.pb-c.h"
+#include "wire/field_path.h"
 #include "spans.h"
 
 enum { HEAD_BYTES = 2 };
@@ -60,7 +60,7 @@ check_reflection(const uint8_t *packed, size_t size, struct wire_cursor found, b
 int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static struct rpc_span spans[SPANS_MAX];
+    static struct wire_span spans[SPANS_MAX];
     static const uint32_t known[][2] = {{1}, {3}, {2, 1}};
     uint32_t numbers[FIELD_PATH_MAX];
     if (size < HEAD_BYTES)
@@ -70,7 +70,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     for (uint32_t i = 0; i < depth; i++)
         numbers[i] = way <= 2 ? known[way][i] : 1 + (way >> i % 8 & 1);
     const uint8_t *packed = data + HEAD_BYTES;
-    struct rpc_message message = cut(packed, size - HEAD_BYTES, data[1], spans);
+    struct wire_message message = cut(packed, size - HEAD_BYTES, data[1], spans);
     struct wire_cursor found;
     bool any;
     struct error error = ERROR_NONE;

@@ -3,8 +3,8 @@
  * A worker in the hands of a hostile local client: the input is a small program. Its steps let a
  * client submit and take honestly, write any word anywhere in its region, before a request is read
  * or while the modelet runs, forge tickets, punch holes, come and go; between them the worker does
- * what it does: hears of guests on its control socket, gathers, reads, checks, runs, passes on.
- * guest_steps.h has the list. Words that change between two loads of the same read are not this
+ * what it does: hears of client regions on its control socket, gathers, reads, checks, runs, passes
+ * on. guest_steps.h has the list. Words that change between two loads of the same read are not this
  * target's matter: tests/unit/test_worker_hostile.c.
  *
  * What must hold: no sanitizer speaks, no CHECK fails, the lane's requests are all answered
@@ -50,7 +50,7 @@ static int control[2]; /* ours, and the worker's end */
 static _Atomic uint64_t counters[1 << 14];
 static struct handshake_ready ready;
 static struct worker worker;
-static struct item items[BATCH];
+static struct host_item items[BATCH];
 static struct shoal_item *shown[BATCH];
 static uint32_t positions[BATCH];
 static struct payload_builder builder;
@@ -88,7 +88,7 @@ block_of(const struct region *region, const char *at, uint64_t bytes)
 }
 
 static void
-check_input(const struct item *item, const struct shoal_tensor *tensor)
+check_input(const struct host_item *item, const struct shoal_tensor *tensor)
 {
     uint64_t bytes;
     size_t name_bytes = strnlen(tensor->name, SHOAL_NAME_BYTES_MAX + 1);
@@ -98,7 +98,7 @@ check_input(const struct item *item, const struct shoal_tensor *tensor)
     CHECK(tensor->datatype == SHOAL_BYTES || bytes == tensor->bytes);
     CHECK((uintptr_t)tensor->data % PAYLOAD_ALIGNMENT == 0);
     CHECK(block_of(item->source->region, tensor->data, tensor->bytes) != BLOCK_NONE);
-    if (item->source->is_guest)
+    if (item->source->is_client_region)
         CHECK(lies_within(tensor->name, name_bytes + 1, item->table.bytes,
                           sizeof(item->table.bytes)));
 }
@@ -110,7 +110,8 @@ struct lent {
 
 /* Adds an output and writes all of it; false: it is refused. `lent`: what was before it. */
 static bool
-add_output(struct item *item, const char *name, int64_t bytes, struct lent *lent, uint32_t count)
+add_output(struct host_item *item, const char *name, int64_t bytes, struct lent *lent,
+           uint32_t count)
 {
     char *data = worker.host->output(&item->shown, name, SHOAL_UINT8, 1, &bytes);
     if (data == NULL)
@@ -127,7 +128,7 @@ add_output(struct item *item, const char *name, int64_t bytes, struct lent *lent
 }
 
 static int32_t
-answer_many(struct item *item)
+answer_many(struct host_item *item)
 {
     struct lent lent[OUTPUTS_MAX];
     char name[] = "out-00";
@@ -141,7 +142,7 @@ answer_many(struct item *item)
 }
 
 static int32_t
-answer_copy(struct item *item, uint64_t number)
+answer_copy(struct host_item *item, uint64_t number)
 {
     int64_t one = 1;
     uint64_t *data = worker.host->output(&item->shown, "number", SHOAL_UINT64, 1, &one);
@@ -162,14 +163,14 @@ number_of(const struct shoal_item *item)
 }
 
 static int32_t
-answer(struct item *item, uint64_t number)
+answer(struct host_item *item, uint64_t number)
 {
     const struct shoal_host *host = worker.host;
     struct shoal_parameter parameter;
     if (host->parameter(&item->shown, "key", &parameter) &&
         parameter.type == SHOAL_PARAMETER_STRING)
         CHECK(strlen(parameter.string) <= parameter.string_bytes);
-    if (!item->source->is_guest)
+    if (!item->source->is_client_region)
         return answer_copy(item, number);
     switch (number % ANSWERS) {
     case ANSWER_FORWARDS: return host->forward(&item->shown, 0, "number");
@@ -186,11 +187,12 @@ run(void *instance, void *model, struct shoal_batch *batch)
     (void)model;
     int status = SHOAL_OK;
     for (uint32_t i = 0; i < batch->count; i++) {
-        struct item *item = item_of(batch->items[i]);
+        struct host_item *item = item_of(batch->items[i]);
         for (uint32_t k = 0; k < item->shown.input_count; k++)
             check_input(item, &item->shown.inputs[k]);
         uint64_t number = number_of(&item->shown);
-        if (item->source->is_guest && number % ANSWERS == ANSWER_FAILS_BATCH && batch->count > 1)
+        if (item->source->is_client_region && number % ANSWERS == ANSWER_FAILS_BATCH &&
+            batch->count > 1)
             status = SHOAL_INTERNAL;
         struct program program = {later, later_bytes};
         later_bytes = 0;
@@ -241,7 +243,7 @@ begin(uint8_t kind)
         .ready = &ready,
         .region = lane,
         .host = host_table("fuzz", "/"),
-        .party = PARTY_COORDINATOR + 1,
+        .owner = OWNER_COORDINATOR + 1,
         .place = (kind & WORKER_LATER_STAGE) != 0,
         .items = items,
         .positions = positions,
@@ -249,13 +251,13 @@ begin(uint8_t kind)
         .start = {.worker_count = 1, .halvings_max = 8, .pipeline = "fuzz", .stage = "stage"},
         .modelet.table = {.name = "fuzz", .run = run},
     };
-    worker.seat.worker = region_worker(&worker.region, worker.place, 0);
-    worker.seat.stage = region_stage(&worker.region, worker.place);
-    worker.seat.values = counters;
+    worker.entry.worker = region_worker(&worker.region, worker.place, 0);
+    worker.entry.stage = region_stage(&worker.region, worker.place);
+    worker.entry.values = counters;
     CHECK(groups_init(&worker.groups, BATCH, (kind & WORKER_WAITS) != 0 ? 3600 * NS_PER_S : 0,
                       GROUPS_ONE));
     sources_init(&worker);
-    atomic_store(&worker.seat.worker->party, worker.party);
+    atomic_store(&worker.entry.worker->owner, worker.owner);
     written = arrived = false;
     pushed = lost_said = left_said = lane_flying = 0;
     later_bytes = 0;
@@ -266,10 +268,10 @@ turn(void)
 {
     (void)worker_turn(&worker, clock_now_ns());
     CHECK(!worker.corrupt);
-    struct handshake_guest said;
+    struct handshake_client_region said;
     struct error error = ERROR_NONE;
     int fd;
-    while (handshake_receive_guest(control[0], &said, &fd, &error) == STATUS_OK) {
+    while (handshake_receive_client_region(control[0], &said, &fd, &error) == STATUS_OK) {
         CHECK(said.serial == serial && fd < 0);
         lost_said += said.event == GUEST_LOST;
         left_said += said.event == GUEST_LEFT;
@@ -278,17 +280,17 @@ turn(void)
 }
 
 static void
-tell_worker(enum handshake_guest_event event)
+notify_worker(enum handshake_client_region_event event)
 {
-    struct handshake_guest word = {
-        .header = {HANDSHAKE_VERSION, HANDSHAKE_GUEST, sizeof(word), 0},
+    struct handshake_client_region word = {
+        .header = {HANDSHAKE_VERSION, HANDSHAKE_CLIENT_REGION, sizeof(word), 0},
         .event = event,
         .serial = serial,
     };
     struct error error = ERROR_NONE;
-    CHECK(handshake_send_guest(control[0], &word, event == GUEST_COMES ? client.fd : -1, &error) ==
-          STATUS_OK);
-    CHECK(!sources_hear(&worker));
+    CHECK(handshake_send_client_region(control[0], &word, event == GUEST_COMES ? client.fd : -1,
+                                       &error) == STATUS_OK);
+    CHECK(!sources_receive(&worker));
 }
 
 static void
@@ -300,7 +302,7 @@ arrive(void)
     ceases = false;
     lost_said = left_said = 0;
     serial++;
-    tell_worker(GUEST_COMES);
+    notify_worker(GUEST_COMES);
     turn();
     CHECK(written || lost_said == 0);
 }
@@ -312,12 +314,12 @@ leave(void)
         return;
     CHECK(written || lost_said == 0);
     if (left_said == 0)
-        tell_worker(GUEST_GOES);
-    atomic_store(&worker.seat.stage->draining, 1);
+        notify_worker(GUEST_GOES);
+    atomic_store(&worker.entry.stage->draining, 1);
     for (uint32_t i = 0; i < TURNS_AT_END && left_said == 0; i++)
         turn();
-    atomic_store(&worker.seat.stage->draining, 0);
-    CHECK(left_said == 1 && worker.sources[1].region == NULL && worker.guests.limit == 0);
+    atomic_store(&worker.entry.stage->draining, 0);
+    CHECK(left_said == 1 && worker.sources[1].region == NULL && worker.client_regions.limit == 0);
     arrived = false;
     memcpy(client.base, client_pristine, client.layout.region_bytes);
     written = false;
@@ -330,7 +332,7 @@ cease(void)
     if (!arrived || ceases)
         return;
     ceases = true;
-    tell_worker(GUEST_ENDS);
+    notify_worker(GUEST_ENDS);
     turn();
 }
 
@@ -381,22 +383,22 @@ submit(const struct region *region, uint8_t kind, uint64_t number)
 {
     struct shm_ticket ticket;
     struct error error = ERROR_NONE;
-    if (slot_acquire(region, PARTY_COORDINATOR, &ticket) != RING_OK)
+    if (slot_acquire(region, OWNER_COORDINATOR, &ticket) != RING_OK)
         return false;
     uint8_t place = worker.place ^ (kind == KIND_OTHER_PLACE);
     struct shm_slot *slot = region_slot(region, ticket.index);
-    builder_init(&builder, region, ticket.index, PARTY_COORDINATOR, NULL, NULL);
+    builder_init(&builder, region, ticket.index, OWNER_COORDINATOR, NULL, NULL);
     if (!add_parts(kind, number) ||
         builder_seal(&builder, &slot->payload[place & 1], &error) != STATUS_OK) {
         struct shm_payload unused;
         builder_abandon(&builder, &unused);
-        (void)!slot_release(region, ticket, PLACE_FREE, PARTY_COORDINATOR);
+        (void)!slot_release(region, ticket, PLACE_FREE, OWNER_COORDINATOR);
         return false;
     }
     slot_set_deadline(slot, kind == KIND_LATE ? 1 : TIME_NEVER_NS);
     if (kind == KIND_CANCELLED)
         slot_cancel(region, ticket);
-    return slot_push(region, ticket, PLACE_FREE, place, PARTY_COORDINATOR, clock_now_ns()) ==
+    return slot_push(region, ticket, PLACE_FREE, place, OWNER_COORDINATOR, clock_now_ns()) ==
                RING_OK &&
            place == worker.place;
 }
@@ -411,8 +413,8 @@ take(void)
     for (size_t i = 0; i < sizeof(done_places); i++) {
         if (done_places[i] == worker.place)
             continue;
-        while (slot_pop(&client, done_places[i], PARTY_COORDINATOR, &ticket) == RING_OK) {
-            if (slot_release(&client, ticket, done_places[i], PARTY_COORDINATOR) != STATUS_OK) {
+        while (slot_pop(&client, done_places[i], OWNER_COORDINATOR, &ticket) == RING_OK) {
+            if (slot_release(&client, ticket, done_places[i], OWNER_COORDINATOR) != STATUS_OK) {
                 CHECK(written);
                 return;
             }
@@ -428,8 +430,8 @@ take_lane(void)
     uint8_t place = worker.place + 1;
     struct shm_ticket ticket;
     struct error error = ERROR_NONE;
-    CHECK(slot_pop(&lane, PLACE_ERROR, PARTY_COORDINATOR, &ticket) == RING_EMPTY);
-    while (slot_pop(&lane, place, PARTY_COORDINATOR, &ticket) == RING_OK) {
+    CHECK(slot_pop(&lane, PLACE_ERROR, OWNER_COORDINATOR, &ticket) == RING_EMPTY);
+    while (slot_pop(&lane, place, OWNER_COORDINATOR, &ticket) == RING_OK) {
         CHECK(payload_read(&lane, &region_slot(&lane, ticket.index)->payload[place & 1], &view,
                            &error) == STATUS_OK);
         uint64_t number;
@@ -437,7 +439,7 @@ take_lane(void)
         memcpy(&number, view.tensors[0].data, sizeof(number));
         CHECK(number > lane_number - lane_flying && number <= lane_number + 1);
         lane_flying--;
-        CHECK(slot_release(&lane, ticket, place, PARTY_COORDINATOR) == STATUS_OK);
+        CHECK(slot_release(&lane, ticket, place, OWNER_COORDINATOR) == STATUS_OK);
     }
 }
 
@@ -473,7 +475,7 @@ target_of(struct program *program)
     case TARGET_DESCRIPTOR: return BYTES(slot->payload) + take8(program) % 57;
     case TARGET_SLOT_FIELD: return BYTES(slot) + take16(program) % 313;
     case TARGET_STAGE:
-    case TARGET_SEAT: return BYTES(guest_bell(&client, which % STAGES));
+    case TARGET_SEAT: return BYTES(client_region_bell(&client, which % STAGES));
     case TARGET_HEADER: return client.base + take16(program) % (sizeof(struct region_header) - 7);
     case TARGET_BLOCK:
         return arena_block(&client, which % client.blocks.count) + take16(program) % 2041;
@@ -489,7 +491,7 @@ word_of(struct program *program)
     word.turn = take8(program);
     word.place = take8(program);
     word.held = take8(program) % 2;
-    word.party = take8(program);
+    word.owner = take8(program);
     return word;
 }
 
@@ -549,7 +551,7 @@ forge(struct program *program)
     word.turn++;
     word.place = ring.place;
     word.held = false;
-    word.party = take8(program) % 8;
+    word.owner = take8(program) % 8;
     written = true;
     atomic_store(object_word(&client.slots, index), word_pack(word));
     (void)!ring_fill_cell(&ring, index, word);
@@ -606,7 +608,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         step(&program);
         take_lane();
     }
-    atomic_store(&worker.seat.stage->draining, 1);
+    atomic_store(&worker.entry.stage->draining, 1);
     for (uint32_t i = 0; i < TURNS_AT_END; i++) {
         turn();
         take();

@@ -61,7 +61,7 @@ note_head(struct reading *reading, const struct http_parser *parser)
 }
 
 /* Gives out pieces of the input: of 1 to `step` bytes, or all. */
-struct source {
+struct http_source {
     const char *data;
     size_t left;
     size_t step;
@@ -69,14 +69,14 @@ struct source {
 };
 
 static size_t
-piece_of(struct source *source)
+piece_of(struct http_source *source)
 {
     size_t bytes = source->step == 0 ? source->left : 1 + source->turn++ * 7 % source->step;
     return bytes < source->left ? bytes : source->left;
 }
 
 static void
-take(struct source *source, struct reading *reading, size_t used)
+take(struct http_source *source, struct reading *reading, size_t used)
 {
     source->data += used;
     source->left -= used;
@@ -84,7 +84,7 @@ take(struct source *source, struct reading *reading, size_t used)
 }
 
 static enum http_verdict
-read_head(struct http_parser *parser, struct source *source, struct reading *reading)
+read_head(struct http_parser *parser, struct http_source *source, struct reading *reading)
 {
     enum http_verdict verdict = HTTP_MORE;
     while (verdict == HTTP_MORE && source->left > 0) {
@@ -102,7 +102,7 @@ read_head(struct http_parser *parser, struct source *source, struct reading *rea
 }
 
 static enum http_verdict
-read_body(struct http_body *body, struct source *source, struct reading *reading)
+read_body(struct http_body *body, struct http_source *source, struct reading *reading)
 {
     enum http_verdict verdict = HTTP_MORE;
     uint64_t total = 0;
@@ -127,7 +127,7 @@ static struct reading
 read_all(const char *data, size_t bytes, size_t step)
 {
     struct reading reading = {.hash = UINT64_C(14695981039346656037)};
-    struct source source = {.data = data, .left = bytes, .step = step};
+    struct http_source source = {.data = data, .left = bytes, .step = step};
     struct http_parser parser;
     http_parser_init(&parser, HEAD_MAX);
     reading.verdict = HTTP_DONE;

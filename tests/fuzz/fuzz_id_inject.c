@@ -48,11 +48,11 @@ build(const struct id_inject *plan, const uint8_t *old, size_t old_bytes, const 
 
 /* `old` with the id of another model, and `out`, which is `old` with that of one, with it. */
 static void
-check_another(const struct rpc_message *old_message, const uint8_t *old, const uint32_t *numbers,
+check_another(const struct wire_message *old_message, const uint8_t *old, const uint32_t *numbers,
               uint32_t depth, const uint8_t *out, size_t out_bytes, const char *id)
 {
-    struct rpc_span span = {out, out_bytes};
-    struct rpc_message message = {&span, 1, out_bytes};
+    struct wire_span span = {out, out_bytes};
+    struct wire_message message = {&span, 1, out_bytes};
     struct id_inject plan;
     struct error error = ERROR_NONE;
     size_t bytes, over_bytes;
@@ -68,7 +68,7 @@ check_another(const struct rpc_message *old_message, const uint8_t *old, const u
 int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static struct rpc_span spans[SPANS_MAX];
+    static struct wire_span spans[SPANS_MAX];
     char id[ID_BYTES_MAX + 1];
     char found_id[ID_BYTES_MAX + 1];
     char another[ID_BYTES_MAX + 1];
@@ -81,7 +81,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     memset(id, 'i', sizeof(id));
     id[data[2]] = '\0';
     const uint8_t *old = data + HEAD_BYTES;
-    struct rpc_message message = cut(old, size - HEAD_BYTES, data[1], spans);
+    struct wire_message message = cut(old, size - HEAD_BYTES, data[1], spans);
     struct id_inject plan;
     struct error error = ERROR_NONE;
     if (id_inject_plan(&message, numbers, depth, strlen(id), &plan, &error) != STATUS_OK) {
@@ -90,8 +90,8 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     size_t bytes;
     uint8_t *out = build(&plan, old, message.bytes, id, &bytes);
-    struct rpc_span span = {out, bytes};
-    struct rpc_message made = {&span, 1, bytes};
+    struct wire_span span = {out, bytes};
+    struct wire_message made = {&span, 1, bytes};
     struct wire_cursor found;
     bool any;
     /* A message that comes several times is looked through in all its parts by who looks for the

@@ -74,18 +74,16 @@ static enum status
 way_out(struct trip *trip, struct error *error)
 {
     static const struct oip_model_info model = {.name = "m", .version = "1"};
-    struct rpc_piece pieces[OIP_PIECES_MAX];
-    struct rpc_span spans[OIP_PIECES_MAX];
-    size_t count;
-    size_t lent;
-    enum status status =
-        oip_encode_response(request, &model, &trip->view, NULL, NULL, pieces, &count, &lent, error);
+    static const struct oip_release release = {NULL, NULL};
+    struct oip_pieces out;
+    struct wire_span spans[OIP_PIECES_MAX];
+    enum status status = oip_encode_response(request, &model, &trip->view, &release, &out, error);
     if (status != STATUS_OK)
         return status;
-    struct rpc_message response = {spans, count, 0};
-    for (size_t i = 0; i < count; i++) {
-        spans[i] = (struct rpc_span){pieces[i].data, pieces[i].bytes};
-        response.bytes += pieces[i].bytes;
+    struct wire_message response = {spans, out.count, 0};
+    for (size_t i = 0; i < out.count; i++) {
+        spans[i] = (struct wire_span){out.pieces[i].data, out.pieces[i].bytes};
+        response.bytes += out.pieces[i].bytes;
     }
     return oip_json_write(trip->json, &response, &trip->answer, error);
 }

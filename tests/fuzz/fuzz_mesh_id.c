@@ -17,6 +17,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "coordinator/entry/inbound.h"
 #include "coordinator/mesh/mesh_id.h"
 #include "mesh/edge/external_state.h"
 #include "rpc/internal.h"
@@ -61,6 +62,14 @@ struct given {
     struct rpc_call call;
 };
 
+static bool
+metadata(const void *call, const char *key, size_t *position, struct wire_span *value)
+{
+    return rpc_call_metadata_next(call, key, position, value);
+}
+
+static const struct inbound_type given_type = {.metadata = metadata};
+
 /* Returns the bytes that it has used. */
 static size_t
 given_init(struct given *given, const uint8_t *data, size_t size, uint32_t wanted)
@@ -99,7 +108,7 @@ given_fini(struct given *given)
 struct reading {
     enum status status;
     const char *text; /* of a refusal; NULL: some */
-    enum driver_name name;
+    enum runner_name name;
     uint32_t count;
     const struct entry *ids[ENTRIES_MAX];
 };
@@ -125,9 +134,9 @@ is_id(const void *text, size_t bytes)
 
 /* The ids of `name`, of the form that is not -bin if there are any. */
 static struct reading
-read_name(const struct given *given, enum driver_name name)
+read_name(const struct given *given, enum runner_name name)
 {
-    bool is_model = name == DRIVER_NAME_MODEL;
+    bool is_model = name == RUNNER_NAME_MODEL;
     struct reading reading = {.name = name};
     reading.count = collect(given, is_model ? "mm-model-id" : "mm-vmodel-id", reading.ids);
     if (reading.count == 0)
@@ -145,7 +154,7 @@ judge(struct reading *reading)
             continue;
         reading->status = STATUS_INVALID_ARGUMENT;
         if (i < MESH_IDS_MAX && id->bytes == 0)
-            reading->text = reading->name == DRIVER_NAME_MODEL
+            reading->text = reading->name == RUNNER_NAME_MODEL
                                 ? "provided model-id header must be non-empty"
                                 : "provided vmodel-id header must be non-empty";
         return;
@@ -155,8 +164,8 @@ judge(struct reading *reading)
 static struct reading
 read_plainly(const struct given *given)
 {
-    struct reading models = read_name(given, DRIVER_NAME_MODEL);
-    struct reading vmodels = read_name(given, DRIVER_NAME_VMODEL);
+    struct reading models = read_name(given, RUNNER_NAME_MODEL);
+    struct reading vmodels = read_name(given, RUNNER_NAME_VMODEL);
     if (models.count == 0 && vmodels.count == 0)
         models.count = collect(given, "tas-model-id", models.ids);
     judge(&models);
@@ -189,10 +198,10 @@ check_same(const struct target_id *id, const void *text, size_t bytes)
 }
 
 /* Of what came there is what the plan leaves, in order; returns where it lies. */
-static const struct rpc_span *
+static const struct wire_span *
 spans_of(const struct external_list *list, const struct id_inject *plan, size_t *bytes)
 {
-    struct rpc_span *spans = malloc(list->count * sizeof(*spans));
+    struct wire_span *spans = malloc(list->count * sizeof(*spans));
     uint64_t at = 0, kept = 0, left = 0;
     CHECK(spans != NULL);
     *bytes = 0;
@@ -206,7 +215,7 @@ spans_of(const struct external_list *list, const struct id_inject *plan, size_t 
             CHECK(at <= rpc_kept_message(piece->kept)->bytes);
             from = rpc_kept_message(piece->kept)->spans[0].data;
         }
-        spans[i] = (struct rpc_span){from + piece->offset, piece->bytes};
+        spans[i] = (struct wire_span){from + piece->offset, piece->bytes};
         *bytes += piece->bytes;
     }
     for (uint32_t i = 0; i < plan->range_count; i++)
@@ -231,7 +240,7 @@ check_injected(const struct rpc_kept *kept, size_t split, const struct dataplane
     pieces[1].offset = split;
     pieces[1].bytes -= split;
     CHECK(external_list_make(&list, &method, pieces, 2, id, &plan, &error) == STATUS_OK);
-    struct rpc_message message = {.span_count = list.count};
+    struct wire_message message = {.span_count = list.count};
     message.spans = spans_of(&list, &plan, &message.bytes);
     CHECK(target_id_of_message(&message, rule->numbers, rule->depth, TARGET_ID_BYTES_MAX, &found,
                                &error) == STATUS_OK);
@@ -243,9 +252,10 @@ check_injected(const struct rpc_kept *kept, size_t split, const struct dataplane
 /* The ids one by one; and the message, in which there is none that counts, for the first of them.
  */
 static void
-check_ids(const struct given *given, const struct mesh_named *named, const struct reading *reading,
-          const struct rpc_message *message, const struct dataplane_rule *rule)
+check_ids(struct given *given, const struct mesh_named *named, const struct reading *reading,
+          const struct wire_message *message, const struct dataplane_rule *rule)
 {
+    const struct inbound inbound = {.type = &given_type, .call = &given->call};
     struct target_id id;
     size_t position = 0;
     struct rpc_kept *kept = rpc_message_keep(message);
@@ -254,14 +264,14 @@ check_ids(const struct given *given, const struct mesh_named *named, const struc
     for (uint32_t i = 0; i < reading->count; i++) {
         const struct entry *entry = reading->ids[i];
         CHECK(strcmp(named->key, entry->key->text) == 0);
-        CHECK(mesh_id_next(&given->call, named, &position, &id));
+        CHECK(mesh_id_next(&inbound, named, &position, &id));
         check_same(&id, entry->value, entry->bytes);
         if (i == 0)
             check_same(&named->id, entry->value, entry->bytes);
         if (rule->depth > 0 && i < INJECTED_MAX)
             check_injected(kept, message->bytes / (i + 1), rule, id.text);
     }
-    CHECK(reading->count == 0 || !mesh_id_next(&given->call, named, &position, &id));
+    CHECK(reading->count == 0 || !mesh_id_next(&inbound, named, &position, &id));
     CHECK(reading->count > 0 || named->id.bytes == 0);
     rpc_kept_release(kept);
 }
@@ -280,7 +290,7 @@ check_passed_on(const struct given *given)
 
 /* True: the message, and not the metadata, has said what is meant, or that it is wrong. */
 static bool
-check_message(const struct rpc_message *message, const struct dataplane_rule *rule,
+check_message(const struct wire_message *message, const struct dataplane_rule *rule,
               enum status status, const struct mesh_named *named, const struct error *error)
 {
     struct wire_cursor found;
@@ -311,22 +321,23 @@ int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static struct given given;
-    static struct rpc_span spans[SPANS_MAX];
+    static struct wire_span spans[SPANS_MAX];
     struct mesh_named named;
     struct error error = ERROR_NONE;
     if (size < HEAD_BYTES)
         return 0;
     struct dataplane_rule rule = {
         .depth = data[0] % (DEPTH_MAX + 1),
-        .name = data[0] & 0x80 ? DRIVER_NAME_VMODEL : DRIVER_NAME_MODEL,
+        .name = data[0] & 0x80 ? RUNNER_NAME_VMODEL : RUNNER_NAME_MODEL,
     };
     for (uint32_t i = 0; i < rule.depth; i++)
         rule.numbers[i] = 1 + (data[0] >> (2 + i) & 1);
     size_t used = HEAD_BYTES + given_init(&given, data + HEAD_BYTES, size - HEAD_BYTES,
                                           data[2] % (ENTRIES_MAX + 1));
-    struct rpc_message message = cut(data + used, size - used, data[1], spans);
+    struct wire_message message = cut(data + used, size - used, data[1], spans);
     struct reading reading = read_plainly(&given);
-    enum status status = mesh_id_find(&given.call, &message, &rule, &named, &error);
+    const struct inbound inbound = {.type = &given_type, .call = &given.call, .message = &message};
+    enum status status = mesh_id_find(&inbound, &rule, &named, &error);
     if (!check_message(&message, &rule, status, &named, &error)) {
         CHECK(status == reading.status);
         if (status == STATUS_OK)

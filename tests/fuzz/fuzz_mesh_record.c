@@ -2,7 +2,7 @@
 /*
  * Any bytes as a value of the registry. The first byte chooses of what. What is refused is refused
  * with a text; what is taken is written, and then reads and writes the same, be it over the former
- * value or over the extras.
+ * value or over the unknown fields.
  */
 #include <stdint.h>
 #include <stdlib.h>
@@ -20,7 +20,7 @@ enum { MODEL, VMODEL, INSTANCE, TYPES, SETTING, KEY, KINDS };
 struct read {
     int kind;
     void *record;
-    const char *extras;
+    const char *unknown_fields;
 };
 
 static bool
@@ -34,12 +34,12 @@ read_value(int kind, const void *value, size_t bytes, struct read *read)
     struct record_instance *instance = NULL;
     *read = (struct read){.kind = kind};
     if (kind == MODEL && (status = record_model_read(&source, &model, &error)) == STATUS_OK)
-        *read = (struct read){kind, model, model->extras};
+        *read = (struct read){kind, model, model->unknown_fields};
     if (kind == VMODEL && (status = record_vmodel_read(&source, &vmodel, &error)) == STATUS_OK)
-        *read = (struct read){kind, vmodel, vmodel->extras};
+        *read = (struct read){kind, vmodel, vmodel->unknown_fields};
     if (kind == INSTANCE &&
         (status = record_instance_read(&source, 9, &instance, &error)) == STATUS_OK)
-        *read = (struct read){kind, instance, instance->extras};
+        *read = (struct read){kind, instance, instance->unknown_fields};
     if (status != STATUS_OK)
         CHECK(status == STATUS_INVALID_ARGUMENT && error.text[0] != '\0' && read->record == NULL);
     return status == STATUS_OK;
@@ -76,8 +76,9 @@ check_record(int kind, const void *value, size_t bytes)
     if (!read_value(kind, value, bytes, &first))
         return;
     struct bytes over_former = write_value(&first, value, bytes);
-    struct bytes over_extras = write_value(&first, first.extras, strlen(first.extras));
-    same(&over_former, &over_extras);
+    struct bytes over_unknown_fields =
+        write_value(&first, first.unknown_fields, strlen(first.unknown_fields));
+    same(&over_former, &over_unknown_fields);
     if (over_former.used <= RECORD_BYTES_MAX) {
         CHECK(read_value(kind, over_former.data, over_former.used, &second));
         struct bytes again = write_value(&second, over_former.data, over_former.used);
@@ -86,7 +87,7 @@ check_record(int kind, const void *value, size_t bytes)
         free(second.record);
     }
     bytes_fini(&over_former);
-    bytes_fini(&over_extras);
+    bytes_fini(&over_unknown_fields);
     free(first.record);
 }
 

@@ -59,13 +59,13 @@ check_limits(const struct mesh_order *order)
 int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    struct rpc_span spans[SPANS_MAX];
+    struct wire_span spans[SPANS_MAX];
     struct mesh_request request;
     struct error error = ERROR_NONE;
     if (size < HEAD_BYTES)
         return 0;
     enum mesh_order_kind kind = (enum mesh_order_kind)(data[0] % KINDS);
-    struct rpc_message message = cut(data + HEAD_BYTES, size - HEAD_BYTES, data[1], spans);
+    struct wire_message message = cut(data + HEAD_BYTES, size - HEAD_BYTES, data[1], spans);
     if (mesh_request_read(kind, &message, NULL, &request, &error) == STATUS_OK) {
         check_limits(&request.order);
         if (kind == MESH_REGISTER)

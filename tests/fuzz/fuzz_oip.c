@@ -9,11 +9,11 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "rpc/field_path.h"
 #include "coordinator/protocol/oip.h"
 #include "coordinator/protocol/oip_request.h"
 #include "shm/payload.h"
 #include "shm/slot.h"
+#include "wire/field_path.h"
 #include "spans.h"
 
 enum { PARTY = 1 };
@@ -38,7 +38,7 @@ start(void)
 }
 
 static void
-check_skim(const struct rpc_message *message)
+check_skim(const struct wire_message *message)
 {
     static const uint32_t name_path[] = {1};
     struct wire_cursor found;
@@ -56,7 +56,7 @@ check_skim(const struct rpc_message *message)
 
 /* What the skim takes for the priority is what the decoder reads as that parameter. */
 static void
-check_priority(const struct rpc_message *message)
+check_priority(const struct wire_message *message)
 {
     const Inference__InferParameter *value = NULL;
     for (size_t i = 0; i < request->message->n_parameters; i++)
@@ -100,17 +100,15 @@ static void
 check_response(void)
 {
     static const struct oip_model_info model = {.name = "m", .version = "1"};
-    struct rpc_piece pieces[OIP_PIECES_MAX];
-    size_t count;
-    size_t lent;
+    static const struct oip_release release = {NULL, NULL};
+    struct oip_pieces out;
     struct error error = ERROR_NONE;
-    if (oip_encode_response(request, &model, &view, NULL, NULL, pieces, &count, &lent, &error) !=
-        STATUS_OK) {
+    if (oip_encode_response(request, &model, &view, &release, &out, &error) != STATUS_OK) {
         CHECK(error.status == STATUS_INVALID_ARGUMENT); /* a requested output is not there */
         return;
     }
     size_t bytes;
-    uint8_t *joined = join(pieces, count, &bytes);
+    uint8_t *joined = join(out.pieces, out.count, &bytes);
     Inference__ModelInferResponse *response =
         inference__model_infer_response__unpack(NULL, bytes, joined);
     CHECK(response != NULL && response->n_outputs == response->n_raw_output_contents);
@@ -150,12 +148,12 @@ check_model(void)
 int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static struct rpc_span spans[SPANS_MAX];
+    static struct wire_span spans[SPANS_MAX];
     if (request == NULL)
         start();
     if (size == 0)
         return 0;
-    struct rpc_message message = cut(data + 1, size - 1, data[0], spans);
+    struct wire_message message = cut(data + 1, size - 1, data[0], spans);
     struct error error = ERROR_NONE;
     if (oip_decode(request, &message, &error) != STATUS_OK)
         return 0;

@@ -118,8 +118,8 @@ check_again(struct peer_frame *frame)
     if (bytes == 0)
         return; /* as long as it may be, but for the payload's tag */
     check_theirs(frame, head, bytes);
-    struct rpc_span span = {head, bytes};
-    struct rpc_message message = {&span, 1, bytes};
+    struct wire_span span = {head, bytes};
+    struct wire_message message = {&span, 1, bytes};
     struct wire_cursor cursor = wire_begin(&message);
     CHECK(peer_frame_open(&message, &cursor, &again, &error) == STATUS_OK && cursor.left == 0);
     CHECK(peer_frame_read(&again, texts, &error) == STATUS_OK);
@@ -129,12 +129,12 @@ check_again(struct peer_frame *frame)
 int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static struct rpc_span spans[SPANS_MAX];
+    static struct wire_span spans[SPANS_MAX];
     static struct peer_frame frame, found;
     static char texts[PEER_HEAD_BYTES_MAX];
     if (size == 0)
         return 0;
-    struct rpc_message message = cut(data + 1, size - 1, data[0], spans);
+    struct wire_message message = cut(data + 1, size - 1, data[0], spans);
     struct wire_cursor cursor = wire_begin(&message);
     struct error error = ERROR_NONE;
     do {

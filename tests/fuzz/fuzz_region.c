@@ -63,10 +63,10 @@ struct call {
     size_t lent_count;
 };
 
-struct seat {
+struct entry {
     uint32_t stage;
     uint32_t index;
-    uint16_t party;
+    uint16_t owner;
     bool busy; /* stopped in the middle of a request */
 };
 
@@ -86,7 +86,7 @@ static struct payload_view view;
 
 static struct call calls[CALLS_MAX];
 static uint32_t call_count;
-static struct seat seats[SEATS];
+static struct entry seats[SEATS];
 static int64_t now_ns;
 static bool tickets_forged; /* the program has written words, cells or hints */
 static bool memory_changed; /* the program has written anything else */
@@ -252,11 +252,11 @@ start(void)
 /* ---- what each program begins with ---- */
 
 static void
-seat_fill(struct seat *seat)
+seat_fill(struct entry *entry)
 {
-    seat->party = (uint16_t)lane.party_next++;
-    seat->busy = false;
-    atomic_store(&region_worker(&lane.region, seat->stage, seat->index)->party, seat->party);
+    entry->owner = (uint16_t)lane.owner_next++;
+    entry->busy = false;
+    atomic_store(&region_worker(&lane.region, entry->stage, entry->index)->owner, entry->owner);
 }
 
 static void
@@ -266,7 +266,7 @@ begin(void)
     for (uint32_t i = 0; i < SLOTS; i++)
         atomic_store(&lane.requests[i].use, 0);
     lane.audit = audit_create(SLOTS, lane.region.blocks.count);
-    lane.party_next = PARTY_COORDINATOR + 1;
+    lane.owner_next = OWNER_COORDINATOR + 1;
     atomic_store(&lane.dead_stages, 0);
     atomic_store(&lane.corrupt_reported, false);
     atomic_store(&lane.refs, 1);
@@ -276,7 +276,7 @@ begin(void)
     now_ns = NS_PER_S;
     tickets_forged = memory_changed = false;
     for (uint32_t i = 0; i < SEATS; i++) {
-        seats[i] = (struct seat){.stage = seat_stages[i], .index = seat_stages[i] == 0 ? i : 0};
+        seats[i] = (struct entry){.stage = seat_stages[i], .index = seat_stages[i] == 0 ? i : 0};
         seat_fill(&seats[i]);
     }
 }
@@ -302,8 +302,8 @@ submit(struct program *program)
     const struct message *message = &messages[kind % MESSAGE_KINDS];
     call->nonce = call_count;
     memcpy(message->bytes + message->nonce_at, &call->nonce, sizeof(call->nonce));
-    struct rpc_span span = {message->bytes, message->size};
-    struct rpc_message packed = {&span, 1, message->size};
+    struct wire_span span = {message->bytes, message->size};
+    struct wire_message packed = {&span, 1, message->size};
     struct submission submission = {
         .message = &packed,
         .deadline_ns = kind >= 0xf0 ? now_ns : TIME_NEVER_NS,
@@ -332,22 +332,22 @@ judge(void *context, struct shm_ticket ticket, uint8_t stage, struct error *erro
 }
 
 static void
-die(struct seat *seat)
+die(struct entry *entry)
 {
     struct repair_judge by = {judge, NULL};
     struct repair_report report;
     struct error error = ERROR_NONE;
-    if (region_repair(&lane.region, seat->party, PARTY_COORDINATOR, seat->stage, seat->index, &by,
-                      &report, &error) != STATUS_OK)
+    if (region_repair(&lane.region, entry->owner, OWNER_COORDINATOR, entry->stage, entry->index,
+                      &by, &report, &error) != STATUS_OK)
         lane_report_corrupt(&lane, error.text);
-    seat_fill(seat);
+    seat_fill(entry);
 }
 
 static struct shm_worker *
-seat_of(const void *context, uint32_t stage, uint32_t index, uint16_t *party)
+seat_of(const void *context, uint32_t stage, uint32_t index, uint16_t *owner)
 {
     (void)context;
-    *party = seats[2 * stage + index].party;
+    *owner = seats[2 * stage + index].owner;
     return region_worker(&lane.region, stage, index);
 }
 
@@ -405,20 +405,20 @@ wake(uint8_t stage)
 
 /* From the claim to the push; or not so far, and then the seat is busy until it dies. */
 static void
-work_on(struct seat *seat, struct shm_ticket ticket, enum work_end end)
+work_on(struct entry *entry, struct shm_ticket ticket, enum work_end end)
 {
     const struct region *region = &lane.region;
     struct shm_slot *slot = region_slot(region, ticket.index);
-    struct shm_payload *input = &slot->payload[seat->stage & 1];
-    struct shm_payload *output = &slot->payload[(seat->stage + 1) & 1];
+    struct shm_payload *input = &slot->payload[entry->stage & 1];
+    struct shm_payload *output = &slot->payload[(entry->stage + 1) & 1];
     struct error error = ERROR_NONE;
-    uint8_t to = (uint8_t)(seat->stage + 1);
-    seat->busy = end == WORK_STOPS_FIRST || end == WORK_STOPS_LAST;
+    uint8_t to = (uint8_t)(entry->stage + 1);
+    entry->busy = end == WORK_STOPS_FIRST || end == WORK_STOPS_LAST;
     if (end == WORK_STOPS_FIRST)
         return;
     enum status status = payload_read(region, input, &view, &error);
     if (status == STATUS_OK) {
-        builder_init(&builder, region, ticket.index, seat->party, input, output);
+        builder_init(&builder, region, ticket.index, entry->owner, input, output);
         for (uint32_t i = 0; i < view.tensor_count && status == STATUS_OK; i++) {
             void *data;
             if (end == WORK_FORWARDS)
@@ -436,24 +436,24 @@ work_on(struct seat *seat, struct shm_ticket ticket, enum work_end end)
             builder_abandon(&builder, output);
     }
     if (status != STATUS_OK) {
-        slot_set_failure(slot, (uint8_t)seat->stage, status, error.text);
+        slot_set_failure(slot, (uint8_t)entry->stage, status, error.text);
         to = PLACE_ERROR;
     }
-    if (slot_push(region, ticket, (uint8_t)seat->stage, to, seat->party, now_ns) != RING_OK)
+    if (slot_push(region, ticket, (uint8_t)entry->stage, to, entry->owner, now_ns) != RING_OK)
         lane_report_corrupt(&lane, "a worker found it so");
 }
 
 /* One turn of a worker's loop. */
 static void
-work(struct seat *seat, enum work_end end)
+work(struct entry *entry, enum work_end end)
 {
-    if (seat->busy)
+    if (entry->busy)
         return;
-    struct shm_worker *worker = region_worker(&lane.region, seat->stage, seat->index);
+    struct shm_worker *worker = region_worker(&lane.region, entry->stage, entry->index);
     atomic_store(&worker->heartbeat_ns, ++now_ns);
     struct shm_ticket ticket;
-    switch (slot_pop(&lane.region, (uint8_t)seat->stage, seat->party, &ticket)) {
-    case RING_OK: work_on(seat, ticket, end); break;
+    switch (slot_pop(&lane.region, (uint8_t)entry->stage, entry->owner, &ticket)) {
+    case RING_OK: work_on(entry, ticket, end); break;
     case RING_CORRUPT: lane_report_corrupt(&lane, "a worker found it so"); break;
     case RING_EMPTY:
     case RING_LOST: break;
@@ -526,7 +526,7 @@ word_of(struct program *program)
     word.turn = take8(program);
     word.place = take8(program);
     word.held = take8(program) % 2;
-    word.party = take8(program);
+    word.owner = take8(program);
     return word;
 }
 
@@ -570,7 +570,7 @@ forge(struct program *program)
     word.turn++;
     word.place = ring.place;
     word.held = false;
-    word.party = take8(program) % 8;
+    word.owner = take8(program) % 8;
     tickets_forged = true;
     atomic_store(object_word(&lane.region.slots, index), word_pack(word));
     enum ring_result filled = ring_fill_cell(&ring, index, word);
@@ -607,8 +607,8 @@ step(struct program *program)
     switch (take8(program) % STEPS) {
     case STEP_SUBMIT: submit(program); break;
     case STEP_WORK: {
-        struct seat *seat = &seats[take8(program) % SEATS];
-        work(seat, take8(program) % WORK_ENDS);
+        struct entry *entry = &seats[take8(program) % SEATS];
+        work(entry, take8(program) % WORK_ENDS);
         break;
     }
     case STEP_GATHER: (void)lane_gather(&lane, &view); break;

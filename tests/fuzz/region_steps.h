@@ -46,7 +46,7 @@ enum work_end {
     WORK_ENDS,
 };
 
-enum target {
+enum region_target {
     TARGET_SLOT_WORD,
     TARGET_CELL,
     TARGET_HEAD,

@@ -60,7 +60,7 @@ answer_all(int notify, const char *path)
 }
 
 /* A message of one byte with a descriptor. */
-union control {
+union accept_control {
     struct cmsghdr header;
     char bytes[CMSG_SPACE(sizeof(int))];
 };
@@ -69,7 +69,7 @@ static int
 receive_descriptor(int socket)
 {
     char byte;
-    union control control;
+    union accept_control control;
     struct iovec data = {.iov_base = &byte, .iov_len = 1};
     struct msghdr message = {.msg_iov = &data,
                              .msg_iovlen = 1,
@@ -85,9 +85,9 @@ static int
 send_descriptor(int socket, int fd)
 {
     char byte = 0;
-    union control control = {.header = {.cmsg_len = CMSG_LEN(sizeof(fd)),
-                                        .cmsg_level = SOL_SOCKET,
-                                        .cmsg_type = SCM_RIGHTS}};
+    union accept_control control = {.header = {.cmsg_len = CMSG_LEN(sizeof(fd)),
+                                               .cmsg_level = SOL_SOCKET,
+                                               .cmsg_type = SCM_RIGHTS}};
     memcpy(CMSG_DATA(&control.header), &fd, sizeof(fd));
     struct iovec data = {.iov_base = &byte, .iov_len = 1};
     struct msghdr message = {.msg_iov = &data,

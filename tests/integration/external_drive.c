@@ -2,7 +2,7 @@
 /*
  * A node of one, with an external runtime and nothing else, until standard input ends:
  * `external_drive POLL_MS START_MS SERVING TARGET...`, SERVING "-" if it is where it is managed.
- * A real driver, core and store in memory; each line of standard input is a command:
+ * A real runner, core and store in memory; each line of standard input is a command:
  *
  *     register ID TYPE PATH KEY    ("-": none)     registered ID OUTCOME
  *     ensure ID                                    ensured ID OUTCOME STATE COPIES REASON
@@ -25,7 +25,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "mesh/edge/driver.h"
+#include "mesh/edge/runner.h"
 #include "mesh/edge/external.h"
 #include "mesh/store/store.h"
 #include "rpc/rpc.h"
@@ -33,14 +33,14 @@
 enum { LINE_BYTES = 1 << 22, CALLS_MAX = 256, ORDER_S = 30 };
 
 static struct external *external;
-static struct driver *driver;
+static struct mesh_runner *runner;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 
 /* ---- orders ---- */
 
 struct ordered {
-    struct driver_order order;
+    struct runner_order order;
     bool over;
     enum mesh_outcome outcome;
     enum mesh_model_state state;
@@ -49,7 +49,7 @@ struct ordered {
 };
 
 static void
-on_order_end(struct driver_order *order, const struct driver_reply *reply)
+on_order_end(struct runner_order *order, const struct runner_reply *reply)
 {
     struct ordered *ordered = (struct ordered *)order;
     pthread_mutex_lock(&lock);
@@ -69,7 +69,7 @@ order(struct mesh_order wanted)
     struct ordered ordered = {.order = {.order = wanted,
                                         .deadline_ns = clock_now_ns() + ORDER_S * NS_PER_S,
                                         .on_end = on_order_end}};
-    driver_order(driver, &ordered.order);
+    runner_order(runner, &ordered.order);
     pthread_mutex_lock(&lock);
     while (!ordered.over)
         pthread_cond_wait(&changed, &lock);
@@ -80,7 +80,7 @@ order(struct mesh_order wanted)
 /* ---- calls ---- */
 
 struct call {
-    struct driver_call call; /* first */
+    struct runner_call call; /* first */
     struct peer_request request;
     struct rpc_kept *kept;
     struct rpc_piece piece;
@@ -120,7 +120,7 @@ print_message(const struct rpc_answer *answer)
     if (answer->piece_count == 0)
         putchar('-');
     for (size_t i = 0; i < answer->piece_count; i++) {
-        const struct rpc_message *message = rpc_kept_message(answer->pieces[i].kept);
+        const struct wire_message *message = rpc_kept_message(answer->pieces[i].kept);
         for (size_t j = 0; j < message->span_count; j++)
             for (size_t k = 0; k < message->spans[j].bytes; k++)
                 printf("%02x", ((const unsigned char *)message->spans[j].data)[k]);
@@ -130,7 +130,7 @@ print_message(const struct rpc_answer *answer)
 }
 
 static void
-on_ended(struct peer_request *request, uint32_t number, const struct driver_end *end,
+on_ended(struct peer_request *request, uint32_t number, const struct runner_end *end,
          const struct rpc_answer *answer)
 {
     struct call *call = call_of(request);
@@ -146,7 +146,7 @@ on_ended(struct peer_request *request, uint32_t number, const struct driver_end 
         fflush(stdout);
     }
     pthread_mutex_unlock(&lock);
-    driver_try_ended(driver, &call->call, number, end);
+    runner_try_ended(runner, &call->call, number, end);
 }
 
 static void
@@ -169,14 +169,14 @@ on_release(struct peer_request *request)
 static const struct peer_request_type request_type = {
     .on_ended = on_ended, .hold = on_hold, .release = on_release};
 
-static enum driver_begun
-on_serve(struct driver_call *call, const struct driver_attempt *attempt, struct driver_end *end)
+static enum runner_begun
+on_serve(struct runner_call *call, const struct runner_attempt *attempt, struct runner_end *end)
 {
     return external_serve(external, call, attempt, end);
 }
 
 static void
-on_answer(struct driver_call *call, const struct driver_answer *answer)
+on_answer(struct runner_call *call, const struct runner_answer *answer)
 {
     pthread_mutex_lock(&lock);
     ((struct call *)call)->over = true;
@@ -186,7 +186,7 @@ on_answer(struct driver_call *call, const struct driver_answer *answer)
     pthread_mutex_unlock(&lock);
 }
 
-static const struct driver_call_type call_type = {.serve = on_serve, .answer = on_answer};
+static const struct runner_call_type call_type = {.serve = on_serve, .answer = on_answer};
 
 static struct rpc_kept *
 message_of(const char *hex)
@@ -199,12 +199,12 @@ message_of(const char *hex)
         data[i] = (unsigned char)strtoul(digits, NULL, 16);
     }
     /* In pieces of a few bytes, as it may come. */
-    struct rpc_span *spans = malloc((bytes / 3 + 1) * sizeof(*spans));
+    struct wire_span *spans = malloc((bytes / 3 + 1) * sizeof(*spans));
     CHECK(spans != NULL);
     size_t count = 0;
     for (size_t at = 0; at < bytes; at += 3)
-        spans[count++] = (struct rpc_span){data + at, bytes - at < 3 ? bytes - at : 3};
-    struct rpc_kept *kept = rpc_message_keep(&(struct rpc_message){spans, count, bytes});
+        spans[count++] = (struct wire_span){data + at, bytes - at < 3 ? bytes - at : 3};
+    struct rpc_kept *kept = rpc_message_keep(&(struct wire_message){spans, count, bytes});
     free(spans);
     free(data);
     return kept;
@@ -228,25 +228,25 @@ call_begin(char *words[8])
         snprintf(call->entry, sizeof(call->entry), "%s", words[6]);
         char *value = strchr(call->entry, '=');
         CHECK(value != NULL);
-        call->metadata.key = (struct rpc_span){call->entry, (size_t)(value - call->entry)};
-        call->metadata.value = (struct rpc_span){value + 1, strlen(value + 1)};
+        call->metadata.key = (struct wire_span){call->entry, (size_t)(value - call->entry)};
+        call->metadata.value = (struct wire_span){value + 1, strlen(value + 1)};
         call->request.metadata = &call->metadata;
         call->request.metadata_count = 1;
     }
-    call->call = (struct driver_call){
+    call->call = (struct runner_call){
         .type = &call_type,
         .request = &call->request,
         .model = call->model,
         .hop = MESH_HOP_ENTRY,
         .deadline_ns = timeout_ms == 0 ? TIME_NEVER_NS : clock_now_ns() + timeout_ms * NS_PER_MS};
-    driver_call(driver, &call->call);
+    runner_call(runner, &call->call);
 }
 
 static void
 call_cancel(const char *tag)
 {
     for (size_t i = 0; i < call_count; i++)
-        if (strcmp(calls[i]->tag, tag) == 0 && !driver_call_cancelled(driver, &calls[i]->call))
+        if (strcmp(calls[i]->tag, tag) == 0 && !runner_call_cancelled(runner, &calls[i]->call))
             external_cancel(external, &calls[i]->request);
     pthread_mutex_lock(&lock);
     printf("cancelled %s\n", tag);
@@ -287,7 +287,7 @@ say_look(void)
 {
     struct external_view view;
     external_look(external, &view);
-    struct driver_figures figures = driver_figures(driver);
+    struct runner_figures figures = runner_figures(runner);
     pthread_mutex_lock(&lock);
     printf("look %d %llu %s %llu\n", view.is_ready, (unsigned long long)view.starts,
            view.version[0] == '\0' ? "-" : view.version,
@@ -391,14 +391,14 @@ run(struct event_base *base, struct rpc_queue *queue, struct store *store)
 {
     pthread_t queue_thread;
     pthread_t loop_thread;
-    driver_start(driver, store);
+    runner_start(runner, store);
     CHECK(pthread_create(&queue_thread, NULL, queue_main, queue) == 0);
     CHECK(pthread_create(&loop_thread, NULL, loop_main, base) == 0);
-    external_start(external, driver);
+    external_start(external, runner);
     read_commands();
     event_base_loopexit(base, NULL); /* also if it has not begun */
     pthread_join(loop_thread, NULL);
-    driver_close(driver);
+    runner_close(runner);
     external_close(external);
     pthread_mutex_lock(&lock);
     ends = true;
@@ -407,7 +407,7 @@ run(struct event_base *base, struct rpc_queue *queue, struct store *store)
     pthread_join(queue_thread, NULL);
     external_destroy(external);
     store_close(store);
-    driver_destroy(driver);
+    runner_destroy(runner);
     calls_free();
 }
 
@@ -433,14 +433,14 @@ main(int argc, char **argv)
         .on_failed = on_failed,
     };
     CHECK(external_create(&options, &external, &error) == STATUS_OK);
-    driver = driver_create(&(struct driver_options){.base = base,
+    runner = runner_create(&(struct runner_options){.base = base,
                                                     .instance = "one",
                                                     .address = "",
                                                     .labels = "",
                                                     .seed = 1,
                                                     .tick_ms = 50,
-                                                    .runtime = external_for_driver(external)});
-    const struct store_events events = driver_events(driver);
+                                                    .runtime = external_for_runner(external)});
+    const struct store_events events = runner_events(runner);
     const struct store_options store_options = {.instance = "one", .events = &events};
     struct store *store;
     CHECK(store_open_memory(base, &store_options, &store, &error) == STATUS_OK);

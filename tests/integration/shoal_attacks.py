@@ -198,9 +198,12 @@ sys.stdin.read()
 
 @contextlib.contextmanager
 def library_stands_still(pid):
-    """Threads of a daemon that are gRPC's do not run within the block; gives the tracer's process."""
-    tasks = [task for task in os.listdir(f"/proc/{pid}/task")
-             if not read_proc(f"{pid}/task/{task}", "comm").startswith(("shoald", "jemalloc"))]
+    """gRPC's threads in a daemon, and those that step gRPC's queues, do not run within the block;
+    gives the tracer's process."""
+    names = {task: read_proc(f"{pid}/task/{task}", "comm").strip()
+             for task in os.listdir(f"/proc/{pid}/task")}
+    tasks = [task for task, name in names.items()
+             if name == "shoald:front" or not name.startswith(("shoald", "jemalloc"))]
     assert tasks, "the library has no threads"
     with subprocess.Popen([sys.executable, "-c", STAND_STILL, *tasks], stdin=subprocess.PIPE,
                           stdout=subprocess.PIPE) as tracer:

@@ -6,7 +6,7 @@ import struct
 import threading
 import time
 
-# shm/control.h: version, verb, limit, flags, from, pipeline, id, path, key; version, status, text.
+# ipc/control.h: version, verb, limit, flags, from, pipeline, id, path, key; version, status, text.
 REQUEST, ANSWER = struct.Struct("<IIIIQ64s128s1024s4096s"), struct.Struct("<II512s")
 VERSION, LOAD, UNLOAD = 4, 2, 3
 TIMEOUT_S = 60

@@ -138,11 +138,11 @@ class TestBrokenModels(Folder):
     def test_lengths_that_lie(self):
         whole = make.encode(2, [{"weights": [[1], [1]], "activation": "relu"}])
         (self.folder / "cut").write_bytes(whole[:-1])
-        self.check_refused("libmlp.so", "cut", "it was cut short")
+        self.check_refused("libmlp.so", "cut", "it was truncated")
         (self.folder / "claims").write_bytes(whole[:16] + struct.pack("=Q", 10 << 30) + whole[24:])
         self.check_refused("libmlp.so", "claims", "states 10737418240 bytes")
         (self.folder / "claims").write_bytes(b"{i\1a[$d#L" + struct.pack(">q", 10 << 30))
-        self.check_refused("libxgboost_modelet.so", "claims", "claims more than there is")
+        self.check_refused("libxgboost_modelet.so", "claims", "claims more than it has")
 
 
 if __name__ == "__main__":

@@ -136,7 +136,7 @@ class TestOwnModel(Folder):
         (self.folder / "cut").write_bytes(content[:-9])
         for name, words in {"empty": "is empty", "text": "a field has no type",
                             "sparse": "a field has no number", "fifo": "is not a regular file",
-                            "cut": "it is cut short", "nothing": "No such file"}.items():
+                            "cut": "it is truncated", "nothing": "No such file"}.items():
             for keys in ({"params": {"model": name}}, {"model": {"id": "m", "path": name}}):
                 with self.subTest(name=name, keys=keys):
                     config = node(pipeline("broken", stage(MODELET, workers=1, **keys), slots=8))

@@ -228,7 +228,7 @@ class TestProtocol(RestTest):
             deep = b'{"inputs":[{"name":"x","datatype":"INT8","shape":[1],"data":'
             self.check_refused(other.post("echo", deep + b"[" * 500000 + b"]" * 500000 + b"}]}"), 400,
                                "nested deeper")
-            self.check_refused(other.post("echo", b"[" * MIB), 400, "in each other")
+            self.check_refused(other.post("echo", b"[" * MIB), 400, "nested arrays and objects")
             self.check_refused(other.post("echo", b'{"a":[' + b"1," * (MIB // 2) + b"1]}"), 400,
                                "take more than 131072 bytes")
             many = b"0," * (MIB // 2) + b"0"

@@ -156,15 +156,15 @@ class TestDeaths(unittest.TestCase):
 
 
 class TestHangs(TestDeaths):
-    """With a time-out that a load which hangs is soon past."""
+    """A time-out that only a load that hangs exceeds, however busy the machine is."""
 
-    load_timeout_ms = 500
+    load_timeout_ms = 5000
     test_kill_9 = test_loads_that_kill = test_reload = None
 
     def test_stuck(self):
         with Callers(self.shoald.target) as callers:
             callers.wait(20)
-            self.assertIn("it was not loaded within load_timeout_ms (500)",
+            self.assertIn("it was not loaded within load_timeout_ms (5000)",
                           self.refused("stuck", f"m{MODELS}", "--key", "stuck"))
             callers.wait(200)
         self.all_well(callers)

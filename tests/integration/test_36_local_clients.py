@@ -4,7 +4,7 @@ size and with whatever attached, the sender is told why it is turned away, the l
 client that behaves is served before, meanwhile and after. And nothing is kept of clients that
 have gone, however they went: descriptors, mappings, memory.
 
-The clients here speak the messages of src/shm/local.h by hand. What they write into their regions is
+The clients here speak the messages of src/ipc/local.h by hand. What they write into their regions is
 tests/unit/test_worker_hostile.c's matter.
 
 ctest: timeout=240 presets=dev
@@ -191,7 +191,7 @@ class TestSocket(unittest.TestCase):
             connection.send(message)
             self.assertTrue(Word(connection).closed)
             answer.close()
-            self.shoald.wait_log(f"warn shoald local_client_dropped pipeline=echo .*says nonsense: {why}")
+            self.shoald.wait_log(f"warn shoald local_client_dropped pipeline=echo .*sent nonsense: {why}")
             self.serve_one()
         connection, answer = self.say(hello())
         answer.close()

@@ -185,7 +185,7 @@ class TestTermination(SupervisionTest):
         self.assertIn("exit_forced code=143", shoald.stderr)
 
     def test_hung_library(self):
-        """A thread of gRPC's stands still when the node has drained: it ends within its bound."""
+        """gRPC stands still when the node has drained: the node ends within its bound."""
         shoald, client = self.start(puppet(), drain_timeout_ms=1000)
         self.check_serves(client)
         try:
@@ -215,7 +215,7 @@ class TestScarcity(SupervisionTest):
         shoald.wait_stat("p", lambda stat: stat["stages"][0]["starts_postponed"] > 8, "further tries")
         code, text = failure(client.tell("echo x", "p"))
         self.assertEqual(code.name, "UNAVAILABLE")
-        self.assertIn("not started, because shoald could not", text)
+        self.assertIn("not started, because shoald lacks resources", text)
         limit_descriptors(shoald.pid, 0)
         wait_until(lambda: client.call("ModelReady", name="p").ready, "the successor")
         self.check_serves(client)

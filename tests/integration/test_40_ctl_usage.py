@@ -39,7 +39,7 @@ class TestHelp(unittest.TestCase):
 
     def test_the_counters(self):
         names = [one["name"] for one in shoalctl("stat", "--help-counters", "--json").json]
-        table = (shoal_fixture.SOURCE / "src/shm/counters.def").read_text()
+        table = (shoal_fixture.SOURCE / "src/ipc/counters.def").read_text()
         wanted = re.findall(r"^COUNTER\(\w+, (\w+)", table, re.MULTILINE)
         self.assertEqual(names, [name.lower() for name in wanted])
         text = shoalctl("stat", "--help-counters").out
@@ -54,26 +54,26 @@ class TestMistakes(unittest.TestCase):
         self.assertEqual(done.out.count("\n"), 1 if "--json" in arguments else 0)
 
     def test_words(self):
-        self.check("meant infer", "infre")
-        self.check("meant status", "statsu")
+        self.check("did you mean infer", "infre")
+        self.check("did you mean status", "statsu")
         self.check('no command "register"', "register")
-        self.check("meant --input", "infer", "m", "--inptu", "x")
-        self.check("meant --interval", "stat", "--intervall", "1")
+        self.check("did you mean --input", "infer", "m", "--inptu", "x")
+        self.check("did you mean --interval", "stat", "--intervall", "1")
         self.check("--json takes no value", "stat", "--json=yes")
-        self.check("--target wants a value", "infer", "m", "--target")
-        self.check("which model", "infer")
-        self.check("which model", "infer", "--json")
+        self.check("--target needs a value", "infer", "m", "--target")
+        self.check("the model is missing", "infer")
+        self.check("the model is missing", "infer", "--json")
         self.check("more than one model", "infer", "a", "b")
         self.check("takes no arguments", "stat", "digits")
         self.check("takes no arguments", "top", "digits")
-        self.check("--count N wants --interval", "stat", "--count", "3")
+        self.check("--count N needs --interval", "stat", "--count", "3")
 
     def test_values(self):
-        self.check("no whole number", "infer", "m", "--timeout-ms", "0")
-        self.check("no whole number", "infer", "m", "--repeat", "x")
-        self.check("no number of seconds", "stat", "--interval", "-1")
-        self.check("no number of seconds", "status", "--wait-ready", "soon")
-        self.check("no A-B", "infer", "m", "--csv-columns", "3-2")
+        self.check("is not an integer", "infer", "m", "--timeout-ms", "0")
+        self.check("is not an integer", "infer", "m", "--repeat", "x")
+        self.check("is not a number of seconds", "stat", "--interval", "-1")
+        self.check("is not a number of seconds", "status", "--wait-ready", "soon")
+        self.check("is not A-B", "infer", "m", "--csv-columns", "3-2")
         self.check("KEY=VALUE", "infer", "m", "--param", "k")
 
     def test_tensors(self):
@@ -88,9 +88,9 @@ class TestMistakes(unittest.TestCase):
     def test_csv_rows_that_cannot_be_divided(self):
         def check(words, *arguments):
             self.check(words, "infer", "m", *arguments, stdin=b"1,2\n3,4\n5,6\n")
-        check("the shape wants 1 rows", "--input", "x=INT8[1,2]@csv:-")
-        check("the shape wants 2 rows", "--input", "x=INT8[2,2]@csv:-", "--rows-per-request", "2")
-        check("line 1: 2 values, the shape wants 3", "--input", "x=INT8[-1,3]@csv:-")
+        check("the shape needs 1 rows", "--input", "x=INT8[1,2]@csv:-")
+        check("the shape needs 2 rows", "--input", "x=INT8[2,2]@csv:-", "--rows-per-request", "2")
+        check("line 1: 2 values, the shape needs 3", "--input", "x=INT8[-1,3]@csv:-")
         with tempfile.NamedTemporaryFile(suffix=".csv") as file:
             file.write(b"1,2\n")
             file.flush()
@@ -106,7 +106,7 @@ class TestNothingThere(unittest.TestCase):
             done = shoalctl(command, "--counters", "/nowhere/counters", code=UNREACHABLE)
             self.assertIn("/nowhere/counters: No such file", done.err)
         done = shoalctl("stat", "--counters", __file__, "--json", code=UNREACHABLE)
-        self.assertIn("not a file of Shoal's counters", done.json["error"])
+        self.assertIn("not a Shoal counters file", done.json["error"])
         done = shoalctl("status", "--counters", "/nowhere/counters", "--json", code=UNREACHABLE)
         self.assertEqual((done.json["ready"], done.json["workers"]), (False, []))
         self.assertIn("No such file", done.json["node"]["error"])

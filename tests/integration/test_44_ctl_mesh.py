@@ -11,6 +11,7 @@ ctest: timeout=180
 """
 
 import concurrent.futures
+import errno
 import fcntl
 import os
 import pathlib
@@ -30,6 +31,21 @@ from shoal_fixture import BIN, WAIT_SECONDS, Shoald, free_port, main, node, pipe
 from shoal_loads import ANSWER
 from shoal_pupil import key, prepare, pupil, said
 from shoal_registry import Registrar
+
+
+def read_terminal(master):
+    """All that was written to a terminal whose other side is closed: it comes in pieces."""
+    pieces = []
+    while True:
+        try:
+            piece = os.read(master, 1 << 16)
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            piece = b""
+        if not piece:
+            return b"".join(pieces)
+        pieces.append(piece)
 
 
 class Case(unittest.TestCase):
@@ -253,7 +269,7 @@ class TestLists(Case):
                                "--interval", "0.01", "--count", "2"], stdout=slave,
                               timeout=WAIT_SECONDS, env=environment())
         os.close(slave)
-        shown = os.read(master, 1 << 16).decode()
+        shown = read_terminal(master).decode()
         os.close(master)
         self.assertEqual(done.returncode, OK)
         self.assertEqual(shown.count("\033[H"), 2, shown)
@@ -284,7 +300,7 @@ class TestLists(Case):
             self.assertIn(told, done.out + done.err)
 
 
-# shm/control.h: verbs, kinds of rows, and a row.
+# ipc/control.h: verbs, kinds of rows, and a row.
 COPIES, MOVES, DRAIN = 7, 9, 10
 NODE, COPY, MOVE, PAGE = 0, 2, 4, 5
 
@@ -360,7 +376,7 @@ class TestDrain(unittest.TestCase):
             waiting = pool.submit(self.drain)
             self.shoald.wait_log("draining why=asked")
             done = self.drain("--timeout-ms", 300, "--json", code=LATE)
-            self.assertIn("the drain goes on", done.json["error"])
+            self.assertIn("the drain continues", done.json["error"])
             row, = shoalctl("mesh", "nodes", "--json", "--counters",
                             self.shoald.counters).json_lines
             self.assertEqual(row["id"], "the-node")
@@ -413,18 +429,18 @@ class TestDrain(unittest.TestCase):
 class TestUsage(unittest.TestCase):
     def test_what_cannot_be_meant(self):
         for arguments, told in (
-                ([], "say what"), (["statu"], "meant status"), (["--load"], "--load"),
-                (["status"], "it takes ID"), (["status", "a", "b"], "one argument too many"),
+                ([], "a command is missing"), (["statu"], "did you mean status"), (["--load"], "--load"),
+                (["status"], "expected ID"), (["status", "a", "b"], "unexpected argument"),
                 (["status", ""], "an argument is empty"),
                 (["register", "a", "b"], "--type is missing"),
-                (["register", "a", "--type", "t"], "it takes ID PATH"),
+                (["register", "a", "--type", "t"], "expected ID PATH"),
                 (["set-vmodel", "v", "m", "--type", "t"], "one is missing"),
                 (["set-vmodel", "v", "m", "--key", "k"], "--key needs"),
                 (["status", "a", "--force"], "--force"),
-                (["status", "a", "--timeout-ms", "0"], "no whole number"),
-                (["nods"], "meant nodes"), (["copies"], "it takes ID"),
-                (["copies", "a", "b"], "one argument too many"), (["copies", ""], "1 to 4095 bytes"),
-                (["nodes", "a"], "takes no argument"), (["models", "--limit", "0"], "no whole number"),
+                (["status", "a", "--timeout-ms", "0"], "is not an integer"),
+                (["nods"], "did you mean nodes"), (["copies"], "expected ID"),
+                (["copies", "a", "b"], "unexpected argument"), (["copies", ""], "1 to 4095 bytes"),
+                (["nodes", "a"], "takes no argument"), (["models", "--limit", "0"], "is not an integer"),
                 (["nodes", "--limit", "1"], "unknown option"), (["drain", "a"], "takes no argument"),
                 (["models", "--prefix", "p" * 4096], "1 to 4095 bytes")):
             self.assertIn(told, shoalctl("mesh", *arguments, code=USAGE).err, arguments)

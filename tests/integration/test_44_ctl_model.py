@@ -171,7 +171,7 @@ class TestModel(Case):
             asking.send_signal(signal.SIGINT)
             self.assertEqual(asking.wait(shoal_fixture.WAIT_SECONDS), -signal.SIGINT)
             done = self.model("load", "slow", self.path(5), "--timeout-ms", 50, "--json", code=LATE)
-            self.assertIn("goes on without us", done.json["error"])
+            self.assertIn("the node continues", done.json["error"])
             self.assertEqual(list(self.rows("--state", "loading")), ["slow"])
         finally:
             for worker in workers:
@@ -197,17 +197,17 @@ class TestUsage(unittest.TestCase):
         self.assertIn("  model    ", shoalctl("--help").out)
 
     def test_wrong_use(self):
-        for words, said in ((("model",), "say load, unload or list"),
-                            (("model", "lod"), "meant load"),
+        for words, said in ((("model",), "load, unload or list is missing"),
+                            (("model", "lod"), "did you mean load"),
                             (("model", "--json"), "unknown option"),
                             (("model", "load", "m"), "ID PATH"),
-                            (("model", "load", "m", "p", "q"), "one more argument"),
+                            (("model", "load", "m", "p", "q"), "unexpected argument"),
                             (("model", "load", "m" * 128, "p"), "has 1 to 127 bytes, not 128"),
                             (("model", "load", "", "p"), "has 1 to 127 bytes, not 0"),
                             (("model", "load", "m", "p" * 1024), "has 1 to 1023 bytes, not 1024"),
-                            (("model", "unload"), "say which model"),
+                            (("model", "unload"), "id is missing"),
                             (("model", "list", "m"), "takes no argument"),
-                            (("model", "list", "--state", "lodaed"), "meant loaded")):
+                            (("model", "list", "--state", "lodaed"), "did you mean loaded")):
             done = shoalctl(*words, code=USAGE)
             self.assertIn(said, done.err, words)
 

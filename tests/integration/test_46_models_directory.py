@@ -185,7 +185,7 @@ class TestDirectory(unittest.TestCase):
         self.start()
         self.assertEqual(set(self.rows()), {"fine"})
         for text in ('model="boosters" error=".*pipeline', r'model="key" error="key\.json: line 1',
-                     'model="x{128}" error="its name has 128 bytes', 'error="its name is no UTF-8',
+                     'model="x{128}" error="its name has 128 bytes', 'error="its name is not UTF-8',
                      'model="out" error="it is a link that leads out of the root'):
             self.shoald.wait_log(f"model_not_listed pipeline=boosters {text}" if text[:5] == "model"
                                  else text)

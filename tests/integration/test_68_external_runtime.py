@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""External runtimes: a node of one (external_drive.c: real driver, core and store) drives a runtime in Python that says
+"""External runtimes: a node of one (external_drive.c: real runner, core and store) drives a runtime in Python that says
 what it is told, and Shoal's own. That it is asked for its status until it is READY and not again, that
 loads, unloads, sizes and calls come to it as ModelMesh would send them, that each of them ends once
 whatever it says, and that what it held is lost, and found to be lost, when it ends.

@@ -314,7 +314,8 @@ class Managed(Wire, unittest.TestCase):
 
     def test_model_states(self):
         """Each that there is, with the copies and errors that go with it."""
-        self.assertEqual(self.status("nobody"), TYPES["ModelStatusInfo"]())
+        for unknown in ("nobody", "***GETSTATE***", "***LOGCACHE***"):
+            self.assertEqual(self.status(unknown), TYPES["ModelStatusInfo"]())
         model, _ = self.register()
         self.assertEqual(self.status(model), TYPES["ModelStatusInfo"](status=NOT_LOADED))
         self.call("ensureLoaded", modelId=model, sync=True)

@@ -20,6 +20,7 @@ import grpc
 
 from shoal_client import Client, failure
 from shoal_fixture import BIN, free_port, main, wait_until
+from shoal_mesh import INFER
 from shoal_pupil import Rig, key, prepare, pupil, said
 from shoal_registry import (DEFINED, LOADED, LOADING, LOADING_FAILED, NOT_FOUND, NOT_LOADED,
                             OLD_SERVICE, TRANSITION_FAILED, TRANSITIONING, Registrar)
@@ -195,8 +196,7 @@ class Models(OneNode):
     def test_what_makes_no_sense(self):
         stub = self.registrar.management.unary_unary("/mmesh.ModelMesh/registerModel")
         for message, text in ((b"\x0a\xff\xff", "request is not a valid message of mmesh.ModelMesh"),
-                              (b"\x0a\x02a\x00", "field 1 of the request is no text in UTF-8 "
-                               "without a zero byte"),
+                              (b"\x0a\x02a\x00", "field 1 of the request is not UTF-8 text without a zero byte"),
                               (b"\x0a\xfe\x7f" + b"x" * 16382, None)):
             found, words = failure(stub.future(message, timeout=30))
             self.assertEqual(found, Code.INVALID_ARGUMENT)
@@ -301,6 +301,12 @@ class Calls(OneNode):
         found, again = failure(self.registrar.start_infer(
             name, inputs=(("x", "NOTHING", [1], b"\7"),)))
         self.assertEqual((found, again), (Code.INVALID_ARGUMENT, words))
+
+    def test_no_message(self):
+        name = self.registered()
+        call = self.registrar.channel.stream_unary(f"/{INFER}").future(
+            iter(()), timeout=60, metadata=[("mm-model-id", name)])
+        self.assertEqual(failure(call), (Code.INTERNAL, "Half-closed without a request"))
 
     def test_questions_go_where_calls_go(self):
         """Whether a model is ready is asked of who has it, or of who loads it for that."""

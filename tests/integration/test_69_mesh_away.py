@@ -130,7 +130,7 @@ class Lone(Rig):
                 self.assertIn(ended.exception().code(), (Code.DEADLINE_EXCEEDED, Code.UNAVAILABLE))
             return AWAY in shoald.stderr
         wait_until(look, lambda: f"{AWAY}\n{shoald.stderr}")
-        shoald.wait_log(AWAY + r'.* error="calls of several models and ServerReady get no answer in time"')
+        shoald.wait_log(AWAY + r'.* error="calls for several models and ServerReady timed out"')
         wait_until(lambda: not is_ready(shoald), "the node not to be ready")
         runtime.says.clear()
         self.check_back(shoald, registrar)

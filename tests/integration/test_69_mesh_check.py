@@ -24,7 +24,7 @@ BAD = {
     "store.json": ('{"endpoints": 1}', "mesh: store: ", '"endpoints" must be a text'),
     "types.json": ('{"t": {"required": 1}}', "mesh: type_constraints: ", ""),
     "dataplane.json": ('{"rpcConfigs": 1}', "mesh: dataplane: ", "an object is wanted, not a number"),
-    "listed.json": ("[{}]", "mesh: register: ", "entry 1: modelId: must be there"),
+    "listed.json": ("[{}]", "mesh: register: ", "entry 1: modelId: must be given"),
 }
 
 
@@ -103,7 +103,7 @@ class TestCheck(unittest.TestCase):
                                "--tls-key", folder / "key.pem"],
                               capture_output=True, text=True, timeout=WAIT_SECONDS, start_new_session=True)
         self.assertNotEqual(done.returncode, 0)
-        self.assertIn(f"{folder}/key.pem: the key has a password: give it by --tls-key-password-file", done.stderr)
+        self.assertIn(f"{folder}/key.pem: the key has a password: set --tls-key-password-file", done.stderr)
 
 
 class TestFailFast(unittest.TestCase):

@@ -197,7 +197,8 @@ class TestAddresses(Case):
         shoalctl("mesh", "status", "m", "--counters", shoald.counters)
 
     def test_the_environment_does_not_beat_the_file(self):
-        self.start(management=["127.0.0.1:0"], env={"MM_SERVICE_NAME": "mine"})
+        self.start(management=["127.0.0.1:0"], env={"MM_SERVICE_NAME": "mine", "MM_PROBE_PORT": "NONE",
+                                                    "MM_PRESTOP_WAIT_PORT": "NONE"})
         self.check(self.stub(self.shoald.target).start("getModelStatus", modelId="m"),
                    Code.UNIMPLEMENTED, WHERE)
 
@@ -290,14 +291,14 @@ class TestCertificates(Case):
         plain = {"address": "port:0", "plain": "yes"}
         unasked = {**self.certificates.pair("server")}
         for tls in ({}, {"tls": unasked}, {"tls": {**self.tls(), "client_auth": "optional"}}):
-            self.refused(["port:0"], "port:0 would let whoever reaches it register and delete", **tls)
+            self.refused(["port:0"], "port:0 would let everyone who reaches it register and delete", **tls)
         self.refused({"allow": allow}, "`allow` knows callers by their certificates", tls=unasked)
         self.refused({"allow": allow}, "`allow` knows callers by their certificates",
                      tls={**self.tls(), "client_auth": "none"})
         self.refused({"addresses": [plain], "allow": allow}, "they show none", tls=self.tls())
         self.refused([{"address": "port:0", "tls": "yes"}], "no `tls` here", tls=self.tls())
-        self.refused({"socket_mode": "999"}, "is no mode such as 0660")
-        self.refused({"allow": [{"identity": "me", "models": ["a*b"]}]}, "one `*` behind",
+        self.refused({"socket_mode": "999"}, "is not a mode such as 0660")
+        self.refused({"allow": [{"identity": "me", "models": ["a*b"]}]}, "followed by `*`",
                      tls=self.tls())
         self.refused({"allow": [{"methods": ["register"]}]}, "`identity` is missing",
                      "`methods` must list words of", tls=self.tls())
@@ -344,7 +345,7 @@ class TestErrors(Case):
     def test_key_that_is_no_json(self):
         """Nobody looks at it before the model is loaded."""
         self.start()
-        for model, of_key, why in (("a", "no JSON", "modelKey is no JSON"), ("b", "[1]", "no JSON object")):
+        for model, of_key, why in (("a", "no JSON", "modelKey is not JSON"), ("b", "[1]", "not a JSON object")):
             with self.subTest(of_key):
                 self.assertEqual(self.registrar.register(model, key=of_key).status, NOT_LOADED)
                 code, text = failure(self.registrar.start_infer(model))

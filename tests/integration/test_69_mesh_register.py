@@ -253,7 +253,7 @@ class TestRegister(RegisterTest):
 
     def test_the_list_makes_no_sense(self):
         for text, said_of_it in (
-                ("[{}]", "listed.json: entry 1: modelId: must be there, and not empty"),
+                ("[{}]", "listed.json: entry 1: modelId: must be given, and not empty"),
                 ('[{"modelId": "m"', "listed.json: not JSON: "),
                 (None, "listed.json: it cannot be opened: No such file")):
             node = self.node([])

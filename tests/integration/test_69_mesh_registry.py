@@ -3,13 +3,15 @@
 loopback (shoal_meshes.py).
 
 What is proved: a record that cannot be read is named at once to whoever asks for it, and numbers of
-any length survive a rewrite; an etcd without space is named at once to whoever needs a write, seen
-by the operator, and no hindrance once it has space again; a node that ends takes its keys with it;
-no node tells others to call their own machine.
+any length survive a rewrite; an etcd without space is named at once to whoever needs a write, also
+by a node that starts then, seen by the operator, and no hindrance once it has space again; orders
+beyond the writes that may wait for etcd are refused at once, and those that wait are carried out; a
+node that ends takes its keys with it; no node tells others to call their own machine.
 ctest: timeout=300
 """
 
 import json
+import signal
 import unittest
 import urllib.error
 
@@ -19,7 +21,7 @@ from shoal_client import failure
 from shoal_ctl import shoalctl
 from shoal_fixture import Shoald, main, wait_until
 from shoal_meshes import Etcd, Nodes, mesh_node
-from shoal_pupil import Rig, key, said
+from shoal_pupil import MIB, Rig, key, said
 from shoal_registry import LOADED, Registrar
 from shoal_runtime import Runtime
 
@@ -96,13 +98,11 @@ class TestRecords(Rig, unittest.TestCase):
         self.assertIn(numbers, now)
 
 
-class TestSpace(Rig, unittest.TestCase):
+class Space(Rig):
+    """An etcd that can be filled, and freed again."""
+
     def setUp(self):
         self.etcd = self.enterContext(Etcd(options=["--quota-backend-bytes", str(4096 * KIB)]))
-        rules = json.dumps({"only-b": {"required": ["node-b"]}})
-        self.nodes = self.enterContext(Nodes(
-            self.etcd, ["node-a", "node-b"], mesh={"type_constraints": rules},
-            each={"node-b": {"mesh": {"type_constraints": rules, "labels": ["node-b"]}}}))
 
     def fill(self):
         """Until etcd takes no more."""
@@ -128,7 +128,18 @@ class TestSpace(Rig, unittest.TestCase):
         with self.subTest(what):
             code, text = failure(future)
             self.assertEqual(code, Code.UNAVAILABLE, text)
-            self.assertIn("database space exceeded", text)
+            self.assertRegex(text, "^the registry takes no writes: .*database space exceeded")
+
+
+class TestSpace(Space, unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        rules = json.dumps({"only-b": {"required": ["node-b"]}})
+        # two models fit into a node, so none is loaded in advance (G3) before etcd is full
+        self.nodes = self.enterContext(Nodes(
+            self.etcd, ["node-a", "node-b"], mesh={"type_constraints": rules},
+            models={"memory_mib": 8, "default_size_mib": 4},
+            each={"node-b": {"mesh": {"type_constraints": rules, "labels": ["node-b"]}}}))
 
     def check_seen(self, name, full):
         node = self.nodes[name]
@@ -145,8 +156,8 @@ class TestSpace(Rig, unittest.TestCase):
     def test_no_space(self):
         first = self.nodes.at("node-a")
         for model in ("hot", "cold", "colder"):
-            first.register(model)
-        first.register("there", kind="only-b")
+            first.register(model, key=key(bytes=4 * MIB))
+        first.register("there", kind="only-b", key=key(bytes=4 * MIB))
         for name in ("node-a", "node-b"):
             self.assertEqual(said(self.nodes.at(name).infer("hot")), "hot")
         self.fill()
@@ -173,6 +184,75 @@ class TestSpace(Rig, unittest.TestCase):
                            f"{name} to serve {model} again")
             registrar.register(f"new-{name}")
             self.check_seen(name, False)
+
+
+class TestSpaceAtTheStart(Space, unittest.TestCase):
+    """A node without a lease sends no write that etcd could refuse: it reports the refusal of the lease."""
+
+    def test_no_lease(self):
+        self.etcd.put(f"{PREFIX}registry/there", model_of(key()))
+        self.fill()
+        first = self.enterContext(mesh_node(self.etcd, "node-a"))
+        first.wait_log("mesh_store_trouble error=.*database space exceeded")
+        registrar = self.enterContext(Registrar(first))
+        info = {"type": "pupil", "path": "model"}
+        for method, fields in (("registerModel", {"modelId": "new", "modelInfo": info}),
+                               ("unregisterModel", {"modelId": "there"}),
+                               ("ensureLoaded", {"modelId": "there", "sync": True}),
+                               ("setVModel", {"vModelId": "v", "targetModelId": "there"})):
+            self.check_refused(registrar.start(method, **fields), method)
+        self.check_refused(registrar.start_infer("there"), "a call")
+        registrar.status("there")
+        listed = json.dumps([{"modelId": "listed", "modelInfo": info}])
+        second = mesh_node(self.etcd, "node-b", mesh={"register": listed})
+        self.addCleanup(second.discard)
+        second.start().wait_log("mesh_register_waits .*database space exceeded")
+        self.free()
+        first.wait_log("mesh_session_begun")
+        self.assertEqual(said(registrar.infer("there")), "there")
+        registrar.register("new")
+        second.wait_ready()
+        self.assertEqual(second.terminate(), 0, second.stderr)
+
+
+class TestBusy(Rig, unittest.TestCase):
+    def test_more_writes_than_may_wait(self):
+        etcd = self.enterContext(Etcd())
+        nodes = self.enterContext(Nodes(etcd, ["node-a"], mesh={"store_waiting_max": 1}))
+        node, registrar = nodes["node-a"], nodes.at("node-a")
+        self.addCleanup(etcd.process.send_signal, signal.SIGCONT)
+        etcd.process.send_signal(signal.SIGSTOP)
+        orders = [registrar.start("registerModel", modelId=f"m{i}", modelInfo={"type": "pupil", "path": "model"})
+                  for i in range(16)]  # two are sent, one waits
+        wait_until(lambda: sum(order.done() for order in orders) >= 13, "the others to be refused")
+        wait_until(lambda: node.stat()["mesh_store_waiting"] == 1, "one to wait")
+        self.assertGreaterEqual(node.stat()["mesh_writes_busy"], 13)
+        etcd.process.send_signal(signal.SIGCONT)
+        ends = [order.code() for order in orders]
+        refused = [failure(order) for order, code in zip(orders, ends) if code is not Code.OK]
+        self.assertEqual(set(refused), {(Code.RESOURCE_EXHAUSTED,
+                                         "the registry is busy: too many writes are waiting for etcd")})
+        self.assertIn(Code.OK, ends)
+        wait_until(lambda: node.stat()["mesh_store_waiting"] == 0, "none to wait")
+        registered = {f"m{i}" for i, code in enumerate(ends) if code is Code.OK}
+        self.assertEqual(set(etcd.keys(f"{PREFIX}registry/")), registered)
+
+
+class TestLimits(Rig, unittest.TestCase):
+    def test_an_etcd_that_takes_little_at_once(self):
+        etcd = self.enterContext(Etcd(options=["--max-txn-ops=8"]))
+        nodes = self.enterContext(Nodes(etcd, ["node-a"]))
+        node, registrar = nodes["node-a"], nodes.at("node-a")
+        self.addCleanup(etcd.process.send_signal, signal.SIGCONT)
+        self.assertEqual(node.stat()["mesh_batch_max"], 128)
+        etcd.process.send_signal(signal.SIGSTOP)  # so that they go together
+        orders = [registrar.start("registerModel", modelId=f"m{i}", modelInfo={"type": "pupil", "path": "model"})
+                  for i in range(32)]
+        wait_until(lambda: node.stat()["mesh_store_waiting"] >= 20, "many to wait")
+        etcd.process.send_signal(signal.SIGCONT)
+        self.assertEqual({order.code() for order in orders}, {Code.OK})
+        node.wait_log(r'mesh_store_batches operations=64 error=".*too many operations')
+        wait_until(lambda: node.stat()["mesh_batch_max"] < 128, "the limit to be told")
 
 
 class TestEnd(Rig, unittest.TestCase):

@@ -195,7 +195,7 @@ class OneNode(unittest.TestCase):
                  "Method not found or not permitted: x.Y/Other"),
                 (start_call(self.registrar, "m", more=[("x-many", str(i)) for i in range(65)]),
                  Code.INVALID_ARGUMENT,
-                 "more than 64 entries of metadata: a mesh does not pass on so many")):
+                 "more than 64 entries of metadata: a mesh passes on no more")):
             self.assertEqual(failure(future), (code, text))
         self.assertEqual(failure(start_call(self.registrar, "nobody"))[0], Code.NOT_FOUND)
 
@@ -402,10 +402,9 @@ class Several(unittest.TestCase):
                 (("a", ""), (), "provided model-id header must be non-empty"),
                 (("a", "b"), [("mm-vmodel-id", "v")],
                  "must include only one of model id and vmodel id"),
-                (("a",) * 65, (), "metadata mm-model-id comes more than 64 times: a call is for so "
-                                  "many models at most"),
+                (("a",) * 65, (), "metadata mm-model-id comes more than 64 times: a call names no more models"),
                 (("a", "b"), [("x-many", str(i)) for i in range(65)],
-                 "more than 64 entries of metadata: a mesh does not pass on so many")):
+                 "more than 64 entries of metadata: a mesh passes on no more")):
             self.assertEqual(failure(self.start(*ids, more=more)), (Code.INVALID_ARGUMENT, text))
 
     def test_one_fails(self):
@@ -525,7 +524,7 @@ class Dataplane(unittest.TestCase):
                            b"", metadata)
         self.file.write_text('{"rpcConfigs": {"x.Y/Z": {"idExtractionPaths": [1]}}}')
         self.shoald.wait_log(r'mesh_dataplane_failed error="mesh: dataplane: /.*: rpcConfigs: .*'
-                             'idExtractionPaths.* is no member')
+                             'idExtractionPaths.* is not a member')
         self.check("a", "x.Y/O", b"", metadata)
         (self.shoald.folder / "types.json").write_text('{"pupil": {"required": ["none-has-it"]}}')
         self.shoald.wait_log("mesh_types_read types=1")
@@ -830,7 +829,7 @@ class Both(unittest.TestCase):
         registrar.register("nobodys", kind="other")
         status = registrar.ensure("nobodys", sync=True)
         self.assertEqual(status.status, LOADING_FAILED)
-        self.assertIn('models of type "other" are loaded by nobody on this node', status.errors[0])
+        self.assertIn('models of type "other" are loaded by no runtime of this node', status.errors[0])
 
     def vmodel(self, registrar):
         registrar.call("setVModel", vModelId="v", targetModelId="mine")
@@ -1060,7 +1059,7 @@ class Streams(Loaded):
         with self.assertRaises(grpc.RpcError):
             next(stream)
         self.check_end(stream, Code.UNAVAILABLE,
-                       "the stream was cut off: the node or the runtime that had it was lost")
+                       "the stream was cut off: the serving node or runtime was lost")
         talk.say(None)
         self.runtimes[self.other].streams[STREAM[1:]] = echo
 

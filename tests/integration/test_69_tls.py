@@ -90,7 +90,7 @@ class TestCallers(unittest.TestCase):
         told = shoalctl("mesh", "status", "m", *shown, *own, code=NEGATIVE).err
         self.assertIn("mmesh.ModelMesh is not served on `listen`", told)
         told = shoalctl("infer", "m", *x, *shown, *own[:4], code=UNREACHABLE).err
-        self.assertIn("the key has a password: give it by --tls-key-password-file", told)
+        self.assertIn("the key has a password: set --tls-key-password-file", told)
         told = shoalctl("infer", "m", *x, *shown[:4], "--timeout-ms", "1000", code=UNREACHABLE).err
         self.assertIn("no node answers", told)
         told = shoalctl("mesh", "status", "m", *shown, "--timeout-ms", "1000",
@@ -176,14 +176,14 @@ class TestCallers(unittest.TestCase):
         pair = self.certificates.pair("server")
         key, word = pair["key"], self.certificates.folder / "wrong.word"
         word.write_text(SECRET)
-        self.check_bad([f"tls: {key}: the key has a password: give it by `key_password_file`"],
+        self.check_bad([f"tls: {key}: the key has a password: set `key_password_file`"],
                        tls=pair)
         self.check_bad([f"tls: {key}: the key does not open: {word} must hold the password that"],
                        tls={**pair, "key_password_file": str(word)})
         self.check_bad(["nothing.word: No such file"],
                        tls={**pair, "key_password_file": "nothing.word"})
         mesh = {"mesh": {"instance": "one"}}
-        self.check_bad([f"{key}: the key has a password: give it by {PASSPHRASE}"],
+        self.check_bad([f"{key}: the key has a password: set {PASSPHRASE}"],
                        self.environment(), **mesh)
         self.check_bad([f"tls: {key}: the key does not open: {PASSPHRASE} must hold the password"],
                        {**self.environment(), PASSPHRASE: SECRET}, **mesh)
@@ -274,7 +274,7 @@ class TestMesh(unittest.TestCase):
             strangers["node-c"].wait_log(
                 r'peer_unreachable instance="node-b" address="tls:127.0.0.1:\d+"')
             strangers["node-d"].wait_log(
-                r'peer_unreachable instance="node-b" address="tls:.*`mesh: tls` must be the same')
+                r'peer_unreachable instance="node-b" address="tls:.*`mesh: tls` must be equal on all')
             for name, words in (("node-c", r'address="tls:127.0.0.1:\d+"'),
                                 ("node-d", r'address="127.0.0.1:\d+" .*`mesh: tls`')):
                 self.call_one_of(nodes, strangers, name)

@@ -7,10 +7,12 @@ does not pass by running out of it; it is short where the grace is to run out.
 ctest: timeout=240 presets=dev
 """
 
+import collections
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import unittest
 
 import shoal_fixture
@@ -18,6 +20,7 @@ from shoal_client import Client, failure, said
 from shoal_fixture import SOURCE, Shoald, node, pipeline, stage, wait_until
 
 HOUR_MS = 3600 * 1000
+CALLERS = 6
 
 
 def puppet_node(grace_ms, *more, **keys):
@@ -112,6 +115,31 @@ class TestDrain(unittest.TestCase):
         self.shoald.drain()
         self.assertEqual(failure(held)[0].name, "UNAVAILABLE")
         self.shoald.check_end()
+
+    def test_callers_that_go_on(self):
+        """They are told UNAVAILABLE, and nothing else, until long after the node has gone."""
+        self.start(puppet_node(HOUR_MS))
+        answered, codes, gone = collections.Counter(), collections.Counter(), threading.Event()
+
+        def call(number):
+            with Client(self.shoald.target) as client:
+                while not gone.is_set():
+                    future = client.tell("echo x")
+                    code = future.code()
+                    counter, key = (answered, number) if code.name == "OK" else (codes, code.name)
+                    counter[key] += 1
+        callers = [threading.Thread(target=call, args=(number,)) for number in range(CALLERS)]
+        for caller in callers:
+            caller.start()
+        try:
+            wait_until(lambda: len(answered) == CALLERS, "all callers to be answered")
+            self.shoald.drain()
+            self.shoald.check_end()
+        finally:
+            gone.set()
+            for caller in callers:
+                caller.join()
+        self.assertEqual(set(codes), {"UNAVAILABLE"}, codes)
 
     def test_client_that_does_not_read(self):
         """Its reply never gets through; after the grace time that no longer matters."""

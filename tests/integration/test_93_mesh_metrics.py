@@ -130,7 +130,8 @@ class OneNode(Rig, unittest.TestCase):
                 "mesh_models_failed": 1, "mesh_vmodels": 1, "mesh_vmodels_moving": 0,
                 "mesh_transitions": 1, "mesh_connected": 1, "mesh_txns_unknown": 0, "mesh_watches": 0,
                 "mesh_lists": 0, "mesh_sessions": 1, "mesh_emptied": 0, "mesh_bad_records": 0,
-                "mesh_store_full": 0, "mesh_writes_full": 0,
+                "mesh_store_full": 0, "mesh_writes_full": 0, "mesh_store_waiting": 0, "mesh_writes_busy": 0,
+                "mesh_batch_max": 0,
                 "mesh_peers": 0, "mesh_out": 0, "mesh_peer_sent": 0, "mesh_peer_received": 0}.items():
             self.assertEqual(now[name], value, name)
         self.assertEqual(now["mesh_calls_load_failed"], 1)
@@ -309,7 +310,7 @@ class Pages(unittest.TestCase):
     def test_every_counter_has_a_name_of_its_own(self):
         """What stands in the page as a counter of the mesh is one."""
         page = (SOURCE / "docs" / "operating.md").read_text()
-        table = (SOURCE / "src" / "shm" / "counters.def").read_text()
+        table = (SOURCE / "src" / "ipc" / "counters.def").read_text()
         there = {name.lower() for name in re.findall(r"COUNTER\(NODE, (MESH_\w+)", table)}
         said_there = set(re.findall(r"^\| (`mesh_.*?) \|", page, re.M))
         named = {name for row in said_there for name in re.findall(r"`(mesh_\w+)`", row)}

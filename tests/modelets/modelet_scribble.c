@@ -229,7 +229,7 @@ others_ticket(uint64_t *state)
     word.generation += below(state, 8) == 0 ? below(state, 3) - 1 : 0;
     word.turn = (word.turn + 1) & WORD_TURN_MAX;
     word.held = false;
-    word.party = (uint16_t)below(state, 8);
+    word.owner = (uint16_t)below(state, 8);
     if (word.place == PLACE_ERROR)
         fail(region_slot(&region, index), "said by another");
     struct shm_ring ring = region_slot_ring(&region, word.place);
@@ -393,6 +393,10 @@ run(void *instance, void *model, struct shoal_batch *batch)
     for (uint32_t i = 0; i < batch->count; i++) {
         struct shoal_item *item = batch->items[i];
         int64_t words[SCRIBBLE_WORDS];
+        if (item->inputs[0].bytes != sizeof(words)) { /* another worker has written to it */
+            item->status = SHOAL_INVALID_ARGUMENT;
+            continue;
+        }
         memcpy(words, item->inputs[0].data, sizeof(words));
         item->status = batch->host->forward(item, 0, "scribble");
         uint64_t seed = (uint64_t)words[SCRIBBLE_SEED];

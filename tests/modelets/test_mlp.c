@@ -335,7 +335,7 @@ test_broken_layers(void **state)
     refused_with(&layer(1)->outputs, 65536, 4, "the weights of layer 1, 1835008 bytes at");
     refused_with(&layer(1)->activation, NETWORK_ACTIVATION_END, 4, "layer 1 has activation 5");
     refused_with(&layer(0)->weights_offset, 0, 8, "the weights of layer 0");
-    refused_with(&layer(0)->weights_offset, 128, 8, "must lie behind the table");
+    refused_with(&layer(0)->weights_offset, 128, 8, "must be after the table");
     refused_with(&layer(0)->weights_offset, 260, 8, "at a multiple of 64");
     refused_with(&layer(0)->weights_offset, UINT64_MAX - 63, 8, "the weights of layer 0");
     refused_with(&layer(1)->bias_offset, UINT64_C(1) << 63, 8, "the bias of layer 1");
@@ -352,7 +352,7 @@ test_files_that_are_cut_short(void **state)
     draw(&small);
     for (size_t size = 1; size < file_size; size += 3)
         rig_refuses("mlp", rig_write("cut.mlp", file, size),
-                    size < sizeof *header() ? "less than the 160 of a header" : "it was cut short");
+                    size < sizeof *header() ? "less than the 160 of a header" : "it was truncated");
     for (size_t size = sizeof *header(); size < file_size; size += 3) {
         header()->file_bytes = size; /* so that only the table speaks against it */
         rig_refuses("mlp", rig_write("cut.mlp", file, size),

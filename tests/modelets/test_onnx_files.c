@@ -139,8 +139,8 @@ test_weights_that_are_not_there(void **state)
         {"weights.bin", "10737418240", NULL, "claims more than its file"},
         {"weights.bin", "0", "10737418240", "claims more than its file"},
         {"weights.bin", "0", "59", "claims more than its file"},
-        {"weights.bin", "-1", NULL, "no number"},
-        {"weights.bin", "18446744073709551616", NULL, "no number"},
+        {"weights.bin", "-1", NULL, "not a number"},
+        {"weights.bin", "18446744073709551616", NULL, "not a number"},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         dense_apart(wrong[i].location, wrong[i].offset, wrong[i].length, 0);
@@ -224,7 +224,7 @@ test_files_that_are_cut_short(void **state)
         harness_close(harness);
     }
     rig_refuses(MODELET, rig_write("cut", onnx_model.bytes, onnx_model.size - 5),
-                "it is cut short");
+                "it is truncated");
 }
 
 static void
@@ -240,12 +240,11 @@ test_broken_files(void **state)
         {"a field has no type", BYTES("hello")},
         {"a field has no number", BYTES("\0\0\0\0")},
         {"a number is too long", BYTES("\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01")},
-        {"there is no graph in it", BYTES("\x08\x08")},
-        {"claims more than there is", BYTES("\x3a\x80\x80\x80\x80\x28")}, /* 10 GiB */
-        {"claims more than there is",
-         BYTES("\x3a\x06\x2a\x80\x80\x80\x80\x28")}, /* of a constant */
-        {"ONNX Runtime says", BYTES("\x08\x08\x3a\x00")},
-        {"ONNX Runtime says", BYTES("\x08\x08\x3a\x02\x0a\x00")},
+        {"it has no graph", BYTES("\x08\x08")},
+        {"claims more than it has", BYTES("\x3a\x80\x80\x80\x80\x28")},         /* 10 GiB */
+        {"claims more than it has", BYTES("\x3a\x06\x2a\x80\x80\x80\x80\x28")}, /* of a constant */
+        {"ONNX Runtime: ", BYTES("\x08\x08\x3a\x00")},
+        {"ONNX Runtime: ", BYTES("\x08\x08\x3a\x02\x0a\x00")},
     };
     for (size_t i = 0; i < sizeof files / sizeof *files; i++)
         rig_refuses(MODELET, rig_write("broken", files[i].bytes, files[i].size), files[i].words);
@@ -270,7 +269,7 @@ test_models_that_are_not_served(void **state)
     graph_constant(&onnx_graph, "W", ONNX_FLOAT, 2, (const int64_t[]){IN, 536870912}, "abcd", 4);
     graph_constant(&onnx_graph, "b", ONNX_FLOAT, 1, (const int64_t[]){OUT}, onnx_bias,
                    sizeof onnx_bias);
-    rig_refuses(MODELET, onnx_write("wrong"), "ONNX Runtime says");
+    rig_refuses(MODELET, onnx_write("wrong"), "ONNX Runtime: ");
     onnx_identity(ONNX_COMPLEX64, 1, (const int64_t[]){ONNX_BATCH});
     rig_refuses(MODELET, onnx_write("wrong"), "wrong");
     onnx_identity(ONNX_FLOAT8, 1, (const int64_t[]){ONNX_BATCH});
@@ -298,13 +297,13 @@ test_wrong_parameters(void **state)
         struct shoal_param param;
         const char *words;
     } wrong[] = {
-        {{"batch", "maybe"}, "there are auto and never"},
-        {{"prepacking", ""}, "there are on and off"},
+        {{"batch", "maybe"}, "it may be auto or never"},
+        {{"prepacking", ""}, "it may be on or off"},
         {{"intra_threads", "0"}, "1 to 1024"},
         {{"intra_threads", "two"}, "1 to 1024"},
         {{"inter_threads", "1025"}, "1 to 1024"},
-        {{"optimization", "much"}, "none, basic, extended and all"},
-        {{"modle", "x"}, "there are model, batch"},
+        {{"optimization", "much"}, "none, basic, extended or all"},
+        {{"modle", "x"}, "the parameters are model, batch"},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         struct harness *harness;

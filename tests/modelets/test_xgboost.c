@@ -240,10 +240,10 @@ test_files_that_are_cut_short(void **state)
         save(booster, forms[f]);
         size_t step = file_size / 100;
         for (size_t size = 2; size < file_size; size += step)
-            rig_refuses(MODELET, rig_write("cut", file, size), "it is cut short");
-        rig_refuses(MODELET, rig_write("cut", file, file_size - 1), "it is cut short");
+            rig_refuses(MODELET, rig_write("cut", file, size), "it is truncated");
+        rig_refuses(MODELET, rig_write("cut", file, file_size - 1), "it is truncated");
         file[file_size] = 'x';
-        rig_refuses(MODELET, rig_write("cut", file, file_size + 1), "more behind its end");
+        rig_refuses(MODELET, rig_write("cut", file, file_size + 1), "continues after its end");
     }
     XGBoosterFree(booster);
 }
@@ -263,13 +263,13 @@ test_broken_files(void **state)
         {"neither JSON nor UBJSON", BYTES("SHOALMLP")},
         {"XGBoost says", BYTES("{\"learner\": 7}")},
         {"XGBoost says", BYTES("{L\0\0\0\0\0\0\0\1ai\7}")},
-        {"a length is no integer", BYTES("{Sa}")},
+        {"a length is not an integer", BYTES("{Sa}")},
         {"a length is negative", BYTES("{L\377\377\377\377\377\377\377\377a}")},
         {"a value has no type", BYTES("{i\1a?}")},
-        {"claims more than there is", BYTES("{i\1a[$d#L\0\0\0\2\200\0\0\0}")}, /* 10 GiB */
-        {"claims more than there is", BYTES("{i\1a[$d#L\100\0\0\0\0\0\0\0}")}, /* × 4 is 0 */
-        {"claims more than there is", BYTES("{i\1aSL\0\0\0\2\200\0\0\0}")},
-        {"claims more than there is", BYTES("{i\1a[#l\177\377\377\377ZZ")},
+        {"claims more than it has", BYTES("{i\1a[$d#L\0\0\0\2\200\0\0\0}")}, /* 10 GiB */
+        {"claims more than it has", BYTES("{i\1a[$d#L\100\0\0\0\0\0\0\0}")}, /* × 4 is 0 */
+        {"claims more than it has", BYTES("{i\1aSL\0\0\0\2\200\0\0\0}")},
+        {"claims more than it has", BYTES("{i\1a[#l\177\377\377\377ZZ")},
         {"an array has no type or no count", BYTES("{i\1a[$dLi\1}")},
         {"an array has no type or no count", BYTES("{i\1a[$Z#l\177\377\377\377}")},
     };

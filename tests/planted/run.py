@@ -2,21 +2,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """Plants one bug after another into a copy of the tree and expects a named test to fail.
 
-    run.py [NUMBER...] [--json FILE]      SHOAL_JOBS limits how much is built at once
+    run.py [NUMBER...] [--json FILE]      SHOAL_JOBS limits parallel builds
 
 To add a bug: break the code, see the test fail, write `git diff` to NN-what-is-wrong.patch here,
 with the next free number (those below 33 are the mesh core's, in tests/sim/planted), and put above
 its first `---` one or two sentences on what is wrong, an empty line, and these fields:
   Fails: unit.shm_ring    the ctest name of the test that must fail
-  Target: NAME...         what to build for it; if it is not said, the test (if it is in C) and all
-                          programs and modelets, as tests start some
-  Preset: release         or tsan; dev if it is not said
-  By: timeout             if the test hangs instead of failing; no other timeout counts
+  Target: NAME...         targets to build; default: the test (if it is in C), all programs and
+                          modelets, since tests start some
+  Preset: release         or tsan; default: dev
+  By: timeout             the test hangs instead of failing; no other timeout counts
 The text of a hunk must be in its file exactly once; line numbers do not matter. A patch that does
-not apply any more is an error: adapt it to the code, or delete it with what it broke. Prefer a bug
-that somebody could have written, and the fastest test that should see it. Each named test runs once
-without a bug, too. A build that fails or a test that does not run is an error, no catch. The copy
-stays in build/planted/src, so the next run compiles only what has changed since.
+not apply is an error: adapt it to the code, or delete it with the code it broke. Prefer a plausible
+bug, and the fastest test that should detect it. Each named test also runs once without a bug. A
+failed build or a test that does not run is an error, not a detection. The copy stays in
+build/planted/src, so the next run compiles only changes.
 """
 
 import argparse

@@ -189,7 +189,7 @@ empty(struct world *world)
 static void
 hears(struct world *world, struct task *task)
 {
-    node_hear(world, task->node, task->a != 0);
+    node_receive(world, task->node, task->a != 0);
 }
 
 /* Each node hears of it in its time. */

@@ -37,7 +37,7 @@ static const struct invariant *const ALL[] = {
     &L5_one_leader,
     &H1_labels,
     &M1_one_time,
-    &S6_seats,
+    &S6_permits,
     &R14_room,
     &W1_nothing_forgotten,
 };
@@ -112,7 +112,7 @@ print_nodes(const struct world *world)
         if (node->mesh == NULL)
             continue;
         struct mesh_figures figures = mesh_figures(node->mesh);
-        const struct pool *pool = &node->mesh->pools[0];
+        const struct pool *pool = &node->mesh->pools.at[0];
         fprintf(stderr,
                 "n%u: session %llu, revision %lld, draining %d, paused until %lld ms, runtime life "
                 "%u, %llu units free of %llu, %u may go, %u are young, %u load, %u queue\n",

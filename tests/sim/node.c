@@ -78,7 +78,7 @@ tick(struct world *world, struct task *task)
 }
 
 void
-node_hear(struct world *world, uint32_t node, bool constrained)
+node_receive(struct world *world, uint32_t node, bool constrained)
 {
     static const char *const labels[] = {"large"};
     static const struct mesh_type_rule rules[] = {
@@ -121,7 +121,7 @@ node_start(struct world *world, uint32_t number)
     observe(world, (struct sight){.kind = SAW_BIRTH, .node = number});
     node->constrained = false;
     if (world->constrained)
-        node_hear(world, number, true);
+        node_receive(world, number, true);
     runtime_start(world, number);
     registry_start(world, number);
     node_later(world, number, 1 + draw(world, STREAM_CHAOS, TICK_MS), (struct task){.run = tick});

@@ -13,7 +13,7 @@ enum { EVENTS_AT_ONCE = 20, STALLED_MS = 300 };
 /* ---- the mirror ---- */
 
 static void
-tell_model(struct world *world, uint32_t node, const struct etcd_kv *kv, uint32_t model)
+notify_model(struct world *world, uint32_t node, const struct etcd_kv *kv, uint32_t model)
 {
     struct mesh_place places[CODEC_PLACES_MAX];
     struct mesh_event event = {.kind = MESH_MODEL_PUT};
@@ -28,7 +28,7 @@ tell_model(struct world *world, uint32_t node, const struct etcd_kv *kv, uint32_
 }
 
 static void
-tell_model_gone(struct world *world, uint32_t node, uint32_t model, int64_t revision)
+notify_model_gone(struct world *world, uint32_t node, uint32_t model, int64_t revision)
 {
     uint64_t *told = &world->nodes[node].registry.model_revisions[model];
     if (*told < (uint64_t)revision)
@@ -39,7 +39,7 @@ tell_model_gone(struct world *world, uint32_t node, uint32_t model, int64_t revi
 }
 
 static void
-tell_node(struct world *world, uint32_t node, const struct etcd_kv *kv, uint32_t of)
+notify_node(struct world *world, uint32_t node, const struct etcd_kv *kv, uint32_t of)
 {
     struct mesh_event event = {.kind = MESH_INSTANCE_PUT};
     codec_read_instance(kv, world->node_names[of], &event.instance);
@@ -49,7 +49,7 @@ tell_node(struct world *world, uint32_t node, const struct etcd_kv *kv, uint32_t
 }
 
 static void
-tell_node_gone(struct world *world, uint32_t node, uint32_t of, int64_t revision)
+notify_node_gone(struct world *world, uint32_t node, uint32_t of, int64_t revision)
 {
     struct registry *registry = &world->nodes[node].registry;
     registry->node_sessions[of] = 0;
@@ -75,7 +75,7 @@ look_who_leads(struct world *world, uint32_t node)
 }
 
 static void
-tell_whole(struct world *world, uint32_t node, int64_t revision)
+notify_whole(struct world *world, uint32_t node, int64_t revision)
 {
     struct registry *registry = &world->nodes[node].registry;
     registry->revision = revision;
@@ -86,7 +86,7 @@ tell_whole(struct world *world, uint32_t node, int64_t revision)
 }
 
 static void
-tell_vmodel(struct world *world, uint32_t node, const struct etcd_kv *kv, uint32_t vmodel)
+notify_vmodel(struct world *world, uint32_t node, const struct etcd_kv *kv, uint32_t vmodel)
 {
     struct mesh_event event = {.kind = MESH_VMODEL_PUT};
     codec_read_vmodel(kv, world->vmodel_names[vmodel], &event.vmodel);
@@ -95,7 +95,7 @@ tell_vmodel(struct world *world, uint32_t node, const struct etcd_kv *kv, uint32
 }
 
 static void
-tell_vmodel_gone(struct world *world, uint32_t node, uint32_t vmodel, int64_t revision)
+notify_vmodel_gone(struct world *world, uint32_t node, uint32_t vmodel, int64_t revision)
 {
     world->nodes[node].registry.vmodel_revisions[vmodel] = 0;
     node_step(world, node,
@@ -108,20 +108,20 @@ tell(struct world *world, uint32_t node, const struct etcd_kv *kv)
 {
     uint32_t of = number_of_key(&kv->key);
     switch (table_of_key(&kv->key)) {
-    case TABLE_MODELS: tell_model(world, node, kv, of); break;
-    case TABLE_VMODELS: tell_vmodel(world, node, kv, of); break;
-    default: tell_node(world, node, kv, of); break;
+    case TABLE_MODELS: notify_model(world, node, kv, of); break;
+    case TABLE_VMODELS: notify_vmodel(world, node, kv, of); break;
+    default: notify_node(world, node, kv, of); break;
     }
 }
 
 static void
-tell_gone(struct world *world, uint32_t node, const struct etcd_bytes *key, int64_t revision)
+notify_gone(struct world *world, uint32_t node, const struct etcd_bytes *key, int64_t revision)
 {
     uint32_t of = number_of_key(key);
     switch (table_of_key(key)) {
-    case TABLE_MODELS: tell_model_gone(world, node, of, revision); break;
-    case TABLE_VMODELS: tell_vmodel_gone(world, node, of, revision); break;
-    default: tell_node_gone(world, node, of, revision); break;
+    case TABLE_MODELS: notify_model_gone(world, node, of, revision); break;
+    case TABLE_VMODELS: notify_vmodel_gone(world, node, of, revision); break;
+    default: notify_node_gone(world, node, of, revision); break;
     }
 }
 
@@ -159,12 +159,12 @@ deliver(struct world *world, struct task *task)
         for (size_t e = 0; e < events.count; e++) {
             const struct etcd_kv *kv = &events.events[e].kv;
             if (events.events[e].kind == ETCD_EVENT_DELETE)
-                tell_gone(world, task->node, &kv->key, kv->mod_revision);
+                notify_gone(world, task->node, &kv->key, kv->mod_revision);
             else
                 tell(world, task->node, kv);
         }
     }
-    tell_whole(world, task->node, fake_watch_revision(registry->watch));
+    notify_whole(world, task->node, fake_watch_revision(registry->watch));
     if (registry->watching)
         later(world, 1 + draw(world, STREAM_ETCD, 50), *task);
 }
@@ -184,8 +184,8 @@ registry_announce(struct world *world)
 
 /* What a listing does not have any more is gone; of the rest, what differs is told. */
 static void
-tell_listed(struct world *world, uint32_t node, enum table table, const char *name, uint64_t told,
-            const struct etcd_answer *answer)
+notify_listed(struct world *world, uint32_t node, enum table table, const char *name, uint64_t told,
+              const struct etcd_answer *answer)
 {
     struct etcd_range range = key_range(world, table, name);
     struct etcd_kv kv;
@@ -193,22 +193,22 @@ tell_listed(struct world *world, uint32_t node, enum table table, const char *na
     if (there && (uint64_t)kv.mod_revision > told)
         tell(world, node, &kv);
     else if (!there && told != 0 && told < (uint64_t)answer->revision)
-        tell_gone(world, node, &range.key, answer->revision);
+        notify_gone(world, node, &range.key, answer->revision);
 }
 
 static void
-tell_all_listed(struct world *world, uint32_t node, const struct etcd_answer *answer)
+notify_all_listed(struct world *world, uint32_t node, const struct etcd_answer *answer)
 {
     const struct registry *registry = &world->nodes[node].registry;
     for (uint32_t n = 0; n < world->options.nodes; n++)
-        tell_listed(world, node, TABLE_NODES, world->node_names[n], registry->node_revisions[n],
-                    answer);
+        notify_listed(world, node, TABLE_NODES, world->node_names[n], registry->node_revisions[n],
+                      answer);
     for (uint32_t m = 0; m < world->options.models; m++)
-        tell_listed(world, node, TABLE_MODELS, world->model_names[m], registry->model_revisions[m],
-                    answer);
+        notify_listed(world, node, TABLE_MODELS, world->model_names[m],
+                      registry->model_revisions[m], answer);
     for (uint32_t v = 0; v < world->options.vmodels; v++)
-        tell_listed(world, node, TABLE_VMODELS, world->vmodel_names[v],
-                    registry->vmodel_revisions[v], answer);
+        notify_listed(world, node, TABLE_VMODELS, world->vmodel_names[v],
+                      registry->vmodel_revisions[v], answer);
 }
 
 /* What was told counts for nothing; and the own key is gone, even if it is not known yet. */
@@ -244,13 +244,13 @@ listed(struct world *world, struct ask *ask, const struct etcd_answer *answer)
     }
     if (!same)
         another_history(world, ask->node, answer->history);
-    tell_all_listed(world, ask->node, answer);
+    notify_all_listed(world, ask->node, answer);
     struct etcd_range tables[TABLE_COUNT];
     for (int i = 0; i < TABLE_COUNT; i++)
         tables[i] = (struct etcd_range){.span = ETCD_PREFIX, .key = etcd_text(ask_prefixes[i])};
     registry->watch = fake_watch_open(world->etcd, tables, TABLE_COUNT, answer->revision + 1);
     registry->watching = true;
-    tell_whole(world, ask->node, answer->revision);
+    notify_whole(world, ask->node, answer->revision);
     node_later(world, ask->node, 1, (struct task){.run = deliver});
 }
 
@@ -271,7 +271,7 @@ list(struct world *world, uint32_t node)
 /* ---- the core's transactions ---- */
 
 static void
-tell_written(struct world *world, const struct ask *ask, const struct etcd_answer *answer)
+notify_written(struct world *world, const struct ask *ask, const struct etcd_answer *answer)
 {
     for (size_t i = 0; i < answer->response_count; i++) {
         const struct etcd_response *response = &answer->responses[i];
@@ -279,13 +279,13 @@ tell_written(struct world *world, const struct ask *ask, const struct etcd_answe
         if (response->kv_count > 0)
             tell(world, ask->node, &response->kvs[0]);
         else if (response->kind == ETCD_RANGE)
-            tell_gone(world, ask->node, key, answer->revision);
+            notify_gone(world, ask->node, key, answer->revision);
     }
 }
 
 /* Who has written knows what; it may learn it again from the watch alone. */
 static void
-tell_own(struct world *world, const struct ask *ask, const struct etcd_answer *answer)
+notify_own(struct world *world, const struct ask *ask, const struct etcd_answer *answer)
 {
     for (size_t i = 0; world->options.tells_own && i < ask->txn.success_count; i++) {
         struct etcd_kv kv;
@@ -303,9 +303,9 @@ written(struct world *world, struct ask *ask, const struct etcd_answer *answer)
     if (answer != NULL && answer->fate == ETCD_DONE) {
         end = answer->succeeded ? MESH_TXN_OK : MESH_TXN_LOST;
         if (answer->succeeded)
-            tell_own(world, ask, answer);
+            notify_own(world, ask, answer);
         else
-            tell_written(world, ask, answer);
+            notify_written(world, ask, answer);
     } else if (answer != NULL && !answer->is_full) {
         end = MESH_TXN_LOST; /* it has certainly not happened */
     }

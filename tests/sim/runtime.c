@@ -8,7 +8,7 @@
 
 #include "base/check.h"
 #include "invariants.h"
-#include "mesh/core/state.h"
+#include "mesh/core/copies/load.h"
 
 enum { LOADERS_MAX = 4, SLOW_MS = 6000, UNLOAD_MS_MAX = 500, DOWN_MS_MAX = 4000 };
 
@@ -23,7 +23,7 @@ runtime_reserved(struct world *world, uint32_t node, uint32_t model)
 {
     struct mesh *mesh = world->nodes[node].mesh;
     uint32_t number = tables_model(&mesh->tables, world->model_names[model]);
-    const struct entry *entry = entry_of(mesh, model_at(mesh, number));
+    const struct core_entry *entry = entry_of(mesh, model_at(mesh, number));
     return (uint64_t)entry->units * LEDGER_UNIT_BYTES;
 }
 

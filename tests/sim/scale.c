@@ -207,7 +207,7 @@ tell(uint32_t number, uint32_t model)
 }
 
 static void
-tell_instance(uint32_t to, uint32_t of)
+notify_instance(uint32_t to, uint32_t of)
 {
     const struct node *node = &nodes[of];
     step(to, (struct mesh_event){.kind = MESH_INSTANCE_PUT,
@@ -221,11 +221,11 @@ tell_instance(uint32_t to, uint32_t of)
 }
 
 static void
-tell_all_of(uint32_t of)
+notify_all_of(uint32_t of)
 {
     for (uint32_t i = 0; i < options.nodes; i++)
         if (nodes[i].mesh != NULL)
-            tell_instance(i, of);
+            notify_instance(i, of);
 }
 
 /* ---- calls ---- */
@@ -515,8 +515,8 @@ node_start(uint32_t number)
                                                  .load_timeout_ms = 90000}});
     for (uint32_t i = 0; i < options.nodes; i++)
         if (i != number && nodes[i].mesh != NULL)
-            tell_instance(number, i);
-    tell_all_of(number);
+            notify_instance(number, i);
+    notify_all_of(number);
     step(number, (struct mesh_event){.kind = MESH_SESSION, .session = {node->session}});
     step(number, (struct mesh_event){.kind = MESH_WHOLE, .whole = {revision}});
     for (uint32_t m = 0; m < options.models; m++) /* what its former life has left */
@@ -569,7 +569,7 @@ churn(void)
             continue;
         }
         nodes[number].draining = true;
-        tell_all_of(number);
+        notify_all_of(number);
         step(number, (struct mesh_event){.kind = MESH_DRAIN});
         later(GRACE_MS,
               (struct work){.kind = WORK_STOP, .node = number, .life = nodes[number].life});

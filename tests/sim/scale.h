@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "mesh/core/ledger.h"
+#include "mesh/core/copies/ledger.h"
 #include "mesh/core/mesh_core.h"
 
 enum {

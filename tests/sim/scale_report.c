@@ -44,7 +44,7 @@ print_balances(void)
     uint32_t up = 0;
     for (uint32_t i = 0; i < options.nodes; i++)
         if (nodes[i].mesh != NULL && !nodes[i].draining) {
-            memory[up] = nodes[i].mesh->pools[0].ledger.resident;
+            memory[up] = nodes[i].mesh->pools.at[0].ledger.resident;
             served_by[up++] = nodes[i].served;
         }
     print_balance("memory in use of nodes", memory, up);

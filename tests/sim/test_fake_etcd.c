@@ -16,7 +16,7 @@ struct store_watch {
 };
 
 /* The suite's store: answers and events come when the suite lets time pass. */
-struct store {
+struct fake_store {
     struct fake_etcd *etcd;
     int64_t now_ms;
     struct {
@@ -27,7 +27,7 @@ struct store {
     struct store_watch watches[WATCHES_MAX];
 };
 
-static struct store store;
+static struct fake_store store;
 
 static struct etcd_call *
 answer_later(const struct etcd_answer *answer, struct etcd_reply reply)
@@ -147,7 +147,7 @@ static int
 start(void **state)
 {
     (void)state;
-    store = (struct store){.etcd = fake_etcd_create()};
+    store = (struct fake_store){.etcd = fake_etcd_create()};
     return 0;
 }
 

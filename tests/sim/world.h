@@ -14,7 +14,7 @@
 
 #include "arena.h"
 #include "fake_etcd.h"
-#include "mesh/core/mesh_clock.h"
+#include "mesh/core/cluster/mesh_clock.h"
 #include "mesh/core/mesh_core.h"
 
 /* Each part draws from its own stream: more chances of one do not shuffle the others. */
@@ -333,7 +333,7 @@ void node_kill(struct world *world, uint32_t node);
 void node_pause(struct world *world, uint32_t node, int64_t for_ms);
 void node_drain(struct world *world, uint32_t node);
 /* The type constraints are new. */
-void node_hear(struct world *world, uint32_t node, bool constrained);
+void node_receive(struct world *world, uint32_t node, bool constrained);
 void node_step(struct world *world, uint32_t node, struct mesh_event event);
 bool node_is_up(const struct world *world, uint32_t node);
 

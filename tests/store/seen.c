@@ -82,6 +82,7 @@ on_leader(void *context, enum store_leadership leadership)
     struct seen *seen = context;
     assert_true(leadership == STORE_FOLLOWS || seen->session != 0);
     seen->leadership = leadership;
+    seen->demotions += leadership == STORE_FOLLOWS;
 }
 
 static void
@@ -105,11 +106,36 @@ on_trouble(void *context, const struct error *error)
     seen->troubles++;
 }
 
+static void
+on_full(void *context, const struct error *error)
+{
+    struct seen *seen = context;
+    assert_non_null(strstr(error->text, "database space exceeded"));
+    seen->fulls++;
+}
+
+static void
+on_batch_limit(void *context, size_t operations, const struct error *error)
+{
+    struct seen *seen = context;
+    assert_int_equal(error->status, STATUS_INVALID_ARGUMENT);
+    seen->batch_limits++;
+    seen->batch_max = operations;
+}
+
 struct store_events
 seen_events(struct seen *seen)
 {
-    return (struct store_events){on_put,    on_gone,    on_whole,   on_session,
-                                 on_leader, on_emptied, on_trouble, seen};
+    return (struct store_events){.on_put = on_put,
+                                 .on_gone = on_gone,
+                                 .on_whole = on_whole,
+                                 .on_session = on_session,
+                                 .on_leader = on_leader,
+                                 .on_emptied = on_emptied,
+                                 .on_trouble = on_trouble,
+                                 .on_full = on_full,
+                                 .on_batch_limit = on_batch_limit,
+                                 .context = seen};
 }
 
 void

@@ -31,7 +31,11 @@ struct seen {
     size_t emptied;
     size_t troubles;
     size_t gones;
+    size_t fulls;
+    size_t batch_limits;
+    size_t batch_max; /* as last reported */
     enum store_leadership leadership;
+    size_t demotions;     /* changes to STORE_FOLLOWS */
     struct error trouble; /* the last */
 
     /* The last transaction. */

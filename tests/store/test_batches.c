@@ -9,7 +9,7 @@
 
 #define PREFIX "/root/mm/svc/"
 
-enum { OUT = 2, WAITING = 40, ALL = OUT + WAITING, ID_MAX = 16, NO_END = -1 };
+enum { OUT = 2, WAITING = 40, ALL = OUT + WAITING, ID_MAX = 16, NO_END = -1, BATCH_MAX = 128 };
 
 static struct cluster cluster;
 static struct etcd *etcd; /* the test's own eyes and hands */
@@ -29,7 +29,7 @@ open_store(int64_t timeout_ns)
     proxy = proxy_start(cluster.members[0].client_port);
     client = rig_client_of(proxy_url(proxy), (struct etcd_options){0});
     const struct store_etcd_options own = {
-        .etcd = client, .prefix = PREFIX, .timeout_ns = timeout_ns};
+        .etcd = client, .prefix = PREFIX, .timeout_ns = timeout_ns, .waiting_max = WAITING};
     if (store_open_etcd(rig_base(), &options, &own, &seen.store, &error) != STATUS_OK)
         fail_msg("%s", error.text);
     seen_join(&seen, "{}");
@@ -123,6 +123,14 @@ let_go(size_t count)
 {
     proxy_set(proxy, PROXY_PASS);
     WAIT_UNTIL(end_count == count);
+}
+
+static struct store_figures
+figures(void)
+{
+    struct store_figures now;
+    store_look(seen.store, &now);
+    return now;
 }
 
 static uint64_t
@@ -341,6 +349,9 @@ too_much_at_once(void **state)
         assert_int_equal(ends[i], STORE_OK);
     assert_int_not_equal(revision_of(ALL - 1), revision_of(ALL - 2));
     assert_int_equal(seen.troubles, 0);
+    assert_true(seen.batch_limits > 0);
+    assert_int_equal(seen.batch_max, BATCH_MAX >> seen.batch_limits);
+    assert_int_equal(figures().batch_max, seen.batch_max);
 }
 
 /* One that is too large for etcd is lost, and those that waited with it are not. */
@@ -414,22 +425,35 @@ there_is_no_space(void **state)
     let_go(15 + 6);
     for (size_t i = 0; i < 6; i++)
         assert_int_equal(ends[i], STORE_FULL);
+    assert_int_equal(seen.fulls, 0); /* each was reported by its end */
+}
+
+/* Nor does it grant a lease: a store that is opened then reports that at each try. */
+static void
+there_is_no_space_for_a_lease(void **state)
+{
+    (void)state;
+    fill();
+    store_leave(seen.store);
+    WAIT_UNTIL(seen.session == 0);
+    store_set_instance(seen.store, "{}", 2);
+    WAIT_UNTIL(seen.fulls >= 2);
+    assert_true(seen.troubles >= seen.fulls);
 }
 
 /* ---- limits of our own, and the end ---- */
 
-enum { WAITING_MAX = 4096 };
-
-static size_t oks, losts;
+static size_t oks, busies;
 
 static void
 count_end(void *context, enum store_txn_end end, const struct error *error)
 {
     (void)context;
     oks += end == STORE_OK;
-    losts += end == STORE_LOST && strstr(error->text, "too many transactions wait") != NULL;
+    busies += end == STORE_BUSY && strcmp(error->text, "too many writes are waiting for etcd") == 0;
 }
 
+/* Transactions beyond waiting_max end at once; the others are carried out in their turn. */
 static void
 too_many_wait(void **state)
 {
@@ -437,15 +461,21 @@ too_many_wait(void **state)
     struct error error = ERROR_NONE;
     const struct store_compare compare = {STORE_MODELS, "none", 0};
     const struct store_txn txn = {seen.session, &compare, 1, NULL, 0};
-    oks = losts = 0;
+    oks = busies = 0;
     hold();
-    for (size_t i = 0; i < WAITING_MAX + 3; i++)
+    assert_int_equal(figures().waiting, 0);
+    for (size_t i = 0; i < WAITING + 3; i++)
         assert_int_equal(store_txn(seen.store, &txn, (struct store_reply){count_end, NULL}, &error),
                          STATUS_OK);
-    WAIT_UNTIL(losts == 3);
+    assert_int_equal(busies, 0); /* never from within */
+    WAIT_UNTIL(busies == 3);
     assert_int_equal(oks, 0);
+    assert_int_equal(figures().waiting, WAITING);
+    assert_int_equal(figures().busy, 3);
+    assert_int_equal(figures().batch_max, BATCH_MAX);
     let_go(OUT);
-    WAIT_UNTIL(oks == WAITING_MAX);
+    WAIT_UNTIL(oks == WAITING);
+    assert_int_equal(figures().waiting, 0);
 }
 
 static void
@@ -485,6 +515,7 @@ main(void)
         CASE(too_much_at_once, start_small_requests),
         CASE(one_is_too_large, start_small_requests),
         CASE(there_is_no_space, start_small),
+        CASE(there_is_no_space_for_a_lease, start_small),
         CASE(too_many_wait, start),
         CASE(closed_while_they_wait, start),
     };

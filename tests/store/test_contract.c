@@ -302,7 +302,7 @@ limits(void)
         "an id has 1025 bytes");
     refused(
         &(struct store_txn){1, NULL, 0, &(struct store_change){STORE_INSTANCES, "n1", "", 0}, 1},
-        "instances are not changed");
+        "cannot change instances");
     refused(&(struct store_txn){1, NULL, 0,
                                 &(struct store_change){STORE_MODELS, "m", "",
                                                        STORE_VALUE_BYTES_MAX + 1},

@@ -154,7 +154,7 @@ says_what_it_cut(void **state)
     write_file(data, bytes - 3);
     open_store();
     WAIT_UNTIL(seen.troubles == 1);
-    assert_non_null(strstr(seen.trouble.text, "were cut off"));
+    assert_non_null(strstr(seen.trouble.text, "were removed"));
     assert_int_equal(file_size(), lengths[CHANGES - 2]);
     close_store();
     free(data);
@@ -172,7 +172,7 @@ damaged(void **state)
         data[at] ^= 0x20;
         write_file(data, bytes);
         opening_fails(STATUS_DATA_LOSS,
-                      at < FRAME_FILE_BYTES ? "is no registry's file" : "no crash does this");
+                      at < FRAME_FILE_BYTES ? "is not a registry file" : "which no crash causes");
         char *same = read_file(&left);
         assert_int_equal(left, bytes);
         assert_memory_equal(same, data, bytes);
@@ -187,9 +187,9 @@ no_file_of_ours(void **state)
 {
     (void)state;
     write_file("", 0);
-    opening_fails(STATUS_DATA_LOSS, "is no registry's file");
+    opening_fails(STATUS_DATA_LOSS, "is not a registry file");
     write_file("models: []\n", 11);
-    opening_fails(STATUS_DATA_LOSS, "is no registry's file");
+    opening_fails(STATUS_DATA_LOSS, "is not a registry file");
     /* a frame that is whole, of entries that nobody writes */
     struct bytes file = {0};
     frame_file_put(&file);
@@ -197,7 +197,7 @@ no_file_of_ours(void **state)
     frame_entry_put(&file, 9, &(struct store_record){.id = "m", .revision = 1});
     frame_close(&file, FRAME_FILE_BYTES);
     write_file(file.data, file.used);
-    opening_fails(STATUS_DATA_LOSS, "at byte 16: what is written there is of another version");
+    opening_fails(STATUS_DATA_LOSS, "at byte 16: its content has another version");
     bytes_fini(&file);
     snprintf(path, sizeof(path), "%s/not/there", folder);
     struct error error = ERROR_NONE;
@@ -277,7 +277,7 @@ written_anew_knows_its_revision(void **state)
 {
     (void)state;
     uint64_t sum = 0;
-    struct table table = {0};
+    struct record_table table = {0};
     struct journal *journal;
     struct error error = ERROR_NONE;
     size_t cut;

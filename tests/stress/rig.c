@@ -45,18 +45,18 @@ enum ring_result
 rig_submit(const struct region *region, struct rig_ledger *ledger, uint64_t serial)
 {
     struct shm_ticket ticket;
-    enum ring_result result = slot_acquire(region, PARTY_COORDINATOR, &ticket);
+    enum ring_result result = slot_acquire(region, OWNER_COORDINATOR, &ticket);
     if (result != RING_OK)
         return result;
     struct error error = ERROR_NONE;
     static _Thread_local struct payload_builder builder;
     struct shm_slot *slot = region_slot(region, ticket.index);
-    builder_init(&builder, region, ticket.index, PARTY_COORDINATOR, NULL, NULL);
+    builder_init(&builder, region, ticket.index, OWNER_COORDINATOR, NULL, NULL);
     struct shoal_tensor tensor = serial_tensor("serial");
     void *data;
     if (builder_add(&builder, &tensor, &data, &error) != STATUS_OK) {
         builder_abandon(&builder, &slot->payload[0]);
-        result = slot_release(region, ticket, PLACE_FREE, PARTY_COORDINATOR) == STATUS_OK
+        result = slot_release(region, ticket, PLACE_FREE, OWNER_COORDINATOR) == STATUS_OK
                      ? RING_EMPTY
                      : RING_CORRUPT;
         return error.status == STATUS_RESOURCE_EXHAUSTED ? result : RING_CORRUPT;
@@ -68,7 +68,7 @@ rig_submit(const struct region *region, struct rig_ledger *ledger, uint64_t seri
     ledger->serial[ticket.index] = serial;
     ledger->attempts[ticket.index] = 0;
     ledger->submitted++;
-    return slot_push(region, ticket, PLACE_FREE, 0, PARTY_COORDINATOR, clock_now_ns());
+    return slot_push(region, ticket, PLACE_FREE, 0, OWNER_COORDINATOR, clock_now_ns());
 }
 
 bool
@@ -115,20 +115,20 @@ rig_gather(const struct region *region, struct rig_ledger *ledger)
 {
     struct shm_ticket ticket;
     uint8_t place = region_result_place(region);
-    enum ring_result result = slot_pop(region, place, PARTY_COORDINATOR, &ticket);
+    enum ring_result result = slot_pop(region, place, OWNER_COORDINATOR, &ticket);
     if (result == RING_EMPTY || result == RING_LOST) {
         place = PLACE_ERROR;
-        result = slot_pop(region, place, PARTY_COORDINATOR, &ticket);
+        result = slot_pop(region, place, OWNER_COORDINATOR, &ticket);
     }
     if (result != RING_OK)
         return result;
     rig_answer(region, ledger, ticket, place);
-    return slot_release(region, ticket, place, PARTY_COORDINATOR) == STATUS_OK ? RING_OK
+    return slot_release(region, ticket, place, OWNER_COORDINATOR) == STATUS_OK ? RING_OK
                                                                                : RING_CORRUPT;
 }
 
 enum ring_result
-rig_run(const struct region *region, uint32_t stage, uint16_t party, struct shm_ticket ticket)
+rig_run(const struct region *region, uint32_t stage, uint16_t owner, struct shm_ticket ticket)
 {
     static _Thread_local struct payload_view view;
     static _Thread_local struct payload_builder builder;
@@ -139,7 +139,7 @@ rig_run(const struct region *region, uint32_t stage, uint16_t party, struct shm_
     struct shoal_tensor tensor = serial_tensor("derived");
     void *data;
     uint64_t serial;
-    builder_init(&builder, region, ticket.index, party, current, next);
+    builder_init(&builder, region, ticket.index, owner, current, next);
     enum status status = payload_read(region, current, &view, &error);
     if (status == STATUS_OK)
         status = builder_forward(&builder, &view, 0, "serial", &error);
@@ -157,15 +157,15 @@ rig_run(const struct region *region, uint32_t stage, uint16_t party, struct shm_
         slot_set_failure(slot, (uint8_t)stage, status, error.text);
         to = PLACE_ERROR;
     }
-    return slot_push(region, ticket, (uint8_t)stage, to, party, clock_now_ns());
+    return slot_push(region, ticket, (uint8_t)stage, to, owner, clock_now_ns());
 }
 
 enum ring_result
-rig_stage(const struct region *region, uint32_t stage, uint16_t party)
+rig_stage(const struct region *region, uint32_t stage, uint16_t owner)
 {
     struct shm_ticket ticket;
-    enum ring_result result = slot_pop(region, (uint8_t)stage, party, &ticket);
-    return result == RING_OK ? rig_run(region, stage, party, ticket) : result;
+    enum ring_result result = slot_pop(region, (uint8_t)stage, owner, &ticket);
+    return result == RING_OK ? rig_run(region, stage, owner, ticket) : result;
 }
 
 enum repair_verdict
@@ -198,7 +198,7 @@ blocks_conserved(const struct region *region)
     if (wrong == NULL && arena_acquire(region, 0, 1, &block) == STATUS_OK)
         wrong = "there are more blocks than there are";
     for (uint32_t i = 0; i < layout->block_count; i++)
-        if (seen[i] && arena_release(region, 0, i, PARTY_COORDINATOR) != STATUS_OK)
+        if (seen[i] && arena_release(region, 0, i, OWNER_COORDINATOR) != STATUS_OK)
             wrong = "a block is not to be given back";
     free(seen);
     return wrong;
@@ -215,7 +215,7 @@ rig_conserved(const struct region *region)
         return "a block is not free";
     const char *wrong = blocks_conserved(region);
     uint32_t count = 0;
-    while (slot_acquire(region, PARTY_COORDINATOR, &tickets[count]) == RING_OK) {
+    while (slot_acquire(region, OWNER_COORDINATOR, &tickets[count]) == RING_OK) {
         if (seen[tickets[count].index]++)
             return "a slot is to be had twice";
         if (++count == RIG_SLOTS_MAX)
@@ -224,7 +224,7 @@ rig_conserved(const struct region *region)
     if (count != region->slots.count)
         wrong = "a slot is not to be had";
     for (uint32_t i = 0; i < count; i++)
-        if (slot_release(region, tickets[i], PLACE_FREE, PARTY_COORDINATOR) != STATUS_OK)
+        if (slot_release(region, tickets[i], PLACE_FREE, OWNER_COORDINATOR) != STATUS_OK)
             wrong = "a slot is not to be given back";
     return wrong;
 }

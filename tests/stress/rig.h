@@ -47,9 +47,9 @@ void rig_answer(const struct region *region, struct rig_ledger *ledger, struct s
                 uint8_t place);
 
 /* A worker's step at a stage: pop, read, build the next payload, push. No notify. */
-enum ring_result rig_stage(const struct region *region, uint32_t stage, uint16_t party);
+enum ring_result rig_stage(const struct region *region, uint32_t stage, uint16_t owner);
 /* All of it but the pop. */
-enum ring_result rig_run(const struct region *region, uint32_t stage, uint16_t party,
+enum ring_result rig_run(const struct region *region, uint32_t stage, uint16_t owner,
                          struct shm_ticket ticket);
 
 /* Reads a payload and checks that it is `serial` after `stages_done` stages. */

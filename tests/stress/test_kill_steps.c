@@ -84,9 +84,9 @@ bring_to(uint8_t to, uint32_t count)
 }
 
 static void
-take_for_victim(uint8_t place, uint16_t party)
+take_for_victim(uint8_t place, uint16_t owner)
 {
-    assert_int_equal(slot_pop(&region, place, party, &given.ticket), RING_OK);
+    assert_int_equal(slot_pop(&region, place, owner, &given.ticket), RING_OK);
 }
 
 /* ---- operations ---- */
@@ -280,7 +280,7 @@ repair(uint16_t dead, uint32_t seat_stage)
     struct repair_judge judge = {.judge = rig_judge, .context = &ledger};
     struct repair_report report;
     struct error error = ERROR_NONE;
-    if (region_repair(&region, dead, PARTY_COORDINATOR, seat_stage, 0, &judge, &report, &error) !=
+    if (region_repair(&region, dead, OWNER_COORDINATOR, seat_stage, 0, &judge, &report, &error) !=
         STATUS_OK)
         fail_msg("region_repair: %s", error.text);
 }
@@ -308,7 +308,7 @@ assert_awake(const uint32_t *sequences)
     for (uint32_t stage = 0; stage < STAGES; stage++) {
         uint32_t former = atomic_load(&region_stage(&region, stage)->former);
         assert_true(former == 0 ||
-                    ((former & FORMER_OFFERED) == 0 && (former & PARTY_MAX) == SURVIVOR));
+                    ((former & FORMER_OFFERED) == 0 && (former & OWNER_MAX) == SURVIVOR));
         for (uint32_t i = 0; i < 2; i++)
             assert_int_not_equal(atomic_load(&region_worker(&region, stage, i)->bell.sequence),
                                  sequences[n++]);
@@ -435,7 +435,7 @@ reset(void)
     memset(&ledger, 0, sizeof(ledger));
     for (uint32_t stage = 0; stage < STAGES; stage++) {
         for (uint32_t i = 0; i < 2; i++)
-            atomic_store(&region_worker(&region, stage, i)->party, i == 0 ? VICTIM : SURVIVOR);
+            atomic_store(&region_worker(&region, stage, i)->owner, i == 0 ? VICTIM : SURVIVOR);
         /* the survivor sleeps */
         idle_enter(&region, stage, 1);
         (void)doorbell_prepare(&region_worker(&region, stage, 1)->bell);

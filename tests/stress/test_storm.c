@@ -45,9 +45,9 @@ struct options {
     int64_t deadline_ns;
 };
 
-struct seat {
+struct entry {
     pid_t pid;
-    uint16_t party;
+    uint16_t owner;
     int64_t resume_ns; /* stopped until then; 0: not stopped */
 };
 
@@ -55,9 +55,9 @@ struct storm {
     struct options options;
     struct region region;
     struct rig_ledger ledger;
-    struct seat seats[SEATS_MAX];
-    uint32_t seat_count;
-    uint32_t party_next;
+    struct entry seats[SEATS_MAX];
+    uint32_t worker_entry_count;
+    uint32_t owner_next;
     uint64_t random;
     uint64_t kills;
     uint64_t stops;
@@ -74,7 +74,7 @@ storm_fail(const struct storm *storm, const char *what)
 {
     fprintf(stderr, "storm: %s (seed %llu, after %llu kills)\n", what,
             (unsigned long long)storm->options.seed, (unsigned long long)storm->kills);
-    for (uint32_t i = 0; i < storm->seat_count; i++)
+    for (uint32_t i = 0; i < storm->worker_entry_count; i++)
         if (storm->seats[i].pid > 0)
             kill(storm->seats[i].pid, SIGKILL);
     exit(1);
@@ -86,7 +86,7 @@ enum { BATCH_MAX = 3, COMPANY_NS = 200 * 1000 };
 
 /* Gathers a batch; every now and then one that has room waits for company, asleep with the role. */
 static uint32_t
-worker_gather(const struct region *region, uint32_t stage, uint32_t index, uint16_t party,
+worker_gather(const struct region *region, uint32_t stage, uint32_t index, uint16_t owner,
               struct shm_ticket *batch)
 {
     struct shm_doorbell *bell = &region_worker(region, stage, index)->bell;
@@ -95,7 +95,7 @@ worker_gather(const struct region *region, uint32_t stage, uint32_t index, uint1
     uint32_t count = 0;
     for (;;) {
         while (count < BATCH_MAX &&
-               slot_pop(region, (uint8_t)stage, party, &batch[count]) == RING_OK)
+               slot_pop(region, (uint8_t)stage, owner, &batch[count]) == RING_OK)
             count++;
         if (count == 0 || count == BATCH_MAX || batch[0].generation % 4 != 0)
             return count;
@@ -114,16 +114,16 @@ worker_gather(const struct region *region, uint32_t stage, uint32_t index, uint1
 
 /* What a worker does, without a modelet: role, batch, rest. */
 static void
-worker_turn(const struct region *region, uint32_t stage, uint32_t index, uint16_t party)
+worker_turn(const struct region *region, uint32_t stage, uint32_t index, uint16_t owner)
 {
     struct shm_doorbell *bell = &region_worker(region, stage, index)->bell;
-    if (former_take(region, stage, index, party)) {
+    if (former_take(region, stage, index, owner)) {
         struct shm_ticket batch[BATCH_MAX];
-        uint32_t count = worker_gather(region, stage, index, party, batch);
-        CHECK(atomic_load(&region_stage(region, stage)->former) == (index << 16 | party));
-        former_leave(region, stage, index, party);
+        uint32_t count = worker_gather(region, stage, index, owner, batch);
+        CHECK(atomic_load(&region_stage(region, stage)->former) == (index << 16 | owner));
+        former_leave(region, stage, index, owner);
         for (uint32_t i = 0; i < count; i++)
-            CHECK(rig_run(region, stage, party, batch[i]) == RING_OK);
+            CHECK(rig_run(region, stage, owner, batch[i]) == RING_OK);
         if (count > 0) {
             if (stage + 1 < STAGES)
                 stage_notify(region, stage + 1);
@@ -134,7 +134,7 @@ worker_turn(const struct region *region, uint32_t stage, uint32_t index, uint16_
     }
     idle_enter(region, stage, index);
     uint32_t prepared = doorbell_prepare(bell);
-    if (stage_wants_former(region, stage, index, party))
+    if (stage_wants_former(region, stage, index, owner))
         doorbell_cancel(bell);
     else
         doorbell_sleep(bell, prepared, WORKER_SLEEP_NS);
@@ -142,30 +142,30 @@ worker_turn(const struct region *region, uint32_t stage, uint32_t index, uint16_
 }
 
 static void
-worker_start(struct storm *storm, uint32_t seat)
+worker_start(struct storm *storm, uint32_t entry)
 {
-    uint32_t stage = seat / storm->options.workers;
-    uint32_t index = seat % storm->options.workers;
-    uint16_t party = (uint16_t)storm->party_next++;
-    atomic_store(&region_worker(&storm->region, stage, index)->party, party);
+    uint32_t stage = entry / storm->options.workers;
+    uint32_t index = entry % storm->options.workers;
+    uint16_t owner = (uint16_t)storm->owner_next++;
+    atomic_store(&region_worker(&storm->region, stage, index)->owner, owner);
     pid_t coordinator = getpid();
     pid_t pid = fork();
     CHECK(pid >= 0);
     if (pid == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         while (getppid() == coordinator)
-            worker_turn(&storm->region, stage, index, party);
+            worker_turn(&storm->region, stage, index, owner);
         _exit(0);
     }
-    storm->seats[seat] = (struct seat){.pid = pid, .party = party};
+    storm->seats[entry] = (struct entry){.pid = pid, .owner = owner};
 }
 
 /* ---- deaths ---- */
 
 static void
-worker_repair(struct storm *storm, uint32_t seat)
+worker_repair(struct storm *storm, uint32_t entry)
 {
-    struct seat *dead = &storm->seats[seat];
+    struct entry *dead = &storm->seats[entry];
     struct repair_judge judge = {.judge = rig_judge, .context = &storm->ledger};
     struct repair_report report;
     struct error error = ERROR_NONE;
@@ -176,8 +176,9 @@ worker_repair(struct storm *storm, uint32_t seat)
         storm_fail(storm, "a worker ended by itself");
     }
     int64_t began_ns = clock_now_ns();
-    if (region_repair(&storm->region, dead->party, PARTY_COORDINATOR, seat / storm->options.workers,
-                      seat % storm->options.workers, &judge, &report, &error) != STATUS_OK) {
+    if (region_repair(&storm->region, dead->owner, OWNER_COORDINATOR,
+                      entry / storm->options.workers, entry % storm->options.workers, &judge,
+                      &report, &error) != STATUS_OK) {
         fprintf(stderr, "%s\n", error.text);
         storm_fail(storm, "repair failed");
     }
@@ -191,8 +192,8 @@ worker_repair(struct storm *storm, uint32_t seat)
 static void
 strike(struct storm *storm, int64_t now_ns)
 {
-    uint32_t seat = (uint32_t)(random_draw(&storm->random) % storm->seat_count);
-    struct seat *victim = &storm->seats[seat];
+    uint32_t entry = (uint32_t)(random_draw(&storm->random) % storm->worker_entry_count);
+    struct entry *victim = &storm->seats[entry];
     bool stop = storm->stops < storm->options.stops && random_draw(&storm->random) % 4 == 0;
     if (stop && victim->resume_ns == 0) {
         kill(victim->pid, SIGSTOP);
@@ -200,19 +201,19 @@ strike(struct storm *storm, int64_t now_ns)
         storm->stops++;
     } else if (storm->kills < storm->options.kills) {
         kill(victim->pid, SIGKILL); /* a stopped one too */
-        worker_repair(storm, seat);
-        worker_start(storm, seat);
+        worker_repair(storm, entry);
+        worker_start(storm, entry);
     }
 }
 
 static void
 resume(struct storm *storm, int64_t now_ns)
 {
-    for (uint32_t i = 0; i < storm->seat_count; i++) {
-        struct seat *seat = &storm->seats[i];
-        if (seat->resume_ns != 0 && now_ns >= seat->resume_ns) {
-            seat->resume_ns = 0;
-            kill(seat->pid, SIGCONT);
+    for (uint32_t i = 0; i < storm->worker_entry_count; i++) {
+        struct entry *entry = &storm->seats[i];
+        if (entry->resume_ns != 0 && now_ns >= entry->resume_ns) {
+            entry->resume_ns = 0;
+            kill(entry->pid, SIGCONT);
         }
     }
 }
@@ -294,7 +295,7 @@ drain(struct storm *storm)
 static void
 change_region(struct storm *storm)
 {
-    for (uint32_t i = 0; i < storm->seat_count; i++) {
+    for (uint32_t i = 0; i < storm->worker_entry_count; i++) {
         kill(storm->seats[i].pid, SIGKILL);
         CHECK(waitpid(storm->seats[i].pid, NULL, 0) == storm->seats[i].pid);
     }
@@ -302,8 +303,8 @@ change_region(struct storm *storm)
     region_detach(&storm->region);
     struct error error = ERROR_NONE;
     CHECK(region_create(&storm->region, &plan, ++storm->resets, &error) == STATUS_OK);
-    storm->party_next = PARTY_COORDINATOR + 1;
-    for (uint32_t i = 0; i < storm->seat_count; i++)
+    storm->owner_next = OWNER_COORDINATOR + 1;
+    for (uint32_t i = 0; i < storm->worker_entry_count; i++)
         worker_start(storm, i);
 }
 
@@ -332,7 +333,7 @@ storm_run(struct storm *storm)
             strike(storm, now_ns);
             strike_ns = clock_now_ns() + (int64_t)(random_draw(&storm->random) % GAP_NS_MAX);
         }
-        if (storm->party_next > PARTY_MAX - SEATS_MAX) {
+        if (storm->owner_next > OWNER_MAX - SEATS_MAX) {
             drain(storm);
             check_conserved(storm);
             change_region(storm);
@@ -397,17 +398,17 @@ main(int argc, char **argv)
     storm.random = storm.options.seed;
     storm.end_ns = clock_now_ns() + storm.options.deadline_ns;
     storm.answered_ns = clock_now_ns();
-    storm.seat_count = STAGES * storm.options.workers;
-    storm.party_next = PARTY_COORDINATOR + 1;
+    storm.worker_entry_count = STAGES * storm.options.workers;
+    storm.owner_next = OWNER_COORDINATOR + 1;
     storm.repair_ns = calloc(storm.options.kills + 1, sizeof(int64_t));
     CHECK(storm.repair_ns != NULL);
     struct region_plan plan = rig_plan(STAGES, storm.options.workers, SLOTS);
     struct error error = ERROR_NONE;
     CHECK(region_create(&storm.region, &plan, 0, &error) == STATUS_OK);
-    for (uint32_t i = 0; i < storm.seat_count; i++)
+    for (uint32_t i = 0; i < storm.worker_entry_count; i++)
         worker_start(&storm, i);
     storm_run(&storm);
-    for (uint32_t i = 0; i < storm.seat_count; i++) {
+    for (uint32_t i = 0; i < storm.worker_entry_count; i++) {
         kill(storm.seats[i].pid, SIGKILL);
         CHECK(waitpid(storm.seats[i].pid, NULL, 0) == storm.seats[i].pid);
     }

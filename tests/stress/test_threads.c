@@ -32,32 +32,32 @@ static _Atomic bool stop;
 
 /* ---- a pipeline ---- */
 
-struct worker {
+struct thread_worker {
     const struct region *region;
     uint32_t stage;
     uint32_t index;
-    uint16_t party;
+    uint16_t owner;
     pthread_t thread;
     uint64_t run;
 };
 
 static void
-worker_turn(struct worker *worker)
+worker_turn(struct thread_worker *worker)
 {
     const struct region *region = worker->region;
     struct shm_doorbell *bell = &region_worker(region, worker->stage, worker->index)->bell;
-    if (former_take(region, worker->stage, worker->index, worker->party)) {
+    if (former_take(region, worker->stage, worker->index, worker->owner)) {
         struct shm_ticket ticket;
-        enum ring_result result = slot_pop(region, (uint8_t)worker->stage, worker->party, &ticket);
+        enum ring_result result = slot_pop(region, (uint8_t)worker->stage, worker->owner, &ticket);
         if (result == RING_OK && ticket.generation % 16 == 0) { /* as if it waited for company */
             doorbell_sleep(bell, doorbell_prepare(bell), COMPANY_NS);
             CHECK(atomic_load(&region_stage(region, worker->stage)->former) ==
-                  (worker->index << 16 | worker->party));
+                  (worker->index << 16 | worker->owner));
         }
-        former_leave(region, worker->stage, worker->index, worker->party);
+        former_leave(region, worker->stage, worker->index, worker->owner);
         CHECK(result != RING_CORRUPT);
         if (result == RING_OK) {
-            CHECK(rig_run(region, worker->stage, worker->party, ticket) == RING_OK);
+            CHECK(rig_run(region, worker->stage, worker->owner, ticket) == RING_OK);
             worker->run++;
             if (worker->stage + 1 < STAGES)
                 stage_notify(region, worker->stage + 1);
@@ -68,7 +68,7 @@ worker_turn(struct worker *worker)
     idle_enter(region, worker->stage, worker->index);
     uint32_t prepared = doorbell_prepare(bell);
     if (atomic_load(&stop) ||
-        stage_wants_former(region, worker->stage, worker->index, worker->party))
+        stage_wants_former(region, worker->stage, worker->index, worker->owner))
         doorbell_cancel(bell);
     else
         doorbell_sleep(bell, prepared, NS_PER_S);
@@ -78,29 +78,29 @@ worker_turn(struct worker *worker)
 static void *
 worker_main(void *argument)
 {
-    struct worker *worker = argument;
+    struct thread_worker *worker = argument;
     while (!atomic_load(&stop))
         worker_turn(worker);
     return NULL;
 }
 
 static void
-start_workers(const struct region *region, struct worker *workers)
+start_workers(const struct region *region, struct thread_worker *workers)
 {
     atomic_store(&stop, false);
     for (uint32_t i = 0; i < STAGES * WORKERS; i++) {
-        workers[i] = (struct worker){.region = region,
-                                     .stage = i / WORKERS,
-                                     .index = i % WORKERS,
-                                     .party = (uint16_t)(PARTY_COORDINATOR + 1 + i)};
-        atomic_store(&region_worker(region, workers[i].stage, workers[i].index)->party,
-                     workers[i].party);
+        workers[i] = (struct thread_worker){.region = region,
+                                            .stage = i / WORKERS,
+                                            .index = i % WORKERS,
+                                            .owner = (uint16_t)(OWNER_COORDINATOR + 1 + i)};
+        atomic_store(&region_worker(region, workers[i].stage, workers[i].index)->owner,
+                     workers[i].owner);
         CHECK(pthread_create(&workers[i].thread, NULL, worker_main, &workers[i]) == 0);
     }
 }
 
 static void
-stop_workers(const struct region *region, struct worker *workers)
+stop_workers(const struct region *region, struct thread_worker *workers)
 {
     atomic_store(&stop, true);
     stages_awaken(region);
@@ -145,7 +145,7 @@ run_pipeline(enum keeps keeps)
     struct error error = ERROR_NONE;
     struct region_plan plan = rig_plan(STAGES, WORKERS, SLOTS);
     static struct rig_ledger ledger;
-    struct worker workers[STAGES * WORKERS];
+    struct thread_worker workers[STAGES * WORKERS];
     assert_int_equal(region_create(&region, &plan, 1, &error), STATUS_OK);
     ledger = (struct rig_ledger){0};
     struct region keeper = region;
@@ -216,7 +216,7 @@ rings_fill(void)
         ring_init(&rings[i]);
     }
     for (uint32_t i = 0; i < OBJECTS; i++) {
-        uint64_t held = word_pack((struct shm_word){.generation = 1, .held = true, .party = 1});
+        uint64_t held = word_pack((struct shm_word){.generation = 1, .held = true, .owner = 1});
         atomic_store(&table[i].word, held);
         assert_int_equal(ring_push(&rings[i % 2], &objects, i, held, 1, 1), RING_OK);
     }
@@ -225,12 +225,12 @@ rings_fill(void)
 static void *
 toss(void *argument)
 {
-    uint16_t party = (uint16_t)(uintptr_t)argument;
+    uint16_t owner = (uint16_t)(uintptr_t)argument;
     uint32_t done = 0;
     while (done < TOSSES) {
         uint8_t from = done & 1;
         struct shm_ticket ticket;
-        enum ring_result result = ring_pop(&rings[from], &objects, party, &ticket);
+        enum ring_result result = ring_pop(&rings[from], &objects, owner, &ticket);
         CHECK(result != RING_CORRUPT);
         if (result != RING_OK) { /* all are in the other ring */
             done++;
@@ -238,9 +238,9 @@ toss(void *argument)
         }
         table[ticket.index].value++;
         uint64_t held = word_pack((struct shm_word){
-            .generation = ticket.generation, .place = from, .held = true, .party = party});
+            .generation = ticket.generation, .place = from, .held = true, .owner = owner});
         CHECK(ring_push(&rings[1 - from], &objects, ticket.index, held,
-                        generation_next(ticket.generation), party) == RING_OK);
+                        generation_next(ticket.generation), owner) == RING_OK);
         done++;
     }
     return NULL;

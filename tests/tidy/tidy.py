@@ -27,15 +27,16 @@ COORDINATOR = {
     "pipeline": {"config", "loop", "protocol", "telemetry"},
     "workers": {"config", "loop", "pipeline"},
     "models": {"config", "loop", "protocol", "pipeline", "workers"},
-    "mesh": {"config", "loop", "protocol", "telemetry", "pipeline", "models"},
-    "front": {"config", "loop", "protocol", "telemetry", "pipeline", "models", "mesh"},
+    "entry": {"config", "loop", "protocol", "telemetry", "pipeline", "models"},
+    "mesh": {"config", "loop", "protocol", "telemetry", "pipeline", "models", "entry"},
+    "front": {"config", "loop", "protocol", "telemetry", "pipeline", "models", "entry", "mesh"},
 }
 
 
 def coordinator_layers():
     """The same as rows of LAYERS. Of Shoal's mesh only the folder `mesh` knows, and the node itself,
     which stands above all of them."""
-    outside = {"base", "shm", "rpc", "shoal"}
+    outside = {"base", "wire", "loop", "shm", "ipc", "rpc", "shoal"}
     rows = {f"src/coordinator/{folder}": outside | {f"coordinator/{name}" for name in {folder} | below}
             for folder, below in COORDINATOR.items()}
     rows["src/coordinator/mesh"] |= {"mesh", "mesh/core", "mesh/etcd", "mesh/record", "mesh/store",
@@ -48,18 +49,21 @@ def coordinator_layers():
 # Folder of a module -> modules whose headers it may include. `shoal` is the public <shoal/*.h>.
 LAYERS = {
     "src/base": {"base"},
+    "src/wire": {"base", "wire"},
+    "src/loop": {"base", "loop"},
     "src/shm": {"base", "shm", "shoal"},
-    "src/rpc": {"base", "rpc"},
-    "src/http": {"base", "http"},
-    "src/client": {"base", "shm", "client", "shoal"},
-    "src/worker": {"base", "shm", "worker", "shoal"},
+    "src/ipc": {"base", "shm", "ipc", "shoal"},
+    "src/rpc": {"base", "wire", "rpc"},
+    "src/http": {"base", "loop", "http"},
+    "src/client": {"base", "shm", "ipc", "client", "shoal"},
+    "src/worker": {"base", "shm", "ipc", "worker", "shoal"},
     **coordinator_layers(),
-    "src/ctl": {"base", "shm", "rpc", "ctl", "shoal"},
+    "src/ctl": {"base", "ipc", "rpc", "ctl", "shoal"},
     "src/mesh/core": {"base", "mesh", "mesh/core"},
-    "src/mesh/etcd": {"base", "mesh/etcd"},
+    "src/mesh/etcd": {"base", "loop", "mesh/etcd"},
     "src/mesh/record": {"base", "mesh/core", "mesh/record"},
-    "src/mesh/store": {"base", "mesh/etcd", "mesh/record", "mesh/store"},
-    "src/mesh/edge": {"base", "rpc", "mesh", "mesh/core", "mesh/etcd", "mesh/record",
+    "src/mesh/store": {"base", "loop", "mesh/etcd", "mesh/record", "mesh/store"},
+    "src/mesh/edge": {"base", "wire", "loop", "rpc", "mesh", "mesh/core", "mesh/etcd", "mesh/record",
                       "mesh/store", "mesh/edge"},
     "include/shoal": {"shoal"},
 }
@@ -68,8 +72,7 @@ LAYERS = {
 # examples/ that may hold it. Tests may look past these walls, the product may not.
 LIBRARIES = [
     (r"<grpc/", ["src/rpc/*"]),
-    (r"<event2/", ["src/coordinator/loop/loop.c", "src/http/*", "src/mesh/etcd/timer.c",
-                   "src/mesh/etcd/exchange.c", "src/mesh/edge/wake.c"]),
+    (r"<event2/", ["src/loop/*", "src/http/*", "src/mesh/etcd/exchange.c"]),
     (r"<jansson\.h>", ["src/coordinator/protocol/oip_json*.c", "src/coordinator/telemetry/trace_json.c",
                        "src/coordinator/models/model_look.c",
                        "src/coordinator/models/runtime_request.c",
@@ -105,9 +108,9 @@ BANNED = [
      "not for sharing: _Atomic with an explicit order, in src/shm"),
 ]
 
-# Shared words belong to src/shm; everyone else goes through its functions.
+# Shared words belong to src/shm and src/ipc; everyone else goes through its functions.
 ATOMICS = r"<stdatomic\.h>|\b(_Atomic|atomic_\w+\s*\(|__atomic_\w+|__sync_\w+)"
-ATOMICS_HOME = ["src/shm/*", "tests/*"]
+ATOMICS_HOME = ["src/shm/*", "src/ipc/*", "tests/*"]
 
 # What operators read.
 OPERATORS_PAGE = "docs/operating.md"
@@ -119,13 +122,13 @@ EXCEPTIONS = [
      "a lent piece that was cut is given back by whoever of the library's threads is last"),
     ("atomics", ["src/rpc/*"], "a call is ended by another thread than its queue's: private words"),
     ("atomics", [f"src/coordinator/{name}.*" for name in (
-        "assembly", "front/front", "front/rest", "front/rest_call", "front/web",
-        "models/catalog", "models/catalog_load", "models/catalog_seats", "models/holder",
+        "assembly", "front/dispatch", "front/front", "front/rest", "front/rest_call", "front/web",
+        "models/catalog", "models/catalog_load", "models/catalog_workers", "models/worker_models",
         "models/model", "models/model_wait", "models/models", "pipeline/admit", "pipeline/audit",
         "pipeline/probe", "pipeline/submit", "pipeline/suspects", "pipeline/wait_queue",
         "pipeline/gather", "pipeline/gatherer", "pipeline/lane", "pipeline/oldest",
-        "pipeline/pipeline", "pipeline/share", "workers/death", "workers/guest", "workers/hang",
-        "workers/local", "workers/roster", "workers/seat", "workers/staff", "workers/worker_log")],
+        "pipeline/pipeline", "pipeline/share", "workers/death", "workers/client_region", "workers/hang",
+        "workers/local", "workers/worker_pools", "workers/pool_member", "workers/worker_pool", "workers/worker_log")],
      "front, gather and loop threads of the one process hand state to each other without a lock"),
     ("atomics", [f"src/coordinator/mesh/mesh_{name}.*" for name in (
         "call", "manage", "many", "node", "pending")],
@@ -140,8 +143,12 @@ EXCEPTIONS = [
      "threads that answer hand traces to the one that writes them, without a lock"),
     ("atomics", ["src/worker/model_table.*"],
      "the two threads of one worker hand models to each other without a lock"),
+    ("atomics", ["src/worker/running_cpu.h"], "the kernel writes that word of each thread"),
     ("sleep", ["tests/tidy/test_rules.py"], "plants them"),
 ]
+
+# (file, tag): a test defines an opaque type of src/ itself, in the place of its module.
+TAG_STAND_INS = {("tests/unit/test_model_table.c", "loaded_model")}
 
 SLEEPS = {
     ".c": r"\b(sleep|usleep|nanosleep|clock_nanosleep|thrd_sleep)\s*\(",
@@ -241,7 +248,7 @@ def rule_libraries(source):
 def rule_atomics(source):
     if source.is_c and not source.under(*ATOMICS_HOME):
         for line, match in source.find(ATOMICS):
-            yield line, f"{match.group(0).strip('( ')} outside src/shm: use what shm offers"
+            yield line, f"{match.group(0).strip('( ')} outside src/shm and src/ipc: use what they offer"
 
 
 def functions(code):
@@ -402,6 +409,23 @@ def rule_operators_page(sources):
                 yield source, line, f"{OPERATORS_PAGE} does not say what to do about the {what} {name}"
 
 
+def rule_tags(sources):
+    """A struct, enum or union tag is defined once in src/ and include/, and a file elsewhere that
+    defines it again would give it a second meaning."""
+    defined = {}
+    found = [(source, line, match.group(1)) for source in sources if source.is_c
+             and source.under("src/*", "include/*", "tests/*", "examples/*")
+             for line, match in source.find(r"\b(?:struct|enum|union)\s+(\w+)\s*\{")]
+    ours = [entry for entry in found if entry[0].under("src/*", "include/*")]
+    for source, line, tag in ours + [entry for entry in found if entry not in ours]:
+        if (source.path, tag) in TAG_STAND_INS:
+            continue
+        if tag not in defined and source.under("src/*", "include/*"):
+            defined[tag] = f"{source.path}:{line}"
+        elif tag in defined:
+            yield source, line, f"{tag} is also at {defined[tag]}: put the module's noun in front"
+
+
 FILE_RULES = {
     "layers": rule_layers,
     "libraries": rule_libraries,
@@ -419,6 +443,7 @@ FILE_RULES = {
 TREE_RULES = {
     "counters": rule_counters,
     "operators-page": rule_operators_page,
+    "tags": rule_tags,
 }
 
 

@@ -12,7 +12,7 @@
 
 #include "../random.h"
 #include "shm/arena.h"
-#include "shm/guests.h"
+#include "shm/client_regions.h"
 #include "shm/region.h"
 
 enum way {
@@ -51,7 +51,7 @@ place_of(const struct region *region, enum way way, uint64_t *random)
                (at >> 32) % (sizeof(struct shm_slot) / 8 - 1) * 8;
     case WAY_BELLS:
         return at & 1 ? (char *)&region->header->coordinator_bell
-                      : (char *)guest_bell(region, (at >> 1) % layout->plan.stage_count);
+                      : (char *)client_region_bell(region, (at >> 1) % layout->plan.stage_count);
     case WAY_HEADER: return region->base + at % (sizeof(struct region_header) / 8) * 8;
     default: return region->base + at % (layout->region_bytes / 8) * 8;
     }

@@ -95,7 +95,7 @@ static void step(struct mesh_event event);
 
 /* The watch reports the record as it is now. */
 static inline void
-tell_model(const char *id)
+notify_model(const char *id)
 {
     const struct rig_model model = *model_at(id);
     if (model.revision == 0) {
@@ -123,7 +123,7 @@ tell_model(const char *id)
 }
 
 static inline void
-tell_vmodel(const char *id)
+notify_vmodel(const char *id)
 {
     const struct rig_vmodel vmodel = *vmodel_at(id);
     if (vmodel.revision == 0) {
@@ -145,9 +145,9 @@ answer_txn(const struct rig_deed *deed)
 {
     for (uint32_t i = 0; i < deed->named_count; i++)
         if (deed->named[i] == MESH_RECORD_MODEL)
-            tell_model(deed->names[i]);
+            notify_model(deed->names[i]);
         else
-            tell_vmodel(deed->names[i]);
+            notify_vmodel(deed->names[i]);
     step((struct mesh_event){.kind = MESH_TXN_ENDED, .txn = {deed->txn, deed->end}});
 }
 
@@ -398,7 +398,7 @@ static inline void
 add_place(const char *id, const char *instance, enum mesh_place_kind kind)
 {
     place(id, instance, kind, now_ms);
-    tell_model(id);
+    notify_model(id);
 }
 
 /* Writes a record, its copies given as "a:loaded b:failed", as of now. */
@@ -423,7 +423,7 @@ put_as(const char *id, const char *type, const char *copies, int64_t used_ms)
                                                     : MESH_PLACE_LOADING;
         copies += strcspn(copies, " ");
     }
-    tell_model(id);
+    notify_model(id);
 }
 
 static inline void

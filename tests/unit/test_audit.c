@@ -27,7 +27,7 @@
 
 enum { SLOTS = 8, STAGES = 2, SEATS = 3, RESULTS = STAGES, LOOKS_ENOUGH = 8, LOOKS_LONG = 60 };
 
-/* Seats 0 and 1 are of stage 0, seat 2 is of stage 1. */
+/* Seats 0 and 1 are of stage 0, place 2 is of stage 1. */
 static const uint32_t seat_stage[SEATS] = {0, 0, 1};
 enum { PARTY_A = 2, PARTY_B = 3, PARTY_C = 4, PARTY_NOBODY = 99 };
 
@@ -42,18 +42,18 @@ struct rig {
 };
 
 static struct shm_worker *
-seat_of(const void *context, uint32_t stage, uint32_t index, uint16_t *party)
+seat_of(const void *context, uint32_t stage, uint32_t index, uint16_t *owner)
 {
     const struct rig *rig = context;
-    uint32_t seat = 2 * stage + index;
-    *party = (uint16_t)(PARTY_A + seat);
-    return rig->gone[seat] ? NULL : region_worker(&rig->lane.region, stage, index);
+    uint32_t entry = 2 * stage + index;
+    *owner = (uint16_t)(PARTY_A + entry);
+    return rig->gone[entry] ? NULL : region_worker(&rig->lane.region, stage, index);
 }
 
 static struct shm_worker *
-worker(struct rig *rig, uint32_t seat)
+worker(struct rig *rig, uint32_t entry)
 {
-    return region_worker(&rig->lane.region, seat_stage[seat], seat % 2);
+    return region_worker(&rig->lane.region, seat_stage[entry], entry % 2);
 }
 
 static struct rig *
@@ -153,27 +153,27 @@ request(struct rig *rig)
 {
     struct shm_ticket ticket;
     struct region *region = &rig->lane.region;
-    assert_int_equal(slot_acquire(region, PARTY_COORDINATOR, &ticket), RING_OK);
+    assert_int_equal(slot_acquire(region, OWNER_COORDINATOR, &ticket), RING_OK);
     struct request *request = &rig->lane.requests[ticket.index];
     atomic_store(&request->use, request_use(ticket.generation, REQUEST_IN_FLIGHT));
     atomic_store(&request->arrived_ns, rig->now_ns);
-    assert_int_equal(slot_push(region, ticket, PLACE_FREE, 0, PARTY_COORDINATOR, rig->now_ns),
+    assert_int_equal(slot_push(region, ticket, PLACE_FREE, 0, OWNER_COORDINATOR, rig->now_ns),
                      RING_OK);
     return ticket;
 }
 
 static struct shm_ticket
-take(struct rig *rig, uint8_t place, uint16_t party)
+take(struct rig *rig, uint8_t place, uint16_t owner)
 {
     struct shm_ticket ticket;
-    assert_int_equal(slot_pop(&rig->lane.region, place, party, &ticket), RING_OK);
+    assert_int_equal(slot_pop(&rig->lane.region, place, owner, &ticket), RING_OK);
     return ticket;
 }
 
 static void
-pass(struct rig *rig, struct shm_ticket ticket, uint8_t from, uint8_t to, uint16_t party)
+pass(struct rig *rig, struct shm_ticket ticket, uint8_t from, uint8_t to, uint16_t owner)
 {
-    assert_int_equal(slot_push(&rig->lane.region, ticket, from, to, party, rig->now_ns), RING_OK);
+    assert_int_equal(slot_push(&rig->lane.region, ticket, from, to, owner, rig->now_ns), RING_OK);
 }
 
 /* A word that says something else than it did. */
@@ -200,7 +200,7 @@ static struct shm_ticket
 request_waiting(struct rig *rig)
 {
     struct shm_ticket ticket;
-    assert_int_equal(slot_acquire(&rig->lane.region, PARTY_COORDINATOR, &ticket), RING_OK);
+    assert_int_equal(slot_acquire(&rig->lane.region, OWNER_COORDINATOR, &ticket), RING_OK);
     struct request *request = &rig->lane.requests[ticket.index];
     atomic_store(&request->use, request_use(ticket.generation, REQUEST_WAITING));
     atomic_store(&request->arrived_ns, rig->now_ns);
@@ -214,14 +214,14 @@ test_waiting_for_a_model(void **state)
     struct shm_ticket ticket = request_waiting(rig);
     assert_not_found(rig);
     uint64_t word = atomic_load(slot_word(rig, ticket));
-    forge(slot_word(rig, ticket), (struct shm_word){.held = true, .party = PARTY_A});
-    assert_found(rig, "waits for its model is not held by us");
+    forge(slot_word(rig, ticket), (struct shm_word){.held = true, .owner = PARTY_A});
+    assert_found(rig, "waits for its model is not held by the coordinator");
     atomic_store(slot_word(rig, ticket), word);
     assert_not_found(rig);
-    forge(slot_word(rig, ticket), (struct shm_word){.place = 0, .party = PARTY_COORDINATOR});
-    assert_found(rig, "waits for its model is not held by us");
+    forge(slot_word(rig, ticket), (struct shm_word){.place = 0, .owner = OWNER_COORDINATOR});
+    assert_found(rig, "waits for its model is not held by the coordinator");
     atomic_store(slot_word(rig, ticket), word + (UINT64_C(1) << 32));
-    assert_found(rig, "waits for its model is not held by us");
+    assert_found(rig, "waits for its model is not held by the coordinator");
 }
 
 static void
@@ -230,7 +230,7 @@ test_a_cell_that_was_emptied(void **state)
     struct rig *rig = *state;
     request(rig);
     empty_cells(region_slot_ring(&rig->lane.region, 0));
-    assert_found(rig, "nobody would meet it");
+    assert_found(rig, "no reader would find it");
 }
 
 static void
@@ -240,7 +240,7 @@ test_a_head_that_is_ahead(void **state)
     request(rig);
     struct shm_ring ring = region_slot_ring(&rig->lane.region, 0);
     atomic_fetch_add(&ring.shared->head, 5);
-    assert_found(rig, "nobody would meet it");
+    assert_found(rig, "no reader would find it");
 }
 
 static void
@@ -248,7 +248,7 @@ test_a_free_slot_without_a_cell(void **state)
 {
     struct rig *rig = *state;
     empty_cells(region_slot_ring(&rig->lane.region, PLACE_FREE));
-    assert_found(rig, "nobody would meet it");
+    assert_found(rig, "no reader would find it");
 }
 
 static void
@@ -259,14 +259,14 @@ test_places_that_cannot_be(void **state)
     uint64_t word = atomic_load(slot_word(rig, ticket));
     const uint8_t places[] = {PLACE_FREE, RESULTS + 1, PLACE_FREE - 5};
     for (size_t i = 0; i < ARRAY_COUNT(places); i++) {
-        forge(slot_word(rig, ticket), (struct shm_word){.place = places[i], .party = PARTY_A});
-        assert_found(rig, "cannot be");
+        forge(slot_word(rig, ticket), (struct shm_word){.place = places[i], .owner = PARTY_A});
+        assert_found(rig, "impossible");
     }
     atomic_store(slot_word(rig, ticket), word);
     rig->quiet[0] = rig->quiet[1] = true;
     struct shm_ticket unused = {SLOTS - 1, 1};
-    forge(slot_word(rig, unused), (struct shm_word){.place = 1, .party = PARTY_A});
-    assert_found(rig, "cannot be");
+    forge(slot_word(rig, unused), (struct shm_word){.place = 1, .owner = PARTY_A});
+    assert_found(rig, "impossible");
 }
 
 static void
@@ -283,15 +283,15 @@ test_holders_that_cannot_be(void **state)
 {
     struct rig *rig = *state;
     struct shm_ticket ticket = request(rig);
-    const uint16_t parties[] = {PARTY_NOBODY, PARTY_C, PARTY_NONE, PARTY_COORDINATOR, PARTY_MAX};
+    const uint16_t parties[] = {PARTY_NOBODY, PARTY_C, OWNER_NONE, OWNER_COORDINATOR, OWNER_MAX};
     for (size_t i = 0; i < ARRAY_COUNT(parties); i++) {
-        forge(slot_word(rig, ticket), (struct shm_word){.held = true, .party = parties[i]});
-        assert_found(rig, "held by nobody");
+        forge(slot_word(rig, ticket), (struct shm_word){.held = true, .owner = parties[i]});
+        assert_found(rig, "held by a party that does not exist");
     }
     struct shm_ticket unused = {SLOTS - 1, 1};
-    forge(slot_word(rig, ticket), (struct shm_word){.held = true, .party = PARTY_A});
+    forge(slot_word(rig, ticket), (struct shm_word){.held = true, .owner = PARTY_A});
     rig->quiet[0] = true;
-    forge(slot_word(rig, unused), (struct shm_word){.held = true, .party = PARTY_A});
+    forge(slot_word(rig, unused), (struct shm_word){.held = true, .owner = PARTY_A});
     assert_found(rig, "a free slot is held");
 }
 
@@ -343,16 +343,16 @@ test_blocks(void **state)
     atomic_store(&rig->lane.requests[ticket.index].arrived_ns, rig->now_ns); /* the next user */
     assert_found(rig, "a request that is over");
     atomic_store(&rig->lane.requests[ticket.index].arrived_ns, 0);
-    forge(object_word(&region->blocks, index), (struct shm_word){.held = true, .party = SLOTS});
+    forge(object_word(&region->blocks, index), (struct shm_word){.held = true, .owner = SLOTS});
     assert_found(rig, "held by no request");
-    forge(object_word(&region->blocks, index), (struct shm_word){.held = true, .party = SLOTS - 1});
+    forge(object_word(&region->blocks, index), (struct shm_word){.held = true, .owner = SLOTS - 1});
     assert_found(rig, "held by no request");
     forge(object_word(&region->blocks, index), (struct shm_word){.place = 1});
     assert_found(rig, "another size");
     atomic_store(object_word(&region->blocks, index), held);
     assert_not_found(rig);
     empty_cells(region_class_ring(region, 0));
-    assert_found(rig, "nobody would meet it");
+    assert_found(rig, "no reader would find it");
 }
 
 static void
@@ -364,13 +364,13 @@ test_kept_blocks(void **state)
     struct shm_ticket ticket = request(rig);
     rig->quiet[0] = rig->quiet[1] = true;
     uint32_t index = block(rig, ticket);
-    assert_int_equal(arena_release(region, ticket.index, index, PARTY_COORDINATOR), STATUS_OK);
+    assert_int_equal(arena_release(region, ticket.index, index, OWNER_COORDINATOR), STATUS_OK);
     assert_true(arena_keeps(region, index));
     assert_not_found(rig);
     index = block(rig, ticket);
     forge(object_word(&region->blocks, index),
-          (struct shm_word){.held = true, .party = PARTY_KEEPER});
-    assert_found(rig, "a block is kept by nobody");
+          (struct shm_word){.held = true, .owner = OWNER_KEEPER});
+    assert_found(rig, "a block is kept by a party that does not exist");
 }
 
 /* ---- what is not ---- */
@@ -398,7 +398,7 @@ test_a_queue_behind_slow_runs(void **state)
         for (uint32_t k = 0; k < SLOTS; k++) { /* both pass on what they ran, and look again */
             struct shm_word word = word_unpack(atomic_load(object_word(&region->slots, k)));
             if (word.held)
-                pass(rig, (struct shm_ticket){k, word.generation}, 0, 1, word.party);
+                pass(rig, (struct shm_ticket){k, word.generation}, 0, 1, word.owner);
         }
         atomic_store(&worker(rig, 0)->heartbeat_ns, ++rig->now_ns);
         atomic_store(&worker(rig, 1)->heartbeat_ns, ++rig->now_ns);
@@ -480,11 +480,11 @@ test_a_pusher_that_is_stopped(void **state)
     struct rig *rig = *state;
     struct shm_ticket ticket = request(rig);
     take(rig, 0, PARTY_A);
-    forge(slot_word(rig, ticket), (struct shm_word){.place = 1, .party = PARTY_A});
+    forge(slot_word(rig, ticket), (struct shm_word){.place = 1, .owner = PARTY_A});
     rig->quiet[0] = true;
     assert_not_found(rig);
     rig->quiet[0] = false; /* it has gone on, and has not filled the cell */
-    assert_found(rig, "nobody would meet it");
+    assert_found(rig, "no reader would find it");
 }
 
 static void
@@ -494,7 +494,7 @@ test_an_answer_that_is_being_sent(void **state)
     struct shm_ticket ticket = request(rig);
     block(rig, ticket);
     pass(rig, take(rig, 0, PARTY_A), 0, RESULTS, PARTY_A);
-    take(rig, RESULTS, PARTY_COORDINATOR);
+    take(rig, RESULTS, OWNER_COORDINATOR);
     atomic_store(&rig->lane.requests[ticket.index].use,
                  request_use(ticket.generation, REQUEST_ANSWERED));
     assert_not_found(rig);

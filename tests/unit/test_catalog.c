@@ -4,7 +4,7 @@
  *
  * The catalog with real workers: models are loaded, asked and unloaded while the pipeline serves,
  * and what each order and each request comes to when a load takes long, fails, hangs or kills its
- * worker. Requests are submitted as a front does it; models do what their keys say (shelf.h).
+ * worker. Requests are submitted as a front does it; models do what their keys say (model_cache.h).
  */
 #include "test_catalog_rig.h"
 
@@ -116,7 +116,7 @@ harvest_now(struct pipeline *pipeline, struct lane *lane)
 {
     (void)lane;
     used_now = (struct used){0};
-    models_harvest(pipeline->options.registry, on_used, &used_now);
+    models_harvest(pipeline->options.models->context, on_used, &used_now);
 }
 
 static struct model *

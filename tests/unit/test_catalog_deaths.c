@@ -200,15 +200,15 @@ signal_workers(struct rig *rig, int number)
 
 /* Takes the next request as a worker would, and hands it back. */
 static void
-hand_back(struct lane *lane, uint16_t party)
+hand_back(struct lane *lane, uint16_t owner)
 {
     struct shm_ticket ticket;
     int64_t until_ns = clock_now_ns() + WAIT_S * NS_PER_S;
-    while (slot_pop(&lane->region, 0, party, &ticket) != RING_OK)
+    while (slot_pop(&lane->region, 0, owner, &ticket) != RING_OK)
         if (clock_now_ns() > until_ns)
             fail_msg("nothing waits at the stage");
     slot_set_not_held(region_slot(&lane->region, ticket.index), 0);
-    assert_int_equal(slot_push(&lane->region, ticket, 0, PLACE_ERROR, party, clock_now_ns()),
+    assert_int_equal(slot_push(&lane->region, ticket, 0, PLACE_ERROR, owner, clock_now_ns()),
                      RING_OK);
     doorbell_ring(&lane->region.header->coordinator_bell);
 }
@@ -218,17 +218,17 @@ test_handed_back_for_ever(void **state)
 {
     struct rig *rig = *state;
     struct lane *lane = pipeline_lane(the_pipeline(rig));
-    uint16_t party = (uint16_t)atomic_load(&region_worker(&lane->region, 0, 0)->party);
+    uint16_t owner = (uint16_t)atomic_load(&region_worker(&lane->region, 0, 0)->owner);
     assert_done(give(rig, ORDER_LOAD, "m1", ""));
     signal_workers(rig, SIGSTOP);
     assert_asked(rig, "m1", 0, PROBE_ECHO, 0);
     for (int i = 0; i < 8; i++) {
-        hand_back(lane, party);
+        hand_back(lane, owner);
         wait_count(rig, PIPELINE_MODEL_RETURNS, (uint64_t)i + 1);
     }
     assert_false(rig->calls[0].answered);
-    hand_back(lane, party);
-    assert_failed(rig, 0, STATUS_UNAVAILABLE, "handed the request back 8 times");
+    hand_back(lane, owner);
+    assert_failed(rig, 0, STATUS_UNAVAILABLE, "returned the request 8 times");
     signal_workers(rig, SIGCONT);
     assert_asked(rig, "m1", 1, PROBE_ECHO, 0);
     assert_answered(rig, 1, 1);
@@ -247,7 +247,7 @@ test_forged_answer(void **state)
     assert_asked(rig, "m1", 0, PROBE_ECHO, 0);
     wait_state(rig, "m1", MODEL_IS_LOADING);
     assert_int_equal(slot_push(&lane->region, tag_ticket(rig->calls[0].tag), PLACE_FREE, 1,
-                               PARTY_COORDINATOR, clock_now_ns()),
+                               OWNER_COORDINATOR, clock_now_ns()),
                      RING_OK);
     doorbell_ring(&lane->region.header->coordinator_bell);
     lane_unref(lane);

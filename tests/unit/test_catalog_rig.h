@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A pipeline with models, for tests: the modelet `shelf`, whose models do what their keys say,
+ * A pipeline with models, for tests: the modelet `cache`, whose models do what their keys say,
  * beneath a root in the test's folder. Orders are given on the loop thread, and waited for.
  */
 #pragma once
@@ -13,9 +13,9 @@
 
 #include "test_pipeline_rig.h"
 
+#include "coordinator/models/catalog.h"
 #include "coordinator/models/models.h"
-#include "coordinator/pipeline/catalog.h"
-#include "coordinator/pipeline/roster.h"
+#include "coordinator/workers/worker_pools.h"
 
 /* What a test may change before set_up. */
 static const char *rig_models = "memory_mib: 100, load_timeout_ms: 20000, default_size_mib: 1";
@@ -106,7 +106,7 @@ order_run(void *context)
 {
     struct order *order = context;
     struct catalog *catalog = the_pipeline(order->rig)->catalog;
-    struct registry *registry = order->rig->assembly.registry;
+    struct model_registry *registry = order->rig->assembly.registry;
     struct model_spec spec = {order->id, order->path, order->key};
     struct error error = ERROR_NONE;
     switch (order->kind) {
@@ -238,7 +238,7 @@ see_stage(struct pipeline *pipeline, struct lane *lane)
     restarts_seen =
         counter_get(counters_values(pipeline->options.counters, lane->generation->stage_scopes[0]),
                     STAGE_RESTARTS);
-    live_seen = roster_live(pipeline->rosters[lane->number], 0);
+    live_seen = worker_pools_live(pipeline->pools[lane->number], 0);
 }
 
 static inline void

@@ -17,7 +17,7 @@ test_calls(void **state)
 {
     (void)state;
     struct node node;
-    node_start(&node, &(struct node_options){.clients = 4, .slots = 16});
+    node_start(&node, &(struct client_node_options){.clients = 4, .slots = 16});
     struct shoal_client *client = open_client(&node);
     for (int64_t i = 0; i < 300; i++)
         assert_echo(client, i);
@@ -38,7 +38,7 @@ test_many_at_a_time(void **state)
     (void)state;
     enum { SLOTS = 16 };
     struct node node;
-    node_start(&node, &(struct node_options){.clients = 1, .slots = SLOTS});
+    node_start(&node, &(struct client_node_options){.clients = 1, .slots = SLOTS});
     struct shoal_client *client = open_client(&node);
     struct shoal_request *more;
     struct shoal_error error = {""};
@@ -71,7 +71,7 @@ test_deadlines_and_cancellation(void **state)
 {
     (void)state;
     struct node node;
-    node_start(&node, &(struct node_options){.clients = 1, .slots = 4});
+    node_start(&node, &(struct client_node_options){.clients = 1, .slots = 4});
     struct shoal_client *client = open_client(&node);
     struct shoal_request *late = build(client, PROBE_SLOW, 300, 0);
     assert_int_equal(shoal_request_submit(late, clock_now_ns() + 20 * NS_PER_MS), SHOAL_OK);
@@ -97,7 +97,7 @@ test_mistakes(void **state)
 {
     (void)state;
     struct node node;
-    node_start(&node, &(struct node_options){.clients = 1, .slots = 4});
+    node_start(&node, &(struct client_node_options){.clients = 1, .slots = 4});
     struct shoal_client *client = open_client(&node);
     struct shoal_client *other;
     struct shoal_error error = {""};
@@ -121,7 +121,7 @@ test_off_by_default(void **state)
 {
     (void)state;
     struct node node;
-    node_start(&node, &(struct node_options){.clients = 0, .slots = 4});
+    node_start(&node, &(struct client_node_options){.clients = 0, .slots = 4});
     struct shoal_client *client;
     struct shoal_error error = {""};
     int64_t deadline_ns = clock_now_ns() + PATIENCE_NS;
@@ -141,7 +141,7 @@ test_deaths_of_workers(void **state)
 {
     (void)state;
     struct node node;
-    node_start(&node, &(struct node_options){.clients = 1, .slots = 8});
+    node_start(&node, &(struct client_node_options){.clients = 1, .slots = 8});
     struct shoal_client *client = open_client(&node);
     struct shoal_request *poison = submit(client, PROBE_CRASH, 0, 0);
     assert_int_equal(finish(poison), SHOAL_UNAVAILABLE);
@@ -168,7 +168,7 @@ test_restart(void **state)
 {
     (void)state;
     struct node node;
-    node_start(&node, &(struct node_options){.clients = 2, .slots = 8});
+    node_start(&node, &(struct client_node_options){.clients = 2, .slots = 8});
     struct shoal_client *client = open_client(&node);
     struct shoal_request *kept = submit(client, PROBE_ECHO, 0, TAG);
     assert_int_equal(finish(kept), SHOAL_OK);
@@ -197,7 +197,7 @@ test_restart_unseen(void **state)
 {
     (void)state;
     struct node node;
-    node_start(&node, &(struct node_options){.clients = 2, .slots = 8});
+    node_start(&node, &(struct client_node_options){.clients = 2, .slots = 8});
     struct shoal_client *client = open_client(&node);
     struct shoal_request *flying = submit(client, PROBE_SLOW, 300, TAG);
     kill(node.pid, SIGKILL);
@@ -219,7 +219,7 @@ test_who_kills_workers_is_kept_out(void **state)
 {
     (void)state;
     struct node node;
-    node_start(&node, &(struct node_options){.clients = 2, .slots = 8});
+    node_start(&node, &(struct client_node_options){.clients = 2, .slots = 8});
     struct shoal_client *client = open_client(&node);
     struct shoal_error error = {""};
     int32_t status = SHOAL_OK;
@@ -256,7 +256,7 @@ test_a_death_is_charged_once(void **state)
     static const char stage[] =
         "      - {name: first, modelet: @/tests/modelets/libprobe.so, workers: 1,\n"
         "         batch_size: 10, batch_wait: fixed, batch_wait_ms: 30000}\n";
-    node_start(&node, &(struct node_options){.clients = CLIENTS, .stages = stage});
+    node_start(&node, &(struct client_node_options){.clients = CLIENTS, .stages = stage});
     struct shoal_client *clients[CLIENTS];
     struct shoal_request *requests[CLIENTS];
     for (int i = 0; i < CLIENTS; i++)

@@ -62,7 +62,7 @@ test_waiting_goes_on_in_the_next_generation(void **state)
     (void)state;
     enum { WAITING = 5 };
     struct node node;
-    node_start(&node, &(struct node_options){
+    node_start(&node, &(struct client_node_options){
                           .clients = 2, .drain_timeout_ms = 60000, .stages = ONE_WORKER});
     struct shoal_client *client = open_client(&node);
     pid_t old = serving_pid(client);
@@ -99,7 +99,7 @@ test_idle_client_follows(void **state)
     (void)state;
     enum { RELOADS = 4 };
     struct node node;
-    node_start(&node, &(struct node_options){.clients = 2, .stages = ONE_WORKER});
+    node_start(&node, &(struct client_node_options){.clients = 2, .stages = ONE_WORKER});
     struct shoal_client *client = open_client(&node);
     struct shoal_request *kept = submit(client, PROBE_ECHO, 0, TAG);
     assert_int_equal(finish(kept), SHOAL_OK);
@@ -138,7 +138,8 @@ test_answers_of_the_last_generation(void **state)
     (void)state;
     enum { MANY = 128 };
     struct node node;
-    node_start(&node, &(struct node_options){.clients = 2, .slots = MANY, .stages = ONE_WORKER});
+    node_start(&node,
+               &(struct client_node_options){.clients = 2, .slots = MANY, .stages = ONE_WORKER});
     struct shoal_client *client = open_client(&node);
     pid_t old = serving_pid(client);
     for (int64_t i = 0; i < MANY; i++)
@@ -167,7 +168,8 @@ test_beyond_the_first_stage_is_finished(void **state)
     (void)state;
     enum { WAITING = 4 };
     struct node node;
-    node_start(&node, &(struct node_options){.clients = 2,
+    node_start(&node,
+               &(struct client_node_options){.clients = 2,
                                              .drain_timeout_ms = 60000,
                                              .stages = ECHO_STAGE PROBE_STAGE("second", "2")});
     struct shoal_client *client = open_client(&node);
@@ -195,8 +197,8 @@ test_drain_of_a_lane_runs_out(void **state)
 {
     (void)state;
     struct node node;
-    node_start(&node,
-               &(struct node_options){.clients = 2, .drain_timeout_ms = 100, .stages = ONE_WORKER});
+    node_start(&node, &(struct client_node_options){
+                          .clients = 2, .drain_timeout_ms = 100, .stages = ONE_WORKER});
     struct shoal_client *client = open_client(&node);
     pid_t old = serving_pid(client);
     struct shoal_request *flying = submit(client, PROBE_SLOW, 5000, TAG);
@@ -217,7 +219,7 @@ test_worker_dies_while_its_lane_ends(void **state)
 {
     (void)state;
     struct node node;
-    node_start(&node, &(struct node_options){
+    node_start(&node, &(struct client_node_options){
                           .clients = 2, .drain_timeout_ms = 60000, .stages = ONE_WORKER});
     struct shoal_client *client = open_client(&node);
     pid_t old = serving_pid(client);
@@ -243,7 +245,7 @@ test_worker_dies_while_its_lane_ends(void **state)
 
 enum { DEPTH = 6, LOADERS = 4, LOAD_RELOADS = 12 }; /* or SHOAL_RELOADS */
 
-struct loader {
+struct reload_loader {
     const struct node *node;
     pthread_t thread;
     bool many; /* keeps some in flight; else one at a time */
@@ -254,7 +256,7 @@ struct loader {
 
 /* False: not as it should be, and noted. */
 static bool
-judge(struct loader *loader, const struct shoal_request *request, int64_t tag)
+judge(struct reload_loader *loader, const struct shoal_request *request, int64_t tag)
 {
     const struct shoal_tensor *tensor = shoal_request_output_named(request, "probe");
     bool good = shoal_request_status(request) == SHOAL_OK && tensor != NULL &&
@@ -267,7 +269,7 @@ judge(struct loader *loader, const struct shoal_request *request, int64_t tag)
 }
 
 static struct shoal_request *
-load_one(struct loader *loader, struct shoal_client *client, int64_t tag)
+load_one(struct reload_loader *loader, struct shoal_client *client, int64_t tag)
 {
     struct shoal_request *request;
     struct shoal_error error = {""};
@@ -287,7 +289,7 @@ load_one(struct loader *loader, struct shoal_client *client, int64_t tag)
 static void *
 load(void *context)
 {
-    struct loader *loader = context;
+    struct reload_loader *loader = context;
     struct shoal_client *client = open_client(loader->node);
     uint32_t flying = 0;
     bool good = true;
@@ -311,7 +313,7 @@ load(void *context)
 }
 
 static void
-wait_answers(struct loader *loaders)
+wait_answers(struct reload_loader *loaders)
 {
     for (uint32_t i = 0; i < LOADERS; i++) {
         int64_t deadline_ns = clock_now_ns() + PATIENCE_NS;
@@ -327,12 +329,12 @@ static void
 run_load(const char *stages)
 {
     struct node node;
-    node_start(&node, &(struct node_options){.clients = LOADERS + 1, .stages = stages});
+    node_start(&node, &(struct client_node_options){.clients = LOADERS + 1, .stages = stages});
     shoal_client_close(open_client(&node)); /* it is up */
-    static struct loader loaders[LOADERS];
+    static struct reload_loader loaders[LOADERS];
     _Atomic bool stop = false;
     for (uint32_t i = 0; i < LOADERS; i++) {
-        loaders[i] = (struct loader){.node = &node, .many = i % 2 != 0, .stop = &stop};
+        loaders[i] = (struct reload_loader){.node = &node, .many = i % 2 != 0, .stop = &stop};
         assert_int_equal(pthread_create(&loaders[i].thread, NULL, load, &loaders[i]), 0);
     }
     const char *wanted = getenv("SHOAL_RELOADS");
@@ -367,7 +369,7 @@ test_drain_finishes_what_is_in_flight(void **state)
     (void)state;
     enum { FLYING = 4 };
     struct node node;
-    node_start(&node, &(struct node_options){
+    node_start(&node, &(struct client_node_options){
                           .clients = 2, .drain_timeout_ms = 60000, .stages = ONE_WORKER});
     struct shoal_client *client = open_client(&node);
     struct shoal_request *flying[FLYING];
@@ -412,7 +414,7 @@ test_drain_does_not_wait_for_the_idle(void **state)
 {
     (void)state;
     struct node node;
-    node_start(&node, &(struct node_options){.clients = 2, .drain_timeout_ms = 3600000});
+    node_start(&node, &(struct client_node_options){.clients = 2, .drain_timeout_ms = 3600000});
     struct shoal_client *client = open_client(&node);
     struct shoal_request *flying = submit(client, PROBE_WAIT, 0, 0);
     node_stop(&node);

@@ -41,7 +41,7 @@ struct node {
     pid_t pid;
 };
 
-struct node_options {
+struct client_node_options {
     int clients;
     int slots;            /* 0: 8 */
     int drain_timeout_ms; /* 0: 2 s */
@@ -51,7 +51,7 @@ struct node_options {
 /* ---- the node ---- */
 
 static inline void
-write_config(const struct node *node, const struct node_options *options)
+write_config(const struct node *node, const struct client_node_options *options)
 {
     FILE *file = fopen(node->config, "w");
     assert_non_null(file);
@@ -99,7 +99,7 @@ node_spawn(struct node *node)
 }
 
 static inline void
-node_start(struct node *node, const struct node_options *options)
+node_start(struct node *node, const struct client_node_options *options)
 {
     snprintf(node->directory, sizeof(node->directory), "/tmp/shoal-client-XXXXXX");
     assert_non_null(mkdtemp(node->directory));

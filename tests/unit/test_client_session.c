@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Proves what the coordinator does with clients that are not libshoal: the test speaks the socket's
- * protocol (shm/local.h) and writes into the region itself. Who says what may not be said is
+ * protocol (ipc/local.h) and writes into the region itself. Who says what may not be said is
  * disconnected; who does not take its region gets no other until it does; who destroys its region,
  * or whose requests kill workers, is told so before it is disconnected, and the node serves others.
  * Counted each time, as shoalctl shows it.
@@ -13,8 +13,8 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
-#include "shm/guests.h"
-#include "shm/local.h"
+#include "ipc/local.h"
+#include "shm/client_regions.h"
 #include "shm/slot.h"
 
 /* ---- a client by hand ---- */
@@ -45,7 +45,7 @@ take_welcome(struct hand *hand, const struct local_word *word, int descriptor)
 }
 
 static void
-hear_welcome(struct hand *hand)
+receive_welcome(struct hand *hand)
 {
     int descriptor = -1;
     struct local_word word = hear(hand, &descriptor);
@@ -54,7 +54,7 @@ hear_welcome(struct hand *hand)
 
 /* Deaths of workers may come before it. */
 static void
-hear_refused(struct hand *hand, const char *why)
+receive_refused(struct hand *hand, const char *why)
 {
     int descriptor;
     struct local_word word = hear(hand, &descriptor);
@@ -65,7 +65,7 @@ hear_refused(struct hand *hand, const char *why)
 }
 
 static void
-hear_closed(struct hand *hand)
+receive_closed(struct hand *hand)
 {
     struct local_word word;
     struct error error = ERROR_NONE;
@@ -124,7 +124,7 @@ hand_close(struct hand *hand)
 }
 
 static void
-node_up(struct node *node, const struct node_options *options)
+node_up(struct node *node, const struct client_node_options *options)
 {
     node_start(node, options);
     shoal_client_close(open_client(node));
@@ -138,7 +138,7 @@ test_what_may_not_be_said(void **state)
 {
     (void)state;
     struct node node;
-    node_up(&node, &(struct node_options){.clients = 1});
+    node_up(&node, &(struct client_node_options){.clients = 1});
     struct hand hand;
     static const uint32_t notes[][3] = {
         {NOTE_DRAINING},          /* of what drain? */
@@ -149,7 +149,7 @@ test_what_may_not_be_said(void **state)
         hand_open(&hand, &node);
         for (size_t k = 0; notes[i][k] != 0; k++)
             say(&hand, notes[i][k]);
-        hear_closed(&hand);
+        receive_closed(&hand);
         hand_close(&hand);
         wait_counter(&node, "local_left", i + 2);
     }
@@ -157,7 +157,7 @@ test_what_may_not_be_said(void **state)
     struct error error = ERROR_NONE;
     hand_open(&hand, &node);
     assert_int_equal(local_send(hand.fd, &twice, sizeof(twice), -1, &error), STATUS_OK);
-    hear_closed(&hand);
+    receive_closed(&hand);
     hand_close(&hand);
     shoal_client_close(open_client(&node)); /* the only place is free again */
     node_stop(&node);
@@ -171,7 +171,7 @@ test_no_region_before_the_last_is_taken(void **state)
     (void)state;
     enum { RELOADS = 3 };
     struct node node;
-    node_up(&node, &(struct node_options){.clients = 1});
+    node_up(&node, &(struct client_node_options){.clients = 1});
     struct hand hand;
     hand_open(&hand, &node);
     for (uint64_t i = 1; i <= RELOADS; i++) {
@@ -184,14 +184,14 @@ test_no_region_before_the_last_is_taken(void **state)
     struct shoal_error error = {""}; /* its place is kept */
     assert_int_equal(try_open(&node, "probe", &other, &error), SHOAL_RESOURCE_EXHAUSTED);
     say(&hand, NOTE_TAKEN);
-    hear_welcome(&hand);
+    receive_welcome(&hand);
     wait_counter(&node, "local_moved", 1);
     say(&hand, NOTE_TAKEN);
     kill(node.pid, SIGTERM);
     int descriptor;
     assert_int_equal(hear(&hand, &descriptor).type, LOCAL_DRAIN);
-    hear_refused(&hand, "the node is stopping");
-    hear_closed(&hand);
+    receive_refused(&hand, "the node is stopping");
+    receive_closed(&hand);
     node_wait(&node);
     hand_close(&hand);
     node_remove(&node);
@@ -202,18 +202,18 @@ test_who_destroys_its_region(void **state)
 {
     (void)state;
     struct node node;
-    node_up(&node, &(struct node_options){.clients = 2});
+    node_up(&node, &(struct client_node_options){.clients = 2});
     struct shoal_client *client = open_client(&node);
     struct hand hand;
     hand_open(&hand, &node);
     struct shm_ticket ticket;
-    assert_int_equal(slot_acquire(&hand.region, PARTY_COORDINATOR, &ticket), RING_OK);
-    assert_int_equal(slot_push(&hand.region, ticket, PLACE_FREE, 0, PARTY_COORDINATOR, 1), RING_OK);
+    assert_int_equal(slot_acquire(&hand.region, OWNER_COORDINATOR, &ticket), RING_OK);
+    assert_int_equal(slot_push(&hand.region, ticket, PLACE_FREE, 0, OWNER_COORDINATOR, 1), RING_OK);
     for (uint32_t i = 0; i < hand.region.slots.count; i++)
         atomic_store(object_word(&hand.region.slots, i), 0);
-    doorbell_ring(guest_bell(&hand.region, 0));
-    hear_refused(&hand, "its shared memory was found corrupt");
-    hear_closed(&hand);
+    doorbell_ring(client_region_bell(&hand.region, 0));
+    receive_refused(&hand, "its shared memory was found corrupt");
+    receive_closed(&hand);
     wait_counter(&node, "local_dropped_corrupt", 1);
     struct error error = ERROR_NONE;
     assert_int_not_equal(region_check_header(&hand.region, &error), STATUS_OK); /* taken out */
@@ -230,12 +230,12 @@ test_whose_requests_kill_workers(void **state)
 {
     (void)state;
     struct node node;
-    node_up(&node, &(struct node_options){.clients = 2, .slots = 64});
+    node_up(&node, &(struct client_node_options){.clients = 2, .slots = 64});
     struct hand hand;
     hand_open(&hand, &node);
     static struct payload_builder builder;
     struct shm_ticket ticket;
-    for (int i = 0; i < 32 && slot_acquire(&hand.region, PARTY_COORDINATOR, &ticket) == RING_OK;
+    for (int i = 0; i < 32 && slot_acquire(&hand.region, OWNER_COORDINATOR, &ticket) == RING_OK;
          i++) {
         struct shoal_tensor tensor = {.name = "probe",
                                       .datatype = SHOAL_INT64,
@@ -244,18 +244,18 @@ test_whose_requests_kill_workers(void **state)
                                       .bytes = PROBE_WORDS * sizeof(int64_t)};
         struct error error = ERROR_NONE;
         void *data;
-        builder_init(&builder, &hand.region, ticket.index, PARTY_COORDINATOR, NULL, NULL);
+        builder_init(&builder, &hand.region, ticket.index, OWNER_COORDINATOR, NULL, NULL);
         assert_int_equal(builder_add(&builder, &tensor, &data, &error), STATUS_OK);
         memcpy(data, (int64_t[]){PROBE_EXIT, 1, 0}, tensor.bytes);
         struct shm_slot *slot = region_slot(&hand.region, ticket.index);
         assert_int_equal(builder_seal(&builder, &slot->payload[0], &error), STATUS_OK);
         slot_set_deadline(slot, TIME_NEVER_NS);
-        assert_int_equal(slot_push(&hand.region, ticket, PLACE_FREE, 0, PARTY_COORDINATOR, 1),
+        assert_int_equal(slot_push(&hand.region, ticket, PLACE_FREE, 0, OWNER_COORDINATOR, 1),
                          RING_OK);
-        doorbell_ring(guest_bell(&hand.region, 0));
+        doorbell_ring(client_region_bell(&hand.region, 0));
     }
-    hear_refused(&hand, "more than 8 workers died");
-    hear_closed(&hand);
+    receive_refused(&hand, "more than 8 workers died");
+    receive_closed(&hand);
     wait_counter(&node, "local_dropped_deaths", 1);
     hand_close(&hand);
     shoal_client_close(open_client(&node)); /* forgiven in time, and served */

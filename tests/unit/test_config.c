@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "base/log_site.h"
 #include "coordinator/config/config_keys.h"
-#include "shm/sandbox.h"
+#include "ipc/sandbox.h"
 #include "test_config_rig.h"
 
 /* ---- files with one line to be filled in ---- */
@@ -152,6 +152,7 @@ static const struct {
     {KEY_MODELS_MEMORY, "0", "1", "16777216", "16777217", "1 to 16777216 MiB"},
     {KEY_MESH_PERCENT, "9", "10", "200", "201", "10 to 200 %"},
     {KEY_MESH_WAITING, "-1", "0", "65536", "65537", "0 to 65536 calls"},
+    {KEY_MESH_STORE_WAITING, "0", "1", "65536", "65537", "1 to 65536 writes"},
     {KEY_MESH_CLEARANCE, "-1", "0", "86400000", "86400001", "0 to 86400000 ms"},
     {KEY_CONNECTIONS_MAX, "0", "1", "65535", "65536", "1 to 65535"},
     {KEY_MANAGEMENT_CONNECTIONS_MAX, "0", "1", "65535", "65536", "1 to 65535"},
@@ -253,14 +254,14 @@ static const struct {
     {CONFIG_ADDRESSES, "[~]", "not nothing"},
     {CONFIG_HTTP_ADDRESSES, "[]", "1 to 16 elements, not an empty list"},
     {CONFIG_HTTP_ADDRESSES, "~", "must be an address or a list of them (1 to 16 elements), not no"},
-    {CONFIG_HTTP_ADDRESSES, "{address: 1}", "\"1\" is no address"},
-    {CONFIG_ADDRESS, "2112", "\"2112\" is no address"},
+    {CONFIG_HTTP_ADDRESSES, "{address: 1}", "\"1\" is not an address"},
+    {CONFIG_ADDRESS, "2112", "\"2112\" is not an address"},
     {CONFIG_ADDRESS, "[]", "not an empty list"},
     {CONFIG_HTTP_ADDRESSES, "[[]]", "not an empty list"},
     {CONFIG_HTTP_ADDRESSES, "2112",
-     "\"2112\" is no address: \"port:2112\", \"127.0.0.1:2112\", \"[::1]:2112\" and"},
+     "\"2112\" is not an address: \"port:2112\", \"127.0.0.1:2112\", \"[::1]:2112\" and"},
     {CONFIG_HTTP_ADDRESSES, "'unix:'", "needs a path"},
-    {CONFIG_HTTP_ADDRESSES, "[port:1, port:2, port:1]", "\"port:1\" is there twice"},
+    {CONFIG_HTTP_ADDRESSES, "[port:1, port:2, port:1]", "\"port:1\" is given twice"},
     {CONFIG_CPUS, "0", "must be a list of CPU numbers (1 to 64 elements), not \"0\""},
     {CONFIG_CPUS, "[]", "1 to 64 elements, not an empty list"},
     {CONFIG_CPUS, "[a]", "0 to 1023"},
@@ -275,15 +276,15 @@ static const struct {
     {CONFIG_PARAMS, "a", "must be a map of names to single values"},
     {CONFIG_PARAMS, "[a]", "not a list"},
     {CONFIG_PARAMS, "{a: [1]}", "parameter \"a\" must be a single value, not a list"},
-    {CONFIG_PARAMS, "{a: 1, b: 2, a: 3}", "parameter \"a\" is there twice"},
-    {CONFIG_PARAMS, "{'': 1}", "no name for a parameter"},
-    {CONFIG_PARAMS, "{\"a\\tb\": 1}", "\"a?b\" is no name for a parameter"},
+    {CONFIG_PARAMS, "{a: 1, b: 2, a: 3}", "parameter \"a\" is given twice"},
+    {CONFIG_PARAMS, "{'': 1}", "not a name for a parameter"},
+    {CONFIG_PARAMS, "{\"a\\tb\": 1}", "\"a?b\" is not a name for a parameter"},
     {CONFIG_VARIABLES, "a", "must be a map of variables to single values"},
     {CONFIG_VARIABLES, "[a]", "not a list"},
     {CONFIG_VARIABLES, "{a: [1]}", "variable \"a\" must be a single value, not a list"},
-    {CONFIG_VARIABLES, "{a: 1, b: 2, a: 3}", "variable \"a\" is there twice"},
-    {CONFIG_VARIABLES, "{'': 1}", "no name for a variable"},
-    {CONFIG_VARIABLES, "{\"a=b\": 1}", "\"a=b\" is no name for a variable"},
+    {CONFIG_VARIABLES, "{a: 1, b: 2, a: 3}", "variable \"a\" is given twice"},
+    {CONFIG_VARIABLES, "{'': 1}", "not a name for a variable"},
+    {CONFIG_VARIABLES, "{\"a=b\": 1}", "\"a=b\" is not a name for a variable"},
     {CONFIG_MODEL, "m.bin", "must be a map, not \"m.bin\""},
     {CONFIG_MODEL, "{path: x}", "`id` is missing: a stage's model needs it (text)"},
     {CONFIG_NAMES, "a", "must be a list of names (1 to 64 elements), not \"a\""},
@@ -292,7 +293,7 @@ static const struct {
      "must list names (1 to 63 letters, digits, `.`, `_`, `-`), not \"a b\""},
     {CONFIG_NAMES, "['']", "not \"\""},
     {CONFIG_NAMES, "[[a]]", "not a list"},
-    {CONFIG_NAMES, "[a, b, a]", "`types`: \"a\" is there twice"},
+    {CONFIG_NAMES, "[a, b, a]", "`types`: \"a\" is given twice"},
     {CONFIG_LABELS, "a", "must be a list of labels (1 to 64 elements), not \"a\""},
     {CONFIG_LABELS, "[]", "not an empty list"},
     {CONFIG_LABELS, "[a, 'b c']",
@@ -304,12 +305,12 @@ static const struct {
     {CONFIG_MESH, "[]", "must be a map, not an empty list"},
     {CONFIG_TLS, "yes", "must be a map, not \"yes\""},
     {CONFIG_TLS, "[a]", "must be a map, not a list"},
-    {CONFIG_MANAGEMENT, "foo", "\"foo\" is no address"},
+    {CONFIG_MANAGEMENT, "foo", "\"foo\" is not an address"},
     {CONFIG_MANAGEMENT, "[]", "`addresses` is out of range"},
     {CONFIG_ALLOW, "a", "must be a list of entries (1 to 64 elements), not \"a\""},
     {CONFIG_ALLOW, "[a]", "must list maps with keys, not \"a\""},
     {CONFIG_PATTERNS, "a", "must be a list of ids (1 to 64 elements), not \"a\""},
-    {CONFIG_PATTERNS, "['*a']", "beginnings of ids with one `*` behind, not \"*a\""},
+    {CONFIG_PATTERNS, "['*a']", "prefixes of ids followed by `*`, not \"*a\""},
     {CONFIG_MODELS, "r", "must be a map, not \"r\""},
     {CONFIG_MODELS, "{memory_mib: 5}", "`root` is missing: a pipeline's models needs it (text)"},
     {CONFIG_MODELS, "{root: r}", "`memory_mib` is missing"},
@@ -386,7 +387,7 @@ test_words(void **state)
         {"files", "must be a list of words (reading|files|network|processes|code|all)"},
         {"[file]", "must list words of reading|files|network|processes|code|all, not"},
         {"[files, 'files|network']", "not \"files|network\""},
-        {"[files, code, files]", "\"files\" is there twice"},
+        {"[files, code, files]", "\"files\" is given twice"},
         {"[files, a, b, c, d, e, f]", "`sandbox_allow` has 7 elements: must be at most"},
     };
     for (size_t i = 0; i < ARRAY_COUNT(bad); i++)
@@ -415,25 +416,25 @@ test_keys(void **state)
         const char *part;
     } unknown[] = {
         {WHERE_TOP, "front_thread",
-         "\"front_thread\" is no key of the top level: did you mean "
+         "\"front_thread\" is not a key of the top level: did you mean "
          "`front_threads`?"},
         {WHERE_TOP, "Listen", "did you mean `listen`?"},
-        {WHERE_TOP, "batch_size", "\"batch_size\" is no key of the top level, but of a stage"},
+        {WHERE_TOP, "batch_size", "\"batch_size\" is not a key of the top level, but of a stage"},
         {WHERE_TOP, "name", "but of a pipeline"},
         {WHERE_TOP, "zebra", "`shoald --help-config` lists them all"},
-        {WHERE_TOP, "<<", "no key of the top level"},
-        {WHERE_TOP, "''", "\"\" is no key of the top level"},
+        {WHERE_TOP, "<<", "not a key of the top level"},
+        {WHERE_TOP, "''", "\"\" is not a key of the top level"},
         {WHERE_TOP, "front_threads_front_threads_front_threads", "lists them all"},
         {WHERE_PIPELINE, "slot", "did you mean `slots`?"},
         {WHERE_STAGE, "batchsize",
-         "\"batchsize\" is no key of a stage: did you mean `batch_size`?"},
+         "\"batchsize\" is not a key of a stage: did you mean `batch_size`?"},
         {WHERE_STAGE, "param", "did you mean `params`?"},
-        {WHERE_STAGE, "\"a\\eb\"", "\"a?b\" is no key"},
-        {WHERE_TLS, "ca", "\"ca\" is no key of `tls` at the top, but of the mesh's `tls`"},
+        {WHERE_STAGE, "\"a\\eb\"", "\"a?b\" is not a key"},
+        {WHERE_TLS, "ca", "\"ca\" is not a key of `tls` at the top, but of the mesh's `tls`"},
         {WHERE_MESH_TLS, "client_ca", "but of `tls` at the top"},
         {WHERE_MODELS, "memory_mb", "did you mean `memory_mib`?"},
-        {WHERE_MODELS, "slots", "no key of a pipeline's models, but of a pipeline"},
-        {WHERE_MODEL, "pat", "\"pat\" is no key of a stage's model: did you mean `path`?"},
+        {WHERE_MODELS, "slots", "not a key of a pipeline's models, but of a pipeline"},
+        {WHERE_MODEL, "pat", "\"pat\" is not a key of a stage's model: did you mean `path`?"},
     };
     for (size_t i = 0; i < ARRAY_COUNT(unknown); i++) {
         text = fill(&frames[unknown[i].where], unknown[i].key, "1");
@@ -443,8 +444,8 @@ test_keys(void **state)
     rig_bad(PIPELINES "caller_metadata: X-Tenant\n", 4, "has capital letters");
     rig_bad(PIPELINES "caller_proxies: [gateway.example]\n", 4, "it needs `tls` at the top with");
     rig_bad(PIPELINES "front_threads: 1\nlog_level: info\nfront_threads: 1\n", 6,
-            "`front_threads` is there twice: first in line 4");
-    rig_bad(PIPELINES "  name: q\n", 4, "`name` is there twice: first in line 2");
+            "`front_threads` is given twice: first in line 4");
+    rig_bad(PIPELINES "  name: q\n", 4, "`name` is given twice: first in line 2");
     rig_bad("front_threads: 2\n", 1, "`pipelines` is missing: the top level needs it (a list of");
     rig_bad("pipelines:\n- slots: 1\n" STAGES, 2,
             "`name` is missing: a pipeline needs it (a name)");
@@ -561,7 +562,7 @@ test_rules(void **state)
          3, "`default_size_mib` is more than `memory_mib` (8)"},
         {"pipelines:\n- name: p\n  models: {root: r, memory_mib: 8, types: [a, b]}\n" STAGES
          "- name: q\n  models:\n    root: r\n    memory_mib: 8\n    types: [c, b]\n" STAGES,
-         9, "`types`: \"b\" is taken by the pipeline that begins in line 2"},
+         9, "`types`: \"b\" is also listed by the pipeline that begins in line 2"},
         {"pipelines:\n- name: p\n  arena_mib: 9\n" STAGES, 3,
          "`arena_mib`: an arena of 9 MiB is too small for messages of 16777216 bytes: at least"},
     };

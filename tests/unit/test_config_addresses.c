@@ -42,14 +42,14 @@ test_addresses(void **state)
         const char *value;
         const char *part;
     } bad[] = {
-        {"foo", "\"foo\" is no address: \"port:8033\""},
-        {"8033", "is no address"},
-        {"'::1:80'", "is no address"},
-        {"'[::1:80'", "is no address"},
-        {"'[::g]:80'", "is no address"},
-        {"'[127.0.0.1]:80'", "is no address"},
-        {"':80'", "is no address"},
-        {"'a/b:80'", "is no address"},
+        {"foo", "\"foo\" is not an address: \"port:8033\""},
+        {"8033", "is not an address"},
+        {"'::1:80'", "is not an address"},
+        {"'[::1:80'", "is not an address"},
+        {"'[::g]:80'", "is not an address"},
+        {"'[127.0.0.1]:80'", "is not an address"},
+        {"':80'", "is not an address"},
+        {"'a/b:80'", "is not an address"},
         {"port:65536", "the port in \"port:65536\" must be 0 to 65535"},
         {"'port:'", "the port in"},
         {"port:-1", "the port in"},
@@ -58,8 +58,8 @@ test_addresses(void **state)
         {"'unix:'", "needs a path"},
         {"'unix:/a b'", "a space"},
         {"\"unix:/a\\nb\"", "a control character"},
-        {"unix:/a, 'unix:/a'", "\"unix:/a\" is there twice"},
-        {"unix:a, 'unix:/etc/shoal/a'", "\"unix:/etc/shoal/a\" is there twice"},
+        {"unix:/a, 'unix:/a'", "\"unix:/a\" is given twice"},
+        {"unix:a, 'unix:/etc/shoal/a'", "\"unix:/etc/shoal/a\" is given twice"},
         {"{port: 80}", "not a map"},
     };
     char list[512];
@@ -93,7 +93,7 @@ test_socket_mode(void **state)
     expect_good("socket_mode", "\"777\"");
     static const char *const bad[] = {"0668", "+660", "-660", "1777", "rwx", "0x1f"};
     for (size_t i = 0; i < ARRAY_COUNT(bad); i++)
-        expect_bad("socket_mode", bad[i], "is no mode such as 0660");
+        expect_bad("socket_mode", bad[i], "is not a mode such as 0660");
 }
 
 /* One needs no list. */

@@ -134,6 +134,8 @@ test_defaults(void **state)
     assert_int_equal(mesh->clearance_ns, 180 * NS_PER_S);
     assert_int_equal(mesh->scaleup_percent, 90);
     assert_int_equal(mesh->waiting_max, 0);
+    assert_int_equal(mesh->store_waiting_max, 4096);
+    assert_int_equal(config.probes.count + config.prestop.count, 0);
     assert_string_equal(config.pipelines[0].models.watch, "no");
     size_t bytes = strlen(host);
     assert_string_equal(mesh->instance, bytes > 12  ? host + bytes - 12
@@ -196,6 +198,7 @@ test_what_excludes_what(void **state)
             4, "`watch: yes` and `mesh` exclude");
     rig_bad("mesh: {store: memory, peers: [\"port:1\"]}\n" WITH_MODELS, 1, "`peers` needs etcd");
     rig_bad("mesh: {address: a}\n" WITH_MODELS, 1, "`address` needs etcd");
+    rig_bad("mesh: {store_waiting_max: 1}\n" WITH_MODELS, 1, "`store_waiting_max` needs etcd");
     struct config config = rig_good("mesh: {labels: [b, 'a:1|x', b], type_constraints: t, "
                                     "dataplane: d, register: r}\n" WITH_MODELS);
     assert_string_equal(strrchr(config.mesh.dataplane, '/'), "/d");
@@ -269,6 +272,8 @@ test_a_runtime_that_nobody_has_named(void **state)
     config = rig_good("mesh: {service: ours}\n");
     assert_string_equal(config.mesh.runtime, "unix:/tmp/mmesh/grpc.sock");
     assert_string_equal(config.mesh.runtime_calls, "localhost:8001");
+    assert_string_equal(config.probes.items[0], "port:8089"); /* whatever else the file says */
+    assert_string_equal(config.prestop.items[0], "port:8090");
     config_free(&config);
     unsetenv("INTERNAL_SERVING_GRPC_PORT");
     config = rig_good(WITH_MODELS);
@@ -332,7 +337,7 @@ test_environment_alone(void **state)
     assert_int_equal(config.listen.count, 1);
     assert_string_equal(config.listen.items[0], "port:8099");
     assert_int_equal(config.message_bytes_max, 12345);
-    assert_int_equal(config.drain_timeout_ns, 90 * NS_PER_S);
+    assert_int_equal(config.drain_timeout_ns, 85 * NS_PER_S);
     assert_int_equal(config.probes.count, 0);
     assert_string_equal(config.prestop.items[0], "port:8090");
     assert_int_equal(config.metrics.count, 1);
@@ -356,9 +361,11 @@ test_other_names(void **state)
     setenv("MM_FAILFAST_UPGRADE_ENABLED", "false", 1);
     setenv("BOOTSTRAP_CLEARANCE_PERIOD_MS", "7000", 1);
     setenv("MM_MAX_INFLIGHT_PER_MODEL_COPY", "-1", 1);
+    setenv("SHUTDOWN_TIMEOUT_MS", "6999", 1);
     struct config config = rig_good("front_threads: 2\n");
     const struct config_mesh *mesh = &config.mesh;
     assert_int_equal(mesh->clearance_ns, 0);
+    assert_int_equal(config.drain_timeout_ns, 2 * NS_PER_S);
     assert_int_equal(mesh->waiting_max, 65536);
     assert_true(mesh->on);
     assert_string_equal(mesh->service, "old");
@@ -482,12 +489,13 @@ test_the_file_comes_first(void **state)
     setenv("MM_SCALEUP_RPM_THRESHOLD", "77", 1);
     setenv("MM_SVC_GRPC_PORT", "8099", 1);
     struct config config = rig_good("mesh: {store: memory, service: ours}\n"
-                                    "listen: [\"port:1\"]\n" WITH_MODELS);
+                                    "listen: [\"port:1\"]\nprobes: \"port:2\"\n" WITH_MODELS);
     assert_string_equal(config.mesh.service, "ours");
     assert_int_equal(config.mesh.store_kind, CONFIG_STORE_MEMORY);
     assert_int_equal(config.mesh.scaleup_rpm, 77);
     assert_string_equal(config.listen.items[0], "port:1");
-    assert_int_equal(config.probes.count + config.prestop.count, 0);
+    assert_int_equal(config.probes.count, 1);
+    assert_string_equal(config.probes.items[0], "port:2");
     config_free(&config);
 }
 
@@ -498,7 +506,7 @@ test_refused(void **state)
     static const struct {
         const char *name, *value, *part;
     } bad[] = {
-        {"KV_STORE", "zookeeper:z", "`store`: \"zookeeper:z\" is none"},
+        {"KV_STORE", "zookeeper:z", "`store`: \"zookeeper:z\" is not a store"},
         {"ZOOKEEPER", "z:1", "environment variable ZOOKEEPER: refused"},
         {"MM_SCALEUP_RPM_THRESHOLD", "9",
          "environment variable MM_SCALEUP_RPM_THRESHOLD: `scaleup_rpm` is out of range"},
@@ -558,7 +566,7 @@ test_registered(void **state)
         for (size_t j = i + 1; j < ARRAY_COUNT(names); j++) {
             setenv(names[j], "[]", 1);
             expect_refused("mesh: {}\n" WITH_MODELS, names[j]);
-            expect_refused("mesh: {}\n" WITH_MODELS, ": another one says `register` already");
+            expect_refused("mesh: {}\n" WITH_MODELS, ": another one sets `register` already");
             unsetenv(names[j]);
         }
         unsetenv(names[i]);
@@ -669,9 +677,10 @@ test_tls(void **state)
     config_free(&config);
     rig_bad("tls: yes\n" PIPELINES, 1, "`tls` must be a map");
     rig_bad("tls:\n  certificate: a\n" PIPELINES, 2, "`key` is missing");
-    rig_bad("tls: {certificate: a, key: b, ca: c}\n" PIPELINES, 1, "is no key of `tls` at the top");
+    rig_bad("tls: {certificate: a, key: b, ca: c}\n" PIPELINES, 1,
+            "is not a key of `tls` at the top");
     rig_bad("tls: {certificate: a, key: b, key_password: secret}\n" PIPELINES, 1,
-            "is no key of `tls` at the top: did you mean `key_password_file`?");
+            "is not a key of `tls` at the top: did you mean `key_password_file`?");
     rig_bad("tls: {certificate: a, key: b, client_auth: required}\n" PIPELINES, 1,
             "without `client_ca`");
     rig_bad("tls: {certificate: a, key: b, client_ca: c, client_auth: yes}\n" PIPELINES, 1,

@@ -79,7 +79,8 @@ static void
 test_who_can_reach_it(void **state)
 {
     (void)state;
-    static const char open_to_all[] = "would let whoever reaches it register and delete models";
+    static const char open_to_all[] =
+        "would let everyone who reaches it register and delete models";
     static const char *const local[] = {"\"[::1]:0\"", "\"localhost:1\"", "\"unix:/a\""};
     static const char *const weak[] = {"", TLS(""), TLS(", client_ca: ca, client_auth: optional"),
                                        TLS(", client_ca: ca, client_auth: none")};
@@ -114,11 +115,11 @@ test_mistakes(void **state)
          "with `plain: yes` they show none"},
         {ASKED, "{address: \"port:1\", tls: yes}", "no `tls` here"},
         {ASKED, "{address: \"port:1\", tls: no}", "no `tls` here"},
-        {"", "{socket_mode: \"0888\"}", "\"0888\" is no mode such as 0660"},
+        {"", "{socket_mode: \"0888\"}", "\"0888\" is not a mode such as 0660"},
         {ASKED, "{allow: [{methods: [setVModel]}]}", "`identity` is missing"},
         {ASKED, "{allow: [{identity: a, methods: [addModel]}]}", "`methods` must list words of"},
         {ASKED, "{allow: [{identity: a, models: []}]}", "`models` is out of range"},
-        {ASKED, "{allow: [{identity: a, models: [\"a*b\"]}]}", "beginnings of ids with one `*`"},
+        {ASKED, "{allow: [{identity: a, models: [\"a*b\"]}]}", "prefixes of ids followed by `*`"},
         {ASKED, "{allow: [{identity: a, models: [\"\"]}]}", "must list ids"},
         {ASKED, "{allow: [a]}", "`allow` must list maps with keys"},
         {"", "{adresses: \"port:1\"}", "did you mean `addresses`?"},

@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 
 #include "coordinator/config/config_keys.h"
-#include "shm/counters.h"
+#include "ipc/counters.h"
 #include "test_config_rig.h"
 
 static enum status
@@ -18,7 +18,8 @@ parse_here(const char *path, const char *text, enum config_modelets modelets, st
 {
     struct error error = ERROR_NONE;
     struct config_options options = {CONFIG_PIN, modelets};
-    return config_parse(path, text, strlen(text), &options, config, errors, &error);
+    struct config_text file = {.path = path, .text = text, .bytes = strlen(text)};
+    return config_parse(&file, &options, config, errors, &error);
 }
 
 static void
@@ -64,7 +65,8 @@ test_cpus(void **state)
         }
     expect_cpu(first, NULL);
     expect_cpu(last, NULL);
-    expect_cpu(CPU_SETSIZE - 1, "CPU 1023 does not exist or is not for us: there are ");
+    expect_cpu(CPU_SETSIZE - 1,
+               "CPU 1023 does not exist or is not available to shoald: available are ");
 
     /* Pinned ourselves, we may still pin others elsewhere; and asking leaves no trace. */
     cpu_set_t one;
@@ -179,8 +181,8 @@ expect_root(const char *root, const char *part)
     struct config_errors errors = {0};
     struct error error = ERROR_NONE;
     snprintf(text, sizeof(text), format, root);
-    enum status status =
-        config_parse("/etc/x.yaml", text, strlen(text), NULL, &config, &errors, &error);
+    struct config_text file = {.path = "/etc/x.yaml", .text = text, .bytes = strlen(text)};
+    enum status status = config_parse(&file, NULL, &config, &errors, &error);
     if (part == NULL && status != STATUS_OK)
         fail_msg("%s", errors.lines[0]);
     if (part != NULL && (status == STATUS_OK || strstr(errors.lines[0], part) == NULL))
@@ -252,7 +254,7 @@ test_files(void **state)
     assert_int_equal(config_load("/dev/zero", NULL, &config, &errors, &error),
                      STATUS_INVALID_ARGUMENT);
     assert_string_equal(errors.lines[0],
-                        "/dev/zero:1: more than 1024 KiB: that is no configuration");
+                        "/dev/zero:1: more than 1024 KiB: too large for a configuration");
     assert_string_equal(error.text, "/dev/zero: 1 mistake");
     config_errors_free(&errors);
     config_free(&config);

@@ -35,7 +35,8 @@ rig_parse(const char *text, size_t size, struct config *config, struct config_er
     char *copy = malloc(size > 0 ? size : 1);
     assert_non_null(copy);
     memcpy(copy, text, size);
-    enum status status = config_parse(RIG_PATH, copy, size, &rig_anywhere, config, errors, &error);
+    struct config_text file = {.path = RIG_PATH, .text = copy, .bytes = size};
+    enum status status = config_parse(&file, &rig_anywhere, config, errors, &error);
     free(copy);
     assert_int_equal(status == STATUS_OK, errors->count == 0);
     assert_true(status == STATUS_OK || status == STATUS_INVALID_ARGUMENT);

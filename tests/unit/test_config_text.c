@@ -268,7 +268,7 @@ test_many_mistakes(void **state)
     fclose(out);
     rig_parse(text.bytes, text.size, &config, &errors);
     assert_int_equal(errors.count, 101);
-    assert_non_null(strstr(errors.lines[0], ":4: \"key0\" is no key"));
+    assert_non_null(strstr(errors.lines[0], ":4: \"key0\" is not a key"));
     assert_string_equal(errors.lines[100], RIG_PATH ": and 19900 more mistakes");
     config_errors_free(&errors);
     config_free(&config);

@@ -8,7 +8,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
-#include "shm/counters.h"
+#include "ipc/counters.h"
 #include "test_counters_rig.h"
 
 /* ---- the table ---- */
@@ -167,7 +167,7 @@ test_hostile_writer(void **state)
     assert_int_equal(access(path, F_OK), -1);
 }
 
-/* ---- what is no file of counters ---- */
+/* ---- what is not a counters file ---- */
 
 static void
 write_file(const char *text)
@@ -186,7 +186,7 @@ test_other_files(void **state)
 {
     (void)state;
     write_file("root:x:0:0:root:/root:/bin/bash\n");
-    assert_create_fails(STATUS_FAILED_PRECONDITION, "is no file of counters");
+    assert_create_fails(STATUS_FAILED_PRECONDITION, "is not a counters file");
     assert_open_fails(STATUS_FAILED_PRECONDITION, "too few");
     struct stat info;
     assert_int_equal(stat(path, &info), 0);
@@ -205,12 +205,12 @@ test_other_files(void **state)
     unlink(path);
     assert_int_equal(mkdir(path, 0755), 0);
     assert_create_fails(STATUS_INTERNAL, path);
-    assert_open_fails(STATUS_FAILED_PRECONDITION, "not a file");
+    assert_open_fails(STATUS_FAILED_PRECONDITION, "not a Shoal counters file");
     rmdir(path);
     assert_open_fails(STATUS_NOT_FOUND, path);
     assert_int_equal(mkfifo(path, 0600), 0);
-    assert_open_fails(STATUS_FAILED_PRECONDITION, "not a file");
-    assert_create_fails(STATUS_FAILED_PRECONDITION, "is no file of counters");
+    assert_open_fails(STATUS_FAILED_PRECONDITION, "not a Shoal counters file");
+    assert_create_fails(STATUS_FAILED_PRECONDITION, "is not a counters file");
     unlink(path);
     snprintf(path, sizeof(path), "%s/no/such/counters", folder);
     assert_create_fails(STATUS_NOT_FOUND, "making the folder");
@@ -259,7 +259,7 @@ struct spoil {
         offsetof(struct counters_scope, field)
 
 static const struct spoil spoils[] = {
-    {HEADER(magic), 1, "not a file of Shoal's counters"},
+    {HEADER(magic), 1, "not a Shoal counters file"},
     {HEADER(table_hash), 1, "different builds"},
     {HEADER(file_bytes), 1 << 30, "the size is not"},
     {HEADER32(scope_count), 0, "more scopes"},
@@ -304,7 +304,8 @@ test_corrupt(void **state)
         fwrite(copy, 1, spoils[i].bytes == 0 ? spoils[i].at : bytes, file);
         fclose(file);
         free(copy);
-        bool other = strstr(spoils[i].text, "builds") || strstr(spoils[i].text, "not a file") ||
+        bool other = strstr(spoils[i].text, "builds") ||
+                     strstr(spoils[i].text, "not a Shoal counters file") ||
                      strstr(spoils[i].text, "too few");
         assert_open_fails(other ? STATUS_FAILED_PRECONDITION : STATUS_DATA_LOSS, spoils[i].text);
     }

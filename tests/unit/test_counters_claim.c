@@ -12,7 +12,7 @@
 #include <semaphore.h>
 #include <stdatomic.h>
 
-#include "shm/snapshot.h"
+#include "ipc/snapshot.h"
 
 static const struct counters_spec with_spares[] = {
     {SCOPE_NODE, 0, "node"}, {SCOPE_PIPELINE, 0, "digits"}, {SCOPE_STAGE, 1, "classify"},

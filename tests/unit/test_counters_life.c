@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
-#include "shm/counters.h"
+#include "ipc/counters.h"
 #include "test_counters_rig.h"
 
 static void

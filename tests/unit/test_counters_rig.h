@@ -17,7 +17,7 @@
 #include <cmocka.h>
 
 #include "base/check.h"
-#include "shm/counters.h"
+#include "ipc/counters.h"
 
 static const struct counters_spec scopes[] = {
     {SCOPE_NODE, 0, "node"}, {SCOPE_PIPELINE, 0, "digits"}, {SCOPE_STAGE, 1, "classify"},

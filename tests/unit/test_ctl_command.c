@@ -312,7 +312,7 @@ test_table_columns_line_up(void **state)
 {
     (void)state;
     static const char *const headings[] = {"name", "n", NULL};
-    struct table table;
+    struct figure_table table;
     table_init(&table, 1, headings);
     table_add(&table, "a");
     table_add_count(&table, 12345);

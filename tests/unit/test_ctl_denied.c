@@ -52,7 +52,7 @@ says_denied(const char *text, const char *path)
 static bool
 shoalctl_says(const char *counters, const char *path)
 {
-    struct ask ask;
+    struct ctl_ask ask;
     struct control_request request = {0};
     struct error error = ERROR_NONE;
     return ask_send(&ask, counters, &request, &error) == STATUS_PERMISSION_DENIED &&

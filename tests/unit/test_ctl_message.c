@@ -22,10 +22,10 @@ static char model_name[] = "digits";
 static char request_id[] = "id-7";
 static char label_name[] = "label";
 
-static struct request *
+static struct ctl_request *
 request_new(bool typed)
 {
-    struct request *request = calloc(1, sizeof *request);
+    struct ctl_request *request = calloc(1, sizeof *request);
     assert_non_null(request);
     request->model = model_name;
     request->version = empty;
@@ -35,7 +35,7 @@ request_new(bool typed)
 }
 
 static void
-request_input(struct request *request, const char *text)
+request_input(struct ctl_request *request, const char *text)
 {
     static const struct input_options plain;
     struct error error = ERROR_NONE;
@@ -44,7 +44,7 @@ request_input(struct request *request, const char *text)
 }
 
 static void
-request_free(struct request *request)
+request_free(struct ctl_request *request)
 {
     for (size_t i = 0; i < request->input_count; i++)
         tensor_free(&request->inputs[i]);
@@ -53,7 +53,7 @@ request_free(struct request *request)
 
 /* As the node sees it. */
 static Inference__ModelInferRequest *
-sent(const struct request *request, size_t row_first, size_t row_count)
+sent(const struct ctl_request *request, size_t row_first, size_t row_count)
 {
     struct error error = ERROR_NONE;
     uint8_t *packed = NULL;
@@ -73,7 +73,7 @@ static void
 test_raw_request(void **state)
 {
     (void)state;
-    struct request *request = request_new(false);
+    struct ctl_request *request = request_new(false);
     request_input(request, "x=INT16[2,2]:1,-2,3,4");
     request_input(request, "s=BYTES[2]:ab,c");
     request->id = request_id;
@@ -109,7 +109,7 @@ static void
 test_typed_request(void **state)
 {
     (void)state;
-    struct request *request = request_new(true);
+    struct ctl_request *request = request_new(true);
     request_input(request, "a=BOOL[2]:true,false");
     request_input(request, "b=INT8[2]:-1,127");
     request_input(request, "c=INT64[1]:-9223372036854775808");
@@ -141,7 +141,7 @@ static void
 test_half_floats_have_no_typed_contents(void **state)
 {
     (void)state;
-    struct request *request = request_new(true);
+    struct ctl_request *request = request_new(true);
     struct error error = ERROR_NONE;
     uint8_t *packed = NULL;
     size_t bytes;
@@ -157,10 +157,10 @@ static void
 test_rows_are_divided(void **state)
 {
     (void)state;
-    struct request *request = request_new(false);
+    struct ctl_request *request = request_new(false);
     static const struct input_options plain;
     static const char rows[] = "a,bb\nccc,d\ne,f\n";
-    struct tensor *tensor = &request->inputs[0];
+    struct ctl_tensor *tensor = &request->inputs[0];
     struct error error = ERROR_NONE;
     tensor->name = strdup("x");
     tensor->type = datatype_find("BYTES", 5);
@@ -268,7 +268,7 @@ node_answer_raw(struct node_answer *node, const void *data, size_t bytes)
 }
 
 static enum status
-receive(struct node_answer *node, struct answer *answer, struct error *error)
+receive(struct node_answer *node, struct ctl_answer *answer, struct error *error)
 {
     size_t bytes = inference__model_infer_response__get_packed_size(&node->message);
     uint8_t *packed = malloc(bytes);
@@ -286,7 +286,7 @@ test_raw_answer_as_json_and_text(void **state)
     (void)state;
     static const int64_t labels[] = {7, -1};
     struct node_answer node;
-    struct answer answer;
+    struct ctl_answer answer;
     struct error error;
     char text[512];
     node_answer_init(&node, "INT64", 1, 2);
@@ -310,7 +310,7 @@ test_typed_answer(void **state)
 {
     (void)state;
     struct node_answer node;
-    struct answer answer;
+    struct ctl_answer answer;
     struct error error;
     int32_t numbers[] = {-5, 100};
     ProtobufCBinaryData words[] = {{2, (uint8_t *)label_name}, {0, NULL}};
@@ -334,7 +334,7 @@ test_typed_answer(void **state)
 static void
 refuses(struct node_answer *node, const char *words)
 {
-    struct answer answer;
+    struct ctl_answer answer;
     struct error error;
     assert_int_equal(receive(node, &answer, &error), STATUS_DATA_LOSS);
     if (strstr(error.text, words) == NULL)
@@ -365,7 +365,7 @@ test_broken_answers_are_refused(void **state)
     node_answer_init(&node, "FP16", 1, 1);
     node.output.contents = &node.contents;
     refuses(&node, "0 bytes are not FP16[1]");
-    struct answer answer;
+    struct ctl_answer answer;
     struct error error = ERROR_NONE;
     assert_int_equal(answer_unpack(&answer, "\xff\xff", 2, &error), STATUS_DATA_LOSS);
     assert_int_equal(answer_unpack(&answer, "", 0, &error), STATUS_OK); /* nothing is left out */

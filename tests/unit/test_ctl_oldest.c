@@ -19,7 +19,7 @@
 #include "base/clock.h"
 #include "ctl/oldest.h"
 #include "ctl/report.h"
-#include "shm/snapshot.h"
+#include "ipc/snapshot.h"
 
 enum { NODE, PIPELINE, FIRST_OLDEST, STAGE = FIRST_OLDEST + OLDEST_MAX, SCOPE_TOTAL };
 

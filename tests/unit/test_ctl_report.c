@@ -19,8 +19,8 @@
 
 #include "base/clock.h"
 #include "ctl/report.h"
-#include "shm/snapshot.h"
 #include "ctl/watch.h"
+#include "ipc/snapshot.h"
 
 enum {
     NODE,

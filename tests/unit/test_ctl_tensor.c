@@ -21,7 +21,7 @@
 static const struct input_options plain;
 
 static void
-reads(struct tensor *tensor, const char *text)
+reads(struct ctl_tensor *tensor, const char *text)
 {
     struct error error = ERROR_NONE;
     if (input_read(text, &plain, tensor, &error) != STATUS_OK)
@@ -32,7 +32,7 @@ static void
 refuses(const char *text, const char *words)
 {
     struct error error = ERROR_NONE;
-    struct tensor tensor;
+    struct ctl_tensor tensor;
     assert_int_equal(input_read(text, &plain, &tensor, &error), STATUS_INVALID_ARGUMENT);
     if (strstr(error.text, words) == NULL)
         fail_msg("%s: \"%s\" does not say \"%s\"", text, error.text, words);
@@ -43,7 +43,7 @@ static char *shown;
 static size_t shown_bytes;
 
 static const char *
-values(const struct tensor *tensor)
+values(const struct ctl_tensor *tensor)
 {
     struct json json;
     free(shown);
@@ -55,7 +55,7 @@ values(const struct tensor *tensor)
 }
 
 static const char *
-printed(const struct tensor *tensor, bool full)
+printed(const struct ctl_tensor *tensor, bool full)
 {
     free(shown);
     FILE *stream = open_memstream(&shown, &shown_bytes);
@@ -75,7 +75,7 @@ shown_free(void **state)
 static void
 reads_as(const char *text, const char *json)
 {
-    struct tensor tensor;
+    struct ctl_tensor tensor;
     struct error error = ERROR_NONE;
     reads(&tensor, text);
     assert_int_equal(tensor_validate(&tensor, &error), STATUS_OK);
@@ -112,7 +112,7 @@ static void
 test_what_does_not_fit_is_refused(void **state)
 {
     (void)state;
-    refuses("x=BOOL[1]:2", "is no BOOL");
+    refuses("x=BOOL[1]:2", "is not BOOL");
     refuses("x=INT8[1]:128", "out of range for INT8");
     refuses("x=INT8[1]:-129", "out of range for INT8");
     refuses("x=INT64[1]:9223372036854775808", "out of range for INT64");
@@ -120,12 +120,12 @@ test_what_does_not_fit_is_refused(void **state)
     refuses("x=UINT8[1]:-1", "out of range for UINT8");
     refuses("x=UINT64[1]:18446744073709551616", "out of range for UINT64");
     refuses("x=UINT64[1]:-1", "out of range for UINT64");
-    refuses("x=INT32[1]:1.5", "is no INT32");
+    refuses("x=INT32[1]:1.5", "is not INT32");
     refuses("x=INT32[2]:1,,2", "value 2");
     refuses("x=FP32[1]:1e39", "out of range for FP32");
     refuses("x=FP64[1]:1e999", "out of range for FP64");
     refuses("x=FP16[1]:65520", "out of range for FP16");
-    refuses("x=FP32[1]:1x", "is no FP32");
+    refuses("x=FP32[1]:1x", "is not FP32");
     refuses("x=BYTES[1]:\\q", "backslash");
     refuses("x=BYTES[1]:\\", "backslash");
     refuses("x=BYTES[1]:\\x4", "backslash");
@@ -135,7 +135,7 @@ static void
 test_shapes(void **state)
 {
     (void)state;
-    struct tensor tensor;
+    struct ctl_tensor tensor;
     reads(&tensor, "a:b=INT8[2,-1,2]:1,2,3,4,5,6,7,8");
     assert_string_equal(tensor.name, "a:b");
     assert_int_equal(tensor.rank, 3);
@@ -161,8 +161,8 @@ test_shapes(void **state)
     refuses("x=INT8", "no [shape]");
     refuses("INT8[1]:1", "NAME=");
     refuses("=INT8[1]:1", "NAME=");
-    refuses("x=INT8[1]", "behind the shape");
-    refuses("x=INT8[1]=1", "behind the shape");
+    refuses("x=INT8[1]", "the shape must be followed by");
+    refuses("x=INT8[1]=1", "the shape must be followed by");
 }
 
 /* ---- 16-bit floats ---- */
@@ -252,14 +252,15 @@ test_raw_files(void **state)
     unlink(file.path);
     refuses(file_with(&file, "x=INT16[3]@", numbers, sizeof numbers), "4 values do not make [3]");
     unlink(file.path);
-    refuses(file_with(&file, "x=INT16[-1]@", numbers, 7), "7 bytes are no whole number of INT16");
+    refuses(file_with(&file, "x=INT16[-1]@", numbers, 7),
+            "7 bytes are not a multiple of the size of INT16");
     unlink(file.path);
     reads_as(file_with(&file, "x=BYTES[1]@", "a,b\n", 4), "[\"a,b\\n\"]");
     unlink(file.path);
     refuses(file_with(&file, "x=BYTES[2]@", "a,b\n", 4), "1 values do not make [2]");
     unlink(file.path);
     struct error error = ERROR_NONE;
-    struct tensor tensor;
+    struct ctl_tensor tensor;
     assert_int_equal(input_read("x=INT8[1]@/nowhere/at/all", &plain, &tensor, &error),
                      STATUS_NOT_FOUND);
     assert_non_null(strstr(error.text, "/nowhere/at/all"));
@@ -267,8 +268,8 @@ test_raw_files(void **state)
 }
 
 static enum status
-csv(struct tensor *tensor, const char *head, const char *text, const struct input_options *options,
-    struct error *error)
+csv(struct ctl_tensor *tensor, const char *head, const char *text,
+    const struct input_options *options, struct error *error)
 {
     struct file file;
     *error = ERROR_NONE;
@@ -282,7 +283,7 @@ static void
 test_csv_rows(void **state)
 {
     (void)state;
-    struct tensor tensor;
+    struct ctl_tensor tensor;
     struct error error;
     assert_int_equal(csv(&tensor, "x=INT8[-1,2]@csv:", "1,2\r\n\n 3 ,4\n5,6", &plain, &error),
                      STATUS_OK);
@@ -322,9 +323,9 @@ test_csv_mistakes(void **state)
         const char *text;
         const char *words;
     } cases[] = {
-        {"x=INT8[-1,2]@csv:", "1,2\n3\n", "line 2: 1 values, the shape wants 2"},
-        {"x=INT8[-1,2]@csv:", "1,2\n3,4,5\n", "line 2: 3 values, the shape wants 2"},
-        {"x=INT8[-1,2]@csv:", "1,2\n\n3,b\n", "line 3: column 2: \"b\" is no INT8"},
+        {"x=INT8[-1,2]@csv:", "1,2\n3\n", "line 2: 1 values, the shape needs 2"},
+        {"x=INT8[-1,2]@csv:", "1,2\n3,4,5\n", "line 2: 3 values, the shape needs 2"},
+        {"x=INT8[-1,2]@csv:", "1,2\n\n3,b\n", "line 3: column 2: \"b\" is not INT8"},
         {"x=INT8[-1,2]@csv:", "1,\n", "column 2"},
         {"x=BYTES[-1]@csv:", "\"a\n", "quote"},
         {"x=BYTES[-1]@csv:", "\"a\"b\n", "quote"},
@@ -333,7 +334,7 @@ test_csv_mistakes(void **state)
         {"x=INT8[2,-1]@csv:", "1\n", "only the first dimension"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        struct tensor tensor;
+        struct ctl_tensor tensor;
         struct error error;
         assert_int_equal(csv(&tensor, cases[i].head, cases[i].text, &plain, &error),
                          STATUS_INVALID_ARGUMENT);
@@ -348,7 +349,7 @@ static void
 test_small_tensors_are_printed_whole(void **state)
 {
     (void)state;
-    struct tensor tensor;
+    struct ctl_tensor tensor;
     reads(&tensor, "y=FP32[1]:0.5");
     assert_string_equal(printed(&tensor, false), "\"y\"  FP32[1]  0.5\n");
     tensor_free(&tensor);
@@ -367,7 +368,7 @@ test_large_tensors_are_cut(void **state)
     char text[1024] = "y=UINT8[10,20]:0";
     for (size_t i = 1; i < 200; i++)
         memcpy(text + strlen(text), ",0", 3);
-    struct tensor tensor;
+    struct ctl_tensor tensor;
     reads(&tensor, text);
     assert_non_null(strstr(printed(&tensor, false), "4 more\n"));
     assert_non_null(strstr(shown, "2 more rows; --full shows all\n"));
@@ -380,7 +381,7 @@ static void
 test_no_control_characters_reach_the_terminal(void **state)
 {
     (void)state;
-    struct tensor tensor;
+    struct ctl_tensor tensor;
     reads(&tensor, "y=BYTES[1]:\\x1b[2J\\xc2\\x9b1m\\xff\"");
     assert_string_equal(printed(&tensor, false),
                         "\"y\"  BYTES[1]  \"\\x1b[2J\\xc2\\x9b1m\\xff\\\"\"\n");
@@ -393,7 +394,7 @@ test_others_bytes_are_validated(void **state)
     (void)state;
     static unsigned char data[] = {2, 0, 0, 0, 'a', 'b', 1, 0, 0, 0, 'c'};
     static char name[] = "t";
-    struct tensor tensor = {.name = name, .rank = 1, .shape = {2}, .data = data, .bytes = 11};
+    struct ctl_tensor tensor = {.name = name, .rank = 1, .shape = {2}, .data = data, .bytes = 11};
     struct error error = ERROR_NONE;
     tensor.type = datatype_find("BYTES", 5);
     assert_int_equal(tensor_validate(&tensor, &error), STATUS_OK);

@@ -51,7 +51,7 @@ test_a_release_under_way_is_not_over(void **state)
     assert_non_null(of_the_release);
     struct shm_ring free_ring = region_slot_ring(&lane->region, PLACE_FREE);
     struct shm_ticket ticket;
-    assert_int_equal(slot_acquire(&lane->region, PARTY_COORDINATOR, &ticket), RING_OK);
+    assert_int_equal(slot_acquire(&lane->region, OWNER_COORDINATOR, &ticket), RING_OK);
     _Atomic uint64_t *word = object_word(&lane->region.slots, ticket.index);
     struct shm_word waiting = word_unpack(atomic_load(word));
     waiting.held = false;
@@ -138,13 +138,13 @@ test_pauses_double(void **state)
 }
 
 static void
-use_up_parties(struct pipeline *pipeline, struct lane *lane)
+use_up_owners(struct pipeline *pipeline, struct lane *lane)
 {
     (void)pipeline;
-    lane->party_next = PARTY_MAX;
+    lane->owner_next = OWNER_MAX;
 }
 
-/* Kills the worker of a seat, and waits until another is in it, or the region is gone. */
+/* Kills the worker of a place, and waits until another is in it, or the region is gone. */
 static void
 kill_worker(struct rig *rig)
 {
@@ -161,10 +161,10 @@ kill_worker(struct rig *rig)
 }
 
 static void
-test_party_numbers_used_up(void **state)
+test_owner_numbers_used_up(void **state)
 {
     struct rig *rig = *state;
-    on_loop(rig, use_up_parties);
+    on_loop(rig, use_up_owners);
     kill_worker(rig);
     assert_int_equal(count(rig, PIPELINE_REGION_RESETS), 0); /* the last number serves, too */
     assert_serves(rig);
@@ -235,7 +235,7 @@ test_arena_full(void **state)
     assert_non_null(strstr(error.text, "arena full"));
     assert_int_equal(slots_used(&lane->region), 0);
     for (uint32_t i = 0; i < taken; i++)
-        assert_int_equal(arena_release(&lane->region, 0, blocks[i], PARTY_COORDINATOR), STATUS_OK);
+        assert_int_equal(arena_release(&lane->region, 0, blocks[i], OWNER_COORDINATOR), STATUS_OK);
     lane_unref(lane);
     assert_serves(rig);
     wait_returned(rig);
@@ -250,7 +250,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         TEST(test_a_release_under_way_is_not_over),
         TEST(test_arena_full),
-        TEST(test_party_numbers_used_up),
+        TEST(test_owner_numbers_used_up),
         TEST(test_a_header_that_was_destroyed),
         TEST(test_pauses_double),
         TEST(test_fifty_resets_under_load),

@@ -18,7 +18,7 @@
 
 #include <cmocka.h>
 
-#include "coordinator/workers/seat.h"
+#include "coordinator/workers/pool_member.h"
 #include "test_pipeline_rig.h"
 
 static struct lane *
@@ -72,10 +72,10 @@ static void
 condemn_unheard(struct pipeline *pipeline, struct lane *serving)
 {
     struct lane *lane = the_lane(pipeline);
-    struct seat *seats = stage_seats(pipeline->rosters[lane->number], 0);
+    struct pool_member *members = stage_members(pipeline->pools[lane->number], 0);
     for (uint32_t i = 0; i < 2 && serving == NULL; i++) {
-        struct pollfd fd = {.fd = seats[i].process.control, .events = POLLIN};
-        if (seats[i].state == SEAT_STARTING && poll(&fd, 1, WAIT_S * 1000) != 1)
+        struct pollfd fd = {.fd = members[i].process.control, .events = POLLIN};
+        if (members[i].state == MEMBER_STARTING && poll(&fd, 1, WAIT_S * 1000) != 1)
             abort();
     }
     pipeline_condemn(pipeline, lane, "the test says so");
@@ -156,7 +156,7 @@ reload_in_vain(struct pipeline *pipeline, struct lane *serving)
     struct lane *lane = the_lane(pipeline);
     (void)serving;
     for (uint32_t i = 0; i < 2; i++) {
-        halt.pids[i] = roster_pid(pipeline->rosters[lane->number], 0, i);
+        halt.pids[i] = worker_pools_process(pipeline->pools[lane->number], 0, i).pid;
         if (halt.pids[i] > 0)
             kill(halt.pids[i], SIGSTOP);
     }
@@ -177,7 +177,7 @@ test_a_failed_reload_starts_no_second_lane(void **state)
 {
     struct rig *rig = *state;
     halt.fired = 0;
-    halt.timer = loop_timer_create(rig->loop, on_halt_over, rig);
+    halt.timer = loop_timer_create(loop_base(rig->loop), on_halt_over, rig);
     on_loop(rig, condemn);
     wait_lane(rig);
     on_loop(rig, reload_in_vain);

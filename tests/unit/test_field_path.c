@@ -5,7 +5,7 @@
  * judge of the random messages is how they were made: fields are written in order, and the last
  * string that was written at the end of the path is the one. (fuzz_field_path.c asks protobuf-c.)
  */
-#include "rpc/field_path.h"
+#include "wire/field_path.h"
 #include "test_oip_rig.h"
 
 struct find {
@@ -16,7 +16,7 @@ struct find {
 };
 
 static struct find
-find_in(const struct rpc_message *message, const uint32_t *numbers, uint32_t depth)
+find_in(const struct wire_message *message, const uint32_t *numbers, uint32_t depth)
 {
     struct find find = {.error = ERROR_NONE};
     struct wire_cursor found;

@@ -35,7 +35,7 @@ forecast_of(struct forecast_words said, uint32_t batch_size, uint32_t workers)
 {
     struct forecast_stage stage = {.batch_size = batch_size, .live = workers};
     for (uint32_t i = 0; i < workers; i++)
-        forecast_hear(&stage, &said, NOW);
+        forecast_receive(&stage, &said, NOW);
     struct forecast forecast = {0};
     forecast_add(&forecast, &stage);
     return forecast;
@@ -72,8 +72,8 @@ test_bottleneck(void **state)
     struct forecast_stage slow = {.live = 1};
     struct forecast_words fast_words = words(MS, 0);
     struct forecast_words slow_words = words(5 * MS, 0);
-    forecast_hear(&fast, &fast_words, NOW);
-    forecast_hear(&slow, &slow_words, NOW);
+    forecast_receive(&fast, &fast_words, NOW);
+    forecast_receive(&slow, &slow_words, NOW);
     struct forecast forecast = {0};
     forecast_add(&forecast, &fast);
     forecast_add(&forecast, &slow);
@@ -101,8 +101,8 @@ test_silent_workers(void **state)
     struct forecast_words said = words(8 * MS, 0);
     struct forecast_words silent = {0};
     struct forecast_stage stage = {.live = 2};
-    forecast_hear(&stage, &said, NOW);
-    forecast_hear(&stage, &silent, NOW);
+    forecast_receive(&stage, &said, NOW);
+    forecast_receive(&stage, &silent, NOW);
     struct forecast forecast = {0};
     forecast_add(&forecast, &stage);
     assert_int_equal(forecast.item_ns, 4 * MS);
@@ -132,19 +132,19 @@ test_untested_words_are_left_out(void **state)
 
 /* Nothing in flight of 1000 slots, 1 ms for each, 100 ms left. */
 static const struct forecast even = {.fixed_ns = MS, .item_ns = MS};
-static const struct demand lone = {
+static const struct forecast_demand lone = {
     .priority = PRIORITY_NORMAL, .limit_ns = 101 * MS, .at_once = 1, .slots = 1000, .callers = 1};
 
 static enum verdict
-verdict(struct demand demand)
+verdict(struct forecast_demand demand)
 {
     return forecast_judge(&even, &demand).verdict;
 }
 
-static struct demand
+static struct forecast_demand
 with_waiting(uint32_t waiting, enum priority priority)
 {
-    struct demand demand = lone;
+    struct forecast_demand demand = lone;
     demand.priority = priority;
     demand.waiting = demand.held = waiting;
     return demand;
@@ -160,7 +160,7 @@ test_late_is_refused_by_priority(void **state)
     } cases[] = {{PRIORITY_HIGH, 100}, {PRIORITY_NORMAL, 90}, {PRIORITY_LOW, 70}};
     for (size_t i = 0; i < 3; i++) {
         assert_int_equal(verdict(with_waiting(cases[i].most, cases[i].priority)), VERDICT_ADMIT);
-        struct demand beyond = with_waiting(cases[i].most + 1, cases[i].priority);
+        struct forecast_demand beyond = with_waiting(cases[i].most + 1, cases[i].priority);
         struct judgement judgement = forecast_judge(&even, &beyond);
         assert_int_equal(judgement.verdict, VERDICT_LATE);
         assert_int_equal(judgement.take_ns, (cases[i].most + 2) * (int64_t)MS);
@@ -173,7 +173,7 @@ static void
 test_large_callers_leave_a_little(void **state)
 {
     (void)state;
-    struct demand demand = with_waiting(86, PRIORITY_NORMAL);
+    struct forecast_demand demand = with_waiting(86, PRIORITY_NORMAL);
     assert_int_equal(verdict(demand), VERDICT_ADMIT);
     demand.own_held = 86;
     assert_int_equal(verdict(demand), VERDICT_LATE);
@@ -185,7 +185,7 @@ static void
 test_no_limit_no_lateness(void **state)
 {
     (void)state;
-    struct demand demand = with_waiting(899, PRIORITY_NORMAL);
+    struct forecast_demand demand = with_waiting(899, PRIORITY_NORMAL);
     demand.limit_ns = TIME_NEVER_NS;
     assert_int_equal(verdict(demand), VERDICT_ADMIT);
     struct forecast unknown = {0};
@@ -200,7 +200,7 @@ test_idle_admits(void **state)
 {
     (void)state;
     struct forecast slow = {.fixed_ns = 3600 * NS_PER_S, .item_ns = 60 * NS_PER_S};
-    struct demand demand = with_waiting(1, PRIORITY_LOW);
+    struct forecast_demand demand = with_waiting(1, PRIORITY_LOW);
     demand.at_once = 2;
     assert_int_equal(forecast_judge(&slow, &demand).verdict, VERDICT_ADMIT);
     demand.waiting = 2;
@@ -218,7 +218,7 @@ test_slots_by_priority(void **state)
         uint32_t most;
     } cases[] = {{PRIORITY_NORMAL, 899}, {PRIORITY_LOW, 699}};
     for (size_t i = 0; i < 2; i++) {
-        struct demand demand = with_waiting(cases[i].most, cases[i].priority);
+        struct forecast_demand demand = with_waiting(cases[i].most, cases[i].priority);
         demand.limit_ns = TIME_NEVER_NS;
         assert_int_equal(verdict(demand), VERDICT_ADMIT);
         demand.held++;
@@ -234,7 +234,7 @@ static void
 test_few_slots(void **state)
 {
     (void)state;
-    struct demand demand = with_waiting(15, PRIORITY_LOW);
+    struct forecast_demand demand = with_waiting(15, PRIORITY_LOW);
     demand.limit_ns = TIME_NEVER_NS;
     demand.slots = 16;
     demand.own_held = 15;
@@ -248,7 +248,7 @@ static void
 test_one_caller_may_not_have_all_slots(void **state)
 {
     (void)state;
-    struct demand demand = with_waiting(999, PRIORITY_NORMAL);
+    struct forecast_demand demand = with_waiting(999, PRIORITY_NORMAL);
     demand.limit_ns = TIME_NEVER_NS;
     demand.own_held = 999;
     assert_int_equal(verdict(demand), VERDICT_FULL);
@@ -265,7 +265,7 @@ static void
 test_fair_share(void **state)
 {
     (void)state;
-    struct demand demand = with_waiting(60, PRIORITY_HIGH);
+    struct forecast_demand demand = with_waiting(60, PRIORITY_HIGH);
     demand.callers = 4;
     demand.own_held = 23;
     assert_int_equal(verdict(demand), VERDICT_ADMIT);
@@ -301,11 +301,11 @@ test_hostile_words(void **state)
         struct forecast forecast = {0};
         struct forecast_stage stage = {.batch_size = 4096, .live = counts[i % 5]};
         for (uint32_t k = 0; k < 64; k++)
-            forecast_hear(&stage, &said, NOW);
+            forecast_receive(&stage, &said, NOW);
         for (uint32_t k = 0; k < 16; k++)
             forecast_add(&forecast, &stage);
         uint32_t waiting = counts[i / 216 % 5] < 65535 ? counts[i / 216 % 5] : 65535;
-        struct demand demand = {
+        struct forecast_demand demand = {
             .priority = (enum priority)(1 + i % 3),
             .limit_ns = limits[i / 1080 % 5],
             .waiting = waiting,
@@ -362,7 +362,7 @@ static void
 play_ask(struct play *play, uint32_t client, enum priority priority)
 {
     uint32_t caller = play->callers[client];
-    struct demand demand = lone;
+    struct forecast_demand demand = lone;
     demand.priority = priority;
     demand.waiting = demand.held = play->count;
     demand.own_held = play->held[caller];

@@ -17,7 +17,7 @@
 
 #include <cmocka.h>
 
-#include "shm/handshake.h"
+#include "ipc/handshake.h"
 
 union message {
     struct handshake_header header;
@@ -319,9 +319,9 @@ test_words_of_models(void **state)
     said.bytes++;
     said_refused("a model of");
     said.mapped_bytes = UINT64_MAX;
-    said_refused("of files");
+    said_refused("mapped");
     said.leaked_bytes = UINT64_MAX;
-    said_refused("left");
+    said_refused("leaked");
     memset(said.platform, 'p', sizeof(said.platform));
     said_refused("not terminated");
     memset(said.text, 't', sizeof(said.text));

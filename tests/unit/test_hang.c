@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is made of a seat's word about its run, honest, late or garbage, on a scripted clock; and
+ * What is made of a place's word about its run, honest, late or garbage, on a scripted clock; and
  * when to look again. A word that cannot be is a run that began when it was first seen, whatever it
  * changes to, until a possible one stands there.
  */
@@ -78,15 +78,15 @@ test_silence(void **state)
 {
     (void)state;
     struct beat_watch watch = {0};
-    assert_int_equal(beat_judge(&watch, 7, false, 100, 1000), BEAT_FINE);
-    assert_int_equal(beat_judge(&watch, 7, false, 100, 1099), BEAT_FINE);
-    assert_int_equal(beat_judge(&watch, 8, false, 100, 5000), BEAT_FINE);
-    assert_int_equal(beat_judge(&watch, 8, true, 100, 6000), BEAT_FINE);
-    assert_int_equal(beat_judge(&watch, 8, false, 100, 6100), BEAT_CONTINUE);
-    assert_int_equal(beat_judge(&watch, 8, false, 100, 6199), BEAT_FINE);
-    assert_int_equal(beat_judge(&watch, 9, false, 100, 6300), BEAT_FINE);
-    assert_int_equal(beat_judge(&watch, 9, false, 100, 6400), BEAT_CONTINUE);
-    assert_int_equal(beat_judge(&watch, 9, false, 100, 6500), BEAT_KILL);
+    assert_int_equal(beat_judge(&watch, 7, BEAT_DUE, 100, 1000), BEAT_FINE);
+    assert_int_equal(beat_judge(&watch, 7, BEAT_DUE, 100, 1099), BEAT_FINE);
+    assert_int_equal(beat_judge(&watch, 8, BEAT_DUE, 100, 5000), BEAT_FINE);
+    assert_int_equal(beat_judge(&watch, 8, BEAT_EXCUSED, 100, 6000), BEAT_FINE);
+    assert_int_equal(beat_judge(&watch, 8, BEAT_DUE, 100, 6100), BEAT_CONTINUE);
+    assert_int_equal(beat_judge(&watch, 8, BEAT_DUE, 100, 6199), BEAT_FINE);
+    assert_int_equal(beat_judge(&watch, 9, BEAT_DUE, 100, 6300), BEAT_FINE);
+    assert_int_equal(beat_judge(&watch, 9, BEAT_DUE, 100, 6400), BEAT_CONTINUE);
+    assert_int_equal(beat_judge(&watch, 9, BEAT_DUE, 100, 6500), BEAT_KILL);
 }
 
 int

@@ -14,14 +14,14 @@
 static struct health *health;
 
 static void
-on_check(void *context, struct rpc_call *call, const struct rpc_message *message)
+on_check(void *context, struct rpc_call *call, const struct wire_message *message)
 {
     (void)context;
     health_on_check(health, call, message);
 }
 
 static void
-on_watch(void *context, struct rpc_call *call, const struct rpc_message *message)
+on_watch(void *context, struct rpc_call *call, const struct wire_message *message)
 {
     (void)context;
     health_on_watch(health, call, message);
@@ -129,12 +129,12 @@ test_check(void **state)
     (void)state;
     struct rig *rig = start(1);
     struct error error;
-    health_set(health, "", true);
-    health_set(health, "digits", false);
+    health_set(health, "", HEALTH_SERVING);
+    health_set(health, "digits", HEALTH_NOT_SERVING);
     assert_int_equal(check_service(rig, "", &error), SERVING);
     assert_int_equal(check(rig, "", 0, &error), SERVING);
     assert_int_equal(check_service(rig, "digits", &error), NOT_SERVING);
-    health_set(health, "digits", true);
+    health_set(health, "digits", HEALTH_SERVING);
     assert_int_equal(check_service(rig, "digits", &error), SERVING);
     assert_int_equal(check_service(rig, "digit", &error), REFUSED);
     assert_int_equal(error.status, STATUS_NOT_FOUND);
@@ -158,7 +158,7 @@ test_models(void **state)
     (void)state;
     struct rig *rig = start(1);
     struct error error;
-    health_set(health, "loaded-1", false);
+    health_set(health, "loaded-1", HEALTH_NOT_SERVING);
     atomic_store(&models_asked, 0);
     assert_int_equal(check_service(rig, "loaded-1", &error), NOT_SERVING);
     assert_int_equal(atomic_load(&models_asked), 0);
@@ -202,8 +202,8 @@ test_watch(void **state)
 {
     (void)state;
     struct rig *rig = start(2);
-    health_set(health, "", false);
-    health_set(health, "digits", true);
+    health_set(health, "", HEALTH_NOT_SERVING);
+    health_set(health, "digits", HEALTH_SERVING);
     struct caller node;
     struct caller digits;
     struct caller later;
@@ -213,17 +213,17 @@ test_watch(void **state)
     assert_told(&node, NOT_SERVING);
     assert_told(&digits, SERVING);
     assert_told(&later, SERVICE_UNKNOWN);
-    health_set(health, "digits", true);
-    health_set(health, "digits", false);
-    health_set(health, "digits", false);
-    health_set(health, "digits", true);
+    health_set(health, "digits", HEALTH_SERVING);
+    health_set(health, "digits", HEALTH_NOT_SERVING);
+    health_set(health, "digits", HEALTH_NOT_SERVING);
+    health_set(health, "digits", HEALTH_SERVING);
     assert_told(&digits, NOT_SERVING);
     assert_told(&digits, SERVING);
-    health_set(health, "later", false);
-    health_set(health, "later", true);
+    health_set(health, "later", HEALTH_NOT_SERVING);
+    health_set(health, "later", HEALTH_SERVING);
     assert_told(&later, NOT_SERVING);
     assert_told(&later, SERVING);
-    health_set(health, "", true);
+    health_set(health, "", HEALTH_SERVING);
     assert_told(&node, SERVING);
     health_end_watches(health);
     assert_ended(&node, STATUS_UNAVAILABLE);
@@ -254,14 +254,14 @@ test_watcher_vanishes(void **state)
     (void)state;
     struct rig *rig = start(1);
     struct caller callers[3];
-    health_set(health, "", true);
+    health_set(health, "", HEALTH_SERVING);
     for (size_t i = 0; i < ARRAY_COUNT(callers); i++) {
         watch(rig, &callers[i], "");
         assert_told(&callers[i], SERVING);
     }
     caller_close(&callers[1]);
     rig_wait(rig, &rig->cancels, 1);
-    health_set(health, "", false);
+    health_set(health, "", HEALTH_NOT_SERVING);
     assert_told(&callers[0], NOT_SERVING);
     assert_told(&callers[2], NOT_SERVING);
     caller_close(&callers[0]);
@@ -279,11 +279,11 @@ test_slow_watcher(void **state)
     (void)state;
     struct rig *rig = start(1);
     struct caller slow;
-    health_set(health, "", true);
+    health_set(health, "", HEALTH_SERVING);
     watch(rig, &slow, "");
     assert_told(&slow, SERVING);
     for (int i = 0; i < 100000; i++)
-        health_set(health, "", i % 2 != 0);
+        health_set(health, "", i % 2 != 0 ? HEALTH_SERVING : HEALTH_NOT_SERVING);
     int expected = NOT_SERVING;
     unsigned char bytes[16];
     long length;
@@ -304,7 +304,8 @@ toggle(void *argument)
 {
     (void)argument;
     for (int i = 0; i < 2000; i++)
-        health_set(health, i % 3 == 0 ? "digits" : "", i % 2 == 0);
+        health_set(health, i % 3 == 0 ? "digits" : "",
+                   i % 2 == 0 ? HEALTH_SERVING : HEALTH_NOT_SERVING);
     return NULL;
 }
 
@@ -315,7 +316,7 @@ test_crowd(void **state)
     (void)state;
     struct rig *rig = start(2);
     pthread_t threads[2];
-    health_set(health, "", true);
+    health_set(health, "", HEALTH_SERVING);
     for (size_t i = 0; i < ARRAY_COUNT(threads); i++)
         assert_int_equal(pthread_create(&threads[i], NULL, toggle, NULL), 0);
     for (int i = 0; i < 60; i++) {

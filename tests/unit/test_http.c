@@ -105,7 +105,7 @@ test_head_and_old(void **state)
     struct rig *rig = *state;
     int fd = client(rig);
     say(fd, "HEAD /now HTTP/1.1\r\nHost: x\r\n\r\nGET /now HTTP/1.1\r\nHost: x\r\n\r\n");
-    struct answer head = hear_head(fd);
+    struct answer head = receive_head(fd);
     assert_non_null(strstr(head.head, "\r\nContent-Length: 3\r\n"));
     struct answer answer = hear(fd);
     assert_string_equal(answer.body, "now"); /* so HEAD had none */
@@ -501,7 +501,7 @@ test_destroy_while_sending(void **state)
     setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof(small));
     connect_client(rig, fd);
     say(fd, "GET /large HTTP/1.1\r\nHost: x\r\n\r\n");
-    struct answer head = hear_head(fd); /* it is on its way */
+    struct answer head = receive_head(fd); /* it is on its way */
     answer_free(&head);
     pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, destroy, rig), 0);

@@ -395,7 +395,7 @@ client_saying(struct rig *rig, const char *text)
 
 /* Status line and headers, byte by byte: what follows stays in the socket. */
 static inline struct answer
-hear_head(int fd)
+receive_head(int fd)
 {
     enum { HEAD_BYTES = 2048 };
     struct answer answer = {.head = calloc(1, HEAD_BYTES)};
@@ -413,7 +413,7 @@ hear_head(int fd)
 static inline struct answer
 hear(int fd)
 {
-    struct answer answer = hear_head(fd);
+    struct answer answer = receive_head(fd);
     const char *length = strstr(answer.head, "Content-Length: ");
     answer.body_bytes = length != NULL ? strtoul(length + 16, NULL, 10) : 0;
     answer.body = calloc(1, answer.body_bytes + 1);

@@ -205,7 +205,7 @@ teardown_talk(void **state)
 /* ---- clients ---- */
 
 static void
-hear_bytes(int fd, char *to, size_t bytes)
+receive_bytes(int fd, char *to, size_t bytes)
 {
     for (size_t got = 0; got < bytes;) {
         ssize_t more = recv(fd, to + got, bytes - got, 0);
@@ -217,7 +217,7 @@ hear_bytes(int fd, char *to, size_t bytes)
 
 /* The body of a chunked answer; the connection's next answer stays in the socket. */
 static size_t
-hear_chunks(int fd, char *body, size_t room)
+receive_chunks(int fd, char *body, size_t room)
 {
     size_t total = 0;
     for (;;) {
@@ -227,8 +227,8 @@ hear_chunks(int fd, char *body, size_t room)
         size_t bytes = strtoul(line, NULL, 16);
         CHECK(bytes <= room - total);
         char end[2];
-        hear_bytes(fd, body + total, bytes);
-        hear_bytes(fd, end, sizeof(end));
+        receive_bytes(fd, body + total, bytes);
+        receive_bytes(fd, end, sizeof(end));
         assert_memory_equal(end, "\r\n", 2);
         total += bytes;
         if (bytes == 0)
@@ -386,16 +386,16 @@ test_mirror(void **state)
     char body[16];
     for (int round = 0; round < 2; round++) {
         say(fd, "POST /mirror HTTP/1.1\r\nHost: x\r\nContent-Length: 6\r\n\r\nabc");
-        struct answer answer = hear_head(fd); /* before the body is whole */
+        struct answer answer = receive_head(fd); /* before the body is whole */
         assert_non_null(strstr(answer.head, "Transfer-Encoding: chunked"));
         assert_null(strstr(answer.head, "Content-Length"));
         answer_free(&answer);
         say(fd, "def");
-        assert_int_equal(hear_chunks(fd, body, sizeof(body)), 6);
+        assert_int_equal(receive_chunks(fd, body, sizeof(body)), 6);
         assert_memory_equal(body, "abcdef", 6);
     }
     say(fd, "POST /mirror HTTP/1.0\r\nConnection: keep-alive\r\nContent-Length: 3\r\n\r\nabc");
-    struct answer answer = hear_head(fd);
+    struct answer answer = receive_head(fd);
     assert_null(strstr(answer.head, "chunked"));
     assert_non_null(strstr(answer.head, "Connection: close"));
     answer_free(&answer);
@@ -413,13 +413,13 @@ test_flood(void **state)
     setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof(small));
     connect_client(&talk->rig, fd);
     say(fd, "GET /flood HTTP/1.1\r\nHost: x\r\n\r\n");
-    struct answer answer = hear_head(fd);
+    struct answer answer = receive_head(fd);
     answer_free(&answer);
     wait_count(&talk->waits, 1, "pauses of the writer");
     assert_true(atomic_load(&talk->written) < FLOOD_BYTES);
     assert_works(&talk->rig);
     char *body = malloc(FLOOD_BYTES);
-    assert_int_equal(hear_chunks(fd, body, FLOOD_BYTES), FLOOD_BYTES);
+    assert_int_equal(receive_chunks(fd, body, FLOOD_BYTES), FLOOD_BYTES);
     free(body);
     answer = ask(fd, "GET /now HTTP/1.1\r\nHost: x\r\n\r\n"); /* the connection is whole */
     assert_int_equal(answer.code, 200);
@@ -438,9 +438,9 @@ test_flood_gone(void **state)
     wait_connections(&talk->rig, 0);
     fd = client(&talk->rig);
     say(fd, "HEAD /flood HTTP/1.1\r\nHost: x\r\n\r\nGET /cut HTTP/1.1\r\nHost: x\r\n\r\n");
-    struct answer answer = hear_head(fd);
+    struct answer answer = receive_head(fd);
     answer_free(&answer);
-    answer = hear_head(fd);
+    answer = receive_head(fd);
     assert_non_null(strstr(answer.head, "chunked"));
     answer_free(&answer);
     char rest[64];

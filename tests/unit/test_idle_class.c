@@ -20,7 +20,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "coordinator/workers/idle_class.h"
-#include "shm/handshake.h"
+#include "ipc/handshake.h"
 
 enum { SLEEPS, BURNS, ENDS };
 

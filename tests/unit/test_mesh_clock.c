@@ -12,7 +12,7 @@
 #include <cmocka.h>
 
 #include "../random.h"
-#include "mesh/core/mesh_clock.h"
+#include "mesh/core/cluster/mesh_clock.h"
 
 #define WALL INT64_C(1700000000000)
 #define HOUR INT64_C(3600000)
@@ -81,14 +81,14 @@ ask_over(struct node *asker, struct node *asked, int64_t there_ms, int64_t back_
     if (!mesh_clock_ask(&asker->clock, key, monotonic(asker)))
         return;
     int64_t mesh_ms = mesh_of(asked);
-    mesh_clock_tell(&asker->clock, key,
-                    &(struct mesh_clock_answer){
-                        .asked_ms = monotonic(asker) - there_ms,
-                        .heard_ms = monotonic(asker) + back_ms,
-                        .wall_ms = WALL + now_ms + asked->skew_ms,
-                        .mesh_ms = mesh_ms,
-                        .voted = asked->clock.voted,
-                    });
+    mesh_clock_notify(&asker->clock, key,
+                      &(struct mesh_clock_answer){
+                          .asked_ms = monotonic(asker) - there_ms,
+                          .heard_ms = monotonic(asker) + back_ms,
+                          .wall_ms = WALL + now_ms + asked->skew_ms,
+                          .mesh_ms = mesh_ms,
+                          .voted = asked->clock.voted,
+                      });
 }
 
 static void
@@ -216,8 +216,8 @@ test_nonsense(void **state)
     };
     assert_true(mesh_clock_ask(&nodes[0].clock, key, 0));
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
-        mesh_clock_tell(&nodes[0].clock, key, &bad[i]);
-    mesh_clock_tell(&nodes[0].clock, 77, &(struct mesh_clock_answer){.wall_ms = 1, .mesh_ms = 1});
+        mesh_clock_notify(&nodes[0].clock, key, &bad[i]);
+    mesh_clock_notify(&nodes[0].clock, 77, &(struct mesh_clock_answer){.wall_ms = 1, .mesh_ms = 1});
     assert_int_equal(off(0), 0);
     assert_int_equal(nodes[0].clock.clocks, 1);
 }

@@ -56,12 +56,12 @@ test_rules(void **state)
     assert_int_equal(size.methods, 4);
     assert_false(size.others);
     assert_int_equal(find(dataplane, "/b.S/M", &rule), STATUS_OK);
-    assert_int_equal(rule.name, DRIVER_NAME_VMODEL);
+    assert_int_equal(rule.name, RUNNER_NAME_VMODEL);
     assert_int_equal(rule.depth, 2);
     assert_int_equal(rule.numbers[0], 1);
     assert_int_equal(rule.numbers[1], 536870911);
     assert_int_equal(find(dataplane, "/a.S/M", &rule), STATUS_OK);
-    assert_int_equal(rule.name, DRIVER_NAME_MODEL);
+    assert_int_equal(rule.name, RUNNER_NAME_MODEL);
     assert_int_equal(rule.depth, 1);
     assert_int_equal(find(dataplane, "/a.S/N", &rule), STATUS_OK);
     assert_int_equal(rule.depth, 0);
@@ -101,7 +101,7 @@ test_the_controllers(void **state)
     assert_int_equal(find(dataplane, "/tensorflow.serving.PredictionService/Predict", &rule),
                      STATUS_OK);
     assert_int_equal(rule.depth, 2);
-    assert_int_equal(rule.name, DRIVER_NAME_VMODEL);
+    assert_int_equal(rule.name, RUNNER_NAME_VMODEL);
     assert_int_equal(find(dataplane, "/inference.GRPCInferenceService/ModelReady", &rule),
                      STATUS_OK);
     assert_int_equal(rule.depth, 0);
@@ -119,24 +119,26 @@ test_mistakes(void **state)
         {"{", "not JSON: "},
         {"[]", "JSON, but not an object"},
         {"{\"allowOtherRpcs\": 1}", "allowOtherRpcs: true or false is wanted, not a number"},
-        {"{\"allowOtherRPCs\": true}", "\"allowOtherRPCs\" is no member of it: \"rpcConfigs\" and "
-                                       "\"allowOtherRpcs\" are"},
+        {"{\"allowOtherRPCs\": true}",
+         "\"allowOtherRPCs\" is not a member of it: \"rpcConfigs\" and "
+         "\"allowOtherRpcs\" are"},
         {"{\"rpcConfigs\": []}", "rpcConfigs: an object is wanted, not an array"},
         {"{\"rpcConfigs\": {\"a.S/M\": 1}}", "rpcConfigs: \"a.S/M\": an object is wanted"},
         {"{\"rpcConfigs\": {\"a.S/M\": {}, \"a.S/M\": {}}}", "not JSON: duplicate"},
-        {"{\"rpcConfigs\": {\"/a.S/M\": {}}}", "\"/a.S/M\": it is no method: "},
-        {"{\"rpcConfigs\": {\"a.S\": {}}}", "\"a.S\": it is no method: "},
-        {"{\"rpcConfigs\": {\"a.S/\": {}}}", "\"a.S/\": it is no method: "},
-        {"{\"rpcConfigs\": {\"a.S/M/\": {}}}", "\"a.S/M/\": it is no method: "},
+        {"{\"rpcConfigs\": {\"/a.S/M\": {}}}", "\"/a.S/M\": it is not a method: "},
+        {"{\"rpcConfigs\": {\"a.S\": {}}}", "\"a.S\": it is not a method: "},
+        {"{\"rpcConfigs\": {\"a.S/\": {}}}", "\"a.S/\": it is not a method: "},
+        {"{\"rpcConfigs\": {\"a.S/M/\": {}}}", "\"a.S/M/\": it is not a method: "},
         {"{\"rpcConfigs\": {\"a.S/M\": {\"idInjectionPath\": [1]}}}",
-         "rpcConfigs: \"a.S/M\": \"idInjectionPath\" is no member of it: \"idExtractionPath\" and "
+         "rpcConfigs: \"a.S/M\": \"idInjectionPath\" is not a member of it: \"idExtractionPath\" "
+         "and "
          "\"vModelId\" are"},
         {"{\"rpcConfigs\": {\"a.S/M\": {\"vModelId\": \"x\"}}}",
          "vModelId: true or false is wanted"},
         {"{\"rpcConfigs\": {\"a.S/M\": {\"idExtractionPath\": 1}}}",
          "idExtractionPath: an array is wanted, not a number"},
         {"{\"rpcConfigs\": {\"a.S/M\": {\"idExtractionPath\": [1, 0]}}}",
-         "idExtractionPath: element 1 is no number of a field (1 to 536870911)"},
+         "idExtractionPath: element 1 is not a field number (1 to 536870911)"},
         {"{\"rpcConfigs\": {\"a.S/M\": {\"idExtractionPath\": [536870912]}}}", "element 0 is no"},
         {"{\"rpcConfigs\": {\"a.S/M\": {\"idExtractionPath\": [\"1\"]}}}", "element 0 is no"},
         {"{\"rpcConfigs\": {\"a.S/M\": {\"idExtractionPath\": "

@@ -107,7 +107,7 @@ test_file(void **state)
         const char *text, *part;
     } bad[] = {
         {"", "line "},
-        {"[]", "no JSON object"},
+        {"[]", "not a JSON object"},
         {"{}", "\"endpoints\" must be a text"},
         {"{\"endpoints\": [\"a\"]}", "\"endpoints\" must be a text"},
         {"{\"endpoints\": \"\"}", "an endpoint is empty"},

@@ -93,7 +93,7 @@ test_another_model_under_the_same_id(void **state)
     snprintf(m1->path, TEXT, "elsewhere");
     m1->revision = m1->create_revision = ++revision;
     m1->place_count = 0;
-    tell_model("m1");
+    notify_model("m1");
     assert_seen("unload m1", 1);
     assert_int_equal(mesh_state(mesh, "m1"), MESH_STATE_NONE);
 }
@@ -141,14 +141,14 @@ test_replaced_model_stays_replaced(void **state)
     snprintf(m1->path, TEXT, "elsewhere");
     m1->revision = m1->create_revision = ++revision;
     m1->place_count = 0;
-    tell_model("m1"); /* another model, while that one loads */
+    notify_model("m1"); /* another model, while that one loads */
     network = NETWORK_DOWN;
     empty();
     m1->revision = m1->create_revision = ++revision;
     m1->place_count = 1;
     m1->places[0] = (struct rig_place){
         .instance = "self", .since_ms = WALL + now_ms, .kind = MESH_PLACE_LOADING};
-    tell_model("m1");
+    notify_model("m1");
     begin();
     runtime_ends(MESH_LOAD_ENDED, "m1");
     call_as(2, "m1", MESH_HOP_ENTRY);

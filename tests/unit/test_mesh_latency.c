@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Models with a limit of concurrent calls: S6 (seats, waiting calls, refusals), R2 and R11 for
- * them, waiting calls when the copy goes, and S5 (another copy when seats are busy, by the calls'
+ * Models with a limit of concurrent calls: S6 (places, waiting calls, refusals), R2 and R11 for
+ * them, waiting calls when the copy goes, and S5 (another copy when places are busy, by the calls'
  * duration).
  */
 #include "mesh_rig.h"
 
 enum { WAITING = 16 };
 
-/* Loads a model with so many seats here. */
+/* Loads a model with so many places here. */
 static void
-load_with(const char *model, uint32_t seats)
+load_with(const char *model, uint32_t number_pool)
 {
     put(model, "");
-    concurrency = seats;
+    concurrency = number_pool;
     call_as(0, model, MESH_HOP_LOAD); /* here, however busy this node is */
     end_call(0, MESH_END_OK, 0);
     begin();
@@ -26,7 +26,7 @@ calls(uint32_t first, uint32_t count, const char *model)
         call_as(i, model, MESH_HOP_ENTRY);
 }
 
-/* Calls get seats in the order of their arrival. */
+/* Calls get places in the order of their arrival. */
 static void
 test_seats(void **state)
 {
@@ -50,7 +50,7 @@ test_seats(void **state)
     assert_seen("serve", 50); /* no limit */
 }
 
-/* Calls that waited for the load then wait for a seat; the last ones beyond the limit are refused.
+/* Calls that waited for the load then wait for a place; the last ones beyond the limit are refused.
  */
 static void
 test_seats_after_the_load(void **state)
@@ -77,7 +77,7 @@ test_seats_after_the_load(void **state)
     assert_seen("serve 2 m1", 1);
 }
 
-/* max(16, 8 x seats) wait. */
+/* max(16, 8 x places) wait. */
 static void
 test_waiting_limit(void **state)
 {
@@ -124,7 +124,7 @@ test_overloaded_call_goes_to_the_next_copy(void **state)
     assert_seen("answer", 1);
 }
 
-/* A copy in withdrawal still gives seats; afterwards the waiting calls go elsewhere. */
+/* A copy in withdrawal still gives places; afterwards the waiting calls go elsewhere. */
 static void
 test_withdrawn_copy_serves_until_it_is_gone(void **state)
 {
@@ -150,7 +150,7 @@ test_withdrawn_copy_serves_until_it_is_gone(void **state)
     assert_seen("unload m1", 1);
 }
 
-/* The runtime has forgotten the model: waiting calls get no seat until it is loaded again. */
+/* The runtime has forgotten the model: waiting calls get no place until it is loaded again. */
 static void
 test_vanished_copy_is_loaded_again(void **state)
 {
@@ -185,7 +185,7 @@ test_vanished_copy_beside_another(void **state)
     assert_seen("forward", 3);
 }
 
-/* R2: for a model with seats the number of calls decides, not whose copy it is. */
+/* R2: for a model with places the number of calls decides, not whose copy it is. */
 static void
 test_routes_to_the_copy_with_fewest_calls(void **state)
 {
@@ -205,7 +205,7 @@ test_routes_to_the_copy_with_fewest_calls(void **state)
     assert_seen("serve 4 m2", 1);
 }
 
-/* A call waits for a seat until its deadline. */
+/* A call waits for a place until its deadline. */
 static void
 test_waiting_call_meets_its_deadline(void **state)
 {
@@ -232,7 +232,7 @@ ten_seconds(const char *model, uint32_t count, uint64_t took_us)
     tick(10000);
 }
 
-/* S5: one seat, 600 ms a call: 90 calls a minute are 90 percent of it. */
+/* S5: one place, 600 ms a call: 90 calls a minute are 90 percent of it. */
 static void
 test_busy_threshold(void **state)
 {

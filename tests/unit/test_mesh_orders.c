@@ -95,7 +95,7 @@ test_lost_and_late_answers(void **state)
     network = NETWORK_UNHEARD;
     assert_false(order(REGISTER("m", "t"))->came);
     network = NETWORK_OK;
-    tell_model("m"); /* the watch shows it */
+    notify_model("m"); /* the watch shows it */
     assert_int_equal(replies[0].outcome, MESH_OUTCOME_OK);
     assert_int_equal(txns, 1);
     network = NETWORK_LOST;
@@ -109,8 +109,8 @@ test_lost_and_late_answers(void **state)
     assert_true(replies[0].came);
     network = NETWORK_LATE;
     assert_false(order(SET("v", "a"))->came);
-    tell_model("a"); /* one of two records; the other is still to come */
-    tell_vmodel("v");
+    notify_model("a"); /* one of two records; the other is still to come */
+    notify_vmodel("v");
     assert_int_equal(replies[0].outcome, MESH_OUTCOME_OK);
     step((struct mesh_event){.kind = MESH_TXN_ENDED, .txn = {last_txn, MESH_TXN_OK}});
     assert_int_equal(model_at("a")->references, 1);
@@ -207,7 +207,7 @@ test_failed_loads_are_reported(void **state)
         snprintf(id, sizeof(id), "x%d", i);
         place("a", id, MESH_PLACE_FAILED, now_ms);
     }
-    tell_model("a");
+    notify_model("a");
     reply = order((struct mesh_order){.kind = MESH_ENSURE_LOADED, .model = "a", .sync = true});
     assert_int_equal(reply->model, MESH_MODEL_FAILED);
     assert_int_equal(reply->copies, 3);
@@ -384,7 +384,7 @@ test_status(void **state)
     place("a", "y", MESH_PLACE_FAILED, now_ms - 1);
     place("a", "dead", MESH_PLACE_LOADED, now_ms);
     place("a", "z", MESH_PLACE_FAILED, now_ms - HOUR);
-    tell_model("a");
+    notify_model("a");
     const struct rig_reply *reply =
         order((struct mesh_order){.kind = MESH_MODEL_STATUS, .model = "a"});
     assert_int_equal(reply->model, MESH_MODEL_LOADING);

@@ -7,7 +7,7 @@
 set -eu
 archive=$SHOAL_BUILD_DIR/src/mesh/core/libshoal_mesh_core.a
 allowed='free|malloc|calloc|realloc|reallocarray|memcpy|memmove|memset|memcmp|strlen|strcmp|strncmp|strcspn'
-allowed="$allowed|check_failed|__(memcpy|memset|memmove)_chk|__stack_chk_fail"
+allowed="$allowed|check_failed|bump_(take|reset|fini)|__(memcpy|memset|memmove)_chk|__stack_chk_fail"
 instruments='__(asan|ubsan|tsan|msan|sanitizer|gcov|llvm|sancov)_.*'
 defined=$(nm -g --defined-only "$archive" | awk 'NF == 3 { print $3 }' | sort -u)
 foreign=$(nm -u "$archive" | awk '$1 == "U" { print $2 }' | sort -u |

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Models' records: what the incumbent writes is read into what the core wants and comes out again
- * byte for byte; what nobody knows stays, whether the whole former value is given or the extras
- * alone; `loaded` counts only beside the same stamp. What is hostile ends in an error that says
- * where, and nothing else.
+ * byte for byte; what nobody knows stays, whether the whole former value is given or the unknown
+ * fields alone; `loaded` counts only beside the same stamp. What is hostile ends in an error that
+ * says where, and nothing else.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -85,7 +85,7 @@ round_trips(void **state)
     for (size_t i = 0; i < ARRAY_COUNT(theirs); i++) {
         struct record_model *record = read_ok(theirs[i]);
         writes(&record->model, theirs[i], theirs[i]);
-        writes(&record->model, record->extras, theirs[i]);
+        writes(&record->model, record->unknown_fields, theirs[i]);
         free(record);
     }
 }
@@ -113,7 +113,7 @@ says_what_the_core_wants(void **state)
     assert_string_equal(model->places[2].instance, "7c9d44-aaaaa");
     assert_int_equal(model->places[2].kind, MESH_PLACE_FAILED);
     assert_string_equal(model->places[2].reason, "out of memory");
-    assert_string_equal(record->extras, "");
+    assert_string_equal(record->unknown_fields, "");
     free(record);
 }
 
@@ -181,10 +181,10 @@ keeps_what_nobody_knows(void **state)
         "{\"z\":1.5,\"type\":\"t\",\"y\":1e300,\"x\":2.0,\"w\":-9223372036854775808,"
         "\"\":\"\",\"failedIn\":{\"b\":7},\"fails\":{\"b\":{\"code\":3},\"gone\":{\"code\":4}},"
         "\"actionable\":\"odd\"}");
-    assert_string_equal(record->extras,
+    assert_string_equal(record->unknown_fields,
                         "{\"actionable\":\"odd\",\"fails\":{\"b\":{\"code\":3}},\"\":\"\","
                         "\"w\":-9223372036854775808,\"x\":2.0,\"y\":1e+300,\"z\":1.5}");
-    writes(&record->model, record->extras,
+    writes(&record->model, record->unknown_fields,
            "{\"type\":\"t\",\"actionable\":\"odd\",\"failedIn\":{\"b\":7},\"fails\":{\"b\":{"
            "\"code\":3}},\"\":\"\",\"w\":-9223372036854775808,\"x\":2.0,\"y\":1e+300,\"z\":1.5}");
     free(record);
@@ -198,11 +198,11 @@ keeps_numbers_beyond_64_bits(void **state)
         "{\"type\":\"t\",\"a\":18446744073709551616,\"b\":[-9223372036854775809,1],"
         "\"c\":{\"d\":1.25e999,\"e\":\"\\\"99999999999999999999\"}}";
     struct record_model *record = read_ok(former);
-    assert_string_equal(record->extras,
+    assert_string_equal(record->unknown_fields,
                         "{\"a\":18446744073709551616,\"b\":[-9223372036854775809,1],"
                         "\"c\":{\"d\":1.25e999,\"e\":\"\\\"99999999999999999999\"}}");
     writes(&record->model, former, former);
-    writes(&record->model, record->extras, former);
+    writes(&record->model, record->unknown_fields, former);
     free(record);
 }
 
@@ -296,7 +296,7 @@ any_reason(void **state)
     bytes_put_char(&to, '\0');
     assert_non_null(strstr(to.data, "x\xe2\x80\xa6\"")); /* and says that it is not all */
     struct record_model *record = read_ok(to.data);
-    writes(&record->model, record->extras, to.data); /* does not change any more */
+    writes(&record->model, record->unknown_fields, to.data); /* does not change any more */
     free(record);
     bytes_fini(&to);
 }
@@ -310,8 +310,7 @@ no_utf8(void **state)
     struct error error = ERROR_NONE;
     struct mesh_model model = {.id = "m", .type = "t", .path = "a\xff"};
     assert_int_equal(record_model_write(&model, NULL, 0, &to, &error), STATUS_INVALID_ARGUMENT);
-    assert_non_null(
-        strstr(error.text, "model record \"m\": it would hold a byte that is no UTF-8"));
+    assert_non_null(strstr(error.text, "model record \"m\": it contains a byte that is not UTF-8"));
     bytes_fini(&to);
 }
 

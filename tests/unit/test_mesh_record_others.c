@@ -59,7 +59,7 @@ keys(void **state)
         {RECORD_VMODELS, "v", "/root/mm/svc/vmodels/v"},
         {RECORD_INSTANCES, "größe %2F", "/root/mm/svc/instances/größe %2F"},
         {RECORD_CONFIG, "disable", "/root/mm/svc/config/disable"},
-        {RECORD_LATCHES, "i", "/root/mm/svc/leaderLatch/_i"},
+        {RECORD_CANDIDATES, "i", "/root/mm/svc/leaderLatch/_i"},
     };
     for (size_t i = 0; i < ARRAY_COUNT(rows); i++) {
         struct bytes key = {0};
@@ -126,8 +126,8 @@ vmodels(void **state)
             record_vmodel_write(&record->vmodel, theirs[i], strlen(theirs[i]), &to, &error),
             STATUS_OK);
         is_text(&to, theirs[i]);
-        assert_int_equal(record_vmodel_write(&record->vmodel, record->extras,
-                                             strlen(record->extras), &again, &error),
+        assert_int_equal(record_vmodel_write(&record->vmodel, record->unknown_fields,
+                                             strlen(record->unknown_fields), &again, &error),
                          STATUS_OK);
         is_text(&again, theirs[i]);
         if (i == 0) {
@@ -191,9 +191,9 @@ instances(void **state)
     assert_int_equal(record->loaders, 6);
     struct bytes to = {0};
     struct error error = ERROR_NONE;
-    assert_int_equal(
-        record_instance_write(record, record->extras, strlen(record->extras), &to, &error),
-        STATUS_OK);
+    assert_int_equal(record_instance_write(record, record->unknown_fields,
+                                           strlen(record->unknown_fields), &to, &error),
+                     STATUS_OK);
     /* theirs, and ours behind it */
     assert_memory_equal(to.data, their_instance, strlen(their_instance) - 1);
     assert_memory_equal(to.data + strlen(their_instance) - 1, ",\"full\":true}", 13);
@@ -347,7 +347,7 @@ settings(void **state)
     assert_int_equal(setting.number, 10); /* stays */
     assert_int_not_equal(record_setting_read(RECORD_LOG_LEVEL, "a\0b", 3, &setting, &error),
                          STATUS_OK);
-    says(&error, "config/logger_level: its value is longer than 63 bytes, or no text");
+    says(&error, "config/logger_level: its value is longer than 63 bytes, or not text");
     assert_int_not_equal(record_setting_read(RECORD_TELL_DESTINATION, "1", 1, &setting, &error),
                          STATUS_OK);
     says(&error, "\"1\" is neither true nor false");

@@ -215,10 +215,10 @@ test_no_text(void **state)
     (void)state;
     struct blob blob = {0};
     blob_field_bytes(&blob, 1, "a\0b", 3);
-    refuse(blob, MESH_UNREGISTER, "field 1 of the request is no text in UTF-8");
+    refuse(blob, MESH_UNREGISTER, "field 1 of the request is not UTF-8 text");
     blob = (struct blob){0};
     blob_field_bytes(&blob, 1, "\xff", 1);
-    refuse(blob, MESH_UNREGISTER, "field 1 of the request is no text in UTF-8");
+    refuse(blob, MESH_UNREGISTER, "field 1 of the request is not UTF-8 text");
 }
 
 /* Of another wire type it is another field, which nobody knows. */

@@ -14,14 +14,14 @@
 
 #include "../random.h"
 #include "base/clock.h"
-#include "mesh/core/route.h"
+#include "mesh/core/calls/route.h"
 
 enum { NODES = 8, NOW = 1000000, CHURN = 30000, FRESH = 900000 };
 
 static struct tables tables;
 static uint64_t revision;
 static uint64_t random_state;
-static struct model *model;
+static struct core_model *model;
 
 static uint32_t
 node(const char *id, const char *labels, uint64_t room, int64_t oldest_ms)

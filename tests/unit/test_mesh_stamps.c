@@ -35,7 +35,7 @@ test_janitor_skips_a_future_stamp(void **state)
     use("m2");
     model_at("m1")->used_ms = INT64_MAX;
     model_at("m1")->revision = ++revision;
-    tell_model("m1");
+    notify_model("m1");
     const int64_t before_ms = model_at("m2")->used_ms;
     now_ms += 8 * 60 * MINUTE;
     use("m2");

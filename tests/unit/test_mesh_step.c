@@ -106,12 +106,12 @@ test_load_waits_for_pending_unload(void **state)
     assert_int_equal(mesh_state(mesh, "m11"), MESH_STATE_LOADING);
 }
 
-/* Q1 to Q3, Q5 */
+/* Q1 to Q3, Q5. Of the two that calls wait for, the one that waits longer is loaded first. */
 static void
 test_order_of_loads(void **state)
 {
     (void)state;
-    static const char *const expected[] = {"m0", "m5", "m4", "m3", "m2", "m1"};
+    static const char *const expected[] = {"m0", "m5", "m1", "m4", "m3", "m2"};
     prompt = false;
     ensure("m0", 5, MESH_CLASS_ADVANCE, 1); /* begins at once */
     ensure("m1", 7, MESH_CLASS_ADVANCE, 1);
@@ -121,6 +121,8 @@ test_order_of_loads(void **state)
     ensure("m5", 1, MESH_CLASS_ADVANCE, 1);
     const uint32_t before = line_count;
     call_as(1, "m5", MESH_HOP_ENTRY); /* moves m5 to the front */
+    now_ms += 10;
+    call_as(2, "m1", MESH_HOP_ENTRY); /* and m1 behind it */
     assert_int_equal(line_count, before);
     for (uint32_t i = 0; i < 6; i++) {
         char line[TEXT];
@@ -165,7 +167,7 @@ test_unknown_claim_is_repeated(void **state)
     assert_seen("write m1 self:loading", 1);
     assert_int_equal(last_compare, compare);
     assert_seen("load", 0);
-    tell_model("m1"); /* the first one was applied */
+    notify_model("m1"); /* the first one was applied */
     assert_seen("load m1", 1);
 }
 
@@ -186,7 +188,7 @@ test_written_record_is_not_seen_yet(void **state)
     tick(500);
     assert_seen("unload", 0);
     network = NETWORK_OK;
-    tell_model("m1");
+    notify_model("m1");
     assert_seen("write m1", 1);
     assert_seen("unload m1", 1);
 }
@@ -323,11 +325,11 @@ test_janitor_removes_the_younger_copy(void **state)
     use_models(9);
     const int64_t own_ms = model_at("m8")->places[0].since_ms - WALL;
     place("m8", "other", MESH_PLACE_LOADED, own_ms + 1);
-    tell_model("m8");
+    notify_model("m8");
     tick(60 * MINUTE);
     assert_int_equal(mesh_state(mesh, "m8"), MESH_STATE_LOADED);
     place("m8", "other", MESH_PLACE_LOADED, own_ms - 1);
-    tell_model("m8");
+    notify_model("m8");
     tick(2 * MINUTE);
     assert_int_equal(mesh_state(mesh, "m8"), MESH_STATE_LOADED);
     tick(5 * MINUTE);
@@ -349,7 +351,7 @@ test_late_record_of_a_deleted_model(void **state)
     model_gone("gone");
     mirror_is_whole();
     *model_at("gone") = before;
-    tell_model("gone");
+    notify_model("gone");
     model_at("gone")->revision = 0;
     call(1, "gone");
     assert_seen("answer 1 not-found", 1);

@@ -15,10 +15,10 @@
 
 #include "../random.h"
 #include "base/clock.h"
-#include "mesh/core/heap.h"
-#include "mesh/core/ledger.h"
-#include "mesh/core/names.h"
-#include "mesh/core/tables.h"
+#include "mesh/core/cluster/tables.h"
+#include "mesh/core/containers/heap.h"
+#include "mesh/core/containers/names.h"
+#include "mesh/core/copies/ledger.h"
 
 static void
 test_names(void **state)
@@ -185,8 +185,8 @@ test_a_model_is_small(void **state)
     (void)state;
     /* and its name's number, hash and references, and its slots in the table, at worst half full...
      */
-    assert_true(sizeof(struct model) + sizeof(struct name) + 4 * sizeof(uint32_t) <= 256);
-    printf("a model: %zu + %zu bytes\n", sizeof(struct model),
+    assert_true(sizeof(struct core_model) + sizeof(struct name) + 4 * sizeof(uint32_t) <= 256);
+    printf("a model: %zu + %zu bytes\n", sizeof(struct core_model),
            sizeof(struct name) + 4 * sizeof(uint32_t));
 }
 
@@ -223,7 +223,7 @@ test_records(void **state)
     uint32_t m;
     struct mesh_model put = record(10, places, 7);
     assert_true(tables_put_model(&tables, &put, &m));
-    struct model *model = &tables.models[m];
+    struct core_model *model = &tables.models[m];
     assert_int_equal(model->place_count, 5);
     uint32_t a = tables_instance(&tables, "a");
     assert_int_equal(model_place(model, (uint16_t)a)->kind, MESH_PLACE_LOADED);

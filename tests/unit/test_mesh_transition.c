@@ -7,7 +7,7 @@
 
 /* Newer figures: what was asked for has come to nothing. */
 static void
-tell_room(const char *id, uint64_t free_units)
+notify_room(const char *id, uint64_t free_units)
 {
     step((struct mesh_event){
         .kind = MESH_INSTANCE_FIGURES,
@@ -28,7 +28,7 @@ test_leader_asks_for_a_copy_of_the_target(void **state)
     assert_int_equal(outcome(SET("v", "b")), MESH_OUTCOME_OK);
     for (int i = 0; i < 30; i++) {
         assert_seen("ensure", 1);
-        tell_room("x", 900);
+        notify_room("x", 900);
         assert_seen("ensure b x migration 1", 1);
         assert_int_equal(ensure_used_ms, 0);
         begin();
@@ -58,8 +58,8 @@ test_leader_asks_another_node_next(void **state)
     assert_int_equal(outcome(SET("v", "b")), MESH_OUTCOME_OK);
     assert_seen("ensure b x migration 1", 1); /* it has most room */
     for (int i = 0; i < 3; i++) {
-        tell_room("x", 900);
-        tell_room("y", 100);
+        notify_room("x", 900);
+        notify_room("y", 100);
         tick(1000);
         assert_seen("ensure b y migration 1", i % 2 == 0);
         assert_seen("ensure b x migration 1", i % 2 == 1);

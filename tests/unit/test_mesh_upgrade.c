@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-#include "mesh/core/place.h"
+#include "mesh/core/cluster/place.h"
 
 #define MINUTE INT64_C(60000)
 
@@ -22,7 +22,7 @@ static struct tables tables;
 static uint64_t revision;
 static int64_t now_ms;
 static uint64_t random_state;
-static struct model *model;
+static struct core_model *model;
 
 static void
 node_as(const char *id, const char *labels, int64_t version, int64_t start_ms, bool draining)
@@ -39,7 +39,7 @@ node_as(const char *id, const char *labels, int64_t version, int64_t start_ms, b
         .figures = {.capacity_units = 1000, .free_units = 500, .oldest_ms = WALL},
     };
     assert_true(tables_put_instance(&tables, &record, now_ms));
-    tables_tell_old(&tables, now_ms, WALL + now_ms);
+    tables_notify_old(&tables, now_ms, WALL + now_ms);
 }
 
 static void
@@ -52,14 +52,14 @@ static void
 gone(const char *id)
 {
     assert_true(tables_drop_instance(&tables, id, ++revision, now_ms));
-    tables_tell_old(&tables, now_ms, WALL + now_ms);
+    tables_notify_old(&tables, now_ms, WALL + now_ms);
 }
 
 static void
 pass(int64_t ms)
 {
     now_ms += ms;
-    tables_tell_old(&tables, now_ms, WALL + now_ms);
+    tables_notify_old(&tables, now_ms, WALL + now_ms);
 }
 
 static bool

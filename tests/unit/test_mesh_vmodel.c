@@ -312,7 +312,7 @@ test_order_waits_for_records_not_yet_back(void **state)
     instance("self", 900);
     mirror_is_whole();
     vmodel_at("v")->revision = ++revision; /* somebody has written it, and has yet to write m */
-    tell_vmodel("v");
+    notify_vmodel("v");
     assert_false(order((struct mesh_order){.kind = MESH_DELETE_VMODEL, .vmodel = "v"})->came);
     for (int i = 0; i < 22; i++)
         pass(1000);
@@ -371,7 +371,7 @@ test_calls_resolve(void **state)
     model_at("a")->revision = 0; /* V7: its record is gone */
     model_at("a")->references = 0;
     revision++;
-    tell_model("a");
+    notify_model("a");
     call_vmodel(1, "v"); /* it waits for the leader; who knows what else has changed */
     assert_int_equal(line_count, 0);
     lead(true);
@@ -412,9 +412,9 @@ test_call_meets_an_unseen_switch(void **state)
     v->revision = ++revision;
     model_at("a")->references++;
     place("a", "x", MESH_PLACE_LOADED, now_ms);
-    tell_model("a");
+    notify_model("a");
     begin();
-    tell_vmodel("v");
+    notify_vmodel("v");
     assert_seen("forward 1 a x", 1);
     end_call(1, MESH_END_OK, 0);
 }
@@ -482,7 +482,7 @@ test_unknown_names_are_asked_for(void **state)
     model_at("n")->references = 1;
     call_vmodel(1, "v");
     assert_seen("answer", 0); /* the vmodel is there; its model is still to come */
-    tell_model("n");
+    notify_model("n");
     check_served(1, "n");
     network = NETWORK_LATE;
     call_vmodel(1, "w");
@@ -491,7 +491,7 @@ test_unknown_names_are_asked_for(void **state)
     const uint64_t txn = last_txn;
     call_model(2, "x");
     register_unseen("x");
-    tell_model("x");
+    notify_model("x");
     network = NETWORK_OK;
     step((struct mesh_event){.kind = MESH_TXN_ENDED, .txn = {last_txn, MESH_TXN_UNKNOWN}});
     check_served(2, "x");
@@ -629,8 +629,8 @@ test_odd_records(void **state)
     model_at("a")->references = 0;
     model_at("b")->references = 1;
     model_at("a")->revision = model_at("b")->revision = ++revision;
-    tell_model("a");
-    tell_model("b");
+    notify_model("a");
+    notify_model("b");
     pass(1000);
     check_vmodel("v", "b", "b");
     check_references();
@@ -657,7 +657,7 @@ test_deleted_vmodel_stays_deleted(void **state)
     assert_int_equal(outcome((struct mesh_order){.kind = MESH_DELETE_VMODEL, .vmodel = "v"}),
                      MESH_OUTCOME_OK);
     *vmodel_at("v") = before;
-    tell_vmodel("v"); /* a put that was on its way */
+    notify_vmodel("v"); /* a put that was on its way */
     vmodel_at("v")->revision = 0;
     assert_null(mesh_resolve(mesh, "v"));
     mirror_is_whole();
@@ -710,9 +710,9 @@ test_references_under_random_orders(void **state)
             step((struct mesh_event){.kind = MESH_ORDER_CANCELLED, .order = {.order = 0}});
         network = NETWORK_OK;
         for (int m = 0; m < 6; m++)
-            tell_model(NAMES[m]);
+            notify_model(NAMES[m]);
         for (int v = 0; v < 3; v++)
-            tell_vmodel(VNAMES[v]);
+            notify_vmodel(VNAMES[v]);
         begin();
         pass(1000);
         mirror_is_whole();

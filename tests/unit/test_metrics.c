@@ -170,7 +170,8 @@ test_known_values(void **state)
         "shoal_pipeline_oldest_age_seconds{pipeline=\"digits\"} 0.000000000",
         "shoal_pipeline_rejected_total{pipeline=\"digits\",reason=\"late\"} 3",
         "shoal_pipeline_rejected_total{pipeline=\"digits\",reason=\"full\"} 0",
-        "# HELP shoal_pipeline_replies_total Requests answered, by how; ok: Requests answered with "
+        "# HELP shoal_pipeline_replies_total Requests answered, by result; ok: Requests answered "
+        "with "
         "a result; failed: Requests that were admitted and answered with an error",
         "shoal_pipeline_forecast_base_seconds{pipeline=\"digits\"} 1.000000001",
         "# TYPE shoal_pipeline_latency_seconds histogram",
@@ -188,8 +189,8 @@ test_known_values(void **state)
         "shoal_stage_batch_items_count{pipeline=\"digits\",stage=\"classify\"} 4",
         "shoal_stage_batch_items_sum{pipeline=\"digits\",stage=\"classify\"} 69",
         "shoal_stage_batch_items_sum{pipeline=\"digits\",stage=\"label\"} 7",
-        "shoal_worker_batches_closed_total{pipeline=\"digits\",stage=\"classify\",worker=\"1\","
-        "reason=\"wait\"} 2",
+        ("shoal_worker_batches_closed_total{pipeline=\"digits\",stage=\"classify\",worker=\"1\","
+         "reason=\"wait\"} 2"),
         "process_cpu_seconds_total 1.25",
         "process_resident_memory_bytes 4096",
         "process_virtual_memory_bytes 8192",
@@ -241,7 +242,7 @@ test_modelmesh(void **state)
         "shoal_mesh_evicted_age_seconds_bucket{le=\"131.071\"} 1",
         "shoal_mesh_evicted_age_seconds_sum 100.000",
         "shoal_mesh_calls_total{result=\"waited\"} 2",
-        "# HELP shoal_mesh_txns_total Transactions in the registry, by their ends; ok: carried "
+        "# HELP shoal_mesh_txns_total Transactions in the registry, by outcome; ok: carried "
         "out; "
         "lost: another node was first; unknown: their answers were lost",
     };

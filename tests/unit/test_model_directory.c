@@ -25,11 +25,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "../random.h"
 #include "base/check.h"
 #include "base/log.h"
 #include "coordinator/models/model_directory.h"
 #include "coordinator/models/model_look.h"
-#include "../random.h"
 
 enum { MODELS_MAX = 24000, DEADLINE_S = 60, SEEDED_MODELS = 40, RANDOM_STEPS = 400 };
 
@@ -87,7 +87,7 @@ drop(const char *id)
         *model = rig.models[--rig.model_count];
 }
 
-static enum listing
+static enum directory_listing
 list(void *context, const struct model_spec *spec, const char *type, uint64_t version,
      struct error *error)
 {
@@ -329,7 +329,7 @@ setup(void **state)
     CHECK(rig.models != NULL);
     struct error error = ERROR_NONE;
     CHECK(loop_create(&rig.loop, &error) == STATUS_OK);
-    rig.look = loop_timer_create(rig.loop, look, NULL);
+    rig.look = loop_timer_create(loop_base(rig.loop), look, NULL);
     log_init("test", LOG_INFO);
     int fd = open(rig.log_path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
     rig.stderr_fd = dup(STDERR_FILENO);
@@ -406,13 +406,13 @@ test_what_cannot_be_listed_is_said_once(void **state)
     assert_int_equal(strlen(find("longest key")->key), LOOK_KEY_BYTES_MAX);
     static const char *const said[] = {
         "its name has 128 bytes, a model's id at most 127",
-        "its name is no UTF-8",
+        "its name is not UTF-8",
         "model=\"long key\" error=\"key.json: more than 4095 bytes",
         "model=\"no json\" error=\"key.json: line 1: ",
-        "model=\"no object\" error=\"key.json: no JSON object",
+        "model=\"no object\" error=\"key.json: not a JSON object",
         "model=\"zero byte\" error=\"key.json: ",
-        "model=\"fifo\" error=\"key.json: no regular file",
-        "model=\"key is a directory\" error=\"key.json: no regular file",
+        "model=\"fifo\" error=\"key.json: not a regular file",
+        "model=\"key is a directory\" error=\"key.json: not a regular file",
         "model=\"key leads out\" error=\"key.json: ",
         "model=\"taken\" error=\"\"taken\" is taken",
         "model=\"leads out\" error=\"it is a link that leads out of the root",
@@ -699,7 +699,7 @@ static void
 test_half_written(void **state)
 {
     (void)state;
-    struct look seen;
+    struct model_look seen;
     struct error error = ERROR_NONE;
     const int64_t written_ns = 2000000000 * NS_PER_S;
     const struct timespec written = {.tv_sec = 2000000000};
@@ -747,7 +747,7 @@ test_comes_and_goes_beneath_the_look(void **state)
 {
     (void)state;
     enum { LOOKS = 50000 };
-    static struct look seen;
+    static struct model_look seen;
     struct error error = ERROR_NONE;
     atomic_bool ends = false;
     pthread_t thread;

@@ -19,13 +19,13 @@
 #include <cmocka.h>
 
 #include "base/clock.h"
-#include "shm/handshake.h"
+#include "ipc/handshake.h"
 #include "worker/model_table.h"
 
 enum { NUMBERS = 3, LIVES = 300 };
 
 /* Here a model is what the test says. */
-struct loaded {
+struct loaded_model {
     uint64_t word;
     uint64_t runs; /* by the one thread, read by the other when it is over */
     int alive;
@@ -50,7 +50,7 @@ run_at_random(void *context)
         random = random * 1664525 + 1013904223;
         uint32_t number = 1 + (random >> 16) % NUMBERS;
         uint64_t word = model_word(number, lives[number] + 1);
-        struct loaded *loaded = model_table_enter(&scene->table, word);
+        struct loaded_model *loaded = model_table_enter(&scene->table, word);
         if (loaded == NULL) {
             scene->misses++;
             lives[number] = (uint32_t)(atomic_load(&scene->table.entries[number].word) >> 32);
@@ -87,20 +87,21 @@ test_two_threads(void **state)
 {
     (void)state;
     static struct scene scene;
-    static struct loaded models[NUMBERS + 1];
+    static struct loaded_model models[NUMBERS + 1];
     pthread_t thread;
     assert_true(model_table_init(&scene.table));
     assert_int_equal(pthread_create(&thread, NULL, run_at_random, &scene), 0);
     uint64_t runs = 0;
     for (uint32_t life = 1; life <= LIVES; life++) {
         for (uint32_t number = 1; number <= NUMBERS; number++) {
-            models[number] = (struct loaded){.word = model_word(number, life), .alive = 1};
+            models[number] = (struct loaded_model){.word = model_word(number, life), .alive = 1};
             assert_true(model_table_free(&scene.table, models[number].word));
             assert_true(model_table_add(&scene.table, models[number].word, &models[number]));
         }
         wait_for_a_run(&scene);
         for (uint32_t number = 1; number <= NUMBERS; number++) {
-            struct loaded *loaded = model_table_remove(&scene.table, model_word(number, life));
+            struct loaded_model *loaded =
+                model_table_remove(&scene.table, model_word(number, life));
             assert_ptr_equal(loaded, &models[number]);
             runs += loaded->runs;
             loaded->alive = 0;
@@ -123,7 +124,7 @@ test_words_that_are_none(void **state)
 {
     (void)state;
     struct model_table table;
-    struct loaded model = {0};
+    struct loaded_model model = {0};
     assert_true(model_table_init(&table));
     const uint64_t none[] = {0, model_word(0, 1), model_word(MODEL_NUMBER_MAX + 1, 1),
                              model_word(UINT32_MAX, UINT32_MAX)};
@@ -152,7 +153,7 @@ test_settle_does_not_wait_for_a_run(void **state)
     (void)state;
     struct model_table table;
     struct shm_doorbell bell = {0};
-    struct loaded model = {0};
+    struct loaded_model model = {0};
     assert_true(model_table_init(&table));
     assert_true(model_table_add(&table, model_word(1, 1), &model));
     assert_ptr_equal(model_table_enter(&table, model_word(1, 1)), &model);

@@ -5,7 +5,7 @@
  * same payload; cut short or with changed bytes it gives an error or a payload, and nothing else
  * (the sanitizers watch; the seed is printed). In the steady state nothing is allocated.
  */
-#include "rpc/field_path.h"
+#include "wire/field_path.h"
 #include "test_oip_rig.h"
 
 static struct payload_rig *rig;
@@ -429,7 +429,7 @@ mutate(struct blob *blob)
 
 /* What is decoded must also be the name that was routed by. */
 static void
-assert_skim_agrees(const struct rpc_message *message, const struct oip_request *request)
+assert_skim_agrees(const struct wire_message *message, const struct oip_request *request)
 {
     static const uint32_t name_path[] = {1};
     const char *name = oip_model_name(request);
@@ -505,7 +505,7 @@ test_memory_is_kept(void **state)
     const void *chunk = request->scratch.chunks;
     const void *gathered = request->gather.bytes;
     size_t total = request->scratch.total;
-    assert_true(total > SCRATCH_BYTES_START && total <= SCRATCH_BYTES_KEPT_MAX);
+    assert_true(total > BUMP_BYTES_FIRST && total <= BUMP_BYTES_KEPT_MAX);
     for (int i = 0; i < 100; i++) {
         assert_int_equal(oip_decode(request, &spans.message, &error), STATUS_OK);
         assert_ptr_equal(request->scratch.chunks, chunk);
@@ -539,7 +539,7 @@ test_memory_is_bounded(void **state)
     struct blob small = mixed_request(true);
     struct spans next = spans_whole(&small);
     assert_int_equal(oip_decode(request, &next.message, &error), STATUS_OK);
-    assert_true(request->scratch.total <= SCRATCH_BYTES_KEPT_MAX);
+    assert_true(request->scratch.total <= BUMP_BYTES_KEPT_MAX);
     spans_free(&next);
     spans_free(&spans);
     blob_free(&small);

@@ -74,15 +74,24 @@ struct encoded {
     Inference__ModelInferResponse *response;
 };
 
+static enum status
+encode_into(struct oip_pieces *out, struct error *error)
+{
+    struct oip_release release = {on_release, rig};
+    return oip_encode_response(request, &model, &rig->view, &release, out, error);
+}
+
 static struct encoded
 encode(void)
 {
     struct encoded encoded = {0};
-    struct rpc_piece pieces[OIP_PIECES_MAX];
+    struct oip_pieces out;
     struct error error = ERROR_NONE;
-    if (oip_encode_response(request, &model, &rig->view, on_release, rig, pieces, &encoded.pieces,
-                            &encoded.lent, &error) != STATUS_OK)
+    if (encode_into(&out, &error) != STATUS_OK)
         fail_msg("%s", error.text);
+    const struct rpc_piece *pieces = out.pieces;
+    encoded.pieces = out.count;
+    encoded.lent = out.lent_count;
     size_t lent = 0;
     released = 0;
     for (size_t i = 0; i < encoded.pieces; i++) {
@@ -167,13 +176,9 @@ test_requested(void **state)
     encoded_free(&encoded);
     static const char *const missing[] = {"label", "labels"};
     ask_for(missing, 2);
-    struct rpc_piece pieces[OIP_PIECES_MAX];
-    size_t count;
-    size_t lent;
+    struct oip_pieces out;
     struct error error = ERROR_NONE;
-    assert_int_equal(oip_encode_response(request, &model, &rig->view, on_release, rig, pieces,
-                                         &count, &lent, &error),
-                     STATUS_INVALID_ARGUMENT);
+    assert_int_equal(encode_into(&out, &error), STATUS_INVALID_ARGUMENT);
     assert_string_equal(error.text, "requested output \"labels\": the model gave no such output");
     payload_rig_end(rig);
 }
@@ -191,15 +196,12 @@ test_no_copy(void **state)
     void *memory = add_output("y", SHOAL_UINT8, 1, (const int64_t[]){(int64_t)bytes}, zeros, bytes);
     free(zeros);
     payload_rig_seal(rig);
-    struct rpc_piece pieces[OIP_PIECES_MAX];
-    size_t count;
-    size_t lent;
+    struct oip_pieces out;
     struct error error = ERROR_NONE;
-    assert_int_equal(oip_encode_response(request, &model, &rig->view, on_release, rig, pieces,
-                                         &count, &lent, &error),
-                     STATUS_OK);
-    assert_int_equal(count, 2);
-    assert_int_equal(lent, 1);
+    assert_int_equal(encode_into(&out, &error), STATUS_OK);
+    const struct rpc_piece *pieces = out.pieces;
+    assert_int_equal(out.count, 2);
+    assert_int_equal(out.lent_count, 1);
     assert_ptr_equal(pieces[1].data, memory);
     assert_int_equal(pieces[1].bytes, bytes);
     assert_ptr_equal(pieces[1].release, on_release);
@@ -272,13 +274,9 @@ test_hostile_names(void **state)
             assert_string_equal(encoded.response->outputs[0]->name, "scores");
             encoded_free(&encoded);
         } else {
-            struct rpc_piece pieces[OIP_PIECES_MAX];
-            size_t count;
-            size_t lent;
+            struct oip_pieces out;
             struct error error = ERROR_NONE;
-            assert_int_equal(oip_encode_response(request, &model, &rig->view, on_release, rig,
-                                                 pieces, &count, &lent, &error),
-                             STATUS_DATA_LOSS);
+            assert_int_equal(encode_into(&out, &error), STATUS_DATA_LOSS);
             assert_string_equal(error.text, names[i].text);
         }
         free(endless);

@@ -100,14 +100,14 @@ static const struct data_case data_cases[] = {
     {"BYTES", "[1]", "[\"\\\"\\\\\\n\\r\\t\"]", "[\"\\\"\\\\\\n\\r\\t\"]"},
     {"BYTES", "[2]", "[\"]\",\"[,\"]", "[\"]\",\"[,\"]"},
     {"BYTES", "[1]", "[\"\\ud83d\"]",
-     X "element 0 is no JSON string: invalid Unicode '\\uD83D' near '\"\\ud83d\"'"},
+     X "element 0 is not a JSON string: invalid Unicode '\\uD83D' near '\"\\ud83d\"'"},
     {"BYTES", "[1]", "[\"\xff\"]",
-     X "element 0 is no JSON string: unable to decode byte 0xff near '\"'"},
+     X "element 0 is not a JSON string: unable to decode byte 0xff near '\"'"},
     {"BYTES", "[1]", "[7]", X "element 0: a number is no BYTES"},
 
     /* other kinds */
     {"BOOL", "[1]", "[1]", X "element 0: a number is no BOOL"},
-    {"BOOL", "[1]", "[truth]", X "data is no JSON, seen at its byte 1"},
+    {"BOOL", "[1]", "[truth]", X "data is not JSON, seen at its byte 1"},
     {"INT32", "[1]", "[true]", X "element 0: true is no INT32"},
     {"INT32", "[1]", "[\"1\"]", X "element 0: a string is no INT32"},
     {"INT32", "[1]", "[null]", X "element 0: null is no INT32"},
@@ -116,21 +116,21 @@ static const struct data_case data_cases[] = {
     {"INT32", "[1]", "[1e2]", X "element 0: 1e2 is no INT32"},
     {"FP32", "[1]", "[false]", X "element 0: false is no FP32"},
     {"FP32", "[1]", "[\"inf\"]", X "element 0: a string is no FP32"},
-    {"FP32", "[1]", "[NaN]", X "element 0: NaN and Infinity are no JSON; write them as strings"},
-    {"FP32", "[1]", "[-Infinity]", X "data is no JSON, seen at its byte 1"},
+    {"FP32", "[1]", "[NaN]", X "element 0: NaN and Infinity are not JSON: write them as strings"},
+    {"FP32", "[1]", "[-Infinity]", X "data is not JSON, seen at its byte 1"},
 
     /* no JSON */
-    {"INT32", "[1]", "[01]", X "data is no JSON, seen at its byte 1"},
-    {"INT32", "[1]", "[+1]", X "data is no JSON, seen at its byte 1"},
-    {"INT32", "[1]", "[-]", X "data is no JSON, seen at its byte 1"},
-    {"FP32", "[1]", "[1.]", X "data is no JSON, seen at its byte 1"},
-    {"FP32", "[1]", "[.5]", X "data is no JSON, seen at its byte 1"},
-    {"FP32", "[1]", "[1e]", X "data is no JSON, seen at its byte 1"},
-    {"FP32", "[1]", "[0x10]", X "data is no JSON, seen at its byte 2"},
-    {"INT32", "[2]", "[1 2]", X "data is no JSON, seen at its byte 3"},
+    {"INT32", "[1]", "[01]", X "data is not JSON, seen at its byte 1"},
+    {"INT32", "[1]", "[+1]", X "data is not JSON, seen at its byte 1"},
+    {"INT32", "[1]", "[-]", X "data is not JSON, seen at its byte 1"},
+    {"FP32", "[1]", "[1.]", X "data is not JSON, seen at its byte 1"},
+    {"FP32", "[1]", "[.5]", X "data is not JSON, seen at its byte 1"},
+    {"FP32", "[1]", "[1e]", X "data is not JSON, seen at its byte 1"},
+    {"FP32", "[1]", "[0x10]", X "data is not JSON, seen at its byte 2"},
+    {"INT32", "[2]", "[1 2]", X "data is not JSON, seen at its byte 3"},
     {"INT32", "[1]", "[1,]", X "data has more elements than the shape, which has 1"},
-    {"INT32", "[2]", "[1,]", X "data is no JSON, seen at its byte 3"},
-    {"INT32", "[2]", "[,1]", X "data is no JSON, seen at its byte 1"},
+    {"INT32", "[2]", "[1,]", X "data is not JSON, seen at its byte 3"},
+    {"INT32", "[2]", "[,1]", X "data is not JSON, seen at its byte 1"},
     {"INT32", "[1]", "[1}]", "the body is not valid JSON: '}' expected near ']'"},
 
     /* nested as the shape says, or flat */
@@ -163,7 +163,7 @@ static const struct data_case data_cases[] = {
 
     /* shapes */
     {"INT8", "[-1]", "[7]", X "dimension 0 is negative: -1"},
-    {"INT8", "[1.0]", "[7]", X "dimension 0 is no integer"},
+    {"INT8", "[1.0]", "[7]", X "dimension 0 is not an integer"},
     {"INT8", "1", "[7]", X "\"shape\" must be an array"},
     {"INT8", "[1,1,1,1,1,1,1,1,1]", "[7]", X "9 dimensions, at most 8 are taken"},
     {"INT8", "[9223372036854775807,3]", "[7]", X "the product of the dimensions overflows"},
@@ -248,7 +248,7 @@ static const struct request_case request_cases[] = {
     {"{\"parameters\":{\"a\":1.5,\"b\":\"c\",\"d\":true,\"e\":-1},\"inputs\":[" ONE "]}",
      ANSWER(ONE_BACK)},
 
-    {"", "the body is empty: a JSON object is due"},
+    {"", "the body is empty: it must be a JSON object"},
     {"[]", "the body must be a JSON object"},
     {"{\"inputs\":[" ONE "]} x", NO_JSON "end of file expected near 'x'"},
     {"{\"inputs\":[" ONE "}", NO_JSON "']' expected near '}'"},
@@ -259,8 +259,8 @@ static const struct request_case request_cases[] = {
     {"{\"inputs\":[],\"a\":1 2}", NO_JSON "'}' expected near '2'"},
     {"{\"inputs\":[],\"inputs\":[]}", NO_JSON "duplicate object key near '\"inputs\"'"},
     {"{\"inputs\":[{\"data\":[1],\"data\":[2]}]}", NO_JSON "duplicate object key near '\"data\"'"},
-    {"{}", "\"inputs\" is missing, or is no array"},
-    {"{\"inputs\":{}}", "\"inputs\" is missing, or is no array"},
+    {"{}", "\"inputs\" is missing, or not an array"},
+    {"{\"inputs\":{}}", "\"inputs\" is missing, or not an array"},
     {"{\"inputs\":[7]}", "input 0: must be an object with a \"name\""},
     {"{\"inputs\":[" ONE ",{}]}", "input 1: must be an object with a \"name\""},
     {"{\"inputs\":[" ONE "," ONE "]}", "tensor \"x\": given more than once"},
@@ -295,7 +295,7 @@ static const struct request_case request_cases[] = {
      "requested output \"x\": \"binary_data\" must be true or false"},
     {"{\"a\":[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]],\"inputs\":[]}", ANSWER("")},
     {"{\"a\":[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]],\"inputs\":[]}",
-     "more than 16 arrays and objects in each other"},
+     "more than 16 nested arrays and objects"},
 };
 
 static void
@@ -422,7 +422,7 @@ test_binary(void **state)
                  "binary_data_output, or binary_data of the output)");
     check_binary("{\"inputs\":[" BINARY("x", "BYTES", "[2]", "10") "]}",
                  "\x01\x00\x00\x00\x61\x01\x00\x00\x00\xff", 10,
-                 "output \"x\": element 1 is not UTF-8, so JSON cannot have it: ask for binary "
+                 "output \"x\": element 1 is not UTF-8, which JSON requires: ask for binary "
                  "data (parameter binary_data_output, or binary_data of the output)");
 }
 
@@ -564,7 +564,7 @@ test_memory(void **state)
         put_many(&text, "{\"a\":[", 1);
         put_many(&text, worst[i], (SKIM_BYTES_MAX - 64) / strlen(worst[i]));
         put_many(&text, "0]}", 1);
-        assert_string_equal(ask_blob(&text), "\"inputs\" is missing, or is no array");
+        assert_string_equal(ask_blob(&text), "\"inputs\" is missing, or not an array");
     }
     /* brackets without end cost no stack: elements that nest deeper than a shape can */
     struct blob text = {0};

@@ -17,8 +17,8 @@ struct json_rig {
     struct oip_request *request;
     struct oip_json *json;
     struct oip_json_answer answer;
-    struct rpc_piece pieces[OIP_PIECES_MAX];
-    struct rpc_span spans[OIP_PIECES_MAX];
+    struct oip_pieces out;
+    struct wire_span spans[OIP_PIECES_MAX];
     char *body;
     struct error error;
     struct blob data; /* the binary part of the last answer */
@@ -49,16 +49,15 @@ static inline enum status
 json_rig_answer(struct json_rig *rig, struct error *error)
 {
     static const struct oip_model_info model = {.name = "m", .version = "1"};
-    size_t count;
-    size_t lent;
-    enum status status = oip_encode_response(rig->request, &model, &rig->payload->view, NULL, NULL,
-                                             rig->pieces, &count, &lent, error);
+    static const struct oip_release release = {NULL, NULL};
+    enum status status =
+        oip_encode_response(rig->request, &model, &rig->payload->view, &release, &rig->out, error);
     if (status != STATUS_OK)
         return status;
-    struct rpc_message response = {rig->spans, count, 0};
-    for (size_t i = 0; i < count; i++) {
-        rig->spans[i] = (struct rpc_span){rig->pieces[i].data, rig->pieces[i].bytes};
-        response.bytes += rig->pieces[i].bytes;
+    struct wire_message response = {rig->spans, rig->out.count, 0};
+    for (size_t i = 0; i < rig->out.count; i++) {
+        rig->spans[i] = (struct wire_span){rig->out.pieces[i].data, rig->out.pieces[i].bytes};
+        response.bytes += rig->out.pieces[i].bytes;
     }
     oip_json_forget_message(rig->json);
     status = oip_json_write(rig->json, &response, &rig->answer, error);

@@ -91,8 +91,8 @@ blob_field_blob(struct blob *blob, uint32_t number, struct blob *inner)
 /* ---- spans ---- */
 
 struct spans {
-    struct rpc_message message;
-    struct rpc_span *list;
+    struct wire_message message;
+    struct wire_span *list;
     size_t count;
 };
 
@@ -104,8 +104,8 @@ spans_add(struct spans *spans, const unsigned char *bytes, size_t count)
     memcpy(copy, bytes, count);
     spans->list = realloc(spans->list, (spans->count + 1) * sizeof(spans->list[0]));
     CHECK(spans->list != NULL);
-    spans->list[spans->count++] = (struct rpc_span){copy, count};
-    spans->message = (struct rpc_message){spans->list, spans->count, spans->message.bytes + count};
+    spans->list[spans->count++] = (struct wire_span){copy, count};
+    spans->message = (struct wire_message){spans->list, spans->count, spans->message.bytes + count};
 }
 
 static inline void
@@ -232,7 +232,7 @@ payload_rig_end(struct payload_rig *rig)
 /* Decodes, copies and reads back into rig->view. The caller ends the rig's payload. */
 static inline enum status
 payload_rig_decode(struct payload_rig *rig, struct oip_request *request,
-                   const struct rpc_message *message, struct error *error)
+                   const struct wire_message *message, struct error *error)
 {
     enum status status = oip_decode(request, message, error);
     if (status != STATUS_OK)

@@ -44,7 +44,7 @@ echo_end(enum status status)
     const struct rpc_metadata trailer = {span_of("x-last"), span_of("22")};
     const struct rpc_answer answer = {
         .status = status, .text = span_of("said"), .trailers = &trailer, .trailer_count = 1};
-    static const struct driver_end end = {.end = MESH_END_OK};
+    static const struct runner_end end = {.end = MESH_END_OK};
     request->type->on_ended(request, echo.number, &end, &answer);
     request->type->release(request);
     echo.request = NULL;
@@ -162,7 +162,7 @@ talk_on_room(struct peer_request *request, uint64_t cost)
 }
 
 static void
-talk_on_ended(struct peer_request *request, uint32_t number, const struct driver_end *end,
+talk_on_ended(struct peer_request *request, uint32_t number, const struct runner_end *end,
               const struct rpc_answer *answer)
 {
     struct peer_flow_end as_told;
@@ -191,7 +191,7 @@ talk_begin(struct talk *talk, struct caller *caller, const size_t *lengths, unsi
     peer_flow_init(&talk->flow, &talk->ask->request, PEER_FLOW_WINDOW_BYTES);
     talking = talk;
     talk_send(talk);
-    assert_int_equal(ask_send(caller, talk->ask), DRIVER_UNDER_WAY);
+    assert_int_equal(ask_send(caller, talk->ask), RUNNER_UNDER_WAY);
 }
 
 static void
@@ -272,7 +272,7 @@ check_cut_off(struct talk *talk)
     assert_true(talk->ask->end.is_answered); /* it is not to be tried again */
     assert_int_equal(talk->ask->status, STATUS_UNAVAILABLE);
     assert_string_equal(talk->ask->text,
-                        "the stream was cut off: the node or the runtime that had it was lost");
+                        "the stream was cut off: the serving node or runtime was lost");
 }
 
 static void

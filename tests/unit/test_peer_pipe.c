@@ -52,8 +52,8 @@ note(const unsigned char *bytes, size_t count)
 {
     static struct peer_frame frame;
     struct error error = ERROR_NONE;
-    struct rpc_span span = {bytes, count};
-    struct rpc_message message = {&span, 1, count};
+    struct wire_span span = {bytes, count};
+    struct wire_message message = {&span, 1, count};
     struct wire_cursor cursor = wire_begin(&message);
     unsigned frames = 0;
     assert_true(count <= PEER_MESSAGE_BYTES_MAX);
@@ -86,7 +86,7 @@ transport(void *stream, const struct rpc_piece *pieces, size_t piece_count)
     for (size_t i = 0; i < piece_count; i++) {
         const unsigned char *data = pieces[i].data;
         if (pieces[i].kept != NULL) {
-            const struct rpc_message *message = rpc_kept_message(pieces[i].kept);
+            const struct wire_message *message = rpc_kept_message(pieces[i].kept);
             assert_true(message->span_count <= 1);
             assert_true(pieces[i].offset + pieces[i].bytes <= message->bytes);
             data = (const unsigned char *)message->spans[0].data + pieces[i].offset;
@@ -419,12 +419,12 @@ test_random(void **state)
         expected[number] = 0;
         for (size_t i = 0; i < count; i++) {
             size_t bytes = random_below(&seed, random_below(&seed, 3) == 0 ? 200000 : 50);
-            struct rpc_span span = {stays, bytes};
+            struct wire_span span = {stays, bytes};
             unsigned form = (unsigned)random_below(&seed, 3);
             if (form == 0) {
                 pieces[i] = lend(bytes, (unsigned char)number);
             } else if (form == 1) {
-                kept[kept_count] = rpc_message_keep(&(struct rpc_message){&span, 1, bytes});
+                kept[kept_count] = rpc_message_keep(&(struct wire_message){&span, 1, bytes});
                 pieces[i] = rpc_kept_piece(kept[kept_count++]);
             } else {
                 pieces[i] = (struct rpc_piece){.data = stays, .bytes = bytes};

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the tests of peers share. A house: a node that is called, with a real driver, core, store
+ * What the tests of peers share. A house: a node that is called, with a real runner, core, store
  * and peer_server; its runtime holds nothing but names, and its pipeline is a thread that answers
- * as the method says. A caller: peers on a queue of its own, to whom the test is the driver.
+ * as the method says. A caller: peers on a queue of its own, to whom the test is the runner.
  * Whoever waits here waits on a condition, with a deadline that only a failing test reaches.
  */
 #pragma once
@@ -23,7 +23,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "mesh/core/mesh_core.h"
-#include "mesh/edge/driver.h"
+#include "mesh/edge/runner.h"
 #include "mesh/edge/peer_server.h"
 #include "mesh/edge/peers.h"
 #include "mesh/record/record.h"
@@ -117,7 +117,7 @@ struct house {
     struct event *keep; /* so that the loop does not end by itself */
     pthread_t loop;
     pthread_t pipeline;
-    struct driver *driver;
+    struct mesh_runner *runner;
     struct store *store;
     struct stepper stepper; /* of its server */
     struct peer_server *server;
@@ -126,19 +126,21 @@ struct house {
     struct job jobs[JOBS_MAX]; /* what is served; what is held stays */
     unsigned job_count;
     unsigned held;
-    bool lets_go; /* of what it holds */
+    unsigned answered; /* by the pipeline */
+    bool lets_go;      /* of what it holds */
     bool ends;
+    bool is_stopping;
     unsigned cancelled;
     int64_t deadline_ns; /* of the last that was served */
     bool registered;
 };
 
 static inline void
-house_load_ended(void *context, struct driver_load *load, const struct driver_model *model)
+house_load_ended(void *context, struct runner_load *load, const struct runner_model *model)
 {
     struct house *house = context;
     (void)model;
-    driver_load_ended(house->driver, load, &(struct driver_load_end){.size_bytes = 1 << 20});
+    runner_load_ended(house->runner, load, &(struct runner_load_end){.size_bytes = 1 << 20});
 }
 
 /* Who serves requests with a flow, on the server's thread; NULL: no test has any. */
@@ -151,9 +153,9 @@ house_holds(const struct peer_request *request)
     return strncmp(request->method, "/t.T/Hold", 9) == 0;
 }
 
-static inline enum driver_begun
-house_serve(void *context, struct driver_call *call, const struct driver_attempt *attempt,
-            struct driver_end *end)
+static inline enum runner_begun
+house_serve(void *context, struct runner_call *call, const struct runner_attempt *attempt,
+            struct runner_end *end)
 {
     struct house *house = context;
     struct peer_request *request = call->request;
@@ -161,7 +163,7 @@ house_serve(void *context, struct driver_call *call, const struct driver_attempt
     request->type->hold(request);
     if (request->flow != NULL && rig_flow_serve != NULL) {
         rig_flow_serve(request, attempt->number);
-        return DRIVER_UNDER_WAY;
+        return RUNNER_UNDER_WAY;
     }
     pthread_mutex_lock(&rig_lock);
     CHECK(house->job_count < JOBS_MAX);
@@ -170,11 +172,11 @@ house_serve(void *context, struct driver_call *call, const struct driver_attempt
     house->deadline_ns = attempt->deadline_ns;
     pthread_cond_broadcast(&rig_changed);
     pthread_mutex_unlock(&rig_lock);
-    return DRIVER_UNDER_WAY;
+    return RUNNER_UNDER_WAY;
 }
 
 static inline void
-house_cancel(void *context, struct driver_call *call)
+house_cancel(void *context, struct runner_call *call)
 {
     struct house *house = context;
     rig_count(&house->cancelled);
@@ -182,10 +184,10 @@ house_cancel(void *context, struct driver_call *call)
         rig_flow_cancel(call->request);
 }
 
-static inline struct rpc_span
+static inline struct wire_span
 span_of(const char *text)
 {
-    return (struct rpc_span){text, strlen(text)};
+    return (struct wire_span){text, strlen(text)};
 }
 
 /* What the pipeline says, by the method: the message back; the same as lent pieces; a message of
@@ -194,7 +196,7 @@ static inline void
 house_answer(struct job job)
 {
     struct peer_request *request = job.request;
-    struct driver_end end = {.end = MESH_END_OK};
+    struct runner_end end = {.end = MESH_END_OK};
     struct rpc_answer answer = {.pieces = request->pieces, .piece_count = request->piece_count};
     struct rpc_metadata trailer = {span_of("t-bin"), {"\0\1", 2}};
     struct rpc_piece large[3];
@@ -255,6 +257,7 @@ house_pipeline(void *context)
         }
         pthread_mutex_unlock(&rig_lock);
         house_answer(job);
+        rig_count(&house->answered);
         pthread_mutex_lock(&rig_lock);
     }
     pthread_mutex_unlock(&rig_lock);
@@ -270,7 +273,7 @@ house_loop(void *context)
 }
 
 static inline void
-house_registered(struct driver_order *order, const struct driver_reply *reply)
+house_registered(struct runner_order *order, const struct runner_reply *reply)
 {
     struct house **house = (struct house **)(order + 1);
     CHECK(reply->outcome == MESH_OUTCOME_OK);
@@ -284,7 +287,7 @@ static inline void
 house_register(struct house *house, const char *model)
 {
     struct {
-        struct driver_order order;
+        struct runner_order order;
         struct house *house;
     } ordered = {.order = {.order = {.kind = MESH_REGISTER,
                                      .model = model,
@@ -297,7 +300,7 @@ house_register(struct house *house, const char *model)
                            .on_end = house_registered},
                  .house = house};
     house->registered = false;
-    driver_order(house->driver, &ordered.order);
+    runner_order(house->runner, &ordered.order);
     RIG_WAIT(house->registered);
 }
 
@@ -308,7 +311,7 @@ on_tick(evutil_socket_t fd, short what, void *context)
     (void)what;
     (void)context;
     pthread_mutex_lock(&rig_lock);
-    pthread_cond_broadcast(&rig_changed); /* of waits for what the driver shows */
+    pthread_cond_broadcast(&rig_changed); /* of waits for what the runner shows */
     pthread_mutex_unlock(&rig_lock);
 }
 
@@ -337,7 +340,7 @@ house_open(void)
         fail_msg("%s", error.text);
     snprintf(house->address, sizeof(house->address), "%s127.0.0.1:%d",
              rig_server_tls != NULL ? PEERS_TLS : "", peer_server_port(house->server, 0));
-    struct driver_options options = {.base = house->base,
+    struct runner_options options = {.base = house->base,
                                      .instance = "b",
                                      .address = house->address,
                                      .labels = "",
@@ -347,13 +350,13 @@ house_open(void)
                                                  .size = house_load_ended,
                                                  .load = house_load_ended,
                                                  .unload = house_load_ended}};
-    house->driver = driver_create(&options);
-    const struct store_events events = driver_events(house->driver);
+    house->runner = runner_create(&options);
+    const struct store_events events = runner_events(house->runner);
     const struct store_options store = {.instance = "b", .events = &events};
     if (store_open_memory(house->base, &store, &house->store, &error) != STATUS_OK)
         fail_msg("%s", error.text);
-    driver_start(house->driver, house->store);
-    driver_runtime_ready(house->driver, &(struct driver_capacity){.capacity_bytes = 1 << 30,
+    runner_start(house->runner, house->store);
+    runner_runtime_ready(house->runner, &(struct runner_capacity){.capacity_bytes = 1 << 30,
                                                                   .default_bytes = 1 << 20,
                                                                   .loaders = 2,
                                                                   .load_timeout_ms = 10000});
@@ -361,23 +364,33 @@ house_open(void)
     event_add(house->keep, &(struct timeval){.tv_usec = 20000});
     assert_int_equal(pthread_create(&house->loop, NULL, house_loop, house), 0);
     assert_int_equal(pthread_create(&house->pipeline, NULL, house_pipeline, house), 0);
-    peer_server_start(house->server, house->driver, 0);
+    peer_server_start(house->server, house->runner, 0);
     stepper_start(&house->stepper);
-    RIG_WAIT(driver_is_ready(house->driver));
+    RIG_WAIT(runner_is_ready(house->runner));
     house_register(house, "m");
     return house;
+}
+
+/* Its server sends its last answers. */
+static inline void
+house_begin_stop(struct house *house)
+{
+    if (!house->is_stopping)
+        peer_server_stop(house->server);
+    house->is_stopping = true;
 }
 
 /* Its server goes; what is served is let go. */
 static inline void
 house_stop(struct house *house)
 {
-    peer_server_stop(house->server);
+    house_begin_stop(house);
     pthread_mutex_lock(&rig_lock);
     house->lets_go = house->ends = true;
     pthread_cond_broadcast(&rig_changed);
     pthread_mutex_unlock(&rig_lock);
     pthread_join(house->pipeline, NULL);
+    peer_server_cut(house->server);
     stepper_end(&house->stepper);
     peer_server_destroy(house->server);
     house->server = NULL;
@@ -390,9 +403,9 @@ house_close(struct house *house)
         house_stop(house);
     event_base_loopbreak(house->base);
     pthread_join(house->loop, NULL);
-    driver_close(house->driver);
+    runner_close(house->runner);
     store_close(house->store);
-    driver_destroy(house->driver);
+    runner_destroy(house->runner);
     event_free(house->keep);
     event_base_free(house->base);
     free(house);
@@ -403,7 +416,7 @@ house_close(struct house *house)
 struct caller {
     struct stepper stepper;
     struct peers *peers;
-    struct driver_peers to;
+    struct runner_peers to;
 };
 
 /* Node "a", that knows of `b` at that address. */
@@ -420,8 +433,8 @@ caller_open(const char *address)
                                     .tls = rig_client_tls,
                                     .message_bytes_max = 16 << 20};
     caller->peers = peers_create(&options);
-    caller->to = peers_for_driver(caller->peers);
-    caller->to.on_peer(caller->to.context, &(struct driver_peer){"b", address, 4711});
+    caller->to = peers_for_runner(caller->peers);
+    caller->to.on_peer(caller->to.context, &(struct runner_peer){"b", address, 4711});
     stepper_start(&caller->stepper);
     return caller;
 }
@@ -438,7 +451,7 @@ caller_close(struct caller *caller)
 /* ---- a request of the caller's ---- */
 
 struct ask {
-    struct driver_call call; /* first */
+    struct runner_call call; /* first */
     struct peer_request request;
     struct rpc_piece piece;
     unsigned char *message;
@@ -446,8 +459,8 @@ struct ask {
     /* Under the rig's lock. */
     unsigned held;
     unsigned ended;
-    struct driver_end end;
-    struct driver_figures figures;
+    struct runner_end end;
+    struct runner_figures figures;
     char instance[16];
     enum status status;
     char text[128];
@@ -471,12 +484,12 @@ ask_take_message(struct ask *ask, const struct rpc_answer *answer)
     ask->has_answer = answer->pieces != NULL;
     for (size_t i = 0; i < answer->piece_count; i++) {
         const struct rpc_piece *piece = &answer->pieces[i];
-        const struct rpc_message *message = rpc_kept_message(piece->kept);
+        const struct wire_message *message = rpc_kept_message(piece->kept);
         size_t at = 0;
         ask->answer = realloc(ask->answer, ask->answer_bytes + piece->bytes);
         CHECK(ask->answer != NULL);
         for (size_t j = 0; j < message->span_count; j++) {
-            const struct rpc_span *span = &message->spans[j];
+            const struct wire_span *span = &message->spans[j];
             size_t from = piece->offset > at ? piece->offset - at : 0;
             size_t to = piece->offset + piece->bytes > at ? piece->offset + piece->bytes - at : 0;
             to = to < span->bytes ? to : span->bytes;
@@ -490,7 +503,7 @@ ask_take_message(struct ask *ask, const struct rpc_answer *answer)
 }
 
 static inline void
-ask_ended(struct peer_request *request, uint32_t number, const struct driver_end *end,
+ask_ended(struct peer_request *request, uint32_t number, const struct runner_end *end,
           const struct rpc_answer *answer)
 {
     struct ask *ask = (struct ask *)((char *)request - offsetof(struct ask, request));
@@ -502,7 +515,7 @@ ask_ended(struct peer_request *request, uint32_t number, const struct driver_end
         ask->figures = *end->figures;
         snprintf(ask->instance, sizeof(ask->instance), "%s", end->instance);
     }
-    CHECK(driver_end_is_last(end) == (answer != NULL));
+    CHECK(runner_end_is_last(end) == (answer != NULL));
     if (answer != NULL) {
         ask->status = answer->status;
         snprintf(ask->text, sizeof(ask->text), "%.*s", (int)answer->text.bytes,
@@ -551,8 +564,8 @@ ask_create(const char *method, size_t bytes)
         ask->message[i] = (unsigned char)(i * 2654435761u >> 13);
     for (size_t i = PERIOD; i < bytes; i += PERIOD)
         memcpy(ask->message + i, ask->message, bytes - i < PERIOD ? bytes - i : PERIOD);
-    struct rpc_span span = {ask->message, bytes};
-    ask->kept = rpc_message_keep(&(struct rpc_message){&span, 1, bytes});
+    struct wire_span span = {ask->message, bytes};
+    ask->kept = rpc_message_keep(&(struct wire_message){&span, 1, bytes});
     ask->piece = rpc_kept_piece(ask->kept);
     ask->request = (struct peer_request){
         .type = &ask_type, .method = method, .pieces = &ask->piece, .piece_count = bytes > 0};
@@ -561,11 +574,11 @@ ask_create(const char *method, size_t bytes)
 }
 
 /* Sends it to node `b`, as a hop that is to hit. */
-static inline enum driver_begun
+static inline enum runner_begun
 ask_send_until(struct caller *caller, struct ask *ask, int64_t deadline_ns)
 {
     static const struct mesh_tried tried[] = {{"c", 5, MESH_LIST_HIT}};
-    struct driver_attempt attempt = {.number = 7,
+    struct runner_attempt attempt = {.number = 7,
                                      .model = "m",
                                      .instance = "b",
                                      .hop = MESH_HOP_LOAD,
@@ -575,7 +588,7 @@ ask_send_until(struct caller *caller, struct ask *ask, int64_t deadline_ns)
     return caller->to.forward(caller->to.context, &ask->call, &attempt, &ask->end);
 }
 
-static inline enum driver_begun
+static inline enum runner_begun
 ask_send(struct caller *caller, struct ask *ask)
 {
     return ask_send_until(caller, ask, TIME_NEVER_NS);

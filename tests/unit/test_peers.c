@@ -18,7 +18,7 @@
 #include "mesh/edge/peer_link.h"
 #include "mesh/edge/peer_wire.h"
 
-enum { MANY = 64 };
+enum { MANY = 64, LAST = 16 };
 
 static void
 check_answered(struct ask *ask, enum status status)
@@ -49,7 +49,7 @@ test_lengths(void **state)
     struct caller *caller = caller_open(house->address);
     for (size_t i = 0; i < ARRAY_COUNT(lengths); i++) {
         struct ask *ask = ask_create("/t.T/Echo", lengths[i]);
-        assert_int_equal(ask_send(caller, ask), DRIVER_UNDER_WAY);
+        assert_int_equal(ask_send(caller, ask), RUNNER_UNDER_WAY);
         check_echoed(ask, lengths[i]);
         ask_free(ask);
     }
@@ -66,7 +66,7 @@ test_many_at_once(void **state)
     struct ask *asks[10 * MANY];
     for (size_t i = 0; i < ARRAY_COUNT(asks); i++) {
         asks[i] = ask_create("/t.T/Echo", i % 7 == 0 ? 400000 : i * 10);
-        assert_int_equal(ask_send(caller, asks[i]), DRIVER_UNDER_WAY);
+        assert_int_equal(ask_send(caller, asks[i]), RUNNER_UNDER_WAY);
     }
     for (size_t i = 0; i < ARRAY_COUNT(asks); i++) {
         check_echoed(asks[i], i % 7 == 0 ? 400000 : i * 10);
@@ -115,7 +115,7 @@ test_other_ends(void **state)
     struct house *house = house_open();
     struct caller *caller = caller_open(house->address);
     struct ask *ask = ask_create("/t.T/Echo", 3);
-    struct driver_attempt attempt = {.number = 7,
+    struct runner_attempt attempt = {.number = 7,
                                      .model = "nobody's",
                                      .instance = "b",
                                      .hop = MESH_HOP_HIT,
@@ -144,7 +144,7 @@ test_deadline_travels(void **state)
     pthread_mutex_unlock(&rig_lock);
     assert_true(there_ns > deadline_ns - 100 * NS_PER_S && there_ns < deadline_ns + 100 * NS_PER_S);
     ask = ask_create("/t.T/Echo", 3);
-    assert_int_equal(ask_send_until(caller, ask, clock_now_ns() - 1), DRIVER_ENDED);
+    assert_int_equal(ask_send_until(caller, ask, clock_now_ns() - 1), RUNNER_ENDED);
     assert_int_equal(ask->end.end, MESH_END_DEADLINE);
     ask_free(ask);
     caller_close(caller);
@@ -161,7 +161,7 @@ test_cancelled_there_too(void **state)
     for (size_t i = 0; i < MANY; i++) {
         /* Every fourth is served in vain when nobody waits for it any more. */
         asks[i] = ask_create(i % 4 == 0 ? "/t.T/HoldThenNot" : "/t.T/Hold", i % 2 ? 300000 : 10);
-        assert_int_equal(ask_send(caller, asks[i]), DRIVER_UNDER_WAY);
+        assert_int_equal(ask_send(caller, asks[i]), RUNNER_UNDER_WAY);
     }
     RIG_WAIT(house->held == MANY);
     for (size_t i = 0; i < MANY; i += 2)
@@ -186,7 +186,7 @@ test_cancelled_there_too(void **state)
 static void
 check_unreachable(struct caller *caller, struct ask *ask)
 {
-    if (ask_send(caller, ask) == DRIVER_UNDER_WAY)
+    if (ask_send(caller, ask) == RUNNER_UNDER_WAY)
         RIG_WAIT(ask->ended == 1);
     else
         assert_int_equal(ask->ended, 0);
@@ -217,20 +217,20 @@ test_another_node(void **state)
     (void)state;
     struct house *house = house_open();
     struct caller *caller = caller_open(house->address);
-    struct driver_peers to = caller->to;
-    to.on_peer(to.context, &(struct driver_peer){"c", house->address, 1});
+    struct runner_peers to = caller->to;
+    to.on_peer(to.context, &(struct runner_peer){"c", house->address, 1});
     struct ask *ask = ask_create("/t.T/Echo", 10);
-    struct driver_attempt attempt = {.number = 7,
+    struct runner_attempt attempt = {.number = 7,
                                      .model = "m",
                                      .instance = "c",
                                      .hop = MESH_HOP_HIT,
                                      .deadline_ns = TIME_NEVER_NS};
-    assert_int_equal(to.forward(to.context, &ask->call, &attempt, &ask->end), DRIVER_UNDER_WAY);
+    assert_int_equal(to.forward(to.context, &ask->call, &attempt, &ask->end), RUNNER_UNDER_WAY);
     RIG_WAIT(ask->ended == 1);
     assert_int_equal(ask->end.end, MESH_END_UNREACHABLE);
     ask_free(ask);
     ask = ask_create("/t.T/Echo", 10);
-    assert_int_equal(ask_send(caller, ask), DRIVER_UNDER_WAY);
+    assert_int_equal(ask_send(caller, ask), RUNNER_UNDER_WAY);
     check_echoed(ask, 10);
     ask_free(ask);
     caller_close(caller);
@@ -247,7 +247,7 @@ test_peer_moves(void **state)
     struct ask *held = ask_create("/t.T/Hold", 10);
     ask_send(caller, held);
     RIG_WAIT(first->held == 1);
-    caller->to.on_peer(caller->to.context, &(struct driver_peer){"b", second->address, 4712});
+    caller->to.on_peer(caller->to.context, &(struct runner_peer){"b", second->address, 4712});
     struct ask *ask = ask_create("/t.T/Hold", 10);
     ask_send(caller, ask);
     RIG_WAIT(second->held == 1);
@@ -280,8 +280,10 @@ test_never_started(void **state)
         options.queue = rpc_queue_create();
         assert_int_equal(peer_server_create(&options, &server, &error) == STATUS_OK, is_bound);
         assert_int_equal(error.text[0] == '\0', is_bound);
-        if (is_bound)
+        if (is_bound) {
             peer_server_stop(server);
+            peer_server_cut(server);
+        }
         rpc_queue_destroy(options.queue); /* which waits for it */
         peer_server_destroy(server);
     }
@@ -292,7 +294,7 @@ hold_many(struct caller *caller, struct ask *asks[MANY], size_t bytes)
 {
     for (size_t i = 0; i < MANY; i++) {
         asks[i] = ask_create("/t.T/Hold", bytes);
-        assert_int_equal(ask_send(caller, asks[i]), DRIVER_UNDER_WAY);
+        assert_int_equal(ask_send(caller, asks[i]), RUNNER_UNDER_WAY);
     }
 }
 
@@ -315,8 +317,33 @@ test_server_stops(void **state)
     struct ask *asks[MANY];
     hold_many(caller, asks, 100);
     RIG_WAIT(house->held == MANY);
-    house_stop(house);
+    house_begin_stop(house);
     check_all_lost(asks);
+    caller_close(caller);
+    house_close(house);
+}
+
+/* Answers that the runner has given, and that the transport was still behind with, arrive. */
+static void
+test_last_answers(void **state)
+{
+    (void)state;
+    struct house *house = house_open();
+    struct caller *caller = caller_open(house->address);
+    struct ask *asks[LAST];
+    for (size_t i = 0; i < LAST; i++) {
+        asks[i] = ask_create("/t.T/Large", 10);
+        assert_int_equal(ask_send(caller, asks[i]), RUNNER_UNDER_WAY);
+    }
+    RIG_WAIT(house->answered == LAST);
+    house_begin_stop(house);
+    for (size_t i = 0; i < LAST; i++) {
+        RIG_WAIT(asks[i]->ended == 1);
+        assert_int_equal(asks[i]->end.end, MESH_END_OK);
+        assert_int_equal(asks[i]->answer_bytes, 4 + LARGE_BYTES);
+        ask_free(asks[i]);
+    }
+    RIG_WAIT(!peer_server_is_sending(house->server));
     caller_close(caller);
     house_close(house);
 }
@@ -423,6 +450,7 @@ main(int argc, char **argv)
         cmocka_unit_test(test_peer_moves),
         cmocka_unit_test(test_never_started),
         cmocka_unit_test(test_server_stops),
+        cmocka_unit_test(test_last_answers),
         cmocka_unit_test(test_caller_goes),
         cmocka_unit_test(test_killed),
         cmocka_unit_test(test_stopped),

@@ -21,7 +21,7 @@ struct hostile {
 };
 
 static void
-hostile_message(void *context, const struct rpc_message *message)
+hostile_message(void *context, const struct wire_message *message)
 {
     (void)context;
     (void)message;
@@ -275,7 +275,7 @@ liar_send(struct rpc_call *call, const unsigned char *message, size_t bytes)
 }
 
 static void
-liar_message(void *context, struct rpc_call *call, const struct rpc_message *message)
+liar_message(void *context, struct rpc_call *call, const struct wire_message *message)
 {
     struct liar *liar = context;
     static struct peer_frame frame;
@@ -368,7 +368,7 @@ test_answers(void **state)
         liar_open(&liar, (enum saying)saying);
         struct caller *caller = caller_open(liar.address);
         struct ask *ask = ask_create("/t.T/Echo", 10);
-        assert_int_equal(ask_send(caller, ask), DRIVER_UNDER_WAY);
+        assert_int_equal(ask_send(caller, ask), RUNNER_UNDER_WAY);
         RIG_WAIT(ask->ended == 1);
         if (saying == IN_PARTS) {
             assert_int_equal(ask->end.end, MESH_END_OK);

@@ -59,7 +59,7 @@ ask_as(const char *address, struct rpc_tls *tls)
     rig_client_tls = tls;
     struct caller *caller = caller_open(address);
     struct ask *ask = ask_create("/t.T/Echo", 600000);
-    if (ask_send(caller, ask) == DRIVER_UNDER_WAY)
+    if (ask_send(caller, ask) == RUNNER_UNDER_WAY)
         RIG_WAIT(ask->ended == 1);
     enum mesh_end end = ask->end.end;
     ask_free(ask);
@@ -140,7 +140,7 @@ test_renewed(void **state)
     while (end != MESH_END_OK) {
         assert_true(clock_now_ns() < deadline_ns);
         struct ask *ask = ask_create("/t.T/Echo", 10);
-        if (ask_send(caller, ask) == DRIVER_UNDER_WAY)
+        if (ask_send(caller, ask) == RUNNER_UNDER_WAY)
             RIG_WAIT(ask->ended == 1);
         end = ask->end.end;
         ask_free(ask);

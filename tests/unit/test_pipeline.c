@@ -164,7 +164,7 @@ test_a_forged_free_slot_rebuilds_the_region(void **state)
     assert_non_null(lane);
     uint32_t index = tag_ticket(rig->calls[0].tag).index;
     struct shm_ring ring = region_slot_ring(&lane->region, PLACE_FREE);
-    struct shm_word forged = {.generation = 77, .place = PLACE_FREE, .party = PARTY_COORDINATOR};
+    struct shm_word forged = {.generation = 77, .place = PLACE_FREE, .owner = OWNER_COORDINATOR};
     atomic_store(object_word(&lane->region.slots, index), word_pack(forged));
     assert_int_equal(ring_fill_cell(&ring, index, forged), RING_OK);
     for (uint32_t i = 2; i < 2 * SLOTS; i++)
@@ -195,7 +195,7 @@ test_a_forged_generation_rebuilds_the_region(void **state)
     struct shm_ring ring = region_slot_ring(&lane->region, PLACE_FREE);
     for (uint32_t i = 0; i < SLOTS; i++) {
         struct shm_word forged = {
-            .generation = 77, .place = PLACE_FREE, .party = PARTY_COORDINATOR};
+            .generation = 77, .place = PLACE_FREE, .owner = OWNER_COORDINATOR};
         atomic_store(object_word(&lane->region.slots, i), word_pack(forged));
         assert_int_equal(ring_fill_cell(&ring, i, forged), RING_OK);
     }
@@ -217,7 +217,7 @@ test_a_forged_answer_rebuilds_the_region(void **state)
     assert_non_null(lane);
     uint8_t place = region_result_place(&lane->region);
     struct shm_ring ring = region_slot_ring(&lane->region, place);
-    struct shm_word forged = {.generation = 1, .place = place, .party = PARTY_COORDINATOR + 1};
+    struct shm_word forged = {.generation = 1, .place = place, .owner = OWNER_COORDINATOR + 1};
     atomic_store(object_word(&lane->region.slots, SLOTS - 1), word_pack(forged));
     assert_int_equal(ring_fill_cell(&ring, SLOTS - 1, forged), RING_OK);
     doorbell_ring(&lane->region.header->coordinator_bell);
@@ -250,7 +250,7 @@ test_a_result_in_anothers_memory_rebuilds_the_region(void **state)
     to->payload[place & 1] = from->payload[place & 1];
     struct shm_ring ring = region_slot_ring(&lane->region, place);
     struct shm_word forged = {
-        .generation = ticket.generation, .place = place, .party = PARTY_COORDINATOR + 1};
+        .generation = ticket.generation, .place = place, .owner = OWNER_COORDINATOR + 1};
     atomic_store(object_word(&lane->region.slots, ticket.index), word_pack(forged));
     assert_int_equal(ring_fill_cell(&ring, ticket.index, forged), RING_OK);
     doorbell_ring(&lane->region.header->coordinator_bell);

@@ -18,16 +18,16 @@
 
 #include <cmocka.h>
 
+#include "../modelets/probe.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "coordinator/assembly.h"
 #include "coordinator/config/config.h"
-#include "coordinator/loop/loop.h"
 #include "coordinator/pipeline/pipeline.h"
 #include "inference/open_inference.pb-c.h"
+#include "loop/loop.h"
 #include "shm/arena.h"
 #include "shm/slot.h"
-#include "../modelets/probe.h"
 
 #ifndef RIG_SLOTS
 #define RIG_SLOTS 4
@@ -319,8 +319,8 @@ submit(struct rig *rig, uint32_t number, enum probe_command command, int64_t arg
     request.raw_input_contents = &raw;
     uint8_t packed[512];
     assert_true(inference__model_infer_request__get_packed_size(&request) <= sizeof(packed));
-    struct rpc_span span = {packed, inference__model_infer_request__pack(&request, packed)};
-    struct rpc_message message = {&span, 1, span.bytes};
+    struct wire_span span = {packed, inference__model_infer_request__pack(&request, packed)};
+    struct wire_message message = {&span, 1, span.bytes};
     rig->calls[number] = (struct call){
         .rig = rig, .admitted = rig->calls[number].admitted, .keeps = rig->calls[number].keeps};
     *error = ERROR_NONE;

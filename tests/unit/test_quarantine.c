@@ -120,13 +120,13 @@ test_who_lives_restores_the_stage(void **state)
     (void)state;
     begin(0);
     assert_true(quarantine_try(&quarantine, LENGTH));
-    quarantine_lift(&quarantine, false);
+    quarantine_lift(&quarantine, TRIAL_LIVED);
     assert_int_equal(quarantine.state, QUARANTINE_NONE);
     /* nothing has been finished yet: half of the row stays */
     die(MAX / 2 - 1, DEATH_FRUITLESS);
     assert_true(quarantine_on_death(&quarantine, DEATH_FRUITLESS, LENGTH));
     assert_true(quarantine_try(&quarantine, 2 * LENGTH));
-    quarantine_lift(&quarantine, true);
+    quarantine_lift(&quarantine, TRIAL_FRUITFUL);
     die(MAX - 1, DEATH_FRUITLESS);
 }
 

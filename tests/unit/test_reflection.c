@@ -16,7 +16,7 @@
 enum { ANSWER_BYTES_MAX = 65536 };
 
 static void
-on_question(void *context, struct rpc_call *call, const struct rpc_message *message)
+on_question(void *context, struct rpc_call *call, const struct wire_message *message)
 {
     (void)context;
     rpc_call_set_tag(call, (uint64_t)(uintptr_t)call);

@@ -28,7 +28,7 @@ metadata(const char *key, const void *value, size_t bytes)
 
 /* One answer, with all metadata of the request as initial metadata and as trailers. */
 static void
-answer(struct rpc_call *call, const struct rpc_message *message, enum status status)
+answer(struct rpc_call *call, const struct wire_message *message, enum status status)
 {
     struct rpc_metadata entries[32];
     size_t count = 0;
@@ -55,7 +55,7 @@ answer(struct rpc_call *call, const struct rpc_message *message, enum status sta
 }
 
 static void
-on_any(void *context, struct rpc_call *call, const struct rpc_message *message)
+on_any(void *context, struct rpc_call *call, const struct wire_message *message)
 {
     struct rig *rig = context;
     const char *path = rpc_call_method(call);
@@ -260,7 +260,7 @@ test_answer_of_a_bound_method(void **state)
         struct probe probe;
         probe_call(&probe, stage.side, stage.client, "/t.T/Hold", "x", 1);
         rig_wait(rig, &rig->held_count, i + 1);
-        struct rpc_message message = {&(struct rpc_span){"reply", 5}, 1, 5};
+        struct wire_message message = {&(struct wire_span){"reply", 5}, 1, 5};
         struct rpc_piece piece = lent_piece(rig, &message);
         struct rpc_metadata entry = metadata("k", "v", 1);
         struct rpc_answer say = {
@@ -441,7 +441,7 @@ test_begin(void **state)
     probe_wait(&probe, &probe.initials, 1);
     assert_string_equal(probe.initial, "first=1\n");
     struct rpc_kept *kept =
-        rpc_message_keep(&(struct rpc_message){&(struct rpc_span){"end", 3}, 1, 3});
+        rpc_message_keep(&(struct wire_message){&(struct wire_span){"end", 3}, 1, 3});
     struct rpc_piece piece = rpc_kept_piece(kept);
     entry = metadata("last", "2", 1);
     rpc_call_answer(rig->held[0], &(struct rpc_answer){.status = STATUS_DATA_LOSS,
@@ -544,7 +544,7 @@ test_cancelled(void **state)
         if (i % 2 == 1)
             rpc_call_read(rig->held[i]); /* there is nothing, and nothing is told */
         /* An answer goes nowhere, and what was lent for it comes back. */
-        struct rpc_message message = {&(struct rpc_span){"reply", 5}, 1, 5};
+        struct wire_message message = {&(struct wire_span){"reply", 5}, 1, 5};
         struct rpc_piece piece = lent_piece(rig, &message);
         rpc_call_answer(rig->held[i], &(struct rpc_answer){.pieces = &piece, .piece_count = 1});
         rig->held[i] = NULL;

@@ -135,7 +135,7 @@ test_ignores_proxies(void **state)
 
 /* The server limits what it takes; the client takes what it is sent. */
 static void
-on_large(void *context, struct rpc_call *call, const struct rpc_message *message)
+on_large(void *context, struct rpc_call *call, const struct wire_message *message)
 {
     (void)context;
     (void)message;

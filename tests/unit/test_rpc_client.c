@@ -27,7 +27,7 @@ check_echo(struct side *side, struct rpc_client *client, const char *method, siz
     assert_int_equal(probe.messages, 1);
     assert_int_equal(probe.bytes, bytes);
     size_t at = 0;
-    const struct rpc_message *message = rpc_kept_message(probe.kept);
+    const struct wire_message *message = rpc_kept_message(probe.kept);
     for (size_t i = 0; i < message->span_count; i++) {
         assert_memory_equal(message->spans[i].data, data + at, message->spans[i].bytes);
         at += message->spans[i].bytes;

@@ -118,7 +118,7 @@ probe_on_initial(void *context, const struct rpc_metadata *initial, size_t count
 }
 
 static inline void
-probe_take(struct probe *probe, const struct rpc_message *message)
+probe_take(struct probe *probe, const struct wire_message *message)
 {
     probe->bytes += message->bytes;
     if (!probe->keeps)
@@ -128,7 +128,7 @@ probe_take(struct probe *probe, const struct rpc_message *message)
 }
 
 static inline void
-probe_on_message(void *context, const struct rpc_message *message)
+probe_on_message(void *context, const struct wire_message *message)
 {
     struct probe *probe = context;
     pthread_mutex_lock(&probe->side->lock);

@@ -139,7 +139,7 @@ noting_dropped(struct rpc_later *later)
 }
 
 static void
-noting_on_message(void *context, const struct rpc_message *message)
+noting_on_message(void *context, const struct wire_message *message)
 {
     struct noting *noting = context;
     rpc_later_drop(&noting->dropped);
@@ -225,7 +225,7 @@ test_what_waits_is_released(void **state)
         rig_wait(rig, &rig->held_count, 1);
         struct rig lender = {.lock = PTHREAD_MUTEX_INITIALIZER,
                              .changed = PTHREAD_COND_INITIALIZER};
-        struct rpc_message message = {&(struct rpc_span){big, sizeof(big)}, 1, sizeof(big)};
+        struct wire_message message = {&(struct wire_span){big, sizeof(big)}, 1, sizeof(big)};
         /* The server's thread waits here, so that what is sent piles up. */
         pthread_mutex_lock(&rig->lock);
         unsigned lent = 0;

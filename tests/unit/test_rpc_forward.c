@@ -95,7 +95,7 @@ on_pass_initial(void *context, const struct rpc_metadata *initial, size_t initia
 }
 
 static void
-on_pass_answer(void *context, const struct rpc_message *message)
+on_pass_answer(void *context, const struct wire_message *message)
 {
     struct pass *pass = context;
     if (pass->call == NULL)
@@ -143,7 +143,7 @@ static const struct rpc_client_events pass_events = {on_pass_initial, on_pass_an
                                                      on_pass_end};
 
 static void
-pass_start(struct forwarder *forwarder, struct rpc_call *call, const struct rpc_message *message)
+pass_start(struct forwarder *forwarder, struct rpc_call *call, const struct wire_message *message)
 {
     struct pass *pass = calloc(1, sizeof(*pass));
     CHECK(pass != NULL);
@@ -177,7 +177,7 @@ pass_start(struct forwarder *forwarder, struct rpc_call *call, const struct rpc_
 }
 
 static void
-on_forward(void *context, struct rpc_call *call, const struct rpc_message *message)
+on_forward(void *context, struct rpc_call *call, const struct wire_message *message)
 {
     struct pass *pass = rpc_call_user(call);
     struct forwarder *forwarder = context;

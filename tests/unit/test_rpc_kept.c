@@ -33,7 +33,7 @@ fetch(struct side *side, struct rpc_client *client, size_t bytes)
 
 /* That the message is the part of the pattern from `offset` on. */
 static void
-check_pattern(const struct rpc_message *message, size_t offset, size_t bytes)
+check_pattern(const struct wire_message *message, size_t offset, size_t bytes)
 {
     assert_int_equal(message->bytes, bytes);
     size_t at = offset;
@@ -123,7 +123,7 @@ test_parts(void **state)
         check_part(side, client, kept, 1, size - 2);
         /* The borders of the spans, and what lies around them. */
         size_t at = 0;
-        const struct rpc_message *message = rpc_kept_message(kept);
+        const struct wire_message *message = rpc_kept_message(kept);
         for (size_t s = 0; s + 1 < message->span_count; s++) {
             at += message->spans[s].bytes;
             check_part(side, client, kept, at, size - at);
@@ -170,17 +170,17 @@ test_whole(void **state)
 static void
 on_end_keep_twice(void *context, const struct rpc_client_end *end)
 {
-    const struct rpc_message *message = end->message;
+    const struct wire_message *message = end->message;
     struct rpc_kept *first = rpc_message_keep(message);
     assert_true(rpc_kept_message(first)->spans[0].data == message->spans[0].data); /* no copy */
     rpc_kept_release(first);
-    struct rpc_message copy = *message; /* the struct is the user's to copy */
+    struct wire_message copy = *message; /* the struct is the user's to copy */
     struct rpc_kept *second = rpc_message_keep(&copy);
     struct rpc_kept *third = rpc_message_keep(message);
     assert_ptr_equal(second, third);
     rpc_kept_release(second);
-    struct rpc_message part = {.spans = message->spans, .span_count = 1, .bytes = 3};
-    struct rpc_span span = {.data = message->spans[0].data, .bytes = 3};
+    struct wire_message part = {.spans = message->spans, .span_count = 1, .bytes = 3};
+    struct wire_span span = {.data = message->spans[0].data, .bytes = 3};
     part.spans = &span;
     struct rpc_kept *own = rpc_message_keep(&part); /* not what was delivered: copied */
     assert_true(rpc_kept_message(own)->spans[0].data != span.data);
@@ -225,13 +225,13 @@ test_own_message(void **state)
     unsigned char data[100];
     for (size_t i = 0; i < sizeof(data); i++)
         data[i] = byte_at(i);
-    struct rpc_span spans[] = {{data, 40}, {data + 40, 0}, {data + 40, 60}};
-    struct rpc_message message = {.spans = spans, .span_count = 3, .bytes = 100};
+    struct wire_span spans[] = {{data, 40}, {data + 40, 0}, {data + 40, 60}};
+    struct wire_message message = {.spans = spans, .span_count = 3, .bytes = 100};
     struct rpc_kept *kept = rpc_message_keep(&message);
     memset(data, 0, sizeof(data));
     check_pattern(rpc_kept_message(kept), 0, 100);
     rpc_kept_release(kept);
-    struct rpc_message nothing = {0};
+    struct wire_message nothing = {0};
     kept = rpc_message_keep(&nothing);
     assert_int_equal(rpc_kept_message(kept)->span_count, 0);
     rpc_kept_release(kept);

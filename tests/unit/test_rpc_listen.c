@@ -191,7 +191,7 @@ test_other_files_are_not_touched(void **state)
     assert_non_null(file);
     assert_true(fputs("precious", file) >= 0);
     fclose(file);
-    assert_refused(place.listen, STATUS_ALREADY_EXISTS, "no socket");
+    assert_refused(place.listen, STATUS_ALREADY_EXISTS, "is not a socket");
     struct stat seen;
     assert_int_equal(stat(place.path, &seen), 0);
     assert_int_equal(seen.st_size, 8);
@@ -201,7 +201,7 @@ test_other_files_are_not_touched(void **state)
     snprintf(elsewhere, sizeof(elsewhere), "%s/t", place.directory);
     close(foreign_socket(elsewhere));
     assert_int_equal(symlink(elsewhere, place.path), 0);
-    assert_refused(place.listen, STATUS_ALREADY_EXISTS, "no socket");
+    assert_refused(place.listen, STATUS_ALREADY_EXISTS, "is not a socket");
     assert_int_equal(unlink(place.path), 0);
     assert_int_equal(unlink(elsewhere), 0);
     place_remove(&place);
@@ -259,7 +259,7 @@ test_bad_addresses(void **state)
         "",      "8033",       "port:", "port:65536",    "port:-1",         "port:80x",
         ":8033", "localhost:", "[]:1",  "127.0.0.1:1e3", "127.0.0.1:999999"};
     for (size_t i = 0; i < ARRAY_COUNT(bad); i++)
-        assert_refused(bad[i], STATUS_INVALID_ARGUMENT, "no address");
+        assert_refused(bad[i], STATUS_INVALID_ARGUMENT, "not an address");
     assert_refused("192.0.2.1:0", STATUS_INTERNAL, "Cannot assign requested address");
 }
 

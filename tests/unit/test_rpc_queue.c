@@ -181,7 +181,7 @@ struct shares {
 static struct shares shares;
 
 static void
-on_share(void *context, struct rpc_call *call, const struct rpc_message *message)
+on_share(void *context, struct rpc_call *call, const struct wire_message *message)
 {
     struct rig *rig = context;
     size_t index = (size_t)(call->queue - call->queue->server->queues);

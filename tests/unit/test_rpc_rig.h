@@ -119,7 +119,7 @@ lent_release(void *context)
 }
 
 static inline struct rpc_piece
-lent_piece(struct rig *rig, const struct rpc_message *message)
+lent_piece(struct rig *rig, const struct wire_message *message)
 {
     struct lent *lent = malloc(sizeof(*lent) + message->bytes);
     CHECK(lent != NULL);
@@ -136,7 +136,7 @@ lent_piece(struct rig *rig, const struct rpc_message *message)
 }
 
 static inline void
-on_echo(void *context, struct rpc_call *call, const struct rpc_message *message)
+on_echo(void *context, struct rpc_call *call, const struct wire_message *message)
 {
     struct rig *rig = context;
     rig_count(rig, &rig->messages);
@@ -146,7 +146,7 @@ on_echo(void *context, struct rpc_call *call, const struct rpc_message *message)
 
 /* Keeps the call for the test to end; its tag is 1000 + its number. */
 static inline void
-on_hold(void *context, struct rpc_call *call, const struct rpc_message *message)
+on_hold(void *context, struct rpc_call *call, const struct wire_message *message)
 {
     (void)message;
     struct rig *rig = context;
@@ -191,7 +191,7 @@ on_hold_half_close(void *context, struct rpc_call *call)
 
 /* Bidirectional echo, ended by the caller's half-close. */
 static inline void
-on_chat(void *context, struct rpc_call *call, const struct rpc_message *message)
+on_chat(void *context, struct rpc_call *call, const struct wire_message *message)
 {
     struct rig *rig = context;
     rig_count(rig, &rig->messages);

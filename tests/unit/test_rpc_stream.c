@@ -27,8 +27,8 @@ static enum status
 send_numbered(struct rig *rig, struct rpc_call *call, unsigned number, size_t bytes)
 {
     static const unsigned char zeros[BIG_BYTES];
-    struct rpc_span spans[] = {{&number, sizeof(number)}, {zeros, bytes - sizeof(number)}};
-    struct rpc_message message = {spans, 2, bytes};
+    struct wire_span spans[] = {{&number, sizeof(number)}, {zeros, bytes - sizeof(number)}};
+    struct wire_message message = {spans, 2, bytes};
     struct rpc_piece piece = lent_piece(rig, &message);
     return rpc_call_send(call, &piece, 1);
 }

@@ -262,24 +262,24 @@ test_bad_files(void **state)
     check_refused(options, "a key without its certificate");
     options = pair_of("server");
     options.clients = RPC_TLS_CLIENTS_REQUIRED;
-    check_refused(options, "no authority that signs them");
+    check_refused(options, "need an authority that signs them");
     options = pair_of("server");
     options.key = certificates_path(folder, "client", "key");
     check_refused(options, "client.key is not the key of the certificate ");
     options.key = pem("server");
-    check_refused(options, "server.pem: no private key in it");
+    check_refused(options, "server.pem: contains no private key");
     options = (struct rpc_tls_options){.certificate = key, .key = key};
-    check_refused(options, "server.key: no certificate in it");
+    check_refused(options, "server.key: contains no certificate");
     options = (struct rpc_tls_options){.ca = pem("empty")};
-    check_refused(options, "empty.pem: no certificate in it");
+    check_refused(options, "empty.pem: contains no certificate");
     options = (struct rpc_tls_options){.ca = pem("broken")};
-    check_refused(options, "broken.pem: a certificate in it is broken");
+    check_refused(options, "broken.pem: contains a broken certificate");
     options = (struct rpc_tls_options){.ca = pem("huge")};
     check_refused(options, "huge.pem has more than ");
     options = (struct rpc_tls_options){.ca = pem("nothing")};
     check_refused(options, "nothing.pem: No such file or directory");
     options = (struct rpc_tls_options){.ca = folder};
-    check_refused(options, "is no file");
+    check_refused(options, "is not a file");
 }
 
 /* ---- keys that have a password ---- */
@@ -417,25 +417,25 @@ test_locked_key_refused(void **state)
 {
     (void)state;
     struct rpc_tls_options options = locked_pair("server", "pkcs8", NULL);
-    check_refused(options, "pkcs8.key: the key has a password: give it by the test's word, or take "
-                           "a key without one");
+    check_refused(options, "pkcs8.key: the key has a password: set the test's word, or use a key "
+                           "without one");
     options.key_password = "mistaken";
     check_refused(options, "pkcs8.key: the key does not open: the test's word must hold the "
-                           "password that it is encrypted with");
+                           "password that encrypts it");
     options.key_password_from = NULL;
     options.key_password = NULL;
     check_refused(options, "pkcs8.key: the key is encrypted: decrypt it with `openssl pkey -in ");
     static const char *const wrong[] = {"pkcs8", "old", "scrypt"};
     for (size_t i = 0; i < ARRAY_COUNT(wrong); i++) {
         options = locked_pair("server", wrong[i], "wrong");
-        check_refused(options, "wrong.word must hold the password that it is encrypted with");
+        check_refused(options, "wrong.word must hold the password that encrypts it");
     }
     options = locked_pair("server", "rsa", "bare");
     check_refused(options, "rsa.key is not the key of the certificate ");
     options = locked_pair("server", "pkcs8", "empty");
-    check_refused(options, "empty.word: no password in it: it is to be the first line");
+    check_refused(options, "empty.word: contains no password: write it on the first line");
     options = locked_pair("server", "pkcs8", "long");
-    check_refused(options, "long.word: a password of more than 1023 bytes opens no key");
+    check_refused(options, "long.word: the password has more than 1023 bytes");
     options = locked_pair("server", "pkcs8", "missing");
     check_refused(options, "missing.word: No such file or directory");
 }

@@ -137,14 +137,14 @@ test_no_message(void **state)
 /* ---- what the server sees of a call ---- */
 
 static void
-on_describe(void *context, struct rpc_call *call, const struct rpc_message *message)
+on_describe(void *context, struct rpc_call *call, const struct wire_message *message)
 {
     (void)context;
     (void)message;
     char text[256];
-    struct rpc_span binary = {NULL, 0};
-    struct rpc_span plain = {NULL, 0};
-    struct rpc_span absent;
+    struct wire_span binary = {NULL, 0};
+    struct wire_span plain = {NULL, 0};
+    struct wire_span absent;
     int user;
     bool ok = rpc_call_user(call) == NULL;
     rpc_call_set_user(call, &user);
@@ -221,12 +221,12 @@ test_metadata_and_deadline(void **state)
 /* ---- shapes of messages ---- */
 
 static void
-on_pieces(void *context, struct rpc_call *call, const struct rpc_message *message)
+on_pieces(void *context, struct rpc_call *call, const struct wire_message *message)
 {
     struct rig *rig = context;
     static const char letters[] = "abcdefghijklmnopqrstuvwxyz";
     struct rpc_piece pieces[100];
-    struct rpc_message nothing = {0};
+    struct wire_message nothing = {0};
     for (size_t i = 0; i < ARRAY_COUNT(pieces); i++) {
         if (i % 5 == 3)
             pieces[i] = lent_piece(rig, message);
@@ -312,7 +312,7 @@ replier_run(void *argument)
         CHECK(rig->held_count > 0);
         struct rpc_call *call = rig->held[--rig->held_count];
         pthread_mutex_unlock(&rig->lock);
-        struct rpc_message message = {&(struct rpc_span){"reply", 5}, 1, 5};
+        struct wire_message message = {&(struct wire_span){"reply", 5}, 1, 5};
         struct rpc_piece piece = lent_piece(rig, &message);
         if (i % 3 == 2) {
             piece.release(piece.release_context);

@@ -137,7 +137,7 @@ test_spin_barred(void **state)
     assert_int_equal(spin_budget(&spin, spin.barred_until_ns), SPIN_BUDGET_MIN_NS);
 }
 
-/* ---- the former: one stage, Alice and Bob in its seats ---- */
+/* ---- the former: one stage, Alice and Bob in its places ---- */
 
 static struct region region;
 static struct shm_stage *stage;
@@ -156,8 +156,8 @@ set_up(void **state)
     if (region_create(&region, &plan, 1, &error) != STATUS_OK)
         return -1;
     stage = region_stage(&region, 0);
-    atomic_store(&region_worker(&region, 0, 0)->party, ALICE);
-    atomic_store(&region_worker(&region, 0, 1)->party, BOB);
+    atomic_store(&region_worker(&region, 0, 0)->owner, ALICE);
+    atomic_store(&region_worker(&region, 0, 1)->owner, BOB);
     return 0;
 }
 
@@ -173,16 +173,16 @@ static void
 push_one(void)
 {
     struct shm_ticket ticket;
-    assert_int_equal(slot_acquire(&region, PARTY_COORDINATOR, &ticket), RING_OK);
-    assert_int_equal(slot_push(&region, ticket, PLACE_FREE, 0, PARTY_COORDINATOR, 1), RING_OK);
+    assert_int_equal(slot_acquire(&region, OWNER_COORDINATOR, &ticket), RING_OK);
+    assert_int_equal(slot_push(&region, ticket, PLACE_FREE, 0, OWNER_COORDINATOR, 1), RING_OK);
 }
 
 static uint32_t
-go_to_rest(uint32_t index, uint16_t party)
+go_to_rest(uint32_t index, uint16_t owner)
 {
     idle_enter(&region, 0, index);
     uint32_t prepared = doorbell_prepare(&region_worker(&region, 0, index)->bell);
-    assert_false(stage_wants_former(&region, 0, index, party));
+    assert_false(stage_wants_former(&region, 0, index, owner));
     return prepared;
 }
 
@@ -276,7 +276,7 @@ test_nobody_to_appoint(void **state)
     atomic_store(&stage->idle, ~UINT64_C(0) << 2);
     stage_notify(&region, 0);
     assert_int_equal(atomic_load(&stage->former), 0);
-    atomic_store(&stage->former, UINT32_MAX); /* a seat that does not exist */
+    atomic_store(&stage->former, UINT32_MAX); /* a place that does not exist */
     stage_notify(&region, 0);
 }
 
@@ -285,7 +285,7 @@ test_empty_seat_is_not_appointed(void **state)
 {
     (void)state;
     uint32_t alice = go_to_rest(0, ALICE), bob = go_to_rest(1, BOB);
-    atomic_store(&region_worker(&region, 0, 0)->party, PARTY_NONE);
+    atomic_store(&region_worker(&region, 0, 0)->owner, OWNER_NONE);
     push_one();
     stage_notify(&region, 0);
     assert_false(was_rung(0, alice));
@@ -298,7 +298,7 @@ repair(uint16_t dead, uint32_t index)
     struct repair_judge judge = {0};
     struct repair_report report;
     struct error error = ERROR_NONE;
-    assert_int_equal(region_repair(&region, dead, PARTY_COORDINATOR, index < 2 ? 0 : STAGES_MAX,
+    assert_int_equal(region_repair(&region, dead, OWNER_COORDINATOR, index < 2 ? 0 : STAGES_MAX,
                                    index < 2 ? index : 0, &judge, &report, &error),
                      STATUS_OK);
 }
@@ -312,11 +312,11 @@ test_repair_empties_the_seat(void **state)
     repair(ALICE, 0);
     assert_int_equal(atomic_load(&stage->former), 0);
     assert_int_equal(atomic_load(&stage->idle), 0);
-    assert_int_equal(atomic_load(&region_worker(&region, 0, 0)->party), PARTY_NONE);
+    assert_int_equal(atomic_load(&region_worker(&region, 0, 0)->owner), OWNER_NONE);
     assert_true(former_take(&region, 0, 1, BOB));
     former_leave(&region, 0, 1, BOB);
     /* an offer that he did not live to accept */
-    atomic_store(&region_worker(&region, 0, 0)->party, ALICE);
+    atomic_store(&region_worker(&region, 0, 0)->owner, ALICE);
     atomic_store(&stage->former, FORMER_OFFERED | ALICE);
     former_evict(&region, 0, 0, ALICE);
     assert_int_equal(atomic_load(&stage->former), 0);
@@ -337,7 +337,7 @@ test_repair_wakes_whose_flag_was_taken(void **state)
 }
 
 /* Alice died and was repaired; after that a pusher that had seen her idle appointed her, and died
- * too. Repairing the pusher, who has no seat here, must free the role. */
+ * too. Repairing the pusher, who has no place here, must free the role. */
 static void
 test_repair_frees_a_role_of_long_ago(void **state)
 {
@@ -348,7 +348,7 @@ test_repair_frees_a_role_of_long_ago(void **state)
     repair(CAROL, 2);
     assert_int_equal(atomic_load(&stage->former), 0);
     assert_true(was_rung(1, bob));
-    /* an offer to Bob, who lives but may be busy: its maker may be the dead one */
+    /* an offer to Bob, who lives but may be busy: its region maker may be the dead one */
     atomic_store(&stage->former, FORMER_OFFERED | 1 << 16 | BOB);
     repair(CAROL, 2);
     assert_int_equal(atomic_load(&stage->former), 0);

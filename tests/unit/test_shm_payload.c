@@ -22,7 +22,7 @@
 #include "shm/payload.h"
 #include "shm/slot.h"
 
-enum { SLOT = 1, PARTY = PARTY_COORDINATOR, SMALL = 2048, LARGE = 16384, PAGE = 4096 };
+enum { SLOT = 1, PARTY = OWNER_COORDINATOR, SMALL = 2048, LARGE = 16384, PAGE = 4096 };
 
 static struct region region;
 static struct payload_builder builder;

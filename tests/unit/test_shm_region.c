@@ -206,13 +206,13 @@ test_fresh_region(void **state)
     assert_int_not_equal(fcntl(region.fd, F_ADD_SEALS, F_SEAL_WRITE), 0);
     struct shm_ticket ticket;
     for (uint32_t i = 0; i < 5; i++)
-        assert_int_equal(slot_acquire(&region, PARTY_COORDINATOR, &ticket), RING_OK);
-    assert_int_equal(slot_acquire(&region, PARTY_COORDINATOR, &ticket), RING_EMPTY);
+        assert_int_equal(slot_acquire(&region, OWNER_COORDINATOR, &ticket), RING_OK);
+    assert_int_equal(slot_acquire(&region, OWNER_COORDINATOR, &ticket), RING_EMPTY);
     assert_int_equal(slots_used(&region), 5);
     assert_int_equal(slots_in_flight(&region), 5);
     struct shm_ring ring = region_slot_ring(&region, 0);
     assert_true(ring_pushes(&ring) == 0);
-    assert_int_equal(slot_push(&region, ticket, PLACE_FREE, 0, PARTY_COORDINATOR, 1), RING_OK);
+    assert_int_equal(slot_push(&region, ticket, PLACE_FREE, 0, OWNER_COORDINATOR, 1), RING_OK);
     assert_true(ring_pushes(&ring) == 1);
     /* hints that somebody spoiled are still counts of slots */
     struct shm_ring free_ring = region_slot_ring(&region, PLACE_FREE);
@@ -237,18 +237,18 @@ test_tickets(void **state)
     plan.slot_count = 1;
     assert_int_equal(region_create(&region, &plan, 1, &error), STATUS_OK);
     struct shm_ticket first, second;
-    assert_int_equal(slot_acquire(&region, PARTY_COORDINATOR, &first), RING_OK);
-    assert_int_equal(slot_release(&region, first, PLACE_FREE, PARTY_COORDINATOR), STATUS_OK);
-    assert_int_equal(slot_acquire(&region, PARTY_COORDINATOR, &second), RING_OK);
+    assert_int_equal(slot_acquire(&region, OWNER_COORDINATOR, &first), RING_OK);
+    assert_int_equal(slot_release(&region, first, PLACE_FREE, OWNER_COORDINATOR), STATUS_OK);
+    assert_int_equal(slot_acquire(&region, OWNER_COORDINATOR, &second), RING_OK);
     assert_int_equal(second.index, first.index);
     assert_int_equal(second.generation, first.generation + 1);
-    assert_int_equal(slot_push(&region, first, PLACE_FREE, 0, PARTY_COORDINATOR, 1), RING_LOST);
-    assert_int_equal(slot_release(&region, first, PLACE_FREE, PARTY_COORDINATOR), STATUS_DATA_LOSS);
+    assert_int_equal(slot_push(&region, first, PLACE_FREE, 0, OWNER_COORDINATOR, 1), RING_LOST);
+    assert_int_equal(slot_release(&region, first, PLACE_FREE, OWNER_COORDINATOR), STATUS_DATA_LOSS);
     slot_cancel(&region, first); /* too late: harmless */
     assert_false(slot_cancelled(region_slot(&region, 0), second.generation));
     slot_cancel(&region, second);
     assert_true(slot_cancelled(region_slot(&region, 0), second.generation));
-    assert_int_equal(slot_push(&region, second, PLACE_FREE, 0, PARTY_COORDINATOR, 77), RING_OK);
+    assert_int_equal(slot_push(&region, second, PLACE_FREE, 0, OWNER_COORDINATOR, 77), RING_OK);
     assert_int_equal(atomic_load(&region_slot(&region, 0)->enqueued_ns), 77);
     region_detach(&region);
 }
@@ -264,7 +264,7 @@ test_attach_shares(void **state)
     assert_int_equal(region_attach(&other, dup(region.fd), &error), STATUS_OK);
     assert_memory_equal(&region.layout, &other.layout, sizeof(region.layout));
     struct shm_ticket ticket;
-    assert_int_equal(slot_acquire(&other, PARTY_COORDINATOR, &ticket), RING_OK);
+    assert_int_equal(slot_acquire(&other, OWNER_COORDINATOR, &ticket), RING_OK);
     assert_int_equal(slots_used(&region), 1);
     region_detach(&other);
     region_detach(&region);
@@ -432,11 +432,11 @@ test_arena_corrupt(void **state)
     assert_int_equal(region_create(&region, &plan, 1, &error), STATUS_OK);
     /* a small block that waits among the large ones */
     struct shm_ring large = region_class_ring(&region, 1);
-    struct shm_word word = {.generation = 9, .place = 1, .party = 1};
+    struct shm_word word = {.generation = 9, .place = 1, .owner = 1};
     atomic_store(object_word(&region.blocks, 0), word_pack(word));
     atomic_store(&large.shared->cells[0], cell_full(0, 0, word));
     assert_int_equal(arena_acquire(&region, 0, 8192, &block), STATUS_DATA_LOSS);
-    word = (struct shm_word){.generation = 9, .place = 1, .held = true, .party = 0};
+    word = (struct shm_word){.generation = 9, .place = 1, .held = true, .owner = 0};
     atomic_store(object_word(&region.blocks, 0), word_pack(word));
     assert_int_equal(arena_release(&region, 0, 0, 1), STATUS_DATA_LOSS);
     atomic_store(object_word(&region.blocks, 0), 0);
@@ -501,9 +501,9 @@ test_arena_kept_corrupt(void **state)
     uint32_t blocks[16], block;
     struct region region = keeping_region(&kept, blocks);
     static const struct shm_word forged[] = {
-        {.generation = 0, .held = true, .party = PARTY_KEEPER},
-        {.generation = 9, .held = true, .party = 2},
-        {.generation = 9, .held = false, .party = PARTY_KEEPER},
+        {.generation = 0, .held = true, .owner = OWNER_KEEPER},
+        {.generation = 9, .held = true, .owner = 2},
+        {.generation = 9, .held = false, .owner = OWNER_KEEPER},
     };
     for (uint32_t i = 0; i < ARRAY_COUNT(forged); i++) {
         assert_int_equal(arena_release(&region, 3, blocks[i], 1), STATUS_OK);

@@ -30,7 +30,7 @@ held(uint32_t index)
 {
     struct shm_word word = word_unpack(atomic_load(&words[index]));
     return word_pack((struct shm_word){
-        .generation = word.generation, .place = word.place, .held = true, .party = PARTY});
+        .generation = word.generation, .place = word.place, .held = true, .owner = PARTY});
 }
 
 /* All objects held by PARTY, the ring empty, as if it had turned `laps` times. */
@@ -50,7 +50,7 @@ fresh_at(uint64_t laps)
     for (uint32_t i = 0; i < OBJECTS; i++)
         atomic_store(&words[i],
                      word_pack((struct shm_word){
-                         .generation = 1, .place = PLACE, .held = true, .party = PARTY}));
+                         .generation = 1, .place = PLACE, .held = true, .owner = PARTY}));
     return 0;
 }
 
@@ -100,23 +100,23 @@ test_words(void **state)
 {
     (void)state;
     struct shm_word word = {
-        .generation = UINT32_MAX, .turn = 127, .place = PLACE_FREE, .held = true, .party = 0xfffe};
+        .generation = UINT32_MAX, .turn = 127, .place = PLACE_FREE, .held = true, .owner = 0xfffe};
     struct shm_word same = word_unpack(word_pack(word));
     assert_int_equal(same.generation, UINT32_MAX);
     assert_int_equal(same.turn, 127);
     assert_int_equal(same.place, PLACE_FREE);
     assert_true(same.held);
-    assert_int_equal(same.party, 0xfffe);
+    assert_int_equal(same.owner, 0xfffe);
     /* each field has bits of its own */
     assert_int_equal(word_pack((struct shm_word){.turn = 1}), UINT64_C(1) << 25);
     assert_int_equal(word_pack((struct shm_word){.held = true}), UINT64_C(1) << 24);
     assert_int_equal(word_pack((struct shm_word){.turn = 128}), 0);
-    assert_false(word_possible(word_pack((struct shm_word){.held = true, .party = 1})));
+    assert_false(word_possible(word_pack((struct shm_word){.held = true, .owner = 1})));
     assert_true(word_possible(word_pack((struct shm_word){.generation = 1})));
     struct shm_word turned = word;
     turned.turn = 0;
     assert_true(word_same_hold(word_pack(word), word_pack(turned)));
-    turned.party = 1;
+    turned.owner = 1;
     assert_false(word_same_hold(word_pack(word), word_pack(turned)));
     assert_int_equal(generation_next(1), 2);
     assert_int_equal(generation_next(UINT32_MAX), 1);
@@ -195,10 +195,10 @@ test_push_of_what_is_not_held(void **state)
     assert_int_equal(ring_push(&ring, &objects, 0, held(0), 1, PARTY), RING_LOST);
     pop_expect(0);
     uint64_t another =
-        word_pack((struct shm_word){.generation = 1, .place = PLACE, .held = true, .party = OTHER});
+        word_pack((struct shm_word){.generation = 1, .place = PLACE, .held = true, .owner = OTHER});
     assert_int_equal(ring_push(&ring, &objects, 0, another, 1, OTHER), RING_LOST);
     another =
-        word_pack((struct shm_word){.generation = 2, .place = PLACE, .held = true, .party = PARTY});
+        word_pack((struct shm_word){.generation = 2, .place = PLACE, .held = true, .owner = PARTY});
     assert_int_equal(ring_push(&ring, &objects, 0, another, 2, PARTY), RING_LOST);
     expect_empty();
 }
@@ -310,7 +310,7 @@ test_stale_cells_are_dropped(void **state)
     for (uint32_t i = 0; i < 4; i += 2) {
         struct shm_word word = word_unpack(atomic_load(&words[i]));
         word.held = true;
-        word.party = OTHER;
+        word.owner = OTHER;
         atomic_store(&words[i], word_pack(word));
     }
     pop_expect(1);
@@ -324,7 +324,7 @@ static void
 test_full_ring_is_corrupt(void **state)
 {
     (void)state;
-    struct shm_word word = {.generation = 1, .place = PLACE, .party = PARTY};
+    struct shm_word word = {.generation = 1, .place = PLACE, .owner = PARTY};
     for (uint32_t i = 0; i < CELLS; i++)
         assert_int_equal(ring_fill_cell(&ring, i % OBJECTS, word), RING_OK);
     assert_int_equal(ring_fill_cell(&ring, 0, word), RING_CORRUPT);
@@ -334,7 +334,7 @@ static void
 test_impossible_contents(void **state)
 {
     (void)state;
-    struct shm_word word = {.generation = 1, .place = PLACE, .party = PARTY};
+    struct shm_word word = {.generation = 1, .place = PLACE, .owner = PARTY};
     /* an index beyond the table */
     assert_int_equal(ring_fill_cell(&ring, OBJECTS, word), RING_OK);
     assert_int_equal(ring_pop(&ring, &objects, PARTY, NULL), RING_CORRUPT);

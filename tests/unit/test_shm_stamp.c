@@ -170,7 +170,7 @@ test_mark(void **state)
 {
     struct shm_ticket ticket;
     (void)state;
-    assert_int_equal(slot_acquire(&region, PARTY_COORDINATOR, &ticket), RING_OK);
+    assert_int_equal(slot_acquire(&region, OWNER_COORDINATOR, &ticket), RING_OK);
     const struct shm_slot *slot = region_slot(&region, ticket.index);
     assert_false(slot_traced(slot, ticket.generation));
     slot_trace(&region, ticket);

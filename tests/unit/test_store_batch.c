@@ -18,10 +18,10 @@
 
 enum { ASKED_MAX = 1000, ID_MAX = 16 };
 
-static struct request *asked[ASKED_MAX]; /* in order */
+static struct store_request *asked[ASKED_MAX]; /* in order */
 static size_t asked_count;
 static struct request_queue queue;
-static struct batch batch;
+static struct store_batch batch;
 
 static int
 set_up(void **state)
@@ -41,11 +41,11 @@ tear_down(void **state)
     return 0;
 }
 
-static struct request *
+static struct store_request *
 ask_txn(const struct store_txn *txn)
 {
     struct error error = ERROR_NONE;
-    struct request *request = NULL;
+    struct store_request *request = NULL;
     assert_int_equal(request_create(txn, (struct store_reply){0}, &request, &error), STATUS_OK);
     assert_true(asked_count < ASKED_MAX);
     asked[asked_count++] = request;
@@ -54,7 +54,7 @@ ask_txn(const struct store_txn *txn)
 }
 
 /* Compares one record, NULL: none; changes another, NULL: none. */
-static struct request *
+static struct store_request *
 ask(const char *compared, const char *changed, const char *value)
 {
     const struct store_compare compare = {STORE_MODELS, compared, 0};
@@ -64,7 +64,7 @@ ask(const char *compared, const char *changed, const char *value)
         &(struct store_txn){1, &compare, compared != NULL ? 1 : 0, &change, changed != NULL});
 }
 
-static struct request *
+static struct store_request *
 create(size_t number)
 {
     char id[ID_MAX];
@@ -230,12 +230,12 @@ random_queues(void **state)
         char one[ID_MAX], other[ID_MAX];
         snprintf(one, sizeof(one), "m%u", (unsigned)(random_draw(&seed) % 300));
         snprintf(other, sizeof(other), "m%u", (unsigned)(random_draw(&seed) % 300));
-        struct request *request = ask(one, random_draw(&seed) % 8 == 0 ? NULL : other,
-                                      random_draw(&seed) % 8 == 0 ? NULL : "x");
+        struct store_request *request = ask(one, random_draw(&seed) % 8 == 0 ? NULL : other,
+                                            random_draw(&seed) % 8 == 0 ? NULL : "x");
         request->company = random_draw(&seed) % 8 == 0 ? REQUEST_AGAIN : REQUEST_FIRST;
     }
     while (queue.first != NULL) {
-        const struct request *first = queue.first;
+        const struct store_request *first = queue.first;
         batch_take(&queue, BATCH_OPS_MAX, &batch);
         assert_ptr_equal(batch.requests[0], first);
         for (size_t i = 0; i < batch.count; i++)

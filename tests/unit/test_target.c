@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Which pipeline a call means, of pipelines of every kind: called by name or by a method, with
- * models or without; and ids as messages and paths give them. No models are known here: those, and
- * metadata, are met in tests/integration.
+ * models or without; and ids as messages and metadata give them. No models are known here: those
+ * are met in tests/integration, and the rules for metadata in test_inbound.c.
  */
 #include "coordinator/models/models.h"
 #include "coordinator/models/target.h"
@@ -105,7 +105,8 @@ test_find(void **state)
         struct target_id id;
         struct target target;
         struct error error = ERROR_NONE;
-        assert_int_equal(target_id_of_name(call->id, &id, &error), STATUS_OK);
+        const struct wire_span name = {call->id, strlen(call->id)};
+        assert_int_equal(target_id_set(&id, "id", &name, SHOAL_NAME_BYTES_MAX, &error), STATUS_OK);
         struct pipeline *bound = call->bound == BY_NAME ? NULL : rig->pipelines[call->bound];
         enum status status = target_find(&rig->scope, bound, &id, &target, &error);
         assert_int_equal(status, call->status);
@@ -123,19 +124,25 @@ test_find(void **state)
 /* ---- ids ---- */
 
 static void
-test_names(void **state)
+test_values(void **state)
 {
     (void)state;
-    char name[SHOAL_NAME_BYTES_MAX + 2];
+    char text[SHOAL_NAME_BYTES_MAX + 2];
     struct target_id id;
     struct error error = ERROR_NONE;
-    memset(name, 'n', sizeof(name));
-    name[SHOAL_NAME_BYTES_MAX + 1] = '\0';
-    assert_int_equal(target_id_of_name(name, &id, &error), STATUS_NOT_FOUND);
-    name[SHOAL_NAME_BYTES_MAX] = '\0';
-    assert_int_equal(target_id_of_name(name, &id, &error), STATUS_OK);
+    struct wire_span value = {text, SHOAL_NAME_BYTES_MAX + 1};
+    memset(text, 'n', sizeof(text));
+    assert_int_equal(target_id_set(&id, "key", &value, SHOAL_NAME_BYTES_MAX, &error),
+                     STATUS_INVALID_ARGUMENT);
+    assert_string_equal(error.text, "key: a model's id has at most 127 bytes, not 128");
+    value.bytes--;
+    assert_int_equal(target_id_set(&id, "key", &value, SHOAL_NAME_BYTES_MAX, &error), STATUS_OK);
     assert_int_equal(id.bytes, SHOAL_NAME_BYTES_MAX);
-    assert_string_equal(id.text, name);
+    text[SHOAL_NAME_BYTES_MAX] = '\0';
+    assert_string_equal(id.text, text);
+    text[7] = '\0';
+    assert_int_equal(target_id_set(&id, "key", &value, SHOAL_NAME_BYTES_MAX, &error),
+                     STATUS_INVALID_ARGUMENT);
 }
 
 /* What a field of `bytes` gives. */
@@ -177,7 +184,7 @@ test_messages(void **state)
     assert_int_equal(id_of(longest, sizeof(longest), &id, &error), STATUS_INVALID_ARGUMENT);
     assert_string_equal(error.text, "the request: a model's id has at most 127 bytes, not 128");
     assert_int_equal(id_of("a\0b", 3, &id, &error), STATUS_INVALID_ARGUMENT);
-    assert_string_equal(error.text, "the request: a model's id is UTF-8 without a zero byte");
+    assert_string_equal(error.text, "the request: a model's id must be UTF-8 without a zero byte");
     assert_int_equal(id_of("\xc3", 1, &id, &error), STATUS_INVALID_ARGUMENT);
     struct spans none = spans_cut("\x10\x01", 2, 1);
     assert_int_equal(
@@ -198,7 +205,7 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_find),
-        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_values),
         cmocka_unit_test(test_messages),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Local clients by hand, for tests of real worker processes: a guest is a rig of its own
+ * Local clients by hand, for tests of real worker processes: a client region is a rig of its own
  * (test_worker_rig.h) whose region the workers of another, the lane, are given. The test plays both
- * the coordinator, who announces guests and hears what workers say of them, and the clients.
+ * the coordinator, who announces client regions and hears what workers say of them, and the
+ * clients.
  */
 #pragma once
 
 #include "test_worker_rig.h"
 
-#include "shm/guests.h"
+#include "shm/client_regions.h"
 
-struct guest {
+struct client_region {
     struct rig *lane;
     struct rig rig; /* of it only the region, and what the request functions need */
     uint32_t number;
@@ -19,132 +20,135 @@ struct guest {
 
 /* ---- the coordinator's part ---- */
 
-static inline struct handshake_guest
-word_of(const struct guest *guest, enum handshake_guest_event event)
+static inline struct handshake_client_region
+word_of(const struct client_region *client_region, enum handshake_client_region_event event)
 {
-    return (struct handshake_guest){
-        .header = {HANDSHAKE_VERSION, HANDSHAKE_GUEST, sizeof(struct handshake_guest), 0},
+    return (struct handshake_client_region){
+        .header = {HANDSHAKE_VERSION, HANDSHAKE_CLIENT_REGION,
+                   sizeof(struct handshake_client_region), 0},
         .event = event,
-        .number = guest->number,
-        .serial = guest->serial,
+        .number = client_region->number,
+        .serial = client_region->serial,
     };
 }
 
 /* Tells every worker, raises the epoch, wakes all: in this order. */
 static inline void
-announce(struct rig *lane, const struct handshake_guest *word, int fd)
+announce(struct rig *lane, const struct handshake_client_region *word, int fd)
 {
     struct error error = ERROR_NONE;
     for (uint32_t i = 0; i < lane->stage_count; i++)
         for (uint32_t k = 0; k < rig_worker_count(lane, i); k++)
             if (lane->workers[i][k].pid != 0)
                 assert_int_equal(
-                    handshake_send_guest(lane->workers[i][k].control, word, fd, &error), STATUS_OK);
+                    handshake_send_client_region(lane->workers[i][k].control, word, fd, &error),
+                    STATUS_OK);
     for (uint32_t i = 0; i < lane->stage_count; i++)
-        atomic_fetch_add(&region_stage(&lane->region, i)->guests_epoch, 1);
+        atomic_fetch_add(&region_stage(&lane->region, i)->client_regions_epoch, 1);
     stages_awaken(&lane->region);
 }
 
 /* Tells the workers of one stage that it ends. */
 static inline void
-guest_end_at(const struct guest *guest, uint32_t stage)
+client_region_end_at(const struct client_region *client_region, uint32_t stage)
 {
-    struct rig *lane = guest->lane;
-    struct handshake_guest word = word_of(guest, GUEST_ENDS);
+    struct rig *lane = client_region->lane;
+    struct handshake_client_region word = word_of(client_region, GUEST_ENDS);
     struct error error = ERROR_NONE;
     for (uint32_t k = 0; k < rig_worker_count(lane, stage); k++)
-        assert_int_equal(handshake_send_guest(lane->workers[stage][k].control, &word, -1, &error),
-                         STATUS_OK);
+        assert_int_equal(
+            handshake_send_client_region(lane->workers[stage][k].control, &word, -1, &error),
+            STATUS_OK);
     for (uint32_t i = 0; i < lane->stage_count; i++)
-        atomic_fetch_add(&region_stage(&lane->region, i)->guests_epoch, 1);
+        atomic_fetch_add(&region_stage(&lane->region, i)->client_regions_epoch, 1);
     stages_awaken(&lane->region);
 }
 
 static inline void
-guest_make(struct guest *guest, struct rig *lane, uint32_t number)
+client_region_make(struct client_region *client_region, struct rig *lane, uint32_t number)
 {
     static uint64_t serials;
-    *guest = (struct guest){.lane = lane, .number = number, .serial = ++serials};
+    *client_region = (struct client_region){.lane = lane, .number = number, .serial = ++serials};
     struct region_plan plan = {.slot_count = 32, .stage_count = lane->stage_count};
     for (uint32_t i = 0; i < lane->stage_count; i++)
         plan.worker_counts[i] = 1;
     struct error error = ERROR_NONE;
     assert_int_equal(plan_arena(&plan, 1 << 14, 1 << 20, &error), STATUS_OK);
-    assert_int_equal(region_create(&guest->rig.region, &plan, 1, &error), STATUS_OK);
+    assert_int_equal(region_create(&client_region->rig.region, &plan, 1, &error), STATUS_OK);
 }
 
 static inline void
-guest_come(struct guest *guest, struct rig *lane, uint32_t number)
+client_region_come(struct client_region *client_region, struct rig *lane, uint32_t number)
 {
-    guest_make(guest, lane, number);
-    struct handshake_guest word = word_of(guest, GUEST_COMES);
-    announce(lane, &word, guest->rig.region.fd);
+    client_region_make(client_region, lane, number);
+    struct handshake_client_region word = word_of(client_region, GUEST_COMES);
+    announce(lane, &word, client_region->rig.region.fd);
 }
 
-/* What the worker says next of a guest. */
-static inline struct handshake_guest
+/* What the worker says next of a client region. */
+static inline struct handshake_client_region
 hear(const struct rig *lane, uint32_t stage, uint32_t index)
 {
     int control = lane->workers[stage][index].control;
     struct pollfd said = {.fd = control, .events = POLLIN};
     assert_int_equal(poll(&said, 1, (int)(RIG_PATIENCE_NS / NS_PER_MS)), 1);
-    struct handshake_guest message;
+    struct handshake_client_region message;
     struct error error = ERROR_NONE;
     int fd;
-    if (handshake_receive_guest(control, &message, &fd, &error) != STATUS_OK)
+    if (handshake_receive_client_region(control, &message, &fd, &error) != STATUS_OK)
         fail_msg("a worker says: %s", error.text);
     assert_int_equal(fd, -1);
     return message;
 }
 
 static inline void
-expect_word(const struct guest *guest, uint32_t stage, uint32_t index,
-            enum handshake_guest_event event)
+expect_word(const struct client_region *client_region, uint32_t stage, uint32_t index,
+            enum handshake_client_region_event event)
 {
-    struct handshake_guest message = hear(guest->lane, stage, index);
+    struct handshake_client_region message = hear(client_region->lane, stage, index);
     if (message.event != (uint32_t)event)
         fail_msg("event %u instead of %u: %s", message.event, event, message.text);
-    assert_int_equal(message.number, guest->number);
-    assert_int_equal(message.serial, guest->serial);
+    assert_int_equal(message.number, client_region->number);
+    assert_int_equal(message.serial, client_region->serial);
 }
 
 /* Sends it away, and waits until every worker has unmapped it. */
 static inline void
-guest_go(struct guest *guest)
+client_region_go(struct client_region *client_region)
 {
-    struct handshake_guest word = word_of(guest, GUEST_GOES);
-    announce(guest->lane, &word, -1);
-    for (uint32_t i = 0; i < guest->lane->stage_count; i++)
-        for (uint32_t k = 0; k < rig_worker_count(guest->lane, i); k++)
-            if (guest->lane->workers[i][k].pid != 0)
-                expect_word(guest, i, k, GUEST_LEFT);
-    region_detach(&guest->rig.region);
+    struct handshake_client_region word = word_of(client_region, GUEST_GOES);
+    announce(client_region->lane, &word, -1);
+    for (uint32_t i = 0; i < client_region->lane->stage_count; i++)
+        for (uint32_t k = 0; k < rig_worker_count(client_region->lane, i); k++)
+            if (client_region->lane->workers[i][k].pid != 0)
+                expect_word(client_region, i, k, GUEST_LEFT);
+    region_detach(&client_region->rig.region);
 }
 
 /* ---- the client's part ---- */
 
 static inline struct shm_ticket
-guest_submit(struct guest *guest, struct rig_request request)
+guest_submit(struct client_region *client_region, struct rig_request request)
 {
-    struct shm_ticket ticket = rig_push(&guest->rig, request);
-    doorbell_ring(guest_bell(&guest->rig.region, 0));
+    struct shm_ticket ticket = rig_push(&client_region->rig, request);
+    doorbell_ring(client_region_bell(&client_region->rig.region, 0));
     return ticket;
 }
 
 static inline struct rig_outcome
-guest_call(struct guest *guest, struct rig_request request)
+client_region_call(struct client_region *client_region, struct rig_request request)
 {
-    struct shm_ticket ticket = guest_submit(guest, request);
-    struct rig_outcome outcome = rig_wait_outcome(&guest->rig);
+    struct shm_ticket ticket = guest_submit(client_region, request);
+    struct rig_outcome outcome = rig_wait_outcome(&client_region->rig);
     assert_int_equal(outcome.ticket.index, ticket.index);
     return outcome;
 }
 
 static inline void
-guest_assert_empty(const struct guest *guest)
+client_region_assert_empty(const struct client_region *client_region)
 {
-    assert_int_equal(slots_used(&guest->rig.region), 0);
-    assert_int_equal(arena_used(&guest->rig.region, -1), 0);
+    assert_int_equal(slots_used(&client_region->rig.region), 0);
+    assert_int_equal(arena_used(&client_region->rig.region, -1), 0);
 }
 
 /* Until the word of a slot says that a worker holds it at stage 0; returns the party. */
@@ -155,7 +159,7 @@ wait_held(const struct region *region, struct shm_ticket ticket)
     while (clock_now_ns() < deadline_ns) {
         struct shm_word word = word_unpack(atomic_load(object_word(&region->slots, ticket.index)));
         if (word.held && word.place == 0)
-            return word.party;
+            return word.owner;
         poll(NULL, 0, 1);
     }
     fail_msg("nobody takes the slot");

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Proves that real workers serve the regions of local clients beside their lane's: that a client's
- * pushes wake them, two of them side by side; that lane and guests have their turns; that guests
- * come and go while workers run and hold items of them, and end with what had begun finished; that
- * the dead worker's part of a guest can be repaired by its client; that a guest with anything in it
- * that cannot be is dropped, and nobody else notices. The test plays coordinator and clients
- * (test_worker_guest_rig.h).
+ * pushes wake them, two of them side by side; that lane and client regions have their turns; that
+ * client regions come and go while workers run and hold items of them, and end with what had begun
+ * finished; that the dead worker's part of a client region can be repaired by its client; that a
+ * client region with anything in it that cannot be is dropped, and nobody else notices. The test
+ * plays coordinator and clients (test_worker_guest_rig.h).
  *
  * ctest: timeout=300
  */
@@ -25,30 +25,31 @@ test_served_through_stages(void **state)
     (void)state;
     static const struct rig_stage stages[] = {{.modelet = "probe"}, {.modelet = "probe"}};
     struct rig *lane = rig_start(stages, 2);
-    static struct guest guests[2];
-    guest_come(&guests[0], lane, 0);
-    guest_come(&guests[1], lane, GUESTS_MAX - 1);
+    static struct client_region client_regions[2];
+    client_region_come(&client_regions[0], lane, 0);
+    client_region_come(&client_regions[1], lane, CLIENT_REGIONS_MAX - 1);
     for (int64_t i = 1; i <= 50; i++) {
         for (uint32_t g = 0; g < 2; g++) {
-            struct rig_outcome outcome =
-                guest_call(&guests[g], (struct rig_request){.command = PROBE_FORWARD, .tag = i});
+            struct rig_outcome outcome = client_region_call(
+                &client_regions[g], (struct rig_request){.command = PROBE_FORWARD, .tag = i});
             assert_int_equal(outcome.status, STATUS_OK);
             assert_int_equal(outcome.words[2], i);
         }
         assert_int_equal(
             rig_call(lane, (struct rig_request){.command = PROBE_FORWARD, .tag = i}).words[2], i);
     }
-    struct rig_outcome failed = guest_call(
-        &guests[0], (struct rig_request){.command = PROBE_FAIL, .argument = STATUS_OUT_OF_RANGE});
+    struct rig_outcome failed = client_region_call(
+        &client_regions[0],
+        (struct rig_request){.command = PROBE_FAIL, .argument = STATUS_OUT_OF_RANGE});
     assert_int_equal(failed.status, STATUS_OUT_OF_RANGE);
-    struct rig_outcome late =
-        guest_call(&guests[0], (struct rig_request){.command = PROBE_FORWARD,
-                                                    .deadline_ns = clock_now_ns() - 1});
+    struct rig_outcome late = client_region_call(
+        &client_regions[0],
+        (struct rig_request){.command = PROBE_FORWARD, .deadline_ns = clock_now_ns() - 1});
     assert_int_equal(late.status, STATUS_DEADLINE_EXCEEDED);
-    guest_assert_empty(&guests[0]);
-    guest_assert_empty(&guests[1]);
-    guest_go(&guests[0]);
-    guest_go(&guests[1]);
+    client_region_assert_empty(&client_regions[0]);
+    client_region_assert_empty(&client_regions[1]);
+    client_region_go(&client_regions[0]);
+    client_region_go(&client_regions[1]);
     rig_stop(lane);
 }
 
@@ -60,24 +61,25 @@ test_workers_run_side_by_side(void **state)
     (void)state;
     static const struct rig_stage stages[] = {{.modelet = "probe", .workers = 2}};
     struct rig *lane = rig_start(stages, 1);
-    static struct guest guest;
-    guest_come(&guest, lane, 3);
+    static struct client_region client_region;
+    client_region_come(&client_region, lane, 3);
     for (int i = 0; i < 20; i++) {
-        struct shm_ticket first = guest_submit(&guest, (struct rig_request){.command = PROBE_WAIT});
-        wait_held(&guest.rig.region, first);
-        struct rig_outcome second =
-            guest_call(&guest, (struct rig_request){.command = PROBE_ECHO, .tag = i});
+        struct shm_ticket first =
+            guest_submit(&client_region, (struct rig_request){.command = PROBE_WAIT});
+        wait_held(&client_region.rig.region, first);
+        struct rig_outcome second = client_region_call(
+            &client_region, (struct rig_request){.command = PROBE_ECHO, .tag = i});
         assert_int_equal(second.status, STATUS_OK);
         assert_int_equal(second.words[2], i);
-        slot_cancel(&guest.rig.region, first);
-        assert_int_equal(rig_wait_outcome(&guest.rig).ticket.index, first.index);
+        slot_cancel(&client_region.rig.region, first);
+        assert_int_equal(rig_wait_outcome(&client_region.rig).ticket.index, first.index);
     }
-    guest_assert_empty(&guest);
-    guest_go(&guest);
+    client_region_assert_empty(&client_region);
+    client_region_go(&client_region);
     rig_stop(lane);
 }
 
-/* An open batch takes items of lane and guest, and is closed by the one that fills it. */
+/* An open batch takes items of lane and client region, and is closed by the one that fills it. */
 static void
 test_one_batch_of_lane_and_guest(void **state)
 {
@@ -85,21 +87,21 @@ test_one_batch_of_lane_and_guest(void **state)
     static const struct rig_stage stages[] = {
         {.modelet = "probe", .workers = 2, .batch_size = 2, .batch_wait_ns = 60 * NS_PER_S}};
     struct rig *lane = rig_start(stages, 1);
-    static struct guest guest;
-    guest_come(&guest, lane, 0);
+    static struct client_region client_region;
+    client_region_come(&client_region, lane, 0);
     for (int i = 0; i < 20; i++) {
         if (i % 2 == 0) {
             wait_held(&lane->region, rig_submit(lane, (struct rig_request){.command = PROBE_ECHO}));
-            guest_submit(&guest, (struct rig_request){.command = PROBE_ECHO});
+            guest_submit(&client_region, (struct rig_request){.command = PROBE_ECHO});
         } else {
-            wait_held(&guest.rig.region,
-                      guest_submit(&guest, (struct rig_request){.command = PROBE_ECHO}));
+            wait_held(&client_region.rig.region,
+                      guest_submit(&client_region, (struct rig_request){.command = PROBE_ECHO}));
             rig_submit(lane, (struct rig_request){.command = PROBE_ECHO});
         }
         assert_int_equal(rig_wait_outcome(lane).words[PROBE_BATCH_COUNT], 2);
-        assert_int_equal(rig_wait_outcome(&guest.rig).words[PROBE_BATCH_COUNT], 2);
+        assert_int_equal(rig_wait_outcome(&client_region.rig).words[PROBE_BATCH_COUNT], 2);
     }
-    guest_go(&guest);
+    client_region_go(&client_region);
     rig_stop(lane);
 }
 
@@ -112,24 +114,24 @@ test_lane_and_guest_have_their_turns(void **state)
     (void)state;
     static const struct rig_stage stages[] = {{.modelet = "probe"}};
     struct rig *lane = rig_start(stages, 1);
-    static struct guest guest;
-    guest_come(&guest, lane, 0);
+    static struct client_region client_region;
+    client_region_come(&client_region, lane, 0);
     struct shm_ticket first = rig_submit(lane, (struct rig_request){.command = PROBE_WAIT});
     wait_held(&lane->region, first);
     for (int i = 0; i < QUEUED; i++) {
         rig_submit(lane, (struct rig_request){.command = PROBE_ECHO});
-        guest_submit(&guest, (struct rig_request){.command = PROBE_ECHO});
+        guest_submit(&client_region, (struct rig_request){.command = PROBE_ECHO});
     }
     slot_cancel(&lane->region, first);
     rig_wait_outcome(lane); /* the one that waited */
     int64_t last = 0;
     for (int i = 0; i < QUEUED; i++) {
         int64_t ours = rig_wait_outcome(lane).words[PROBE_RUNS];
-        int64_t theirs = rig_wait_outcome(&guest.rig).words[PROBE_RUNS];
+        int64_t theirs = rig_wait_outcome(&client_region.rig).words[PROBE_RUNS];
         assert_int_equal(ours - last + theirs - last, i == 0 ? ours + theirs : 3);
         last = ours > theirs ? ours : theirs;
     }
-    guest_go(&guest);
+    client_region_go(&client_region);
     rig_stop(lane);
 }
 
@@ -141,25 +143,27 @@ test_goes_while_items_are_held(void **state)
     (void)state;
     static const struct rig_stage stages[] = {{.modelet = "probe"}};
     struct rig *lane = rig_start(stages, 1);
-    static struct guest guest;
+    static struct client_region client_region;
     struct shm_ticket busy = rig_submit(lane, (struct rig_request){.command = PROBE_WAIT});
     wait_held(&lane->region, busy);
-    guest_come(&guest, lane, 0);
-    struct shm_ticket held = guest_submit(&guest, (struct rig_request){.command = PROBE_WAIT});
+    client_region_come(&client_region, lane, 0);
+    struct shm_ticket held =
+        guest_submit(&client_region, (struct rig_request){.command = PROBE_WAIT});
     slot_cancel(&lane->region, busy);
     rig_wait_outcome(lane);
-    wait_held(&guest.rig.region, held);
-    assert_int_equal(atomic_load(&region_worker(&lane->region, 0, 0)->run_guests), 1);
-    struct handshake_guest word = word_of(&guest, GUEST_GOES);
+    wait_held(&client_region.rig.region, held);
+    assert_int_equal(atomic_load(&region_worker(&lane->region, 0, 0)->run_client_regions), 1);
+    struct handshake_client_region word = word_of(&client_region, GUEST_GOES);
     announce(lane, &word, -1);
-    slot_cancel(&guest.rig.region, held);
-    expect_word(&guest, 0, 0, GUEST_LEFT);
-    region_detach(&guest.rig.region);
-    guest_come(&guest, lane, 0); /* the number is free again */
-    assert_int_equal(guest_call(&guest, (struct rig_request){.command = PROBE_ECHO}).status,
-                     STATUS_OK);
+    slot_cancel(&client_region.rig.region, held);
+    expect_word(&client_region, 0, 0, GUEST_LEFT);
+    region_detach(&client_region.rig.region);
+    client_region_come(&client_region, lane, 0); /* the number is free again */
+    assert_int_equal(
+        client_region_call(&client_region, (struct rig_request){.command = PROBE_ECHO}).status,
+        STATUS_OK);
     assert_int_equal(rig_call(lane, (struct rig_request){.command = PROBE_ECHO}).status, STATUS_OK);
-    guest_go(&guest);
+    client_region_go(&client_region);
     rig_stop(lane);
 }
 
@@ -170,24 +174,27 @@ test_ends_with_what_is_held(void **state)
     (void)state;
     static const struct rig_stage stages[] = {{.modelet = "probe"}};
     struct rig *lane = rig_start(stages, 1);
-    static struct guest guest;
-    guest_come(&guest, lane, 7);
-    struct shm_ticket held = guest_submit(&guest, (struct rig_request){.command = PROBE_WAIT});
-    wait_held(&guest.rig.region, held);
-    struct shm_ticket waits = guest_submit(&guest, (struct rig_request){.command = PROBE_ECHO});
-    assert_false(guest_is_ending(&guest.rig.region));
-    guest_end_at(&guest, 0);
-    slot_cancel(&guest.rig.region, held);
-    expect_word(&guest, 0, 0, GUEST_LEFT);
-    assert_true(guest_is_ending(&guest.rig.region));
-    assert_int_equal(rig_wait_outcome(&guest.rig).ticket.index, held.index);
-    struct shm_word word = slot_where(&guest.rig.region, waits.index);
+    static struct client_region client_region;
+    client_region_come(&client_region, lane, 7);
+    struct shm_ticket held =
+        guest_submit(&client_region, (struct rig_request){.command = PROBE_WAIT});
+    wait_held(&client_region.rig.region, held);
+    struct shm_ticket waits =
+        guest_submit(&client_region, (struct rig_request){.command = PROBE_ECHO});
+    assert_false(client_region_is_ending(&client_region.rig.region));
+    client_region_end_at(&client_region, 0);
+    slot_cancel(&client_region.rig.region, held);
+    expect_word(&client_region, 0, 0, GUEST_LEFT);
+    assert_true(client_region_is_ending(&client_region.rig.region));
+    assert_int_equal(rig_wait_outcome(&client_region.rig).ticket.index, held.index);
+    struct shm_word word = slot_where(&client_region.rig.region, waits.index);
     assert_true(!word.held && word.place == 0 && word.generation == waits.generation);
-    region_detach(&guest.rig.region);
-    guest_come(&guest, lane, 7); /* the number is free again */
-    assert_int_equal(guest_call(&guest, (struct rig_request){.command = PROBE_ECHO}).status,
-                     STATUS_OK);
-    guest_go(&guest);
+    region_detach(&client_region.rig.region);
+    client_region_come(&client_region, lane, 7); /* the number is free again */
+    assert_int_equal(
+        client_region_call(&client_region, (struct rig_request){.command = PROBE_ECHO}).status,
+        STATUS_OK);
+    client_region_go(&client_region);
     rig_stop(lane);
 }
 
@@ -202,24 +209,24 @@ test_ends_stage_by_stage(void **state)
                                               {.modelet = "probe", .workers = 2},
                                               {.modelet = "probe"}};
     struct rig *lane = rig_start(stages, 3);
-    static struct guest guest;
+    static struct client_region client_region;
     for (int64_t delay_ms = 0; delay_ms < 6; delay_ms++) {
-        guest_come(&guest, lane, 0);
+        client_region_come(&client_region, lane, 0);
         struct shm_ticket tickets[ENDING];
         for (int i = 0; i < ENDING; i++)
             tickets[i] = guest_submit(
-                &guest, (struct rig_request){.command = PROBE_SLOW, .argument = delay_ms});
+                &client_region, (struct rig_request){.command = PROBE_SLOW, .argument = delay_ms});
         for (uint32_t stage = 0; stage < lane->stage_count; stage++) {
-            guest_end_at(&guest, stage);
+            client_region_end_at(&client_region, stage);
             for (uint32_t k = 0; k < rig_worker_count(lane, stage); k++)
-                expect_word(&guest, stage, k, GUEST_LEFT);
+                expect_word(&client_region, stage, k, GUEST_LEFT);
         }
         for (int i = 0; i < ENDING; i++) {
-            struct shm_word word = slot_where(&guest.rig.region, tickets[i].index);
+            struct shm_word word = slot_where(&client_region.rig.region, tickets[i].index);
             assert_false(word.held);
             assert_true(word.place == 0 || word.place == lane->stage_count);
         }
-        region_detach(&guest.rig.region);
+        region_detach(&client_region.rig.region);
     }
     rig_stop(lane);
 }
@@ -237,13 +244,13 @@ push_beyond(const struct region *region, struct shm_ticket ticket, int64_t comma
                                   .bytes = PROBE_WORDS * sizeof(int64_t)};
     struct error error = ERROR_NONE;
     void *data;
-    builder_init(&builder, region, ticket.index, PARTY_COORDINATOR, NULL, NULL);
+    builder_init(&builder, region, ticket.index, OWNER_COORDINATOR, NULL, NULL);
     assert_int_equal(builder_add(&builder, &tensor, &data, &error), STATUS_OK);
     memcpy(data, (int64_t[]){command, argument, 0}, tensor.bytes);
     struct shm_slot *slot = region_slot(region, ticket.index);
     assert_int_equal(builder_seal(&builder, &slot->payload[1], &error), STATUS_OK);
     slot_set_deadline(slot, TIME_NEVER_NS);
-    assert_int_equal(slot_push(region, ticket, PLACE_FREE, 1, PARTY_COORDINATOR, 1), RING_OK);
+    assert_int_equal(slot_push(region, ticket, PLACE_FREE, 1, OWNER_COORDINATOR, 1), RING_OK);
 }
 
 /* A client that fills a later stage's ring again and again, and never lets its worker find it
@@ -254,51 +261,52 @@ test_ends_against_its_client(void **state)
     (void)state;
     static const struct rig_stage stages[] = {{.modelet = "probe"}, {.modelet = "probe"}};
     struct rig *lane = rig_start(stages, 2);
-    static struct guest guest;
-    guest_come(&guest, lane, 0);
-    const struct region *region = &guest.rig.region;
+    static struct client_region client_region;
+    client_region_come(&client_region, lane, 0);
+    const struct region *region = &client_region.rig.region;
     struct shm_ticket ticket;
-    while (slot_acquire(region, PARTY_COORDINATOR, &ticket) == RING_OK)
+    while (slot_acquire(region, OWNER_COORDINATOR, &ticket) == RING_OK)
         push_beyond(region, ticket, PROBE_SLOW, 2);
-    guest_end_at(&guest, 0);
-    expect_word(&guest, 0, 0, GUEST_LEFT);
-    guest_end_at(&guest, 1);
+    client_region_end_at(&client_region, 0);
+    expect_word(&client_region, 0, 0, GUEST_LEFT);
+    client_region_end_at(&client_region, 1);
     int64_t deadline_ns = clock_now_ns() + RIG_PATIENCE_NS;
     struct pollfd said = {.fd = lane->workers[1][0].control, .events = POLLIN};
     while (poll(&said, 1, 0) == 0 && clock_now_ns() < deadline_ns)
-        if (slot_pop(region, 2, PARTY_COORDINATOR, &ticket) == RING_OK)
-            assert_int_equal(slot_push(region, ticket, 2, 1, PARTY_COORDINATOR, 1), RING_OK);
+        if (slot_pop(region, 2, OWNER_COORDINATOR, &ticket) == RING_OK)
+            assert_int_equal(slot_push(region, ticket, 2, 1, OWNER_COORDINATOR, 1), RING_OK);
     assert_true(clock_now_ns() < deadline_ns);
-    expect_word(&guest, 1, 0, GUEST_LEFT);
-    assert_int_equal(slot_pop(region, PLACE_ERROR, PARTY_COORDINATOR, &ticket), RING_EMPTY);
-    region_detach(&guest.rig.region);
+    expect_word(&client_region, 1, 0, GUEST_LEFT);
+    assert_int_equal(slot_pop(region, PLACE_ERROR, OWNER_COORDINATOR, &ticket), RING_EMPTY);
+    region_detach(&client_region.rig.region);
     assert_int_equal(rig_call(lane, (struct rig_request){.command = PROBE_ECHO}).status, STATUS_OK);
     rig_stop(lane);
 }
 
-/* A guest that is only looked at has no part in what the lane's items do to a worker. */
+/* A client region that is only looked at has no part in what the lane's items do to a worker. */
 static void
 test_idle_guest_is_not_held(void **state)
 {
     (void)state;
     static const struct rig_stage stages[] = {{.modelet = "probe", .batch_size = 4}};
     struct rig *lane = rig_start(stages, 1);
-    struct shm_worker *seat = region_worker(&lane->region, 0, 0);
-    static struct guest guest;
-    guest_come(&guest, lane, 2);
-    assert_int_equal(guest_call(&guest, (struct rig_request){.command = PROBE_ECHO}).status,
-                     STATUS_OK);
+    struct shm_worker *entry = region_worker(&lane->region, 0, 0);
+    static struct client_region client_region;
+    client_region_come(&client_region, lane, 2);
+    assert_int_equal(
+        client_region_call(&client_region, (struct rig_request){.command = PROBE_ECHO}).status,
+        STATUS_OK);
     for (int i = 0; i < 20; i++) {
         struct shm_ticket ticket = rig_submit(lane, (struct rig_request){.command = PROBE_WAIT});
         int64_t deadline_ns = clock_now_ns() + RIG_PATIENCE_NS;
-        while (atomic_load(&seat->run_began_ns) == 0 && clock_now_ns() < deadline_ns)
+        while (atomic_load(&entry->run_began_ns) == 0 && clock_now_ns() < deadline_ns)
             poll(NULL, 0, 1);
-        assert_int_not_equal(atomic_load(&seat->run_began_ns), 0);
-        assert_int_equal(atomic_load(&seat->run_guests), 0);
+        assert_int_not_equal(atomic_load(&entry->run_began_ns), 0);
+        assert_int_equal(atomic_load(&entry->run_client_regions), 0);
         slot_cancel(&lane->region, ticket);
         rig_wait_outcome(lane);
     }
-    guest_go(&guest);
+    client_region_go(&client_region);
     rig_stop(lane);
 }
 
@@ -311,37 +319,39 @@ run_again(void *context, struct shm_ticket ticket, uint8_t stage, struct error *
     return REPAIR_RUN_AGAIN;
 }
 
-/* The seat tells whose items the dead one held; the client repairs, and another worker runs it. */
+/* The place tells whose items the dead one held; the client repairs, and another worker runs it. */
 static void
 test_client_repairs_after_a_death(void **state)
 {
     (void)state;
     static const struct rig_stage stages[] = {{.modelet = "probe", .workers = 2}};
     struct rig *lane = rig_start(stages, 1);
-    static struct guest guest;
-    guest_come(&guest, lane, 5);
-    struct shm_ticket ticket = guest_submit(&guest, (struct rig_request){.command = PROBE_WAIT});
-    uint16_t party = wait_held(&guest.rig.region, ticket);
-    uint32_t index = atomic_load(&region_worker(&lane->region, 0, 0)->party) == party ? 0 : 1;
-    assert_int_equal(atomic_load(&region_worker(&lane->region, 0, index)->run_guests), 1 << 5);
+    static struct client_region client_region;
+    client_region_come(&client_region, lane, 5);
+    struct shm_ticket ticket =
+        guest_submit(&client_region, (struct rig_request){.command = PROBE_WAIT});
+    uint16_t owner = wait_held(&client_region.rig.region, ticket);
+    uint32_t index = atomic_load(&region_worker(&lane->region, 0, 0)->owner) == owner ? 0 : 1;
+    assert_int_equal(atomic_load(&region_worker(&lane->region, 0, index)->run_client_regions),
+                     1 << 5);
     kill(lane->workers[0][index].pid, SIGKILL);
     rig_wait_worker(lane, 0, index);
-    struct repair_judge judge = {run_again, &guest.rig.region};
+    struct repair_judge judge = {run_again, &client_region.rig.region};
     struct repair_report report;
     struct error error = ERROR_NONE;
     assert_int_equal(
-        region_repair(&lane->region, party, PARTY_COORDINATOR, 0, index, &judge, &report, &error),
+        region_repair(&lane->region, owner, OWNER_COORDINATOR, 0, index, &judge, &report, &error),
         STATUS_OK);
     assert_int_equal(report.run_again, 0);
-    assert_int_equal(region_repair(&guest.rig.region, party, PARTY_COORDINATOR, STAGES_MAX, 0,
-                                   &judge, &report, &error),
+    assert_int_equal(region_repair(&client_region.rig.region, owner, OWNER_COORDINATOR, STAGES_MAX,
+                                   0, &judge, &report, &error),
                      STATUS_OK);
     assert_int_equal(report.run_again, 1);
-    assert_int_not_equal(wait_held(&guest.rig.region, ticket), party);
-    slot_cancel(&guest.rig.region, ticket);
-    assert_int_equal(rig_wait_outcome(&guest.rig).ticket.index, ticket.index);
-    guest_assert_empty(&guest);
-    guest_go(&guest);
+    assert_int_not_equal(wait_held(&client_region.rig.region, ticket), owner);
+    slot_cancel(&client_region.rig.region, ticket);
+    assert_int_equal(rig_wait_outcome(&client_region.rig).ticket.index, ticket.index);
+    client_region_assert_empty(&client_region);
+    client_region_go(&client_region);
     rig_stop(lane);
 }
 
@@ -353,21 +363,23 @@ test_inputs_are_checked(void **state)
     static const struct rig_stage stages[] = {
         {.modelet = "probe", .param_name = "describe", .param_value = "inputs"}};
     struct rig *lane = rig_start(stages, 1);
-    static struct guest guest;
-    guest_come(&guest, lane, 0);
-    assert_int_equal(guest_call(&guest, (struct rig_request){.command = PROBE_ECHO}).status,
-                     STATUS_OK);
-    struct shm_ticket ticket = rig_push(&guest.rig, (struct rig_request){.command = PROBE_ECHO});
-    struct shm_slot *slot = region_slot(&guest.rig.region, ticket.index);
+    static struct client_region client_region;
+    client_region_come(&client_region, lane, 0);
+    assert_int_equal(
+        client_region_call(&client_region, (struct rig_request){.command = PROBE_ECHO}).status,
+        STATUS_OK);
+    struct shm_ticket ticket =
+        rig_push(&client_region.rig, (struct rig_request){.command = PROBE_ECHO});
+    struct shm_slot *slot = region_slot(&client_region.rig.region, ticket.index);
     uint16_t block = slot->payload[0].blocks[slot->payload[0].table_block];
     struct payload_tensor *tensor =
-        (void *)(arena_block(&guest.rig.region, block) + slot->payload[0].table_offset);
+        (void *)(arena_block(&client_region.rig.region, block) + slot->payload[0].table_offset);
     tensor->datatype = SHOAL_FP64; /* of the same size */
-    doorbell_ring(guest_bell(&guest.rig.region, 0));
-    struct rig_outcome outcome = rig_wait_outcome(&guest.rig);
+    doorbell_ring(client_region_bell(&client_region.rig.region, 0));
+    struct rig_outcome outcome = rig_wait_outcome(&client_region.rig);
     assert_int_equal(outcome.status, STATUS_INVALID_ARGUMENT);
     assert_non_null(strstr(outcome.text, "datatype FP64, the model takes INT64"));
-    guest_go(&guest);
+    client_region_go(&client_region);
     rig_stop(lane);
 }
 
@@ -404,24 +416,26 @@ test_corrupt_guest_is_lost(void **state)
     static void (*const spoilers[])(const struct region *) = {spoil_cell, spoil_head, spoil_words};
     static const struct rig_stage stages[] = {{.modelet = "probe"}};
     struct rig *lane = rig_start(stages, 1);
-    static struct guest good;
-    static struct guest bad;
-    guest_come(&good, lane, 1);
+    static struct client_region good;
+    static struct client_region bad;
+    client_region_come(&good, lane, 1);
     for (size_t i = 0; i < sizeof(spoilers) / sizeof(spoilers[0]); i++) {
-        guest_come(&bad, lane, 0);
-        assert_int_equal(guest_call(&bad, (struct rig_request){.command = PROBE_ECHO}).status,
-                         STATUS_OK);
+        client_region_come(&bad, lane, 0);
+        assert_int_equal(
+            client_region_call(&bad, (struct rig_request){.command = PROBE_ECHO}).status,
+            STATUS_OK);
         rig_push(&bad.rig, (struct rig_request){.command = PROBE_ECHO});
         spoilers[i](&bad.rig.region);
-        doorbell_ring(guest_bell(&bad.rig.region, 0));
+        doorbell_ring(client_region_bell(&bad.rig.region, 0));
         expect_word(&bad, 0, 0, GUEST_LOST);
-        assert_int_equal(guest_call(&good, (struct rig_request){.command = PROBE_ECHO}).status,
-                         STATUS_OK);
+        assert_int_equal(
+            client_region_call(&good, (struct rig_request){.command = PROBE_ECHO}).status,
+            STATUS_OK);
         assert_int_equal(rig_call(lane, (struct rig_request){.command = PROBE_ECHO}).status,
                          STATUS_OK);
-        guest_go(&bad);
+        client_region_go(&bad);
     }
-    guest_go(&good);
+    client_region_go(&good);
     rig_stop(lane);
 }
 
@@ -432,15 +446,16 @@ test_slot_taken_away_in_a_run(void **state)
     (void)state;
     static const struct rig_stage stages[] = {{.modelet = "probe"}};
     struct rig *lane = rig_start(stages, 1);
-    static struct guest guest;
-    guest_come(&guest, lane, 0);
-    struct shm_ticket ticket = guest_submit(&guest, (struct rig_request){.command = PROBE_WAIT});
-    wait_held(&guest.rig.region, ticket);
-    atomic_fetch_add(object_word(&guest.rig.region.slots, ticket.index), UINT64_C(1) << 32);
-    slot_cancel(&guest.rig.region, ticket);
-    expect_word(&guest, 0, 0, GUEST_LOST);
+    static struct client_region client_region;
+    client_region_come(&client_region, lane, 0);
+    struct shm_ticket ticket =
+        guest_submit(&client_region, (struct rig_request){.command = PROBE_WAIT});
+    wait_held(&client_region.rig.region, ticket);
+    atomic_fetch_add(object_word(&client_region.rig.region.slots, ticket.index), UINT64_C(1) << 32);
+    slot_cancel(&client_region.rig.region, ticket);
+    expect_word(&client_region, 0, 0, GUEST_LOST);
     assert_int_equal(rig_call(lane, (struct rig_request){.command = PROBE_ECHO}).status, STATUS_OK);
-    guest_go(&guest);
+    client_region_go(&client_region);
     rig_stop(lane);
 }
 
@@ -451,14 +466,14 @@ test_refused_on_arrival(void **state)
     (void)state;
     static const struct rig_stage stages[] = {{.modelet = "probe"}};
     struct rig *lane = rig_start(stages, 1);
-    static struct guest guest;
-    guest_make(&guest, lane, 0);
-    guest.rig.region.header->magic++;
-    struct handshake_guest word = word_of(&guest, GUEST_COMES);
-    announce(lane, &word, guest.rig.region.fd);
-    expect_word(&guest, 0, 0, GUEST_LOST);
+    static struct client_region client_region;
+    client_region_make(&client_region, lane, 0);
+    client_region.rig.region.header->magic++;
+    struct handshake_client_region word = word_of(&client_region, GUEST_COMES);
+    announce(lane, &word, client_region.rig.region.fd);
+    expect_word(&client_region, 0, 0, GUEST_LOST);
     assert_int_equal(rig_call(lane, (struct rig_request){.command = PROBE_ECHO}).status, STATUS_OK);
-    guest_go(&guest);
+    client_region_go(&client_region);
     rig_stop(lane);
 }
 
@@ -499,35 +514,37 @@ test_descriptors_change_while_read(void **state)
     static const struct rig_stage stages[] = {{.modelet = "probe", .batch_size = 4}};
     struct rig *lane = rig_start(stages, 1);
     pid_t pid = lane->workers[0][0].pid;
-    static struct guest guest;
+    static struct client_region client_region;
     uint64_t random = random_seed((uint64_t)clock_now_ns());
     for (int round = 0; round < ROUNDS; round++) {
-        guest_come(&guest, lane, 0);
-        struct scribbler scribbler = {.region = &guest.rig.region, .random = random_draw(&random)};
+        client_region_come(&client_region, lane, 0);
+        struct scribbler scribbler = {.region = &client_region.rig.region,
+                                      .random = random_draw(&random)};
         pthread_t thread;
         assert_int_equal(pthread_create(&thread, NULL, scribble, &scribbler), 0);
         for (int i = 0; i < CALLS; i++) {
             /* forwards only: what the probe is told may change too */
             struct shm_ticket ticket;
-            if (slot_acquire(&guest.rig.region, PARTY_COORDINATOR, &ticket) != RING_OK)
+            if (slot_acquire(&client_region.rig.region, OWNER_COORDINATOR, &ticket) != RING_OK)
                 break;
-            struct shm_payload *payload = &region_slot(&guest.rig.region, ticket.index)->payload[0];
+            struct shm_payload *payload =
+                &region_slot(&client_region.rig.region, ticket.index)->payload[0];
             *payload = (struct shm_payload){.block_count = 1, .tensor_count = 1, .table_bytes = 96};
-            (void)!slot_push(&guest.rig.region, ticket, PLACE_FREE, 0, PARTY_COORDINATOR,
+            (void)!slot_push(&client_region.rig.region, ticket, PLACE_FREE, 0, OWNER_COORDINATOR,
                              clock_now_ns());
-            doorbell_ring(guest_bell(&guest.rig.region, 0));
+            doorbell_ring(client_region_bell(&client_region.rig.region, 0));
             assert_int_equal(rig_call(lane, (struct rig_request){.command = PROBE_ECHO}).status,
                              STATUS_OK);
         }
         atomic_store(&scribbler.stop, true);
         pthread_join(thread, NULL);
-        struct handshake_guest word = word_of(&guest, GUEST_GOES);
+        struct handshake_client_region word = word_of(&client_region, GUEST_GOES);
         announce(lane, &word, -1);
-        struct handshake_guest said = hear(lane, 0, 0);
+        struct handshake_client_region said = hear(lane, 0, 0);
         if (said.event == GUEST_LOST)
             said = hear(lane, 0, 0);
         assert_int_equal(said.event, GUEST_LEFT);
-        region_detach(&guest.rig.region);
+        region_detach(&client_region.rig.region);
     }
     assert_int_equal(lane->workers[0][0].pid, pid);
     rig_stop(lane);

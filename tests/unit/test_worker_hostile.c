@@ -18,13 +18,13 @@
 
 /* A request with the probe's tensor and another one; its outcome. */
 static struct rig_outcome
-call_with(struct guest *guest, const struct shoal_tensor *more)
+call_with(struct client_region *client_region, const struct shoal_tensor *more)
 {
-    struct rig *rig = &guest->rig;
+    struct rig *rig = &client_region->rig;
     struct error error = ERROR_NONE;
     struct shm_ticket ticket;
-    assert_int_equal(slot_acquire(&rig->region, PARTY_COORDINATOR, &ticket), RING_OK);
-    builder_init(&rig->builder, &rig->region, ticket.index, PARTY_COORDINATOR, NULL, NULL);
+    assert_int_equal(slot_acquire(&rig->region, OWNER_COORDINATOR, &ticket), RING_OK);
+    builder_init(&rig->builder, &rig->region, ticket.index, OWNER_COORDINATOR, NULL, NULL);
     struct shoal_tensor tensor = {.name = "probe",
                                   .datatype = SHOAL_INT64,
                                   .rank = 1,
@@ -38,8 +38,8 @@ call_with(struct guest *guest, const struct shoal_tensor *more)
     struct shm_slot *slot = region_slot(&rig->region, ticket.index);
     assert_int_equal(builder_seal(&rig->builder, &slot->payload[0], &error), STATUS_OK);
     assert_int_equal(
-        slot_push(&rig->region, ticket, PLACE_FREE, 0, PARTY_COORDINATOR, clock_now_ns()), RING_OK);
-    doorbell_ring(guest_bell(&rig->region, 0));
+        slot_push(&rig->region, ticket, PLACE_FREE, 0, OWNER_COORDINATOR, clock_now_ns()), RING_OK);
+    doorbell_ring(client_region_bell(&rig->region, 0));
     return rig_wait_outcome(rig);
 }
 
@@ -51,8 +51,8 @@ test_elements_are_checked(void **state)
     static char data[] = "\2\0\0\0hi\0\0\0\0";
     static const struct rig_stage stages[] = {{.modelet = "probe"}};
     struct rig *lane = rig_start(stages, 1);
-    static struct guest guest;
-    guest_come(&guest, lane, 0);
+    static struct client_region client_region;
+    client_region_come(&client_region, lane, 0);
     for (int64_t elements = 1; elements <= 3; elements++) {
         struct shoal_tensor text = {.name = "text",
                                     .datatype = SHOAL_BYTES,
@@ -60,11 +60,11 @@ test_elements_are_checked(void **state)
                                     .shape = {elements},
                                     .data = data,
                                     .bytes = 10};
-        struct rig_outcome outcome = call_with(&guest, &text);
+        struct rig_outcome outcome = call_with(&client_region, &text);
         assert_int_equal(outcome.status, elements == 2 ? STATUS_OK : STATUS_INVALID_ARGUMENT);
         assert_true(elements == 2 || strstr(outcome.text, "tensor \"text\": ") != NULL);
     }
-    guest_go(&guest);
+    client_region_go(&client_region);
     rig_stop(lane);
 }
 
@@ -75,9 +75,9 @@ test_descending_classes_are_refused(void **state)
     (void)state;
     static const struct rig_stage stages[] = {{.modelet = "probe"}};
     struct rig *lane = rig_start(stages, 1);
-    static struct guest guest;
-    guest_make(&guest, lane, 0);
-    struct region_header *header = guest.rig.region.header;
+    static struct client_region client_region;
+    client_region_make(&client_region, lane, 0);
+    struct region_header *header = client_region.rig.region.header;
     struct region_plan plan = header->plan;
     assert_true(plan.class_count >= 2);
     for (uint32_t i = 0; i < 2; i++) {
@@ -85,13 +85,13 @@ test_descending_classes_are_refused(void **state)
         header->plan.class_block_counts[i] = plan.class_block_counts[1 - i];
     }
     header->checksum = region_checksum(header);
-    struct handshake_guest word = word_of(&guest, GUEST_COMES);
-    announce(lane, &word, guest.rig.region.fd);
-    struct handshake_guest said = hear(lane, 0, 0);
+    struct handshake_client_region word = word_of(&client_region, GUEST_COMES);
+    announce(lane, &word, client_region.rig.region.fd);
+    struct handshake_client_region said = hear(lane, 0, 0);
     assert_int_equal(said.event, GUEST_LOST);
     assert_non_null(strstr(said.text, "size class 1"));
     assert_int_equal(rig_call(lane, (struct rig_request){.command = PROBE_ECHO}).status, STATUS_OK);
-    guest_go(&guest);
+    client_region_go(&client_region);
     rig_stop(lane);
 }
 
@@ -102,18 +102,18 @@ test_refused_comes_to_its_end(void **state)
     (void)state;
     static const struct rig_stage stages[] = {{.modelet = "probe"}, {.modelet = "probe"}};
     struct rig *lane = rig_start(stages, 2);
-    static struct guest guest;
-    guest_make(&guest, lane, 0);
-    guest.rig.region.header->magic++;
-    struct handshake_guest word = word_of(&guest, GUEST_COMES);
-    announce(lane, &word, guest.rig.region.fd);
+    static struct client_region client_region;
+    client_region_make(&client_region, lane, 0);
+    client_region.rig.region.header->magic++;
+    struct handshake_client_region word = word_of(&client_region, GUEST_COMES);
+    announce(lane, &word, client_region.rig.region.fd);
     for (uint32_t stage = 0; stage < 2; stage++) {
-        expect_word(&guest, stage, 0, GUEST_LOST);
-        guest_end_at(&guest, stage);
-        expect_word(&guest, stage, 0, GUEST_LEFT);
+        expect_word(&client_region, stage, 0, GUEST_LOST);
+        client_region_end_at(&client_region, stage);
+        expect_word(&client_region, stage, 0, GUEST_LEFT);
     }
     assert_int_equal(rig_call(lane, (struct rig_request){.command = PROBE_ECHO}).status, STATUS_OK);
-    region_detach(&guest.rig.region);
+    region_detach(&client_region.rig.region);
     rig_stop(lane);
 }
 
@@ -125,18 +125,18 @@ submit_number(struct rig *rig, int64_t number, uint8_t place)
 {
     struct error error = ERROR_NONE;
     struct shm_ticket ticket;
-    if (slot_acquire(&rig->region, PARTY_COORDINATOR, &ticket) != RING_OK)
+    if (slot_acquire(&rig->region, OWNER_COORDINATOR, &ticket) != RING_OK)
         return false;
     struct shoal_tensor tensor = {
         .name = "x", .datatype = SHOAL_INT64, .rank = 1, .shape = {1}, .bytes = sizeof(number)};
     void *data;
-    builder_init(&rig->builder, &rig->region, ticket.index, PARTY_COORDINATOR, NULL, NULL);
+    builder_init(&rig->builder, &rig->region, ticket.index, OWNER_COORDINATOR, NULL, NULL);
     if (builder_add(&rig->builder, &tensor, &data, &error) != STATUS_OK)
         return false;
     memcpy(data, &number, sizeof(number));
     struct shm_slot *slot = region_slot(&rig->region, ticket.index);
     return builder_seal(&rig->builder, &slot->payload[place & 1], &error) == STATUS_OK &&
-           slot_push(&rig->region, ticket, PLACE_FREE, place, PARTY_COORDINATOR, clock_now_ns()) ==
+           slot_push(&rig->region, ticket, PLACE_FREE, place, OWNER_COORDINATOR, clock_now_ns()) ==
                RING_OK;
 }
 
@@ -146,25 +146,25 @@ give_back_what_came(const struct region *region)
     struct shm_ticket ticket;
     const uint8_t places[] = {region_result_place(region), PLACE_ERROR};
     for (size_t i = 0; i < sizeof(places); i++)
-        if (slot_pop(region, places[i], PARTY_COORDINATOR, &ticket) == RING_OK)
-            (void)!slot_release(region, ticket, places[i], PARTY_COORDINATOR);
+        if (slot_pop(region, places[i], OWNER_COORDINATOR, &ticket) == RING_OK)
+            (void)!slot_release(region, ticket, places[i], OWNER_COORDINATOR);
 }
 
 /* Never comes back: ended by SIGKILL. What it is told of its region it does not believe either. */
 static void
-be_hostile(struct guest *guest, enum way way, uint64_t random)
+be_hostile(struct client_region *client_region, enum way way, uint64_t random)
 {
-    const struct region *region = &guest->rig.region;
+    const struct region *region = &client_region->rig.region;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     for (;;) {
         write_somewhere(region, way, &random);
         uint64_t act = random_draw(&random) % 64;
-        if (act < 8 && submit_number(&guest->rig, (int64_t)act, act == 0))
-            doorbell_ring(guest_bell(region, act == 0));
+        if (act < 8 && submit_number(&client_region->rig, (int64_t)act, act == 0))
+            doorbell_ring(client_region_bell(region, act == 0));
         else if (act < 12)
             give_back_what_came(region);
         else if (act == 12)
-            doorbell_wake(guest_bell(region, (uint32_t)(random >> 32) % 2));
+            doorbell_wake(client_region_bell(region, (uint32_t)(random >> 32) % 2));
     }
 }
 
@@ -176,7 +176,7 @@ expect_answer(struct rig *rig, int64_t number)
     uint8_t place = region_result_place(&rig->region);
     struct shm_ticket ticket;
     int64_t deadline_ns = clock_now_ns() + RIG_PATIENCE_NS;
-    while (slot_pop(&rig->region, place, PARTY_COORDINATOR, &ticket) != RING_OK) {
+    while (slot_pop(&rig->region, place, OWNER_COORDINATOR, &ticket) != RING_OK) {
         uint32_t prepared = doorbell_prepare(bell);
         struct shm_ring ring = region_slot_ring(&rig->region, place);
         if (!ring_has_cell(&ring) && !doorbell_sleep(bell, prepared, deadline_ns - clock_now_ns()))
@@ -190,39 +190,39 @@ expect_answer(struct rig *rig, int64_t number)
     int64_t answer;
     memcpy(&answer, rig->view.tensors[0].data, sizeof(answer));
     assert_int_equal(answer, 2 * number + 3);
-    assert_int_equal(slot_release(&rig->region, ticket, place, PARTY_COORDINATOR), STATUS_OK);
+    assert_int_equal(slot_release(&rig->region, ticket, place, OWNER_COORDINATOR), STATUS_OK);
 }
 
 static void
-call_both(struct rig *lane, struct guest *honest, int64_t number)
+call_both(struct rig *lane, struct client_region *honest, int64_t number)
 {
     assert_true(submit_number(lane, number, 0));
     stage_notify(&lane->region, 0);
     assert_true(submit_number(&honest->rig, -number, 0));
-    doorbell_ring(guest_bell(&honest->rig.region, 0));
+    doorbell_ring(client_region_bell(&honest->rig.region, 0));
     expect_answer(&honest->rig, -number);
     expect_answer(lane, number);
 }
 
 /* Each worker may have found it corrupt, once, and says when it has left. */
 static uint32_t
-hostile_goes(struct guest *guest)
+hostile_goes(struct client_region *client_region)
 {
     uint32_t lost = 0;
-    struct handshake_guest word = word_of(guest, GUEST_GOES);
-    announce(guest->lane, &word, -1);
-    for (uint32_t i = 0; i < guest->lane->stage_count; i++) {
-        for (uint32_t k = 0; k < rig_worker_count(guest->lane, i); k++) {
-            struct handshake_guest said = hear(guest->lane, i, k);
+    struct handshake_client_region word = word_of(client_region, GUEST_GOES);
+    announce(client_region->lane, &word, -1);
+    for (uint32_t i = 0; i < client_region->lane->stage_count; i++) {
+        for (uint32_t k = 0; k < rig_worker_count(client_region->lane, i); k++) {
+            struct handshake_client_region said = hear(client_region->lane, i, k);
             if (said.event == GUEST_LOST) {
                 lost++;
-                said = hear(guest->lane, i, k);
+                said = hear(client_region->lane, i, k);
             }
             assert_int_equal(said.event, GUEST_LEFT);
-            assert_int_equal(said.serial, guest->serial);
+            assert_int_equal(said.serial, client_region->serial);
         }
     }
-    region_detach(&guest->rig.region);
+    region_detach(&client_region->rig.region);
     return lost;
 }
 
@@ -237,18 +237,18 @@ test_storm(void **state)
         {.modelet = "lib/shoal/libshift.so", .workers = 2, .batch_size = 4}};
     struct rig *lane = rig_start(stages, 2);
     uint64_t random = random_seed((uint64_t)clock_now_ns());
-    static struct guest honest;
-    static struct guest hostile;
+    static struct client_region honest;
+    static struct client_region hostile;
     uint32_t lost[WAYS] = {0};
-    guest_come(&honest, lane, 1);
+    client_region_come(&honest, lane, 1);
     for (uint32_t life = 0; life < LIVES; life++) {
-        guest_make(&hostile, lane, 0);
+        client_region_make(&hostile, lane, 0);
         pid_t pid = fork();
         assert_true(pid >= 0);
         if (pid == 0)
             be_hostile(&hostile, life % WAYS, random_draw(&random));
         random_draw(&random); /* as the child did */
-        struct handshake_guest word = word_of(&hostile, GUEST_COMES);
+        struct handshake_client_region word = word_of(&hostile, GUEST_COMES);
         announce(lane, &word, hostile.rig.region.fd);
         for (int64_t i = 1; i <= CALLS_OF_A_LIFE; i++)
             call_both(lane, &honest, (int64_t)life * CALLS_OF_A_LIFE + i);
@@ -261,7 +261,7 @@ test_storm(void **state)
             assert_int_equal(waitpid(lane->workers[i / 2][i % 2].pid, NULL, WNOHANG), 0);
     }
     assert_true(lost[WAY_RINGS] > 0 && lost[WAY_WORDS] > 0 && lost[WAY_HEADER] > 0);
-    guest_go(&honest);
+    client_region_go(&honest);
     rig_stop(lane);
 }
 

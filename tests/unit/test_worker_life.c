@@ -110,7 +110,7 @@ SPOIL(param_count, start->param_count = HANDSHAKE_PARAMS_MAX + 1)
 SPOIL(param, start->param_count = 1; memset(&start->params[0], 'x', sizeof(start->params[0])))
 SPOIL(stage, start->stage_index = 1)
 SPOIL(worker, start->worker_index = 1)
-SPOIL(party, start->party = PARTY_COORDINATOR)
+SPOIL(owner, start->owner = OWNER_COORDINATOR)
 SPOIL(table, start->counters_table++)
 SPOIL(values, start->counters_offset += 64)
 SPOIL(header, start->counters_offset = 0)
@@ -137,7 +137,7 @@ test_start_messages_that_are_wrong(void **state)
     assert_start_refused(spoil_param, "params.name is not terminated");
     assert_start_refused(spoil_stage, "no seat 0 in stage 1");
     assert_start_refused(spoil_worker, "no seat 1 in stage 0");
-    assert_start_refused(spoil_party, "party is 1");
+    assert_start_refused(spoil_owner, "party is 1");
     assert_start_refused(spoil_table, "another table");
     assert_start_refused(spoil_values, "no values of a worker at");
     assert_start_refused(spoil_header, "no values of a worker at 0");
@@ -300,12 +300,12 @@ test_idle(void **state)
     (void)state;
     struct rig *rig =
         rig_start(&(struct rig_stage){.modelet = "probe", .workers = 2, .spin_limit_ns = 50000}, 1);
-    struct shm_worker *seat = region_worker(&rig->region, 0, 0);
+    struct shm_worker *entry = region_worker(&rig->region, 0, 0);
     int64_t began_ns = clock_now_ns();
     uint64_t sleeps = rig_counter(rig, 0, WORKER_SLEEPS);
     rig_wait_counter_at_least(rig, 0, WORKER_SLEEPS,
                               sleeps + 4); /* two each: at least one whole sleep */
-    int64_t heartbeat_ns = atomic_load(&seat->heartbeat_ns);
+    int64_t heartbeat_ns = atomic_load(&entry->heartbeat_ns);
     assert_true(heartbeat_ns > began_ns);
     assert_true(counter_get(counters_values(&rig->counters, rig->workers[0][0].scope),
                             WORKER_HEARTBEAT) >= (uint64_t)heartbeat_ns);
@@ -313,23 +313,23 @@ test_idle(void **state)
     rig_stop(rig);
 }
 
-/* While the modelet runs, the seat says since when and with how many items. */
+/* While the modelet runs, the place says since when and with how many items. */
 static void
 test_run_is_seen(void **state)
 {
     (void)state;
     struct rig *rig = rig_start(&(struct rig_stage){.modelet = "probe"}, 1);
-    struct shm_worker *seat = region_worker(&rig->region, 0, 0);
+    struct shm_worker *entry = region_worker(&rig->region, 0, 0);
     struct shm_ticket ticket =
         rig_submit(rig, (struct rig_request){.command = PROBE_WAIT, .tag = 1});
     int64_t deadline_ns = clock_now_ns() + RIG_PATIENCE_NS;
-    while (atomic_load(&seat->run_began_ns) == 0 && clock_now_ns() < deadline_ns)
+    while (atomic_load(&entry->run_began_ns) == 0 && clock_now_ns() < deadline_ns)
         poll(NULL, 0, 1);
-    assert_true(atomic_load(&seat->run_began_ns) != 0);
-    assert_int_equal(atomic_load(&seat->run_items), 1);
+    assert_true(atomic_load(&entry->run_began_ns) != 0);
+    assert_int_equal(atomic_load(&entry->run_items), 1);
     slot_cancel(&rig->region, ticket);
     rig_wait_outcome(rig);
-    assert_true(atomic_load(&seat->run_began_ns) == 0);
+    assert_true(atomic_load(&entry->run_began_ns) == 0);
     rig_stop(rig);
 }
 
@@ -374,7 +374,7 @@ test_sigterm_gives_an_appointment_back(void **state)
     (void)state;
     struct rig *rig = rig_start(&(struct rig_stage){.modelet = "probe"}, 1);
     rig_wait_asleep(rig, 0, 0);
-    uint32_t offer = FORMER_OFFERED | rig->last_party; /* to seat 0 */
+    uint32_t offer = FORMER_OFFERED | rig->last_owner; /* to place 0 */
     atomic_store(&region_stage(&rig->region, 0)->former, offer);
     rig_stop(rig); /* looks that nobody has the role */
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Batches by model in real workers, with the modelet `shelf`: that each run has items of one model,
+ * Batches by model in real workers, with the modelet `cache`: that each run has items of one model,
  * whatever the order in which they came; that a worker alone keeps what it holds of other models,
  * and one of several hands it back before it runs; that what is held is dropped when nobody waits
  * for it, and goes back when its model was unloaded; and that all comes back once in the middle of
@@ -19,7 +19,7 @@ load_all(struct rig *rig, uint32_t models)
     for (uint32_t k = 0; k < rig_worker_count(rig, 0); k++) {
         for (uint32_t i = 1; i <= models; i++) {
             struct handshake_model order = rig_order(rig, MODEL_LOAD, i, NULL, "");
-            assert_int_equal(rig_order_and_hear(rig, k, &order)->event, MODEL_LOADED);
+            assert_int_equal(rig_order_and_receive(rig, k, &order)->event, MODEL_LOADED);
         }
     }
 }
@@ -240,7 +240,7 @@ storm(bool adaptive)
     for (uint32_t round = 0; round < ROUNDS; round++) {
         struct handshake_model order =
             rig_order(rig, round % 2 == 0 ? MODEL_UNLOAD : MODEL_LOAD, 1, NULL, "");
-        rig_tell(rig, round / 2 % 3, &order);
+        rig_notify(rig, round / 2 % 3, &order);
         for (uint32_t i = 0; i < AT_ONCE; i++)
             rig_submit(rig, rig_ask(PROBE_ECHO, 0, 1 + (i * 7 + round) % MODELS));
         for (uint32_t i = 0; i < AT_ONCE; i++) {
@@ -251,7 +251,7 @@ storm(bool adaptive)
             else
                 assert_int_equal(outcome.status, SLOT_NOT_HELD);
         }
-        rig_hear(rig, round / 2 % 3);
+        rig_receive_said(rig, round / 2 % 3);
     }
     rig_wait_counter(rig, 0, WORKER_ITEMS_NOT_HELD, back);
     uint64_t taken = rig_counter(rig, 0, WORKER_ITEMS);

@@ -77,7 +77,7 @@ static void
 fails(struct rig *rig, const char *name, const char *words)
 {
     const struct handshake_model order = rig_order(rig, MODEL_LOAD, 7, rig_file(rig, name), "");
-    const struct handshake_model_said *said = rig_order_and_hear(rig, 0, &order);
+    const struct handshake_model_said *said = rig_order_and_receive(rig, 0, &order);
     if (said->event != MODEL_FAILED || strstr(said->text, words) == NULL)
         fail_msg("%s: \"%s\" does not say \"%s\"", name, said->text, words);
 }
@@ -93,7 +93,7 @@ test_broken(void **state)
         rig_load(rig, 1, rig_file(rig, "good"), "");
         fails(rig, "nothing", "No such file");
         fails(rig, "empty", "is empty");
-        fails(rig, "cut", "cut short");
+        fails(rig, "cut", "truncated");
         fails(rig, "other", i == 0 ? "neither JSON nor UBJSON" : "is not an MLP file");
         fails(rig, "sparse", i == 0 ? "at byte" : "10737418240");
         fails(rig, "fifo", "is not a regular file");

@@ -207,7 +207,7 @@ test_mapped_pages_are_shared(void **state)
     uint64_t pss = 0;
     for (uint32_t i = 0; i < WORKERS; i++) {
         struct handshake_model order = rig_order(rig, MODEL_LOAD, 1, path, key);
-        const struct handshake_model_said *said = rig_order_and_hear(rig, i, &order);
+        const struct handshake_model_said *said = rig_order_and_receive(rig, i, &order);
         assert_int_equal(said->event, MODEL_LOADED);
         assert_int_equal(said->mapped_bytes, 16 * MIB);
         assert_between(said->bytes, 0, MIB);
@@ -220,7 +220,7 @@ test_mapped_pages_are_shared(void **state)
     assert_between(pss, 4096, 16 * MIB);
     for (uint32_t i = 0; i < WORKERS; i++) {
         struct handshake_model order = rig_order(rig, MODEL_UNLOAD, 1, NULL, "");
-        assert_int_equal(rig_order_and_hear(rig, i, &order)->event, MODEL_UNLOADED);
+        assert_int_equal(rig_order_and_receive(rig, i, &order)->event, MODEL_UNLOADED);
         assert_int_equal(smaps(rig->workers[0][i].pid, "/weights", "Size"), 0);
     }
     unlink(path);
@@ -248,7 +248,7 @@ test_pss(void **state)
     uint64_t pss = 0;
     for (uint32_t i = 0; i < WORKERS; i++) {
         struct handshake_model order = rig_order(rig, MODEL_LOAD, 1, path, key);
-        const struct handshake_model_said *said = rig_order_and_hear(rig, i, &order);
+        const struct handshake_model_said *said = rig_order_and_receive(rig, i, &order);
         if (said->event != MODEL_LOADED)
             fail_msg("%s", said->text);
     }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A coordinator by hand that loads and unloads models: orders to one worker of test_worker_rig.h,
- * and its answers, for the modelet `shelf` (tests/modelets/shelf.h) or any other. Each order has
- * one answer, which is validated as the coordinator does it.
+ * and its answers, for the modelet `cache` (tests/modelets/model cache.h) or any other. Each order
+ * has one answer, which is validated as the coordinator does it.
  */
 #pragma once
 
@@ -30,18 +30,18 @@ rig_order(const struct rig *rig, enum handshake_model_event event, uint32_t numb
 }
 
 static inline void
-rig_tell(struct rig *rig, uint32_t index, const struct handshake_model *order)
+rig_notify(struct rig *rig, uint32_t index, const struct handshake_model *order)
 {
     struct error error = ERROR_NONE;
-    struct shm_worker *seat = region_worker(&rig->region, 0, index);
+    struct shm_worker *entry = region_worker(&rig->region, 0, index);
     if (handshake_send(rig->workers[0][index].models, order, sizeof(*order), &error) != STATUS_OK)
         fail_msg("order: %s", error.text);
-    atomic_fetch_add(&seat->models_told, 1);
-    doorbell_ring(&seat->bell);
+    atomic_fetch_add(&entry->models_told, 1);
+    doorbell_ring(&entry->bell);
 }
 
 static inline const struct handshake_model_said *
-rig_hear(struct rig *rig, uint32_t index)
+rig_receive_said(struct rig *rig, uint32_t index)
 {
     static struct handshake_model_said said;
     struct error error = ERROR_NONE;
@@ -53,10 +53,10 @@ rig_hear(struct rig *rig, uint32_t index)
 }
 
 static inline const struct handshake_model_said *
-rig_order_and_hear(struct rig *rig, uint32_t index, const struct handshake_model *order)
+rig_order_and_receive(struct rig *rig, uint32_t index, const struct handshake_model *order)
 {
-    rig_tell(rig, index, order);
-    const struct handshake_model_said *said = rig_hear(rig, index);
+    rig_notify(rig, index, order);
+    const struct handshake_model_said *said = rig_receive_said(rig, index);
     assert_int_equal(said->number, order->number);
     assert_int_equal(said->life, order->life);
     return said;
@@ -66,7 +66,7 @@ static inline const struct handshake_model_said *
 rig_load(struct rig *rig, uint32_t number, const char *path, const char *key)
 {
     const struct handshake_model order = rig_order(rig, MODEL_LOAD, number, path, key);
-    const struct handshake_model_said *said = rig_order_and_hear(rig, 0, &order);
+    const struct handshake_model_said *said = rig_order_and_receive(rig, 0, &order);
     if (said->event != MODEL_LOADED)
         fail_msg("m%u: %s", number, said->text);
     return said;
@@ -77,7 +77,7 @@ rig_load_fails(struct rig *rig, uint32_t number, const char *path, const char *k
                enum status status, const char *words)
 {
     const struct handshake_model order = rig_order(rig, MODEL_LOAD, number, path, key);
-    const struct handshake_model_said *said = rig_order_and_hear(rig, 0, &order);
+    const struct handshake_model_said *said = rig_order_and_receive(rig, 0, &order);
     assert_int_equal(said->event, MODEL_FAILED);
     assert_int_equal(said->status, status);
     if (strstr(said->text, words) == NULL)
@@ -88,7 +88,7 @@ static inline const struct handshake_model_said *
 rig_unload(struct rig *rig, uint32_t number)
 {
     const struct handshake_model order = rig_order(rig, MODEL_UNLOAD, number, NULL, "");
-    const struct handshake_model_said *said = rig_order_and_hear(rig, 0, &order);
+    const struct handshake_model_said *said = rig_order_and_receive(rig, 0, &order);
     assert_int_equal(said->event, MODEL_UNLOADED);
     return said;
 }

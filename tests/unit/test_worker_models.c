@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Models that come and go in a real worker, with the modelet `shelf`: that each order has its
+ * Models that come and go in a real worker, with the modelet `cache`: that each order has its
  * answer; that items are run with their model, and come back untouched where it is not held; that a
  * load which fails leaves nothing; that loads go on while `run` is busy, where the modelet can do
  * that, and between runs where it can't; that an unload waits for the last run; that the
@@ -13,13 +13,13 @@
 #include "test_worker_model_rig.h"
 
 static const struct rig_stage SHELF = {.modelet = "shelf"};
-static const struct rig_stage SHELF_ALONE = {.modelet = "shelf_alone"};
+static const struct rig_stage MODEL_CACHE_ALONE = {.modelet = "shelf_alone"};
 
 static void
 test_load_run_unload(void **state)
 {
     (void)state;
-    const struct rig_stage *const stages[] = {&SHELF, &SHELF_ALONE};
+    const struct rig_stage *const stages[] = {&SHELF, &MODEL_CACHE_ALONE};
     for (int i = 0; i < 2; i++) {
         struct rig *rig = rig_start_models(*stages[i]);
         rig_runs_not(rig, 1);
@@ -70,10 +70,10 @@ test_life(void **state)
     }
     struct handshake_model order = rig_order(rig, MODEL_UNLOAD, 5, NULL, "");
     order.life = 2;
-    assert_int_equal(rig_order_and_hear(rig, 0, &order)->event, MODEL_UNLOADED);
+    assert_int_equal(rig_order_and_receive(rig, 0, &order)->event, MODEL_UNLOADED);
     rig_runs(rig, 5); /* that was not meant */
     order.event = MODEL_LOAD;
-    assert_int_equal(rig_order_and_hear(rig, 0, &order)->status, STATUS_ALREADY_EXISTS);
+    assert_int_equal(rig_order_and_receive(rig, 0, &order)->status, STATUS_ALREADY_EXISTS);
     rig_stop(rig);
 }
 
@@ -81,7 +81,7 @@ static void
 test_loads_that_fail(void **state)
 {
     (void)state;
-    const struct rig_stage *const stages[] = {&SHELF, &SHELF_ALONE};
+    const struct rig_stage *const stages[] = {&SHELF, &MODEL_CACHE_ALONE};
     for (int i = 0; i < 2; i++) {
         struct rig *rig = rig_start_models(*stages[i]);
         rig_load_fails(rig, 1, NULL, "fail", STATUS_OUT_OF_RANGE, "told to fail m1 at /tmp/");
@@ -106,14 +106,14 @@ test_predict(void **state)
     (void)state;
     struct rig *rig = rig_start_models(SHELF);
     struct handshake_model order = rig_order(rig, MODEL_PREDICT, 1, NULL, "predict=12345");
-    const struct handshake_model_said *said = rig_order_and_hear(rig, 0, &order);
+    const struct handshake_model_said *said = rig_order_and_receive(rig, 0, &order);
     assert_int_equal(said->event, MODEL_PREDICTED);
     assert_int_equal(said->bytes, 12345);
     rig_runs_not(rig, 1);
     rig_stop(rig);
     const struct rig_stage echo = {.modelet = "probe"}; /* which loads, and predicts nothing */
     rig = rig_start_models(echo);
-    assert_int_equal(rig_order_and_hear(rig, 0, &order)->bytes, 0);
+    assert_int_equal(rig_order_and_receive(rig, 0, &order)->bytes, 0);
     rig_stop(rig);
 }
 
@@ -130,14 +130,14 @@ test_load_while_run_is_busy(void **state)
     char key[160];
     snprintf(key, sizeof(key), "gate=%s", rig_file(rig, "gate"));
     struct handshake_model order = rig_order(rig, MODEL_LOAD, 3, NULL, key);
-    rig_tell(rig, 0, &order);
+    rig_notify(rig, 0, &order);
     slot_cancel(&rig->region, busy);
     assert_int_equal(rig_wait_outcome(rig).status, STATUS_OK);
     for (int i = 0; i < 100; i++)
         rig_runs(rig, 1 + (uint32_t)i % 2);
     rig_runs_not(rig, 3);
     rig_write_file(rig, "gate", "", 0);
-    assert_int_equal(rig_hear(rig, 0)->event, MODEL_LOADED);
+    assert_int_equal(rig_receive_said(rig, 0)->event, MODEL_LOADED);
     rig_runs(rig, 3);
     unlink(rig_file(rig, "gate"));
     rig_stop(rig);
@@ -149,19 +149,19 @@ static void
 test_load_between_runs(void **state)
 {
     (void)state;
-    struct rig *rig = rig_start_models(SHELF_ALONE);
+    struct rig *rig = rig_start_models(MODEL_CACHE_ALONE);
     rig_load(rig, 1, NULL, "");
     struct shm_ticket busy = rig_submit(rig, rig_ask(PROBE_WAIT, 0, 1));
     rig_wait_counter(rig, 0, WORKER_BATCHES, 1);
     struct handshake_model order = rig_order(rig, MODEL_LOAD, 2, NULL, "");
-    rig_tell(rig, 0, &order);
+    rig_notify(rig, 0, &order);
     slot_cancel(&rig->region, busy);
     assert_int_equal(rig_wait_outcome(rig).status, STATUS_OK);
-    assert_int_equal(rig_hear(rig, 0)->event, MODEL_LOADED);
+    assert_int_equal(rig_receive_said(rig, 0)->event, MODEL_LOADED);
     for (int i = 0; i < 5; i++) {
         rig_wait_asleep(rig, 0, 0);
         order = rig_order(rig, MODEL_LOAD, 3 + (uint32_t)i, NULL, "");
-        assert_int_equal(rig_order_and_hear(rig, 0, &order)->event, MODEL_LOADED);
+        assert_int_equal(rig_order_and_receive(rig, 0, &order)->event, MODEL_LOADED);
     }
     rig_runs(rig, 7);
     rig_stop(rig);
@@ -177,14 +177,15 @@ test_unload_waits_for_the_last_run(void **state)
     struct shm_ticket busy = rig_submit(rig, rig_ask(PROBE_WAIT, 0, 1));
     rig_wait_counter(rig, 0, WORKER_BATCHES, 1);
     struct handshake_model order = rig_order(rig, MODEL_UNLOAD, 2, NULL, "");
-    assert_int_equal(rig_order_and_hear(rig, 0, &order)->event, MODEL_UNLOADED); /* not that one */
+    assert_int_equal(rig_order_and_receive(rig, 0, &order)->event,
+                     MODEL_UNLOADED); /* not that one */
     order.number = 1;
-    rig_tell(rig, 0, &order);
+    rig_notify(rig, 0, &order);
     struct pollfd answer = {.fd = rig->workers[0][0].models, .events = POLLIN};
     assert_int_equal(poll(&answer, 1, 50), 0); /* it may not come, however long one waits */
     slot_cancel(&rig->region, busy);
     assert_int_equal(rig_wait_outcome(rig).status, STATUS_OK);
-    assert_int_equal(rig_hear(rig, 0)->event, MODEL_UNLOADED);
+    assert_int_equal(rig_receive_said(rig, 0)->event, MODEL_UNLOADED);
     rig_runs_not(rig, 1);
     rig_stop(rig);
 }
@@ -201,7 +202,7 @@ test_crashes(void **state)
             rig_load(rig, 1, NULL, keys[i]);
             order.event = MODEL_UNLOAD;
         }
-        rig_tell(rig, 0, &order);
+        rig_notify(rig, 0, &order);
         int status = rig_wait_worker(rig, 0, 0);
         assert_true(i == 1 ? WIFEXITED(status) && WEXITSTATUS(status) == 7 : status != 0);
         rig_close(rig);
@@ -216,7 +217,7 @@ test_stop_while_stuck(void **state)
     struct rig *rig = rig_start_models(SHELF);
     rig_load(rig, 1, NULL, "");
     struct handshake_model order = rig_order(rig, MODEL_LOAD, 2, NULL, "stuck");
-    rig_tell(rig, 0, &order);
+    rig_notify(rig, 0, &order);
     rig_runs(rig, 1);
     rig_stop(rig);
 }
@@ -227,18 +228,18 @@ test_many_orders(void **state)
 {
     (void)state;
     enum { ORDERS = 200, AHEAD = 8 };
-    const struct rig_stage *const stages[] = {&SHELF, &SHELF_ALONE};
+    const struct rig_stage *const stages[] = {&SHELF, &MODEL_CACHE_ALONE};
     for (int i = 0; i < 2; i++) {
         struct rig *rig = rig_start_models(*stages[i]);
         for (uint32_t k = 0; k < ORDERS + AHEAD; k++) {
             if (k < ORDERS) {
                 struct handshake_model order =
                     rig_order(rig, k % 2 == 0 ? MODEL_LOAD : MODEL_UNLOAD, 1 + k / 2, NULL, "");
-                rig_tell(rig, 0, &order);
+                rig_notify(rig, 0, &order);
             }
             if (k < AHEAD)
                 continue;
-            const struct handshake_model_said *said = rig_hear(rig, 0);
+            const struct handshake_model_said *said = rig_receive_said(rig, 0);
             assert_int_equal(said->number, 1 + (k - AHEAD) / 2);
             assert_int_equal(said->event, (k - AHEAD) % 2 == 0 ? MODEL_LOADED : MODEL_UNLOADED);
         }
@@ -263,7 +264,7 @@ static void
 test_sandbox(void **state)
 {
     (void)state;
-    const struct rig_stage *const stages[] = {&SHELF, &SHELF_ALONE};
+    const struct rig_stage *const stages[] = {&SHELF, &MODEL_CACHE_ALONE};
     for (int i = 0; i < 2; i++) {
         struct rig_stage stage = *stages[i];
         stage.sandboxed = true;
@@ -272,7 +273,7 @@ test_sandbox(void **state)
         uint64_t parts = rig_counter(rig, 0, WORKER_SANDBOX);
         if ((parts & SANDBOX_PART_LANDLOCK_FILES) && (parts & SANDBOX_PART_CALLS_SERVING)) {
             struct handshake_model order = rig_order(rig, MODEL_LOAD, 1, path, "escape");
-            assert_string_equal(rig_order_and_hear(rig, 0, &order)->text,
+            assert_string_equal(rig_order_and_receive(rig, 0, &order)->text,
                                 "granted: read library thread");
         }
         rig_load(rig, 1, path, "map");
@@ -294,8 +295,8 @@ test_stage_that_wants_none(void **state)
         assert_int_equal(rig_call(rig, rig_ask(PROBE_ECHO, 0, i)).status, STATUS_OK);
     struct handshake_model order = rig_order(rig, MODEL_LOAD, 1, NULL, "");
     const struct handshake_model_said *said;
-    rig_tell(rig, 0, &order);
-    said = rig_hear(rig, 0);
+    rig_notify(rig, 0, &order);
+    said = rig_receive_said(rig, 0);
     assert_int_equal(said->event, MODEL_FAILED);
     assert_int_equal(said->status, STATUS_UNIMPLEMENTED);
     rig_stop(rig);

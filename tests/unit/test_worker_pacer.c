@@ -21,7 +21,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "coordinator/workers/idle_class.h"
-#include "shm/handshake.h"
+#include "ipc/handshake.h"
 #include "worker/pacer.h"
 
 static void

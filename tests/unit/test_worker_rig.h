@@ -28,14 +28,14 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "ipc/counters.h"
+#include "ipc/handshake.h"
+#include "ipc/sandbox.h"
 #include "shm/arena.h"
-#include "shm/counters.h"
 #include "shm/doorbell.h"
 #include "shm/former.h"
-#include "shm/handshake.h"
 #include "shm/payload.h"
 #include "shm/region.h"
-#include "shm/sandbox.h"
 #include "shm/slot.h"
 
 #include "../modelets/probe.h"
@@ -75,7 +75,7 @@ struct rig {
     uint32_t stage_count;
     struct rig_stage stages[RIG_STAGES_MAX];
     struct rig_worker workers[RIG_STAGES_MAX][RIG_WORKERS_MAX];
-    uint16_t last_party;
+    uint16_t last_owner;
     struct payload_builder builder;
     struct payload_view view;
 };
@@ -175,7 +175,7 @@ rig_open(const struct rig_stage *stages, uint32_t stage_count)
     assert_non_null(rig);
     rig->stage_count = stage_count;
     memcpy(rig->stages, stages, stage_count * sizeof(stages[0]));
-    rig->last_party = PARTY_COORDINATOR;
+    rig->last_owner = OWNER_COORDINATOR;
     snprintf(rig->directory, sizeof(rig->directory), "/tmp/shoal-rig-XXXXXX");
     assert_non_null(mkdtemp(rig->directory));
     rig_make_region(rig);
@@ -234,7 +234,7 @@ rig_start_message(struct rig *rig, uint32_t stage, uint32_t index, struct handsh
         .header = {HANDSHAKE_VERSION, HANDSHAKE_START, sizeof(*start), 0},
         .coordinator_pid = getpid(),
         .cpu = CPU_NONE,
-        .party = ++rig->last_party,
+        .owner = ++rig->last_owner,
         .stage_index = stage,
         .worker_index = index,
         .worker_count = rig_worker_count(rig, stage),
@@ -271,18 +271,18 @@ rig_start_message(struct rig *rig, uint32_t stage, uint32_t index, struct handsh
     }
 }
 
-/* Spawns a worker into a seat, tells it `start`, and leaves its reply to rig_reply. */
+/* Spawns a worker into a place, tells it `start`, and leaves its reply to rig_reply. */
 static inline void
 rig_spawn_start(struct rig *rig, const struct handshake_start *start)
 {
     struct rig_worker *worker = &rig->workers[start->stage_index][start->worker_index];
-    struct shm_worker *seat = region_worker(&rig->region, start->stage_index, start->worker_index);
+    struct shm_worker *entry = region_worker(&rig->region, start->stage_index, start->worker_index);
     int control[2];
     int models[2] = {0, -1};
     rig_control_pair(control);
     if (start->serves_models != 0)
         rig_control_pair(models);
-    atomic_store(&seat->party, start->party);
+    atomic_store(&entry->owner, start->owner);
     worker->pid = rig_spawn_with(rig->region.fd, rig->counters.fd, control[1], models[1]);
     worker->models = models[0];
     if (models[1] >= 0)
@@ -410,12 +410,12 @@ rig_push(struct rig *rig, struct rig_request request)
 {
     struct error error = ERROR_NONE;
     struct shm_ticket ticket;
-    assert_int_equal(slot_acquire(&rig->region, PARTY_COORDINATOR, &ticket), RING_OK);
+    assert_int_equal(slot_acquire(&rig->region, OWNER_COORDINATOR, &ticket), RING_OK);
     struct shm_slot *slot = region_slot(&rig->region, ticket.index);
     atomic_store(&slot->deadline_ns,
                  request.deadline_ns == 0 ? TIME_NEVER_NS : request.deadline_ns);
     atomic_store(&slot->model, request.model);
-    builder_init(&rig->builder, &rig->region, ticket.index, PARTY_COORDINATOR, NULL, NULL);
+    builder_init(&rig->builder, &rig->region, ticket.index, OWNER_COORDINATOR, NULL, NULL);
     struct shoal_tensor tensor = {.name = "probe",
                                   .datatype = SHOAL_INT64,
                                   .rank = 1,
@@ -432,7 +432,7 @@ rig_push(struct rig *rig, struct rig_request request)
     if (request.cancelled)
         slot_cancel(&rig->region, ticket);
     assert_int_equal(
-        slot_push(&rig->region, ticket, PLACE_FREE, 0, PARTY_COORDINATOR, clock_now_ns()), RING_OK);
+        slot_push(&rig->region, ticket, PLACE_FREE, 0, OWNER_COORDINATOR, clock_now_ns()), RING_OK);
     return ticket;
 }
 
@@ -466,10 +466,10 @@ rig_take(struct rig *rig, struct rig_outcome *outcome)
 {
     *outcome = (struct rig_outcome){.status = STATUS_OK};
     uint8_t place = region_result_place(&rig->region);
-    enum ring_result result = slot_pop(&rig->region, place, PARTY_COORDINATOR, &outcome->ticket);
+    enum ring_result result = slot_pop(&rig->region, place, OWNER_COORDINATOR, &outcome->ticket);
     if (result == RING_EMPTY) {
         place = PLACE_ERROR;
-        result = slot_pop(&rig->region, place, PARTY_COORDINATOR, &outcome->ticket);
+        result = slot_pop(&rig->region, place, OWNER_COORDINATOR, &outcome->ticket);
     }
     if (result == RING_EMPTY)
         return false;
@@ -482,7 +482,7 @@ rig_take(struct rig *rig, struct rig_outcome *outcome)
     } else {
         rig_read_result(rig, slot, outcome);
     }
-    assert_int_equal(slot_release(&rig->region, outcome->ticket, place, PARTY_COORDINATOR),
+    assert_int_equal(slot_release(&rig->region, outcome->ticket, place, OWNER_COORDINATOR),
                      STATUS_OK);
     return true;
 }

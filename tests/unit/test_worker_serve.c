@@ -403,7 +403,7 @@ test_the_role_is_kept_while_the_batch_is_open(void **state)
         rig_submit(rig, ask(PROBE_ECHO, 0, 1));
         rig_wait_counter(rig, 0, WORKER_ITEMS, 2 * i + 1);
         rig_wait_asleep(rig, 0, 0);
-        assert_int_equal(atomic_load(&region_stage(&rig->region, 0)->former), rig->last_party);
+        assert_int_equal(atomic_load(&region_stage(&rig->region, 0)->former), rig->last_owner);
         assert_int_equal(atomic_load(&region_stage(&rig->region, 0)->idle), 0);
         uint32_t sequence = atomic_load(&bell->sequence);
         rig_submit(rig, ask(PROBE_ECHO, 0, 2));

@@ -3,7 +3,8 @@
 
 #include <string.h>
 
-/* Callers are asked as `client_auth` says, or must show a certificate if somebody signs theirs. */
+/* Callers are asked as `client_auth` says; without it they must show a certificate if there is
+ * `client_ca`. */
 static enum rpc_tls_clients
 clients_of(const struct config_tls *tls)
 {

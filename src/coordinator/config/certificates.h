@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The certificates that the configuration names: those that callers see (`tls`), and those that
- * nodes of a mesh show each other (`mesh: tls`). Read when they are opened, and whenever their
- * files have changed (rpc.h).
+ * The certificates that the configuration names: those shown to callers (`tls`) and those that
+ * nodes of a mesh show each other (`mesh: tls`). Their files are read when opened and whenever they
+ * change (rpc.h).
  */
 #pragma once
 
@@ -11,12 +11,12 @@
 #include "rpc/rpc.h"
 
 struct certificates {
-    struct rpc_tls *callers; /* this and the next: NULL: no TLS there */
+    struct rpc_tls *callers; /* this and the next: NULL without TLS */
     struct rpc_tls *peers;
 };
 
 /* The error names the key, the file and what is wrong with it. */
 enum status certificates_open(const struct config *config, struct certificates *certificates,
                               struct error *error) WARN_UNUSED;
-/* After any result, when nobody uses them any more. */
+/* After any result of certificates_open, when nobody uses them any more. */
 void certificates_close(struct certificates *certificates);

@@ -9,7 +9,7 @@
 #include "base/check.h"
 #include "coordinator/config/config_tree.h"
 
-/* The folder of a file, absolute; as it is named if it is not there. */
+/* The folder of a file, absolute; as written if the file does not exist. */
 static char *
 directory_of(const char *path)
 {
@@ -25,23 +25,26 @@ directory_of(const char *path)
 }
 
 enum status
-config_parse(const char *path, const char *text, size_t size, const struct config_options *options,
+config_parse(const struct config_text *text, const struct config_options *options,
              struct config *config, struct config_errors *errors, struct error *error)
 {
-    *config = (struct config){.path = must_copy(path), .directory = directory_of(path)};
-    struct report report = {.file = path};
+    *config = (struct config){.path = must_copy(text->path), .directory = directory_of(text->path)};
+    struct config_report report = {.file = text->path};
     struct config_reader reader = {.config = config, .report = &report};
     if (options != NULL)
         reader.options = *options;
-    struct node *tree = tree_read(text, size, &report);
-    if (tree != NULL)
-        config_read(&reader, tree);
+    struct config_node *tree = tree_read(text->text, text->bytes, &report);
+    struct config_given given;
+    if (tree != NULL && config_read(&reader, tree, &given)) {
+        config_read_environment(&reader, &given);
+        config_check_top(&reader, &given);
+    }
     tree_free(tree);
     uint32_t count = report_total(&report);
     report_finish(&report, errors);
     if (count == 0)
         return STATUS_OK;
-    return error_set(error, STATUS_INVALID_ARGUMENT, "%s: %u mistake%s", path, count,
+    return error_set(error, STATUS_INVALID_ARGUMENT, "%s: %u mistake%s", text->path, count,
                      count == 1 ? "" : "s");
 }
 
@@ -54,7 +57,7 @@ config_load(const char *path, const struct config_options *options, struct confi
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return error_set_errno(error, "%s", path);
-    /* One byte more than may be, so that it is seen to be more. */
+    /* One byte more than allowed, so that an excess is noticed. */
     size_t room = CONFIG_FILE_BYTES_MAX + 1;
     char *text = must_allocate(room, 1);
     size_t size = 0;
@@ -69,7 +72,8 @@ config_load(const char *path, const struct config_options *options, struct confi
         size += (size_t)got;
     }
     close(fd);
-    enum status status = config_parse(path, text, size, options, config, errors, error);
+    struct config_text file = {.path = path, .text = text, .bytes = size};
+    enum status status = config_parse(&file, options, config, errors, error);
     free(text);
     return status;
 }
@@ -204,18 +208,4 @@ config_errors_free(struct config_errors *errors)
         free(errors->lines[i]);
     free(errors->lines);
     *errors = (struct config_errors){0};
-}
-
-bool
-config_asks_for_certificates(const struct config_tls *tls)
-{
-    return tls->certificate != NULL && tls->ca != NULL &&
-           (tls->client_auth == NULL || strcmp(tls->client_auth, "none") != 0);
-}
-
-bool
-config_is_json(const char *value)
-{
-    const char *first = value + strspn(value, " \t\r\n");
-    return *first == '{' || *first == '[';
 }

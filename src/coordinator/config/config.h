@@ -4,12 +4,12 @@
  * with type, range, default, unit and meaning; the parser, the errors and the manual
  * (`shoald --help-config`) are made from it. The result is plain data that lives until config_free.
  *
- * Beside the file, the environment may say what it leaves out of `mesh` (config_environment.c).
+ * The environment may give what the file leaves out of `mesh` (config_environment.c).
  *
- * How a file becomes a `struct config`: config_yaml.c makes a tree of it (libyaml's events, with
- * aliases, tags and anything too deep or too large refused), config_read.c fills the structs by the
- * table, config_check.c judges what the table can't say. All of them report every mistake they
- * find, with its line, and go on.
+ * How a file becomes a `struct config`: config_yaml.c makes a tree of libyaml's events and refuses
+ * aliases, tags and anything too deep or too large; config_read.c fills the structs by the table;
+ * config_check.c applies the rules that the table cannot state. Each reports every mistake that it
+ * finds, with its line, and goes on.
  */
 #pragma once
 
@@ -19,7 +19,7 @@
 #include <stdio.h>
 
 #include "base/error.h"
-#include "shm/handshake.h"
+#include "ipc/handshake.h"
 #include "shm/layout.h"
 
 enum {
@@ -33,7 +33,7 @@ enum {
     CONFIG_ALLOW_MAX = 64,
     CONFIG_PATTERNS_MAX = 64,
     CONFIG_LABEL_BYTES_MAX = 255,
-    CONFIG_INSTANCE_BYTES = 12, /* of the end of a host's name: those that differ between pods */
+    CONFIG_INSTANCE_BYTES = 12, /* the end of a host's name, which differs between pods */
     CONFIG_NAME_BYTES_MAX = 63,
     CONFIG_METHOD_BYTES_MAX = 255,
     CONFIG_ID_PATH_MAX = 16,
@@ -52,15 +52,15 @@ struct config_stage {
     uint32_t worker_count;
     uint32_t batch_size;   /* 0: singletons */
     int64_t batch_wait_ns; /* 0: take what is there */
-    char *batch_wait;      /* "adaptive": batch_wait_ns is the most; or "fixed" */
+    char *batch_wait;      /* "adaptive": batch_wait_ns is the maximum; or "fixed" */
     int64_t start_timeout_ns;
     int64_t run_timeout_ns; /* 0: none */
     uint32_t halvings_max;
     uint32_t quarantine_deaths; /* in a row; 0: never */
     int64_t quarantine_ns;
-    uint32_t attempts_max;  /* deaths of workers that a request survives, plus one */
+    uint32_t attempts_max;  /* one more than the worker deaths that a request survives */
     uint32_t sandbox_allow; /* enum sandbox_allow */
-    char *model_id;         /* NULL: no model to load through `load` */
+    char *model_id;         /* of the model to load through `load`; NULL: none */
     char *model_path;       /* NULL: not given */
     char *model_key;        /* NULL: not given */
     struct config_param *params;
@@ -72,43 +72,43 @@ struct config_stage {
 /* Models that come and go while the pipeline serves (models/DESIGN.md). */
 struct config_models {
     char *root;            /* absolute, a directory; NULL: the pipeline has no `models` */
-    uint64_t memory_bytes; /* that loaded models may take together */
+    uint64_t memory_bytes; /* limit of all loaded models together */
     uint32_t load_concurrency;
     int64_t load_timeout_ns;
-    uint64_t default_bytes; /* of a model of which nothing is known yet */
-    int default_line;       /* 0: the default, or less where memory is short */
-    char **types;           /* of a key's `model_type.name`, that it takes; NULL: none named */
+    uint64_t default_bytes; /* assumed size of a model of which nothing is known yet */
+    int default_line;       /* 0: not given; lowered where memory is short */
+    char **types;           /* the values of a key's `model_type.name` taken; NULL: not given */
     uint32_t type_count;
     char *watch;    /* "yes" or "no": whether the root's sub-directories are models */
-    int watch_line; /* 0: the default */
+    int watch_line; /* 0: not given */
 };
 
 struct config_pipeline {
     char *name;
     char *method;      /* "/package.Service/Method"; NULL: called by name through ModelInfer */
-    uint32_t *id_path; /* of that method's requests: field numbers, from the outermost message in */
+    uint32_t *id_path; /* of the id in that method's requests: field numbers, outermost first */
     uint32_t id_path_count; /* 0: none */
     uint32_t slot_count;
     uint64_t arena_bytes;       /* 0: chosen from slots and message size */
     int64_t default_timeout_ns; /* of a request without a deadline; 0: none */
-    int64_t queue_limit_ns;     /* refused if it would take longer, by forecast; 0: none */
-    int64_t queue_wait_ns;      /* a call waits for a slot, at most; 0: not at all */
-    uint32_t queue_wait_max;    /* calls that wait */
-    uint64_t queue_wait_bytes;  /* that they hold together */
-    int64_t spin_ns;            /* longest look for work before sleeping */
-    uint32_t local_clients;     /* at most; 0: none */
-    uint32_t local_slots;       /* of each */
-    uint64_t local_bytes;       /* of each, in its arena */
+    int64_t queue_limit_ns;     /* a longer forecast is refused; 0: no limit */
+    int64_t queue_wait_ns;      /* the longest wait of a call for a slot; 0: none */
+    uint32_t queue_wait_max;    /* calls that may wait */
+    uint64_t queue_wait_bytes;  /* the memory of all that wait */
+    int64_t spin_ns;            /* the longest look for work before sleeping */
+    uint32_t local_clients;     /* the maximum; 0: none */
+    uint32_t local_slots;       /* per client */
+    uint64_t local_bytes;       /* of each client's arena */
     struct config_models models;
     struct config_stage *stages;
     uint32_t stage_count;
     int line;
 };
 
-/* Options of one address; of those that are a map. */
+/* The options of an address that is given as a map. */
 struct config_transport {
-    char *tls;   /* "yes" or "no"; NULL: nothing, which is no */
-    char *plain; /* the same: that it is meant to be without TLS */
+    char *tls;   /* "yes" or "no"; NULL: not given, which is no */
+    char *plain; /* the same: TLS is left out on purpose */
     int line;
 };
 
@@ -122,7 +122,7 @@ bool config_has_tls(const struct config_addresses *addresses, uint32_t index);
 
 /* Limits of HTTP. */
 struct config_http {
-    uint32_t connections_max; /* this and the next two: of a service */
+    uint32_t connections_max; /* this and the next two: per service */
     uint32_t metrics_connections_max;
     uint32_t probe_connections_max;
     uint32_t address_connections_max; /* 0: none */
@@ -130,42 +130,42 @@ struct config_http {
     int64_t header_timeout_ns;
     int64_t body_timeout_ns;
     int64_t write_timeout_ns;
-    uint64_t large_bytes; /* of a body of REST that is read apart, more than so many */
+    uint64_t large_bytes; /* a larger body of REST is read by a thread of its own */
     uint32_t large_waiting_max;
 };
 
 /* Files of PEM, absolute. */
 struct config_tls {
-    char *certificate; /* NULL: no TLS; the key is there with it */
+    char *certificate; /* NULL: no TLS; never without the key */
     char *key;
     char *key_password_file; /* its first line opens the key; NULL: no such file */
-    char *ca;           /* who signs the certificates of the other side; NULL: it is not asked */
-    char *client_auth;  /* of callers: "none", "optional" or "required"; NULL: as `ca` has it */
-    char *peer_name;    /* of peers: in the certificates of all nodes; NULL: their hosts' */
-    char *key_password; /* of the environment, itself and no file; NULL: none. In no output */
+    char *ca;           /* signs the certificates of the other side; NULL: none are asked for */
+    char *client_auth;  /* of callers: "none", "optional", "required"; NULL: decided by `ca` */
+    char *peer_name;    /* in the certificates of all nodes; NULL: each has its host's name */
+    char *key_password; /* from the environment, never in any output; NULL: none */
     int line;
 };
 
-/* Whether callers are asked for certificates; they may have none (`client_auth: optional`). */
+/* Whether callers are asked for certificates, which may be optional (`client_auth: optional`). */
 bool config_asks_for_certificates(const struct config_tls *tls);
 
-/* The rights of a caller with a certificate to the mesh's models. */
+/* The rights of the caller whose certificate has this identity. */
 struct config_allow {
     char *identity;
-    uint32_t methods;     /* bit i: the i-th word of the key's choices; 0: all */
-    char **models;        /* ids; with a `*` at the end: all that begin so */
-    uint32_t model_count; /* 0: all */
+    uint32_t methods;     /* bit i: the i-th word of the key's choices; 0: all methods */
+    char **models;        /* ids; a `*` at the end matches any continuation */
+    uint32_t model_count; /* 0: all models */
 };
 
-/* Where mmesh.ModelMesh is served beside the socket that is always there (mesh_management.h). */
+/* Where mmesh.ModelMesh is served in addition to its unix socket (mesh_management.h). */
 struct config_management {
     struct config_addresses addresses;
-    bool on_listen; /* the environment says so: on all addresses of `listen` as well */
+    bool on_listen; /* on all addresses of `listen` as well; set by the environment */
     char *socket_mode;
     uint32_t socket_mode_bits; /* of unix sockets */
     uint32_t connections_max;  /* of each address */
     struct config_allow *allow;
-    uint32_t allow_count; /* 0: all may do everything */
+    uint32_t allow_count; /* 0: every caller may do everything */
 };
 
 /* The kinds of store for a mesh's records. */
@@ -173,41 +173,42 @@ enum config_store {
     CONFIG_STORE_MEMORY,
     CONFIG_STORE_FILE,
     CONFIG_STORE_ENDPOINTS, /* of etcd */
-    CONFIG_STORE_ETCD_FILE, /* JSON that says where etcd is and how to log in (KV_STORE) */
+    CONFIG_STORE_ETCD_FILE, /* JSON with etcd's endpoints and credentials (KV_STORE) */
 };
 
-/* The node as one of a mesh (mesh/DESIGN.md). */
+/* The node as a member of a mesh (mesh/DESIGN.md). */
 struct config_mesh {
-    bool on;     /* the file has `mesh`, or the environment says so (config_environment.c) */
+    bool on;     /* the file has `mesh`, or the environment asks for it (config_environment.c) */
     char *store; /* as written */
     enum config_store store_kind;
     char *store_place;   /* absolute path of a file; endpoints; NULL: memory */
-    char *runtime;       /* "unix:/path" or "host:port"; NULL: models are those of pipelines */
-    char *runtime_else;  /* where it may be as well, if nobody has said where it is; else NULL */
-    char *runtime_calls; /* where it is called for models; NULL: the same */
-    char *runtime_types; /* sorted, comma between; NULL: all that no pipeline has */
+    char *runtime;       /* "unix:/path" or "host:port"; NULL: only pipelines load models */
+    char *runtime_else;  /* the second place to look if `runtime` is a guess; else NULL */
+    char *runtime_calls; /* where it serves calls for models; NULL: at the same address */
+    char *runtime_types; /* sorted, comma-separated; NULL: all that no pipeline has */
     char *prefix;        /* of the keys, before the service's name */
     char *service;
     char *instance; /* this node's id */
-    char *labels;   /* sorted, comma between; "" for none */
+    char *labels;   /* sorted, comma-separated; "" for none */
     char *location;
     char *zone;
     char *type_constraints;        /* absolute path, or JSON; NULL: none */
     char *dataplane;               /* likewise */
-    char *registered;              /* when the node starts: likewise */
+    char *registered;              /* models registered at the start: likewise */
     struct config_addresses peers; /* where other nodes reach this one */
-    char *address;                 /* HOST or HOST:PORT that they are told; NULL: found out */
+    char *address;                 /* HOST or HOST:PORT told to them; NULL: detected */
     struct config_tls tls;         /* between them */
     struct config_management management;
     uint32_t scaleup_rpm;
     uint32_t scaleup_percent;
-    uint32_t waiting_max; /* 0: by how many calls the model takes at a time */
+    uint32_t waiting_max; /* 0: derived from the model's concurrency */
     int64_t failure_expiry_ns;
-    int64_t clearance_ns; /* 0: loads are not judged */
+    int64_t clearance_ns; /* 0: the first loads are not judged */
     char *fail_fast;      /* "yes" or "no" */
-    char *names;          /* "models" or "vmodels": what requests name without metadata */
-    char *vmodel_owner;   /* of calls that name none; NULL: none */
-    /* Of MM_METRICS: labels `method` with the service in front; what is asked for and not there. */
+    uint32_t store_waiting_max;
+    char *names;        /* "models" or "vmodels": what requests name without metadata */
+    char *vmodel_owner; /* for calls that name none; NULL: none */
+    /* From MM_METRICS: labels `method` have the service in front; what it asks for in vain. */
     bool metrics_fq_names;
     bool metrics_tls;
     bool metrics_per_model;
@@ -216,45 +217,45 @@ struct config_mesh {
 
 struct config {
     char *path;
-    char *directory;                 /* of the file, absolute: relative paths start here */
+    char *directory;                 /* the file's, absolute; relative paths start here */
     struct config_addresses listen;  /* relative unix paths are made absolute */
-    struct config_addresses metrics; /* none: no metrics */
-    struct config_addresses http;    /* of REST; none: there is none */
-    struct config_addresses probes;  /* this and the next: of probes.h; none: there are none */
+    struct config_addresses metrics; /* may be empty, as the next ones */
+    struct config_addresses http;    /* of REST */
+    struct config_addresses probes;  /* this and the next: front/probes.h */
     struct config_addresses prestop;
-    char *socket_mode; /* of the unix sockets of `listen` and `runtime`; NULL: as umask says */
+    char *socket_mode; /* of the unix sockets of `listen` and `runtime`; NULL: by umask */
     uint32_t socket_mode_bits;
     struct config_http http_limits;
-    struct config_addresses runtime; /* of mmesh.ModelRuntime; none: there is none */
+    struct config_addresses runtime; /* of mmesh.ModelRuntime; may be empty */
     struct config_mesh mesh;
     int *cpus; /* of the coordinator; NULL: not pinned */
     uint32_t cpu_count;
     uint32_t front_threads;
     uint64_t message_bytes_max;
-    char *compression;        /* "on" or "off"; NULL: on */
-    uint32_t connections_max; /* of each address; and of one machine, 0: half of that */
-    uint32_t connections_per_peer_max;
+    char *compression;                 /* "on" or "off"; NULL: on */
+    uint32_t connections_max;          /* per address */
+    uint32_t connections_per_peer_max; /* per address and machine; 0: half of the above */
     uint32_t streams_per_connection_max;
-    uint64_t stream_window_bytes; /* 0: the library's own way */
+    uint64_t stream_window_bytes; /* 0: the library's own flow control */
     int64_t send_timeout_ns;
-    int64_t drain_timeout_ns; /* grace between SIGTERM and stopping the workers */
+    int64_t drain_timeout_ns; /* grace between SIGTERM and the end of the workers */
     int64_t keepalive_time_ns;
     int64_t keepalive_timeout_ns;
     char *counters; /* path of the counters' file; NULL: the default */
     char *log_level;
-    uint32_t event_log_lines;        /* in LOG_SITE_S seconds; 0: no limit */
-    uint64_t worker_log_bytes_per_s; /* of each worker; 0: no limit */
-    char *caller_metadata;           /* key of metadata; NULL: the default */
-    char *caller_proxies;            /* names in certificates, commas between; NULL: none */
+    uint32_t event_log_lines;        /* per event in LOG_SITE_S seconds; 0: no limit */
+    uint64_t worker_log_bytes_per_s; /* per worker; 0: no limit */
+    char *caller_metadata;           /* the key; NULL: the default */
+    char *caller_proxies;            /* names in certificates, comma-separated; NULL: none */
     char *sandbox;                   /* "best_effort" or "required" */
     char *traces;                    /* "file:/absolute", or an http or https URL; NULL: none */
-    uint64_t trace_sample;           /* of calls without a traceparent; of 2^32 */
+    uint64_t trace_sample;           /* of 2^32 calls without a traceparent */
     struct config_tls tls;           /* of `listen` */
     struct config_pipeline *pipelines;
     uint32_t pipeline_count;
 };
 
-/* All mistakes of a file, by line, each "FILE:LINE: what is wrong and what is right". */
+/* All mistakes of a file, by line, each "FILE:LINE: the mistake and the remedy". */
 struct config_errors {
     char **lines;
     uint32_t count;
@@ -262,8 +263,7 @@ struct config_errors {
 
 enum config_pinning {
     CONFIG_PIN,    /* every CPU named must exist */
-    CONFIG_NO_PIN, /* `shoald --no-pin`: the same workers, on whatever CPUs there are; cpus is NULL
-                    */
+    CONFIG_NO_PIN, /* `shoald --no-pin`: the same workers, unpinned; cpus is NULL */
 };
 
 enum config_modelets {
@@ -271,35 +271,41 @@ enum config_modelets {
     CONFIG_MODELETS_UNSEEN, /* only the form is checked; a bare file name stays as written */
 };
 
-/* Zero is what `shoald` does. */
+/* Zero is the behaviour of `shoald`. */
 struct config_options {
     enum config_pinning pinning;
     enum config_modelets modelets;
 };
 
 /*
- * Reads and checks a file: syntax, unknown and duplicate keys, types, ranges, names, that modelets
- * and CPUs exist, and what no single key shows (two pipelines of one name, a batch larger than the
- * slots, …). A bare name of a modelet is searched in the file's folder, the folders of
- * SHOAL_MODELET_PATH, and lib/shoal beside the folder of the running program. `options` NULL: none.
- * STATUS_OK, or INVALID_ARGUMENT with every mistake in `errors`, or why the file can't be read.
+ * Reads and checks a file: syntax, unknown and duplicate keys, types, ranges, names, the existence
+ * of modelets and CPUs, and rules across keys (two pipelines of one name, a batch larger than the
+ * slots, …). A bare name of a modelet is searched for in the file's folder, the folders of
+ * SHOAL_MODELET_PATH, and lib/shoal beside the folder of the running program. `options` may be
+ * NULL. INVALID_ARGUMENT: every mistake is in `errors`; if that is empty, `error` says why the file
+ * cannot be read.
  * Both `config` and `errors` may be freed after any result.
  */
 enum status config_load(const char *path, const struct config_options *options,
                         struct config *config, struct config_errors *errors,
                         struct error *error) WARN_UNUSED;
-/* The same with the file's text given; `path` names it, and says where relative paths start. */
-enum status config_parse(const char *path, const char *text, size_t size,
-                         const struct config_options *options, struct config *config,
-                         struct config_errors *errors, struct error *error) WARN_UNUSED;
+/* The same for a given text. */
+struct config_text {
+    const char *path; /* names it, and relative paths start at its folder */
+    const char *text;
+    size_t bytes;
+};
+enum status config_parse(const struct config_text *text, const struct config_options *options,
+                         struct config *config, struct config_errors *errors,
+                         struct error *error) WARN_UNUSED;
 void config_free(struct config *config);
 void config_errors_free(struct config_errors *errors);
 
-/* Of a key that is a file or its text: whether it is the text, an object or a list. */
+/* Whether the value of a key that takes a file or JSON is JSON: an object or a list. */
 bool config_is_json(const char *value);
 
-/* Variables of KServe ModelMesh's container that are set and that nothing here heeds, one after the
- * other from `position` 0, and what there is instead. False: there are no more. */
+/* Iterates, from `position` 0, over the variables of KServe ModelMesh's container that are set and
+ * have no effect here; `instead` says what replaces each. False: there are no more. */
 bool config_passed_over(const struct config *config, size_t *position, const char **name,
                         const char **instead);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Rules that the table cannot express: keys that exclude or need each other, names that must
- * differ, and what must exist outside the file (CPUs, modelets).
+ * differ, and things that must exist outside the file (CPUs, modelets).
  */
 #include <arpa/inet.h>
 #include <limits.h>
@@ -14,14 +14,14 @@
 #include <unistd.h>
 
 #include "coordinator/config/config_tree.h"
-#include "shm/counters.h"
-#include "shm/handshake.h"
+#include "ipc/counters.h"
+#include "ipc/handshake.h"
 
 static char *check_root(struct config_reader *reader, char *root, int line);
 
 /* ---- pipelines and stages ---- */
 
-/* All that a worker is told goes into one message of fixed size: see shm/handshake.h. */
+/* All that a worker is told fits into one message of fixed size (ipc/handshake.h). */
 static void
 check_length(struct config_reader *reader, int line, const char *what, const char *text,
              size_t room)
@@ -55,7 +55,7 @@ config_check_models(struct config_reader *reader, struct config_pipeline *pipeli
         models->root = check_root(reader, models->root, given->nodes[KEY_MODELS_ROOT]->line);
     if (given->nodes[KEY_MODELS_WATCH] != NULL)
         models->watch_line = given->nodes[KEY_MODELS_WATCH]->line;
-    const struct node *size = given->nodes[KEY_MODELS_DEFAULT];
+    const struct config_node *size = given->nodes[KEY_MODELS_DEFAULT];
     if (size != NULL)
         models->default_line = size->line;
     if (models->memory_bytes > 0 && size != NULL && models->default_bytes > models->memory_bytes)
@@ -70,18 +70,19 @@ config_check_models(struct config_reader *reader, struct config_pipeline *pipeli
         for (uint32_t i = 0; i < other->type_count; i++)
             for (uint32_t k = 0; k < models->type_count; k++)
                 if (strcmp(other->types[i], models->types[k]) == 0)
-                    report_add(reader->report, given->nodes[KEY_MODELS_TYPES]->line,
-                               "`types`: \"%s\" is taken by the pipeline that begins in line %d",
-                               other->types[i], config->pipelines[p].line);
+                    report_add(
+                        reader->report, given->nodes[KEY_MODELS_TYPES]->line,
+                        "`types`: \"%s\" is also listed by the pipeline that begins in line %d",
+                        other->types[i], config->pipelines[p].line);
     }
 }
 
-/* Refuses keys that have no place beside `models`. */
+/* Refuses keys that do not go with `models`. */
 static void
 check_beside_models(struct config_reader *reader, const struct config_pipeline *pipeline,
                     const struct config_given *given)
 {
-    const struct node *const *nodes = given->nodes;
+    const struct config_node *const *nodes = given->nodes;
     if (nodes[KEY_MODELS] == NULL)
         return;
     if (pipeline->local_clients > 0)
@@ -95,12 +96,12 @@ check_beside_models(struct config_reader *reader, const struct config_pipeline *
                    "`models`, but every stage has a `model` of its own: no stage would load them");
 }
 
-/* Also sets what the default of `batch_wait_ms` is where it is not that of the table. */
+/* Also sets the default of `batch_wait_ms` where it differs from the table's. */
 static void
-check_batch_wait(struct report *report, struct config_stage *stage,
+check_batch_wait(struct config_report *report, struct config_stage *stage,
                  const struct config_given *given)
 {
-    const struct node *const *nodes = given->nodes;
+    const struct config_node *const *nodes = given->nodes;
     bool adaptive = stage->batch_wait != NULL && strcmp(stage->batch_wait, "adaptive") == 0;
     if (nodes[KEY_BATCH_WAIT_MS] == NULL) {
         if (!adaptive || stage->batch_size == 0)
@@ -111,8 +112,8 @@ check_batch_wait(struct report *report, struct config_stage *stage,
         return;
     if (stage->batch_wait_ns > 0 && stage->batch_size == 0 && !given->refused[KEY_BATCH_SIZE])
         report_add(report, nodes[KEY_BATCH_WAIT_MS]->line,
-                   "`batch_wait_ms` without a `batch_size` above 0: requests run one at a time "
-                   "then, and wait for nobody");
+                   "`batch_wait_ms` without a `batch_size` above 0: requests then run one at a "
+                   "time and do not wait");
     if (adaptive && nodes[KEY_BATCH_WAIT] != NULL && stage->batch_wait_ns == 0)
         report_add(report, nodes[KEY_BATCH_WAIT]->line,
                    "`batch_wait: adaptive` with `batch_wait_ms: 0`, which says how long a batch "
@@ -123,8 +124,8 @@ void
 config_check_stage(struct config_reader *reader, const struct config_pipeline *pipeline,
                    struct config_stage *stage, const struct config_given *given)
 {
-    struct report *report = reader->report;
-    const struct node *const *nodes = given->nodes;
+    struct config_report *report = reader->report;
+    const struct config_node *const *nodes = given->nodes;
     for (uint32_t i = 0; i < pipeline->stage_count && stage->name != NULL; i++) {
         const struct config_stage *other = &pipeline->stages[i];
         if (other->name != NULL && strcmp(other->name, stage->name) == 0) {
@@ -185,7 +186,7 @@ check_traces(struct config_reader *reader, const struct config_given *given)
     if (given->nodes[KEY_TRACE_SAMPLE] != NULL && config->trace_sample > 0 &&
         config->traces == NULL && !given->refused[KEY_TRACES])
         report_add(reader->report, given->nodes[KEY_TRACE_SAMPLE]->key_line,
-                   "`trace_sample` without `traces`: there is no place for what is traced");
+                   "`trace_sample` without `traces`: the spans have no destination");
     if (config->traces == NULL || strncmp(config->traces, "http://", 7) == 0 ||
         strncmp(config->traces, "https://", 8) == 0)
         return;
@@ -215,17 +216,6 @@ check_runtime(struct config_reader *reader, const struct config_given *given)
                "`runtime`, but no pipeline has `models`: there is nothing to load");
 }
 
-bool
-config_read_mode(const char *text, uint32_t *mode)
-{
-    char *end;
-    unsigned long bits = strtoul(text, &end, 8);
-    if (text[0] < '0' || text[0] > '7' || *end != '\0' || bits > ACCESSPERMS)
-        return false;
-    *mode = (uint32_t)bits;
-    return true;
-}
-
 static void
 check_socket_mode(struct config_reader *reader, const struct config_given *given)
 {
@@ -233,7 +223,7 @@ check_socket_mode(struct config_reader *reader, const struct config_given *given
     if (config->socket_mode != NULL &&
         !config_read_mode(config->socket_mode, &config->socket_mode_bits))
         report_add(reader->report, given->nodes[KEY_SOCKET_MODE]->line,
-                   "`socket_mode`: \"%s\" is no mode such as 0660: octal digits, 0777 at most",
+                   "`socket_mode`: \"%s\" is not a mode such as 0660: octal digits, 0777 at most",
                    config->socket_mode);
 }
 
@@ -305,8 +295,8 @@ is_host(const char *host, size_t length)
 }
 
 static char *
-check_unix(struct config_reader *reader, const struct config_key *key, const struct node *node,
-           const char *path)
+check_unix(struct config_reader *reader, const struct config_key *key,
+           const struct config_node *node, const char *path)
 {
     char shown[REPORT_VALUE_BYTES];
     char *resolved = config_resolve(reader->config, must_copy(path));
@@ -325,12 +315,13 @@ check_unix(struct config_reader *reader, const struct config_key *key, const str
 }
 
 static char *
-check_tcp(struct config_reader *reader, const struct config_key *key, const struct node *node)
+check_tcp(struct config_reader *reader, const struct config_key *key,
+          const struct config_node *node)
 {
     char shown[REPORT_VALUE_BYTES];
     const char *colon = strrchr(node->text, ':');
     if (colon == NULL || !is_host(node->text, (size_t)(colon - node->text))) {
-        report_add(reader->report, node->line, "`%s`: %s is no address: %s", key->name,
+        report_add(reader->report, node->line, "`%s`: %s is not an address: %s", key->name,
                    text_show(node->text, shown),
                    key->type == CONFIG_ADDRESSES
                        ? "\"port:8033\", \"127.0.0.1:8033\", \"[::1]:8033\" and "
@@ -349,7 +340,7 @@ check_tcp(struct config_reader *reader, const struct config_key *key, const stru
 
 char *
 config_check_address(struct config_reader *reader, const struct config_key *key,
-                     const struct node *node, const struct config_addresses *others)
+                     const struct config_node *node, const struct config_addresses *others)
 {
     char shown[REPORT_VALUE_BYTES];
     if (node->kind != NODE_SCALAR || node_is_null(node)) {
@@ -369,7 +360,7 @@ config_check_address(struct config_reader *reader, const struct config_key *key,
         unix_socket ? check_unix(reader, key, node, node->text + 5) : check_tcp(reader, key, node);
     for (uint32_t i = 0; i < others->count && address != NULL; i++)
         if (strcmp(others->items[i], address) == 0) {
-            report_add(reader->report, node->line, "`%s`: %s is there twice", key->name,
+            report_add(reader->report, node->line, "`%s`: %s is given twice", key->name,
                        text_show(node->text, shown));
             free(address);
             address = NULL;
@@ -408,8 +399,8 @@ config_check_cpu(struct config_reader *reader, int line, int cpu)
     CPU_ZERO(&own);
     if (sched_getaffinity(0, sizeof(own), &own) != 0 || CPU_ISSET(cpu, &own))
         return;
-    /* Not one we run on; we may be pinned ourselves: only the kernel knows what else it would
-     * grant. */
+    /* A CPU outside this process's set; shoald may be pinned itself, and only the kernel knows what
+     * it would grant. */
     cpu_set_t wanted;
     CPU_ZERO(&wanted);
     CPU_SET(cpu, &wanted);
@@ -419,24 +410,13 @@ config_check_cpu(struct config_reader *reader, int line, int cpu)
     }
     char text[256];
     set_text(&own, text, sizeof(text));
-    report_add(
-        reader->report, line,
-        "CPU %d does not exist or is not for us: there are %s (or start shoald with --no-pin)", cpu,
-        text);
+    report_add(reader->report, line,
+               "CPU %d does not exist or is not available to shoald: available are %s (or start "
+               "shoald with --no-pin)",
+               cpu, text);
 }
 
 /* ---- files ---- */
-
-char *
-config_resolve(const struct config *config, char *path)
-{
-    if (path[0] == '/')
-        return path;
-    const char *slash = strcmp(config->directory, "/") == 0 ? "" : "/";
-    char *resolved = must_format("%s%s%s", config->directory, slash, path);
-    free(path);
-    return resolved;
-}
 
 static bool
 is_file(const char *path)
@@ -445,7 +425,7 @@ is_file(const char *path)
     return stat(path, &info) == 0 && S_ISREG(info.st_mode) && access(path, R_OK) == 0;
 }
 
-/* Folders, colons between them, that a bare name is searched in. */
+/* The colon-separated folders in which a bare name is searched for. */
 static char *
 search_places(const struct config *config)
 {
@@ -453,7 +433,7 @@ search_places(const struct config *config)
     const char *listed = getenv("SHOAL_MODELET_PATH");
     ssize_t length = readlink("/proc/self/exe", program, sizeof(program) - 1);
     program[length > 0 ? length : 0] = '\0';
-    for (int up = 0; up < 2; up++) { /* of <prefix>/bin/shoald the prefix */
+    for (int up = 0; up < 2; up++) { /* the prefix of <prefix>/bin/shoald */
         char *slash = strrchr(program, '/');
         if (slash != NULL)
             *slash = '\0';
@@ -462,7 +442,7 @@ search_places(const struct config *config)
                        program);
 }
 
-/* Absolute; frees what was written. */
+/* The root as an absolute path; frees `root`. */
 static char *
 check_root(struct config_reader *reader, char *root, int line)
 {

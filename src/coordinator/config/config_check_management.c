@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `mesh: management`, as the file and the environment have it: who can reach it must be known by a
- * certificate, be on this machine, or be meant to reach it all the same.
+ * `mesh: management` of file and environment: those who can reach it must be known by a certificate
+ * or be on this machine, unless the file says that it is intended.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -13,11 +13,11 @@ enum { MODE_DEFAULT = 0600, CONNECTIONS_DEFAULT = 256 };
 static int
 line_of(const struct config_reader *reader)
 {
-    const struct node *node = reader->mesh_given.nodes[KEY_MESH_MANAGEMENT];
+    const struct config_node *node = reader->mesh_given.nodes[KEY_MESH_MANAGEMENT];
     return node != NULL ? node->line : reader->config->mesh.line;
 }
 
-/* Whether who has no certificate of `client_ca` cannot connect by TLS. */
+/* Whether a client without a certificate of `client_ca` cannot connect by TLS. */
 static bool
 demands_certificates(const struct config_tls *tls)
 {
@@ -46,11 +46,12 @@ check_address(struct config_reader *reader, const char *address,
                    "`plain: yes` they show none",
                    address);
     else if (!is_plain && !is_guarded && !config_is_local(address))
-        report_add(reader->report, transport->line,
-                   "`management`: %s would let whoever reaches it register and delete models: have "
-                   "`tls` at the top with `client_ca`, which demands certificates, or make it "
-                   "{address: %s, plain: yes} if that is meant",
-                   address, address);
+        report_add(
+            reader->report, transport->line,
+            "`management`: %s would let everyone who reaches it register and delete models: have "
+            "`tls` at the top with `client_ca`, which demands certificates, or write {address: %s, "
+            "plain: yes} if that is meant",
+            address, address);
 }
 
 void
@@ -61,13 +62,13 @@ config_check_management(struct config_reader *reader)
     if (!config->mesh.on)
         return;
     management->socket_mode_bits = MODE_DEFAULT;
-    if (management->connections_max == 0) /* there is no map, which would have the default */
+    if (management->connections_max == 0) /* without a map, which would have the default */
         management->connections_max = CONNECTIONS_DEFAULT;
     if (management->socket_mode != NULL &&
         !config_read_mode(management->socket_mode, &management->socket_mode_bits))
         report_add(
             reader->report, line_of(reader),
-            "`management`: `socket_mode`: \"%s\" is no mode such as 0660: octal digits, 0777 "
+            "`management`: `socket_mode`: \"%s\" is not a mode such as 0660: octal digits, 0777 "
             "at most",
             management->socket_mode);
     if (management->allow_count > 0 && !config_asks_for_certificates(&config->tls))

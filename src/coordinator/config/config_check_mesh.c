@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `mesh` as the file and the environment have it together: where the store is, who this node is,
- * and what does not go with a mesh.
+ * `mesh` of file and environment together: the store, this node's identity, and keys that do not go
+ * with a mesh.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -14,11 +14,11 @@
 
 enum { SOCKET_PATH_BYTES_MAX = 107 };
 
-/* The line to be told of a key: its own, or that of `mesh`, if the environment gave it. */
+/* The line to report for a key: its own, or that of `mesh` if the environment gave it. */
 static int
 line_of(const struct config_reader *reader, enum config_key_index key)
 {
-    const struct node *node = reader->mesh_given.nodes[key];
+    const struct config_node *node = reader->mesh_given.nodes[key];
     return node != NULL ? node->line : reader->config->mesh.line;
 }
 
@@ -28,7 +28,7 @@ begins(const char *text, const char *with)
     return strncmp(text, with, strlen(with)) == 0;
 }
 
-/* Endpoints never begin so: of etcd's they are URLs, or HOST:PORT. */
+/* Endpoints never begin like this: etcd's are URLs or HOST:PORT. */
 static bool
 is_path(const char *place)
 {
@@ -53,14 +53,15 @@ check_store(struct config_reader *reader)
         mesh->store_kind = CONFIG_STORE_ENDPOINTS;
         mesh->store_place = must_copy(store + 5);
     } else if (strcmp(store, "memory") != 0) {
-        report_add(reader->report, line_of(reader, KEY_MESH_STORE),
-                   "`store`: %s is none: \"memory\", \"file:/path\", \"etcd:http://host:2379\" and "
-                   "\"etcd:/path.json\" are",
-                   text_show(store, shown));
+        report_add(
+            reader->report, line_of(reader, KEY_MESH_STORE),
+            "`store`: %s is not a store: \"memory\", \"file:/path\", \"etcd:http://host:2379\" and "
+            "\"etcd:/path.json\" are",
+            text_show(store, shown));
     }
     if (mesh->store_kind == CONFIG_STORE_ENDPOINTS && strpbrk(mesh->store_place, " \t") != NULL)
         report_add(reader->report, line_of(reader, KEY_MESH_STORE),
-                   "`store`: %s holds a space: endpoints have commas between",
+                   "`store`: %s contains a space: separate endpoints by commas",
                    text_show(store, shown));
 }
 
@@ -70,8 +71,8 @@ is_alone(const struct config_mesh *mesh)
     return mesh->store_kind == CONFIG_STORE_MEMORY || mesh->store_kind == CONFIG_STORE_FILE;
 }
 
-/* Names in the keys of etcd: a host's name is one already, but for what nobody should have. NULL:
- * it has none. */
+/* Names in etcd's keys: a host's name is one already, except for characters that it should not
+ * have. NULL: it has none. */
 static char *
 instance_of_host(void)
 {
@@ -97,14 +98,15 @@ check_instance(struct config_reader *reader)
         return;
     if (!is_alone(mesh))
         report_add(reader->report, line_of(reader, KEY_MESH_INSTANCE),
-                   "`instance` is missing: this host has no name that it could be");
+                   "`instance` is missing: this host has no name to use instead");
     mesh->instance = must_copy("shoal");
 }
 
 static void
 check_alone(struct config_reader *reader)
 {
-    static const enum config_key_index keys[] = {KEY_MESH_PEERS, KEY_MESH_ADDRESS, KEY_MESH_TLS};
+    static const enum config_key_index keys[] = {KEY_MESH_PEERS, KEY_MESH_ADDRESS, KEY_MESH_TLS,
+                                                 KEY_MESH_STORE_WAITING};
     if (!is_alone(&reader->config->mesh))
         return;
     for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
@@ -114,7 +116,7 @@ check_alone(struct config_reader *reader)
                        config_keys[keys[i]].name);
 }
 
-/* As gRPC takes it; a relative path of a socket starts at the file's directory. */
+/* In gRPC's form; a relative path of a socket starts at the file's directory. */
 static void
 check_target(struct config_reader *reader, enum config_key_index key, char **target)
 {
@@ -135,13 +137,13 @@ check_target(struct config_reader *reader, enum config_key_index key, char **tar
     } else if (strpbrk(*target, " \t/") != NULL || !tcp_address_parse(*target, &address) ||
                address.host[0] == '\0' || strcmp(address.port, "0") == 0) {
         report_add(reader->report, line_of(reader, key),
-                   "`%s`: %s is no address to call: \"localhost:8085\", \"[::1]:8085\" and "
+                   "`%s`: %s is not an address to call: \"localhost:8085\", \"[::1]:8085\" and "
                    "\"unix:/path\" are",
                    config_keys[key].name, text_show(*target, shown));
     }
 }
 
-/* Names of `runtime_types` that a pipeline has, too. */
+/* Reports names of `runtime_types` that a pipeline has, too. */
 static void
 check_runtime_types(struct config_reader *reader, const struct config_models *models)
 {
@@ -154,7 +156,7 @@ check_runtime_types(struct config_reader *reader, const struct config_models *mo
                        models->types[i]);
 }
 
-/* Whose a model is must be plain from its type. */
+/* A model's type must decide which pool loads it. */
 static void
 check_shared(struct config_reader *reader)
 {
@@ -184,7 +186,7 @@ check_runtime(struct config_reader *reader, const struct config_given *given)
     check_target(reader, KEY_MESH_CALLS, &mesh->runtime_calls);
     if (mesh->runtime == NULL && mesh->runtime_calls != NULL)
         report_add(reader->report, line_of(reader, KEY_MESH_CALLS),
-                   "`runtime_calls`, but no `runtime`: who is to load the models?");
+                   "`runtime_calls`, but no `runtime`: no process is named that loads the models");
     if (!shared && is_known && mesh->runtime_types != NULL)
         report_add(reader->report, line_of(reader, KEY_MESH_RUNTIME_TYPES),
                    "`runtime_types` is for a node that has `runtime` and pipelines with `models`: "
@@ -193,7 +195,7 @@ check_runtime(struct config_reader *reader, const struct config_given *given)
         check_shared(reader);
 }
 
-/* Refuses keys of catalogs for decisions that are the mesh's. */
+/* Refuses keys of catalogs for decisions that the mesh makes. */
 static void
 check_beside(struct config_reader *reader, const struct config_given *given)
 {
@@ -212,17 +214,16 @@ check_beside(struct config_reader *reader, const struct config_given *given)
         models->watch = must_copy("no");
     }
     if (!any && config->mesh.runtime == NULL && !given->refused[KEY_PIPELINES])
-        report_add(
-            reader->report, config->mesh.line,
-            "`mesh`, but no pipeline has `models`, and it has no `runtime`: there is nothing "
-            "that could load them");
+        report_add(reader->report, config->mesh.line,
+                   "`mesh`, but no pipeline has `models`, and it has no `runtime`: nothing could "
+                   "load them");
     if (config->runtime.count > 0)
         report_add(reader->report, given->nodes[KEY_RUNTIME]->key_line,
                    "`runtime` and `mesh` exclude each other: two meshes would load and unload the "
                    "same models");
 }
 
-/* The mesh keeps up to a tenth of a pool free, for what is still being unloaded while others load
+/* The mesh keeps up to a tenth of a pool free, for models that are being unloaded while others load
  * (the core's K). */
 static void
 check_sizes(struct config_reader *reader)

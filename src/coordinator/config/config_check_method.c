@@ -7,7 +7,7 @@
 #define LETTERS "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_"
 #define DIGITS "0123456789"
 
-/* Past an identifier of protobuf; NULL: there is none. */
+/* The position after an identifier of protobuf; NULL: there is none. */
 static const char *
 skip_identifier(const char *text)
 {
@@ -30,7 +30,7 @@ is_method(const char *text)
     return text != NULL && *text == '\0';
 }
 
-/* The services of a node itself, and those that belong to them. */
+/* The node's own services, and those that belong to them. */
 static bool
 is_own(const char *method)
 {
@@ -61,8 +61,9 @@ config_check_method(struct config_reader *reader, const struct config_pipeline *
                     const struct config_given *given)
 {
     char shown[REPORT_VALUE_BYTES];
-    const struct node *method = given->nodes[KEY_METHOD];
-    const struct node *id_path = given->refused[KEY_ID_PATH] ? NULL : given->nodes[KEY_ID_PATH];
+    const struct config_node *method = given->nodes[KEY_METHOD];
+    const struct config_node *id_path =
+        given->refused[KEY_ID_PATH] ? NULL : given->nodes[KEY_ID_PATH];
     if (id_path != NULL && method == NULL)
         report_add(reader->report, id_path->key_line,
                    "`id_path` without a `method`: a request of the Open Inference Protocol names "

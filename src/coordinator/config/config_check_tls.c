@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `tls` and `mesh: tls`, as the file and the environment have them. What stands in the files that
- * they name is judged when they are opened (certificates.h).
+ * `tls` and `mesh: tls` of file and environment. The content of the files that they name is judged
+ * when they are opened (certificates.h).
  */
 #include <string.h>
 
@@ -27,27 +27,11 @@ check_pair(struct config_reader *reader, const struct config_tls *tls)
                tls->key == NULL ? "MM_TLS_PRIVATE_KEY_PATH" : "MM_TLS_KEY_CERT_PATH");
 }
 
-bool
-config_is_local(const char *address)
-{
-    static const char *const local[] = {"127.", "[::1]:", "localhost:", "unix:"};
-    for (size_t i = 0; i < sizeof(local) / sizeof(local[0]); i++)
-        if (strncmp(address, local[i], strlen(local[i])) == 0)
-            return true;
-    return false;
-}
-
-bool
-config_is_yes(const char *word)
-{
-    return word != NULL && strcmp(word, "yes") == 0;
-}
-
-enum callers { ANY_CALLERS, CALLERS };
+enum tls_callers { ANY_CALLERS, CALLERS };
 
 /* `whose`: the service is for callers, as `listen` is. */
 static void
-check_addresses(struct config_reader *reader, const char *key, enum callers whose,
+check_addresses(struct config_reader *reader, const char *key, enum tls_callers whose,
                 const struct config_addresses *addresses)
 {
     const struct config_tls *tls = &reader->config->tls;
@@ -81,7 +65,7 @@ config_check_tls(struct config_reader *reader)
     bool asked = callers->client_auth != NULL && strcmp(callers->client_auth, "none") != 0;
     check_pair(reader, callers);
     if (callers->line == 0 && callers->client_auth == NULL)
-        callers->client_auth = must_copy("none"); /* so the environment's container has it */
+        callers->client_auth = must_copy("none"); /* the default of ModelMesh's container */
     if ((asked || callers->key_password != NULL) && callers->certificate == NULL &&
         callers->key == NULL && callers->line == 0)
         report_add(reader->report, 0,
@@ -90,8 +74,8 @@ config_check_tls(struct config_reader *reader)
                    asked ? "MM_TLS_CLIENT_AUTH" : "MM_TLS_PRIVATE_KEY_PASSPHRASE");
     else if (asked && callers->ca == NULL)
         report_add(reader->report, callers->line,
-                   "`client_auth: %s` without `client_ca` (MM_TLS_TRUST_CERT_PATH): who signs the "
-                   "certificates of callers?",
+                   "`client_auth: %s` without `client_ca` (MM_TLS_TRUST_CERT_PATH): name the "
+                   "authorities that sign callers' certificates",
                    callers->client_auth);
     check_addresses(reader, "http", CALLERS, &config->http);
     check_addresses(reader, "metrics", ANY_CALLERS, &config->metrics);

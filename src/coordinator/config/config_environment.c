@@ -2,8 +2,8 @@
 /*
  * The environment variables of KServe ModelMesh's container, so that its deployment can start
  * `shoald` instead. MM_SERVICE_NAME, without which that container does not start either, turns the
- * mesh on; without it and without `mesh` in the file no variable is looked at. What the file gives
- * comes first. Variables that are not in the table are none of ours.
+ * mesh on; without it and without `mesh` in the file no variable is looked at. The file takes
+ * precedence. Variables outside the table are ignored.
  */
 #include <ctype.h>
 #include <stdlib.h>
@@ -13,49 +13,50 @@
 #include "base/clock.h"
 #include "coordinator/config/config_tree.h"
 
-enum form {
+enum environment_form {
     FORM_TEXT,     /* as the key's value */
     FORM_PORT,     /* "8033": the list of addresses ["port:8033"] */
     FORM_HTTP,     /* the same alone; "NONE": nothing */
-    FORM_LIST,     /* commas between */
-    FORM_POD,      /* of a pod's name the end, which is the instance's id */
-    FORM_CALLED,   /* "8085": a port of this host that is called, "localhost:8085" */
+    FORM_LIST,     /* comma-separated */
+    FORM_POD,      /* the end of a pod's name, which is the instance's id */
+    FORM_CALLED,   /* "8085": a port of this host to call, "localhost:8085" */
     FORM_SOCKET,   /* "/path": "unix:/path" */
-    FORM_FALSE,    /* refused, unless it says "false" */
+    FORM_FALSE,    /* refused unless "false" */
     FORM_BOUND,    /* a negative number: no bound, the largest that the key takes */
     FORM_SWITCH,   /* "false": the key is 0; "true": as if it were not there */
     FORM_BYTES,    /* of `message_mib` */
+    FORM_SHUTDOWN, /* milliseconds from SIGTERM to the end of the process */
     FORM_METRICS,  /* "prometheus:port=2112;scheme=http", or "disabled" */
     FORM_AUTH,     /* "REQUIRE", "OPTIONAL", "NONE", in any case: of `tls: client_auth` */
     FORM_FILE,     /* a path; several are refused */
-    FORM_SECRET,   /* `key_password` itself: in no message, and in no environment afterwards */
+    FORM_SECRET,   /* `key_password` itself: in no message, and erased from the environment */
     FORM_ALONE,    /* as the key's value; refused beside another of the same key */
     FORM_UNWANTED, /* must not be there, unless the file has the key */
-    FORM_PASSED,   /* of no use here: told in the log, unless it says "false" or "0" */
+    FORM_PASSED,   /* no effect here: logged unless "false" or "0" */
 };
 
 struct variable {
     const char *name;
-    enum form form;
+    enum environment_form form;
     enum config_key_index key;
-    const char *help; /* of FORM_PASSED: what there is instead */
+    const char *help; /* for FORM_PASSED: the replacement */
 };
 
 #define NODES_TOO                                                                                  \
     "refused: it means TLS between nodes, too. `MM_TLS_…` are for callers, `mesh: tls` is for "  \
     "nodes"
 
-/* The first that is set counts, where several are of one key. */
+/* The first variable that is set counts, if several set one key. */
 static const struct variable variables[] = {
     {"MM_SERVICE_NAME", FORM_TEXT, KEY_MESH_SERVICE,
      "turns the mesh on; `mesh: service`. Unless the file has `mesh: management`, "
-     "`mmesh.ModelMesh` is "
-     "served on `listen`, too. Without pipelines with `models`, and if nothing says where a "
-     "runtime "
-     "is, it is looked for at `unix:/tmp/mmesh/grpc.sock` and `localhost:8085`"},
-    {"TAS_SERVICE_NAME", FORM_TEXT, KEY_MESH_SERVICE, "the same, of old"},
+     "`mmesh.ModelMesh` is served on `listen`, too. Without pipelines with `models`, and if "
+     "nothing "
+     "says where a runtime is, it is looked for at `unix:/tmp/mmesh/grpc.sock` and "
+     "`localhost:8085`"},
+    {"TAS_SERVICE_NAME", FORM_TEXT, KEY_MESH_SERVICE, "the same, older name"},
     {"KV_STORE", FORM_TEXT, KEY_MESH_STORE, "`mesh: store`"},
-    {"ZOOKEEPER", FORM_UNWANTED, KEY_MESH_STORE, "refused: etcd alone is a store for many nodes"},
+    {"ZOOKEEPER", FORM_UNWANTED, KEY_MESH_STORE, "refused: only etcd is a store for many nodes"},
     {"MM_KVSTORE_PREFIX", FORM_TEXT, KEY_MESH_PREFIX, "`mesh: prefix`"},
     {"WKUBE_POD_NAME", FORM_POD, KEY_MESH_INSTANCE, "`mesh: instance`, its last 12 characters"},
     {"WKUBE_POD_IPADDR", FORM_TEXT, KEY_MESH_ADDRESS, "`mesh: address`; only with etcd"},
@@ -67,7 +68,7 @@ static const struct variable variables[] = {
      "`mesh: runtime_calls`, a unix socket"},
     {"INTERNAL_SERVING_GRPC_PORT", FORM_CALLED, KEY_MESH_CALLS,
      "`mesh: runtime_calls`, a port of localhost"},
-    {"MM_LABELS", FORM_LIST, KEY_MESH_LABELS, "`mesh: labels`, commas between"},
+    {"MM_LABELS", FORM_LIST, KEY_MESH_LABELS, "`mesh: labels`, comma-separated"},
     {"MM_LOCATION", FORM_TEXT, KEY_MESH_LOCATION, "`mesh: location`"},
     {"MM_ZONE", FORM_TEXT, KEY_MESH_ZONE, "`mesh: zone`"},
     {"MM_TYPE_CONSTRAINTS", FORM_TEXT, KEY_MESH_TYPES, "`mesh: type_constraints`, as JSON"},
@@ -77,7 +78,7 @@ static const struct variable variables[] = {
     {"MM_SCALEUP_RPM_THRESHOLD", FORM_TEXT, KEY_MESH_RPM, "`mesh: scaleup_rpm`"},
     {"MM_CONC_SCALEUP_BANDWIDTH_PCT", FORM_TEXT, KEY_MESH_PERCENT, "`mesh: scaleup_percent`"},
     {"MM_MAX_INFLIGHT_PER_MODEL_COPY", FORM_BOUND, KEY_MESH_WAITING,
-     "`mesh: waiting_max`; negative: as many as can be"},
+     "`mesh: waiting_max`; negative: the maximum"},
     {"MM_LOAD_FAILURE_EXPIRY_TIME_MS", FORM_TEXT, KEY_MESH_FAILURE_EXPIRY,
      "`mesh: failure_expiry_ms`"},
     {"MM_FAILFAST_UPGRADE_ENABLED", FORM_SWITCH, KEY_MESH_CLEARANCE,
@@ -85,9 +86,10 @@ static const struct variable variables[] = {
     {"BOOTSTRAP_CLEARANCE_PERIOD_MS", FORM_TEXT, KEY_MESH_CLEARANCE, "`mesh: clearance_ms`"},
     {"MM_DEFAULT_VMODEL_OWNER", FORM_TEXT, KEY_MESH_OWNER, "`mesh: vmodel_owner`"},
     {"MM_SVC_GRPC_PORT", FORM_PORT, KEY_LISTEN, "`listen`, a port on all interfaces"},
-    {"TAS_SVC_GRPC_PORT", FORM_PORT, KEY_LISTEN, "the same, of old"},
+    {"TAS_SVC_GRPC_PORT", FORM_PORT, KEY_LISTEN, "the same, older name"},
     {"MM_SVC_GRPC_MAX_MSG_SIZE", FORM_BYTES, KEY_MESSAGE_MIB, "`message_mib`, in bytes"},
-    {"SHUTDOWN_TIMEOUT_MS", FORM_TEXT, KEY_DRAIN_TIMEOUT_MS, "`drain_timeout_ms`"},
+    {"SHUTDOWN_TIMEOUT_MS", FORM_SHUTDOWN, KEY_DRAIN_TIMEOUT_MS,
+     "`drain_timeout_ms`, less 5 s for the end after it; at least 2 s"},
     {"MM_PROBE_PORT", FORM_HTTP, KEY_PROBES,
      "`probes`, a port on all interfaces; default 8089, `NONE` for none"},
     {"MM_PRESTOP_WAIT_PORT", FORM_HTTP, KEY_PRESTOP, "`prestop`, likewise; default 8090"},
@@ -97,9 +99,9 @@ static const struct variable variables[] = {
     {"MM_TLS_KEY_CERT_PATH", FORM_TEXT, KEY_TLS_CERTIFICATE, "`tls: certificate`"},
     {"MM_TLS_PRIVATE_KEY_PATH", FORM_TEXT, KEY_TLS_KEY, "`tls: key`"},
     {"MM_TLS_PRIVATE_KEY_PASSPHRASE", FORM_SECRET, KEY_TLS_PASSWORD,
-     "the password itself of `tls: key`; of the file: `tls: key_password_file`"},
+     "the password of `tls: key` itself; in the file: `tls: key_password_file`"},
     {"MM_TLS_TRUST_CERT_PATH", FORM_FILE, KEY_TLS_CLIENT_CA,
-     "`tls: client_ca`; one file, with all of them"},
+     "`tls: client_ca`; one file with all authorities"},
     {"MM_TLS_CLIENT_AUTH", FORM_AUTH, KEY_TLS_CLIENT_AUTH,
      "`tls: client_auth`; `REQUIRE`, `OPTIONAL` or `NONE`, which is the default"},
     {"MM_SVC_GRPC_PRIVATE_KEY_PATH", FORM_UNWANTED, KEY_TLS, NODES_TOO},
@@ -107,7 +109,7 @@ static const struct variable variables[] = {
     {"MM_ENABLE_SSL", FORM_FALSE, KEY_MESH_TLS,
      "refused, but for `false`, unless the file has `mesh: tls`, which is TLS between nodes"},
     {"MM_AUTO_REGISTER_MODELS", FORM_ALONE, KEY_MESH_REGISTER,
-     "`mesh: register`, as JSON. Of this and the next three one alone may be set"},
+     "`mesh: register`, as JSON. Only one of this and the next three may be set"},
     {"MM_AUTO_REGISTER_MODEL", FORM_ALONE, KEY_MESH_REGISTER, "the same"},
     {"MM_AUTO_REGISTER_MODELS_PATH", FORM_ALONE, KEY_MESH_REGISTER, "`mesh: register`, a file"},
     {"MM_AUTO_REGISTER_MODEL_PATH", FORM_ALONE, KEY_MESH_REGISTER, "the same"},
@@ -117,7 +119,7 @@ static const struct variable variables[] = {
     {"MM_LOG_EACH_INVOKE", FORM_PASSED, KEY_COUNT, "`traces`"},
     {"MM_LOG_REQUEST_HEADERS", FORM_PASSED, KEY_COUNT, "`traces`, without headers"},
     {"MM_SEND_DEST_ID", FORM_PASSED, KEY_COUNT, "`shoalctl mesh copies ID`"},
-    {"MM_INFO_METRICS", FORM_PASSED, KEY_COUNT, "labels that the scraper gives"},
+    {"MM_INFO_METRICS", FORM_PASSED, KEY_COUNT, "labels that the scraper sets"},
     {"MM_MULTI_PARALLELISM", FORM_PASSED, KEY_COUNT, "all models of a call at once"},
     {"MM_SVC_GRPC_MAX_HEADERS_SIZE", FORM_PASSED, KEY_COUNT, "64 KiB"},
     {"MM_SVC_GRPC_MAX_CONNECTION_AGE_SECS", FORM_PASSED, KEY_COUNT,
@@ -131,16 +133,16 @@ enum { LIST_MAX = 256, ENVIRONMENT_BYTES_MAX = 65536 };
 
 /* ---- values ---- */
 
-static struct node
+static struct config_node
 scalar(char *text)
 {
-    return (struct node){.kind = NODE_SCALAR, .text = text};
+    return (struct config_node){.kind = NODE_SCALAR, .text = text};
 }
 
 static void
 read_one(struct config_reader *reader, const struct variable *variable, char *text)
 {
-    struct node node = scalar(text);
+    struct config_node node = scalar(text);
     config_read_value(reader, &config_keys[variable->key], &node);
 }
 
@@ -148,8 +150,8 @@ static void
 read_port(struct config_reader *reader, const struct variable *variable, const char *value)
 {
     char *address = must_format("port:%s", value);
-    struct node item = scalar(address);
-    struct node list = {.kind = NODE_LIST, .first = &item, .count = 1};
+    struct config_node item = scalar(address);
+    struct config_node list = {.kind = NODE_LIST, .first = &item, .count = 1};
     config_read_value(reader, &config_keys[variable->key], &list);
     free(address);
 }
@@ -176,8 +178,8 @@ read_http(struct config_reader *reader, const struct variable *variable, const c
 static void
 read_list(struct config_reader *reader, const struct variable *variable, char *text)
 {
-    static struct node items[LIST_MAX]; /* read once, by one thread, as long as this runs */
-    struct node list = {.kind = NODE_LIST};
+    static struct config_node items[LIST_MAX]; /* read once, by one thread, as long as this runs */
+    struct config_node list = {.kind = NODE_LIST};
     char *rest = NULL;
     for (char *item = strtok_r(text, ",", &rest); item != NULL && list.count < LIST_MAX;
          item = strtok_r(NULL, ",", &rest)) {
@@ -208,6 +210,19 @@ read_bytes(struct config_reader *reader, const char *value)
                    INT32_MAX, value);
     else
         reader->config->message_bytes_max = bytes;
+}
+
+/* That container drains for as long: deployments set this to the pod's whole grace period. */
+static void
+read_shutdown(struct config_reader *reader, const struct variable *variable, char *value)
+{
+    enum { END_MS = 5000, DRAIN_MS_MIN = 2000 };
+    char *end;
+    long all_ms = strtol(value, &end, 10);
+    long drain_ms = all_ms > END_MS + DRAIN_MS_MIN ? all_ms - END_MS : DRAIN_MS_MIN;
+    char *text = must_format("%ld", drain_ms);
+    read_one(reader, variable, all_ms > 0 && *end == '\0' ? text : value);
+    free(text);
 }
 
 static void
@@ -245,8 +260,8 @@ read_switch(struct config_reader *reader, const struct variable *variable, const
         read_one(reader, variable, off);
 }
 
-/* One of what stands behind "prometheus:". What there is no such thing of here is told in the log
- * (mesh_metrics_differ): calls are worth more than their figures. */
+/* Reads one option after "prometheus:". Options without an equivalent are logged
+ * (mesh_metrics_differ) rather than refused, as calls are worth more than their figures. */
 static void
 read_metrics_word(struct config_reader *reader, char *word, const char **port)
 {
@@ -287,7 +302,7 @@ read_metrics(struct config_reader *reader, const struct variable *variable, char
                    text);
         return;
     }
-    reader->config->mesh.metrics_tls = true; /* what that container does if nothing is said */
+    reader->config->mesh.metrics_tls = true; /* that container's default */
     char *words = text[bytes] == ':' ? text + bytes + 1 : text + bytes;
     for (char *word = strtok_r(words, ";", &rest); word != NULL; word = strtok_r(NULL, ";", &rest))
         read_metrics_word(reader, word, &port);
@@ -307,7 +322,7 @@ static void
 read_path(struct config_reader *reader, const struct variable *variable, char *value)
 {
     if (strchr(value, ',') != NULL)
-        report_add(reader->report, 0, "several files: one is taken, with all certificates in it");
+        report_add(reader->report, 0, "several files: give one file with all certificates");
     else
         read_one(reader, variable, value);
 }
@@ -329,6 +344,7 @@ read_variable(struct config_reader *reader, const struct variable *variable, cha
     case FORM_LIST: read_list(reader, variable, value); break;
     case FORM_POD: read_pod(reader, variable, value); break;
     case FORM_BYTES: read_bytes(reader, value); break;
+    case FORM_SHUTDOWN: read_shutdown(reader, variable, value); break;
     case FORM_AUTH: read_auth(reader, variable, value); break;
     case FORM_FILE: read_path(reader, variable, value); break;
     case FORM_SECRET: read_secret(reader, value); break;
@@ -345,12 +361,12 @@ read_variable(struct config_reader *reader, const struct variable *variable, cha
 
 /* ---- the environment ---- */
 
-/* Errors about the value name the variable: nobody has written the key. */
+/* Errors about the value name the variable, since nobody has written the key. */
 static void
 take(struct config_reader *reader, const struct variable *variable, const char *value)
 {
-    struct report *report = reader->report;
-    struct report own = {.file = report->file};
+    struct config_report *report = reader->report;
+    struct config_report own = {.file = report->file};
     size_t bytes = strlen(value);
     char *copy = must_copy(value);
     reader->report = &own;
@@ -367,8 +383,8 @@ take(struct config_reader *reader, const struct variable *variable, const char *
     free(copy);
 }
 
-/* Workers get this environment, and /proc shows it. Who reads the configuration again, to reload
- * pipelines, finds no secret any more, and needs none. */
+/* Workers inherit this environment, and /proc shows it. A second reading of the configuration, to
+ * reload pipelines, finds no secret and needs none. */
 static void
 forget_secrets(void)
 {
@@ -398,7 +414,7 @@ fallback_of(const struct variable *variable)
     return variable->key == KEY_PROBES ? "8089" : variable->key == KEY_PRESTOP ? "8090" : NULL;
 }
 
-/* One of the variables that turn the mesh on; NULL: none is there. */
+/* One of the variables that turn the mesh on; NULL: none is set. */
 static const char *
 service_name(void)
 {
@@ -408,7 +424,7 @@ service_name(void)
     return name;
 }
 
-/* Its deployment names a runtime always, where the file's pipelines may be all that there is. */
+/* Its deployment always names a runtime, while the file's pipelines may be all that there is. */
 static bool
 pipelines_load_all(const struct config *config)
 {
@@ -424,7 +440,7 @@ is_of_runtime(const struct variable *variable)
     return variable->key == KEY_MESH_RUNTIME || variable->key == KEY_MESH_CALLS;
 }
 
-/* Where that container looks for its runtime if nothing is said: both, in turn. */
+/* The two places where that container looks for its runtime by default, in turn. */
 static void
 find_runtime(struct config_reader *reader)
 {
@@ -439,12 +455,12 @@ find_runtime(struct config_reader *reader)
     config->mesh.runtime_else = must_copy("localhost:8085");
 }
 
-/* KServe ModelMesh takes a text and a file together, and passes over one of two texts. */
+/* KServe ModelMesh takes a text and a file together, and ignores one of two texts. */
 static void
 refuse_second(struct config_reader *reader, const struct variable *variable)
 {
     report_add(reader->report, 0,
-               "environment variable %s: another one says `%s` already: set one of them, with all "
+               "environment variable %s: another one sets `%s` already: set one of them, to all "
                "that both have",
                variable->name, config_keys[variable->key].name);
 }
@@ -452,7 +468,7 @@ refuse_second(struct config_reader *reader, const struct variable *variable)
 void
 config_read_environment(struct config_reader *reader, struct config_given *given)
 {
-    static const struct node nothing = {.kind = NODE_MAP};
+    static const struct config_node nothing = {.kind = NODE_MAP};
     bool taken[KEY_COUNT + 1] = {false};
     if (given->refused[KEY_MESH])
         return;
@@ -469,7 +485,7 @@ config_read_environment(struct config_reader *reader, struct config_given *given
         const char *value = getenv(variable->name);
         if (no_runtime && is_of_runtime(variable))
             continue;
-        if (value == NULL && alone)
+        if (value == NULL && service_name() != NULL)
             value = fallback_of(variable);
         if (value == NULL || value[0] == '\0' || is_given(reader, given, variable->key))
             continue;
@@ -482,7 +498,7 @@ config_read_environment(struct config_reader *reader, struct config_given *given
         take(reader, variable, value);
     }
     forget_secrets();
-    /* So that container serves management. */
+    /* That container serves management there. */
     const char *service = service_name();
     reader->config->mesh.management.on_listen =
         service != NULL && service[0] != '\0' &&
@@ -492,7 +508,7 @@ config_read_environment(struct config_reader *reader, struct config_given *given
         find_runtime(reader);
 }
 
-/* Whether that has no meaning here. */
+/* Whether it has no effect here. */
 static bool
 is_passed_over(const struct config *config, const struct variable *variable, const char *value)
 {
@@ -524,7 +540,7 @@ static char *
 meaning_of(const struct variable *variable)
 {
     bool passed = variable->form == FORM_PASSED;
-    return must_format("%s%s", passed ? "nothing, and the log says so; instead: " : "",
+    return must_format("%s%s", passed ? "nothing, which the log says; instead: " : "",
                        variable->help);
 }
 
@@ -532,8 +548,8 @@ void
 config_print_environment(FILE *out, enum config_manual_form form)
 {
     bool text = form == CONFIG_MANUAL_TEXT;
-    fputs(text ? "\nEnvironment variables, for what the file leaves out:\n"
-               : "\n**Environment variables, for what the file leaves out**\n\n"
+    fputs(text ? "\nEnvironment variables for keys that the file leaves out:\n"
+               : "\n**Environment variables for keys that the file leaves out**\n\n"
                  "| Variable | Meaning |\n|---|---|\n",
           out);
     for (size_t i = 0; i < ARRAY_COUNT(variables); i++) {

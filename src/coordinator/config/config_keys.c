@@ -7,9 +7,9 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "coordinator/config/config.h"
-#include "shm/counters.h"
-#include "shm/guests.h"
-#include "shm/sandbox.h"
+#include "ipc/counters.h"
+#include "ipc/sandbox.h"
+#include "shm/client_regions.h"
 
 #define TOP(field) offsetof(struct config, field)
 #define PIPELINE(field) offsetof(struct config_pipeline, field)
@@ -32,24 +32,24 @@ const struct config_key config_keys[KEY_COUNT] = {
 [KEY_METRICS] = {WHERE_TOP, CONFIG_HTTP_ADDRESSES, OPTIONAL, "metrics", 1, CONFIG_LISTEN_MAX,
     NULL, NULL, NULL, FIELD_NONE, 0, TOP(metrics),
     "Address, or list of addresses, where Prometheus finds `/metrics`: `port:2112` (all "
-    "interfaces), `127.0.0.1:2112`, `[::1]:2112`. Left out: nowhere."},
+    "interfaces), `127.0.0.1:2112`, `[::1]:2112`. Left out: none."},
 [KEY_PROBES] = {WHERE_TOP, CONFIG_HTTP_ADDRESSES, OPTIONAL, "probes", 1, CONFIG_LISTEN_MAX,
     NULL, NULL, NULL, FIELD_NONE, 0, TOP(probes),
     "Address, or list of addresses, where an orchestrator asks for `/ready` and `/live`: "
-    "`port:8089`. Left out: nowhere."},
+    "`port:8089`. Left out: none."},
 [KEY_PRESTOP] = {WHERE_TOP, CONFIG_HTTP_ADDRESSES, OPTIONAL, "prestop", 1, CONFIG_LISTEN_MAX,
     NULL, NULL, NULL, FIELD_NONE, 0, TOP(prestop),
-    "Address, or list of addresses, of `/prestop`, which answers when the node has drained: what "
-    "stands beside it waits there before it stops. Left out: nowhere."},
+    "Address, or list of addresses, of `/prestop`, which answers when the node has drained, so "
+    "that a container beside it can wait for that before it stops. Left out: none."},
 [KEY_RUNTIME] = {WHERE_TOP, CONFIG_ADDRESSES, OPTIONAL, "runtime", 1, CONFIG_LISTEN_MAX,
     NULL, NULL, NULL, FIELD_NONE, 0, TOP(runtime),
-    "Addresses of `mmesh.ModelRuntime`, by which a mesh loads and unloads models: `port:8085` (for "
-    "this machine alone), `0.0.0.0:8085`, `unix:/run/shoal/runtime.sock`. One of `listen` as well: "
-    "one endpoint for both. Left out: none."},
+    "Addresses of `mmesh.ModelRuntime`, by which a mesh loads and unloads models: `port:8085` "
+    "(this machine only), `0.0.0.0:8085`, `unix:/run/shoal/runtime.sock`. An address that is also "
+    "in `listen` is one endpoint for both. Left out: none."},
 [KEY_SOCKET_MODE] = {WHERE_TOP, CONFIG_TEXT, OPTIONAL, "socket_mode", 1, 4, NULL,
     NULL, NULL, FIELD_NONE, 0, TOP(socket_mode),
-    "The mode of the unix sockets of `listen` and `runtime`, in octal digits, as chmod has "
-    "it: `0660`, for the node's user and group. Left out: as the umask of `shoald` says."},
+    "Mode of the unix sockets of `listen` and `runtime`, in octal digits: `0660` is for the "
+    "node's user and group. Left out: set by the umask of `shoald`."},
 [KEY_CPUS] = {WHERE_TOP, CONFIG_CPUS, OPTIONAL, "cpus", 1, CONFIG_CPUS_MAX, NULL,
     NULL, NULL, FIELD_NONE, 0, TOP(cpus),
     "CPUs that the coordinator runs on. Left out: not pinned."},
@@ -58,192 +58,195 @@ const struct config_key config_keys[KEY_COUNT] = {
     "Threads that take calls, each with a completion queue of its own."},
 [KEY_MESSAGE_MIB] = {WHERE_TOP, CONFIG_INTEGER, OPTIONAL, "message_mib", 1, 2047, "MiB",
     "16", NULL, FIELD_U64, MIB, TOP(message_bytes_max),
-    "Largest message taken or sent; larger ones get RESOURCE_EXHAUSTED. Of a compressed one it is "
-    "what it becomes, and it is decompressed no further."},
+    "Largest message received or sent; a larger one gets RESOURCE_EXHAUSTED. A compressed message "
+    "counts with its decompressed size, and is decompressed no further than this."},
 [KEY_COMPRESSION] = {WHERE_TOP, CONFIG_CHOICE, OPTIONAL, "compression", 0, 0, NULL,
     "on", "on|off", FIELD_NONE, 0, TOP(compression),
-    "Whether gRPC callers may compress messages. `off`: they get UNIMPLEMENTED, and no call costs "
-    "the time of decompressing up to `message_mib`."},
+    "Whether gRPC callers may compress messages. `off`: compressed messages get UNIMPLEMENTED, "
+    "and no call costs the time of decompressing up to `message_mib`."},
 [KEY_CONNECTIONS_MAX] = {WHERE_TOP, CONFIG_INTEGER, OPTIONAL, "connections_max", 1, 65535, NULL,
     "2048", NULL, FIELD_U32, 1, TOP(connections_max),
-    "Connections to each address of `listen`; one too many is closed. All of them together have a "
-    "quarter of the descriptors that the process may open, two each."},
+    "Connections to each address of `listen`; further ones are closed. All addresses together may "
+    "use a quarter of the descriptors that the process may open, two per connection."},
 [KEY_CONNECTIONS_PER_PEER_MAX] = {WHERE_TOP, CONFIG_INTEGER, OPTIONAL, "connections_per_peer_max",
     0, 65535, NULL,
     "0", NULL, FIELD_U32, 1, TOP(connections_per_peer_max),
-    "Connections of one machine, known by its address, to all of `listen`; those over unix sockets "
-    "do not count. 0: half of `connections_max`."},
+    "Connections from one machine, by its address, to all of `listen`; unix sockets do not count. "
+    "0: half of `connections_max`."},
 [KEY_STREAMS_PER_CONNECTION_MAX] = {WHERE_TOP, CONFIG_INTEGER, OPTIONAL,
     "streams_per_connection_max", 1, 65535, "calls",
     "256", NULL, FIELD_U32, 1, TOP(streams_per_connection_max),
-    "Calls of one connection to `listen` at a time; further ones wait in the client. A connection "
-    "that does not keep to it is closed, as is the largest one when all have 64 times as many, and "
-    "each call takes 13 KiB before its message is complete."},
+    "Concurrent calls per connection to `listen`; further calls wait in the client. A connection "
+    "that ignores the limit is closed, and so is the largest connection when all together have 64 "
+    "times as many calls. Each call takes 13 KiB before its message is complete."},
 [KEY_STREAM_WINDOW_KIB] = {WHERE_TOP, CONFIG_INTEGER, OPTIONAL, "stream_window_kib", 0, 16384,
     "KiB", "0", NULL, FIELD_U64, 1024, TOP(stream_window_bytes),
-    "How much a caller, or a runtime beside the node, may send ahead of being read on a stream "
-    "that the node passes on. A stream that nobody reads holds this, some 128 KiB and one message. "
-    "Only with `mesh`. A connection then has at most 64 KiB on its way that was not asked for, "
-    "which is slow over distant networks, and a message of more than 64 KiB takes one round trip "
-    "more; 64 suits. 0: as much as the network takes, many MiB for each such stream."},
+    "How much a caller, or a runtime beside the node, may send ahead on a stream that the node "
+    "passes on. A stream that nobody reads holds this, some 128 KiB and one message. Only with "
+    "`mesh`. With a limit, a connection has at most 64 KiB under way that were not asked for, "
+    "which is slow over distant networks, and a message of more than 64 KiB takes one more round "
+    "trip; 64 is a good value. 0: as much as the network takes, many MiB per stream."},
 [KEY_SEND_TIMEOUT_MS] = {WHERE_TOP, CONFIG_INTEGER, OPTIONAL, "send_timeout_ms", 0, HOUR_MS,
     "ms", "10000", NULL, FIELD_I64, NS_PER_MS, TOP(send_timeout_ns),
-    "A caller that has not taken an answer by then, and a second more for each 64 KiB of it, is "
-    "disconnected: answers that are not taken hold slots. While others are refused, callers with "
-    "most of such answers are disconnected after one second. Over HTTP this is so of answers with "
-    "binary data; all others have `http_write_timeout_ms`. 0: never."},
+    "A caller that has not taken an answer within this time, plus a second for each 64 KiB of it, "
+    "is disconnected, because such answers hold slots. While other calls are refused, the callers "
+    "with most of these answers are disconnected after one second. Over HTTP this applies to "
+    "answers with binary data; others have `http_write_timeout_ms`. 0: never."},
 [KEY_DRAIN_TIMEOUT_MS] = {WHERE_TOP, CONFIG_INTEGER, OPTIONAL, "drain_timeout_ms", 0, HOUR_MS,
     "ms", "30000", NULL, FIELD_I64, NS_PER_MS, TOP(drain_timeout_ns),
-    "Time that SIGTERM lets requests in flight finish before the workers are stopped."},
+    "Time that requests in flight have to finish after SIGTERM before the workers are stopped."},
 [KEY_KEEPALIVE_TIME_MS] = {WHERE_TOP, CONFIG_INTEGER, OPTIONAL, "keepalive_time_ms", 0,
     24 * HOUR_MS, "ms", "60000", NULL, FIELD_I64, NS_PER_MS, TOP(keepalive_time_ns),
-    "A client that has been silent for so long is pinged. 0: never."},
+    "A client that has been silent for this time is pinged. 0: never."},
 [KEY_KEEPALIVE_TIMEOUT_MS] = {WHERE_TOP, CONFIG_INTEGER, OPTIONAL, "keepalive_timeout_ms", 1,
     HOUR_MS, "ms", "20000", NULL, FIELD_I64, NS_PER_MS, TOP(keepalive_timeout_ns),
-    "A client that leaves a ping unanswered for so long is disconnected."},
+    "A client that does not answer a ping within this time is disconnected."},
 [KEY_HTTP_CONNECTIONS] = {WHERE_TOP, CONFIG_INTEGER, OPTIONAL, "http_connections", 1, CALLS_MAX,
     NULL, "1024", NULL, FIELD_U32, 1, TOP(http_limits.connections_max),
-    "Connections to `http` at a time, a quarter of the files that `shoald` may open at most. When "
-    "all are taken, the one that has been idle longest is closed for a new one; if none is idle, "
-    "the new one is answered 503."},
+    "Connections to `http`, at most a quarter of the files that `shoald` may open. When all are "
+    "in use, the one that has been idle longest is closed for a new one; if none is idle, the new "
+    "one is answered 503."},
 [KEY_HTTP_ADDRESS_CONNECTIONS] = {WHERE_TOP, CONFIG_INTEGER, OPTIONAL,
     "http_connections_per_address", 0, CALLS_MAX, NULL, "512", NULL, FIELD_U32, 1,
     TOP(http_limits.address_connections_max),
-    "The same for those that come from one address, to any one of `http`, `metrics`, `probes` and "
-    "`prestop`. 0: no such limit."},
+    "Connections from one client address to any one of `http`, `metrics`, `probes` and `prestop`. "
+    "0: no limit."},
 [KEY_METRICS_CONNECTIONS] = {WHERE_TOP, CONFIG_INTEGER, OPTIONAL, "metrics_connections", 1,
     CALLS_MAX, NULL, "64", NULL, FIELD_U32, 1, TOP(http_limits.metrics_connections_max),
-    "Connections to `metrics` at a time, likewise."},
+    "Connections to `metrics`, likewise."},
 [KEY_PROBE_CONNECTIONS] = {WHERE_TOP, CONFIG_INTEGER, OPTIONAL, "probe_connections", 1, CALLS_MAX,
     NULL, "128", NULL, FIELD_U32, 1, TOP(http_limits.probe_connections_max),
-    "Connections to `probes`, and as many to `prestop`, at a time, likewise."},
+    "Connections to `probes`, and as many to `prestop`, likewise."},
 [KEY_HTTP_IDLE_TIMEOUT_MS] = {WHERE_TOP, CONFIG_INTEGER, OPTIONAL, "http_idle_timeout_ms", 1,
     HOUR_MS, "ms", "75000", NULL, FIELD_I64, NS_PER_MS, TOP(http_limits.idle_timeout_ns),
-    "An HTTP connection on which no request begins for so long is closed."},
+    "An HTTP connection on which no request begins for this time is closed."},
 [KEY_HTTP_HEADER_TIMEOUT_MS] = {WHERE_TOP, CONFIG_INTEGER, OPTIONAL, "http_header_timeout_ms", 1,
     HOUR_MS, "ms", "10000", NULL, FIELD_I64, NS_PER_MS, TOP(http_limits.header_timeout_ns),
-    "From the first byte of an HTTP request its line and headers must be there within so long."},
+    "Time for the request line and the headers, from the first byte of an HTTP request."},
 [KEY_HTTP_BODY_TIMEOUT_MS] = {WHERE_TOP, CONFIG_INTEGER, OPTIONAL, "http_body_timeout_ms", 1,
     HOUR_MS, "ms", "75000", NULL, FIELD_I64, NS_PER_MS, TOP(http_limits.body_timeout_ns),
-    "Its body must be there within so long and a second more for each 64 KiB, and never be silent "
-    "for so long."},
+    "Time for the body of an HTTP request, plus a second for each 64 KiB of it, and the longest "
+    "pause within it."},
 [KEY_HTTP_WRITE_TIMEOUT_MS] = {WHERE_TOP, CONFIG_INTEGER, OPTIONAL, "http_write_timeout_ms", 1,
     HOUR_MS, "ms", "75000", NULL, FIELD_I64, NS_PER_MS, TOP(http_limits.write_timeout_ns),
-    "The client must have taken the answer within as long, likewise."},
+    "Time in which an HTTP client must take the answer, likewise."},
 [KEY_HTTP_LARGE_KIB] = {WHERE_TOP, CONFIG_INTEGER, OPTIONAL, "http_large_kib", 1, CALLS_MAX, "KiB",
     "64", NULL, FIELD_U64, 1024, TOP(http_limits.large_bytes),
-    "A body of REST with more than this is read by a thread of its own, so that smaller requests "
+    "A larger body of a REST request is read by a thread of its own, so that smaller requests "
     "need not wait for it."},
 [KEY_HTTP_LARGE_WAITING] = {WHERE_TOP, CONFIG_INTEGER, OPTIONAL, "http_large_waiting", 1, CALLS_MAX,
     NULL, "256", NULL, FIELD_U32, 1, TOP(http_limits.large_waiting_max),
-    "Such bodies that wait for that thread at a time; one more is answered 429."},
+    "Large bodies that may wait for that thread; further ones are answered 429."},
 [KEY_COUNTERS] = {WHERE_TOP, CONFIG_TEXT, OPTIONAL, "counters", 1, COUNTERS_PATH_BYTES_MAX, NULL,
     NULL, NULL, FIELD_NONE, 0, TOP(counters),
-    "File of the counters, which `shoalctl stat` reads. Left out: `/run/shoal/counters` for root, "
+    "The counters file, which `shoalctl stat` reads. Left out: `/run/shoal/counters` for root, "
     "else `shoal/counters` in `$XDG_RUNTIME_DIR`, or `/tmp/shoal-<uid>/counters`."},
 [KEY_LOG_LEVEL] = {WHERE_TOP, CONFIG_CHOICE, OPTIONAL, "log_level", 0, 0, NULL,
     "info", "error|warn|info|debug", FIELD_NONE, 0, TOP(log_level),
-    "Least severity of what is logged on stderr."},
+    "Lowest severity that is logged on stderr."},
 [KEY_EVENT_LOG_LINES] = {WHERE_TOP, CONFIG_INTEGER, OPTIONAL, "event_log_lines", 0, MIB, NULL,
     "100", NULL, FIELD_U32, 1, TOP(event_log_lines),
-    "Lines in ten seconds that an event may log which callers, local clients, other nodes or "
-    "runtimes can cause as often as they like. More are left out, and one line tells how many. "
-    "0: no limit."},
+    "Lines per ten seconds for each event that callers, local clients, other nodes or runtimes "
+    "can cause at will. Further lines are dropped, and one line says how many. 0: no limit."},
 [KEY_WORKER_LOG_KIB_PER_S] = {WHERE_TOP, CONFIG_INTEGER, OPTIONAL, "worker_log_kib_per_s", 0, MIB,
     "KiB", "64", NULL, FIELD_U64, 1024, TOP(worker_log_bytes_per_s),
-    "Output of each worker to stdout and stderr that the log takes in a second, on average; "
-    "four seconds' worth at once. Lines beyond it are dropped and counted. 0: no limit."},
+    "Output of each worker on stdout and stderr that is logged per second, on average; bursts may "
+    "have four seconds' worth. Lines beyond that are dropped and counted. 0: no limit."},
 [KEY_SANDBOX] = {WHERE_TOP, CONFIG_CHOICE, OPTIONAL, "sandbox", 0, 0, NULL,
     "best_effort", "best_effort|required", FIELD_NONE, 0, TOP(sandbox),
-    "Reaction of a worker to a kernel that lacks a part of the sandbox that its stage is to have: "
-    "`best_effort` logs it, shows it in `shoalctl status` and goes on, `required` does not start."},
+    "Reaction to a kernel that lacks a part of a stage's sandbox: with `best_effort` the worker "
+    "logs it, `shoalctl status` shows it, and the worker goes on; with `required` it does not "
+    "start."},
 [KEY_CALLER_METADATA] = {WHERE_TOP, CONFIG_NAME, OPTIONAL, "caller_metadata", 1,
     CONFIG_NAME_BYTES_MAX, NULL,
     "shoal-caller", NULL, FIELD_NONE, 0, TOP(caller_metadata),
-    "Key of the metadata by which callers say who they are, for fair shares when a pipeline is "
-    "full, in lower case. Not believed of callers that have shown a certificate (`client_ca`): "
-    "they are known by its names. Those without either are known by the address of their machine."},
+    "Metadata key, in lower case, by which callers identify themselves for fair shares. Ignored "
+    "for callers with a certificate (`client_ca`), which are known by its names. Callers with "
+    "neither are known by their machine's address."},
 [KEY_CALLER_PROXIES] = {WHERE_TOP, CONFIG_LABELS, OPTIONAL, "caller_proxies", 1, CONFIG_LABELS_MAX,
     NULL, NULL, NULL, FIELD_NONE, 0, TOP(caller_proxies),
-    "Certificates of callers that call for others, and whose `caller_metadata` is believed: a name "
-    "of each, the common name or an alternative one, exactly. Needs `tls` with `client_ca`. Left "
-    "out: all that come with one certificate are one caller."},
+    "Certificates of callers that call for others and whose `caller_metadata` is believed: for "
+    "each one exact name, common or alternative. Needs `tls` with `client_ca`. Left out: all "
+    "calls with one certificate are of one caller."},
 [KEY_TRACES] = {WHERE_TOP, CONFIG_TEXT, OPTIONAL, "traces", 1, PATH_BYTES_MAX, NULL,
     NULL, NULL, FIELD_NONE, 0, TOP(traces),
-    "Target of the spans of traced requests, as OTLP/JSON: `file:/var/log/shoal/spans.jsonl`, a "
-    "line for each export; or a collector's URL, `http://127.0.0.1:4318/v1/traces`. Traced is a "
-    "request that comes with a W3C `traceparent` whose flag says so. Left out: nothing is traced."},
+    "Destination of the spans of traced requests, as OTLP/JSON: "
+    "`file:/var/log/shoal/spans.jsonl`, one line per export; or a collector's URL, "
+    "`http://127.0.0.1:4318/v1/traces`. A request is traced if its W3C `traceparent` is flagged "
+    "as sampled. Left out: no request is traced."},
 [KEY_TRACE_SAMPLE] = {WHERE_TOP, CONFIG_DECIMAL, OPTIONAL, "trace_sample", 0, 1, NULL,
     "0", NULL, FIELD_U64, INT64_C(1) << 32, TOP(trace_sample),
-    "Share of the requests without a `traceparent` that are traced too. Only with `traces`."},
+    "Share of the requests without a `traceparent` that are traced, too. Only with `traces`."},
 [KEY_TLS] = {WHERE_TOP, CONFIG_TLS, OPTIONAL, "tls", 0, 0, NULL,
     NULL, NULL, FIELD_NONE, 0, 0,
-    "Callers of all addresses of `listen` speak TLS, and may be asked for certificates. Those of "
-    "`http`, `metrics`, `probes` and `prestop` only where an address says `tls: yes`, those of a "
-    "`runtime` of its own and the unix sockets of `management` never. Left out: no TLS."},
+    "TLS for all addresses of `listen`; callers may be asked for certificates. Addresses of "
+    "`http`, `metrics`, `probes` and `prestop` have it only with their own `tls: yes`; those of a "
+    "separate `runtime` and the unix sockets of `management` never have it. Left out: no TLS."},
 [KEY_MESH] = {WHERE_TOP, CONFIG_MESH, OPTIONAL, "mesh", 0, 0, NULL,
     NULL, NULL, FIELD_NONE, 0, 0,
-    "The node is one of a mesh, which loads and unloads the models of pipelines with `models`, and "
-    "those of another process (its own key `runtime`), and answers `mmesh.ModelMesh`; `mesh: {}` "
-    "is a mesh of one. Not together with `runtime` at the top. Left out: no mesh, unless the "
-    "environment asks for one."},
+    "Makes the node a member of a mesh, which loads and unloads the models of pipelines with "
+    "`models`, and those of another process (its own key `runtime`), and answers "
+    "`mmesh.ModelMesh`; `mesh: {}` is a mesh of one node. Not together with `runtime` at the top. "
+    "Left out: no mesh, unless the environment asks for one."},
 [KEY_PIPELINES] = {WHERE_TOP, CONFIG_PIPELINES, OPTIONAL, "pipelines", 1, CONFIG_PIPELINES_MAX,
     NULL, NULL, NULL, FIELD_NONE, 0, TOP(pipelines),
-    "The pipelines that the node serves. Needed, unless `mesh` has a `runtime`."},
+    "The pipelines that the node serves. Required, unless `mesh` has a `runtime`."},
 
 [KEY_ADDRESS] = {WHERE_ADDRESS, CONFIG_ADDRESS, REQUIRED, "address", 0, 0, NULL,
     NULL, NULL, FIELD_NONE, 0, 0,
     "The address: `port:8008`, `127.0.0.1:8008`, `[::1]:8008`, `unix:/run/shoal/http.sock`."},
 [KEY_ADDRESS_TLS] = {WHERE_ADDRESS, CONFIG_CHOICE, OPTIONAL, "tls", 0, 0, NULL,
     NULL, "yes|no", FIELD_NONE, 0, offsetof(struct config_transport, tls),
-    "`yes`: its clients speak TLS, with the certificates of `tls` at the top, and are asked for "
-    "theirs as callers are. Not of `management`, which has TLS wherever there is `tls`."},
+    "`yes`: its clients use TLS, with the certificates of `tls` at the top, and are asked for "
+    "theirs as callers are. Not for `management`, which has TLS whenever there is `tls`."},
 [KEY_ADDRESS_PLAIN] = {WHERE_ADDRESS, CONFIG_CHOICE, OPTIONAL, "plain", 0, 0, NULL,
     NULL, "yes|no", FIELD_NONE, 0, offsetof(struct config_transport, plain),
-    "`yes`: that an address of `http` beyond this machine has no TLS is meant, although `tls` has "
-    "`client_ca`; that one of `management` has none, or asks for no certificates. Without it such "
-    "a node does not start."},
+    "`yes`: confirms that an address of `http` beyond this machine has no TLS although `tls` has "
+    "`client_ca`, or that an address of `management` has no TLS or asks for no certificates. "
+    "Without the confirmation such a node does not start."},
 
 [KEY_TLS_CERTIFICATE] = {WHERE_TLS, CONFIG_TEXT, REQUIRED, "certificate", 1, PATH_BYTES_MAX, NULL,
     NULL, NULL, FIELD_NONE, 0, TOP(tls.certificate),
-    "PEM file, relative to this one: this node's certificate, and behind it those between it and "
-    "its authority. Read again when it changes, as are all of these files."},
+    "PEM file, relative to this one: this node's certificate, followed by the intermediate ones. "
+    "All of these files are read again when they change."},
 [KEY_TLS_KEY] = {WHERE_TLS, CONFIG_TEXT, REQUIRED, "key", 1, PATH_BYTES_MAX, NULL,
     NULL, NULL, FIELD_NONE, 0, TOP(tls.key),
-    "PEM file of the certificate's private key. If it is encrypted: `key_password_file`."},
+    "PEM file of the certificate's private key. An encrypted key needs `key_password_file`."},
 [KEY_TLS_PASSWORD] = {WHERE_TLS, CONFIG_TEXT, OPTIONAL, "key_password_file", 1, PATH_BYTES_MAX,
     NULL,
     NULL, NULL, FIELD_NONE, 0, TOP(tls.key_password_file),
-    "File whose first line is the password of `key`. Left out: it has none."},
+    "File whose first line is the password of `key`. Left out: no password."},
 [KEY_TLS_CLIENT_CA] = {WHERE_TLS, CONFIG_TEXT, OPTIONAL, "client_ca", 1, PATH_BYTES_MAX, NULL,
     NULL, NULL, FIELD_NONE, 0, TOP(tls.ca),
     "PEM file of the authorities that sign callers' certificates. Left out: callers are not asked "
-    "who they are."},
+    "for certificates."},
 [KEY_TLS_CLIENT_AUTH] = {WHERE_TLS, CONFIG_CHOICE, OPTIONAL, "client_auth", 0, 0, NULL,
     NULL, "required|optional|none", FIELD_NONE, 0, TOP(tls.client_auth),
-    "Whether callers must show a certificate; `optional`: one that is shown must be good. Left "
-    "out: `required` if there is `client_ca`."},
+    "Whether callers must show a certificate; with `optional` a certificate that is shown must be "
+    "valid. Left out: `required` if there is `client_ca`."},
 
 [KEY_MESH_STORE] = {WHERE_MESH, CONFIG_TEXT, OPTIONAL, "store", 1, PATH_BYTES_MAX, NULL,
     "memory", NULL, FIELD_NONE, 0, TOP(mesh.store),
-    "Store of the registered models. `memory`: they are gone with the process. `file:PATH`: they "
-    "survive it. Both are for a mesh of one node. `etcd:http://a:2379,http://b:2379`, with "
-    "`;rootPrefix=/x` behind it if keys are to begin so, or `etcd:PATH.json`, a file with "
-    "`endpoints`, `userid`, `password`, `root_prefix`, `certificate_file` …: shared by all nodes."},
+    "Store of the registered models. `memory`: lost with the process. `file:PATH`: survives it. "
+    "Both are for a mesh of one node. `etcd:http://a:2379,http://b:2379`, optionally followed by "
+    "`;rootPrefix=/x`, a prefix of all keys, or `etcd:PATH.json`, a file with `endpoints`, "
+    "`userid`, `password`, `root_prefix`, `certificate_file` …: shared by all nodes."},
 [KEY_MESH_RUNTIME] = {WHERE_MESH, CONFIG_TEXT, OPTIONAL, "runtime", 1, 255, NULL,
     NULL, NULL, FIELD_NONE, 0, TOP(mesh.runtime),
     "Another process that loads and serves the mesh's models for this node, by "
     "`mmesh.ModelRuntime`: `unix:PATH`, relative to this file, or `HOST:PORT`. Pipelines with "
-    "`models` beside it load what they have in their `types`, and must have some. Left out: those "
-    "pipelines load all."},
+    "`models` beside it must have `types`, and load only those. Left out: such pipelines load all "
+    "models."},
 [KEY_MESH_CALLS] = {WHERE_MESH, CONFIG_TEXT, OPTIONAL, "runtime_calls", 1, 255, NULL,
     NULL, NULL, FIELD_NONE, 0, TOP(mesh.runtime_calls),
-    "Address at which that process serves the models, likewise. Left out: that of `runtime`."},
+    "Address at which that process serves the models, in the same form. Left out: the address of "
+    "`runtime`."},
 [KEY_MESH_RUNTIME_TYPES] = {WHERE_MESH, CONFIG_LABELS, OPTIONAL, "runtime_types", 1,
     CONFIG_LABELS_MAX, NULL,
     NULL, NULL, FIELD_NONE, 0, TOP(mesh.runtime_types),
-    "Types of models that `runtime` loads, named as in the pipelines' `types`, where both do. What "
-    "neither names is refused. Left out: all that no pipeline has in its `types`."},
+    "Model types that `runtime` loads on a node whose pipelines load models, too, named as in the "
+    "pipelines' `types`. A type in none of these lists is refused. Left out: all types that no "
+    "pipeline lists."},
 [KEY_MESH_PREFIX] = {WHERE_MESH, CONFIG_NAME, OPTIONAL, "prefix", 1, CONFIG_NAME_BYTES_MAX, NULL,
     "tas-runtime", NULL, FIELD_NONE, 0, TOP(mesh.prefix),
     "Second part of all keys in etcd, after the root prefix."},
@@ -252,126 +255,128 @@ const struct config_key config_keys[KEY_COUNT] = {
     "Third part of all keys in etcd: nodes of one service are one mesh."},
 [KEY_MESH_INSTANCE] = {WHERE_MESH, CONFIG_NAME, OPTIONAL, "instance", 1, CONFIG_NAME_BYTES_MAX,
     NULL, NULL, NULL, FIELD_NONE, 0, TOP(mesh.instance),
-    "This node's id, which no other node may have. Left out: the last 12 characters of the host's "
-    "name."},
+    "This node's id, unique in the mesh. Left out: the last 12 characters of the host's name."},
 [KEY_MESH_PEERS] = {WHERE_MESH, CONFIG_ADDRESSES, OPTIONAL, "peers", 1, CONFIG_LISTEN_MAX, NULL,
     "port:8080", NULL, FIELD_NONE, 0, TOP(mesh.peers),
     "Addresses for other nodes of the mesh. Only with etcd."},
 [KEY_MESH_ADDRESS] = {WHERE_MESH, CONFIG_TEXT, OPTIONAL, "address", 1, 255, NULL,
     NULL, NULL, FIELD_NONE, 0, TOP(mesh.address),
-    "HOST or HOST:PORT under which other nodes reach the first of `peers`. Left out: the host "
-    "there, or the address that this host's name has; refused if it is a loopback address and "
-    "etcd is not."},
+    "HOST or HOST:PORT at which other nodes reach the first of `peers`. Left out: the host of "
+    "that address, or the address of this host's name; a loopback address is refused unless "
+    "etcd's is one, too."},
 [KEY_MESH_TLS] = {WHERE_MESH, CONFIG_TLS, OPTIONAL, "tls", 0, 0, NULL,
     NULL, NULL, FIELD_NONE, 0, 0,
-    "Nodes call each other over TLS, both sides with certificates. The same at all nodes of the "
-    "mesh: those with it and those without do not call each other. Only with etcd. Left out: no "
-    "TLS."},
+    "TLS between nodes, with certificates on both sides. All nodes of a mesh must agree: nodes "
+    "with TLS and nodes without do not call each other. Only with etcd. Left out: no TLS."},
 [KEY_MESH_MANAGEMENT] = {WHERE_MESH, CONFIG_MANAGEMENT, OPTIONAL, "management", 1,
     CONFIG_LISTEN_MAX, NULL,
     NULL, NULL, FIELD_NONE, 0, 0,
     "Addresses that serve `mmesh.ModelMesh`, which registers and unregisters models: one as of "
-    "`listen`, a list of them, or a map, below. In any case a unix socket "
-    "beside the file of `counters`, named like it with `.manage` behind, serves it to the node's "
-    "own user. Unless the same addresses are in `listen`, no inference is served here, and no "
-    "management there. Left out: that socket alone; with `MM_SERVICE_NAME` also the addresses of "
-    "`listen`."},
+    "`listen`, a list of them, or a map, below. A unix socket beside the file of `counters`, with "
+    "its name and `.manage`, always serves it to the node's own user. Unless the same addresses "
+    "are in `listen`, these serve no inference, and `listen` serves no management. Left out: that "
+    "socket alone; with `MM_SERVICE_NAME` also the addresses of `listen`."},
 [KEY_MESH_LABELS] = {WHERE_MESH, CONFIG_LABELS, OPTIONAL, "labels", 1, CONFIG_LABELS_MAX, NULL,
     NULL, NULL, FIELD_NONE, 0, TOP(mesh.labels),
     "Labels that this node offers, for `type_constraints`."},
 [KEY_MESH_TYPES] = {WHERE_MESH, CONFIG_JSON, OPTIONAL, "type_constraints", 1, 65536, NULL,
     NULL, NULL, FIELD_NONE, 0, TOP(mesh.type_constraints),
-    "File, relative to this one, that says which labels models of a type need or prefer, or the "
+    "File, relative to this one, with the labels that models of a type need or prefer, or the "
     "JSON itself: `{\"TYPE\": {\"required\": [LABEL…], \"preferred\": [LABEL…]}, \"_default\": "
     "…}`."},
 [KEY_MESH_DATAPLANE] = {WHERE_MESH, CONFIG_JSON, OPTIONAL, "dataplane", 1, 65536, NULL,
     NULL, NULL, FIELD_NONE, 0, TOP(mesh.dataplane),
-    "File, relative to this one, that says which methods callers may call and which field of a "
-    "request has the model's id, or the JSON itself: `{\"rpcConfigs\": "
+    "File, relative to this one, with the methods that callers may call and the field of a "
+    "request that has the model's id, or the JSON itself: `{\"rpcConfigs\": "
     "{\"package.Service/Method\": {\"idExtractionPath\": [1], \"vModelId\": true}, …}, "
-    "\"allowOtherRpcs\": true}`. Read again when it changes. Left out: all may be called."},
+    "\"allowOtherRpcs\": true}`. Read again when it changes. Left out: all methods may be called."},
 [KEY_MESH_REGISTER] = {WHERE_MESH, CONFIG_JSON, OPTIONAL, "register", 1, 65536, NULL,
     NULL, NULL, FIELD_NONE, 0, TOP(mesh.registered),
-    "File, relative to this one, with the models that the node registers when it starts, at most "
-    "4096, or the JSON itself: `[{\"modelId\": ID, \"modelInfo\": {\"type\": TYPE, \"path\": PATH, "
+    "File, relative to this one, with at most 4096 models that the node registers when it starts, "
+    "or the JSON itself: `[{\"modelId\": ID, \"modelInfo\": {\"type\": TYPE, \"path\": PATH, "
     "\"key\": KEY}, \"vModelId\": ID, \"retainAfterTransition\": false, \"ensureLoaded\": false}, "
-    "…]`. Not ready before all of it is done; one that cannot be registered ends the node."},
+    "…]`. The node is not ready before all of them are registered, and ends if one cannot be."},
 [KEY_MESH_RPM] = {WHERE_MESH, CONFIG_INTEGER, OPTIONAL, "scaleup_rpm", 10, 10000000,
     "calls a minute", "2000", NULL, FIELD_U32, 1, TOP(mesh.scaleup_rpm),
-    "A copy of a model that answers more gets company on another node."},
+    "A model gets one more copy, on another node, when a copy answers more calls than this."},
 [KEY_MESH_PERCENT] = {WHERE_MESH, CONFIG_INTEGER, OPTIONAL, "scaleup_percent", 10, 200, "%",
     "90", NULL, FIELD_U32, 1, TOP(mesh.scaleup_percent),
-    "Of a model whose runtime says how many calls it takes at a time: a copy that is busy for more "
-    "of its time gets company on another node."},
+    "For a model whose runtime limits its concurrent calls: it gets one more copy, on another "
+    "node, when a copy is busy for more than this part of its time."},
 [KEY_MESH_WAITING] = {WHERE_MESH, CONFIG_INTEGER, OPTIONAL, "waiting_max", 0, CALLS_MAX, "calls",
     "0", NULL, FIELD_U32, 1, TOP(mesh.waiting_max),
-    "Of such a model: how many calls wait for a copy on its node; more go to another one, or are "
-    "refused. 0: eight times as many as it takes at a time, 16 at least."},
+    "For such a model: the calls that may wait for a copy on its node; further ones go to another "
+    "copy, or are refused. 0: eight times its concurrent calls, at least 16."},
 [KEY_MESH_FAILURE_EXPIRY] = {WHERE_MESH, CONFIG_INTEGER, OPTIONAL, "failure_expiry_ms", 1000,
     24 * HOUR_MS, "ms", "900000", NULL, FIELD_I64, NS_PER_MS, TOP(mesh.failure_expiry_ns),
-    "A node that could not load a model tries again after this time, or half of it if the model is "
-    "in use."},
+    "Time after which a node tries again to load a model that it could not load; half of it if "
+    "the model is in use."},
 [KEY_MESH_CLEARANCE] = {WHERE_MESH, CONFIG_INTEGER, OPTIONAL, "clearance_ms", 0, 24 * HOUR_MS, "ms",
     "180000", NULL, FIELD_I64, NS_PER_MS, TOP(mesh.clearance_ns),
-    "A node that so soon after its start cannot load three models that other nodes have loaded is "
-    "not ready until it is started anew: whoever replaces nodes one by one stops there. 0: it is "
+    "A node that, within this time of its start, cannot load three models that other nodes have "
+    "loaded is not ready until it is restarted, so that a rolling upgrade stops there. 0: it is "
     "ready all the same."},
 [KEY_MESH_FAIL_FAST] = {WHERE_MESH, CONFIG_CHOICE, OPTIONAL, "fail_fast", 0, 0, NULL,
     "no", "yes|no", FIELD_NONE, 0, TOP(mesh.fail_fast),
-    "A node that cannot reach its etcd within 10 s of its start: `yes` ends it, with exit code 2; "
-    "`no` keeps it trying, not ready."},
+    "`yes`: a node that cannot reach its etcd within 10 s of its start ends, with exit code 2. "
+    "`no`: it keeps trying and is not ready."},
+[KEY_MESH_STORE_WAITING] = {WHERE_MESH, CONFIG_INTEGER, OPTIONAL, "store_waiting_max", 1, 65536,
+    "writes", "4096", NULL, FIELD_U32, 1, TOP(mesh.store_waiting_max),
+    "Writes of this node that may wait for etcd to answer earlier ones. Beyond them orders of "
+    "`mmesh.ModelMesh` are refused with RESOURCE_EXHAUSTED, and calls wait while the loads of "
+    "their models are retried each second. Only with etcd."},
 [KEY_MESH_NAMES] = {WHERE_MESH, CONFIG_CHOICE, OPTIONAL, "names", 0, 0, NULL,
     "models", "models|vmodels", FIELD_NONE, 0, TOP(mesh.names),
     "Meaning of the name in a request whose metadata name neither a model (`mm-model-id`) nor a "
     "vmodel (`mm-vmodel-id`)."},
 [KEY_MESH_OWNER] = {WHERE_MESH, CONFIG_TEXT, OPTIONAL, "vmodel_owner", 1, 255, NULL,
     NULL, NULL, FIELD_NONE, 0, TOP(mesh.vmodel_owner),
-    "Owner of vmodels in calls of `mmesh.ModelMesh` that name none."},
+    "Owner of vmodels in calls of `mmesh.ModelMesh` that name no owner."},
 [KEY_MESH_LOCATION] = {WHERE_MESH, CONFIG_TEXT, OPTIONAL, "location", 1, 255, NULL,
     NULL, NULL, FIELD_NONE, 0, TOP(mesh.location),
-    "Place at which the node runs, for people who read its record."},
+    "Place where the node runs, for people who read its record."},
 [KEY_MESH_ZONE] = {WHERE_MESH, CONFIG_TEXT, OPTIONAL, "zone", 1, 255, NULL,
     NULL, NULL, FIELD_NONE, 0, TOP(mesh.zone),
-    "Its failure domain, likewise."},
+    "Failure domain of the node, likewise."},
 
 [KEY_MESH_TLS_CERTIFICATE] = {WHERE_MESH_TLS, CONFIG_TEXT, REQUIRED, "certificate", 1,
     PATH_BYTES_MAX, NULL,
     NULL, NULL, FIELD_NONE, 0, TOP(mesh.tls.certificate),
-    "PEM file, relative to this one: this node's certificate, for a server and for a client. Read "
-    "again when it changes, as are all of these files."},
+    "PEM file, relative to this one: this node's certificate, valid for a server and for a "
+    "client. All of these files are read again when they change."},
 [KEY_MESH_TLS_KEY] = {WHERE_MESH_TLS, CONFIG_TEXT, REQUIRED, "key", 1, PATH_BYTES_MAX, NULL,
     NULL, NULL, FIELD_NONE, 0, TOP(mesh.tls.key),
-    "PEM file of the certificate's private key. If it is encrypted: `key_password_file`."},
+    "PEM file of the certificate's private key. An encrypted key needs `key_password_file`."},
 [KEY_MESH_TLS_PASSWORD] = {WHERE_MESH_TLS, CONFIG_TEXT, OPTIONAL, "key_password_file", 1,
     PATH_BYTES_MAX, NULL,
     NULL, NULL, FIELD_NONE, 0, TOP(mesh.tls.key_password_file),
-    "File whose first line is the password of `key`. Left out: it has none."},
+    "File whose first line is the password of `key`. Left out: no password."},
 [KEY_MESH_TLS_CA] = {WHERE_MESH_TLS, CONFIG_TEXT, REQUIRED, "ca", 1, PATH_BYTES_MAX, NULL,
     NULL, NULL, FIELD_NONE, 0, TOP(mesh.tls.ca),
     "PEM file of the authority that signs the certificates of the mesh's nodes. Without "
-    "`peer_name` whoever has a certificate of it is taken for a node: it should sign nothing "
-    "else."},
+    "`peer_name` every holder of a certificate from it counts as a node, so it should sign no "
+    "others."},
 [KEY_MESH_TLS_NAME] = {WHERE_MESH_TLS, CONFIG_TEXT, OPTIONAL, "peer_name", 1, 253,
     NULL,
     NULL, NULL, FIELD_NONE, 0, TOP(mesh.tls.peer_name),
-    "A DNS name that the certificate of every node has, and of nobody else: asked for on both "
-    "sides. Left out: a node that is called must have one for its host, or address."},
+    "DNS name in the certificates of all nodes and in no others; both sides check it. Left out: "
+    "the certificate of a node that is called must have its host or address."},
 
 [KEY_MANAGEMENT_ADDRESSES] = {WHERE_MANAGEMENT, CONFIG_HTTP_ADDRESSES, OPTIONAL, "addresses", 1,
     CONFIG_LISTEN_MAX, NULL,
     NULL, NULL, FIELD_NONE, 0, TOP(mesh.management.addresses),
-    "`127.0.0.1:8034`, `port:8034` (all interfaces), `unix:/run/shoal/manage.sock`. By TCP they "
-    "speak TLS if there is `tls` at the top. Beyond this machine `client_ca` must be there, or "
-    "`plain: yes` say that none is meant: `{address: port:8034, plain: yes}`. Either all of "
-    "`listen` or none may be among them."},
+    "`127.0.0.1:8034`, `port:8034` (all interfaces), `unix:/run/shoal/manage.sock`. TCP addresses "
+    "use TLS if there is `tls` at the top. An address beyond this machine needs `client_ca`, or "
+    "`plain: yes` as a confirmation that none is meant: `{address: port:8034, plain: yes}`. "
+    "Either all of `listen` or none may be among them."},
 [KEY_MANAGEMENT_MODE] = {WHERE_MANAGEMENT, CONFIG_TEXT, OPTIONAL, "socket_mode", 1, 4, NULL,
     NULL, NULL, FIELD_NONE, 0, TOP(mesh.management.socket_mode),
-    "The mode of all unix sockets of management, in octal digits: a user who can connect can "
-    "manage. Left out: 0600, for the node's own user."},
+    "Mode of all unix sockets of management, in octal digits; a user who can connect can manage. "
+    "Left out: 0600, for the node's own user."},
 [KEY_MANAGEMENT_CONNECTIONS_MAX] = {WHERE_MANAGEMENT, CONFIG_INTEGER, OPTIONAL, "connections_max",
     1, 65535, NULL, "256", NULL, FIELD_U32, 1, TOP(mesh.management.connections_max),
-    "Connections to each of these addresses, and to the socket that is always there, at a time; "
-    "from one machine half as many. One more is closed at once."},
+    "Connections to each of these addresses and to the socket that is always there; half as many "
+    "from one machine. Further ones are closed at once."},
 [KEY_MANAGEMENT_ALLOW] = {WHERE_MANAGEMENT, CONFIG_ALLOW, OPTIONAL, "allow", 1, CONFIG_ALLOW_MAX,
     NULL, NULL, NULL, FIELD_NONE, 0, 0,
     "Rights of callers over TLS, by certificate: a call needs one entry that allows all of it, or "
@@ -379,156 +384,157 @@ const struct config_key config_keys[KEY_COUNT] = {
 
 [KEY_ALLOW_IDENTITY] = {WHERE_ALLOW, CONFIG_TEXT, REQUIRED, "identity", 1, 253, NULL,
     NULL, NULL, FIELD_NONE, 0, ALLOW(identity),
-    "The common name of the caller's certificate, or one of its alternative names, exactly."},
+    "Common name or one of the alternative names of the caller's certificate, exactly."},
 [KEY_ALLOW_METHODS] = {WHERE_ALLOW, CONFIG_CHOICES, OPTIONAL, "methods", 1, 7, NULL,
     NULL, "registerModel|unregisterModel|getModelStatus|ensureLoaded|setVModel|deleteVModel|"
     "getVModelStatus", FIELD_U32, 1, ALLOW(methods),
-    "Methods that it may call, under their old names, too. Left out: all."},
+    "Methods that the caller may call, under their old names, too. Left out: all."},
 [KEY_ALLOW_MODELS] = {WHERE_ALLOW, CONFIG_PATTERNS, OPTIONAL, "models", 1, CONFIG_PATTERNS_MAX,
     NULL, NULL, NULL, FIELD_NONE, 0, 0,
-    "Ids of models and vmodels that its calls may name, `fraud-*` for all that begin so. Of a call "
-    "that names a vmodel and a model both must be there. Left out: all."},
+    "Ids of models and vmodels that the caller may name; `fraud-*` stands for all that begin so. "
+    "A call that names a vmodel and a model needs both. Left out: all."},
 
 [KEY_PIPELINE_NAME] = {WHERE_PIPELINE, CONFIG_NAME, REQUIRED, "name", 1, CONFIG_NAME_BYTES_MAX,
     NULL, NULL, NULL, FIELD_NONE, 0, PIPELINE(name),
-    "The model name that callers use; no other pipeline may have it."},
+    "Model name that callers use, unique in the node."},
 [KEY_METHOD] = {WHERE_PIPELINE, CONFIG_TEXT, OPTIONAL, "method", 1, CONFIG_METHOD_BYTES_MAX, NULL,
     NULL, NULL, FIELD_NONE, 0, PIPELINE(method),
-    "A gRPC method, `/package.Service/Method`, that is answered by this pipeline, and by no other. "
-    "The modelets get the request as it came, in one input `message` (UINT8), and the last one's "
-    "output `message` (UINT8, one dimension) is the answer. Unary. Left out: it is called by its "
-    "name, in the Open Inference Protocol."},
+    "A gRPC method, `/package.Service/Method`, that only this pipeline answers. The modelets get "
+    "the request unchanged, in one input `message` (UINT8), and the last one's output `message` "
+    "(UINT8, one dimension) is the answer. Unary. Left out: the pipeline is called by its name, "
+    "in the Open Inference Protocol."},
 [KEY_ID_PATH] = {WHERE_PIPELINE, CONFIG_FIELD_NUMBERS, OPTIONAL, "id_path", 1, CONFIG_ID_PATH_MAX,
     NULL, NULL, NULL, FIELD_NONE, 0, PIPELINE(id_path),
-    "Place of the model's name in the method's requests: numbers of the fields that lead to a "
-    "string, from the outermost message in. Metadata `mm-model-id` comes first. Only with "
-    "`method` and `models`."},
+    "Place of the model's name in the method's requests: the numbers of the fields that lead to a "
+    "string, outermost first. Metadata `mm-model-id` takes precedence. Only with `method` and "
+    "`models`."},
 [KEY_SLOTS] = {WHERE_PIPELINE, CONFIG_INTEGER, OPTIONAL, "slots", 1, SLOTS_MAX, "requests",
     "1024", NULL, FIELD_U32, 1, PIPELINE(slot_count),
-    "Requests in flight at most; more get RESOURCE_EXHAUSTED at once. From 64 on a tenth is kept "
-    "for priority 1 and a twentieth for callers who have little in flight, whether there are any "
-    "or not."},
+    "Requests in flight; further ones get RESOURCE_EXHAUSTED at once. From 64 on a tenth is kept "
+    "for priority 1 and a twentieth for callers with little in flight, whether there are any or "
+    "not."},
 [KEY_ARENA_MIB] = {WHERE_PIPELINE, CONFIG_INTEGER, OPTIONAL, "arena_mib", 0, MIB, "MiB",
     "0", NULL, FIELD_U64, MIB, PIPELINE(arena_bytes),
     "Memory for the tensors of requests in flight. 0: chosen from `slots` and `message_mib`."},
 [KEY_DEFAULT_TIMEOUT_MS] = {WHERE_PIPELINE, CONFIG_INTEGER, OPTIONAL, "default_timeout_ms", 0,
     24 * HOUR_MS, "ms", "0", NULL, FIELD_I64, NS_PER_MS, PIPELINE(default_timeout_ns),
-    "Deadline of requests that come without one. 0: none."},
+    "Deadline of requests without one. 0: none."},
 [KEY_QUEUE_LIMIT_MS] = {WHERE_PIPELINE, CONFIG_INTEGER, OPTIONAL, "queue_limit_ms", 0,
     24 * HOUR_MS, "ms", "0", NULL, FIELD_I64, NS_PER_MS, PIPELINE(queue_limit_ns),
-    "A request that would take longer than this, by forecast, is refused at once, even if its "
-    "deadline is later or it has none. 0: only deadlines count."},
+    "A request that is forecast to take longer is refused at once, even if its deadline is later "
+    "or it has none. 0: only deadlines count."},
 [KEY_QUEUE_WAIT_MS] = {WHERE_PIPELINE, CONFIG_INTEGER, OPTIONAL, "queue_wait_ms", 0,
     24 * HOUR_MS, "ms", "0", NULL, FIELD_I64, NS_PER_MS, PIPELINE(queue_wait_ns),
-    "Time that a call waits, at most, which finds no slot, no memory for its tensors, or its "
-    "caller's share used up; not beyond its deadline. Then it gets RESOURCE_EXHAUSTED. Calls wait "
-    "in the order of arrival. 0: they are refused at once."},
+    "Longest wait of a call that finds no slot, no memory for its tensors, or its caller's share "
+    "used up; at most until its deadline. Then it gets RESOURCE_EXHAUSTED. Calls wait in order of "
+    "arrival. 0: they are refused at once."},
 [KEY_QUEUE_WAIT_MAX] = {WHERE_PIPELINE, CONFIG_INTEGER, OPTIONAL, "queue_wait_max", 1, 65535,
     "calls", "256", NULL, FIELD_U32, 1, PIPELINE(queue_wait_max),
-    "Calls that wait so, at most; more are refused at once. Shared among callers as slots are."},
+    "Calls that may wait for a slot; further ones are refused at once. Shared among callers as "
+    "slots are."},
 [KEY_QUEUE_WAIT_MIB] = {WHERE_PIPELINE, CONFIG_INTEGER, OPTIONAL, "queue_wait_mib", 1, MIB, "MiB",
     "64", NULL, FIELD_U64, MIB, PIPELINE(queue_wait_bytes),
-    "Memory of the messages of calls that wait, at most: each counts 8 KiB more than it has."},
+    "Memory for the messages of waiting calls; each counts 8 KiB more than its size."},
 [KEY_SPIN_US] = {WHERE_PIPELINE, CONFIG_INTEGER, OPTIONAL, "spin_us", 0, 1000, "µs",
     "200", NULL, FIELD_I64, NS_PER_US, PIPELINE(spin_ns),
-    "Time that workers look for work before they sleep, at most. 0: none."},
-[KEY_LOCAL_CLIENTS] = {WHERE_PIPELINE, CONFIG_INTEGER, OPTIONAL, "local_clients", 0, GUESTS_MAX,
+    "Longest time that workers look for work before they sleep. 0: none."},
+[KEY_LOCAL_CLIENTS] = {WHERE_PIPELINE, CONFIG_INTEGER, OPTIONAL, "local_clients", 0,
+                         CLIENT_REGIONS_MAX,
     "clients", "0", NULL, FIELD_U32, 1, PIPELINE(local_clients),
-    "Programs on this host that may be connected through shared memory (`shoal/client.h`), by root "
-    "and the node's own user. Their inputs may change while modelets read them. 0: none."},
+    "Programs of root or the node's own user on this host that may connect through shared memory "
+    "(`shoal/client.h`). Their inputs may change while modelets read them. 0: none."},
 [KEY_LOCAL_SLOTS] = {WHERE_PIPELINE, CONFIG_INTEGER, OPTIONAL, "local_slots", 1, 256, "requests",
     "64", NULL, FIELD_U32, 1, PIPELINE(local_slots),
-    "Requests of one local client in flight, at most."},
+    "Requests in flight per local client."},
 [KEY_LOCAL_MIB] = {WHERE_PIPELINE, CONFIG_INTEGER, OPTIONAL, "local_mib", 1, 65536, "MiB",
     "16", NULL, FIELD_U64, MIB, PIPELINE(local_bytes),
-    "Memory for the tensors of one local client; a message has at most a fifth of it."},
+    "Memory for the tensors of each local client; a message may take a fifth of it."},
 [KEY_MODELS] = {WHERE_PIPELINE, CONFIG_MODELS, OPTIONAL, "models", 0, 0, NULL,
     NULL, NULL, FIELD_NONE, 0, 0,
-    "Models come and go while the pipeline serves, and calls name the model. Not together with "
+    "Models that come and go while the pipeline serves; calls name the model. Not together with "
     "`local_clients`."},
 [KEY_STAGES] = {WHERE_PIPELINE, CONFIG_STAGES, REQUIRED, "stages", 1, STAGES_MAX, NULL,
     NULL, NULL, FIELD_NONE, 0, PIPELINE(stages), "The stages that a request passes, in order."},
 
 [KEY_MODELS_ROOT] = {WHERE_MODELS, CONFIG_TEXT, REQUIRED, "root", 1, PATH_BYTES_MAX, NULL,
     NULL, NULL, FIELD_NONE, 0, PIPELINE(models.root),
-    "The directory that every model lies in, relative to this file. Paths of models are looked for "
-    "beneath it, and workers can read nothing else of them."},
+    "Directory of all models, relative to this file. Paths of models are resolved beneath it, and "
+    "workers can read models only there."},
 [KEY_MODELS_MEMORY] = {WHERE_MODELS, CONFIG_INTEGER, REQUIRED, "memory_mib", 1, 16 * MIB, "MiB",
     NULL, NULL, FIELD_U64, MIB, PIPELINE(models.memory_bytes),
-    "Memory that loaded models may take: of each worker that holds them, and what is mapped once "
-    "for each stage. The least recently used that nobody has ordered makes room."},
+    "Memory for loaded models: counted for each worker that holds them, and once per stage for "
+    "mapped files. The least recently used model that nobody has ordered makes room."},
 [KEY_MODELS_CONCURRENCY] = {WHERE_MODELS, CONFIG_INTEGER, OPTIONAL, "load_concurrency", 1, 64,
     "models", "2", NULL, FIELD_U32, 1, PIPELINE(models.load_concurrency),
-    "Models that are being loaded at once, at most."},
+    "Models that are loaded at a time."},
 [KEY_MODELS_TIMEOUT] = {WHERE_MODELS, CONFIG_INTEGER, OPTIONAL, "load_timeout_ms", 1, HOUR_MS,
     "ms", "60000", NULL, FIELD_I64, NS_PER_MS, PIPELINE(models.load_timeout_ns),
-    "A load that takes longer fails, and the workers that still load are replaced."},
+    "A load that takes longer fails, and the workers that are still loading are replaced."},
 [KEY_MODELS_DEFAULT] = {WHERE_MODELS, CONFIG_INTEGER, OPTIONAL, "default_size_mib", 1, 16 * MIB,
     "MiB", "16", NULL, FIELD_U64, MIB, PIPELINE(models.default_bytes),
-    "Memory that a model is taken to need before anything is known of it. Not given: at most half "
-    "of `memory_mib`; with a mesh nine tenths of it are the most."},
+    "Assumed size of a model of which nothing is known yet. Not given: lowered to half of "
+    "`memory_mib` if need be. In a mesh nine tenths of `memory_mib` at most."},
 [KEY_MODELS_TYPES] = {WHERE_MODELS, CONFIG_NAMES, OPTIONAL, "types", 1, CONFIG_TYPES_MAX, NULL,
     NULL, NULL, FIELD_NONE, 0, PIPELINE(models.types),
-    "Types of models that it takes, by the key's `model_type.name`, where several pipelines have "
-    "`models`, on one `root` or several, or `mesh` has a `runtime`. No two may name the same."},
+    "Model types that the pipeline loads, by the key's `model_type.name`, where several pipelines "
+    "have `models`, on one `root` or several, or `mesh` has a `runtime`. No type may be in two "
+    "lists."},
 [KEY_MODELS_WATCH] = {WHERE_MODELS, CONFIG_CHOICE, OPTIONAL, "watch", 0, 0, NULL,
     "yes", "yes|no", FIELD_NONE, 0, PIPELINE(models.watch),
-    "Whether each sub-directory of `root` is a model of that name, loaded when it is asked for."},
+    "Whether each sub-directory of `root` is a model of that name, loaded on demand."},
 
 [KEY_STAGE_NAME] = {WHERE_STAGE, CONFIG_NAME, REQUIRED, "name", 1, CONFIG_NAME_BYTES_MAX, NULL,
     NULL, NULL, FIELD_NONE, 0, STAGE(name),
-    "Name of the stage in counters and logs; no other stage of the pipeline may have it."},
+    "Name of the stage in counters and logs, unique in the pipeline."},
 [KEY_MODELET] = {WHERE_STAGE, CONFIG_TEXT, REQUIRED, "modelet", 1, PATH_BYTES_MAX, NULL,
     NULL, NULL, FIELD_NONE, 0, STAGE(modelet),
-    "The plug-in: a path, relative to this file; or a bare file name, searched in this file's "
+    "The plug-in: a path, relative to this file; or a bare file name, searched for in this file's "
     "folder, the folders of `$SHOAL_MODELET_PATH`, and `lib/shoal` beside the folder of `shoald`."},
 [KEY_WORKERS] = {WHERE_STAGE, CONFIG_INTEGER, OPTIONAL, "workers", 1, STAGE_WORKERS_MAX,
     "processes", "1", NULL, FIELD_U32, 1, STAGE(worker_count),
-    "Workers that are not pinned. Not together with `cpus`."},
+    "Number of workers, not pinned. Not together with `cpus`."},
 [KEY_STAGE_CPUS] = {WHERE_STAGE, CONFIG_CPUS, OPTIONAL, "cpus", 1, STAGE_WORKERS_MAX, NULL,
     NULL, NULL, FIELD_NONE, 0, STAGE(cpus),
-    "One worker per element, pinned to that CPU; one CPU may come several times."},
+    "One worker per element, pinned to that CPU; a CPU may occur several times."},
 [KEY_BATCH_SIZE] = {WHERE_STAGE, CONFIG_INTEGER, OPTIONAL, "batch_size", 0, 4096, "requests",
     "0", NULL, FIELD_U32, 1, STAGE(batch_size),
-    "Requests that the modelet is given together, at most; not more than `slots`. 0: one at a "
+    "Largest number of requests that the modelet gets together; at most `slots`. 0: one at a "
     "time."},
 [KEY_BATCH_WAIT_MS] = {WHERE_STAGE, CONFIG_DECIMAL, OPTIONAL, "batch_wait_ms", 0, 60000, "ms",
     "2", NULL, FIELD_I64, NS_PER_MS, STAGE(batch_wait_ns),
-    "Time that the oldest request of a batch waits at this stage for others, at most; fractions "
-    "are allowed. 0: what is there goes, which is the default of `batch_wait: fixed`. Only with "
-    "`batch_size`."},
+    "Longest time that the oldest request of a batch waits at this stage for others; fractions "
+    "are allowed. 0: no wait, the default of `batch_wait: fixed`. Only with `batch_size`."},
 [KEY_BATCH_WAIT] = {WHERE_STAGE, CONFIG_CHOICE, OPTIONAL, "batch_wait", 0, 0, NULL,
     "adaptive", "fixed|adaptive", FIELD_NONE, 0, STAGE(batch_wait),
-    "`adaptive`: a batch waits for `batch_wait_ms` at most, and only while the arrivals seen "
-    "promise that more company saves more than the waiting costs; not at all for a lone caller. "
-    "`fixed`: always for so long, unless it gets full."},
+    "`adaptive`: a batch waits for `batch_wait_ms` at most, and only while recent arrivals "
+    "promise that a larger batch saves more than the wait costs; a lone caller's requests never "
+    "wait. `fixed`: always for that time, unless the batch is full."},
 [KEY_START_TIMEOUT_MS] = {WHERE_STAGE, CONFIG_INTEGER, OPTIONAL, "start_timeout_ms", 1, HOUR_MS,
     "ms", "30000", NULL, FIELD_I64, NS_PER_MS, STAGE(start_timeout_ns),
-    "A worker that is not ready by then is killed, and started again after a while."},
+    "A worker that is not ready within this time is killed, and started again later."},
 [KEY_RUN_TIMEOUT_MS] = {WHERE_STAGE, CONFIG_INTEGER, OPTIONAL, "run_timeout_ms", 0, HOUR_MS,
     "ms", "0", NULL, FIELD_I64, NS_PER_MS, STAGE(run_timeout_ns),
-    "A worker whose modelet does not come back from a run by then is killed; what it ran is "
-    "treated as in a death (`attempts_max`). 0: no limit."},
+    "A worker whose modelet does not return from a run within this time is killed; its requests "
+    "are treated as in a death (`attempts_max`). 0: no limit."},
 [KEY_QUARANTINE_DEATHS] = {WHERE_STAGE, CONFIG_INTEGER, OPTIONAL, "quarantine_deaths", 0, 1000,
     "deaths", "10", NULL, FIELD_U32, 1, STAGE(quarantine_deaths),
-    "After so many deaths of workers in a row, none of which has seen a request finished, the "
-    "stage is quarantined: no worker is started, and requests are refused with the reason. "
-    "0: never."},
+    "Deaths of workers in a row, without a finished request in between, after which the stage is "
+    "quarantined: no worker is started, and requests are refused with the reason. 0: never."},
 [KEY_QUARANTINE_MS] = {WHERE_STAGE, CONFIG_INTEGER, OPTIONAL, "quarantine_ms", 1, 24 * HOUR_MS,
     "ms", "60000", NULL, FIELD_I64, NS_PER_MS, STAGE(quarantine_ns),
-    "Length of a quarantine, after which a single worker is tried."},
+    "Length of a quarantine, after which one worker is tried."},
 [KEY_HALVINGS_MAX] = {WHERE_STAGE, CONFIG_INTEGER, OPTIONAL, "halvings_max", 0, 16, NULL,
     "12", NULL, FIELD_U32, 1, STAGE(halvings_max),
-    "Times that a batch that failed as a whole is cut in two to find the culprit. 0: never."},
+    "How often a batch that failed as a whole is divided in two to find the culprit. 0: never."},
 [KEY_ATTEMPTS_MAX] = {WHERE_STAGE, CONFIG_INTEGER, OPTIONAL, "attempts_max", 1, 8, NULL,
     "2", NULL, FIELD_U32, 1, STAGE(attempts_max),
-    "Runs of a request that workers die of, at most; 1: it is not run again."},
+    "Deaths of workers that hold a request, after which it fails; 1: it is not run again."},
 [KEY_SANDBOX_ALLOW] = {WHERE_STAGE, CONFIG_CHOICES, OPTIONAL, "sandbox_allow", 0,
     SANDBOX_ALLOW_COUNT, NULL, NULL, SANDBOX_ALLOW_NAMES, FIELD_U32, 1, STAGE(sandbox_allow),
     "Rights of this stage's workers beyond those of the sandbox. A modelet may read its own "
     "folder, this file's, its model and the system's libraries while it starts, and nothing more. "
-    "`reading`: open these also while it serves. `files`: read, write and make whatever file the "
-    "user may. `network`: sockets. `processes`: start and signal other processes; brings "
+    "`reading`: open these while it serves, too. `files`: read, write and create any file that "
+    "the user may. `network`: sockets. `processes`: start and signal other processes; includes "
     "`reading` and `code`. `code`: make memory executable while it serves (a JIT; with `reading`, "
     "libraries). `all`: no sandbox."},
 [KEY_PARAMS] = {WHERE_STAGE, CONFIG_PARAMS, OPTIONAL, "params", 0, CONFIG_PARAMS_MAX, NULL,
@@ -537,16 +543,20 @@ const struct config_key config_keys[KEY_COUNT] = {
 [KEY_ENV] = {WHERE_STAGE, CONFIG_VARIABLES, OPTIONAL, "env", 0, CONFIG_VARIABLES_MAX, NULL,
     NULL, NULL, FIELD_NONE, 0, STAGE(variables),
     "Environment variables of its workers. Of shoald's own they get only PATH, LD_LIBRARY_PATH, "
-    "LANG, LC_*, TZ, OMP_*, OPENBLAS_* and *SAN_OPTIONS; a name given here comes before those."},
+    "LANG, LC_*, TZ, OMP_*, OPENBLAS_* and *SAN_OPTIONS; a name given here takes precedence."},
 [KEY_MODEL] = {WHERE_STAGE, CONFIG_MODEL, OPTIONAL, "model", 0, 0, NULL,
-    NULL, NULL, FIELD_NONE, 0, 0, "The model that the modelet is to load."},
+    NULL, NULL, FIELD_NONE, 0, 0,
+    "The model that the modelet loads."},
 
 [KEY_MODEL_ID] = {WHERE_MODEL, CONFIG_TEXT, REQUIRED, "id", 1, 1024, NULL,
-    NULL, NULL, FIELD_NONE, 0, STAGE(model_id), "Its name to the modelet."},
+    NULL, NULL, FIELD_NONE, 0, STAGE(model_id),
+    "Name of the model for the modelet."},
 [KEY_MODEL_PATH] = {WHERE_MODEL, CONFIG_TEXT, OPTIONAL, "path", 1, PATH_BYTES_MAX, NULL,
-    NULL, NULL, FIELD_NONE, 0, STAGE(model_path), "Its file, relative to this file."},
+    NULL, NULL, FIELD_NONE, 0, STAGE(model_path),
+    "File of the model, relative to this file."},
 [KEY_MODEL_KEY] = {WHERE_MODEL, CONFIG_TEXT, OPTIONAL, "key", 1, PATH_BYTES_MAX, NULL,
-    NULL, NULL, FIELD_NONE, 0, STAGE(model_key), "Text about the model that the modelet gets."},
+    NULL, NULL, FIELD_NONE, 0, STAGE(model_key),
+    "Text about the model for the modelet."},
     /* clang-format on */
 };
 
@@ -608,10 +618,10 @@ config_key_find(enum config_where where, const char *name)
     return NULL;
 }
 
-/* Nobody means a key by something longer. */
+/* No typo of a key is longer than this. */
 enum { TYPO_BYTES_MAX = 32 };
 
-/* How many letters must be put in, taken out or changed to make one word of the other. */
+/* The number of letters to insert, remove or change to make one word of the other. */
 static size_t
 edit_distance(const char *a, const char *b)
 {

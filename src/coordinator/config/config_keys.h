@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Every key of the configuration, once: config_read.c parses by this table, errors quote it, the
- * manual prints it. A new key is a line in config_keys.c and a field in config.h; what it may not
- * be together with other keys is said in config_check.c.
+ * manual prints it. A new key is a line in config_keys.c and a field in config.h; config_check.c
+ * has the rules across keys.
  */
 #pragma once
 
@@ -28,28 +28,28 @@ enum config_where {
 enum config_type {
     CONFIG_NAME,           /* letters, digits and ._- */
     CONFIG_TEXT,           /* any scalar but an empty one */
-    CONFIG_JSON,           /* a file, or its text, which may have several lines */
+    CONFIG_JSON,           /* a file's path, or JSON, which may have several lines */
     CONFIG_CHOICE,         /* one of the words in `choices` */
-    CONFIG_CHOICES,        /* list of them; bit i of the field is the i-th word */
+    CONFIG_CHOICES,        /* list of such words; bit i of the field is the i-th word */
     CONFIG_INTEGER,        /* times `factor` into the field */
     CONFIG_DECIMAL,        /* the same, fractions allowed */
-    CONFIG_ADDRESSES,      /* list of what gRPC can listen on */
-    CONFIG_HTTP_ADDRESSES, /* the same for HTTP, each alone or a map WHERE_ADDRESS; one needs no
-                              list */
-    CONFIG_ADDRESS,        /* one of them, within such a map */
+    CONFIG_ADDRESSES,      /* list of addresses that gRPC can listen on */
+    CONFIG_HTTP_ADDRESSES, /* the same for HTTP; each a scalar or a map WHERE_ADDRESS, and a single
+                              one needs no list */
+    CONFIG_ADDRESS,        /* the address within such a map */
     CONFIG_CPUS,           /* list of CPU numbers */
     CONFIG_FIELD_NUMBERS,  /* list of numbers of protobuf fields */
-    CONFIG_PARAMS,         /* map of scalars under names of the modelet's own */
+    CONFIG_PARAMS,         /* map of scalars, named by the modelet */
     CONFIG_VARIABLES,      /* map of scalars under names of environment variables */
     CONFIG_MODEL,          /* the map WHERE_MODEL, into the same struct */
     CONFIG_NAMES,          /* list of names */
     CONFIG_MODELS,         /* the map WHERE_MODELS, into the same struct */
-    CONFIG_LABELS,         /* list of texts without a comma; sorted into one, comma between */
+    CONFIG_LABELS,         /* list of texts without a comma; sorted and joined by commas */
     CONFIG_MESH,           /* the map WHERE_MESH, into the same struct */
     CONFIG_TLS,            /* the map WHERE_TLS or WHERE_MESH_TLS, into the same struct */
     CONFIG_MANAGEMENT,     /* the map WHERE_MANAGEMENT, or its `addresses` alone */
     CONFIG_ALLOW,          /* list of WHERE_ALLOW */
-    CONFIG_PATTERNS,       /* list of texts, a `*` at their end alone */
+    CONFIG_PATTERNS,       /* list of texts, which may end in a `*` */
     CONFIG_STAGES,         /* list of WHERE_STAGE */
     CONFIG_PIPELINES,      /* list of WHERE_PIPELINE */
 };
@@ -63,11 +63,10 @@ struct config_key {
     enum config_type type;
     enum config_need need;
     const char *name;
-    double min, max;  /* of a number, a text's bytes, a list's length */
-    const char *unit; /* NULL: none */
-    const char
-        *fallback; /* the default as one would write it; a list's: its only element; or NULL */
-    const char *choices; /* "a|b|c" */
+    double min, max;      /* of a number, of a text's bytes, of a list's length */
+    const char *unit;     /* NULL: none */
+    const char *fallback; /* the default as written in a file; a list's only element; or NULL */
+    const char *choices;  /* "a|b|c" */
     enum config_field field;
     int64_t factor;
     size_t offset; /* in struct config, config_pipeline or config_stage */
@@ -146,6 +145,7 @@ enum config_key_index {
     KEY_MESH_FAILURE_EXPIRY,
     KEY_MESH_CLEARANCE,
     KEY_MESH_FAIL_FAST,
+    KEY_MESH_STORE_WAITING,
     KEY_MESH_NAMES,
     KEY_MESH_OWNER,
     KEY_MESH_LOCATION,
@@ -210,15 +210,15 @@ enum config_key_index {
 
 extern const struct config_key config_keys[KEY_COUNT];
 
-/* "the top level", "a pipeline", … */
+/* For errors: "the top level", "a pipeline", … */
 const char *config_where_name(enum config_where where);
 
 /* NULL: no such key there. */
 const struct config_key *config_key_find(enum config_where where, const char *name);
-/* The key that was probably meant: of that place, or the very same name of another; or NULL. */
+/* The key probably meant: a similar name there, or the same name elsewhere; or NULL. */
 const struct config_key *config_key_nearest(enum config_where where, const char *name);
 
-/* "an integer", "a list of CPU numbers": what the key takes. */
+/* For errors and the manual: "an integer", "a list of CPU numbers". */
 const char *config_type_name(enum config_type type);
-/* "1 to 65535", "0 to 60000 ms", "error|warn|info|debug"; "" if nothing is to be said. */
+/* "1 to 65535", "0 to 60000 ms", "error|warn|info|debug"; "" without a restriction. */
 void config_range_text(const struct config_key *key, char *text, size_t room);

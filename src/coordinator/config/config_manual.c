@@ -1,23 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
-#include <string.h>
 
 #include "coordinator/config/config.h"
 #include "coordinator/config/config_keys.h"
 #include "coordinator/config/config_tree.h"
 
 static const char *const titles[WHERE_COUNT] = {
-    [WHERE_TOP] = "At the top",
-    [WHERE_ADDRESS] = "Of an address of `http`, `metrics`, `probes`, `prestop` or `management`",
-    [WHERE_TLS] = "Of `tls`",
-    [WHERE_MESH] = "Of `mesh`",
-    [WHERE_MESH_TLS] = "Of the `tls` of `mesh`",
-    [WHERE_MANAGEMENT] = "Of the `management` of `mesh`",
-    [WHERE_ALLOW] = "Of each entry of `allow`",
-    [WHERE_PIPELINE] = "Of each pipeline",
-    [WHERE_MODELS] = "Of a pipeline's `models`",
-    [WHERE_STAGE] = "Of each stage",
-    [WHERE_MODEL] = "Of a stage's `model`",
+    [WHERE_TOP] = "Keys at the top",
+    [WHERE_ADDRESS] = "Keys of an address of HTTP or of `management`",
+    [WHERE_TLS] = "Keys of `tls`",
+    [WHERE_MESH] = "Keys of `mesh`",
+    [WHERE_MESH_TLS] = "Keys of `mesh: tls`",
+    [WHERE_MANAGEMENT] = "Keys of `mesh: management`",
+    [WHERE_ALLOW] = "Keys of an entry of `allow`",
+    [WHERE_PIPELINE] = "Keys of a pipeline",
+    [WHERE_MODELS] = "Keys of a pipeline's `models`",
+    [WHERE_STAGE] = "Keys of a stage",
+    [WHERE_MODEL] = "Keys of a stage's `model`",
 };
 
 static void
@@ -33,39 +32,6 @@ default_text(const struct config_key *key, char *text, size_t room)
         snprintf(text, room, "%s", key->fallback);
 }
 
-/* To the next space; long lists of choices end behind one of them. */
-static int
-word_length(const char *text)
-{
-    enum { LENGTH_MAX = 60 };
-    int length = (int)strcspn(text, " ");
-    int end = LENGTH_MAX;
-    while (length > LENGTH_MAX && end > 0 && text[end - 1] != '|')
-        end--;
-    return length <= LENGTH_MAX || end == 0 ? length : end;
-}
-
-/* Backquotes are for Markdown. */
-void
-config_print_wrapped(FILE *out, const char *text)
-{
-    enum { INDENT = 8, COLUMNS = 90 };
-    int column = 0;
-    while (*text != '\0') {
-        int length = word_length(text);
-        if (column > 0 && column + 1 + length > COLUMNS) {
-            fputc('\n', out);
-            column = 0;
-        }
-        column += fprintf(out, "%*s", column == 0 ? INDENT : 1, "");
-        for (int i = 0; i < length; i++)
-            if (text[i] != '`')
-                column += fputc(text[i], out) != EOF;
-        text += length + (text[length] == ' ');
-    }
-    fputc('\n', out);
-}
-
 static void
 print_key_text(FILE *out, const struct config_key *key)
 {
@@ -79,18 +45,6 @@ print_key_text(FILE *out, const struct config_key *key)
     fprintf(out, "    %s\n", key->name);
     config_print_wrapped(out, line);
     config_print_wrapped(out, key->help);
-}
-
-void
-config_print_cell(FILE *out, const char *text)
-{
-    fputc(' ', out);
-    for (; *text != '\0'; text++) {
-        if (*text == '|')
-            fputc('\\', out);
-        fputc(*text, out);
-    }
-    fputs(" |", out);
 }
 
 static void

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Tree to structs, by the table. A map's keys are collected first and read in the order of the
- * table, whatever their order in the file, so what a key is judged by (a stage's batch by its
- * pipeline's slots) has been read before it.
+ * Tree to structs, by the table. A map's keys are collected first and read in the table's order, so
+ * that what a key is checked against (a stage's batch against its pipeline's slots) has been read
+ * before it.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,12 +12,13 @@
 #include "coordinator/config/config_tree.h"
 
 static void read_list_of_maps(struct config_reader *reader, const struct config_key *key,
-                              const struct node *list, void *base);
-static void read_map(struct config_reader *reader, enum config_where where, const struct node *map,
-                     void *base, struct config_given *given);
+                              const struct config_node *list, void *base);
+static void read_map(struct config_reader *reader, enum config_where where,
+                     const struct config_node *map, void *base, struct config_given *given);
 
 static void
-report_type(struct config_reader *reader, const struct config_key *key, const struct node *node)
+report_type(struct config_reader *reader, const struct config_key *key,
+            const struct config_node *node)
 {
     char shown[REPORT_VALUE_BYTES];
     char range[128];
@@ -28,7 +29,8 @@ report_type(struct config_reader *reader, const struct config_key *key, const st
 }
 
 static void
-report_range(struct config_reader *reader, const struct config_key *key, const struct node *node)
+report_range(struct config_reader *reader, const struct config_key *key,
+             const struct config_node *node)
 {
     char shown[REPORT_VALUE_BYTES];
     char range[128];
@@ -47,8 +49,7 @@ is_digit(char c)
     return c >= '0' && c <= '9';
 }
 
-/* Digits, a point and digits after it if they are allowed, a minus before: nothing else is a
- * number. */
+/* Digits, a point and digits after it if allowed, a minus before: nothing else is a number. */
 static bool
 number_parse(const char *text, enum fractions fractions, double *value)
 {
@@ -74,7 +75,8 @@ static void
 store_number(const struct config_key *key, double value, void *base)
 {
     void *field = (char *)base + key->offset;
-    uint64_t scaled = (uint64_t)(value * (double)key->factor + 0.5); /* ranges forbid less than 0 */
+    uint64_t scaled =
+        (uint64_t)(value * (double)key->factor + 0.5); /* no range permits less than 0 */
     switch (key->field) {
     case FIELD_U32: *(uint32_t *)field = (uint32_t)scaled; break;
     case FIELD_U64: *(uint64_t *)field = scaled; break;
@@ -84,8 +86,8 @@ store_number(const struct config_key *key, double value, void *base)
 }
 
 static void
-read_number(struct config_reader *reader, const struct config_key *key, const struct node *node,
-            void *base)
+read_number(struct config_reader *reader, const struct config_key *key,
+            const struct config_node *node, void *base)
 {
     enum fractions fractions = key->type == CONFIG_DECIMAL ? FRACTIONS_YES : FRACTIONS_NO;
     double value;
@@ -109,7 +111,7 @@ is_name(const char *text)
 
 enum { CHOICE_NONE = -1 };
 
-/* Which of the words "a|b|c" it is, from 0 on. */
+/* The index of a word in "a|b|c". */
 static int
 choice_index(const char *choices, const char *text)
 {
@@ -134,8 +136,8 @@ has_control_characters(const char *text)
 }
 
 static void
-read_text(struct config_reader *reader, const struct config_key *key, const struct node *node,
-          void *base)
+read_text(struct config_reader *reader, const struct config_key *key,
+          const struct config_node *node, void *base)
 {
     if (node->kind != NODE_SCALAR || node_is_null(node) ||
         (key->type == CONFIG_CHOICE && choice_index(key->choices, node->text) < 0)) {
@@ -163,9 +165,10 @@ read_text(struct config_reader *reader, const struct config_key *key, const stru
 
 /* ---- lists ---- */
 
-/* False: reported. An element that is too much is reported where it stands. */
+/* False: reported. An element too many is reported at its own line. */
 static bool
-list_fits(struct config_reader *reader, const struct config_key *key, const struct node *list)
+list_fits(struct config_reader *reader, const struct config_key *key,
+          const struct config_node *list)
 {
     if (list->kind != NODE_LIST) {
         report_type(reader, key, list);
@@ -176,7 +179,7 @@ list_fits(struct config_reader *reader, const struct config_key *key, const stru
         return false;
     }
     uint32_t index = 0;
-    for (const struct node *item = list->first; item != NULL; item = item->next, index++)
+    for (const struct config_node *item = list->first; item != NULL; item = item->next, index++)
         if (index == key->max) {
             report_add(reader->report, item->line, "`%s` has %u elements: must be at most %.0f",
                        key->name, list->count, key->max);
@@ -185,9 +188,9 @@ list_fits(struct config_reader *reader, const struct config_key *key, const stru
     return true;
 }
 
-/* A map that says more of an address; NULL: it has none, which is reported. */
-static const struct node *
-read_transport(struct config_reader *reader, const struct node *map,
+/* The map with the options of an address; NULL: it has no address, which is reported. */
+static const struct config_node *
+read_transport(struct config_reader *reader, const struct config_node *map,
                struct config_transport *transport)
 {
     struct config_given given;
@@ -196,8 +199,8 @@ read_transport(struct config_reader *reader, const struct node *map,
 }
 
 static void
-read_address(struct config_reader *reader, const struct config_key *key, const struct node *item,
-             struct config_addresses *addresses)
+read_address(struct config_reader *reader, const struct config_key *key,
+             const struct config_node *item, struct config_addresses *addresses)
 {
     struct config_transport transport = {.line = item->line};
     char *address = NULL;
@@ -215,8 +218,8 @@ read_address(struct config_reader *reader, const struct config_key *key, const s
 }
 
 static void
-read_addresses(struct config_reader *reader, const struct config_key *key, const struct node *node,
-               void *base)
+read_addresses(struct config_reader *reader, const struct config_key *key,
+               const struct config_node *node, void *base)
 {
     struct config_addresses *addresses = (void *)((char *)base + key->offset);
     bool alone =
@@ -231,18 +234,19 @@ read_addresses(struct config_reader *reader, const struct config_key *key, const
         free(addresses->items[--addresses->count]);
     if (alone)
         read_address(reader, key, node, addresses);
-    for (const struct node *item = alone ? NULL : node->first; item != NULL; item = item->next)
+    for (const struct config_node *item = alone ? NULL : node->first; item != NULL;
+         item = item->next)
         read_address(reader, key, item, addresses);
 }
 
 static void
-read_choices(struct config_reader *reader, const struct config_key *key, const struct node *list,
-             void *base)
+read_choices(struct config_reader *reader, const struct config_key *key,
+             const struct config_node *list, void *base)
 {
     if (!list_fits(reader, key, list))
         return;
     uint32_t chosen = 0;
-    for (const struct node *item = list->first; item != NULL; item = item->next) {
+    for (const struct config_node *item = list->first; item != NULL; item = item->next) {
         char shown[REPORT_VALUE_BYTES];
         if (item->kind == NODE_BROKEN)
             continue;
@@ -253,7 +257,7 @@ read_choices(struct config_reader *reader, const struct config_key *key, const s
             report_add(reader->report, item->line, "`%s` must list words of %s, not %s", key->name,
                        key->choices, node_show(item, shown));
         else if (chosen & 1u << index)
-            report_add(reader->report, item->line, "`%s`: %s is there twice", key->name,
+            report_add(reader->report, item->line, "`%s`: %s is given twice", key->name,
                        node_show(item, shown));
         else
             chosen |= 1u << index;
@@ -261,16 +265,16 @@ read_choices(struct config_reader *reader, const struct config_key *key, const s
     *(uint32_t *)(void *)((char *)base + key->offset) = chosen;
 }
 
-/* Of a pipeline's `models`, whose count stands beside them. */
+/* For a pipeline's `models`, whose count is a member of its own. */
 static void
-read_names(struct config_reader *reader, const struct config_key *key, const struct node *list,
-           struct config_pipeline *pipeline)
+read_names(struct config_reader *reader, const struct config_key *key,
+           const struct config_node *list, struct config_pipeline *pipeline)
 {
     struct config_models *models = &pipeline->models;
     if (!list_fits(reader, key, list))
         return;
     models->types = must_allocate(list->count, sizeof(*models->types));
-    for (const struct node *item = list->first; item != NULL; item = item->next) {
+    for (const struct config_node *item = list->first; item != NULL; item = item->next) {
         char shown[REPORT_VALUE_BYTES];
         uint32_t same = 0;
         if (item->kind == NODE_BROKEN)
@@ -285,30 +289,30 @@ read_names(struct config_reader *reader, const struct config_key *key, const str
         while (same < models->type_count && strcmp(models->types[same], item->text) != 0)
             same++;
         if (same < models->type_count)
-            report_add(reader->report, item->line, "`%s`: %s is there twice", key->name,
+            report_add(reader->report, item->line, "`%s`: %s is given twice", key->name,
                        node_show(item, shown));
         else
             models->types[models->type_count++] = must_copy(item->text);
     }
 }
 
-/* A `*` that stands elsewhere than at the end would be taken for more than it is. */
+/* A `*` elsewhere than at the end would seem to match more than it does. */
 static void
-read_patterns(struct config_reader *reader, const struct config_key *key, const struct node *list,
-              struct config_allow *allow)
+read_patterns(struct config_reader *reader, const struct config_key *key,
+              const struct config_node *list, struct config_allow *allow)
 {
     if (!list_fits(reader, key, list))
         return;
     allow->models = must_allocate(list->count, sizeof(*allow->models));
-    for (const struct node *item = list->first; item != NULL; item = item->next) {
+    for (const struct config_node *item = list->first; item != NULL; item = item->next) {
         char shown[REPORT_VALUE_BYTES];
         if (item->kind == NODE_BROKEN)
             continue;
         const char *star = item->kind == NODE_SCALAR ? strchr(item->text, '*') : NULL;
         if (item->kind != NODE_SCALAR || item->text[0] == '\0' || (star != NULL && star[1] != '\0'))
             report_add(reader->report, item->line,
-                       "`%s` must list ids, or beginnings of ids with one `*` behind, not %s",
-                       key->name, node_show(item, shown));
+                       "`%s` must list ids, or prefixes of ids followed by `*`, not %s", key->name,
+                       node_show(item, shown));
         else
             allow->models[allow->model_count++] = must_copy(item->text);
     }
@@ -321,7 +325,7 @@ compare_texts(const void *a, const void *b)
 }
 
 static bool
-is_label(const struct node *node)
+is_label(const struct config_node *node)
 {
     if (node->kind != NODE_SCALAR || strlen(node->text) > CONFIG_LABEL_BYTES_MAX)
         return false;
@@ -329,17 +333,17 @@ is_label(const struct node *node)
            !has_control_characters(node->text);
 }
 
-/* Sorted and joined: so records have them, and so they are compared. */
+/* Sorted and joined: the form of records, in which they are compared. */
 static void
-read_labels(struct config_reader *reader, const struct config_key *key, const struct node *list,
-            char **labels)
+read_labels(struct config_reader *reader, const struct config_key *key,
+            const struct config_node *list, char **labels)
 {
     const char *found[CONFIG_LABELS_MAX];
     uint32_t count = 0;
     bool is_good = true;
     if (!list_fits(reader, key, list))
         return;
-    for (const struct node *item = list->first; item != NULL; item = item->next) {
+    for (const struct config_node *item = list->first; item != NULL; item = item->next) {
         char shown[REPORT_VALUE_BYTES];
         if (item->kind == NODE_BROKEN)
             continue;
@@ -366,14 +370,14 @@ read_labels(struct config_reader *reader, const struct config_key *key, const st
 enum { CPU_MAX = 1023 }; /* what cpu_set_t holds */
 
 static void
-read_cpus(struct config_reader *reader, const struct config_key *key, const struct node *list,
-          int **cpus, uint32_t *count)
+read_cpus(struct config_reader *reader, const struct config_key *key,
+          const struct config_node *list, int **cpus, uint32_t *count)
 {
     if (!list_fits(reader, key, list))
         return;
     int *found = must_allocate(list->count, sizeof(int));
     uint32_t found_count = 0;
-    for (const struct node *item = list->first; item != NULL; item = item->next) {
+    for (const struct config_node *item = list->first; item != NULL; item = item->next) {
         char shown[REPORT_VALUE_BYTES];
         double cpu;
         if (item->kind == NODE_BROKEN)
@@ -396,17 +400,17 @@ read_cpus(struct config_reader *reader, const struct config_key *key, const stru
     *cpus = found;
 }
 
-/* Numbers that a protobuf field can have; those between are the format's own. */
+/* The field numbers of protobuf; those in between are reserved. */
 enum { FIELD_NUMBER_MAX = (1 << 29) - 1, FIELD_RESERVED_MIN = 19000, FIELD_RESERVED_MAX = 19999 };
 
 static void
-read_id_path(struct config_reader *reader, const struct config_key *key, const struct node *list,
-             struct config_pipeline *pipeline)
+read_id_path(struct config_reader *reader, const struct config_key *key,
+             const struct config_node *list, struct config_pipeline *pipeline)
 {
     if (!list_fits(reader, key, list))
         return;
     pipeline->id_path = must_allocate(list->count, sizeof(*pipeline->id_path));
-    for (const struct node *item = list->first; item != NULL; item = item->next) {
+    for (const struct config_node *item = list->first; item != NULL; item = item->next) {
         char shown[REPORT_VALUE_BYTES];
         double number = 0;
         if (item->kind == NODE_BROKEN)
@@ -429,15 +433,15 @@ read_id_path(struct config_reader *reader, const struct config_key *key, const s
 /* ---- maps ---- */
 
 static void
-read_params(struct config_reader *reader, const struct config_key *key, const struct node *map,
-            struct config_stage *stage)
+read_params(struct config_reader *reader, const struct config_key *key,
+            const struct config_node *map, struct config_stage *stage)
 {
     if (map->kind != NODE_MAP) {
         report_type(reader, key, map);
         return;
     }
     stage->params = must_allocate(CONFIG_PARAMS_MAX, sizeof(*stage->params));
-    for (const struct node *item = map->first; item != NULL; item = item->next) {
+    for (const struct config_node *item = map->first; item != NULL; item = item->next) {
         char name[REPORT_VALUE_BYTES];
         char shown[REPORT_VALUE_BYTES];
         uint32_t same = 0;
@@ -447,9 +451,9 @@ read_params(struct config_reader *reader, const struct config_key *key, const st
         if (item->kind == NODE_BROKEN)
             continue;
         if (same < stage->param_count) {
-            report_add(reader->report, item->key_line, "parameter %s is there twice", name);
+            report_add(reader->report, item->key_line, "parameter %s is given twice", name);
         } else if (item->key[0] == '\0' || has_control_characters(item->key)) {
-            report_add(reader->report, item->key_line, "%s is no name for a parameter", name);
+            report_add(reader->report, item->key_line, "%s is not a name for a parameter", name);
         } else if (item->kind != NODE_SCALAR) {
             report_add(reader->report, item->line, "parameter %s must be a single value, not %s",
                        name, node_show(item, shown));
@@ -475,8 +479,8 @@ has_variable(char *const *variables, const char *name)
 }
 
 static void
-read_variables(struct config_reader *reader, const struct config_key *key, const struct node *map,
-               struct config_stage *stage)
+read_variables(struct config_reader *reader, const struct config_key *key,
+               const struct config_node *map, struct config_stage *stage)
 {
     uint32_t count = 0;
     if (map->kind != NODE_MAP) {
@@ -484,7 +488,7 @@ read_variables(struct config_reader *reader, const struct config_key *key, const
         return;
     }
     stage->variables = must_allocate(CONFIG_VARIABLES_MAX + 1, sizeof(*stage->variables));
-    for (const struct node *item = map->first; item != NULL; item = item->next) {
+    for (const struct config_node *item = map->first; item != NULL; item = item->next) {
         char name[REPORT_VALUE_BYTES];
         char shown[REPORT_VALUE_BYTES];
         text_show(item->key, name);
@@ -492,9 +496,9 @@ read_variables(struct config_reader *reader, const struct config_key *key, const
             continue;
         if (item->key[0] == '\0' || has_control_characters(item->key) ||
             strchr(item->key, '=') != NULL) {
-            report_add(reader->report, item->key_line, "%s is no name for a variable", name);
+            report_add(reader->report, item->key_line, "%s is not a name for a variable", name);
         } else if (has_variable(stage->variables, item->key)) {
-            report_add(reader->report, item->key_line, "variable %s is there twice", name);
+            report_add(reader->report, item->key_line, "variable %s is given twice", name);
         } else if (item->kind != NODE_SCALAR) {
             report_add(reader->report, item->line, "variable %s must be a single value, not %s",
                        name, node_show(item, shown));
@@ -510,10 +514,10 @@ read_variables(struct config_reader *reader, const struct config_key *key, const
     }
 }
 
-/* A map of its own whose values belong to the struct around it. */
+/* A map whose values belong to the enclosing struct. */
 static void
-read_map_within(struct config_reader *reader, const struct config_key *key, const struct node *map,
-                void *base)
+read_map_within(struct config_reader *reader, const struct config_key *key,
+                const struct config_node *map, void *base)
 {
     struct config_given given;
     if (map->kind != NODE_MAP) {
@@ -527,7 +531,7 @@ read_map_within(struct config_reader *reader, const struct config_key *key, cons
 }
 
 void
-config_read_mesh(struct config_reader *reader, const struct node *map)
+config_read_mesh(struct config_reader *reader, const struct config_node *map)
 {
     reader->config->mesh.on = true;
     reader->config->mesh.line = map->line;
@@ -535,7 +539,7 @@ config_read_mesh(struct config_reader *reader, const struct node *map)
 }
 
 static void
-read_mesh(struct config_reader *reader, const struct config_key *key, const struct node *map)
+read_mesh(struct config_reader *reader, const struct config_key *key, const struct config_node *map)
 {
     if (map->kind == NODE_MAP)
         config_read_mesh(reader, map);
@@ -544,7 +548,7 @@ read_mesh(struct config_reader *reader, const struct config_key *key, const stru
 }
 
 static void
-read_tls(struct config_reader *reader, const struct config_key *key, const struct node *map)
+read_tls(struct config_reader *reader, const struct config_key *key, const struct config_node *map)
 {
     bool of_mesh = key->where == WHERE_MESH;
     struct config *config = reader->config;
@@ -558,16 +562,16 @@ read_tls(struct config_reader *reader, const struct config_key *key, const struc
 }
 
 static bool
-has_address(const struct node *map)
+has_address(const struct config_node *map)
 {
-    for (const struct node *entry = map->first; entry != NULL; entry = entry->next)
+    for (const struct config_node *entry = map->first; entry != NULL; entry = entry->next)
         if (config_key_find(WHERE_ADDRESS, entry->key) == &config_keys[KEY_ADDRESS])
             return true;
     return false;
 }
 
 static void
-read_management(struct config_reader *reader, const struct node *node)
+read_management(struct config_reader *reader, const struct config_node *node)
 {
     struct config_given given;
     if (node->kind == NODE_MAP && !has_address(node))
@@ -577,8 +581,8 @@ read_management(struct config_reader *reader, const struct node *node)
 }
 
 static void
-read_value(struct config_reader *reader, const struct config_key *key, const struct node *node,
-           void *base)
+read_value(struct config_reader *reader, const struct config_key *key,
+           const struct config_node *node, void *base)
 {
     struct config_stage *stage = base; /* for the keys of a stage */
     switch (key->type) {
@@ -619,7 +623,7 @@ read_value(struct config_reader *reader, const struct config_key *key, const str
 
 void
 config_read_value(struct config_reader *reader, const struct config_key *key,
-                  const struct node *node)
+                  const struct config_node *node)
 {
     read_value(reader, key, node, reader->config);
 }
@@ -630,57 +634,58 @@ set_default(struct config_reader *reader, const struct config_key *key, void *ba
     char text[32];
     CHECK(strlen(key->fallback) < sizeof(text));
     memcpy(text, key->fallback, strlen(key->fallback) + 1);
-    struct node scalar = {.kind = NODE_SCALAR, .text = text};
-    struct node list = {.kind = NODE_LIST, .first = &scalar, .count = 1};
+    struct config_node scalar = {.kind = NODE_SCALAR, .text = text};
+    struct config_node list = {.kind = NODE_LIST, .first = &scalar, .count = 1};
     read_value(reader, key, key->type == CONFIG_ADDRESSES ? &list : &scalar, base);
 }
 
 static void
-report_unknown(struct config_reader *reader, enum config_where where, const struct node *entry)
+report_unknown(struct config_reader *reader, enum config_where where,
+               const struct config_node *entry)
 {
     char shown[REPORT_VALUE_BYTES];
     text_show(entry->key, shown);
     const struct config_key *meant = config_key_nearest(where, entry->key);
     if (meant == NULL)
         report_add(reader->report, entry->key_line,
-                   "%s is no key of %s: `shoald --help-config` lists them all", shown,
+                   "%s is not a key of %s: `shoald --help-config` lists them all", shown,
                    config_where_name(where));
     else if (meant->where != where)
-        report_add(reader->report, entry->key_line, "%s is no key of %s, but of %s", shown,
+        report_add(reader->report, entry->key_line, "%s is not a key of %s, but of %s", shown,
                    config_where_name(where), config_where_name(meant->where));
     else
-        report_add(reader->report, entry->key_line, "%s is no key of %s: did you mean `%s`?", shown,
-                   config_where_name(where), meant->name);
+        report_add(reader->report, entry->key_line, "%s is not a key of %s: did you mean `%s`?",
+                   shown, config_where_name(where), meant->name);
 }
 
 static void
-collect(struct config_reader *reader, enum config_where where, const struct node *map,
+collect(struct config_reader *reader, enum config_where where, const struct config_node *map,
         struct config_given *given)
 {
     *given = (struct config_given){0};
-    for (const struct node *entry = map->first; entry != NULL; entry = entry->next) {
+    for (const struct config_node *entry = map->first; entry != NULL; entry = entry->next) {
         const struct config_key *key = config_key_find(where, entry->key);
         if (key == NULL) {
             report_unknown(reader, where, entry);
             continue;
         }
-        const struct node **slot = &given->nodes[key - config_keys];
+        const struct config_node **slot = &given->nodes[key - config_keys];
         if (*slot == NULL)
             *slot = entry;
         else
-            report_add(reader->report, entry->key_line, "`%s` is there twice: first in line %d",
+            report_add(reader->report, entry->key_line, "`%s` is given twice: first in line %d",
                        key->name, (*slot)->key_line);
     }
 }
 
 static void
-read_map(struct config_reader *reader, enum config_where where, const struct node *map, void *base,
-         struct config_given *given)
+read_map(struct config_reader *reader, enum config_where where, const struct config_node *map,
+         void *base, struct config_given *given)
 {
     collect(reader, where, map, given);
     for (size_t i = 0; i < KEY_COUNT; i++) {
         const struct config_key *key = &config_keys[i];
-        const struct node *node = given->nodes[i];
+        const struct config_node *node = given->nodes[i];
         if (key->where != where)
             continue;
         if (key->fallback != NULL)
@@ -696,10 +701,11 @@ read_map(struct config_reader *reader, enum config_where where, const struct nod
 }
 
 static void
-read_stages(struct config_reader *reader, const struct node *list, struct config_pipeline *pipeline)
+read_stages(struct config_reader *reader, const struct config_node *list,
+            struct config_pipeline *pipeline)
 {
     pipeline->stages = must_allocate(list->count, sizeof(*pipeline->stages));
-    for (const struct node *item = list->first; item != NULL; item = item->next) {
+    for (const struct config_node *item = list->first; item != NULL; item = item->next) {
         if (item->kind != NODE_MAP)
             continue;
         struct config_stage *stage = &pipeline->stages[pipeline->stage_count];
@@ -712,11 +718,11 @@ read_stages(struct config_reader *reader, const struct node *list, struct config
 }
 
 static void
-read_pipelines(struct config_reader *reader, const struct node *list)
+read_pipelines(struct config_reader *reader, const struct config_node *list)
 {
     struct config *config = reader->config;
     config->pipelines = must_allocate(list->count, sizeof(*config->pipelines));
-    for (const struct node *item = list->first; item != NULL; item = item->next) {
+    for (const struct config_node *item = list->first; item != NULL; item = item->next) {
         if (item->kind != NODE_MAP)
             continue;
         struct config_pipeline *pipeline = &config->pipelines[config->pipeline_count];
@@ -729,11 +735,11 @@ read_pipelines(struct config_reader *reader, const struct node *list)
 }
 
 static void
-read_allow(struct config_reader *reader, const struct node *list)
+read_allow(struct config_reader *reader, const struct config_node *list)
 {
     struct config_management *management = &reader->config->mesh.management;
     management->allow = must_allocate(list->count, sizeof(*management->allow));
-    for (const struct node *item = list->first; item != NULL; item = item->next) {
+    for (const struct config_node *item = list->first; item != NULL; item = item->next) {
         struct config_given given;
         if (item->kind == NODE_MAP)
             read_map(reader, WHERE_ALLOW, item, &management->allow[management->allow_count++],
@@ -743,11 +749,11 @@ read_allow(struct config_reader *reader, const struct node *list)
 
 static void
 read_list_of_maps(struct config_reader *reader, const struct config_key *key,
-                  const struct node *list, void *base)
+                  const struct config_node *list, void *base)
 {
     if (!list_fits(reader, key, list))
         return;
-    for (const struct node *item = list->first; item != NULL; item = item->next) {
+    for (const struct config_node *item = list->first; item != NULL; item = item->next) {
         char shown[REPORT_VALUE_BYTES];
         if (item->kind != NODE_MAP && item->kind != NODE_BROKEN)
             report_add(reader->report, item->line, "`%s` must list maps with keys, not %s",
@@ -761,20 +767,20 @@ read_list_of_maps(struct config_reader *reader, const struct config_key *key,
         read_stages(reader, list, base);
 }
 
-void
-config_read(struct config_reader *reader, const struct node *tree)
+bool
+config_read(struct config_reader *reader, const struct config_node *tree,
+            struct config_given *given)
 {
-    struct config *config = reader->config;
-    struct config_given given;
     if (tree->kind == NODE_MAP) {
-        read_map(reader, WHERE_TOP, tree, config, &given);
-        config_read_environment(reader, &given);
-        config_check_top(reader, &given);
-    } else if (node_is_null(tree)) {
+        read_map(reader, WHERE_TOP, tree, reader->config, given);
+        return true;
+    }
+    if (node_is_null(tree)) {
         report_add(reader->report, 1, "the file is empty: at least `pipelines` is needed");
     } else if (tree->kind != NODE_BROKEN) {
         char shown[REPORT_VALUE_BYTES];
         report_add(reader->report, tree->line, "the file must be a map with keys, not %s",
                    node_show(tree, shown));
     }
+    return false;
 }

@@ -35,7 +35,7 @@ must_format(const char *format, ...)
 }
 
 void
-report_add(struct report *report, int line, const char *format, ...)
+report_add(struct config_report *report, int line, const char *format, ...)
 {
     if (report->count == REPORT_MAX) {
         report->untold++;
@@ -46,7 +46,7 @@ report_add(struct report *report, int line, const char *format, ...)
     va_start(args, format);
     CHECK(vasprintf(&text, format, args) >= 0);
     va_end(args);
-    /* kept in the order of the file: whole structs are judged after their parts */
+    /* kept in the order of the file: whole structs are checked after their parts */
     uint32_t at = report->count++;
     for (; at > 0 && report->entries[at - 1].line > line; at--)
         report->entries[at] = report->entries[at - 1];
@@ -54,13 +54,13 @@ report_add(struct report *report, int line, const char *format, ...)
 }
 
 uint32_t
-report_total(const struct report *report)
+report_total(const struct config_report *report)
 {
     return report->count + report->untold;
 }
 
 void
-report_finish(struct report *report, struct config_errors *errors)
+report_finish(struct config_report *report, struct config_errors *errors)
 {
     *errors = (struct config_errors){.lines = must_allocate(report->count + 1, sizeof(char *))};
     for (uint32_t i = 0; i < report->count; i++) {
@@ -92,7 +92,7 @@ text_show(const char *value, char text[REPORT_VALUE_BYTES])
 }
 
 bool
-node_is_null(const struct node *node)
+node_is_null(const struct config_node *node)
 {
     return node->kind == NODE_SCALAR && node->style == NODE_PLAIN &&
            (node->text[0] == '\0' || strcmp(node->text, "~") == 0 ||
@@ -100,7 +100,7 @@ node_is_null(const struct node *node)
 }
 
 const char *
-node_show(const struct node *node, char text[REPORT_VALUE_BYTES])
+node_show(const struct config_node *node, char text[REPORT_VALUE_BYTES])
 {
     if (node->kind == NODE_LIST)
         return node->count == 0 ? "an empty list" : "a list";

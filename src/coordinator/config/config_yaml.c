@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * YAML to tree, by libyaml's events. What a configuration has no use for is refused where it
- * stands, so that no file can make more of itself than its bytes: aliases and anchors, tags, a
- * second document, NUL bytes, depth, number of values.
+ * YAML to tree, by libyaml's events. Features that a configuration does not need are refused where
+ * they occur, so that no file can expand beyond its bytes: aliases and anchors, tags, a second
+ * document, NUL bytes, depth, number of values.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +16,7 @@ enum { DEPTH_MAX = 16, NODES_MAX = 100000 };
 
 struct builder {
     yaml_parser_t parser;
-    struct report *report;
+    struct config_report *report;
     const char *input;
     size_t input_bytes;
     uint32_t node_count;
@@ -24,7 +24,7 @@ struct builder {
     bool stopped; /* a mistake after which nothing more can be read; reported */
 };
 
-static struct node *build_value(struct builder *builder, const yaml_event_t *event);
+static struct config_node *build_value(struct builder *builder, const yaml_event_t *event);
 
 static void
 stop(struct builder *builder, int line, const char *text)
@@ -45,7 +45,7 @@ line_of(const char *input, size_t offset)
     return line;
 }
 
-/* A tab before the first word of a line is what libyaml's words do not make clear. */
+/* libyaml's text does not make clear that a tab precedes the first word of a line. */
 static bool
 tab_indents(const struct builder *builder, int line)
 {
@@ -98,10 +98,10 @@ next_event(struct builder *builder, yaml_event_t *event)
 
 /* ---- nodes ---- */
 
-static struct node *
+static struct config_node *
 node_make(struct builder *builder, enum node_kind kind, const yaml_event_t *event)
 {
-    struct node *node = must_allocate(1, sizeof(*node));
+    struct config_node *node = must_allocate(1, sizeof(*node));
     node->kind = kind;
     node->line = (int)event->start_mark.line + 1;
     if (++builder->node_count > NODES_MAX)
@@ -110,10 +110,10 @@ node_make(struct builder *builder, enum node_kind kind, const yaml_event_t *even
 }
 
 void
-tree_free(struct node *node)
+tree_free(struct config_node *node)
 {
     while (node != NULL) {
-        struct node *next = node->next;
+        struct config_node *next = node->next;
         tree_free(node->first); /* as deep as the tree, which is limited */
         free(node->key);
         free(node->text);
@@ -123,7 +123,7 @@ tree_free(struct node *node)
 }
 
 static void
-refuse_marks(struct builder *builder, struct node *node, const yaml_char_t *anchor,
+refuse_marks(struct builder *builder, struct config_node *node, const yaml_char_t *anchor,
              const yaml_char_t *tag)
 {
     if (anchor != NULL)
@@ -139,10 +139,10 @@ refuse_marks(struct builder *builder, struct node *node, const yaml_char_t *anch
     }
 }
 
-static struct node *
+static struct config_node *
 build_scalar(struct builder *builder, const yaml_event_t *event)
 {
-    struct node *node = node_make(builder, NODE_SCALAR, event);
+    struct config_node *node = node_make(builder, NODE_SCALAR, event);
     const char *text = (const char *)event->data.scalar.value;
     node->style = event->data.scalar.style == YAML_PLAIN_SCALAR_STYLE ? NODE_PLAIN : NODE_QUOTED;
     node->text = must_copy(text);
@@ -154,12 +154,12 @@ build_scalar(struct builder *builder, const yaml_event_t *event)
     return node;
 }
 
-static struct node *
+static struct config_node *
 build_list(struct builder *builder, const yaml_event_t *start)
 {
-    struct node *list = node_make(builder, NODE_LIST, start);
+    struct config_node *list = node_make(builder, NODE_LIST, start);
     refuse_marks(builder, list, start->data.sequence_start.anchor, start->data.sequence_start.tag);
-    struct node **link = &list->first;
+    struct config_node **link = &list->first;
     yaml_event_t event;
     while (next_event(builder, &event)) {
         bool end = event.type == YAML_SEQUENCE_END_EVENT;
@@ -175,25 +175,25 @@ build_list(struct builder *builder, const yaml_event_t *start)
     return list;
 }
 
-static struct node *
+static struct config_node *
 build_map(struct builder *builder, const yaml_event_t *start)
 {
-    struct node *map = node_make(builder, NODE_MAP, start);
+    struct config_node *map = node_make(builder, NODE_MAP, start);
     refuse_marks(builder, map, start->data.mapping_start.anchor, start->data.mapping_start.tag);
-    struct node **link = &map->first;
+    struct config_node **link = &map->first;
     yaml_event_t event;
     while (next_event(builder, &event)) {
         if (event.type == YAML_MAPPING_END_EVENT) {
             yaml_event_delete(&event);
             break;
         }
-        struct node *key = build_value(builder, &event);
+        struct config_node *key = build_value(builder, &event);
         yaml_event_delete(&event);
         if (!next_event(builder, &event)) {
             tree_free(key);
             break;
         }
-        struct node *value = build_value(builder, &event);
+        struct config_node *value = build_value(builder, &event);
         yaml_event_delete(&event);
         if (key->kind == NODE_SCALAR) {
             value->key = key->text;
@@ -212,14 +212,14 @@ build_map(struct builder *builder, const yaml_event_t *start)
     return map;
 }
 
-/* Never NULL: what is refused becomes NODE_BROKEN. */
-static struct node *
+/* Never NULL: refused values become NODE_BROKEN. */
+static struct config_node *
 build_value(struct builder *builder, const yaml_event_t *event)
 {
-    struct node *node;
+    struct config_node *node;
     int line = (int)event->start_mark.line + 1;
     if (++builder->depth > DEPTH_MAX)
-        stop(builder, line, "too deep: no value of a configuration lies within so many others");
+        stop(builder, line, "too deep: no configuration nests values so far");
     switch (event->type) {
     case YAML_SCALAR_EVENT: node = build_scalar(builder, event); break;
     case YAML_SEQUENCE_START_EVENT: node = build_list(builder, event); break;
@@ -237,7 +237,7 @@ build_value(struct builder *builder, const yaml_event_t *event)
 
 /* ---- the document ---- */
 
-/* The events around the one value of a file; what `wanted` is not ends the reading. */
+/* Reads the events around the one value of a file; any event but `wanted` ends the reading. */
 static bool
 expect(struct builder *builder, yaml_event_type_t wanted)
 {
@@ -247,18 +247,18 @@ expect(struct builder *builder, yaml_event_type_t wanted)
     bool found = event.type == wanted;
     int line = (int)event.start_mark.line + 1;
     if (!found && event.type == YAML_DOCUMENT_START_EVENT)
-        stop(builder, line, "a second document: a configuration is one");
+        stop(builder, line, "a second document: a configuration has one");
     else if (!found)
         stop(builder, 1, "the file is empty: at least `pipelines` is needed");
     yaml_event_delete(&event);
     return found;
 }
 
-static struct node *
+static struct config_node *
 build_document(struct builder *builder)
 {
     yaml_event_t event;
-    struct node *tree = NULL;
+    struct config_node *tree = NULL;
     if (expect(builder, YAML_STREAM_START_EVENT) && expect(builder, YAML_DOCUMENT_START_EVENT) &&
         next_event(builder, &event)) {
         tree = build_value(builder, &event);
@@ -269,12 +269,13 @@ build_document(struct builder *builder)
     return tree;
 }
 
-/* Input kept from libyaml: NULs end a text early, each %TAG is compared with all others. */
+/* Refuses input before libyaml sees it: NULs end a text early, and each %TAG is compared with all
+ * others. */
 static bool
-bytes_refused(const char *text, size_t size, struct report *report)
+bytes_refused(const char *text, size_t size, struct config_report *report)
 {
     if (size > CONFIG_FILE_BYTES_MAX) {
-        report_add(report, 1, "more than %d KiB: that is no configuration",
+        report_add(report, 1, "more than %d KiB: too large for a configuration",
                    CONFIG_FILE_BYTES_MAX / 1024);
         return true;
     }
@@ -294,14 +295,15 @@ bytes_refused(const char *text, size_t size, struct report *report)
     return true;
 }
 
-struct node *
-tree_read(const char *text, size_t size, struct report *report)
+struct config_node *
+tree_read(const char *text, size_t size, struct config_report *report)
 {
     if (size == 0)
         text = ""; /* it may be NULL */
     if (bytes_refused(text, size, report))
         return NULL;
-    static const char mark[] = "\xef\xbb\xbf"; /* editors may put it first; libyaml stumbles */
+    static const char mark[] =
+        "\xef\xbb\xbf"; /* editors may put it first; libyaml stumbles over it */
     if (size >= 3 && memcmp(text, mark, 3) == 0) {
         text += 3;
         size -= 3;
@@ -310,7 +312,7 @@ tree_read(const char *text, size_t size, struct report *report)
     CHECK(yaml_parser_initialize(&builder.parser));
     yaml_parser_set_encoding(&builder.parser, YAML_UTF8_ENCODING);
     yaml_parser_set_input_string(&builder.parser, (const unsigned char *)text, size);
-    struct node *tree = build_document(&builder);
+    struct config_node *tree = build_document(&builder);
     yaml_parser_delete(&builder.parser);
     if (builder.stopped) {
         tree_free(tree);

@@ -13,10 +13,10 @@
 #include "coordinator/config/config.h"
 #include "coordinator/pipeline/pipeline.h"
 #include "coordinator/pipeline/share.h"
-#include "shm/counters.h"
+#include "ipc/counters.h"
 
 struct front;
-struct registry;
+struct model_registry;
 struct tracer;
 
 enum { FRONT_THREADS_MAX = 16 };
@@ -27,13 +27,13 @@ struct front_options {
     uint32_t listen_count;
     struct pipeline *const *pipelines;
     uint32_t pipeline_count;
-    struct registry *registry;  /* of the node's models */
-    struct runtime *runtime;    /* NULL: mmesh.ModelRuntime is not served */
-    struct mesh_node *mesh;     /* NULL: the node is of no mesh */
-    _Atomic uint64_t *counters; /* of the node */
-    struct tracer *tracer;      /* NULL: nothing is traced */
-    struct share_key share_key; /* by which callers are known, whatever way they come */
-    struct rpc_tls *tls;        /* NULL: none */
+    struct model_registry *registry; /* of the node's models */
+    struct runtime *runtime;         /* NULL: mmesh.ModelRuntime is not served */
+    struct mesh_node *mesh;          /* NULL: the node is of no mesh */
+    _Atomic uint64_t *counters;      /* of the node */
+    struct tracer *tracer;           /* NULL: nothing is traced */
+    struct share_key share_key;      /* of the hashes that identify callers */
+    struct rpc_tls *tls;             /* NULL: none */
 };
 
 /* Binds all addresses. Calls are taken from front_start on. */
@@ -52,9 +52,14 @@ void front_set_node_ready(struct front *front, bool ready);
 /* Writes its counters; false: callers cannot connect now, for lack of descriptors or memory. */
 bool front_publish(struct front *front);
 
+/* When nothing is under way any more: takes no more connections, answers each new call with
+ * UNAVAILABLE, and ends watches of health. Returns true when callers have heard of it: none has
+ * called for 100 ms, none is connected, or 400 ms have passed. Called again, it only looks. */
+bool front_refuse(struct front *front);
+
 /*
- * Ends the front, which until then answers every call, if only with a refusal: stops listening,
- * lets replies that are on their way go out, cancels what is left after a while, and frees
- * everything.
+ * Ends the front, which until then answers every call, if only with a refusal: refuses calls if it
+ * does not yet, lets replies that are on their way go out, closes all connections after half a
+ * second at the latest, and frees everything.
  */
 void front_destroy(struct front *front);

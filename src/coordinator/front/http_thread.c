@@ -9,7 +9,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
-#include "coordinator/loop/loop.h"
+#include "loop/loop.h"
 
 #define GRACE_NS NS_PER_S
 

@@ -9,7 +9,7 @@
 #pragma once
 
 #include "http/server.h"
-#include "shm/counters.h"
+#include "ipc/counters.h"
 
 struct http_thread;
 struct loop;

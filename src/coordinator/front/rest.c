@@ -12,8 +12,6 @@
 #include "coordinator/front/rest_call.h"
 #include "coordinator/front/rest_reader.h"
 #include "coordinator/front/rest_route.h"
-#include "coordinator/models/target.h"
-#include "coordinator/pipeline/trace_request.h"
 #include "coordinator/telemetry/trace_call.h"
 
 enum { RETRY_MS = 1000 }; /* when a large body may be read */
@@ -23,6 +21,7 @@ struct inquiry {
     struct rest *rest;
     struct http_request *request;
     struct rest_route route;
+    struct trace *trace; /* NULL: it is not traced, or not the inquiry's any more */
     struct error error;
     int code;          /* of a refusal, where HTTP has a better one than the status */
     uint32_t retry_ms; /* of a refusal */
@@ -79,13 +78,14 @@ json_bytes(struct inquiry *inquiry, size_t body_bytes, size_t *bytes)
 /* `Grpc-Timeout`, as gRPC writes deadlines and gateways to it take them: 8 digits at most and a
  * unit. */
 static enum status
-header_timeout(struct inquiry *inquiry, int64_t *timeout_ns)
+header_deadline(struct inquiry *inquiry, int64_t *deadline_ns)
 {
     static const char units[] = "HMSmun";
     static const int64_t unit_ns[] = {3600 * NS_PER_S, 60 * NS_PER_S, NS_PER_S,
                                       NS_PER_MS,       NS_PER_US,     1};
     const char *text = http_request_header(inquiry->request, "Grpc-Timeout");
-    *timeout_ns = TIME_NEVER_NS;
+    int64_t timeout_ns;
+    *deadline_ns = TIME_NEVER_NS;
     if (text == NULL)
         return STATUS_OK;
     size_t digits = strspn(text, "0123456789");
@@ -94,19 +94,13 @@ header_timeout(struct inquiry *inquiry, int64_t *timeout_ns)
         return error_set(&inquiry->error, STATUS_INVALID_ARGUMENT,
                          "Grpc-Timeout \"%.40s\": must be 1 to 8 digits and one of H M S m u n",
                          text);
-    if (__builtin_mul_overflow(strtoll(text, NULL, 10), unit_ns[unit - units], timeout_ns))
-        *timeout_ns = TIME_NEVER_NS; /* thousands of years */
+    if (__builtin_mul_overflow(strtoll(text, NULL, 10), unit_ns[unit - units], &timeout_ns) ||
+        __builtin_add_overflow(clock_now_ns(), timeout_ns, deadline_ns))
+        *deadline_ns = TIME_NEVER_NS; /* thousands of years */
     return STATUS_OK;
 }
 
 /* ---- inference ---- */
-
-static struct target_scope
-scope_of(const struct rest *rest)
-{
-    return (struct target_scope){rest->options.pipelines, rest->options.pipeline_count,
-                                 rest->options.registry, rest->options.config->mesh.on};
-}
 
 static enum status
 read_body(struct inquiry *inquiry, struct oip_json **json)
@@ -127,61 +121,52 @@ read_body(struct inquiry *inquiry, struct oip_json **json)
 }
 
 static enum status
-submit(struct inquiry *inquiry, const struct target *target, struct oip_json *json,
-       struct trace *trace)
+stopping(struct inquiry *inquiry)
+{
+    return error_set(&inquiry->error, STATUS_UNAVAILABLE, "this node is about to stop");
+}
+
+/* `json` is used, whatever comes of it. */
+static enum status
+submit(struct inquiry *inquiry, struct oip_json *json)
 {
     struct rest *rest = inquiry->rest;
-    struct submission submission = {
-        .message = oip_json_message(json),
-        .caller = caller_of_request(&rest->callers, inquiry->request),
-        .sink = &rest_sink,
-        .builder = &rest->builder,
-        .trace = trace,
-        .model = target->model,
-        .model_held = target->held,
-    };
-    int64_t timeout_ns;
-    enum status status = header_timeout(inquiry, &timeout_ns);
-    if (status == STATUS_OK)
-        status = oip_skim_priority(submission.message, &submission.priority, &inquiry->error);
+    int64_t deadline_ns;
+    enum status status = header_deadline(inquiry, &deadline_ns);
     if (status != STATUS_OK) {
         oip_json_destroy(json);
         return status;
     }
-    if (oip_json_timeout_ns(json) < timeout_ns)
-        timeout_ns = oip_json_timeout_ns(json);
-    if (__builtin_add_overflow(clock_now_ns(), timeout_ns, &submission.deadline_ns))
-        submission.deadline_ns = TIME_NEVER_NS;
-    struct rest_call *call = rest_call_create(rest, inquiry->request, json);
+    struct rest_call *call = rest_call_create(rest, inquiry->request, REST_INFER, json);
     if (call == NULL)
-        return error_set(&inquiry->error, STATUS_UNAVAILABLE, "this node is about to stop");
-    submission.call = call;
-    http_request_set_user(inquiry->request, call);
-    status = pipeline_submit(target->pipeline, &submission, &inquiry->error);
+        return stopping(inquiry);
+    struct inbound inbound = rest_call_inbound(call, oip_json_message(json), deadline_ns);
+    inbound.trace = inquiry->trace;
+    struct submission submission = dispatch_submission(&inbound, &rest->builder);
+    submission_shorten(&submission, oip_json_timeout_ns(json));
+    inbound.deadline_ns = submission.deadline_ns; /* wherever it goes */
+    status = dispatch_infer(&rest->dispatch, &inbound, NULL, &submission, &inquiry->error);
     inquiry->retry_ms = submission.retry_ms;
-    if (status == STATUS_OK) {
+    inquiry->trace = submission.trace;
+    if (status == STATUS_OK)
         /* the call is still there: its answer has to come by this thread */
         rest_call_taken(call, submission.deadline_ns);
-        return status;
-    }
-    http_request_set_user(inquiry->request, NULL);
-    rest_call_refused(call);
+    else
+        rest_call_refused(call);
     return status;
 }
 
 /* A call whose body is read by the reader: in the meantime nothing else knows of it. */
-struct reading {
+struct rest_reading {
     struct inquiry inquiry;
-    struct target target;
-    struct trace *trace;
     struct oip_json *json;
     enum status status; /* of reading */
 };
 
-static void refuse(struct inquiry *inquiry);
+static void refuse_infer(struct inquiry *inquiry);
 
 static void
-reading_free(struct reading *reading)
+reading_free(struct rest_reading *reading)
 {
     rest_one_answered(reading->inquiry.rest);
     free(reading);
@@ -191,46 +176,41 @@ reading_free(struct reading *reading)
 static void
 on_read(void *context)
 {
-    struct reading *reading = context;
+    struct rest_reading *reading = context;
     struct inquiry *inquiry = &reading->inquiry;
     enum status status = reading->status;
     if (status == STATUS_OK && http_request_is_gone(inquiry->request)) {
         oip_json_destroy(reading->json);
         status = error_set(&inquiry->error, STATUS_CANCELLED, "the client has gone");
     } else if (status == STATUS_OK) {
-        status = submit(inquiry, &reading->target, reading->json, reading->trace);
+        status = submit(inquiry, reading->json);
     }
-    if (status != STATUS_OK) {
-        target_leave(&reading->target);
-        if (reading->trace != NULL)
-            tracer_end(reading->trace, status, inquiry->error.text);
-        refuse(inquiry);
-    }
+    if (status != STATUS_OK)
+        refuse_infer(inquiry);
     reading_free(reading);
 }
 
 static void
 read_apart(void *context)
 {
-    struct reading *reading = context;
+    struct rest_reading *reading = context;
     reading->status = read_body(&reading->inquiry, &reading->json);
     http_thread_post(reading->inquiry.rest->thread, on_read, reading);
 }
 
 /* STATUS_OK: on_read will come. */
 static enum status
-begin_reading(struct inquiry *inquiry, const struct target *target, struct trace *trace)
+begin_reading(struct inquiry *inquiry)
 {
     struct rest *rest = inquiry->rest;
     if (!rest_one_more(rest))
-        return error_set(&inquiry->error, STATUS_UNAVAILABLE, "this node is about to stop");
-    struct reading *reading = calloc(1, sizeof(*reading));
+        return stopping(inquiry);
+    struct rest_reading *reading = calloc(1, sizeof(*reading));
     CHECK(reading != NULL);
     reading->inquiry.rest = rest;
     reading->inquiry.request = inquiry->request;
+    reading->inquiry.trace = inquiry->trace;
     rest_route(&reading->inquiry.route, http_request_path_encoded(inquiry->request));
-    reading->target = *target;
-    reading->trace = trace;
     counter_add_shared(rest->options.counters, NODE_HTTP_LARGE_BODIES, 1);
     if (rest_reader_push(rest->reader, read_apart, reading))
         return STATUS_OK;
@@ -242,7 +222,7 @@ begin_reading(struct inquiry *inquiry, const struct target *target, struct trace
 }
 
 static enum status
-read_and_submit(struct inquiry *inquiry, const struct target *target, struct trace *trace)
+read_and_submit(struct inquiry *inquiry)
 {
     struct oip_json *json = NULL;
     size_t bytes;
@@ -251,50 +231,24 @@ read_and_submit(struct inquiry *inquiry, const struct target *target, struct tra
         return status;
     (void)http_request_body(inquiry->request, &bytes);
     if (bytes > inquiry->rest->options.config->http_limits.large_bytes)
-        return begin_reading(inquiry, target, trace);
+        return begin_reading(inquiry);
     status = read_body(inquiry, &json);
-    return status == STATUS_OK ? submit(inquiry, target, json, trace) : status;
+    return status == STATUS_OK ? submit(inquiry, json) : status;
 }
 
-static enum status
-infer_traced(struct inquiry *inquiry, struct trace *trace)
-{
-    struct target_scope scope = scope_of(inquiry->rest);
-    struct target_id id;
-    struct target target;
-    enum status status = target_id_of_name(inquiry->route.model, &id, &inquiry->error);
-    if (status == STATUS_OK)
-        status = target_find(&scope, NULL, &id, &target, &inquiry->error);
-    if (status == STATUS_NOT_FOUND && scope.in_mesh)
-        return error_set(&inquiry->error, status,
-                         "model \"%.200s\" is not loaded on this node: over HTTP a node of a mesh "
-                         "answers for what it has loaded; call it over gRPC",
-                         inquiry->route.model);
-    if (status != STATUS_OK)
-        return status;
-    trace_name_pipeline(trace, target.pipeline->name);
-    status = read_and_submit(inquiry, &target, trace);
-    if (status != STATUS_OK)
-        target_leave(&target);
-    return status;
-}
-
-static enum status
+static void
 infer(struct inquiry *inquiry)
 {
     static const struct trace_origin origin = {
         "POST /v2/models/{model}/infer",
         {{"http.request.method", "POST"}, {"http.route", "/v2/models/{model}/infer"}}};
     struct tracer *tracer = inquiry->rest->options.tracer;
-    struct trace *trace = NULL; /* also for one that is not traced */
     if (tracer != NULL)
-        trace =
+        inquiry->trace =
             trace_text_begin(tracer, &origin, http_request_header(inquiry->request, "traceparent"),
                              http_request_header(inquiry->request, "tracestate"));
-    enum status status = infer_traced(inquiry, trace);
-    if (status != STATUS_OK && trace != NULL)
-        tracer_end(trace, status, inquiry->error.text);
-    return status;
+    if (read_and_submit(inquiry) != STATUS_OK)
+        refuse_infer(inquiry);
 }
 
 /* ---- the small answers ---- */
@@ -321,28 +275,36 @@ answer_health(struct inquiry *inquiry)
     rest_answer(inquiry->request, good ? 200 : 503, &json, NULL);
 }
 
+/* As the gRPC call that asks the same. */
 static enum status
 answer_model(struct inquiry *inquiry)
 {
-    struct target_scope scope = scope_of(inquiry->rest);
-    struct target_told told;
-    struct oip_model_info info;
-    bool ready;
-    enum status status =
-        target_tell(&scope, inquiry->route.model, &info, &ready, &told, &inquiry->error);
+    struct rest *rest = inquiry->rest;
+    bool asks_ready = inquiry->route.what == REST_MODEL_READY;
+    struct bytes named = {0};
+    struct dispatch_told told;
+    int64_t deadline_ns;
+    enum status status = header_deadline(inquiry, &deadline_ns);
     if (status != STATUS_OK)
         return status;
-    status = oip_check_version(inquiry->route.version, &info, &inquiry->error);
-    struct bytes json = {0};
-    if (inquiry->route.what == REST_MODEL)
-        oip_json_put_model(&json, &info);
+    struct rest_call *call = rest_call_create(rest, inquiry->request, inquiry->route.what, NULL);
+    if (call == NULL)
+        return stopping(inquiry);
+    oip_json_put_named(&named, inquiry->route.model, inquiry->route.version);
+    CHECK(!named.failed); /* it is shorter than the path */
+    const struct wire_span span = {named.data, named.used};
+    const struct wire_message message = {&span, named.used > 0, named.used};
+    struct inbound inbound = rest_call_inbound(call, &message, deadline_ns);
+    status =
+        dispatch_ask(&rest->dispatch, &inbound, asks_ready ? OIP_MODEL_READY : OIP_MODEL_METADATA,
+                     is_ready(rest), &told, &inquiry->error);
+    bytes_fini(&named);
+    if (status != STATUS_OK)
+        rest_call_refused(call);
+    else if (told.is_elsewhere)
+        rest_call_taken(call, deadline_ns);
     else
-        oip_json_put_model_ready(&json, info.name, ready);
-    target_forget(&told);
-    if (status == STATUS_OK)
-        rest_answer(inquiry->request, inquiry->route.what == REST_MODEL || ready ? 200 : 503, &json,
-                    NULL);
-    bytes_fini(&json);
+        rest_call_told(call, told.response, told.response_bytes);
     return status;
 }
 
@@ -363,7 +325,7 @@ go(struct inquiry *inquiry)
         return STATUS_OK;
     case REST_MODEL:
     case REST_MODEL_READY: return answer_model(inquiry);
-    case REST_INFER: return infer(inquiry);
+    case REST_INFER: infer(inquiry); return STATUS_OK;
     }
     return error_set(&inquiry->error, STATUS_NOT_FOUND,
                      "no such path; there are /v2, /v2/health/live, /v2/health/ready and "
@@ -381,12 +343,28 @@ refuse_method(struct http_request *request, const char *allowed)
 }
 
 static void
-refuse(struct inquiry *inquiry)
+notify_error(const struct inquiry *inquiry)
 {
-    counter_add_shared(inquiry->rest->options.counters, NODE_CALLS_REFUSED, 1);
     rest_answer_error(inquiry->request,
                       inquiry->code != 0 ? inquiry->code : rest_code(inquiry->error.status),
                       inquiry->error.text, inquiry->retry_ms);
+}
+
+static void
+refuse(struct inquiry *inquiry)
+{
+    counter_add_shared(inquiry->rest->options.counters, NODE_CALLS_REFUSED, 1);
+    notify_error(inquiry);
+}
+
+static void
+refuse_infer(struct inquiry *inquiry)
+{
+    size_t bytes;
+    (void)http_request_body(inquiry->request, &bytes);
+    dispatch_refused(&inquiry->rest->dispatch, INBOUND_INFER, bytes, inquiry->trace,
+                     &inquiry->error);
+    notify_error(inquiry);
 }
 
 static void
@@ -439,7 +417,15 @@ rest_create(const struct rest_options *options, struct http_thread *thread)
     struct rest *rest = calloc(1, sizeof(*rest));
     CHECK(rest != NULL);
     rest->options = *options;
-    rest->callers = callers_of(config, options->share_key);
+    rest->dispatch = dispatch_of(&(struct dispatch_options){
+        .config = config,
+        .pipelines = options->pipelines,
+        .pipeline_count = options->pipeline_count,
+        .registry = options->registry,
+        .mesh = options->mesh,
+        .counters = options->counters,
+        .share_key = options->share_key,
+    });
     rest->thread = thread;
     CHECK(pthread_mutex_init(&rest->lock, NULL) == 0);
     CHECK(pthread_cond_init(&rest->all_answered, NULL) == 0);

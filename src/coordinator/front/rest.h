@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The REST front: the Open Inference Protocol over HTTP, on the same pipelines and through the same
- * admission as gRPC. A request is read, and an answer written, on the HTTP thread, but for large
- * bodies, which a thread of their own reads (rest_reader.h); in between it is any other request,
- * and is handed back to the HTTP thread by whoever gathers it.
+ * The REST front: the Open Inference Protocol over HTTP, on the same pipelines and models of a
+ * mesh, and through the same admission, as gRPC. A request is read, and an answer written, on the
+ * HTTP thread, but for large bodies, which a thread of their own reads (rest_reader.h); in between
+ * it is any other request, and the gathering thread hands it back to the HTTP thread.
  *
  * Limits: a body has at most `message_mib`, a request line with all headers REST_HEADER_BYTES_MAX;
  * the JSON's own are in oip_json.h.
@@ -19,17 +19,19 @@
 enum { REST_HEADER_BYTES_MAX = 32 * 1024 };
 
 struct http_pool;
-struct registry;
+struct mesh_node;
+struct model_registry;
 struct rest;
 
 struct rest_options {
     const struct config *config;
     struct pipeline *const *pipelines;
     uint32_t pipeline_count;
-    struct registry *registry;  /* of the node's models */
-    _Atomic uint64_t *counters; /* of the node */
-    struct share_key share_key; /* by which callers are known, whatever way they come */
-    struct tracer *tracer;      /* NULL: nothing is traced */
+    struct model_registry *registry; /* of the node's models */
+    struct mesh_node *mesh;          /* NULL: the node is of no mesh */
+    _Atomic uint64_t *counters;      /* of the node */
+    struct share_key share_key;      /* of the hashes that identify callers */
+    struct tracer *tracer;           /* NULL: nothing is traced */
 };
 
 /* Its requests come on that thread. */

@@ -7,10 +7,8 @@
 
 #include "base/check.h"
 #include "base/clock.h"
-#include "coordinator/front/rest_route.h"
-#include "coordinator/loop/loop.h"
 #include "coordinator/models/target.h"
-#include "coordinator/telemetry/trace_call.h"
+#include "loop/loop.h"
 
 #define JSON_TYPE "application/json"
 #define BINARY_TYPE "application/octet-stream"
@@ -19,39 +17,6 @@
 #define RELIEF_LOOK_NS (NS_PER_S / 4)
 
 static const char late_text[] = "the deadline has passed";
-
-/* ---- answers ---- */
-
-void
-rest_answer(struct http_request *request, int code, struct bytes *json,
-            const struct http_header *more)
-{
-    static const char no_memory[] = "{\"error\":\"no memory to write the answer\"}";
-    struct http_header headers[2] = {{"Content-Type", JSON_TYPE}};
-    size_t header_count = 1;
-    if (more != NULL)
-        headers[header_count++] = *more;
-    struct http_piece piece = {no_memory, sizeof(no_memory) - 1, NULL, NULL};
-    if (json->failed) {
-        code = rest_code(STATUS_RESOURCE_EXHAUSTED);
-        bytes_fini(json);
-    } else {
-        piece.data = piece.release_context = bytes_take(json, &piece.bytes);
-        piece.release = free;
-    }
-    http_answer(request, code, headers, header_count, &piece, 1);
-}
-
-void
-rest_answer_error(struct http_request *request, int code, const char *text, uint32_t retry_ms)
-{
-    struct bytes json = {0};
-    char seconds[16];
-    struct http_header retry = {"Retry-After", seconds};
-    snprintf(seconds, sizeof(seconds), "%u", (retry_ms + 999) / 1000); /* it knows whole ones */
-    oip_json_put_error(&json, text);
-    rest_answer(request, code, &json, retry_ms > 0 ? &retry : NULL);
-}
 
 /* ---- a call's life ---- */
 
@@ -75,7 +40,8 @@ rest_one_answered(struct rest *rest)
 }
 
 struct rest_call *
-rest_call_create(struct rest *rest, struct http_request *request, struct oip_json *json)
+rest_call_create(struct rest *rest, struct http_request *request, enum rest_what what,
+                 struct oip_json *json)
 {
     if (!rest_one_more(rest)) {
         oip_json_destroy(json);
@@ -85,17 +51,27 @@ rest_call_create(struct rest *rest, struct http_request *request, struct oip_jso
     CHECK(call != NULL);
     call->rest = rest;
     call->request = request;
+    call->what = what;
     call->json = json;
+    http_request_set_user(request, call);
     return call;
 }
 
-/* The lent memory goes back to its slot. */
+static void
+piece_give_back(const struct rpc_piece *piece)
+{
+    if (piece->release != NULL)
+        piece->release(piece->release_context);
+}
+
+/* Lent memory goes back to its slot, what is kept is kept no more. */
 static void
 give_back(struct rest_call *call)
 {
-    for (size_t i = 0; i < call->piece_count; i++)
-        if (call->pieces[i].release != NULL)
-            call->pieces[i].release(call->pieces[i].release_context);
+    for (size_t i = 0; i < call->piece_count; i++) {
+        piece_give_back(&call->pieces[i]);
+        rpc_kept_release((struct rpc_kept *)(uintptr_t)call->pieces[i].kept);
+    }
     call->piece_count = 0;
 }
 
@@ -119,6 +95,11 @@ static void
 lend(struct rest_call *call)
 {
     struct rest *rest = call->rest;
+    bool is_lent = false;
+    for (size_t i = 0; i < call->piece_count; i++)
+        is_lent = is_lent || call->pieces[i].release != NULL;
+    if (!is_lent)
+        return;
     call->is_lent = true;
     rest->lent_count++;
     http_request_set_scarce(call->request);
@@ -142,7 +123,7 @@ look_after(struct rest *rest)
     if (rest->lent_count == 0 || rest->relief != NULL)
         return;
     rest->refused_before = pipelines_refused(rest->options.pipelines, rest->options.pipeline_count);
-    rest->relief = loop_timer_create(http_thread_loop(rest->thread), on_relief, rest);
+    rest->relief = loop_timer_create(loop_base(http_thread_loop(rest->thread)), on_relief, rest);
     loop_timer_set(rest->relief, RELIEF_LOOK_NS);
 }
 
@@ -152,18 +133,17 @@ call_free(struct rest_call *call)
     give_back(call);
     unlend(call);
     bytes_fini(&call->copied);
+    oip_json_answer_fini(&call->written);
     oip_json_destroy(call->json);
+    free(call->pieces);
     free(call);
 }
 
 void
 rest_call_cancel(struct rest_call *call)
 {
-    const struct rest_options *options = &call->rest->options;
     uint64_t tag = atomic_load_explicit(&call->tag, memory_order_relaxed);
-    uint32_t number = tag_pipeline(tag);
-    if (tag != 0 && number < options->pipeline_count)
-        pipeline_cancel(options->pipelines[number], tag);
+    dispatch_cancel(&call->rest->dispatch, tag);
 }
 
 /* A gRPC caller keeps the time itself; one over HTTP is told. */
@@ -181,18 +161,19 @@ on_late(void *context)
 void
 rest_call_taken(struct rest_call *call, int64_t deadline_ns)
 {
-    oip_json_forget_message(call->json); /* it is in the arena, or in the queue as a copy */
-    call->deadline_ns = deadline_ns;
+    if (call->json != NULL)
+        oip_json_forget_message(call->json); /* it is in the arena, or somewhere as a copy */
     if (deadline_ns == TIME_NEVER_NS)
         return;
     int64_t left_ns = deadline_ns - clock_now_ns();
-    call->timer = loop_timer_create(http_thread_loop(call->rest->thread), on_late, call);
+    call->timer = loop_timer_create(loop_base(http_thread_loop(call->rest->thread)), on_late, call);
     loop_timer_set(call->timer, left_ns > 0 ? left_ns : 0);
 }
 
 void
 rest_call_refused(struct rest_call *call)
 {
+    http_request_set_user(call->request, NULL);
     rest_one_answered(call->rest);
     call_free(call);
 }
@@ -210,8 +191,9 @@ piece_sent(void *context)
 
 /* The JSON is the call's until it is sent; the tensors that follow it are lent from the arena. */
 static void
-send_answer(struct rest_call *call, struct oip_json_answer *answer)
+send_answer(struct rest_call *call, int code)
 {
+    const struct oip_json_answer *answer = &call->written;
     struct http_request *request = call->request;
     char json_bytes[24];
     struct http_header headers[2] = {{"Content-Type", answer->binary ? BINARY_TYPE : JSON_TYPE},
@@ -223,17 +205,14 @@ send_answer(struct rest_call *call, struct oip_json_answer *answer)
         give_back(call);
     else
         lend(call);
-    bytes_fini(&call->copied);
     snprintf(json_bytes, sizeof(json_bytes), "%zu", answer->text.used);
-    call->copied = answer->text;
-    answer->text = (struct bytes){0};
-    pieces[0] = (struct http_piece){call->copied.data, call->copied.used, piece_sent, call};
+    pieces[0] = (struct http_piece){answer->text.data, answer->text.used, piece_sent, call};
     for (size_t i = 0; i < answer->data_count; i++)
         pieces[i + 1] =
             (struct http_piece){answer->data[i].data, answer->data[i].bytes, piece_sent, call};
     call->holds = (uint32_t)count;
     struct rest *rest = call->rest;
-    http_answer(request, 200, headers, answer->binary ? 2 : 1, pieces, count);
+    http_answer(request, code, headers, answer->binary ? 2 : 1, pieces, count);
     free(pieces);
     look_after(rest);
 }
@@ -246,32 +225,12 @@ send_failure(struct rest_call *call, enum status status, const char *text)
     call_free(call);
 }
 
-static enum status
-write_answer(struct rest_call *call, struct oip_json_answer *answer, struct error *error)
-{
-    struct rpc_span spans[OIP_PIECES_MAX];
-    struct rpc_message response = {spans, call->piece_count, 0};
-    if (call->copied.failed)
-        return error_set(error, STATUS_RESOURCE_EXHAUSTED, "no memory to write the answer");
-    size_t copied = 0;
-    for (size_t i = 0; i < call->piece_count; i++) {
-        const struct rpc_piece *piece = &call->pieces[i];
-        spans[i] = (struct rpc_span){piece->data, piece->bytes};
-        if (piece->release == NULL) {
-            spans[i].data = call->copied.data + copied;
-            copied += piece->bytes;
-        }
-        response.bytes += piece->bytes;
-    }
-    return oip_json_write(call->json, &response, answer, error);
-}
-
 static void
 deliver(void *context)
 {
     struct rest_call *call = context;
-    struct oip_json_answer answer = {0};
     struct error error = ERROR_NONE;
+    int code = 0;
     loop_timer_destroy(call->timer);
     call->timer = NULL;
     if (call->request != NULL)
@@ -280,11 +239,10 @@ deliver(void *context)
         send_failure(call, STATUS_CANCELLED, "the client has gone");
     else if (call->status != STATUS_OK)
         send_failure(call, call->status, call->copied.failed ? "" : call->copied.data);
-    else if (write_answer(call, &answer, &error) != STATUS_OK)
+    else if (rest_call_write(call, &code, &error) != STATUS_OK)
         send_failure(call, error.status, error.text);
     else
-        send_answer(call, &answer);
-    oip_json_answer_fini(&answer);
+        send_answer(call, code);
 }
 
 /* ---- the sink: any thread ---- */
@@ -306,17 +264,39 @@ sink_tagged(void *context, uint64_t tag)
     atomic_store_explicit(&call->tag, tag, memory_order_relaxed);
 }
 
+/* What is lent or kept is the call's from here on, the rest is copied. */
+static void
+take_pieces(struct rest_call *call, const struct rpc_piece *pieces, size_t piece_count)
+{
+    call->pieces = malloc((piece_count + 1) * sizeof(*pieces));
+    CHECK(call->pieces != NULL);
+    for (size_t i = 0; i < piece_count; i++) {
+        const struct rpc_piece *piece = &pieces[i];
+        call->pieces[call->piece_count++] = *piece;
+        if (piece->kept != NULL)
+            rpc_kept_acquire((struct rpc_kept *)(uintptr_t)piece->kept);
+        else if (piece->release == NULL)
+            bytes_put(&call->copied, piece->data, piece->bytes);
+    }
+    call->status = STATUS_OK;
+}
+
+static void
+take_failure(struct rest_call *call, enum status status, const char *text, size_t bytes)
+{
+    call->status = status == STATUS_OK ? STATUS_UNKNOWN : status;
+    if (bytes == 0 && status == STATUS_DEADLINE_EXCEEDED)
+        bytes_put_text(&call->copied, late_text);
+    if (bytes > 0)
+        bytes_put(&call->copied, text, bytes);
+    bytes_put_char(&call->copied, '\0');
+}
+
 static void
 sink_reply(void *context, const struct rpc_piece *pieces, size_t piece_count)
 {
     struct rest_call *call = context;
-    CHECK(piece_count <= OIP_PIECES_MAX);
-    memcpy(call->pieces, pieces, piece_count * sizeof(pieces[0]));
-    call->piece_count = piece_count;
-    for (size_t i = 0; i < piece_count; i++)
-        if (pieces[i].release == NULL)
-            bytes_put(&call->copied, pieces[i].data, pieces[i].bytes);
-    call->status = STATUS_OK;
+    take_pieces(call, pieces, piece_count);
     hand_back(call);
 }
 
@@ -324,9 +304,7 @@ static void
 sink_fail(void *context, enum status status, const char *text)
 {
     struct rest_call *call = context;
-    call->status = status == STATUS_OK ? STATUS_UNKNOWN : status;
-    bytes_put_text(&call->copied, text == NULL ? "" : text);
-    bytes_put_char(&call->copied, '\0');
+    take_failure(call, status, text, text == NULL ? 0 : strlen(text));
     hand_back(call);
 }
 
@@ -337,12 +315,104 @@ sink_refused(const struct submission *submission, const struct error *error)
     struct rest_call *call = submission->call;
     struct target target = {NULL, submission->model, submission->model_held};
     target_leave(&target);
-    counter_add_shared(call->rest->options.counters, NODE_CALLS_REFUSED, 1);
-    if (submission->trace != NULL)
-        tracer_end(submission->trace, error->status, error->text);
+    dispatch_refused(&call->rest->dispatch, INBOUND_INFER, submission->message->bytes,
+                     submission->trace, error);
     call->retry_ms = submission->retry_ms;
     sink_fail(call, error->status, error->text);
 }
 
-const struct request_sink rest_sink = {
+static const struct request_sink sink = {
     .tagged = sink_tagged, .reply = sink_reply, .fail = sink_fail, .refused = sink_refused};
+
+/* ---- as a call that came in ---- */
+
+static bool
+metadata(const void *context, const char *key, size_t *position, struct wire_span *value)
+{
+    const struct rest_call *call = context;
+    return rest_headers_find(call->request, key, position, value);
+}
+
+static bool
+walk(void *context, size_t *position, struct rpc_metadata *entry)
+{
+    struct rest_call *call = context;
+    return rest_headers_walk(call->request, position, call->key, entry);
+}
+
+static bool
+names(const void *context, void (*take)(void *taker, const void *name, size_t bytes), void *taker)
+{
+    const struct rest_call *call = context;
+    return http_request_peer_names(call->request, take, taker);
+}
+
+/* As gRPC writes it. */
+static size_t
+address(const void *context, char *text, size_t room)
+{
+    const struct rest_call *call = context;
+    const char *peer = http_request_peer(call->request);
+    snprintf(text, room, strchr(peer, ':') == NULL ? "ipv4:%s" : "ipv6:%%5B%s%%5D", peer);
+    return strlen(text);
+}
+
+static void
+take_answer(void *context, const struct rpc_answer *answer)
+{
+    struct rest_call *call = context;
+    if (answer->status == STATUS_OK) {
+        take_pieces(call, answer->pieces, answer->piece_count);
+    } else {
+        for (size_t i = 0; i < answer->piece_count; i++)
+            piece_give_back(&answer->pieces[i]);
+        take_failure(call, answer->status, answer->text.data, answer->text.bytes);
+    }
+    hand_back(call);
+}
+
+static void
+take_refusal(void *context, enum status status, const char *text, uint32_t retry_ms)
+{
+    struct rest_call *call = context;
+    call->retry_ms = retry_ms;
+    sink_fail(call, status, text);
+}
+
+static const struct inbound_type inbound_type = {
+    .metadata = metadata,
+    .walk = walk,
+    .names = names,
+    .address = address,
+    .sink = &sink,
+    .answer = take_answer,
+    .refuse = take_refusal,
+};
+
+struct inbound
+rest_call_inbound(struct rest_call *call, const struct wire_message *message, int64_t deadline_ns)
+{
+    static const char *const methods[] = {
+        [REST_MODEL] = INBOUND_OIP "ModelMetadata",
+        [REST_MODEL_READY] = INBOUND_OIP "ModelReady",
+        [REST_INFER] = INBOUND_INFER,
+    };
+    struct rest *rest = call->rest;
+    return (struct inbound){
+        .type = &inbound_type,
+        .call = call,
+        .method = methods[call->what],
+        .message = message,
+        .deadline_ns = deadline_ns,
+        .queue = rest->next_queue++ % rest->options.config->front_threads,
+    };
+}
+
+void
+rest_call_told(struct rest_call *call, void *response, size_t bytes)
+{
+    struct rpc_piece piece = {response, bytes, free, response, NULL, 0};
+    take_pieces(call, &piece, 1);
+    rest_one_answered(call->rest);
+    deliver(call);
+}

@@ -1,25 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The inside of the REST front: one inference call, from its submission until its client has taken
- * the answer. It belongs to the HTTP thread, but for the answer, which whoever gathers it puts in
- * before the call is handed back.
+ * The inside of the REST front: one call, from its submission until its client has received the
+ * answer. It belongs to the HTTP thread, except that another thread may store the answer before it
+ * hands the call back.
  */
 #pragma once
 
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "coordinator/front/caller.h"
+#include "coordinator/front/dispatch.h"
 #include "coordinator/front/rest.h"
+#include "coordinator/front/rest_headers.h"
+#include "coordinator/front/rest_route.h"
 #include "coordinator/protocol/oip_json.h"
 
 struct rest {
     struct rest_options options;
-    struct callers callers;
+    struct dispatch dispatch;
     struct http_thread *thread;
     struct rest_reader *reader;
     struct payload_builder builder; /* the HTTP thread's */
     struct http_pool *pool;
+    uint32_t next_queue;       /* of the front, for the next call's answer from another node */
     uint32_t lent_count;       /* calls whose answers hold slots until they are sent */
     struct loop_timer *relief; /* looks whether others are refused; NULL: none is lent */
     uint64_t refused_before;   /* at its last look */
@@ -27,24 +30,26 @@ struct rest {
     pthread_cond_t all_answered;
     bool node_ready;
     bool stopping;
-    uint32_t unanswered; /* calls that are in a pipeline, or with the reader */
+    uint32_t unanswered; /* calls that are in a pipeline, in the mesh, or with the reader */
 };
 
 struct rest_call {
     struct rest *rest;
-    struct http_request *request; /* NULL: it was answered that it is late */
-    struct oip_json *json;
-    _Atomic uint64_t tag;     /* another one when it is admitted after it has waited */
-    struct loop_timer *timer; /* of its deadline; NULL: it has none */
-    int64_t deadline_ns;      /* TIME_NEVER_NS: none */
-    bool gone;                /* the client */
-    bool is_lent;             /* counted by rest.lent_count */
+    struct http_request *request;     /* NULL: DEADLINE_EXCEEDED was answered */
+    enum rest_what what;              /* REST_INFER, REST_MODEL or REST_MODEL_READY */
+    struct oip_json *json;            /* of REST_INFER */
+    _Atomic uint64_t tag;             /* another one when it is admitted after it has waited */
+    struct loop_timer *timer;         /* of its deadline; NULL: it has none */
+    bool gone;                        /* the client */
+    bool is_lent;                     /* counted by rest.lent_count */
+    char key[REST_KEY_BYTES_MAX + 1]; /* of the header that was looked at last */
 
     /* the answer, as it was given */
     enum status status;
     uint32_t retry_ms;   /* of a refusal; 0: nothing is said */
-    struct bytes copied; /* a failure's text, or the pieces that were not lent */
-    struct rpc_piece pieces[OIP_PIECES_MAX];
+    struct bytes copied; /* a failure's text, or the pieces that were neither lent nor kept */
+    struct oip_json_answer written;
+    struct rpc_piece *pieces;
     size_t piece_count;
     uint32_t holds; /* pieces of the HTTP answer that are not sent yet */
 };
@@ -53,23 +58,29 @@ struct rest_call {
 bool rest_one_more(struct rest *rest);
 void rest_one_answered(struct rest *rest);
 
-/* A call that is about to be submitted; NULL: the node is stopping. `json` is the call's then, and
- * otherwise freed. */
+/* Creates a call, which the end of its request cancels; NULL: the node is stopping. Takes `json`,
+ * also on failure; `json` NULL: not an inference. */
 struct rest_call *rest_call_create(struct rest *rest, struct http_request *request,
-                                   struct oip_json *json);
-/* It was taken, with this deadline: the client hears then at the latest. */
+                                   enum rest_what what, struct oip_json *json);
+/* Describes the call to dispatch. */
+struct inbound rest_call_inbound(struct rest_call *call, const struct wire_message *message,
+                                 int64_t deadline_ns);
+/* It was accepted: the client is answered by the deadline at the latest. */
 void rest_call_taken(struct rest_call *call, int64_t deadline_ns);
-/* It was not taken. */
+/* It was not accepted. Frees it. */
 void rest_call_refused(struct rest_call *call);
+/* It was answered at once by this malloc'ed message, which the call takes. */
+void rest_call_told(struct rest_call *call, void *response, size_t bytes);
 
 /* Its slot is given back at the next touch; the answer then comes, and is dropped. */
 void rest_call_cancel(struct rest_call *call);
 
-/* Answers a rest_call: what a submission names. */
-extern const struct request_sink rest_sink;
+/* Writes the answer as JSON. The code is 200, or 503 for a model that is not ready. INTERNAL: the
+ * answer is not a message of the method. */
+enum status rest_call_write(struct rest_call *call, int *code, struct error *error) WARN_UNUSED;
 
-/* JSON as an answer, of which the bytes become the server's. */
+/* Answers with JSON, whose bytes the server takes. */
 void rest_answer(struct http_request *request, int code, struct bytes *json,
                  const struct http_header *more);
-/* {"error": text}; `retry_ms` 0: nothing is said. */
+/* {"error": text}; `retry_ms` 0: no Retry-After. */
 void rest_answer_error(struct http_request *request, int code, const char *text, uint32_t retry_ms);

@@ -8,7 +8,7 @@
 
 #include "base/check.h"
 
-struct job {
+struct rest_job {
     void (*work)(void *context);
     void *context;
 };
@@ -17,7 +17,7 @@ struct rest_reader {
     pthread_t thread;
     pthread_mutex_t lock; /* of what follows */
     pthread_cond_t changed;
-    struct job *jobs; /* a ring of `waiting_max` */
+    struct rest_job *jobs; /* a ring of `waiting_max` */
     uint32_t waiting_max;
     uint32_t first;
     uint32_t count;
@@ -26,7 +26,7 @@ struct rest_reader {
 
 /* False: it is the end. */
 static bool
-wait_for_job(struct rest_reader *reader, struct job *job)
+wait_for_job(struct rest_reader *reader, struct rest_job *job)
 {
     pthread_mutex_lock(&reader->lock);
     while (reader->count == 0 && !reader->is_ending)
@@ -44,7 +44,7 @@ wait_for_job(struct rest_reader *reader, struct job *job)
 static void *
 run(void *context)
 {
-    struct job job;
+    struct rest_job job;
     prctl(PR_SET_NAME, "shoald:json");
     while (wait_for_job(context, &job))
         job.work(job.context);
@@ -77,7 +77,7 @@ rest_reader_push(struct rest_reader *reader, void (*work)(void *context), void *
     bool has_room = reader->count < reader->waiting_max;
     if (has_room) {
         reader->jobs[(reader->first + reader->count) % reader->waiting_max] =
-            (struct job){work, context};
+            (struct rest_job){work, context};
         reader->count++;
         pthread_cond_signal(&reader->changed);
     }

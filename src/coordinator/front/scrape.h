@@ -7,7 +7,7 @@
 #pragma once
 
 #include "http/server.h"
-#include "shm/counters.h"
+#include "ipc/counters.h"
 
 struct meters;
 struct scrape;

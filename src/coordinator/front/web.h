@@ -11,7 +11,7 @@
 
 #include "coordinator/config/config.h"
 #include "coordinator/front/rest.h"
-#include "shm/counters.h"
+#include "ipc/counters.h"
 
 struct meters;
 struct rpc_tls;

@@ -19,17 +19,17 @@
 
 enum { CALLS_MAX = 64 };
 
-/* Between two tries to take a caller when there is no descriptor for it. */
+/* Between two attempts to accept a caller when there is no descriptor for it. */
 #define ACCEPT_AGAIN_NS NS_PER_S
 
 struct control_call {
     struct control *control;
     int fd; /* -1: not in use */
     struct loop_watch *watch;
-    bool asked;       /* its request has been handed on: it waits for the answer */
-    bool kept;        /* it has the answer, and has not hung up */
+    bool asked;       /* its request was handed on, and it waits for the answer */
+    bool kept;        /* it has the answer and has not hung up */
     uint32_t version; /* of the request */
-    uint64_t number;  /* in the order in which they came */
+    uint64_t number;  /* in order of arrival */
 };
 
 struct control {
@@ -53,8 +53,8 @@ call_close(struct control_call *call)
     *call = (struct control_call){.control = call->control, .fd = -1};
 }
 
-/* `fd` -1: none. One message on an empty socket: it does not block, and who is gone need not know.
- */
+/* `fd` -1: none. One message on an empty socket does not block, and a caller that is gone need not
+ * know. */
 static void
 call_answer(struct control_call *call, const struct control_answer *answer, int fd)
 {
@@ -181,7 +181,7 @@ on_call_readable(void *context)
         call_close(call);
         return;
     }
-    if (call->asked) { /* gone, or impatient: the answer will find nobody, which is allowed */
+    if (call->asked) { /* gone, or impatient: the answer will reach nobody, which is allowed */
         loop_watch_remove(call->watch);
         call->watch = NULL;
         return;
@@ -212,8 +212,8 @@ peer_may(int fd)
            (peer.uid == 0 || peer.uid == geteuid());
 }
 
-/* A place for one more call: free, or that of the caller who has said nothing for longest. NULL:
- * all have asked. */
+/* Finds a place for one more call: a free one, or that of the caller that has been silent longest.
+ * NULL: all have asked. */
 static struct control_call *
 make_room(struct control *control)
 {
@@ -262,8 +262,8 @@ on_caller(void *context)
     }
     if (errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM)
         return; /* the caller has gone again */
-    /* It goes on waiting, and the socket readable: who looks again at once would do nothing else.
-     */
+    /* The caller keeps waiting and the socket stays readable: looking again at once would be a busy
+     * loop. */
     log_warn("control_paused why=\"%s\"", strerror(errno));
     loop_watch_remove(control->watch);
     control->watch = NULL;
@@ -286,7 +286,7 @@ listen_at(struct control *control, struct error *error)
     if (control->fd < 0)
         return error_set_errno(error, "control socket");
     unlink(control->path);
-    /* made with nobody's rights: there is no moment at which others could connect */
+    /* created without permissions, so that no others can connect before they are set */
     mode_t before = umask(0177);
     int bound = bind(control->fd, (struct sockaddr *)&address, sizeof(address));
     umask(before);
@@ -316,7 +316,7 @@ control_create(struct loop *loop, const char *counters_path, const struct contro
         return status;
     }
     control->watch = loop_watch_add(loop, control->fd, on_caller, control);
-    control->accept_again = loop_timer_create(loop, on_accept_again, control);
+    control->accept_again = loop_timer_create(loop_base(loop), on_accept_again, control);
     *created = control;
     return STATUS_OK;
 }

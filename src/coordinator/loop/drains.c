@@ -2,14 +2,11 @@
 #include "coordinator/loop/drains.h"
 
 bool
-drains_take(struct drains *drains, const struct control_request *request, struct control_call *call,
-            bool can_drain)
+drains_take(struct drains *drains, const struct control_request *request, struct control_call *call)
 {
     struct error error = ERROR_NONE;
     bool waits = (request->flags & CONTROL_NO_WAIT) == 0;
-    if (!can_drain)
-        error_set(&error, STATUS_FAILED_PRECONDITION, "the node is stopping already");
-    else if (waits && drains->count == DRAINS_MAX)
+    if (waits && drains->count == DRAINS_MAX)
         error_set(&error, STATUS_RESOURCE_EXHAUSTED, "%d wait for this node's drain already",
                   DRAINS_MAX);
     if (error.status != STATUS_OK)
@@ -19,6 +16,14 @@ drains_take(struct drains *drains, const struct control_request *request, struct
     else
         control_answer(call, NULL, "the node drains");
     return error.status == STATUS_OK;
+}
+
+void
+drains_refuse(struct control_call *call)
+{
+    struct error error = ERROR_NONE;
+    error_set(&error, STATUS_FAILED_PRECONDITION, "the node is stopping already");
+    control_answer(call, &error, NULL);
 }
 
 static void
@@ -34,17 +39,17 @@ tell(struct drains *drains, const struct error *error)
 }
 
 void
-drains_tell(struct drains *drains, uint64_t in_flight, bool left_copies)
+drains_notify(struct drains *drains, const struct drain_rest *rest)
 {
     struct error late = ERROR_NONE;
-    if (in_flight == 0 && !left_copies) {
+    if (rest->in_flight == 0 && !rest->copies) {
         tell(drains, NULL);
         return;
     }
     error_set(&late, STATUS_DEADLINE_EXCEEDED,
               "drain_timeout_ms was over: %llu requests were in flight%s",
-              (unsigned long long)in_flight,
-              left_copies ? ", models were still to move, or calls for them to be answered" : "");
+              (unsigned long long)rest->in_flight,
+              rest->copies ? ", models were still to move, or calls for them to be answered" : "");
     tell(drains, &late);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Operators who have asked over the control socket for a drain, and wait to hear of its end. Loop
- * thread. Zero is empty.
+ * The operators who asked for a drain over the control socket and wait for its end. Loop thread.
+ * Zero is empty.
  */
 #pragma once
 
@@ -17,11 +17,19 @@ struct drains {
     uint32_t count;
 };
 
-/* A request CONTROL_DRAIN, answered at once or later. True: the node is to drain. */
+/* Calls and copies that remain when a drain ends. */
+struct drain_rest {
+    uint64_t in_flight; /* requests */
+    bool copies;        /* some that no other node has */
+};
+
+/* Takes a CONTROL_DRAIN, and answers it at once or later. True: the node is to drain. */
 bool drains_take(struct drains *drains, const struct control_request *request,
-                 struct control_call *call, bool can_drain);
-/* It has drained: so many requests were left in flight, and copies that nobody else has. Who hears
- * that it has is kept (control.h): where the last models went is asked then. */
-void drains_tell(struct drains *drains, uint64_t in_flight, bool left_copies);
-/* It stops; who has not been told by now is told that. */
+                 struct control_call *call);
+/* Refuses a CONTROL_DRAIN: the node is stopping. */
+void drains_refuse(struct control_call *call);
+/* Answers all: the node has drained. Their connections are kept (control.h), because an operator
+ * asks next where the last models went. */
+void drains_notify(struct drains *drains, const struct drain_rest *rest);
+/* Tells those without an answer that the node stops. */
 void drains_stop(struct drains *drains);

@@ -18,7 +18,7 @@
 
 enum { LAST_LINE_MS = 500, EXIT_SIGNALLED = 128 };
 
-/* Never freed: the thread lasts until the process has ended. */
+/* Never freed: the thread lasts until the process ends. */
 static struct {
     int signal_fd;
     int changed_fd; /* the bound was changed */
@@ -60,7 +60,7 @@ hand_over(void *context)
         signals.handler.terminate(signals.handler.context, signalled.number, signalled.times);
 }
 
-/* False: there is no loop any more. */
+/* False: the loop has ended. */
 static bool
 post(int number)
 {
@@ -87,14 +87,14 @@ take(int number)
     int exit_code = EXIT_SIGNALLED + number;
     signals.terminations++;
     if (signals.terminations > 2)
-        end_process(exit_code, "it was told to end for the third time");
+        end_process(exit_code, "told to end for the third time");
     (void)post(number);
     if (signals.terminations > 1)
         signals_bound(SIGNALS_SECOND_MS * (int64_t)NS_PER_MS, exit_code,
                       "told to end for the second time, it has not within 3 s");
 }
 
-/* How long to wait for signals; ends the process if it is late. */
+/* The time to wait for signals; ends the process if the bound has passed. */
 static int
 left_ms(void)
 {

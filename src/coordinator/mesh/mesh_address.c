@@ -14,7 +14,7 @@
 #include "coordinator/mesh/mesh_store.h"
 #include "mesh/edge/peers.h"
 
-/* An address with colons in it stands in brackets before a port. */
+/* Puts brackets around an address with colons before a port. */
 static void
 put(char address[MESH_ADDRESS_BYTES], const char *before, const char *host, int port)
 {
@@ -46,8 +46,8 @@ is_loopback(const struct sockaddr *address)
            (is_mapped && in6->sin6_addr.s6_addr[12] == IN_LOOPBACKNET);
 }
 
-/* The host's first address that other machines could call, or else its first; numeric. Debian has
- * the machine's own name stand for 127.0.1.1. Returns what getaddrinfo does. */
+/* The host's first address that other machines could call, or else its first; numeric. Debian maps
+ * the machine's own name to 127.0.1.1. Returns getaddrinfo's result. */
 static int
 resolve(const char *name, char host[NI_MAXHOST], bool *only_loopback)
 {
@@ -78,13 +78,13 @@ host_address(char host[NI_MAXHOST], struct error *error)
     int failed = resolve(name, host, &only_loopback);
     if (failed != 0)
         return error_set(error, STATUS_FAILED_PRECONDITION,
-                         "mesh: the host's name \"%s\" has no address (%s): set `address` to what "
-                         "other nodes reach this one by",
+                         "mesh: the host's name \"%s\" has no address (%s): set `address` to the "
+                         "address at which other nodes reach this one",
                          name, gai_strerror(failed));
     return STATUS_OK;
 }
 
-/* Of "http://host:port", "https://[::1]:port/": without brackets. */
+/* The host of "http://host:port", "https://[::1]:port/", without brackets. */
 static void
 endpoint_host(const char *endpoint, char host[NI_MAXHOST])
 {
@@ -95,7 +95,7 @@ endpoint_host(const char *endpoint, char host[NI_MAXHOST])
     snprintf(host, NI_MAXHOST, "%.*s", (int)strcspn(from, bracket ? "]" : ":/"), from);
 }
 
-/* Of a host as it stands in an address, with brackets or without. */
+/* Whether the host of an address, with brackets or without, is loopback. */
 static bool
 host_is_local(const char *host)
 {
@@ -107,8 +107,8 @@ host_is_local(const char *host)
     return resolve(bare, numeric, &only_loopback) == 0 && only_loopback;
 }
 
-/* A loopback address is right where all nodes are on one machine, which is so if their etcd can be
- * reached there alone. */
+/* A loopback address is right if all nodes are on one machine, which holds if their etcd is
+ * reachable only there. */
 static enum status
 check_reach(const char *host, const struct etcd_place *place, struct error *error)
 {
@@ -121,7 +121,7 @@ check_reach(const char *host, const struct etcd_place *place, struct error *erro
             return error_set(error, STATUS_FAILED_PRECONDITION,
                              "mesh: this node would tell others to call %s, which is another "
                              "machine to each of them, and etcd (%s) is not on this machine alone: "
-                             "set `address` to what other nodes reach this one by",
+                             "set `address` to the address at which other nodes reach this one",
                              host, place->endpoints[i]);
     }
     return STATUS_OK;
@@ -153,7 +153,7 @@ mesh_address_find(const struct config_mesh *config, int port, char address[MESH_
     }
     if (port == 0)
         return error_set(error, STATUS_FAILED_PRECONDITION,
-                         "mesh: the first of `peers`, %s, is no port: set `address` to HOST:PORT",
+                         "mesh: the first of `peers`, %s, has no port: set `address` to HOST:PORT",
                          listen);
     if (config->address != NULL) {
         put(address, before, config->address, port);

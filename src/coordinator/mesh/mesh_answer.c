@@ -9,15 +9,15 @@
 
 /* ---- messages ---- */
 
-/* protobuf-c's structures want what they only read as not const. */
+/* protobuf-c's structures have non-const pointers to data that is only read. */
 static char *
 loose(const char *text)
 {
     return text != NULL ? (char *)(uintptr_t)text : (char *)(uintptr_t) "";
 }
 
-/* A status as protobuf-c has it, with the memory of its lists. */
-struct told {
+/* A status for protobuf-c, with the memory of its lists. */
+struct answer_status {
     Mmesh__ModelStatusInfo info;
     Mmesh__ModelStatusInfo__ModelCopyInfo *copies;
     Mmesh__ModelStatusInfo__ModelCopyInfo **copy_list;
@@ -49,14 +49,14 @@ model_status(enum mesh_model_state state)
 }
 
 static void
-add_error(struct told *told, const char *text)
+add_error(struct answer_status *told, const char *text)
 {
     if (text != NULL && text[0] != '\0')
         told->errors[told->info.n_errors++] = loose(text);
 }
 
 static void
-tell(const struct mesh_status *status, struct told *told)
+tell(const struct mesh_status *status, struct answer_status *told)
 {
     size_t count = status->place_count;
     mmesh__model_status_info__init(&told->info);
@@ -74,7 +74,8 @@ tell(const struct mesh_status *status, struct told *told)
         if (place->kind == MESH_PLACE_FAILED)
             add_error(told, place->reason);
     }
-    if (told->info.n_errors == 0) /* that nobody else can, either, is no error of a copy */
+    if (told->info.n_errors ==
+        0) /* that no other node can load it, either, is not an error of a copy */
         add_error(told, status->error);
     told->info.status = model_status(status->state);
     told->info.modelcopyinfos = told->copy_list;
@@ -83,7 +84,7 @@ tell(const struct mesh_status *status, struct told *told)
 }
 
 static void
-told_fini(struct told *told)
+told_fini(struct answer_status *told)
 {
     free(told->copies);
     free(told->copy_list);
@@ -102,7 +103,7 @@ pack(const ProtobufCMessage *message, void **packed, size_t *bytes)
 static void
 pack_model(const struct mesh_status *status, void **message, size_t *bytes)
 {
-    struct told told;
+    struct answer_status told;
     tell(status, &told);
     pack(&told.info.base, message, bytes);
     told_fini(&told);
@@ -118,8 +119,8 @@ pack_vmodel(const struct mesh_vmodel_status *status, void **message, size_t *byt
         [MESH_VMODEL_FAILED] = MMESH__VMODEL_STATUS_INFO__VMODEL_STATUS__TRANSITION_FAILED,
     };
     Mmesh__VModelStatusInfo info = MMESH__VMODEL_STATUS_INFO__INIT;
-    struct told active = {0};
-    struct told target = {0};
+    struct answer_status active = {0};
+    struct answer_status target = {0};
     if (status->state != MESH_VMODEL_NOT_FOUND) {
         bool moves = status->state != MESH_VMODEL_DEFINED;
         info.status = statuses[status->state];
@@ -138,7 +139,7 @@ pack_vmodel(const struct mesh_vmodel_status *status, void **message, size_t *byt
 }
 
 static void
-pack_reply(const struct mesh_order *order, const struct driver_reply *reply, void **message,
+pack_reply(const struct mesh_order *order, const struct runner_reply *reply, void **message,
            size_t *bytes)
 {
     switch (order->kind) {
@@ -158,7 +159,7 @@ pack_reply(const struct mesh_order *order, const struct driver_reply *reply, voi
 
 /* ---- refusals ---- */
 
-/* ModelMesh looks at this before it looks whether the vmodel has to be there. */
+/* ModelMesh checks this before it checks whether the vmodel must exist. */
 static bool
 expects_another(const struct mesh_order *order)
 {
@@ -166,7 +167,7 @@ expects_another(const struct mesh_order *order)
 }
 
 static enum status
-refuse_vmodel(const struct mesh_order *order, const struct driver_reply *reply, struct error *error)
+refuse_vmodel(const struct mesh_order *order, const struct runner_reply *reply, struct error *error)
 {
     const char *vmodel = loose(order->vmodel);
     const struct mesh_vmodel_status *there = &reply->vmodel;
@@ -195,9 +196,9 @@ refuse_vmodel(const struct mesh_order *order, const struct driver_reply *reply, 
     UNREACHABLE();
 }
 
-/* A caller who asks for its own vmodel is not told of another owner's. */
+/* A caller that asks for its own vmodel learns nothing about another owner's. */
 static bool
-is_anothers(const struct mesh_order *order, const struct driver_reply *reply)
+is_anothers(const struct mesh_order *order, const struct runner_reply *reply)
 {
     return order->kind == MESH_VMODEL_STATUS && order->owner != NULL &&
            reply->vmodel.state != MESH_VMODEL_NOT_FOUND &&
@@ -205,10 +206,10 @@ is_anothers(const struct mesh_order *order, const struct driver_reply *reply)
 }
 
 enum status
-mesh_answer_order(const struct mesh_order *order, const struct driver_reply *reply, void **message,
+mesh_answer_order(const struct mesh_order *order, const struct runner_reply *reply, void **message,
                   size_t *bytes, struct error *error)
 {
-    static const struct driver_reply nothing = {.vmodel = {.state = MESH_VMODEL_NOT_FOUND}};
+    static const struct runner_reply nothing = {.vmodel = {.state = MESH_VMODEL_NOT_FOUND}};
     if (reply->refusal != NULL)
         return error_set(error, reply->refusal->status, "%s", reply->refusal->text);
     switch (reply->outcome) {
@@ -238,7 +239,7 @@ mesh_answer_order(const struct mesh_order *order, const struct driver_reply *rep
     case MESH_OUTCOME_UNEXPECTED: return refuse_vmodel(order, reply, error);
     case MESH_OUTCOME_FULL:
         return error_set(error, STATUS_RESOURCE_EXHAUSTED,
-                         "there are as many models, or vmodels, as this node can know");
+                         "this node knows as many models, or vmodels, as it can");
     case MESH_OUTCOME_UNAVAILABLE:
         return error_set(error, STATUS_UNAVAILABLE,
                          "this node cannot read or write the registry now: try again");
@@ -247,7 +248,8 @@ mesh_answer_order(const struct mesh_order *order, const struct driver_reply *rep
     UNREACHABLE();
 }
 
-/* A load that took too long, at whatever node: the registry has its text alone, which begins so. */
+/* A load that took too long, at any node: the registry has only its text, which begins with this.
+ */
 static enum status
 load_status(const char *text)
 {
@@ -256,13 +258,13 @@ load_status(const char *text)
 }
 
 enum status
-mesh_answer_call(enum driver_name name, const struct driver_answer *answer, struct error *error)
+mesh_answer_call(enum runner_name name, const struct runner_answer *answer, struct error *error)
 {
     const char *text = loose(answer->text);
     switch (answer->end) {
     case MESH_END_NOT_FOUND:
         return error_set(error, STATUS_NOT_FOUND,
-                         name == DRIVER_NAME_VMODEL ? "vmodel not found" : "model not found");
+                         name == RUNNER_NAME_VMODEL ? "vmodel not found" : "model not found");
     case MESH_END_OVERLOADED:
         return error_set(error, STATUS_RESOURCE_EXHAUSTED, "Model queue overload%s%s",
                          text[0] != '\0' ? ": " : "", text);
@@ -276,7 +278,7 @@ mesh_answer_call(enum driver_name name, const struct driver_answer *answer, stru
     case MESH_END_LOAD_FAILED:
         return error_set(error, load_status(text), "%s",
                          text[0] != '\0' ? text : "the model failed to load");
-    case MESH_END_OK: /* of those that end so, answer is not called */
+    case MESH_END_OK: /* for calls with this end, answer is not called */
     case MESH_END_NOT_HERE:
     case MESH_END_REFUSED:
     case MESH_END_UNREACHABLE:

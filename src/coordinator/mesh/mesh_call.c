@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The owners of a call. The driver has it from driver_call until it is over, which is said in
- * one of three ways (driver.h); call_over notes it once, on whichever thread. A try holds it
- * until it is told (request_type), and whoever looks it up by its tag for as long as that takes.
- * The caller is answered once: `answered` says by whom.
+ * The owners of a call. The runner owns it from runner_call until it is over, which the runner says
+ * in one of three ways (runner.h); call_over notes it once, on any thread. A try holds it until it
+ * is told (request_type), and a thread that looks it up by its tag holds it meanwhile. The caller
+ * is answered once, by the thread that sets `answered`.
  *
- * A caller that goes: `gone` is set before the driver is told. If the call is served then, it is
- * over when its try has ended; that end sees `gone`, because both take the driver's lock.
+ * A caller that goes: `gone` is set before the runner is told. If the call is being served then, it
+ * is over when its try ends; that end sees `gone`, because both take the runner's lock.
  */
 #include "coordinator/mesh/mesh_call.h"
 
@@ -20,34 +20,36 @@
 #include "coordinator/mesh/mesh_many.h"
 #include "coordinator/telemetry/meters.h"
 #include "coordinator/telemetry/tracer.h"
-#include "shm/counters.h"
+#include "ipc/counters.h"
 
 struct mesh_calls {
     struct mesh_calls_options options;
-    struct driver *driver;
-    struct external *external; /* NULL: models that are loaded here are in pipelines */
+    struct mesh_runner *runner;
+    struct external *external; /* NULL: only pipelines load models here */
 };
 
 struct mesh_call {
     struct pending_item item; /* first */
-    struct driver_call driver;
+    struct runner_call runner;
     struct peer_request request;
     struct mesh_calls *calls;
-    struct rpc_call *call;
+    const struct inbound_type *type; /* by which `call`, the caller's, is answered */
+    void *call;
     int64_t begun_ns;
-    struct mesh_many *many; /* the caller, if it is a part of that; then `call` is not touched */
+    struct mesh_many *many; /* if it is a part of several: told instead of the caller, and `call` is
+                               not touched */
     uint32_t part;
-    struct native_origin origin; /* its trace until it is served; guarded by the driver's lock */
+    struct native_origin origin; /* its trace, until it is served; guarded by the runner's lock */
     struct rpc_kept *kept;
-    struct rpc_piece piece; /* all of it */
+    struct rpc_piece piece; /* the whole message */
     struct rpc_metadata *metadata;
     struct mesh_flow *flow;        /* NULL: one message each way */
-    struct native_refusal refusal; /* of this node, the last; guarded by the driver's lock */
+    struct native_refusal refusal; /* this node's last refusal; guarded by the runner's lock */
     bool was_refused;
     _Atomic bool gone;
     _Atomic bool answered;
     _Atomic bool over;
-    char texts[]; /* the id that was asked for, and the method */
+    char texts[]; /* the requested id, and the method */
 };
 
 static struct mesh_call *
@@ -57,9 +59,9 @@ call_of_item(struct pending_item *item)
 }
 
 static struct mesh_call *
-call_of_driver(struct driver_call *driver)
+call_of_runner(struct runner_call *runner)
 {
-    return (struct mesh_call *)(void *)((char *)driver - offsetof(struct mesh_call, driver));
+    return (struct mesh_call *)(void *)((char *)runner - offsetof(struct mesh_call, runner));
 }
 
 static struct mesh_call *
@@ -80,7 +82,7 @@ call_destroy(struct pending_item *item)
     free(call);
 }
 
-/* The driver does not touch it any more. */
+/* The runner does not touch it any more. */
 static void
 call_over(struct mesh_call *call)
 {
@@ -90,7 +92,7 @@ call_over(struct mesh_call *call)
     pending_unref(&call->item);
 }
 
-/* Whether it is this one who answers. */
+/* True for the one thread that answers. */
 static bool
 claim(struct mesh_call *call)
 {
@@ -108,7 +110,7 @@ end_trace(struct mesh_call *call, enum status status, const char *text)
     call->origin.trace = NULL;
 }
 
-/* Of a call that was claimed. */
+/* Ends a call that was claimed. */
 static void
 meter(const struct mesh_call *call, enum status status, const struct rpc_answer *answer)
 {
@@ -119,7 +121,7 @@ meter(const struct mesh_call *call, enum status status, const struct rpc_answer 
                                .request_bytes = call->piece.bytes};
     for (size_t i = 0; answer != NULL && i < answer->piece_count; i++)
         told.response_bytes += answer->pieces[i].bytes;
-    if (call->flow != NULL) { /* a unary call of a method that is not known to be, too */
+    if (call->flow != NULL) { /* also a unary call of a method that is not known to be unary */
         struct mesh_flow_bytes bytes = mesh_flow_bytes(call->flow);
         told.request_bytes += bytes.there;
         told.response_bytes += bytes.back;
@@ -144,13 +146,10 @@ refuse(struct mesh_call *call, const struct error *error, uint32_t retry_ms)
     counter_add_shared(call->calls->options.counters, NODE_CALLS_REFUSED, 1);
     meter(call, error->status, NULL);
     const char *text = error->text[0] != '\0' ? error->text : NULL;
-    if (retry_ms > 0)
-        rpc_call_refuse(call->call, error->status, text, retry_ms);
-    else
-        rpc_call_finish(call->call, error->status, text);
+    call->type->refuse(call->call, error->status, text, retry_ms);
 }
 
-/* ---- as the driver's call ---- */
+/* ---- as the runner's call ---- */
 
 static bool
 is_external(const struct mesh_calls *calls, uint32_t pool)
@@ -158,10 +157,10 @@ is_external(const struct mesh_calls *calls, uint32_t pool)
     return calls->external != NULL && pool == external_pool(calls->external);
 }
 
-/* The end of a call that nobody else could serve, while the runtime that should is away: it may be
+/* The end of a call that no other node could serve while this node's runtime is away: it may be
  * tried again. */
 static bool
-runtime_is_away(const struct mesh_call *call, const struct driver_answer *answer,
+runtime_is_away(const struct mesh_call *call, const struct runner_answer *answer,
                 struct error *error)
 {
     struct external_view view;
@@ -177,24 +176,24 @@ runtime_is_away(const struct mesh_call *call, const struct driver_answer *answer
     return true;
 }
 
-static enum driver_begun
-on_serve(struct driver_call *driver, const struct driver_attempt *attempt, struct driver_end *end)
+static enum runner_begun
+on_serve(struct runner_call *runner, const struct runner_attempt *attempt, struct runner_end *end)
 {
-    struct mesh_call *call = call_of_driver(driver);
+    struct mesh_call *call = call_of_runner(runner);
     if (is_external(call->calls, attempt->pool))
-        return external_serve(call->calls->external, driver, attempt, end);
-    enum driver_begun begun = native_serve(call->calls->options.native, &call->request, attempt,
+        return external_serve(call->calls->external, runner, attempt, end);
+    enum runner_begun begun = native_serve(call->calls->options.native, &call->request, attempt,
                                            &call->origin, end, &call->refusal);
-    call->was_refused = begun == DRIVER_ENDED && call->refusal.error.status != STATUS_OK;
+    call->was_refused = begun == RUNNER_ENDED && call->refusal.error.status != STATUS_OK;
     return begun;
 }
 
-/* The refusal of a pipeline or runtime, here or at another node, comes before the text that nobody
- * could serve the call. */
+/* A pipeline's or runtime's refusal, from here or from another node, comes before the text that
+ * nobody could serve the call. */
 static void
-on_answer(struct driver_call *driver, const struct driver_answer *answer)
+on_answer(struct runner_call *runner, const struct runner_answer *answer)
 {
-    struct mesh_call *call = call_of_driver(driver);
+    struct mesh_call *call = call_of_runner(runner);
     struct error error = ERROR_NONE;
     if (runtime_is_away(call, answer, &error)) {
         refuse(call, &error, 0);
@@ -202,13 +201,13 @@ on_answer(struct driver_call *driver, const struct driver_answer *answer)
                (answer->end == MESH_END_FAILED || answer->end == MESH_END_OVERLOADED)) {
         refuse(call, &call->refusal.error, call->refusal.retry_ms);
     } else {
-        (void)mesh_answer_call(driver->name, answer, &error);
+        (void)mesh_answer_call(runner->name, answer, &error);
         refuse(call, &error, 0);
     }
     call_over(call);
 }
 
-static const struct driver_call_type call_type = {on_serve, on_answer};
+static const struct runner_call_type call_type = {on_serve, on_answer};
 
 /* ---- as a request that is passed on ---- */
 
@@ -220,9 +219,9 @@ give_back(const struct rpc_answer *answer)
             answer->pieces[i].release(answer->pieces[i].release_context);
 }
 
-/* The owner of the try may write the refusal: the driver has not been told of its end. */
+/* The owner of the try may write the refusal: the runner has not been told its end yet. */
 static void
-keep_refusal(struct mesh_call *call, const struct driver_end *end)
+keep_refusal(struct mesh_call *call, const struct runner_end *end)
 {
     if (end->said == NULL)
         return;
@@ -232,34 +231,34 @@ keep_refusal(struct mesh_call *call, const struct driver_end *end)
 }
 
 static void
-on_ended(struct peer_request *request, uint32_t number, const struct driver_end *ended,
+on_ended(struct peer_request *request, uint32_t number, const struct runner_end *ended,
          const struct rpc_answer *given)
 {
     struct mesh_call *call = call_of_request(request);
     struct peer_flow_end as_told;
     peer_flow_detach(request->flow, ended, given, &as_told);
-    const struct driver_end *end = &as_told.end;
+    const struct runner_end *end = &as_told.end;
     const struct rpc_answer *answer = as_told.answer;
-    struct driver *driver = call->calls->driver;
+    struct mesh_runner *runner = call->calls->runner;
     if (answer != NULL && claim(call)) {
-        end_trace(call, answer->status, ""); /* what a pipeline took of it has ended */
+        end_trace(call, answer->status, ""); /* the part that a pipeline took has ended */
         if (call->many != NULL) {
             mesh_many_ended(call->many, call->part, answer, 0);
         } else {
             meter(call, answer->status, answer);
-            rpc_call_answer(call->call, answer);
+            call->type->answer(call->call, answer);
         }
-    } else if (answer != NULL) { /* the caller went while it was abandoned */
+    } else if (answer != NULL) { /* the caller left while it was being abandoned */
         give_back(answer);
     }
     pending_ref(&call->item);
     keep_refusal(call, end);
-    driver_try_ended(driver, &call->driver, number, end);
-    bool over = driver_end_is_last(end);
+    runner_try_ended(runner, &call->runner, number, end);
+    bool over = runner_end_is_last(end);
     if (!over && atomic_load(&call->gone))
-        over = driver_call_cancelled(driver, &call->driver);
+        over = runner_call_cancelled(runner, &call->runner);
     if (over) {
-        refuse(call, &caller_gone, 0); /* unless it is answered */
+        refuse(call, &caller_gone, 0); /* unless it was answered */
         call_over(call);
     }
     pending_unref(&call->item);
@@ -308,8 +307,9 @@ on_cancel(struct pending_item *item)
     struct mesh_call *call = call_of_item(item);
     atomic_store(&call->gone, true);
     bool has_begun = call->flow == NULL || !mesh_flow_stop(call->flow);
-    if (has_begun && !driver_call_cancelled(call->calls->driver, &call->driver)) {
-        if (call->calls->external != NULL) /* who serves it, if anybody does, may just change */
+    if (has_begun && !runner_call_cancelled(call->calls->runner, &call->runner)) {
+        if (call->calls->external !=
+            NULL) /* its server, if there is one, may change at this moment */
             external_cancel(call->calls->external, &call->request);
         native_cancel(call->calls->options.native, &call->request);
         return;
@@ -320,25 +320,26 @@ on_cancel(struct pending_item *item)
 
 /* ---- the beginning ---- */
 
-static struct rpc_span
-copy_span(const struct rpc_span *span, char **room)
+static struct wire_span
+copy_span(const struct wire_span *span, char **room)
 {
-    struct rpc_span copy = {*room, span->bytes};
+    struct wire_span copy = {*room, span->bytes};
     memcpy(*room, span->data, span->bytes);
     *room += span->bytes;
     return copy;
 }
 
-/* A try may look at them when the caller's call has ended: they are copied, into one block. False:
- * there are more than are passed on. */
+/* Copies the metadata into one block, as a try may look at them after the caller's call has ended.
+ * False: there are more than are passed on. */
 static bool
 copy_metadata(struct mesh_call *call)
 {
+    const struct inbound_type *type = call->type;
     struct rpc_metadata entry;
     size_t position = 0;
     size_t count = 0;
     size_t bytes = 0;
-    while (rpc_call_metadata_walk(call->call, &position, &entry))
+    while (type->walk(call->call, &position, &entry))
         if (peers_pass_on(&entry)) {
             count++;
             bytes += entry.key.bytes + entry.value.bytes;
@@ -349,7 +350,7 @@ copy_metadata(struct mesh_call *call)
     CHECK(call->metadata != NULL);
     char *room = (char *)(call->metadata + count);
     position = 0;
-    while (rpc_call_metadata_walk(call->call, &position, &entry))
+    while (type->walk(call->call, &position, &entry))
         if (peers_pass_on(&entry))
             call->metadata[call->request.metadata_count++] =
                 (struct rpc_metadata){copy_span(&entry.key, &room), copy_span(&entry.value, &room)};
@@ -357,60 +358,70 @@ copy_metadata(struct mesh_call *call)
     return true;
 }
 
-/* "mm-balanced" of a caller that spreads its calls over all nodes by itself. */
+/* "mm-balanced", for a caller that balances its calls over all nodes itself. */
 static enum mesh_balance
-balance_of(const struct rpc_call *call)
+balance_of(const struct inbound *inbound)
 {
-    struct rpc_span value;
-    bool balanced = rpc_call_metadata(call, "mm-balanced", &value) && value.bytes == 4 &&
+    struct wire_span value;
+    bool balanced = inbound_metadata(inbound, "mm-balanced", &value) && value.bytes == 4 &&
                     memcmp(value.data, "true", 4) == 0;
     return balanced ? MESH_BALANCE_CALLER : MESH_BALANCE_NONE;
+}
+
+static struct rpc_kept *
+keep_message(const struct mesh_call_start *start)
+{
+    if (start->kept == NULL)
+        return rpc_message_keep(start->inbound->message);
+    rpc_kept_acquire(start->kept);
+    return start->kept;
 }
 
 static struct mesh_call *
 call_create(struct mesh_calls *calls, const struct mesh_call_start *start)
 {
-    const char *method = rpc_call_method(start->call);
+    const struct inbound *inbound = start->inbound;
     size_t bytes = strlen(start->id) + 1;
-    size_t method_bytes = strlen(method) + 1;
+    size_t method_bytes = strlen(inbound->method) + 1;
     struct mesh_call *call = calloc(1, sizeof(*call) + bytes + method_bytes);
     CHECK(call != NULL);
     memcpy(call->texts, start->id, bytes);
-    memcpy(call->texts + bytes, method, method_bytes);
+    memcpy(call->texts + bytes, inbound->method, method_bytes);
     call->item.on_cancel = on_cancel;
     call->item.destroy = call_destroy;
     call->calls = calls;
-    call->call = start->call;
+    call->type = inbound->type;
+    call->call = inbound->call;
     call->begun_ns = clock_now_ns();
     call->many = start->many;
     call->part = start->part;
     call->origin = start->origin;
-    call->kept = rpc_message_keep(start->message);
+    call->kept = keep_message(start);
     call->piece = rpc_kept_piece(call->kept);
     call->request = (struct peer_request){.type = &request_type,
                                           .method = call->texts + bytes,
                                           .pieces = &call->piece,
                                           .piece_count = 1,
                                           .is_empty = start->is_empty,
-                                          .queue = start->queue};
-    call->driver = (struct driver_call){.type = &call_type,
+                                          .queue = inbound->queue};
+    call->runner = (struct runner_call){.type = &call_type,
                                         .request = &call->request,
                                         .model = call->texts,
                                         .name = start->name,
                                         .hop = MESH_HOP_ENTRY,
-                                        .balance = balance_of(start->call),
-                                        .deadline_ns = rpc_call_deadline_ns(start->call)};
+                                        .balance = balance_of(inbound),
+                                        .deadline_ns = inbound->deadline_ns};
     return call;
 }
 
-/* With the owner's reference, and in the table. On failure it is for call_destroy. */
+/* With the owner's reference, and in the table. After a failure, call_destroy frees it. */
 static uint64_t
 call_list(struct mesh_call *call, struct error *error)
 {
     uint64_t tag = 0;
     if (!copy_metadata(call))
         (void)error_set(error, STATUS_INVALID_ARGUMENT,
-                        "more than %d entries of metadata: a mesh does not pass on so many",
+                        "more than %d entries of metadata: a mesh passes on no more",
                         PEERS_METADATA_MAX);
     else if ((tag = pending_add(call->calls->options.pending, &call->item)) == 0)
         (void)error_set(error, STATUS_RESOURCE_EXHAUSTED,
@@ -423,8 +434,8 @@ on_flow_begin(void *context)
 {
     struct mesh_call *call = context;
     enum peer_flow_shape shape = peer_flow_shape(call->request.flow);
-    call->driver.is_once = shape == PEER_FLOW_OPEN || shape == PEER_FLOW_AWAITED;
-    driver_call(call->calls->driver, &call->driver);
+    call->runner.is_non_retryable = shape == PEER_FLOW_OPEN || shape == PEER_FLOW_AWAITED;
+    runner_call(call->calls->runner, &call->runner);
 }
 
 void
@@ -438,15 +449,17 @@ mesh_call_begin(struct mesh_calls *calls, const struct mesh_call_start *start)
         call_destroy(&call->item);
         return;
     }
-    rpc_call_set_tag(start->call, tag);
+    const struct inbound *inbound = start->inbound;
+    inbound->type->sink->tagged(inbound->call, tag);
     if (start->flow_queue == NULL) {
-        driver_call(calls->driver, &call->driver);
+        runner_call(calls->runner, &call->runner);
         return;
     }
-    rpc_call_set_user(start->call, (void *)(uintptr_t)tag); /* not the call: it may end meanwhile */
+    /* not the call: it may end meanwhile */
+    rpc_call_set_user(inbound->call, (void *)(uintptr_t)tag);
     call->flow = mesh_flow_create(&(struct mesh_flow_options){.request = &call->request,
                                                               .is_awaited = start->is_awaited,
-                                                              .call = start->call,
+                                                              .call = inbound->call,
                                                               .queue = start->flow_queue,
                                                               .begin = on_flow_begin,
                                                               .context = call});
@@ -456,7 +469,7 @@ mesh_call_begin(struct mesh_calls *calls, const struct mesh_call_start *start)
 
 void
 mesh_call_more(struct mesh_calls *calls, const struct rpc_call *rpc,
-               const struct rpc_message *message)
+               const struct wire_message *message)
 {
     uint64_t tag = (uint64_t)(uintptr_t)rpc_call_user(rpc);
     struct pending_item *item = pending_hold(calls->options.pending, tag);
@@ -468,7 +481,7 @@ mesh_call_more(struct mesh_calls *calls, const struct rpc_call *rpc,
                                          : mesh_flow_half_close(call->flow, &error);
     if (status != STATUS_OK) {
         refuse(call, &error, 0);
-        on_cancel(item); /* what it began is left */
+        on_cancel(item); /* a load or registration that it began goes on */
     }
     pending_unref(item);
 }
@@ -501,7 +514,7 @@ mesh_call_prepare(struct mesh_calls *calls, const struct mesh_call_start *start,
 void
 mesh_call_go(struct mesh_call *call)
 {
-    driver_call(call->calls->driver, &call->driver);
+    runner_call(call->calls->runner, &call->runner);
 }
 
 void
@@ -548,9 +561,9 @@ mesh_calls_destroy(struct mesh_calls *calls)
 }
 
 void
-mesh_calls_bind(struct mesh_calls *calls, struct driver *driver, struct external *external)
+mesh_calls_bind(struct mesh_calls *calls, struct mesh_runner *runner, struct external *external)
 {
-    calls->driver = driver;
+    calls->runner = runner;
     calls->external = external;
 }
 

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A caller's call for a model of the mesh that is not loaded here, or for a vmodel: it becomes a
- * call of the driver's, which says whether it is served here (mesh_native.h, or external.h) or
- * elsewhere (peers.h). DESIGN.md.
+ * call of the runner, which has it served here (mesh_native.h, external.h) or elsewhere (peers.h).
+ * DESIGN-calls.md.
  *
- * Threads. mesh_call_begin on the front thread that received the call, within its callback. What
- * becomes of it happens on any thread.
+ * Threads. mesh_call_begin within the callback that received the call; the rest on any thread.
  */
 #pragma once
 
-#include "coordinator/loop/loop.h"
+#include "coordinator/entry/inbound.h"
 #include "coordinator/mesh/mesh_native.h"
 #include "coordinator/mesh/mesh_pending.h"
+#include "loop/loop.h"
 #include "mesh/edge/external.h"
 
 struct mesh_call;
@@ -33,30 +33,32 @@ struct mesh_calls_options {
 struct mesh_calls *mesh_calls_create(const struct mesh_calls_options *options);
 /* When no call is left. NULL is left alone. */
 void mesh_calls_destroy(struct mesh_calls *calls);
-/* Before the first. `external`: who serves what is loaded into its pool; all else `native` does.
- * NULL: there is none. */
-void mesh_calls_bind(struct mesh_calls *calls, struct driver *driver, struct external *external);
+/* Before the first call. `external` serves the models of its pool, `native` all others; NULL: there
+ * is none. */
+void mesh_calls_bind(struct mesh_calls *calls, struct mesh_runner *runner,
+                     struct external *external);
 
 /* A call as it begins. */
 struct mesh_call_start {
-    struct rpc_call *call;
-    const struct rpc_message *message;
+    const struct inbound *inbound;
     const char *id;
-    enum driver_name name;
-    uint32_t queue;               /* of the front thread */
-    struct rpc_queue *flow_queue; /* that queue, of a call of rpc_any; NULL: one message each way */
-    bool is_empty;                /* with a flow_queue: the call has ended without any message */
-    bool is_awaited; /* with a flow_queue: neither its first message nor its end came */
+    enum runner_name name;
+    /* With a call of rpc_any, which the inbound's call then is: its queue. NULL: one message each
+     * way. */
+    struct rpc_queue *flow_queue;
+    bool is_empty;   /* with a flow_queue: the call has ended without any message */
+    bool is_awaited; /* with a flow_queue: neither its first message nor its end has come */
     struct native_origin origin;
-    struct mesh_many *many; /* which of its parts it is: that is told, not the caller; NULL: none */
+    struct rpc_kept *kept;  /* its message, if it is kept already; NULL: it is not */
+    struct mesh_many *many; /* told the end instead of the caller; NULL: no part of several */
     uint32_t part;
 };
 
-/* It is answered, now or later. */
+/* Begins a call; it is answered, now or later. */
 void mesh_call_begin(struct mesh_calls *calls, const struct mesh_call_start *start);
-/* A call with a flow_queue, on its thread: another message, or NULL: it sends no more. */
+/* For a call with a flow_queue, on its thread: another message, or NULL: no more follow. */
 void mesh_call_more(struct mesh_calls *calls, const struct rpc_call *call,
-                    const struct rpc_message *message);
+                    const struct wire_message *message);
 /* The transport has taken a message of the answer. */
 void mesh_call_sent(struct mesh_calls *calls, uint64_t tag);
 
@@ -65,15 +67,15 @@ void mesh_call_sent(struct mesh_calls *calls, uint64_t tag);
 const struct mesh_calls_options *mesh_calls_options(const struct mesh_calls *calls);
 
 /*
- * One that is still to begin, within the same callback; its owner has a reference. NULL: it cannot
- * be, which nobody was told yet. It is ended by one of the next three, once.
+ * Prepares a call, which must begin within the same callback; its owner gets a reference. NULL: it
+ * cannot be made, and nobody was told. One of the next three functions must follow, once.
  */
 struct mesh_call *mesh_call_prepare(struct mesh_calls *calls, const struct mesh_call_start *start,
                                     struct error *error) WARN_UNUSED;
 void mesh_call_go(struct mesh_call *call);
-void mesh_call_drop(struct mesh_call *call);    /* as if it was cancelled: its `many` is told */
+void mesh_call_drop(struct mesh_call *call);    /* as if cancelled: its `many` is told */
 void mesh_call_discard(struct mesh_call *call); /* nobody is told */
 
-/* Nobody waits for it; it ends, or has. Not before it has begun or was dropped. */
+/* Nobody waits for it any more; it ends, if it has not. Only after it has begun or was dropped. */
 void mesh_call_cancel(struct mesh_call *call);
 void mesh_call_unref(struct mesh_call *call);

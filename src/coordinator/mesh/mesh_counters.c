@@ -3,11 +3,11 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "ipc/counters.h"
 #include "mesh/edge/peers.h"
 #include "mesh/edge/skew.h"
 #include "mesh/etcd/etcd.h"
 #include "mesh/record/record.h"
-#include "shm/counters.h"
 
 struct pair {
     enum counter counter;
@@ -28,24 +28,24 @@ bytes_of(uint64_t units)
 }
 
 static uint64_t
-refused(const uint64_t ways[DRIVER_WAYS], enum mesh_end end)
+refused(const uint64_t ways[RUNNER_WAYS], enum mesh_end end)
 {
-    return ways[DRIVER_REFUSED + (int)end];
+    return ways[RUNNER_REFUSED + (int)end];
 }
 
 static void
-set_calls(_Atomic uint64_t *counters, const struct driver_view *view)
+set_calls(_Atomic uint64_t *counters, const struct runner_view *view)
 {
     const uint64_t *own = view->counts.entered;
     const uint64_t *theirs = view->counts.passed;
     uint64_t returned = 0;
-    for (int way = DRIVER_REFUSED; way < DRIVER_WAYS; way++)
+    for (int way = RUNNER_REFUSED; way < RUNNER_WAYS; way++)
         returned += theirs[way];
     const struct pair pairs[] = {
-        {NODE_MESH_CALLS_HERE, own[DRIVER_HERE]},
-        {NODE_MESH_CALLS_WAITED, own[DRIVER_WAITED]},
-        {NODE_MESH_CALLS_ELSEWHERE, own[DRIVER_ELSEWHERE]},
-        {NODE_MESH_CALLS_CANCELLED, own[DRIVER_CANCELLED]},
+        {NODE_MESH_CALLS_HERE, own[RUNNER_HERE]},
+        {NODE_MESH_CALLS_WAITED, own[RUNNER_WAITED]},
+        {NODE_MESH_CALLS_ELSEWHERE, own[RUNNER_ELSEWHERE]},
+        {NODE_MESH_CALLS_CANCELLED, own[RUNNER_CANCELLED]},
         {NODE_MESH_CALLS_NOT_FOUND, refused(own, MESH_END_NOT_FOUND)},
         {NODE_MESH_CALLS_LOAD_FAILED, refused(own, MESH_END_LOAD_FAILED)},
         {NODE_MESH_CALLS_FAILED, refused(own, MESH_END_FAILED) + refused(own, MESH_END_NOT_HERE) +
@@ -55,10 +55,10 @@ set_calls(_Atomic uint64_t *counters, const struct driver_view *view)
         {NODE_MESH_CALLS_FULL, refused(own, MESH_END_FULL)},
         {NODE_MESH_CALLS_UNAVAILABLE, refused(own, MESH_END_UNAVAILABLE)},
         {NODE_MESH_CALLS_DEADLINE, refused(own, MESH_END_DEADLINE)},
-        {NODE_MESH_PEER_CALLS_HERE, theirs[DRIVER_HERE]},
-        {NODE_MESH_PEER_CALLS_WAITED, theirs[DRIVER_WAITED]},
-        {NODE_MESH_PEER_CALLS_ELSEWHERE, theirs[DRIVER_ELSEWHERE]},
-        {NODE_MESH_PEER_CALLS_CANCELLED, theirs[DRIVER_CANCELLED]},
+        {NODE_MESH_PEER_CALLS_HERE, theirs[RUNNER_HERE]},
+        {NODE_MESH_PEER_CALLS_WAITED, theirs[RUNNER_WAITED]},
+        {NODE_MESH_PEER_CALLS_ELSEWHERE, theirs[RUNNER_ELSEWHERE]},
+        {NODE_MESH_PEER_CALLS_CANCELLED, theirs[RUNNER_CANCELLED]},
         {NODE_MESH_PEER_CALLS_RETURNED, returned},
         {NODE_MESH_UNDER_WAY, view->calls},
     };
@@ -66,7 +66,7 @@ set_calls(_Atomic uint64_t *counters, const struct driver_view *view)
 }
 
 static void
-set_tries(_Atomic uint64_t *counters, const struct driver_counts *counts)
+set_tries(_Atomic uint64_t *counters, const struct runner_counts *counts)
 {
     const uint64_t *tried = counts->tried;
     const struct pair pairs[] = {
@@ -82,9 +82,9 @@ set_tries(_Atomic uint64_t *counters, const struct driver_counts *counts)
 }
 
 static void
-set_models(_Atomic uint64_t *counters, const struct driver_view *view)
+set_models(_Atomic uint64_t *counters, const struct runner_view *view)
 {
-    const struct driver_counts *counts = &view->counts;
+    const struct runner_counts *counts = &view->counts;
     const struct mesh_figures *figures = &view->figures.figures;
     const struct mesh_sums *sums = &view->sums;
     const struct pair pairs[] = {
@@ -116,10 +116,14 @@ set_models(_Atomic uint64_t *counters, const struct driver_view *view)
 }
 
 static void
-set_store(_Atomic uint64_t *counters, const struct driver_view *view, const struct etcd *client)
+set_store(_Atomic uint64_t *counters, const struct runner_view *view,
+          const struct mesh_store *store)
 {
-    const struct driver_counts *counts = &view->counts;
-    const struct etcd_figures *etcd = client != NULL ? etcd_figures(client) : NULL;
+    const struct runner_counts *counts = &view->counts;
+    const struct etcd_figures *etcd = store->etcd != NULL ? etcd_figures(store->etcd) : NULL;
+    struct store_figures figures = {0};
+    if (store->store != NULL)
+        store_look(store->store, &figures);
     const struct pair pairs[] = {
         {NODE_MESH_CONNECTED, view->session != 0},
         {NODE_MESH_HEARD, (uint64_t)view->heard_ms},
@@ -129,7 +133,10 @@ set_store(_Atomic uint64_t *counters, const struct driver_view *view, const stru
         {NODE_MESH_TXNS_LOST, counts->txns_lost},
         {NODE_MESH_TXNS_UNKNOWN, counts->txns_unknown},
         {NODE_MESH_WRITES_FULL, etcd != NULL ? etcd->full : 0},
-        {NODE_MESH_STORE_FULL, client != NULL && etcd_is_full(client)},
+        {NODE_MESH_STORE_FULL, mesh_store_is_full(store)},
+        {NODE_MESH_STORE_WAITING, figures.waiting},
+        {NODE_MESH_WRITES_BUSY, figures.busy},
+        {NODE_MESH_BATCH_MAX, figures.batch_max},
         {NODE_MESH_WATCHES, etcd != NULL ? etcd->streams : 0},
         {NODE_MESH_LISTS, etcd != NULL ? etcd->lists : 0},
         {NODE_MESH_SESSIONS, counts->sessions},
@@ -155,19 +162,19 @@ set_clock(_Atomic uint64_t *counters, struct skew *skew)
 }
 
 void
-mesh_counters_publish(_Atomic uint64_t *counters, struct driver *driver, struct peers *peers,
-                      const struct etcd *etcd)
+mesh_counters_publish(_Atomic uint64_t *counters, struct mesh_runner *runner, struct peers *peers,
+                      const struct mesh_store *store)
 {
-    struct driver_view view;
+    struct runner_view view;
     struct peers_view others = {0};
-    driver_look(driver, &view);
+    runner_look(runner, &view);
     if (peers != NULL)
         peers_look(peers, &others);
     set_calls(counters, &view);
     set_tries(counters, &view.counts);
     set_models(counters, &view);
-    set_store(counters, &view, etcd);
-    set_clock(counters, driver_skew(driver));
+    set_store(counters, &view, store);
+    set_clock(counters, runner_skew(runner));
     const struct pair pairs[] = {
         {NODE_MESH_PEERS, others.connected},
         {NODE_MESH_OUT, others.calls},
@@ -179,13 +186,13 @@ mesh_counters_publish(_Atomic uint64_t *counters, struct driver *driver, struct 
 }
 
 void
-mesh_counters_measure(_Atomic uint64_t *counters, enum driver_measure measure, uint64_t value)
+mesh_counters_measure(_Atomic uint64_t *counters, enum runner_measure measure, uint64_t value)
 {
-    static const enum counter of[DRIVER_MEASURES] = {
-        [DRIVER_WAIT_NS] = NODE_MESH_WAIT,          [DRIVER_SEAT_NS] = NODE_MESH_SEAT_TIME,
-        [DRIVER_QUEUE_NS] = NODE_MESH_QUEUE_TIME,   [DRIVER_SIZE_NS] = NODE_MESH_SIZE_TIME,
-        [DRIVER_LOAD_NS] = NODE_MESH_LOAD_TIME,     [DRIVER_LOADED_BYTES] = NODE_MESH_LOADED_SIZE,
-        [DRIVER_UNLOAD_NS] = NODE_MESH_UNLOAD_TIME, [DRIVER_EVICTED_MS] = NODE_MESH_EVICTED_AGE,
+    static const enum counter of[RUNNER_MEASURES] = {
+        [RUNNER_WAIT_NS] = NODE_MESH_WAIT,          [RUNNER_SEAT_NS] = NODE_MESH_SEAT_TIME,
+        [RUNNER_QUEUE_NS] = NODE_MESH_QUEUE_TIME,   [RUNNER_SIZE_NS] = NODE_MESH_SIZE_TIME,
+        [RUNNER_LOAD_NS] = NODE_MESH_LOAD_TIME,     [RUNNER_LOADED_BYTES] = NODE_MESH_LOADED_SIZE,
+        [RUNNER_UNLOAD_NS] = NODE_MESH_UNLOAD_TIME, [RUNNER_EVICTED_MS] = NODE_MESH_EVICTED_AGE,
     };
     histogram_record(counters, of[measure], value);
 }

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The mesh in the node's counters (counters.def, `MESH_…`). What the driver, the peers and the
- * client of etcd count for themselves is copied every now and then, from what they keep: nothing is
- * walked but the nodes of the mesh. Histograms are written as things happen.
+ * The mesh in the node's counters (counters.def, `MESH_…`). The counts of the runner, the peers and
+ * the etcd client are copied periodically; only the nodes of the mesh are walked for that.
+ * Histograms are written as things happen.
  */
 #pragma once
 
-#include "mesh/edge/driver.h"
+#include "coordinator/mesh/mesh_store.h"
+#include "mesh/edge/runner.h"
 
-struct etcd;
 struct peers;
 
-/* Loop thread. NULL: there are no other nodes, or it is not in etcd. */
-void mesh_counters_publish(_Atomic uint64_t *counters, struct driver *driver, struct peers *peers,
-                           const struct etcd *etcd);
+/* Loop thread. `peers` NULL: there are no other nodes. `store` need not be open yet. */
+void mesh_counters_publish(_Atomic uint64_t *counters, struct mesh_runner *runner,
+                           struct peers *peers, const struct mesh_store *store);
 
-/* driver_options.on_measure: under the driver's lock, so there is one writer at a time. */
-void mesh_counters_measure(_Atomic uint64_t *counters, enum driver_measure measure, uint64_t value);
+/* runner_options.on_measure: under the runner's lock, so there is one writer at a time. */
+void mesh_counters_measure(_Atomic uint64_t *counters, enum runner_measure measure, uint64_t value);

@@ -16,23 +16,23 @@
 
 enum { FIELD_NUMBER_MAX = (1 << 29) - 1 };
 
-struct method {
+struct dataplane_method {
     char name[DATAPLANE_METHOD_BYTES_MAX + 1]; /* "package.Service/Method" */
     struct dataplane_rule rule;
 };
 
-/* All that one text says. */
-struct table {
+/* The content of one text. */
+struct dataplane_table {
     bool others;
     uint32_t count;
-    struct method methods[]; /* by name */
+    struct dataplane_method methods[]; /* by name */
 };
 
 struct dataplane {
-    /* Held for the time of a search, some 100 ns, by calls of a node that has such a configuration:
-     * a table that is let go of would have to be counted by each call instead. */
+    /* Held for a search, some 100 ns, by calls of a node with such a configuration. Without a lock
+     * each call would have to count its use of the table. */
     pthread_mutex_t lock;
-    struct table *table; /* NULL: nothing may be called */
+    struct dataplane_table *table; /* NULL: no method may be called */
 };
 
 /* ---- reading ---- */
@@ -44,7 +44,7 @@ refuse_others(json_t *object, const char *const *known, size_t count, struct err
     for (void *at = json_object_iter(object); at != NULL; at = json_object_iter_next(object, at))
         if (!record_json_known(&fields, json_object_iter_key(at)))
             return error_set(error, STATUS_INVALID_ARGUMENT,
-                             "\"%.60s\" is no member of it: \"%s\" and \"%s\" are",
+                             "\"%.60s\" is not a member of it: \"%s\" and \"%s\" are",
                              json_object_iter_key(at), known[0], known[1]);
     return STATUS_OK;
 }
@@ -63,7 +63,7 @@ read_path(json_t *value, struct dataplane_rule *rule, struct error *error)
         json_int_t field = json_integer_value(number);
         if (!json_is_integer(number) || field < 1 || field > FIELD_NUMBER_MAX)
             return error_set(error, STATUS_INVALID_ARGUMENT,
-                             PATH ": element %zu is no number of a field (1 to %d)", i,
+                             PATH ": element %zu is not a field number (1 to %d)", i,
                              FIELD_NUMBER_MAX);
         rule->numbers[rule->depth++] = (uint32_t)field;
     }
@@ -80,13 +80,13 @@ is_method(const char *name)
 }
 
 static enum status
-read_method(const char *name, json_t *value, struct method *method, struct error *error)
+read_method(const char *name, json_t *value, struct dataplane_method *method, struct error *error)
 {
     static const char *const known[] = {PATH, VMODEL};
     bool vmodel = false;
     if (!is_method(name))
         return error_set(error, STATUS_INVALID_ARGUMENT,
-                         "it is no method: \"package.Service/Method\" of at most %d bytes is",
+                         "it is not a method: \"package.Service/Method\" of at most %d bytes is",
                          DATAPLANE_METHOD_BYTES_MAX);
     memcpy(method->name, name, strlen(name) + 1);
     if (!json_is_object(value))
@@ -95,18 +95,19 @@ read_method(const char *name, json_t *value, struct method *method, struct error
         read_path(value, &method->rule, error) != STATUS_OK ||
         record_json_bool(value, VMODEL, &vmodel, error) != STATUS_OK)
         return error->status;
-    method->rule.name = vmodel ? DRIVER_NAME_VMODEL : DRIVER_NAME_MODEL;
+    method->rule.name = vmodel ? RUNNER_NAME_VMODEL : RUNNER_NAME_MODEL;
     return STATUS_OK;
 }
 
 static int
 compare_methods(const void *a, const void *b)
 {
-    return strcmp(((const struct method *)a)->name, ((const struct method *)b)->name);
+    return strcmp(((const struct dataplane_method *)a)->name,
+                  ((const struct dataplane_method *)b)->name);
 }
 
 static enum status
-read_methods(json_t *methods, struct table *table, struct error *error)
+read_methods(json_t *methods, struct dataplane_table *table, struct error *error)
 {
     for (void *at = json_object_iter(methods); at != NULL;
          at = json_object_iter_next(methods, at)) {
@@ -120,7 +121,7 @@ read_methods(json_t *methods, struct table *table, struct error *error)
 }
 
 static enum status
-read_root(json_t *root, struct table **made, struct error *error)
+read_root(json_t *root, struct dataplane_table **made, struct error *error)
 {
     static const char *const known[] = {METHODS, OTHERS};
     json_t *methods;
@@ -133,7 +134,7 @@ read_root(json_t *root, struct table **made, struct error *error)
                          METHODS ": %zu of them; at most %d are "
                                  "taken",
                          count, DATAPLANE_METHODS_MAX);
-    struct table *table = calloc(1, sizeof(*table) + count * sizeof(table->methods[0]));
+    struct dataplane_table *table = calloc(1, sizeof(*table) + count * sizeof(table->methods[0]));
     CHECK(table != NULL);
     *made = table;
     if (record_json_bool(root, OTHERS, &table->others, error) != STATUS_OK)
@@ -146,7 +147,7 @@ dataplane_set(struct dataplane *dataplane, const char *json, size_t bytes,
               struct dataplane_size *size, struct error *error)
 {
     json_t *root = NULL;
-    struct table *table = NULL;
+    struct dataplane_table *table = NULL;
     enum status status = record_json_parse(json, bytes, &root, error);
     if (status == STATUS_OK)
         status = read_root(root, &table, error);
@@ -154,7 +155,7 @@ dataplane_set(struct dataplane *dataplane, const char *json, size_t bytes,
     if (status == STATUS_OK) {
         *size = (struct dataplane_size){table->count, table->others};
         pthread_mutex_lock(&dataplane->lock);
-        struct table *former = dataplane->table;
+        struct dataplane_table *former = dataplane->table;
         dataplane->table = table;
         pthread_mutex_unlock(&dataplane->lock);
         table = former;
@@ -168,16 +169,16 @@ dataplane_set(struct dataplane *dataplane, const char *json, size_t bytes,
 static int
 compare_name(const void *name, const void *method)
 {
-    return strcmp(name, ((const struct method *)method)->name);
+    return strcmp(name, ((const struct dataplane_method *)method)->name);
 }
 
 /* Locked. */
 static bool
-find(const struct table *table, const char *name, struct dataplane_rule *rule)
+find(const struct dataplane_table *table, const char *name, struct dataplane_rule *rule)
 {
     if (table == NULL)
         return false;
-    const struct method *method =
+    const struct dataplane_method *method =
         bsearch(name, table->methods, table->count, sizeof(table->methods[0]), compare_name);
     if (method != NULL)
         *rule = method->rule;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where etcd is, from a line of text or from a file of JSON (KV_STORE of KServe's deployments). */
+/* etcd's place, from a line of text or from a JSON file (KV_STORE of KServe's deployments). */
 #include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -101,22 +101,22 @@ etcd_place_parse(const char *text, struct etcd_place *place, struct error *error
     size_t bytes = more != NULL ? (size_t)(more - text) : strlen(text);
     if (more != NULL && strncmp(more, option, sizeof(option) - 1) != 0)
         return error_set(error, STATUS_INVALID_ARGUMENT,
-                         "behind the endpoints only \"%sPREFIX\" may stand, not \"%.100s\"", option,
-                         more);
+                         "behind the endpoints only \"%sPREFIX\" may follow, not \"%.100s\"",
+                         option, more);
     place->root = copy(more != NULL ? more + sizeof(option) - 1 : "");
     return add_endpoints(place, text, bytes, false, error);
 }
 
 /* ---- a file ---- */
 
-/* Texts of the file; paths are relative to it. */
-struct member {
+/* Texts in the file; paths are relative to it. */
+struct etcd_place_member {
     const char *name;
     size_t offset;
     bool path;
 };
 
-static const struct member members[] = {
+static const struct etcd_place_member members[] = {
     {"root_prefix", offsetof(struct etcd_place, root), false},
     {"userid", offsetof(struct etcd_place, user), false},
     {"password", offsetof(struct etcd_place, password), false},
@@ -130,7 +130,7 @@ static const struct member members[] = {
 };
 
 static enum status
-read_member(const json_t *file, const struct member *member, const char *path,
+read_member(const json_t *file, const struct etcd_place_member *member, const char *path,
             struct etcd_place *place, struct error *error)
 {
     const json_t *value = json_object_get(file, member->name);
@@ -151,7 +151,7 @@ read_member(const json_t *file, const struct member *member, const char *path,
 static enum status
 read_file(const json_t *file, const char *path, struct etcd_place *place, struct error *error)
 {
-    /* It would be left out without a word, and matters. */
+    /* It matters, so it must not be ignored silently. */
     if (json_object_get(file, "override_authority") != NULL)
         return error_set(error, STATUS_INVALID_ARGUMENT,
                          "\"override_authority\" is not taken: the endpoints must have the names "
@@ -174,7 +174,7 @@ read_file(const json_t *file, const char *path, struct etcd_place *place, struct
 
 /* ---- the key ---- */
 
-/* Its first line, as openssl's own commands take it. */
+/* Reads the first line, as openssl's commands do. */
 static enum status
 read_password(struct etcd_place *place, struct error *error)
 {
@@ -200,7 +200,7 @@ read_password(struct etcd_place *place, struct error *error)
     return status;
 }
 
-/* One that cannot be read is the connection's to complain of. */
+/* The connection reports a key that cannot be read. */
 static enum status
 check_pem(const struct etcd_place *place, const char *pem, struct error *error)
 {
@@ -260,7 +260,7 @@ etcd_place_load(const char *path, struct etcd_place *place, struct error *error)
     else if (file == NULL)
         status = error_set(error, STATUS_INVALID_ARGUMENT, "line %d: %s", why.line, why.text);
     else if (!json_is_object(file))
-        status = error_set(error, STATUS_INVALID_ARGUMENT, "it is no JSON object");
+        status = error_set(error, STATUS_INVALID_ARGUMENT, "it is not a JSON object");
     else
         status = read_file(file, path, place, error);
     if (status == STATUS_OK)

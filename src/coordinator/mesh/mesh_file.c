@@ -78,7 +78,7 @@ mesh_file_read(struct mesh_file *file, char **text, size_t *bytes, struct error 
         *bytes = strlen(*text);
         return STATUS_OK;
     }
-    *file = look(file->given); /* before it is read: what changes meanwhile is seen again */
+    *file = look(file->given); /* before it is read: a change meanwhile is seen again */
     enum status status = read_path(file->given, text, bytes, error);
     if (status == STATUS_OK)
         return STATUS_OK;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A value of the configuration that is JSON itself, or the path of a file with it that may change
- * while the node runs: rewritten, renamed over, or reached through a link that is turned to another
- * directory, as Kubernetes does with a ConfigMap. Looking is one stat(2). Loop thread.
+ * A value of the configuration that is JSON, or the path of a JSON file that may change while the
+ * node runs: rewritten, renamed over, or reached through a link that is redirected, as Kubernetes
+ * does with a ConfigMap. A look costs one stat(2). Loop thread.
  */
 #pragma once
 
@@ -16,8 +16,8 @@
 enum { MESH_FILE_BYTES_MAX = 1 << 20 };
 
 struct mesh_file {
-    const char *given; /* the configuration's; NULL: nothing */
-    /* The file read last; all zero: none was there. */
+    const char *given; /* the configuration's value; NULL: not given */
+    /* The file read last; all zero: there was none. */
     dev_t device;
     ino_t inode;
     off_t bytes;
@@ -25,12 +25,12 @@ struct mesh_file {
     struct timespec changed;
 };
 
-/* `*text` is to be freed, `*bytes` its length, a zero byte behind it. */
+/* `*text`, to be freed, has `*bytes` bytes and a terminator. */
 enum status mesh_file_read(struct mesh_file *file, char **text, size_t *bytes,
                            struct error *error) WARN_UNUSED;
 
-/* Puts in front which key of `mesh` it is, and which file, if it is one. Returns the status. */
+/* Prefixes the error with the key of `mesh` and the file, if it is one. Returns the status. */
 enum status mesh_file_blame(const struct mesh_file *file, const char *key, struct error *error);
 
-/* Whether there is another file now than when it was read last, be it in vain. */
+/* Whether the file has changed since it was read last, successfully or not. */
 bool mesh_file_changed(const struct mesh_file *file);

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What `shoald --check` says of the JSON that `mesh` names: `type_constraints`, `dataplane`,
- * `register`, and the file of a store in etcd. Read as a start would read them; nothing is
- * connected to.
+ * The part of `shoald --check` for the JSON that `mesh` names: `type_constraints`, `dataplane`,
+ * `register`, and the file of a store in etcd. Reads them as a start does, without connecting.
  */
 #pragma once
 
@@ -10,5 +9,5 @@
 
 #include "coordinator/config/config.h"
 
-/* Calls `say` with each mistake; returns how many there are. */
+/* Calls `say` with each mistake; returns their number. */
 uint32_t mesh_files_check(const struct config_mesh *mesh, void (*say)(const char *mistake));

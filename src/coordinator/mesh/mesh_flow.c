@@ -12,13 +12,13 @@ struct mesh_flow {
     struct mesh_flow_options options;
     struct rpc_later later;
     bool has_begun;
-    bool is_opened;            /* the initial metadata are out */
-    bool waits_for_room;       /* the caller's next message is not asked for */
-    uint64_t out;              /* of the request, that was not taken */
-    uint64_t costs[COSTS_MAX]; /* of the answer, that the transport has not taken, in their order */
+    bool is_opened;            /* the initial metadata are sent */
+    bool waits_for_room;       /* the caller's next message is not asked for yet */
+    uint64_t out;              /* of the request, not taken yet */
+    uint64_t costs[COSTS_MAX]; /* of the answer, not taken by the transport yet, in their order */
     uint32_t cost_first;
     uint32_t cost_count;
-    pthread_mutex_t lock; /* of the next, and held while the call is used */
+    pthread_mutex_t lock; /* guards the next members, and is held while the call is used */
     bool is_claimed;
     struct mesh_flow_bytes bytes;
 };
@@ -41,7 +41,7 @@ at_end_of_step(struct rpc_later *later)
 
 /* ---- the request ---- */
 
-/* After a message of so many bytes, or after room was made. */
+/* After a message of that size, or after room was made. */
 static void
 read_if_room(struct mesh_flow *flow, size_t bytes)
 {
@@ -55,7 +55,7 @@ read_if_room(struct mesh_flow *flow, size_t bytes)
 }
 
 enum status
-mesh_flow_message(struct mesh_flow *flow, const struct rpc_message *message, struct error *error)
+mesh_flow_message(struct mesh_flow *flow, const struct wire_message *message, struct error *error)
 {
     struct rpc_kept *kept = rpc_message_keep(message);
     struct rpc_piece piece = rpc_kept_piece(kept);

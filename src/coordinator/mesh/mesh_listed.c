@@ -28,7 +28,7 @@ read_text(json_t *object, const char *field, enum need need, size_t bytes_max, c
     if (record_json_text(object, field, &found, error) != STATUS_OK)
         return error->status;
     if (need == NOT_EMPTY && (found == NULL || found[0] == '\0'))
-        return error_set(error, STATUS_INVALID_ARGUMENT, "%s: must be there, and not empty", field);
+        return error_set(error, STATUS_INVALID_ARGUMENT, "%s: must be given, and not empty", field);
     if (found != NULL && strlen(found) > bytes_max)
         return error_set(error, STATUS_INVALID_ARGUMENT, "%s: has %zu bytes: must be at most %zu",
                          field, strlen(found), bytes_max);
@@ -43,7 +43,7 @@ read_info(json_t *entry, struct mesh_listed_model *model, struct error *error)
     if (record_json_object(entry, INFO, &info, error) != STATUS_OK)
         return error->status;
     if (info == NULL)
-        return error_set(error, STATUS_INVALID_ARGUMENT, INFO ": must be there, with \"type\"");
+        return error_set(error, STATUS_INVALID_ARGUMENT, INFO ": must be given, with \"type\"");
     if (read_text(info, "type", NOT_EMPTY, MESH_ID_BYTES_MAX, &model->type, error) != STATUS_OK ||
         read_text(info, "path", MAY_BE_EMPTY, MESH_REQUEST_PATH_BYTES_MAX, &model->path, error) !=
             STATUS_OK ||

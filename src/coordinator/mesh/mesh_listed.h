@@ -6,9 +6,9 @@
  *     [{"modelId": "m", "modelInfo": {"type": "t", "path": "p", "key": "k"}, "vModelId": "v",
  *       "retainAfterTransition": false, "ensureLoaded": true}, …]
  *
- * or one such object alone. `modelId` and `type` must be there. Members that are not these are
- * passed over, as there. The order of the list has no meaning, so what would depend on it is
- * refused: entries that differ in what a model is, or in which model a vmodel has. Pure.
+ * or one such object alone. `modelId` and `type` are required. Other members are ignored, as there.
+ * The order of the list has no meaning, so entries that disagree on a model, or on a vmodel's
+ * model, are refused. Pure.
  */
 #pragma once
 
@@ -33,11 +33,11 @@ struct mesh_listed_model {
 
 struct mesh_listed {
     uint32_t count;
-    struct json_t *root; /* the texts' */
+    struct json_t *root; /* owns the texts */
     struct mesh_listed_model models[];
 };
 
-/* INVALID_ARGUMENT: which entry, which member, what is wrong. */
+/* INVALID_ARGUMENT names the entry, the member and the mistake. */
 enum status mesh_listed_read(const char *json, size_t bytes, struct mesh_listed **listed,
                              struct error *error) WARN_UNUSED;
 /* NULL is left alone. */

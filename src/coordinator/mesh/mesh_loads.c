@@ -15,15 +15,15 @@
 struct mesh_loads {
     struct pipeline *const *pipelines;
     uint32_t pipeline_count;
-    struct registry *registry;
+    struct model_registry *registry;
     const struct config *shared;
-    struct driver *driver;
+    struct mesh_runner *runner;
 };
 
-/* A load, unload or size that the driver waits for. */
-struct wait {
+/* A load, unload or size that the runner waits for. */
+struct loads_wait {
     struct mesh_loads *loads;
-    struct driver_load *load;
+    struct runner_load *load;
 };
 
 /* ---- which pipeline ---- */
@@ -43,13 +43,13 @@ refuse(const char *type, const char *why, struct error *error)
     return NULL;
 }
 
-/* Beside an external runtime a pipeline has what it names, be it the only one or not. */
+/* Beside an external runtime a pipeline loads what it names, even if it is the only one. */
 static struct catalog *
 catalog_of_type(const struct mesh_loads *loads, const char *type, struct error *error)
 {
     if (loads->shared != NULL && !config_types_has_pipeline(loads->shared, type))
         return refuse(type,
-                      "nobody on this node: no pipeline has it in its `types`, and `mesh` not in "
+                      "no runtime of this node: no pipeline has it in its `types`, nor `mesh` in "
                       "its `runtime_types`",
                       error);
     struct catalog *catalog = models_catalog_for(loads->pipelines, loads->pipeline_count, type);
@@ -58,10 +58,9 @@ catalog_of_type(const struct mesh_loads *loads, const char *type, struct error *
                : refuse(type, "no pipeline of this node: none has it in its `types`", error);
 }
 
-/* The key's type counts, as it does for who drives mmesh.ModelRuntime; the mesh's own, if the key
- * has none. */
+/* The key's type counts, as in mmesh.ModelRuntime; the mesh's own if the key has none. */
 static struct catalog *
-find_catalog(const struct mesh_loads *loads, const struct driver_model *model, struct error *error)
+find_catalog(const struct mesh_loads *loads, const struct runner_model *model, struct error *error)
 {
     struct runtime_request *request = calloc(1, sizeof(*request));
     CHECK(request != NULL);
@@ -78,46 +77,47 @@ find_catalog(const struct mesh_loads *loads, const struct driver_model *model, s
     return catalog;
 }
 
-/* ---- what the driver asks for ---- */
+/* ---- what the runner asks for ---- */
 
 static void
-end(struct wait *wait, const struct driver_load_end *end)
+end(struct loads_wait *wait, const struct runner_load_end *end)
 {
-    driver_load_ended(wait->loads->driver, wait->load, end);
+    runner_load_ended(wait->loads->runner, wait->load, end);
     free(wait);
 }
 
-static struct wait *
-wait_begin(struct mesh_loads *loads, struct driver_load *load)
+static struct loads_wait *
+wait_begin(struct mesh_loads *loads, struct runner_load *load)
 {
-    struct wait *wait = malloc(sizeof(*wait));
+    struct loads_wait *wait = malloc(sizeof(*wait));
     CHECK(wait != NULL);
-    *wait = (struct wait){loads, load};
+    *wait = (struct loads_wait){loads, load};
     return wait;
 }
 
-/* Of what has failed nothing is left in any worker when it is told (models.h): there is nothing to
- * unload, as if it had not been attempted. A time-out is known by its text, which is all that other
- * nodes see. No concurrency is told: what is too much is refused where the batches are made. */
+/* When a failure is reported, no worker has anything left of the model (models.h), so there is
+ * nothing to unload, as if the load had not been attempted. A time-out is recognized by its text,
+ * which is all that other nodes see. No concurrency is reported: pipelines refuse excess calls
+ * themselves. */
 static void
 on_loaded(void *context, const struct error *error, const struct model_facts *facts)
 {
-    struct driver_load_end told = {.end = MESH_LOAD_OK};
+    struct runner_load_end told = {.end = MESH_LOAD_OK};
     struct error reason = error != NULL ? *error : ERROR_NONE;
     if (reason.status == STATUS_DEADLINE_EXCEEDED)
         (void)error_prefix(&reason, "%s", status_name(reason.status));
     if (error != NULL)
-        told = (struct driver_load_end){.end = MESH_LOAD_NOT_ATTEMPTED, .reason = reason.text};
+        told = (struct runner_load_end){.end = MESH_LOAD_NOT_ATTEMPTED, .reason = reason.text};
     else
         told.size_bytes = facts->bytes > 0 ? facts->bytes : 1;
     end(context, &told);
 }
 
 static void
-load(void *context, struct driver_load *load, const struct driver_model *model)
+load(void *context, struct runner_load *load, const struct runner_model *model)
 {
     struct mesh_loads *loads = context;
-    struct wait *wait = wait_begin(loads, load);
+    struct loads_wait *wait = wait_begin(loads, load);
     struct error error = ERROR_NONE;
     struct catalog *catalog = find_catalog(loads, model, &error);
     struct model_spec spec = {model->id, model->path, model->key != NULL ? model->key : ""};
@@ -131,22 +131,22 @@ static void
 on_unloaded(void *context, const struct error *error, const struct model_facts *facts)
 {
     (void)error, (void)facts;
-    end(context, &(struct driver_load_end){.end = MESH_LOAD_OK});
+    end(context, &(struct runner_load_end){.end = MESH_LOAD_OK});
 }
 
-/* A size that cannot be predicted is the default. */
+/* The default replaces a size that cannot be predicted. */
 static void
 on_predicted(void *context, const struct error *error, const struct model_facts *facts)
 {
     uint64_t bytes = error == NULL ? facts->bytes : 0;
-    end(context, &(struct driver_load_end){.end = MESH_LOAD_OK, .size_bytes = bytes});
+    end(context, &(struct runner_load_end){.end = MESH_LOAD_OK, .size_bytes = bytes});
 }
 
 static void
-size(void *context, struct driver_load *load, const struct driver_model *model)
+size(void *context, struct runner_load *load, const struct runner_model *model)
 {
     struct mesh_loads *loads = context;
-    struct wait *wait = wait_begin(loads, load);
+    struct loads_wait *wait = wait_begin(loads, load);
     struct error error = ERROR_NONE;
     struct catalog *catalog = find_catalog(loads, model, &error);
     struct model_spec spec = {model->id, model->path, model->key != NULL ? model->key : ""};
@@ -159,7 +159,7 @@ size(void *context, struct driver_load *load, const struct driver_model *model)
 /* ---- what was used ---- */
 
 struct harvest {
-    struct driver *driver;
+    struct mesh_runner *runner;
     int64_t now_ns;
     int64_t mesh_ms;
 };
@@ -168,28 +168,28 @@ static void
 on_used(void *context, const char *id, uint32_t count, int64_t used_ns)
 {
     const struct harvest *harvest = context;
-    struct driver_use use = {
+    struct runner_use use = {
         .model = id,
         .count = count,
         .used_ms = harvest->mesh_ms - (harvest->now_ns - used_ns) / NS_PER_MS,
     };
-    driver_used(harvest->driver, &use);
+    runner_used(harvest->runner, &use);
 }
 
 static void
-harvest(void *context, struct driver *driver)
+harvest(void *context, struct mesh_runner *runner)
 {
     struct mesh_loads *loads = context;
-    struct harvest harvest = {driver, clock_now_ns(), driver_mesh_ms(driver)};
+    struct harvest harvest = {runner, clock_now_ns(), runner_mesh_ms(runner)};
     models_harvest(loads->registry, on_used, &harvest);
 }
 
-/* Uses of the model that were not told yet would go with it. */
+/* Unreported uses of the model would be lost with it. */
 static void
-unload(void *context, struct driver_load *load, const struct driver_model *model)
+unload(void *context, struct runner_load *load, const struct runner_model *model)
 {
     struct mesh_loads *loads = context;
-    harvest(loads, loads->driver);
+    harvest(loads, loads->runner);
     models_unload(loads->registry, model->id, on_unloaded, wait_begin(loads, load));
 }
 
@@ -197,7 +197,7 @@ unload(void *context, struct driver_load *load, const struct driver_model *model
 
 struct mesh_loads *
 mesh_loads_create(struct pipeline *const *pipelines, uint32_t pipeline_count,
-                  struct registry *registry, const struct config *shared)
+                  struct model_registry *registry, const struct config *shared)
 {
     struct mesh_loads *loads = calloc(1, sizeof(*loads));
     CHECK(loads != NULL);
@@ -211,23 +211,23 @@ mesh_loads_destroy(struct mesh_loads *loads)
     free(loads);
 }
 
-struct driver_runtime
-mesh_loads_for_driver(struct mesh_loads *loads)
+struct runner_runtime
+mesh_loads_for_runner(struct mesh_loads *loads)
 {
-    return (struct driver_runtime){loads, size, load, unload, harvest};
+    return (struct runner_runtime){loads, size, load, unload, harvest};
 }
 
 void
-mesh_loads_bind(struct mesh_loads *loads, struct driver *driver)
+mesh_loads_bind(struct mesh_loads *loads, struct mesh_runner *runner)
 {
-    loads->driver = driver;
+    loads->runner = runner;
 }
 
-struct driver_capacity
+struct runner_capacity
 mesh_loads_capacity(const struct mesh_loads *loads)
 {
     struct runtime_figures figures = runtime_figures(loads->pipelines, loads->pipeline_count);
-    return (struct driver_capacity){
+    return (struct runner_capacity){
         .capacity_bytes = figures.capacity_bytes,
         .default_bytes = figures.default_bytes,
         .loaders = figures.load_concurrency,

@@ -7,18 +7,18 @@
 #include "base/check.h"
 #include "coordinator/mesh/mesh_answer.h"
 #include "coordinator/mesh/mesh_request.h"
-#include "shm/counters.h"
+#include "ipc/counters.h"
 
 struct mesh_manage {
     struct mesh_manage_options options;
-    struct driver *driver;
+    struct mesh_runner *runner;
 };
 
 /* One call, until it is answered. */
 struct managed {
     struct pending_item item; /* first */
     struct mesh_manage *manage;
-    struct driver_order order;
+    struct runner_order order;
     struct mesh_request request;
     struct rpc_call *call;
     _Atomic bool ended;
@@ -26,8 +26,8 @@ struct managed {
 
 /* ---- methods ---- */
 
-/* KServe ModelMesh takes calls by these names, too: of its own service the former names of two
- * methods, and of the service that it once was all. */
+/* KServe ModelMesh takes calls by these names, too: the former names of two methods of its service,
+ * and all methods of the service's former name. */
 #define OLD_SERVICE "com.ibm.watson.tas.proto.TasRuntime"
 #define BOTH(name, kind)                                                                           \
     {"/" MESH_SERVICE "/" name, kind},                                                             \
@@ -48,7 +48,7 @@ static const struct named {
 void
 mesh_manage_methods(struct rpc_method methods[MESH_METHOD_COUNT],
                     void (*on_message)(void *context, struct rpc_call *call,
-                                       const struct rpc_message *message),
+                                       const struct wire_message *message),
                     void (*on_cancel)(void *context, uint64_t tag))
 {
     for (size_t i = 0; i < MESH_METHOD_COUNT; i++)
@@ -95,7 +95,7 @@ managed_over(struct managed *managed)
 }
 
 static void
-on_end(struct driver_order *order, const struct driver_reply *reply)
+on_end(struct runner_order *order, const struct runner_reply *reply)
 {
     struct managed *managed =
         (struct managed *)(void *)((char *)order - offsetof(struct managed, order));
@@ -118,7 +118,7 @@ static void
 on_cancel(struct pending_item *item)
 {
     struct managed *managed = (struct managed *)(void *)item;
-    driver_order_cancelled(managed->manage->driver, &managed->order);
+    runner_order_cancelled(managed->manage->runner, &managed->order);
     if (atomic_exchange(&managed->ended, true))
         return;
     rpc_call_finish(managed->call, STATUS_CANCELLED, NULL);
@@ -145,7 +145,7 @@ allows_id(const struct config_allow *allow, const char *id)
     return allows;
 }
 
-/* The words of the key `methods` stand in the order of mesh_order_kind. */
+/* The words of the key `methods` are in the order of mesh_order_kind. */
 static bool
 allows(const struct config_allow *allow, const struct rpc_call *call,
        const struct mesh_order *order)
@@ -172,7 +172,7 @@ judge(const struct managed *managed, struct error *error)
     bool both = order->vmodel != NULL && order->model != NULL;
     return error_set(error, STATUS_PERMISSION_DENIED,
                      "\"%s\" may not call %s for %s \"%.100s\"%s%.100s%s: no entry of `mesh: "
-                     "management: allow` says so",
+                     "management: allow` permits it",
                      name, method, order->vmodel != NULL ? "vmodel" : "model",
                      order->vmodel != NULL  ? order->vmodel
                      : order->model != NULL ? order->model
@@ -183,7 +183,7 @@ judge(const struct managed *managed, struct error *error)
 /* ---- the beginning ---- */
 
 static enum status
-begin(struct managed *managed, enum mesh_manage_door door, const struct rpc_message *message,
+begin(struct managed *managed, enum mesh_manage_door door, const struct wire_message *message,
       struct error *error)
 {
     struct mesh_manage *manage = managed->manage;
@@ -198,16 +198,16 @@ begin(struct managed *managed, enum mesh_manage_door door, const struct rpc_mess
         return error_set(error, STATUS_RESOURCE_EXHAUSTED,
                          "too many calls of this node wait for the mesh");
     rpc_call_set_tag(managed->call, tag);
-    managed->order = (struct driver_order){.order = managed->request.order,
+    managed->order = (struct runner_order){.order = managed->request.order,
                                            .deadline_ns = rpc_call_deadline_ns(managed->call),
                                            .on_end = on_end};
-    driver_order(manage->driver, &managed->order); /* it may be over by then */
+    runner_order(manage->runner, &managed->order); /* it may be over by then */
     return STATUS_OK;
 }
 
 void
 mesh_manage_on_message(struct mesh_manage *manage, enum mesh_manage_door door,
-                       struct rpc_call *call, const struct rpc_message *message)
+                       struct rpc_call *call, const struct wire_message *message)
 {
     struct managed *managed = calloc(1, sizeof(*managed));
     CHECK(managed != NULL);
@@ -241,7 +241,7 @@ mesh_manage_destroy(struct mesh_manage *manage)
 }
 
 void
-mesh_manage_bind(struct mesh_manage *manage, struct driver *driver)
+mesh_manage_bind(struct mesh_manage *manage, struct mesh_runner *runner)
 {
-    manage->driver = driver;
+    manage->runner = runner;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Two servers on one queue, since credentials are a server's: the one in the clear is always there,
- * the one with TLS is its guest.
+ * Two servers on one queue, because credentials belong to a server: the one in the clear is always
+ * there, the one with TLS is its client region.
  */
 #include "coordinator/mesh/mesh_management.h"
 
@@ -13,15 +13,14 @@
 
 #include "base/check.h"
 #include "base/clock.h"
-#include "base/join.h"
 #include "base/log.h"
 #include "coordinator/mesh/mesh_manage.h"
 #include "coordinator/protocol/services.h"
-#include "shm/control.h"
+#include "ipc/control.h"
 
 enum { ARMED_CALLS = 8, CONCURRENT_STREAMS_MAX = 1024, SERVICES_COUNT = 4 };
 
-/* As at the front: how long answers on their way may take at the end. */
+/* As at the front: the time that answers under way have at the end. */
 #define LAST_ANSWERS_NS (NS_PER_S / 2)
 
 struct mesh_management {
@@ -62,10 +61,11 @@ find_front(const struct config_management *management, const char *const *listen
     place->at_front = management->on_listen || shared != NULL;
     if (shared == NULL || other == NULL)
         return STATUS_OK;
-    return error_set(error, STATUS_INVALID_ARGUMENT,
-                     "`mesh: management`: %s is also in `listen`, whose every address would then "
-                     "manage models: name %s there too, or give `management` addresses of its own",
-                     shared, other);
+    return error_set(
+        error, STATUS_INVALID_ARGUMENT,
+        "`mesh: management`: %s is also in `listen`, all of whose addresses would then manage "
+        "models: name %s there too, or give `management` addresses of its own",
+        shared, other);
 }
 
 static bool
@@ -109,14 +109,14 @@ management_place_find(const struct config *config, const char *counters_path,
 /* ---- calls ---- */
 
 static void
-on_plain(void *context, struct rpc_call *call, const struct rpc_message *message)
+on_plain(void *context, struct rpc_call *call, const struct wire_message *message)
 {
     struct mesh_management *management = context;
     mesh_manage_on_message(management->options.manage, MESH_MANAGE_OPEN, call, message);
 }
 
 static void
-on_secured(void *context, struct rpc_call *call, const struct rpc_message *message)
+on_secured(void *context, struct rpc_call *call, const struct wire_message *message)
 {
     struct mesh_management *management = context;
     mesh_manage_on_message(management->options.manage, MESH_MANAGE_GUARDED, call, message);
@@ -146,7 +146,7 @@ _Static_assert(ARRAY_COUNT(services) == SERVICES_COUNT, "rows of SERVICES_METHOD
 static void
 fill_methods(struct rpc_method methods[SERVICES_COUNT + MESH_METHOD_COUNT],
              void (*on_message)(void *context, struct rpc_call *call,
-                                const struct rpc_message *message))
+                                const struct wire_message *message))
 {
     memcpy(methods, services, sizeof(services));
     mesh_manage_methods(methods + SERVICES_COUNT, on_message, on_cancel);
@@ -247,32 +247,26 @@ management_start(struct mesh_management *management)
 void
 management_set_serving(struct mesh_management *management, bool serving)
 {
-    health_set(management->services.health, "", serving);
-    health_set(management->services.health, MESH_SERVICE, serving);
+    health_set(management->services.health, "", serving ? HEALTH_SERVING : HEALTH_NOT_SERVING);
+    health_set(management->services.health, MESH_SERVICE,
+               serving ? HEALTH_SERVING : HEALTH_NOT_SERVING);
 }
 
-static void
-cancel_all(struct mesh_management *management)
-{
-    rpc_server_cancel_all(management->plain);
-    if (management->secured != NULL)
-        rpc_server_cancel_all(management->secured);
-}
-
-/* As front_destroy does it. */
+/* As front_destroy does it. The client region first: its end comes on the other's queue. */
 static void
 stop_servers(struct mesh_management *management)
 {
+    static const char text[] = "the node is stopping";
+    rpc_server_refuse(management->plain, text);
     if (management->secured != NULL)
-        rpc_server_stop(management->secured);
-    rpc_server_stop(management->plain);
+        rpc_server_refuse(management->secured, text);
     health_end_watches(management->services.health);
     if (!management->started)
         management_start(management);
-    if (!join_until(management->thread, clock_now_ns() + LAST_ANSWERS_NS)) {
-        cancel_all(management);
-        CHECK(pthread_join(management->thread, NULL) == 0);
-    }
+    if (management->secured != NULL)
+        rpc_server_end(management->secured, LAST_ANSWERS_NS);
+    rpc_server_end(management->plain, LAST_ANSWERS_NS);
+    CHECK(pthread_join(management->thread, NULL) == 0);
     if (management->secured != NULL)
         rpc_server_destroy(management->secured);
     rpc_server_destroy(management->plain);

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where mmesh.ModelMesh is served: on a thread of its own, apart from inference.
+ * Serves mmesh.ModelMesh on a thread of its own, apart from inference:
  *
- *   - A unix socket beside the file of counters, always: whoever may stop the node, its own user,
- *     may also manage it, and shoalctl finds it there.
- *   - The addresses of `mesh: management` that are not of `listen`: unix sockets and those with
+ *   - always on a unix socket beside the counters file, for the node's own user, who may stop the
+ *     node anyway; shoalctl finds it there;
+ *   - on the addresses of `mesh: management` that are not in `listen`: unix sockets and those with
  *     `plain: yes` in the clear, others with the TLS of callers, if there is one. Over TLS `allow`
- *     is asked.
- *   - The front, if those addresses, or the environment, are all of `listen`: `at_front`.
+ *     decides;
+ *   - at the front, if `mesh: management` has all of `listen`, or the environment asks for it:
+ *     `at_front`.
  *
  * Loop thread.
  */
@@ -26,7 +27,7 @@ struct pending;
 
 enum { MANAGEMENT_LISTEN_MAX = CONFIG_LISTEN_MAX + 1, MANAGEMENT_PATH_BYTES = 120 };
 
-/* Which address is served where. Texts are the configuration's, or `beside`. */
+/* The addresses to serve, by kind. Texts are the configuration's, or `beside`. */
 struct management_place {
     char beside[MANAGEMENT_PATH_BYTES]; /* "unix:PATH" */
     const char *plain[MANAGEMENT_LISTEN_MAX];
@@ -36,8 +37,8 @@ struct management_place {
     bool at_front;
 };
 
-/* `listen` is the front's. INVALID_ARGUMENT: some of it are for management and some are not, or the
- * counters' path is too long. Pure. */
+/* `listen` is the front's. INVALID_ARGUMENT: only a part of it is for management, or the path of
+ * the counters file is too long. Pure. */
 enum status management_place_find(const struct config *config, const char *counters_path,
                                   const char *const *listen, uint32_t listen_count,
                                   struct management_place *place, struct error *error) WARN_UNUSED;
@@ -50,14 +51,14 @@ struct management_options {
     struct rpc_tls *tls; /* of callers; NULL: none */
 };
 
-/* Binds all; calls are taken from the start on. */
+/* Binds all addresses; calls are taken from management_start on. */
 enum status management_create(const struct management_options *options,
                               struct mesh_management **created, struct error *error) WARN_UNUSED;
 void management_start(struct mesh_management *management);
-/* For health. */
+/* Sets the health that its servers report. */
 void management_set_serving(struct mesh_management *management, bool serving);
 /* Connections closed at once, because there were too many. */
 uint64_t management_refused(const struct mesh_management *management);
-/* When no order will be taken any more: ends the servers, and frees everything. NULL is left alone.
+/* When no order is to be taken any more: ends the servers and frees everything. NULL is left alone.
  */
 void management_destroy(struct mesh_management *management);

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The lifetime of a call for several models. It is its own until all its parts have ended and it
- * has begun them all (`open` counts both); it holds its parts for as long, so that they can be
- * cancelled. A part ends once, whatever becomes of it, and does not touch this one afterwards.
+ * The lifetime of a call for several models. It belongs to itself until it has begun all its parts
+ * and all have ended (`open` counts both), and it holds its parts as long, so that they can be
+ * cancelled. A part ends once, in whatever way, and does not touch this call afterwards.
  *
- * The first part that fails answers the caller, at once and wherever that happens, perhaps under
- * the driver's lock; the others are cancelled by the loop thread, or by who is still beginning them
- * (`begun`, then `answered`; elsewhere `answered`, then `begun`: one of the two sees the other).
+ * The first part that fails answers the caller at once, on whichever thread it fails, possibly with
+ * the runner's lock held. The others are cancelled by the loop thread, or by the thread that is
+ * still beginning them (that one sets `begun`, then reads `answered`; the failing one sets
+ * `answered`, then reads `begun`: one of the two sees the other).
  */
 #include "coordinator/mesh/mesh_many.h"
 
@@ -17,41 +18,42 @@
 
 #include "base/check.h"
 #include "base/clock.h"
-#include "coordinator/loop/loop.h"
 #include "coordinator/telemetry/meters.h"
 #include "coordinator/telemetry/tracer.h"
-#include "shm/counters.h"
+#include "ipc/counters.h"
+#include "loop/loop.h"
 
 enum { TEXT_BYTES_MAX = 1024 };
 
-struct entries {
-    struct rpc_metadata *at; /* and their texts, in one block */
+struct many_entries {
+    struct rpc_metadata *at; /* their texts are in the same block */
     size_t count;
 };
 
-/* Of one model: what it has answered, kept until all have. */
-struct part {
+/* The part of one model: its answer, kept until all have answered. */
+struct many_part {
     struct mesh_call *call; /* a reference of ours */
     bool answered;          /* with STATUS_OK */
     struct rpc_piece *pieces;
     size_t piece_count;
-    struct entries initial;
-    struct entries trailers;
+    struct many_entries initial;
+    struct many_entries trailers;
 };
 
 struct mesh_many {
     struct pending_item item; /* first */
     const struct mesh_calls_options *options;
-    struct rpc_call *call;
+    const struct inbound_type *type; /* by which `call`, the caller's, is answered */
+    void *call;
     struct meters_call told; /* of the call, before it ends */
     int64_t begun_ns;
     bool all; /* each must be found: "mm-required" */
     uint32_t count;
-    _Atomic uint32_t open; /* parts that have not ended, and 1 until all have begun */
+    _Atomic uint32_t open; /* parts that have not ended, plus 1 until all have begun */
     _Atomic bool begun;
     _Atomic bool answered;
     _Atomic uint64_t bytes; /* of the answers */
-    struct part parts[];
+    struct many_part parts[];
 };
 
 static struct mesh_many *
@@ -62,23 +64,23 @@ many_of_item(struct pending_item *item)
 
 /* ---- what a part has answered ---- */
 
-static struct rpc_span
-copy_span(const struct rpc_span *span, char **room)
+static struct wire_span
+copy_span(const struct wire_span *span, char **room)
 {
-    struct rpc_span copy = {*room, span->bytes};
+    struct wire_span copy = {*room, span->bytes};
     if (span->bytes > 0)
         memcpy(*room, span->data, span->bytes);
     *room += span->bytes;
     return copy;
 }
 
-static struct entries
+static struct many_entries
 entries_copy(const struct rpc_metadata *from, size_t count)
 {
     size_t bytes = 0;
     for (size_t i = 0; i < count; i++)
         bytes += from[i].key.bytes + from[i].value.bytes;
-    struct entries made = {calloc(1, count * sizeof(*from) + bytes + 1), count};
+    struct many_entries made = {calloc(1, count * sizeof(*from) + bytes + 1), count};
     CHECK(made.at != NULL);
     char *room = (char *)(made.at + count);
     for (size_t i = 0; i < count; i++)
@@ -94,8 +96,8 @@ piece_give_back(const struct rpc_piece *piece)
         piece->release(piece->release_context);
 }
 
-/* Kept ones by reference. Others are copied: what is lent is a slot's memory, for which requests
- * wait, and another model's load may take minutes. */
+/* Kept pieces by reference. Others are copied: a lent piece is a slot's memory, which requests wait
+ * for, and another model's load may take minutes. */
 static struct rpc_piece
 piece_hold(const struct rpc_piece *piece)
 {
@@ -113,7 +115,7 @@ piece_hold(const struct rpc_piece *piece)
 }
 
 static void
-part_hold(struct part *part, const struct rpc_answer *answer)
+part_hold(struct many_part *part, const struct rpc_answer *answer)
 {
     part->answered = true;
     part->pieces = calloc(answer->piece_count + 1, sizeof(*part->pieces));
@@ -125,7 +127,7 @@ part_hold(struct part *part, const struct rpc_answer *answer)
 }
 
 static void
-part_fini(struct part *part)
+part_fini(struct many_part *part)
 {
     for (size_t i = 0; i < part->piece_count; i++) {
         piece_give_back(&part->pieces[i]);
@@ -181,17 +183,14 @@ fail(struct mesh_many *many, enum status status, const char *text, uint32_t retr
         return;
     counter_add_shared(many->options->counters, NODE_CALLS_REFUSED, 1);
     meter(many, status, 0);
-    if (retry_ms > 0)
-        rpc_call_refuse(many->call, status, text, retry_ms);
-    else
-        rpc_call_finish(many->call, status, text);
+    many->type->refuse(many->call, status, text, retry_ms);
     if (!atomic_load(&many->begun))
         return;
     pending_ref(&many->item);
     loop_post(many->options->loop, on_cancel_parts, many);
 }
 
-/* With the text of the call that failed, which may be empty (a deadline, a cancelled call). */
+/* With the text of the failed call, which may be empty (a deadline, a cancelled call). */
 static void
 fail_as(struct mesh_many *many, const struct rpc_answer *answer, uint32_t retry_ms)
 {
@@ -201,10 +200,10 @@ fail_as(struct mesh_many *many, const struct rpc_answer *answer, uint32_t retry_
     fail(many, answer->status, bytes > 0 ? text : NULL, retry_ms);
 }
 
-/* So many of a kind as may go with an answer. */
+/* The most entries of a kind that may go with an answer. */
 static size_t
 entries_append(struct rpc_metadata to[PEERS_METADATA_MAX], size_t count,
-               const struct entries *entries)
+               const struct many_entries *entries)
 {
     for (size_t i = 0; i < entries->count && count < PEERS_METADATA_MAX; i++)
         to[count++] = entries->at[i];
@@ -225,7 +224,7 @@ reply(struct mesh_many *many)
     CHECK(pieces != NULL);
     answer.pieces = pieces;
     for (uint32_t i = 0; i < many->count; i++) {
-        struct part *part = &many->parts[i];
+        struct many_part *part = &many->parts[i];
         for (size_t j = 0; j < part->piece_count; j++) {
             pieces[answer.piece_count++] = part->pieces[j];
             part->pieces[j].release = NULL;
@@ -233,9 +232,9 @@ reply(struct mesh_many *many)
         answer.initial_count = entries_append(initial, answer.initial_count, &part->initial);
         answer.trailer_count = entries_append(trailers, answer.trailer_count, &part->trailers);
     }
-    atomic_store(&many->answered, true); /* nobody else is left who could */
+    atomic_store(&many->answered, true); /* no other thread is left to do it */
     meter(many, STATUS_OK, atomic_load(&many->bytes));
-    rpc_call_answer(many->call, &answer);
+    many->type->answer(many->call, &answer);
     free(pieces);
 }
 
@@ -248,7 +247,7 @@ is_any_answered(const struct mesh_many *many)
     return false;
 }
 
-/* One of what `open` counts. */
+/* Drops one of the counts in `open`. */
 static void
 close_one(struct mesh_many *many)
 {
@@ -270,7 +269,7 @@ answer_bytes(const struct rpc_answer *answer)
     return bytes;
 }
 
-/* Bounds the answers of one caller that are held here until the others come. */
+/* Bounds the answers of one caller that wait here for the others. */
 static bool
 is_too_much(struct mesh_many *many, uint64_t bytes)
 {
@@ -289,7 +288,7 @@ void
 mesh_many_ended(struct mesh_many *many, uint32_t number, const struct rpc_answer *answer,
                 uint32_t retry_ms)
 {
-    struct part *part = &many->parts[number];
+    struct many_part *part = &many->parts[number];
     bool fine = answer->status == STATUS_OK;
     bool held = fine && !atomic_load(&many->answered) && !is_too_much(many, answer_bytes(answer));
     if (held)
@@ -311,14 +310,14 @@ on_cancel(struct pending_item *item)
 /* ---- the beginning ---- */
 
 static bool
-is_all_required(const struct rpc_call *call)
+is_all_required(const struct inbound *inbound)
 {
-    struct rpc_span value;
-    return rpc_call_metadata(call, "mm-required", &value) && value.bytes == 3 &&
+    struct wire_span value;
+    return inbound_metadata(inbound, "mm-required", &value) && value.bytes == 3 &&
            strncasecmp(value.data, "all", 3) == 0;
 }
 
-/* All parts, before the first begins: when one has ended the caller's call may be gone. */
+/* Prepares all parts before the first begins: when one has ended the caller's call may be gone. */
 static enum status
 prepare_parts(struct mesh_many *many, struct mesh_calls *calls, const struct mesh_call_start *start,
               const struct mesh_named *named, struct error *error)
@@ -329,18 +328,20 @@ prepare_parts(struct mesh_many *many, struct mesh_calls *calls, const struct mes
     one.id = id.text;
     one.name = named->name;
     one.many = many;
-    while (mesh_id_next(start->call, named, &position, &id)) {
+    one.kept = rpc_message_keep(start->inbound->message); /* once: it may be a copy */
+    while (mesh_id_next(start->inbound, named, &position, &id)) {
         one.part = many->count;
         struct mesh_call *call = mesh_call_prepare(calls, &one, error);
         if (call == NULL)
-            return error->status;
+            break;
         many->parts[many->count++].call = call;
         one.origin.trace = NULL; /* one call, one trace: of its first model */
     }
-    return STATUS_OK;
+    rpc_kept_release(one.kept);
+    return error->status;
 }
 
-/* Those after the first that fails need not begin. */
+/* Parts after the first failure need not begin. */
 static void
 begin_parts(struct mesh_many *many)
 {
@@ -360,18 +361,20 @@ void
 mesh_many_begin(struct mesh_calls *calls, const struct mesh_call_start *start,
                 const struct mesh_named *named)
 {
-    size_t parts_bytes = named->count * sizeof(struct part);
+    const struct inbound *inbound = start->inbound;
+    size_t parts_bytes = named->count * sizeof(struct many_part);
     struct mesh_many *many = calloc(1, sizeof(*many) + parts_bytes); /* one for all its models */
     CHECK(many != NULL && named->count >= 1);
     many->item.on_cancel = on_cancel;
     many->item.destroy = many_destroy;
     many->options = mesh_calls_options(calls);
-    many->call = start->call;
-    many->all = is_all_required(start->call);
+    many->type = inbound->type;
+    many->call = inbound->call;
+    many->all = is_all_required(inbound);
     many->begun_ns = clock_now_ns();
-    many->told = (struct meters_call){
-        .method = meters_method(many->options->meters, rpc_call_method(start->call)),
-        .request_bytes = start->message->bytes};
+    many->told =
+        (struct meters_call){.method = meters_method(many->options->meters, inbound->method),
+                             .request_bytes = inbound->message->bytes};
     struct error error = ERROR_NONE;
     uint64_t tag = pending_add(many->options->pending, &many->item);
     if (tag == 0)
@@ -381,7 +384,7 @@ mesh_many_begin(struct mesh_calls *calls, const struct mesh_call_start *start,
         (void)prepare_parts(many, calls, start, named, &error);
     if (error.status == STATUS_OK) {
         atomic_store(&many->open, many->count + 1);
-        rpc_call_set_tag(start->call, tag);
+        inbound->type->sink->tagged(inbound->call, tag);
         begin_parts(many);
         return;
     }

@@ -2,7 +2,7 @@
 /*
  * Calls of the mesh into pipelines.
  *
- * The driver calls native_serve under its lock, and what ends a try calls the driver. So nothing
+ * The runner calls native_serve under its lock, and what ends a try calls the runner. So nothing
  * may end within native_serve but by its result. It could: a lane that is found condemned fails
  * all that is in it, on the thread that has just submitted. What ends so is told from the loop
  * thread, and the request itself by the result.
@@ -15,22 +15,20 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "coordinator/entry/inbound.h"
+#include "coordinator/entry/small.h"
 #include "coordinator/mesh/mesh_loads.h"
 #include "coordinator/pipeline/pipeline.h"
-#include "coordinator/protocol/oip.h"
-#include "coordinator/protocol/priority.h"
 #include "coordinator/protocol/services.h"
 #include "mesh/edge/peer_flow.h"
-
-#define OIP "/inference.GRPCInferenceService/"
-#define INFER OIP "ModelInfer"
+#include "rpc/spans.h"
 
 struct native {
     struct native_options options;
     struct mesh_loads *loads;
-    struct driver *driver;
-    bool ready;                     /* the driver knows */
-    struct payload_builder builder; /* guarded by the driver's lock */
+    struct mesh_runner *runner;
+    bool ready;                     /* the runner knows */
+    struct payload_builder builder; /* guarded by the runner's lock */
     pthread_mutex_t late_lock;
     struct payload_builder late_builder; /* of tries that waited; guarded by late_lock */
 };
@@ -65,7 +63,7 @@ static _Thread_local struct submitting *submitting;
 /* A miss costs more than this allocation. */
 static struct native_try *
 try_create(struct native *native, struct peer_request *request,
-           const struct driver_attempt *attempt)
+           const struct runner_attempt *attempt)
 {
     struct native_try *tried = calloc(1, sizeof(*tried));
     CHECK(tried != NULL);
@@ -93,14 +91,14 @@ try_free(struct native_try *tried)
 static void
 tell(struct native_try *tried, const struct rpc_answer *answer)
 {
-    struct driver_end end = {.end = MESH_END_OK};
+    struct runner_end end = {.end = MESH_END_OK};
     end.took_us = (uint64_t)((clock_now_ns() - tried->begun_ns) / NS_PER_US);
     tried->request->type->on_ended(tried->request, tried->number, &end, answer);
     try_free(tried);
 }
 
 static void
-tell_failure(struct native_try *tried, enum status status, const char *text)
+notify_failure(struct native_try *tried, enum status status, const char *text)
 {
     struct rpc_answer answer = {.status = status, .text = {text, strlen(text)}};
     tell(tried, &answer);
@@ -113,13 +111,13 @@ on_later(void *context)
     struct rpc_piece piece = {.data = tried->payload, .bytes = tried->payload_bytes};
     struct rpc_answer answer = {.status = STATUS_OK, .pieces = &piece, .piece_count = 1};
     if (tried->text != NULL)
-        tell_failure(tried, tried->status, tried->text);
+        notify_failure(tried, tried->status, tried->text);
     else
         tell(tried, &answer);
 }
 
 static void
-tell_failure_later(struct native_try *tried, enum status status, const char *text)
+notify_failure_later(struct native_try *tried, enum status status, const char *text)
 {
     tried->status = status;
     tried->text = strdup(text);
@@ -149,11 +147,11 @@ sink_fail(void *call, enum status status, const char *text)
 {
     struct native_try *tried = call;
     if (submitting == NULL) {
-        tell_failure(tried, status, text);
+        notify_failure(tried, status, text);
     } else if (submitting->tried == tried) {
         submitting->ended = true;
     } else {
-        tell_failure_later(tried, status, text);
+        notify_failure_later(tried, status, text);
     }
 }
 
@@ -164,31 +162,10 @@ static const struct request_sink native_sink = {
 
 /* A message that lies in parts of kept ones. */
 struct assembled {
-    struct rpc_message message;
-    struct rpc_span few[16];
-    struct rpc_span *spans;
+    struct wire_message message;
+    struct wire_span few[16];
+    struct wire_span *spans;
 };
-
-static void
-add_piece(struct assembled *to, const struct rpc_piece *piece)
-{
-    const struct rpc_message *whole = rpc_kept_message(piece->kept);
-    size_t skip = piece->offset;
-    size_t left = piece->bytes;
-    for (size_t i = 0; i < whole->span_count && left > 0; i++) {
-        const struct rpc_span *span = &whole->spans[i];
-        if (span->bytes <= skip) {
-            skip -= span->bytes;
-            continue;
-        }
-        size_t bytes = span->bytes - skip < left ? span->bytes - skip : left;
-        to->spans[to->message.span_count++] =
-            (struct rpc_span){(const char *)span->data + skip, bytes};
-        skip = 0;
-        left -= bytes;
-    }
-    to->message.bytes += piece->bytes - left;
-}
 
 static void
 assemble(const struct peer_request *request, struct assembled *to)
@@ -198,9 +175,12 @@ assemble(const struct peer_request *request, struct assembled *to)
         spans += rpc_kept_message(request->pieces[i].kept)->span_count;
     to->spans = spans <= ARRAY_COUNT(to->few) ? to->few : calloc(spans, sizeof(*to->spans));
     CHECK(to->spans != NULL);
-    to->message = (struct rpc_message){.spans = to->spans};
-    for (size_t i = 0; i < request->piece_count; i++)
-        add_piece(to, &request->pieces[i]);
+    to->message = (struct wire_message){.spans = to->spans};
+    for (size_t i = 0; i < request->piece_count; i++) {
+        const struct rpc_piece *piece = &request->pieces[i];
+        to->message.span_count += spans_of_kept(piece, &to->spans[to->message.span_count]);
+        to->message.bytes += piece->bytes;
+    }
 }
 
 static void
@@ -210,17 +190,24 @@ assembled_fini(struct assembled *assembled)
         free(assembled->spans);
 }
 
-static const struct rpc_span *
-find_metadata(const struct peer_request *request, const char *key)
+/* ---- as a call that came in: its request has what the first node has passed on ---- */
+
+static bool
+inbound_entry(const void *call, const char *key, size_t *position, struct wire_span *value)
 {
+    const struct native_try *tried = call;
+    const struct peer_request *request = tried->request;
     size_t bytes = strlen(key);
-    for (size_t i = 0; i < request->metadata_count; i++) {
-        const struct rpc_metadata *entry = &request->metadata[i];
+    while (*position < request->metadata_count) {
+        const struct rpc_metadata *entry = &request->metadata[(*position)++];
+        *value = entry->value;
         if (entry->key.bytes == bytes && memcmp(entry->key.data, key, bytes) == 0)
-            return &entry->value;
+            return true;
     }
-    return NULL;
+    return false;
 }
+
+static const struct inbound_type inbound_type = {.metadata = inbound_entry, .sink = &native_sink};
 
 /* ---- into the pipeline ---- */
 
@@ -230,67 +217,52 @@ check_way(const struct pipeline *pipeline, const struct peer_request *request, c
           struct error *error)
 {
     const char *path = pipeline_method(pipeline).path;
-    if (strcmp(request->method, path != NULL ? path : INFER) == 0)
+    if (strcmp(request->method, path != NULL ? path : INBOUND_INFER) == 0)
         return STATUS_OK;
-    if (strcmp(request->method, INFER) != 0 && services_lack(request->method))
+    if (strcmp(request->method, INBOUND_INFER) != 0 && services_lack(request->method))
         return error_set(error, STATUS_UNIMPLEMENTED, "no such method: %.200s", request->method);
     return error_set(error, STATUS_INVALID_ARGUMENT, "model \"%.120s\" is called by %s, not by %s",
-                     model, path != NULL ? path : INFER, request->method);
-}
-
-static enum status
-submit(struct native *native, const struct peer_request *request, struct pipeline *pipeline,
-       struct submission *submission, struct error *error)
-{
-    bool bound = pipeline_method(pipeline).path != NULL;
-    int64_t timeout_ns = TIME_NEVER_NS;
-    enum status status =
-        bound
-            ? priority_read(find_metadata(request, PRIORITY_METADATA), &submission->priority, error)
-            : oip_skim(submission->message, &submission->priority, &timeout_ns, error);
-    submission_shorten(submission, timeout_ns);
-    const struct rpc_span *caller = find_metadata(request, native->options.caller_metadata);
-    if (caller != NULL && submission->caller == 0)
-        submission->caller = share_hash(native->options.share_key, caller->data, caller->bytes);
-    return status == STATUS_OK ? pipeline_submit(pipeline, submission, error) : status;
+                     model, path != NULL ? path : INBOUND_INFER, request->method);
 }
 
 /* A submission that was refused: elsewhere it may be taken; or it would be refused there, too, and
  * the refusal is the answer. */
-static enum driver_begun
-judge(struct native_try *tried, const struct error *error, struct driver_end *end)
+static enum runner_begun
+judge(struct native_try *tried, const struct error *error, struct runner_end *end)
 {
     bool elsewhere =
         error->status == STATUS_UNAVAILABLE || error->status == STATUS_RESOURCE_EXHAUSTED;
     if (!elsewhere) {
-        tell_failure_later(tried, error->status, error->text);
-        return DRIVER_UNDER_WAY;
+        notify_failure_later(tried, error->status, error->text);
+        return RUNNER_UNDER_WAY;
     }
-    *end = (struct driver_end){.end = error->status == STATUS_UNAVAILABLE ? MESH_END_UNREACHABLE
+    *end = (struct runner_end){.end = error->status == STATUS_UNAVAILABLE ? MESH_END_UNREACHABLE
                                                                           : MESH_END_OVERLOADED};
     try_free(tried);
-    return DRIVER_ENDED;
+    return RUNNER_ENDED;
 }
 
 /* `tried` belongs to its end from here on, and so does `origin` once it is submitted: another
  * thread may have ended it all before the submission returns. */
-static enum driver_begun
+static enum runner_begun
 begin(struct native_try *tried, struct pipeline *pipeline, struct submission *submission,
-      struct native_origin *origin, struct driver_end *end, struct native_refusal *refusal)
+      struct native_origin *origin, struct runner_end *end, struct native_refusal *refusal)
 {
     struct submitting here = {.tried = tried, .outer = submitting};
     struct assembled assembled;
     assemble(tried->request, &assembled);
+    struct inbound inbound = {.type = &inbound_type, .call = tried, .message = &assembled.message};
     submission->message = &assembled.message;
     submission->trace = origin->trace;
     origin->trace = NULL;
+    if (submission->caller == 0)
+        submission->caller = caller_of(&tried->native->options.callers, &inbound);
     submitting = &here;
-    enum status status =
-        submit(tried->native, tried->request, pipeline, submission, &refusal->error);
+    enum status status = inbound_submit(&inbound, pipeline, submission, &refusal->error);
     submitting = here.outer;
     assembled_fini(&assembled);
     if (status == STATUS_OK && !here.ended)
-        return DRIVER_UNDER_WAY;
+        return RUNNER_UNDER_WAY;
     if (status == STATUS_OK) { /* its model has been left, its trace has ended */
         error_set(&refusal->error, STATUS_UNAVAILABLE, "pipeline \"%s\" is being rebuilt",
                   pipeline->name);
@@ -304,60 +276,28 @@ begin(struct native_try *tried, struct pipeline *pipeline, struct submission *su
 
 /* ---- the small methods ---- */
 
-/* ModelReady or ModelMetadata of a model that is loaded here. */
-struct described {
-    struct registry *registry;
-    const char *id;
-    struct model *model; /* to be left */
-};
-
-static bool
-node_is_ready(void *context)
+/* Of a model that is loaded here, under any name that the caller has for it. The answer is there at
+ * once, and told later: we are under the lock. */
+static enum runner_begun
+notify_of(struct native_try *tried, enum oip_method method, const char *id)
 {
-    (void)context;
-    return true;
-}
-
-/* Under any name that the caller has for it. */
-static enum status
-describe(void *context, const char *name, struct oip_model_info *info, bool *ready,
-         struct error *error)
-{
-    struct described *described = context;
-    (void)name;
-    if (registry_describe(described->registry, described->id, info, ready, &described->model))
-        return STATUS_OK;
-    return error_set(error, STATUS_UNAVAILABLE, "the model has just been unloaded");
-}
-
-static bool
-is_small(const char *method, enum oip_method *which)
-{
-    bool ready = strcmp(method, OIP "ModelReady") == 0;
-    *which = ready ? OIP_MODEL_READY : OIP_MODEL_METADATA;
-    return ready || strcmp(method, OIP "ModelMetadata") == 0;
-}
-
-/* The answer is there at once, and told later: we are under the lock. */
-static enum driver_begun
-tell_of(struct native_try *tried, enum oip_method method, const char *id)
-{
-    struct described described = {.registry = tried->native->options.registry, .id = id};
-    struct oip_node node = {node_is_ready, describe, &described};
+    const struct native_options *options = &tried->native->options;
+    const struct target_scope scope = {options->pipelines, options->pipeline_count,
+                                       options->registry, true};
+    const struct small_ask ask = {
+        .scope = &scope, .id = id, .node_is_ready = true, .was_here = true};
     struct assembled assembled;
     struct error error;
     error_clear(&error);
     assemble(tried->request, &assembled);
-    enum status status = oip_answer(method, &node, &assembled.message, &tried->payload,
-                                    &tried->payload_bytes, &error);
+    enum status status = small_answer(method, &ask, &assembled.message, &tried->payload,
+                                      &tried->payload_bytes, &error);
     assembled_fini(&assembled);
-    if (described.model != NULL)
-        model_leave(described.model);
     if (status != STATUS_OK)
-        tell_failure_later(tried, error.status, error.text);
+        notify_failure_later(tried, error.status, error.text);
     else
         loop_post(tried->native->options.loop, on_later, tried);
-    return DRIVER_UNDER_WAY;
+    return RUNNER_UNDER_WAY;
 }
 
 /* ---- a pipeline has one message each way ---- */
@@ -420,14 +360,14 @@ await_exchange(struct peer_request *request, struct native_try *tried)
 }
 
 /* As native_serve, of a try that has waited. It may be NOT_HERE by now; all else that would end a
- * try at once does so here as well, outside the driver's lock. */
+ * try at once does so here as well, outside the runner's lock. */
 static void
 serve_late(struct native_try *tried)
 {
     struct native *native = tried->native;
     struct peer_request *request = tried->request;
     struct pipeline *pipeline;
-    struct driver_end end = {.end = MESH_END_NOT_HERE, .vanished = true};
+    struct runner_end end = {.end = MESH_END_NOT_HERE, .vanished = true};
     struct native_refusal refusal = {.error = ERROR_NONE};
     struct native_origin origin = {.caller = tried->caller};
     uint32_t number = tried->number;
@@ -442,7 +382,7 @@ serve_late(struct native_try *tried)
     submission.model = registry_enter_loaded(native->options.registry, tried->model,
                                              strlen(tried->model), MODEL_UNCOUNTED, &pipeline);
     request->type->hold(request);
-    enum driver_begun begun = DRIVER_ENDED;
+    enum runner_begun begun = RUNNER_ENDED;
     if (submission.model == NULL) {
         try_free(tried);
     } else {
@@ -450,11 +390,11 @@ serve_late(struct native_try *tried)
         begun = begin(tried, pipeline, &submission, &origin, &end, &refusal);
         pthread_mutex_unlock(&native->late_lock);
     }
-    if (begun == DRIVER_ENDED && refusal.error.status != STATUS_OK) {
+    if (begun == RUNNER_ENDED && refusal.error.status != STATUS_OK) {
         end.said = refusal.error.text;
         end.said_status = refusal.error.status;
     }
-    if (begun == DRIVER_ENDED)
+    if (begun == RUNNER_ENDED)
         request->type->on_ended(request, number, &end, NULL);
     request->type->release(request);
 }
@@ -471,13 +411,13 @@ awaited_send(void *context, const struct rpc_piece *pieces, size_t piece_count, 
     if (tried == NULL)
         return sink_send(NULL, pieces, piece_count, last, error);
     if (pieces == NULL)
-        tell_failure_later(tried, STATUS_INVALID_ARGUMENT, NO_MESSAGE);
+        notify_failure_later(tried, STATUS_INVALID_ARGUMENT, NO_MESSAGE);
     else
         serve_late(tried);
     return STATUS_OK;
 }
 
-/* It came while the try began, under the driver's lock. */
+/* It came while the try began, under the runner's lock. */
 static void
 on_message_there(void *context)
 {
@@ -488,8 +428,8 @@ static const struct peer_flow_sink awaited_message = {awaited_send, sink_taken,
                                                       PEER_FLOW_WINDOW_BYTES};
 
 /* The core counts the try, so the model stays; the pipeline hears of it when it has a message. */
-static enum driver_begun
-await_message(struct native_try *tried, const struct driver_attempt *attempt, uint64_t caller)
+static enum runner_begun
+await_message(struct native_try *tried, const struct runner_attempt *attempt, uint64_t caller)
 {
     struct peer_request *request = tried->request;
     bool closed;
@@ -503,23 +443,23 @@ await_message(struct native_try *tried, const struct driver_attempt *attempt, ui
     if ((kept == NULL && !closed) || await_exchange(request, NULL) == NULL)
         goto out; /* it waits, or was told already */
     if (kept == NULL)
-        tell_failure_later(tried, STATUS_INVALID_ARGUMENT, NO_MESSAGE);
+        notify_failure_later(tried, STATUS_INVALID_ARGUMENT, NO_MESSAGE);
     else if (kept->next != NULL)
-        tell_failure_later(tried, STATUS_INVALID_ARGUMENT, ONE_MESSAGE);
+        notify_failure_later(tried, STATUS_INVALID_ARGUMENT, ONE_MESSAGE);
     else
         loop_post(tried->native->options.loop, on_message_there, tried);
 out:
     while (kept != NULL)
         kept = peer_flow_kept_free(kept);
-    return DRIVER_UNDER_WAY;
+    return RUNNER_UNDER_WAY;
 }
 
 /* ---- serving ---- */
 
-enum driver_begun
+enum runner_begun
 native_serve(struct native *native, struct peer_request *request,
-             const struct driver_attempt *attempt, struct native_origin *origin,
-             struct driver_end *end, struct native_refusal *refusal)
+             const struct runner_attempt *attempt, struct native_origin *origin,
+             struct runner_end *end, struct native_refusal *refusal)
 {
     struct pipeline *pipeline;
     error_clear(&refusal->error);
@@ -527,14 +467,14 @@ native_serve(struct native *native, struct peer_request *request,
     struct model *model = registry_enter_loaded(native->options.registry, attempt->model,
                                                 strlen(attempt->model), MODEL_UNCOUNTED, &pipeline);
     if (model == NULL) {
-        *end = (struct driver_end){.end = MESH_END_NOT_HERE, .vanished = true};
-        return DRIVER_ENDED;
+        *end = (struct runner_end){.end = MESH_END_NOT_HERE, .vanished = true};
+        return RUNNER_ENDED;
     }
     struct native_try *tried = try_create(native, request, attempt);
     enum oip_method small;
-    if (is_small(request->method, &small)) {
+    if (small_is_of_model(request->method, &small)) {
         model_leave_loaded(model);
-        return tell_of(tried, small, attempt->model);
+        return notify_of(tried, small, attempt->model);
     }
     bool is_ours = check_way(pipeline, request, attempt->model, &refusal->error) == STATUS_OK;
     if (is_ours && peer_flow_shape(request->flow) == PEER_FLOW_AWAITED) {
@@ -554,8 +494,8 @@ native_serve(struct native *native, struct peer_request *request,
         .model = model,
         .model_held = true,
     };
-    enum driver_begun begun = begin(tried, pipeline, &submission, origin, end, refusal);
-    if (begun == DRIVER_ENDED) /* another try may take more */
+    enum runner_begun begun = begin(tried, pipeline, &submission, origin, end, refusal);
+    if (begun == RUNNER_ENDED) /* another try may take more */
         peer_flow_detach(request->flow, end, NULL, &(struct peer_flow_end){.answer = NULL});
     return begun;
 }
@@ -565,7 +505,7 @@ native_cancel(struct native *native, struct peer_request *request)
 {
     struct native_try *waiting = await_exchange(request, NULL);
     if (waiting != NULL) {
-        tell_failure_later(waiting, STATUS_CANCELLED, "");
+        notify_failure_later(waiting, STATUS_CANCELLED, "");
         return;
     }
     uint64_t tag = (uint64_t)(uintptr_t)request->served;
@@ -597,8 +537,8 @@ native_update(struct native *native)
     if (native->ready || !all_serving(native))
         return;
     native->ready = true;
-    struct driver_capacity capacity = mesh_loads_capacity(native->loads);
-    driver_runtime_ready(native->driver, &capacity);
+    struct runner_capacity capacity = mesh_loads_capacity(native->loads);
+    runner_runtime_ready(native->runner, &capacity);
 }
 
 struct native *
@@ -624,14 +564,14 @@ native_destroy(struct native *native)
 }
 
 void
-native_bind(struct native *native, struct driver *driver)
+native_bind(struct native *native, struct mesh_runner *runner)
 {
-    native->driver = driver;
-    mesh_loads_bind(native->loads, driver);
+    native->runner = runner;
+    mesh_loads_bind(native->loads, runner);
 }
 
-struct driver_runtime
-native_for_driver(struct native *native)
+struct runner_runtime
+native_for_runner(struct native *native)
 {
-    return mesh_loads_for_driver(native->loads);
+    return mesh_loads_for_runner(native->loads);
 }

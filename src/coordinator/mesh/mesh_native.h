@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The runtime of a mesh's node that is the node itself: its pipelines with models. To the driver it
+ * The runtime of a mesh's node that is the node itself: its pipelines with models. To the runner it
  * is what loads, unloads and knows sizes (models.h); to whoever has a call of the mesh, what serves
  * it. DESIGN.md.
  *
- * Threads. native_serve and native_cancel as the driver's callbacks: any thread. The rest on the
+ * Threads. native_serve and native_cancel as the runner's callbacks: any thread. The rest on the
  * loop thread.
  */
 #pragma once
 
 #include "base/error.h"
-#include "coordinator/loop/loop.h"
+#include "coordinator/entry/caller.h"
 #include "coordinator/models/models.h"
-#include "coordinator/pipeline/share.h"
+#include "loop/loop.h"
 #include "mesh/edge/peers.h"
 
 struct config;
@@ -23,9 +23,8 @@ struct native_options {
     struct loop *loop;
     struct pipeline *const *pipelines;
     uint32_t pipeline_count;
-    struct registry *registry;
-    const char *caller_metadata; /* by which callers say who they are */
-    struct share_key share_key;
+    struct model_registry *registry;
+    struct callers callers;
     const struct config *shared; /* mesh_loads.h */
 };
 
@@ -33,13 +32,13 @@ struct native *native_create(const struct native_options *options);
 /* When every pipeline is gone. NULL is left alone. */
 void native_destroy(struct native *native);
 
-/* The runtime, for driver_options. */
-struct driver_runtime native_for_driver(struct native *native);
+/* The runtime, for runner_options. */
+struct runner_runtime native_for_runner(struct native *native);
 
-/* Before the driver starts. */
-void native_bind(struct native *native, struct driver *driver);
+/* Before the runner starts. */
+void native_bind(struct native *native, struct mesh_runner *runner);
 
-/* A pipeline has begun or ceased to serve; the driver is told when all do for the first time. */
+/* A pipeline has begun or ceased to serve; the runner is told when all do for the first time. */
 void native_update(struct native *native);
 
 /* Why a pipeline would not take what another node's may. */
@@ -50,18 +49,18 @@ struct native_refusal {
 
 /* Facts about a request that only the node knows to which it came first. */
 struct native_origin {
-    uint64_t caller;     /* share_hash; 0: by its metadata */
+    uint64_t caller;     /* caller_of; 0: by the metadata that came with it */
     struct trace *trace; /* NULL: none, or it was taken */
 };
 
 /*
- * UNDER THE LOCK of the driver, as `serve` of a driver_call_type. The request's message goes into
+ * UNDER THE LOCK of the runner, as `serve` of a runner_call_type. The request's message goes into
  * the pipeline that has the model loaded; UNDER_WAY: its on_ended will be called, later. `refusal`
  * is filled in of what has ENDED.
  */
-enum driver_begun native_serve(struct native *native, struct peer_request *request,
-                               const struct driver_attempt *attempt, struct native_origin *origin,
-                               struct driver_end *end, struct native_refusal *refusal);
+enum runner_begun native_serve(struct native *native, struct peer_request *request,
+                               const struct runner_attempt *attempt, struct native_origin *origin,
+                               struct runner_end *end, struct native_refusal *refusal);
 
 /* Nobody waits for what is under way of it. */
 void native_cancel(struct native *native, struct peer_request *request);

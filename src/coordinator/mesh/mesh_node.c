@@ -24,13 +24,14 @@
 #include "mesh/record/record.h"
 
 enum {
-    PENDING_MAX = 1 << 17, /* calls and orders; the driver has a limit of its own for either */
+    PENDING_MAX = 1 << 17, /* calls and orders; the runner has a limit of its own for either */
     QUEUES_MAX = 16,       /* of the front */
 };
 
 #define EXTERNAL_START_NS (INT64_MAX / 4)
-enum { REACH_S = 10 }; /* with `fail_fast`: to connect to some members, and for a call to end */
-#define FILES_LOOK_NS NS_PER_S /* how soon a file that has changed is read */
+enum { REACH_S = 10 }; /* with `fail_fast`: time to connect to some members and for a call to end */
+#define LAST_ANSWERS_NS (2 * NS_PER_S)
+#define FILES_LOOK_NS NS_PER_S /* how soon a changed file is read */
 
 struct mesh_node {
     struct mesh_node_options options;
@@ -42,26 +43,27 @@ struct mesh_node {
     struct mesh_manage *manage;
     struct management_place place;
     struct mesh_management *management;
-    struct meters *meters; /* NULL: nobody can ask for them */
+    struct meters *meters; /* NULL: there are no metrics */
     struct mesh_store store;
-    struct driver *driver;
-    bool shared;               /* models are loaded into pipelines, too */
-    struct external *external; /* NULL: into them alone */
+    struct mesh_runner *runner;
+    bool shared;               /* pipelines load models, too */
+    struct external *external; /* NULL: only pipelines load models */
     struct rpc_queue *queues[QUEUES_MAX];
-    struct peer_server *server; /* this and the next: NULL: the mesh has no other nodes */
+    struct peer_server *server; /* this and the next: NULL without other nodes */
     struct peers *peers;
     uint32_t queue_count;
     struct mesh_file types_file;
     struct mesh_file dataplane_file;
     struct loop_timer *files_timer;
     struct loop_timer *reach_timer;
-    struct dataplane *dataplane; /* NULL: everything may be called, and no path is known */
-    struct mesh_listed *listed;  /* this and the next: NULL: nothing is registered at the start */
+    struct dataplane *dataplane; /* NULL: every method may be called, without a path */
+    struct mesh_listed *listed;  /* this and the next: NULL if no models are listed */
     struct mesh_register *reg;
     bool started;
-    bool registered; /* all that is listed */
+    bool registered; /* all listed models are */
     bool drained;
     bool stopped;
+    int64_t stopped_ns;
 };
 
 /* ---- calls ---- */
@@ -87,21 +89,21 @@ mesh_node_permits(const struct mesh_node *node, const char *method, struct datap
 }
 
 bool
-mesh_node_names_by_metadata(const struct mesh_node *node, const struct rpc_call *call)
+mesh_node_names_by_metadata(const struct mesh_node *node, const struct inbound *inbound)
 {
     struct dataplane_rule rule;
     struct mesh_named named;
     struct error error = ERROR_NONE;
-    if (mesh_node_permits(node, rpc_call_method(call), &rule, &error) != STATUS_OK)
+    if (mesh_node_permits(node, inbound->method, &rule, &error) != STATUS_OK)
         return true;
     if (rule.depth > 0)
         return false;
-    return mesh_id_of_call(call, &named, &error) != STATUS_OK || named.count <= 1;
+    return mesh_id_of_metadata(inbound, &named, &error) != STATUS_OK || named.count <= 1;
 }
 
 void
 mesh_node_more(struct mesh_node *node, const struct rpc_call *call,
-               const struct rpc_message *message)
+               const struct wire_message *message)
 {
     mesh_call_more(node->calls, call, message);
 }
@@ -113,7 +115,7 @@ mesh_node_sent(struct mesh_node *node, uint64_t tag)
 }
 
 void
-mesh_node_manage(struct mesh_node *node, struct rpc_call *call, const struct rpc_message *message)
+mesh_node_manage(struct mesh_node *node, struct rpc_call *call, const struct wire_message *message)
 {
     mesh_manage_on_message(node->manage, MESH_MANAGE_GUARDED, call, message);
 }
@@ -126,9 +128,9 @@ mesh_node_cancel(struct mesh_node *node, uint64_t tag)
 
 /* ---- calls of other nodes ---- */
 
-static enum driver_begun
-on_peer_serve(void *context, struct driver_call *call, const struct driver_attempt *attempt,
-              struct driver_end *end)
+static enum runner_begun
+on_peer_serve(void *context, struct runner_call *call, const struct runner_attempt *attempt,
+              struct runner_end *end)
 {
     struct mesh_node *node = context;
     if (node->external != NULL && attempt->pool == external_pool(node->external))
@@ -139,7 +141,7 @@ on_peer_serve(void *context, struct driver_call *call, const struct driver_attem
 }
 
 static void
-on_peer_cancel(void *context, struct driver_call *call)
+on_peer_cancel(void *context, struct runner_call *call)
 {
     struct mesh_node *node = context;
     if (node->external != NULL)
@@ -161,7 +163,7 @@ set_types(struct mesh_node *node, struct error *error)
     if (status == STATUS_OK)
         status = record_types_read(text, bytes, &types, error);
     if (status == STATUS_OK) {
-        driver_types(node->driver, types->rules, types->rule_count);
+        runner_types(node->runner, types->rules, types->rule_count);
         log_info("mesh_types_read types=%u", types->rule_count);
     }
     free(types);
@@ -194,7 +196,8 @@ reload_types(struct mesh_node *node)
 {
     struct error error = ERROR_NONE;
     if (set_types(node, &error) != STATUS_OK)
-        log_error("mesh_types_failed error=\"%s\" action=\"the former ones hold\"", error.text);
+        log_error("mesh_types_failed error=\"%s\" action=\"the previous ones stay in force\"",
+                  error.text);
 }
 
 static void
@@ -202,7 +205,8 @@ reload_dataplane(struct mesh_node *node)
 {
     struct error error = ERROR_NONE;
     if (set_dataplane(node, &error) != STATUS_OK)
-        log_error("mesh_dataplane_failed error=\"%s\" action=\"the former one holds\"", error.text);
+        log_error("mesh_dataplane_failed error=\"%s\" action=\"the previous one stays in force\"",
+                  error.text);
 }
 
 void
@@ -243,13 +247,13 @@ static void
 on_reach_late(void *context)
 {
     struct mesh_node *node = context;
-    struct driver_view view;
+    struct runner_view view;
     struct error error = ERROR_NONE;
-    driver_look(node->driver, &view);
+    runner_look(node->runner, &view);
     if (node->stopped || view.heard_ms != 0)
         return;
     error_set(&error, STATUS_UNAVAILABLE, "mesh: store: etcd was not reached within %d s: %s",
-              REACH_S, driver_trouble(node->driver));
+              REACH_S, runner_trouble(node->runner));
     node->options.on_refused(node->options.context, &error);
 }
 
@@ -285,7 +289,7 @@ register_listed(struct mesh_node *node)
 {
     node->reg = mesh_register_start(&(struct mesh_register_options){
         .loop = node->options.loop,
-        .driver = node->driver,
+        .runner = node->runner,
         .listed = node->listed,
         .vmodel_owner = node->config->vmodel_owner,
         .on_end = on_registered,
@@ -295,17 +299,17 @@ register_listed(struct mesh_node *node)
 
 /* ---- beginning ---- */
 
-/* Of the environment. */
+/* Logs the environment's variables without effect. */
 static void
 pass_over_variables(const struct config *config)
 {
     const char *name;
     const char *instead;
     for (size_t position = 0; config_passed_over(config, &position, &name, &instead);)
-        mesh_setting_tell_ignored(name, instead);
+        mesh_setting_notify_ignored(name, instead);
 }
 
-/* By what method the models of a pipeline are called does not change (reload.c). */
+/* A reload does not change the method that a pipeline's models are called by (reload.c). */
 static void
 set_meters(struct mesh_node *node)
 {
@@ -314,8 +318,7 @@ set_meters(struct mesh_node *node)
         struct pipeline *pipeline = node->options.pipelines[i];
         const char *path = pipeline_method(pipeline).path;
         pipeline->meters = node->meters;
-        pipeline->meters_method = meters_method(
-            node->meters, path != NULL ? path : "/inference.GRPCInferenceService/ModelInfer");
+        pipeline->meters_method = meters_method(node->meters, path != NULL ? path : INBOUND_INFER);
     }
 }
 
@@ -333,8 +336,8 @@ mesh_node_create(const struct mesh_node_options *options, struct mesh_node **cre
     node->options = *options;
     node->config = &config->mesh;
     node->shared = config_types_are_shared(config);
-    node->files_timer = loop_timer_create(options->loop, on_files_look, node);
-    node->reach_timer = loop_timer_create(options->loop, on_reach_late, node);
+    node->files_timer = loop_timer_create(loop_base(options->loop), on_files_look, node);
+    node->reach_timer = loop_timer_create(loop_base(options->loop), on_reach_late, node);
     if (getrandom(&node->seed, sizeof(node->seed), 0) != sizeof(node->seed))
         return error_set_errno(error, "getrandom");
     if (config->metrics.count > 0)
@@ -349,8 +352,7 @@ mesh_node_create(const struct mesh_node_options *options, struct mesh_node **cre
         .pipelines = options->pipelines,
         .pipeline_count = options->pipeline_count,
         .registry = options->registry,
-        .caller_metadata = config->caller_metadata,
-        .share_key = options->share_key,
+        .callers = callers_of(config, options->share_key),
         .shared = node->shared ? config : NULL,
     });
     node->calls = mesh_calls_create(&(struct mesh_calls_options){
@@ -418,7 +420,7 @@ external_pool_of(const struct mesh_node *node)
     return node->shared ? MESH_POOL_EXTERNAL : 0;
 }
 
-/* It is waited for as long as it takes: pods start in any order. */
+/* Waits for it without end: pods start in any order. */
 static enum status
 open_external(struct mesh_node *node, struct error *error)
 {
@@ -452,7 +454,7 @@ on_drained(void *context)
 }
 
 static void
-on_measure(void *context, enum driver_measure measure, uint64_t value)
+on_measure(void *context, enum runner_measure measure, uint64_t value)
 {
     const struct mesh_node *node = context;
     mesh_counters_measure(node->options.counters, measure, value);
@@ -469,10 +471,10 @@ on_setting(void *context, enum record_setting_kind kind, const struct record_set
 }
 
 static void
-create_driver(struct mesh_node *node, const char *address, int64_t start_ms)
+create_runner(struct mesh_node *node, const char *address, int64_t start_ms)
 {
     const struct config_mesh *config = node->config;
-    struct driver_options options = {
+    struct runner_options options = {
         .base = loop_base(node->options.loop),
         .instance = config->instance,
         .address = address,
@@ -487,25 +489,25 @@ create_driver(struct mesh_node *node, const char *address, int64_t start_ms)
         .waiting_max = config->waiting_max,
         .failure_fresh_ms = config->failure_expiry_ns / NS_PER_MS,
         .clearance_ns = config->clearance_ns,
-        .runtime = node->external != NULL ? external_for_driver(node->external)
-                                          : native_for_driver(node->native),
+        .runtime = node->external != NULL ? external_for_runner(node->external)
+                                          : native_for_runner(node->native),
         .on_drained = on_drained,
         .on_setting = on_setting,
         .on_measure = on_measure,
         .context = node,
     };
     if (node->shared) {
-        options.runtime = native_for_driver(node->native);
-        options.second = external_for_driver(node->external);
+        options.runtime = native_for_runner(node->native);
+        options.second = external_for_runner(node->external);
         options.pool_of = mesh_types_pool;
         options.pool_context = node->options.config;
     }
     if (node->peers != NULL)
-        options.peers = peers_for_driver(node->peers);
-    node->driver = driver_create(&options);
-    native_bind(node->native, node->driver);
-    mesh_calls_bind(node->calls, node->driver, node->external);
-    mesh_manage_bind(node->manage, node->driver);
+        options.peers = peers_for_runner(node->peers);
+    node->runner = runner_create(&options);
+    native_bind(node->native, node->runner);
+    mesh_calls_bind(node->calls, node->runner, node->external);
+    mesh_manage_bind(node->manage, node->runner);
 }
 
 static enum status
@@ -541,11 +543,11 @@ mesh_node_open(struct mesh_node *node, struct rpc_queue *const *queues, uint32_t
         status = mesh_address_find(node->config, peer_server_port(node->server, 0), address, error);
     if (status != STATUS_OK)
         return status;
-    create_driver(node, address, start_ms);
+    create_runner(node, address, start_ms);
     status = set_types(node, error);
     if (status == STATUS_OK)
         status = set_dataplane(node, error);
-    struct store_events events = driver_events(node->driver);
+    struct store_events events = runner_events(node->runner);
     if (status == STATUS_OK)
         status = mesh_store_open(node->config, node->options.loop, &events, node->seed,
                                  &node->store, error);
@@ -553,7 +555,7 @@ mesh_node_open(struct mesh_node *node, struct rpc_queue *const *queues, uint32_t
         status = open_management(node, error);
     if (status != STATUS_OK)
         return status;
-    driver_start(node->driver, node->store.store);
+    runner_start(node->runner, node->store.store);
     const struct config_mesh *config = node->config;
     pass_over_variables(node->options.config);
     if (config->metrics_tls)
@@ -579,9 +581,9 @@ mesh_node_start(struct mesh_node *node)
         loop_timer_set(node->reach_timer, REACH_S * (int64_t)NS_PER_S);
     management_start(node->management);
     if (node->server != NULL)
-        peer_server_start(node->server, node->driver, 0);
+        peer_server_start(node->server, node->runner, 0);
     if (node->external != NULL)
-        external_start(node->external, node->driver);
+        external_start(node->external, node->runner);
     if (node->listed != NULL)
         register_listed(node);
 }
@@ -619,8 +621,8 @@ mesh_node_publish(struct mesh_node *node)
         external_look(node->external, &view);
         counter_set(node->options.counters, NODE_MESH_RUNTIME_AWAYS, view.aways);
     }
-    if (node->driver != NULL)
-        mesh_counters_publish(node->options.counters, node->driver, node->peers, node->store.etcd);
+    if (node->runner != NULL)
+        mesh_counters_publish(node->options.counters, node->runner, node->peers, &node->store);
     if (node->peers != NULL)
         peers_probe(node->peers);
 }
@@ -652,7 +654,7 @@ mesh_node_set_serving(struct mesh_node *node, bool serving)
 void
 mesh_node_update(struct mesh_node *node)
 {
-    if (node != NULL && node->driver != NULL && !node->stopped &&
+    if (node != NULL && node->runner != NULL && !node->stopped &&
         (node->external == NULL || node->shared))
         native_update(node->native);
 }
@@ -660,7 +662,7 @@ mesh_node_update(struct mesh_node *node)
 bool
 mesh_node_is_ready(struct mesh_node *node)
 {
-    return node == NULL || (node->driver != NULL && driver_is_ready(node->driver) &&
+    return node == NULL || (node->runner != NULL && runner_is_ready(node->runner) &&
                             (node->listed == NULL || node->registered));
 }
 
@@ -676,7 +678,7 @@ mesh_node_report(struct mesh_node *node, const struct control_request *request,
         control_answer(call, &error, NULL);
         return;
     }
-    const struct mesh_report_source source = {.driver = node->driver,
+    const struct mesh_report_source source = {.runner = node->runner,
                                               .store = node->store.store,
                                               .peers = node->peers,
                                               .silent_ns = mesh_store_silent_ns(&node->store),
@@ -693,7 +695,7 @@ mesh_node_drain(struct mesh_node *node)
         return false;
     mesh_register_stop(node->reg);
     if (is_shared(node))
-        driver_drain(node->driver);
+        runner_drain(node->runner);
     return true;
 }
 
@@ -706,16 +708,16 @@ mesh_node_is_drained(const struct mesh_node *node)
 void
 mesh_node_refuse_calls(struct mesh_node *node)
 {
-    if (node != NULL && node->driver != NULL && !node->stopped)
-        driver_refuse_calls(node->driver);
+    if (node != NULL && node->runner != NULL && !node->stopped)
+        runner_refuse_calls(node->runner);
 }
 
 bool
 mesh_node_has_calls(struct mesh_node *node)
 {
-    struct driver_view view = {0};
-    if (node != NULL && node->driver != NULL && !node->stopped)
-        driver_look(node->driver, &view);
+    struct runner_view view = {0};
+    if (node != NULL && node->runner != NULL && !node->stopped)
+        runner_look(node->runner, &view);
     return view.calls > 0;
 }
 
@@ -727,11 +729,12 @@ mesh_node_stop(struct mesh_node *node)
     if (node == NULL || node->stopped)
         return;
     node->stopped = true;
+    node->stopped_ns = clock_now_ns();
     loop_timer_clear(node->files_timer);
     loop_timer_clear(node->reach_timer);
     mesh_register_stop(node->reg);
-    if (node->driver != NULL)
-        driver_close(node->driver);
+    if (node->runner != NULL)
+        runner_close(node->runner);
     if (node->store.store != NULL)
         store_leave(node->store.store); /* others need not wait for the lease to end */
     if (node->server != NULL)
@@ -745,7 +748,19 @@ mesh_node_stop(struct mesh_node *node)
 bool
 mesh_node_is_leaving(const struct mesh_node *node)
 {
-    return node != NULL && node->store.store != NULL && store_is_leaving(node->store.store);
+    if (node == NULL)
+        return false;
+    bool is_withdrawing = node->store.store != NULL && store_is_leaving(node->store.store);
+    bool is_sending = node->server != NULL && peer_server_is_sending(node->server) &&
+                      clock_now_ns() < node->stopped_ns + LAST_ANSWERS_NS;
+    return is_withdrawing || is_sending;
+}
+
+void
+mesh_node_cut(struct mesh_node *node)
+{
+    if (node != NULL && node->server != NULL)
+        peer_server_cut(node->server);
 }
 
 void
@@ -769,7 +784,7 @@ mesh_node_destroy(struct mesh_node *node)
     if (node == NULL)
         return;
     mesh_store_close(&node->store);
-    driver_destroy(node->driver);
+    runner_destroy(node->runner);
     mesh_manage_destroy(node->manage);
     mesh_calls_destroy(node->calls);
     native_destroy(node->native);

@@ -5,20 +5,11 @@
 #include <stdlib.h>
 
 #include "base/check.h"
-
-struct place {
-    struct pending_item *item; /* NULL: free */
-    uint32_t generation;       /* of the last item; never 0 once there was one */
-    uint32_t next_free;
-};
+#include "base/id_table.h"
 
 struct pending {
     pthread_mutex_t lock;
-    struct place *places;
-    uint32_t count_max;
-    uint32_t used; /* places that were ever taken */
-    uint32_t free; /* the first of a list; count_max: none */
-    uint32_t count;
+    struct id_table items;
 };
 
 struct pending *
@@ -27,9 +18,7 @@ pending_create(uint32_t count_max)
     struct pending *table = calloc(1, sizeof(*table));
     CHECK(table != NULL && count_max < UINT32_C(1) << 31);
     CHECK(pthread_mutex_init(&table->lock, NULL) == 0);
-    table->places = calloc(count_max, sizeof(*table->places));
-    CHECK(table->places != NULL);
-    table->count_max = table->free = count_max;
+    id_table_init(&table->items, count_max);
     return table;
 }
 
@@ -38,9 +27,9 @@ pending_destroy(struct pending *table)
 {
     if (table == NULL)
         return;
-    CHECK(table->count == 0);
+    CHECK(table->items.count == 0);
     pthread_mutex_destroy(&table->lock);
-    free(table->places);
+    id_table_fini(&table->items);
     free(table);
 }
 
@@ -48,23 +37,14 @@ uint64_t
 pending_add(struct pending *table, struct pending_item *item)
 {
     pthread_mutex_lock(&table->lock);
-    uint32_t index = table->free;
-    if (index < table->count_max)
-        table->free = table->places[index].next_free;
-    else if (table->used < table->count_max)
-        index = table->used++;
+    uint32_t index = id_table_add(&table->items, item);
     uint64_t tag = 0;
-    if (index < table->count_max) {
-        struct place *place = &table->places[index];
-        place->generation += 1 + (place->generation == UINT32_MAX);
-        place->item = item;
+    if (index != ID_NONE) {
         item->table = table;
         item->index = index;
-        item->generation = place->generation;
         item->listed = true;
         atomic_store_explicit(&item->refs, 1, memory_order_relaxed);
-        table->count++;
-        tag = (uint64_t)place->generation << 32 | PENDING_TAG | index;
+        tag = (uint64_t)table->items.entries[index].generation << 32 | PENDING_TAG | index;
     }
     pthread_mutex_unlock(&table->lock);
     return tag;
@@ -76,12 +56,8 @@ pending_remove(struct pending_item *item)
     struct pending *table = item->table;
     pthread_mutex_lock(&table->lock);
     if (item->listed) {
-        struct place *place = &table->places[item->index];
         item->listed = false;
-        place->item = NULL;
-        place->next_free = table->free;
-        table->free = item->index;
-        table->count--;
+        id_table_remove(&table->items, item->index);
     }
     pthread_mutex_unlock(&table->lock);
 }
@@ -90,14 +66,12 @@ struct pending_item *
 pending_hold(struct pending *table, uint64_t tag)
 {
     uint32_t index = (uint32_t)(tag & (PENDING_TAG - 1));
-    if (!tag_is_pending(tag) || index >= table->count_max)
+    if (!tag_is_pending(tag))
         return NULL;
     pthread_mutex_lock(&table->lock);
-    struct pending_item *item = table->places[index].item;
-    if (item != NULL && item->generation == (uint32_t)(tag >> 32))
+    struct pending_item *item = id_table_find(&table->items, index, (uint32_t)(tag >> 32));
+    if (item != NULL)
         pending_ref(item);
-    else
-        item = NULL;
     pthread_mutex_unlock(&table->lock);
     return item;
 }
@@ -129,7 +103,7 @@ uint32_t
 pending_count(struct pending *table)
 {
     pthread_mutex_lock(&table->lock);
-    uint32_t count = table->count;
+    uint32_t count = table->items.count;
     pthread_mutex_unlock(&table->lock);
     return count;
 }

@@ -11,29 +11,29 @@
 
 enum {
     SLOTS = 32,
-    LOOK_MS = 5, /* for the driver to be ready */
+    LOOK_MS = 5, /* for the runner's readiness */
     WAIT_FIRST_MS = 100,
     WAIT_MAX_MS = 10000,
     HOUR_MS = 3600000,
 };
 
-enum pass { PASS_REGISTER, PASS_LOAD, PASS_OVER };
+enum register_pass { PASS_REGISTER, PASS_LOAD, PASS_OVER };
 
 enum slot_state {
     SLOT_FREE,
-    SLOT_UNDER_WAY, /* with the driver, or its end is posted */
-    SLOT_AGAIN,     /* at the timer */
+    SLOT_UNDER_WAY, /* with the runner, or its end is posted */
+    SLOT_AGAIN,     /* waits for the timer */
 };
 
 /* How an order ended. */
 enum ending { ENDING_DONE, ENDING_AGAIN, ENDING_REFUSED };
 
-struct slot {
+struct register_slot {
     struct mesh_register *reg;
-    struct driver_order order;
+    struct runner_order order;
     const struct mesh_listed_model *model;
     enum slot_state state;
-    /* Written under the driver's lock by who ends the order, read by what that posts: */
+    /* Written with the runner's lock when the order ends, read by the work posted then: */
     enum ending ending;
     struct error error;
 };
@@ -41,14 +41,14 @@ struct slot {
 struct mesh_register {
     struct mesh_register_options options;
     struct loop_timer *timer;
-    struct slot slots[SLOTS];
-    enum pass pass;
+    struct register_slot slots[SLOTS];
+    enum register_pass pass;
     uint32_t next;       /* of the list, in this pass */
-    int64_t wait_ms;     /* before what ended AGAIN is tried once more */
+    int64_t wait_ms;     /* before orders that ended AGAIN are retried */
     bool waits;          /* the timer is set for that */
-    bool stopped;        /* or over */
-    int64_t began_ns;    /* 0: the driver was not ready yet */
-    struct error waited; /* what was told last */
+    bool stopped;        /* or finished */
+    int64_t began_ns;    /* 0: the runner was not ready yet */
+    struct error waited; /* logged last */
 };
 
 /* ---- what an end means ---- */
@@ -64,7 +64,7 @@ advice(enum mesh_outcome outcome)
     }
 }
 
-/* Of the first copy that failed; NULL: none has. */
+/* The text of the first failed copy; NULL: none has failed. */
 static const char *
 failure_of(const struct mesh_status *status)
 {
@@ -76,7 +76,7 @@ failure_of(const struct mesh_status *status)
     return NULL;
 }
 
-/* That nobody may load it, for its labels or for want of room, may pass. */
+/* No node may load it, for its labels or for lack of room, which may pass. */
 static enum ending
 judge_load(const struct mesh_status *status, struct error *error)
 {
@@ -94,7 +94,7 @@ judge_load(const struct mesh_status *status, struct error *error)
 }
 
 static enum ending
-judge(const struct mesh_order *order, const struct driver_reply *reply, struct error *error)
+judge(const struct mesh_order *order, const struct runner_reply *reply, struct error *error)
 {
     bool loads = order->kind == MESH_ENSURE_LOADED;
     void *message = NULL;
@@ -102,11 +102,11 @@ judge(const struct mesh_order *order, const struct driver_reply *reply, struct e
     if (reply->outcome == MESH_OUTCOME_OK)
         return loads ? judge_load(&reply->model, error) : ENDING_DONE;
     if (reply->outcome == MESH_OUTCOME_NO_MODEL && loads)
-        return ENDING_DONE; /* somebody has unregistered it */
+        return ENDING_DONE; /* somebody has unregistered it meanwhile */
     enum status status = mesh_answer_order(order, reply, &message, &bytes, error);
     free(message);
     if (status == STATUS_UNAVAILABLE || status == STATUS_DEADLINE_EXCEEDED ||
-        reply->refusal != NULL) /* a record that cannot be read may be mended */
+        reply->refusal != NULL) /* an unreadable record may be mended */
         return ENDING_AGAIN;
     struct error said = *error;
     error_set(error, status, "%s: %.300s%s", status_name(status), said.text,
@@ -124,7 +124,7 @@ end(struct mesh_register *reg, const struct error *error)
 }
 
 static void
-refuse(struct slot *slot)
+refuse(struct register_slot *slot)
 {
     const struct mesh_listed *listed = slot->reg->options.listed;
     struct error error = slot->error;
@@ -157,7 +157,7 @@ static void step(struct mesh_register *reg);
 static void
 on_slot_ended(void *context)
 {
-    struct slot *slot = context;
+    struct register_slot *slot = context;
     struct mesh_register *reg = slot->reg;
     if (reg->stopped)
         return;
@@ -170,18 +170,19 @@ on_slot_ended(void *context)
         step(reg);
 }
 
-/* Under the driver's lock, on any thread. */
+/* Under the runner's lock, on any thread. */
 static void
-on_order_end(struct driver_order *order, const struct driver_reply *reply)
+on_order_end(struct runner_order *order, const struct runner_reply *reply)
 {
-    struct slot *slot = (struct slot *)(void *)((char *)order - offsetof(struct slot, order));
+    struct register_slot *slot =
+        (struct register_slot *)(void *)((char *)order - offsetof(struct register_slot, order));
     slot->error = ERROR_NONE;
     slot->ending = judge(&order->order, reply, &slot->error);
     loop_post(slot->reg->options.loop, on_slot_ended, slot);
 }
 
-/* The load was begun when the model was registered: this one waits for it, and counts as a use no
- * later than that one did. */
+/* The registration began the load. This order waits for it, and counts as a use no later than that
+ * one did. */
 static struct mesh_order
 order_load(const struct mesh_listed_model *model, int64_t now_ms)
 {
@@ -208,18 +209,18 @@ order_register(const struct mesh_listed_model *model, const char *owner)
 }
 
 static void
-begin(struct slot *slot)
+begin(struct register_slot *slot)
 {
     struct mesh_register *reg = slot->reg;
     slot->state = SLOT_UNDER_WAY;
-    slot->order = (struct driver_order){
+    slot->order = (struct runner_order){
         .order = reg->pass == PASS_LOAD
-                     ? order_load(slot->model, driver_mesh_ms(reg->options.driver))
+                     ? order_load(slot->model, runner_mesh_ms(reg->options.runner))
                      : order_register(slot->model, reg->options.vmodel_owner),
         .deadline_ns = TIME_NEVER_NS,
         .on_end = on_order_end,
     };
-    driver_order(reg->options.driver, &slot->order);
+    runner_order(reg->options.runner, &slot->order);
 }
 
 /* ---- one after the other ---- */
@@ -237,13 +238,13 @@ take_next(struct mesh_register *reg)
     return NULL;
 }
 
-/* Returns how many are not done. */
+/* Returns the number of unfinished ones. */
 static uint32_t
 fill_slots(struct mesh_register *reg)
 {
     uint32_t busy = 0;
     for (uint32_t i = 0; i < SLOTS; i++) {
-        struct slot *slot = &reg->slots[i];
+        struct register_slot *slot = &reg->slots[i];
         if (slot->state == SLOT_FREE && (slot->model = take_next(reg)) != NULL)
             begin(slot);
         busy += slot->state != SLOT_FREE;
@@ -251,15 +252,15 @@ fill_slots(struct mesh_register *reg)
     return busy;
 }
 
-/* Once for as long as it is the same. */
+/* Logs an error again only when it changes. */
 static void
-tell_wait(struct mesh_register *reg, const struct slot *slot)
+notify_wait(struct mesh_register *reg, const struct register_slot *slot)
 {
     if (strcmp(reg->waited.text, slot->error.text) == 0)
         return;
     reg->waited = slot->error;
-    log_warn("mesh_register_waits model=\"%.200s\" error=\"%s\" action=\"it is tried again; the "
-             "node is not ready before\"",
+    log_warn("mesh_register_waits model=\"%.200s\" error=\"%s\" action=\"it is retried; the node "
+             "is not ready before\"",
              slot->model->model, slot->error.text);
 }
 
@@ -269,7 +270,7 @@ wait_for_again(struct mesh_register *reg)
     for (uint32_t i = 0; i < SLOTS && !reg->waits; i++) {
         if (reg->slots[i].state != SLOT_AGAIN)
             continue;
-        tell_wait(reg, &reg->slots[i]);
+        notify_wait(reg, &reg->slots[i]);
         reg->waits = true;
         loop_timer_set(reg->timer, reg->wait_ms * (int64_t)NS_PER_MS);
         reg->wait_ms = reg->wait_ms * 2 < WAIT_MAX_MS ? reg->wait_ms * 2 : WAIT_MAX_MS;
@@ -296,7 +297,7 @@ on_time(void *context)
 {
     struct mesh_register *reg = context;
     reg->waits = false;
-    if (reg->began_ns == 0 && !driver_is_ready(reg->options.driver)) {
+    if (reg->began_ns == 0 && !runner_is_ready(reg->options.runner)) {
         loop_timer_set(reg->timer, LOOK_MS * (int64_t)NS_PER_MS);
         return;
     }
@@ -319,7 +320,7 @@ mesh_register_start(const struct mesh_register_options *options)
     reg->wait_ms = WAIT_FIRST_MS;
     for (uint32_t i = 0; i < SLOTS; i++)
         reg->slots[i].reg = reg;
-    reg->timer = loop_timer_create(options->loop, on_time, reg);
+    reg->timer = loop_timer_create(loop_base(options->loop), on_time, reg);
     loop_timer_set(reg->timer, 0);
     return reg;
 }
@@ -332,7 +333,7 @@ mesh_register_stop(struct mesh_register *reg)
     reg->stopped = true;
     loop_timer_clear(reg->timer);
     for (uint32_t i = 0; i < SLOTS; i++)
-        driver_order_cancelled(reg->options.driver, &reg->slots[i].order);
+        runner_order_cancelled(reg->options.runner, &reg->slots[i].order);
 }
 
 void

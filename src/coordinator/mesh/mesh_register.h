@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Registers the models that a node's configuration lists, once, when it starts: as soon as the
- * driver is ready, each as registerModel does it, or as setVModel does if it has a vmodel, all with
- * `loadNow` for those that are to be loaded; then their loads are waited for. So many at a time as
- * there are slots.
+ * Registers the listed models of a node once, at its start, as soon as the runner is ready: each
+ * like registerModel, or like setVModel if it has a vmodel, with `loadNow` for those that are to be
+ * loaded; then it waits for their loads. A fixed number of orders is under way at a time.
  *
- * Failures that may pass (etcd is away, no node has room) are tried again, at growing intervals,
- * without end. Others (another model of that name, a load that failed) end it, and `on_end` says
- * why.
+ * Temporary failures (etcd is away, no node has room) are retried at growing intervals without end.
+ * Others (another model of that name, a failed load) end it, and `on_end` says why.
  *
  * Loop thread.
  */
@@ -16,15 +14,15 @@
 #include <stdbool.h>
 
 #include "base/error.h"
-#include "coordinator/loop/loop.h"
 #include "coordinator/mesh/mesh_listed.h"
-#include "mesh/edge/driver.h"
+#include "loop/loop.h"
+#include "mesh/edge/runner.h"
 
 struct mesh_register;
 
 struct mesh_register_options {
     struct loop *loop;
-    struct driver *driver;
+    struct mesh_runner *runner;
     const struct mesh_listed *listed; /* kept */
     const char *vmodel_owner;         /* kept; NULL: nobody */
     /* Once, unless it was stopped. STATUS_OK: all is registered. */
@@ -33,8 +31,7 @@ struct mesh_register_options {
 };
 
 struct mesh_register *mesh_register_start(const struct mesh_register_options *options);
-/* Nothing is begun any more; before driver_close. NULL is left alone, as below; once more is
- * harmless. */
+/* Begins no further orders; before runner_close. May be repeated. NULL is left alone, as below. */
 void mesh_register_stop(struct mesh_register *reg);
-/* Stopped, and nothing that was posted to the loop is left to run. */
+/* After it was stopped, and the loop has run everything posted. */
 void mesh_register_destroy(struct mesh_register *reg);

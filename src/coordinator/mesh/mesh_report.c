@@ -12,12 +12,12 @@
 #include "mesh/edge/skew.h"
 
 enum {
-    LOOKED_AT_ONCE = 512, /* in one hold of the driver's lock */
+    LOOKED_AT_ONCE = 512, /* under one hold of the runner's lock */
     LOOKED_MAX = 16384,   /* for one answer */
     CLOCK_ROOM = 32,
 };
 
-struct report {
+struct mesh_report {
     const struct mesh_report_source *source;
     const struct control_request *request;
     struct bytes bytes;
@@ -26,15 +26,15 @@ struct report {
     struct skew_view skew;
 };
 
-/* A row that is being made; texts that are left out are "". */
-struct row {
+/* A row under construction; "" for missing texts. */
+struct report_row {
     enum control_row_kind kind;
     uint64_t numbers[CONTROL_NUMBERS];
     const char *texts[CONTROL_TEXTS];
 };
 
 static void
-report_row(struct report *report, const struct row *row)
+report_row(struct mesh_report *report, const struct report_row *row)
 {
     size_t whole = sizeof(struct control_row);
     for (int i = 0; i < CONTROL_TEXTS; i++)
@@ -105,7 +105,7 @@ vmodel_word(enum mesh_vmodel_state state)
 
 /* ---- nodes ---- */
 
-/* Records say what they like. */
+/* Records may contain any bytes. */
 static uint64_t
 bytes_of(uint64_t units)
 {
@@ -113,7 +113,7 @@ bytes_of(uint64_t units)
     return __builtin_mul_overflow(units, RECORD_UNIT_BYTES, &bytes) ? UINT64_MAX : bytes;
 }
 
-/* A point of clock_now_ns on the wall clock; 0 stays. */
+/* Converts a point of clock_now_ns to the wall clock; 0 stays 0. */
 static uint64_t
 wall_ms(int64_t then_ns)
 {
@@ -125,10 +125,10 @@ wall_ms(int64_t then_ns)
                       (clock_now_ns() - then_ns) / NS_PER_MS);
 }
 
-/* A stamp of mesh time on the wall clock here, so that whoever reads it here sees its age; 0 stays.
- */
+/* Converts a stamp of mesh time to this node's wall clock, so that its age can be read here; 0
+ * stays 0. */
 static uint64_t
-stamp_ms(const struct report *report, int64_t stamp)
+stamp_ms(const struct mesh_report *report, int64_t stamp)
 {
     int64_t here_ms;
     if (stamp == 0 || __builtin_add_overflow(stamp, report->skew.ahead_ms, &here_ms))
@@ -136,12 +136,12 @@ stamp_ms(const struct report *report, int64_t stamp)
     return (uint64_t)here_ms;
 }
 
-/* By how much the node's clock is ahead of mesh time, in seconds; "": it is not, or nobody knows.
- */
+/* How far the node's clock is ahead of mesh time, in seconds; "": not at all, or not known. */
 static const char *
-clock_text(const struct report *report, const char *instance, bool is_self, char text[CLOCK_ROOM])
+clock_text(const struct mesh_report *report, const char *instance, bool is_self,
+           char text[CLOCK_ROOM])
 {
-    struct skew *skew = driver_skew(report->source->driver);
+    struct skew *skew = runner_skew(report->source->runner);
     int64_t ahead_ms = is_self || skew == NULL ? report->skew.ahead_ms : skew_of(skew, instance);
     if (ahead_ms < MESH_CLOCK_SKEWED_MS && ahead_ms > -MESH_CLOCK_SKEWED_MS)
         return "";
@@ -150,7 +150,7 @@ clock_text(const struct report *report, const char *instance, bool is_self, char
 }
 
 static int64_t
-unreachable_ns(const struct report *report, const char *instance)
+unreachable_ns(const struct mesh_report *report, const char *instance)
 {
     struct peers *peers = report->source->peers;
     return peers == NULL ? 0 : peers_unreachable_ns(peers, instance);
@@ -159,16 +159,16 @@ unreachable_ns(const struct report *report, const char *instance)
 static void
 see_node(void *context, const struct mesh_instance *instance)
 {
-    struct report *report = context;
+    struct mesh_report *report = context;
     const struct mesh_figures *figures = &instance->figures;
-    const struct book_entry *where = driver_where(report->source->driver, instance->id);
+    const struct book_entry *where = runner_where(report->source->runner, instance->id);
     bool is_self = strcmp(instance->id, report->source->instance) == 0;
     char clock[CLOCK_ROOM];
     if (strncmp(instance->id, report->request->key, strlen(report->request->key)) != 0)
         return;
     report_row(
         report,
-        &(struct row){
+        &(struct report_row){
             .kind = CONTROL_ROW_NODE,
             .numbers = {[CONTROL_NODE_CAPACITY_BYTES] = bytes_of(figures->capacity_units),
                         [CONTROL_NODE_FREE_BYTES] = bytes_of(figures->free_units),
@@ -199,9 +199,9 @@ see_node(void *context, const struct mesh_instance *instance)
 }
 
 static uint64_t
-see_nodes(struct report *report, uint64_t from, uint32_t count)
+see_nodes(struct mesh_report *report, uint64_t from, uint32_t count)
 {
-    return driver_visit_instances(report->source->driver, from, count, see_node, report);
+    return runner_visit_instances(report->source->runner, from, count, see_node, report);
 }
 
 /* ---- models ---- */
@@ -225,12 +225,12 @@ error_of(const struct mesh_status *status)
 }
 
 static void
-report_model(struct report *report, const struct mesh_sight *sight)
+report_model(struct mesh_report *report, const struct mesh_sight *sight)
 {
     const struct mesh_model *model = &sight->model;
     report_row(
         report,
-        &(struct row){
+        &(struct report_row){
             .kind = CONTROL_ROW_MODEL,
             .numbers = {[CONTROL_MODEL_LOADED] = count_of(&sight->status, MESH_PLACE_LOADED),
                         [CONTROL_MODEL_LOADING] = count_of(&sight->status, MESH_PLACE_LOADING),
@@ -260,24 +260,24 @@ is_at(const struct mesh_sight *sight, const char *instance)
 static void
 see_model(void *context, const struct mesh_sight *sight)
 {
-    struct report *report = context;
+    struct mesh_report *report = context;
     const char *instance = report->request->path;
     if (instance[0] == '\0' || is_at(sight, instance))
         report_model(report, sight);
 }
 
 static uint64_t
-see_models(struct report *report, uint64_t from, uint32_t count)
+see_models(struct mesh_report *report, uint64_t from, uint32_t count)
 {
-    return driver_see_models(report->source->driver, from, count, report->request->key, see_model,
+    return runner_see_models(report->source->runner, from, count, report->request->key, see_model,
                              report);
 }
 
 /* ---- copies of one model ---- */
 
-/* Whose it is, if anything is here. */
+/* The pool that has the model here, if any. */
 static const char *
-by_word(const struct report *report, const struct mesh_sight *sight)
+by_word(const struct mesh_report *report, const struct mesh_sight *sight)
 {
     if (sight->here == MESH_STATE_NONE)
         return "";
@@ -287,7 +287,7 @@ by_word(const struct report *report, const struct mesh_sight *sight)
 static void
 see_copies_of(void *context, const struct mesh_sight *sight)
 {
-    struct report *report = context;
+    struct mesh_report *report = context;
     bool told = false;
     report_model(report, sight);
     for (uint32_t i = 0; i < sight->status.place_count; i++) {
@@ -295,7 +295,7 @@ see_copies_of(void *context, const struct mesh_sight *sight)
         bool is_self = strcmp(place->instance, report->source->instance) == 0;
         told |= is_self;
         report_row(report,
-                   &(struct row){
+                   &(struct report_row){
                        .kind = CONTROL_ROW_COPY,
                        .numbers = {[CONTROL_COPY_SINCE_MS] = stamp_ms(report, place->since_ms)},
                        .texts = {[CONTROL_COPY_NODE] = place->instance,
@@ -307,12 +307,13 @@ see_copies_of(void *context, const struct mesh_sight *sight)
     }
     if (told || sight->here == MESH_STATE_NONE)
         return;
-    /* what the record does not say, or no more */
-    report_row(report, &(struct row){.kind = CONTROL_ROW_COPY,
-                                     .texts = {[CONTROL_COPY_NODE] = report->source->instance,
-                                               [CONTROL_COPY_STATE] = here_word(sight->here),
-                                               [CONTROL_COPY_HERE] = here_word(sight->here),
-                                               [CONTROL_COPY_BY] = by_word(report, sight)}});
+    /* not or no longer in the record */
+    report_row(report,
+               &(struct report_row){.kind = CONTROL_ROW_COPY,
+                                    .texts = {[CONTROL_COPY_NODE] = report->source->instance,
+                                              [CONTROL_COPY_STATE] = here_word(sight->here),
+                                              [CONTROL_COPY_HERE] = here_word(sight->here),
+                                              [CONTROL_COPY_BY] = by_word(report, sight)}});
 }
 
 /* ---- vmodels ---- */
@@ -320,9 +321,9 @@ see_copies_of(void *context, const struct mesh_sight *sight)
 static void
 see_vmodel(void *context, const char *id, const struct mesh_vmodel_status *status)
 {
-    struct report *report = context;
+    struct mesh_report *report = context;
     bool moves = status->state != MESH_VMODEL_DEFINED;
-    report_row(report, &(struct row){
+    report_row(report, &(struct report_row){
                            .kind = CONTROL_ROW_VMODEL,
                            .numbers = {[CONTROL_VMODEL_ACTIVE_COPIES] =
                                            count_of(&status->active_status, MESH_PLACE_LOADED),
@@ -339,9 +340,9 @@ see_vmodel(void *context, const char *id, const struct mesh_vmodel_status *statu
 }
 
 static uint64_t
-see_vmodels(struct report *report, uint64_t from, uint32_t count)
+see_vmodels(struct mesh_report *report, uint64_t from, uint32_t count)
 {
-    return driver_see_vmodels(report->source->driver, from, count, report->request->key, see_vmodel,
+    return runner_see_vmodels(report->source->runner, from, count, report->request->key, see_vmodel,
                               report);
 }
 
@@ -350,7 +351,7 @@ see_vmodels(struct report *report, uint64_t from, uint32_t count)
 static void
 see_move(void *context, const struct mesh_sight *sight)
 {
-    struct report *report = context;
+    struct mesh_report *report = context;
     const char *to = "";
     uint32_t elsewhere = 0;
     for (uint32_t i = 0; i < sight->status.place_count; i++) {
@@ -361,24 +362,24 @@ see_move(void *context, const struct mesh_sight *sight)
         to = place->instance;
         elsewhere++;
     }
-    report_row(report, &(struct row){.kind = CONTROL_ROW_MOVE,
-                                     .numbers = {[CONTROL_MOVE_ELSEWHERE] = elsewhere},
-                                     .texts = {[CONTROL_MOVE_ID] = sight->model.id,
-                                               [CONTROL_MOVE_HERE] = here_word(sight->here),
-                                               [CONTROL_MOVE_TO] = to}});
+    report_row(report, &(struct report_row){.kind = CONTROL_ROW_MOVE,
+                                            .numbers = {[CONTROL_MOVE_ELSEWHERE] = elsewhere},
+                                            .texts = {[CONTROL_MOVE_ID] = sight->model.id,
+                                                      [CONTROL_MOVE_HERE] = here_word(sight->here),
+                                                      [CONTROL_MOVE_TO] = to}});
 }
 
 static uint64_t
-see_moves(struct report *report, uint64_t from, uint32_t count)
+see_moves(struct mesh_report *report, uint64_t from, uint32_t count)
 {
-    return driver_see_copies(report->source->driver, from, count, see_move, report);
+    return runner_see_copies(report->source->runner, from, count, see_move, report);
 }
 
 /* ---- answers ---- */
 
 static uint64_t
-report_page(struct report *report,
-            uint64_t (*see)(struct report *report, uint64_t from, uint32_t count))
+report_page(struct mesh_report *report,
+            uint64_t (*see)(struct mesh_report *report, uint64_t from, uint32_t count))
 {
     uint32_t limit = report->request->limit;
     uint64_t at = report->request->from;
@@ -398,7 +399,7 @@ report_page(struct report *report,
 }
 
 static enum status
-report_on(struct report *report, uint64_t *next, struct error *error)
+report_on(struct mesh_report *report, uint64_t *next, struct error *error)
 {
     const struct mesh_report_source *source = report->source;
     const char *id = report->request->key;
@@ -409,7 +410,7 @@ report_on(struct report *report, uint64_t *next, struct error *error)
     case CONTROL_MESH_VMODELS: *next = report_page(report, see_vmodels); break;
     case CONTROL_MESH_MOVES: *next = report_page(report, see_moves); break;
     default:
-        if (!driver_see_model(source->driver, id, see_copies_of, report))
+        if (!runner_see_model(source->runner, id, see_copies_of, report))
             return error_set(error, STATUS_NOT_FOUND, "this node knows no model \"%.200s\"", id);
     }
     return STATUS_OK;
@@ -419,18 +420,18 @@ void
 mesh_report_answer(const struct mesh_report_source *source, const struct control_request *request,
                    struct control_call *call)
 {
-    struct report report = {.source = source, .request = request};
+    struct mesh_report report = {.source = source, .request = request};
     struct error error = ERROR_NONE;
     char text[64];
     uint64_t next;
-    if (driver_skew(source->driver) != NULL)
-        skew_look(driver_skew(source->driver), &report.skew);
+    if (runner_skew(source->runner) != NULL)
+        skew_look(runner_skew(source->runner), &report.skew);
     if (!store_leader(source->store, report.leader))
         report.leader[0] = '\0';
     if (report_on(&report, &next, &error) == STATUS_OK) {
         snprintf(text, sizeof(text), "%u rows", report.rows);
-        report_row(&report, &(struct row){.kind = CONTROL_ROW_PAGE,
-                                          .numbers = {[CONTROL_PAGE_NEXT] = next}});
+        report_row(&report, &(struct report_row){.kind = CONTROL_ROW_PAGE,
+                                                 .numbers = {[CONTROL_PAGE_NEXT] = next}});
         CHECK(!report.bytes.failed);
         control_answer_list(call, report.bytes.data, report.bytes.used, text);
     } else {

@@ -1,26 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reports of the mesh to an operator over the control socket: the verbs CONTROL_MESH_… of
- * shm/control.h, as this node sees it. Loop thread; the driver's lock is held for some hundred
- * names at a time, and an answer looks at no more than some thousand.
+ * Reports on the mesh, as this node sees it, to an operator over the control socket (CONTROL_MESH_…
+ * of ipc/control.h). Loop thread. Holds the runner's lock for a few hundred names at a time; an
+ * answer looks at a bounded number of names.
  */
 #pragma once
 
 #include "coordinator/loop/control.h"
-#include "mesh/edge/driver.h"
+#include "mesh/edge/runner.h"
 #include "mesh/edge/peers.h"
 #include "mesh/store/store.h"
 
 #define POOL_NONE UINT32_MAX
 
 struct mesh_report_source {
-    struct driver *driver;
+    struct mesh_runner *runner;
     struct store *store;
     struct peers *peers;    /* NULL: there are none */
-    int64_t silent_ns;      /* since when the store has not answered; 0: it does */
+    int64_t silent_ns;      /* since when the store has not answered; 0: it answers */
     bool is_full;           /* the store refuses writes */
     const char *instance;   /* this node's */
-    uint32_t external_pool; /* of an external runtime; POOL_NONE: it has none */
+    uint32_t external_pool; /* an external runtime's pool; POOL_NONE: no runtime */
 };
 
 void mesh_report_answer(const struct mesh_report_source *source,

@@ -5,13 +5,13 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "rpc/wire.h"
+#include "wire/wire.h"
 
 /* ---- the fields of each request ---- */
 
 enum slot_kind { SLOT_TEXT, SLOT_TIME, SLOT_FLAG, SLOT_INFO };
 
-struct slot {
+struct request_slot {
     uint32_t number; /* 0: the end */
     enum slot_kind kind;
     size_t offset; /* in struct mesh_order */
@@ -36,7 +36,7 @@ struct slot {
 
 enum { SLOTS_MAX = 11 };
 
-static const struct slot slots[][SLOTS_MAX] = {
+static const struct request_slot slots[][SLOTS_MAX] = {
     [MESH_REGISTER] = {TEXT(1, model), INFO(2), FLAG(3, load_now), FLAG(4, sync), TIME(5, used_ms)},
     [MESH_UNREGISTER] = {TEXT(1, model)},
     [MESH_MODEL_STATUS] = {TEXT(1, model)},
@@ -48,13 +48,14 @@ static const struct slot slots[][SLOTS_MAX] = {
     [MESH_VMODEL_STATUS] = {TEXT(1, vmodel), TEXT(2, owner)},
 };
 
-static const struct slot info_slots[SLOTS_MAX] = {TEXT(1, type), TEXT(2, path), TEXT(3, key)};
+static const struct request_slot info_slots[SLOTS_MAX] = {TEXT(1, type), TEXT(2, path),
+                                                          TEXT(3, key)};
 
 /* ---- reading ---- */
 
-struct reader {
+struct mesh_request_reader {
     struct mesh_request *request;
-    char *free; /* room for the texts that are to come: a message holds no more than its bytes */
+    char *free; /* room for further texts: a message holds no more than its bytes */
 };
 
 static enum status
@@ -65,7 +66,8 @@ malformed(struct error *error)
 }
 
 static enum status
-read_text(struct reader *reader, struct wire_field *field, const char **text, struct error *error)
+read_text(struct mesh_request_reader *reader, struct wire_field *field, const char **text,
+          struct error *error)
 {
     size_t bytes = (size_t)field->value;
     char *to = reader->free;
@@ -74,23 +76,23 @@ read_text(struct reader *reader, struct wire_field *field, const char **text, st
     reader->free += bytes + 1;
     if (!wire_text_ok((const unsigned char *)to, bytes))
         return error_set(error, STATUS_INVALID_ARGUMENT,
-                         "field %u of the request is no text in UTF-8 without a zero byte",
+                         "field %u of the request is not UTF-8 text without a zero byte",
                          field->number);
-    *text = bytes > 0 ? to : NULL; /* of a field that comes several times the last one counts */
+    *text = bytes > 0 ? to : NULL; /* the last of several occurrences of a field counts */
     return STATUS_OK;
 }
 
-static enum status read_fields(struct reader *reader, struct wire_cursor cursor,
-                               const struct slot *known, struct error *error);
+static enum status read_fields(struct mesh_request_reader *reader, struct wire_cursor cursor,
+                               const struct request_slot *known, struct error *error);
 
 static enum status
-read_field(struct reader *reader, const struct slot *slot, struct wire_field *field,
-           struct error *error)
+read_field(struct mesh_request_reader *reader, const struct request_slot *slot,
+           struct wire_field *field, struct error *error)
 {
     void *at = (char *)&reader->request->order + slot->offset;
     bool number = slot->kind == SLOT_FLAG || slot->kind == SLOT_TIME;
     if (field->type != (number ? WIRE_VARINT : WIRE_BYTES))
-        return STATUS_OK; /* to protobuf another field, which nobody knows */
+        return STATUS_OK; /* to protobuf an unknown field */
     switch (slot->kind) {
     case SLOT_TEXT: return read_text(reader, field, at, error);
     case SLOT_FLAG: *(bool *)at = field->value != 0; return STATUS_OK;
@@ -103,13 +105,13 @@ read_field(struct reader *reader, const struct slot *slot, struct wire_field *fi
 }
 
 static enum status
-read_fields(struct reader *reader, struct wire_cursor cursor, const struct slot *known,
-            struct error *error)
+read_fields(struct mesh_request_reader *reader, struct wire_cursor cursor,
+            const struct request_slot *known, struct error *error)
 {
     struct wire_field field;
     enum wire_result result;
     while ((result = wire_next(&cursor, &field)) == WIRE_FIELD) {
-        const struct slot *slot = known;
+        const struct request_slot *slot = known;
         while (slot->number != 0 && slot->number != field.number)
             slot++;
         if (slot->number != 0 && read_field(reader, slot, &field, error) != STATUS_OK)
@@ -129,7 +131,7 @@ check_length(const char *what, const char *text, size_t bytes_max, struct error 
                      strlen(text), bytes_max);
 }
 
-/* `missing` is the text when there is none; ModelMesh's own, to the letter. */
+/* `missing` is the text if there is none; ModelMesh's, verbatim. */
 static enum status
 check_id(const char *what, const char *id, const char *missing, struct error *error)
 {
@@ -158,7 +160,7 @@ check(const struct mesh_request *request, struct error *error)
 {
     const struct mesh_order *order = &request->order;
     bool sets = order->kind == MESH_SET_VMODEL;
-    /* To ModelMesh an empty modelInfo is none. */
+    /* For ModelMesh an empty modelInfo is none. */
     bool has_info = order->type != NULL || order->path != NULL || order->key != NULL;
     enum status status;
     if (is_of_vmodel(order->kind))
@@ -181,7 +183,7 @@ check(const struct mesh_request *request, struct error *error)
 }
 
 enum status
-mesh_request_read(enum mesh_order_kind kind, const struct rpc_message *message, const char *owner,
+mesh_request_read(enum mesh_order_kind kind, const struct wire_message *message, const char *owner,
                   struct mesh_request *request, struct error *error)
 {
     *request = (struct mesh_request){.order = {.kind = kind}};
@@ -192,7 +194,7 @@ mesh_request_read(enum mesh_order_kind kind, const struct rpc_message *message, 
     /* a field costs two bytes at least, so each text's NUL finds room */
     request->texts = malloc(message->bytes + 1);
     CHECK(request->texts != NULL);
-    struct reader reader = {request, request->texts};
+    struct mesh_request_reader reader = {request, request->texts};
     enum status status = read_fields(&reader, wire_begin(message), slots[kind], error);
     if (request->order.owner == NULL && is_of_vmodel(kind))
         request->order.owner = owner;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Requests of mmesh.ModelMesh, copied and judged, as orders for the mesh. Pure.
+ * Reads and judges requests of mmesh.ModelMesh and makes orders of them. Pure.
  */
 #pragma once
 
@@ -15,14 +15,14 @@ enum {
 };
 
 struct mesh_request {
-    struct mesh_order order; /* its texts are in `texts`, or NULL: not given, or empty */
-    char *texts;             /* NULL: nothing to be freed */
+    struct mesh_order order; /* its texts are in `texts`, or NULL if not given or empty */
+    char *texts;             /* NULL: nothing to free */
 };
 
-/* INVALID_ARGUMENT: no such message, no UTF-8, too long, or what `kind` needs is missing. `owner`
- * is whose a vmodel is if the caller does not say; NULL: nobody's. It must stay as long as the
- * request. Whatever comes of it, mesh_request_fini. */
-enum status mesh_request_read(enum mesh_order_kind kind, const struct rpc_message *message,
+/* INVALID_ARGUMENT: malformed, not UTF-8, too long, or without a field that `kind` needs. `owner`
+ * is a vmodel's owner if the request names none; NULL: none. It must outlive the request.
+ * mesh_request_fini is due after any result. */
+enum status mesh_request_read(enum mesh_order_kind kind, const struct wire_message *message,
                               const char *owner, struct mesh_request *request,
                               struct error *error) WARN_UNUSED;
 void mesh_request_fini(struct mesh_request *request);

@@ -4,7 +4,7 @@
 #include <stddef.h>
 
 void
-mesh_setting_tell_ignored(const char *name, const char *instead)
+mesh_setting_notify_ignored(const char *name, const char *instead)
 {
     log_warn("mesh_setting_ignored name=%s instead=\"%s\"", name, instead);
 }
@@ -13,7 +13,7 @@ static void
 pass_over(const char *name, const struct record_setting *setting, const char *instead)
 {
     if (setting != NULL && setting->on)
-        mesh_setting_tell_ignored(name, instead);
+        mesh_setting_notify_ignored(name, instead);
 }
 
 void
@@ -35,7 +35,7 @@ mesh_setting_apply(const struct mesh_settings *settings, enum record_setting_kin
     case RECORD_TELL_DESTINATION:
         pass_over("send_destination_id", setting, "`shoalctl mesh copies ID`");
         break;
-    case RECORD_RATE_FOR_MORE: /* this and the next: the driver's */
+    case RECORD_RATE_FOR_MORE: /* this and the next: the runner's */
     case RECORD_SETTING_NONE: break;
     }
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The dynamic settings of the mesh's registry that are not the driver's own. Loop thread.
+ * Dynamic settings in the mesh's registry that the runner does not handle. Loop thread.
  */
 #pragma once
 
@@ -8,7 +8,7 @@
 #include "mesh/record/record.h"
 
 struct mesh_settings {
-    enum log_level log_level; /* while the registry says none */
+    enum log_level log_level; /* while the registry sets none */
     void (*on_disabled)(void *context);
     void *context;
 };
@@ -17,5 +17,5 @@ struct mesh_settings {
 void mesh_setting_apply(const struct mesh_settings *settings, enum record_setting_kind kind,
                         const struct record_setting *setting);
 
-/* Logs that a setting of KServe ModelMesh has no meaning here, and what there is instead. */
-void mesh_setting_tell_ignored(const char *name, const char *instead);
+/* Logs that a setting of KServe ModelMesh has no effect here, and what replaces it. */
+void mesh_setting_notify_ignored(const char *name, const char *instead);

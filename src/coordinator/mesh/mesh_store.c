@@ -39,7 +39,8 @@ open_there(const struct config_mesh *config, struct loop *loop, const struct sto
     if (status == STATUS_OK) {
         bytes_put_char(&prefix, '\0');
         CHECK(!prefix.failed);
-        struct store_etcd_options etcd = {.etcd = store->etcd, .prefix = prefix.data};
+        struct store_etcd_options etcd = {
+            .etcd = store->etcd, .prefix = prefix.data, .waiting_max = config->store_waiting_max};
         status = store_open_etcd(loop_base(loop), options, &etcd, &store->store, error);
     }
     bytes_fini(&prefix);

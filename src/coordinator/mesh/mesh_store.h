@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The store of a mesh's node, as the configuration says it: in memory, in a file, in etcd. Loop
- * thread.
+ * The store of a node of a mesh, by its configuration: in memory, in a file, in etcd. Loop thread.
  */
 #pragma once
 
@@ -9,7 +8,7 @@
 
 #include "base/error.h"
 #include "coordinator/config/config.h"
-#include "coordinator/loop/loop.h"
+#include "loop/loop.h"
 #include "mesh/store/store.h"
 
 struct mesh_store {
@@ -23,9 +22,9 @@ enum status mesh_store_open(const struct config_mesh *config, struct loop *loop,
                             struct mesh_store *store, struct error *error) WARN_UNUSED;
 void mesh_store_close(struct mesh_store *store);
 
-/* It refuses writes for want of space. */
+/* Whether it refuses writes for lack of space. */
 bool mesh_store_is_full(const struct mesh_store *store);
-/* Since when etcd has not answered, on clock_now_ns; 0: it does. */
+/* The time since which etcd has not answered, on clock_now_ns; 0: it answers. */
 int64_t mesh_store_silent_ns(const struct mesh_store *store);
 
 /* ---- where etcd is ---- */
@@ -41,11 +40,11 @@ struct etcd_place {
     char *ca_file;
     char *cert_file;
     char *key_file;
-    char *ca_pem; /* this and the next two: the text itself; a file comes first */
+    char *ca_pem; /* this and the next two: PEM text, used without the file */
     char *cert_pem;
     char *key_pem;
     char *key_password_file;
-    char *key_password; /* what that file says */
+    char *key_password; /* the file's content */
 };
 
 /* "http://a:2379,b:2379;rootPrefix=/x". */
@@ -54,7 +53,7 @@ enum status etcd_place_parse(const char *text, struct etcd_place *place,
 /* The JSON file that KServe's deployments mount. */
 enum status etcd_place_load(const char *path, struct etcd_place *place,
                             struct error *error) WARN_UNUSED;
-/* That of the configuration; without endpoints, if the store is not in etcd. */
+/* The configuration's place; without endpoints if the store is not in etcd. */
 enum status mesh_store_place(const struct config_mesh *config, struct etcd_place *place,
                              struct error *error) WARN_UNUSED;
 /* After any result. */

@@ -6,8 +6,8 @@
 #include "coordinator/config/config_types.h"
 #include "coordinator/models/runtime_request.h"
 
-/* Types of those who come from KServe: "mt:sklearn:1.2|pv:grpc-v2" is a format, with a version and
- * a protocol, "rt:name" a runtime. */
+/* KServe's type names: "mt:sklearn:1.2|pv:grpc-v2" is a format with a version and a protocol,
+ * "rt:name" a runtime. */
 void
 mesh_types_name(const char *type, char name[CONFIG_NAME_BYTES_MAX + 1])
 {

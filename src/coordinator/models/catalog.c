@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A model's way through its states (DESIGN.md). Each step ends where something is waited
- * for: a worker's answer, room, the last request; what happens then is begun from there, or by the
- * loop's next turn (catalog_kick), never from within another model's step.
+ * A model's way through its states (DESIGN.md). Each step ends where the model waits for something:
+ * a worker's answer, room, the last request. The next step begins there or in the loop's next turn
+ * (catalog_kick), never within another model's step.
  */
-#include "coordinator/pipeline/catalog.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -13,11 +12,11 @@
 #include "base/log.h"
 #include "coordinator/models/model.h"
 #include "coordinator/pipeline/pipeline.h"
-#include "coordinator/workers/seat.h"
+#include "coordinator/workers/pool_member.h"
 
 enum {
     TICK_MS = 20,
-    /* One that failed is not tried again for a request before; twice as long each time. */
+    /* A failed model is not tried for a request again before this time, which doubles each time. */
     RETRY_FIRST_MS = 10 * 1000,
     RETRY_MAX_MS = 600 * 1000,
 };
@@ -34,7 +33,7 @@ catalog_count(struct catalog *catalog, enum counter counter)
 static void
 end_forgotten(struct model *model)
 {
-    struct registry *registry = model->registry;
+    struct model_registry *registry = model->registry;
     bool more = true;
     while (more) {
         model_fail_waiting(model, NULL, STATUS_NOT_FOUND, "the model was unloaded");
@@ -51,8 +50,8 @@ static void
 work(void *context)
 {
     struct catalog *catalog = context;
-    struct registry *registry = catalog->registry;
-    atomic_store(&catalog->kicked, false); /* first: what is changed from now on kicks again */
+    struct model_registry *registry = catalog->registry;
+    atomic_store(&catalog->kicked, false); /* first: later changes kick again */
     for (;;) {
         registry_lock(registry);
         struct model *model = catalog->attention;
@@ -63,7 +62,7 @@ work(void *context)
         registry_unlock(registry);
         if (model == NULL)
             break;
-        if (model->forgotten) /* by this thread only */
+        if (model->forgotten) /* written by this thread only */
             end_forgotten(model);
         else
             catalog_review(model);
@@ -99,11 +98,11 @@ catalog_frozen(const struct catalog *catalog)
 }
 
 static void
-note_busy(struct holder *holder, void *context)
+note_busy(struct worker_models *worker_models, void *context)
 {
     bool *busy = context;
-    holder_go_on(holder);
-    *busy = *busy || holder_is_busy(holder);
+    worker_models_go_on(worker_models);
+    *busy = *busy || worker_models_is_busy(worker_models);
 }
 
 static int64_t
@@ -112,7 +111,7 @@ load_timeout_ns(const struct catalog *catalog)
     return catalog->pipeline->generation->config->models.load_timeout_ns;
 }
 
-/* Loads for which there is no room, or nobody to carry them out. */
+/* Fails loads that have waited too long for room or for a worker. */
 static void
 end_stuck(struct catalog *catalog, int64_t now_ns)
 {
@@ -123,12 +122,12 @@ end_stuck(struct catalog *catalog, int64_t now_ns)
             continue;
         if (model->phase == PHASE_ROOM)
             catalog_fail(model, STATUS_RESOURCE_EXHAUSTED,
-                         "no room: what is loaded was in use for all of load_timeout_ms");
+                         "no room: the loaded models were in use for all of load_timeout_ms");
         else if (model->phase == PHASE_LOADING && model->holdings == 0)
             catalog_fail(model, STATUS_UNAVAILABLE, "there was no worker to load it");
         else
             continue;
-        return; /* the next tick looks on: the list has changed */
+        return; /* the next tick looks at the rest: the list has changed */
     }
 }
 
@@ -142,7 +141,7 @@ on_tick(void *context)
     catalog_end_late(catalog, now_ns);
     end_stuck(catalog, now_ns);
     model_sweep(catalog, now_ns);
-    catalog_each_holder(catalog, note_busy, &busy);
+    catalog_each_worker_models(catalog, note_busy, &busy);
     if (busy || catalog->begun_count > 0 || atomic_load(&catalog->waiting) > 0)
         catalog_arm(catalog);
 }
@@ -164,6 +163,17 @@ catalog_arm(struct catalog *catalog)
 void
 model_enter_phase(struct model *model, enum model_phase phase)
 {
+    static const uint32_t from[] = {
+        [PHASE_REST] = 1u << PHASE_LOADING | 1u << PHASE_CLEARING,
+        [PHASE_PREDICTING] = 1u << PHASE_REST,
+        [PHASE_ROOM] = 1u << PHASE_PREDICTING,
+        [PHASE_LOADING] = 1u << PHASE_ROOM,
+        [PHASE_LEAVING] =
+            1u << PHASE_REST | 1u << PHASE_PREDICTING | 1u << PHASE_ROOM | 1u << PHASE_LOADING,
+        [PHASE_CLEARING] = 1u << PHASE_LEAVING,
+    };
+    loop_check_thread(model->registry->loop);
+    CHECK((from[phase] & 1u << model->phase) != 0);
     model->phase = phase;
     model->phase_since_ns = clock_now_ns();
 }
@@ -176,10 +186,10 @@ forget(struct model *model)
     if (!model->hidden)
         log_info_limited("model_forgotten pipeline=%s model=\"%s\"", model->catalog->pipeline->name,
                          model->id);
-    struct registry *registry = model->registry;
+    struct model_registry *registry = model->registry;
     registry_lock(registry);
     if (model->place.queued)
-        shelf_drop(&model->catalog->shelf, &model->place);
+        model_cache_drop(&model->catalog->cache, &model->place);
     if (model->waiting_first != NULL) /* since */
         catalog_attend(model);
     model_forget(model);
@@ -196,11 +206,12 @@ is_awaited(struct model *model)
     return awaited;
 }
 
-/* It is nowhere, and nothing is under way: what was asked for meanwhile. */
+/* No worker has anything of the model, and nothing is under way: does what was asked for meanwhile.
+ */
 static void
-settle(struct model *model)
+reconcile(struct model *model)
 {
-    struct registry *registry = model->registry;
+    struct model_registry *registry = model->registry;
     CHECK(model->holdings == 0 && model->phase == PHASE_REST);
     waiters_end(registry, &model->unloaders, NULL, NULL);
     if (model->next.path != NULL) {
@@ -222,7 +233,7 @@ settle(struct model *model)
         model_fail_waiting(model, NULL, model->error.status, model->error.text);
     bool awaited = is_awaited(model);
     if (awaited || model->place.ordered)
-        catalog_want(model, awaited ? SHELF_AWAITED : SHELF_ORDERED);
+        catalog_want(model, awaited ? MODEL_CACHE_AWAITED : MODEL_CACHE_ORDERED);
 }
 
 void
@@ -247,41 +258,40 @@ model_free_said(struct model *model)
     }
 }
 
-/* No worker has anything of it any more. */
+/* No worker has anything left of it. */
 static void
 cleared(struct model *model)
 {
     struct catalog *catalog = model->catalog;
     bool failed = model->place.state == MODEL_IS_FAILED;
     registry_lock(model->registry);
-    shelf_gone(&catalog->shelf, &model->place);
+    model_cache_gone(&catalog->cache, &model->place);
     model->held_in = model->usable_in = 0;
     registry_unlock(model->registry);
     model_enter_phase(model, PHASE_REST);
     log_info_limited("model_unloaded pipeline=%s model=\"%s\"", catalog->pipeline->name, model->id);
     if (failed)
         waiters_end(model->registry, &model->failed, &model->error, NULL);
-    catalog_kick(catalog); /* there is room */
-    settle(model);
+    catalog_kick(catalog); /* there is room now */
+    reconcile(model);
 }
 
 static void
-unload_there(struct holder *holder, void *context)
+unload_there(struct worker_models *worker_models, void *context)
 {
-    holder_unload(holder, context);
+    worker_models_unload(worker_models, context);
 }
 
 static void
 clear(struct model *model)
 {
     model_enter_phase(model, PHASE_CLEARING);
-    catalog_each_holder(model->catalog, unload_there, model);
+    catalog_each_worker_models(model->catalog, unload_there, model);
     if (model->holdings == 0)
         cleared(model);
 }
 
-/* Nobody enters any more; when the last request that was sent with it is answered, workers unload
- * it. */
+/* No request enters any more; workers unload it when the last request sent with it is answered. */
 void
 model_begin_leaving(struct model *model)
 {
@@ -302,16 +312,16 @@ catalog_unload(struct model *model)
     registry_lock(model->registry);
     bool queued = model->place.queued;
     if (queued)
-        shelf_drop(&catalog->shelf, &model->place);
+        model_cache_drop(&catalog->cache, &model->place);
     bool leaves = model->place.begun || model->place.state == MODEL_IS_LOADED;
     leaves = leaves && model->phase != PHASE_LEAVING && model->phase != PHASE_CLEARING;
     if (leaves)
-        shelf_unload(&catalog->shelf, &model->place);
+        model_cache_unload(&catalog->cache, &model->place);
     registry_unlock(model->registry);
     if (leaves)
         model_begin_leaving(model);
     else if (model->phase == PHASE_REST)
-        settle(model);
+        reconcile(model);
 }
 
 void
@@ -325,12 +335,12 @@ catalog_fail(struct model *model, enum status status, const char *text)
     if (model->retry_wait_ns > RETRY_MAX_MS * (int64_t)NS_PER_MS)
         model->retry_wait_ns = RETRY_MAX_MS * (int64_t)NS_PER_MS;
     registry_lock(model->registry);
-    shelf_fail(&catalog->shelf, &model->place);
+    model_cache_fail(&catalog->cache, &model->place);
     model->error = ERROR_NONE;
     error_set(&model->error, status, "%s", text);
     model_path_hide(&catalog->root, &model->error, &model->error);
     model->retry_ns = clock_now_ns() + model->retry_wait_ns;
-    model->place.ordered = false; /* after a failure it is known only if it is listed */
+    model->place.ordered = false; /* after a failure only a listed model stays known */
     registry_unlock(model->registry);
     model->load_deaths = 0;
     catalog_count(catalog, PIPELINE_MODEL_LOADS_FAILED);
@@ -350,9 +360,9 @@ catalog_fail(struct model *model, enum status status, const char *text)
 /* ---- what has changed ---- */
 
 static void
-hurry_there(struct holder *holder, void *context)
+hurry_there(struct worker_models *worker_models, void *context)
 {
-    holder_hurry(holder, context);
+    worker_models_hurry(worker_models, context);
 }
 
 void
@@ -364,7 +374,7 @@ catalog_review(struct model *model)
         return;
     }
     if (model->phase == PHASE_LEAVING) {
-        /* what came back is run where it is still held, or fails with the model */
+        /* returned requests run where it is still held, or fail with the model */
         (void)catalog_reach(model);
         model_release(model);
         registry_lock(model->registry);
@@ -377,7 +387,7 @@ catalog_review(struct model *model)
     if (replacement_retire(model))
         return;
     if (model->phase == PHASE_LOADING)
-        catalog_tell_to_load(model);
+        catalog_notify_to_load(model);
     struct model_reach reach = catalog_reach(model);
     if (model->phase == PHASE_LOADING && reach.everywhere) {
         model_on_loaded(model, reach.bytes);
@@ -385,21 +395,21 @@ catalog_review(struct model *model)
         if (reach.everywhere)
             model_measure(model, reach.bytes);
         if (is_awaited(model))
-            catalog_each_holder(model->catalog, hurry_there, model);
+            catalog_each_worker_models(model->catalog, hurry_there, model);
         model_release(model);
     } else if (model->phase == PHASE_REST && is_awaited(model)) {
         if (model->place.state == MODEL_IS_FAILED && clock_now_ns() < model->retry_ns)
             model_fail_waiting(model, NULL, model->error.status, model->error.text);
         else
-            catalog_want(model, SHELF_AWAITED);
+            catalog_want(model, MODEL_CACHE_AWAITED);
     }
 }
 
 void
-catalog_want(struct model *model, enum shelf_demand demand)
+catalog_want(struct model *model, enum model_cache_demand demand)
 {
     registry_lock(model->registry);
-    shelf_queue(&model->catalog->shelf, &model->place, demand);
+    model_cache_queue(&model->catalog->cache, &model->place, demand);
     registry_unlock(model->registry);
     catalog_kick(model->catalog);
 }
@@ -413,10 +423,10 @@ catalog_budget_bytes(const struct catalog *catalog)
                                       : catalog->pipeline->generation->config->models.memory_bytes;
 }
 
-enum status
-catalog_create(struct registry *registry, struct pipeline *pipeline, struct catalog **created,
-               struct error *error)
+static enum status
+create(void *context, struct pipeline *pipeline, struct catalog **created, struct error *error)
 {
+    struct model_registry *registry = context;
     const struct config_models *config = &pipeline->options.config->models;
     registry->loop = pipeline->options.loop;
     registry->pipelines[registry->pipeline_count++] = pipeline->name;
@@ -432,16 +442,17 @@ catalog_create(struct registry *registry, struct pipeline *pipeline, struct cata
     }
     catalog->registry = registry;
     catalog->pipeline = pipeline;
-    shelf_init(&catalog->shelf, catalog_budget_bytes(catalog), config->load_concurrency,
-               MODELS_LOADED_MAX);
-    catalog->timer = loop_timer_create(pipeline->options.loop, on_tick, catalog);
+    model_cache_init(&catalog->cache, catalog_budget_bytes(catalog), config->load_concurrency,
+                     MODELS_LOADED_MAX);
+    catalog->timer = loop_timer_create(loop_base(pipeline->options.loop), on_tick, catalog);
+    CHECK(registry->catalog_count < CONFIG_PIPELINES_MAX);
     registry->catalogs[registry->catalog_count++] = catalog;
     *created = catalog;
     return STATUS_OK;
 }
 
-void
-catalog_stop(struct catalog *catalog)
+static void
+stop(struct catalog *catalog)
 {
     if (catalog == NULL || catalog->stopping)
         return;
@@ -458,8 +469,8 @@ catalog_stop(struct catalog *catalog)
     free(models);
 }
 
-void
-catalog_destroy(struct catalog *catalog)
+static void
+destroy(struct catalog *catalog)
 {
     if (catalog == NULL)
         return;
@@ -469,7 +480,7 @@ catalog_destroy(struct catalog *catalog)
         if (model == NULL)
             continue;
         CHECK(model->place.users == 0 && model->holdings == 0);
-        model->attention = model->swept = false; /* nobody looks through these lists any more */
+        model->attention = model->swept = false; /* these lists are not looked through any more */
         model_free_said(model);
         if (model->forgotten)
             model_free_unused(model);
@@ -483,10 +494,10 @@ catalog_destroy(struct catalog *catalog)
 }
 
 static void
-add_leaked(struct holder *holder, void *context)
+add_leaked(struct worker_models *worker_models, void *context)
 {
     uint64_t *bytes = context;
-    *bytes += holder_leaked_bytes(holder);
+    *bytes += worker_models_leaked_bytes(worker_models);
 }
 
 void
@@ -496,14 +507,14 @@ catalog_publish(struct catalog *catalog)
         return;
     _Atomic uint64_t *counters = catalog->pipeline->counters;
     uint64_t leaked_bytes = 0;
-    catalog_each_holder(catalog, add_leaked, &leaked_bytes);
+    catalog_each_worker_models(catalog, add_leaked, &leaked_bytes);
     registry_lock(catalog->registry);
-    struct shelf shelf = catalog->shelf;
+    struct model_cache cache = catalog->cache;
     registry_unlock(catalog->registry);
     counter_set(counters, PIPELINE_MODELS_KNOWN, catalog->known);
-    counter_set(counters, PIPELINE_MODELS_LOADED, shelf.loaded);
-    counter_set(counters, PIPELINE_MODELS_LOADING, shelf.loads);
-    counter_set(counters, PIPELINE_MODEL_BYTES, shelf.used_bytes);
+    counter_set(counters, PIPELINE_MODELS_LOADED, cache.loaded);
+    counter_set(counters, PIPELINE_MODELS_LOADING, cache.loads);
+    counter_set(counters, PIPELINE_MODEL_BYTES, cache.used_bytes);
     counter_set(counters, PIPELINE_MODEL_BYTES_MAX,
                 catalog->pipeline->generation->config->models.memory_bytes);
     counter_set(counters, PIPELINE_MODEL_BYTES_LEAKED, leaked_bytes);
@@ -514,4 +525,24 @@ const char *
 catalog_root(const struct catalog *catalog)
 {
     return catalog == NULL ? "" : catalog->root.path;
+}
+
+struct pipeline_models
+registry_pipeline_models(struct model_registry *registry)
+{
+    return (struct pipeline_models){
+        .create = create,
+        .destroy = destroy,
+        .stop = stop,
+        .publish = catalog_publish,
+        .accepts = catalog_accepts,
+        .go_on = catalog_go_on,
+        .admit = model_admit,
+        .info = model_info,
+        .id = model_id,
+        .sends = model_sends,
+        .came_back = model_came_back,
+        .end = model_end,
+        .context = registry,
+    };
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Loading: who is next, how large it will be, room for it, and what is to be done when every worker
- * has it. Failures go by catalog_fail.
+ * Loading: the next model, its predicted size, room for it, and the steps when every worker has it.
+ * Failures go through catalog_fail.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -52,12 +52,12 @@ static bool
 evict_excess(struct catalog *catalog, const struct model *spared)
 {
     for (;;) {
-        struct shelf_place *victim;
+        struct model_cache_entry *victim;
         registry_lock(catalog->registry);
         bool excess =
-            shelf_excess(&catalog->shelf, spared == NULL ? NULL : &spared->place, &victim);
+            model_cache_excess(&catalog->cache, spared == NULL ? NULL : &spared->place, &victim);
         if (victim != NULL)
-            shelf_unload(&catalog->shelf, victim);
+            model_cache_unload(&catalog->cache, victim);
         registry_unlock(catalog->registry);
         if (!excess)
             return true;
@@ -74,14 +74,14 @@ evict_excess(struct catalog *catalog, const struct model *spared)
 static void
 fail_too_large(struct model *model, uint64_t bytes)
 {
-    const struct shelf *shelf = &model->catalog->shelf;
+    const struct model_cache *cache = &model->catalog->cache;
     struct error error = ERROR_NONE;
     error_set(&error, STATUS_RESOURCE_EXHAUSTED,
               "it takes %llu MiB; of %llu MiB (memory_mib) %llu MiB are taken by models that were "
               "ordered, %llu MiB in all",
-              (unsigned long long)(bytes >> 20), (unsigned long long)(shelf->capacity_bytes >> 20),
-              (unsigned long long)(shelf_ordered_bytes(shelf) >> 20),
-              (unsigned long long)((shelf->used_bytes - model->place.bytes) >> 20));
+              (unsigned long long)(bytes >> 20), (unsigned long long)(cache->capacity_bytes >> 20),
+              (unsigned long long)(model_cache_ordered_bytes(cache) >> 20),
+              (unsigned long long)((cache->used_bytes - model->place.bytes) >> 20));
     catalog_fail(model, error.status, error.text);
 }
 
@@ -94,7 +94,7 @@ model_on_loaded(struct model *model, uint64_t bytes)
     int64_t now_ns = clock_now_ns();
     int64_t took_ns = now_ns - model->phase_since_ns;
     registry_lock(model->registry);
-    shelf_loaded(&catalog->shelf, &model->place, bytes, now_ns);
+    model_cache_loaded(&catalog->cache, &model->place, bytes, now_ns);
     model_set_info(model, info);
     registry_unlock(model->registry);
     model_free_said(model);
@@ -125,14 +125,14 @@ model_on_loaded(struct model *model, uint64_t bytes)
     model_release(model);
 }
 
-/* It was loaded anew in the place of a dead worker, or in a new lane. */
+/* A restarted worker or a new lane has loaded it again. */
 void
 model_measure(struct model *model, uint64_t bytes)
 {
     if (bytes == model->place.bytes)
         return;
     registry_lock(model->registry);
-    shelf_resize(&model->catalog->shelf, &model->place, bytes);
+    model_cache_resize(&model->catalog->cache, &model->place, bytes);
     registry_unlock(model->registry);
     (void)evict_excess(model->catalog, model);
 }
@@ -144,7 +144,7 @@ start_load(struct model *model)
     catalog_review(model);
 }
 
-/* Reserves the bytes that it will take, or has somebody evicted for them. */
+/* Reserves the bytes that it will take, or evicts models for them. */
 static void
 make_room(struct model *model)
 {
@@ -152,11 +152,12 @@ make_room(struct model *model)
     uint64_t expected = model_size_predict(&catalog->sizes, &model->hints);
     uint64_t bytes = model_size_reserve(&catalog->sizes, &model->hints);
     for (;;) {
-        struct shelf_place *victim;
+        struct model_cache_entry *victim;
         registry_lock(model->registry);
-        enum shelf_room room = shelf_reserve(&catalog->shelf, &model->place, bytes, &victim);
+        enum model_cache_room room =
+            model_cache_reserve(&catalog->cache, &model->place, bytes, &victim);
         if (victim != NULL)
-            shelf_unload(&catalog->shelf, victim);
+            model_cache_unload(&catalog->cache, victim);
         catalog->room_wanted = catalog->room_wanted || room == ROOM_WAIT;
         registry_unlock(model->registry);
         switch (room) {
@@ -190,7 +191,8 @@ begin(struct model *model)
     CHECK(catalog->begun_count < LOADS_MAX);
     catalog->begun[catalog->begun_count++] = model;
     model->life = ++catalog->lives[model->number];
-    /* Once more: what was there when it was listed may be gone, and is no longer listed then. */
+    /* Again: files that were there when it was listed may be gone, and it is then not listed any
+     * more. */
     if (model_path_find(&catalog->root, model->source.path, &place, &error) != STATUS_OK) {
         catalog_fail(model, error.status, error.text);
         return;
@@ -216,7 +218,7 @@ catalog_predicted(struct prediction *prediction, uint64_t bytes)
     if (prediction->done != NULL) {
         struct model_facts facts = {.bytes =
                                         model_size_predict(&catalog->sizes, &prediction->hints)};
-        tell_later(catalog->registry, prediction->done, prediction->context, NULL, &facts);
+        notify_later(catalog->registry, prediction->done, prediction->context, NULL, &facts);
     } else if (model != NULL) {
         model->hints = prediction->hints;
         model->prediction = NULL;
@@ -234,7 +236,7 @@ catalog_schedule(struct catalog *catalog)
     (void)evict_excess(catalog, NULL); /* a reload may have lowered the budget */
     for (;;) {
         registry_lock(catalog->registry);
-        struct shelf_place *place = shelf_next(&catalog->shelf);
+        struct model_cache_entry *place = model_cache_next(&catalog->cache);
         registry_unlock(catalog->registry);
         if (place == NULL)
             break;
@@ -243,7 +245,7 @@ catalog_schedule(struct catalog *catalog)
     registry_lock(catalog->registry);
     catalog->room_wanted = false;
     registry_unlock(catalog->registry);
-    /* in the order in which they were begun; each may end, and leave the list, at once */
+    /* in the order in which they began; each may end, and leave the list, at once */
     struct model *begun[LOADS_MAX];
     uint32_t begun_count = catalog->begun_count;
     memcpy(begun, catalog->begun, begun_count * sizeof(struct model *));

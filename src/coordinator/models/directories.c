@@ -5,21 +5,21 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "coordinator/models/catalog.h"
 #include "coordinator/models/model_directory.h"
 #include "coordinator/models/models.h"
-#include "coordinator/pipeline/catalog.h"
 #include "coordinator/pipeline/pipeline.h"
 
-struct watched {
+struct directories_watched {
     struct model_directories *all;
     const struct pipeline *pipeline;
-    struct model_directory *directory; /* NULL: it is not watched */
+    struct model_directory *directory; /* NULL: not watched */
 };
 
 struct model_directories {
     struct pipeline *const *pipelines;
     uint32_t count;
-    struct watched watched[CONFIG_PIPELINES_MAX];
+    struct directories_watched watched[CONFIG_PIPELINES_MAX];
 };
 
 static const struct config_models *
@@ -44,7 +44,7 @@ share_root(const struct pipeline *one, const struct pipeline *other)
 
 /* The pipeline that a model of that type belongs to; NULL: none. */
 static const struct pipeline *
-taker_of(const struct watched *asker, const char *type)
+taker_of(const struct directories_watched *asker, const char *type)
 {
     const struct model_directories *all = asker->all;
     const struct pipeline *without_types = NULL;
@@ -62,9 +62,9 @@ taker_of(const struct watched *asker, const char *type)
     return sharers == 1 ? asker->pipeline : without_types;
 }
 
-/* Of those that look at its root it is the one that says what concerns all of them. */
+/* Of the pipelines that look at its root it is the one that logs what concerns all of them. */
 static bool
-speaks_for_root(const struct watched *asker)
+speaks_for_root(const struct directories_watched *asker)
 {
     const struct model_directories *all = asker->all;
     uint32_t i = 0;
@@ -73,7 +73,7 @@ speaks_for_root(const struct watched *asker)
     return all->pipelines[i] == asker->pipeline;
 }
 
-static enum listing
+static enum directory_listing
 refuse_type(const char *type, struct error *error)
 {
     if (type[0] == '\0')
@@ -85,9 +85,9 @@ refuse_type(const char *type, struct error *error)
     return LISTING_REFUSED;
 }
 
-/* Its type was another one before: whose it was then lets go of it now. */
+/* Its type has changed: the pipeline that had listed it unlists it now. */
 static bool
-take_from_others(const struct watched *asker, const char *id)
+take_from_others(const struct directories_watched *asker, const char *id)
 {
     const struct model_directories *all = asker->all;
     bool taken = false;
@@ -97,11 +97,11 @@ take_from_others(const struct watched *asker, const char *id)
     return taken;
 }
 
-static enum listing
+static enum directory_listing
 list(void *context, const struct model_spec *spec, const char *type, uint64_t version,
      struct error *error)
 {
-    const struct watched *asker = context;
+    const struct directories_watched *asker = context;
     struct catalog *catalog = asker->pipeline->catalog;
     const struct pipeline *taker = taker_of(asker, type);
     if (taker != asker->pipeline) {
@@ -119,12 +119,12 @@ list(void *context, const struct model_spec *spec, const char *type, uint64_t ve
 static void
 unlist(void *context, const char *id)
 {
-    const struct watched *asker = context;
+    const struct directories_watched *asker = context;
     (void)models_unlist(asker->pipeline->catalog, id);
 }
 
 static enum status
-watch(struct watched *watched, struct loop *loop, struct error *error)
+watch(struct directories_watched *watched, struct loop *loop, struct error *error)
 {
     const struct pipeline *pipeline = watched->pipeline;
     const struct model_directory_options options = {.loop = loop,
@@ -147,7 +147,7 @@ model_directories_create(struct loop *loop, struct pipeline *const *pipelines, u
     *created = all;
     enum status status = STATUS_OK;
     for (uint32_t i = 0; i < count && status == STATUS_OK; i++) {
-        all->watched[i] = (struct watched){.all = all, .pipeline = pipelines[i]};
+        all->watched[i] = (struct directories_watched){.all = all, .pipeline = pipelines[i]};
         if (is_watched(pipelines[i]))
             status = watch(&all->watched[i], loop, error);
     }

@@ -21,34 +21,36 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "coordinator/models/model_look.h"
+#include "loop/wake.h"
 
 enum { THREAD_NICE = 10 };
 
-/* Not IN_CLOSE_WRITE: of the root itself, it would only tell of files beside the models. */
+/* Not IN_CLOSE_WRITE: for the root itself it would only report files beside the models. */
 #define ROOT_EVENTS                                                                                \
     (IN_CREATE | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO | IN_DELETE_SELF | IN_MOVE_SELF |         \
      IN_ONLYDIR)
 
-/* A sub-directory that has been seen. Of the thread that looks. */
-struct entry {
+/* A sub-directory that has been seen. Belongs to the looking thread. */
+struct directory_entry {
     bool listed;
-    bool changing;  /* a change of it has been added, and not been handed over */
+    bool changing;  /* its change was added and not handed over yet */
     bool unsettled; /* it was being written to */
     bool version_is_listed;
-    uint64_t version;   /* of what is listed, or was refused */
-    uint64_t complaint; /* hash of what was said last; 0: nothing */
+    uint64_t version;   /* of the content that is listed, or was refused */
+    uint64_t complaint; /* hash of the text that was logged last; 0: none */
     uint64_t look;      /* number of the last whole look that saw it */
     char name[];
 };
 
-/* Work for the loop thread: written by the other thread before, read by the loop thread after. */
-struct change {
-    char *key;           /* NULL: it is to be unlisted */
-    uint64_t version;    /* of what is to be listed */
-    struct entry *entry; /* NULL: nobody wants to know what came of it */
+/* Work for the loop thread: written by the looking thread before, read by the loop thread after the
+ * hand-over. */
+struct directory_change {
+    char *key;                     /* NULL: to be unlisted */
+    uint64_t version;              /* for a model to be listed */
+    struct directory_entry *entry; /* NULL: the outcome is not wanted */
     char name[SHOAL_NAME_BYTES_MAX + 1];
     char type[CONFIG_NAME_BYTES_MAX + 1];
-    enum listing listing;
+    enum directory_listing listing;
     struct error error;
 };
 
@@ -59,22 +61,21 @@ struct model_directory {
     pthread_t thread;
     bool thread_runs;
 
-    /* Of the thread that looks: create's, then its own. */
-    struct entry **entries; /* in the order of their names */
+    /* Of the looking thread: of model_directory_create at first, then of a thread of its own. */
+    struct directory_entry **entries; /* in the order of their names */
     size_t entry_count;
     size_t entry_room;
     uint64_t look;
-    int root_fd; /* -1: it is not there */
+    int root_fd; /* -1: there is none */
     int inotify_fd;
     int watch; /* -1: none */
-    bool lost; /* the root could not be read, and that was said */
-    struct change changes[DIRECTORY_CHANGES_MAX];
+    bool lost; /* the root could not be read, and that was logged */
+    struct directory_change changes[DIRECTORY_CHANGES_MAX];
     uint32_t change_count;
-    struct look seen;
+    struct model_look seen;
 
-    int changes_fd; /* eventfd: changes are to be done */
-    struct loop_watch *changes_watch;
-    int end_fd; /* eventfd: the thread is to end */
+    struct wake *changes_wake; /* changes are to be applied */
+    int end_fd;                /* eventfd: the thread is to end */
 
     pthread_mutex_t mutex;
     pthread_cond_t changed;
@@ -86,7 +87,7 @@ struct model_directory {
 /* ---- on the loop thread ---- */
 
 static void
-carry_out(struct model_directory *directory, struct change *change)
+carry_out(struct model_directory *directory, struct directory_change *change)
 {
     const struct model_directory_options *options = &directory->options;
     const struct model_spec spec = {.id = change->name, .path = change->name, .key = change->key};
@@ -110,9 +111,6 @@ static void
 on_changes(void *context)
 {
     struct model_directory *directory = context;
-    uint64_t count;
-    ssize_t got = read(directory->changes_fd, &count, sizeof(count));
-    (void)got; /* it only wakes: what is to be done stands beside it */
     CHECK(pthread_mutex_lock(&directory->mutex) == 0);
     bool asked = directory->hand_over == TO_BE_DONE;
     CHECK(pthread_mutex_unlock(&directory->mutex) == 0);
@@ -127,9 +125,9 @@ on_changes(void *context)
 
 /* ---- what is to be said ---- */
 
-/* Once for each text. */
+/* Logs each text once. */
 static void
-complain(struct model_directory *directory, struct entry *entry, const char *text)
+complain(struct model_directory *directory, struct directory_entry *entry, const char *text)
 {
     uint64_t complaint = hash_fnv1a(HASH_FNV1A_SEED, text, strlen(text));
     if (complaint == entry->complaint)
@@ -145,10 +143,9 @@ complain(struct model_directory *directory, struct entry *entry, const char *tex
 static bool
 wait_for_loop(struct model_directory *directory)
 {
-    const uint64_t one = 1;
     CHECK(pthread_mutex_lock(&directory->mutex) == 0);
     directory->hand_over = TO_BE_DONE;
-    CHECK(write(directory->changes_fd, &one, sizeof(one)) == sizeof(one));
+    wake_up(directory->changes_wake);
     while (directory->hand_over == TO_BE_DONE && !directory->ends)
         CHECK(pthread_cond_wait(&directory->changed, &directory->mutex) == 0);
     bool done = directory->hand_over == DONE;
@@ -157,11 +154,11 @@ wait_for_loop(struct model_directory *directory)
     return done;
 }
 
-/* One that was to be another and is refused, or put off, is what it was. */
+/* A change that is refused or postponed leaves the previous state. */
 static void
-learn(struct model_directory *directory, struct change *change)
+learn(struct model_directory *directory, struct directory_change *change)
 {
-    struct entry *entry = change->entry;
+    struct directory_entry *entry = change->entry;
     if (entry == NULL)
         return;
     entry->changing = false;
@@ -191,13 +188,13 @@ hand_over(struct model_directory *directory)
     directory->change_count = 0;
 }
 
-static struct change *
-change_add(struct model_directory *directory, struct entry *entry)
+static struct directory_change *
+change_add(struct model_directory *directory, struct directory_entry *entry)
 {
     if (directory->change_count == DIRECTORY_CHANGES_MAX)
         hand_over(directory);
-    struct change *change = &directory->changes[directory->change_count++];
-    *change = (struct change){.entry = entry};
+    struct directory_change *change = &directory->changes[directory->change_count++];
+    *change = (struct directory_change){.entry = entry};
     entry->changing = true;
     size_t bytes = strlen(entry->name);
     CHECK(bytes < sizeof(change->name)); /* look_name_check, before it was listed */
@@ -207,7 +204,7 @@ change_add(struct model_directory *directory, struct entry *entry)
 
 /* ---- the table of what has been seen ---- */
 
-/* Where the name is, or would be. */
+/* The position of the name, or the one where it belongs. */
 static size_t
 place_of(const struct model_directory *directory, const char *name, bool *found)
 {
@@ -226,7 +223,7 @@ place_of(const struct model_directory *directory, const char *name, bool *found)
     return high;
 }
 
-static struct entry *
+static struct directory_entry *
 entry_find(const struct model_directory *directory, const char *name)
 {
     bool found;
@@ -234,7 +231,7 @@ entry_find(const struct model_directory *directory, const char *name)
     return found ? directory->entries[place] : NULL;
 }
 
-static struct entry *
+static struct directory_entry *
 entry_have(struct model_directory *directory, const char *name)
 {
     bool found;
@@ -244,22 +241,22 @@ entry_have(struct model_directory *directory, const char *name)
     if (directory->entry_count == directory->entry_room) {
         directory->entry_room = directory->entry_room == 0 ? 64 : 2 * directory->entry_room;
         directory->entries =
-            realloc(directory->entries, directory->entry_room * sizeof(struct entry *));
+            realloc(directory->entries, directory->entry_room * sizeof(struct directory_entry *));
         CHECK(directory->entries != NULL);
     }
     size_t bytes = strlen(name) + 1;
-    struct entry *entry = calloc(1, sizeof(*entry) + bytes);
+    struct directory_entry *entry = calloc(1, sizeof(*entry) + bytes);
     CHECK(entry != NULL);
     memcpy(entry->name, name, bytes);
-    struct entry **at = directory->entries + place;
-    memmove(at + 1, at, (directory->entry_count - place) * sizeof(struct entry *));
+    struct directory_entry **at = directory->entries + place;
+    memmove(at + 1, at, (directory->entry_count - place) * sizeof(struct directory_entry *));
     *at = entry;
     directory->entry_count++;
     return entry;
 }
 
 static void
-entry_drop(struct model_directory *directory, struct entry *entry)
+entry_drop(struct model_directory *directory, struct directory_entry *entry)
 {
     bool found;
     size_t place = place_of(directory, entry->name, &found);
@@ -267,19 +264,19 @@ entry_drop(struct model_directory *directory, struct entry *entry)
     for (uint32_t i = 0; i < directory->change_count; i++)
         if (directory->changes[i].entry == entry)
             directory->changes[i].entry = NULL;
-    struct entry **at = directory->entries + place;
-    memmove(at, at + 1, (--directory->entry_count - place) * sizeof(struct entry *));
+    struct directory_entry **at = directory->entries + place;
+    memmove(at, at + 1, (--directory->entry_count - place) * sizeof(struct directory_entry *));
     free(entry);
 }
 
 /* ---- one sub-directory ---- */
 
 static void
-list(struct model_directory *directory, struct entry *entry)
+list(struct model_directory *directory, struct directory_entry *entry)
 {
     if (entry->listed && entry->version_is_listed && entry->version == directory->seen.version)
         return;
-    struct change *change = change_add(directory, entry);
+    struct directory_change *change = change_add(directory, entry);
     change->key = strdup(directory->seen.key);
     CHECK(change->key != NULL);
     memcpy(change->type, directory->seen.type, sizeof(change->type));
@@ -287,13 +284,13 @@ list(struct model_directory *directory, struct entry *entry)
 }
 
 static void
-unlist(struct model_directory *directory, struct entry *entry)
+unlist(struct model_directory *directory, struct directory_entry *entry)
 {
     if (entry->listed)
         (void)change_add(directory, entry);
 }
 
-/* Of the clock that files have. */
+/* The clock of file times. */
 static int64_t
 unix_now_ns(void)
 {
@@ -309,7 +306,7 @@ examine(struct model_directory *directory, const char *name)
     int64_t now_ns = directory->thread_runs ? unix_now_ns() : 0;
     enum look_result result =
         look_at_model(directory->root_fd, name, now_ns, &directory->seen, &error);
-    struct entry *entry = entry_find(directory, name);
+    struct directory_entry *entry = entry_find(directory, name);
     if (result == LOOK_NO_MODEL && entry == NULL)
         return;
     if (entry == NULL)
@@ -335,7 +332,7 @@ examine(struct model_directory *directory, const char *name)
 
 /* ---- the root ---- */
 
-/* Once when it is lost, once when it is there again. */
+/* Logs once when it is lost and once when it is back. */
 static void
 root_lost(struct model_directory *directory, const struct error *error)
 {
@@ -354,8 +351,8 @@ root_close(struct model_directory *directory)
     directory->root_fd = -1;
 }
 
-/* Opens what has the root's name now, and watches that: another directory may have taken it. The
- * watch comes first: what changes after it is told, what changed before is seen. */
+/* Opens the directory that has the root's name now, as another one may have taken it, and watches
+ * it. The watch comes first: later changes are reported, earlier ones are seen. */
 static enum status
 root_open(struct model_directory *directory, struct error *error)
 {
@@ -405,7 +402,8 @@ examine_all(struct model_directory *directory, struct error *error)
     return status;
 }
 
-/* Those that the look has not come by are gone, or were renamed beneath it: a second look tells. */
+/* Sub-directories that the look did not meet are gone, or were renamed beneath it: a second look
+ * tells. */
 static void
 examine_unseen(struct model_directory *directory)
 {
@@ -435,11 +433,11 @@ look_at_all(struct model_directory *directory)
 
 struct schedule {
     int64_t last_ns;  /* when all of it was looked at last */
-    int64_t all_ns;   /* when it will be, */
-    int64_t again_ns; /* and those that were not settled */
+    int64_t all_ns;   /* when all of it will be looked at, */
+    int64_t again_ns; /* and when the unsettled ones will be */
 };
 
-/* All of it, soon: at once, unless that has just been done. */
+/* Looks at all of it soon: at once, unless that has just been done. */
 static void
 look_soon(struct schedule *schedule)
 {
@@ -448,7 +446,7 @@ look_soon(struct schedule *schedule)
         schedule->all_ns = soon_ns;
 }
 
-/* Looks at one name alone. A name with "." in front may be what links lead through. */
+/* Looks at one name only. Links may lead through a name that begins with ".". */
 static void
 on_event(struct model_directory *directory, struct schedule *schedule,
          const struct inotify_event *event)
@@ -458,9 +456,9 @@ on_event(struct model_directory *directory, struct schedule *schedule,
         return;
     }
     if (event->wd != directory->watch || directory->root_fd < 0)
-        return; /* of a directory that was the root */
+        return; /* of a directory that was the root before */
     if ((event->mask & (IN_MOVE_SELF | IN_DELETE_SELF | IN_IGNORED)) != 0)
-        root_close(directory); /* it has its name no more */
+        root_close(directory); /* it does not have that name any more */
     if (event->len == 0 || event->name[0] == '.')
         look_soon(schedule);
     else
@@ -537,7 +535,7 @@ run(void *context)
                                 .all_ns = now_ns + directory->options.look_ns,
                                 .again_ns = TIME_NEVER_NS};
     prctl(PR_SET_NAME, "shoald:models");
-    (void)setpriority(PRIO_PROCESS, (id_t)gettid(), THREAD_NICE); /* of this thread alone */
+    (void)setpriority(PRIO_PROCESS, (id_t)gettid(), THREAD_NICE); /* of this thread only */
     while (wait_until_due(directory, &schedule)) {
         take_events(directory, &schedule);
         look_as_due(directory, &schedule);
@@ -545,7 +543,7 @@ run(void *context)
     return NULL;
 }
 
-/* No signal is for this thread. */
+/* This thread takes no signals. */
 static void
 start_thread(struct model_directory *directory)
 {
@@ -564,9 +562,10 @@ static enum status
 open_descriptors(struct model_directory *directory, struct error *error)
 {
     directory->inotify_fd = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
-    directory->changes_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     directory->end_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    if (directory->inotify_fd < 0 || directory->changes_fd < 0 || directory->end_fd < 0)
+    directory->changes_wake =
+        wake_create(loop_base(directory->options.loop), on_changes, directory);
+    if (directory->inotify_fd < 0 || directory->end_fd < 0 || directory->changes_wake == NULL)
         return error_set_errno(error, "watching the models' root %s", directory->options.root);
     return STATUS_OK;
 }
@@ -574,7 +573,7 @@ open_descriptors(struct model_directory *directory, struct error *error)
 static void
 close_descriptors(struct model_directory *directory)
 {
-    const int fds[] = {directory->inotify_fd, directory->changes_fd, directory->end_fd};
+    const int fds[] = {directory->inotify_fd, directory->end_fd};
     root_close(directory);
     for (size_t i = 0; i < ARRAY_COUNT(fds); i++)
         if (fds[i] >= 0)
@@ -607,8 +606,6 @@ model_directory_create(const struct model_directory_options *options,
     log_info("models_listed pipeline=%s root=\"%s\" count=%zu us=%lld", options->pipeline,
              options->root, directory->entry_count,
              (long long)((clock_now_ns() - before_ns) / NS_PER_US));
-    directory->changes_watch =
-        loop_watch_add(options->loop, directory->changes_fd, on_changes, directory);
     start_thread(directory);
     return STATUS_OK;
 }
@@ -632,7 +629,7 @@ model_directory_destroy(struct model_directory *directory)
         return;
     if (directory->thread_runs)
         end_thread(directory);
-    loop_watch_remove(directory->changes_watch);
+    wake_destroy(directory->changes_wake);
     close_descriptors(directory);
     for (size_t i = 0; i < directory->entry_count; i++)
         free(directory->entries[i]);

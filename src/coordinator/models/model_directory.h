@@ -1,23 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A directory of models: each sub-directory of the root whose name does not begin with "." is a
- * listed model. Its id is its name, its path too, its key what stands in its `key.json`, if there
- * is one: a JSON object of at most 4,095 bytes.
+ * listed model. Its name is both id and path; its key is the content of its `key.json`, if there is
+ * one: a JSON object of at most 4,095 bytes.
  *
- * The listed model changes when
- *  1. it is new: it is listed, as soon as nothing in it has changed for a second (at the start: at
- *     once), so that one that is still being copied is not loaded by halves;
- *  2. its content is another (model_look.h says what that means): listed anew with another version,
- *     so that what is loaded of it is replaced, under the same rule;
- *  3. it is gone, or cannot be a model any more: unlisted;
- *  4. the root cannot be read: nothing. Everything stays as it was until it can be read again.
+ *  1. A new sub-directory is listed once nothing in it has changed for a second (at the start: at
+ *     once), so that a model that is still being copied is not loaded.
+ *  2. A model whose content changes (model_look.h) is listed again with another version by the same
+ *     rule, so that the loaded one is replaced.
+ *  3. A model that is gone, or cannot be a model any more, is unlisted.
+ *  4. While the root cannot be read, nothing changes.
  *
- * Changes in the root are told by inotify, and every DIRECTORY_LOOK_NS all of it is looked at: for
- * what happens inside the sub-directories, and should events be lost. That is done by a thread of
- * its own, of low priority: a file system may take as long as it likes without stopping the loop,
- * which only takes in what has changed, DIRECTORY_CHANGES_MAX at a time.
+ * inotify tells of changes in the root; every DIRECTORY_LOOK_NS all of it is looked at, because of
+ * changes inside the sub-directories and lost events. A thread of its own, of low priority, does
+ * that, so a slow file system does not stop the loop, which only takes in the changes,
+ * DIRECTORY_CHANGES_MAX at a time.
  *
- * A model that cannot be listed is logged once, and again only with another reason.
+ * A model that cannot be listed is logged once, and again only for another reason.
  */
 #pragma once
 
@@ -25,8 +24,8 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "coordinator/loop/loop.h"
 #include "coordinator/models/models.h"
+#include "loop/loop.h"
 
 enum { DIRECTORY_CHANGES_MAX = 64 };
 
@@ -34,11 +33,11 @@ enum { DIRECTORY_CHANGES_MAX = 64 };
 
 struct model_directory;
 
-enum listing {
+enum directory_listing {
     LISTING_DONE,
     LISTING_REFUSED, /* the error says why */
-    LISTING_OTHERS,  /* another pipeline's: it is not listed, and nothing is said of it */
-    LISTING_LATER,   /* not yet: it is tried again within a second */
+    LISTING_OTHERS,  /* another pipeline's: not listed, not logged */
+    LISTING_LATER,   /* not yet: tried again within a second */
 };
 
 struct model_directory_options {
@@ -47,20 +46,20 @@ struct model_directory_options {
     const char *root;     /* absolute; kept */
     int64_t look_ns;      /* 0: DIRECTORY_LOOK_NS */
 
-    /* The receivers, on the loop thread. `type` is the key's, "" if it has none. Until a model is
-     * LISTING_DONE, each look asks again. */
-    enum listing (*list)(void *context, const struct model_spec *spec, const char *type,
-                         uint64_t version, struct error *error);
+    /* Called on the loop thread. `type` is the key's, "" if it has none. Each look calls `list`
+     * again until a model is LISTING_DONE. */
+    enum directory_listing (*list)(void *context, const struct model_spec *spec, const char *type,
+                                   uint64_t version, struct error *error);
     void (*unlist)(void *context, const char *id);
     void *context;
 };
 
 /*
  * Looks at everything before it returns, so that the models are known when the node serves, then
- * starts the thread. UNAVAILABLE: the kernel has no room for one more inotify instance.
+ * starts the thread. UNAVAILABLE: the kernel permits no further inotify instance.
  */
 enum status model_directory_create(const struct model_directory_options *options,
                                    struct model_directory **directory,
                                    struct error *error) WARN_UNUSED;
-/* Nothing is told any more; what is listed stays so. NULL is left alone. */
+/* Stops listing and unlisting; listed models stay so. NULL is left alone. */
 void model_directory_destroy(struct model_directory *directory);

@@ -15,7 +15,7 @@ find_model(void *registry, const char *name, bool *serving)
 }
 
 struct health_others
-model_health(struct registry *registry)
+model_health(struct model_registry *registry)
 {
     return (struct health_others){find_model, registry};
 }

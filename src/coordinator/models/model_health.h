@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The models, as whoever asks grpc.health.v1.Health hears of them.
+ * The health of models for grpc.health.v1.Health.
  */
 #pragma once
 
 #include "coordinator/protocol/services.h"
 
-struct registry;
+struct model_registry;
 
 /* Each model by its id: SERVING when it is loaded. */
-struct health_others model_health(struct registry *registry);
+struct health_others model_health(struct model_registry *registry);

@@ -15,7 +15,7 @@
 
 #include "base/hash.h"
 #include "coordinator/models/runtime_request.h"
-#include "rpc/wire.h"
+#include "wire/wire.h"
 
 enum status
 look_name_check(const char *name, struct error *error)
@@ -26,7 +26,7 @@ look_name_check(const char *name, struct error *error)
                          "its name has %zu bytes, a model's id at most %d", bytes,
                          SHOAL_NAME_BYTES_MAX);
     if (!wire_text_ok((const unsigned char *)name, bytes))
-        return error_set(error, STATUS_INVALID_ARGUMENT, "its name is no UTF-8");
+        return error_set(error, STATUS_INVALID_ARGUMENT, "its name is not UTF-8");
     return STATUS_OK;
 }
 
@@ -41,7 +41,7 @@ open_beneath(int root_fd, const char *path, uint64_t flags)
 /* ---- the version ---- */
 
 struct tally {
-    uint64_t sum;      /* of the entries' hashes: their order does not count */
+    uint64_t sum;      /* sum of the entries' hashes, so their order does not count */
     int64_t newest_ns; /* time of change */
     uint32_t count;
 };
@@ -68,7 +68,7 @@ tally_entry(struct tally *tally, int directory_fd, const char *name)
         tally->newest_ns = changed_ns(&stat);
 }
 
-/* 0, or -1 with errno. Not opendir: it would allocate for each of thousands. */
+/* Returns 0, or -1 with errno. Not opendir, which would allocate for each of thousands. */
 static int
 tally_directory(struct tally *tally, int fd)
 {
@@ -93,17 +93,17 @@ read_version(int fd, int64_t now_unix_ns, uint64_t *version, struct error *error
     struct stat stat;
     struct tally tally = {.sum = 0};
     if (fstat(fd, &stat) != 0 || tally_directory(&tally, fd) != 0) {
-        if (errno == ENOENT) /* removed since it was opened */
+        if (errno == ENOENT) /* removed after it was opened */
             return LOOK_NO_MODEL;
         error_set_errno(error, "reading it");
         return LOOK_UNSURE;
     }
-    /* A file that has just been made and is still empty shows in the time of its directory. */
+    /* The time of its directory reveals a new file that is still empty. */
     if (changed_ns(&stat) > tally.newest_ns)
         tally.newest_ns = changed_ns(&stat);
     *version = hash_fnv1a(tally.sum, &stat.st_dev, sizeof(stat.st_dev));
     int64_t age_ns = now_unix_ns - tally.newest_ns;
-    /* Far in the future is another machine's clock: it says nothing. */
+    /* A time far in the future comes from another machine's clock and means nothing. */
     return now_unix_ns != 0 && age_ns < LOOK_SETTLED_NS && age_ns > -LOOK_SETTLED_NS
                ? LOOK_UNSETTLED
                : LOOK_MODEL;
@@ -123,7 +123,7 @@ check_key(const char *key, size_t bytes, struct error *error)
         return error_set(error, STATUS_INVALID_ARGUMENT, LOOK_KEY_NAME ": line %d: %s",
                          mistake.line, mistake.text);
     if (!object)
-        return error_set(error, STATUS_INVALID_ARGUMENT, LOOK_KEY_NAME ": no JSON object");
+        return error_set(error, STATUS_INVALID_ARGUMENT, LOOK_KEY_NAME ": not a JSON object");
     if (memchr(key, '\0', bytes) != NULL)
         return error_set(error, STATUS_INVALID_ARGUMENT, LOOK_KEY_NAME ": has a zero byte");
     return STATUS_OK;
@@ -136,7 +136,7 @@ read_key_of(int fd, char *key, struct error *error)
     if (fstat(fd, &stat) != 0)
         return error_set_errno(error, LOOK_KEY_NAME);
     if (!S_ISREG(stat.st_mode))
-        return error_set(error, STATUS_INVALID_ARGUMENT, LOOK_KEY_NAME ": no regular file");
+        return error_set(error, STATUS_INVALID_ARGUMENT, LOOK_KEY_NAME ": not a regular file");
     size_t used = 0;
     ssize_t bytes;
     while (used <= LOOK_KEY_BYTES_MAX &&
@@ -152,8 +152,8 @@ read_key_of(int fd, char *key, struct error *error)
     return check_key(key, used, error);
 }
 
-/* It may have been cut to be written anew when its directory was looked at already. By the time of
- * its inode's change, which nobody sets. */
+/* It may have been truncated for rewriting after its directory was looked at. Judged by the time of
+ * the inode's change, which nobody can set. */
 static bool
 is_being_written(int fd, int64_t now_unix_ns)
 {
@@ -180,8 +180,11 @@ read_key(int root_fd, const char *name, int64_t now_unix_ns, char *key, struct e
         return LOOK_UNFIT;
     }
     enum look_result result = LOOK_MODEL;
-    if (read_key_of(fd, key, error) != STATUS_OK)
+    struct error unfit = ERROR_NONE;
+    if (read_key_of(fd, key, &unfit) != STATUS_OK)
         result = is_being_written(fd, now_unix_ns) ? LOOK_UNSETTLED : LOOK_UNFIT;
+    if (result == LOOK_UNFIT)
+        *error = unfit;
     close(fd);
     return result;
 }
@@ -205,7 +208,7 @@ could_not_open(struct error *error)
 }
 
 enum look_result
-look_at_model(int root_fd, const char *name, int64_t now_unix_ns, struct look *look,
+look_at_model(int root_fd, const char *name, int64_t now_unix_ns, struct model_look *look,
               struct error *error)
 {
     int fd = open_beneath(root_fd, name, O_DIRECTORY);

@@ -11,24 +11,25 @@
 
 enum { MIB = 1 << 20 };
 
-/* One that is under way; lives until it is told what came of it. */
-struct order {
-    struct model_orders *orders; /* NULL: nobody waits any more */
+/* An order under way; lives until its outcome is known. */
+struct model_order {
+    struct model_orders *orders; /* NULL: the operator is gone */
     struct control_call *call;
-    struct order *next;
+    struct model_order *next;
     bool listed; /* of a model to be unloaded: it stays known */
     char id[SHOAL_NAME_BYTES_MAX + 1];
 };
 
 struct model_orders {
-    struct registry *registry;
+    struct model_registry *registry;
     struct pipeline *const *pipelines;
     uint32_t pipeline_count;
-    struct order *first;
+    struct model_order *first;
 };
 
 struct model_orders *
-model_orders_create(struct registry *registry, struct pipeline *const *pipelines, uint32_t count)
+model_orders_create(struct model_registry *registry, struct pipeline *const *pipelines,
+                    uint32_t count)
 {
     struct model_orders *orders = calloc(1, sizeof(*orders));
     CHECK(orders != NULL);
@@ -41,17 +42,17 @@ model_orders_destroy(struct model_orders *orders)
 {
     if (orders == NULL)
         return;
-    for (struct order *order = orders->first; order != NULL; order = order->next)
+    for (struct model_order *order = orders->first; order != NULL; order = order->next)
         order->orders = NULL;
     free(orders);
 }
 
-static struct order *
+static struct model_order *
 order_begin(struct model_orders *orders, struct control_call *call, const char *id)
 {
-    struct order *order = calloc(1, sizeof(*order));
+    struct model_order *order = calloc(1, sizeof(*order));
     CHECK(order != NULL);
-    *order = (struct order){.orders = orders, .call = call, .next = orders->first};
+    *order = (struct model_order){.orders = orders, .call = call, .next = orders->first};
     snprintf(order->id, sizeof(order->id), "%s", id);
     orders->first = order;
     return order;
@@ -59,10 +60,10 @@ order_begin(struct model_orders *orders, struct control_call *call, const char *
 
 /* `error` NULL: done, and `text` says what. */
 static void
-order_end(struct order *order, const struct error *error, const char *text)
+order_end(struct model_order *order, const struct error *error, const char *text)
 {
     if (order->orders != NULL) {
-        struct order **at = &order->orders->first;
+        struct model_order **at = &order->orders->first;
         while (*at != order)
             at = &(*at)->next;
         *at = order->next;
@@ -76,7 +77,7 @@ order_end(struct order *order, const struct error *error, const char *text)
 static void
 on_loaded(void *context, const struct error *error, const struct model_facts *facts)
 {
-    struct order *order = context;
+    struct model_order *order = context;
     char text[ERROR_TEXT_MAX] = "";
     if (error == NULL)
         snprintf(text, sizeof(text), "%s is loaded: %.3f MiB", order->id,
@@ -156,7 +157,7 @@ load(struct model_orders *orders, const struct control_request *request, struct 
 static void
 on_unloaded(void *context, const struct error *error, const struct model_facts *facts)
 {
-    struct order *order = context;
+    struct model_order *order = context;
     char text[ERROR_TEXT_MAX];
     (void)facts;
     snprintf(text, sizeof(text), "%s is unloaded%s", order->id,
@@ -166,7 +167,7 @@ on_unloaded(void *context, const struct error *error, const struct model_facts *
     order_end(order, error, text);
 }
 
-struct search {
+struct orders_search {
     const char *id;
     bool found;
     bool listed;
@@ -175,36 +176,37 @@ struct search {
 static void
 search_row(void *context, const struct model_row *row)
 {
-    struct search *search = context;
+    struct orders_search *search = context;
     if (strcmp(row->id, search->id) != 0)
         return;
     search->found = true;
     search->listed = row->listed;
 }
 
-/* To unload what is not known is no error to a mesh; an operator has mistyped. */
+/* Unloading an unknown model is no error for a mesh, but an operator has mistyped. */
 static void
 unload(struct model_orders *orders, const struct control_request *request,
        struct control_call *call)
 {
-    struct search search = {.id = request->id};
+    struct orders_search search = {.id = request->id};
     models_visit(orders->registry, search_row, &search);
     if (!search.found) {
         struct error error = ERROR_NONE;
-        error_set(&error, STATUS_NOT_FOUND,
-                  "this node knows no model \"%s\": `shoalctl model list` shows those it does",
-                  request->id);
+        error_set(
+            &error, STATUS_NOT_FOUND,
+            "this node knows no model \"%s\": `shoalctl model list` lists those that it knows",
+            request->id);
         control_answer(call, &error, NULL);
         return;
     }
-    struct order *order = order_begin(orders, call, request->id);
+    struct model_order *order = order_begin(orders, call, request->id);
     order->listed = search.listed;
     models_unload(orders->registry, request->id, on_unloaded, order);
 }
 
 /* ---- what there is ---- */
 
-struct listing {
+struct orders_listing {
     struct bytes bytes;
     uint32_t count;
 };
@@ -212,7 +214,7 @@ struct listing {
 static void
 list_row(void *context, const struct model_row *row)
 {
-    struct listing *listing = context;
+    struct orders_listing *listing = context;
     const char *const texts[CONTROL_TEXT_COUNT] = {
         [CONTROL_TEXT_ID] = row->id,
         [CONTROL_TEXT_PIPELINE] = row->pipeline,
@@ -243,7 +245,7 @@ list_row(void *context, const struct model_row *row)
 static void
 list(const struct model_orders *orders, struct control_call *call)
 {
-    struct listing listing = {.count = 0};
+    struct orders_listing listing = {.count = 0};
     char text[64];
     models_visit(orders->registry, list_row, &listing);
     CHECK(!listing.bytes.failed);

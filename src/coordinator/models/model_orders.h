@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * An operator's orders about models over the control socket, passed on to registry and catalogs,
- * and their results in words. Loop thread.
+ * An operator's orders about models: takes them from the control socket, passes them to registry
+ * and catalogs, and answers with a text. Loop thread.
  */
 #pragma once
 
@@ -12,13 +12,13 @@
 
 struct model_orders;
 
-/* All of it outlives the orders. */
-struct model_orders *model_orders_create(struct registry *registry,
+/* The arguments outlive the result. */
+struct model_orders *model_orders_create(struct model_registry *registry,
                                          struct pipeline *const *pipelines, uint32_t count);
-/* Before the control: what has no answer yet is the control's to answer, and what becomes of it is
- * told to nobody. NULL is left alone. */
+/* Before the control socket's end, which answers pending calls; later results are dropped. NULL is
+ * left alone. */
 void model_orders_destroy(struct model_orders *orders);
 
-/* One of the verbs CONTROL_MODEL_…; answers `call` when it is done. */
+/* Carries out a CONTROL_MODEL_… request; answers `call` when it is done. */
 void model_orders_take(struct model_orders *orders, const struct control_request *request,
                        struct control_call *call);

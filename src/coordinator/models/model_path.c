@@ -15,8 +15,7 @@
 #include "base/check.h"
 #include "base/hide_paths.h"
 
-/* O_PATH: whoever may not read it is told so by the worker, and a FIFO or a device is not touched.
- */
+/* O_PATH: if the file cannot be read, the worker says so; and a FIFO or device is not touched. */
 static int
 open_beneath(int root, const char *path)
 {
@@ -25,7 +24,7 @@ open_beneath(int root, const char *path)
     return (int)syscall(SYS_openat2, root, path, &how, sizeof(how));
 }
 
-/* The name that the kernel has for it; false: too long. */
+/* The kernel's name for it; false: too long. */
 static bool
 name_of(int fd, char name[HANDSHAKE_PATH_BYTES])
 {
@@ -50,7 +49,7 @@ model_root_open(struct model_root *root, const char *path, struct error *error)
         enum status status =
             errno == ENOSYS || errno == EPERM || errno == EINVAL
                 ? error_set(error, STATUS_FAILED_PRECONDITION,
-                            "models: openat2 is not to be had here (Linux before 5.6, or a "
+                            "models: openat2 is not available (Linux before 5.6, or a "
                             "container that forbids it), and models' paths are safe only with it")
                 : error_set_errno(error, "models: root %s", path);
         model_root_close(root);
@@ -91,7 +90,7 @@ behind(const char *path, const char *root)
     return path + bytes + strspn(path + bytes, "/");
 }
 
-/* Of the files right in it; an estimate, so what can't be read counts nothing. */
+/* The sum of the files directly in it; an estimate, in which unreadable ones count 0. */
 static uint64_t
 directory_bytes(int fd)
 {

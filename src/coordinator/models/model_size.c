@@ -4,7 +4,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "shm/handshake.h"
+#include "ipc/handshake.h"
 
 static uint32_t
 class_of(uint64_t file_bytes)
@@ -19,7 +19,7 @@ whole(double bytes)
     return bytes < (double)MODEL_BYTES_MAX ? (uint64_t)bytes : MODEL_BYTES_MAX;
 }
 
-/* The sizes known of models like it, in units of which it has so many. NULL: none. */
+/* The sizes learned for models like it, and the number of units that it has. NULL: none. */
 static const struct model_size *
 known_of(const struct model_sizes *sizes, const struct model_hints *hints, double *units)
 {
@@ -50,7 +50,7 @@ model_size_reserve(const struct model_sizes *sizes, const struct model_hints *hi
                                                        : model_size_predict(sizes, hints);
 }
 
-/* Expected: an eighth of the difference at a time; at once where it is more. */
+/* Moves by an eighth of the difference; at once if it is larger. */
 static void
 learn(struct model_size *known, double now)
 {

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How large a model will be, before it is loaded: by what its modelet says, corrected by how far
- * that was right of late; else by what files of that size took; else what the configuration says.
- * Pure.
+ * Predicts the size of a model before it is loaded: the modelet's own prediction times a learned
+ * factor; else by what models of files of that size took; else the configured default. Pure.
  */
 #pragma once
 
@@ -10,7 +9,7 @@
 
 enum { MODEL_SIZE_CLASSES = 48 }; /* by powers of two of the file's bytes */
 
-/* The size learnt for a kind of models; 0: not known yet. */
+/* The size learned for a kind of models; 0: not known yet. */
 struct model_size {
     double expected;
     double least;
@@ -18,22 +17,22 @@ struct model_size {
 };
 
 struct model_sizes {
-    struct model_size by_file[MODEL_SIZE_CLASSES]; /* bytes that models of such files took */
-    struct model_size by_said;                     /* bytes taken for each byte that was said */
+    struct model_size by_file[MODEL_SIZE_CLASSES]; /* bytes taken, by size of the files */
+    struct model_size by_said;                     /* bytes taken per byte predicted by modelets */
 };
 
 /* The hints known before a load. */
 struct model_hints {
-    uint64_t said_bytes;  /* by the modelets of all stages, for one worker of each; 0: not said */
-    uint64_t said_factor; /* by which that is multiplied while nothing is known: workers */
+    uint64_t said_bytes;  /* the modelets' prediction, for one worker of each stage; 0: none */
+    uint64_t said_factor; /* multiplies it while nothing is learned: the number of workers */
     uint64_t file_bytes;  /* 0: not known */
     uint64_t default_bytes;
 };
 
 uint64_t model_size_predict(const struct model_sizes *sizes, const struct model_hints *hints);
-/* How much is to be kept free for it: where models like it have differed, the most that any took
- * and a sixteenth, because what turns out larger than was reserved is beyond the budget until
- * others have gone. */
+/* The room to reserve: the prediction, or, where models of that kind have differed, the most that
+ * one took plus a sixteenth. A model larger than its reservation exceeds the budget until others
+ * have been evicted. */
 uint64_t model_size_reserve(const struct model_sizes *sizes, const struct model_hints *hints);
-/* It took so much. */
+/* Learns that a model with these hints took `bytes`. */
 void model_size_learn(struct model_sizes *sizes, const struct model_hints *hints, uint64_t bytes);

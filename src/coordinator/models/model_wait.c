@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Requests and their models. One whose model is not loaded waits with its slot, decoded and copied,
- * in the model's list; so does one that came back from a worker that did not hold it.
+ * Requests and their models. A request whose model is not loaded waits with its slot, decoded and
+ * copied, in the model's list; so does one that came back from a worker that did not hold the
+ * model.
  *
- * A request that waits is REQUEST_WAITING: the coordinator holds its slot, and an answer to it
- * can only be forged. Who takes it out of that state by a CAS answers it, or sends it on: the
- * thread that fails a whole lane, or the loop thread. The list only tells the loop thread where to
- * look; whoever answers takes the request out of it afterwards (model_end), with the lock.
+ * A waiting request is REQUEST_WAITING: the coordinator holds its slot, and an answer to it can
+ * only be forged. The thread that takes it out of that state by a CAS answers it or sends it on:
+ * the thread that fails a whole lane, or the loop thread. The list only tells the loop thread where
+ * to look; the answering thread removes the request from it afterwards (model_end), with the lock.
  */
 #include "base/clock.h"
 #include "coordinator/models/model.h"
@@ -20,7 +21,7 @@ enum {
     TURN_MAX = 64, /* taken from a list at a time */
 };
 
-/* At most so many of a lane's requests wait for models. */
+/* The most requests of a lane that may wait for models. */
 static uint32_t
 waiting_max(const struct lane *lane)
 {
@@ -61,7 +62,7 @@ unlist_request(struct model *model, struct request *request)
         model->waiting_last = request->wait_prev;
     request->listed = false;
     atomic_fetch_sub_explicit(&model->catalog->waiting, 1, memory_order_relaxed);
-    atomic_fetch_sub_explicit(&request->lane->models_waiting, 1, memory_order_relaxed);
+    lane_return_wait_place(request->lane);
 }
 
 /* ---- in ---- */
@@ -85,14 +86,8 @@ model_info(const struct lane *lane, struct model *model)
     return of_lane;
 }
 
-void
-model_unreserve(struct lane *lane)
-{
-    atomic_fetch_sub_explicit(&lane->models_waiting, 1, memory_order_relaxed);
-}
-
 enum status
-model_admit(struct lane *lane, struct model *model, bool *reserved, struct error *error)
+model_admit(struct lane *lane, struct model *model, enum wait_place *place, struct error *error)
 {
     int64_t now_ns = clock_now_ns();
     registry_lock(model->registry);
@@ -101,18 +96,18 @@ model_admit(struct lane *lane, struct model *model, bool *reserved, struct error
     if (failed)
         *error = model->error;
     registry_unlock(model->registry);
-    *reserved = false;
+    *place = WAIT_PLACE_NONE;
     if (failed)
         return error_prefix(error, "model \"%s\" could not be loaded", model->id);
     if (state == MODEL_IS_LOADED)
         return STATUS_OK;
     counter_add_shared(lane->pipeline->counters, PIPELINE_MODEL_MISSES, 1);
     uint32_t waiting = atomic_fetch_add_explicit(&lane->models_waiting, 1, memory_order_relaxed);
-    *reserved = true;
-    if (waiting < waiting_max(lane))
+    if (waiting < waiting_max(lane)) {
+        *place = WAIT_PLACE_RESERVED;
         return STATUS_OK;
-    model_unreserve(lane);
-    *reserved = false;
+    }
+    lane_return_wait_place(lane);
     return error_set(error, STATUS_RESOURCE_EXHAUSTED,
                      "model \"%s\" is not loaded, and %u requests of pipeline \"%s\" wait for "
                      "models already",
@@ -120,7 +115,7 @@ model_admit(struct lane *lane, struct model *model, bool *reserved, struct error
 }
 
 bool
-model_sends(struct request *request, struct shm_ticket ticket, bool reserved)
+model_sends(struct request *request, struct shm_ticket ticket, enum wait_place place)
 {
     struct lane *lane = request->lane;
     struct model *model = request->model;
@@ -130,18 +125,18 @@ model_sends(struct request *request, struct shm_ticket ticket, bool reserved)
     if (sends) {
         model->sent += !request->sent;
         request->sent = true;
-        if (reserved)
-            model_unreserve(lane);
+        if (place == WAIT_PLACE_RESERVED)
+            lane_return_wait_place(lane);
     } else {
-        if (!reserved)
+        if (place == WAIT_PLACE_NONE)
             atomic_fetch_add_explicit(&lane->models_waiting, 1, memory_order_relaxed);
         list_request(model, request);
         request->place = PLACE_FREE;
         request->wait_stage = 0;
-        /* seq_cst: lane_fail_all, after it has condemned the lane, sees this request, or we see
-         * below that the lane is condemned */
+        /* seq_cst: either lane_fail_all, after it has condemned the lane, sees this request, or the
+         * check below sees that the lane is condemned */
         atomic_store(&request->use, request_use(ticket.generation, REQUEST_WAITING));
-        catalog_attend(model); /* a wake, but of a request that waits for a load anyway */
+        catalog_attend(model); /* a wake, but only for a request that waits for a load anyway */
     }
     registry_unlock(model->registry);
     if (sends)
@@ -158,7 +153,7 @@ void
 model_end(struct request *request)
 {
     struct model *model = request->model;
-    struct registry *registry = model->registry;
+    struct model_registry *registry = model->registry;
     registry_lock(registry);
     request->model = NULL;
     if (request->listed)
@@ -172,7 +167,7 @@ model_end(struct request *request)
 
 /* ---- on ---- */
 
-/* Pushes one that this thread holds, to the stage that it waits for. */
+/* Pushes a request that this thread holds to the stage that it waits for. */
 static void
 send_on(struct request *request, struct shm_ticket ticket, uint64_t word)
 {
@@ -184,7 +179,7 @@ send_on(struct request *request, struct shm_ticket ticket, uint64_t word)
                           memory_order_relaxed);
     atomic_fetch_add_explicit(&lane->waiting, 1, memory_order_relaxed);
     atomic_store(&request->use, request_use(ticket.generation, REQUEST_IN_FLIGHT));
-    bool pushed = slot_push(&lane->region, ticket, from, (uint8_t)stage, PARTY_COORDINATOR,
+    bool pushed = slot_push(&lane->region, ticket, from, (uint8_t)stage, OWNER_COORDINATOR,
                             now_ns) == RING_OK;
     if (!pushed)
         lane_report_corrupt(lane, "slot of a request that waited for its model");
@@ -193,12 +188,12 @@ send_on(struct request *request, struct shm_ticket ticket, uint64_t word)
         return;
     }
     if (!pushed)
-        return; /* condemning the lane, which is still to come, answers it */
+        return; /* the thread that condemns the lane will answer it */
     stage_notify(&lane->region, stage);
     uint64_t dead_stages = atomic_load_explicit(&lane->dead_stages, memory_order_acquire);
     if (dead_stages & UINT64_C(1) << stage) {
         char text[OUTAGE_TEXT_BYTES];
-        outage_tell(&lane->outage, stage, now_ns, text);
+        outage_notify(&lane->outage, stage, now_ns, text);
         lane_fail_stage(lane, stage, text);
     }
 }
@@ -218,14 +213,14 @@ waiting_of(const struct model *model, struct request *request)
                             model_word(model->number, model->life)};
 }
 
-/* With the lock: whether it may go on in its lane. */
+/* With the lock: whether the request may go on in its lane. */
 static bool
 may_go_on(const struct model *model, const struct request *request)
 {
     uint32_t bit = UINT32_C(1) << request->lane->number;
     if (atomic_load(&request->lane->state) == LANE_CONDEMNED)
         return false;         /* it is being answered */
-    if (request->returns > 0) /* again only where nobody can send it back once more */
+    if (request->returns > 0) /* a returned one only where no worker can return it again */
         return (model->held_in & bit) != 0 && request->sent;
     return model->place.state == MODEL_IS_LOADED && (model->usable_in & bit) != 0;
 }
@@ -238,17 +233,17 @@ check(const struct request *request, struct error *error)
     struct oip_model_info info = model_info(lane, request->model);
     if (!lane->takes_messages)
         return oip_check_model(request->oip, &info, error);
-    struct rpc_message length = {.bytes = request->message_bytes};
+    struct wire_message length = {.bytes = request->message_bytes};
     return raw_message_check(&length, &info, error);
 }
 
-/* Sends one on, or fails it. */
+/* Sends a request on, or fails it. */
 static void
 check_and_send(const struct waiting *waiting)
 {
     struct request *request = waiting->request;
     uint64_t waits = request_use(waiting->ticket.generation, REQUEST_WAITING);
-    /* another thread may have answered it, and the slot been used again */
+    /* another thread may have answered it, and the slot may be in use again */
     if (!atomic_compare_exchange_strong(&request->use, &waits,
                                         request_use(waiting->ticket.generation, REQUEST_ADMITTED)))
         return;
@@ -298,7 +293,7 @@ model_came_back(struct request *request, struct shm_ticket ticket, uint32_t stag
         lane_report_corrupt(lane, "ticket of no request in flight");
         return;
     }
-    struct model *model = request->model; /* not before: nobody else answers it now */
+    struct model *model = request->model; /* not before: no other thread answers it now */
     atomic_fetch_sub_explicit(&lane->waiting, 1, memory_order_relaxed);
     counter_add_shared(lane->pipeline->counters, PIPELINE_MODEL_RETURNS, 1);
     request->place = PLACE_ERROR;
@@ -312,7 +307,7 @@ model_came_back(struct request *request, struct shm_ticket ticket, uint32_t stag
     uint64_t word = model_word(model->number, model->life);
     if (request->returns > RETURNS_MAX)
         error_set(&error, STATUS_UNAVAILABLE,
-                  "model \"%s\": workers handed the request back %d times: they did not hold it",
+                  "model \"%s\": workers returned the request %d times, as they did not hold it",
                   model->id, RETURNS_MAX);
     bool fails = error.status != STATUS_OK;
     if (!fails && !on) {
@@ -358,7 +353,7 @@ model_fail_waiting(struct model *model, const struct lane *only, enum status sta
     } while (count == TURN_MAX);
 }
 
-/* Why it waits in vain; STATUS_OK: it does not. */
+/* Why it waits in vain; STATUS_OK: it may wait on. */
 static enum status
 in_vain(const struct waiting *waiting, int64_t now_ns, struct error *error)
 {
@@ -374,7 +369,7 @@ in_vain(const struct waiting *waiting, int64_t now_ns, struct error *error)
     if (dead_stages == 0)
         return STATUS_OK;
     char text[OUTAGE_TEXT_BYTES];
-    outage_tell(&lane->outage, (uint32_t)__builtin_ctzll(dead_stages), now_ns, text);
+    outage_notify(&lane->outage, (uint32_t)__builtin_ctzll(dead_stages), now_ns, text);
     return error_set(error, STATUS_UNAVAILABLE, "%s", text);
 }
 

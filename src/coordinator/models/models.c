@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The registry, and what registrars ask for, but for directories (replacement.c). An order only
- * says what is to be (listed, ordered, by which path and key); catalog.c brings it about, however
- * far the model is.
+ * The registry, and the orders of registrars, except directories (replacement.c). An order only
+ * says what is to be (listed, ordered, by which path and key); catalog.c brings it about from
+ * whatever state the model is in.
  */
 #include "coordinator/models/models.h"
 
@@ -15,8 +15,6 @@
 #include "coordinator/models/model.h"
 #include "coordinator/pipeline/pipeline.h"
 
-enum { BUCKETS_FIRST = 256 };
-
 const char *
 model_state_name(enum model_state state)
 {
@@ -26,89 +24,69 @@ model_state_name(enum model_state state)
 
 /* ---- the table ---- */
 
-struct registry *
+struct model_registry *
 registry_create(void)
 {
-    struct registry *registry = calloc(1, sizeof(*registry));
+    struct model_registry *registry = calloc(1, sizeof(*registry));
     CHECK(registry != NULL);
     CHECK(pthread_mutex_init(&registry->lock, NULL) == 0);
-    registry->bucket_count = BUCKETS_FIRST;
-    registry->buckets = calloc(registry->bucket_count, sizeof(struct model *));
-    CHECK(registry->buckets != NULL);
     return registry;
 }
 
 void
-registry_destroy(struct registry *registry)
+registry_destroy(struct model_registry *registry)
 {
     if (registry == NULL)
         return;
-    CHECK(registry->count == 0);
+    CHECK(registry->models.count == 0);
     pthread_mutex_destroy(&registry->lock);
-    free(registry->buckets);
+    hash_table_fini(&registry->models);
     free(registry);
 }
 
-/* A registrar could choose ids that collide, and would slow down its own node. */
+/* A registrar that chose colliding ids would slow down only its own node. */
 static uint64_t
 hash_of(const char *id, size_t bytes)
 {
-    uint64_t hash = hash_fnv1a(HASH_FNV1A_SEED, id, bytes);
-    return hash ^ hash >> 32;
-}
-
-static struct model **
-bucket_of(const struct registry *registry, const char *id, size_t bytes)
-{
-    return &registry->buckets[hash_of(id, bytes) & (registry->bucket_count - 1)];
+    return hash_fnv1a(HASH_FNV1A_SEED, id, bytes);
 }
 
 static struct model *
-find(const struct registry *registry, const char *id, size_t bytes)
+find(const struct model_registry *registry, const char *id, size_t bytes)
 {
-    struct model *model = *bucket_of(registry, id, bytes);
-    while (model != NULL &&
-           (model->hidden || strncmp(model->id, id, bytes) != 0 || model->id[bytes] != '\0'))
-        model = model->next_in_bucket;
-    return model;
+    struct hash_entry *at = hash_table_first(&registry->models, hash_of(id, bytes));
+    for (; at != NULL; at = hash_table_next(at)) {
+        struct model *model = (struct model *)at;
+        if (!model->hidden && strncmp(model->id, id, bytes) == 0 && model->id[bytes] == '\0')
+            return model;
+    }
+    return NULL;
 }
 
 struct model *
-registry_find(const struct registry *registry, const char *id)
+registry_find(const struct model_registry *registry, const char *id)
 {
     return find(registry, id, strlen(id));
 }
 
-struct model **
-registry_all(const struct registry *registry, const struct catalog *only, uint32_t *count)
+struct model *
+registry_walk(const struct model_registry *registry, const struct model *before)
 {
-    struct model **models = calloc(registry->count + 1, sizeof(struct model *));
-    CHECK(models != NULL);
-    *count = 0;
-    for (uint32_t i = 0; i < registry->bucket_count; i++)
-        for (struct model *model = registry->buckets[i]; model != NULL;
-             model = model->next_in_bucket)
-            if (only == NULL || model->catalog == only)
-                models[(*count)++] = model;
-    return models;
+    return (struct model *)hash_table_walk(&registry->models,
+                                           before == NULL ? NULL : &before->entry);
 }
 
-static void
-grow(struct registry *registry)
+struct model **
+registry_all(const struct model_registry *registry, const struct catalog *only, uint32_t *count)
 {
-    uint32_t old_count = registry->bucket_count;
-    struct model **old = registry->buckets;
-    registry->bucket_count *= 2;
-    registry->buckets = calloc(registry->bucket_count, sizeof(struct model *));
-    CHECK(registry->buckets != NULL);
-    for (uint32_t i = 0; i < old_count; i++)
-        for (struct model *model = old[i], *next; model != NULL; model = next) {
-            next = model->next_in_bucket;
-            struct model **bucket = bucket_of(registry, model->id, strlen(model->id));
-            model->next_in_bucket = *bucket;
-            *bucket = model;
-        }
-    free(old);
+    struct model **models = calloc(registry->models.count + 1, sizeof(struct model *));
+    CHECK(models != NULL);
+    *count = 0;
+    for (struct model *model = registry_walk(registry, NULL); model != NULL;
+         model = registry_walk(registry, model))
+        if (only == NULL || model->catalog == only)
+            models[(*count)++] = model;
+    return models;
 }
 
 /* ---- one model ---- */
@@ -138,7 +116,7 @@ model_source_is(const struct model_source *source, const char *path, const char 
     return source->path != NULL && strcmp(source->path, path) == 0 && strcmp(source->key, key) == 0;
 }
 
-/* The number that was free for longest; 0: all are in use. */
+/* The number that has been free longest; 0: all are in use. */
 static uint32_t
 free_number(struct catalog *catalog)
 {
@@ -153,7 +131,7 @@ free_number(struct catalog *catalog)
 struct model *
 model_make(struct catalog *catalog, const struct model_spec *spec, const char *path)
 {
-    struct registry *registry = catalog->registry;
+    struct model_registry *registry = catalog->registry;
     struct model *model = calloc(1, sizeof(*model));
     CHECK(model != NULL);
     model->registry = registry;
@@ -172,11 +150,7 @@ model_make(struct catalog *catalog, const struct model_spec *spec, const char *p
         return NULL;
     }
     catalog->numbers[model->number] = model;
-    if (registry->count++ == registry->bucket_count)
-        grow(registry);
-    struct model **bucket = bucket_of(registry, model->id, strlen(model->id));
-    model->next_in_bucket = *bucket;
-    *bucket = model;
+    hash_table_add(&registry->models, &model->entry, hash_of(model->id, strlen(model->id)));
     registry_unlock(registry);
     catalog->known++;
     return model;
@@ -225,12 +199,7 @@ model_free_unused(struct model *model)
 void
 model_forget(struct model *model)
 {
-    struct registry *registry = model->registry;
-    struct model **at = bucket_of(registry, model->id, strlen(model->id));
-    while (*at != model)
-        at = &(*at)->next_in_bucket;
-    *at = model->next_in_bucket;
-    registry->count--;
+    hash_table_remove(&model->registry->models, &model->entry);
     model->forgotten = true;
     model->catalog->known--;
     model_free_unused(model);
@@ -245,7 +214,7 @@ model_is_there(const struct model *model)
 }
 
 struct model *
-registry_enter(struct registry *registry, const char *id, size_t id_bytes,
+registry_enter(struct model_registry *registry, const char *id, size_t id_bytes,
                struct pipeline **pipeline)
 {
     int64_t now_ns = clock_now_ns();
@@ -255,7 +224,7 @@ registry_enter(struct registry *registry, const char *id, size_t id_bytes,
         model = NULL;
     } else {
         model->place.users++;
-        shelf_touch(&model->catalog->shelf, &model->place, now_ns);
+        model_cache_touch(&model->catalog->cache, &model->place, now_ns);
         *pipeline = model->catalog->pipeline;
     }
     registry_unlock(registry);
@@ -263,7 +232,7 @@ registry_enter(struct registry *registry, const char *id, size_t id_bytes,
 }
 
 struct model *
-registry_enter_loaded(struct registry *registry, const char *id, size_t id_bytes,
+registry_enter_loaded(struct model_registry *registry, const char *id, size_t id_bytes,
                       enum model_count count, struct pipeline **pipeline)
 {
     int64_t now_ns = clock_now_ns();
@@ -275,7 +244,7 @@ registry_enter_loaded(struct registry *registry, const char *id, size_t id_bytes
         model->place.users++;
         model->sent++;
         model->uses += count == MODEL_COUNTED;
-        shelf_touch(&model->catalog->shelf, &model->place, now_ns);
+        model_cache_touch(&model->catalog->cache, &model->place, now_ns);
         *pipeline = model->catalog->pipeline;
     }
     registry_unlock(registry);
@@ -285,7 +254,7 @@ registry_enter_loaded(struct registry *registry, const char *id, size_t id_bytes
 void
 model_leave_loaded(struct model *model)
 {
-    struct registry *registry = model->registry;
+    struct model_registry *registry = model->registry;
     registry_lock(registry);
     model_drop_sent(model);
     model_drop_user(model);
@@ -305,7 +274,8 @@ void
 model_drop_user(struct model *model)
 {
     struct catalog *catalog = model->catalog;
-    CHECK(model->place.users > 0);
+    CHECK(model->place.users >
+          model->sent); /* those in the stages leave by model_drop_sent first */
     if (--model->place.users > 0)
         return;
     if (catalog->room_wanted)
@@ -318,14 +288,14 @@ model_drop_user(struct model *model)
 void
 model_leave(struct model *model)
 {
-    struct registry *registry = model->registry;
+    struct model_registry *registry = model->registry;
     registry_lock(registry);
     model_drop_user(model);
     registry_unlock(registry);
 }
 
 bool
-registry_describe(struct registry *registry, const char *id, struct oip_model_info *info,
+registry_describe(struct model_registry *registry, const char *id, struct oip_model_info *info,
                   bool *ready, struct model **found)
 {
     registry_lock(registry);
@@ -352,7 +322,7 @@ registry_describe(struct registry *registry, const char *id, struct oip_model_in
 
 /* ---- telling ---- */
 
-struct later {
+struct models_later {
     model_done *done;
     void *context;
     bool failed;
@@ -362,19 +332,19 @@ struct later {
 };
 
 static void
-tell_now(void *context)
+notify_now(void *context)
 {
-    struct later *later = context;
+    struct models_later *later = context;
     later->done(later->context, later->failed ? &later->error : NULL,
                 later->has_facts ? &later->facts : NULL);
     free(later);
 }
 
 void
-tell_later(struct registry *registry, model_done *done, void *context, const struct error *error,
-           const struct model_facts *facts)
+notify_later(struct model_registry *registry, model_done *done, void *context,
+             const struct error *error, const struct model_facts *facts)
 {
-    struct later *later = calloc(1, sizeof(*later));
+    struct models_later *later = calloc(1, sizeof(*later));
     CHECK(later != NULL);
     later->done = done;
     later->context = context;
@@ -385,7 +355,7 @@ tell_later(struct registry *registry, model_done *done, void *context, const str
         later->has_facts = true;
         later->facts = *facts;
     }
-    loop_post(registry->loop, tell_now, later);
+    loop_post(registry->loop, notify_now, later);
 }
 
 void
@@ -400,14 +370,14 @@ waiters_add(struct model_waiter **waiters, model_done *done, void *context)
 }
 
 void
-waiters_end(struct registry *registry, struct model_waiter **waiters, const struct error *error,
-            const struct model_facts *facts)
+waiters_end(struct model_registry *registry, struct model_waiter **waiters,
+            const struct error *error, const struct model_facts *facts)
 {
     struct model_waiter *waiter = *waiters;
     *waiters = NULL;
     while (waiter != NULL) {
         struct model_waiter *next = waiter->next;
-        tell_later(registry, waiter->done, waiter->context, error, facts);
+        notify_later(registry, waiter->done, waiter->context, error, facts);
         free(waiter);
         waiter = next;
     }
@@ -430,7 +400,7 @@ check_spec(const struct catalog *catalog, const struct model_spec *spec, struct 
         return error_set(error, STATUS_INVALID_ARGUMENT,
                          "the key of model \"%s\" has %zu bytes: at most %d", spec->id,
                          strlen(spec->key), HANDSHAKE_KEY_BYTES - 1);
-    const struct registry *registry = catalog->registry;
+    const struct model_registry *registry = catalog->registry;
     for (uint32_t i = 0; i < registry->pipeline_count; i++)
         if (strcmp(registry->pipelines[i], spec->id) == 0)
             return error_set(error, STATUS_INVALID_ARGUMENT,
@@ -469,7 +439,7 @@ model_find_or_make(struct catalog *catalog, const struct model_spec *spec,
         model = model_make(catalog, spec, place->path);
     if (model == NULL)
         error_set(error, STATUS_RESOURCE_EXHAUSTED,
-                  "pipeline \"%s\" knows %d models: there may be no more", catalog->pipeline->name,
+                  "pipeline \"%s\" knows %d models, as many as it can", catalog->pipeline->name,
                   MODELS_MAX);
     return model;
 }
@@ -497,15 +467,17 @@ model_move_to(struct model *model, const struct model_spec *spec, const char *pa
 }
 
 void
-model_set_flags(struct model *model, bool listed, bool ordered)
+model_set_mark(struct model *model, enum model_mark mark)
 {
     registry_lock(model->registry);
-    model->place.listed = listed;
-    model->place.ordered = ordered;
+    if (mark == MODEL_LISTED || mark == MODEL_UNLISTED)
+        model->place.listed = mark == MODEL_LISTED;
+    else
+        model->place.ordered = mark == MODEL_ORDERED;
     registry_unlock(model->registry);
 }
 
-/* Says in the log where that was, and to the caller what. */
+/* Logs where it was, and tells the caller only what. */
 static void
 refuse(struct catalog *catalog, const struct model_spec *spec, struct error *error,
        model_done *done, void *context)
@@ -513,7 +485,7 @@ refuse(struct catalog *catalog, const struct model_spec *spec, struct error *err
     log_warn_limited("model_refused pipeline=%s model=\"%s\" error=\"%s\" root=\"%s\"",
                      catalog->pipeline->name, spec->id, error->text, catalog->root.configured);
     model_path_hide(&catalog->root, error, error);
-    tell_later(catalog->registry, done, context, error, NULL);
+    notify_later(catalog->registry, done, context, error, NULL);
 }
 
 void
@@ -530,17 +502,17 @@ models_load(struct catalog *catalog, const struct model_spec *spec, model_done *
         refuse(catalog, spec, &error, done, context);
         return;
     }
-    model_set_flags(model, model->place.listed, true);
+    model_set_mark(model, MODEL_ORDERED);
     if (!same)
         model_move_to(model, spec, place.path);
     if (model->phase == PHASE_REST && model->place.state == MODEL_IS_LOADED) {
         struct model_facts facts = {model->place.bytes, model->max_concurrency};
-        tell_later(catalog->registry, done, context, NULL, &facts);
+        notify_later(catalog->registry, done, context, NULL, &facts);
         return;
     }
     waiters_add(&model->loaders, done, context);
     if (at_rest(model))
-        catalog_want(model, SHELF_ORDERED);
+        catalog_want(model, MODEL_CACHE_ORDERED);
 }
 
 static void
@@ -550,25 +522,25 @@ unload(struct model *model, model_done *done, void *context)
     error_set(&error, STATUS_ABORTED, "model \"%s\" was unloaded while it was to be loaded",
               model->id);
     waiters_add(&model->unloaders, done, context);
-    model_set_flags(model, model->place.listed, false);
+    model_set_mark(model, MODEL_UNORDERED);
     waiters_end(model->registry, &model->loaders, &error, NULL);
     catalog_unload(model);
 }
 
 void
-models_unload(struct registry *registry, const char *id, model_done *done, void *context)
+models_unload(struct model_registry *registry, const char *id, model_done *done, void *context)
 {
     struct model *model = registry_find(registry, id);
     if (model == NULL || model->catalog->stopping) {
-        tell_later(registry, done, context, NULL, NULL);
+        notify_later(registry, done, context, NULL, NULL);
         return;
     }
     unload(model, done, context);
 }
 
-/* One that ends when all have ended. */
+/* Ends when all of several unloads have ended. */
 struct purge {
-    struct registry *registry;
+    struct model_registry *registry;
     uint32_t open;
     model_done *done;
     void *context;
@@ -581,12 +553,12 @@ purge_one_done(void *context, const struct error *error, const struct model_fact
     (void)error, (void)facts;
     if (--purge->open > 0)
         return;
-    tell_later(purge->registry, purge->done, purge->context, NULL, NULL);
+    notify_later(purge->registry, purge->done, purge->context, NULL, NULL);
     free(purge);
 }
 
 void
-models_purge(struct registry *registry, model_done *done, void *context)
+models_purge(struct model_registry *registry, model_done *done, void *context)
 {
     struct purge *purge = calloc(1, sizeof(*purge));
     CHECK(purge != NULL);
@@ -603,7 +575,7 @@ models_purge(struct registry *registry, model_done *done, void *context)
     purge_one_done(purge, NULL, NULL);
 }
 
-/* A guess of something that is not known, or of what is. */
+/* Predicts the size of a known or an unknown model. */
 void
 models_predict(struct catalog *catalog, const struct model_spec *spec, model_done *done,
                void *context)
@@ -624,7 +596,7 @@ models_predict(struct catalog *catalog, const struct model_spec *spec, model_don
     CHECK(prediction != NULL && stranger != NULL);
     *prediction = (struct prediction){.catalog = catalog, .done = done, .context = context};
     prediction->hints.file_bytes = place.bytes;
-    /* a number that no model of the worker's need have: it keeps nothing of a prediction */
+    /* a number that no model of the worker needs to have: it keeps nothing of a prediction */
     *stranger = (struct model){.number = MODELS_MAX, .life = ++catalog->prediction_serial};
     stranger->id = (char *)(uintptr_t)spec->id;
     stranger->source =
@@ -663,10 +635,10 @@ models_catalog_for(struct pipeline *const *pipelines, uint32_t count, const char
 }
 
 static void
-add_leaked(struct holder *holder, void *context)
+add_leaked(struct worker_models *worker_models, void *context)
 {
     uint64_t *bytes = context;
-    *bytes += holder_leaked_bytes(holder);
+    *bytes += worker_models_leaked_bytes(worker_models);
 }
 
 void
@@ -677,26 +649,26 @@ models_facts(const struct catalog *constant, struct catalog_facts *facts)
     registry_lock(catalog->registry);
     *facts = (struct catalog_facts){
         .capacity_bytes = config->memory_bytes,
-        .used_bytes = catalog->shelf.used_bytes,
+        .used_bytes = catalog->cache.used_bytes,
         .default_bytes = config->default_bytes,
         .load_concurrency = config->load_concurrency,
         .load_timeout_ns = config->load_timeout_ns,
         .known = catalog->known,
-        .loaded = catalog->shelf.loaded,
+        .loaded = catalog->cache.loaded,
         .serving = catalog->pipeline->told_serving && !catalog->stopping,
     };
     registry_unlock(catalog->registry);
-    catalog_each_holder(catalog, add_leaked, &facts->leaked_bytes);
+    catalog_each_worker_models(catalog, add_leaked, &facts->leaked_bytes);
 }
 
-/* One catalog's, into `used`, which has room for all that are loaded. */
+/* Copies one catalog's uses into `used`, which has room for all loaded models. */
 static uint32_t
 collect_used(struct catalog *catalog, struct model **used)
 {
     uint32_t count = 0;
-    for (struct shelf_place *place = shelf_used_before(&catalog->shelf, NULL);
+    for (struct model_cache_entry *place = model_cache_used_before(&catalog->cache, NULL);
          place != NULL && place->used_ns >= catalog->harvested_ns;
-         place = shelf_used_before(&catalog->shelf, place)) {
+         place = model_cache_used_before(&catalog->cache, place)) {
         struct model *model = model_of_place(place);
         if (model->uses > 0)
             used[count++] = model;
@@ -704,15 +676,15 @@ collect_used(struct catalog *catalog, struct model **used)
     return count;
 }
 
-/* Without the lock while it tells: whoever is told has locks of his own. Models that are not
- * forgotten are freed by nobody, and this thread alone forgets. */
+/* Without the lock while it calls `visit`, which takes other locks. Nobody frees models that are
+ * not forgotten, and only this thread forgets them. */
 static void
 harvest(struct catalog *catalog,
         void (*visit)(void *context, const char *id, uint32_t count, int64_t used_ns),
         void *context)
 {
     int64_t now_ns = clock_now_ns();
-    struct model **used = calloc((size_t)catalog->shelf.loaded + 1, sizeof(struct model *));
+    struct model **used = calloc((size_t)catalog->cache.loaded + 1, sizeof(struct model *));
     CHECK(used != NULL);
     registry_lock(catalog->registry);
     uint32_t count = collect_used(catalog, used);
@@ -730,7 +702,7 @@ harvest(struct catalog *catalog,
 }
 
 void
-models_harvest(struct registry *registry,
+models_harvest(struct model_registry *registry,
                void (*visit)(void *context, const char *id, uint32_t count, int64_t used_ns),
                void *context)
 {
@@ -739,7 +711,7 @@ models_harvest(struct registry *registry,
 }
 
 bool
-models_size(struct registry *registry, const char *id, uint64_t *bytes)
+models_size(struct model_registry *registry, const char *id, uint64_t *bytes)
 {
     const struct model *model = registry_find(registry, id);
     if (model == NULL || model->place.state != MODEL_IS_LOADED)
@@ -757,8 +729,8 @@ compare_ids(const void *a, const void *b)
 }
 
 void
-models_visit(struct registry *registry, void (*visit)(void *context, const struct model_row *),
-             void *context)
+models_visit(struct model_registry *registry,
+             void (*visit)(void *context, const struct model_row *), void *context)
 {
     uint32_t count;
     struct model **models = registry_all(registry, NULL, &count);
@@ -768,7 +740,7 @@ models_visit(struct registry *registry, void (*visit)(void *context, const struc
         if (model->hidden)
             continue;
         registry_lock(registry);
-        const struct shelf_place place = model->place;
+        const struct model_cache_entry place = model->place;
         registry_unlock(registry);
         struct model_row row = {
             .id = model->id,

@@ -3,14 +3,14 @@
  * Listed models, and how one is replaced whose files, path or key have changed.
  *
  *  R1. A model that is loaded goes on serving while its *successor*, a hidden model of the same id,
- *      loads. When the successor is loaded, callers mean it from one call to the next: its tensors
- *      are what requests are checked against. The old one is unloaded when its last user has left.
+ *      loads. When the successor is loaded, callers get it from one call to the next, and requests
+ *      are checked against its tensors. The old one is unloaded when its last user has left.
  *  R2. If the successor cannot be loaded, the old one stays (`model_kept`). The next change is the
  *      next attempt.
  *  R3. If there is no room for both, or the old one is unloaded meanwhile for whatever reason, the
- *      successor is given up, and the old model is from the new source when it is loaded next.
+ *      successor is given up, and the old model takes the new source when it is loaded next.
  *      Requests that come in between wait.
- *  R4. One that is not loaded has no successor: R3 without the unload.
+ *  R4. A model that is not loaded has no successor: R3 without the unload.
  */
 #include <string.h>
 
@@ -26,7 +26,7 @@ separate(struct model *model, struct model *successor)
     successor->predecessor = NULL;
 }
 
-/* By the loop's next turn: this may be a step of one of the two. */
+/* In the loop's next turn: this may be a step of one of the two. */
 static void
 retire_later(struct model *model)
 {
@@ -63,7 +63,7 @@ replacement_take_over(struct model *successor)
     (void)replacement_retire(model); /* at once, if it can: the budget may need its room */
 }
 
-/* R3. The texts are copied: the successor is not gone yet. */
+/* R3. The texts are copied, as the successor still exists. */
 static void
 give_source(struct model *model, const struct model *successor)
 {
@@ -93,7 +93,7 @@ replacement_end(struct model *model)
 {
     struct model *predecessor = model->predecessor;
     struct model *successor = model->successor;
-    if (predecessor != NULL) { /* a purge, which is about to unload that one, too */
+    if (predecessor != NULL) { /* a purge, which is about to unload the successor, too */
         separate(predecessor, model);
         give_source(predecessor, model);
     }
@@ -107,7 +107,7 @@ replacement_end(struct model *model)
 
 /* ---- what a directory asks for ---- */
 
-/* False: R4, or there are as many models as there may be. */
+/* False: R4, or there are too many models. */
 static bool
 load_successor(struct model *model, const struct model_spec *spec, const char *path,
                uint64_t version)
@@ -120,7 +120,7 @@ load_successor(struct model *model, const struct model_spec *spec, const char *p
     successor->source.version = version;
     successor->predecessor = model;
     model->successor = successor;
-    catalog_want(successor, SHELF_ORDERED);
+    catalog_want(successor, MODEL_CACHE_ORDERED);
     return true;
 }
 
@@ -149,7 +149,7 @@ models_list(struct catalog *catalog, const struct model_spec *spec, uint64_t ver
     if (model == NULL)
         return error->status;
     bool was_there = model_is_there(model);
-    model_set_flags(model, true, model->place.ordered);
+    model_set_mark(model, MODEL_LISTED);
     struct model_source *source = model_source_to_be(model);
     bool same = model_source_is(source, place.path, spec->key);
     bool another_version = source->version != version && !model->place.ordered && was_there;
@@ -166,7 +166,7 @@ models_unlist(struct catalog *catalog, const char *id)
     struct model *model = registry_find(catalog->registry, id);
     if (model == NULL || model->catalog != catalog || !model->place.listed)
         return false;
-    model_set_flags(model, false, model->place.ordered);
+    model_set_mark(model, MODEL_UNLISTED);
     if (!model->place.ordered)
         catalog_unload(model);
     return true;

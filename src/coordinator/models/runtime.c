@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A call becomes an `ask`, which is begun on the loop thread, waits in a list there until models.h
- * has told how it went, and is answered. An ask outlives its answer: a prediction that takes too
- * long, and what the end of the node finds unanswered, is answered before models.h is done with it.
+ * A call becomes an `ask`, which begins on the loop thread, waits in a list until models.h reports
+ * the outcome, and is answered. An ask may outlive its answer: a prediction that takes too long,
+ * and asks unanswered at the node's end, are answered before models.h is done with them.
  */
 #include "coordinator/models/runtime.h"
 
@@ -14,7 +14,6 @@
 
 #include "base/check.h"
 #include "base/clock.h"
-#include "base/join.h"
 #include "base/log.h"
 #include "coordinator/models/model_health.h"
 #include "coordinator/models/runtime_answer.h"
@@ -30,16 +29,16 @@ enum {
     PREDICT_LOOK_MS = 50
 };
 
-/* A mesh waits half a second for a prediction, and takes the default size then. */
+/* A mesh waits half a second for a prediction, then takes the default size. */
 #define PREDICT_NS (NS_PER_S / 5)
-/* As at the front: how long answers on their way may take at the end. */
+/* As at the front: the time that answers under way have at the end. */
 #define LAST_ANSWERS_NS (NS_PER_S / 2)
 
-struct ask {
-    struct ask *next;
-    struct ask **link; /* what points to it; NULL: not in the list */
+struct runtime_ask {
+    struct runtime_ask *next;
+    struct runtime_ask **link; /* the link that points to it; NULL: not in the list */
     struct runtime *runtime;
-    const struct method *method;
+    const struct runtime_method *method;
     struct rpc_call *call; /* NULL: it is answered */
     struct catalog *catalog;
     int64_t begun_ns;
@@ -50,15 +49,15 @@ struct runtime {
     struct services services; /* first: SERVICES_METHODS wants it so */
     struct runtime_options options;
     struct runtime_place place;
-    struct rpc_server *server; /* NULL: all that it has is at the front */
+    struct rpc_server *server; /* NULL: all of its addresses are the front's */
     pthread_t thread;
     bool started;
-    struct ask *asks; /* begun */
+    struct runtime_ask *asks; /* begun */
     struct loop_timer *predict_timer;
     bool predict_timed;
     bool purging;
     bool draining;
-    pthread_mutex_t lock; /* of what follows */
+    pthread_mutex_t lock; /* guards the members below */
     uint32_t ask_count;
     bool ended;
 };
@@ -66,7 +65,7 @@ struct runtime {
 /* ---- answers ---- */
 
 static void
-ask_free(struct ask *ask)
+ask_free(struct runtime_ask *ask)
 {
     struct runtime *runtime = ask->runtime;
     if (ask->link != NULL) {
@@ -81,7 +80,7 @@ ask_free(struct ask *ask)
 }
 
 static void
-ask_reply(struct ask *ask, const void *message, size_t bytes)
+ask_reply(struct runtime_ask *ask, const void *message, size_t bytes)
 {
     if (ask->call == NULL)
         return;
@@ -91,7 +90,7 @@ ask_reply(struct ask *ask, const void *message, size_t bytes)
 }
 
 static void
-ask_fail(struct ask *ask, enum status status, const char *text)
+ask_fail(struct runtime_ask *ask, enum status status, const char *text)
 {
     if (ask->call == NULL)
         return;
@@ -100,7 +99,7 @@ ask_fail(struct ask *ask, enum status status, const char *text)
 }
 
 static void
-ask_reply_facts(struct ask *ask, const struct model_facts *facts)
+ask_reply_facts(struct runtime_ask *ask, const struct model_facts *facts)
 {
     unsigned char message[RUNTIME_ANSWER_BYTES];
     ask_reply(ask, message, runtime_answer_facts(facts, message));
@@ -108,11 +107,11 @@ ask_reply_facts(struct ask *ask, const struct model_facts *facts)
 
 /* ---- loads ---- */
 
-/* The end of every ask but runtimeStatus, as models.h tells it. */
+/* Ends every ask but runtimeStatus when models.h reports its outcome. */
 static void
 on_done(void *context, const struct error *error, const struct model_facts *facts)
 {
-    struct ask *ask = context;
+    struct runtime_ask *ask = context;
     if (error != NULL)
         ask_fail(ask, error->status, error->text);
     else if (facts != NULL)
@@ -122,7 +121,7 @@ on_done(void *context, const struct error *error, const struct model_facts *fact
     ask_free(ask);
 }
 
-/* Size 0 would mean that modelSize has to be asked for it. */
+/* Size 0 would mean that the mesh must ask by modelSize. */
 static void
 on_loaded(void *context, const struct error *error, const struct model_facts *facts)
 {
@@ -134,13 +133,13 @@ on_loaded(void *context, const struct error *error, const struct model_facts *fa
 }
 
 static struct model_spec
-spec_of(const struct ask *ask)
+spec_of(const struct runtime_ask *ask)
 {
     return (struct model_spec){ask->request.id, ask->request.path, ask->request.key};
 }
 
 static enum status
-find_catalog(struct ask *ask, struct error *error)
+find_catalog(struct runtime_ask *ask, struct error *error)
 {
     const struct runtime_options *options = &ask->runtime->options;
     const char *type = ask->request.type;
@@ -149,8 +148,8 @@ find_catalog(struct ask *ask, struct error *error)
         return STATUS_OK;
     if (type[0] == '\0')
         return error_set(error, STATUS_INVALID_ARGUMENT,
-                         "modelKey has no \"model_type\", and several pipelines have models: which "
-                         "one is to load it is not clear");
+                         "modelKey has no \"model_type\", and several pipelines have models: it is "
+                         "unclear which one must load it");
     return error_set(error, STATUS_INVALID_ARGUMENT,
                      "models of type \"%s\" are loaded by no pipeline: none has it in its `types`",
                      type);
@@ -158,20 +157,19 @@ find_catalog(struct ask *ask, struct error *error)
 
 /* FAILED_PRECONDITION and INVALID_ARGUMENT tell a mesh that nothing was begun. */
 static enum status
-may_load(struct ask *ask, struct error *error)
+may_load(struct runtime_ask *ask, struct error *error)
 {
     if (ask->runtime->draining)
         return error_set(error, STATUS_UNAVAILABLE,
                          "the node is stopping: it loads no more models");
     if (ask->runtime->purging)
         return error_set(error, STATUS_FAILED_PRECONDITION,
-                         "all models are being unloaded, as runtimeStatus asked for: load after it "
-                         "has answered READY");
+                         "runtimeStatus has all models unloaded: load after it has answered READY");
     return find_catalog(ask, error);
 }
 
 static enum status
-begin_load(struct ask *ask, struct error *error)
+begin_load(struct runtime_ask *ask, struct error *error)
 {
     enum status status = may_load(ask, error);
     struct model_spec spec = spec_of(ask);
@@ -181,7 +179,7 @@ begin_load(struct ask *ask, struct error *error)
 }
 
 static enum status
-begin_unload(struct ask *ask, struct error *error)
+begin_unload(struct runtime_ask *ask, struct error *error)
 {
     (void)error;
     models_unload(ask->runtime->options.registry, ask->request.id, on_done, ask);
@@ -189,7 +187,7 @@ begin_unload(struct ask *ask, struct error *error)
 }
 
 static enum status
-begin_size(struct ask *ask, struct error *error)
+begin_size(struct runtime_ask *ask, struct error *error)
 {
     struct model_facts facts = {0};
     if (!models_size(ask->runtime->options.registry, ask->request.id, &facts.bytes))
@@ -209,7 +207,7 @@ time_predictions(struct runtime *runtime)
 }
 
 static enum status
-begin_predict(struct ask *ask, struct error *error)
+begin_predict(struct runtime_ask *ask, struct error *error)
 {
     enum status status = find_catalog(ask, error);
     if (status != STATUS_OK)
@@ -221,9 +219,10 @@ begin_predict(struct ask *ask, struct error *error)
     return STATUS_OK;
 }
 
-/* A worker that is loading may not get to a prediction for long; the caller is not to wait. */
+/* A worker that is loading may not get to a prediction for long, and the caller must not wait for
+ * that. */
 static void
-predict_late(struct ask *ask)
+predict_late(struct runtime_ask *ask)
 {
     struct catalog_facts catalog;
     models_facts(ask->catalog, &catalog);
@@ -238,7 +237,7 @@ on_predict_time(void *context)
     int64_t late_ns = clock_now_ns() - PREDICT_NS;
     bool more = false;
     runtime->predict_timed = false;
-    for (struct ask *ask = runtime->asks; ask != NULL; ask = ask->next) {
+    for (struct runtime_ask *ask = runtime->asks; ask != NULL; ask = ask->next) {
         bool waits = ask->begun_ns != 0 && ask->call != NULL;
         if (waits && ask->begun_ns <= late_ns)
             predict_late(ask);
@@ -278,7 +277,7 @@ any_failing(const struct runtime *runtime)
 }
 
 static void
-ask_reply_status(struct ask *ask)
+ask_reply_status(struct runtime_ask *ask)
 {
     const struct runtime *runtime = ask->runtime;
     enum runtime_state state = RUNTIME_STARTING;
@@ -296,7 +295,7 @@ ask_reply_status(struct ask *ask)
 static void
 on_purged(void *context, const struct error *error, const struct model_facts *facts)
 {
-    struct ask *ask = context;
+    struct runtime_ask *ask = context;
     (void)facts;
     ask->runtime->purging = false;
     if (error != NULL) {
@@ -309,10 +308,10 @@ on_purged(void *context, const struct error *error, const struct model_facts *fa
     ask_free(ask);
 }
 
-/* The call that began to unload everything waits for its end: a mesh polls every other second, and
- * would else learn of it that much later. Others are told STARTING meanwhile. */
+/* The call that began the purge waits for its end: a mesh asks every two seconds and would learn of
+ * it that much later. Other calls are answered STARTING meanwhile. */
 static enum status
-begin_status(struct ask *ask, struct error *error)
+begin_status(struct runtime_ask *ask, struct error *error)
 {
     struct runtime *runtime = ask->runtime;
     if (runtime->draining)
@@ -331,10 +330,10 @@ begin_status(struct ask *ask, struct error *error)
 
 enum judge { JUDGE_MODEL, JUDGE_NOTHING };
 
-static const struct method {
+static const struct runtime_method {
     const char *path;
-    enum judge judge; /* whether what it says of a model must be all right */
-    enum status (*begin)(struct ask *ask, struct error *error);
+    enum judge judge; /* whether its model fields must be valid */
+    enum status (*begin)(struct runtime_ask *ask, struct error *error);
 } asked[RUNTIME_METHOD_COUNT] = {
     {"/" RUNTIME_SERVICE "/loadModel", JUDGE_MODEL, begin_load},
     {"/" RUNTIME_SERVICE "/unloadModel", JUDGE_NOTHING, begin_unload},
@@ -343,11 +342,11 @@ static const struct method {
     {"/" RUNTIME_SERVICE "/runtimeStatus", JUDGE_NOTHING, begin_status},
 };
 
-/* Loop thread. What `begin` refuses it has told nobody else of. */
+/* Loop thread. Refusals of `begin` are answered here. */
 static void
 ask_begin(void *context)
 {
-    struct ask *ask = context;
+    struct runtime_ask *ask = context;
     struct runtime *runtime = ask->runtime;
     struct error error = ERROR_NONE;
     if (runtime->ended) {
@@ -365,7 +364,7 @@ ask_begin(void *context)
 }
 
 static enum status
-ask_admit(struct runtime *runtime, struct ask *ask, struct error *error)
+ask_admit(struct runtime *runtime, struct runtime_ask *ask, struct error *error)
 {
     pthread_mutex_lock(&runtime->lock);
     enum status status = STATUS_OK;
@@ -383,20 +382,20 @@ ask_admit(struct runtime *runtime, struct ask *ask, struct error *error)
     return status;
 }
 
-static const struct method *
+static const struct runtime_method *
 method_of(const struct rpc_call *call)
 {
-    const struct method *method = asked;
+    const struct runtime_method *method = asked;
     while (strcmp(method->path, rpc_call_method(call)) != 0)
         method++;
     return method;
 }
 
 static void
-on_message(void *context, struct rpc_call *call, const struct rpc_message *message)
+on_message(void *context, struct rpc_call *call, const struct wire_message *message)
 {
     struct runtime *runtime = context;
-    struct ask *ask = malloc(sizeof(*ask));
+    struct runtime_ask *ask = malloc(sizeof(*ask));
     CHECK(ask != NULL);
     ask->link = NULL;
     ask->runtime = runtime;
@@ -416,14 +415,15 @@ on_message(void *context, struct rpc_call *call, const struct rpc_message *messa
 }
 
 void
-runtime_on_front(struct runtime *runtime, struct rpc_call *call, const struct rpc_message *message)
+runtime_on_front(struct runtime *runtime, struct rpc_call *call, const struct wire_message *message)
 {
     char peer[64];
     size_t bytes = rpc_call_peer(call, peer, sizeof(peer));
     if (runtime->place.front_is_local && !runtime_peer_is_local(peer, bytes))
-        rpc_call_finish(call, STATUS_PERMISSION_DENIED,
-                        RUNTIME_SERVICE " is for this machine alone: `runtime` names no address "
-                                        "that reaches further");
+        rpc_call_finish(
+            call, STATUS_PERMISSION_DENIED,
+            RUNTIME_SERVICE
+            " accepts calls of this machine only: `runtime` names no address that reaches further");
     else
         on_message(runtime, call, message);
 }
@@ -479,7 +479,7 @@ runtime_create(const struct runtime_options *options, struct runtime **created, 
     CHECK(runtime != NULL);
     runtime->options = *options;
     runtime->services.health = health_create(model_health(options->registry));
-    runtime->predict_timer = loop_timer_create(options->loop, on_predict_time, runtime);
+    runtime->predict_timer = loop_timer_create(loop_base(options->loop), on_predict_time, runtime);
     CHECK(pthread_mutex_init(&runtime->lock, NULL) == 0);
     *created = runtime;
     (void)runtime_update(runtime);
@@ -511,8 +511,9 @@ runtime_update(struct runtime *runtime)
     if (runtime == NULL)
         return false;
     bool serving = !runtime->draining && all_serving(runtime);
-    health_set(runtime->services.health, "", serving);
-    health_set(runtime->services.health, RUNTIME_SERVICE, serving);
+    health_set(runtime->services.health, "", serving ? HEALTH_SERVING : HEALTH_NOT_SERVING);
+    health_set(runtime->services.health, RUNTIME_SERVICE,
+               serving ? HEALTH_SERVING : HEALTH_NOT_SERVING);
     return serving;
 }
 
@@ -529,14 +530,12 @@ runtime_drain(struct runtime *runtime)
 static void
 stop_server(struct runtime *runtime)
 {
-    rpc_server_stop(runtime->server);
+    rpc_server_refuse(runtime->server, "the node is stopping");
     health_end_watches(runtime->services.health);
     if (!runtime->started)
         runtime_start(runtime);
-    if (!join_until(runtime->thread, clock_now_ns() + LAST_ANSWERS_NS)) {
-        rpc_server_cancel_all(runtime->server);
-        CHECK(pthread_join(runtime->thread, NULL) == 0);
-    }
+    rpc_server_end(runtime->server, LAST_ANSWERS_NS);
+    CHECK(pthread_join(runtime->thread, NULL) == 0);
     rpc_server_destroy(runtime->server);
 }
 
@@ -548,8 +547,8 @@ runtime_end(struct runtime *runtime)
     pthread_mutex_lock(&runtime->lock);
     runtime->ended = true;
     pthread_mutex_unlock(&runtime->lock);
-    loop_run_posted(runtime->options.loop); /* what was posted before, and could not begin */
-    for (struct ask *ask = runtime->asks; ask != NULL; ask = ask->next)
+    loop_run_posted(runtime->options.loop); /* posted before, and cannot begin any more */
+    for (struct runtime_ask *ask = runtime->asks; ask != NULL; ask = ask->next)
         ask_fail(ask, STATUS_UNAVAILABLE, "the node is stopping");
     if (runtime->server != NULL)
         stop_server(runtime);
@@ -560,7 +559,7 @@ runtime_destroy(struct runtime *runtime)
 {
     if (runtime == NULL)
         return;
-    CHECK(runtime->asks == NULL); /* models.h tells of each how it went */
+    CHECK(runtime->asks == NULL); /* models.h reports the outcome of each */
     loop_timer_destroy(runtime->predict_timer);
     health_destroy(runtime->services.health);
     pthread_mutex_destroy(&runtime->lock);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * mmesh.ModelRuntime: how a mesh beside this node loads and unloads its models (models.h), on the
- * addresses of `runtime` (runtime_place.h). docs/model-runtime.md says what a mesh sees of it.
+ * Serves mmesh.ModelRuntime on the addresses of `runtime` (runtime_place.h): another mesh loads and
+ * unloads this node's models (models.h). docs/model-runtime.md describes it for that mesh.
  *
- * Threads. runtime_on_message on any thread that steps a server; it judges a call and posts it to
- * the loop, where it is begun and answered. Everything else on the loop thread. Whether the caller
- * still waits does not matter: a load goes on, and an answer to a call that is gone goes nowhere.
+ * Threads. Calls arrive on any thread that steps a server, are judged there and posted to the loop,
+ * which begins and answers them. Everything else on the loop thread. A caller that goes changes
+ * nothing: its load goes on, and its answer goes nowhere.
  */
 #pragma once
 
@@ -14,8 +14,8 @@
 
 #include "base/error.h"
 #include "coordinator/config/config.h"
-#include "coordinator/loop/loop.h"
 #include "coordinator/models/models.h"
+#include "loop/loop.h"
 #include "rpc/rpc.h"
 
 #define RUNTIME_SERVICE "mmesh.ModelRuntime"
@@ -24,35 +24,35 @@ struct runtime;
 
 struct runtime_options {
     const struct config *config;
-    const char *const *listen; /* what the front listens on */
+    const char *const *listen; /* the front's addresses */
     uint32_t listen_count;
     struct loop *loop;
     struct pipeline *const *pipelines;
     uint32_t pipeline_count;
-    struct registry *registry;
+    struct model_registry *registry;
 };
 
-/* Binds what is not the front's; calls are taken from runtime_start on. `*runtime` is NULL without
- * `runtime` in the configuration, which every function here leaves alone. */
+/* Binds the addresses that are not the front's; calls are taken from runtime_start on. `*runtime`
+ * is NULL without `runtime` in the configuration; every function here leaves NULL alone. */
 enum status runtime_create(const struct runtime_options *options, struct runtime **runtime,
                            struct error *error) WARN_UNUSED;
 void runtime_start(struct runtime *runtime);
 
-/* Whether the front is to have RUNTIME_METHODS among its own. */
+/* Whether the front must serve RUNTIME_METHODS. */
 bool runtime_is_at_front(const struct runtime *runtime);
 
-/* A call of the front's. */
+/* A call that arrived at the front. */
 void runtime_on_front(struct runtime *runtime, struct rpc_call *call,
-                      const struct rpc_message *message);
+                      const struct wire_message *message);
 
-/* A pipeline has begun or ceased to serve. True: models can be loaded now. */
+/* A pipeline has begun or ceased to serve. True: models can be loaded. */
 bool runtime_update(struct runtime *runtime);
 
-/* No more loads: the node is about to stop. */
+/* The node is about to stop: refuses loads from now on. */
 void runtime_drain(struct runtime *runtime);
-/* When the loop has ended, and before the front does: every call is answered, none is begun. */
+/* After the loop's end and before the front's: answers every call, begins none. */
 void runtime_end(struct runtime *runtime);
-/* When every pipeline is gone, and with them whoever may still tell how a load went. */
+/* After every pipeline is gone, and with it every outcome of a load. */
 void runtime_destroy(struct runtime *runtime);
 
 /* Rows of a table of methods; `on_message` hands them on. */

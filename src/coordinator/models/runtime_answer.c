@@ -29,14 +29,14 @@ struct method_infos {
     size_t count;
 };
 
-/* protobuf-c's structures want what they only read as not const. */
+/* protobuf-c's structures have non-const pointers to data that is only read. */
 static void *
 loose(const void *memory)
 {
     return (void *)(uintptr_t)memory;
 }
 
-/* `name` as a mesh has it: without the slash before it. */
+/* `name` is in a mesh's form: without the slash before it. */
 static void
 add_method(struct method_infos *methods, const char *name, const uint32_t *path, size_t path_count)
 {
@@ -51,8 +51,8 @@ add_method(struct method_infos *methods, const char *name, const uint32_t *path,
     methods->list[i] = &methods->entries[i];
 }
 
-/* The methods that a mesh may call of a model, and the place of the model's id in each. It takes a
- * list for complete: what is not in it, it refuses. */
+/* The methods that a mesh may call for a model, and the place of the model's id in each. A mesh
+ * takes the list as complete and refuses other methods. */
 static void
 list_methods(struct method_infos *methods, struct pipeline *const *pipelines, uint32_t count)
 {
@@ -108,10 +108,10 @@ runtime_figures(struct pipeline *const *pipelines, uint32_t count)
 }
 
 /*
- * limitModelConcurrency stays false. With it a mesh lets only so many calls of a model through as
- * loadModel has said, and one where it said nothing: batches would not fill, and which modelets say
- * something is not known before they have loaded a model, which is too late. What is too much is
- * refused here, where the batches are made (pipeline/DESIGN-overload.md).
+ * limitModelConcurrency stays false. With it a mesh lets only as many calls of a model through as
+ * loadModel said, and one if it said nothing: batches would not fill, and which modelets give a
+ * figure is known only after they have loaded a model, which is too late. Excess is refused here,
+ * where the batches are made (pipeline/DESIGN-overload.md).
  */
 void *
 runtime_answer_status(struct pipeline *const *pipelines, uint32_t count, enum runtime_state state,

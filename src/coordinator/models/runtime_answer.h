@@ -11,11 +11,11 @@
 
 enum { RUNTIME_ANSWER_BYTES = 32 };
 
-/* Of loadModel; those of predictModelSize and modelSize have the first of its fields. */
+/* The answer of loadModel; predictModelSize and modelSize answer with its first field. */
 size_t runtime_answer_facts(const struct model_facts *facts,
                             unsigned char message[RUNTIME_ANSWER_BYTES]);
 
-/* Of all pipelines with models together, which to a mesh are one runtime. */
+/* The figures of all pipelines with models together, which to a mesh are one runtime. */
 struct runtime_figures {
     uint64_t capacity_bytes;
     uint64_t default_bytes;
@@ -26,6 +26,6 @@ struct runtime_figures runtime_figures(struct pipeline *const *pipelines, uint32
 
 enum runtime_state { RUNTIME_STARTING, RUNTIME_READY, RUNTIME_FAILING };
 
-/* Of runtimeStatus, to be freed. Only with RUNTIME_READY is there more than the state. */
+/* The answer of runtimeStatus, to be freed; more than the state only for RUNTIME_READY. */
 void *runtime_answer_status(struct pipeline *const *pipelines, uint32_t count,
                             enum runtime_state state, size_t *bytes);

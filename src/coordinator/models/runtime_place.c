@@ -61,7 +61,7 @@ add_own(struct runtime_place *place, const char *host, const char *rest)
     CHECK((size_t)snprintf(own, room, "%s%s", host, rest) < room);
 }
 
-/* Port 0 is one port, any: it cannot be the same for both. */
+/* Port 0 is any one port, which cannot be the same for both. */
 static void
 add_address(struct runtime_place *place, const char *address)
 {
@@ -75,7 +75,8 @@ add_address(struct runtime_place *place, const char *address)
         add_own(place, "[::1]:", parsed.port);
 }
 
-/* True: every way to the front is one that `runtime` names. Else `*other` is one that is not. */
+/* Whether `runtime` names every address of the front. If not, `*other` is one that it does not
+ * name. */
 static bool
 names_all(const struct config_addresses *runtime, const char *const *listen, uint32_t listen_count,
           const char **other)
@@ -110,7 +111,7 @@ runtime_place_find(const struct config_addresses *runtime, const char *const *li
         const char *other;
         if (!names_all(runtime, listen, listen_count, &other))
             return error_set(error, STATUS_INVALID_ARGUMENT,
-                             "`runtime`: %s is also in `listen`, whose every address would then "
+                             "`runtime`: %s is also in `listen`, all of whose addresses would then "
                              "load models: name %s in `runtime` too, or give `runtime` an address "
                              "of its own",
                              address, other);
@@ -125,7 +126,7 @@ runtime_place_find(const struct config_addresses *runtime, const char *const *li
 bool
 runtime_peer_is_local(const char *peer, size_t bytes)
 {
-    /* The library writes brackets as they are, or percent-encoded, by its version. */
+    /* The library writes brackets literally or percent-encoded, depending on its version. */
     static const char *const local[] = {"unix:", "ipv4:127.", "ipv6:[::1]", "ipv6:%5B::1%5D"};
     for (size_t i = 0; i < ARRAY_COUNT(local); i++) {
         size_t length = strlen(local[i]);

@@ -4,9 +4,9 @@
 #include <jansson.h>
 #include <string.h>
 
-#include "rpc/wire.h"
+#include "wire/wire.h"
 
-/* Of all requests of mmesh.ModelRuntime. What else a message holds is passed over. */
+/* The fields of all requests of mmesh.ModelRuntime. Other fields are skipped. */
 enum { FIELD_ID = 1, FIELD_PATH = 3, FIELD_KEY = 4 };
 
 static bool
@@ -37,7 +37,7 @@ read_field(struct wire_field *field, struct runtime_request *request)
 }
 
 enum status
-runtime_request_read(const struct rpc_message *message, struct runtime_request *request,
+runtime_request_read(const struct wire_message *message, struct runtime_request *request,
                      struct error *error)
 {
     request->id[0] = request->path[0] = request->key[0] = request->type[0] = '\0';
@@ -48,7 +48,7 @@ runtime_request_read(const struct rpc_message *message, struct runtime_request *
     while ((result = wire_next(&cursor, &field)) == WIRE_FIELD)
         if (!read_field(&field, request))
             return error_set(error, STATUS_INVALID_ARGUMENT,
-                             "field %u of the request is no text in UTF-8 without a zero byte",
+                             "field %u of the request is not UTF-8 text without a zero byte",
                              field.number);
     if (result == WIRE_MALFORMED)
         return error_set(error, STATUS_INVALID_ARGUMENT,
@@ -67,8 +67,8 @@ check_length(const char *name, uint64_t bytes, size_t room, struct error *error)
     return STATUS_OK;
 }
 
-/* Adapters of the incumbents take a plain text for the type as well. A longer one than a pipeline
- * can have in its `types` is none of them. */
+/* KServe's adapters accept a plain text for the type as well. One that is longer than an entry of
+ * `types` can be matches none. */
 static enum status
 take_type(const json_t *key, char taken[CONFIG_NAME_BYTES_MAX + 1], struct error *error)
 {
@@ -100,10 +100,10 @@ check_key(struct runtime_request *request, struct error *error)
     json_t *key = json_loadb(request->key, (size_t)request->key_bytes, 0, &why);
     enum status status;
     if (key == NULL)
-        status = error_set(error, STATUS_INVALID_ARGUMENT, "modelKey is no JSON: line %d, %d: %s",
+        status = error_set(error, STATUS_INVALID_ARGUMENT, "modelKey is not JSON: line %d, %d: %s",
                            why.line, why.column, why.text);
     else if (!json_is_object(key))
-        status = error_set(error, STATUS_INVALID_ARGUMENT, "modelKey is no JSON object");
+        status = error_set(error, STATUS_INVALID_ARGUMENT, "modelKey is not a JSON object");
     else
         status = take_type(key, request->type, error);
     json_decref(key);
@@ -129,6 +129,7 @@ runtime_key_type(const char *text, char type[CONFIG_NAME_BYTES_MAX + 1])
         return;
     json_t *key = json_loadb(text, bytes, 0, NULL);
     if (json_is_object(key))
-        (void)take_type(key, type, &error); /* a pipeline that is to load it says what is wrong */
+        (void)take_type(key, type,
+                        &error); /* the pipeline that is to load it reports the mistake */
     json_decref(key);
 }

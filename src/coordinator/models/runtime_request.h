@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Requests of mmesh.ModelRuntime, copied and judged. The five requests share their
- * field numbers, so one reader does for all. Pure.
+ * Reads and judges requests of mmesh.ModelRuntime. The five requests share their field numbers, so
+ * one reader suffices. Pure.
  */
 #pragma once
 
@@ -9,10 +9,10 @@
 
 #include "base/error.h"
 #include "coordinator/config/config.h"
+#include "ipc/handshake.h"
 #include "rpc/rpc.h"
-#include "shm/handshake.h"
 
-/* A text that is too long is left out, and only its length is known. */
+/* A text that is too long is empty here, and only its length is known. */
 struct runtime_request {
     char id[SHOAL_NAME_BYTES_MAX + 1];
     char path[HANDSHAKE_PATH_BYTES];
@@ -23,13 +23,13 @@ struct runtime_request {
     uint64_t key_bytes;
 };
 
-/* INVALID_ARGUMENT: no such message, or no UTF-8. */
-enum status runtime_request_read(const struct rpc_message *message, struct runtime_request *request,
-                                 struct error *error) WARN_UNUSED;
+/* INVALID_ARGUMENT: malformed, or not UTF-8. */
+enum status runtime_request_read(const struct wire_message *message,
+                                 struct runtime_request *request, struct error *error) WARN_UNUSED;
 
-/* Of loads and predictions: that id and path are there and fit, that the key is none or a JSON
- * object. Fills `type`. INVALID_ARGUMENT says which field and what is wrong with it. */
+/* For loads and predictions: checks that id and path are given and not too long and that the key is
+ * empty or a JSON object; fills `type`. INVALID_ARGUMENT names the field and the mistake. */
 enum status runtime_request_check(struct runtime_request *request, struct error *error) WARN_UNUSED;
 
-/* `type` of a key alone; "" also of a key that the above would refuse. */
+/* The `type` of a key; "" also for a key that runtime_request_check would refuse. */
 void runtime_key_type(const char *key, char type[CONFIG_NAME_BYTES_MAX + 1]);

@@ -3,21 +3,20 @@
 
 #include <string.h>
 
-#include "rpc/field_path.h"
 #include "coordinator/models/models.h"
+#include "wire/field_path.h"
 
 #define METADATA "mm-model-id"
-#define METADATA_BYTES METADATA "-bin" /* of any UTF-8; the library has decoded it */
 
 /* ---- ids ---- */
 
-/* `id->text` holds `bytes` of them, which are the caller's. */
+/* `id->text` holds the caller's `bytes` bytes. */
 static enum status
 check_id(struct target_id *id, const char *where, struct error *error)
 {
     if (!wire_text_ok((const unsigned char *)id->text, id->bytes))
         return error_set(error, STATUS_INVALID_ARGUMENT,
-                         "%s: a model's id is UTF-8 without a zero byte", where);
+                         "%s: a model's id must be UTF-8 without a zero byte", where);
     id->text[id->bytes] = '\0';
     return STATUS_OK;
 }
@@ -30,55 +29,19 @@ too_long(const char *where, uint64_t bytes, size_t bytes_max, struct error *erro
                      (unsigned long long)bytes);
 }
 
-/* One more value of metadata; all must be the same. */
-static enum status
-add_metadata(struct target_id *id, const char *key, const struct rpc_span *value,
-             struct error *error)
-{
-    if (value->bytes == 0)
-        return error_set(error, STATUS_INVALID_ARGUMENT, "metadata %s is empty", key);
-    if (value->bytes > SHOAL_NAME_BYTES_MAX)
-        return too_long("metadata " METADATA, value->bytes, SHOAL_NAME_BYTES_MAX, error);
-    if (id->bytes > 0 &&
-        (id->bytes != value->bytes || memcmp(id->text, value->data, value->bytes) != 0))
-        return error_set(error, STATUS_INVALID_ARGUMENT,
-                         "metadata " METADATA " and " METADATA_BYTES " name different models: give "
-                         "one of them, once");
-    memcpy(id->text, value->data, value->bytes);
-    id->bytes = (uint32_t)value->bytes;
-    return check_id(id, "metadata " METADATA, error);
-}
-
 enum status
-target_id_of_call(const struct rpc_call *call, struct target_id *id, struct error *error)
+target_id_set(struct target_id *id, const char *where, const struct wire_span *value,
+              size_t bytes_max, struct error *error)
 {
-    static const char *const keys[] = {METADATA, METADATA_BYTES};
-    id->bytes = 0;
-    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
-        struct rpc_span value;
-        size_t position = 0;
-        while (rpc_call_metadata_next(call, keys[i], &position, &value)) {
-            enum status status = add_metadata(id, keys[i], &value, error);
-            if (status != STATUS_OK)
-                return status;
-        }
-    }
-    return STATUS_OK;
-}
-
-enum status
-target_id_set(struct target_id *id, const char *where, const struct rpc_span *value,
-              struct error *error)
-{
-    if (value->bytes > TARGET_ID_BYTES_MAX)
-        return too_long(where, value->bytes, TARGET_ID_BYTES_MAX, error);
+    if (value->bytes > bytes_max)
+        return too_long(where, value->bytes, bytes_max, error);
     memcpy(id->text, value->data, value->bytes);
     id->bytes = (uint32_t)value->bytes;
     return check_id(id, where, error);
 }
 
 enum status
-target_id_of_message(const struct rpc_message *message, const uint32_t *id_path,
+target_id_of_message(const struct wire_message *message, const uint32_t *id_path,
                      uint32_t id_path_count, size_t bytes_max, struct target_id *id,
                      struct error *error)
 {
@@ -101,17 +64,6 @@ not_known(const char *name, struct error *error)
     return error_set(error, STATUS_NOT_FOUND, "model \"%.200s\" is not known to this node", name);
 }
 
-enum status
-target_id_of_name(const char *name, struct target_id *id, struct error *error)
-{
-    size_t bytes = strlen(name);
-    if (bytes > SHOAL_NAME_BYTES_MAX)
-        return not_known(name, error);
-    id->bytes = (uint32_t)bytes;
-    memcpy(id->text, name, bytes + 1);
-    return STATUS_OK;
-}
-
 /* ---- who answers ---- */
 
 static enum status
@@ -129,7 +81,7 @@ no_id(const struct pipeline *bound, struct error *error)
                      method.id_path_count > 0 ? ", or in the request's field " : "", path);
 }
 
-/* The pipeline of the id is there to be called in this way. */
+/* Whether the id's pipeline may be called in this way. */
 static enum status
 check_way(const struct pipeline *pipeline, const struct pipeline *bound, const char *id,
           struct error *error)
@@ -196,8 +148,8 @@ target_leave(struct target *target)
 /* ---- what can be told ---- */
 
 enum status
-target_tell(const struct target_scope *scope, const char *id, struct oip_model_info *info,
-            bool *ready, struct target_told *told, struct error *error)
+target_notify(const struct target_scope *scope, const char *id, struct oip_model_info *info,
+              bool *ready, struct target_told *told, struct error *error)
 {
     *told = (struct target_told){NULL, NULL};
     struct pipeline *pipeline =

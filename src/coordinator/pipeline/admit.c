@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The way in: a request that can be answered in time gets a slot, is decoded and checked, its
- * tensors are copied into the arena, and its ticket goes into the first stage's ring. All on the
- * front thread that received it, without a lock, and, once a slot's memory has grown to what
- * requests need, without an allocation.
+ * tensors are copied into the arena, and its ticket goes into the first stage's ring. Everything
+ * happens on the thread that submits, without a lock, and without an allocation once a slot's
+ * memory has grown to what requests need.
  */
 #include <string.h>
 
 #include "base/check.h"
 #include "base/clock.h"
-#include "coordinator/pipeline/catalog.h"
 #include "coordinator/pipeline/lane.h"
 #include "coordinator/pipeline/pipeline.h"
 #include "coordinator/pipeline/trace_request.h"
@@ -25,10 +24,16 @@ corrupt(struct lane *lane, const char *what, struct error *error)
                      lane->info.name);
 }
 
+static const struct pipeline_models *
+models_of(const struct lane *lane)
+{
+    return lane->pipeline->options.models;
+}
+
 /* ---- who is let in ---- */
 
-/* A forecast is worth so much: much longer than it takes to make one, much shorter than any queue
- * that matters. It is made by whoever submits, so that an idle node makes none. */
+/* The life of a forecast: much longer than it takes to make one, much shorter than any queue that
+ * matters. The submitting thread renews it, so an idle node makes none. */
 #define FORECAST_NS (20 * (int64_t)NS_PER_MS)
 
 static struct forecast_words
@@ -52,18 +57,18 @@ make_forecast(const struct lane *lane, int64_t now_ns)
         struct forecast_stage stage = {.batch_size = config->stages[i].batch_size};
         for (uint32_t k = 0; k < config->stages[i].worker_count; k++) {
             const struct shm_worker *worker = region_worker(&lane->region, i, k);
-            if (atomic_load_explicit(&worker->party, memory_order_relaxed) == PARTY_NONE)
+            if (atomic_load_explicit(&worker->owner, memory_order_relaxed) == OWNER_NONE)
                 continue;
             struct forecast_words words = words_of(worker);
             stage.live++;
-            forecast_hear(&stage, &words, now_ns);
+            forecast_receive(&stage, &words, now_ns);
         }
         forecast_add(&forecast, &stage);
     }
     return forecast;
 }
 
-/* The lane's forecast, made anew if it is old; other threads go on with the old one meanwhile. */
+/* The lane's forecast, renewed if it is old; other threads use the old one meanwhile. */
 static struct forecast
 current_forecast(struct lane *lane, int64_t now_ns)
 {
@@ -88,7 +93,7 @@ current_forecast(struct lane *lane, int64_t now_ns)
     return forecast;
 }
 
-/* How long an answer may take: what is left to the deadline, and what the pipeline allows. */
+/* The time that an answer may take: until the deadline, or the pipeline's limit if that is less. */
 static int64_t
 limit_of(const struct lane *lane, int64_t deadline_ns, int64_t now_ns)
 {
@@ -98,7 +103,7 @@ limit_of(const struct lane *lane, int64_t deadline_ns, int64_t now_ns)
 }
 
 static enum status
-turn_away(struct lane *lane, struct submission *submission, const struct demand *demand,
+turn_away(struct lane *lane, struct submission *submission, const struct forecast_demand *demand,
           const struct judgement *judgement, struct error *error)
 {
     static const enum counter counters[] = {
@@ -134,13 +139,13 @@ turn_away(struct lane *lane, struct submission *submission, const struct demand 
     UNREACHABLE();
 }
 
-/* Refuses what would not be answered in time, and what would keep others from being. */
+/* Refuses a request that would not be answered in time or would keep others from being. */
 static enum status
 let_in(struct lane *lane, struct submission *submission, int64_t now_ns, struct error *error)
 {
     uint32_t place = share_place(submission->caller);
     struct forecast forecast = current_forecast(lane, now_ns);
-    struct demand demand = {
+    struct forecast_demand demand = {
         .priority = submission->priority,
         .limit_ns = limit_of(lane, submission->deadline_ns, now_ns),
         .waiting = atomic_load_explicit(&lane->waiting, memory_order_relaxed),
@@ -158,25 +163,25 @@ let_in(struct lane *lane, struct submission *submission, int64_t now_ns, struct 
 
 /* ---- slots ---- */
 
-/* A slot and the private request that belongs to it; NULL with the refusal in `error`. */
+/* Takes a slot and its private request; NULL with the refusal in `error`. */
 static struct request *
 take_slot(struct lane *lane, struct shm_ticket *ticket, struct error *error)
 {
-    switch (slot_acquire(&lane->region, PARTY_COORDINATOR, ticket)) {
+    switch (slot_acquire(&lane->region, OWNER_COORDINATOR, ticket)) {
     case RING_OK: break;
     case RING_EMPTY:
         (void)error_set(error, STATUS_RESOURCE_EXHAUSTED,
                         "pipeline \"%s\" is full: all %u slots are in flight", lane->info.name,
                         lane->region.slots.count);
         return NULL;
-    case RING_LOST: /* to lose so often, somebody must fill it with stale cells as fast as we read
-                     */
+    case RING_LOST: /* Losing that often proves that somebody fills it with stale cells as fast as
+                       we read. */
     case RING_CORRUPT: (void)corrupt(lane, "free ring", error); return NULL;
     }
     struct request *request = &lane->requests[ticket->index];
     uint64_t use = atomic_load_explicit(&request->use, memory_order_relaxed);
     uint32_t expected = generation_next(use_generation(use));
-    /* A worker may have faked a free slot: what is in flight is known here, not there. */
+    /* A worker may have faked a free slot; the private word knows which are in flight. */
     if (use_state(use) != REQUEST_NONE || ticket->generation != expected ||
         !atomic_compare_exchange_strong_explicit(&request->use, &use,
                                                  request_use(expected, REQUEST_ADMITTED),
@@ -192,12 +197,12 @@ give_slot_back(struct lane *lane, struct request *request, struct shm_ticket tic
 {
     atomic_store_explicit(&request->use, request_use(ticket.generation, REQUEST_NONE),
                           memory_order_release);
-    if (slot_release(&lane->region, ticket, PLACE_FREE, PARTY_COORDINATOR) != STATUS_OK)
+    if (slot_release(&lane->region, ticket, PLACE_FREE, OWNER_COORDINATOR) != STATUS_OK)
         lane_report_corrupt(lane, "slot that was never pushed");
 }
 
 static enum status
-read_message(struct lane *lane, struct request *request, const struct rpc_message *message,
+read_message(struct lane *lane, struct request *request, const struct wire_message *message,
              const struct oip_model_info *model, struct error *error)
 {
     if (lane->takes_messages)
@@ -207,7 +212,7 @@ read_message(struct lane *lane, struct request *request, const struct rpc_messag
 }
 
 static enum status
-copy_message(struct lane *lane, struct request *request, const struct rpc_message *message,
+copy_message(struct lane *lane, struct request *request, const struct wire_message *message,
              struct payload_builder *builder, struct error *error)
 {
     if (lane->takes_messages)
@@ -216,20 +221,20 @@ copy_message(struct lane *lane, struct request *request, const struct rpc_messag
     return status == STATUS_OK ? oip_copy_tensors(request->oip, message, builder, error) : status;
 }
 
-/* Decodes, checks and copies; the payload for stage 0 is then complete. */
+/* Decodes, checks and copies; completes the payload for stage 0. */
 static enum status
 fill_slot(struct lane *lane, struct request *request, struct shm_ticket ticket,
           struct submission *submission, struct error *error)
 {
     struct shm_slot *slot = region_slot(&lane->region, ticket.index);
-    const struct rpc_message *message = submission->message;
+    const struct wire_message *message = submission->message;
     struct payload_builder *builder = submission->builder;
     struct oip_model_info info =
-        submission->model == NULL ? lane->info : model_info(lane, submission->model);
+        submission->model == NULL ? lane->info : models_of(lane)->info(lane, submission->model);
     enum status status = read_message(lane, request, message, &info, error);
     if (status != STATUS_OK)
         return status;
-    builder_init(builder, &lane->region, ticket.index, PARTY_COORDINATOR, NULL, NULL);
+    builder_init(builder, &lane->region, ticket.index, OWNER_COORDINATOR, NULL, NULL);
     status = copy_message(lane, request, message, builder, error);
     if (status == STATUS_RESOURCE_EXHAUSTED)
         submission->lacks = LACKS_ROOM;
@@ -245,8 +250,8 @@ fill_slot(struct lane *lane, struct request *request, struct shm_ticket ticket,
 /* ---- in ---- */
 
 static void
-dispatch(struct lane *lane, struct request *request, struct shm_ticket ticket, bool reserved,
-         int64_t now_ns)
+dispatch(struct lane *lane, struct request *request, struct shm_ticket ticket,
+         enum wait_place wait_place, int64_t now_ns)
 {
     struct shm_slot *slot = region_slot(&lane->region, ticket.index);
     atomic_store_explicit(&slot->deadline_ns, request->deadline_ns, memory_order_relaxed);
@@ -257,14 +262,15 @@ dispatch(struct lane *lane, struct request *request, struct shm_ticket ticket, b
     }
     if (request->sink->tagged != NULL)
         request->sink->tagged(request->call, tag_pack(lane->pipeline->index, lane->number, ticket));
-    if (request->model != NULL && !model_sends(request, ticket, reserved))
+    if (request->model != NULL && !models_of(lane)->sends(request, ticket, wait_place))
         return; /* it waits for its model, or has been answered */
     atomic_fetch_add_explicit(&lane->waiting, 1, memory_order_relaxed);
-    /* From here on another thread may answer at any moment. seq_cst: lane_fail_all, after it has
-     * condemned the lane, sees this request, or we see below that the lane is condemned. */
+    /* From here on another thread may answer at any moment. seq_cst: either lane_fail_all, after it
+     * has condemned the lane, sees this request, or the check below sees that the lane is
+     * condemned. */
     atomic_store(&request->use, request_use(ticket.generation, REQUEST_IN_FLIGHT));
     bool pushed =
-        slot_push(&lane->region, ticket, PLACE_FREE, 0, PARTY_COORDINATOR, now_ns) == RING_OK;
+        slot_push(&lane->region, ticket, PLACE_FREE, 0, OWNER_COORDINATOR, now_ns) == RING_OK;
     if (!pushed)
         lane_report_corrupt(lane, "ring of stage 0");
     if (atomic_load(&lane->state) == LANE_CONDEMNED) {
@@ -272,12 +278,12 @@ dispatch(struct lane *lane, struct request *request, struct shm_ticket ticket, b
         return;
     }
     if (!pushed)
-        return; /* condemning the lane, which is still to come, answers it */
+        return; /* the thread that condemns the lane will answer it */
     stage_notify(&lane->region, 0);
     uint64_t dead_stages = atomic_load_explicit(&lane->dead_stages, memory_order_acquire);
-    if (dead_stages & 1) { /* its last worker died after we had looked */
+    if (dead_stages & 1) { /* its last worker died after the first look */
         char text[OUTAGE_TEXT_BYTES];
-        outage_tell(&lane->outage, 0, now_ns, text);
+        outage_notify(&lane->outage, 0, now_ns, text);
         lane_fail_stage(lane, 0, text);
     }
 }
@@ -289,7 +295,7 @@ lane_retry_ms(struct lane *lane, int64_t now_ns)
     return forecast_retry_ms(&forecast, atomic_load_explicit(&lane->waiting, memory_order_relaxed));
 }
 
-/* Of what no verdict refused: by what it is. */
+/* Counts a refusal that no verdict made, by its error. */
 static enum status
 refuse(struct lane *lane, struct submission *submission, int64_t now_ns, struct error *error)
 {
@@ -308,7 +314,7 @@ refuse(struct lane *lane, struct submission *submission, int64_t now_ns, struct 
 }
 
 static enum status
-start(struct lane *lane, struct submission *submission, bool reserved, int64_t now_ns,
+start(struct lane *lane, struct submission *submission, enum wait_place wait_place, int64_t now_ns,
       struct error *error)
 {
     struct shm_ticket ticket = {0};
@@ -341,7 +347,7 @@ start(struct lane *lane, struct submission *submission, bool reserved, int64_t n
     request->share_place = (uint16_t)share_place(submission->caller);
     share_take(&lane->share, request->share_place); /* given back with the slot */
     submission->tag = tag_pack(lane->pipeline->index, lane->number, ticket);
-    dispatch(lane, request, ticket, reserved, now_ns);
+    dispatch(lane, request, ticket, wait_place, now_ns);
     return STATUS_OK;
 }
 
@@ -375,9 +381,10 @@ lane_probe(struct lane *lane, uint32_t stage, const struct request_sink *sink, v
     atomic_store_explicit(&shared->model, SLOT_MODEL_PROBE, memory_order_relaxed);
     atomic_fetch_add_explicit(&lane->waiting, 1, memory_order_relaxed);
     atomic_store(&request->use, request_use(ticket.generation, REQUEST_IN_FLIGHT));
-    if (slot_push(&lane->region, ticket, PLACE_FREE, (uint8_t)stage, PARTY_COORDINATOR, now_ns) !=
+    if (slot_push(&lane->region, ticket, PLACE_FREE, (uint8_t)stage, OWNER_COORDINATOR, now_ns) !=
         RING_OK)
-        lane_report_corrupt(lane, "ring of a stage"); /* condemning the lane answers it */
+        lane_report_corrupt(lane,
+                            "ring of a stage"); /* the thread that condemns the lane answers it */
     stage_notify(&lane->region, stage);
     return STATUS_OK;
 }
@@ -398,7 +405,7 @@ lane_submit(struct lane *lane, struct submission *submission, int64_t now_ns, st
     uint64_t dead_stages = atomic_load_explicit(&lane->dead_stages, memory_order_acquire);
     if (dead_stages != 0) {
         char text[OUTAGE_TEXT_BYTES];
-        outage_tell(&lane->outage, (uint32_t)__builtin_ctzll(dead_stages), now_ns, text);
+        outage_notify(&lane->outage, (uint32_t)__builtin_ctzll(dead_stages), now_ns, text);
         error_set(error, STATUS_UNAVAILABLE, "pipeline \"%s\": %s", lane->info.name, text);
         return refuse(lane, submission, now_ns, error);
     }
@@ -408,13 +415,13 @@ lane_submit(struct lane *lane, struct submission *submission, int64_t now_ns, st
     }
     if (let_in(lane, submission, now_ns, error) != STATUS_OK)
         return error->status;
-    bool reserved = false;
+    enum wait_place wait_place = WAIT_PLACE_NONE;
     if (submission->model != NULL && !submission->model_held &&
-        model_admit(lane, submission->model, &reserved, error) != STATUS_OK)
+        models_of(lane)->admit(lane, submission->model, &wait_place, error) != STATUS_OK)
         return refuse(lane, submission, now_ns, error);
-    if (start(lane, submission, reserved, now_ns, error) == STATUS_OK)
+    if (start(lane, submission, wait_place, now_ns, error) == STATUS_OK)
         return STATUS_OK;
-    if (reserved)
-        model_unreserve(lane);
+    if (wait_place == WAIT_PLACE_RESERVED)
+        lane_return_wait_place(lane);
     return refuse(lane, submission, now_ns, error);
 }

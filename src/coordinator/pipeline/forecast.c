@@ -3,21 +3,21 @@
 
 #include "base/clock.h"
 
-/* Beyond these a worker's word is cut; with them no sum or product below overflows. */
+/* A worker's words are cut at these, so that no sum or product below overflows. */
 #define COST_NS_MAX (UINT64_C(60) * NS_PER_S)
 #define LIMIT_NS_MAX (INT64_C(1000000) * NS_PER_S)
 
 static const int64_t TESTED_NS = 10 * NS_PER_S;
 
-/* Times the mean distance of a run from its expectation: nine runs in ten end by then, if run times
- * are distributed as they usually are (log-normal, sigma 0.5). */
+/* Times the mean distance of a run from its expectation: nine runs in ten end by then if run times
+ * have their usual distribution (log-normal, sigma 0.5). */
 enum { SPREAD_TIMES = 2 };
 
-/* Fewer slots than this are too few to keep some free for anybody. */
+/* Fewer slots than this are not divided. */
 enum { SLOTS_DIVIDED = 64 };
 
-/* The part of what there is, in percent, that a priority may fill, and what is kept from those who
- * already have half of their fair share: so there is room for whoever comes next. */
+/* The part, in percent, that a priority may fill, and the part kept from callers that already have
+ * half of their fair share, as room for the next caller. */
 static const uint32_t percent_of[] = {
     [PRIORITY_HIGH] = 100, [PRIORITY_NORMAL] = 90, [PRIORITY_LOW] = 70};
 enum { KEPT_FROM_LARGE_PERCENT = 5 };
@@ -31,7 +31,7 @@ at_most(uint64_t value, uint64_t limit)
 }
 
 void
-forecast_hear(struct forecast_stage *stage, const struct forecast_words *words, int64_t now_ns)
+forecast_receive(struct forecast_stage *stage, const struct forecast_words *words, int64_t now_ns)
 {
     bool is_running = words->began_ns > 0 && words->began_ns <= now_ns;
     if (is_running && now_ns - words->began_ns > stage->run_ns)
@@ -82,13 +82,14 @@ forecast_take_ns(const struct forecast *forecast, uint32_t waiting)
 
 /* ---- the verdict ---- */
 
-/* Something that fills up: the time until the answer is due, or the slots. All in one unit. */
+/* A resource that fills up: the time until the answer is due, or the slots. All members have one
+ * unit. */
 struct gauge {
     int64_t used;
     int64_t own;  /* this caller's part of it */
-    int64_t full; /* as much as there is */
+    int64_t full; /* all of it */
     int64_t step; /* what one more request takes */
-    bool divided; /* a part of it is kept from most */
+    bool divided; /* a part is kept from most requests */
 };
 
 static int64_t
@@ -97,10 +98,10 @@ part(const struct gauge *gauge, uint32_t percent)
     return gauge->full - gauge->full * (100 - percent) / 100;
 }
 
-/* How much of it must be free again before a request like this one is let in; 0: it is let in. The
- * fair shares are of what is open to those who have much, so that these alone do not fill it. */
+/* How much must be free again before a request like this one is admitted; 0: it is. Fair shares
+ * divide the part that is open to large callers, so that these alone do not fill it all. */
 static int64_t
-lacking(const struct gauge *gauge, const struct demand *demand, enum verdict *verdict)
+lacking(const struct gauge *gauge, const struct forecast_demand *demand, enum verdict *verdict)
 {
     uint32_t percent = gauge->divided ? percent_of[demand->priority] : 100;
     uint32_t kept_percent = gauge->divided ? KEPT_FROM_LARGE_PERCENT : 0;
@@ -120,8 +121,8 @@ lacking(const struct gauge *gauge, const struct demand *demand, enum verdict *ve
 static uint32_t
 retry_ms(int64_t lacking_ns, int64_t queue_ns)
 {
-    /* The first place is free very soon, and a crowd that came back for it would find it taken:
-     * half of what is in the queue now is done by then. */
+    /* The first slot is free very soon, but a crowd that came back for it would find it taken: half
+     * of the present queue is done by this time. */
     int64_t wait_ms = (lacking_ns + queue_ns / 2) / NS_PER_MS + 1;
     return wait_ms < RETRY_MS_MAX ? (uint32_t)wait_ms : RETRY_MS_MAX;
 }
@@ -136,7 +137,7 @@ forecast_retry_ms(const struct forecast *forecast, uint32_t waiting)
 }
 
 static void
-judge_time(const struct forecast *forecast, const struct demand *demand,
+judge_time(const struct forecast *forecast, const struct forecast_demand *demand,
            struct judgement *judgement)
 {
     int64_t limit_ns = demand->limit_ns < LIMIT_NS_MAX ? demand->limit_ns : LIMIT_NS_MAX;
@@ -158,7 +159,7 @@ judge_time(const struct forecast *forecast, const struct demand *demand,
 }
 
 static void
-judge_slots(const struct forecast *forecast, const struct demand *demand,
+judge_slots(const struct forecast *forecast, const struct forecast_demand *demand,
             struct judgement *judgement)
 {
     struct gauge gauge = {
@@ -169,7 +170,7 @@ judge_slots(const struct forecast *forecast, const struct demand *demand,
         .divided = demand->slots >= SLOTS_DIVIDED,
     };
     if (demand->held >= demand->slots)
-        return; /* the ring of free slots says so itself */
+        return; /* the ring of free slots refuses by itself */
     enum verdict verdict = VERDICT_FULL;
     int64_t slots = lacking(&gauge, demand, &verdict);
     if (slots == 0)
@@ -181,7 +182,7 @@ judge_slots(const struct forecast *forecast, const struct demand *demand,
 }
 
 struct judgement
-forecast_judge(const struct forecast *forecast, const struct demand *demand)
+forecast_judge(const struct forecast *forecast, const struct forecast_demand *demand)
 {
     struct judgement judgement = {.verdict = VERDICT_ADMIT,
                                   .take_ns = forecast_take_ns(forecast, demand->waiting)};

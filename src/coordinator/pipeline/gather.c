@@ -1,15 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The way out: tickets come back through the result ring and the error ring, are paired with the
- * request they belong to, and answered on the call itself. Any thread may do it; for each request
- * one does.
+ * The way out: tickets come back through the result ring and the error ring, are paired with their
+ * requests, and the calls are answered. Any thread may gather; exactly one answers each request.
  *
- * Results are read first. A turn takes a bounded number of each kind, so errors can't starve behind
- * results.
+ * Results are read first. A turn takes a bounded number of each kind, so errors cannot starve
+ * behind results.
  */
 #include "base/check.h"
 #include "base/clock.h"
-#include "coordinator/pipeline/catalog.h"
 #include "coordinator/pipeline/lane.h"
 #include "coordinator/pipeline/pipeline.h"
 #include "coordinator/pipeline/trace_request.h"
@@ -20,7 +18,7 @@
 
 enum { RESULTS_PER_TURN = 64, ERRORS_PER_TURN = 32 };
 
-/* Makes this thread the one that answers this use of the slot; false: another was faster. */
+/* Makes this thread the one that answers this use of the slot; false: another one was faster. */
 static bool
 claim_answer(struct request *request, uint32_t generation)
 {
@@ -28,11 +26,12 @@ claim_answer(struct request *request, uint32_t generation)
     if (!atomic_compare_exchange_strong(&request->use, &in_flight,
                                         request_use(generation, REQUEST_ANSWERED)))
         return false;
-    atomic_fetch_sub_explicit(&request->lane->waiting, 1, memory_order_relaxed);
+    uint32_t before = atomic_fetch_sub_explicit(&request->lane->waiting, 1, memory_order_relaxed);
+    CHECK(before != 0);
     return true;
 }
 
-/* The same for one that waits for its model. */
+/* The same for a request that waits for its model. */
 static bool
 claim_waiting(struct request *request, uint32_t generation)
 {
@@ -46,24 +45,27 @@ static void
 request_release(void *context)
 {
     struct request *request = context;
-    if (atomic_fetch_sub_explicit(&request->holds, 1, memory_order_acq_rel) != 1)
+    uint32_t before = atomic_fetch_sub_explicit(&request->holds, 1, memory_order_acq_rel);
+    CHECK(before != 0);
+    if (before != 1)
         return;
     struct lane *lane = request->lane;
     uint64_t use = atomic_load_explicit(&request->use, memory_order_relaxed);
+    CHECK(use_state(use) == REQUEST_ANSWERED);
     struct shm_ticket ticket = {(uint32_t)(request - lane->requests), use_generation(use)};
     uint8_t place = request->place;
     share_give(&lane->share, request->share_place);
     atomic_store_explicit(&request->use, request_use(ticket.generation, REQUEST_NONE),
                           memory_order_release);
     if (atomic_load(&lane->state) != LANE_CONDEMNED &&
-        slot_release(&lane->region, ticket, place, PARTY_COORDINATOR) != STATUS_OK)
+        slot_release(&lane->region, ticket, place, OWNER_COORDINATOR) != STATUS_OK)
         lane_report_corrupt(lane, "slot of an answered request");
     wait_queue_on_freed(lane->pipeline->wait_queue);
     lane_unref(lane);
 }
 
-/* By method and code, of the mesh's models. It costs a call some additions to words that others
- * rarely have, and is what those who come from ModelMesh have their alerts on. */
+/* Counts by method and code, for the mesh's models. Costs a call a few additions to words that
+ * other threads rarely have in their caches; users of ModelMesh have alerts on it. */
 static void
 meter_answer(const struct request *request, enum status status, int64_t took_ns,
              uint64_t response_bytes)
@@ -114,64 +116,62 @@ answer_failure(struct request *request, enum status status, const char *text)
     if (request->trace != NULL)
         trace_request_end(request, status, text);
     if (request->model != NULL)
-        model_end(request);
+        request->lane->pipeline->options.models->end(request);
     request_release(request);
 }
 
 static void
 answer_result(struct lane *lane, struct request *request, const struct payload_view *view)
 {
-    struct rpc_piece pieces[OIP_PIECES_MAX];
-    size_t piece_count;
-    size_t lent_count;
+    struct oip_pieces out;
     struct error error;
     error_clear(&error);
     enum status status;
     if (lane->takes_messages) {
-        status = raw_message_reply(view, request_release, request, pieces, &piece_count, &error);
-        lent_count = status == STATUS_OK ? piece_count : 0;
+        status = raw_message_reply(view, request_release, request, out.pieces, &out.count, &error);
+        out.lent_count = status == STATUS_OK ? out.count : 0;
     } else {
         struct oip_model_info info = lane->info;
         if (request->model != NULL)
-            info.name = model_id(request->model);
-        status = oip_encode_response(request->oip, &info, view, request_release, request, pieces,
-                                     &piece_count, &lent_count, &error);
+            info.name = lane->pipeline->options.models->id(request->model);
+        struct oip_release release = {request_release, request};
+        status = oip_encode_response(request->oip, &info, view, &release, &out, &error);
     }
     if (status != STATUS_OK) {
         answer_failure(request, status, error.text);
         return;
     }
-    atomic_store_explicit(&request->holds, (uint32_t)lent_count + 1, memory_order_relaxed);
-    count_answer(request, STATUS_OK, bytes_of(pieces, piece_count));
-    request->sink->reply(request->call, pieces, piece_count);
+    atomic_store_explicit(&request->holds, (uint32_t)out.lent_count + 1, memory_order_relaxed);
+    count_answer(request, STATUS_OK, bytes_of(out.pieces, out.count));
+    request->sink->reply(request->call, out.pieces, out.count);
     if (request->trace != NULL)
         trace_request_end(request, STATUS_OK, "");
     if (request->model != NULL)
-        model_end(request);
+        request->lane->pipeline->options.models->end(request);
     request_release(request);
 }
 
-/* Claims a slot that came back. False: there was nothing, or it can't be. */
+/* Claims a slot that came back. False: there was none, or the region is corrupt. */
 static bool
 pop_back(struct lane *lane, uint8_t place, struct shm_ticket *ticket)
 {
-    switch (slot_pop(&lane->region, place, PARTY_COORDINATOR, ticket)) {
+    switch (slot_pop(&lane->region, place, OWNER_COORDINATOR, ticket)) {
     case RING_OK: return true;
     case RING_EMPTY: return false;
-    case RING_LOST: /* to lose so often, somebody must fill it with stale cells as fast as we read
-                     */
+    case RING_LOST: /* Losing that often proves that somebody fills it with stale cells as fast as
+                       we read. */
     case RING_CORRUPT: lane_report_corrupt(lane, "ring of answers"); return false;
     }
     UNREACHABLE();
 }
 
-/* Finds the request of a slot that has been popped, for answering. NULL: it can't be. */
+/* The request of a popped slot, to be answered. NULL: the region is corrupt. */
 static struct request *
 claim_popped(struct lane *lane, uint8_t place, const struct shm_ticket *ticket)
 {
     struct request *request = lane_request(lane, *ticket);
     if (request == NULL || !claim_answer(request, ticket->generation)) {
-        /* not in flight here: forged; or the lane is being condemned and it was answered */
+        /* Not in flight: forged, or answered because the lane is being condemned. */
         lane_report_corrupt(lane, "ticket of no request in flight");
         return NULL;
     }
@@ -185,7 +185,7 @@ take_back(struct lane *lane, uint8_t place, struct shm_ticket *ticket)
     return pop_back(lane, place, ticket) ? claim_popped(lane, place, ticket) : NULL;
 }
 
-/* A worker has handed it back, because it does not hold the model: then it is not answered. */
+/* A worker returned it because it does not hold the model: it is not answered yet. */
 static bool
 is_handed_back(struct lane *lane, struct shm_ticket ticket)
 {
@@ -197,11 +197,11 @@ is_handed_back(struct lane *lane, struct shm_ticket ticket)
     uint32_t stage = atomic_load_explicit(&slot->failed_place, memory_order_relaxed);
     if (status != SLOT_NOT_HELD || stage >= lane->region.layout.plan.stage_count)
         return false;
-    model_came_back(request, ticket, stage);
+    lane->pipeline->options.models->came_back(request, ticket, stage);
     return true;
 }
 
-/* The result of a slot lies in the memory of that slot. */
+/* Whether the result of a slot lies in that slot's own blocks. */
 static bool
 result_is_its_own(const struct region *region, uint32_t slot, const struct shm_payload *payload)
 {
@@ -211,7 +211,7 @@ result_is_its_own(const struct region *region, uint32_t slot, const struct shm_p
     return true;
 }
 
-/* For who judges deaths (death.c): this stage has finished a request. */
+/* For the judgement of deaths (death.c): this stage has finished a request. */
 static void
 note_finished(struct lane *lane, uint32_t stage)
 {
@@ -276,7 +276,7 @@ uint32_t
 lane_gather(struct lane *lane, struct payload_view *view)
 {
     if (atomic_load_explicit(&lane->state, memory_order_relaxed) == LANE_CONDEMNED)
-        return 0; /* everything in it has been answered, or is being */
+        return 0; /* its requests are answered, or being answered */
     uint32_t results = 0;
     while (results < RESULTS_PER_TURN && gather_result(lane, view))
         results++;

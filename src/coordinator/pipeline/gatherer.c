@@ -5,7 +5,7 @@
 
 static _Thread_local struct {
     bool gathers;
-    bool has_submitted; /* since it has taken lanes: there may be one more by now */
+    bool has_submitted; /* since it took lanes, there may be another one */
 } here;
 
 bool
@@ -41,7 +41,7 @@ gatherer_take(struct gatherer *gatherer)
 {
     here.gathers = true;
     here.has_submitted = false;
-    gatherer_leave(gatherer); /* or our own references would look like requests in flight */
+    gatherer_leave(gatherer); /* our own references would look like requests in flight */
     for (uint32_t i = 0; i < gatherer->pipeline_count; i++)
         gatherer->lane_count +=
             pipeline_busy_lanes(gatherer->pipelines[i], &gatherer->lanes[gatherer->lane_count]);
@@ -54,7 +54,7 @@ gather(struct gatherer *gatherer)
     uint32_t answered = 0;
     for (uint32_t i = 0; i < gatherer->lane_count; i++) {
         struct lane *lane = gatherer->lanes[i];
-        /* While we look ourselves, the workers need not wake the gather thread. */
+        /* While this thread looks, workers need not wake the gather thread. */
         struct shm_doorbell *bell = &lane->region.header->coordinator_bell;
         if (atomic_load_explicit(&bell->asleep, memory_order_relaxed) != 0)
             doorbell_cancel(bell);

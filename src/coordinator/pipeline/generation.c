@@ -45,7 +45,7 @@ release_stage(struct generation *generation, uint32_t stage, uint32_t worker_cou
     counters_release(generation->counters, generation->stage_scopes[stage]);
 }
 
-/* All of a stage, or nothing. */
+/* Claims all scopes of a stage, or none. */
 static enum status
 claim_stage(struct generation *generation, uint32_t stage, uint32_t pipeline_scope,
             struct error *error)
@@ -74,24 +74,24 @@ claim_stage(struct generation *generation, uint32_t stage, uint32_t pipeline_sco
 /* ---- the whole ---- */
 
 enum status
-generation_create(struct config_source *source, const struct config_pipeline *config,
-                  uint64_t number, struct counters *counters, uint32_t pipeline_scope,
-                  struct generation **created, struct error *error)
+generation_create(const struct generation_options *options, struct generation **created,
+                  struct error *error)
 {
+    const struct config_pipeline *config = options->config;
     struct generation *generation = calloc(1, sizeof(*generation));
     CHECK(generation != NULL);
     generation->config = config;
-    generation->number = number;
-    generation->counters = counters;
+    generation->number = options->number;
+    generation->counters = options->counters;
     for (uint32_t stage = 0; stage < config->stage_count; stage++) {
-        if (claim_stage(generation, stage, pipeline_scope, error) == STATUS_OK)
+        if (claim_stage(generation, stage, options->pipeline_scope, error) == STATUS_OK)
             continue;
         while (stage-- > 0)
             release_stage(generation, stage, config->stages[stage].worker_count);
         free(generation);
         return error_prefix(error, "pipeline \"%s\"", config->name);
     }
-    generation->source = config_source_ref(source);
+    generation->source = config_source_ref(options->source);
     generation->refs = 1;
     *created = generation;
     return STATUS_OK;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A generation of a pipeline: what one lane and its workers are made from. Each reload makes a new
- * one; the lane that serves and the one that drains may be of different generations. It keeps the
- * file's configuration alive for as long as any lane was made from it.
+ * A generation of a pipeline: the configuration that one lane and its workers are made from. Each
+ * reload makes a new one, so a serving and a draining lane may have different generations. It keeps
+ * the file's configuration alive while a lane made from it exists.
  *
- * Loop thread; front threads only read, through a lane that they have a reference on.
+ * Loop thread; front threads only read, through a lane that they have a reference to.
  */
 #pragma once
 
@@ -12,7 +12,7 @@
 
 #include "base/error.h"
 #include "coordinator/config/config.h"
-#include "shm/counters.h"
+#include "ipc/counters.h"
 
 /* A configuration that several generations share. */
 struct config_source {
@@ -28,20 +28,27 @@ void config_source_unref(struct config_source *source);
 struct generation {
     struct config_source *source;
     const struct config_pipeline *config;
-    uint64_t number; /* of the pipeline's; the first is 1 */
+    uint64_t number; /* within the pipeline; the first is 1 */
     struct counters *counters;
-    uint32_t stage_scopes[STAGES_MAX];   /* of a stage's name: generations share them */
-    uint32_t *worker_scopes[STAGES_MAX]; /* one per seat, this generation's alone */
+    uint32_t stage_scopes[STAGES_MAX];   /* per stage name; shared by generations */
+    uint32_t *worker_scopes[STAGES_MAX]; /* one per place; this generation's only */
     uint32_t refs;
 };
 
+struct generation_options {
+    struct config_source *source;
+    const struct config_pipeline *config; /* within `source` */
+    uint64_t number;
+    struct counters *counters;
+    uint32_t pipeline_scope;
+};
+
 /*
- * Claims what it needs of the counters, under the pipeline's scope. RESOURCE_EXHAUSTED: the file of
- * counters has no room left for stages or workers that were not there at the start.
+ * Claims its scopes in the counters under the pipeline's scope. RESOURCE_EXHAUSTED: the counters
+ * file has no room left for stages or workers added since the start.
  */
-enum status generation_create(struct config_source *source, const struct config_pipeline *config,
-                              uint64_t number, struct counters *counters, uint32_t pipeline_scope,
+enum status generation_create(const struct generation_options *options,
                               struct generation **generation, struct error *error) WARN_UNUSED;
 struct generation *generation_ref(struct generation *generation);
-/* The last one frees it. NULL is left alone. */
+/* Frees it with the last reference. NULL is left alone. */
 void generation_unref(struct generation *generation);

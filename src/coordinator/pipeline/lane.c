@@ -15,13 +15,13 @@
 #include "coordinator/protocol/raw_message.h"
 #include "shm/slot.h"
 
-/* A sleep ends by itself after this: a waker can be killed between its push and its wake. */
+/* A sleep ends by itself after this time: a waker can be killed between its push and its wake. */
 #define GATHER_SLEEP_NS (NS_PER_S / 2)
 
 uint64_t
 lane_arena_bytes(const struct config *node, const struct config_pipeline *config)
 {
-    /* the ladder of classes needs less than three of the largest; the rest is for company */
+    /* the ladder of classes needs less than three of the largest; the rest is for batches */
     return 4 * node->message_bytes_max + UINT64_C(4) * BLOCK_BYTES_MIN * config->slot_count +
            (16u << 20);
 }
@@ -75,7 +75,7 @@ lane_watch(struct lane *lane)
         doorbell_ring(bell);
 }
 
-/* One turn of the gather thread that found nothing: looks a while longer, then sleeps. */
+/* A turn of the gather thread that found nothing: looks a while longer, then sleeps. */
 static void
 gather_rest(struct lane *lane, struct spin *spin)
 {
@@ -152,7 +152,7 @@ free_parts(struct lane *lane)
     lane->generation = NULL;
 }
 
-/* How it is called is what callers have to know of it, whatever its modelets are made with. */
+/* Callers must know whether it takes messages or tensors, whatever its modelets declare. */
 static void
 describe_method(struct lane *lane)
 {
@@ -174,14 +174,14 @@ lane_open(struct lane *lane, struct pipeline *pipeline, struct generation *gener
     if (status != STATUS_OK)
         return status;
     arena_keep(&lane->region, &lane->kept);
-    lane->guests = (struct guests){.unseen = true};
+    lane->client_regions = (struct client_regions){.unseen = true};
     if (generation->config->local_clients > 0)
-        lane->region.guests = &lane->guests;
+        lane->region.client_regions = &lane->client_regions;
     lane->number = number;
     lane->pipeline = pipeline;
     lane->generation = generation_ref(generation);
     lane->region_generation = region_generation;
-    lane->party_next = PARTY_COORDINATOR + 1;
+    lane->owner_next = OWNER_COORDINATOR + 1;
     lane->info =
         (struct oip_model_info){.name = pipeline->name, .version = "1", .platform = lane->platform};
     lane->platform[0] = '\0';
@@ -201,14 +201,14 @@ lane_open(struct lane *lane, struct pipeline *pipeline, struct generation *gener
     requests_create(lane);
     lane->audit = audit_create(lane->region.slots.count, lane->region.blocks.count);
     int failure = pthread_create(&lane->gather_thread, NULL, gather_main, lane);
-    if (failure != 0) { /* as many threads as the user may have */
+    if (failure != 0) { /* the limit of threads of this user */
         free_parts(lane);
         return error_set(error, STATUS_RESOURCE_EXHAUSTED, "starting its gather thread: %s",
                          strerror(failure));
     }
     lane->gather_started = true;
     atomic_store(&lane->refs, 1);
-    atomic_store(&lane->state, LANE_STARTING);
+    lane_enter_state(lane, LANE_STARTING);
     return STATUS_OK;
 }
 
@@ -219,7 +219,7 @@ lane_end_gathering(struct lane *lane)
         return;
     lane->gather_started = false;
     atomic_store(&lane->gather_stop, true);
-    /* not doorbell_ring: a front thread that gathered has taken the flag away and is gone */
+    /* not doorbell_ring: a front thread that gathered has cleared the flag and is gone */
     doorbell_wake(&lane->region.header->coordinator_bell);
     CHECK(pthread_join(lane->gather_thread, NULL) == 0);
 }
@@ -232,7 +232,22 @@ lane_close(struct lane *lane)
     CHECK(share_total(&lane->share) == 0 && atomic_load(&lane->waiting) == 0 &&
           atomic_load(&lane->models_waiting) == 0);
     free_parts(lane);
-    atomic_store(&lane->state, LANE_UNUSED);
+    lane_enter_state(lane, LANE_UNUSED);
+}
+
+void
+lane_enter_state(struct lane *lane, enum lane_state state)
+{
+    static const uint32_t from[] = {
+        [LANE_UNUSED] = 1u << LANE_CONDEMNED,
+        [LANE_STARTING] = 1u << LANE_UNUSED,
+        [LANE_SERVING] = 1u << LANE_STARTING,
+        [LANE_DRAINING] = 1u << LANE_SERVING,
+        [LANE_CONDEMNED] = 1u << LANE_STARTING | 1u << LANE_SERVING | 1u << LANE_DRAINING,
+    };
+    loop_check_thread(lane->pipeline->options.loop);
+    CHECK((from[state] & 1u << atomic_load(&lane->state)) != 0);
+    atomic_store(&lane->state, state);
 }
 
 bool
@@ -249,7 +264,7 @@ lane_ref(struct lane *lane)
 void
 lane_unref(struct lane *lane)
 {
-    /* the last one is seen by the loop thread, which looks at its condemned lanes on a timer */
+    /* the loop thread notices the last one by a timer that looks at condemned lanes */
     uint64_t before = atomic_fetch_sub_explicit(&lane->refs, 1, memory_order_acq_rel);
     CHECK(before != 0);
 }

@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A lane: one region with the requests in it and the seats of its workers. A pipeline serves
- * through one lane; when a region is found corrupt the lane is condemned and the pipeline goes on
- * in a new one; when it is reloaded, the lane drains while a new one serves.
+ * A lane: one region with the requests in it and the places of its workers. A pipeline serves
+ * through one lane. When the region is found corrupt, the lane is condemned and the pipeline goes
+ * on in a new one; at a reload the lane drains while a new one serves.
  *
- * Threads. `lane_submit` and `lane_cancel` are called by front threads, `lane_gather` by front
- * threads and by the lane's own gather thread, everything else by the loop thread. The request path
- * takes no lock: the region's words decide who has a slot, `request.state` (private, one CAS)
- * decides who answers.
+ * Threads. Front threads call `lane_submit` and `lane_cancel`; front threads and the lane's gather
+ * thread call `lane_gather`; the loop thread calls everything else. The request path takes no lock:
+ * the region's words decide who has a slot, `request.use` (private, one CAS) decides who answers.
  *
  * Lifetime. `refs` counts the requests in the lane, and one for the pipeline. Lane structs are
- * never freed while front threads run, so that a stale pointer or tag can be tried with lane_ref
- * and refused; the region is unmapped when the last reference goes.
+ * never freed while front threads run, so lane_ref can refuse a stale pointer or tag; the region is
+ * unmapped with the last reference.
  */
 #pragma once
 
@@ -20,6 +19,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/check.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "coordinator/config/config.h"
@@ -28,27 +28,27 @@
 #include "coordinator/pipeline/share.h"
 #include "coordinator/pipeline/suspects.h"
 #include "coordinator/protocol/oip.h"
+#include "ipc/counters.h"
+#include "ipc/handshake.h"
 #include "shm/arena.h"
-#include "shm/counters.h"
 #include "shm/doorbell.h"
-#include "shm/guests.h"
-#include "shm/handshake.h"
+#include "shm/client_regions.h"
 #include "shm/region.h"
 
 struct submission;
 
-/* How a request is answered: by exactly one of these, once, on any thread. `call` is the
+/* The ways to answer a request: exactly one of them, once, on any thread. `call` is the
  * submitter's. */
 struct request_sink {
-    /* Before the request can be answered: the tag for lane_cancel. May be NULL. */
+    /* Tells the tag for lane_cancel, before the request can be answered. May be NULL. */
     void (*tagged)(void *call, uint64_t tag);
     void (*reply)(void *call, const struct rpc_piece *pieces, size_t piece_count);
     void (*fail)(void *call, enum status status, const char *text);
-    bool of_mesh;  /* a try of a call that the mesh has: meters.h */
-    bool is_probe; /* no request: counted nowhere */
-    /* Instead of an answer: a call that waited for a slot (wait_queue.h) is refused after all, and
-     * the submitter does with it what it does with a refusal at once: model and trace are its own
-     * again, of the message there is but the size. NULL: its calls do not wait. */
+    bool of_mesh;  /* an attempt of a call of the mesh (meters.h) */
+    bool is_probe; /* no request; not counted */
+    /* Instead of an answer: a call that waited for a slot (wait_queue.h) is refused after all. The
+     * submitter treats it like an immediate refusal: model and trace are its own again, of the
+     * message only the size is left. NULL: its calls do not wait. */
     void (*refused)(const struct submission *submission, const struct error *error);
 };
 
@@ -57,34 +57,34 @@ struct trace;
 
 /* The resource that a refused call would have to wait for. */
 enum lack {
-    LACKS_NOTHING, /* it is refused for good */
-    LACKS_SHARE,   /* that its caller has less in flight; others may pass it */
+    LACKS_NOTHING, /* waiting would not help */
+    LACKS_SHARE,   /* its caller has too much in flight; other calls may pass it */
     LACKS_ROOM,    /* a slot, or memory for its tensors */
 };
 
 /* One inference call, on its way in. */
 struct submission {
-    const struct rpc_message *message;
+    const struct wire_message *message;
     int64_t deadline_ns; /* TIME_NEVER_NS: none */
     enum priority priority;
-    uint64_t caller; /* who it is: share_hash */
+    uint64_t caller; /* share_hash */
     const struct request_sink *sink;
     void *call;
     void *context;                   /* the submitter's, for `refused` */
     struct payload_builder *builder; /* the calling thread's */
     struct trace *trace;             /* NULL: not traced; the request's once it is admitted */
     struct model *model;             /* of registry_enter; likewise. NULL: the pipeline has none */
-    bool model_held;                 /* it is of registry_enter_loaded */
-    uint32_t waited_ms;              /* for a slot, before it came here */
-    /* Set in a refusal. */
-    uint32_t retry_ms;     /* when it may be tried again; 0: not said */
-    enum counter rejected; /* as what it counts */
+    bool model_held;                 /* `model` is from registry_enter_loaded */
+    uint32_t waited_ms;              /* for a slot, so far */
+    /* Set by a refusal. */
+    uint32_t retry_ms;     /* when to try again; 0: not said */
+    enum counter rejected; /* the counter that counts it */
     enum lack lacks;
-    /* Set when it is admitted: for pipeline_cancel. */
+    /* Set by admission, for pipeline_cancel. */
     uint64_t tag;
 };
 
-/* The caller waits for so long at most, whatever its deadline is. */
+/* Limits the deadline to `timeout_ns` from now. */
 static inline void
 submission_shorten(struct submission *submission, int64_t timeout_ns)
 {
@@ -98,39 +98,40 @@ submission_shorten(struct submission *submission, int64_t timeout_ns)
 enum request_state {
     REQUEST_NONE,      /* the slot is not in use */
     REQUEST_ADMITTED,  /* a thread is writing it */
-    REQUEST_WAITING,   /* for its model, its slot held by us; likewise (model_wait.c) */
-    REQUEST_IN_FLIGHT, /* in the stages; who changes this answers, or has it wait */
+    REQUEST_WAITING,   /* waits for its model; the coordinator holds its slot (model_wait.c) */
+    REQUEST_IN_FLIGHT, /* in the stages; the thread that changes this answers or has it wait */
     REQUEST_ANSWERED,  /* answered; memory may still be lent to the reply */
 };
 
 /*
- * The coordinator's private half of a slot. Generation and state are one word, so that who answers
- * claims the very use of the slot that a ticket names: between a look at the one and a change of
- * the other a hostile worker could have the slot answered, released and used by another caller.
+ * The coordinator's private half of a slot. Generation and state are one word, so that an answer
+ * claims exactly the use of the slot that its ticket names. With two words a hostile worker could
+ * have the slot answered, released and used by another caller between the check of one and the
+ * change of the other.
  */
 struct request {
-    _Atomic uint64_t use;    /* request_use: of the slot's use now, or of its last */
-    _Atomic uint32_t holds;  /* pieces lent to the reply, plus one until it was handed over */
-    uint8_t place;           /* from which the slot was claimed for answering */
-    uint16_t share_place;    /* of the caller who has the slot */
-    uint64_t caller;         /* who that is: share_hash */
-    _Atomic uint32_t deaths; /* of workers that held it; loop thread, but for the 0 at the start */
+    _Atomic uint64_t use;    /* request_use of the slot's present or last use */
+    _Atomic uint32_t holds;  /* pieces lent to the reply, plus one until it is handed over */
+    uint8_t place;           /* where the slot was claimed for answering */
+    uint16_t share_place;    /* of its caller */
+    uint64_t caller;         /* share_hash */
+    _Atomic uint32_t deaths; /* of workers that held it; written by the loop thread, 0 at first */
     struct lane *lane;
     const struct request_sink *sink;
     void *call;
-    struct trace *trace;        /* NULL: not traced; theirs who answers */
+    struct trace *trace;        /* the answering thread's; NULL: not traced */
     _Atomic int64_t arrived_ns; /* when it was admitted */
     struct oip_request *oip;
-    /* Of a pipeline with models (model_wait.c): */
+    /* In a pipeline with models (model_wait.c): */
     struct model *model; /* NULL: none */
     size_t message_bytes;
     int64_t deadline_ns;
-    struct request *wait_prev, *wait_next; /* of those that wait for it [registry's lock] */
-    bool listed;                           /* among them [registry's lock] */
-    bool sent; /* it counts among the model's `sent`, be it from before [registry's lock] */
-    uint8_t wait_stage; /* where it goes when it goes on */
-    uint8_t returns;    /* how often a worker has handed it back */
-    uint32_t waited_ms; /* for its slot, before it was admitted */
+    struct request *wait_prev, *wait_next; /* list of those that wait for it [registry's lock] */
+    bool listed;                           /* in that list [registry's lock] */
+    bool sent;          /* counted in the model's `sent`, possibly since before [registry's lock] */
+    uint8_t wait_stage; /* the stage that it is pushed to after the wait */
+    uint8_t returns;    /* how often a worker has returned it */
+    uint32_t waited_ms; /* for its slot, before admission */
 };
 
 static inline uint64_t
@@ -151,12 +152,14 @@ use_generation(uint64_t use)
     return (uint32_t)(use >> 32);
 }
 
+/* UNUSED → STARTING → SERVING → DRAINING → CONDEMNED → UNUSED. A lane may be condemned from
+ * STARTING and SERVING, too. */
 enum lane_state {
     LANE_UNUSED,
     LANE_STARTING,
     LANE_SERVING,
-    LANE_DRAINING,  /* its successor serves; what is in it is finished */
-    LANE_CONDEMNED, /* all that was in it has been answered, or is being */
+    LANE_DRAINING,  /* its successor serves; its requests are finished */
+    LANE_CONDEMNED, /* its requests have been failed, or are being failed */
 };
 
 struct audit;
@@ -168,30 +171,31 @@ struct lane {
     _Atomic uint64_t refs;
     uint32_t number; /* in the pipeline; part of tags */
     struct pipeline *pipeline;
-    struct generation *generation; /* what it was made from: as long as the lane is open */
+    struct generation *generation; /* it was made from this; valid while the lane is open */
     uint64_t region_generation;
-    int64_t drain_until_ns; /* of one that drains */
+    int64_t drain_until_ns; /* if it drains */
     struct region region;
-    struct arena_kept kept;   /* blocks of it, for what comes next */
-    struct guests guests;     /* only that there may be some: ours are never mapped */
+    struct arena_kept kept; /* blocks of it for the next requests */
+    struct client_regions
+        client_regions;       /* says only whether there are any: the coordinator maps none */
     struct request *requests; /* one per slot */
     struct oip_model_info info;
-    bool takes_messages;            /* whole, and gives them: the pipeline has a method */
-    struct handshake_tensor *specs; /* what info points to */
+    bool takes_messages;            /* whole messages, in and out: the pipeline has a method */
+    struct handshake_tensor *specs; /* `info` points into it */
     char platform[HANDSHAKE_NAME_BYTES];
     _Atomic uint64_t dead_stages; /* bit i: stage i has no worker and none will come soon */
-    struct outage outage;         /* why */
-    _Atomic uint64_t finished[STAGES_MAX]; /* answers, by the last stage that has finished them */
+    struct outage outage;         /* why they are dead */
+    _Atomic uint64_t finished[STAGES_MAX]; /* answers, by the last stage that finished them */
     _Atomic bool corrupt_reported;
-    uint32_t party_next;
+    uint32_t owner_next;
     struct audit *audit;
 
     /* Admission (admit.c, DESIGN-overload.md). */
-    struct share share;              /* of the slots, by callers */
-    struct suspects suspects;        /* callers whose requests run singly */
-    _Atomic uint32_t waiting;        /* requests that are not answered yet, but for: */
-    _Atomic uint32_t models_waiting; /* those that wait for their model */
-    _Atomic int64_t foreseen_ns; /* when the forecast was made, or is being made by its winner */
+    struct share share;                       /* slots by caller */
+    struct suspects suspects;                 /* callers whose requests run alone */
+    _Atomic uint32_t waiting;                 /* unanswered requests, except those that */
+    _Atomic uint32_t models_waiting;          /* wait for their model */
+    _Atomic int64_t foreseen_ns;              /* when a thread claimed to make the forecast */
     _Atomic int64_t forecast[FORECAST_WORDS]; /* struct forecast, word by word */
 
     pthread_t gather_thread;
@@ -200,11 +204,11 @@ struct lane {
     _Atomic bool gather_asleep; /* the gather thread is, or is about to be, in doorbell_sleep */
 };
 
-/* The bytes of the region of a lane of that pipeline; INVALID_ARGUMENT: its arena is too small, and
- * the least size. */
+/* The size of the region of a lane of that pipeline. INVALID_ARGUMENT, with the least size: its
+ * arena is too small. */
 enum status lane_region_bytes(const struct config *node, const struct config_pipeline *config,
                               uint64_t *bytes, struct error *error) WARN_UNUSED;
-/* The size of an arena whose `arena_mib` is not given. */
+/* The size of an arena without `arena_mib`. */
 uint64_t lane_arena_bytes(const struct config *node, const struct config_pipeline *config);
 
 /* Creates region and requests, and starts the gather thread. The lane is then LANE_STARTING with
@@ -212,72 +216,81 @@ uint64_t lane_arena_bytes(const struct config *node, const struct config_pipelin
 enum status lane_open(struct lane *lane, struct pipeline *pipeline, struct generation *generation,
                       uint32_t number, uint64_t region_generation, struct error *error) WARN_UNUSED;
 
-/* A reference, if the lane is still in use. */
+/* Changes the state, by the edges of enum lane_state; loop thread. */
+void lane_enter_state(struct lane *lane, enum lane_state state);
+
+/* Takes a reference if the lane is still in use. */
 bool lane_ref(struct lane *lane);
 void lane_unref(struct lane *lane);
 
-/* Ends the gather thread: for the end of everything, when it may still be at work on an answer
- * whose caller has it already. Nothing is submitted any more. */
+/* Ends the gather thread at the end of the process, when it may still be busy with an answer that
+ * its caller already has. Nothing is submitted any more. */
 void lane_end_gathering(struct lane *lane);
 
-/* When the last reference is gone (the caller has made sure): joins the gather thread and frees
- * everything. The struct may then be opened again. */
+/* Joins the gather thread and frees everything. The caller makes sure that the last reference is
+ * gone. The struct may then be opened again. */
 void lane_close(struct lane *lane);
 
 /*
- * Admits, decodes, copies and dispatches one request. STATUS_OK: the sink will answer, or has
- * answered already. Otherwise it was refused, the sink was not called, and `error` is the answer,
- * which the caller counts as `submission.rejected`.
+ * Admits, decodes, copies and dispatches one request. STATUS_OK: the sink answers, possibly before
+ * this returns. Otherwise the request is refused without a call of the sink: `error` is the answer,
+ * which the calling code counts as `submission.rejected`.
  */
 enum status lane_submit(struct lane *lane, struct submission *submission, int64_t now_ns,
                         struct error *error) WARN_UNUSED;
 
-/* The wait told to a call that finds no slot now. */
+/* The retry hint for a call that finds no slot now. */
 uint32_t lane_retry_ms(struct lane *lane, int64_t now_ns);
 
 /*
- * Sends a probe to a stage: a slot that makes the whole way through ring, worker and gatherer, and
- * is handed back by whichever worker takes it before anything of the modelet is called. `sink.fail`
- * gets CANCELLED then, or another status if it did not come back from there. `*slot`: which one it
- * is, for lane_probe_ended.
+ * Sends a probe to a stage: a slot that goes the whole way through ring, worker and gatherer. The
+ * worker that takes it returns it before it calls the modelet. `sink.fail` gets CANCELLED then, or
+ * another status if it did not return that way. `*slot` is for lane_probe_ended.
  */
 enum status lane_probe(struct lane *lane, uint32_t stage, const struct request_sink *sink,
                        void *call, uint32_t *slot, struct error *error) WARN_UNUSED;
-/* In `sink.fail`. */
+/* To be called in `sink.fail`. */
 void lane_probe_ended(struct lane *lane, uint32_t slot);
 
-/* Nobody waits for this one any more. Outdated generations are harmless. */
+/* Nobody waits for this request any more. Outdated generations are harmless. */
 void lane_cancel(struct lane *lane, struct shm_ticket ticket);
 
-/* Answers what has come back, at most a bounded number; returns how many. `view` is the caller's.
- */
+/* Answers requests that came back, a bounded number; returns how many. `view` is the thread's. */
 uint32_t lane_gather(struct lane *lane, struct payload_view *view);
 
-/* True if there is something to gather. For deciding whether to sleep, after a full fence. */
+/* Whether there is something to gather. For deciding whether to sleep, after a full fence. */
 bool lane_has_answers(const struct lane *lane);
 
-/* After a submission by a thread that does not gather (gatherer.h): the gather thread is woken for
- * the answer. A front thread that has looked itself has told the workers that nobody need be, and
- * may have left. */
+/* After a submission by a thread that does not gather (gatherer.h): has the answer wake the gather
+ * thread. A front thread that gathered may have told the workers to wake nobody, and have left. */
 void lane_watch(struct lane *lane);
 
-/* How many answers have come back that this stage has finished: it or a later one gave them. */
+/* The number of answers that this stage or a later one gave. */
 uint64_t lane_finished(const struct lane *lane, uint32_t stage);
-/* True if a request that came in after `since_ns` stands beyond the stage. */
+/* Whether a request admitted after `since_ns` is beyond the stage. */
 bool lane_has_passed(const struct lane *lane, uint32_t stage, int64_t since_ns);
 
-/* Fails everything that waits at a stage which nobody serves. */
+/* Fails all requests that wait at a stage without workers. */
 void lane_fail_stage(struct lane *lane, uint32_t stage, const char *text);
 
-/* Fails everything in flight: the region is to be dropped. No worker may be alive. */
+/* Fails all requests in flight: the region is to be dropped. No worker may be alive. */
 void lane_fail_all(struct lane *lane, enum status status, const char *text);
 
-/* Fails this use of a request that waits for its model, if nobody else has. */
+/* Fails this use of a request that waits for its model, unless another thread has ended the wait.
+ */
 void lane_fail_waiting(struct request *request, uint32_t generation, enum status status,
                        const char *text);
 
-/* A thread met what cannot be: the loop thread is told, once, to condemn the lane. */
+/* Returns a place among the requests that may wait for their models (pipeline_models.h). */
+static inline void
+lane_return_wait_place(struct lane *lane)
+{
+    uint32_t before = atomic_fetch_sub_explicit(&lane->models_waiting, 1, memory_order_relaxed);
+    CHECK(before != 0);
+}
+
+/* A thread met an impossible word: tells the loop thread, once, to condemn the lane. */
 void lane_report_corrupt(struct lane *lane, const char *what);
 
-/* The lane's request for a ticket that came out of the region, or NULL if there is none such. */
+/* The request of a ticket from the region; NULL: no such request is in flight. */
 struct request *lane_request(struct lane *lane, struct shm_ticket ticket);

@@ -6,11 +6,10 @@
 #include "base/clock.h"
 #include "coordinator/pipeline/lane.h"
 #include "coordinator/pipeline/pipeline.h"
-#include "coordinator/pipeline/roster.h"
-#include "shm/counters.h"
-#include "shm/seat.h"
+#include "ipc/counters.h"
+#include "shm/slot.h"
 
-struct found {
+struct oldest_found {
     const struct lane *lane;
     uint32_t index;
     uint64_t use;
@@ -19,14 +18,14 @@ struct found {
 
 /* Oldest first. */
 struct oldest {
-    struct found found[OLDEST_MAX];
+    struct oldest_found found[OLDEST_MAX];
     uint32_t count;
 };
 
 /* ---- which ---- */
 
 static void
-oldest_offer(struct oldest *oldest, struct found found)
+oldest_offer(struct oldest *oldest, struct oldest_found found)
 {
     uint32_t place = oldest->count;
     while (place > 0 && oldest->found[place - 1].arrived_ns > found.arrived_ns)
@@ -50,7 +49,7 @@ look_through(struct oldest *oldest, const struct lane *lane)
         if (state != REQUEST_IN_FLIGHT && state != REQUEST_ANSWERED && state != REQUEST_WAITING)
             continue;
         int64_t arrived_ns = atomic_load_explicit(&request->arrived_ns, memory_order_relaxed);
-        oldest_offer(oldest, (struct found){lane, i, use, arrived_ns});
+        oldest_offer(oldest, (struct oldest_found){lane, i, use, arrived_ns});
     }
 }
 
@@ -60,30 +59,30 @@ struct whereabouts {
     enum oldest_where where;
     uint32_t stage_scope; /* 0: none */
     uint32_t owner;       /* index in its stage */
-    int32_t pid;          /* 0: nobody has it */
+    int32_t pid;          /* 0: none */
 };
 
-/* `word` says that a worker holds it. */
+/* For a `word` that says that a worker holds it. */
 static struct whereabouts
-find_holder(const struct lane *lane, const struct roster *roster, struct shm_word word)
+find_worker_models(const struct lane *lane, const struct worker_pools *pools, struct shm_word word)
 {
+    const struct lane_workers *workers = lane->pipeline->options.workers;
     uint32_t stage = word.place;
     for (uint32_t i = 0; i < lane->region.layout.plan.worker_counts[stage]; i++) {
-        uint16_t party;
-        const struct shm_worker *worker = roster_seat(roster, stage, i, &party);
-        if (worker == NULL || party != word.party)
+        struct worker_process process = workers->process(pools, stage, i);
+        if (process.worker == NULL || process.owner != word.owner)
             continue;
-        bool runs = atomic_load_explicit(&worker->run_began_ns, memory_order_relaxed) != 0;
+        bool runs = atomic_load_explicit(&process.worker->run_began_ns, memory_order_relaxed) != 0;
         return (struct whereabouts){.where = runs ? OLDEST_RUNS : OLDEST_IN_BATCH,
                                     .stage_scope = lane->generation->stage_scopes[stage],
                                     .owner = i,
-                                    .pid = roster_pid(roster, stage, i)};
+                                    .pid = process.pid};
     }
     return (struct whereabouts){.where = OLDEST_UNKNOWN};
 }
 
 static struct whereabouts
-find(const struct lane *lane, const struct roster *roster, const struct found *found)
+find(const struct lane *lane, const struct worker_pools *pools, const struct oldest_found *found)
 {
     if (use_state(found->use) == REQUEST_ANSWERED)
         return (struct whereabouts){.where = OLDEST_BEING_ANSWERED};
@@ -98,7 +97,7 @@ find(const struct lane *lane, const struct roster *roster, const struct found *f
     if (at_end)
         return (struct whereabouts){.where = OLDEST_ANSWER_WAITS};
     if (word.held)
-        return find_holder(lane, roster, word);
+        return find_worker_models(lane, pools, word);
     return (struct whereabouts){.where = OLDEST_WAITS,
                                 .stage_scope = lane->generation->stage_scopes[word.place]};
 }
@@ -106,7 +105,7 @@ find(const struct lane *lane, const struct roster *roster, const struct found *f
 /* ---- telling ---- */
 
 static void
-publish(struct pipeline *pipeline, uint32_t number, const struct found *found)
+publish(struct pipeline *pipeline, uint32_t number, const struct oldest_found *found)
 {
     _Atomic uint64_t *values =
         counters_values(pipeline->options.counters, pipeline->options.oldest_scopes + number);
@@ -116,7 +115,7 @@ publish(struct pipeline *pipeline, uint32_t number, const struct found *found)
     }
     const struct lane *lane = found->lane;
     const struct request *request = &lane->requests[found->index];
-    struct whereabouts at = find(lane, pipeline->rosters[lane->number], found);
+    struct whereabouts at = find(lane, pipeline->pools[lane->number], found);
     int64_t deadline_ns = slot_deadline_ns(region_slot(&lane->region, found->index));
     counter_set(values, OLDEST_ARRIVED, (uint64_t)found->arrived_ns);
     counter_set(values, OLDEST_WHERE, at.where);
@@ -134,7 +133,7 @@ oldest_publish(struct pipeline *pipeline)
     struct oldest oldest = {.count = 0};
     for (uint32_t i = 0; i < LANES_MAX; i++) {
         const struct lane *lane = &pipeline->lanes[i];
-        if (pipeline->rosters[i] != NULL && share_total(&lane->share) > 0)
+        if (pipeline->pools[i] != NULL && share_total(&lane->share) > 0)
             look_through(&oldest, lane);
     }
     for (uint32_t i = 0; i < OLDEST_MAX; i++)

@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The oldest requests in flight of a pipeline, for whoever wants to know what is stuck: written
- * into the file of counters every now and then, so that it can be read there of a live node and of
- * a dead one. Which requests there are and since when is known here; where they are and who has
- * them is what the region says, and "unknown" if that cannot be. Loop thread.
- *
- * One pass over the requests of the lanes that have any: 0.4 ms for 65,535 of them
- * (workers/DESIGN.md).
+ * Writes a pipeline's oldest requests in flight into the counters file, where an operator finds out
+ * what is stuck in a live or a dead node. Requests and their ages are private knowledge; their
+ * place and holder come from the region, and are "unknown" if they cannot be (workers/DESIGN.md).
+ * One pass over the requests of the lanes that have any. Loop thread.
  */
 #pragma once
 

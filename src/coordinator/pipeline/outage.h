@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Why a lane's stages have nobody who works: written by the loop thread, told to callers by
- * whichever thread refuses them. Refusals are the only ones who take the lock.
+ * Why stages of a lane have no worker: written by the loop thread, told to callers by the thread
+ * that refuses them. Only refusals and the loop thread take the lock.
  */
 #pragma once
 
@@ -25,10 +25,10 @@ struct outage {
 void outage_init(struct outage *outage);
 void outage_fini(struct outage *outage);
 
-/* Callers are told `why` without its absolute paths: the log has them. */
+/* Callers are told `why` without absolute paths, which only the log has. */
 void outage_set(struct outage *outage, uint32_t stage, int64_t retry_ns, const char *advice,
                 const char *why);
 
 /* "stage "x" …; next try in 42 s, …" */
-void outage_tell(struct outage *outage, uint32_t stage, int64_t now_ns,
-                 char text[OUTAGE_TEXT_BYTES]);
+void outage_notify(struct outage *outage, uint32_t stage, int64_t now_ns,
+                   char text[OUTAGE_TEXT_BYTES]);

@@ -8,7 +8,6 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "coordinator/pipeline/audit.h"
-#include "coordinator/pipeline/catalog.h"
 #include "coordinator/pipeline/oldest.h"
 #include "coordinator/pipeline/probe.h"
 #include "coordinator/protocol/raw_message.h"
@@ -16,13 +15,13 @@
 #include "shm/former.h"
 #include "shm/slot.h"
 
-/* Between two resets of a region, so that a modelet that always destroys it does not keep us busy.
- */
+/* The pause between two resets, so that a modelet that always destroys its region does not keep the
+ * node busy. */
 enum {
     RESET_WAIT_FIRST_MS = 100,
     RESET_WAIT_MAX_MS = 10000,
     RESET_FORGET_MS = 10000,
-    RESTART_AGAIN_MS = 1000, /* there was no lane, or no memory */
+    RESTART_AGAIN_MS = 1000, /* after a lack of lanes or memory */
     WORKER_GRACE_MS = 2000,
     DRAIN_LOOK_MS = 10,
 };
@@ -34,9 +33,15 @@ enum status
 pipeline_create(const struct pipeline_options *options, uint32_t index, struct pipeline **created,
                 struct error *error)
 {
+    struct generation_options first = {
+        .source = options->source,
+        .config = options->config,
+        .number = 1,
+        .counters = options->counters,
+        .pipeline_scope = options->scope,
+    };
     struct generation *generation;
-    enum status status = generation_create(options->source, options->config, 1, options->counters,
-                                           options->scope, &generation, error);
+    enum status status = generation_create(&first, &generation, error);
     if (status != STATUS_OK)
         return status;
     struct pipeline *pipeline = calloc(1, sizeof(*pipeline));
@@ -48,10 +53,11 @@ pipeline_create(const struct pipeline_options *options, uint32_t index, struct p
     pipeline->generation = generation;
     pipeline->counters = counters_values(options->counters, options->scope);
     counter_set(pipeline->counters, PIPELINE_GENERATION, generation->number);
-    pipeline->restart_timer = loop_timer_create(options->loop, pipeline_restart, pipeline);
-    pipeline->drain_timer = loop_timer_create(options->loop, look_at_draining, pipeline);
+    pipeline->restart_timer =
+        loop_timer_create(loop_base(options->loop), pipeline_restart, pipeline);
+    pipeline->drain_timer = loop_timer_create(loop_base(options->loop), look_at_draining, pipeline);
     pipeline->wait_queue = wait_queue_create(pipeline);
-    status = catalog_create(options->registry, pipeline, &pipeline->catalog, error);
+    status = options->models->create(options->models->context, pipeline, &pipeline->catalog, error);
     if (status == STATUS_OK)
         *created = pipeline;
     else
@@ -59,12 +65,12 @@ pipeline_create(const struct pipeline_options *options, uint32_t index, struct p
     return status;
 }
 
-/* Frees a lane that is no longer in use and whose workers are gone. */
+/* Frees a lane that is not in use any more and whose workers are gone. */
 static bool
 lane_reap(struct pipeline *pipeline, uint32_t number)
 {
     struct lane *lane = &pipeline->lanes[number];
-    if (pipeline->rosters[number] != NULL || atomic_load(&lane->state) == LANE_UNUSED ||
+    if (pipeline->pools[number] != NULL || atomic_load(&lane->state) == LANE_UNUSED ||
         atomic_load(&lane->refs) != 0)
         return false;
     lane_close(lane);
@@ -74,16 +80,16 @@ lane_reap(struct pipeline *pipeline, uint32_t number)
 void
 pipeline_destroy(struct pipeline *pipeline)
 {
-    wait_queue_destroy(pipeline->wait_queue);
-    /* what their last references hang on: an answer that is just being finished, a report */
+    /* a last reference belongs to an answer that is being finished, or to a report */
     for (uint32_t i = 0; i < LANES_MAX; i++)
         lane_end_gathering(&pipeline->lanes[i]);
+    wait_queue_destroy(pipeline->wait_queue); /* not before: such an answer rings its bell */
     loop_run_posted(pipeline->options.loop);
     for (uint32_t i = 0; i < LANES_MAX; i++) {
         (void)lane_reap(pipeline, i);
         CHECK(atomic_load(&pipeline->lanes[i].state) == LANE_UNUSED);
     }
-    catalog_destroy(pipeline->catalog);
+    pipeline->options.models->destroy(pipeline->catalog);
     loop_timer_destroy(pipeline->restart_timer);
     loop_timer_destroy(pipeline->drain_timer);
     generation_unref(pipeline->generation);
@@ -104,8 +110,8 @@ unused_lane(struct pipeline *pipeline)
     return -1;
 }
 
-/* A lane of `generation` with its workers starting. `*opened` is set before any of them can fail.
- */
+/* Opens a lane of `generation` and starts its workers. `*opened` is set before any of them can
+ * fail. */
 static enum status
 open_lane(struct pipeline *pipeline, struct generation *generation, struct lane **opened,
           struct error *error)
@@ -126,7 +132,8 @@ open_lane(struct pipeline *pipeline, struct generation *generation, struct lane 
     if (status != STATUS_OK)
         return error_prefix(error, "pipeline \"%s\"", pipeline->name);
     *opened = lane;
-    roster_create(pipeline, lane, &pipeline->rosters[number]);
+    const struct lane_workers *workers = pipeline->options.workers;
+    workers->create(workers->context, pipeline, lane, &pipeline->pools[number]);
     return STATUS_OK;
 }
 
@@ -139,7 +146,7 @@ pipeline_start(struct pipeline *pipeline, struct error *error)
     return open_lane(pipeline, pipeline->generation, &lane, error);
 }
 
-/* Tells the owner when it has changed whether requests can be served. */
+/* Tells the owner when the pipeline begins or ceases to be able to serve. */
 void
 pipeline_on_stages_changed(struct pipeline *pipeline)
 {
@@ -158,14 +165,14 @@ pipeline_is_failing(const struct pipeline *pipeline)
 {
     const struct lane *lane = atomic_load(&pipeline->serving);
     return lane != NULL && !pipeline->told_serving &&
-           roster_quarantined(pipeline->rosters[lane->number]);
+           pipeline->options.workers->is_quarantined(pipeline->pools[lane->number]);
 }
 
 /* From here on requests go to `lane`. */
 static void
 serve_through(struct pipeline *pipeline, struct lane *lane)
 {
-    atomic_store(&lane->state, LANE_SERVING);
+    lane_enter_state(lane, LANE_SERVING);
     pipeline->started_once = true;
     pipeline->serving_since_ns = clock_now_ns();
     atomic_store(&pipeline->serving, lane);
@@ -175,26 +182,26 @@ serve_through(struct pipeline *pipeline, struct lane *lane)
              (unsigned long long)lane->generation->number,
              (unsigned long long)lane->region.layout.region_bytes);
     pipeline_on_stages_changed(pipeline);
-    catalog_go_on(pipeline->catalog);
+    pipeline->options.models->go_on(pipeline->catalog);
 }
 
-/* Batches close at once: no company is to come. */
+/* Batches close at once, as no further requests will come. */
 static void
 close_batches(struct lane *lane)
 {
     for (uint32_t i = 0; i < lane->region.layout.plan.stage_count; i++) {
         atomic_store(&region_stage(&lane->region, i)->draining, 1);
-        stage_notify(&lane->region, i); /* a former that waits for company looks again */
+        stage_notify(&lane->region, i); /* a former that waits for more items looks again */
     }
 }
 
-/* Takes a lane out of service: no new requests, everything in flight fails, workers end. */
+/* Takes a lane out of service: no new requests, requests in flight fail, workers end. */
 static void
 retire(struct pipeline *pipeline, struct lane *lane, enum status status, const char *text)
 {
     struct lane *serving = lane;
     (void)atomic_compare_exchange_strong(&pipeline->serving, &serving, NULL);
-    atomic_store(&lane->state, LANE_CONDEMNED);
+    lane_enter_state(lane, LANE_CONDEMNED);
     lane_fail_all(lane, status, text);
     pipeline_on_stages_changed(pipeline);
 }
@@ -205,15 +212,16 @@ static void
 end_reload(struct pipeline *pipeline, const struct error *error)
 {
     struct pipeline_reload reload = pipeline->reload;
+    CHECK(reload.done != NULL && pipeline->next_source == NULL);
     counter_add_shared(pipeline->counters,
                        error == NULL ? PIPELINE_RELOADS : PIPELINE_RELOADS_FAILED, 1);
     pipeline->incoming = NULL;
     pipeline->reload = (struct pipeline_reload){0};
     reload.done(reload.context, pipeline, error);
-    catalog_go_on(pipeline->catalog);
+    pipeline->options.models->go_on(pipeline->catalog);
 }
 
-/* The generation that was to take over will not: nobody has seen it. */
+/* Drops the generation that was to take over; no request has seen it. */
 static void
 reload_failed(struct pipeline *pipeline, const struct error *why)
 {
@@ -224,15 +232,15 @@ reload_failed(struct pipeline *pipeline, const struct error *why)
     end_reload(pipeline, &error);
 }
 
-/* The generation that was to take over will not: nobody has seen it. */
+/* Drops the generation that was to take over; no request has seen it. */
 static void
 give_up_incoming(struct pipeline *pipeline, const struct error *why)
 {
     struct lane *lane = pipeline->incoming;
-    atomic_store(&lane->state, LANE_CONDEMNED);
-    roster_kill(pipeline->rosters[lane->number]);
+    lane_enter_state(lane, LANE_CONDEMNED);
+    pipeline->options.workers->kill(pipeline->pools[lane->number]);
     lane_fail_all(lane, STATUS_UNAVAILABLE, "its generation never served"); /* a probe */
-    /* condemned while we were at it: the restart was left to us */
+    /* condemned meanwhile: the restart was left to this function */
     if (atomic_load(&pipeline->serving) == NULL && pipeline->started_once && !pipeline->stopping)
         loop_timer_set(pipeline->restart_timer, RESET_WAIT_FIRST_MS * (int64_t)NS_PER_MS);
     reload_failed(pipeline, why);
@@ -257,20 +265,20 @@ give_up_incoming_because(struct pipeline *pipeline, enum status status, const ch
         give_up_next(pipeline, &error);
 }
 
-/* A lane of an older generation that is being built anew has come too late. */
+/* A lane of an older generation that is being rebuilt comes too late. */
 static void
 drop_starting(struct pipeline *pipeline)
 {
     for (uint32_t i = 0; i < LANES_MAX; i++) {
         if (atomic_load(&pipeline->lanes[i].state) != LANE_STARTING)
             continue;
-        atomic_store(&pipeline->lanes[i].state, LANE_CONDEMNED);
-        roster_kill(pipeline->rosters[i]);
+        lane_enter_state(&pipeline->lanes[i], LANE_CONDEMNED);
+        pipeline->options.workers->kill(pipeline->pools[i]);
         lane_fail_all(&pipeline->lanes[i], STATUS_UNAVAILABLE, "another one serves"); /* a probe */
     }
 }
 
-/* The node's: a reload does not change it. */
+/* The node's setting, which a reload does not change. */
 static int64_t
 drain_timeout_ns(const struct pipeline *pipeline)
 {
@@ -287,10 +295,10 @@ take_over(struct pipeline *pipeline, struct lane *lane)
     serve_through(pipeline, lane);
     drop_starting(pipeline);
     if (old != NULL) {
-        atomic_store(&old->state, LANE_DRAINING);
+        lane_enter_state(old, LANE_DRAINING);
         old->drain_until_ns = clock_now_ns() + drain_timeout_ns(pipeline);
         close_batches(old);
-        roster_guests_end(pipeline->rosters[old->number]);
+        pipeline->options.workers->end_guests(pipeline->pools[old->number]);
         loop_timer_set(pipeline->drain_timer, 0);
     }
     end_reload(pipeline, NULL);
@@ -328,12 +336,18 @@ static bool
 begin_next(struct pipeline *pipeline)
 {
     struct error error = ERROR_NONE;
+    CHECK(pipeline->incoming == NULL); /* one reload at a time */
     if (unused_lane(pipeline) < 0 && clock_now_ns() < pipeline->next_until_ns)
         return false;
+    struct generation_options next = {
+        .source = pipeline->next_source,
+        .config = pipeline->next_config,
+        .number = pipeline->generation->number + 1,
+        .counters = pipeline->options.counters,
+        .pipeline_scope = pipeline->options.scope,
+    };
     struct generation *generation;
-    if (generation_create(pipeline->next_source, pipeline->next_config,
-                          pipeline->generation->number + 1, pipeline->options.counters,
-                          pipeline->options.scope, &generation, &error) != STATUS_OK) {
+    if (generation_create(&next, &generation, &error) != STATUS_OK) {
         give_up_next(pipeline, &error);
         return true;
     }
@@ -343,23 +357,24 @@ begin_next(struct pipeline *pipeline)
     pipeline->next_source = NULL;
     if (open_lane(pipeline, generation, &pipeline->incoming, &error) != STATUS_OK)
         reload_failed(pipeline, &error);
-    generation_unref(generation); /* the lane has its own, and it the source's */
+    generation_unref(generation); /* the lane has a reference to it, and it one to the source */
     config_source_unref(source);
     return true;
 }
 
-/* Drained lanes end; those that will not be in time are ended. */
+/* Ends lanes that have drained, and those whose time is over. */
 static void
 look_at_draining(void *context)
 {
     struct pipeline *pipeline = context;
+    const struct lane_workers *workers = pipeline->options.workers;
     bool any = false;
     for (uint32_t i = 0; i < LANES_MAX; i++) {
         struct lane *lane = &pipeline->lanes[i];
         if (atomic_load(&lane->state) != LANE_DRAINING)
             continue;
-        uint64_t in_flight =
-            atomic_load(&lane->refs) - 1 + roster_guests_ending(pipeline->rosters[i]);
+        struct guest_counts client_regions = workers->count_client_regions(pipeline->pools[i]);
+        uint64_t in_flight = atomic_load(&lane->refs) - 1 + client_regions.ending;
         if (in_flight > 0 && clock_now_ns() < lane->drain_until_ns) {
             any = true;
             continue;
@@ -369,9 +384,9 @@ look_at_draining(void *context)
         retire(pipeline, lane, STATUS_UNAVAILABLE,
                "the request's generation of the pipeline did not finish it in time: try again");
         if (in_flight > 0)
-            roster_kill(pipeline->rosters[i]);
+            workers->kill(pipeline->pools[i]);
         else
-            roster_stop(pipeline->rosters[i], WORKER_GRACE_MS * (int64_t)NS_PER_MS);
+            workers->stop(pipeline->pools[i], WORKER_GRACE_MS * (int64_t)NS_PER_MS);
     }
     if (pipeline->next_source != NULL)
         any = !begin_next(pipeline) || any;
@@ -391,7 +406,8 @@ pipeline_reload(struct pipeline *pipeline, struct config_source *source,
         return error_set(error, STATUS_FAILED_PRECONDITION,
                          "pipeline \"%s\": a reload is under way: wait for its end",
                          pipeline->name);
-    if (catalog_accepts(pipeline->catalog, pipeline->name, config, error) != STATUS_OK)
+    if (pipeline->options.models->accepts(pipeline->catalog, pipeline->name, config, error) !=
+        STATUS_OK)
         return error->status;
     pipeline->reload = *reload;
     pipeline->next_source = config_source_ref(source);
@@ -410,7 +426,7 @@ pipeline_on_start_failed(struct pipeline *pipeline, struct lane *lane, const str
         return;
     }
     if (pipeline->started_once || pipeline->stopping)
-        return; /* a rebuilt lane whose workers don't come up goes on trying, with back-off */
+        return; /* a rebuilt lane whose workers do not get ready keeps trying, with back-off */
     struct error prefixed = *error;
     error_prefix(&prefixed, "pipeline \"%s\"", pipeline->name);
     pipeline->options.events->start_failed(pipeline->options.events->context, pipeline, &prefixed);
@@ -418,8 +434,7 @@ pipeline_on_start_failed(struct pipeline *pipeline, struct lane *lane, const str
 
 /* ---- reset ---- */
 
-/* `served`: the lane that is lost had come to serve. One that never does makes the pauses longer.
- */
+/* `served`: the lost lane had begun to serve. One that never does makes the pauses longer. */
 static void
 restart_after_reset(struct pipeline *pipeline, bool served)
 {
@@ -433,7 +448,7 @@ restart_after_reset(struct pipeline *pipeline, bool served)
     loop_timer_set(pipeline->restart_timer, wait_ms * (int64_t)NS_PER_MS);
 }
 
-/* A pipeline that never served is the operator's to mend, as a worker that does not start is. */
+/* The operator must mend a pipeline that never served, as with a worker that does not start. */
 static void
 fail_first_start(struct pipeline *pipeline, const char *why)
 {
@@ -460,19 +475,19 @@ pipeline_condemn(struct pipeline *pipeline, struct lane *lane, const char *why)
                                  "its shared memory was found corrupt before it served");
         return;
     }
-    /* The workers first: a live one could go on writing, and must not be left with a full disk of
-     * requests that nobody waits for. What they would still answer is answered here. */
-    roster_kill(pipeline->rosters[lane->number]);
+    /* The workers first: a live one could go on writing, and running requests that nobody waits
+     * for. Their requests are answered here. */
+    pipeline->options.workers->kill(pipeline->pools[lane->number]);
     retire(pipeline, lane, STATUS_UNAVAILABLE,
            "the pipeline's shared memory was found corrupt and is being rebuilt: try again");
-    /* a lane that drained has a successor already; one that comes up now will be */
+    /* A lane that drained has a successor already, and so will one that is coming up now. */
     if (!pipeline->started_once)
         fail_first_start(pipeline, why);
     else if (state != LANE_DRAINING && pipeline->incoming == NULL)
         restart_after_reset(pipeline, state == LANE_SERVING);
 }
 
-/* Whether the generation that serves has a lane, or one on the way. */
+/* Whether the serving generation has a lane, or one that is coming up. */
 static bool
 has_lane(struct pipeline *pipeline)
 {
@@ -513,7 +528,7 @@ pipeline_in_flight(struct pipeline *pipeline)
     for (uint32_t i = 0; i < LANES_MAX; i++) {
         uint64_t refs = atomic_load(&pipeline->lanes[i].refs);
         bool ours =
-            atomic_load(&pipeline->lanes[i].state) != LANE_UNUSED && pipeline->rosters[i] != NULL;
+            atomic_load(&pipeline->lanes[i].state) != LANE_UNUSED && pipeline->pools[i] != NULL;
         in_flight += refs - (ours && refs > 0 ? 1 : 0);
     }
     return in_flight;
@@ -523,17 +538,18 @@ static bool
 pipeline_gone(const struct pipeline *pipeline)
 {
     for (uint32_t i = 0; i < LANES_MAX; i++)
-        if (pipeline->rosters[i] != NULL)
+        if (pipeline->pools[i] != NULL)
             return false;
     return true;
 }
 
 void
-pipeline_on_roster_stopped(struct pipeline *pipeline, struct lane *lane)
+pipeline_on_workers_stopped(struct pipeline *pipeline, struct lane *lane)
 {
-    roster_destroy(pipeline->rosters[lane->number]);
-    pipeline->rosters[lane->number] = NULL;
-    lane_unref(lane); /* the pipeline's own; requests whose memory is lent to replies hold theirs */
+    pipeline->options.workers->destroy(pipeline->pools[lane->number]);
+    pipeline->pools[lane->number] = NULL;
+    lane_unref(lane); /* the pipeline's own reference; requests whose memory is lent to replies hold
+                         theirs */
     if (pipeline->stopping && pipeline_gone(pipeline))
         pipeline->options.events->stopped(pipeline->options.events->context, pipeline);
 }
@@ -551,16 +567,16 @@ pipeline_stop(struct pipeline *pipeline)
     if (pipeline->stopping)
         return;
     pipeline->stopping = true;
-    catalog_stop(pipeline->catalog);
+    pipeline->options.models->stop(pipeline->catalog);
     wait_queue_stop(pipeline->wait_queue);
     give_up_incoming_because(pipeline, STATUS_UNAVAILABLE, "the node is stopping");
     loop_timer_clear(pipeline->restart_timer);
     loop_timer_clear(pipeline->drain_timer);
     for (uint32_t i = 0; i < LANES_MAX; i++) {
         struct lane *lane = &pipeline->lanes[i];
-        if (pipeline->rosters[i] == NULL)
+        if (pipeline->pools[i] == NULL)
             continue;
-        roster_stop(pipeline->rosters[i], WORKER_GRACE_MS * (int64_t)NS_PER_MS);
+        pipeline->options.workers->stop(pipeline->pools[i], WORKER_GRACE_MS * (int64_t)NS_PER_MS);
         if (atomic_load(&lane->state) != LANE_CONDEMNED)
             retire(pipeline, lane, STATUS_UNAVAILABLE, "the service is stopping");
     }
@@ -572,30 +588,41 @@ void
 pipeline_kill(struct pipeline *pipeline)
 {
     for (uint32_t i = 0; i < LANES_MAX; i++)
-        if (pipeline->rosters[i] != NULL)
-            roster_kill(pipeline->rosters[i]);
+        if (pipeline->pools[i] != NULL)
+            pipeline->options.workers->kill(pipeline->pools[i]);
 }
 
 /* ---- figures ---- */
 
-/* By requests that are not answered or whose reply is still being sent. */
+/* Slots of requests that are unanswered or whose reply is still being sent. */
 static uint32_t
 slots_held(const struct pipeline *pipeline)
 {
     uint32_t held = 0;
     for (uint32_t i = 0; i < LANES_MAX; i++)
-        if (pipeline->rosters[i] != NULL)
+        if (pipeline->pools[i] != NULL)
             held += share_total(&pipeline->lanes[i].share);
     return held;
 }
 
+static struct shm_worker *
+worker_of(const void *context, uint32_t stage, uint32_t index, uint16_t *owner)
+{
+    const struct lane *lane = context;
+    const struct pipeline *pipeline = lane->pipeline;
+    struct worker_process process =
+        pipeline->options.workers->process(pipeline->pools[lane->number], stage, index);
+    *owner = process.owner;
+    return process.worker;
+}
+
 static void
-audit_lane(struct lane *lane, const struct roster *roster)
+audit_lane(struct lane *lane)
 {
     uint32_t state = atomic_load(&lane->state);
     if (state != LANE_SERVING && state != LANE_DRAINING)
         return;
-    struct audit_workers workers = audit_workers_of(roster);
+    struct audit_workers workers = {worker_of, lane};
     const char *lost = audit_look(lane->audit, lane, &workers, clock_now_ns());
     if (lost != NULL)
         lane_report_corrupt(lane, lost);
@@ -606,8 +633,8 @@ local_clients(const struct pipeline *pipeline)
 {
     uint32_t served = 0;
     for (uint32_t i = 0; i < LANES_MAX; i++)
-        if (pipeline->rosters[i] != NULL)
-            served += roster_guests_served(pipeline->rosters[i]);
+        if (pipeline->pools[i] != NULL)
+            served += pipeline->options.workers->count_client_regions(pipeline->pools[i]).served;
     return served;
 }
 
@@ -627,13 +654,15 @@ pipeline_publish(struct pipeline *pipeline)
     struct lane *lane = atomic_load(&pipeline->serving);
     for (uint32_t i = 0; i < LANES_MAX; i++) {
         (void)lane_reap(pipeline, i);
-        if (pipeline->rosters[i] == NULL)
+        if (pipeline->pools[i] == NULL)
             continue;
-        roster_publish(pipeline->rosters[i], lane == NULL || lane == &pipeline->lanes[i]);
-        audit_lane(&pipeline->lanes[i], pipeline->rosters[i]);
+        bool is_shown = lane == NULL || lane == &pipeline->lanes[i];
+        pipeline->options.workers->publish(pipeline->pools[i],
+                                           is_shown ? PUBLISH_WORKERS_AND_STAGES : PUBLISH_WORKERS);
+        audit_lane(&pipeline->lanes[i]);
     }
     oldest_publish(pipeline);
-    catalog_publish(pipeline->catalog);
+    pipeline->options.models->publish(pipeline->catalog);
     counter_set(pipeline->counters, PIPELINE_LOCAL_CLIENTS, local_clients(pipeline));
     counter_set(pipeline->counters, PIPELINE_SLOTS_USED, slots_held(pipeline));
     if (lane == NULL)

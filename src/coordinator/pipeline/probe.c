@@ -9,10 +9,10 @@
 #include "coordinator/pipeline/lane.h"
 #include "coordinator/pipeline/pipeline.h"
 
-/* Lives until the last probe has been answered, as it will be: a lane that is condemned answers all
- * that is in it. */
-struct probe {
-    struct lane *lane; /* a reference */
+/* Lives until the last probe is answered. All of them are: a condemned lane answers its requests.
+ */
+struct lane_probe {
+    struct lane *lane; /* a reference of ours */
     void (*done)(struct lane *lane, const struct error *error);
     struct loop_timer *timer;
     int64_t timeout_ns;
@@ -23,13 +23,13 @@ struct probe {
 };
 
 static struct loop *
-loop_of(const struct probe *probe)
+loop_of(const struct lane_probe *probe)
 {
     return probe->lane->pipeline->options.loop;
 }
 
 static void
-tell(struct probe *probe, const struct error *error)
+tell(struct lane_probe *probe, const struct error *error)
 {
     bool condemned = atomic_load(&probe->lane->state) == LANE_CONDEMNED;
     bool over = probe->over;
@@ -38,9 +38,9 @@ tell(struct probe *probe, const struct error *error)
         probe->done(probe->lane, error);
 }
 
-/* Its references first: a lane that is told to serve has nothing in flight. */
+/* References first: a lane that is told to serve has nothing in flight. */
 static void
-end(struct probe *probe, const struct error *error)
+end(struct lane_probe *probe, const struct error *error)
 {
     loop_timer_destroy(probe->timer);
     lane_unref(probe->lane);
@@ -48,9 +48,9 @@ end(struct probe *probe, const struct error *error)
     free(probe);
 }
 
-/* The gather thread has answered the request and is about to let it go. */
+/* The gather thread has answered the request and is about to release it. */
 static bool
-is_being_released(const struct probe *probe)
+is_being_released(const struct lane_probe *probe)
 {
     enum { OF_PIPELINE = 1, OURS = 1 };
     return atomic_load(&probe->lane->refs) > OF_PIPELINE + OURS;
@@ -59,7 +59,7 @@ is_being_released(const struct probe *probe)
 static void
 on_late(void *context)
 {
-    struct probe *probe = context;
+    struct lane_probe *probe = context;
     struct error error = ERROR_NONE;
     const struct config_pipeline *config = probe->lane->generation->config;
     error_set(&error, STATUS_DEADLINE_EXCEEDED,
@@ -75,7 +75,7 @@ static void step(void *context);
 static void
 on_answer(void *call, enum status status, const char *text)
 {
-    struct probe *probe = call;
+    struct lane_probe *probe = call;
     (void)text;
     lane_probe_ended(probe->lane, probe->slot);
     probe->status = status; /* published by the post */
@@ -93,11 +93,11 @@ on_result(void *call, const struct rpc_piece *pieces, size_t piece_count)
 static const struct request_sink probe_sink = {
     .reply = on_result, .fail = on_answer, .is_probe = true};
 
-/* The next stage, or the same one again when its worker died with the probe in its hands. */
+/* The next stage, or the same one again if its worker died while it held the probe. */
 static void
 step(void *context)
 {
-    struct probe *probe = context;
+    struct lane_probe *probe = context;
     struct lane *lane = probe->lane;
     struct error error = ERROR_NONE;
     if (is_being_released(probe)) {
@@ -117,14 +117,14 @@ step(void *context)
 void
 probe_begin(struct lane *lane, void (*done)(struct lane *lane, const struct error *error))
 {
-    struct probe *probe = calloc(1, sizeof(*probe));
+    struct lane_probe *probe = calloc(1, sizeof(*probe));
     CHECK(probe != NULL && lane_ref(lane));
     const struct config_pipeline *config = lane->generation->config;
-    *probe = (struct probe){.lane = lane, .done = done, .status = STATUS_UNKNOWN};
+    *probe = (struct lane_probe){.lane = lane, .done = done, .status = STATUS_UNKNOWN};
     for (uint32_t i = 0; i < config->stage_count; i++)
         if (config->stages[i].start_timeout_ns > probe->timeout_ns)
             probe->timeout_ns = config->stages[i].start_timeout_ns;
-    probe->timer = loop_timer_create(loop_of(probe), on_late, probe);
+    probe->timer = loop_timer_create(loop_base(loop_of(probe)), on_late, probe);
     loop_timer_set(probe->timer, probe->timeout_ns);
     loop_post(loop_of(probe), step, probe);
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Whether a lane can serve: before it takes over, each of its stages has to answer a probe, which
- * goes the way of a request but for the modelet (lane_probe). Workers that say they are ready say
- * nothing of the region they share: a modelet that destroyed it while it started is found out here,
- * while the generation before it still serves.
+ * Tests whether a lane can serve: before it takes over, each of its stages must answer a probe,
+ * which goes a request's way except for the modelet (lane_probe). Readiness of workers says nothing
+ * about the region: this finds a modelet that destroyed it while starting, while the previous
+ * generation still serves.
  */
 #pragma once
 
@@ -11,6 +11,6 @@
 
 struct lane;
 
-/* `done` is called once, on the loop thread, not before this returns; `error` NULL: every stage has
- * answered. It is not called of a lane that is condemned meanwhile. */
+/* Calls `done` once, on the loop thread, after this has returned; `error` NULL: every stage
+ * answered. It is not called if the lane is condemned meanwhile. */
 void probe_begin(struct lane *lane, void (*done)(struct lane *lane, const struct error *error));

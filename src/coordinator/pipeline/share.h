@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The calls in flight of each caller: callers are hashed into a table of counts. Any thread, no
- * lock; the counts are estimates for whoever reads them while others write, and exact when all is
- * quiet. Two callers that meet in one place of the table count as one. The hash is keyed with a
- * secret, so that nobody can choose whom to meet.
+ * lock; a count read while others write is an estimate, and exact otherwise. Two callers that meet
+ * in one place of the table count as one. The hash is keyed with a secret, so that nobody can
+ * choose whom to meet.
  */
 #pragma once
 
@@ -26,8 +26,7 @@ struct share_key {
 /* From the kernel's random numbers. */
 struct share_key share_key_draw(void);
 
-/* SipHash with one round for each word and three at the end: what a caller is called from here on.
- */
+/* SipHash-1-3: the identity of a caller from here on. */
 uint64_t share_hash(struct share_key key, const void *bytes, size_t length);
 
 static inline uint32_t
@@ -48,9 +47,9 @@ share_total(const struct share *share)
     return atomic_load_explicit(&share->total, memory_order_relaxed);
 }
 
-/* How many callers there are, if the one at `place` is one of them. */
+/* The number of callers, counting the one at `place`. */
 uint32_t share_callers(const struct share *share, uint32_t place);
 
-/* One request more at the place; to be given back exactly once. */
+/* Counts one more request at the place; to be given back exactly once. */
 void share_take(struct share *share, uint32_t place);
 void share_give(struct share *share, uint32_t place);

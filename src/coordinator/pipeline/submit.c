@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A call's way to the lane that serves, or among the calls that wait for a slot; and the tag that
- * cancels it in either place.
+ * A call's way to the lane that serves, or into the queue of calls that wait for a slot; and its
+ * cancellation by its tag in either place.
  */
 #include "base/clock.h"
 #include "coordinator/pipeline/forecast.h"
@@ -15,14 +15,14 @@ pipeline_lane(struct pipeline *pipeline)
         struct lane *lane = atomic_load_explicit(&pipeline->serving, memory_order_acquire);
         if (lane == NULL)
             return NULL;
-        /* It may have been retired, freed and opened again in between: then it is another lane, and
-         * this one reference kept it from being freed once more. */
+        /* In between it may have been retired, freed and opened again: then it is another lane, and
+         * this reference kept it from being freed again. */
         bool held = lane_ref(lane);
         if (held && atomic_load_explicit(&pipeline->serving, memory_order_acquire) == lane)
             return lane;
         if (held)
             lane_unref(lane);
-        /* a reload has put another in its place: a lane that serves has the pipeline's reference */
+        /* A reload has replaced it: a lane that serves has the pipeline's reference. */
     }
 }
 
@@ -62,7 +62,7 @@ submit_now(struct lane *lane, struct submission *submission, int64_t now_ns, str
     return status;
 }
 
-/* Admits it, or has it wait for a slot behind the calls that do. */
+/* Admits it, or has it wait for a slot behind the calls that already wait. */
 static enum status
 submit_or_wait(struct lane *lane, struct submission *submission, int64_t now_ns,
                struct error *error)

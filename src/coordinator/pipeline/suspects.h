@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Callers whose requests have killed workers. For SUSPECT_NS after the last one each request of
- * theirs runs in a batch of its own, so that its next victim is nobody else's request. Front
- * threads ask, the loop thread charges. There is room for 256: of
- * two suspects that meet in one place, the later one counts.
+ * Callers whose requests have killed workers. For SUSPECT_NS after the last kill each of their
+ * requests runs in a batch of its own, so that it takes no other request along. Front threads ask,
+ * the loop thread charges. Of two suspects that meet in one of the places, the later one counts.
  */
 #pragma once
 
@@ -17,9 +16,9 @@
 
 enum { SUSPECT_PLACES = 256 };
 
-/* All zero: nobody. */
+/* All zero: none. */
 struct suspects {
-    _Atomic int64_t until_ns; /* of the last one */
+    _Atomic int64_t until_ns; /* the latest of all */
     struct {
         _Atomic uint64_t caller;
         _Atomic int64_t until_ns;
@@ -36,7 +35,7 @@ suspects_charge(struct suspects *suspects, uint64_t caller, int64_t now_ns)
     atomic_store_explicit(&suspects->until_ns, now_ns + SUSPECT_NS, memory_order_relaxed);
 }
 
-/* One load, as long as there is none. */
+/* Costs one load while there are no suspects. */
 static inline bool
 suspects_have(const struct suspects *suspects, uint64_t caller, int64_t now_ns)
 {

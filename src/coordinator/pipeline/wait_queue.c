@@ -12,8 +12,8 @@
 #include "coordinator/pipeline/pipeline.h"
 #include "rpc/rpc.h"
 
-/* The memory that a call holds beside its message: the library's read buffers as a whole (rpc.h).
- */
+/* The memory that a call holds in addition to its message: the library's whole read buffers
+ * (rpc.h). */
 enum { WAITER_BYTES = 8 * 1024 };
 
 #define SLEEP_NS_MAX (3600 * NS_PER_S)
@@ -71,7 +71,7 @@ no_place(struct lane *lane, struct submission *submission, enum counter counter,
     return STATUS_RESOURCE_EXHAUSTED;
 }
 
-/* With the lock. Places are shared as slots are: priorities, fair shares (forecast.h). */
+/* With the lock. Places are shared as slots are: by priorities and fair shares (forecast.h). */
 static enum status
 judge_place(const struct wait_queue *queue, struct lane *lane, struct submission *submission,
             int64_t now_ns, struct error *error)
@@ -79,7 +79,7 @@ judge_place(const struct wait_queue *queue, struct lane *lane, struct submission
     const struct config_pipeline *config = lane->generation->config;
     static const struct forecast unknown;
     uint32_t place = share_place(submission->caller);
-    struct demand demand = {
+    struct forecast_demand demand = {
         .priority = submission->priority,
         .limit_ns = TIME_NEVER_NS,
         .held = wait_queue_count(queue),
@@ -135,7 +135,7 @@ wait_queue_enter(struct wait_queue *queue, struct lane *lane, struct submission 
     pthread_mutex_unlock(&queue->lock);
     if (status != STATUS_OK)
         return status;
-    /* without the lock: what did not come by gRPC is copied */
+    /* without the lock: a message that did not come over gRPC is copied */
     struct waiter *waiter =
         waiter_create(submission, now_ns, lane->generation->config->queue_wait_ns);
     waiter->id = id & TAG_WAITING_ID_MAX;
@@ -169,16 +169,16 @@ wait_queue_cancel(struct wait_queue *queue, uint64_t id)
 
 /* ---- on, and out: the queue's thread ---- */
 
-/* One look at all that wait. */
-struct pass {
+/* One look at all waiting calls. */
+struct wait_pass {
     int64_t now_ns;
-    int64_t wake_ns;                     /* when the first of those that stay runs out of time */
-    bool is_full;                        /* no slot or memory: nobody may pass whoever met that */
-    uint64_t blocked[SHARE_PLACES / 64]; /* callers of whom one was refused by the rules */
+    int64_t wake_ns; /* when the first of the calls that stay runs out of time */
+    bool is_full;    /* a call met a lack of slots or memory, and none may pass it */
+    uint64_t blocked[SHARE_PLACES / 64]; /* callers with a call that the rules refused */
 };
 
 static void
-block(struct pass *pass, const struct submission *submission)
+block(struct wait_pass *pass, const struct submission *submission)
 {
     uint32_t place = share_place(submission->caller);
     if (submission->lacks == LACKS_ROOM)
@@ -188,15 +188,15 @@ block(struct pass *pass, const struct submission *submission)
 }
 
 static bool
-is_blocked(const struct pass *pass, const struct submission *submission)
+is_blocked(const struct wait_pass *pass, const struct submission *submission)
 {
     uint32_t place = share_place(submission->caller);
     return pass->is_full || (pass->blocked[place / 64] >> place % 64 & 1) != 0;
 }
 
-enum outcome { WAITS_ON, IS_ADMITTED, IS_REFUSED };
+enum wait_outcome { WAITS_ON, IS_ADMITTED, IS_REFUSED };
 
-static enum outcome
+static enum wait_outcome
 refuse_as(struct waiter *waiter, enum counter counter)
 {
     waiter->submission.rejected = counter;
@@ -204,9 +204,9 @@ refuse_as(struct waiter *waiter, enum counter counter)
     return IS_REFUSED;
 }
 
-/* Why it has waited in vain, whatever there is room for. */
-static enum outcome
-end_in_vain(const struct wait_queue *queue, const struct pass *pass, struct waiter *waiter,
+/* Why the call has waited in vain, even if there is room now. */
+static enum wait_outcome
+end_in_vain(const struct wait_queue *queue, const struct wait_pass *pass, struct waiter *waiter,
             struct error *error)
 {
     if (waiter->cancelled) {
@@ -225,8 +225,8 @@ end_in_vain(const struct wait_queue *queue, const struct pass *pass, struct wait
     return WAITS_ON;
 }
 
-static enum outcome
-try_in(const struct wait_queue *queue, struct pass *pass, struct waiter *waiter,
+static enum wait_outcome
+try_in(const struct wait_queue *queue, struct wait_pass *pass, struct waiter *waiter,
        struct error *error)
 {
     struct submission *submission = &waiter->submission;
@@ -241,8 +241,8 @@ try_in(const struct wait_queue *queue, struct pass *pass, struct waiter *waiter,
     return WAITS_ON;
 }
 
-static enum outcome
-expire(const struct wait_queue *queue, const struct pass *pass, struct waiter *waiter,
+static enum wait_outcome
+expire(const struct wait_queue *queue, const struct wait_pass *pass, struct waiter *waiter,
        struct error *error)
 {
     struct submission *submission = &waiter->submission;
@@ -256,7 +256,7 @@ expire(const struct wait_queue *queue, const struct pass *pass, struct waiter *w
     return IS_REFUSED;
 }
 
-/* Takes it out; true: its caller has gone. */
+/* Removes it; true: its caller is gone. */
 static bool
 leave(struct wait_queue *queue, struct waiter *waiter)
 {
@@ -273,8 +273,8 @@ static void
 refuse(const struct wait_queue *queue, struct waiter *waiter, const struct error *error)
 {
     struct submission *submission = &waiter->submission;
-    /* the last use of the message: when the call has ended, the server may end */
-    struct rpc_message sized = {.bytes = submission->message->bytes};
+    /* the last use of the message: the server may end once the call has ended */
+    struct wire_message sized = {.bytes = submission->message->bytes};
     rpc_kept_release(waiter->kept);
     waiter->kept = NULL;
     submission->message = &sized;
@@ -283,11 +283,11 @@ refuse(const struct wait_queue *queue, struct waiter *waiter, const struct error
 }
 
 static void
-look_at(struct wait_queue *queue, struct pass *pass, struct waiter *waiter)
+look_at(struct wait_queue *queue, struct wait_pass *pass, struct waiter *waiter)
 {
     struct error error = ERROR_NONE;
     pthread_mutex_lock(&queue->lock);
-    enum outcome outcome = end_in_vain(queue, pass, waiter, &error);
+    enum wait_outcome outcome = end_in_vain(queue, pass, waiter, &error);
     pthread_mutex_unlock(&queue->lock);
     if (outcome == WAITS_ON)
         outcome = try_in(queue, pass, waiter, &error);
@@ -314,7 +314,7 @@ look_at(struct wait_queue *queue, struct pass *pass, struct waiter *waiter)
     free(waiter);
 }
 
-/* The next one, or the first. Only this thread takes any out, so both stay where they are. */
+/* The next one, or the first. Only this thread removes calls, so both stay in place. */
 static struct waiter *
 waiter_after(struct wait_queue *queue, const struct waiter *waiter)
 {
@@ -324,11 +324,11 @@ waiter_after(struct wait_queue *queue, const struct waiter *waiter)
     return next;
 }
 
-/* Returns when the first of those that still wait runs out of time. */
+/* Returns when the first of the calls that still wait runs out of time. */
 static int64_t
 look_at_all(struct wait_queue *queue)
 {
-    struct pass pass = {.now_ns = clock_now_ns(), .wake_ns = TIME_NEVER_NS};
+    struct wait_pass pass = {.now_ns = clock_now_ns(), .wake_ns = TIME_NEVER_NS};
     struct waiter *next;
     for (struct waiter *waiter = waiter_after(queue, NULL); waiter != NULL; waiter = next) {
         next = waiter_after(queue, waiter);
@@ -344,7 +344,7 @@ wait_main(void *context)
     prctl(PR_SET_NAME, "shoald:waiting");
     for (;;) {
         bool ended =
-            atomic_load(&queue->ended); /* then `stopping`, too: the last look refuses all */
+            atomic_load(&queue->ended); /* `stopping` is set, too: the last look refuses all */
         uint32_t sequence = atomic_load(&queue->bell.sequence);
         if (wait_queue_is_used(queue))
             sequence = doorbell_prepare(&queue->bell);
@@ -379,7 +379,7 @@ wait_queue_start(struct wait_queue *queue, struct error *error)
     if (atomic_load(&queue->started))
         return STATUS_OK;
     int failure = pthread_create(&queue->thread, NULL, wait_main, queue);
-    if (failure != 0) /* as many threads as the user may have */
+    if (failure != 0) /* the limit of threads of this user */
         return error_set(error, STATUS_RESOURCE_EXHAUSTED,
                          "starting the thread of calls that wait: %s", strerror(failure));
     atomic_store(&queue->started, true);

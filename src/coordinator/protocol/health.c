@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A table of services and a list of watchers under one mutex. A watcher is told each state at most
+ * A table of services and a list of watchers under one mutex. A watcher is told a state at most
  * once in a row, under the mutex, so that all see the changes in their order. The mutex also
- * settles who ends a watcher's call: whoever takes the watcher off the list, and nobody after that.
- * The list is searched by tag, never by pointer, because a call that is ended may be another one's
+ * settles which thread ends a watcher's call: the one that takes the watcher off the list. The list
+ * is searched by tag, never by pointer, because the memory of an ended call may be another one's
  * already.
  */
 #include <pthread.h>
@@ -13,9 +13,9 @@
 #include <shoal/modelet.h>
 
 #include "base/check.h"
-#include "rpc/wire.h"
 #include "coordinator/protocol/services.h"
 #include "grpc/health/v1/health.pb-c.h"
+#include "wire/wire.h"
 
 enum { WATCHERS_MAX = 1024, FIELD_SERVICE = 1 };
 
@@ -34,7 +34,7 @@ struct watcher {
 
 struct health {
     struct health_others others;
-    pthread_mutex_t lock; /* of everything below */
+    pthread_mutex_t lock; /* guards everything below */
     struct service *services;
     struct watcher *watchers;
     unsigned watcher_count;
@@ -85,9 +85,9 @@ find_service(const struct health *health, const char *name)
 
 /* ---- messages ---- */
 
-/* The field `service`, terminated. A name that is too long is nobody's, and refused. */
+/* The field `service`, terminated. Refuses names that are too long for any service. */
 static enum status
-decode_service(const struct rpc_message *message, char name[SHOAL_NAME_BYTES_MAX + 1],
+decode_service(const struct wire_message *message, char name[SHOAL_NAME_BYTES_MAX + 1],
                struct error *error)
 {
     struct wire_cursor cursor = wire_begin(message);
@@ -109,7 +109,7 @@ decode_service(const struct rpc_message *message, char name[SHOAL_NAME_BYTES_MAX
     return STATUS_OK;
 }
 
-/* UNKNOWN is the default, and so no bytes at all: one field is the most there is. */
+/* UNKNOWN is the default and so has no bytes; one field is the maximum. */
 enum { RESPONSE_BYTES_MAX = 16 };
 
 static struct rpc_piece
@@ -147,9 +147,9 @@ send_state(const struct watcher *watcher,
     return rpc_call_send(watcher->call, &piece, 1);
 }
 
-/* A caller that does not read is not waited for: it asks again, and learns the latest state. */
+/* A caller that does not read is ended; if it asks again it learns the latest state. */
 static void
-tell_watchers(struct health *health, const struct service *service)
+notify_watchers(struct health *health, const struct service *service)
 {
     struct watcher **link = &health->watchers;
     while (*link != NULL) {
@@ -164,14 +164,15 @@ tell_watchers(struct health *health, const struct service *service)
 }
 
 static Grpc__Health__V1__HealthCheckResponse__ServingStatus
-serving_status(bool serving)
+serving_status(enum health_state state)
 {
-    return serving ? GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__SERVING
-                   : GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__NOT_SERVING;
+    return state == HEALTH_SERVING
+               ? GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__SERVING
+               : GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__NOT_SERVING;
 }
 
 void
-health_set(struct health *health, const char *name, bool serving)
+health_set(struct health *health, const char *name, enum health_state wanted)
 {
     size_t bytes = strlen(name);
     CHECK(bytes <= SHOAL_NAME_BYTES_MAX);
@@ -183,11 +184,12 @@ health_set(struct health *health, const char *name, bool serving)
         service->next = health->services;
         health->services = service;
     }
-    Grpc__Health__V1__HealthCheckResponse__ServingStatus state = serving_status(serving);
-    bool changed = service->state != state; /* a new one is UNKNOWN, which neither is */
+    Grpc__Health__V1__HealthCheckResponse__ServingStatus state = serving_status(wanted);
+    bool changed =
+        service->state != state; /* a new watcher's is UNKNOWN, which differs from both */
     service->state = state;
     if (changed)
-        tell_watchers(health, service);
+        notify_watchers(health, service);
     pthread_mutex_unlock(&health->lock);
 }
 
@@ -210,12 +212,12 @@ find_other(const struct health *health, const char *name,
     bool serving = false;
     if (health->others.find == NULL || !health->others.find(health->others.context, name, &serving))
         return false;
-    *state = serving_status(serving);
+    *state = serving_status(serving ? HEALTH_SERVING : HEALTH_NOT_SERVING);
     return true;
 }
 
 void
-health_on_check(struct health *health, struct rpc_call *call, const struct rpc_message *message)
+health_on_check(struct health *health, struct rpc_call *call, const struct wire_message *message)
 {
     char name[SHOAL_NAME_BYTES_MAX + 1];
     struct error error = ERROR_NONE;
@@ -259,7 +261,7 @@ add_watcher(struct health *health, struct rpc_call *call, const char *name)
 }
 
 void
-health_on_watch(struct health *health, struct rpc_call *call, const struct rpc_message *message)
+health_on_watch(struct health *health, struct rpc_call *call, const struct wire_message *message)
 {
     char name[SHOAL_NAME_BYTES_MAX + 1];
     struct error error = ERROR_NONE;

@@ -5,18 +5,18 @@
 #include "coordinator/protocol/oip_contents.h"
 #include "coordinator/protocol/oip_request.h"
 
-/* The state of one call. Off the inference path, so memory comes and goes with it. */
-struct answer {
+/* The state of one call. Allocated per call, as this is off the inference path. */
+struct oip_answer_call {
     const struct oip_node *node;
-    const struct rpc_message *message;
+    const struct wire_message *message;
     void *packed; /* the response */
     size_t packed_bytes;
     struct oip_gather gather;
-    struct oip_scratch scratch;
+    struct bump scratch;
 };
 
 static enum status
-pack(struct answer *answer, const ProtobufCMessage *message, struct error *error)
+pack(struct oip_answer_call *answer, const ProtobufCMessage *message, struct error *error)
 {
     size_t bytes = protobuf_c_message_get_packed_size(message);
     unsigned char *packed = malloc(bytes > 0 ? bytes : 1);
@@ -29,7 +29,7 @@ pack(struct answer *answer, const ProtobufCMessage *message, struct error *error
 
 /* The request's fields are all unknown ones; it must be well-formed nonetheless. */
 static enum status
-check_empty(const struct answer *answer, const char *type, struct error *error)
+check_empty(const struct oip_answer_call *answer, const char *type, struct error *error)
 {
     struct wire_cursor cursor = wire_begin(answer->message);
     struct wire_field field;
@@ -43,7 +43,7 @@ check_empty(const struct answer *answer, const char *type, struct error *error)
 }
 
 static enum status
-server_live(struct answer *answer, struct error *error)
+server_live(struct oip_answer_call *answer, struct error *error)
 {
     enum status status = check_empty(answer, "ServerLiveRequest", error);
     if (status != STATUS_OK)
@@ -54,7 +54,7 @@ server_live(struct answer *answer, struct error *error)
 }
 
 static enum status
-server_ready(struct answer *answer, struct error *error)
+server_ready(struct oip_answer_call *answer, struct error *error)
 {
     enum status status = check_empty(answer, "ServerReadyRequest", error);
     if (status != STATUS_OK)
@@ -65,7 +65,7 @@ server_ready(struct answer *answer, struct error *error)
 }
 
 static enum status
-server_metadata(struct answer *answer, struct error *error)
+server_metadata(struct oip_answer_call *answer, struct error *error)
 {
     enum status status = check_empty(answer, "ServerMetadataRequest", error);
     if (status != STATUS_OK)
@@ -78,8 +78,8 @@ server_metadata(struct answer *answer, struct error *error)
 
 /* Both requests about one model have the same fields, a name and a version. */
 static enum status
-find_model(struct answer *answer, const char *type, struct oip_model_info *info, bool *ready,
-           struct error *error)
+find_model(struct oip_answer_call *answer, const char *type, struct oip_model_info *info,
+           bool *ready, struct error *error)
 {
     enum status status = oip_gather_named(&answer->gather, answer->message, type, error);
     if (status != STATUS_OK)
@@ -97,7 +97,7 @@ find_model(struct answer *answer, const char *type, struct oip_model_info *info,
 }
 
 static enum status
-model_ready(struct answer *answer, struct error *error)
+model_ready(struct oip_answer_call *answer, struct error *error)
 {
     struct oip_model_info info = {0};
     bool ready = false;
@@ -112,19 +112,20 @@ model_ready(struct answer *answer, struct error *error)
 static const int64_t any_shape[] = {-1};
 
 static Inference__ModelMetadataResponse__TensorMetadata **
-tensor_metadata(struct answer *answer, const struct handshake_tensor *specs, uint32_t count)
+tensor_metadata(struct oip_answer_call *answer, const struct handshake_tensor *specs,
+                uint32_t count)
 {
-    Inference__ModelMetadataResponse__TensorMetadata **list = oip_scratch_allocate(
+    Inference__ModelMetadataResponse__TensorMetadata **list = bump_try(
         &answer->scratch, count * sizeof(Inference__ModelMetadataResponse__TensorMetadata *));
     Inference__ModelMetadataResponse__TensorMetadata *metadata =
-        oip_scratch_allocate(&answer->scratch, count * sizeof(*metadata));
+        bump_try(&answer->scratch, count * sizeof(*metadata));
     if (list == NULL || metadata == NULL)
         return NULL;
     for (uint32_t i = 0; i < count; i++) {
         const struct handshake_tensor *spec = &specs[i];
         inference__model_metadata_response__tensor_metadata__init(&metadata[i]);
         metadata[i].name = oip_loose(spec->name);
-        /* The protocol has no word for "any": no name for the type, one open dimension. */
+        /* The protocol has no "any": the type has no name, and there is one open dimension. */
         bool any_rank = spec->rank == SHOAL_RANK_ANY;
         metadata[i].datatype = oip_loose(
             spec->datatype == SHOAL_DATATYPE_ANY ? "" : oip_datatype_name(spec->datatype));
@@ -136,7 +137,7 @@ tensor_metadata(struct answer *answer, const struct handshake_tensor *specs, uin
 }
 
 static enum status
-model_metadata(struct answer *answer, struct error *error)
+model_metadata(struct oip_answer_call *answer, struct error *error)
 {
     struct oip_model_info info = {0};
     bool ready;
@@ -159,22 +160,22 @@ model_metadata(struct answer *answer, struct error *error)
 }
 
 enum status
-oip_answer(enum oip_method method, const struct oip_node *node, const struct rpc_message *message,
+oip_answer(enum oip_method method, const struct oip_node *node, const struct wire_message *message,
            void **response, size_t *response_bytes, struct error *error)
 {
-    static enum status (*const methods[])(struct answer *, struct error *) = {
+    static enum status (*const methods[])(struct oip_answer_call *, struct error *) = {
         [OIP_SERVER_LIVE] = server_live,         [OIP_SERVER_READY] = server_ready,
         [OIP_SERVER_METADATA] = server_metadata, [OIP_MODEL_READY] = model_ready,
         [OIP_MODEL_METADATA] = model_metadata,
     };
     CHECK((size_t)method < ARRAY_COUNT(methods));
-    struct answer answer = {.node = node, .message = message};
+    struct oip_answer_call answer = {.node = node, .message = message};
     enum status status = methods[method](&answer, error);
     if (status == STATUS_OK) {
         *response = answer.packed;
         *response_bytes = answer.packed_bytes;
     }
     oip_gather_fini(&answer.gather);
-    oip_scratch_fini(&answer.scratch);
+    bump_fini(&answer.scratch);
     return status;
 }

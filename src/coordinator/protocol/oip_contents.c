@@ -6,7 +6,7 @@
 #include <shoal/modelet.h>
 
 #include "base/check.h"
-#include "shm/spec.h"
+#include "ipc/spec.h"
 
 const char *
 oip_datatype_name(uint32_t datatype)
@@ -25,7 +25,7 @@ oip_datatype_from_name(const char *name)
 
 /* ---- raw ---- */
 
-/* The length before an element of BYTES: little-endian, as we are. */
+/* The length before an element of BYTES: little-endian, like this machine. */
 enum { LENGTH_BYTES = sizeof(uint32_t) };
 
 static enum status
@@ -81,8 +81,7 @@ static const struct {
     [7] = {"fp64_contents", WIRE_FIXED64},  [8] = {"bytes_contents", WIRE_BYTES},
 };
 
-/* Which member carries a datatype, and the values that it may hold there; a float type's are all.
- */
+/* The member that carries a datatype, and the range of its values there; float types take all. */
 static const struct typed_form {
     uint32_t field; /* 0: no member can carry it */
     int64_t min;
@@ -102,7 +101,7 @@ static const struct typed_form {
     [SHOAL_BYTES] = {8, 0, 0},
 };
 
-/* One pass over typed contents: only counted while `to` is NULL, else written too. */
+/* One pass over typed contents: counts only while `to` is NULL, else writes as well. */
 struct typed_pass {
     const struct typed_form *form;
     uint32_t datatype;
@@ -120,7 +119,7 @@ place(const struct typed_pass *pass, uint64_t bytes)
     return pass->to + pass->bytes;
 }
 
-/* A varint as a parser takes it for this datatype: the wire has 64 bits whatever the member is.
+/* Reads a varint as a parser does for this datatype: the wire has 64 bits whatever the member is.
  */
 static int64_t
 narrow(const struct typed_pass *pass, uint64_t bits)
@@ -227,11 +226,11 @@ pass_field(struct typed_pass *pass, const struct wire_field *field, struct error
     }
     if (field->type == WIRE_BYTES)
         return pass_floats(pass, field->data, error);
-    struct rpc_span span = {&field->value, pass->element_bytes};
+    struct wire_span span = {&field->value, pass->element_bytes};
     return pass_floats(pass, (struct wire_cursor){.spans = &span, .left = span.bytes}, error);
 }
 
-/* Packed and empty is not there; an empty BYTES element is. */
+/* An empty packed field counts as absent; an empty BYTES element does not. */
 static bool
 field_has_elements(const struct wire_field *field)
 {
@@ -264,7 +263,7 @@ run_pass(struct typed_pass *pass, struct wire_cursor cursor, struct error *error
                              fields[member].name, fields[field.number].name);
         member = field.number;
         if (member != pass->form->field)
-            continue; /* wrong, but a second one would be the better thing to say */
+            continue; /* wrong, but a second filled member is the better error */
         if (pass_field(pass, &field, error) != STATUS_OK)
             return error_prefix(error, "%s", fields[member].name);
     }

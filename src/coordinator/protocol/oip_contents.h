@@ -6,23 +6,23 @@
  */
 #pragma once
 
-#include "rpc/wire.h"
+#include "wire/wire.h"
 
-/* "FP32"; "unknown" for what is no datatype: the number may be a worker's. */
+/* "FP32"; "unknown" for an impossible number, which may come from a worker. */
 const char *oip_datatype_name(uint32_t datatype);
 
-/* 0: none of the protocol's. Exactly as the protocol spells it. */
+/* 0: not one of the protocol's names, in exactly its spelling. */
 uint32_t oip_datatype_from_name(const char *name);
 
 /*
- * Checks the raw contents of a tensor of `elements` elements (what its shape says). `fixed_bytes`
- * is elements times size, of no meaning for BYTES. INVALID_ARGUMENT with the rule; the caller adds
- * the name.
+ * Checks the raw contents of a tensor whose shape has `elements` elements. `fixed_bytes` is
+ * elements times size, unused for BYTES. INVALID_ARGUMENT with the rule; the calling code adds the
+ * name.
  */
 enum status oip_raw_check(struct wire_cursor cursor, uint32_t datatype, uint64_t elements,
                           uint64_t fixed_bytes, struct error *error) WARN_UNUSED;
 
-/* Checks an InferTensorContents in the same way, and says how many bytes it is when written raw. */
+/* Checks an InferTensorContents in the same way and computes its size as raw contents. */
 enum status oip_typed_check(struct wire_cursor cursor, uint32_t datatype, uint64_t elements,
                             uint64_t *bytes, struct error *error) WARN_UNUSED;
 

@@ -19,14 +19,14 @@ oip_request_destroy(struct oip_request *request)
     if (request == NULL)
         return;
     oip_gather_fini(&request->gather);
-    oip_scratch_fini(&request->scratch);
+    bump_fini(&request->scratch);
     free(request);
 }
 
 static void *
 scratch_alloc(void *scratch, size_t bytes)
 {
-    return oip_scratch_allocate(scratch, bytes);
+    return bump_try(scratch, bytes);
 }
 
 static void
@@ -37,7 +37,7 @@ scratch_free(void *scratch, void *memory)
 }
 
 ProtobufCAllocator
-oip_scratch_allocator(struct oip_scratch *scratch)
+oip_scratch_allocator(struct bump *scratch)
 {
     return (ProtobufCAllocator){scratch_alloc, scratch_free, scratch};
 }
@@ -119,8 +119,8 @@ check_parameters(const Inference__ModelInferRequest *message, struct error *erro
     return STATUS_OK;
 }
 
-/* Datatype and shape. `elements` is what the shape says, `bytes` the size if the datatype has one.
- */
+/* Checks datatype and shape. `elements` is the shape's product, `bytes` the size if the datatype
+ * has one. */
 static enum status
 check_type(const Inference__ModelInferRequest__InferInputTensor *input, struct shoal_tensor *tensor,
            uint64_t *elements, uint64_t *bytes, struct error *error)
@@ -148,7 +148,7 @@ check_type(const Inference__ModelInferRequest__InferInputTensor *input, struct s
 }
 
 static enum status
-check_input(struct oip_request *request, const struct rpc_message *message, uint32_t index,
+check_input(struct oip_request *request, const struct wire_message *message, uint32_t index,
             struct error *error)
 {
     struct oip_input *input = &request->inputs[index];
@@ -184,7 +184,7 @@ check_raw_count(const struct oip_request *request, struct error *error)
                              request->message->inputs[i]->name);
     if (gather->raw_count != gather->input_count)
         return error_set(error, STATUS_INVALID_ARGUMENT,
-                         "raw_input_contents: %u for %u inputs, one for each is due",
+                         "raw_input_contents: %u for %u inputs, one for each is required",
                          gather->raw_count, gather->input_count);
     return STATUS_OK;
 }
@@ -201,8 +201,8 @@ unpack(struct oip_request *request, struct error *error)
         return error_set(error, STATUS_INVALID_ARGUMENT,
                          "request is not a valid ModelInferRequest: malformed");
     CHECK(request->message->n_inputs == request->gather.input_count);
-    request->inputs = oip_scratch_allocate(&request->scratch,
-                                           request->message->n_inputs * sizeof(request->inputs[0]));
+    request->inputs =
+        bump_try(&request->scratch, request->message->n_inputs * sizeof(request->inputs[0]));
     if (request->inputs == NULL)
         return error_set(error, STATUS_RESOURCE_EXHAUSTED, "no memory to decode the request");
     return STATUS_OK;
@@ -220,7 +220,7 @@ check_names(const Inference__ModelInferRequest *message, struct error *error)
 }
 
 static enum status
-decode(struct oip_request *request, const struct rpc_message *message, struct error *error)
+decode(struct oip_request *request, const struct wire_message *message, struct error *error)
 {
     enum status status = oip_gather_infer(&request->gather, message, error);
     if (status == STATUS_OK)
@@ -237,9 +237,9 @@ decode(struct oip_request *request, const struct rpc_message *message, struct er
 }
 
 enum status
-oip_decode(struct oip_request *request, const struct rpc_message *message, struct error *error)
+oip_decode(struct oip_request *request, const struct wire_message *message, struct error *error)
 {
-    oip_scratch_reset(&request->scratch);
+    bump_reset(&request->scratch);
     request->message = NULL;
     request->inputs = NULL;
     enum status status = decode(request, message, error);
@@ -263,7 +263,7 @@ oip_tensor_bytes(const struct oip_request *request)
 }
 
 static enum status
-copy_tensor(const struct oip_request *request, const struct rpc_message *message,
+copy_tensor(const struct oip_request *request, const struct wire_message *message,
             const struct oip_input *input, struct payload_builder *builder, struct error *error)
 {
     void *data;
@@ -302,7 +302,7 @@ parameter_value(const Inference__InferParameter *value)
     }
 }
 
-/* Of a key that a map has twice, the last value counts. */
+/* The last value counts for a key that a map has twice. */
 static bool
 parameter_overridden(const Inference__ModelInferRequest *message, size_t index)
 {
@@ -313,7 +313,7 @@ parameter_overridden(const Inference__ModelInferRequest *message, size_t index)
 }
 
 enum status
-oip_copy_tensors(struct oip_request *request, const struct rpc_message *message,
+oip_copy_tensors(struct oip_request *request, const struct wire_message *message,
                  struct payload_builder *builder, struct error *error)
 {
     CHECK(request->message != NULL);
@@ -327,7 +327,7 @@ oip_copy_tensors(struct oip_request *request, const struct rpc_message *message,
         if (parameter_overridden(decoded, i))
             continue;
         struct shoal_parameter value = parameter_value(decoded->parameters[i]->value);
-        /* Only the request's own size can make this fail: the table has a fixed room. */
+        /* Only the request's own size can make this fail: the table has a fixed size. */
         if (builder_parameter(builder, decoded->parameters[i]->key, &value, error) != STATUS_OK)
             return error->status = STATUS_INVALID_ARGUMENT;
     }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The response in pieces. All small fields are written into the request's scratch; a raw output is
- * then a tag and a length there, and its data, lent from where the last stage wrote it. What lies
- * together in the scratch goes out as one piece, so a response with one output is two.
+ * a tag and a length there, and its data, lent from where the last stage wrote it. Adjacent bytes
+ * of the scratch are sent as one piece, so a response with one output has two pieces.
  *
  * The names of outputs lie in shared memory, where a worker may change them at any time: each is
- * copied once, and only the copy is looked at.
+ * copied once, and only the copy is read.
  */
 #include <string.h>
 
@@ -13,18 +13,15 @@
 #include "coordinator/protocol/oip_contents.h"
 #include "coordinator/protocol/oip_request.h"
 
-/* Of ModelInferResponse, and of its InferOutputTensor. */
+/* Field numbers of ModelInferResponse and of its InferOutputTensor. */
 enum { FIELD_MODEL_NAME = 1, FIELD_MODEL_VERSION, FIELD_ID, FIELD_OUTPUTS = 5, FIELD_RAW_CONTENTS };
 enum { FIELD_NAME = 1, FIELD_DATATYPE, FIELD_SHAPE };
-
-/* A tag and a length. */
-enum { HEAD_BYTES_MAX = 2 * WIRE_VARINT_BYTES_MAX };
 
 /* An InferOutputTensor without its name: three fields, of the longest datatype and shape. */
 enum {
     DATATYPE_BYTES_MAX = 16,
     SHAPE_BYTES_MAX = SHOAL_RANK_MAX * WIRE_VARINT_BYTES_MAX,
-    OUTPUT_BYTES_MAX = 3 * HEAD_BYTES_MAX + DATATYPE_BYTES_MAX + SHAPE_BYTES_MAX,
+    OUTPUT_BYTES_MAX = 3 * WIRE_HEAD_BYTES_MAX + DATATYPE_BYTES_MAX + SHAPE_BYTES_MAX,
 };
 
 /* The response under construction; small enough for the stack. */
@@ -34,14 +31,14 @@ struct response {
     uint32_t count;
     uint32_t chosen[SHOAL_TENSORS_MAX]; /* indexes into the view's tensors, in the order to send */
     char *names[SHOAL_TENSORS_MAX];     /* private copies, by index in the view */
-    unsigned char *bytes;               /* what is not lent */
+    unsigned char *bytes;               /* bytes that are not lent */
     size_t used;
 };
 
 static void *
 take(struct oip_request *request, size_t bytes, struct error *error)
 {
-    void *memory = oip_scratch_allocate(&request->scratch, bytes);
+    void *memory = bump_try(&request->scratch, bytes);
     if (memory == NULL)
         (void)error_set(error, STATUS_RESOURCE_EXHAUSTED, "no memory to encode the response");
     return memory;
@@ -81,7 +78,7 @@ choose(struct response *response, const char *name, struct error *error)
                      "requested output \"%s\": the model gave no such output", name);
 }
 
-/* Those that the caller asked for, in that order; all if it asked for none. */
+/* The requested outputs, in that order; all if none was requested. */
 static enum status
 choose_outputs(struct response *response, struct error *error)
 {
@@ -103,9 +100,7 @@ choose_outputs(struct response *response, struct error *error)
 static void
 put_head(struct response *response, uint32_t number, uint64_t bytes)
 {
-    response->used +=
-        wire_put_varint(response->bytes + response->used, wire_tag(number, WIRE_BYTES));
-    response->used += wire_put_varint(response->bytes + response->used, bytes);
+    response->used += wire_put_head(response->bytes + response->used, number, bytes);
 }
 
 static void
@@ -115,7 +110,7 @@ put_bytes(struct response *response, const void *data, size_t bytes)
     response->used += bytes;
 }
 
-/* An empty string is one that is not there. */
+/* An empty string counts as absent. */
 static void
 put_string(struct response *response, uint32_t number, const char *text, size_t bytes)
 {
@@ -135,17 +130,9 @@ pack_shape(unsigned char shape[SHAPE_BYTES_MAX], const struct shoal_tensor *tens
 }
 
 static size_t
-head_bytes(uint32_t number, size_t bytes)
-{
-    unsigned char head[HEAD_BYTES_MAX];
-    size_t length = wire_put_varint(head, wire_tag(number, WIRE_BYTES));
-    return length + wire_put_varint(head + length, bytes);
-}
-
-static size_t
 field_bytes(uint32_t number, size_t bytes)
 {
-    return bytes == 0 ? 0 : head_bytes(number, bytes) + bytes;
+    return bytes == 0 ? 0 : wire_head_bytes(number, bytes) + bytes;
 }
 
 static void
@@ -176,10 +163,10 @@ put_fields(struct response *response, const struct oip_model_info *model, struct
     size_t model_bytes = strlen(model->name);
     size_t version_bytes = strlen(model->version);
     size_t id_bytes = strlen(id);
-    size_t room = (size_t)3 * HEAD_BYTES_MAX + model_bytes + version_bytes + id_bytes;
+    size_t room = (size_t)3 * WIRE_HEAD_BYTES_MAX + model_bytes + version_bytes + id_bytes;
     for (uint32_t i = 0; i < response->count; i++) {
         size_t name_bytes = response->view->name_bytes[response->chosen[i]];
-        room += HEAD_BYTES_MAX + OUTPUT_BYTES_MAX + name_bytes + HEAD_BYTES_MAX;
+        room += WIRE_HEAD_BYTES_MAX + OUTPUT_BYTES_MAX + name_bytes + WIRE_HEAD_BYTES_MAX;
     }
     response->used = 0;
     response->bytes = take(response->request, room, error);
@@ -196,9 +183,8 @@ put_fields(struct response *response, const struct oip_model_info *model, struct
 
 enum status
 oip_encode_response(struct oip_request *request, const struct oip_model_info *model,
-                    const struct payload_view *outputs, void (*release)(void *release_context),
-                    void *release_context, struct rpc_piece pieces[OIP_PIECES_MAX],
-                    size_t *piece_count, size_t *lent_count, struct error *error)
+                    const struct payload_view *outputs, const struct oip_release *release,
+                    struct oip_pieces *pieces, struct error *error)
 {
     CHECK(request->message != NULL && outputs->tensor_count <= SHOAL_TENSORS_MAX);
     struct response response;
@@ -211,25 +197,25 @@ oip_encode_response(struct oip_request *request, const struct oip_model_info *mo
         status = put_fields(&response, model, error);
     if (status != STATUS_OK)
         return status;
-    *piece_count = 0;
-    *lent_count = 0;
+    pieces->count = 0;
+    pieces->lent_count = 0;
     size_t sent = 0; /* of `bytes`, in pieces so far */
     for (uint32_t i = 0; i < response.count; i++) {
         const struct shoal_tensor *tensor = &outputs->tensors[response.chosen[i]];
         put_head(&response, FIELD_RAW_CONTENTS, tensor->bytes);
         if (tensor->bytes == 0)
             continue;
-        pieces[(*piece_count)++] =
+        pieces->pieces[pieces->count++] =
             (struct rpc_piece){.data = response.bytes + sent, .bytes = response.used - sent};
-        pieces[(*piece_count)++] = (struct rpc_piece){.data = tensor->data,
-                                                      .bytes = tensor->bytes,
-                                                      .release = release,
-                                                      .release_context = release_context};
-        (*lent_count)++;
+        pieces->pieces[pieces->count++] = (struct rpc_piece){.data = tensor->data,
+                                                             .bytes = tensor->bytes,
+                                                             .release = release->release,
+                                                             .release_context = release->context};
+        pieces->lent_count++;
         sent = response.used;
     }
     if (response.used > sent)
-        pieces[(*piece_count)++] =
+        pieces->pieces[pieces->count++] =
             (struct rpc_piece){.data = response.bytes + sent, .bytes = response.used - sent};
     return STATUS_OK;
 }

@@ -18,7 +18,7 @@ enum gather_action {
     GATHER_INPUT,    /* a message whose elements are noted under its number */
     GATHER_CONTENTS, /* noted */
     GATHER_RAW,      /* noted */
-    GATHER_OWN,      /* a tensor's own parameter: stays behind, unless it may not be given */
+    GATHER_OWN,      /* a tensor's own parameter: dropped, or refused if it may not be given */
 };
 
 struct gather_rule {
@@ -85,7 +85,7 @@ wire_type_of(enum gather_action action)
 
 /* ---- the copy ---- */
 
-/* A length of a message whose length is not known yet: three bytes, whatever it will be. */
+/* The length of a message that is not known yet: three bytes, whatever it will be. */
 enum { LENGTH_BYTES = 3, GATHER_BYTES_START = 1024 };
 _Static_assert(GATHER_BYTES_MAX < 1 << 21, "a length fits into three bytes of a varint");
 
@@ -116,7 +116,7 @@ put_varint(struct oip_gather *gather, uint64_t value)
     gather->used += wire_put_varint(gather->bytes + gather->used, value);
 }
 
-/* Copies one field as it is. */
+/* Copies one field unchanged. */
 static enum status
 copy_field(struct oip_gather *gather, const struct wire_field *field, struct error *error)
 {
@@ -292,7 +292,7 @@ gather_message(struct oip_gather *gather, struct wire_cursor cursor,
 }
 
 static enum status
-gather_request(struct oip_gather *gather, const struct rpc_message *message,
+gather_request(struct oip_gather *gather, const struct wire_message *message,
                const struct gather_rule *rules, const char *type, struct error *error)
 {
     gather->used = 0;
@@ -305,13 +305,13 @@ gather_request(struct oip_gather *gather, const struct rpc_message *message,
 }
 
 enum status
-oip_gather_infer(struct oip_gather *gather, const struct rpc_message *message, struct error *error)
+oip_gather_infer(struct oip_gather *gather, const struct wire_message *message, struct error *error)
 {
     return gather_request(gather, message, infer_rules, "ModelInferRequest", error);
 }
 
 enum status
-oip_gather_named(struct oip_gather *gather, const struct rpc_message *message, const char *type,
+oip_gather_named(struct oip_gather *gather, const struct wire_message *message, const char *type,
                  struct error *error)
 {
     return gather_request(gather, message, named_rules, type, error);
@@ -325,7 +325,7 @@ oip_gather_fini(struct oip_gather *gather)
 }
 
 struct wire_cursor
-oip_range_cursor(const struct rpc_message *message, const struct oip_range *range)
+oip_range_cursor(const struct wire_message *message, const struct oip_range *range)
 {
     return (struct wire_cursor){message->spans, range->span, range->offset, range->bytes};
 }

@@ -12,10 +12,10 @@
 #include "coordinator/protocol/oip_gather.h"
 #include "coordinator/protocol/oip_json_data.h"
 #include "coordinator/protocol/oip_json_request.h"
-#include "rpc/wire.h"
 #include "shm/payload.h"
+#include "wire/wire.h"
 
-/* Numbers of the fields that are written. */
+/* Field numbers of the fields that are written. */
 enum {
     FIELD_MODEL_NAME = 1,
     FIELD_MODEL_VERSION = 2,
@@ -35,12 +35,12 @@ enum {
     FIELD_DOUBLE_PARAM = 4,
 };
 
-struct reading {
+struct json_reading {
     const struct oip_json_ask *ask;
     struct oip_json *json;
     struct oip_json_skim skim;
-    struct bytes inner; /* a message that is written within another */
-    const char *binary; /* what is left of the body's binary part */
+    struct bytes inner; /* a message under construction within another */
+    const char *binary; /* the rest of the body's binary part */
     size_t binary_bytes;
     uint64_t tensor_bytes;
     struct error *error;
@@ -51,31 +51,9 @@ struct reading {
 /* ---- writing fields ---- */
 
 static void
-put_varint(struct bytes *out, uint64_t value)
-{
-    unsigned char bytes[WIRE_VARINT_BYTES_MAX];
-    bytes_put(out, bytes, wire_put_varint(bytes, value));
-}
-
-static void
-put_run(struct bytes *out, uint32_t number, const void *data, size_t bytes)
-{
-    put_varint(out, wire_tag(number, WIRE_BYTES));
-    put_varint(out, bytes);
-    bytes_put(out, data, bytes);
-}
-
-static void
-put_number(struct bytes *out, uint32_t number, uint64_t value)
-{
-    put_varint(out, wire_tag(number, WIRE_VARINT));
-    put_varint(out, value);
-}
-
-static void
 put_string(struct bytes *out, uint32_t number, const json_t *string)
 {
-    put_run(out, number, json_string_value(string), json_string_length(string));
+    wire_append_run(out, number, json_string_value(string), json_string_length(string));
 }
 
 /* ---- parameters ---- */
@@ -86,27 +64,27 @@ put_parameter(struct bytes *out, const char *key, const json_t *value)
     struct bytes inner = {0};
     double number = json_number_value(value);
     if (json_is_boolean(value)) {
-        put_number(&inner, FIELD_BOOL_PARAM, json_is_true(value));
+        wire_append_number(&inner, FIELD_BOOL_PARAM, json_is_true(value));
     } else if (json_is_integer(value)) {
-        put_number(&inner, FIELD_INT64_PARAM, (uint64_t)json_integer_value(value));
+        wire_append_number(&inner, FIELD_INT64_PARAM, (uint64_t)json_integer_value(value));
     } else if (json_is_string(value)) {
         put_string(&inner, FIELD_STRING_PARAM, value);
     } else {
-        put_varint(&inner, wire_tag(FIELD_DOUBLE_PARAM, WIRE_FIXED64));
+        wire_append_varint(&inner, wire_tag(FIELD_DOUBLE_PARAM, WIRE_FIXED64));
         bytes_put(&inner, &number, sizeof(number));
     }
     struct bytes entry = {0};
-    put_run(&entry, FIELD_KEY, key, strlen(key));
-    put_run(&entry, FIELD_VALUE, inner.data, inner.used);
-    put_run(out, FIELD_PARAMETERS, entry.data, entry.used);
+    wire_append_run(&entry, FIELD_KEY, key, strlen(key));
+    wire_append_run(&entry, FIELD_VALUE, inner.data, inner.used);
+    wire_append_run(out, FIELD_PARAMETERS, entry.data, entry.used);
     out->failed = out->failed || inner.failed || entry.failed;
     bytes_fini(&inner);
     bytes_fini(&entry);
 }
 
-/* Microseconds, as servers of this protocol have it; 0: none. */
+/* Microseconds, as other servers of this protocol have it; 0: none. */
 static enum status
-read_timeout(struct reading *reading, const json_t *value)
+read_timeout(struct json_reading *reading, const json_t *value)
 {
     json_int_t timeout_us = json_integer_value(value);
     if (!json_is_integer(value) || timeout_us < 0)
@@ -116,9 +94,10 @@ read_timeout(struct reading *reading, const json_t *value)
     return STATUS_OK;
 }
 
-/* Of the request; those that tell how the answer is to be written are not the modelet's. */
+/* Reads the request's parameters; those about the form of the answer are not passed to the modelet.
+ */
 static enum status
-read_parameter(struct reading *reading, const char *key, const json_t *value)
+read_parameter(struct json_reading *reading, const char *key, const json_t *value)
 {
     if (!json_is_boolean(value) && !json_is_number(value) && !json_is_string(value))
         return REFUSE(reading, "parameter \"%s\": must be a string, a number or a boolean", key);
@@ -135,7 +114,7 @@ read_parameter(struct reading *reading, const char *key, const json_t *value)
 }
 
 static enum status
-read_parameters(struct reading *reading, json_t *parameters)
+read_parameters(struct json_reading *reading, json_t *parameters)
 {
     const char *key;
     json_t *value;
@@ -152,7 +131,7 @@ read_parameters(struct reading *reading, json_t *parameters)
 
 /* The parameters of a tensor, or NULL: it has none. */
 static enum status
-own_parameters(struct reading *reading, const json_t *tensor, const json_t **parameters)
+own_parameters(struct json_reading *reading, const json_t *tensor, const json_t **parameters)
 {
     json_t *own = json_object_get(tensor, "parameters");
     const char *key;
@@ -169,7 +148,7 @@ own_parameters(struct reading *reading, const json_t *tensor, const json_t **par
     return STATUS_OK;
 }
 
-/* `content_type`: "base64", or anything else, which says nothing. */
+/* `content_type`: "base64"; any other value has no meaning. */
 static bool
 is_base64(const json_t *parameters)
 {
@@ -180,7 +159,7 @@ is_base64(const json_t *parameters)
 /* ---- inputs ---- */
 
 static enum status
-read_shape(struct reading *reading, const json_t *shape, struct oip_json_tensor *tensor,
+read_shape(struct json_reading *reading, const json_t *shape, struct oip_json_tensor *tensor,
            int64_t dimensions[SHOAL_RANK_MAX])
 {
     if (!json_is_array(shape))
@@ -189,18 +168,18 @@ read_shape(struct reading *reading, const json_t *shape, struct oip_json_tensor 
     for (size_t i = 0; i < rank; i++) {
         const json_t *dimension = json_array_get(shape, i);
         if (!json_is_integer(dimension))
-            return REFUSE(reading, "dimension %zu is no integer", i);
+            return REFUSE(reading, "dimension %zu is not an integer", i);
         if (i < SHOAL_RANK_MAX)
             dimensions[i] = json_integer_value(dimension);
-        put_number(&reading->inner, FIELD_SHAPE, (uint64_t)json_integer_value(dimension));
+        wire_append_number(&reading->inner, FIELD_SHAPE, (uint64_t)json_integer_value(dimension));
     }
     tensor->shape = dimensions;
     tensor->rank = (uint32_t)rank;
     return STATUS_OK;
 }
 
-/* Whether datatype and shape are what oip_decode takes; if not it says so, whatever the contents
- * are. */
+/* Whether oip_decode takes datatype and shape; if not, it reports that, whatever the contents are.
+ */
 static bool
 is_sound(const struct oip_json_tensor *tensor)
 {
@@ -214,7 +193,7 @@ is_sound(const struct oip_json_tensor *tensor)
 }
 
 static void
-put_raw(struct reading *reading, const void *data, size_t bytes, void *owned)
+put_raw(struct json_reading *reading, const void *data, size_t bytes, void *owned)
 {
     struct oip_json *json = reading->json;
     struct oip_json_raw *raw = &json->raws[json->raw_count++];
@@ -223,7 +202,7 @@ put_raw(struct reading *reading, const void *data, size_t bytes, void *owned)
 }
 
 static enum status
-too_large(struct reading *reading, uint64_t bytes)
+too_large(struct json_reading *reading, uint64_t bytes)
 {
     return error_set(reading->error, STATUS_OUT_OF_RANGE,
                      "the inputs take more than %" PRIu64 " bytes (message_mib): %" PRIu64
@@ -232,7 +211,7 @@ too_large(struct reading *reading, uint64_t bytes)
 }
 
 static enum status
-read_binary(struct reading *reading, const json_t *size)
+read_binary(struct json_reading *reading, const json_t *size)
 {
     json_int_t bytes = json_integer_value(size);
     if (!json_is_integer(size) || bytes < 0)
@@ -249,9 +228,9 @@ read_binary(struct reading *reading, const json_t *size)
 }
 
 static enum status
-read_data(struct reading *reading, const json_t *data, struct oip_json_tensor *tensor)
+read_data(struct json_reading *reading, const json_t *data, struct oip_json_tensor *tensor)
 {
-    /* of an array, the skim has left its number */
+    /* the skim has replaced an array by its number */
     json_int_t number = json_integer_value(json_array_get(data, 0));
     if (json_array_size(data) != 1 || number < 0 || number >= reading->skim.run_count)
         return REFUSE(reading, "\"data\" must be an array");
@@ -266,7 +245,7 @@ read_data(struct reading *reading, const json_t *data, struct oip_json_tensor *t
     enum status status = oip_json_data_room(run, tensor, &room, reading->error);
     if (status != STATUS_OK)
         return status;
-    /* of strings it is not known yet */
+    /* not known yet for strings */
     uint64_t least = tensor->datatype == SHOAL_BYTES ? 0 : room;
     if (reading->tensor_bytes + least > reading->ask->message_bytes_max)
         return too_large(reading, reading->tensor_bytes + least);
@@ -285,7 +264,7 @@ read_data(struct reading *reading, const json_t *data, struct oip_json_tensor *t
 }
 
 static enum status
-read_contents(struct reading *reading, const json_t *input, struct oip_json_tensor *tensor)
+read_contents(struct json_reading *reading, const json_t *input, struct oip_json_tensor *tensor)
 {
     const json_t *parameters = NULL;
     enum status status = own_parameters(reading, input, &parameters);
@@ -304,7 +283,7 @@ read_contents(struct reading *reading, const json_t *input, struct oip_json_tens
 }
 
 static enum status
-read_named_input(struct reading *reading, const json_t *input)
+read_named_input(struct json_reading *reading, const json_t *input)
 {
     int64_t dimensions[SHOAL_RANK_MAX];
     struct oip_json_tensor tensor = {0};
@@ -316,12 +295,12 @@ read_named_input(struct reading *reading, const json_t *input)
     enum status status = read_shape(reading, json_object_get(input, "shape"), &tensor, dimensions);
     if (status == STATUS_OK)
         status = read_contents(reading, input, &tensor);
-    put_run(&reading->json->header, FIELD_INPUTS, reading->inner.data, reading->inner.used);
+    wire_append_run(&reading->json->header, FIELD_INPUTS, reading->inner.data, reading->inner.used);
     return status;
 }
 
 static enum status
-read_input(struct reading *reading, size_t index, const json_t *input)
+read_input(struct json_reading *reading, size_t index, const json_t *input)
 {
     const json_t *name = json_object_get(input, "name");
     if (!json_is_string(name))
@@ -334,10 +313,10 @@ read_input(struct reading *reading, size_t index, const json_t *input)
 }
 
 static enum status
-read_inputs(struct reading *reading, const json_t *inputs)
+read_inputs(struct json_reading *reading, const json_t *inputs)
 {
     if (!json_is_array(inputs))
-        return REFUSE(reading, "\"inputs\" is missing, or is no array");
+        return REFUSE(reading, "\"inputs\" is missing, or not an array");
     if (json_array_size(inputs) > SHOAL_TENSORS_MAX)
         return REFUSE(reading, "more than %d inputs", SHOAL_TENSORS_MAX);
     for (size_t i = 0; i < json_array_size(inputs); i++) {
@@ -354,7 +333,7 @@ read_inputs(struct reading *reading, const json_t *inputs)
 /* ---- outputs ---- */
 
 static enum status
-read_output(struct reading *reading, size_t index, const json_t *output)
+read_output(struct json_reading *reading, size_t index, const json_t *output)
 {
     const json_t *parameters;
     const json_t *name = json_object_get(output, "name");
@@ -372,12 +351,13 @@ read_output(struct reading *reading, size_t index, const json_t *output)
     };
     reading->inner.used = 0;
     put_string(&reading->inner, FIELD_NAME, name);
-    put_run(&reading->json->header, FIELD_OUTPUTS, reading->inner.data, reading->inner.used);
+    wire_append_run(&reading->json->header, FIELD_OUTPUTS, reading->inner.data,
+                    reading->inner.used);
     return STATUS_OK;
 }
 
 static enum status
-read_outputs(struct reading *reading, const json_t *outputs)
+read_outputs(struct json_reading *reading, const json_t *outputs)
 {
     if (outputs != NULL && !json_is_array(outputs))
         return REFUSE(reading, "\"outputs\" must be an array");
@@ -395,7 +375,7 @@ read_outputs(struct reading *reading, const json_t *outputs)
 /* ---- the request ---- */
 
 static enum status
-read_request(struct reading *reading, const json_t *request)
+read_request(struct json_reading *reading, const json_t *request)
 {
     const struct oip_json_ask *ask = reading->ask;
     struct bytes *header = &reading->json->header;
@@ -404,8 +384,8 @@ read_request(struct reading *reading, const json_t *request)
         return REFUSE(reading, "the body must be a JSON object");
     if (id != NULL && !json_is_string(id))
         return REFUSE(reading, "\"id\" must be a string");
-    put_run(header, FIELD_MODEL_NAME, ask->model, strlen(ask->model));
-    put_run(header, FIELD_MODEL_VERSION, ask->version, strlen(ask->version));
+    wire_append_run(header, FIELD_MODEL_NAME, ask->model, strlen(ask->model));
+    wire_append_run(header, FIELD_MODEL_VERSION, ask->version, strlen(ask->version));
     if (id != NULL)
         put_string(header, FIELD_ID, id);
     enum status status = read_parameters(reading, json_object_get(request, "parameters"));
@@ -418,12 +398,13 @@ read_request(struct reading *reading, const json_t *request)
 
 /* Tags and lengths of the contents, then everything as spans: header, contents, header, … */
 static enum status
-make_message(struct reading *reading)
+make_message(struct json_reading *reading)
 {
     struct oip_json *json = reading->json;
     for (uint32_t i = 0; i < json->raw_count; i++) {
-        put_varint(&json->header, wire_tag(FIELD_RAW_INPUT_CONTENTS, WIRE_BYTES));
-        put_varint(&json->header, json->raws[i].bytes);
+        unsigned char head[WIRE_HEAD_BYTES_MAX];
+        bytes_put(&json->header, head,
+                  wire_put_head(head, FIELD_RAW_INPUT_CONTENTS, json->raws[i].bytes));
         json->raws[i].header_end = json->header.used;
     }
     if (json->header.failed || reading->inner.failed)
@@ -433,13 +414,13 @@ make_message(struct reading *reading)
     size_t count = 0;
     for (uint32_t i = 0; i < json->raw_count; i++) {
         const struct oip_json_raw *raw = &json->raws[i];
-        json->spans[count++] = (struct rpc_span){json->header.data + sent, raw->header_end - sent};
-        json->spans[count++] = (struct rpc_span){raw->data, raw->bytes};
+        json->spans[count++] = (struct wire_span){json->header.data + sent, raw->header_end - sent};
+        json->spans[count++] = (struct wire_span){raw->data, raw->bytes};
         sent = raw->header_end;
     }
     if (json->raw_count == 0)
-        json->spans[count++] = (struct rpc_span){json->header.data, json->header.used};
-    json->message = (struct rpc_message){
+        json->spans[count++] = (struct wire_span){json->header.data, json->header.used};
+    json->message = (struct wire_message){
         .spans = json->spans,
         .span_count = count,
         .bytes = json->header.used + (size_t)reading->tensor_bytes,
@@ -448,14 +429,14 @@ make_message(struct reading *reading)
 }
 
 static enum status
-read_all(struct reading *reading)
+read_all(struct json_reading *reading)
 {
     const struct oip_json_ask *ask = reading->ask;
     enum status status = oip_json_skim(&reading->skim, ask->body, ask->json_bytes, reading->error);
     if (status != STATUS_OK)
         return status;
     if (reading->skim.small.used == 0)
-        return REFUSE(reading, "the body is empty: a JSON object is due");
+        return REFUSE(reading, "the body is empty: it must be a JSON object");
     json_error_t why;
     json_t *request = json_loadb(reading->skim.small.data, reading->skim.small.used,
                                  JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &why);
@@ -474,7 +455,7 @@ oip_json_read(const struct oip_json_ask *ask, struct oip_json **read, struct err
     if (json == NULL)
         return error_set(error, STATUS_RESOURCE_EXHAUSTED, "no memory to decode the request");
     json->timeout_ns = TIME_NEVER_NS;
-    struct reading reading = {
+    struct json_reading reading = {
         .ask = ask,
         .json = json,
         .binary = ask->body + ask->json_bytes,
@@ -498,7 +479,7 @@ oip_json_forget_message(struct oip_json *json)
         free(json->raws[i].owned);
     json->raw_count = 0;
     bytes_fini(&json->header);
-    json->message = (struct rpc_message){0};
+    json->message = (struct wire_message){0};
 }
 
 void
@@ -510,7 +491,7 @@ oip_json_destroy(struct oip_json *json)
     free(json);
 }
 
-const struct rpc_message *
+const struct wire_message *
 oip_json_message(const struct oip_json *json)
 {
     return &json->message;

@@ -4,12 +4,12 @@
  * bytes out: no HTTP here, no threads, no clock.
  *
  * A request becomes the spans of a ModelInferRequest with raw contents, so that all rules are
- * applied in one place (oip.h), in the same words; a ModelInferResponse becomes JSON, or JSON and
+ * applied in one place (oip.h) with the same texts; a ModelInferResponse becomes JSON, or JSON and
  * binary data. Binary tensors are lent from the body and from the response, not copied.
  *
- * Memory: numbers take at most four times their JSON and no more than a message may be
- * (`message_bytes_max`), strings twice their JSON; all else is limited by SKIM_BYTES_MAX of text,
- * of which the library's tree makes 10 MB at worst while the request is read.
+ * Memory: numbers take at most four times their JSON and `message_bytes_max`, strings twice their
+ * JSON; the rest is limited to SKIM_BYTES_MAX of text, of which the library's tree takes 10 MB at
+ * worst while the request is read.
  */
 #pragma once
 
@@ -19,11 +19,11 @@
 #include "rpc/rpc.h"
 
 struct oip_json_ask {
-    const char *model; /* from the URL, as the version; "" if there is none */
+    const char *model; /* this and the version are from the URL; "" if there is none */
     const char *version;
     const char *body;
     size_t body_bytes;
-    size_t json_bytes; /* of the body; what follows is binary data */
+    size_t json_bytes; /* of the body; binary data follows */
     uint64_t message_bytes_max;
 };
 
@@ -31,23 +31,24 @@ struct oip_json_ask {
 struct oip_json;
 
 /*
- * The body must live as long as the message is used. INVALID_ARGUMENT naming the place and the
- * rule; OUT_OF_RANGE: the tensors are more than `message_bytes_max`.
+ * The body must live while the message is used. INVALID_ARGUMENT names the place and the rule;
+ * OUT_OF_RANGE: the tensors exceed `message_bytes_max`.
  */
 enum status oip_json_read(const struct oip_json_ask *ask, struct oip_json **json,
                           struct error *error) WARN_UNUSED;
 void oip_json_destroy(struct oip_json *json);
 
 /* A ModelInferRequest. */
-const struct rpc_message *oip_json_message(const struct oip_json *json);
+const struct wire_message *oip_json_message(const struct oip_json *json);
 /* The parameter `timeout`; TIME_NEVER_NS: none, or 0. */
 int64_t oip_json_timeout_ns(const struct oip_json *json);
-/* The message's memory is not needed any more: what is left is what the answer must know. */
+/* Frees the message; keeps what the answer needs. */
 void oip_json_forget_message(struct oip_json *json);
 
 struct oip_json_answer {
-    struct bytes text;     /* the JSON */
-    struct rpc_span *data; /* malloc'ed; within the response */
+    struct bytes text;      /* the JSON */
+    struct wire_span *data; /* malloc'ed; within the response, or within */
+    void *typed;            /* contents that the response had typed; malloc'ed */
     size_t data_count;
     bool binary; /* data follows the JSON */
 };
@@ -55,18 +56,26 @@ struct oip_json_answer {
 void oip_json_answer_fini(struct oip_json_answer *answer);
 
 /*
- * The answer to a ModelInferResponse that was made for this request's message. INVALID_ARGUMENT
- * naming an output that has no JSON form and how to ask for it instead. The answer is to be
- * finished in success and in failure.
+ * Writes the answer for a ModelInferResponse to this request's message. INVALID_ARGUMENT names an
+ * output without a JSON form and how to ask for it instead. oip_json_answer_fini is due after any
+ * result.
  */
-enum status oip_json_write(const struct oip_json *json, const struct rpc_message *response,
+enum status oip_json_write(const struct oip_json *json, const struct wire_message *response,
                            struct oip_json_answer *answer, struct error *error) WARN_UNUSED;
 
-/* ---- the bodies of the small answers ---- */
+/* ---- the small methods ---- */
+
+/* A ModelReadyRequest, or a ModelMetadataRequest, of these. */
+void oip_json_put_named(struct bytes *out, const char *model, const char *version);
 
 void oip_json_put_server(struct bytes *out);
-void oip_json_put_model(struct bytes *out, const struct oip_model_info *model);
-void oip_json_put_model_ready(struct bytes *out, const char *model, bool ready);
+/* Writes a ModelMetadataResponse. INTERNAL: it is none. */
+enum status oip_json_put_model(struct bytes *out, const struct wire_message *response,
+                               struct error *error) WARN_UNUSED;
+/* Writes a ModelReadyResponse about that model, and tells what it says. INTERNAL: it is none. */
+enum status oip_json_put_model_ready(struct bytes *out, const char *model,
+                                     const struct wire_message *response, bool *ready,
+                                     struct error *error) WARN_UNUSED;
 
-/* {"error": text}; what is no UTF-8 in it is replaced. */
+/* {"error": text}; bytes that are not UTF-8 are replaced. */
 void oip_json_put_error(struct bytes *out, const char *text);

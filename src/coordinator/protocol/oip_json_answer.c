@@ -5,10 +5,11 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/utf8.h"
 #include "coordinator/protocol/oip_contents.h"
 #include "coordinator/protocol/oip_json_data.h"
 #include "coordinator/protocol/oip_json_request.h"
-#include "rpc/wire.h"
+#include "wire/wire.h"
 
 enum {
     FIELD_MODEL_NAME = 1,
@@ -19,12 +20,13 @@ enum {
     FIELD_NAME = 1, /* of an output */
     FIELD_DATATYPE = 2,
     FIELD_SHAPE = 3,
+    FIELD_CONTENTS = 5,
 };
 
 enum { DATATYPE_BYTES_MAX = 16 };
 
-/* Where the parts of a response lie; `left` 0: not there. */
-struct parts {
+/* The places of the parts of a response; `left` 0: absent. */
+struct json_answer_parts {
     struct wire_cursor texts[FIELD_ID + 1];
     uint32_t output_count;
     uint32_t raw_count;
@@ -37,16 +39,18 @@ struct output {
     char datatype[DATATYPE_BYTES_MAX];
     uint32_t rank;
     int64_t shape[SHOAL_RANK_MAX];
+    struct wire_cursor contents; /* typed; `left` 0: none */
 };
 
 static enum status
 impossible(struct error *error)
 {
-    return error_set(error, STATUS_INTERNAL, "the response is no ModelInferResponse");
+    return error_set(error, STATUS_INTERNAL, "the response is not a ModelInferResponse");
 }
 
 static enum status
-find_parts(const struct rpc_message *response, struct parts *parts, struct error *error)
+find_parts(const struct wire_message *response, struct json_answer_parts *parts,
+           struct error *error)
 {
     struct wire_cursor cursor = wire_begin(response);
     struct wire_field field;
@@ -61,7 +65,8 @@ find_parts(const struct rpc_message *response, struct parts *parts, struct error
         else if (field.number == FIELD_RAW_OUTPUT_CONTENTS && parts->raw_count < SHOAL_TENSORS_MAX)
             parts->raws[parts->raw_count++] = field.data;
     }
-    bool whole = result == WIRE_END && parts->raw_count == parts->output_count;
+    bool has_all = parts->raw_count == parts->output_count || parts->raw_count == 0;
+    bool whole = result == WIRE_END && has_all;
     return whole ? STATUS_OK : impossible(error);
 }
 
@@ -88,12 +93,68 @@ read_output(struct output *output, struct wire_cursor cursor, struct error *erro
             return impossible(error);
         if (field.number == FIELD_NAME)
             output->name = field.data;
+        else if (field.number == FIELD_CONTENTS)
+            output->contents = field.data;
         else if (field.number == FIELD_DATATYPE && field.value < DATATYPE_BYTES_MAX)
             wire_read(&field.data, output->datatype, field.value);
         else if (field.number == FIELD_SHAPE && read_shape(output, field.data, error) != STATUS_OK)
             return error->status;
     }
     return result == WIRE_END ? STATUS_OK : impossible(error);
+}
+
+/* ---- typed contents, which external runtimes may answer with ---- */
+
+static enum status
+count_elements(const struct output *output, uint64_t *elements, struct error *error)
+{
+    *elements = 1;
+    for (uint32_t i = 0; i < output->rank; i++)
+        if (output->shape[i] < 0 ||
+            __builtin_mul_overflow(*elements, (uint64_t)output->shape[i], elements))
+            return impossible(error);
+    return STATUS_OK;
+}
+
+/* What is to be written raw; `bytes` adds up. */
+static enum status
+check_typed(const struct output *output, uint64_t *bytes, struct error *error)
+{
+    uint64_t elements;
+    uint64_t more = 0;
+    uint32_t datatype = oip_datatype_from_name(output->datatype);
+    if (datatype == 0 || count_elements(output, &elements, error) != STATUS_OK ||
+        oip_typed_check(output->contents, datatype, elements, &more, error) != STATUS_OK)
+        return impossible(error);
+    *bytes += more;
+    return STATUS_OK;
+}
+
+/* Gives all outputs raw contents, in memory of the answer's. `spans`: one for each. */
+static enum status
+make_raw(struct json_answer_parts *parts, struct oip_json_answer *answer, struct wire_span *spans,
+         struct error *error)
+{
+    struct output output;
+    uint64_t total = 0;
+    for (uint32_t i = 0; i < parts->output_count; i++)
+        if (read_output(&output, parts->outputs[i], error) != STATUS_OK ||
+            check_typed(&output, &total, error) != STATUS_OK)
+            return error->status;
+    unsigned char *to = answer->typed = malloc(total + 1);
+    if (to == NULL)
+        return error_set(error, STATUS_RESOURCE_EXHAUSTED, "no memory to write the answer");
+    for (uint32_t i = 0; i < parts->output_count; i++) {
+        uint64_t bytes = 0;
+        if (read_output(&output, parts->outputs[i], error) != STATUS_OK ||
+            check_typed(&output, &bytes, error) != STATUS_OK)
+            return error->status;
+        oip_typed_write(output.contents, oip_datatype_from_name(output.datatype), to, bytes);
+        spans[i] = (struct wire_span){to, bytes};
+        parts->raws[i] = (struct wire_cursor){.spans = &spans[i], .left = bytes};
+        to += bytes;
+    }
+    return STATUS_OK;
 }
 
 /* ---- the JSON ---- */
@@ -142,7 +203,7 @@ lend(struct oip_json_answer *answer, struct wire_cursor contents)
     const unsigned char *data;
     size_t bytes;
     while ((bytes = wire_run(&contents, &data)) > 0) {
-        answer->data[answer->data_count++] = (struct rpc_span){data, bytes};
+        answer->data[answer->data_count++] = (struct wire_span){data, bytes};
         wire_skip(&contents, bytes);
     }
     answer->binary = true;
@@ -198,16 +259,19 @@ put_output(struct oip_json_answer *answer, struct wire_cursor described,
 }
 
 enum status
-oip_json_write(const struct oip_json *json, const struct rpc_message *response,
+oip_json_write(const struct oip_json *json, const struct wire_message *response,
                struct oip_json_answer *answer, struct error *error)
 {
-    struct parts parts = {0};
+    struct json_answer_parts parts = {0};
+    struct wire_span typed[SHOAL_TENSORS_MAX];
     struct bytes *out = &answer->text;
     *answer = (struct oip_json_answer){0};
     enum status status = find_parts(response, &parts, error);
+    if (status == STATUS_OK && parts.raw_count < parts.output_count)
+        status = make_raw(&parts, answer, typed, error);
     if (status != STATUS_OK)
         return status;
-    /* each tensor's end can cut a span in two */
+    /* the end of each tensor can split a span */
     answer->data = calloc(response->span_count + SHOAL_TENSORS_MAX, sizeof(answer->data[0]));
     CHECK(answer->data != NULL);
     bytes_put_char(out, '{');
@@ -234,6 +298,7 @@ oip_json_answer_fini(struct oip_json_answer *answer)
 {
     bytes_fini(&answer->text);
     free(answer->data);
+    free(answer->typed);
     *answer = (struct oip_json_answer){0};
 }
 
@@ -243,13 +308,9 @@ oip_json_put_error(struct bytes *out, const char *text)
     struct bytes clean = {0};
     size_t bytes = strlen(text);
     for (size_t at = 0; at < bytes;) {
-        size_t length = 1;
-        while (length <= 4 && length <= bytes - at &&
-               !wire_text_ok((const unsigned char *)text + at, length))
-            length++;
-        bool good = length <= 4 && length <= bytes - at;
-        bytes_put(&clean, good ? text + at : "?", good ? length : 1);
-        at += good ? length : 1;
+        size_t length = utf8_length(text + at, bytes - at);
+        bytes_put(&clean, length > 0 ? text + at : "?", length > 0 ? length : 1);
+        at += length > 0 ? length : 1;
     }
     bytes_put_text(out, "{\"error\":");
     oip_json_put_string(out, clean.data != NULL ? clean.data : "", clean.used);

@@ -11,13 +11,13 @@
 #include "base/check.h"
 #include "coordinator/protocol/oip_contents.h"
 
-/* Any double needs far fewer; the library that reads them is not made for more. */
+/* Any double needs far fewer; the library that parses them is not made for more. */
 enum { NUMBER_BYTES_MAX = 400 };
 
 enum { LENGTH_BYTES = sizeof(uint32_t), SHOWN_BYTES = 40 };
 #define LEAF_UNKNOWN UINT32_MAX
 
-struct reader {
+struct json_data_reader {
     const struct oip_json_tensor *tensor;
     const struct json_run *run;
     const char *at;
@@ -26,14 +26,14 @@ struct reader {
     uint64_t used;
     uint64_t room;
     uint64_t seen; /* elements so far */
-    uint32_t leaf; /* the depth at which the elements stand */
+    uint32_t leaf; /* the depth of the elements */
     struct error *error;
 };
 
-enum kind { KIND_NONE, KIND_BOOL, KIND_INTEGER, KIND_FLOAT, KIND_BYTES };
+enum json_kind { KIND_NONE, KIND_BOOL, KIND_INTEGER, KIND_FLOAT, KIND_BYTES };
 
-static const struct form {
-    enum kind kind;
+static const struct json_form {
+    enum json_kind kind;
     int64_t min;
     uint64_t max;
 } forms[SHOAL_DATATYPE_END] = {
@@ -57,17 +57,17 @@ static const struct form {
     ((void)error_set((reader)->error, STATUS_INVALID_ARGUMENT, __VA_ARGS__), false)
 
 static bool
-malformed(struct reader *reader)
+malformed(struct json_data_reader *reader)
 {
     size_t place = (size_t)(reader->at - reader->run->text);
     if (reader->at < reader->end && (*reader->at == 'N' || *reader->at == 'I'))
-        return REFUSE(reader, "element %llu: NaN and Infinity are no JSON; write them as strings",
+        return REFUSE(reader, "element %llu: NaN and Infinity are not JSON: write them as strings",
                       (unsigned long long)reader->seen);
-    return REFUSE(reader, "data is no JSON, seen at its byte %zu", place);
+    return REFUSE(reader, "data is not JSON, seen at its byte %zu", place);
 }
 
 static bool
-wrong_kind(struct reader *reader)
+wrong_kind(struct json_data_reader *reader)
 {
     const char *what = "a number";
     switch (*reader->at) {
@@ -86,7 +86,7 @@ wrong_kind(struct reader *reader)
 }
 
 static bool
-wrong_count(struct reader *reader, uint32_t depth, uint64_t count)
+wrong_count(struct json_data_reader *reader, uint32_t depth, uint64_t count)
 {
     const struct oip_json_tensor *tensor = reader->tensor;
     if (depth == 0 && (reader->leaf == 0 || tensor->rank == 0))
@@ -99,7 +99,7 @@ wrong_count(struct reader *reader, uint32_t depth, uint64_t count)
 /* ---- scalars ---- */
 
 static void
-store(struct reader *reader, const void *value, size_t bytes)
+store(struct json_data_reader *reader, const void *value, size_t bytes)
 {
     CHECK(bytes <= reader->room - reader->used);
     if (bytes > 0)
@@ -108,7 +108,7 @@ store(struct reader *reader, const void *value, size_t bytes)
 }
 
 static bool
-read_word(struct reader *reader, const char *word)
+read_word(struct json_data_reader *reader, const char *word)
 {
     size_t bytes = strlen(word);
     if ((size_t)(reader->end - reader->at) < bytes || memcmp(reader->at, word, bytes) != 0)
@@ -118,7 +118,7 @@ read_word(struct reader *reader, const char *word)
 }
 
 static bool
-read_bool(struct reader *reader)
+read_bool(struct json_data_reader *reader)
 {
     unsigned char value = *reader->at == 't';
     if (!value && *reader->at != 'f')
@@ -137,9 +137,10 @@ digits_end(const char *at, const char *end)
     return at;
 }
 
-/* A number by JSON's grammar, copied and terminated; 0: there is none, the error is set. */
+/* Reads a number by JSON's grammar, copied and terminated; 0: there is none, and the error is set.
+ */
 static size_t
-copy_number(struct reader *reader, char text[NUMBER_BYTES_MAX + 1], bool *integral)
+copy_number(struct json_data_reader *reader, char text[NUMBER_BYTES_MAX + 1], bool *integral)
 {
     const char *end = reader->end;
     const char *at = reader->at + (*reader->at == '-');
@@ -177,14 +178,14 @@ copy_number(struct reader *reader, char text[NUMBER_BYTES_MAX + 1], bool *integr
 }
 
 static bool
-out_of_range(struct reader *reader, const char *text)
+out_of_range(struct json_data_reader *reader, const char *text)
 {
     return REFUSE(reader, "element %llu, %.*s, is out of %s's range",
                   (unsigned long long)reader->seen, SHOWN_BYTES, text,
                   oip_datatype_name(reader->tensor->datatype));
 }
 
-/* Digits to a number; false: more than 64 bits hold. */
+/* Converts digits to a number; false: more than 64 bits. */
 static bool
 magnitude_of(const char *digits, uint64_t *magnitude)
 {
@@ -197,7 +198,7 @@ magnitude_of(const char *digits, uint64_t *magnitude)
 }
 
 static bool
-read_integer(struct reader *reader)
+read_integer(struct json_data_reader *reader)
 {
     char text[NUMBER_BYTES_MAX + 1];
     bool integral;
@@ -207,7 +208,7 @@ read_integer(struct reader *reader)
     if (!integral)
         return REFUSE(reader, "element %llu: %.*s is no %s", (unsigned long long)reader->seen,
                       SHOWN_BYTES, text, oip_datatype_name(reader->tensor->datatype));
-    const struct form *form = &forms[reader->tensor->datatype];
+    const struct json_form *form = &forms[reader->tensor->datatype];
     bool negative = text[0] == '-';
     uint64_t magnitude;
     uint64_t limit = negative ? -(uint64_t)form->min : form->max;
@@ -220,7 +221,7 @@ read_integer(struct reader *reader)
 }
 
 static void
-store_float(struct reader *reader, double value)
+store_float(struct json_data_reader *reader, double value)
 {
     float narrow = (float)value;
     if (reader->tensor->datatype == SHOAL_FP32)
@@ -230,7 +231,7 @@ store_float(struct reader *reader, double value)
 }
 
 static bool
-read_float_word(struct reader *reader)
+read_float_word(struct json_data_reader *reader)
 {
     if (read_word(reader, "\"NaN\""))
         store_float(reader, NAN);
@@ -244,7 +245,7 @@ read_float_word(struct reader *reader)
 }
 
 static bool
-read_float(struct reader *reader)
+read_float(struct json_data_reader *reader)
 {
     char text[NUMBER_BYTES_MAX + 1];
     bool integral;
@@ -253,7 +254,7 @@ read_float(struct reader *reader)
     size_t bytes = copy_number(reader, text, &integral);
     if (bytes == 0)
         return false;
-    /* not by way of a double: rounded twice is rounded wrong */
+    /* not via a double: rounding twice rounds wrong */
     double value =
         reader->tensor->datatype == SHOAL_FP32 ? (double)strtof(text, NULL) : strtod(text, NULL);
     if (isinf(value))
@@ -265,7 +266,8 @@ read_float(struct reader *reader)
 
 /* ---- strings ---- */
 
-/* The string's bytes between the quotes are its text: no escapes, nothing that JSON forbids. */
+/* Whether the bytes between the quotes are the text itself: no escapes, nothing that JSON forbids.
+ */
 static bool
 is_plain(const char *text, size_t bytes)
 {
@@ -286,7 +288,7 @@ quoted_end(const char *at, const char *end)
 }
 
 static bool
-store_text(struct reader *reader, const char *text, size_t bytes)
+store_text(struct json_data_reader *reader, const char *text, size_t bytes)
 {
     if (bytes > UINT32_MAX)
         return REFUSE(reader, "element %llu has more than %u bytes",
@@ -309,7 +311,7 @@ store_text(struct reader *reader, const char *text, size_t bytes)
 }
 
 static bool
-read_string(struct reader *reader)
+read_string(struct json_data_reader *reader)
 {
     if (*reader->at != '"')
         return wrong_kind(reader);
@@ -319,12 +321,12 @@ read_string(struct reader *reader)
     if (quoted >= 2 && after[-1] == '"' && is_plain(reader->at + 1, quoted - 2)) {
         done = store_text(reader, reader->at + 1, quoted - 2);
     } else {
-        /* escapes are worth a library */
+        /* escapes are left to the library */
         json_error_t why;
         json_t *string = json_loadb(reader->at, quoted, JSON_DECODE_ANY | JSON_ALLOW_NUL, &why);
         done = string != NULL
                    ? store_text(reader, json_string_value(string), json_string_length(string))
-                   : REFUSE(reader, "element %llu is no JSON string: %s",
+                   : REFUSE(reader, "element %llu is not a JSON string: %s",
                             (unsigned long long)reader->seen, why.text);
         json_decref(string);
     }
@@ -335,7 +337,7 @@ read_string(struct reader *reader)
 /* ---- arrays ---- */
 
 static bool
-read_scalar(struct reader *reader, uint32_t depth)
+read_scalar(struct json_data_reader *reader, uint32_t depth)
 {
     const struct oip_json_tensor *tensor = reader->tensor;
     if (reader->leaf == LEAF_UNKNOWN && depth != 0 && depth + 1 != tensor->rank)
@@ -359,9 +361,9 @@ read_scalar(struct reader *reader, uint32_t depth)
     return done;
 }
 
-/* The next character that is no blank, 0 at the end. */
+/* The next non-blank character, 0 at the end. */
 static char
-next(struct reader *reader)
+next(struct json_data_reader *reader)
 {
     while (reader->at < reader->end && (*reader->at == ' ' || *reader->at == '\n' ||
                                         *reader->at == '\t' || *reader->at == '\r'))
@@ -370,7 +372,7 @@ next(struct reader *reader)
 }
 
 static bool
-array_ends(struct reader *reader, uint32_t depth, uint64_t count)
+array_ends(struct json_data_reader *reader, uint32_t depth, uint64_t count)
 {
     const struct oip_json_tensor *tensor = reader->tensor;
     reader->at++;
@@ -381,7 +383,7 @@ array_ends(struct reader *reader, uint32_t depth, uint64_t count)
 
 /* Goes no deeper than there are dimensions. */
 static bool
-read_array(struct reader *reader, uint32_t depth)
+read_array(struct json_data_reader *reader, uint32_t depth)
 {
     reader->at++;
     uint64_t count = 0;
@@ -414,17 +416,17 @@ oip_json_data_room(const struct json_run *run, const struct oip_json_tensor *ten
                    struct error *error)
 {
     CHECK(tensor->datatype > 0 && tensor->datatype < SHOAL_DATATYPE_END);
-    enum kind kind = forms[tensor->datatype].kind;
+    enum json_kind kind = forms[tensor->datatype].kind;
     if (kind == KIND_NONE)
         return error_set(error, STATUS_INVALID_ARGUMENT,
                          "%s has no JSON form: send it as binary data (binary_data_size)",
                          oip_datatype_name(tensor->datatype));
-    /* brackets around, a comma between, a character of its own: "[1,1]" */
+    /* brackets around, a comma in between, at least one character each: "[1,1]" */
     if (tensor->elements > run->bytes / 2)
         return error_set(error, STATUS_INVALID_ARGUMENT,
                          "data has fewer elements than the shape, which has %llu",
                          (unsigned long long)tensor->elements);
-    /* a string's quotes make half of its length's four bytes */
+    /* a string's quotes are half of its four bytes of length */
     *room = kind == KIND_BYTES ? run->bytes + 2 * tensor->elements
                                : tensor->elements * shoal_datatype_bytes(tensor->datatype);
     return STATUS_OK;
@@ -434,7 +436,7 @@ enum status
 oip_json_data_read(const struct json_run *run, const struct oip_json_tensor *tensor,
                    unsigned char *to, uint64_t *bytes, struct error *error)
 {
-    struct reader reader = {
+    struct json_data_reader reader = {
         .tensor = tensor,
         .run = run,
         .at = run->text,

@@ -1,65 +1,35 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/base64.h"
 #include "base/check.h"
+#include "base/json_text.h"
 #include "base/number_text.h"
+#include "base/utf8.h"
 #include "coordinator/protocol/oip_contents.h"
 #include "coordinator/protocol/oip_json_data.h"
 
-/* So much is copied from where the contents lie at a time; a whole number of any elements. */
+/* The piece copied from the contents at a time; a whole number of elements of any type. */
 enum { CHUNK_BYTES = 4096 };
 
 enum { LENGTH_BYTES = sizeof(uint32_t), INTEGER_ROOM = 24, ROOM = NUMBER_ROOM + 4 };
 
 /* ---- strings ---- */
 
-static void
-put_escaped(struct bytes *out, unsigned char character)
-{
-    char text[8];
-    switch (character) {
-    case '"': bytes_put_text(out, "\\\""); return;
-    case '\\': bytes_put_text(out, "\\\\"); return;
-    case '\n': bytes_put_text(out, "\\n"); return;
-    case '\r': bytes_put_text(out, "\\r"); return;
-    case '\t': bytes_put_text(out, "\\t"); return;
-    default: break;
-    }
-    snprintf(text, sizeof(text), "\\u%04x", character);
-    bytes_put_text(out, text);
-}
-
 void
 oip_json_put_string(struct bytes *out, const char *text, size_t bytes)
 {
-    bytes_put_char(out, '"');
-    size_t start = 0; /* of what needs no escape */
-    for (size_t i = 0; i < bytes; i++) {
-        unsigned char character = (unsigned char)text[i];
-        if (character >= 0x20 && character != '"' && character != '\\')
-            continue;
-        bytes_put(out, text + start, i - start);
-        put_escaped(out, character);
-        start = i + 1;
-    }
-    bytes_put(out, text + start, bytes - start);
-    bytes_put_char(out, '"');
+    json_put_text(out, text, bytes, JSON_ESCAPES_SHORT);
 }
 
 static bool
 is_utf8(const char *text, size_t bytes)
 {
-    for (size_t at = 0; at < bytes;) {
-        const char *zero = memchr(text + at, '\0', bytes - at);
-        size_t end = zero == NULL ? bytes : (size_t)(zero - text);
-        if (!wire_text_ok((const unsigned char *)text + at, end - at))
-            return false;
-        at = end + 1;
-    }
-    return true;
+    size_t at = 0;
+    for (size_t length = 1; at < bytes && length > 0; at += length)
+        length = utf8_length(text + at, bytes - at);
+    return at == bytes;
 }
 
 static enum status
@@ -78,7 +48,7 @@ put_element(struct bytes *out, const char *text, size_t bytes, uint64_t index, b
     }
     if (!is_utf8(text, bytes))
         return error_set(error, STATUS_INVALID_ARGUMENT,
-                         "element %llu is not UTF-8, so JSON cannot have it: ask for binary data "
+                         "element %llu is not UTF-8, which JSON requires: ask for binary data "
                          "(parameter binary_data_output, or binary_data of the output)",
                          (unsigned long long)index);
     oip_json_put_string(out, text, bytes);
@@ -158,7 +128,7 @@ copy_word(char *to, const char *word)
     return bytes;
 }
 
-/* As a float is known by its look: 3 is written 3.0. */
+/* A float must look like one: 3 is written 3.0. */
 static size_t
 print_float(char room[ROOM], const unsigned char *data, size_t bytes)
 {

@@ -8,7 +8,7 @@
 /* The place of an input's members: {"inputs": [{"data": …}]}. */
 enum { DEPTH_OF_TENSORS = 3 };
 
-struct walk {
+struct skim_walk {
     struct oip_json_skim *skim;
     const char *at;
     const char *end;
@@ -23,7 +23,7 @@ is_blank(char character)
     return character == ' ' || character == '\t' || character == '\n' || character == '\r';
 }
 
-/* Past the closing quote of the string that begins at `at`; NULL: it has none. */
+/* The position after the closing quote of the string that begins at `at`; NULL: it has none. */
 static const char *
 string_end(const char *at, const char *end)
 {
@@ -36,7 +36,7 @@ string_end(const char *at, const char *end)
     return NULL;
 }
 
-/* Past the bracket that closes the one at `at`; NULL: none does. */
+/* The position after the bracket that closes the one at `at`; NULL: none does. */
 static const char *
 value_end(const char *at, const char *end)
 {
@@ -62,7 +62,7 @@ value_end(const char *at, const char *end)
     return NULL;
 }
 
-/* The same key may be written with escapes: who parses it must not find elements under it that were
+/* The same key may be written with escapes: the parser must not find elements under it that were
  * not cut out here. */
 static bool
 reads_data(const char *text, size_t bytes)
@@ -77,7 +77,7 @@ reads_data(const char *text, size_t bytes)
 }
 
 static bool
-is_key_of_tensor(const struct walk *walk, const char *after)
+is_key_of_tensor(const struct skim_walk *walk, const char *after)
 {
     while (after < walk->end && is_blank(*after))
         after++;
@@ -86,7 +86,7 @@ is_key_of_tensor(const struct walk *walk, const char *after)
 }
 
 static enum status
-keep(struct walk *walk, const char *text, size_t bytes, struct error *error)
+keep(struct skim_walk *walk, const char *text, size_t bytes, struct error *error)
 {
     struct bytes *small = &walk->skim->small;
     if (bytes > SKIM_BYTES_MAX - small->used)
@@ -98,7 +98,7 @@ keep(struct walk *walk, const char *text, size_t bytes, struct error *error)
 }
 
 static enum status
-cut_out(struct walk *walk, struct error *error)
+cut_out(struct skim_walk *walk, struct error *error)
 {
     struct oip_json_skim *skim = walk->skim;
     const char *after = value_end(walk->at, walk->end);
@@ -114,7 +114,7 @@ cut_out(struct walk *walk, struct error *error)
 }
 
 static enum status
-copy_string(struct walk *walk, struct error *error)
+copy_string(struct skim_walk *walk, struct error *error)
 {
     const char *after = string_end(walk->at, walk->end);
     if (after == NULL)
@@ -128,23 +128,23 @@ copy_string(struct walk *walk, struct error *error)
 }
 
 static enum status
-copy_bracket(struct walk *walk, struct error *error)
+copy_bracket(struct skim_walk *walk, struct error *error)
 {
     char bracket = *walk->at;
     bool opens = bracket == '[' || bracket == '{';
     if (opens && walk->depth == SKIM_DEPTH_MAX)
-        return error_set(error, STATUS_INVALID_ARGUMENT,
-                         "more than %d arrays and objects in each other", SKIM_DEPTH_MAX);
+        return error_set(error, STATUS_INVALID_ARGUMENT, "more than %d nested arrays and objects",
+                         SKIM_DEPTH_MAX);
     if (opens)
         walk->brackets[walk->depth++] = bracket;
     else if (walk->depth > 0)
-        walk->depth--; /* the parser sees it if it closes another, or none */
+        walk->depth--; /* the parser notices a bracket that closes the wrong one, or none */
     return keep(walk, walk->at++, 1, error);
 }
 
-/* A run of blanks is kept as one: what it separates must not become one. */
+/* Keeps one blank of a run, so that what it separates does not become one token. */
 static enum status
-copy_blanks(struct walk *walk, struct error *error)
+copy_blanks(struct skim_walk *walk, struct error *error)
 {
     while (walk->at < walk->end && is_blank(*walk->at))
         walk->at++;
@@ -152,7 +152,7 @@ copy_blanks(struct walk *walk, struct error *error)
 }
 
 static enum status
-copy_token(struct walk *walk, struct error *error)
+copy_token(struct skim_walk *walk, struct error *error)
 {
     char first = *walk->at;
     if (is_blank(first))
@@ -179,7 +179,7 @@ oip_json_skim(struct oip_json_skim *skim, const char *text, size_t bytes, struct
 {
     skim->small.used = 0;
     skim->run_count = 0;
-    struct walk walk = {.skim = skim, .at = text, .end = text + bytes};
+    struct skim_walk walk = {.skim = skim, .at = text, .end = text + bytes};
     while (walk.at < walk.end) {
         enum status status = copy_token(&walk, error);
         if (status != STATUS_OK)

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The first look at a JSON inference request: one walk over the text, which knows strings and
- * brackets and nothing else, cuts the elements out (the arrays `data` of the inputs) and copies
- * what is left into one piece, small and limited, for a library to parse. The elements are read
- * where they lie, by oip_json_data: a parser's tree of them would take twenty times their text, and
- * know no UINT64.
+ * The first look at a JSON inference request: one walk over the text, which knows only strings and
+ * brackets, cuts out the elements (the arrays `data` of the inputs) and copies the rest into one
+ * limited piece for a library to parse. oip_json_data reads the elements in place: a parser's tree
+ * of them would take twenty times their text, and knows no UINT64.
  */
 #pragma once
 
@@ -18,10 +17,10 @@
 
 enum {
     SKIM_BYTES_MAX = 128 * 1024, /* of JSON without elements and without needless blanks */
-    SKIM_DEPTH_MAX = 16,         /* arrays and objects in each other, elements apart */
+    SKIM_DEPTH_MAX = 16,         /* of nested arrays and objects, elements apart */
 };
 
-/* Some JSON within a larger text. */
+/* A piece of JSON within a larger text. */
 struct json_run {
     const char *text;
     size_t bytes;
@@ -34,8 +33,7 @@ struct oip_json_skim {
     struct json_run runs[SHOAL_TENSORS_MAX];
 };
 
-/* INVALID_ARGUMENT: beyond a limit, or cut short. What is malformed otherwise is the parser's to
- * say. */
+/* INVALID_ARGUMENT: over a limit, or truncated. The parser reports other mistakes. */
 enum status oip_json_skim(struct oip_json_skim *skim, const char *text, size_t bytes,
                           struct error *error) WARN_UNUSED;
 

@@ -3,7 +3,7 @@
 
 #include "base/check.h"
 #include "coordinator/protocol/oip_request.h"
-#include "shm/spec.h"
+#include "ipc/spec.h"
 
 enum status
 oip_check_version(const char *version, const struct oip_model_info *model, struct error *error)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The request parameters `priority` and `timeout`, found by a skim: who is let in is decided before
- * anything is decoded, so that a request that is refused for load costs next to nothing. What is
- * malformed beyond recognition is left to the decoder, which says so in better words.
+ * The request parameters `priority` and `timeout`, found by a skim: admission is decided before
+ * anything is decoded, so that a request refused for load costs next to nothing. The decoder
+ * reports malformed messages, with better texts.
  */
 #include <string.h>
 
@@ -14,7 +14,7 @@
 enum { FIELD_PARAMETERS = 4, FIELD_KEY = 1, FIELD_VALUE = 2 };
 enum { FIELD_FIRST = 1, FIELD_INT64 = 2, FIELD_STRING = 3, FIELD_UINT64 = 5, FIELD_LAST = 5 };
 
-/* The parameters that are looked for, in the order of `numbers`. */
+/* The parameters to find, in the order of `numbers`. */
 enum { PARAMETER_PRIORITY, PARAMETER_TIMEOUT, PARAMETER_COUNT };
 
 static const struct {
@@ -24,7 +24,7 @@ static const struct {
 
 enum { KEY_BYTES_MAX = 8, DIGITS_MAX = 18 };
 
-/* Which of the parameters this is the name of; PARAMETER_COUNT: none. */
+/* The parameter of that name; PARAMETER_COUNT: none of them. */
 static int
 parameter_of(struct wire_cursor text)
 {
@@ -56,8 +56,8 @@ number_of_text(struct wire_cursor text)
     return number;
 }
 
-/* An InferParameter, of whose fields the last counts, on top of what an earlier one said.
- * UINT64_MAX: nothing that is a number. */
+/* Reads an InferParameter, whose last field counts, on top of an earlier one's value. UINT64_MAX:
+ * not a number. */
 static uint64_t
 number_of(struct wire_cursor value, uint64_t number)
 {
@@ -74,7 +74,7 @@ number_of(struct wire_cursor value, uint64_t number)
     return number;
 }
 
-/* One entry of the map. Of a key that a map has twice, the last value counts. */
+/* Reads one entry of the map. The last value of a repeated key counts. */
 static void
 read_entry(struct wire_cursor entry, uint64_t numbers[PARAMETER_COUNT])
 {
@@ -94,7 +94,7 @@ read_entry(struct wire_cursor entry, uint64_t numbers[PARAMETER_COUNT])
 }
 
 enum status
-oip_skim(const struct rpc_message *message, enum priority *priority, int64_t *timeout_ns,
+oip_skim(const struct wire_message *message, enum priority *priority, int64_t *timeout_ns,
          struct error *error)
 {
     struct wire_cursor cursor = wire_begin(message);
@@ -121,7 +121,7 @@ oip_skim(const struct rpc_message *message, enum priority *priority, int64_t *ti
 }
 
 enum status
-oip_skim_priority(const struct rpc_message *message, enum priority *priority, struct error *error)
+oip_skim_priority(const struct wire_message *message, enum priority *priority, struct error *error)
 {
     int64_t timeout_ns;
     return oip_skim(message, priority, &timeout_ns, error);

@@ -2,7 +2,7 @@
 #include "coordinator/protocol/priority.h"
 
 enum status
-priority_read(const struct rpc_span *value, enum priority *priority, struct error *error)
+priority_read(const struct wire_span *value, enum priority *priority, struct error *error)
 {
     *priority = PRIORITY_NORMAL;
     if (value == NULL)
@@ -13,12 +13,4 @@ priority_read(const struct rpc_span *value, enum priority *priority, struct erro
                          "metadata " PRIORITY_METADATA ": must be 1 (high), 2 (normal) or 3 (low)");
     *priority = (enum priority)(*digit - '0');
     return STATUS_OK;
-}
-
-enum status
-priority_of_call(const struct rpc_call *call, enum priority *priority, struct error *error)
-{
-    struct rpc_span value;
-    bool any = rpc_call_metadata(call, PRIORITY_METADATA, &value);
-    return priority_read(any ? &value : NULL, priority, error);
 }

@@ -3,8 +3,8 @@
 
 #include <string.h>
 
-#include "rpc/wire.h"
-#include "shm/spec.h"
+#include "ipc/spec.h"
+#include "wire/wire.h"
 
 #define NAME "message"
 
@@ -12,7 +12,7 @@ const struct handshake_tensor raw_message_spec = {
     .name = NAME, .datatype = SHOAL_UINT8, .rank = 1, .shape = {-1}};
 
 static struct shoal_tensor
-tensor_of(const struct rpc_message *message)
+tensor_of(const struct wire_message *message)
 {
     return (struct shoal_tensor){.name = NAME,
                                  .datatype = SHOAL_UINT8,
@@ -54,7 +54,7 @@ raw_message_check_model(const struct oip_model_info *model, struct error *error)
 /* ---- in ---- */
 
 enum status
-raw_message_check(const struct rpc_message *message, const struct oip_model_info *model,
+raw_message_check(const struct wire_message *message, const struct oip_model_info *model,
                   struct error *error)
 {
     struct shoal_tensor tensor = tensor_of(message);
@@ -64,7 +64,7 @@ raw_message_check(const struct rpc_message *message, const struct oip_model_info
 }
 
 enum status
-raw_message_copy(const struct rpc_message *message, struct payload_builder *builder,
+raw_message_copy(const struct wire_message *message, struct payload_builder *builder,
                  struct error *error)
 {
     struct shoal_tensor tensor = tensor_of(message);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * v1 and v1alpha differ in their package alone, so the messages of v1 serve both. A question is
- * answered as it comes; nothing is remembered between two of them.
+ * v1 and v1alpha differ only in their package, so v1's messages serve both. Each question is
+ * answered by itself; nothing is kept between two.
  */
 #include <stdint.h>
 #include <stdlib.h>
@@ -15,13 +15,13 @@
 enum { QUESTION_BYTES_MAX = 4096 };
 
 /* A question, and the stream that it came on. */
-struct question {
+struct reflection_question {
     struct rpc_call *call;
     Grpc__Reflection__V1__ServerReflectionRequest *request;
     struct reflection_files files;
 };
 
-/* protobuf-c's structures want what they only read as not const. */
+/* protobuf-c's structures have non-const pointers to data that is only read. */
 static void *
 loose(const void *memory)
 {
@@ -29,7 +29,7 @@ loose(const void *memory)
 }
 
 static void
-send_answer(const struct question *question,
+send_answer(const struct reflection_question *question,
             Grpc__Reflection__V1__ServerReflectionResponse *response)
 {
     response->valid_host = question->request->host;
@@ -46,7 +46,7 @@ send_answer(const struct question *question,
 }
 
 static void
-answer_error(const struct question *question, enum status status, const char *text)
+answer_error(const struct reflection_question *question, enum status status, const char *text)
 {
     Grpc__Reflection__V1__ErrorResponse error = GRPC__REFLECTION__V1__ERROR_RESPONSE__INIT;
     error.error_code = (int32_t)status;
@@ -60,7 +60,7 @@ answer_error(const struct question *question, enum status status, const char *te
 }
 
 static void
-answer_file(const struct question *question, const struct reflection_file *file)
+answer_file(const struct reflection_question *question, const struct reflection_file *file)
 {
     if (file == NULL) {
         answer_error(question, STATUS_NOT_FOUND, "no such file or symbol");
@@ -83,7 +83,7 @@ answer_file(const struct question *question, const struct reflection_file *file)
 }
 
 static void
-answer_services(const struct question *question)
+answer_services(const struct reflection_question *question)
 {
     char names[REFLECTION_SERVICES_MAX][REFLECTION_NAME_BYTES];
     Grpc__Reflection__V1__ServiceResponse services[REFLECTION_SERVICES_MAX];
@@ -108,7 +108,7 @@ answer_services(const struct question *question)
 }
 
 static void
-answer(const struct question *question)
+answer(const struct reflection_question *question)
 {
     const Grpc__Reflection__V1__ServerReflectionRequest *request = question->request;
     const struct reflection_files *files = &question->files;
@@ -133,7 +133,7 @@ answer(const struct question *question)
 
 void
 reflection_on_message(enum reflection_version version, struct rpc_call *call,
-                      const struct rpc_message *message)
+                      const struct wire_message *message)
 {
     (void)version;
     unsigned char bytes[QUESTION_BYTES_MAX];
@@ -143,7 +143,7 @@ reflection_on_message(enum reflection_version version, struct rpc_call *call,
     }
     struct wire_cursor cursor = wire_begin(message);
     wire_read(&cursor, bytes, message->bytes);
-    struct question question = {.call = call};
+    struct reflection_question question = {.call = call};
     question.request =
         grpc__reflection__v1__server_reflection_request__unpack(NULL, message->bytes, bytes);
     if (question.request == NULL) {

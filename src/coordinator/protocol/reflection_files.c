@@ -55,7 +55,7 @@ text_is(struct wire_cursor cursor, const char *text, size_t bytes)
 void
 reflection_files_read(struct reflection_files *set, const void *data, size_t bytes)
 {
-    set->span = (struct rpc_span){data, bytes};
+    set->span = (struct wire_span){data, bytes};
     set->count = 0;
     struct wire_cursor cursor = {.spans = &set->span, .left = set->span.bytes};
     struct wire_field field;
@@ -81,14 +81,14 @@ file_named(const struct reflection_files *set, const char *name, size_t bytes)
 
 /* ---- symbols ---- */
 
-/* A declaration in a scope, and the scope that it opens itself, if any. */
+/* A declaration in a scope, and the scope that it opens, if any. */
 struct scope_part {
     uint32_t number;
     const struct scope_part *inner;
 };
 
 static const struct scope_part service_parts[] = {{2, NULL} /* methods */, {0, NULL}};
-/* The values of an enum are declared beside it, not in it: see enum_has. */
+/* An enum's values are declared beside it, not in it: see enum_has. */
 static const struct scope_part message_parts[] = {{2, NULL},          /* fields */
                                                   {3, message_parts}, /* nested messages */
                                                   {4, NULL},          /* enums */
@@ -111,7 +111,7 @@ enum_has(struct wire_cursor declaration, const char *symbol)
     return false;
 }
 
-/* True if `symbol`, relative to the scope, is declared in it. */
+/* Whether `symbol`, relative to the scope, is declared in it. */
 static bool
 scope_has(struct wire_cursor scope, const struct scope_part *parts, const char *symbol)
 {
@@ -139,7 +139,7 @@ scope_has(struct wire_cursor scope, const struct scope_part *parts, const char *
 const struct reflection_file *
 reflection_file_by_symbol(const struct reflection_files *set, const char *symbol)
 {
-    symbol += symbol[0] == '.'; /* what is fully qualified may say so */
+    symbol += symbol[0] == '.'; /* fully qualified names may begin with a dot */
     for (uint32_t i = 0; i < set->count; i++) {
         const struct reflection_file *file = &set->files[i];
         size_t package_bytes = (size_t)file->package.left;
@@ -164,7 +164,7 @@ reflection_file_by_name(const struct reflection_files *set, const char *name)
 
 /* ---- what goes into answers ---- */
 
-/* A file is added after the files that it is imported by: each is followed once. */
+/* A file is added after the files that import it, so each is followed once. */
 size_t
 reflection_file_closure(const struct reflection_files *set, const struct reflection_file *file,
                         const struct reflection_file *found[REFLECTION_FILES_MAX])

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The proto files that the program was built with, looked at where they are embedded: a
- * FileDescriptorSet, walked as bytes. It is a few kilobytes and asked for by people, so nothing is
- * indexed; reading it takes microseconds. A set that cannot be read is a broken build: CHECK.
+ * The proto files that the program was built with: an embedded FileDescriptorSet, walked as bytes.
+ * It has a few kilobytes and is rarely asked for, so nothing is indexed. A set that cannot be read
+ * is a broken build (CHECK).
  */
 #pragma once
 
-#include "rpc/wire.h"
+#include "wire/wire.h"
 
 enum { REFLECTION_FILES_MAX = 64, REFLECTION_SERVICES_MAX = 64, REFLECTION_NAME_BYTES = 256 };
 
@@ -16,14 +16,14 @@ struct reflection_file {
     struct wire_cursor package;
 };
 
-/* Not to be moved once it is read: the cursors stand on `span`. */
+/* Must not move after it is read: the cursors point to `span`. */
 struct reflection_files {
-    struct rpc_span span;
+    struct wire_span span;
     uint32_t count;
     struct reflection_file files[REFLECTION_FILES_MAX];
 };
 
-/* The set keeps pointing into the bytes, a serialized FileDescriptorSet with its imports. */
+/* Reads a serialized FileDescriptorSet with its imports; the set keeps pointing into `data`. */
 void reflection_files_read(struct reflection_files *set, const void *data, size_t bytes);
 
 /* NULL: there is none. */
@@ -35,7 +35,7 @@ const struct reflection_file *reflection_file_by_name(const struct reflection_fi
 const struct reflection_file *reflection_file_by_symbol(const struct reflection_files *set,
                                                         const char *symbol);
 
-/* The file and all that it imports, directly or not; returns how many. */
+/* The file and all its imports, direct or indirect; returns their number. */
 size_t reflection_file_closure(const struct reflection_files *set,
                                const struct reflection_file *file,
                                const struct reflection_file *found[REFLECTION_FILES_MAX]);
@@ -43,6 +43,6 @@ size_t reflection_file_closure(const struct reflection_files *set,
 /* A file as a serialized FileDescriptorProto. */
 const void *reflection_file_bytes(const struct reflection_file *file, size_t *bytes);
 
-/* The full names of all services; returns how many. */
+/* The full names of all services; returns their number. */
 size_t reflection_services(const struct reflection_files *set,
                            char names[REFLECTION_SERVICES_MAX][REFLECTION_NAME_BYTES]);

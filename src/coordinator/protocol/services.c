@@ -6,14 +6,14 @@
 #include "base/check.h"
 
 void
-services_on_check(void *context, struct rpc_call *call, const struct rpc_message *message)
+services_on_check(void *context, struct rpc_call *call, const struct wire_message *message)
 {
     struct services *services = context;
     health_on_check(services->health, call, message);
 }
 
 void
-services_on_watch(void *context, struct rpc_call *call, const struct rpc_message *message)
+services_on_watch(void *context, struct rpc_call *call, const struct wire_message *message)
 {
     struct services *services = context;
     health_on_watch(services->health, call, message);
@@ -26,10 +26,10 @@ services_on_watch_cancel(void *context, uint64_t tag)
     health_on_cancel(services->health, tag);
 }
 
-/* A reflection stream has no state but the call, and only the stepping thread ends it: so here,
- * unlike for inference, the call itself can be the tag. */
+/* A reflection stream has no state but the call, and only the stepping thread ends it, so the call
+ * itself can be the tag, unlike for inference. */
 void
-services_on_reflection(void *context, struct rpc_call *call, const struct rpc_message *message)
+services_on_reflection(void *context, struct rpc_call *call, const struct wire_message *message)
 {
     (void)context;
     rpc_call_set_tag(call, (uint64_t)(uintptr_t)call);
@@ -38,7 +38,7 @@ services_on_reflection(void *context, struct rpc_call *call, const struct rpc_me
 
 void
 services_on_reflection_alpha(void *context, struct rpc_call *call,
-                             const struct rpc_message *message)
+                             const struct wire_message *message)
 {
     (void)context;
     rpc_call_set_tag(call, (uint64_t)(uintptr_t)call);

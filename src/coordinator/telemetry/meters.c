@@ -11,33 +11,15 @@
 #include "base/clock.h"
 #include "coordinator/telemetry/metrics.h"
 
-enum { TIMES = 19, SIZES = 8 };
+enum { TIMES = MODELMESH_TIMES, SIZES = 8 };
 
-/* Of the buckets' ends. */
-#define MS(text, ms)                                                                               \
-    {                                                                                              \
-        (int64_t)((ms) * (double)NS_PER_MS), text                                                  \
-    }
-
-static const struct {
-    int64_t ns;
-    const char *text; /* milliseconds */
-} times[TIMES] = {
-    MS("0.5", 0.5),       MS("1.0", 1),           MS("2.0", 2),           MS("5.0", 5),
-    MS("10.0", 10),       MS("20.0", 20),         MS("50.0", 50),         MS("75.0", 75),
-    MS("100.0", 100),     MS("200.0", 200),       MS("500.0", 500),       MS("1000.0", 1000),
-    MS("2000.0", 2000),   MS("5000.0", 5000),     MS("10000.0", 10000),   MS("20000.0", 20000),
-    MS("60000.0", 60000), MS("120000.0", 120000), MS("300000.0", 300000),
-};
-static const struct {
-    uint64_t bytes;
-    const char *text;
-} sizes[SIZES] = {
-    {128, "128.0"},     {512, "512.0"},       {2048, "2048.0"},     {8192, "8192.0"},
-    {32768, "32768.0"}, {131072, "131072.0"}, {524288, "524288.0"}, {2097152, "2097152.0"},
+/* Bytes of messages: ModelMesh's ends for models are larger. */
+static const struct modelmesh_bound sizes[SIZES] = {
+    {"128.0", 128},     {"512.0", 512},       {"2048.0", 2048},     {"8192.0", 8192},
+    {"32768.0", 32768}, {"131072.0", 131072}, {"524288.0", 524288}, {"2097152.0", 2097152},
 };
 
-/* The last bucket is what is beyond. */
+/* The last bucket has all larger values. */
 struct time_histogram {
     _Atomic uint64_t buckets[TIMES + 1];
     _Atomic uint64_t ns;
@@ -49,18 +31,18 @@ struct size_histogram {
 };
 
 /* Calls of one method with one code. */
-struct row {
+struct meter_row {
     struct time_histogram took[METER_COUNT];
-    struct size_histogram requests; /* this and the next: METER_REQUEST alone */
+    struct size_histogram requests; /* this and the next: METER_REQUEST only */
     struct size_histogram responses;
 };
 
 struct meters {
     enum meters_names names;
     pthread_mutex_t lock;
-    _Atomic uint32_t method_count; /* grows under the lock; what is below it stays as it is */
+    _Atomic uint32_t method_count; /* grows under the lock; entries below it do not change */
     char *methods[METERS_METHODS_MAX + 1];
-    _Atomic(struct row *) rows[METERS_METHODS_MAX + 1][STATUS_COUNT];
+    _Atomic(struct meter_row *) rows[METERS_METHODS_MAX + 1][STATUS_COUNT];
 };
 
 struct meters *
@@ -122,14 +104,14 @@ meters_method(struct meters *meters, const char *path)
     return method;
 }
 
-static struct row *
+static struct meter_row *
 row_at(struct meters *meters, uint32_t method, uint32_t code)
 {
-    _Atomic(struct row *) *place = &meters->rows[method][code];
-    struct row *row = atomic_load_explicit(place, memory_order_acquire);
+    _Atomic(struct meter_row *) *place = &meters->rows[method][code];
+    struct meter_row *row = atomic_load_explicit(place, memory_order_acquire);
     if (row != NULL)
         return row;
-    struct row *made = calloc(1, sizeof(*made)); /* once for each method and code */
+    struct meter_row *made = calloc(1, sizeof(*made)); /* once per method and code */
     CHECK(made != NULL);
     if (atomic_compare_exchange_strong(place, &row, made))
         return made;
@@ -147,7 +129,7 @@ static void
 add_size(struct size_histogram *histogram, uint64_t bytes)
 {
     uint32_t bucket = 0;
-    while (bucket < SIZES && bytes > sizes[bucket].bytes)
+    while (bucket < SIZES && bytes > sizes[bucket].value)
         bucket++;
     add(&histogram->buckets[bucket], 1);
     add(&histogram->bytes, bytes);
@@ -160,13 +142,13 @@ meters_record(struct meters *meters, enum meter meter, const struct meters_call 
         return;
     CHECK(call->method <= METERS_METHODS_MAX);
     uint32_t code = call->status < STATUS_COUNT ? call->status : STATUS_UNKNOWN;
-    struct row *row = row_at(meters, call->method, code);
-    int64_t took_ns = call->took_ns > 0 ? call->took_ns : 0;
+    struct meter_row *row = row_at(meters, call->method, code);
+    uint64_t took_ns = call->took_ns > 0 ? (uint64_t)call->took_ns : 0;
     uint32_t bucket = 0;
-    while (bucket < TIMES && took_ns > times[bucket].ns)
+    while (bucket < TIMES && took_ns > modelmesh_times[bucket].value)
         bucket++;
     add(&row->took[meter].buckets[bucket], 1);
-    add(&row->took[meter].ns, (uint64_t)took_ns);
+    add(&row->took[meter].ns, took_ns);
     if (meter == METER_REQUEST) {
         add_size(&row->requests, call->request_bytes);
         add_size(&row->responses, call->response_bytes);
@@ -222,9 +204,9 @@ put_times(FILE *out, const struct series *series, const struct time_histogram *h
     for (uint32_t i = 0; i <= TIMES; i++)
         counts[i] = count += get(&histogram->buckets[i]);
     if (count == 0)
-        return; /* it was the other look at the call that made the row */
+        return; /* the call's other record made the row */
     for (uint32_t i = 0; i < TIMES; i++)
-        put_bucket(out, series, times[i].text, counts[i]);
+        put_bucket(out, series, modelmesh_times[i].text, counts[i]);
     put_sums(out, series, ms, count);
 }
 
@@ -245,7 +227,7 @@ put_sizes(FILE *out, const struct series *series, const struct size_histogram *h
 enum family { FAMILY_REQUEST, FAMILY_SERVED, FAMILY_REQUEST_SIZE, FAMILY_RESPONSE_SIZE, FAMILIES };
 
 static void
-put_row(FILE *out, enum family family, const struct series *series, const struct row *row)
+put_row(FILE *out, enum family family, const struct series *series, const struct meter_row *row)
 {
     switch (family) {
     case FAMILY_REQUEST: put_times(out, series, &row->took[METER_REQUEST]); break;
@@ -261,7 +243,7 @@ put_method(const struct meters *meters, FILE *out, enum family family, const cha
            uint32_t method)
 {
     for (uint32_t code = 0; code < STATUS_COUNT; code++) {
-        const struct row *row =
+        const struct meter_row *row =
             atomic_load_explicit(&meters->rows[method][code], memory_order_acquire);
         const struct series series = {name, meters->methods[method],
                                       status_name((enum status)code)};
@@ -282,7 +264,7 @@ meters_print(const struct meters *meters, FILE *out)
         [FAMILY_SERVED] = {"modelmesh_invoke_model_milliseconds",
                            "How long models took for their calls, where they are"},
         [FAMILY_REQUEST_SIZE] = {"modelmesh_request_size_bytes", "Messages of callers"},
-        [FAMILY_RESPONSE_SIZE] = {"modelmesh_response_size_bytes", "Messages that they got"},
+        [FAMILY_RESPONSE_SIZE] = {"modelmesh_response_size_bytes", "Messages that callers got"},
     };
     uint32_t count = atomic_load_explicit(&meters->method_count, memory_order_acquire);
     for (enum family family = 0; family < FAMILIES; family++) {

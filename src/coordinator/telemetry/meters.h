@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Calls of a mesh's models by method and code, as KServe ModelMesh's metrics have them: how long
- * they took, and how large they were. Two looks at one call: by the node that has the caller
- * (METER_REQUEST: modelmesh_api_request_…, modelmesh_request_size_…, modelmesh_response_size_…),
- * and by the one whose runtime served it (METER_SERVED: modelmesh_invoke_model_…). Buckets are that
- * one's, and exact.
+ * Calls of a mesh's models by method and code, as KServe ModelMesh's metrics have them: durations
+ * and sizes. A call is recorded twice: by the node that the caller called (METER_REQUEST:
+ * modelmesh_api_request_…, modelmesh_request_size_…, modelmesh_response_size_…), and by the node
+ * whose runtime served it (METER_SERVED: modelmesh_invoke_model_…). Buckets are ModelMesh's, and
+ * exact.
  *
  * Any thread: a record is one addition to each of a few words, without a lock. Memory is taken when
  * a method has a code for the first time.
@@ -20,7 +20,7 @@ struct meters;
 
 enum meter { METER_REQUEST, METER_SERVED, METER_COUNT };
 
-/* Methods beyond the others are "other": callers may name what they like. */
+/* Further methods are "other": callers may invent methods. */
 enum { METERS_METHODS_MAX = 64, METERS_METHOD_BYTES_MAX = 256 };
 
 enum meters_names {
@@ -29,11 +29,11 @@ enum meters_names {
 };
 
 struct meters *meters_create(enum meters_names names);
-/* When nobody records any more. NULL is left alone. */
+/* When no thread records any more. NULL is left alone. */
 void meters_destroy(struct meters *meters);
 
-/* The number of a method, "/package.Service/Method". Takes a lock: for those who ask once, or whose
- * calls go to another process. NULL has none. */
+/* The number of a method, "/package.Service/Method". Takes a lock: ask once, or only for calls that
+ * go to another process. `meters` may be NULL. */
 uint32_t meters_method(struct meters *meters, const char *path);
 
 struct meters_call {
@@ -44,7 +44,7 @@ struct meters_call {
     uint64_t response_bytes;
 };
 
-/* NULL: nobody keeps them. */
+/* `meters` NULL: does nothing. */
 void meters_record(struct meters *meters, enum meter meter, const struct meters_call *call);
 
 void meters_print(const struct meters *meters, FILE *out);

@@ -17,7 +17,7 @@ static const char *const scope_names[SCOPE_COUNT] = {
     [SCOPE_WORKER] = "worker",
 };
 
-/* Counters whose names begin alike are one family; what differs is the value of a label. */
+/* Counters whose names begin alike are one family; the rest of the name is a label's value. */
 static const struct group {
     enum counter_scope scope;
     const char *prefix;
@@ -25,18 +25,18 @@ static const struct group {
     const char *label;
     const char *help;
 } groups[] = {
-    {SCOPE_PIPELINE, "replies_", "replies", "result", "Requests answered, by how"},
-    {SCOPE_PIPELINE, "rejected_", "rejected", "reason", "Requests refused, by why"},
-    {SCOPE_WORKER, "closed_", "batches_closed", "reason", "Batches closed, by why"},
-    {SCOPE_NODE, "mesh_calls_", "calls", "result", "Calls for models of the mesh, by their ends"},
+    {SCOPE_PIPELINE, "replies_", "replies", "result", "Requests answered, by result"},
+    {SCOPE_PIPELINE, "rejected_", "rejected", "reason", "Requests refused, by reason"},
+    {SCOPE_WORKER, "closed_", "batches_closed", "reason", "Batches closed, by reason"},
+    {SCOPE_NODE, "mesh_calls_", "calls", "result", "Calls for models of the mesh, by outcome"},
     {SCOPE_NODE, "mesh_peer_calls_", "peer_calls", "result",
-     "Calls that other nodes sent here, by their ends"},
+     "Calls that other nodes sent here, by outcome"},
     {SCOPE_NODE, "mesh_tries_failed_", "tries_failed", "reason",
-     "Tries of calls that did not answer them, by why"},
-    {SCOPE_NODE, "mesh_txns_", "txns", "result", "Transactions in the registry, by their ends"},
+     "Attempts that did not answer their calls, by reason"},
+    {SCOPE_NODE, "mesh_txns_", "txns", "result", "Transactions in the registry, by outcome"},
 };
 
-/* Counters of the node that are a mesh's have a scope of their own in their names. */
+/* Counters of the node that are a mesh's have a prefix of their own. */
 #define MESH_PREFIX "mesh_"
 
 static bool
@@ -69,7 +69,7 @@ unit_suffix(const struct counter_entry *entry)
     UNREACHABLE();
 }
 
-/* A point in time, not a length of it. */
+/* Whether it is a point in time, not a duration. */
 static bool
 is_time(enum counter counter)
 {
@@ -150,12 +150,12 @@ add(uint64_t a, uint64_t b)
 struct page {
     FILE *out;
     const struct snapshot *snapshot;
-    uint32_t *stages; /* of each scope that is a stage: which of the stages, from 0 */
+    uint32_t *stages; /* for each scope that is a stage: its index */
     uint32_t stage_count;
     bool is_in_mesh;
 };
 
-/* The format's three escapes; what else is no text cannot stand in a line. */
+/* The format's three escapes; other control characters cannot be in a line. */
 void
 metrics_put_escaped(FILE *out, const char *text)
 {
@@ -224,7 +224,7 @@ put_number(const struct page *page, const struct snapshot_scope *scope, enum cou
            const struct metric_name *name)
 {
     uint64_t value = snapshot_value(scope, counter);
-    if (is_time(counter) && value == 0) /* nobody has been in that seat; nothing was used yet */
+    if (is_time(counter) && value == 0) /* the place was never used */
         return;
     if (counter == WORKER_HEARTBEAT) {
         int64_t age_ns = snapshot_age_ns(page->snapshot, (int64_t)value);
@@ -254,7 +254,7 @@ put_bucket(const struct page *page, const struct snapshot_scope *scope, const ch
     fprintf(page->out, "\"} %" PRIu64 "\n", count);
 }
 
-/* The count is that of the buckets, whatever the count beside them has come to meanwhile. */
+/* The count is that of the buckets, even if the separate count has moved on meanwhile. */
 static void
 put_histogram(const struct page *page, const struct snapshot_scope *scope, const char *family,
               enum counter_unit unit, const uint64_t *words)
@@ -279,7 +279,7 @@ put_histogram(const struct page *page, const struct snapshot_scope *scope, const
     fprintf(page->out, "%" PRIu64 "\n", count);
 }
 
-/* A worker's histogram, of all workers of each stage: added up in one pass over all workers. */
+/* A worker's histogram, added up for each stage in one pass over all workers. */
 static void
 put_stage_sums(const struct page *page, const char *family, enum counter counter)
 {
@@ -352,7 +352,7 @@ put_series(const struct page *page, enum counter counter, const struct metric_na
     }
 }
 
-/* A family's lines stand together: that of a group comes with its first counter. */
+/* The lines of a family stand together: a group's come with its first counter. */
 static void
 put_family(const struct page *page, enum counter first)
 {
@@ -383,7 +383,7 @@ put_node(const struct page *page, const char *version)
     fputs("shoal_build_info{version=\"", out);
     metrics_put_escaped(out, version);
     fputs("\"} 1\n", out);
-    metrics_put_head(out, "shoal_node_state", "gauge", "1 for the state that the node is in");
+    metrics_put_head(out, "shoal_node_state", "gauge", "1 for the present state of the node");
     for (enum node_state state = NODE_STARTING; state <= NODE_STOPPED; state++)
         fprintf(out, "shoal_node_state{state=\"%s\"} %d\n", node_state_name(state),
                 state == snapshot->state);
@@ -446,7 +446,7 @@ put_process(const struct page *page, const struct process_figures *figures)
          (double)figures->virtual_bytes},
         {"process_open_fds", "gauge", "Descriptors that shoald has open",
          (double)figures->open_files},
-        {"process_max_fds", "gauge", "Descriptors that shoald may have open",
+        {"process_max_fds", "gauge", "Limit of descriptors that shoald may have open",
          (double)figures->files_max},
         {"process_start_time_seconds", "gauge", "When shoald was started, in Unix time",
          (double)page->snapshot->started_unix_ns / (double)NS_PER_S},

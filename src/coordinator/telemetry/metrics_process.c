@@ -10,7 +10,8 @@
 
 #include "coordinator/telemetry/metrics.h"
 
-/* Fields of /proc/self/stat, counted from 0 after the name: it may hold anything but a last ')'. */
+/* Fields of /proc/self/stat, counted from 0 after the name, which may hold anything but a last ')'.
+ */
 enum { FIELD_USER = 11, FIELD_SYSTEM = 12, FIELD_VIRTUAL = 20, FIELD_RESIDENT = 21, FIELDS };
 
 static bool

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A trace: what is known of one traced request, from its call to its answer, in a record of fixed
- * size. DESIGN.md has the whole way. A record has one owner at a time: the thread that
- * takes the call, then whoever answers the request, then the thread that writes spans.
+ * A trace: the record of one traced request, from its call to its answer, of fixed size
+ * (DESIGN.md). A record has one owner at a time: the thread that takes the call, the thread that
+ * answers the request, then the thread that writes spans.
  *
- * The stamps in it are workers' words. `trace_settle` makes runs of them that can be:
+ * Its stamps are written by workers and not trusted. `trace_settle` makes possible runs of them:
  *
  *  1. Runs are in the order of the stages; at one stage those that a worker's death ended come
- *     first, in the order of the deaths. There are at most as many of these as deaths were counted.
- *  2. A run's times lie between the end of the one before it (the first: the request's arrival) and
- *     the request's answer: what lies outside is moved to the nearer end. In a run, `enqueued_ns`
- *     <= `began_ns` <= `ended_ns`.
+ *     first, in the order of the deaths, and at most as many as deaths were counted.
+ *  2. A run's times lie between the end of the previous run (or the request's arrival) and the
+ *     request's answer; a time outside is moved to the nearer end. In a run, `enqueued_ns` <=
+ *     `began_ns` <= `ended_ns`.
  *  3. A run without an end ended with the answer, unfinished.
  *  4. A run that never began (its item was dropped) is all waiting: it "began" at its end.
- *  5. A worker that the stage does not have, or a batch that it cannot form, is not told.
+ *  5. An impossible worker or batch size is left out.
  *
  * All times are on the monotonic clock.
  */
@@ -29,7 +29,7 @@
 
 struct tracer;
 
-/* The kind of call. Static. */
+/* The kind of call. Static data. */
 enum { TRACE_ATTRIBUTES_MAX = 3 };
 struct trace_origin {
     const char *span_name;
@@ -59,7 +59,7 @@ struct trace {
     _Atomic uint32_t next; /* the pool's */
     struct tracer *tracer;
     const struct trace_origin *origin;
-    bool has_parent; /* else the trace is ours, and `context` is not set */
+    bool has_parent; /* else the trace begins here, and `context` is not set */
     struct trace_context context;
     int64_t began_ns;
     int64_t ended_ns;
@@ -67,7 +67,7 @@ struct trace {
     char text[TRACE_TEXT_BYTES];
     char pipeline[TRACE_NAME_BYTES]; /* "": none was named */
     bool admitted;
-    /* Of one that was admitted: */
+    /* If admitted: */
     uint64_t generation;
     uint32_t deaths;  /* of workers that held it */
     int failed_stage; /* or TRACE_STAGE_NONE */
@@ -77,7 +77,7 @@ struct trace {
     struct stamp lost[STAMPS_LOST_MAX];
 };
 
-/* One stage's run, as it can be told. */
+/* One run in a stage, made possible. */
 struct trace_run {
     uint32_t stage;
     uint32_t attempt; /* at this stage, from 1 on */
@@ -93,8 +93,8 @@ struct trace_run {
     int64_t ended_ns;
 };
 
-/* Copies text that may be of any length, cut between characters. */
+/* Copies text of any length, cut between characters. */
 void trace_copy_text(char *to, size_t room, const char *text);
 
-/* Returns how many runs there are: at most STAMPS_MAX. */
+/* Returns the number of runs. */
 uint32_t trace_settle(const struct trace *trace, struct trace_run runs[STAMPS_MAX]);

@@ -29,12 +29,12 @@ backlog_fini(struct backlog *backlog)
         drop_first(backlog);
 }
 
-/* The oldest that may go; there is one. Returns its spans. */
+/* Drops the oldest export that may go; there is one. Returns its spans. */
 static uint32_t
 push_out(struct backlog *backlog)
 {
     struct backlog_export *first = &backlog->exports[backlog->first];
-    if (backlog->sending) { /* changes places with the one after it, and that goes */
+    if (backlog->sending) { /* it changes places with the next one, which is dropped */
         struct backlog_export *second =
             &backlog->exports[(backlog->first + 1) % BACKLOG_EXPORTS_MAX];
         struct backlog_export sent = *first;

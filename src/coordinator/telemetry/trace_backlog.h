@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Exports that wait to be taken by a file or a collector, and when to try. Pure but for memory, of
- * which it has a bound.
+ * Exports that wait for a file or a collector, and when to try them. Pure, except for memory, which
+ * is bounded.
  *
  *  1. Exports are sent in the order in which they were made, one at a time.
- *  2. One that is to be tried later is tried again after a pause that begins at BACKLOG_PAUSE_FIRST
- *     and doubles up to BACKLOG_PAUSE_MAX; or when the collector has said, if that is later, but
- *     not beyond BACKLOG_SAID_MAX.
- *  3. Meanwhile others gather behind it. Those that would not fit into the bound push out the
- *     oldest: what happened last is what somebody will look for.
- *     One that is just being sent stays.
+ *  2. A failed export is retried after a pause that begins at BACKLOG_PAUSE_FIRST_NS and doubles up
+ *     to BACKLOG_PAUSE_MAX_NS, or when the collector says, if that is later, but not beyond
+ *     BACKLOG_SAID_MAX_NS.
+ *  3. Exports that exceed the bound push out the oldest, because the latest are the ones that
+ *     somebody will look for. The one that is being sent stays.
  *  4. An export that is taken, or refused for good, ends the pauses.
  */
 #pragma once
@@ -46,22 +45,22 @@ struct backlog {
 void backlog_init(struct backlog *backlog, size_t bytes_max);
 void backlog_fini(struct backlog *backlog);
 
-/* Takes over `text`. Returns how many spans had to go for it (its own, if it is larger than the
- * bound). */
+/* Takes over `text`. Returns the number of spans dropped for it (its own, if it exceeds the bound).
+ */
 uint64_t backlog_put(struct backlog *backlog, struct backlog_export export);
 
 /* The oldest, or NULL. */
 const struct backlog_export *backlog_first(const struct backlog *backlog);
-/* It is being sent, until it is known what became of it: its text stays where it is. */
+/* The oldest is being sent until one of the next two; its text stays in place. */
 void backlog_send(struct backlog *backlog);
 
 /* The oldest was taken, or refused for good. */
 void backlog_pop(struct backlog *backlog);
-/* It is to be tried later. `said_ns`: in how long, by the collector; 0: it has not said. */
+/* The oldest is to be retried. `said_ns`: the collector's delay; 0: none given. */
 void backlog_later(struct backlog *backlog, int64_t now_ns, int64_t said_ns);
 
-/* In how long the oldest is to be tried; TIME_NEVER_NS: there is none. */
+/* The time until the oldest is to be tried; TIME_NEVER_NS: there is none. */
 int64_t backlog_wait_ns(const struct backlog *backlog, int64_t now_ns);
 
-/* How many spans wait. */
+/* The number of spans that wait. */
 uint64_t backlog_spans(const struct backlog *backlog);

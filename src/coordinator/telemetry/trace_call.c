@@ -7,8 +7,8 @@
 static bool
 read_parent(const struct rpc_call *call, struct traceparent *parent)
 {
-    struct rpc_span value;
-    struct rpc_span another;
+    struct wire_span value;
+    struct wire_span another;
     size_t position = 0;
     return rpc_call_metadata_next(call, "traceparent", &position, &value) &&
            !rpc_call_metadata_next(call, "traceparent", &position, &another) &&
@@ -18,7 +18,7 @@ read_parent(const struct rpc_call *call, struct traceparent *parent)
 static void
 read_state(const struct rpc_call *call, struct tracestate *state)
 {
-    struct rpc_span value;
+    struct wire_span value;
     size_t position = 0;
     tracestate_init(state);
     while (rpc_call_metadata_next(call, "tracestate", &position, &value))
@@ -33,7 +33,7 @@ trace_call_begin(struct tracer *tracer, const struct trace_origin *origin,
     if (!read_parent(call, &context.parent))
         return tracer_samples(tracer) ? tracer_begin(tracer, origin, NULL) : NULL;
     if (!context.parent.sampled)
-        return NULL; /* who began the trace has decided */
+        return NULL; /* the originator of the trace has decided */
     read_state(call, &context.state);
     return tracer_begin(tracer, origin, &context);
 }

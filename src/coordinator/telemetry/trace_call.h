@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which calls are traced: those whose metadata, over HTTP headers, hold a valid `traceparent` with
- * the flag "sampled", and a share of those without one. Front threads and the HTTP thread.
+ * Decides which calls are traced: those whose metadata or HTTP headers have a valid `traceparent`
+ * with the flag "sampled", and a share of those without one. Front threads and the HTTP thread.
  */
 #pragma once
 
@@ -12,6 +12,6 @@
 struct trace *trace_call_begin(struct tracer *tracer, const struct trace_origin *origin,
                                const struct rpc_call *call);
 
-/* The same for what came otherwise. `parent` and `state` are the headers' values; NULL: none. */
+/* The same for HTTP. `parent` and `state` are the headers' values; NULL: none. */
 struct trace *trace_text_begin(struct tracer *tracer, const struct trace_origin *origin,
                                const char *parent, const char *state);

@@ -11,7 +11,7 @@
 #include "coordinator/telemetry/trace_sink.h"
 
 struct file_sink {
-    struct trace_sink sink; /* first: what the tracer knows of it */
+    struct trace_sink sink; /* first: the tracer's view of it */
     char *path;
     int fd; /* -1: to be opened */
 };
@@ -26,7 +26,7 @@ static enum status
 file_open(struct file_sink *file, struct error *error)
 {
     struct stat info;
-    /* not blocking: what is there may be a pipe that nobody reads */
+    /* non-blocking: the name may be a pipe that nobody reads */
     int fd = open(file->path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK,
                   S_IRUSR | S_IWUSR | S_IRGRP);
     if (fd < 0)
@@ -40,7 +40,7 @@ file_open(struct file_sink *file, struct error *error)
     return STATUS_OK;
 }
 
-/* Whether the name still names the file that is open. */
+/* Whether the name still names the open file. */
 static bool
 is_in_place(const struct file_sink *file)
 {
@@ -84,7 +84,7 @@ file_send(struct trace_sink *sink, const char *text, size_t bytes, struct trace_
     return SINK_LATER;
 }
 
-/* Writing to a file is not waited for. */
+/* Writing to a file does not wait. */
 static void
 file_hurry(struct trace_sink *sink, int64_t until_ns)
 {

@@ -16,13 +16,13 @@
 enum { ANSWER_BYTES_MAX = 4096 };
 
 struct http_sink {
-    struct trace_sink sink; /* first: what the tracer knows of it */
+    struct trace_sink sink; /* first: the tracer's view of it */
     char *url;
     CURLM *multi;
     CURL *easy;
     struct curl_slist *headers;
     _Atomic int64_t until_ns;
-    char answer[ANSWER_BYTES_MAX]; /* what there was room for */
+    char answer[ANSWER_BYTES_MAX]; /* the part of the answer that fits */
     size_t answer_bytes;
     char failure[CURL_ERROR_SIZE];
 };
@@ -41,10 +41,10 @@ on_answer(char *data, size_t one, size_t bytes, void *context)
     size_t kept = bytes * one < room ? bytes * one : room;
     memcpy(http->answer + http->answer_bytes, data, kept);
     http->answer_bytes += kept;
-    return bytes * one; /* the rest is read and forgotten: the connection stays good */
+    return bytes * one; /* the rest is read and dropped: the connection stays usable */
 }
 
-/* Until the transfer is over or the time is. */
+/* Returns when the transfer or its time is over. */
 static CURLcode
 transfer(struct http_sink *http)
 {
@@ -157,7 +157,7 @@ set_options(struct http_sink *http)
                curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, http->failure) == CURLE_OK &&
                curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, CONNECT_MS) == CURLE_OK &&
                curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L) == CURLE_OK &&
-               /* the end does not wait for a name that is being looked up */
+               /* the end does not wait for a name lookup */
                curl_easy_setopt(easy, CURLOPT_QUICK_EXIT, 1L) == CURLE_OK;
     CHECK(set);
 }

@@ -9,7 +9,7 @@
 
 #include "base/check.h"
 
-/* Of the protocol's enums. */
+/* Values of the protocol's enums. */
 enum { SPAN_KIND_INTERNAL = 1, SPAN_KIND_SERVER = 2, STATUS_CODE_ERROR = 2 };
 
 struct trace_export {
@@ -160,7 +160,7 @@ run_event(json_t *object, int64_t at_ns)
     put(object, "events", events);
 }
 
-/* Whether the request failed here, and how. */
+/* Whether and how the request failed in this span. */
 static const char *
 run_failure(const struct trace *trace, const struct trace_run *run)
 {
@@ -266,7 +266,7 @@ trace_export_add(struct trace_export *export, const struct trace *trace,
     return 1 + count;
 }
 
-/* Puts the value in an array of its own into the object. */
+/* Puts the value into the object as the only element of an array. */
 static void
 put_listed(json_t *object, const char *key, json_t *value)
 {

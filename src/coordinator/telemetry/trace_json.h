@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Traces as OTLP/JSON: an ExportTraceServiceRequest with one span for each request and one, its
- * child, for each run of it in a stage. Pure: ids, and the distance between the clocks, are
- * arguments. Memory that cannot be had ends the program (CHECK), as everywhere at this size.
+ * Traces as OTLP/JSON: an ExportTraceServiceRequest with one span per request and a child span for
+ * each of its runs in a stage. Pure: ids and the distance between the clocks are arguments. A
+ * failed allocation ends the program (CHECK).
  *
  *     struct trace_export *export = trace_export_create(&resource);
  *     spans += trace_export_add(export, trace, &ids, offset_ns);
@@ -27,7 +27,7 @@ struct trace_resource {
 
 /* Random bytes for all ids that one trace can need. Ids of zeros only are made valid. */
 struct trace_ids {
-    uint8_t trace_id[TRACE_ID_BYTES]; /* of one without a parent */
+    uint8_t trace_id[TRACE_ID_BYTES]; /* for a trace without a parent */
     uint8_t span_ids[TRACE_SPANS_MAX][SPAN_ID_BYTES];
 };
 
@@ -35,14 +35,14 @@ struct trace_export;
 
 struct trace_export *trace_export_create(const struct trace_resource *resource);
 
-/* Returns how many spans it became. `offset_ns`: Unix time less the monotonic clock. */
+/* Returns the number of spans added. `offset_ns`: Unix time minus the monotonic clock. */
 uint32_t trace_export_add(struct trace_export *export, const struct trace *trace,
                           const struct trace_ids *ids, int64_t offset_ns);
 
-/* One line without a line's end, to be freed with free(), or NULL if nothing was added. Frees the
- * export. */
+/* One line without a newline, to be freed with free(); NULL if nothing was added. Frees the export.
+ */
 char *trace_export_finish(struct trace_export *export, size_t *bytes);
 
-/* How many spans a collector says in its answer (ExportTraceServiceResponse) it has not taken; 0
- * for what is no such answer. */
+/* The number of spans that a collector's answer (ExportTraceServiceResponse) rejects; 0 if the text
+ * is no such answer. */
 uint64_t trace_answer_rejected(const char *text, size_t bytes);

@@ -27,8 +27,8 @@ number_of(const struct trace_pool *pool, const struct trace *trace)
 }
 
 /*
- * The count of changes in the upper half forbids that a thread, stopped between its look at `next`
- * and its swap, swaps although the same record has been taken and given back in between.
+ * The count of changes in the upper half prevents a thread that is stopped between its look at
+ * `next` and its swap from swapping although the same record was taken and given back meanwhile.
  */
 static uint64_t
 free_word(uint64_t seen, uint32_t number)
@@ -87,7 +87,7 @@ trace_pool_collect(struct trace_pool *pool)
 {
     uint32_t list = 0;
     uint32_t number = atomic_exchange_explicit(&pool->done, 0, memory_order_acquire);
-    while (number != 0) { /* the last is on top: turned round */
+    while (number != 0) { /* the newest is on top: reversed here */
         struct trace *trace = &pool->traces[number - 1];
         uint32_t before = atomic_load_explicit(&trace->next, memory_order_relaxed);
         atomic_store_explicit(&trace->next, list, memory_order_relaxed);

@@ -8,11 +8,11 @@ enum {
     TRACE_ID_AT = 3,
     SPAN_ID_AT = 36,
     FLAGS_AT = 53,
-    TRACEPARENT_BYTES = 55, /* of version 00, and of the part that later ones keep */
+    TRACEPARENT_BYTES = 55, /* of version 00, and of the part that later versions keep */
     MEMBER_PART_BYTES_MAX = 256,
 };
 
-/* What HTTP allows around a value is no part of it. */
+/* HTTP allows blanks around a value. */
 static void
 trim(const char **text, size_t *bytes)
 {
@@ -111,7 +111,7 @@ is_value(const char *text, size_t bytes)
     return true;
 }
 
-/* One member, without the spaces around it; false: it is malformed. */
+/* Reads one member, without the blanks around it; false: it is malformed. */
 static bool
 add_member(struct tracestate *state, const char *text, size_t bytes)
 {

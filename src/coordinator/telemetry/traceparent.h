@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The headers `traceparent` and `tracestate` of the W3C recommendation "Trace Context", as callers
- * send them: validated, never repaired. Pure. Values are runs of bytes, not terminated.
+ * Validates the headers `traceparent` and `tracestate` of the W3C recommendation "Trace Context",
+ * and repairs nothing. Pure. Values are byte strings without a terminator.
  */
 #pragma once
 
@@ -12,7 +12,7 @@
 enum {
     TRACE_ID_BYTES = 16,
     SPAN_ID_BYTES = 8,
-    TRACESTATE_BYTES_MAX = 512, /* what the recommendation asks to be passed on at least */
+    TRACESTATE_BYTES_MAX = 512, /* the least that the recommendation asks to pass on */
     TRACESTATE_MEMBERS_MAX = 32,
 };
 
@@ -23,25 +23,24 @@ struct traceparent {
 };
 
 struct tracestate {
-    char text[TRACESTATE_BYTES_MAX +
-              1]; /* terminated; "" when there is none, or none that is valid */
+    char text[TRACESTATE_BYTES_MAX + 1]; /* terminated; "" without a valid one */
     uint32_t bytes;
     uint32_t members;
-    bool refused; /* something in it was malformed: none of it is passed on */
+    bool refused; /* malformed: none of it is passed on */
 };
 
 /*
- * False: it is none, and the request is as one without. Of version 00 it is 55 bytes:
+ * False: not valid, and the request is treated as one without. Version 00 has 55 bytes:
  *
  *     00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01
  *
- * in lower-case digits, no id of zeros only. Version ff there is not. A later version may go on
- * after these, behind another "-".
+ * in lower-case digits, with no id of zeros only. Version ff is invalid. A later version may
+ * continue after another "-".
  */
 bool traceparent_parse(const char *text, size_t bytes, struct traceparent *parent);
 
 /* Empties it. */
 void tracestate_init(struct tracestate *state);
-/* Adds one header's list; several headers are one list. Members beyond what there is room for are
- * left out, the last ones first. */
+/* Adds one header's list; several headers make one list. Members that do not fit are left out, the
+ * last ones first. */
 void tracestate_add(struct tracestate *state, const char *text, size_t bytes);

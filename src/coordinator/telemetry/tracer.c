@@ -16,10 +16,10 @@
 #include "coordinator/telemetry/trace_json.h"
 #include "coordinator/telemetry/trace_pool.h"
 #include "coordinator/telemetry/trace_sink.h"
-#include "shm/counters.h"
+#include "ipc/counters.h"
 #include "shm/doorbell.h"
 
-/* Of one export. */
+/* Limits of one export. */
 enum { EXPORT_TRACES_MAX = 128, HOST_NAME_BYTES = 256 };
 
 #define COMPLAINT_NS (60 * NS_PER_S)
@@ -31,7 +31,7 @@ struct tracer {
     struct shm_doorbell bell;
     struct trace_sink *sink;
     pthread_t thread;
-    _Atomic int64_t end_ns; /* TIME_NEVER_NS: it is not to end */
+    _Atomic int64_t end_ns; /* TIME_NEVER_NS: not ending */
     /* the writer's */
     char host_name[HOST_NAME_BYTES];
     struct backlog backlog;
@@ -50,7 +50,7 @@ draw_seed(void)
     return seed | 1; /* 0: not drawn yet */
 }
 
-/* splitmix64, one state per thread: nobody's secret hangs on who is sampled. */
+/* splitmix64, one state per thread: no secret depends on which calls are sampled. */
 bool
 tracer_samples(const struct tracer *tracer)
 {
@@ -94,8 +94,8 @@ tracer_end(struct trace *trace, enum status status, const char *text)
     trace->status = status;
     trace_copy_text(trace->text, sizeof(trace->text), text);
     trace_pool_hand_over(&tracer->pool, trace);
-    /* The one wake: the writer's bell is armed only while it has nothing to do, and a writer that
-     * was woken naps before it looks. */
+    /* The only wake: the writer's bell is armed only while it has nothing to do, and a woken writer
+     * naps before it looks. */
     doorbell_ring(&tracer->bell);
 }
 
@@ -130,7 +130,7 @@ put_export(struct tracer *tracer, struct trace_export *export, uint32_t spans)
     counter_add_shared(tracer->options.counters, NODE_SPANS_DROPPED, dropped);
 }
 
-/* Of all that was handed over. Returns how many traces that were. */
+/* Takes all records handed over. Returns their number. */
 static uint32_t
 make_exports(struct tracer *tracer)
 {
@@ -163,7 +163,7 @@ make_exports(struct tracer *tracer)
 
 /* ---- the writer: sending them ---- */
 
-/* Once in a while: what goes on failing says so each minute. */
+/* Logs a lasting failure once a minute. */
 static void
 complain(struct tracer *tracer, const char *action, const struct error *error, int64_t now_ns)
 {
@@ -190,15 +190,15 @@ on_taken(struct tracer *tracer, uint32_t spans, uint64_t rejected)
     tracer->failing = false;
 }
 
-/* Records are scarcer than memory: while a collector makes us wait, they are emptied all the same.
- */
+/* Records are scarcer than memory: they are emptied even while a collector keeps the writer
+ * waiting. */
 static void
 while_sending(void *context)
 {
     (void)make_exports(context);
 }
 
-/* Tries the oldest export. False: it is to be tried later. */
+/* Tries the oldest export. False: to be retried later. */
 static bool
 send_first(struct tracer *tracer)
 {
@@ -231,7 +231,7 @@ is_ending(const struct tracer *tracer)
     return atomic_load(&tracer->end_ns) != TIME_NEVER_NS;
 }
 
-/* Nobody wakes it but the end. */
+/* Only the end wakes it. */
 static void
 nap(struct tracer *tracer, int64_t nap_ns)
 {
@@ -241,7 +241,7 @@ nap(struct tracer *tracer, int64_t nap_ns)
         doorbell_sleep(&tracer->bell, prepared, nap_ns);
 }
 
-/* Until there is a trace; and then for a while, so that others come to it. */
+/* Sleeps until there is a trace, and then naps so that others join it. */
 static void
 sleep_until_wanted(struct tracer *tracer)
 {
@@ -276,7 +276,7 @@ tracer_main(void *context)
         uint32_t made = make_exports(tracer);
         int64_t wait_ns = backlog_wait_ns(&tracer->backlog, clock_now_ns());
         if (wait_ns == 0)
-            (void)send_first(tracer); /* one, then look for traces again */
+            (void)send_first(tracer); /* one export, then look for traces again */
         else if (made > 0 || wait_ns != TIME_NEVER_NS)
             nap(tracer, wait_ns < TRACER_NAP_NS ? wait_ns : TRACER_NAP_NS);
         else

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Tracing, as the rest of the daemon sees it: a traced call takes a record, whoever answers it
- * gives it back filled, and a thread of its own (`shoald:trace`) makes spans of it and sends them
- * to a file or a collector. Nothing of that can fail or delay a request: no lock, no allocation, at
- * most one wake in TRACER_NAP_NS; what there is no room for is dropped and counted.
+ * Tracing for the rest of the daemon: a traced call takes a record, the answering thread returns it
+ * filled, and a thread of its own (`shoald:trace`) makes spans of it and sends them to a file or a
+ * collector. None of this can fail or delay a request: no lock, no allocation, at most one wake in
+ * TRACER_NAP_NS; traces beyond the limits are dropped and counted.
  */
 #pragma once
 
@@ -14,7 +14,7 @@
 #include "base/error.h"
 #include "coordinator/telemetry/trace.h"
 
-/* Traces wait so long for others to be written with them. */
+/* How long a trace waits for others to be written with it. */
 #define TRACER_NAP_NS (NS_PER_S / 5)
 /* The time to send the rest at the end. */
 #define TRACER_END_NS (2 * NS_PER_S)
@@ -31,18 +31,16 @@ struct tracer_options {
     _Atomic uint64_t *counters; /* of the node */
 };
 
-/* The thread runs from then on. Errors: the file cannot be opened, the URL makes no sense. */
+/* Starts the thread. Errors: the file cannot be opened, the URL makes no sense. */
 enum status tracer_create(const struct tracer_options *options, struct tracer **tracer,
                           struct error *error) WARN_UNUSED;
-/* When no trace is under way any more. Sends what is left, within TRACER_END_NS. NULL is left
- * alone. */
+/* When no trace is under way any more. Sends the rest within TRACER_END_NS. NULL is left alone. */
 void tracer_destroy(struct tracer *tracer);
 
-/* Whether a call that brings no traceparent is to be traced. */
+/* Draws whether to trace a call without a traceparent. */
 bool tracer_samples(const struct tracer *tracer);
 
-/* A record for a call that came now; NULL: there is none left. `context` NULL: a trace of our own.
- */
+/* A record for a call that has just come; NULL: none is left. `context` NULL: a new trace. */
 struct trace *tracer_begin(struct tracer *tracer, const struct trace_origin *origin,
                            const struct trace_context *context);
 /* The call is answered. The record is no longer the caller's. */

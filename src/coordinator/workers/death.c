@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A worker has died: what it held is put right, its requests run again or fail, and it is judged
+ * A worker has died: repairs what it held, runs its requests again or fails them, and judges
  * whether the modelet is to blame.
  *
  * The attempts rule. Each request that the dead worker held at its stage is charged with the death,
- * whether it ran or waited in an open batch: which of the two is known from the worker's own words
- * only. Who was charged runs alone from then on, in every stage (slot_run_alone), so a second death
- * charges nobody but the one that was run. The caller of a request that is failed for it is
- * suspected (suspects.h): all that it sends runs alone for a while.
+ * whether it ran or waited in an open batch, as only the worker's own words tell which. A charged
+ * request runs alone from then on, in every stage (slot_run_alone), so a second death charges only
+ * the request that was run. The caller of a request that fails for this is suspected (suspects.h):
+ * its requests run alone for a while.
  */
 #include <signal.h>
 #include <stdio.h>
@@ -17,26 +17,24 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "coordinator/pipeline/catalog.h"
 #include "coordinator/pipeline/lane.h"
 #include "coordinator/pipeline/pipeline.h"
-#include "coordinator/pipeline/roster.h"
-#include "coordinator/workers/seat.h"
-#include "shm/handshake.h"
+#include "coordinator/workers/pool_member.h"
+#include "ipc/handshake.h"
 #include "shm/repair.h"
 #include "shm/slot.h"
 #include "shm/stamp.h"
 
 /* ---- what becomes of its requests ---- */
 
-/* The stage and modelet come first: a text is cut to what a slot has room for. */
+/* Stage and modelet come first: the text is cut to the room in a slot. */
 static void
-tell_poison(const struct seat *seat, uint32_t deaths, struct error *error)
+notify_poison(const struct pool_member *member, uint32_t deaths, struct error *error)
 {
-    const struct config_stage *config = stage_config(seat->roster, seat->stage);
-    const char *modelet = stage_modelet(seat->roster, seat->stage);
+    const struct config_stage *config = stage_config(member->pools, member->stage);
+    const char *modelet = stage_modelet(member->pools, member->stage);
     const char *workers = deaths == 1 ? "worker" : "workers";
-    if (seat->killed_for == KILL_RUN_TIMEOUT)
+    if (member->killed_for == KILL_RUN_TIMEOUT)
         error_set(error, STATUS_UNAVAILABLE,
                   "stage \"%s\" (modelet %s) did not finish this request within run_timeout_ms "
                   "(%lld); %u %s lost with it",
@@ -48,12 +46,13 @@ tell_poison(const struct seat *seat, uint32_t deaths, struct error *error)
                   deaths, workers, config->name, modelet);
 }
 
-/* The run that has ended with the worker, for the request's trace. */
+/* Adds the run that ended with the worker to the request's trace. */
 static void
-keep_lost_run(const struct seat *seat, struct shm_ticket ticket, uint32_t deaths)
+keep_lost_run(const struct pool_member *member, struct shm_ticket ticket, uint32_t deaths)
 {
-    const struct region *region = &seat->roster->lane->region;
-    struct stamp lost = {.ended_ns = seat->died_ns, .stage = seat->stage, .worker = seat->index};
+    const struct region *region = &member->pools->lane->region;
+    struct stamp lost = {
+        .ended_ns = member->died_ns, .stage = member->stage, .worker = member->index};
     if (slot_traced(region_slot(region, ticket.index), ticket.generation))
         stamp_lose(region, ticket, deaths - 1, &lost);
 }
@@ -61,64 +60,64 @@ keep_lost_run(const struct seat *seat, struct shm_ticket ticket, uint32_t deaths
 static enum repair_verdict
 judge_request(void *context, struct shm_ticket ticket, uint8_t stage, struct error *error)
 {
-    struct seat *seat = context;
-    struct roster *roster = seat->roster;
-    struct request *request = lane_request(roster->lane, ticket);
-    if (request == NULL || stage != seat->stage)
+    struct pool_member *member = context;
+    struct worker_pools *pools = member->pools;
+    struct request *request = lane_request(pools->lane, ticket);
+    if (request == NULL || stage != member->stage)
         return REPAIR_CORRUPT;
-    const struct config_stage *config = stage_config(roster, stage);
-    bool innocent = seat->died_loading || seat->killed_for == KILL_LOAD_TIMEOUT;
+    const struct config_stage *config = stage_config(pools, stage);
+    bool innocent = member->died_loading || member->killed_for == KILL_LOAD_TIMEOUT;
     uint32_t deaths = atomic_load_explicit(&request->deaths, memory_order_relaxed);
     if (!innocent) {
         atomic_store_explicit(&request->deaths, ++deaths, memory_order_relaxed);
-        keep_lost_run(seat, ticket, deaths);
+        keep_lost_run(member, ticket, deaths);
     }
-    if (seat_staff(seat)->abilities & SHOAL_CHANGES_INPUTS) {
+    if (member_pool(member)->abilities & SHOAL_CHANGES_INPUTS) {
         error_set(error, STATUS_UNAVAILABLE,
                   "a worker %s in stage \"%s\", whose modelet changes its inputs: it can't be run "
                   "again",
-                  seat->killed_for == KILL_RUN_TIMEOUT
+                  member->killed_for == KILL_RUN_TIMEOUT
                       ? "did not finish this request within run_timeout_ms"
                       : "died while it ran this request",
                   config->name);
         return REPAIR_FAIL;
     }
-    if (innocent) { /* it died of a model's load: whoever was in its hands has no part in that */
-        counter_add_shared(roster->pipeline->counters, PIPELINE_RUN_AGAIN, 1);
+    if (innocent) { /* it died of a model's load, in which its requests have no part */
+        counter_add_shared(pools->pipeline->counters, PIPELINE_RUN_AGAIN, 1);
         return REPAIR_RUN_AGAIN;
     }
     if (deaths >= config->attempts_max) {
-        if (config->attempts_max > 1 || !seat->ended_outside)
-            suspects_charge(&roster->lane->suspects, request->caller, seat->died_ns);
-        counter_add_shared(roster->pipeline->counters, PIPELINE_POISON, 1);
-        tell_poison(seat, deaths, error);
+        if (config->attempts_max > 1 || !member->ended_outside)
+            suspects_charge(&pools->lane->suspects, request->caller, member->died_ns);
+        counter_add_shared(pools->pipeline->counters, PIPELINE_POISON, 1);
+        notify_poison(member, deaths, error);
         return REPAIR_FAIL;
     }
-    slot_run_alone(&roster->lane->region, ticket);
-    counter_add_shared(roster->pipeline->counters, PIPELINE_RUN_AGAIN, 1);
+    slot_run_alone(&pools->lane->region, ticket);
+    counter_add_shared(pools->pipeline->counters, PIPELINE_RUN_AGAIN, 1);
     return REPAIR_RUN_AGAIN;
 }
 
-/* Returns how many requests it held. */
+/* Returns the number of requests that it held. */
 static uint32_t
-repair(struct seat *seat)
+repair(struct pool_member *member)
 {
-    struct lane *lane = seat->roster->lane;
+    struct lane *lane = member->pools->lane;
     if (atomic_load(&lane->state) == LANE_CONDEMNED)
         return 0;
-    struct repair_judge judge = {judge_request, seat};
+    struct repair_judge judge = {judge_request, member};
     struct repair_report report;
     struct error error = ERROR_NONE;
-    if (region_repair(&lane->region, seat->party, PARTY_COORDINATOR, seat->stage, seat->index,
+    if (region_repair(&lane->region, member->owner, OWNER_COORDINATOR, member->stage, member->index,
                       &judge, &report, &error) != STATUS_OK) {
         lane_report_corrupt(lane, error.text);
         return 0;
     }
-    int64_t took_ns = clock_now_ns() - seat->died_ns;
-    histogram_record(seat_staff(seat)->counters, STAGE_RECLAIM, (uint64_t)took_ns);
+    int64_t took_ns = clock_now_ns() - member->died_ns;
+    histogram_record(member_pool(member)->counters, STAGE_RECLAIM, (uint64_t)took_ns);
     log_info("worker_reclaimed pipeline=%s stage=%s worker=%u run_again=%u failed=%u pushed=%u "
              "blocks=%u us=%lld",
-             lane->info.name, stage_config(seat->roster, seat->stage)->name, seat->index,
+             lane->info.name, stage_config(member->pools, member->stage)->name, member->index,
              report.run_again, report.failed, report.pushed, report.blocks_released,
              (long long)(took_ns / NS_PER_US));
     return report.run_again + report.failed;
@@ -126,10 +125,10 @@ repair(struct seat *seat)
 
 /* ---- who is to blame ---- */
 
-/* Killed from outside, or asked to end; a modelet's own mistakes look different, but for being too
- * large (SIGKILL by the kernel), which happens with requests in hand. */
+/* Whether it was killed, or asked to end, from outside. A modelet's own mistakes look different,
+ * except memory use (SIGKILL by the kernel), which happens while it holds requests. */
 static bool
-ended_from_outside(int wait_status, enum seat_kill killed_for)
+ended_from_outside(int wait_status, enum pool_member_kill killed_for)
 {
     if (killed_for == KILL_QUARANTINE)
         return true;
@@ -141,26 +140,26 @@ ended_from_outside(int wait_status, enum seat_kill killed_for)
 }
 
 /*
- * As far as we have seen it ourselves: an answer has come back since from beyond the stage, or a
- * request that came in since stands beyond it, be it that it has waited for the worker. A modelet
- * that forges the words for that goes on dying without quarantine, with back-off.
+ * Judged by what the coordinator has seen itself: since then an answer came back from beyond the
+ * stage, or a request that came in since is beyond it, even if it waited for the worker. A modelet
+ * that forges those words keeps dying without quarantine, but with back-off.
  */
 bool
-seat_was_fruitful(const struct seat *seat)
+pool_member_was_fruitful(const struct pool_member *member)
 {
-    const struct lane *lane = seat->roster->lane;
-    return lane_finished(lane, seat->stage) != seat->finished ||
-           lane_has_passed(lane, seat->stage, seat->judged_ns);
+    const struct lane *lane = member->pools->lane;
+    return lane_finished(lane, member->stage) != member->finished ||
+           lane_has_passed(lane, member->stage, member->judged_ns);
 }
 
 static enum death_blame
-blame_for(const struct seat *seat, int wait_status, bool was_ready, uint32_t held)
+blame_for(const struct pool_member *member, int wait_status, bool was_ready, uint32_t held)
 {
-    if (seat->died_loading || seat->killed_for == KILL_LOAD_TIMEOUT)
+    if (member->died_loading || member->killed_for == KILL_LOAD_TIMEOUT)
         return DEATH_BLAMELESS; /* the model is to blame */
-    if (held == 0 && ended_from_outside(wait_status, seat->killed_for))
+    if (held == 0 && ended_from_outside(wait_status, member->killed_for))
         return DEATH_BLAMELESS;
-    return was_ready && seat_was_fruitful(seat) ? DEATH_FRUITFUL : DEATH_FRUITLESS;
+    return was_ready && pool_member_was_fruitful(member) ? DEATH_FRUITFUL : DEATH_FRUITLESS;
 }
 
 /* ---- the death ---- */
@@ -168,57 +167,57 @@ blame_for(const struct seat *seat, int wait_status, bool was_ready, uint32_t hel
 enum { CAUSE_BYTES = 160 };
 
 static void
-describe_end(const struct seat *seat, int wait_status, char *text, size_t room)
+describe_end(const struct pool_member *member, int wait_status, char *text, size_t room)
 {
-    const struct config_stage *config = stage_config(seat->roster, seat->stage);
-    if (seat->killed_for == KILL_RUN_TIMEOUT)
+    const struct config_stage *config = stage_config(member->pools, member->stage);
+    if (member->killed_for == KILL_RUN_TIMEOUT)
         snprintf(text, room, "killed because it did not finish a run within run_timeout_ms (%lld)",
                  (long long)(config->run_timeout_ns / NS_PER_MS));
-    else if (seat->killed_for == KILL_START_TIMEOUT)
+    else if (member->killed_for == KILL_START_TIMEOUT)
         snprintf(text, room, "killed because it was not ready within start_timeout_ms (%lld)",
                  (long long)(config->start_timeout_ns / NS_PER_MS));
-    else if (seat->killed_for == KILL_LOAD_TIMEOUT)
+    else if (member->killed_for == KILL_LOAD_TIMEOUT)
         snprintf(text, room, "killed because it did not load a model within load_timeout_ms");
-    else if (seat->killed_for == KILL_SILENT)
+    else if (member->killed_for == KILL_SILENT)
         snprintf(text, room, "killed because it gave no sign of life outside of a run");
-    else if (seat->killed_for == KILL_NONSENSE)
-        snprintf(text, room, "killed because it said what cannot be");
+    else if (member->killed_for == KILL_NONSENSE)
+        snprintf(text, room, "killed because it sent an impossible message");
     else if (WIFSIGNALED(wait_status))
         snprintf(text, room, "killed by signal %d (%s)", WTERMSIG(wait_status),
                  strsignal(WTERMSIG(wait_status)));
-    else if (seat->refused)
-        snprintf(text, room, "refused to start: %.120s", seat->refusal.text);
+    else if (member->refused)
+        snprintf(text, room, "refused to start: %.120s", member->refusal.text);
     else
         snprintf(text, room, "ended with exit code %d", WEXITSTATUS(wait_status));
 }
 
 static void
-forget_process(struct seat *seat)
+forget_process(struct pool_member *member)
 {
-    loop_watch_remove(seat->death_watch);
-    loop_watch_remove(seat->control_watch);
-    seat->death_watch = NULL;
-    seat->control_watch = NULL;
-    worker_log_destroy(seat->log);
-    seat->log = NULL;
-    loop_timer_clear(seat->timer);
-    if (seat->roster->stopping)
-        spawned_close(&seat->process);
+    loop_watch_remove(member->death_watch);
+    loop_watch_remove(member->control_watch);
+    member->death_watch = NULL;
+    member->control_watch = NULL;
+    worker_log_destroy(member->log);
+    member->log = NULL;
+    loop_timer_clear(member->timer);
+    if (member->pools->stopping)
+        spawned_close(&member->process);
     else
-        spawned_keep(&seat->process);
-    seat->state = SEAT_EMPTY;
-    counter_set(seat->counters, WORKER_PID, 0);
+        spawned_keep(&member->process);
+    member->state = MEMBER_EMPTY;
+    counter_set(member->counters, WORKER_PID, 0);
 }
 
-/* Before a stage has ever been complete a failure is the operator's to mend: it ends the start. */
+/* Until a stage has been complete once, the operator must mend a failure: it ends the start. */
 static void
-on_failed_start(struct seat *seat, const char *why)
+on_failed_start(struct pool_member *member, const char *why)
 {
-    const struct config_stage *config = stage_config(seat->roster, seat->stage);
+    const struct config_stage *config = stage_config(member->pools, member->stage);
     struct error error = ERROR_NONE;
-    if (seat->refused)
-        error = seat->refusal;
-    else if (seat->killed_for == KILL_START_TIMEOUT)
+    if (member->refused)
+        error = member->refusal;
+    else if (member->killed_for == KILL_START_TIMEOUT)
         error_set(&error, STATUS_DEADLINE_EXCEEDED,
                   "worker was not ready within %lld ms (start_timeout_ms)",
                   (long long)(config->start_timeout_ns / NS_PER_MS));
@@ -226,76 +225,78 @@ on_failed_start(struct seat *seat, const char *why)
         error_set(&error, STATUS_UNAVAILABLE, "worker was %s before it was ready", why);
     error_prefix(&error, "stage \"%s\"", config->name);
     log_error("worker_failed pipeline=%s stage=%s worker=%u error=\"%s\"",
-              seat->roster->lane->info.name, config->name, seat->index, error.text);
-    if (!seat->roster->complete_once)
-        pipeline_on_start_failed(seat->roster->pipeline, seat->roster->lane, &error);
+              member->pools->lane->info.name, config->name, member->index, error.text);
+    if (!member->pools->complete_once)
+        pipeline_on_start_failed(member->pools->pipeline, member->pools->lane, &error);
 }
 
 void
-seat_on_spawn_failed(struct seat *seat, const struct error *error)
+pool_member_on_spawn_failed(struct pool_member *member, const struct error *error)
 {
-    seat->state = SEAT_EMPTY;
-    seat->refused = true;
-    seat->refusal = *error;
-    seat->quick_deaths++;
-    on_failed_start(seat, "not started");
-    if (!seat->roster->stopping)
-        staff_on_death(seat, DEATH_FRUITLESS, "not started");
+    member->state = MEMBER_EMPTY;
+    member->refused = true;
+    member->refusal = *error;
+    member->quick_deaths++;
+    on_failed_start(member, "not started");
+    if (!member->pools->stopping)
+        worker_pool_on_death(member, DEATH_FRUITLESS, "not started");
 }
 
-/* Its successor, if the failed start has not stopped everything. */
+/* Starts its successor, unless the failed start has stopped everything. */
 static void
-replace(struct seat *seat, enum death_blame blame, bool was_ready, uint32_t guests, const char *why)
+replace(struct pool_member *member, enum death_blame blame, bool was_ready, uint32_t client_regions,
+        const char *why)
 {
-    if (seat->roster->stopping)
+    if (member->pools->stopping)
         return;
-    bool quick = !was_ready || seat->died_ns - seat->ready_ns < QUICK_DEATH_MS * (int64_t)NS_PER_MS;
-    quick = quick && guests == 0; /* their users are charged, and are the ones who wait */
-    quick = quick && seat->killed_for != KILL_LOAD_TIMEOUT;
-    quick = quick && blame != DEATH_FRUITFUL; /* it has done what it is for */
-    seat->quick_deaths = quick ? seat->quick_deaths + 1 : 0;
-    counter_add(seat_staff(seat)->counters, STAGE_RESTARTS, 1);
-    staff_on_death(seat, blame, why);
+    bool quick =
+        !was_ready || member->died_ns - member->ready_ns < QUICK_DEATH_MS * (int64_t)NS_PER_MS;
+    quick = quick && client_regions == 0; /* their users are charged, and it is they who wait */
+    quick = quick && member->killed_for != KILL_LOAD_TIMEOUT;
+    quick = quick && blame != DEATH_FRUITFUL; /* it has served its purpose */
+    member->quick_deaths = quick ? member->quick_deaths + 1 : 0;
+    counter_add(member_pool(member)->counters, STAGE_RESTARTS, 1);
+    worker_pool_on_death(member, blame, why);
 }
 
 void
-seat_on_death(void *context)
+pool_member_on_death(void *context)
 {
-    struct seat *seat = context;
-    struct roster *roster = seat->roster;
+    struct pool_member *member = context;
+    struct worker_pools *pools = member->pools;
     int wait_status = 0;
-    if (waitpid(seat->process.pid, &wait_status, WNOHANG) != seat->process.pid)
+    if (waitpid(member->process.pid, &wait_status, WNOHANG) != member->process.pid)
         return;
-    if (seat->control_watch != NULL && seat->state == SEAT_STARTING && !seat->refused)
-        seat_on_control(seat);      /* its last words, if the death was seen before them */
-    seat->died_ns = clock_now_ns(); /* not before: they may be that it is ready */
+    if (member->control_watch != NULL && member->state == MEMBER_STARTING && !member->refused)
+        pool_member_on_control(member); /* its last messages, if the death was seen before them */
+    member->died_ns = clock_now_ns();   /* not before: they may say that it is ready */
     spawn_kill_orphans();
     char why[CAUSE_BYTES];
-    describe_end(seat, wait_status, why, sizeof(why));
-    bool was_ready = seat->state == SEAT_READY;
-    pid_t pid = seat->process.pid;
-    struct catalog *catalog = roster->pipeline->catalog;
-    seat->ended_outside = ended_from_outside(wait_status, seat->killed_for);
-    seat->died_loading = catalog_on_seat_death(catalog, seat, seat->ended_outside);
-    forget_process(seat);
-    uint32_t held = repair(seat);
-    uint32_t guests = seat_leaves_guests(seat);
+    describe_end(member, wait_status, why, sizeof(why));
+    bool was_ready = member->state == MEMBER_READY;
+    pid_t pid = member->process.pid;
+    struct catalog *catalog = pools->pipeline->catalog;
+    member->ended_outside = ended_from_outside(wait_status, member->killed_for);
+    member->died_loading = pools->models->on_death(catalog, member);
+    forget_process(member);
+    uint32_t held = repair(member);
+    uint32_t client_regions = pool_member_left_regions(member);
     if (held != 0)
-        guests = 0; /* it may have been a request of the lane */
+        client_regions = 0; /* a request of the lane may have caused it */
     if (WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == HANDSHAKE_EXIT_CORRUPT)
-        lane_report_corrupt(roster->lane, "a worker found it so");
-    if (roster->stopping) {
-        if (roster_gone(roster))
-            pipeline_on_roster_stopped(roster->pipeline, roster->lane);
+        lane_report_corrupt(pools->lane, "a worker found it so");
+    if (pools->stopping) {
+        if (worker_pools_gone(pools))
+            pipeline_on_workers_stopped(pools->pipeline, pools->lane);
         return;
     }
     log_warn("worker_died pipeline=%s stage=%s worker=%u pid=%d why=\"%s\" held=%u",
-             roster->lane->info.name, stage_config(roster, seat->stage)->name, seat->index,
+             pools->lane->info.name, stage_config(pools, member->stage)->name, member->index,
              (int)pid, why, held);
-    if (!was_ready && seat->killed_for != KILL_QUARANTINE)
-        on_failed_start(seat, why);
+    if (!was_ready && member->killed_for != KILL_QUARANTINE)
+        on_failed_start(member, why);
     enum death_blame blame =
-        guests != 0 ? DEATH_BLAMELESS : blame_for(seat, wait_status, was_ready, held);
-    replace(seat, blame, was_ready, guests, why);
-    catalog_on_seat_left(catalog, seat);
+        client_regions != 0 ? DEATH_BLAMELESS : blame_for(member, wait_status, was_ready, held);
+    replace(member, blame, was_ready, client_regions, why);
+    pools->models->on_left(catalog, member);
 }

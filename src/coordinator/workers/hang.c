@@ -5,12 +5,11 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "coordinator/pipeline/catalog.h"
 #include "coordinator/pipeline/lane.h"
 #include "coordinator/pipeline/pipeline.h"
-#include "coordinator/workers/seat.h"
+#include "coordinator/workers/pool_member.h"
 
-/* A look costs two loads for each worker. */
+/* A look costs two loads per worker. */
 enum { LOOK_MS_MAX = 250, LOOK_MS_MIN = 1, LOOKS_PER_TIMEOUT = 4 };
 
 int64_t
@@ -38,9 +37,10 @@ hang_look_after_ns(int64_t timeout_ns, int64_t expires_ns, int64_t now_ns)
 }
 
 enum beat_verdict
-beat_judge(struct beat_watch *watch, int64_t word, bool excused, int64_t limit_ns, int64_t now_ns)
+beat_judge(struct beat_watch *watch, int64_t word, enum beat_duty duty, int64_t limit_ns,
+           int64_t now_ns)
 {
-    if (excused || watch->since_ns == 0 || word != watch->word) {
+    if (duty == BEAT_EXCUSED || watch->since_ns == 0 || word != watch->word) {
         *watch = (struct beat_watch){.word = word, .since_ns = now_ns};
         return BEAT_FINE;
     }
@@ -54,92 +54,92 @@ beat_judge(struct beat_watch *watch, int64_t word, bool excused, int64_t limit_n
 }
 
 static void
-look_at_beat(struct seat *seat, int64_t timeout_ns, bool runs)
+look_at_beat(struct pool_member *member, int64_t timeout_ns, bool runs)
 {
     const struct shm_worker *worker =
-        region_worker(&seat->roster->lane->region, seat->stage, seat->index);
+        region_worker(&member->pools->lane->region, member->stage, member->index);
     int64_t word = atomic_load_explicit(&worker->heartbeat_ns, memory_order_relaxed);
     int64_t least_ns = SILENCE_MS_MIN * (int64_t)NS_PER_MS;
     int64_t limit_ns = timeout_ns > least_ns ? timeout_ns : least_ns;
-    bool excused = runs || catalog_seat_is_busy(seat);
+    enum beat_duty duty = runs || member->pools->models->is_busy(member) ? BEAT_EXCUSED : BEAT_DUE;
     enum beat_verdict verdict =
-        beat_judge(&seat->beat_watch, word, excused, limit_ns, clock_now_ns());
+        beat_judge(&member->beat_watch, word, duty, limit_ns, clock_now_ns());
     if (verdict == BEAT_FINE)
         return;
     log_warn("worker_silent pipeline=%s stage=%s worker=%u pid=%d for_ms=%lld action=%s",
-             seat->roster->lane->info.name, stage_config(seat->roster, seat->stage)->name,
-             seat->index, (int)seat->process.pid, (long long)(limit_ns / NS_PER_MS),
+             member->pools->lane->info.name, stage_config(member->pools, member->stage)->name,
+             member->index, (int)member->process.pid, (long long)(limit_ns / NS_PER_MS),
              verdict == BEAT_KILL ? "kill" : "continue");
     if (verdict == BEAT_CONTINUE) {
-        spawned_signal(&seat->process, SIGCONT);
+        spawned_signal(&member->process, SIGCONT);
         return;
     }
-    counter_add(seat_staff(seat)->counters, STAGE_SILENCES, 1);
-    seat_kill(seat, KILL_SILENT);
+    counter_add(member_pool(member)->counters, STAGE_SILENCES, 1);
+    pool_member_kill(member, KILL_SILENT);
 }
 
-/* When its run is over for us; TIME_NEVER_NS: it does not run, or was killed for it now. */
+/* When its run expires; TIME_NEVER_NS: it runs nothing, or was killed for it just now. */
 static int64_t
-look_at(struct seat *seat, int64_t timeout_ns)
+look_at(struct pool_member *member, int64_t timeout_ns)
 {
     const struct shm_worker *worker =
-        region_worker(&seat->roster->lane->region, seat->stage, seat->index);
+        region_worker(&member->pools->lane->region, member->stage, member->index);
     int64_t began_ns = atomic_load_explicit(&worker->run_began_ns, memory_order_acquire);
     uint32_t items = atomic_load_explicit(&worker->run_items, memory_order_relaxed);
     int64_t now_ns = clock_now_ns();
-    int64_t since_ns = run_since_ns(&seat->run_watch, began_ns, seat->ready_ns, now_ns);
+    int64_t since_ns = run_since_ns(&member->run_watch, began_ns, member->ready_ns, now_ns);
     if (since_ns == TIME_NEVER_NS)
         return TIME_NEVER_NS;
     if (now_ns - since_ns < timeout_ns)
         return since_ns + timeout_ns;
     log_warn("worker_hung pipeline=%s stage=%s worker=%u pid=%d ran_ms=%lld items=%u",
-             seat->roster->lane->info.name, stage_config(seat->roster, seat->stage)->name,
-             seat->index, (int)seat->process.pid, (long long)((now_ns - since_ns) / NS_PER_MS),
+             member->pools->lane->info.name, stage_config(member->pools, member->stage)->name,
+             member->index, (int)member->process.pid, (long long)((now_ns - since_ns) / NS_PER_MS),
              items);
-    counter_add(seat_staff(seat)->counters, STAGE_RUN_TIMEOUTS, 1);
-    seat_kill(seat, KILL_RUN_TIMEOUT);
+    counter_add(member_pool(member)->counters, STAGE_RUN_TIMEOUTS, 1);
+    pool_member_kill(member, KILL_RUN_TIMEOUT);
     return TIME_NEVER_NS;
 }
 
 static void
 look(void *context)
 {
-    struct roster *roster = context;
+    struct worker_pools *pools = context;
     int64_t shortest_ns = TIME_NEVER_NS;
     int64_t expires_ns = TIME_NEVER_NS;
-    for (uint32_t i = 0; i < roster->seat_count; i++) {
-        struct seat *seat = &roster->seats[i];
-        int64_t timeout_ns = stage_config(roster, seat->stage)->run_timeout_ns;
+    for (uint32_t i = 0; i < pools->pool_member_count; i++) {
+        struct pool_member *member = &pools->members[i];
+        int64_t timeout_ns = stage_config(pools, member->stage)->run_timeout_ns;
         if (timeout_ns == 0)
             continue;
         if (timeout_ns < shortest_ns)
             shortest_ns = timeout_ns;
-        if (seat->state != SEAT_READY || seat->killed_for != KILL_NONE)
+        if (member->state != MEMBER_READY || member->killed_for != KILL_NONE)
             continue;
-        int64_t end_ns = look_at(seat, timeout_ns);
-        if (seat->killed_for == KILL_NONE)
-            look_at_beat(seat, timeout_ns, end_ns != TIME_NEVER_NS);
+        int64_t end_ns = look_at(member, timeout_ns);
+        if (member->killed_for == KILL_NONE)
+            look_at_beat(member, timeout_ns, end_ns != TIME_NEVER_NS);
         if (end_ns < expires_ns)
             expires_ns = end_ns;
     }
-    loop_timer_set(roster->hang_timer, hang_look_after_ns(shortest_ns, expires_ns, clock_now_ns()));
+    loop_timer_set(pools->hang_timer, hang_look_after_ns(shortest_ns, expires_ns, clock_now_ns()));
 }
 
 void
-hang_start(struct roster *roster)
+hang_start(struct worker_pools *pools)
 {
     bool limited = false;
-    for (uint32_t stage = 0; stage < roster->stage_count; stage++)
-        limited = limited || stage_config(roster, stage)->run_timeout_ns > 0;
+    for (uint32_t stage = 0; stage < pools->stage_count; stage++)
+        limited = limited || stage_config(pools, stage)->run_timeout_ns > 0;
     if (!limited)
         return;
-    roster->hang_timer = loop_timer_create(roster->pipeline->options.loop, look, roster);
-    look(roster);
+    pools->hang_timer = loop_timer_create(loop_base(pools->pipeline->options.loop), look, pools);
+    look(pools);
 }
 
 void
-hang_stop(struct roster *roster)
+hang_stop(struct worker_pools *pools)
 {
-    loop_timer_destroy(roster->hang_timer);
-    roster->hang_timer = NULL;
+    loop_timer_destroy(pools->hang_timer);
+    pools->hang_timer = NULL;
 }

@@ -10,7 +10,7 @@
 #include <sys/resource.h>
 
 #include "base/clock.h"
-#include "shm/handshake.h"
+#include "ipc/handshake.h"
 
 enum { SHARE_LEAST = 10 };
 
@@ -23,7 +23,7 @@ leave(pid_t tid)
 
 /* ---- may we ---- */
 
-/* As a loader does it, so that the kernel decides as it would of one. */
+/* As a loader does it, so that the kernel treats this attempt alike. */
 static void *
 try_it(void *context)
 {
@@ -53,7 +53,7 @@ idle_class_can_be_left(void)
 
 /* ---- one load ---- */
 
-/* 0 where the kernel does not say: then all are starved, and none waits for ever. */
+/* 0 where the kernel does not tell: then all count as starved, and none waits for ever. */
 static uint64_t
 cpu_ns_of(pid_t pid, pid_t tid)
 {
@@ -69,8 +69,8 @@ cpu_ns_of(pid_t pid, pid_t tid)
     return cpu_ns;
 }
 
-/* Of its threads in the idle class: how many, and what they had of the CPU; `leaves`: and takes
- * them out of it. There may be some that an engine has started in a load. */
+/* Counts its threads in the idle class and their CPU time; `leaves`: takes them out of it. An
+ * engine may have started some of them in a load. */
 static uint32_t
 each_idle(pid_t pid, uint64_t *cpu_ns, bool leaves)
 {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Workers load in the kernel's idle class (worker/pacer.h): with what CPU nobody else wants. Where
- * nobody leaves any, that is a three-hundredth, so a load that is starved is put into the ordinary
- * class, and ends there. Threads can't do that for themselves without a right that a worker in its
- * sandbox shall not have; whether the coordinator may is tried out once.
+ * Workers load models in the kernel's idle scheduling class (worker/pacer.h), with CPU time that
+ * nothing else wants. On a busy machine that is a three-hundredth of it, so a starved load is moved
+ * to the ordinary class. A thread needs a capability to do that itself, which a sandboxed worker
+ * must not have; whether the coordinator has it is tried once.
  *
- * Loop thread. The process looked at must be a child that has not been waited for, or its number
- * may be another's.
+ * Loop thread. The process must be a child that has not been reaped, or its number may be
+ * another's.
  */
 #pragma once
 
@@ -14,20 +14,19 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* One load as last seen; all zeros before. */
+/* One load as last seen; zero at first. */
 struct idle_watch {
     int64_t looked_ns;
-    uint64_t cpu_ns; /* of its threads in the idle class, then */
-    bool over;       /* it is in the ordinary class */
+    uint64_t cpu_ns; /* of its threads in the idle class, at that time */
+    bool over;       /* moved to the ordinary class */
 };
 
-/* Whether a thread of a worker can be taken out of the idle class again: with CAP_SYS_NICE, or a
- * limit (RLIMIT_NICE, `LimitNICE` of systemd) of at least 10. And /proc must be there to find it.
- */
+/* Whether a worker's thread can be taken out of the idle class again: by CAP_SYS_NICE or a limit
+ * (RLIMIT_NICE, systemd's `LimitNICE`) of at least 10. /proc must be mounted, too. */
 bool idle_class_can_be_left(void);
 
-/* Looks at the process each IDLE_LOOK_NS while it loads; true: what is in the idle class had less
- * than a tenth of the time since the last look, and is in the ordinary class now. */
+/* Looks at the process every IDLE_LOOK_NS while it loads. True: its threads in the idle class had
+ * less than a tenth of the time since the last look, and are in the ordinary class now. */
 bool idle_watch_look(struct idle_watch *watch, pid_t pid, int64_t now_ns);
 
 #define IDLE_LOOK_NS (100 * (int64_t)NS_PER_MS)

@@ -13,51 +13,51 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "coordinator/workers/guest.h"
-#include "coordinator/workers/seat.h"
-#include "shm/local.h"
+#include "coordinator/workers/client_region.h"
+#include "coordinator/workers/pool_member.h"
+#include "ipc/local.h"
 
 enum {
     SESSIONS_MAX = 256,
     USERS_MAX = 64,
-    DEATHS_MAX = 8, /* that a user may have brought about; one is forgiven every second */
+    DEATHS_MAX = 8, /* caused by a user; one is forgiven every second */
 };
 
 #define FORGIVEN_NS NS_PER_S
-/* Between two tries to take a client when there is no descriptor for it. */
+/* Between two attempts to accept a client when there is no descriptor for it. */
 #define ACCEPT_AGAIN_NS NS_PER_S
-/* A client that has not said by then that it has heard of the drain waits for no answer. */
+/* The node does not wait for answers of a client that has not confirmed the drain by then. */
 #define DRAIN_HEARD_NS NS_PER_S
 
-struct session {
-    struct local *local;
+struct local_session {
+    struct local_clients *local;
     int fd; /* -1: not in use */
     struct loop_watch *watch;
-    uint64_t serial; /* in the order in which they came */
+    uint64_t serial; /* in order of arrival */
     uid_t uid;
     pid_t pid;
-    struct pipeline *pipeline; /* NULL: has not said hello */
-    struct guest_wish wish;
-    struct made_region region;  /* for it to be brought into, or none */
-    uint64_t region_generation; /* of the lane that this was made for */
-    bool making;                /* one is being made */
-    bool waits;                 /* for one that is being made */
-    struct roster *roster;      /* that serves it; NULL: none at the moment */
-    uint32_t number;            /* of its guest there */
+    struct pipeline *pipeline; /* NULL: no hello yet */
+    struct client_region_wish wish;
+    struct made_region region;  /* to be given to it, or none */
+    uint64_t region_generation; /* of the lane that it was made for */
+    bool making;                /* a region is being made */
+    bool waits;                 /* of the order for it */
+    struct worker_pools *pools; /* the lane's that serves it; NULL: none at the moment */
+    uint32_t number;            /* the number of its client region there */
     bool taken;                 /* the client has taken the region that it was given last */
-    bool drains;                /* it has heard that the node is about to stop */
+    bool drains;                /* it has confirmed that the node is about to stop */
 };
 
-/* Deaths of workers that held something of a user's clients: by user, since connecting again costs
- * nothing. */
+/* Deaths of workers that held items of a user's clients. Counted by user, because a new connection
+ * costs nothing. */
 struct user {
     uid_t uid;
-    int64_t forgiven_ns;         /* when the last of them will be */
-    const struct roster *roster; /* of the last death, with … */
-    uint16_t party; /* … who died: of how many clients it held something, it is one */
+    int64_t forgiven_ns;              /* when the last of them is forgiven */
+    const struct worker_pools *pools; /* of the worker that died last, in … */
+    uint16_t owner; /* … this party: a death that hits several of the user's clients counts once */
 };
 
-struct local {
+struct local_clients {
     struct loop *loop;
     char path[sizeof(((struct sockaddr_un *)NULL)->sun_path)];
     int fd;
@@ -65,18 +65,18 @@ struct local {
     struct loop_timer *accept_again;
     struct pipeline *const *pipelines;
     uint32_t pipeline_count;
-    struct maker *maker;
+    struct region_maker *maker;
     uint64_t session_serials;
-    int64_t drain_heard_ns; /* until when a client may say that it has heard; 0: no drain */
-    struct session sessions[SESSIONS_MAX];
+    int64_t drain_heard_ns; /* until when a client may confirm the drain; 0: no drain */
+    struct local_session sessions[SESSIONS_MAX];
     struct user users[USERS_MAX];
 };
 
 /* ---- who has brought about deaths ---- */
 
-/* The user's own entry, or that of the one who is forgiven first. */
+/* The user's own entry, or the entry that is forgiven first. */
 static struct user *
-find_user(struct local *local, uid_t uid)
+find_user(struct local_clients *local, uid_t uid)
 {
     struct user *first = &local->users[0];
     for (uint32_t i = 0; i < USERS_MAX; i++) {
@@ -91,61 +91,63 @@ find_user(struct local *local, uid_t uid)
 }
 
 static int64_t
-penance_ns(struct local *local, uid_t uid, int64_t now_ns)
+penance_ns(struct local_clients *local, uid_t uid, int64_t now_ns)
 {
     int64_t left_ns = find_user(local, uid)->forgiven_ns - now_ns;
     return left_ns > 0 ? left_ns : 0;
 }
 
 static void
-charge(struct local *local, const struct session *session, uint16_t party, int64_t now_ns)
+charge(struct local_clients *local, const struct local_session *session, uint16_t owner,
+       int64_t now_ns)
 {
     struct user *user = find_user(local, session->uid);
-    if (user->forgiven_ns != 0 && user->roster == session->roster && user->party == party)
+    if (user->forgiven_ns != 0 && user->pools == session->pools && user->owner == owner)
         return;
     if (user->forgiven_ns < now_ns)
         user->forgiven_ns = now_ns;
     user->forgiven_ns += FORGIVEN_NS;
-    user->roster = session->roster;
-    user->party = party;
+    user->pools = session->pools;
+    user->owner = owner;
 }
 
 /* ---- one session ---- */
 
 static void
-session_close(struct session *session)
+session_close(struct local_session *session)
 {
     loop_watch_remove(session->watch);
     close(session->fd);
     made_region_discard(&session->region);
-    *session = (struct session){.local = session->local, .fd = -1, .region.fd = -1};
+    *session = (struct local_session){.local = session->local, .fd = -1, .region.fd = -1};
 }
 
 static void
-session_count(const struct session *session, enum counter counter)
+session_count(const struct local_session *session, enum counter counter)
 {
     if (session->pipeline != NULL)
         counter_add(session->pipeline->counters, counter, 1);
 }
 
-/* Its region is served no more, and its pages are gone, unless the node stops and the client has
- * left for that. */
+/* Ends the service of its region and frees the pages, unless the node stops and the client has left
+ * for that. */
 static void
-session_end(struct session *session)
+session_end(struct local_session *session)
 {
-    if (session->roster != NULL)
-        roster_guest_dismiss(session->roster, session->number, session->drains);
+    if (session->pools != NULL)
+        worker_pools_region_dismiss(session->pools, session->number,
+                                    session->drains ? GUEST_PAGES_KEPT : GUEST_PAGES_FREED);
     session_close(session);
 }
 
 static enum status
-session_tell(struct session *session, const struct local_word *word, int descriptor)
+session_notify(struct local_session *session, const struct local_word *word, int descriptor)
 {
     struct error error = ERROR_NONE;
     enum status status = local_send(session->fd, word, sizeof(*word), descriptor, &error);
     if (status == STATUS_OK)
         return status;
-    if (status != STATUS_UNAVAILABLE) /* else it has just gone by itself */
+    if (status != STATUS_UNAVAILABLE) /* otherwise it has just left by itself */
         log_warn_limited("local_client_dropped pipeline=%s uid=%u why=\"does not read: %s\"",
                          session->pipeline->name, (unsigned)session->uid, error.text);
     session_count(session,
@@ -171,45 +173,46 @@ log_refused(uid_t uid, pid_t pid, const struct error *error)
                      error->text);
 }
 
-/* Tells why, if it can be told, and closes. */
+/* Tells the client why, if possible, and closes. */
 static void
-session_refuse(struct session *session, const struct error *error)
+session_refuse(struct local_session *session, const struct error *error)
 {
     say_refused(session->fd, error);
     session_end(session);
 }
 
-/* The same of one that was never served. */
+/* The same for a client that was never served. */
 static void
-session_turn_away(struct session *session, const struct error *error)
+session_turn_away(struct local_session *session, const struct error *error)
 {
     log_refused(session->uid, session->pid, error);
     session_count(session, PIPELINE_LOCAL_REFUSED);
     session_refuse(session, error);
 }
 
-/* ---- what its guest's roster says ---- */
+/* ---- what its client region's worker pools says ---- */
 
 static void
 on_lost(void *context, const char *why)
 {
-    struct session *session = context;
+    struct local_session *session = context;
     struct error error = ERROR_NONE;
     error_set(&error, STATUS_DATA_LOSS, "the node has disconnected this client: %s", why);
     session_count(session, PIPELINE_LOCAL_DROPPED_CORRUPT);
-    session->roster = NULL; /* not to be dismissed */
+    session->pools = NULL; /* already dismissed */
     session_refuse(session, &error);
 }
 
 static void
-on_party_died(void *context, uint16_t party, bool held)
+on_worker_died(void *context, uint16_t owner, enum guest_held held)
 {
-    struct session *session = context;
-    struct local *local = session->local;
+    struct local_session *session = context;
+    struct local_clients *local = session->local;
     int64_t now_ns = clock_now_ns();
-    if (held)
-        charge(local, session, party, now_ns);
-    if (held && penance_ns(local, session->uid, now_ns) > DEATHS_MAX * FORGIVEN_NS) {
+    if (held == GUEST_HELD_ITEMS)
+        charge(local, session, owner, now_ns);
+    if (held == GUEST_HELD_ITEMS &&
+        penance_ns(local, session->uid, now_ns) > DEATHS_MAX * FORGIVEN_NS) {
         log_warn_limited(
             "local_client_dropped pipeline=%s number=%u uid=%u why=\"more than %d workers died "
             "with its requests\"",
@@ -223,12 +226,12 @@ on_party_died(void *context, uint16_t party, bool held)
         session_refuse(session, &error);
         return;
     }
-    struct local_word word = {.version = LOCAL_VERSION, .type = LOCAL_DEATH, .party = party};
-    (void)!session_tell(session, &word, -1);
+    struct local_word word = {.version = LOCAL_VERSION, .type = LOCAL_DEATH, .owner = owner};
+    (void)!session_notify(session, &word, -1);
 }
 
 static struct pipeline *
-find_pipeline(const struct local *local, const char *name)
+find_pipeline(const struct local_clients *local, const char *name)
 {
     for (uint32_t i = 0; i < local->pipeline_count; i++)
         if (strcmp(local->pipelines[i]->name, name) == 0)
@@ -236,31 +239,31 @@ find_pipeline(const struct local *local, const char *name)
     return NULL;
 }
 
-/* The roster of the lane that serves; NULL: there is none, and `error` says why. */
-static struct roster *
-find_roster(struct pipeline *pipeline, struct error *error)
+/* The worker pools of the serving lane; NULL: there is none, and `error` says why. */
+static struct worker_pools *
+find_pools(struct pipeline *pipeline, struct error *error)
 {
     const struct lane *lane = atomic_load(&pipeline->serving);
     if (atomic_load(&pipeline->draining) || pipeline->stopping)
         error_set(error, STATUS_UNAVAILABLE, "the node is stopping: it takes no requests");
-    else if (lane == NULL || pipeline->rosters[lane->number]->stopping)
+    else if (lane == NULL || pipeline->pools[lane->number]->stopping)
         error_set(error, STATUS_UNAVAILABLE, "pipeline \"%s\" is starting: try again",
                   pipeline->name);
     else
-        return pipeline->rosters[lane->number];
+        return pipeline->pools[lane->number];
     return NULL;
 }
 
 static void
-fill_terms(const struct roster *roster, struct local_word *word)
+fill_terms(const struct worker_pools *pools, struct local_word *word)
 {
-    const struct config_pipeline *config = roster->lane->generation->config;
+    const struct config_pipeline *config = pools->lane->generation->config;
     *word = (struct local_word){.version = LOCAL_VERSION,
                                 .type = LOCAL_WELCOME,
                                 .default_timeout_ns = config->default_timeout_ns};
     for (uint32_t i = 0; i < config->stage_count; i++) {
         word->attempts_max[i] = config->stages[i].attempts_max;
-        if (roster->staffs[i].abilities & SHOAL_CHANGES_INPUTS)
+        if (pools->pools[i].abilities & SHOAL_CHANGES_INPUTS)
             word->changes_inputs |= UINT32_C(1) << i;
     }
 }
@@ -268,66 +271,66 @@ fill_terms(const struct roster *roster, struct local_word *word)
 static void on_ends(void *context);
 static void on_ended(void *context);
 
-static void on_made(const struct maker_order *order, struct made_region region,
+static void on_made(const struct region_maker_order *order, struct made_region region,
                     const struct error *error);
 
-/* Has a region made for it; one at a time. */
+/* Orders a region for it; one at a time. */
 static enum status
-session_order(struct session *session, const struct roster *roster, struct error *error)
+session_order(struct local_session *session, const struct worker_pools *pools, struct error *error)
 {
     if (session->making)
         return STATUS_OK;
-    struct maker_order order = {.made = on_made,
-                                .context = session,
-                                .serial = session->serial,
-                                .generation = roster->lane->region_generation};
-    enum status status = roster_guest_plan(roster, &session->wish, &order.plan, error);
+    struct region_maker_order order = {.made = on_made,
+                                       .context = session,
+                                       .serial = session->serial,
+                                       .generation = pools->lane->region_generation};
+    enum status status = worker_pools_region_plan(pools, &session->wish, &order.plan, error);
     if (status != STATUS_OK)
         return status;
     session->making = true;
-    maker_order(session->local->maker, &order);
+    region_maker_order(session->local->maker, &order);
     return STATUS_OK;
 }
 
 static void
-session_welcome(struct session *session, const struct roster *roster)
+session_welcome(struct local_session *session, const struct worker_pools *pools)
 {
     session->taken = false;
     session_count(session, session->wish.moves ? PIPELINE_LOCAL_MOVED : PIPELINE_LOCAL_WELCOMED);
     log_info_limited("local_client pipeline=%s generation=%llu number=%u uid=%u pid=%d",
-                     session->pipeline->name, (unsigned long long)roster->lane->generation->number,
+                     session->pipeline->name, (unsigned long long)pools->lane->generation->number,
                      session->number, (unsigned)session->uid, (int)session->pid);
     session->wish.moves = true; /* from now on */
     struct local_word word;
-    fill_terms(roster, &word);
-    (void)!session_tell(session, &word, roster->guests[session->number].fd);
+    fill_terms(pools, &word);
+    (void)!session_notify(session, &word, pools->client_regions[session->number].fd);
 }
 
-/* Gives it a region of the lane that serves, as soon as there is one. Not STATUS_OK: it gets none,
- * and is still connected. */
+/* Gives it a region of the serving lane, as soon as there is one. On failure it gets none and stays
+ * connected. */
 static enum status
-session_bring_in(struct session *session, struct error *error)
+session_bring_in(struct local_session *session, struct error *error)
 {
-    struct guest_owner owner = {on_lost, on_ends, on_ended, on_party_died, session};
-    struct roster *roster = find_roster(session->pipeline, error);
-    if (roster == NULL)
+    struct client_region_events owner = {on_lost, on_ends, on_ended, on_worker_died, session};
+    struct worker_pools *pools = find_pools(session->pipeline, error);
+    if (pools == NULL)
         return error->status;
     session->waits =
-        session->region.fd < 0 || session->region_generation != roster->lane->region_generation;
+        session->region.fd < 0 || session->region_generation != pools->lane->region_generation;
     if (session->waits)
-        return session_order(session, roster, error);
-    enum status status = roster_guest_admit(roster, &session->wish, &owner, &session->region,
-                                            &session->number, error);
+        return session_order(session, pools, error);
+    enum status status = worker_pools_region_admit(pools, &session->wish, &owner, &session->region,
+                                                   &session->number, error);
     if (status != STATUS_OK)
         return status;
-    session->roster = roster;
-    session_welcome(session, roster);
+    session->pools = pools;
+    session_welcome(session, pools);
     return STATUS_OK;
 }
 
-/* It gets none. */
+/* It gets no region. */
 static void
-session_leave_out(struct session *session, const struct error *error)
+session_leave_out(struct local_session *session, const struct error *error)
 {
     if (!session->wish.moves) {
         session_turn_away(session, error);
@@ -341,7 +344,7 @@ session_leave_out(struct session *session, const struct error *error)
 }
 
 static void
-session_try(struct session *session)
+session_try(struct local_session *session)
 {
     struct error error = ERROR_NONE;
     if (session_bring_in(session, &error) != STATUS_OK)
@@ -349,10 +352,11 @@ session_try(struct session *session)
 }
 
 static void
-on_made(const struct maker_order *order, struct made_region region, const struct error *error)
+on_made(const struct region_maker_order *order, struct made_region region,
+        const struct error *error)
 {
-    struct session *session = order->context;
-    if (session->fd < 0 || session->serial != order->serial) { /* it has gone meanwhile */
+    struct local_session *session = order->context;
+    if (session->fd < 0 || session->serial != order->serial) { /* it has left meanwhile */
         made_region_discard(&region);
         return;
     }
@@ -366,33 +370,34 @@ on_made(const struct maker_order *order, struct made_region region, const struct
         session_try(session);
 }
 
-/* A failure is not told here: the next use tries again, and tells. */
+/* A failure is not reported here: the next use tries again and reports. */
 static void
 on_ends(void *context)
 {
-    struct session *session = context;
+    struct local_session *session = context;
     struct error error = ERROR_NONE;
-    const struct roster *roster = session->taken ? find_roster(session->pipeline, &error) : NULL;
-    if (roster != NULL)
-        (void)!session_order(session, roster, &error);
+    const struct worker_pools *pools =
+        session->taken ? find_pools(session->pipeline, &error) : NULL;
+    if (pools != NULL)
+        (void)!session_order(session, pools, &error);
 }
 
-/* A client that has not taken its region yet gets no other: there are two at most for each, however
- * often the pipeline is reloaded while it does not look. */
+/* A client that has not taken its region yet gets no other one: it has two at most, however often
+ * the pipeline is reloaded meanwhile. */
 static void
 on_ended(void *context)
 {
-    struct session *session = context;
-    session->roster = NULL;
+    struct local_session *session = context;
+    session->pools = NULL;
     if (session->taken)
         session_try(session);
 }
 
 /* ---- what the client says ---- */
 
-/* Those that are served, and those that are on their way from one lane to another. */
+/* Counts clients that are served and clients that move from one lane to another. */
 static uint32_t
-count_sessions(const struct local *local, const struct pipeline *pipeline)
+count_sessions(const struct local_clients *local, const struct pipeline *pipeline)
 {
     uint32_t count = 0;
     for (uint32_t i = 0; i < SESSIONS_MAX; i++)
@@ -401,7 +406,7 @@ count_sessions(const struct local *local, const struct pipeline *pipeline)
 }
 
 static enum status
-judge_hello(const struct session *session, const struct local_hello *hello,
+judge_hello(const struct local_session *session, const struct local_hello *hello,
             const struct pipeline *pipeline, struct error *error)
 {
     int64_t left_ns = penance_ns(session->local, session->uid, clock_now_ns());
@@ -430,28 +435,28 @@ judge_hello(const struct session *session, const struct local_hello *hello,
 }
 
 static void
-on_hello(struct session *session, const struct local_hello *hello)
+on_hello(struct local_session *session, const struct local_hello *hello)
 {
     struct error error = ERROR_NONE;
     struct pipeline *pipeline = find_pipeline(session->local, hello->pipeline);
     enum status status = judge_hello(session, hello, pipeline, &error);
     session->pipeline = pipeline;
     session->wish =
-        (struct guest_wish){.slots = hello->slots, .message_bytes = hello->message_bytes};
+        (struct client_region_wish){.slots = hello->slots, .message_bytes = hello->message_bytes};
     if (pipeline != NULL && status == STATUS_OK)
         session_try(session);
     else
         session_turn_away(session, &error);
 }
 
-/* False: it is nothing that a client may say now. */
+/* False: not a message that a client may send now. */
 static bool
-on_note(struct session *session, const struct local_note *note)
+on_note(struct local_session *session, const struct local_note *note)
 {
     if (note->version == LOCAL_VERSION && note->type == NOTE_TAKEN && session->wish.moves &&
         !session->taken) {
         session->taken = true;
-        if (session->roster == NULL)
+        if (session->pools == NULL)
             session_try(session);
         return true;
     }
@@ -464,7 +469,7 @@ on_note(struct session *session, const struct local_note *note)
 }
 
 static void
-on_closed(struct session *session)
+on_closed(struct local_session *session)
 {
     log_info_limited("local_client_left pipeline=%s uid=%u pid=%d why=\"closed its socket\"",
                      session->pipeline != NULL ? session->pipeline->name : "",
@@ -475,7 +480,7 @@ on_closed(struct session *session)
 
 /* Ends a session whose client breaks the protocol. */
 static void
-on_nonsense(struct session *session, const struct error *error)
+on_nonsense(struct local_session *session, const struct error *error)
 {
     if (session->pipeline == NULL) {
         struct error refusal = ERROR_NONE;
@@ -485,18 +490,18 @@ on_nonsense(struct session *session, const struct error *error)
         session_turn_away(session, &refusal);
         return;
     }
-    log_warn_limited("local_client_dropped pipeline=%s uid=%u pid=%d why=\"says nonsense: %s\"",
+    log_warn_limited("local_client_dropped pipeline=%s uid=%u pid=%d why=\"sent nonsense: %s\"",
                      session->pipeline->name, (unsigned)session->uid, (int)session->pid,
                      error->text);
     session_count(session, PIPELINE_LOCAL_LEFT);
     session_end(session);
 }
 
-/* Says hello once, and only notes after that. */
+/* A client says hello once, and sends only notes after that. */
 static void
 on_session_readable(void *context)
 {
-    struct session *session = context;
+    struct local_session *session = context;
     union {
         struct local_hello hello;
         struct local_note note;
@@ -513,8 +518,7 @@ on_session_readable(void *context)
     if (status == STATUS_OK && session->pipeline != NULL) {
         if (on_note(session, &said.note))
             return;
-        status =
-            error_set(&error, STATUS_DATA_LOSS, "note %u, which is not its turn", said.note.type);
+        status = error_set(&error, STATUS_DATA_LOSS, "note %u out of turn", said.note.type);
     } else if (status == STATUS_OK) {
         if (strnlen(said.hello.pipeline, LOCAL_NAME_BYTES) < LOCAL_NAME_BYTES) {
             on_hello(session, &said.hello);
@@ -531,22 +535,22 @@ on_session_readable(void *context)
 /* ---- a drain of the node ---- */
 
 void
-local_drain(struct local *local)
+local_drain(struct local_clients *local)
 {
     local->drain_heard_ns = clock_now_ns() + DRAIN_HEARD_NS;
     struct local_word word = {.version = LOCAL_VERSION, .type = LOCAL_DRAIN};
     for (uint32_t i = 0; i < SESSIONS_MAX; i++)
         if (local->sessions[i].fd >= 0 && local->sessions[i].pipeline != NULL)
-            (void)!session_tell(&local->sessions[i], &word, -1);
+            (void)!session_notify(&local->sessions[i], &word, -1);
 }
 
 uint32_t
-local_waits_for(const struct local *local)
+local_waits_for(const struct local_clients *local)
 {
     bool may_hear = clock_now_ns() < local->drain_heard_ns;
     uint32_t count = 0;
     for (uint32_t i = 0; i < SESSIONS_MAX; i++) {
-        const struct session *session = &local->sessions[i];
+        const struct local_session *session = &local->sessions[i];
         count += session->fd >= 0 && session->pipeline != NULL && (may_hear || session->drains);
     }
     return count;
@@ -566,13 +570,14 @@ peer_check(int fd, struct ucred *peer, struct error *error)
                      "only root and the node's own user may be its local clients");
 }
 
-/* A place for one more session: free, or that of who has said nothing for longest. */
-static struct session *
-make_room(struct local *local, struct error *error)
+/* Finds a place for one more session: a free one, or that of the client that has been silent
+ * longest. */
+static struct local_session *
+make_room(struct local_clients *local, struct error *error)
 {
-    struct session *silent = NULL;
+    struct local_session *silent = NULL;
     for (uint32_t i = 0; i < SESSIONS_MAX; i++) {
-        struct session *session = &local->sessions[i];
+        struct local_session *session = &local->sessions[i];
         if (session->fd < 0)
             return session;
         if (session->pipeline == NULL && (silent == NULL || session->serial < silent->serial))
@@ -586,11 +591,11 @@ make_room(struct local *local, struct error *error)
 }
 
 static void
-take_client(struct local *local, int fd)
+take_client(struct local_clients *local, int fd)
 {
     struct error error = ERROR_NONE;
     struct ucred peer = {.uid = (uid_t)-1};
-    struct session *session = NULL;
+    struct local_session *session = NULL;
     if (peer_check(fd, &peer, &error) == STATUS_OK)
         session = make_room(local, &error);
     if (session == NULL) {
@@ -609,14 +614,14 @@ take_client(struct local *local, int fd)
 static void
 on_client(void *context)
 {
-    struct local *local = context;
+    struct local_clients *local = context;
     int fd = accept4(local->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd >= 0) {
         take_client(local, fd);
         return;
     }
     if (errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM)
-        return; /* it has gone again */
+        return; /* it has left again */
     log_warn("local_paused why=\"%s\"", strerror(errno));
     loop_watch_remove(local->watch);
     local->watch = NULL;
@@ -626,12 +631,12 @@ on_client(void *context)
 static void
 on_accept_again(void *context)
 {
-    struct local *local = context;
+    struct local_clients *local = context;
     local->watch = loop_watch_add(local->loop, local->fd, on_client, local);
 }
 
 static enum status
-listen_at(struct local *local, struct error *error)
+listen_at(struct local_clients *local, struct error *error)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     memcpy(address.sun_path, local->path, sizeof(address.sun_path));
@@ -639,7 +644,7 @@ listen_at(struct local *local, struct error *error)
     if (local->fd < 0)
         return error_set_errno(error, "socket for local clients");
     unlink(local->path);
-    /* made with nobody's rights: there is no moment at which others could connect */
+    /* created without permissions, so that no others can connect before they are set */
     mode_t before = umask(0177);
     int bound = bind(local->fd, (struct sockaddr *)&address, sizeof(address));
     umask(before);
@@ -650,16 +655,16 @@ listen_at(struct local *local, struct error *error)
 
 enum status
 local_create(struct loop *loop, const char *counters_path, struct pipeline *const *pipelines,
-             uint32_t pipeline_count, struct local **created, struct error *error)
+             uint32_t pipeline_count, struct local_clients **created, struct error *error)
 {
-    struct local *local = calloc(1, sizeof(*local));
+    struct local_clients *local = calloc(1, sizeof(*local));
     CHECK(local != NULL);
     local->loop = loop;
     local->fd = -1;
     local->pipelines = pipelines;
     local->pipeline_count = pipeline_count;
     for (uint32_t i = 0; i < SESSIONS_MAX; i++)
-        local->sessions[i] = (struct session){.local = local, .fd = -1, .region.fd = -1};
+        local->sessions[i] = (struct local_session){.local = local, .fd = -1, .region.fd = -1};
     enum status status = local_path(counters_path, local->path, sizeof(local->path), error);
     if (status == STATUS_OK)
         status = listen_at(local, error);
@@ -670,21 +675,22 @@ local_create(struct loop *loop, const char *counters_path, struct pipeline *cons
         return status;
     }
     local->watch = loop_watch_add(loop, local->fd, on_client, local);
-    local->accept_again = loop_timer_create(loop, on_accept_again, local);
-    local->maker = maker_create(loop);
+    local->accept_again = loop_timer_create(loop_base(loop), on_accept_again, local);
+    local->maker = region_maker_create(loop);
     *created = local;
     return STATUS_OK;
 }
 
 void
-local_destroy(struct local *local)
+local_destroy(struct local_clients *local)
 {
     if (local == NULL)
         return;
     for (uint32_t i = 0; i < SESSIONS_MAX; i++)
         if (local->sessions[i].fd >= 0)
-            session_close(&local->sessions[i]); /* the pipelines, and their guests, are gone */
-    maker_destroy(local->maker);
+            session_close(
+                &local->sessions[i]); /* the pipelines, and their client regions, are gone */
+    region_maker_destroy(local->maker);
     unlink(local->path);
     loop_watch_remove(local->watch);
     loop_timer_destroy(local->accept_again);

@@ -16,7 +16,7 @@ quarantine_on_death(struct quarantine *quarantine, enum death_blame blame, int64
     if (blame == DEATH_BLAMELESS || quarantine->state == QUARANTINE_ON)
         return false;
     if (blame == DEATH_FRUITFUL) {
-        quarantine_lift(quarantine, true);
+        quarantine_lift(quarantine, TRIAL_FRUITFUL);
         return false;
     }
     if (quarantine->deaths < UINT32_MAX)
@@ -39,8 +39,8 @@ quarantine_try(struct quarantine *quarantine, int64_t now_ns)
 }
 
 void
-quarantine_lift(struct quarantine *quarantine, bool fruitful)
+quarantine_lift(struct quarantine *quarantine, enum trial_result result)
 {
     quarantine->state = QUARANTINE_NONE;
-    quarantine->deaths = fruitful ? 0 : quarantine->deaths_max / 2;
+    quarantine->deaths = result == TRIAL_FRUITFUL ? 0 : quarantine->deaths_max / 2;
 }

@@ -20,7 +20,7 @@
 
 extern char **environ;
 
-/* Descriptors to hand over are moved up here first, so that dup2 to 3, 4, 5, 6 overwrites none of
+/* Descriptors for the child are moved up here first, so that dup2 to 3, 4, 5, 6 overwrites none of
  * them. */
 enum { SPAWN_FD_ABOVE = 10 };
 
@@ -58,7 +58,7 @@ reserve_give_up(void)
         close(reserve_fds[--reserve_count]);
 }
 
-/* In one step, so that no other thread can have its number in between. */
+/* In one step, so that no other thread can get its number in between. */
 static void
 reserve_take(int fd)
 {
@@ -97,7 +97,7 @@ struct pids {
 
 static struct pids worker_pids; /* workers that are not reaped */
 static struct pids inherited;   /* children from before */
-static struct pids doomed;      /* orphans that were killed, and are not reaped */
+static struct pids doomed;      /* orphans that were killed but not reaped */
 static bool adopts;
 static uint64_t orphans_killed;
 
@@ -129,8 +129,8 @@ pids_remove(struct pids *pids, pid_t pid)
             pids->items[i--] = pids->items[--pids->count];
 }
 
-/* Calls `found` with each of our children. The first thread has started them all, and gets those
- * whose parents are dead. */
+/* Calls `found` with each of our children. The main thread has started them all, and inherits those
+ * whose parents died. */
 static void
 each_child(void (*found)(pid_t pid))
 {
@@ -184,7 +184,7 @@ void
 spawn_end_orphans(void)
 {
     spawn_kill_orphans();
-    while (doomed.count > 0) { /* their own children come to us then */
+    while (doomed.count > 0) { /* their own children then come to us */
         pid_t pid = doomed.items[0];
         (void)waitpid(pid, NULL, 0);
         pids_remove(&doomed, pid);
@@ -201,7 +201,7 @@ spawn_orphans_killed(void)
 /* The CPUs that spawn_keep_cpus saw; empty: workers start where the coordinator is. */
 static cpu_set_t kept_cpus;
 
-/* The child's, in the order of their numbers from HANDSHAKE_FD_REGION on; -1: it has none. */
+/* The child's descriptors from HANDSHAKE_FD_REGION on; -1: none. */
 enum { CHILD_REGION, CHILD_COUNTERS, CHILD_CONTROL, CHILD_MODELS, CHILD_FDS };
 
 struct child_fds {
@@ -241,7 +241,7 @@ spawn_passes_on(const char *variable)
            strncmp(end - strlen(sanitizer), sanitizer, strlen(sanitizer)) == 0;
 }
 
-/* Of two of one name the first one counts: the C library looks from the front. */
+/* Of two variables of one name the first counts: the C library searches from the front. */
 static char **
 make_environment(char *const *variables)
 {
@@ -285,7 +285,7 @@ spawn_process(const char *program, const struct child_fds *child, char *const *v
     sigfillset(&all);
     posix_spawnattr_setsigmask(&attributes, &none);
     posix_spawnattr_setsigdefault(&attributes, &all);
-    /* its own process group: an interrupt from the terminal is for the coordinator to handle */
+    /* its own process group: the coordinator handles the terminal's interrupts */
     posix_spawnattr_setpgroup(&attributes, 0);
     posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF |
                                               POSIX_SPAWN_SETPGROUP);
@@ -346,7 +346,7 @@ start_process(const char *program, const struct child_fds *child, char *const *v
     return status;
 }
 
-/* A socket of which `*child` is to be handed over, moved up. */
+/* Makes a socket pair, of which `*child` is for the child, moved up. */
 static enum status
 make_socket(int *ours, int *child, struct error *error)
 {
@@ -361,7 +361,7 @@ make_socket(int *ours, int *child, struct error *error)
     return STATUS_OK;
 }
 
-/* From here on we never wait: whoever has a copy of the other end can keep it open and silent. */
+/* From here on we never block: any holder of the other end can keep it open and silent. */
 static enum status
 never_wait(int fd, struct error *error)
 {
@@ -375,13 +375,14 @@ make_control(const struct handshake_start *start, struct spawned *spawned, struc
              struct error *error)
 {
     enum status status = make_socket(&spawned->control, &child->fds[CHILD_CONTROL], error);
-    /* Sent before the child exists: it finds its orders waiting, and no dead child can block us. */
+    /* Sent before the child exists: its orders are waiting for it, and no dead child can block us.
+     */
     if (status == STATUS_OK)
         status = handshake_send(spawned->control, start, sizeof(*start), error);
     return status == STATUS_OK ? never_wait(spawned->control, error) : status;
 }
 
-/* With room for a message, whatever the system's default is. */
+/* With room for a message, whatever the system's default. */
 static enum status
 make_models(struct spawned *spawned, struct child_fds *child, struct error *error)
 {
@@ -394,9 +395,9 @@ make_models(struct spawned *spawned, struct child_fds *child, struct error *erro
     return never_wait(spawned->models, error);
 }
 
-/* A pipe of its own, which neither end waits at: a worker goes on when nobody reads it, be shoald
- * stopped or busy, and what it writes then is lost. The two ends are two open files, and this one
- * is no other process's. */
+/* A pipe of its own, non-blocking at both ends: a worker goes on while shoald is stopped or busy,
+ * and its output is lost then. The two ends are two open files, so this flag is shared with no
+ * other process. */
 static enum status
 make_words(struct spawned *spawned, struct child_fds *child, struct error *error)
 {
@@ -412,14 +413,13 @@ make_words(struct spawned *spawned, struct child_fds *child, struct error *error
 }
 
 static enum status
-try_spawn(const char *program, int region_fd, int counters_fd, const struct handshake_start *start,
-          char *const *variables, struct spawned *spawned, struct error *error)
+try_spawn(const struct spawn_order *order, struct spawned *spawned, struct error *error)
 {
     errno = 0;
     *spawned = SPAWNED_NONE;
     struct child_fds child = {
-        .fds = {[CHILD_REGION] = fcntl(region_fd, F_DUPFD_CLOEXEC, SPAWN_FD_ABOVE),
-                [CHILD_COUNTERS] = fcntl(counters_fd, F_DUPFD_CLOEXEC, SPAWN_FD_ABOVE),
+        .fds = {[CHILD_REGION] = fcntl(order->region_fd, F_DUPFD_CLOEXEC, SPAWN_FD_ABOVE),
+                [CHILD_COUNTERS] = fcntl(order->counters_fd, F_DUPFD_CLOEXEC, SPAWN_FD_ABOVE),
                 [CHILD_CONTROL] = -1,
                 [CHILD_MODELS] = -1},
         .words = -1,
@@ -428,22 +428,22 @@ try_spawn(const char *program, int region_fd, int counters_fd, const struct hand
     if (child.fds[CHILD_REGION] < 0 || child.fds[CHILD_COUNTERS] < 0)
         status = error_set_errno(error, "descriptors for a worker");
     if (status == STATUS_OK)
-        status = make_control(start, spawned, &child, error);
-    if (status == STATUS_OK && start->serves_models != 0)
+        status = make_control(order->start, spawned, &child, error);
+    if (status == STATUS_OK && order->start->serves_models != 0)
         status = make_models(spawned, &child, error);
     if (status == STATUS_OK)
         status = make_words(spawned, &child, error);
     if (status == STATUS_OK)
-        status = start_process(program, &child, variables, spawned, error);
+        status = start_process(order->program, &child, order->variables, spawned, error);
     int code = errno;
     close_child_fds(&child);
     if (status != STATUS_OK)
         spawned_close(spawned);
-    errno = code; /* of what has failed */
+    errno = code; /* of the failed call */
     return status;
 }
 
-/* Lacks that may pass until the next start: descriptors, processes, memory. */
+/* Shortages that may pass until the next start: descriptors, processes, memory. */
 static bool
 is_scarcity(int code)
 {
@@ -451,15 +451,13 @@ is_scarcity(int code)
 }
 
 enum status
-spawn_worker(const char *program, int region_fd, int counters_fd,
-             const struct handshake_start *start, char *const *variables, struct spawned *spawned,
-             enum spawn_failure *failure, struct error *error)
+spawn_worker(const struct spawn_order *order, struct spawned *spawned, enum spawn_failure *failure,
+             struct error *error)
 {
-    enum status status =
-        try_spawn(program, region_fd, counters_fd, start, variables, spawned, error);
+    enum status status = try_spawn(order, spawned, error);
     if (status != STATUS_OK && is_scarcity(errno) && reserve_count > 0) {
         reserve_give_up();
-        status = try_spawn(program, region_fd, counters_fd, start, variables, spawned, error);
+        status = try_spawn(order, spawned, error);
     }
     *failure = status != STATUS_OK && is_scarcity(errno) ? SPAWN_SCARCE : SPAWN_WRONG;
     if (status == STATUS_OK && reserve_wanted > RESERVE_OF_START)

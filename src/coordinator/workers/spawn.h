@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Starting one worker process, by posix_spawn of shoal-worker: never a bare fork from a process
- * with gRPC's threads and a large heap. The child gets the descriptors of handshake.h and nothing
- * else.
+ * Starts one worker process by posix_spawn of shoal-worker, never by a bare fork from a process
+ * with gRPC's threads and a large heap. The child gets only the descriptors of handshake.h.
  */
 #pragma once
 
@@ -11,66 +10,70 @@
 #include <sys/types.h>
 
 #include "base/error.h"
-#include "shm/handshake.h"
+#include "ipc/handshake.h"
 
 struct spawned {
     pid_t pid;
     int pidfd;
     int control; /* our end of the control socket */
     int models;  /* likewise of the one for models; -1: the worker serves none */
-    int words;   /* what it writes to stdout and stderr; never waits */
+    int words;   /* our end of its stdout and stderr; non-blocking */
 };
 
 #define SPAWNED_NONE                                                                               \
     ((struct spawned){.pid = -1, .pidfd = -1, .control = -1, .models = -1, .words = -1})
 
-/* Workers start on the CPUs that the calling thread may use now: to be called before the
- * coordinator pins itself, else those that are not pinned would share its CPUs. */
+/* Workers without `cpus` start on the CPUs that the calling thread may use now. To be called before
+ * the coordinator pins itself, or they would share its CPUs. */
 void spawn_keep_cpus(void);
 
 /*
- * Descriptors in reserve: as many as starting one worker takes at most, and those that the dead had
- * and their successors will need. They are given up for a start that finds none, and taken again
- * after it, so that connections cannot use up what supervision needs.
+ * Keeps descriptors in reserve: as many as one start needs at most, and those of dead workers for
+ * their successors. A start that finds none uses them, and they are taken again afterwards, so that
+ * connections cannot use up the descriptors of supervision.
  */
 void spawn_reserve(void);
-/* Of a node that ends, and of one that starts no more workers. */
+/* For a node that ends or starts no more workers. */
 void spawn_reserve_end(void);
 
-/* Why a start has failed: what a later try may find otherwise, or not. */
+/* Why a start failed: for good, or for a shortage that may pass. */
 enum spawn_failure { SPAWN_WRONG, SPAWN_SCARCE };
 
 /*
- * Processes that workers leave behind come to us when they are dead, and are killed. Children that
- * the process already has are none of those. To be called before a worker starts that may start
- * processes; from then on orphans of anything else below us come here, too, and are ended with
- * them.
+ * Makes this process the reaper of processes that dead workers leave behind, and kills those.
+ * Children that it already has are left alone. To be called before a worker starts that may start
+ * processes; from then on orphans of any other child come here, too, and are killed as well.
  */
 void spawn_adopt_orphans(void);
-/* After a worker's death, and every now and then: who is killed may have had children itself. */
+/* After a worker's death, and periodically, as a killed orphan may have had children. */
 void spawn_kill_orphans(void);
 uint64_t spawn_orphans_killed(void);
-/* When no worker is left: waits for the end of the last ones. */
+/* When no worker is left: waits for the last orphans to end. */
 void spawn_end_orphans(void);
 
-/* Starts the program and sends it `start`. Its environment is what workers may see of ours
- * (spawn_passes_on) and `variables` ("NAME=value", NULL-terminated; NULL: none), which come first.
- * On failure nothing is left behind, and `*failure` says whether descriptors, processes or memory
- * were scarce. */
-enum status spawn_worker(const char *program, int region_fd, int counters_fd,
-                         const struct handshake_start *start, char *const *variables,
-                         struct spawned *spawned, enum spawn_failure *failure,
-                         struct error *error) WARN_UNUSED;
+struct spawn_order {
+    const char *program;
+    int region_fd;
+    int counters_fd;
+    const struct handshake_start *start; /* sent to it */
+    char *const *variables;              /* "NAME=value", NULL-terminated; NULL: none */
+};
 
-/* Whether a variable of our environment ("NAME=value") is passed on to workers: what says where
- * programs and libraries lie, language, time zone, threads of numeric libraries and options of
- * sanitizers. All else may be a secret. */
+/* Starts a worker. Its environment is `variables`, then the permitted part of ours
+ * (spawn_passes_on). On failure nothing is left behind, and `*failure` says whether descriptors,
+ * processes or memory were scarce. */
+enum status spawn_worker(const struct spawn_order *order, struct spawned *spawned,
+                         enum spawn_failure *failure, struct error *error) WARN_UNUSED;
+
+/* Whether a variable of our environment ("NAME=value") is passed on to workers: paths of programs
+ * and libraries, language, time zone, threads of numeric libraries, options of sanitizers. Any
+ * other may be a secret. */
 bool spawn_passes_on(const char *variable);
 
-/* Closes what is left of a process that is dead, and forgets it. */
+/* Closes the descriptors of a dead process and forgets it. */
 void spawned_close(struct spawned *spawned);
 /* The same, but its descriptors go into the reserve, for its successor. */
 void spawned_keep(struct spawned *spawned);
 
-/* To this very process, or, when it is dead or none, to nobody. */
+/* Sends a signal to exactly this process; does nothing if it is dead or none. */
 void spawned_signal(const struct spawned *spawned, int number);

@@ -11,16 +11,16 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "shm/counters.h"
+#include "ipc/counters.h"
 
 enum {
-    LINE_BYTES_MAX = 700,   /* of a longer one: several */
-    ROUND_BYTES = 64 << 10, /* what a pipe holds */
+    LINE_BYTES_MAX = 700,   /* a longer one is split */
+    ROUND_BYTES = 64 << 10, /* the capacity of a pipe */
     ROUND_MS = 10,
     BURST_S = 4,
     LAST_BYTES = 16 << 10,
     STAMP_BYTES = 24,  /* 2026-01-31T10:00:00.123Z */
-    QUOTED_BYTES = 64, /* that, level, program, event and quotes around a line */
+    QUOTED_BYTES = 64, /* the stamp, level, program, event and quotes around a line */
 };
 
 struct worker_log {
@@ -29,16 +29,16 @@ struct worker_log {
     struct loop_timer *timer;
     int64_t filled_ns;
     uint64_t budget_bytes;
-    uint64_t untold; /* lines that were dropped, and no line has told of */
-    bool is_last;    /* whatever the budget */
-    size_t used;     /* of a line that is not whole */
+    uint64_t untold; /* dropped lines that no log line has reported yet */
+    bool is_last;    /* logs whatever the budget */
+    size_t used;     /* of an incomplete line */
     char line[LINE_BYTES_MAX];
 };
 
 /* ---- lines ---- */
 
-/* A worker's own log: "STAMP LEVEL shoal:stage.0 …". Others may imitate it: it is a worker's line
- * even so. */
+/* A line of a worker's own log: "STAMP LEVEL shoal:stage.0 …". A modelet may imitate it, but it is
+ * a line of that worker all the same. */
 static bool
 has_stamp(const char *text, size_t bytes)
 {
@@ -68,15 +68,15 @@ refill(struct worker_log *log)
 }
 
 static void
-tell_dropped(struct worker_log *log)
+notify_dropped(struct worker_log *log)
 {
     if (log->untold > 0)
         log_warn("worker_log_dropped %s lines=%" PRIu64, log->options.prefix, log->untold);
     log->untold = 0;
 }
 
-/* Whether it may be logged. After one that may not, none may until a quarter of a burst is free:
- * one row of lines is missing, and not every second line. */
+/* Whether a line may be logged. After a dropped line none is logged until a quarter of a burst is
+ * free, so that lines are missing in rows, not every second one. */
 static bool
 pays(struct worker_log *log, size_t bytes)
 {
@@ -100,7 +100,7 @@ end_line(struct worker_log *log)
         return;
     bool pass = pays(log, log->used + (stamped ? 0 : QUOTED_BYTES + strlen(log->options.prefix)));
     if (pass)
-        tell_dropped(log);
+        notify_dropped(log);
     pass = pass && log_pass_on(stamped ? LOG_AS_IT_IS : LOG_QUOTED, log->options.prefix, log->line,
                                log->used);
     if (!pass) {
@@ -123,7 +123,7 @@ take(struct worker_log *log, const char *text, size_t bytes)
 
 /* ---- reading ---- */
 
-/* As much as a pipe holds, at most; false: nobody can write any more. */
+/* Reads as much as a pipe holds, at most; false: no writer is left. */
 static bool
 read_round(struct worker_log *log, char *text, size_t *used)
 {
@@ -165,7 +165,7 @@ worker_log_create(const struct worker_log_options *options)
     log->options = *options;
     log->filled_ns = clock_now_ns();
     log->budget_bytes = BURST_S * options->bytes_per_s;
-    log->timer = loop_timer_create(options->loop, on_time, log);
+    log->timer = loop_timer_create(loop_base(options->loop), on_time, log);
     on_time(log);
     return log;
 }
@@ -184,7 +184,7 @@ worker_log_destroy(struct worker_log *log)
     log->is_last = true;
     take(log, text + before, used - before);
     end_line(log);
-    tell_dropped(log);
+    notify_dropped(log);
     free(text);
     loop_watch_remove(log->watch);
     loop_timer_destroy(log->timer);

@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The tables, for people: what the registry says as this node sees it. */
+/* The tables for people: the registry as this node sees it. */
 #include <string.h>
 
 #include "base/check.h"
-#include "mesh/core/state.h"
+#include "mesh/core/copies/load.h"
+#include "mesh/core/copies/reconcile.h"
+#include "mesh/core/orders/status.h"
 
 static const struct mesh_place *
-places_of(struct mesh *mesh, const struct model *model)
+places_of(struct mesh *mesh, const struct core_model *model)
 {
-    const struct place *places = model_places(model);
+    const struct core_place *places = model_places(model);
     struct mesh_place *made =
-        memory_arena_take(&mesh->arena, (model->place_count + 1u) * sizeof(*made));
+        bump_take(&mesh->actions.arena, (model->place_count + 1u) * sizeof(*made));
     for (uint32_t i = 0; i < model->place_count; i++) {
         uint32_t reason = places[i].reason;
         made[i] = (struct mesh_place){
@@ -23,27 +25,17 @@ places_of(struct mesh *mesh, const struct model *model)
     return made;
 }
 
-/* Of the arena, which the caller has reset. Its record may have gone: then its id is all. */
+/* In the arena, which the caller has reset. Only the id if the record is gone. */
 static struct mesh_model
 model_of(struct mesh *mesh, uint32_t number)
 {
-    const struct model *model = model_at(mesh, number);
+    const struct core_model *model = model_at(mesh, number);
     if (!model->known)
         return (struct mesh_model){.id = names_text(&mesh->tables.model_names, number)};
-    return (struct mesh_model){
-        .id = names_text(&mesh->tables.model_names, number),
-        .type = names_text(&mesh->tables.type_names, model->type),
-        .path = model->path,
-        .key = model->path + strlen(model->path) + 1,
-        .create_revision = model->create_revision,
-        .revision = model->revision,
-        .used_ms = model->used_ms,
-        .unloaded_ms = model->unloaded_ms,
-        .references = model->references,
-        .auto_delete = model->auto_delete,
-        .places = places_of(mesh, model),
-        .place_count = model->place_count,
-    };
+    struct mesh_model record = reconcile_facts(mesh, number);
+    record.places = places_of(mesh, model);
+    record.place_count = model->place_count;
+    return record;
 }
 
 static bool
@@ -60,7 +52,7 @@ mesh_visit_models(struct mesh *mesh, uint32_t from, uint32_t count,
     for (; from < names->used && count > 0; from++) {
         if (!model_is_there(mesh, from))
             continue;
-        memory_arena_reset(&mesh->arena);
+        bump_reset(&mesh->actions.arena);
         const struct mesh_model made = model_of(mesh, from);
         visit(context, &made);
         count--;
@@ -73,8 +65,8 @@ mesh_visit_models(struct mesh *mesh, uint32_t from, uint32_t count,
 static struct mesh_sight
 sight_of(struct mesh *mesh, uint32_t number)
 {
-    const struct entry *entry = entry_of(mesh, model_at(mesh, number));
-    memory_arena_reset(&mesh->arena);
+    const struct core_entry *entry = entry_of(mesh, model_at(mesh, number));
+    bump_reset(&mesh->actions.arena);
     return (struct mesh_sight){
         .model = model_of(mesh, number),
         .status = status_of(mesh, number),
@@ -114,13 +106,13 @@ uint32_t
 mesh_see_copies(struct mesh *mesh, uint32_t from, uint32_t count,
                 void (*see)(void *context, const struct mesh_sight *sight), void *context)
 {
-    for (; from < mesh->entry_used && count > 0; from++, count--) {
-        if (mesh->entries[from].state == MESH_STATE_NONE)
+    for (; from < mesh->entries.used && count > 0; from++, count--) {
+        if (mesh->entries.at[from].state == MESH_STATE_NONE)
             continue;
-        const struct mesh_sight sight = sight_of(mesh, mesh->entries[from].model);
+        const struct mesh_sight sight = sight_of(mesh, mesh->entries.at[from].model);
         see(context, &sight);
     }
-    return from < mesh->entry_used ? from : 0;
+    return from < mesh->entries.used ? from : 0;
 }
 
 uint32_t
@@ -135,7 +127,7 @@ mesh_see_vmodels(struct mesh *mesh, uint32_t from, uint32_t count, const char *p
         const char *id = names_text(names, from);
         if (id == NULL || !mesh->vmodels.at[from].known || strncmp(id, prefix, bytes) != 0)
             continue;
-        memory_arena_reset(&mesh->arena);
+        bump_reset(&mesh->actions.arena);
         const struct mesh_vmodel_status status = vmodel_status_of(mesh, from);
         see(context, id, &status);
     }

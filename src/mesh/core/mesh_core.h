@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The decisions of one node of the mesh, as a pure step: events in, actions out. See DESIGN.md for
- * the contract with the edge, DESIGN-rules.md for the rules.
+ * The decisions of one node of the mesh, as a pure step: events in, actions out. DESIGN.md has the
+ * contract with the edge, DESIGN-rules.md the rules.
  *
- * One thread. Texts and arrays in an event are read during mesh_step and not kept; those in actions
- * live until the next mesh_step or mesh_destroy. Times in milliseconds: `now_ms` monotonic,
- * `wall_ms` the epoch, for stamps. Sizes in bytes at this boundary. Out of memory ends the process.
+ * One thread at a time. Texts and arrays in an event are read during mesh_step and not kept; those
+ * in actions live until the next mesh_step or mesh_destroy. Times are in milliseconds: `now_ms` is
+ * monotonic, `wall_ms` is since the epoch, for stamps. Sizes are bytes at this boundary. Running
+ * out of memory ends the process.
  *
- * The edge promises, and is held to it by CHECK: a call's number is below calls_max and not in use;
- * tickets are those it was given. Answers about what has gone meanwhile are dropped. Everything in
- * records is judged, not believed.
+ * CHECK enforces the edge's promises: a call's number is below calls_max and not in use, and
+ * tickets are those the core gave out. Answers about something that is gone are dropped. Records
+ * are validated, never trusted.
  */
 #pragma once
 
@@ -17,15 +18,15 @@
 #include <stdint.h>
 
 enum {
-    MESH_TRIED_MAX = 24, /* what a call's three lists hold together */
+    MESH_TRIED_MAX = 24, /* all three lists of a call together */
     MESH_TRIES_MAX = 8,
     MESH_COPIES_TRIED_MAX = 5,
     MESH_FAILURES_MAX = 3,
-    MESH_PLACES_MAX = 4096, /* of one record; what is beyond is not looked at */
+    MESH_PLACES_MAX = 4096, /* of one record; the rest is ignored */
     MESH_ID_BYTES_MAX = 1024,
     MESH_INSTANCES_MAX = 65535,
     MESH_POOLS_MAX = 2,
-    MESH_WRITES_MAX = 4, /* a vmodel, what it leaves, and what it comes to */
+    MESH_WRITES_MAX = 4, /* a vmodel, its former models and its new one */
 };
 
 struct mesh_config {
@@ -40,9 +41,9 @@ struct mesh_config {
     int64_t gone_ms;          /* G1; 0: 10 minutes */
     uint32_t rate_for_more;   /* S3, calls a minute; 0: 2,000 */
     uint32_t busy_percent;    /* S5; 0: 90 */
-    uint32_t waiting_max;     /* S6; 0: 8 times what a copy takes at a time, 16 at least */
-    /* K6: to which pool models of that type and key belong: always the same. NULL: there is one
-     * pool; else MESH_POOLS_MAX. */
+    uint32_t waiting_max;     /* S6; 0: 8 times the copy's concurrency, at least 16 */
+    /* K6: the pool of models of that type and key; always the same answer. NULL: there is one pool,
+     * otherwise MESH_POOLS_MAX. */
     uint32_t (*pool_of)(const void *context, const char *type, const char *key);
     const void *pool_context;
 };
@@ -54,7 +55,7 @@ enum mesh_place_kind { MESH_PLACE_LOADING, MESH_PLACE_LOADED, MESH_PLACE_FAILED 
 struct mesh_place {
     const char *instance;
     const char *reason; /* of a failure; NULL or "": unknown */
-    int64_t since_ms;   /* wall clock of that instance: when the load began, or failed */
+    int64_t since_ms;   /* mesh time on that instance: when the load began or failed */
     enum mesh_place_kind kind;
 };
 
@@ -73,25 +74,25 @@ struct mesh_model {
     uint32_t place_count;
 };
 
-/* A name that is moved from model to model. `active` serves; `target` is what it is to become, and
- * the same once it has. */
+/* A mutable name for a model. `active` serves; `target` is the model it moves to, equal to `active`
+ * once it has moved. */
 struct mesh_vmodel {
     const char *id;
-    const char *owner;  /* NULL or "": nobody's */
+    const char *owner;  /* NULL or "": none */
     const char *active; /* this and the next: NULL or "": none */
     const char *target;
     uint64_t create_revision;
     uint64_t revision;
-    bool failed; /* V6: the target fails to load */
+    bool failed; /* V6: the target does not load */
 };
 
-/* Load figures of an instance, of its record or of a reply. */
+/* Load figures of an instance, from its record or a reply. */
 struct mesh_figures {
     uint64_t capacity_units; /* usable */
     uint64_t free_units;
-    int64_t oldest_ms; /* wall clock: last use of its oldest model; INT64_MAX: it has none */
+    int64_t oldest_ms; /* mesh time: last use of its oldest model; INT64_MAX: no model */
     uint32_t copies;
-    uint32_t loading; /* and queued */
+    uint32_t loading; /* loads under way and queued */
     uint32_t calls_per_minute;
     bool full; /* P3 */
 };
@@ -101,7 +102,7 @@ struct mesh_instance {
     const char *labels; /* sorted, comma between; "" for none */
     uint64_t session;   /* create revision of its key */
     uint64_t revision;
-    int64_t start_ms; /* its wall clock */
+    int64_t start_ms; /* mesh time on that instance */
     int64_t version;
     bool draining;
     struct mesh_figures figures;
@@ -118,25 +119,25 @@ struct mesh_tried {
     enum mesh_list list;
 };
 
-/* How a call ended here, or a try of one elsewhere. */
+/* The end of a call here, or of a try elsewhere. */
 enum mesh_end {
     MESH_END_OK,          /* answered, whatever the runtime said */
-    MESH_END_NOT_HERE,    /* no such copy; to a try: next */
-    MESH_END_REFUSED,     /* it was to be loaded here, and cannot be */
-    MESH_END_LOAD_FAILED, /* it was loaded here, in vain */
+    MESH_END_NOT_HERE,    /* no such copy here; of a try: go on to the next */
+    MESH_END_REFUSED,     /* the model was to be loaded here and cannot be */
+    MESH_END_LOAD_FAILED, /* the load here failed */
     MESH_END_OVERLOADED,
-    MESH_END_UNREACHABLE, /* of tries: the peer or the runtime cannot be reached */
-    MESH_END_NOT_FOUND,   /* no such model, or vmodel; of a try: its record has gone, over there */
-    MESH_END_FAILED,      /* of calls: everything was tried */
-    MESH_END_UNAVAILABLE, /* of calls: this node has not seen the registry, or cannot write it */
+    MESH_END_UNREACHABLE, /* of tries: the peer or the runtime is out of reach */
+    MESH_END_NOT_FOUND,   /* no such model or vmodel; of a try: the peer no longer has its record */
+    MESH_END_FAILED,      /* of calls: every candidate was tried */
+    MESH_END_UNAVAILABLE, /* of calls: the registry has not been read or cannot be written */
     MESH_END_DEADLINE,    /* of calls */
-    MESH_END_FULL,        /* of calls at their entry: nobody had room until the deadline (R14) */
+    MESH_END_FULL,        /* of calls at their entry: no node had room before the deadline (R14) */
 };
 enum { MESH_ENDS = MESH_END_FULL + 1 };
 
 enum mesh_balance { MESH_BALANCE_NONE, MESH_BALANCE_CALLER };
 
-/* Why a model is loaded: the queue's classes, best first (Q1). */
+/* The reason for a load: the queue's classes, best first (Q1). */
 enum mesh_class { MESH_CLASS_CALL, MESH_CLASS_MIGRATION, MESH_CLASS_COPY, MESH_CLASS_ADVANCE };
 
 /* ---- orders: management calls, while this node answers them ---- */
@@ -151,21 +152,21 @@ enum mesh_order_kind {
     MESH_VMODEL_STATUS,
 };
 
-/* Texts that an order does not use are NULL, and so is what its caller left out or empty. */
+/* Texts that an order does not use, or that its caller left out or empty, are NULL. */
 struct mesh_order {
     uint32_t order; /* the edge's number, below orders_max, not in use */
     enum mesh_order_kind kind;
     int64_t deadline_ms; /* on the clock of now_ms */
     const char *model;   /* SET_VMODEL: the target */
-    const char *type;    /* REGISTER; SET_VMODEL: NULL: the target must be there */
+    const char *type;    /* REGISTER; SET_VMODEL: NULL if the target must be registered already */
     const char *path;
     const char *key;
     const char *vmodel;
     const char *owner;
-    const char *expected; /* SET_VMODEL: the target that it must have now */
-    int64_t used_ms;      /* wall clock; 0: as the rules say (O2, O5) */
+    const char *expected; /* SET_VMODEL: the target it must have now */
+    int64_t used_ms;      /* mesh time; 0: by the rules (O2, O5) */
     bool load_now;        /* REGISTER, SET_VMODEL */
-    bool sync;            /* waits for what was begun: a load, a transition */
+    bool sync;            /* waits for the load or transition it started */
     bool update_only;
     bool auto_delete;
     bool force;
@@ -173,15 +174,16 @@ struct mesh_order {
 
 enum mesh_outcome {
     MESH_OUTCOME_OK,
-    MESH_OUTCOME_INVALID,    /* an id or the type is missing, or longer than MESH_ID_BYTES_MAX */
-    MESH_OUTCOME_NO_MODEL,   /* ENSURE_LOADED; SET_VMODEL: the target, and no type to register it */
-    MESH_OUTCOME_NO_VMODEL,  /* SET_VMODEL: update_only, or another than none is expected */
-    MESH_OUTCOME_DIFFERS,    /* the model is there, with another type, path or key */
-    MESH_OUTCOME_REFERENCED, /* UNREGISTER: of a vmodel's model */
-    MESH_OUTCOME_OTHER_OWNER, /* whose: reply.vmodel.owner */
-    MESH_OUTCOME_UNEXPECTED,  /* which target it has: reply.vmodel.target */
+    MESH_OUTCOME_INVALID,   /* an id or the type is missing, or longer than MESH_ID_BYTES_MAX */
+    MESH_OUTCOME_NO_MODEL,  /* ENSURE_LOADED; SET_VMODEL: no such target, and no type to register it
+                               with */
+    MESH_OUTCOME_NO_VMODEL, /* SET_VMODEL: update_only, or a target is expected */
+    MESH_OUTCOME_DIFFERS,   /* the model exists with another type, path or key */
+    MESH_OUTCOME_REFERENCED,  /* UNREGISTER: a vmodel refers to the model */
+    MESH_OUTCOME_OTHER_OWNER, /* the owner: reply.vmodel.owner */
+    MESH_OUTCOME_UNEXPECTED,  /* the current target: reply.vmodel.target */
     MESH_OUTCOME_FULL,        /* models_max or vmodels_max */
-    MESH_OUTCOME_UNAVAILABLE, /* this node has not seen the registry, or cannot write it */
+    MESH_OUTCOME_UNAVAILABLE, /* the registry has not been read or cannot be written */
     MESH_OUTCOME_DEADLINE,
 };
 
@@ -193,12 +195,12 @@ enum mesh_model_state {
     MESH_MODEL_FAILED,
 };
 
-/* The part of the record that counts: living copies and fresh failures, latest first. */
+/* The relevant part of the record: living copies and fresh failures, latest first. */
 struct mesh_status {
     enum mesh_model_state state;
     const struct mesh_place *places;
     uint32_t place_count;
-    const char *error; /* why nobody loads it, beside the places' reasons; NULL: none */
+    const char *error; /* why no node loads it, besides the places' reasons; NULL: none */
 };
 
 enum mesh_vmodel_state {
@@ -223,11 +225,11 @@ enum mesh_event_kind {
     MESH_TICK, /* once a second */
     MESH_RUNTIME,
     MESH_RUNTIME_LOST,
-    MESH_SESSION, /* the own instance key's creation revision; 0: the lease is lost */
-    MESH_WHOLE,   /* the mirror has seen everything up to a revision */
-    /* W1: etcd was emptied, restored or made anew, as its client tells (not: a key is missing,
-     * which is so after every lost lease). Instead of deletions of what it has no more, and before
-     * what it has; revisions begin anew. A SESSION follows, when the own key is back. */
+    MESH_SESSION, /* creation revision of this node's instance key; 0: the lease is lost */
+    MESH_WHOLE,   /* the mirror is complete up to a revision */
+    /* W1: etcd was emptied, restored or replaced, as its client reports (a missing key alone also
+     * follows a lost lease). Comes instead of deletions and before the records that etcd has;
+     * revisions restart. A SESSION follows when this node's key is back. */
     MESH_EMPTIED,
     MESH_MODEL_PUT,
     MESH_MODEL_GONE,
@@ -235,22 +237,23 @@ enum mesh_event_kind {
     MESH_VMODEL_GONE,
     MESH_INSTANCE_PUT,
     MESH_INSTANCE_GONE,
-    MESH_INSTANCE_FIGURES, /* on a reply */
+    MESH_INSTANCE_FIGURES, /* from a reply */
     MESH_UNREACHABLE,      /* an ENSURE could not be sent to an instance */
-    MESH_TXN_ENDED,        /* LOST: the records as they now are came before it */
+    MESH_TXN_ENDED,        /* LOST: the current records came before it */
     MESH_CALL,
-    MESH_CALL_CANCELLED, /* of one that is served here: TRY_ENDED, when the runtime lets go of it */
+    MESH_CALL_CANCELLED, /* if it is served here, TRY_ENDED follows when the runtime lets go of it
+                          */
     MESH_TRY_ENDED,
     MESH_ORDER,
     MESH_ORDER_CANCELLED,
     MESH_ENSURE,
     MESH_SIZE_PREDICTED,
     MESH_LOAD_ENDED,
-    MESH_SIZE_MEASURED, /* of what was loaded without a size; may come late, or never */
+    MESH_SIZE_MEASURED, /* of a model loaded without a size; may come late or never */
     MESH_UNLOAD_ENDED,
     MESH_TYPES,
     MESH_RATE,
-    MESH_USED, /* calls that were served without a MESH_CALL; not of models with a concurrency */
+    MESH_USED, /* calls served without a MESH_CALL; not for models with a concurrency limit */
     MESH_LEADER,
     MESH_DRAIN,
 };
@@ -260,7 +263,7 @@ enum mesh_load_end { MESH_LOAD_OK, MESH_LOAD_BROKE, MESH_LOAD_NOT_ATTEMPTED };
 enum mesh_where { MESH_HERE, MESH_ANYWHERE };
 
 struct mesh_type_rule {
-    const char *type; /* "_default": those not named */
+    const char *type; /* "_default": types that are not named */
     const char *const *required;
     uint32_t required_count;
     const char *const *preferred;
@@ -294,7 +297,7 @@ struct mesh_event {
         } gone; /* MODEL_GONE, VMODEL_GONE, INSTANCE_GONE */
         struct {
             const char *instance;
-            int64_t start_ms; /* of the process that says it */
+            int64_t start_ms; /* of the reporting process */
             struct mesh_figures figures;
         } figures;
         struct {
@@ -307,39 +310,39 @@ struct mesh_event {
         struct {
             uint32_t call;
             const char *model;
-            const char *vmodel; /* V7: the call is for it, and `model` is nothing; NULL: none */
+            const char *vmodel; /* V7: the call's vmodel, `model` is unset; NULL: none */
             enum mesh_hop hop;
             enum mesh_balance balance;
-            bool once;                /* at the entry: a try may not be repeated (R15) */
+            bool non_retryable;       /* at the entry: a try must not be repeated (R15) */
             int64_t deadline_ms;      /* on the clock of now_ms */
             uint64_t create_revision; /* of the sender's record; 0 at the entry */
             const struct mesh_tried *tried;
             uint32_t tried_count;
-        } call;                  /* CALL; CALL_CANCELLED: `call` alone */
-        struct mesh_order order; /* ORDER; ORDER_CANCELLED: `order` alone */
+        } call;                  /* CALL; CALL_CANCELLED: only `call` */
+        struct mesh_order order; /* ORDER; ORDER_CANCELLED: only `order` */
         struct {
             uint32_t call;
-            uint32_t number; /* that DO_SERVE or DO_FORWARD said */
+            uint32_t number; /* from DO_SERVE or DO_FORWARD */
             enum mesh_end end;
-            bool answered;    /* whatever the end: the caller has been told, the call is over */
+            bool answered;    /* whatever the end, the caller has its answer and the call is over */
             bool vanished;    /* served here: the runtime does not know the model */
-            uint64_t took_us; /* served here: by the runtime (S5); 0: not measured */
+            uint64_t took_us; /* served here: runtime's time (S5); 0: not measured */
         } tried;
         struct {
             const char *model;
-            int64_t used_ms; /* wall clock; 0: now */
+            int64_t used_ms; /* mesh time; 0: now */
             enum mesh_class class;
             enum mesh_where where;
-            uint32_t target;     /* copies wanted in all; 0 is 1 */
-            uint64_t size_bytes; /* if known, else 0 */
+            uint32_t target;     /* total copies wanted; 0 means 1 */
+            uint64_t size_bytes; /* 0: unknown */
         } ensure;
         struct {
-            uint64_t ticket; /* that DO_SIZE, DO_LOAD or DO_UNLOAD said */
+            uint64_t ticket; /* from DO_SIZE, DO_LOAD or DO_UNLOAD */
             uint64_t size_bytes;
             enum mesh_load_end end;
             const char *reason;
-            uint32_t max_concurrency; /* LOAD_ENDED: calls at a time (S6); 0: all that come */
-            bool freed;               /* UNLOAD_ENDED: false: the runtime would not */
+            uint32_t max_concurrency; /* LOAD_ENDED: concurrent calls (S6); 0: no limit */
+            bool freed;               /* UNLOAD_ENDED: false: the runtime refused */
         } loaded;
         struct {
             const struct mesh_type_rule *rules;
@@ -351,8 +354,8 @@ struct mesh_event {
         struct {
             const char *model;
             uint32_t count;
-            int64_t used_ms;  /* wall clock, of the last */
-            uint64_t took_us; /* all of them together, by the runtime; 0: not measured */
+            int64_t used_ms;  /* mesh time of the last one */
+            uint64_t took_us; /* runtime's time of all of them; 0: not measured */
         } used;
         struct {
             bool is_leader;
@@ -364,12 +367,12 @@ struct mesh_event {
 
 enum mesh_action_kind {
     MESH_DO_TXN,
-    MESH_DO_SERVE,   /* the call, with the model that is loaded here */
+    MESH_DO_SERVE,   /* the call, with the model loaded here */
     MESH_DO_FORWARD, /* the call, to an instance, as a hop */
     MESH_DO_ANSWER,  /* the call is over */
     MESH_DO_REPLY,   /* the order is over */
-    MESH_DO_ENSURE,  /* to an instance, MESH_HERE */
-    MESH_DO_SIZE,    /* predict; the default is an answer, too */
+    MESH_DO_ENSURE,  /* to an instance, with MESH_HERE */
+    MESH_DO_SIZE,    /* predict the size; the default is a valid answer */
     MESH_DO_LOAD,
     MESH_DO_UNLOAD,
     MESH_DO_DRAINED, /* nothing is left that a drain waits for (D5); once */
@@ -378,23 +381,23 @@ enum mesh_action_kind {
 enum mesh_verb { MESH_VERB_PUT, MESH_VERB_DELETE, MESH_VERB_COMPARE };
 enum mesh_record { MESH_RECORD_MODEL, MESH_RECORD_VMODEL };
 
-/* One record of a transaction. The edge adds what it does not know from the record that it compares
- * with. Of what is not put, only the id says something. */
+/* One record of a transaction. The edge adds the fields that the core does not know, from the
+ * compared record. Only the id is set unless the verb is PUT. */
 struct mesh_write {
     enum mesh_verb verb;
     enum mesh_record record;
-    uint64_t compare; /* the record's revision; 0: there is none */
+    uint64_t compare; /* the record's revision; 0: absent */
     union {
         struct mesh_model model;
         struct mesh_vmodel vmodel;
     };
 };
 
-/* Under T1: all compares hold, or nothing is written. Each record is in it once. */
+/* Under T1: all compares hold, or nothing is written. No record occurs twice. */
 struct mesh_txn {
     uint64_t txn;
-    uint64_t session;   /* the own key's creation revision, compared */
-    const char *absent; /* an instance whose key must not exist; NULL: none */
+    uint64_t session;   /* creation revision of this node's instance key, compared */
+    const char *absent; /* an instance whose key must be absent; NULL: none */
     const struct mesh_write *writes;
     uint32_t write_count; /* 1 to MESH_WRITES_MAX */
 };
@@ -408,7 +411,7 @@ struct mesh_action {
             uint32_t number;
             const char *model;
             uint64_t create_revision;
-            uint32_t pool;        /* SERVE: that has it */
+            uint32_t pool;        /* SERVE: the pool that holds the model */
             const char *instance; /* FORWARD */
             enum mesh_hop hop;
             int64_t deadline_ms;
@@ -419,13 +422,13 @@ struct mesh_action {
             uint32_t call;
             enum mesh_end end;
             const char *text; /* for people; NULL: none */
-            uint32_t pool;    /* that the model belongs to, if that is known; else the first */
+            uint32_t pool;    /* the model's pool if it is known, otherwise the first */
         } answer;
         struct {
             uint32_t order;
             enum mesh_outcome outcome;
-            struct mesh_status model;         /* of orders that name a model alone */
-            struct mesh_vmodel_status vmodel; /* of those that name a vmodel */
+            struct mesh_status model;         /* of orders that name only a model */
+            struct mesh_vmodel_status vmodel; /* of orders that name a vmodel */
         } reply;
         struct {
             const char *instance;
@@ -438,13 +441,13 @@ struct mesh_action {
         struct {
             uint64_t ticket;
             const char *model;
-            const char *type; /* this and the next: NULL for UNLOAD, if the record has gone */
+            const char *type; /* this and the next two: NULL for UNLOAD if the record is gone */
             const char *path;
             const char *key;
-            uint32_t pool;     /* that is to have it, or has */
-            int64_t queued_ms; /* LOAD: how long it was QUEUED */
-            bool evicted;      /* UNLOAD: it makes room for others, and */
-            int64_t unused_ms; /* was not used for so long */
+            uint32_t pool;     /* the model's pool */
+            int64_t queued_ms; /* LOAD: time spent QUEUED */
+            bool evicted;      /* UNLOAD: evicted to make room, */
+            int64_t unused_ms; /* after this long without use */
         } load;                /* SIZE, LOAD, UNLOAD */
     };
 };
@@ -477,14 +480,13 @@ enum mesh_state {
 /* The state of a model on this node. */
 enum mesh_state mesh_state(const struct mesh *mesh, const char *model);
 
-/* V7: the model that a call for the vmodel goes to; NULL: there is none. */
+/* V7: the model that a call for the vmodel goes to; NULL: none. */
 const char *mesh_resolve(const struct mesh *mesh, const char *vmodel);
 
-/* This node's figures, as they go into its record and on replies. One without a runtime has room
- * for nothing. */
+/* This node's figures, as in its record and on replies. Without a runtime there is no room. */
 struct mesh_figures mesh_figures(struct mesh *mesh);
 
-/* Keys that the mirror has. */
+/* The number of keys in the mirror. */
 struct mesh_population {
     uint32_t models;
     uint32_t vmodels;
@@ -492,26 +494,26 @@ struct mesh_population {
 };
 struct mesh_population mesh_population(const struct mesh *mesh);
 
-/* Totals for people, updated with each change: reading them walks nothing. */
+/* Totals for people, kept up to date with each change; reading them is O(1). */
 struct mesh_sums {
     uint64_t capacity_units; /* usable: without the next two */
     uint64_t reserve_units;
-    uint64_t lost_units; /* unloads that failed */
+    uint64_t lost_units; /* failed unloads */
     uint64_t resident_units;
     uint32_t loaded;
     uint32_t loading;
     uint32_t queued;
-    uint32_t models_held;   /* of the registry's: those with a place that is no failure */
+    uint32_t models_held;   /* models of the registry with a place that is not a failure */
     uint32_t models_failed; /* those with a failure, fresh or not */
     uint32_t vmodels_moving;
-    uint64_t transitions; /* of vmodels to another model, that the mirror has seen */
+    uint64_t transitions; /* completed moves of vmodels that the mirror has shown */
 };
 struct mesh_sums mesh_sums(const struct mesh *mesh);
 
 /*
- * Shows at most `count` of them, from `from` on (0: the first), in no order; returns where to go
- * on, 0: at the end. What comes or goes between two pages may be missed. Texts live until `visit`
- * returns; those of the last step's actions do not any more.
+ * Shows at most `count` records, starting at `from` (0: the first), in no particular order. Returns
+ * where to continue, 0 at the end. Records that come or go between two pages may be missed. Texts
+ * live until `visit` returns; texts of the last step's actions become invalid.
  */
 uint32_t mesh_visit_models(struct mesh *mesh, uint32_t from, uint32_t count,
                            void (*visit)(void *context, const struct mesh_model *model),
@@ -523,28 +525,28 @@ uint32_t mesh_visit_instances(struct mesh *mesh, uint32_t from, uint32_t count,
                               void (*visit)(void *context, const struct mesh_instance *instance),
                               void *context);
 
-/* A model as it is to be told of: its record, what counts of that (O4), and what this node has. */
+/* A model for display: its record, its status (O4), and the state of this node's copy. */
 struct mesh_sight {
     struct mesh_model model;
     struct mesh_status status;
     enum mesh_state here;
-    uint32_t pool; /* that has it, if anything is here */
+    uint32_t pool; /* of this node's copy, if there is one */
 };
 
-/* The same for people: of `count` names that are looked at, those that begin with `prefix` are
- * shown. So the time that it takes is bounded, however few they are. */
+/* The same for people: of at most `count` names examined, those that begin with `prefix` are shown,
+ * so the time is bounded however few match. */
 uint32_t mesh_see_models(struct mesh *mesh, uint32_t from, uint32_t count, const char *prefix,
                          void (*see)(void *context, const struct mesh_sight *sight), void *context);
 uint32_t mesh_see_vmodels(struct mesh *mesh, uint32_t from, uint32_t count, const char *prefix,
                           void (*see)(void *context, const char *id,
                                       const struct mesh_vmodel_status *status),
                           void *context);
-/* Those that this node has, or is about to; of one whose record has gone, the id alone. */
+/* The models that this node has or is about to have; only the id if the record is gone. */
 uint32_t mesh_see_copies(struct mesh *mesh, uint32_t from, uint32_t count,
                          void (*see)(void *context, const struct mesh_sight *sight), void *context);
-/* False: there is no such model. */
+/* Returns false if there is no such model. */
 bool mesh_see_model(struct mesh *mesh, const char *id,
                     void (*see)(void *context, const struct mesh_sight *sight), void *context);
 
-/* Walks the tables and CHECKs that they agree; for tests. */
+/* CHECKs that the tables are consistent; for tests. */
 void mesh_check(const struct mesh *mesh);

@@ -1,20 +1,36 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One step: the event changes the tables, then everything is worked off that the change has called
- * for: calls to be routed, models to be settled, loads to be started.
+ * One step: the event changes the tables, then the resulting work is done: calls are routed, models
+ * reconciled, loads started.
  */
 #include <stdlib.h>
 
 #include "base/check.h"
-#include "mesh/core/promote.h"
-#include "mesh/core/state.h"
+#include "mesh/core/calls/call.h"
+#include "mesh/core/calls/room_queue.h"
+#include "mesh/core/calls/elsewhere.h"
+#include "mesh/core/calls/vmodel_route.h"
+#include "mesh/core/calls/unknown.h"
+#include "mesh/core/copies/copies.h"
+#include "mesh/core/copies/ensure.h"
+#include "mesh/core/copies/load.h"
+#include "mesh/core/copies/registry_rebuild.h"
+#include "mesh/core/copies/migrate.h"
+#include "mesh/core/copies/pools.h"
+#include "mesh/core/copies/reconcile.h"
+#include "mesh/core/orders/orders.h"
+#include "mesh/core/upkeep/preload.h"
+#include "mesh/core/upkeep/drain.h"
+#include "mesh/core/upkeep/janitor.h"
+#include "mesh/core/upkeep/promote.h"
+#include "mesh/core/upkeep/reaper.h"
 
 enum {
     FAILURE_FRESH_MS = 15 * 60000,
     GONE_MS = 10 * 60000,
     RATE_FOR_MORE = 2000,
     BUSY_PERCENT = 90,
-    CLOCK_SET_MS = 1000, /* so far off at once, and the wall clock was set */
+    CLOCK_SET_MS = 1000, /* a larger jump means that the wall clock was set */
 };
 
 struct mesh *
@@ -26,7 +42,7 @@ mesh_create(const struct mesh_config *config)
     struct mesh *mesh = calloc(1, sizeof(*mesh));
     CHECK(mesh != NULL);
     mesh->config = *config;
-    mesh->config.instance = NULL; /* it is instance 0's name */
+    mesh->config.instance = NULL; /* it is the name of instance 0 */
     if (config->failure_fresh_ms == 0)
         mesh->config.failure_fresh_ms = FAILURE_FRESH_MS;
     if (config->gone_ms == 0)
@@ -35,16 +51,16 @@ mesh_create(const struct mesh_config *config)
         mesh->config.rate_for_more = RATE_FOR_MORE;
     if (config->busy_percent == 0)
         mesh->config.busy_percent = BUSY_PERCENT;
-    mesh->pool_count = config->pool_of == NULL ? 1 : MESH_POOLS_MAX;
-    mesh->reap_at = UINT32_MAX;
+    mesh->pools.count = config->pool_of == NULL ? 1 : MESH_POOLS_MAX;
+    mesh->upkeep.reap_at = UINT32_MAX;
     mesh->random = config->seed;
-    mesh->entry_free = ENTRY_NONE;
-    mesh->routing = CALL_NONE;
-    mesh->parked = CALL_NONE;
-    mesh->crowd = CALL_NONE;
-    mesh->crowd_last = CALL_NONE;
+    mesh->entries.first_free = ENTRY_NONE;
+    mesh->calls.routing = CALL_NONE;
+    mesh->calls.parked = CALL_NONE;
+    mesh->room_queue.first = CALL_NONE;
+    mesh->room_queue.last = CALL_NONE;
     for (uint32_t i = 0; i < QUESTIONS_MAX; i++)
-        mesh->questions[i] = (struct question){.model = NAME_NONE, .vmodel = NAME_NONE};
+        mesh->questions.at[i] = (struct core_question){.model = NAME_NONE, .vmodel = NAME_NONE};
     tables_init(&mesh->tables, config);
     vmodels_init(&mesh->vmodels, config);
     return mesh;
@@ -57,46 +73,36 @@ mesh_destroy(struct mesh *mesh)
     vmodels_fini(&mesh->vmodels);
     tables_fini(&mesh->tables);
     pools_fini(mesh);
-    heap_fini(&mesh->deadlines);
-    heap_fini(&mesh->retries);
-    heap_fini(&mesh->graves);
-    heap_fini(&mesh->order);
-    heap_fini(&mesh->unloaded);
-    heap_fini(&mesh->ahead);
-    memory_arena_fini(&mesh->arena);
-    free(mesh->entries);
-    free(mesh->victims);
-    free(mesh->calls);
-    free(mesh->unsettled);
-    free(mesh->actions);
+    heap_fini(&mesh->calls.deadlines);
+    heap_fini(&mesh->settling.retries);
+    heap_fini(&mesh->settling.graves);
+    heap_fini(&mesh->entries.order);
+    heap_fini(&mesh->ahead.unloaded);
+    heap_fini(&mesh->ahead.queue);
+    bump_fini(&mesh->actions.arena);
+    free(mesh->entries.at);
+    free(mesh->entries.victims);
+    free(mesh->calls.at);
+    free(mesh->settling.unreconciled);
+    free(mesh->actions.at);
     free(mesh);
-}
-
-struct mesh_action *
-act(struct mesh *mesh, enum mesh_action_kind kind)
-{
-    memory_grow((void **)&mesh->actions, &mesh->action_capacity, mesh->action_count + 1,
-                sizeof(*mesh->actions));
-    struct mesh_action *action = &mesh->actions[mesh->action_count++];
-    *action = (struct mesh_action){.kind = kind};
-    return action;
 }
 
 /* ---- records ---- */
 
-/* A record newer than what the transaction compared has settled it (T3, T4). */
+/* A record newer than what the transaction compared has decided it (T3, T4). */
 static void
 on_record(struct mesh *mesh, uint32_t number)
 {
-    struct model *model = model_at(mesh, number);
+    struct core_model *model = model_at(mesh, number);
     if (model->revision > model->txn_compare)
         model->txn = 0;
-    heap_remove(&mesh->retries, number);
-    settle_later(mesh, number);
+    heap_remove(&mesh->settling.retries, number);
+    reconcile_later(mesh, number);
     orders_on_model(mesh, number);
     promote_on_model(mesh, number);
-    follow_on_model(mesh, number);
-    crowd_on_model(mesh, number);
+    vmodel_route_on_model(mesh, number);
+    room_queue_on_model(mesh, number);
     ensure_on_model(mesh, number);
     drain_on_model(mesh, number);
 }
@@ -106,15 +112,15 @@ on_vmodel(struct mesh *mesh, uint32_t number)
 {
     orders_on_vmodel(mesh, number);
     promote_on_vmodel(mesh, number);
-    follow_on_vmodel(mesh, number);
+    vmodel_route_on_vmodel(mesh, number);
 }
 
-/* T6: what the mirror has passed, and is not there, has gone since: a record that comes with a late
- * answer does not bring it back. */
+/* T6: a record that the mirror has passed and does not have was deleted; a late answer does not
+ * restore it. */
 static bool
 is_passed(const struct mesh *mesh, bool known, uint64_t revision)
 {
-    return mesh->whole && !known && revision <= mesh->seen;
+    return mesh->mirror.whole && !known && revision <= mesh->mirror.seen;
 }
 
 static void
@@ -127,7 +133,7 @@ on_vmodel_put(struct mesh *mesh, const struct mesh_event *event)
     uint32_t active = known ? mesh->vmodels.at[number].active : NAME_NONE;
     if (!vmodels_put(&mesh->vmodels, &mesh->tables, &event->vmodel, &number))
         return;
-    mesh->transitions += active != NAME_NONE && mesh->vmodels.at[number].active != active;
+    mesh->vmodels.transitions += active != NAME_NONE && mesh->vmodels.at[number].active != active;
     on_vmodel(mesh, number);
 }
 
@@ -145,7 +151,7 @@ static void
 on_txn_ended(struct mesh *mesh, uint64_t txn, enum mesh_txn_end end)
 {
     switch ((enum bidder)((uint32_t)txn >> BIDDER_SHIFT)) {
-    case BIDDER_MODEL: settle_on_txn(mesh, txn, end); break;
+    case BIDDER_MODEL: reconcile_on_txn(mesh, txn, end); break;
     case BIDDER_ORDER: orders_on_txn(mesh, txn, end); break;
     case BIDDER_VMODEL: promote_on_txn(mesh, txn); break;
     case BIDDER_CALL: unknown_on_txn(mesh, txn, end); break;
@@ -157,38 +163,38 @@ on_model_gone(struct mesh *mesh, const struct mesh_event *event)
 {
     uint32_t number = tables_model(&mesh->tables, event->gone.id);
     if (number != NAME_NONE && model_is_lost(model_at(mesh, number)))
-        return; /* W1: nobody has deleted it; a transaction has found that it is not there */
+        return; /* W1: not deleted; a transaction found it absent */
     if (!tables_drop_model(&mesh->tables, event->gone.id, event->gone.revision, &number))
         return;
     on_record(mesh, number);
-    heap_set(&mesh->graves, number, (int64_t)event->gone.revision);
+    heap_set(&mesh->settling.graves, number, (int64_t)event->gone.revision);
 }
 
 static void
 on_model_put(struct mesh *mesh, const struct mesh_event *event)
 {
     uint32_t number = tables_model(&mesh->tables, event->model.id);
-    lost_on_contact(mesh);
+    registry_rebuild_on_contact(mesh);
     bool known = number != NAME_NONE && mesh->tables.models[number].known;
     if (is_passed(mesh, known, event->model.revision))
         return;
-    enum lost lost = lost_judge(mesh, &event->model);
+    enum lost lost = registry_rebuild_judge(mesh, &event->model);
     if (!tables_put_model(&mesh->tables, &event->model, &number))
         return;
     if (lost != LOST_NOT)
-        lost_ends(mesh, number, lost);
-    heap_remove(&mesh->graves, number);
+        registry_rebuild_ends(mesh, number, lost);
+    heap_remove(&mesh->settling.graves, number);
     on_record(mesh, number);
 }
 
-/* T6: what the mirror has passed cannot come back. */
+/* T6: deletions that the mirror has passed need not be remembered. */
 static void
 dig_up(struct mesh *mesh, uint64_t revision)
 {
-    while (heap_first(&mesh->graves) != HEAP_NONE &&
-           heap_first_key(&mesh->graves) <= (int64_t)revision) {
-        uint32_t number = heap_first(&mesh->graves);
-        heap_remove(&mesh->graves, number);
+    while (heap_first(&mesh->settling.graves) != HEAP_NONE &&
+           heap_first_key(&mesh->settling.graves) <= (int64_t)revision) {
+        uint32_t number = heap_first(&mesh->settling.graves);
+        heap_remove(&mesh->settling.graves, number);
         tables_forget_model(&mesh->tables, number);
     }
 }
@@ -196,25 +202,25 @@ dig_up(struct mesh *mesh, uint64_t revision)
 static void
 on_whole(struct mesh *mesh, uint64_t revision)
 {
-    bool was = mesh->whole;
-    mesh->whole = true;
-    mesh->seen = revision;
-    lost_on_contact(mesh);
+    bool was = mesh->mirror.whole;
+    mesh->mirror.whole = true;
+    mesh->mirror.seen = revision;
+    registry_rebuild_on_contact(mesh);
     dig_up(mesh, revision);
     vmodels_dig_up(&mesh->vmodels, revision);
     if (!was)
-        settle_all(mesh);
+        reconcile_all(mesh);
 }
 
 static void
 on_session(struct mesh *mesh, uint64_t revision)
 {
-    bool is_new = revision != mesh->session;
-    mesh->session = revision;
+    bool is_new = revision != mesh->mirror.session;
+    mesh->mirror.session = revision;
     if (revision != 0)
-        lost_on_contact(mesh);
+        registry_rebuild_on_contact(mesh);
     if (is_new && revision != 0)
-        settle_all(mesh);
+        reconcile_all(mesh);
 }
 
 static void
@@ -225,9 +231,9 @@ on_instance_put(struct mesh *mesh, const struct mesh_event *event)
         return;
     const struct instance *own = &mesh->tables.instances[INSTANCE_SELF];
     if (own->session != before.session)
-        settle_all(mesh); /* this node's places count (again) */
-    mesh->crowd_due = true;
-    mesh->misplaced |= own->labels != before.labels;
+        reconcile_all(mesh); /* this node's places count (again) */
+    mesh->room_queue.due = true;
+    mesh->entries.misplaced |= own->labels != before.labels;
 }
 
 static void
@@ -235,9 +241,9 @@ on_figures(struct mesh *mesh, const struct mesh_event *event)
 {
     uint32_t number = tables_instance(&mesh->tables, event->figures.instance);
     if (number == NAME_NONE || mesh->tables.instances[number].start_ms > event->figures.start_ms)
-        return; /* of a process that is no more; a start may be corrected to an earlier one */
-    tables_tell_figures(&mesh->tables.instances[number], &event->figures.figures, mesh->now_ms);
-    mesh->crowd_due = true;
+        return; /* of an earlier process; a start may be corrected to an earlier time */
+    tables_notify_figures(&mesh->tables.instances[number], &event->figures.figures, mesh->now_ms);
+    mesh->room_queue.due = true;
 }
 
 static void
@@ -253,17 +259,17 @@ on_unreachable(struct mesh *mesh, const struct mesh_event *event)
 static void
 on_runtime(struct mesh *mesh, const struct mesh_event *event)
 {
-    CHECK(event->runtime.pool < mesh->pool_count);
+    CHECK(event->runtime.pool < mesh->pools.count);
     pool_open(mesh, event);
-    mesh->crowd_due = true;
-    settle_all(mesh);
+    mesh->room_queue.due = true;
+    reconcile_all(mesh);
 }
 
 static void
 on_used(struct mesh *mesh, const struct mesh_event *event)
 {
     uint32_t number = tables_model(&mesh->tables, event->used.model);
-    struct entry *entry = number == NAME_NONE ? NULL : entry_of(mesh, model_at(mesh, number));
+    struct core_entry *entry = number == NAME_NONE ? NULL : entry_of(mesh, model_at(mesh, number));
     if (entry == NULL)
         return;
     copies_use(mesh, entry, event->used.count);
@@ -279,31 +285,31 @@ on_event(struct mesh *mesh, const struct mesh_event *event)
 {
     switch (event->kind) {
     case MESH_TICK:
-        settle_tick(mesh);
+        reconcile_tick(mesh);
         orders_tick(mesh);
         promote_tick(mesh);
         unknown_tick(mesh);
         elsewhere_tick(mesh);
         call_tick(mesh);
         ensure_tick(mesh);
-        tables_tell_old(&mesh->tables, mesh->now_ms, mesh->wall_ms);
+        tables_notify_old(&mesh->tables, mesh->now_ms, mesh->wall_ms);
         load_tick(mesh);
         copies_tick(mesh);
         janitor_tick(mesh);
-        ahead_tick(mesh);
+        preload_tick(mesh);
         reaper_tick(mesh);
-        move_tick(mesh);
+        migrate_tick(mesh);
         drain_tick(mesh);
-        lost_tick(mesh);
+        registry_rebuild_tick(mesh);
         break;
     case MESH_RUNTIME: on_runtime(mesh, event); break;
     case MESH_RUNTIME_LOST:
-        CHECK(event->lost.pool < mesh->pool_count);
+        CHECK(event->lost.pool < mesh->pools.count);
         load_on_runtime_lost(mesh, event->lost.pool);
         break;
     case MESH_SESSION: on_session(mesh, event->session.revision); break;
     case MESH_WHOLE: on_whole(mesh, event->whole.revision); break;
-    case MESH_EMPTIED: lost_on_emptied(mesh); break;
+    case MESH_EMPTIED: registry_rebuild_on_emptied(mesh); break;
     case MESH_MODEL_PUT: on_model_put(mesh, event); break;
     case MESH_MODEL_GONE: on_model_gone(mesh, event); break;
     case MESH_VMODEL_PUT: on_vmodel_put(mesh, event); break;
@@ -332,8 +338,8 @@ on_event(struct mesh *mesh, const struct mesh_event *event)
     case MESH_TYPES:
         if (types_set(&mesh->tables.types, event->types.rules, event->types.rule_count)) {
             tables_relabel(&mesh->tables);
-            mesh->misplaced = true;
-            mesh->crowd_due = true;
+            mesh->entries.misplaced = true;
+            mesh->room_queue.due = true;
         }
         break;
     case MESH_RATE:
@@ -349,20 +355,20 @@ on_event(struct mesh *mesh, const struct mesh_event *event)
 static bool
 work_off_one(struct mesh *mesh)
 {
-    if (mesh->unsettled_count > 0) {
-        settle(mesh, mesh->unsettled[--mesh->unsettled_count]);
+    if (mesh->settling.unreconciled_count > 0) {
+        reconcile(mesh, mesh->settling.unreconciled[--mesh->settling.unreconciled_count]);
         return true;
     }
-    if (mesh->routing == CALL_NONE)
+    if (mesh->calls.routing == CALL_NONE)
         return orders_work_off(mesh);
-    uint32_t number = mesh->routing;
-    mesh->routing = mesh->calls[number].next;
+    uint32_t number = mesh->calls.routing;
+    mesh->calls.routing = mesh->calls.at[number].next;
     call_route(mesh, number);
     return true;
 }
 
-/* A wall clock that was set leaves every age here as it was: the stamps of entries go with it. One
- * that is late by less stands still instead. */
+/* After the wall clock was set, entries' stamps are shifted so that every age stays the same. If it
+ * is late by less, it stands still instead. */
 static void
 set_clocks(struct mesh *mesh, const struct mesh_event *event)
 {
@@ -384,17 +390,17 @@ struct mesh_actions
 mesh_step(struct mesh *mesh, const struct mesh_event *event)
 {
     set_clocks(mesh, event);
-    mesh->action_count = 0;
-    memory_arena_reset(&mesh->arena);
+    mesh->actions.count = 0;
+    bump_reset(&mesh->actions.arena);
     on_event(mesh, event);
     do {
         while (work_off_one(mesh))
             ;
-        crowd_look(mesh);
+        room_queue_look(mesh);
         while (work_off_one(mesh))
             ;
     } while (load_run_queue(mesh));
-    return (struct mesh_actions){.at = mesh->actions, .count = mesh->action_count};
+    return (struct mesh_actions){.at = mesh->actions.at, .count = mesh->actions.count};
 }
 
 /* ---- looking at it ---- */
@@ -405,7 +411,7 @@ mesh_state(const struct mesh *mesh, const char *id)
     uint32_t number = tables_model(&mesh->tables, id);
     if (number == NAME_NONE || mesh->tables.models[number].entry == ENTRY_NONE)
         return MESH_STATE_NONE;
-    return (enum mesh_state)mesh->entries[mesh->tables.models[number].entry].state;
+    return (enum mesh_state)mesh->entries.at[mesh->tables.models[number].entry].state;
 }
 
 const char *
@@ -417,13 +423,13 @@ mesh_resolve(const struct mesh *mesh, const char *id)
 }
 
 static void
-check_calls(const struct mesh *mesh, const struct entry *entry)
+check_calls(const struct mesh *mesh, const struct core_entry *entry)
 {
     uint32_t waiting = 0;
     uint32_t last = CALL_NONE;
-    for (uint32_t i = entry->first_call; i != CALL_NONE; i = mesh->calls[i].next) {
-        CHECK(mesh->calls[i].state == CALL_WAITING);
-        CHECK(mesh->calls[i].entry == (uint32_t)(entry - mesh->entries));
+    for (uint32_t i = entry->first_call; i != CALL_NONE; i = mesh->calls.at[i].next) {
+        CHECK(mesh->calls.at[i].state == CALL_WAITING);
+        CHECK(mesh->calls.at[i].entry == (uint32_t)(entry - mesh->entries.at));
         waiting++;
         last = i;
     }
@@ -435,11 +441,11 @@ check_calls(const struct mesh *mesh, const struct entry *entry)
 }
 
 static uint32_t
-check_list(const struct mesh *mesh, uint32_t first, enum call_state state)
+check_list(const struct mesh *mesh, uint32_t first, enum core_call_state state)
 {
     uint32_t count = 0;
-    for (uint32_t call = first; call != CALL_NONE; call = mesh->calls[call].next) {
-        CHECK(mesh->calls[call].state == state);
+    for (uint32_t call = first; call != CALL_NONE; call = mesh->calls.at[call].next) {
+        CHECK(mesh->calls.at[call].state == state);
         count++;
     }
     return count;
@@ -449,14 +455,15 @@ static void
 check_lists(const struct mesh *mesh)
 {
     uint32_t asking = 0;
-    uint32_t crowded = 0;
-    for (uint32_t i = 0; i < mesh->call_capacity; i++) {
-        asking += mesh->calls[i].state == CALL_ASKING;
-        crowded += mesh->calls[i].state == CALL_CROWDED;
+    uint32_t queued = 0;
+    for (uint32_t i = 0; i < mesh->calls.capacity; i++) {
+        asking += mesh->calls.at[i].state == CALL_ASKING;
+        queued += mesh->calls.at[i].state == CALL_QUEUED;
     }
-    CHECK(asking == mesh->asking && crowded == check_list(mesh, mesh->crowd, CALL_CROWDED));
+    CHECK(asking == mesh->questions.asking &&
+          queued == check_list(mesh, mesh->room_queue.first, CALL_QUEUED));
     for (uint32_t i = 0; i < QUESTIONS_MAX; i++) {
-        const struct question *question = &mesh->questions[i];
+        const struct core_question *question = &mesh->questions.at[i];
         if (question->model == NAME_NONE && question->vmodel == NAME_NONE)
             continue;
         asking -= check_list(mesh, question->asked, CALL_ASKING) +
@@ -466,25 +473,26 @@ check_lists(const struct mesh *mesh)
     CHECK(asking == 0);
     uint64_t arrival = 0;
     uint32_t last = CALL_NONE;
-    for (uint32_t call = mesh->crowd; call != CALL_NONE; call = mesh->calls[call].next) {
-        CHECK(mesh->calls[call].arrival > arrival); /* R14 */
-        arrival = mesh->calls[call].arrival;
+    for (uint32_t call = mesh->room_queue.first; call != CALL_NONE;
+         call = mesh->calls.at[call].next) {
+        CHECK(mesh->calls.at[call].arrival > arrival); /* R14 */
+        arrival = mesh->calls.at[call].arrival;
         last = call;
     }
-    CHECK(last == mesh->crowd_last);
+    CHECK(last == mesh->room_queue.last);
 }
 
 static void
 check_pool(const struct mesh *mesh, uint32_t number)
 {
-    const struct pool *pool = &mesh->pools[number];
+    const struct pool *pool = &mesh->pools.at[number];
     uint64_t committed = 0;
     uint64_t claimed = 0;
     uint64_t resident = pool->ledger.lost;
     uint64_t evictable = 0;
     uint32_t loading = 0;
-    for (uint32_t i = 0; i < mesh->entry_used; i++) {
-        const struct entry *entry = &mesh->entries[i];
+    for (uint32_t i = 0; i < mesh->entries.used; i++) {
+        const struct core_entry *entry = &mesh->entries.at[i];
         bool belongs = entry->state != MESH_STATE_NONE && entry->pool == number;
         CHECK(heap_has(&pool->queue, i) == (belongs && entry->state == MESH_STATE_QUEUED));
         CHECK(belongs || !(heap_has(&pool->lru, i) || heap_has(&pool->young, i)));
@@ -508,22 +516,23 @@ void
 mesh_check(const struct mesh *mesh)
 {
     uint32_t loaded = 0;
-    for (uint32_t i = 0; i < mesh->entry_used; i++) {
-        const struct entry *entry = &mesh->entries[i];
+    for (uint32_t i = 0; i < mesh->entries.used; i++) {
+        const struct core_entry *entry = &mesh->entries.at[i];
         if (entry->state == MESH_STATE_NONE)
             continue;
         CHECK(mesh->tables.models[entry->model].entry == i);
         loaded += entry->state == MESH_STATE_LOADED;
         check_calls(mesh, entry);
     }
-    CHECK(loaded == mesh->loaded);
-    for (uint32_t i = 0; i < mesh->pool_count; i++)
+    CHECK(loaded == mesh->entries.loaded);
+    for (uint32_t i = 0; i < mesh->pools.count; i++)
         check_pool(mesh, i);
     check_lists(mesh);
-    for (uint32_t call = mesh->parked; call != CALL_NONE; call = mesh->calls[call].next)
-        CHECK(mesh->calls[call].state == CALL_PARKED && mesh->calls[call].vmodel != NAME_NONE);
+    for (uint32_t call = mesh->calls.parked; call != CALL_NONE; call = mesh->calls.at[call].next)
+        CHECK(mesh->calls.at[call].state == CALL_PARKED &&
+              mesh->calls.at[call].vmodel != NAME_NONE);
     for (uint32_t i = 0; i < mesh->orders.under_way_count; i++) {
-        const struct order *order = &mesh->orders.at[mesh->orders.under_way[i]];
+        const struct core_order *order = &mesh->orders.at[mesh->orders.under_way[i]];
         CHECK(order->stage != ORDER_FREE && order->at == i && !order->due);
     }
 }

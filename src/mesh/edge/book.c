@@ -16,7 +16,7 @@ book_fini(struct book *book)
     *book = (struct book){0};
 }
 
-/* Where it is, or would be. */
+/* The index of the entry, or where it belongs. */
 static uint32_t
 place_of(const struct book *book, const char *instance)
 {
@@ -38,7 +38,7 @@ is_at(const struct book *book, uint32_t place, const char *instance)
     return place < book->count && strcmp(book->at[place].instance, instance) == 0;
 }
 
-/* Its texts in one block. */
+/* Copies its texts into one block. */
 static struct book_entry
 copy_of(const struct book_entry *entry)
 {

@@ -17,7 +17,7 @@ enum { UNLOAD_TRIES_MAX = 90, REASON_BYTES_MAX = 512 };
 
 #define POLL_NS (2 * NS_PER_S)
 #define START_NS (180 * NS_PER_S)
-#define STATUS_NS (60 * NS_PER_S) /* of one answer: what is loaded there is unloaded first */
+#define STATUS_NS (60 * NS_PER_S) /* for one answer; loaded models are unloaded first */
 #define PREDICT_NS (NS_PER_S / 2)
 #define SIZE_NS (30 * NS_PER_S)
 #define UNLOAD_NS (600 * NS_PER_S)
@@ -25,24 +25,24 @@ enum { UNLOAD_TRIES_MAX = 90, REASON_BYTES_MAX = 512 };
 #define UNLOAD_LATER_NS (10 * NS_PER_S)
 
 /* A request to the runtime about one model. */
-struct ask {
-    struct ask *next; /* of those that are asked anew */
+struct external_ask {
+    struct external_ask *next; /* list of those to repeat */
     struct external *external;
-    struct driver_load *load;
-    int64_t begun_ns; /* what it was asked last */
+    struct runner_load *load;
+    int64_t begun_ns; /* of the last request */
     int64_t again_ns;
     uint32_t tries;
-    struct bytes message; /* it names the model; kept to ask anew */
+    struct bytes message; /* names the model; kept for repetition */
     char id[];
 };
 
 /* ---- asks ---- */
 
-static struct ask *
-ask_create(struct external *external, struct driver_load *load, const char *id)
+static struct external_ask *
+ask_create(struct external *external, struct runner_load *load, const char *id)
 {
     size_t bytes = strlen(id) + 1;
-    struct ask *ask = calloc(1, sizeof(*ask) + bytes);
+    struct external_ask *ask = calloc(1, sizeof(*ask) + bytes);
     CHECK(ask != NULL);
     ask->external = external;
     ask->load = load;
@@ -51,29 +51,29 @@ ask_create(struct external *external, struct driver_load *load, const char *id)
 }
 
 static void
-ask_free(struct ask *ask)
+ask_free(struct external_ask *ask)
 {
     bytes_fini(&ask->message);
     free(ask);
 }
 
 static void
-ask_end(struct ask *ask, const struct driver_load_end *end)
+ask_end(struct external_ask *ask, const struct runner_load_end *end)
 {
-    driver_load_ended(ask->external->driver, ask->load, end);
+    runner_load_ended(ask->external->runner, ask->load, end);
     ask_free(ask);
 }
 
 static void
-ask_measured(struct ask *ask, uint64_t size_bytes)
+ask_measured(struct external_ask *ask, uint64_t size_bytes)
 {
-    driver_load_measured(ask->external->driver, ask->load, size_bytes);
+    runner_load_measured(ask->external->runner, ask->load, size_bytes);
     ask_free(ask);
 }
 
-/* False: the runtime is not there; the ask is still the caller's. */
+/* False: the runtime is gone; the ask still belongs to the caller. */
 static bool
-ask_send(struct ask *ask, const char *method, int64_t timeout_ns,
+ask_send(struct external_ask *ask, const char *method, int64_t timeout_ns,
          const struct rpc_client_events *events)
 {
     struct external *external = ask->external;
@@ -97,7 +97,7 @@ ask_send(struct ask *ask, const char *method, int64_t timeout_ns,
     return is_there;
 }
 
-/* "CODE: what the runtime said" */
+/* "CODE: the runtime's text" */
 static const char *
 reason_of(const struct rpc_client_end *end, char reason[REASON_BYTES_MAX])
 {
@@ -110,12 +110,13 @@ reason_of(const struct rpc_client_end *end, char reason[REASON_BYTES_MAX])
     return reason;
 }
 
-/* A load that went well shows that something serves models. Adapters may know sizes themselves, and
- * unload what their model server has lost, so of these only an UNAVAILABLE counts. */
-enum asked { ASKED_TO_LOAD, ASKED_ANYTHING_ELSE };
+/* A successful load shows that a model server works. Adapters may answer sizes themselves, and
+ * unloads of models that their server has lost, so of these only UNAVAILABLE counts. */
+enum external_asked { ASKED_TO_LOAD, ASKED_ANYTHING_ELSE };
 
 static void
-ask_judge(const struct ask *ask, enum asked asked, const struct rpc_client_end *end)
+ask_judge(const struct external_ask *ask, enum external_asked asked,
+          const struct rpc_client_end *end)
 {
     struct external *external = ask->external;
     char reason[REASON_BYTES_MAX];
@@ -133,7 +134,7 @@ ask_judge(const struct ask *ask, enum asked asked, const struct rpc_client_end *
 static void
 on_size_end(void *context, const struct rpc_client_end *end)
 {
-    struct ask *ask = context;
+    struct external_ask *ask = context;
     uint64_t size_bytes = 0;
     uint32_t unused;
     ask_judge(ask, ASKED_ANYTHING_ELSE, end);
@@ -146,16 +147,16 @@ on_size_end(void *context, const struct rpc_client_end *end)
 static const struct rpc_client_events size_events = {.on_end = on_size_end};
 
 static void
-load_end_badly(struct ask *ask, enum mesh_load_end end, const char *reason)
+load_end_badly(struct external_ask *ask, enum mesh_load_end end, const char *reason)
 {
-    ask_end(ask, &(struct driver_load_end){.end = end, .reason = reason});
+    ask_end(ask, &(struct runner_load_end){.end = end, .reason = reason});
 }
 
 static void
-on_loaded(struct ask *ask, const struct rpc_message *message)
+on_loaded(struct external_ask *ask, const struct wire_message *message)
 {
     struct external *external = ask->external;
-    struct driver_load_end loaded = {.end = MESH_LOAD_OK};
+    struct runner_load_end loaded = {.end = MESH_LOAD_OK};
     if (!external_read_size(message, &loaded.size_bytes, &loaded.max_concurrency)) {
         load_end_badly(ask, MESH_LOAD_BROKE, "the runtime's answer to loadModel is malformed");
         return;
@@ -168,19 +169,19 @@ on_loaded(struct ask *ask, const struct rpc_message *message)
         ask_end(ask, &loaded);
         return;
     }
-    loaded.is_measured = true; /* and serves meanwhile */
-    driver_load_ended(external->driver, ask->load, &loaded);
+    loaded.is_measured = true; /* the model serves meanwhile */
+    runner_load_ended(external->runner, ask->load, &loaded);
     ask->message.used = 0;
     external_write_id(ask->id, &ask->message);
     if (!ask_send(ask, SERVICE "modelSize", SIZE_NS, &size_events))
         ask_measured(ask, 0);
 }
 
-/* Callers are told what of it is no path, the log has all. */
+/* Callers get the text without paths; the log has all of it. */
 static void
 on_load_end(void *context, const struct rpc_client_end *end)
 {
-    struct ask *ask = context;
+    struct external_ask *ask = context;
     char reason[REASON_BYTES_MAX];
     char told[REASON_BYTES_MAX];
     ask_judge(ask, ASKED_TO_LOAD, end);
@@ -199,10 +200,10 @@ on_load_end(void *context, const struct rpc_client_end *end)
 static const struct rpc_client_events load_events = {.on_end = on_load_end};
 
 static void
-load(void *context, struct driver_load *load, const struct driver_model *model)
+load(void *context, struct runner_load *load, const struct runner_model *model)
 {
     struct external *external = context;
-    struct ask *ask = ask_create(external, load, model->id);
+    struct external_ask *ask = ask_create(external, load, model->id);
     external_write_model(model, &ask->message);
     pthread_mutex_lock(&external->lock);
     int64_t timeout_ns = (int64_t)external->status.load_timeout_ms * NS_PER_MS;
@@ -216,9 +217,9 @@ load(void *context, struct driver_load *load, const struct driver_model *model)
 static void
 on_predict_end(void *context, const struct rpc_client_end *end)
 {
-    struct ask *ask = context;
+    struct external_ask *ask = context;
     struct external *external = ask->external;
-    struct driver_load_end size = {.end = MESH_LOAD_OK};
+    struct runner_load_end size = {.end = MESH_LOAD_OK};
     uint32_t unused;
     ask_judge(ask, ASKED_ANYTHING_ELSE, end);
     if (end->status == STATUS_UNIMPLEMENTED) {
@@ -237,23 +238,23 @@ on_predict_end(void *context, const struct rpc_client_end *end)
 static const struct rpc_client_events predict_events = {.on_end = on_predict_end};
 
 static void
-size(void *context, struct driver_load *load, const struct driver_model *model)
+size(void *context, struct runner_load *load, const struct runner_model *model)
 {
     struct external *external = context;
-    struct ask *ask = ask_create(external, load, model->id);
+    struct external_ask *ask = ask_create(external, load, model->id);
     external_write_model(model, &ask->message);
     pthread_mutex_lock(&external->lock);
     bool predicts = external->predicts;
     pthread_mutex_unlock(&external->lock);
     if (!predicts || !ask_send(ask, SERVICE "predictModelSize", PREDICT_NS, &predict_events))
-        ask_end(ask, &(struct driver_load_end){.end = MESH_LOAD_OK});
+        ask_end(ask, &(struct runner_load_end){.end = MESH_LOAD_OK});
 }
 
 /* ---- unloads ---- */
 
-/* Its thread, which looks at the list when it is done with this. */
+/* Its thread, which checks the list afterwards. */
 static void
-ask_again(struct ask *ask)
+ask_again(struct external_ask *ask)
 {
     struct external *external = ask->external;
     ask->again_ns = clock_now_ns() + (ask->tries == 1 ? UNLOAD_SOON_NS : UNLOAD_LATER_NS);
@@ -266,11 +267,11 @@ ask_again(struct ask *ask)
 static void
 on_unload_end(void *context, const struct rpc_client_end *end)
 {
-    struct ask *ask = context;
+    struct external_ask *ask = context;
     char reason[REASON_BYTES_MAX];
     ask_judge(ask, ASKED_ANYTHING_ELSE, end);
     if (end->status == STATUS_OK || end->status == STATUS_NOT_FOUND)
-        ask_end(ask, &(struct driver_load_end){.end = MESH_LOAD_OK});
+        ask_end(ask, &(struct runner_load_end){.end = MESH_LOAD_OK});
     else if (end->status == STATUS_UNAVAILABLE && ++ask->tries < UNLOAD_TRIES_MAX)
         ask_again(ask);
     else
@@ -279,33 +280,33 @@ on_unload_end(void *context, const struct rpc_client_end *end)
 
 static const struct rpc_client_events unload_events = {.on_end = on_unload_end};
 
-/* If the runtime has gone, the model has no memory any more. */
+/* A runtime that is gone holds no memory of the model. */
 static void
-unload_send(struct ask *ask)
+unload_send(struct external_ask *ask)
 {
     if (!ask_send(ask, SERVICE "unloadModel", UNLOAD_NS, &unload_events))
-        ask_end(ask, &(struct driver_load_end){.end = MESH_LOAD_OK});
+        ask_end(ask, &(struct runner_load_end){.end = MESH_LOAD_OK});
 }
 
 static void
-unload(void *context, struct driver_load *load, const struct driver_model *model)
+unload(void *context, struct runner_load *load, const struct runner_model *model)
 {
-    struct ask *ask = ask_create(context, load, model->id);
+    struct external_ask *ask = ask_create(context, load, model->id);
     external_write_id(model->id, &ask->message);
     unload_send(ask);
 }
 
-/* Those whose time has come; returns when the next one's does. */
+/* Repeats those that are due; returns when the next one is. */
 static int64_t
 unload_due(struct external *external)
 {
     int64_t now_ns = clock_now_ns();
     int64_t next_ns = TIME_NEVER_NS;
-    struct ask *due = NULL;
+    struct external_ask *due = NULL;
     pthread_mutex_lock(&external->lock);
     bool all = !external->is_ready || external->is_closing;
-    for (struct ask **at = &external->again; *at != NULL;) {
-        struct ask *ask = *at;
+    for (struct external_ask **at = &external->again; *at != NULL;) {
+        struct external_ask *ask = *at;
         if (all || ask->again_ns <= now_ns) {
             *at = ask->next;
             ask->next = due;
@@ -317,17 +318,17 @@ unload_due(struct external *external)
     }
     pthread_mutex_unlock(&external->lock);
     while (due != NULL) {
-        struct ask *ask = due;
+        struct external_ask *ask = due;
         due = ask->next;
         unload_send(ask);
     }
     return next_ns;
 }
 
-struct driver_runtime
-external_for_driver(struct external *external)
+struct runner_runtime
+external_for_runner(struct external *external)
 {
-    return (struct driver_runtime){
+    return (struct runner_runtime){
         .context = external, .size = size, .load = load, .unload = unload};
 }
 
@@ -358,7 +359,7 @@ enum status
 external_client_create(const struct external *external, struct rpc_queue *queue, const char *target,
                        struct rpc_client **client, struct error *error)
 {
-    /* No pings: servers of others take them for an attack, and the machine is the same. */
+    /* No pings: other servers treat them as an attack, and the machine is the same. */
     struct rpc_client_options options = {
         .queue = queue,
         .target = target,
@@ -368,7 +369,7 @@ external_client_create(const struct external *external, struct rpc_queue *queue,
     return rpc_client_create(&options, client, error);
 }
 
-/* Locked. Clients to call models with, of the target that is READY. */
+/* Locked. Creates the clients for model calls to the READY target. */
 static enum status
 serving_create(struct external *external, struct error *error)
 {
@@ -388,7 +389,7 @@ serving_create(struct external *external, struct error *error)
 static void
 become_ready(struct external *external, struct external_status *told)
 {
-    struct driver_capacity capacity = {
+    struct runner_capacity capacity = {
         .capacity_bytes = told->capacity_bytes,
         .default_bytes = told->default_bytes,
         .loaders = told->loaders,
@@ -425,13 +426,13 @@ become_ready(struct external *external, struct external_status *told)
         log_info_limited("external_ready target=\"%s\" version=\"%s\" capacity_bytes=%llu",
                          external_target(external), external->status.version,
                          (unsigned long long)capacity.capacity_bytes);
-    driver_runtime_ready(external->driver, &capacity);
+    runner_runtime_ready(external->runner, &capacity);
     pthread_mutex_lock(&external->lock);
     external->is_known = true;
     pthread_mutex_unlock(&external->lock);
 }
 
-/* It is asked again, the next of the candidates, unless it has had its time. */
+/* Asks the next candidate again, unless the time is over. */
 static void
 not_ready(struct external *external)
 {
@@ -461,7 +462,7 @@ not_ready(struct external *external)
     }
 }
 
-/* The runtime's status is wrong in a way that asking again cannot change. */
+/* The runtime's status is wrong in a way that repetition cannot change. */
 static void
 hopeless(struct external *external)
 {
@@ -476,7 +477,7 @@ hopeless(struct external *external)
 }
 
 static void
-on_status(struct external *external, const struct rpc_message *message)
+on_status(struct external *external, const struct wire_message *message)
 {
     struct external_status told;
     struct error *error = &external->last;
@@ -517,7 +518,7 @@ on_status_end(void *context, const struct rpc_client_end *end)
 
 static const struct rpc_client_events status_events = {.on_end = on_status_end};
 
-/* Asks for the status. */
+/* Requests the status. */
 static void
 poll(struct external *external)
 {
@@ -543,8 +544,8 @@ poll(struct external *external)
         hopeless(external);
 }
 
-/* Whether the connection to a runtime that was ready has gone. The client may say that there is one
- * later than the answer came that says READY. */
+/* Whether the connection to a READY runtime is lost. The client may report it later than the answer
+ * READY arrived. */
 static void
 watch(struct external *external)
 {
@@ -566,7 +567,7 @@ watch(struct external *external)
         return;
     log_warn_limited("external_lost target=\"%s\"", external_target(external));
     external->poll_at_ns = clock_now_ns();
-    driver_runtime_lost(external->driver, external->options.pool);
+    runner_runtime_lost(external->runner, external->options.pool);
 }
 
 static bool
@@ -610,7 +611,7 @@ external_create(const struct external_options *options, struct external **create
                 struct error *error)
 {
     if (options->target_count == 0)
-        return error_set(error, STATUS_INVALID_ARGUMENT, "no address of a runtime");
+        return error_set(error, STATUS_INVALID_ARGUMENT, "no runtime address");
     struct external *external = calloc(1, sizeof(*external));
     CHECK(external != NULL);
     external->options = *options;
@@ -635,9 +636,9 @@ external_create(const struct external_options *options, struct external **create
 }
 
 void
-external_start(struct external *external, struct driver *driver)
+external_start(struct external *external, struct mesh_runner *runner)
 {
-    external->driver = driver;
+    external->runner = runner;
     CHECK(pthread_create(&external->thread, NULL, external_main, external) == 0);
     external->is_started = true;
 }
@@ -654,7 +655,7 @@ external_close(struct external *external)
         rpc_client_destroy(external->serving[i]);
         external->serving[i] = NULL;
     }
-    rpc_queue_wake(external->queue); /* under the lock: the thread destroys it */
+    rpc_queue_wake(external->queue); /* under the lock, because the thread destroys the queue */
     pthread_mutex_unlock(&external->lock);
 }
 

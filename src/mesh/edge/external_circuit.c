@@ -5,7 +5,7 @@
 
 #include "base/hash.h"
 
-/* A collision takes two models for one, so the circuit opens later. */
+/* A collision takes two models for one: the circuit then opens later. */
 uint64_t
 external_circuit_model(const char *id)
 {
@@ -68,7 +68,7 @@ bool
 external_circuit_asked(struct external_circuit *circuit, enum external_circuit_sign sign,
                        int64_t now_ns)
 {
-    bool had_answers = circuit->timeouts == 0; /* of calls, while it was asked */
+    bool had_answers = circuit->timeouts == 0; /* of calls during the question */
     circuit->timeouts = 0;
     if (sign == CIRCUIT_SIGN_OF_LIFE || had_answers || circuit->state != CIRCUIT_CLOSED)
         return false;

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Calls of models with a flow. The first that comes back is held until the end of the step: what
- * answers one message has by then said so, and its answer goes out as one, as that of a call that
- * was known to be unary. What is left then is passed on message by message; the next is asked for
- * while there is room.
+ * Calls of models with a flow. The first response message is held until the end of the step: a
+ * unary answer has ended by then and goes out as one, like that of a method known to be unary.
+ * Otherwise messages are passed on one by one; the next is requested while there is room.
  *
- * Threads. `costs` is written by who begins the try, too, and so under the external's lock; all
- * else is the queue's thread's.
+ * Threads. `costs` is also written when the try begins, and therefore needs the external's lock;
+ * everything else belongs to the queue's thread.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +13,7 @@
 #include "base/check.h"
 #include "mesh/edge/external_state.h"
 
-/* The first message, and as many as may be on their way. */
+/* The first message, and as many as may be in transit. */
 enum { COSTS_MAX = PEER_FLOW_TAKEN_BYTES / PEER_FLOW_MESSAGE_BYTES + 2 };
 
 struct served_flow {
@@ -22,13 +21,13 @@ struct served_flow {
     struct rpc_later later;
     struct rpc_kept *held;        /* of the answer; NULL: none */
     struct rpc_piece held_piece;  /* all of it */
-    struct rpc_metadata *initial; /* that were not passed on; NULL: none */
+    struct rpc_metadata *initial; /* not passed on yet; NULL: none */
     size_t initial_count;
     bool is_awaited;           /* the first message of the request; the external's lock */
     bool is_streaming;         /* a message was passed on */
-    bool waits_for_room;       /* the next is not asked for */
-    uint64_t out;              /* that was passed on, and not taken */
-    uint64_t costs[COSTS_MAX]; /* of messages that the transport has not taken, in their order */
+    bool waits_for_room;       /* the next one has not been requested */
+    uint64_t out;              /* passed on, not consumed */
+    uint64_t costs[COSTS_MAX]; /* of messages that the transport has not taken, in order */
     uint32_t cost_first;
     uint32_t cost_count;
     char model[];
@@ -42,7 +41,7 @@ flow_create(struct served *served, enum peer_flow_shape shape, const char *model
     CHECK(flow != NULL);
     flow->served = served;
     memcpy(flow->model, model, bytes);
-    flow->cost_count = peer_flow_has_message(shape); /* the first message, which costs nothing */
+    flow->cost_count = peer_flow_has_message(shape); /* the first message costs nothing */
     flow->is_awaited = shape == PEER_FLOW_AWAITED;
     return flow;
 }
@@ -79,7 +78,7 @@ cost_pop(struct served_flow *flow)
     return cost;
 }
 
-/* Locked. What is not taken any more is of a call that is over, of which the end is told. */
+/* Locked. Refused messages belong to a call that is over, whose end is reported. */
 static enum status
 send(struct served *served, const struct rpc_piece *pieces, size_t piece_count, bool last,
      struct error *error)
@@ -152,10 +151,10 @@ on_sent(void *context, size_t waiting)
 
 /* ---- from the runtime ---- */
 
-static struct rpc_span
-copy_span(const struct rpc_span *span, char **room)
+static struct wire_span
+copy_span(const struct wire_span *span, char **room)
 {
-    struct rpc_span copy = {*room, span->bytes};
+    struct wire_span copy = {*room, span->bytes};
     if (span->bytes > 0)
         memcpy(*room, span->data, span->bytes);
     *room += span->bytes;
@@ -178,7 +177,7 @@ copy_metadata(const struct rpc_metadata *from, size_t count)
     return to;
 }
 
-/* Passes the held message on, as a part. */
+/* Passes the held message on as a part. */
 static void
 pass_on(struct rpc_later *later)
 {
@@ -228,7 +227,7 @@ on_initial(void *context, const struct rpc_metadata *initial, size_t initial_cou
 }
 
 static void
-on_message(void *context, const struct rpc_message *message)
+on_message(void *context, const struct wire_message *message)
 {
     struct served_flow *flow = ((struct served *)context)->flow;
     flow->held = rpc_message_keep(message);
@@ -261,7 +260,7 @@ static const struct rpc_client_events events = {
 
 /* ---- the beginning ---- */
 
-/* The driver's lock is held, so nothing can be refused here: it is the end of the call. */
+/* The runner's lock is held, so nothing can be refused here: it becomes the end of the call. */
 static void
 send_kept(struct served *served, struct peer_flow_kept *kept, bool closed)
 {
@@ -274,8 +273,7 @@ send_kept(struct served *served, struct peer_flow_kept *kept, bool closed)
     }
 }
 
-/* Attached first: what comes back at once finds the sink, and who has more to send waits for the
- * lock. */
+/* Attaches first: an immediate answer finds the sink, and later messages wait for the lock. */
 void
 external_flow_start(struct served *served, struct rpc_client *client,
                     struct rpc_client_request *request, enum peer_flow_shape shape,

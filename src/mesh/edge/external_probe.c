@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How a runtime is found to be away while its management process lives, and to be back
- * (external_circuit.h has the rule). */
+/* Detects that a model server is away while its management process lives, and that it is back
+ * (rules in external_circuit.h). */
 #include <stdio.h>
 
 #include "base/hide_paths.h"
@@ -10,7 +10,7 @@
 #define SERVER_READY "/inference.GRPCInferenceService/ServerReady"
 #define SERVER_READY_NS (5 * NS_PER_S)
 
-/* Locked. The circuit has opened; the thread does the rest. */
+/* Locked. The circuit has opened; the thread completes it. */
 static void
 go_away(struct external *external, const char *said)
 {
@@ -23,8 +23,8 @@ go_away(struct external *external, const char *said)
 static void
 log_away(const struct external *external, const char *said)
 {
-    log_warn_limited("external_away target=\"%s\" error=\"%s\" action=\"it takes no calls until it "
-                     "answers again\"",
+    log_warn_limited("external_away target=\"%s\" error=\"%s\" action=\"no calls until it answers "
+                     "again\"",
                      external_target(external), said);
 }
 
@@ -77,8 +77,8 @@ wait(struct external *external)
     pthread_mutex_unlock(&external->lock);
 }
 
-/* The driver comes first: loads that end with the connection are then nothing to it, and none of
- * them ends later in what the runtime believes to be empty. */
+/* The runner comes first: loads that end with the connection then mean nothing to it, and none of
+ * them ends later in a runtime that it believes to be empty. */
 void
 external_cut_off(struct external *external)
 {
@@ -88,7 +88,7 @@ external_cut_off(struct external *external)
     pthread_mutex_unlock(&external->lock);
     if (!is_cut)
         return;
-    driver_runtime_lost(external->driver, external->options.pool);
+    runner_runtime_lost(external->runner, external->options.pool);
     pthread_mutex_lock(&external->lock);
     rpc_client_destroy(external->candidate);
     external->candidate = external->management = NULL;
@@ -98,11 +98,11 @@ external_cut_off(struct external *external)
     wait(external);
 }
 
-/* Of a suspect: the circuit is closed, unless it has opened meanwhile. */
+/* For a suspect: the circuit is closed unless it has opened meanwhile. */
 static void
 on_suspect_end(struct external *external, enum external_circuit_sign sign)
 {
-    static const char said[] = "calls of several models and ServerReady get no answer in time";
+    static const char said[] = "calls for several models and ServerReady timed out";
     pthread_mutex_lock(&external->lock);
     external->is_asking = external->is_suspect = false;
     if (external_circuit_asked(&external->circuit, sign, clock_now_ns()) && external->is_ready) {
@@ -112,7 +112,7 @@ on_suspect_end(struct external *external, enum external_circuit_sign sign)
     pthread_mutex_unlock(&external->lock);
 }
 
-/* Any answer shows a server that lives, but its own word that it is not ready. */
+/* Any answer shows a living server, except its own "not ready". */
 static void
 on_probe_end(void *context, const struct rpc_client_end *end)
 {
@@ -134,7 +134,7 @@ on_probe_end(void *context, const struct rpc_client_end *end)
 
 static const struct rpc_client_events probe_events = {.on_end = on_probe_end};
 
-/* Locked. Where calls go; NULL: it cannot be reached. */
+/* Locked. The client for model calls; NULL: none. */
 static struct rpc_client *
 prober_of(struct external *external)
 {
@@ -151,7 +151,7 @@ prober_of(struct external *external)
     return *client;
 }
 
-/* Locked. Returns false if nobody can be asked now. */
+/* Locked. Returns false if the question cannot be asked now. */
 static bool
 start_probe(struct external *external)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Calls of models. What a caller's metadata say goes on, but for what is the mesh's own; the
- * model's id is told in "mm-model-id-bin", and in "mm-model-id" if it is printable ASCII, and in
- * the message if the runtime has said where. What comes back goes back, trailers included.
+ * Calls of models. A caller's metadata go on, except the mesh's own; the model's id goes into
+ * "mm-model-id-bin", into "mm-model-id" if it is printable ASCII, and into the message if the
+ * runtime has named a path. Everything that comes back is returned, trailers included.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +16,7 @@ enum { TEXT_BYTES_MAX = 1024 };
 /* ---- how it ended ---- */
 
 static void
-served_end(struct served *served, const struct driver_end *end, const struct rpc_answer *answer)
+served_end(struct served *served, const struct runner_end *end, const struct rpc_answer *answer)
 {
     struct peer_request *request = served->request;
     request->type->on_ended(request, served->number, end, answer);
@@ -28,23 +28,23 @@ served_end(struct served *served, const struct driver_end *end, const struct rpc
 }
 
 static bool
-begins(struct rpc_span text, const char *with)
+begins(struct wire_span text, const char *with)
 {
     size_t bytes = strlen(with);
     return text.bytes >= bytes && memcmp(text.data, with, bytes) == 0;
 }
 
 static bool
-ends(struct rpc_span text, const char *with)
+ends(struct wire_span text, const char *with)
 {
     size_t bytes = strlen(with);
     return text.bytes >= bytes &&
            memcmp((const char *)text.data + text.bytes - bytes, with, bytes) == 0;
 }
 
-/* The runtime does not know the model. Triton and MLServer have codes of their own for that. */
+/* The runtime does not know the model. Triton and MLServer have their own codes for that. */
 static bool
-is_unknown(enum status status, struct rpc_span text)
+is_unknown(enum status status, struct wire_span text)
 {
     switch (status) {
     case STATUS_NOT_FOUND: return true;
@@ -68,18 +68,18 @@ end_of(const struct served *served, const struct rpc_client_end *end)
     return MESH_END_OK;
 }
 
-/* "package.Service/Method: CODE: what the runtime said" */
-static struct rpc_span
+/* "package.Service/Method: CODE: the runtime's text" */
+static struct wire_span
 text_of(const struct served *served, const struct rpc_client_end *end, char text[TEXT_BYTES_MAX])
 {
     if (end->status == STATUS_OK)
-        return (struct rpc_span){NULL, 0};
+        return (struct wire_span){NULL, 0};
     int room = TEXT_BYTES_MAX / 2;
     int said = end->text.bytes < TEXT_BYTES_MAX / 2 ? (int)end->text.bytes : room;
     int bytes =
         snprintf(text, TEXT_BYTES_MAX, "%.*s: %s: %.*s", room / 2, served->request->method + 1,
                  status_name(end->status), said, said == 0 ? "" : (const char *)end->text.data);
-    return (struct rpc_span){text, (size_t)bytes};
+    return (struct wire_span){text, (size_t)bytes};
 }
 
 static uint64_t
@@ -88,8 +88,8 @@ took_us(const struct served *served)
     return (uint64_t)(clock_now_ns() - served->begun_ns) / NS_PER_US;
 }
 
-/* Locked. Calls that the node itself ended do not count as answers; the caller's cancellation may
- * come before the end of their time that they have in common. */
+/* Locked. Calls ended by the node itself are no answers; a caller's cancellation may arrive before
+ * their common deadline. */
 static void
 judge(const struct served *served, const struct rpc_client_end *ended, const char *text)
 {
@@ -108,12 +108,12 @@ external_on_end(void *context, const struct rpc_client_end *ended)
     struct served *served = context;
     struct external *external = served->external;
     char text[TEXT_BYTES_MAX];
-    struct rpc_span told = text_of(served, ended, text);
-    pthread_mutex_lock(&external->lock); /* who has begun it is done with it */
+    struct wire_span told = text_of(served, ended, text);
+    pthread_mutex_lock(&external->lock); /* the thread that began it has finished */
     served->request->external = NULL;
     judge(served, ended, text);
     pthread_mutex_unlock(&external->lock);
-    struct driver_end end = {.end = end_of(served, ended), .took_us = took_us(served)};
+    struct runner_end end = {.end = end_of(served, ended), .took_us = took_us(served)};
     if (external->options.on_served != NULL)
         external->options.on_served(external->options.context, served->request->method,
                                     ended->status, (int64_t)end.took_us * NS_PER_US);
@@ -129,7 +129,7 @@ external_on_end(void *context, const struct rpc_client_end *ended)
         .trailer_count = ended->trailer_count,
     };
     char said[TEXT_BYTES_MAX + 32];
-    if (end.end == MESH_END_UNREACHABLE) { /* INTERNAL: nobody else could serve it */
+    if (end.end == MESH_END_UNREACHABLE) { /* INTERNAL: no other node could serve it */
         snprintf(said, sizeof(said), "ModelRuntime UNAVAILABLE: %s", text);
         end.said = said;
         end.said_status = STATUS_INTERNAL;
@@ -141,9 +141,9 @@ external_on_end(void *context, const struct rpc_client_end *ended)
         answer.piece_count = 1;
     }
     if (served->flow != NULL && external_flow_end(served->flow, &answer))
-        end.took_us = 0;                       /* a stream lasts as long as it likes */
-    if (served->refusal.status != STATUS_OK) { /* of a message behind the first */
-        end = (struct driver_end){.end = MESH_END_OK};
+        end.took_us = 0;                       /* a stream may last as long as it likes */
+    if (served->refusal.status != STATUS_OK) { /* of a message after the first */
+        end = (struct runner_end){.end = MESH_END_OK};
         answer = (struct rpc_answer){
             .status = served->refusal.status,
             .text = {served->refusal.text, strlen(served->refusal.text)},
@@ -164,7 +164,7 @@ external_answer_refused(struct external *external)
     pthread_mutex_unlock(&external->lock);
     while (served != NULL) {
         struct served *next = served->next;
-        static const struct driver_end end = {.end = MESH_END_OK};
+        static const struct runner_end end = {.end = MESH_END_OK};
         struct rpc_answer answer = {
             .status = served->refusal.status,
             .text = {served->refusal.text, strlen(served->refusal.text)},
@@ -199,14 +199,15 @@ external_list_fini(struct external_list *list)
 }
 
 /* Kept pieces. */
-struct pieces {
+struct external_pieces {
     const struct rpc_piece *at;
     size_t count;
 };
 
 /* Bytes of the message. */
 static void
-list_put_range(struct external_list *list, const struct pieces *whole, struct id_range range)
+list_put_range(struct external_list *list, const struct external_pieces *whole,
+               struct id_range range)
 {
     uint64_t at = 0;
     for (size_t i = 0; i < whole->count && at < range.to; i++) {
@@ -223,21 +224,21 @@ list_put_range(struct external_list *list, const struct pieces *whole, struct id
     }
 }
 
-/* Where the bytes of kept pieces lie, as one message. */
-struct spans {
-    struct rpc_span *at;
+/* The locations of kept pieces' bytes, as one message. */
+struct external_spans {
+    struct wire_span *at;
     size_t count;
     size_t bytes;
 };
 
 static void
-spans_put(struct spans *spans, const struct rpc_piece *piece)
+spans_put(struct external_spans *spans, const struct rpc_piece *piece)
 {
-    const struct rpc_message *message = rpc_kept_message(piece->kept);
+    const struct wire_message *message = rpc_kept_message(piece->kept);
     size_t skip = piece->offset;
     size_t left = piece->bytes;
     for (size_t i = 0; i < message->span_count && left > 0; i++) {
-        struct rpc_span span = message->spans[i];
+        struct wire_span span = message->spans[i];
         size_t gone = skip < span.bytes ? skip : span.bytes;
         skip -= gone;
         span.bytes -= gone;
@@ -251,28 +252,28 @@ spans_put(struct spans *spans, const struct rpc_piece *piece)
     }
 }
 
-static struct spans
-spans_of(const struct pieces *from)
+static struct external_spans
+spans_of(const struct external_pieces *from)
 {
     size_t count = 1;
     for (size_t i = 0; i < from->count; i++)
         count += rpc_kept_message(from->at[i].kept)->span_count;
-    struct spans spans = {.at = malloc(count * sizeof(struct rpc_span))}; /* one for each block that
-                                                                              was received */
+    struct external_spans spans = {
+        .at = malloc(count * sizeof(struct wire_span))}; /* one per block */
     CHECK(spans.at != NULL);
     for (size_t i = 0; i < from->count; i++)
         spans_put(&spans, &from->at[i]);
     return spans;
 }
 
-/* The message with the id in it; `plan` and `model` must stay until it was sent. */
+/* The message with the id; `plan` and `model` must stay until it was sent. */
 static enum status
-message_inject(struct external_list *list, const struct pieces *from,
+message_inject(struct external_list *list, const struct external_pieces *from,
                const struct external_method *method, const char *model, struct id_inject *plan,
                struct error *error)
 {
-    struct spans spans = spans_of(from);
-    struct rpc_message message = {spans.at, spans.count, spans.bytes};
+    struct external_spans spans = spans_of(from);
+    struct wire_message message = {spans.at, spans.count, spans.bytes};
     size_t id_bytes = strlen(model);
     enum status status =
         id_inject_plan(&message, method->path, method->depth, id_bytes, plan, error);
@@ -296,7 +297,7 @@ external_list_make(struct external_list *list, const struct external_method *met
                    const struct rpc_piece *pieces, size_t piece_count, const char *model,
                    struct id_inject *plan, struct error *error)
 {
-    const struct pieces from = {pieces, piece_count};
+    const struct external_pieces from = {pieces, piece_count};
     list->at = list->at_hand;
     list->count = 0;
     list->room = ARRAY_COUNT(list->at_hand);
@@ -325,7 +326,7 @@ entry_of(const char *key, const char *value)
 
 /* Locked. */
 static void
-send(struct served *served, const struct driver_attempt *attempt, enum peer_flow_shape shape,
+send(struct served *served, const struct runner_attempt *attempt, enum peer_flow_shape shape,
      const struct external_list *message)
 {
     const struct peer_request *from = served->request;
@@ -357,9 +358,9 @@ send(struct served *served, const struct driver_attempt *attempt, enum peer_flow
 
 static struct served *
 served_create(struct external *external, struct peer_request *request,
-              const struct driver_attempt *attempt)
+              const struct runner_attempt *attempt)
 {
-    struct served *served = malloc(sizeof(*served)); /* one for each call that it has */
+    struct served *served = malloc(sizeof(*served)); /* one per call */
     CHECK(served != NULL);
     served->next = NULL;
     served->external = external;
@@ -375,7 +376,7 @@ served_create(struct external *external, struct peer_request *request,
     return served;
 }
 
-/* Locked: with a status that the caller is to be told. */
+/* Locked: refuses the call with a status for the caller. */
 static enum status
 permits(const struct external *external, const char *method, const struct external_method **found,
         struct error *error)
@@ -388,7 +389,7 @@ permits(const struct external *external, const char *method, const struct extern
 
 /* Locked. */
 static enum status
-serve(struct served *served, const struct driver_attempt *attempt)
+serve(struct served *served, const struct runner_attempt *attempt)
 {
     const struct peer_request *request = served->request;
     const struct external_method *method;
@@ -408,16 +409,16 @@ serve(struct served *served, const struct driver_attempt *attempt)
     return status;
 }
 
-enum driver_begun
-external_serve(struct external *external, struct driver_call *call,
-               const struct driver_attempt *attempt, struct driver_end *end)
+enum runner_begun
+external_serve(struct external *external, struct runner_call *call,
+               const struct runner_attempt *attempt, struct runner_end *end)
 {
     struct peer_request *request = call->request;
-    *end = (struct driver_end){.end = MESH_END_UNREACHABLE};
+    *end = (struct runner_end){.end = MESH_END_UNREACHABLE};
     pthread_mutex_lock(&external->lock);
     if (!external->is_ready || external->is_closing) {
         pthread_mutex_unlock(&external->lock);
-        return DRIVER_ENDED;
+        return RUNNER_ENDED;
     }
     CHECK(request->queue < external->options.queue_count);
     struct served *served = served_create(external, request, attempt);
@@ -429,7 +430,7 @@ external_serve(struct external *external, struct driver_call *call,
         rpc_queue_wake(external->queue);
     }
     pthread_mutex_unlock(&external->lock);
-    return DRIVER_UNDER_WAY;
+    return RUNNER_UNDER_WAY;
 }
 
 void

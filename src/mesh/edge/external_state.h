@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The state shared by the parts of an external runtime: external.c has its life and its loads,
- * external_serve.c the calls of its models, external_probe.c how it is found to be away. */
+/* State shared by the parts of an external runtime: external.c has its life and loads,
+ * external_serve.c its models' calls, external_probe.c the detection of a dead model server. */
 #pragma once
 
 #include <pthread.h>
@@ -11,16 +11,16 @@
 #include "mesh/edge/id_inject.h"
 #include "mesh/edge/peer_flow.h"
 
-struct ask;
+struct external_ask;
 struct served_flow;
 
-/* A call that the runtime has. */
+/* A call at the runtime. */
 struct served {
-    struct served *next; /* of those that were refused */
+    struct served *next; /* list of refused ones */
     struct external *external;
     struct peer_request *request;
     struct rpc_client_call *call;
-    uint64_t model;           /* as external_circuit_model says it */
+    uint64_t model;           /* as external_circuit_model computes it */
     struct served_flow *flow; /* NULL: one message each way */
     uint32_t number;
     int64_t begun_ns;
@@ -31,46 +31,46 @@ struct served {
 struct external {
     struct external_options options;
     char **targets;
-    char *serving_target; /* NULL: where it is managed */
-    struct driver *driver;
+    char *serving_target; /* NULL: the management address */
+    struct mesh_runner *runner;
     struct rpc_queue *queue; /* of its thread */
     pthread_t thread;
     bool is_started;
 
-    /* The thread's own. */
-    struct rpc_client *candidate; /* that is being asked for its status, or was READY last */
+    /* Owned by the thread. */
+    struct rpc_client *candidate; /* being asked for its status, or READY last */
     uint32_t target;
     bool is_polling;
     bool has_failed;
-    bool was_told;  /* that it is not ready: once for each time that it is not */
-    bool was_ready; /* once: then it is that target for good */
-    bool was_seen;  /* the connection of the last READY, as the client says it */
+    bool was_told;  /* logged that it is not ready, once each time */
+    bool was_ready; /* once READY, its target is final */
+    bool was_seen;  /* the connection of the last READY, as the client reports */
     int64_t poll_at_ns;
     int64_t give_up_ns;
     struct error last;         /* why it is not READY */
-    struct rpc_client *prober; /* to the address of calls, if that is another; NULL: not yet */
+    struct rpc_client *prober; /* to the address of calls, if separate; NULL: not yet */
     bool is_probing;
-    bool is_proven; /* while the circuit is open: what serves models has answered */
-    bool is_asking; /* the probe is for a suspect, the circuit is closed */
+    bool is_proven; /* while the circuit is open: the model server has answered */
+    bool is_asking; /* the probe is for a suspect; the circuit is closed */
 
-    pthread_mutex_t lock; /* of what follows */
+    pthread_mutex_t lock; /* of the fields below */
     bool is_closing;
     bool is_ready;
-    bool is_known; /* the driver has heard that it is ready */
+    bool is_known; /* the runner knows that it is ready */
     uint64_t starts;
     bool predicts;
-    bool is_cut;     /* the circuit has opened, and the thread has not seen to it */
-    bool is_suspect; /* calls are not answered in time: the thread is to ask why */
+    bool is_cut;     /* the circuit has opened; the thread must act */
+    bool is_suspect; /* calls time out; the thread must ask why */
     struct external_circuit circuit;
-    char away[EXTERNAL_SAID_BYTES_MAX]; /* what it said when the circuit opened */
+    char away[EXTERNAL_SAID_BYTES_MAX]; /* its text when the circuit opened */
     struct external_status status;      /* of the last READY */
     struct rpc_client *management;      /* NULL: not ready */
     struct rpc_client **serving;        /* by queue; NULL: not ready yet */
-    struct ask *again;                  /* to be asked anew, later */
+    struct external_ask *again;         /* to be asked again later */
     struct served *refused;             /* to be answered by the thread */
 };
 
-/* Pieces to be sent: at hand, unless they are many. */
+/* Pieces to send, inline unless there are many. */
 struct external_list {
     struct rpc_piece at_hand[24];
     struct rpc_piece *at;
@@ -80,18 +80,18 @@ struct external_list {
 
 /* ---- external_probe.c ---- */
 
-/* Locked. It answered UNAVAILABLE, to something that began then. */
+/* Locked. It answered UNAVAILABLE to something that began at `begun_ns`. */
 void external_on_unavailable(struct external *external, uint64_t model, int64_t begun_ns,
                              const char *said);
-/* Locked. A call's time has passed without an answer. */
+/* Locked. A call passed its deadline without an answer. */
 void external_on_timeout(struct external *external, uint64_t model);
 /* Locked. It answered a call with anything else. */
 void external_on_answer(struct external *external);
-/* Thread: does the rest of what opening the circuit means. */
+/* Thread: completes the opening of the circuit. */
 void external_cut_off(struct external *external);
-/* Thread: asks whether anything serves models. Returns false if there is no need to. */
+/* Thread: asks whether the model server lives. Returns false if there is no need to. */
 bool external_probe(struct external *external);
-/* Thread: the same of a suspect. */
+/* Thread: the same for a suspect. */
 void external_ask_suspect(struct external *external);
 /* Locked, thread. The runtime is READY; returns true if that begins a trial. */
 bool external_begin_trial(struct external *external);
@@ -105,8 +105,8 @@ const char *external_target(const struct external *external);
 
 /* ---- external_serve.c ---- */
 
-/* Locked. A message of that request as the runtime wants it; `plan` and `model` must stay until it
- * was sent. The list is to be finished in any case. */
+/* Locked. A message of that request in the runtime's form; `plan` and `model` must stay until it
+ * was sent. Finish the list in any case. */
 enum status external_list_make(struct external_list *list, const struct external_method *method,
                                const struct rpc_piece *pieces, size_t piece_count,
                                const char *model, struct id_inject *plan,
@@ -116,14 +116,14 @@ void external_on_end(void *context, const struct rpc_client_end *ended);
 
 /* ---- external_flow.c: calls with a flow ---- */
 
-/* Locked. Starts the request as a stream of that shape, and sends what waited for it. */
+/* Locked. Starts the request as a stream of that shape and sends the messages that wait. */
 void external_flow_start(struct served *served, struct rpc_client *client,
                          struct rpc_client_request *request, enum peer_flow_shape shape,
                          const char *model);
-/* The call has ended: what is held of the answer goes into the last word. True: some went before
- * it. */
+/* The call has ended: moves what is held of the answer into its end. True: parts were passed on
+ * before. */
 bool external_flow_end(struct served_flow *flow, struct rpc_answer *answer);
-void external_flow_free(struct served_flow *flow); /* NULL: nothing */
+void external_flow_free(struct served_flow *flow); /* NULL is ignored. */
 
-/* The thread answers those that were refused. */
+/* Thread: answers refused calls. */
 void external_answer_refused(struct external *external);

@@ -5,21 +5,15 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "rpc/wire.h"
+#include "wire/wire.h"
 
 /* ---- requests ---- */
 
 static void
 put_text(struct bytes *out, uint32_t number, const char *text)
 {
-    unsigned char head[2 * WIRE_VARINT_BYTES_MAX];
-    size_t bytes = text == NULL ? 0 : strlen(text);
-    if (bytes == 0)
-        return;
-    size_t head_bytes = wire_put_varint(head, wire_tag(number, WIRE_BYTES));
-    head_bytes += wire_put_varint(head + head_bytes, bytes);
-    bytes_put(out, head, head_bytes);
-    bytes_put(out, text, bytes);
+    if (text != NULL && text[0] != '\0')
+        wire_append_run(out, number, text, strlen(text));
 }
 
 void
@@ -29,7 +23,7 @@ external_write_id(const char *id, struct bytes *out)
 }
 
 void
-external_write_model(const struct driver_model *model, struct bytes *out)
+external_write_model(const struct runner_model *model, struct bytes *out)
 {
     put_text(out, 1, model->id);
     put_text(out, 2, model->type);
@@ -40,7 +34,7 @@ external_write_model(const struct driver_model *model, struct bytes *out)
 /* ---- sizes ---- */
 
 bool
-external_read_size(const struct rpc_message *message, uint64_t *size_bytes,
+external_read_size(const struct wire_message *message, uint64_t *size_bytes,
                    uint32_t *max_concurrency)
 {
     struct wire_cursor cursor = wire_begin(message);
@@ -85,7 +79,7 @@ read_step(struct external_method *method, uint64_t number, struct error *error)
 {
     if (number == 0 || number > UINT32_MAX >> 3)
         return error_set(error, STATUS_INVALID_ARGUMENT,
-                         "methodInfos: an idInjectionPath has %llu in it, which is no field number",
+                         "methodInfos: an idInjectionPath has %llu, which is not a field number",
                          (unsigned long long)number);
     if (method->depth == FIELD_PATH_MAX)
         return error_set(error, STATUS_INVALID_ARGUMENT,
@@ -94,7 +88,7 @@ read_step(struct external_method *method, uint64_t number, struct error *error)
     return STATUS_OK;
 }
 
-/* The numbers of a path: packed, or one by one. */
+/* Reads the numbers of a path, packed or single. */
 static enum status
 read_path(struct external_method *method, struct wire_cursor info, struct error *error)
 {
@@ -127,10 +121,10 @@ read_name(struct external_method *method, struct wire_field *field, struct error
     method->name[field->value] = '\0';
     if (wire_text_ok((const unsigned char *)method->name, (size_t)field->value))
         return STATUS_OK;
-    return error_set(error, STATUS_INVALID_ARGUMENT, "methodInfos: a name that is no UTF-8");
+    return error_set(error, STATUS_INVALID_ARGUMENT, "methodInfos: a name that is not UTF-8");
 }
 
-/* An entry of the map. */
+/* Reads an entry of the map. */
 static enum status
 read_method(struct external_status *status, struct wire_cursor entry, struct error *error)
 {
@@ -164,7 +158,7 @@ read_number(struct external_status *status, const struct wire_field *field, stru
     switch (field->number) {
     case FIELD_STATUS:
         if (field->value > EXTERNAL_FAILING)
-            return error_set(error, STATUS_INVALID_ARGUMENT, "status %llu is not known",
+            return error_set(error, STATUS_INVALID_ARGUMENT, "status %llu is unknown",
                              (unsigned long long)field->value);
         status->state = (enum external_state)field->value;
         break;
@@ -189,7 +183,7 @@ read_version(struct external_status *status, struct wire_field *field)
 }
 
 enum status
-external_status_read(const struct rpc_message *message, struct external_status *status,
+external_status_read(const struct wire_message *message, struct external_status *status,
                      struct error *error)
 {
     struct wire_cursor cursor = wire_begin(message);
@@ -213,7 +207,7 @@ external_status_read(const struct rpc_message *message, struct external_status *
 }
 
 bool
-external_read_server_ready(const struct rpc_message *message)
+external_read_server_ready(const struct wire_message *message)
 {
     struct wire_cursor cursor = wire_begin(message);
     struct wire_field field;
@@ -239,7 +233,7 @@ external_status_check(const struct external_status *status, struct error *error)
                          status->load_timeout_ms);
     if (usual == 0)
         return error_set(error, STATUS_FAILED_PRECONDITION,
-                         "defaultModelSizeInBytes is 0: must be what a model takes as a rule");
+                         "defaultModelSizeInBytes is 0: must be the typical size of a model");
     if (capacity / 2 < usual)
         return error_set(error, STATUS_FAILED_PRECONDITION,
                          "capacityInBytes is %llu: must be at least twice "

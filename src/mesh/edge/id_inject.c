@@ -3,33 +3,34 @@
 
 #include "base/check.h"
 
-/* The last field of its number on a level: where its head, its content, and what follows begin. */
-struct found {
+/* The last field with a number on one level: offsets of its head, its content, and the bytes after
+ * it. */
+struct inject_field {
     uint64_t head;
     uint64_t content;
     uint64_t end;
 };
 
-struct walk {
+struct inject_walk {
     const uint32_t *numbers;
     uint32_t depth;
-    uint32_t fields; /* looked at so far */
-    uint32_t level;  /* how many were found, from the outermost in */
-    struct found found[FIELD_PATH_MAX];
+    uint32_t fields; /* fields examined so far */
+    uint32_t level;  /* levels found, from the outermost */
+    struct inject_field found[FIELD_PATH_MAX];
 };
 
 static enum status
-wrong_type(const struct walk *walk, uint32_t level, struct error *error)
+wrong_type(const struct inject_walk *walk, uint32_t level, struct error *error)
 {
     char text[FIELD_PATH_TEXT_BYTES];
     field_path_text(walk->numbers, level + 1, text);
-    return error_set(error, STATUS_INVALID_ARGUMENT, "field %s is no %s", text,
+    return error_set(error, STATUS_INVALID_ARGUMENT, "field %s is not a %s", text,
                      level + 1 < walk->depth ? "message" : "string");
 }
 
-/* Looks through one message, which begins at `begin`, for its field of the path. */
+/* Searches one message, which begins at `begin`, for its field of the path. */
 static enum status
-walk_level(struct walk *walk, struct wire_cursor message, uint64_t begin, bool *any,
+walk_level(struct inject_walk *walk, struct wire_cursor message, uint64_t begin, bool *any,
            struct wire_cursor *inside, struct error *error)
 {
     uint32_t level = walk->level;
@@ -46,7 +47,7 @@ walk_level(struct walk *walk, struct wire_cursor message, uint64_t begin, bool *
         if (field.number == walk->numbers[level]) {
             if (field.type != WIRE_BYTES)
                 return wrong_type(walk, level, error);
-            walk->found[level] = (struct found){head, after - field.value, after};
+            walk->found[level] = (struct inject_field){head, after - field.value, after};
             *inside = field.data;
             *any = true;
         }
@@ -57,16 +58,14 @@ walk_level(struct walk *walk, struct wire_cursor message, uint64_t begin, bool *
     return STATUS_OK;
 }
 
-/* The length of each field's content, the new id in it. */
+/* Computes the length of each field's content with the new id. */
 static void
-lengths(const struct walk *walk, uint64_t id_bytes, uint64_t length[FIELD_PATH_MAX])
+lengths(const struct inject_walk *walk, uint64_t id_bytes, uint64_t length[FIELD_PATH_MAX])
 {
-    unsigned char unused[WIRE_VARINT_BYTES_MAX];
     length[walk->depth - 1] = id_bytes;
     for (uint32_t i = walk->depth - 1; i-- > 0;) {
-        uint64_t inner = wire_put_varint(unused, wire_tag(walk->numbers[i + 1], WIRE_BYTES)) +
-                         wire_put_varint(unused, length[i + 1]) + length[i + 1];
-        uint64_t rest = 0; /* what else was in there */
+        uint64_t inner = wire_head_bytes(walk->numbers[i + 1], length[i + 1]) + length[i + 1];
+        uint64_t rest = 0; /* the content's other bytes */
         if (i < walk->level)
             rest = walk->found[i].end - walk->found[i].content;
         if (i + 1 < walk->level)
@@ -76,7 +75,8 @@ lengths(const struct walk *walk, uint64_t id_bytes, uint64_t length[FIELD_PATH_M
 }
 
 static void
-plan_write(const struct walk *walk, uint64_t id_bytes, uint64_t bytes, struct id_inject *plan)
+plan_write(const struct inject_walk *walk, uint64_t id_bytes, uint64_t bytes,
+           struct id_inject *plan)
 {
     uint64_t length[FIELD_PATH_MAX];
     unsigned char *heads = plan->heads;
@@ -84,31 +84,30 @@ plan_write(const struct walk *walk, uint64_t id_bytes, uint64_t bytes, struct id
     lengths(walk, id_bytes, length);
     plan->range_count = 0;
     for (uint32_t i = 0; i < walk->depth; i++) {
-        /* The first that is missing goes to the end of what it is missing in; the others are in
-         * it, with nothing between. */
+        /* The first missing field goes to the end of its enclosing message; the others nest in it
+         * directly. */
         uint64_t to = i < walk->level    ? walk->found[i].head
                       : i > walk->level  ? from
                       : walk->level == 0 ? bytes
                                          : walk->found[walk->level - 1].end;
         unsigned char *head = heads;
-        heads += wire_put_varint(heads, wire_tag(walk->numbers[i], WIRE_BYTES));
-        heads += wire_put_varint(heads, length[i]);
+        heads += wire_put_head(heads, walk->numbers[i], length[i]);
         plan->ranges[plan->range_count] = (struct id_range){from, to};
         plan->head_bytes[plan->range_count++] = (uint8_t)(heads - head);
         from = i < walk->level ? walk->found[i].content : to;
     }
     if (walk->level == walk->depth)
-        from = walk->found[walk->depth - 1].end; /* the former id goes */
+        from = walk->found[walk->depth - 1].end; /* the former id is dropped */
     plan->ranges[plan->range_count] = (struct id_range){from, bytes};
     plan->head_bytes[plan->range_count++] = 0;
 }
 
 enum status
-id_inject_plan(const struct rpc_message *message, const uint32_t *numbers, uint32_t depth,
+id_inject_plan(const struct wire_message *message, const uint32_t *numbers, uint32_t depth,
                uint64_t id_bytes, struct id_inject *plan, struct error *error)
 {
     CHECK(depth >= 1 && depth <= FIELD_PATH_MAX);
-    struct walk walk = {.numbers = numbers, .depth = depth};
+    struct inject_walk walk = {.numbers = numbers, .depth = depth};
     struct wire_cursor cursor = wire_begin(message);
     uint64_t begin = 0;
     bool any = true;

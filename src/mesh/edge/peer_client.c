@@ -1,26 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The connection of a link: to whom, with which certificates. */
+/* The connection of a link: address and certificates. */
 #include <string.h>
 
 #include "base/log.h"
 #include "mesh/edge/peer_link.h"
 
-/* A node without TLS would read nothing but noise of one that has it, and the other way round: the
- * one would be told that a connection was closed, and neither why. */
+/* Without TLS on one side both would see only noise or a closed connection, and neither the reason.
+ */
 static enum status
-check_tls(const struct link *link, const struct peers_options *options, struct error *error)
+check_tls(const struct peer_link *link, const struct peers_options *options, struct error *error)
 {
     bool there = strncmp(link->address, PEERS_TLS, strlen(PEERS_TLS)) == 0;
     if (there == (options->tls != NULL))
         return STATUS_OK;
     return error_set(error, STATUS_FAILED_PRECONDITION,
-                     "%s has TLS between nodes, %s has not: `mesh: tls` must be the same at all",
+                     "%s uses TLS between nodes, %s does not: `mesh: tls` must be equal on all",
                      there ? "that node" : "this node", there ? "this one" : "that one");
 }
 
 /* Locked. */
 static bool
-client_make(struct link *link, const struct peers_options *options)
+client_make(struct peer_link *link, const struct peers_options *options)
 {
     struct rpc_client_options client = {
         .queue = link->scratch->queue,
@@ -49,10 +49,10 @@ client_make(struct link *link, const struct peers_options *options)
     return false;
 }
 
-/* Locked. A client keeps the certificates that it was made with; those that it will show when it
- * connects anew may have expired since. Of a connection that is there nothing changes. */
+/* Locked. A client keeps its certificates, which may have expired by the next connection. Existing
+ * connections stay. */
 static void
-client_renew(struct link *link, const struct peers_options *options)
+client_renew(struct peer_link *link, const struct peers_options *options)
 {
     if (link->client == NULL || options->tls == NULL ||
         rpc_tls_version(options->tls) == link->tls_version)
@@ -62,7 +62,7 @@ client_renew(struct link *link, const struct peers_options *options)
 }
 
 bool
-link_client(struct link *link, const struct peers_options *options)
+link_client(struct peer_link *link, const struct peers_options *options)
 {
     client_renew(link, options);
     return link->client != NULL || client_make(link, options);

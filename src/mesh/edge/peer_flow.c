@@ -61,7 +61,7 @@ peer_flow_fini(struct peer_flow *flow)
     pthread_mutex_destroy(&flow->lock);
 }
 
-/* Locked. The first message has come, or the end without any. */
+/* Locked. The first message has come, or the end without one. */
 static void
 open(struct peer_flow *flow, const struct rpc_piece *pieces, size_t piece_count)
 {
@@ -140,22 +140,21 @@ peer_flow_taken(struct peer_flow *flow, uint64_t cost)
         sink->taken(context, cost);
 }
 
-/* Why a call cannot go on that cannot be tried again. */
+/* The reason why a call that cannot be retried ends. */
 static const char *
 reason(enum mesh_end end)
 {
     switch (end) {
     case MESH_END_DEADLINE: return "the deadline has passed";
-    case MESH_END_NOT_HERE: return "the stream was cut off: its model is no longer there";
-    case MESH_END_OVERLOADED: return "the stream was cut off: the node that has it is overloaded";
-    case MESH_END_UNAVAILABLE:
-        return "the stream was cut off: the node that has it is about to end";
-    default: return "the stream was cut off: the node or the runtime that had it was lost";
+    case MESH_END_NOT_HERE: return "the stream was cut off: its model is no longer loaded";
+    case MESH_END_OVERLOADED: return "the stream was cut off: the serving node is overloaded";
+    case MESH_END_UNAVAILABLE: return "the stream was cut off: the serving node is shutting down";
+    default: return "the stream was cut off: the serving node or runtime was lost";
     }
 }
 
 void
-peer_flow_detach(struct peer_flow *flow, const struct driver_end *end,
+peer_flow_detach(struct peer_flow *flow, const struct runner_end *end,
                  const struct rpc_answer *answer, struct peer_flow_end *out)
 {
     out->end = *end;
@@ -206,7 +205,7 @@ peer_flow_attach(struct peer_flow *flow, enum peer_flow_shape shape,
     flow->last = &flow->first;
     flow->is_committed = flow->is_committed || first != NULL;
     *closed = flow->is_closed;
-    if (shape == PEER_FLOW_AWAITED && flow->opening != NULL) { /* it has come since */
+    if (shape == PEER_FLOW_AWAITED && flow->opening != NULL) { /* it has come meanwhile */
         struct peer_flow_kept *opening =
             kept_create(flow->opening->pieces, flow->opening->piece_count);
         opening->next = first;

@@ -6,7 +6,7 @@
 #include "base/check.h"
 
 void
-gathered_add(struct gathered *gathered, const struct rpc_message *message,
+gathered_add(struct peer_gathered *gathered, const struct wire_message *message,
              const struct peer_frame *frame)
 {
     if (frame->payload_bytes == 0)
@@ -26,10 +26,10 @@ gathered_add(struct gathered *gathered, const struct rpc_message *message,
 }
 
 void
-gathered_release(struct gathered *gathered)
+gathered_release(struct peer_gathered *gathered)
 {
     for (size_t i = 0; i < gathered->count; i++)
         rpc_kept_release((struct rpc_kept *)(uintptr_t)gathered->pieces[i].kept);
     free(gathered->pieces);
-    *gathered = (struct gathered){.pieces = NULL};
+    *gathered = (struct peer_gathered){.pieces = NULL};
 }

@@ -16,14 +16,14 @@ _Static_assert((int)PEERS_METADATA_MAX == (int)PEER_METADATA_MAX, "what a frame 
 /* ---- the end of a try ---- */
 
 static void
-try_end(struct peer_request *request, uint32_t attempt, const struct driver_end *end,
+try_end(struct peer_request *request, uint32_t attempt, const struct runner_end *end,
         const struct rpc_answer *answer)
 {
     request->type->on_ended(request, attempt, end, answer);
     request->type->release(request);
 }
 
-/* A peer that cannot reach its runtime is itself in reach. */
+/* A peer that cannot reach its runtime is itself reachable. */
 static enum mesh_end
 end_as_told(enum mesh_end end)
 {
@@ -31,15 +31,15 @@ end_as_told(enum mesh_end end)
 }
 
 static void
-deliver(const struct link *link, const struct slot *slot, const struct peer_answer *told,
+deliver(const struct peer_link *link, const struct peer_slot *slot, const struct peer_answer *told,
         int64_t start_ms)
 {
-    struct driver_figures figures = {.start_ms = start_ms};
-    struct driver_end end = {.end = end_as_told(told->end)};
+    struct runner_figures figures = {.start_ms = start_ms};
+    struct runner_end end = {.end = end_as_told(told->end)};
     if (told->has_figures) {
         figures.figures = told->figures;
         end.figures = &figures;
-        end.instance = link->instance; /* stays while this thread is here: on_end is its, too */
+        end.instance = link->instance; /* valid while this thread runs: on_end is its own */
     }
     static const struct rpc_piece nothing[1];
     struct rpc_answer answer = {
@@ -65,7 +65,7 @@ deliver(const struct link *link, const struct slot *slot, const struct peer_answ
 
 /* Delivers a frame of a flow that is not its end. The request is held once for it. */
 static void
-deliver_flow(const struct slot *slot, const struct peer_frame *frame)
+deliver_flow(const struct peer_slot *slot, const struct peer_frame *frame)
 {
     static const struct rpc_piece nothing[1];
     struct peer_request *request = slot->request;
@@ -90,35 +90,37 @@ deliver_flow(const struct slot *slot, const struct peer_frame *frame)
 
 /* Locked. The peer has broken the protocol: on_end follows. */
 static void
-refuse(struct link *link, const char *why)
+refuse(struct peer_link *link, const char *why)
 {
     log_warn_limited("peer_refused instance=\"%s\" reason=\"%s\"", link->instance, why);
     link->is_refused = true;
     rpc_client_cancel(link->call);
 }
 
-/* Locked. A message of a flow, and a reference of its request; the slot is ready for the next. */
+/* Locked. Takes a message of a flow with a reference of its request; the slot is ready for the
+ * next. */
 static void
-take_message(struct slot *slot, struct slot *taken)
+take_message(struct peer_slot *slot, struct peer_slot *taken)
 {
     *taken = *slot;
     taken->request->type->hold(taken->request);
     slot->first = NULL;
-    slot->message = (struct gathered){.pieces = NULL};
+    slot->message = (struct peer_gathered){.pieces = NULL};
     slot->is_message = false;
 }
 
-/* Locked. More is to come: what the frame says is needed then. */
+/* Locked. More is to come: keeps the frame, whose content is needed then. */
 static void
-keep_first(struct slot *slot, const struct rpc_message *message, const struct peer_frame *frame)
+keep_first(struct peer_slot *slot, const struct wire_message *message,
+           const struct peer_frame *frame)
 {
     slot->first = rpc_message_keep(message);
     slot->first_offset = frame->offset;
 }
 
-/* Locked. True: `*taken` is complete, and no longer the link's. */
+/* Locked. True: `*taken` is complete and no longer the link's. */
 static bool
-take_if_whole(struct link *link, struct slot *slot, struct slot *taken)
+take_if_whole(struct peer_link *link, struct peer_slot *slot, struct peer_slot *taken)
 {
     if (slot->message.received < slot->message.expected)
         return false;
@@ -134,21 +136,20 @@ take_if_whole(struct link *link, struct slot *slot, struct slot *taken)
 
 /* Locked. */
 static bool
-on_answer(struct link *link, const struct rpc_message *message, struct peer_frame *frame,
-          struct slot *taken)
+on_answer(struct peer_link *link, const struct wire_message *message, struct peer_frame *frame,
+          struct peer_slot *taken)
 {
     struct peer_answer *answer = &frame->answer;
-    struct slot *slot = slots_find(&link->slots, answer->number);
+    struct peer_slot *slot = slots_find(&link->slots, answer->number);
     if (slot == NULL)
         return false; /* abandoned */
     if (slot->first != NULL || frame->payload_bytes > answer->message_bytes) {
-        refuse(link, "it answers a call twice, or more than it said");
+        refuse(link, "it answered a call twice or with more bytes than announced");
         return false;
     }
-    peer_pipe_drop(&link->pipe, answer->number); /* it may answer before it has all */
+    peer_pipe_drop(&link->pipe, answer->number); /* it may answer before it has everything */
     if (answer->message_bytes > peers_options_of(link->peers)->message_bytes_max) {
-        answer->end =
-            MESH_END_FAILED; /* parts that follow belong to nothing, and are passed over */
+        answer->end = MESH_END_FAILED; /* parts that follow match nothing and are ignored */
     } else {
         slot->message.expected = answer->message_bytes;
         gathered_add(&slot->message, message, frame);
@@ -161,24 +162,24 @@ on_answer(struct link *link, const struct rpc_message *message, struct peer_fram
 
 /* Locked. */
 static bool
-on_part(struct link *link, const struct rpc_message *message, const struct peer_frame *frame,
-        struct slot *taken)
+on_part(struct peer_link *link, const struct wire_message *message, const struct peer_frame *frame,
+        struct peer_slot *taken)
 {
-    struct slot *slot = slots_find(&link->slots, frame->about.number);
+    struct peer_slot *slot = slots_find(&link->slots, frame->about.number);
     if (slot == NULL)
         return false;
     if (slot->first == NULL || frame->payload_bytes == 0 ||
         frame->payload_bytes > slot->message.expected - slot->message.received) {
-        refuse(link, "a part that belongs to nothing");
+        refuse(link, "a part of no known message");
         return false;
     }
     gathered_add(&slot->message, message, frame);
     return take_if_whole(link, slot, taken);
 }
 
-/* Locked. What the pipe could not hand over ends the stream, which on_end will tell. */
+/* Locked. A failure of the pipe ends the stream, which on_end reports. */
 static void
-check_pipe(struct link *link)
+check_pipe(struct peer_link *link)
 {
     if (link->pipe.is_broken)
         rpc_client_cancel(link->call);
@@ -186,22 +187,23 @@ check_pipe(struct link *link)
 
 /* Locked. */
 static void
-send_cancel(struct link *link, uint32_t number)
+send_cancel(struct peer_link *link, uint32_t number)
 {
     struct peer_frame frame = {.kind = PEER_CANCEL};
     frame.about.number = number;
     uint64_t window = link->pipe.window;
-    link->pipe.window = UINT64_MAX; /* it makes room */
+    link->pipe.window = UINT64_MAX; /* it frees window */
     (void)!peer_pipe_put(&link->pipe, &frame, NULL, 0, 0);
     link->pipe.window = window;
     check_pipe(link);
 }
 
-/* Locked. The flow cannot go on: the peer is told, and the call ends with that. */
+/* Locked. The flow cannot go on: tells the peer and ends the call. */
 static bool
-give_up(struct link *link, struct slot *slot, struct peer_frame *frame, struct slot *taken)
+give_up(struct peer_link *link, struct peer_slot *slot, struct peer_frame *frame,
+        struct peer_slot *taken)
 {
-    static const char text[] = "a message of the answer is larger than this node takes";
+    static const char text[] = "a message of the answer is larger than this node accepts";
     peer_pipe_drop(&link->pipe, slot->number);
     send_cancel(link, slot->number);
     *taken = *slot;
@@ -209,7 +211,7 @@ give_up(struct link *link, struct slot *slot, struct peer_frame *frame, struct s
     frame->kind = PEER_ANSWER;
     frame->answer.end = MESH_END_OK;
     frame->answer.status = STATUS_RESOURCE_EXHAUSTED;
-    frame->answer.text = (struct rpc_span){text, sizeof(text) - 1};
+    frame->answer.text = (struct wire_span){text, sizeof(text) - 1};
     frame->answer.has_message = frame->answer.has_figures = false;
     frame->answer.initial_count = frame->answer.trailing_count = 0;
     return true;
@@ -217,17 +219,17 @@ give_up(struct link *link, struct slot *slot, struct peer_frame *frame, struct s
 
 /* Locked. */
 static bool
-on_flow_message(struct link *link, const struct rpc_message *message, struct peer_frame *frame,
-                struct slot *taken)
+on_flow_message(struct peer_link *link, const struct wire_message *message,
+                struct peer_frame *frame, struct peer_slot *taken)
 {
     const struct peer_message *told = &frame->message;
-    struct slot *slot = slots_find(&link->slots, told->number);
+    struct peer_slot *slot = slots_find(&link->slots, told->number);
     if (slot == NULL)
         return false;
     bool is_empty = !told->has_message || told->message_bytes == 0;
     if (slot->request->flow == NULL || slot->first != NULL || slot->in >= PEER_FLOW_TAKEN_BYTES ||
         frame->payload_bytes > told->message_bytes || (frame->payload_bytes == 0) != is_empty) {
-        refuse(link, "a message that is none of a flow's, or too many at once");
+        refuse(link, "a message outside a streaming call or beyond its window");
         return false;
     }
     if (told->message_bytes > peers_options_of(link->peers)->message_bytes_max)
@@ -245,28 +247,28 @@ on_flow_message(struct link *link, const struct rpc_message *message, struct pee
 
 /* Locked. */
 static bool
-on_credit(struct link *link, const struct peer_credit *credit, struct slot *taken)
+on_credit(struct peer_link *link, const struct peer_credit *credit, struct peer_slot *taken)
 {
-    struct slot *slot = slots_find(&link->slots, credit->number);
+    struct peer_slot *slot = slots_find(&link->slots, credit->number);
     if (slot == NULL)
         return false;
     if (slot->request->flow == NULL || credit->cost > slot->out) {
-        refuse(link, "credit for more than it was sent");
+        refuse(link, "credit for more than was sent");
         return false;
     }
     slot->out -= credit->cost;
-    *taken = (struct slot){.request = slot->request};
+    *taken = (struct peer_slot){.request = slot->request};
     taken->request->type->hold(taken->request);
     return true;
 }
 
 /* Locked. */
 static void
-on_hello(struct link *link, const struct peer_hello *hello)
+on_hello(struct peer_link *link, const struct peer_hello *hello)
 {
     if (link->has_heard || hello->version != PEER_VERSION ||
         strcmp(hello->from, link->instance) != 0) {
-        refuse(link, "its hello is of another version, or node");
+        refuse(link, "its hello is from another version or node");
         return;
     }
     link->has_heard = true;
@@ -280,19 +282,19 @@ on_hello(struct link *link, const struct peer_hello *hello)
 
 /* Locked. */
 static void
-on_clock(struct link *link, const struct peer_clock *clock)
+on_clock(struct peer_link *link, const struct peer_clock *clock)
 {
     struct mesh_clock_answer answer = {.asked_ms = clock->asked_ms,
                                        .wall_ms = clock->wall_ms,
                                        .mesh_ms = clock->mesh_ms,
                                        .voted = clock->voted};
-    skew_tell(peers_skew(link->peers), link->instance, answer);
+    skew_notify(peers_skew(link->peers), link->instance, answer);
 }
 
-/* Locked. The frame at the cursor. True: something is complete, and taken. */
+/* Locked. Reads the frame at the cursor. True: something is complete and taken. */
 static bool
-on_frame(struct link *link, const struct rpc_message *message, struct wire_cursor *cursor,
-         struct peer_frame *frame, struct slot *taken)
+on_frame(struct peer_link *link, const struct wire_message *message, struct wire_cursor *cursor,
+         struct peer_frame *frame, struct peer_slot *taken)
 {
     struct error error;
     error_clear(&error);
@@ -302,7 +304,7 @@ on_frame(struct link *link, const struct rpc_message *message, struct wire_curso
         return false;
     }
     if (frame->kind != PEER_HELLO && !link->has_heard)
-        refuse(link, "it does not begin with a hello");
+        refuse(link, "the stream does not begin with a hello");
     else if (frame->kind == PEER_HELLO)
         on_hello(link, &frame->hello);
     else if (frame->kind == PEER_CLOCK)
@@ -320,23 +322,23 @@ on_frame(struct link *link, const struct rpc_message *message, struct wire_curso
     return false;
 }
 
-/* Locked. Nobody needs the stream any more. */
+/* Locked. The stream is not needed any more. */
 static void
-leave_if_idle(struct link *link)
+leave_if_idle(struct peer_link *link)
 {
     if (link->is_leaving && link->slots.used_count == 0 && link->call != NULL)
         rpc_client_cancel(link->call);
 }
 
-/* Unlocked. What the frame has completed; if it came in parts, the first of them says what it is.
+/* Unlocked. Delivers what the frame completed; if it came in parts, the first one tells what it is.
  */
 static void
-hand_over(struct link *link, struct slot *taken, int64_t start_ms)
+hand_over(struct peer_link *link, struct peer_slot *taken, int64_t start_ms)
 {
     struct peer_scratch *scratch = link->scratch;
     struct peer_frame *frame = &scratch->frame;
     if (taken->first != NULL) {
-        const struct rpc_message *first = rpc_kept_message(taken->first);
+        const struct wire_message *first = rpc_kept_message(taken->first);
         struct wire_cursor cursor = peer_frame_at(first, taken->first_offset);
         struct error error = ERROR_NONE;
         CHECK(peer_frame_open(first, &cursor, frame, &error) == STATUS_OK &&
@@ -350,13 +352,13 @@ hand_over(struct link *link, struct slot *taken, int64_t start_ms)
 }
 
 static void
-on_message(void *context, const struct rpc_message *message)
+on_message(void *context, const struct wire_message *message)
 {
-    struct link *link = context;
+    struct peer_link *link = context;
     struct wire_cursor cursor = wire_begin(message);
     bool more;
     do {
-        struct slot taken;
+        struct peer_slot taken;
         pthread_mutex_lock(&link->lock);
         bool whole =
             !link->is_refused && on_frame(link, message, &cursor, &link->scratch->frame, &taken);
@@ -376,7 +378,7 @@ static void
 on_sent(void *context, size_t waiting)
 {
     (void)waiting;
-    struct link *link = context;
+    struct peer_link *link = context;
     pthread_mutex_lock(&link->lock);
     if (link->call != NULL) {
         peer_pipe_on_sent(&link->pipe);
@@ -387,7 +389,7 @@ on_sent(void *context, size_t waiting)
 
 /* Locked. */
 static void
-log_end(struct link *link, const struct rpc_client_end *end)
+log_end(struct peer_link *link, const struct rpc_client_end *end)
 {
     int bytes = end->text.bytes < 200 ? (int)end->text.bytes : 200;
     const char *text = bytes == 0 ? "" : end->text.data;
@@ -406,8 +408,8 @@ log_end(struct link *link, const struct rpc_client_end *end)
 static void
 on_end(void *context, const struct rpc_client_end *end)
 {
-    struct link *link = context;
-    static const struct driver_end unreachable = {.end = MESH_END_UNREACHABLE};
+    struct peer_link *link = context;
+    static const struct runner_end unreachable = {.end = MESH_END_UNREACHABLE};
     pthread_mutex_lock(&link->lock);
     log_end(link, end);
     link_mark(link);
@@ -421,7 +423,7 @@ on_end(void *context, const struct rpc_client_end *end)
     bool is_leaving = link->is_leaving;
     pthread_mutex_unlock(&link->lock);
     for (uint32_t i = 0; i < slots.count; i++) {
-        struct slot *slot = &slots.all[i];
+        struct peer_slot *slot = &slots.all[i];
         if (slot->request == NULL)
             continue;
         slot_drop(slot);
@@ -440,20 +442,20 @@ static const struct rpc_client_events events = {
 static enum status
 send_to(void *stream, const struct rpc_piece *pieces, size_t piece_count)
 {
-    struct link *link = stream;
+    struct peer_link *link = stream;
     return rpc_client_send(link->call, pieces, piece_count);
 }
 
 void
-link_init(struct link *link, struct peers *peers)
+link_init(struct peer_link *link, struct peers *peers)
 {
-    *link = (struct link){.peers = peers};
+    *link = (struct peer_link){.peers = peers};
     pthread_mutex_init(&link->lock, NULL);
     peer_pipe_init(&link->pipe, send_to, link, PEERS_WINDOW_BYTES);
 }
 
 void
-link_fini(struct link *link)
+link_fini(struct peer_link *link)
 {
     CHECK(link->call == NULL && link->client == NULL);
     free(link->instance);
@@ -462,14 +464,14 @@ link_fini(struct link *link)
 }
 
 void
-link_mark(struct link *link)
+link_mark(struct peer_link *link)
 {
     if (link->unreachable_ns == 0)
         link->unreachable_ns = link->probed_ns = clock_now_ns();
 }
 
 bool
-link_open(struct link *link, const struct peers_options *options)
+link_open(struct peer_link *link, const struct peers_options *options)
 {
     if (link->call != NULL)
         return true;
@@ -500,7 +502,7 @@ link_open(struct link *link, const struct peers_options *options)
 }
 
 void
-link_probe(struct link *link, const struct peers_options *options)
+link_probe(struct peer_link *link, const struct peers_options *options)
 {
     int64_t now_ns = clock_now_ns();
     int64_t wait_ns = link->probed_ns - link->unreachable_ns;
@@ -513,7 +515,7 @@ link_probe(struct link *link, const struct peers_options *options)
     (void)link_open(link, options);
 }
 
-/* Of the frame; 0: it is late. */
+/* The cost of the frame; 0: it is late. */
 static uint64_t
 left_us(int64_t deadline_ns, bool *is_late)
 {
@@ -529,7 +531,7 @@ left_us(int64_t deadline_ns, bool *is_late)
 
 /* Locked. */
 static void
-put_message(struct link *link, struct slot *slot, const struct rpc_piece *pieces,
+put_message(struct peer_link *link, struct peer_slot *slot, const struct rpc_piece *pieces,
             size_t piece_count, bool last)
 {
     struct peer_frame frame = {.kind = PEER_MESSAGE};
@@ -545,11 +547,11 @@ put_message(struct link *link, struct slot *slot, const struct rpc_piece *pieces
     check_pipe(link);
 }
 
-/* Locked. NULL: it is not the link's any more. */
-static struct slot *
-slot_of(struct link *link, const struct peer_request *request)
+/* Locked. NULL: it is no longer the link's. */
+static struct peer_slot *
+slot_of(struct peer_link *link, const struct peer_request *request)
 {
-    struct slot *slot = slots_find(&link->slots, request->number);
+    struct peer_slot *slot = slots_find(&link->slots, request->number);
     return slot != NULL && slot->request == request ? slot : NULL;
 }
 
@@ -558,10 +560,10 @@ flow_send(void *context, const struct rpc_piece *pieces, size_t piece_count, boo
           struct error *error)
 {
     const struct peer_request *request = context;
-    struct link *link = request->link;
+    struct peer_link *link = request->link;
     (void)error;
     pthread_mutex_lock(&link->lock);
-    struct slot *slot = slot_of(link, request);
+    struct peer_slot *slot = slot_of(link, request);
     if (slot != NULL)
         put_message(link, slot, pieces, piece_count, last);
     pthread_mutex_unlock(&link->lock);
@@ -572,9 +574,9 @@ static void
 flow_taken(void *context, uint64_t cost)
 {
     const struct peer_request *request = context;
-    struct link *link = request->link;
+    struct peer_link *link = request->link;
     pthread_mutex_lock(&link->lock);
-    struct slot *slot = slot_of(link, request);
+    struct peer_slot *slot = slot_of(link, request);
     if (slot != NULL) {
         CHECK(cost <= slot->in);
         slot->in -= cost;
@@ -591,13 +593,13 @@ flow_taken(void *context, uint64_t cost)
 }
 
 static const struct peer_flow_sink flow_sink = {flow_send, flow_taken, PEER_FLOW_WINDOW_BYTES};
-/* Of a node that has not said hello, too. */
+/* Also for a node that has not said hello. */
 static const struct peer_flow_sink old_flow_sink = {flow_send, flow_taken,
                                                     PEER_FLOW_OLD_WINDOW_BYTES};
 
-/* Locked. What waited for the try goes behind the call. */
+/* Locked. Messages that waited for the try follow the call. */
 static void
-flow_begin(struct link *link, struct slot *slot, enum peer_flow_shape shape)
+flow_begin(struct peer_link *link, struct peer_slot *slot, enum peer_flow_shape shape)
 {
     bool closed;
     struct peer_request *request = slot->request;
@@ -616,7 +618,7 @@ flow_begin(struct link *link, struct slot *slot, enum peer_flow_shape shape)
 }
 
 static void
-frame_fill(struct peer_frame *frame, const struct driver_attempt *attempt,
+frame_fill(struct peer_frame *frame, const struct runner_attempt *attempt,
            const struct peer_request *request)
 {
     struct peer_call *call = &frame->call;
@@ -647,23 +649,23 @@ end_of_status(enum status status)
                                                : MESH_END_UNREACHABLE;
 }
 
-enum driver_begun
-link_forward(struct link *link, const struct driver_attempt *attempt, struct peer_request *request,
-             struct driver_end *end)
+enum runner_begun
+link_forward(struct peer_link *link, const struct runner_attempt *attempt,
+             struct peer_request *request, struct runner_end *end)
 {
     struct peer_frame frame;
     bool is_late;
-    *end = (struct driver_end){.end = MESH_END_DEADLINE};
+    *end = (struct runner_end){.end = MESH_END_DEADLINE};
     frame.call.left_us = left_us(attempt->deadline_ns, &is_late);
     if (is_late)
-        return DRIVER_ENDED;
+        return RUNNER_ENDED;
     frame_fill(&frame, attempt, request);
     uint64_t bytes = frame.call.message_bytes;
     bool has_message = peer_flow_has_message(frame.call.shape);
-    struct slot *slot = slots_take(&link->slots, request, attempt->number);
+    struct peer_slot *slot = slots_take(&link->slots, request, attempt->number);
     end->end = MESH_END_OVERLOADED;
     if (slot == NULL)
-        return DRIVER_ENDED;
+        return RUNNER_ENDED;
     frame.call.number = slot->number;
     enum status status = peer_pipe_put(&link->pipe, &frame, has_message ? request->pieces : NULL,
                                        has_message ? request->piece_count : 0, bytes);
@@ -671,7 +673,7 @@ link_forward(struct link *link, const struct driver_attempt *attempt, struct pee
         slots_free(&link->slots, slot);
         check_pipe(link);
         end->end = end_of_status(status);
-        return DRIVER_ENDED;
+        return RUNNER_ENDED;
     }
     link->sent_bytes += bytes;
     request->type->hold(request);
@@ -679,11 +681,11 @@ link_forward(struct link *link, const struct driver_attempt *attempt, struct pee
     request->number = slot->number;
     if (frame.call.shape != PEER_FLOW_UNARY)
         flow_begin(link, slot, frame.call.shape);
-    return DRIVER_UNDER_WAY;
+    return RUNNER_UNDER_WAY;
 }
 
 void
-link_ensure(struct link *link, const struct driver_ensure *ensure)
+link_ensure(struct peer_link *link, const struct runner_ensure *ensure)
 {
     struct peer_frame frame = {.kind = PEER_ENSURE};
     frame.ensure = (struct peer_ensure){.model = ensure->model,
@@ -691,26 +693,26 @@ link_ensure(struct link *link, const struct driver_ensure *ensure)
                                         .class = ensure->class,
                                         .target = ensure->target,
                                         .size_bytes = ensure->size_bytes};
-    (void)!peer_pipe_put(&link->pipe, &frame, NULL, 0, 0); /* lost: the core asks again */
+    (void)!peer_pipe_put(&link->pipe, &frame, NULL, 0, 0); /* if lost, the core asks again */
     check_pipe(link);
 }
 
 void
-link_ask_clock(struct link *link)
+link_ask_clock(struct peer_link *link)
 {
     struct peer_frame frame = {.kind = PEER_CLOCK};
     if (link->call == NULL || !link->has_clock || link->is_refused)
         return;
     frame.clock = (struct peer_clock){.asked_ms = skew_now_ms()};
-    (void)!peer_pipe_put(&link->pipe, &frame, NULL, 0, 0); /* lost: it is asked again */
+    (void)!peer_pipe_put(&link->pipe, &frame, NULL, 0, 0); /* if lost, it is asked again */
     check_pipe(link);
 }
 
 bool
-link_abandon(struct link *link, const struct peer_request *request, uint32_t attempt)
+link_abandon(struct peer_link *link, const struct peer_request *request, uint32_t attempt)
 {
     pthread_mutex_lock(&link->lock);
-    struct slot *slot = slots_find(&link->slots, request->number);
+    struct peer_slot *slot = slots_find(&link->slots, request->number);
     bool is_ours = slot != NULL && slot->request == request && slot->attempt == attempt;
     if (is_ours) {
         peer_pipe_drop(&link->pipe, slot->number);
@@ -724,7 +726,7 @@ link_abandon(struct link *link, const struct peer_request *request, uint32_t att
 }
 
 void
-link_leave(struct link *link)
+link_leave(struct peer_link *link)
 {
     pthread_mutex_lock(&link->lock);
     link->is_leaving = true;
@@ -736,7 +738,7 @@ link_leave(struct link *link)
 }
 
 void
-link_close(struct link *link)
+link_close(struct peer_link *link)
 {
     pthread_mutex_lock(&link->lock);
     link->is_leaving = true;

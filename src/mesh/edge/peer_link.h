@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One stream to one peer, on one queue, seen from the side that calls: which request has which
- * number, and what has come of its answer. peers.h is the contract.
+ * One stream to one peer on one queue, on the calling side: which request has which number and what
+ * has arrived of its answer. peers.h is the contract.
  *
- * A link's memory is used again for other peers but not freed while there are peers, so a request
- * may name its link for longer than the link is its. Functions lock the link; those that say so
- * are called with it locked.
+ * A link's memory is reused for other peers but not freed while peers exist, so a request may name
+ * its link for longer than it belongs to it. Functions lock the link unless they are marked
+ * "locked".
  */
 #pragma once
 
@@ -15,35 +15,35 @@
 #include "mesh/edge/peer_slots.h"
 #include "mesh/edge/peers.h"
 
-struct link {
-    struct link *next; /* of all */
-    struct link *next_free;
+struct peer_link {
+    struct peer_link *next; /* of all links */
+    struct peer_link *next_free;
     struct peers *peers;
     struct peer_scratch *scratch; /* of the queue's thread */
-    pthread_mutex_t lock;         /* of what follows */
+    pthread_mutex_t lock;         /* of the fields below */
     bool is_used;
-    bool is_leaving;        /* no more calls; it ends when the last has */
+    bool is_leaving;        /* takes no more calls and ends with the last one */
     bool has_heard;         /* the peer's hello */
-    uint32_t credit_bytes;  /* of its hello */
-    bool has_clock;         /* and it answers clock frames */
-    bool has_warned;        /* that it cannot be reached */
-    int64_t unreachable_ns; /* since when, on clock_now_ns; 0: it is not known to be */
-    int64_t probed_ns;      /* since then: when it was tried again last, or became unreachable */
-    bool is_refused;        /* it has broken the protocol, and is not listened to any more */
+    uint32_t credit_bytes;  /* from its hello */
+    bool has_clock;         /* it answers clock frames */
+    bool has_warned;        /* that the peer is unreachable */
+    int64_t unreachable_ns; /* since when, on clock_now_ns; 0: not known to be */
+    int64_t probed_ns;      /* while unreachable: the last attempt, or the beginning */
+    bool is_refused;        /* it broke the protocol and is ignored */
     char *instance;
     char *address;
-    struct rpc_client *client;    /* NULL: none was needed yet, or all is over */
-    uint64_t tls_version;         /* of the certificates that it has */
+    struct rpc_client *client;    /* NULL: not needed yet, or closed */
+    uint64_t tls_version;         /* of its certificates */
     struct rpc_client_call *call; /* NULL: no stream */
     int64_t start_ms;             /* of the peer's process */
     struct peer_pipe pipe;
     struct slots slots;
-    /* Since the memory was made, for whatever peers. */
-    uint64_t sent_bytes; /* messages of calls, that were put into the pipe */
+    /* Since the memory was allocated, for all its peers. */
+    uint64_t sent_bytes; /* of calls, put into the pipe */
     uint64_t received_bytes;
 };
 
-/* The memory that frames are read into, on one thread. */
+/* Memory for reading frames on one thread. */
 struct peer_scratch {
     struct rpc_queue *queue;
     struct peer_frame frame;
@@ -53,41 +53,41 @@ struct peer_scratch {
 #define PEER_SERVICE "shoal.peer.Peer"
 #define PEER_METHOD "/" PEER_SERVICE "/Exchange"
 
-void link_init(struct link *link, struct peers *peers);
+void link_init(struct peer_link *link, struct peers *peers);
 /* When its queue has ended. */
-void link_fini(struct link *link);
+void link_fini(struct peer_link *link);
 
-/* peer_client.c. Locked, without a stream: it has a client, with the certificates of now. False: it
- * cannot have one, which is logged. */
-bool link_client(struct link *link, const struct peers_options *options);
+/* peer_client.c. Locked, without a stream: ensures a client with the current certificates. False:
+ * impossible, which is logged. */
+bool link_client(struct peer_link *link, const struct peers_options *options);
 
-/* Locked. The peer is unreachable, if it is not known to be. */
-void link_mark(struct link *link);
-/* Locked. Opens the stream of an unreachable peer again, if that is due: at intervals that double,
- * up to half a minute. */
-void link_probe(struct link *link, const struct peers_options *options);
+/* Locked. Marks the peer unreachable unless it is already. */
+void link_mark(struct peer_link *link);
+/* Locked. Reopens the stream of an unreachable peer when due: at intervals that double up to half a
+ * minute. */
+void link_probe(struct peer_link *link, const struct peers_options *options);
 
-/* Locked. False: the peer is known not to be reachable. */
-bool link_open(struct link *link, const struct peers_options *options);
+/* Locked. False: the peer is known to be unreachable. */
+bool link_open(struct peer_link *link, const struct peers_options *options);
 
-/* Locked. The request is on its way, or `end` says why it is not. */
-enum driver_begun link_forward(struct link *link, const struct driver_attempt *attempt,
-                               struct peer_request *request, struct driver_end *end);
+/* Locked. Sends the request, or sets `end` to the reason why it cannot. */
+enum runner_begun link_forward(struct peer_link *link, const struct runner_attempt *attempt,
+                               struct peer_request *request, struct runner_end *end);
 /* Locked. */
-void link_ensure(struct link *link, const struct driver_ensure *ensure);
+void link_ensure(struct peer_link *link, const struct runner_ensure *ensure);
 
-/* Locked. Asks the peer for its clock, if it has said hello and answers that. */
-void link_ask_clock(struct link *link);
+/* Locked. Asks for the peer's clock if its hello said that it answers. */
+void link_ask_clock(struct peer_link *link);
 
 /* True: the request was this link's, in that try, and no longer is; the caller releases it. */
-bool link_abandon(struct link *link, const struct peer_request *request, uint32_t attempt);
+bool link_abandon(struct peer_link *link, const struct peer_request *request, uint32_t attempt);
 
-/* The peer has gone from the registry, or has moved: what is under way may end. */
-void link_leave(struct link *link);
-/* All ends now. */
-void link_close(struct link *link);
+/* The peer has left the registry or has moved: calls under way may finish. */
+void link_leave(struct peer_link *link);
+/* Ends everything now. */
+void link_close(struct peer_link *link);
 
-/* peers.c: the link is free for others. Called unlocked. */
-void peers_link_free(struct peers *peers, struct link *link);
+/* peers.c: the link may be reused. Called unlocked. */
+void peers_link_free(struct peers *peers, struct peer_link *link);
 const struct peers_options *peers_options_of(const struct peers *peers);
 struct skew *peers_skew(const struct peers *peers);

@@ -9,11 +9,11 @@
 
 enum { PIECES_AT_HAND = 64 };
 
-/* A frame that waits, or a message in parts. The pieces are its own: copied ones point into it. */
+/* A waiting frame, or a message in parts. It owns its pieces: copied ones point into it. */
 struct peer_item {
     struct peer_item *next;
     struct peer_item *rest;   /* of a first part: the message, which then joins the ring */
-    struct peer_item *behind; /* of such a message: what must not go out before it has */
+    struct peer_item *behind; /* of such a message: frames that must not overtake it */
     uint32_t number;
     uint64_t bytes; /* of the pieces */
     uint64_t sent;  /* of these */
@@ -23,8 +23,9 @@ struct peer_item {
     struct rpc_piece pieces[];
 };
 
-/* A lent piece that goes out in several: each has a reference, and who cuts it has one. */
-struct share {
+/* A lent piece that is sent in several parts: each part has a reference, and so has the splitting
+ * code. */
+struct pipe_share {
     atomic_uint references;
     void (*release)(void *context);
     void *context;
@@ -33,7 +34,7 @@ struct share {
 static void
 share_release(void *context)
 {
-    struct share *share = context;
+    struct pipe_share *share = context;
     if (atomic_fetch_sub_explicit(&share->references, 1, memory_order_acq_rel) != 1)
         return;
     share->release(share->context);
@@ -62,7 +63,7 @@ peer_pieces_give_back(const struct rpc_piece *pieces, size_t count)
 static void
 piece_share(struct rpc_piece *piece)
 {
-    struct share *share = malloc(sizeof(*share));
+    struct pipe_share *share = malloc(sizeof(*share));
     CHECK(share != NULL);
     atomic_init(&share->references, 1);
     share->release = piece->release;
@@ -72,7 +73,7 @@ piece_share(struct rpc_piece *piece)
 }
 
 /* Bytes `from` to `to` of the item's pieces. Kept ones keep the item's reference, lent ones get one
- * more: rpc_*_send takes what it needs of both. Returns how many they are. */
+ * more: rpc_*_send takes what it needs of both. Returns their number. */
 static size_t
 item_cut(const struct peer_item *item, uint64_t from, uint64_t to, struct rpc_piece *out)
 {
@@ -91,8 +92,9 @@ item_cut(const struct peer_item *item, uint64_t from, uint64_t to, struct rpc_pi
         } else {
             out[count].data = (const unsigned char *)piece->data + begin;
             if (piece->release != NULL)
-                atomic_fetch_add_explicit(&((struct share *)piece->release_context)->references, 1,
-                                          memory_order_relaxed);
+                atomic_fetch_add_explicit(
+                    &((struct pipe_share *)piece->release_context)->references, 1,
+                    memory_order_relaxed);
         }
         count++;
     }
@@ -118,7 +120,7 @@ copied_bytes(const struct rpc_piece *pieces, size_t count)
     return bytes;
 }
 
-/* Its bytes lie in `room` then; a lent one was given back. */
+/* Copies a piece's bytes into `room`; a lent one is released. */
 static void
 piece_copy(struct rpc_piece *piece, unsigned char *room)
 {
@@ -136,8 +138,8 @@ piece_copy(struct rpc_piece *piece, unsigned char *room)
 
 enum cut { UNCUT, CUT };
 
-/* Takes the pieces over. Here memory is taken, because the transport cannot take the frame: the
- * stream is behind, or the message large. */
+/* Takes the pieces over. Memory is allocated here because the transport cannot take the frame: the
+ * stream is behind or the message large. */
 static struct peer_item *
 item_create(uint32_t number, const void *head, size_t head_bytes, const struct rpc_piece *pieces,
             size_t count, enum cut cut)
@@ -167,11 +169,11 @@ item_create(uint32_t number, const void *head, size_t head_bytes, const struct r
     return item;
 }
 
-enum pieces { PIECES_GONE, PIECES_THERE };
+enum pipe_pieces { PIECES_GONE, PIECES_THERE };
 
-/* PIECES_GONE: lent ones went with what was sent. */
+/* PIECES_GONE: lent ones were sent. */
 static void
-item_free(struct peer_item *item, enum pieces pieces)
+item_free(struct peer_item *item, enum pipe_pieces pieces)
 {
     for (size_t i = 0; i < item->piece_count; i++)
         if (pieces == PIECES_THERE || item->pieces[i].kept != NULL)
@@ -188,7 +190,7 @@ item_free(struct peer_item *item, enum pieces pieces)
 
 /* ---- sending ---- */
 
-/* Pieces of a message that is about to be sent. */
+/* Pieces of a message about to be sent. */
 struct gather {
     struct rpc_piece at_hand[PIECES_AT_HAND];
     struct rpc_piece *all;
@@ -202,7 +204,7 @@ gather_begin(struct gather *gather, size_t room)
     gather->all = gather->at_hand;
     if (room <= PIECES_AT_HAND)
         return;
-    gather->all = malloc(room * sizeof(*gather->all)); /* many, which is a lot of bytes */
+    gather->all = malloc(room * sizeof(*gather->all)); /* many pieces hold many bytes */
     CHECK(gather->all != NULL);
 }
 
@@ -238,7 +240,7 @@ send_frame(struct peer_pipe *pipe, const void *head, size_t head_bytes,
     return gather_send(&gather, pipe);
 }
 
-/* The next part of a message, behind that head. */
+/* Sends the next part of a message, after that head. */
 static void
 send_part(struct peer_pipe *pipe, struct peer_item *item, const void *head, size_t head_bytes,
           uint64_t bytes)
@@ -248,7 +250,7 @@ send_part(struct peer_pipe *pipe, struct peer_item *item, const void *head, size
     size_t count = item_cut(item, item->sent, item->sent + bytes, pieces);
     item->sent += bytes;
     pipe->bytes -= bytes;
-    (void)send_frame(pipe, head, head_bytes, pieces, count); /* is_broken says it */
+    (void)send_frame(pipe, head, head_bytes, pieces, count); /* is_broken says so */
     free(pieces);
 }
 
@@ -285,8 +287,8 @@ queue_append(struct peer_pipe *pipe, struct peer_item *item)
     pipe->last = &item->next;
 }
 
-/* Lets the items behind a sent message go, up to the next message in parts; the others then wait
- * behind that one. */
+/* Releases the items behind a sent message up to the next message in parts; the others then wait
+ * for that one. */
 static void
 let_behind_go(struct peer_pipe *pipe, struct peer_item *item)
 {
@@ -319,7 +321,7 @@ pump_part(struct peer_pipe *pipe)
     item_free(item, PIECES_THERE);
 }
 
-/* The items up to `end` are out of the queue. */
+/* Removes the items up to `end` from the queue. */
 static struct peer_item *
 queue_take(struct peer_pipe *pipe, struct peer_item *end)
 {
@@ -342,7 +344,7 @@ pump_first_part(struct peer_pipe *pipe)
     item_free(item, PIECES_GONE);
 }
 
-/* One whole frame, or as many of those that wait as may go together. */
+/* Sends one whole frame, or as many waiting ones as fit together. */
 static void
 pump_whole(struct peer_pipe *pipe)
 {
@@ -361,7 +363,7 @@ pump_whole(struct peer_pipe *pipe)
     for (struct peer_item *item = first; item != end; item = item->next)
         gather_frame(&gather, item->head, item->head_bytes, item->pieces, item->piece_count);
     pipe->bytes -= bytes;
-    (void)gather_send(&gather, pipe); /* is_broken says it */
+    (void)gather_send(&gather, pipe); /* is_broken says so */
     while (first != end) {
         struct peer_item *next = first->next;
         item_free(first, PIECES_GONE);
@@ -435,7 +437,7 @@ number_of(const struct peer_frame *frame)
     UNREACHABLE();
 }
 
-/* The last message in parts of that call that is not out; NULL: there is none. */
+/* The call's last unfinished message in parts; NULL: none. */
 static struct peer_item *
 last_in_parts(const struct peer_pipe *pipe, uint32_t number)
 {
@@ -459,11 +461,11 @@ append_behind(struct peer_item *before, struct peer_item *item)
     *at = item;
 }
 
-enum order { OVERTAKES, BEHIND };
+enum pipe_order { OVERTAKES, BEHIND };
 
 static enum status
 put(struct peer_pipe *pipe, struct peer_frame *frame, const struct rpc_piece *pieces,
-    size_t piece_count, uint64_t bytes, enum order order)
+    size_t piece_count, uint64_t bytes, enum pipe_order order)
 {
     unsigned char head[PEER_HEAD_BYTES_MAX];
     bool cut = bytes > PEER_PART_BYTES_MAX;
@@ -511,7 +513,7 @@ peer_pipe_put_behind(struct peer_pipe *pipe, struct peer_frame *frame,
     return put(pipe, frame, pieces, piece_count, bytes, BEHIND);
 }
 
-/* Of a message that is dropped, and of what is behind it. */
+/* Bytes of a dropped message and of what waits behind it. */
 static uint64_t
 waiting_bytes(const struct peer_item *item)
 {
@@ -548,6 +550,12 @@ peer_pipe_drop(struct peer_pipe *pipe, uint32_t number)
             pipe->ring_last = at;
         item_free(item, PIECES_THERE);
     }
+}
+
+bool
+peer_pipe_has_waiting(const struct peer_pipe *pipe)
+{
+    return pipe->first != NULL || pipe->ring != NULL;
 }
 
 void

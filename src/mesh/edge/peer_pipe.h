@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The frames that one side of a stream between nodes sends, in order. A frame
- * goes to the transport at once while that takes messages readily; what it cannot take yet waits
- * here: whole frames in their order, of which as many as are small then go as one message, and
- * those that are larger than a part in a ring, of which each has a part sent in turn. So a large
- * message delays small ones by two parts, and nothing waits where it cannot be taken back.
+ * The sending side of a stream between nodes: its frames, in order. A frame goes to the transport
+ * at once while that accepts messages readily. What it cannot take yet waits here: whole frames in
+ * order, several small ones of which then share a message, and messages larger than a part in a
+ * ring, each of which sends one part in turn. So a large message delays small ones by two parts,
+ * and nothing waits where it cannot be taken back.
  *
- * Not locked: its user has one lock for a stream, and holds it around every function.
+ * Not locked: its user holds the stream's lock around every function.
  */
 #pragma once
 
 #include "mesh/edge/peer_wire.h"
 
 enum {
-    PEER_PIPE_OUT_MAX = 2, /* messages given to the transport ahead of its taking them */
-    PEER_PIPE_TOGETHER_BYTES = 16 << 10, /* of frames in one message, if there are several */
-    PEER_PIPE_COPIED_BYTES = 1 << 10,    /* of a piece that waits: referring to it costs more */
-    PEER_PIPE_TURN = 8,                  /* messages of whole frames, and one part */
+    PEER_PIPE_OUT_MAX = 2,               /* messages given to the transport ahead */
+    PEER_PIPE_TOGETHER_BYTES = 16 << 10, /* of frames sharing one message */
+    PEER_PIPE_COPIED_BYTES = 1 << 10,    /* copied rather than referenced while waiting */
+    PEER_PIPE_TURN = 8,                  /* messages of whole frames for each part */
 };
 
 struct peer_item;
@@ -25,48 +25,50 @@ struct peer_pipe {
     /* rpc_client_send, or rpc_call_send. */
     enum status (*send)(void *stream, const struct rpc_piece *pieces, size_t piece_count);
     void *stream;
-    struct peer_item *first; /* whole frames, and the first of those in parts */
+    struct peer_item *first; /* whole frames, and the first frame of those in parts */
     struct peer_item **last;
-    struct peer_item *ring; /* messages of which the first part is out */
+    struct peer_item *ring; /* messages whose first part is out */
     struct peer_item **ring_last;
-    uint64_t bytes;      /* of what waits */
-    uint64_t window;     /* of `bytes` */
+    uint64_t bytes;      /* waiting */
+    uint64_t window;     /* limit of `bytes` */
     uint32_t out;        /* given to the transport, not taken yet */
     uint32_t since_part; /* messages of whole frames */
-    bool is_broken;      /* the transport has refused a message: the stream is to be ended */
+    bool is_broken;      /* the transport refused a message: the stream must end */
 };
 
 void peer_pipe_init(struct peer_pipe *pipe,
                     enum status (*send)(void *stream, const struct rpc_piece *pieces,
                                         size_t piece_count),
                     void *stream, uint64_t window);
-/* Gives back all that waits. */
+/* Releases everything that waits. */
 void peer_pipe_fini(struct peer_pipe *pipe);
 
 /*
- * Sends a frame (its `payload_bytes` is filled in) and the message in the pieces, of `bytes` in
- * all, in as many parts as are needed. Lent pieces are taken over, in failure too; kept ones are
- * referred to. RESOURCE_EXHAUSTED: more than the window waits; INVALID_ARGUMENT: the head is too
- * long; CANCELLED: is_broken.
+ * Sends a frame (`payload_bytes` is filled in) and the message in the pieces, of `bytes` in all, in
+ * as many parts as needed. Lent pieces are taken over, in failure too; kept ones are referenced.
+ * RESOURCE_EXHAUSTED: the window is exceeded; INVALID_ARGUMENT: the head is too long; CANCELLED:
+ * is_broken.
  */
 enum status peer_pipe_put(struct peer_pipe *pipe, struct peer_frame *frame,
                           const struct rpc_piece *pieces, size_t piece_count,
                           uint64_t bytes) WARN_UNUSED;
 
-/* The same for a frame of a stream, of which more than one message may be on its way: it goes out
- * behind what is still to be sent of that call, in full. Its own flow bounds what waits: the window
- * does not. */
+/* The same for a frame of a stream that may have several messages in transit: it follows everything
+ * of that call that is still unsent. Its own flow bounds what waits, not the window. */
 enum status peer_pipe_put_behind(struct peer_pipe *pipe, struct peer_frame *frame,
                                  const struct rpc_piece *pieces, size_t piece_count,
                                  uint64_t bytes) WARN_UNUSED;
 
-/* Drops the unsent parts of the message of that call, by its number. */
+/* Drops the unsent parts of that call's message. */
 void peer_pipe_drop(struct peer_pipe *pipe, uint32_t number);
 
-/* The transport has taken a message. It is counted here what it has: what it says of that may be
- * old when it is heard. */
+/* Whether anything waits that the transport was not given yet. */
+bool peer_pipe_has_waiting(const struct peer_pipe *pipe);
+
+/* The transport has taken a message. The pipe counts itself, because the transport's own word may
+ * be stale. */
 void peer_pipe_on_sent(struct peer_pipe *pipe);
 
-/* Of a message that is not sent after all: lent pieces are released, kept ones are their owner's.
+/* For a message that is not sent after all: releases lent pieces; kept ones stay with their owner.
  */
 void peer_pieces_give_back(const struct rpc_piece *pieces, size_t piece_count);

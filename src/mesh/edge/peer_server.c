@@ -16,12 +16,14 @@ struct peer_server {
     char *instance;
     struct rpc_server *rpc;
     struct peer_house house;
-    /* The stepping thread's own: a call's tag is its session's index + 1, and above 32 bits, which
-     * use of that place it is. */
-    struct session **sessions;
+    /* Owned by the stepping thread: a call's tag is its session's index + 1; the bits above 32
+     * count the uses of that index. */
+    struct peer_session **sessions;
     uint32_t *uses;
     uint32_t session_count;
     struct rpc_post broken;
+    struct rpc_post stop;
+    bool is_stopping; /* the stepping thread's */
 };
 
 /* ---- sessions by their tags ---- */
@@ -35,7 +37,7 @@ place_find(struct peer_server *server)
     if (place < server->session_count)
         return place;
     uint32_t count = place == 0 ? SESSIONS_FIRST : place * 2;
-    server->sessions = realloc(server->sessions, count * sizeof(struct session *));
+    server->sessions = realloc(server->sessions, count * sizeof(struct peer_session *));
     server->uses = realloc(server->uses, count * sizeof(*server->uses));
     CHECK(server->sessions != NULL && server->uses != NULL);
     for (uint32_t i = place; i < count; i++) {
@@ -47,7 +49,7 @@ place_find(struct peer_server *server)
 }
 
 /* NULL: it has ended. */
-static struct session **
+static struct peer_session **
 session_of(struct peer_server *server, uint64_t tag)
 {
     uint32_t place = (uint32_t)tag - 1;
@@ -57,16 +59,26 @@ session_of(struct peer_server *server, uint64_t tag)
 }
 
 static void
-end_session(struct session **place, enum status status, const char *text)
+end_session(struct peer_session **place, enum status status, const char *text)
 {
-    struct session *session = *place;
+    struct peer_session *session = *place;
     *place = NULL;
     session_end(session, status, text);
 }
 
+static const char stopping_text[] = "the node is stopping";
+
+/* Ends a session whose answers are all with the transport, which sends them before the end. */
+static void
+end_sent(struct peer_session **place)
+{
+    if (*place != NULL && !session_has_unsent(*place))
+        end_session(place, STATUS_UNAVAILABLE, stopping_text);
+}
+
 /* ---- what comes in: the stepping thread ---- */
 
-static struct session **
+static struct peer_session **
 session_begin(struct peer_server *server, struct rpc_call *call)
 {
     uint32_t place = place_find(server);
@@ -77,18 +89,18 @@ session_begin(struct peer_server *server, struct rpc_call *call)
     return &server->sessions[place];
 }
 
-static struct session **
+static struct peer_session **
 place_of(struct peer_server *server, const struct rpc_call *call)
 {
-    const struct session *session = rpc_call_user(call);
+    const struct peer_session *session = rpc_call_user(call);
     for (uint32_t i = 0; i < server->session_count; i++)
         if (server->sessions[i] == session)
             return &server->sessions[i];
     return NULL;
 }
 
-/* Of its certificate the library has asked who signed it; that is not enough if others than nodes
- * have one of that authority. */
+/* The library has checked the certificate's authority; that is not enough if the authority signs
+ * for others than nodes. */
 static bool
 is_node(const struct peer_server *server, const struct rpc_call *call)
 {
@@ -104,17 +116,18 @@ is_node(const struct peer_server *server, const struct rpc_call *call)
 }
 
 static void
-on_message(void *context, struct rpc_call *call, const struct rpc_message *message)
+on_message(void *context, struct rpc_call *call, const struct wire_message *message)
 {
     struct peer_server *server = context;
-    struct session *session = rpc_call_user(call);
+    struct peer_session *session = rpc_call_user(call);
     if (session == NULL && !is_node(server, call)) {
         rpc_call_finish(call, STATUS_PERMISSION_DENIED,
-                        "your certificate does not have the name that nodes of this mesh have");
+                        "your certificate lacks the name required of nodes of this mesh");
         return;
     }
-    if (server->house.driver == NULL) {
-        rpc_call_finish(call, STATUS_UNAVAILABLE, "the node was not started");
+    if (server->house.runner == NULL || (session == NULL && server->is_stopping)) {
+        rpc_call_finish(call, STATUS_UNAVAILABLE,
+                        server->is_stopping ? stopping_text : "the node has not started");
         return;
     }
     if (session == NULL && strcmp(rpc_call_method(call), PEER_METHOD) != 0) {
@@ -143,7 +156,7 @@ on_half_close(void *context, struct rpc_call *call)
 static void
 on_cancel(void *context, uint64_t tag)
 {
-    struct session **place = session_of(context, tag);
+    struct peer_session **place = session_of(context, tag);
     if (place != NULL)
         end_session(place, STATUS_CANCELLED, NULL);
 }
@@ -152,9 +165,13 @@ static void
 on_sent(void *context, uint64_t tag, size_t waiting)
 {
     (void)waiting;
-    struct session **place = session_of(context, tag);
-    if (place != NULL)
-        session_on_sent(*place);
+    struct peer_server *server = context;
+    struct peer_session **place = session_of(server, tag);
+    if (place == NULL)
+        return;
+    session_on_sent(*place);
+    if (server->is_stopping)
+        end_sent(place);
 }
 
 static const struct rpc_any handler = {
@@ -181,8 +198,18 @@ end_broken(struct rpc_post *post)
         if (server->sessions[i] != NULL && session_is_broken(server->sessions[i])) {
             log_warn_limited("peer_too_slow instance=\"%s\"", server->sessions[i]->peer);
             end_session(&server->sessions[i], STATUS_RESOURCE_EXHAUSTED,
-                        "too many answers wait to be taken");
+                        "too many answers are unread");
         }
+}
+
+static void
+stop_sessions(struct rpc_post *post)
+{
+    struct peer_server *server =
+        (struct peer_server *)((char *)post - offsetof(struct peer_server, stop));
+    server->is_stopping = true;
+    for (uint32_t i = 0; i < server->session_count; i++)
+        end_sent(&server->sessions[i]);
 }
 
 /* ---- life ---- */
@@ -199,7 +226,7 @@ peer_server_create(const struct peer_server_options *options, struct peer_server
         .queue_count = 1,
         .queue = options->queue,
         .message_bytes_max = PEER_MESSAGE_BYTES_MAX,
-        .armed_calls = ARMED_CALLS, /* of hot methods, which there are not */
+        .armed_calls = ARMED_CALLS, /* for hot methods, of which there are none */
         .armed_calls_other = ARMED_CALLS,
         .keepalive_time_ns = PEERS_PING_NS,
         .keepalive_timeout_ns = PEERS_PING_ANSWER_NS,
@@ -219,6 +246,7 @@ peer_server_create(const struct peer_server_options *options, struct peer_server
     server->house.on_broken = on_broken;
     server->house.context = server;
     server->broken.run = end_broken;
+    server->stop.run = stop_sessions;
     *created = server;
     return STATUS_OK;
 }
@@ -230,17 +258,30 @@ peer_server_port(const struct peer_server *server, size_t index)
 }
 
 void
-peer_server_start(struct peer_server *server, struct driver *driver, uint32_t queue)
+peer_server_start(struct peer_server *server, struct mesh_runner *runner, uint32_t queue)
 {
-    server->house.driver = driver;
+    server->house.runner = runner;
     server->house.queue = queue;
 }
 
-/* Streams do not end by themselves, so all are cancelled at once. */
+/* Streams do not end by themselves, and cancelling them would lose answers that the runner has
+ * given and the transport has not sent. */
 void
 peer_server_stop(struct peer_server *server)
 {
     rpc_server_stop(server->rpc);
+    rpc_queue_post(server->options.queue, &server->stop);
+}
+
+bool
+peer_server_is_sending(const struct peer_server *server)
+{
+    return rpc_server_has_calls(server->rpc);
+}
+
+void
+peer_server_cut(struct peer_server *server)
+{
     rpc_server_cancel_all(server->rpc);
 }
 

@@ -15,7 +15,7 @@ enum { PLACES_FIRST = 64 };
 /* ---- references ---- */
 
 static void
-session_release(struct session *session)
+session_release(struct peer_session *session)
 {
     pthread_mutex_lock(&session->lock);
     unsigned left = --session->references;
@@ -39,7 +39,7 @@ incoming_hold(struct incoming *incoming)
 void
 incoming_release(struct incoming *incoming)
 {
-    struct session *session = incoming->session;
+    struct peer_session *session = incoming->session;
     pthread_mutex_lock(&session->lock);
     unsigned left = --incoming->references;
     if (left == 0)
@@ -56,7 +56,7 @@ incoming_release(struct incoming *incoming)
     session_release(session);
 }
 
-/* The driver has done with it. */
+/* The runner is done with the call. */
 static void
 over(struct incoming *incoming)
 {
@@ -71,7 +71,7 @@ over(struct incoming *incoming)
 /* ---- answers ---- */
 
 void
-session_broke(struct session *session)
+session_broke(struct peer_session *session)
 {
     session->is_broken = true;
     session->house->on_broken(session->house->context);
@@ -89,7 +89,8 @@ incoming_is_there(const struct incoming *incoming)
     return *place_of(incoming) == incoming;
 }
 
-/* Locked. Whether it was still there: who takes it has the table's reference. */
+/* Locked. Removes the call from the table; returns whether it was there. The caller inherits the
+ * table's reference. */
 static bool
 table_take(struct incoming *incoming)
 {
@@ -99,9 +100,9 @@ table_take(struct incoming *incoming)
     return true;
 }
 
-/* Locked. `frame` is an answer; of a flow, it comes behind its messages. */
+/* Locked. `frame` is an answer; with a flow it follows the flow's messages. */
 static void
-send_answer(struct session *session, struct peer_frame *frame, const struct rpc_piece *pieces,
+send_answer(struct peer_session *session, struct peer_frame *frame, const struct rpc_piece *pieces,
             size_t piece_count, const struct peer_flow *flow)
 {
     uint64_t bytes = peer_pieces_bytes(pieces, piece_count);
@@ -114,7 +115,7 @@ send_answer(struct session *session, struct peer_frame *frame, const struct rpc_
         static const char text[] = "the answer's metadata are too long to be passed on";
         struct peer_answer *answer = &frame->answer;
         answer->status = STATUS_INTERNAL;
-        answer->text = (struct rpc_span){text, sizeof(text) - 1};
+        answer->text = (struct wire_span){text, sizeof(text) - 1};
         answer->initial_count = answer->trailing_count = 0;
         answer->has_message = false;
         answer->message_bytes = 0;
@@ -146,12 +147,12 @@ frame_of_answer(struct peer_answer *told, const struct rpc_answer *answer)
     told->trailing_count = metadata_copy(told->trailing, answer->trailers, answer->trailer_count);
 }
 
-/* Locked: `told` goes out under the call's number, if it is still asked for. */
+/* Locked: sends `told` under the call's number, if it is still wanted. */
 static bool
 answer(struct incoming *incoming, struct peer_frame *frame, const struct rpc_piece *pieces,
        size_t piece_count)
 {
-    struct session *session = incoming->session;
+    struct peer_session *session = incoming->session;
     bool was_there = table_take(incoming);
     frame->answer.number = incoming->number;
     if (was_there && session->call != NULL)
@@ -161,11 +162,11 @@ answer(struct incoming *incoming, struct peer_frame *frame, const struct rpc_pie
     return was_there;
 }
 
-/* Why the call could not be served here. With a status: who has it is to tell its caller so, unless
- * another node serves it. */
+/* The reason why the call could not be served here. With a status, the calling node passes it to
+ * its caller unless another node serves it. */
 static void
 frame_of_refusal(struct peer_answer *told, const struct incoming *incoming,
-                 const struct driver_answer *given)
+                 const struct runner_answer *given)
 {
     bool by_runtime = incoming->said != NULL && !given->store_refuses;
     const char *text = by_runtime ? incoming->said : given->text;
@@ -174,15 +175,16 @@ frame_of_refusal(struct peer_answer *told, const struct incoming *incoming,
     told->status = by_runtime             ? incoming->said_status
                    : given->store_refuses ? STATUS_UNAVAILABLE
                                           : STATUS_OK;
-    told->text = (struct rpc_span){text, bytes < PEER_TEXT_BYTES_MAX ? bytes : PEER_TEXT_BYTES_MAX};
+    told->text =
+        (struct wire_span){text, bytes < PEER_TEXT_BYTES_MAX ? bytes : PEER_TEXT_BYTES_MAX};
 }
 
-/* driver_call_type: no runtime has answered. Under the driver's lock. */
+/* runner_call_type: no runtime has answered. Under the runner's lock. */
 static void
-on_answer(struct driver_call *call, const struct driver_answer *given)
+on_answer(struct runner_call *call, const struct runner_answer *given)
 {
     struct incoming *incoming = (struct incoming *)call; /* its first member */
-    struct session *session = incoming->session;
+    struct peer_session *session = incoming->session;
     struct peer_frame frame;
     frame_of_refusal(&frame.answer, incoming, given);
     frame.answer.has_message = false;
@@ -199,7 +201,7 @@ on_answer(struct driver_call *call, const struct driver_answer *given)
 }
 
 static bool
-figures_due(struct session *session)
+figures_due(struct peer_session *session)
 {
     int64_t now_ns = clock_now_ns();
     pthread_mutex_lock(&session->lock);
@@ -214,12 +216,12 @@ figures_due(struct session *session)
 static void
 pass_back(struct incoming *incoming, const struct rpc_answer *given)
 {
-    struct session *session = incoming->session;
+    struct peer_session *session = incoming->session;
     struct peer_frame frame;
     frame_of_answer(&frame.answer, given);
     frame.answer.has_figures = figures_due(session);
     if (frame.answer.has_figures)
-        frame.answer.figures = driver_figures(session->house->driver).figures;
+        frame.answer.figures = runner_figures(session->house->runner).figures;
     pthread_mutex_lock(&session->lock);
     bool was_there = answer(incoming, &frame, given->pieces, given->piece_count);
     pthread_mutex_unlock(&session->lock);
@@ -233,9 +235,9 @@ incoming_of(struct peer_request *request)
     return (struct incoming *)((char *)request - offsetof(struct incoming, request));
 }
 
-/* The owner of the try may: the driver has not been told of its end. */
+/* No lock is needed: the try's owner still has it, as the runner has not heard of its end. */
 static void
-keep_said(struct incoming *incoming, const struct driver_end *end)
+keep_said(struct incoming *incoming, const struct runner_end *end)
 {
     free(incoming->said);
     incoming->said = strdup(end->said);
@@ -244,27 +246,27 @@ keep_said(struct incoming *incoming, const struct driver_end *end)
 }
 
 static void
-on_ended(struct peer_request *request, uint32_t number, const struct driver_end *ended,
+on_ended(struct peer_request *request, uint32_t number, const struct runner_end *ended,
          const struct rpc_answer *given)
 {
     struct peer_flow_end as_told;
     peer_flow_detach(request->flow, ended, given, &as_told);
-    const struct driver_end *end = &as_told.end;
+    const struct runner_end *end = &as_told.end;
     struct incoming *incoming = incoming_of(request);
-    struct session *session = incoming->session;
-    struct driver *driver = session->house->driver;
-    bool is_last = driver_end_is_last(end);
+    struct peer_session *session = incoming->session;
+    struct mesh_runner *runner = session->house->runner;
+    bool is_last = runner_end_is_last(end);
     if (is_last)
         pass_back(incoming, as_told.answer);
     else if (end->said != NULL)
         keep_said(incoming, end);
-    driver_try_ended(driver, &incoming->call, number, end);
+    runner_try_ended(runner, &incoming->call, number, end);
     pthread_mutex_lock(&session->lock);
     // NOLINTNEXTLINE(clang-analyzer-unix.Malloc): references are counted
     bool is_cancelled = incoming->is_cancelled;
     pthread_mutex_unlock(&session->lock);
-    /* Cancelled: whether this was the last that the driver had to hear of it, the driver knows. */
-    if (is_last || (is_cancelled && driver_call_cancelled(driver, &incoming->call)))
+    /* if cancelled, the runner knows whether this was the last report it waits for */
+    if (is_last || (is_cancelled && runner_call_cancelled(runner, &incoming->call)))
         over(incoming);
 }
 
@@ -289,26 +291,26 @@ static const struct peer_request_type request_type = {
     .on_let_go = incoming_on_let_go,
 };
 
-static enum driver_begun
-on_serve(struct driver_call *call, const struct driver_attempt *attempt, struct driver_end *end)
+static enum runner_begun
+on_serve(struct runner_call *call, const struct runner_attempt *attempt, struct runner_end *end)
 {
     const struct peer_server_options *options = ((struct incoming *)call)->session->house->options;
     return options->serve(options->context, call, attempt, end);
 }
 
-static const struct driver_call_type call_type = {.serve = on_serve, .answer = on_answer};
+static const struct runner_call_type call_type = {.serve = on_serve, .answer = on_answer};
 
 /* ---- calls ---- */
 
-/* Answers a call that cannot be taken at once; parts that follow are ignored. */
+/* Answers a call that cannot be accepted now; parts that follow are ignored. */
 static void
-refuse_call(struct session *session, uint32_t number, enum mesh_end end, const char *text)
+refuse_call(struct peer_session *session, uint32_t number, enum mesh_end end, const char *text)
 {
     struct peer_frame frame;
     frame.answer.number = number;
     frame.answer.end = end;
     frame.answer.status = STATUS_OK;
-    frame.answer.text = (struct rpc_span){text, strlen(text)};
+    frame.answer.text = (struct wire_span){text, strlen(text)};
     frame.answer.has_message = frame.answer.has_figures = false;
     frame.answer.initial_count = frame.answer.trailing_count = 0;
     pthread_mutex_lock(&session->lock);
@@ -325,7 +327,7 @@ deadline_of(uint64_t left_us)
     return now_ns + (int64_t)left_us * NS_PER_US;
 }
 
-/* The message is whole. */
+/* The message is complete. */
 static void
 begin(struct incoming *incoming)
 {
@@ -337,11 +339,11 @@ begin(struct incoming *incoming)
     incoming->request.queue = incoming->session->house->queue;
     incoming->request.pieces = incoming->first.pieces;
     incoming->request.piece_count = incoming->first.count;
-    incoming->call = (struct driver_call){
+    incoming->call = (struct runner_call){
         .type = &call_type,
         .request = &incoming->request,
         .model = told->model,
-        .name = DRIVER_NAME_MODEL,
+        .name = RUNNER_NAME_MODEL,
         .hop = told->hop,
         .balance = MESH_BALANCE_NONE,
         .create_revision = told->create_revision,
@@ -350,13 +352,13 @@ begin(struct incoming *incoming)
         .deadline_ns = deadline_of(told->left_us),
     };
     incoming->is_called = true;
-    incoming_hold(incoming); /* the driver's */
-    driver_call(incoming->session->house->driver, &incoming->call);
+    incoming_hold(incoming); /* the runner's reference */
+    runner_call(incoming->session->house->runner, &incoming->call);
 }
 
-/* The table has room for that place; it is the peer's choice, so it is bounded by the mask. */
+/* Ensures room for that place; the peer chooses it, so the mask bounds it. */
 static void
-table_grow(struct session *session, uint32_t place)
+table_grow(struct peer_session *session, uint32_t place)
 {
     uint32_t count = session->place_count == 0 ? PLACES_FIRST : session->place_count;
     while (count <= place)
@@ -369,25 +371,25 @@ table_grow(struct session *session, uint32_t place)
 }
 
 static struct incoming *
-incoming_create(struct session *session, uint32_t head_bytes)
+incoming_create(struct peer_session *session, uint32_t head_bytes)
 {
     struct incoming *incoming = malloc(sizeof(*incoming) + head_bytes);
     CHECK(incoming != NULL);
     incoming->request = (struct peer_request){.type = NULL};
     incoming->session = session;
-    incoming->references = 1; /* the table's */
+    incoming->references = 1; /* the table's reference */
     incoming->is_called = incoming->is_cancelled = incoming->is_over = false;
     incoming->said = NULL;
-    incoming->first = incoming->more = (struct gathered){.pieces = NULL};
+    incoming->first = incoming->more = (struct peer_gathered){.pieces = NULL};
     incoming->is_gathering = incoming->is_last = false;
     incoming->in = incoming->credit = incoming->out = 0;
     return incoming;
 }
 
-/* The bytes counted for a call: itself, its message, a window for messages behind it, and the
- * delivery that it came in, which lives as long. */
+/* Bytes counted for a call: itself, its message, a window for later messages, and the delivery that
+ * it came in, which lives as long. */
 static uint64_t
-held_of(const struct rpc_message *message, const struct peer_frame *frame)
+held_of(const struct wire_message *message, const struct peer_frame *frame)
 {
     uint64_t beside = message->bytes - frame->payload_bytes;
     bool is_open = frame->call.shape == PEER_FLOW_OPEN || frame->call.shape == PEER_FLOW_AWAITED;
@@ -396,34 +398,34 @@ held_of(const struct rpc_message *message, const struct peer_frame *frame)
            beside;
 }
 
-/* The limit that a readable call exceeds; NULL: none. */
+/* The limit that a valid call exceeds; NULL: none. */
 static const char *
-refusal(const struct session *session, const struct rpc_message *message,
+refusal(const struct peer_session *session, const struct wire_message *message,
         const struct peer_frame *frame, enum mesh_end *end)
 {
     *end = MESH_END_FAILED;
     if (frame->call.message_bytes > session->house->options->message_bytes_max)
-        return "the message is larger than this node takes";
+        return "the message is larger than this node accepts";
     *end = MESH_END_OVERLOADED;
     if (session->held_bytes + held_of(message, frame) > PEER_SERVER_HELD_BYTES)
-        return "too many bytes of requests wait here";
+        return "too many bytes of requests are waiting";
     return NULL;
 }
 
 static enum status
-check_call(const struct session *session, const struct peer_frame *frame, struct error *error)
+check_call(const struct peer_session *session, const struct peer_frame *frame, struct error *error)
 {
     const struct peer_call *told = &frame->call;
     uint32_t place = told->number & SESSION_PLACE_MASK;
     if (place < session->place_count && session->incoming[place] != NULL)
-        return error_set(error, STATUS_INVALID_ARGUMENT, "call %u: its place is in use",
+        return error_set(error, STATUS_INVALID_ARGUMENT, "call %u: its number is in use",
                          told->number);
     if (told->hop == MESH_HOP_ENTRY || told->model[0] == '\0' || told->method[0] != '/')
         return error_set(error, STATUS_INVALID_ARGUMENT, "call %u: no hop, model or method",
                          told->number);
     if (frame->payload_bytes > told->message_bytes ||
         (!peer_flow_has_message(told->shape) && told->message_bytes > 0))
-        return error_set(error, STATUS_INVALID_ARGUMENT, "call %u: more bytes than it said",
+        return error_set(error, STATUS_INVALID_ARGUMENT, "call %u: more bytes than announced",
                          told->number);
     if (frame->payload_bytes < told->message_bytes && frame->payload_bytes == 0)
         return error_set(error, STATUS_INVALID_ARGUMENT, "call %u: a part without bytes",
@@ -431,7 +433,7 @@ check_call(const struct session *session, const struct peer_frame *frame, struct
     return STATUS_OK;
 }
 
-/* A request that is whole is known to be. */
+/* A request whose shape says that it is complete needs no further frame. */
 static void
 flow_begin(struct incoming *incoming)
 {
@@ -445,8 +447,8 @@ flow_begin(struct incoming *incoming)
 }
 
 static enum status
-on_call(struct session *session, const struct rpc_message *message, const struct peer_frame *opened,
-        struct error *error)
+on_call(struct peer_session *session, const struct wire_message *message,
+        const struct peer_frame *opened, struct error *error)
 {
     struct incoming *incoming = incoming_create(session, opened->head_bytes);
     struct peer_frame *frame = &incoming->frame;
@@ -491,9 +493,9 @@ on_call(struct session *session, const struct rpc_message *message, const struct
     return STATUS_OK;
 }
 
-/* Locked. NULL: it is over, or never was. */
+/* Locked. NULL: over, or never existed. */
 static struct incoming *
-find(const struct session *session, uint32_t number)
+find(const struct peer_session *session, uint32_t number)
 {
     uint32_t place = number & SESSION_PLACE_MASK;
     struct incoming *incoming = place < session->place_count ? session->incoming[place] : NULL;
@@ -501,7 +503,7 @@ find(const struct session *session, uint32_t number)
 }
 
 struct incoming *
-session_find(struct session *session, uint32_t number)
+session_find(struct peer_session *session, uint32_t number)
 {
     pthread_mutex_lock(&session->lock);
     struct incoming *incoming = find(session, number);
@@ -512,12 +514,12 @@ session_find(struct session *session, uint32_t number)
 }
 
 static enum status
-on_first_part(struct incoming *incoming, const struct rpc_message *message,
+on_first_part(struct incoming *incoming, const struct wire_message *message,
               const struct peer_frame *frame, struct error *error)
 {
-    struct gathered *first = &incoming->first;
+    struct peer_gathered *first = &incoming->first;
     if (frame->payload_bytes == 0 || frame->payload_bytes > first->expected - first->received)
-        return error_set(error, STATUS_INVALID_ARGUMENT, "call %u: a part of a wrong length",
+        return error_set(error, STATUS_INVALID_ARGUMENT, "call %u: a part of the wrong length",
                          incoming->number);
     gathered_add(first, message, frame);
     if (first->received == first->expected)
@@ -526,25 +528,25 @@ on_first_part(struct incoming *incoming, const struct rpc_message *message,
 }
 
 static enum status
-on_part(struct session *session, const struct rpc_message *message, const struct peer_frame *frame,
-        struct error *error)
+on_part(struct peer_session *session, const struct wire_message *message,
+        const struct peer_frame *frame, struct error *error)
 {
     struct incoming *incoming = session_find(session, frame->about.number);
     if (incoming == NULL)
-        return STATUS_OK; /* it was answered before it was whole */
+        return STATUS_OK; /* it was answered before it was complete */
     enum status status = incoming->is_called ? session_on_flow_part(incoming, message, frame, error)
                                              : on_first_part(incoming, message, frame, error);
     incoming_release(incoming);
     return status;
 }
 
-/* Not in the table any more; the table's reference is ours. */
+/* The call has left the table, whose reference this function releases. */
 static void
 cancel(struct incoming *incoming)
 {
     const struct peer_house *house = incoming->session->house;
     if (incoming->is_called) {
-        if (driver_call_cancelled(house->driver, &incoming->call))
+        if (runner_call_cancelled(house->runner, &incoming->call))
             over(incoming);
         else if (house->options->cancel != NULL)
             house->options->cancel(house->options->context, &incoming->call);
@@ -553,7 +555,7 @@ cancel(struct incoming *incoming)
     incoming_release(incoming);
 }
 
-/* Locked. NULL: it is over. Who takes it has the table's reference. */
+/* Locked. NULL: it is over. The caller inherits the table's reference. */
 static struct incoming *
 take_to_cancel(struct incoming *incoming)
 {
@@ -566,7 +568,7 @@ take_to_cancel(struct incoming *incoming)
 void
 incoming_refuse(struct incoming *incoming, const struct error *error)
 {
-    struct session *session = incoming->session;
+    struct peer_session *session = incoming->session;
     const struct rpc_answer given = {
         .status = error->status,
         .text = {error->text, strlen(error->text)},
@@ -583,7 +585,7 @@ incoming_refuse(struct incoming *incoming, const struct error *error)
 }
 
 static void
-on_cancel(struct session *session, uint32_t number)
+on_cancel(struct peer_session *session, uint32_t number)
 {
     pthread_mutex_lock(&session->lock);
     struct incoming *incoming = take_to_cancel(find(session, number));
@@ -595,7 +597,7 @@ on_cancel(struct session *session, uint32_t number)
 /* ---- frames ---- */
 
 static enum status
-on_hello(struct session *session, const struct peer_hello *hello, struct error *error)
+on_hello(struct peer_session *session, const struct peer_hello *hello, struct error *error)
 {
     const struct peer_server_options *options = session->house->options;
     if (session->has_heard)
@@ -614,7 +616,7 @@ on_hello(struct session *session, const struct peer_hello *hello, struct error *
                                       .start_ms = options->start_ms,
                                       .credit_bytes = PEER_FLOW_CREDIT_BYTES};
     session->credit_bytes = hello->credit_bytes;
-    frame.hello.tells_clock = driver_skew(session->house->driver) != NULL;
+    frame.hello.tells_clock = runner_skew(session->house->runner) != NULL;
     session->peer = strdup(hello->from);
     CHECK(session->peer != NULL);
     pthread_mutex_lock(&session->lock);
@@ -626,13 +628,13 @@ on_hello(struct session *session, const struct peer_hello *hello, struct error *
 }
 
 static enum status
-on_clock(struct session *session, const struct peer_clock *asked, struct error *error)
+on_clock(struct peer_session *session, const struct peer_clock *asked, struct error *error)
 {
-    struct skew *skew = driver_skew(session->house->driver);
+    struct skew *skew = runner_skew(session->house->runner);
     struct peer_frame frame = {.kind = PEER_CLOCK};
     struct skew_view view;
     if (skew == NULL)
-        return error_set(error, STATUS_INVALID_ARGUMENT, "this node does not tell its clock");
+        return error_set(error, STATUS_INVALID_ARGUMENT, "this node does not answer Clock frames");
     skew_look(skew, &view);
     frame.clock = (struct peer_clock){.asked_ms = asked->asked_ms,
                                       .wall_ms = view.wall_ms,
@@ -646,21 +648,21 @@ on_clock(struct session *session, const struct peer_clock *asked, struct error *
 }
 
 static void
-on_ensure(struct session *session, const struct peer_ensure *told)
+on_ensure(struct peer_session *session, const struct peer_ensure *told)
 {
-    struct driver_ensure ensure = {.instance = session->house->options->instance,
+    struct runner_ensure ensure = {.instance = session->house->options->instance,
                                    .model = told->model,
                                    .used_ms = told->used_ms,
                                    .class = told->class,
                                    .target = told->target,
                                    .size_bytes = told->size_bytes};
-    driver_ensure(session->house->driver, &ensure);
+    runner_ensure(session->house->runner, &ensure);
 }
 
-/* The one at the cursor, which goes behind it. */
+/* Handles the frame at the cursor, which moves on. */
 static enum status
-on_frame(struct session *session, const struct rpc_message *message, struct wire_cursor *cursor,
-         struct error *error)
+on_frame(struct peer_session *session, const struct wire_message *message,
+         struct wire_cursor *cursor, struct error *error)
 {
     struct peer_house *house = session->house;
     struct peer_frame *frame = &house->frame;
@@ -675,7 +677,7 @@ on_frame(struct session *session, const struct rpc_message *message, struct wire
     if (frame->kind == PEER_HELLO)
         return on_hello(session, &frame->hello, error);
     if (!session->has_heard)
-        return error_set(error, STATUS_INVALID_ARGUMENT, "it does not begin with a hello");
+        return error_set(error, STATUS_INVALID_ARGUMENT, "the stream does not begin with a hello");
     switch (frame->kind) {
     case PEER_PART: return on_part(session, message, frame, error);
     case PEER_CANCEL: on_cancel(session, frame->about.number); return STATUS_OK;
@@ -693,14 +695,14 @@ on_frame(struct session *session, const struct rpc_message *message, struct wire
 static enum status
 send_to(void *stream, const struct rpc_piece *pieces, size_t piece_count)
 {
-    struct session *session = stream;
+    struct peer_session *session = stream;
     return rpc_call_send(session->call, pieces, piece_count);
 }
 
-struct session *
+struct peer_session *
 session_create(struct peer_house *house, struct rpc_call *call)
 {
-    struct session *session = calloc(1, sizeof(*session));
+    struct peer_session *session = calloc(1, sizeof(*session));
     CHECK(session != NULL);
     session->house = house;
     pthread_mutex_init(&session->lock, NULL);
@@ -711,7 +713,8 @@ session_create(struct peer_house *house, struct rpc_call *call)
 }
 
 enum status
-session_on_message(struct session *session, const struct rpc_message *message, struct error *error)
+session_on_message(struct peer_session *session, const struct wire_message *message,
+                   struct error *error)
 {
     struct wire_cursor cursor = wire_begin(message);
     enum status status;
@@ -727,7 +730,7 @@ session_on_message(struct session *session, const struct rpc_message *message, s
 }
 
 void
-session_on_sent(struct session *session)
+session_on_sent(struct peer_session *session)
 {
     pthread_mutex_lock(&session->lock);
     peer_pipe_on_sent(&session->pipe);
@@ -737,7 +740,7 @@ session_on_sent(struct session *session)
 }
 
 bool
-session_is_broken(struct session *session)
+session_is_broken(struct peer_session *session)
 {
     pthread_mutex_lock(&session->lock);
     bool is_broken = session->is_broken;
@@ -745,8 +748,17 @@ session_is_broken(struct session *session)
     return is_broken;
 }
 
+bool
+session_has_unsent(struct peer_session *session)
+{
+    pthread_mutex_lock(&session->lock);
+    bool has_unsent = peer_pipe_has_waiting(&session->pipe);
+    pthread_mutex_unlock(&session->lock);
+    return has_unsent;
+}
+
 void
-session_end(struct session *session, enum status status, const char *text)
+session_end(struct peer_session *session, enum status status, const char *text)
 {
     pthread_mutex_lock(&session->lock);
     peer_pipe_fini(&session->pipe);

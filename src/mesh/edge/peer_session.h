@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One stream of a peer, seen from the side that is called. The server's thread brings it the
- * peer's frames and its end; answers come on any thread. peer_server.h is the contract.
+ * One stream of a peer, on the called side. The server's thread delivers the peer's frames and its
+ * end; answers come on any thread. peer_server.h is the contract.
  */
 #pragma once
 
@@ -12,27 +12,27 @@
 
 struct incoming;
 
-/* The state that the sessions of a server share. */
+/* State shared by the sessions of a server. */
 struct peer_house {
     const struct peer_server_options *options;
-    struct driver *driver;
+    struct mesh_runner *runner;
     uint32_t queue;
-    /* A session is_broken, and is to be ended by the server's thread. Any thread, locks held. */
+    /* A session is_broken and must be ended by the server's thread. Any thread, locks held. */
     void (*on_broken)(void *context);
     void *context;
     struct peer_frame frame; /* of the server's thread */
     char texts[PEER_HEAD_BYTES_MAX];
 };
 
-struct session {
+struct peer_session {
     struct peer_house *house;
-    pthread_mutex_t lock;  /* of what follows */
-    struct rpc_call *call; /* NULL: it is over */
+    pthread_mutex_t lock;  /* of the fields below */
+    struct rpc_call *call; /* NULL: over */
     bool has_heard;
-    uint32_t credit_bytes; /* of the peer's hello */
+    uint32_t credit_bytes; /* from the peer's hello */
     bool is_broken;
-    unsigned references;        /* the server's, and one of each call */
-    struct incoming **incoming; /* by a number's low bits */
+    unsigned references;        /* the server's and one per call */
+    struct incoming **incoming; /* by the low bits of a number */
     uint32_t place_count;
     uint64_t held_bytes;
     int64_t figures_due_ns;
@@ -41,11 +41,13 @@ struct session {
 };
 
 /* All on the server's thread. */
-struct session *session_create(struct peer_house *house, struct rpc_call *call);
+struct peer_session *session_create(struct peer_house *house, struct rpc_call *call);
 /* An error means a wrong frame: end the session with it. */
-enum status session_on_message(struct session *session, const struct rpc_message *message,
+enum status session_on_message(struct peer_session *session, const struct wire_message *message,
                                struct error *error) WARN_UNUSED;
-void session_on_sent(struct session *session);
-bool session_is_broken(struct session *session);
-/* Ends the stream with that, and everything that its calls do here; gives up the session. */
-void session_end(struct session *session, enum status status, const char *text);
+void session_on_sent(struct peer_session *session);
+bool session_is_broken(struct peer_session *session);
+/* Whether frames wait for the transport to accept them. */
+bool session_has_unsent(struct peer_session *session);
+/* Ends the stream with the status and everything that its calls do here; releases the session. */
+void session_end(struct peer_session *session, enum status status, const char *text);

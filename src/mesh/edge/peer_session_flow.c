@@ -9,7 +9,7 @@
 
 /* Locked. */
 static void
-put(struct session *session, struct peer_frame *frame, const struct rpc_piece *pieces,
+put(struct peer_session *session, struct peer_frame *frame, const struct rpc_piece *pieces,
     size_t piece_count, uint64_t bytes)
 {
     if (peer_pipe_put_behind(&session->pipe, frame, pieces, piece_count, bytes) != STATUS_OK)
@@ -20,7 +20,7 @@ void
 incoming_on_part(struct peer_request *request, const struct rpc_answer *part)
 {
     struct incoming *incoming = incoming_of(request);
-    struct session *session = incoming->session;
+    struct peer_session *session = incoming->session;
     struct peer_frame frame = {.kind = PEER_MESSAGE};
     struct peer_message *told = &frame.message;
     uint64_t bytes = peer_pieces_bytes(part->pieces, part->piece_count);
@@ -46,7 +46,7 @@ void
 incoming_on_room(struct peer_request *request, uint64_t cost)
 {
     struct incoming *incoming = incoming_of(request);
-    struct session *session = incoming->session;
+    struct peer_session *session = incoming->session;
     CHECK(cost <= incoming->in);
     incoming->in -= cost;
     incoming->credit += cost;
@@ -69,12 +69,12 @@ incoming_on_let_go(struct peer_request *request)
 
 /* ---- from the peer ---- */
 
-/* The message is whole, or there is none. */
+/* The message is complete, or there is none. */
 static void
 pass_on(struct incoming *incoming, bool has_message)
 {
     static const struct rpc_piece nothing[1];
-    const struct gathered *more = &incoming->more;
+    const struct peer_gathered *more = &incoming->more;
     const struct rpc_piece *pieces = more->count == 0 ? nothing : more->pieces;
     struct error error = ERROR_NONE;
     enum status status = peer_flow_send(&incoming->flow, has_message ? pieces : NULL, more->count,
@@ -93,22 +93,22 @@ check(const struct incoming *incoming, const struct peer_frame *frame, struct er
     const char *wrong = NULL;
     if (incoming->request.flow == NULL || !incoming->is_called || incoming->is_gathering ||
         incoming->is_last)
-        wrong = "a message that may not follow";
+        wrong = "an unexpected message";
     else if (incoming->in >= PEER_FLOW_TAKEN_BYTES)
-        wrong = "more than its window";
+        wrong = "more than the window";
     else if (frame->payload_bytes > told->message_bytes ||
              (frame->payload_bytes == 0) != is_empty || (!told->has_message && !told->is_last))
-        wrong = "a message of a wrong length";
+        wrong = "a message of the wrong length";
     if (wrong == NULL)
         return STATUS_OK;
     return error_set(error, STATUS_INVALID_ARGUMENT, "call %u: %s", told->number, wrong);
 }
 
-/* The first message of a call that was awaited counts as that of any other call does. */
+/* An awaited first message counts like that of any other call. */
 static bool
 hold(struct incoming *incoming, uint64_t bytes)
 {
-    struct session *session = incoming->session;
+    struct peer_session *session = incoming->session;
     pthread_mutex_lock(&session->lock);
     bool is_room = session->held_bytes + bytes <= PEER_SERVER_HELD_BYTES;
     if (is_room) {
@@ -120,13 +120,13 @@ hold(struct incoming *incoming, uint64_t bytes)
 }
 
 static void
-begin(struct incoming *incoming, const struct rpc_message *message, const struct peer_frame *frame)
+begin(struct incoming *incoming, const struct wire_message *message, const struct peer_frame *frame)
 {
     const struct peer_message *told = &frame->message;
     struct error error = ERROR_NONE;
     if (told->message_bytes > incoming->session->house->options->message_bytes_max) {
         (void)error_set(&error, STATUS_RESOURCE_EXHAUSTED,
-                        "a message of %llu bytes is larger than the node takes that serves it",
+                        "a message of %llu bytes is larger than the serving node accepts",
                         (unsigned long long)told->message_bytes);
         incoming_refuse(incoming, &error);
         return;
@@ -137,7 +137,7 @@ begin(struct incoming *incoming, const struct rpc_message *message, const struct
         incoming->in += peer_flow_cost(told->message_bytes);
     if (told->has_message && incoming->flow.is_awaited && !hold(incoming, told->message_bytes)) {
         (void)error_set(&error, STATUS_RESOURCE_EXHAUSTED,
-                        "too many bytes of requests wait at the node that serves it");
+                        "too many bytes of requests are waiting at the serving node");
         incoming_refuse(incoming, &error);
         return;
     }
@@ -148,7 +148,7 @@ begin(struct incoming *incoming, const struct rpc_message *message, const struct
 }
 
 enum status
-session_on_flow_message(struct session *session, const struct rpc_message *message,
+session_on_flow_message(struct peer_session *session, const struct wire_message *message,
                         const struct peer_frame *frame, struct error *error)
 {
     struct incoming *incoming = session_find(session, frame->message.number);
@@ -162,13 +162,13 @@ session_on_flow_message(struct session *session, const struct rpc_message *messa
 }
 
 enum status
-session_on_flow_part(struct incoming *incoming, const struct rpc_message *message,
+session_on_flow_part(struct incoming *incoming, const struct wire_message *message,
                      const struct peer_frame *frame, struct error *error)
 {
-    struct gathered *more = &incoming->more;
+    struct peer_gathered *more = &incoming->more;
     if (!incoming->is_gathering || frame->payload_bytes == 0 ||
         frame->payload_bytes > more->expected - more->received)
-        return error_set(error, STATUS_INVALID_ARGUMENT, "call %u: a part too many",
+        return error_set(error, STATUS_INVALID_ARGUMENT, "call %u: an unexpected part",
                          incoming->number);
     gathered_add(more, message, frame);
     if (more->received == more->expected)
@@ -177,7 +177,8 @@ session_on_flow_part(struct incoming *incoming, const struct rpc_message *messag
 }
 
 enum status
-session_on_credit(struct session *session, const struct peer_credit *credit, struct error *error)
+session_on_credit(struct peer_session *session, const struct peer_credit *credit,
+                  struct error *error)
 {
     struct incoming *incoming = session_find(session, credit->number);
     if (incoming == NULL)
@@ -192,5 +193,5 @@ session_on_credit(struct session *session, const struct peer_credit *credit, str
     incoming_release(incoming);
     return is_right ? STATUS_OK
                     : error_set(error, STATUS_INVALID_ARGUMENT,
-                                "call %u: credit for more than it was sent", credit->number);
+                                "call %u: credit for more than was sent", credit->number);
 }

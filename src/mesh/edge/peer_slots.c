@@ -19,13 +19,13 @@ grow(struct slots *slots)
     slots->all = realloc(slots->all, count * sizeof(*slots->all));
     CHECK(slots->all != NULL);
     for (uint32_t i = count; i-- > slots->count;) {
-        slots->all[i] = (struct slot){.number = i, .next_free = slots->first_free};
+        slots->all[i] = (struct peer_slot){.number = i, .next_free = slots->first_free};
         slots->first_free = i + 1;
     }
     slots->count = count;
 }
 
-struct slot *
+struct peer_slot *
 slots_take(struct slots *slots, struct peer_request *request, uint32_t attempt)
 {
     if (request->flow != NULL && slots->flow_count == PEERS_FLOWS_MAX)
@@ -35,17 +35,17 @@ slots_take(struct slots *slots, struct peer_request *request, uint32_t attempt)
             return NULL;
         grow(slots);
     }
-    struct slot *slot = &slots->all[slots->first_free - 1];
+    struct peer_slot *slot = &slots->all[slots->first_free - 1];
     slots->first_free = slot->next_free;
     slots->used_count++;
     slots->flow_count += request->flow != NULL;
-    *slot = (struct slot){
+    *slot = (struct peer_slot){
         .request = request, .number = slot->number + (1 << PLACE_BITS), .attempt = attempt};
     return slot;
 }
 
 void
-slots_free(struct slots *slots, struct slot *slot)
+slots_free(struct slots *slots, struct peer_slot *slot)
 {
     slots->flow_count -= slot->request->flow != NULL;
     slot->request = NULL;
@@ -54,18 +54,18 @@ slots_free(struct slots *slots, struct slot *slot)
     slots->used_count--;
 }
 
-struct slot *
+struct peer_slot *
 slots_find(const struct slots *slots, uint32_t number)
 {
     uint32_t place = number & PLACE_MASK;
     if (place >= slots->count)
         return NULL;
-    struct slot *slot = &slots->all[place];
+    struct peer_slot *slot = &slots->all[place];
     return slot->request != NULL && slot->number == number ? slot : NULL;
 }
 
 void
-slot_drop(struct slot *slot)
+slot_drop(struct peer_slot *slot)
 {
     rpc_kept_release(slot->first);
     gathered_release(&slot->message);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The calls under way on a stream, seen from the side that calls, each by a number of its own. Its
- * low bits are a place that no other has, the others say which use of the place it is: so what
- * comes late for a call that is over belongs to nothing.
+ * Calls under way on a stream, on the calling side, by number. The low bits are a place that no
+ * other call has, the upper ones count the uses of that place, so late frames of a finished call
+ * match nothing. Not an id_table.h: a slot is the call's memory, so that a call allocates nothing.
  *
  * Not locked: the link's lock is held around every function.
  */
@@ -11,38 +11,38 @@
 #include "mesh/edge/peer_gathered.h"
 #include "mesh/edge/peers.h"
 
-struct slot {
+struct peer_slot {
     struct peer_request *request; /* NULL: free */
     uint32_t number;
     uint32_t attempt;
     uint32_t next_free;
-    /* Its answer, or a message of a flow, as it comes. In parts: the frame that began it. */
-    struct gathered message;
+    /* Its answer, or a message of a flow, as it arrives. In parts: the frame that began it. */
+    struct peer_gathered message;
     struct rpc_kept *first;
-    uint64_t first_offset; /* of the frame, in `first` */
-    bool is_message;       /* of a flow, and not the last word */
+    uint64_t first_offset; /* of the frame within `first` */
+    bool is_message;       /* of a flow, not its end */
     bool is_awaited;       /* of a flow: its first message was not sent yet */
     /* Of a flow, as peer_flow_cost counts: */
-    uint64_t in;     /* that came and was not taken */
-    uint64_t credit; /* that was taken, and the peer not told */
-    uint64_t out;    /* that was sent, and the peer has not taken */
+    uint64_t in;     /* received, not consumed */
+    uint64_t credit; /* consumed, not reported to the peer */
+    uint64_t out;    /* sent, not consumed by the peer */
 };
 
-/* Begins as all zeros. */
+/* Initialized with zeros. */
 struct slots {
-    struct slot *all;
+    struct peer_slot *all;
     uint32_t count;
     uint32_t used_count;
-    uint32_t flow_count; /* of these, that have a flow */
+    uint32_t flow_count; /* of these, with a flow */
     uint32_t first_free; /* index + 1; 0: none */
 };
 
-/* NULL: there are PEERS_CALLS_MAX, or it has a flow and PEERS_FLOWS_MAX have. */
-struct slot *slots_take(struct slots *slots, struct peer_request *request, uint32_t attempt);
-/* The messages it had received belong to their taker. */
-void slots_free(struct slots *slots, struct slot *slot);
+/* NULL: PEERS_CALLS_MAX are under way, or it has a flow and PEERS_FLOWS_MAX have one. */
+struct peer_slot *slots_take(struct slots *slots, struct peer_request *request, uint32_t attempt);
+/* Received messages belong to whoever took them. */
+void slots_free(struct slots *slots, struct peer_slot *slot);
 /* NULL: that call is over. */
-struct slot *slots_find(const struct slots *slots, uint32_t number);
+struct peer_slot *slots_find(const struct slots *slots, uint32_t number);
 
-/* Drops the messages that were received and not taken. */
-void slot_drop(struct slot *slot);
+/* Drops messages that were received and not taken. */
+void slot_drop(struct peer_slot *slot);

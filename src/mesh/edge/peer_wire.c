@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One table per message says what is in it; the writer and the reader walk the same tables, so they
- * cannot disagree. Members of value zero are not written, as protobuf has it.
+ * One table per message describes its members; writer and reader walk the same tables, so they
+ * cannot disagree. Members of value zero are not written, as in protobuf.
  */
 #include "mesh/edge/peer_wire.h"
 
@@ -9,22 +9,22 @@
 
 #include "base/check.h"
 
-enum kind {
+enum wire_kind {
     NUMBER_32,
-    NUMBER_64, /* signed ones too: their bits */
+    NUMBER_64, /* signed ones as their bits */
     FLAG,
-    CHOICE, /* an enumeration from 0 to `most` */
-    TEXT,   /* a C string, of at most `most` bytes */
-    RUN,    /* any bytes, at most `most` */
-    ONE,    /* a message; `counter` is the bool that says whether it is there */
+    CHOICE, /* an enum from 0 to `most` */
+    TEXT,   /* a C string of at most `most` bytes */
+    RUN,    /* at most `most` bytes */
+    ONE,    /* a message; `counter` is the bool that says whether it is present */
     MANY,   /* up to `most` messages; `counter` is their uint32_t count */
 };
 
 struct shape;
 
-struct member {
+struct wire_member {
     const char *name;
-    enum kind kind;
+    enum wire_kind kind;
     uint32_t number;
     size_t at;
     uint32_t most;
@@ -34,7 +34,7 @@ struct member {
 
 struct shape {
     const char *name;
-    const struct member *members;
+    const struct wire_member *members;
     size_t count;
     size_t bytes; /* of the struct */
 };
@@ -53,13 +53,13 @@ struct shape {
 #type, members, ARRAY_COUNT(members), sizeof(struct type)                                  \
     }
 
-/* Enumerations are read and written as what the compiler makes of them. */
+/* Enums are read and written in the compiler's representation. */
 _Static_assert(sizeof(enum mesh_hop) == 4 && sizeof(enum mesh_end) == 4 &&
                    sizeof(enum mesh_list) == 4 && sizeof(enum mesh_class) == 4 &&
                    sizeof(enum status) == 4 && sizeof(enum peer_flow_shape) == 4,
                "an enumeration takes four bytes");
 
-static const struct member hello_members[] = {
+static const struct wire_member hello_members[] = {
     PLAIN(peer_hello, NUMBER_32, 1, version, 0),
     PLAIN(peer_hello, TEXT, 2, from, MESH_ID_BYTES_MAX),
     PLAIN(peer_hello, TEXT, 3, to, MESH_ID_BYTES_MAX),
@@ -69,7 +69,7 @@ static const struct member hello_members[] = {
 };
 static const struct shape hello_shape = SHAPE(peer_hello, hello_members);
 
-static const struct member clock_members[] = {
+static const struct wire_member clock_members[] = {
     PLAIN(peer_clock, NUMBER_64, 1, asked_ms, 0),
     PLAIN(peer_clock, NUMBER_64, 2, wall_ms, 0),
     PLAIN(peer_clock, NUMBER_64, 3, mesh_ms, 0),
@@ -77,20 +77,20 @@ static const struct member clock_members[] = {
 };
 static const struct shape clock_shape = SHAPE(peer_clock, clock_members);
 
-static const struct member pair_members[] = {
+static const struct wire_member pair_members[] = {
     PLAIN(rpc_metadata, RUN, 1, key, PEER_TEXT_BYTES_MAX),
     PLAIN(rpc_metadata, RUN, 2, value, PEER_HEAD_BYTES_MAX),
 };
 static const struct shape pair_shape = SHAPE(rpc_metadata, pair_members);
 
-static const struct member tried_members[] = {
+static const struct wire_member tried_members[] = {
     PLAIN(mesh_tried, TEXT, 1, instance, MESH_ID_BYTES_MAX),
     PLAIN(mesh_tried, NUMBER_64, 2, since_ms, 0),
     PLAIN(mesh_tried, CHOICE, 3, list, MESH_LIST_LOAD),
 };
 static const struct shape tried_shape = SHAPE(mesh_tried, tried_members);
 
-static const struct member call_members[] = {
+static const struct wire_member call_members[] = {
     PLAIN(peer_call, NUMBER_32, 1, number, 0),
     PLAIN(peer_call, TEXT, 2, method, PEER_METHOD_BYTES_MAX),
     PLAIN(peer_call, TEXT, 3, model, MESH_ID_BYTES_MAX),
@@ -104,7 +104,7 @@ static const struct member call_members[] = {
 };
 static const struct shape call_shape = SHAPE(peer_call, call_members);
 
-static const struct member figures_members[] = {
+static const struct wire_member figures_members[] = {
     PLAIN(mesh_figures, NUMBER_64, 1, capacity_units, 0),
     PLAIN(mesh_figures, NUMBER_64, 2, free_units, 0),
     PLAIN(mesh_figures, NUMBER_64, 3, oldest_ms, 0),
@@ -115,7 +115,7 @@ static const struct member figures_members[] = {
 };
 static const struct shape figures_shape = SHAPE(mesh_figures, figures_members);
 
-static const struct member answer_members[] = {
+static const struct wire_member answer_members[] = {
     PLAIN(peer_answer, NUMBER_32, 1, number, 0),
     PLAIN(peer_answer, CHOICE, 2, end, MESH_END_DEADLINE),
     PLAIN(peer_answer, CHOICE, 3, status, STATUS_COUNT - 1),
@@ -128,10 +128,10 @@ static const struct member answer_members[] = {
 };
 static const struct shape answer_shape = SHAPE(peer_answer, answer_members);
 
-static const struct member about_members[] = {PLAIN(peer_about, NUMBER_32, 1, number, 0)};
+static const struct wire_member about_members[] = {PLAIN(peer_about, NUMBER_32, 1, number, 0)};
 static const struct shape about_shape = SHAPE(peer_about, about_members);
 
-static const struct member ensure_members[] = {
+static const struct wire_member ensure_members[] = {
     PLAIN(peer_ensure, TEXT, 1, model, MESH_ID_BYTES_MAX),
     PLAIN(peer_ensure, NUMBER_64, 2, used_ms, 0),
     PLAIN(peer_ensure, CHOICE, 3, class, MESH_CLASS_ADVANCE),
@@ -140,7 +140,7 @@ static const struct member ensure_members[] = {
 };
 static const struct shape ensure_shape = SHAPE(peer_ensure, ensure_members);
 
-static const struct member message_members[] = {
+static const struct wire_member message_members[] = {
     PLAIN(peer_message, NUMBER_32, 1, number, 0),
     PLAIN(peer_message, FLAG, 2, has_message, 0),
     PLAIN(peer_message, FLAG, 3, is_last, 0),
@@ -149,7 +149,7 @@ static const struct member message_members[] = {
 };
 static const struct shape message_shape = SHAPE(peer_message, message_members);
 
-static const struct member credit_members[] = {
+static const struct wire_member credit_members[] = {
     PLAIN(peer_credit, NUMBER_32, 1, number, 0),
     PLAIN(peer_credit, NUMBER_64, 2, cost, 0),
 };
@@ -157,7 +157,7 @@ static const struct shape credit_shape = SHAPE(peer_credit, credit_members);
 
 enum { FIELD_FRAME = 1, FIELD_PAYLOAD = 15 };
 
-/* By the number of the kind; all lie at the same place, the union's. */
+/* By the kind's number; all share the union's offset. */
 static const struct shape *const shapes[] = {
     [PEER_HELLO] = &hello_shape,     [PEER_CALL] = &call_shape,     [PEER_PART] = &about_shape,
     [PEER_ANSWER] = &answer_shape,   [PEER_CANCEL] = &about_shape,  [PEER_ENSURE] = &ensure_shape,
@@ -170,7 +170,7 @@ _Static_assert(offsetof(struct peer_frame, hello) == offsetof(struct peer_frame,
 /* ---- what lies where ---- */
 
 static uint64_t
-number_of(const struct member *member, const unsigned char *from)
+number_of(const struct wire_member *member, const unsigned char *from)
 {
     uint32_t narrow;
     uint64_t wide;
@@ -181,21 +181,21 @@ number_of(const struct member *member, const unsigned char *from)
     }
 }
 
-static struct rpc_span
-span_of(const struct member *member, const unsigned char *from)
+static struct wire_span
+span_of(const struct wire_member *member, const unsigned char *from)
 {
-    struct rpc_span span;
+    struct wire_span span;
     if (member->kind == RUN) {
         memcpy(&span, from + member->at, sizeof(span));
         return span;
     }
     const char *text;
     memcpy(&text, from + member->at, sizeof(text));
-    return (struct rpc_span){text, text == NULL ? 0 : strlen(text)};
+    return (struct wire_span){text, text == NULL ? 0 : strlen(text)};
 }
 
 static uint32_t
-count_of(const struct member *member, const unsigned char *from)
+count_of(const struct wire_member *member, const unsigned char *from)
 {
     uint32_t count;
     if (member->kind == ONE)
@@ -206,26 +206,19 @@ count_of(const struct member *member, const unsigned char *from)
 
 /* ---- writing ---- */
 
-/* Tags of all members take one byte. */
+/* All members' tags take one byte. */
 enum { TAG_BYTES = 1 };
-
-static size_t
-varint_bytes(uint64_t value)
-{
-    size_t bits = 64 - (size_t)__builtin_clzll(value | 1);
-    return (bits + 6) / 7;
-}
 
 static size_t
 run_bytes(size_t bytes)
 {
-    return TAG_BYTES + varint_bytes(bytes) + bytes;
+    return TAG_BYTES + wire_varint_bytes(bytes) + bytes;
 }
 
 static size_t shape_bytes(const struct shape *shape, const unsigned char *from);
 
 static size_t
-member_bytes(const struct member *member, const unsigned char *from)
+member_bytes(const struct wire_member *member, const unsigned char *from)
 {
     size_t sum = 0;
     switch (member->kind) {
@@ -234,7 +227,7 @@ member_bytes(const struct member *member, const unsigned char *from)
     case FLAG:
     case CHOICE: {
         uint64_t value = number_of(member, from);
-        return value == 0 ? 0 : TAG_BYTES + varint_bytes(value);
+        return value == 0 ? 0 : TAG_BYTES + wire_varint_bytes(value);
     }
     case TEXT:
     case RUN: {
@@ -271,7 +264,7 @@ static unsigned char *
 shape_write(const struct shape *shape, const unsigned char *from, unsigned char *to)
 {
     for (size_t i = 0; i < shape->count; i++) {
-        const struct member *member = &shape->members[i];
+        const struct wire_member *member = &shape->members[i];
         if (member->kind == ONE || member->kind == MANY) {
             for (uint32_t j = 0; j < count_of(member, from); j++) {
                 const unsigned char *inner = from + member->at + j * member->shape->bytes;
@@ -279,7 +272,7 @@ shape_write(const struct shape *shape, const unsigned char *from, unsigned char 
                 to = shape_write(member->shape, inner, to);
             }
         } else if (member->kind == TEXT || member->kind == RUN) {
-            struct rpc_span span = span_of(member, from);
+            struct wire_span span = span_of(member, from);
             if (span.bytes == 0)
                 continue;
             to = put_tag(to, member->number, WIRE_BYTES, span.bytes);
@@ -298,7 +291,8 @@ peer_frame_write(const struct peer_frame *frame, unsigned char *head)
     const struct shape *shape = shapes[frame->kind];
     const unsigned char *from = (const unsigned char *)&frame->hello;
     size_t inner = shape_bytes(shape, from);
-    size_t payload = frame->payload_bytes == 0 ? 0 : TAG_BYTES + varint_bytes(frame->payload_bytes);
+    size_t payload =
+        frame->payload_bytes == 0 ? 0 : TAG_BYTES + wire_varint_bytes(frame->payload_bytes);
     size_t most = PEER_HEAD_BYTES_MAX - TAG_BYTES - WIRE_VARINT_BYTES_MAX;
     if (run_bytes(inner) + payload > most)
         return 0;
@@ -315,14 +309,14 @@ peer_frame_write(const struct peer_frame *frame, unsigned char *head)
 
 /* ---- reading ---- */
 
-struct reading {
-    char *texts; /* where the next goes; each is shorter than what it was in the head */
+struct wire_reading {
+    char *texts; /* room for the next text; each is shorter than it was in the head */
     struct error *error;
     const struct shape *outer;
 };
 
 static enum status
-refuse(const struct reading *reading, const struct member *member, const char *why)
+refuse(const struct wire_reading *reading, const struct wire_member *member, const char *why)
 {
     return error_set(reading->error, STATUS_INVALID_ARGUMENT, "%s: %s: %s", reading->outer->name,
                      member->name, why);
@@ -333,14 +327,14 @@ shape_clear(const struct shape *shape, unsigned char *to)
 {
     static const char *const empty = "";
     for (size_t i = 0; i < shape->count; i++) {
-        const struct member *member = &shape->members[i];
+        const struct wire_member *member = &shape->members[i];
         switch (member->kind) {
         case NUMBER_64: memset(to + member->at, 0, sizeof(uint64_t)); break;
         case NUMBER_32:
         case CHOICE: memset(to + member->at, 0, sizeof(uint32_t)); break;
         case FLAG: *(bool *)(to + member->at) = false; break;
         case TEXT: memcpy(to + member->at, &empty, sizeof(const char *)); break;
-        case RUN: memset(to + member->at, 0, sizeof(struct rpc_span)); break;
+        case RUN: memset(to + member->at, 0, sizeof(struct wire_span)); break;
         case ONE: *(bool *)(to + member->counter) = false; break;
         case MANY: memset(to + member->counter, 0, sizeof(uint32_t)); break;
         }
@@ -348,8 +342,8 @@ shape_clear(const struct shape *shape, unsigned char *to)
 }
 
 static enum status
-read_number(struct reading *reading, const struct member *member, const struct wire_field *field,
-            unsigned char *to)
+read_number(struct wire_reading *reading, const struct wire_member *member,
+            const struct wire_field *field, unsigned char *to)
 {
     if (field->type != WIRE_VARINT)
         return refuse(reading, member, "must be a number");
@@ -360,14 +354,14 @@ read_number(struct reading *reading, const struct member *member, const struct w
     else if (member->kind == FLAG)
         *(bool *)(to + member->at) = value != 0;
     else if (value > UINT32_MAX || (member->kind == CHOICE && value > member->most))
-        return refuse(reading, member, "is out of its range");
+        return refuse(reading, member, "is out of range");
     else
         memcpy(to + member->at, &narrow, sizeof(narrow));
     return STATUS_OK;
 }
 
 static enum status
-read_span(struct reading *reading, const struct member *member, struct wire_field *field,
+read_span(struct wire_reading *reading, const struct wire_member *member, struct wire_field *field,
           unsigned char *to)
 {
     if (field->type != WIRE_BYTES)
@@ -378,25 +372,25 @@ read_span(struct reading *reading, const struct member *member, struct wire_fiel
     size_t bytes = (size_t)field->value;
     wire_read(&field->data, text, bytes);
     if (member->kind == RUN) {
-        struct rpc_span span = {text, bytes};
+        struct wire_span span = {text, bytes};
         memcpy(to + member->at, &span, sizeof(span));
         reading->texts += bytes;
         return STATUS_OK;
     }
     if (!wire_text_ok((const unsigned char *)text, bytes))
-        return refuse(reading, member, "is no UTF-8 without a zero byte");
+        return refuse(reading, member, "is not UTF-8 without zero bytes");
     text[bytes] = '\0';
     memcpy(to + member->at, &text, sizeof(text));
     reading->texts += bytes + 1;
     return STATUS_OK;
 }
 
-static enum status shape_read(struct reading *reading, const struct shape *shape,
+static enum status shape_read(struct wire_reading *reading, const struct shape *shape,
                               struct wire_cursor cursor, unsigned char *to);
 
 static enum status
-read_inner(struct reading *reading, const struct member *member, const struct wire_field *field,
-           unsigned char *to)
+read_inner(struct wire_reading *reading, const struct wire_member *member,
+           const struct wire_field *field, unsigned char *to)
 {
     uint32_t count = member->kind == ONE ? 0 : count_of(member, to);
     if (field->type != WIRE_BYTES)
@@ -414,8 +408,8 @@ read_inner(struct reading *reading, const struct member *member, const struct wi
 }
 
 static enum status
-member_read(struct reading *reading, const struct member *member, struct wire_field *field,
-            unsigned char *to)
+member_read(struct wire_reading *reading, const struct wire_member *member,
+            struct wire_field *field, unsigned char *to)
 {
     switch (member->kind) {
     case NUMBER_32:
@@ -432,7 +426,7 @@ member_read(struct reading *reading, const struct member *member, struct wire_fi
 
 /* As deep as the tables, which is two. */
 static enum status
-shape_read(struct reading *reading, const struct shape *shape, struct wire_cursor cursor,
+shape_read(struct wire_reading *reading, const struct shape *shape, struct wire_cursor cursor,
            unsigned char *to)
 {
     struct wire_field field;
@@ -458,7 +452,7 @@ is_kind(uint32_t number)
     return number < ARRAY_COUNT(shapes) && shapes[number] != NULL;
 }
 
-/* The one head and the payload; `end`: where the frame does, in its message. */
+/* Finds the one head and the payload; `end`: the frame's end in its message. */
 static enum status
 frame_split(struct wire_cursor cursor, uint64_t end, struct peer_frame *frame,
             struct wire_field *head, struct error *error)
@@ -473,7 +467,8 @@ frame_split(struct wire_cursor cursor, uint64_t end, struct peer_frame *frame,
             if (head->number != 0)
                 return error_set(error, STATUS_INVALID_ARGUMENT, "frame: has two kinds");
             if (field.type != WIRE_BYTES)
-                return error_set(error, STATUS_INVALID_ARGUMENT, "frame: its kind is no message");
+                return error_set(error, STATUS_INVALID_ARGUMENT,
+                                 "frame: its kind is not a message");
             *head = field;
         }
     }
@@ -483,7 +478,7 @@ frame_split(struct wire_cursor cursor, uint64_t end, struct peer_frame *frame,
 }
 
 struct wire_cursor
-peer_frame_at(const struct rpc_message *message, uint64_t offset)
+peer_frame_at(const struct wire_message *message, uint64_t offset)
 {
     struct wire_cursor cursor = wire_begin(message);
     wire_skip(&cursor, offset);
@@ -491,7 +486,7 @@ peer_frame_at(const struct rpc_message *message, uint64_t offset)
 }
 
 enum status
-peer_frame_open(const struct rpc_message *message, struct wire_cursor *cursor,
+peer_frame_open(const struct wire_message *message, struct wire_cursor *cursor,
                 struct peer_frame *frame, struct error *error)
 {
     struct wire_field head = {.number = 0};
@@ -501,12 +496,12 @@ peer_frame_open(const struct rpc_message *message, struct wire_cursor *cursor,
     if (wire_next(cursor, &all) != WIRE_FIELD || all.number != FIELD_FRAME ||
         all.type != WIRE_BYTES)
         return error_set(error, STATUS_INVALID_ARGUMENT,
-                         "message: a frame is missing, or cut short");
+                         "message: a frame is missing or truncated");
     enum status status = frame_split(all.data, message->bytes - cursor->left, frame, &head, error);
     if (status != STATUS_OK)
         return status;
     if (head.number == 0)
-        return error_set(error, STATUS_INVALID_ARGUMENT, "frame: is of no kind that is known");
+        return error_set(error, STATUS_INVALID_ARGUMENT, "frame: unknown kind");
     if (head.value > PEER_HEAD_BYTES_MAX)
         return error_set(error, STATUS_INVALID_ARGUMENT, "frame: a head of %llu bytes, at most %d",
                          (unsigned long long)head.value, PEER_HEAD_BYTES_MAX);
@@ -524,7 +519,7 @@ enum status
 peer_frame_read(struct peer_frame *frame, char *texts, struct error *error)
 {
     const struct shape *shape = shapes[frame->kind];
-    struct reading reading = {.error = error, .outer = shape};
+    struct wire_reading reading = {.error = error, .outer = shape};
     reading.texts = texts;
     return shape_read(&reading, shape, frame->head, (unsigned char *)&frame->hello);
 }

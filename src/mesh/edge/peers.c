@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The address book, and what the driver is given. Locks: the book's before a link's. */
+/* The address book, and the interface for the runner. Locks: the book's before a link's. */
 #include "mesh/edge/peers.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/check.h"
+#include "base/hash.h"
+#include "base/hash_table.h"
 #include "mesh/edge/peer_link.h"
 #include "mesh/edge/skew.h"
 
-enum { SHELVES_FIRST = 64 };
-
-/* An entry of the book. */
+/* An entry of the address book. */
 struct peer {
-    struct peer *next; /* on the shelf of its id's hash */
+    struct hash_entry entry;
     char *instance;
     char *address;
-    struct link *links[]; /* by queue; NULL: nothing has gone there yet */
+    struct peer_link *links[]; /* by queue; NULL: not used yet */
 };
 
 struct peers {
@@ -24,13 +24,11 @@ struct peers {
     char *instance;
     struct peer_scratch *scratches; /* by queue */
     struct skew *skew;
-    pthread_mutex_t lock; /* of what follows */
+    pthread_mutex_t lock; /* of the fields below */
     bool is_closed;
-    struct peer **shelves;
-    uint32_t shelf_count;
-    uint32_t peer_count;
-    struct link *links; /* all there are */
-    struct link *free;
+    struct hash_table book;  /* of peers */
+    struct peer_link *links; /* all links */
+    struct peer_link *free;
 };
 
 const struct peers_options *
@@ -69,48 +67,27 @@ peers_pass_on(const struct rpc_metadata *entry)
 
 /* ---- the book: locked ---- */
 
-/* FNV-1a. Who chooses ids can write to the registry, and need not hash to do harm. */
-static uint32_t
-hash(const char *text)
+/* Unseeded: whoever chooses ids can write to the registry and needs no collisions to do harm. */
+static uint64_t
+hash_of(const char *instance)
 {
-    uint32_t sum = 2166136261u;
-    for (const unsigned char *at = (const unsigned char *)text; *at != '\0'; at++)
-        sum = (sum ^ *at) * 16777619u;
-    return sum;
+    return hash_fnv1a(HASH_FNV1A_SEED, instance, strlen(instance));
 }
 
-static struct peer **
-shelf_of(const struct peers *peers, const char *instance)
-{
-    return &peers->shelves[hash(instance) & (peers->shelf_count - 1)];
-}
-
-/* The link that points to it, or the end of its shelf. */
-static struct peer **
+static struct peer *
 find(const struct peers *peers, const char *instance)
 {
-    struct peer **at = shelf_of(peers, instance);
-    while (*at != NULL && strcmp((*at)->instance, instance) != 0)
-        at = &(*at)->next;
-    return at;
+    struct hash_entry *at = hash_table_first(&peers->book, hash_of(instance));
+    while (at != NULL && strcmp(((struct peer *)at)->instance, instance) != 0)
+        at = hash_table_next(at);
+    return (struct peer *)at;
 }
 
-static void
-shelves_grow(struct peers *peers)
+/* The peer after `before` (NULL: the first); NULL: none. */
+static struct peer *
+walk(const struct peers *peers, const struct peer *before)
 {
-    struct peer **old = peers->shelves;
-    uint32_t count = peers->shelf_count;
-    peers->shelf_count = count == 0 ? SHELVES_FIRST : count * 2;
-    peers->shelves = calloc(peers->shelf_count, sizeof(struct peer *));
-    CHECK(peers->shelves != NULL);
-    for (uint32_t i = 0; i < count; i++)
-        for (struct peer *peer = old[i], *next; peer != NULL; peer = next) {
-            struct peer **shelf = shelf_of(peers, peer->instance);
-            next = peer->next;
-            peer->next = *shelf;
-            *shelf = peer;
-        }
-    free(old);
+    return (struct peer *)hash_table_walk(&peers->book, before == NULL ? NULL : &before->entry);
 }
 
 static void
@@ -130,37 +107,23 @@ copy(const char *text)
 }
 
 static void
-peer_add(struct peers *peers, const struct driver_peer *from)
+peer_add(struct peers *peers, const struct runner_peer *from)
 {
-    if (peers->peer_count == peers->shelf_count)
-        shelves_grow(peers);
     struct peer *peer =
-        calloc(1, sizeof(*peer) + peers->options.queue_count * sizeof(struct link *));
+        calloc(1, sizeof(*peer) + peers->options.queue_count * sizeof(struct peer_link *));
     CHECK(peer != NULL);
     peer->instance = copy(from->instance);
     peer->address = copy(from->address);
-    struct peer **shelf = shelf_of(peers, peer->instance);
-    peer->next = *shelf;
-    *shelf = peer;
-    peers->peer_count++;
-}
-
-static struct peer *
-peer_take(struct peers *peers, struct peer **at)
-{
-    struct peer *peer = *at;
-    *at = peer->next;
-    peers->peer_count--;
-    return peer;
+    hash_table_add(&peers->book, &peer->entry, hash_of(peer->instance));
 }
 
 /* ---- links ---- */
 
 /* Locked. */
-static struct link *
+static struct peer_link *
 link_take(struct peers *peers, const struct peer *peer, uint32_t queue)
 {
-    struct link *link = peers->free;
+    struct peer_link *link = peers->free;
     if (link != NULL) {
         peers->free = link->next_free;
     } else {
@@ -181,7 +144,7 @@ link_take(struct peers *peers, const struct peer *peer, uint32_t queue)
 }
 
 void
-peers_link_free(struct peers *peers, struct link *link)
+peers_link_free(struct peers *peers, struct peer_link *link)
 {
     pthread_mutex_lock(&link->lock);
     rpc_client_destroy(link->client);
@@ -196,14 +159,14 @@ peers_link_free(struct peers *peers, struct link *link)
     pthread_mutex_unlock(&peers->lock);
 }
 
-/* The way to that peer from that queue, locked and open; NULL: it is not to be reached. */
-static struct link *
+/* The link to that peer from that queue, locked and open; NULL: unreachable. */
+static struct peer_link *
 link_to(struct peers *peers, const char *instance, uint32_t queue)
 {
     CHECK(queue < peers->options.queue_count);
     pthread_mutex_lock(&peers->lock);
-    struct peer *peer = peers->is_closed ? NULL : *find(peers, instance);
-    struct link *link = NULL;
+    struct peer *peer = peers->is_closed ? NULL : find(peers, instance);
+    struct peer_link *link = NULL;
     if (peer != NULL && peer->address[0] != '\0') {
         if (peer->links[queue] == NULL)
             peer->links[queue] = link_take(peers, peer, queue);
@@ -218,7 +181,7 @@ link_to(struct peers *peers, const char *instance, uint32_t queue)
     return link;
 }
 
-/* The links of a peer that is no longer in the book. */
+/* Retires the links of a peer that has left the address book. */
 static void
 peer_leave(struct peers *peers, struct peer *peer)
 {
@@ -228,23 +191,23 @@ peer_leave(struct peers *peers, struct peer *peer)
     peer_free(peer);
 }
 
-/* ---- what the driver is given ---- */
+/* ---- what the runner is given ---- */
 
-static enum driver_begun
-forward(void *context, struct driver_call *call, const struct driver_attempt *attempt,
-        struct driver_end *end)
+static enum runner_begun
+forward(void *context, struct runner_call *call, const struct runner_attempt *attempt,
+        struct runner_end *end)
 {
-    struct link *link = link_to(context, attempt->instance, call->request->queue);
-    *end = (struct driver_end){.end = MESH_END_UNREACHABLE};
+    struct peer_link *link = link_to(context, attempt->instance, call->request->queue);
+    *end = (struct runner_end){.end = MESH_END_UNREACHABLE};
     if (link == NULL)
-        return DRIVER_ENDED;
-    enum driver_begun begun = link_forward(link, attempt, call->request, end);
+        return RUNNER_ENDED;
+    enum runner_begun begun = link_forward(link, attempt, call->request, end);
     pthread_mutex_unlock(&link->lock);
     return begun;
 }
 
 static bool
-abandon(void *context, struct driver_call *call, uint32_t number)
+abandon(void *context, struct runner_call *call, uint32_t number)
 {
     struct peer_request *request = call->request;
     (void)context;
@@ -255,9 +218,9 @@ abandon(void *context, struct driver_call *call, uint32_t number)
 }
 
 static bool
-ensure(void *context, const struct driver_ensure *wanted)
+ensure(void *context, const struct runner_ensure *wanted)
 {
-    struct link *link = link_to(context, wanted->instance, 0);
+    struct peer_link *link = link_to(context, wanted->instance, 0);
     if (link == NULL)
         return false;
     link_ensure(link, wanted);
@@ -266,19 +229,19 @@ ensure(void *context, const struct driver_ensure *wanted)
 }
 
 static void
-on_peer(void *context, const struct driver_peer *peer)
+on_peer(void *context, const struct runner_peer *peer)
 {
     struct peers *peers = context;
-    struct peer *moved = NULL;
     pthread_mutex_lock(&peers->lock);
-    struct peer **at = find(peers, peer->instance);
-    if (*at != NULL && strcmp((*at)->address, peer->address) != 0)
-        moved = peer_take(peers, at);
-    if (*find(peers, peer->instance) == NULL)
+    struct peer *known = find(peers, peer->instance);
+    bool has_moved = known != NULL && strcmp(known->address, peer->address) != 0;
+    if (has_moved)
+        hash_table_remove(&peers->book, &known->entry);
+    if (known == NULL || has_moved)
         peer_add(peers, peer);
     pthread_mutex_unlock(&peers->lock);
-    if (moved != NULL)
-        peer_leave(peers, moved);
+    if (has_moved)
+        peer_leave(peers, known);
 }
 
 static void
@@ -286,18 +249,19 @@ on_peer_gone(void *context, const char *instance)
 {
     struct peers *peers = context;
     pthread_mutex_lock(&peers->lock);
-    struct peer **at = find(peers, instance);
-    struct peer *gone = *at == NULL ? NULL : peer_take(peers, at);
+    struct peer *gone = find(peers, instance);
+    if (gone != NULL)
+        hash_table_remove(&peers->book, &gone->entry);
     pthread_mutex_unlock(&peers->lock);
     skew_forget(peers->skew, instance);
     if (gone != NULL)
         peer_leave(peers, gone);
 }
 
-struct driver_peers
-peers_for_driver(struct peers *peers)
+struct runner_peers
+peers_for_runner(struct peers *peers)
 {
-    return (struct driver_peers){.context = peers,
+    return (struct runner_peers){.context = peers,
                                  .forward = forward,
                                  .abandon = abandon,
                                  .ensure = ensure,
@@ -314,7 +278,7 @@ is_connected(const struct peers *peers, const struct peer *peer)
 {
     bool connected = false;
     for (uint32_t i = 0; i < peers->options.queue_count && !connected; i++) {
-        struct link *link = peer->links[i];
+        struct peer_link *link = peer->links[i];
         if (link == NULL)
             continue;
         pthread_mutex_lock(&link->lock);
@@ -329,10 +293,9 @@ peers_look(struct peers *peers, struct peers_view *view)
 {
     *view = (struct peers_view){0};
     pthread_mutex_lock(&peers->lock);
-    for (uint32_t i = 0; i < peers->shelf_count; i++)
-        for (const struct peer *peer = peers->shelves[i]; peer != NULL; peer = peer->next)
-            view->connected += is_connected(peers, peer);
-    for (struct link *link = peers->links; link != NULL; link = link->next) {
+    for (const struct peer *peer = walk(peers, NULL); peer != NULL; peer = walk(peers, peer))
+        view->connected += is_connected(peers, peer);
+    for (struct peer_link *link = peers->links; link != NULL; link = link->next) {
         pthread_mutex_lock(&link->lock);
         view->calls += link->slots.used_count;
         view->sent_bytes += link->sent_bytes;
@@ -342,13 +305,13 @@ peers_look(struct peers *peers, struct peers_view *view)
     pthread_mutex_unlock(&peers->lock);
 }
 
-/* Locked. 0: it is connected, or nothing has gone there. */
+/* Locked. 0: connected, or never used. */
 static int64_t
 unreachable_ns(const struct peers *peers, const struct peer *peer)
 {
     int64_t since_ns = 0;
     for (uint32_t i = 0; i < peers->options.queue_count; i++) {
-        struct link *link = peer->links[i];
+        struct peer_link *link = peer->links[i];
         if (link == NULL)
             continue;
         pthread_mutex_lock(&link->lock);
@@ -363,13 +326,13 @@ int64_t
 peers_unreachable_ns(struct peers *peers, const char *instance)
 {
     pthread_mutex_lock(&peers->lock);
-    const struct peer *peer = *find(peers, instance);
+    const struct peer *peer = find(peers, instance);
     int64_t since_ns = peer == NULL ? 0 : unreachable_ns(peers, peer);
     pthread_mutex_unlock(&peers->lock);
     return since_ns;
 }
 
-/* Locked. Over the link of the first queue; one that is lost is probed. */
+/* Locked. Uses the first queue's link; a lost one is left to the probe. */
 static void
 ask_clock(struct peers *peers, struct peer *peer)
 {
@@ -377,7 +340,7 @@ ask_clock(struct peers *peers, struct peer *peer)
         return;
     if (peer->links[0] == NULL)
         peer->links[0] = link_take(peers, peer, 0);
-    struct link *link = peer->links[0];
+    struct peer_link *link = peer->links[0];
     pthread_mutex_lock(&link->lock);
     if (link->unreachable_ns == 0 && link_open(link, &peers->options))
         link_ask_clock(link);
@@ -388,9 +351,9 @@ static void
 ask_clocks(struct peers *peers)
 {
     pthread_mutex_lock(&peers->lock);
-    for (uint32_t i = 0; i < peers->shelf_count && !peers->is_closed; i++)
-        for (struct peer *peer = peers->shelves[i]; peer != NULL; peer = peer->next)
-            ask_clock(peers, peer);
+    struct peer *peer = peers->is_closed ? NULL : walk(peers, NULL);
+    for (; peer != NULL; peer = walk(peers, peer))
+        ask_clock(peers, peer);
     pthread_mutex_unlock(&peers->lock);
 }
 
@@ -400,7 +363,7 @@ peers_probe(struct peers *peers)
     ask_clocks(peers);
     skew_watch(peers->skew);
     pthread_mutex_lock(&peers->lock);
-    for (struct link *link = peers->is_closed ? NULL : peers->links; link != NULL;
+    for (struct peer_link *link = peers->is_closed ? NULL : peers->links; link != NULL;
          link = link->next) {
         pthread_mutex_lock(&link->lock);
         link_probe(link, &peers->options);
@@ -424,7 +387,6 @@ peers_create(const struct peers_options *options)
     for (uint32_t i = 0; i < options->queue_count; i++)
         peers->scratches[i].queue = options->queues[i];
     pthread_mutex_init(&peers->lock, NULL);
-    shelves_grow(peers);
     return peers;
 }
 
@@ -433,9 +395,9 @@ peers_close(struct peers *peers)
 {
     pthread_mutex_lock(&peers->lock);
     peers->is_closed = true;
-    struct link *first = peers->links;
+    struct peer_link *first = peers->links;
     pthread_mutex_unlock(&peers->lock);
-    for (struct link *link = first; link != NULL; link = link->next)
+    for (struct peer_link *link = first; link != NULL; link = link->next)
         link_close(link);
 }
 
@@ -444,15 +406,16 @@ peers_destroy(struct peers *peers)
 {
     if (peers == NULL)
         return;
-    for (uint32_t i = 0; i < peers->shelf_count; i++)
-        while (peers->shelves[i] != NULL)
-            peer_free(peer_take(peers, &peers->shelves[i]));
-    for (struct link *link = peers->links, *next; link != NULL; link = next) {
+    for (struct peer *peer = walk(peers, NULL), *next; peer != NULL; peer = next) {
+        next = walk(peers, peer);
+        peer_free(peer);
+    }
+    for (struct peer_link *link = peers->links, *next; link != NULL; link = next) {
         next = link->next;
         link_fini(link);
         free(link);
     }
-    free(peers->shelves);
+    hash_table_fini(&peers->book);
     free(peers->scratches);
     skew_destroy(peers->skew);
     free(peers->instance);

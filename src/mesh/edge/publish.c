@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * N1. Never within 2 s of the last write.
- * N2. At once: draining, full or not full any more, another capacity by 2 %, loading at all or not.
- * N3. After 40 s: free space by a fifth of what is used, the oldest use by 20 s or a sixteenth of
- *     its age, copies by ten or 15 %, loads by three or across the number of loaders, calls a
- *     minute by a hundred or a tenth.
+ * N1. At most every 2 s.
+ * N2. At once: draining, full or no longer full, capacity changed by 2 %, loading or no longer.
+ * N3. After 40 s: used space changed by a fifth, the oldest use by 20 s or a sixteenth of its age,
+ *     copies by ten or 15 %, loads by three or across the number of loaders, calls a minute by a
+ *     hundred or a tenth.
  * N4. After 160 s: anything.
- * (Theirs: the same thresholds; N2 waited for the next turn of 40 s, but for draining.)
  */
 #include "mesh/edge/publish.h"
 
@@ -26,7 +25,7 @@ distance(uint64_t a, uint64_t b)
     return a > b ? a - b : b - a;
 }
 
-/* By so many hundredths of what was. */
+/* Whether it changed by more than that percentage. */
 static bool
 moved(uint64_t was, uint64_t is, uint64_t percent)
 {

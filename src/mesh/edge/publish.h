@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * When this node's record is written: every node hears of each write, so figures that have hardly
- * moved stay unsaid; those that matter travel on replies as well. Pure; rules N1 to N4 in the .c.
+ * When this node's record is written: every node hears of each write, so minor changes of the
+ * figures are not written; important ones also travel on replies. Pure; rules N1 to N4 are in the
+ * .c file.
  */
 #pragma once
 
@@ -10,12 +11,12 @@
 
 #include "mesh/core/mesh_core.h"
 
-/* The content of the record, written or to be written. */
+/* The record's content, as written or to be written. */
 struct publish {
     struct mesh_figures figures;
     uint32_t loaders;
     bool draining;
 };
 
-/* `age_ms`: since it was written. */
+/* `age_ms`: since the last write. */
 bool publish_is_due(const struct publish *said, const struct publish *now, int64_t age_ms);

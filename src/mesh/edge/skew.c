@@ -13,16 +13,15 @@
 enum {
     MS_PER_S = 1000,
     WARN_AGAIN_MS = 600 * MS_PER_S,
-    /* A node that starts may hear a wrong clock before the right ones, and keep to it until then.
-     */
+    /* A starting node may hear a wrong clock before the right ones and keep to it until then. */
     LASTS_MS = 3 * MS_PER_S,
 };
 
 struct skew {
-    pthread_mutex_t lock; /* of what follows */
+    pthread_mutex_t lock; /* of the fields below */
     struct mesh_clock clock;
-    int64_t off_ms; /* since when it is off, on skew_now_ms; 0: it is not */
-    bool is_off;    /* for LASTS_MS, and that was said, at: */
+    int64_t off_ms; /* since when the clock is off, on skew_now_ms; 0: it is not */
+    bool is_off;    /* for LASTS_MS, and logged at: */
     int64_t said_ms;
 };
 
@@ -97,11 +96,11 @@ skew_ask(struct skew *skew, const char *instance)
 }
 
 void
-skew_tell(struct skew *skew, const char *instance, struct mesh_clock_answer answer)
+skew_notify(struct skew *skew, const char *instance, struct mesh_clock_answer answer)
 {
     pthread_mutex_lock(&skew->lock);
     answer.heard_ms = skew_now_ms();
-    mesh_clock_tell(&skew->clock, mesh_clock_key(instance), &answer);
+    mesh_clock_notify(&skew->clock, mesh_clock_key(instance), &answer);
     pthread_mutex_unlock(&skew->lock);
 }
 

@@ -1,44 +1,43 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Mesh time on this node (mesh/core/mesh_clock.h), for whoever writes or compares stamps. Peers ask
- * each other for their clocks over the streams between them. A wall clock that is off is corrected,
- * and an operator is told: once when it is found, every ten minutes while it lasts, and when it is
- * right again.
+ * Mesh time on this node (mesh/core/cluster/mesh_clock.h), for writing and comparing stamps. Peers
+ * ask each other for their clocks over the streams between them. A wrong wall clock is corrected
+ * and logged: when it has been wrong for three seconds, every ten minutes while it lasts, and when
+ * it is right again.
  */
 #pragma once
 
-#include "mesh/core/mesh_clock.h"
+#include "mesh/core/cluster/mesh_clock.h"
 
 struct skew;
 
 struct skew_view {
     int64_t wall_ms;
     int64_t mesh_ms;
-    int64_t ahead_ms; /* of mesh time, the wall clock; negative: behind */
-    uint32_t clocks;  /* that agreed on mesh time, the own one included */
-    bool voted;       /* as mesh_clock_answer has it */
+    int64_t ahead_ms; /* the wall clock minus mesh time */
+    uint32_t clocks;  /* that agreed on mesh time, including the own one */
+    bool voted;       /* as in mesh_clock_answer */
 };
 
 struct skew *skew_create(const char *instance);
-/* NULL is left alone. */
+/* NULL is ignored. */
 void skew_destroy(struct skew *skew);
 
-/* Any thread, all below; each has a lock of its own, under which nothing is called. */
+/* Any thread, all below; each takes its own lock and calls nothing under it. */
 
 int64_t skew_mesh_ms(struct skew *skew);
 void skew_look(struct skew *skew, struct skew_view *view);
-/* By how much a peer's wall clock was ahead of mesh time, as far as is known; 0: not, or in time.
- */
+/* How far a peer's wall clock was ahead of mesh time; 0: unknown. */
 int64_t skew_of(struct skew *skew, const char *instance);
 
 /* As mesh_clock_ask. */
 bool skew_ask(struct skew *skew, const char *instance);
 /* `answer->heard_ms` is filled in. */
-void skew_tell(struct skew *skew, const char *instance, struct mesh_clock_answer answer);
+void skew_notify(struct skew *skew, const char *instance, struct mesh_clock_answer answer);
 void skew_forget(struct skew *skew, const char *instance);
 
-/* Once a second: says in the log what is wrong. */
+/* Once a second: logs a skew. */
 void skew_watch(struct skew *skew);
 
-/* The monotonic clock of all this. */
+/* The monotonic clock used here. */
 int64_t skew_now_ms(void);

@@ -6,13 +6,13 @@
 
 #include "base/check.h"
 
-/* There is always a next one. */
+/* So that a next one exists. */
 #define REVISION_MAX (INT64_MAX - 1)
 
 static enum status
 malformed(struct error *error, const char *what)
 {
-    return error_set(error, STATUS_INTERNAL, "etcd's answer is not understood: %s", what);
+    return error_set(error, STATUS_INTERNAL, "invalid answer from etcd: %s", what);
 }
 
 static json_t *
@@ -22,21 +22,21 @@ parse(const char *text, size_t bytes, struct error *error)
     json_t *root = json_loadb(text, bytes, 0, &failure);
     if (json_is_object(root))
         return root;
-    /* the parser's own words quote what it read: a token, maybe */
+    /* the parser's message quotes its input, which may be a token */
     if (root == NULL)
-        error_set(error, STATUS_INTERNAL, "etcd's answer is not understood: no JSON at byte %d",
+        error_set(error, STATUS_INTERNAL, "invalid answer from etcd: no JSON at byte %d",
                   failure.position);
     else
-        malformed(error, "it is no object");
+        malformed(error, "not an object");
     json_decref(root);
     return NULL;
 }
 
 static char *
-text_copy(struct etcd_arena *arena, const char *text)
+text_copy(struct bump *arena, const char *text)
 {
     size_t bytes = strlen(text) + 1;
-    return memcpy(etcd_arena_take(arena, bytes), text, bytes);
+    return memcpy(bump_take_zeroed(arena, bytes), text, bytes);
 }
 
 /* ---- pieces ---- */
@@ -53,7 +53,7 @@ read_header(const json_t *root, struct etcd_answer *answer)
 }
 
 static bool
-read_kv(const json_t *object, struct etcd_arena *arena, struct etcd_kv *kv)
+read_kv(const json_t *object, struct bump *arena, struct etcd_kv *kv)
 {
     return json_is_object(object) && etcd_get_bytes(object, ETCD_FIELD_KEY, arena, &kv->key) &&
            etcd_get_bytes(object, ETCD_FIELD_VALUE, arena, &kv->value) &&
@@ -64,14 +64,14 @@ read_kv(const json_t *object, struct etcd_arena *arena, struct etcd_kv *kv)
 }
 
 static bool
-read_kvs(const json_t *array, struct etcd_arena *arena, struct etcd_response *response)
+read_kvs(const json_t *array, struct bump *arena, struct etcd_response *response)
 {
     if (array == NULL)
         return true;
     size_t count = json_array_size(array);
     if (!json_is_array(array))
         return false;
-    struct etcd_kv *kvs = etcd_arena_take(arena, count * sizeof(*kvs));
+    struct etcd_kv *kvs = bump_take_zeroed(arena, count * sizeof(*kvs));
     for (size_t i = 0; i < count; i++)
         if (!read_kv(json_array_get(array, i), arena, &kvs[i]))
             return false;
@@ -81,7 +81,7 @@ read_kvs(const json_t *array, struct etcd_arena *arena, struct etcd_response *re
 }
 
 static bool
-read_response(const json_t *object, enum etcd_op_kind kind, struct etcd_arena *arena,
+read_response(const json_t *object, enum etcd_op_kind kind, struct bump *arena,
               struct etcd_response *response)
 {
     response->kind = kind;
@@ -98,7 +98,7 @@ read_response(const json_t *object, enum etcd_op_kind kind, struct etcd_arena *a
     const json_t *previous = etcd_get(object, ETCD_FIELD_PREV_KV);
     if (previous == NULL)
         return true;
-    struct etcd_kv *kv = etcd_arena_take(arena, sizeof(*kv));
+    struct etcd_kv *kv = bump_take_zeroed(arena, sizeof(*kv));
     response->kvs = kv;
     response->kv_count = 1;
     return read_kv(previous, arena, kv);
@@ -107,14 +107,14 @@ read_response(const json_t *object, enum etcd_op_kind kind, struct etcd_arena *a
 static bool
 read_one(const json_t *root, enum etcd_op_kind kind, struct etcd_reading *reading)
 {
-    struct etcd_response *response = etcd_arena_take(&reading->arena, sizeof(*response));
+    struct etcd_response *response = bump_take_zeroed(&reading->arena, sizeof(*response));
     reading->answer.responses = response;
     reading->answer.response_count = 1;
     return read_response(root, kind, &reading->arena, response);
 }
 
 static bool
-read_any(const json_t *object, struct etcd_arena *arena, struct etcd_response *response)
+read_any(const json_t *object, struct bump *arena, struct etcd_response *response)
 {
     static const enum etcd_field kinds[] = {
         [ETCD_RANGE] = ETCD_FIELD_RESPONSE_RANGE,
@@ -138,7 +138,7 @@ read_txn(const json_t *root, struct etcd_reading *reading)
     if (!etcd_get_bool(root, ETCD_FIELD_SUCCEEDED, &reading->answer.succeeded) ||
         (array != NULL && !json_is_array(array)))
         return false;
-    struct etcd_response *responses = etcd_arena_take(&reading->arena, count * sizeof(*responses));
+    struct etcd_response *responses = bump_take_zeroed(&reading->arena, count * sizeof(*responses));
     for (size_t i = 0; i < count; i++)
         if (!read_any(json_array_get(array, i), &reading->arena, &responses[i]))
             return false;
@@ -188,13 +188,13 @@ etcd_answer_read(enum etcd_answer_kind kind, const char *text, size_t bytes,
     const json_t *body = kind == ETCD_KIND_RENEW ? etcd_get(root, ETCD_FIELD_RESULT) : root;
     bool read = json_is_object(body) && read_kind(kind, body, reading);
     json_decref(root);
-    return read ? STATUS_OK : malformed(error, "a field is missing, or not what it should be");
+    return read ? STATUS_OK : malformed(error, "a field is missing or has the wrong type");
 }
 
 void
 etcd_reading_fini(struct etcd_reading *reading)
 {
-    etcd_arena_fini(&reading->arena);
+    bump_fini(&reading->arena);
 }
 
 /* ---- failures ---- */
@@ -225,7 +225,8 @@ etcd_status_is_refusal(enum status status)
     return false;
 }
 
-/* An answer of the HTTP server in front of the gateway, or of a proxy: without a gRPC code. */
+/* Maps an answer without a gRPC code, from the HTTP server in front of the gateway or from a proxy.
+ */
 static enum status
 status_of_http(long http_status)
 {
@@ -253,11 +254,11 @@ hint_for(long http_status, const char *message)
     if (strstr(message, "CommonName of client sending a request against gateway") != NULL)
         return " (use one without a common name, with subject alternative names alone)";
     if (http_status == 421)
-        return " (the server takes no requests for this host: see its --host-whitelist)";
+        return " (the server accepts no requests for this host: see its --host-whitelist)";
     return "";
 }
 
-/* Code and message of an error body, in all forms that versions of the gateway have. */
+/* Finds code and message of an error body in all forms that gateway versions use. */
 static void
 read_failure(long http_status, const char *text, size_t bytes, enum status *status,
              char message[ERROR_TEXT_MAX])
@@ -293,10 +294,10 @@ etcd_answer_judge(const char *endpoint, long http_status, const char *text, size
     char message[ERROR_TEXT_MAX];
     read_failure(http_status, text, bytes, &status, message);
     *verdict = (struct etcd_verdict){.error = ERROR_NONE};
-    /* asked before anything else: the server refuses without having proposed it */
+    /* asked before anything is proposed: the server refuses without having done anything */
     bool not_here = strstr(message, "etcdserver: no leader") != NULL ||
                     strstr(message, "etcdserver: rpc not supported for learner") != NULL;
-    /* said before, but also after it was carried out, by the one that found the quota passed */
+    /* also said after the write was carried out, by the one that crossed the quota */
     bool full = strstr(message, "database space exceeded") != NULL;
     bool refused = etcd_status_is_refusal(status);
     verdict->fate = not_here || (refused && !full) ? ETCD_NOT_DONE : ETCD_UNKNOWN;
@@ -312,7 +313,7 @@ etcd_answer_judge(const char *endpoint, long http_status, const char *text, size
 /* ---- watches ---- */
 
 static bool
-read_event(const json_t *object, struct etcd_arena *arena, struct etcd_event *event)
+read_event(const json_t *object, struct bump *arena, struct etcd_event *event)
 {
     const json_t *type = etcd_get(object, ETCD_FIELD_TYPE);
     const char *name = json_string_value(type);
@@ -329,7 +330,7 @@ read_events(const json_t *array, struct etcd_watch_line *line)
     if (array == NULL)
         return true;
     size_t count = json_array_size(array);
-    line->events = etcd_arena_take(&line->arena, count * sizeof(*line->events));
+    line->events = bump_take_zeroed(&line->arena, count * sizeof(*line->events));
     line->event_count = count;
     for (size_t i = 0; i < count; i++)
         if (!read_event(json_array_get(array, i), &line->arena, &line->events[i]))
@@ -367,7 +368,7 @@ etcd_watch_line_read(const char *endpoint, const char *text, size_t bytes,
         line->failed = true;
         etcd_answer_judge(endpoint, 200, text, bytes, &line->failure);
     } else if (!read_result(etcd_get(root, ETCD_FIELD_RESULT), line)) {
-        status = malformed(error, "a field of a watch is missing, or not what it should be");
+        status = malformed(error, "a field of a watch is missing or has the wrong type");
     }
     json_decref(root);
     return status;
@@ -376,5 +377,5 @@ etcd_watch_line_read(const char *endpoint, const char *text, size_t bytes,
 void
 etcd_watch_line_fini(struct etcd_watch_line *line)
 {
-    etcd_arena_fini(&line->arena);
+    bump_fini(&line->arena);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The gateway's answers, read and judged. Pure. Nothing in them is trusted: what has not its form
- * is refused with INTERNAL, and of a write it is then not known whether it happened.
+ * Reads and judges the gateway's answers. Pure. Nothing in them is trusted: malformed ones are
+ * refused with INTERNAL, which leaves the fate of a write unknown.
  */
 #pragma once
 
@@ -13,7 +13,7 @@ enum etcd_answer_kind {
     ETCD_KIND_PUT,
     ETCD_KIND_DELETE,
     ETCD_KIND_TXN,
-    ETCD_KIND_HEADER, /* nothing else is of interest: compact, revoke */
+    ETCD_KIND_HEADER, /* only the header matters: compact, revoke */
     ETCD_KIND_LEASE,  /* grant */
     ETCD_KIND_RENEW,
     ETCD_KIND_TOKEN
@@ -22,28 +22,28 @@ enum etcd_answer_kind {
 struct etcd_reading {
     struct etcd_answer answer; /* its fate is not set */
     const char *token;         /* ETCD_KIND_TOKEN */
-    struct etcd_arena arena;   /* of all of it */
+    struct bump arena;         /* of all of it */
 };
 
-/* The body of a 200. On failure too, the reading is to be ended with etcd_reading_fini. */
+/* Reads the body of a 200. Call etcd_reading_fini after failures, too. */
 enum status etcd_answer_read(enum etcd_answer_kind kind, const char *text, size_t bytes,
                              struct etcd_reading *reading, struct error *error) WARN_UNUSED;
 void etcd_reading_fini(struct etcd_reading *reading);
 
-/* True: etcd answers with this code only before it has changed anything ("database space exceeded"
- * apart). Of all other codes some come from a proposal that was made and then not waited for. */
+/* True: etcd answers with this code only before changing anything (except "database space
+ * exceeded"). Other codes may come from a proposal that was made and not awaited. */
 bool etcd_status_is_refusal(enum status status);
 
 /* The meaning of a failure. */
 struct etcd_verdict {
     enum etcd_fate fate; /* of a write; never ETCD_DONE */
-    bool endpoint_bad;   /* another endpoint may do better */
+    bool endpoint_bad;   /* another endpoint may succeed */
     bool token_bad;      /* a new token may help; nothing was done */
     bool is_full;        /* no space */
     struct error error;
 };
 
-/* An answer that is no 200, or an error within a stream (`text` is then its line). */
+/* Judges an answer other than 200, or an error within a stream (`text` is its line). */
 void etcd_answer_judge(const char *endpoint, long http_status, const char *text, size_t bytes,
                        struct etcd_verdict *verdict);
 
@@ -53,13 +53,13 @@ struct etcd_watch_line {
     int64_t revision; /* of the header */
     uint64_t cluster_id;
     bool created, canceled, fragment;
-    bool failed;               /* an error instead of a result: `failure` */
-    int64_t compact_revision;  /* of a cancelled one: history begins here */
+    bool failed;               /* an error instead of a result, in `failure` */
+    int64_t compact_revision;  /* of a cancelled one: the start of the remaining history */
     const char *cancel_reason; /* "" */
     struct etcd_verdict failure;
     struct etcd_event *events;
     size_t event_count;
-    struct etcd_arena arena;
+    struct bump arena;
 };
 
 enum status etcd_watch_line_read(const char *endpoint, const char *text, size_t bytes,

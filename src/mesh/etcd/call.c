@@ -12,32 +12,32 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "loop/timer.h"
 #include "mesh/etcd/client.h"
-#include "mesh/etcd/timer.h"
 
-/* Each has a connection of its own: 17 kB of etcd's memory. */
+/* Each has its own connection, which costs etcd 17 kB. */
 enum { RUNNING_MAX = 8 };
 
-enum call_state { CALL_WAITING, CALL_TOKEN, CALL_PAUSED, CALL_RUNNING, CALL_REFUSED };
+enum etcd_call_state { CALL_WAITING, CALL_TOKEN, CALL_PAUSED, CALL_RUNNING, CALL_REFUSED };
 
 struct etcd_call {
     TAILQ_ENTRY(etcd_call) link;
     TAILQ_ENTRY(etcd_call) waiting_link;
     struct etcd *etcd;
     struct etcd_call_plan plan;
-    enum call_state state;
-    bool counted; /* among etcd->running */
-    bool hurried; /* its pause was cut short: it is sent when that is over */
+    enum etcd_call_state state;
+    bool counted; /* included in etcd->running */
+    bool hurried; /* its pause was cut short; sent when that ends */
     int64_t deadline_ns;
-    struct etcd_timer *timer;
+    struct loop_timer *timer;
     struct etcd_exchange *exchange;
     size_t endpoint;         /* of the exchange */
     uint64_t token_number;   /* of the exchange */
-    uint64_t refused_number; /* of the token that etcd did not take; 0: none */
+    uint64_t refused_number; /* of the token that etcd refused; 0: none */
     int64_t floor;
-    bool is_full; /* etcd has said that it has no space for it */
+    bool is_full; /* etcd has no space for it */
     struct etcd_token_wait token_wait;
-    struct error last; /* why it was not answered so far */
+    struct error last; /* why it has not been answered yet */
 };
 
 static void call_prepare(struct etcd_call *call);
@@ -55,7 +55,7 @@ next_turn(struct etcd *etcd)
     next->counted = true;
     etcd->running++;
     next->state = CALL_PAUSED;
-    etcd_timer_set(next->timer, 0); /* not from within another's end */
+    loop_timer_set(next->timer, 0); /* not from within another call's end */
 }
 
 static void
@@ -73,7 +73,7 @@ call_free(struct etcd_call *call)
     etcd_token_leave(etcd, &call->token_wait);
     TAILQ_REMOVE(&etcd->calls, call, link);
     etcd->running -= call->counted;
-    etcd_timer_destroy(call->timer);
+    loop_timer_destroy(call->timer);
     bytes_fini(&call->plan.body);
     free(call);
     next_turn(etcd);
@@ -85,7 +85,7 @@ etcd_cancel(struct etcd_call *call)
     call_free(call);
 }
 
-/* `reading`: of an answer that is done. */
+/* `reading`: of a successful answer. */
 static void
 call_answer(struct etcd_call *call, const struct etcd_reading *reading,
             const struct etcd_answer *answer)
@@ -114,10 +114,10 @@ call_fail(struct etcd_call *call, enum etcd_fate fate, const struct error *error
                                      call->plan.effect == ETCD_CALL_READS ? ETCD_NOT_DONE : fate,
                                  .error = *error,
                                  .is_full = call->is_full};
-    if (call->plan.kind == ETCD_KIND_TOKEN) /* those who wait for it have their own words */
+    if (call->plan.kind == ETCD_KIND_TOKEN) /* callers that wait for a token have their own text */
         error_prefix(&answer.error, "no token");
     else if (answer.fate == ETCD_UNKNOWN)
-        error_prefix(&answer.error, "etcd: not known whether it happened");
+        error_prefix(&answer.error, "etcd: unknown whether the write happened");
     else
         error_prefix(&answer.error, "etcd");
     call_answer(call, NULL, &answer);
@@ -148,13 +148,13 @@ call_judge(struct etcd_call *call, const struct etcd_exchange_end *end,
     }
     *verdict = (struct etcd_verdict){
         .fate = end->body_given ? ETCD_UNKNOWN : ETCD_NOT_DONE,
-        /* too long an answer would be so from the next one too */
+        /* an oversized answer would be the same elsewhere */
         .endpoint_bad = end->error.status != STATUS_RESOURCE_EXHAUSTED,
         .error = end->error,
     };
 }
 
-/* Again, if that can do no harm and may do good; else the failure is the answer. */
+/* Repeats the call if that is harmless and useful; otherwise the failure is the answer. */
 static void
 call_settle(struct etcd_call *call, const struct etcd_verdict *verdict)
 {
@@ -181,14 +181,14 @@ call_settle(struct etcd_call *call, const struct etcd_verdict *verdict)
     if (token_helps)
         call->refused_number = call->token_number;
     else
-        call->refused_number = 0; /* the next endpoint may have forgotten the new one, too */
+        call->refused_number = 0; /* the next endpoint may not know the new token either */
     if (now_ns >= call->deadline_ns)
         call_fail_late(call);
     else
         call_prepare(call);
 }
 
-/* True: the answer is one to this call. */
+/* True: the answer belongs to this kind of call. */
 static bool
 call_read(const struct etcd_call *call, const struct etcd_exchange_end *end,
           struct etcd_reading *reading, struct error *error)
@@ -200,8 +200,7 @@ call_read(const struct etcd_call *call, const struct etcd_exchange_end *end,
     if (call->plan.kind != ETCD_KIND_TXN ||
         answer->response_count == call->plan.response_counts[answer->succeeded])
         return true;
-    error_set(error, STATUS_INTERNAL,
-              "etcd's answer is not understood: %zu responses to %zu operations",
+    error_set(error, STATUS_INTERNAL, "invalid answer from etcd: %zu responses to %zu operations",
               answer->response_count, call->plan.response_counts[answer->succeeded]);
     return false;
 }
@@ -251,7 +250,7 @@ static int64_t
 attempt_ns(const struct etcd_call *call, int64_t left_ns)
 {
     if (call->plan.effect == ETCD_CALL_WRITES)
-        return left_ns; /* giving it up sooner would only make it unknown sooner */
+        return left_ns; /* giving up earlier would only make it unknown earlier */
     int64_t whole_ns = call->plan.reply.timeout_ns;
     int64_t most_ns = call->plan.attempt_ns != 0 ? call->plan.attempt_ns : whole_ns / 3 + 1;
     return left_ns < most_ns ? left_ns : most_ns;
@@ -292,19 +291,19 @@ call_pause_or_send(struct etcd_call *call)
     int64_t wait_ns = etcd_endpoints_wait_ns(&call->etcd->endpoints, now_ns);
     if (wait_ns == 0 || call->hurried) {
         call->hurried = false;
-        etcd_timer_clear(call->timer); /* the attempt has its own */
+        loop_timer_clear(call->timer); /* the attempt has its own timeout */
         call_send(call);
         return;
     }
     int64_t left_ns = call->deadline_ns - now_ns;
-    /* what others have seen does not end a call that was never sent */
+    /* another call's revision does not end a call that was never sent */
     bool sent = call->last.status != STATUS_OK;
     if (!sent && wait_ns > left_ns / 2) {
         wait_ns = left_ns / 2;
         call->hurried = true;
     }
     call->state = CALL_PAUSED;
-    etcd_timer_set(call->timer, wait_ns < left_ns ? wait_ns : left_ns);
+    loop_timer_set(call->timer, wait_ns < left_ns ? wait_ns : left_ns);
 }
 
 static void
@@ -315,7 +314,7 @@ on_token(void *context, const struct error *error)
         call_pause_or_send(call);
     } else if (etcd_status_is_refusal(error->status)) {
         call_fail(call, ETCD_NOT_DONE, error);
-    } else { /* nobody gave one in the time of that call; this one may have more */
+    } else { /* no token within that call's time; this call may have more */
         call->last = *error;
         call_prepare(call);
     }
@@ -329,7 +328,7 @@ call_prepare(struct etcd_call *call)
         return;
     }
     call->state = CALL_TOKEN;
-    etcd_timer_set(call->timer, call->deadline_ns - clock_now_ns());
+    loop_timer_set(call->timer, call->deadline_ns - clock_now_ns());
     call->token_wait.on_token = on_token;
     call->token_wait.context = call;
     etcd_token_get(call->etcd, call->refused_number, &call->token_wait);
@@ -345,8 +344,8 @@ on_time(void *context)
         call_fail_late(call);
     else if (call->state == CALL_PAUSED)
         call_prepare(call);
-    else /* libevent's clock is coarser than ours: it fired a moment too soon */
-        etcd_timer_set(call->timer, call->deadline_ns - clock_now_ns());
+    else /* libevent's clock is coarser than ours: the timer fired slightly early */
+        loop_timer_set(call->timer, call->deadline_ns - clock_now_ns());
 }
 
 struct etcd_call *
@@ -362,22 +361,22 @@ etcd_call_start(struct etcd *etcd, const struct etcd_call_plan *plan)
         call->plan.reply.timeout_ns = ETCD_TIME_NS_MAX;
     call->deadline_ns = clock_now_ns() + call->plan.reply.timeout_ns;
     call->last = ERROR_NONE;
-    call->timer = etcd_timer_create(etcd->base, on_time, call);
+    call->timer = loop_timer_create(etcd->base, on_time, call);
     TAILQ_INSERT_TAIL(&etcd->calls, call, link);
     if (plan->lane == ETCD_LANE_OWN || etcd->running < RUNNING_MAX) {
         call->counted = plan->lane == ETCD_LANE_SHARED;
         etcd->running += call->counted;
         call->state = CALL_PAUSED;
-        etcd_timer_set(call->timer, 0);
+        loop_timer_set(call->timer, 0);
     } else if (etcd->waiting_count < ETCD_WAITING_MAX) {
         call->state = CALL_WAITING;
         TAILQ_INSERT_TAIL(&etcd->waiting, call, waiting_link);
         etcd->waiting_count++;
-        etcd_timer_set(call->timer, call->plan.reply.timeout_ns);
+        loop_timer_set(call->timer, call->plan.reply.timeout_ns);
     } else {
         call->state = CALL_REFUSED;
         error_set(&call->last, STATUS_RESOURCE_EXHAUSTED, "%d calls are waiting", ETCD_WAITING_MAX);
-        etcd_timer_set(call->timer, 0);
+        loop_timer_set(call->timer, 0);
     }
     return call;
 }

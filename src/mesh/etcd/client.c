@@ -31,7 +31,7 @@ options_check(const struct etcd_options *options, struct error *error)
     for (size_t i = 0; i < ARRAY_COUNT(times_ns); i++)
         if (times_ns[i] < 0 || times_ns[i] > ETCD_TIME_NS_MAX)
             return error_set(error, STATUS_INVALID_ARGUMENT,
-                             "etcd: a time is less than 0, or more than a year");
+                             "etcd: a time is negative or longer than a year");
     return STATUS_OK;
 }
 
@@ -122,7 +122,7 @@ etcd_endpoint(const struct etcd *etcd)
 /* ---- the token ---- */
 
 static void
-tell_waits(struct etcd *etcd, const struct error *error)
+notify_waits(struct etcd *etcd, const struct error *error)
 {
     struct etcd_token_wait *end = &etcd->token_waits_end;
     struct etcd_token_wait *wait;
@@ -139,7 +139,7 @@ static void
 on_token(struct etcd *etcd, const char *token, const struct error *error)
 {
     etcd->token_call = NULL;
-    /* users are switched off, for now: calls go without, and are refused when that changes */
+    /* authentication is off for now: calls go without a token and are refused when that changes */
     bool no_users = error != NULL && strstr(error->text, "authentication is not enabled") != NULL;
     if (error == NULL || no_users) {
         free(etcd->token);
@@ -148,7 +148,7 @@ on_token(struct etcd *etcd, const char *token, const struct error *error)
         etcd->token_number++;
         etcd->figures.tokens += error == NULL;
     }
-    tell_waits(etcd, no_users ? NULL : error);
+    notify_waits(etcd, no_users ? NULL : error);
 }
 
 static void
@@ -191,8 +191,8 @@ etcd_token_leave(struct etcd *etcd, struct etcd_token_wait *wait)
 
 /* ---- the cluster ---- */
 
-/* All endpoints that can be reached are behind, twice in a row at least: then it is not the
- * endpoint that is old, but what we know that is gone. */
+/* All reachable endpoints are behind, at least twice in a row: then not the endpoints are old, but
+ * our knowledge is gone. */
 static bool
 history_is_lost(const struct etcd *etcd)
 {
@@ -251,7 +251,7 @@ etcd_cluster_seen(struct etcd *etcd, size_t index, const struct etcd_answer *ans
         return true;
     }
     error_set(error, STATUS_UNAVAILABLE,
-              "%s is behind: revision %" PRId64 ", and %" PRId64 " was seen before", endpoint->url,
+              "%s is behind: revision %" PRId64 " after %" PRId64 " was seen", endpoint->url,
               answer->revision, floor);
     return false;
 }

@@ -28,10 +28,10 @@ url_copy(const char *url, char **copy, struct error *error)
     size_t bytes = strlen(url);
     if (bytes > scheme && url[bytes - 1] == '/')
         bytes--;
-    if (strchr(url, '@') != NULL) /* not quoted: there may be a password in it */
+    if (strchr(url, '@') != NULL) /* not quoted: it may contain a password */
         return error_set(error, STATUS_INVALID_ARGUMENT,
-                         "an etcd endpoint has a user in it: write http://host:port or "
-                         "https://host:port, and give user and password by themselves");
+                         "an etcd endpoint contains a user: write http://host:port or "
+                         "https://host:port, and give user and password separately");
     if (scheme == 0 || bytes == scheme || bytes > URL_BYTES_MAX ||
         strcspn(url + scheme, "/?# \t\r\n") < bytes - scheme)
         return error_set(error, STATUS_INVALID_ARGUMENT,
@@ -48,7 +48,7 @@ etcd_endpoints_init(struct etcd_endpoints *endpoints, const struct etcd_options 
     *endpoints =
         (struct etcd_endpoints){.pause_ns_max = options->retry_ns_max, .random = options->seed};
     if (options->endpoint_count == 0 || options->endpoint_count > ETCD_ENDPOINTS_MAX)
-        return error_set(error, STATUS_INVALID_ARGUMENT, "etcd: %zu endpoints, 1 to %d can be had",
+        return error_set(error, STATUS_INVALID_ARGUMENT, "etcd: %zu endpoints, 1 to %d are allowed",
                          options->endpoint_count, ETCD_ENDPOINTS_MAX);
     for (size_t i = 0; i < options->endpoint_count; i++) {
         if (url_copy(options->endpoints[i], &endpoints->list[i].url, error) != STATUS_OK) {

@@ -12,28 +12,28 @@
 #include "base/bytes.h"
 #include "base/check.h"
 #include "base/clock.h"
-#include "mesh/etcd/timer.h"
+#include "loop/timer.h"
 
-/* A peer that has vanished is noticed on an idle stream after 10 s + 3 × 5 s. */
+/* A vanished peer is noticed on an idle stream after 10 s + 3 × 5 s. */
 enum { KEEPALIVE_IDLE_S = 10, KEEPALIVE_INTERVAL_S = 5, CONNECTIONS_KEPT = 16, URL_MAX = 512 };
 
-enum { CA_CACHE_S = 60 }; /* libcurl's own is a day: new authorities would not be seen */
+enum { CA_CACHE_S = 60 }; /* libcurl's default is a day: new authorities would not be noticed */
 
-enum { LINES_KEPT_BYTES = 256 * 1024 }; /* of memory, by a stream that has nothing to tell */
+enum { LINES_KEPT_BYTES = 256 * 1024 }; /* kept by an idle stream */
 
 TAILQ_HEAD(exchange_list, etcd_exchange);
 
 struct etcd_wire {
     struct event_base *base;
     CURLM *multi;
-    struct etcd_timer *timer;
+    struct loop_timer *timer;
     char *ca_file, *cert_file, *key_file;
-    char *ca_pem, *cert_pem, *key_pem; /* where there is no file */
+    char *ca_pem, *cert_pem, *key_pem; /* used where there is no file */
     char *key_password;
     int64_t connect_timeout_ns;
     size_t answer_bytes_max;
     struct exchange_list open;
-    struct exchange_list ready; /* of those: have something to tell */
+    struct exchange_list ready; /* of those: with something to report */
     bool telling;
 };
 
@@ -44,10 +44,10 @@ struct etcd_exchange {
     struct etcd_exchange_request request;
     CURL *easy;
     struct curl_slist *headers;
-    size_t given; /* bytes of the body that libcurl has taken */
+    size_t given; /* bytes of the body taken by libcurl */
     struct bytes answer;
-    size_t told; /* bytes of the answer that were lines */
-    size_t seen; /* bytes after that in which no line ends */
+    size_t told; /* bytes of the answer reported as lines */
+    size_t seen; /* bytes after that without an end of line */
     bool is_ready, over, too_long;
     CURLcode code;
     char failure[CURL_ERROR_SIZE];
@@ -75,8 +75,8 @@ give_body(char *to, size_t one, size_t room, void *context)
     return count;
 }
 
-/* libcurl sends a request again, by itself, if a connection that it used before ends without an
- * answer. The first may have been carried out; so there is no way back to the body's begin. */
+/* libcurl repeats a request by itself if a reused connection ends without an answer, although the
+ * first one may have been carried out. Refusing to rewind the body prevents that. */
 static int
 refuse_rewind(void *context, curl_off_t offset, int origin)
 {
@@ -126,12 +126,12 @@ http_status(const struct etcd_exchange *exchange)
     return status;
 }
 
-/* The next line that is whole, cut from what came; NULL: there is none. */
+/* The next complete line, cut out of the data; NULL: none. */
 static const char *
 next_line(struct etcd_exchange *exchange, size_t *bytes)
 {
     struct bytes *answer = &exchange->answer;
-    if (exchange->told > answer->capacity / 2) { /* else each line would move all that follow */
+    if (exchange->told > answer->capacity / 2) { /* else each line would move all others */
         memmove(answer->data, answer->data + exchange->told, answer->used - exchange->told);
         answer->used -= exchange->told;
         exchange->told = 0;
@@ -159,7 +159,7 @@ describe_failure(const struct etcd_exchange *exchange, struct error *error)
     const char *why =
         exchange->failure[0] != '\0' ? exchange->failure : curl_easy_strerror(exchange->code);
     if (exchange->too_long)
-        error_set(error, STATUS_RESOURCE_EXHAUSTED, "%s: its answer is longer than %zu bytes",
+        error_set(error, STATUS_RESOURCE_EXHAUSTED, "%s: the answer is longer than %zu bytes",
                   endpoint, exchange->wire->answer_bytes_max);
     else if (exchange->code == CURLE_OPERATION_TIMEDOUT && exchange->given > 0)
         error_set(error, STATUS_DEADLINE_EXCEEDED, "%s: %s", endpoint, why);
@@ -168,7 +168,7 @@ describe_failure(const struct etcd_exchange *exchange, struct error *error)
 }
 
 static void
-tell_end(struct etcd_exchange *exchange)
+notify_end(struct etcd_exchange *exchange)
 {
     struct etcd_exchange_end end = {.body_given = exchange->given > 0, .error = ERROR_NONE};
     bytes_put_char(&exchange->answer, '\0');
@@ -187,9 +187,9 @@ tell_end(struct etcd_exchange *exchange)
     bytes_fini(&answer);
 }
 
-/* One line, or the end: after each, the exchange may be gone. */
+/* Reports one line or the end; afterwards the exchange may be gone. */
 static void
-tell_next(struct etcd_exchange *exchange)
+notify_next(struct etcd_exchange *exchange)
 {
     size_t bytes;
     const char *line = NULL;
@@ -200,11 +200,11 @@ tell_next(struct etcd_exchange *exchange)
         return;
     }
     if (exchange->over) {
-        tell_end(exchange);
+        notify_end(exchange);
         return;
     }
     if (exchange->told == exchange->answer.used && exchange->answer.capacity > LINES_KEPT_BYTES) {
-        bytes_fini(&exchange->answer); /* a long line is rare, and streams last for months */
+        bytes_fini(&exchange->answer); /* long lines are rare and streams last for months */
         exchange->told = exchange->seen = 0;
     }
     exchange->is_ready = false;
@@ -212,7 +212,7 @@ tell_next(struct etcd_exchange *exchange)
 }
 
 static void
-tell_all(struct etcd_wire *wire)
+notify_all(struct etcd_wire *wire)
 {
     if (wire->telling)
         return;
@@ -227,8 +227,8 @@ tell_all(struct etcd_wire *wire)
         exchange->code = message->data.result;
         mark_ready(exchange);
     }
-    while (!TAILQ_EMPTY(&wire->ready)) /* an end takes it off: NOLINTNEXTLINE(*-unix.Malloc) */
-        tell_next(TAILQ_FIRST(&wire->ready));
+    while (!TAILQ_EMPTY(&wire->ready)) /* the end removes it: NOLINTNEXTLINE(*-unix.Malloc) */
+        notify_next(TAILQ_FIRST(&wire->ready));
     wire->telling = false;
 }
 
@@ -241,7 +241,7 @@ on_socket(evutil_socket_t fd, short what, void *context)
     int action = (what & EV_READ ? CURL_CSELECT_IN : 0) | (what & EV_WRITE ? CURL_CSELECT_OUT : 0);
     int running;
     CHECK(curl_multi_socket_action(wire->multi, fd, action, &running) == CURLM_OK);
-    tell_all(wire);
+    notify_all(wire);
 }
 
 static void
@@ -250,7 +250,7 @@ on_time(void *context)
     struct etcd_wire *wire = context;
     int running;
     CHECK(curl_multi_socket_action(wire->multi, CURL_SOCKET_TIMEOUT, 0, &running) == CURLM_OK);
-    tell_all(wire);
+    notify_all(wire);
 }
 
 static int
@@ -279,9 +279,9 @@ watch_time(CURLM *multi, long timeout_ms, void *context)
     (void)multi;
     struct etcd_wire *wire = context;
     if (timeout_ms < 0)
-        etcd_timer_clear(wire->timer);
+        loop_timer_clear(wire->timer);
     else
-        etcd_timer_set(wire->timer, (int64_t)timeout_ms * NS_PER_MS);
+        loop_timer_set(wire->timer, (int64_t)timeout_ms * NS_PER_MS);
     return 0;
 }
 
@@ -298,7 +298,7 @@ etcd_wire_create(struct event_base *base, const struct etcd_options *options,
                  struct etcd_wire **created, struct error *error)
 {
     if (curl_global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK)
-        return error_set(error, STATUS_INTERNAL, "libcurl does not start");
+        return error_set(error, STATUS_INTERNAL, "libcurl failed to initialize");
     struct etcd_wire *wire = calloc(1, sizeof(*wire));
     CHECK(wire != NULL);
     wire->base = base;
@@ -313,7 +313,7 @@ etcd_wire_create(struct event_base *base, const struct etcd_options *options,
     wire->answer_bytes_max = options->answer_bytes_max;
     TAILQ_INIT(&wire->open);
     TAILQ_INIT(&wire->ready);
-    wire->timer = etcd_timer_create(base, on_time, wire);
+    wire->timer = loop_timer_create(base, on_time, wire);
     CURLM *multi = wire->multi = curl_multi_init();
     CHECK(multi != NULL);
     bool set = curl_multi_setopt(multi, CURLMOPT_SOCKETFUNCTION, watch_socket) == CURLM_OK &&
@@ -331,10 +331,10 @@ void
 etcd_wire_destroy(struct etcd_wire *wire)
 {
     CHECK(!wire->telling);
-    while (!TAILQ_EMPTY(&wire->open)) /* which takes it off: NOLINTNEXTLINE(*-unix.Malloc) */
+    while (!TAILQ_EMPTY(&wire->open)) /* which removes it: NOLINTNEXTLINE(*-unix.Malloc) */
         exchange_free(TAILQ_FIRST(&wire->open));
     CHECK(curl_multi_cleanup(wire->multi) == CURLM_OK);
-    etcd_timer_destroy(wire->timer);
+    loop_timer_destroy(wire->timer);
     curl_global_cleanup();
     free(wire->ca_file);
     free(wire->cert_file);
@@ -350,7 +350,8 @@ etcd_wire_destroy(struct etcd_wire *wire)
 
 /* ---- one request ---- */
 
-/* libcurl keeps no more than an int, 24 days: more would be cut or refused, which differs. */
+/* libcurl stores an int, 24 days, and truncates or refuses larger values depending on the option.
+ */
 static long
 to_ms(int64_t ns)
 {
@@ -370,13 +371,13 @@ static void
 add_headers(struct etcd_exchange *exchange)
 {
     add_header(exchange, "Content-Type: application/json");
-    add_header(exchange, "Expect:"); /* no round trip before a large body */
-    /* Refuse at once, and end a watch, while there is no leader: else calls hang for 7 s, and a
-     * watch on a member that is cut off goes on reporting progress. */
+    add_header(exchange, "Expect:"); /* avoids a round trip before a large body */
+    /* Makes etcd refuse at once, and end watches, while there is no leader. Otherwise calls hang
+     * for 7 s, and a watch on an isolated member keeps reporting progress. */
     add_header(exchange, "Grpc-Metadata-hasleader: true");
-    /* Go's server throws away what it has not read of a request when it begins to answer, to use
-     * the connection again; the gateway reads a watch's body range by range, and answers the first
-     * at once. Whoever wants the connection closed keeps all of it. */
+    /* When a Go server begins to answer, it discards the unread rest of the request to reuse the
+     * connection. The gateway reads a watch's body range by range and answers the first at once.
+     * Asking for the connection to be closed keeps the rest. */
     if (exchange->request.form == ETCD_ANSWER_LINES)
         add_header(exchange, "Connection: close");
     if (exchange->request.timeout_ns > 0) {
@@ -392,7 +393,7 @@ add_headers(struct etcd_exchange *exchange)
     }
 }
 
-/* A file, or else the text itself; neither: nothing. */
+/* Sets a file, otherwise the text; neither: nothing. */
 static bool
 set_pem(CURL *easy, CURLoption file_option, const char *file, CURLoption text_option, char *text)
 {
@@ -414,7 +415,7 @@ set_security(struct etcd_exchange *exchange)
         curl_easy_setopt(easy, CURLOPT_CA_CACHE_TIMEOUT, (long)CA_CACHE_S) == CURLE_OK;
     if (wire->ca_file != NULL || wire->ca_pem != NULL)
         set = set && curl_easy_setopt(easy, CURLOPT_CAPATH, NULL) == CURLE_OK;
-    /* without a password OpenSSL would ask for one at the terminal, and all would wait */
+    /* without a password OpenSSL would ask at the terminal and block */
     const char *password = wire->key_password != NULL ? wire->key_password : "";
     set = set && curl_easy_setopt(easy, CURLOPT_KEYPASSWD, password) == CURLE_OK;
     return set && set_pem(easy, CURLOPT_CAINFO, wire->ca_file, CURLOPT_CAINFO_BLOB, wire->ca_pem) &&
@@ -432,7 +433,7 @@ set_transfer(struct etcd_exchange *exchange)
     snprintf(url, sizeof(url), "%s%s", exchange->request.endpoint, exchange->request.path);
     return curl_easy_setopt(easy, CURLOPT_URL, url) == CURLE_OK &&
            curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https") == CURLE_OK &&
-           curl_easy_setopt(easy, CURLOPT_PROXY, "") == CURLE_OK && /* whatever the environment */
+           curl_easy_setopt(easy, CURLOPT_PROXY, "") == CURLE_OK && /* ignores the environment */
            /* HTTP/2 without TLS reaches etcd's gRPC server, not the gateway */
            curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1) == CURLE_OK &&
            curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L) == CURLE_OK &&
@@ -450,7 +451,7 @@ set_data(struct etcd_exchange *exchange)
 {
     CURL *easy = exchange->easy;
     return curl_easy_setopt(easy, CURLOPT_POST, 1L) == CURLE_OK &&
-           /* with its length: a body that stays open would be waited for */
+           /* with its length: the gateway would wait for the end of an open body */
            curl_easy_setopt(easy, CURLOPT_POSTFIELDSIZE_LARGE,
                             (curl_off_t)exchange->request.body_bytes) == CURLE_OK &&
            curl_easy_setopt(easy, CURLOPT_READFUNCTION, give_body) == CURLE_OK &&

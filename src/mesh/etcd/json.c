@@ -9,6 +9,7 @@
 
 #include "base/base64.h"
 #include "base/check.h"
+#include "base/json_text.h"
 
 static const char *const field_names[ETCD_FIELDS] = {
 #define FIELD(id, name) [ETCD_FIELD_##id] = (name),
@@ -24,20 +25,10 @@ etcd_field_name(enum etcd_field field)
 
 /* ---- writing ---- */
 
-static void
-put_comma(struct bytes *json)
-{
-    if (json->used == 0)
-        return;
-    char last = json->data[json->used - 1];
-    if (last != '{' && last != '[' && last != ':')
-        bytes_put_char(json, ',');
-}
-
 void
 etcd_put_open(struct bytes *json, char bracket)
 {
-    put_comma(json);
+    json_put_comma(json);
     bytes_put_char(json, bracket);
 }
 
@@ -50,7 +41,7 @@ etcd_put_close(struct bytes *json, char bracket)
 void
 etcd_put_field(struct bytes *json, enum etcd_field field)
 {
-    put_comma(json);
+    json_put_comma(json);
     bytes_put_char(json, '"');
     bytes_put_text(json, field_names[field]);
     bytes_put_text(json, "\":");
@@ -96,58 +87,7 @@ void
 etcd_put_text(struct bytes *json, enum etcd_field field, const char *text)
 {
     etcd_put_field(json, field);
-    bytes_put_char(json, '"');
-    for (const char *at = text; *at != '\0'; at++) {
-        char escape[8];
-        unsigned char byte = (unsigned char)*at;
-        if (byte < 0x20 || byte == '"' || byte == '\\') {
-            snprintf(escape, sizeof(escape), "\\u%04x", byte);
-            bytes_put_text(json, escape);
-        } else {
-            bytes_put_char(json, *at);
-        }
-    }
-    bytes_put_char(json, '"');
-}
-
-/* ---- memory ---- */
-
-enum { CHUNK_BYTES = 64 * 1024, ALIGNMENT = 16 };
-
-struct etcd_chunk {
-    struct etcd_chunk *next;
-    size_t used;
-    size_t bytes;
-    _Alignas(ALIGNMENT) unsigned char data[];
-};
-
-void *
-etcd_arena_take(struct etcd_arena *arena, size_t bytes)
-{
-    CHECK(bytes <= SIZE_MAX / 4);
-    size_t rounded = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-    struct etcd_chunk *chunk = arena->chunks;
-    if (chunk == NULL || chunk->bytes - chunk->used < rounded) {
-        size_t room = rounded > CHUNK_BYTES ? rounded : CHUNK_BYTES;
-        chunk = malloc(sizeof(*chunk) + room);
-        CHECK(chunk != NULL);
-        *chunk = (struct etcd_chunk){.next = arena->chunks, .bytes = room};
-        arena->chunks = chunk;
-    }
-    void *taken = chunk->data + chunk->used;
-    chunk->used += rounded;
-    memset(taken, 0, bytes);
-    return taken;
-}
-
-void
-etcd_arena_fini(struct etcd_arena *arena)
-{
-    while (arena->chunks != NULL) {
-        struct etcd_chunk *next = arena->chunks->next;
-        free(arena->chunks);
-        arena->chunks = next;
-    }
+    json_put_text(json, text, strlen(text), JSON_ESCAPES_NUMERIC);
 }
 
 /* ---- reading ---- */
@@ -156,7 +96,7 @@ const json_t *
 etcd_get(const json_t *object, enum etcd_field field)
 {
     const json_t *value = json_object_get(object, field_names[field]);
-    return json_is_null(value) ? NULL : value; /* which JSON of protobuf takes for the default */
+    return json_is_null(value) ? NULL : value; /* which protobuf's JSON treats as the default */
 }
 
 bool
@@ -208,7 +148,7 @@ etcd_get_bool(const json_t *object, enum etcd_field field, bool *value)
 }
 
 bool
-etcd_get_bytes(const json_t *object, enum etcd_field field, struct etcd_arena *arena,
+etcd_get_bytes(const json_t *object, enum etcd_field field, struct bump *arena,
                struct etcd_bytes *data)
 {
     const json_t *value = etcd_get(object, field);
@@ -219,7 +159,7 @@ etcd_get_bytes(const json_t *object, enum etcd_field field, struct etcd_arena *a
     if (text == NULL)
         return false;
     size_t length = json_string_length(value);
-    unsigned char *to = etcd_arena_take(arena, length / 4 * 3 + 1);
+    unsigned char *to = bump_take_zeroed(arena, length / 4 * 3 + 1);
     data->data = to;
     return base64_decode(text, length, to, &data->bytes);
 }

@@ -110,7 +110,7 @@ etcd_lease_renew(struct etcd *etcd, int64_t lease_id, struct etcd_reply reply)
     struct etcd_call_plan plan = {
         .path = "/v3/lease/keepalive",
         .kind = ETCD_KIND_RENEW,
-        .effect = ETCD_CALL_READS, /* a second renewal does no harm */
+        .effect = ETCD_CALL_READS, /* a second renewal is harmless */
         .lane = ETCD_LANE_OWN,
         .reply = reply,
     };

@@ -2,33 +2,33 @@
 /*
  * A mirror:
  *
- *   1. It lists all ranges in pages as of one revision, which the first page fixes; then watches
- *      from the next one on. No change between can be missed, none comes twice.
- *   2. A listing whose revision is compacted before its last page begins again.
- *   3. A watch that ends (history compacted, etcd emptied) is followed by a listing. It tells only
- *      what differs from what was told before, and last the keys that are gone.
- *   4. When revisions went back everywhere, equal revisions say nothing: then every key is told.
- *   5. A page that fails is asked for again, after a pause: nothing ends a mirror but its owner.
- *      One that is too long is asked for in halves; then pages grow again, slowly. None asks for
- *      more keys than would hold PAGE_BYTES, if they were as long as those of the page before.
- *   6. A listing that was in vain, or of no use for long, is followed by a pause, which grows.
- *   7. etcd may come back without its data, and have written more than before until we ask: then
- *      revisions look as if nothing had happened. So a watch that goes on is checked: one key that
- *      was told of must have been, at the revision that was told, what it was. Else rule 4.
- *   8. Whoever is told something may close it: it is freed when its code has returned.
+ *   1. It lists all ranges in pages as of one revision, which the first page fixes, then watches
+ *      from the next revision. No change in between is missed or repeated.
+ *   2. If that revision is compacted before the last page, the listing starts again.
+ *   3. When a watch ends (history compacted, etcd emptied), a listing follows. It reports only
+ *      differences, deleted keys last.
+ *   4. When revisions went back everywhere, equal revisions mean nothing: every key is reported.
+ *   5. A failed page is requested again after a pause; only its owner ends a mirror. An oversized
+ *      page is halved, and pages then grow again slowly. No page asks for more keys than would fill
+ *      PAGE_BYTES if they were as long as those of the page before.
+ *   6. A listing that failed, or was soon useless, is followed by a growing pause.
+ *   7. etcd may return without its data and have written more than before until we ask: revisions
+ *      then look as if nothing had happened. So a resumed watch is checked: one reported key must
+ *      have had its reported content at its reported revision. Otherwise rule 4.
+ *   8. A callback may close the mirror: it is freed when the mirror's code has returned.
  */
 #include <inttypes.h>
 #include <stdlib.h>
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "loop/timer.h"
 #include "mesh/etcd/client.h"
 #include "mesh/etcd/index.h"
 #include "mesh/etcd/request.h"
-#include "mesh/etcd/timer.h"
 
-/* For each page etcd counts all keys behind it, so few pages are cheap for it; what a page holds is
- * in etcd's memory, and several times in ours, as a whole. */
+/* For each page etcd counts all keys behind it, so few pages are cheap. A page is held completely
+ * in etcd's memory, and several times in ours. */
 enum { PAGE_KEYS = 4096, PAGE_BYTES = 4 << 20, PAUSE_DOUBLINGS_MAX = 16 };
 
 #define PAGE_PAUSE_NS (500LL * NS_PER_MS)
@@ -40,30 +40,30 @@ struct etcd_mirror {
     struct etcd *etcd;
     struct etcd_mirror_options options;
     struct etcd_range ranges[ETCD_RANGES_MAX];
-    int64_t revisions[ETCD_RANGES_MAX]; /* up to which all of the range was told */
+    int64_t revisions[ETCD_RANGES_MAX]; /* up to which the range has been reported */
     struct etcd_index index;
-    struct etcd_timer *timer;
+    struct loop_timer *timer;
     enum mirror_wait wait;
-    struct etcd_call *call; /* for a page, or for the witness */
+    struct etcd_call *call; /* for a page or for the witness */
     struct etcd_watch *watch;
-    struct etcd_index_entry *last; /* that was told; NULL: it is gone */
+    struct etcd_index_entry *last; /* last reported; NULL: gone */
 
-    /* Of rule 7, as it was when the watch broke: what a next one shows proves nothing. */
+    /* Rule 7, as of the end of the watch: later events prove nothing. */
     struct etcd_range witness; /* no key: there was none */
     int64_t witness_mod_revision;
-    int64_t witness_revision; /* that was told, of its range */
+    int64_t witness_revision; /* as reported for its range */
 
-    uint32_t listing;       /* its number */
-    size_t range_index;     /* that is listed */
-    struct etcd_range rest; /* of that one, yet to be listed */
-    int64_t page_keys;      /* of the listing's pages */
-    int64_t revision;       /* the listing's; 0: its first page is not there */
-    uint64_t history;       /* the listing's */
-    uint64_t history_told;  /* of what the index has */
+    uint32_t listing;       /* current listing's number */
+    size_t range_index;     /* being listed */
+    struct etcd_range rest; /* of that range, still to be listed */
+    int64_t page_keys;      /* for the listing's pages */
+    int64_t revision;       /* of the listing; 0: its first page is pending */
+    uint64_t history;       /* of the listing */
+    uint64_t history_told;  /* of the index's content */
     bool synced;
-    uint32_t relists; /* in a row: no watch has shown anything since */
-    bool in_trouble;  /* since it was last synced */
-    uint32_t depth;   /* of our code under its callbacks */
+    uint32_t relists; /* in a row, without an event in between */
+    bool in_trouble;  /* since the last on_synced */
+    uint32_t depth;   /* nesting of callbacks */
     bool closed;
 };
 
@@ -77,17 +77,17 @@ static void
 pause_before(struct etcd_mirror *mirror, enum mirror_wait wait, int64_t pause_ns)
 {
     mirror->wait = wait;
-    etcd_timer_set(mirror->timer, etcd_endpoints_jitter(&mirror->etcd->endpoints, pause_ns));
+    loop_timer_set(mirror->timer, etcd_endpoints_jitter(&mirror->etcd->endpoints, pause_ns));
 }
 
-/* Neither asks for anything nor is about to. */
+/* Has no request out and none due. */
 static void
 stop_asking(struct etcd_mirror *mirror)
 {
     if (mirror->call != NULL)
         etcd_cancel(mirror->call);
     mirror->call = NULL;
-    etcd_timer_clear(mirror->timer);
+    loop_timer_clear(mirror->timer);
 }
 
 /* ---- life ---- */
@@ -110,7 +110,7 @@ etcd_mirror_close(struct etcd_mirror *mirror)
     stop_asking(mirror);
     if (mirror->watch != NULL)
         etcd_watch_close(mirror->watch);
-    etcd_timer_destroy(mirror->timer);
+    loop_timer_destroy(mirror->timer);
     mirror->etcd->users--;
     mirror->closed = true;
     if (mirror->depth == 0)
@@ -143,7 +143,7 @@ etcd_mirror_revision(const struct etcd_mirror *mirror)
 size_t
 etcd_mirror_keys(const struct etcd_mirror *mirror)
 {
-    return mirror->index.count;
+    return mirror->index.all.count;
 }
 
 int64_t
@@ -156,7 +156,7 @@ etcd_mirror_told(const struct etcd_mirror *mirror, struct etcd_bytes key)
 /* ---- what is told ---- */
 
 static void
-tell_trouble(struct etcd_mirror *mirror, const struct error *error)
+notify_trouble(struct etcd_mirror *mirror, const struct error *error)
 {
     mirror->in_trouble = true;
     if (mirror->options.on_trouble != NULL)
@@ -164,14 +164,14 @@ tell_trouble(struct etcd_mirror *mirror, const struct error *error)
 }
 
 static void
-tell_synced(struct etcd_mirror *mirror)
+notify_synced(struct etcd_mirror *mirror)
 {
     mirror->in_trouble = false;
     mirror->options.on_synced(mirror->options.context, etcd_mirror_revision(mirror));
 }
 
 static void
-tell_put(struct etcd_mirror *mirror, size_t range_index, const struct etcd_kv *kv)
+notify_put(struct etcd_mirror *mirror, size_t range_index, const struct etcd_kv *kv)
 {
     struct etcd_index_entry *entry = etcd_index_add(&mirror->index, kv->key);
     bool is_new = entry->mod_revision == 0;
@@ -187,7 +187,7 @@ tell_put(struct etcd_mirror *mirror, size_t range_index, const struct etcd_kv *k
 }
 
 static void
-tell_delete(struct etcd_mirror *mirror, struct etcd_index_entry *entry, int64_t revision)
+notify_delete(struct etcd_mirror *mirror, struct etcd_index_entry *entry, int64_t revision)
 {
     struct etcd_kv kv = {.key = {entry->key, entry->key_bytes}, .mod_revision = revision};
     etcd_index_remove(&mirror->index, entry);
@@ -207,16 +207,16 @@ on_events(void *context, size_t range_index, const struct etcd_event *events, si
     mirror->relists = 0;
     for (size_t i = 0; i < count && !mirror->closed; i++) {
         const struct etcd_kv *kv = &events[i].kv;
-        /* also before the last of them is told: it claims what is whole */
+        /* before the last one is reported: from then on the mirror claims to be complete */
         if (i + 1 == count)
             mirror->revisions[range_index] = kv->mod_revision;
         if (events[i].kind == ETCD_EVENT_PUT) {
-            tell_put(mirror, range_index, kv);
+            notify_put(mirror, range_index, kv);
             continue;
         }
         struct etcd_index_entry *entry = etcd_index_find(&mirror->index, kv->key);
         if (entry != NULL && entry->mod_revision < kv->mod_revision)
-            tell_delete(mirror, entry, kv->mod_revision);
+            notify_delete(mirror, entry, kv->mod_revision);
     }
     leave(mirror);
 }
@@ -241,10 +241,9 @@ watch_stop(struct etcd_mirror *mirror)
 static void
 witness_take(struct etcd_mirror *mirror)
 {
-    size_t at = 0;
-    struct etcd_index_entry *entry = mirror->last;
-    if (entry == NULL) /* any */
-        entry = etcd_index_unlisted(&mirror->index, mirror->listing + 1, &at);
+    const struct etcd_index_entry *entry = mirror->last;
+    if (entry == NULL) /* any entry will do */
+        entry = etcd_index_walk(&mirror->index, NULL);
     etcd_range_free(&mirror->witness);
     if (entry == NULL)
         return;
@@ -262,7 +261,7 @@ on_checked(void *context, const struct etcd_answer *answer)
     if (answer->fate == ETCD_DONE) {
         const struct etcd_response *found = &answer->responses[0];
         if (found->kv_count == 1 && found->kvs[0].mod_revision == mirror->witness_mod_revision) {
-            tell_synced(mirror);
+            notify_synced(mirror);
         } else {
             etcd_history_lost(mirror->etcd);
             watch_stop(mirror);
@@ -273,7 +272,7 @@ on_checked(void *context, const struct etcd_answer *answer)
         list_again(mirror);
     } else {
         pause_before(mirror, WAIT_CHECK, PAGE_PAUSE_NS);
-        tell_trouble(mirror, &answer->error);
+        notify_trouble(mirror, &answer->error);
     }
     leave(mirror);
 }
@@ -300,7 +299,7 @@ on_watch_open(void *context)
         check(mirror);
         return;
     }
-    watch_stop(mirror); /* nothing was there: to list is no more than to check */
+    watch_stop(mirror); /* nothing was reported: listing costs no more than checking */
     list_again(mirror);
 }
 
@@ -312,7 +311,7 @@ on_watch_trouble(void *context, const struct error *error)
     stop_asking(mirror);
     if (!mirror->in_trouble)
         witness_take(mirror);
-    tell_trouble(mirror, error);
+    notify_trouble(mirror, error);
     leave(mirror);
 }
 
@@ -322,7 +321,7 @@ on_watch_end(void *context, enum etcd_watch_end end, const struct error *error)
     struct etcd_mirror *mirror = context;
     enter(mirror);
     watch_stop(mirror);
-    tell_trouble(mirror, error);
+    notify_trouble(mirror, error);
     if (!mirror->closed && end == ETCD_WATCH_REFUSED)
         pause_before(mirror, WAIT_LIST, PAGE_PAUSE_NS);
     else if (!mirror->closed)
@@ -354,11 +353,12 @@ watch_begin(struct etcd_mirror *mirror)
 static void
 list_end(struct etcd_mirror *mirror)
 {
-    struct etcd_index_entry *gone;
-    size_t at = 0;
+    struct etcd_index_entry *entry = etcd_index_walk(&mirror->index, NULL), *next;
     mirror->history_told = mirror->history;
-    while ((gone = etcd_index_unlisted(&mirror->index, mirror->listing, &at)) != NULL) {
-        tell_delete(mirror, gone, 0);
+    for (; entry != NULL; entry = next) {
+        next = etcd_index_walk(&mirror->index, entry);
+        if (entry->listing != mirror->listing)
+            notify_delete(mirror, entry, 0);
         if (mirror->closed)
             return;
     }
@@ -366,7 +366,7 @@ list_end(struct etcd_mirror *mirror)
         mirror->revisions[i] = mirror->revision;
     mirror->synced = true;
     watch_begin(mirror);
-    tell_synced(mirror);
+    notify_synced(mirror);
 }
 
 static void
@@ -382,7 +382,7 @@ next_range(struct etcd_mirror *mirror)
     page_ask(mirror);
 }
 
-/* Rule 5: what the next page may ask for, by what this one held. */
+/* Rule 5: the size of the next page, by this one's content. */
 static void
 page_resize(struct etcd_mirror *mirror, const struct etcd_response *page)
 {
@@ -410,7 +410,7 @@ page_take(struct etcd_mirror *mirror, const struct etcd_answer *answer)
         return;
     }
     for (size_t i = 0; i < page->kv_count && !mirror->closed; i++)
-        tell_put(mirror, mirror->range_index, &page->kvs[i]);
+        notify_put(mirror, mirror->range_index, &page->kvs[i]);
     if (mirror->closed)
         return;
     if (!page->more || page->kv_count == 0) {
@@ -434,13 +434,13 @@ on_page(void *context, const struct etcd_answer *answer)
     if (answer->fate == ETCD_DONE) {
         page_take(mirror, answer);
     } else if (answer->error.status == STATUS_OUT_OF_RANGE && mirror->revision != 0) {
-        list_again(mirror); /* compacted, or not there any more */
+        list_again(mirror); /* compacted, or no longer there */
     } else if (answer->error.status == STATUS_RESOURCE_EXHAUSTED && mirror->page_keys > 1) {
         mirror->page_keys /= 2;
         page_ask(mirror);
     } else {
         pause_before(mirror, WAIT_PAGE, PAGE_PAUSE_NS);
-        tell_trouble(mirror, &answer->error);
+        notify_trouble(mirror, &answer->error);
     }
     leave(mirror);
 }
@@ -470,7 +470,8 @@ list_begin(struct etcd_mirror *mirror)
     page_ask(mirror);
 }
 
-/* At once the first time. Who compacts faster than we list would else be asked without end. */
+/* At once the first time. If history is compacted faster than we list, the listing would repeat
+ * without end. */
 static void
 list_again(struct etcd_mirror *mirror)
 {
@@ -502,7 +503,7 @@ etcd_mirror_open(struct etcd *etcd, const struct etcd_mirror_options *options,
     if (options->page_keys < 0 || options->progress_ns < 0 ||
         options->progress_ns > ETCD_TIME_NS_MAX)
         return error_set(error, STATUS_INVALID_ARGUMENT,
-                         "etcd: a mirror's page or time is less than 0, or more than a year");
+                         "etcd: a mirror's page or time is negative or longer than a year");
     struct etcd_mirror *mirror = calloc(1, sizeof(*mirror));
     CHECK(mirror != NULL);
     mirror->etcd = etcd;
@@ -513,7 +514,7 @@ etcd_mirror_open(struct etcd *etcd, const struct etcd_mirror_options *options,
     for (size_t i = 0; i < options->range_count; i++)
         mirror->ranges[i] = etcd_range_copy(&options->ranges[i]);
     mirror->index.seed = etcd->endpoints.random;
-    mirror->timer = etcd_timer_create(etcd->base, on_time, mirror);
+    mirror->timer = loop_timer_create(etcd->base, on_time, mirror);
     etcd->users++;
     list_begin(mirror);
     *opened = mirror;

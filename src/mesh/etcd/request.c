@@ -13,10 +13,10 @@ etcd_text(const char *text)
     return (struct etcd_bytes){text, strlen(text)};
 }
 
-/* As a key the first of all, as an end "to the last". */
+/* As a key the first of all; as an end "to the last". */
 static const struct etcd_bytes nul = {"", 1};
 
-/* The first key after all that begin with the prefix, in memory of its size; none, and 0, if it is
+/* The first key after all keys with the prefix, in memory of its size; 0 bytes if the prefix is
  * empty or all 0xff. */
 static size_t
 prefix_end(struct etcd_bytes prefix, unsigned char *end)
@@ -191,7 +191,7 @@ void
 etcd_request_watch(struct bytes *json, const struct etcd_range *range, int64_t watch_id,
                    int64_t revision)
 {
-    if (json->used > 0) /* one object after the other, with nothing between that means anything */
+    if (json->used > 0) /* one object after another; anything in between is insignificant */
         bytes_put_char(json, '\n');
     bytes_put_char(json, '{');
     etcd_put_field(json, ETCD_FIELD_CREATE_REQUEST);
@@ -206,7 +206,7 @@ etcd_request_watch(struct bytes *json, const struct etcd_range *range, int64_t w
     etcd_put_close(json, '}');
 }
 
-/* With room for one byte more. */
+/* With room for one more byte. */
 static struct etcd_bytes
 bytes_copy(struct etcd_bytes data)
 {
@@ -229,7 +229,7 @@ struct etcd_range
 etcd_range_rest(const struct etcd_range *range, struct etcd_bytes last)
 {
     struct etcd_range rest = {.span = range->span, .key = bytes_copy(last)};
-    rest.key.bytes++; /* the NUL: nothing is between a key and itself with a NUL at its end */
+    rest.key.bytes++; /* appends NUL: no key lies between a key and itself followed by NUL */
     if (range->span != ETCD_PREFIX) {
         rest.end = bytes_copy(range->end);
         return rest;

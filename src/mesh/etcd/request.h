@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Requests as the gateway's JSON. Pure; the caller owns the bytes.
- */
+/* Requests in the gateway's JSON. Pure; the caller owns the bytes. */
 #pragma once
 
 #include "base/bytes.h"
@@ -13,13 +11,13 @@ void etcd_request_compact(struct bytes *json, int64_t revision);
 void etcd_request_grant(struct bytes *json, int64_t ttl_s, int64_t lease_id);
 void etcd_request_lease(struct bytes *json, int64_t lease_id); /* renew, revoke */
 void etcd_request_token(struct bytes *json, const char *user, const char *password);
-/* One of several on a stream: ids from 1 on, because 0 is left out of answers. */
+/* One of several on a stream: ids start at 1, because answers omit 0. */
 void etcd_request_watch(struct bytes *json, const struct etcd_range *range, int64_t watch_id,
                         int64_t revision);
 
-/* The rest of a range behind `last`, a key in it; free it with etcd_range_free. */
+/* The part of a range after `last`, a key in it; free it with etcd_range_free. */
 struct etcd_range etcd_range_rest(const struct etcd_range *range, struct etcd_bytes last);
 
-/* A copy of a range, its bytes with it, to be freed with etcd_range_free. */
+/* A copy of a range including its bytes; free it with etcd_range_free. */
 struct etcd_range etcd_range_copy(const struct etcd_range *range);
 void etcd_range_free(struct etcd_range *range);

@@ -2,13 +2,12 @@
 /*
  * A session:
  *
- *   1. The lease counts from when its grant or renewal was sent, not from when that was answered.
- *   2. Its time is the TTL less the margin. It is renewed after a third of it, with a call that may
- *      take all that is left, one attempt a sixth of it: so each of several endpoints is asked.
- *   3. An answer that comes when the time is over is not taken: the owner has stopped by then.
- *   4. Time is CLOCK_BOOTTIME's: the lease ends while a machine is suspended too.
- *   5. A grant is tried until it is answered. One whose answer is lost leaves a lease that nobody
- *      keeps: it ends by itself.
+ *   1. The lease counts from when its grant or renewal was sent, not answered.
+ *   2. Its time is the TTL minus the margin. After a third of it the lease is renewed with a call
+ *      that may take the rest, each attempt a sixth: so several endpoints are tried.
+ *   3. An answer after that time is ignored: the owner has stopped by then.
+ *   4. Time is CLOCK_BOOTTIME: leases also end while a machine is suspended.
+ *   5. A grant is repeated until it is answered. If an answer is lost, that lease ends by itself.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -16,9 +15,9 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "loop/timer.h"
 #include "mesh/etcd/client.h"
 #include "mesh/etcd/request.h"
-#include "mesh/etcd/timer.h"
 
 enum { RENEWALS = 3, ATTEMPTS = 6, MARGIN_SHARE = 10 };
 
@@ -27,11 +26,11 @@ enum { RENEWALS = 3, ATTEMPTS = 6, MARGIN_SHARE = 10 };
 struct etcd_session {
     struct etcd *etcd;
     struct etcd_session_options options;
-    struct etcd_timer *timer;
+    struct loop_timer *timer;
     struct etcd_call *call;
     int64_t lease_id;
-    int64_t asked_ns; /* when the call that is under way was begun */
-    int64_t lasts_ns; /* from then on, margin taken off */
+    int64_t asked_ns; /* when the current call began */
+    int64_t lasts_ns; /* duration from then on, without the margin */
     int64_t until_ns; /* 0: not granted */
     bool lost;
 };
@@ -58,7 +57,7 @@ etcd_session_left_ns(const struct etcd_session *session)
 }
 
 static void
-tell_trouble(struct etcd_session *session, const struct error *error)
+notify_trouble(struct etcd_session *session, const struct error *error)
 {
     if (session->options.on_trouble != NULL)
         session->options.on_trouble(session->options.context, error);
@@ -71,14 +70,14 @@ lose(struct etcd_session *session, enum status status, const char *why)
     error_set(&error, status, "etcd: the lease %" PRIx64 " is lost: %s",
               (uint64_t)session->lease_id, why);
     session->lost = true;
-    etcd_timer_clear(session->timer);
+    loop_timer_clear(session->timer);
     if (session->call != NULL)
         etcd_cancel(session->call);
     session->call = NULL;
     session->options.on_lost(session->options.context, &error);
 }
 
-/* Granted or renewed for so long from when it was asked for; the timer is set for the next time. */
+/* Granted or renewed for that long from the request; sets the timer for the next renewal. */
 static void
 extend(struct etcd_session *session, int64_t ttl_s)
 {
@@ -88,7 +87,7 @@ extend(struct etcd_session *session, int64_t ttl_s)
     session->lasts_ns = ttl_s * NS_PER_S - margin_ns;
     session->until_ns = session->asked_ns + session->lasts_ns;
     int64_t next_ns = session->asked_ns + session->lasts_ns / RENEWALS;
-    etcd_timer_set(session->timer, next_ns - boot_now_ns());
+    loop_timer_set(session->timer, next_ns - boot_now_ns());
 }
 
 static void
@@ -97,16 +96,16 @@ on_renewed(void *context, const struct etcd_answer *answer)
     struct etcd_session *session = context;
     session->call = NULL;
     if (etcd_session_left_ns(session) == 0) {
-        lose(session, STATUS_DEADLINE_EXCEEDED, "nobody renewed it in time");
+        lose(session, STATUS_DEADLINE_EXCEEDED, "it was not renewed in time");
     } else if (answer->fate == ETCD_DONE && answer->ttl_s == 0) {
-        lose(session, STATUS_NOT_FOUND, "etcd has let it go");
+        lose(session, STATUS_NOT_FOUND, "it has expired in etcd");
     } else if (answer->fate == ETCD_DONE) {
         extend(session, answer->ttl_s);
-    } else { /* a refusal, since a call that finds nobody takes all the time there is */
+    } else { /* a refusal: an unreachable etcd would have used up the time */
         int64_t left_ns = etcd_session_left_ns(session);
         int64_t pause_ns = session->lasts_ns / ATTEMPTS;
-        etcd_timer_set(session->timer, pause_ns < left_ns ? pause_ns : left_ns);
-        tell_trouble(session, &answer->error);
+        loop_timer_set(session->timer, pause_ns < left_ns ? pause_ns : left_ns);
+        notify_trouble(session, &answer->error);
     }
 }
 
@@ -137,12 +136,12 @@ on_granted(void *context, const struct etcd_answer *answer)
         if (etcd_session_left_ns(session) > 0)
             session->options.on_granted(session->options.context, session->lease_id);
         else
-            lose(session, STATUS_DEADLINE_EXCEEDED, "its grant took longer than it lasts");
+            lose(session, STATUS_DEADLINE_EXCEEDED, "the grant took longer than its TTL");
         return;
     }
-    etcd_timer_set(session->timer,
+    loop_timer_set(session->timer,
                    etcd_endpoints_jitter(&session->etcd->endpoints, GRANT_PAUSE_NS));
-    tell_trouble(session, &answer->error);
+    notify_trouble(session, &answer->error);
 }
 
 static void
@@ -153,7 +152,7 @@ grant(struct etcd_session *session)
     session->call = etcd_lease_grant(session->etcd, session->options.ttl_s, 0, reply);
 }
 
-/* The end by our own clock is looked at with each answer, and here. */
+/* Our own clock's end is checked with each answer and here. */
 static void
 on_time(void *context)
 {
@@ -162,7 +161,7 @@ on_time(void *context)
     if (session->lease_id == 0)
         grant(session);
     else if (left_ns == 0)
-        lose(session, STATUS_DEADLINE_EXCEEDED, "nobody renewed it in time");
+        lose(session, STATUS_DEADLINE_EXCEEDED, "it was not renewed in time");
     else
         renew(session, left_ns);
 }
@@ -176,7 +175,7 @@ etcd_session_open(struct etcd *etcd, const struct etcd_session_options *options)
     CHECK(session != NULL);
     session->etcd = etcd;
     session->options = *options;
-    session->timer = etcd_timer_create(etcd->base, on_time, session);
+    session->timer = loop_timer_create(etcd->base, on_time, session);
     etcd->users++;
     grant(session);
     return session;
@@ -187,7 +186,7 @@ etcd_session_close(struct etcd_session *session)
 {
     if (session->call != NULL)
         etcd_cancel(session->call);
-    etcd_timer_destroy(session->timer);
+    loop_timer_destroy(session->timer);
     session->etcd->users--;
     free(session);
 }

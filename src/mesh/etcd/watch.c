@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A watch: one stream after the other, each with one watcher of the server per range.
+ * A watch: a sequence of streams, each with one watcher of the server per range.
  *
- *   1. Each range has a place of its own: the next revision it has to show. Events before that are
- *      not shown again, whatever a server sends (one that is behind sends old ones).
- *   2. The place moves by events whose revision has come as a whole, and by the last but one
- *      progress report: by the time of the next, what was before it has surely come. (Some
- *      versions report progress ahead of events.)
- *   3. A server that is before the place is behind: another one is asked. If all are, the watch
- *      ends.
- *   4. A stream that is not open in time, that breaks or that is silent for too long is left, and
- *      another endpoint is asked: at once the first time, then with growing pauses.
- *   5. A refusal may be for an old token (some versions do not say so): it counts when a new one
- *      is refused too, by an endpoint that has not failed since.
- *   6. Whoever is shown something may close the watch: it is freed when its code has returned.
+ *   1. Each range has its own position: the next revision to show. Earlier events are not shown
+ *      again, whatever a server sends (one that is behind sends old ones).
+ *   2. The position advances with events of complete revisions, and to the last but one progress
+ *      report: by the next report everything before it has arrived. (Some versions report progress
+ *      ahead of events.)
+ *   3. A server that has not reached the position is behind: another one is asked. If all are, the
+ *      watch ends.
+ *   4. A stream that does not open in time, breaks or stays silent too long is abandoned for
+ *      another endpoint: at once the first time, then with growing pauses.
+ *   5. A refusal may concern an old token (some versions do not say so): it counts when a new token
+ *      is refused as well, by an endpoint that has not failed since.
+ *   6. A callback may close the watch: it is freed when the watch's code has returned.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -21,25 +21,25 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "loop/timer.h"
 #include "mesh/etcd/client.h"
 #include "mesh/etcd/request.h"
-#include "mesh/etcd/timer.h"
 
 #define PROGRESS_NS (600 * NS_PER_S)
 #define CREATE_NS (5 * NS_PER_S)
-#define STEADY_NS (5 * NS_PER_S) /* a stream that lasted so long was no failure to open one */
+#define STEADY_NS (5 * NS_PER_S) /* a stream that lasted this long counts as opened */
 #define PAUSE_NS_MIN (50LL * NS_PER_MS)
 
 enum { PAUSE_DOUBLINGS_MAX = 16 };
 
 enum watch_state { WATCH_TOKEN, WATCH_PAUSED, WATCH_OPENING, WATCH_OPEN, WATCH_ENDED };
 
-struct watched {
+struct etcd_watched {
     struct etcd_range range;
     int64_t next_revision;     /* 0: from now on */
     int64_t progress_revision; /* of the last report */
     bool created;
-    struct etcd_watch_line *pieces; /* of revisions that have not come as a whole */
+    struct etcd_watch_line *pieces; /* of incomplete revisions */
     size_t piece_count;
     size_t piece_bytes;
 };
@@ -47,9 +47,9 @@ struct watched {
 struct etcd_watch {
     struct etcd *etcd;
     struct etcd_watch_options options;
-    struct watched ranges[ETCD_RANGES_MAX];
+    struct etcd_watched ranges[ETCD_RANGES_MAX];
     enum watch_state state;
-    struct etcd_timer *timer;
+    struct loop_timer *timer;
     struct etcd_exchange *exchange;
     struct bytes body;
     size_t endpoint; /* of the exchange */
@@ -60,7 +60,7 @@ struct etcd_watch {
     struct etcd_token_wait token_wait;
     uint64_t token_number;   /* of the stream */
     uint64_t refused_number; /* 0: none since a stream was open */
-    uint32_t depth;          /* of our code under its callbacks */
+    uint32_t depth;          /* nesting of callbacks */
     bool closed;
 };
 
@@ -69,7 +69,7 @@ static void watch_begin(struct etcd_watch *watch);
 /* ---- pieces of revisions ---- */
 
 static void
-drop_pieces(struct watched *watched)
+drop_pieces(struct etcd_watched *watched)
 {
     for (size_t i = 0; i < watched->piece_count; i++)
         etcd_watch_line_fini(&watched->pieces[i]);
@@ -78,15 +78,15 @@ drop_pieces(struct watched *watched)
     watched->piece_count = watched->piece_bytes = 0;
 }
 
-/* Takes the line's memory. */
+/* Takes over the line's memory. */
 static void
-keep_piece(struct watched *watched, struct etcd_watch_line *line, size_t bytes)
+keep_piece(struct etcd_watched *watched, struct etcd_watch_line *line, size_t bytes)
 {
     size_t count = watched->piece_count + 1;
     struct etcd_watch_line *pieces = reallocarray(watched->pieces, count, sizeof(*watched->pieces));
     CHECK(pieces != NULL);
     pieces[count - 1] = *line;
-    line->arena = (struct etcd_arena){0};
+    line->arena = (struct bump){0};
     watched->pieces = pieces;
     watched->piece_count = count;
     watched->piece_bytes += bytes;
@@ -119,7 +119,7 @@ etcd_watch_close(struct etcd_watch *watch)
 {
     CHECK(!watch->closed);
     stop_stream(watch);
-    etcd_timer_destroy(watch->timer);
+    loop_timer_destroy(watch->timer);
     watch->timer = NULL;
     watch->etcd->users--;
     watch->closed = true;
@@ -144,12 +144,12 @@ static void
 watch_end(struct etcd_watch *watch, enum etcd_watch_end end, const struct error *error)
 {
     stop_stream(watch);
-    etcd_timer_clear(watch->timer);
+    loop_timer_clear(watch->timer);
     watch->state = WATCH_ENDED;
     watch->options.on_end(watch->options.context, end, error);
 }
 
-/* Goes on with another stream, after a pause if this is not the first failure. */
+/* Continues with another stream, after a pause unless this is the first failure. */
 static void
 watch_again(struct etcd_watch *watch, const struct error *error)
 {
@@ -163,7 +163,7 @@ watch_again(struct etcd_watch *watch, const struct error *error)
         watch->breaks++;
     stop_stream(watch);
     watch->state = WATCH_PAUSED;
-    etcd_timer_set(watch->timer, etcd_endpoints_jitter(&watch->etcd->endpoints, pause_ns));
+    loop_timer_set(watch->timer, etcd_endpoints_jitter(&watch->etcd->endpoints, pause_ns));
     if (watch->options.on_trouble != NULL)
         watch->options.on_trouble(watch->options.context, error);
 }
@@ -174,12 +174,12 @@ watch_break(struct etcd_watch *watch, struct error *error)
     struct etcd *etcd = watch->etcd;
     etcd->figures.endpoint_failures++;
     etcd_endpoints_failed(&etcd->endpoints, watch->endpoint, clock_now_ns());
-    watch->refused_number = 0; /* the next endpoint may have forgotten the new one, too */
+    watch->refused_number = 0; /* the next endpoint may not know the new token either */
     error_prefix(error, "etcd: a watch");
     watch_again(watch, error);
 }
 
-/* True: it is tried with a new token. */
+/* True: retried with a new token. */
 static bool
 watch_renew_token(struct etcd_watch *watch)
 {
@@ -245,7 +245,7 @@ take_cancel(struct etcd_watch *watch, const struct etcd_watch_line *line)
               : token ? STATUS_UNAUTHENTICATED
                       : STATUS_UNAVAILABLE,
               "%s: the server ended it: %s", watch_url(watch),
-              line->cancel_reason[0] != '\0' ? line->cancel_reason : "it does not say why");
+              line->cancel_reason[0] != '\0' ? line->cancel_reason : "no reason given");
     if (denied || token)
         watch_refused(watch, &error);
     else
@@ -259,8 +259,8 @@ take_behind(struct etcd_watch *watch, int64_t revision, int64_t place)
     watch->behind++;
     watch->etcd->figures.behind++;
     error_set(&error, STATUS_UNAVAILABLE,
-              "%s is behind: revision %" PRId64 ", and %" PRId64 " was seen before",
-              watch_url(watch), revision, place);
+              "%s is behind: revision %" PRId64 " after %" PRId64 " was seen", watch_url(watch),
+              revision, place);
     if (watch->behind >= 2 && watch->behind >= watch->etcd->endpoints.count)
         watch_end(watch, ETCD_WATCH_BEHIND, &error);
     else
@@ -268,10 +268,10 @@ take_behind(struct etcd_watch *watch, int64_t revision, int64_t place)
 }
 
 static void
-take_created(struct etcd_watch *watch, struct watched *watched, int64_t revision)
+take_created(struct etcd_watch *watch, struct etcd_watched *watched, int64_t revision)
 {
     if (watched->next_revision == 0)
-        watched->next_revision = revision + 1; /* where the next stream would go on */
+        watched->next_revision = revision + 1; /* where the next stream would resume */
     if (revision < watched->next_revision - 1) {
         take_behind(watch, revision, watched->next_revision - 1);
         return;
@@ -282,7 +282,7 @@ take_created(struct etcd_watch *watch, struct watched *watched, int64_t revision
         return;
     watch->state = WATCH_OPEN;
     watch->opened_ns = clock_now_ns();
-    etcd_timer_set(watch->timer, silence_ns(watch));
+    loop_timer_set(watch->timer, silence_ns(watch));
     watch->behind = 0;
     watch->refused_number = 0;
     etcd_endpoints_worked(&watch->etcd->endpoints, watch->endpoint);
@@ -290,9 +290,9 @@ take_created(struct etcd_watch *watch, struct watched *watched, int64_t revision
         watch->options.on_open(watch->options.context);
 }
 
-/* Copies what is new, in order, of revisions below `before`; returns how many. */
+/* Copies new events with revisions below `before`, in order; returns their number. */
 static size_t
-take_new(const struct watched *watched, int64_t before, int64_t *last,
+take_new(const struct etcd_watched *watched, int64_t before, int64_t *last,
          const struct etcd_watch_line *line, struct etcd_event *to)
 {
     size_t count = 0;
@@ -306,12 +306,13 @@ take_new(const struct watched *watched, int64_t before, int64_t *last,
     return count;
 }
 
-/* Of the pieces, which are dropped, and of the line: what is of revisions below `before`. */
+/* Shows events with revisions below `before` of the fragments, which are dropped, and of the line.
+ */
 static void
-show_events(struct etcd_watch *watch, struct watched *watched, const struct etcd_watch_line *line,
-            int64_t before)
+show_events(struct etcd_watch *watch, struct etcd_watched *watched,
+            const struct etcd_watch_line *line, int64_t before)
 {
-    struct watched whole = *watched; /* shown until the callback returns, whatever it closes */
+    struct etcd_watched whole = *watched; /* valid until the callback returns, whatever it closes */
     watched->pieces = NULL;
     watched->piece_count = watched->piece_bytes = 0;
     size_t room = line->event_count;
@@ -339,10 +340,10 @@ last_revision(const struct etcd_watch_line *line)
     return line->events[line->event_count - 1].kv.mod_revision;
 }
 
-/* A piece's last revision may go on in the next; those before are whole. They are shown at once:
- * what a server sends in pieces may be all that happened for hours, more than is kept. */
+/* A fragment's last revision may continue in the next; earlier ones are complete and shown at once:
+ * a server may send the events of hours in fragments, more than is kept. */
 static void
-take_events(struct etcd_watch *watch, struct watched *watched, struct etcd_watch_line *line,
+take_events(struct etcd_watch *watch, struct etcd_watched *watched, struct etcd_watch_line *line,
             size_t bytes)
 {
     if (!line->fragment) {
@@ -365,7 +366,7 @@ take_events(struct etcd_watch *watch, struct watched *watched, struct etcd_watch
 }
 
 static void
-take_progress(struct etcd_watch *watch, struct watched *watched, int64_t revision)
+take_progress(struct etcd_watch *watch, struct etcd_watched *watched, int64_t revision)
 {
     if (watched->piece_count > 0 || revision < watched->next_revision - 1)
         return;
@@ -395,10 +396,10 @@ take_line(struct etcd_watch *watch, struct etcd_watch_line *line, size_t bytes)
         return;
     }
     if (line->watch_id < 1 || line->watch_id > (int64_t)watch->options.range_count)
-        return; /* not one that we asked for */
-    struct watched *watched = &watch->ranges[line->watch_id - 1];
+        return; /* not one of our watchers */
+    struct etcd_watched *watched = &watch->ranges[line->watch_id - 1];
     if (watch->state == WATCH_OPEN)
-        etcd_timer_set(watch->timer, silence_ns(watch));
+        loop_timer_set(watch->timer, silence_ns(watch));
     if (line->created)
         take_created(watch, watched, line->revision);
     else if (line->event_count > 0)
@@ -450,14 +451,14 @@ watch_stream(struct etcd_watch *watch)
     watch->created_count = 0;
     bytes_fini(&watch->body);
     for (size_t i = 0; i < watch->options.range_count; i++) {
-        struct watched *watched = &watch->ranges[i];
+        struct etcd_watched *watched = &watch->ranges[i];
         watched->created = false;
         watched->progress_revision = 0;
         etcd_request_watch(&watch->body, &watched->range, (int64_t)i + 1, watched->next_revision);
     }
     CHECK(!watch->body.failed);
     etcd->figures.streams++;
-    etcd_timer_set(watch->timer, watch->options.create_ns);
+    loop_timer_set(watch->timer, watch->options.create_ns);
     watch->exchange =
         etcd_exchange_start(etcd->wire, &(struct etcd_exchange_request){
                                             .endpoint = etcd->endpoints.list[watch->endpoint].url,
@@ -490,14 +491,14 @@ on_token(void *context, const struct error *error)
         return;
     }
     watch->state = WATCH_PAUSED;
-    etcd_timer_set(watch->timer, wait_ns);
+    loop_timer_set(watch->timer, wait_ns);
 }
 
 static void
 watch_begin(struct etcd_watch *watch)
 {
     watch->state = WATCH_TOKEN;
-    etcd_timer_clear(watch->timer); /* the call for the token has its own end */
+    loop_timer_clear(watch->timer); /* the call for the token has its own timeout */
     watch->token_wait.on_token = on_token;
     watch->token_wait.context = watch;
     etcd_token_get(watch->etcd, watch->refused_number, &watch->token_wait);
@@ -512,8 +513,7 @@ on_time(void *context)
     switch (watch->state) {
     case WATCH_PAUSED: watch_begin(watch); break;
     case WATCH_OPENING:
-        error_set(&error, STATUS_DEADLINE_EXCEEDED, "%s does not open it in time",
-                  watch_url(watch));
+        error_set(&error, STATUS_DEADLINE_EXCEEDED, "%s did not open it in time", watch_url(watch));
         watch_break(watch, &error);
         break;
     case WATCH_OPEN:
@@ -531,7 +531,7 @@ enum status
 etcd_ranges_check(const struct etcd_range *ranges, size_t count, struct error *error)
 {
     if (count == 0 || count > ETCD_RANGES_MAX)
-        return error_set(error, STATUS_INVALID_ARGUMENT, "etcd: %zu ranges, 1 to %d can be watched",
+        return error_set(error, STATUS_INVALID_ARGUMENT, "etcd: %zu ranges, 1 to %d are allowed",
                          count, ETCD_RANGES_MAX);
     for (size_t i = 0; i < count; i++)
         if (ranges[i].span == ETCD_ONE && ranges[i].key.bytes == 0)
@@ -546,11 +546,11 @@ etcd_watch_open(struct etcd *etcd, const struct etcd_watch_options *options,
     if (etcd_ranges_check(options->ranges, options->range_count, error) != STATUS_OK)
         return error->status;
     if (options->revision < 0)
-        return error_set(error, STATUS_INVALID_ARGUMENT, "etcd: a watch's revision is less than 0");
+        return error_set(error, STATUS_INVALID_ARGUMENT, "etcd: a watch's revision is negative");
     if (options->progress_ns < 0 || options->progress_ns > ETCD_TIME_NS_MAX ||
         options->create_ns < 0 || options->create_ns > ETCD_TIME_NS_MAX)
         return error_set(error, STATUS_INVALID_ARGUMENT,
-                         "etcd: a watch's time is less than 0, or more than a year");
+                         "etcd: a watch's time is negative or longer than a year");
     struct etcd_watch *watch = calloc(1, sizeof(*watch));
     CHECK(watch != NULL);
     watch->etcd = etcd;
@@ -564,10 +564,10 @@ etcd_watch_open(struct etcd *etcd, const struct etcd_watch_options *options,
         watch->ranges[i].next_revision = options->revision;
     }
     watch->options.ranges = NULL;
-    watch->timer = etcd_timer_create(etcd->base, on_time, watch);
+    watch->timer = loop_timer_create(etcd->base, on_time, watch);
     etcd->users++;
     watch->state = WATCH_PAUSED;
-    etcd_timer_set(watch->timer, 0);
+    loop_timer_set(watch->timer, 0);
     *opened = watch;
     return STATUS_OK;
 }

@@ -3,11 +3,11 @@
  * An instance's record:
  *
  *   startTime, vers, loc, zone, labels [sorted], actionable, lruTime, count, cap, used, lThreads,
- *   lInProg, rpm, shutdown, and by name all else, ours among it: `addr` (where its peers reach it)
- *   and `full` (P3, which others can only guess: they don't know its default size).
+ *   lInProg, rpm, shutdown, then everything else by name, ours among it: `addr` (the address for
+ *   peers) and `full` (P3, which other nodes can only guess without this node's default size).
  *
- * cap and used are in units and leave out the reserve. lruTime is LONG_MAX, or missing, if it holds
- * no model.
+ * cap and used are in units and exclude the reserve. lruTime is LONG_MAX, or missing, without
+ * models.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -23,8 +23,8 @@ static const struct record_fields fields = {names, ARRAY_COUNT(names)};
 
 /* ---- reading ---- */
 
-/* A record as read, its texts the JSON's. */
-struct reading {
+/* A record as read; its texts belong to the JSON. */
+struct instance_reading {
     struct record_instance record;
     const char *labels[RECORD_LABELS_MAX];
     size_t label_count;
@@ -50,7 +50,7 @@ read_label(json_t *value, const char **label, struct error *error)
 }
 
 static enum status
-read_labels(json_t *root, struct reading *reading, struct error *error)
+read_labels(json_t *root, struct instance_reading *reading, struct error *error)
 {
     json_t *labels;
     if (record_json_array(root, "labels", &labels, error) != STATUS_OK)
@@ -90,7 +90,8 @@ read_figures(json_t *root, uint64_t full_units, struct mesh_figures *figures, st
 }
 
 static enum status
-read_fields(json_t *root, uint64_t full_units, struct reading *reading, struct error *error)
+read_fields(json_t *root, uint64_t full_units, struct instance_reading *reading,
+            struct error *error)
 {
     struct record_instance *record = &reading->record;
     struct mesh_instance *instance = &record->instance;
@@ -126,12 +127,13 @@ join(struct record_block *block, const char *const *labels, size_t count)
 }
 
 static struct record_instance *
-settle(const struct reading *from, const struct record_source *source, const char *extras)
+settle(const struct instance_reading *from, const struct record_source *source,
+       const char *unknown_fields)
 {
     struct record_block block;
     const struct record_instance *read = &from->record;
     size_t bytes = strlen(source->id) + strlen(read->location) + strlen(read->zone) +
-                   strlen(read->address) + strlen(extras) + 6;
+                   strlen(read->address) + strlen(unknown_fields) + 6;
     for (size_t i = 0; i < from->label_count; i++)
         bytes += strlen(from->labels[i]) + 1;
     struct record_instance *record = record_block_create(&block, sizeof(*record), bytes);
@@ -143,7 +145,7 @@ settle(const struct reading *from, const struct record_source *source, const cha
     record->location = record_block_text(&block, read->location);
     record->zone = record_block_text(&block, read->zone);
     record->address = record_block_text(&block, read->address);
-    record->extras = record_block_text(&block, extras);
+    record->unknown_fields = record_block_text(&block, unknown_fields);
     return record;
 }
 
@@ -151,17 +153,18 @@ static void
 read_root(json_t *root, uint64_t full_units, const struct record_source *source,
           struct record_instance **record, struct error *error)
 {
-    struct reading reading = {0};
-    struct bytes extras = {0};
-    bytes_put_char(&extras, '{');
+    struct instance_reading reading = {0};
+    struct bytes unknown_fields = {0};
+    bytes_put_char(&unknown_fields, '{');
     if (read_fields(root, full_units, &reading, error) == STATUS_OK &&
-        record_json_field_kept(&extras, "actionable", root, error) == STATUS_OK &&
-        record_json_rest(&extras, root, &fields, NULL, 0, error) == STATUS_OK) {
-        bytes_put(&extras, "}", 2);
-        CHECK(!extras.failed);
-        *record = settle(&reading, source, strcmp(extras.data, "{}") == 0 ? "" : extras.data);
+        record_json_field_kept(&unknown_fields, "actionable", root, error) == STATUS_OK &&
+        record_json_rest(&unknown_fields, root, &fields, NULL, 0, error) == STATUS_OK) {
+        bytes_put(&unknown_fields, "}", 2);
+        CHECK(!unknown_fields.failed);
+        *record = settle(&reading, source,
+                         strcmp(unknown_fields.data, "{}") == 0 ? "" : unknown_fields.data);
     }
-    bytes_fini(&extras);
+    bytes_fini(&unknown_fields);
 }
 
 enum status

@@ -5,13 +5,15 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/json_text.h"
 #include "base/number_text.h"
+#include "base/utf8.h"
 #include "mesh/record/large.h"
 #include "mesh/record/record.h"
 
 /* ---- reading ---- */
 
-/* Once more, with the numbers that it was refused for wrapped. */
+/* Parses again with the offending numbers wrapped. */
 static json_t *
 load_large(const void *value, size_t bytes, json_error_t *wrong)
 {
@@ -159,74 +161,10 @@ record_json_array(json_t *object, const char *field, json_t **value, struct erro
 
 /* ---- writing ---- */
 
-static void
-comma(struct bytes *to)
-{
-    if (to->used == 0 || to->failed)
-        return;
-    char last = to->data[to->used - 1];
-    if (last != '{' && last != '[' && last != ':')
-        bytes_put_char(to, ',');
-}
-
-/* Of the character at the front, if it is UTF-8; else 0. */
-static size_t
-utf8_bytes(const unsigned char *text, size_t left)
-{
-    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
-    unsigned char first = text[0];
-    size_t bytes = first < 0x80             ? 1
-                   : (first & 0xe0) == 0xc0 ? 2
-                   : (first & 0xf0) == 0xe0 ? 3
-                   : (first & 0xf8) == 0xf0 ? 4
-                                            : 0;
-    if (bytes < 2 || bytes > left)
-        return bytes == 1;
-    uint32_t character = first & (0xffu >> (bytes + 1));
-    for (size_t i = 1; i < bytes; i++) {
-        if ((text[i] & 0xc0) != 0x80)
-            return 0;
-        character = character << 6 | (text[i] & 0x3f);
-    }
-    bool surrogate = character >= 0xd800 && character < 0xe000;
-    return character < least[bytes] || surrogate || character > 0x10ffff ? 0 : bytes;
-}
-
-static void
-put_control(struct bytes *to, unsigned char character)
-{
-    static const char names[] = "btn\0fr";
-    static const char digits[] = "0123456789ABCDEF";
-    bytes_put_char(to, '\\');
-    if (character >= '\b' && character <= '\r' && names[character - '\b'] != '\0') {
-        bytes_put_char(to, names[character - '\b']);
-        return;
-    }
-    bytes_put_text(to, "u00");
-    bytes_put_char(to, digits[character >> 4]);
-    bytes_put_char(to, digits[character & 15]);
-}
-
 void
 record_json_put_text(struct bytes *to, const char *text, size_t bytes)
 {
-    size_t plain = 0;
-    bytes_put_char(to, '"');
-    for (size_t i = 0; i < bytes; i++) {
-        unsigned char character = (unsigned char)text[i];
-        if (character >= ' ' && character != '"' && character != '\\')
-            continue;
-        bytes_put(to, text + plain, i - plain);
-        plain = i + 1;
-        if (character < ' ') {
-            put_control(to, character);
-        } else {
-            bytes_put_char(to, '\\');
-            bytes_put_char(to, (char)character);
-        }
-    }
-    bytes_put(to, text + plain, bytes - plain);
-    bytes_put_char(to, '"');
+    json_put_text(to, text, bytes, JSON_ESCAPES_UPPER);
 }
 
 void
@@ -236,7 +174,7 @@ record_json_put_any_text(struct bytes *to, const char *text, size_t bytes_max)
     const unsigned char *at = (const unsigned char *)text;
     size_t left = strlen(text);
     while (left > 0 && clean.used < bytes_max) {
-        size_t bytes = utf8_bytes(at, left);
+        size_t bytes = utf8_length(at, left);
         if (bytes > 0)
             bytes_put(&clean, at, bytes);
         else
@@ -256,10 +194,10 @@ record_json_end(const struct bytes *to, size_t start, struct error *error)
     CHECK(!to->failed);
     const unsigned char *data = (const unsigned char *)to->data;
     for (size_t at = start, bytes; at < to->used; at += bytes) {
-        bytes = utf8_bytes(data + at, to->used - at);
+        bytes = utf8_length(data + at, to->used - at);
         if (bytes == 0)
             return error_set(error, STATUS_INVALID_ARGUMENT,
-                             "it would hold a byte that is no UTF-8 (0x%02x)", data[at]);
+                             "it contains a byte that is not UTF-8 (0x%02x)", data[at]);
     }
     return STATUS_OK;
 }
@@ -267,7 +205,7 @@ record_json_end(const struct bytes *to, size_t start, struct error *error)
 void
 record_json_name(struct bytes *to, const char *name)
 {
-    comma(to);
+    json_put_comma(to);
     record_json_put_text(to, name, strlen(name));
     bytes_put_char(to, ':');
 }
@@ -280,7 +218,7 @@ record_json_put_int(struct bytes *to, int64_t number)
     bytes_put_text(to, room);
 }
 
-/* Stays a fraction, if it is a whole number, too. */
+/* Keeps a fraction a fraction, even if it is a whole number. */
 static void
 put_real(struct bytes *to, double number)
 {
@@ -312,7 +250,7 @@ put_array(struct bytes *to, json_t *array, unsigned depth, struct error *error)
 {
     bytes_put_char(to, '[');
     for (size_t i = 0; i < json_array_size(array); i++) {
-        comma(to);
+        json_put_comma(to);
         if (put_value(to, json_array_get(array, i), depth, error) != STATUS_OK)
             return error->status;
     }
@@ -400,7 +338,7 @@ record_json_known(const struct record_fields *fields, const char *name)
 }
 
 /* One of the two. */
-struct rest {
+struct json_rest {
     const char *name;
     json_t *value;
     const char *json;
@@ -409,13 +347,13 @@ struct rest {
 static int
 compare_rest(const void *a, const void *b)
 {
-    const struct rest *one = a;
-    const struct rest *other = b;
+    const struct json_rest *one = a;
+    const struct json_rest *other = b;
     return strcmp(one->name, other->name);
 }
 
 static size_t
-collect(struct rest *rests, json_t *object, const struct record_fields *fields,
+collect(struct json_rest *rests, json_t *object, const struct record_fields *fields,
         const struct record_own *own, size_t own_count)
 {
     json_t *members = object;
@@ -423,10 +361,10 @@ collect(struct rest *rests, json_t *object, const struct record_fields *fields,
     for (void *at = json_object_iter(members); at; at = json_object_iter_next(members, at))
         if (!record_json_known(fields, json_object_iter_key(at)))
             rests[count++] =
-                (struct rest){json_object_iter_key(at), json_object_iter_value(at), NULL};
+                (struct json_rest){json_object_iter_key(at), json_object_iter_value(at), NULL};
     for (size_t i = 0; i < own_count; i++)
         if (own[i].json != NULL)
-            rests[count++] = (struct rest){.name = own[i].name, .json = own[i].json};
+            rests[count++] = (struct json_rest){.name = own[i].name, .json = own[i].json};
     return count;
 }
 
@@ -435,7 +373,7 @@ record_json_rest(struct bytes *to, json_t *object, const struct record_fields *f
                  const struct record_own *own, size_t own_count, struct error *error)
 {
     enum status status = STATUS_OK;
-    struct rest *rests = calloc(json_object_size(object) + own_count + 1, sizeof(*rests));
+    struct json_rest *rests = calloc(json_object_size(object) + own_count + 1, sizeof(*rests));
     CHECK(rests != NULL);
     size_t count = collect(rests, object, fields, own, own_count);
     qsort(rests, count, sizeof(*rests), compare_rest);

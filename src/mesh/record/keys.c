@@ -4,9 +4,9 @@
 #include <string.h>
 
 static const char *const areas[RECORD_AREAS] = {
-    [RECORD_MODELS] = "registry",     [RECORD_VMODELS] = "vmodels",
-    [RECORD_INSTANCES] = "instances", [RECORD_CONFIG] = "config",
-    [RECORD_LATCHES] = "leaderLatch",
+    [RECORD_MODELS] = "registry",        [RECORD_VMODELS] = "vmodels",
+    [RECORD_INSTANCES] = "instances",    [RECORD_CONFIG] = "config",
+    [RECORD_CANDIDATES] = "leaderLatch",
 };
 
 struct record_span
@@ -53,7 +53,7 @@ record_key_put(struct bytes *to, struct record_span prefix, enum record_area are
                struct record_span id)
 {
     record_area_put(to, prefix, area);
-    if (area == RECORD_LATCHES)
+    if (area == RECORD_CANDIDATES)
         bytes_put_char(to, '_');
     bytes_put(to, id.data, id.bytes);
 }
@@ -78,7 +78,7 @@ record_key_parse(struct record_span prefix, struct record_span key, enum record_
         struct record_span rest = key;
         if (!cut(&rest, areas[at], strlen(areas[at])) || !cut(&rest, "/", 1))
             continue;
-        if (at == RECORD_LATCHES && !cut(&rest, "_", 1))
+        if (at == RECORD_CANDIDATES && !cut(&rest, "_", 1))
             return false;
         *area = at;
         *id = rest;

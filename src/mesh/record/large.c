@@ -17,7 +17,7 @@ digits(const char *at, size_t left)
     return count;
 }
 
-/* Of the number at the front, by JSON's grammar; 0: there is none. */
+/* Length of the number at the front by JSON's grammar; 0: none. */
 static size_t
 number_bytes(const char *at, size_t left, bool *is_real)
 {
@@ -51,7 +51,7 @@ is_large(const char *number, size_t bytes, bool is_real)
     text[bytes] = '\0';
     bool large;
     if (is_real) {
-        large = isinf(strtod(text, NULL)); /* one that is too small is 0 */
+        large = isinf(strtod(text, NULL)); /* one that is too small becomes 0 */
     } else {
         errno = 0;
         (void)strtoll(text, NULL, 10);
@@ -61,7 +61,7 @@ is_large(const char *number, size_t bytes, bool is_real)
     return large;
 }
 
-/* Of the string at the front, with its quotes, or all that is left. False: it has a NUL. */
+/* Length of the string at the front with its quotes, or of the rest. False: it contains a NUL. */
 static bool
 string_bytes(const char *at, size_t left, size_t *bytes)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Numbers that Jansson has no type for (integers beyond 64 bits, fractions beyond a double), kept
- * to the letter. In JSON that Jansson has refused for one, each becomes a string that begins with a
+ * verbatim. In JSON that Jansson refused because of one, each becomes a string that begins with a
  * NUL. No other string of a record does: without JSON_ALLOW_NUL Jansson refuses the escape, and
  * large_wrap refuses it before the second parse, which allows it.
  */
@@ -13,7 +13,7 @@
 #include "base/bytes.h"
 #include "mesh/record/json.h"
 
-/* Appends the JSON with each such number wrapped. False: it has a string with a NUL. */
+/* Appends the JSON with each such number wrapped. False: a string contains a NUL. */
 bool large_wrap(const char *json, size_t bytes, struct bytes *to);
 
 bool large_is(const json_t *value);

@@ -3,12 +3,12 @@
  * A model's record:
  *
  *   type, encKey, mPath, autoDel, instanceIds {instance: since}, actionable, failedIn {instance:
- *   when}, fails {instance: {"msg": text}}, refs, lu, lul, and by name all else, `loaded`
- * {instance: since} among it.
+ *   when}, fails {instance: {"msg": text}}, refs, lu, lul, then everything else by name, among it
+ *   `loaded` {instance: since}.
  *
- * In `instanceIds` is who loads it or has it, and cannot be told apart. `loaded` is ours: it
- * repeats the stamp of those that have it. The incumbent keeps it, and knows nothing of it; so when
- * it takes an instance out, or puts it in anew, the stamps differ, and what `loaded` says is void.
+ * `instanceIds` lists loading and loaded copies alike. `loaded` is ours and repeats the stamps of
+ * loaded ones. ModelMesh keeps it without understanding it, so when it removes an instance or adds
+ * it again, the stamps differ and that part of `loaded` is void.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +17,7 @@
 #include "mesh/record/json.h"
 #include "mesh/record/record.h"
 
-/* Of records that say none: those of the incumbent's earliest days. */
+/* For records without a type, from ModelMesh's earliest days. */
 #define TYPE_DEFAULT "NLCLASSIFIER"
 
 static const char *const names[] = {"type",        "encKey",     "mPath",    "autoDel",
@@ -30,7 +30,7 @@ static const struct record_fields failure_fields = {failure_names, ARRAY_COUNT(f
 
 /* ---- reading ---- */
 
-/* The maps of a record; NULL: it has none. */
+/* The maps of a record; NULL: absent. */
 struct maps {
     json_t *instances;
     json_t *loaded;
@@ -87,7 +87,7 @@ reason_of(const struct maps *maps, const char *instance)
     return text == NULL ? "" : text;
 }
 
-/* Texts are still the JSON's. */
+/* Texts still belong to the JSON. */
 static enum status
 read_places(const struct maps *maps, struct mesh_place *places, struct error *error)
 {
@@ -139,7 +139,7 @@ says_more(json_t *failure)
     return json_object_size(failure) > (json_object_get(failure, "msg") != NULL);
 }
 
-/* The fields of failures beside their text, of those that are places. */
+/* Keeps the fields of failures beside their text, for failures that are places. */
 static enum status
 put_failure_extras(struct bytes *to, const struct maps *maps, struct error *error)
 {
@@ -166,7 +166,7 @@ put_failure_extras(struct bytes *to, const struct maps *maps, struct error *erro
 }
 
 static enum status
-put_extras(struct bytes *to, json_t *root, const struct maps *maps, struct error *error)
+put_unknown_fields(struct bytes *to, json_t *root, const struct maps *maps, struct error *error)
 {
     bytes_put_char(to, '{');
     if (record_json_field_kept(to, "actionable", root, error) != STATUS_OK ||
@@ -187,16 +187,16 @@ text_bytes(const struct mesh_model *model)
     return bytes;
 }
 
-/* Everything into one block. */
+/* Copies everything into one block. */
 static struct record_model *
 settle(const struct mesh_model *from, const struct mesh_place *places,
-       const struct record_source *source, const char *extras)
+       const struct record_source *source, const char *unknown_fields)
 {
     struct record_block block;
     size_t array_bytes = from->place_count * sizeof(*places);
     struct record_model *record =
         record_block_create(&block, sizeof(*record) + array_bytes,
-                            text_bytes(from) + strlen(source->id) + 1 + strlen(extras) + 1);
+                            text_bytes(from) + strlen(source->id) + 1 + strlen(unknown_fields) + 1);
     struct mesh_place *to = (struct mesh_place *)(record + 1);
     for (uint32_t i = 0; i < from->place_count; i++) {
         to[i] = places[i];
@@ -211,7 +211,7 @@ settle(const struct mesh_model *from, const struct mesh_place *places,
     record->model.create_revision = source->create_revision;
     record->model.revision = source->revision;
     record->model.places = to;
-    record->extras = record_block_text(&block, extras);
+    record->unknown_fields = record_block_text(&block, unknown_fields);
     return record;
 }
 
@@ -221,7 +221,7 @@ read_root(json_t *root, const struct record_source *source, struct record_model 
 {
     struct maps maps;
     struct mesh_model model = {0};
-    struct bytes extras = {0};
+    struct bytes unknown_fields = {0};
     if (read_scalars(root, &model, error) != STATUS_OK ||
         read_maps(root, &maps, error) != STATUS_OK)
         return error->status;
@@ -231,13 +231,14 @@ read_root(json_t *root, const struct record_source *source, struct record_model 
     CHECK(places != NULL);
     model.places = places;
     if (read_places(&maps, places, error) != STATUS_OK ||
-        put_extras(&extras, root, &maps, error) != STATUS_OK)
+        put_unknown_fields(&unknown_fields, root, &maps, error) != STATUS_OK)
         goto out;
-    bytes_put_char(&extras, '\0');
-    CHECK(!extras.failed);
-    *record = settle(&model, places, source, strcmp(extras.data, "{}") == 0 ? "" : extras.data);
+    bytes_put_char(&unknown_fields, '\0');
+    CHECK(!unknown_fields.failed);
+    *record = settle(&model, places, source,
+                     strcmp(unknown_fields.data, "{}") == 0 ? "" : unknown_fields.data);
 out:
-    bytes_fini(&extras);
+    bytes_fini(&unknown_fields);
     free(places);
     return error->status;
 }
@@ -273,7 +274,7 @@ enum {
     IN_FAILED = 1 << MESH_PLACE_FAILED,
 };
 
-/* Nothing, if nobody is in it. */
+/* Writes nothing for an empty map. */
 static void
 put_map(struct bytes *to, unsigned kinds, const struct mesh_place *places, uint32_t count)
 {
@@ -303,7 +304,7 @@ field_map(struct bytes *to, const char *name, unsigned kinds, const struct mesh_
     bytes_fini(&json);
 }
 
-/* A failure has a text, or is kept for what else was said of it. */
+/* A failure with a text, or with other fields to keep. */
 static enum status
 field_failures(struct bytes *to, json_t *former, const struct mesh_place *places, uint32_t count,
                struct error *error)

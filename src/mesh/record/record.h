@@ -1,23 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The registry's records, as the incumbent writes them in JSON, and as the core wants them. Bytes
- * in, structs out, and back; nothing else.
+ * The registry's records, as ModelMesh writes them in JSON and as the core uses them. Bytes to
+ * structs and back; nothing else.
  *
- * Units: what is in the registry in units of 8 KiB stays so (mesh_core.h has the same), points in
- * time are milliseconds of the epoch, as there.
+ * Units: sizes stay in the registry's units of 8 KiB, times in milliseconds since the epoch, as in
+ * mesh_core.h.
  *
- * Memory: what is read is one block, its texts and arrays within, to be given to free(). Out of
- * memory ends the process.
+ * Memory: a read record is one block with its texts and arrays; release it with free(). Running out
+ * of memory ends the process.
  *
- * Errors: INVALID_ARGUMENT with the record, the field and what is wrong with it. Values are written
- * by anybody, and are judged here for their shape; whether a stamp or a size makes sense, the core
- * judges.
+ * Errors: INVALID_ARGUMENT with the record, the field and what is wrong. Values come from anyone
+ * and are judged here for their shape; the core judges whether a stamp or a size makes sense.
  *
- * Fields that nobody here knows stay in a record: reading returns them as `extras`, a JSON
- * object without blanks, "" if there are none; writing takes them, or the whole former value,
- * which has the same effect.
+ * Unknown fields survive: reading returns them as `unknown_fields`, a JSON object without blanks,
+ * "" if there are none; writing takes them or the whole former value, with the same effect.
  *
- * Threads: none are known here; any may call.
+ * Threads: any; there is no shared state.
  */
 #pragma once
 
@@ -32,7 +30,7 @@
 
 enum {
     RECORD_BYTES_MAX = 1 << 20, /* of a value */
-    RECORD_DEPTH_MAX = 64,      /* of objects and arrays in what is not known */
+    RECORD_DEPTH_MAX = 64,      /* of objects and arrays in unknown fields */
     RECORD_UNIT_BYTES = 8192,
     RECORD_REASON_BYTES_MAX = 4096, /* of a failure's text, when it is written */
     RECORD_TYPES_MAX = 4096,        /* of type constraints */
@@ -53,16 +51,16 @@ struct record_source {
 
 struct record_model {
     struct mesh_model model;
-    const char *extras;
+    const char *unknown_fields;
 };
 
-/* A place is loaded if the `loaded` map has the same stamp as `instanceIds`: whoever does not know
- * the former, and loads anew, is loading. */
+/* A place is loaded if the `loaded` map has the same stamp as `instanceIds`: a node that does not
+ * know `loaded` and loads again is loading. */
 enum status record_model_read(const struct record_source *source, struct record_model **record,
                               struct error *error) WARN_UNUSED;
 
-/* Appends. `former`: what was there, or extras; NULL: nothing. Reasons may be any text; what else
- * is no UTF-8 is refused, and what was appended by then is of no use. */
+/* Appends. `former`: the former value or unknown fields; NULL: none. Reasons may be any text; other
+ * texts that are not UTF-8 are refused, and what was appended by then is useless. */
 enum status record_model_write(const struct mesh_model *model, const void *former,
                                size_t former_bytes, struct bytes *to,
                                struct error *error) WARN_UNUSED;
@@ -71,7 +69,7 @@ enum status record_model_write(const struct mesh_model *model, const void *forme
 
 struct record_vmodel {
     struct mesh_vmodel vmodel;
-    const char *extras;
+    const char *unknown_fields;
 };
 
 enum status record_vmodel_read(const struct record_source *source, struct record_vmodel **record,
@@ -86,13 +84,13 @@ struct record_instance {
     struct mesh_instance instance;
     const char *location; /* for people */
     const char *zone;
-    const char *address; /* where its peers reach it, "host:port"; "": it is none of ours */
+    const char *address; /* the peers' address, "host:port"; "": not a node of ours */
     uint32_t loaders;
-    const char *extras;
+    const char *unknown_fields;
 };
 
-/* `full_units`: an instance that does not say whether it is full (P3) is, if less than so much is
- * free. */
+/* `full_units`: an instance that does not say whether it is full (P3) is full with less free than
+ * this. */
 enum status record_instance_read(const struct record_source *source, uint64_t full_units,
                                  struct record_instance **record, struct error *error) WARN_UNUSED;
 enum status record_instance_write(const struct record_instance *instance, const void *former,
@@ -112,8 +110,8 @@ struct record_types {
     uint32_t rule_count;
 };
 
-/* A JSON object: {type: {"required": [labels], "preferred": [labels]}}. Labels are sorted, each
- * once; what is required is not preferred. Other members are passed over. */
+/* A JSON object: {type: {"required": [labels], "preferred": [labels]}}. Labels are sorted and
+ * unique; required ones are not preferred as well. Other members are ignored. */
 enum status record_types_read(const void *value, size_t bytes, struct record_types **types,
                               struct error *error) WARN_UNUSED;
 
@@ -121,8 +119,8 @@ enum status record_types_read(const void *value, size_t bytes, struct record_typ
 
 enum record_setting_kind {
     RECORD_LOG_LEVEL,
-    RECORD_LOG_CALLS,        /* one line for each */
-    RECORD_TELL_DESTINATION, /* to the caller: the instance that answered */
+    RECORD_LOG_CALLS,        /* a line for each */
+    RECORD_TELL_DESTINATION, /* tell the caller which instance answered */
     RECORD_RATE_FOR_MORE,    /* S3, calls a minute */
     RECORD_DISABLED,         /* no new instance starts */
     RECORD_SETTING_NONE,
@@ -135,9 +133,9 @@ struct record_setting {
     enum log_level log_level; /* LOG_LEVEL */
 };
 
-/* Of the name under config/. SETTING_NONE: it is none of them. */
+/* By the name under config/. SETTING_NONE: unknown. */
 enum record_setting_kind record_setting_kind(const char *name);
 
-/* The value is plain text. INVALID_ARGUMENT: it is none of the kind's; what was stays. */
+/* Parses plain text. INVALID_ARGUMENT: not a value of the kind; the former setting stays. */
 enum status record_setting_read(enum record_setting_kind kind, const void *value, size_t bytes,
                                 struct record_setting *setting, struct error *error) WARN_UNUSED;

@@ -16,7 +16,7 @@ static const char *const names[RECORD_SETTING_NONE] = {
     [RECORD_DISABLED] = "disable",
 };
 
-/* Theirs, and what we have for it. */
+/* ModelMesh's levels and ours. */
 static const struct {
     const char *name;
     enum log_level level;
@@ -43,7 +43,7 @@ read_level(const char *text, enum log_level *level, struct error *error)
             return STATUS_OK;
         }
     return error_set(error, STATUS_INVALID_ARGUMENT,
-                     "\"%s\" is none of OFF, FATAL, ERROR, WARN, INFO, DEBUG, TRACE, ALL", text);
+                     "\"%s\" is not one of OFF, FATAL, ERROR, WARN, INFO, DEBUG, TRACE, ALL", text);
 }
 
 static enum status
@@ -63,7 +63,7 @@ read_rate(const char *text, uint32_t *number, struct error *error)
     if (text[0] < '0' || text[0] > '9' || *end != '\0' || rate < RATE_FOR_MORE_MIN ||
         rate > RATE_FOR_MORE_MAX)
         return error_set(error, STATUS_INVALID_ARGUMENT,
-                         "\"%s\" is no number of calls a minute from %d to %d", text,
+                         "\"%s\" is not a number of calls a minute from %d to %d", text,
                          RATE_FOR_MORE_MIN, RATE_FOR_MORE_MAX);
     *number = (uint32_t)rate;
     return STATUS_OK;
@@ -93,7 +93,7 @@ record_setting_read(enum record_setting_kind kind, const void *value, size_t byt
     error_clear(error);
     if (bytes > SETTING_BYTES_MAX || (bytes > 0 && memchr(value, '\0', bytes) != NULL))
         return error_set(error, STATUS_INVALID_ARGUMENT,
-                         "config/%s: its value is longer than %d bytes, or no text", names[kind],
+                         "config/%s: its value is longer than %d bytes, or not text", names[kind],
                          SETTING_BYTES_MAX);
     if (bytes > 0)
         memcpy(text, value, bytes);

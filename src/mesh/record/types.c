@@ -6,7 +6,7 @@
 #include "mesh/record/json.h"
 #include "mesh/record/record.h"
 
-/* Labels of one list, sorted, each once. */
+/* Labels of one list, sorted and unique. */
 struct labels {
     const char *at[RECORD_LABELS_MAX];
     uint32_t count;
@@ -38,7 +38,7 @@ label_check(json_t *value, const char *list, struct error *error)
     return STATUS_OK;
 }
 
-/* Those that are in `without` (NULL: none) are left out. */
+/* Labels in `without` (NULL: none) are omitted. */
 static enum status
 read_list(json_t *rule, const char *list, const struct labels *without, struct labels *labels,
           struct error *error)
@@ -67,7 +67,7 @@ read_list(json_t *rule, const char *list, const struct labels *without, struct l
     return STATUS_OK;
 }
 
-/* All of it in one block: rules, then lists, then texts; as many as could be at most. */
+/* One block: rules, then lists, then texts, sized for the maximum. */
 struct build {
     struct mesh_type_rule *rules;
     const char **lists;
@@ -115,7 +115,7 @@ label_count(json_t *root)
     return count;
 }
 
-/* Texts need no more room than they had in JSON, where each has its quotes. */
+/* Texts need no more room than in JSON, where each has quotes. */
 static enum status
 read_root(json_t *root, size_t bytes, struct record_types **types, struct error *error)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A vmodel's record: actionable, o (owner), amid, tmid, failed, and by name all else. */
+/* A vmodel's record: actionable, o (owner), amid, tmid, failed, then everything else by name. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,11 +24,12 @@ read_fields(json_t *root, struct mesh_vmodel *vmodel, struct error *error)
 }
 
 static struct record_vmodel *
-settle(const struct mesh_vmodel *from, const struct record_source *source, const char *extras)
+settle(const struct mesh_vmodel *from, const struct record_source *source,
+       const char *unknown_fields)
 {
     struct record_block block;
     size_t bytes = strlen(source->id) + strlen(from->owner) + strlen(from->active) +
-                   strlen(from->target) + strlen(extras) + 5;
+                   strlen(from->target) + strlen(unknown_fields) + 5;
     struct record_vmodel *record = record_block_create(&block, sizeof(*record), bytes);
     record->vmodel = (struct mesh_vmodel){
         .id = record_block_text(&block, source->id),
@@ -39,7 +40,7 @@ settle(const struct mesh_vmodel *from, const struct record_source *source, const
         .revision = source->revision,
         .failed = from->failed,
     };
-    record->extras = record_block_text(&block, extras);
+    record->unknown_fields = record_block_text(&block, unknown_fields);
     return record;
 }
 
@@ -48,16 +49,17 @@ read_root(json_t *root, const struct record_source *source, struct record_vmodel
           struct error *error)
 {
     struct mesh_vmodel vmodel = {0};
-    struct bytes extras = {0};
-    bytes_put_char(&extras, '{');
+    struct bytes unknown_fields = {0};
+    bytes_put_char(&unknown_fields, '{');
     if (read_fields(root, &vmodel, error) == STATUS_OK &&
-        record_json_field_kept(&extras, "actionable", root, error) == STATUS_OK &&
-        record_json_rest(&extras, root, &fields, NULL, 0, error) == STATUS_OK) {
-        bytes_put(&extras, "}", 2);
-        CHECK(!extras.failed);
-        *record = settle(&vmodel, source, strcmp(extras.data, "{}") == 0 ? "" : extras.data);
+        record_json_field_kept(&unknown_fields, "actionable", root, error) == STATUS_OK &&
+        record_json_rest(&unknown_fields, root, &fields, NULL, 0, error) == STATUS_OK) {
+        bytes_put(&unknown_fields, "}", 2);
+        CHECK(!unknown_fields.failed);
+        *record = settle(&vmodel, source,
+                         strcmp(unknown_fields.data, "{}") == 0 ? "" : unknown_fields.data);
     }
-    bytes_fini(&extras);
+    bytes_fini(&unknown_fields);
 }
 
 enum status

@@ -7,25 +7,25 @@
 #include "base/check.h"
 #include "base/hash.h"
 
-enum kind { KIND_COMPARES, KIND_DELETES, KIND_PUTS };
+enum batch_kind { KIND_COMPARES, KIND_DELETES, KIND_PUTS };
 
-struct key {
+struct batch_key {
     uint64_t hash;
     enum store_table table;
     const char *id;
     bool changed;
 };
 
-/* A batch in the making. */
-struct making {
-    struct key keys[2 * BATCH_OPS_MAX];
+/* A batch under construction. */
+struct batch_making {
+    struct batch_key keys[2 * BATCH_OPS_MAX];
     size_t key_count;
-    size_t compares; /* with the session's */
-    size_t ops;      /* if they hold */
+    size_t compares; /* including the session's */
+    size_t ops;      /* if the compares hold */
     size_t bytes;
 };
 
-struct cost {
+struct batch_cost {
     size_t compares, ops, bytes;
 };
 
@@ -40,7 +40,7 @@ batch_creates(const struct store_txn *txn, const struct store_change *change)
     return false;
 }
 
-static enum kind
+static enum batch_kind
 kind_of(const struct store_txn *txn)
 {
     for (size_t i = 0; i < txn->change_count; i++)
@@ -49,10 +49,10 @@ kind_of(const struct store_txn *txn)
     return txn->change_count > 0 ? KIND_DELETES : KIND_COMPARES;
 }
 
-static struct cost
+static struct batch_cost
 cost_of(const struct store_txn *txn)
 {
-    struct cost cost = {.compares = txn->compare_count, .ops = txn->change_count};
+    struct batch_cost cost = {.compares = txn->compare_count, .ops = txn->change_count};
     for (size_t i = 0; i < txn->compare_count; i++)
         cost.bytes += 2 * strlen(txn->compares[i].id);
     for (size_t i = 0; i < txn->change_count; i++) {
@@ -63,19 +63,19 @@ cost_of(const struct store_txn *txn)
     return cost;
 }
 
-static struct key
+static struct batch_key
 key_of(enum store_table table, const char *id, bool changed)
 {
     uint64_t hash = hash_fnv1a(HASH_FNV1A_SEED + (uint64_t)table, id, strlen(id));
-    return (struct key){hash, table, id, changed};
+    return (struct batch_key){hash, table, id, changed};
 }
 
 /* B1 */
 static bool
-is_independent(const struct making *making, struct key key)
+is_independent(const struct batch_making *making, struct batch_key key)
 {
     for (size_t i = 0; i < making->key_count; i++) {
-        const struct key *other = &making->keys[i];
+        const struct batch_key *other = &making->keys[i];
         if (other->hash == key.hash && other->table == key.table &&
             strcmp(other->id, key.id) == 0 && (other->changed || key.changed))
             return false;
@@ -84,7 +84,7 @@ is_independent(const struct making *making, struct key key)
 }
 
 static bool
-are_independent(const struct making *making, const struct store_txn *txn)
+are_independent(const struct batch_making *making, const struct store_txn *txn)
 {
     for (size_t i = 0; i < txn->compare_count; i++)
         if (!is_independent(making, key_of(txn->compares[i].table, txn->compares[i].id, false)))
@@ -96,10 +96,10 @@ are_independent(const struct making *making, const struct store_txn *txn)
 }
 
 static bool
-joins(const struct making *making, const struct request *first, const struct request *request,
-      size_t ops_max)
+joins(const struct batch_making *making, const struct store_request *first,
+      const struct store_request *request, size_t ops_max)
 {
-    struct cost cost = cost_of(&request->txn);
+    struct batch_cost cost = cost_of(&request->txn);
     return request->company == first->company && request->company != REQUEST_ALONE &&
            request->txn.session == first->txn.session &&
            kind_of(&request->txn) == kind_of(&first->txn) &&
@@ -108,10 +108,10 @@ joins(const struct making *making, const struct request *first, const struct req
 }
 
 static void
-add(struct making *making, struct batch *batch, struct request *request)
+add(struct batch_making *making, struct store_batch *batch, struct store_request *request)
 {
     const struct store_txn *txn = &request->txn;
-    struct cost cost = cost_of(txn);
+    struct batch_cost cost = cost_of(txn);
     batch->requests[batch->count++] = request;
     making->compares += cost.compares;
     making->ops += cost.ops;
@@ -124,16 +124,16 @@ add(struct making *making, struct batch *batch, struct request *request)
 }
 
 void
-batch_take(struct request_queue *queue, size_t ops_max, struct batch *batch)
+batch_take(struct request_queue *queue, size_t ops_max, struct store_batch *batch)
 {
-    struct making making = {.compares = 1};
+    struct batch_making making = {.compares = 1};
     struct request_queue passed = {0};
-    struct request *first = request_queue_take(queue);
+    struct store_request *first = request_queue_take(queue);
     CHECK(first != NULL && ops_max <= BATCH_OPS_MAX);
     batch->count = 0;
     add(&making, batch, first);
     for (size_t looks = 0; looks < BATCH_LOOKS_MAX && batch->count < ops_max; looks++) {
-        struct request *request = request_queue_take(queue);
+        struct store_request *request = request_queue_take(queue);
         if (request == NULL)
             break;
         if (joins(&making, first, request, ops_max))

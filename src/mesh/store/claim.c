@@ -7,49 +7,49 @@
 
 #include "base/check.h"
 #include "base/clock.h"
-#include "mesh/etcd/timer.h"
+#include "loop/timer.h"
 
 #define PAUSE_NS (500LL * NS_PER_MS)
 #define STRANGER_PAUSE_NS (1000LL * NS_PER_MS)
 
-struct claim {
+struct store_claim {
     struct claim_options options;
     char *key;
     char *what;
-    char *value; /* NULL: none was set */
+    char *value; /* NULL: none set */
     size_t value_bytes;
-    struct etcd_timer *timer;
+    struct loop_timer *timer;
     struct etcd_call *call;
     int64_t lease_id;
-    int64_t lease_before; /* the one before it */
+    int64_t lease_before; /* the previous one */
     uint64_t number;      /* of the value */
-    uint64_t number_sent; /* of the value that is under way */
-    uint64_t number_held; /* of the value that etcd has; 0: not known */
+    uint64_t number_sent; /* of the value being written */
+    uint64_t number_held; /* of the value in etcd; 0: unknown */
     uint64_t held;        /* creation revision */
-    uint64_t revision;    /* of the last change that we know of */
-    uint64_t lost_as_of;  /* somebody saw that it is not ours, while a write was out */
-    bool was_held;        /* ever, by this process */
+    uint64_t revision;    /* of the last known change */
+    uint64_t lost_as_of;  /* seen not to be ours as of this revision, while a write was out */
+    bool was_held;        /* by this process, ever */
 };
 
-static void step(struct claim *claim);
+static void step(struct store_claim *claim);
 
 static struct etcd_range
-range_of(const struct claim *claim)
+range_of(const struct store_claim *claim)
 {
     return (struct etcd_range){.span = ETCD_ONE, .key = claim->options.key};
 }
 
 static void
-pause_for(struct claim *claim, int64_t pause_ns, const struct error *error)
+pause_for(struct store_claim *claim, int64_t pause_ns, const struct error *error)
 {
     struct error told = *error;
-    etcd_timer_set(claim->timer, pause_ns);
+    loop_timer_set(claim->timer, pause_ns);
     error_prefix(&told, "%s", claim->what);
     claim->options.on_trouble(claim->options.context, &told);
 }
 
 static void
-hold(struct claim *claim, uint64_t created, uint64_t revision, uint64_t number)
+hold(struct store_claim *claim, uint64_t created, uint64_t revision, uint64_t number)
 {
     claim->held = created;
     claim->revision = revision;
@@ -61,7 +61,7 @@ hold(struct claim *claim, uint64_t created, uint64_t revision, uint64_t number)
 }
 
 static void
-lose(struct claim *claim)
+lose(struct store_claim *claim)
 {
     claim->held = 0;
     claim->number_held = 0;
@@ -75,7 +75,7 @@ lose(struct claim *claim)
 static void
 on_taken(void *context, const struct etcd_answer *answer)
 {
-    struct claim *claim = context;
+    struct store_claim *claim = context;
     claim->call = NULL;
     if (answer->fate == ETCD_DONE)
         step(claim);
@@ -84,7 +84,7 @@ on_taken(void *context, const struct etcd_answer *answer)
 }
 
 static void
-take_away(struct claim *claim, int64_t mod_revision)
+take_away(struct store_claim *claim, int64_t mod_revision)
 {
     const struct etcd_compare compare = {
         .range = range_of(claim), .target = ETCD_MOD, .number = mod_revision};
@@ -94,9 +94,9 @@ take_away(struct claim *claim, int64_t mod_revision)
                            (struct etcd_reply){on_taken, claim, claim->options.timeout_ns});
 }
 
-/* There is one. */
+/* The key exists. */
 static void
-meet(struct claim *claim, const struct etcd_kv *kv)
+meet(struct store_claim *claim, const struct etcd_kv *kv)
 {
     struct error error;
     if (kv->lease_id == claim->lease_id) {
@@ -108,14 +108,14 @@ meet(struct claim *claim, const struct etcd_kv *kv)
         return;
     }
     error_set(&error, STATUS_ALREADY_EXISTS,
-              "another process has taken the name since: give each node a name of its own");
+              "another process has taken the name: give each node its own name");
     pause_for(claim, STRANGER_PAUSE_NS, &error);
 }
 
 static void
 on_created(void *context, const struct etcd_answer *answer)
 {
-    struct claim *claim = context;
+    struct store_claim *claim = context;
     claim->call = NULL;
     if (answer->fate != ETCD_DONE)
         pause_for(claim, PAUSE_NS, &answer->error);
@@ -124,12 +124,12 @@ on_created(void *context, const struct etcd_answer *answer)
     else if (answer->responses[0].kv_count == 1)
         meet(claim, &answer->responses[0].kvs[0]);
     else
-        etcd_timer_set(claim->timer, PAUSE_NS);
+        loop_timer_set(claim->timer, PAUSE_NS);
 }
 
-/* Puts the value, if the compare holds; else the answer shows the key. */
+/* Puts the value if the compare holds; otherwise the answer shows the key. */
 static void
-put(struct claim *claim, enum etcd_target target, int64_t number,
+put(struct store_claim *claim, enum etcd_target target, int64_t number,
     void (*on_answer)(void *context, const struct etcd_answer *answer))
 {
     const struct etcd_compare compare = {
@@ -151,7 +151,7 @@ put(struct claim *claim, enum etcd_target target, int64_t number,
 static void
 on_rewritten(void *context, const struct etcd_answer *answer)
 {
-    struct claim *claim = context;
+    struct store_claim *claim = context;
     claim->call = NULL;
     if (answer->fate != ETCD_DONE) {
         pause_for(claim, PAUSE_NS, &answer->error);
@@ -176,11 +176,11 @@ on_rewritten(void *context, const struct etcd_answer *answer)
 }
 
 static void
-step(struct claim *claim)
+step(struct store_claim *claim)
 {
     if (claim->call != NULL || claim->lease_id == 0 || claim->value == NULL)
         return;
-    etcd_timer_clear(claim->timer);
+    loop_timer_clear(claim->timer);
     if (claim->held == 0)
         put(claim, ETCD_CREATE, 0, on_created);
     else if (claim->number_held != claim->number)
@@ -195,10 +195,10 @@ on_time(void *context)
 
 /* ---- the interface ---- */
 
-struct claim *
+struct store_claim *
 claim_create(struct event_base *base, const struct claim_options *options)
 {
-    struct claim *claim = calloc(1, sizeof(*claim));
+    struct store_claim *claim = calloc(1, sizeof(*claim));
     CHECK(claim != NULL);
     claim->options = *options;
     claim->key = malloc(options->key.bytes);
@@ -206,18 +206,18 @@ claim_create(struct event_base *base, const struct claim_options *options)
     CHECK(claim->key != NULL && claim->what != NULL);
     memcpy(claim->key, options->key.data, options->key.bytes);
     claim->options.key.data = claim->key;
-    claim->timer = etcd_timer_create(base, on_time, claim);
+    claim->timer = loop_timer_create(base, on_time, claim);
     return claim;
 }
 
 void
-claim_destroy(struct claim *claim)
+claim_destroy(struct store_claim *claim)
 {
     if (claim == NULL)
         return;
     if (claim->call != NULL)
         etcd_cancel(claim->call);
-    etcd_timer_destroy(claim->timer);
+    loop_timer_destroy(claim->timer);
     free(claim->key);
     free(claim->what);
     free(claim->value);
@@ -225,7 +225,7 @@ claim_destroy(struct claim *claim)
 }
 
 void
-claim_set_value(struct claim *claim, const void *value, size_t value_bytes)
+claim_set_value(struct store_claim *claim, const void *value, size_t value_bytes)
 {
     char *copy = malloc(value_bytes + 1);
     CHECK(copy != NULL);
@@ -239,18 +239,18 @@ claim_set_value(struct claim *claim, const void *value, size_t value_bytes)
 }
 
 struct etcd_bytes
-claim_value(const struct claim *claim)
+claim_value(const struct store_claim *claim)
 {
     return (struct etcd_bytes){claim->value, claim->value_bytes};
 }
 
 void
-claim_set_lease(struct claim *claim, int64_t lease_id)
+claim_set_lease(struct store_claim *claim, int64_t lease_id)
 {
     if (claim->call != NULL)
         etcd_cancel(claim->call);
     claim->call = NULL;
-    etcd_timer_clear(claim->timer);
+    loop_timer_clear(claim->timer);
     if (claim->lease_id != 0)
         claim->lease_before = claim->lease_id;
     claim->lease_id = lease_id;
@@ -260,13 +260,13 @@ claim_set_lease(struct claim *claim, int64_t lease_id)
 }
 
 uint64_t
-claim_held(const struct claim *claim)
+claim_held(const struct store_claim *claim)
 {
     return claim->held;
 }
 
 void
-claim_seen(struct claim *claim, uint64_t create_revision, uint64_t revision)
+claim_seen(struct store_claim *claim, uint64_t create_revision, uint64_t revision)
 {
     if (claim->held == 0 || create_revision == claim->held || revision <= claim->revision)
         return;

@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A store in etcd, under the incumbent's keys:
+ * A store in etcd, under ModelMesh's keys:
  *
- *   1. A lease is kept as long as an instance is wanted. Under it live two keys: the instance's
- * record, whose creation is the session, and then the latch. When the lease is lost there is no
- * session, and a new lease is sought; when the instance's key alone is, it is created anew.
- *   2. A mirror of the four tables and of the latches tells what there is. What a listing does not
- *      have any more is told when the listing is done, with its revision.
- *   3. When etcd comes back without its data (its revisions begin anew, libetcd says), the session
- *      ends, a new lease is sought, and all is told anew. What is missing is not told as gone.
- *   4. Answers tell of records before the mirror does. Should such a one be deleted before the
- * mirror ever came to tell of it, nobody would say so. Therefore it is kept in mind until the
- * mirror does tell of it; if the mirror's revision passes it without, it is gone.
- *   5. Whose latch was created first leads. Believed as soon as the mirror shows our own: what was
- *      created before it has been shown by then.
+ *   1. A lease is kept while an instance is wanted. Two keys live under it: the instance's record,
+ *      whose creation is the session, and then the candidate. Without the lease there is no
+ * session, and a new lease is sought; if only the instance's key is lost, it is recreated.
+ *   2. A mirror of the four tables and the candidates reports the content. Keys missing from a
+ * listing are reported when it is done, with its revision.
+ *   3. When etcd returns without its data (libetcd reports that revisions restart), the session
+ *      ends, a new lease is sought, and everything is reported again. Missing records are not
+ *      reported.
+ *   4. Answers report records before the mirror does. If such a record is deleted before the mirror
+ *      reports it, no event would follow. So it is remembered until the mirror reports it; if the
+ *      mirror's revision passes it without, it is gone.
+ *   5. The oldest candidate leads. Believed once the mirror shows our own: older ones have been
+ * shown by then.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,11 +22,11 @@
 
 #include "base/check.h"
 #include "base/clock.h"
-#include "mesh/etcd/timer.h"
+#include "loop/timer.h"
 #include "mesh/store/batch.h"
 #include "mesh/store/etcd_store.h"
 
-enum { LEASE_S = 25, WHOLE_S = 1, LEAVE_S = 2 };
+enum { LEASE_S = 25, WHOLE_S = 1, LEAVE_S = 2, WAITING_MAX = 4096 };
 
 #define TIMEOUT_NS (3500LL * NS_PER_MS)
 
@@ -41,11 +42,24 @@ etcd_store_prefix(const struct etcd_store *store)
     return (struct record_span){store->prefix.data, store->prefix.used};
 }
 
-static void
-tell_trouble(void *context, const struct error *error)
+void
+etcd_store_fulls_told(struct etcd_store *store)
 {
-    const struct etcd_store *store = context;
-    store->store.events.on_trouble(store->store.events.context, error);
+    store->fulls = etcd_figures(store->etcd)->full;
+}
+
+/* Each refusal for lack of space is reported in the turn in which etcd's figures count it: a
+ * transaction's as its end, all others here. */
+static void
+notify_trouble(void *context, const struct error *error)
+{
+    struct etcd_store *store = context;
+    const struct store_events *events = &store->store.events;
+    bool is_full = store->fulls != etcd_figures(store->etcd)->full;
+    etcd_store_fulls_told(store);
+    events->on_trouble(events->context, error);
+    if (is_full)
+        events->on_full(events->context, error);
 }
 
 void
@@ -61,8 +75,8 @@ etcd_store_told(struct etcd_store *store, enum record_area area, const char *id,
 static void
 lead_check(struct etcd_store *store)
 {
-    uint64_t own = claim_held(store->latch);
-    bool leads = store->session != 0 && own != 0 && latches_first(&store->latches) == own;
+    uint64_t own = claim_held(store->candidate);
+    bool leads = store->session != 0 && own != 0 && candidates_first(&store->candidates) == own;
     enum store_leadership leadership = leads ? STORE_LEADS : STORE_FOLLOWS;
     if (leadership == store->leadership)
         return;
@@ -90,7 +104,7 @@ on_instance_held(void *context, uint64_t revision)
 {
     struct etcd_store *store = context;
     if (revision != 0) {
-        if (store->leaving != NULL) /* it has come back before that was answered */
+        if (store->leaving != NULL) /* the lease has returned before that was answered */
             etcd_cancel(store->leaving);
         store->leaving = NULL;
         struct etcd_bytes value = claim_value(store->instance);
@@ -109,11 +123,11 @@ on_instance_held(void *context, uint64_t revision)
 }
 
 static void
-on_latch_held(void *context, uint64_t revision)
+on_candidate_held(void *context, uint64_t revision)
 {
     struct etcd_store *store = context;
     if (revision != 0)
-        etcd_store_told(store, RECORD_LATCHES, store->store.instance, revision);
+        etcd_store_told(store, RECORD_CANDIDATES, store->store.instance, revision);
     lead_check(store);
 }
 
@@ -127,7 +141,7 @@ lease_close(struct etcd_store *store)
     if (store->lease != NULL)
         etcd_session_close(store->lease);
     store->lease = NULL;
-    claim_set_lease(store->latch, 0);
+    claim_set_lease(store->candidate, 0);
     claim_set_lease(store->instance, 0);
 }
 
@@ -136,7 +150,7 @@ on_granted(void *context, int64_t lease_id)
 {
     struct etcd_store *store = context;
     claim_set_lease(store->instance, lease_id);
-    claim_set_lease(store->latch, lease_id);
+    claim_set_lease(store->candidate, lease_id);
 }
 
 static void
@@ -145,7 +159,7 @@ on_lease_lost(void *context, const struct error *error)
     struct etcd_store *store = context;
     lease_close(store);
     session_set(store, 0);
-    tell_trouble(store, error);
+    notify_trouble(store, error);
     lease_open(store);
 }
 
@@ -156,7 +170,7 @@ lease_open(struct etcd_store *store)
         .ttl_s = store->lease_s,
         .on_granted = on_granted,
         .on_lost = on_lease_lost,
-        .on_trouble = tell_trouble,
+        .on_trouble = notify_trouble,
         .context = store,
     };
     if (store->lease == NULL)
@@ -186,7 +200,7 @@ emptied_check(struct etcd_store *store)
     store->histories = histories;
     store->emptied = true;
     store->whole = 0;
-    latches_fini(&store->latches);
+    candidates_fini(&store->candidates);
     table_fini(&store->told);
     missed_drop(store);
     lease_close(store);
@@ -196,7 +210,7 @@ emptied_check(struct etcd_store *store)
         lease_open(store);
 }
 
-/* False: it has none that is taken. */
+/* False: no key of ours is held. */
 static bool
 id_of(const struct etcd_store *store, size_t area, struct etcd_bytes key,
       char id[STORE_ID_BYTES_MAX + 1])
@@ -213,7 +227,7 @@ id_of(const struct etcd_store *store, size_t area, struct etcd_bytes key,
     return true;
 }
 
-/* By the mirror, of a record or a latch; `created` 0: it is not there. */
+/* The mirror has shown a record or a candidate; `created` 0: it is absent. */
 static void
 seen(struct etcd_store *store, size_t area, const char *id, uint64_t created, uint64_t revision)
 {
@@ -221,12 +235,12 @@ seen(struct etcd_store *store, size_t area, const char *id, uint64_t created, ui
         return;
     if (area == RECORD_INSTANCES)
         claim_seen(store->instance, created, revision);
-    else if (area == RECORD_LATCHES)
-        claim_seen(store->latch, created, revision);
+    else if (area == RECORD_CANDIDATES)
+        claim_seen(store->candidate, created, revision);
 }
 
 static void
-tell_put(struct etcd_store *store, size_t area, const char *id, const struct etcd_kv *kv)
+notify_put(struct etcd_store *store, size_t area, const char *id, const struct etcd_kv *kv)
 {
     const struct store_record record = {
         .table = (enum store_table)area,
@@ -245,21 +259,21 @@ on_put(void *context, size_t area, const struct etcd_kv *kv)
     struct etcd_store *store = context;
     char id[STORE_ID_BYTES_MAX + 1];
     emptied_check(store);
-    if (area == RECORD_LATCHES)
-        latches_put(&store->latches, kv->key, (uint64_t)kv->create_revision);
+    if (area == RECORD_CANDIDATES)
+        candidates_put(&store->candidates, kv->key, (uint64_t)kv->create_revision);
     if (id_of(store, area, kv->key, id)) {
-        if (area != RECORD_LATCHES)
-            tell_put(store, area, id, kv);
+        if (area != RECORD_CANDIDATES)
+            notify_put(store, area, id, kv);
         seen(store, area, id, (uint64_t)kv->create_revision, (uint64_t)kv->mod_revision);
     }
     lead_check(store);
 }
 
 static void
-tell_gone(struct etcd_store *store, size_t area, const char *id, uint64_t revision)
+notify_gone(struct etcd_store *store, size_t area, const char *id, uint64_t revision)
 {
     const struct store_events *events = &store->store.events;
-    if (area != RECORD_LATCHES)
+    if (area != RECORD_CANDIDATES)
         events->on_gone(events->context, (enum store_table)area, id, revision);
     seen(store, area, id, 0, revision);
 }
@@ -281,22 +295,22 @@ on_delete(void *context, size_t area, const struct etcd_kv *kv)
     struct etcd_store *store = context;
     char id[STORE_ID_BYTES_MAX + 1];
     emptied_check(store);
-    if (area == RECORD_LATCHES)
-        latches_delete(&store->latches, kv->key);
+    if (area == RECORD_CANDIDATES)
+        candidates_delete(&store->candidates, kv->key);
     if (id_of(store, area, kv->key, id)) {
         if (kv->mod_revision != 0)
-            tell_gone(store, area, id, (uint64_t)kv->mod_revision);
+            notify_gone(store, area, id, (uint64_t)kv->mod_revision);
         else if (!store->emptied)
             miss(store, (enum record_area)area, id);
     }
     lead_check(store);
 }
 
-/* Of what answers told. */
+/* Keys reported by answers. */
 struct sweep {
     struct etcd_store *store;
     uint64_t revision;
-    struct table left; /* the mirror has not come so far */
+    struct record_table left; /* not reached by the mirror yet */
 };
 
 static void
@@ -316,9 +330,9 @@ sweep_told(void *context, const struct store_record *told)
     bytes_fini(&key);
 }
 
-/* All that is not there as of the revision, of which that was not known before. */
+/* Reports everything absent as of the revision that was not known to be. */
 static void
-tell_missed(struct etcd_store *store, uint64_t revision)
+notify_missed(struct etcd_store *store, uint64_t revision)
 {
     struct sweep sweep = {store, revision, {0}};
     table_walk(&store->told, sweep_told, &sweep);
@@ -327,15 +341,15 @@ tell_missed(struct etcd_store *store, uint64_t revision)
     while (store->missed != NULL) {
         struct missed *missed = store->missed;
         store->missed = missed->next;
-        tell_gone(store, missed->area, missed->id, revision);
+        notify_gone(store, missed->area, missed->id, revision);
         free(missed);
     }
 }
 
 static void
-tell_whole(struct etcd_store *store, uint64_t revision)
+notify_whole(struct etcd_store *store, uint64_t revision)
 {
-    tell_missed(store, revision);
+    notify_missed(store, revision);
     if (revision == store->whole)
         return;
     store->whole = revision;
@@ -349,18 +363,18 @@ on_synced(void *context, int64_t revision)
     emptied_check(store);
     store->emptied = false;
     store->whole = 0;
-    tell_whole(store, (uint64_t)revision);
-    etcd_timer_set(store->whole_timer, WHOLE_S * NS_PER_S);
+    notify_whole(store, (uint64_t)revision);
+    loop_timer_set(store->whole_timer, WHOLE_S * NS_PER_S);
 }
 
-/* As revisions go on, now and then. */
+/* Now and then, as revisions advance. */
 static void
 on_whole_time(void *context)
 {
     struct etcd_store *store = context;
     if (store->whole != 0 && !store->emptied)
-        tell_whole(store, (uint64_t)etcd_mirror_revision(store->mirror));
-    etcd_timer_set(store->whole_timer, WHOLE_S * NS_PER_S);
+        notify_whole(store, (uint64_t)etcd_mirror_revision(store->mirror));
+    loop_timer_set(store->whole_timer, WHOLE_S * NS_PER_S);
 }
 
 /* ---- transactions ---- */
@@ -369,25 +383,25 @@ static void
 on_refused_time(void *context)
 {
     struct etcd_store *store = context;
-    struct request *request;
+    struct store_request *request;
     struct error error;
     struct request_queue refused = store->refused;
     store->refused = (struct request_queue){0};
     while ((request = request_queue_take(&refused)) != NULL) {
         error_set(&error, STATUS_ABORTED, "%s", request->refusal);
-        request_end(request, STORE_LOST, &error);
+        request_end(request, request->refused, &error);
     }
 }
 
 /* ---- the interface ---- */
 
 static void
-store_txn_of(struct store *store, struct request *request)
+store_txn_of(struct store *store, struct store_request *request)
 {
     etcd_store_txn(etcd_store_of(store), request);
 }
 
-/* The keys have gone with the lease, or will. */
+/* The keys are gone with the lease, or will be. */
 static void
 left(struct etcd_store *store)
 {
@@ -444,11 +458,11 @@ static bool
 store_leader_of(const struct store *base, char id[STORE_ID_BYTES_MAX + 1])
 {
     const struct etcd_store *store = (const struct etcd_store *)base;
-    const struct latch *leader = latches_leader(&store->latches);
-    /* Without a session the latches are as old as the last word of etcd. */
+    const struct candidate *leader = candidates_leader(&store->candidates);
+    /* Without a session the candidates are only as recent as etcd's last report. */
     bool is_known =
         leader != NULL && store->session != 0 &&
-        id_of(store, RECORD_LATCHES, (struct etcd_bytes){leader->key, leader->key_bytes}, id);
+        id_of(store, RECORD_CANDIDATES, (struct etcd_bytes){leader->key, leader->key_bytes}, id);
     bool is_self = is_known && strcmp(id, base->instance) == 0;
     return is_known && is_self == (store->leadership == STORE_LEADS);
 }
@@ -465,11 +479,11 @@ store_close_of(struct store *base)
         etcd_mirror_close(store->mirror);
     etcd_store_txns_drop(store);
     claim_destroy(store->instance);
-    claim_destroy(store->latch);
-    etcd_timer_destroy(store->whole_timer);
-    etcd_timer_destroy(store->refused_timer);
+    claim_destroy(store->candidate);
+    loop_timer_destroy(store->whole_timer);
+    loop_timer_destroy(store->refused_timer);
     request_queue_drop(&store->refused);
-    latches_fini(&store->latches);
+    candidates_fini(&store->candidates);
     table_fini(&store->told);
     missed_drop(store);
     bytes_fini(&store->prefix);
@@ -483,14 +497,31 @@ store_prefix_of(const struct store *base)
     return etcd_store_prefix((const struct etcd_store *)base);
 }
 
+static void
+store_look_of(const struct store *base, struct store_figures *figures)
+{
+    const struct etcd_store *store = (const struct etcd_store *)base;
+    *figures = (struct store_figures){
+        .waiting = store->waiting_count, .busy = store->busy_count, .batch_max = store->ops_max};
+}
+
 static const struct store_kind etcd_kind = {
-    "etcd",       store_close_of,   store_set_instance_of, store_leave_of,  store_is_leaving_of,
-    store_txn_of, store_session_of, store_revision_of,     store_leader_of, store_prefix_of,
+    .name = "etcd",
+    .close = store_close_of,
+    .set_instance = store_set_instance_of,
+    .leave = store_leave_of,
+    .is_leaving = store_is_leaving_of,
+    .txn = store_txn_of,
+    .session = store_session_of,
+    .revision = store_revision_of,
+    .leader = store_leader_of,
+    .prefix = store_prefix_of,
+    .look = store_look_of,
 };
 
 /* ---- opening ---- */
 
-static struct claim *
+static struct store_claim *
 claim_make(struct etcd_store *store, enum record_area area, const char *what,
            void (*on_held)(void *context, uint64_t revision))
 {
@@ -504,21 +535,21 @@ claim_make(struct etcd_store *store, enum record_area area, const char *what,
         .what = text,
         .timeout_ns = store->timeout_ns,
         .on_held = on_held,
-        .on_trouble = tell_trouble,
+        .on_trouble = notify_trouble,
         .context = store,
     };
-    struct claim *claim = claim_create(store->base, &options);
+    struct store_claim *claim = claim_create(store->base, &options);
     bytes_fini(&key);
     return claim;
 }
 
 static void
-set_latch(struct etcd_store *store)
+set_candidate(struct etcd_store *store)
 {
     struct bytes value = {0};
     bytes_put_char(&value, '_');
     bytes_put_text(&value, store->store.instance);
-    claim_set_value(store->latch, value.data, value.used);
+    claim_set_value(store->candidate, value.data, value.used);
     bytes_fini(&value);
 }
 
@@ -539,7 +570,7 @@ mirror_open(struct etcd_store *store, int64_t page_keys, struct error *error)
         .on_put = on_put,
         .on_delete = on_delete,
         .on_synced = on_synced,
-        .on_trouble = tell_trouble,
+        .on_trouble = notify_trouble,
         .context = store,
     };
     enum status status = etcd_mirror_open(store->etcd, &options, &store->mirror, error);
@@ -558,7 +589,7 @@ options_check(const struct store_etcd_options *options, struct error *error)
     if (options->lease_s < 0 || options->lease_s > INT32_MAX || options->timeout_ns < 0 ||
         options->page_keys < 0)
         return error_set(error, STATUS_INVALID_ARGUMENT,
-                         "store etcd: the lease, the time-out or the page is less than 0");
+                         "store etcd: the lease, the timeout or the page is negative");
     return STATUS_OK;
 }
 
@@ -577,17 +608,19 @@ store_open_etcd(struct event_base *base, const struct store_options *options,
     store->histories = etcd_figures(etcd->etcd)->histories;
     store->leadership = STORE_FOLLOWS;
     store->ops_max = BATCH_OPS_MAX;
+    store->waiting_max = etcd->waiting_max == 0 ? WAITING_MAX : etcd->waiting_max;
+    etcd_store_fulls_told(store);
     bytes_put_text(&store->prefix, etcd->prefix);
     if (store_init(&store->store, &etcd_kind, options, error) != STATUS_OK) {
         bytes_fini(&store->prefix);
         free(store);
         return error->status;
     }
-    store->whole_timer = etcd_timer_create(base, on_whole_time, store);
-    store->refused_timer = etcd_timer_create(base, on_refused_time, store);
+    store->whole_timer = loop_timer_create(base, on_whole_time, store);
+    store->refused_timer = loop_timer_create(base, on_refused_time, store);
     store->instance = claim_make(store, RECORD_INSTANCES, "the instance", on_instance_held);
-    store->latch = claim_make(store, RECORD_LATCHES, "the latch of", on_latch_held);
-    set_latch(store);
+    store->candidate = claim_make(store, RECORD_CANDIDATES, "the latch of", on_candidate_held);
+    set_candidate(store);
     if (mirror_open(store, etcd->page_keys, error) != STATUS_OK) {
         store_close_of(&store->store);
         return error->status;

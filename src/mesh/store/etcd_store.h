@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The state shared by the two files of the etcd store: etcd_store.c (session, mirror, election) and
+/* State shared by the files of the etcd store: etcd_store.c (session, mirror, election) and
  * etcd_txn.c (transactions). */
 #pragma once
 
@@ -10,21 +10,21 @@
 #include "mesh/record/keys.h"
 #include "mesh/store/claim.h"
 #include "mesh/store/kind.h"
-#include "mesh/store/latches.h"
+#include "mesh/store/candidates.h"
 #include "mesh/store/table.h"
 
 _Static_assert((int)STORE_MODELS == RECORD_MODELS && (int)STORE_VMODELS == RECORD_VMODELS &&
                    (int)STORE_INSTANCES == RECORD_INSTANCES && (int)STORE_CONFIG == RECORD_CONFIG,
                "a table is an area");
 
-struct out; /* a batch that is out */
+struct out; /* a batch at etcd */
 
-/* A key that a listing does not have any more: told when the listing's revision is known. */
+/* A key missing from a listing: reported when the listing's revision is known. */
 struct missed {
     struct missed *next;
     enum record_area area;
     size_t id_bytes;
-    char id[]; /* NUL behind it */
+    char id[]; /* NUL-terminated */
 };
 
 struct etcd_store {
@@ -36,35 +36,40 @@ struct etcd_store {
     int64_t timeout_ns;
     struct etcd_session *lease; /* NULL: no instance is wanted */
     struct etcd_mirror *mirror;
-    struct claim *instance;
-    struct claim *latch;
+    struct store_claim *instance;
+    struct store_claim *candidate;
     struct etcd_call *leaving; /* the lease is being revoked */
-    struct etcd_timer *whole_timer;
-    struct etcd_timer *refused_timer;
-    struct request_queue refused; /* lost before they were sent */
-    struct request_queue waiting; /* for one that is out to be answered */
+    struct loop_timer *whole_timer;
+    struct loop_timer *refused_timer;
+    struct request_queue refused; /* ended before they were sent */
+    struct request_queue waiting; /* for an answer to a batch that is out */
     size_t waiting_count;
+    size_t waiting_max;
+    uint64_t busy_count; /* refused because waiting_max of them waited */
     struct out *outs;
     size_t out_count;
-    size_t ops_max; /* of a batch; fewer than BATCH_OPS_MAX if etcd has refused as many */
-    struct latches latches;
-    struct table told; /* keys and revisions that answers told of, and the mirror not yet */
+    size_t ops_max; /* of a batch; below BATCH_OPS_MAX if etcd has refused as many */
+    struct candidates candidates;
+    struct record_table told; /* keys and revisions reported by answers and not yet by the mirror */
     struct missed *missed;
-    uint64_t session;   /* told */
-    uint64_t whole;     /* the revision told */
-    uint64_t histories; /* of etcd's figures, that were told of */
+    uint64_t session;   /* as reported */
+    uint64_t whole;     /* revision reported by on_whole */
+    uint64_t histories; /* of etcd's figures, as reported */
+    uint64_t fulls;     /* likewise */
     bool emptied;       /* and not whole since */
     enum store_leadership leadership;
 };
 
 struct record_span etcd_store_prefix(const struct etcd_store *store);
 
-/* An answer has shown a key as of a revision, of which the mirror will tell; or it is gone by then.
- */
+/* All refusals for lack of space in etcd's figures so far have been reported. */
+void etcd_store_fulls_told(struct etcd_store *store);
+
+/* An answer has shown a key as of a revision. The mirror will report it, or it is gone by then. */
 void etcd_store_told(struct etcd_store *store, enum record_area area, const char *id,
                      uint64_t revision);
 
-/* To be answered LOST, or tried. */
-void etcd_store_txn(struct etcd_store *store, struct request *request);
-/* Those that are out, and those that wait, are forgotten. */
+/* Answers the request LOST or BUSY, or sends it. */
+void etcd_store_txn(struct etcd_store *store, struct store_request *request);
+/* Drops requests that are out or waiting. */
 void etcd_store_txns_drop(struct etcd_store *store);

@@ -1,19 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Transactions in etcd. One goes out as soon as fewer than OUT_MAX are out. Those that come then
- * wait, and go out together (batch.h) when one is answered:
+ * Transactions in etcd. One goes out at once while fewer than OUT_MAX are out; later ones wait and
+ * go out together (batch.h) when one is answered:
  *
- *   if    the own instance's key has the session's creation revision, and each record its revision
- *   then  put and delete; and look at each that was put and is not new, for the creation revision
- *   else  look at the own key, and at each record that was compared
+ *   if    this node's key has the session's creation revision, and each record its revision
+ *   then  put and delete; and read each new record that was put, for its creation revision
+ *   else  read this node's key and each compared record
  *
- * So the answer has the records as they now are, and they are told before it. The mirror tells the
- * same later.
+ * So the answer contains the current records, which are reported before it. The mirror reports them
+ * again later.
  *
- * Of a batch that came to nothing, those whose compares hold by the answer go out again; the others
- * are lost. Each answer settles one at least. Rejected: a nested transaction for each, with an
- * answer of its own; etcd does not count what it puts against its quota, nor refuse it once the
- * quota is reached (3.4.23).
+ * If a batch is not applied, members whose compares hold by the answer go out again; the others are
+ * lost. Each answer settles at least one. Rejected: a nested transaction per member, with its own
+ * answer; etcd 3.4.23 neither counts its puts against the quota nor refuses them beyond it.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -21,22 +20,22 @@
 
 #include "base/check.h"
 #include "base/clock.h"
-#include "mesh/etcd/timer.h"
+#include "loop/timer.h"
 #include "mesh/store/batch.h"
 #include "mesh/store/etcd_store.h"
 
-enum { OUT_MAX = 2, WAITING_MAX = 4096 };
+enum { OUT_MAX = 2 };
 
 struct out {
     struct out *next;
     struct out **link; /* that points here */
     struct etcd_store *store;
     struct etcd_call *call;
-    struct batch batch;
+    struct store_batch batch;
 };
 
-/* A batch in the making. etcd_txn copies all of it. */
-struct making {
+/* A batch under construction. etcd_txn copies all of it. */
+struct txn_making {
     struct bytes keys[2 * BATCH_OPS_MAX];
     size_t key_count;
     struct etcd_compare compares[BATCH_OPS_MAX];
@@ -51,7 +50,7 @@ static void pump(struct etcd_store *store);
 /* ---- asking ---- */
 
 static struct etcd_range
-key_range(struct making *making, const struct etcd_store *store, enum store_table table,
+key_range(struct txn_making *making, const struct etcd_store *store, enum store_table table,
           const char *id)
 {
     struct bytes *key = &making->keys[making->key_count++];
@@ -61,7 +60,7 @@ key_range(struct making *making, const struct etcd_store *store, enum store_tabl
 }
 
 static void
-make_fence(struct making *making, const struct etcd_store *store, uint64_t session)
+make_fence(struct txn_making *making, const struct etcd_store *store, uint64_t session)
 {
     struct etcd_range own = key_range(making, store, STORE_INSTANCES, store->store.instance);
     making->compares[0] =
@@ -72,7 +71,8 @@ make_fence(struct making *making, const struct etcd_store *store, uint64_t sessi
 }
 
 static void
-make_compares(struct making *making, const struct etcd_store *store, const struct store_txn *txn)
+make_compares(struct txn_making *making, const struct etcd_store *store,
+              const struct store_txn *txn)
 {
     for (size_t i = 0; i < txn->compare_count; i++) {
         const struct store_compare *compare = &txn->compares[i];
@@ -84,9 +84,9 @@ make_compares(struct making *making, const struct etcd_store *store, const struc
     }
 }
 
-/* A change, and what it is looked at for, follow each other. */
+/* A change is followed by the read that belongs to it. */
 static void
-make_changes(struct making *making, const struct etcd_store *store, const struct store_txn *txn)
+make_changes(struct txn_making *making, const struct etcd_store *store, const struct store_txn *txn)
 {
     for (size_t i = 0; i < txn->change_count; i++) {
         const struct store_change *change = &txn->changes[i];
@@ -105,8 +105,8 @@ make_changes(struct making *making, const struct etcd_store *store, const struct
 /* ---- the answer ---- */
 
 static void
-tell_kv(struct etcd_store *store, const struct store_compare *compare,
-        const struct etcd_response *response, int64_t revision)
+notify_kv(struct etcd_store *store, const struct store_compare *compare,
+          const struct etcd_response *response, int64_t revision)
 {
     const struct store_events *events = &store->store.events;
     if (response->kv_count == 0) {
@@ -126,10 +126,10 @@ tell_kv(struct etcd_store *store, const struct store_compare *compare,
     etcd_store_told(store, (enum record_area)record.table, record.id, record.revision);
 }
 
-/* `responses`: to its changes, and to what else it looked at. Returns what follows them. */
+/* `responses`: to its changes and reads. Returns the rest. */
 static const struct etcd_response *
-tell_changes(struct etcd_store *store, const struct store_txn *txn,
-             const struct etcd_response *responses, uint64_t revision)
+notify_changes(struct etcd_store *store, const struct store_txn *txn,
+               const struct etcd_response *responses, uint64_t revision)
 {
     const struct store_events *events = &store->store.events;
     for (size_t i = 0; i < txn->change_count; i++) {
@@ -159,12 +159,13 @@ tell_changes(struct etcd_store *store, const struct store_txn *txn,
 }
 
 static void
-batch_held(struct etcd_store *store, const struct batch *batch, const struct etcd_answer *answer)
+batch_held(struct etcd_store *store, const struct store_batch *batch,
+           const struct etcd_answer *answer)
 {
     const struct etcd_response *responses = answer->responses;
     for (size_t i = 0; i < batch->count; i++) {
-        struct request *request = batch->requests[i];
-        responses = tell_changes(store, &request->txn, responses, (uint64_t)answer->revision);
+        struct store_request *request = batch->requests[i];
+        responses = notify_changes(store, &request->txn, responses, (uint64_t)answer->revision);
         request_end(request, STORE_OK, &answer->error);
     }
 }
@@ -182,11 +183,12 @@ would_hold(const struct store_txn *txn, const struct etcd_response *responses)
     return true;
 }
 
-/* Puts them before all that wait. */
+/* Puts them before all waiting ones. */
 static void
 again(struct etcd_store *store, struct request_queue *requests, enum request_company company)
 {
-    for (struct request *request = requests->first; request != NULL; request = request->next) {
+    for (struct store_request *request = requests->first; request != NULL;
+         request = request->next) {
         request->company = company;
         store->waiting_count++;
     }
@@ -194,7 +196,8 @@ again(struct etcd_store *store, struct request_queue *requests, enum request_com
 }
 
 static void
-batch_lost(struct etcd_store *store, const struct batch *batch, const struct etcd_answer *answer)
+batch_lost(struct etcd_store *store, const struct store_batch *batch,
+           const struct etcd_answer *answer)
 {
     const struct etcd_response *own = &answer->responses[0];
     const struct etcd_response *responses = own + 1;
@@ -204,7 +207,7 @@ batch_lost(struct etcd_store *store, const struct batch *batch, const struct etc
     struct error error;
     claim_seen(store->instance, session, (uint64_t)answer->revision);
     for (size_t i = 0; i < batch->count; i++) {
-        struct request *request = batch->requests[i];
+        struct store_request *request = batch->requests[i];
         const struct store_txn *txn = &request->txn;
         const struct etcd_response *looks = responses;
         responses += txn->compare_count;
@@ -213,21 +216,21 @@ batch_lost(struct etcd_store *store, const struct batch *batch, const struct etc
             held_count++;
             continue;
         }
-        error_set(&error, STATUS_ABORTED, "a record has changed since");
+        error_set(&error, STATUS_ABORTED, "a record has changed");
         if (session != txn->session)
             error_set(&error, STATUS_ABORTED, "the session %" PRIu64 " is over", txn->session);
         for (size_t k = 0; k < txn->compare_count; k++)
-            tell_kv(store, &txn->compares[k], &looks[k], answer->revision);
+            notify_kv(store, &txn->compares[k], &looks[k], answer->revision);
         request_end(request, STORE_LOST, &error);
     }
-    /* All of them: no etcd would say so; alone each has an answer of its own. */
+    /* No etcd would answer so for all of them; alone each gets its own answer. */
     again(store, &held, held_count == batch->count ? REQUEST_ALONE : REQUEST_AGAIN);
 }
 
-/* For something that is in it, or for its size: alone, each has an answer of its own. Not because
- * nobody took it, nor because etcd has too much to do. */
+/* Refused for its content or size: alone, each member gets its own answer. Not for an unavailable
+ * or overloaded etcd. */
 static bool
-is_refused(const struct batch *batch, const struct etcd_answer *answer)
+is_refused(const struct store_batch *batch, const struct etcd_answer *answer)
 {
     return batch->count > 1 && answer->fate == ETCD_NOT_DONE &&
            answer->error.status != STATUS_UNAVAILABLE &&
@@ -235,8 +238,20 @@ is_refused(const struct batch *batch, const struct etcd_answer *answer)
            answer->error.status != STATUS_RESOURCE_EXHAUSTED;
 }
 
+/* Halves the size of batches: etcd's limits are below its defaults. */
 static void
-batch_failed(struct etcd_store *store, const struct batch *batch, const struct etcd_answer *answer)
+batch_shrink(struct etcd_store *store, const struct error *error)
+{
+    const struct store_events *events = &store->store.events;
+    if (store->ops_max == 1)
+        return;
+    store->ops_max /= 2;
+    events->on_batch_limit(events->context, store->ops_max, error);
+}
+
+static void
+batch_failed(struct etcd_store *store, const struct store_batch *batch,
+             const struct etcd_answer *answer)
 {
     enum store_txn_end end = answer->is_full                 ? STORE_FULL
                              : answer->fate == ETCD_NOT_DONE ? STORE_LOST
@@ -245,11 +260,12 @@ batch_failed(struct etcd_store *store, const struct batch *batch, const struct e
         struct request_queue all = {0};
         for (size_t i = 0; i < batch->count; i++)
             request_queue_put(&all, batch->requests[i]);
-        if (answer->error.status == STATUS_INVALID_ARGUMENT) /* its limits are not the default */
-            store->ops_max = store->ops_max > 1 ? store->ops_max / 2 : 1;
+        if (answer->error.status == STATUS_INVALID_ARGUMENT)
+            batch_shrink(store, &answer->error);
         again(store, &all, REQUEST_ALONE);
         return;
     }
+    etcd_store_fulls_told(store);
     store->store.events.on_trouble(store->store.events.context, &answer->error);
     for (size_t i = 0; i < batch->count; i++)
         request_end(batch->requests[i], end, &answer->error);
@@ -270,16 +286,16 @@ on_answer(void *context, const struct etcd_answer *answer)
     else
         batch_lost(store, &out->batch, answer);
     free(out);
-    store->out_count--; /* not before: what the ends have brought goes together */
+    store->out_count--; /* not before: transactions added by the callbacks go together */
     pump(store);
 }
 
 /* ---- sending ---- */
 
 static void
-send(struct etcd_store *store, const struct batch *batch, int64_t timeout_ns)
+send(struct etcd_store *store, const struct store_batch *batch, int64_t timeout_ns)
 {
-    struct making *making = calloc(1, sizeof(*making));
+    struct txn_making *making = calloc(1, sizeof(*making));
     struct out *out = calloc(1, sizeof(*out));
     CHECK(making != NULL && out != NULL && batch->count > 0);
     make_fence(making, store, batch->requests[0]->txn.session);
@@ -303,36 +319,37 @@ send(struct etcd_store *store, const struct batch *batch, int64_t timeout_ns)
 }
 
 static void
-refuse(struct etcd_store *store, struct request *request, const char *refusal)
+refuse(struct etcd_store *store, struct store_request *request, enum store_txn_end end,
+       const char *refusal)
 {
+    request->refused = end;
     request->refusal = refusal;
     request_queue_put(&store->refused, request);
-    etcd_timer_set(store->refused_timer, 0);
+    loop_timer_set(store->refused_timer, 0);
 }
 
 /* NULL: it may be sent. */
 static const char *
-refusal_of(const struct etcd_store *store, const struct request *request, int64_t now_ns)
+refusal_of(const struct etcd_store *store, const struct store_request *request, int64_t now_ns)
 {
     if (store->session == 0 || store->session != request->txn.session || store->lease == NULL ||
         etcd_session_left_ns(store->lease) <= 0)
         return "there is no such session, or its lease is about to end";
-    return request->deadline_ns > now_ns ? NULL
-                                         : "its time was over before those ahead were answered";
+    return request->deadline_ns > now_ns ? NULL : "it timed out behind earlier transactions";
 }
 
-/* Takes those out that may not be sent; returns how long the others have, at least. */
+/* Removes those that may not be sent; returns the least time left of the others. */
 static int64_t
-batch_sift(struct etcd_store *store, struct batch *batch)
+batch_sift(struct etcd_store *store, struct store_batch *batch)
 {
     int64_t now_ns = clock_now_ns();
     int64_t left_ns = INT64_MAX;
     size_t kept = 0;
     for (size_t i = 0; i < batch->count; i++) {
-        struct request *request = batch->requests[i];
+        struct store_request *request = batch->requests[i];
         const char *refusal = refusal_of(store, request, now_ns);
         if (refusal != NULL) {
-            refuse(store, request, refusal);
+            refuse(store, request, STORE_LOST, refusal);
             continue;
         }
         batch->requests[kept++] = request;
@@ -343,13 +360,13 @@ batch_sift(struct etcd_store *store, struct batch *batch)
     return left_ns;
 }
 
-/* While etcd has no space, each transaction has an answer of its own: to one that needs none, it is
- * another. */
+/* Without space each transaction is answered by itself, because one that needs no space succeeds.
+ */
 static void
 pump(struct etcd_store *store)
 {
     while (store->waiting_count > 0 && store->out_count < OUT_MAX) {
-        struct batch batch;
+        struct store_batch batch;
         batch_take(&store->waiting, etcd_is_full(store->etcd) ? 1 : store->ops_max, &batch);
         store->waiting_count -= batch.count;
         int64_t left_ns = batch_sift(store, &batch);
@@ -361,15 +378,18 @@ pump(struct etcd_store *store)
 /* ---- the interface ---- */
 
 void
-etcd_store_txn(struct etcd_store *store, struct request *request)
+etcd_store_txn(struct etcd_store *store, struct store_request *request)
 {
     int64_t now_ns = clock_now_ns();
     request->deadline_ns = now_ns + store->timeout_ns;
     const char *refusal = refusal_of(store, request, now_ns);
-    if (refusal == NULL && store->waiting_count >= WAITING_MAX)
-        refusal = "too many transactions wait";
     if (refusal != NULL) {
-        refuse(store, request, refusal);
+        refuse(store, request, STORE_LOST, refusal);
+        return;
+    }
+    if (store->waiting_count >= store->waiting_max) {
+        store->busy_count++;
+        refuse(store, request, STORE_BUSY, "too many writes are waiting for etcd");
         return;
     }
     request_queue_put(&store->waiting, request);

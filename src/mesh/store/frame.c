@@ -36,7 +36,7 @@ get_u32(const char *from)
     return (uint32_t)get_number(from, 4);
 }
 
-/* Of the reversed polynomial 0x82f63b78, by half bytes: a small table, and as quick as a disk. */
+/* Reversed polynomial 0x82f63b78, half a byte at a time: a small table, as fast as a disk. */
 uint32_t
 frame_checksum(const void *data, size_t bytes)
 {
@@ -118,8 +118,7 @@ frame_is_whole(const char *data, size_t bytes, size_t *frame_bytes)
     return true;
 }
 
-/* Returns its length; 0: it is none. The id is kept with a NUL behind it for as long as it is
- * shown. */
+/* Returns its length; 0: not an entry. The id is NUL-terminated while it is shown. */
 static size_t
 read_entry(const char *at, size_t left, const struct journal_reader *reader)
 {
@@ -160,7 +159,7 @@ frame_read(const char *frame, size_t frame_bytes, const struct journal_reader *r
         size_t entry_bytes = read_entry(frame + at, frame_bytes - at, reader);
         if (entry_bytes == 0)
             return error_set(error, STATUS_DATA_LOSS,
-                             "what is written there is of another version, or no registry's");
+                             "its content has another version or is not a registry");
         at += entry_bytes;
     }
     return STATUS_OK;

@@ -33,7 +33,7 @@ uint32_t frame_checksum(const void *data, size_t bytes);
 /* ---- writing ---- */
 
 void frame_file_put(struct bytes *to);
-/* Room for the head; entries follow, and then frame_close. */
+/* Leaves room for the head; entries follow, then frame_close. */
 void frame_open(struct bytes *to);
 void frame_entry_put(struct bytes *to, enum frame_kind kind, const struct store_record *record);
 /* `at`: where it was opened. */
@@ -41,8 +41,8 @@ void frame_close(struct bytes *to, size_t at);
 
 /* ---- reading ---- */
 
-/* Begins with a frame that is whole. */
+/* Whether the data begins with a complete frame. */
 bool frame_is_whole(const char *data, size_t bytes, size_t *frame_bytes);
-/* Reads its entries. DATA_LOSS: it is whole, but no such thing was ever written. */
+/* Reads its entries. DATA_LOSS: complete, but nothing that was ever written. */
 enum status frame_read(const char *frame, size_t frame_bytes, const struct journal_reader *reader,
                        struct error *error) WARN_UNUSED;

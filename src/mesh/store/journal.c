@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * When what is durable:
+ * When content is durable:
  *
- *   1. A frame: written behind the last one, fdatasync, and only then told. If the write fails, the
- *      file is cut back to where it was. If that or the fdatasync fails, nobody knows what a crash
- * would leave (the kernel forgets a page that it could not write, and says "done" the next time):
- * the file is broken, and is written anew from memory before anything is told again.
- *   2. A file written anew: under another name, fsync, renamed over the old one, fsync of the
- *      folder. A crash leaves the old one or the new one; a left-over is written over.
- *   3. A new file: the same way, so a file without a head never stands under the name.
- *   4. One process at a time: a lock on a file beside it, since the file itself is replaced.
+ *   1. A frame is written after the last one, then fdatasync, and only then reported. If the write
+ *      fails, the file is truncated to its former size. If that or the fdatasync fails, the content
+ *      after a crash is unknown (the kernel forgets a page that it could not write and reports
+ *      success the next time): the file is broken and rewritten from memory before anything is
+ *      reported.
+ *   2. A rewrite uses another name, fsync, rename over the old file, fsync of the folder. A crash
+ *      leaves the old file or the new one; a leftover is overwritten.
+ *   3. A new file is created the same way, so a file without a head never has the final name.
+ *   4. One process at a time: a lock on a separate file, because the file itself is replaced.
  */
 #include "mesh/store/journal.h"
 
@@ -28,10 +29,10 @@
 #include "mesh/store/table.h"
 
 enum {
-    LONG_TIMES = 2, /* what is said */
+    LONG_TIMES = 2, /* its content */
     LONG_BYTES_MIN = 1 << 20,
     REWRITE_FRAME_BYTES = 1 << 20,
-    FRAME_BYTES_KEPT = 1 << 20, /* of memory, from one commit to the next */
+    FRAME_BYTES_KEPT = 1 << 20, /* memory kept from one commit to the next */
 };
 
 struct journal {
@@ -39,8 +40,8 @@ struct journal {
     char *path_new;
     int fd;
     int lock_fd;
-    off_t size;     /* up to which it is whole */
-    off_t long_min; /* a shorter one is left alone */
+    off_t size;     /* up to which it is complete */
+    off_t long_min; /* shorter files are not rewritten */
     struct bytes frame;
     bool broken;
 };
@@ -55,7 +56,7 @@ path_with(const char *path, const char *suffix)
     return made;
 }
 
-/* False: errno says why; a part of it may be there. */
+/* False: see errno; a part may have been written. */
 static bool
 write_all(int fd, const char *data, size_t bytes, off_t at)
 {
@@ -72,7 +73,7 @@ write_all(int fd, const char *data, size_t bytes, off_t at)
     return true;
 }
 
-/* The folder, so that a name in it stays. */
+/* Makes a name in the folder durable. */
 static bool
 sync_folder(const char *path)
 {
@@ -96,8 +97,7 @@ lock(struct journal *journal, struct error *error)
         error_set_errno(error, "%s", path);
     else if (flock(journal->lock_fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
         error_set(error, STATUS_UNAVAILABLE,
-                  "%s: another process uses it; one registry's file is "
-                  "for one node",
+                  "%s: another process uses it; a registry file belongs to one node",
                   journal->path);
     free(path);
     return error->status;
@@ -140,12 +140,12 @@ rewrite_entry(struct rewrite *rewrite, enum frame_kind kind, const struct store_
 static void
 rewrite_record(void *context, const struct store_record *record)
 {
-    if (record->table != STORE_INSTANCES) /* those end with the process */
+    if (record->table != STORE_INSTANCES) /* they end with the process */
         rewrite_entry(context, FRAME_PUT, record);
 }
 
 static bool
-rewrite_all(struct rewrite *rewrite, const struct table *table, uint64_t revision)
+rewrite_all(struct rewrite *rewrite, const struct record_table *table, uint64_t revision)
 {
     const struct store_record mark = {.id = "", .revision = revision};
     frame_file_put(&rewrite->frame);
@@ -158,11 +158,11 @@ rewrite_all(struct rewrite *rewrite, const struct table *table, uint64_t revisio
 }
 
 enum status
-journal_rewrite(struct journal *journal, const struct table *table, uint64_t revision,
+journal_rewrite(struct journal *journal, const struct record_table *table, uint64_t revision,
                 struct error *error)
 {
     struct rewrite rewrite = {0};
-    journal->long_min = 2 * journal->size; /* if it fails, not again for each frame */
+    journal->long_min = 2 * journal->size; /* after a failure, not again at each frame */
     rewrite.fd = open(journal->path_new, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     if (rewrite.fd < 0)
         return error_set_errno(error, "%s", journal->path_new);
@@ -179,8 +179,7 @@ journal_rewrite(struct journal *journal, const struct table *table, uint64_t rev
     journal->fd = rewrite.fd;
     journal->size = rewrite.size;
     journal->long_min = LONG_BYTES_MIN;
-    /* Renamed, but perhaps not for ever: what would be told next stands in a file that a crash may
-     * take away. */
+    /* Renamed, but perhaps not durably: later frames would be in a file that a crash may remove. */
     journal->broken = !sync_folder(journal->path);
     if (journal->broken)
         return error_set_errno(error, "%s: its folder", journal->path);
@@ -198,7 +197,7 @@ read_whole(struct journal *journal, char **data, size_t *bytes, struct error *er
     size_t left = (size_t)stat.st_size;
     char *to = malloc(left + 1);
     if (to == NULL)
-        return error_set(error, STATUS_RESOURCE_EXHAUSTED, "%s: no memory for its %zu bytes",
+        return error_set(error, STATUS_RESOURCE_EXHAUSTED, "%s: out of memory for its %zu bytes",
                          journal->path, left);
     *data = to;
     *bytes = 0;
@@ -216,7 +215,7 @@ read_whole(struct journal *journal, char **data, size_t *bytes, struct error *er
     return STATUS_OK;
 }
 
-/* 0: none that is whole follows. */
+/* 0: no complete frame follows. */
 static size_t
 next_whole(const char *data, size_t bytes, size_t at)
 {
@@ -242,8 +241,8 @@ read_frames(struct journal *journal, const char *data, size_t bytes,
     if (whole != 0)
         return error_set(
             error, STATUS_DATA_LOSS,
-            "%s: is damaged from byte %zu to %zu, and whole behind it: no crash does "
-            "this. Put a copy in its place; or remove it, and register all models anew",
+            "%s: is damaged from byte %zu to %zu and intact after that, which no crash "
+            "causes. Replace it by a copy, or remove it and register all models again",
             journal->path, at, whole);
     journal->size = (off_t)at;
     return STATUS_OK;
@@ -261,8 +260,8 @@ read_file(struct journal *journal, const struct journal_reader *reader, size_t *
         goto out;
     if (bytes < FRAME_FILE_BYTES || memcmp(data, head.data, FRAME_FILE_BYTES) != 0) {
         error_set(error, STATUS_DATA_LOSS,
-                  "%s: is no registry's file, or of a version that this program does not know: it "
-                  "is left as it is. Name another file, or move this one away",
+                  "%s: is not a registry file, or has an unknown version; it is left unchanged. "
+                  "Name another file, or move this one away",
                   journal->path);
         goto out;
     }
@@ -281,7 +280,7 @@ static enum status
 open_or_make(struct journal *journal, const struct journal_reader *reader, size_t *cut,
              struct error *error)
 {
-    const struct table none = {0};
+    const struct record_table none = {0};
     if (lock(journal, error) != STATUS_OK)
         return error->status;
     journal->fd = open(journal->path, O_RDWR | O_CLOEXEC);
@@ -307,7 +306,7 @@ journal_open(const char *path, const struct journal_reader *reader, struct journ
     error_clear(error);
     if (open_or_make(journal, reader, cut, error) != STATUS_OK) {
         journal_close(journal);
-        return error_prefix(error, "the registry's file");
+        return error_prefix(error, "the registry file");
     }
     *opened = journal;
     return STATUS_OK;
@@ -355,14 +354,14 @@ static enum journal_end
 append(struct journal *journal, struct error *error)
 {
     if (!write_all(journal->fd, journal->frame.data, journal->frame.used, journal->size)) {
-        error_set_errno(error, "the registry's file: %s", journal->path);
+        error_set_errno(error, "the registry file: %s", journal->path);
         if (ftruncate(journal->fd, journal->size) == 0 && fdatasync(journal->fd) == 0)
             return JOURNAL_NOT_DONE;
     } else if (fdatasync(journal->fd) == 0) {
         journal->size += (off_t)journal->frame.used;
         return JOURNAL_DONE;
     } else {
-        error_set_errno(error, "the registry's file: %s: to make it durable", journal->path);
+        error_set_errno(error, "the registry file: %s: flushing it", journal->path);
     }
     journal->broken = true;
     return JOURNAL_UNKNOWN;
@@ -390,7 +389,7 @@ journal_is_broken(const struct journal *journal)
 }
 
 bool
-journal_is_long(const struct journal *journal, const struct table *table)
+journal_is_long(const struct journal *journal, const struct record_table *table)
 {
     size_t said = table->bytes + table->count * FRAME_ENTRY_BYTES;
     return journal->size > journal->long_min && (size_t)journal->size / LONG_TIMES > said;

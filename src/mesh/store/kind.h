@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The operations of a kind of store. `struct store` is the first member of the kind's own struct.
- * The arguments have been checked against the limits.
+ * The operations of a kind of store. `struct store` is the first member of the kind's struct.
+ * Arguments have been checked against the limits.
  */
 #pragma once
 
@@ -15,11 +15,12 @@ struct store_kind {
     void (*set_instance)(struct store *store, const void *value, size_t value_bytes);
     void (*leave)(struct store *store);
     bool (*is_leaving)(const struct store *store);
-    void (*txn)(struct store *store, struct request *request); /* which it then owns */
+    void (*txn)(struct store *store, struct store_request *request); /* takes ownership */
     uint64_t (*session)(const struct store *store);
     uint64_t (*revision)(const struct store *store);
     bool (*leader)(const struct store *store, char id[STORE_ID_BYTES_MAX + 1]);
-    struct record_span (*prefix)(const struct store *store); /* of all keys */
+    struct record_span (*prefix)(const struct store *store);                /* of all keys */
+    void (*look)(const struct store *store, struct store_figures *figures); /* NULL: all are 0 */
 };
 
 struct store {

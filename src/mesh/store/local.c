@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A store of this process alone, with a journal or without: one node is the whole mesh, so it leads
- * as long as it has a session, and a session never ends by itself.
+ * A store of this process alone, with or without a journal: one node is the whole mesh, so it leads
+ * while it has a session, and a session never ends by itself.
  *
- *   1. All is done in turns of the event base, never in the call that asked for it. A turn takes
- *      requests in their order, as long as none touches what one before it changes, and judges
- *      them by the records as they are.
- *   2. What they change is committed to the journal as one frame. Then it is applied, told, and
- * each is answered. So nothing is told that a crash could undo, and one flush of the disk serves
- *      all that came in one turn.
- *   3. If the journal could not take the frame, nothing is applied: LOST, if it is certain that it
- *      is not there, else UNKNOWN.
+ *   1. All work happens in turns of the event base, never within the requesting call. A turn takes
+ *      requests in order, as long as none touches what an earlier one of the turn changes, and
+ *      judges them by the current records.
+ *   2. Their changes are committed to the journal as one frame, then applied, reported, and
+ *      answered. So nothing is reported that a crash could undo, and one flush serves the whole
+ *      turn.
+ *   3. If the journal does not accept the frame, nothing is applied: LOST if it is certainly not in
+ *      the file, otherwise UNKNOWN.
  *   4. Instances are not in the journal: they end with the process.
  */
 #include <stdio.h>
@@ -18,29 +18,29 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "mesh/etcd/timer.h"
+#include "loop/timer.h"
 #include "mesh/store/journal.h"
 #include "mesh/store/kind.h"
 #include "mesh/store/table.h"
 
 enum {
     BATCH_MAX = 64,
-    BATCH_BYTES_MAX = 32 << 20 /* of values; one transaction may have as many */
+    BATCH_BYTES_MAX = 32 << 20 /* of values; a single transaction may be that large */
 };
 
 /* A request of this turn, judged. */
 struct judged {
-    struct request *request;
+    struct store_request *request;
     enum store_txn_end end;
-    uint64_t revision; /* OK: that of its changes */
+    uint64_t revision; /* OK: of its changes */
     struct error error;
 };
 
-struct local {
+struct local_store {
     struct store store;
-    struct table table;
-    struct journal *journal; /* NULL: in memory alone */
-    struct etcd_timer *timer;
+    struct record_table table;
+    struct journal *journal; /* NULL: in memory only */
+    struct loop_timer *timer;
     struct request_queue queue;
     struct judged batch[BATCH_MAX];
     size_t batch_count;
@@ -51,56 +51,56 @@ struct local {
     size_t instance_bytes;
     bool instance_changed;
     bool leaving;
-    bool told;     /* what was there at the start */
-    bool writable; /* this turn, into the journal */
-    size_t cut;    /* off the journal's end, yet to be told */
+    bool told;     /* the initial records have been reported */
+    bool writable; /* this turn may write to the journal */
+    size_t cut;    /* bytes removed from the journal's end, to be reported */
 };
 
-static struct local *
+static struct local_store *
 local_of(struct store *store)
 {
-    return (struct local *)store;
+    return (struct local_store *)store;
 }
 
 static void
-wake(struct local *local)
+wake(struct local_store *local)
 {
-    etcd_timer_set(local->timer, 0);
+    loop_timer_set(local->timer, 0);
 }
 
 /* ---- telling ---- */
 
 static void
-tell_put(void *context, const struct store_record *record)
+notify_put(void *context, const struct store_record *record)
 {
-    const struct local *local = context;
+    const struct local_store *local = context;
     local->store.events.on_put(local->store.events.context, record);
 }
 
 static void
-tell_gone(const struct local *local, enum store_table table, const char *id)
+notify_gone(const struct local_store *local, enum store_table table, const char *id)
 {
     local->store.events.on_gone(local->store.events.context, table, id, local->revision);
 }
 
 static void
-tell_whole(const struct local *local)
+notify_whole(const struct local_store *local)
 {
     local->store.events.on_whole(local->store.events.context, local->revision);
 }
 
 static void
-tell_start(struct local *local)
+notify_start(struct local_store *local)
 {
     local->told = true;
-    table_walk(&local->table, tell_put, local);
-    tell_whole(local);
+    table_walk(&local->table, notify_put, local);
+    notify_whole(local);
     if (local->cut == 0)
         return;
     struct error error;
     error_set(&error, STATUS_DATA_LOSS,
-              "the registry's file: %zu bytes at its end were cut off: a write that was under way "
-              "when the machine stopped, and had not been confirmed",
+              "the registry file: %zu bytes at its end were removed: an unconfirmed write that a "
+              "crash interrupted",
               local->cut);
     local->cut = 0;
     local->store.events.on_trouble(local->store.events.context, &error);
@@ -109,7 +109,7 @@ tell_start(struct local *local)
 /* ---- the own instance ---- */
 
 static void
-session_set(struct local *local, uint64_t session)
+session_set(struct local_store *local, uint64_t session)
 {
     const struct store_events *events = &local->store.events;
     if (session == 0)
@@ -121,7 +121,7 @@ session_set(struct local *local, uint64_t session)
 }
 
 static void
-instance_write(struct local *local)
+instance_write(struct local_store *local)
 {
     bool is_new = local->session == 0;
     local->instance_changed = false;
@@ -135,22 +135,22 @@ instance_write(struct local *local)
         .revision = local->revision,
     };
     table_put(&local->table, &record);
-    tell_put(local, &record);
-    tell_whole(local);
+    notify_put(local, &record);
+    notify_whole(local);
     if (is_new)
         session_set(local, record.revision);
 }
 
 static void
-instance_leave(struct local *local)
+instance_leave(struct local_store *local)
 {
     local->leaving = false;
     if (local->session == 0)
         return;
     local->revision++;
     table_delete(&local->table, STORE_INSTANCES, local->store.instance);
-    tell_gone(local, STORE_INSTANCES, local->store.instance);
-    tell_whole(local);
+    notify_gone(local, STORE_INSTANCES, local->store.instance);
+    notify_whole(local);
     session_set(local, 0);
 }
 
@@ -168,9 +168,9 @@ touches(const struct store_txn *txn, enum store_table table, const char *id)
     return false;
 }
 
-/* Of what an earlier one of this turn changes. */
+/* Whether it touches something that an earlier request of this turn changes. */
 static bool
-depends(const struct local *local, const struct store_txn *txn)
+depends(const struct local_store *local, const struct store_txn *txn)
 {
     for (size_t i = 0; i < local->batch_count; i++) {
         const struct store_txn *earlier = &local->batch[i].request->txn;
@@ -182,7 +182,7 @@ depends(const struct local *local, const struct store_txn *txn)
 }
 
 static bool
-holds(const struct local *local, const struct store_txn *txn, struct error *error)
+holds(const struct local_store *local, const struct store_txn *txn, struct error *error)
 {
     if (txn->session != local->session || local->session == 0) {
         error_set(error, STATUS_ABORTED, "the session %llu is over",
@@ -195,7 +195,7 @@ holds(const struct local *local, const struct store_txn *txn, struct error *erro
         uint64_t revision = record == NULL ? 0 : record->revision;
         if (revision == compare->revision)
             continue;
-        error_set(error, STATUS_ABORTED, "\"%s\" is of revision %llu, not %llu", compare->id,
+        error_set(error, STATUS_ABORTED, "\"%s\" has revision %llu, not %llu", compare->id,
                   (unsigned long long)revision, (unsigned long long)compare->revision);
         return false;
     }
@@ -203,7 +203,7 @@ holds(const struct local *local, const struct store_txn *txn, struct error *erro
 }
 
 static struct store_record
-record_after(const struct local *local, const struct store_change *change, uint64_t revision)
+record_after(const struct local_store *local, const struct store_change *change, uint64_t revision)
 {
     const struct store_record *before = table_find(&local->table, change->table, change->id);
     return (struct store_record){
@@ -217,7 +217,7 @@ record_after(const struct local *local, const struct store_change *change, uint6
 }
 
 static void
-journal_changes(struct local *local, const struct judged *judged)
+journal_changes(struct local_store *local, const struct judged *judged)
 {
     const struct store_txn *txn = &judged->request->txn;
     for (size_t i = 0; local->writable && i < txn->change_count; i++) {
@@ -230,9 +230,9 @@ journal_changes(struct local *local, const struct judged *judged)
     }
 }
 
-/* Returns the revision after the last of them. */
+/* Returns the revision after the last one. */
 static uint64_t
-judge(struct local *local)
+judge(struct local_store *local)
 {
     uint64_t revision = local->revision;
     local->batch_count = 0;
@@ -254,9 +254,9 @@ judge(struct local *local)
 
 /* ---- committing ---- */
 
-/* All that would have been OK is not. */
+/* Ends all requests that would have been OK with another end. */
 static void
-spoil(struct local *local, enum store_txn_end end, const struct error *error)
+spoil(struct local_store *local, enum store_txn_end end, const struct error *error)
 {
     for (size_t i = 0; i < local->batch_count; i++)
         if (local->batch[i].end == STORE_OK) {
@@ -267,7 +267,7 @@ spoil(struct local *local, enum store_txn_end end, const struct error *error)
 }
 
 static void
-commit(struct local *local)
+commit(struct local_store *local)
 {
     struct error error = ERROR_NONE;
     if (!local->writable)
@@ -281,45 +281,45 @@ commit(struct local *local)
 }
 
 static void
-apply(struct local *local, const struct judged *judged)
+apply(struct local_store *local, const struct judged *judged)
 {
     const struct store_txn *txn = &judged->request->txn;
     for (size_t i = 0; i < txn->change_count; i++) {
         struct store_record record = record_after(local, &txn->changes[i], judged->revision);
         if (record.value == NULL) {
             table_delete(&local->table, record.table, record.id);
-            tell_gone(local, record.table, record.id);
+            notify_gone(local, record.table, record.id);
         } else {
             table_put(&local->table, &record);
-            tell_put(local, &record);
+            notify_put(local, &record);
         }
     }
 }
 
 static void
-tell_compared(struct local *local, const struct store_txn *txn)
+notify_compared(struct local_store *local, const struct store_txn *txn)
 {
     for (size_t i = 0; txn->session == local->session && i < txn->compare_count; i++) {
         const struct store_compare *compare = &txn->compares[i];
         const struct store_record *record = table_find(&local->table, compare->table, compare->id);
         if (record == NULL)
-            tell_gone(local, compare->table, compare->id);
+            notify_gone(local, compare->table, compare->id);
         else
-            tell_put(local, record);
+            notify_put(local, record);
     }
 }
 
 static void
-answer(struct local *local)
+answer(struct local_store *local)
 {
     for (size_t i = 0; i < local->batch_count; i++) {
         struct judged *judged = &local->batch[i];
         if (judged->end == STORE_OK) {
             local->revision = judged->revision;
             apply(local, judged);
-            tell_whole(local);
+            notify_whole(local);
         } else if (judged->end == STORE_LOST) {
-            tell_compared(local, &judged->request->txn);
+            notify_compared(local, &judged->request->txn);
         }
         request_end(judged->request, judged->end, &judged->error);
     }
@@ -328,17 +328,16 @@ answer(struct local *local)
 
 /* ---- turns ---- */
 
-/* Before anything is written: a broken journal is written anew, a long one too. False: it cannot be
- * written. */
+/* Before writing: rewrites a broken or overlong journal. False: nothing can be written. */
 static bool
-journal_ready(struct local *local, struct error *error)
+journal_ready(struct local_store *local, struct error *error)
 {
     bool broken = journal_is_broken(local->journal);
     if (!broken && !journal_is_long(local->journal, &local->table))
         return true;
     if (journal_rewrite(local->journal, &local->table, local->revision, error) == STATUS_OK)
         return true;
-    error_prefix(error, "the registry's file: it is to be written anew");
+    error_prefix(error, "the registry file: it must be rewritten");
     if (journal_is_broken(local->journal))
         return false;
     local->store.events.on_trouble(local->store.events.context, error);
@@ -346,7 +345,7 @@ journal_ready(struct local *local, struct error *error)
 }
 
 static void
-batch_run(struct local *local)
+batch_run(struct local_store *local)
 {
     struct error error = ERROR_NONE;
     local->writable = local->journal != NULL && journal_ready(local, &error);
@@ -360,9 +359,9 @@ batch_run(struct local *local)
 static void
 on_time(void *context)
 {
-    struct local *local = context;
+    struct local_store *local = context;
     if (!local->told)
-        tell_start(local);
+        notify_start(local);
     if (local->leaving)
         instance_leave(local);
     if (local->instance_changed)
@@ -378,8 +377,8 @@ on_time(void *context)
 static void
 local_close(struct store *store)
 {
-    struct local *local = local_of(store);
-    etcd_timer_destroy(local->timer);
+    struct local_store *local = local_of(store);
+    loop_timer_destroy(local->timer);
     request_queue_drop(&local->queue);
     journal_close(local->journal);
     table_fini(&local->table);
@@ -391,7 +390,7 @@ local_close(struct store *store)
 static void
 local_set_instance(struct store *store, const void *value, size_t value_bytes)
 {
-    struct local *local = local_of(store);
+    struct local_store *local = local_of(store);
     free(local->instance);
     local->instance = malloc(value_bytes + 1);
     CHECK(local->instance != NULL);
@@ -405,13 +404,13 @@ local_set_instance(struct store *store, const void *value, size_t value_bytes)
 static void
 local_leave(struct store *store)
 {
-    struct local *local = local_of(store);
+    struct local_store *local = local_of(store);
     local->instance_changed = false;
     local->leaving = true;
     wake(local);
 }
 
-/* Nobody else waits for its record to go. */
+/* There is no other node to wait for the record's deletion. */
 static bool
 local_is_leaving(const struct store *store)
 {
@@ -420,9 +419,9 @@ local_is_leaving(const struct store *store)
 }
 
 static void
-local_txn(struct store *store, struct request *request)
+local_txn(struct store *store, struct store_request *request)
 {
-    struct local *local = local_of(store);
+    struct local_store *local = local_of(store);
     request_queue_put(&local->queue, request);
     wake(local);
 }
@@ -430,13 +429,13 @@ local_txn(struct store *store, struct request *request)
 static uint64_t
 local_session(const struct store *store)
 {
-    return ((const struct local *)store)->session;
+    return ((const struct local_store *)store)->session;
 }
 
 static uint64_t
 local_revision(const struct store *store)
 {
-    const struct local *local = (const struct local *)store;
+    const struct local_store *local = (const struct local_store *)store;
     return local->told ? local->revision : 0;
 }
 
@@ -444,7 +443,7 @@ static bool
 local_leader(const struct store *store, char id[STORE_ID_BYTES_MAX + 1])
 {
     snprintf(id, STORE_ID_BYTES_MAX + 1, "%s", store->instance);
-    return ((const struct local *)store)->session != 0;
+    return ((const struct local_store *)store)->session != 0;
 }
 
 static struct record_span
@@ -455,13 +454,29 @@ local_prefix(const struct store *store)
 }
 
 static const struct store_kind memory_kind = {
-    "memory",  local_close,   local_set_instance, local_leave,  local_is_leaving,
-    local_txn, local_session, local_revision,     local_leader, local_prefix,
+    .name = "memory",
+    .close = local_close,
+    .set_instance = local_set_instance,
+    .leave = local_leave,
+    .is_leaving = local_is_leaving,
+    .txn = local_txn,
+    .session = local_session,
+    .revision = local_revision,
+    .leader = local_leader,
+    .prefix = local_prefix,
 };
 
 static const struct store_kind file_kind = {
-    "file",    local_close,   local_set_instance, local_leave,  local_is_leaving,
-    local_txn, local_session, local_revision,     local_leader, local_prefix,
+    .name = "file",
+    .close = local_close,
+    .set_instance = local_set_instance,
+    .leave = local_leave,
+    .is_leaving = local_is_leaving,
+    .txn = local_txn,
+    .session = local_session,
+    .revision = local_revision,
+    .leader = local_leader,
+    .prefix = local_prefix,
 };
 
 /* ---- opening ---- */
@@ -469,7 +484,7 @@ static const struct store_kind file_kind = {
 static void
 see_revision(void *context, uint64_t revision)
 {
-    struct local *local = context;
+    struct local_store *local = context;
     if (revision > local->revision)
         local->revision = revision;
 }
@@ -477,7 +492,7 @@ see_revision(void *context, uint64_t revision)
 static void
 see_put(void *context, const struct store_record *record)
 {
-    struct local *local = context;
+    struct local_store *local = context;
     table_put(&local->table, record);
     see_revision(local, record->revision);
 }
@@ -485,17 +500,17 @@ see_put(void *context, const struct store_record *record)
 static void
 see_delete(void *context, enum store_table table, const char *id, uint64_t revision)
 {
-    struct local *local = context;
+    struct local_store *local = context;
     table_delete(&local->table, table, id);
     see_revision(local, revision);
 }
 
-/* `path`: NULL: in memory alone. */
+/* `path`: NULL: in memory only. */
 static enum status
 local_open(struct event_base *base, const struct store_options *options, const char *path,
            struct store **store, struct error *error)
 {
-    struct local *local = calloc(1, sizeof(*local));
+    struct local_store *local = calloc(1, sizeof(*local));
     CHECK(local != NULL);
     if (store_init(&local->store, path == NULL ? &memory_kind : &file_kind, options, error) !=
         STATUS_OK) {
@@ -509,8 +524,8 @@ local_open(struct event_base *base, const struct store_options *options, const c
         return error->status;
     }
     if (local->revision == 0)
-        local->revision = 1; /* 0 is none */
-    local->timer = etcd_timer_create(base, on_time, local);
+        local->revision = 1; /* 0 means none */
+    local->timer = loop_timer_create(base, on_time, local);
     wake(local);
     *store = &local->store;
     return STATUS_OK;

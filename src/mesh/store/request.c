@@ -23,7 +23,7 @@ change_check(const struct store_txn *txn, size_t index, struct error *error)
     CHECK(change->table < STORE_TABLES);
     if (change->table == STORE_INSTANCES)
         return error_set(error, STATUS_INVALID_ARGUMENT,
-                         "a transaction: instances are not changed by one");
+                         "a transaction: it cannot change instances");
     if (change->value_bytes > STORE_VALUE_BYTES_MAX)
         return error_set(error, STATUS_INVALID_ARGUMENT,
                          "a transaction: the value of \"%s\" has %zu bytes; at most %d are taken",
@@ -65,7 +65,7 @@ copy(char **at, const void *data, size_t bytes)
 }
 
 enum status
-request_create(const struct store_txn *txn, struct store_reply reply, struct request **made,
+request_create(const struct store_txn *txn, struct store_reply reply, struct store_request **made,
                struct error *error)
 {
     if (txn_check(txn, error) != STATUS_OK)
@@ -77,7 +77,7 @@ request_create(const struct store_txn *txn, struct store_reply reply, struct req
         bytes += strlen(txn->changes[i].id) + 1 + txn->changes[i].value_bytes;
     size_t compares = txn->compare_count * sizeof(struct store_compare);
     size_t changes = txn->change_count * sizeof(struct store_change);
-    struct request *request = calloc(1, sizeof(*request) + compares + changes + bytes);
+    struct store_request *request = calloc(1, sizeof(*request) + compares + changes + bytes);
     CHECK(request != NULL);
     char *at = (char *)(request + 1);
     struct store_compare *compare = copy(&at, txn->compares, compares);
@@ -98,7 +98,7 @@ request_create(const struct store_txn *txn, struct store_reply reply, struct req
 }
 
 void
-request_end(struct request *request, enum store_txn_end end, const struct error *error)
+request_end(struct store_request *request, enum store_txn_end end, const struct error *error)
 {
     static const struct error none = {.status = STATUS_OK};
     CHECK(error != NULL || end == STORE_OK);
@@ -107,7 +107,7 @@ request_end(struct request *request, enum store_txn_end end, const struct error 
 }
 
 void
-request_queue_put(struct request_queue *queue, struct request *request)
+request_queue_put(struct request_queue *queue, struct store_request *request)
 {
     request->next = NULL;
     if (queue->first == NULL)
@@ -129,10 +129,10 @@ request_queue_return(struct request_queue *queue, struct request_queue *front)
     *front = (struct request_queue){0};
 }
 
-struct request *
+struct store_request *
 request_queue_take(struct request_queue *queue)
 {
-    struct request *request = queue->first;
+    struct store_request *request = queue->first;
     if (request != NULL)
         queue->first = request->next;
     return request;
@@ -141,7 +141,7 @@ request_queue_take(struct request_queue *queue)
 void
 request_queue_drop(struct request_queue *queue)
 {
-    struct request *request;
+    struct store_request *request;
     while ((request = request_queue_take(queue)) != NULL)
         free(request);
 }

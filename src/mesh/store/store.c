@@ -59,7 +59,7 @@ enum status
 store_txn(struct store *store, const struct store_txn *txn, struct store_reply reply,
           struct error *error)
 {
-    struct request *request;
+    struct store_request *request;
     if (request_create(txn, reply, &request, error) != STATUS_OK)
         return error->status;
     store->kind->txn(store, request);
@@ -94,4 +94,12 @@ bool
 store_leader(const struct store *store, char id[STORE_ID_BYTES_MAX + 1])
 {
     return store->kind->leader(store, id);
+}
+
+void
+store_look(const struct store *store, struct store_figures *figures)
+{
+    *figures = (struct store_figures){0};
+    if (store->kind->look != NULL)
+        store->kind->look(store, figures);
 }

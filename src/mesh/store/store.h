@@ -1,22 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where the mesh keeps what it must not forget: records under a table and an id, each with two
- * revisions, that of its creation and that of its last change. Three kinds behind one interface:
- * in memory, in a file that survives everything but the disk, in etcd. Values are bytes that mean
- * nothing here. DESIGN.md has the rules of each kind.
+ * The mesh's persistent records: a table, an id, and two revisions, that of the record's creation
+ * and that of its last change. Three kinds share one interface: in memory, in a file that survives
+ * everything but the disk, in etcd. Values are opaque bytes. DESIGN.md has the rules of each kind.
  *
- * One writer of all decisions: a transaction says what it was computed from (revisions), and
- * happens as a whole, or not at all. This node's instance is a record, too, which lives as long as
- * its session; every transaction is of a session, and comes to nothing when that has ended.
+ * Every decision is a transaction: it names the revisions that it was computed from and applies
+ * completely or not at all. This node's instance is a record as well and lives as long as its
+ * session; each transaction belongs to a session and is void when that has ended.
  *
- * Order of events. Those of one key may come twice, and an older one after a newer: the larger
- * revision counts. Only between on_emptied and the next on_whole do revisions begin anew.
+ * Order of events. Events of one key may repeat, and an older one may follow a newer: the larger
+ * revision counts. Only between on_emptied and the next on_whole do revisions restart.
  *
- * Threads: none; all of it on the thread that turns the event base. Callbacks come from there,
- * never from within a function of this header; they may call anything here but store_close. What
- * they are shown is alive until they return. What is given to a function is copied.
+ * Threads: none; everything runs on the thread of the event base. Callbacks come from there, never
+ * from within a function of this header; they may call anything here but store_close. What they are
+ * shown lives until they return. Arguments are copied.
  *
- * Out of memory ends the process.
+ * Running out of memory ends the process.
  */
 #pragma once
 
@@ -32,7 +31,7 @@ struct etcd;       /* libetcd's client */
 struct store;
 
 enum {
-    STORE_ID_BYTES_MAX = 1024, /* longer ones are refused, and not shown when they are there */
+    STORE_ID_BYTES_MAX = 1024, /* longer ones are refused, and not reported if they exist */
     STORE_VALUE_BYTES_MAX = 1 << 20,
     STORE_COMPARES_MAX = 32, /* of one transaction */
     STORE_CHANGES_MAX = 32,
@@ -59,24 +58,29 @@ enum store_leadership { STORE_FOLLOWS, STORE_LEADS };
 
 struct store_events {
     void (*on_put)(void *context, const struct store_record *record);
-    /* Not there as of `revision`, be it that it was deleted then or earlier. */
+    /* Absent as of `revision`, deleted then or earlier. */
     void (*on_gone)(void *context, enum store_table table, const char *id, uint64_t revision);
-    /* Everything up to the revision has been told, of all tables. Before the first, records of
-     * which nothing was told may exist. Again after each trouble, and as revisions go on. */
+    /* Everything up to the revision has been reported, for all tables. Before the first time,
+     * unreported records may exist. Again after each trouble, and as revisions advance. */
     void (*on_whole)(void *context, uint64_t revision);
-    /* The revision at which this node's instance was created: transactions are of this session
-     * from now on. 0: the session has ended. Until then what is loaded is served, nothing more. A
-     * new one is sought. */
+    /* The revision at which this node's instance was created, which names the session of
+     * transactions from now on. 0: the session has ended; until the next one, loaded models are
+     * served and nothing else happens. A new session is sought. */
     void (*on_session)(void *context, uint64_t session);
-    /* Of all nodes one leads, or for a moment two. Never told without a session. */
+    /* One node leads, for a moment perhaps two. Never reported without a session. */
     void (*on_leader)(void *context, enum store_leadership leadership);
-    /* The store came back without what it held, or with something older. All revisions told so
-     * far count for nothing, and the session has ended before. What is there follows as puts, then
-     * on_whole; of what is not put by then nothing more is told: it was lost, nobody deleted it. */
+    /* The store returned without its content or with older content. All reported revisions are
+     * void, and the session ended before. Existing records follow as puts, then on_whole; missing
+     * ones are not reported: they were lost, not deleted. */
     void (*on_emptied)(void *context);
-    /* For people: it does not get on for now, and tries on. One line, what, where and what to do.
-     */
+    /* For people: the store makes no progress for now and keeps trying. One line: what, where, what
+     * to do. */
     void (*on_trouble)(void *context, const struct error *error);
+    /* The store has no space and refused this node's lease or record; `error` has its text.
+     * Reported at each refusal. Transactions end STORE_FULL instead. */
+    void (*on_full)(void *context, const struct error *error);
+    /* etcd refused a batch for its size: from now on a batch has at most `operations`. */
+    void (*on_batch_limit)(void *context, size_t operations, const struct error *error);
     void *context;
 };
 
@@ -91,38 +95,39 @@ struct store_options {
 enum status store_open_memory(struct event_base *base, const struct store_options *options,
                               struct store **store, struct error *error) WARN_UNUSED;
 
-/* UNAVAILABLE: another process has it open. DATA_LOSS: it is damaged other than by a sudden end;
- * the text says where and what to do. */
+/* UNAVAILABLE: another process has it open. DATA_LOSS: it is damaged other than by a crash; the
+ * text says where and what to do. */
 enum status store_open_file(struct event_base *base, const struct store_options *options,
                             const char *path, struct store **store,
                             struct error *error) WARN_UNUSED;
 
 struct store_etcd_options {
-    struct etcd *etcd;  /* stays the caller's, who closes the store first */
+    struct etcd *etcd;  /* the caller's, who closes the store first */
     const char *prefix; /* of all keys, such as "/root/mm/service/"; ends in "/" */
     int64_t lease_s;    /* 0: 25 */
     int64_t timeout_ns; /* of a transaction; 0: 3.5 s */
     int64_t page_keys;  /* of listings; 0: 4,096 */
+    size_t waiting_max; /* transactions that wait for answers to others; 0: 4,096 */
 };
 
 enum status store_open_etcd(struct event_base *base, const struct store_options *options,
                             const struct store_etcd_options *etcd, struct store **store,
                             struct error *error) WARN_UNUSED;
 
-/* No callback comes any more. The instance goes with its lease; who wants it gone at once leaves
- * before. Transactions that are out may happen. NULL is left alone. */
+/* No callback follows. The instance ends with its lease; call store_leave before to end it at once.
+ * Transactions that are out may happen. NULL is ignored. */
 void store_close(struct store *store);
 
 /* ---- this node's instance ---- */
 
-/* The record's value, from now on. The first call begins to seek a session; later ones change the
- * record, the last of several at once. While there is no session the value is kept for it. */
+/* Sets the record's value. The first call begins to seek a session; later ones change the record,
+ * the last of several at once. Without a session the value is kept for the next. */
 void store_set_instance(struct store *store, const void *value, size_t value_bytes);
 
-/* Ends the session and does not seek another one until store_set_instance. The record is deleted;
- * on_session(0) comes when that is certain, or given up. */
+/* Ends the session and seeks no other until store_set_instance. The record is deleted;
+ * on_session(0) comes when that is certain or given up. */
 void store_leave(struct store *store);
-/* It is neither certain yet nor given up (after 2 s): the base is to be turned on. */
+/* Neither certain nor given up yet (after 2 s): keep running the base. */
 bool store_is_leaving(const struct store *store);
 
 /* ---- transactions ---- */
@@ -130,53 +135,64 @@ bool store_is_leaving(const struct store *store);
 struct store_compare {
     enum store_table table;
     const char *id;
-    uint64_t revision; /* of its last change; 0: it is not there */
+    uint64_t revision; /* of its last change; 0: absent */
 };
 
 struct store_change {
     enum store_table table; /* not STORE_INSTANCES */
     const char *id;
-    const void *value; /* NULL: it goes */
+    const void *value; /* NULL: delete */
     size_t value_bytes;
 };
 
 enum store_txn_end {
     STORE_OK,
-    STORE_LOST,    /* a compare did not hold, or the session is another: nothing was changed */
-    STORE_UNKNOWN, /* it may have happened, may happen yet, or never */
-    STORE_FULL /* UNKNOWN, and the store says that it has no space: it refuses all that writes */
+    STORE_LOST,    /* a compare failed or the session is another: nothing was changed */
+    STORE_UNKNOWN, /* it may have happened, may still happen, or never */
+    STORE_FULL,    /* UNKNOWN, and the store has no space: it refuses all writes */
+    STORE_BUSY     /* nothing was changed or asked: waiting_max transactions are waiting */
 };
 
 struct store_txn {
-    uint64_t session; /* that it is of */
+    uint64_t session; /* the session it belongs to */
     const struct store_compare *compares;
     size_t compare_count;
     const struct store_change *changes; /* no key twice */
     size_t change_count;
 };
 
-/* The records as they now are come before the answer, unless it is UNKNOWN: OK, those changed;
- * LOST, those compared, if the session is the one that it says. `error` says why, unless OK. */
+/* Unless the end is UNKNOWN, current records are reported before it: with OK those changed; with
+ * LOST those compared, if the session is the current one; with BUSY none. `error` says why, unless
+ * OK. */
 struct store_reply {
     void (*on_end)(void *context, enum store_txn_end end, const struct error *error);
     void *context;
 };
 
-/* INVALID_ARGUMENT, and no reply: it has too many compares or changes, an id or value is too long,
- * or a key is changed twice. */
+/* INVALID_ARGUMENT, without a reply: too many compares or changes, an id or value is too long, or a
+ * key is changed twice. */
 enum status store_txn(struct store *store, const struct store_txn *txn, struct store_reply reply,
                       struct error *error) WARN_UNUSED;
 
 /* ---- looking at it ---- */
 
-/* Appends the key that a record stands under; without an etcd, its end. */
+/* Appends the key of a record; without etcd, only its end. */
 void store_key_put(const struct store *store, enum store_table table, const char *id,
                    struct bytes *to);
 /* "memory", "file", "etcd". */
 const char *store_kind(const struct store *store);
 /* 0: none. */
 uint64_t store_session(const struct store *store);
-/* Of all records told; 0: not whole yet. */
+/* Of all reported records; 0: not whole yet. */
 uint64_t store_revision(const struct store *store);
-/* The instance that leads, as far as is known here. False: none does. */
+/* The leading instance as far as known here. False: none. */
 bool store_leader(const struct store *store, char id[STORE_ID_BYTES_MAX + 1]);
+
+struct store_figures {
+    uint64_t waiting;   /* transactions that wait for answers to others */
+    uint64_t busy;      /* transactions that ended BUSY */
+    uint64_t batch_max; /* operations of a batch */
+};
+
+/* All 0 without etcd. */
+void store_look(const struct store *store, struct store_figures *figures);

@@ -7,8 +7,8 @@
 
 #include "base/check.h"
 
-/* The id and the value follow. */
-struct item {
+/* Followed by the id and the value. */
+struct table_item {
     struct store_record record;
     char text[];
 };
@@ -16,41 +16,41 @@ struct item {
 static int
 compare(const void *a, const void *b)
 {
-    const struct store_record *one = &((const struct item *)a)->record;
-    const struct store_record *other = &((const struct item *)b)->record;
+    const struct store_record *one = &((const struct table_item *)a)->record;
+    const struct store_record *other = &((const struct table_item *)b)->record;
     if (one->table != other->table)
         return one->table < other->table ? -1 : 1;
     return strcmp(one->id, other->id);
 }
 
 static void
-count_out(struct table *table, const struct item *item)
+count_out(struct record_table *table, const struct table_item *item)
 {
     table->count--;
     table->bytes -= strlen(item->record.id) + item->record.value_bytes;
 }
 
 void
-table_fini(struct table *table)
+table_fini(struct record_table *table)
 {
     tdestroy(table->root, free);
-    *table = (struct table){0};
+    *table = (struct record_table){0};
 }
 
 void
-table_put(struct table *table, const struct store_record *record)
+table_put(struct record_table *table, const struct store_record *record)
 {
     size_t id_bytes = strlen(record->id) + 1;
-    struct item *item = malloc(sizeof(*item) + id_bytes + record->value_bytes);
+    struct table_item *item = malloc(sizeof(*item) + id_bytes + record->value_bytes);
     CHECK(item != NULL);
     item->record = *record;
     item->record.id = memcpy(item->text, record->id, id_bytes);
     item->record.value = item->text + id_bytes;
     if (record->value_bytes > 0)
         memcpy(item->text + id_bytes, record->value, record->value_bytes);
-    struct item **node = tsearch(item, &table->root, compare);
+    struct table_item **node = tsearch(item, &table->root, compare);
     CHECK(node != NULL);
-    if (*node != item) { /* its key is the same, so it may be replaced in its place */
+    if (*node != item) { /* the key is the same, so it can be replaced in place */
         count_out(table, *node);
         free(*node);
         *node = item;
@@ -59,18 +59,18 @@ table_put(struct table *table, const struct store_record *record)
     table->bytes += id_bytes - 1 + record->value_bytes;
 }
 
-static struct item *
-find(const struct table *table, enum store_table of, const char *id)
+static struct table_item *
+find(const struct record_table *table, enum store_table of, const char *id)
 {
-    const struct item key = {.record = {.table = of, .id = id}};
-    struct item **node = tfind(&key, &table->root, compare);
+    const struct table_item key = {.record = {.table = of, .id = id}};
+    struct table_item **node = tfind(&key, &table->root, compare);
     return node == NULL ? NULL : *node;
 }
 
 void
-table_delete(struct table *table, enum store_table of, const char *id)
+table_delete(struct record_table *table, enum store_table of, const char *id)
 {
-    struct item *item = find(table, of, id);
+    struct table_item *item = find(table, of, id);
     if (item == NULL)
         return;
     CHECK(tdelete(item, &table->root, compare) != NULL);
@@ -79,13 +79,13 @@ table_delete(struct table *table, enum store_table of, const char *id)
 }
 
 const struct store_record *
-table_find(const struct table *table, enum store_table of, const char *id)
+table_find(const struct record_table *table, enum store_table of, const char *id)
 {
-    const struct item *item = find(table, of, id);
+    const struct table_item *item = find(table, of, id);
     return item == NULL ? NULL : &item->record;
 }
 
-struct walk {
+struct table_walk {
     void (*visit)(void *context, const struct store_record *record);
     void *context;
 };
@@ -93,15 +93,15 @@ struct walk {
 static void
 on_node(const void *node, VISIT which, void *context)
 {
-    const struct walk *walk = context;
+    const struct table_walk *walk = context;
     if (which == postorder || which == leaf)
-        walk->visit(walk->context, &(*(const struct item *const *)node)->record);
+        walk->visit(walk->context, &(*(const struct table_item *const *)node)->record);
 }
 
 void
-table_walk(const struct table *table,
+table_walk(const struct record_table *table,
            void (*visit)(void *context, const struct store_record *record), void *context)
 {
-    struct walk walk = {visit, context};
+    struct table_walk walk = {visit, context};
     twalk_r(table->root, on_node, &walk);
 }

@@ -11,7 +11,7 @@
 static bool
 could_evict(const struct mesh *mesh, const struct mesh_event *event)
 {
-    const struct pool *pool = &mesh->pools[0];
+    const struct pool *pool = &mesh->pools.at[0];
     uint32_t loaded = (uint32_t)event->loaded.ticket;
     uint32_t itself = heap_has(&pool->lru, loaded) + heap_has(&pool->young, loaded);
     return pool->lru.count + pool->young.count > itself;
@@ -25,9 +25,11 @@ see(struct world *world, const struct sight *sight)
         const struct mesh *mesh = node->mesh;
         enum mesh_event_kind kind = sight->event->kind;
         if ((kind == MESH_LOAD_ENDED || kind == MESH_SIZE_MEASURED || kind == MESH_UNLOAD_ENDED) &&
-            could_evict(mesh, sight->event) && ledger_excess_admitted(&mesh->pools[0].ledger) > 0)
+            could_evict(mesh, sight->event) &&
+            ledger_excess_admitted(&mesh->pools.at[0].ledger) > 0)
             broken(world, &I01_capacity, "n%u has %llu units too many, and evicts nobody",
-                   sight->node, (unsigned long long)ledger_excess_admitted(&mesh->pools[0].ledger));
+                   sight->node,
+                   (unsigned long long)ledger_excess_admitted(&mesh->pools.at[0].ledger));
         return;
     }
     uint64_t used = node->kept_bytes + runtime_reserved(world, sight->node, sight->model);

@@ -43,9 +43,9 @@ static void
 on_step(struct world *world, uint32_t node)
 {
     const struct mesh *mesh = world->nodes[node].mesh;
-    for (uint32_t i = mesh->crowd; i != CALL_NONE; i = mesh->calls[i].next)
+    for (uint32_t i = mesh->room_queue.first; i != CALL_NONE; i = mesh->calls.at[i].next)
         stands(world, node, i, FOR_ROOM);
-    for (uint32_t i = mesh->parked; i != CALL_NONE; i = mesh->calls[i].next)
+    for (uint32_t i = mesh->calls.parked; i != CALL_NONE; i = mesh->calls.at[i].next)
         stands(world, node, i, FOR_THE_MIRROR);
 }
 

@@ -111,7 +111,7 @@ knows_no_better(struct world *world, const struct client_call *call)
     const struct of_one *one = of_node(world, &I13_vmodels, call->entry);
     if (one->again_ms >= call->began_ms)
         return true;
-    if (mesh->session != 0)
+    if (mesh->mirror.session != 0)
         return false;
     if (one->told_ms >= call->began_ms)
         return true;

@@ -11,21 +11,21 @@ struct before {
 };
 
 static struct before *
-before_of(struct world *world, uint32_t node, const struct entry *entry)
+before_of(struct world *world, uint32_t node, const struct core_entry *entry)
 {
     return of_pair(world, &I15_oldest_first, node, entry_model(world->nodes[node].mesh, entry));
 }
 
 /* It is the one whose size was told in this step. */
 static bool
-is_measured(const struct mesh *mesh, const struct entry *entry, const struct mesh_event *event)
+is_measured(const struct mesh *mesh, const struct core_entry *entry, const struct mesh_event *event)
 {
     return event->kind == MESH_SIZE_MEASURED &&
            entry_number(mesh, entry) == (uint32_t)event->loaded.ticket;
 }
 
 static bool
-could_go(struct world *world, const struct sight *sight, const struct entry *entry)
+could_go(struct world *world, const struct sight *sight, const struct core_entry *entry)
 {
     uint8_t before = before_of(world, sight->node, entry)->state;
     if (is_measured(world->nodes[sight->node].mesh, entry, sight->event))
@@ -40,9 +40,9 @@ oldest_ms(struct world *world, const struct sight *sight)
 {
     const struct mesh *mesh = world->nodes[sight->node].mesh;
     int64_t oldest_ms = INT64_MAX;
-    for (uint32_t i = 0; i < mesh->entry_used; i++) {
-        const struct entry *entry = &mesh->entries[i];
-        if (heap_has(&mesh->pools[0].lru, i) && entry->used_ms < oldest_ms &&
+    for (uint32_t i = 0; i < mesh->entries.used; i++) {
+        const struct core_entry *entry = &mesh->entries.at[i];
+        if (heap_has(&mesh->pools.at[0].lru, i) && entry->used_ms < oldest_ms &&
             could_go(world, sight, entry))
             oldest_ms = entry->used_ms;
     }
@@ -53,8 +53,8 @@ static void
 see(struct world *world, const struct sight *sight)
 {
     const struct mesh *mesh = world->nodes[sight->node].mesh;
-    for (uint32_t i = 0; i < mesh->entry_used; i++) {
-        const struct entry *entry = &mesh->entries[i];
+    for (uint32_t i = 0; i < mesh->entries.used; i++) {
+        const struct core_entry *entry = &mesh->entries.at[i];
         if (entry->state == MESH_STATE_WITHDRAWING &&
             before_of(world, sight->node, entry)->state == MESH_STATE_LOADED &&
             evicted_for_room(world, sight->node, entry) && oldest_ms(world, sight) < entry->used_ms)
@@ -62,9 +62,9 @@ see(struct world *world, const struct sight *sight)
                    "n%u evicts m%u, which was used %lld ms after another that may go", sight->node,
                    entry_model(mesh, entry), (long long)(entry->used_ms - oldest_ms(world, sight)));
     }
-    for (uint32_t i = 0; i < mesh->entry_used; i++)
-        if (mesh->entries[i].state != MESH_STATE_NONE)
-            before_of(world, sight->node, &mesh->entries[i])->state = mesh->entries[i].state;
+    for (uint32_t i = 0; i < mesh->entries.used; i++)
+        if (mesh->entries.at[i].state != MESH_STATE_NONE)
+            before_of(world, sight->node, &mesh->entries.at[i])->state = mesh->entries.at[i].state;
 }
 
 const struct invariant I15_oldest_first = {.name = "I15 oldest first",

@@ -47,15 +47,16 @@ stays_ms(const struct times *times)
 static bool
 some_move_here(const struct mesh *mesh)
 {
-    for (uint32_t i = 0; i < mesh->entry_used; i++)
-        if (mesh->entries[i].class == MESH_CLASS_MIGRATION &&
-            state_loads((enum mesh_state)mesh->entries[i].state))
+    for (uint32_t i = 0; i < mesh->entries.used; i++)
+        if (mesh->entries.at[i].class == MESH_CLASS_MIGRATION &&
+            state_loads((enum mesh_state)mesh->entries.at[i].state))
             return true;
     return false;
 }
 
 static void
-judge(struct world *world, uint32_t node, const struct entry *entry, const struct loaded *loaded)
+judge(struct world *world, uint32_t node, const struct core_entry *entry,
+      const struct loaded *loaded)
 {
     int64_t here_ms = world->now_ms - loaded->at_ms;
     if (entry->called && !loaded->overdue && !loaded->grown &&
@@ -70,8 +71,8 @@ on_step(struct world *world, uint32_t node)
 {
     const struct mesh *mesh = world->nodes[node].mesh;
     struct times *times = times_of(world, node);
-    for (uint32_t i = 0; i < mesh->entry_used; i++) {
-        const struct entry *entry = &mesh->entries[i];
+    for (uint32_t i = 0; i < mesh->entries.used; i++) {
+        const struct core_entry *entry = &mesh->entries.at[i];
         if (entry->state == MESH_STATE_NONE)
             continue;
         struct loaded *loaded = of_pair(world, &I16_churn, node, entry_model(mesh, entry));
@@ -84,7 +85,9 @@ on_step(struct world *world, uint32_t node)
             loaded->overdue |= times->waits_ms < entry->claimed_ms;
         loaded->grown |= loaded->stays && world->now_ms - loaded->at_ms >= stays_ms(times);
     }
-    times->waits_ms = mesh->crowd == CALL_NONE ? INT64_MAX : mesh->calls[mesh->crowd].crowded_ms;
+    times->waits_ms = mesh->room_queue.first == CALL_NONE
+                          ? INT64_MAX
+                          : mesh->calls.at[mesh->room_queue.first].queued_ms;
 }
 
 static void

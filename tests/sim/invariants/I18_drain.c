@@ -5,11 +5,11 @@
  * it is done, nothing is left.
  */
 #include "../invariants.h"
-#include "mesh/core/state.h"
+#include "mesh/core/copies/load.h"
 
 enum { CALLED_MS = 2000 };
 
-struct drains {
+struct drains_seen {
     bool drains;
     int64_t since_ms;
 };
@@ -19,7 +19,7 @@ struct drains {
  * one whose failure was fresh when it was decided. */
 static bool
 may_come_to(const struct world *world, uint32_t node, uint32_t number, uint32_t model,
-            const struct model *record)
+            const struct core_model *record)
 {
     const struct node *from = &world->nodes[node];
     struct mesh *mesh = from->mesh;
@@ -30,7 +30,7 @@ may_come_to(const struct world *world, uint32_t node, uint32_t number, uint32_t 
     const struct mesh_figures *figures = &instance->figures;
     uint64_t bytes = figures->capacity_units * LEDGER_UNIT_BYTES;
     bool has_runtime = figures->free_units + figures->copies + figures->loading > 0;
-    const struct place *place = model_place(record, (uint16_t)known);
+    const struct core_place *place = model_place(record, (uint16_t)known);
     int64_t decided_ms = mesh->wall_ms - (mesh->now_ms - entry_of(mesh, record)->began_ms);
     bool failed = place != NULL && place->kind == MESH_PLACE_FAILED &&
                   place->since_ms > decided_ms - FRESH_MS;
@@ -60,9 +60,9 @@ on_withdrawal(struct world *world, uint32_t node, int64_t since_ms,
     const char *id = action->txn.writes[0].model.id;
     struct withdrawal *last = of_pair(world, &I18_drain, node, number_of(id));
     uint64_t former = last->compare;
-    const struct model *model = model_at(mesh, tables_model(&mesh->tables, id));
-    const struct entry *entry = entry_of(mesh, model);
-    const struct place *own = model_place(model, INSTANCE_SELF);
+    const struct core_model *model = model_at(mesh, tables_model(&mesh->tables, id));
+    const struct core_entry *entry = entry_of(mesh, model);
+    const struct core_place *own = model_place(model, INSTANCE_SELF);
     if (entry == NULL || entry->state != MESH_STATE_WITHDRAWING || entry->failed ||
         !entry->resident || entry->began_ms < since_ms || own == NULL ||
         own->kind != MESH_PLACE_LOADED)
@@ -71,7 +71,7 @@ on_withdrawal(struct world *world, uint32_t node, int64_t since_ms,
     if (last->compare == former || entry->used_ms <= mesh->wall_ms - RECENT_MS)
         return;
     uint32_t failed = 0;
-    const struct place *places = model_places(model);
+    const struct core_place *places = model_places(model);
     for (uint32_t i = 0; i < model->place_count; i++) {
         if (places[i].kind == MESH_PLACE_LOADED && &places[i] != own)
             return;
@@ -89,7 +89,7 @@ on_withdrawal(struct world *world, uint32_t node, int64_t since_ms,
 static void
 see(struct world *world, const struct sight *sight)
 {
-    struct drains *drains = of_node(world, &I18_drain, sight->node);
+    struct drains_seen *drains = of_node(world, &I18_drain, sight->node);
     const struct node *node = &world->nodes[sight->node];
     switch (sight->kind) {
     case SAW_BIRTH:
@@ -98,7 +98,9 @@ see(struct world *world, const struct sight *sight)
             *(struct withdrawal *)of_pair(world, &I18_drain, sight->node, i) =
                 (struct withdrawal){0};
         break;
-    case SAW_DRAIN: *drains = (struct drains){.drains = true, .since_ms = world->now_ms}; break;
+    case SAW_DRAIN:
+        *drains = (struct drains_seen){.drains = true, .since_ms = world->now_ms};
+        break;
     case SAW_STEP:
         /* Where memory is short of what was promised, something has to go all the same. */
         if (drains->drains && world->options.faults.size_lies + world->options.faults.keeps == 0)
@@ -122,6 +124,6 @@ const struct invariant I18_drain = {
     .name = "I18 drain",
     .sees = SEES(BIRTH) | SEES(DRAIN) | SEES(STEP) | SEES(LOAD) | SEES(DRAINED),
     .pair_bytes = sizeof(struct withdrawal),
-    .node_bytes = sizeof(struct drains),
+    .node_bytes = sizeof(struct drains_seen),
     .see = see,
 };

@@ -14,7 +14,8 @@ see(struct world *world, const struct sight *sight)
         const struct node *node = &world->nodes[n];
         if (node->mesh == NULL)
             continue;
-        if (!node->mesh->whole || node->registry.session == 0 || node->mesh->tables.live != keys)
+        if (!node->mesh->mirror.whole || node->registry.session == 0 ||
+            node->mesh->tables.live != keys)
             broken(world, &L1_convergence, "n%u sees %u nodes of %u, its session is %llu", n,
                    node->mesh->tables.live, keys, (unsigned long long)node->registry.session);
         for (uint32_t m = 0; m < world->options.models; m++) {

@@ -5,7 +5,7 @@
  * the first in line does not go on waiting when somebody would take it.
  */
 #include "../invariants.h"
-#include "mesh/core/state.h"
+#include "mesh/core/calls/call.h"
 
 enum { TICK_MS = 1000, SEEN_MS = 12000 };
 
@@ -46,10 +46,11 @@ static void
 on_step(struct world *world, const struct sight *sight)
 {
     struct mesh *mesh = world->nodes[sight->node].mesh;
-    if (sight->event->kind != MESH_TICK || mesh->crowd == CALL_NONE || mesh->crowd_due)
+    if (sight->event->kind != MESH_TICK || mesh->room_queue.first == CALL_NONE ||
+        mesh->room_queue.due)
         return;
-    const struct call *call = &mesh->calls[mesh->crowd];
-    bool member = mesh->session != 0 && mesh->tables.instances[INSTANCE_SELF].session != 0;
+    const struct core_call *call = &mesh->calls.at[mesh->room_queue.first];
+    bool member = mesh->mirror.session != 0 && mesh->tables.instances[INSTANCE_SELF].session != 0;
     if (!member || call->tried_count > 0 || call->tries >= MESH_TRIES_MAX)
         return;
     struct place_wish wish = call_place_wish(mesh, call);

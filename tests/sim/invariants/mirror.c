@@ -6,9 +6,10 @@
 #include "mesh/core/state.h"
 
 static bool
-are_same(const struct tables *tables, const struct model *known, const struct mesh_model *record)
+are_same(const struct tables *tables, const struct core_model *known,
+         const struct mesh_model *record)
 {
-    const struct place *places = model_places(known);
+    const struct core_place *places = model_places(known);
     if (known->place_count != record->place_count ||
         known->create_revision != record->create_revision)
         return false;
@@ -26,7 +27,7 @@ mirror_judge(struct world *world, uint32_t node, uint32_t model, uint64_t revisi
 {
     const struct tables *tables = &world->nodes[node].mesh->tables;
     uint32_t number = tables_model(tables, world->model_names[model]);
-    const struct model *known = number == NAME_NONE ? NULL : &tables->models[number];
+    const struct core_model *known = number == NAME_NONE ? NULL : &tables->models[number];
     struct mesh_place places[64];
     struct mesh_model record;
     bool exists = record_then(world, model, revision, places, &record);

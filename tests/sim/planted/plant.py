@@ -26,7 +26,7 @@ def hunks(text):
                 yield name, "\n".join(old), "\n".join(new)
             old, new = [], []
             if line.startswith("+++ "):
-                name = os.path.basename(line[4:].strip())
+                name = line.strip().partition("/src/mesh/core/")[2]
         elif name and line[:1] in (" ", "-", "+"):
             if line[0] != "+":
                 old.append(line[1:])
@@ -52,10 +52,11 @@ def plant(patch, files):
 def main():
     source, target, patches = sys.argv[1], sys.argv[2], sorted(sys.argv[3:])
     files = {}
-    for name in sorted(os.listdir(source)):
-        if name.endswith((".c", ".h")):
-            with open(os.path.join(source, name), encoding="utf-8") as file:
-                files[name] = file.read()
+    for folder, _, names in sorted(os.walk(source)):
+        for name in sorted(names):
+            if name.endswith((".c", ".h")):
+                with open(os.path.join(folder, name), encoding="utf-8") as file:
+                    files[os.path.relpath(file.name, source)] = file.read()
     left_out = []
     for patch in patches:
         made, wrong = plant(patch, files)
@@ -66,6 +67,7 @@ def main():
     shutil.rmtree(target, ignore_errors=True)
     os.makedirs(target)
     for name, text in files.items():
+        os.makedirs(os.path.dirname(os.path.join(target, name)), exist_ok=True)
         with open(os.path.join(target, name), "w", encoding="utf-8") as file:
             file.write(text)
     with open(os.path.join(target, "left_out"), "w", encoding="utf-8") as file:

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The answers of REST calls: gRPC messages become JSON.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/check.h"
+#include "coordinator/front/rest_call.h"
+#include "rpc/spans.h"
+
+/* ---- a call's ---- */
+
+/* The answer as one message. */
+static struct wire_message
+answer_message(const struct rest_call *call, struct wire_span **spans)
+{
+    size_t room = 1;
+    size_t copied = 0;
+    struct wire_message message = {.bytes = 0};
+    for (size_t i = 0; i < call->piece_count; i++)
+        room +=
+            call->pieces[i].kept != NULL ? rpc_kept_message(call->pieces[i].kept)->span_count : 1;
+    *spans = calloc(room, sizeof(**spans));
+    CHECK(*spans != NULL);
+    message.spans = *spans;
+    for (size_t i = 0; i < call->piece_count; i++) {
+        const struct rpc_piece *piece = &call->pieces[i];
+        struct wire_span *next = *spans + message.span_count;
+        if (piece->bytes == 0)
+            continue;
+        if (piece->kept != NULL) {
+            message.span_count += spans_of_kept(piece, next);
+        } else {
+            bool is_copied = piece->release == NULL;
+            *next = (struct wire_span){is_copied ? call->copied.data + copied : piece->data,
+                                       piece->bytes};
+            copied += is_copied ? piece->bytes : 0;
+            message.span_count++;
+        }
+        message.bytes += piece->bytes;
+    }
+    return message;
+}
+
+static enum status
+write_small(struct rest_call *call, const struct wire_message *message, struct bytes *json,
+            int *code, struct error *error)
+{
+    struct rest_route route;
+    bool is_ready = true;
+    enum status status;
+    if (call->what == REST_MODEL) {
+        status = oip_json_put_model(json, message, error);
+    } else {
+        rest_route(&route, http_request_path_encoded(call->request));
+        status = oip_json_put_model_ready(json, route.model, message, &is_ready, error);
+    }
+    *code = is_ready ? 200 : rest_code(STATUS_UNAVAILABLE);
+    return status;
+}
+
+enum status
+rest_call_write(struct rest_call *call, int *code, struct error *error)
+{
+    struct wire_span *spans;
+    struct oip_json_answer *answer = &call->written;
+    if (call->copied.failed)
+        return error_set(error, STATUS_RESOURCE_EXHAUSTED, "no memory to write the answer");
+    *code = 200;
+    struct wire_message message = answer_message(call, &spans);
+    enum status status = call->what == REST_INFER
+                             ? oip_json_write(call->json, &message, answer, error)
+                             : write_small(call, &message, &answer->text, code, error);
+    free(spans);
+    if (status == STATUS_OK && answer->text.failed)
+        return error_set(error, STATUS_RESOURCE_EXHAUSTED, "no memory to write the answer");
+    return status;
+}
+
+/* ---- any ---- */
+
+void
+rest_answer(struct http_request *request, int code, struct bytes *json,
+            const struct http_header *more)
+{
+    static const char no_memory[] = "{\"error\":\"no memory to write the answer\"}";
+    struct http_header headers[2] = {{"Content-Type", "application/json"}};
+    size_t header_count = 1;
+    if (more != NULL)
+        headers[header_count++] = *more;
+    struct http_piece piece = {no_memory, sizeof(no_memory) - 1, NULL, NULL};
+    if (json->failed) {
+        code = rest_code(STATUS_RESOURCE_EXHAUSTED);
+        bytes_fini(json);
+    } else {
+        piece.data = piece.release_context = bytes_take(json, &piece.bytes);
+        piece.release = free;
+    }
+    http_answer(request, code, headers, header_count, &piece, 1);
+}
+
+void
+rest_answer_error(struct http_request *request, int code, const char *text, uint32_t retry_ms)
+{
+    struct bytes json = {0};
+    char seconds[16];
+    struct http_header retry = {"Retry-After", seconds};
+    snprintf(seconds, sizeof(seconds), "%u", (retry_ms + 999) / 1000); /* it knows whole ones */
+    oip_json_put_error(&json, text);
+    rest_answer(request, code, &json, retry_ms > 0 ? &retry : NULL);
+}

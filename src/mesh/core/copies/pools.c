@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Pools: models that share memory and loaders (K6). Each has its ledger, eviction order and load
+ * queue; everything else is per node.
+ */
+#include "mesh/core/copies/pools.h"
+#include "base/check.h"
+#include "mesh/core/copies/ledger.h"
+#include "mesh/core/copies/load.h"
+
+uint32_t
+pool_number(const struct mesh *mesh, struct core_model *model)
+{
+    if (mesh->pools.count == 1 || !model->known)
+        return 0;
+    if (model->pool == 0) { /* reads a key, so once per record */
+        const char *type = names_text(&mesh->tables.type_names, model->type);
+        const char *key = model->path + __builtin_strlen(model->path) + 1;
+        uint32_t number = mesh->config.pool_of(mesh->config.pool_context, type, key);
+        CHECK(number < mesh->pools.count);
+        model->pool = (uint8_t)(number + 1);
+    }
+    return model->pool - 1u;
+}
+
+void
+pool_open(struct mesh *mesh, const struct mesh_event *event)
+{
+    struct pool *pool = &mesh->pools.at[event->runtime.pool];
+    pool->runtime = true;
+    pool->loaders = event->runtime.loaders;
+    pool->load_timeout_ms = event->runtime.load_timeout_ms;
+    pool->default_units = ledger_units(event->runtime.default_bytes);
+    if (pool->default_units == 0)
+        pool->default_units = 1;
+    ledger_open(&pool->ledger, event->runtime.capacity_bytes / LEDGER_UNIT_BYTES, pool->loaders,
+                pool->default_units);
+    mesh->pools.load_timeout_ms = 0;
+    for (uint32_t i = 0; i < mesh->pools.count; i++)
+        if (mesh->pools.at[i].load_timeout_ms > mesh->pools.load_timeout_ms)
+            mesh->pools.load_timeout_ms = mesh->pools.at[i].load_timeout_ms;
+}
+
+void
+pools_fini(struct mesh *mesh)
+{
+    for (uint32_t i = 0; i < mesh->pools.count; i++) {
+        heap_fini(&mesh->pools.at[i].lru);
+        heap_fini(&mesh->pools.at[i].young);
+        heap_fini(&mesh->pools.at[i].queue);
+    }
+}
+
+/* ---- looking at them ---- */
+
+struct mesh_figures
+pool_figures(struct mesh *mesh, const struct pool *pool)
+{
+    load_grow_up(mesh);
+    const struct ledger *ledger = &pool->ledger;
+    uint64_t room = ledger_free(ledger);
+    uint32_t oldest = heap_first(&pool->lru);
+    uint32_t young = heap_first(&pool->young);
+    int64_t oldest_ms = STAMP_MAX;
+    if (oldest != HEAP_NONE)
+        oldest_ms = mesh->entries.at[oldest].used_ms;
+    else if (young != HEAP_NONE)
+        oldest_ms = mesh->wall_ms;
+    if (pool->stuck)
+        oldest_ms = STAMP_MAX; /* R17: neither room nor anything to evict */
+    return (struct mesh_figures){
+        .capacity_units = ledger_usable(ledger),
+        .free_units = room,
+        .oldest_ms = oldest_ms,
+        .copies = pool->lru.count + pool->young.count,
+        .loading = pool->loading + pool->queue.count,
+        .calls_per_minute = mesh->rates.per_minute,
+        .full = pool->stuck ||
+                room < ledger_full_below(ledger->capacity, pool->loaders, pool->default_units),
+    };
+}
+
+static bool
+has_runtime(const struct mesh *mesh)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < mesh->pools.count; i++)
+        any |= mesh->pools.at[i].runtime;
+    return any;
+}
+
+/* A pool without a runtime counts only if no pool has one. */
+static bool
+says_something(const struct mesh *mesh, const struct pool *pool)
+{
+    return pool->runtime || !has_runtime(mesh);
+}
+
+struct mesh_figures
+mesh_figures(struct mesh *mesh)
+{
+    struct mesh_figures sum = {
+        .oldest_ms = STAMP_MAX, .calls_per_minute = mesh->rates.per_minute, .full = true};
+    for (uint32_t i = 0; i < mesh->pools.count; i++) {
+        if (!says_something(mesh, &mesh->pools.at[i]))
+            continue;
+        struct mesh_figures one = pool_figures(mesh, &mesh->pools.at[i]);
+        sum.capacity_units += one.capacity_units;
+        sum.free_units += one.free_units;
+        sum.oldest_ms = one.oldest_ms < sum.oldest_ms ? one.oldest_ms : sum.oldest_ms;
+        sum.copies += one.copies;
+        sum.loading += one.loading;
+        sum.full = sum.full && one.full;
+    }
+    if (!has_runtime(mesh)) { /* no runtime, no room */
+        sum.free_units = 0;
+        sum.full = true;
+    }
+    return sum;
+}
+
+struct mesh_sums
+mesh_sums(const struct mesh *mesh)
+{
+    struct mesh_sums sums = {
+        .loaded = mesh->entries.loaded,
+        .models_held = mesh->tables.held,
+        .models_failed = mesh->tables.failed,
+        .vmodels_moving = mesh->vmodels.moving.count,
+        .transitions = mesh->vmodels.transitions,
+    };
+    for (uint32_t i = 0; i < mesh->pools.count; i++) {
+        const struct pool *pool = &mesh->pools.at[i];
+        if (says_something(mesh, pool))
+            sums.capacity_units += ledger_usable(&pool->ledger);
+        sums.reserve_units += pool->ledger.reserve;
+        sums.lost_units += pool->ledger.lost;
+        sums.resident_units += pool->ledger.resident;
+        sums.loading += pool->loading;
+        sums.queued += pool->queue.count;
+    }
+    return sums;
+}

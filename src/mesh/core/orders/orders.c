@@ -1,0 +1,331 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "mesh/core/orders/orders.h"
+#include "base/check.h"
+#include "mesh/core/actions.h"
+#include "mesh/core/copies/registry_rebuild.h"
+#include "mesh/core/copies/write.h"
+#include "mesh/core/orders/status.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void
+orders_fini(struct orders *orders)
+{
+    for (uint32_t i = 0; i < orders->capacity; i++)
+        free(orders->at[i].texts);
+    free(orders->at);
+    free(orders->under_way);
+    free(orders->due);
+}
+
+static uint32_t
+number_of(const struct mesh *mesh, const struct core_order *order)
+{
+    return (uint32_t)(order - mesh->orders.at);
+}
+
+static void
+look_later(struct mesh *mesh, uint32_t number)
+{
+    struct orders *orders = &mesh->orders;
+    if (orders->at[number].due)
+        return;
+    orders->at[number].due = true;
+    scratch_grow((void **)&orders->due, &orders->due_capacity, orders->due_count + 1,
+                 sizeof(*orders->due));
+    orders->due[orders->due_count++] = number;
+}
+
+/* ---- its end ---- */
+
+static void
+finish(struct mesh *mesh, struct core_order *order)
+{
+    struct orders *orders = &mesh->orders;
+    uint32_t last = orders->under_way[--orders->under_way_count];
+    orders->under_way[order->at] = last;
+    orders->at[last].at = order->at;
+    if (order->model != NAME_NONE)
+        names_release(&mesh->tables.model_names, order->model);
+    if (order->vmodel != NAME_NONE)
+        names_release(&mesh->vmodels.names, order->vmodel);
+    free(order->texts);
+    bool due = order->due; /* stays in the list and finds nothing */
+    *order = (struct core_order){.due = due};
+}
+
+static bool
+names_vmodel(enum mesh_order_kind kind)
+{
+    return kind >= MESH_SET_VMODEL;
+}
+
+static struct mesh_action *
+reply(struct mesh *mesh, uint32_t number, enum mesh_outcome outcome)
+{
+    struct mesh_action *action = act(mesh, MESH_DO_REPLY);
+    action->reply.order = number;
+    action->reply.outcome = outcome;
+    action->reply.vmodel = (struct mesh_vmodel_status){.owner = "", .active = "", .target = ""};
+    return action;
+}
+
+static struct mesh_action *
+end(struct mesh *mesh, struct core_order *order, enum mesh_outcome outcome)
+{
+    struct mesh_action *action = reply(mesh, number_of(mesh, order), outcome);
+    if (order->vmodel != NAME_NONE)
+        action->reply.vmodel = vmodel_status_of(mesh, order->vmodel);
+    else if (order->model != NAME_NONE)
+        action->reply.model = status_of(mesh, order->model);
+    return action;
+}
+
+void
+order_end(struct mesh *mesh, struct core_order *order, enum mesh_outcome outcome)
+{
+    (void)end(mesh, order, outcome);
+    finish(mesh, order);
+}
+
+void
+order_end_unloaded(struct mesh *mesh, struct core_order *order, const char *error)
+{
+    struct mesh_action *action = end(mesh, order, MESH_OUTCOME_OK);
+    bool vmodel = order->vmodel != NAME_NONE;
+    struct mesh_status *status =
+        vmodel ? &action->reply.vmodel.active_status : &action->reply.model;
+    status->state = MESH_MODEL_FAILED;
+    status->error = error;
+    finish(mesh, order);
+}
+
+/* ---- what it sends ---- */
+
+void
+order_send(struct mesh *mesh, struct core_order *order, const struct write_batch *batch)
+{
+    order->wrote = true;
+    order->confirmed = false;
+    bid_send(mesh, &order->bid, batch, BIDDER_ORDER, number_of(mesh, order));
+}
+
+bool
+order_is_sure(struct mesh *mesh, struct core_order *order)
+{
+    struct write_batch batch = {0};
+    if (order->vmodel != NAME_NONE)
+        batch_compare_vmodel(mesh, &batch, order->vmodel);
+    if (order->model != NAME_NONE)
+        batch_compare_model(mesh, &batch, order->model);
+    if (order->confirmed && bid_is(&order->bid, &batch))
+        return true;
+    order->confirmed = false;
+    bid_send(mesh, &order->bid, &batch, BIDDER_ORDER, number_of(mesh, order));
+    return false;
+}
+
+void
+orders_on_txn(struct mesh *mesh, uint64_t txn, enum mesh_txn_end end)
+{
+    uint32_t number = (uint32_t)txn & (BIDDER_NUMBER_MAX - 1);
+    if (number >= mesh->orders.capacity)
+        return;
+    struct core_order *order = &mesh->orders.at[number];
+    if (order->stage == ORDER_FREE || !bid_ended(mesh, &order->bid, txn))
+        return;
+    order->confirmed = end == MESH_TXN_OK;
+    look_later(mesh, number);
+}
+
+/* ---- a look ---- */
+
+static bool
+model_lost(const struct mesh *mesh, uint32_t model)
+{
+    return model != NAME_NONE && model_is_lost(&mesh->tables.models[model]);
+}
+
+/* W1: a record that the order depends on was lost with all of etcd and will be rewritten. */
+static bool
+is_lost(const struct mesh *mesh, const struct core_order *order)
+{
+    const struct vmodel *vmodel =
+        order->vmodel == NAME_NONE ? NULL : &mesh->vmodels.at[order->vmodel];
+    return model_lost(mesh, order->model) ||
+           (vmodel != NULL && (vmodel_is_lost(vmodel) || model_lost(mesh, vmodel->active) ||
+                               model_lost(mesh, vmodel->target)));
+}
+
+static void
+look_at_records(struct mesh *mesh, struct core_order *order)
+{
+    switch (order->said.kind) {
+    case MESH_REGISTER: register_look(mesh, order); break;
+    case MESH_UNREGISTER: unregister_look(mesh, order); break;
+    case MESH_MODEL_STATUS: model_status_look(mesh, order); break;
+    case MESH_ENSURE_LOADED: ensure_loaded_look(mesh, order); break;
+    case MESH_SET_VMODEL: set_vmodel_look(mesh, order); break;
+    case MESH_DELETE_VMODEL: delete_vmodel_look(mesh, order); break;
+    case MESH_VMODEL_STATUS: vmodel_status_look(mesh, order); break;
+    }
+}
+
+static void
+look(struct mesh *mesh, struct core_order *order)
+{
+    bool reads = order->said.kind == MESH_MODEL_STATUS || order->said.kind == MESH_VMODEL_STATUS;
+    bool alone = mesh->mirror.session == 0 && mesh->now_ms - order->began_ms > CLAIM_MS_MAX;
+    if (order->said.deadline_ms <= mesh->now_ms)
+        order_end(mesh, order, MESH_OUTCOME_DEADLINE);
+    else if (alone && order->stage != ORDER_TRANSITION)
+        order_end(mesh, order, MESH_OUTCOME_UNAVAILABLE);
+    else if (is_lost(mesh, order) && !reads)
+        return;
+    else if (order->stage == ORDER_RECORDS)
+        look_at_records(mesh, order);
+    else if (order->stage == ORDER_LOAD)
+        load_look(mesh, order);
+    else
+        transition_look(mesh, order);
+}
+
+bool
+orders_work_off(struct mesh *mesh)
+{
+    struct orders *orders = &mesh->orders;
+    if (orders->due_count == 0)
+        return false;
+    struct core_order *order = &orders->at[orders->due[--orders->due_count]];
+    order->due = false;
+    if (order->stage != ORDER_FREE)
+        look(mesh, order);
+    return true;
+}
+
+void
+orders_on_model(struct mesh *mesh, uint32_t model)
+{
+    struct orders *orders = &mesh->orders;
+    for (uint32_t i = 0; i < orders->under_way_count; i++) {
+        const struct core_order *order = &orders->at[orders->under_way[i]];
+        bool former = order->vmodel != NAME_NONE && order->stage == ORDER_RECORDS;
+        if (order->model == model || former) /* may be any of the vmodel's models */
+            look_later(mesh, orders->under_way[i]);
+    }
+}
+
+void
+orders_on_vmodel(struct mesh *mesh, uint32_t vmodel)
+{
+    struct orders *orders = &mesh->orders;
+    for (uint32_t i = 0; i < orders->under_way_count; i++)
+        if (orders->at[orders->under_way[i]].vmodel == vmodel)
+            look_later(mesh, orders->under_way[i]);
+}
+
+void
+orders_tick(struct mesh *mesh)
+{
+    for (uint32_t i = 0; i < mesh->orders.under_way_count; i++)
+        look_later(mesh, mesh->orders.under_way[i]);
+}
+
+/* ---- its beginning ---- */
+
+static bool
+is_id(const char *text)
+{
+    return text != NULL && text[0] != '\0' && strlen(text) <= MESH_ID_BYTES_MAX;
+}
+
+static bool
+is_valid(const struct mesh_order *said)
+{
+    bool model = said->kind != MESH_DELETE_VMODEL && said->kind != MESH_VMODEL_STATUS;
+    bool type = said->kind == MESH_REGISTER || said->type != NULL;
+    return (!model || is_id(said->model)) && (!type || is_id(said->type)) &&
+           (!names_vmodel(said->kind) || is_id(said->vmodel)) &&
+           (said->owner == NULL || is_id(said->owner)) &&
+           (said->expected == NULL || is_id(said->expected));
+}
+
+/* Copies the order's texts; NULL stays NULL. */
+static void
+keep_texts(struct core_order *order)
+{
+    const char **texts[] = {&order->said.type, &order->said.path, &order->said.key,
+                            &order->said.owner, &order->said.expected};
+    size_t size = 1;
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
+        size += *texts[i] != NULL ? strlen(*texts[i]) + 1 : 0;
+    char *at = malloc(size);
+    CHECK(at != NULL);
+    order->texts = at;
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+        if (*texts[i] == NULL)
+            continue;
+        size_t length = strlen(*texts[i]) + 1;
+        memcpy(at, *texts[i], length);
+        *texts[i] = at;
+        at += length;
+    }
+    order->said.model = NULL; /* those are numbers now */
+    order->said.vmodel = NULL;
+}
+
+/* Reserves numbers for the ids that it names, all or none. */
+static bool
+hold_ids(struct mesh *mesh, const struct mesh_order *said, uint32_t *model, uint32_t *vmodel)
+{
+    bool with_model = said->kind != MESH_DELETE_VMODEL && said->kind != MESH_VMODEL_STATUS;
+    *model = with_model ? tables_hold_model(&mesh->tables, said->model) : NAME_NONE;
+    *vmodel = names_vmodel(said->kind) ? vmodels_hold(&mesh->vmodels, said->vmodel) : NAME_NONE;
+    if ((*model != NAME_NONE || !with_model) && (*vmodel != NAME_NONE || !names_vmodel(said->kind)))
+        return true;
+    if (*model != NAME_NONE)
+        names_release(&mesh->tables.model_names, *model);
+    if (*vmodel != NAME_NONE)
+        names_release(&mesh->vmodels.names, *vmodel);
+    return false;
+}
+
+void
+orders_on_order(struct mesh *mesh, const struct mesh_order *said)
+{
+    struct orders *orders = &mesh->orders;
+    CHECK(said->order < mesh->config.orders_max);
+    scratch_grow((void **)&orders->at, &orders->capacity, said->order + 1, sizeof(*orders->at));
+    struct core_order *order = &orders->at[said->order];
+    CHECK(order->stage == ORDER_FREE);
+    uint32_t model, vmodel;
+    if (!is_valid(said) || !mesh->mirror.whole) {
+        (void)reply(mesh, said->order,
+                    mesh->mirror.whole ? MESH_OUTCOME_INVALID : MESH_OUTCOME_UNAVAILABLE);
+        return;
+    }
+    if (!hold_ids(mesh, said, &model, &vmodel)) {
+        (void)reply(mesh, said->order, MESH_OUTCOME_FULL);
+        return;
+    }
+    *order = (struct core_order){.said = *said,
+                                 .began_ms = mesh->now_ms,
+                                 .model = model,
+                                 .vmodel = vmodel,
+                                 .at = orders->under_way_count,
+                                 .stage = ORDER_RECORDS,
+                                 .due = order->due};
+    keep_texts(order);
+    scratch_grow((void **)&orders->under_way, &orders->under_way_capacity,
+                 orders->under_way_count + 1, sizeof(*orders->under_way));
+    orders->under_way[orders->under_way_count++] = said->order;
+    look_later(mesh, said->order);
+}
+
+void
+orders_on_cancelled(struct mesh *mesh, uint32_t number)
+{
+    if (number < mesh->orders.capacity && mesh->orders.at[number].stage != ORDER_FREE)
+        finish(mesh, &mesh->orders.at[number]);
+}

@@ -1,0 +1,138 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Which folder of src/ may use which, by the symbols of the built objects.
+
+tidy.py judges includes; this judges calls, so a declaration repeated in another header does not hide
+one. Functions that are inline in a header have no symbols and are not seen.
+"""
+
+import collections
+import os
+import re
+import subprocess
+
+# Folder -> folders whose symbols its own may use. The table has no cycle. A row that nothing needs
+# any more is an error: delete it.
+MAY_USE = {
+    "base": set(),
+    "client": {"base", "ipc", "shm"},
+    "coordinator": {"base", "coordinator/config", "coordinator/front", "coordinator/loop",
+        "coordinator/mesh", "coordinator/models", "coordinator/pipeline", "coordinator/telemetry",
+        "coordinator/workers", "ipc", "loop", "rpc"},
+    "coordinator/config": {"base", "rpc", "shm"},
+    "coordinator/entry": {"base", "coordinator/config", "coordinator/models",
+        "coordinator/pipeline", "coordinator/protocol"},
+    "coordinator/front": {"base", "coordinator/config", "coordinator/entry", "coordinator/mesh",
+        "coordinator/models", "coordinator/pipeline", "coordinator/protocol",
+        "coordinator/telemetry", "http", "ipc", "loop", "rpc"},
+    "coordinator/loop": {"base", "ipc", "loop"},
+    "coordinator/mesh": {"base", "coordinator/config", "coordinator/entry", "coordinator/loop",
+        "coordinator/models", "coordinator/pipeline", "coordinator/protocol",
+        "coordinator/telemetry", "ipc", "loop", "mesh/edge", "mesh/etcd", "mesh/record",
+        "mesh/store", "rpc", "wire"},
+    "coordinator/models": {"base", "coordinator/loop", "coordinator/pipeline",
+        "coordinator/protocol", "coordinator/workers", "ipc", "loop", "rpc", "shm", "wire"},
+    "coordinator/pipeline": {"base", "coordinator/config", "coordinator/protocol",
+        "coordinator/telemetry", "ipc", "loop", "rpc", "shm"},
+    "coordinator/protocol": {"base", "ipc", "rpc", "shm", "wire"},
+    "coordinator/telemetry": {"base", "ipc", "rpc", "shm"},
+    "coordinator/workers": {"base", "coordinator/pipeline", "ipc", "loop", "shm"},
+    "ctl": {"base", "ipc", "rpc"},
+    "http": {"base", "loop"},
+    "ipc": {"base"},
+    "loop": {"base"},
+    "mesh/core": {"base", "mesh/core/calls", "mesh/core/cluster", "mesh/core/containers",
+        "mesh/core/copies", "mesh/core/orders", "mesh/core/upkeep"},
+    "mesh/core/calls": {"base", "mesh/core/cluster", "mesh/core/containers", "mesh/core/copies"},
+    "mesh/core/cluster": {"base", "mesh/core/containers"},
+    "mesh/core/containers": {"base"},
+    "mesh/core/copies": {"base", "mesh/core/cluster", "mesh/core/containers"},
+    "mesh/core/orders": {"base", "mesh/core/calls", "mesh/core/cluster", "mesh/core/containers",
+        "mesh/core/copies", "mesh/core/upkeep"},
+    "mesh/core/upkeep": {"base", "mesh/core/cluster", "mesh/core/containers", "mesh/core/copies"},
+    "mesh/edge": {"base", "loop", "mesh/core", "mesh/core/cluster", "mesh/core/copies",
+        "mesh/record", "mesh/store", "rpc", "wire"},
+    "mesh/etcd": {"base", "loop"},
+    "mesh/record": {"base"},
+    "mesh/store": {"base", "loop", "mesh/etcd", "mesh/record"},
+    "rpc": {"base"},
+    "shm": {"base"},
+    "wire": {"base"},
+    "worker": {"base", "ipc", "shm"},
+}
+
+# Symbols of libraries that a folder also has, for a program without that library.
+LIBRARIES = {"json_string"}  # jansson's and ctl's
+
+DEFINED = set("TDBRVWCGS")  # nm's letters
+
+
+def objects(build, source):
+    """(object file, folder) of each object in the build whose source file still exists."""
+    found = []
+    for path, _, names in os.walk(os.path.join(build, "src")):
+        match = re.search(r"^(.*)/CMakeFiles/[^/]+\.dir(.*)$", os.path.relpath(path, build) + "/")
+        if not match:
+            continue
+        folder = os.path.normpath(match.group(1) + match.group(2))
+        for name in sorted(names):
+            if name.endswith(".c.o") and os.path.exists(os.path.join(source, folder, name[:-2])):
+                found.append((os.path.join(path, name), folder[len("src/"):]))
+    return found
+
+
+def uses(found):
+    """{(user, used folder): one example} from nm's output for (object file, folder) pairs."""
+    folder_of = dict(found)
+    homes, wanted = collections.defaultdict(set), collections.defaultdict(set)
+    nm = subprocess.run(["nm", "-A", "-g", "--", *folder_of], check=True, capture_output=True, text=True)
+    for line in nm.stdout.splitlines():
+        place, _, rest = line.partition(":")
+        *_, kind, symbol = rest.split()
+        if kind in DEFINED and symbol not in LIBRARIES:
+            homes[symbol].add(folder_of[place])
+        elif kind == "U":
+            wanted[symbol].add(place)
+    result = {}
+    for symbol, places in sorted(wanted.items()):
+        for place in sorted(places):
+            if folder_of[place] in homes[symbol]:  # programs that are never linked may share a name
+                continue
+            for home in sorted(homes[symbol]):
+                result.setdefault((folder_of[place], home),
+                                  f"{os.path.basename(place)[:-2]} uses {symbol}")
+    return result
+
+
+def cycle(may_use):
+    """A list of folders that use one another in turn, or None."""
+    done, path = set(), []
+
+    def visit(folder):
+        if folder in path:
+            return path[path.index(folder):] + [folder]
+        if folder in done:
+            return None
+        path.append(folder)
+        for other in sorted(may_use.get(folder, ())):
+            found = visit(other)
+            if found:
+                return found
+        done.add(path.pop())
+        return None
+
+    return next((found for found in map(visit, sorted(may_use)) if found), None)
+
+
+def findings(used, may_use):
+    """What is wrong with the uses, or with the table."""
+    for (user, other), example in sorted(used.items()):
+        if other not in may_use.get(user, ()):
+            yield f"src/{user} may not use src/{other}: {example}"
+    for user, others in sorted(may_use.items()):
+        for other in sorted(others):
+            if (user, other) not in used:
+                yield f"src/{user} no longer uses src/{other}: delete it from MAY_USE"
+    round_trip = cycle(may_use)
+    if round_trip:
+        yield "MAY_USE has a cycle: " + " -> ".join(round_trip)
