@@ -93,7 +93,15 @@ static void
 refuse(struct peer_link *link, const char *why)
 {
     log_warn_limited("peer_refused instance=\"%s\" reason=\"%s\"", link->instance, why);
-    link->is_refused = true;
+    link->is_over = true;
+    rpc_client_cancel(link->call);
+}
+
+/* Locked. The peer stops and has answered what it could: on_end follows. */
+static void
+on_bye(struct peer_link *link)
+{
+    link->is_over = link->has_said_bye = true;
     rpc_client_cancel(link->call);
 }
 
@@ -309,6 +317,8 @@ on_frame(struct peer_link *link, const struct wire_message *message, struct wire
         on_hello(link, &frame->hello);
     else if (frame->kind == PEER_CLOCK)
         on_clock(link, &frame->clock);
+    else if (frame->kind == PEER_BYE)
+        on_bye(link);
     else if (frame->kind == PEER_ANSWER)
         return on_answer(link, message, frame, taken);
     else if (frame->kind == PEER_PART)
@@ -361,8 +371,8 @@ on_message(void *context, const struct wire_message *message)
         struct peer_slot taken;
         pthread_mutex_lock(&link->lock);
         bool whole =
-            !link->is_refused && on_frame(link, message, &cursor, &link->scratch->frame, &taken);
-        more = cursor.left > 0 && !link->is_refused;
+            !link->is_over && on_frame(link, message, &cursor, &link->scratch->frame, &taken);
+        more = cursor.left > 0 && !link->is_over;
         int64_t start_ms = link->start_ms;
         leave_if_idle(link);
         pthread_mutex_unlock(&link->lock);
@@ -396,7 +406,10 @@ log_end(struct peer_link *link, const struct rpc_client_end *end)
     if (link->is_leaving || link->has_warned)
         return;
     link->has_warned = true;
-    if (link->has_heard)
+    if (link->has_said_bye)
+        log_info_limited("peer_stopped instance=\"%s\" calls=%u", link->instance,
+                         link->slots.used_count);
+    else if (link->has_heard)
         log_warn_limited("peer_lost instance=\"%s\" calls=%u status=%s error=\"%.*s\"",
                          link->instance, link->slots.used_count, status_name(end->status), bytes,
                          text);
@@ -416,7 +429,7 @@ on_end(void *context, const struct rpc_client_end *end)
     struct slots slots = link->slots;
     rpc_client_release(link->call);
     link->call = NULL;
-    link->has_heard = link->has_clock = link->is_refused = false;
+    link->has_heard = link->has_clock = link->is_over = link->has_said_bye = false;
     link->credit_bytes = 0;
     link->slots = (struct slots){.all = NULL};
     peer_pipe_fini(&link->pipe);
@@ -701,7 +714,7 @@ void
 link_ask_clock(struct peer_link *link)
 {
     struct peer_frame frame = {.kind = PEER_CLOCK};
-    if (link->call == NULL || !link->has_clock || link->is_refused)
+    if (link->call == NULL || !link->has_clock || link->is_over)
         return;
     frame.clock = (struct peer_clock){.asked_ms = skew_now_ms()};
     (void)!peer_pipe_put(&link->pipe, &frame, NULL, 0, 0); /* if lost, it is asked again */

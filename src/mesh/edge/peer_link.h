@@ -29,7 +29,8 @@ struct peer_link {
     bool has_warned;        /* that the peer is unreachable */
     int64_t unreachable_ns; /* since when, on clock_now_ns; 0: not known to be */
     int64_t probed_ns;      /* while unreachable: the last attempt, or the beginning */
-    bool is_refused;        /* it broke the protocol and is ignored */
+    bool is_over;           /* it broke the protocol or said bye: no more is read */
+    bool has_said_bye;
     char *instance;
     char *address;
     struct rpc_client *client;    /* NULL: not needed yet, or closed */

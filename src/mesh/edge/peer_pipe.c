@@ -432,7 +432,8 @@ number_of(const struct peer_frame *frame)
     case PEER_CREDIT: return frame->credit.number;
     case PEER_HELLO:
     case PEER_ENSURE:
-    case PEER_CLOCK: return 0;
+    case PEER_CLOCK:
+    case PEER_BYE: return 0;
     }
     UNREACHABLE();
 }

@@ -66,16 +66,6 @@ end_session(struct peer_session **place, enum status status, const char *text)
     session_end(session, status, text);
 }
 
-static const char stopping_text[] = "the node is stopping";
-
-/* Ends a session whose answers are all with the transport, which sends them before the end. */
-static void
-end_sent(struct peer_session **place)
-{
-    if (*place != NULL && !session_has_unsent(*place))
-        end_session(place, STATUS_UNAVAILABLE, stopping_text);
-}
-
 /* ---- what comes in: the stepping thread ---- */
 
 static struct peer_session **
@@ -127,7 +117,7 @@ on_message(void *context, struct rpc_call *call, const struct wire_message *mess
     }
     if (server->house.runner == NULL || (session == NULL && server->is_stopping)) {
         rpc_call_finish(call, STATUS_UNAVAILABLE,
-                        server->is_stopping ? stopping_text : "the node has not started");
+                        server->is_stopping ? "the node is stopping" : "the node has not started");
         return;
     }
     if (session == NULL && strcmp(rpc_call_method(call), PEER_METHOD) != 0) {
@@ -171,7 +161,7 @@ on_sent(void *context, uint64_t tag, size_t waiting)
         return;
     session_on_sent(*place);
     if (server->is_stopping)
-        end_sent(place);
+        session_say_bye(*place);
 }
 
 static const struct rpc_any handler = {
@@ -209,7 +199,8 @@ stop_sessions(struct rpc_post *post)
         (struct peer_server *)((char *)post - offsetof(struct peer_server, stop));
     server->is_stopping = true;
     for (uint32_t i = 0; i < server->session_count; i++)
-        end_sent(&server->sessions[i]);
+        if (server->sessions[i] != NULL)
+            session_say_bye(server->sessions[i]);
 }
 
 /* ---- life ---- */
@@ -264,8 +255,9 @@ peer_server_start(struct peer_server *server, struct mesh_runner *runner, uint32
     server->house.queue = queue;
 }
 
-/* Streams do not end by themselves, and cancelling them would lose answers that the runner has
- * given and the transport has not sent. */
+/* The peer ends each stream. If this side did, it would close the connection as soon as the kernel
+ * has the last answer; the peer's next window update then gets a reset, which drops what it has yet
+ * to read. */
 void
 peer_server_stop(struct peer_server *server)
 {

@@ -49,12 +49,12 @@ int peer_server_port(const struct peer_server *server, size_t index);
  * Callers of a server that was not started are told so. */
 void peer_server_start(struct peer_server *server, struct mesh_runner *runner, uint32_t queue);
 
-/* Any thread, once: accepts no more calls; each stream ends when it has sent the answers that wait
- * on it, and calls without an answer are cancelled then. */
+/* Any thread, once: accepts no more streams and tells each peer, behind the answers that wait for
+ * it, that no more follow. The peer then ends its stream, which cancels calls without an answer. */
 void peer_server_stop(struct peer_server *server);
 
-/* After peer_server_stop: whether answers are still being sent. A peer that does not read them, or
- * that opened a stream and never said hello, keeps this true until peer_server_cut. */
+/* After peer_server_stop: whether a peer has yet to end its stream. One that does not read, or that
+ * never said hello, keeps this true until peer_server_cut. */
 bool peer_server_is_sending(const struct peer_server *server);
 
 /* Any thread, once, after peer_server_stop: drops every connection with what is still unsent. */

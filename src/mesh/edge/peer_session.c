@@ -717,10 +717,10 @@ session_on_message(struct peer_session *session, const struct wire_message *mess
                    struct error *error)
 {
     struct wire_cursor cursor = wire_begin(message);
-    enum status status;
+    enum status status = STATUS_OK;
     do
-        status = on_frame(session, message, &cursor, error);
-    while (status == STATUS_OK && cursor.left > 0);
+        status = session->has_said_bye ? STATUS_OK : on_frame(session, message, &cursor, error);
+    while (status == STATUS_OK && !session->has_said_bye && cursor.left > 0);
     if (status == STATUS_OK)
         rpc_call_read(session->call);
     else
@@ -748,13 +748,17 @@ session_is_broken(struct peer_session *session)
     return is_broken;
 }
 
-bool
-session_has_unsent(struct peer_session *session)
+void
+session_say_bye(struct peer_session *session)
 {
+    struct peer_frame frame = {.kind = PEER_BYE};
     pthread_mutex_lock(&session->lock);
-    bool has_unsent = peer_pipe_has_waiting(&session->pipe);
+    if (!session->has_said_bye && !peer_pipe_has_waiting(&session->pipe)) {
+        session->has_said_bye = true;
+        if (peer_pipe_put(&session->pipe, &frame, NULL, 0, 0) != STATUS_OK)
+            session_broke(session);
+    }
     pthread_mutex_unlock(&session->lock);
-    return has_unsent;
 }
 
 void

@@ -31,6 +31,7 @@ struct peer_session {
     bool has_heard;
     uint32_t credit_bytes; /* from the peer's hello */
     bool is_broken;
+    bool has_said_bye;          /* ignores what the peer sends */
     unsigned references;        /* the server's and one per call */
     struct incoming **incoming; /* by the low bits of a number */
     uint32_t place_count;
@@ -47,7 +48,8 @@ enum status session_on_message(struct peer_session *session, const struct wire_m
                                struct error *error) WARN_UNUSED;
 void session_on_sent(struct peer_session *session);
 bool session_is_broken(struct peer_session *session);
-/* Whether frames wait for the transport to accept them. */
-bool session_has_unsent(struct peer_session *session);
+/* Once nothing waits for the transport, tells the peer that no answer follows. The peer, which has
+ * then read all of them, ends the stream. */
+void session_say_bye(struct peer_session *session);
 /* Ends the stream with the status and everything that its calls do here; releases the session. */
 void session_end(struct peer_session *session, enum status status, const char *text);

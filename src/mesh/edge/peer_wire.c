@@ -155,6 +155,8 @@ static const struct wire_member credit_members[] = {
 };
 static const struct shape credit_shape = SHAPE(peer_credit, credit_members);
 
+static const struct shape bye_shape = {.name = "peer_bye"};
+
 enum { FIELD_FRAME = 1, FIELD_PAYLOAD = 15 };
 
 /* By the kind's number; all share the union's offset. */
@@ -162,6 +164,7 @@ static const struct shape *const shapes[] = {
     [PEER_HELLO] = &hello_shape,     [PEER_CALL] = &call_shape,     [PEER_PART] = &about_shape,
     [PEER_ANSWER] = &answer_shape,   [PEER_CANCEL] = &about_shape,  [PEER_ENSURE] = &ensure_shape,
     [PEER_MESSAGE] = &message_shape, [PEER_CREDIT] = &credit_shape, [PEER_CLOCK] = &clock_shape,
+    [PEER_BYE] = &bye_shape,
 };
 _Static_assert(offsetof(struct peer_frame, hello) == offsetof(struct peer_frame, answer) &&
                    offsetof(struct peer_frame, hello) == offsetof(struct peer_frame, call),

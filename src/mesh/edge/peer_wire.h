@@ -111,6 +111,7 @@ enum peer_kind {
     PEER_MESSAGE = 7,
     PEER_CREDIT = 8,
     PEER_CLOCK = 9,
+    PEER_BYE = 10, /* has no member */
 };
 
 /* Only the member of the frame's kind is valid. */
