@@ -5,7 +5,7 @@
     run.py [NUMBER...] [--json FILE]      SHOAL_JOBS limits parallel builds
 
 To add a bug: break the code, see the test fail, write `git diff` to NN-what-is-wrong.patch here,
-with the next free number (those below 33 are the mesh core's, in tests/sim/planted), and put above
+with the next free number (tests/sim/planted, for the mesh core, shares the numbers), and put above
 its first `---` one or two sentences on what is wrong, an empty line, and these fields:
   Fails: unit.shm_ring    the ctest name of the test that must fail
   Target: NAME...         targets to build; default: the test (if it is in C), all programs and
