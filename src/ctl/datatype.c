@@ -276,7 +276,7 @@ bytes_json(const unsigned char *data, size_t bytes, struct json *json)
             return;
         }
     }
-    json_string(json, (const char *)data, bytes);
+    json_text(json, (const char *)data, bytes);
 }
 
 void

@@ -92,7 +92,7 @@ json_key(struct json *json, const char *key)
 }
 
 void
-json_string(struct json *json, const char *text, size_t bytes)
+json_text(struct json *json, const char *text, size_t bytes)
 {
     separate(json);
     quoted(json->out, text, bytes);
@@ -166,7 +166,7 @@ void
 json_field_string(struct json *json, const char *key, const char *text)
 {
     json_key(json, key);
-    json_string(json, text, strlen(text));
+    json_text(json, text, strlen(text));
 }
 
 void

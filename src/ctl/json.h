@@ -28,7 +28,7 @@ void json_array_begin(struct json *json);
 void json_array_end(struct json *json);
 void json_key(struct json *json, const char *key);
 
-void json_string(struct json *json, const char *text, size_t bytes);
+void json_text(struct json *json, const char *text, size_t bytes);
 void json_int(struct json *json, int64_t number);
 void json_uint(struct json *json, uint64_t number);
 /* The shortest digits that read back as the same number; NaN and infinities are strings, as in

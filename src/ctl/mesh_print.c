@@ -63,7 +63,7 @@ model_json(struct json *json, const char *id, const Mmesh__ModelStatusInfo *info
     json_key(json, "errors");
     json_array_begin(json);
     for (size_t i = 0; i < info->n_errors; i++)
-        json_string(json, info->errors[i], strlen(info->errors[i]));
+        json_text(json, info->errors[i], strlen(info->errors[i]));
     json_array_end(json);
     json_key(json, "copies");
     json_array_begin(json);

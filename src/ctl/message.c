@@ -439,7 +439,7 @@ parameter_json(const char *key, const Inference__InferParameter *value, struct j
         json_double(json, value->double_param);
         return;
     case INFERENCE__INFER_PARAMETER__PARAMETER_CHOICE_STRING_PARAM:
-        json_string(json, value->string_param, strlen(value->string_param));
+        json_text(json, value->string_param, strlen(value->string_param));
         return;
     default: json_null(json);
     }

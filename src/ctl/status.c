@@ -386,7 +386,7 @@ bits_array(struct json *json, const char *key, uint64_t bits, const char *(*name
     json_array_begin(json);
     for (uint32_t i = 0; i < count; i++)
         if (bits & UINT64_C(1) << i)
-            json_string(json, name(i), strlen(name(i)));
+            json_text(json, name(i), strlen(name(i)));
     json_array_end(json);
 }
 
@@ -550,7 +550,7 @@ target_json(const struct status_look *look, const struct status_settings *settin
         json_key(json, "extensions");
         json_array_begin(json);
         for (size_t i = 0; i < look->metadata->n_extensions; i++)
-            json_string(json, look->metadata->extensions[i], strlen(look->metadata->extensions[i]));
+            json_text(json, look->metadata->extensions[i], strlen(look->metadata->extensions[i]));
         json_array_end(json);
     }
     json_object_end(json);

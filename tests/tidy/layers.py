@@ -61,9 +61,6 @@ MAY_USE = {
     "worker": {"base", "ipc", "shm"},
 }
 
-# Symbols of libraries that a folder also has, for a program without that library.
-LIBRARIES = {"json_string"}  # jansson's and ctl's
-
 DEFINED = set("TDBRVWCGS")  # nm's letters
 
 
@@ -89,7 +86,7 @@ def uses(found):
     for line in nm.stdout.splitlines():
         place, _, rest = line.partition(":")
         *_, kind, symbol = rest.split()
-        if kind in DEFINED and symbol not in LIBRARIES:
+        if kind in DEFINED:
             homes[symbol].add(folder_of[place])
         elif kind == "U":
             wanted[symbol].add(place)

@@ -217,7 +217,7 @@ json_of(const char *bytes, size_t length)
 {
     struct json json;
     json_init(&json, text_begin());
-    json_string(&json, bytes, length);
+    json_text(&json, bytes, length);
     return text_end();
 }
 
