@@ -282,8 +282,12 @@ class TestModelets(ServiceTest):
     def test_late_is_not_run(self):
         """A deadline that passes in the queue: the caller is told, the work is not done."""
         first = self.held("late")
+        before = self.shoald.pipeline_stat("puppet")["cancelled"]
         late = self.client.tell("echo too-late", timeout=0.2)
         self.check_refused(late, "DEADLINE_EXCEEDED")
+        # The client's clock starts first: the server may learn of the end a moment later.
+        self.shoald.wait_stat("puppet", lambda stat: stat["cancelled"] == before + 1,
+                              "the server to see the deadline pass")
         self.assertFalse(first.done())
         self.release("late")
         first.result()
