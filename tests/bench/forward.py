@@ -3,11 +3,13 @@
 """What it costs to forward a call: a bare proxy against the same made of Shoal's rpc module, before
 one echo server, over unix sockets.
 
-    tests/bench/forward.py [--bytes N]... [--outstanding N] [--requests N | --seconds S --rounds N]
+    tests/bench/forward.py [--bytes N]... [--outstanding N]
+                           [--requests N | --seconds S --rounds N [--window KIB]...]
 
 Counts instructions with valgrind's callgrind, which a busy machine does not disturb; a count is the
 difference of a long and a short run, so neither start nor end is in it. With --seconds it measures calls
-per second and the proxy's CPU time instead, the two in turns, and prints the medians of the rounds. Exit code 0: all was
+per second and the proxy's CPU time instead, in turns, and prints the medians of the rounds; --window adds rpc's proxy with a fixed window
+per stream (`stream_window_kib`). Exit code 0: all was
 measured, 1: a program failed, 2: a wrong command line or no valgrind.
 """
 
@@ -47,8 +49,9 @@ class Bench:
         server.wait_until(lambda: "listening" in server.log())
         return server
 
-    def proxy(self, name, before=()):
-        return self.start(name, [*before, self.build / name, "--to", self.address("echo")])
+    def proxy(self, name, before=(), options=()):
+        program = self.build / name.partition(".")[0]
+        return self.start(name, [*before, program, *options, "--to", self.address("echo")])
 
     def stop(self, *servers):
         for server in servers:
@@ -75,12 +78,15 @@ class Bench:
             sums.append(sum(by_object(output.read_text()).values()))
         return (sums[1] - sums[0]) / requests
 
-    def timed(self, size, outstanding, seconds, rounds):
+    def timed(self, size, outstanding, seconds, rounds, windows):
         """{figure: {proxy: median}}: calls per second, the proxy's CPU time for each."""
         proxies = {name: self.proxy(name) for name in PROXIES}
-        told = {name: [] for name in PROXIES}
+        for kib in windows:
+            name = f"rpc_proxy.{kib}"
+            proxies[name] = self.proxy(name, options=("--window", kib))
+        told = {name: [] for name in proxies}
         for turn in range(rounds):
-            for name in PROXIES[::-1] if turn % 2 else PROXIES:
+            for name in list(proxies)[::-1] if turn % 2 else proxies:
                 pid = str(proxies[name].process.pid)
                 told[name].append(self.load(name, size, outstanding, "--seconds", str(seconds),
                                             "--server-pid", pid))
@@ -90,18 +96,21 @@ class Bench:
                 for figure in ("requests_per_s", "server_cpu_us_per_request")}
 
 
-def tell(size, unit, bare, ours, ratio):
-    print(f"{size:10} bytes  bare {bare:12,.1f}  rpc {ours:12,.1f} {unit}  {ratio:.3f}", flush=True)
+def tell(size, unit, bare, ours, ratio, name="rpc"):
+    print(f"{size:10} bytes  bare {bare:12,.1f}  {name} {ours:12,.1f} {unit}  {ratio:.3f}", flush=True)
 
 
 def measure(bench, options):
     for size in options.bytes or [100, 65536]:
         if options.seconds:
-            timed = bench.timed(size, options.outstanding, options.seconds, options.rounds)
-            bare, ours = timed["requests_per_s"].values()
-            tell(size, "calls/s", bare, ours, ours / bare)
-            bare, ours = timed["server_cpu_us_per_request"].values()
-            tell(size, "us of CPU/call", bare, ours, bare / ours)
+            timed = bench.timed(size, options.outstanding, options.seconds, options.rounds,
+                                options.window)
+            (_, bare), *others = timed["requests_per_s"].items()
+            for name, ours in others:
+                tell(size, "calls/s", bare, ours, ours / bare, name)
+            (_, bare), *others = timed["server_cpu_us_per_request"].items()
+            for name, ours in others:
+                tell(size, "us of CPU/call", bare, ours, bare / ours, name)
         else:
             bare, ours = (bench.instructions(name, size, options.outstanding, options.requests)
                           for name in PROXIES)
@@ -117,6 +126,8 @@ def main(arguments):
     parser.add_argument("--requests", type=int, default=2000, help="counted, default 2000")
     parser.add_argument("--seconds", type=float, default=0, help="measure time, so long a turn")
     parser.add_argument("--rounds", type=int, default=7, help="with --seconds, default 7")
+    parser.add_argument("--window", action="append", default=[], metavar="KIB",
+                        help="with --seconds, may be repeated")
     options = parser.parse_args(arguments)
     if not options.seconds and shutil.which("valgrind") is None:
         print("valgrind is not there: apt-get install valgrind", file=sys.stderr)

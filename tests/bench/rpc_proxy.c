@@ -4,7 +4,7 @@
  * kept, goes to the backend through the client, and its answer back, with deadlines, metadata and
  * cancellation passed on. What that module costs is what this one needs more.
  *
- *     rpc_proxy [--cpu N] --to ADDRESS unix:PATH|IP:PORT...
+ *     rpc_proxy [--cpu N] [--window KIB] --to ADDRESS unix:PATH|IP:PORT...
  *
  * Prints one line "listening ADDRESS" each, once it is ready. SIGTERM and SIGINT end it with exit
  * code 0.
@@ -139,7 +139,8 @@ serve(void)
 }
 
 static void
-proxy_create(const char *target, const char *const *listen, size_t listen_count)
+proxy_create(const char *target, size_t window_bytes, const char *const *listen,
+             size_t listen_count)
 {
     struct error error = ERROR_NONE;
     struct rpc_server_options options = {
@@ -147,6 +148,7 @@ proxy_create(const char *target, const char *const *listen, size_t listen_count)
         .listen_count = listen_count,
         .queue_count = 1,
         .message_bytes_max = INT32_MAX,
+        .stream_window_bytes = window_bytes,
         .armed_calls = 1,
         .armed_calls_other = 64,
         .any = &any,
@@ -155,16 +157,19 @@ proxy_create(const char *target, const char *const *listen, size_t listen_count)
         BENCH_FAIL("%s", error.text);
     struct rpc_client_options to = {.queue = rpc_server_queue(proxy.server, 0),
                                     .target = target,
-                                    .message_bytes_max = INT32_MAX};
+                                    .message_bytes_max = INT32_MAX,
+                                    .stream_window_bytes = window_bytes};
     if (rpc_client_create(&to, &proxy.client, &error) != STATUS_OK)
         BENCH_FAIL("%s", error.text);
 }
 
-static const char usage[] = "Usage: rpc_proxy [--cpu N] --to ADDRESS unix:PATH|IP:PORT...\n";
+static const char usage[] =
+    "Usage: rpc_proxy [--cpu N] [--window KIB] --to ADDRESS unix:PATH|IP:PORT...\n";
 
 static const struct option OPTIONS[] = {
     {"cpu", required_argument, NULL, 'c'},
     {"to", required_argument, NULL, 't'},
+    {"window", required_argument, NULL, 'w'},
     {"help", no_argument, NULL, 'h'},
     {NULL, 0, NULL, 0},
 };
@@ -173,11 +178,13 @@ int
 main(int argc, char **argv)
 {
     const char *target = NULL;
+    size_t window_bytes = 0;
     int option;
     while ((option = getopt_long(argc, argv, "", OPTIONS, NULL)) != -1) {
         switch (option) {
         case 'c': bench_pin((int)bench_number("cpu", optarg, 0, CPU_SETSIZE - 1)); break;
         case 't': target = optarg; break;
+        case 'w': window_bytes = (size_t)bench_number("window", optarg, 0, 16384) * 1024; break;
         case 'h': fputs(usage, stdout); return 0;
         default: BENCH_FAIL("%s", usage);
         }
@@ -194,7 +201,7 @@ main(int argc, char **argv)
     sigaddset(&signals, SIGINT);
     pthread_sigmask(SIG_BLOCK, &signals, NULL);
     rpc_init();
-    proxy_create(target, listen, listen_count);
+    proxy_create(target, window_bytes, listen, listen_count);
     for (size_t i = 0; i < listen_count; i++)
         printf("listening %s\n", listen[i]);
     fflush(stdout);

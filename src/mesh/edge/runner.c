@@ -80,9 +80,9 @@ runner_create(const struct runner_options *options)
     fill_in(&runner->options);
     runner->start_ms = options->start_ms != 0 ? options->start_ms : runner_wall_ms();
     runner->began_ms = clock_now_ns() / NS_PER_MS;
-    runner->work_last = &runner->work_first;
-    runner->unknown_fields.seed = runner->unreadable.seed = options->seed;
-    runner->clearance_end_ns = clock_now_ns() + options->clearance_ns;
+    runner->work.last = &runner->work.first;
+    runner->records.unknown_fields.seed = runner->records.unreadable.seed = options->seed;
+    runner->clearance.end_ns = clock_now_ns() + options->clearance_ns;
     for (enum load_kind kind = LOAD_SIZE; kind < LOAD_KINDS; kind++)
         link_init(&runner->loads[kind]);
     link_init(&runner->owing);
@@ -164,19 +164,20 @@ has_runtime(const struct mesh_runner *runner)
 {
     bool has = false;
     for (uint32_t i = 0; i < runner_pools(runner); i++)
-        has = has || runner->runtime[i];
+        has = has || runner->runtimes.ready[i];
     return has;
 }
 
 static void
 set_capacity(struct mesh_runner *runner, const struct runner_capacity *capacity)
 {
-    runner->capacity[capacity->pool] = *capacity;
-    runner->full_below_units = 0;
+    runner->runtimes.capacity[capacity->pool] = *capacity;
+    runner->runtimes.full_below_units = 0;
     for (uint32_t i = 0; i < runner_pools(runner); i++)
-        runner->full_below_units =
-            larger(runner->full_below_units, full_below_units(&runner->capacity[i]));
-    runner->runtime[capacity->pool] = runner->was_ready[capacity->pool] = runner->member = true;
+        runner->runtimes.full_below_units = larger(runner->runtimes.full_below_units,
+                                                   full_below_units(&runner->runtimes.capacity[i]));
+    runner->runtimes.ready[capacity->pool] = runner->runtimes.was_ready[capacity->pool] =
+        runner->runtimes.member = true;
 }
 
 void
@@ -203,8 +204,8 @@ runner_runtime_lost(struct mesh_runner *runner, uint32_t pool)
 {
     runner_lock(runner);
     CHECK(pool < runner_pools(runner));
-    if (!runner->closed && runner->runtime[pool]) {
-        runner->runtime[pool] = false;
+    if (!runner->closed && runner->runtimes.ready[pool]) {
+        runner->runtimes.ready[pool] = false;
         runner_step(runner, (struct mesh_event){.kind = MESH_RUNTIME_LOST, .lost = {.pool = pool}});
         runner_work_publish(runner);
     }
@@ -247,9 +248,9 @@ runner_is_ready(struct mesh_runner *runner)
 {
     runner_lock(runner);
     bool is_ready =
-        runner->whole && has_runtime(runner) && runner_is_clear(runner) && !runner->closed;
+        runner->reported.whole && has_runtime(runner) && runner_is_clear(runner) && !runner->closed;
     for (uint32_t i = 0; i < runner_pools(runner); i++)
-        is_ready = is_ready && runner->was_ready[i];
+        is_ready = is_ready && runner->runtimes.was_ready[i];
     runner_unlock(runner);
     return is_ready;
 }
@@ -282,12 +283,12 @@ runner_destroy(struct mesh_runner *runner)
     mesh_destroy(runner->mesh);
     id_table_fini(&runner->calls);
     id_table_fini(&runner->orders);
-    unknown_fields_fini(&runner->unknown_fields);
-    unknown_fields_fini(&runner->unreadable);
+    unknown_fields_fini(&runner->records.unknown_fields);
+    unknown_fields_fini(&runner->records.unreadable);
     book_fini(&runner->book);
-    for (uint32_t i = 0; i < runner->stranger_count; i++)
-        free(runner->strangers[i]);
-    free(runner->ended);
+    for (uint32_t i = 0; i < runner->unknown_settings.count; i++)
+        free(runner->unknown_settings.names[i]);
+    free(runner->ended.items);
     free(runner->texts);
     CHECK(pthread_mutex_destroy(&runner->lock) == 0);
     free(runner);
@@ -304,18 +305,18 @@ runner_look(struct mesh_runner *runner, struct runner_view *view)
         .counts = runner->counts,
         .figures = {.figures = mesh_figures(runner->mesh), .start_ms = runner->start_ms},
         .sums = mesh_sums(runner->mesh),
-        .session = runner->session,
-        .revision = runner->revision,
-        .heard_ms = runner->heard_ms,
+        .session = runner->reported.session,
+        .revision = runner->reported.revision,
+        .heard_ms = runner->reported.heard_ms,
         .models = there.models,
         .vmodels = there.vmodels,
         .instances = there.instances,
         .calls = runner->calls.count,
         .orders = runner->orders.count,
-        .leads = runner->leads,
+        .leads = runner->reported.leads,
         .draining = runner->draining,
         .drained = runner->drained,
-        .whole = runner->whole,
+        .whole = runner->reported.whole,
     };
     runner_unlock(runner);
 }

@@ -111,12 +111,13 @@ static void
 end_later(struct mesh_runner *runner, const struct runner_call *call, const struct runner_end *end)
 {
     CHECK(!runner_end_is_last(end));
-    if (runner->ended_count == runner->ended_capacity) {
-        runner->ended_capacity = runner->ended_capacity == 0 ? 16 : 2 * runner->ended_capacity;
-        runner->ended = realloc(runner->ended, runner->ended_capacity * sizeof(*runner->ended));
-        CHECK(runner->ended != NULL);
+    if (runner->ended.count == runner->ended.capacity) {
+        runner->ended.capacity = runner->ended.capacity == 0 ? 16 : 2 * runner->ended.capacity;
+        runner->ended.items =
+            realloc(runner->ended.items, runner->ended.capacity * sizeof(*runner->ended.items));
+        CHECK(runner->ended.items != NULL);
     }
-    runner->ended[runner->ended_count++] =
+    runner->ended.items[runner->ended.count++] =
         (struct ended){.call = call->number, .number = call->attempt, .end = *end};
 }
 
@@ -158,9 +159,10 @@ runner_call_do_answer(struct mesh_runner *runner, const struct mesh_action *acti
 {
     struct runner_call *call = call_at(runner, action->answer.call);
     enum store_table table = call->name == RUNNER_NAME_VMODEL ? STORE_VMODELS : STORE_MODELS;
-    const char *unreadable = action->answer.end == MESH_END_UNAVAILABLE
-                                 ? unknown_fields_find(&runner->unreadable, table, call->model)
-                                 : NULL;
+    const char *unreadable =
+        action->answer.end == MESH_END_UNAVAILABLE
+            ? unknown_fields_find(&runner->records.unreadable, table, call->model)
+            : NULL;
     release(runner, call);
     if (unreadable != NULL) /* the core had no record to compare in a transaction */
         answer(runner, call, MESH_END_LOAD_FAILED, unreadable);

@@ -43,21 +43,21 @@ void
 runner_clearance_failed(struct mesh_runner *runner, const char *model, const char *reason)
 {
     struct clearance_look look = {.self = runner->options.instance};
-    if (!runner_is_clear(runner) || clock_now_ns() >= runner->clearance_end_ns ||
+    if (!runner_is_clear(runner) || clock_now_ns() >= runner->clearance.end_ns ||
         !mesh_see_model(runner->mesh, model, see, &look) || !look.loading || !look.others)
         return;
-    runner->clearance_failures++;
+    runner->clearance.failures++;
     log_warn("mesh_clearance model=\"%s\" failures=%u of=%d error=\"%s\"", model,
-             runner->clearance_failures, FAILURES_MAX, reason);
+             runner->clearance.failures, FAILURES_MAX, reason);
     if (!runner_is_clear(runner))
         log_error("mesh_not_clear failures=%u within_ms=%" PRId64
                   " error=\"this node cannot load what others have: it is not ready until it is "
                   "restarted\"",
-                  runner->clearance_failures, runner->options.clearance_ns / NS_PER_MS);
+                  runner->clearance.failures, runner->options.clearance_ns / NS_PER_MS);
 }
 
 bool
 runner_is_clear(const struct mesh_runner *runner)
 {
-    return runner->clearance_failures < FAILURES_MAX;
+    return runner->clearance.failures < FAILURES_MAX;
 }

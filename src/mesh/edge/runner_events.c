@@ -47,11 +47,12 @@ on_bad_record(struct mesh_runner *runner, const struct store_record *record,
     runner->counts.bad_records++;
     if (record->table == STORE_MODELS || record->table == STORE_VMODELS)
         runner_refuse_record(runner, record->table, record->id, record->revision, keyed.text);
-    bool says = runner->bad_ns == 0 || now_ns - runner->bad_ns > RUNNER_QUIET_NS;
-    uint64_t unsaid = runner->bad_unsaid;
-    runner->bad_unsaid = says ? 0 : unsaid + 1;
+    bool says =
+        runner->records.logged_ns == 0 || now_ns - runner->records.logged_ns > RUNNER_QUIET_NS;
+    uint64_t unsaid = runner->records.unlogged;
+    runner->records.unlogged = says ? 0 : unsaid + 1;
     if (says)
-        runner->bad_ns = now_ns;
+        runner->records.logged_ns = now_ns;
     runner_unlock(runner);
     if (says)
         log_warn("mesh_record_skipped table=%s id=\"%s\" error=\"%s\" others=%" PRIu64,
@@ -84,7 +85,7 @@ put_model(struct mesh_runner *runner, const struct store_record *record)
         return;
     }
     runner_lock(runner);
-    unknown_fields_set(&runner->unknown_fields, STORE_MODELS, record->id, record->revision,
+    unknown_fields_set(&runner->records.unknown_fields, STORE_MODELS, record->id, record->revision,
                        model->unknown_fields);
     runner_refuse_record(runner, STORE_MODELS, record->id, record->revision, "");
     notify_and_unlock(runner, (struct mesh_event){.kind = MESH_MODEL_PUT, .model = model->model});
@@ -102,7 +103,7 @@ put_vmodel(struct mesh_runner *runner, const struct store_record *record)
         return;
     }
     runner_lock(runner);
-    unknown_fields_set(&runner->unknown_fields, STORE_VMODELS, record->id, record->revision,
+    unknown_fields_set(&runner->records.unknown_fields, STORE_VMODELS, record->id, record->revision,
                        vmodel->unknown_fields);
     runner_refuse_record(runner, STORE_VMODELS, record->id, record->revision, "");
     notify_and_unlock(runner,
@@ -124,7 +125,7 @@ put_instance(struct mesh_runner *runner, const struct store_record *record)
     const struct runner_peers *peers = &runner->options.peers;
     const struct record_source source = source_of(record);
     runner_lock(runner);
-    uint64_t full_below_units = runner->full_below_units;
+    uint64_t full_below_units = runner->runtimes.full_below_units;
     runner_unlock(runner);
     if (record_instance_read(&source, full_below_units, &instance, &error) != STATUS_OK) {
         on_bad_record(runner, record, &error);
@@ -159,14 +160,14 @@ set(struct mesh_runner *runner, enum record_setting_kind kind, const struct reco
 static void
 on_stranger(struct mesh_runner *runner, const char *name)
 {
-    for (uint32_t i = 0; i < runner->stranger_count; i++)
-        if (strcmp(runner->strangers[i], name) == 0)
+    for (uint32_t i = 0; i < runner->unknown_settings.count; i++)
+        if (strcmp(runner->unknown_settings.names[i], name) == 0)
             return;
-    if (runner->stranger_count == RUNNER_STRANGERS_MAX)
+    if (runner->unknown_settings.count == RUNNER_UNKNOWN_SETTINGS_MAX)
         return;
     char *copy = strdup(name);
     CHECK(copy != NULL);
-    runner->strangers[runner->stranger_count++] = copy;
+    runner->unknown_settings.names[runner->unknown_settings.count++] = copy;
     log_warn("mesh_setting_unknown name=\"%.200s\"", name);
 }
 
@@ -194,7 +195,7 @@ hear(struct mesh_runner *runner, uint32_t records)
     int64_t now_ms = runner_wall_ms();
     runner_lock(runner);
     runner->counts.heard += records;
-    runner->heard_ms = now_ms;
+    runner->reported.heard_ms = now_ms;
     runner_unlock(runner);
 }
 
@@ -230,7 +231,7 @@ on_gone(void *context, enum store_table table, const char *id, uint64_t revision
     if (table >= STORE_CONFIG)
         return;
     runner_lock(runner);
-    unknown_fields_drop(&runner->unknown_fields, table, id, revision);
+    unknown_fields_drop(&runner->records.unknown_fields, table, id, revision);
     runner_refuse_record(runner, table, id, revision, "");
     notify_and_unlock(runner, (struct mesh_event){.kind = kinds[table], .gone = {id, revision}});
     if (table == STORE_INSTANCES)
@@ -245,9 +246,9 @@ on_whole(void *context, uint64_t revision)
     struct mesh_runner *runner = context;
     hear(runner, 0);
     runner_lock(runner);
-    bool first = !runner->whole;
-    runner->whole = true;
-    runner->revision = revision;
+    bool first = !runner->reported.whole;
+    runner->reported.whole = true;
+    runner->reported.revision = revision;
     notify_and_unlock(runner,
                       (struct mesh_event){.kind = MESH_WHOLE, .whole = {.revision = revision}});
     if (first)
@@ -260,10 +261,10 @@ on_session(void *context, uint64_t session)
 {
     struct mesh_runner *runner = context;
     runner_lock(runner);
-    runner->session = session;
+    runner->reported.session = session;
     runner->counts.sessions += session != 0;
     if (session != 0)
-        runner->full_ns = 0;
+        runner->reported.full_ns = 0;
     bool closed = runner->closed;
     runner_unlock(runner);
     if (session != 0)
@@ -280,8 +281,8 @@ on_leader(void *context, enum store_leadership leadership)
     struct mesh_runner *runner = context;
     bool leads = leadership == STORE_LEADS;
     runner_lock(runner);
-    bool changed = runner->leads != leads;
-    runner->leads = leads;
+    bool changed = runner->reported.leads != leads;
+    runner->reported.leads = leads;
     runner_unlock(runner);
     if (changed)
         log_info("mesh_leader instance=%s leads=%s", runner->options.instance,
@@ -295,9 +296,9 @@ on_emptied(void *context)
     struct mesh_runner *runner = context;
     runner_lock(runner);
     runner->counts.emptied++;
-    runner->session = runner->revision = 0;
-    unknown_fields_restart(&runner->unknown_fields);
-    unknown_fields_fini(&runner->unreadable);
+    runner->reported.session = runner->reported.revision = 0;
+    unknown_fields_restart(&runner->records.unknown_fields);
+    unknown_fields_fini(&runner->records.unreadable);
     runner_unlock(runner);
     log_warn("mesh_registry_emptied instance=%s", runner->options.instance);
     tell(runner, (struct mesh_event){.kind = MESH_EMPTIED});
@@ -308,10 +309,11 @@ on_trouble(void *context, const struct error *error)
 {
     struct mesh_runner *runner = context;
     int64_t now_ns = clock_now_ns();
-    runner->trouble = *error;
-    if (runner->trouble_ns != 0 && now_ns - runner->trouble_ns < RUNNER_QUIET_NS)
+    runner->store_log.trouble = *error;
+    if (runner->store_log.trouble_ns != 0 &&
+        now_ns - runner->store_log.trouble_ns < RUNNER_QUIET_NS)
         return;
-    runner->trouble_ns = now_ns;
+    runner->store_log.trouble_ns = now_ns;
     log_warn("mesh_store_trouble error=\"%s\"", error->text);
 }
 
@@ -321,7 +323,7 @@ on_full(void *context, const struct error *error)
 {
     struct mesh_runner *runner = context;
     runner_lock(runner);
-    if (!runner->closed && runner->session == 0)
+    if (!runner->closed && runner->reported.session == 0)
         runner_refuse_writes(runner, error->text);
     runner_unlock_and_work(runner);
 }
@@ -331,16 +333,17 @@ on_batch_limit(void *context, size_t operations, const struct error *error)
 {
     struct mesh_runner *runner = context;
     int64_t now_ns = clock_now_ns();
-    if (runner->batches_ns != 0 && now_ns - runner->batches_ns < RUNNER_QUIET_NS)
+    if (runner->store_log.batches_ns != 0 &&
+        now_ns - runner->store_log.batches_ns < RUNNER_QUIET_NS)
         return;
-    runner->batches_ns = now_ns;
+    runner->store_log.batches_ns = now_ns;
     log_warn("mesh_store_batches operations=%zu error=\"%s\"", operations, error->text);
 }
 
 const char *
 runner_trouble(const struct mesh_runner *runner)
 {
-    return runner->trouble.text;
+    return runner->store_log.trouble.text;
 }
 
 struct store_events

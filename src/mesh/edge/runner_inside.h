@@ -59,11 +59,11 @@ struct runner_work {
     void (*drop)(struct runner_work *work);
 };
 
-enum { RUNNER_STRANGERS_MAX = 32, RUNNER_UNREADABLE_MAX = 1024 };
+enum { RUNNER_UNKNOWN_SETTINGS_MAX = 32, RUNNER_UNREADABLE_MAX = 1024 };
 
 enum runner_call_state { CALL_OVER, CALL_WAITING, CALL_SERVED, CALL_FORWARDED, CALL_LEFT };
 
-/* A try that ended while actions were carried out; the core hears of it afterwards. */
+/* A try that ended while actions were carried out; the core is notified afterwards. */
 struct ended {
     uint32_t call;
     uint32_t number;
@@ -71,6 +71,70 @@ struct ended {
 };
 
 enum load_kind { LOAD_SIZE, LOAD_LOAD, LOAD_UNLOAD, LOAD_KINDS };
+
+/* This node's record, as last written. */
+struct own_record {
+    struct publish published;
+    int64_t published_ns; /* 0: never */
+};
+
+/* What the log said of the store, and when, so that it does not repeat itself. */
+struct store_log {
+    struct error trouble; /* the store's last */
+    int64_t trouble_ns;
+    int64_t batches_ns; /* a smaller limit of batches */
+    int64_t refused_ns; /* a record that cannot be written */
+};
+
+/* Unknown settings, each logged once. */
+struct unknown_settings {
+    char *names[RUNNER_UNKNOWN_SETTINGS_MAX];
+    uint32_t count;
+};
+
+struct ended_tries {
+    struct ended *items;
+    uint32_t count;
+    uint32_t capacity;
+};
+
+struct work_queue {
+    struct runner_work *first;
+    struct runner_work **last;
+    bool called; /* the loop thread has been woken for it */
+};
+
+/* Parts of records that this version does not read. */
+struct foreign_records {
+    struct unknown_fields unknown_fields;
+    struct unknown_fields unreadable; /* records and why, up to RUNNER_UNREADABLE_MAX */
+    int64_t logged_ns;                /* when an unreadable record was last logged */
+    uint64_t unlogged;                /* since then */
+};
+
+/* What the store reported last. */
+struct store_reports {
+    uint64_t session;  /* 0: none */
+    uint64_t revision; /* of the last on_whole */
+    int64_t heard_ms;  /* wall clock of its last report */
+    int64_t full_ns;   /* when it last had no space for a write; 0: never */
+    struct error full; /* its words */
+    bool whole;
+    bool leads;
+};
+
+struct runtimes {
+    struct runner_capacity capacity[MESH_POOLS_MAX];
+    uint64_t full_below_units; /* P3, for records that do not say it */
+    bool ready[MESH_POOLS_MAX];
+    bool was_ready[MESH_POOLS_MAX];
+    bool member; /* one has been ready: this node has a record */
+};
+
+struct clearance {
+    int64_t end_ns;    /* C1 */
+    uint32_t failures; /* C2 */
+};
 
 struct mesh_runner {
     pthread_mutex_t lock;
@@ -82,51 +146,28 @@ struct mesh_runner {
     int64_t began_ms; /* the same on the monotonic clock */
 
     /* The loop thread's. */
-    struct store *store;                   /* NULL: not started, or closed */
-    struct publish said;                   /* as last written in this node's record */
-    int64_t said_ns;                       /* when; 0: never */
-    int64_t trouble_ns;                    /* when the store's trouble was last logged */
-    struct error trouble;                  /* the store's last */
-    int64_t batches_ns;                    /* when a smaller limit of batches was last logged */
-    int64_t refused_ns;                    /* the same for a record that cannot be written */
-    bool works;                            /* runner_work_run is active */
-    struct book book;                      /* where instances are */
-    char *strangers[RUNNER_STRANGERS_MAX]; /* unknown settings, each logged once */
-    uint32_t stranger_count;
+    struct store *store; /* NULL: not started, or closed */
+    struct own_record own_record;
+    struct store_log store_log;
+    struct book book; /* where instances are */
+    struct unknown_settings unknown_settings;
+    bool works; /* runner_work_run is active */
 
     /* Under the lock. */
     struct mesh *mesh;
     uint64_t steps;
     struct id_table calls;
     struct id_table orders;
-    struct ended *ended;
-    uint32_t ended_count;
-    uint32_t ended_capacity;
-    struct runner_work *work_first;
-    struct runner_work **work_last;
-    bool called; /* the loop thread has been woken for this work */
-    struct unknown_fields unknown_fields;
-    struct unknown_fields unreadable; /* unreadable records and why, up to RUNNER_UNREADABLE_MAX */
+    struct ended_tries ended;
+    struct work_queue work;
+    struct foreign_records records;
     struct runner_link loads[LOAD_KINDS]; /* by deadline, since each kind has one timeout */
     struct runner_link owing;             /* given up or to be measured: an answer is still due */
     struct runner_link txns;              /* at the store */
-    struct runner_capacity capacity[MESH_POOLS_MAX];
+    struct runtimes runtimes;
+    struct store_reports reported;
+    struct clearance clearance;
     struct runner_counts counts;
-    uint64_t session;
-    uint64_t full_below_units; /* P3, for records that do not say it */
-    uint64_t revision;         /* of the last on_whole */
-    int64_t heard_ms;          /* wall clock of the store's last report */
-    int64_t bad_ns;            /* when an unreadable record was last logged */
-    uint64_t bad_unsaid;
-    int64_t full_ns;              /* when the store last had no space for a write; 0: never */
-    struct error full;            /* its words */
-    int64_t clearance_end_ns;     /* C1 */
-    uint32_t clearance_failures;  /* C2 */
-    bool member;                  /* a runtime has been ready: this node has a record */
-    bool runtime[MESH_POOLS_MAX]; /* is ready */
-    bool was_ready[MESH_POOLS_MAX];
-    bool whole;
-    bool leads;
     bool draining;
     bool drained;
     bool refuses; /* new calls */

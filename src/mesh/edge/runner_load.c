@@ -41,7 +41,7 @@ load_of(struct runner_link *link)
 static int64_t
 timeout_ms(const struct mesh_runner *runner, enum load_kind kind, uint32_t pool)
 {
-    int64_t load_ms = runner->capacity[pool].load_timeout_ms;
+    int64_t load_ms = runner->runtimes.capacity[pool].load_timeout_ms;
     switch (kind) {
     case LOAD_SIZE: return SIZE_MS;
     case LOAD_LOAD: return load_ms + (load_ms < LOAD_MARGIN_MS_MAX ? load_ms : LOAD_MARGIN_MS_MAX);

@@ -28,7 +28,7 @@ void
 runner_refuse_record(struct mesh_runner *runner, enum store_table table, const char *id,
                      uint64_t revision, const char *text)
 {
-    struct unknown_fields *unreadable = &runner->unreadable;
+    struct unknown_fields *unreadable = &runner->records.unreadable;
     bool has_room = unreadable->all.count < RUNNER_UNREADABLE_MAX ||
                     unknown_fields_find(unreadable, table, id) != NULL;
     if (text[0] == '\0' || has_room)
@@ -41,7 +41,8 @@ find_unreadable(const struct mesh_runner *runner, const struct store_compare *co
                 size_t count)
 {
     for (size_t i = 0; i < count; i++)
-        if (unknown_fields_find(&runner->unreadable, compares[i].table, compares[i].id) != NULL)
+        if (unknown_fields_find(&runner->records.unreadable, compares[i].table, compares[i].id) !=
+            NULL)
             return &compares[i];
     return NULL;
 }
@@ -79,7 +80,8 @@ unclaimed_model(const struct mesh_runner *runner, const struct runner_call *call
 static bool
 is_full(const struct mesh_runner *runner)
 {
-    return runner->full_ns != 0 && clock_now_ns() - runner->full_ns < FULL_FRESH_NS;
+    return runner->reported.full_ns != 0 &&
+           clock_now_ns() - runner->reported.full_ns < FULL_FRESH_NS;
 }
 
 static void
@@ -87,7 +89,7 @@ refuse_full(struct mesh_runner *runner, struct runner_call *call)
 {
     runner_call_refuse(runner, call,
                        (struct runner_answer){.end = MESH_END_UNAVAILABLE,
-                                              .text = runner->full.text,
+                                              .text = runner->reported.full.text,
                                               .store_refuses = true});
 }
 
@@ -103,8 +105,8 @@ runner_refuse_from_now(struct mesh_runner *runner, const char *said)
 {
     static const char words[] = "the registry takes no writes: ";
     bool has_words = strncmp(said, words, sizeof(words) - 1) == 0; /* forwarded from another node */
-    runner->full_ns = clock_now_ns();
-    error_set(&runner->full, STATUS_UNAVAILABLE, "%s%s", has_words ? "" : words, said);
+    runner->reported.full_ns = clock_now_ns();
+    error_set(&runner->reported.full, STATUS_UNAVAILABLE, "%s%s", has_words ? "" : words, said);
 }
 
 static void
@@ -165,7 +167,7 @@ runner_refuse_order(struct mesh_runner *runner, struct runner_order *order)
     bool loads = said->kind == MESH_ENSURE_LOADED ||
                  (said->kind == MESH_REGISTER && said->load_now && said->sync);
     if (loads && is_full(runner) && is_unclaimed(runner, said->model))
-        runner_order_refuse(runner, order, &runner->full);
+        runner_order_refuse(runner, order, &runner->reported.full);
 }
 
 static void
@@ -174,7 +176,7 @@ refuse_unreadable(struct mesh_runner *runner, const struct store_compare *bad,
 {
     struct error error = ERROR_NONE;
     error_set(&error, STATUS_INTERNAL, "%s",
-              unknown_fields_find(&runner->unreadable, bad->table, bad->id));
+              unknown_fields_find(&runner->records.unreadable, bad->table, bad->id));
     for (uint32_t i = 0; i < runner->orders.used; i++) {
         struct runner_order *order = id_table_at(&runner->orders, i);
         if (order != NULL && is_about(order, bad, records, count))
@@ -217,7 +219,7 @@ runner_refuse_txn(struct mesh_runner *runner, const struct store_compare *compar
         refuse_orders(runner, compares, count, &busy);
     } else if (end == STORE_FULL) {
         runner_refuse_from_now(runner, error->text);
-        refuse_orders(runner, compares, count, &runner->full);
+        refuse_orders(runner, compares, count, &runner->reported.full);
         refuse_calls(runner);
     }
 }
@@ -226,6 +228,6 @@ void
 runner_refuse_writes(struct mesh_runner *runner, const char *said)
 {
     runner_refuse_from_now(runner, said);
-    refuse_orders(runner, NULL, 0, &runner->full);
+    refuse_orders(runner, NULL, 0, &runner->reported.full);
     refuse_calls(runner);
 }

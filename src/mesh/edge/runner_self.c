@@ -17,7 +17,7 @@ self_now(struct mesh_runner *runner)
 {
     struct publish now = {.figures = mesh_figures(runner->mesh), .draining = runner->draining};
     for (uint32_t i = 0; i < runner_pools(runner); i++)
-        now.loaders += runner->capacity[i].loaders;
+        now.loaders += runner->runtimes.capacity[i].loaders;
     return now;
 }
 
@@ -69,19 +69,20 @@ void
 runner_self_publish(struct mesh_runner *runner, enum self_when when)
 {
     runner_lock(runner);
-    bool member = runner->member && !runner->closed && runner->store != NULL;
+    bool member = runner->runtimes.member && !runner->closed && runner->store != NULL;
     struct publish now = self_now(runner);
     runner_unlock(runner);
     if (!member)
         return;
     int64_t now_ns = clock_now_ns();
-    bool due = runner->said_ns == 0 || when == SELF_NOW ||
-               publish_is_due(&runner->said, &now, (now_ns - runner->said_ns) / NS_PER_MS);
+    bool due = runner->own_record.published_ns == 0 || when == SELF_NOW ||
+               publish_is_due(&runner->own_record.published, &now,
+                              (now_ns - runner->own_record.published_ns) / NS_PER_MS);
     if (!due)
         return;
     write_self(runner, &now);
-    runner->said = now;
-    runner->said_ns = now_ns;
+    runner->own_record.published = now;
+    runner->own_record.published_ns = now_ns;
     runner_lock(runner);
     runner->counts.published++;
     runner_unlock(runner);

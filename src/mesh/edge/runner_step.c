@@ -22,8 +22,8 @@ runner_unlock(struct mesh_runner *runner)
 {
     /* One wake-up per batch of work: later additions need none. It costs a system call, on misses
      * only. */
-    bool calls = runner->work_first != NULL && !runner->called;
-    runner->called = runner->called || calls;
+    bool calls = runner->work.first != NULL && !runner->work.called;
+    runner->work.called = runner->work.called || calls;
     CHECK(pthread_mutex_unlock(&runner->lock) == 0);
     if (calls)
         wake_up(runner->wake);
@@ -102,8 +102,8 @@ void
 runner_step(struct mesh_runner *runner, struct mesh_event event)
 {
     step(runner, &event);
-    while (runner->ended_count > 0) {
-        event = runner_call_end(runner, &runner->ended[--runner->ended_count]);
+    while (runner->ended.count > 0) {
+        event = runner_call_end(runner, &runner->ended.items[--runner->ended.count]);
         step(runner, &event);
     }
 }

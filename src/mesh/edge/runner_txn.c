@@ -74,7 +74,7 @@ end(struct txn *txn, enum store_txn_end told, const struct error *error)
         runner_step(runner, (struct mesh_event){.kind = MESH_TXN_ENDED,
                                                 .txn = {.txn = txn->number, .end = how}});
     if (how == MESH_TXN_OK && puts_any(txn))
-        runner->full_ns = 0;
+        runner->reported.full_ns = 0;
     if (!runner->closed && how != MESH_TXN_OK)
         runner_refuse_txn(runner, txn->compares, txn->compare_count, told, error);
     runner_unlock_and_work(runner);
@@ -95,8 +95,9 @@ refuse(struct txn *txn)
 {
     struct mesh_runner *runner = txn->runner;
     int64_t now_ns = clock_now_ns();
-    if (runner->refused_ns == 0 || now_ns - runner->refused_ns > RUNNER_QUIET_NS) {
-        runner->refused_ns = now_ns;
+    if (runner->store_log.refused_ns == 0 ||
+        now_ns - runner->store_log.refused_ns > RUNNER_QUIET_NS) {
+        runner->store_log.refused_ns = now_ns;
         log_error("mesh_record_refused id=\"%s\" error=\"%s\"", txn->compares[0].id,
                   txn->error.text);
     }
@@ -170,8 +171,8 @@ static enum status
 write_value(struct mesh_runner *runner, const struct mesh_write *write, struct bytes *to,
             struct error *error)
 {
-    const char *unknown_fields =
-        unknown_fields_get(&runner->unknown_fields, table_of(write), id_of(write), write->compare);
+    const char *unknown_fields = unknown_fields_get(&runner->records.unknown_fields,
+                                                    table_of(write), id_of(write), write->compare);
     size_t bytes = unknown_fields == NULL ? 0 : strlen(unknown_fields);
     return write->record == MESH_RECORD_MODEL
                ? record_model_write(&write->model, unknown_fields, bytes, to, error)

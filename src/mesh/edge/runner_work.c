@@ -15,16 +15,16 @@ runner_work_add(struct mesh_runner *runner, struct runner_work *work)
         return;
     }
     work->next = NULL;
-    *runner->work_last = work;
-    runner->work_last = &work->next;
+    *runner->work.last = work;
+    runner->work.last = &work->next;
 }
 
 static struct runner_work *
 take_all(struct mesh_runner *runner)
 {
-    struct runner_work *first = runner->work_first;
-    runner->work_first = NULL;
-    runner->work_last = &runner->work_first;
+    struct runner_work *first = runner->work.first;
+    runner->work.first = NULL;
+    runner->work.last = &runner->work.first;
     return first;
 }
 
@@ -37,7 +37,7 @@ runner_work_run(struct mesh_runner *runner)
     for (;;) {
         runner_lock(runner);
         struct runner_work *work = take_all(runner);
-        runner->called = work != NULL;
+        runner->work.called = work != NULL;
         CHECK(pthread_mutex_unlock(&runner->lock) == 0);
         if (work == NULL)
             break;
