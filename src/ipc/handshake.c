@@ -83,7 +83,7 @@ handshake_send_client_region(int fd, const struct handshake_client_region *messa
         return error_set(error, STATUS_UNAVAILABLE, "handshake: the other side has closed");
     if (errno == EAGAIN)
         return error_set(error, STATUS_DEADLINE_EXCEEDED, "handshake: no room for a message");
-    return error_set_errno(error, "handshake: sending a guest message");
+    return error_set_errno(error, "handshake: sending a client region message");
 }
 
 enum status
@@ -102,7 +102,7 @@ handshake_receive_client_region(int fd, struct handshake_client_region *message,
     if (*region_fd >= 0)
         close(*region_fd);
     *region_fd = -1;
-    return error_set(error, STATUS_DATA_LOSS, "handshake: not a guest message: type %u",
+    return error_set(error, STATUS_DATA_LOSS, "handshake: not a client region message: type %u",
                      message->header.type);
 }
 

@@ -10,13 +10,15 @@
  *                                    ←     handshake_ready, or handshake_failed and exit code 2
  *     closes the socket, or SIGTERM  →     finishes its batch, closes the modelet, exit code 0
  *
- * While it serves, client regions come and go (client_regions.h):
+ * While it serves, client regions come and go (client_regions.h), by handshake_client_region, whose
+ * event is
  *
- *     handshake_client_region, GUEST_COMES   →     maps the region that came with it, and serves it
- * too handshake_client_region, GUEST_GOES    →     discards its items, unmaps it
- *     handshake_client_region, GUEST_ENDS    →     finishes its items and those that wait beyond
- * the first stage, unmaps it ←     handshake_client_region, GUEST_LEFT: it is unmapped ←
- * handshake_client_region, GUEST_LOST: corrupt, no longer served
+ *     CLIENT_REGION_OPEN     →     maps the region that comes with it, and serves it
+ *     CLIENT_REGION_DISCARD  →     discards its items and unmaps it
+ *     CLIENT_REGION_FINISH   →     finishes its items and those that wait beyond the first stage,
+ *                                  and unmaps it
+ *                            ←     CLIENT_REGION_CLOSED: it is unmapped
+ *                            ←     CLIENT_REGION_LOST: it is corrupt and no longer served
  *
  * The worker also exits when the socket closes. A process that runs foreign code wrote the messages
  * that come back: the coordinator validates them (handshake_ready_validate) before it uses them.
@@ -141,11 +143,11 @@ struct handshake_failed {
 };
 
 enum handshake_client_region_event {
-    GUEST_COMES = 1,
-    GUEST_GOES,
-    GUEST_ENDS,
-    GUEST_LEFT,
-    GUEST_LOST
+    CLIENT_REGION_OPEN = 1,
+    CLIENT_REGION_DISCARD,
+    CLIENT_REGION_FINISH,
+    CLIENT_REGION_CLOSED,
+    CLIENT_REGION_LOST
 };
 
 struct handshake_client_region {
@@ -153,7 +155,7 @@ struct handshake_client_region {
     uint32_t event;
     uint32_t number; /* below CLIENT_REGIONS_MAX */
     uint64_t serial; /* of this client region; unlike numbers, never reused */
-    char text[128];  /* GUEST_LOST: the fault */
+    char text[128];  /* CLIENT_REGION_LOST: the fault */
 };
 
 /*

@@ -49,7 +49,7 @@ source_unmap(struct worker *worker, struct source *source)
         client_region_ends(source->region);
     worker->ending &= ~(UINT32_C(1) << source->number);
     region_detach(&source->own);
-    say(source, GUEST_LEFT, "");
+    say(source, CLIENT_REGION_CLOSED, "");
     *source = (struct source){0};
 }
 
@@ -63,7 +63,8 @@ client_region_validate(const struct worker *worker, const struct region *client_
     if (plan->stage_count != stages)
         return error_set(error, STATUS_DATA_LOSS, "%u stages instead of %u", plan->stage_count,
                          stages);
-    if (plan->slot_count > GUEST_SLOTS_MAX || client_region->layout.block_count > GUEST_BLOCKS_MAX)
+    if (plan->slot_count > CLIENT_REGION_SLOTS_MAX ||
+        client_region->layout.block_count > CLIENT_REGION_BLOCKS_MAX)
         return error_set(error, STATUS_DATA_LOSS, "%u slots and %u blocks", plan->slot_count,
                          client_region->layout.block_count);
     return STATUS_OK;
@@ -82,11 +83,11 @@ say_if_blind(struct worker *worker)
 }
 
 static void
-guest_comes(struct worker *worker, const struct handshake_client_region *message, int fd)
+open_region(struct worker *worker, const struct handshake_client_region *message, int fd)
 {
     struct source *source = &worker->sources[1 + message->number];
-    if (source->region != NULL) { /* the coordinator waits for GUEST_LEFT before it reuses a
-                                   * number */
+    if (source->region != NULL) { /* the coordinator waits for CLIENT_REGION_CLOSED before it reuses
+                                   * a number */
         log_error("guest_refused why=\"number %u is taken\"", message->number);
         if (fd >= 0)
             close(fd);
@@ -113,7 +114,7 @@ guest_comes(struct worker *worker, const struct handshake_client_region *message
 }
 
 static void
-guest_goes(struct worker *worker, const struct handshake_client_region *message)
+discard_region(struct worker *worker, const struct handshake_client_region *message)
 {
     struct source *source = &worker->sources[1 + message->number];
     if (source->region == NULL || source->serial != message->serial)
@@ -128,7 +129,7 @@ guest_goes(struct worker *worker, const struct handshake_client_region *message)
 /* Items that the previous stage has passed on are finished here; items that have not begun begin in
  * another region. */
 static void
-guest_comes_to_end(struct worker *worker, const struct handshake_client_region *message)
+finish_region(struct worker *worker, const struct handshake_client_region *message)
 {
     struct source *source = &worker->sources[1 + message->number];
     if (source->region == NULL || source->serial != message->serial)
@@ -154,14 +155,14 @@ has_ended(const struct worker *worker, const struct source *source)
 static void
 receive_one(struct worker *worker, const struct handshake_client_region *message, int fd)
 {
-    if (message->number < CLIENT_REGIONS_MAX && message->event == GUEST_COMES) {
-        guest_comes(worker, message, fd);
+    if (message->number < CLIENT_REGIONS_MAX && message->event == CLIENT_REGION_OPEN) {
+        open_region(worker, message, fd);
         return;
     }
-    if (message->number < CLIENT_REGIONS_MAX && message->event == GUEST_GOES)
-        guest_goes(worker, message);
-    if (message->number < CLIENT_REGIONS_MAX && message->event == GUEST_ENDS)
-        guest_comes_to_end(worker, message);
+    if (message->number < CLIENT_REGIONS_MAX && message->event == CLIENT_REGION_DISCARD)
+        discard_region(worker, message);
+    if (message->number < CLIENT_REGIONS_MAX && message->event == CLIENT_REGION_FINISH)
+        finish_region(worker, message);
     if (fd >= 0)
         close(fd);
 }
@@ -197,10 +198,10 @@ sources_next(struct worker *worker)
     if (limit == 0 || worker->lane_turn)
         return &worker->sources[0];
     for (uint32_t i = 1; i <= limit; i++) {
-        uint32_t number = (worker->last_guest + i) % limit;
+        uint32_t number = (worker->last_client_region + i) % limit;
         if (worker->client_regions.regions[number] == NULL)
             continue;
-        worker->last_guest = number;
+        worker->last_client_region = number;
         return &worker->sources[1 + number];
     }
     return &worker->sources[0];
@@ -282,7 +283,7 @@ source_corrupt(struct worker *worker, struct source *source, const char *what)
     source->lost = true;
     if (worker->client_regions.regions[source->number] != NULL)
         client_regions_remove(&worker->client_regions, source->number);
-    say(source, GUEST_LOST, what);
+    say(source, CLIENT_REGION_LOST, what);
 }
 
 void

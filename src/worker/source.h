@@ -18,7 +18,7 @@
 struct worker;
 
 /* Limits, because larger rings filled with nonsense could keep a worker busy. */
-enum { GUEST_SLOTS_MAX = 256, GUEST_BLOCKS_MAX = 1024 };
+enum { CLIENT_REGION_SLOTS_MAX = 256, CLIENT_REGION_BLOCKS_MAX = 1024 };
 
 struct source {
     struct region *region; /* NULL: unused */

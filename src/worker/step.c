@@ -24,7 +24,7 @@ static const int64_t ENDING_SLEEP_NS = NS_PER_MS;
 static const int64_t DEADLINE_MARGIN_NS = NS_PER_MS;
 
 /* The most items dropped in one turn before an open batch is looked at again. */
-enum { DROPS_MAX = 256, DROP_WEIGHT_OF_GUEST = 16 };
+enum { DROPS_MAX = 256, DROP_WEIGHT_OF_CLIENT_REGION = 16 };
 
 static bool
 ring_holds_work(const struct worker *worker)
@@ -117,7 +117,7 @@ take_one(struct worker *worker, struct source *source, int64_t now_ns)
 static uint32_t
 drop_weight(const struct source *source)
 {
-    return source->is_client_region ? DROP_WEIGHT_OF_GUEST : 1;
+    return source->is_client_region ? DROP_WEIGHT_OF_CLIENT_REGION : 1;
 }
 
 /* Takes waiting items as long as there is room. */

@@ -52,7 +52,7 @@ struct worker {
     struct source sources[1 + CLIENT_REGIONS_MAX]; /* the lane, then client regions by number */
     struct client_regions client_regions;          /* the client regions being served */
     bool lane_turn;                                /* the last pick was the lane */
-    uint32_t last_guest;                           /* the last pick among client regions */
+    uint32_t last_client_region;                   /* the last pick among client regions */
     uint32_t held; /* client regions whose items we hold, a bit each */
     bool leaving;  /* a client region is to be unmapped when no items are held */
 

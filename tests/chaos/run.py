@@ -62,7 +62,7 @@ ROWS = (
         {"seconds": 120}, 0.1),
     Row("overload", "rows_overload.overload",
         "goodput >= 90 % of peak; refusals p99 <= 5 ms; recovered within 1 s", {"seconds": 180}, 0.15),
-    Row("guests", "rows_guests.guests",
+    Row("client_regions", "rows_client_regions.client_regions",
         f"{NOTHING_LOST}, for local clients too; nothing of dead clients is kept", {"seconds": 300}, 0.1),
     Row("coordinator", "rows_node.coordinator",
         "no process, no memory, no file that stops the next start", {"count": 200}, 0.1),

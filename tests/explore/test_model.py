@@ -25,7 +25,7 @@ import time
 MODELS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "model")
 
 # model, sizes, what it shows. MORTALS is a bit set of seats: shm 1 coordinator, 2 and 4 workers,
-# 8 repairer; bell 1 and 2 workers, 4 pusher; in guest worker 0 may die.
+# 8 repairer; bell 1 and 2 workers, 4 pusher; in client_region worker 0 may die.
 PROOFS = [
     ("shm", "RINGS DEATHS=1 REQUESTS=2 MORTALS=2", "one ring in full, two requests, a worker dies"),
     ("shm", "DEATHS=1 REQUESTS=1 MORTALS=15", "slots and blocks, anybody dies"),
@@ -35,10 +35,10 @@ PROOFS = [
     ("bell", "SLOW COMPANY DEATHS=0 ITEMS=3", "a former waits for company, the other one is busy"),
     ("bell", "COMPANY WORKERS=1 DEATHS=2 ITEMS=2 MORTALS=5",
      "a former waits for company, worker and pusher die"),
-    ("guest", "SLOW LANE_ITEMS=0 GUEST_ITEMS=2", "a client, nobody sleeps while its work waits"),
-    ("guest", "SLOW PASS LANE_ITEMS=0 GUEST_ITEMS=2", "the same of a later stage"),
-    ("guest", "COMPANY SLOW LANE_ITEMS=0 GUEST_ITEMS=3", "a client, a former waits for company"),
-    ("guest", "DEATHS=1 LANE_ITEMS=0 GUEST_ITEMS=1", "a client, a worker dies"),
+    ("client_region", "SLOW LANE_ITEMS=0 CLIENT_ITEMS=2", "a client, nobody sleeps while its work waits"),
+    ("client_region", "SLOW PASS LANE_ITEMS=0 CLIENT_ITEMS=2", "the same of a later stage"),
+    ("client_region", "COMPANY SLOW LANE_ITEMS=0 CLIENT_ITEMS=3", "a client, a former waits for company"),
+    ("client_region", "DEATHS=1 LANE_ITEMS=0 CLIENT_ITEMS=1", "a client, a worker dies"),
     ("wait", "SLOTS=2 CALLS=2", "calls that wait for a slot, none while one is free"),
 ]
 PROOFS_FULL = [
@@ -56,7 +56,7 @@ PROOFS_FULL = [
     ("bell", "DEATHS=2 ITEMS=1 MORTALS=5", "bell and former, worker and pusher die"),
     ("bell", "COMPANY DEATHS=0 ITEMS=2", "a former waits for company, two workers"),
     ("bell", "COMPANY DEATHS=1 ITEMS=2 MORTALS=1", "the same, one of them dies"),
-    ("guest", "SLOW LANE_ITEMS=1 GUEST_ITEMS=1", "a client and the lane's own work"),
+    ("client_region", "SLOW LANE_ITEMS=1 CLIENT_ITEMS=1", "a client and the lane's own work"),
     ("wait", "SLOTS=2 CALLS=3", "calls that wait for a slot, one more"),
 ]
 MUTANTS = [
@@ -91,18 +91,18 @@ MUTANTS = [
      "a former sleeps with an open batch without a second look"),
     ("bell", "SLOW DEATHS=1 ITEMS=2 MORTALS=4", "KEEP_OFFERS",
      "repair leaves the role offered to one who is busy"),
-    ("guest", "SLOW LANE_ITEMS=0 GUEST_ITEMS=1", "OWN_BELL_ONLY", "workers sleep on their own bells"),
-    ("guest", "SLOW LANE_ITEMS=0 GUEST_ITEMS=2", "NO_ARM",
-     "who leaves the role forgets the guest's bell"),
-    ("guest", "SLOW LANE_ITEMS=0 GUEST_ITEMS=2", "ARM_AFTER_LOOK",
-     "who leaves the role looks at the ring before it sets the guest's bell"),
-    ("guest", "SLOW LANE_ITEMS=0 GUEST_ITEMS=2", "HUSH_WITHOUT_ROLE",
-     "a guest's bell is cleared by one who has left the role"),
-    ("guest", "COMPANY SLOW LANE_ITEMS=0 GUEST_ITEMS=2", "NO_PASSING_ON",
+    ("client_region", "SLOW LANE_ITEMS=0 CLIENT_ITEMS=1", "OWN_BELL_ONLY", "workers sleep on their own bells"),
+    ("client_region", "SLOW LANE_ITEMS=0 CLIENT_ITEMS=2", "NO_ARM",
+     "who leaves the role forgets the client's bell"),
+    ("client_region", "SLOW LANE_ITEMS=0 CLIENT_ITEMS=2", "ARM_AFTER_LOOK",
+     "who leaves the role looks at the ring before it sets the client's bell"),
+    ("client_region", "SLOW LANE_ITEMS=0 CLIENT_ITEMS=2", "HUSH_WITHOUT_ROLE",
+     "a client's bell is cleared by one who has left the role"),
+    ("client_region", "COMPANY SLOW LANE_ITEMS=0 CLIENT_ITEMS=2", "NO_PASSING_ON",
      "a wake that was meant for a former with an open batch ends with another"),
-    ("guest", "SLOW LANE_ITEMS=1 GUEST_ITEMS=1", "BLIND",
-     "the coordinator takes an offer back and forgets that guests may have work"),
-    ("guest", "DEATHS=1 LANE_ITEMS=0 GUEST_ITEMS=1", "NO_AWAKENING",
+    ("client_region", "SLOW LANE_ITEMS=1 CLIENT_ITEMS=1", "BLIND",
+     "the coordinator takes an offer back and forgets that client regions may have work"),
+    ("client_region", "DEATHS=1 LANE_ITEMS=0 CLIENT_ITEMS=1", "NO_AWAKENING",
      "repair of the lane wakes nobody"),
     ("wait", "SLOTS=1 CALLS=2", "RING_BEFORE_FREE", "a request rings before it frees its slot"),
     ("wait", "SLOTS=1 CALLS=2", "NO_FENCE_IN_RING", "the ring reads the flag before the slot is seen"),

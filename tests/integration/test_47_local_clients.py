@@ -142,7 +142,7 @@ class TestLocalClients(Case):
         self.assertEqual(self.shoald.stat()["traces"], 1)
 
     def test_adaptive_batches(self):
-        """Guests' arrivals count as the lane's do. batch_wait_ms is a minute: nobody waits so long."""
+        """Client regions' arrivals count as the lane's do. batch_wait_ms is a minute: nobody waits so long."""
         keys = {"batch_size": 8, "batch_wait_ms": 60000, "batch_wait": "adaptive",
                 "params": {"fixed_us": 10000, "item_us": 0, "sigma": 0}}
         self.start(pipeline("lone", stage("libsluggish.so", "only", **keys), local_clients=1),

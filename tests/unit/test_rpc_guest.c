@@ -22,7 +22,7 @@ adjust(struct rpc_server_options *options)
 /* Neither has threads; who steps the queue is started by step(). */
 struct both {
     struct rig *host;
-    struct rig *client_region;
+    struct rig *guest;
 };
 
 static struct both
@@ -32,8 +32,8 @@ open_both(void)
     host_queue = NULL;
     both.host = rig_start(0, adjust);
     host_queue = rpc_server_queue(both.host->server, 0);
-    both.client_region = rig_start(0, adjust);
-    assert_ptr_equal(rpc_server_queue(both.client_region->server, 0), host_queue);
+    both.guest = rig_start(0, adjust);
+    assert_ptr_equal(rpc_server_queue(both.guest->server, 0), host_queue);
     return both;
 }
 
@@ -57,9 +57,9 @@ check_echo(const struct rig *rig, const char *method)
 
 /* After the host's rig_join. */
 static void
-check_guest_is_gone(struct rig *client_region)
+check_guest_is_gone(struct rig *guest)
 {
-    rig_destroy(client_region);
+    rig_destroy(guest);
 }
 
 static void
@@ -70,23 +70,23 @@ test_each_has_its_calls(void **state)
     step(both.host);
     for (int i = 0; i < 20; i++) {
         check_echo(both.host, "/t.T/Echo");
-        check_echo(both.client_region, "/t.T/Echo");
-        check_echo(both.client_region, "/t.T/EchoCold");
+        check_echo(both.guest, "/t.T/Echo");
+        check_echo(both.guest, "/t.T/EchoCold");
     }
     struct caller chat;
-    caller_open(&chat, both.client_region->tcp_target, "/t.T/Chat");
+    caller_open(&chat, both.guest->tcp_target, "/t.T/Chat");
     caller_send(&chat, "xy", 2);
     assert_int_equal(caller_receive(&chat, NULL, 0), 2);
     caller_half_close(&chat);
     assert_int_equal(caller_status(&chat), STATUS_OK);
     caller_close(&chat);
     assert_int_equal(rig_read(both.host, &both.host->messages), 20);
-    assert_int_equal(rig_read(both.client_region, &both.client_region->messages), 41);
-    assert_int_equal(rig_read(both.client_region, &both.client_region->half_closes), 1);
-    rpc_server_stop(both.client_region->server);
+    assert_int_equal(rig_read(both.guest, &both.guest->messages), 41);
+    assert_int_equal(rig_read(both.guest, &both.guest->half_closes), 1);
+    rpc_server_stop(both.guest->server);
     rpc_server_stop(both.host->server);
     rig_join(both.host);
-    check_guest_is_gone(both.client_region);
+    check_guest_is_gone(both.guest);
     rig_destroy(both.host);
 }
 
@@ -98,17 +98,17 @@ test_guest_ends_first(void **state)
     struct both both = open_both();
     struct caller held;
     step(both.host);
-    caller_open(&held, both.client_region->unix_target, "/t.T/HoldBidi");
+    caller_open(&held, both.guest->unix_target, "/t.T/HoldBidi");
     caller_send(&held, "m", 1);
-    rig_wait(both.client_region, &both.client_region->held_count, 1);
-    rpc_server_stop(both.client_region->server);
+    rig_wait(both.guest, &both.guest->held_count, 1);
+    rpc_server_stop(both.guest->server);
     check_echo(both.host, "/t.T/EchoCold");
-    rig_end_held(both.client_region, 0, STATUS_ABORTED, NULL);
+    rig_end_held(both.guest, 0, STATUS_ABORTED, NULL);
     assert_int_equal(caller_status(&held), STATUS_ABORTED);
     caller_close(&held);
     check_echo(both.host, "/t.T/EchoCold");
     rig_stop(both.host);
-    check_guest_is_gone(both.client_region);
+    check_guest_is_gone(both.guest);
 }
 
 /* The host has nothing left, and the client region goes on. */
@@ -119,23 +119,23 @@ test_guest_holds_up_the_end(void **state)
     struct both both = open_both();
     struct caller held;
     step(both.host);
-    caller_open(&held, both.client_region->unix_target, "/t.T/Hold");
+    caller_open(&held, both.guest->unix_target, "/t.T/Hold");
     caller_send(&held, "m", 1);
-    rig_wait(both.client_region, &both.client_region->held_count, 1);
+    rig_wait(both.guest, &both.guest->held_count, 1);
     rpc_server_stop(both.host->server);
     int64_t deadline_ns = clock_now_ns() + PATIENCE_S * NS_PER_S;
     while (!atomic_load(&host_queue->stopped)) {
         assert_true(clock_now_ns() < deadline_ns);
         sched_yield();
     }
-    check_echo(both.client_region, "/t.T/EchoCold");
-    rpc_server_stop(both.client_region->server);
-    rpc_server_cancel_all(both.client_region->server);
-    rig_wait(both.client_region, &both.client_region->cancels, 1);
-    rig_end_held(both.client_region, 0, STATUS_CANCELLED, NULL);
+    check_echo(both.guest, "/t.T/EchoCold");
+    rpc_server_stop(both.guest->server);
+    rpc_server_cancel_all(both.guest->server);
+    rig_wait(both.guest, &both.guest->cancels, 1);
+    rig_end_held(both.guest, 0, STATUS_CANCELLED, NULL);
     caller_close(&held);
     rig_join(both.host);
-    check_guest_is_gone(both.client_region);
+    check_guest_is_gone(both.guest);
     rig_destroy(both.host);
 }
 
@@ -149,10 +149,10 @@ test_guest_that_cannot_bind(void **state)
     static const char *const listen[] = {"127.0.0.1:0", "nonsense"};
     struct rpc_server_options options = rig_options(listen, ARRAY_COUNT(listen));
     options.queue = rpc_server_queue(host->server, 0);
-    struct rpc_server *client_region = NULL;
+    struct rpc_server *guest = NULL;
     struct error error = ERROR_NONE;
-    assert_int_not_equal(rpc_server_create(&options, &client_region, &error), STATUS_OK);
-    assert_null(client_region);
+    assert_int_not_equal(rpc_server_create(&options, &guest, &error), STATUS_OK);
+    assert_null(guest);
     step(host);
     check_echo(host, "/t.T/Echo");
     rig_stop(host);

@@ -5,12 +5,12 @@
  * same stages are all answered, rightly, and no worker dies. The hostile client is a process of its
  * own, and ends by SIGKILL wherever it is. Proves too that a worker judges the BYTES of a client's
  * request as admission judges others', and takes no plan of blocks in which it would lend less than
- * it says. Played by hand: test_worker_guest_rig.h.
+ * it says. Played by hand: test_worker_client_region_rig.h.
  *
  * ctest: timeout=300
  */
 #include "hostile_client.h"
-#include "test_worker_guest_rig.h"
+#include "test_worker_client_region_rig.h"
 
 #include <sys/prctl.h>
 
@@ -85,10 +85,10 @@ test_descending_classes_are_refused(void **state)
         header->plan.class_block_counts[i] = plan.class_block_counts[1 - i];
     }
     header->checksum = region_checksum(header);
-    struct handshake_client_region word = word_of(&client_region, GUEST_COMES);
+    struct handshake_client_region word = word_of(&client_region, CLIENT_REGION_OPEN);
     announce(lane, &word, client_region.rig.region.fd);
     struct handshake_client_region said = hear(lane, 0, 0);
-    assert_int_equal(said.event, GUEST_LOST);
+    assert_int_equal(said.event, CLIENT_REGION_LOST);
     assert_non_null(strstr(said.text, "size class 1"));
     assert_int_equal(rig_call(lane, (struct rig_request){.command = PROBE_ECHO}).status, STATUS_OK);
     client_region_go(&client_region);
@@ -105,12 +105,12 @@ test_refused_comes_to_its_end(void **state)
     static struct client_region client_region;
     client_region_make(&client_region, lane, 0);
     client_region.rig.region.header->magic++;
-    struct handshake_client_region word = word_of(&client_region, GUEST_COMES);
+    struct handshake_client_region word = word_of(&client_region, CLIENT_REGION_OPEN);
     announce(lane, &word, client_region.rig.region.fd);
     for (uint32_t stage = 0; stage < 2; stage++) {
-        expect_word(&client_region, stage, 0, GUEST_LOST);
+        expect_word(&client_region, stage, 0, CLIENT_REGION_LOST);
         client_region_end_at(&client_region, stage);
-        expect_word(&client_region, stage, 0, GUEST_LEFT);
+        expect_word(&client_region, stage, 0, CLIENT_REGION_CLOSED);
     }
     assert_int_equal(rig_call(lane, (struct rig_request){.command = PROBE_ECHO}).status, STATUS_OK);
     region_detach(&client_region.rig.region);
@@ -209,16 +209,16 @@ static uint32_t
 hostile_goes(struct client_region *client_region)
 {
     uint32_t lost = 0;
-    struct handshake_client_region word = word_of(client_region, GUEST_GOES);
+    struct handshake_client_region word = word_of(client_region, CLIENT_REGION_DISCARD);
     announce(client_region->lane, &word, -1);
     for (uint32_t i = 0; i < client_region->lane->stage_count; i++) {
         for (uint32_t k = 0; k < rig_worker_count(client_region->lane, i); k++) {
             struct handshake_client_region said = hear(client_region->lane, i, k);
-            if (said.event == GUEST_LOST) {
+            if (said.event == CLIENT_REGION_LOST) {
                 lost++;
                 said = hear(client_region->lane, i, k);
             }
-            assert_int_equal(said.event, GUEST_LEFT);
+            assert_int_equal(said.event, CLIENT_REGION_CLOSED);
             assert_int_equal(said.serial, client_region->serial);
         }
     }
@@ -248,7 +248,7 @@ test_storm(void **state)
         if (pid == 0)
             be_hostile(&hostile, life % WAYS, random_draw(&random));
         random_draw(&random); /* as the child did */
-        struct handshake_client_region word = word_of(&hostile, GUEST_COMES);
+        struct handshake_client_region word = word_of(&hostile, CLIENT_REGION_OPEN);
         announce(lane, &word, hostile.rig.region.fd);
         for (int64_t i = 1; i <= CALLS_OF_A_LIFE; i++)
             call_both(lane, &honest, (int64_t)life * CALLS_OF_A_LIFE + i);

@@ -23,7 +23,7 @@ struct worker_process {
 };
 
 /* Regions of local clients that a lane's workers serve. */
-struct guest_counts {
+struct client_region_counts {
     uint32_t served;
     uint32_t ending; /* workers still finish something in them */
 };
@@ -52,7 +52,7 @@ struct lane_workers {
     void (*publish)(struct worker_pools *pools, enum publish_extent extent);
     /* The lane ends or has a successor: each owner of a local client's region is told when no
      * worker is in it any more. */
-    void (*end_guests)(struct worker_pools *pools);
-    struct guest_counts (*count_client_regions)(const struct worker_pools *pools);
+    void (*end_client_regions)(struct worker_pools *pools);
+    struct client_region_counts (*count_client_regions)(const struct worker_pools *pools);
     const void *context; /* of `create` */
 };

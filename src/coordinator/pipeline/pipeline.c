@@ -298,7 +298,7 @@ take_over(struct pipeline *pipeline, struct lane *lane)
         lane_enter_state(old, LANE_DRAINING);
         old->drain_until_ns = clock_now_ns() + drain_timeout_ns(pipeline);
         close_batches(old);
-        pipeline->options.workers->end_guests(pipeline->pools[old->number]);
+        pipeline->options.workers->end_client_regions(pipeline->pools[old->number]);
         loop_timer_set(pipeline->drain_timer, 0);
     }
     end_reload(pipeline, NULL);
@@ -373,7 +373,8 @@ look_at_draining(void *context)
         struct lane *lane = &pipeline->lanes[i];
         if (atomic_load(&lane->state) != LANE_DRAINING)
             continue;
-        struct guest_counts client_regions = workers->count_client_regions(pipeline->pools[i]);
+        struct client_region_counts client_regions =
+            workers->count_client_regions(pipeline->pools[i]);
         uint64_t in_flight = atomic_load(&lane->refs) - 1 + client_regions.ending;
         if (in_flight > 0 && clock_now_ns() < lane->drain_until_ns) {
             any = true;

@@ -61,7 +61,7 @@ worker_pools_region_plan(const struct worker_pools *pools, const struct client_r
 static void
 take_pages_out(const struct lane_client_region *client_region)
 {
-    if (client_region->pages == GUEST_PAGES_KEPT)
+    if (client_region->pages == CLIENT_PAGES_KEPT)
         return;
     if (fallocate(client_region->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
                   (off_t)client_region->bytes) != 0)
@@ -104,7 +104,8 @@ tell(struct pool_member *member, uint32_t number, enum handshake_client_region_e
         .serial = client_region->serial,
     };
     return handshake_send_client_region(member->process.control, &word,
-                                        event == GUEST_COMES ? client_region->fd : -1, error);
+                                        event == CLIENT_REGION_OPEN ? client_region->fd : -1,
+                                        error);
 }
 
 /* After the messages: raises the epoch, then wakes all workers. */
@@ -140,7 +141,7 @@ leave(struct worker_pools *pools, uint32_t number)
           client_region->state == CLIENT_REGION_ENDING);
     client_region->state = CLIENT_REGION_LEAVING;
     take_pages_out(client_region);
-    notify_to_leave(pools->members, pools->pool_member_count, number, GUEST_GOES);
+    notify_to_leave(pools->members, pools->pool_member_count, number, CLIENT_REGION_DISCARD);
     announce(pools);
     free_if_left(pools, number);
 }
@@ -160,7 +161,7 @@ end_at(struct worker_pools *pools, const struct lane_client_region *client_regio
 {
     notify_to_leave(stage_members(pools, client_region->stage),
                     stage_member_count(pools, client_region->stage),
-                    (uint32_t)(client_region - pools->client_regions), GUEST_ENDS);
+                    (uint32_t)(client_region - pools->client_regions), CLIENT_REGION_FINISH);
     announce(pools);
 }
 
@@ -217,11 +218,12 @@ count_client_regions(const struct worker_pools *pools, enum client_region_state 
     return count;
 }
 
-struct guest_counts
+struct client_region_counts
 worker_pools_region_count(const struct worker_pools *pools)
 {
-    return (struct guest_counts){.served = count_client_regions(pools, CLIENT_REGION_SERVED),
-                                 .ending = count_client_regions(pools, CLIENT_REGION_ENDING)};
+    return (struct client_region_counts){
+        .served = count_client_regions(pools, CLIENT_REGION_SERVED),
+        .ending = count_client_regions(pools, CLIENT_REGION_ENDING)};
 }
 
 enum status
@@ -243,14 +245,14 @@ worker_pools_region_admit(struct worker_pools *pools, const struct client_region
     *client_region = (struct lane_client_region){.state = CLIENT_REGION_SERVED,
                                                  .fd = region->fd,
                                                  .bytes = region->bytes,
-                                                 .serial = ++pools->guest_serials,
+                                                 .serial = ++pools->client_region_serials,
                                                  .owner = *owner};
     region->fd = -1;
     for (uint32_t i = 0; i < pools->pool_member_count && status == STATUS_OK; i++) {
         struct pool_member *member = &pools->members[i];
         if (member->state != MEMBER_READY) /* that worker is told when it is ready */
             continue;
-        enum status told = tell(member, n, GUEST_COMES, error);
+        enum status told = tell(member, n, CLIENT_REGION_OPEN, error);
         if (told == STATUS_OK)
             member->client_regions_told |= UINT32_C(1) << n;
         else if (told != STATUS_UNAVAILABLE) /* otherwise its death is about to be seen */
@@ -266,7 +268,7 @@ worker_pools_region_admit(struct worker_pools *pools, const struct client_region
 }
 
 void
-worker_pools_region_dismiss(struct worker_pools *pools, uint32_t number, enum guest_pages pages)
+worker_pools_region_dismiss(struct worker_pools *pools, uint32_t number, enum client_pages pages)
 {
     pools->client_regions[number].pages = pages;
     leave(pools, number);
@@ -293,7 +295,7 @@ pool_member_announce_regions(struct pool_member *member)
         if (client_region->state != CLIENT_REGION_SERVED &&
             (client_region->state != CLIENT_REGION_ENDING || member->stage <= client_region->stage))
             continue;
-        if (tell(member, i, GUEST_COMES, &error) == STATUS_OK)
+        if (tell(member, i, CLIENT_REGION_OPEN, &error) == STATUS_OK)
             member->client_regions_told |= UINT32_C(1) << i;
         else if (error.status != STATUS_UNAVAILABLE)
             lose(pools, i, "a new worker could not be told about it");
@@ -315,7 +317,7 @@ member_is_told_of_region(struct pool_member *member, const struct handshake_clie
     bool asked =
         client_region->state == CLIENT_REGION_LEAVING ||
         (client_region->state == CLIENT_REGION_ENDING && member->stage <= client_region->stage);
-    if (word->event == GUEST_LEFT && asked) {
+    if (word->event == CLIENT_REGION_CLOSED && asked) {
         member->client_regions_told &= ~bit;
         member->client_regions_lost &= ~bit;
         free_if_left(pools, word->number);
@@ -323,7 +325,7 @@ member_is_told_of_region(struct pool_member *member, const struct handshake_clie
         return true;
     }
     /* once per client region, which could otherwise keep us busy */
-    if (word->event != GUEST_LOST || (member->client_regions_lost & bit) != 0)
+    if (word->event != CLIENT_REGION_LOST || (member->client_regions_lost & bit) != 0)
         return false;
     member->client_regions_lost |= bit;
     if (client_region->state == CLIENT_REGION_SERVED ||
@@ -354,8 +356,8 @@ pool_member_left_regions(struct pool_member *member)
         if ((told & bit) != 0 && (client_region->state == CLIENT_REGION_SERVED ||
                                   client_region->state == CLIENT_REGION_ENDING))
             client_region->owner.worker_died(client_region->owner.context, member->owner,
-                                             (held & bit) != 0 ? GUEST_HELD_ITEMS
-                                                               : GUEST_HELD_NOTHING);
+                                             (held & bit) != 0 ? CLIENT_HELD_ITEMS
+                                                               : CLIENT_HELD_NOTHING);
         free_if_left(pools, i);
         go_on_ending(pools, i);
     }

@@ -22,12 +22,12 @@ struct worker_pools;
 struct pool_member;
 
 /* Whether a dead worker held items of a client region. */
-enum guest_held { GUEST_HELD_NOTHING, GUEST_HELD_ITEMS };
+enum client_held { CLIENT_HELD_NOTHING, CLIENT_HELD_ITEMS };
 
 /* Whether the pages of a client region that leaves are freed. */
-enum guest_pages {
-    GUEST_PAGES_FREED,
-    GUEST_PAGES_KEPT, /* its client still reads its answers */
+enum client_pages {
+    CLIENT_PAGES_FREED,
+    CLIENT_PAGES_KEPT, /* its client still reads its answers */
 };
 
 /* A client region's owner: the session of its client. */
@@ -40,7 +40,7 @@ struct client_region_events {
      * the memory belongs to the client alone. Already dismissed, too. */
     void (*ended)(void *context);
     /* A worker has died. */
-    void (*worker_died)(void *context, uint16_t owner, enum guest_held held);
+    void (*worker_died)(void *context, uint16_t owner, enum client_held held);
     void *context;
 };
 
@@ -53,7 +53,7 @@ enum client_region_state {
 
 struct lane_client_region {
     enum client_region_state state;
-    enum guest_pages pages; /* LEAVING */
+    enum client_pages pages; /* LEAVING */
     uint32_t stage; /* ENDING: the first stage in which a worker may still be busy with it */
     int fd;
     uint64_t bytes;
@@ -81,10 +81,10 @@ enum status worker_pools_region_admit(struct worker_pools *pools,
                                       const struct client_region_events *owner,
                                       struct made_region *region, uint32_t *number,
                                       struct error *error) WARN_UNUSED;
-/* The client region's client is gone. With GUEST_PAGES_KEPT it has left a stopping node and may
+/* The client region's client is gone. With CLIENT_PAGES_KEPT it has left a stopping node and may
  * still read its last answers, so the memory lives as long as the later of both. */
 void worker_pools_region_dismiss(struct worker_pools *pools, uint32_t number,
-                                 enum guest_pages pages);
+                                 enum client_pages pages);
 /* No worker is left: ends the client regions that were still leaving. */
 void worker_pools_region_fini(struct worker_pools *pools);
 

@@ -136,7 +136,7 @@ session_end(struct local_session *session)
 {
     if (session->pools != NULL)
         worker_pools_region_dismiss(session->pools, session->number,
-                                    session->drains ? GUEST_PAGES_KEPT : GUEST_PAGES_FREED);
+                                    session->drains ? CLIENT_PAGES_KEPT : CLIENT_PAGES_FREED);
     session_close(session);
 }
 
@@ -204,14 +204,14 @@ on_lost(void *context, const char *why)
 }
 
 static void
-on_worker_died(void *context, uint16_t owner, enum guest_held held)
+on_worker_died(void *context, uint16_t owner, enum client_held held)
 {
     struct local_session *session = context;
     struct local_clients *local = session->local;
     int64_t now_ns = clock_now_ns();
-    if (held == GUEST_HELD_ITEMS)
+    if (held == CLIENT_HELD_ITEMS)
         charge(local, session, owner, now_ns);
-    if (held == GUEST_HELD_ITEMS &&
+    if (held == CLIENT_HELD_ITEMS &&
         penance_ns(local, session->uid, now_ns) > DEATHS_MAX * FORGIVEN_NS) {
         log_warn_limited(
             "local_client_dropped pipeline=%s number=%u uid=%u why=\"more than %d workers died "

@@ -105,7 +105,7 @@ struct worker_pools {
     bool complete_once; /* every stage has had a ready worker */
     bool stopping;
     struct lane_client_region client_regions[CLIENT_REGIONS_MAX];
-    uint64_t guest_serials;
+    uint64_t client_region_serials;
     struct loop_timer *kill_timer;
     struct loop_timer *hang_timer; /* NULL: no stage has a limit */
 };

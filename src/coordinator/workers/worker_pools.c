@@ -246,7 +246,7 @@ worker_pools_lane_workers(const struct seat_models *models)
         .is_quarantined = is_quarantined,
         .process = worker_pools_process,
         .publish = publish,
-        .end_guests = worker_pools_region_end,
+        .end_client_regions = worker_pools_region_end,
         .count_client_regions = worker_pools_region_count,
         .context = models,
     };

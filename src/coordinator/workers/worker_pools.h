@@ -35,4 +35,4 @@ struct worker_process worker_pools_process(const struct worker_pools *pools, uin
 /* ---- its client regions, the regions of local clients (client_region.h) ---- */
 
 void worker_pools_region_end(struct worker_pools *pools);
-struct guest_counts worker_pools_region_count(const struct worker_pools *pools);
+struct client_region_counts worker_pools_region_count(const struct worker_pools *pools);

@@ -127,8 +127,8 @@ join(struct record_block *block, const char *const *labels, size_t count)
 }
 
 static struct record_instance *
-settle(const struct instance_reading *from, const struct record_source *source,
-       const char *unknown_fields)
+pack(const struct instance_reading *from, const struct record_source *source,
+     const char *unknown_fields)
 {
     struct record_block block;
     const struct record_instance *read = &from->record;
@@ -161,8 +161,8 @@ read_root(json_t *root, uint64_t full_units, const struct record_source *source,
         record_json_rest(&unknown_fields, root, &fields, NULL, 0, error) == STATUS_OK) {
         bytes_put(&unknown_fields, "}", 2);
         CHECK(!unknown_fields.failed);
-        *record = settle(&reading, source,
-                         strcmp(unknown_fields.data, "{}") == 0 ? "" : unknown_fields.data);
+        *record = pack(&reading, source,
+                       strcmp(unknown_fields.data, "{}") == 0 ? "" : unknown_fields.data);
     }
     bytes_fini(&unknown_fields);
 }

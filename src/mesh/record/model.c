@@ -189,8 +189,8 @@ text_bytes(const struct mesh_model *model)
 
 /* Copies everything into one block. */
 static struct record_model *
-settle(const struct mesh_model *from, const struct mesh_place *places,
-       const struct record_source *source, const char *unknown_fields)
+pack(const struct mesh_model *from, const struct mesh_place *places,
+     const struct record_source *source, const char *unknown_fields)
 {
     struct record_block block;
     size_t array_bytes = from->place_count * sizeof(*places);
@@ -235,8 +235,8 @@ read_root(json_t *root, const struct record_source *source, struct record_model 
         goto out;
     bytes_put_char(&unknown_fields, '\0');
     CHECK(!unknown_fields.failed);
-    *record = settle(&model, places, source,
-                     strcmp(unknown_fields.data, "{}") == 0 ? "" : unknown_fields.data);
+    *record = pack(&model, places, source,
+                   strcmp(unknown_fields.data, "{}") == 0 ? "" : unknown_fields.data);
 out:
     bytes_fini(&unknown_fields);
     free(places);

@@ -24,8 +24,7 @@ read_fields(json_t *root, struct mesh_vmodel *vmodel, struct error *error)
 }
 
 static struct record_vmodel *
-settle(const struct mesh_vmodel *from, const struct record_source *source,
-       const char *unknown_fields)
+pack(const struct mesh_vmodel *from, const struct record_source *source, const char *unknown_fields)
 {
     struct record_block block;
     size_t bytes = strlen(source->id) + strlen(from->owner) + strlen(from->active) +
@@ -56,8 +55,8 @@ read_root(json_t *root, const struct record_source *source, struct record_vmodel
         record_json_rest(&unknown_fields, root, &fields, NULL, 0, error) == STATUS_OK) {
         bytes_put(&unknown_fields, "}", 2);
         CHECK(!unknown_fields.failed);
-        *record = settle(&vmodel, source,
-                         strcmp(unknown_fields.data, "{}") == 0 ? "" : unknown_fields.data);
+        *record = pack(&vmodel, source,
+                       strcmp(unknown_fields.data, "{}") == 0 ? "" : unknown_fields.data);
     }
     bytes_fini(&unknown_fields);
 }

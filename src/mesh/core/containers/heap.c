@@ -27,7 +27,7 @@ put(struct heap *heap, uint32_t at, struct heap_cell cell)
 
 /* Sifts the cell to its position, starting from the hole at `at`. */
 static void
-settle(struct heap *heap, uint32_t at, struct heap_cell cell)
+sift(struct heap *heap, uint32_t at, struct heap_cell cell)
 {
     while (at > 0 && before(cell, heap->cells[(at - 1) / 2])) {
         put(heap, at, heap->cells[(at - 1) / 2]);
@@ -57,7 +57,7 @@ heap_set(struct heap *heap, uint32_t item, int64_t key)
                      sizeof(*heap->cells));
         at = ++heap->count;
     }
-    settle(heap, at - 1, (struct heap_cell){.key = key, .item = item});
+    sift(heap, at - 1, (struct heap_cell){.key = key, .item = item});
 }
 
 void
@@ -69,5 +69,5 @@ heap_remove(struct heap *heap, uint32_t item)
     heap->position[item] = 0;
     struct heap_cell last = heap->cells[--heap->count];
     if (hole < heap->count)
-        settle(heap, hole, last);
+        sift(heap, hole, last);
 }

@@ -93,11 +93,11 @@ wanted_by_rate(const struct mesh *mesh, const struct core_model *model,
     uint32_t threshold = rate_for_more(mesh, entry);
     if (entry->rate < threshold)
         return 0;
-    int64_t settled_ms = mesh->wall_ms - 2 * load_assumed_ms(mesh) - BUSIER_MS;
+    int64_t quiet_since_ms = mesh->wall_ms - 2 * load_assumed_ms(mesh) - BUSIER_MS;
     const struct core_place *places = model_places(model);
     for (uint32_t i = 0; i < model->place_count; i++)
         if (places[i].instance != INSTANCE_SELF && place_is_copy(&mesh->tables, &places[i]) &&
-            places[i].since_ms > settled_ms)
+            places[i].since_ms > quiet_since_ms)
             return 0; /* the last copy has yet to take its share */
     uint32_t more = entry->rate / threshold;
     uint32_t most = mesh->tables.live / 3;

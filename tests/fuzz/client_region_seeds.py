@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the seeds of corpus/guest: programs of fuzz_guest.c, step by step (guest_steps.h).
+"""Writes the seeds of corpus/client_region: programs of fuzz_client_region.c, step by step (client_region_steps.h).
 
-    python3 tests/fuzz/guest_seeds.py
+    python3 tests/fuzz/client_region_seeds.py
 
 The files named seed-* are made here; others there are finds of the fuzzer, which stay as they are.
 """
 
 import pathlib
 
-FOLDER = pathlib.Path(__file__).parent / "corpus" / "guest"
+FOLDER = pathlib.Path(__file__).parent / "corpus" / "client_region"
 
 LATER_STAGE, DECLARES, WAITS = 1, 2, 4
 (SUBMIT, TURN, TAKE, LANE, LEAVES, ARRIVES, WRITES, LATER, FORGES, PUNCHES,

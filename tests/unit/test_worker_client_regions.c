@@ -5,12 +5,12 @@
  * client regions come and go while workers run and hold items of them, and end with what had begun
  * finished; that the dead worker's part of a client region can be repaired by its client; that a
  * client region with anything in it that cannot be is dropped, and nobody else notices. The test
- * plays coordinator and clients (test_worker_guest_rig.h).
+ * plays coordinator and clients (test_worker_client_region_rig.h).
  *
  * ctest: timeout=300
  */
 #include "../random.h"
-#include "test_worker_guest_rig.h"
+#include "test_worker_client_region_rig.h"
 
 #include <pthread.h>
 
@@ -65,7 +65,7 @@ test_workers_run_side_by_side(void **state)
     client_region_come(&client_region, lane, 3);
     for (int i = 0; i < 20; i++) {
         struct shm_ticket first =
-            guest_submit(&client_region, (struct rig_request){.command = PROBE_WAIT});
+            client_region_submit(&client_region, (struct rig_request){.command = PROBE_WAIT});
         wait_held(&client_region.rig.region, first);
         struct rig_outcome second = client_region_call(
             &client_region, (struct rig_request){.command = PROBE_ECHO, .tag = i});
@@ -81,7 +81,7 @@ test_workers_run_side_by_side(void **state)
 
 /* An open batch takes items of lane and client region, and is closed by the one that fills it. */
 static void
-test_one_batch_of_lane_and_guest(void **state)
+test_one_batch_of_lane_and_client_region(void **state)
 {
     (void)state;
     static const struct rig_stage stages[] = {
@@ -92,10 +92,11 @@ test_one_batch_of_lane_and_guest(void **state)
     for (int i = 0; i < 20; i++) {
         if (i % 2 == 0) {
             wait_held(&lane->region, rig_submit(lane, (struct rig_request){.command = PROBE_ECHO}));
-            guest_submit(&client_region, (struct rig_request){.command = PROBE_ECHO});
+            client_region_submit(&client_region, (struct rig_request){.command = PROBE_ECHO});
         } else {
-            wait_held(&client_region.rig.region,
-                      guest_submit(&client_region, (struct rig_request){.command = PROBE_ECHO}));
+            wait_held(
+                &client_region.rig.region,
+                client_region_submit(&client_region, (struct rig_request){.command = PROBE_ECHO}));
             rig_submit(lane, (struct rig_request){.command = PROBE_ECHO});
         }
         assert_int_equal(rig_wait_outcome(lane).words[PROBE_BATCH_COUNT], 2);
@@ -109,7 +110,7 @@ enum { QUEUED = 8 };
 
 /* Of what waits in both, the picks alternate. */
 static void
-test_lane_and_guest_have_their_turns(void **state)
+test_lane_and_client_region_have_their_turns(void **state)
 {
     (void)state;
     static const struct rig_stage stages[] = {{.modelet = "probe"}};
@@ -120,7 +121,7 @@ test_lane_and_guest_have_their_turns(void **state)
     wait_held(&lane->region, first);
     for (int i = 0; i < QUEUED; i++) {
         rig_submit(lane, (struct rig_request){.command = PROBE_ECHO});
-        guest_submit(&client_region, (struct rig_request){.command = PROBE_ECHO});
+        client_region_submit(&client_region, (struct rig_request){.command = PROBE_ECHO});
     }
     slot_cancel(&lane->region, first);
     rig_wait_outcome(lane); /* the one that waited */
@@ -148,15 +149,15 @@ test_goes_while_items_are_held(void **state)
     wait_held(&lane->region, busy);
     client_region_come(&client_region, lane, 0);
     struct shm_ticket held =
-        guest_submit(&client_region, (struct rig_request){.command = PROBE_WAIT});
+        client_region_submit(&client_region, (struct rig_request){.command = PROBE_WAIT});
     slot_cancel(&lane->region, busy);
     rig_wait_outcome(lane);
     wait_held(&client_region.rig.region, held);
     assert_int_equal(atomic_load(&region_worker(&lane->region, 0, 0)->run_client_regions), 1);
-    struct handshake_client_region word = word_of(&client_region, GUEST_GOES);
+    struct handshake_client_region word = word_of(&client_region, CLIENT_REGION_DISCARD);
     announce(lane, &word, -1);
     slot_cancel(&client_region.rig.region, held);
-    expect_word(&client_region, 0, 0, GUEST_LEFT);
+    expect_word(&client_region, 0, 0, CLIENT_REGION_CLOSED);
     region_detach(&client_region.rig.region);
     client_region_come(&client_region, lane, 0); /* the number is free again */
     assert_int_equal(
@@ -177,14 +178,14 @@ test_ends_with_what_is_held(void **state)
     static struct client_region client_region;
     client_region_come(&client_region, lane, 7);
     struct shm_ticket held =
-        guest_submit(&client_region, (struct rig_request){.command = PROBE_WAIT});
+        client_region_submit(&client_region, (struct rig_request){.command = PROBE_WAIT});
     wait_held(&client_region.rig.region, held);
     struct shm_ticket waits =
-        guest_submit(&client_region, (struct rig_request){.command = PROBE_ECHO});
+        client_region_submit(&client_region, (struct rig_request){.command = PROBE_ECHO});
     assert_false(client_region_is_ending(&client_region.rig.region));
     client_region_end_at(&client_region, 0);
     slot_cancel(&client_region.rig.region, held);
-    expect_word(&client_region, 0, 0, GUEST_LEFT);
+    expect_word(&client_region, 0, 0, CLIENT_REGION_CLOSED);
     assert_true(client_region_is_ending(&client_region.rig.region));
     assert_int_equal(rig_wait_outcome(&client_region.rig).ticket.index, held.index);
     struct shm_word word = slot_where(&client_region.rig.region, waits.index);
@@ -214,12 +215,12 @@ test_ends_stage_by_stage(void **state)
         client_region_come(&client_region, lane, 0);
         struct shm_ticket tickets[ENDING];
         for (int i = 0; i < ENDING; i++)
-            tickets[i] = guest_submit(
+            tickets[i] = client_region_submit(
                 &client_region, (struct rig_request){.command = PROBE_SLOW, .argument = delay_ms});
         for (uint32_t stage = 0; stage < lane->stage_count; stage++) {
             client_region_end_at(&client_region, stage);
             for (uint32_t k = 0; k < rig_worker_count(lane, stage); k++)
-                expect_word(&client_region, stage, k, GUEST_LEFT);
+                expect_word(&client_region, stage, k, CLIENT_REGION_CLOSED);
         }
         for (int i = 0; i < ENDING; i++) {
             struct shm_word word = slot_where(&client_region.rig.region, tickets[i].index);
@@ -268,7 +269,7 @@ test_ends_against_its_client(void **state)
     while (slot_acquire(region, OWNER_COORDINATOR, &ticket) == RING_OK)
         push_beyond(region, ticket, PROBE_SLOW, 2);
     client_region_end_at(&client_region, 0);
-    expect_word(&client_region, 0, 0, GUEST_LEFT);
+    expect_word(&client_region, 0, 0, CLIENT_REGION_CLOSED);
     client_region_end_at(&client_region, 1);
     int64_t deadline_ns = clock_now_ns() + RIG_PATIENCE_NS;
     struct pollfd said = {.fd = lane->workers[1][0].control, .events = POLLIN};
@@ -276,7 +277,7 @@ test_ends_against_its_client(void **state)
         if (slot_pop(region, 2, OWNER_COORDINATOR, &ticket) == RING_OK)
             assert_int_equal(slot_push(region, ticket, 2, 1, OWNER_COORDINATOR, 1), RING_OK);
     assert_true(clock_now_ns() < deadline_ns);
-    expect_word(&client_region, 1, 0, GUEST_LEFT);
+    expect_word(&client_region, 1, 0, CLIENT_REGION_CLOSED);
     assert_int_equal(slot_pop(region, PLACE_ERROR, OWNER_COORDINATOR, &ticket), RING_EMPTY);
     region_detach(&client_region.rig.region);
     assert_int_equal(rig_call(lane, (struct rig_request){.command = PROBE_ECHO}).status, STATUS_OK);
@@ -285,7 +286,7 @@ test_ends_against_its_client(void **state)
 
 /* A client region that is only looked at has no part in what the lane's items do to a worker. */
 static void
-test_idle_guest_is_not_held(void **state)
+test_idle_client_region_is_not_held(void **state)
 {
     (void)state;
     static const struct rig_stage stages[] = {{.modelet = "probe", .batch_size = 4}};
@@ -329,7 +330,7 @@ test_client_repairs_after_a_death(void **state)
     static struct client_region client_region;
     client_region_come(&client_region, lane, 5);
     struct shm_ticket ticket =
-        guest_submit(&client_region, (struct rig_request){.command = PROBE_WAIT});
+        client_region_submit(&client_region, (struct rig_request){.command = PROBE_WAIT});
     uint16_t owner = wait_held(&client_region.rig.region, ticket);
     uint32_t index = atomic_load(&region_worker(&lane->region, 0, 0)->owner) == owner ? 0 : 1;
     assert_int_equal(atomic_load(&region_worker(&lane->region, 0, index)->run_client_regions),
@@ -410,7 +411,7 @@ spoil_words(const struct region *region)
 
 /* Lost for each worker that meets it, and for nobody else; the worker lives, and forgets it. */
 static void
-test_corrupt_guest_is_lost(void **state)
+test_corrupt_client_region_is_lost(void **state)
 {
     (void)state;
     static void (*const spoilers[])(const struct region *) = {spoil_cell, spoil_head, spoil_words};
@@ -427,7 +428,7 @@ test_corrupt_guest_is_lost(void **state)
         rig_push(&bad.rig, (struct rig_request){.command = PROBE_ECHO});
         spoilers[i](&bad.rig.region);
         doorbell_ring(client_region_bell(&bad.rig.region, 0));
-        expect_word(&bad, 0, 0, GUEST_LOST);
+        expect_word(&bad, 0, 0, CLIENT_REGION_LOST);
         assert_int_equal(
             client_region_call(&good, (struct rig_request){.command = PROBE_ECHO}).status,
             STATUS_OK);
@@ -449,11 +450,11 @@ test_slot_taken_away_in_a_run(void **state)
     static struct client_region client_region;
     client_region_come(&client_region, lane, 0);
     struct shm_ticket ticket =
-        guest_submit(&client_region, (struct rig_request){.command = PROBE_WAIT});
+        client_region_submit(&client_region, (struct rig_request){.command = PROBE_WAIT});
     wait_held(&client_region.rig.region, ticket);
     atomic_fetch_add(object_word(&client_region.rig.region.slots, ticket.index), UINT64_C(1) << 32);
     slot_cancel(&client_region.rig.region, ticket);
-    expect_word(&client_region, 0, 0, GUEST_LOST);
+    expect_word(&client_region, 0, 0, CLIENT_REGION_LOST);
     assert_int_equal(rig_call(lane, (struct rig_request){.command = PROBE_ECHO}).status, STATUS_OK);
     client_region_go(&client_region);
     rig_stop(lane);
@@ -469,9 +470,9 @@ test_refused_on_arrival(void **state)
     static struct client_region client_region;
     client_region_make(&client_region, lane, 0);
     client_region.rig.region.header->magic++;
-    struct handshake_client_region word = word_of(&client_region, GUEST_COMES);
+    struct handshake_client_region word = word_of(&client_region, CLIENT_REGION_OPEN);
     announce(lane, &word, client_region.rig.region.fd);
-    expect_word(&client_region, 0, 0, GUEST_LOST);
+    expect_word(&client_region, 0, 0, CLIENT_REGION_LOST);
     assert_int_equal(rig_call(lane, (struct rig_request){.command = PROBE_ECHO}).status, STATUS_OK);
     client_region_go(&client_region);
     rig_stop(lane);
@@ -538,12 +539,12 @@ test_descriptors_change_while_read(void **state)
         }
         atomic_store(&scribbler.stop, true);
         pthread_join(thread, NULL);
-        struct handshake_client_region word = word_of(&client_region, GUEST_GOES);
+        struct handshake_client_region word = word_of(&client_region, CLIENT_REGION_DISCARD);
         announce(lane, &word, -1);
         struct handshake_client_region said = hear(lane, 0, 0);
-        if (said.event == GUEST_LOST)
+        if (said.event == CLIENT_REGION_LOST)
             said = hear(lane, 0, 0);
-        assert_int_equal(said.event, GUEST_LEFT);
+        assert_int_equal(said.event, CLIENT_REGION_CLOSED);
         region_detach(&client_region.rig.region);
     }
     assert_int_equal(lane->workers[0][0].pid, pid);
@@ -556,16 +557,16 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_served_through_stages),
         cmocka_unit_test(test_workers_run_side_by_side),
-        cmocka_unit_test(test_one_batch_of_lane_and_guest),
-        cmocka_unit_test(test_lane_and_guest_have_their_turns),
+        cmocka_unit_test(test_one_batch_of_lane_and_client_region),
+        cmocka_unit_test(test_lane_and_client_region_have_their_turns),
         cmocka_unit_test(test_goes_while_items_are_held),
         cmocka_unit_test(test_ends_with_what_is_held),
         cmocka_unit_test(test_ends_stage_by_stage),
         cmocka_unit_test(test_ends_against_its_client),
-        cmocka_unit_test(test_idle_guest_is_not_held),
+        cmocka_unit_test(test_idle_client_region_is_not_held),
         cmocka_unit_test(test_client_repairs_after_a_death),
         cmocka_unit_test(test_inputs_are_checked),
-        cmocka_unit_test(test_corrupt_guest_is_lost),
+        cmocka_unit_test(test_corrupt_client_region_is_lost),
         cmocka_unit_test(test_slot_taken_away_in_a_run),
         cmocka_unit_test(test_refused_on_arrival),
         cmocka_unit_test(test_descriptors_change_while_read),

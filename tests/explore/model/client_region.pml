@@ -1,27 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Local clients: a stage whose workers sleep on their own bells and on a guest's bell at once, with a
- * death possible between any two steps of the workers (src/shm/DESIGN-clients.md, "Sleeping and
- * waking"; the lane's own protocol is bell.pml).
+ * Local clients: a stage whose workers sleep on their own bells and on a client's bell at once,
+ * with a death possible between any two steps of the workers (src/shm/DESIGN-clients.md, "Sleeping
+ * and waking"; the lane's own protocol is bell.pml).
  *
- * One stage, up to three workers. The lane's ring and the guest's ring are counts of waiting items. A
- * pusher pushes to the lane's ring and notifies as the coordinator does: it can't see the guest's ring. A
- * client pushes to the guest's ring and rings the guest's bell, on which any worker may sleep; it
- * sees neither former nor idle bits. With PASS a worker of the stage before pushes to the guest's ring
- * instead, and notifies the lane. What a dead worker held waits again: the lane's items by repair in the
- * coordinator, the guest's later, by the client's own.
+ * One stage, up to three workers. The lane's ring and the client's ring are counts of waiting
+ * items. A pusher pushes to the lane's ring and notifies as the coordinator does: it can't see the
+ * client's ring. A client pushes to the client's ring and rings the client's bell, on which any
+ * worker may sleep; it sees neither former nor idle bits. With PASS a worker of the stage before
+ * pushes to the client's ring instead, and notifies the lane. What a dead worker held waits again:
+ * the lane's items by repair in the coordinator, the client's later, by the client's own.
  *
- * Checked: when nothing moves any more, nothing waits and everything was run. A sleep has no time-out
- * here. With SLOW a batch ends only when no item waits any more, or every other worker is busy too:
- * then it also fails if one sleeps while work waits for another who is busy. With COMPANY a batch has
- * room for two, and a former who has one item sleeps with the role until a second comes or it is due.
+ * Checked: when nothing moves any more, nothing waits and everything was run. A sleep has no
+ * time-out here. With SLOW a batch ends only when no item waits any more, or every other worker is
+ * busy too: then it also fails if one sleeps while work waits for another who is busy. With COMPANY
+ * a batch has room for two, and a former who has one item sleeps with the role until a second comes
+ * or it is due.
  */
 
 #ifndef LANE_ITEMS
 #define LANE_ITEMS 1
 #endif
-#ifndef GUEST_ITEMS
-#define GUEST_ITEMS 1
+#ifndef CLIENT_ITEMS
+#define CLIENT_ITEMS 1
 #endif
 #ifndef DEATHS
 #define DEATHS 0
@@ -38,11 +39,12 @@
 #if SEATS > 2
 #define ANY(array) (array[0] || array[1] || array[2])
 #define OTHERS_BUSY (busy[(k + 1) % 3] && busy[(k + 2) % 3])
-#define IN_HAND (lane_hand[0] + guest_hand[0] + lane_hand[1] + guest_hand[1] + lane_hand[2] + guest_hand[2])
+#define IN_HAND (lane_hand[0] + client_hand[0] + lane_hand[1] + client_hand[1] + \
+                 lane_hand[2] + client_hand[2])
 #else
 #define ANY(array) (array[0] || array[1])
 #define OTHERS_BUSY busy[1 - k]
-#define IN_HAND (lane_hand[0] + guest_hand[0] + lane_hand[1] + guest_hand[1])
+#define IN_HAND (lane_hand[0] + client_hand[0] + lane_hand[1] + client_hand[1])
 #endif
 
 #if DEATHS > 0 /* else no seat is ever empty */
@@ -57,19 +59,19 @@
 #define SKIP_NONE skip
 #endif
 
-byte lane_waiting, guest_waiting; /* items in the rings */
+byte lane_waiting, client_waiting; /* items in the rings */
 byte former;
 bool idle[SEATS];
 byte party[SEATS];
 bool asleep[SEATS], rung[SEATS]; /* own bells; rung: the sequence has moved on since prepare */
-bool guest_asleep;               /* the guest's bell */
-bool guest_rung[SEATS];          /* its sequence has moved on since this worker's prepare */
+bool client_asleep;               /* the client's bell */
+bool client_rung[SEATS];          /* its sequence has moved on since this worker's prepare */
 bool in_futex[SEATS];            /* sleeps on both */
 
 bool alive[SEATS], killed[SEATS], dead[SEATS];
-byte lane_hand[SEATS], guest_hand[SEATS]; /* items that a worker holds: their words say so */
+byte lane_hand[SEATS], client_hand[SEATS]; /* items that a worker holds: their words say so */
 bool busy[SEATS];                         /* with a batch that is closed */
-byte lane_pushed, guest_pushed;
+byte lane_pushed, client_pushed;
 byte run_count;
 byte deaths_left = DEATHS;
 byte next_party = SEATS + 1;
@@ -92,12 +94,12 @@ inline ring(seat)
     fi
 }
 
-inline guest_wake()
+inline client_wake()
 {
     d_step {
-        guest_rung[0] = true; guest_rung[1] = true;
+        client_rung[0] = true; client_rung[1] = true;
 #if SEATS > 2
-        guest_rung[2] = true
+        client_rung[2] = true
 #endif
     };
     atomic { /* one of those who sleep, no matter which */
@@ -112,12 +114,12 @@ inline guest_wake()
     }
 }
 
-inline guest_ring()
+inline client_ring()
 {
     if
-    :: guest_asleep -> /* after the fence */
+    :: client_asleep -> /* after the fence */
        if
-       :: atomic { guest_asleep -> guest_asleep = false }; guest_wake()
+       :: atomic { client_asleep -> client_asleep = false }; client_wake()
        :: else
        fi
     :: else
@@ -173,13 +175,13 @@ inline appoint_idle(work)
     atomic { seat = 0; appointed = 0; flag = false; SKIP_NONE }
 }
 
-/* The coordinator sees the lane's ring, and knows that there are guests. */
+/* The coordinator sees the lane's ring, and knows that there are client regions. */
 #ifdef MUTANT_BLIND
 #define COORDINATOR_SEES (lane_waiting > 0)
 #else
 #define COORDINATOR_SEES true
 #endif
-#define WORKER_SEES (lane_waiting > 0 || guest_waiting > 0)
+#define WORKER_SEES (lane_waiting > 0 || client_waiting > 0)
 
 proctype pusher()
 {
@@ -202,7 +204,7 @@ proctype client()
     bool flag;
     SKIP_SEATS
     do
-    :: atomic { guest_pushed < GUEST_ITEMS -> guest_pushed++; guest_waiting++ };
+    :: atomic { client_pushed < CLIENT_ITEMS -> client_pushed++; client_waiting++ };
 #ifdef PASS
        seen = former;
        if
@@ -210,7 +212,7 @@ proctype client()
        :: else -> ring(SEAT(seen)); seen = 0
        fi
 #else
-       guest_ring()
+       client_ring()
 #endif
     od
 }
@@ -226,7 +228,7 @@ inline former_leave()
 #ifndef MUTANT_NO_ARM
 #ifndef MUTANT_ARM_AFTER_LOOK
     if
-    :: ANY(idle) -> guest_asleep = true
+    :: ANY(idle) -> client_asleep = true
     :: else
     fi;
 #endif
@@ -238,7 +240,7 @@ inline former_leave()
 #ifdef MUTANT_ARM_AFTER_LOOK
     ;
     if
-    :: ANY(idle) -> guest_asleep = true
+    :: ANY(idle) -> client_asleep = true
     :: else
     fi
 #endif
@@ -249,8 +251,8 @@ inline gather()
     atomic {
         if
         :: lane_waiting > 0 -> lane_waiting--; lane_hand[k]++
-        :: guest_waiting > 0 -> guest_waiting--; guest_hand[k]++
-        :: lane_waiting == 0 && guest_waiting == 0
+        :: client_waiting > 0 -> client_waiting--; client_hand[k]++
+        :: lane_waiting == 0 && client_waiting == 0
         fi
     }
 }
@@ -261,8 +263,8 @@ inline bells_prepare()
         rung[k] = false;
         asleep[k] = true;
 #ifndef MUTANT_OWN_BELL_ONLY
-        guest_rung[k] = false;
-        guest_asleep = true
+        client_rung[k] = false;
+        client_asleep = true
 #endif
     }
 }
@@ -270,7 +272,7 @@ inline bells_prepare()
 #ifdef MUTANT_OWN_BELL_ONLY
 #define RUNG rung[k]
 #else
-#define RUNG (rung[k] || guest_rung[k])
+#define RUNG (rung[k] || client_rung[k])
 #endif
 
 /* The batch is open: asleep with the role, and without the idle bit. */
@@ -297,7 +299,7 @@ inline rest()
     flag = (seen == FORMER(me, k) || seen == OFFER(me, k) || (seen == 0 && WORKER_SEES));
 #ifndef MUTANT_NO_PASSING_ON
     if
-    :: !flag && seen != 0 && guest_waiting > 0 -> ring(SEAT(seen))
+    :: !flag && seen != 0 && client_waiting > 0 -> ring(SEAT(seen))
     :: else
     fi;
 #endif
@@ -324,28 +326,28 @@ start:
                   former == 0 || former == FORMER(me, k) || former == OFFER(me, k) ->
                   former = FORMER(me, k)
               };
-              guest_asleep = false;
+              client_asleep = false;
               gather();
 #ifdef COMPANY
               do
-              :: lane_hand[k] + guest_hand[k] == 1 && !due -> wait_for_company(); gather()
+              :: lane_hand[k] + client_hand[k] == 1 && !due -> wait_for_company(); gather()
               :: else -> break
               od;
               due = false;
 #endif
               former_leave();
 #ifdef MUTANT_HUSH_WITHOUT_ROLE
-              guest_asleep = false;
+              client_asleep = false;
 #endif
               if
-              :: atomic { lane_hand[k] + guest_hand[k] > 0 -> busy[k] = true };
+              :: atomic { lane_hand[k] + client_hand[k] > 0 -> busy[k] = true };
 #ifdef SLOW
-                 atomic { (lane_waiting + guest_waiting == 0 && lane_pushed == LANE_ITEMS
-                           && guest_pushed == GUEST_ITEMS) || OTHERS_BUSY };
+                 atomic { (lane_waiting + client_waiting == 0 && lane_pushed == LANE_ITEMS
+                           && client_pushed == CLIENT_ITEMS) || OTHERS_BUSY };
 #endif
                  d_step {
-                     run_count = run_count + lane_hand[k] + guest_hand[k];
-                     lane_hand[k] = 0; guest_hand[k] = 0; busy[k] = false
+                     run_count = run_count + lane_hand[k] + client_hand[k];
+                     lane_hand[k] = 0; client_hand[k] = 0; busy[k] = false
                  }
               :: else -> rest()
               fi
@@ -381,13 +383,13 @@ proctype repairer()
        wake(0);
        wake(1);
 #endif
-       /* a new process; the guest's repair, by the client, may come before or after its start */
+       /* a new process; the client's repair, by the client, may come before or after its start */
        atomic { party[k] = next_party; next_party++; asleep[k] = false; killed[k] = false };
        if
-       :: dead[k] = false; atomic { guest_waiting = guest_waiting + guest_hand[k]; guest_hand[k] = 0 }
-       :: atomic { guest_waiting = guest_waiting + guest_hand[k]; guest_hand[k] = 0 }; dead[k] = false
+       :: dead[k] = false; atomic { client_waiting = client_waiting + client_hand[k]; client_hand[k] = 0 }
+       :: atomic { client_waiting = client_waiting + client_hand[k]; client_hand[k] = 0 }; dead[k] = false
        fi;
-       guest_wake();
+       client_wake();
        k = 0
     od
 }
@@ -406,11 +408,11 @@ proctype judge()
 {
     timeout;
     d_step {
-        assert(lane_waiting == 0 && guest_waiting == 0);
+        assert(lane_waiting == 0 && client_waiting == 0);
 #ifdef COMPANY
-        assert(run_count + IN_HAND == LANE_ITEMS + GUEST_ITEMS)
+        assert(run_count + IN_HAND == LANE_ITEMS + CLIENT_ITEMS)
 #else
-        assert(run_count == LANE_ITEMS + GUEST_ITEMS)
+        assert(run_count == LANE_ITEMS + CLIENT_ITEMS)
 #endif
     }
 }

@@ -53,7 +53,7 @@ static inline void
 client_region_end_at(const struct client_region *client_region, uint32_t stage)
 {
     struct rig *lane = client_region->lane;
-    struct handshake_client_region word = word_of(client_region, GUEST_ENDS);
+    struct handshake_client_region word = word_of(client_region, CLIENT_REGION_FINISH);
     struct error error = ERROR_NONE;
     for (uint32_t k = 0; k < rig_worker_count(lane, stage); k++)
         assert_int_equal(
@@ -81,7 +81,7 @@ static inline void
 client_region_come(struct client_region *client_region, struct rig *lane, uint32_t number)
 {
     client_region_make(client_region, lane, number);
-    struct handshake_client_region word = word_of(client_region, GUEST_COMES);
+    struct handshake_client_region word = word_of(client_region, CLIENT_REGION_OPEN);
     announce(lane, &word, client_region->rig.region.fd);
 }
 
@@ -116,19 +116,19 @@ expect_word(const struct client_region *client_region, uint32_t stage, uint32_t 
 static inline void
 client_region_go(struct client_region *client_region)
 {
-    struct handshake_client_region word = word_of(client_region, GUEST_GOES);
+    struct handshake_client_region word = word_of(client_region, CLIENT_REGION_DISCARD);
     announce(client_region->lane, &word, -1);
     for (uint32_t i = 0; i < client_region->lane->stage_count; i++)
         for (uint32_t k = 0; k < rig_worker_count(client_region->lane, i); k++)
             if (client_region->lane->workers[i][k].pid != 0)
-                expect_word(client_region, i, k, GUEST_LEFT);
+                expect_word(client_region, i, k, CLIENT_REGION_CLOSED);
     region_detach(&client_region->rig.region);
 }
 
 /* ---- the client's part ---- */
 
 static inline struct shm_ticket
-guest_submit(struct client_region *client_region, struct rig_request request)
+client_region_submit(struct client_region *client_region, struct rig_request request)
 {
     struct shm_ticket ticket = rig_push(&client_region->rig, request);
     doorbell_ring(client_region_bell(&client_region->rig.region, 0));
@@ -138,7 +138,7 @@ guest_submit(struct client_region *client_region, struct rig_request request)
 static inline struct rig_outcome
 client_region_call(struct client_region *client_region, struct rig_request request)
 {
-    struct shm_ticket ticket = guest_submit(client_region, request);
+    struct shm_ticket ticket = client_region_submit(client_region, request);
     struct rig_outcome outcome = rig_wait_outcome(&client_region->rig);
     assert_int_equal(outcome.ticket.index, ticket.index);
     return outcome;

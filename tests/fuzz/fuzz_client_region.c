@@ -4,8 +4,8 @@
  * client submit and take honestly, write any word anywhere in its region, before a request is read
  * or while the modelet runs, forge tickets, punch holes, come and go; between them the worker does
  * what it does: hears of client regions on its control socket, gathers, reads, checks, runs, passes
- * on. guest_steps.h has the list. Words that change between two loads of the same read are not this
- * target's matter: tests/unit/test_worker_hostile.c.
+ * on. client_region_steps.h has the list. Words that change between two loads of the same read are
+ * not this target's matter: tests/unit/test_worker_hostile.c.
  *
  * What must hold: no sanitizer speaks, no CHECK fails, the lane's requests are all answered
  * rightly, the lane is never called corrupt; what the modelet is shown of a request agrees in
@@ -22,7 +22,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "guest_steps.h"
+#include "client_region_steps.h"
 #include "shm/arena.h"
 #include "shm/slot.h"
 #include "worker/worker.h"
@@ -273,8 +273,8 @@ turn(void)
     int fd;
     while (handshake_receive_client_region(control[0], &said, &fd, &error) == STATUS_OK) {
         CHECK(said.serial == serial && fd < 0);
-        lost_said += said.event == GUEST_LOST;
-        left_said += said.event == GUEST_LEFT;
+        lost_said += said.event == CLIENT_REGION_LOST;
+        left_said += said.event == CLIENT_REGION_CLOSED;
     }
     CHECK(lost_said <= 1 && left_said <= 1);
 }
@@ -288,7 +288,8 @@ notify_worker(enum handshake_client_region_event event)
         .serial = serial,
     };
     struct error error = ERROR_NONE;
-    CHECK(handshake_send_client_region(control[0], &word, event == GUEST_COMES ? client.fd : -1,
+    CHECK(handshake_send_client_region(control[0], &word,
+                                       event == CLIENT_REGION_OPEN ? client.fd : -1,
                                        &error) == STATUS_OK);
     CHECK(!sources_receive(&worker));
 }
@@ -302,7 +303,7 @@ arrive(void)
     ceases = false;
     lost_said = left_said = 0;
     serial++;
-    notify_worker(GUEST_COMES);
+    notify_worker(CLIENT_REGION_OPEN);
     turn();
     CHECK(written || lost_said == 0);
 }
@@ -314,7 +315,7 @@ leave(void)
         return;
     CHECK(written || lost_said == 0);
     if (left_said == 0)
-        notify_worker(GUEST_GOES);
+        notify_worker(CLIENT_REGION_DISCARD);
     atomic_store(&worker.entry.stage->draining, 1);
     for (uint32_t i = 0; i < TURNS_AT_END && left_said == 0; i++)
         turn();
@@ -332,7 +333,7 @@ cease(void)
     if (!arrived || ceases)
         return;
     ceases = true;
-    notify_worker(GUEST_ENDS);
+    notify_worker(CLIENT_REGION_FINISH);
     turn();
 }
 
@@ -571,27 +572,27 @@ punch(struct program *program)
 static void
 step(struct program *program)
 {
-    switch (take8(program) % GUEST_STEPS) {
-    case GUEST_SUBMIT: {
+    switch (take8(program) % CLIENT_REGION_STEPS) {
+    case CLIENT_REGION_SUBMIT: {
         uint8_t kind = take8(program) % KINDS;
         pushed += submit(&client, kind, take8(program));
         break;
     }
-    case GUEST_TURN: turn(); break;
-    case GUEST_TAKE: take(); break;
-    case GUEST_LANE:
+    case CLIENT_REGION_TURN: turn(); break;
+    case CLIENT_REGION_TAKE: take(); break;
+    case CLIENT_REGION_LANE:
         if (submit(&lane, KIND_PLAIN, lane_number)) {
             lane_number++;
             lane_flying++;
         }
         break;
-    case GUEST_LEAVES: leave(); break;
-    case GUEST_ARRIVES: arrive(); break;
-    case GUEST_WRITES: write_somewhere(program); break;
-    case GUEST_LATER: write_later(program); break;
-    case GUEST_FORGES: forge(program); break;
-    case GUEST_PUNCHES: punch(program); break;
-    case GUEST_CEASES: cease(); break;
+    case CLIENT_REGION_LEAVES: leave(); break;
+    case CLIENT_REGION_ARRIVES: arrive(); break;
+    case CLIENT_REGION_WRITES: write_somewhere(program); break;
+    case CLIENT_REGION_LATER: write_later(program); break;
+    case CLIENT_REGION_FORGES: forge(program); break;
+    case CLIENT_REGION_PUNCHES: punch(program); break;
+    case CLIENT_REGION_CEASES: cease(); break;
     default: break;
     }
 }

@@ -194,7 +194,7 @@ def ends(run, report, draw, shoald, seconds):
     return count
 
 
-def guests(run, report, budget, draw):
+def client_regions(run, report, budget, draw):
     """Honest local clients and gRPC; then the daemon's own ends."""
     # to classify runs a while: so that clients and workers die with something in hand
     pipeline = {**digits(2, 3, 2), "local_clients": 16, "local_slots": 32, "local_mib": 4}
