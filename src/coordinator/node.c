@@ -582,12 +582,14 @@ create_mesh(struct coordinator_node *node, struct error *error)
     return mesh_node_create(&options, &node->mesh, error);
 }
 
+/* Everything else that serves gRPC, or calls over it, uses the front's queues. */
 static enum status
-open_mesh(struct coordinator_node *node, struct error *error)
+open_others(struct coordinator_node *node, struct error *error)
 {
     struct rpc_queue *queues[FRONT_THREADS_MAX];
     uint32_t count = front_queues(node->front, queues);
-    return mesh_node_open(node->mesh, queues, count, error);
+    enum status status = runtime_open(node->runtime, queues[0], error);
+    return status == STATUS_OK ? mesh_node_open(node->mesh, queues, count, error) : status;
 }
 
 /* All that speaks gRPC. */
@@ -624,7 +626,7 @@ front_open(struct coordinator_node *node, struct error *error)
         .tls = node->certificates.callers,
     };
     status = front_create(&front, &node->front, error);
-    return status == STATUS_OK ? open_mesh(node, error) : status;
+    return status == STATUS_OK ? open_others(node, error) : status;
 }
 
 static enum status
@@ -755,7 +757,6 @@ node_run(const struct node_options *options)
     if (start(node, &error) == STATUS_OK) {
         mesh_node_start(node->mesh); /* what the front's threads do for it is ready */
         front_start(node->front);
-        runtime_start(node->runtime);
         web_start(node->web);
         on_publish(node);
         update_ready(node); /* there may be no pipelines to wait for */

@@ -123,6 +123,34 @@ class Forwarded(Node):
         return self.server.pids() + self.other.server.pids()
 
 
+class External(Node):
+    """A mesh of one without pipelines. Its runtime, another node, has the models."""
+
+    def __init__(self, setting, name, engine, messages):
+        super().__init__(setting, name, engine, messages)
+        self.engine = engine
+        self.runtime = Node(setting, f"{name}_runtime", engine, messages)
+        with open(self.runtime.config, "a", encoding="utf-8") as config:
+            config.write(f'\nruntime: ["{self.runtime.target}"]\n')
+        cpus = f"cpus: [{PINNED['server']}]\n" if setting.pinned else ""
+        text = f'listen: ["{self.target}"]\n{cpus}mesh: {{ store: memory, runtime: "{self.runtime.target}" }}\n'
+        self.config = setting.write(f"{name}.yaml", text.encode())
+
+    def start(self):
+        self.client = self.make_client()
+        self.runtime.launch()
+        self.launch()
+        self.register(self.engine.names)
+        self.server.wait_until(self.client.answers)
+
+    def stop(self):
+        wrong = [one.server.stop() for one in (self, self.runtime) if one.server]
+        return "\n".join(filter(None, wrong)) or None
+
+    def pids(self):
+        return self.server.pids() + self.runtime.server.pids()
+
+
 def mesh_contenders(setting):
     engine = Networks()
     engine.root = setting.directory / "mesh"
@@ -135,12 +163,14 @@ def mesh_contenders(setting):
     alone = Node(setting, "no_mesh", engine, messages)
     return {"no_mesh": alone, "mesh": Local(setting, "mesh", engine, messages),
             "bare_proxy": Proxied(setting, "bare_proxy", alone),
-            "mesh_forwarded": Forwarded(setting, "mesh_forwarded", engine, messages)}
+            "mesh_forwarded": Forwarded(setting, "mesh_forwarded", engine, messages),
+            "mesh_external": External(setting, "mesh_external", engine, messages)}
 
 
 def mesh_group():
     return Group("mesh", f"{SERVED_MODELS} networks of one stage: on a node alone, on a mesh of one, behind a "
-                 "bare proxy, on another node of the mesh", ("no_mesh", "mesh", "bare_proxy", "mesh_forwarded"),
+                 "bare proxy, on another node of the mesh, in a runtime beside the node",
+                 ("no_mesh", "mesh", "bare_proxy", "mesh_forwarded", "mesh_external"),
                  mesh_contenders, closed(*OUTSTANDING), figures=LOAD_FIGURES[:5],
                  note="The proxy passes calls on to the node alone, over a unix socket and unseen. The mesh's "
                  "node finds out whose model it is, and passes them on over TCP.")

@@ -18,7 +18,7 @@ LABELS = {
     "wait_5": "wait 5 ms", "adaptive": "wait adaptive", "python": "Python service",
     "shoal": "Shoal, no network", "shoal_grpc": "Shoal, gRPC", "local": "Shoal, local client",
     "no_mesh": "no mesh", "mesh": "a mesh of one", "bare_proxy": "behind a bare proxy",
-    "mesh_forwarded": "behind another node", "plain": "plain",
+    "mesh_forwarded": "behind another node", "mesh_external": "in a runtime", "plain": "plain",
     "plain_cached": "plain, indices cached", "plain_record": "plain, a record per item",
 }
 RING_LABELS = {"shoal": "Shoal's"}

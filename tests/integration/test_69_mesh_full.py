@@ -38,6 +38,8 @@ class TestFull(unittest.TestCase):
             self.nodes[name] = self.enterContext(shoald)
             shoald.wait_log("mesh_session_begun")
             self.registrars[name] = self.enterContext(Registrar(shoald))
+        for shoald in self.nodes.values():
+            wait_until(lambda node=shoald: node.stat()["mesh_instances"] == 2, "the nodes to see each other")
         self.registrars["node-a"].register("m1")
         self.registrars["node-a"].ensure("m1", sync=True)
         self.at, = self.where()

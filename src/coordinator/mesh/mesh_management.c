@@ -1,15 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Two servers on one queue, because credentials belong to a server: the one in the clear is always
- * there, the one with TLS is its client region.
- */
+/* Two servers, because credentials belong to a server; the one in the clear is always there. */
 #include "coordinator/mesh/mesh_management.h"
 
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 
 #include "base/check.h"
 #include "base/clock.h"
@@ -30,8 +25,6 @@ struct mesh_management {
     struct rpc_method secured_methods[SERVICES_COUNT + MESH_METHOD_COUNT];
     struct rpc_server *plain;
     struct rpc_server *secured; /* NULL: no address has TLS */
-    pthread_t thread;
-    bool started;
 };
 
 /* ---- which address where ---- */
@@ -154,16 +147,6 @@ fill_methods(struct rpc_method methods[SERVICES_COUNT + MESH_METHOD_COUNT],
 
 /* ---- the servers ---- */
 
-static void *
-management_main(void *context)
-{
-    struct mesh_management *management = context;
-    prctl(PR_SET_NAME, "shoald:manage");
-    while (rpc_server_step(management->plain, 0, TIME_NEVER_NS) >= 0)
-        continue;
-    return NULL;
-}
-
 static void
 log_addresses(const struct rpc_server *server, const char *const *listen, uint32_t count,
               const char *tls)
@@ -180,6 +163,7 @@ server_options(struct mesh_management *management)
     return (struct rpc_server_options){
         .socket_mode = &config->mesh.management.socket_mode_bits,
         .queue_count = 1,
+        .queue = management->options.queue,
         .message_bytes_max = config->message_bytes_max,
         .connections_max = config->mesh.management.connections_max,
         .send_timeout_ns = config->send_timeout_ns,
@@ -212,7 +196,6 @@ open_servers(struct mesh_management *management, struct error *error)
     options.listen_count = place->secured_count;
     options.methods = management->secured_methods;
     options.tls = management->options.tls;
-    options.queue = rpc_server_queue(management->plain, 0);
     status = rpc_server_create(&options, &management->secured, error);
     if (status == STATUS_OK)
         log_addresses(management->secured, place->secured, place->secured_count, "yes");
@@ -238,13 +221,6 @@ management_create(const struct management_options *options, struct mesh_manageme
 }
 
 void
-management_start(struct mesh_management *management)
-{
-    CHECK(pthread_create(&management->thread, NULL, management_main, management) == 0);
-    management->started = true;
-}
-
-void
 management_set_serving(struct mesh_management *management, bool serving)
 {
     health_set(management->services.health, "", serving ? HEALTH_SERVING : HEALTH_NOT_SERVING);
@@ -252,24 +228,17 @@ management_set_serving(struct mesh_management *management, bool serving)
                serving ? HEALTH_SERVING : HEALTH_NOT_SERVING);
 }
 
-/* As front_destroy does it. The client region first: its end comes on the other's queue. */
-static void
-stop_servers(struct mesh_management *management)
+void
+management_end(struct mesh_management *management)
 {
-    static const char text[] = "the node is stopping";
-    rpc_server_refuse(management->plain, text);
-    if (management->secured != NULL)
-        rpc_server_refuse(management->secured, text);
+    struct rpc_server *servers[] = {management->plain, management->secured};
+    for (size_t i = 0; i < ARRAY_COUNT(servers); i++)
+        if (servers[i] != NULL)
+            rpc_server_refuse(servers[i], "the node is stopping");
     health_end_watches(management->services.health);
-    if (!management->started)
-        management_start(management);
-    if (management->secured != NULL)
-        rpc_server_end(management->secured, LAST_ANSWERS_NS);
-    rpc_server_end(management->plain, LAST_ANSWERS_NS);
-    CHECK(pthread_join(management->thread, NULL) == 0);
-    if (management->secured != NULL)
-        rpc_server_destroy(management->secured);
-    rpc_server_destroy(management->plain);
+    for (size_t i = 0; i < ARRAY_COUNT(servers); i++)
+        if (servers[i] != NULL)
+            rpc_server_end(servers[i], LAST_ANSWERS_NS);
 }
 
 uint64_t
@@ -286,8 +255,10 @@ management_destroy(struct mesh_management *management)
 {
     if (management == NULL)
         return;
+    if (management->secured != NULL)
+        rpc_server_destroy(management->secured);
     if (management->plain != NULL)
-        stop_servers(management);
+        rpc_server_destroy(management->plain);
     health_destroy(management->services.health);
     free(management);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Serves mmesh.ModelMesh on a thread of its own, apart from inference:
+ * Serves mmesh.ModelMesh on addresses apart from those of inference:
  *
  *   - always on a unix socket beside the counters file, for the node's own user, who may stop the
  *     node anyway; shoalctl finds it there;
@@ -10,7 +10,7 @@
  *   - at the front, if `mesh: management` has all of `listen`, or the environment asks for it:
  *     `at_front`.
  *
- * Loop thread.
+ * Its calls arrive on a front thread (DESIGN.md, decision of 2026-11-24). Loop thread.
  */
 #pragma once
 
@@ -48,17 +48,19 @@ struct management_options {
     const struct management_place *place; /* kept */
     struct mesh_manage *manage;
     struct pending *pending;
-    struct rpc_tls *tls; /* of callers; NULL: none */
+    struct rpc_tls *tls;     /* of callers; NULL: none */
+    struct rpc_queue *queue; /* a front thread's, not stepped yet */
 };
 
-/* Binds all addresses; calls are taken from management_start on. */
+/* Binds all addresses. */
 enum status management_create(const struct management_options *options,
                               struct mesh_management **created, struct error *error) WARN_UNUSED;
-void management_start(struct mesh_management *management);
 /* Sets the health that its servers report. */
 void management_set_serving(struct mesh_management *management, bool serving);
 /* Connections closed at once, because there were too many. */
 uint64_t management_refused(const struct mesh_management *management);
-/* When no order is to be taken any more: ends the servers and frees everything. NULL is left alone.
- */
+/* Once, when no order is to be taken any more and while the queue is still stepped, or will be:
+ * ends the servers. */
+void management_end(struct mesh_management *management);
+/* After management_end, when the queue has ended. NULL is left alone. */
 void management_destroy(struct mesh_management *management);

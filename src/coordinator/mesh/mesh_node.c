@@ -513,13 +513,12 @@ create_runner(struct mesh_node *node, const char *address, int64_t start_ms)
 static enum status
 open_management(struct mesh_node *node, struct error *error)
 {
-    const struct management_options options = {
-        .config = node->options.config,
-        .place = &node->place,
-        .manage = node->manage,
-        .pending = node->pending,
-        .tls = node->options.callers_tls,
-    };
+    const struct management_options options = {.config = node->options.config,
+                                               .place = &node->place,
+                                               .manage = node->manage,
+                                               .pending = node->pending,
+                                               .tls = node->options.callers_tls,
+                                               .queue = node->queues[0]};
     return management_create(&options, &node->management, error);
 }
 
@@ -579,7 +578,6 @@ mesh_node_start(struct mesh_node *node)
         loop_timer_set(node->files_timer, FILES_LOOK_NS);
     if (is_shared(node) && strcmp(node->config->fail_fast, "yes") == 0)
         loop_timer_set(node->reach_timer, REACH_S * (int64_t)NS_PER_S);
-    management_start(node->management);
     if (node->server != NULL)
         peer_server_start(node->server, node->runner, 0);
     if (node->external != NULL)
@@ -759,6 +757,8 @@ mesh_node_is_leaving(const struct mesh_node *node)
 void
 mesh_node_cut(struct mesh_node *node)
 {
+    if (node != NULL && node->management != NULL)
+        management_end(node->management);
     if (node != NULL && node->server != NULL)
         peer_server_cut(node->server);
 }

@@ -101,9 +101,9 @@ void mesh_node_stop(struct mesh_node *node);
 /* After mesh_node_stop: whether the loop must still run, for 2 s at most: to withdraw the instance,
  * for whose lease other nodes would otherwise wait, and to send other nodes their last answers. */
 bool mesh_node_is_leaving(const struct mesh_node *node);
-/* Once, after mesh_node_stop: drops the connections of other nodes. */
+/* Once, after mesh_node_stop: ends management and drops the connections of other nodes. */
 void mesh_node_cut(struct mesh_node *node);
-/* Ends peers and management, after the front's queues and all served calls have ended. */
+/* Frees peers and management, after the front's queues and all served calls have ended. */
 void mesh_node_end_peers(struct mesh_node *node);
 /* When every pipeline is gone. */
 void mesh_node_destroy(struct mesh_node *node);

@@ -9,7 +9,6 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <time.h>
 
 #include "base/check.h"
@@ -50,9 +49,7 @@ struct runtime {
     struct runtime_options options;
     struct runtime_place place;
     struct rpc_server *server; /* NULL: all of its addresses are the front's */
-    pthread_t thread;
-    bool started;
-    struct runtime_ask *asks; /* begun */
+    struct runtime_ask *asks;  /* begun */
     struct loop_timer *predict_timer;
     bool predict_timed;
     bool purging;
@@ -435,19 +432,11 @@ static const struct rpc_method methods[] = {
     SERVICES_METHODS,
 };
 
-static void *
-runtime_main(void *context)
+enum status
+runtime_open(struct runtime *runtime, struct rpc_queue *queue, struct error *error)
 {
-    struct runtime *runtime = context;
-    prctl(PR_SET_NAME, "shoald:runtime");
-    while (rpc_server_step(runtime->server, 0, TIME_NEVER_NS) >= 0)
-        continue;
-    return NULL;
-}
-
-static enum status
-bind_own(struct runtime *runtime, struct error *error)
-{
+    if (runtime == NULL || runtime->place.own_count == 0)
+        return STATUS_OK;
     const struct config *config = runtime->options.config;
     const char *listen[RUNTIME_LISTEN_MAX];
     for (uint32_t i = 0; i < runtime->place.own_count; i++)
@@ -457,6 +446,7 @@ bind_own(struct runtime *runtime, struct error *error)
         .listen_count = runtime->place.own_count,
         .socket_mode = config->socket_mode != NULL ? &config->socket_mode_bits : NULL,
         .queue_count = 1,
+        .queue = queue,
         .message_bytes_max = config->message_bytes_max,
         .concurrent_streams_max = CONCURRENT_STREAMS_MAX,
         .armed_calls = ARMED_CALLS,
@@ -467,7 +457,8 @@ bind_own(struct runtime *runtime, struct error *error)
         .method_count = ARRAY_COUNT(methods),
         .context = runtime,
     };
-    return rpc_server_create(&options, &runtime->server, error);
+    enum status status = rpc_server_create(&options, &runtime->server, error);
+    return status == STATUS_OK ? STATUS_OK : error_prefix(error, "runtime");
 }
 
 enum status
@@ -485,18 +476,7 @@ runtime_create(const struct runtime_options *options, struct runtime **created, 
     (void)runtime_update(runtime);
     enum status status = runtime_place_find(&options->config->runtime, options->listen,
                                             options->listen_count, &runtime->place, error);
-    if (status == STATUS_OK && runtime->place.own_count > 0)
-        status = bind_own(runtime, error);
     return status == STATUS_OK ? STATUS_OK : error_prefix(error, "runtime");
-}
-
-void
-runtime_start(struct runtime *runtime)
-{
-    if (runtime == NULL || runtime->server == NULL)
-        return;
-    CHECK(pthread_create(&runtime->thread, NULL, runtime_main, runtime) == 0);
-    runtime->started = true;
 }
 
 bool
@@ -526,17 +506,12 @@ runtime_drain(struct runtime *runtime)
     (void)runtime_update(runtime);
 }
 
-/* As front_destroy does it. */
 static void
-stop_server(struct runtime *runtime)
+end_server(struct runtime *runtime)
 {
     rpc_server_refuse(runtime->server, "the node is stopping");
     health_end_watches(runtime->services.health);
-    if (!runtime->started)
-        runtime_start(runtime);
     rpc_server_end(runtime->server, LAST_ANSWERS_NS);
-    CHECK(pthread_join(runtime->thread, NULL) == 0);
-    rpc_server_destroy(runtime->server);
 }
 
 void
@@ -551,7 +526,7 @@ runtime_end(struct runtime *runtime)
     for (struct runtime_ask *ask = runtime->asks; ask != NULL; ask = ask->next)
         ask_fail(ask, STATUS_UNAVAILABLE, "the node is stopping");
     if (runtime->server != NULL)
-        stop_server(runtime);
+        end_server(runtime);
 }
 
 void
@@ -560,6 +535,8 @@ runtime_destroy(struct runtime *runtime)
     if (runtime == NULL)
         return;
     CHECK(runtime->asks == NULL); /* models.h reports the outcome of each */
+    if (runtime->server != NULL)
+        rpc_server_destroy(runtime->server);
     loop_timer_destroy(runtime->predict_timer);
     health_destroy(runtime->services.health);
     pthread_mutex_destroy(&runtime->lock);

@@ -32,11 +32,14 @@ struct runtime_options {
     struct model_registry *registry;
 };
 
-/* Binds the addresses that are not the front's; calls are taken from runtime_start on. `*runtime`
- * is NULL without `runtime` in the configuration; every function here leaves NULL alone. */
+/* `*runtime` is NULL without `runtime` in the configuration; every function here leaves NULL alone.
+ */
 enum status runtime_create(const struct runtime_options *options, struct runtime **runtime,
                            struct error *error) WARN_UNUSED;
-void runtime_start(struct runtime *runtime);
+/* Binds the addresses that are not the front's. `queue`: a front thread's, not stepped yet, which
+ * takes their calls. */
+enum status runtime_open(struct runtime *runtime, struct rpc_queue *queue,
+                         struct error *error) WARN_UNUSED;
 
 /* Whether the front must serve RUNTIME_METHODS. */
 bool runtime_is_at_front(const struct runtime *runtime);
@@ -52,7 +55,7 @@ bool runtime_update(struct runtime *runtime);
 void runtime_drain(struct runtime *runtime);
 /* After the loop's end and before the front's: answers every call, begins none. */
 void runtime_end(struct runtime *runtime);
-/* After every pipeline is gone, and with it every outcome of a load. */
+/* After the queues have ended, and every pipeline with the outcome of every load is gone. */
 void runtime_destroy(struct runtime *runtime);
 
 /* Rows of a table of methods; `on_message` hands them on. */
