@@ -19,7 +19,7 @@ Cells:
            XGBoost called directly by one process
   models   50 models of one stage: while others are loaded, and without loads
   mesh     50 networks: a node without a mesh, a mesh of one node, behind a bare proxy, behind
-           another node of the mesh
+           another node of the mesh, in a runtime beside the node
   register models registered through a node, with an etcd that waits for its disk; keys put directly
            into that etcd
   http     keep-alive requests of 1 KiB: nginx and Shoal's HTTP server (packages nginx-light, wrk)

@@ -45,7 +45,7 @@ enum client_region_kind {
     KINDS,
 };
 
-/* What the modelet does; in the low bits of the request's number. */
+/* The modelet's action, in the low bits of the request's number. */
 enum client_region_answer {
     ANSWER_COPIES,
     ANSWER_FORWARDS,

@@ -78,7 +78,7 @@ struct own_record {
     int64_t published_ns; /* 0: never */
 };
 
-/* What the log said of the store, and when, so that it does not repeat itself. */
+/* Times of the last log lines about the store, which limit their rate. */
 struct store_log {
     struct error trouble; /* the store's last */
     int64_t trouble_ns;
@@ -112,7 +112,7 @@ struct foreign_records {
     uint64_t unlogged;                /* since then */
 };
 
-/* What the store reported last. */
+/* The last reports of the store. */
 struct store_reports {
     uint64_t session;  /* 0: none */
     uint64_t revision; /* of the last on_whole */
