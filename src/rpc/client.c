@@ -81,6 +81,8 @@ rpc_client_create(const struct rpc_client_options *options, struct rpc_client **
     client->queue = options->queue;
     client->watch_tag.event = RPC_EVENT_WATCHED;
     client->watch_tag.client = client;
+    client->on_state = options->on_state;
+    client->context = options->context;
     CHECK(pthread_mutex_init(&client->lock, NULL) == 0);
     atomic_fetch_add_explicit(&client->queue->client_count, 1, memory_order_relaxed);
     client->core = channel_create(options, &client->message_bytes_max);
@@ -166,8 +168,11 @@ void
 rpc_client_on_watched(struct rpc_client *client)
 {
     client->watched = false;
-    if (client->core == NULL)
+    if (client->core == NULL) {
         client_free(client);
-    else
-        client_watch(client, grpc_channel_check_connectivity_state(client->core, 0));
+        return;
+    }
+    client_watch(client, grpc_channel_check_connectivity_state(client->core, 0));
+    if (client->on_state != NULL && !client->closing)
+        client->on_state(client->context);
 }

@@ -161,6 +161,7 @@ struct rpc_queue {
     bool closed;                   /* and has done so */
     struct rpc_later *later;       /* to run at the end of this step */
     struct rpc_later *later_still; /* queued in a full step: to run after the next one */
+    struct rpc_timer *timers;      /* those that are set, the next one first */
     struct wire_span *spans;       /* of the message being delivered; grows */
     size_t span_capacity;
     struct rpc_metadata *entries; /* of the metadata being delivered; grows */
@@ -510,6 +511,8 @@ struct rpc_client {
     struct rpc_client *leaving; /* next in the queue's list */
     bool watched;               /* WATCHED is outstanding */
     bool closing;               /* its user destroyed it; stepping thread */
+    void (*on_state)(void *context);
+    void *context;
     struct rpc_tag watch_tag;
     pthread_mutex_t lock; /* protects `calls`, which are started on any thread */
     struct rpc_client_call *calls;

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "rpc/internal.h"
 
 /* Flags of rpc_queue.wake_state. */
@@ -13,6 +14,8 @@ enum {
     WAKE_PENDING = 1, /* a wake event was or is being put into the queue: one is enough */
     WAKE_FORBIDDEN = 2,
 };
+
+enum { TIMERS_A_STEP = 16 };
 
 void
 rpc_queue_init(struct rpc_queue *queue, struct rpc_server *server)
@@ -172,6 +175,45 @@ queue_end_step(struct rpc_queue *queue, bool is_full)
     }
 }
 
+/* ---- timers ---- */
+
+void
+rpc_timer_drop(struct rpc_queue *queue, struct rpc_timer *timer)
+{
+    if (!timer->is_set)
+        return;
+    struct rpc_timer **at = &queue->timers;
+    while (*at != timer)
+        at = &(*at)->next;
+    *at = timer->next;
+    timer->is_set = false;
+}
+
+void
+rpc_queue_at(struct rpc_queue *queue, struct rpc_timer *timer, int64_t at_ns)
+{
+    rpc_timer_drop(queue, timer);
+    struct rpc_timer **at = &queue->timers;
+    while (*at != NULL && (*at)->at_ns <= at_ns)
+        at = &(*at)->next;
+    *timer = (struct rpc_timer){.run = timer->run, .next = *at, .at_ns = at_ns, .is_set = true};
+    *at = timer;
+}
+
+/* A timer that sets itself for the past does not keep the step from ending. */
+static void
+run_timers(struct rpc_queue *queue)
+{
+    int64_t now_ns = clock_now_ns();
+    for (size_t left = TIMERS_A_STEP; queue->timers != NULL && left > 0; left--) {
+        struct rpc_timer *timer = queue->timers;
+        if (timer->at_ns > now_ns)
+            return;
+        rpc_timer_drop(queue, timer);
+        timer->run(timer);
+    }
+}
+
 /* ---- step ---- */
 
 static int
@@ -213,6 +255,8 @@ rpc_queue_step(struct rpc_queue *queue, int64_t deadline_ns)
 {
     if (queue->closed)
         return -1;
+    if (queue->timers != NULL && queue->timers->at_ns < deadline_ns)
+        deadline_ns = queue->timers->at_ns;
     gpr_timespec deadline = rpc_time_to_core(deadline_ns);
     int handled = 0;
     int i = 0;
@@ -232,6 +276,8 @@ rpc_queue_step(struct rpc_queue *queue, int64_t deadline_ns)
         rpc_watch_calls(queue);
     if (queue->later != NULL || queue->later_still != NULL)
         queue_end_step(queue, i == RPC_STEP_EVENTS_MAX);
+    if (queue->timers != NULL)
+        run_timers(queue);
     queue_close_if_done(queue);
     return handled;
 }

@@ -467,6 +467,22 @@ struct rpc_later {
 void rpc_queue_later(struct rpc_queue *queue, struct rpc_later *later);
 /* On the same thread: cancels it. Harmless if it is not queued. */
 void rpc_later_drop(struct rpc_later *later);
+
+/* Work for a certain time. Zero but for `run` at first. */
+struct rpc_timer {
+    /* On the stepping thread. The timer is no longer set then, and may be set again or freed. */
+    void (*run)(struct rpc_timer *timer);
+    /* Private to the queue. */
+    struct rpc_timer *next;
+    int64_t at_ns;
+    bool is_set;
+};
+
+/* On the stepping thread. `run` is called in the step that finds the time reached, which waits no
+ * longer than that. A timer that is set is moved. While any is set, each step reads the clock. */
+void rpc_queue_at(struct rpc_queue *queue, struct rpc_timer *timer, int64_t at_ns);
+/* On the same thread. Harmless if it is not set. */
+void rpc_timer_drop(struct rpc_queue *queue, struct rpc_timer *timer);
 /* Only for a queue of rpc_queue_create, after rpc_client_destroy of each of its clients, on the
  * stepping thread: handles outstanding events and frees the queue. */
 void rpc_queue_destroy(struct rpc_queue *queue);
@@ -487,6 +503,10 @@ struct rpc_client_options {
                                  * never */
     int64_t keepalive_timeout_ns;
     int64_t connect_timeout_ns; /* of one attempt; 0: 1 s */
+    /* rpc_client_state may have changed. On the stepping thread, until rpc_client_destroy returns
+     * or shortly after; NULL: not told. */
+    void (*on_state)(void *context);
+    void *context;
 };
 
 /* Does not connect yet: the first call does. Fails for an empty target; calls to other invalid

@@ -7,6 +7,9 @@
  *
  * ctest: timeout=120 presets=dev,tsan because calls are answered by other threads
  */
+#include <errno.h>
+#include <semaphore.h>
+
 #include "test_rpc_client_rig.h"
 
 enum { MANY = 500 };
@@ -361,7 +364,101 @@ test_bad_options(void **state)
     side_stop(side);
 }
 
+/* ---- timers ---- */
+
+/* Timers that note the order of their runs. */
+struct alarm_clock {
+    struct rpc_timer timer; /* first member */
+    struct alarms *alarms;
+    char name;
+};
+
+enum { ALARMS = 4 };
+
+struct alarms {
+    struct rpc_post begin; /* first member */
+    struct rpc_queue *queue;
+    struct alarm_clock clocks[ALARMS];
+    int64_t first_ns;
+    char rung[16];
+    sem_t done;
+};
+
+static void
+on_alarm(struct rpc_timer *timer)
+{
+    struct alarm_clock *alarm = (struct alarm_clock *)timer;
+    struct alarms *alarms = alarm->alarms;
+    size_t count = strlen(alarms->rung);
+    CHECK(clock_now_ns() >= alarms->first_ns);
+    alarms->rung[count] = alarm->name;
+    if (alarm->name == 'd' && count < 6)
+        rpc_queue_at(alarms->queue, timer, 0); /* again, in the past */
+    else if (alarm->name == 'd')
+        sem_post(&alarms->done);
+}
+
+/* a is moved from the last place to the first, b dropped, c and d are at the same time. */
+static void
+set_alarms(struct rpc_post *post)
+{
+    struct alarms *alarms = (struct alarms *)post;
+    struct rpc_timer *timers[ALARMS];
+    for (size_t i = 0; i < ALARMS; i++)
+        timers[i] = &alarms->clocks[i].timer;
+    int64_t now_ns = clock_now_ns();
+    alarms->first_ns = now_ns + 20 * NS_PER_MS;
+    rpc_queue_at(alarms->queue, timers[2], now_ns + 30 * NS_PER_MS);
+    rpc_queue_at(alarms->queue, timers[3], now_ns + 30 * NS_PER_MS);
+    rpc_queue_at(alarms->queue, timers[1], now_ns + 10 * NS_PER_MS);
+    rpc_queue_at(alarms->queue, timers[0], now_ns + 3600 * NS_PER_S);
+    rpc_queue_at(alarms->queue, timers[0], alarms->first_ns);
+    rpc_timer_drop(alarms->queue, timers[1]);
+    rpc_timer_drop(alarms->queue, timers[1]);
+}
+
+static void
+test_timers(void **state)
+{
+    (void)state;
+    struct side *side = side_start();
+    struct alarms alarms = {.begin = {.run = set_alarms}, .queue = side->queue};
+    for (size_t i = 0; i < ALARMS; i++)
+        alarms.clocks[i] = (struct alarm_clock){{.run = on_alarm}, &alarms, (char)('a' + i)};
+    sem_init(&alarms.done, 0, 0);
+    rpc_queue_post(side->queue, &alarms.begin); /* the thread waits for ever until then */
+    while (sem_wait(&alarms.done) != 0)
+        assert_int_equal(errno, EINTR);
+    assert_string_equal(alarms.rung, "acddddd");
+    side_stop(side);
+    sem_destroy(&alarms.done);
+}
+
 /* ---- servers that are not there ---- */
+
+/* What on_state told last. */
+struct state_watcher {
+    struct rpc_client *client;
+    atomic_int told;
+};
+
+static void
+on_state(void *context)
+{
+    struct state_watcher *watcher = context;
+    atomic_store(&watcher->told, (int)rpc_client_state(watcher->client));
+}
+
+static void
+wait_told(struct state_watcher *watcher, enum rpc_client_state wanted)
+{
+    int64_t give_up_ns = clock_now_ns() + PATIENCE_S * NS_PER_S;
+    while (atomic_load(&watcher->told) != (int)wanted) {
+        if (clock_now_ns() > give_up_ns)
+            fail_msg("told %d, not %d", atomic_load(&watcher->told), wanted);
+        sched_yield();
+    }
+}
 
 static void
 wait_state(const struct rpc_client *client, enum rpc_client_state wanted)
@@ -427,7 +524,14 @@ test_server_killed_and_back(void **state)
     struct elsewhere elsewhere;
     elsewhere_start(&elsewhere);
     struct side *side = side_start();
-    struct rpc_client *client = client_open(side, elsewhere.target);
+    struct state_watcher watcher = {.client = NULL};
+    struct rpc_client_options options = {.queue = side->queue,
+                                         .target = elsewhere.target,
+                                         .on_state = on_state,
+                                         .context = &watcher};
+    struct error error = ERROR_NONE;
+    assert_int_equal(rpc_client_create(&options, &watcher.client, &error), STATUS_OK);
+    struct rpc_client *client = watcher.client;
     for (unsigned round = 0; round < 3; round++) {
         elsewhere_wait(&elsewhere, side, client);
         wait_state(client, RPC_CLIENT_READY);
@@ -441,14 +545,14 @@ test_server_killed_and_back(void **state)
     }
     /* Also seen when there is no call to notice it. */
     elsewhere_wait(&elsewhere, side, client);
-    wait_state(client, RPC_CLIENT_READY);
+    wait_told(&watcher, RPC_CLIENT_READY);
     elsewhere_kill(&elsewhere);
-    wait_state(client, RPC_CLIENT_IDLE);
+    wait_told(&watcher, RPC_CLIENT_IDLE);
     rpc_client_connect(client);
-    wait_state(client, RPC_CLIENT_FAILING);
+    wait_told(&watcher, RPC_CLIENT_FAILING);
     /* It goes on trying by itself. */
     elsewhere_spawn(&elsewhere);
-    wait_state(client, RPC_CLIENT_READY);
+    wait_told(&watcher, RPC_CLIENT_READY);
     rpc_client_destroy(client);
     side_stop(side);
     elsewhere_kill(&elsewhere);
@@ -474,6 +578,7 @@ main(int argc, char **argv)
         cmocka_unit_test(test_destroy_with_calls),
         cmocka_unit_test(test_destroy_at_all_times),
         cmocka_unit_test(test_bad_options),
+        cmocka_unit_test(test_timers),
         cmocka_unit_test(test_nobody_there),
         cmocka_unit_test(test_server_stopped),
         cmocka_unit_test(test_server_killed_and_back),

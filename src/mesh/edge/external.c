@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "mesh/edge/external.h"
 
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 
 #include "base/check.h"
 #include "base/hide_paths.h"
@@ -252,7 +252,6 @@ size(void *context, struct runner_load *load, const struct runner_model *model)
 
 /* ---- unloads ---- */
 
-/* Its thread, which checks the list afterwards. */
 static void
 ask_again(struct external_ask *ask)
 {
@@ -262,6 +261,7 @@ ask_again(struct external_ask *ask)
     ask->next = external->again;
     external->again = ask;
     pthread_mutex_unlock(&external->lock);
+    external_step(external);
 }
 
 static void
@@ -338,7 +338,7 @@ external_pool(const struct external *external)
     return external->options.pool;
 }
 
-/* ---- its life: its thread ---- */
+/* ---- its life: the home queue's thread ---- */
 
 const char *
 external_target(const struct external *external)
@@ -355,17 +355,31 @@ fail(struct external *external, const struct error *error)
         external->options.on_failed(external->options.context, error);
 }
 
-enum status
-external_client_create(const struct external *external, struct rpc_queue *queue, const char *target,
-                       struct rpc_client **client, struct error *error)
+/* No pings: other servers treat them as an attack, and the machine is the same. */
+static struct rpc_client_options
+client_options(const struct external *external, struct rpc_queue *queue, const char *target)
 {
-    /* No pings: other servers treat them as an attack, and the machine is the same. */
-    struct rpc_client_options options = {
+    return (struct rpc_client_options){
         .queue = queue,
         .target = target,
         .message_bytes_max = external->options.message_bytes_max,
         .stream_window_bytes = external->options.stream_window_bytes,
     };
+}
+
+static void
+on_state(void *context)
+{
+    external_step(context);
+}
+
+enum status
+external_home_client(struct external *external, const char *target, struct rpc_client **client,
+                     struct error *error)
+{
+    struct rpc_client_options options = client_options(external, external->home, target);
+    options.on_state = on_state;
+    options.context = external;
     return rpc_client_create(&options, client, error);
 }
 
@@ -380,9 +394,11 @@ serving_create(struct external *external, struct error *error)
         return STATUS_OK;
     external->serving = calloc(external->options.queue_count + 1, sizeof(struct rpc_client *));
     CHECK(external->serving != NULL);
-    for (uint32_t i = 0; i < external->options.queue_count && status == STATUS_OK; i++)
-        status = external_client_create(external, external->options.queues[i], target,
-                                        &external->serving[i], error);
+    for (uint32_t i = 0; i < external->options.queue_count && status == STATUS_OK; i++) {
+        struct rpc_client_options options =
+            client_options(external, external->options.queues[i], target);
+        status = rpc_client_create(&options, &external->serving[i], error);
+    }
     return status;
 }
 
@@ -500,20 +516,26 @@ on_status(struct external *external, const struct wire_message *message)
 }
 
 static void
-on_status_end(void *context, const struct rpc_client_end *end)
+no_status(struct external *external, const struct rpc_client_end *end)
 {
-    struct external *external = context;
-    external->is_polling = false;
-    if (end->status == STATUS_OK) {
-        on_status(external, end->message);
-        return;
-    }
     char reason[REASON_BYTES_MAX];
     (void)error_set(&external->last, end->status, "runtimeStatus: %s", reason_of(end, reason));
     if (end->status == STATUS_UNIMPLEMENTED)
         hopeless(external);
     else
         not_ready(external);
+}
+
+static void
+on_status_end(void *context, const struct rpc_client_end *end)
+{
+    struct external *external = context;
+    external->is_polling = false;
+    if (end->status == STATUS_OK)
+        on_status(external, end->message);
+    else
+        no_status(external, end);
+    external_step(external);
 }
 
 static const struct rpc_client_events status_events = {.on_end = on_status_end};
@@ -532,8 +554,8 @@ poll(struct external *external)
     enum status status = STATUS_OK;
     pthread_mutex_lock(&external->lock);
     if (external->candidate == NULL && !external->is_closing)
-        status = external_client_create(external, external->queue, external_target(external),
-                                        &external->candidate, &external->last);
+        status = external_home_client(external, external_target(external), &external->candidate,
+                                      &external->last);
     if (external->candidate != NULL && !external->is_closing) {
         external->is_polling = true;
         rpc_client_start(external->candidate, &request, NULL);
@@ -579,29 +601,42 @@ is_closing(struct external *external)
     return closing;
 }
 
-static void *
-external_main(void *context)
+/* At each change: an answer, the connection, a wake, a time reached. */
+void
+external_step(struct external *external)
 {
-    struct external *external = context;
-    prctl(PR_SET_NAME, "shoald:runtime");
-    external->give_up_ns = clock_now_ns() + external->options.start_ns;
-    while (!is_closing(external)) {
-        if (!external->is_polling && external->poll_at_ns <= clock_now_ns() &&
-            !external_probe(external))
-            poll(external);
-        int64_t unload_ns = unload_due(external);
-        int64_t until_ns = external->poll_at_ns < unload_ns ? external->poll_at_ns : unload_ns;
-        rpc_queue_step(external->queue, until_ns);
-        watch(external);
-        external_ask_suspect(external);
-        external_cut_off(external);
-        external_answer_refused(external);
-    }
-    rpc_queue_destroy(external->queue);
-    external->queue = NULL;
-    (void)unload_due(external);
+    watch(external);
+    external_ask_suspect(external);
+    external_cut_off(external);
     external_answer_refused(external);
-    return NULL;
+    bool is_open = !is_closing(external);
+    if (is_open && !external->is_polling && external->poll_at_ns <= clock_now_ns() &&
+        !external_probe(external))
+        poll(external);
+    int64_t unload_ns = unload_due(external);
+    int64_t next_ns = external->poll_at_ns < unload_ns ? external->poll_at_ns : unload_ns;
+    if (is_open && next_ns < TIME_NEVER_NS)
+        rpc_queue_at(external->home, &external->timer, next_ns);
+    else
+        rpc_timer_drop(external->home, &external->timer);
+}
+
+static void
+on_time(struct rpc_timer *timer)
+{
+    external_step((struct external *)(void *)((char *)timer - offsetof(struct external, timer)));
+}
+
+static void
+on_wake(struct rpc_post *post)
+{
+    external_step((struct external *)(void *)((char *)post - offsetof(struct external, wake)));
+}
+
+void
+external_wake(struct external *external)
+{
+    rpc_queue_post(external->home, &external->wake);
 }
 
 /* ---- its user's side ---- */
@@ -629,7 +664,9 @@ external_create(const struct external_options *options, struct external **create
         external->options.poll_ns = POLL_NS;
     if (options->start_ns == 0)
         external->options.start_ns = START_NS;
-    external->queue = rpc_queue_create();
+    external->home = options->queues[0];
+    external->wake.run = on_wake;
+    external->timer.run = on_time;
     pthread_mutex_init(&external->lock, NULL);
     *created = external;
     return STATUS_OK;
@@ -639,8 +676,8 @@ void
 external_start(struct external *external, struct mesh_runner *runner)
 {
     external->runner = runner;
-    CHECK(pthread_create(&external->thread, NULL, external_main, external) == 0);
-    external->is_started = true;
+    external->give_up_ns = clock_now_ns() + external->options.start_ns;
+    external_wake(external);
 }
 
 void
@@ -655,8 +692,8 @@ external_close(struct external *external)
         rpc_client_destroy(external->serving[i]);
         external->serving[i] = NULL;
     }
-    rpc_queue_wake(external->queue); /* under the lock, because the thread destroys the queue */
     pthread_mutex_unlock(&external->lock);
+    external_wake(external);
 }
 
 void
@@ -664,10 +701,6 @@ external_destroy(struct external *external)
 {
     if (external == NULL)
         return;
-    if (external->is_started)
-        CHECK(pthread_join(external->thread, NULL) == 0);
-    else
-        rpc_queue_destroy(external->queue);
     for (uint32_t i = 0; i < external->options.target_count; i++)
         free(external->targets[i]);
     free(external->targets);

@@ -8,7 +8,7 @@
  * again, which by contract unloads whatever it may still hold, until it is READY. (RuntimeStatus is
  * therefore never sent to a working runtime.)
  *
- * Threads: one of its own for everything but calls; calls run on the queues of their owners.
+ * Threads: the first queue's for everything but calls, which run on the queues of their owners.
  */
 #pragma once
 
@@ -24,15 +24,15 @@ struct external_options {
     const char *const *targets;
     uint32_t target_count;
     const char *serving;             /* address of model calls; NULL: the same */
-    struct rpc_queue *const *queues; /* as in peers.h */
+    struct rpc_queue *const *queues; /* as in peers.h; at least one */
     uint32_t queue_count;
     size_t message_bytes_max;
     size_t stream_window_bytes; /* of a call's answers, as in rpc_client_options */
     uint32_t pool;              /* the runner's pool */
     int64_t poll_ns;            /* 0: 2 s */
     int64_t start_ns;           /* limit for the first READY; 0: 180 s */
-    /* Its thread, once: it was not READY in time, reports that it never will be, or sends senseless
-     * figures. It is not asked again. */
+    /* First queue's thread, once: it was not READY in time, reports that it never will be, or sends
+     * senseless figures. It is not asked again. */
     void (*on_failed)(void *context, const struct error *error);
     /* Any thread: the runtime has answered or refused a call; NULL: not counted. */
     void (*on_served)(void *context, const char *method, enum status status, int64_t took_ns);
@@ -66,7 +66,7 @@ void external_cancel(struct external *external, struct peer_request *request);
 /* Any thread, once, also without a start: loads, unloads and calls end and nothing begins any more.
  * Queues must not end before this. */
 void external_close(struct external *external);
-/* After external_close, when every queue has ended; waits for the thread. NULL is ignored. */
+/* After external_close, when every queue has ended. NULL is ignored. */
 void external_destroy(struct external *external);
 
 /* ---- looking at it: any thread ---- */

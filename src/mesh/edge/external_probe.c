@@ -10,14 +10,14 @@
 #define SERVER_READY "/inference.GRPCInferenceService/ServerReady"
 #define SERVER_READY_NS (5 * NS_PER_S)
 
-/* Locked. The circuit has opened; the thread completes it. */
+/* Locked. The circuit has opened; home completes it. */
 static void
 go_away(struct external *external, const char *said)
 {
     external->is_ready = external->is_known = external->is_suspect = false;
     external->is_cut = true;
     hide_paths(said, NULL, 0, external->away, sizeof(external->away));
-    rpc_queue_wake(external->queue);
+    external_wake(external);
 }
 
 static void
@@ -49,7 +49,7 @@ external_on_timeout(struct external *external, uint64_t model)
     if (!is_suspect || external->is_suspect || !external->is_ready || external->is_closing)
         return;
     external->is_suspect = true;
-    rpc_queue_wake(external->queue);
+    external_wake(external);
 }
 
 void
@@ -67,7 +67,7 @@ external_begin_trial(struct external *external)
     return external_circuit_ready(&external->circuit, clock_now_ns());
 }
 
-/* Thread. */
+/* Home. */
 static void
 wait(struct external *external)
 {
@@ -122,14 +122,15 @@ on_probe_end(void *context, const struct rpc_client_end *end)
                      end->status == STATUS_DEADLINE_EXCEEDED;
     if (external->is_asking) {
         on_suspect_end(external, is_silent ? CIRCUIT_SILENCE : CIRCUIT_SIGN_OF_LIFE);
-        return;
+    } else {
+        bool is_ready = end->status != STATUS_OK || external_read_server_ready(end->message);
+        external->is_proven = !is_silent && is_ready;
+        if (external->is_proven)
+            external->poll_at_ns = clock_now_ns();
+        else
+            wait(external);
     }
-    bool is_ready = end->status != STATUS_OK || external_read_server_ready(end->message);
-    external->is_proven = !is_silent && is_ready;
-    if (external->is_proven)
-        external->poll_at_ns = clock_now_ns();
-    else
-        wait(external);
+    external_step(external);
 }
 
 static const struct rpc_client_events probe_events = {.on_end = on_probe_end};
@@ -145,8 +146,7 @@ prober_of(struct external *external)
         target = external_target(external);
         client = &external->candidate;
     }
-    if (*client == NULL &&
-        external_client_create(external, external->queue, target, client, &error) != STATUS_OK)
+    if (*client == NULL && external_home_client(external, target, client, &error) != STATUS_OK)
         return NULL;
     return *client;
 }

@@ -427,7 +427,7 @@ external_serve(struct external *external, struct runner_call *call,
     } else {
         served->next = external->refused;
         external->refused = served;
-        rpc_queue_wake(external->queue);
+        external_wake(external);
     }
     pthread_mutex_unlock(&external->lock);
     return RUNNER_UNDER_WAY;

@@ -33,11 +33,11 @@ struct external {
     char **targets;
     char *serving_target; /* NULL: the management address */
     struct mesh_runner *runner;
-    struct rpc_queue *queue; /* of its thread */
-    pthread_t thread;
-    bool is_started;
+    struct rpc_queue *home; /* the first queue; its thread does everything but calls */
+    struct rpc_post wake;   /* external_wake */
+    struct rpc_timer timer;
 
-    /* Owned by the thread. */
+    /* Owned by that thread. */
     struct rpc_client *candidate; /* being asked for its status, or READY last */
     uint32_t target;
     bool is_polling;
@@ -59,15 +59,15 @@ struct external {
     bool is_known; /* the runner knows that it is ready */
     uint64_t starts;
     bool predicts;
-    bool is_cut;     /* the circuit has opened; the thread must act */
-    bool is_suspect; /* calls time out; the thread must ask why */
+    bool is_cut;     /* the circuit has opened; home must act */
+    bool is_suspect; /* calls time out; home must ask why */
     struct external_circuit circuit;
     char away[EXTERNAL_SAID_BYTES_MAX]; /* its text when the circuit opened */
     struct external_status status;      /* of the last READY */
     struct rpc_client *management;      /* NULL: not ready */
     struct rpc_client **serving;        /* by queue; NULL: not ready yet */
     struct external_ask *again;         /* to be asked again later */
-    struct served *refused;             /* to be answered by the thread */
+    struct served *refused;             /* to be answered at home */
 };
 
 /* Pieces to send, inline unless there are many. */
@@ -87,20 +87,24 @@ void external_on_unavailable(struct external *external, uint64_t model, int64_t 
 void external_on_timeout(struct external *external, uint64_t model);
 /* Locked. It answered a call with anything else. */
 void external_on_answer(struct external *external);
-/* Thread: completes the opening of the circuit. */
+/* Home: completes the opening of the circuit. */
 void external_cut_off(struct external *external);
-/* Thread: asks whether the model server lives. Returns false if there is no need to. */
+/* Home: asks whether the model server lives. Returns false if there is no need to. */
 bool external_probe(struct external *external);
-/* Thread: the same for a suspect. */
+/* Home: the same for a suspect. */
 void external_ask_suspect(struct external *external);
-/* Locked, thread. The runtime is READY; returns true if that begins a trial. */
+/* Locked, home. The runtime is READY; returns true if that begins a trial. */
 bool external_begin_trial(struct external *external);
 
 /* ---- external.c ---- */
 
-enum status external_client_create(const struct external *external, struct rpc_queue *queue,
-                                   const char *target, struct rpc_client **client,
-                                   struct error *error) WARN_UNUSED;
+/* Any thread, also locked: home does what is due. */
+void external_wake(struct external *external);
+/* Home: does what is due. */
+void external_step(struct external *external);
+/* A client on home's queue. */
+enum status external_home_client(struct external *external, const char *target,
+                                 struct rpc_client **client, struct error *error) WARN_UNUSED;
 const char *external_target(const struct external *external);
 
 /* ---- external_serve.c ---- */
@@ -125,5 +129,5 @@ void external_flow_start(struct served *served, struct rpc_client *client,
 bool external_flow_end(struct served_flow *flow, struct rpc_answer *answer);
 void external_flow_free(struct served_flow *flow); /* NULL is ignored. */
 
-/* Thread: answers refused calls. */
+/* Home: answers refused calls. */
 void external_answer_refused(struct external *external);
