@@ -203,6 +203,8 @@ GOALS = [
          ratio("mesh", MANY, RATE, "mesh", "no_mesh"), "least", 0.95),
     Goal("mesh-forwarded", "50 networks, behind a node of the mesh ÷ behind a bare proxy: requests/s, "
          "128 outstanding", ratio("mesh", MANY, RATE, "mesh_forwarded", "bare_proxy"), "least", 0.85),
+    Goal("mesh-external", "50 networks, in a runtime beside the node ÷ behind a bare proxy: requests/s, "
+         "128 outstanding", ratio("mesh", MANY, RATE, "mesh_external", "bare_proxy"), "least", 0.85),
     Goal("http-cpu", "HTTP, 1 KiB heads: Shoal ÷ nginx: CPU of the server, 16 outstanding",
          ratio("http", FEW, "server_cpu_us_per_request", "shoal", "nginx"), "most", 1.3),
     Goal("idle", "an idle node with 4 stages: CPU, of one core",

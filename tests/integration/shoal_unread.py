@@ -60,7 +60,7 @@ class UnreadMesh:
     def start_node(self, stack, etcd, name):
         runtime = stack.enter_context(Runtime(threads=2 * STREAMS, options=(("grpc.http2.bdp_probe", 0),)))
         shoald = stack.enter_context(Shoald(
-            {"message_mib": 1, "send_timeout_ms": 0, "stream_window_kib": 64, "mesh": {
+            {"message_mib": 1, "send_timeout_ms": 0, "mesh": {
                 "instance": name, "runtime": runtime.address, "store": f"etcd:{etcd.url}",
                 "peers": ["127.0.0.1:0"], "address": "127.0.0.1"}}, env=self.env))
         shoald.runtime = runtime

@@ -80,12 +80,12 @@ const struct config_key config_keys[KEY_COUNT] = {
     "that ignores the limit is closed, and so is the largest connection when all together have 64 "
     "times as many calls. Each call takes 13 KiB before its message is complete."},
 [KEY_STREAM_WINDOW_KIB] = {WHERE_TOP, CONFIG_INTEGER, OPTIONAL, "stream_window_kib", 0, 16384,
-    "KiB", "0", NULL, FIELD_U64, 1024, TOP(stream_window_bytes),
+    "KiB", "64", NULL, FIELD_U64, 1024, TOP(stream_window_bytes),
     "How much a caller, or a runtime beside the node, may send ahead on a stream that the node "
     "passes on. A stream that nobody reads holds this, some 128 KiB and one message. Only with "
     "`mesh`. With a limit, a connection has at most 64 KiB under way that were not asked for, "
-    "which is slow over distant networks, and a message of more than 64 KiB takes one more round "
-    "trip; 64 is a good value. 0: as much as the network takes, many MiB per stream."},
+    "so a larger message takes one more round trip: raise it if such messages come from distant "
+    "networks. 0: as much as the network takes, many MiB per stream."},
 [KEY_SEND_TIMEOUT_MS] = {WHERE_TOP, CONFIG_INTEGER, OPTIONAL, "send_timeout_ms", 0, HOUR_MS,
     "ms", "10000", NULL, FIELD_I64, NS_PER_MS, TOP(send_timeout_ns),
     "A caller that has not taken an answer within this time, plus a second for each 64 KiB of it, "
