@@ -217,6 +217,9 @@ class TestAnswersNotTaken(unittest.TestCase):
         return node(pipeline("echo", stage("libecho.so"), slots=8), message_mib=1, **keys)
 
     def fill(self, shoald, caller, client):
+        """A slot is free only when its answer has been sent, which is after the client has it."""
+        shoald.wait_published()
+        shoald.wait_stat("echo", lambda stat: stat["slots_used"] == 0, "no slot in use")
         caller.ask(INFER, infer_bytes(client), count=8)
         shoald.wait_stat("echo", lambda stat: stat["slots_used"] == 8, "all slots in use")
 
