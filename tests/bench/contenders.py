@@ -131,7 +131,7 @@ class Served:
 
 
 class BareEcho(Served):
-    """The least that a gRPC server can do."""
+    """The minimum that a gRPC server can do."""
 
     def command(self):
         command = [self.setting.program("bench", "echo_server")] + self.setting.cpu("server")
@@ -314,9 +314,8 @@ def local_group(size):
     return Group(f"local {size.name}", f"the local client and gRPC, {size.transport}: echo, {size.name}",
                  ("shoal_grpc", "local"), lambda setting: local_contenders(setting, size),
                  closed(*OUTSTANDING), figures=LOAD_FIGURES[:5], times=times_of(size),
-                 note="Both call one stage of echo. Over shared memory the coordinator has no part in "
-                 "a request: pinned, the local client is on its CPU, and the worker alone on the "
-                 "other.")
+                 note="Both call one stage of echo. The coordinator takes no part in a local client's "
+                 "requests: pinned, the client has its CPU.")
 
 
 # ---- digits
@@ -574,13 +573,13 @@ def models_group(name, what, engine, note, names=("alone", "loads")):
 
 
 def models_groups():
-    short = "so that a request is as short as can be and nothing hides the loads"
-    return [models_group("models", "models of XGBoost", Boosters(), "What is loaded is the digits' model, "
-                         "0.6 MB, which is parsed; what is asked for are boosters with a single split, "
-                         f"{short}. Burned: instead of loads, a program that is no part of Shoal burns {BURNED_MS} ms "
-                         "of CPU as often, at the lowest priority there is.", ("alone", "loads", "burned")),
-            models_group("models mlp", "networks", Networks(), "What is loaded is a layer of 0.6 MB, which "
-                         f"is mapped; what is asked for are single neurons, {short}.")]
+    short = "which keep requests so short that nothing hides the loads"
+    return [models_group("models", "models of XGBoost", Boosters(), "Each load parses the digits' model, "
+                         f"0.6 MB; the requests are for boosters with a single split, {short}. Burned: instead "
+                         f"of a load, another program burns {BURNED_MS} ms of CPU at the lowest priority.",
+                         ("alone", "loads", "burned")),
+            models_group("models mlp", "networks", Networks(), "Each load maps a layer of 0.6 MB; the requests "
+                         f"are for single neurons, {short}.")]
 
 
 # ---- programs that measure themselves

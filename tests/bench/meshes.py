@@ -168,12 +168,11 @@ def mesh_contenders(setting):
 
 
 def mesh_group():
-    return Group("mesh", f"{SERVED_MODELS} networks of one stage: on a node alone, on a mesh of one, behind a "
-                 "bare proxy, on another node of the mesh, in a runtime beside the node",
+    return Group("mesh", f"{SERVED_MODELS} networks of one stage: with and without a mesh, forwarded, in an external runtime",
                  ("no_mesh", "mesh", "bare_proxy", "mesh_forwarded", "mesh_external"),
                  mesh_contenders, closed(*OUTSTANDING), figures=LOAD_FIGURES[:5],
-                 note="The proxy passes calls on to the node alone, over a unix socket and unseen. The mesh's "
-                 "node finds out whose model it is, and passes them on over TCP.")
+                 note="The proxy forwards bytes to a node without a mesh over a unix socket. A node of the mesh "
+                 "looks up the model's copy and forwards over TCP.")
 
 
 # ---- registering

@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/performance.md and its charts, made of a report (figures.py). Pure, but for write().
+"""docs/performance.md and its charts, made from a report (figures.py). Pure, but for write().
 
-What the figures don't say themselves, why a goal is missed, what peers publish, stands beside it in
-performance-notes.md, written by hand, and is taken into the page as it is.
+The page has the goals and the medians of the lightest and the heaviest closed loop; the report has
+every figure of every round. performance-notes.md, written by hand, says why a goal is missed; the page
+includes it unchanged.
 """
 
 import json
+import statistics
 
-from figures import PLACEMENTS, judge, short, spread, wanted
+from figures import PLACEMENTS, judge, short, wanted
 from groups import GROUPS
 from svg import latency_chart, sizes_chart
 
@@ -40,45 +42,47 @@ CHARTS = [
 HEAD = """\
 # Performance
 
-Made by `./dev bench --publish` of [performance.json](performance.json); not written by hand.
+`./dev bench --publish` measures and makes this page; `./dev bench --report` makes it again from
+[performance.json](performance.json), which has every figure of every round and case.
 
 {about}
 
-Pinned: servers and coordinator on CPU 0, workers and client on CPU 1. Not pinned: as the kernel
-likes. Figures are medians of {rounds} rounds of {seconds} s, with their range; in each round the
-contenders of a table take turns case by case.
-
+Figures are medians of {rounds} rounds of {seconds} s. *Pinned*: servers and coordinator on CPU 0,
+workers and client on CPU 1. *Not pinned*: where the kernel places them.
 {quiet}
 
-## What is wanted, and what is there
+## Goals
 
 {goals}
-
-{missed}"""
+"""
 
 HOW = """\
-## How to read it
+## Reproduce and read
 
-- **Closed loop**: so many calls are outstanding, each answer is followed by the next call.
-- **Open loop**: calls come at random moments (Poisson), at that part of the rate that the one-stage
-  echo (of digits: wait 0) had with 128 outstanding in the same round. Latency counts from when a call
-  was due, not from when it was sent, so that a stall is charged to everybody who would have come
-  meanwhile. Who does not have that capacity is left out. **Lag** is how late the client itself was:
-  where it is not small beside the latencies, they are the client's, which on two cores shares one with
-  the workers.
-- **CPU** is that of all threads, per request: of the server with its workers, and of the client. Where
-  there is no network, client and service are one process.
-- **switches**: how often a process of the server was put on a CPU, per request.
-- **bare gRPC echo** is the ceiling: one thread of gRPC C core that sends the bytes back untouched. It
-  has the channel arguments that are best at that size; the client has them before all servers.
-- **XGBoost alone** is the ceiling of the digits: the same three steps in one process, one thread; p50
-  is that of a call.
-- **best fixed wait**: in each round that wait which was best in the other rounds. The best of a
-  round itself would partly be the luckiest.
-- **second stage**: from a request's arrival at the stage to the end of its run, by the worker's
-  counters.
-- One table again: `./dev bench --only echo`; in minutes: `--quick`.
+`./dev bench` takes 49 minutes, `--quick` a few; `--only digits` measures one cell, `--json FILE` writes
+every figure, `./dev bench --help` lists the cells. [The bench](../tests/bench/DESIGN.md) has its rules.
+
+- The contenders of a group start together and take turns case by case, starting with another one in
+  each round.
+- **N outstanding** is a closed loop: each answer is followed by the next call. The charts of an
+  **open loop** show calls at random moments, at a part of the rate that the group's reference reached;
+  latency counts from when a call was due.
+- **CPU** is that of all threads of the server and its workers, per request.
+- **bare gRPC echo** is one thread of gRPC C core that returns the bytes, with the best channel
+  arguments for each size. **XGBoost alone** runs the same three steps in one thread of one process.
+- **best fixed wait**: in each round, the wait that was best in the other rounds.
+- **second stage**: from a request's arrival at the stage to the end of its run.
 """
+
+FIGURES = """\
+## Figures
+
+Medians, {placements}. A ~ marks a value of which more than half of the rounds were not quiet.
+"""
+
+LIGHT = ("p50_us",)
+HEAVY = ("requests_per_s", "p99_us", "server_cpu_us_per_request", "batch_mean", "loads_per_s",
+         "second_stage_ns")
 
 
 def label(group, name):
@@ -126,8 +130,7 @@ def said_of_run(report, group):
     run = report.get("anew", {}).get(group)
     if run is None:
         return []
-    return [f"Measured apart, {run['options']['rounds']} rounds of {short(run['options']['seconds'])} s, "
-            f"at {run['commit']}: `{run['command']}`."]
+    return [f"Measured at {run['commit']}: `{run['command']}`."]
 
 
 # ---- parts
@@ -175,58 +178,70 @@ def goals_table(goals, placements):
     return table(["", "wanted", *(PLACEMENTS[one] for one in placements)], rows)
 
 
-def missed(goals):
-    """What is short, by name; both placements have to keep a goal."""
-    lines = []
-    for goal in goals:
-        short_of = [f"{short(of['value'])} {PLACEMENTS[placement]}"
-                    for placement, of in goal["placements"].items() if of["met"] is False]
-        if short_of:
-            lines.append(f"- {goal['text']}: {', '.join(short_of)}; wanted {wanted(goal)}")
-    if not lines:
-        return "Nothing is short of what is wanted.\n"
-    return "## What is short\n\n" + "\n".join(lines) + "\n"
-
-
 def flag(report, placement, group, name, case):
     """A tilde where more than half of the rounds were not quiet."""
     flagged = sum(1 for entry in report["noise"]["flagged"]
                   if entry[:4] == [placement, group, name, case])
-    return " ~" if flagged * 2 > run_of(report, group)["options"]["rounds"] else ""
+    return "~" if flagged * 2 > run_of(report, group)["options"]["rounds"] else ""
 
 
-def group_table(report, placement, group):
-    contenders = report["cells"][placement][group.name]
-    rows = []
-    for case in group.cases:
-        for name in group.contenders(case):
-            figures = contenders.get(name, {}).get(case.name)
-            if not figures:
-                continue
-            text = case.name + rate_text(figures)
-            rows.append([text + flag(report, placement, group.name, name, case.name),
-                         label(group.name, name)]
-                        + [spread(figures.get(figure, [])) for figure, _ in group.figures])
-    return table(["", "", *(title for _, title in group.figures)], rows)
+def columns(group):
+    """[(figure, whether of the heaviest case)] in the order of the table."""
+    figures = [figure for figure, _ in group.figures]
+    loads = [case for case in group.cases if case.outstanding]
+    if not loads:
+        return [(figure, None) for figure in figures]
+    return ([(figure, False) for figure in LIGHT]
+            + [(figure, True) for figure in HEAVY if figure in figures])
 
 
-def rate_text(figures):
-    if "rate" not in figures:
-        return ""
-    values = sorted(figures["rate"])
-    return f", {short(values[len(values) // 2])}/s"
+def cases_of(group, name):
+    """A contender's closed loops, the lightest first; or its cases without a load."""
+    return [case for case in group.cases if not case.fraction and name in group.contenders(case)]
 
 
-def group_part(report, group):
-    parts = [f"### {group.title}"] + ([group.note] if group.note else [])
-    parts += said_of_run(report, group.name)
-    head = len(parts)
+def value(report, group, name, case, figure):
+    """The medians of all placements; empty: not measured."""
+    texts = []
     for placement, groups in report["cells"].items():
-        if group.name in groups:
-            flagged, count = report["noise"]["of"][placement][group.name]
-            parts.append(f"{PLACEMENTS[placement].capitalize()}; not quiet: {flagged} of {count}.")
-            parts.append(group_table(report, placement, group))
-    return "\n\n".join(parts) if len(parts) > head else ""
+        rounds = groups.get(group.name, {}).get(name, {}).get(case.name, {}).get(figure)
+        if rounds:
+            texts.append(short(statistics.median(rounds))
+                         + flag(report, placement, group.name, name, case.name))
+    return " / ".join(texts)
+
+
+def group_table(report, group):
+    """A row for each contender; without loads, for each of its cases."""
+    shown = columns(group)
+    rows = []
+    for name in group.names:
+        cases = cases_of(group, name)
+        for row in [cases] if shown[0][1] is not None else [[case] for case in cases]:
+            values = [value(report, group, name, row[-1 if heavy else 0], figure)
+                      for figure, heavy in shown]
+            if any(values):
+                text = label(group.name, name)
+                rows.append([text if len(group.cases) == 1 or shown[0][1] is not None
+                             else f"{text}, {row[0].name}"] + values)
+    loads = [case.name for case in group.cases if case.outstanding]
+    corner = loads[0] if len(loads) == 1 else ""
+    return table([corner, *heads(group, shown)], rows) if rows else ""
+
+
+def heads(group, shown):
+    loads = [case.name for case in group.cases if case.outstanding]
+    titles = dict(group.figures)
+    return [titles[figure] if heavy is None or len(loads) == 1
+            else f"{titles[figure]}, {loads[-1 if heavy else 0]}" for figure, heavy in shown]
+
+
+def group_part(report, group, before=""):
+    """`before`: the note of the group above, which is not repeated."""
+    made = group_table(report, group)
+    notes = [group.note] if group.note not in ("", before) else []
+    notes += said_of_run(report, group.name)
+    return "\n\n".join([f"### {group.title}", *notes, made]) if made else ""
 
 
 # ---- charts
@@ -259,27 +274,28 @@ def chart_part(report, group):
 
 def text(report, notes=""):
     goals = judge(report["cells"])
+    placements = report["options"]["placements"]
     parts = [HEAD.format(
         about=about(report), rounds=report["options"]["rounds"],
         seconds=short(report["options"]["seconds"]), quiet=quiet(report),
-        goals=goals_table(goals, report["options"]["placements"]), missed=missed(goals))]
+        goals=goals_table(goals, placements))]
     if notes:
         parts.append(notes.strip() + "\n")
     parts.append(HOW)
-    parts.append("## The figures\n\nA case marked ~ was measured on a machine that was not quiet in "
-                 "more than half of its rounds.\n")
-    for group in GROUPS:
-        for part in (group_part(report, group), chart_part(report, group)):
+    parts.append(FIGURES.format(placements=" / ".join(PLACEMENTS[one] for one in report["cells"])))
+    for before, group in zip([None, *GROUPS], GROUPS):
+        for part in (group_part(report, group, before.note if before else ""),
+                     chart_part(report, group)):
             if part:
                 parts.append(part + "\n")
     skipped = [f"- {part}: {why}" for part, why in report["skipped"].items()]
     if skipped:
-        parts.append("## What was not measured\n\n" + "\n".join(skipped) + "\n")
+        parts.append("## Not measured\n\n" + "\n".join(skipped) + "\n")
     return "\n".join(parts)
 
 
 def files(report, notes=""):
-    """{file name: content} of everything that is made of a report."""
+    """{file name: content} of everything that is made from a report."""
     return {"performance.md": text(report, notes), **charts(report)}
 
 

@@ -117,9 +117,9 @@ class TestPage(unittest.TestCase):
     def test_says_what_the_report_says(self):
         made = page.text(report_of(), "## Why\n\nbecause\n")
         for wanted in ("a CPU, 2 cores, 8 GiB", "`./dev bench`", "abc", "**not met**", ", met",
-                       "## What is short", "## Why\n\nbecause", "2 [1 – 3]", "not quiet: 1 of 10",
-                       "| 1 outstanding ~ | bare gRPC echo |", "open loop, 50 %, 1,240/s",
-                       "- digits: x: not there", "performance-batch-sizes.svg"):
+                       "## Why\n\nbecause", "| bare gRPC echo | 2~ | 2 |", "p99 µs, 128 outstanding",
+                       "| plain, hop | 2 |", "| 64 outstanding | p50 µs |", "- digits: x: not there",
+                       "performance-batch-sizes.svg"):
             self.assertIn(wanted, made)
         self.assertEqual(made.count("~ |"), 1)
         self.assertNotIn("None", made)
@@ -149,21 +149,36 @@ class TestPage(unittest.TestCase):
         for part in (report["cells"]["free"], report["noise"]["of"]["free"]):
             for name in [name for name in part if name != "mesh"]:
                 del part[name]
+        for cases in report["cells"]["free"]["mesh"].values():
+            for figures in cases.values():
+                figures["p50_us"] = [7.0]
         report["noise"]["of"]["free"]["mesh"] = [6, 99]
         report["noise"]["flagged"] = [["free", "mesh", "mesh", "1 outstanding", turn, [9, 9, 0]]
                                       for turn in range(3)]
         self.assertTrue(page.is_of_same_machine(published, report))
         before = page.text(published)
         made = page.text(page.joined(published, report))
-        told = ("Measured apart, 7 rounds of 0.5 s, at def: `./dev bench --publish --only mesh`.")
+        told = "Measured at def: `./dev bench --publish --only mesh`."
         self.assertEqual(made.count(told), 1)
         self.assertNotIn(told, before)
-        self.assertIn("Not pinned; not quiet: 6 of 99.", made)
-        self.assertEqual(made.count("Pinned; not quiet"), before.count("Pinned; not quiet") - 1)
+        self.assertIn("| no mesh | 2 |", before)
+        self.assertIn("| no mesh | 7 |", made)
+        self.assertNotIn("| no mesh | 2 |", made)
         self.assertEqual(made.count("~ |"), 1)  # three of seven rounds are not most of them
         self.assertIn("- digits: x: not there", made)
         report["machine"]["cores"] = 64
         self.assertFalse(page.is_of_same_machine(published, report))
+
+    def test_both_placements_stand_in_one_cell_and_notes_are_not_repeated(self):
+        report, free = report_of(), report_of("free")
+        report["options"]["placements"].append("free")
+        for figures in free["cells"]["free"]["echo 100 B"]["bare"].values():
+            figures["p50_us"] = [5.0]
+        report["cells"]["free"] = free["cells"]["free"]
+        report["noise"]["of"]["free"] = free["noise"]["of"]["free"]
+        made = page.text(report)
+        self.assertIn("| bare gRPC echo | 2~ / 5 | 2 / 2 |", made)
+        self.assertEqual(made.count("Both call one stage of echo."), 1)
 
     def test_tables_are_whole(self):
         tables = [part for part in page.text(report_of()).split("\n\n") if part.startswith("|")]
