@@ -26,26 +26,24 @@ const struct config_key config_keys[KEY_COUNT] = {
     "`unix:/run/shoal/grpc.sock` (at most 107 bytes). Port 0: any free one."},
 [KEY_HTTP] = {WHERE_TOP, CONFIG_HTTP_ADDRESSES, OPTIONAL, "http", 1, CONFIG_LISTEN_MAX,
     NULL, NULL, NULL, FIELD_NONE, 0, TOP(http),
-    "Address, or list of addresses, for REST (the protocol over HTTP): `port:8008` (all "
-    "interfaces), `127.0.0.1:8008`, `[::1]:8008`, `unix:/run/shoal/http.sock`; with TLS: "
-    "`{address: port:8008, tls: yes}`. Left out: none."},
+    "Addresses for REST: `port:8008` (all interfaces), `127.0.0.1:8008`, `[::1]:8008`, "
+    "`unix:/run/shoal/http.sock`; with TLS: `{address: port:8008, tls: yes}`."},
 [KEY_METRICS] = {WHERE_TOP, CONFIG_HTTP_ADDRESSES, OPTIONAL, "metrics", 1, CONFIG_LISTEN_MAX,
     NULL, NULL, NULL, FIELD_NONE, 0, TOP(metrics),
-    "Address, or list of addresses, where Prometheus finds `/metrics`: `port:2112` (all "
-    "interfaces), `127.0.0.1:2112`, `[::1]:2112`. Left out: none."},
+    "Addresses of Prometheus' `/metrics`: `port:2112` (all interfaces), `127.0.0.1:2112`, "
+    "`[::1]:2112`."},
 [KEY_PROBES] = {WHERE_TOP, CONFIG_HTTP_ADDRESSES, OPTIONAL, "probes", 1, CONFIG_LISTEN_MAX,
     NULL, NULL, NULL, FIELD_NONE, 0, TOP(probes),
-    "Address, or list of addresses, where an orchestrator asks for `/ready` and `/live`: "
-    "`port:8089`. Left out: none."},
+    "Addresses of an orchestrator's `/ready` and `/live`: `port:8089`."},
 [KEY_PRESTOP] = {WHERE_TOP, CONFIG_HTTP_ADDRESSES, OPTIONAL, "prestop", 1, CONFIG_LISTEN_MAX,
     NULL, NULL, NULL, FIELD_NONE, 0, TOP(prestop),
-    "Address, or list of addresses, of `/prestop`, which answers when the node has drained, so "
-    "that a container beside it can wait for that before it stops. Left out: none."},
+    "Addresses of `/prestop`, which answers when the node has drained, so that a container beside "
+    "it can wait for that."},
 [KEY_RUNTIME] = {WHERE_TOP, CONFIG_ADDRESSES, OPTIONAL, "runtime", 1, CONFIG_LISTEN_MAX,
     NULL, NULL, NULL, FIELD_NONE, 0, TOP(runtime),
     "Addresses of `mmesh.ModelRuntime`, by which a mesh loads and unloads models: `port:8085` "
     "(this machine only), `0.0.0.0:8085`, `unix:/run/shoal/runtime.sock`. An address that is also "
-    "in `listen` is one endpoint for both. Left out: none."},
+    "in `listen` is one endpoint for both."},
 [KEY_SOCKET_MODE] = {WHERE_TOP, CONFIG_TEXT, OPTIONAL, "socket_mode", 1, 4, NULL,
     NULL, NULL, FIELD_NONE, 0, TOP(socket_mode),
     "Mode of the unix sockets of `listen` and `runtime`, in octal digits: `0660` is for the "
@@ -77,21 +75,20 @@ const struct config_key config_keys[KEY_COUNT] = {
     "streams_per_connection_max", 1, 65535, "calls",
     "256", NULL, FIELD_U32, 1, TOP(streams_per_connection_max),
     "Concurrent calls per connection to `listen`; further calls wait in the client. A connection "
-    "that ignores the limit is closed, and so is the largest connection when all together have 64 "
-    "times as many calls. Each call takes 13 KiB before its message is complete."},
+    "that ignores the limit is closed, and so is the largest one when all together have 64 times "
+    "as many. Each call takes 13 KiB before its message is complete."},
 [KEY_STREAM_WINDOW_KIB] = {WHERE_TOP, CONFIG_INTEGER, OPTIONAL, "stream_window_kib", 0, 16384,
     "KiB", "64", NULL, FIELD_U64, 1024, TOP(stream_window_bytes),
     "How much a caller, or a runtime beside the node, may send ahead on a stream that the node "
-    "passes on. A stream that nobody reads holds this, some 128 KiB and one message. Only with "
-    "`mesh`. With a limit, a connection has at most 64 KiB under way that were not asked for, "
-    "so a larger message takes one more round trip: raise it if such messages come from distant "
-    "networks. 0: as much as the network takes, many MiB per stream."},
+    "passes on; an unread stream holds this, some 128 KiB and one message. A larger message takes "
+    "one more round trip: raise it for such messages from distant networks. Only with `mesh`. 0: "
+    "as much as the network takes, many MiB per stream."},
 [KEY_SEND_TIMEOUT_MS] = {WHERE_TOP, CONFIG_INTEGER, OPTIONAL, "send_timeout_ms", 0, HOUR_MS,
     "ms", "10000", NULL, FIELD_I64, NS_PER_MS, TOP(send_timeout_ns),
-    "A caller that has not taken an answer within this time, plus a second for each 64 KiB of it, "
-    "is disconnected, because such answers hold slots. While other calls are refused, the callers "
-    "with most of these answers are disconnected after one second. Over HTTP this applies to "
-    "answers with binary data; others have `http_write_timeout_ms`. 0: never."},
+    "A caller that has not taken an answer within this time, plus a second per 64 KiB, is "
+    "disconnected, because unread answers hold slots; after one second while other calls are "
+    "refused. Over HTTP for answers with binary data; others have `http_write_timeout_ms`. 0: "
+    "never."},
 [KEY_DRAIN_TIMEOUT_MS] = {WHERE_TOP, CONFIG_INTEGER, OPTIONAL, "drain_timeout_ms", 0, HOUR_MS,
     "ms", "30000", NULL, FIELD_I64, NS_PER_MS, TOP(drain_timeout_ns),
     "Time that requests in flight have to finish after SIGTERM before the workers are stopped."},
@@ -160,34 +157,33 @@ const struct config_key config_keys[KEY_COUNT] = {
 [KEY_CALLER_METADATA] = {WHERE_TOP, CONFIG_NAME, OPTIONAL, "caller_metadata", 1,
     CONFIG_NAME_BYTES_MAX, NULL,
     "shoal-caller", NULL, FIELD_NONE, 0, TOP(caller_metadata),
-    "Metadata key, in lower case, by which callers identify themselves for fair shares. Ignored "
-    "for callers with a certificate (`client_ca`), which are known by its names. Callers with "
-    "neither are known by their machine's address."},
+    "Metadata key, in lower case, by which callers identify themselves for fair shares. Callers "
+    "with a certificate (`client_ca`) are known by its names, callers with neither by their "
+    "machine's address."},
 [KEY_CALLER_PROXIES] = {WHERE_TOP, CONFIG_LABELS, OPTIONAL, "caller_proxies", 1, CONFIG_LABELS_MAX,
     NULL, NULL, NULL, FIELD_NONE, 0, TOP(caller_proxies),
-    "Certificates of callers that call for others and whose `caller_metadata` is believed: for "
-    "each one exact name, common or alternative. Needs `tls` with `client_ca`. Left out: all "
-    "calls with one certificate are of one caller."},
+    "Certificates of callers that call for others and whose `caller_metadata` is believed: one "
+    "exact name, common or alternative, for each. Needs `tls` with `client_ca`."},
 [KEY_TRACES] = {WHERE_TOP, CONFIG_TEXT, OPTIONAL, "traces", 1, PATH_BYTES_MAX, NULL,
     NULL, NULL, FIELD_NONE, 0, TOP(traces),
     "Destination of the spans of traced requests, as OTLP/JSON: "
-    "`file:/var/log/shoal/spans.jsonl`, one line per export; or a collector's URL, "
+    "`file:/var/log/shoal/spans.jsonl`, one line per export, or a collector's URL, "
     "`http://127.0.0.1:4318/v1/traces`. A request is traced if its W3C `traceparent` is flagged "
-    "as sampled. Left out: no request is traced."},
+    "as sampled."},
 [KEY_TRACE_SAMPLE] = {WHERE_TOP, CONFIG_DECIMAL, OPTIONAL, "trace_sample", 0, 1, NULL,
     "0", NULL, FIELD_U64, INT64_C(1) << 32, TOP(trace_sample),
     "Share of the requests without a `traceparent` that are traced, too. Only with `traces`."},
 [KEY_TLS] = {WHERE_TOP, CONFIG_TLS, OPTIONAL, "tls", 0, 0, NULL,
     NULL, NULL, FIELD_NONE, 0, 0,
-    "TLS for all addresses of `listen`; callers may be asked for certificates. Addresses of "
-    "`http`, `metrics`, `probes` and `prestop` have it only with their own `tls: yes`; those of a "
-    "separate `runtime` and the unix sockets of `management` never have it. Left out: no TLS."},
+    "TLS for all addresses of `listen`. Addresses of `http`, `metrics`, `probes` and `prestop` "
+    "have it only with their own `tls: yes`; those of a separate `runtime` and the unix sockets "
+    "of `management` never."},
 [KEY_MESH] = {WHERE_TOP, CONFIG_MESH, OPTIONAL, "mesh", 0, 0, NULL,
     NULL, NULL, FIELD_NONE, 0, 0,
     "Makes the node a member of a mesh, which loads and unloads the models of pipelines with "
-    "`models`, and those of another process (its own key `runtime`), and answers "
-    "`mmesh.ModelMesh`; `mesh: {}` is a mesh of one node. Not together with `runtime` at the top. "
-    "Left out: no mesh, unless the environment asks for one."},
+    "`models` and those of another process (its key `runtime`), and answers `mmesh.ModelMesh`; "
+    "`mesh: {}` is a mesh of one. Not together with `runtime` at the top. Left out: no mesh, "
+    "unless the environment asks for one."},
 [KEY_PIPELINES] = {WHERE_TOP, CONFIG_PIPELINES, OPTIONAL, "pipelines", 1, CONFIG_PIPELINES_MAX,
     NULL, NULL, NULL, FIELD_NONE, 0, TOP(pipelines),
     "The pipelines that the node serves. Required, unless `mesh` has a `runtime`."},
@@ -201,9 +197,9 @@ const struct config_key config_keys[KEY_COUNT] = {
     "theirs as callers are. Not for `management`, which has TLS whenever there is `tls`."},
 [KEY_ADDRESS_PLAIN] = {WHERE_ADDRESS, CONFIG_CHOICE, OPTIONAL, "plain", 0, 0, NULL,
     NULL, "yes|no", FIELD_NONE, 0, offsetof(struct config_transport, plain),
-    "`yes`: confirms that an address of `http` beyond this machine has no TLS although `tls` has "
-    "`client_ca`, or that an address of `management` has no TLS or asks for no certificates. "
-    "Without the confirmation such a node does not start."},
+    "`yes`: confirms that an address beyond this machine has no TLS although `tls` has "
+    "`client_ca`, or, of `management`, asks for no certificates. Without it such a node does not "
+    "start."},
 
 [KEY_TLS_CERTIFICATE] = {WHERE_TLS, CONFIG_TEXT, REQUIRED, "certificate", 1, PATH_BYTES_MAX, NULL,
     NULL, NULL, FIELD_NONE, 0, TOP(tls.certificate),
@@ -271,11 +267,11 @@ const struct config_key config_keys[KEY_COUNT] = {
 [KEY_MESH_MANAGEMENT] = {WHERE_MESH, CONFIG_MANAGEMENT, OPTIONAL, "management", 1,
     CONFIG_LISTEN_MAX, NULL,
     NULL, NULL, FIELD_NONE, 0, 0,
-    "Addresses that serve `mmesh.ModelMesh`, which registers and unregisters models: one as of "
-    "`listen`, a list of them, or a map, below. A unix socket beside the file of `counters`, with "
-    "its name and `.manage`, always serves it to the node's own user. Unless the same addresses "
-    "are in `listen`, these serve no inference, and `listen` serves no management. Left out: that "
-    "socket alone; with `MM_SERVICE_NAME` also the addresses of `listen`."},
+    "Addresses that serve `mmesh.ModelMesh`, which registers and unregisters models: one, a list, "
+    "or a map, below. A unix socket beside the file of `counters`, with its name and `.manage`, "
+    "always serves it to the node's own user. These serve no inference, and `listen` no "
+    "management, unless the same addresses are in both. Left out: that socket; with "
+    "`MM_SERVICE_NAME` also the addresses of `listen`."},
 [KEY_MESH_LABELS] = {WHERE_MESH, CONFIG_LABELS, OPTIONAL, "labels", 1, CONFIG_LABELS_MAX, NULL,
     NULL, NULL, FIELD_NONE, 0, TOP(mesh.labels),
     "Labels that this node offers, for `type_constraints`."},
@@ -286,16 +282,16 @@ const struct config_key config_keys[KEY_COUNT] = {
     "…}`."},
 [KEY_MESH_DATAPLANE] = {WHERE_MESH, CONFIG_JSON, OPTIONAL, "dataplane", 1, 65536, NULL,
     NULL, NULL, FIELD_NONE, 0, TOP(mesh.dataplane),
-    "File, relative to this one, with the methods that callers may call and the field of a "
-    "request that has the model's id, or the JSON itself: `{\"rpcConfigs\": "
-    "{\"package.Service/Method\": {\"idExtractionPath\": [1], \"vModelId\": true}, …}, "
-    "\"allowOtherRpcs\": true}`. Read again when it changes. Left out: all methods may be called."},
+    "File, relative to this one, with the methods that callers may call and the field that has "
+    "the model's id, or the JSON itself: `{\"rpcConfigs\": {\"package.Service/Method\": "
+    "{\"idExtractionPath\": [1], \"vModelId\": true}, …}, \"allowOtherRpcs\": true}`. Read again "
+    "when it changes. Left out: all methods."},
 [KEY_MESH_REGISTER] = {WHERE_MESH, CONFIG_JSON, OPTIONAL, "register", 1, 65536, NULL,
     NULL, NULL, FIELD_NONE, 0, TOP(mesh.registered),
     "File, relative to this one, with at most 4096 models that the node registers when it starts, "
     "or the JSON itself: `[{\"modelId\": ID, \"modelInfo\": {\"type\": TYPE, \"path\": PATH, "
     "\"key\": KEY}, \"vModelId\": ID, \"retainAfterTransition\": false, \"ensureLoaded\": false}, "
-    "…]`. The node is not ready before all of them are registered, and ends if one cannot be."},
+    "…]`. The node is ready when all are registered, and ends if one cannot be."},
 [KEY_MESH_RPM] = {WHERE_MESH, CONFIG_INTEGER, OPTIONAL, "scaleup_rpm", 10, 10000000,
     "calls a minute", "2000", NULL, FIELD_U32, 1, TOP(mesh.scaleup_rpm),
     "A model gets one more copy, on another node, when a copy answers more calls than this."},
@@ -314,17 +310,15 @@ const struct config_key config_keys[KEY_COUNT] = {
 [KEY_MESH_CLEARANCE] = {WHERE_MESH, CONFIG_INTEGER, OPTIONAL, "clearance_ms", 0, 24 * HOUR_MS, "ms",
     "180000", NULL, FIELD_I64, NS_PER_MS, TOP(mesh.clearance_ns),
     "A node that, within this time of its start, cannot load three models that other nodes have "
-    "loaded is not ready until it is restarted, so that a rolling upgrade stops there. 0: it is "
-    "ready all the same."},
+    "loaded is not ready until it is restarted, so that a rolling upgrade stops. 0: it is ready."},
 [KEY_MESH_FAIL_FAST] = {WHERE_MESH, CONFIG_CHOICE, OPTIONAL, "fail_fast", 0, 0, NULL,
     "no", "yes|no", FIELD_NONE, 0, TOP(mesh.fail_fast),
     "`yes`: a node that cannot reach its etcd within 10 s of its start ends, with exit code 2. "
     "`no`: it keeps trying and is not ready."},
 [KEY_MESH_STORE_WAITING] = {WHERE_MESH, CONFIG_INTEGER, OPTIONAL, "store_waiting_max", 1, 65536,
     "writes", "4096", NULL, FIELD_U32, 1, TOP(mesh.store_waiting_max),
-    "Writes of this node that may wait for etcd to answer earlier ones. Beyond them orders of "
-    "`mmesh.ModelMesh` are refused with RESOURCE_EXHAUSTED, and calls wait while the loads of "
-    "their models are retried each second. Only with etcd."},
+    "Writes of this node that may wait for etcd. Beyond them orders of `mmesh.ModelMesh` are "
+    "RESOURCE_EXHAUSTED, and the loads of calls are retried each second. Only with etcd."},
 [KEY_MESH_NAMES] = {WHERE_MESH, CONFIG_CHOICE, OPTIONAL, "names", 0, 0, NULL,
     "models", "models|vmodels", FIELD_NONE, 0, TOP(mesh.names),
     "Meaning of the name in a request whose metadata name neither a model (`mm-model-id`) nor a "
@@ -365,10 +359,10 @@ const struct config_key config_keys[KEY_COUNT] = {
 [KEY_MANAGEMENT_ADDRESSES] = {WHERE_MANAGEMENT, CONFIG_HTTP_ADDRESSES, OPTIONAL, "addresses", 1,
     CONFIG_LISTEN_MAX, NULL,
     NULL, NULL, FIELD_NONE, 0, TOP(mesh.management.addresses),
-    "`127.0.0.1:8034`, `port:8034` (all interfaces), `unix:/run/shoal/manage.sock`. TCP addresses "
-    "use TLS if there is `tls` at the top. An address beyond this machine needs `client_ca`, or "
-    "`plain: yes` as a confirmation that none is meant: `{address: port:8034, plain: yes}`. "
-    "Either all of `listen` or none may be among them."},
+    "`127.0.0.1:8034`, `port:8034` (all interfaces), `unix:/run/shoal/manage.sock`; all of "
+    "`listen` or none of it. TCP addresses use the TLS of `tls` at the top. Beyond this machine "
+    "they need `client_ca`, or a confirmation that none is meant: `{address: port:8034, plain: "
+    "yes}`."},
 [KEY_MANAGEMENT_MODE] = {WHERE_MANAGEMENT, CONFIG_TEXT, OPTIONAL, "socket_mode", 1, 4, NULL,
     NULL, NULL, FIELD_NONE, 0, TOP(mesh.management.socket_mode),
     "Mode of all unix sockets of management, in octal digits; a user who can connect can manage. "
@@ -399,10 +393,10 @@ const struct config_key config_keys[KEY_COUNT] = {
     "Model name that callers use, unique in the node."},
 [KEY_METHOD] = {WHERE_PIPELINE, CONFIG_TEXT, OPTIONAL, "method", 1, CONFIG_METHOD_BYTES_MAX, NULL,
     NULL, NULL, FIELD_NONE, 0, PIPELINE(method),
-    "A gRPC method, `/package.Service/Method`, that only this pipeline answers. The modelets get "
-    "the request unchanged, in one input `message` (UINT8), and the last one's output `message` "
-    "(UINT8, one dimension) is the answer. Unary. Left out: the pipeline is called by its name, "
-    "in the Open Inference Protocol."},
+    "A gRPC method, `/package.Service/Method`, that only this pipeline answers: unary. The "
+    "modelets get the request in one input `message` (UINT8), and the last one's output `message` "
+    "(UINT8, one dimension) is the answer. Left out: the pipeline is called by its name, in the "
+    "Open Inference Protocol."},
 [KEY_ID_PATH] = {WHERE_PIPELINE, CONFIG_FIELD_NUMBERS, OPTIONAL, "id_path", 1, CONFIG_ID_PATH_MAX,
     NULL, NULL, NULL, FIELD_NONE, 0, PIPELINE(id_path),
     "Place of the model's name in the method's requests: the numbers of the fields that lead to a "
@@ -411,8 +405,7 @@ const struct config_key config_keys[KEY_COUNT] = {
 [KEY_SLOTS] = {WHERE_PIPELINE, CONFIG_INTEGER, OPTIONAL, "slots", 1, SLOTS_MAX, "requests",
     "1024", NULL, FIELD_U32, 1, PIPELINE(slot_count),
     "Requests in flight; further ones get RESOURCE_EXHAUSTED at once. From 64 on a tenth is kept "
-    "for priority 1 and a twentieth for callers with little in flight, whether there are any or "
-    "not."},
+    "for priority 1 and a twentieth for callers with little in flight."},
 [KEY_ARENA_MIB] = {WHERE_PIPELINE, CONFIG_INTEGER, OPTIONAL, "arena_mib", 0, MIB, "MiB",
     "0", NULL, FIELD_U64, MIB, PIPELINE(arena_bytes),
     "Memory for the tensors of requests in flight. 0: chosen from `slots` and `message_mib`."},
@@ -507,8 +500,8 @@ const struct config_key config_keys[KEY_COUNT] = {
 [KEY_BATCH_WAIT] = {WHERE_STAGE, CONFIG_CHOICE, OPTIONAL, "batch_wait", 0, 0, NULL,
     "adaptive", "fixed|adaptive", FIELD_NONE, 0, STAGE(batch_wait),
     "`adaptive`: a batch waits for `batch_wait_ms` at most, and only while recent arrivals "
-    "promise that a larger batch saves more than the wait costs; a lone caller's requests never "
-    "wait. `fixed`: always for that time, unless the batch is full."},
+    "promise that a larger batch saves more than the wait costs. `fixed`: always for that time, "
+    "unless the batch is full."},
 [KEY_START_TIMEOUT_MS] = {WHERE_STAGE, CONFIG_INTEGER, OPTIONAL, "start_timeout_ms", 1, HOUR_MS,
     "ms", "30000", NULL, FIELD_I64, NS_PER_MS, STAGE(start_timeout_ns),
     "A worker that is not ready within this time is killed, and started again later."},
@@ -531,12 +524,11 @@ const struct config_key config_keys[KEY_COUNT] = {
     "Deaths of workers that hold a request, after which it fails; 1: it is not run again."},
 [KEY_SANDBOX_ALLOW] = {WHERE_STAGE, CONFIG_CHOICES, OPTIONAL, "sandbox_allow", 0,
     SANDBOX_ALLOW_COUNT, NULL, NULL, SANDBOX_ALLOW_NAMES, FIELD_U32, 1, STAGE(sandbox_allow),
-    "Rights of this stage's workers beyond those of the sandbox. A modelet may read its own "
-    "folder, this file's, its model and the system's libraries while it starts, and nothing more. "
-    "`reading`: open these while it serves, too. `files`: read, write and create any file that "
-    "the user may. `network`: sockets. `processes`: start and signal other processes; includes "
-    "`reading` and `code`. `code`: make memory executable while it serves (a JIT; with `reading`, "
-    "libraries). `all`: no sandbox."},
+    "Rights of this stage's workers beyond the sandbox, in which a modelet may only read its own "
+    "folder, this file's, its model and the system's libraries while it starts. `reading`: these "
+    "while it serves, too. `files`: any file that the user may read or write. `network`: sockets. "
+    "`processes`: start and signal processes; includes `reading` and `code`. `code`: make memory "
+    "executable (a JIT; with `reading`, libraries). `all`: no sandbox."},
 [KEY_PARAMS] = {WHERE_STAGE, CONFIG_PARAMS, OPTIONAL, "params", 0, CONFIG_PARAMS_MAX, NULL,
     NULL, NULL, FIELD_NONE, 0, STAGE(params),
     "The modelet's own parameters, passed on as written."},

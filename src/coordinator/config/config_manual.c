@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <stdbool.h>
 #include <stdio.h>
 
 #include "coordinator/config/config.h"
@@ -47,16 +48,30 @@ print_key_text(FILE *out, const struct config_key *key)
     config_print_wrapped(out, key->help);
 }
 
+/* The range of a single value shows its type. */
+static bool
+is_shown_by_range(const struct config_key *key)
+{
+    return key->type == CONFIG_INTEGER || key->type == CONFIG_DECIMAL || key->type == CONFIG_CHOICE;
+}
+
 static void
 print_key_markdown(FILE *out, const struct config_key *key)
 {
     char name[64];
     char range[128];
-    char initial[64];
+    char values[192];
+    char initial[64] = "";
     snprintf(name, sizeof(name), "`%s`", key->name);
     config_range_text(key, range, sizeof(range));
-    default_text(key, initial, sizeof(initial));
-    const char *cells[] = {name, config_type_name(key->type), range, initial, key->help};
+    if (is_shown_by_range(key))
+        snprintf(values, sizeof(values), "%s", range);
+    else
+        snprintf(values, sizeof(values), "%s%s%s", config_type_name(key->type),
+                 range[0] != '\0' ? ", " : "", range);
+    if (key->need == REQUIRED || key->fallback != NULL)
+        default_text(key, initial, sizeof(initial));
+    const char *cells[] = {name, values, initial, key->help};
     fputc('|', out);
     for (size_t i = 0; i < sizeof(cells) / sizeof(cells[0]); i++)
         config_print_cell(out, cells[i]);
@@ -77,10 +92,8 @@ config_print_manual(FILE *out, enum config_manual_form form)
                     fputc(*c, out);
             fputs("\n", out);
         } else {
-            fprintf(
-                out,
-                "%s**%s**\n\n| Key | Type | Range | Default | Meaning |\n|---|---|---|---|---|\n",
-                between, titles[where]);
+            fprintf(out, "%s**%s**\n\n| Key | Value | Default | Meaning |\n|---|---|---|---|\n",
+                    between, titles[where]);
         }
         for (size_t i = 0; i < KEY_COUNT; i++)
             if (config_keys[i].where == where && form == CONFIG_MANUAL_TEXT)
