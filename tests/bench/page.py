@@ -2,8 +2,7 @@
 """docs/performance.md and its charts, made from a report (figures.py). Pure, but for write().
 
 The page has the goals and the medians of the lightest and the heaviest closed loop; the report has
-every figure of every round. performance-notes.md, written by hand, says why a goal is missed; the page
-includes it unchanged.
+every figure of every round. performance-notes.md, written by hand, says why a goal is missed.
 """
 
 import json
@@ -52,6 +51,8 @@ workers and client on CPU 1. *Not pinned*: where the kernel places them.
 {quiet}
 
 ## Goals
+
+[Why some are missed](performance-notes.md).
 
 {goals}
 """
@@ -272,15 +273,13 @@ def chart_part(report, group):
 # ---- the page
 
 
-def text(report, notes=""):
+def text(report):
     goals = judge(report["cells"])
     placements = report["options"]["placements"]
     parts = [HEAD.format(
         about=about(report), rounds=report["options"]["rounds"],
         seconds=short(report["options"]["seconds"]), quiet=quiet(report),
         goals=goals_table(goals, placements))]
-    if notes:
-        parts.append(notes.strip() + "\n")
     parts.append(HOW)
     parts.append(FIGURES.format(placements=" / ".join(PLACEMENTS[one] for one in report["cells"])))
     for before, group in zip([None, *GROUPS], GROUPS):
@@ -294,15 +293,14 @@ def text(report, notes=""):
     return "\n".join(parts)
 
 
-def files(report, notes=""):
+def files(report):
     """{file name: content} of everything that is made from a report."""
-    return {"performance.md": text(report, notes), **charts(report)}
+    return {"performance.md": text(report), **charts(report)}
 
 
 def write(path):
     """Makes the page and the charts beside this report."""
     report = json.loads(path.read_text())
-    notes = path.parent / "performance-notes.md"
-    for name, content in files(report, notes.read_text() if notes.exists() else "").items():
+    for name, content in files(report).items():
         (path.parent / name).write_text(content)
     print(f"written: {path.parent / 'performance.md'} and its charts")
