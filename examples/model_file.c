@@ -94,7 +94,7 @@ struct found {
     int by_name; /* "model" with an ending: preferred if present */
 };
 
-/* Hidden files, folders and the model's key are not models, whatever their endings. */
+/* Hidden files, folders and the model's key are not models, with any ending. */
 static void
 look_at(struct found *found, const struct dirent *entry, const char *const *endings)
 {

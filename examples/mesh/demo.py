@@ -198,7 +198,7 @@ class Traffic:
         self.clear()
         self.total = self.right_total = 0
         self.failed = []
-        self.of_vmodel = {"m0"}  # whom the vmodel may be answered by
+        self.of_vmodel = {"m0"}  # the models that may answer for the vmodel
         self.threads = [threading.Thread(target=self.run, args=(nodes, i), daemon=True)
                         for i in range(CALLERS)]
 

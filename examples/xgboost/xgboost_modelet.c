@@ -154,8 +154,8 @@ booster_load(struct xgboost_model *model, const char *path, const char *begin, s
     char room[160];
     if (XGBoosterCreate(NULL, 0, &model->booster) != 0)
         return library_error(error, SHOAL_INTERNAL, "making a model");
-    /* Uses one thread to read the model and to predict, whatever the model says: a worker has one
-     * core. */
+    /* Uses one thread to read the model and to predict, in spite of the model's own settings: a
+     * worker has one core. */
     if (XGBoosterSetParam(model->booster, "nthread", "1") == 0 &&
         XGBoosterLoadModelFromBuffer(model->booster, begin, size) == 0 &&
         XGBoosterSetParam(model->booster, "nthread", "1") == 0)

@@ -71,8 +71,8 @@ struct shoal_client_options {
     const char *socket;         /* default: $SHOAL_LOCAL, else the socket of the user's own node,
                                  * which is its `counters` path followed by ".local" */
     uint64_t message_bytes_max; /* of one request or answer; default: what the node allows */
-    int64_t connect_timeout_ns; /* default: 5 s; for connecting and reconnecting, whatever time a
-                                 * waiting function was given */
+    int64_t connect_timeout_ns; /* default: 5 s; for connecting and reconnecting, independent of a
+                                   waiting function's time */
     int64_t spin_ns;            /* default: 100 µs; time to poll for an answer before sleeping;
                                  * negative: none */
 };

@@ -341,8 +341,8 @@ struct shoal_modelet {
     uint64_t (*predict_size)(void *instance, const struct shoal_model *spec);
 
     /* Runs a batch; never called concurrently in one worker. Returns SHOAL_OK when each item has
-     * its own status. Any other value fails the whole batch, whatever the items' statuses: it is
-     * run again in halves, as often as the stage's `halvings_max` allows, to single out the
+     * its own status. Any other value fails the whole batch and overrides the items' statuses: it
+     * is run again in halves, as often as the stage's `halvings_max` allows, to single out the
      * culprit. With SHOAL_CHANGES_INPUTS the batch fails at once. */
     int (*run)(void *instance, void *model, struct shoal_batch *batch);
 

@@ -42,7 +42,7 @@ enum {
     EXIT_SIGNALLED = 128,
     PUBLISH_MS = 250,
     DRAIN_LOOK_MS = 5,
-    HANG_UP_MS = 5000, /* so long, who has waited for the drain may ask what came of it */
+    HANG_UP_MS = 5000, /* clients that waited for the drain may ask for its results so long */
     MESH_LOOK_MS = 5,
     FINISH_MS_MIN = 10000, /* drain_timeout_ms is for the end after the drain, too, but for this */
     LOG_END_MS = 1000      /* what is not written by then is lost */
@@ -75,7 +75,7 @@ struct coordinator_node {
     int64_t hang_up_deadline_ns; /* 0: it has not drained */
     int64_t mesh_deadline_ns;    /* models move to other nodes until then, at most; 0: none do */
     bool left_copies;            /* and then some had not */
-    struct drains drains;        /* who asked for it */
+    struct drains drains;        /* its clients */
     bool accepts;                /* the front, connections */
     enum log_level log_level;
     struct reloads reloads;
@@ -186,7 +186,7 @@ update_ready(struct coordinator_node *node)
     web_set_ready(node->web, ready);
     if (ready && node->phase == PHASE_STARTING) {
         node->phase = PHASE_SERVING;
-        assembly_publish(&node->assembly); /* who reads "ready" is to see the workers that are */
+        assembly_publish(&node->assembly); /* a reader of "ready" is to see the workers that are */
         assembly_set_state(&node->assembly, NODE_READY);
         log_info("ready pipelines=%u pid=%d", node->assembly.pipeline_count, (int)getpid());
         reload_held(&node->reloads);
@@ -317,7 +317,7 @@ mesh_still_drains(struct coordinator_node *node)
     return false;
 }
 
-/* Once it has drained: who waited for that may want to know where the last models went, and could
+/* Once it has drained: clients of the drain may ask where the last models went, and could
  * not ask a node that has ended. */
 static bool
 is_asked_more(struct coordinator_node *node)
@@ -678,7 +678,7 @@ start(struct coordinator_node *node, struct error *error)
     status = front_open(node, error);
     if (status == STATUS_OK)
         status = web_open(node, error);
-    /* before anything serves: whoever finds the node ready finds the models that lie there */
+    /* before anything serves: a node that is ready has the models that lie there */
     if (status == STATUS_OK)
         status = model_directories_create(node->loop, node->assembly.pipelines,
                                           node->assembly.pipeline_count, &node->directories, error);

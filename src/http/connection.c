@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A connection is a state machine that http_connection_run drives over whatever has arrived:
+ * A connection is a state machine that http_connection_run drives over the received bytes:
  *
  *     IDLE -> HEAD_IN -> BODY_IN -> OPEN -> ANSWERED -> IDLE, or LINGERS, or CLOSED
  *

@@ -201,7 +201,6 @@ bool control_row_read(const struct control_row *row, size_t left, const char *te
  * INVALID_ARGUMENT: too long for the name of a socket. */
 enum status control_path(const char *counters_path, char *path, size_t room,
                          struct error *error) WARN_UNUSED;
-/* As control_path, for the socket where a node of a mesh serves mmesh.ModelMesh, whatever its
- * configuration. */
+/* As control_path, for the socket where a node of a mesh always serves mmesh.ModelMesh. */
 enum status control_manage_path(const char *counters_path, char *path, size_t room,
                                 struct error *error) WARN_UNUSED;

@@ -29,7 +29,7 @@ sandbox_allow_name(uint32_t index)
 
 enum { SANDBOX_ALLOW_COUNT = 6, SANDBOX_ALLOW_EVERY = (1 << SANDBOX_ALLOW_COUNT) - 1 };
 
-/* What a worker does about a part that the kernel lacks. */
+/* A worker's reaction to a part that the kernel lacks. */
 enum sandbox_need { SANDBOX_BEST_EFFORT, SANDBOX_REQUIRED };
 
 /* SANDBOX_PART_<id>, a bit each, in the order in which they are applied. */

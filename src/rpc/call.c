@@ -176,7 +176,7 @@ call_deliver(struct rpc_call *call)
     rpc_delivery_end(&delivery);
 }
 
-/* The message cannot be delivered. A user who knows the call ends it after on_cancel. */
+/* The message cannot be delivered. A user that knows the call ends it after on_cancel. */
 static void
 call_refuse_message(struct rpc_call *call, const struct error *error)
 {
@@ -202,9 +202,9 @@ call_on_no_message(struct rpc_call *call)
 }
 
 /*
- * If CLOSED came first, nobody waits for what was received: a user who knows the call has been
- * told, and no other needs to be. The opposite order looks like a half-close: the library reports a
- * lost connection as the end of messages too.
+ * If CLOSED came first, nobody waits for what was received: a user that knows the call has been
+ * notified, and no other needs to be. The opposite order looks like a half-close: the library
+ * reports a lost connection as the end of messages too.
  */
 static void
 call_on_received(struct rpc_call *call)

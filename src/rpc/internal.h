@@ -10,7 +10,7 @@
  *     stream                         under stream->lock; the right to start a sending batch is
  *                                    stream->busy
  *
- * client_call.c has the rules for a client's call. DESIGN.md tells who frees each object, and when.
+ * client_call.c has the rules for a client's call. DESIGN.md says when each object is freed.
  */
 #pragma once
 

@@ -205,7 +205,7 @@ stale_remove(const char *path, struct error *error)
 }
 
 /* The directory is locked, and there is no file at the path. The file is created with the socket's
- * mode less the umask: nobody whom `mode` excludes can connect before chmod completes it. */
+ * mode less the umask: no client that `mode` excludes can connect before chmod completes it. */
 static enum status
 unix_bind(struct rpc_listener *listener, const char *path, const uint32_t *mode,
           struct error *error)

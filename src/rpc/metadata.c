@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Converts metadata between the user's form and the library's. The library refuses a whole batch
- * for one bad entry, so each is validated here first: some come from a peer, who may write
+ * for one bad entry, so each is validated here first: some come from a peer, which may write
  * anything.
  */
 #include <grpc/slice.h>

@@ -8,7 +8,7 @@
  * the server ends in three steps:
  *
  *   1. rpc_server_refuse closes the listeners. A call that arrives from then on is answered
- *      UNAVAILABLE, whatever its method, without waiting for its message.
+ * UNAVAILABLE for any method, without waiting for its message.
  *   2. rpc_server_is_quiet tells when callers have stopped calling, or have had their time.
  *   3. rpc_server_end waits for the replies that are under way, and shuts the connections down
  *      before it shuts the library down: no CANCELLED can be written any more. A caller whose call

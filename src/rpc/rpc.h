@@ -9,7 +9,7 @@
  * only from within a step. Every other function may be called from any thread unless its comment
  * says otherwise.
  *
- * Life of a received call. `on_message` hands the call to the user, who ends it exactly once, on
+ * Life of a received call. `on_message` hands the call to the user, which ends it exactly once, on
  * any thread, with `rpc_call_reply`, `rpc_call_answer` or `rpc_call_finish`; after that the pointer
  * is dead. `on_cancel` reports, at most once and only on the stepping thread, that nobody waits any
  * more (the caller cancelled, vanished, or its deadline passed). The call must still be ended,
@@ -554,7 +554,7 @@ struct rpc_client_events {
      * Not called once the status has come: queued messages are dropped, and on_end reports that. */
     void (*on_sent)(void *context, size_t waiting);
     /* Exactly once for each started call. A stream's successful end comes after its last message: a
-     * user who stops reading does not get it. */
+     * user that stops reading does not get it. */
     void (*on_end)(void *context, const struct rpc_client_end *end);
 };
 

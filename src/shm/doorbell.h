@@ -13,7 +13,7 @@
  * The fences forbid the one bad outcome: that the sleeper misses the work and the waker misses the
  * flag. A bell whose owner is awake costs the waker a fence and a load. A waker that is killed half
  * way leaves a sleeper whose flag is clear, which no doorbell_ring would wake: therefore repair
- * wakes whatever the flag says, and every sleep has a time-out.
+ * wakes unconditionally, and every sleep has a time-out.
  */
 #pragma once
 
@@ -32,7 +32,7 @@ bool doorbell_sleep(struct shm_doorbell *bell, uint32_t prepared, int64_t timeou
 /* Wakes the owner if it sleeps; the work must be visible before. True: it slept. */
 bool doorbell_ring(struct shm_doorbell *bell);
 
-/* Wakes the owner whatever the flag says. For repair. */
+/* Wakes the owner unconditionally. For repair. */
 void doorbell_wake(struct shm_doorbell *bell);
 
 /*

@@ -49,6 +49,6 @@ bool stage_wants_former(const struct region *region, uint32_t stage, uint32_t wo
 void former_evict(const struct region *region, uint32_t stage, uint32_t worker_index,
                   uint16_t dead);
 
-/* Makes every worker look for work again, whatever a dead party left unfinished: a role offered to
+/* Makes every worker look for work again, however a dead party left the roles: a role offered to
  * a busy or dead worker, or a sleeper whose flag it cleared without waking it. */
 void stages_awaken(const struct region *region);

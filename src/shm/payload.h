@@ -113,8 +113,8 @@ struct payload_builder {
 
 /*
  * Starts a payload. `current` is the valid descriptor, `overwritten` that of the other parity; both
- * NULL for a fresh slot. `current` must stay: its blocks are never used for new data, whatever the
- * arena says.
+ * NULL for a fresh slot. `current` must stay: its blocks are never used for new data, even if the
+ * arena offers them.
  */
 void builder_init(struct payload_builder *builder, const struct region *region, uint32_t slot,
                   uint16_t owner, const struct shm_payload *current,

@@ -267,7 +267,7 @@ worker_attach(struct worker *worker, struct error *error)
         return status;
     const struct handshake_start *start = &worker->start;
     if (start->serves_models == 0)
-        close(HANDSHAKE_FD_MODELS); /* close whatever was inherited there */
+        close(HANDSHAKE_FD_MODELS); /* close descriptors inherited there */
     name_process(start);
     status = pin_process(worker, error);
     if (status != STATUS_OK)

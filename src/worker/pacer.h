@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Keeps a thread that loads models out of the way of the threads that serve, on whatever CPU it
- * runs:
+ * Keeps a thread that loads models out of the way of the threads that serve, on any CPU:
  *
  *  1. While it has work it is in the kernel's idle class: it gets a CPU only when no other thread
  *     wants it.

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Landlock: the files that may be opened, by whatever path (links, "..", /proc). The kernel is
+ * Landlock: the files that may be opened, by any path (links, "..", /proc). The kernel is
  * asked for its version; its release is not used. Constants that the header of the oldest supported
  * system lacks are spelled out; they are the kernel's ABI.
  */

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A caller who does nothing wrong, in a process of its own: what does it see of an attack?
+"""An honest caller in a process of its own, to see what an attack does to it.
 
     neighbour.py infer TARGET MODEL DATATYPE    or    neighbour.py probe PORT PATH
 
-A call is due every INTERVAL_SECONDS whatever became of those before it, and its time is counted from
-then: so a service that stands still for a second spoils a second's calls, not one. Each line on stdin
-begins a phase, to which calls belong that are due in it; at its end the figures of all phases are
-printed as JSON. `late_ms` is the caller's own share: how late it was to start them.
+A call is due every INTERVAL_SECONDS, independent of those before it, and its time is counted
+from then: so a service that stands still for a second spoils a second's calls, not one. Each line
+on stdin begins a phase, to which calls belong that are due in it; at its end the figures of all
+phases are printed as JSON. `late_ms` is the caller's own share: how late it was to start them.
 """
 
 import concurrent.futures

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the rows share: the neighbour, the daemon's memory, times, and a row's report.
+"""Shared by the rows: the neighbour, the daemon's memory, times, and a row's report.
 
 A limit is what is required, a figure what was measured; a row whose figures keep to its limits is
 `ok`, else `over`.
@@ -56,7 +56,7 @@ class Report:
         return "not run" if self.skipped else "over" if self.over else "ok"
 
     def calls(self, name, figures):
-        """What a neighbour saw in one phase."""
+        """A neighbour's observations in one phase."""
         self.figures[f"neighbour_{name}"] = figures
         codes = "".join(f" {code}" for code in sorted(figures["failures"]))
         self.said.append(f"{name}: {figures['calls']} calls, {figures['failed']} failed{codes}, "
@@ -139,7 +139,8 @@ class Memory:
         return self.read("VmHWM")
 
     def wait_returned(self, above_mib):
-        """Until no more than that is left above what there was before; seconds, or None if it stays."""
+        """Until no more than that is left above what there was before; seconds, or None if it
+        stays."""
         began = time.monotonic()
         for _ in until(MEMORY_SECONDS):
             if self.now_mib() - self.before_mib <= above_mib:

@@ -64,7 +64,7 @@ def log(run):
 
 
 def log_flood(run):
-    """The same with somebody who reads: the log grows as the rate allows."""
+    """The same with a reader: the log grows as the rate allows."""
     report = run.report
     kib, seconds = 64, max(run.seconds, 5)
     with Shoald(served(rascal(), worker_log_kib_per_s=kib)) as shoald, Client(shoald.target) as client:

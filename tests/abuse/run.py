@@ -4,11 +4,11 @@
 
     ./dev abuse [--only ROW]... [--seconds N] [--json FILE] [--preset release|dev]
 
-Each row starts its own daemon and a neighbour that calls it from another process, first in quiet, then
-during one kind of attack (rows_callers.py, rows_streams.py: by callers; rows_workers.py: by modelets
-and resource limits), and compares the measurements with what is required. --seconds: duration of
-attacks that repeat (default 10). Figures depend on the machine; the neighbour's own lateness shows
-whether it was busy. Short forms, judged by counts, run in `./dev test`.
+Each row starts its own daemon and a neighbour that calls it from another process, first in quiet,
+then during one kind of attack (rows_callers.py, rows_streams.py: by callers; rows_workers.py: by
+modelets and resource limits), and compares the measurements with what is required. --seconds:
+duration of attacks that repeat (default 10). Figures depend on the machine; the neighbour's own
+lateness shows whether it was busy. Short forms, judged by counts, run in `./dev test`.
 
 Exit code: 0 when every row keeps to its limits, 1 when one is over, 2 for a wrong command line.
 """
@@ -94,7 +94,8 @@ ROWS = (
 
 
 class Run:
-    """What a row is given: for how long, whether the build is as fast as what is installed, a report."""
+    """A row's arguments: for how long, whether the build is as fast as what is installed, a
+    report."""
 
     def __init__(self, options, report):
         self.seconds = options.seconds

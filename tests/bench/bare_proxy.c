@@ -5,8 +5,8 @@
  * both sides, one thread, one connection to the backend; nothing is copied, looked at or
  * remembered. Deadlines pass, cancellations do not: with the caller's call as the parent of the one
  * to the backend the library would see to both, at 15,000 instructions a call, and the yardstick
- * shall not be made shorter than it is. What Shoal forwards per second is given as a share of what
- * this one does.
+ * shall not be made shorter than it is. The rate of Shoal's forwarding is a share of this
+ * program's.
  *
  *     bare_proxy [--cpu N] [--arg KEY=N]... --to ADDRESS unix:PATH|IP:PORT...
  *

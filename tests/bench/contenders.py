@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is measured against what: groups of contenders, and the cases that all of a group go through.
+"""The groups of contenders, and the cases that all of a group go through.
 
 A contender is started once a round and then measured case by case, in turn with the others of its
-group: start(), measure(case, ...) → {figure: value}, stop(). Between two of its turns a server idles.
+group: start(), measure(case, ...) → {figure: value}, stop(). Between two of its turns a server
+idles.
 """
 
 import json
@@ -204,8 +205,9 @@ def echo_stages(count):
 
 @dataclass(frozen=True)
 class Size:
-    """A payload, and what is best for it: the transport, and arguments of server and client. An open
-    loop has no more than `open_outstanding` calls out: what is due meanwhile waits in the client."""
+    """A payload, and what is best for it: the transport, and arguments of server and client. An
+    open loop has no more than `open_outstanding` calls out: what is due meanwhile waits in the
+    client."""
 
     name: str
     bytes: int
@@ -227,8 +229,8 @@ def memory_available_mib():
 
 LARGE_ARGS = ("grpc.http2.bdp_probe=0", "grpc.http2.lookahead_bytes=4194304",
               "grpc.http2.max_frame_size=1048576")
-# A block is up to four times as large as what is in it, and each size of blocks has an equal part of
-# the arena: that is why so much is wanted.
+# A block is up to four times as large as what is in it, and each size of blocks has an equal part
+# of the arena: that is why so much is wanted.
 SIZES = [
     Size("100 B", 100, "unix", 1000),
     Size("4 KiB", 4096, "unix", 1000),
@@ -256,7 +258,8 @@ def echo_contenders(setting, size, stage_counts):
 
 
 def times_of(size):
-    """With 128 outstanding a call of 1 MiB takes 0.1 s: of so few a short measurement says nothing."""
+    """With 128 outstanding a call of 1 MiB takes 0.1 s: of so few a short measurement says
+    nothing."""
     return 3 if size.bytes >= 1 << 20 else 1
 
 
@@ -277,8 +280,9 @@ def echo_tcp_group():
 
 # ---- the local client
 
-# Of each size but the smallest a client's memory has some 100 blocks at most, and of the largest two. So that
-# 128 messages fit, it is asked for so much more than one of them needs that there are larger blocks, too.
+# Of each size but the smallest a client's memory has some 100 blocks at most, and of the largest
+# two. So that 128 messages fit, it is asked for so much more than one of them needs that there are
+# larger blocks, too.
 LOCAL_SPARE, LOCAL_MESSAGE_MIN = 16, 65536
 
 
@@ -372,9 +376,9 @@ def field_head(number, payload):
 
 
 class Digits(Shoal):
-    """The digits pipeline of the example, its batching as given; tells its batches' sizes, whose the
-    CPU time was and how often the server's processes were switched to. The model lies beside the
-    configuration, where a modelet may read."""
+    """The digits pipeline of the example, its batching as given; tells its batches' sizes, whose
+    the CPU time was and how often the server's processes were switched to. The model lies beside
+    the configuration, where a modelet may read."""
 
     kept = ("process_cpu_us_per_request", "requests")
 
@@ -539,7 +543,8 @@ BURNED_MS = 10  # what XGBoost takes to parse one of them
 
 
 class Burned(Models):
-    """Nothing is loaded: another program takes as much of the CPU, whenever nobody else wants it."""
+    """Nothing is loaded: another program takes as much of the CPU, whenever nobody else wants
+    it."""
 
     def measure(self, case, seconds, rate, seed):
         command = [sys.executable, HERE / "burner.py", str(BURNED_MS), str(LOADS_PER_S)]
@@ -633,8 +638,8 @@ def stages_contenders(setting):
     }
 
 
-# Each service as it is best at 128 outstanding: Shoal takes what is there, up to 32 requests, without
-# waiting for more; the Python service, pinned as here, is faster without batches: compare
+# Each service as it is best at 128 outstanding: Shoal takes what is there, up to 32 requests,
+# without waiting for more; the Python service, pinned as here, is faster without batches: compare
 # `python_service.py --outstanding 128 --cpu 0 --scale-cpus 1,1 --shift-cpus 1` with and without
 # `--batch-size 32 --batch-wait-ms 1`.
 def service_contenders(setting):
@@ -699,7 +704,7 @@ SETTLE_S = 3
 
 
 class Idle:
-    """What a server costs that nobody calls, after it has served a while."""
+    """The cost of a server without calls, after it has served for a while."""
 
     def __init__(self, served):
         self.served = served

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The least that a gRPC C core server can do: take a request, send its bytes back untouched. One
- * completion queue, one thread, a fixed number of armed calls. What Shoal answers per second is
- * given as a share of what this one does.
+ * completion queue, one thread, a fixed number of armed calls. The rate of Shoal's answers is a
+ * share of this server's.
  *
  *     echo_server [--cpu N] [--generic] [--method /service/rpc] [--arg KEY=N]...
  *                 unix:PATH|IP:PORT...

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is made of the measured values: medians, ranges, distributions, ratios and goals. Pure.
+"""Results from the measured values: medians, ranges, distributions, ratios and goals. Pure.
 
 A report is what run.py writes as JSON:
 
@@ -57,7 +57,7 @@ def merge(figures):
 
 
 def difference(before, after):
-    """What came into a histogram's buckets between two looks, [[floor, count]] each."""
+    """Growth of a histogram's buckets between two snapshots, [[floor, count]] each."""
     old = dict(map(tuple, before))
     grown = [[floor, count - old.get(floor, 0)] for floor, count in after]
     return [[floor, count] for floor, count in grown if count > 0]
@@ -156,7 +156,7 @@ def plain(group, contender, case, figure, factor=1.0):
 
 
 def added(group, case, figure, above, below, stages):
-    """What each of so many further stages adds."""
+    """The time that each further stage adds."""
 
     def value(cells):
         a = median_of(cells, group, above, case, figure)
@@ -246,7 +246,8 @@ SHOWN = [
 
 
 def judge(cells):
-    """[{name, text, unit, sense, bound, placements: {placement: {value, met}}}] of what was measured."""
+    """[{name, text, unit, sense, bound, placements: {placement: {value, met}}}] of what was
+    measured."""
     judged = []
     for goal in GOALS + SHOWN:
         placements = {}

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What it costs to forward a call: a bare proxy against the same made of Shoal's rpc module, before
+"""The cost of forwarding a call: a bare proxy against the same made of Shoal's rpc module, before
 one echo server, over unix sockets.
 
     tests/bench/forward.py [--bytes N]... [--outstanding N]
                            [--requests N | --seconds S --rounds N [--window KIB]...]
 
 Counts instructions with valgrind's callgrind, which a busy machine does not disturb; a count is the
-difference of a long and a short run, so neither start nor end is in it. With --seconds it measures calls
-per second and the proxy's CPU time instead, in turns, and prints the medians of the rounds; --window adds rpc's proxy with a fixed window
-per stream (`stream_window_kib`). Exit code 0: all was
+difference of a long and a short run, so neither start nor end is in it. With --seconds it measures
+calls per second and the proxy's CPU time instead, in turns, and prints the medians of the rounds;
+--window adds rpc's proxy with a fixed window per stream (`stream_window_kib`). Exit code 0: all was
 measured, 1: a program failed, 2: a wrong command line or no valgrind.
 """
 

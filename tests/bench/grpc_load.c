@@ -8,9 +8,9 @@
  *
  * Open loop (--rate): calls are due at random moments (Poisson), whether earlier ones were answered
  * or not. A second thread sleeps until each moment and sends; latency counts from the moment when
- * the call was due, not from when it was sent, so that a service that stalls is charged for
- * everybody who would have come meanwhile. `lag` says how late the client itself was: where that is
- * not small beside the latencies, they are the client's.
+ * the call was due, not from when it was sent, so that a service that stalls is charged for all
+ * calls due meanwhile. `lag` says how late the client itself was: where that is not small beside
+ * the latencies, they are the client's.
  *
  * Every connection is open before the first call. A call carries no deadline; if nothing at all
  * comes back for STALL_S seconds the program says so and ends with exit code 2. Exit code 1: some

@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Counts the instructions of a request of the digits, process by process and library by library, with
-valgrind's callgrind: with batches and without. A count is the same on a busy machine as on a quiet one.
+"""Counts the instructions of a request of the digits, process by process and library by library,
+with valgrind's callgrind: with batches and without. A count is the same on a busy machine as on a
+quiet one.
 
     ./dev bench --instructions [--requests N] [--outstanding N] [--json FILE]
 
 Each process is counted in a run of its own, the others at full speed beside it: the client (the
-difference of a long and a short run, so its start is not in it), the coordinator, the workers of all
-stages. Instructions in the kernel are not seen: for those see the CPU time in `./dev bench --only digits`.
-The exit code is 0 when everything was counted, 1 when a program failed, 2 for a wrong command line or
-without valgrind.
+difference of a long and a short run, so its start is not in it), the coordinator, the workers of
+all stages. Instructions in the kernel are not seen: for those see the CPU time in `./dev bench
+--only digits`. The exit code is 0 when everything was counted, 1 when a program failed, 2 for a
+wrong command line or without valgrind.
 """
 
 import argparse
@@ -58,8 +59,8 @@ def by_object(text):
 
 
 OURS = ("shoal", "libnormalize", "liblabel", "libxgboost_modelet", "libprotobuf-c")
-# Whose the C and C++ libraries' instructions are, the allocator's among them: theirs who uses them
-# by far the most there.
+# Whose the C and C++ libraries' instructions are, the allocator's among them: counted for the
+# caller by far the most there.
 REST = {"client": "gRPC", "coordinator": "gRPC", "normalize": "Shoal", "classify": "XGBoost",
         "label": "Shoal"}
 
@@ -74,8 +75,8 @@ def parts(sums, role, requests):
 
 
 class Counted(Digits):
-    """The digits with one of its processes under callgrind: "coordinator", "workers" or, for "client",
-    none."""
+    """The digits with one of its processes under callgrind: "coordinator", "workers" or, for
+    "client", none."""
 
     def __init__(self, setting, name, wait, messages, what):
         super().__init__(setting, name, wait, messages)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the mesh core's decisions cost: routing a model of two copies, placing one over 1,000
+ * The cost of the mesh core's decisions: routing a model of two copies, placing one over 1,000
  * instances, and a record from the mirror. Prints nanoseconds; `mesh_bench 100 1` does little, for
  * callgrind.
  */

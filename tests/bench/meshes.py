@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What it costs to be one of a mesh: a model that is here, one that another node has, and one that is
-registered."""
+"""The cost of being a member of a mesh: a model that is here, one that another node has, and one
+that is registered."""
 
 import subprocess
 import time
@@ -18,7 +18,8 @@ CONSTRAINTS = f'\'{{"{TYPE}": {{"required": ["{LABEL}"]}}}}\''
 
 
 class Node(Shoal):
-    """A node with networks. Without `mesh` it loads what is called; else it takes what is registered."""
+    """A node with networks. Without `mesh` it loads what is called; else it takes what is
+    registered."""
 
     def __init__(self, setting, name, engine, messages, mesh=None):
         stages = [("models", engine.library, [PINNED["workers"]], f"batch_size: {BATCH}")]

@@ -87,13 +87,13 @@ struct load {
     struct samples samples;
 };
 
-/* What the workers of a stage have counted. */
+/* Counters of a stage's workers. */
 struct stage_times {
     uint64_t wait[HISTOGRAM_WORDS];
     uint64_t run[HISTOGRAM_WORDS];
 };
 
-/* What goes on around it, on the loop's thread. */
+/* Surrounding work of the loop thread. */
 struct host {
     struct config config;
     struct assembly assembly;
@@ -278,7 +278,7 @@ take_answered(void)
     return oldest;
 }
 
-/* What stepping the gRPC queue is for a front: answered callers send their next request. */
+/* Stands for a front's step of the gRPC queue: answered callers send their next request. */
 static int
 step(void *context)
 {

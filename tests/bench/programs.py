@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Starting what is measured: programs of the build, servers, the gRPC client, and their messages."""
+"""Starting what is measured: programs of the build, servers, the gRPC client, and their
+messages."""
 
 import json
 import os
@@ -79,7 +80,7 @@ def infer_request(model, name, shape, values):
 
 
 class Messages:
-    """What the client sends in turn, and how each right answer ends; all of one length."""
+    """The client's messages in turn, and the end of each right answer; all of one length."""
 
     def __init__(self, messages, tails, warmup=1000):
         self.messages = messages

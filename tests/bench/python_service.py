@@ -26,7 +26,7 @@ QUEUE_SIZE = 1024
 FULL_SLEEP_S = 0.0078
 EMPTY_SLEEP_S = 0.0089
 
-# Fork, whatever this Python's default is: the design was made for it, and start-up is not measured.
+# Forks on every version of Python: the design was made for it, and start-up is not measured.
 PROCESSES = multiprocessing.get_context("fork")
 
 

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Was the machine quiet while something was measured? Looked at before and after, never meanwhile.
 
-What others have had is all CPU time of the machine less that of ourselves, of our ended children and
-of the servers under measurement; others' switches are those of other processes that lived through
-it, kernel threads left out. A measurement that had too much of any is flagged, not thrown away.
+The CPU time of others is all CPU time of the machine less that of ourselves, of our ended children
+and of the servers under measurement; others' switches are those of other processes that lived
+through it, kernel threads left out. A measurement that had too much of any is flagged, not thrown
+away.
 """
 
 import os

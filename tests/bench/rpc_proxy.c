@@ -2,7 +2,7 @@
 /*
  * The same proxy as bare_proxy.c, made of Shoal's own rpc module: a unary request of any method is
  * kept, goes to the backend through the client, and its answer back, with deadlines, metadata and
- * cancellation passed on. What that module costs is what this one needs more.
+ * cancellation passed on. The difference is the cost of that module.
  *
  *     rpc_proxy [--cpu N] [--window KIB] --to ADDRESS unix:PATH|IP:PORT...
  *

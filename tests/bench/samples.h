@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What every bench program needs: a clock, pinning, CPU time of any process, exact percentiles of a
+ * Shared by the bench programs: a clock, pinning, CPU time of any process, exact percentiles of a
  * bounded number of samples, and how they are printed. A failure here ends the program with exit
  * code 2: a bench without its figures is worth nothing.
  */

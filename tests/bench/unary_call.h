@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What every gRPC client among the test programs needs: connections of its own to one method, and a
+ * Shared by the gRPC clients among the test programs: connections of its own to one method, and a
  * unary call sent and received as bytes in one batch of six operations. The caller owns the struct;
  * between unary_call_start and unary_call_end it belongs to gRPC, whose completion queue gives back
  * the tag. A failure that is the program's own ends it (BENCH_FAIL).
@@ -39,7 +39,7 @@ struct unary_call {
     grpc_status_code status;
 };
 
-/* What a call may bring besides its message. */
+/* Optional parts of a call besides its message. */
 struct unary_options {
     gpr_timespec deadline;
     uint32_t initial_flags;
@@ -76,7 +76,7 @@ channel_args_parse(struct channel_args *args, char *text)
 }
 
 /* Opens a connection of its own: channels with equal arguments would share one, so each is given a
- * number. Proxies are not asked for, whatever the environment says. */
+ * number. The environment's proxies are ignored. */
 static inline void
 unary_channel_open(struct unary_channel *channel, const char *target, const char *method,
                    const struct channel_args *more, int number)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The job itself, without a service: digits are normalized, classified by XGBoost and labelled in
- * one process and one thread, N images per call of the library. What Shoal answers per second with
- * the same model is given as a share of this.
+ * one process and one thread, N images per call of the library. Shoal's rate with the same model is
+ * a share of this one.
  *
  *     xgboost_bench --model digits.ubj --rows FILE [--batch N,...] [--seconds S] [--cpu N]
  *                   [--answers FILE] [--json]

@@ -16,7 +16,7 @@
  * it failed       an error was the answer: counted by status and by text (long numbers become #) A
  * call that failed is replaced only after a pause, so that a service that is down is not stormed.
  *
- * Exit code: 0 when the sums were printed, whatever they are; 2 when they could not be had.
+ * Exit code: 0 when the sums were printed; 2 when they could not be had.
  */
 #include "../bench/unary_call.h"
 #include "../random.h"
@@ -88,7 +88,7 @@ struct sums {
     uint64_t cancelled;
     uint64_t unanswered;
     uint64_t failed;
-    uint64_t cancels; /* asked for, whatever came of it */
+    uint64_t cancels; /* requested, with any outcome */
 };
 
 static struct options options = {
@@ -194,7 +194,7 @@ reason_add(int status, const char *text)
     while (i < reason_count && (reasons[i].status != status || strcmp(reasons[i].text, kind) != 0))
         i++;
     if (i == REASONS_MAX)
-        i--; /* whatever else there is counts as the last */
+        i--; /* all others count as the last */
     if (i == reason_count) {
         reasons[reason_count++].status = status;
         memcpy(reasons[i].text, kind, sizeof(kind));

@@ -2,8 +2,7 @@
 /*
  * A local client that does its worst, until it is killed: it connects, writes anything anywhere in
  * its region while it submits requests there, says nonsense on the socket or nothing, does not
- * read it, closes, and connects again. What is reached by tests/unit/hostile_client.h, here of a
- * whole node.
+ * read it, closes, and connects again. Uses tests/unit/hostile_client.h against a whole node.
  */
 #include "../unit/hostile_client.h"
 

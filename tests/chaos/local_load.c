@@ -129,7 +129,7 @@ reason_add(int status, const char *text)
     while (i < reason_count && (reasons[i].status != status || strcmp(reasons[i].text, text) != 0))
         i++;
     if (i == REASONS_MAX)
-        i--; /* whatever else there is counts as the last */
+        i--; /* all others count as the last */
     if (i == reason_count) {
         reasons[reason_count++].status = status;
         snprintf(reasons[i].text, sizeof(reasons[i].text), "%s", text);

@@ -47,7 +47,7 @@ struct caller {
     grpc_slice message;
 };
 
-/* What came of the calls of one caller in one phase. */
+/* Outcomes of one caller's calls in one phase. */
 struct outcome {
     uint64_t sent;
     uint64_t status_counts[STATUS_COUNT];

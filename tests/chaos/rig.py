@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the rows of the chaos run share: the daemon, the load on it, and how a row is judged.
+"""Shared by the rows of the chaos run: the daemon, the load on it, and how a row is judged.
 
 Built on tests/integration/shoal_fixture.py. A `Node` is its `Shoald`, which also follows the log as
-it is written: who is alive since when, how long a successor took, how long a reclaim. A `Load` is
-the program digits_load. A `Report` collects what a row found; every `expect` that does not hold is a
-problem, and a row with a problem has FAILED.
+it is written: the workers alive and since when, how long a successor took, how long a reclaim. A
+`Load` is the program digits_load. A `Report` collects what a row found; every `expect` that does
+not hold is a problem, and a row with a problem has FAILED.
 """
 
 import dataclasses
@@ -27,8 +27,9 @@ from shoal_fixture import (BUILD, EXAMPLES, SANITIZER, SOURCE, Shoald, node,  # 
 
 DIGITS_DATA = SOURCE / "examples" / "digits" / "data" / "digits.csv"
 PROGRESS_SECONDS = 5
-# As in src/coordinator/workers/worker_pools.h: who dies more often than this in a row, each time before he was ready
-# for so long, is replaced after a pause, and would keep the number of kills low.
+# As in src/coordinator/workers/worker_pools.h: a worker that dies more often than this in a row,
+# each time before it was ready for so long, is replaced after a pause, and would keep the number of
+# kills low.
 QUICK_DEATHS_MAX = 3
 QUICK_DEATH_SECONDS = 1.1
 WORKER_LINE = re.compile(r"(worker_ready|worker_died|worker_reclaimed) pipeline=(\S+) stage=(\S+) "
@@ -51,7 +52,7 @@ def spread(values, unit, scale=1.0):
 
 @dataclasses.dataclass
 class Seat:
-    """A worker's place, and who sits there; pid 0: nobody who is ready."""
+    """A worker's place and its process; pid 0: none is ready."""
     stage: str
     index: int
     pid: int = 0
@@ -61,7 +62,8 @@ class Seat:
 
 
 class Node(Shoald):
-    """A daemon in a folder of its own, in a session of its own: so its workers can be found later."""
+    """A daemon in a folder of its own, in a session of its own: so its workers can be found
+    later."""
 
     def __init__(self, run, folder, *pipelines, env=None, **keys):
         folder = pathlib.Path(folder)
@@ -139,7 +141,7 @@ class Node(Shoald):
             os.close(fd)
 
     def session_members(self):
-        """The processes of its session, alive: itself, and its workers, whoever their parent is."""
+        """The processes of its session, alive: itself and its workers, with any parent."""
         found = (int(entry.name) for entry in pathlib.Path("/proc").iterdir()
                  if entry.name.isdigit())
         return [pid for pid in found if session_of(pid) == self.pid]
@@ -176,7 +178,8 @@ def session_of(pid):
 
 
 def digits(normalize, classify, label, **keys):
-    """The pipeline of examples/digits with so many workers; its model lies beside the configuration."""
+    """The pipeline of examples/digits with so many workers; its model lies beside the
+    configuration."""
     return pipeline("digits", stage("libnormalize.so", workers=normalize),
                     stage("libxgboost_modelet.so", "classify", workers=classify,
                           params={"model": "digits.ubj"}, **{"batch_size": 64, **keys}),
@@ -186,8 +189,8 @@ def digits(normalize, classify, label, **keys):
 # ---- the load ----
 
 class Load:
-    """digits_load against a node: real digits, each answer checked. Started with the block, and begun
-    in earnest when `begin` returns; what it found is in `end` after `stop`."""
+    """digits_load against a node: real digits, each answer checked. Started with the block, and
+    begun in earnest when `begin` returns; what it found is in `end` after `stop`."""
 
     def __init__(self, run, target, seed, outstanding=64, **options):
         self.run = run
@@ -306,7 +309,7 @@ class Budget:
 
 
 class Report:
-    """What one row found."""
+    """The findings of one row."""
 
     def __init__(self, name, wanted):
         self.name = name

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Local clients: honest ones under load, beside others that are killed and some that do their worst,
-while workers die and the daemon does."""
+"""Local clients: honest ones under load, beside others that are killed and some that do their
+worst, while workers die and the daemon does."""
 
 import os
 import pathlib
@@ -43,7 +43,7 @@ class LocalLoad(Load):
 
 
 class Crowd:
-    """Clients that nobody waits for: killed at any moment, and replaced. What they say is kept: a
+    """Clients that nobody waits for: killed at any moment, and replaced. Their output is kept: a
     wrong answer, or a sanitizer's word."""
 
     def __init__(self, run, shoald, draw):
@@ -83,8 +83,8 @@ class Crowd:
 
 
 def holdings(pid):
-    """What a process has: descriptors, regions' files that it has open, and regions that it maps. None:
-    there is no such process."""
+    """Resources of a process: descriptors, regions' files that it has open, and regions that it
+    maps. None: there is no such process."""
     folder = pathlib.Path(f"/proc/{pid}/fd")
     try:
         return (len(os.listdir(folder)), len(open_inodes(folder)), len(regions_of(pid)),
@@ -94,7 +94,7 @@ def holdings(pid):
 
 
 def held_by_all(shoald):
-    """Of the daemon, and of its workers whoever they are now."""
+    """Of the daemon, and of its present workers."""
     workers = [holdings(pid) for pid in shoald.session_members() if pid != shoald.pid]
     return {"shoald": holdings(shoald.pid), "workers": sorted(workers, key=str)}
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One bad request among good ones, and callers who go away."""
+"""One bad request among good ones, and callers that leave."""
 
 from rig import digits
 from shoal_client import Client, failure, said
@@ -11,7 +11,8 @@ CODES = {3: "INVALID_ARGUMENT", 5: "NOT_FOUND", 9: "FAILED_PRECONDITION", 13: "I
 # Nothing but the 64th request closes a batch.
 PUPPET = pipeline("puppet", stage("libpuppet.so", batch_size=BATCH, batch_wait="fixed", batch_wait_ms=60000,
                                   params={"folder": "."}), slots=2 * BATCH)
-# Requests spend most of their time waiting for company, so that most who go are in the pipeline.
+# Requests spend most of their time waiting for company, so that most callers that leave are in the
+# pipeline.
 CANCEL_BATCH = {"batch_size": 512, "batch_wait": "fixed", "batch_wait_ms": 40}
 CANCEL_WITHIN_US = 60000
 

@@ -11,7 +11,7 @@ import time
 from rig import digits, spread
 from shoal_fixture import read_proc, wait_until
 
-# What callers of a daemon that was killed may be told: all of it says "try again".
+# Texts that callers of a killed daemon may get: all of it says "try again".
 UNAVAILABLE = r"^14 "
 KILL_WITHIN_SECONDS = 0.4
 STARTING_SHARE = 0.25  # of the kills come while the daemon is starting

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""More calls than can be served, in an open loop: nobody out there waits for our answer to ask again."""
+"""More calls than can be served, in an open loop: nobody out there waits for our answer to ask
+again."""
 
 import json
 import subprocess
@@ -8,9 +9,9 @@ from rig import BUILD, digits
 from shoal_fixture import pipeline, stage
 
 TIMES = (2, 5, 10)  # of the peak
-# Of what the modelet should reach by its parameters: one that it can do, two that it can't. The peak
-# is the first's goodput or the mean of the others', whichever is more: the largest of all would be
-# mostly luck, as runs take random times.
+# Of what the modelet should reach by its parameters: one that it can do, two that it can't. The
+# peak is the first's goodput or the mean of the others', whichever is more: the largest of all
+# would be mostly luck, as runs take random times.
 PEAK_SEARCH = (0.95, 1.1, 1.3)
 CALM = 0.5  # of the same: what follows each pulse
 # A client that was this late in sending was late in reading, too: its figures say nothing of the
@@ -25,10 +26,10 @@ TURN_SECONDS = 0.25
 
 
 class Goals:
-    """What is asked for; builds with a sanitizer are slower and noisier, their clients too: there the
-    service is slower as well, and absolute times are only shown. Its pulses are then a few dozen runs
-    of random length, so chance alone takes a third of the goodput every now and then; a service that
-    admits what it can't finish in time loses nearly all of it."""
+    """The requirements; builds with a sanitizer are slower and noisier, their clients too: there
+    the service is slower as well, and absolute times are only shown. Its pulses are then a few
+    dozen runs of random length, so chance alone takes a third of the goodput every now and then; a
+    service that admits what it can't finish in time loses nearly all of it."""
 
     def __init__(self, sanitized):
         self.slower = 5 if sanitized else 1

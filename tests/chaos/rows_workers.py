@@ -9,8 +9,8 @@ import time
 from rig import BUILD, digits, spread
 from shoal_fixture import WAIT_SECONDS, children, is_alive, read_proc, wait_until
 
-# What a request may be told when workers die: it was in flight in as many deaths as it has attempts,
-# or its stage had nobody left.
+# Texts that a request may get when workers die: it was in flight in as many deaths as it has
+# attempts, or its stage had nobody left.
 POISON = r"\b2 workers died while they ran this request"  # attempts_max is 2
 NO_WORKER = r"stage \".*\" has no worker|a stage has no worker|no worker is left"
 
@@ -34,8 +34,8 @@ def starting_workers(shoald):
 
 
 def choose_victim(shoald, draw):
-    """Its pid, 0 if there is none now, and whether it was starting. Draws as often whatever it
-    finds, so that the same seed goes on to draw the same."""
+    """Its pid, 0 if there is none now, and whether it was starting. Always draws equally often, so
+    that the same seed goes on to draw the same."""
     early = draw.random() < KILL_STARTING_SHARE
     place = draw.random()
     pids = starting_workers(shoald) if early else []
@@ -76,7 +76,7 @@ def kills(run, report, budget, draw):
 
 
 def judge_times(report, shoald, stat):
-    """What was seen from outside, from the kill on; the daemon's histograms must have as many."""
+    """Times seen from outside, from the kill on; the daemon's histograms must have as many."""
     for name, seen in (("reclaim", shoald.reclaim_us), ("recovery", shoald.recovery_seconds)):
         counted = sum(one[name]["count"] for one in stat["stages"])
         report.expect(counted == len(seen), f"{len(seen)} times seen, {counted} counted as {name}")

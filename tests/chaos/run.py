@@ -6,8 +6,8 @@
 
 Each row starts its own daemon, loads it with real digits whose every answer is checked bit by bit
 (digits_load.c), and injects one kind of fault. --seconds is divided among the rows (default 300),
---full uses the full sizes (DESIGN.md). The seed, which is printed first, determines victims, moments
-and lengths, as far as processes allow (DESIGN.md).
+--full uses the full sizes (DESIGN.md). The seed, which is printed first, determines victims,
+moments and lengths, as far as processes allow (DESIGN.md).
 
 Exit code: 0 when every row is ok, 1 when one has FAILED, 2 for a wrong command line.
 """
@@ -70,7 +70,7 @@ ROWS = (
 
 
 class Run:
-    """What the rows are given: daemons and loads, each with a folder, a seed and a log that is kept."""
+    """The rows' arguments: daemons and loads, each with a folder, a seed and a log that is kept."""
 
     def __init__(self, rig, seed, build):
         self.rig = rig  # imported once the environment is known
@@ -111,7 +111,7 @@ class Run:
 
 
 def run_row(run, row, options):
-    """Its report; whatever goes wrong on the way is a problem of the row, not of the run."""
+    """Its report; an error on the way is a problem of the row, not of the run."""
     report = run.rig.Report(row.name, row.wanted)
     amount = row.full if options.full else {"seconds": options.seconds * row.share / options.shares}
     budget = run.rig.Budget(**amount)

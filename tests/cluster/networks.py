@@ -48,7 +48,7 @@ class Namespace:
         subprocess.run([*self.enter, "ip", *words], check=True)
 
     def within(self, function):
-        """What the function returns, in a thread of its own that is in the namespace."""
+        """Returns the function's result, from a thread of its own that is in the namespace."""
         got = []
 
         def run():

@@ -40,7 +40,7 @@ def judge(report, traffic):
 
 
 def model_bytes(root):
-    """What a model takes, by the catalog."""
+    """A model's size, by the catalog."""
     config = node(pipeline("one", stage("libxgboost_modelet.so", batch_size=16),
                            models={**models_config(root, 1024), "watch": "yes"}))
     with Shoald(config) as shoald, Registrar(shoald) as registrar:
@@ -52,8 +52,8 @@ def model_bytes(root):
 # ---- rows ----
 
 def lru(report, amount, draw):
-    """Far more models than fit, and many callers; the popular ones stay, the others come and go, and
-    who finds no room waits for it."""
+    """Far more models than fit, and many callers; the popular ones stay, the others come and go,
+    and callers without room wait for it."""
     models, fit = amount["models"], amount["fit"]
     with folder_of_models(models) as root, Etcds() as etcds:
         size = model_bytes(root)
@@ -249,8 +249,8 @@ def etcd(report, amount, draw):
 
 
 def etcd_parted(report, amount, draw, root):
-    """Each member in turn, the leader among them, is lost to its peers, or to everybody. The others go
-    on, so the registry does: also for a node that has been talking to the one that is lost."""
+    """Each member in turn, the leader among them, is lost to its peers, or to everybody. The others
+    go on, so the registry does: also for a node that has been talking to the one that is lost."""
     count = amount["models"]
     with networks.PartedEtcds() as etcds, Cluster(etcds, root) as cluster:
         cluster.register(range(count), loadNow=True)
@@ -270,14 +270,15 @@ def etcd_parted(report, amount, draw, root):
 # ---- size ----
 
 def resident_mib(pid):
-    """Without the regions: what requests lie in is the pipelines', and shared with their workers."""
+    """Without the regions: what requests lie in is the pipelines', and shared with their
+    workers."""
     status = read_proc(pid, "status")
     return sum(int(re.search(rf"^{what}:\s+(\d+) kB", status, re.M)[1])
                for what in ("RssAnon", "RssFile")) / 1024
 
 
 def cpu_seconds(pid):
-    """What a process has used; a busy machine changes that little."""
+    """CPU time of a process; a busy machine changes that little."""
     fields = read_proc(pid, "stat").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 

@@ -45,7 +45,7 @@ ROWS = (
 
 
 def run_row(row, options, rig, rows):
-    """Its report; whatever goes wrong on the way is a problem of the row, not of the run."""
+    """Its report; an error on the way is a problem of the row, not of the run."""
     name, wanted, short, full = row
     report = rig.Report(name, wanted)
     amount = full if options.full else short

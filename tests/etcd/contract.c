@@ -3,7 +3,7 @@
 
 #include <inttypes.h>
 
-/* What comes of a field that the gateway does not know is nothing: so each field that can be sent
+/* The gateway ignores unknown fields: so each field that can be sent
  * is seen to work here, by an answer that would be another one without it, and by its contrary. */
 
 enum { LARGE_BYTES = 400 << 10 };
@@ -379,7 +379,7 @@ case_lease_ends(const struct contract *contract)
 
 enum { SEEN_MAX = 64 };
 
-/* What a watch has shown: "0 put c/a=1" as a text each. */
+/* Events that a watch has shown: "0 put c/a=1" as a text each. */
 struct seen {
     void *watch;
     const struct contract *contract;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What anything that stands for etcd must do: the real one through libetcd, and whatever takes its
- * place. The suite knows only the table below; the store may hold other keys than its own.
+ * The contract of etcd and of its substitutes: the real one through libetcd, and the simulator's.
+ * The suite knows only the table below; the store may hold other keys than its own.
  */
 #pragma once
 

@@ -27,5 +27,5 @@ void proxy_cut(struct proxy *proxy);
 /* Connections that were made so far, and those that are open. */
 size_t proxy_connections(const struct proxy *proxy);
 size_t proxy_open(const struct proxy *proxy);
-/* Requests that were begun so far, whatever became of them. */
+/* Requests that were begun so far, with any outcome. */
 size_t proxy_requests(const struct proxy *proxy);

@@ -4,8 +4,8 @@
  * when etcd has forgotten them (a restart), also for watches, whose refusal does not say why; users
  * may be switched on while a client runs; what a user may not do is refused, not tried again.
  * With TLS, HTTP/2 is offered by the server and not taken; strangers are refused on both sides, and
- * whoever we trust under another name; and a client certificate with a common name is refused by
- * etcd in words that help.
+ * trusted ones under another name; and a client certificate with a common name is refused by etcd
+ * in words that help.
  */
 #include "../certificates.h"
 #include "proxy.h"
@@ -52,7 +52,7 @@ post(const struct cluster *at, const char *path, const char *body)
         at->members[0].url, path, body);
 }
 
-/* root; and alice, who may read and write what begins with "a/". */
+/* root; and alice, with the right to read and write what begins with "a/". */
 static void
 make_users(const struct cluster *at)
 {
@@ -310,7 +310,7 @@ tls(void **state)
     WAIT_UNTIL(seen.events == 1);
     etcd_watch_close(opened);
     etcd_destroy(etcd);
-    etcd = rig_client(&secure, files(hasty(), "stranger", NULL)); /* it is not who we trust */
+    etcd = rig_client(&secure, files(hasty(), "stranger", NULL)); /* its authority is not trusted */
     assert_fate(do_put(etcd, "tls", "3"), ETCD_NOT_DONE, STATUS_UNAVAILABLE);
     etcd_destroy(etcd);
     char url[64];
@@ -336,7 +336,7 @@ other_name(void **state)
     run("curl -sf --noproxy '*' --retry 30 --retry-connrefused --retry-delay 1 -o /dev/null"
         " --cacert %s/ca.pem --connect-to other.example:1:127.0.0.1:%d"
         " https://other.example:1/health",
-        cluster.folder, secure.members[0].client_port); /* it is well, for whom it is meant */
+        cluster.folder, secure.members[0].client_port); /* it is valid for its intended clients */
     struct etcd_options options = {.call_timeout_ns = 5 * NS_PER_S};
     struct etcd *etcd = rig_client(&secure, files(options, "ca", NULL));
     struct etcd_watch *opened = watch(&seen, etcd, prefix("t"));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What becomes of calls when servers and connections fail: a write whose answer is lost is told as
+ * Outcomes of calls when servers and connections fail: a write whose answer is lost is told as
  * unknown and never sent again, not even by libcurl on a connection that it used before; what is
  * certain not to have happened is tried on; reads go to the next endpoint; each call ends in its
  * time. Servers are killed and stopped, connections cut by a proxy between.
@@ -132,7 +132,7 @@ server_that_is_stopped(void **state)
     assert_true(got.answer.responses[0].kvs[0].version <= 2);
 }
 
-/* Nobody listens: that is certain, so it waits for who will. */
+/* Nobody listens: that is certain, so it waits for a server that does. */
 static void
 server_that_is_not_there(void **state)
 {

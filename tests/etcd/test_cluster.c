@@ -2,7 +2,7 @@
 /*
  * Three members: calls, watches, sessions and mirrors go on when the member that they use is
  * killed, stopped, or cut off from the others, and when the leader is. A member without a leader is
- * left at once, though it answers, and goes on reporting progress to those who do not ask for a
+ * left at once, though it answers, and goes on reporting progress to clients that do not ask for a
  * leader. With two of three gone, writes are told as certainly not done or as unknown, never as
  * done.
  */
@@ -166,7 +166,7 @@ member_is_stopped(void **state)
     etcd_watch_close(opened);
 }
 
-/* The two others are stopped: who is left answers, but leads nobody, and follows nobody. */
+/* The two others are stopped: the remaining one answers, without a leader. */
 static void
 member_is_cut_off(void **state)
 {

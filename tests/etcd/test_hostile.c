@@ -120,7 +120,7 @@ writes_with_wrong_answers(void **state)
     assert_unknown();
 }
 
-/* What has been sent is not sent to where an answer points. */
+/* A sent request does not follow a redirection. */
 static void
 redirections(void **state)
 {
@@ -256,7 +256,7 @@ watch_end(void *context, enum etcd_watch_end ended, const struct error *error)
     fail_msg("a watch that was closed ends: %d %s", ended, error->text);
 }
 
-/* Calls and watches that wait for a token may go; who stays gets it. */
+/* Calls and watches that wait for a token may be cancelled; the others get it. */
 static void
 leaving_before_the_token(void **state)
 {

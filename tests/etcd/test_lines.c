@@ -206,7 +206,7 @@ lines_in_any_pieces(void **state)
     unwatch();
 }
 
-/* What is cut off is not shown, and comes again; nothing else does, whatever is sent. */
+/* A truncated line is not shown and comes again; nothing else does. */
 static void
 lines_are_cut(void **state)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A mirror is what etcd holds, at the revision that it claims, whatever happens to both: random
+ * A mirror equals etcd at the revision that it claims, under all faults: random
  * writes while the connection is cut, etcd is killed, its history is compacted, and once all of its
- * data is lost. What it tells is applied to a table here; told twice, told in the wrong order or
+ * data is lost. Its reports are applied to a table here; told twice, told in the wrong order or
  * not told, it would differ from a listing. However much there is to list, the watch after it opens
  * at the first try.
  */
@@ -301,7 +301,7 @@ opens_at_once(void **state)
         assert_int_equal(table.count, MANY);
         char key[24];
         snprintf(key, sizeof(key), "leaders/%d", i);
-        done(do_put(direct, key, "1")); /* of the last range: who sees it has opened all */
+        done(do_put(direct, key, "1")); /* of the last range: seeing it proves that all are open */
         WAIT_UNTIL(table.troubles > 0 || table.count > MANY);
         assert_int_equal(table.troubles, 0);
         assert_int_equal(etcd_figures(client)->streams, 1);

@@ -238,7 +238,7 @@ server_falls_silent(void **state)
     unwatch(&seen);
 }
 
-/* What it has not seen is forgotten while it is away. */
+/* Unseen revisions are compacted while it is disconnected. */
 static void
 compacted_meanwhile(void **state)
 {
@@ -290,7 +290,7 @@ on_late_end(void *context, enum etcd_watch_end ended, const struct error *error)
     fail_msg("%d %s", ended, error->text);
 }
 
-/* What happened since comes in pieces that are more, all together, than a client will keep. */
+/* The events since come in pieces that together exceed a client's limit. */
 static void
 much_has_happened(void **state)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Any bytes as a model file for XGBoost: the check that comes before the library stays inside of
- * them, ends, and says why if it refuses. What it takes it does not take one byte shorter.
+ * them, ends, and says why if it refuses. An accepted file is refused with its last byte cut off.
  * ctest: libs=booster_file
  */
 #include <stdint.h>

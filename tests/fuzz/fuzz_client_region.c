@@ -7,7 +7,7 @@
  * on. client_region_steps.h has the list. Words that change between two loads of the same read are
  * not this target's matter: tests/unit/test_worker_hostile.c.
  *
- * What must hold: no sanitizer speaks, no CHECK fails, the lane's requests are all answered
+ * Properties: no sanitizer speaks, no CHECK fails, the lane's requests are all answered
  * rightly, the lane is never called corrupt; what the modelet is shown of a request agrees in
  * itself, lies in the client's arena, and its strings where the client can't write; what it is lent
  * for outputs lies in one block, and over no input and no other output. As long as the program

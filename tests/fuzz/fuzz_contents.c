@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Any bytes as the elements of one tensor, typed or raw, of any datatype, in spans of any length.
- * What is accepted as typed contents must be what protobuf-c reads from the same bytes, element by
+ * Accepted typed contents must equal protobuf-c's reading from the same bytes, element by
  * element, must fill exactly the room that was promised, and must be good raw contents of as many
  * elements. The whole of a request is fuzz_oip's; here the search needs not guess at the way to the
  * elements first.

@@ -3,7 +3,7 @@
  * Any text as a mesh's data-plane configuration, and any bytes as a request of a method of it. A
  * text is refused with words, and then the former holds; or taken, and then says of every method
  * the same as often as it is asked, permits what it does not name only if it says so, and leads to
- * an id that is a text, or to none, in whatever the request is.
+ * an id that is a text, or to none, in every request.
  *
  * The text ends at the first zero byte. Then: length of the request's spans, the request.
  */

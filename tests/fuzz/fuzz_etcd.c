@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Any bytes as an answer of etcd's gateway. The first byte chooses of what: each kind of call, a
- * failure, a line of a watch. What is taken for an answer keeps the promises of answer.h.
+ * failure, a line of a watch. Accepted answers keep the promises of answer.h.
  */
 #include <stdint.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Any bytes as an ONNX file: the check that comes before the library stays inside of them, ends,
- * and says why if it refuses. What it finds in a file that it takes lies in it.
+ * and says why if it refuses. All places found in an accepted file lie within it.
  * ctest: libs=onnx_graph_file
  */
 #include <stdint.h>

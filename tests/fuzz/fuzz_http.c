@@ -16,7 +16,7 @@ enum { HEAD_MAX = 512, BODY_MAX = 300, REQUESTS_MAX = 16 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* What a reading comes to. */
+/* The result of a reading. */
 struct reading {
     uint64_t hash; /* of all that is told of heads and bodies */
     size_t used;

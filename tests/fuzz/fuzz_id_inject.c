@@ -94,8 +94,8 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct wire_message made = {&span, 1, bytes};
     struct wire_cursor found;
     bool any;
-    /* A message that comes several times is looked through in all its parts by who looks for the
-     * id, and only in the last by who puts it there: the others may be malformed. */
+    /* A message that comes several times is looked through in all its parts to find the id, and
+     * only in the last to insert it: the others may be malformed. */
     if (field_path_find(&made, numbers, depth, &found, &any, &error) == STATUS_OK) {
         CHECK(any && found.left == strlen(id));
         wire_read(&found, found_id, found.left);

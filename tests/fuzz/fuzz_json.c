@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Any bytes as a JSON inference request, with binary data after it or not. What is accepted goes
+ * Any bytes as a JSON inference request, with binary data after it or not. Accepted JSON goes
  * through the decoder and the arena into an answer, which must be JSON that a library reads; and
  * the answer's outputs, sent as inputs with their binary data, must be accepted and be the same
  * tensors. The first byte says how many bytes at the end are binary. ctest: libs=jansson

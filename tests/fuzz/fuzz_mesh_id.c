@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Any bytes as a call of a mesh: metadata, and a message in which the data-plane configuration
- * looks for an id. What the call names must be what a plain reading of the rules names: the same
+ * looks for an id. A call must name the same as a plain reading of the rules: the same
  * ids, in their order and each as often, or a refusal where that refuses, in the promised words.
  * Nothing of it is passed on with the call but the id that is meant: in metadata the caller's own
  * end here, and where a runtime wants the id in the message, each of several is found there.

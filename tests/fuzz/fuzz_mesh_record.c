@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Any bytes as a value of the registry. The first byte chooses of what. What is refused is refused
- * with a text; what is taken is written, and then reads and writes the same, be it over the former
- * value or over the unknown fields.
+ * Any bytes as a value of the registry. The first byte chooses of what. A refusal has a text; an
+ * accepted record is written, and then reads and writes the same, be it over the former value or
+ * over the unknown fields.
  */
 #include <stdint.h>
 #include <stdlib.h>
@@ -16,7 +16,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 enum { MODEL, VMODEL, INSTANCE, TYPES, SETTING, KEY, KINDS };
 
-/* A record that was read, whatever its kind. */
+/* A record of any kind that was read. */
 struct read {
     int kind;
     void *record;

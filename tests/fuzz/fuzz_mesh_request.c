@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Any bytes as a request of mmesh.ModelMesh, cut into spans of any length: whatever is taken is
+ * Any bytes as a request of mmesh.ModelMesh, cut into spans of any length: an accepted request is
  * within its limits, and where protobuf-c reads the message, too, it has the same texts.
  *
  * The first bytes: which request, length of the spans.

@@ -54,7 +54,7 @@ check_skim(const struct wire_message *message)
     free(copy);
 }
 
-/* What the skim takes for the priority is what the decoder reads as that parameter. */
+/* The skim and the decoder read the same priority. */
 static void
 check_priority(const struct wire_message *message)
 {
@@ -127,7 +127,7 @@ check_response(void)
     free(joined);
 }
 
-/* Whatever a model says that it takes, the rest goes on with any request. */
+/* For any declaration of a model, the rest goes on with any request. */
 static void
 check_model(void)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Any bytes as the frames of another node, cut into spans of any length (the first byte says of
- * which). What is taken keeps the promises of peer_wire.h, and written anew it is what protobuf-c
+ * which). Accepted frames keep the promises of peer_wire.h, and written anew it is what protobuf-c
  * reads, and what is read and written anew the same.
  */
 #include <stdlib.h>

@@ -5,7 +5,7 @@
  * let workers die, and let the coordinator do all that it ever does with a region: gather, repair,
  * audit, fail a stage, cancel, wake, check the header, attach. region_steps.h has the list.
  *
- * What must hold: no step reads or writes outside the region, none goes on for ever, every request
+ * Properties: no step reads or writes outside the region, none goes on for ever, every request
  * that was let in is answered exactly once, and an answer's bytes lie in the region. As long as
  * the program wrote nothing, also: nothing is ever called corrupt, every caller gets what is his,
  * and in the end no slot and no block is in use.
@@ -517,7 +517,7 @@ target_of(struct program *program)
     }
 }
 
-/* In this order, whatever the compiler likes. */
+/* In this order, even after optimization. */
 static struct shm_word
 word_of(struct program *program)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What an outside author would write; test_install.sh builds it against the installed package. */
+/* A modelet as an outside author would write it; test_install.sh builds it against the installed
+ * package. */
 #include <shoal/modelet.h>
 
 static int

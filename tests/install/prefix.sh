@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# What the tests of this folder share: Shoal, installed into a fresh prefix, and the prefix moved;
+# Shared by the tests of this folder: Shoal, installed into a fresh prefix, and the prefix moved;
 # nothing of the source tree is on any path. Sets $work, which goes with the script, $prefix, and
 # PKG_CONFIG_PATH.
 

@@ -12,8 +12,8 @@
  *     permits METHOD                               permits STATUS TEXT
  *     look                                         look READY STARTS VERSION FREED
  *
- * Numbers are those of the headers; FREED is how many units of 8 KiB are free. What comes later
- * than a command comes as a line of its own, and so does "failed TEXT".
+ * Numbers are those of the headers; FREED is how many units of 8 KiB are free. A result later than
+ * its command is a line of its own, and so does "failed TEXT".
  */
 #include <event2/event.h>
 #include <event2/thread.h>

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attacks that the integration tests and `./dev abuse` (tests/abuse) share: floods of streams, bombs,
-crowds of sockets, callers with names, daemons under limits, logs that nobody reads, threads that are
-stopped. The tests look at counters and order, `./dev abuse` measures what another caller sees.
+"""Attacks that the integration tests and `./dev abuse` (tests/abuse) share: floods of streams,
+bombs, crowds of sockets, callers with names, daemons under limits, logs that nobody reads, threads
+that are stopped. The tests look at counters and order, `./dev abuse` measures what another caller
+sees.
 """
 
 import contextlib
@@ -50,7 +51,8 @@ class Limited(Shoald):
 
 
 class AcceptFails(Limited):
-    """A daemon whose every accept fails while the test says so, as for want of what the machine has."""
+    """A daemon whose every accept fails while the test says so, as for want of what the machine
+    has."""
 
     PROGRAM = shoal_fixture.BUILD / "tests" / "integration" / "accept_fails"
 
@@ -109,7 +111,7 @@ def raise_descriptors():
 # ---- callers ----
 
 class Caller(Client):
-    """Says who it is with every call."""
+    """Names its caller with every call."""
 
     def __init__(self, target, name):
         super().__init__(target)
@@ -252,8 +254,8 @@ def memory_group(limit_bytes):
 
 
 # Has the program see limits of version 2: it is in the group NAME/inner of a real hierarchy, so its
-# /proc tells what the kernel does; the files of limits are ours, since the kernel gives the controller
-# for memory to one version only.
+# /proc tells what the kernel does; the files of limits are ours, since the kernel gives the
+# controller for memory to one version only.
 IN_GROUP_2 = """set -e
 mkdir -p "$1" && mount -t cgroup2 none "$1" && mkdir -p "$1/$2/inner"
 echo $$ >"$1/$2/inner/cgroup.procs"
@@ -272,7 +274,8 @@ UNSHARE = ["unshare", "--mount", "--propagation", "private", "sh", "-c"]
 
 @contextlib.contextmanager
 def memory_group_2(limit_bytes, folder):
-    """Words to start a program with; it is in a cgroup of version 2 around which there is a limit."""
+    """Words to start a program with; it is in a cgroup of version 2 around which there is a
+    limit."""
     name = f"shoal-test-{os.getpid()}"
     words = [*UNSHARE, IN_GROUP_2, "sh", str(folder), name, str(limit_bytes)]
     tried = subprocess.run([*words, "true"], capture_output=True, text=True, check=False)
@@ -293,7 +296,8 @@ def in_group(group, shoald):
 
 
 def hang_up_amid_a_reload(shoald, gate):
-    """Three SIGHUPs while the first one's reload waits at its gate; returns when the last generation serves."""
+    """Three SIGHUPs while the first one's reload waits at its gate; returns when the last
+    generation serves."""
     gate.touch()
     shoald.signal(signal.SIGHUP)
     shoald.wait_log("reloading pipeline=p generation=2")

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs tests/bench/run.py for a blink on a release build, and checks that its report is whole.
 
-What it measures in so short a time is worth nothing and is not looked at. That each contender ran,
-answered every request rightly and gave every figure is: run.py fails a round in which one answer was
-wrong. The page is made of it, too. Other builds are skipped: what sanitizers slow down is no yardstick.
+Figures of so short a time are meaningless and not checked. That each contender ran,
+answered every request rightly and gave every figure is: run.py fails a round in which one answer
+was wrong. The page is made of it, too. Other builds are skipped: what sanitizers slow down is no
+yardstick.
 """
 
 import json

@@ -12,7 +12,8 @@ sys.path.insert(0, str(SOURCE / "examples"))
 import open_inference  # noqa: E402
 
 INFERENCE = "inference.GRPCInferenceService"
-# Large answers are part of the tests; a channel to itself, so that no test sees another's connection.
+# Large answers are part of the tests; a channel to itself, so that no test sees another's
+# connection.
 CHANNEL_OPTIONS = (("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1),
                    ("grpc.use_local_subchannel_pool", 1))
 
@@ -90,7 +91,7 @@ def bytes_element(text):
 
 
 def said(answer):
-    """What a puppet's answer says it has done."""
+    """The actions that a puppet's answer reports."""
     return answer.raw_output_contents[0][4:].decode()
 
 

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clusters for tests: one etcd member or three, several daemons of one mesh with XGBoost models whose
-answers are known (shoal_boosters.py), and callers who ask any of them and check every answer.
+"""Clusters for tests: one etcd member or three, several daemons of one mesh with XGBoost models
+whose answers are known (shoal_boosters.py), and callers that call any of them and check every
+answer.
 
-A caller knows which nodes are to be asked, as a balancer in front of them does: not one that was told
-to stop. A call that is out at a node when this node is killed goes once more, to another
-(`moved`); nothing else that fails is forgiven. What failed is kept, with the time.
+A caller knows which nodes are to be asked, as a balancer in front of them does: not one that was
+told to stop. A call that is out at a node when this node is killed goes once more, to another
+(`moved`); nothing else that fails is forgiven. Failures are kept with their times.
 """
 
 import base64
@@ -111,7 +112,7 @@ class Etcds:
 
     def compact_aside(self):
         """It is away, goes on elsewhere for some revisions, forgets all but the last, and is back:
-        who watched it from before finds that the past is compacted. Of one member."""
+        earlier watchers find that their revisions are compacted. Of one member."""
         (member,) = self.members
         self.stop()
         aside = f"http://127.0.0.1:{free_port()}"
@@ -145,7 +146,8 @@ def boosters(root, memory_mib, slots):
 
 
 class ClusterNode:
-    """One daemon. `life` counts its lives: a call that began in an older one may have died with it."""
+    """One daemon. `life` counts its lives: a call that began in an older one may have died with
+    it."""
 
     def __init__(self, etcds, name, root, memory_mib, slots, keys):
         self.name = name
@@ -248,7 +250,8 @@ class Cluster:
 
 @dataclasses.dataclass
 class Call:
-    """`fields`: of start_infer; `wanted`: takes the value that came, and says what is wrong or None."""
+    """`fields`: of start_infer; `wanted`: takes the value that came, and says what is wrong or
+    None."""
     fields: dict
     wanted: object
     side: int
@@ -325,7 +328,7 @@ class Caller(threading.Thread):
         while True:
             call.node = self.draw.choice(wait_until(self.traffic.cluster.asked, "a node to ask"))
             call.life = call.node.life
-            if call.node.asked:  # later than its life was read: who dies from now on has another
+            if call.node.asked:  # read after its life: a process that dies from now on has another
                 break
         registrar = self.channel(call.node, call.life)
         call.begun = time.monotonic()

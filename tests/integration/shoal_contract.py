@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The incumbent's two services as those who use them have them, mmesh.ModelMesh and mmesh.ModelRuntime,
+"""The incumbent's two services as its users have them, mmesh.ModelMesh and mmesh.ModelRuntime,
 and the clients that are generated from that.
 
-Everything is written down here once more, by its numbers, so that a wrong number in the server's proto files is not
-read with the same wrong number here. What is deprecated or reserved there is here what its users sent once.
+Everything is written down here once more, by its numbers, so that a wrong number in the server's
+proto files is not read with the same wrong number here. Fields that are deprecated or reserved
+there are here those that its users once sent.
 """
 
 import grpc
@@ -30,8 +31,8 @@ NOT_FOUND, NOT_LOADED, LOADING, LOADED, LOADING_FAILED, UNKNOWN = range(6)
 DEFINED, TRANSITIONING, TRANSITION_FAILED = 1, 2, 3
 STARTING, READY, FAILING = range(3)
 
-# Message -> fields: (name, number, type); a list says repeated, a text is another message or an enum,
-# a pair a map.
+# Message -> fields: (name, number, type); a list says repeated, a text is another message or an
+# enum, a pair a map.
 MODEL = [("modelId", 1, STRING), ("modelType", 2, STRING), ("modelPath", 3, STRING),
          ("modelKey", 4, STRING)]
 MESSAGES = {
@@ -181,8 +182,8 @@ def response_of(method):
 
 
 class Stub:
-    """A client of one service, or of its like under another name: a callable per method, as those have that a
-    compiler of proto files generates."""
+    """A client of one service, or of its like under another name: a callable per method, as those
+    have that a compiler of proto files generates."""
 
     def __init__(self, channel, service, called=None):
         methods = SERVICES[service.rpartition(".")[2]]

@@ -11,7 +11,7 @@ OK, NEGATIVE, USAGE, UNREACHABLE, LATE = range(5)
 
 
 class Done:
-    """What a command printed, and its exit code."""
+    """A command's output and exit code."""
 
     def __init__(self, done, arguments):
         self.code = done.returncode

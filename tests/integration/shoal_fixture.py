@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What integration tests share: a real `shoald` in a folder of its own, and waiting with a deadline.
+"""Shared by the integration tests: a real `shoald` in a folder of its own, and waiting with a
+deadline.
 
     with Shoald(node(pipeline("echo", stage("libecho.so")))) as shoald:
         client = Client(shoald.target)
 
-A configuration is a dict (JSON is YAML), a text, or the path of a file. Each daemon listens on a unix
-socket in its folder, has its counters there, and is gone when the block is left, or when this
-process dies. Leaving the block is itself a test: the daemon must still run, stop within a bound when
-told, exit with 0, print no sanitizer report, and leave nothing behind.
+A configuration is a dict (JSON is YAML), a text, or the path of a file. Each daemon listens on a
+unix socket in its folder, has its counters there, and is gone when the block is left, or when this
+process dies. Leaving the block is itself a test: the daemon must still run, stop within a bound
+when told, exit with 0, print no sanitizer report, and leave nothing behind.
 """
 
 import dataclasses
@@ -35,7 +36,8 @@ EXAMPLES = BUILD / "examples"
 
 PAUSE_SECONDS = 0.005, 0.1  # between two looks, at least and at most
 WAIT_SECONDS = 60  # of anything that is sure to happen: these machines are small and busy
-# A shell ignores it in what it starts in the background, which would be handed on: some tests send it.
+# A shell ignores it in what it starts in the background, which would be handed on: some tests send
+# it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 SANITIZER = re.compile(r"(Sanitizer|runtime error:|\bCHECK\b)")
 
@@ -81,13 +83,13 @@ class LoaderInOrder(unittest.TestLoader):
 
 
 def main():
-    """What a test file ends with."""
+    """The last call of each test file."""
     unittest.main(verbosity=2, testLoader=LoaderInOrder())
 
 
 # ---- configurations ----
 
-# What modelets of the tests do that no modelet should: they take their cues from files and leave
+# Misbehaviour of the tests' modelets: they take their cues from files and leave
 # notes in others, or look for their region in /proc/self/maps while they serve.
 SANDBOX_ALLOW = {
     "libletters.so": ["files"],
@@ -211,7 +213,8 @@ class Shoald:
         return "\n".join(list(self.lines))
 
     def wait_log(self, pattern, count=1, seconds=WAIT_SECONDS):
-        """Waits for the count-th line that matches; returns the match. Fails if shoald ends first."""
+        """Waits for the count-th line that matches; returns the match. Fails if shoald ends
+        first."""
         expression = re.compile(pattern)
 
         def look():
@@ -339,8 +342,8 @@ class Shoald:
                    lambda: f"a heartbeat; the log:\n{self.stderr}")
 
     def wait_all_returned(self, *names):
-        """Waits until no slot and no block is in use in these pipelines, and finds that each request
-        got one answer. Returns the counters of the last one."""
+        """Waits until no slot and no block is in use in these pipelines, and finds that each
+        request got one answer. Returns the counters of the last one."""
         self.wait_published()
         for name in names:
             stat = self.wait_stat(name, lambda stat: stat["slots_used"] == stat["blocks_used"] == 0,

@@ -17,8 +17,8 @@ from shoal_registry import Registrar
 
 class Etcd:
     """One member on loopback, its data in a folder that goes with it. `certificates`: with TLS, for
-    who shows one of the authority `etcd`; its own is `member`. More options of its command line.
-    `durable`: it waits for its disk, which is etcd's default."""
+    clients with a certificate of the authority `etcd`; its own is `member`. More options of its
+    command line. `durable`: it waits for its disk, which is etcd's default."""
 
     def __init__(self, certificates=None, options=(), durable=False):
         self.certificates = certificates
@@ -79,7 +79,7 @@ class Etcd:
         return base64.b64decode(found[0]["value"]).decode() if found else None
 
     def keys(self, prefix):
-        """What stands behind it, of all keys that begin so."""
+        """The values of all keys with this prefix."""
         found = self.ask("/v3/kv/range", key=prefix, range_end=prefix[:-1] + chr(ord(prefix[-1]) + 1))
         return [base64.b64decode(one["key"]).decode().removeprefix(prefix)
                 for one in found.get("kvs", [])]

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The metrics of a daemon as a scraper sees them, checked by Prometheus' own tool; and a Prometheus."""
+"""The metrics of a daemon as a scraper sees them, checked by Prometheus' own tool; and a
+Prometheus."""
 
 import http.client
 import json
@@ -30,7 +31,7 @@ def fetch(port, path="/metrics", method="GET", body=None, host="127.0.0.1"):
 
 
 def promtool(text):
-    """Whatever it has to say is said of names that are not ours: ModelMesh's are as they are."""
+    """Its complaints may only be about ModelMesh's names: ModelMesh's are as they are."""
     done = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True,
                           text=True, timeout=WAIT_SECONDS)
     said = [line for line in (done.stdout + done.stderr).splitlines()
@@ -107,7 +108,7 @@ class Prometheus:
         return (self.folder / "prometheus.log").read_text()
 
     def ask(self, path, **query):
-        """What its API answers, or None while it is not up."""
+        """Its API's answer, or None while it is not up."""
         assert self.process.poll() is None, f"prometheus has ended:\n{self.log()}"
         url = f"http://127.0.0.1:{self.port}/api/v1/{path}?{urllib.parse.urlencode(query)}"
         try:

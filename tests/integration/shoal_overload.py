@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tests of overload share: one daemon for a class of tests, and requests to it."""
+"""Shared by the tests of overload: one daemon for a class of tests, and requests to it."""
 
 import unittest
 

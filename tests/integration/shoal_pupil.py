@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nodes whose models are the pupil's (tests/modelets/modelet_pupil.c), and how tests give it its cues."""
+"""Nodes whose models are the pupil's (tests/modelets/modelet_pupil.c), and how tests give it its
+cues."""
 
 import json
 
@@ -64,7 +65,7 @@ class Rig:
         (self.shoald.folder / f"{name}.go").touch()
 
     def lessons(self, model):
-        """What the workers have done with it, in their order."""
+        """The workers' actions on it, in order."""
         file = self.shoald.folder / "lessons"
         lines = file.read_text().splitlines() if file.exists() else []
         return [line.split()[0] for line in lines if line.split()[1] == model]

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who registers models with a mesh, and calls them: mmesh.ModelMesh as its contract states it
-(shoal_contract.py)."""
+"""A client that registers models with a mesh and calls them: mmesh.ModelMesh as its contract states
+it (shoal_contract.py)."""
 
 from shoal_contract import (DEFINED, LOADED, LOADING, LOADING_FAILED, MODEL_MESH as SERVICE, NOT_FOUND,
                             NOT_LOADED, OLD_MODEL_MESH as OLD_SERVICE, TRANSITION_FAILED, TRANSITIONING,
@@ -10,7 +10,7 @@ from shoal_mesh import INFER, INFERENCE, OIP
 
 
 def wait_status(ask, model, status):
-    """What `ask` says of the model when that is its status."""
+    """The answer of `ask` for a model with that status."""
     last = []
 
     def look():
@@ -20,8 +20,8 @@ def wait_status(ask, model, status):
 
 
 class Registrar:
-    """Connections to a node of a mesh: one to where it is managed, one to where models are called. A text
-    is an address for both."""
+    """Connections to a node of a mesh: one to where it is managed, one to where models are called.
+    A text is an address for both."""
 
     def __init__(self, shoald, channel=None):
         self.management = connect(getattr(shoald, "management", shoald))

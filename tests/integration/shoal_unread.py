@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Streams that nobody reads, and what they hold in the nodes that pass them on: two nodes of one mesh,
-each with a runtime, and a model that one of them has. For the test and for `./dev abuse`."""
+"""Streams that nobody reads, and what they hold in the nodes that pass them on: two nodes of one
+mesh, each with a runtime, and a model that one of them has. For the test and for `./dev abuse`."""
 
 import contextlib
 import re
@@ -35,7 +35,7 @@ class UnreadMesh:
         self.env = env
         self.stack = contextlib.ExitStack()
         self.lock = threading.Lock()
-        self.begun = self.passed = 0  # streams in the runtime; messages, by whoever writes
+        self.begun = self.passed = 0  # streams in the runtime; messages, of either writer
         self.before = {}
 
     def __enter__(self):

@@ -6,14 +6,15 @@
 
 In a directory lie 10,000 small XGBoost models (shoal_boosters.py), each with other answers; the
 memory of the pipeline is enough for 500 of them, by the size that the node itself has measured
-of some before. The client asks by turns as popularity has it (Zipf) and one after the other, so that
-most of what it asks for has just been evicted; it goes on until 20,000 models have been loaded.
+of some before. The client asks by turns as popularity has it (Zipf) and one after the other, so
+that most of what it asks for has just been evicted; it goes on until 20,000 models have been
+loaded.
 
-What has to hold: every answer is the right one of the right model; at every sample what the catalog
+Properties: every answer is the right one of the right model; at every sample what the catalog
 says is in use is within the budget, and what the workers have in memory beyond what they had before
-the first model is within the budget and MARGIN of it; over the last half neither the workers' memory nor
-what models have left behind rises, and that is no more than what an engine keeps once for itself
-(ONCE_BYTES). Exit code: 0 if all of it does, 1 if not.
+the first model is within the budget and MARGIN of it; over the last half neither the workers'
+memory nor what models have left behind rises, and that is no more than what an engine keeps once
+for itself (ONCE_BYTES). Exit code: 0 if all of it does, 1 if not.
 """
 
 import argparse
@@ -178,7 +179,7 @@ class Sampler:
 # ---- the walk ----
 
 def measured_size(root, plan):
-    """What a model takes, by the catalog, once some have been loaded."""
+    """A model's size, by the catalog, once some have been loaded."""
     with Shoald(configuration(root, 4096, plan.workers)) as shoald, \
             Client(shoald.target) as client:
         for number in range(TRIED):
@@ -207,7 +208,7 @@ def go(shoald, plan, draw):
 
 
 def check(plan, memory, walker, sampler, sanitized):
-    """What did not hold."""
+    """The violations."""
     problems = walker.problems[:10] + sampler.problems
     for sample in sampler.samples:
         if sample.used > sample.capacity or sample.capacity != memory:
@@ -215,7 +216,8 @@ def check(plan, memory, walker, sampler, sanitized):
         if not sanitized and sample.resident > memory * (1 + MARGIN) + MARGIN_BYTES:
             problems.append(f"workers have more than the budget of {memory} and its margin: {sample}")
     last = sampler.samples[-1]
-    # by what was done, not by the clock: on a busy machine half of the time may pass before an eviction
+    # by what was done, not by the clock: on a busy machine half of the time may pass before an
+    # eviction
     half = [sample for sample in sampler.samples if 2 * sample.loads >= last.loads]
     halfway = half[0]
     if last.leaked > min(halfway.leaked, ONCE_BYTES * plan.workers):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What comes back from a healthy node is right, in every form in which it can be asked for.
+"""A healthy node's answers are right, in every form of request.
 
-A real daemon with the example modelets; every datatype raw and typed, shapes with nothing in them, large
-and many at once; each answer is compared with what it must be, byte by byte.
+A real daemon with the example modelets; every datatype raw and typed, shapes with nothing in them,
+large and many at once; each answer is compared with what it must be, byte by byte.
 
 ctest: timeout=180
 """

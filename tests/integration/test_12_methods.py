@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pipelines that are bound to gRPC methods, and which model a call means.
 
-Messages of all sizes come back byte by byte, nobody having looked into them; errors, cancelling, deadlines,
-refusals, priorities and spans are as they are for inference. Ids in metadata name the model before the
-request does; a pipeline is called in its own way and in no other.
+Messages of all sizes come back byte by byte, nobody having looked into them; errors, cancelling,
+deadlines, refusals, priorities and spans are as they are for inference. Ids in metadata name the
+model before the request does; a pipeline is called in its own way and in no other.
 
 ctest: timeout=180
 """
@@ -87,7 +87,7 @@ class TestMethods(unittest.TestCase):
     # ---- messages ----
 
     def test_bytes(self):
-        """What is sent comes back: nothing, little, and more than fits a frame or a span."""
+        """Messages come back as sent: nothing, little, and more than fits a frame or a span."""
         draw = random.Random(self.seed)
         for method in ("/test.Letters/plain", "/Pair/Do", "/test.Letters/mute",
                        *(f"/cold.Service/{name}" for name in COLD)):
@@ -146,7 +146,7 @@ class TestMethods(unittest.TestCase):
                 self.assertEqual(list(method(iter(messages), timeout=WAIT_SECONDS)), [b"one"])
         self.shoald.wait_all_returned("plain")
 
-    # ---- nobody waits for ever, and nobody is worked for who does not wait ----
+    # ---- no call waits for ever, and abandoned calls are not run ----
 
     def test_deadline(self):
         def gave_up():
@@ -196,7 +196,7 @@ class TestMethods(unittest.TestCase):
                                "INVALID_ARGUMENT", "metadata shoal-priority: must be 1 (high)")
 
     def test_dead_worker(self):
-        """What it had in hand is run again."""
+        """Its items are run again."""
         future = self.caller.start("/test.Letters/mute", b"linger twice")
         self.wait_cue("twice.held")
         self.cue("twice.held").unlink()
@@ -323,7 +323,7 @@ class TestConfiguration(unittest.TestCase):
                       'the modelet describes 1, the first of them "x" FP32', said)
 
     def test_reload(self):
-        """What a node's methods are stays; all else of the pipeline changes."""
+        """A node's methods stay; all else of the pipeline changes."""
         before = node(letters("plain", slots=8), letters("other", slots=8))
         after = node(letters("plain", method="/new.Service/Do", slots=16),
                      pipeline("other", stage("libletters.so", params=FOLDER), slots=16))

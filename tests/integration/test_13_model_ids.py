@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which model a call means, where models come and go: by metadata, by the request's name, by a field of any
-message, in a path of HTTP; and what is said of a model, by its id.
+"""Which model a call means, where models come and go: by metadata, by the request's name, by a
+field of any message, in a path of HTTP; and what is said of a model, by its id.
 
-Models answer with their own ids, so a call that went to another one is seen. Every way to be refused is
-taken, and after that each model can be unloaded: nothing that was refused still holds one. ctest: timeout=180
+Models answer with their own ids, so a call that went to another one is seen. Every way to be
+refused is taken, and after that each model can be unloaded: nothing that was refused still holds
+one. ctest: timeout=180
 """
 
 import json
@@ -135,7 +136,7 @@ class TestModelIds(unittest.TestCase):
         self.assertEqual(self.rest.infer(BY_NAME, tensor("message", "UINT8", [1], [1])).code, 400)
 
     def test_own_inputs(self):
-        """What one model takes another need not."""
+        """Models differ in what they accept."""
         answer = self.infer("seven", message=b"1234567").result()
         self.assertEqual(answer.raw_output_contents[0], b"1234567")
         self.check_refused(self.infer("seven", message=b"123"), "INVALID_ARGUMENT",

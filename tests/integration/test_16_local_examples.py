@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""examples/local: the clients in C and Python say what their README promises, with a node and without
-one; and the Python module keeps its word: buffers of every kind, NumPy's or not, with and without a
-copy, several requests at a time, deadlines, cancellation, every failure an exception, nothing used
-after its end. Against real daemons, through the real library.
+"""examples/local: the clients in C and Python say what their README promises, with a node and
+without one; and the Python module keeps its word: buffers of every kind, NumPy's or not, with and
+without a copy, several requests at a time, deadlines, cancellation, every failure an exception,
+nothing used after its end. Against real daemons, through the real library.
 
-Where the library is built with sanitizers, a process that is not has to load their run time first: the
-test starts itself, and the Python client, so.
+Where the library is built with sanitizers, a process that is not has to load their run time first:
+the test starts itself, and the Python client, so.
 """
 
 import array
@@ -36,7 +36,7 @@ OUT_OF_RANGE = 11
 
 
 def sanitizers():
-    """What the library wants to be loaded before it."""
+    """A library that must be loaded first."""
     done = subprocess.run(["ldd", LIBRARY], capture_output=True, text=True, check=True)
     return re.findall(r"=> (\S*/lib[a-z]+san\.so\S*)", done.stdout)
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The modelets that read model files, in a real service and its whole sandbox.
 
-What they compute is tests/modelets' matter; here it is how they are configured: a model as a parameter,
-whose shapes callers then see and are held to, or as the stage's `model`, which is loaded; that the
-workers of a stage share the pages of an mlp; and that a broken file keeps the service from starting
-with a text that says which and why, at once, whatever it is.
+tests/modelets checks their results; these tests check their configuration: a model as a
+parameter, whose shapes callers then see and are held to, or as the stage's `model`, which is
+loaded; that the workers of a stage share the pages of an mlp; and that a broken file keeps the
+service from starting with a text that says which and why, at once, for each kind of fault.
 """
 
 import array
@@ -31,7 +31,7 @@ def floats(numbers):
 
 
 def mapping(pid, name):
-    """What /proc says of a process's mapping of a file, in bytes by name."""
+    """A process's mapping of a file by /proc, in bytes by name."""
     text = read_proc(pid, "smaps")
     found = re.search(rf"^[0-9a-f-]+ (\S+) .*/{re.escape(name)}\n((?:\w+:.*\n)+)", text, re.MULTILINE)
     assert found, f"no {name} in\n{text}"

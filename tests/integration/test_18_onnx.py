@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The onnx modelet in a real service and its whole sandbox: as a stage's own model, as one that is loaded,
-and with models that come and go.
+"""The onnx modelet in a real service and its whole sandbox: as a stage's own model, as one that is
+loaded, and with models that come and go.
 
-What it computes is tests/modelets' matter (test_onnx.c); here it is that nothing ONNX Runtime wants is
-refused by the sandbox, that nothing of its noise reaches the log, whose memory the weights are in, and
-that models are loaded while others run, and leave nothing behind.
+Results are tests/modelets' matter (test_onnx.c); here it is that nothing ONNX Runtime wants is
+refused by the sandbox, that nothing of its noise reaches the log, whose memory the weights are in,
+and that models are loaded while others run, and leave nothing behind.
 ctest: timeout=240
 """
 

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What bad input gets: for each kind its own status code, and a text that names the tensor and the rule.
+"""Answers to bad input: for each kind its own status code, and a text that names the tensor and the
+rule.
 
-One class for requests that a running node refuses, where each class ends by finding that no slot and
-no block was lost; one for what the node refuses to start with, always with exit code 2 and the
+One class for requests that a running node refuses, where each class ends by finding that no slot
+and no block was lost; one for what the node refuses to start with, always with exit code 2 and the
 place in the text. Nothing is timed: that an answer came "at once" is seen from what had not been
 answered yet.
 
@@ -27,7 +28,7 @@ X = ("x", "INT32", [1], bytes(4))
 
 
 class ServiceTest(unittest.TestCase):
-    """A daemon for all tests of a class, which loses nothing whatever they send."""
+    """A daemon for all tests of a class, which survives all of their input."""
 
     @classmethod
     def setUpClass(cls):
@@ -136,7 +137,8 @@ class TestRequests(ServiceTest):
                            "raw_input_contents", "1 for 2")
 
     def test_parameters_of_tensors(self):
-        """Extensions that would change how a tensor travels are refused by name; others are left."""
+        """Extensions that would change how a tensor travels are refused by name; others are
+        left."""
         for name, value, of in (("shared_memory_region", {"string_param": "r"}, "inputs"),
                                 ("shared_memory_region", {"string_param": "r"}, "outputs"),
                                 ("classification", {"int64_param": 3}, "outputs"),
@@ -193,7 +195,7 @@ class TestRequests(ServiceTest):
             self.check_refused(self.client.start_bytes(method, b""), "UNIMPLEMENTED")
 
     def test_no_http2(self):
-        """Somebody who does not speak the protocol at all is disconnected, and harms nobody."""
+        """A client that does not speak the protocol is disconnected and harms nobody."""
         for hello in (b"GET / HTTP/1.1\r\n\r\n", b"\0" * 1000, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\nxx"):
             with socket.socket(socket.AF_UNIX) as stranger:
                 stranger.settimeout(shoal_fixture.WAIT_SECONDS)
@@ -239,7 +241,8 @@ class TestModelets(ServiceTest):
         self.check_refused(self.client.tell("unset x"), "INTERNAL", "puppet", "unset")
 
     def test_timeout_parameter(self):
-        """Microseconds, as other servers of the protocol have it: the sooner of it and the deadline."""
+        """Microseconds, as other servers of the protocol have it: the sooner of it and the
+        deadline."""
         first = self.held("short")
         say = ("say", "BYTES", [1], bytes_element("echo too-short"))
         late = self.client.start_raw("puppet", say, parameters={"timeout": {"int64_param": 200_000}})
@@ -327,8 +330,8 @@ class TestArenaFull(ServiceTest):
         return self.client.tell(f"hold {name}".encode() + bytes(900_000))
 
     def test_arena_full(self):
-        """Both blocks of the largest size are in use: what needs one is refused at once, although slots
-        are free; what is small is not."""
+        """Both blocks of the largest size are in use: what needs one is refused at once, although
+        slots are free; what is small is not."""
         folder = self.shoald.folder
         futures = [self.hold("arena"), self.hold("arena")]
         wait_until((folder / "arena.held").exists, "a request to be running")
@@ -368,7 +371,7 @@ class TestNeverFits(ServiceTest):
 
 
 class TestStart(unittest.TestCase):
-    """What the node refuses to start with."""
+    """Reasons to refuse the start."""
 
     def check_refused(self, config, *texts, **options):
         code, said_text = run_shoald(config, **options)
@@ -495,7 +498,7 @@ class TestPlaceTaken(unittest.TestCase):
                                               counters=f"{folder}/counters")
 
     def test_pages(self):
-        """What an orchestrator asks at is listened at before a node serves, or it does not start."""
+        """The probes' address listens before a node serves, or the node does not start."""
         port = free_port()
         for key in ("http", "metrics", "probes", "prestop"):
             with self.subTest(key), Shoald({**self.config, key: f"127.0.0.1:{port}"}) as first:

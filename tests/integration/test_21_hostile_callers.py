@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One caller who takes all there is of something: connections, descriptors, slots of answers that it
+"""One caller that takes all of a resource: connections, descriptors, slots of answers that it
 does not take, streams. The others are served all the same, or again as soon as there is room.
 
 All callers are real sockets, the hostile ones speak HTTP/2 by themselves (shoal_http2.py). Nothing
@@ -29,7 +29,8 @@ LIVE = f"/{INFERENCE}/ServerLive"
 class TestConnections(unittest.TestCase):
     def test_too_many(self):
         """Of 200 connections of one machine it keeps eight, which is half of a quarter of 64
-        descriptors; another machine is served meanwhile, and this one when it has closed its own."""
+        descriptors; another machine is served meanwhile, and this one when it has closed its
+        own."""
         config = node(pipeline("echo", stage("libecho.so"), slots=8), message_mib=1)
         with Limited(config, 64) as shoald:
             address = ("127.0.0.1", shoald.port)
@@ -71,7 +72,8 @@ class TestConnections(unittest.TestCase):
                 self.assertEqual(caller.read_settings()[MAX_CONCURRENT_STREAMS], streams)
 
     def test_lack_of_descriptors(self):
-        """None is left: the node says that it is not ready, and goes on when there are some again."""
+        """None is left: the node says that it is not ready, and goes on when there are some
+        again."""
         config = node(pipeline("echo", stage("libecho.so"), slots=8), message_mib=1, http=ANY_PORT)
         with Limited(config, 1024) as shoald:
             with Rest(port_of(shoald)) as rest, Client(shoald.target) as client:
@@ -81,7 +83,7 @@ class TestConnections(unittest.TestCase):
                 with Http2(("127.0.0.1", shoald.port)) as waits:
                     wait_until(lambda: rest.get("/v2/health/ready").code == 503, "not ready")
                     self.assertFalse(client.call("ServerReady").ready)
-                    client.infer_raw("echo", X)  # who is connected is served
+                    client.infer_raw("echo", X)  # connected clients are served
                     shoald.limit(1024)
                     self.assertNotEqual(waits.wait_end(waits.ask(LIVE)), b"")
                 wait_until(lambda: rest.get("/v2/health/ready").code == 200, "ready again")
@@ -111,7 +113,7 @@ class TestConnections(unittest.TestCase):
                 self.assertFalse(client.call("ServerReady").ready)
                 shoald.wait_node(lambda stat: stat["grpc_lacks"] > 2 < stat["http_not_accepting"],
                                  "more than one try of each")
-                client.infer_raw("echo", X)  # who is connected is served
+                client.infer_raw("echo", X)  # connected clients are served
                 self.assertEqual(rest.get("/v2/health/ready").code, 503)
                 shoald.relieve()
                 self.assertNotEqual(waits.wait_end(asked), b"")
@@ -124,8 +126,8 @@ class TestConnections(unittest.TestCase):
 
 
 class TestFloods(unittest.TestCase):
-    """Streams by the ten thousand, in ways that the limit of concurrent streams does not stop. Who does
-    that is disconnected; another caller is served all the time; memory is given back."""
+    """Streams by the ten thousand, in ways that the limit of concurrent streams does not stop. Such
+    a caller is disconnected; another caller is served all the time; memory is given back."""
 
     config = node(pipeline("echo", stage("libecho.so"), slots=64), message_mib=1)
     MEMORY_KIB = 200 << 10  # more than an attack may take, far less than 100,000 streams do
@@ -159,8 +161,9 @@ class TestFloods(unittest.TestCase):
         return int(re.search(rf"{name}:\s+(\d+)", status).group(1))
 
     def test_again_and_again(self):
-        """One that is cut connects and floods anew, from another address since its own has to wait: it
-        gets no further than the first time. (Each time 256 streams further would be 100 MiB in the end.)"""
+        """One that is cut connects and floods anew, from another address since its own has to wait:
+        it gets no further than the first time. (Each time 256 streams further would be 100 MiB in
+        the end.)"""
         attack = shoal_attacks.settings_never_acknowledged
         with Limited(self.config, 1024) as shoald:
             before = self.memory_kib(shoald, "VmRSS")
@@ -174,9 +177,9 @@ class TestFloods(unittest.TestCase):
                 self.assertLess(self.memory_kib(shoald, "VmHWM") - before, self.MEMORY_KIB / 2)
 
     def test_address_has_to_wait(self):
-        """Whoever connects from the address of a flood has to wait for a second after it; who is connected
-        from there, and others, have not. On a machine that stands still for that second nobody waits,
-        so it is tried until somebody does."""
+        """New connections from the address of a flood wait for a second after it; connected clients
+        from there, and others, have not. On a machine that stands still for that second nobody
+        waits, so it is tried until somebody does."""
         attack = shoal_attacks.settings_never_acknowledged
         address, source = ("127.0.0.1", ("127.0.0.2", 0))
         with Limited(self.config, 1024) as shoald, \
@@ -224,7 +227,7 @@ class TestAnswersNotTaken(unittest.TestCase):
         shoald.wait_stat("echo", lambda stat: stat["slots_used"] == 8, "all slots in use")
 
     def test_others_are_served(self):
-        """Others are refused for a moment only; who holds the slots is disconnected."""
+        """Others are refused for a moment only; the caller that holds the slots is disconnected."""
         with Limited(self.config(send_timeout_ms=3600000), 1024) as shoald:
             with Client(shoald.target) as client:
                 client.infer_raw("echo", X)
@@ -259,7 +262,7 @@ class TestAnswersNotTaken(unittest.TestCase):
             wait_until(lambda: shoald.stat()["grpc_cut"] == 8, "eight calls that were ended")
 
     def test_slow_reader_is_left_alone(self):
-        """Who takes an answer late, but within its time, gets it."""
+        """A caller that takes an answer late, but within its time, gets it."""
         with Limited(self.config(), 1024) as shoald, Client(shoald.target) as client, \
                 Http2(("127.0.0.1", shoald.port), window=0) as slow:
             last = slow.ask(INFER, infer_bytes(client), count=2)

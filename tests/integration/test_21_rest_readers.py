@@ -2,10 +2,10 @@
 """Clients of REST that ask and do not read: binary answers are lent from the arena, so each holds a
 slot until it is sent.
 
-What is proved: a client that takes nothing holds its slot for `send_timeout_ms` at most, over TCP and
-unix sockets; while others are refused, by whatever protocol, it loses it sooner; it is disconnected
-and counted (`http_cut`); its neighbours are served; and one that reads late, but within its time, gets
-all of its answer.
+Proves: a client that takes nothing holds its slot for `send_timeout_ms` at most, over TCP
+and unix sockets; while others are refused, by either protocol, it loses it sooner; it is
+disconnected and counted (`http_cut`); its neighbours are served; and one that reads late, but
+within its time, gets all of its answer.
 ctest: timeout=240 presets=dev
 """
 
@@ -109,7 +109,8 @@ class TestRestReaders(unittest.TestCase):
         self.assertFalse(readers[0].is_whole())
 
     def test_others_are_served(self):
-        """Neither time-out is near: who holds the slots is disconnected because others are refused."""
+        """Neither time-out is near: the caller that holds the slots is disconnected because others
+        are refused."""
         address = self.serve(send_timeout_ms=HOUR_MS, http_write_timeout_ms=HOUR_MS)
         self.hold(address)
         code, text = failure(self.client.start_raw("echo", X))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The protocol over HTTP: the same pipelines, the same answers, the same refusals as over gRPC.
 
-Each defect of the proxy that clusters of this protocol have had for REST is a test here, by its name.
-Then overload, time-outs, deaths, callers that go away, drain.
+Each defect of the proxy that clusters of this protocol have had for REST is a test here, by its
+name. Then overload, time-outs, deaths, callers that go away, drain.
 
 ctest: timeout=240 presets=tsan
 """
@@ -219,7 +219,8 @@ class TestProtocol(RestTest):
             self.check_refused(self.rest.tell(f"fail {number}"), code)
 
     def test_limits(self):
-        """Of the body, of headers, of depth and count; the connection of a good request lives on."""
+        """Of the body, of headers, of depth and count; the connection of a good request lives
+        on."""
         answer = self.rest.post("echo", b" " * (2 * MIB + 1))
         self.check_refused(answer, 413)
         with Rest(self.port) as other:
@@ -266,7 +267,7 @@ class TestProtocol(RestTest):
         self.assertEqual(answer.data(), [1, 2, 3])
 
     def test_malformed(self):
-        """What the server says by itself has the protocol's form, too."""
+        """The server's own errors have the protocol's form, too."""
         answer, = raw_answers(self.port, b"GET /v2 HTTP/1.1\r\nno header\r\n\r\n", 1)
         self.check_refused(answer, 400)
         answer, = raw_answers(self.port, b"GET /v2 HTTP/1.1\r\nContent-Length: x\r\n\r\n", 1)
@@ -294,7 +295,7 @@ class TestProtocol(RestTest):
 
 
 class TestDefectsOfTheProxyBefore(RestTest):
-    """What users of this protocol's REST proxy have put up with, defect by defect."""
+    """Known defects of this protocol's REST proxy, one by one."""
 
     config = node(pipeline("echo", stage("libecho.so")), puppet(),
                   pipeline("probe", stage("libprobe.so"), slots=4), http=[ANY_PORT], message_mib=2)
@@ -518,7 +519,7 @@ class TestLoad(LoadTest):
 
 
 class TestShares(RestTest):
-    """Callers get equal shares, whatever way they come; the header says who they are. (In the proxy
+    """Callers get equal shares over both protocols; the header names them. (In the proxy
     before, only headers with a prefix of its own arrived.)"""
 
     config = node(puppet(slots=64), http=ANY_PORT, message_mib=1)
@@ -610,7 +611,7 @@ class TestDrain(unittest.TestCase):
         self.shoald.check_end()
 
     def test_json_keeps_no_slot(self):
-        """What is written in JSON needs the arena no more, though nobody takes it yet."""
+        """An answer in JSON releases the arena before it is read."""
         self.start(pipeline("echo", stage("libecho.so"), slots=8), drain_timeout_ms=HOUR_MS)
         raw = b"\xff" * (3 * MIB)
         deaf = self.connect()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The examples in README.md and docs/calling.md do what the documents say.
 
-The console blocks between the markers are run as they stand, command by command in one shell; only the
-port is another. What each command prints must be what is written below it. The README's modelet is
+The console blocks between the markers are run as they stand, command by command in one shell; only
+the port is another. Each command must print the text below it. The README's modelet is
 compiled without a warning and answers.
 """
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What shares a node's HTTP does not hold up its neighbours.
+"""Users of a node's HTTP do not hold up each other.
 
 Thousands of idle sockets on REST and metrics, and large JSON in a row: probes, scrapes and small
 requests are answered all the same. Seen by the order of answers and by counters, not by time.

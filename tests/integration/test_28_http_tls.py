@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """TLS of the node's HTTP addresses, with real certificates.
 
-What is proved: an address with `tls: yes` shows the certificate of `tls` and one without does not;
+Proves: an address with `tls: yes` shows the certificate of `tls` and one without does not;
 clients are asked for theirs as callers are; a renewed certificate is shown without a restart; large
 bodies and answers come through whole; a refused client reads why while it still sends; requests
 that are sent ahead are all answered; and a node whose `tls` has `client_ca` does not start with a

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whoever dies, every request is answered, and rightly; nothing is left behind or leaked.
+"""After any death every request is answered rightly; nothing is left behind or leaked.
 
-Real SIGKILLs and SIGSTOPs to workers and to shoald: idle, while a request is being run (the modelet says
-so through a file, so no test has to guess), over and over under load, and modelets that kill their own
-worker.
+Real SIGKILLs and SIGSTOPs to workers and to shoald: idle, while a request is being run (the modelet
+says so through a file, so no test has to guess), over and over under load, and modelets that kill
+their own worker.
 
 ctest: timeout=240 presets=dev
 """
@@ -116,7 +116,7 @@ class TestWorker(DeathTest):
         self.assertEqual((stat["poison"], stat["run_again"]), (1, 1))
 
     def test_poison_in_a_batch_takes_nobody_with_it(self):
-        """Who was in a batch of which a worker died runs alone after that: seven of eight succeed,
+        """Requests of a batch of which a worker died run alone after that: seven of eight succeed,
         and the second death is charged to the culprit alone."""
         shoald, client = self.start(puppet_node(batch_size=8))
         first = self.hold(shoald, client, "a")
@@ -166,7 +166,8 @@ class TestWorker(DeathTest):
         self.assertEqual((stat["poison"], stat["run_again"]), (0, 0))
 
     def test_crash_loop(self):
-        """While every worker of a stage dies, requests fail fast; when they stop dying, it serves."""
+        """While every worker of a stage dies, requests fail fast; when they stop dying, it
+        serves."""
         config = node(pipeline("puppet", stage("libecho.so", "before"),
                                stage("libpuppet.so", workers=2, quarantine_deaths=0,
                                      params={"folder": ".", "open": "when-broken"}), slots=32),
@@ -318,7 +319,8 @@ class TestUnderLoad(unittest.TestCase):
 
     def kill_at_random(self, shoald, draw, outcomes):
         """SIGKILL to one worker after the other, some while another is stopped, with a few answers
-        in between. A stage is rarely left without any worker: then its requests are only refused."""
+        in between. A stage is rarely left without any worker: then its requests are only
+        refused."""
         kills = 0
         until = time.monotonic() + LOAD_SECONDS
         while kills < KILLS_MIN or time.monotonic() < until:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A worker that does not come back from a run is killed after `run_timeout_ms`, and only then.
 
-The puppet hangs in `run` until it is told to go on, or stops its own process there. No test has to do
-anything before a run has lasted that long. A worker that must not be killed is shown beside one that
-began later and was.
+The puppet hangs in `run` until it is told to go on, or stops its own process there. No test has to
+do anything before a run has lasted that long. A worker that must not be killed is shown beside one
+that began later and was.
 
 ctest: timeout=180 presets=dev
 """
@@ -79,7 +79,7 @@ class TestHang(HangTest):
                          r"  puppet +2 +2 +0 +\d")
 
     def test_runs_again_after_the_first(self):
-        """What hung once may succeed the second time."""
+        """A request that hung once may succeed the second time."""
         shoald, client = self.start(puppet(workers=2))
         answer = client.tell("hold-once a").result()
         self.assertEqual(said(answer), "hold-once a")

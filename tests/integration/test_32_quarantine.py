@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A modelet whose workers keep dying is quarantined, and nothing else is.
 
-The puppet dies of requests that tell it to, or of every one while a file is there. Beside it: deaths
-that must not lead to quarantine, however many: of a poison among good requests, by kill -9 from
-outside, idle or in the middle of work.
+The puppet dies of requests that tell it to, or of every one while a file is there. Beside it:
+deaths that must not lead to quarantine, however many: of a poison among good requests, by kill -9
+from outside, idle or in the middle of work.
 
 ctest: timeout=240 presets=dev
 """
@@ -111,7 +111,7 @@ class TestQuarantine(QuarantineTest):
         self.assertIn("is quarantined", text)
 
     def test_it_ends_with_a_trial(self):
-        """After its time one worker is tried; who dies leads back, who lives restores the stage."""
+        """After its time one worker is tried; its death leads back, its life restores the stage."""
         shoald, client = self.start(puppet(workers=2, quarantine_ms=400,
                                            params={"open": "when-broken"}))
         (shoald.folder / "broken").touch()

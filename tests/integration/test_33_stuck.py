@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`shoalctl status` shows the oldest requests in flight: how old, where, who has them, of a live node
-and of a dead one.
+"""`shoalctl status` shows the oldest requests in flight: their age, stage and worker, of a live
+node and of a dead one.
 
 Requests are put where they are to be seen: run by a puppet, in an open batch, waiting behind a
 stopped worker; then let go.

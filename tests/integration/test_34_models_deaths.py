@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models and workers that die: whoever asks for a model that is loaded does not notice.
+"""Models and workers that die: callers of loaded models do not notice.
 
-Callers ask 20 models at once, over gRPC, and check each answer: it must be that model's, and none may
-fail, while workers are killed, loads crash or hang, files vanish, and the pipeline is reloaded. Models do
-what their key says (tests/modelets/shelf.h).
+Callers ask 20 models at once, over gRPC, and check each answer: it must be that model's, and none
+may fail, while workers are killed, loads crash or hang, files vanish, and the pipeline is reloaded.
+Models do what their key says (tests/modelets/shelf.h).
 ctest: timeout=240 presets=dev
 """
 
@@ -108,7 +108,7 @@ class TestDeaths(unittest.TestCase):
         return stat
 
     def refused(self, *arguments):
-        """What shoalctl says of a load that fails."""
+        """shoalctl's text for a load that fails."""
         done = subprocess.run(
             [BIN / "shoalctl", "model", "load", "--counters", self.shoald.counters, *arguments],
             capture_output=True, text=True, timeout=shoal_fixture.WAIT_SECONDS)

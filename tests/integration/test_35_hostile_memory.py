@@ -2,12 +2,13 @@
 """A modelet that writes anything anywhere into its region harms its own pipeline and nobody else.
 
 The modelet `scribble` (tests/modelets/scribble.h says in which ways) overwrites the region of its
-pipeline while requests are under way in it and in another one: all of it, single words, other requests'
-tickets; in `run`, in a thread that goes on afterwards, and in its constructor. shoald must not crash,
-read out of bounds (the sanitizers watch), hang, or answer the wrong caller. Every request carries a number of
-its own: an answer with the number of another request is a failure, whatever was written; where only tickets
-and hints are written, an answer with any other number is. Each request of the hostile pipelines must
-get some answer, and after the region was built anew they must serve again.
+pipeline while requests are under way in it and in another one: all of it, single words, other
+requests' tickets; in `run`, in a thread that goes on afterwards, and in its constructor. shoald
+must not crash, read out of bounds (the sanitizers watch), hang, or answer the wrong caller. Every
+request carries a number of its own: an answer with the number of another request is a failure for
+any write; where only tickets and hints are written, an answer with any other number is. Each
+request of the hostile pipelines must get some answer, and after the region was built anew they must
+serve again.
 
 ctest: timeout=300 presets=dev
 
@@ -43,15 +44,16 @@ BURST = 16
 GO_ON = 64
 NAMES = ("nothing any_word all zero punch header rings objects payloads tickets seats texts stale "
          "counters stamps").split()
-# A pipeline for each kind of lie: what only tickets and hints are told must leave every number right.
+# A pipeline for each kind of lie: what only tickets and hints are told must leave every number
+# right.
 WAYS = {"hostile-tickets": (TICKETS, TICKETS, STALE, RINGS, SEATS, TEXTS, HEADER,
                             STAMPS),
         "hostile-memory": (ANY_WORD, ALL, ZERO, PUNCH, OBJECTS, PAYLOADS, COUNTERS)}
 
 
 def hostile_pipelines(**keys):
-    """Without quarantine: what has been shut away harms nobody, and shows nothing. `keys`: of the stage
-    that scribbles."""
+    """Without quarantine: what has been shut away harms nobody, and shows nothing. `keys`: of the
+    stage that scribbles."""
     return [pipeline(name, stage("libecho.so", "before", quarantine_deaths=0),
                      stage("libscribble.so", workers=2, batch_size=4, quarantine_deaths=0, **keys),
                      stage("libecho.so", "after", quarantine_deaths=0),
@@ -59,8 +61,9 @@ def hostile_pipelines(**keys):
 
 
 def hostile_environment():
-    """For sanitizers. A worker whose region is forged may crash, and dies of that as it would without
-    them: shoald must not, which is seen without a report. TSan: tsan-hostile.supp says why."""
+    """For sanitizers. A worker whose region is forged may crash, and dies of that as it would
+    without them: shoald must not, which is seen without a report. TSan: tsan-hostile.supp says
+    why."""
     supp = shoal_fixture.SOURCE / "cmake" / "sanitizers" / "tsan-hostile.supp"
     crash = "handle_segv=0:handle_sigbus=0"
     return {"ASAN_OPTIONS": f"{os.environ.get('ASAN_OPTIONS', '')}:{crash}",
@@ -68,8 +71,8 @@ def hostile_environment():
 
 
 class Attacker(threading.Thread):
-    """Requests that scribble, and others between them; all must come back somehow. Each way is tried at
-    least once, however long that takes."""
+    """Requests that scribble, and others between them; all must come back somehow. Each way is
+    tried at least once, however long that takes."""
 
     def __init__(self, shoald, name, seed, seconds):
         super().__init__()
@@ -94,12 +97,12 @@ class Attacker(threading.Thread):
                         ways = list(WAYS[self.pipeline])
                         self.draw.shuffle(ways)
                     self.attack(client, ways.pop())
-        except Exception as error:  # shown by whoever joins
+        except Exception as error:  # shown by the process that joins
             self.failure = error
 
     def attack(self, client, way):
-        """Bursts in one way, until it has shown or has had its time. A write rarely shows at once, so
-        there are many small attacks rather than few large ones."""
+        """Bursts in one way, until it has shown or has had its time. A write rarely shows at once,
+        so there are many small attacks rather than few large ones."""
         self.ways[NAMES[way]] = self.ways.get(NAMES[way], 0) + 1
         until = time.monotonic() + 1
         while time.monotonic() < until:
@@ -143,7 +146,8 @@ class Attacker(threading.Thread):
 
 
 def attack(shoald, seed, seconds):
-    """Scribbles in every way for so long, in the pipelines of hostile_pipelines(); returns what came of it."""
+    """Scribbles in every way for so long, in the pipelines of hostile_pipelines(); returns what
+    came of it."""
     attackers = [Attacker(shoald, name, seed, seconds) for name in WAYS]
     for attacker in attackers:
         attacker.start()
@@ -239,8 +243,8 @@ class TestHostile(unittest.TestCase):
                 os.kill(worker.pid, signal.SIGKILL)
 
     def test_before_ready(self):
-        """The constructor writes, while the others serve; what it destroyed is found, the header too,
-        which nobody reads before the next worker starts."""
+        """The constructor writes, while the others serve; what it destroyed is found, the header
+        too, which nobody reads before the next worker starts."""
         seed = draw_seed()
         name = "hostile-memory"
         start = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory())) / "scribble-start"

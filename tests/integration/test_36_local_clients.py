@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The socket of local clients takes hellos, and answers everything else: whatever is said there, in whatever
-size and with whatever attached, the sender is told why it is turned away, the log says so too, and a
-client that behaves is served before, meanwhile and after. And nothing is kept of clients that
-have gone, however they went: descriptors, mappings, memory.
+"""The socket of local clients takes hellos, and answers everything else: for messages of any
+content, size and attachment, the sender is told why it is turned away, the log says so too, and a
+client that behaves is served before, meanwhile and after. And nothing is kept of clients that have
+gone, however they went: descriptors, mappings, memory.
 
-The clients here speak the messages of src/ipc/local.h by hand. What they write into their regions is
-tests/unit/test_worker_hostile.c's matter.
+The clients here speak the messages of src/ipc/local.h by hand. tests/unit/test_worker_hostile.c
+covers their regions.
 
 ctest: timeout=240 presets=dev
 """
@@ -48,7 +48,7 @@ def hello(pipeline_name=b"echo", version=VERSION, slots=0, message_bytes=0):
 
 
 class Word:
-    """What the node says; `closed` if it says nothing more."""
+    """The node's answer; `closed` if it says nothing more."""
 
     def __init__(self, connection):
         data, self.fds, *_ = socket.recv_fds(connection, WORD.size + 1, 4)
@@ -201,7 +201,7 @@ class TestSocket(unittest.TestCase):
         self.serve_one()
 
     def test_descriptors_attached(self):
-        """Whatever comes with a message is closed again."""
+        """Descriptors that come with a message are closed."""
         before = self.descriptors()
         with open("/dev/null") as file:
             for count in range(1, 9):
@@ -228,7 +228,7 @@ class TestSocket(unittest.TestCase):
         self.serve_one()
 
     def test_many_silent_sessions(self):
-        """Who has said nothing for longest makes room."""
+        """The connection that has been silent for longest makes room."""
         silent = [self.connect() for _ in range(SESSIONS_MAX + 44)]
         self.serve_one()
         for connection in silent[:44]:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Supervision never blocks, and ends whatever hangs: a log that nobody reads, a modelet that floods it,
-SIGHUP while a reload is under way, a second SIGTERM, workers that are stopped or stuck outside of a run.
-ctest: timeout=240 presets=dev
+"""Supervision never blocks, and ends hanging parts: a log that nobody reads, a modelet that floods
+it, SIGHUP while a reload is under way, a second SIGTERM, workers that are stopped or stuck outside
+of a run. ctest: timeout=240 presets=dev
 """
 
 import os
@@ -32,7 +32,8 @@ class SupervisionTest(unittest.TestCase):
 
 class TestLog(SupervisionTest):
     def kill(self, shoald, pids):
-        """Kills these workers; returns when each has a successor. By /proc: the log says nothing."""
+        """Kills these workers; returns when each has a successor. By /proc: the log says
+        nothing."""
         count = len(children(shoald.pid))
         for pid in pids:
             os.kill(pid, signal.SIGKILL)
@@ -46,7 +47,8 @@ class TestLog(SupervisionTest):
         self.assertEqual(shoald.wait_exit(), 0)
 
     def test_nobody_reads(self):
-        """Workers are replaced and requests served while the log's pipe is full; SIGTERM is heard."""
+        """Workers are replaced and requests served while the log's pipe is full; SIGTERM is
+        heard."""
         shoald, client = self.start(rascal(workers=4), kind=Unread)
         self.check_serves(client)
         shoald.reads.clear()
@@ -58,8 +60,8 @@ class TestLog(SupervisionTest):
         self.check_ends(shoald)
 
     def test_flood(self):
-        """A modelet that fills stderr keeps nobody else from being replaced, served or stopped, even
-        when nobody reads."""
+        """A modelet that fills stderr keeps nobody else from being replaced, served or stopped,
+        even when nobody reads."""
         shoald, client = self.start(rascal(), stage("libpuppet.so", "other", params={"folder": "."}),
                                     kind=Unread)
         self.check_serves(client)
@@ -75,7 +77,7 @@ class TestLog(SupervisionTest):
 
 
 class TestWorkerLog(SupervisionTest):
-    """What workers write to stderr: marked, bounded, and whole when they die of it."""
+    """The workers' output on stderr: marked, bounded, and whole when they die of it."""
     SAID = r'worker_said pipeline=p stage={} worker=0 pid=\d+ text="{}"'
 
     def test_marked(self):
@@ -117,7 +119,7 @@ class TestWorkerLog(SupervisionTest):
         mark = f"pid={flood.pid} text="
         texts = [line.partition(mark)[2] for line in list(shoald.lines) if mark in line]
         allowed = 1024 * kib * (4 + time.monotonic() - began)
-        # last words come on top: 16 KiB of text, whatever stands before each line of it, and two quotes
+        # last words come on top: 16 KiB of text with each line's prefix, and two quotes
         last = (16 << 10) + 1024
         self.assertLess(sum(len(text) - 2 for text in texts), allowed + last)
         said(client.tell("mutter hello", "p").result())
@@ -290,7 +292,8 @@ class TestEnvironment(SupervisionTest):
 
 class TestTakeOver(SupervisionTest):
     def test_a_generation_that_cannot_serve(self):
-        """Its workers are ready, its region is destroyed: the old one serves on, the reload fails."""
+        """Its workers are ready, its region is destroyed: the old one serves on, the reload
+        fails."""
         shoald, client = self.start(rascal(params={"zero": "zero"}))
         self.check_serves(client)
         (shoald.folder / "zero").touch()

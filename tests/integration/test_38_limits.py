@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whoever is at fault pays, and limits of the machine are said, not died of: poison among good calls,
+"""The guilty party pays, and the machine's limits are reported, not fatal: poison among good calls,
 a node that may not have what it needs, a cgroup with less memory than the arenas would take.
 ctest: timeout=240 presets=dev
 """
@@ -55,8 +55,8 @@ class TestPoison(unittest.TestCase):
 
 class TestStall(unittest.TestCase):
     def test_forecasts_recover(self):
-        """Node and worker stand still for seconds in the middle of a run: nobody who comes after that
-        is refused for it, however little is known of runs."""
+        """Node and worker stand still for seconds in the middle of a run: no later call is refused
+        for it, however little is known of runs."""
         config = node(pipeline("p", puppet(), slots=256),
                       message_mib=1)
         for known in (0, 1, 2, 4, 8):
@@ -152,7 +152,7 @@ class TestCgroup(unittest.TestCase):
 
 
 class TestCgroup2(unittest.TestCase):
-    """By the files of version 2, whatever version this machine has: see IN_GROUP_2."""
+    """By the files of version 2, on any machine: see IN_GROUP_2."""
     LIMIT_MIB = 160
 
     def limited(self, *pipelines):

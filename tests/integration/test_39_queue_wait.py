@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls that wait for a slot (`queue_wait_ms`): who is served, in what order, and who is refused.
+"""Calls that wait for a slot (`queue_wait_ms`): which are served, in which order, and which are
+refused.
 
-The only worker is held at the puppet's gate, so nothing becomes free until the test says so; how many
-wait is read from the counters. The wait is an hour where calls are to be served, and a few
+The only worker is held at the puppet's gate, so nothing becomes free until the test says so; how
+many wait is read from the counters. The wait is an hour where calls are to be served, and a few
 milliseconds where it is to run out.
 
 ctest: timeout=240 presets=dev,release because it races reloads and drains against its own thread
@@ -107,7 +108,7 @@ class TestServed(QueueTest):
         self.assertEqual((stat["rejected_full"], stat["wait_expired"]), (0, 0))
 
     def test_many_slots_and_many_callers(self):
-        """Whoever comes while others wait goes behind them; all are served, none twice."""
+        """A call that comes while others wait goes behind them; all are served, none twice."""
         self.start(puppet_node(slots=4, queue_wait_max=1024))
         self.hold()
         texts = [f"echo {i}" for i in range(200)]
@@ -129,7 +130,8 @@ class TestServed(QueueTest):
         self.assertEqual(self.shoald.pipeline_stat("puppet")["waited"], 0)
 
     def test_invalid_call_does_not_wait(self):
-        """What no slot would help is refused when its turn comes, and those behind it go on."""
+        """A call that no slot would help is refused when its turn comes, and those behind it go
+        on."""
         self.start(puppet_node())
         self.hold()
         wrong = self.client.start_raw("puppet", ("say", "INT32", [1], bytes(4)))
@@ -176,8 +178,8 @@ class TestBounds(QueueTest):
         self.assertEqual(self.wait_all_gone()["rejected_share"], 1)
 
     def test_caller_at_its_share_waits_and_others_pass(self):
-        """With two callers and four slots the third call of one waits while a slot is free, and does
-        not hold up the other's."""
+        """With two callers and four slots the third call of one waits while a slot is free, and
+        does not hold up the other's."""
         self.start(puppet_node(slots=4))
         self.hold()
         first = [self.tell("echo a1", "a"), self.tell("echo a2", "a")]
@@ -411,7 +413,8 @@ class TestChanges(QueueTest):
                               "the next generation")
 
     def test_reload_serves_those_that_wait(self):
-        """The new generation has a slot of its own, so they are served while the old one's is held."""
+        """The new generation has a slot of its own, so they are served while the old one's is
+        held."""
         self.start(puppet_node())
         held = self.hold()
         futures = self.queue("echo 1", "echo 2")

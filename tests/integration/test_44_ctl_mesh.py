@@ -2,11 +2,11 @@
 """shoalctl mesh: models and vmodels of a mesh, by name, through one of its nodes, and what the node
 on this machine knows of all of them.
 
-A real node, a mesh of one, has the pupil's models. All is done and looked at by shoalctl alone; that it
-was true is seen by calling the models. Lists are asked for in pages: there are more models than one
-answer has, and more names than one answer looks at. A drain is one of a node that has a call under way.
-Answers of a mesh that no honest node gives are a server's of this test, or a socket's. A mesh of several
-nodes is looked at, and drained, in test_69_mesh_nodes.py.
+A real node, a mesh of one, has the pupil's models. All is done and looked at by shoalctl alone;
+that it was true is seen by calling the models. Lists are asked for in pages: there are more models
+than one answer has, and more names than one answer looks at. A drain is one of a node that has a
+call under way. Answers of a mesh that no honest node gives are a server's of this test, or a
+socket's. A mesh of several nodes is looked at, and drained, in test_69_mesh_nodes.py.
 ctest: timeout=180
 """
 
@@ -470,7 +470,7 @@ class TestUsage(unittest.TestCase):
 
 
 class TestAnswers(unittest.TestCase):
-    """What no honest node says."""
+    """Answers that no honest node gives."""
 
     def setUp(self):
         self.answer = b""

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""shoalctl model: models come and go by name, and who asked is told what came of it.
+"""shoalctl model: models come and go by name, and the user gets the outcome.
 
-A real node serves XGBoost models that answer with their number. Loaded, listed and unloaded is by shoalctl
-alone; that it was true is seen by asking the models. Loads that take long are made by stopping the
-workers. Older versions of shoalctl are played by what they sent.
+A real node serves XGBoost models that answer with their number. Loaded, listed and unloaded is by
+shoalctl alone; that it was true is seen by asking the models. Loads that take long are made by
+stopping the workers. Older versions of shoalctl are played by what they sent.
 ctest: timeout=180
 """
 
@@ -235,7 +235,7 @@ class TestSeveralPipelines(Case):
 
 
 class TestVersions(Case):
-    """What the socket says to a shoalctl of before there were models, and to what is none."""
+    """The socket's answers to a shoalctl without models, and to other programs."""
 
     def say(self, message):
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as call:

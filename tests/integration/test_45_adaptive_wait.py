@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The adaptive wait, in a daemon as it is: judged by why batches closed, never by time.
 
-`batch_wait_ms` is a minute, longer than any client here is patient: a batch that waited for it would
-fail the test by itself. The modelet `sluggish` makes runs long enough that a crowd is about while
-one goes on, on any machine. ctest: timeout=120
+`batch_wait_ms` is a minute, longer than any client here is patient: a batch that waited for it
+would fail the test by itself. The modelet `sluggish` makes runs long enough that a crowd is about
+while one goes on, on any machine. ctest: timeout=120
 """
 
 import unittest
@@ -58,7 +58,7 @@ class AdaptiveWait(unittest.TestCase):
         stat, closings = self.closings("crowd")
         self.assertEqual(stat["batches"], sum(closings.values()))
         self.assertLessEqual(set(closings), {"closed_full", "closed_adaptive"})
-        self.start("crowd").result()  # and one who is alone then is not made to wait for the others
+        self.start("crowd").result()  # and a lone caller does not wait for others then
         self.assertNotIn("closed_wait", self.closings("crowd")[1])
 
 

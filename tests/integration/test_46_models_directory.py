@@ -2,8 +2,8 @@
 """A directory of models, in a real node: what lies there is served, and what changes there changes.
 
 How a directory is watched is a unit test's matter (test_model_directory.c); here it is what callers
-and operators see of it: models that appear, are replaced while they are asked, disappear, or cannot be
-what they are.
+and operators see of it: models that appear, are replaced while they are asked, disappear, or cannot
+be what they are.
 ctest: timeout=180
 """
 
@@ -149,7 +149,7 @@ class TestDirectory(unittest.TestCase):
         self.assertEqual(self.ask("m", 2), shoal_boosters.answers(11)[0])
 
     def test_broken_replacement(self):
-        """What serves goes on, and the next version is another chance."""
+        """The old version serves on, and the next one is tried."""
         self.switch("m", 10)
         self.start()
         self.ask("m")

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Local clients of a real daemon, beside gRPC: figures, reloads, adaptive batches, old kernels.
 
-The clients are threads of local_load.c. Under load from both sides a pipeline is reloaded over and over:
-nobody's request fails, every answer is one that the old or the new generation gives, and after the
-reload only the new one's. What libshoal does by itself is in tests/unit/test_client*.c.
+The clients are threads of local_load.c. Under load from both sides a pipeline is reloaded over and
+over: nobody's request fails, every answer is one that the old or the new generation gives, and
+after the reload only the new one's. tests/unit/test_client*.c covers libshoal alone.
 ctest: timeout=240 presets=dev
 """
 
@@ -142,7 +142,8 @@ class TestLocalClients(Case):
         self.assertEqual(self.shoald.stat()["traces"], 1)
 
     def test_adaptive_batches(self):
-        """Client regions' arrivals count as the lane's do. batch_wait_ms is a minute: nobody waits so long."""
+        """Client regions' arrivals count as the lane's do. batch_wait_ms is a minute: nobody waits
+        so long."""
         keys = {"batch_size": 8, "batch_wait_ms": 60000, "batch_wait": "adaptive",
                 "params": {"fixed_us": 10000, "item_us": 0, "sigma": 0}}
         self.start(pipeline("lone", stage("libsluggish.so", "only", **keys), local_clients=1),

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who goes away is not worked for, and what he had comes back.
+"""Requests of callers that left are not run, and their resources come back.
 
-Callers cancel, run out of time or are killed, with requests in the queue and in a modelet; each test
-ends by finding every slot and block free again. The modelet tells through files what it runs.
+Callers cancel, run out of time or are killed, with requests in the queue and in a modelet; each
+test ends by finding every slot and block free again. The modelet tells through files what it runs.
 ctest: timeout=180 presets=dev
 """
 
@@ -211,8 +211,8 @@ class TestKeepalive(unittest.TestCase):
 
 
 class Pinging:
-    """A client that pings every 6 s: four pings take longer than all tests here, so it begins before
-    them, and is judged after them."""
+    """A client that pings every 6 s: four pings take longer than all tests here, so it begins
+    before them, and is judged after them."""
 
     def __init__(self):
         port = free_port()

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Callers that have shown a certificate are known by it, whatever else they say of themselves.
+"""Callers with a certificate are known by it alone.
 
-What is proved, with real certificates over gRPC and REST: a caller cannot have more than its share by
+Proves, with real certificates over gRPC and REST: a caller cannot have more than its share by
 inventing names, nor use up another's by naming it; both ways lead to the same share; a renewed
 certificate is the same caller; what a caller says is believed if its certificate is one of
-`caller_proxies`, or if it has shown none; and poison is charged to the certificate, so the requests of
-the caller that the sender named still run in company.
+`caller_proxies`, or if it has shown none; and poison is charged to the certificate, so the requests
+of the caller that the sender named still run in company.
 
 The modelet `puppet` holds a request until the test lets it go, so nothing depends on time.
 ctest: timeout=180

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""More than can be done: what is refused, whom, how soon, and that the rest is done.
+"""Overload: which calls of which callers are refused, how soon, and that the rest is run.
 
-What is refused does not depend on how fast anything is: the modelet `puppet` first teaches the node
+Refusals do not depend on any speed: the modelet `puppet` first teaches the node
 what a run takes, and then holds a request until the test lets it go, so the queue behind it stands
-still while the test counts who gets in. test_65_overload_crowd.py judges the same under real load.
+still while the test counts admissions. test_65_overload_crowd.py judges the same under real load.
 ctest: timeout=300
 """
 
@@ -21,7 +21,7 @@ RUN_MS = 200  # what the node learns that a request takes
 
 
 def pushback(future):
-    """What the trailers of a refused call say; None: nothing."""
+    """The trailers of a refused call; None: nothing."""
     trailers = dict(future.trailing_metadata() or ())
     return int(trailers[PUSHBACK]) if PUSHBACK in trailers else None
 
@@ -74,15 +74,15 @@ class OverloadTest(Overload):
 
 
 class TestForecast(OverloadTest):
-    """What is refused by the time that it would take."""
+    """Refusals by predicted time."""
     LIMIT_MS = 20000
     config = node(puppet("slow", slots=128), puppet("limited", slots=256, queue_limit_ms=LIMIT_MS),
                   pipeline("patient", sluggish(RUN_MS), slots=64, queue_limit_ms=8 * RUN_MS),
                   message_mib=1)
 
     def test_hopeless_deadline_is_refused_at_once(self):
-        """With sixteen seconds of work before it, a request for ten is not even queued: it is refused
-        while the first one is still held."""
+        """With sixteen seconds of work before it, a request for ten is not even queued: it is
+        refused while the first one is still held."""
         self.learn("slow")
         before = self.shoald.pipeline_stat("slow")
         inside = [self.hold("slow", "slow")]
@@ -103,8 +103,9 @@ class TestForecast(OverloadTest):
         self.tell("slow", timeout=10).result()  # and there is room again
 
     def test_low_goes_first_high_gets_in(self):
-        """Without any hurry of the caller's the pipeline's own limit counts. Of the time until then,
-        each priority may fill its part, and who has little in flight five hundredths more."""
+        """Without any hurry of the caller's the pipeline's own limit counts. Of the time until
+        then, each priority may fill its part, and callers with little in flight five hundredths
+        more."""
         self.learn("limited")
         before = self.shoald.pipeline_stat("limited")
         inside = [self.hold("limited", "limited")]
@@ -130,7 +131,8 @@ class TestForecast(OverloadTest):
                          stat["rejected_predicted"] - before["rejected_predicted"])
 
     def test_refused_client_retries_when_told_to(self):
-        """A client that retries does so when it was told to, not by its own back-off of ten minutes."""
+        """A client that retries does so when it was told to, not by its own back-off of ten
+        minutes."""
         for _ in range(3):
             self.start("patient").result()
         policy = {"methodConfig": [{"name": [{}], "retryPolicy": {
@@ -155,7 +157,7 @@ class TestForecast(OverloadTest):
 
 
 class TestRightOfWay(OverloadTest):
-    """What is refused by slots: the node has learned nothing of what a run takes."""
+    """Refusals by slots: the node has learned nothing of what a run takes."""
     config = node(puppet("priorities", slots=100), puppet("callers", slots=100), message_mib=1,
                   caller_metadata="x-tenant")
 
@@ -181,8 +183,8 @@ class TestRightOfWay(OverloadTest):
         self.assertEqual(stat["rejected_full"], stat["requests"] - 100)
 
     def test_small_caller_beside_a_large_one(self):
-        """The small one says who it is, the large one is known by its address. From then on the large
-        one has more than its share, and the small one has not."""
+        """The small one gives its name, the large one is known by its address. From then on the
+        large one has more than its share, and the small one has not."""
         small = (("x-tenant", "small"),)
         inside = [self.hold("callers", "callers")]
         self.assertEqual(self.offer("callers", inside, 59), [])

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A crowd that asks for several times what can be done: who is served in time, and how much is done.
+"""Demand of several times the capacity: the share that is served in time, and the goodput.
 
-The crowd is tests/chaos/open_load.c, which sends at a given rate whether it is answered or not. These
-tests judge shares of what was answered in time, so they need a machine that keeps the client and the
-service on time: they are not part of the suite. test_65_overload.py shows the same rules by counts.
-ctest: timeout=300 presets=release serial soak because it judges how much is answered in time
+The crowd is tests/chaos/open_load.c, which sends at a given rate whether it is answered or not.
+These tests judge shares of what was answered in time, so they need a machine that keeps the client
+and the service on time: they are not part of the suite. test_65_overload.py shows the same rules by
+counts. ctest: timeout=300 presets=release serial soak because it judges how much is answered in
+time
 """
 
 import json
@@ -27,7 +28,8 @@ def open_load_once(shoald, *args, **options):
 
 def open_load(shoald, *args, deadline_ms, **options):
     """Runs the crowd; returns its figures, phase by phase. A client that was itself held up by the
-    machine, for a tenth of its deadline, has not put the load that was asked for: it is then put again."""
+    machine, for a tenth of its deadline, has not put the load that was asked for: it is then put
+    again."""
     lag_ms_max = deadline_ms / 10
     for _ in range(ATTEMPTS_MAX):
         phases = open_load_once(shoald, *args, deadline_ms=deadline_ms, **options)
@@ -38,8 +40,9 @@ def open_load(shoald, *args, deadline_ms, **options):
 
 
 class TestCrowd(Overload):
-    """A service of 100 requests a second before a crowd that asks for several times that. The queue becomes as long
-    as the deadline allows: of a short one a machine that stands still for a moment takes too large a part."""
+    """A service of 100 requests a second before a crowd that asks for several times that. The queue
+    becomes as long as the deadline allows: of a short one a machine that stands still for a moment
+    takes too large a part."""
     config = node(pipeline("even", sluggish(10)), pipeline("uneven", sluggish(20, 8, 0.5,
                                                                              batch_size=8)),
                   message_mib=1)
@@ -55,7 +58,7 @@ class TestCrowd(Overload):
         self.assertEqual(stat["rejected_share"], 0, "one caller shares with nobody")
 
     def test_small_caller_beside_a_large_one(self):
-        """The small one says who it is, the large one is known by its address."""
+        """The small one gives its name, the large one is known by its address."""
         phase, = open_load(self.shoald, "--caller", ":0:10", "--caller", "small:0:1",
                            pipeline="even", deadline_ms=2000, phase="330:6")
         large, small = phase["callers"]

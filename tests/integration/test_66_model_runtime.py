@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""mmesh.ModelRuntime, sentence by sentence, as a mesh sees it (shoal_mesh.py), over TCP and unix sockets,
-with one endpoint and with two.
+"""mmesh.ModelRuntime, sentence by sentence, as a mesh sees it (shoal_mesh.py), over TCP and unix
+sockets, with one endpoint and with two.
 
-What the contract of custom serving runtimes says, and the check of it here:
+The contract of custom serving runtimes, and its check here:
 
   loads and unloads models from disk on demand              test_load_and_call, test_unload
   exposes a gRPC service for loaded models                  test_load_and_call
@@ -49,9 +49,9 @@ What the contract of custom serving runtimes says, and the check of it here:
   … off: the path as it was registered                      the same
   … its keys (bucket, storage_key, disk_size_bytes)         test_keys
 
-The rest is what incumbents do. The modelet is the pupil, whose models wait for cues, fail and tell sizes
-as their keys say. What needs a node of its own, or a real model, is in test_67_model_runtime_node.py.
-ctest: timeout=240 presets=dev
+The rest is what incumbents do. The modelet is the pupil, whose models wait for cues, fail and tell
+sizes as their keys say. test_67_model_runtime_node.py has the tests that need a node of their own,
+or a real model. ctest: timeout=240 presets=dev
 """
 
 import json
@@ -245,7 +245,8 @@ class Contract(Rig):
         self.check_fails(self.mesh.start("modelSize", modelId=model), grpc.StatusCode.NOT_FOUND)
 
     def test_predict(self):
-        """A worker that does not answer within half a second is not waited for: the default is said."""
+        """A worker that does not answer within half a second is not waited for: the default is
+        said."""
         model = self.model()
         said = set()
 
@@ -343,7 +344,7 @@ class Contract(Rig):
             for suffix in ("held", "go"):
                 (self.shoald.folder / f"{model}.{suffix}").unlink()
 
-    # ---- whom a call means ----
+    # ---- which model a call means ----
 
     def test_what_is_not_loaded(self):
         """NOT_FOUND is what a mesh takes for "it has vanished", to load it again."""
@@ -387,8 +388,9 @@ class Contract(Rig):
         self.assertEqual(known(self.mesh.start_infer(model).result()), 1)
 
     def wait_purging(self):
-        """Until loads are refused because of a purge. gRPC keeps no order between calls: a runtimeStatus
-        sent any sooner may arrive first, and then it is the one that waits for the purge."""
+        """Until loads are refused because of a purge. gRPC keeps no order between calls: a
+        runtimeStatus sent any sooner may arrive first, and then it is the one that waits for the
+        purge."""
         def is_refused():
             error = self.mesh.start_load("another", key=key()).exception()
             return (error is not None and "READY" in error.details()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""mmesh.ModelRuntime and the node that serves it: its start, its end, quarantine, several pipelines, a
-budget that is used up, a real model, and the addresses that an operator may choose.
+"""mmesh.ModelRuntime and the node that serves it: its start, its end, quarantine, several
+pipelines, a budget that is used up, a real model, and the addresses that an operator may choose.
 
-What one node shows of the contract is in test_66_model_runtime.py. Here each test has its own, with the
+test_66_model_runtime.py covers the contract on one node. Here each test has its own, with the
 pupil as its modelet, or the perceptron of examples/mlp.
 
 ctest: timeout=240 presets=dev
@@ -116,7 +116,8 @@ class TestNode(Rig, unittest.TestCase):
             self.assertEqual(call(message, timeout=60, metadata=metadata), wanted)
 
     def test_too_large(self):
-        """What a mesh has ordered is not evicted: a load that does not fit fails, and says so."""
+        """Models that a mesh ordered are not evicted: a load that does not fit fails, and says
+        so."""
         self.start()
         self.mesh.load("a", key=key(bytes=40 * MIB))
         self.check_fails(self.mesh.start_load("b", key=key(bytes=30 * MIB)),

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""External runtimes: a node of one (external_drive.c: real runner, core and store) drives a runtime in Python that says
-what it is told, and Shoal's own. That it is asked for its status until it is READY and not again, that
-loads, unloads, sizes and calls come to it as ModelMesh would send them, that each of them ends once
-whatever it says, and that what it held is lost, and found to be lost, when it ends.
+"""External runtimes: a node of one (external_drive.c: real runner, core and store) drives a runtime
+in Python that says what it is told, and Shoal's own. That it is asked for its status until it is
+READY and not again, that loads, unloads, sizes and calls come to it as ModelMesh would send them,
+that each of them ends once for any answer, and that its models count as lost when it ends.
 
 ctest: timeout=240 presets=dev
 """
@@ -90,8 +90,8 @@ class Rig(unittest.TestCase):
         self.runtime.says[method] = say
 
     def load(self, model):
-        """Registers and loads it; whether its size was asked for before. On a busy machine the node may give
-        that up before it comes to the runtime."""
+        """Registers and loads it; whether its size was asked for before. On a busy machine the node
+        may give that up before it comes to the runtime."""
         self.node.register(model, "kind", "a/path", "{}")
         self.assertEqual(self.node.ensure(model), (0, LOADED, 1, ""))
         return model in [request.modelId for request in self.runtime.requests("predictModelSize")]
@@ -112,7 +112,7 @@ class Loads(Rig):
             self.assertEqual((request.modelType, request.modelPath, request.modelKey),
                              ("kind", "a/path", "{}"))
         self.assertEqual(self.runtime.count("modelSize"), 0)
-        self.assertEqual(free[-1] - self.node.look()[3], 2 * MIB)  # what it took, not what was predicted
+        self.assertEqual(free[-1] - self.node.look()[3], 2 * MIB)  # measured, not predicted
         self.node.unregister(model)
         wait_until(lambda: self.runtime.count("unloadModel") == 1, lambda: "unloadModel")
         wait_until(lambda: self.node.look()[3] == free[-1], lambda: f"{free[-1]} bytes to be free")
@@ -122,7 +122,8 @@ class Loads(Rig):
             self.runtime.held.add(request.modelId) or MMESH["LoadModelResponse"]())
 
     def test_size_is_asked_for(self):
-        """The model serves until the answer comes, and counts as predicted: its size is not waited for."""
+        """The model serves until the answer comes, and counts as predicted: its size is not waited
+        for."""
         self.load_without_size()
         told = threading.Event()
         self.addCleanup(told.set)
@@ -418,7 +419,7 @@ class Ends(unittest.TestCase):
                 wait_until(lambda: runtime.count("x.Y/Z") == 3, lambda: "calls")
 
     def test_calls_at_another_address(self):
-        """What manages the models and what serves them are two processes: as adapters are."""
+        """Management and serving of the models are two processes: as adapters are."""
         with Runtime() as manager, Runtime() as server:
             server.held = manager.held
             with Node(manager.address, serving=server.address) as node:

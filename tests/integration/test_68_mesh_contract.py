@@ -1,22 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clients and runtimes of KServe ModelMesh, as they are: the client that is generated from the definitions which its
-users have (shoal_contract.py), and bytes that are written down here by field numbers alone, against real
-nodes. Every rpc of mmesh.ModelMesh and mmesh.ModelRuntime, by all their names; every field of a request
-has a value that shows that it arrived, every field of an answer is looked at, and every value of an enum comes that
-can come (UNKNOWN is nobody's: the registry says what is loaded; FAILING is no runtime's of ours).
+"""Clients and runtimes of KServe ModelMesh, as they are: the client that is generated from the
+definitions which its users have (shoal_contract.py), and bytes that are written down here by field
+numbers alone, against real nodes. Every rpc of mmesh.ModelMesh and mmesh.ModelRuntime, by all their
+names; every field of a request has a value that shows that it arrived, every field of an answer is
+looked at, and every value of an enum comes that can come (UNKNOWN is nobody's: the registry says
+what is loaded; FAILING is no runtime's of ours).
 
-What the incumbent says when it refuses, and where that is proved:
+The incumbent's texts of refusals, and the tests of each:
 
   no id, an empty one, both kinds of them                  test_texts_of_calls
   model not found, vmodel not found                        the same
-  a message too few                                        the same (one too many: streams, 69_mesh_runtimes)
-  a method that is not permitted                           test_status_of_the_runtime, and 69_mesh_runtimes
-  the load failed, nobody has the labels                   the same
-  the runtime's errors                                     the same (NOT_FOUND: it is loaded anew, 68_external_runtime)
+  a message too few                                        the same (one too many: streams,
+  69_mesh_runtimes) a method that is not permitted                          
+  test_status_of_the_runtime, and 69_mesh_runtimes the load failed, nobody has the labels           
+         the same the runtime's errors                                     the same (NOT_FOUND: it
+         is loaded anew, 68_external_runtime)
   Model queue overload                                     test_concurrency
-  refusals of mmesh.ModelMesh                              test_texts_of_orders, test_owners, test_expected_target
-  OK for what is not there, LOADING_FAILED as an answer    test_model_states, test_unregister, test_owners
-  time-outs and cancelling                                 68_mesh_node
+  refusals of mmesh.ModelMesh                              test_texts_of_orders, test_owners,
+  test_expected_target OK for what is not there, LOADING_FAILED as an answer    test_model_states,
+  test_unregister, test_owners time-outs and cancelling                                 68_mesh_node
 
 ctest: timeout=120
 """
@@ -50,7 +52,7 @@ HOUR_MS = 3_600_000
 MEMBER = "node-1"
 NO_LABELS = "There are no running instances that meet the label requirements of type "
 
-# What comes after everything that is known: a number, eight bytes, a text and four bytes, of fields
+# Unknown fields at the end: a number, eight bytes, a text and four bytes, of fields
 # 99 to 102, and a text where field 1000 would be.
 UNKNOWN_FIELDS = (b"\x98\x06\x07" b"\xa1\x06\x01\x02\x03\x04\x05\x06\x07\x08" b"\xaa\x06\x02hi"
                   b"\xb5\x06\x01\x02\x03\x04" b"\xc2\x3e\x01x")
@@ -109,7 +111,7 @@ def reflected(target, service):
 
 
 class Wire:
-    """What both services have in common: bytes, and what a node says of itself."""
+    """Shared by both services: bytes, and what a node says of itself."""
 
     def raw(self, method, message, service=None):
         """Bytes there, bytes back."""
@@ -131,8 +133,8 @@ class Wire:
 
 
 class Incumbents(Runtime):
-    """A runtime whose answers are bytes, and whose models do as their paths say: FAIL_…, HOLD_…, ASK (for the
-    size), TWO (calls at a time)."""
+    """A runtime whose answers are bytes, and whose models do as their paths say: FAIL_…, HOLD_…,
+    ASK (for the size), TWO (calls at a time)."""
 
     def __init__(self):
         super().__init__()
@@ -248,7 +250,7 @@ class Managed(Wire, unittest.TestCase):
     # ---- what can be seen ----
 
     def record(self, kind, name):
-        """What etcd has, as others read it; None: nothing."""
+        """etcd's content, as others read it; None: nothing."""
         found = self.etcd.ask("/v3/kv/range", key=f"/tas-runtime/test/{kind}/{name}").get("kvs")
         return json.loads(base64.b64decode(found[0]["value"])) if found else None
 
@@ -308,7 +310,7 @@ class Managed(Wire, unittest.TestCase):
         self.assertFalse(waits.done())
         self.runtime.gate(path).set()
         self.check_copy(waits.result(), LOADED)
-        other, status = self.register("-other", path="HOLD_never", sync=True)  # there is nothing to wait for
+        other, status = self.register("-other", path="HOLD_never", sync=True)  # nothing to wait for
         self.assertEqual(status.status, NOT_LOADED)
         self.assertEqual(self.asked("loadModel", other), [])
 
@@ -356,7 +358,8 @@ class Managed(Wire, unittest.TestCase):
         self.call("unregisterModel", modelId=model)  # that is fine
 
     def test_sizes(self):
-        """Of a model that loadModel has no size of, modelSize is asked, while it counts as loaded."""
+        """Of a model that loadModel has no size of, modelSize is asked, while it counts as
+        loaded."""
         model, _ = self.register(path="ASK", loadNow=True, sync=True)
         asked = wait_until(lambda: self.asked("modelSize", model), "modelSize")
         self.assertEqual(asked, [b"\x0a%c" % len(model) + model.encode()])
@@ -583,7 +586,8 @@ class Managed(Wire, unittest.TestCase):
                          (Code.UNIMPLEMENTED, "Method not found or not permitted: x.Y/Other"))
 
     def test_concurrency(self):
-        """Two calls at a time, because the load said so; sixteen wait, and who comes then is told."""
+        """Two calls at a time, because the load said so; sixteen wait, and later calls are
+        refused."""
         model, _ = self.register(path="TWO", loadNow=True, sync=True)
         go = threading.Event()
         self.addCleanup(self.runtime.says.pop, ANY)
@@ -635,7 +639,7 @@ class Managed(Wire, unittest.TestCase):
                 self.assertEqual(failure(self.start(method, **fields))[0], code)
 
     def test_texts_without_a_runtime(self):
-        """What a controller reads in the errors of a model."""
+        """The errors of a model that a controller parses."""
         for kind, labels in (("mt:none", "[_no_runtime]"), ("mt:two", "[mt:gone, mt:here]")):
             target = self.name(kind)
             vmodel, status = self.set_vmodel(target, kind, modelInfo={"type": kind}, loadNow=True,

@@ -2,11 +2,10 @@
 """A mesh of one node, store in memory: mmesh.ModelMesh and calls for models, as clients of KServe
 ModelMesh see them, over a real daemon with the pupil's models (shoal_registry.py, shoal_pupil.py).
 
-What is proved: every method with every outcome, in the words that clients know; that a call loads
-the model that it names; that the least recently used goes for room; vmodels; what a caller sees who
-cancels, or whose time is over; that the node takes its orders from the mesh alone; that the file of
-a store survives the daemon.
-ctest: timeout=240
+Proves: every method with every outcome, in the words that clients know; that a call loads
+the model that it names; that the least recently used goes for room; vmodels; the results of
+cancelled and late calls; that the node takes its orders from the mesh alone; that the file of a
+store survives the daemon. ctest: timeout=240
 """
 
 import subprocess
@@ -77,7 +76,7 @@ class OneNode(Rig, unittest.TestCase):
 
 
 class Service(OneNode):
-    """What a client can find out that knows no proto file, and a load balancer."""
+    """Reflection and health, for generic clients and load balancers."""
 
     def test_reflection_and_health_know_it(self):
         with Client(self.shoald.management) as client:
@@ -205,7 +204,7 @@ class Models(OneNode):
 
 
 class Calls(OneNode):
-    """Calls for models: who is meant, and what becomes of them."""
+    """Calls for models: the model that they mean, and their outcomes."""
 
     def test_a_call_loads(self):
         name = self.registered()
@@ -309,7 +308,7 @@ class Calls(OneNode):
         self.assertEqual(failure(call), (Code.INTERNAL, "Half-closed without a request"))
 
     def test_questions_go_where_calls_go(self):
-        """Whether a model is ready is asked of who has it, or of who loads it for that."""
+        """ModelReady goes to a node that has the model, or loads it."""
         name = self.registered()
         self.assertTrue(self.registrar.start_ready(name).result().ready)
         self.assertEqual(self.lessons(name), ["load"])
@@ -455,10 +454,11 @@ class Vmodels(OneNode):
 
 
 class Nodes(Rig, unittest.TestCase):
-    """What needs a node of its own."""
+    """Tests that need a node of their own."""
 
     def infer_in_time(self, registrar, model):
-        """What was loaded for somebody a moment ago does not go for another: a call waits then."""
+        """A model that was just loaded for a caller is not evicted for another: a call waits
+        then."""
         self.assertEqual(said(registrar.start_infer(model).result()), model)
 
     def test_the_least_recently_used_goes(self):

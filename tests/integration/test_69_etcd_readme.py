@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The program of src/mesh/etcd/README.md is built as it says there, and works.
 
-It is compiled by that page's command, with this build's libraries, and run twice beside a real etcd: the
-first makes the key, the second finds it.
+It is compiled by that page's command, with this build's libraries, and run twice beside a real
+etcd: the first makes the key, the second finds it.
 """
 
 import pathlib
@@ -31,7 +31,7 @@ class TestReadme(unittest.TestCase):
         self.etcd = self.enterContext(Etcd())
 
     def sanitizers(self):
-        """What else a program needs of a compiler, if this build's libraries have been built so."""
+        """Further compiler flags, if this build's libraries need them."""
         symbols = subprocess.run(["nm", "-u", LIBRARY], capture_output=True, text=True, check=True).stdout
         return ["-fsanitize=address,undefined"] if "__asan_init" in symbols else []
 

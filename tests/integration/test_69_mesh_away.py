@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""External runtimes whose adapter lives while their model server is dead: every call ends UNAVAILABLE, or
-without any answer.
+"""External runtimes whose adapter lives while their model server is dead: every call ends
+UNAVAILABLE, or without any answer.
 
-What is proved, with real daemons and runtimes in Python (shoal_runtime.py): the node finds out, says so once and
-is not ready; a lone node answers UNAVAILABLE with what the runtime said; nobody's call fails where another node
-can serve it; the adapter's word that it is READY is not enough to end that; calls go there again when the model
-server answers, and a trial that fails is not logged and not repeated at once. test_external_circuit.c has the
-rule by which the node judges.
+Proves, with real daemons and runtimes in Python (shoal_runtime.py): the node finds out, says so
+once and is not ready; a lone node answers UNAVAILABLE with what the runtime said; nobody's call
+fails where another node can serve it; the adapter's word that it is READY is not enough to end
+that; calls go there again when the model server answers, and a trial that fails is not logged and
+not repeated at once. test_external_circuit.c has the rule by which the node judges.
 ctest: timeout=240
 """
 
@@ -78,7 +78,8 @@ class Lone(Rig):
         return shoald, registrar
 
     def test_a_model_server_at_an_address_of_its_own(self):
-        """The adapter says READY all along; the node asks the model server's address whether anybody is there."""
+        """The adapter says READY all along; the node asks the model server's address whether
+        anybody is there."""
         adapter, server = self.enterContext(Runtime()), self.enterContext(Runtime())
         server.held = adapter.held
         shoald, registrar = self.start(adapter.address, runtime_calls=server.address)
@@ -102,7 +103,8 @@ class Lone(Rig):
             self.assertEqual(adapter.requests("loadModel")[-1].modelId, "m")
 
     def test_an_adapter_that_passes_calls_on(self):
-        """It answers the probe itself, so only a call shows that the model server is dead or back."""
+        """It answers the probe itself, so only a call shows that the model server is dead or
+        back."""
         runtime = self.enterContext(Runtime())
         shoald, registrar = self.start(runtime.address)
         runtime.says[METHOD[1:]] = dead
@@ -120,7 +122,8 @@ class Lone(Rig):
 
 
     def test_a_model_server_that_hangs(self):
-        """Calls without an answer for half a minute have the node ask it; its silence is what counts."""
+        """Calls without an answer for half a minute have the node ask it; its silence is what
+        counts."""
         runtime = self.enterContext(Runtime())
         shoald, registrar = self.start(runtime.address)
         runtime.says.update({METHOD[1:]: runtime.hang, SERVER_READY: runtime.hang})

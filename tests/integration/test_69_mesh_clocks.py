@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A node whose wall clock is off by an hour, or a day, in a mesh of three: real daemons and a real etcd on loopback
-(shoal_meshes.py); clock_skew.c shifts the clock of one.
+"""A node whose wall clock is off by an hour, or a day, in a mesh of three: real daemons and a real
+etcd on loopback (shoal_meshes.py); clock_skew.c shifts the clock of one.
 
-What is proved: what that node writes into records is in the others' time, its own start included; it loads and
-evicts as the others do, and nobody's call fails; its log, its counters and the list of nodes name the skew; a clock
-that is set while the node runs moves no stamp.
+Proves: that node's stamps in records are in the others' time, its own start included; it loads and
+evicts as the others do, and nobody's call fails; its log, its counters and the list of nodes name
+the skew; a clock that is set while the node runs moves no stamp.
 ctest: timeout=300
 """
 

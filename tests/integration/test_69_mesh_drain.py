@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A node is told to end that alone may hold a model, by its labels: two real daemons over etcd, with an external
-runtime each, and with pipelines, whose calls pass the mesh's core by.
+"""A node is told to end that alone may hold a model, by its labels: two real daemons over etcd,
+with an external runtime each, and with pipelines, whose calls pass the mesh's core by.
 
-What is proved: both nodes go on answering calls for the model through the drain, to the end of its time, and none
-fails before; calls under way then are answered; those that come later are UNAVAILABLE at both nodes, and so they are
-when the node has gone. A drain without calls does not wait.
+Proves: both nodes go on answering calls for the model through the drain, to the end of its time,
+and none fails before; calls under way then are answered; those that come later are UNAVAILABLE at
+both nodes, and so they are when the node has gone. A drain without calls does not wait.
 ctest: timeout=180
 """
 
@@ -75,7 +75,7 @@ class Callers:
 
 
 class Drains:
-    """`node-a` alone may hold "m". What differs: what a node is, and how "m" is called."""
+    """`node-a` alone may hold "m". The differences: the kind of node, and how "m" is called."""
 
     kind = "only-a"
     rules = {"type_constraints": json.dumps({kind: {"required": ["node-a"]}})}

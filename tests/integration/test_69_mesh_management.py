@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may manage a mesh's models: mmesh.ModelMesh is served apart from inference.
+"""Rights to manage a mesh's models: mmesh.ModelMesh is served apart from inference.
 
-Real nodes, real clients, real certificates. What is proved: a caller of models can neither register
-nor unregister nor look at them, with whatever dataplane configuration, under whatever name of the
-service, and is told which key says where one can; the node's own user manages it over the socket
-beside its counters, which shoalctl finds by itself and nobody else may open; more addresses are
-served, in the clear and over TLS, and no inference is on them; with `allow` a certificate may do what
-an entry says and nothing more; one address may be for both, as ModelMesh's environment has it; what
-would let strangers manage is refused before anything starts; and no text that a caller gets names an
-absolute path of the node, while its log does.
-ctest: timeout=180
+Real nodes, real clients, real certificates. Proves: a caller of models can neither register
+nor unregister nor look at them, with any dataplane configuration, under any name of the service,
+and is told which key says where one can; the node's own user manages it over the socket beside its
+counters, which shoalctl finds by itself and nobody else may open; more addresses are served, in the
+clear and over TLS, and no inference is on them; with `allow` a certificate may do what an entry
+says and nothing more; one address may be for both, as ModelMesh's environment has it; what would
+let strangers manage is refused before anything starts; and no text that a caller gets names an
+absolute path of the node, while its log does. ctest: timeout=180
 """
 
 import os
@@ -36,7 +35,7 @@ WHERE = "is not served on `listen`, but on the addresses of `mesh: management`"
 
 
 def port_of(shoald, address):
-    """What an address with port 0 came to."""
+    """The port chosen for an address with port 0."""
     return int(shoald.wait_log(rf'mesh_management address="{address}" port=(\d+)')[1])
 
 
@@ -225,7 +224,7 @@ class TestCertificates(Case):
         return {"modelId": name, "modelInfo": {"type": "pupil", "path": "model"}}
 
     def test_over_tls(self):
-        """Whoever has a certificate of the authority; the socket needs none."""
+        """Any certificate of the authority; the socket needs none."""
         self.start(management="127.0.0.1:0", tls=self.tls())
         port = port_of(self.shoald, "127.0.0.1:0")
         self.secured("reader", port).call("registerModel", **self.model("m"))
@@ -313,7 +312,7 @@ class TestCertificates(Case):
 
 
 class TestErrors(Case):
-    """What callers are told of a load that fails."""
+    """The callers' text for a load that fails."""
 
     def check_hidden(self, text):
         self.assertNotRegex(text, r"(^|[^\w.])/\w", text)

@@ -2,11 +2,11 @@
 """A mesh of three nodes: real daemons with the pupil's models, and a real etcd, on loopback
 (shoal_meshes.py).
 
-What is proved: any node answers for any model, by itself or through another, and in the same words
+Proves: any node answers for any model, by itself or through another, and in the same words
 when it cannot; what a caller does (its deadline, its going) reaches the node that serves; that a
 node may be killed, or told to stop, and etcd may be away, while callers go on, and no call fails;
-that a vmodel is moved under its callers; that a node that cannot load what others have is not ready.
-ctest: timeout=600
+that a vmodel is moved under its callers; that a node that cannot load what others have is not
+ready. ctest: timeout=600
 """
 
 import json
@@ -179,7 +179,7 @@ class MeshOfThree(Rig, unittest.TestCase):
             call = learn(node, method, **{"mm-model-id": "m"})
             if call.code() == Code.OK:
                 return call.result() == b"m"
-            self.assertIn("meet the label requirements", call.details())  # node-b is not seen there yet
+            self.assertIn("meet the label requirements", call.details())  # node-b is unseen there
             return False
         for node in ("node-a", "node-b", "node-c"):
             wait_until(lambda node=node: learned(node), f"{node} to see node-b")
@@ -205,7 +205,8 @@ class MeshOfThree(Rig, unittest.TestCase):
         self.assertIn("is called by", words)
 
     def one_message_each_way(self, method):
-        """A pipeline has no second message: it comes here from another node, while the model is loaded."""
+        """A pipeline has no second message: it comes here from another node, while the model is
+        loaded."""
         for name in ("node-a", "node-c"):
             cue = f"load-{name}"
             self.nodes.at("node-a").register(cue, kind="learns", key=key(load=cue))
@@ -252,7 +253,8 @@ class MeshOfThree(Rig, unittest.TestCase):
         self.assertEqual(traffic.failed, [])
 
     def test_nodes_are_drained(self):
-        """One by shoalctl, one by the hook of a container that was ModelMesh's; SIGTERM is elsewhere."""
+        """One by shoalctl, one by the hook of a container that was ModelMesh's; SIGTERM is
+        elsewhere."""
         nodes = self.start()
         models = self.many()
         rows = wait_until(lambda: self.nodes_seen("node-a", 3), "all nodes to be seen")
@@ -284,7 +286,7 @@ class MeshOfThree(Rig, unittest.TestCase):
             nodes[name].stderr.index("mesh_drained")
 
     def nodes_seen(self, by, count, nodes=None):
-        """Those that a node knows of, if they are so many and it has heard who leads."""
+        """Those that a node knows of, if they are so many and it knows the leader."""
         rows = shoalctl("mesh", "nodes", "--json", "--counters",
                         (nodes or self.nodes)[by].counters).json_lines
         return ({row["id"]: row for row in rows}
@@ -320,8 +322,8 @@ class MeshOfThree(Rig, unittest.TestCase):
         self.assertEqual(traffic.failed, [])
 
     def test_new_nodes_that_cannot_load(self):
-        """An orchestrator that replaces node-a by node-b is to stop, as their models are not there; that
-        of node-c has been told to go on."""
+        """An orchestrator that replaces node-a by node-b is to stop, as their models are not there;
+        that of node-c has been told to go on."""
         nodes = Nodes(self.etcd, ["node-a"])
         self.addCleanup(self.leave, nodes.__enter__())
         for i in range(6):
@@ -365,7 +367,7 @@ class MeshOfThree(Rig, unittest.TestCase):
         self.assertEqual(said(nodes.at("node-b").infer(name)), name)
 
     def test_settings(self):
-        """What stands in etcd under config/ counts at once; what has no meaning here is said, once."""
+        """Settings in etcd under config/ take effect at once; unknown ones are logged once."""
         with mesh_node(self.etcd, "node-a") as one:
             one.wait_log("mesh_session_begun")
             self.etcd.put("/tas-runtime/test/config/log_each_invocation", "true")

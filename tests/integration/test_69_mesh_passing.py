@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls that a mesh passes on to external runtimes although Shoal does not know what they are: methods of Shoal's own
-services that it does not have, and streams of which nothing but the metadata has come. Real daemons, runtimes in
-Python (shoal_runtime.py); each call is made to the node that has the model and to one that does not.
+"""Calls that a mesh passes on to external runtimes although Shoal does not know what they are:
+methods of Shoal's own services that it does not have, and streams of which nothing but the metadata
+has come. Real daemons, runtimes in Python (shoal_runtime.py); each call is made to the node that
+has the model and to one that does not.
 
-What is proved: the runtime of the model that the metadata name answers `ModelConfig`, `ModelStatistics` and the like;
-what Shoal has stays Shoal's, and what manages runtimes is nobody's; a runtime may speak first.
-ctest: timeout=180
+Proves: the runtime of the model that the metadata name answers `ModelConfig`, `ModelStatistics` and
+the like; what Shoal has stays Shoal's, and what manages runtimes is nobody's; a runtime may speak
+first. ctest: timeout=180
 """
 
 import json
@@ -90,7 +91,8 @@ class Streams(Loaded):
             self.end(talk, stream)
 
     def test_caller_waits_for_initial_metadata(self):
-        """Then its messages are of any size: the first counts towards no window, on none of the hops."""
+        """Then its messages are of any size: the first counts towards no window, on none of the
+        hops."""
         for registrar in self.ways:
             talk, stream = self.open(registrar)
             self.assertIn(("x-first", "one"), stream.initial_metadata())
@@ -134,7 +136,8 @@ class Streams(Loaded):
             self.assertIs(stream.code(), Code.RESOURCE_EXHAUSTED)
 
     def test_message_that_is_late_is_kept_for_another_try(self):
-        """The runtime sees the call ahead of its message, and says that it has forgotten the model."""
+        """The runtime sees the call ahead of its message, and says that it has forgotten the
+        model."""
         opened, answers = threading.Event(), []
 
         def watch(runtime):
@@ -178,7 +181,8 @@ class Streams(Loaded):
 
 
 class Paths(unittest.TestCase):
-    """Where the data-plane configuration finds the id in the request, that comes before metadata."""
+    """Where the data-plane configuration finds the id in the request, that comes before
+    metadata."""
 
     def test_call_waits_for_the_message_that_names_the_model(self):
         runtime = self.enterContext(Runtime())
@@ -204,7 +208,8 @@ class Pipelines(unittest.TestCase):
     """A pipeline's model and a runtime's, in one mesh."""
 
     def test_pipeline_waits_for_the_message(self):
-        """The method is another node's pipeline's, which has nothing to do before it has a message."""
+        """The method is another node's pipeline's, which has nothing to do before it has a
+        message."""
         etcd = self.enterContext(Etcd())
         method = "/test.Pupil/Learn"
         rules = json.dumps({"learns": {"required": ["learns"]}})

@@ -2,11 +2,10 @@
 """Models that are registered when a node starts (`mesh: register`): real daemons with the pupil's
 models, and a real etcd, on loopback (shoal_meshes.py).
 
-What is proved: who finds the node ready finds all that is listed, at the first call; a node that
+Proves: a ready node has all listed models, at the first call; a node that
 starts again, or beside another one, changes nothing; what may pass is waited for, not ready; what
-will not pass ends the node and says what it was; whatever ends it in the middle, the next start does
-the rest.
-ctest: timeout=300
+will not pass ends the node and says what it was; after any end in the middle the next start does
+the rest. ctest: timeout=300
 """
 
 import base64

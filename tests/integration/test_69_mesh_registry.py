@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is wrong with the registry, or with a node's place in it: real daemons, and a real etcd, on
+"""Faults of the registry, or of a node's place in it: real daemons, and a real etcd, on
 loopback (shoal_meshes.py).
 
-What is proved: a record that cannot be read is named at once to whoever asks for it, and numbers of
-any length survive a rewrite; an etcd without space is named at once to whoever needs a write, also
-by a node that starts then, seen by the operator, and no hindrance once it has space again; orders
-beyond the writes that may wait for etcd are refused at once, and those that wait are carried out; a
-node that ends takes its keys with it; no node tells others to call their own machine.
+Proves: a record that cannot be read is named at once to its callers, and numbers of
+any length survive a rewrite; an etcd without space is named at once to callers that need a write,
+also by a node that starts then, seen by the operator, and no hindrance once it has space again;
+orders beyond the writes that may wait for etcd are refused at once, and those that wait are carried
+out; a node that ends takes its keys with it; no node tells others to call their own machine.
 ctest: timeout=300
 """
 
@@ -187,7 +187,8 @@ class TestSpace(Space, unittest.TestCase):
 
 
 class TestSpaceAtTheStart(Space, unittest.TestCase):
-    """A node without a lease sends no write that etcd could refuse: it reports the refusal of the lease."""
+    """A node without a lease sends no write that etcd could refuse: it reports the refusal of the
+    lease."""
 
     def test_no_lease(self):
         self.etcd.put(f"{PREFIX}registry/there", model_of(key()))

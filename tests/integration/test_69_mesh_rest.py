@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """REST at the nodes of a mesh: real daemons and a real etcd (shoal_meshes.py), and raw HTTP.
 
-What is proved: over HTTP, too, any node answers for any model, by itself, through another node, after a
-load, or by the name of a vmodel; headers and paths name models as metadata and messages do; answers and
-refusals are those of gRPC, with its codes as HTTP has them; deadline, priority and headers go with the
-call, and so does the client's going, also to a runtime behind another node; a node that is told to stop
-answers what waits, and ends.
+Proves: over HTTP, too, any node answers for any model, by itself, through another node, after a
+load, or by the name of a vmodel; headers and paths name models as metadata and messages do; answers
+and refusals are those of gRPC, with its codes as HTTP has them; deadline, priority and headers go
+with the call, and so does the client's going, also to a runtime behind another node; a node that is
+told to stop answers what waits, and ends.
 ctest: timeout=300
 """
 
@@ -198,7 +198,7 @@ class TwoNodes(unittest.TestCase):
             return "it is no good" in answer.error
         wait_until(is_told, "node-a to say why")
 
-    # ---- callers who do not wait ----
+    # ---- callers that do not wait ----
 
     def test_deadline(self):
         self.held("late")

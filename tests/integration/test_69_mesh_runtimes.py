@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nodes of a mesh whose models are another process's, an external runtime: real daemons, and runtimes in
-Python that note what they were asked (shoal_runtime.py), or another shoald.
+"""Nodes of a mesh whose models are another process's, an external runtime: real daemons, and
+runtimes in Python that note what they were asked (shoal_runtime.py), or another shoald.
 
-What is proved: what is registered is loaded there and called there, by any method that the runtime
+Proves: registered models are loaded and called there, by any method that the runtime
 permits, with its id where the runtime wants it; that streams of any kind go through, here and over
-another node, with back-pressure, cancellation and a node that is killed in the middle; that the node
-waits for a runtime that is not there, and goes on with one that comes back; that nobody's call is
-lost when one of two runtimes ends; that what cannot be passed on is refused; that a call for several
-models is one for each, all at once, and one answer; that the data-plane configuration says who is
-meant and what may be called.
-ctest: timeout=240
+another node, with back-pressure, cancellation and a node that is killed in the middle; that the
+node waits for a runtime that is not there, and goes on with one that comes back; that nobody's call
+is lost when one of two runtimes ends; that what cannot be passed on is refused; that a call for
+several models is one for each, all at once, and one answer; that the data-plane configuration
+decides the model and the permitted methods. ctest: timeout=240
 """
 
 import json
@@ -54,8 +53,8 @@ def call(registrar, model, **keys):
 
 
 def failure_in_time(registrar, model):
-    """How a call ends that waits until its deadline: the node says so at the last tick before that, which may be too
-    late for the caller to hear it."""
+    """How a call ends that waits until its deadline: the node says so at the last tick before that,
+    which may be too late for the caller to hear it."""
     for _ in range(5):
         code, text = failure(start_call(registrar, model, timeout=4))
         if code is not Code.DEADLINE_EXCEEDED:
@@ -64,7 +63,7 @@ def failure_in_time(registrar, model):
 
 
 def hang_loads(runtime):
-    """From now on, until whoever loads gives up."""
+    """From now on, until the loading node gives up."""
     def say(_request, context):
         gone = threading.Event()
         context.add_callback(gone.set)
@@ -103,7 +102,8 @@ class OneNode(unittest.TestCase):
         self.registrar = self.enterContext(Registrar(self.shoald))
 
     def hold(self):
-        """From now on calls wait in the runtime until the caller gives up, or `cancelled` is set."""
+        """From now on calls wait in the runtime until the caller gives up, or `cancelled` is
+        set."""
         def say(_request, context):
             context.add_callback(self.runtime.cancelled.set)
             self.runtime.cancelled.wait(WAIT_SECONDS)
@@ -171,7 +171,8 @@ class OneNode(unittest.TestCase):
         self.assertIn("no place for the model's id", answers.details())
 
     def test_a_stream_that_has_not_got_far_is_tried_again(self):
-        """The runtime has forgotten the model; of the caller there is one message, and perhaps more to come."""
+        """The runtime has forgotten the model; of the caller there is one message, and perhaps more
+        to come."""
         self.registrar.register("m")
         self.assertEqual(call(self.registrar, "m"), b"answer:hello")
         self.runtime.streams[STREAM[1:]] = lambda requests, _: requests
@@ -210,8 +211,8 @@ class OneNode(unittest.TestCase):
         self.assertEqual(failure(start_call(self.registrar, "m"))[0], Code.INTERNAL)
 
     def test_there_is_no_room(self):
-        """Two models fill the runtime. A call for a third evicts the first at once, though it was loaded for somebody
-        a moment ago; what is being loaded is not evicted."""
+        """Two models fill the runtime. A call for a third evicts the first at once, though it was
+        loaded for somebody a moment ago; what is being loaded is not evicted."""
         sizes = {"large": 65 * MIB}
         for method in ("predictModelSize", "loadModel"):
             usual = getattr(self.runtime, method)
@@ -255,7 +256,7 @@ class OneNode(unittest.TestCase):
         self.assertTrue(self.runtime.cancelled.wait(WAIT_SECONDS))
 
     def test_the_node_drains(self):
-        """What the runtime has is waited for."""
+        """The test waits for the runtime's state."""
         self.registrar.register("m")
         self.hold()
         future = start_call(self.registrar, "m")
@@ -287,7 +288,8 @@ class OneNode(unittest.TestCase):
 
 
 class Several(unittest.TestCase):
-    """One call for several models: who is asked, what the caller gets, and that it is over for all."""
+    """One call for several models: the nodes called, the caller's answer, and the end of all
+    parts."""
 
     @classmethod
     def setUpClass(cls):
@@ -306,7 +308,7 @@ class Several(unittest.TestCase):
         self.runtime.says.clear()
 
     def say(self, what):
-        """What the runtime says, by the model that it is asked for."""
+        """The runtime's answer by model."""
         def answer(request, context):
             return what(dict(context.invocation_metadata())["mm-model-id"], request, context)
         self.runtime.says["x.Y/Z"] = answer
@@ -509,7 +511,8 @@ class Dataplane(unittest.TestCase):
                            OIP["ModelInferRequest"](model_name=beyond).SerializeToString())
 
     def test_what_may_be_called(self):
-        """The file and the runtime must both permit a method; the file is read again when it changes."""
+        """The file and the runtime must both permit a method; the file is read again when it
+        changes."""
         metadata = ("mm-model-id", "a")
         ready = "inference.GRPCInferenceService/ModelReady"
         for method in ("x.Y/N", "x.Y/O", ready):
@@ -545,7 +548,7 @@ class Dataplane(unittest.TestCase):
 
 class LateRuntime(unittest.TestCase):
     def test_not_there_at_the_start(self):
-        """The node is not ready before, whatever its pipelines are."""
+        """The node is not ready before, even if its pipelines are."""
         address = f"127.0.0.1:{free_port()}"
         shoald = Shoald(node(pipeline("echo", stage("libecho.so")), message_mib=1,
                              mesh={"instance": "node-1", "runtime": address})).start()
@@ -732,7 +735,7 @@ class Both(unittest.TestCase):
             self.registrars[name] = self.enterContext(Registrar(self.nodes[name]))
 
     def lessons(self, model):
-        """What the pupils of all nodes have done with it."""
+        """The actions of all nodes' pupils on it."""
         files = [node.folder / "lessons" for node in self.nodes.values()]
         lines = [line for file in files if file.exists() for line in file.read_text().splitlines()]
         return [line.split()[0] for line in lines if line.split()[1] == model]
@@ -776,7 +779,8 @@ class Both(unittest.TestCase):
             self.drain()
 
     def test_each_without_the_other(self):
-        """The pipeline serves before the runtime has come, and the runtime goes on without its worker."""
+        """The pipeline serves before the runtime has come, and the runtime goes on without its
+        worker."""
         address = f"127.0.0.1:{free_port()}"
         self.cancelled = threading.Event()
         shoald = prepare(pupil(models={"types": ["pupil"]}),
@@ -816,7 +820,7 @@ class Both(unittest.TestCase):
 
     def until_cancelled(self, context):
         context.add_callback(self.cancelled.set)
-        self.cancelled.wait(2 * WAIT_SECONDS)  # longer than who waits for it
+        self.cancelled.wait(2 * WAIT_SECONDS)  # longer than its caller waits
         return b"late"
 
     def whose_it_is(self, registrar):
@@ -926,7 +930,7 @@ class Streams(Loaded):
                 self.cancelled(registrar)
 
     def talk(self, registrar):
-        """Each message is answered before the next is said, whatever its size."""
+        """Each message of any size is answered before the next is sent."""
         talk = Talk()
         stream = self.stream(registrar, talk, more=(("x-own", "mine"),))
         for size in (3, 0, 1, LARGE, 900_000, 262_144, 5):

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `shoalctl mesh nodes` says of nodes that cannot be reached, and of a node that cannot reach etcd: real
-daemons and a real etcd on loopback (shoal_meshes.py), which are killed and stopped.
+"""The output of `shoalctl mesh nodes` for nodes that cannot be reached, and of a node that cannot
+reach etcd: real daemons and a real etcd on loopback (shoal_meshes.py), which are killed and
+stopped.
 
-What is proved: a node that was killed, or hangs, is marked by the node that has noticed, while its lease still
-lasts; the mark goes when it answers again, without a call; a node without etcd says since when, and who leads is
-the same in the list as in the counters.
-ctest: timeout=300
+Proves: a node that was killed, or hangs, is marked by the node that has noticed, while its
+lease still lasts; the mark goes when it answers again, without a call; a node without etcd says
+since when, and the leader is the same in the list as in the counters. ctest: timeout=300
 """
 
 import json
@@ -36,7 +36,8 @@ class TestUnreachable(Rig, unittest.TestCase):
         return {row["id"]: row for row in self.list(name, "--json").json_lines}
 
     def since(self, name, asked, field):
-        """Of a node's row in the list of the node that is asked; None: it has no row, as its key has gone."""
+        """Of a node's row in the list of the node that is asked; None: it has no row, as its key
+        has gone."""
         return self.rows(asked).get(name, {}).get(field)
 
     def connect(self):

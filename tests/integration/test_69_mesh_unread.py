@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Streams that nobody reads hold a bounded amount of memory in the nodes that pass them on.
 
-What is proved, by the resident memory of real daemons, whose allocator gives back at once what is
-free: 60 streams of messages of 100 kB, whose caller does not read, or whose runtime does not, hold at
-most 512 KiB each, on the node that has the caller and on the node that has
+Proves, by the resident memory of real daemons, whose allocator gives back at once what is
+free: 60 streams of messages of 100 kB, whose caller does not read, or whose runtime does not, hold
+at most 512 KiB each, on the node that has the caller and on the node that has
 the runtime, whether these are one or two; and that the memory is free when the streams have ended.
 ctest: timeout=300
 """

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """TLS of a whole node: towards callers, between nodes, towards etcd; with real certificates.
 
-What is proved: callers who do not show what is asked for are refused, by whatever client; a
+Proves: callers without the required certificate are refused, with every client; a
 certificate that is renewed is seen without a restart, and one that does not fit changes nothing;
 a key that has a password serves as one that has none, renewed or not, and nobody is shown the
-password; what is wrong with the files is said before anything starts; nodes of a mesh answer through each
-other over TLS, with an etcd that wants certificates, from files or from its JSON; and a node with
-another authority's certificate, or without TLS, is not called and calls nobody, which its log and
-those of the others say.
+password; what is wrong with the files is said before anything starts; nodes of a mesh answer
+through each other over TLS, with an etcd that wants certificates, from files or from its JSON; and
+a node with another authority's certificate, or without TLS, is not called and calls nobody, which
+its log and those of the others say.
 ctest: timeout=180
 """
 
@@ -55,7 +55,7 @@ class TestCallers(unittest.TestCase):
         self.assertEqual(failure(registrar.start_ready("m"))[0], Code.UNAVAILABLE)
 
     def trusts(self, authority):
-        """Whether the node shows a certificate of that authority to who connects now."""
+        """Whether the node shows new connections a certificate of that authority."""
         with SecureRegistrar(self.shoald,
                              self.certificates.credentials(authority)) as registrar:
             return registrar.start_ready("m").code() == Code.OK

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """SIGTERM: what is in flight is finished within the grace time, nothing new is taken, exit code 0.
 
-The grace time is an hour where requests are to finish, so that a drain which waits for the wrong thing
-does not pass by running out of it; it is short where the grace is to run out.
+The grace time is an hour where requests are to finish, so that a drain which waits for the wrong
+thing does not pass by running out of it; it is short where the grace is to run out.
 
 ctest: timeout=240 presets=dev
 """
@@ -75,7 +75,7 @@ class TestDrain(unittest.TestCase):
         self.shoald.check_end()
 
     def test_after_every_method(self):
-        """What was asked before, and by how many, does not hold up the end."""
+        """Earlier questions of any number do not hold up the end."""
         self.start(puppet_node(HOUR_MS))
         for method in ("ServerLive", "ServerReady", "ServerMetadata"):
             self.client.call(method)
@@ -88,7 +88,7 @@ class TestDrain(unittest.TestCase):
         self.shoald.check_end()
 
     def test_silent_connection(self):
-        """Somebody who has connected and says nothing."""
+        """A silent connection."""
         self.start(puppet_node(HOUR_MS))
         with socket.socket(socket.AF_UNIX) as silent:
             silent.connect(str(self.shoald.socket))
@@ -175,7 +175,7 @@ class TestDrain(unittest.TestCase):
         self.assertEqual(self.shoald.wait_exit(), 130, self.shoald.stderr)
 
     def test_worker_dies_while_draining(self):
-        """What it ran is still run again."""
+        """Its items are still run again."""
         self.start(puppet_node(HOUR_MS))
         held = self.hold("a")
         crash = self.client.tell("crash-once b")

@@ -38,7 +38,7 @@ def puppet(**keys):
 
 
 def times(client, value):
-    """What the pipeline `times` makes of a number."""
+    """The pipeline `times`'s answer for a number."""
     answer = client.infer_raw("times", ("x", "INT32", [1], struct.pack("<i", value)))
     return struct.unpack("<i", answer.raw_output_contents[0])[0]
 
@@ -92,7 +92,7 @@ class Load:
         wait_until(lambda: self.count >= wanted or self.failures, f"{count} more answers")
 
     def forget(self):
-        """What was asked up to now, by each thread, and may not have been looked at yet."""
+        """The requests of each thread so far, some of them unchecked."""
         before = list(self.rounds)
         wait_until(lambda: all(now > then for now, then in zip(self.rounds, before)),
                    "every thread to end its round")
@@ -236,7 +236,7 @@ class TestReload(Case):
         self.shoald.wait_all_returned("puppet")
 
     def test_old_worker_dies(self):
-        """What it ran is run again in its own generation."""
+        """Its items are run again in its own generation."""
         self.start(pipeline("puppet", puppet()))
         held = self.client.tell("hold a")
         wait_until((self.shoald.folder / "a.held").exists, "the request to be running")
@@ -350,8 +350,8 @@ class TestRefusals(Case):
         self.check_still(2, ["under way"])
 
     def test_child_of_a_worker_that_died(self):
-        """It keeps the worker's end of the socket open and says nothing: nobody waits for it, and it
-        does not outlive the node."""
+        """It keeps the worker's end of the socket open and says nothing: nobody waits for it, and
+        it does not outlive the node."""
         self.start(pipeline("times", scale(2)))
         self.configure(pipeline("times", puppet(params={"open": "orphan"},
                                                 sandbox_allow=["files", "processes"])))
@@ -414,7 +414,7 @@ class TestRefusals(Case):
         self.assertIn(b"not a request", silent[-1].recv(4096))
 
     def test_no_descriptor_for_a_caller(self):
-        """The node goes on, and hears who waits as soon as there is one."""
+        """The node goes on, and accepts waiting connections as soon as it has one."""
         self.start(pipeline("times", scale(2)))
         pid = self.shoald.process.pid
         self.assertEqual(times(self.client, 5), 10)

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """A modelet can do no more than its stage allows, and the operator sees what the machine lacks.
 
-The modelet `captive` (tests/modelets/modelet_captive.c) tries to get out, in its constructor, in `open`, in
-`run` and in a thread of its constructor's, and answers with what it met. By default everything is refused, and what a modelet needs goes on to
-work; each name of `sandbox_allow` permits what it says and nothing else. A machine without Landlock, or
-without filters of system calls, is simulated by a filter of our own around shoald (lacking.c): it is logged
-once per worker, shown by `shoalctl status`, and `sandbox: required` does not start. ctest: timeout=240
+The modelet `captive` (tests/modelets/modelet_captive.c) tries to get out, in its constructor, in
+`open`, in `run` and in a thread of its constructor's, and answers with what it met. By default
+everything is refused, and what a modelet needs goes on to work; each name of `sandbox_allow`
+permits what it says and nothing else. A machine without Landlock, or without filters of system
+calls, is simulated by a filter of our own around shoald (lacking.c): it is logged once per worker,
+shown by `shoalctl status`, and `sandbox: required` does not start. ctest: timeout=240
 """
 
 import ctypes
@@ -42,7 +43,7 @@ def landlock_parts():
     return [part for part in LANDLOCK if landlock_abi() >= least[part]]
 
 
-# What each attempt meets by default: while the modelet starts, and while it serves.
+# The default result of each attempt: while the modelet starts, and while it serves.
 DENIED = {
     "tcp_socket": ("EPERM", "EPERM"), "unix_socket": ("EPERM", "EPERM"),
     "socketpair": ("EPERM", "EPERM"),
@@ -63,7 +64,7 @@ DENIED = {
 }
 BY_LANDLOCK = ("read_passwd", "read_link", "parent_memory")
 
-# What each name permits while the modelet serves; what is in DENIED and not here stays denied.
+# The attempts that each name permits while the modelet serves; the others in DENIED stay denied.
 ALLOWED = {
     "reading": {"read_own"},
     "files": {"read_own", "read_passwd", "read_link", "write_own", "truncate_own", "chmod_own"},
@@ -75,7 +76,8 @@ ALLOWED = {
 
 
 class Cell:
-    """A folder with the captive in a folder of its own, a node's folder, and a secret outside both."""
+    """A folder with the captive in a folder of its own, a node's folder, and a secret outside
+    both."""
 
     def __enter__(self):
         self.base = pathlib.Path(tempfile.mkdtemp(prefix="shoal-test."))

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Traced requests become spans: the right ones, in a file and at a collector, whatever happens.
+"""Traced requests become spans: the right ones, in a file and at a collector, under all faults.
 
-The spans are read as OTLP/JSON by rules of their own here (`Spans.check`): ids, parents, times inside one
-another. The collector is an HTTP server of the test's, which stands for the one that operators have: it can
-be away, refuse, ask for patience, or take a part.
+The spans are read as OTLP/JSON by rules of their own here (`Spans.check`): ids, parents, times
+inside one another. The collector is an HTTP server of the test's, which stands for the one that
+operators have: it can be away, refuse, ask for patience, or take a part.
 
 ctest: timeout=300
 """
@@ -124,7 +124,7 @@ def read_exports(path):
 
 
 class Collector:
-    """What a collector of OpenTelemetry's does with posted spans, and what else it could do."""
+    """A collector of OpenTelemetry's, with faults on demand."""
 
     def __init__(self, port=0):
         collector = self
@@ -280,7 +280,7 @@ class TestFile(TracingTest):
         self.assertEqual(self.shoald.stat()["traces"], 1)
 
     def test_share(self):
-        """Half of those without a traceparent; who brings one has decided."""
+        """Half of those without a traceparent; a caller with one has decided."""
         self.start_puppet(trace_sample=0.5)
         calls = 400
         for future in [self.tell("echo x") for _ in range(calls)]:
@@ -335,8 +335,8 @@ class TestFile(TracingTest):
         self.assertEqual(len({run["events"][0]["timeUnixNano"] for run in runs}), 1)
 
     def test_rotation_and_reload(self):
-        """A file that was moved is let go; a new generation is in the spans; keys above the pipelines
-        need a restart."""
+        """A file that was moved is let go; a new generation is in the spans; keys above the
+        pipelines need a restart."""
         shoald = self.start_puppet()
         self.tell("echo x", traceparent(1)).result()
         self.wait_spans(3)
@@ -439,7 +439,7 @@ class TestDeaths(TracingTest):
             self.assertEqual(run["status"]["message"], "the worker died")
 
     def test_hostile_stamps(self):
-        """Whatever a modelet writes there: spans stay inside their request (`Spans` looks), the
+        """For any writes of a modelet there: spans stay inside their request (`Spans` looks), the
         daemon lives, requests are answered, the pipeline's shared memory is not called corrupt."""
         seed = draw_seed()
         self.start(node(pipeline("p", stage("libecho.so", "before"),

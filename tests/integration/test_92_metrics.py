@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """/metrics: what a real daemon has done, as Prometheus reads it.
 
-After known traffic the figures are those that shoalctl stat has; they go on through deaths and reloads;
-a modelet that writes into its own figures spoils nobody else's; every answer passes promtool without a
-word. A real Prometheus scrapes a node and computes rates from it; it answers every query of the dashboard
-in docs/, whose metrics are all there. ctest: timeout=240
+After known traffic the figures are those that shoalctl stat has; they go on through deaths and
+reloads; a modelet that writes into its own figures spoils nobody else's; every answer passes
+promtool without a word. A real Prometheus scrapes a node and computes rates from it; it answers
+every query of the dashboard in docs/, whose metrics are all there. ctest: timeout=240
 """
 
 import concurrent.futures
@@ -95,7 +95,7 @@ class TestFigures(Case):
         self.assertEqual(scrape["shoal_node_state", {"state": "ready"}], 1)
         self.assertEqual(scrape["shoal_pipeline_oldest_age_seconds", echo], 0)
         self.assertEqual(scrape["shoal_pipeline_slots_max", echo], 32)
-        # whatever else is counted is what shoalctl says
+        # all other values equal shoalctl's
         for one in stat["pipelines"]:
             self.check_same(scrape, one, {"pipeline": one["name"]}, "pipeline")
             for row in one["stages"]:
@@ -235,8 +235,8 @@ class TestChange(Case):
         waiting.close()
 
     def test_scribbled_figures(self):
-        """A modelet may write anything into its own worker's values: that worker's figures are worth
-        nothing then, and all else is right."""
+        """A modelet may write anything into its own worker's values: that worker's figures are
+        worth nothing then, and all else is right."""
         self.start(node(pipeline("hostile", stage("libscribble.so", workers=2, quarantine_deaths=0)),
                         pipeline("echo", stage("libecho.so")), metrics=["127.0.0.1:0"]))
         counters = 13

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The figures of a mesh, as operators and Prometheus see them: of a real node alone, and of two with
-an etcd, after traffic of which every call and load is known (shoal_pupil.py tells the loads).
+"""The figures of a mesh, as operators and Prometheus see them: of a real node alone, and of two
+with an etcd, after traffic of which every call and load is known (shoal_pupil.py tells the loads).
 
-What is proved: the counters say exactly what was done; /metrics says the same, under our names and
-under KServe ModelMesh's; promtool has nothing against ours; the pages name whatever there is; what
-MM_METRICS asks for holds, or the log says that it does not.
-ctest: timeout=240
+Proves: the counters are exact; /metrics says the same, under our names and
+under KServe ModelMesh's; promtool has nothing against ours; the pages name every metric; MM_METRICS
+is obeyed, or the log says that it does not. ctest: timeout=240
 """
 
 import re
@@ -287,7 +286,7 @@ class TwoNodes(unittest.TestCase):
         return {name: wait_figures(node, condition, name) for name, node in nodes.nodes.items()}
 
     def check_scrapes(self, nodes, holder, other):
-        """By whom the caller was heard, and by whom the model was asked."""
+        """The node that took the call, and the one that served it."""
         ok = {"method": "ModelInfer", "code": "OK"}
         asked, has = (Scrape(metrics_port(nodes[name])) for name in (other, holder))
         self.assertGreaterEqual(asked["modelmesh_api_request_milliseconds_count", ok], 5)
@@ -308,7 +307,7 @@ class TwoNodes(unittest.TestCase):
 
 class Pages(unittest.TestCase):
     def test_every_counter_has_a_name_of_its_own(self):
-        """What stands in the page as a counter of the mesh is one."""
+        """Every counter of the mesh in the page exists."""
         page = (SOURCE / "docs" / "operating.md").read_text()
         table = (SOURCE / "src" / "ipc" / "counters.def").read_text()
         there = {name.lower() for name in re.findall(r"COUNTER\(NODE, (MESH_\w+)", table)}

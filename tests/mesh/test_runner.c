@@ -14,8 +14,8 @@
 #include "mesh/record/record.h"
 #include "mesh/store/store.h"
 
-/* Short where its end is waited for, else longer than a busy machine stands still: who loses it is
- * dead to the others, and what it has is loaded once more. */
+/* Short where its end is waited for, else longer than a busy machine stands still: a node that
+ * loses it is dead to the others, and its models are loaded again. */
 enum { NODES = 3, MODELS = 12, LEASE_S = 2, LONG_LEASE_S = 30 };
 
 static struct cluster cluster;

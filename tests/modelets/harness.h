@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A host for one modelet in plain memory, for the tests of those who write modelets: it loads the
+ * A host for one modelet in plain memory, for modelet authors' tests: it loads the
  * plug-in, opens it, and runs batches through it, with a whole host table behind
  * include/shoal/modelet.h, but no region, no worker process and no service. Several may be open at
  * once, one per stage.
  *
  * It holds the modelet to its contract: writing behind a tensor, changing an input without having
- * declared it, or a status that does not exist fails the test that runs. What a service would do to
- * a request it does too: an item left unset fails alone, a batch that fails as a whole is run again
- * in halves, a failed item has no outputs.
+ * declared it, or a status that does not exist fails the test that runs. It treats a request as a
+ * service would: an item left unset fails alone, a batch that fails as a whole is run again in
+ * halves, a failed item has no outputs.
  */
 #pragma once
 
@@ -46,14 +46,14 @@ int harness_open(const struct harness_options *options, struct harness **harness
 void harness_close(struct harness *harness);
 
 const struct shoal_modelet *harness_modelet(const struct harness *harness);
-/* What the modelet declares; zeroed if it declares nothing. */
+/* The modelet's declaration; zeroed if it declares nothing. */
 struct shoal_io harness_describe(struct harness *harness);
 
 /* Loads a model, which what is run from then on is for; NULL: none any more. Unloads the one
  * before. Returns what `load` did. */
 int harness_load(struct harness *harness, const char *path, struct shoal_error *error);
 
-/* What the modelet says of the model that is loaded; and how large it says that one would be. */
+/* The modelet's description of the loaded model; and its prediction of a model's size. */
 struct shoal_io harness_describe_model(struct harness *harness);
 uint64_t harness_predict_size(struct harness *harness, const char *path);
 

@@ -27,7 +27,7 @@ struct harness *rig_open(const char *modelet, uint32_t param_count,
 /* The modelet takes the file neither as its parameter `model` nor by `load`, and both say `words`
  * and the file's name. */
 void rig_refuses(const char *modelet, const char *path, const char *words);
-/* The same for what is no model whatever it holds: nothing there, empty, a folder, a FIFO that
+/* The same for paths that can never be models: nothing there, empty, a folder, a FIFO that
  * nobody writes to, a device. */
 void rig_refuses_what_is_no_file(const char *modelet);
 

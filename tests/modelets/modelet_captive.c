@@ -5,7 +5,7 @@
  * Input "try": BYTES [1], "MOMENT ATTEMPT [ARGUMENT]". Output "met": BYTES [1], "ok" or the name of
  * an errno. The moment is `run`, where the attempt is made now; `thread`, the same in a thread that
  * the constructor has made; or `constructor` or `open`, where all attempts that need no argument
- * were made, and what they met is told. What each attempt does stands in the table at the end.
+ * were made, and what they met is told. The table at the end lists the attempts.
  * Attempts undo what they did, if it was granted.
  */
 #include <dlfcn.h>
@@ -354,7 +354,7 @@ try_make_code(const char *argument)
     return met_code;
 }
 
-/* Pages of the region, taken away from everybody who has mapped it. */
+/* Pages of the region, taken away from every process that maps it. */
 static int
 try_punch_region(const char *argument)
 {
@@ -426,7 +426,7 @@ try_affinity(const char *argument)
     return met(sched_setaffinity(0, sizeof(cpus), &cpus));
 }
 
-/* Types a letter into the terminal of whoever started the node. */
+/* Types a letter into the node's terminal. */
 static int
 try_type(const char *argument)
 {

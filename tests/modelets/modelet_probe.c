@@ -146,7 +146,7 @@ answer(struct probe *self, void *model, struct shoal_batch *batch, struct shoal_
     return SHOAL_OK;
 }
 
-/* Whoever calls it does not come back, or not soon. */
+/* A call does not return, or not soon. */
 static void
 misbehave(struct shoal_batch *batch, struct shoal_item *item, const int64_t *words)
 {

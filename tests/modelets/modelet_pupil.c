@@ -42,7 +42,7 @@ struct lesson {
     uint32_t concurrency;
 };
 
-/* What follows `"name": ` in the key; NULL: it has none. */
+/* The text after `"name": ` in the key; NULL: it has none. */
 static const char *
 key_value(const char *key, const char *name)
 {

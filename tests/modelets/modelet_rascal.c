@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Troubles who supervises it. Does what the text of each request says; a test decides by files
+ * Troubles its supervisor. Does what the text of each request says; a test decides by files
  * when.
  *
  * Input "say": BYTES [1], "VERB NAME". Output "said": BYTES [1].
@@ -104,7 +104,7 @@ in_thread(void *(*work)(void *name), const char *name)
 
 /* ---- processes ---- */
 
-/* Orphans at once: their parent ends when it has said who they are. */
+/* Orphans at once: their parent ends when it has reported them. */
 static void
 breed(int count, char *text)
 {

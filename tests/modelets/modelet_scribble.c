@@ -96,7 +96,7 @@ below(uint64_t *state, uint32_t bound)
     return (uint32_t)(random_draw(state) % bound);
 }
 
-/* What is nearly right is harder to refuse than what is wild. */
+/* Nearly valid values are harder to refuse than wild ones. */
 HOSTILE static void
 spoil(uint64_t *word, uint64_t *state)
 {
@@ -110,7 +110,7 @@ spoil(uint64_t *word, uint64_t *state)
     }
 }
 
-/* Not memmove and memset: a sanitizer looks at those, whoever calls them. */
+/* Not memmove and memset: a sanitizer intercepts every call of those. */
 HOSTILE static void
 write_bytes(void *to, const void *from, size_t bytes)
 {
@@ -314,7 +314,7 @@ write_once(int64_t way, uint64_t *state)
     }
 }
 
-/* What overwrites everything is done once. */
+/* Overwriting everything is done once. */
 static int64_t
 times(int64_t way, int64_t amount)
 {

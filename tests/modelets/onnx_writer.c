@@ -114,7 +114,7 @@ graph_node(struct message *graph, const char *operator_name, const char *inputs,
     message_inner(graph, 1, &node);
 }
 
-/* What every constant begins with. */
+/* The beginning of every constant. */
 static void
 constant(struct message *tensor, const char *name, enum onnx_element element, uint32_t rank,
          const int64_t *shape)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Writes ONNX models in memory, for tests: messages of Protocol Buffers by the numbers of
- * onnx.proto, each field appended to the message that it is part of. What does not fit fails the
- * test.
+ * onnx.proto, each field appended to the message that it is part of. Text that does not fit fails
+ * the test.
  */
 #pragma once
 
@@ -48,7 +48,7 @@ void graph_node(struct message *graph, const char *operator_name, const char *in
                 const char *outputs);
 void graph_constant(struct message *graph, const char *name, enum onnx_element element,
                     uint32_t rank, const int64_t *shape, const void *bytes, size_t size);
-/* A constant in another file. What is NULL is not said. */
+/* A constant in another file. NULL fields are left out. */
 void graph_constant_apart(struct message *graph, const char *name, enum onnx_element element,
                           uint32_t rank, const int64_t *shape, const char *location,
                           const char *offset, const char *length);

@@ -16,7 +16,7 @@ enum probe_command {
     PROBE_FAIL,        /* fails the item by host->fail with status `argument` */
     PROBE_FAIL_SILENT, /* sets the item's status to `argument`, no text */
     PROBE_UNSET,       /* leaves the item as it is */
-    PROBE_FAIL_BATCH,  /* `run` returns `argument`, whatever else is in the batch */
+    PROBE_FAIL_BATCH,  /* `run` returns `argument`, with any batch */
     PROBE_NO_OUTPUT,   /* OK, without an output */
     PROBE_CRASH,       /* writes to address 0 */
     PROBE_EXIT,        /* ends the process with code `argument` */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the modelet `scribble` is told, word by word of its tensor. test_35 has the same numbers. */
+/* Orders to the modelet `scribble`, word by word of its tensor. test_35 has the same numbers. */
 #pragma once
 
 enum scribble_word {

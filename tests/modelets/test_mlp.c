@@ -103,7 +103,7 @@ activate(enum network_activation activation, double x)
     }
 }
 
-/* What the file says of one row, the slow way. */
+/* The file's result for one row, the slow way. */
 static void
 reference(const float *row, double *answer)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The onnx modelet serves whatever model it is given, with the names, types and shapes that the
+ * The onnx modelet serves any model, with the names, types and shapes that the
  * file says: models are written here byte by byte, and their answers computed beside them. Each is
  * asked twice or more, since the first answer is copied and later ones are computed where they are
  * to be. A model whose rows know of each other shows which items ran together. Where ONNX Runtime

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The xgboost modelet serves whatever booster XGBoost saves: each kind is trained here on a few
+ * The xgboost modelet serves every booster that XGBoost saves: each kind is trained here on a few
  * rows, saved in both forms under names that say nothing, and must answer bit by bit what the
  * library itself predicts, with the shapes that follow from its objective. Values may be missing.
  * Broken files, among them every one that is cut short, are refused with the reason before the
@@ -81,7 +81,7 @@ save(BoosterHandle booster, const char *form)
     file_size = size;
 }
 
-/* What the library says of all rows; returns how many outputs a row has. */
+/* The library's results for all rows; returns how many outputs a row has. */
 static size_t
 wanted_of(BoosterHandle booster, float missing, const float **wanted)
 {
@@ -349,7 +349,7 @@ sample_edit(const char *from, const char *to)
     memcpy(at, to, length);
 }
 
-/* The base score alone decides: in the model's parameters, whatever the file says of its version.
+/* The base score alone decides: in the model's parameters, for any version of the file.
  */
 static void
 test_a_vector_is_refused_however_it_is_written(void **state)

@@ -153,7 +153,7 @@ def build(bug, log):
 
 
 def run_test(bug, log):
-    """What ctest calls the end of the test: Passed, Failed, Timeout or Exception."""
+    """ctest's name for the end of the test: Passed, Failed, Timeout or Exception."""
     name = bug.test + ("" if bug.preset == "dev" else f"@{bug.preset}")
     before = os.path.getsize(log)
     run(["ctest", "--test-dir", f"build/{bug.preset}", "--output-on-failure", "--no-tests=error",

@@ -75,7 +75,7 @@ answer_task(const struct slot *slot, struct answer_message *message)
     };
 }
 
-/* Who waits for the answer of that slot is told that it will not come. */
+/* Tells the waiter for that slot's answer that it will not come. */
 static void
 connection_breaks(struct world *world, const struct slot *slot, int64_t in_ms)
 {
@@ -238,7 +238,7 @@ call_arrives(struct world *world, struct task *task)
                                            .tried_count = message->tried_count}});
 }
 
-/* Who is stopped does not answer keepalives; and no try lasts longer than its deadline. */
+/* A stopped node does not answer keepalives; and no try lasts longer than its deadline. */
 static void
 is_it_alive(struct world *world, struct task *task)
 {
@@ -366,7 +366,7 @@ call_do_ensure(struct world *world, uint32_t node, const struct mesh_action *act
                                    .life = LIFE_ANY,
                                    .inside = true,
                                    .data = message});
-    if (!sent) /* whoever asked looks at the record, and asks again */
+    if (!sent) /* the asking node looks at the record, and asks again */
         node_later(world, node, KEEPALIVE_MS, (struct task){.run = ensure_is_lost, .a = there});
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What goes wrong from outside, second by second, as often as the seed has it. */
+/* Faults from outside, second by second, at the seed's rates. */
 #include <stdio.h>
 
 #include "invariants.h"
@@ -167,8 +167,8 @@ compact(struct world *world)
     fake_etcd_compact(world->etcd, revision);
 }
 
-/* It may be away for a while before it comes back with nothing; and who begins anew meanwhile may
- * be the first there, and lead, and knows nothing. */
+/* It may be away for a while before it comes back with nothing; and a node that begins anew
+ * meanwhile may be the first there, and lead without any knowledge. */
 static void
 empty(struct world *world)
 {
@@ -184,7 +184,7 @@ empty(struct world *world)
         kill_one(world, node);
 }
 
-/* ---- those who run it ---- */
+/* ---- its operators ---- */
 
 static void
 hears(struct world *world, struct task *task)
@@ -282,7 +282,7 @@ chaos_start(struct world *world)
     later(world, 1000, (struct task){.run = second, .life = LIFE_ANY});
 }
 
-/* What was unregistered, or nobody knew any more who lived on. */
+/* Models that were unregistered, or that no surviving node knew. */
 static void
 register_missing(struct world *world, struct task *task)
 {
@@ -305,7 +305,7 @@ chaos_end(struct world *world)
     constrain(world, options->labelled);
     if (world->emptied == 0)
         register_missing(world, NULL);
-    else /* who still knows them writes them anew before that */
+    else /* a node that still knows them rewrites them before that */
         later(world, FORGOTTEN_MS, (struct task){.run = register_missing, .life = LIFE_ANY});
     for (uint32_t i = 0; i < options->nodes; i++) {
         struct node *node = &world->nodes[i];

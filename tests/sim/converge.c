@@ -8,7 +8,8 @@
 
 enum {
     SETTLE_MS = 65000, /* a drain's grace, or a lease, a node's absence and a reaper's round */
-    BACK_MS = 75000, /* so much longer who has not come back after an emptied etcd is not missed */
+    BACK_MS =
+        75000, /* after this time a node that has not come back to an emptied etcd is not missed */
     ROUND_MS = 5000, /* what is too young to go grows up in the time of all of them */
     ROUNDS_MAX = 40,
     ASKED_MAX = 12,
@@ -45,7 +46,7 @@ models_asked(const struct world *world)
     return count < ASKED_MAX || world->options.models <= 40 ? count : ASKED_MAX;
 }
 
-/* Those of one round are called at once; who fails is called again. */
+/* The models of one round are called at once; failed calls are repeated. */
 static uint32_t
 call_those_left(struct world *world, const struct client_call *calls, uint32_t *last_call,
                 bool first)

@@ -650,7 +650,7 @@ fake_watch_close(struct fake_watch *watch)
     watch->history = 0; /* its memory is etcd's */
 }
 
-/* What one range sees of the changes from `at` up to `end`. */
+/* One range's view of the changes from `at` up to `end`. */
 static size_t
 collect(const struct fake_watch *watch, const struct etcd_range *range, uint32_t end,
         struct etcd_event *events)

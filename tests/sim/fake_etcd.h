@@ -9,7 +9,7 @@
  * libetcd's; what may happen to a question or an answer on its way is the caller's to play. Time is
  * what fake_etcd_advance was last told. One thread.
  *
- * What it returns lives as long as it does.
+ * Its results live as long as it does.
  */
 #pragma once
 

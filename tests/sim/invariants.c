@@ -103,7 +103,7 @@ of_model(struct world *world, const struct invariant *invariant, uint32_t model)
     return memory_of(world, invariant)->models + model * invariant->model_bytes;
 }
 
-/* For whoever looks for the reason. */
+/* For debugging. */
 static void
 print_nodes(const struct world *world)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What must hold, one file each in invariants/. The world says what it sees; an invariant keeps of
+ * The invariants, one file each in invariants/. The world says what it sees; an invariant keeps of
  * it what it needs, and ends the run when it is broken, with the seed, its name and what was seen.
  * It looks at the world from outside: at runtimes, etcd, messages; into a core only where there is
  * no other way, and at no core's reasons.

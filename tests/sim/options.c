@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a seed's world is like. Each kind of fault is off in half of the worlds: a world in which
+ * The world of a seed. Each kind of fault is off in half of the worlds: a world in which
  * something never happens comes to states that one in which everything does never sees.
  */
 #include <stdio.h>

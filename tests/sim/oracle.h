@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What one cache with all nodes' memory, that knows every call at once, would make of the same
- * calls: least recently used goes first, sizes counted.
+ * The same calls on one cache with all nodes' memory that knows every call at once: least recently
+ * used goes first, sizes counted.
  */
 #pragma once
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Those who register and unregister models, and move vmodels, through any node that they reach. */
+/* Clients that register and unregister models, and move vmodels, through any node that they reach.
+ */
 #include <stdio.h>
 
 #include "base/check.h"

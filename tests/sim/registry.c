@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A node's mirror of etcd (list, watch, list again when the history is gone), and its core's
- * transactions. What libetcd does for the daemon, in short; etcd itself is fake_etcd.h's.
+ * transactions. A short form of libetcd's work for the daemon; etcd itself is fake_etcd.h's.
  */
 #include <stdio.h>
 #include <string.h>
@@ -59,7 +59,7 @@ notify_node_gone(struct world *world, uint32_t node, uint32_t of, int64_t revisi
                                   .gone = {world->node_names[of], (uint64_t)revision}});
 }
 
-/* Who came first of those whose key it sees: a view that may be old, so two may lead at once. */
+/* The first of those whose key it sees: a view that may be old, so two may lead at once. */
 static void
 look_who_leads(struct world *world, uint32_t node)
 {
@@ -182,7 +182,7 @@ registry_announce(struct world *world)
     }
 }
 
-/* What a listing does not have any more is gone; of the rest, what differs is told. */
+/* Keys missing from a listing are gone; of the rest, what differs is told. */
 static void
 notify_listed(struct world *world, uint32_t node, enum table table, const char *name, uint64_t told,
               const struct etcd_answer *answer)
@@ -211,7 +211,7 @@ notify_all_listed(struct world *world, uint32_t node, const struct etcd_answer *
                       registry->vmodel_revisions[v], answer);
 }
 
-/* What was told counts for nothing; and the own key is gone, even if it is not known yet. */
+/* The reported state no longer counts; and the own key is gone, even if it is not known yet. */
 static void
 another_history(struct world *world, uint32_t node, uint64_t history)
 {
@@ -283,7 +283,7 @@ notify_written(struct world *world, const struct ask *ask, const struct etcd_ans
     }
 }
 
-/* Who has written knows what; it may learn it again from the watch alone. */
+/* A writer knows its write; the watch may repeat it. */
 static void
 notify_own(struct world *world, const struct ask *ask, const struct etcd_answer *answer)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a node loads models into. It is slow, or fails, or takes more memory than it said, forgets
- * what it has, keeps what it should give back, and crashes.
+ * A node's runtime, which loads models. It is slow, or fails, or takes more memory than it said,
+ * forgets what it has, keeps what it should give back, and crashes.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -7,10 +7,10 @@
  * A full mirror at each node would take models x nodes x some 300 bytes. But a core decides about a
  * model only when something happens to that model there; so its mirror is fed on demand: before
  * anything happens to a model at a node, the node is told the record as it is, and each change is
- * told at once to those that the record names. What a core sees at the moment when it decides is
- * what it would see with a watch that never lags. After a while without use a model is forgotten.
- * Reaping needs all records at one node, so it is not part of it; a node that comes back is told of
- * the places that its former life has left, and withdraws them.
+ * told at once to those that the record names. A deciding core sees the state as with a watch that
+ * never lags. After a while without use a model is forgotten. Reaping needs all records at one
+ * node, so it is not part of it; a node that comes back is told of the places that its former life
+ * has left, and withdraws them.
  *
  *   scale [--nodes N] [--models N] [--hours N] [--calls-per-second N] [--fit-percent N]
  *         [--zipf-percent N] [--churn-percent-hour N] [--figures-s N] [--tick-s N] [--seed N]
@@ -149,7 +149,7 @@ knows(const struct mesh *mesh, const char *name, uint64_t as_of)
            mesh->tables.models[known].revision >= as_of;
 }
 
-/* What a node no longer needs to know: the oldest in its ring makes room, if it has nothing of it.
+/* Records that a node no longer needs: the oldest in its ring makes room, if it has nothing of it.
  */
 static void
 forget_one(uint32_t number)
@@ -247,7 +247,7 @@ call_take(uint32_t number, struct sender sender, uint32_t model)
     return call;
 }
 
-/* The call is over at this node: to whom it is owed, or into the figures. */
+/* The call is over at this node: to its owner, or into the figures. */
 static void
 call_over(uint32_t number, uint32_t call, enum mesh_end end)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the scale run's files share: its options, its world, what it counts. scale.c says what it
+/* Shared by the scale run's files: its options, its world, what it counts. scale.c says what it
  * is. */
 #pragma once
 
@@ -78,7 +78,7 @@ enum work_kind {
     WORK_STOP,
 };
 
-/* What happens at a time; `order` breaks ties. */
+/* An event at a time; `order` breaks ties. */
 struct work {
     int64_t at_ms;
     uint64_t order;

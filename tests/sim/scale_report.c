@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What comes of a scale run. */
+/* The results of a scale run. */
 #include <stdio.h>
 #include <stdlib.h>
 

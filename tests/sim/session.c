@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A node's session: a lease that it keeps, and its instance key under it. When nobody has confirmed
- * the lease in time it stops to write, whatever etcd thinks, and begins anew.
+ * the lease in time it stops writing, whether etcd has ended the lease or not, and begins anew.
  */
 #include "ask.h"
 
@@ -49,7 +49,7 @@ static void join(struct world *world, uint32_t node);
 static void
 predecessor_gone(struct world *world, struct ask *ask, const struct etcd_answer *answer)
 {
-    (void)answer; /* whatever it is, the next attempt shows it */
+    (void)answer; /* the next attempt shows the reason */
     if (world->nodes[ask->node].registry.lease_id != 0)
         join(world, ask->node);
     else

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Whole meshes of real cores on virtual time, with all that goes wrong. Each seed has its own
- * number of nodes, models, room and faults. What must hold stands in invariants/.
+ * number of nodes, models, room and faults. invariants/ has the properties.
  *
  * Runs the seeds of seeds.h, then new ones, which begin at a number made of the commit's, or at
  * SHOAL_SIM_BASE. SHOAL_SEED runs one seed and prints its options and the hash of its trace;

@@ -82,13 +82,13 @@ struct faults {
     bool forced;           /* vmodels, sometimes */
 };
 
-/* What the world is like, drawn per seed. */
+/* The world's parameters, drawn per seed. */
 struct options {
     uint32_t nodes;
     uint32_t models;
     uint32_t vmodels;
     uint32_t concurrency; /* calls at a time of every other model; 0: all that come */
-    bool upgrades;        /* who comes back is of a newer version */
+    bool upgrades;        /* a returning node is of a newer version */
     uint32_t zipf;        /* 0: all alike, 1: as 1 / sqrt(rank), 2: as 1 / rank */
     uint32_t call_every_ms;
     uint32_t rate_for_more; /* S3 */
@@ -103,7 +103,7 @@ struct options {
         wrong_clocks; /* nodes whose clocks are off by up to a day besides, from the first on */
     bool labelled;    /* every fourth model requires a label */
     bool poisoned;    /* the last model cannot be loaded */
-    bool tells_own;   /* who wrote a record is told before the watch comes */
+    bool tells_own;   /* the writer of a record is told before the watch comes */
     bool unsure;      /* of a lease that was lost: one does not always know */
     uint32_t lost_for_good; /* nodes, after the faults */
     struct faults faults;
@@ -111,7 +111,7 @@ struct options {
 
 enum memory { MEMORY_NONE, MEMORY_LOADING, MEMORY_LOADED, MEMORY_UNLOADING };
 
-/* What a node's runtime has of a model. */
+/* A model in a node's runtime. */
 struct held {
     enum memory memory;
     uint64_t bytes;
@@ -134,9 +134,9 @@ struct slot {
     uint32_t vmodel;  /* VMODEL_NONE */
     int64_t deadline_ms;
     uint32_t there;       /* away: where */
-    uint32_t client_call; /* CLIENT, and whom it is for in the end */
-    uint32_t node; /* PEER: who waits for the answer, in which life, as which try of which of its
-                      calls */
+    uint32_t client_call; /* CLIENT, and its final recipient */
+    uint32_t node; /* PEER: the node that waits for the answer, in which life, as which try of which
+                      of its calls */
     uint32_t life;
     uint32_t call;
     uint32_t number;
@@ -317,7 +317,7 @@ uint64_t version_of(const struct mesh_model *record);
 const char *runtime_type(const struct world *world, uint32_t model);
 uint32_t runtime_concurrency(const struct world *world, uint32_t model); /* 0: all that come */
 uint64_t runtime_bytes(const struct world *world, uint32_t model);       /* predicted */
-/* What the core has reserved for a load: a peer may have told it another size. */
+/* The core's reservation for a load: a peer may have told it another size. */
 uint64_t runtime_reserved(struct world *world, uint32_t node, uint32_t model);
 void runtime_start(struct world *world, uint32_t node);
 void runtime_crash(struct world *world, uint32_t node);
@@ -369,7 +369,7 @@ void clients_start(struct world *world);
 void chaos_start(struct world *world);
 void chaos_end(struct world *world);
 
-/* converge.c: faults end, everybody comes back but who is lost for good, and what must hold then is
+/* converge.c: faults end, all nodes come back but those lost for good, and what must hold then is
  * checked. */
 void world_converge(struct world *world);
 /* The first so many models are asked for. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a store has told, kept as whoever uses it would: of each record the newest, by revision. It
+ * A store's reports, kept as its user would: of each record the newest, by revision. It
  * checks on the way what holds of all events: sessions and leadership come in turn, no record goes
  * back within one life of the store.
  */

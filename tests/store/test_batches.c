@@ -333,7 +333,7 @@ start_small_requests(void **state)
     return 0;
 }
 
-/* What is refused together is taken alone; the next ones go in batches that are taken. */
+/* Members of a refused batch are accepted alone; the next ones go in batches that are taken. */
 static void
 too_much_at_once(void **state)
 {

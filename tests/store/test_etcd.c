@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is the etcd store's own, with a real etcd: several nodes see each other's records and agree
- * who leads; a lease that is lost, a key that somebody deletes, a name that is taken twice, an
- * etcd that stops, loses its history, or all it held. The incumbent's keys, values and election.
+ * Properties of the etcd store alone, with a real etcd: several nodes see each other's records and
+ * agree on the leader; a lease that is lost, a key that somebody deletes, a name that is taken
+ * twice, an etcd that stops, loses its history, or all it held. The incumbent's keys, values and
+ * election.
  */
 #include <signal.h>
 
@@ -253,7 +254,7 @@ etcd_stops(void **state)
     assert_true(seen->troubles > 0);
 }
 
-/* What is deleted while nobody can hear it is told with the revision of the listing that misses it.
+/* A deletion during a disconnection is reported at the revision of the next listing.
  */
 static void
 history_is_lost(void **state)
@@ -286,7 +287,7 @@ history_is_lost(void **state)
             assert_true(seen->records[i].revision > (uint64_t)deleted);
 }
 
-/* What a transaction told, and the mirror never came to tell, goes when the mirror has passed it;
+/* A record that a transaction reported and the mirror never did goes when the mirror has passed it;
  * the own instance, too. */
 static void
 told_by_answers_alone(void **state)
@@ -395,7 +396,7 @@ etcd_is_emptied(void **state)
     WAIT_UNTIL(seen->session != 0 && seen->wholes > 0 && seen->whole > 0);
     assert_non_null(seen_value(seen, STORE_MODELS, "m")); /* lost: nobody deleted it */
     assert_non_null(seen_value(seen, STORE_MODELS, "n"));
-    /* put there anew by whoever has it */
+    /* rewritten by its owner */
     assert_int_equal(model_set(seen, "m", 0, "again"), STORE_OK);
     WAIT_UNTIL(seen->leadership == STORE_LEADS);
     assert_int_equal(seen->emptied, 1);

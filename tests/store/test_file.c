@@ -271,7 +271,7 @@ see_revision(void *context, uint64_t revision)
     *(uint64_t *)context += revision;
 }
 
-/* Whatever was deleted last had a revision, too, which must not be given again. */
+/* The last deletion had a revision, too, which must not be given again. */
 static void
 written_anew_knows_its_revision(void **state)
 {

@@ -34,7 +34,7 @@ serial_tensor(const char *name)
         .name = name, .datatype = SHOAL_UINT64, .rank = 1, .shape = {1}, .bytes = sizeof(uint64_t)};
 }
 
-/* What a stage makes of a serial number. */
+/* A stage's result for a serial number. */
 static uint64_t
 derived(uint64_t serial, uint32_t stages_done)
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the stress tests share: a small region, and the two halves of a pipeline in their plainest
+ * Shared by the stress tests: a small region, and the two halves of a pipeline in their plainest
  * form. `rig_submit` and `rig_gather` are the coordinator, with the private ledger by which it
- * knows whom it has answered; `rig_stage` is a worker's step. A request carries its serial number
- * in a tensor, and each stage forwards it and adds a tensor that follows from it, so that an answer
- * proves which request it belongs to and that its blocks were nobody else's.
+ * knows the requests that it has answered; `rig_stage` is a worker's step. A request carries its
+ * serial number in a tensor, and each stage forwards it and adds a tensor that follows from it, so
+ * that an answer proves which request it belongs to and that its blocks were nobody else's.
  */
 #pragma once
 

@@ -45,7 +45,7 @@ static char *pristine; /* a fresh region */
 static char *restored; /* the region as the stepped child left it */
 static struct rig_ledger ledger;
 
-/* What the operation's child works with: set up before it is forked. */
+/* The operation's objects in the child: set up before it is forked. */
 static struct {
     struct shm_ticket ticket;
     uint32_t block;

@@ -112,7 +112,7 @@ worker_gather(const struct region *region, uint32_t stage, uint32_t index, uint1
     }
 }
 
-/* What a worker does, without a modelet: role, batch, rest. */
+/* A worker's loop without a modelet: role, batch, rest. */
 static void
 worker_turn(const struct region *region, uint32_t stage, uint32_t index, uint16_t owner)
 {

@@ -195,7 +195,7 @@ enum { OBJECTS = 32, TOSSERS = 4, TOSSES = 30000 };
 
 struct object {
     _Alignas(64) _Atomic uint64_t word;
-    uint64_t value; /* plain: belongs to whoever holds the object */
+    uint64_t value; /* plain: belongs to the object's holder */
 };
 
 static struct object table[OBJECTS];

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which folder of src/ may use which, by the symbols of the built objects.
 
-tidy.py judges includes; this judges calls, so a declaration repeated in another header does not hide
-one. Functions that are inline in a header have no symbols and are not seen.
+tidy.py judges includes; this judges calls, so a declaration repeated in another header does not
+hide one. Functions that are inline in a header have no symbols and are not seen.
 """
 
 import collections
@@ -122,7 +122,7 @@ def cycle(may_use):
 
 
 def findings(used, may_use):
-    """What is wrong with the uses, or with the table."""
+    """Faults of the uses, or of the table."""
     for (user, other), example in sorted(used.items()):
         if other not in may_use.get(user, ()):
             yield f"src/{user} may not use src/{other}: {example}"

@@ -158,7 +158,7 @@ class Rules(unittest.TestCase):
         self.assertEqual(planted, set(tidy.FILE_RULES) | set(tidy.TREE_RULES))
 
     def test_layers_have_no_cycle(self):
-        """Whoever may include a folder is not below it: so the folders have an order."""
+        """A folder that may include another is not below it: so the folders have an order."""
         below = {folder: {f"src/{other}" for other in others} & set(tidy.LAYERS) - {folder}
                  for folder, others in tidy.LAYERS.items()}
         while below:

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Rules that are read off the sources: who may include whom, lengths, words that are banned.
+"""Rules that are read off the sources: includes between folders, lengths, words that are banned.
 
     tidy.py [ROOT]      prints FILE:LINE: RULE: what to do; exit code 1 if there is any
 
@@ -34,8 +34,8 @@ COORDINATOR = {
 
 
 def coordinator_layers():
-    """The same as rows of LAYERS. Of Shoal's mesh only the folder `mesh` knows, and the node itself,
-    which stands above all of them."""
+    """The same as rows of LAYERS. Of Shoal's mesh only the folder `mesh` knows, and the node
+    itself, which stands above all of them."""
     outside = {"base", "wire", "loop", "shm", "ipc", "rpc", "shoal"}
     rows = {f"src/coordinator/{folder}": outside | {f"coordinator/{name}" for name in {folder} | below}
             for folder, below in COORDINATOR.items()}
@@ -68,7 +68,7 @@ LAYERS = {
     "include/shoal": {"shoal"},
 }
 
-# What an include of a third-party library looks like -> the only files under src/, include/ and
+# The form of an include of a third-party library -> the only files under src/, include/ and
 # examples/ that may hold it. Tests may look past these walls, the product may not.
 LIBRARIES = [
     (r"<grpc/", ["src/rpc/*"]),
@@ -112,7 +112,7 @@ BANNED = [
 ATOMICS = r"<stdatomic\.h>|\b(_Atomic|atomic_\w+\s*\(|__atomic_\w+|__sync_\w+)"
 ATOMICS_HOME = ["src/shm/*", "src/ipc/*", "tests/*"]
 
-# What operators read.
+# The operators' page.
 OPERATORS_PAGE = "docs/operating.md"
 
 # (rule, files) that are allowed all the same, each with its reason.
@@ -394,7 +394,8 @@ def rule_counters(sources):
 
 
 def rule_operators_page(sources):
-    """Each counter and each event of grave log lines stands, in backticks, in the operators' page."""
+    """Each counter and each event of grave log lines stands, in backticks, in the operators'
+    page."""
     page = "\n".join(source.text for source in sources if source.under(OPERATORS_PAGE))
     for source in sources:
         if source.under("src/*.def"):
@@ -468,7 +469,8 @@ def read_tree(root):
 
 
 def findings(sources):
-    """(path, line, rule, what to do) of everything that breaks a rule, in the order of the files."""
+    """(path, line, rule, what to do) of everything that breaks a rule, in the order of the
+    files."""
     found = []
     for rule, function in FILE_RULES.items():
         for source in sources:

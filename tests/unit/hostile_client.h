@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a hostile local client writes into its own region: anything, anywhere, in ways that go for
+ * Writes of a hostile local client into its own region: anything, anywhere, in ways that go for
  * one part of it at a time, so that what reads the others gets further. Every store is one of a
- * whole word: whoever reads twice may see two.
+ * whole word: a reader that loads twice may see two.
  */
 #pragma once
 

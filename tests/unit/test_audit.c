@@ -4,9 +4,9 @@
  *
  * The audit on a scripted clock: a lane without processes, whose workers' signs of life the test
  * writes. Each way in which a slot or a block can be lost is made by the one write that makes it,
- * and must be found; and whatever is only slow, stopped, late, waiting its turn or lent must not
- * be, however long it lasts. At the end it prints what a look costs at the largest size:
- * `build/release/tests/unit/audit` is the command for that figure.
+ * and must be found; and one that is only slow, stopped, late, waiting its turn or lent must never
+ * be. At the end it prints what a look costs at the largest size: `build/release/tests/unit/audit`
+ * is the command for that figure.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -98,7 +98,7 @@ tear_down(void **state)
     return 0;
 }
 
-/* Half a second of life: who is not quiet looks for work, and finds none. */
+/* Half a second of life: a worker that is not quiet looks for work, and finds none. */
 static void
 live(struct rig *rig)
 {

@@ -134,7 +134,7 @@ test_no_wait_takes_what_is_there(void **state)
     assert_int_equal(batch.count, 2);
 }
 
-/* What came while the worker was busy has used up its wait in the ring. */
+/* An item that came while the worker was busy has used up its wait in the ring. */
 static void
 test_time_in_the_ring_counts(void **state)
 {

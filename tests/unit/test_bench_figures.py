@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tests/bench makes of measured values: medians, merged distributions, ratios and goals; and when
-it says that the machine was not quiet. All on values written here."""
+"""The results of tests/bench from measured values: medians, merged distributions, ratios and goals;
+and when it says that the machine was not quiet. All on values written here."""
 
 import json
 import os
@@ -90,10 +90,10 @@ totals: 45
 
 
 class TestInstructions(unittest.TestCase):
-    """What ./dev bench --instructions makes of callgrind's files."""
+    """The results of ./dev bench --instructions from callgrind's files."""
 
     def test_by_object(self):
-        """What a line's function called is not its own; names are given once."""
+        """The cost of a called function is not the caller's own; names are given once."""
         self.assertEqual(instructions.by_object(CALLGRIND_OUT),
                          {"libgrpc.so.29": 36, "shoald": 7, "libc.so.6": 2})
 
@@ -149,8 +149,8 @@ class TestGoals(unittest.TestCase):
         self.assertEqual(self.judged("adaptive-best", cells), {"value": 0.975, "met": False})
 
     def test_the_best_is_chosen_by_the_other_rounds(self):
-        """Two waits that are equally good and lucky in turn, as the adaptive one is: the best of each
-        round is 1.25 times what they stand for."""
+        """Two waits that are equally good and lucky in turn, as the adaptive one is: the best of
+        each round is 1.25 times what they stand for."""
         waits = {"wait_0": [50.0, 40.0, 40.0, 40.0], "wait_1": [40.0, 50.0, 40.0, 40.0]}
         cells = cells_with("digits", "128 outstanding", "requests_per_s", off=[10.0] * 4,
                            adaptive=[40.0] * 4, **waits)
@@ -189,7 +189,7 @@ class TestGoals(unittest.TestCase):
 
 
 class Look:
-    """What quiet.Machine saw."""
+    """The samples of quiet.Machine."""
 
     def __init__(self, at, every, steal, others, switches):
         self.at, self.all, self.steal = at, every, steal

@@ -126,8 +126,8 @@ enter_loaded(struct rig *rig, const char *id, enum model_count count)
     return registry_enter_loaded(rig->assembly.registry, id, strlen(id), count, &pipeline);
 }
 
-/* Who has entered a model that is loaded is served, whatever happens to it then; it is not found
- * any more meanwhile, and gone when the last one has left. */
+/* A request that has entered a loaded model is served even if the model is unloaded; it is not
+ * found any more meanwhile, and gone when the last one has left. */
 static void
 test_entered_as_loaded(void **state)
 {
@@ -395,7 +395,7 @@ test_budget(void **state)
     wait_returned(rig);
 }
 
-/* One that is in use is not evicted; who needs its room waits. */
+/* One that is in use is not evicted; a load that needs its room waits. */
 static void
 test_room_in_use(void **state)
 {
@@ -506,9 +506,8 @@ stop_tear_down(void **state)
     return catalog_tear_down(state);
 }
 
-/* Who is forgotten while the list of those that requests wait for still has it is freed all the
- * same. The list is looked through at the next tick, some milliseconds later: mostly the end comes
- * before. */
+/* A model forgotten while it is on the list of awaited ones is freed all the same. The list is
+ * looked through at the next tick, some milliseconds later: mostly the end comes before. */
 static void
 test_stop_after_unload(void **state)
 {

@@ -3,7 +3,7 @@
  * ctest: timeout=240
  *
  * Models while workers come and go: they are killed, die of loads, hang in them, lie about models,
- * or are replaced by a reload. Who asks for a model that is loaded has its answer all the same, and
+ * or are replaced by a reload. Callers of a loaded model get their answers all the same, and
  * what is wrong with one model is no other's concern.
  */
 #include <sys/wait.h>
@@ -36,7 +36,7 @@ test_kills_under_traffic(void **state)
     assert_int_equal(count(rig, PIPELINE_MODEL_LOADS_FAILED), 0);
 }
 
-/* What a load does to its worker concerns nobody but its own model. */
+/* A load that harms its worker affects its own model only. */
 static void
 kill_by(struct rig *rig, const char *key, enum status status, const char *part)
 {
@@ -259,7 +259,7 @@ test_forged_answer(void **state)
     assert_int_equal(count(rig, PIPELINE_REGION_RESETS), 1);
 }
 
-/* What is no word of a model, or nobody has asked for: the worker is killed, and what it was to
+/* Answers that are malformed or unsolicited: the worker is killed, and what it was to
  * load fails when that has happened twice. */
 static void
 test_nonsense(void **state)
@@ -347,7 +347,7 @@ test_reload(void **state)
     assert_int_equal(count(rig, PIPELINE_MODEL_RETURNS), 0);
 }
 
-/* What serves can load it, what is to take over can't: the old one goes on. */
+/* The serving generation can load it, its successor cannot: the old one goes on. */
 static void
 test_reload_cannot(void **state)
 {
@@ -368,7 +368,7 @@ test_reload_cannot(void **state)
 
 /* ---- the rigs ---- */
 
-/* What is sound is loaded in time on a busy machine, too. */
+/* A sound model is loaded in time on a busy machine, too. */
 static int
 set_up_hurried(void **state)
 {

@@ -222,7 +222,7 @@ test_deaths_meanwhile(void **state)
     wait_returned(rig);
 }
 
-/* What the old version took says nothing of the new one, which has not been loaded yet. */
+/* The old version's size says nothing of the new one, which has not been loaded yet. */
 static void
 test_other_tensors(void **state)
 {

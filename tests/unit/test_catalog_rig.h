@@ -17,7 +17,7 @@
 #include "coordinator/models/models.h"
 #include "coordinator/workers/worker_pools.h"
 
-/* What a test may change before set_up. */
+/* Settings that a test may change before set_up. */
 static const char *rig_models = "memory_mib: 100, load_timeout_ms: 20000, default_size_mib: 1";
 static uint32_t rig_workers = 2;
 static const char *rig_modelet = "shelf";

@@ -135,7 +135,7 @@ test_off_by_default(void **state)
     node_remove(&node);
 }
 
-/* What a dead worker held is run by another; poison fails. */
+/* Requests of a dead worker are run by another; poison fails. */
 static void
 test_deaths_of_workers(void **state)
 {
@@ -190,8 +190,7 @@ test_restart(void **state)
     node_remove(&node);
 }
 
-/* What was in flight when the node died goes on in its successor, if that is up when it is looked
- * for. */
+/* Requests in flight when the node died go on in its successor, if that is up in time. */
 static void
 test_restart_unseen(void **state)
 {
@@ -246,7 +245,7 @@ test_who_kills_workers_is_kept_out(void **state)
     node_remove(&node);
 }
 
-/* A death with many clients' requests in hand is one death, whoever they belong to. */
+/* A death with many clients' requests in hand is one death for all of their users. */
 static void
 test_a_death_is_charged_once(void **state)
 {

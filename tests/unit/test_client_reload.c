@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Proves that a reload of the pipeline loses nothing of a local client, whatever its requests are
- * just at: being built, waiting, in a worker's hands, beyond the first stage, answered and not
+ * Proves that a reload of the pipeline loses nothing of a local client, at every stage of its
+ * requests: being built, waiting, in a worker's hands, beyond the first stage, answered and not
  * taken; that what has begun is finished by the generation in which it began, and what has not is
  * run by the next; that idle clients follow; that clients that keep submitting see no failure, and
  * right answers, however often the pipeline is reloaded; and that a drain of the node waits for
- * clients who wait, and not for others. Each test starts a shoald of its own. That a reload is over
- * is seen by another client, who is answered by another process.
+ * clients that wait, and not for others. Each test starts a shoald of its own. That a reload is
+ * over is seen by another client, which is answered by another process.
  *
  * ctest: timeout=300
  */
@@ -191,7 +191,7 @@ test_beyond_the_first_stage_is_finished(void **state)
     node_remove(&node);
 }
 
-/* Who does not finish in drain_timeout_ms is killed, and what it held begins anew. */
+/* A worker that does not finish in drain_timeout_ms is killed, and its requests begin anew. */
 static void
 test_drain_of_a_lane_runs_out(void **state)
 {
@@ -407,7 +407,7 @@ test_drain_finishes_what_is_in_flight(void **state)
     node_remove(&node);
 }
 
-/* A client that does not look has nobody who waits: drain_timeout_ms is longer than we are
+/* A client that does not look is not waited for: drain_timeout_ms is longer than we are
  * patient. */
 static void
 test_drain_does_not_wait_for_the_idle(void **state)

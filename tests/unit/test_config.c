@@ -3,8 +3,8 @@
  * The configuration, table driven: every key takes the ends of its range and what lies beyond is
  * refused, naming range and unit, in the right line; so is every wrong type of every key; each rule
  * between keys has a file that breaks it; all mistakes of a file come at once and in order.
- * Defaults, units and paths arrive in the struct. What is not YAML, and what is too much, is in
- * test_config_text.c; what needs files and CPUs, and the manual, in test_config_place.c.
+ * Defaults, units and paths arrive in the struct. test_config_text.c covers texts that are not YAML
+ * or too large; files and CPUs, and the manual, in test_config_place.c.
  */
 #include "base/clock.h"
 #include "base/log_site.h"
@@ -193,7 +193,7 @@ test_ranges(void **state)
     }
 }
 
-/* What a value of each type may not be; all start with what it must be. */
+/* Errors for values of each type; all start with the requirement. */
 static const struct {
     enum config_type type;
     const char *value;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a stage waits with and for how long where its configuration does not say both.
+ * A stage's kind and bound of waiting where its configuration does not give both.
  */
 #include "test_config_rig.h"
 

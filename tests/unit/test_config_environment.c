@@ -272,7 +272,8 @@ test_a_runtime_that_nobody_has_named(void **state)
     config = rig_good("mesh: {service: ours}\n");
     assert_string_equal(config.mesh.runtime, "unix:/tmp/mmesh/grpc.sock");
     assert_string_equal(config.mesh.runtime_calls, "localhost:8001");
-    assert_string_equal(config.probes.items[0], "port:8089"); /* whatever else the file says */
+    assert_string_equal(config.probes.items[0],
+                        "port:8089"); /* with any other content of the file */
     assert_string_equal(config.prestop.items[0], "port:8090");
     config_free(&config);
     unsetenv("INTERNAL_SERVING_GRPC_PORT");
@@ -391,7 +392,7 @@ test_other_names(void **state)
     config_free(&config);
 }
 
-/* What has no meaning here is told, unless it asks for nothing. */
+/* Variables without meaning here are reported, unless they ask for nothing. */
 static void
 test_passed_over(void **state)
 {

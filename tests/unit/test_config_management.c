@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `mesh: management`: its three forms come to the same, what `allow` says is kept, and whatever
- * would let strangers manage a mesh is refused, with the line and the way out.
+ * `mesh: management`: its three forms come to the same, what `allow` says is kept, and a
+ * configuration that would let strangers manage a mesh is refused, with the line and the way out.
  */
 #include "test_config_rig.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the tests of the configuration share: parse a text, with the machine's CPUs and modelets
+ * Shared by the tests of the configuration: parse a text, with the machine's CPUs and modelets
  * left aside unless a test is about them, and compare what was reported, lines included.
  */
 #pragma once

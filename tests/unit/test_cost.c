@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a worker learns of its runs' cost, on scripted runs: a line through runs of different sizes,
+ * A worker's estimate of its runs' cost, on scripted runs: a line through runs of different sizes,
  * exact and with noise; sizes that do not vary; a first run that was cold, one that was stopped; a
  * modelet that becomes slower; and that what no run has tested for a second is not acted upon.
  */
@@ -117,7 +117,7 @@ test_one_size_only(void **state)
     assert_near((double)cost_expect_ns(&cost, 32), 100000, 0.001);
 }
 
-/* What was learnt of the division stays when the sizes cease to vary, and only the level moves. */
+/* The learned division stays when the sizes cease to vary, and only the level moves. */
 static void
 test_division_is_kept(void **state)
 {

@@ -321,7 +321,7 @@ test_corrupt(void **state)
     free(whole);
 }
 
-/* Whatever the file says of itself, and whatever a worker writes, the others' figures stay. */
+/* The others' figures stay, for any header of the file and any write of a worker. */
 static void
 test_a_worker_reaches_its_own(void **state)
 {

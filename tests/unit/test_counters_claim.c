@@ -2,8 +2,9 @@
 /*
  * ctest: presets=tsan
  *
- * Scopes of the counters that come and go: who claims which, what is seen of it, and that a reader
- * who opens the file amid changes sees a whole table every time, and no name with another's values.
+ * Scopes of the counters that come and go: the claims, the readers' view of them, and that a reader
+ * that opens the file amid changes sees a whole table every time, and no name with another's
+ * values.
  */
 #include "test_counters_rig.h"
 
@@ -165,7 +166,7 @@ read_begins(struct changer *changer)
         assert_int_equal(sem_post(&changer->begun), 0);
 }
 
-/* It waits asleep: on a busy machine, whoever looks again and again is given no time for long. */
+/* It waits asleep: on a busy machine, a polling process is given no time for long. */
 static void
 wait_for_read(struct changer *changer)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Whose the counters' file is: a node is told live from dead by the lock alone, SIGKILL included,
- * and by no descriptor that a worker still holds; two nodes never have one file, whatever one does
- * at any system call of the other (a traced child is stopped at each of them, and killed, met by
+ * and by no descriptor that a worker still holds; two nodes never have one file, for any action at
+ * any system call of the other (a traced child is stopped at each of them, and killed, met by
  * another that stays, or met by one that comes and goes), nor when many start at once.
  */
 #include <signal.h>
@@ -350,7 +350,7 @@ test_removed_by_hand(void **state)
     assert_folder_empty();
 }
 
-/* Who owns the folder could give the name to another file: only root takes that from others. */
+/* The folder's owner could give the name to another file: only root takes that from others. */
 static void
 test_foreign_folder(void **state)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the tests of the counters share: a small node's scopes, a folder for the file, and creating
+ * Shared by the tests of the counters: a small node's scopes, a folder for the file, and creating
  * and opening it with what is expected of that.
  */
 #pragma once

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Proves what all commands of shoalctl stand on: options are read as their table says and mistakes
- * are told with the word that was meant; JSON is valid whatever the strings and numbers are;
+ * are told with the word that was meant; JSON is valid for all strings and numbers;
  * figures and tables come out as people read them; a screen is cut to its size. All pure, on plain
  * memory.
  */
@@ -21,7 +21,7 @@
 #include "ctl/json.h"
 #include "ctl/screen.h"
 
-/* What a function writes to a stream, as text; the next call frees it. */
+/* A function's output to a stream, as text; the next call frees it. */
 static char *text;
 static size_t text_bytes;
 static FILE *stream;

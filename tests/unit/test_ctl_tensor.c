@@ -376,7 +376,7 @@ test_large_tensors_are_cut(void **state)
     tensor_free(&tensor);
 }
 
-/* What comes from a node must not move the cursor of who reads it. */
+/* A node's text must not move the reader's cursor. */
 static void
 test_no_control_characters_reach_the_terminal(void **state)
 {

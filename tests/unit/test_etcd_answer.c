@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What answers of etcd's gateway mean, in all forms that its versions give them, and what is made
- * of answers that are none: numbers of 64 bits, fields left out, errors with and without codes,
- * lines of watches. Above all: which failures prove that a write did not happen.
+ * The meaning of the gateway's answers, in all forms of its versions, and the treatment of answers
+ * that are none: numbers of 64 bits, fields left out, errors with and without codes, lines of
+ * watches. Above all: which failures prove that a write did not happen.
  */
 #include <setjmp.h>
 #include <stdarg.h>

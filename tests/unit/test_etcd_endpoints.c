@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which endpoint is asked when: on a scripted clock, with many seeds. A fleet spreads; who fails is
- * left out for a pause that grows, up to its limit; the next that is free is taken, and kept.
+ * Which endpoint is asked when: on a scripted clock, with many seeds. A fleet spreads; a failing
+ * endpoint is left out for a pause that grows, up to its limit; the next that is free is taken, and
+ * kept.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -183,7 +183,7 @@ test_a_header_that_was_destroyed(void **state)
     assert_non_null(lane);
     lane->region.header->plan.slot_count++;
     lane_unref(lane);
-    assert_serves(rig); /* who is attached needs it no more */
+    assert_serves(rig); /* an attached worker no longer needs it */
     kill_worker(rig);
     wait_serving(rig, 2);
     assert_int_equal(count(rig, PIPELINE_REGION_RESETS), 1);

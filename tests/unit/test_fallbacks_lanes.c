@@ -6,8 +6,8 @@
  * that is condemned when all its workers have just said that they are ready; one that never came to
  * serve; a reload that fails while a lost region is being rebuilt; a request that is being pushed
  * into a lane that is condemned meanwhile; a lane whose gather thread sleeps where no bell is
- * heard; a request that is lost in a lane that drains. Real workers, no front. What runs on the
- * loop thread aborts where it cannot fail.
+ * heard; a request that is lost in a lane that drains. Real workers, no front. Code on the loop
+ * thread aborts where it cannot fail.
  */
 #include <poll.h>
 #include <setjmp.h>
@@ -198,8 +198,8 @@ test_a_failed_reload_starts_no_second_lane(void **state)
 
 /* ---- a push that fails meanwhile ---- */
 
-/* Between its tag and its push the request's slot is destroyed, and the lane condemned: whoever
- * fails all its requests then has not seen this one in flight. */
+/* Between its tag and its push the request's slot is destroyed, and the lane condemned: the thread
+ * that fails all its requests then has not seen this one in flight. */
 static void
 lose_the_lane(struct rig *rig, uint64_t tag)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Who is let in, as a pure function: what workers say of their runs becomes a forecast (hostile and
+ * Admission as a pure function: the workers' words about their runs become a forecast (hostile and
  * outdated words included), and forecast, deadline, slots, priority and the caller's own share
  * become a verdict. The last tests play whole overloads on scripted time: a queue that is served at
- * the forecast's pace, callers that ask far too often, and who gets how much of it.
+ * the forecast's pace, callers that ask far too often, and each caller's part of it.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -168,7 +168,7 @@ test_late_is_refused_by_priority(void **state)
     }
 }
 
-/* Who has at least half of a fair share leaves a little for those who have less. */
+/* A caller with at least half of a fair share leaves a little for callers with less. */
 static void
 test_large_callers_leave_a_little(void **state)
 {
@@ -193,7 +193,7 @@ test_no_limit_no_lateness(void **state)
     assert_int_equal(forecast_judge(&unknown, &demand).verdict, VERDICT_ADMIT);
 }
 
-/* With a worker free it is tried, whatever an estimate says: else a wrong one could never be seen
+/* With a worker free it is tried against any estimate: else a wrong one could never be seen
  * to be wrong. */
 static void
 test_idle_admits(void **state)
@@ -243,7 +243,7 @@ test_few_slots(void **state)
     assert_int_equal(verdict(demand), VERDICT_ADMIT);
 }
 
-/* Nobody else is there; whoever comes next is to find room. */
+/* No other caller is there; the next one is to find room. */
 static void
 test_one_caller_may_not_have_all_slots(void **state)
 {
@@ -285,7 +285,7 @@ test_fair_share(void **state)
     assert_int_equal(verdict(demand), VERDICT_SHARE);
 }
 
-/* Whatever a worker writes: an answer, and no overflow (this runs under UBSan). */
+/* For any words of a worker: an answer, and no overflow (this runs under UBSan). */
 static void
 test_hostile_words(void **state)
 {
@@ -321,7 +321,8 @@ test_hostile_words(void **state)
     }
 }
 
-/* Who finds all slots taken is told by the forecast; without one, by the run that is under way. */
+/* A request that finds all slots taken gets the forecast; without one, by the run that is under
+ * way. */
 static void
 test_full_is_told_when_to_come_back(void **state)
 {
@@ -348,10 +349,10 @@ test_full_is_told_when_to_come_back(void **state)
 
 enum { CLIENTS = 4, QUEUE = 2048 };
 
-/* A queue served in order, one every millisecond, and clients who ask at even intervals. */
+/* A queue served in order, one every millisecond, and clients that ask at even intervals. */
 struct play {
     uint32_t callers[CLIENTS]; /* which caller a client is: several may be one */
-    uint32_t queue[QUEUE];     /* callers who wait, oldest first */
+    uint32_t queue[QUEUE];     /* waiting callers, oldest first */
     uint32_t first, count;
     uint32_t held[CLIENTS]; /* by callers */
     uint32_t asked[CLIENTS];

@@ -219,7 +219,7 @@ is_gone(void *context, uint32_t position)
     return false;
 }
 
-/* What is sieved out takes its time of arrival with it, and its position is free again. */
+/* An item that is sieved out keeps its time of arrival, and its position is free again. */
 static void
 test_sieve(void **state)
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The messages between coordinator and worker: what was sent arrives whole, and nothing else is
- * taken for one, whatever its version, type or length; a ready message is believed only when every
- * string in it ends and every count, type, rank and dimension is within its limits, and so are
- * orders for models and words of them, of which no more is sent than counts. Each case spoils one
- * thing of a message that is right.
+ * The messages between coordinator and worker: a message arrives whole, and nothing of another
+ * version, type or length is taken for one; a ready message is believed only when every string in
+ * it ends and every count, type, rank and dimension is within its limits, and so are orders for
+ * models and words of them, of which no more is sent than counts. Each case spoils one thing of a
+ * message that is right.
  */
 #include <fcntl.h>
 #include <setjmp.h>

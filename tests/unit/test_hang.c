@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is made of a place's word about its run, honest, late or garbage, on a scripted clock; and
- * when to look again. A word that cannot be is a run that began when it was first seen, whatever it
- * changes to, until a possible one stands there.
+ * Verdicts on a place's word about its run, honest, late or garbage, on a scripted clock; and
+ * when to look again. An impossible word is a run that began when it was first seen, through all
+ * changes, until a possible one stands there.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -37,7 +37,7 @@ test_what_cannot_be_began_when_it_was_seen(void **state)
     for (size_t i = 0; i < sizeof(lies) / sizeof(lies[0]); i++) {
         struct run_watch watch = {0};
         assert_true(run_since_ns(&watch, lies[i], READY, 5000) == 5000);
-        /* it goes on, and is as old as the first of them, whatever they say */
+        /* it goes on, and is as old as the first of them */
         for (size_t k = 0; k < sizeof(lies) / sizeof(lies[0]); k++)
             assert_true(run_since_ns(&watch, lies[k], READY, 5001) == 5000);
     }

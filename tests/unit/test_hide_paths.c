@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Texts for callers name no absolute path, whatever surrounds it; other texts stay as they are. */
+/* Texts for callers name no absolute path in any surroundings; other texts stay as they are. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

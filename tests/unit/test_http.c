@@ -275,8 +275,8 @@ test_too_large(void **state)
     close(fd);
 }
 
-/* Requests with bytes changed, left out, put in, sent in pieces and broken off: whatever comes of
- * each, the server goes on. */
+/* Requests with bytes changed, left out, put in, sent in pieces and broken off: the server goes on
+ * after each. */
 static void
 test_noise(void **state)
 {
@@ -388,7 +388,7 @@ test_gone(void **state)
     assert_works(rig);
 }
 
-/* What is sent ahead of an answer stays with the sender, but for a little. */
+/* Nearly all bytes sent ahead of an answer stay with the sender. */
 static void
 test_flood_ahead(void **state)
 {

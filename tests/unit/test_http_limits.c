@@ -352,7 +352,7 @@ test_machine_with_most_makes_room(void **state)
 
 /* ---- turns ---- */
 
-/* What had been done when /mark was served. */
+/* The state when /mark was served. */
 static struct {
     uint64_t requests;
     uint64_t connections;

@@ -293,7 +293,7 @@ wait_released(struct rig *rig, int count)
     wait_count(&rig->released, count, "pieces given back");
 }
 
-/* What the server counts: a client that has gone is seen a little later. */
+/* The server's counts: a client that has gone is seen a little later. */
 static inline void
 wait_connections(struct rig *rig, uint64_t wanted)
 {
@@ -381,7 +381,8 @@ look_away(void *context)
     CHECK(sem_wait(&rig->said) == 0);
 }
 
-/* One who has said this when the server first sees it, which may be one that waits for nobody. */
+/* A client that has sent this when the server first sees it, possibly without waiting for an
+ * answer. */
 static inline int
 client_saying(struct rig *rig, const char *text)
 {

@@ -19,7 +19,7 @@ enum { LATE_BYTES = 2 << 20, MORE_THAN_LINGER = 66 };
 
 #define PAUSE_NS (3 * NS_PER_S)
 
-/* What the handler knows of the request that is open. */
+/* The handler's view of the open request. */
 struct talk {
     struct rig rig; /* first: clients take it */
     struct http_pool *pool;
@@ -344,7 +344,7 @@ test_early_answer(void **state)
     static const char rest[LATE_BYTES];
     snprintf(head, sizeof(head), "POST /early HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n",
              LATE_BYTES);
-    for (int i = 0; i < MORE_THAN_LINGER; i++) { /* each is told in order, whatever it sends */
+    for (int i = 0; i < MORE_THAN_LINGER; i++) { /* each gets its answers in order */
         fd = client(&talk->rig);
         say(fd, head);
         say_bytes(fd, rest, sizeof(rest));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is in the idle class and has too little of the CPU is put into the ordinary one, what has
- * enough is left there; each look has its time. Real threads of a real process: this one.
+ * A thread in the idle class with too little CPU is put into the ordinary one, one with enough is
+ * left there; each look has its time. Real threads of a real process: this one.
  *
  * ctest: presets=tsan
  */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A call that came in by a way of its own: which id its metadata give, and who its caller is, by
- * certificate, metadata or address, in that order, whatever the way can tell.
+ * A call that came in by a way of its own: the id that its metadata give, and its caller, by
+ * certificate, metadata or address, in that order, for each entry's knowledge.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -155,7 +155,7 @@ test_caller(void **state)
     assert_true(caller(&callers, &knows_all, "proxy", NULL) != by_address);
     /* a name in metadata is never taken for one in a certificate */
     assert_true(caller(&callers, &knows_all, NULL, "CN=one") != by_name);
-    /* the same whatever way it came, if that can tell as much */
+    /* the same for every entry with the same knowledge */
     assert_true(caller(&callers, &knows_metadata, NULL, "one") == by_metadata);
     assert_true(caller(&callers, &knows_metadata, "CN=one", NULL) == 0);
     /* nobody is asked for certificates */

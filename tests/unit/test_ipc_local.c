@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Proves that what local clients say is taken for what it is: a packet of the one right size,
- * whole, and nothing else, whatever its length and whatever comes with it; and that no descriptor
+ * whole, and nothing else of any length and attachment; and that no descriptor
  * which a sender attaches stays behind. Packets are sent with the plain system calls, as a hostile
  * client would.
  */
@@ -120,7 +120,7 @@ test_descriptors(void **state)
     }
 }
 
-/* Who does not read is not waited for. */
+/* A client that does not read is not waited for. */
 static void
 test_nobody_reads(void **state)
 {

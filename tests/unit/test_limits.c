@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a cgroup allows, read from folders that look as the kernel's do: version 2 with nested
+ * A cgroup's limits, read from folders that look as the kernel's do: version 2 with nested
  * groups, "max", absent and unreadable files, groups of a namespace; version 1; and both at once.
  */
 #include <setjmp.h>

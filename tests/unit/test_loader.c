@@ -75,7 +75,7 @@ test_wrong_variants(void **state)
     assert_refused("wrong_cut", "but the symbol has 24 bytes");
 }
 
-/* It has no functions but those that its header knew, whatever stands behind them. */
+/* It has only the functions that its header knew, even if more follow. */
 static void
 test_first_header(void **state)
 {

@@ -3,7 +3,7 @@
  * The log never waits for its reader. stderr is a pipe that nobody reads: as many lines as do not
  * fit are written without blocking, the surplus is counted, and when the pipe is read again every
  * line that was kept comes whole and in order, and one line tells how many are missing. A log whose
- * reader never comes back ends within its bound. What a full disk does not take is counted too.
+ * reader never comes back ends within its bound. Lines that a full disk refuses are counted too.
  */
 #include "base/log.h"
 
@@ -46,7 +46,7 @@ close_pipe(struct rig *rig)
     close(rig->pipe[0]);
 }
 
-/* What a full row of numbers looks like when some are missing in one place. */
+/* A full row of numbers with a gap. */
 struct seen {
     uint64_t lines;
     uint64_t told; /* missing, as the log says */

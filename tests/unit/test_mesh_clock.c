@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * M1 to M7 of mesh_clock.h, rule by rule, and that nodes which ask each other come to one time,
- * whatever their clocks say. Each node's monotonic clock is another.
+ * M1 to M7 of mesh_clock.h, rule by rule, and that nodes which ask each other come to one time with
+ * any clocks. Each node's monotonic clock is another.
  */
 #include <setjmp.h>
 #include <stdarg.h>

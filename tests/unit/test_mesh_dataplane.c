@@ -79,7 +79,7 @@ test_rules(void **state)
     dataplane_destroy(dataplane);
 }
 
-/* What modelmesh-serving's controller writes. */
+/* The form that modelmesh-serving's controller writes. */
 static void
 test_the_controllers(void **state)
 {

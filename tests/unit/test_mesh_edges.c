@@ -267,7 +267,7 @@ on_destroy_free(struct pending_item *item)
     free(item);
 }
 
-/* What is cancelled is there, be it that it goes at this moment. */
+/* A cancelled call is there, even if it goes at this moment. */
 static void
 test_tags_at_once(void **state)
 {

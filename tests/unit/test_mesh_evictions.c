@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a full node evicts when an operator registers models (E, K2 to K4, O5): room for eighteen
+ * Evictions of a full node when an operator registers models (E, K2 to K4, O5): room for eighteen
  * models of 50 units beside the reserve, six loaders, loads of 20 ms. The models are loaded with
  * their registration and never called.
  */
@@ -96,7 +96,7 @@ test_larger_than_predicted(void **state)
     assert_int_equal(mesh_state(mesh, "large"), MESH_STATE_LOADED);
 }
 
-/* The runtime finishes whatever it has been asked, until nothing is left. */
+/* The runtime finishes all orders. */
 static void
 finish_all(uint32_t models_count)
 {

@@ -86,7 +86,7 @@ test_waiting_limit(void **state)
     calls(1, 1 + WAITING, "m1");
     assert_seen("answer", 0);
     call_as(40, "m1", MESH_HOP_ENTRY);
-    assert_seen("answer 40 overloaded", 1); /* there is nobody else who could load it */
+    assert_seen("answer 40 overloaded", 1); /* no other node could load it */
     load_with("m2", 3);
     calls(41, 3 + 24, "m2");
     assert_seen("answer", 0);

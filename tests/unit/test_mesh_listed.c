@@ -93,7 +93,7 @@ test_forms(void **state)
          "{\"modelId\": \"m\", " INFO ", \"vModelId\": \"w\", \"ensureLoaded\": true}, "
          "{\"modelId\": \"m\", " INFO ", \"vModelId\": \"v\"}]",
          3},
-        /* one that stays whatever its vmodel does, be it because nothing is said of one */
+        /* one that outlives its vmodel, or has none */
         {"[" ONE ", {\"modelId\": \"m\", " INFO ", \"vModelId\": \"w\", "
          "\"retainAfterTransition\": true}]",
          2},

@@ -97,7 +97,7 @@ test_measured_larger_than_the_node(void **state)
     assert_seen("load", 0);
 }
 
-/* What is being unloaded has the memory that was measured until it has gone. */
+/* An unloading model counts with its measured memory until it has gone. */
 static void
 test_measured_on_its_way_out(void **state)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Streams that are cut off: a try that was answered ends its call, whatever the result, and counts
+ * Streams that are cut off: a try that was answered ends its call with any result, and counts
  * for reachability as a lost unary call does. R15: calls that cannot be repeated avoid unreachable
  * nodes.
  */

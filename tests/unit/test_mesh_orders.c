@@ -369,7 +369,7 @@ test_ensure_refreshes_a_copy_elsewhere(void **state)
     assert_int_equal(ensure_used_ms, WALL + now_ms);
     assert_int_equal(outcome((struct mesh_order){.kind = MESH_MODEL_STATUS, .model = "a"}),
                      MESH_OUTCOME_OK);
-    assert_seen("ensure", 0); /* who looks does not use */
+    assert_seen("ensure", 0); /* looking is no use */
 }
 
 /* O4 */

@@ -2,7 +2,7 @@
 /*
  * Models' records: what the incumbent writes is read into what the core wants and comes out again
  * byte for byte; what nobody knows stays, whether the whole former value is given or the unknown
- * fields alone; `loaded` counts only beside the same stamp. What is hostile ends in an error that
+ * fields alone; `loaded` counts only beside the same stamp. Hostile values end in an error that
  * says where, and nothing else.
  */
 #include <setjmp.h>
@@ -148,7 +148,7 @@ loaded_beside_the_same_stamp(void **state)
     free(record);
 }
 
-/* What the core decides replaces what was, and nothing else. */
+/* The core's fields replace the former ones, and nothing else. */
 static void
 changes(void **state)
 {
@@ -301,7 +301,7 @@ any_reason(void **state)
     bytes_fini(&to);
 }
 
-/* What names a model is not changed silently: it is not written. */
+/* A text that names a model is not changed silently: it is not written. */
 static void
 no_utf8(void **state)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What else is in the registry: keys, vmodels, instances, type constraints, dynamic configuration.
+ * The registry's other records: keys, vmodels, instances, type constraints, dynamic configuration.
  * As for models: the incumbent's bytes come out as they went in, the core gets what it wants, and
  * what is wrong is refused with a text that says what and where.
  */

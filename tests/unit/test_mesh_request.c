@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What callers of mmesh.ModelMesh say, read and judged: every field of every request by its number,
+ * Requests of mmesh.ModelMesh, read and judged: every field of every request by its number,
  * messages cut at every byte, what is missing or too long, and random bytes, of which
  * AddressSanitizer would see a read or a write past an end.
  */

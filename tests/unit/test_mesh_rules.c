@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where the mesh core loads and who serves: each rule of placement (P) and routing (R) by itself on
- * a handful of instances, then placement at random against an oracle that judges each choice from
- * the rules' text, and that every acceptable instance is chosen now and then.
+ * Where the mesh core loads and which copy serves: each rule of placement (P) and routing (R) by
+ * itself on a handful of instances, then placement at random against an oracle that judges each
+ * choice from the rules' text, and that every acceptable instance is chosen now and then.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -132,7 +132,7 @@ test_candidates(void **state)
     given.tried_count = 1;
     assert_int_equal(always(&given), NAME_NONE);
     given.tried = vain + 1;
-    assert_int_equal(always(&given), b); /* who can load it goes first */
+    assert_int_equal(always(&given), b); /* a node that can load it goes first */
     const struct mesh_place failed[] = {
         {.instance = "a", .since_ms = NOW - FRESH - 1, .kind = MESH_PLACE_FAILED},
         {.instance = "b", .since_ms = NOW - FRESH + 1, .kind = MESH_PLACE_FAILED},
@@ -391,7 +391,7 @@ test_this_node(void **state)
     given = call();
     given.state = MESH_STATE_QUEUED;
     assert_int_equal(route_choose(&tables, &given).kind, ROUTE_WAIT);
-    given.state = MESH_STATE_NONE; /* whatever the record says */
+    given.state = MESH_STATE_NONE; /* against the record */
     assert_int_equal(route_choose(&tables, &given).kind, ROUTE_MISS);
 }
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Proves what the runner of one node does, on the real core and the real store in memory: orders
- * and calls end once, whatever becomes of them in between; the runtime is asked in time and given
- * up in time; what the registry holds beside what we know stays in it. The runtime and the callers
- * are the test (test_mesh_runner_rig.h).
+ * and calls end once in every case; the runtime is asked in time and given up in time; what the
+ * registry holds beside what we know stays in it. The runtime and the callers are the test
+ * (test_mesh_runner_rig.h).
  */
 #include "test_mesh_runner_rig.h"
 
@@ -286,7 +286,7 @@ a_served_call_is_left_until_it_ends(void **state)
     for (int i = 0; i < 50; i++)
         nodes_turn();
     assert_int_equal(node->unloads, 0); /* I4 */
-    /* Whatever its end: nobody is answered, and nobody tries on. */
+    /* With any end: no caller is answered, and no further try begins. */
     asker_end(asker, &(struct runner_end){.end = MESH_END_UNREACHABLE});
     assert_false(asker->over);
     assert_int_equal(node_look(node).calls, 0);
@@ -397,7 +397,7 @@ a_runtime_is_lost_and_comes_back(void **state)
 
 /* ---- the registry ---- */
 
-/* What the registry says of a record, by a second look at it: a write that is lost shows it. */
+/* The registry's record, by a second look at it: a write that is lost shows it. */
 static struct {
     char value[1024]; /* the last model's */
     char self[1024];  /* this node's */
@@ -700,7 +700,7 @@ a_node_alone_is_drained(void **state)
     runner_drain(node->runner);
     runner_drain(node->runner);
     assert_true(node_look(node).draining);
-    NODES_WAIT(node->drained == 1); /* nobody is there who could take it */
+    NODES_WAIT(node->drained == 1); /* no node could take it */
     assert_int_equal(node->unloads, 1);
 }
 

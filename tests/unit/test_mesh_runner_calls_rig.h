@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What test_mesh_runner_rig.h puts around its runners: runtimes that hold nothing but names,
- * callers, and peers that are a function call a turn later. What a test waits for has NODES_WAIT_S;
- * then it fails.
+ * The surroundings of test_mesh_runner_rig.h's runners: runtimes that hold nothing but names,
+ * callers, and peers that are a function call a turn later. A wait lasts NODES_WAIT_S; then the
+ * test fails.
  *
  * Each asker is a call at a node: a caller's, or a peer's for it (a relay).
  */
@@ -66,7 +66,7 @@ struct node {
     bool vanishes;     /* the next call finds that the runtime has forgotten the model */
     bool busy;         /* calls are refused at once */
     uint32_t sizes, loads, unloads, drained, settings;
-    uint32_t measured[RUNNER_MEASURES]; /* by who asks for them */
+    uint32_t measured[RUNNER_MEASURES]; /* by their requesters */
     uint64_t measured_last[RUNNER_MEASURES];
     struct runner_load *unanswered[MODELS_MAX];
     uint32_t unanswered_count;
@@ -86,7 +86,7 @@ struct asker {
     bool over;
     enum mesh_end end;
     char text[160];
-    char by[ID_MAX];       /* who served it */
+    char by[ID_MAX];       /* the node that served it */
     char answered[ID_MAX]; /* which model */
     char model[ID_MAX];
     struct mesh_tried tried[MESH_TRIED_MAX];
@@ -454,7 +454,7 @@ asker_free(struct asker *asker)
     free(asker);
 }
 
-/* Asks and waits; who served it, or what else became of it. */
+/* Asks and waits; the node that served it, or another outcome. */
 static inline enum mesh_end
 ask_wait(struct node *node, const char *model, char by[ID_MAX])
 {

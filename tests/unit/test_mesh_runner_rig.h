@@ -114,7 +114,7 @@ node_ready(uint32_t index, const char *id)
     return node;
 }
 
-/* What is served or sent on there ends, unheard; then the runner goes. */
+/* Calls served or forwarded there end, unheard; then the runner goes. */
 static inline void
 node_end_runner(struct node *node)
 {
@@ -208,7 +208,7 @@ order_wait(struct node *node, struct ordered *ordered, struct mesh_order order)
     return ordered->outcome;
 }
 
-/* What the registry says of a model now; the rest of it is in `ordered`. */
+/* The registry's record of a model now; the rest of it is in `ordered`. */
 static inline enum mesh_model_state
 node_status(struct node *node, const char *model, struct ordered *ordered)
 {

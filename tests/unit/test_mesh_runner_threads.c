@@ -39,7 +39,7 @@ enum { TURN_MS = 50, WAIT_S = 120 };
 #define MODEL_BYTES (UINT64_C(1) << 20)
 #define DAY_NS (24 * 3600 * NS_PER_S)
 
-/* What a thread is to do, in order. */
+/* A thread's tasks, in order. */
 struct job {
     struct job *next;
     void (*run)(struct job *job);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the mesh core's tables are made of: names, heaps, types and the ledger by hand, then names
+ * The parts of the mesh core's tables: names, heaps, types and the ledger by hand, then names
  * and heaps with random steps against oracles that look through everything; and how large a model's
  * record is.
  */
@@ -163,7 +163,7 @@ test_types(void **state)
     assert_true(types_allow(big, all));
     assert_true(types_allow(fast, plain));
     assert_true(types_preference(&types, fast, part) > types_preference(&types, fast, plain));
-    /* who names no preference goes where others cannot (H2) */
+    /* a type without preference goes where others cannot (H2) */
     assert_true(types_preference(&types, other, plain) > types_preference(&types, other, all));
     /* one label too many: the old rules hold */
     static char texts[TYPES_LABELS_MAX + 1][32];

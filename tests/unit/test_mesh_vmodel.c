@@ -372,7 +372,7 @@ test_calls_resolve(void **state)
     model_at("a")->references = 0;
     revision++;
     notify_model("a");
-    call_vmodel(1, "v"); /* it waits for the leader; who knows what else has changed */
+    call_vmodel(1, "v"); /* it waits for the leader; more may have changed */
     assert_int_equal(line_count, 0);
     lead(true);
     pass(1000);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Calls by method and code. What is recorded by several threads at once is printed to the last one,
+ * Calls by method and code. Records of several threads at once are all printed,
  * in the buckets of KServe ModelMesh, whose bounds are included; a method beyond those there is
  * room for is "other"; and what a method is called may be anything.
  * ctest: presets=tsan

@@ -2,7 +2,7 @@
 /*
  * The counters as Prometheus reads them. A real file of counters with known values gives known
  * lines; every counter of the table has a family, under one legal name; buckets end where the
- * histograms' own do; and whatever a worker writes into its values, each line is well formed, no
+ * histograms' own do; and for any value that a worker writes, each line is well formed, no
  * bucket is smaller than the one before, and the count is that of the last.
  */
 #include <ctype.h>
@@ -300,7 +300,7 @@ test_oldest(void **state)
     counters_close(&counters);
 }
 
-/* ---- form, whatever the values are ---- */
+/* ---- form, for all values ---- */
 
 /* NAME, or NAME{label="…",…}; returns where it ends. */
 static const char *

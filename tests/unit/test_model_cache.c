@@ -2,7 +2,7 @@
 /*
  * The model cache alone (model_cache.h), step by step and by random steps against an oracle that
  * recomputes everything from a plain table: a reservation never exceeds the budget, nobody with
- * users or that was ordered is evicted, the least recently used goes first, who is awaited is
+ * users or that was ordered is evicted, the least recently used goes first, awaited models are
  * loaded first, and the sums are those of what is there. And model_size.h: what is foreseen, and
  * how it learns.
  */
@@ -361,7 +361,7 @@ test_sizes(void **state)
     assert_int_equal(model_size_reserve(&sizes, &said), UINT64_C(1) << 47);
 }
 
-/* What differs gets more room than is expected of it, so that the largest does not go beyond the
+/* Models of varying size get more room than predicted, so that the largest does not go beyond the
  * budget; what is always the same gets just that. */
 static void
 test_room_for_the_largest(void **state)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What `map_file` lends, and what it refuses: files that are none, names and links that lead out,
- * digests that are wrong, right, and stated in every form; and that all is given back. In one
+ * Files that `map_file` lends, and its refusals: files that are none, names and links that lead
+ * out, digests that are wrong, right, and stated in every form; and that all is given back. In one
  * process, on files in a folder of the test's.
  */
 #include <errno.h>
@@ -186,7 +186,7 @@ test_links(void **state)
     model_files_unmap(&lent.files);
 }
 
-/* What is found says a key with a wrong digest itself. */
+/* A key with a wrong digest gets the found one in the text. */
 static void
 learn_digest(void)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What jemalloc's hooks promise for the heaps of models, called as jemalloc calls them: pages that
- * were given up come again, as they are or as zeros, whichever is asked for; what is more than is
- * kept is refused; fresh memory is zero and lies as it was asked to.
- * And that two threads which meet there never have the same page.
+ * The promises of jemalloc's hooks for the heaps of models, called as jemalloc calls them: pages
+ * that were given up come again, as they are or as zeros, whichever is asked for; what is more than
+ * is kept is refused; fresh memory is zero and lies as it was asked to. And that two threads which
+ * meet there never have the same page.
  *
  * ctest: presets=tsan
  */

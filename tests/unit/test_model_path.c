@@ -155,7 +155,7 @@ test_root(void **state)
     char path[256];
     snprintf(path, sizeof(path), "%s/outside", folder);
     assert_int_not_equal(model_root_open(&other, path, &error), STATUS_OK);
-    /* it is the directory that was opened, whatever has its name since */
+    /* it is the directory that was opened, even if its name has moved since */
     run("mv real elsewhere && mkdir real");
     struct model_place place;
     assert_int_equal(model_path_find(&root, "file", &place, &error), STATUS_OK);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Numbers as text read back as the same numbers, whatever their bits, and with few digits: random
+ * Numbers as text read back as the same numbers, for all bits, and with few digits: random
  * ones of each exponent, the neighbours of every power of ten and of two, and those that people
  * write.
  */

@@ -427,7 +427,7 @@ mutate(struct blob *blob)
     }
 }
 
-/* What is decoded must also be the name that was routed by. */
+/* The decoded name must be the one used for routing. */
 static void
 assert_skim_agrees(const struct wire_message *message, const struct oip_request *request)
 {

@@ -553,7 +553,7 @@ test_limits(void **state)
     assert_string_equal(ask_blob(&text), X "element 0: a number of more than 400 characters");
 }
 
-/* What the library's tree takes of the worst that the skim lets through. */
+/* The library's tree for the worst input that the skim lets through. */
 static void
 test_memory(void **state)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the tests of the JSON form share: a request goes the whole way, from JSON through the
+ * Shared by the tests of the JSON form: a request goes the whole way, from JSON through the
  * decoder and the arena, and comes back as if a modelet had made each input an output. Bodies are
  * copied to memory of exactly their size, so that AddressSanitizer sees a read past the end.
  */
@@ -78,7 +78,7 @@ json_rig_pass(struct json_rig *rig, struct error *error)
     return status;
 }
 
-/* What comes of JSON and the binary data after it: the answer's JSON, or the text of the error. The
+/* The result of JSON and the binary data after it: the answer's JSON, or the text of the error. The
  * next call frees it. */
 static inline const char *
 json_rig_ask(struct json_rig *rig, const char *text, size_t text_bytes, const void *data,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Answers of others as JSON: of nodes and runtimes behind this one, whose messages are made by whom
- * we do not know. Metadata and readiness; typed contents, as raw ones; each message also cut into
+ * Answers of others as JSON: of nodes and runtimes behind this one, whose messages come from
+ * unknown programs. Metadata and readiness; typed contents, as raw ones; each message also cut into
  * spans of one byte, and cut short anywhere, which must be refused or read, and nothing else.
  */
 #include <setjmp.h>

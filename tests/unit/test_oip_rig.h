@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the tests of the Open Inference Protocol share: a writer of messages that can write wrong
+ * Shared by the tests of the Open Inference Protocol: a writer of messages that can write wrong
  * ones too, messages cut into spans of exactly allocated memory (so that AddressSanitizer sees a
  * read past any of them), and a real region to copy tensors into and to read them back from.
  */

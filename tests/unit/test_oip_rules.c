@@ -556,7 +556,7 @@ test_malformed(void **state)
         const char *text;
         struct literal request;
     } malformed[] = {
-        {"nothing", NULL, BYTES("")}, /* metadata may say who is meant: target.h */
+        {"nothing", NULL, BYTES("")}, /* metadata may name the model: target.h */
         {"a tag of field 0", MALFORMED "malformed, or cut short", BYTES("\x02\x00")},
         {"a group", MALFORMED "malformed, or cut short", BYTES("\x0b\x0c")},
         {"wire type 7", MALFORMED "malformed, or cut short", BYTES("\x0f\x00")},

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a caller is told of a stage where nobody works: the reason, when somebody is tried again,
- * what can be done; and that reasons that are too long are cut, while when and what are not lost.
+ * A caller's error for a stage without workers: the reason, the time of the next trial, the remedy;
+ * and that reasons that are too long are cut, while when and what are not lost.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -104,7 +104,7 @@ length_from(const uint8_t *map, uint32_t at, uint8_t what)
     return end - at;
 }
 
-/* What the pool says it has is what the map says, in as few stretches as can be. */
+/* The pool equals the map, in as few stretches as possible. */
 static void
 compare(const struct page_pool *pool, const uint8_t *map)
 {

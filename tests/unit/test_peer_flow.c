@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Proves that a call with any number of messages each way reaches another node and comes back as it
- * was sent, whatever the lengths, in order; that who sends beyond a window is thrown out, and who
- * keeps to it never waits for ever; that a flow which is cancelled, or whose node goes, ends once
- * on both sides, and is not to be repeated.
+ * was sent, with any lengths, in order; that a sender beyond its window is cut off, and one within
+ * it never waits for ever; that a flow which is cancelled, or whose node goes, ends once on both
+ * sides, and is not to be repeated.
  *
  * The house echoes each message on its server's thread. The caller sends on the thread of its
  * queue, within what it is told there, as a flow's owner must.
@@ -63,7 +63,7 @@ echo_send(void *context, const struct rpc_piece *pieces, size_t piece_count, boo
     return STATUS_OK;
 }
 
-/* What is taken of the answer makes room for as much of the request. */
+/* Each consumed part of the answer makes room for as much of the request. */
 static void
 echo_taken(void *context, uint64_t cost)
 {

@@ -3,7 +3,7 @@
  * Proves what a stream between nodes sends, and when: whole frames in their order, those that wait
  * together, parts of large messages in turn, a part only when the transport has taken the last
  * ones, small frames not behind a large message; that what is dropped is not sent; that a window
- * bounds what waits; and that each lent piece is given back once, whatever becomes of it. The
+ * bounds what waits; and that each lent piece is given back once in every case. The
  * transport is the test.
  */
 #include <setjmp.h>
@@ -168,7 +168,7 @@ take_all_but(uint32_t left)
         peer_pipe_on_sent(&pipe_);
 }
 
-/* And whatever it is given meanwhile. */
+/* With anything queued meanwhile. */
 static void
 take_all(void)
 {
@@ -191,8 +191,8 @@ test_at_once_and_in_order(void **state)
     assert_int_equal(pipe_.bytes, 0);
 }
 
-/* As many as fit; one that is larger alone. What is copied may be used again at once, what is not
- * is given back when it was sent. */
+/* As many as fit; one that is larger alone. Copied memory may be reused at once; other memory is
+ * given back when it was sent. */
 static void
 test_together(void **state)
 {
@@ -303,7 +303,7 @@ test_dropped(void **state)
     check_sent(before + 2, PEER_ANSWER, 5001, PEER_PART_BYTES_MAX);
 }
 
-/* A message of a flow, and whatever comes of that call, behind its former ones in parts. */
+/* A message of a flow, and all later frames of that call, behind its former ones in parts. */
 static void
 put_behind(uint32_t number, enum peer_kind kind, size_t bytes)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the tests of peers share. A house: a node that is called, with a real runner, core, store
+ * Shared by the tests of peers. A house: a node that is called, with a real runner, core, store
  * and peer_server; its runtime holds nothing but names, and its pipeline is a thread that answers
- * as the method says. A caller: peers on a queue of its own, to whom the test is the runner.
- * Whoever waits here waits on a condition, with a deadline that only a failing test reaches.
+ * as the method says. A caller: peers on a queue of its own, with the test as the runner.
+ * Waits are on a condition, with a deadline that only a failing test reaches.
  */
 #pragma once
 
@@ -64,7 +64,7 @@ rig_count(unsigned *counter)
     pthread_mutex_unlock(&rig_lock);
 }
 
-/* ---- who steps a queue ---- */
+/* ---- stepping a queue ---- */
 
 struct stepper {
     struct rpc_queue *queue;
@@ -143,7 +143,7 @@ house_load_ended(void *context, struct runner_load *load, const struct runner_mo
     runner_load_ended(house->runner, load, &(struct runner_load_end){.size_bytes = 1 << 20});
 }
 
-/* Who serves requests with a flow, on the server's thread; NULL: no test has any. */
+/* Serves requests with a flow, on the server's thread; NULL: no test has any. */
 static void (*rig_flow_serve)(struct peer_request *request, uint32_t number);
 static void (*rig_flow_cancel)(struct peer_request *request);
 
@@ -190,7 +190,7 @@ span_of(const char *text)
     return (struct wire_span){text, strlen(text)};
 }
 
-/* What the pipeline says, by the method: the message back; the same as lent pieces; a message of
+/* The pipeline's answer, by the method: the message back; the same as lent pieces; a message of
  * LARGE_BYTES; an error with a trailer; that it has too much to do. */
 static inline void
 house_answer(struct job job)

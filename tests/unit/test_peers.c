@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Proves that calls of one node reach another and come back as they went, whatever their length,
- * many at once; that each try ends once, also when the other node is killed, is not there, is
- * another one; that a cancelled one is cancelled there.
+ * Proves that calls of one node reach another and come back unchanged, of any length, many at once;
+ * that each try ends once, also when the other node is killed, is not there, is another one; that a
+ * cancelled one is cancelled there.
  *
  * Run with the argument "serve" this program is a node to be killed: it prints its port.
  *

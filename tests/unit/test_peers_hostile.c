@@ -12,7 +12,7 @@
 
 enum { NUMBER_FIRST = 1 << 14, ROOM = 2 * PEER_HEAD_BYTES_MAX };
 
-/* ---- who calls makes no sense ---- */
+/* ---- senseless callers ---- */
 
 struct hostile {
     struct rpc_client *client;
@@ -162,7 +162,7 @@ test_refused(void **state)
     house_close(house);
 }
 
-/* ---- who is called makes no sense ---- */
+/* ---- senseless servers ---- */
 
 /* Adds a frame, with a payload of so many bytes 'x', to a message that has `at` bytes. */
 static size_t
@@ -208,7 +208,7 @@ add_about(unsigned char *message, size_t at, enum peer_kind kind, uint32_t numbe
     return add(message, at, &frame, payload_bytes);
 }
 
-/* What a call is answered with. Behind each that makes no sense comes an answer that would, in the
+/* The answer to a call. Behind each that makes no sense comes an answer that would, in the
  * same message: it is not listened to. */
 enum saying {
     IN_PARTS, /* makes sense: one whose first part lies behind another frame */

@@ -2,8 +2,8 @@
 /*
  * Nodes of a mesh call each other over TLS, each with a certificate of the same authority, made by
  * certificates.sh. Proves that one with another certificate, or without TLS, is not served but
- * unreachable, and that with a name only who has a certificate with that name is a node; that who
- * has no TLS does not even try one that has, nor the other way round; and that a node whose
+ * unreachable, and that with a name only certificates with that name are a node's; that a node
+ * without TLS does not even try one that has it, nor the other way round; and that a node whose
  * certificate was renewed shows the new one when it connects again.
  *
  * ctest: timeout=120

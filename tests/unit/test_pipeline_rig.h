@@ -354,7 +354,7 @@ answer_of(struct rig *rig, uint32_t number)
 /*
  * Whether every request of the lane has given back all it had; the caller holds one reference to
  * the lane, and the pipeline another. The words of slots and blocks alone do not tell: a release
- * writes the word before it fills the cell of the free ring, and who submits in between finds the
+ * writes the word before it fills the cell of the free ring, and a submission in between finds the
  * slot in neither.
  */
 static inline bool

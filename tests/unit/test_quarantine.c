@@ -90,7 +90,7 @@ test_it_lasts_its_length(void **state)
 {
     (void)state;
     begin(5);
-    /* of those who were left: nothing more to do */
+    /* of the remaining workers: nothing more to do */
     assert_false(quarantine_on_death(&quarantine, DEATH_FRUITLESS, 50));
     assert_false(quarantine_on_death(&quarantine, DEATH_FRUITFUL, 50));
     assert_int_equal(quarantine.state, QUARANTINE_ON);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What reflection knows of proto files: every kind of symbol, at every depth, in a package and in
+ * Reflection's knowledge of proto files: every kind of symbol, at every depth, in a package and in
  * none, leads to its file; imports are followed to the end, each once. On a set of descriptors made
  * here, and on the embedded one, in which every file and service must be found by its own name.
  */

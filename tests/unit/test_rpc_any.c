@@ -11,7 +11,7 @@
 
 enum { BIG_BYTES = 100000, SEEN_MAX = 8 };
 
-/* What the handler does is said by the method; what it saw is kept here, under rig->lock. */
+/* The method selects the handler's action; its observations are kept here, under rig->lock. */
 static struct {
     char path[SEEN_MAX][512];
     unsigned paths;
@@ -248,8 +248,8 @@ test_legal(void **state)
         assert_false(rpc_metadata_is_legal(&bad[i]));
 }
 
-/* A bound unary method may answer with metadata, too; what a status other than OK cannot carry
- * comes back to who lent it. */
+/* A bound unary method may answer with metadata, too; parts that a status other than OK cannot
+ * carry come back to their lender. */
 static void
 test_answer_of_a_bound_method(void **state)
 {
@@ -334,7 +334,7 @@ test_open(void **state)
     stage_stop(&stage);
 }
 
-/* Who has taken the call is told that its caller has gone; of one that was left nobody hears more.
+/* The user of a call is told that its caller has gone; a call without a user ends silently.
  */
 static void
 test_open_and_gone(void **state)

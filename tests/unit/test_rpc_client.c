@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Unary calls of the asynchronous client, over unix sockets and TCP, on a queue of its own and on a
- * server's: every call that was started ends exactly once, with what the server said or with why it
- * could not, whatever happens to the server, the caller or the client meanwhile; nothing leaks. A
- * server in another process is this program, started with an address.
+ * server's: every call that was started ends exactly once, with the server's answer or a reason,
+ * for any fault of the server, the caller or the client meanwhile; nothing leaks. A server in
+ * another process is this program, started with an address.
  *
  * ctest: timeout=120 presets=dev,tsan because calls are answered by other threads
  */
@@ -436,7 +436,7 @@ test_timers(void **state)
 
 /* ---- servers that are not there ---- */
 
-/* What on_state told last. */
+/* The last report of on_state. */
 struct state_watcher {
     struct rpc_client *client;
     atomic_int told;

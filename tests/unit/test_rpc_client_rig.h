@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the tests of the client share: a queue of its own with a thread that steps it, a probe that
+ * Shared by the tests of the client: a queue of its own with a thread that steps it, a probe that
  * records what one call calls back, and a server in another process, to be killed.
  */
 #pragma once
@@ -257,7 +257,7 @@ struct elsewhere {
     char target[128];
 };
 
-/* What main does in that process: serves until it is killed. */
+/* The main function of that process: serves until it is killed. */
 static inline int
 elsewhere_main(const char *target)
 {

@@ -2,7 +2,7 @@
 /*
  * Streams of the asynchronous client: messages in order both ways, with back-pressure on both
  * halves; a bounded number waits, and its user hears when they leave; exactly one end, behind the
- * last message, whoever ends the stream: the server, the client, its user, a deadline, a kill.
+ * last message, by any cause: the server, the client, its user, a deadline, a kill.
  *
  * ctest: timeout=120 presets=dev,tsan because messages are sent by other threads
  */
@@ -109,7 +109,7 @@ test_one_and_last(void **state)
     stage_stop(&stage);
 }
 
-/* What each message has noted is done when the step ends, once; what was dropped is not. */
+/* The note of each message runs once when the step ends; dropped notes do not. */
 struct noting {
     struct probe probe; /* first */
     struct rpc_later done;
@@ -168,7 +168,7 @@ test_at_the_end_of_a_step(void **state)
         assert_int_equal(send_bytes(&noting.probe, big, 1), STATUS_OK);
         if (i % 10 == 0) {
             probe_wait(&noting.probe, &noting.probe.messages, i);
-            /* What was noted last may wait for its step still; the next ten would join it. */
+            /* The last note may still wait for its step; the next ten would join it. */
             probe_wait(&noting.probe, &noting.ran, i / 10);
         }
     }
@@ -211,7 +211,7 @@ test_sending_is_bounded(void **state)
     stage_stop(&stage);
 }
 
-/* What waits when a stream is over comes back to who lent it. */
+/* Waiting messages come back to their lender when a stream is over. */
 static void
 test_what_waits_is_released(void **state)
 {
@@ -259,7 +259,7 @@ test_what_waits_is_released(void **state)
     }
 }
 
-/* Who does not read gets one message, and holds up the rest and the end. */
+/* A user that does not read gets one message, and holds up the rest and the end. */
 static void
 test_reading_is_asked_for(void **state)
 {

@@ -291,7 +291,7 @@ adjust_two_per_peer(struct rpc_server_options *options)
     options->connections_per_peer_max = 2;
 }
 
-/* One that waits has its place, and gives it back when it goes, in whatever way. */
+/* One that waits has its place, and gives it back when it goes, in every case. */
 static void
 test_they_count(void **state)
 {

@@ -384,7 +384,7 @@ test_back_pressure(void **state)
     struct rpc_piece piece = {.data = data, .bytes = sizeof(data)};
     unsigned sent = 0;
     unsigned refused = 0;
-    /* What is on the way may still drain between two refusals. */
+    /* Messages under way may still drain between two refusals. */
     while (refused < 1000) {
         enum status status = rpc_call_send(rig->held[0], &piece, 1);
         refused = status == STATUS_OK ? 0 : refused + 1;
@@ -492,7 +492,7 @@ random_act(struct random_call *call, uint64_t *state)
     }
 }
 
-/* Whatever happened, it ends once; and if it ended well, nothing is missing. */
+/* In every case it ends once; and if it ended well, nothing is missing. */
 static void
 random_end(struct random_call *call)
 {

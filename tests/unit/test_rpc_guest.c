@@ -19,7 +19,7 @@ adjust(struct rpc_server_options *options)
     options->queue = host_queue;
 }
 
-/* Neither has threads; who steps the queue is started by step(). */
+/* Neither has threads; step() starts the stepping thread. */
 struct both {
     struct rig *host;
     struct rig *guest;
@@ -139,7 +139,7 @@ test_guest_holds_up_the_end(void **state)
     rig_destroy(both.host);
 }
 
-/* It has bound one address, and cannot bind the other: who steps the queue sees to the rest. */
+/* It has bound one address, and cannot bind the other: the stepping thread does the rest. */
 static void
 test_guest_that_cannot_bind(void **state)
 {
@@ -178,7 +178,7 @@ on_post(struct rpc_post *post)
     atomic_store(&poster->seen, atomic_load_explicit(&poster->asked, memory_order_relaxed));
 }
 
-/* What was written before a post is seen by its run, and none is lost. */
+/* A post's run sees the writes before it, and none is lost. */
 static void *
 post_many(void *argument)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The end of a server that is still called: calls under way end well, each later one is answered
- * UNAVAILABLE whatever its method, nobody can connect, and no caller is told CANCELLED, however
- * many calls arrive while the server ends.
+ * UNAVAILABLE for every method, nobody can connect, and no caller is told CANCELLED, however many
+ * calls arrive while the server ends.
  *
  * ctest: timeout=120 presets=dev,tsan because calls arrive on other threads while it ends
  */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the rpc tests share: a real server with one thread per queue and a few methods, and a caller
+ * Shared by the rpc tests: a real server with one thread per queue and a few methods, and a caller
  * on the bare C core that can do what rpc_channel cannot: open a stream, stall, cancel, vanish.
- * Whoever waits here waits on a condition, with a deadline that only a failing test reaches.
+ * Waits are on a condition, with a deadline that only a failing test reaches.
  */
 #pragma once
 

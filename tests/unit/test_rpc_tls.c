@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * TLS of server and client, with real certificates (certificates.sh): who shows what the other side
- * asks for is served, and who does not gets UNAVAILABLE, not an answer in clear text, over TCP and
- * over a unix socket. Certificates that are replaced are seen by who connects from then on, while
- * what is there goes on; what does not fit together changes nothing. A key that has a password is
- * opened with it, on both sides and whenever it is renewed. What is wrong with files is told in
- * words that name them, and never with a password.
+ * TLS of server and client, with real certificates (certificates.sh): a side with the required
+ * certificate is served, one without gets UNAVAILABLE, not an answer in clear text, over TCP and
+ * over a unix socket. Certificates that are replaced apply to new connections, while existing ones
+ * go on; files that do not fit together change nothing. A key that has a password is opened with
+ * it, on both sides and whenever it is renewed. Errors name the files, and never with a password.
  *
  * ctest: timeout=120
  */
@@ -154,7 +153,7 @@ test_client_is_known(void **state)
     check_clients(RPC_TLS_CLIENTS_OPTIONAL, STATUS_OK);
 }
 
-/* Until who trusts `ca` alone is answered, or is not. */
+/* Until a client that trusts `ca` alone is answered, or is not. */
 static void
 wait_trust(struct side *side, const char *target, const char *ca, enum status wanted)
 {
@@ -182,7 +181,7 @@ replace(const char *from, const char *to)
     shell("cp %s next && mv next %s", from, to);
 }
 
-/* The server's own pair, then whom it trusts, then a key that does not fit. */
+/* The server's own pair, then its authorities, then a key that does not fit. */
 static void
 test_renewed(void **state)
 {
@@ -305,7 +304,7 @@ locked_pair(const char *name, const char *key, const char *word)
     return options;
 }
 
-/* A server that has this pair is known to who trusts its authority. */
+/* A client that trusts its authority accepts a server with this pair. */
 static void
 check_serves(const struct rpc_tls_options *options)
 {
@@ -354,7 +353,7 @@ test_locked_key(void **state)
     check_serves(&options);
 }
 
-/* Who calls shows a certificate whose key had to be opened. */
+/* The caller shows a certificate whose key had to be opened. */
 static void
 test_locked_key_of_client(void **state)
 {

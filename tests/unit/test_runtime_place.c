@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where mmesh.ModelRuntime is served: for lists of `listen` and `runtime`, what a server of its own
- * listens on, whether the front has it too, whom the front then answers, and which lists are
- * refused because an address would load models that `runtime` does not name.
+ * Where mmesh.ModelRuntime is served: for lists of `listen` and `runtime`, the addresses of a
+ * server of its own, whether the front has it too, the clients that the front then answers, and
+ * which lists are refused because an address would load models that `runtime` does not name.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -65,7 +65,7 @@ count_of(const char *const *list)
     return count;
 }
 
-/* What is expected, without what this kernel lacks. */
+/* The expected parts, without those that this kernel lacks. */
 static void
 check_own(const struct place_case *one, const struct runtime_place *place)
 {

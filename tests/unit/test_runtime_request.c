@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What callers of mmesh.ModelRuntime say, read and judged: messages cut at every byte, texts at and
+ * Requests of mmesh.ModelRuntime, read and judged: messages cut at every byte, texts at and
  * beyond their limits, keys that are JSON and that are not, and random bytes, of which
  * AddressSanitizer would see a read or a write past an end.
  */

@@ -99,7 +99,7 @@ test_landlock_by_name(void **state)
     assert_int_equal(rights.files, 0xffff & ~execute);
     assert_int_equal(landlock_parts(&rights),
                      SANDBOX_PARTS_LANDLOCK & ~SANDBOX_PART_LANDLOCK_SIGNALS);
-    /* whatever a stage is allowed, Landlock gives the parts that it is said to lack nothing of */
+    /* for every permission of a stage, Landlock gives the parts that it reports as complete */
     for (uint32_t allow = 0; allow < SANDBOX_ALLOW_ALL; allow++) {
         rights = landlock_rights_for(7, allow);
         assert_int_equal(landlock_parts(&rights), sandbox_parts(allow) & SANDBOX_PARTS_LANDLOCK);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Who has how much in flight: that the hash depends on its key and on every bit of a name, and
+ * Each caller's share in flight: that the hash depends on its key and on every bit of a name, and
  * spreads; the counts by hand, and with threads that take and give at random, after which nothing
  * is left.
  *
@@ -70,7 +70,7 @@ test_counts(void **state)
 {
     (void)state;
     struct share share = {0};
-    assert_int_equal(share_callers(&share, 7), 1); /* who asks counts */
+    assert_int_equal(share_callers(&share, 7), 1); /* the asking caller counts */
     share_take(&share, 7);
     share_take(&share, 7);
     share_take(&share, 9);

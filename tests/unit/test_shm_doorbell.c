@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Sleeping and waking: a bell between two threads that must not lose a wake, the spin's budget on a
- * script, and the former: who gets the role, who is appointed, and what is left when the appointed
- * one has died or woken up by himself meanwhile. Repair's wake reaches a sleeper whose flag a dead
- * waker took.
+ * script, and the former: the role, appointments, and the state after an appointed worker has died
+ * or woken up meanwhile. Repair's wake reaches a sleeper whose flag a dead waker took.
  */
 #include <pthread.h>
 #include <setjmp.h>
@@ -241,7 +240,7 @@ test_push_rings_a_sleeping_former(void **state)
     assert_true(was_rung(1, bob));
 }
 
-/* Who made the offer has not rung yet, and never may: the next push does. */
+/* The worker that made the offer has not rung yet, and never may: the next push does. */
 static void
 test_push_rings_one_with_an_offer(void **state)
 {
@@ -337,7 +336,7 @@ test_repair_wakes_whose_flag_was_taken(void **state)
 }
 
 /* Alice died and was repaired; after that a pusher that had seen her idle appointed her, and died
- * too. Repairing the pusher, who has no place here, must free the role. */
+ * too. Repairing the pusher, which has no place here, must free the role. */
 static void
 test_repair_frees_a_role_of_long_ago(void **state)
 {
@@ -348,7 +347,7 @@ test_repair_frees_a_role_of_long_ago(void **state)
     repair(CAROL, 2);
     assert_int_equal(atomic_load(&stage->former), 0);
     assert_true(was_rung(1, bob));
-    /* an offer to Bob, who lives but may be busy: its region maker may be the dead one */
+    /* an offer to Bob, which lives but may be busy: its region maker may be the dead one */
     atomic_store(&stage->former, FORMER_OFFERED | 1 << 16 | BOB);
     repair(CAROL, 2);
     assert_int_equal(atomic_load(&stage->former), 0);

@@ -515,7 +515,7 @@ table_of(const struct shm_payload *payload)
                     payload->table_offset);
 }
 
-/* What modelet.h promises holds of what anybody wrote, too. */
+/* modelet.h's promises hold for anything that was written, too. */
 static void
 test_hostile_alignment(void **state)
 {

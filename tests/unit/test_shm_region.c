@@ -171,7 +171,7 @@ test_plan_arena_names_enough(void **state)
 
 /* ---- regions ---- */
 
-/* What local_mib promises, for every value it may have. */
+/* The promise of local_mib, for every value. */
 static void
 test_plan_arena_holds_a_fifth(void **state)
 {
@@ -482,7 +482,7 @@ test_arena_keeps(void **state)
         assert_true(arena_holds(&region, 4, block));
         assert_false(arena_keeps(&region, block));
     }
-    /* who finds it busy goes to the rings, and an audit can't tell */
+    /* a process that finds it busy goes to the rings, and an audit can't tell */
     assert_false(atomic_flag_test_and_set(&kept.busy));
     assert_int_equal(arena_release(&region, 3, blocks[5], 1), STATUS_OK);
     assert_true(arena_keeps(&region, blocks[6]));

@@ -179,7 +179,7 @@ test_peek(void **state)
     pop_expect(4);
     assert_true(ring_peek(&ring, &objects, &next));
     assert_int_equal(next.index, 5);
-    /* claimed by one who died before he emptied the cell: nobody's next */
+    /* claimed by a process that died before it emptied the cell: not returned again */
     struct shm_word word = word_unpack(atomic_load(&words[5]));
     word.held = true;
     atomic_store(&words[5], word_pack(word));
@@ -306,7 +306,7 @@ test_stale_cells_are_dropped(void **state)
     (void)state;
     for (uint32_t i = 0; i < 4; i++)
         push(i);
-    /* 0 and 2 are claimed by another who has not emptied their cells */
+    /* 0 and 2 are claimed by another process that has not emptied their cells */
     for (uint32_t i = 0; i < 4; i += 2) {
         struct shm_word word = word_unpack(atomic_load(&words[i]));
         word.held = true;
@@ -351,7 +351,7 @@ test_impossible_contents(void **state)
     assert_int_equal(ring_fill_cell(&ring, 0, word), RING_CORRUPT);
 }
 
-/* Whatever stands in the shared memory: every call ends, and stays within it. */
+/* With any content of the shared memory every call ends, and stays within it. */
 static void
 test_garbage(void **state)
 {

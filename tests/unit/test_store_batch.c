@@ -201,7 +201,7 @@ operations(void **state)
     assert_int_equal(batch.count, BATCH_OPS_MAX / 2);
 }
 
-/* The first goes whatever it has. */
+/* The first goes in any case. */
 static void
 a_large_one(void **state)
 {
@@ -218,7 +218,7 @@ a_large_one(void **state)
     free(value);
 }
 
-/* Each is taken once, and the first of the queue each time, whatever they are. */
+/* Each is taken once, and the first of the queue each time, of any kind. */
 static void
 random_queues(void **state)
 {

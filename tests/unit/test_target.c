@@ -145,7 +145,7 @@ test_values(void **state)
                      STATUS_INVALID_ARGUMENT);
 }
 
-/* What a field of `bytes` gives. */
+/* The result of a field of `bytes`. */
 static enum status
 id_of(const void *text, size_t bytes, struct target_id *id, struct error *error)
 {

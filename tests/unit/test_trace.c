@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is made of the stamps of a trace, by the rules in trace.h: scripted cases of each rule, and
+ * The stamps of a trace are settled by the rules in trace.h: scripted cases of each rule, and
  * stamps of random words, as a hostile worker would write them, of which nothing may come that lies
  * outside the request or out of order.
  */

@@ -2,7 +2,7 @@
 /*
  * Records of traces become exactly these lines of OTLP/JSON: a request with a parent through two
  * stages, one without, a refusal, a failure in a stage, a worker's death; and texts that are no
- * UTF-8, ids of zeros. What a collector answers is read as well.
+ * UTF-8, ids of zeros. A collector's answers are read as well.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -3,8 +3,8 @@
  * How long an adaptive batch waits for company (worker/wait.h), rule by rule on a scripted clock: a
  * lone caller, callers in a loop whose number changes, gaps too long to be worth it, items that our
  * runs hold up and such that they don't, items that are seen late, another worker that gathers
- * meanwhile, and times and counts as nobody in his right mind would write them. What the rules are
- * good for is judged in test_wait_sim.c.
+ * meanwhile, and times and counts as nobody in his right mind would write them. test_wait_sim.c
+ * judges the rules' use.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -54,9 +54,9 @@ take_from_ring(struct wait *wait, int64_t now_ns, uint32_t count)
 }
 
 /*
- * One round of callers in a loop, all of whom come back `GAP_NS` after one another. The batch
- * closes when the rules say so, and those who come later come while it runs. Returns how many were
- * in it; `vain_ns` is for how long it stayed open after the last that it got.
+ * One round of callers in a loop, all of which come back `GAP_NS` after one another. The batch
+ * closes by the rules, and later callers come while it runs. Returns how many were in it; `vain_ns`
+ * is for how long it stayed open after the last that it got.
  */
 static uint32_t
 round_of(struct wait *wait, int64_t *now_ns, uint32_t in_ring, uint32_t callers, int64_t *vain_ns)
@@ -135,7 +135,7 @@ test_items_of_other_models_are_no_company(void **state)
     assert_true(waits(&wait, START_NS, 1, 9));
 }
 
-/* What would come after the batch closes anyway is never seen, and must not be hoped for: else a
+/* Arrivals after the batch closes anyway are never seen, and must not be hoped for: else a
  * batch would be held open to its bound each time. */
 static void
 test_nothing_is_expected_beyond_the_bound(void **state)
@@ -177,7 +177,7 @@ test_callers_in_a_loop(void **state)
     }
 }
 
-/* More of them are found out by those who come during the run, fewer by one wait in vain. */
+/* Arrivals during the run reveal more of them, a wait in vain fewer. */
 static void
 test_callers_come_and_go(void **state)
 {
@@ -235,7 +235,7 @@ alternate(struct wait *wait, int64_t back_ns, int rounds, int64_t *now_ns, int64
     return met;
 }
 
-/* Two callers of whom one waits while the other is served: together, if that is sooner. */
+/* Two callers, one of which waits while the other is served: together, if that is sooner. */
 static void
 test_two_in_turn(void **state)
 {
@@ -251,7 +251,7 @@ test_two_in_turn(void **state)
 }
 
 /* Half of the gaps are short, half are long: after the first stretch it is not worth the second,
- * but who wakes up late, when that is nearly over, waits for its end. */
+ * but a worker that wakes up late, when that is nearly over, waits for its end. */
 static void
 test_what_has_passed_counts(void **state)
 {
@@ -393,7 +393,7 @@ test_clumps(void **state)
     assert_true(vain_ns < (int64_t)100 * FIXED_NS / 10);
 }
 
-/* What comes while another worker gathers is not our gap. */
+/* An arrival while another worker gathers is not our gap. */
 static void
 test_another_gathers(void **state)
 {
@@ -433,7 +433,7 @@ draw_time(int64_t now_ns)
     }
 }
 
-/* Whatever is told: no overflow (the sanitizer looks on), counts within bounds, events never in the
+/* For any input: no overflow (the sanitizer looks on), counts within bounds, events never in the
  * future, and an answer within the last octave. */
 static void
 test_nonsense(void **state)

@@ -142,7 +142,7 @@ test_cancelled_and_late(void **state)
     wait_all_gone(rig);
 }
 
-/* What is in the region is lost with it; those that wait are not in it. */
+/* Requests in the region are lost with it; waiting calls are not in it. */
 static void
 test_they_outlive_a_region(void **state)
 {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the adaptive wait is good for: a stage is simulated, event by event and with fixed seeds, in
- * worlds that differ in who calls and in whose CPU it is. The worker in it is the real one, as far
- * as it decides: worker/batch.h, cost.h, wait.h. Each world is gone through with the fixed waits 0,
- * 0.5, 1, 2 and 5 ms and with the adaptive one, of 5 ms at most. What is asserted is in simulated
- * time, so exact on every machine: a lone caller is not made to wait, callers in a loop get at
- * least as much done as with the best fixed wait, the slow ones among Poisson arrivals and bursts
- * wait hardly longer than with it.
+ * The use of the adaptive wait: a stage is simulated, event by event and with fixed seeds, in
+ * worlds with different callers and CPUs. The worker in it is the real one, as far as it decides:
+ * worker/batch.h, cost.h, wait.h. Each world is gone through with the fixed waits 0, 0.5, 1, 2 and
+ * 5 ms and with the adaptive one, of 5 ms at most. Assertions are in simulated time, so exact on
+ * every machine: a lone caller is not made to wait, callers in a loop get at least as much done as
+ * with the best fixed wait, the slow ones among Poisson arrivals and bursts wait hardly longer than
+ * with it.
  *
  * A world: callers (in a loop, Poisson, or bursts) → a stage before, one item or a group at a time
  * (if it shares the CPU it stands still while our worker runs) → the stage's ring → the worker.
@@ -124,7 +124,7 @@ struct sim {
     int64_t latencies[ITEMS_MAX];
 };
 
-/* What waking up costs. */
+/* The cost of waking up. */
 static const int64_t WAKE_NS = 3 * US;
 static const double OTHERS_PART = 0.2;
 
@@ -529,13 +529,13 @@ test_callers_in_a_loop(void **state)
         snprintf(name, sizeof(name), "%u behind a stage", callers[i]);
         assert_true(compare_waits(name, &world).items >= least);
     }
-    struct world world = world_with(16); /* those who come back soon are worth waiting for */
+    struct world world = world_with(16); /* callers that come back soon are worth waiting for */
     world.back_ns = 20 * US;
     world.jitter_ns = 20 * US;
     assert_true(compare_waits("16 callers, soon back", &world).no_wait >= 1.1);
 }
 
-/* The CPU is shared with those who make the items: without waiting each gets a run of its own. */
+/* The CPU is shared with the callers: without waiting each gets a run of its own. */
 static void
 test_callers_on_one_cpu(void **state)
 {
@@ -561,7 +561,7 @@ test_callers_on_one_cpu(void **state)
     }
 }
 
-/* The CPU is shared with others still, who keep it for a while. That nothing came meanwhile must
+/* The CPU is shared with others, too, which keep it for a while. That nothing came meanwhile must
  * not look as if nobody would: batches would be a fraction of these. */
 static void
 test_others_on_the_cpu(void **state)

@@ -2,7 +2,7 @@
 /*
  * Local clients by hand, for tests of real worker processes: a client region is a rig of its own
  * (test_worker_rig.h) whose region the workers of another, the lane, are given. The test plays both
- * the coordinator, who announces client regions and hears what workers say of them, and the
+ * the coordinator, which announces client regions and gets the workers' reports, and the
  * clients.
  */
 #pragma once
@@ -85,7 +85,7 @@ client_region_come(struct client_region *client_region, struct rig *lane, uint32
     announce(lane, &word, client_region->rig.region.fd);
 }
 
-/* What the worker says next of a client region. */
+/* The worker's next report on a client region. */
 static inline struct handshake_client_region
 hear(const struct rig *lane, uint32_t stage, uint32_t index)
 {

@@ -168,7 +168,7 @@ test_goes_while_items_are_held(void **state)
     rig_stop(lane);
 }
 
-/* What a worker holds is answered before it leaves; what waits stays where it is. */
+/* A worker's items are answered before it leaves; waiting ones stay in the ring. */
 static void
 test_ends_with_what_is_held(void **state)
 {
@@ -460,7 +460,7 @@ test_slot_taken_away_in_a_run(void **state)
     rig_stop(lane);
 }
 
-/* What no worker can serve is lost on arrival. */
+/* An item that no worker can serve is lost on arrival. */
 static void
 test_refused_on_arrival(void **state)
 {
@@ -484,7 +484,7 @@ struct scribbler {
     uint64_t random;
 };
 
-/* Writes into descriptors and tables, all the time: whatever is read twice may differ. */
+/* Writes into descriptors and tables, all the time: two loads of one word may differ. */
 static void *
 scribble(void *context)
 {
@@ -506,8 +506,8 @@ scribble(void *context)
 
 enum { ROUNDS = 40, CALLS = 50 };
 
-/* A client whose descriptors change while they are read: whatever becomes of its requests, the
- * worker is the same at the end, and the lane's requests are answered meanwhile. */
+/* A client whose descriptors change while they are read: the worker is the same at the end, and the
+ * lane's requests are answered meanwhile. */
 static void
 test_descriptors_change_while_read(void **state)
 {

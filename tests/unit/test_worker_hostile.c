@@ -68,7 +68,7 @@ test_elements_are_checked(void **state)
     rig_stop(lane);
 }
 
-/* Of the same size, and signed: who asks for a large block would be lent a small one. */
+/* Of the same size, and signed: a request for a large block would get a small one. */
 static void
 test_descending_classes_are_refused(void **state)
 {
@@ -150,7 +150,7 @@ give_back_what_came(const struct region *region)
             (void)!slot_release(region, ticket, places[i], OWNER_COORDINATOR);
 }
 
-/* Never comes back: ended by SIGKILL. What it is told of its region it does not believe either. */
+/* Never comes back: ended by SIGKILL. It does not believe reports on its region either. */
 static void
 be_hostile(struct client_region *client_region, enum way way, uint64_t random)
 {

@@ -422,7 +422,7 @@ sigterm_after(struct rig *rig, int yields)
     return asleep;
 }
 
-/* Many times, so that the signal meets every moment of going to sleep. What a terminal sends is not
+/* Many times, so that the signal meets every moment of going to sleep. A terminal's signals are not
  * for the worker. */
 static void
 test_sigterm_is_never_missed(void **state)

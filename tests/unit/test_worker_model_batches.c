@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Batches by model in real workers, with the modelet `cache`: that each run has items of one model,
- * whatever the order in which they came; that a worker alone keeps what it holds of other models,
- * and one of several hands it back before it runs; that what is held is dropped when nobody waits
- * for it, and goes back when its model was unloaded; and that all comes back once in the middle of
- * loads and unloads.
+ * in any order of arrival; that a worker alone keeps what it holds of other models, and one of
+ * several hands it back before it runs; that what is held is dropped when nobody waits for it, and
+ * goes back when its model was unloaded; and that all comes back once in the middle of loads and
+ * unloads.
  *
  * ctest: timeout=120 presets=dev,tsan because loads run beside the batch thread
  */

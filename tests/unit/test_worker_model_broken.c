@@ -72,7 +72,7 @@ remove_files(const struct rig *rig, int engine)
     rmdir(rig_file(rig, "none"));
 }
 
-/* Whatever the status: it fails, and the text says this. */
+/* With any status it fails, and the text says this. */
 static void
 fails(struct rig *rig, const char *name, const char *words)
 {

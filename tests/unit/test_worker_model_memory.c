@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What models take of memory, as a real worker says it: what is allocated in `load` and what is
+ * The memory of models, as a real worker reports it: what is allocated in `load` and what is
  * mapped is their size; workers that map one file share its pages; after an unload all is free, and
  * what is not is told as a leak, and is not the next model's; of what a model has freed so much
  * stays in memory for the next, which has it without a page fault. The same of the examples'
@@ -154,7 +154,7 @@ test_rest_goes_back(void **state)
     rig_stop(rig);
 }
 
-/* What was allocated by the loader and freed by the main thread lies in that one's cache. */
+/* Memory that the loader allocated and the main thread freed lies in that one's cache. */
 static void
 test_freed_by_run(void **state)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The pacer wakes up while something is loaded, and only then, on the CPU where that is; it can be
- * stopped in either state; a thread that loads is of the idle class if it may be. What that is good
- * for, the bench shows (`./dev bench --only models`).
+ * stopped in either state; a thread that loads is of the idle class if it may be. The bench shows
+ * its use (`./dev bench --only models`).
  *
  * ctest: presets=tsan
  */

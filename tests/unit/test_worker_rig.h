@@ -80,7 +80,7 @@ struct rig {
     struct payload_view view;
 };
 
-/* What a worker says when it is started. */
+/* A worker's answer to its start. */
 union rig_reply {
     struct handshake_header header;
     struct handshake_ready ready;
@@ -529,7 +529,7 @@ rig_counter(const struct rig *rig, uint32_t stage, enum counter counter)
     return sum;
 }
 
-/* What a worker counts may be seen a little after what it did: so a test waits for it. */
+/* A worker's counters may lag its actions, so a test waits for them. */
 static inline void
 rig_wait_counter_at_least(const struct rig *rig, uint32_t stage, enum counter counter,
                           uint64_t expected)

@@ -150,7 +150,7 @@ test_unreadable_payload(void **state)
     rig_stop(rig);
 }
 
-/* ---- who is not run ---- */
+/* ---- items that are not run ---- */
 
 static void
 test_cancelled_and_late_are_not_run(void **state)
@@ -294,7 +294,7 @@ test_a_lone_item_does_not_wait_adaptively(void **state)
     rig_stop(rig);
 }
 
-/* Two who learn each for himself, a crowd that comes at once and one by one: every item is run
+/* Two workers that learn separately, a burst and single arrivals: every item is run
  * once, and no batch stays open for good. */
 static void
 test_two_workers_wait_adaptively(void **state)
@@ -503,7 +503,7 @@ test_halving_is_bounded(void **state)
     rig_stop(rig);
 }
 
-/* What has been written over is not run a second time: all fail. */
+/* Overwritten items are not run a second time: all fail. */
 static void
 test_changed_inputs_are_not_run_again(void **state)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `mesh: management` of file and environment: those who can reach it must be known by a certificate
- * or be on this machine, unless the file says that it is intended.
+ * `mesh: management` of file and environment: clients that can reach it must be known by a
+ * certificate or be on this machine, unless the file says that it is intended.
  */
 #include <stdlib.h>
 #include <string.h>

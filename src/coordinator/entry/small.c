@@ -15,7 +15,7 @@ small_is_of_model(const char *method, enum oip_method *which)
 
 struct asking {
     const struct small_ask *ask;
-    struct target_told told; /* of whom, until the answer is packed */
+    struct target_told told; /* of the called model, until the answer is packed */
 };
 
 static bool

@@ -2,8 +2,8 @@
 /*
  * The gRPC front: the server's threads, which take calls, find the pipeline they name and submit to
  * it. The thread that received a call dispatches it; while requests are in flight it also gathers
- * and answers, so that under load no other thread has to be woken (pipeline/DESIGN.md, "Who
- * gathers").
+ * and answers, so that under load no other thread has to be woken (pipeline/DESIGN.md,
+ * "Gathering").
  */
 #pragma once
 
@@ -41,7 +41,7 @@ enum status front_create(const struct front_options *options, struct front **fro
                          struct error *error) WARN_UNUSED;
 void front_start(struct front *front);
 
-/* Of its threads, in their order, for who makes calls on them: `queues` has room for as many as
+/* Of its threads, in their order, for making calls on them: `queues` has room for as many as
  * there are threads in the configuration, which is how many are returned. */
 uint32_t front_queues(struct front *front, struct rpc_queue **queues);
 

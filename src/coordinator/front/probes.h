@@ -25,6 +25,6 @@ struct http_service probes_prestop_service(struct probes *probes);
 void probes_set_ready(struct probes *probes, bool ready);
 /* The loop turns: at least every other second. */
 void probes_beat(struct probes *probes);
-/* The node has drained: whoever waits at /prestop is answered. `thread` NULL: nobody can wait.
+/* The node has drained: answers the clients that wait at /prestop. `thread` NULL: nobody can wait.
  */
 void probes_drained(struct probes *probes, struct http_thread *thread);

@@ -126,7 +126,7 @@ stopping(struct inquiry *inquiry)
     return error_set(&inquiry->error, STATUS_UNAVAILABLE, "this node is about to stop");
 }
 
-/* `json` is used, whatever comes of it. */
+/* `json` is used up in every case. */
 static enum status
 submit(struct inquiry *inquiry, struct oip_json *json)
 {

@@ -252,7 +252,7 @@ hand_back(struct rest_call *call)
 {
     struct rest *rest = call->rest;
     /* This wakes the HTTP thread. It costs what it costs: a connection is written to, and JSON
-     * made, by that thread alone, and whoever gathers has others' answers to see to. */
+     * made, by that thread alone, and a gathering thread has other answers to handle. */
     http_thread_post(rest->thread, deliver, call);
     rest_one_answered(rest);
 }
@@ -264,7 +264,7 @@ sink_tagged(void *context, uint64_t tag)
     atomic_store_explicit(&call->tag, tag, memory_order_relaxed);
 }
 
-/* What is lent or kept is the call's from here on, the rest is copied. */
+/* Lent and kept parts are the call's from here on, the rest is copied. */
 static void
 take_pieces(struct rest_call *call, const struct rpc_piece *pieces, size_t piece_count)
 {

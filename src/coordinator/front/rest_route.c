@@ -13,7 +13,7 @@ hex_digit(char c)
     return found == NULL ? -1 : (int)(found - digits);
 }
 
-/* %2F and its like, in place. What is none stays as it is; a zero byte has been refused before. */
+/* %2F and its like, in place. Other text stays as it is; a zero byte has been refused before. */
 static void
 decode(char *word)
 {

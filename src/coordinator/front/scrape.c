@@ -13,7 +13,7 @@ enum { HEADER_BYTES_MAX = 16 << 10, BODY_BYTES_MAX = 4 << 10, PATH_BYTES = 64 };
 
 struct scrape {
     const struct meters *meters;
-    char path[PATH_BYTES]; /* of the file of counters, whatever its name has been given to since */
+    char path[PATH_BYTES]; /* of the counters file, even if its name has moved since */
 };
 
 struct scrape *

@@ -23,7 +23,7 @@ struct web {
     struct probes *probes;
 };
 
-/* Most descriptors are for workers and gRPC, whatever comes over HTTP. */
+/* Most descriptors are for workers and gRPC, under any load over HTTP. */
 static uint32_t
 connections_max(uint32_t configured)
 {

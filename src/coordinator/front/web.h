@@ -33,7 +33,7 @@ void web_start(struct web *web);
 void web_set_ready(struct web *web, bool ready);
 /* The loop turns: at least every other second. */
 void web_beat(struct web *web);
-/* The node has drained: whoever waits at /prestop is answered. */
+/* The node has drained: answers the clients that wait at /prestop. */
 void web_drained(struct web *web);
 /* When all pipelines have stopped: REST takes no more, and those in flight have been handed back.
  */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The operators who asked for a drain over the control socket and wait for its end. Loop thread.
+ * Operators that asked for a drain over the control socket and wait for its end. Loop thread.
  * Zero is empty.
  */
 #pragma once

@@ -2,7 +2,7 @@
 /*
  * The signals that control a node. A thread of its own takes SIGTERM, SIGINT and SIGHUP and hands
  * them to the loop. It depends on nothing else and starts before any limit can be reached, so the
- * node can be ended whatever hangs:
+ * node can be ended even if any part hangs:
  *
  *  1. The first SIGTERM or SIGINT goes to the loop.
  *  2. So does the second, and the loop then has SIGNALS_SECOND_MS to end the process.

@@ -125,7 +125,7 @@ on_cancel(struct pending_item *item)
     managed_over(managed);
 }
 
-/* ---- who may ---- */
+/* ---- permissions ---- */
 
 static bool
 fits(const char *pattern, const char *id)

@@ -2,8 +2,8 @@
 /*
  * Serves mmesh.ModelMesh on addresses apart from those of inference:
  *
- *   - always on a unix socket beside the counters file, for the node's own user, who may stop the
- *     node anyway; shoalctl finds it there;
+ *   - always on a unix socket beside the counters file, for the node's own user, which may stop the
+ * node anyway; shoalctl finds it there;
  *   - on the addresses of `mesh: management` that are not in `listen`: unix sockets and those with
  *     `plain: yes` in the clear, others with the TLS of callers, if there is one. Over TLS `allow`
  *     decides;

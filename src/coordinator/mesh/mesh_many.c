@@ -2,7 +2,7 @@
 /*
  * The lifetime of a call for several models. It belongs to itself until it has begun all its parts
  * and all have ended (`open` counts both), and it holds its parts as long, so that they can be
- * cancelled. A part ends once, in whatever way, and does not touch this call afterwards.
+ * cancelled. A part ends once and does not touch this call afterwards.
  *
  * The first part that fails answers the caller at once, on whichever thread it fails, possibly with
  * the runner's lock held. The others are cancelled by the loop thread, or by the thread that is

@@ -4,7 +4,7 @@
  *
  * The runner calls native_serve under its lock, and what ends a try calls the runner. So nothing
  * may end within native_serve but by its result. It could: a lane that is found condemned fails
- * all that is in it, on the thread that has just submitted. What ends so is told from the loop
+ * all that is in it, on the thread that has just submitted. Such ends are reported from the loop
  * thread, and the request itself by the result.
  */
 #include "coordinator/mesh/mesh_native.h"

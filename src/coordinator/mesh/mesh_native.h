@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The runtime of a mesh's node that is the node itself: its pipelines with models. To the runner it
- * is what loads, unloads and knows sizes (models.h); to whoever has a call of the mesh, what serves
- * it. DESIGN.md.
+ * is what loads, unloads and knows sizes (models.h); to the owner of a call of the mesh, its
+ * server. DESIGN.md.
  *
  * Threads. native_serve and native_cancel as the runner's callbacks: any thread. The rest on the
  * loop thread.

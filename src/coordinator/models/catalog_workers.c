@@ -19,7 +19,7 @@
 #include "coordinator/pipeline/pipeline.h"
 #include "coordinator/workers/pool_member.h"
 
-/* ---- who holds what ---- */
+/* ---- the workers' models ---- */
 
 void
 catalog_each_worker_models(struct catalog *catalog,

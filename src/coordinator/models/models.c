@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The registry, and the orders of registrars, except directories (replacement.c). An order only
- * says what is to be (listed, ordered, by which path and key); catalog.c brings it about from
- * whatever state the model is in.
+ * says what is to be (listed, ordered, by which path and key); catalog.c brings it about from any
+ * state of the model.
  */
 #include "coordinator/models/models.h"
 

@@ -7,7 +7,7 @@
  *      are checked against its tensors. The old one is unloaded when its last user has left.
  *  R2. If the successor cannot be loaded, the old one stays (`model_kept`). The next change is the
  *      next attempt.
- *  R3. If there is no room for both, or the old one is unloaded meanwhile for whatever reason, the
+ *  R3. If there is no room for both, or the old one is unloaded meanwhile for any reason, the
  *      successor is given up, and the old model takes the new source when it is loaded next.
  *      Requests that come in between wait.
  *  R4. A model that is not loaded has no successor: R3 without the unload.

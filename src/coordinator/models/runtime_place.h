@@ -4,9 +4,9 @@
  * address of both is one endpoint, the front's, which then answers ModelRuntime, too; the others
  * belong to a server of its own. Pure, except that it asks whether there is IPv6.
  *
- * `port:8085` means this machine only, "127.0.0.1" and "[::1]", so that not everyone who reaches
- * the machine can load models. If it is one endpoint with a `listen` that reaches further, calls
- * from elsewhere are refused (runtime_peer_is_local).
+ * `port:8085` means this machine only, "127.0.0.1" and "[::1]", so that not every client that
+ * reaches the machine can load models. If it is one endpoint with a `listen` that reaches further,
+ * calls from elsewhere are refused (runtime_peer_is_local).
  */
 #pragma once
 

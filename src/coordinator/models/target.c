@@ -64,7 +64,7 @@ not_known(const char *name, struct error *error)
     return error_set(error, STATUS_NOT_FOUND, "model \"%.200s\" is not known to this node", name);
 }
 
-/* ---- who answers ---- */
+/* ---- the pipeline that answers ---- */
 
 static enum status
 no_id(const struct pipeline *bound, struct error *error)

@@ -30,7 +30,7 @@ models_of(const struct lane *lane)
     return lane->pipeline->options.models;
 }
 
-/* ---- who is let in ---- */
+/* ---- admission ---- */
 
 /* The life of a forecast: much longer than it takes to make one, much shorter than any queue that
  * matters. The submitting thread renews it, so an idle node makes none. */

@@ -2,7 +2,7 @@
 /*
  * Lets a submitting thread answer requests as well: while requests are in flight it looks at the
  * rings in turn with its other sources of work, so that under load no other thread has to be woken;
- * before it blocks it hands over to the lanes' own gather threads (DESIGN.md, "Who gathers"). One
+ * before it blocks it hands over to the lanes' own gather threads (DESIGN.md, "Gathering"). One
  * per thread:
  *
  *     for (;;) {

@@ -152,7 +152,7 @@ free_parts(struct lane *lane)
     lane->generation = NULL;
 }
 
-/* Callers must know whether it takes messages or tensors, whatever its modelets declare. */
+/* Callers must know whether it takes messages or tensors, without its modelets' declarations. */
 static void
 describe_method(struct lane *lane)
 {

@@ -6,7 +6,8 @@
  *
  * Threads. Front threads call `lane_submit` and `lane_cancel`; front threads and the lane's gather
  * thread call `lane_gather`; the loop thread calls everything else. The request path takes no lock:
- * the region's words decide who has a slot, `request.use` (private, one CAS) decides who answers.
+ * the region's words decide which party has a slot, `request.use` (private, one CAS) which thread
+ * answers.
  *
  * Lifetime. `refs` counts the requests in the lane, and one for the pipeline. Lane structs are
  * never freed while front threads run, so lane_ref can refuse a stale pointer or tag; the region is

@@ -53,7 +53,7 @@ look_through(struct oldest *oldest, const struct lane *lane)
     }
 }
 
-/* ---- where, and who has it ---- */
+/* ---- its stage and holder ---- */
 
 struct whereabouts {
     enum oldest_where where;

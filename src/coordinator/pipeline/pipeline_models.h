@@ -32,7 +32,7 @@ struct pipeline_models {
                           struct error *error);
     /* After the pipeline has stopped; nobody waits any more. */
     void (*destroy)(struct catalog *catalog);
-    /* The pipeline stops: tells everyone who waits. */
+    /* The pipeline stops: ends all waiting requests. */
     void (*stop)(struct catalog *catalog);
     void (*publish)(struct catalog *catalog);
     /* Whether a generation of that configuration may take over. */

@@ -2,8 +2,8 @@
 /*
  * The calls in flight of each caller: callers are hashed into a table of counts. Any thread, no
  * lock; a count read while others write is an estimate, and exact otherwise. Two callers that meet
- * in one place of the table count as one. The hash is keyed with a secret, so that nobody can
- * choose whom to meet.
+ * in one place of the table count as one. The hash is keyed with a secret, so that no caller can
+ * choose to collide with another.
  */
 #pragma once
 

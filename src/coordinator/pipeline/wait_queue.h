@@ -9,9 +9,9 @@
  *
  * No wake is lost. The thread prepares its doorbell before each look at the waiting calls, if there
  * are any; a thread that frees a slot rings afterwards (shm/doorbell.h: the look finds the slot, or
- * the ring finds the sleeper). A thread that enters a call wakes the queue whatever the flag says
- * and so changes the bell's sequence, so a call that came after the look ends the sleep at once.
- * While no call waits the bell is not prepared, and freeing a slot costs a fence and a load.
+ * the ring finds the sleeper). A thread that enters a call wakes the queue unconditionally and so
+ * changes the bell's sequence, so a call that came after the look ends the sleep at once. While no
+ * call waits the bell is not prepared, and freeing a slot costs a fence and a load.
  * tests/explore/model/wait.pml checks this.
  */
 #pragma once

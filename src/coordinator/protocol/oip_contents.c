@@ -119,7 +119,7 @@ place(const struct typed_pass *pass, uint64_t bytes)
     return pass->to + pass->bytes;
 }
 
-/* Reads a varint as a parser does for this datatype: the wire has 64 bits whatever the member is.
+/* Reads a varint as a parser does for this datatype: the wire has 64 bits for every member.
  */
 static int64_t
 narrow(const struct typed_pass *pass, uint64_t bits)

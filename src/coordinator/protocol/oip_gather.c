@@ -85,7 +85,7 @@ wire_type_of(enum gather_action action)
 
 /* ---- the copy ---- */
 
-/* The length of a message that is not known yet: three bytes, whatever it will be. */
+/* The length of a message that is not known yet: always three bytes. */
 enum { LENGTH_BYTES = 3, GATHER_BYTES_START = 1024 };
 _Static_assert(GATHER_BYTES_MAX < 1 << 21, "a length fits into three bytes of a varint");
 

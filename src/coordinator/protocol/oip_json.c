@@ -178,7 +178,7 @@ read_shape(struct json_reading *reading, const json_t *shape, struct oip_json_te
     return STATUS_OK;
 }
 
-/* Whether oip_decode takes datatype and shape; if not, it reports that, whatever the contents are.
+/* Whether oip_decode takes datatype and shape; if not, it reports that for any contents.
  */
 static bool
 is_sound(const struct oip_json_tensor *tensor)

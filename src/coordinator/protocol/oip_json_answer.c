@@ -116,7 +116,7 @@ count_elements(const struct output *output, uint64_t *elements, struct error *er
     return STATUS_OK;
 }
 
-/* What is to be written raw; `bytes` adds up. */
+/* Outputs to be written raw; `bytes` adds up. */
 static enum status
 check_typed(const struct output *output, uint64_t *bytes, struct error *error)
 {

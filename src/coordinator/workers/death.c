@@ -123,7 +123,7 @@ repair(struct pool_member *member)
     return report.run_again + report.failed;
 }
 
-/* ---- who is to blame ---- */
+/* ---- blame ---- */
 
 /* Whether it was killed, or asked to end, from outside. A modelet's own mistakes look different,
  * except memory use (SIGKILL by the kernel), which happens while it holds requests. */
@@ -251,7 +251,7 @@ replace(struct pool_member *member, enum death_blame blame, bool was_ready, uint
         return;
     bool quick =
         !was_ready || member->died_ns - member->ready_ns < QUICK_DEATH_MS * (int64_t)NS_PER_MS;
-    quick = quick && client_regions == 0; /* their users are charged, and it is they who wait */
+    quick = quick && client_regions == 0; /* their users are charged, and wait themselves */
     quick = quick && member->killed_for != KILL_LOAD_TIMEOUT;
     quick = quick && blame != DEATH_FRUITFUL; /* it has served its purpose */
     member->quick_deaths = quick ? member->quick_deaths + 1 : 0;

@@ -72,7 +72,7 @@ struct local_clients {
     struct user users[USERS_MAX];
 };
 
-/* ---- who has brought about deaths ---- */
+/* ---- users charged with deaths ---- */
 
 /* The user's own entry, or the entry that is forgiven first. */
 static struct user *

@@ -382,7 +382,7 @@ make_control(const struct handshake_start *start, struct spawned *spawned, struc
     return status == STATUS_OK ? never_wait(spawned->control, error) : status;
 }
 
-/* With room for a message, whatever the system's default. */
+/* With room for a message under any default of the system. */
 static enum status
 make_models(struct spawned *spawned, struct child_fds *child, struct error *error)
 {

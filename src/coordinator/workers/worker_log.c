@@ -30,7 +30,7 @@ struct worker_log {
     int64_t filled_ns;
     uint64_t budget_bytes;
     uint64_t untold; /* dropped lines that no log line has reported yet */
-    bool is_last;    /* logs whatever the budget */
+    bool is_last;    /* logs without a budget */
     size_t used;     /* of an incomplete line */
     char line[LINE_BYTES_MAX];
 };

@@ -121,7 +121,7 @@ struct mesh_tried {
 
 /* The end of a call here, or of a try elsewhere. */
 enum mesh_end {
-    MESH_END_OK,          /* answered, whatever the runtime said */
+    MESH_END_OK,          /* answered, with any answer of the runtime */
     MESH_END_NOT_HERE,    /* no such copy here; of a try: go on to the next */
     MESH_END_REFUSED,     /* the model was to be loaded here and cannot be */
     MESH_END_LOAD_FAILED, /* the load here failed */
@@ -324,7 +324,7 @@ struct mesh_event {
             uint32_t call;
             uint32_t number; /* from DO_SERVE or DO_FORWARD */
             enum mesh_end end;
-            bool answered;    /* whatever the end, the caller has its answer and the call is over */
+            bool answered;    /* with any end, the caller has its answer and the call is over */
             bool vanished;    /* served here: the runtime does not know the model */
             uint64_t took_us; /* served here: runtime's time (S5); 0: not measured */
         } tried;

@@ -5,7 +5,7 @@
  * models go to it unchanged except for their ids.
  *
  * A lost connection means that the process has ended and its models are gone. Its status is polled
- * again, which by contract unloads whatever it may still hold, until it is READY. (RuntimeStatus is
+ * again, which by contract unloads all of its models, until it is READY. (RuntimeStatus is
  * therefore never sent to a working runtime.)
  *
  * Threads: the first queue's for everything but calls, which run on the queues of their owners.

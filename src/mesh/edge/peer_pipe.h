@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The sending side of a stream between nodes: its frames, in order. A frame goes to the transport
- * at once while that accepts messages readily. What it cannot take yet waits here: whole frames in
- * order, several small ones of which then share a message, and messages larger than a part in a
- * ring, each of which sends one part in turn. So a large message delays small ones by two parts,
- * and nothing waits where it cannot be taken back.
+ * at once while that accepts messages readily. Frames that it cannot take yet wait here: whole
+ * frames in order, several small ones of which then share a message, and messages larger than a
+ * part in a ring, each of which sends one part in turn. So a large message delays small ones by two
+ * parts, and nothing waits where it cannot be taken back.
  *
  * Not locked: its user holds the stream's lock around every function.
  */

@@ -6,7 +6,7 @@
  * figures. The other side is peers.h.
  *
  * Frames are validated: one that is senseless or meant for another node ends the stream. When a
- * stream ends, whatever its calls do here is cancelled.
+ * stream ends, the work for its calls here is cancelled.
  */
 #pragma once
 

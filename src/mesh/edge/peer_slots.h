@@ -39,7 +39,7 @@ struct slots {
 
 /* NULL: PEERS_CALLS_MAX are under way, or it has a flow and PEERS_FLOWS_MAX have one. */
 struct peer_slot *slots_take(struct slots *slots, struct peer_request *request, uint32_t attempt);
-/* Received messages belong to whoever took them. */
+/* Received messages belong to their taker. */
 void slots_free(struct slots *slots, struct peer_slot *slot);
 /* NULL: that call is over. */
 struct peer_slot *slots_find(const struct slots *slots, uint32_t number);

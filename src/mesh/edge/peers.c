@@ -67,7 +67,8 @@ peers_pass_on(const struct rpc_metadata *entry)
 
 /* ---- the book: locked ---- */
 
-/* Unseeded: whoever chooses ids can write to the registry and needs no collisions to do harm. */
+/* Unseeded: a party that chooses ids can write to the registry and needs no collisions to do harm.
+ */
 static uint64_t
 hash_of(const char *instance)
 {

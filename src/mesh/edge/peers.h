@@ -2,7 +2,7 @@
 /*
  * Calls that this node passes on. `struct peer_request` is such a call as it came in: peers send it
  * to another node, external.h to a runtime beside this one. Both begin a try of a runner_call and
- * report its end to the request's owner, who reports to the runner.
+ * report its end to the request's owner, which reports to the runner.
  *
  * Each peer and queue (thread that receives calls) share one stream, opened when the first call
  * goes there; numbers tell its calls apart. A request is answered on its own queue's thread. An

@@ -60,7 +60,7 @@ struct runner_attempt {
     uint32_t pool; /* serve: the pool that holds the model */
 };
 
-/* The end of a try. MESH_END_OK: the caller has its answer, whatever it says, and the call is over.
+/* The end of a try. MESH_END_OK: the caller has its answer of any kind, and the call is over.
  */
 struct runner_end {
     enum mesh_end end;
@@ -147,7 +147,7 @@ void runner_try_ended(struct mesh_runner *runner, struct runner_call *call, uint
 /*
  * Any thread, while the call's memory stays: no one waits for its answer any more. True: the call
  * is over (now or before; a forwarded try was abandoned). False: it is served here or a peer's
- * answer is arriving; it is over when runner_try_ended returns, whatever the end, and answer is not
+ * answer is arriving; it is over when runner_try_ended returns, with any end, and answer is not
  * called.
  */
 bool runner_call_cancelled(struct mesh_runner *runner, struct runner_call *call);

@@ -6,7 +6,7 @@
  *
  * Threads: none. Everything runs on the thread of the event base (libevent's) that etcd_create was
  * given. Callbacks come from there as well, never from within the function that started the
- * operation; they may call anything here but etcd_destroy. What a callback is shown lives until it
+ * operation; they may call anything here but etcd_destroy. A callback's arguments live until it
  * returns.
  *
  * Memory: arguments are copied before a function returns. Running out of memory ends the process.

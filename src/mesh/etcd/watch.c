@@ -3,7 +3,7 @@
  * A watch: a sequence of streams, each with one watcher of the server per range.
  *
  *   1. Each range has its own position: the next revision to show. Earlier events are not shown
- *      again, whatever a server sends (one that is behind sends old ones).
+ * again, even if a server that is behind sends them.
  *   2. The position advances with events of complete revisions, and to the last but one progress
  *      report: by the next report everything before it has arrived. (Some versions report progress
  *      ahead of events.)
@@ -312,7 +312,8 @@ static void
 show_events(struct etcd_watch *watch, struct etcd_watched *watched,
             const struct etcd_watch_line *line, int64_t before)
 {
-    struct etcd_watched whole = *watched; /* valid until the callback returns, whatever it closes */
+    struct etcd_watched whole =
+        *watched; /* valid until the callback returns, even if it closes this */
     watched->pieces = NULL;
     watched->piece_count = watched->piece_bytes = 0;
     size_t room = line->event_count;

@@ -4,10 +4,10 @@
  * the candidate of the leader's election. It is created, kept at a value, and recreated when it is
  * lost.
  *
- *   1. Nothing waits for *its* write. Whatever an answer says, the next step follows from what etcd
- *      is known to hold. No key of ours: create it if there is none. Ours with another value: write
- *      it if its revision is the one we know. A write whose answer was lost shows as a failed
- *      compare, and in what the key then says.
+ *   1. Nothing waits for *its* write. After any answer, the next step follows from etcd's known
+ * content. No key of ours: create it if there is none. Ours with another value: write it if its
+ * revision is the one we know. A write whose answer was lost shows as a failed compare, and in what
+ * the key then says.
  *   2. A key is ours if it has our lease.
  *   3. Another key is replaced if it has the lease before ours, or if this process has never held
  *      it: a predecessor of the same name has died and need not be waited for. A process that has

@@ -12,8 +12,8 @@
  * revision counts. Only between on_emptied and the next on_whole do revisions restart.
  *
  * Threads: none; everything runs on the thread of the event base. Callbacks come from there, never
- * from within a function of this header; they may call anything here but store_close. What they are
- * shown lives until they return. Arguments are copied.
+ * from within a function of this header; they may call anything here but store_close. Their
+ * arguments live until they return. Arguments are copied.
  *
  * Running out of memory ends the process.
  */
@@ -102,7 +102,7 @@ enum status store_open_file(struct event_base *base, const struct store_options 
                             struct error *error) WARN_UNUSED;
 
 struct store_etcd_options {
-    struct etcd *etcd;  /* the caller's, who closes the store first */
+    struct etcd *etcd;  /* the caller's, which closes the store first */
     const char *prefix; /* of all keys, such as "/root/mm/service/"; ends in "/" */
     int64_t lease_s;    /* 0: 25 */
     int64_t timeout_ns; /* of a transaction; 0: 3.5 s */

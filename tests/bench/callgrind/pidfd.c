@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * pidfd_open and pidfd_send_signal for a shoald under a valgrind that does not know them (3.19 does
- * not): preloaded by instructions.py, which compiles it. What stands for a pidfd is an eventfd that
- * becomes readable when a thread has seen the process die; who reaps it is not disturbed.
+ * not): preloaded by instructions.py, which compiles it. An eventfd stands for a pidfd: one that
+ * becomes readable when a thread has seen the process die; the reaping thread is not disturbed.
  */
 #include <dlfcn.h>
 #include <errno.h>

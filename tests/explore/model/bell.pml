@@ -27,7 +27,7 @@
 #define DEATHS 2
 #endif
 #ifndef MORTALS
-#define MORTALS 7 /* who may die: a bit for each worker, then one for the pusher */
+#define MORTALS 7 /* parties that may die: a bit for each worker, then one for the pusher */
 #endif
 #define SEATS 2
 #ifndef WORKERS
@@ -36,7 +36,7 @@
 #define FORMER(party, seat) ((party) * 4 + (seat))
 #define SEAT(former) ((former) % 2)
 #define PARTY(former) ((former) / 4)
-#ifdef MUTANT_NO_OFFER /* an appointment is the role itself, and taken back from whoever began */
+#ifdef MUTANT_NO_OFFER /* an appointment is the role itself, and taken back from the party that began */
 #define OFFER(party, seat) FORMER(party, seat)
 #define OFFERED(former) false
 #else

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * I1. What a runtime holds, loads, or has not yet freed never exceeds its capacity when a load
- * begins. A model that turns out larger overshoots by itself alone, and who may go goes in the same
- * step; so it is when memory is not given back. What is not measured yet counts as predicted (K7).
+ * I1. The models that a runtime holds, loads, or has not yet freed never exceed its capacity when a
+ * load begins. A model that turns out larger overshoots by itself alone, and evictable models go in
+ * the same step; so it is when memory is not given back. An unmeasured model counts as predicted
+ * (K7).
  */
 #include "../invariants.h"
 #include "mesh/core/state.h"
 
-/* Besides what has just been loaded: that stays, whatever its size. */
+/* The model just loaded stays at any size. */
 static bool
 could_evict(const struct mesh *mesh, const struct mesh_event *event)
 {

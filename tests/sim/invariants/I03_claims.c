@@ -2,7 +2,7 @@
 /*
  * I3. Each load has a claim of its own: a transaction of this node that put its place into the
  * record of this very model. And a claim is made only where copies are missing: seen from outside
- * that is certain in a calm world alone, where nobody can have an old view of who is alive.
+ * that is certain in a calm world alone, where nobody can have an old view of the living nodes.
  */
 #include <string.h>
 

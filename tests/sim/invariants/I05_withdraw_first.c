@@ -2,7 +2,7 @@
 /*
  * I5. Before a node unloads a model, the record does not show its place any more. Excepted is a
  * place that came back by a transaction that the node had given up, as its answer did not come; and
- * who writes a lost record anew, says what was when it was lost.
+ * a node that rewrites a lost record states what was when it was lost.
  */
 #include "../invariants.h"
 

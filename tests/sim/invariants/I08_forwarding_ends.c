@@ -19,7 +19,7 @@ struct ask {
     int64_t at_ms;
 };
 
-/* Of one call, as long as it is for one model: whom it has asked to load that. */
+/* Of one call, as long as it is for one model: the nodes that it has asked to load it. */
 struct asks {
     struct ask *at;
     uint32_t count;

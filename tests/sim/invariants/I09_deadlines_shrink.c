@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* I9. A hop's deadline is before that of who sends it on; nothing runs after its deadline. */
+/* I9. A hop's deadline is before the sender's; nothing runs after its deadline. */
 #include "../invariants.h"
 
 static void

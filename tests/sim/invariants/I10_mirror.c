@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * I10. What a node was told up to a revision is what etcd had then, or newer; its revision never
+ * I10. A node's mirror at a revision equals etcd's content then, or newer; its revision never
  * goes back. Looked at is one model each time.
  */
 #include "mirror.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * I11. A record is made of the one before it: who writes changes its own place alone, the one of
+ * I11. A record is made of the one before it: a writer changes its own place alone, the one of
  * the absent node that it removes, and failures that count no more.
  */
 #include <string.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * I12. Who writes has a key, of this very session; and whom it removes as absent has none. A
+ * I12. A writer has a key of this very session; an instance that it removes as absent has none. A
  * place that it writes is of its own life.
  */
 #include "../invariants.h"

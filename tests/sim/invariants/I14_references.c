@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * I14. References count vmodels, exactly, and no vmodel names a model that is not there. (In an
- * etcd that was emptied, who writes a record anew writes what was before.)
+ * etcd that was emptied, a node that rewrites a record writes its former content.)
  */
 #include "../codec.h"
 #include "../invariants.h"

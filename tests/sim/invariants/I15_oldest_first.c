@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * I15. What goes for another's sake was used before all that might have gone instead. What was
- * CLAIMING before the step could not go when the step chose (E3), though it may now; nor does what
- * somebody asked for make room for itself when it turns out larger than predicted (K4).
+ * I15. A model evicted for another was used before all other candidates. An entry CLAIMING before
+ * the step could not be chosen (E3), though it may go now; nor does what somebody asked for make
+ * room for itself when it turns out larger than predicted (K4).
  */
 #include "evictions.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * I16. What was just loaded, and called, does not go for another's sake: it stays for as long as
+ * I16. A model that was just loaded and called is not evicted for another: it stays for as long as
  * the node's last loads took on average, less the second that a tick may be late. It may go for a
  * model that moves here, or if calls have waited for room since before its own load was begun.
  * Where models turn out larger than said, or memory is not given back, it may have to go.

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * I17. A model that fails is not claimed any more where three failures are fresh, and not loaded
- * again where it has just failed. What is registered anew is another model (T7), though its path
+ * again where it has just failed. A model registered anew is another model (T7), though its path
  * may be the same: its failures went with its record. Where clocks differ, freshness does, too; an
  * emptied etcd forgets failures.
  */

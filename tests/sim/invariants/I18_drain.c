@@ -14,7 +14,7 @@ struct drains_seen {
     int64_t since_ms;
 };
 
-/* As far as a node knows that drains: `number` is one who stays, and may hold what is held here.
+/* As far as a node knows that drains: `number` stays, and may hold the models held here.
  * One whose figures say that it has no runtime is passed over, however long it has been so; so is
  * one whose failure was fresh when it was decided. */
 static bool

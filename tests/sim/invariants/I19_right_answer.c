@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * I19. A call is served from the very model that this node knows under that name, and that is
- * loaded. What it knows may be old: which model a record is of is asked by its path, and not of
+ * loaded. Its view may be old: which model a record is of is asked by its path, and not of
  * etcd as it is now. Of an etcd that was emptied, revisions come again, and mean others.
  */
 #include "../invariants.h"

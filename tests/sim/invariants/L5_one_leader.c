@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* L5. Then exactly one node leads. (That two who overlap do no harm is I12.) */
+/* L5. Then exactly one node leads. (I12 says that two leaders at once do no harm.) */
 #include "../invariants.h"
 
 static void

@@ -33,7 +33,7 @@ on_answer(struct world *world, const struct client_call *call)
     if (call->end == MESH_END_FULL)
         broken(world, &R14_room, "n%u gives up a call of m%u for want of room, %lld ms early",
                call->entry, call->model, (long long)(call->deadline_ms - world->now_ms));
-    /* What no node has room for, empty as it may be, is told at once. */
+    /* A call for a model larger than every empty node ends at once. */
     bool fits = runtime_bytes(world, call->model) * 10 <= world->options.capacity_bytes * 9;
     if (call->began_ms > SEEN_MS && fits && is_only_full(world))
         broken(world, &R14_room, "n%u ends a call of m%u with %d, though it could wait",

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * W1. A vmodel that some node knew when etcd lost its data is there again when faults have ended
- * for a while, as long as one of those nodes lives, and nobody has deleted it: whoever leads then,
- * and whatever it has seen. (Models are registered anew by the simulator's operator: not looked
- * at.)
+ * for a while, as long as one of those nodes lives, and nobody has deleted it: for any leader and
+ * its view. (Models are registered anew by the simulator's operator: not looked at.)
  */
 #include "../invariants.h"
 #include "mesh/core/state.h"

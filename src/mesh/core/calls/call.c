@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A call while this node answers it: rules R1 to R12, R14, R15. It is routed and then waits here,
- * is served here, or is at another node. What comes back is the end of the call, or puts an
- * instance on one of its lists and the call is routed again.
+ * is served here, or is at another node. The result is the end of the call, or puts an instance on
+ * one of its lists and the call is routed again.
  */
 #include "mesh/core/calls/call.h"
 #include "base/check.h"

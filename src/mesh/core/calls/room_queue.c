@@ -65,7 +65,7 @@ insert(struct mesh *mesh, uint32_t number)
         mesh->room_queue.last = number;
 }
 
-/* ---- who waits ---- */
+/* ---- the waiting calls ---- */
 
 bool
 room_queue_may_help(struct mesh *mesh, uint32_t model, const struct core_call *call)

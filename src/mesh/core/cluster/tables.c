@@ -106,7 +106,8 @@ tables_hold_model(struct tables *tables, const char *id)
     return number;
 }
 
-/* Adds (1) or subtracts (-1) the record's part of the sums, by its text, whoever lives. */
+/* Adds (1) or subtracts (-1) the record's part of the sums, by its text, for dead instances, too.
+ */
 static void
 count_places(struct tables *tables, const struct core_model *model, int sign)
 {

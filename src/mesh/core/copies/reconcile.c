@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Reconciles this node's entries with the records: rules T1 to T7. Nothing waits for an answer:
- * `reconcile` compares both and takes the one next step, whatever caused the difference.
+ * `reconcile` compares both and takes the one next step, for any cause of the difference.
  */
 #include "mesh/core/copies/reconcile.h"
 #include "base/check.h"

@@ -32,7 +32,7 @@ lose_model(struct mesh *mesh, uint32_t number)
     struct core_model *model = model_at(mesh, number);
     struct core_entry *entry = entry_of(mesh, model);
     if (entry != NULL && (!model->known || entry->create_revision != model->create_revision))
-        entry->create_revision = 0; /* of no record any more (T7), whatever comes */
+        entry->create_revision = 0; /* of no record any more (T7), in every case */
     heap_remove(&mesh->settling.retries, number);
     heap_remove(&mesh->settling.graves, number);
     model->txn = 0;
