@@ -176,7 +176,7 @@ assembly_init(struct assembly *assembly, const struct assembly_options *options,
 {
     assembly->options = *options;
     assembly->registry = registry_create();
-    assembly->workers = worker_pools_lane_workers(&catalog_seat_models);
+    assembly->workers = worker_pools_lane_workers(&catalog_member_models);
     assembly->models = registry_pipeline_models(assembly->registry);
     enum status status = create_counters(assembly, error);
     return status == STATUS_OK ? create_pipelines(assembly, error) : status;

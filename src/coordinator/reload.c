@@ -198,7 +198,7 @@ reload_pipeline(struct reload *reload, struct pipeline *pipeline, struct config_
     if (config == NULL)
         status =
             error_set(&error, STATUS_FAILED_PRECONDITION,
-                      "pipeline \"%s\" is no longer in the configuration: it goes on as it is; "
+                      "pipeline \"%s\" is no longer in the configuration: it goes on unchanged; "
                       "a restart ends it",
                       pipeline->name);
     else

@@ -143,7 +143,7 @@ static const struct ctl_option options[] = {
                        "for root, else\n$XDG_RUNTIME_DIR/shoal/counters or "
                        "/tmp/shoal-<uid>/counters"},
     [STAT_PIPELINE] = {"pipeline", "NAME", "only this pipeline"},
-    [STAT_INTERVAL] = {"interval", "SECONDS", "print what happened in each interval, with rates"},
+    [STAT_INTERVAL] = {"interval", "SECONDS", "print the events of each interval, with rates"},
     [STAT_COUNT] = {"count", "N", "end after N intervals; default: when interrupted"},
     [STAT_HELP_COUNTERS] = {"help-counters", NULL, "print the meaning of each counter"},
     [STAT_JSON] = {"json", NULL, "one line of JSON with every counter; one per interval"},

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * shoalctl status: whether a node is live and ready, and what is not. It reads the node's counters
- * file, asks the node itself, or both; everything is collected before anything is printed.
+ * shoalctl status: whether a node is live and ready, and which parts are not. It reads the node's
+ * counters file, asks the node itself, or both; everything is collected before anything is printed.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -700,7 +700,7 @@ out:
 const struct ctl_command status_command = {
     .name = "status",
     .arguments = "[MODEL ...] [options]",
-    .summary = "Show whether a node is live and ready, and what is not",
+    .summary = "Show whether a node is live and ready, and which parts are not",
     .about =
         "Reads the local node's counters file, even of a dead node, and with --target (or\n"
         "$SHOAL_TARGET, unless --counters is given) asks the node itself. The models given as\n"

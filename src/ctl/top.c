@@ -191,7 +191,7 @@ const struct ctl_command top_command = {
     .arguments = "[options]",
     .summary = "Show the counters of the local node, refreshed each second",
     .about =
-        "Shows what `shoalctl stat` prints, for the last interval, full screen; q or Ctrl-C ends\n"
+        "Shows the output of `shoalctl stat` for the last interval, full screen; q or Ctrl-C ends\n"
         "it. If stdout is not a terminal, it is `shoalctl stat --interval 1`.\n",
     .exits = "  0  ended by q, Ctrl-C or --count\n"
              "  1  the node has no such pipeline\n",

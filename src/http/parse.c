@@ -178,11 +178,11 @@ static void
 note_field(struct http_parser *parser, struct framing *framing, const char *name, const char *value)
 {
     if (strcasecmp(name, "Host") == 0)
-        note_once(framing, &framing->host, value, "Host is there twice");
+        note_once(framing, &framing->host, value, "duplicate Host");
     else if (strcasecmp(name, "Content-Length") == 0)
-        note_once(framing, &framing->length, value, "Content-Length is there twice");
+        note_once(framing, &framing->length, value, "duplicate Content-Length");
     else if (strcasecmp(name, "Transfer-Encoding") == 0)
-        note_once(framing, &framing->encoding, value, "Transfer-Encoding is there twice");
+        note_once(framing, &framing->encoding, value, "duplicate Transfer-Encoding");
     else if (strcasecmp(name, "Connection") == 0 && has_word(value, "close"))
         parser->keep_alive = false;
     else if (strcasecmp(name, "Connection") == 0 && parser->minor == 0)

@@ -235,7 +235,7 @@ header_validate(const struct counters_header *header, uint64_t bytes, struct err
                          (unsigned long long)header->table_hash,
                          (unsigned long long)counters_table_hash());
     if (header->file_bytes != bytes)
-        return wrong(error, "the size is not what the header says");
+        return wrong(error, "the size differs from the header's");
     if (header->scope_count < 1 || scopes_end(header->scope_count) > bytes)
         return wrong(error, "more scopes than the file has room for");
     return STATUS_OK;

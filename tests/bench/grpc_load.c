@@ -493,11 +493,12 @@ static const struct option OPTIONS[] = {
 
 static const char usage[] =
     "Usage: grpc_load --target ADDRESS --message FILE (--requests N | --seconds S) [OPTION]...\n"
-    "Calls with the bytes of FILE, N outstanding, or at random moments; prints what it took.\n"
+    "Calls with the bytes of FILE, N outstanding, or at random moments; prints rates and "
+    "latencies.\n"
     "\n"
     "  --outstanding N       calls at a time, default 1; with --rate: at most, default 4096\n"
     "  --rate R              an open loop: R calls per second on average, for --seconds\n"
-    "  --seed N              what its moments are drawn from, default 1\n"
+    "  --seed N              the seed of its moments, default 1\n"
     "  --channels N          connections, default 4, or 1 for one outstanding call\n"
     "  --arg KEY=N           a channel argument; several times\n"
     "  --method /service/rpc default: Open Inference's ModelInfer\n"

@@ -218,7 +218,7 @@ def parse(arguments):
     parser.add_argument("--build", default=str(ROOT / "build" / "release"))
     parser.add_argument("--requests", type=int, default=12000, help="of each count, default 12000")
     parser.add_argument("--outstanding", type=int, default=128, help="default 128")
-    parser.add_argument("--json", metavar="FILE", help="write what was counted")
+    parser.add_argument("--json", metavar="FILE", help="write the counts")
     return parser.parse_args(arguments)
 
 

@@ -239,12 +239,12 @@ static const struct option OPTIONS[] = {
 
 static const char usage[] =
     "Usage: local_load (--requests N | --seconds S) [OPTION]...\n"
-    "Sends tensors through shared memory, N outstanding; prints what it took.\n"
+    "Sends tensors through shared memory, N outstanding; prints rates and latencies.\n"
     "\n"
     "  --socket PATH         the node's socket for local clients, default: that of the user's own\n"
     "  --pipeline NAME       gives its input back, default echo\n"
     "  --bytes N             of a tensor, a multiple of 4, default 100\n"
-    "  --message-bytes N     what the node is asked to allow, default: as much as it does\n"
+    "  --message-bytes N     the size that the node is asked to allow, default: its own\n"
     "  --outstanding N       requests at a time, default 1\n"
     "  --warmup N            requests before the measurement, default 1000\n"
     "  --server-pid PID      its CPU time counts as the server's; several times\n"

@@ -352,7 +352,7 @@ def main(arguments):
     try:
         bench.run()
     except KeyboardInterrupt:
-        report["failed"]["the run"] = "interrupted; what there is stands above"
+        report["failed"]["the run"] = "interrupted; the results so far stand above"
     bench.finish()
     report["goals"] = judge(report["cells"])
     print_report(report)

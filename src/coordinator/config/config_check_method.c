@@ -70,8 +70,7 @@ config_check_method(struct config_reader *reader, const struct config_pipeline *
                    "its model in `model_name`");
     else if (id_path != NULL && given->nodes[KEY_MODELS] == NULL)
         report_add(reader->report, id_path->key_line,
-                   "`id_path` without `models`: the pipeline answers all requests of its method, "
-                   "whatever they name");
+                   "`id_path` without `models`: the pipeline answers all requests of its method");
     if (method == NULL || pipeline->method == NULL)
         return;
     if (!is_method(pipeline->method))

@@ -50,7 +50,7 @@ check_addresses(struct config_reader *reader, const char *key, enum tls_callers 
         else if (whose == CALLERS && tls->ca != NULL && !config_is_yes(transport->tls) &&
                  !is_plain && !config_is_local(address))
             report_add(reader->report, transport->line,
-                       "`%s`: %s would serve callers without TLS whom `client_ca` of `tls` keeps "
+                       "`%s`: %s would serve callers without TLS that `client_ca` of `tls` keeps "
                        "from `listen`: make it {address: %s, tls: yes}, or {…, plain: yes} if that "
                        "is meant",
                        key, address, address);

@@ -14,7 +14,8 @@ static const struct id_key {
     {"tas-model-id", RUNNER_NAME_MODEL},
 };
 
-_Static_assert((int)TARGET_ID_BYTES_MAX == (int)MESH_ID_BYTES_MAX, "what can be registered");
+_Static_assert((int)TARGET_ID_BYTES_MAX == (int)MESH_ID_BYTES_MAX,
+               "the longest id of a registered model");
 
 enum { KEY_COUNT = sizeof(keys) / sizeof(keys[0]), OLD = KEY_COUNT - 1 };
 

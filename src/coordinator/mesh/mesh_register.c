@@ -58,7 +58,7 @@ advice(enum mesh_outcome outcome)
 {
     switch (outcome) {
     case MESH_OUTCOME_DIFFERS:
-        return ": unregister that one, or list another modelId, or what it is registered with";
+        return ": unregister that one, or list another modelId, or the registered values";
     case MESH_OUTCOME_OTHER_OWNER: return ": list another vModelId, or set `vmodel_owner`";
     default: return "";
     }

@@ -14,7 +14,7 @@ struct model_registry;
 /* For `pipeline_options.models`. */
 struct pipeline_models registry_pipeline_models(struct model_registry *registry);
 /* For worker_pools_lane_workers. */
-extern const struct seat_models catalog_seat_models;
+extern const struct member_models catalog_member_models;
 
 /* ---- loop thread ---- */
 

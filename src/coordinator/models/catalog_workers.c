@@ -497,7 +497,7 @@ lane_complete(struct catalog *catalog, const struct worker_pools *pools, struct 
                     : error_set(error, STATUS_UNAVAILABLE, "its workers still load models");
 }
 
-const struct seat_models catalog_seat_models = {
+const struct member_models catalog_member_models = {
     .root = catalog_root,
     .complete = lane_complete,
     .on_start = on_seat_start,

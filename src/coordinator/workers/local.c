@@ -563,7 +563,7 @@ peer_check(int fd, struct ucred *peer, struct error *error)
 {
     socklen_t bytes = sizeof(*peer);
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, peer, &bytes) != 0)
-        return error_set_errno(error, "who a local client is");
+        return error_set_errno(error, "cannot read a local client's user");
     if (peer->uid == 0 || peer->uid == geteuid())
         return STATUS_OK;
     return error_set(error, STATUS_PERMISSION_DENIED,

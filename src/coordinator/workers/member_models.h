@@ -16,7 +16,7 @@ struct catalog;
 struct worker_pools;
 struct pool_member;
 
-struct seat_models {
+struct member_models {
     /* The root that its workers may read; "": none. */
     const char *(*root)(const struct catalog *catalog);
     /* Whether the lane has all models that it must have before it takes over. FAILED_PRECONDITION:

@@ -95,7 +95,7 @@ struct worker_pool {
 };
 
 struct worker_pools {
-    const struct seat_models *models;
+    const struct member_models *models;
     struct pipeline *pipeline;
     struct lane *lane;
     struct pool_member *members;

@@ -403,7 +403,7 @@ make_words(struct spawned *spawned, struct child_fds *child, struct error *error
 {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0)
-        return error_set_errno(error, "a pipe for what a worker says");
+        return error_set_errno(error, "cannot make a pipe for a worker's output");
     spawned->words = ends[0];
     child->words = fcntl(ends[1], F_DUPFD_CLOEXEC, SPAWN_FD_ABOVE);
     close(ends[1]);

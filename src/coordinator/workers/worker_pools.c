@@ -236,7 +236,7 @@ publish(struct worker_pools *pools, enum publish_extent extent)
 }
 
 struct lane_workers
-worker_pools_lane_workers(const struct seat_models *models)
+worker_pools_lane_workers(const struct member_models *models)
 {
     return (struct lane_workers){
         .create = create,

@@ -25,7 +25,7 @@ enum {
 };
 
 /* For `pipeline_options.workers`. `models` is kept. */
-struct lane_workers worker_pools_lane_workers(const struct seat_models *models);
+struct lane_workers worker_pools_lane_workers(const struct member_models *models);
 
 /* Live and ready workers of a stage. */
 uint32_t worker_pools_live(const struct worker_pools *pools, uint32_t stage);

@@ -9,7 +9,7 @@
 #include "base/log.h"
 #include "mesh/edge/skew.h"
 
-_Static_assert((int)PEERS_METADATA_MAX == (int)PEER_METADATA_MAX, "what a frame has room for");
+_Static_assert((int)PEERS_METADATA_MAX == (int)PEER_METADATA_MAX, "the metadata of a frame");
 
 #define PROBE_NS_MAX (30 * NS_PER_S)
 

@@ -50,10 +50,11 @@ runner_clearance_failed(struct mesh_runner *runner, const char *model, const cha
     log_warn("mesh_clearance model=\"%s\" failures=%u of=%d error=\"%s\"", model,
              runner->clearance.failures, FAILURES_MAX, reason);
     if (!runner_is_clear(runner))
-        log_error("mesh_not_clear failures=%u within_ms=%" PRId64
-                  " error=\"this node cannot load what others have: it is not ready until it is "
-                  "restarted\"",
-                  runner->clearance.failures, runner->options.clearance_ns / NS_PER_MS);
+        log_error(
+            "mesh_not_clear failures=%u within_ms=%" PRId64
+            " error=\"this node cannot load models that others have: it is not ready until it is "
+            "restarted\"",
+            runner->clearance.failures, runner->options.clearance_ns / NS_PER_MS);
 }
 
 bool

@@ -28,7 +28,7 @@ see(struct world *world, const struct sight *sight)
         if ((kind == MESH_LOAD_ENDED || kind == MESH_SIZE_MEASURED || kind == MESH_UNLOAD_ENDED) &&
             could_evict(mesh, sight->event) &&
             ledger_excess_admitted(&mesh->pools.at[0].ledger) > 0)
-            broken(world, &I01_capacity, "n%u has %llu units too many, and evicts nobody",
+            broken(world, &I01_capacity, "n%u has %llu units too many, and evicts nothing",
                    sight->node,
                    (unsigned long long)ledger_excess_admitted(&mesh->pools.at[0].ledger));
         return;

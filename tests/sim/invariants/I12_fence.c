@@ -13,7 +13,7 @@ see(struct world *world, const struct sight *sight)
     if (!key_now(world, sight->node, &key) || key.session != commit->session)
         broken(world, &I12_fence, "n%u writes m%u without a session", sight->node, sight->model);
     if (commit->absent != NULL && key_now(world, number_of(commit->absent), &key))
-        broken(world, &I12_fence, "n%u removes %s from m%u, which is there", sight->node,
+        broken(world, &I12_fence, "n%u removes %s from m%u, which is alive", sight->node,
                commit->absent, sight->model);
     const struct mesh_place *own = place_of(commit->after, sight->node);
     const struct mesh_place *was = place_of(commit->before, sight->node);

@@ -83,7 +83,8 @@ on_withdrawal(struct world *world, uint32_t node, int64_t since_ms,
     for (uint32_t i = 0; i < world->options.nodes; i++)
         somebody |= may_come_to(world, node, i, number_of(id), model);
     if (somebody && failed < MESH_FAILURES_MAX)
-        broken(world, &I18_drain, "n%u drains, and withdraws %s, which nobody else has", node, id);
+        broken(world, &I18_drain, "n%u drains, and withdraws %s, which no other node has", node,
+               id);
 }
 
 static void

@@ -42,5 +42,5 @@ mirror_judge(struct world *world, uint32_t node, uint32_t model, uint64_t revisi
     if (!record_then(world, model, known->revision, places, &record) ||
         record.revision != known->revision)
         return "is known as of a revision that it never had";
-    return are_same(tables, known, &record) ? NULL : "is known as what it never was";
+    return are_same(tables, known, &record) ? NULL : "is known with a state that it never had";
 }
