@@ -47,7 +47,7 @@ coordinator_pin(const struct config *config)
     pin_threads(&set);
 }
 
-/* ---- counters: one scope for the node, each pipeline, each stage, each seat ---- */
+/* ---- counters: one scope for the node, each pipeline, each stage, each worker ---- */
 
 /* Room beyond the scopes of the start, as much again for each possible lane: ending generations
  * exist beside the one that serves and the one that is to take over. */

@@ -14,8 +14,8 @@ from shoal_fixture import WAIT_SECONDS, children, is_alive, read_proc, wait_unti
 POISON = r"\b2 workers died while they ran this request"  # attempts_max is 2
 NO_WORKER = r"stage \".*\" has no worker|a stage has no worker|no worker is left"
 
-# Enough seats that there is nearly always one whose worker may be killed without a pause after it,
-# and few enough that it often has work.
+# Enough workers that there is nearly always one whose worker may be killed without a pause after
+# it, and few enough that it often has work.
 KILL_WORKERS = {"normalize": 4, "classify": 4, "label": 4}
 KILL_GAP_SECONDS = 0.012  # on average
 KILL_STARTING_SHARE = 0.05

@@ -316,7 +316,7 @@ submit(struct program *program)
     CHECK(call->let_in || (call->answers == 0 && error.status != STATUS_OK));
 }
 
-/* As the roster judges. */
+/* As the worker pool judges. */
 static enum repair_verdict
 judge(void *context, struct shm_ticket ticket, uint8_t stage, struct error *error)
 {
@@ -403,7 +403,7 @@ wake(uint8_t stage)
 
 /* ---- what workers do ---- */
 
-/* From the claim to the push; or not so far, and then the seat is busy until it dies. */
+/* From the claim to the push; or not so far, and then its place is busy until it dies. */
 static void
 work_on(struct entry *entry, struct shm_ticket ticket, enum work_end end)
 {

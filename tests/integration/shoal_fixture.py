@@ -359,7 +359,7 @@ class Shoald:
         return [Worker(m[1], m[2], int(m[3]), int(m[4])) for m in found if m]
 
     def workers(self, pipeline=None, stage=None):
-        """The latest worker of each seat."""
+        """The latest worker of each place."""
         seats = {}
         for worker in self.all_workers():
             if pipeline in (None, worker.pipeline) and stage in (None, worker.stage):
@@ -367,7 +367,7 @@ class Shoald:
         return list(seats.values())
 
     def wait_successor(self, worker):
-        """Waits until another process than `worker` is ready in its seat; returns it."""
+        """Waits until another process than `worker` is ready in its place; returns it."""
         def look():
             now = [other for other in self.workers(worker.pipeline, worker.stage)
                    if other.index == worker.index and other.pid != worker.pid]

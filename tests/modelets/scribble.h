@@ -21,7 +21,7 @@ enum scribble_way {
     SCRIBBLE_OBJECTS,  /* words of slots and blocks */
     SCRIBBLE_PAYLOADS, /* descriptors: wild, or another request's */
     SCRIBBLE_TICKETS,  /* other requests' tickets as results, errors, free slots; twice */
-    SCRIBBLE_SEATS,    /* former, idle bits, seats, bells, signs of life */
+    SCRIBBLE_SEATS,    /* former, idle bits, worker entries, bells, signs of life */
     SCRIBBLE_TEXTS,    /* status, text, times */
     SCRIBBLE_STALE,    /* the results' ring filled with cells of nothing */
     SCRIBBLE_COUNTERS, /* what it can reach of the file of counters, random bytes */

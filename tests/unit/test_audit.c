@@ -27,7 +27,7 @@
 
 enum { SLOTS = 8, STAGES = 2, SEATS = 3, RESULTS = STAGES, LOOKS_ENOUGH = 8, LOOKS_LONG = 60 };
 
-/* Seats 0 and 1 are of stage 0, place 2 is of stage 1. */
+/* Places 0 and 1 are of stage 0, place 2 is of stage 1. */
 static const uint32_t seat_stage[SEATS] = {0, 0, 1};
 enum { PARTY_A = 2, PARTY_B = 3, PARTY_C = 4, PARTY_NOBODY = 99 };
 

@@ -121,8 +121,8 @@ lacking(const struct gauge *gauge, const struct forecast_demand *demand, enum ve
 static uint32_t
 retry_ms(int64_t lacking_ns, int64_t queue_ns)
 {
-    /* The first slot is free very soon, but a crowd that came back for it would find it taken: half
-     * of the present queue is done by this time. */
+    /* The first slot is free very soon, but the refused callers that come back for it would find it
+     * taken: half of the present queue is done by this time. */
     int64_t wait_ms = (lacking_ns + queue_ns / 2) / NS_PER_MS + 1;
     return wait_ms < RETRY_MS_MAX ? (uint32_t)wait_ms : RETRY_MS_MAX;
 }

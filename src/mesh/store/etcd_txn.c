@@ -11,7 +11,7 @@
  * again later.
  *
  * If a batch is not applied, members whose compares hold by the answer go out again; the others are
- * lost. Each answer settles at least one. Rejected: a nested transaction per member, with its own
+ * lost. Each answer ends at least one. Rejected: a nested transaction per member, with its own
  * answer; etcd 3.4.23 neither counts its puts against the quota nor refuses them beyond it.
  */
 #include <inttypes.h>
