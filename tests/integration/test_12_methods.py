@@ -123,7 +123,7 @@ class TestMethods(unittest.TestCase):
                                {3: "INVALID_ARGUMENT", 5: "NOT_FOUND", 9: "FAILED_PRECONDITION",
                                 16: "UNAUTHENTICATED"}[code], f"told to fail with {code}")
 
-    def test_what_is_no_answer(self):
+    def test_invalid_outputs_are_internal(self):
         for verb, part in (("other", "it gave 1, UINT8 of 1 dimensions"),
                            ("type", "INT8 of 1 dimensions"), ("rank", "UINT8 of 2 dimensions"),
                            ("two", "it gave 2")):

@@ -586,7 +586,7 @@ class TestDrain(unittest.TestCase):
                          [[f"echo {i}"] for i in range(10)])
         self.shoald.check_end()
 
-    def test_what_is_left_is_failed(self):
+    def test_drain_timeout_fails_requests_in_flight(self):
         self.start(puppet(), drain_timeout_ms=100)
         held = self.connect()
         held.start_tell("hold b")

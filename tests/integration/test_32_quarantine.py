@@ -96,7 +96,7 @@ class TestQuarantine(QuarantineTest):
         self.assertEqual(len(shoald.workers("puppet")), 1)
         self.assertEqual(only["restarts"], DEATHS + 1)
 
-    def test_what_waits_fails_with_the_reason(self):
+    def test_waiting_requests_fail_with_the_reason(self):
         """Requests that wait at the stage, and those that come there from the stage before."""
         shoald, client = self.start(stage("libpuppet.so", "before", params={"folder": "."},
                                           workers=2), puppet(params={"open": "when-broken"}))

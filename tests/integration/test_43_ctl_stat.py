@@ -118,7 +118,7 @@ class TestStat(unittest.TestCase):
 
 
 class TestIntervalsAndDeath(unittest.TestCase):
-    def test_what_comes_between_is_counted_until_the_node_is_gone(self):
+    def test_intervals_count_until_the_node_is_gone(self):
         shoald = Shoald(ECHO)
         self.addCleanup(shoald.discard)
         shoald.start().wait_ready()

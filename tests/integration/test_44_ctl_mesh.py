@@ -127,7 +127,7 @@ class TestVModels(Case):
         self.assertEqual(self.mesh("delete-vmodel", "v", "--owner", "me").out, "v is deleted\n")
         self.mesh("unregister", "v2")
 
-    def test_what_is_asked_for_goes_with_it(self):
+    def test_options_reach_the_node(self):
         self.register("w1")
         self.register("w3")
         self.mesh("set-vmodel", "w", "w1", "--update", code=NEGATIVE)
@@ -427,7 +427,7 @@ class TestDrain(unittest.TestCase):
 
 
 class TestUsage(unittest.TestCase):
-    def test_what_cannot_be_meant(self):
+    def test_wrong_usage(self):
         for arguments, told in (
                 ([], "a command is missing"), (["statu"], "did you mean status"), (["--load"], "--load"),
                 (["status"], "expected ID"), (["status", "a", "b"], "unexpected argument"),

@@ -156,7 +156,7 @@ class TestModel(Case):
         self.assertEqual(self.rows(), {})
         self.assertEqual(self.refused("broken"), "NOT_FOUND")
 
-    def test_whoever_goes_away_has_asked(self):
+    def test_order_outlives_its_client(self):
         workers = self.shoald.workers()
         for worker in workers:
             os.kill(worker.pid, signal.SIGSTOP)
@@ -251,7 +251,7 @@ class TestVersions(Case):
         self.assertEqual((version, status, size), (1, 3, 520))
         self.assertIn("use the shoalctl that came with it", text)
 
-    def test_what_is_none(self):
+    def test_malformed_messages(self):
         whole = struct.pack("<IIIIQ64s128s1024s4096s", 4, 4, 0, 0, 0, b"", b"", b"", b"")
         for message in (b"x", b"1234", whole[:-1], whole + b"\0", bytes(len(whole)),
                         struct.pack("<I", 3) + whole[4:], struct.pack("<I", 5) + whole[4:],

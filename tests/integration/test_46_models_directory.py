@@ -81,7 +81,7 @@ class TestDirectory(unittest.TestCase):
     def wait_unknown(self, name):
         wait_until(lambda: name not in self.rows(), lambda: f"{name} gone from {self.rows()}")
 
-    def test_what_lies_there(self):
+    def test_models_present_at_the_start(self):
         self.put("one", 1)
         self.put("two", 2, key='{"words": "of the registrar"}')
         self.put(".three", 3)
@@ -175,7 +175,7 @@ class TestDirectory(unittest.TestCase):
         for ending in ("json", "ubj"):
             self.assertEqual(self.ask(ending), shoal_boosters.answers(1)[0])
 
-    def test_what_cannot_be_one(self):
+    def test_entries_that_cannot_be_models(self):
         self.put("boosters", 1)
         self.put("key", 1, key="{")
         self.put("x" * 128, 1)

@@ -94,7 +94,7 @@ class TestReflection(unittest.TestCase):
                 again = stream.files(file_by_filename=file.name)
                 self.assertIn(file, again)
 
-    def test_what_is_not_there(self):
+    def test_unknown_symbols(self):
         """An answer with an error code, and the stream goes on."""
         for stream in self.each():
             for question in ({"file_containing_symbol": "nobody.Service"},

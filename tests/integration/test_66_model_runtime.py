@@ -40,7 +40,7 @@ The contract of custom serving runtimes, and its check here:
   … or failed                                               test_unload_of_what_failed
   … no response before resources are freed                  test_unload_answers_when_it_is_gone
   … not found: immediately, without error                   test_unload_of_nothing
-  only loaded models are called (another: NOT_FOUND)        test_what_is_not_loaded
+  only loaded models are called (another: NOT_FOUND)        test_unloaded_model_is_not_found
   … nor unloaded since                                      test_unload
   id from mm-model-id                                       test_id_in_metadata
   … or mm-model-id-bin, not ASCII                           the same
@@ -346,7 +346,7 @@ class Contract(Rig):
 
     # ---- which model a call means ----
 
-    def test_what_is_not_loaded(self):
+    def test_unloaded_model_is_not_found(self):
         """NOT_FOUND is what a mesh takes for "it has vanished", to load it again."""
         self.check_fails(self.mesh.start_infer("never-heard-of"), grpc.StatusCode.NOT_FOUND,
                          "never-heard-of")
@@ -438,14 +438,14 @@ class Contract(Rig):
                         continue
                     self.check_fails(start(**{"model": "x", "key": key(), **fields}), code, *texts)
 
-    def test_what_is_no_message(self):
+    def test_malformed_messages(self):
         for method in ("loadModel", "unloadModel", "modelSize", "predictModelSize"):
             call = self.mesh.management.unary_unary(f"/{SERVICE}/{method}")
             for message in (b"\x0a\x7fcut", b"\x0b", b"\x0a\x02a\0", b"\x0a\x01\xff"):
                 self.check_fails(call.future(message, timeout=60),
                                  grpc.StatusCode.INVALID_ARGUMENT)
 
-    def test_what_is_not_of_the_service(self):
+    def test_unknown_method(self):
         call = self.mesh.management.unary_unary(f"/{SERVICE}/destroyModel")
         self.check_fails(call.future(b"", timeout=60), grpc.StatusCode.UNIMPLEMENTED)
 

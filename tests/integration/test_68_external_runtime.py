@@ -98,7 +98,7 @@ class Rig(unittest.TestCase):
 
 
 class Loads(Rig):
-    def test_what_is_asked(self):
+    def test_requests_to_the_runtime(self):
         names = (f"m{i}" for i in itertools.count())
         free = []
 
@@ -246,7 +246,7 @@ class Calls(Rig):
         super().setUp()
         self.node.register("m")
 
-    def test_what_goes_and_what_comes(self):
+    def test_metadata_and_trailers_pass(self):
         end, status, message, initial, trailing, text = self.node.call("m", metadata="x-own=mine")
         self.assertEqual((end, status, message, initial, trailing, text),
                          (OK, 0, b"answer:hello", "x-first=one", "x-last=two", ""))

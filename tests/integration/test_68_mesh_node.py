@@ -118,7 +118,7 @@ class Models(OneNode):
                                "Model already exists with different attribute values",
                                modelId=name, modelInfo=info)
 
-    def test_what_is_missing(self):
+    def test_missing_fields(self):
         info = {"type": "pupil", "path": "model"}
         self.check_refused("registerModel", Code.INVALID_ARGUMENT,
                            "must provide non-empty modelId", modelInfo=info)
@@ -192,7 +192,7 @@ class Models(OneNode):
         self.registrar.call("deleteModel", service=OLD_SERVICE, modelId=name)
         self.assertEqual(self.registrar.status(name).status, NOT_FOUND)
 
-    def test_what_makes_no_sense(self):
+    def test_malformed_requests(self):
         stub = self.registrar.management.unary_unary("/mmesh.ModelMesh/registerModel")
         for message, text in ((b"\x0a\xff\xff", "request is not a valid message of mmesh.ModelMesh"),
                               (b"\x0a\x02a\x00", "field 1 of the request is not UTF-8 text without a zero byte"),
@@ -396,7 +396,7 @@ class Vmodels(OneNode):
         self.assertEqual((status.status, status.activeModelId), (DEFINED, second))
         self.assertEqual(self.infer(vmodel), second)
 
-    def test_what_is_missing(self):
+    def test_missing_fields(self):
         self.check_refused("setVModel", Code.INVALID_ARGUMENT, "Must provide vModelId",
                            targetModelId="m")
         self.check_refused("setVModel", Code.INVALID_ARGUMENT,

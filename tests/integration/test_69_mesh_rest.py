@@ -135,7 +135,7 @@ class TwoNodes(unittest.TestCase):
                 self.assertEqual(answer.binary[:4 + len(model)],
                                  len(model).to_bytes(4, "little") + model.encode())
 
-    def test_what_is_told_of_a_model(self):
+    def test_model_metadata(self):
         nodes = self.both()
         for model in LABELS.values():
             told = [rest.get(f"/v2/models/{model}") for _, rest in nodes]
@@ -321,7 +321,7 @@ class BehindAnother(unittest.TestCase):
                 wait_until(lambda before=before: self.runtime.count(INFER) > before, "it to work")
             self.assertTrue(self.runtime.cancelled.wait(60), name)
 
-    def test_what_is_no_answer(self):
+    def test_malformed_answer(self):
         self.runtime.says[INFER] = lambda _request, _context: b"\xff"
         rest = self.enterContext(Rest(port_of(self.nodes["node-a"])))
         answer = rest.infer("m", X)

@@ -189,7 +189,7 @@ class OneNode(unittest.TestCase):
         self.assertEqual(self.runtime.count("loadModel"), 2)
         self.assertEqual(self.runtime.count(STREAM[1:]), 2)
 
-    def test_what_is_refused(self):
+    def test_refusals(self):
         self.registrar.register("m")
         for future, code, text in (
                 (start_call(self.registrar, "m", method="/x.Y/Other"), Code.UNIMPLEMENTED,
@@ -373,7 +373,7 @@ class Several(unittest.TestCase):
                                (future.trailing_metadata(), ("x-last", "two"))):
             self.assertEqual([tuple(one) for one in entries].count(entry), 2)
 
-    def test_what_is_not_found(self):
+    def test_unknown_models_are_left_out(self):
         self.assertEqual(self.start("nobody", "a", "none").result(), b"answer:hello")
         self.assertEqual(self.start("nobody", "a", more=[("mm-required", "any")]).result(),
                          b"answer:hello")
@@ -399,7 +399,7 @@ class Several(unittest.TestCase):
                 (b"a" * 64, "mm-model-id", ("a",) * 64, ())):
             self.assertEqual(self.start(*ids, key=key, more=more).result(), wanted)
 
-    def test_what_is_refused(self):
+    def test_refusals(self):
         for ids, more, text in (
                 (("a", ""), (), "provided model-id header must be non-empty"),
                 (("a", "b"), [("mm-vmodel-id", "v")],
@@ -475,7 +475,7 @@ class Dataplane(unittest.TestCase):
     def check_refused(self, code, text, *call):
         self.assertEqual(failure(self.start(*call)), (code, text))
 
-    def test_who_is_meant(self):
+    def test_id_at_a_path(self):
         nested = varint_field(1, varint_field(2, b"a"))
         other = varint_field(2, b"b")
         self.check("a", "x.Y/Z", other + nested)
@@ -510,7 +510,7 @@ class Dataplane(unittest.TestCase):
                            "request: a model's id has at most 1024 bytes, not 1025", INFER,
                            OIP["ModelInferRequest"](model_name=beyond).SerializeToString())
 
-    def test_what_may_be_called(self):
+    def test_permitted_methods(self):
         """The file and the runtime must both permit a method; the file is read again when it
         changes."""
         metadata = ("mm-model-id", "a")
@@ -649,7 +649,7 @@ class TwoNodes(Pair):
                                  2 * b"answer:hello")
 
 
-    def test_who_balances(self):
+    def test_balancing_caller(self):
         """Of two copies a caller that says so is given the one of the node that it asks."""
         first = self.registrars["node-a"]
         first.register("m")
@@ -1019,7 +1019,7 @@ class Streams(Loaded):
         self.assertTrue(ended.wait(WAIT_SECONDS))
         talk.say(None)
 
-    def test_who_does_not_read_stops_who_writes(self):
+    def test_slow_reader_stops_the_writer(self):
         sent = []
 
         def pour(_requests, _context):

@@ -60,7 +60,7 @@ class TestCallers(unittest.TestCase):
                              self.certificates.credentials(authority)) as registrar:
             return registrar.start_ready("m").code() == Code.OK
 
-    def test_whoever_trusts_the_node(self):
+    def test_clients_that_trust_the_node(self):
         self.start()
         self.connect().register("m")
         self.assertEqual(said(self.connect().infer("m")), "m")

@@ -149,7 +149,7 @@ class TestCaptive(unittest.TestCase):
             for moment in SERVING:
                 self.check(attempt, moment, serving)
 
-    def test_what_takes_an_argument_is_denied(self):
+    def test_attempts_with_arguments_are_denied(self):
         other = next(one.pid for one in self.shoald.workers("network"))
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(f"\0shoal-test-{os.getpid()}")
@@ -267,7 +267,7 @@ class TestExamples(unittest.TestCase):
 
 
     @unittest.skipIf(landlock_abi() == 0, "this kernel has no Landlock")
-    def test_what_the_sandbox_refuses_is_said_to_be_its_doing(self):
+    def test_refusals_name_the_sandbox(self):
         with Cell() as cell:
             config = node(pipeline("digits", stage("libxgboost_modelet.so", "classify",
                                                    params={"model": str(cell.secret)}), slots=8))

@@ -266,7 +266,7 @@ class TestFile(TracingTest):
         self.assertGreater(ran["shoal.run_ns"], 50 * 10**6)
         self.assertGreater(waited["shoal.queue_ns"], 50 * 10**6)
 
-    def test_who_is_traced(self):
+    def test_only_sampled_calls_are_traced(self):
         """Not: no traceparent, one that is not sampled, one that is malformed, two of them."""
         self.start_puppet()
         good = traceparent(1)
@@ -535,7 +535,7 @@ class TestCollector(TracingTest):
         self.shoald.wait_log("traces_exported_again")
         self.assertEqual(self.shoald.stat()["spans_dropped"], 0)
 
-    def test_what_is_left_at_the_end(self):
+    def test_end_exports_waiting_spans(self):
         """A pause that was asked for is not waited for then, and nothing is lost."""
         collector = self.enterContext(Collector())
         collector.answers += [(503, {"Retry-After": 300}, b"")]

@@ -68,7 +68,7 @@ class OneNode(Rig, unittest.TestCase):
         lines = (self.shoald.folder / "lessons").read_text().splitlines()
         return [line.split()[1] for line in lines if line.split()[0] == what]
 
-    def test_what_was_done(self):
+    def test_counters_are_exact(self):
         self.shoald = prepare(pupil(models={"memory_mib": 40, "default_size_mib": 4}),
                               mesh={"instance": "one"}, metrics=METRICS)
         with self.shoald as shoald, Registrar(shoald) as self.registrar:

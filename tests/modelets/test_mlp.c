@@ -362,7 +362,7 @@ test_files_that_are_cut_short(void **state)
 }
 
 static void
-test_what_is_no_file(void **state)
+test_invalid_files(void **state)
 {
     (void)state;
     rig_refuses_what_is_no_file("mlp");
@@ -387,7 +387,7 @@ main(void)
         cmocka_unit_test(test_broken_headers),
         cmocka_unit_test(test_broken_layers),
         cmocka_unit_test(test_files_that_are_cut_short),
-        cmocka_unit_test(test_what_is_no_file),
+        cmocka_unit_test(test_invalid_files),
     };
     return cmocka_run_group_tests(tests, rig_setup, rig_teardown);
 }

@@ -157,7 +157,7 @@ test_weights_that_are_not_there(void **state)
 }
 
 static void
-test_what_a_model_will_take(void **state)
+test_predicted_size(void **state)
 {
     (void)state;
     struct harness *harness = rig_open(MODELET, 0, NULL);
@@ -340,7 +340,7 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_models_are_loaded_and_unloaded),
-        cmocka_unit_test(test_what_a_model_will_take),
+        cmocka_unit_test(test_predicted_size),
         cmocka_unit_test(test_weights_apart),
         cmocka_unit_test(test_weights_that_are_not_there),
         cmocka_unit_test(test_folders),

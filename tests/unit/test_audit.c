@@ -501,7 +501,7 @@ test_an_answer_that_is_being_sent(void **state)
 }
 
 static void
-test_what_comes_right_again(void **state)
+test_recovered_objects_are_not_lost(void **state)
 {
     struct rig *rig = *state;
     struct shm_ticket ticket = request(rig);
@@ -571,7 +571,7 @@ main(void)
         TEST(test_a_successor_that_starts),
         TEST(test_a_pusher_that_is_stopped),
         TEST(test_an_answer_that_is_being_sent),
-        TEST(test_what_comes_right_again),
+        TEST(test_recovered_objects_are_not_lost),
         TEST(test_waiting_for_a_model),
         cmocka_unit_test(test_cost),
     };

@@ -104,7 +104,7 @@ class TestInstructions(unittest.TestCase):
                                              "libxgboost_modelet.so": 2}, "classify", 1),
                          {"XGBoost": 10, "Shoal": 10})
 
-    def test_what_if(self):
+    def test_ratios_without_a_part(self):
         off = {"client": {"gRPC": 30}, "coordinator": {"gRPC": 20, "Shoal": 10},
                "classify": {"XGBoost": 90, "Shoal": 10}}
         on = {"client": {"gRPC": 30}, "coordinator": {"gRPC": 20, "Shoal": 10},

@@ -214,7 +214,7 @@ test_restart_unseen(void **state)
 
 /* More deaths than are forgiven: out, and kept out; the stage is not quarantined. */
 static void
-test_who_kills_workers_is_kept_out(void **state)
+test_user_that_kills_workers_is_kept_out(void **state)
 {
     (void)state;
     struct node node;
@@ -289,7 +289,7 @@ main(void)
         cmocka_unit_test(test_deaths_of_workers),
         cmocka_unit_test(test_restart),
         cmocka_unit_test(test_restart_unseen),
-        cmocka_unit_test(test_who_kills_workers_is_kept_out),
+        cmocka_unit_test(test_user_that_kills_workers_is_kept_out),
         cmocka_unit_test(test_a_death_is_charged_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -134,7 +134,7 @@ node_up(struct node *node, const struct client_node_options *options)
 /* ---- tests ---- */
 
 static void
-test_what_may_not_be_said(void **state)
+test_malformed_messages(void **state)
 {
     (void)state;
     struct node node;
@@ -198,7 +198,7 @@ test_no_region_before_the_last_is_taken(void **state)
 }
 
 static void
-test_who_destroys_its_region(void **state)
+test_destroyed_region(void **state)
 {
     (void)state;
     struct node node;
@@ -226,7 +226,7 @@ test_who_destroys_its_region(void **state)
 
 /* It never repairs, and pushes the same again and again. */
 static void
-test_whose_requests_kill_workers(void **state)
+test_requests_that_kill_workers(void **state)
 {
     (void)state;
     struct node node;
@@ -267,10 +267,10 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_what_may_not_be_said),
+        cmocka_unit_test(test_malformed_messages),
         cmocka_unit_test(test_no_region_before_the_last_is_taken),
-        cmocka_unit_test(test_who_destroys_its_region),
-        cmocka_unit_test(test_whose_requests_kill_workers),
+        cmocka_unit_test(test_destroyed_region),
+        cmocka_unit_test(test_requests_that_kill_workers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

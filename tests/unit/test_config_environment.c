@@ -181,7 +181,7 @@ test_stores(void **state)
 }
 
 static void
-test_what_excludes_what(void **state)
+test_exclusive_keys(void **state)
 {
     (void)state;
     rig_bad("mesh: {}\n" PIPELINES, 1, "`mesh`, but no pipeline has `models`");
@@ -698,7 +698,7 @@ main(void)
         cmocka_unit_test_teardown(test_off, no_environment),
         cmocka_unit_test_teardown(test_defaults, no_environment),
         cmocka_unit_test_teardown(test_stores, no_environment),
-        cmocka_unit_test_teardown(test_what_excludes_what, no_environment),
+        cmocka_unit_test_teardown(test_exclusive_keys, no_environment),
         cmocka_unit_test_teardown(test_external_runtime, no_environment),
         cmocka_unit_test_teardown(test_environment_of_a_runtime, no_environment),
         cmocka_unit_test_teardown(test_a_runtime_that_nobody_has_named, no_environment),

@@ -76,7 +76,7 @@ test_allow(void **state)
 
 /* Beyond this machine a certificate is demanded, or none is meant. */
 static void
-test_who_can_reach_it(void **state)
+test_reachable_addresses(void **state)
 {
     (void)state;
     static const char open_to_all[] =
@@ -165,7 +165,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_forms),
         cmocka_unit_test(test_allow),
-        cmocka_unit_test(test_who_can_reach_it),
+        cmocka_unit_test(test_reachable_addresses),
         cmocka_unit_test(test_mistakes),
         cmocka_unit_test(test_environment),
     };

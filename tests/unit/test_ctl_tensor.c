@@ -109,7 +109,7 @@ test_every_datatype(void **state)
 }
 
 static void
-test_what_does_not_fit_is_refused(void **state)
+test_values_that_do_not_fit(void **state)
 {
     (void)state;
     refuses("x=BOOL[1]:2", "is not BOOL");
@@ -426,7 +426,7 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_datatype),
-        cmocka_unit_test(test_what_does_not_fit_is_refused),
+        cmocka_unit_test(test_values_that_do_not_fit),
         cmocka_unit_test(test_shapes),
         cmocka_unit_test(test_half_floats_round_trip),
         cmocka_unit_test(test_half_floats_round_to_nearest_even),

@@ -17,7 +17,7 @@
 enum { READY = 1000 };
 
 static void
-test_what_is_honest_is_believed(void **state)
+test_honest_times_are_believed(void **state)
 {
     (void)state;
     struct run_watch watch = {0};
@@ -30,7 +30,7 @@ test_what_is_honest_is_believed(void **state)
 }
 
 static void
-test_what_cannot_be_began_when_it_was_seen(void **state)
+test_impossible_start_time_counts_from_first_sight(void **state)
 {
     (void)state;
     static const int64_t lies[] = {6000, INT64_MAX, -1, INT64_MIN, 1, READY - 1, INT64_MAX - 1};
@@ -93,8 +93,8 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_what_is_honest_is_believed),
-        cmocka_unit_test(test_what_cannot_be_began_when_it_was_seen),
+        cmocka_unit_test(test_honest_times_are_believed),
+        cmocka_unit_test(test_impossible_start_time_counts_from_first_sight),
         cmocka_unit_test(test_a_possible_word_ends_a_lie),
         cmocka_unit_test(test_looks),
         cmocka_unit_test(test_silence),

@@ -44,7 +44,7 @@ test_of_others_the_name_is_left(void **state)
 }
 
 static void
-test_what_is_no_absolute_path_stays(void **state)
+test_other_texts_stay(void **state)
 {
     (void)state;
     static const char *const texts[] = {
@@ -82,7 +82,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_paths_beneath_a_root_become_relative),
         cmocka_unit_test(test_of_others_the_name_is_left),
-        cmocka_unit_test(test_what_is_no_absolute_path_stays),
+        cmocka_unit_test(test_other_texts_stay),
         cmocka_unit_test(test_a_short_room_cuts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

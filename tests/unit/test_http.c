@@ -126,7 +126,7 @@ test_head_and_old(void **state)
 }
 
 static void
-test_what_handlers_see(void **state)
+test_handlers_view(void **state)
 {
     struct rig *rig = *state;
     int fd = client(rig);
@@ -353,7 +353,7 @@ test_slow(void **state)
 }
 
 static void
-test_who_does_not_read(void **state)
+test_client_that_does_not_read(void **state)
 {
     struct rig *rig = *state;
     int fd =
@@ -647,12 +647,12 @@ main(void)
         cmocka_unit_test_setup_teardown(test_ahead, setup, teardown),
         cmocka_unit_test_setup_teardown(test_bodies, setup, teardown),
         cmocka_unit_test_setup_teardown(test_head_and_old, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_what_handlers_see, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_handlers_view, setup, teardown),
         cmocka_unit_test_setup_teardown(test_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(test_too_large, setup, teardown),
         cmocka_unit_test_setup_teardown(test_noise, setup, teardown),
         cmocka_unit_test_setup_teardown(test_slow, setup_hasty, teardown),
-        cmocka_unit_test_setup_teardown(test_who_does_not_read, setup_hasty, teardown),
+        cmocka_unit_test_setup_teardown(test_client_that_does_not_read, setup_hasty, teardown),
         cmocka_unit_test_setup_teardown(test_gone, setup, teardown),
         cmocka_unit_test_setup_teardown(test_flood_ahead, setup, teardown),
         cmocka_unit_test_setup_teardown(test_no_delay, setup, teardown),

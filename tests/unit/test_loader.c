@@ -107,7 +107,7 @@ test_files_that_are_none(void **state)
 }
 
 static void
-test_what_a_right_one_must_suit(void **state)
+test_modelet_that_does_not_suit_its_stage(void **state)
 {
     (void)state;
     struct modelet modelet;
@@ -177,7 +177,7 @@ main(void)
         cmocka_unit_test(test_wrong_variants),
         cmocka_unit_test(test_first_header),
         cmocka_unit_test(test_files_that_are_none),
-        cmocka_unit_test(test_what_a_right_one_must_suit),
+        cmocka_unit_test(test_modelet_that_does_not_suit_its_stage),
         cmocka_unit_test(test_the_smallest_starts),
         cmocka_unit_test(test_stopped_once),
     };

@@ -308,7 +308,7 @@ static struct config_pipeline pipelines[] = {
 };
 
 static void
-test_whose_a_type_is(void **state)
+test_pool_of_a_type(void **state)
 {
     (void)state;
     static const struct {
@@ -353,13 +353,10 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_endpoints),
-        cmocka_unit_test(test_file),
-        cmocka_unit_test(test_addresses),
-        cmocka_unit_test(test_versions),
-        cmocka_unit_test(test_tags),
-        cmocka_unit_test(test_tags_at_once),
-        cmocka_unit_test(test_whose_a_type_is),
+        cmocka_unit_test(test_endpoints),      cmocka_unit_test(test_file),
+        cmocka_unit_test(test_addresses),      cmocka_unit_test(test_versions),
+        cmocka_unit_test(test_tags),           cmocka_unit_test(test_tags_at_once),
+        cmocka_unit_test(test_pool_of_a_type),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

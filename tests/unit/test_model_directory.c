@@ -355,7 +355,7 @@ teardown(void **state)
 /* ---- at the start ---- */
 
 static void
-test_what_is_there_is_listed(void **state)
+test_present_models_are_listed(void **state)
 {
     (void)state;
     make_model("plain", NULL);
@@ -374,7 +374,7 @@ test_what_is_there_is_listed(void **state)
 }
 
 static void
-test_what_cannot_be_listed_is_said_once(void **state)
+test_unlisted_entries_are_logged_once(void **state)
 {
     (void)state;
     char long_name[SHOAL_NAME_BYTES_MAX + 2];
@@ -518,7 +518,7 @@ test_links_beneath_the_root(void **state)
 }
 
 static void
-test_what_was_refused_is_tried_again(void **state)
+test_refused_models_are_tried_again(void **state)
 {
     (void)state;
     make_model("taken", NULL);
@@ -776,12 +776,12 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_half_written, setup, teardown),
         cmocka_unit_test_setup_teardown(test_comes_and_goes_beneath_the_look, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_what_is_there_is_listed, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_what_cannot_be_listed_is_said_once, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_present_models_are_listed, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_unlisted_entries_are_logged_once, setup, teardown),
         cmocka_unit_test_setup_teardown(test_coming_and_going, setup, teardown),
         cmocka_unit_test_setup_teardown(test_another_content_is_another_model, setup, teardown),
         cmocka_unit_test_setup_teardown(test_links_beneath_the_root, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_what_was_refused_is_tried_again, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_refused_models_are_tried_again, setup, teardown),
         cmocka_unit_test_setup_teardown(test_other_peoples_models, setup, teardown),
         cmocka_unit_test_setup_teardown(test_the_root_is_lost_and_found, setup, teardown),
         cmocka_unit_test_setup_teardown(test_events_are_lost, setup, teardown),

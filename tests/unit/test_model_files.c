@@ -136,7 +136,7 @@ test_lends(void **state)
 }
 
 static void
-test_what_is_no_file(void **state)
+test_invalid_files(void **state)
 {
     (void)state;
     refuses(at("model/nothing"), NULL, "", SHOAL_NOT_FOUND, "model/nothing: No such file");
@@ -300,7 +300,7 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_lends),
-        cmocka_unit_test(test_what_is_no_file),
+        cmocka_unit_test(test_invalid_files),
         cmocka_unit_test(test_names_that_lead_out),
         cmocka_unit_test(test_links),
         cmocka_unit_test(test_digests),

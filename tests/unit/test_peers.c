@@ -77,7 +77,7 @@ test_many_at_once(void **state)
 }
 
 static void
-test_what_an_answer_says(void **state)
+test_answers(void **state)
 {
     (void)state;
     struct house *house = house_open();
@@ -439,20 +439,13 @@ int
 main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_lengths),
-        cmocka_unit_test(test_many_at_once),
-        cmocka_unit_test(test_what_an_answer_says),
-        cmocka_unit_test(test_other_ends),
-        cmocka_unit_test(test_deadline_travels),
-        cmocka_unit_test(test_cancelled_there_too),
-        cmocka_unit_test(test_nobody_there),
-        cmocka_unit_test(test_another_node),
-        cmocka_unit_test(test_peer_moves),
-        cmocka_unit_test(test_never_started),
-        cmocka_unit_test(test_server_stops),
-        cmocka_unit_test(test_last_answers),
-        cmocka_unit_test(test_caller_goes),
-        cmocka_unit_test(test_killed),
+        cmocka_unit_test(test_lengths),          cmocka_unit_test(test_many_at_once),
+        cmocka_unit_test(test_answers),          cmocka_unit_test(test_other_ends),
+        cmocka_unit_test(test_deadline_travels), cmocka_unit_test(test_cancelled_there_too),
+        cmocka_unit_test(test_nobody_there),     cmocka_unit_test(test_another_node),
+        cmocka_unit_test(test_peer_moves),       cmocka_unit_test(test_never_started),
+        cmocka_unit_test(test_server_stops),     cmocka_unit_test(test_last_answers),
+        cmocka_unit_test(test_caller_goes),      cmocka_unit_test(test_killed),
         cmocka_unit_test(test_stopped),
     };
     if (argc == 2 && strcmp(argv[1], "serve") == 0)

@@ -61,7 +61,7 @@ gather_and_leave(void *context)
 /* A thread that gathers has submitted in a step that it says nothing of: it hands over that lane,
  * too, before it blocks. */
 static void
-test_who_gathers_hands_over_what_it_submitted(void **state)
+test_gatherer_hands_over_its_submissions(void **state)
 {
     struct rig *rig = *state;
     pthread_t thread;
@@ -282,7 +282,7 @@ main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
         TEST(test_a_request_is_answered),
-        TEST(test_who_gathers_hands_over_what_it_submitted),
+        TEST(test_gatherer_hands_over_its_submissions),
         TEST(test_late_on_arrival_is_not_run),
         TEST(test_full_is_refused_at_once),
         TEST(test_an_outdated_tag_cancels_nothing),

@@ -101,7 +101,7 @@ test_it_lasts_its_length(void **state)
 }
 
 static void
-test_who_dies_in_the_trial_leads_back(void **state)
+test_death_in_the_trial_leads_back(void **state)
 {
     (void)state;
     begin(0);
@@ -115,7 +115,7 @@ test_who_dies_in_the_trial_leads_back(void **state)
 }
 
 static void
-test_who_lives_restores_the_stage(void **state)
+test_life_restores_the_stage(void **state)
 {
     (void)state;
     begin(0);
@@ -177,8 +177,8 @@ main(void)
         cmocka_unit_test_setup(test_the_blameless_neither_count_nor_end_it, fresh),
         cmocka_unit_test_setup(test_never, fresh),
         cmocka_unit_test_setup(test_it_lasts_its_length, fresh),
-        cmocka_unit_test_setup(test_who_dies_in_the_trial_leads_back, fresh),
-        cmocka_unit_test_setup(test_who_lives_restores_the_stage, fresh),
+        cmocka_unit_test_setup(test_death_in_the_trial_leads_back, fresh),
+        cmocka_unit_test_setup(test_life_restores_the_stage, fresh),
         cmocka_unit_test_setup(test_fruit_in_the_trial_restores_it_too, fresh),
         cmocka_unit_test(test_random_deaths),
     };

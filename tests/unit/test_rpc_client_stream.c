@@ -213,7 +213,7 @@ test_sending_is_bounded(void **state)
 
 /* Waiting messages come back to their lender when a stream is over. */
 static void
-test_what_waits_is_released(void **state)
+test_waiting_messages_are_released(void **state)
 {
     (void)state;
     for (unsigned how = 0; how < 3; how++) {
@@ -412,7 +412,7 @@ main(int argc, char **argv)
         cmocka_unit_test(test_one_and_last),
         cmocka_unit_test(test_at_the_end_of_a_step),
         cmocka_unit_test(test_sending_is_bounded),
-        cmocka_unit_test(test_what_waits_is_released),
+        cmocka_unit_test(test_waiting_messages_are_released),
         cmocka_unit_test(test_reading_is_asked_for),
         cmocka_unit_test(test_server_ends_first),
         cmocka_unit_test(test_deadline),

@@ -287,7 +287,7 @@ expect_add(const struct shoal_tensor *tensor, enum status status, const char *te
 }
 
 static void
-test_what_builders_refuse(void **state)
+test_builders_refusals(void **state)
 {
     (void)state;
     struct shm_payload payloads[2] = {{.block_count = 0}};
@@ -628,7 +628,7 @@ main(void)
         TEST(test_stages),
         TEST(test_unused_spares_are_given_back),
         TEST(test_abandon),
-        TEST(test_what_builders_refuse),
+        TEST(test_builders_refusals),
         TEST(test_limits),
         TEST(test_hostile_tables),
         TEST(test_hostile_descriptor),

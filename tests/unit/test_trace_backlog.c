@@ -125,7 +125,7 @@ test_bytes_are_bounded(void **state)
 
 /* The one that is being sent is not pushed out, nor is its text moved. */
 static void
-test_what_is_being_sent_stays(void **state)
+test_export_being_sent_stays(void **state)
 {
     (void)state;
     put("a", 40, 1);
@@ -172,7 +172,7 @@ main(void)
         cmocka_unit_test_setup_teardown(test_pauses, setup, teardown),
         cmocka_unit_test_setup_teardown(test_the_collector_says_when, setup, teardown),
         cmocka_unit_test_setup_teardown(test_bytes_are_bounded, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_what_is_being_sent_stays, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_export_being_sent_stays, setup, teardown),
         cmocka_unit_test_setup_teardown(test_number_is_bounded, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

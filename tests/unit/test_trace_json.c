@@ -265,7 +265,7 @@ test_death(void **state)
 }
 
 static void
-test_what_is_no_text(void **state)
+test_invalid_utf8(void **state)
 {
     (void)state;
     trace.status = STATUS_INTERNAL;
@@ -345,7 +345,7 @@ main(void)
         cmocka_unit_test_setup(test_refusal, setup),
         cmocka_unit_test_setup(test_failure_in_a_stage, setup),
         cmocka_unit_test_setup(test_death, setup),
-        cmocka_unit_test_setup(test_what_is_no_text, setup),
+        cmocka_unit_test_setup(test_invalid_utf8, setup),
         cmocka_unit_test_setup(test_no_id_is_zero, setup),
         cmocka_unit_test_setup(test_several_and_none, setup),
         cmocka_unit_test(test_answers),

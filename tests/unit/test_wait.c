@@ -253,7 +253,7 @@ test_two_in_turn(void **state)
 /* Half of the gaps are short, half are long: after the first stretch it is not worth the second,
  * but a worker that wakes up late, when that is nearly over, waits for its end. */
 static void
-test_what_has_passed_counts(void **state)
+test_passed_time_counts(void **state)
 {
     (void)state;
     struct wait wait = {0};
@@ -272,7 +272,7 @@ test_what_has_passed_counts(void **state)
 /* A batch of which nobody was left to be run ends no run, and is no second gap. */
 /* The same wait, if others had our CPU: then nobody knows whether more would have come. */
 static void
-test_what_we_could_not_see_does_not(void **state)
+test_unseen_time_does_not_count(void **state)
 {
     (void)state;
     struct wait wait = {0};
@@ -479,8 +479,8 @@ main(void)
         cmocka_unit_test(test_callers_in_a_loop),
         cmocka_unit_test(test_callers_come_and_go),
         cmocka_unit_test(test_two_in_turn),
-        cmocka_unit_test(test_what_has_passed_counts),
-        cmocka_unit_test(test_what_we_could_not_see_does_not),
+        cmocka_unit_test(test_passed_time_counts),
+        cmocka_unit_test(test_unseen_time_does_not_count),
         cmocka_unit_test(test_closed_and_not_run),
         cmocka_unit_test(test_long_items),
         cmocka_unit_test(test_runs_that_hold_up_the_others),

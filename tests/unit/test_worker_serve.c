@@ -86,7 +86,7 @@ test_two_stages(void **state)
 }
 
 static void
-test_what_a_modelet_can_do_to_an_item(void **state)
+test_outcomes_of_an_item(void **state)
 {
     (void)state;
     struct rig *rig = rig_start(&(struct rig_stage){.modelet = "probe"}, 1);
@@ -175,7 +175,7 @@ test_cancelled_and_late_are_not_run(void **state)
 /* Its time is not over, but would be before a run is: it came behind a run of the usual length,
  * whose end leaves it half of one. A machine that stands still meanwhile makes it later yet. */
 static void
-test_what_cannot_be_finished_is_not_run(void **state)
+test_late_items_are_not_run(void **state)
 {
     (void)state;
     enum { RUN_MS = 200, KNOWN = 3 };
@@ -576,10 +576,10 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_echo),
         cmocka_unit_test(test_two_stages),
-        cmocka_unit_test(test_what_a_modelet_can_do_to_an_item),
+        cmocka_unit_test(test_outcomes_of_an_item),
         cmocka_unit_test(test_unreadable_payload),
         cmocka_unit_test(test_cancelled_and_late_are_not_run),
-        cmocka_unit_test(test_what_cannot_be_finished_is_not_run),
+        cmocka_unit_test(test_late_items_are_not_run),
         cmocka_unit_test(test_cancelled_in_the_batch_is_not_run),
         cmocka_unit_test(test_run_sees_that_the_caller_is_gone),
         cmocka_unit_test(test_a_full_batch_goes_at_once),
