@@ -261,7 +261,7 @@ struct spoil {
 static const struct spoil spoils[] = {
     {HEADER(magic), 1, "not a Shoal counters file"},
     {HEADER(table_hash), 1, "different builds"},
-    {HEADER(file_bytes), 1 << 30, "the size is not"},
+    {HEADER(file_bytes), 1 << 30, "the size differs"},
     {HEADER32(scope_count), 0, "more scopes"},
     {HEADER32(scope_count), UINT32_MAX, "more scopes"},
     {HEADER32(scope_count), 1 << 19, "more scopes"},
@@ -280,8 +280,8 @@ static const struct spoil spoils[] = {
     {SCOPE_AT(2, values_offset), 8, UINT64_MAX - 63, "outside the file"},
     {SCOPE_AT(2, values_offset), 8, 64 * 64 + 8, "outside the file"},
     {sizeof(struct counters_header) - 1, 0, 0, "too few"},
-    {sizeof(struct counters_header), 0, 0, "the size is not"},
-    {4096, 0, 0, "the size is not"},
+    {sizeof(struct counters_header), 0, 0, "the size differs"},
+    {4096, 0, 0, "the size differs"},
 };
 
 static void
