@@ -68,7 +68,7 @@ every figure, `./dev bench --help` lists the cells. [The bench](../tests/bench/D
 - **N outstanding** is a closed loop: each answer is followed by the next call. The charts of an
   **open loop** show calls at random moments, at a part of the rate that the group's reference reached;
   latency counts from when a call was due.
-- **CPU** is that of all threads of the server and its workers, per request.
+- **CPU** is that of all threads of the server and its workers, per request; the JSON has it for each case.
 - **bare gRPC echo** is one thread of gRPC C core that returns the bytes, with the best channel
   arguments for each size. **XGBoost alone** runs the same three steps in one thread of one process.
 - **best fixed wait**: in each round, the wait that was best in the other rounds.
@@ -82,8 +82,7 @@ Medians, {placements}. A ~ marks a value of which more than half of the rounds w
 """
 
 LIGHT = ("p50_us",)
-HEAVY = ("requests_per_s", "p99_us", "server_cpu_us_per_request", "batch_mean", "loads_per_s",
-         "second_stage_ns")
+HEAVY = ("requests_per_s", "p99_us", "batch_mean", "loads_per_s", "second_stage_ns")
 
 
 def label(group, name):
