@@ -178,7 +178,8 @@ rpc_args_add_window(struct rpc_args *args, size_t bytes)
     if (bytes == 0)
         return;
     rpc_args_add(args, GRPC_ARG_HTTP2_BDP_PROBE, 0);
-    rpc_args_add(args, GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, rpc_limit_to_core(bytes));
+    /* The library grants its lookahead a second time after a message, before the next request. */
+    rpc_args_add(args, GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, rpc_limit_to_core((bytes + 1) / 2));
     rpc_args_add(args, GRPC_ARG_HTTP2_MAX_FRAME_SIZE, RPC_FRAME_BYTES_MAX);
 }
 

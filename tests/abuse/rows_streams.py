@@ -3,7 +3,7 @@
 
 import time
 
-from shoal_unread import AT_ONCE, LEFT_KIB, LIMIT_KIB, STREAMS, UnreadMesh
+from shoal_unread import AT_ONCE, LEFT_KIB, STREAMS, UnreadMesh
 
 BACK_S = 10  # within which memory comes back once the streams have ended
 
@@ -17,13 +17,13 @@ def held_after(mesh):
             return held
 
 
-def unread(run, streams, most_kib):
+def unread(run, streams):
     report = run.report
     with UnreadMesh(AT_ONCE) as mesh:
         for entry_name, entry in mesh.nodes.items():
             held = {}
-            with streams(mesh, entry):
-                held["during"] = mesh.held_kib(), most_kib
+            with getattr(mesh, streams)(entry):
+                held["during"] = mesh.held_kib(), mesh.limit_kib(streams, entry)
             held["after"] = held_after(mesh), LEFT_KIB
             for when, (nodes, limit_kib) in held.items():
                 for node, kib in nodes.items():
@@ -36,8 +36,8 @@ def unread(run, streams, most_kib):
 
 
 def answers(run):
-    unread(run, UnreadMesh.answers, LIMIT_KIB)
+    unread(run, "answers")
 
 
 def requests(run):
-    unread(run, UnreadMesh.requests, LIMIT_KIB)
+    unread(run, "requests")

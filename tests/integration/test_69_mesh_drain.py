@@ -113,6 +113,7 @@ class Drains:
         for _ in range(3):
             code, text = failure(self.call(self.registrars["node-b"]))
             self.assertIs(code, Code.UNAVAILABLE, text)
+            self.assertIn(f"the label requirements of type {self.kind}: [node-a]", text)
 
     def test_nobody_calls(self):
         self.start(HOUR_MS)

@@ -328,6 +328,7 @@ test_queued_loads_evict_nobody(void **state)
     }
     assert_seen("load", 1);
     assert_seen("unload", 1);
+    assert_int_equal(mesh_figures(mesh).loading, 5);
     for (int i = 0; i < 20; i++)
         pass(1000);
     assert_seen("load", 1);

@@ -223,6 +223,25 @@ test_busy_ones(void **state)
     assert_int_equal(always(&given), b);
 }
 
+/* P4: loads that are queued there, or were sent there, speak against a node with more room. */
+static void
+test_queued_loads(void **state)
+{
+    (void)state;
+    uint32_t a = node("a", "", 900, NOW);
+    uint32_t b = node("b", "", 500, NOW);
+    struct place_wish given = wish();
+    tables.instances[a].figures.loading = 4;
+    assert_int_equal(always(&given), a);
+    tables.instances[a].figures.loading = 5;
+    assert_int_equal(always(&given), b);
+    tables.instances[a].figures.loading = 0;
+    tables.instances[a].loads_out = 5;
+    assert_int_equal(always(&given), b);
+    tables.instances[b].figures.loading = 1;
+    assert_int_equal(always(&given), a);
+}
+
 static void
 test_this_node_if_as_good(void **state)
 {
@@ -404,6 +423,7 @@ main(void)
         cmocka_unit_test_setup_teardown(test_labels, fresh, drop),
         cmocka_unit_test_setup_teardown(test_room_before_age, fresh, drop),
         cmocka_unit_test_setup_teardown(test_busy_ones, fresh, drop),
+        cmocka_unit_test_setup_teardown(test_queued_loads, fresh, drop),
         cmocka_unit_test_setup_teardown(test_this_node_if_as_good, fresh, drop),
         cmocka_unit_test_setup_teardown(test_at_random, fresh, drop),
         cmocka_unit_test_setup_teardown(test_routes, fresh, drop),
