@@ -309,6 +309,7 @@ bool config_is_json(const char *value);
 bool config_passed_over(const struct config *config, size_t *position, const char **name,
                         const char **instead);
 
-/* The manual: every key with type, range, default, unit and meaning, as text or as Markdown. */
-enum config_manual_form { CONFIG_MANUAL_TEXT, CONFIG_MANUAL_MARKDOWN };
+/* The manual: every key with type, range, default, unit and meaning, as text, as Markdown or as
+ * the page shoald.yaml(5). */
+enum config_manual_form { CONFIG_MANUAL_TEXT, CONFIG_MANUAL_MARKDOWN, CONFIG_MANUAL_MAN };
 void config_print_manual(FILE *out, enum config_manual_form form);
