@@ -242,7 +242,24 @@ class TestDirectory(unittest.TestCase):
         lines = [line for line in self.shoald.stderr.splitlines() if "model_not_listed" in line]
         self.assertEqual(len(lines), 2, lines)
         self.shoald.wait_log('model_not_listed pipeline=reds model="three" error=".*type \'green\'')
-        self.shoald.wait_log('model_not_listed pipeline=reds model="four" error="no .*model_type')
+        self.shoald.wait_log('model_not_listed pipeline=reds model="four" error=".*type \'xgboost\'')
+
+    def test_files_beside_directories(self):
+        """A file is a model of its name; its format is its type, as of a directory without a key."""
+        self.put("folder", 1)
+        self.put("made", 2)
+        (self.root / "file.json").write_bytes((self.root / "made/model.json").read_bytes())
+        (self.root / "notes.json").write_text('{"not": "a model"}')
+        (self.root / "broken.onnx").write_text("not ONNX")
+        shutil.rmtree(self.root / "made")
+        self.divide(("boosters", ["xgboost"]), ("others", ["onnx", "mlp"]))
+        self.assertEqual((self.rows_of("boosters"), self.rows_of("others")), ({"file", "folder"}, set()))
+        self.assertEqual((self.ask("folder"), self.ask("file")),
+                         (shoal_boosters.answers(1)[0], shoal_boosters.answers(2)[0]))
+        self.shoald.wait_log('model_not_listed pipeline=boosters model="broken.onnx" error=".*format')
+        self.put("made", 3)
+        (self.root / "made/model.json").rename(self.root / "file.json")  # replaced
+        wait_until(lambda: self.ask("file") == shoal_boosters.answers(3)[0], lambda: "the new file")
 
     def test_one_takes_what_the_others_do_not_name(self):
         self.put_type("one", 1, "red")
