@@ -2,6 +2,7 @@
 #include "base/usage.h"
 
 #include <ctype.h>
+#include <getopt.h>
 #include <string.h>
 
 bool
@@ -43,11 +44,14 @@ static void
 print_text(FILE *out, const struct usage_program *program)
 {
     const struct usage_command *command = &program->commands[0];
-    fprintf(out, "usage: %s %s\n\n%s.\n\n", program->name, command->arguments, command->summary);
+    fprintf(out, "usage: %s %s%s%s\n\n%s.\n\n", program->name, command->words,
+            command->words[0] != '\0' ? " " : "", command->arguments, command->summary);
     for (size_t i = 0; i < command->option_count; i++)
         print_option(out, &command->options[i]);
     if (command->about != NULL)
         fprintf(out, "\n%s", command->about);
+    if (command->example != NULL)
+        fprintf(out, "\nExample:\n%s", command->example);
     if (command->exits != NULL)
         fprintf(out, "\nExit codes:\n%s", command->exits);
 }
@@ -312,4 +316,18 @@ usage_print(FILE *out, const struct usage_program *program, enum usage_form form
     case USAGE_BASH: print_bash(out, program); break;
     case USAGE_ZSH: print_zsh(out, program); break;
     }
+}
+
+void
+usage_getopt(const struct usage_option *options, size_t count, struct option *known)
+{
+    for (size_t i = 0; i < count; i++) {
+        const char *value = options[i].value;
+        known[i] = (struct option){.name = options[i].name,
+                                   .has_arg = value == NULL     ? no_argument
+                                              : value[0] == '[' ? optional_argument
+                                                                : required_argument,
+                                   .val = (int)i + 1};
+    }
+    known[count] = (struct option){0};
 }

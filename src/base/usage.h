@@ -46,6 +46,11 @@ bool usage_form_read(const char *name, enum usage_form *form);
 /* As text only the first command is printed. */
 void usage_print(FILE *out, const struct usage_program *program, enum usage_form form);
 
+/* The same options for getopt_long: element i becomes option i + 1, and an end follows them.
+ * `known` has room for `count` + 1. */
+struct option;
+void usage_getopt(const struct usage_option *options, size_t count, struct option *known);
+
 /* Writes text into a manual page, and such a page's first lines; backquotes are left out. */
 void usage_roff(FILE *out, const char *text);
 void usage_roff_title(FILE *out, const char *name, const char *section, const char *summary);

@@ -13,6 +13,7 @@
 #include "base/usage.h"
 #include "coordinator/config/config.h"
 #include "coordinator/node.h"
+#include "coordinator/serve_command.h"
 
 #ifndef SHOAL_VERSION
 #define SHOAL_VERSION "0.1.0"
@@ -58,12 +59,14 @@ static const struct usage_option options[] = {
     {"help", "[=FORM]", "this text; FORM man: as a manual page, bash, zsh: completion"},
 };
 
-static const struct usage_command command = {
+static const struct usage_command run_command = {
     .words = "",
     .arguments = "[OPTION]... CONFIG",
     .summary = "Serves the pipelines that CONFIG (YAML) describes over gRPC and HTTP, until "
                "SIGTERM or SIGINT",
-    .about = "SIGTERM and SIGINT drain: no new requests, those in flight are finished, then the\n"
+    .about = "`shoald serve PATH...` serves model files without a CONFIG: `shoald serve --help`.\n"
+             "\n"
+             "SIGTERM and SIGINT drain: no new requests, those in flight are finished, then the\n"
              "workers are stopped. A second one stops at once, within 3 s whatever hangs; a third\n"
              "one ends the process. SIGHUP reads CONFIG again and reloads every pipeline, as\n"
              "`shoalctl reload` does.\n",
@@ -76,13 +79,16 @@ static const struct usage_command command = {
     .option_count = ARRAY_COUNT(options),
 };
 
+/* `serve`'s is filled in by main. */
+static struct usage_command commands[2];
+
 static const struct usage_program program = {
     .name = "shoald",
     .section = "8",
     .summary = "serve machine-learning models",
     .see_also = ".BR shoald.yaml (5),\n.BR shoalctl (1),\n.BR shoal\\-worker (8)",
-    .commands = &command,
-    .command_count = 1,
+    .commands = commands,
+    .command_count = ARRAY_COUNT(commands),
 };
 
 struct arguments {
@@ -167,22 +173,6 @@ find_worker(char *path, size_t room)
     snprintf(slash + 1, room - (size_t)(slash + 1 - path), "shoal-worker");
 }
 
-/* The same table for getopt_long. */
-static void
-options_fill(struct option known[OPTION_END])
-{
-    static_assert(ARRAY_COUNT(options) == OPTION_END - 1, "one line for each option");
-    for (int i = 0; i < OPTION_END - 1; i++) {
-        const char *value = options[i].value;
-        known[i] = (struct option){.name = options[i].name,
-                                   .has_arg = value == NULL     ? no_argument
-                                              : value[0] == '[' ? optional_argument
-                                                                : required_argument,
-                                   .val = i + 1};
-    }
-    known[OPTION_END - 1] = (struct option){0};
-}
-
 /* Raises the limit of descriptors to the system's maximum for this process. */
 static void
 raise_descriptors(void)
@@ -220,6 +210,23 @@ end(int exit_code)
 #endif
 }
 
+static int
+read_arguments(int argc, char **argv, struct arguments *arguments)
+{
+    struct option known[OPTION_END];
+    static_assert(ARRAY_COUNT(options) == OPTION_END - 1, "one line for each option");
+    usage_getopt(options, ARRAY_COUNT(options), known);
+    int id;
+    while (arguments->exit_code < 0 && (id = getopt_long(argc, argv, "", known, NULL)) != -1)
+        take_option(arguments, id);
+    if (arguments->exit_code >= 0)
+        return arguments->exit_code;
+    if (argc - optind != 1)
+        return usage_error("expected exactly one configuration file", "");
+    arguments->node.config_path = argv[optind];
+    return SERVE_GO_ON;
+}
+
 int
 main(int argc, char **argv)
 {
@@ -228,18 +235,15 @@ main(int argc, char **argv)
     struct arguments arguments = {.node = {.pin = true, .log_level = -1, .worker_program = worker},
                                   .exit_code = -1};
     arguments.node.listen = arguments.listen;
-    struct option known[OPTION_END];
-    options_fill(known);
-    int id;
-    while (arguments.exit_code < 0 && (id = getopt_long(argc, argv, "", known, NULL)) != -1)
-        take_option(&arguments, id);
-    if (arguments.exit_code >= 0)
-        return arguments.exit_code;
-    if (argc - optind != 1)
-        return usage_error("expected exactly one configuration file", "");
+    commands[0] = run_command;
+    commands[1] = serve_command;
+    bool serves = argc > 1 && strcmp(argv[1], serve_command.words) == 0;
+    int exit_code = serves ? serve_read(argc - 1, argv + 1, &arguments.node)
+                           : read_arguments(argc, argv, &arguments);
+    if (exit_code != SERVE_GO_ON)
+        return exit_code;
     if (access(arguments.node.worker_program, X_OK) != 0)
         return usage_error("no worker program at ", arguments.node.worker_program);
-    arguments.node.config_path = argv[optind];
     raise_descriptors();
     if (arguments.check)
         return node_check(&arguments.node);

@@ -15,6 +15,7 @@
 #include "coordinator/config/config.h"
 #include "coordinator/front/front.h"
 #include "coordinator/front/web.h"
+#include "coordinator/greeting.h"
 #include "coordinator/limits.h"
 #include "coordinator/loop/control.h"
 #include "coordinator/loop/drains.h"
@@ -79,6 +80,7 @@ struct coordinator_node {
     bool accepts;                /* the front, connections */
     enum log_level log_level;
     struct reloads reloads;
+    struct greeting greeting;
     struct service_manager manager; /* systemd, where that has started the node */
     struct loop_timer *publish_timer;
     struct loop_timer *drain_timer;
@@ -123,6 +125,9 @@ update_ready(struct coordinator_node *node)
         assembly_set_state(&node->assembly, NODE_READY);
         log_info("ready pipelines=%u pid=%d", node->assembly.pipeline_count, (int)getpid());
         reload_held(&node->reloads);
+        if (node->options->greets)
+            greeting_start(&node->greeting, &node->source->config, node->assembly.registry,
+                           node->assembly.pipelines, node->assembly.pipeline_count);
     }
     tell_manager(node);
 }

@@ -67,6 +67,8 @@ class TestPages(unittest.TestCase):
         for program in ("shoald", "shoal-worker"):
             options = options_of(said(program, "--help"))
             self.assertGreater(len(options), 1)
+            if program == "shoald":
+                options += options_of(said(program, "serve", "--help"))
             self.assertEqual(self.named(said(program, "--help=man")), options)
             self.assertIn("unknown" if program == "shoal-worker" else "bash or zsh",
                           said(program, "--help=no", code=2))

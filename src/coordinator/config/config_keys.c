@@ -483,6 +483,10 @@ const struct config_key config_keys[KEY_COUNT] = {
     "yes", "yes|no", FIELD_NONE, 0, PIPELINE(models.watch),
     "Whether each sub-directory of `root`, and each file there of a known format, is a model of "
     "that name, loaded on demand."},
+[KEY_MODELS_PRELOAD] = {WHERE_MODELS, CONFIG_CHOICE, OPTIONAL, "preload", 0, 0, NULL,
+    "yes", "yes|no", FIELD_NONE, 0, PIPELINE(models.preload),
+    "Whether models found in `root` are loaded before the first call, while they fit into "
+    "`memory_mib`. In a mesh they are loaded on demand."},
 
 [KEY_STAGE_NAME] = {WHERE_STAGE, CONFIG_NAME, REQUIRED, "name", 1, CONFIG_NAME_BYTES_MAX, NULL,
     NULL, NULL, FIELD_NONE, 0, STAGE(name),

@@ -218,11 +218,11 @@ is_regular(int fd)
     return fstat(fd, &stat) == 0 && S_ISREG(stat.st_mode);
 }
 
-static const struct model_format *
-format_of(int fd)
+const struct model_format *
+look_at_format(int fd)
 {
     unsigned char room[FORMAT_BYTES];
-    ssize_t bytes = read(fd, room, sizeof(room));
+    ssize_t bytes = is_regular(fd) ? read(fd, room, sizeof(room)) : -1;
     return bytes <= 0 ? NULL : model_format_of(room, (size_t)bytes);
 }
 
@@ -239,9 +239,7 @@ see_format(struct formats_seen *seen, int fd, const char *name)
     if (name[0] == '.' || strcmp(name, LOOK_KEY_NAME) == 0 || seen->count++ == LOOK_FILES_MAX)
         return;
     int file_fd = open_beneath(fd, name, 0);
-    const struct model_format *format = NULL;
-    if (file_fd >= 0 && is_regular(file_fd))
-        format = format_of(file_fd);
+    const struct model_format *format = file_fd >= 0 ? look_at_format(file_fd) : NULL;
     if (file_fd >= 0)
         close(file_fd);
     if (format == NULL)
@@ -311,7 +309,7 @@ look_at_file(int root_fd, int fd, const char *name, int64_t now_unix_ns, struct 
     struct tally tally = {.sum = 0};
     look->kind = LOOK_FILE;
     look->key[0] = '\0';
-    const struct model_format *format = is_regular(fd) ? format_of(fd) : NULL;
+    const struct model_format *format = look_at_format(fd);
     if (format == NULL && (!is_regular(fd) || model_format_name(name) == FORMAT_NAME_NONE))
         return LOOK_NO_MODEL;
     tally_entry(&tally, root_fd, name);

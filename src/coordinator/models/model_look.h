@@ -57,6 +57,9 @@ struct model_look {
 enum look_result look_at_model(int root_fd, const char *name, int64_t now_unix_ns,
                                struct model_look *look, struct error *error);
 
+/* The format of an open file; NULL: it is no regular file, or of none of the formats. Reads from
+ * where the file is. */
+const struct model_format *look_at_format(int fd);
 /* The format of a sub-directory's model: that of its file named `model` with any ending, else the
  * one that all its recognized files have. NULL: none, or several. */
 const struct model_format *look_for_format(int root_fd, const char *name);
