@@ -354,8 +354,9 @@ struct shoal_modelet {
 
     /* ---- since the second header of version 1 ---- */
 
-    /* As `describe`, for one model, after its `load`. Pointers in `io` must stay valid until its
-     * `unload`. Optional: without it `describe` holds for every model. */
+    /* As `describe`, for one model, after its `load`; of a stage's own model (`model:`) it replaces
+     * what `describe` said. Pointers in `io` must stay valid until its `unload`. Optional: without
+     * it `describe` holds for every model. */
     int (*describe_model)(void *instance, void *model, struct shoal_io *io,
                           struct shoal_error *error);
 

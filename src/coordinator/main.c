@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <assert.h>
 #include <getopt.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -9,8 +10,10 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "base/usage.h"
 #include "coordinator/config/config.h"
 #include "coordinator/node.h"
+#include "coordinator/serve_command.h"
 
 #ifndef SHOAL_VERSION
 #define SHOAL_VERSION "0.1.0"
@@ -26,30 +29,6 @@ enum { LISTEN_MAX = 16, EXIT_USAGE = 2, PATH_BYTES = 4096, DESCRIPTORS_MAX = 1 <
 extern const char *malloc_conf;
 const char *malloc_conf = "tcache_nslots_small_min:200,tcache_nslots_large:64";
 
-static const char usage[] =
-    "Usage: shoald [OPTION]... CONFIG\n"
-    "Serves the pipelines that CONFIG (YAML) describes over gRPC, until SIGTERM or SIGINT.\n"
-    "\n"
-    "  --check            check CONFIG, print every mistake with its line, start nothing\n"
-    "  --listen ADDRESS   listen here instead of where CONFIG says; may be repeated:\n"
-    "                     port:8033, 127.0.0.1:8033, [::1]:8033, unix:/run/shoal/grpc.sock\n"
-    "  --counters PATH    file of the counters, which shoalctl reads\n"
-    "  --no-pin           leave every process unpinned and ignore `cpus`\n"
-    "  --log-level LEVEL  error, warn, info or debug\n"
-    "  --worker PROGRAM   the worker program (default: shoal-worker beside this program)\n"
-    "  --help-config      the manual of the configuration: every key, type, range and default\n"
-    "  --help-config=markdown   the same as a table\n"
-    "  --version\n"
-    "  --help\n"
-    "\n"
-    "SIGTERM and SIGINT drain: no new requests, those in flight are finished, then the workers "
-    "are\n"
-    "stopped. A second one stops at once, within 3 s even if a part hangs; a third one ends the "
-    "process.\n"
-    "SIGHUP reads CONFIG again and reloads every pipeline, as `shoalctl reload` does.\n"
-    "Exit codes: 0 clean stop, 2 refused to start, 3 drained and then hung, 130 second signal was\n"
-    "SIGINT, 143 it was SIGTERM.\n";
-
 enum option_id {
     OPTION_CHECK = 1,
     OPTION_LISTEN,
@@ -59,20 +38,57 @@ enum option_id {
     OPTION_WORKER,
     OPTION_HELP_CONFIG,
     OPTION_VERSION,
-    OPTION_HELP
+    OPTION_HELP,
+    OPTION_END
 };
 
-static const struct option long_options[] = {
-    {"check", no_argument, NULL, OPTION_CHECK},
-    {"listen", required_argument, NULL, OPTION_LISTEN},
-    {"counters", required_argument, NULL, OPTION_COUNTERS},
-    {"no-pin", no_argument, NULL, OPTION_NO_PIN},
-    {"log-level", required_argument, NULL, OPTION_LOG_LEVEL},
-    {"worker", required_argument, NULL, OPTION_WORKER},
-    {"help-config", optional_argument, NULL, OPTION_HELP_CONFIG},
-    {"version", no_argument, NULL, OPTION_VERSION},
-    {"help", no_argument, NULL, OPTION_HELP},
-    {NULL, 0, NULL, 0},
+/* Element i is option i + 1. */
+static const struct usage_option options[] = {
+    {"check", NULL, "check CONFIG, print every mistake with its line, start nothing"},
+    {"listen", "ADDRESS",
+     "listen here instead of where CONFIG says; may be repeated:\n"
+     "port:8033, 127.0.0.1:8033, [::1]:8033, unix:/run/shoal/grpc.sock"},
+    {"counters", "PATH", "file of the counters, which shoalctl reads"},
+    {"no-pin", NULL, "leave every process unpinned, whatever `cpus` says"},
+    {"log-level", "LEVEL", "error, warn, info or debug"},
+    {"worker", "PROGRAM", "the worker program (default: shoal-worker beside this program)"},
+    {"help-config", "[=FORM]",
+     "the manual of the configuration: every key, type, range and\n"
+     "default; FORM markdown: as a table, man: as a manual page"},
+    {"version", NULL, "print the version"},
+    {"help", "[=FORM]", "this text; FORM man: as a manual page, bash, zsh: completion"},
+};
+
+static const struct usage_command run_command = {
+    .words = "",
+    .arguments = "[OPTION]... CONFIG",
+    .summary = "Serves the pipelines that CONFIG (YAML) describes over gRPC and HTTP, until "
+               "SIGTERM or SIGINT",
+    .about = "`shoald serve PATH...` serves model files without a CONFIG: `shoald serve --help`.\n"
+             "\n"
+             "SIGTERM and SIGINT drain: no new requests, those in flight are finished, then the\n"
+             "workers are stopped. A second one stops at once, within 3 s whatever hangs; a third\n"
+             "one ends the process. SIGHUP reads CONFIG again and reloads every pipeline, as\n"
+             "`shoalctl reload` does.\n",
+    .exits = "  0    clean stop\n"
+             "  2    refused to start\n"
+             "  3    drained and then hung\n"
+             "  130  the second signal was SIGINT\n"
+             "  143  it was SIGTERM\n",
+    .options = options,
+    .option_count = ARRAY_COUNT(options),
+};
+
+/* `serve`'s is filled in by main. */
+static struct usage_command commands[2];
+
+static const struct usage_program program = {
+    .name = "shoald",
+    .section = "8",
+    .summary = "serve machine-learning models",
+    .see_also = ".BR shoald.yaml (5),\n.BR shoalctl (1),\n.BR shoal\\-worker (8)",
+    .commands = commands,
+    .command_count = ARRAY_COUNT(commands),
 };
 
 struct arguments {
@@ -87,6 +103,30 @@ usage_error(const char *text, const char *value)
 {
     fprintf(stderr, "shoald: %s%s\nTry `shoald --help`.\n", text, value);
     return EXIT_USAGE;
+}
+
+static int
+print_help(const char *form_name)
+{
+    enum usage_form form = USAGE_TEXT;
+    if (form_name != NULL && !usage_form_read(form_name, &form))
+        return usage_error("--help: man, bash or zsh, not ", form_name);
+    usage_print(stdout, &program, form);
+    return EXIT_SUCCESS;
+}
+
+static int
+print_manual(const char *form)
+{
+    if (form == NULL)
+        config_print_manual(stdout, CONFIG_MANUAL_TEXT);
+    else if (strcmp(form, "markdown") == 0)
+        config_print_manual(stdout, CONFIG_MANUAL_MARKDOWN);
+    else if (strcmp(form, "man") == 0)
+        config_print_manual(stdout, CONFIG_MANUAL_MAN);
+    else
+        return usage_error("--help-config: markdown or man, not ", form);
+    return EXIT_SUCCESS;
 }
 
 static void
@@ -110,20 +150,13 @@ take_option(struct arguments *arguments, int id)
                 usage_error("--log-level: error, warn, info or debug, not ", optarg);
         break;
     case OPTION_WORKER: node->worker_program = optarg; break;
-    case OPTION_HELP_CONFIG:
-        config_print_manual(stdout, optarg != NULL && strcmp(optarg, "markdown") == 0
-                                        ? CONFIG_MANUAL_MARKDOWN
-                                        : CONFIG_MANUAL_TEXT);
-        arguments->exit_code = EXIT_SUCCESS;
-        break;
+    case OPTION_HELP_CONFIG: arguments->exit_code = print_manual(optarg); break;
     case OPTION_VERSION:
         printf("shoald %s\n", SHOAL_VERSION);
         arguments->exit_code = EXIT_SUCCESS;
         break;
-    case OPTION_HELP:
-        fputs(usage, stdout);
-        arguments->exit_code = EXIT_SUCCESS;
-        break;
+    case OPTION_HELP: arguments->exit_code = print_help(optarg); break;
+    case OPTION_END:
     default: arguments->exit_code = usage_error("unknown option", ""); break;
     }
 }
@@ -177,6 +210,23 @@ end(int exit_code)
 #endif
 }
 
+static int
+read_arguments(int argc, char **argv, struct arguments *arguments)
+{
+    struct option known[OPTION_END];
+    static_assert(ARRAY_COUNT(options) == OPTION_END - 1, "one line for each option");
+    usage_getopt(options, ARRAY_COUNT(options), known);
+    int id;
+    while (arguments->exit_code < 0 && (id = getopt_long(argc, argv, "", known, NULL)) != -1)
+        take_option(arguments, id);
+    if (arguments->exit_code >= 0)
+        return arguments->exit_code;
+    if (argc - optind != 1)
+        return usage_error("expected exactly one configuration file", "");
+    arguments->node.config_path = argv[optind];
+    return SERVE_GO_ON;
+}
+
 int
 main(int argc, char **argv)
 {
@@ -185,16 +235,15 @@ main(int argc, char **argv)
     struct arguments arguments = {.node = {.pin = true, .log_level = -1, .worker_program = worker},
                                   .exit_code = -1};
     arguments.node.listen = arguments.listen;
-    int id;
-    while (arguments.exit_code < 0 && (id = getopt_long(argc, argv, "", long_options, NULL)) != -1)
-        take_option(&arguments, id);
-    if (arguments.exit_code >= 0)
-        return arguments.exit_code;
-    if (argc - optind != 1)
-        return usage_error("expected exactly one configuration file", "");
+    commands[0] = run_command;
+    commands[1] = serve_command;
+    bool serves = argc > 1 && strcmp(argv[1], serve_command.words) == 0;
+    int exit_code = serves ? serve_read(argc - 1, argv + 1, &arguments.node)
+                           : read_arguments(argc, argv, &arguments);
+    if (exit_code != SERVE_GO_ON)
+        return exit_code;
     if (access(arguments.node.worker_program, X_OK) != 0)
         return usage_error("no worker program at ", arguments.node.worker_program);
-    arguments.node.config_path = argv[optind];
     raise_descriptors();
     if (arguments.check)
         return node_check(&arguments.node);

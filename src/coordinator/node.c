@@ -10,21 +10,22 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "coordinator/assembly.h"
+#include "coordinator/check.h"
 #include "coordinator/config/certificates.h"
 #include "coordinator/config/config.h"
 #include "coordinator/front/front.h"
 #include "coordinator/front/web.h"
+#include "coordinator/greeting.h"
 #include "coordinator/limits.h"
 #include "coordinator/loop/control.h"
 #include "coordinator/loop/drains.h"
+#include "coordinator/loop/service_manager.h"
 #include "coordinator/loop/signals.h"
-#include "coordinator/mesh/mesh_files_check.h"
 #include "coordinator/mesh/mesh_node.h"
 #include "coordinator/models/directories.h"
 #include "coordinator/models/model_orders.h"
 #include "coordinator/models/models.h"
 #include "coordinator/models/runtime.h"
-#include "coordinator/models/runtime_place.h"
 #include "coordinator/pipeline/pipeline.h"
 #include "coordinator/pipeline/share.h"
 #include "coordinator/reload.h"
@@ -79,97 +80,31 @@ struct coordinator_node {
     bool accepts;                /* the front, connections */
     enum log_level log_level;
     struct reloads reloads;
+    struct greeting greeting;
+    struct service_manager manager; /* systemd, where that has started the node */
     struct loop_timer *publish_timer;
     struct loop_timer *drain_timer;
     struct loop_timer *mesh_timer; /* until its registry is read; until the loop may end */
 };
 
-/* ---- configuration ---- */
-
-/* The addresses that the front listens on; returns how many. */
-static uint32_t
-listens_on(const struct node_options *options, const struct config *config,
-           const char *const **addresses)
-{
-    bool replaced = options->listen_count > 0;
-    *addresses = replaced ? options->listen : (const char *const *)config->listen.items;
-    return replaced ? options->listen_count : config->listen.count;
-}
-
-static enum status
-check_management(const struct node_options *options, const struct config *config,
-                 struct error *error)
-{
-    const char *const *listen;
-    uint32_t count = listens_on(options, config, &listen);
-    char path[HANDSHAKE_PATH_BYTES];
-    const char *counters =
-        assembly_counters_path(config, options->counters_path, path, sizeof(path));
-    struct management_place place;
-    return management_place_find(config, counters, listen, count, &place, error);
-}
-
-/* Checks beyond the file: `--listen` may stand for its `listen`. */
-static enum status
-check_places(const struct node_options *options, const struct config *config, struct error *error)
-{
-    const char *const *listen;
-    uint32_t count = listens_on(options, config, &listen);
-    struct runtime_place place;
-    enum status status = runtime_place_find(&config->runtime, listen, count, &place, error);
-    if (status == STATUS_OK && config->mesh.on)
-        status = check_management(options, config, error);
-    return status == STATUS_OK ? STATUS_OK : error_prefix(error, "%s", options->config_path);
-}
-
-static int
-load_config(const struct node_options *options, struct config *config)
-{
-    struct config_errors errors = {0};
-    struct error error = ERROR_NONE;
-    struct config_options how = {.pinning = options->pin ? CONFIG_PIN : CONFIG_NO_PIN};
-    enum status status = config_load(options->config_path, &how, config, &errors, &error);
-    if (status == STATUS_OK)
-        status = check_places(options, config, &error);
-    for (uint32_t i = 0; i < errors.count; i++)
-        log_plain("%s", errors.lines[i]);
-    if (status != STATUS_OK && errors.count == 0)
-        log_plain("%s", error.text);
-    if (errors.count > 0)
-        log_plain("shoald: %u mistake%s in %s; nothing was started", errors.count,
-                  errors.count == 1 ? "" : "s", options->config_path);
-    config_errors_free(&errors);
-    return status == STATUS_OK ? EXIT_CLEAN : EXIT_REFUSED;
-}
+/* ---- pipelines ---- */
 
 static void
-say_mistake(const char *mistake)
+tell_manager(void *context)
 {
-    log_plain("shoald: %s", mistake);
+    struct coordinator_node *node = context;
+    uint32_t count = node->assembly.pipeline_count;
+    if (node->phase > PHASE_SERVING)
+        return;
+    if (node->phase == PHASE_STARTING && node->serving_count == count)
+        service_manager_tell(&node->manager, SERVICE_STARTING, "waiting for the mesh");
+    else
+        service_manager_tell(&node->manager,
+                             node->phase == PHASE_STARTING ? SERVICE_STARTING
+                             : node->reloads.count > 0     ? SERVICE_RELOADING
+                                                           : SERVICE_READY,
+                             "%u of %u pipelines serve", node->serving_count, count);
 }
-
-int
-node_check(const struct node_options *options)
-{
-    struct config config = {0};
-    struct certificates certificates = {NULL, NULL};
-    struct error error = ERROR_NONE;
-    int code = load_config(options, &config);
-    if (code == EXIT_CLEAN && certificates_open(&config, &certificates, &error) != STATUS_OK) {
-        log_plain("%s", error.text);
-        code = EXIT_REFUSED;
-    }
-    if (code == EXIT_CLEAN && mesh_files_check(&config.mesh, say_mistake) > 0)
-        code = EXIT_REFUSED;
-    if (code == EXIT_CLEAN)
-        printf("%s: configuration is good: %u pipeline%s\n", options->config_path,
-               config.pipeline_count, config.pipeline_count == 1 ? "" : "s");
-    certificates_close(&certificates);
-    config_free(&config);
-    return code;
-}
-
-/* ---- pipelines ---- */
 
 static void
 update_ready(struct coordinator_node *node)
@@ -190,7 +125,11 @@ update_ready(struct coordinator_node *node)
         assembly_set_state(&node->assembly, NODE_READY);
         log_info("ready pipelines=%u pid=%d", node->assembly.pipeline_count, (int)getpid());
         reload_held(&node->reloads);
+        if (node->options->greets)
+            greeting_start(&node->greeting, &node->source->config, node->assembly.registry,
+                           node->assembly.pipelines, node->assembly.pipeline_count);
     }
+    tell_manager(node);
 }
 
 /* Nothing is left that needs the loop: no pipeline, no caller that goes on calling, no answer that
@@ -256,6 +195,7 @@ refuse_to_start(struct coordinator_node *node, const struct error *error)
         return;
     log_error("start_failed error=\"%s\"", error->text);
     log_plain("shoald: %s", error->text);
+    service_manager_tell(&node->manager, SERVICE_STOPPING, "cannot start: %s", error->text);
     node->exit_code = EXIT_REFUSED;
     stop_pipelines(node);
 }
@@ -370,6 +310,7 @@ drain(struct coordinator_node *node, const char *why)
     log_info("draining why=%s grace_ms=%lld", why,
              (long long)(node->source->config.drain_timeout_ns / NS_PER_MS));
     node->phase = PHASE_DRAINING;
+    service_manager_tell(&node->manager, SERVICE_STOPPING, "draining");
     assembly_set_state(&node->assembly, NODE_DRAINING);
     int64_t grace_ns = node->source->config.drain_timeout_ns;
     node->drain_deadline_ns = clock_now_ns() + grace_ns;
@@ -578,7 +519,7 @@ create_mesh(struct coordinator_node *node, struct error *error)
         .callers_tls = node->certificates.callers,
         .counters_path = node->assembly.counters.path,
     };
-    options.listen_count = listens_on(node->options, options.config, &options.listen);
+    options.listen_count = check_listens_on(node->options, options.config, &options.listen);
     return mesh_node_create(&options, &node->mesh, error);
 }
 
@@ -604,7 +545,7 @@ front_open(struct coordinator_node *node, struct error *error)
         .pipeline_count = node->assembly.pipeline_count,
         .registry = node->assembly.registry,
     };
-    runtime.listen_count = listens_on(options, runtime.config, &runtime.listen);
+    runtime.listen_count = check_listens_on(options, runtime.config, &runtime.listen);
     enum status status = runtime_create(&runtime, &node->runtime, error);
     if (status != STATUS_OK)
         return status;
@@ -642,6 +583,7 @@ start(struct coordinator_node *node, struct error *error)
         status = log_start(error);
     if (status != STATUS_OK)
         return status;
+    service_manager_init(&node->manager, node->loop);
     node->publish_timer = loop_timer_create(loop_base(node->loop), on_publish, node);
     node->drain_timer = loop_timer_create(loop_base(node->loop), on_drain_look, node);
     node->mesh_timer = loop_timer_create(loop_base(node->loop), on_mesh_look, node);
@@ -718,6 +660,7 @@ finish(struct coordinator_node *node)
     spawn_end_orphans();
     mesh_node_destroy(node->mesh);
     runtime_destroy(node->runtime);
+    service_manager_fini(&node->manager);
     loop_timer_destroy(node->publish_timer);
     loop_timer_destroy(node->drain_timer);
     loop_timer_destroy(node->mesh_timer);
@@ -734,7 +677,7 @@ node_run(const struct node_options *options)
 {
     struct config config = {0};
     log_init("shoald", LOG_INFO);
-    int code = load_config(options, &config);
+    int code = check_load(options, &config);
     if (code == EXIT_CLEAN && !limits_allow(&config))
         code = EXIT_REFUSED;
     if (code != EXIT_CLEAN) {
@@ -746,7 +689,8 @@ node_run(const struct node_options *options)
     node->options = options;
     node->accepts = true;
     node->source = config_source_create(&config);
-    node->reloads = (struct reloads){.assembly = &node->assembly, .options = options};
+    node->reloads = (struct reloads){
+        .assembly = &node->assembly, .options = options, .on_count = tell_manager, .context = node};
     int level = options->log_level;
     if (level < 0 && node->source->config.log_level != NULL)
         level = log_level_from_name(node->source->config.log_level);
@@ -764,6 +708,7 @@ node_run(const struct node_options *options)
     } else {
         node->exit_code = EXIT_REFUSED;
         log_plain("shoald: %s", error.text);
+        service_manager_tell(&node->manager, SERVICE_STOPPING, "cannot start: %s", error.text);
         if (node->assembly.pipeline_count > 0) {
             stop_pipelines(node);
             loop_run(node->loop);

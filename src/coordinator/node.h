@@ -16,6 +16,7 @@ struct node_options {
     const char *counters_path; /* NULL: the configuration's, or the default */
     const char *worker_program;
     bool pin;      /* false: ignore all `cpus` */
+    bool greets;   /* tells on stderr where it serves, and of each model how to call it */
     int log_level; /* -1: the configuration's */
 };
 

@@ -34,6 +34,7 @@ reload_ended(struct reload *reload)
     struct reloads *all = reload->all;
     free(reload);
     all->count--;
+    all->on_count(all->context);
     reload_held(all);
 }
 
@@ -243,6 +244,7 @@ reload_asked(struct reloads *reloads, const char *name, struct control_call *cal
     reload->all = reloads;
     reload->call = call;
     reloads->count++;
+    reloads->on_count(reloads->context);
     struct config_source *source;
     struct error error = ERROR_NONE;
     if (read_again(reloads->options, &source, &error) == STATUS_OK) {

@@ -19,6 +19,8 @@ struct reloads {
     const struct node_options *options;
     uint32_t count; /* under way */
     bool held;      /* a SIGHUP waits for the end of these reloads, or of the start */
+    void (*on_count)(void *context); /* `count` has changed */
+    void *context;
 };
 
 /* For SIGHUP: reloads every pipeline and logs the outcome. While a reload is under way the request

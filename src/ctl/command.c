@@ -167,6 +167,24 @@ option_unknown(const struct ctl_command *command, const char *given)
     return usage_error(command, text);
 }
 
+/* NULL: `--help` prints. */
+static const struct ctl_command **asked;
+
+const struct ctl_command *
+ctl_command_of(int (*run)(int argc, char **argv), const char *word)
+{
+    const struct ctl_command *command = NULL;
+    char name[WORD_MAX + 1];
+    char help[] = "--help";
+    snprintf(name, sizeof name, "%s", word);
+    char *words[] = {name, help, NULL};
+    asked = &command;
+    (void)run(2, words);
+    asked = NULL;
+    CHECK(command != NULL);
+    return command;
+}
+
 static void
 known_fill(const struct ctl_command *command, struct option known[OPTIONS_MAX + 2])
 {
@@ -197,7 +215,12 @@ ctl_options_read(const struct ctl_command *command, const struct ctl_reader *rea
         if (option == -1)
             break;
         switch (option) {
-        case 'h': command_help(command); return CTL_OK;
+        case 'h':
+            if (asked == NULL)
+                command_help(command);
+            else
+                *asked = command;
+            return CTL_OK;
         case ':': {
             char text[256];
             snprintf(text, sizeof text, "%.64s needs a value", argv[at]);
@@ -252,18 +275,20 @@ ctl_read_seconds(const char *text, int64_t *duration_ns, struct error *error)
 
 /* ---- the program ---- */
 
+#define ABOUT                                                                                      \
+    "shoalctl COMMAND --help describes a command; --version prints the version.\n"                 \
+    "A node is found by its address ($SHOAL_TARGET, else 127.0.0.1:8033) or on its own\n"          \
+    "machine by its counters file.\n"                                                              \
+    "Exit codes: 0 success, 1 the node answered with an error or is not in the state asked\n"      \
+    "for, 2 wrong usage, 3 no node or file, 4 a deadline passed.\n"
+
 static void
 help(FILE *out)
 {
     fputs("usage: shoalctl COMMAND [options]\n\n", out);
     for (size_t i = 0; i < COMMAND_COUNT; i++)
         fprintf(out, "  %-8s %s\n", commands[i]->name, commands[i]->summary);
-    fputs("\nshoalctl COMMAND --help describes a command; --version prints the version.\n"
-          "A node is found by its address ($SHOAL_TARGET, else 127.0.0.1:8033) or on its own\n"
-          "machine by its counters file.\n"
-          "Exit codes: 0 success, 1 the node answered with an error or is not in the state asked\n"
-          "for, 2 wrong usage, 3 no node or file, 4 a deadline passed.\n",
-          out);
+    fputs("\n" ABOUT, out);
 }
 
 /* Output that could not be written must not look like success. */
@@ -284,6 +309,8 @@ ctl_run(int argc, char **argv)
         help(stdout);
         return CTL_OK;
     }
+    if (strncmp(word, "--help=", strlen("--help=")) == 0)
+        return output_finish(ctl_manual(word + strlen("--help="), ABOUT, commands, COMMAND_COUNT));
     if (strcmp(word, "--version") == 0) {
         puts("shoalctl " SHOAL_VERSION);
         return CTL_OK;

@@ -26,6 +26,12 @@ struct ctl_option {
     const char *help;  /* may have several lines */
 };
 
+/* A command below another: `shoalctl model load`. */
+struct ctl_part {
+    const char *word;
+    int (*run)(int argc, char **argv); /* argv[0] is the word */
+};
+
 struct ctl_command {
     const char *name;
     const char *arguments; /* in the usage line, after the name */
@@ -35,6 +41,8 @@ struct ctl_command {
     const char *example;
     const struct ctl_option *options;
     size_t option_count;
+    const struct ctl_part *parts; /* NULL: none */
+    size_t part_count;
     int (*run)(int argc, char **argv); /* argv[0] is the command's name */
 };
 
@@ -60,6 +68,13 @@ struct ctl_reader {
 
 int ctl_options_read(const struct ctl_command *command, const struct ctl_reader *reader, int argc,
                      char **argv);
+
+/* Runs a command with --help, which gives its table here instead of being printed. */
+const struct ctl_command *ctl_command_of(int (*run)(int argc, char **argv), const char *word);
+
+/* Prints the manual page or completion (base/usage.h) of all commands; returns the exit code. */
+int ctl_manual(const char *form, const char *about, const struct ctl_command *const *commands,
+               size_t count);
 
 /* Reads a number within limits; errors name them. */
 enum status ctl_read_whole(const char *text, int64_t least, int64_t most, int64_t *number,

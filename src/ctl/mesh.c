@@ -8,10 +8,7 @@
 #include "base/check.h"
 #include "ctl/ctl.h"
 
-static const struct {
-    const char *word;
-    int (*run)(int argc, char **argv);
-} parts[] = {
+static const struct ctl_part parts[] = {
     {"register", mesh_call_run}, {"unregister", mesh_call_run}, {"status", mesh_call_run},
     {"load", mesh_call_run},     {"set-vmodel", mesh_call_run}, {"delete-vmodel", mesh_call_run},
     {"vmodel", mesh_call_run},   {"nodes", mesh_list_run},      {"models", mesh_list_run},
@@ -76,5 +73,7 @@ const struct ctl_command mesh_command = {
     .example = "  shoalctl mesh register --type xgboost fraud-7 fraud/7\n"
                "  shoalctl mesh set-vmodel fraud fraud-7 --wait\n"
                "  shoalctl mesh nodes --watch\n",
+    .parts = parts,
+    .part_count = ARRAY_COUNT(parts),
     .run = mesh_run,
 };

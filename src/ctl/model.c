@@ -557,10 +557,8 @@ list_run(int argc, char **argv)
 
 /* ---- dispatch ---- */
 
-static const struct {
-    const char *word;
-    int (*run)(int argc, char **argv);
-} parts[] = {{"load", load_run}, {"unload", unload_run}, {"list", list_run}};
+static const struct ctl_part parts[] = {
+    {"load", load_run}, {"unload", unload_run}, {"list", list_run}};
 
 static enum status
 unknown_part(void *context, const char *value, struct error *error)
@@ -611,5 +609,7 @@ const struct ctl_command model_command = {
     .example = "  shoalctl model load fraud-7 fraud/7\n"
                "  shoalctl model list --state loaded\n"
                "  shoalctl model unload fraud-7\n",
+    .parts = parts,
+    .part_count = ARRAY_COUNT(parts),
     .run = model_run,
 };

@@ -6,7 +6,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/check.h"
 #include "base/log.h"
+#include "base/usage.h"
 #include "worker/worker.h"
 
 /* Read by jemalloc if present. With its default, `retain`, models' heaps could not pass pages on:
@@ -97,9 +99,60 @@ calm_engines(void)
     (void)setenv("OMP_WAIT_POLICY", "passive", 0);
 }
 
-int
-main(void)
+static const struct usage_option options[] = {
+    {"version", NULL, "print the version"},
+    {"help", "[=FORM]", "this text; FORM man: as a manual page"},
+};
+
+static const struct usage_command command = {
+    .words = "",
+    .arguments = "[--version | --help]",
+    .summary = "Runs one modelet for one stage of a pipeline; shoald starts it",
+    .about =
+        "Without an option it expects shared memory and sockets from shoald, as descriptors 3\n"
+        "and above, and ends at once without them. `shoald --worker` takes a program that\n"
+        "starts it in another way, under valgrind for one.\n",
+    .exits = "  0    told to stop\n"
+             "  2    could not start\n"
+             "  3    the shared memory is corrupt\n"
+             "Others, and signals, are the modelet's doing.\n",
+    .options = options,
+    .option_count = ARRAY_COUNT(options),
+};
+
+static const struct usage_program program = {
+    .name = "shoal-worker",
+    .section = "8",
+    .summary = "run a modelet of the Shoal model server",
+    .see_also = ".BR shoald (8)",
+    .commands = &command,
+    .command_count = 1,
+};
+
+static int
+take_argument(const char *argument)
 {
+    enum usage_form form = USAGE_TEXT;
+    if (strcmp(argument, "--version") == 0) {
+        puts("shoal-worker " SHOAL_VERSION);
+        return EXIT_STOPPED;
+    }
+    if (strcmp(argument, "--help") != 0 &&
+        (strncmp(argument, "--help=", strlen("--help=")) != 0 ||
+         !usage_form_read(argument + strlen("--help="), &form))) {
+        fprintf(stderr, "shoal-worker: unknown argument %.64s\nTry `shoal-worker --help`.\n",
+                argument);
+        return EXIT_REFUSED;
+    }
+    usage_print(stdout, &program, form);
+    return EXIT_STOPPED;
+}
+
+int
+main(int argc, char **argv)
+{
+    if (argc > 1)
+        return take_argument(argv[1]);
     worker_bind_to_parent();
     calm_engines();
     static struct worker worker;

@@ -269,6 +269,18 @@ copy_io(const struct shoal_io *io, const struct description *to, struct error *e
 }
 
 static enum status
+take_io(const struct shoal_io *io, struct handshake_ready *ready, const char *file,
+        const char *function, struct error *error)
+{
+    const struct description to = {&ready->input_count, &ready->output_count, ready->inputs,
+                                   ready->outputs, ready->platform};
+    enum status status = copy_io(io, &to, error);
+    if (status == STATUS_OK)
+        status = handshake_ready_validate(ready, error);
+    return status == STATUS_OK ? STATUS_OK : error_prefix(error, "%s: %s", file, function);
+}
+
+static enum status
 describe_instance(struct modelet *modelet, const char *file, struct handshake_ready *ready,
                   struct error *error)
 {
@@ -289,12 +301,7 @@ describe_instance(struct modelet *modelet, const char *file, struct handshake_re
         table->describe == NULL ? SHOAL_OK : table->describe(modelet->instance, &io, &theirs);
     if (status != SHOAL_OK)
         return foreign_error(error, status, &theirs, file, "describe");
-    const struct description to = {&ready->input_count, &ready->output_count, ready->inputs,
-                                   ready->outputs, ready->platform};
-    enum status ours = copy_io(&io, &to, error);
-    if (ours == STATUS_OK)
-        ours = handshake_ready_validate(ready, error);
-    return ours == STATUS_OK ? STATUS_OK : error_prefix(error, "%s: describe", file);
+    return take_io(&io, ready, file, "describe", error);
 }
 
 static enum status
@@ -324,6 +331,21 @@ load_model(struct modelet *modelet, const struct handshake_start *start, const c
     return STATUS_OK;
 }
 
+/* The tensors of the stage's own model are those of the stage. */
+static enum status
+describe_own_model(struct modelet *modelet, const char *file, struct handshake_ready *ready,
+                   struct error *error)
+{
+    if (!modelet->loaded || modelet->table.describe_model == NULL)
+        return STATUS_OK;
+    struct shoal_io io = {.struct_size = sizeof(io)};
+    struct shoal_error theirs = {{0}};
+    int status = modelet->table.describe_model(modelet->instance, modelet->model, &io, &theirs);
+    if (status != SHOAL_OK)
+        return foreign_error(error, status, &theirs, file, "describe_model");
+    return take_io(&io, ready, file, "describe_model", error);
+}
+
 enum status
 modelet_start(struct modelet *modelet, const struct handshake_start *start,
               const struct shoal_host *host, struct handshake_ready *ready, struct error *error)
@@ -334,6 +356,8 @@ modelet_start(struct modelet *modelet, const struct handshake_start *start,
         status = describe_instance(modelet, file, ready, error);
     if (status == STATUS_OK)
         status = load_model(modelet, start, file, error);
+    if (status == STATUS_OK)
+        status = describe_own_model(modelet, file, ready, error);
     if (status != STATUS_OK)
         modelet_stop(modelet);
     return status;

@@ -44,7 +44,8 @@ def named(*ids):
 
 
 def store(name, root="models", watch="no", **keys):
-    models = {"root": root, "memory_mib": 64, "types": [name], "watch": watch}
+    models = {"root": root, "memory_mib": 64, "types": [name], "watch": watch,
+              "preload": "no"}
     return pipeline(name, stage("libletters.so", params={"folder": "."}), models=models, slots=64,
                     **keys)
 

@@ -85,7 +85,7 @@ class TestDirectory(unittest.TestCase):
         self.put("one", 1)
         self.put("two", 2, key='{"words": "of the registrar"}')
         self.put(".three", 3)
-        self.start()
+        self.start(preload="no")
         self.assertEqual(set(self.rows()), {"one", "two"})
         self.assertEqual({row["state"] for row in self.rows().values()}, {"known"})
         self.assertEqual(self.rows()["two"]["key"], '{"words": "of the registrar"}')
@@ -98,6 +98,36 @@ class TestDirectory(unittest.TestCase):
         self.assertIn("it stays listed by its directory", done.out)
         self.assertEqual(self.rows()["one"]["state"], "known")
         self.assertEqual(self.ask("one"), shoal_boosters.answers(1)[0])
+
+    def test_preload(self):
+        """Listed models are loaded before anybody calls them, while they fit, and evict nothing."""
+        for number in range(3):
+            self.put(f"early-{number}", number)
+        self.start()
+
+        def states():
+            return [row["state"] for row in self.rows().values()]
+        wait_until(lambda: states() == 3 * ["loaded"], lambda: f"loaded in advance: {self.rows()}")
+        self.put("late", 7)
+        wait_until(lambda: states() == 4 * ["loaded"], lambda: f"loaded in advance: {self.rows()}")
+        loads = self.shoald.pipeline_stat("boosters")["model_loads"]
+        self.assertEqual((self.ask("late"), self.ask("early-1")),
+                         (shoal_boosters.answers(7)[0], shoal_boosters.answers(1)[0]))
+        self.assertEqual(self.shoald.pipeline_stat("boosters")["model_loads"], loads)
+        (self.root / "late/model.json").write_text("{}")
+        wait_until(lambda: "model_kept" in self.shoald.stderr, lambda: "the broken file")
+        self.assertEqual(self.ask("late"), shoal_boosters.answers(7)[0])
+
+    def test_preload_fills_the_budget(self):
+        for number in range(12):
+            self.put(f"model-{number:02}", number)
+        self.start(memory_mib=2, default_size_mib=1)
+        self.shoald.wait_log("models_not_preloaded pipeline=boosters count=[1-9]")
+        wait_until(lambda: "loaded" in {row["state"] for row in self.rows().values()},
+                   lambda: f"one is loaded: {self.rows()}")
+        self.assertEqual(self.shoald.pipeline_stat("boosters")["model_evictions"], 0)
+        for number in range(12):
+            self.assertEqual(self.ask(f"model-{number:02}"), shoal_boosters.answers(number)[0])
 
     def test_coming_and_going(self):
         self.start()
@@ -242,7 +272,24 @@ class TestDirectory(unittest.TestCase):
         lines = [line for line in self.shoald.stderr.splitlines() if "model_not_listed" in line]
         self.assertEqual(len(lines), 2, lines)
         self.shoald.wait_log('model_not_listed pipeline=reds model="three" error=".*type \'green\'')
-        self.shoald.wait_log('model_not_listed pipeline=reds model="four" error="no .*model_type')
+        self.shoald.wait_log('model_not_listed pipeline=reds model="four" error=".*type \'xgboost\'')
+
+    def test_files_beside_directories(self):
+        """A file is a model of its name; its format is its type, as of a directory without a key."""
+        self.put("folder", 1)
+        self.put("made", 2)
+        (self.root / "file.json").write_bytes((self.root / "made/model.json").read_bytes())
+        (self.root / "notes.json").write_text('{"not": "a model"}')
+        (self.root / "broken.onnx").write_text("not ONNX")
+        shutil.rmtree(self.root / "made")
+        self.divide(("boosters", ["xgboost"]), ("others", ["onnx", "mlp"]))
+        self.assertEqual((self.rows_of("boosters"), self.rows_of("others")), ({"file", "folder"}, set()))
+        self.assertEqual((self.ask("folder"), self.ask("file")),
+                         (shoal_boosters.answers(1)[0], shoal_boosters.answers(2)[0]))
+        self.shoald.wait_log('model_not_listed pipeline=boosters model="broken.onnx" error=".*format')
+        self.put("made", 3)
+        (self.root / "made/model.json").rename(self.root / "file.json")  # replaced
+        wait_until(lambda: self.ask("file") == shoal_boosters.answers(3)[0], lambda: "the new file")
 
     def test_one_takes_what_the_others_do_not_name(self):
         self.put_type("one", 1, "red")

@@ -54,7 +54,8 @@ rig_config(const struct rig *rig, FILE *file)
     }
     fprintf(
         file,
-        "pipelines:\n  - name: shelf\n    slots: %d\n    models: { root: %s, %s, watch: no }\n"
+        "pipelines:\n  - name: shelf\n    slots: %d\n    models: { root: %s, %s, watch: no, "
+        "preload: no }\n"
         "    stages:\n      - { name: only, modelet: %s/tests/modelets/lib%s.so, workers: %u }\n",
         SLOTS, root, rig_models, getenv("SHOAL_BUILD_DIR"), rig_modelet, rig_workers);
 }

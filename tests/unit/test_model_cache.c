@@ -99,6 +99,34 @@ test_queue(void **state)
     assert_ptr_equal(model_cache_next(&cache), &places[1]);
 }
 
+/* A model that is loaded in advance comes last and evicts nothing; once a request waits for it, it
+ * is like any other. */
+static void
+test_preload(void **state)
+{
+    (void)state;
+    struct model_cache_entry *victim;
+    load(0, 60, 1);
+    for (int i = 1; i < 5; i++)
+        model_cache_queue(&cache, &places[i], MODEL_CACHE_PRELOAD);
+    assert_ptr_equal(model_cache_preload(&cache), &places[1]);
+    model_cache_queue(&cache, &places[3], MODEL_CACHE_AWAITED);
+    model_cache_queue(&cache, &places[5], MODEL_CACHE_ORDERED);
+    assert_ptr_equal(model_cache_next(&cache), &places[3]);
+    assert_ptr_equal(model_cache_next(&cache), &places[5]);
+    model_cache_unload(&cache, &places[3]);
+    model_cache_gone(&cache, &places[3]);
+    assert_ptr_equal(model_cache_next(&cache), &places[1]);
+    assert_int_equal(model_cache_reserve(&cache, &places[1], 50, &victim), ROOM_NOT_IN_ADVANCE);
+    assert_null(victim);
+    model_cache_queue(&cache, &places[1], MODEL_CACHE_AWAITED);
+    assert_int_equal(model_cache_reserve(&cache, &places[1], 50, &victim), ROOM_EVICT);
+    assert_ptr_equal(victim, &places[0]);
+    model_cache_drop(&cache, model_cache_preload(&cache));
+    model_cache_drop(&cache, model_cache_preload(&cache));
+    assert_null(model_cache_preload(&cache));
+}
+
 static void
 test_eviction(void **state)
 {
@@ -243,6 +271,11 @@ try_room(struct model_cache_entry *place, uint64_t bytes)
         model_cache_fail(&cache, place);
         refused++;
         break;
+    case ROOM_NOT_IN_ADVANCE:
+        assert_int_equal(place->demand, MODEL_CACHE_PRELOAD);
+        assert_true(sums.used_bytes + bytes > cache.capacity_bytes || sums.held == cache.held_max);
+        model_cache_unload(&cache, place);
+        break;
     }
 }
 
@@ -282,13 +315,12 @@ step(uint64_t *random, int64_t now_ns)
         if (place->queued || ((place->state == MODEL_IS_KNOWN || place->state == MODEL_IS_FAILED) &&
                               !place->reserved && !place->begun))
             model_cache_queue(&cache, place,
-                              below(random, 2) ? MODEL_CACHE_AWAITED : MODEL_CACHE_ORDERED);
+                              (enum model_cache_demand)below(random, MODEL_CACHE_DEMANDS));
         break;
     case 1:
         next = model_cache_next(&cache);
-        if (next != NULL && !next->awaited)
-            for (int i = 0; i < MODELS; i++)
-                assert_false(places[i].queued && places[i].awaited);
+        for (int i = 0; next != NULL && i < MODELS; i++)
+            assert_false(places[i].queued && places[i].demand > next->demand);
         break;
     case 2: place->ordered = below(random, 4) == 0; break;
     case 3: place->users = (uint32_t)below(random, 2); break;
@@ -389,10 +421,11 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(test_life, set_up),     cmocka_unit_test_setup(test_queue, set_up),
-        cmocka_unit_test_setup(test_eviction, set_up), cmocka_unit_test_setup(test_excess, set_up),
-        cmocka_unit_test_setup(test_held_max, set_up), cmocka_unit_test_setup(test_random, set_up),
-        cmocka_unit_test_setup(test_sizes, set_up),    cmocka_unit_test(test_room_for_the_largest),
+        cmocka_unit_test_setup(test_life, set_up),    cmocka_unit_test_setup(test_queue, set_up),
+        cmocka_unit_test_setup(test_preload, set_up), cmocka_unit_test_setup(test_eviction, set_up),
+        cmocka_unit_test_setup(test_excess, set_up),  cmocka_unit_test_setup(test_held_max, set_up),
+        cmocka_unit_test_setup(test_random, set_up),  cmocka_unit_test_setup(test_sizes, set_up),
+        cmocka_unit_test(test_room_for_the_largest),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -30,11 +30,14 @@
 #include "base/log.h"
 #include "coordinator/models/model_directory.h"
 #include "coordinator/models/model_look.h"
+#include "test_models_rig.h"
 
 enum { MODELS_MAX = 24000, DEADLINE_S = 60, SEEDED_MODELS = 40, RANDOM_STEPS = 400 };
 
 struct listed {
     char id[SHOAL_NAME_BYTES_MAX + 1];
+    char path[256];
+    char type[CONFIG_NAME_BYTES_MAX + 1];
     char key[LOOK_KEY_BYTES_MAX + 1];
     uint64_t version;
 };
@@ -57,6 +60,7 @@ struct rig {
     int64_t deadline_ns;
     bool held;
     const char *id;
+    const char *path;
     uint32_t wanted;
 };
 
@@ -92,7 +96,7 @@ list(void *context, const struct model_spec *spec, const char *type, uint64_t ve
      struct error *error)
 {
     assert_ptr_equal(context, &rig);
-    assert_string_equal(spec->id, spec->path);
+    assert_memory_equal(spec->id, spec->path, strlen(spec->id));
     if (rig.refuses && strncmp(spec->id, "taken", strlen("taken")) == 0) {
         error_set(error, STATUS_ALREADY_EXISTS, "\"%s\" is taken", spec->id);
         return LISTING_REFUSED;
@@ -115,6 +119,8 @@ list(void *context, const struct model_spec *spec, const char *type, uint64_t ve
     }
     model->version = version;
     snprintf(model->id, sizeof(model->id), "%s", spec->id);
+    snprintf(model->path, sizeof(model->path), "%s", spec->path);
+    snprintf(model->type, sizeof(model->type), "%s", type);
     snprintf(model->key, sizeof(model->key), "%s", spec->key);
     return LISTING_DONE;
 }
@@ -183,6 +189,21 @@ wait_not_listed(const char *id)
     wait_for(id_is_not_listed);
 }
 
+static bool
+id_has_path(struct rig *context)
+{
+    const struct listed *model = find(context->id);
+    return model != NULL && strcmp(model->path, context->path) == 0;
+}
+
+static void
+wait_path(const char *id, const char *path)
+{
+    rig.id = id;
+    rig.path = path;
+    wait_for(id_has_path);
+}
+
 static void
 wait_listed_anew(const char *id)
 {
@@ -192,44 +213,6 @@ wait_listed_anew(const char *id)
 }
 
 /* ---- what lies there ---- */
-
-static const char *
-path_of(const char *directory, const char *name, const char *file)
-{
-    static char path[512];
-    snprintf(path, sizeof(path), "%s/%s/%s", directory, name, file);
-    return path;
-}
-
-static void
-age(const char *path)
-{
-    static int64_t hours; /* each time another one */
-    const struct timespec long_ago = {.tv_sec = 1000000000 + 3600 * ++hours};
-    const struct timespec times[2] = {long_ago, long_ago};
-    assert_int_equal(utimensat(AT_FDCWD, path, times, AT_SYMLINK_NOFOLLOW), 0);
-}
-
-static void
-write_file(const char *path, const char *text, size_t bytes)
-{
-    FILE *file = fopen(path, "w");
-    assert_non_null(file);
-    assert_int_equal(fwrite(text, 1, bytes, file), bytes);
-    assert_int_equal(fclose(file), 0);
-    age(path);
-}
-
-/* A model that has been there for long. `key` NULL: without one. */
-static void
-make_model_in(const char *directory, const char *name, const char *key)
-{
-    assert_int_equal(mkdir(path_of(directory, name, ""), 0755), 0);
-    write_file(path_of(directory, name, "weights"), name, strlen(name));
-    if (key != NULL)
-        write_file(path_of(directory, name, "key.json"), key, strlen(key));
-    age(path_of(directory, name, ""));
-}
 
 static void
 make_model(const char *name, const char *key)
@@ -250,19 +233,9 @@ move(const char *from_directory, const char *from, const char *to)
 }
 
 static void
-remove_all(const char *path)
-{
-    char command[256];
-    snprintf(command, sizeof(command), "rm -rf '%s'", path);
-    assert_int_equal(system(command), 0);
-}
-
-static void
 remove_model(const char *name)
 {
-    (void)unlink(path_of(rig.root, name, "key.json"));
-    (void)unlink(path_of(rig.root, name, "weights"));
-    assert_int_equal(rmdir(path_of(rig.root, name, "")), 0);
+    remove_model_in(rig.root, name);
 }
 
 static uint32_t
@@ -371,6 +344,79 @@ test_present_models_are_listed(void **state)
     assert_true(is_listed("Zwölf Boote"));
     assert_true(is_listed("empty")); /* what it lacks, the modelet says */
     nothing_was_complained_of();
+}
+
+static void
+write_in_root(const char *name, const char *text)
+{
+    write_file(path_of(rig.root, "", name), text, strlen(text));
+}
+
+#define AN_MLP "SHOALMLP and more"
+#define AN_XGBOOST "{\"learner\":{}}"
+#define AN_ONNX "\x08\x07\x12\x03pt"
+
+/* Files of a known format are models, and the format is the type where no key gives another. */
+static void
+test_formats(void **state)
+{
+    (void)state;
+    write_in_root("a.mlp", AN_MLP);
+    write_in_root("b.v2.json", AN_XGBOOST);
+    write_in_root("c", AN_ONNX);
+    write_in_root(".d.mlp", AN_MLP);
+    write_in_root("README.md", "not a model");
+    write_in_root("tokens.json", "{\"not\": \"a booster\"}");
+    write_in_root("broken.onnx", "not ONNX");
+    make_model("several", NULL);
+    write_file(path_of(rig.root, "several", "x.onnx"), AN_ONNX, strlen(AN_ONNX));
+    write_file(path_of(rig.root, "several", "y.mlp"), AN_MLP, strlen(AN_MLP));
+    make_model("preferred", NULL);
+    write_file(path_of(rig.root, "preferred", "x.onnx"), AN_ONNX, strlen(AN_ONNX));
+    write_file(path_of(rig.root, "preferred", "model.mlp"), AN_MLP, strlen(AN_MLP));
+    make_model("keyed", "{\"model_type\": {\"name\": \"mine\"}}");
+    write_file(path_of(rig.root, "keyed", "model.mlp"), AN_MLP, strlen(AN_MLP));
+    start();
+    static const char *const wanted[][3] = {
+        {"a", "a.mlp", "mlp"},      {"b.v2", "b.v2.json", "xgboost"},  {"c", "c", "onnx"},
+        {"several", "several", ""}, {"preferred", "preferred", "mlp"}, {"keyed", "keyed", "mine"}};
+    assert_int_equal(rig.model_count, ARRAY_COUNT(wanted));
+    for (size_t i = 0; i < ARRAY_COUNT(wanted); i++) {
+        const struct listed *model = find(wanted[i][0]);
+        assert_non_null(model);
+        assert_string_equal(model->path, wanted[i][1]);
+        assert_string_equal(model->type, wanted[i][2]);
+    }
+    assert_int_equal(lines_logged("model_not_listed"), 1);
+    assert_int_equal(lines_logged("model=\"broken.onnx\" error=\"its content is not of"), 1);
+}
+
+/* Of entries with one id the first by name is listed, whichever came first, and the next one once
+ * it has gone. */
+static void
+test_one_id_once(void **state)
+{
+    (void)state;
+    write_in_root("m.onnx", AN_ONNX);
+    write_in_root("m.mlp", AN_MLP);
+    make_model("m-2", NULL);
+    write_in_root("m.extra.mlp", AN_MLP);
+    start();
+    assert_int_equal(rig.model_count, 3);
+    assert_string_equal(find("m")->path, "m.mlp");
+    assert_int_equal(lines_logged("model=\"m.onnx\" error=\"m.mlp is a model of the same id"), 1);
+    make_model_in(rig.base, "m", NULL);
+    move(rig.base, "m", "m");
+    wait_path("m", "m");
+    remove_model("m");
+    wait_path("m", "m.mlp");
+    assert_int_equal(unlink(path_of(rig.root, "", "m.mlp")), 0);
+    wait_path("m", "m.onnx");
+    write_in_root("m.onnx", AN_ONNX "again");
+    wait_listed_anew("m");
+    assert_int_equal(unlink(path_of(rig.root, "", "m.onnx")), 0);
+    wait_not_listed("m");
+    assert_true(is_listed("m-2") && is_listed("m.extra"));
 }
 
 static void
@@ -693,90 +739,13 @@ test_ends_with_changes_left(void **state)
     assert_int_equal(rig.model_count, 0);
 }
 
-/* ---- one look ---- */
-
-static void
-test_half_written(void **state)
-{
-    (void)state;
-    struct model_look seen;
-    struct error error = ERROR_NONE;
-    const int64_t written_ns = 2000000000 * NS_PER_S;
-    const struct timespec written = {.tv_sec = 2000000000};
-    const struct timespec times[2] = {written, written};
-    int root = open(rig.root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    make_model("m", NULL);
-    assert_int_equal(utimensat(root, "m/weights", times, 0), 0);
-    static const struct {
-        int64_t age_ns;
-        enum look_result result;
-    } cases[] = {{0, LOOK_UNSETTLED},
-                 {LOOK_SETTLED_NS - 1, LOOK_UNSETTLED},
-                 {LOOK_SETTLED_NS, LOOK_MODEL},
-                 {-LOOK_SETTLED_NS + 1, LOOK_UNSETTLED},
-                 {-LOOK_SETTLED_NS, LOOK_MODEL}};
-    for (size_t i = 0; i < ARRAY_COUNT(cases); i++)
-        assert_int_equal(look_at_model(root, "m", written_ns + cases[i].age_ns, &seen, &error),
-                         cases[i].result);
-    assert_int_equal(look_at_model(root, "m", 0, &seen, &error), LOOK_MODEL);
-    /* a file that has just been taken out or made shows in the directory alone */
-    age(path_of(rig.root, "m", "weights"));
-    assert_int_equal(utimensat(root, "m", times, 0), 0);
-    assert_int_equal(look_at_model(root, "m", written_ns, &seen, &error), LOOK_UNSETTLED);
-    assert_int_equal(look_at_model(root, "gone", 0, &seen, &error), LOOK_NO_MODEL);
-    assert_int_equal(look_at_model(root, "m/weights", 0, &seen, &error), LOOK_NO_MODEL);
-    assert_int_equal(look_at_model(root, "../root/m", 0, &seen, &error), LOOK_UNFIT);
-    close(root);
-}
-
-static void *
-come_and_go(void *context)
-{
-    atomic_bool *ends = context;
-    while (!atomic_load(ends)) {
-        make_model("m", "{}");
-        remove_model("m");
-    }
-    return NULL;
-}
-
-/* At every instant of its coming and going it is there or not: it is never complained of. However
- * late the other thread begins, the looks go on until they have met it. */
-static void
-test_comes_and_goes_beneath_the_look(void **state)
-{
-    (void)state;
-    enum { LOOKS = 50000 };
-    static struct model_look seen;
-    struct error error = ERROR_NONE;
-    atomic_bool ends = false;
-    pthread_t thread;
-    uint32_t found = 0;
-    int root = open(rig.root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    assert_true(root >= 0);
-    assert_int_equal(pthread_create(&thread, NULL, come_and_go, &ends), 0);
-    bool fine = true;
-    for (int i = 0; fine && (i < LOOKS || found == 0); i++) {
-        struct timespec now;
-        clock_gettime(CLOCK_REALTIME, &now);
-        enum look_result result =
-            look_at_model(root, "m", now.tv_sec * NS_PER_S + now.tv_nsec, &seen, &error);
-        found += result != LOOK_NO_MODEL;
-        fine = result != LOOK_UNFIT && result != LOOK_UNSURE;
-    }
-    atomic_store(&ends, true);
-    assert_int_equal(pthread_join(thread, NULL), 0);
-    close(root);
-    assert_string_equal(error.text, "");
-}
-
 int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_half_written, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_comes_and_goes_beneath_the_look, setup, teardown),
         cmocka_unit_test_setup_teardown(test_present_models_are_listed, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_formats, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_one_id_once, setup, teardown),
         cmocka_unit_test_setup_teardown(test_unlisted_entries_are_logged_once, setup, teardown),
         cmocka_unit_test_setup_teardown(test_coming_and_going, setup, teardown),
         cmocka_unit_test_setup_teardown(test_another_content_is_another_model, setup, teardown),

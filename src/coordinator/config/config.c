@@ -174,6 +174,7 @@ config_free(struct config *config)
         free(pipeline->models.types);
         free(pipeline->models.root);
         free(pipeline->models.watch);
+        free(pipeline->models.preload);
         free(pipeline->name);
         free(pipeline->method);
         free(pipeline->id_path);

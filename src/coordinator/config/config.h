@@ -81,6 +81,7 @@ struct config_models {
     uint32_t type_count;
     char *watch;    /* "yes" or "no": whether the root's sub-directories are models */
     int watch_line; /* 0: not given */
+    char *preload;  /* "yes" or "no": whether listed models are loaded in advance */
 };
 
 struct config_pipeline {
@@ -299,6 +300,11 @@ enum status config_parse(const struct config_text *text, const struct config_opt
                          struct config *config, struct config_errors *errors,
                          struct error *error) WARN_UNUSED;
 void config_free(struct config *config);
+
+/* Finds a bare name of a modelet as config_load does; `directory` stands for the file's folder.
+ * NULL: it is in none of the folders `*tried`. Both are to be freed. */
+char *config_modelet_path(const char *directory, const char *name, char **tried);
+
 void config_errors_free(struct config_errors *errors);
 
 /* Whether the value of a key that takes a file or JSON is JSON: an object or a list. */
@@ -309,6 +315,7 @@ bool config_is_json(const char *value);
 bool config_passed_over(const struct config *config, size_t *position, const char **name,
                         const char **instead);
 
-/* The manual: every key with type, range, default, unit and meaning, as text or as Markdown. */
-enum config_manual_form { CONFIG_MANUAL_TEXT, CONFIG_MANUAL_MARKDOWN };
+/* The manual: every key with type, range, default, unit and meaning, as text, as Markdown or as
+ * the page shoald.yaml(5). */
+enum config_manual_form { CONFIG_MANUAL_TEXT, CONFIG_MANUAL_MARKDOWN, CONFIG_MANUAL_MAN };
 void config_print_manual(FILE *out, enum config_manual_form form);

@@ -425,23 +425,6 @@ is_file(const char *path)
     return stat(path, &info) == 0 && S_ISREG(info.st_mode) && access(path, R_OK) == 0;
 }
 
-/* The colon-separated folders in which a bare name is searched for. */
-static char *
-search_places(const struct config *config)
-{
-    char program[PATH_MAX];
-    const char *listed = getenv("SHOAL_MODELET_PATH");
-    ssize_t length = readlink("/proc/self/exe", program, sizeof(program) - 1);
-    program[length > 0 ? length : 0] = '\0';
-    for (int up = 0; up < 2; up++) { /* the prefix of <prefix>/bin/shoald */
-        char *slash = strrchr(program, '/');
-        if (slash != NULL)
-            *slash = '\0';
-    }
-    return must_format("%s:%s:%s/lib/shoal", config->directory, listed != NULL ? listed : "",
-                       program);
-}
-
 /* The root as an absolute path; frees `root`. */
 static char *
 check_root(struct config_reader *reader, char *root, int line)
@@ -459,6 +442,44 @@ check_root(struct config_reader *reader, char *root, int line)
     return root;
 }
 
+/* The colon-separated folders in which a bare name is searched for. */
+static char *
+search_places(const char *directory)
+{
+    char program[PATH_MAX];
+    const char *listed = getenv("SHOAL_MODELET_PATH");
+    ssize_t length = readlink("/proc/self/exe", program, sizeof(program) - 1);
+    program[length > 0 ? length : 0] = '\0';
+    for (int up = 0; up < 2; up++) { /* the prefix of <prefix>/bin/shoald */
+        char *slash = strrchr(program, '/');
+        if (slash != NULL)
+            *slash = '\0';
+    }
+    return must_format("%s:%s:%s/lib/shoal", directory, listed != NULL ? listed : "", program);
+}
+
+char *
+config_modelet_path(const char *directory, const char *name, char **tried)
+{
+    char *places = search_places(directory);
+    char *found = NULL;
+    char *rest = NULL;
+    *tried = must_copy("");
+    for (char *place = strtok_r(places, ":", &rest); place != NULL && found == NULL;
+         place = strtok_r(NULL, ":", &rest)) {
+        char *path = must_format("%s/%s", place, name);
+        char *longer = must_format("%s%s%s", *tried, (*tried)[0] != '\0' ? ", " : "", place);
+        free(*tried);
+        *tried = longer;
+        if (is_file(path))
+            found = path;
+        else
+            free(path);
+    }
+    free(places);
+    return found;
+}
+
 char *
 config_find_modelet(struct config_reader *reader, char *modelet, int line)
 {
@@ -474,24 +495,10 @@ config_find_modelet(struct config_reader *reader, char *modelet, int line)
                        modelet, reader->config->directory);
         return modelet;
     }
-    char *places = search_places(reader->config);
-    char *tried = must_copy("");
-    char *found = NULL;
-    char *rest = NULL;
-    for (char *place = strtok_r(places, ":", &rest); place != NULL && found == NULL;
-         place = strtok_r(NULL, ":", &rest)) {
-        char *path = must_format("%s/%s", place, modelet);
-        char *longer = must_format("%s%s%s", tried, tried[0] != '\0' ? ", " : "", place);
-        free(tried);
-        tried = longer;
-        if (is_file(path))
-            found = path;
-        else
-            free(path);
-    }
+    char *tried;
+    char *found = config_modelet_path(reader->config->directory, modelet, &tried);
     if (found == NULL)
         report_add(reader->report, line, "`modelet`: no file %s in any of %s", modelet, tried);
-    free(places);
     free(tried);
     if (found == NULL)
         return modelet;

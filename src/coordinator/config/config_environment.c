@@ -11,6 +11,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/usage.h"
 #include "coordinator/config/config_tree.h"
 
 enum environment_form {
@@ -547,20 +548,31 @@ meaning_of(const struct variable *variable)
 void
 config_print_environment(FILE *out, enum config_manual_form form)
 {
-    bool text = form == CONFIG_MANUAL_TEXT;
-    fputs(text ? "\nEnvironment variables for keys that the file leaves out:\n"
-               : "\n**Environment variables for keys that the file leaves out**\n\n"
-                 "| Variable | Meaning |\n|---|---|\n",
-          out);
+    static const char *const titles[] = {
+        [CONFIG_MANUAL_TEXT] = "\nEnvironment variables for keys that the file leaves out:\n",
+        [CONFIG_MANUAL_MARKDOWN] =
+            "\n**Environment variables for keys that the file leaves out**\n\n"
+            "| Variable | Meaning |\n|---|---|\n",
+        [CONFIG_MANUAL_MAN] = ".SH ENVIRONMENT\nFor keys that the file leaves out:\n",
+    };
+    fputs(titles[form], out);
     for (size_t i = 0; i < ARRAY_COUNT(variables); i++) {
         char *meaning = meaning_of(&variables[i]);
-        if (text) {
+        switch (form) {
+        case CONFIG_MANUAL_TEXT:
             fprintf(out, "    %s\n", variables[i].name);
             config_print_wrapped(out, meaning);
-        } else {
+            break;
+        case CONFIG_MANUAL_MARKDOWN:
             fprintf(out, "| `%s` |", variables[i].name);
             config_print_cell(out, meaning);
             fputc('\n', out);
+            break;
+        case CONFIG_MANUAL_MAN:
+            fprintf(out, ".TP\n\\fB%s\\fR\n", variables[i].name);
+            usage_roff(out, meaning);
+            fputc('\n', out);
+            break;
         }
         free(meaning);
     }

@@ -469,12 +469,17 @@ const struct config_key config_keys[KEY_COUNT] = {
     "`memory_mib` if need be. In a mesh nine tenths of `memory_mib` at most."},
 [KEY_MODELS_TYPES] = {WHERE_MODELS, CONFIG_NAMES, OPTIONAL, "types", 1, CONFIG_TYPES_MAX, NULL,
     NULL, NULL, FIELD_NONE, 0, PIPELINE(models.types),
-    "Model types that the pipeline loads, by the key's `model_type.name`, where several pipelines "
-    "have `models`, on one `root` or several, or `mesh` has a `runtime`. No type may be in two "
-    "lists."},
+    "Model types that the pipeline loads, where several pipelines have `models`, on one `root` or "
+    "several, or `mesh` has a `runtime`: the key's `model_type.name`, else the format of a model's "
+    "files, `xgboost`, `onnx` or `mlp`. No type may be in two lists."},
 [KEY_MODELS_WATCH] = {WHERE_MODELS, CONFIG_CHOICE, OPTIONAL, "watch", 0, 0, NULL,
     "yes", "yes|no", FIELD_NONE, 0, PIPELINE(models.watch),
-    "Whether each sub-directory of `root` is a model of that name, loaded on demand."},
+    "Whether each sub-directory of `root`, and each file there of a known format, is a model of "
+    "that name, loaded on demand."},
+[KEY_MODELS_PRELOAD] = {WHERE_MODELS, CONFIG_CHOICE, OPTIONAL, "preload", 0, 0, NULL,
+    "yes", "yes|no", FIELD_NONE, 0, PIPELINE(models.preload),
+    "Whether models found in `root` are loaded before the first call, while they fit into "
+    "`memory_mib`. In a mesh they are loaded on demand."},
 
 [KEY_STAGE_NAME] = {WHERE_STAGE, CONFIG_NAME, REQUIRED, "name", 1, CONFIG_NAME_BYTES_MAX, NULL,
     NULL, NULL, FIELD_NONE, 0, STAGE(name),

@@ -2,6 +2,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 
+#include "base/usage.h"
 #include "coordinator/config/config.h"
 #include "coordinator/config/config_keys.h"
 #include "coordinator/config/config_tree.h"
@@ -78,28 +79,67 @@ print_key_markdown(FILE *out, const struct config_key *key)
     fputc('\n', out);
 }
 
+static void
+print_key_man(FILE *out, const struct config_key *key)
+{
+    char range[128];
+    char initial[64];
+    config_range_text(key, range, sizeof(range));
+    default_text(key, initial, sizeof(initial));
+    fputs(".TP\n\\fB", out);
+    usage_roff(out, key->name);
+    fputs("\\fR\n", out);
+    usage_roff(out, config_type_name(key->type));
+    fputs(range[0] != '\0' ? ", " : "", out);
+    usage_roff(out, range);
+    fputs(key->need == REQUIRED ? "; " : "; default ", out);
+    usage_roff(out, initial);
+    fputs("\n.br\n", out);
+    usage_roff(out, key->help);
+    fputc('\n', out);
+}
+
+static void
+print_title(FILE *out, enum config_where where, enum config_manual_form form)
+{
+    const char *between = where > 0 ? "\n" : "";
+    if (form == CONFIG_MANUAL_TEXT) {
+        fputs(between, out);
+        for (const char *c = titles[where]; *c != '\0'; c++)
+            if (*c != '`')
+                fputc(*c, out);
+        fputs(":\n", out);
+    } else if (form == CONFIG_MANUAL_MAN) {
+        fputs(".SS ", out);
+        usage_roff(out, titles[where]);
+        fputc('\n', out);
+    } else {
+        fprintf(out, "%s**%s**\n\n| Key | Value | Default | Meaning |\n|---|---|---|---|\n",
+                between, titles[where]);
+    }
+}
+
 void
 config_print_manual(FILE *out, enum config_manual_form form)
 {
+    static void (*const print_key[])(FILE * out, const struct config_key *key) = {
+        [CONFIG_MANUAL_TEXT] = print_key_text,
+        [CONFIG_MANUAL_MARKDOWN] = print_key_markdown,
+        [CONFIG_MANUAL_MAN] = print_key_man,
+    };
+    if (form == CONFIG_MANUAL_MAN) {
+        usage_roff_title(out, "shoald.yaml", "5", "configuration of the Shoal model server");
+        fputs(".SH DESCRIPTION\n"
+              "A map in YAML. Relative paths in it are relative to its folder.\n",
+              out);
+    }
     for (enum config_where where = 0; where < WHERE_COUNT; where++) {
-        const char *between = where > 0 ? "\n" : "";
-        if (form == CONFIG_MANUAL_TEXT) {
-            char line[64];
-            snprintf(line, sizeof(line), "%s:", titles[where]);
-            fputs(between, out);
-            for (const char *c = line; *c != '\0'; c++)
-                if (*c != '`')
-                    fputc(*c, out);
-            fputs("\n", out);
-        } else {
-            fprintf(out, "%s**%s**\n\n| Key | Value | Default | Meaning |\n|---|---|---|---|\n",
-                    between, titles[where]);
-        }
+        print_title(out, where, form);
         for (size_t i = 0; i < KEY_COUNT; i++)
-            if (config_keys[i].where == where && form == CONFIG_MANUAL_TEXT)
-                print_key_text(out, &config_keys[i]);
-            else if (config_keys[i].where == where)
-                print_key_markdown(out, &config_keys[i]);
+            if (config_keys[i].where == where)
+                print_key[form](out, &config_keys[i]);
     }
     config_print_environment(out, form);
+    if (form == CONFIG_MANUAL_MAN)
+        fputs(".SH SEE ALSO\n.BR shoald (8)\n", out);
 }

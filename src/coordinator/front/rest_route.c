@@ -117,7 +117,7 @@ rest_code(enum status status)
         [STATUS_ALREADY_EXISTS] = 409,
         [STATUS_PERMISSION_DENIED] = 403,
         [STATUS_RESOURCE_EXHAUSTED] = 429,
-        [STATUS_FAILED_PRECONDITION] = 400,
+        [STATUS_FAILED_PRECONDITION] = 503, /* the operator's to mend: a model's file is broken */
         [STATUS_ABORTED] = 409,
         [STATUS_OUT_OF_RANGE] = 400,
         [STATUS_UNIMPLEMENTED] = 501,

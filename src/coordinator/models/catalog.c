@@ -234,6 +234,8 @@ reconcile(struct model *model)
     bool awaited = is_awaited(model);
     if (awaited || model->place.ordered)
         catalog_want(model, awaited ? MODEL_CACHE_AWAITED : MODEL_CACHE_ORDERED);
+    else
+        catalog_preload(model);
 }
 
 void
@@ -412,6 +414,18 @@ catalog_want(struct model *model, enum model_cache_demand demand)
     model_cache_queue(&model->catalog->cache, &model->place, demand);
     registry_unlock(model->registry);
     catalog_kick(model->catalog);
+}
+
+void
+catalog_preload(struct model *model)
+{
+    enum model_state state = model->place.state;
+    bool rests = model->phase == PHASE_REST && !model->place.queued &&
+                 (state == MODEL_IS_KNOWN || state == MODEL_IS_FAILED);
+    if (!model->preload || !rests)
+        return;
+    model->preload = false;
+    catalog_want(model, MODEL_CACHE_PRELOAD);
 }
 
 /* ---- life ---- */

@@ -123,6 +123,8 @@ model_on_loaded(struct model *model, uint64_t bytes)
     struct model_facts facts = {bytes, model->max_concurrency};
     waiters_end(model->registry, &model->loaders, NULL, &facts);
     model_release(model);
+    if (model->registry->on_loaded != NULL)
+        model->registry->on_loaded(model->registry->on_loaded_context, model->id);
 }
 
 /* A restarted worker or a new lane has loaded it again. */
@@ -144,6 +146,22 @@ start_load(struct model *model)
     catalog_review(model);
 }
 
+/* The budget is full: what is left to be loaded in advance waits for requests. */
+static void
+end_preloads(struct model *model)
+{
+    struct catalog *catalog = model->catalog;
+    struct model_cache_entry *next;
+    uint32_t left = 1;
+    registry_lock(catalog->registry);
+    for (; (next = model_cache_preload(&catalog->cache)) != NULL; left++)
+        model_cache_drop(&catalog->cache, next);
+    registry_unlock(catalog->registry);
+    log_info("models_not_preloaded pipeline=%s count=%u why=\"memory_mib is full\"",
+             catalog->pipeline->name, left);
+    catalog_unload(model);
+}
+
 /* Reserves the bytes that it will take, or evicts models for them. */
 static void
 make_room(struct model *model)
@@ -154,6 +172,8 @@ make_room(struct model *model)
     for (;;) {
         struct model_cache_entry *victim;
         registry_lock(model->registry);
+        if (model->waiting_first != NULL || model->place.ordered)
+            model_cache_queue(&catalog->cache, &model->place, MODEL_CACHE_AWAITED);
         enum model_cache_room room =
             model_cache_reserve(&catalog->cache, &model->place, bytes, &victim);
         if (victim != NULL)
@@ -163,6 +183,7 @@ make_room(struct model *model)
         switch (room) {
         case ROOM_RESERVED: start_load(model); return;
         case ROOM_WAIT: return;
+        case ROOM_NOT_IN_ADVANCE: end_preloads(model); return;
         case ROOM_NEVER:
             if (bytes <= expected) {
                 fail_too_large(model, bytes);

@@ -78,7 +78,8 @@ refuse_type(const char *type, struct error *error)
 {
     if (type[0] == '\0')
         error_set(error, STATUS_INVALID_ARGUMENT,
-                  "no pipeline of this root takes it: its key.json names no model_type");
+                  "no pipeline of this root takes it: its key.json names no model_type, and its "
+                  "files have no known format");
     else
         error_set(error, STATUS_INVALID_ARGUMENT,
                   "no pipeline of this root has type '%s' in its types", type);

@@ -3,7 +3,8 @@
  * The directories that pipelines list models from (model_directory.h), and how pipelines with the
  * same root divide its models:
  *
- *  1. A model is listed by the pipeline whose `types` has its type, `model_type.name` of its key.
+ *  1. A model is listed by the pipeline whose `types` has its type: `model_type.name` of its key,
+ * or else the format of its files (model_format.h).
  *  2. A model whose type is in no `types`, or that has no type, is listed by the first of these
  *     pipelines without `types`.
  *  3. If there is no such pipeline, the first one of the root logs that, once, and the model is not

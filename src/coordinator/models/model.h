@@ -49,6 +49,8 @@ struct model_registry {
     uint32_t catalog_count;
     const char *pipelines[CONFIG_PIPELINES_MAX]; /* the names of all pipelines */
     uint32_t pipeline_count;
+    void (*on_loaded)(void *context, const char *id); /* NULL: nobody wants to know */
+    void *on_loaded_context;
     bool in_mesh; /* the mesh decides what is loaded, for all catalogs together */
 };
 
@@ -96,6 +98,7 @@ struct model {
     bool forgotten;                 /* not in the registry any more [lock] */
     bool attention;                 /* in the catalog's list `attention` [lock] */
     bool swept;                     /* in the catalog's list `swept` [lock] */
+    bool preload;                   /* to be loaded in advance, once nothing is under way */
     bool cancelled;                 /* its load is undone because it was unloaded */
     bool hidden;                    /* callers get another model of this id [lock] */
     struct model *successor;        /* loads its changed files; NULL: none */
@@ -235,6 +238,8 @@ void catalog_attend(struct model *model);
 void catalog_schedule(struct catalog *catalog);
 /* Has it loaded. */
 void catalog_want(struct model *model, enum model_cache_demand demand);
+/* Has it loaded in advance if that is due and nothing of it is under way. */
+void catalog_preload(struct model *model);
 /* Unloads it, or undoes its load; orders given meanwhile are carried out afterwards. */
 void catalog_unload(struct model *model);
 /* Its load has failed, or a worker that must have it cannot load it. */
@@ -278,6 +283,14 @@ bool replacement_retire(struct model *model);
 
 /* Sends on the requests of `model` that wait in lanes where it is held. */
 void model_release(struct model *model);
+/* The status of a request whose model could not be loaded: a file that is no model is the
+ * operator's mistake, not the caller's. */
+static inline enum status
+model_status_for_callers(enum status status)
+{
+    return status == STATUS_INVALID_ARGUMENT ? STATUS_FAILED_PRECONDITION : status;
+}
+
 /* Fails all requests that wait, or those in one lane. */
 void model_fail_waiting(struct model *model, const struct lane *only, enum status status,
                         const char *text);

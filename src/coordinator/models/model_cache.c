@@ -46,8 +46,8 @@ model_cache_init(struct model_cache *cache, uint64_t capacity_bytes, uint32_t lo
     *cache = (struct model_cache){
         .capacity_bytes = capacity_bytes, .loads_max = loads_max, .held_max = held_max};
     list_init(&cache->by_use);
-    list_init(&cache->awaited);
-    list_init(&cache->asked);
+    for (int demand = 0; demand < MODEL_CACHE_DEMANDS; demand++)
+        list_init(&cache->queues[demand]);
 }
 
 void
@@ -73,18 +73,32 @@ void
 model_cache_queue(struct model_cache *cache, struct model_cache_entry *place,
                   enum model_cache_demand demand)
 {
-    bool awaited = demand == MODEL_CACHE_AWAITED;
-    if (place->queued && (place->awaited || !awaited))
+    if (place->begun && place->demand < demand)
+        place->demand = demand;
+    if (place->begun || (place->queued && place->demand >= demand))
         return;
     if (place->queued)
         list_remove(&place->link);
     else
         CHECK(place->state == MODEL_IS_KNOWN || place->state == MODEL_IS_FAILED);
-    CHECK(!place->reserved && !place->begun);
+    CHECK(!place->reserved);
     place->state = MODEL_IS_LOADING;
     place->queued = true;
-    place->awaited = awaited;
-    list_append(awaited ? &cache->awaited : &cache->asked, &place->link);
+    place->demand = demand;
+    list_append(&cache->queues[demand], &place->link);
+}
+
+static struct model_cache_entry *
+first_queued(const struct model_cache *cache, enum model_cache_demand demand)
+{
+    const struct model_cache_link *list = &cache->queues[demand];
+    return list->next == list ? NULL : place_of(list->next);
+}
+
+struct model_cache_entry *
+model_cache_preload(const struct model_cache *cache)
+{
+    return first_queued(cache, MODEL_CACHE_PRELOAD);
 }
 
 void
@@ -100,11 +114,13 @@ model_cache_drop(struct model_cache *cache, struct model_cache_entry *place)
 struct model_cache_entry *
 model_cache_next(struct model_cache *cache)
 {
-    struct model_cache_link *list =
-        cache->awaited.next != &cache->awaited ? &cache->awaited : &cache->asked;
-    if (cache->loads >= cache->loads_max || list->next == list)
+    if (cache->loads >= cache->loads_max)
         return NULL;
-    struct model_cache_entry *place = place_of(list->next);
+    struct model_cache_entry *place = NULL;
+    for (int demand = MODEL_CACHE_DEMANDS; place == NULL && demand-- > 0;)
+        place = first_queued(cache, demand);
+    if (place == NULL)
+        return NULL;
     list_remove(&place->link);
     place->queued = false;
     place->begun = true;
@@ -157,6 +173,8 @@ model_cache_reserve(struct model_cache *cache, struct model_cache_entry *place, 
         CHECK(cache->used_bytes <= cache->capacity_bytes && cache->held <= cache->held_max);
         return ROOM_RESERVED;
     }
+    if (place->demand == MODEL_CACHE_PRELOAD)
+        return ROOM_NOT_IN_ADVANCE;
     uint64_t staying_bytes = cache->used_bytes - cache->leaving_bytes;
     if (fits(cache, staying_bytes, cache->held - cache->leaving, bytes))
         return ROOM_WAIT;

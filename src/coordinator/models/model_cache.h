@@ -15,8 +15,9 @@
  *      that turns out larger than reserved may, until enough has been evicted (model_cache_excess).
  *   2. The least recently used model that is LOADED, has no user and was not ordered is evicted.
  *   3. A model that is being unloaded counts until it is gone.
- *   4. Models that requests wait for are loaded before those only ordered; else first come, first
- *      served.
+ *   4. Models that requests wait for are loaded before those only ordered, and these before those
+ *      loaded in advance; else first come, first served.
+ *   5. A model that is loaded in advance evicts nothing: if it does not fit, it is not loaded.
  */
 #pragma once
 
@@ -29,19 +30,26 @@ struct model_cache_link {
     struct model_cache_link *prev, *next; /* NULL: in no list */
 };
 
+/* Why a model is to be loaded, the weakest reason first. */
+enum model_cache_demand {
+    MODEL_CACHE_PRELOAD, /* in advance */
+    MODEL_CACHE_ORDERED,
+    MODEL_CACHE_AWAITED, /* a request waits */
+    MODEL_CACHE_DEMANDS
+};
+
 struct model_cache {
     uint64_t capacity_bytes;
     uint64_t used_bytes;    /* reserved or held by all models */
     uint64_t leaving_bytes; /* the part of models that are being unloaded */
     uint32_t held_max;
-    uint32_t held;                   /* models with bytes */
-    uint32_t leaving;                /* those of them that are being unloaded */
-    uint32_t loads_max;              /* at once */
-    uint32_t loads;                  /* begun, and neither LOADED nor gone */
-    uint32_t loaded;                 /* LOADED */
-    struct model_cache_link by_use;  /* LOADED, least recently used first */
-    struct model_cache_link awaited; /* queued, a request waits */
-    struct model_cache_link asked;   /* queued, none waits */
+    uint32_t held;                                       /* models with bytes */
+    uint32_t leaving;                                    /* those of them that are being unloaded */
+    uint32_t loads_max;                                  /* at once */
+    uint32_t loads;                                      /* begun, and neither LOADED nor gone */
+    uint32_t loaded;                                     /* LOADED */
+    struct model_cache_link by_use;                      /* LOADED, least recently used first */
+    struct model_cache_link queues[MODEL_CACHE_DEMANDS]; /* queued */
 };
 
 /* A model on the model cache. Zero at first: KNOWN. */
@@ -50,10 +58,10 @@ struct model_cache_entry {
     bool listed;
     bool ordered;
     bool queued;
-    bool awaited;   /* queued because a request waits */
-    bool begun;     /* counted in `loads` */
-    bool reserved;  /* counted in `held` */
-    uint32_t users; /* requests that name it and are not answered */
+    enum model_cache_demand demand; /* why it was queued last */
+    bool begun;                     /* counted in `loads` */
+    bool reserved;                  /* counted in `held` */
+    uint32_t users;                 /* requests that name it and are not answered */
     uint64_t bytes;
     int64_t used_ns; /* 0: never */
     struct model_cache_link link;
@@ -71,11 +79,12 @@ struct model_cache_entry *model_cache_used_before(const struct model_cache *cach
 
 /* ---- loading ---- */
 
-enum model_cache_demand { MODEL_CACHE_ORDERED, MODEL_CACHE_AWAITED };
-
-/* Queues a model that is KNOWN or FAILED, or moves a queued one forward because a request waits. */
+/* Queues a model that is KNOWN or FAILED, or moves a queued one forward for a stronger reason. One
+ * whose load has begun takes the reason over. */
 void model_cache_queue(struct model_cache *cache, struct model_cache_entry *place,
                        enum model_cache_demand demand);
+/* The first model that is queued for being loaded in advance; NULL: none. */
+struct model_cache_entry *model_cache_preload(const struct model_cache *cache);
 /* Makes a queued model KNOWN again. */
 void model_cache_drop(struct model_cache *cache, struct model_cache_entry *place);
 /* Begins the next load; NULL: none, or as many as permitted are under way. */
@@ -83,9 +92,10 @@ struct model_cache_entry *model_cache_next(struct model_cache *cache);
 
 enum model_cache_room {
     ROOM_RESERVED,
-    ROOM_EVICT, /* `victim` is to be unloaded first (model_cache_unload) */
-    ROOM_WAIT,  /* models that are being unloaded, or in use, will make room */
-    ROOM_NEVER, /* it does not fit beside the ordered models */
+    ROOM_EVICT,          /* `victim` is to be unloaded first (model_cache_unload) */
+    ROOM_WAIT,           /* models that are being unloaded, or in use, will make room */
+    ROOM_NEVER,          /* it does not fit beside the ordered models */
+    ROOM_NOT_IN_ADVANCE, /* rule 5 */
 };
 
 /* Reserves room for a load that was begun. */

@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -25,20 +26,22 @@
 
 enum { THREAD_NICE = 10 };
 
-/* Not IN_CLOSE_WRITE: for the root itself it would only report files beside the models. */
 #define ROOT_EVENTS                                                                                \
-    (IN_CREATE | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO | IN_DELETE_SELF | IN_MOVE_SELF |         \
-     IN_ONLYDIR)
+    (IN_CREATE | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO | IN_CLOSE_WRITE | IN_DELETE_SELF |       \
+     IN_MOVE_SELF | IN_ONLYDIR)
 
-/* A sub-directory that has been seen. Belongs to the looking thread. */
+/* A sub-directory or file that has been seen. Belongs to the looking thread. */
 struct directory_entry {
+    enum look_kind kind;
+    bool fit; /* the last look found a model */
     bool listed;
     bool changing;  /* its change was added and not handed over yet */
     bool unsettled; /* it was being written to */
     bool version_is_listed;
-    uint64_t version;   /* of the content that is listed, or was refused */
-    uint64_t complaint; /* hash of the text that was logged last; 0: none */
-    uint64_t look;      /* number of the last whole look that saw it */
+    uint64_t version;                  /* of the content that is listed, or was refused */
+    uint64_t complaint;                /* hash of the text that was logged last; 0: none */
+    uint64_t look;                     /* number of the last whole look that saw it */
+    const struct model_format *format; /* of this version's files; NULL: not known */
     char name[];
 };
 
@@ -48,7 +51,8 @@ struct directory_change {
     char *key;                     /* NULL: to be unlisted */
     uint64_t version;              /* for a model to be listed */
     struct directory_entry *entry; /* NULL: the outcome is not wanted */
-    char name[SHOAL_NAME_BYTES_MAX + 1];
+    char id[SHOAL_NAME_BYTES_MAX + 1];
+    char name[NAME_MAX + 1];
     char type[CONFIG_NAME_BYTES_MAX + 1];
     enum directory_listing listing;
     struct error error;
@@ -90,11 +94,11 @@ static void
 carry_out(struct model_directory *directory, struct directory_change *change)
 {
     const struct model_directory_options *options = &directory->options;
-    const struct model_spec spec = {.id = change->name, .path = change->name, .key = change->key};
+    const struct model_spec spec = {.id = change->id, .path = change->name, .key = change->key};
     change->listing = LISTING_DONE;
     change->error = ERROR_NONE;
     if (change->key == NULL)
-        options->unlist(options->context, change->name);
+        options->unlist(options->context, change->id);
     else
         change->listing =
             options->list(options->context, &spec, change->type, change->version, &change->error);
@@ -197,8 +201,9 @@ change_add(struct model_directory *directory, struct directory_entry *entry)
     *change = (struct directory_change){.entry = entry};
     entry->changing = true;
     size_t bytes = strlen(entry->name);
-    CHECK(bytes < sizeof(change->name)); /* look_name_check, before it was listed */
+    CHECK(bytes < sizeof(change->name));
     memcpy(change->name, entry->name, bytes + 1);
+    look_id(entry->name, entry->kind, change->id);
     return change;
 }
 
@@ -269,25 +274,83 @@ entry_drop(struct model_directory *directory, struct directory_entry *entry)
     free(entry);
 }
 
-/* ---- one sub-directory ---- */
-
-static void
-list(struct model_directory *directory, struct directory_entry *entry)
-{
-    if (entry->listed && entry->version_is_listed && entry->version == directory->seen.version)
-        return;
-    struct directory_change *change = change_add(directory, entry);
-    change->key = strdup(directory->seen.key);
-    CHECK(change->key != NULL);
-    memcpy(change->type, directory->seen.type, sizeof(change->type));
-    change->version = entry->version = directory->seen.version;
-}
+/* ---- one entry ---- */
 
 static void
 unlist(struct model_directory *directory, struct directory_entry *entry)
 {
     if (entry->listed)
         (void)change_add(directory, entry);
+}
+
+static void
+refuse_twin(struct model_directory *directory, struct directory_entry *entry,
+            const struct directory_entry *first)
+{
+    char text[2 * NAME_MAX + 80];
+    snprintf(text, sizeof(text),
+             "%s is a model of the same id, which is listed: rename one of them", first->name);
+    if (entry->changing)
+        hand_over(directory);
+    unlist(directory, entry);
+    complain(directory, entry, text);
+}
+
+/* Of a sub-directory and files with one id, the first in the order of their names is listed.
+ * Returns false if another entry comes before this one. The names of all of them begin with the
+ * id, so they stand together but for names in which "." is not next. */
+static bool
+is_first_of_its_id(struct model_directory *directory, struct directory_entry *entry)
+{
+    char id[SHOAL_NAME_BYTES_MAX + 1];
+    char other_id[SHOAL_NAME_BYTES_MAX + 1];
+    bool found;
+    look_id(entry->name, entry->kind, id);
+    size_t bytes = strlen(id);
+    for (size_t i = place_of(directory, id, &found); i < directory->entry_count; i++) {
+        struct directory_entry *other = directory->entries[i];
+        if (strncmp(other->name, id, bytes) != 0 || (unsigned char)other->name[bytes] > '.')
+            break;
+        look_id(other->name, other->kind, other_id);
+        if (other == entry || !other->fit || strcmp(other_id, id) != 0)
+            continue;
+        bool is_before = strcmp(other->name, entry->name) < 0;
+        if (is_before)
+            refuse_twin(directory, entry, other);
+        else
+            refuse_twin(directory, other, entry);
+        if (is_before)
+            return false;
+    }
+    return true;
+}
+
+/* A type that the key does not give is the format of the files. */
+static void
+find_type(struct model_directory *directory, struct directory_entry *entry)
+{
+    struct model_look *seen = &directory->seen;
+    if (seen->type[0] != '\0')
+        return;
+    if (entry->format == NULL || entry->version != seen->version)
+        entry->format = look_for_format(directory->root_fd, entry->name);
+    if (entry->format != NULL)
+        snprintf(seen->type, sizeof(seen->type), "%s", entry->format->name);
+}
+
+static void
+list(struct model_directory *directory, struct directory_entry *entry)
+{
+    if (entry->listed && entry->version_is_listed && entry->version == directory->seen.version)
+        return;
+    if (!is_first_of_its_id(directory, entry))
+        return;
+    find_type(directory, entry);
+    struct directory_change *change = change_add(directory, entry);
+    change->key = strdup(directory->seen.key);
+    CHECK(change->key != NULL);
+    memcpy(change->type, directory->seen.type, sizeof(change->type));
+    change->version = entry->version = directory->seen.version;
 }
 
 /* The clock of file times. */
@@ -309,12 +372,22 @@ examine(struct model_directory *directory, const char *name)
     struct directory_entry *entry = entry_find(directory, name);
     if (result == LOOK_NO_MODEL && entry == NULL)
         return;
-    if (entry == NULL)
+    if (entry == NULL) {
         entry = entry_have(directory, name);
+        entry->kind = directory->seen.kind;
+    }
     if (entry->changing)
         hand_over(directory);
+    bool is_another =
+        (result == LOOK_MODEL || result == LOOK_UNFIT) && entry->kind != directory->seen.kind;
+    if (is_another) { /* a file took the name of a directory, or the other way round */
+        unlist(directory, entry);
+        hand_over(directory);
+        entry->kind = directory->seen.kind;
+    }
     entry->look = directory->look;
     entry->unsettled = false;
+    entry->fit = result == LOOK_MODEL || (entry->fit && result == LOOK_UNSETTLED);
     switch (result) {
     case LOOK_MODEL: list(directory, entry); break;
     case LOOK_NO_MODEL:
@@ -376,7 +449,7 @@ examine_names(struct model_directory *directory, DIR *stream, struct error *erro
         const struct dirent *entry = readdir(stream);
         if (entry == NULL)
             return errno == 0 ? STATUS_OK : error_set_errno(error, "reading it");
-        if (entry->d_name[0] != '.' && entry->d_type != DT_REG)
+        if (entry->d_name[0] != '.')
             examine(directory, entry->d_name);
     }
 }
@@ -402,7 +475,7 @@ examine_all(struct model_directory *directory, struct error *error)
     return status;
 }
 
-/* Sub-directories that the look did not meet are gone, or were renamed beneath it: a second look
+/* Entries that the look did not meet are gone, or were renamed beneath it: a second look
  * tells. */
 static void
 examine_unseen(struct model_directory *directory)

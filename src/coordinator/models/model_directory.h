@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A directory of models: each sub-directory of the root whose name does not begin with "." is a
- * listed model. Its name is both id and path; its key is the content of its `key.json`, if there is
- * one: a JSON object of at most 4,095 bytes.
+ * A directory of models: each sub-directory of the root, and each file of a known format in it
+ * (model_format.h), is a listed model, unless its name begins with ".". The id of a sub-directory's
+ * model is its name; of a file's, its name without the ending. The key is the content of a
+ * sub-directory's `key.json`, if there is one: a JSON object of at most 4,095 bytes. Of entries
+ * with the same id the first by name is listed; the others are logged.
  *
- *  1. A new sub-directory is listed once nothing in it has changed for a second (at the start: at
+ *  1. A new entry is listed once nothing in it has changed for a second (at the start: at
  *     once), so that a model that is still being copied is not loaded.
  *  2. A model whose content changes (model_look.h) is listed again with another version by the same
  *     rule, so that the loaded one is replaced.
@@ -46,8 +48,8 @@ struct model_directory_options {
     const char *root;     /* absolute; kept */
     int64_t look_ns;      /* 0: DIRECTORY_LOOK_NS */
 
-    /* Called on the loop thread. `type` is the key's, "" if it has none. Each look calls `list`
-     * again until a model is LISTING_DONE. */
+    /* Called on the loop thread. `type` is the key's, else the format's name, else "". Each look
+     * calls `list` again until a model is LISTING_DONE. */
     enum directory_listing (*list)(void *context, const struct model_spec *spec, const char *type,
                                    uint64_t version, struct error *error);
     void (*unlist)(void *context, const char *id);

@@ -17,10 +17,24 @@
 #include "coordinator/models/runtime_request.h"
 #include "wire/wire.h"
 
-enum status
-look_name_check(const char *name, struct error *error)
+/* The part of a name that is the model's id. Not 0: names do not begin with ".". */
+static size_t
+id_bytes(const char *name, enum look_kind kind)
 {
-    size_t bytes = strlen(name);
+    const char *ending = kind == LOOK_FILE ? strrchr(name, '.') : NULL;
+    return ending == NULL ? strlen(name) : (size_t)(ending - name);
+}
+
+void
+look_id(const char *name, enum look_kind kind, char id[SHOAL_NAME_BYTES_MAX + 1])
+{
+    snprintf(id, SHOAL_NAME_BYTES_MAX + 1, "%.*s", (int)id_bytes(name, kind), name);
+}
+
+static enum status
+check_name(const char *name, enum look_kind kind, struct error *error)
+{
+    size_t bytes = id_bytes(name, kind);
     if (bytes > SHOAL_NAME_BYTES_MAX)
         return error_set(error, STATUS_INVALID_ARGUMENT,
                          "its name has %zu bytes, a model's id at most %d", bytes,
@@ -87,6 +101,16 @@ tally_directory(struct tally *tally, int fd)
     return bytes < 0 ? -1 : 0;
 }
 
+/* A time far in the future comes from another machine's clock and means nothing. */
+static enum look_result
+judge_age(int64_t now_unix_ns, int64_t newest_ns)
+{
+    int64_t age_ns = now_unix_ns - newest_ns;
+    return now_unix_ns != 0 && age_ns < LOOK_SETTLED_NS && age_ns > -LOOK_SETTLED_NS
+               ? LOOK_UNSETTLED
+               : LOOK_MODEL;
+}
+
 static enum look_result
 read_version(int fd, int64_t now_unix_ns, uint64_t *version, struct error *error)
 {
@@ -102,11 +126,7 @@ read_version(int fd, int64_t now_unix_ns, uint64_t *version, struct error *error
     if (changed_ns(&stat) > tally.newest_ns)
         tally.newest_ns = changed_ns(&stat);
     *version = hash_fnv1a(tally.sum, &stat.st_dev, sizeof(stat.st_dev));
-    int64_t age_ns = now_unix_ns - tally.newest_ns;
-    /* A time far in the future comes from another machine's clock and means nothing. */
-    return now_unix_ns != 0 && age_ns < LOOK_SETTLED_NS && age_ns > -LOOK_SETTLED_NS
-               ? LOOK_UNSETTLED
-               : LOOK_MODEL;
+    return judge_age(now_unix_ns, tally.newest_ns);
 }
 
 /* ---- the key ---- */
@@ -189,6 +209,67 @@ read_key(int root_fd, const char *name, int64_t now_unix_ns, char *key, struct e
     return result;
 }
 
+/* ---- the format ---- */
+
+static bool
+is_regular(int fd)
+{
+    struct stat stat;
+    return fstat(fd, &stat) == 0 && S_ISREG(stat.st_mode);
+}
+
+const struct model_format *
+look_at_format(int fd)
+{
+    unsigned char room[FORMAT_BYTES];
+    ssize_t bytes = is_regular(fd) ? read(fd, room, sizeof(room)) : -1;
+    return bytes <= 0 ? NULL : model_format_of(room, (size_t)bytes);
+}
+
+struct formats_seen {
+    const struct model_format *preferred; /* of `model` with any ending */
+    const struct model_format *one;
+    uint32_t count;
+    bool differ;
+};
+
+static void
+see_format(struct formats_seen *seen, int fd, const char *name)
+{
+    if (name[0] == '.' || strcmp(name, LOOK_KEY_NAME) == 0 || seen->count++ == LOOK_FILES_MAX)
+        return;
+    int file_fd = open_beneath(fd, name, 0);
+    const struct model_format *format = file_fd >= 0 ? look_at_format(file_fd) : NULL;
+    if (file_fd >= 0)
+        close(file_fd);
+    if (format == NULL)
+        return;
+    if (strncmp(name, "model.", sizeof("model.") - 1) == 0)
+        seen->preferred = format;
+    seen->differ = seen->differ || (seen->one != NULL && seen->one != format);
+    seen->one = format;
+}
+
+const struct model_format *
+look_for_format(int root_fd, const char *name)
+{
+    struct formats_seen seen = {.count = 0};
+    int fd = open_beneath(root_fd, name, O_DIRECTORY);
+    DIR *stream = fd < 0 ? NULL : fdopendir(fd);
+    if (stream == NULL) {
+        if (fd >= 0)
+            close(fd);
+        return NULL;
+    }
+    const struct dirent *entry;
+    while ((entry = readdir(stream)) != NULL && seen.count <= LOOK_FILES_MAX)
+        see_format(&seen, fd, entry->d_name);
+    closedir(stream);
+    if (seen.preferred != NULL)
+        return seen.preferred;
+    return seen.differ ? NULL : seen.one;
+}
+
 /* ---- the whole ---- */
 
 static enum look_result
@@ -207,22 +288,61 @@ could_not_open(struct error *error)
     }
 }
 
-enum look_result
-look_at_model(int root_fd, const char *name, int64_t now_unix_ns, struct model_look *look,
-              struct error *error)
+static enum look_result
+look_at_directory(int root_fd, int fd, const char *name, int64_t now_unix_ns,
+                  struct model_look *look, struct error *error)
 {
-    int fd = open_beneath(root_fd, name, O_DIRECTORY);
-    if (fd < 0)
-        return could_not_open(error);
-    enum look_result result;
-    if (look_name_check(name, error) != STATUS_OK)
-        result = LOOK_UNFIT;
-    else
-        result = read_version(fd, now_unix_ns, &look->version, error);
-    close(fd);
+    if (check_name(name, look->kind, error) != STATUS_OK)
+        return LOOK_UNFIT;
+    enum look_result result = read_version(fd, now_unix_ns, &look->version, error);
     if (result == LOOK_MODEL)
         result = read_key(root_fd, name, now_unix_ns, look->key, error);
     if (result == LOOK_MODEL)
         runtime_key_type(look->key, look->type);
+    return result;
+}
+
+static enum look_result
+look_at_file(int root_fd, int fd, const char *name, int64_t now_unix_ns, struct model_look *look,
+             struct error *error)
+{
+    struct tally tally = {.sum = 0};
+    look->kind = LOOK_FILE;
+    look->key[0] = '\0';
+    const struct model_format *format = look_at_format(fd);
+    if (format == NULL && (!is_regular(fd) || model_format_name(name) == FORMAT_NAME_NONE))
+        return LOOK_NO_MODEL;
+    tally_entry(&tally, root_fd, name);
+    look->version = tally.sum;
+    if (judge_age(now_unix_ns, tally.newest_ns) != LOOK_MODEL)
+        return LOOK_UNSETTLED;
+    if (check_name(name, look->kind, error) != STATUS_OK)
+        return LOOK_UNFIT;
+    if (format == NULL) {
+        error_set(error, STATUS_INVALID_ARGUMENT,
+                  "its content is not of a known format (XGBoost's JSON or UBJSON, ONNX, mlp)");
+        return LOOK_UNFIT;
+    }
+    snprintf(look->type, sizeof(look->type), "%s", format->name);
+    return LOOK_MODEL;
+}
+
+enum look_result
+look_at_model(int root_fd, const char *name, int64_t now_unix_ns, struct model_look *look,
+              struct error *error)
+{
+    look->kind = LOOK_DIRECTORY;
+    look->type[0] = '\0';
+    bool is_file = false;
+    int fd = open_beneath(root_fd, name, O_DIRECTORY);
+    if (fd < 0 && errno == ENOTDIR) {
+        is_file = true;
+        fd = open_beneath(root_fd, name, 0);
+    }
+    if (fd < 0)
+        return could_not_open(error);
+    enum look_result result =
+        (is_file ? look_at_file : look_at_directory)(root_fd, fd, name, now_unix_ns, look, error);
+    close(fd);
     return result;
 }

@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One look at a sub-directory of a directory of models: whether it is a model, the version of its
- * content, its key. Any thread; nothing is kept.
+ * One look at an entry of a directory of models: whether it is a model, the version of its content,
+ * its key. Any thread; nothing is kept.
+ *
+ * A sub-directory is a model of its name. A file whose content has a known format (model_format.h)
+ * is a model of its name without the ending; it has no key.
  *
  * The *version* is a hash of the entries directly in the sub-directory: names, devices, inodes,
  * sizes and times of change of everything whose name does not begin with "."; of deeper files only
  * their directory's time counts. So a model that is replaced by renaming (of the whole
  * sub-directory, of a file in it, or of a link on the way) has another version, as has one that was
- * overwritten in place.
+ * overwritten in place. The version of a file is the same hash of the file alone.
  *
- * Links are followed while they stay beneath the root (openat2), the sub-directory's own included.
+ * Links are followed while they stay beneath the root (openat2), the entry's own included.
  */
 #pragma once
 
@@ -20,26 +23,30 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "coordinator/config/config.h"
+#include "coordinator/models/model_format.h"
 
 enum {
     LOOK_KEY_BYTES_MAX = 4095,
     LOOK_FILES_MAX = 1024, /* per sub-directory; further files do not count */
 };
 
+enum look_kind { LOOK_DIRECTORY, LOOK_FILE };
+
 /* A file that changed less than this ago may be half written. */
 #define LOOK_SETTLED_NS NS_PER_S
 
 enum look_result {
     LOOK_MODEL,
-    LOOK_NO_MODEL,  /* nothing there, or no directory */
+    LOOK_NO_MODEL,  /* nothing there, or neither a directory nor a file of a known format */
     LOOK_UNSETTLED, /* written to within LOOK_SETTLED_NS of `now` */
-    LOOK_UNFIT,     /* a directory that cannot be a model: the error says why */
+    LOOK_UNFIT,     /* it cannot be a model: the error says why */
     LOOK_UNSURE,    /* it could not be read: the previous state holds */
 };
 
 struct model_look {
+    enum look_kind kind;
     uint64_t version;
-    char type[CONFIG_NAME_BYTES_MAX + 1]; /* the key's model_type.name; "": it has none */
+    char type[CONFIG_NAME_BYTES_MAX + 1]; /* the key's model_type.name, of a file its format; "" */
     char key[LOOK_KEY_BYTES_MAX + 1];     /* content of key.json; "": there is none */
 };
 
@@ -50,5 +57,12 @@ struct model_look {
 enum look_result look_at_model(int root_fd, const char *name, int64_t now_unix_ns,
                                struct model_look *look, struct error *error);
 
-/* Whether a name can be a model's id; looks at no file. */
-enum status look_name_check(const char *name, struct error *error) WARN_UNUSED;
+/* The format of an open file; NULL: it is no regular file, or of none of the formats. Reads from
+ * where the file is. */
+const struct model_format *look_at_format(int fd);
+/* The format of a sub-directory's model: that of its file named `model` with any ending, else the
+ * one that all its recognized files have. NULL: none, or several. */
+const struct model_format *look_for_format(int root_fd, const char *name);
+
+/* The id of the model with this entry: of a file its name without the ending. */
+void look_id(const char *name, enum look_kind kind, char id[SHOAL_NAME_BYTES_MAX + 1]);

@@ -93,8 +93,10 @@ model_admit(struct lane *lane, struct model *model, enum wait_place *place, stru
     registry_lock(model->registry);
     enum model_state state = model->place.state;
     bool failed = state == MODEL_IS_FAILED && now_ns < model->retry_ns;
-    if (failed)
+    if (failed) {
         *error = model->error;
+        error->status = model_status_for_callers(error->status);
+    }
     registry_unlock(model->registry);
     *place = WAIT_PLACE_NONE;
     if (failed)
@@ -335,6 +337,7 @@ model_fail_waiting(struct model *model, const struct lane *only, enum status sta
 {
     struct waiting turn[TURN_MAX];
     uint32_t count;
+    status = model_status_for_callers(status);
     do {
         count = 0;
         registry_lock(model->registry);

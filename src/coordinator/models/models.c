@@ -322,6 +322,15 @@ registry_describe(struct model_registry *registry, const char *id, struct oip_mo
 
 /* ---- telling ---- */
 
+void
+registry_on_loaded(struct model_registry *registry, void (*told)(void *context, const char *id),
+                   void *context)
+{
+    CHECK(registry->on_loaded == NULL);
+    registry->on_loaded = told;
+    registry->on_loaded_context = context;
+}
+
 struct models_later {
     model_done *done;
     void *context;

@@ -115,6 +115,10 @@ enum status models_list(struct catalog *catalog, const struct model_spec *spec, 
  * catalog did not list it. */
 bool models_unlist(struct catalog *catalog, const char *id);
 
+/* Has `told` called after each load that succeeds; once at most. */
+void registry_on_loaded(struct model_registry *registry,
+                        void (*told)(void *context, const char *id), void *context);
+
 /* ---- queries ---- */
 
 /* Whether its pipeline has that type in its `types`. */

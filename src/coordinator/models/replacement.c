@@ -120,6 +120,7 @@ load_successor(struct model *model, const struct model_spec *spec, const char *p
     successor->source.version = version;
     successor->predecessor = model;
     model->successor = successor;
+    model->preload = false;
     catalog_want(successor, MODEL_CACHE_ORDERED);
     return true;
 }
@@ -140,6 +141,14 @@ replace(struct model *model, const struct model_spec *spec, const char *path, ui
     model_source_to_be(model)->version = version;
 }
 
+/* Whether listed models are loaded before anybody calls them. In a mesh its core decides. */
+static bool
+is_preloaded(const struct catalog *catalog)
+{
+    const char *preload = catalog->pipeline->generation->config->models.preload;
+    return !catalog->registry->in_mesh && (preload == NULL || preload[0] != 'n');
+}
+
 enum status
 models_list(struct catalog *catalog, const struct model_spec *spec, uint64_t version,
             struct error *error)
@@ -153,10 +162,13 @@ models_list(struct catalog *catalog, const struct model_spec *spec, uint64_t ver
     struct model_source *source = model_source_to_be(model);
     bool same = model_source_is(source, place.path, spec->key);
     bool another_version = source->version != version && !model->place.ordered && was_there;
+    if (!same || another_version || !was_there)
+        model->preload = is_preloaded(catalog);
     if (!same || another_version)
         replace(model, spec, place.path, version);
     else
         source->version = version;
+    catalog_preload(model);
     return STATUS_OK;
 }
 

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "coordinator/check.h"
+
+#include <stdio.h>
+
+#include "base/log.h"
+#include "coordinator/assembly.h"
+#include "coordinator/config/certificates.h"
+#include "coordinator/mesh/mesh_files_check.h"
+#include "coordinator/mesh/mesh_management.h"
+#include "coordinator/models/runtime_place.h"
+
+uint32_t
+check_listens_on(const struct node_options *options, const struct config *config,
+                 const char *const **addresses)
+{
+    bool replaced = options->listen_count > 0;
+    *addresses = replaced ? options->listen : (const char *const *)config->listen.items;
+    return replaced ? options->listen_count : config->listen.count;
+}
+
+static enum status
+check_management(const struct node_options *options, const struct config *config,
+                 struct error *error)
+{
+    const char *const *listen;
+    uint32_t count = check_listens_on(options, config, &listen);
+    char path[HANDSHAKE_PATH_BYTES];
+    const char *counters =
+        assembly_counters_path(config, options->counters_path, path, sizeof(path));
+    struct management_place place;
+    return management_place_find(config, counters, listen, count, &place, error);
+}
+
+/* Checks beyond the file: `--listen` may stand for its `listen`. */
+static enum status
+check_places(const struct node_options *options, const struct config *config, struct error *error)
+{
+    const char *const *listen;
+    uint32_t count = check_listens_on(options, config, &listen);
+    struct runtime_place place;
+    enum status status = runtime_place_find(&config->runtime, listen, count, &place, error);
+    if (status == STATUS_OK && config->mesh.on)
+        status = check_management(options, config, error);
+    return status == STATUS_OK ? STATUS_OK : error_prefix(error, "%s", options->config_path);
+}
+
+int
+check_load(const struct node_options *options, struct config *config)
+{
+    struct config_errors errors = {0};
+    struct error error = ERROR_NONE;
+    struct config_options how = {.pinning = options->pin ? CONFIG_PIN : CONFIG_NO_PIN};
+    enum status status = config_load(options->config_path, &how, config, &errors, &error);
+    if (status == STATUS_OK)
+        status = check_places(options, config, &error);
+    for (uint32_t i = 0; i < errors.count; i++)
+        log_plain("%s", errors.lines[i]);
+    if (status != STATUS_OK && errors.count == 0)
+        log_plain("%s", error.text);
+    if (errors.count > 0)
+        log_plain("shoald: %u mistake%s in %s; nothing was started", errors.count,
+                  errors.count == 1 ? "" : "s", options->config_path);
+    config_errors_free(&errors);
+    return status == STATUS_OK ? CHECK_GOOD : CHECK_REFUSED;
+}
+
+static void
+say_mistake(const char *mistake)
+{
+    log_plain("shoald: %s", mistake);
+}
+
+int
+node_check(const struct node_options *options)
+{
+    struct config config = {0};
+    struct certificates certificates = {NULL, NULL};
+    struct error error = ERROR_NONE;
+    int code = check_load(options, &config);
+    if (code == CHECK_GOOD && certificates_open(&config, &certificates, &error) != STATUS_OK) {
+        log_plain("%s", error.text);
+        code = CHECK_REFUSED;
+    }
+    if (code == CHECK_GOOD && mesh_files_check(&config.mesh, say_mistake) > 0)
+        code = CHECK_REFUSED;
+    if (code == CHECK_GOOD)
+        printf("%s: configuration is good: %u pipeline%s\n", options->config_path,
+               config.pipeline_count, config.pipeline_count == 1 ? "" : "s");
+    certificates_close(&certificates);
+    config_free(&config);
+    return code;
+}

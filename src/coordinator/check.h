@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Reads the configuration and checks it: for a start, and for `shoald --check`.
+ */
+#pragma once
+
+#include "coordinator/config/config.h"
+#include "coordinator/node.h"
+
+enum { CHECK_GOOD = 0, CHECK_REFUSED = 2 };
+
+/* The addresses that the front listens on; returns their number. */
+uint32_t check_listens_on(const struct node_options *options, const struct config *config,
+                          const char *const **addresses);
+
+/* Reads the configuration and prints every mistake. Returns the exit code. */
+int check_load(const struct node_options *options, struct config *config);

@@ -1,0 +1,294 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "coordinator/serve.h"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/check.h"
+#include "base/json_text.h"
+#include "coordinator/config/config.h"
+#include "coordinator/models/model_look.h"
+
+enum {
+    WORKERS_DEFAULT_MAX = 4,
+    BATCH_SIZE = 64,
+    MEMORY_MIB_MIN = 64,
+    MEMORY_SHARE = 2, /* models may take this part of the memory that is free */
+    MODELS_MAX = CONFIG_PIPELINES_MAX - FORMAT_COUNT,
+};
+
+/* Of the names of pipelines. */
+static const char name_bytes[] =
+    "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+
+struct served_model {
+    char id[SHOAL_NAME_BYTES_MAX + 1];
+    char path[PATH_MAX];
+    const struct model_format *format;
+};
+
+struct serve {
+    const struct serve_options *options;
+    struct served_model *models;
+    uint32_t model_count;
+    char root[PATH_MAX]; /* the folder of models; "": none */
+};
+
+/* ---- what the paths name ---- */
+
+/* Whether a folder is a model itself, not a folder of models. */
+static bool
+is_model_folder(const char *path)
+{
+    static const char *const marks[] = {LOOK_KEY_NAME, "model.json", "model.ubj", "model.onnx",
+                                        "model.mlp"};
+    char file[PATH_MAX + 16];
+    for (size_t i = 0; i < ARRAY_COUNT(marks); i++) {
+        snprintf(file, sizeof(file), "%s/%s", path, marks[i]);
+        if (access(file, F_OK) == 0)
+            return true;
+    }
+    return false;
+}
+
+static bool
+is_installed(const struct model_format *format)
+{
+    char *tried;
+    char *modelet = config_modelet_path("", format->modelet, &tried);
+    bool installed = modelet != NULL;
+    free(modelet);
+    free(tried);
+    return installed;
+}
+
+static enum status
+add_model(struct serve *serve, const char *path, enum look_kind kind,
+          const struct model_format *format, struct error *error)
+{
+    const char *name = strrchr(path, '/') + 1;
+    if (format == NULL)
+        return error_set(error, STATUS_INVALID_ARGUMENT,
+                         "%s: no model of a known format (XGBoost's JSON or UBJSON, ONNX, mlp)",
+                         path);
+    if (serve->model_count == MODELS_MAX)
+        return error_set(error, STATUS_INVALID_ARGUMENT,
+                         "%s: more than %d models: name the folder that they are in", path,
+                         MODELS_MAX);
+    struct served_model *model = &serve->models[serve->model_count++];
+    look_id(name, kind, model->id);
+    if (strlen(model->id) > CONFIG_NAME_BYTES_MAX ||
+        model->id[strspn(model->id, name_bytes)] != '\0')
+        return error_set(error, STATUS_INVALID_ARGUMENT,
+                         "%s: \"%s\" cannot name a model (1 to %d letters, digits, `.`, `_`, `-`): "
+                         "rename it, or name the folder that it is in",
+                         path, model->id, CONFIG_NAME_BYTES_MAX);
+    snprintf(model->path, sizeof(model->path), "%s", path);
+    model->format = format;
+    for (uint32_t i = 0; i + 1 < serve->model_count; i++)
+        if (strcmp(serve->models[i].id, model->id) == 0)
+            return error_set(error, STATUS_INVALID_ARGUMENT,
+                             "%s and %s are both model \"%s\": rename one of them",
+                             serve->models[i].path, path, model->id);
+    if (!is_installed(format))
+        return error_set(error, STATUS_FAILED_PRECONDITION,
+                         "%s is of format %s, and its modelet %s is not installed: install it, or "
+                         "name its folder in SHOAL_MODELET_PATH",
+                         path, format->name, format->modelet);
+    return STATUS_OK;
+}
+
+static enum status
+add_root(struct serve *serve, const char *path, struct error *error)
+{
+    if (serve->root[0] != '\0')
+        return error_set(error, STATUS_INVALID_ARGUMENT,
+                         "%s and %s are both folders of models: put the models into one folder",
+                         serve->root, path);
+    snprintf(serve->root, sizeof(serve->root), "%s", path);
+    return STATUS_OK;
+}
+
+static enum status
+add_path(struct serve *serve, const char *given, struct error *error)
+{
+    char path[PATH_MAX];
+    struct stat stat;
+    if (realpath(given, path) == NULL)
+        return error_set_errno(error, "%s", given);
+    int parent = open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    enum status status = STATUS_OK;
+    if (parent < 0 || fd < 0 || fstat(fd, &stat) != 0)
+        status = error_set_errno(error, "%s", given);
+    else if (strcmp(path, "/") == 0)
+        status = error_set(error, STATUS_INVALID_ARGUMENT, "/ is no folder of models");
+    else if (S_ISDIR(stat.st_mode) && !is_model_folder(path))
+        status = add_root(serve, path, error);
+    else if (S_ISDIR(stat.st_mode))
+        status = add_model(serve, path, LOOK_DIRECTORY, look_for_format(parent, path + 1), error);
+    else
+        status = add_model(serve, path, LOOK_FILE, look_at_format(fd), error);
+    if (fd >= 0)
+        close(fd);
+    if (parent >= 0)
+        close(parent);
+    return status;
+}
+
+/* ---- the configuration ---- */
+
+static void put(struct bytes *yaml, const char *format, ...) PRINTF_LIKE(2, 3);
+
+static void
+put(struct bytes *yaml, const char *format, ...)
+{
+    char text[512];
+    va_list args;
+    va_start(args, format);
+    int bytes = vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    CHECK(bytes >= 0 && (size_t)bytes < sizeof(text));
+    bytes_put(yaml, text, (size_t)bytes);
+}
+
+/* YAML reads the strings of JSON. */
+static void
+put_quoted(struct bytes *yaml, const char *text)
+{
+    json_put_text(yaml, text, strlen(text), JSON_ESCAPES_NUMERIC);
+}
+
+static void
+put_address(struct bytes *yaml, const struct serve_options *options, const char *key, uint16_t port)
+{
+    char address[300];
+    if (port == 0)
+        return;
+    snprintf(address, sizeof(address), "%.255s:%u", options->host, port);
+    put(yaml, "%s: [", key);
+    put_quoted(yaml, address);
+    put(yaml, "]\n");
+}
+
+static uint32_t
+workers(const struct serve_options *options)
+{
+    long processors = sysconf(_SC_NPROCESSORS_ONLN);
+    if (options->workers > 0)
+        return options->workers;
+    return processors < 1                     ? 1
+           : processors > WORKERS_DEFAULT_MAX ? WORKERS_DEFAULT_MAX
+                                              : (uint32_t)processors;
+}
+
+static uint32_t
+memory_mib(const struct serve_options *options, uint32_t pipelines)
+{
+    uint64_t pages = (uint64_t)sysconf(_SC_AVPHYS_PAGES);
+    uint64_t mib = pages * (uint64_t)sysconf(_SC_PAGESIZE) >> 20;
+    uint64_t chosen = options->memory_mib > 0 ? options->memory_mib : mib / MEMORY_SHARE;
+    chosen /= pipelines;
+    return chosen < MEMORY_MIB_MIN ? MEMORY_MIB_MIN : (uint32_t)chosen;
+}
+
+static void
+put_stage(struct bytes *yaml, const struct serve *serve, const struct model_format *format)
+{
+    put(yaml, "    stages:\n      - { name: predict, modelet: %s, workers: %u, batch_size: %d",
+        format->modelet, workers(serve->options), BATCH_SIZE);
+}
+
+static void
+put_model(struct bytes *yaml, const struct serve *serve, const struct served_model *model)
+{
+    put(yaml, "  - name: ");
+    put_quoted(yaml, model->id);
+    put(yaml, "\n");
+    put_stage(yaml, serve, model->format);
+    put(yaml, ",\n          model: { id: ");
+    put_quoted(yaml, model->id);
+    put(yaml, ", path: ");
+    put_quoted(yaml, model->path);
+    put(yaml, " } }\n");
+}
+
+static enum status
+put_root(struct bytes *yaml, const struct serve *serve, struct error *error)
+{
+    bool installed[FORMAT_COUNT];
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < FORMAT_COUNT; i++) {
+        installed[i] = is_installed(&model_formats[i]);
+        count += installed[i];
+    }
+    if (count == 0)
+        return error_set(error, STATUS_FAILED_PRECONDITION,
+                         "no modelet that loads models is installed: name their folder in "
+                         "SHOAL_MODELET_PATH");
+    for (uint32_t i = 0; i < FORMAT_COUNT; i++) {
+        if (!installed[i])
+            continue;
+        put(yaml, "  - name: %s-models\n    models: { root: ", model_formats[i].name);
+        put_quoted(yaml, serve->root);
+        put(yaml, ", types: [%s], memory_mib: %u }\n", model_formats[i].name,
+            memory_mib(serve->options, count));
+        put_stage(yaml, serve, &model_formats[i]);
+        put(yaml, " }\n");
+    }
+    return STATUS_OK;
+}
+
+static enum status
+write_config(const struct serve *serve, struct bytes *yaml, struct error *error)
+{
+    const struct serve_options *options = serve->options;
+    put(yaml, "# Made by `shoald serve`. Saved as a file, it is what `shoald FILE` serves.\n");
+    put_address(yaml, options, "listen", options->grpc_port);
+    put_address(yaml, options, "http", options->http_port);
+    put_address(yaml, options, "metrics", options->metrics_port);
+    put(yaml, "log_level: warn\npipelines:\n");
+    for (uint32_t i = 0; i < serve->model_count; i++)
+        put_model(yaml, serve, &serve->models[i]);
+    enum status status = STATUS_OK;
+    if (serve->root[0] != '\0')
+        status = put_root(yaml, serve, error);
+    if (yaml->failed && status == STATUS_OK)
+        status = error_set(error, STATUS_RESOURCE_EXHAUSTED, "no memory for the configuration");
+    return status;
+}
+
+enum status
+serve_write_config(const struct serve_options *options, struct bytes *yaml, struct error *error)
+{
+    struct serve serve = {.options = options};
+    serve.models = calloc(MODELS_MAX, sizeof(*serve.models));
+    CHECK(serve.models != NULL);
+    enum status status = STATUS_OK;
+    for (uint32_t i = 0; i < options->path_count && status == STATUS_OK; i++)
+        status = add_path(&serve, options->paths[i], error);
+    if (status == STATUS_OK)
+        status = write_config(&serve, yaml, error);
+    free(serve.models);
+    return status;
+}
+
+enum status
+serve_keep_config(const struct bytes *yaml, char path[SERVE_PATH_BYTES], struct error *error)
+{
+    int fd = memfd_create("shoald-serve", MFD_CLOEXEC);
+    if (fd < 0)
+        return error_set_errno(error, "keeping the configuration");
+    ssize_t bytes = write(fd, yaml->data, yaml->used);
+    if (bytes != (ssize_t)yaml->used)
+        return error_set_errno(error, "keeping the configuration");
+    snprintf(path, SERVE_PATH_BYTES, "/proc/self/fd/%d", fd);
+    return STATUS_OK;
+}

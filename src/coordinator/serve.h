@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * `shoald serve PATH...`: makes a configuration for models that are named on the command line.
+ *
+ * A PATH is a model or a folder of models. A file is a model of its name without the ending; a
+ * folder with a file `model.*`, or with a key, is a model of its name. Each of them is a pipeline
+ * of its own. Any other folder is the root of models that come and go (models/model_directory.h),
+ * with a pipeline for each format whose modelet is installed.
+ */
+#pragma once
+
+#include <stdint.h>
+
+#include "base/bytes.h"
+#include "base/error.h"
+
+enum { SERVE_PATH_BYTES = 32 };
+
+struct serve_options {
+    const char *const *paths;
+    uint32_t path_count;
+    const char *host; /* as in a URL: IPv6 in brackets */
+    uint16_t grpc_port;
+    uint16_t http_port, metrics_port; /* 0: not served */
+    uint32_t workers;                 /* of each pipeline; 0: chosen */
+    uint32_t memory_mib;              /* for models of the folder; 0: chosen */
+};
+
+/* Appends the configuration, as YAML. INVALID_ARGUMENT, NOT_FOUND, FAILED_PRECONDITION: the error
+ * names the path and the remedy. */
+enum status serve_write_config(const struct serve_options *options, struct bytes *yaml,
+                               struct error *error) WARN_UNUSED;
+
+/* Puts the configuration where config_load finds it, for as long as the process lives: `path` is
+ * its name. */
+enum status serve_keep_config(const struct bytes *yaml, char path[SERVE_PATH_BYTES],
+                              struct error *error) WARN_UNUSED;

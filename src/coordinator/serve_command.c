@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "coordinator/serve_command.h"
+
+#include <getopt.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/log.h"
+#include "coordinator/serve.h"
+
+enum { GRPC_PORT = 8033, HTTP_PORT = 8008, METRICS_PORT = 2112, EXIT_REFUSED = 2 };
+
+enum serve_option {
+    OPTION_LISTEN = 1,
+    OPTION_HTTP_PORT,
+    OPTION_GRPC_PORT,
+    OPTION_METRICS_PORT,
+    OPTION_WORKERS,
+    OPTION_MEMORY,
+    OPTION_PRINT,
+    OPTION_COUNTERS,
+    OPTION_LOG_LEVEL,
+    OPTION_HELP,
+    OPTION_END
+};
+
+/* Element i is option i + 1. */
+static const struct usage_option options[OPTION_END - 1] = {
+    {"listen", "HOST",
+     "address to serve on: 0.0.0.0 for all of this machine (default:\n"
+     "127.0.0.1); others may then call every model"},
+    {"http-port", "PORT", "for REST (default: 8008; 0: none)"},
+    {"grpc-port", "PORT", "for gRPC (default: 8033)"},
+    {"metrics-port", "PORT", "for Prometheus (default: 2112; 0: none)"},
+    {"workers", "N",
+     "processes for each model, or for each format of a folder\n"
+     "(default: one for each processor, at most 4)"},
+    {"memory", "MIB", "for the models of a folder (default: half of the free memory)"},
+    {"print-config", NULL, "print the configuration that this would run, and exit"},
+    {"counters", "PATH", "file of the counters, which shoalctl reads"},
+    {"log-level", "LEVEL", "error, warn (default), info or debug"},
+    {"help", NULL, "this text"},
+};
+
+const struct usage_command serve_command = {
+    .words = "serve",
+    .arguments = "[OPTION]... PATH...",
+    .summary = "Serves models without a configuration file: XGBoost (JSON, UBJSON), ONNX, mlp",
+    .about =
+        "A PATH is a model or a folder of models, recognized by content. A file `iris.ubj` is\n"
+        "model `iris`; so is a folder `iris` with a file `model.ubj`. In any other folder each\n"
+        "file and each sub-folder is a model: changed ones are loaded again while the old ones\n"
+        "serve, new ones are found. The node prints each model's tensors and a command that\n"
+        "calls it.\n",
+    .exits = NULL,
+    .example = "  shoald serve iris.ubj\n"
+               "  shoald serve --listen 0.0.0.0 models/\n",
+    .options = options,
+    .option_count = ARRAY_COUNT(options),
+};
+
+struct serve_arguments {
+    struct serve_options serve;
+    struct node_options *node;
+    bool print;
+    int exit_code;
+};
+
+static int
+mistake(const char *text, const char *value)
+{
+    fprintf(stderr, "shoald serve: %s%s\nTry `shoald serve --help`.\n", text, value);
+    return EXIT_REFUSED;
+}
+
+static uint32_t
+number(struct serve_arguments *arguments, int id, unsigned long least, unsigned long most)
+{
+    char *end;
+    char text[160];
+    unsigned long value = strtoul(optarg, &end, 10);
+    if (optarg[0] < '0' || optarg[0] > '9' || *end != '\0' || value < least || value > most) {
+        snprintf(text, sizeof(text), "--%s: a number from %lu to %lu, not ", options[id - 1].name,
+                 least, most);
+        arguments->exit_code = mistake(text, optarg);
+        return 0;
+    }
+    return (uint32_t)value;
+}
+
+static void
+print_help(void)
+{
+    const struct usage_program program = {
+        .name = "shoald", .commands = &serve_command, .command_count = 1};
+    usage_print(stdout, &program, USAGE_TEXT);
+}
+
+static void
+take_option(struct serve_arguments *arguments, int id)
+{
+    struct serve_options *serve = &arguments->serve;
+    enum { PORT_MAX = 65535, WORKERS_MAX = 64, MEMORY_MAX = 1 << 24 };
+    switch ((enum serve_option)id) {
+    case OPTION_LISTEN: serve->host = optarg; break;
+    case OPTION_HTTP_PORT: serve->http_port = (uint16_t)number(arguments, id, 0, PORT_MAX); break;
+    case OPTION_GRPC_PORT: serve->grpc_port = (uint16_t)number(arguments, id, 1, PORT_MAX); break;
+    case OPTION_METRICS_PORT:
+        serve->metrics_port = (uint16_t)number(arguments, id, 0, PORT_MAX);
+        break;
+    case OPTION_WORKERS: serve->workers = number(arguments, id, 1, WORKERS_MAX); break;
+    case OPTION_MEMORY: serve->memory_mib = number(arguments, id, 1, MEMORY_MAX); break;
+    case OPTION_PRINT: arguments->print = true; break;
+    case OPTION_COUNTERS: arguments->node->counters_path = optarg; break;
+    case OPTION_LOG_LEVEL:
+        arguments->node->log_level = log_level_from_name(optarg);
+        if (arguments->node->log_level < 0)
+            arguments->exit_code = mistake("--log-level: error, warn, info or debug, not ", optarg);
+        break;
+    case OPTION_HELP:
+        print_help();
+        arguments->exit_code = EXIT_SUCCESS;
+        break;
+    case OPTION_END:
+    default: arguments->exit_code = mistake("unknown option", ""); break;
+    }
+}
+
+static int
+make_config(struct serve_arguments *arguments)
+{
+    static char path[SERVE_PATH_BYTES];
+    struct bytes yaml = {0};
+    struct error error = ERROR_NONE;
+    enum status status = serve_write_config(&arguments->serve, &yaml, &error);
+    if (status == STATUS_OK && arguments->print)
+        fwrite(yaml.data, 1, yaml.used, stdout);
+    else if (status == STATUS_OK)
+        status = serve_keep_config(&yaml, path, &error);
+    bytes_fini(&yaml);
+    if (status != STATUS_OK) {
+        fprintf(stderr, "shoald serve: %s\n", error.text);
+        return EXIT_REFUSED;
+    }
+    arguments->node->config_path = path;
+    arguments->node->greets = true;
+    return arguments->print ? EXIT_SUCCESS : SERVE_GO_ON;
+}
+
+int
+serve_read(int argc, char **argv, struct node_options *node)
+{
+    struct serve_arguments arguments = {.serve = {.host = "127.0.0.1",
+                                                  .grpc_port = GRPC_PORT,
+                                                  .http_port = HTTP_PORT,
+                                                  .metrics_port = METRICS_PORT},
+                                        .node = node,
+                                        .exit_code = SERVE_GO_ON};
+    struct option known[OPTION_END];
+    usage_getopt(options, ARRAY_COUNT(options), known);
+    int id;
+    while (arguments.exit_code == SERVE_GO_ON &&
+           (id = getopt_long(argc, argv, "", known, NULL)) != -1)
+        take_option(&arguments, id);
+    if (arguments.exit_code != SERVE_GO_ON)
+        return arguments.exit_code;
+    if (optind == argc)
+        return mistake("expected a model, or a folder of models", "");
+    arguments.serve.paths = (const char *const *)argv + optind;
+    arguments.serve.path_count = (uint32_t)(argc - optind);
+    return make_config(&arguments);
+}

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`shoald serve`: models named on the command line are served, without a configuration file.
+
+Files, model folders and a folder of mixed models; what the node prints about each model is true, and
+the command that it prints works when pasted into a shell; what cannot be served is refused by name,
+with a remedy; the printed configuration is one that shoald takes.
+ctest: timeout=180
+"""
+
+import json
+import pathlib
+import re
+import subprocess
+import tempfile
+import unittest
+
+import shoal_boosters
+import shoal_fixture
+from shoal_fixture import BIN, EXAMPLES, WAIT_SECONDS, Shoald, free_port
+
+
+class Serve(Shoald):
+    """`shoald serve PATH...` instead of `shoald CONFIG`."""
+
+    def __init__(self, folder, *paths):
+        super().__init__(pathlib.Path("unused"), folder=folder, listen=[])
+        self.http = f"127.0.0.1:{free_port()}"
+        self.target = f"127.0.0.1:{free_port()}"
+        self.metrics = f"127.0.0.1:{free_port()}"
+        self.command = [str(BIN / "shoald"), "serve", "--counters", str(self.counters)]
+        for name, address in ("http", self.http), ("grpc", self.target), ("metrics", self.metrics):
+            self.command += [f"--{name}-port", address.rpartition(":")[2]]
+        self.command += map(str, paths)
+
+    def wait_ready(self):
+        self.wait_log("shoald serves gRPC on")
+        return self
+
+
+class TestServe(unittest.TestCase):
+    def setUp(self):
+        self.folder = pathlib.Path(self.enterContext(
+            tempfile.TemporaryDirectory(prefix="shoal-test.")))
+
+    def booster(self, path, number):
+        making = self.folder / "making"
+        shoal_boosters.write(making, number)
+        (making / "model.json").rename(path)
+        making.rmdir()
+
+    def paste(self, shoald, model):
+        """The answer to the command that was printed for a model."""
+        command = shoald.wait_log(f"^  (curl .*/v2/models/{model}/infer .*)$").group(1)
+        done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=WAIT_SECONDS)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return json.loads(done.stdout)
+
+    def test_models_by_name(self):
+        self.booster(self.folder / "bst.json", 3)
+        (self.folder / "exclusive-or").mkdir()
+        (self.folder / "exclusive-or/model.mlp").write_bytes((EXAMPLES / "mlp/xor.mlp").read_bytes())
+        digits = EXAMPLES / "digits/digits.ubj"
+        with Serve(self.folder, self.folder / "bst.json", "exclusive-or", digits) as shoald:
+            shoald.wait_log(r"^exclusive-or: bits FP32 \[-1, 2\] -> xor FP32 \[-1, 1\]$")
+            shoald.wait_log(r"^digits: features FP32 \[-1, 64\] -> probabilities FP32 \[-1, 10\]$")
+            self.assertIn(f"gRPC on {shoald.target}, HTTP on http://{shoald.http}, metrics on "
+                          f"http://{shoald.metrics}", shoald.stderr)
+            answer = self.paste(shoald, "digits")
+            self.assertEqual(answer["outputs"][0]["shape"], [1, 10])
+            self.assertEqual(self.paste(shoald, "exclusive-or")["model_name"], "exclusive-or")
+            value, = self.paste(shoald, "bst")["outputs"][0]["data"]
+            self.assertAlmostEqual(value, shoal_boosters.answers(3)[0], places=5)
+
+    def test_a_folder_of_models(self):
+        models = self.folder / "models"
+        models.mkdir()
+        self.booster(models / "flat.json", 1)
+        (models / "xor.mlp").write_bytes((EXAMPLES / "mlp/xor.mlp").read_bytes())
+        (models / "README.md").write_text("not a model")
+        with Serve(self.folder, "models") as shoald:
+            self.assertEqual(self.paste(shoald, "xor")["outputs"][0]["name"], "xor")
+            self.paste(shoald, "flat")
+            self.booster(models / "later.json", 2)
+            value, = self.paste(shoald, "later")["outputs"][0]["data"]
+            self.assertAlmostEqual(value, shoal_boosters.answers(2)[0], places=5)
+            (models / "broken.ubj").write_text("no booster")
+            shoald.wait_log('model_not_listed pipeline=\\S+ model="broken.ubj"')
+
+    def serve(self, *arguments):
+        done = subprocess.run([BIN / "shoald", "serve", *map(str, arguments)], capture_output=True,
+                              text=True, timeout=WAIT_SECONDS, cwd=self.folder)
+        return done.returncode, done.stdout, done.stderr
+
+    def test_refused(self):
+        (self.folder / "notes.txt").write_text("text")
+        (self.folder / "a").mkdir()
+        (self.folder / "b").mkdir()
+        self.booster(self.folder / "a/same.json", 1)
+        self.booster(self.folder / "b/same.ubj", 2)
+        self.booster(self.folder / "not a name.json", 1)
+        (self.folder / "m.onnx").write_bytes(b"\x08\x07\x12\x03abc")
+        cases = [([], "expected a model"), (["gone.ubj"], "gone.ubj: No such file"),
+                 (["notes.txt"], "notes.txt: no model of a known format"),
+                 (["a", "b"], "are both folders of models: put the models into one folder"),
+                 (["a/same.json", "b/same.ubj"], 'are both model "same": rename one of them'),
+                 (["not a name.json"], "rename it"),
+                 (["--workers", "0", "a"], "--workers: a number from 1 to 64, not 0"),
+                 (["--http-port", "80x", "a"], "--http-port: a number from 0 to 65535, not 80x"),
+                 (["--log-level", "loud", "a"], "--log-level"), (["--nonsense"], "unknown option")]
+        if not (BIN.parent / "lib/shoal/libonnx_modelet.so").exists():
+            cases.append((["m.onnx"], "its modelet libonnx_modelet.so is not installed"))
+        for arguments, said in cases:
+            code, out, error = self.serve(*arguments)
+            self.assertEqual((code, out), (2, ""), arguments)
+            self.assertIn(said, error, arguments)
+
+    def test_configuration(self):
+        """It can be saved, changed and served."""
+        models = self.folder / "models"
+        models.mkdir()
+        self.booster(self.folder / "one.json", 1)
+        code, text, error = self.serve("--print-config", "--listen", "[::1]", "--memory", "300",
+                                       "--workers", "1", "models", "one.json")
+        self.assertEqual((code, error), (0, ""))
+        self.assertEqual(re.findall("memory_mib: (\\d+)", text)[0:1], [str(300 // text.count("memory_mib"))])
+        self.assertIn('listen: ["[::1]:8033"]', text)
+        (self.folder / "saved.yaml").write_text(text)
+        done = subprocess.run([BIN / "shoald", "--check", self.folder / "saved.yaml"],
+                              capture_output=True, text=True, timeout=WAIT_SECONDS)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+
+if __name__ == "__main__":
+    shoal_fixture.main()

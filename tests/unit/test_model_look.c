@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Proves that one look tells a model that is still being written from one that is complete, at
+ * every age; that a model which comes and goes is there or not, and never unfit; and which bytes
+ * are a known format. Real directories.
+ *
+ * ctest: timeout=120 presets=dev
+ */
+#include "test_models_rig.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <time.h>
+
+#include "base/check.h"
+#include "coordinator/models/model_look.h"
+
+static char root_path[64];
+
+static int
+setup(void **state)
+{
+    (void)state;
+    snprintf(root_path, sizeof(root_path), "/tmp/shoal-look.XXXXXX");
+    return mkdtemp(root_path) == NULL ? -1 : 0;
+}
+
+static int
+teardown(void **state)
+{
+    (void)state;
+    remove_all(root_path);
+    return 0;
+}
+
+static void
+test_half_written(void **state)
+{
+    (void)state;
+    struct model_look seen;
+    struct error error = ERROR_NONE;
+    const int64_t written_ns = 2000000000 * NS_PER_S;
+    const struct timespec written = {.tv_sec = 2000000000};
+    const struct timespec times[2] = {written, written};
+    int root = open(root_path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    make_model_in(root_path, "m", NULL);
+    assert_int_equal(utimensat(root, "m/weights", times, 0), 0);
+    static const struct {
+        int64_t age_ns;
+        enum look_result result;
+    } cases[] = {{0, LOOK_UNSETTLED},
+                 {LOOK_SETTLED_NS - 1, LOOK_UNSETTLED},
+                 {LOOK_SETTLED_NS, LOOK_MODEL},
+                 {-LOOK_SETTLED_NS + 1, LOOK_UNSETTLED},
+                 {-LOOK_SETTLED_NS, LOOK_MODEL}};
+    for (size_t i = 0; i < ARRAY_COUNT(cases); i++)
+        assert_int_equal(look_at_model(root, "m", written_ns + cases[i].age_ns, &seen, &error),
+                         cases[i].result);
+    assert_int_equal(look_at_model(root, "m", 0, &seen, &error), LOOK_MODEL);
+    /* a file that has just been taken out or made shows in the directory alone */
+    age(path_of(root_path, "m", "weights"));
+    assert_int_equal(utimensat(root, "m", times, 0), 0);
+    assert_int_equal(look_at_model(root, "m", written_ns, &seen, &error), LOOK_UNSETTLED);
+    assert_int_equal(look_at_model(root, "gone", 0, &seen, &error), LOOK_NO_MODEL);
+    assert_int_equal(look_at_model(root, "m/weights", 0, &seen, &error), LOOK_NO_MODEL);
+    assert_int_equal(look_at_model(root, "../m", 0, &seen, &error), LOOK_UNFIT);
+    close(root);
+}
+
+static void *
+come_and_go(void *context)
+{
+    atomic_bool *ends = context;
+    while (!atomic_load(ends)) {
+        make_model_in(root_path, "m", "{}");
+        remove_model_in(root_path, "m");
+    }
+    return NULL;
+}
+
+/* At every instant of its coming and going it is there or not: it is never complained of. However
+ * late the other thread begins, the looks go on until they have met it. */
+static void
+test_comes_and_goes_beneath_the_look(void **state)
+{
+    (void)state;
+    enum { LOOKS = 50000 };
+    static struct model_look seen;
+    struct error error = ERROR_NONE;
+    atomic_bool ends = false;
+    pthread_t thread;
+    uint32_t found = 0;
+    int root = open(root_path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    assert_true(root >= 0);
+    assert_int_equal(pthread_create(&thread, NULL, come_and_go, &ends), 0);
+    bool fine = true;
+    for (int i = 0; fine && (i < LOOKS || found == 0); i++) {
+        struct timespec now;
+        clock_gettime(CLOCK_REALTIME, &now);
+        enum look_result result =
+            look_at_model(root, "m", now.tv_sec * NS_PER_S + now.tv_nsec, &seen, &error);
+        found += result != LOOK_NO_MODEL;
+        fine = result != LOOK_UNFIT && result != LOOK_UNSURE;
+    }
+    atomic_store(&ends, true);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    close(root);
+    assert_string_equal(error.text, "");
+}
+
+#define BYTES(text) (text), sizeof(text) - 1
+
+static void
+test_formats_by_content(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *bytes;
+        size_t size;
+        const char *format; /* "": none */
+    } cases[] = {
+        {BYTES(""), ""},
+        {BYTES("{"), ""},
+        {BYTES("{\"learner\":{}}"), "xgboost"},
+        {BYTES("{ \"version\": [2,1,0], \"learner\": {}"), "xgboost"},
+        {BYTES("{L\0\0\0\0\0\0\0\x07learner{"), "xgboost"},
+        {BYTES("[\"learner\"]"), ""},
+        {BYTES("\x08\x0a\x12\x07pytorch"), "onnx"},
+        {BYTES("\x08\x0a"), ""},
+        {BYTES("\x08\x00\x12\x07"), ""},
+        {BYTES("\x08\x0a\x13\x07"), ""},
+        {BYTES("SHOALMLP\x04\x03"), "mlp"},
+        {BYTES("SHOALML"), ""},
+        {"\x7f"
+         "ELF\x02\x01\x01",
+         7, ""},
+    };
+    for (size_t i = 0; i < ARRAY_COUNT(cases); i++) {
+        const struct model_format *format = model_format_of(cases[i].bytes, cases[i].size);
+        assert_string_equal(format == NULL ? "" : format->name, cases[i].format);
+    }
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_half_written, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_comes_and_goes_beneath_the_look, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_formats_by_content, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
