@@ -173,14 +173,14 @@ batch_start(struct stream_batch *batch)
 
 void
 rpc_stream_open(struct rpc_stream *stream, struct rpc_headers initial, grpc_byte_buffer *message,
-                bool last)
+                enum rpc_stream_next next)
 {
     struct stream_batch batch;
     pthread_mutex_lock(&stream->lock);
     CHECK(!stream->opened && !stream->busy);
     stream->initial = initial;
     stream->open_wanted = true;
-    stream->finishing = last;
+    stream->finishing = next == RPC_STREAM_LAST;
     if (message != NULL)
         stream_push(stream, message);
     bool start = batch_take(stream, &batch);

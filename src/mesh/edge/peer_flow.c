@@ -97,12 +97,12 @@ peer_flow_settle(struct peer_flow *flow)
 
 enum status
 peer_flow_send(struct peer_flow *flow, const struct rpc_piece *pieces, size_t piece_count,
-               bool last, struct error *error)
+               enum peer_flow_next next, struct error *error)
 {
     pthread_mutex_lock(&flow->lock);
     const struct peer_flow_sink *sink = flow->sink;
     void *context = flow->sink_context;
-    flow->is_closed = flow->is_closed || last;
+    flow->is_closed = flow->is_closed || next == PEER_FLOW_LAST;
     if (flow->is_awaited) {
         open(flow, pieces, piece_count);
     } else if (sink != NULL && pieces != NULL) {
@@ -115,7 +115,7 @@ peer_flow_send(struct peer_flow *flow, const struct rpc_piece *pieces, size_t pi
     pthread_mutex_unlock(&flow->lock);
     if (sink == NULL)
         return STATUS_OK;
-    enum status status = sink->send(context, pieces, piece_count, last, error);
+    enum status status = sink->send(context, pieces, piece_count, next, error);
     peer_flow_settle(flow);
     return status;
 }
