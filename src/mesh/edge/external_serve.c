@@ -416,6 +416,7 @@ external_serve(struct external *external, struct runner_call *call,
         return RUNNER_ENDED;
     }
     CHECK(request->queue < external->options.queue_count);
+    CHECK(external->serving != NULL && external->serving[request->queue] != NULL);
     struct served *served = served_create(external, request, attempt);
     if (serve(served, attempt) == STATUS_OK) {
         request->external = served;

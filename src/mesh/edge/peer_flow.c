@@ -66,6 +66,7 @@ static void
 open(struct peer_flow *flow, const struct rpc_piece *pieces, size_t piece_count)
 {
     struct peer_request *request = flow->request;
+    CHECK(flow->opening == NULL && flow->first == NULL); /* it is the first message */
     flow->is_awaited = false;
     request->is_empty = pieces == NULL;
     if (pieces == NULL)
@@ -199,6 +200,7 @@ peer_flow_attach(struct peer_flow *flow, enum peer_flow_shape shape,
 {
     pthread_mutex_lock(&flow->lock);
     struct peer_flow_kept *first = flow->first;
+    CHECK(flow->sink == NULL && !flow->is_committed); /* only then another try may begin */
     flow->sink = sink;
     flow->sink_context = context;
     flow->first = NULL;

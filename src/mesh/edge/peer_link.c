@@ -471,6 +471,7 @@ void
 link_fini(struct peer_link *link)
 {
     CHECK(link->call == NULL && link->client == NULL);
+    CHECK(link->slots.used_count == 0 && !peer_pipe_has_waiting(&link->pipe));
     free(link->instance);
     free(link->address);
     pthread_mutex_destroy(&link->lock);
