@@ -109,8 +109,12 @@ set_aside(struct shoal_client *client, struct error *error)
 static enum status
 open_link(struct shoal_client *client, struct client_link **link, struct error *error)
 {
-    return link_open(client->path, &client->hello, client->connect_timeout_ns, client->spin_ns,
-                     &client->pool, link, error);
+    const struct link_options options = {.path = client->path,
+                                         .hello = &client->hello,
+                                         .timeout_ns = client->connect_timeout_ns,
+                                         .spin_ns = client->spin_ns,
+                                         .pool = &client->pool};
+    return link_open(&options, link, error);
 }
 
 /* Finds the successor of a lost link: the region that the node has sent or, since the connection

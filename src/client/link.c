@@ -307,7 +307,7 @@ link_empty(struct client_link *link)
 /* ---- news ---- */
 
 static enum status link_make(int fd, const struct local_word *terms, int descriptor,
-                             int64_t spin_ns, struct request_pool *pool, struct client_link **made,
+                             const struct link_options *options, struct client_link **made,
                              struct error *error) WARN_UNUSED;
 
 struct judging {
@@ -344,8 +344,9 @@ on_death(struct client_link *link, const struct local_word *word)
     struct repair_judge judge = {judge_request, &judging};
     struct repair_report report;
     struct error error = ERROR_NONE;
-    if (region_repair(&link->region, (uint16_t)word->owner, OWNER_COORDINATOR, STAGES_MAX, 0,
-                      &judge, &report, &error) != STATUS_OK)
+    const struct repair_dead dead = {.owner = (uint16_t)word->owner, .stage = STAGES_MAX};
+    if (region_repair(&link->region, &dead, OWNER_COORDINATOR, &judge, &report, &error) !=
+        STATUS_OK)
         lose_corrupt(link);
 }
 
@@ -364,9 +365,9 @@ on_welcome(struct client_link *link, const struct local_word *word, int descript
 {
     struct error error = ERROR_NONE;
     enum status status = STATUS_DATA_LOSS;
+    const struct link_options same = {.spin_ns = link->spin.limit_ns, .pool = link->pool};
     if (descriptor >= 0)
-        status = link_make(link->fd, word, descriptor, link->spin.limit_ns, link->pool,
-                           &link->successor, &error);
+        status = link_make(link->fd, word, descriptor, &same, &link->successor, &error);
     if (status == STATUS_OK)
         link->fd = -1;
     else
@@ -534,8 +535,8 @@ be_welcomed(int fd, const struct local_hello *hello, struct local_word *terms, i
 /* Makes a link for a region that came over `fd`. Always takes over the descriptor, the connection
  * only on success. */
 static enum status
-link_make(int fd, const struct local_word *terms, int descriptor, int64_t spin_ns,
-          struct request_pool *pool, struct client_link **made, struct error *error)
+link_make(int fd, const struct local_word *terms, int descriptor,
+          const struct link_options *options, struct client_link **made, struct error *error)
 {
     struct client_link *link = calloc(1, sizeof(*link));
     CHECK(link != NULL);
@@ -547,8 +548,8 @@ link_make(int fd, const struct local_word *terms, int descriptor, int64_t spin_n
     }
     link->fd = fd;
     link->terms = *terms;
-    link->pool = pool;
-    spin_init(&link->spin, spin_ns);
+    link->pool = options->pool;
+    spin_init(&link->spin, options->spin_ns);
     link->requests = calloc(link->region.slots.count, sizeof(struct shoal_request *));
     CHECK(link->requests != NULL);
     link->heard_ns = clock_now_ns();
@@ -559,18 +560,17 @@ link_make(int fd, const struct local_word *terms, int descriptor, int64_t spin_n
 }
 
 enum status
-link_open(const char *path, const struct local_hello *hello, int64_t timeout_ns, int64_t spin_ns,
-          struct request_pool *pool, struct client_link **opened, struct error *error)
+link_open(const struct link_options *options, struct client_link **opened, struct error *error)
 {
     int fd = -1;
     int descriptor = -1;
     struct local_word terms;
-    enum status status = connect_to(path, timeout_ns, &fd, error);
+    enum status status = connect_to(options->path, options->timeout_ns, &fd, error);
     if (status != STATUS_OK)
         return status;
-    status = be_welcomed(fd, hello, &terms, &descriptor, error);
+    status = be_welcomed(fd, options->hello, &terms, &descriptor, error);
     if (status == STATUS_OK)
-        status = link_make(fd, &terms, descriptor, spin_ns, pool, opened, error);
+        status = link_make(fd, &terms, descriptor, options, opened, error);
     if (status != STATUS_OK)
         close(fd);
     return status;

@@ -81,9 +81,16 @@ struct client_link {
 
 void pool_free(struct request_pool *pool);
 
+struct link_options {
+    const char *path;
+    const struct local_hello *hello;
+    int64_t timeout_ns;
+    int64_t spin_ns;
+    struct request_pool *pool;
+};
+
 /* Connects, sends the hello, waits for the welcome. */
-enum status link_open(const char *path, const struct local_hello *hello, int64_t timeout_ns,
-                      int64_t spin_ns, struct request_pool *pool, struct client_link **link,
+enum status link_open(const struct link_options *options, struct client_link **link,
                       struct error *error) WARN_UNUSED;
 /* Closes the link with all its requests and its successor. */
 void link_close(struct client_link *link);

@@ -105,7 +105,8 @@ void
 rpc_call_begin(struct rpc_call *call, const struct rpc_metadata *initial, size_t initial_count)
 {
     CHECK(rpc_call_is_any(call));
-    rpc_stream_open(call->stream, rpc_headers_to_core(initial, initial_count), NULL, false);
+    rpc_stream_open(call->stream, rpc_headers_to_core(initial, initial_count), NULL,
+                    RPC_STREAM_MORE);
 }
 
 void

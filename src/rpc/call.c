@@ -323,7 +323,7 @@ call_begin_stream(struct rpc_call *call)
     rpc_stream_begin(call->stream, call->core);
     /* A stream's caller learns at once that it is open; a call of rpc_any may be unary. */
     if (!rpc_call_is_any(call))
-        rpc_stream_open(call->stream, (struct rpc_headers){0}, NULL, false);
+        rpc_stream_open(call->stream, (struct rpc_headers){0}, NULL, RPC_STREAM_MORE);
 }
 
 static void
@@ -372,14 +372,14 @@ call_on_last(struct rpc_call *call)
 }
 
 void
-rpc_call_on_event(struct rpc_call *call, enum rpc_event event, bool ok)
+rpc_call_on_event(struct rpc_call *call, enum rpc_event event, enum rpc_success success)
 {
     if (event == RPC_EVENT_ARRIVED) {
-        call_on_arrived(call, ok);
+        call_on_arrived(call, success == RPC_DONE);
         return;
     }
     if (event == RPC_EVENT_SENT) {
-        call_on_sent(call, ok);
+        call_on_sent(call, success == RPC_DONE);
         return;
     }
     if (event == RPC_EVENT_RECEIVED)

@@ -190,7 +190,7 @@ stream_start(struct rpc_client_call *call, const struct rpc_client_request *requ
     atomic_store_explicit(&call->pending, 2, memory_order_relaxed);
     rpc_queue_hand_over(call->client->queue);
     rpc_stream_open(call->stream, rpc_headers_to_core(request->metadata, request->metadata_count),
-                    message, request->last);
+                    message, request->last ? RPC_STREAM_LAST : RPC_STREAM_MORE);
     grpc_op receive[2] = {initial_op(call), message_op(call)};
     rpc_call_start(call->core, receive, initial_alone ? 1 : 2,
                    tag_of(call, initial_alone ? RPC_EVENT_MADE_INITIAL : RPC_EVENT_MADE_RECEIVED));
@@ -358,12 +358,13 @@ call_on_sent(struct rpc_client_call *call, bool ok)
 }
 
 void
-rpc_client_call_on_event(struct rpc_client_call *call, enum rpc_event event, bool ok)
+rpc_client_call_on_event(struct rpc_client_call *call, enum rpc_event event,
+                         enum rpc_success success)
 {
     switch (event) {
     case RPC_EVENT_MADE_INITIAL: call_on_initial(call); break;
     case RPC_EVENT_MADE_RECEIVED: call_on_received(call); break;
-    case RPC_EVENT_MADE_SENT: call_on_sent(call, ok); break;
+    case RPC_EVENT_MADE_SENT: call_on_sent(call, success == RPC_DONE); break;
     default: call_on_status(call); break;
     }
     if (atomic_fetch_sub_explicit(&call->pending, 1, memory_order_acq_rel) == 1)

@@ -58,6 +58,9 @@ enum rpc_event {
     RPC_EVENT_COUNT,
 };
 
+/* Whether the library did what the event reports. */
+enum rpc_success { RPC_FAILED, RPC_DONE };
+
 enum { RPC_CALL_EVENTS = RPC_EVENT_CLOSED + 1 };
 enum { RPC_MADE_EVENTS = RPC_EVENT_COUNT - RPC_EVENT_MADE_INITIAL };
 
@@ -335,7 +338,7 @@ struct wire_span rpc_span_of(const grpc_slice *slice);
 
 /* Offers one more call object to the library. On the stepping thread, or before there is one. */
 void rpc_call_arm(struct rpc_queue *queue, const struct rpc_arm *arm);
-void rpc_call_on_event(struct rpc_call *call, enum rpc_event event, bool ok);
+void rpc_call_on_event(struct rpc_call *call, enum rpc_event event, enum rpc_success success);
 /* Frees a call object that is not in use. */
 void rpc_call_destroy(struct rpc_call *call);
 /* Starts a batch with a tag of the call. Takes the library's call instead of ours, which may be
@@ -364,10 +367,11 @@ struct rpc_stream *rpc_stream_create(void);
 void rpc_stream_destroy(struct rpc_stream *stream);
 /* For a new call: nothing was sent yet. The tags, `pending` and the role are already set. */
 void rpc_stream_begin(struct rpc_stream *stream, grpc_call *core);
+enum rpc_stream_next { RPC_STREAM_MORE, RPC_STREAM_LAST };
 /* Sends the initial metadata, which are taken over; a client also its first message, if not NULL,
- * and with `last` its half-close. */
+ * and with LAST its half-close. */
 void rpc_stream_open(struct rpc_stream *stream, struct rpc_headers initial,
-                     grpc_byte_buffer *message, bool last);
+                     grpc_byte_buffer *message, enum rpc_stream_next next);
 /* Takes over the message, even on failure. */
 enum status rpc_stream_send(struct rpc_stream *stream, grpc_byte_buffer *message) WARN_UNUSED;
 /* The same with the end of the stream behind it, even if the queue is full. `message` may be NULL.
@@ -525,4 +529,5 @@ void rpc_client_on_watched(struct rpc_client *client);
 void rpc_client_on_call_gone(struct rpc_client *client);
 /* Both for calls in the list. */
 struct rpc_client_call *rpc_client_call_next(struct rpc_client_call *call);
-void rpc_client_call_on_event(struct rpc_client_call *call, enum rpc_event event, bool ok);
+void rpc_client_call_on_event(struct rpc_client_call *call, enum rpc_event event,
+                              enum rpc_success success);

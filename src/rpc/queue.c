@@ -220,6 +220,7 @@ static int
 queue_on_event(struct rpc_queue *queue, const grpc_event *event)
 {
     const struct rpc_tag *tag = event->tag;
+    enum rpc_success success = event->success != 0 ? RPC_DONE : RPC_FAILED;
     atomic_load_explicit(&queue->handed_over, memory_order_acquire); /* pairs with hand_over */
     switch (tag->event) {
     case RPC_EVENT_WAKE: queue_on_wake(queue); return 0;
@@ -229,8 +230,8 @@ queue_on_event(struct rpc_queue *queue, const grpc_event *event)
     case RPC_EVENT_RECEIVED:
     case RPC_EVENT_SENT:
     case RPC_EVENT_ENDED:
-    case RPC_EVENT_CLOSED: rpc_call_on_event(tag->call, tag->event, event->success != 0); return 1;
-    default: rpc_client_call_on_event(tag->made, tag->event, event->success != 0); return 1;
+    case RPC_EVENT_CLOSED: rpc_call_on_event(tag->call, tag->event, success); return 1;
+    default: rpc_client_call_on_event(tag->made, tag->event, success); return 1;
     }
 }
 

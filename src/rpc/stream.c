@@ -119,6 +119,7 @@ batch_take(struct rpc_stream *stream, struct stream_batch *batch)
     stream->initial = (struct rpc_headers){0};
     if (end)
         batch->ending = stream->ending;
+    CHECK(stream->sending == NULL); /* batches never overlap */
     stream->sending = message;
     stream->busy = stream->opened = true;
     stream->finished = stream->finished || end;
@@ -173,14 +174,14 @@ batch_start(struct stream_batch *batch)
 
 void
 rpc_stream_open(struct rpc_stream *stream, struct rpc_headers initial, grpc_byte_buffer *message,
-                bool last)
+                enum rpc_stream_next next)
 {
     struct stream_batch batch;
     pthread_mutex_lock(&stream->lock);
     CHECK(!stream->opened && !stream->busy);
     stream->initial = initial;
     stream->open_wanted = true;
-    stream->finishing = last;
+    stream->finishing = next == RPC_STREAM_LAST;
     if (message != NULL)
         stream_push(stream, message);
     bool start = batch_take(stream, &batch);
@@ -241,6 +242,7 @@ rpc_stream_on_sent(struct rpc_stream *stream, size_t *waiting)
 {
     struct stream_batch batch;
     pthread_mutex_lock(&stream->lock);
+    CHECK(stream->busy && stream->opened); /* this event has the baton */
     grpc_byte_buffer *sent = stream->sending;
     stream->sending = NULL;
     bool start = batch_take(stream, &batch);

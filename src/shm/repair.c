@@ -258,14 +258,13 @@ repair_held(struct repair *repair)
 }
 
 enum status
-region_repair(const struct region *region, uint16_t dead, uint16_t self, uint32_t stage,
-              uint32_t worker_index, const struct repair_judge *judge, struct repair_report *report,
-              struct error *error)
+region_repair(const struct region *region, const struct repair_dead *dead, uint16_t self,
+              const struct repair_judge *judge, struct repair_report *report, struct error *error)
 {
     uint32_t objects =
         region->slots.count > region->blocks.count ? region->slots.count : region->blocks.count;
     struct repair repair = {.region = region,
-                            .dead = dead,
+                            .dead = dead->owner,
                             .self = self,
                             .judge = judge,
                             .report = report,
@@ -280,8 +279,8 @@ region_repair(const struct region *region, uint16_t dead, uint16_t self, uint32_
     if (status == STATUS_OK)
         status = repair_waiting_blocks(&repair);
     free(repair.judged);
-    if (stage < STAGES_MAX)
-        former_evict(region, stage, worker_index, dead);
+    if (dead->stage < STAGES_MAX)
+        former_evict(region, dead->stage, dead->worker_index, dead->owner);
     stages_awaken(region);
     doorbell_wake(&region->header->coordinator_bell);
     return status;

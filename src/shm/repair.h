@@ -30,11 +30,14 @@ struct repair_report {
     uint32_t blocks_released; /* blocks that no valid payload named */
 };
 
-/*
- * `dead` is the dead party, `self` the caller. The dead worker's index is `worker_index` in
- * `stage`; for a party that was no worker `stage` is STAGES_MAX. DATA_LOSS: the region is corrupt,
- * drop it; RESOURCE_EXHAUSTED: no memory for the scan, try again.
- */
-enum status region_repair(const struct region *region, uint16_t dead, uint16_t self, uint32_t stage,
-                          uint32_t worker_index, const struct repair_judge *judge,
+struct repair_dead {
+    uint16_t owner;
+    uint32_t stage; /* STAGES_MAX: it was no worker */
+    uint32_t worker_index;
+};
+
+/* `self` is the caller. DATA_LOSS: the region is corrupt, drop it; RESOURCE_EXHAUSTED: no memory
+ * for the scan, try again. */
+enum status region_repair(const struct region *region, const struct repair_dead *dead,
+                          uint16_t self, const struct repair_judge *judge,
                           struct repair_report *report, struct error *error) WARN_UNUSED;

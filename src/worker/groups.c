@@ -160,6 +160,7 @@ take_some_out(struct groups *groups, uint32_t group, uint32_t *positions)
 {
     uint32_t closed = 0;
     uint32_t left = 0;
+    uint32_t count = groups->batches[group].count;
     groups->count--;
     for (uint32_t i = group; i < groups->count; i++)
         groups->batches[i] = groups->batches[i + 1];
@@ -173,6 +174,7 @@ take_some_out(struct groups *groups, uint32_t group, uint32_t *positions)
         groups->positions[left++] = groups->positions[i];
     }
     groups->held = left;
+    CHECK(closed == count);
     for (uint32_t i = 0; i < closed; i++)
         groups->positions[left + i] = positions[i];
     groups->filled = false;
@@ -186,6 +188,7 @@ groups_close(struct groups *groups, uint32_t group, uint32_t *positions, uint64_
 {
     CHECK(group < groups->count);
     *model = groups->batches[group].model;
+    CHECK(groups->count > 1 || groups->batches[group].count == groups->held);
     if (groups->count == 1) /* the usual case with a single group */
         return take_all_out(groups, positions);
     return take_some_out(groups, group, positions);

@@ -324,14 +324,14 @@ block_signals(sigset_t *before)
 }
 
 static enum status
-thread_start(struct loader *loader, bool may_idle, struct error *error)
+thread_start(struct loader *loader, enum pacer_class class, struct error *error)
 {
     loader->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (loader->stop_fd < 0)
         return error_set_errno(error, "creating the loader's stop event");
     sigset_t before;
     block_signals(&before);
-    enum status status = pacer_start(&loader->pacer, may_idle, error);
+    enum status status = pacer_start(&loader->pacer, class, error);
     int code = pthread_create(&loader->thread, NULL, loader_run, loader);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     loader->started = code == 0;
@@ -364,7 +364,9 @@ loader_start(struct loader *loader, const struct modelet *modelet, const struct 
     model_files_prepare();
     if (!model_table_init(&loader->table) || !heaps_init(&loader->heaps))
         return error_set(error, STATUS_RESOURCE_EXHAUSTED, "no memory for the table of models");
-    return loader->has_thread ? thread_start(loader, start->loads_idle != 0, error) : STATUS_OK;
+    if (!loader->has_thread)
+        return STATUS_OK;
+    return thread_start(loader, start->loads_idle != 0 ? PACER_MAY_IDLE : PACER_STAYS, error);
 }
 
 /* Joins the thread. False: it is still in the modelet. */

@@ -63,9 +63,9 @@ pacer_run(void *context)
 }
 
 enum status
-pacer_start(struct pacer *pacer, bool may_idle, struct error *error)
+pacer_start(struct pacer *pacer, enum pacer_class class, struct error *error)
 {
-    *pacer = (struct pacer){.may_idle = may_idle};
+    *pacer = (struct pacer){.may_idle = class == PACER_MAY_IDLE};
     pthread_mutex_init(&pacer->lock, NULL);
     pthread_cond_init(&pacer->changed, NULL);
     int code = pthread_create(&pacer->thread, NULL, pacer_run, pacer);

@@ -40,8 +40,12 @@ struct pacer {
     struct running_cpu loader_cpu; /* set before `wanted` */
 };
 
-/* Starts the pacer. Its thread inherits the caller's signal mask and CPUs. */
-enum status pacer_start(struct pacer *pacer, bool may_idle, struct error *error) WARN_UNUSED;
+enum pacer_class { PACER_STAYS, PACER_MAY_IDLE };
+
+/* Starts the pacer; MAY_IDLE: the loader runs in the idle class between its turns. Its thread
+ * inherits the caller's signal mask and CPUs. */
+enum status pacer_start(struct pacer *pacer, enum pacer_class class,
+                        struct error *error) WARN_UNUSED;
 /* Ends the pacer's thread; the loader must have ended. Ignores a pacer that is all zero or was not
  * started. */
 void pacer_stop(struct pacer *pacer);

@@ -226,7 +226,7 @@ item_take(struct worker *worker, struct source *source, struct shm_ticket ticket
                                     .deadline_ns = item->shown.deadline_ns},
                 now_ns);
     if (worker->adaptive && worker->by_model && worker->groups.held > 1)
-        wait_joined(&worker->wait, groups_joined(&worker->groups));
+        wait_met(&worker->wait, groups_joined(&worker->groups) ? WAIT_JOINS : WAIT_STRANGER);
     return true;
 }
 

@@ -102,10 +102,10 @@ wait_arrived(struct wait *wait, int64_t enqueued_ns, int64_t now_ns)
 }
 
 void
-wait_joined(struct wait *wait, bool joined)
+wait_met(struct wait *wait, enum wait_company company)
 {
     wait->others_items += 1;
-    wait->joined_items += joined;
+    wait->joined_items += company == WAIT_JOINS;
 }
 
 static uint32_t

@@ -96,9 +96,9 @@ struct wait_moment {
 /* An item was taken that came to the stage at `enqueued_ns`. */
 void wait_arrived(struct wait *wait, int64_t enqueued_ns, int64_t now_ns);
 
-/* An item was taken while others were held, in a stage with models. `joined`: others of its
- * model. */
-void wait_joined(struct wait *wait, bool joined);
+/* An item was taken while others were held, in a stage with models: JOINS others of its model. */
+enum wait_company { WAIT_STRANGER, WAIT_JOINS };
+void wait_met(struct wait *wait, enum wait_company company);
 
 /* Returns until when company is worth waiting for; `now_ns` or earlier: not at all. */
 int64_t wait_until(const struct wait *wait, const struct wait_moment *moment);

@@ -239,7 +239,8 @@ check_injected(const struct rpc_kept *kept, size_t split, const struct dataplane
     pieces[0].bytes = split;
     pieces[1].offset = split;
     pieces[1].bytes -= split;
-    CHECK(external_list_make(&list, &method, pieces, 2, id, &plan, &error) == STATUS_OK);
+    const struct external_pieces whole = {pieces, 2};
+    CHECK(external_list_make(&list, &method, &whole, id, &plan, &error) == STATUS_OK);
     struct wire_message message = {.span_count = list.count};
     message.spans = spans_of(&list, &plan, &message.bytes);
     CHECK(target_id_of_message(&message, rule->numbers, rule->depth, TARGET_ID_BYTES_MAX, &found,

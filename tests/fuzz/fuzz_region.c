@@ -337,8 +337,8 @@ die(struct entry *entry)
     struct repair_judge by = {judge, NULL};
     struct repair_report report;
     struct error error = ERROR_NONE;
-    if (region_repair(&lane.region, entry->owner, OWNER_COORDINATOR, entry->stage, entry->index,
-                      &by, &report, &error) != STATUS_OK)
+    const struct repair_dead dead = {entry->owner, entry->stage, entry->index};
+    if (region_repair(&lane.region, &dead, OWNER_COORDINATOR, &by, &report, &error) != STATUS_OK)
         lane_report_corrupt(&lane, error.text);
     seat_fill(entry);
 }

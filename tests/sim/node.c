@@ -11,7 +11,9 @@ enum {
     TICK_MS = 1000,
     GRACE_MS = 40000,
     SUCCESSOR_MS = 2000,
-    CHECK_EACH = 16
+    CHECK_EACH = 24, /* steps of a node; mesh_check takes far longer than one */
+    CHECK_EACH_OF_MANY = 192,
+    MODELS_MANY = 100,
 };
 
 bool
@@ -61,7 +63,8 @@ node_step(struct world *world, uint32_t number, struct mesh_event event)
     event.now_ms = world->now_ms;
     event.wall_ms = clock_mesh_ms(world, number);
     struct mesh_actions actions = mesh_step(node->mesh, &event);
-    if (world->options.models < 100 || ++node->steps % CHECK_EACH == 0)
+    uint32_t each = world->options.models < MODELS_MANY ? CHECK_EACH : CHECK_EACH_OF_MANY;
+    if (++node->steps % each == 0)
         mesh_check(node->mesh);
     observe(world,
             (struct sight){.kind = SAW_STEP, .node = number, .event = &event, .actions = &actions});

@@ -275,13 +275,13 @@ static const struct operation operations[] = {
 /* ---- after a death ---- */
 
 static void
-repair(uint16_t dead, uint32_t seat_stage)
+repair(uint16_t owner, uint32_t seat_stage)
 {
+    const struct repair_dead dead = {.owner = owner, .stage = seat_stage};
     struct repair_judge judge = {.judge = rig_judge, .context = &ledger};
     struct repair_report report;
     struct error error = ERROR_NONE;
-    if (region_repair(&region, dead, OWNER_COORDINATOR, seat_stage, 0, &judge, &report, &error) !=
-        STATUS_OK)
+    if (region_repair(&region, &dead, OWNER_COORDINATOR, &judge, &report, &error) != STATUS_OK)
         fail_msg("region_repair: %s", error.text);
 }
 
@@ -494,8 +494,8 @@ run_repair(void)
     struct repair_judge judge = {.judge = rig_judge, .context = &ledger};
     struct repair_report report;
     struct error error = ERROR_NONE;
-    (void)!region_repair(&region, VICTIM, REPAIRER, interrupted->seat_stage, 0, &judge, &report,
-                         &error);
+    const struct repair_dead dead = {.owner = VICTIM, .stage = interrupted->seat_stage};
+    (void)!region_repair(&region, &dead, REPAIRER, &judge, &report, &error);
 }
 
 static void

@@ -176,9 +176,10 @@ worker_repair(struct storm *storm, uint32_t entry)
         storm_fail(storm, "a worker ended by itself");
     }
     int64_t began_ns = clock_now_ns();
-    if (region_repair(&storm->region, dead->owner, OWNER_COORDINATOR,
-                      entry / storm->options.workers, entry % storm->options.workers, &judge,
-                      &report, &error) != STATUS_OK) {
+    const struct repair_dead party = {dead->owner, entry / storm->options.workers,
+                                      entry % storm->options.workers};
+    if (region_repair(&storm->region, &party, OWNER_COORDINATOR, &judge, &report, &error) !=
+        STATUS_OK) {
         fprintf(stderr, "%s\n", error.text);
         storm_fail(storm, "repair failed");
     }

@@ -67,6 +67,15 @@ BROKEN = [
                             "#else\n    if (b) {\n#endif\n    }\n" + "a;\n" * 70 + "}\n"}),
     ("file-length", 801, {"src/base/a.c": SPDX + "int a;\n" * 800}),
     ("columns", 2, {"src/base/a.c": SPDX + "/* " + "x" * 95 + " */\n"}),
+    ("booleans", 4, {"src/base/a.h": HEADER + "void a_open(struct a *a, bool fast);\n"}),
+    ("booleans", 4, {"src/base/a.h": HEADER + "enum status a_open(struct a *a, int b,\n    const bool c);\n"}),
+    ("booleans", 5, {"src/base/a.h": HEADER + "struct a {\n    int (*send)(void *context, bool last);\n"
+                     "};\n"}),
+    ("booleans", 4, {"include/shoal/a.h": SPDX + "/* What. */\n#ifndef SHOAL_A_H\n"
+                     "void a_set_ready(struct a *a, bool now);\n#define SHOAL_A_H\n#endif\n"}),
+    ("parameters", 4, {"src/base/a.h": HEADER + "int a(int b, int c, int d, int e, int f, int g, int h);\n"}),
+    ("parameters", 3, {"src/base/a.c": SPDX + "static int\na(int b, int c, int d, int e,\n  int f, int g,"
+                       " void (*h)(int i, int j))\n{\n}\n"}),
     ("banned", 2, {"src/base/a.c": SPDX + "strcpy(a, b);\n"}),
     ("banned", 2, {"tests/unit/a.c": SPDX + "sprintf(a, b);\n"}),
     ("banned", 2, {"src/base/a.c": SPDX + "char *a = alloca(3);\n"}),
@@ -106,6 +115,9 @@ FINE = [
     {"src/base/a.c": SPDX + '/* #include "shm/ring.h" */\n// #include <grpc/grpc.h>\n'},
     {"tests/unit/test_a.c": TEST + '#include <grpc/grpc.h>\n#include "rpc/rpc.h"\n#include "local.h"\n'},
     {"src/shm/a.c": SPDX + "#include <stdatomic.h>\nstatic _Atomic int a;\n"},
+    {"src/base/a.h": HEADER + "void a_set_ready(struct a *a, bool ready);\nvoid a_json_bool(struct a *a,"
+     " bool value);\nbool a_is(const struct a *a);\n#define A(b, c, d, e, f, g, h) 1\n"},
+    {"src/base/a.c": SPDX + "static void\na(bool b)\n{\n    call(b, c, d, e, f, g, h);\n}\n"},
     {"src/base/a.c": SPDX + function("short_one", 70)},
     {"src/base/a.c": SPDX + "static const int a[] = {\n" + "    1,\n" * 100 + "};\n"},
     {"src/base/a.c": SPDX + function("one", 40) + function("two", 40)},

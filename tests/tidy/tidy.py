@@ -17,6 +17,7 @@ import sys
 FUNCTION_LINES_MAX = 70
 FILE_LINES_MAX = 800
 COLUMNS_MAX = 100
+PARAMETERS_MAX = 6
 
 # Folders of the coordinator, each with those below it whose headers it may include.
 COORDINATOR = {
@@ -145,6 +146,10 @@ EXCEPTIONS = [
      "the two threads of one worker hand models to each other without a lock"),
     ("atomics", ["src/worker/running_cpu.h"], "the kernel writes that word of each thread"),
     ("sleep", ["tests/tidy/test_rules.py"], "plants them"),
+    ("booleans", ["src/ctl/*", "src/ipc/*"], "older than the rule"),
+    ("parameters", ["src/ctl/*", "src/rpc/rpc.h", "src/rpc/channel.c"],
+     "older than the rule: blocking calls of tools"),
+    ("parameters", ["src/worker/model_pages.c"], "jemalloc's extent hooks"),
 ]
 
 # (file, tag): a test defines an opaque type of src/ itself, in the place of its module.
@@ -312,6 +317,49 @@ def rule_columns(source):
                 yield number, f"{len(line)} columns, more than {COLUMNS_MAX}"
 
 
+def declarations(source):
+    """(name, line, parameters) of each function that a header declares, and of each pointer to one:
+    what stands between the parentheses behind a name. In a .c file that name begins a line."""
+    code = drop_directives(source.code)
+    begin = "^" if source.suffix == ".c" else ""
+    for match in re.finditer(
+            begin + r"(?:\b(\w+)\s*(?=\((?!\s*\*))|\(\s*\*\s*(?:const\s+)?(\w+)(?:\[\w*\])?\s*\)\s*)\(",
+            code, re.MULTILINE):
+        name, start = match.group(1) or match.group(2), match.end()
+        depth, commas, at = 1, [], start
+        while depth > 0 and at < len(code):
+            depth += {"(": 1, ")": -1}.get(code[at], 0)
+            if depth == 1 and code[at] == ",":
+                commas.append(at)
+            at += 1
+        ends = [*commas, at - 1]
+        parameters = [" ".join(code[a:b].split()) for a, b in zip([start, *(c + 1 for c in commas)], ends)]
+        if all(re.fullmatch(r"void|\.\.\.|[A-Za-z_][\w \t*\[\]]*[\s*][\w\[\]]+|.*\(\*.*", text)
+               for text in parameters):
+            yield name, code.count("\n", 0, match.start()) + 1, parameters
+
+
+def rule_booleans(source):
+    """A caller's `true` says nothing. Two kinds of function say it in their name: NAME_set_WHAT(...,
+    bool WHAT) and a writer's NAME_bool(..., bool value)."""
+    if source.suffix != ".h" or not source.under("src/*", "include/*"):
+        return
+    for name, line, parameters in declarations(source):
+        for parameter in parameters:
+            match = re.fullmatch(r"(?:const )?(?:bool|_Bool) (\w+)", parameter)
+            if match and not name.endswith("_bool") and not (
+                    "_set_" in name and name.endswith("_" + match.group(1))):
+                yield line, f"{name} takes `{parameter}`: an enum, or two functions, say what it means"
+
+
+def rule_parameters(source):
+    if not source.is_c or not source.under("src/*", "include/*"):
+        return
+    for name, line, parameters in declarations(source):
+        if len(parameters) > PARAMETERS_MAX:
+            yield line, f"{name} has {len(parameters)} parameters, more than {PARAMETERS_MAX}: use a struct"
+
+
 def rule_banned(source):
     if source.is_c:
         for pattern, instead in BANNED:
@@ -434,6 +482,8 @@ FILE_RULES = {
     "function-length": rule_function_length,
     "file-length": rule_file_length,
     "columns": rule_columns,
+    "booleans": rule_booleans,
+    "parameters": rule_parameters,
     "banned": rule_banned,
     "sleep": rule_sleep,
     "unfinished": rule_unfinished,

@@ -51,14 +51,14 @@ echo_end(enum status status)
 }
 
 static enum status
-echo_send(void *context, const struct rpc_piece *pieces, size_t piece_count, bool last,
-          struct error *error)
+echo_send(void *context, const struct rpc_piece *pieces, size_t piece_count,
+          enum peer_flow_next next, struct error *error)
 {
     (void)context;
     (void)error;
     if (pieces != NULL && echo_takes)
         echo_part(pieces, piece_count);
-    if (last)
+    if (next == PEER_FLOW_LAST)
         echo_end(STATUS_ABORTED);
     return STATUS_OK;
 }
@@ -125,11 +125,11 @@ talk_send(struct talk *talk)
         size_t bytes = length_of(talk, talk->sent++);
         struct rpc_piece piece = {.kept = talk->ask->kept, .bytes = bytes};
         talk->out += peer_flow_cost(bytes);
-        CHECK(peer_flow_send(&talk->flow, &piece, 1, false, &error) == STATUS_OK);
+        CHECK(peer_flow_send(&talk->flow, &piece, 1, PEER_FLOW_MORE, &error) == STATUS_OK);
     }
     if (talk->sent == talk->sent_max && !talk->is_last_sent) {
         talk->is_last_sent = true;
-        CHECK(peer_flow_send(&talk->flow, NULL, 0, true, &error) == STATUS_OK);
+        CHECK(peer_flow_send(&talk->flow, NULL, 0, PEER_FLOW_LAST, &error) == STATUS_OK);
     }
 }
 

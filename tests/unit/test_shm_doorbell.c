@@ -292,13 +292,13 @@ test_empty_seat_is_not_appointed(void **state)
 }
 
 static void
-repair(uint16_t dead, uint32_t index)
+repair(uint16_t owner, uint32_t index)
 {
+    const struct repair_dead dead = {owner, index < 2 ? 0 : STAGES_MAX, index < 2 ? index : 0};
     struct repair_judge judge = {0};
     struct repair_report report;
     struct error error = ERROR_NONE;
-    assert_int_equal(region_repair(&region, dead, OWNER_COORDINATOR, index < 2 ? 0 : STAGES_MAX,
-                                   index < 2 ? index : 0, &judge, &report, &error),
+    assert_int_equal(region_repair(&region, &dead, OWNER_COORDINATOR, &judge, &report, &error),
                      STATUS_OK);
 }
 

@@ -128,10 +128,10 @@ test_items_of_other_models_are_no_company(void **state)
     wait_arrived(&wait, START_NS, START_NS);
     assert_true(waits(&wait, START_NS, 1, 9));
     for (int i = 0; i < 1000; i++)
-        wait_joined(&wait, false);
+        wait_met(&wait, WAIT_STRANGER);
     assert_false(waits(&wait, START_NS, 1, 9));
     for (int i = 0; i < 100000; i++)
-        wait_joined(&wait, true);
+        wait_met(&wait, WAIT_JOINS);
     assert_true(waits(&wait, START_NS, 1, 9));
 }
 

@@ -340,12 +340,14 @@ test_client_repairs_after_a_death(void **state)
     struct repair_judge judge = {run_again, &client_region.rig.region};
     struct repair_report report;
     struct error error = ERROR_NONE;
+    const struct repair_dead worker = {owner, 0, index};
+    const struct repair_dead guest = {owner, STAGES_MAX, 0};
     assert_int_equal(
-        region_repair(&lane->region, owner, OWNER_COORDINATOR, 0, index, &judge, &report, &error),
+        region_repair(&lane->region, &worker, OWNER_COORDINATOR, &judge, &report, &error),
         STATUS_OK);
     assert_int_equal(report.run_again, 0);
-    assert_int_equal(region_repair(&client_region.rig.region, owner, OWNER_COORDINATOR, STAGES_MAX,
-                                   0, &judge, &report, &error),
+    assert_int_equal(region_repair(&client_region.rig.region, &guest, OWNER_COORDINATOR, &judge,
+                                   &report, &error),
                      STATUS_OK);
     assert_int_equal(report.run_again, 1);
     assert_int_not_equal(wait_held(&client_region.rig.region, ticket), owner);

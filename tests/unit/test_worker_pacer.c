@@ -41,7 +41,7 @@ test_wakes_while_wanted(void **state)
     (void)state;
     struct pacer pacer;
     struct error error = ERROR_NONE;
-    assert_int_equal(pacer_start(&pacer, false, &error), STATUS_OK);
+    assert_int_equal(pacer_start(&pacer, PACER_STAYS, &error), STATUS_OK);
     assert_int_equal(pacer_wakes(&pacer), 0);
     for (int i = 0; i < 3; i++) {
         pacer_begin(&pacer);
@@ -63,7 +63,7 @@ test_stops_in_either_state(void **state)
     struct pacer pacer;
     struct error error = ERROR_NONE;
     for (int i = 0; i < 100; i++) {
-        assert_int_equal(pacer_start(&pacer, false, &error), STATUS_OK);
+        assert_int_equal(pacer_start(&pacer, PACER_STAYS, &error), STATUS_OK);
         if (i % 2 == 0)
             pacer_begin(&pacer);
         pacer_stop(&pacer);
@@ -132,11 +132,11 @@ load_on_last_cpu(void *context)
 }
 
 static void
-load_once(bool may_idle, struct loads *loads)
+load_once(enum pacer_class class, struct loads *loads)
 {
     struct error error = ERROR_NONE;
     pthread_t thread;
-    assert_int_equal(pacer_start(&loads->pacer, may_idle, &error), STATUS_OK);
+    assert_int_equal(pacer_start(&loads->pacer, class, &error), STATUS_OK);
     assert_int_equal(pthread_create(&thread, NULL, load_on_last_cpu, loads), 0);
     assert_int_equal(pthread_join(thread, NULL), 0);
     pacer_stop(&loads->pacer);
@@ -148,10 +148,10 @@ test_follows_the_loader(void **state)
 {
     (void)state;
     static struct loads loads;
-    load_once(false, &loads);
+    load_once(PACER_STAYS, &loads);
     assert_int_equal(loads.class_within, SCHED_OTHER);
     assert_int_equal(loads.class_after, SCHED_OTHER);
-    load_once(true, &loads);
+    load_once(PACER_MAY_IDLE, &loads);
     assert_int_equal(loads.class_within, SCHED_IDLE);
     /* where it may not leave it, nobody would have said that it may be in it */
     if (idle_class_can_be_left())

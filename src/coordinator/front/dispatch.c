@@ -239,9 +239,11 @@ ask_in_mesh(const struct dispatch *dispatch, const struct inbound *inbound, stru
 }
 
 enum status
-dispatch_ask(const struct dispatch *dispatch, const struct inbound *inbound, enum oip_method method,
-             bool node_is_ready, struct dispatch_told *told, struct error *error)
+dispatch_ask(const struct dispatch *dispatch, const struct inbound *inbound,
+             const struct dispatch_question *question, struct dispatch_told *told,
+             struct error *error)
 {
+    enum oip_method method = question->method;
     bool of_model = method == OIP_MODEL_READY || method == OIP_MODEL_METADATA;
     struct meant meant;
     enum status status = STATUS_OK;
@@ -257,7 +259,7 @@ dispatch_ask(const struct dispatch *dispatch, const struct inbound *inbound, enu
         status = inbound_id(inbound, id, error);
     const struct small_ask ask = {.scope = &dispatch->scope,
                                   .id = id->bytes > 0 ? id->text : NULL,
-                                  .node_is_ready = node_is_ready};
+                                  .node_is_ready = question->node_is_ready};
     return status == STATUS_OK ? small_answer(method, &ask, inbound->message, &told->response,
                                               &told->response_bytes, error)
                                : status;

@@ -56,9 +56,14 @@ struct dispatch_told {
     bool is_elsewhere;
 };
 
+struct dispatch_question {
+    enum oip_method method;
+    bool node_is_ready;
+};
+
 /* Answers a small method of the node or of a model. */
 enum status dispatch_ask(const struct dispatch *dispatch, const struct inbound *inbound,
-                         enum oip_method method, bool node_is_ready, struct dispatch_told *told,
+                         const struct dispatch_question *question, struct dispatch_told *told,
                          struct error *error) WARN_UNUSED;
 
 /* ---- calls of methods that this node does not have (gRPC) ---- */

@@ -256,8 +256,8 @@ answer(struct front *front, enum oip_method method, struct rpc_call *call,
     struct error error = ERROR_NONE;
     struct dispatch_told told;
     struct inbound inbound = front_call_inbound(call, message, current_thread->queue);
-    enum status status = dispatch_ask(&front->dispatch, &inbound, method,
-                                      atomic_load(&front->node_ready), &told, &error);
+    const struct dispatch_question question = {method, atomic_load(&front->node_ready)};
+    enum status status = dispatch_ask(&front->dispatch, &inbound, &question, &told, &error);
     if (status != STATUS_OK) {
         counter_add_shared(front->options.counters, NODE_CALLS_REFUSED, 1);
         rpc_call_finish(call, error.status, error.text);

@@ -295,9 +295,9 @@ answer_model(struct inquiry *inquiry)
     const struct wire_span span = {named.data, named.used};
     const struct wire_message message = {&span, named.used > 0, named.used};
     struct inbound inbound = rest_call_inbound(call, &message, deadline_ns);
-    status =
-        dispatch_ask(&rest->dispatch, &inbound, asks_ready ? OIP_MODEL_READY : OIP_MODEL_METADATA,
-                     is_ready(rest), &told, &inquiry->error);
+    const struct dispatch_question question = {asks_ready ? OIP_MODEL_READY : OIP_MODEL_METADATA,
+                                               is_ready(rest)};
+    status = dispatch_ask(&rest->dispatch, &inbound, &question, &told, &inquiry->error);
     bytes_fini(&named);
     if (status != STATUS_OK)
         rest_call_refused(call);

@@ -61,7 +61,7 @@ mesh_flow_message(struct mesh_flow *flow, const struct wire_message *message, st
     struct rpc_piece piece = rpc_kept_piece(kept);
     if (!flow->flow.is_awaited)
         flow->out += peer_flow_cost(piece.bytes);
-    enum status status = peer_flow_send(&flow->flow, &piece, 1, false, error);
+    enum status status = peer_flow_send(&flow->flow, &piece, 1, PEER_FLOW_MORE, error);
     rpc_kept_release(kept);
     begin(flow);
     peer_flow_settle(&flow->flow);
@@ -73,7 +73,7 @@ mesh_flow_message(struct mesh_flow *flow, const struct wire_message *message, st
 enum status
 mesh_flow_half_close(struct mesh_flow *flow, struct error *error)
 {
-    enum status status = peer_flow_send(&flow->flow, NULL, 0, true, error);
+    enum status status = peer_flow_send(&flow->flow, NULL, 0, PEER_FLOW_LAST, error);
     begin(flow);
     return status;
 }

@@ -307,12 +307,12 @@ notify_of(struct native_try *tried, enum oip_method method, const char *id)
     "a pipeline takes one message for a call, and this call has ended without any: send one"
 
 static enum status
-sink_send(void *context, const struct rpc_piece *pieces, size_t piece_count, bool last,
-          struct error *error)
+sink_send(void *context, const struct rpc_piece *pieces, size_t piece_count,
+          enum peer_flow_next next, struct error *error)
 {
     (void)context;
     (void)piece_count;
-    (void)last;
+    (void)next;
     return pieces == NULL ? STATUS_OK : error_set(error, STATUS_INVALID_ARGUMENT, ONE_MESSAGE);
 }
 
@@ -401,15 +401,15 @@ serve_late(struct native_try *tried)
 
 /* The first message, or the end without any; what comes behind is as of any call of a pipeline. */
 static enum status
-awaited_send(void *context, const struct rpc_piece *pieces, size_t piece_count, bool last,
-             struct error *error)
+awaited_send(void *context, const struct rpc_piece *pieces, size_t piece_count,
+             enum peer_flow_next next, struct error *error)
 {
     struct peer_request *request = context;
     /* The first message may be handed out by await_message while what is behind it comes here. */
     bool is_first = pieces != NULL ? !request->flow->is_committed : request->is_empty;
     struct native_try *tried = is_first ? await_exchange(request, NULL) : NULL;
     if (tried == NULL)
-        return sink_send(NULL, pieces, piece_count, last, error);
+        return sink_send(NULL, pieces, piece_count, next, error);
     if (pieces == NULL)
         notify_failure_later(tried, STATUS_INVALID_ARGUMENT, NO_MESSAGE);
     else

@@ -29,13 +29,10 @@ connect(struct loop *loop, const struct etcd_place *place, uint64_t seed, struct
 
 static enum status
 open_there(const struct config_mesh *config, struct loop *loop, const struct store_options *options,
-           const struct etcd_place *place, uint64_t seed, struct mesh_store *store,
-           struct error *error)
+           const char *root, struct mesh_store *store, struct error *error)
 {
     struct bytes prefix = {0};
-    enum status status = connect(loop, place, seed, &store->etcd, error);
-    if (status == STATUS_OK)
-        status = record_prefix(place->root, config->prefix, config->service, &prefix, error);
+    enum status status = record_prefix(root, config->prefix, config->service, &prefix, error);
     if (status == STATUS_OK) {
         bytes_put_char(&prefix, '\0');
         CHECK(!prefix.failed);
@@ -67,7 +64,9 @@ open_etcd(const struct config_mesh *config, struct loop *loop, const struct stor
     struct etcd_place place;
     enum status status = mesh_store_place(config, &place, error);
     if (status == STATUS_OK)
-        status = open_there(config, loop, options, &place, seed, store, error);
+        status = connect(loop, &place, seed, &store->etcd, error);
+    if (status == STATUS_OK)
+        status = open_there(config, loop, options, place.root, store, error);
     etcd_place_fini(&place);
     return status;
 }

@@ -108,8 +108,9 @@ repair(struct pool_member *member)
     struct repair_judge judge = {judge_request, member};
     struct repair_report report;
     struct error error = ERROR_NONE;
-    if (region_repair(&lane->region, member->owner, OWNER_COORDINATOR, member->stage, member->index,
-                      &judge, &report, &error) != STATUS_OK) {
+    const struct repair_dead dead = {member->owner, member->stage, member->index};
+    if (region_repair(&lane->region, &dead, OWNER_COORDINATOR, &judge, &report, &error) !=
+        STATUS_OK) {
         lane_report_corrupt(lane, error.text);
         return 0;
     }

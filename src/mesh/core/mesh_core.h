@@ -548,5 +548,5 @@ uint32_t mesh_see_copies(struct mesh *mesh, uint32_t from, uint32_t count,
 bool mesh_see_model(struct mesh *mesh, const char *id,
                     void (*see)(void *context, const struct mesh_sight *sight), void *context);
 
-/* CHECKs that the tables are consistent; for tests. */
+/* CHECKs that states, lists, sums and references agree. Visits everything: for tests. */
 void mesh_check(const struct mesh *mesh);

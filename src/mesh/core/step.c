@@ -334,7 +334,7 @@ on_event(struct mesh *mesh, const struct mesh_event *event)
     case MESH_SIZE_MEASURED:
         load_on_measured(mesh, event->loaded.ticket, event->loaded.size_bytes);
         break;
-    case MESH_UNLOAD_ENDED: load_on_unload(mesh, event->loaded.ticket, event->loaded.freed); break;
+    case MESH_UNLOAD_ENDED: load_on_unload(mesh, event); break;
     case MESH_TYPES:
         if (types_set(&mesh->tables.types, event->types.rules, event->types.rule_count)) {
             tables_relabel(&mesh->tables);
@@ -400,6 +400,8 @@ mesh_step(struct mesh *mesh, const struct mesh_event *event)
         while (work_off_one(mesh))
             ;
     } while (load_run_queue(mesh));
+    CHECK(mesh->settling.unreconciled_count == 0 && mesh->calls.routing == CALL_NONE &&
+          mesh->orders.due_count == 0); /* nothing waits for another event */
     return (struct mesh_actions){.at = mesh->actions.at, .count = mesh->actions.count};
 }
 
@@ -420,119 +422,4 @@ mesh_resolve(const struct mesh *mesh, const char *id)
     uint32_t number = names_find(&mesh->vmodels.names, id);
     uint32_t model = number == NAME_NONE ? NAME_NONE : vmodel_model(&mesh->vmodels.at[number]);
     return model == NAME_NONE ? NULL : names_text(&mesh->tables.model_names, model);
-}
-
-static void
-check_calls(const struct mesh *mesh, const struct core_entry *entry)
-{
-    uint32_t waiting = 0;
-    uint32_t last = CALL_NONE;
-    for (uint32_t i = entry->first_call; i != CALL_NONE; i = mesh->calls.at[i].next) {
-        CHECK(mesh->calls.at[i].state == CALL_WAITING);
-        CHECK(mesh->calls.at[i].entry == (uint32_t)(entry - mesh->entries.at));
-        waiting++;
-        last = i;
-    }
-    CHECK(waiting == entry->waiting && last == entry->last_call);
-    if (entry->concurrency > 0) /* S6 */
-        CHECK(entry->in_flight <= entry->concurrency);
-    if (entry->state == MESH_STATE_LOADED && entry_serves(entry) && waiting > 0)
-        CHECK(entry->concurrency > 0 && entry->in_flight == entry->concurrency);
-}
-
-static uint32_t
-check_list(const struct mesh *mesh, uint32_t first, enum core_call_state state)
-{
-    uint32_t count = 0;
-    for (uint32_t call = first; call != CALL_NONE; call = mesh->calls.at[call].next) {
-        CHECK(mesh->calls.at[call].state == state);
-        count++;
-    }
-    return count;
-}
-
-static void
-check_lists(const struct mesh *mesh)
-{
-    uint32_t asking = 0;
-    uint32_t queued = 0;
-    for (uint32_t i = 0; i < mesh->calls.capacity; i++) {
-        asking += mesh->calls.at[i].state == CALL_ASKING;
-        queued += mesh->calls.at[i].state == CALL_QUEUED;
-    }
-    CHECK(asking == mesh->questions.asking &&
-          queued == check_list(mesh, mesh->room_queue.first, CALL_QUEUED));
-    for (uint32_t i = 0; i < QUESTIONS_MAX; i++) {
-        const struct core_question *question = &mesh->questions.at[i];
-        if (question->model == NAME_NONE && question->vmodel == NAME_NONE)
-            continue;
-        asking -= check_list(mesh, question->asked, CALL_ASKING) +
-                  check_list(mesh, question->later, CALL_ASKING);
-        CHECK(question->txn != 0 || (question->asked == CALL_NONE && question->later == CALL_NONE));
-    }
-    CHECK(asking == 0);
-    uint64_t arrival = 0;
-    uint32_t last = CALL_NONE;
-    for (uint32_t call = mesh->room_queue.first; call != CALL_NONE;
-         call = mesh->calls.at[call].next) {
-        CHECK(mesh->calls.at[call].arrival > arrival); /* R14 */
-        arrival = mesh->calls.at[call].arrival;
-        last = call;
-    }
-    CHECK(last == mesh->room_queue.last);
-}
-
-static void
-check_pool(const struct mesh *mesh, uint32_t number)
-{
-    const struct pool *pool = &mesh->pools.at[number];
-    uint64_t committed = 0;
-    uint64_t claimed = 0;
-    uint64_t resident = pool->ledger.lost;
-    uint64_t evictable = 0;
-    uint32_t loading = 0;
-    for (uint32_t i = 0; i < mesh->entries.used; i++) {
-        const struct core_entry *entry = &mesh->entries.at[i];
-        bool belongs = entry->state != MESH_STATE_NONE && entry->pool == number;
-        CHECK(heap_has(&pool->queue, i) == (belongs && entry->state == MESH_STATE_QUEUED));
-        CHECK(belongs || !(heap_has(&pool->lru, i) || heap_has(&pool->young, i)));
-        if (!belongs)
-            continue;
-        bool commits = entry->state <= MESH_STATE_LOADED;
-        committed += commits ? entry->units : 0;
-        bool claims = entry->state == MESH_STATE_CLAIMING || entry->state == MESH_STATE_QUEUED;
-        claimed += claims ? entry->units : 0;
-        resident += entry->resident ? entry->units : 0;
-        evictable += heap_has(&pool->lru, i) ? entry->units : 0;
-        loading += entry->state == MESH_STATE_LOADING;
-    }
-    CHECK(committed == pool->ledger.committed && resident == pool->ledger.resident);
-    CHECK(claimed == pool->ledger.claimed);
-    CHECK(evictable == pool->evictable_units && loading == pool->loading);
-    CHECK(pool->loading <= pool->loaders || !pool->runtime);
-}
-
-void
-mesh_check(const struct mesh *mesh)
-{
-    uint32_t loaded = 0;
-    for (uint32_t i = 0; i < mesh->entries.used; i++) {
-        const struct core_entry *entry = &mesh->entries.at[i];
-        if (entry->state == MESH_STATE_NONE)
-            continue;
-        CHECK(mesh->tables.models[entry->model].entry == i);
-        loaded += entry->state == MESH_STATE_LOADED;
-        check_calls(mesh, entry);
-    }
-    CHECK(loaded == mesh->entries.loaded);
-    for (uint32_t i = 0; i < mesh->pools.count; i++)
-        check_pool(mesh, i);
-    check_lists(mesh);
-    for (uint32_t call = mesh->calls.parked; call != CALL_NONE; call = mesh->calls.at[call].next)
-        CHECK(mesh->calls.at[call].state == CALL_PARKED &&
-              mesh->calls.at[call].vmodel != NAME_NONE);
-    for (uint32_t i = 0; i < mesh->orders.under_way_count; i++) {
-        const struct core_order *order = &mesh->orders.at[mesh->orders.under_way[i]];
-        CHECK(order->stage != ORDER_FREE && order->at == i && !order->due);
-    }
 }

@@ -91,6 +91,7 @@ ask_send(struct external_ask *ask, const char *method, int64_t timeout_ns,
     };
     pthread_mutex_lock(&external->lock);
     bool is_there = external->is_ready && !external->is_closing;
+    CHECK(!is_there || external->management != NULL);
     if (is_there)
         rpc_client_start(external->management, &request, NULL);
     pthread_mutex_unlock(&external->lock);
@@ -256,6 +257,7 @@ static void
 ask_again(struct external_ask *ask)
 {
     struct external *external = ask->external;
+    CHECK(ask->tries > 0 && ask->tries < UNLOAD_TRIES_MAX);
     ask->again_ns = clock_now_ns() + (ask->tries == 1 ? UNLOAD_SOON_NS : UNLOAD_LATER_NS);
     pthread_mutex_lock(&external->lock);
     ask->next = external->again;

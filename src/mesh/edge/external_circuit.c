@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/check.h"
 #include "base/hash.h"
 
 /* A collision takes two models for one: the circuit then opens later. */
@@ -10,6 +11,20 @@ uint64_t
 external_circuit_model(const char *id)
 {
     return hash_fnv1a(HASH_FNV1A_SEED, id, strlen(id));
+}
+
+/* Allowed transitions; a reset is a new circuit. */
+static const uint32_t EDGES[] = {
+    [CIRCUIT_CLOSED] = 1u << CIRCUIT_OPEN,
+    [CIRCUIT_OPEN] = 1u << CIRCUIT_HALF_OPEN,
+    [CIRCUIT_HALF_OPEN] = 1u << CIRCUIT_OPEN | 1u << CIRCUIT_CLOSED,
+};
+
+static void
+circuit_set(struct external_circuit *circuit, enum external_circuit_state state)
+{
+    CHECK(EDGES[circuit->state] & 1u << state);
+    circuit->state = state;
 }
 
 static void
@@ -20,7 +35,7 @@ circuit_open(struct external_circuit *circuit, int64_t now_ns)
         if (now_ns - circuit->closed_ns >= EXTERNAL_CIRCUIT_CALM_NS)
             circuit->trials = 0;
     }
-    circuit->state = CIRCUIT_OPEN;
+    circuit_set(circuit, CIRCUIT_OPEN);
     circuit->answers = circuit->timeouts = 0;
 }
 
@@ -82,7 +97,7 @@ external_circuit_answered(struct external_circuit *circuit, int64_t now_ns)
     circuit->answers = circuit->timeouts = 0;
     if (circuit->state != CIRCUIT_HALF_OPEN)
         return false;
-    circuit->state = CIRCUIT_CLOSED;
+    circuit_set(circuit, CIRCUIT_CLOSED);
     circuit->closed_ns = now_ns;
     return true;
 }
@@ -107,7 +122,7 @@ external_circuit_ready(struct external_circuit *circuit, int64_t now_ns)
 {
     if (circuit->state != CIRCUIT_OPEN)
         return false;
-    circuit->state = CIRCUIT_HALF_OPEN;
+    circuit_set(circuit, CIRCUIT_HALF_OPEN);
     circuit->trial_ns = now_ns;
     circuit->trials++;
     return true;

@@ -80,38 +80,38 @@ cost_pop(struct served_flow *flow)
 
 /* Locked. Refused messages belong to a call that is over, whose end is reported. */
 static enum status
-send(struct served *served, const struct rpc_piece *pieces, size_t piece_count, bool last,
+send(struct served *served, const struct external_pieces *pieces, enum peer_flow_next next,
      struct error *error)
 {
     struct served_flow *flow = served->flow;
     const struct external_method *method;
     struct id_inject plan;
     struct external_list list;
-    if (pieces != NULL) {
+    if (pieces->at != NULL) {
         (void)external_status_permits(&served->external->status, served->request->method, &method);
-        enum status status =
-            external_list_make(&list, method, pieces, piece_count, flow->model, &plan, error);
+        enum status status = external_list_make(&list, method, pieces, flow->model, &plan, error);
         if (status == STATUS_OK && rpc_client_send(served->call, list.at, list.count) == STATUS_OK)
             cost_push(flow, flow->is_awaited
                                 ? 0
-                                : peer_flow_cost(peer_pieces_bytes(pieces, piece_count)));
+                                : peer_flow_cost(peer_pieces_bytes(pieces->at, pieces->count)));
         flow->is_awaited = false;
         external_list_fini(&list);
         if (status != STATUS_OK)
             return status;
     }
-    if (last)
+    if (next == PEER_FLOW_LAST)
         rpc_client_half_close(served->call);
     return STATUS_OK;
 }
 
 static enum status
-sink_send(void *context, const struct rpc_piece *pieces, size_t piece_count, bool last,
-          struct error *error)
+sink_send(void *context, const struct rpc_piece *pieces, size_t piece_count,
+          enum peer_flow_next next, struct error *error)
 {
+    const struct external_pieces message = {pieces, piece_count};
     struct served *served = context;
     pthread_mutex_lock(&served->external->lock);
-    enum status status = send(served, pieces, piece_count, last, error);
+    enum status status = send(served, &message, next, error);
     pthread_mutex_unlock(&served->external->lock);
     return status;
 }
@@ -265,9 +265,11 @@ static void
 send_kept(struct served *served, struct peer_flow_kept *kept, bool closed)
 {
     while (kept != NULL) {
+        const struct external_pieces message = {kept->pieces, kept->piece_count};
         bool last = closed && kept->next == NULL;
         if (served->refusal.status == STATUS_OK &&
-            send(served, kept->pieces, kept->piece_count, last, &served->refusal) != STATUS_OK)
+            send(served, &message, last ? PEER_FLOW_LAST : PEER_FLOW_MORE, &served->refusal) !=
+                STATUS_OK)
             rpc_client_cancel(served->call);
         kept = peer_flow_kept_free(kept);
     }

@@ -198,12 +198,6 @@ external_list_fini(struct external_list *list)
         free(list->at);
 }
 
-/* Kept pieces. */
-struct external_pieces {
-    const struct rpc_piece *at;
-    size_t count;
-};
-
 /* Bytes of the message. */
 static void
 list_put_range(struct external_list *list, const struct external_pieces *whole,
@@ -294,16 +288,15 @@ message_inject(struct external_list *list, const struct external_pieces *from,
 
 enum status
 external_list_make(struct external_list *list, const struct external_method *method,
-                   const struct rpc_piece *pieces, size_t piece_count, const char *model,
-                   struct id_inject *plan, struct error *error)
+                   const struct external_pieces *from, const char *model, struct id_inject *plan,
+                   struct error *error)
 {
-    const struct external_pieces from = {pieces, piece_count};
     list->at = list->at_hand;
     list->count = 0;
     list->room = ARRAY_COUNT(list->at_hand);
     if (method != NULL && method->depth > 0)
-        return message_inject(list, &from, method, model, plan, error);
-    list_put_range(list, &from, (struct id_range){0, UINT64_MAX});
+        return message_inject(list, from, method, model, plan, error);
+    list_put_range(list, from, (struct id_range){0, UINT64_MAX});
     return STATUS_OK;
 }
 
@@ -400,9 +393,11 @@ serve(struct served *served, const struct runner_attempt *attempt)
         return status;
     enum peer_flow_shape shape = peer_flow_shape(request->flow);
     bool has_message = peer_flow_has_message(shape);
-    status = external_list_make(
-        &list, has_message ? method : NULL, has_message ? request->pieces : NULL,
-        has_message ? request->piece_count : 0, attempt->model, &plan, &served->refusal);
+    struct external_pieces message = {0};
+    if (has_message)
+        message = (struct external_pieces){request->pieces, request->piece_count};
+    status = external_list_make(&list, has_message ? method : NULL, &message, attempt->model, &plan,
+                                &served->refusal);
     if (status == STATUS_OK)
         send(served, attempt, shape, &list);
     external_list_fini(&list);
@@ -421,6 +416,7 @@ external_serve(struct external *external, struct runner_call *call,
         return RUNNER_ENDED;
     }
     CHECK(request->queue < external->options.queue_count);
+    CHECK(external->serving != NULL && external->serving[request->queue] != NULL);
     struct served *served = served_create(external, request, attempt);
     if (serve(served, attempt) == STATUS_OK) {
         request->external = served;

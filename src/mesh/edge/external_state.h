@@ -109,12 +109,17 @@ const char *external_target(const struct external *external);
 
 /* ---- external_serve.c ---- */
 
+/* Kept pieces of a message; NULL: there is none. */
+struct external_pieces {
+    const struct rpc_piece *at;
+    size_t count;
+};
+
 /* Locked. A message of that request in the runtime's form; `plan` and `model` must stay until it
  * was sent. Finish the list in any case. */
 enum status external_list_make(struct external_list *list, const struct external_method *method,
-                               const struct rpc_piece *pieces, size_t piece_count,
-                               const char *model, struct id_inject *plan,
-                               struct error *error) WARN_UNUSED;
+                               const struct external_pieces *from, const char *model,
+                               struct id_inject *plan, struct error *error) WARN_UNUSED;
 void external_list_fini(struct external_list *list);
 void external_on_end(void *context, const struct rpc_client_end *ended);
 

@@ -66,6 +66,7 @@ static void
 open(struct peer_flow *flow, const struct rpc_piece *pieces, size_t piece_count)
 {
     struct peer_request *request = flow->request;
+    CHECK(flow->opening == NULL && flow->first == NULL); /* it is the first message */
     flow->is_awaited = false;
     request->is_empty = pieces == NULL;
     if (pieces == NULL)
@@ -97,12 +98,12 @@ peer_flow_settle(struct peer_flow *flow)
 
 enum status
 peer_flow_send(struct peer_flow *flow, const struct rpc_piece *pieces, size_t piece_count,
-               bool last, struct error *error)
+               enum peer_flow_next next, struct error *error)
 {
     pthread_mutex_lock(&flow->lock);
     const struct peer_flow_sink *sink = flow->sink;
     void *context = flow->sink_context;
-    flow->is_closed = flow->is_closed || last;
+    flow->is_closed = flow->is_closed || next == PEER_FLOW_LAST;
     if (flow->is_awaited) {
         open(flow, pieces, piece_count);
     } else if (sink != NULL && pieces != NULL) {
@@ -115,7 +116,7 @@ peer_flow_send(struct peer_flow *flow, const struct rpc_piece *pieces, size_t pi
     pthread_mutex_unlock(&flow->lock);
     if (sink == NULL)
         return STATUS_OK;
-    enum status status = sink->send(context, pieces, piece_count, last, error);
+    enum status status = sink->send(context, pieces, piece_count, next, error);
     peer_flow_settle(flow);
     return status;
 }
@@ -199,6 +200,7 @@ peer_flow_attach(struct peer_flow *flow, enum peer_flow_shape shape,
 {
     pthread_mutex_lock(&flow->lock);
     struct peer_flow_kept *first = flow->first;
+    CHECK(flow->sink == NULL && !flow->is_committed); /* only then another try may begin */
     flow->sink = sink;
     flow->sink_context = context;
     flow->first = NULL;

@@ -32,12 +32,14 @@ enum {
     PEER_FLOW_MESSAGE_BYTES = 4 << 10, /* price of a message beside its bytes: 64 fill a window */
 };
 
+enum peer_flow_next { PEER_FLOW_MORE, PEER_FLOW_LAST };
+
 /* The owner of a try. */
 struct peer_flow_sink {
-    /* Sends a message; `last`: the final one, with NULL pieces only the end. A status other than
+    /* Sends a message; LAST: the final one, with NULL pieces only the end. A status other than
      * OK, with the text for the caller, is the end of the call: the owner ends it. */
     enum status (*send)(void *context, const struct rpc_piece *pieces, size_t piece_count,
-                        bool last, struct error *error);
+                        enum peer_flow_next next, struct error *error);
     /* The owner has consumed so much of the answer. */
     void (*taken)(void *context, uint64_t cost);
     uint32_t window_bytes; /* of the request's messages after the first */
@@ -92,7 +94,8 @@ void peer_flow_fini(struct peer_flow *flow);
  * takes references. If the request's own message is awaited, that comes first: it costs nothing,
  * commits to nothing, and every later try begins with it. */
 enum status peer_flow_send(struct peer_flow *flow, const struct rpc_piece *pieces,
-                           size_t piece_count, bool last, struct error *error) WARN_UNUSED;
+                           size_t piece_count, enum peer_flow_next next,
+                           struct error *error) WARN_UNUSED;
 /* Releases the request's message if it will not be read again: the try has read it and will not be
  * repeated. For owners with many messages; the thread of the request's queue. */
 void peer_flow_settle(struct peer_flow *flow);

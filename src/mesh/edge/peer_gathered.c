@@ -18,6 +18,7 @@ gathered_add(struct peer_gathered *gathered, const struct wire_message *message,
         CHECK(gathered->pieces != NULL);
     }
     gathered->received += frame->payload_bytes;
+    CHECK(gathered->received <= gathered->expected); /* as the owner has validated */
     gathered->pieces[gathered->count++] = (struct rpc_piece){
         .kept = rpc_message_keep(message),
         .offset = (size_t)frame->payload_offset,

@@ -471,6 +471,7 @@ void
 link_fini(struct peer_link *link)
 {
     CHECK(link->call == NULL && link->client == NULL);
+    CHECK(link->slots.used_count == 0 && !peer_pipe_has_waiting(&link->pipe));
     free(link->instance);
     free(link->address);
     pthread_mutex_destroy(&link->lock);
@@ -545,13 +546,13 @@ left_us(int64_t deadline_ns, bool *is_late)
 /* Locked. */
 static void
 put_message(struct peer_link *link, struct peer_slot *slot, const struct rpc_piece *pieces,
-            size_t piece_count, bool last)
+            size_t piece_count, enum peer_flow_next next)
 {
     struct peer_frame frame = {.kind = PEER_MESSAGE};
     uint64_t bytes = peer_pieces_bytes(pieces, piece_count);
     frame.message.number = slot->number;
     frame.message.has_message = pieces != NULL;
-    frame.message.is_last = last;
+    frame.message.is_last = next == PEER_FLOW_LAST;
     frame.message.message_bytes = bytes;
     if (pieces != NULL && !slot->is_awaited)
         slot->out += peer_flow_cost(bytes);
@@ -569,8 +570,8 @@ slot_of(struct peer_link *link, const struct peer_request *request)
 }
 
 static enum status
-flow_send(void *context, const struct rpc_piece *pieces, size_t piece_count, bool last,
-          struct error *error)
+flow_send(void *context, const struct rpc_piece *pieces, size_t piece_count,
+          enum peer_flow_next next, struct error *error)
 {
     const struct peer_request *request = context;
     struct peer_link *link = request->link;
@@ -578,7 +579,7 @@ flow_send(void *context, const struct rpc_piece *pieces, size_t piece_count, boo
     pthread_mutex_lock(&link->lock);
     struct peer_slot *slot = slot_of(link, request);
     if (slot != NULL)
-        put_message(link, slot, pieces, piece_count, last);
+        put_message(link, slot, pieces, piece_count, next);
     pthread_mutex_unlock(&link->lock);
     return STATUS_OK;
 }
@@ -622,9 +623,11 @@ flow_begin(struct peer_link *link, struct peer_slot *slot, enum peer_flow_shape 
     struct peer_flow_kept *kept = peer_flow_attach(request->flow, shape, sink, request, &closed);
     slot->is_awaited = shape == PEER_FLOW_AWAITED;
     if (closed && kept == NULL && (shape == PEER_FLOW_OPEN || slot->is_awaited))
-        put_message(link, slot, NULL, 0, true);
+        put_message(link, slot, NULL, 0, PEER_FLOW_LAST);
     while (kept != NULL) {
-        put_message(link, slot, kept->pieces, kept->piece_count, closed && kept->next == NULL);
+        bool last = closed && kept->next == NULL;
+        put_message(link, slot, kept->pieces, kept->piece_count,
+                    last ? PEER_FLOW_LAST : PEER_FLOW_MORE);
         kept = peer_flow_kept_free(kept);
     }
     peer_flow_begun(request->flow);

@@ -249,6 +249,7 @@ send_part(struct peer_pipe *pipe, struct peer_item *item, const void *head, size
     CHECK(pieces != NULL);
     size_t count = item_cut(item, item->sent, item->sent + bytes, pieces);
     item->sent += bytes;
+    CHECK(item->sent <= item->bytes && bytes <= pipe->bytes);
     pipe->bytes -= bytes;
     (void)send_frame(pipe, head, head_bytes, pieces, count); /* is_broken says so */
     free(pieces);
@@ -337,6 +338,7 @@ pump_first_part(struct peer_pipe *pipe)
 {
     struct peer_item *item = queue_take(pipe, pipe->first->next);
     struct peer_item *rest = item->rest;
+    CHECK(rest->sent == 0);
     pipe->bytes -= item->head_bytes;
     send_part(pipe, rest, item->head, item->head_bytes, part_bytes(rest));
     item->rest = NULL;
@@ -362,6 +364,7 @@ pump_whole(struct peer_pipe *pipe)
     gather_begin(&gather, pieces);
     for (struct peer_item *item = first; item != end; item = item->next)
         gather_frame(&gather, item->head, item->head_bytes, item->pieces, item->piece_count);
+    CHECK(gather.count == pieces && bytes <= pipe->bytes);
     pipe->bytes -= bytes;
     (void)gather_send(&gather, pipe); /* is_broken says so */
     while (first != end) {
@@ -372,8 +375,18 @@ pump_whole(struct peer_pipe *pipe)
 }
 
 static void
+pipe_check(const struct peer_pipe *pipe)
+{
+    CHECK(pipe->out <= PEER_PIPE_OUT_MAX);
+    CHECK(peer_pipe_has_waiting(pipe) || pipe->bytes == 0);
+    CHECK((pipe->first == NULL) == (pipe->last == &pipe->first) && *pipe->last == NULL);
+    CHECK((pipe->ring == NULL) == (pipe->ring_last == &pipe->ring) && *pipe->ring_last == NULL);
+}
+
+static void
 pump(struct peer_pipe *pipe)
 {
+    pipe_check(pipe);
     while (!pipe->is_broken && pipe->out < PEER_PIPE_OUT_MAX) {
         if (pipe->ring != NULL && (pipe->first == NULL || pipe->since_part >= PEER_PIPE_TURN)) {
             pump_part(pipe);
@@ -551,6 +564,7 @@ peer_pipe_drop(struct peer_pipe *pipe, uint32_t number)
             pipe->ring_last = at;
         item_free(item, PIECES_THERE);
     }
+    pipe_check(pipe);
 }
 
 bool

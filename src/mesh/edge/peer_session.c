@@ -18,10 +18,12 @@ static void
 session_release(struct peer_session *session)
 {
     pthread_mutex_lock(&session->lock);
+    CHECK(session->references > 0);
     unsigned left = --session->references;
     pthread_mutex_unlock(&session->lock);
     if (left > 0)
         return;
+    CHECK(session->call == NULL && session->held_bytes == 0);
     pthread_mutex_destroy(&session->lock);
     free(session->incoming);
     free(session->peer);
@@ -41,6 +43,7 @@ incoming_release(struct incoming *incoming)
 {
     struct peer_session *session = incoming->session;
     pthread_mutex_lock(&session->lock);
+    CHECK(incoming->references > 0 && session->held_bytes >= incoming->held);
     unsigned left = --incoming->references;
     if (left == 0)
         session->held_bytes -= incoming->held;
@@ -62,6 +65,7 @@ over(struct incoming *incoming)
 {
     pthread_mutex_lock(&incoming->session->lock);
     bool was_over = incoming->is_over;
+    CHECK(incoming->is_called);
     incoming->is_over = true;
     pthread_mutex_unlock(&incoming->session->lock);
     if (!was_over)
@@ -332,6 +336,7 @@ static void
 begin(struct incoming *incoming)
 {
     const struct peer_call *told = &incoming->frame.call;
+    CHECK(!incoming->is_called && incoming->first.received == incoming->first.expected);
     incoming->request.type = &request_type;
     incoming->request.method = told->method;
     incoming->request.metadata = told->metadata;
@@ -471,6 +476,7 @@ on_call(struct peer_session *session, const struct wire_message *message,
         uint32_t place = told->number & SESSION_PLACE_MASK;
         if (place >= session->place_count)
             table_grow(session, place);
+        CHECK(session->incoming[place] == NULL);
         session->incoming[place] = incoming;
         incoming->number = told->number;
         incoming->first.expected = told->message_bytes;

@@ -77,8 +77,9 @@ pass_on(struct incoming *incoming, bool has_message)
     const struct peer_gathered *more = &incoming->more;
     const struct rpc_piece *pieces = more->count == 0 ? nothing : more->pieces;
     struct error error = ERROR_NONE;
-    enum status status = peer_flow_send(&incoming->flow, has_message ? pieces : NULL, more->count,
-                                        incoming->is_last, &error);
+    enum status status =
+        peer_flow_send(&incoming->flow, has_message ? pieces : NULL, more->count,
+                       incoming->is_last ? PEER_FLOW_LAST : PEER_FLOW_MORE, &error);
     gathered_release(&incoming->more);
     incoming->is_gathering = false;
     if (status != STATUS_OK)

@@ -36,6 +36,7 @@ slots_take(struct slots *slots, struct peer_request *request, uint32_t attempt)
         grow(slots);
     }
     struct peer_slot *slot = &slots->all[slots->first_free - 1];
+    CHECK(slot->request == NULL);
     slots->first_free = slot->next_free;
     slots->used_count++;
     slots->flow_count += request->flow != NULL;
@@ -47,11 +48,14 @@ slots_take(struct slots *slots, struct peer_request *request, uint32_t attempt)
 void
 slots_free(struct slots *slots, struct peer_slot *slot)
 {
+    CHECK(slot->request != NULL && slots->used_count > 0);
+    CHECK(slot == &slots->all[slot->number & PLACE_MASK]);
     slots->flow_count -= slot->request->flow != NULL;
     slot->request = NULL;
     slot->next_free = slots->first_free;
     slots->first_free = (slot->number & PLACE_MASK) + 1;
     slots->used_count--;
+    CHECK(slots->flow_count <= slots->used_count);
 }
 
 struct peer_slot *

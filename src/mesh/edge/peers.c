@@ -126,6 +126,7 @@ link_take(struct peers *peers, const struct peer *peer, uint32_t queue)
 {
     struct peer_link *link = peers->free;
     if (link != NULL) {
+        CHECK(link->call == NULL && link->client == NULL && link->slots.used_count == 0);
         peers->free = link->next_free;
     } else {
         link = malloc(sizeof(*link));
@@ -148,6 +149,7 @@ void
 peers_link_free(struct peers *peers, struct peer_link *link)
 {
     pthread_mutex_lock(&link->lock);
+    CHECK(link->is_leaving && link->call == NULL);
     rpc_client_destroy(link->client);
     link->client = NULL;
     free(link->instance);

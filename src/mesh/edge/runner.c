@@ -60,6 +60,7 @@ copy_texts(struct mesh_runner *runner)
         *texts[i] = memcpy(to, *texts[i], length);
         to += length;
     }
+    CHECK(to == runner->texts + bytes);
 }
 
 static void
@@ -113,6 +114,7 @@ runner_create(const struct runner_options *options)
 void
 runner_start(struct mesh_runner *runner, struct store *store)
 {
+    CHECK(runner->store == NULL && !runner->closed);
     runner->store = store;
     runner_self_publish(runner, SELF_NOW);
     loop_timer_set(runner->timer, runner->options.tick_ms * NS_PER_MS);
@@ -264,6 +266,7 @@ runner_close(struct mesh_runner *runner)
     runner_lock(runner);
     runner_call_close_all(runner);
     runner_order_close_all(runner);
+    CHECK(runner->orders.count == 0);
     runner->closed = true;
     runner_work_drop(runner);
     runner_unlock(runner);

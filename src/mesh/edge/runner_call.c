@@ -25,11 +25,30 @@ call_at(const struct mesh_runner *runner, uint32_t number)
     return call;
 }
 
+/* Allowed transitions: the table in DESIGN.md. */
+#define TO(state) (1u << CALL_##state)
+static const uint32_t EDGES[] = {
+    [CALL_OVER] = TO(WAITING),
+    [CALL_WAITING] = TO(SERVED) | TO(FORWARDED) | TO(OVER),
+    [CALL_SERVED] = TO(WAITING) | TO(LEFT) | TO(OVER),
+    [CALL_FORWARDED] = TO(WAITING) | TO(LEFT) | TO(OVER),
+    [CALL_LEFT] = TO(LEFT) | TO(OVER),
+};
+
+/* The only writer of a call's state, once it has a number. */
+static void
+call_set(const struct mesh_runner *runner, struct runner_call *call, enum runner_call_state state)
+{
+    CHECK(call_at(runner, call->number) == call);
+    CHECK(EDGES[call->state] & 1u << state);
+    call->state = (uint8_t)state;
+}
+
 static void
 release(struct mesh_runner *runner, struct runner_call *call)
 {
+    call_set(runner, call, CALL_OVER);
     id_table_remove(&runner->calls, call->number);
-    call->state = CALL_OVER;
 }
 
 /* The call is over. */
@@ -127,7 +146,7 @@ runner_call_do_serve(struct mesh_runner *runner, const struct mesh_action *actio
     struct runner_call *call = call_at(runner, action->attempt.call);
     const struct runner_attempt attempt = attempt_of(call, action, CALL_SERVED);
     struct runner_end end = {.end = MESH_END_UNREACHABLE};
-    call->state = CALL_SERVED;
+    call_set(runner, call, CALL_SERVED);
     call->attempt = attempt.number;
     runner->counts.served++;
     bool waited = call->asked != runner->steps;
@@ -146,7 +165,7 @@ runner_call_do_forward(struct mesh_runner *runner, const struct mesh_action *act
     const struct runner_attempt attempt = attempt_of(call, action, CALL_FORWARDED);
     const struct runner_peers *peers = &runner->options.peers;
     struct runner_end end = {.end = MESH_END_UNREACHABLE};
-    call->state = CALL_FORWARDED;
+    call_set(runner, call, CALL_FORWARDED);
     call->attempt = attempt.number;
     runner->counts.forwarded++;
     if (peers->forward == NULL ||
@@ -163,6 +182,7 @@ runner_call_do_answer(struct mesh_runner *runner, const struct mesh_action *acti
         action->answer.end == MESH_END_UNAVAILABLE
             ? unknown_fields_find(&runner->records.unreadable, table, call->model)
             : NULL;
+    CHECK(call->state == CALL_WAITING);
     release(runner, call);
     if (unreadable != NULL) /* the core had no record to compare in a transaction */
         answer(runner, call, MESH_END_LOAD_FAILED, unreadable);
@@ -174,7 +194,8 @@ struct mesh_event
 runner_call_end(struct mesh_runner *runner, const struct ended *ended)
 {
     struct runner_call *call = call_at(runner, ended->call);
-    call->state = CALL_WAITING;
+    CHECK(call->attempt == ended->number);
+    call_set(runner, call, CALL_WAITING);
     runner->counts.tried[ended->end.end]++;
     if (!runner_end_is_last(&ended->end))
         ask(runner, call);
@@ -257,7 +278,7 @@ runner_call(struct mesh_runner *runner, struct runner_call *call)
         runner->counts.refused++;
         answer(runner, call, MESH_END_OVERLOADED, "this node has too many calls in progress");
     } else {
-        call->state = CALL_WAITING;
+        call_set(runner, call, CALL_WAITING);
         begin(runner, call);
     }
     runner_unlock(runner);
@@ -334,7 +355,7 @@ runner_call_cancelled(struct mesh_runner *runner, struct runner_call *call)
         call->state == CALL_SERVED || call->state == CALL_LEFT ||
         (call->state == CALL_FORWARDED && !peers->abandon(peers->context, call, call->attempt));
     if (stays)
-        call->state = CALL_LEFT;
+        call_set(runner, call, CALL_LEFT);
     else if (call->state != CALL_OVER) {
         forget(runner, call);
         count(runner, call, RUNNER_CANCELLED);

@@ -156,12 +156,13 @@ struct mesh_runner {
     /* Under the lock. */
     struct mesh *mesh;
     uint64_t steps;
+    bool in_step; /* nothing that a step calls may step */
     struct id_table calls;
     struct id_table orders;
     struct ended_tries ended;
     struct work_queue work;
     struct foreign_records records;
-    struct runner_link loads[LOAD_KINDS]; /* by deadline, since each kind has one timeout */
+    struct runner_link loads[LOAD_KINDS]; /* by deadline */
     struct runner_link owing;             /* given up or to be measured: an answer is still due */
     struct runner_link txns;              /* at the store */
     struct runtimes runtimes;

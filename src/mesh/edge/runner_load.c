@@ -27,6 +27,7 @@ struct runner_load {
     int64_t timeout_ms;
     enum load_kind kind;
     bool given_up;
+    bool ended; /* the runtime has answered, and may yet tell the size */
     struct runner_model model;
     char texts[];
 };
@@ -97,6 +98,16 @@ measure_begin(struct mesh_runner *runner, const struct mesh_action *action, enum
     }
 }
 
+/* Two pools may have different timeouts. */
+static void
+add_by_deadline(struct runner_link *head, struct runner_load *load)
+{
+    struct runner_link *after = head;
+    while (after->previous != head && load_of(after->previous)->deadline_ns > load->deadline_ns)
+        after = after->previous;
+    link_add_last(after, &load->link);
+}
+
 void
 runner_load_do(struct mesh_runner *runner, const struct mesh_action *action, enum load_kind kind)
 {
@@ -116,7 +127,8 @@ runner_load_do(struct mesh_runner *runner, const struct mesh_action *action, enu
     load->model.path = put(&to, action->load.path);
     load->model.key = put(&to, action->load.key);
     load->model.pool = action->load.pool;
-    link_add_last(&runner->loads[kind], &load->link);
+    CHECK(to == load->texts + bytes);
+    add_by_deadline(&runner->loads[kind], load);
     runner->counts.loads += kind == LOAD_LOAD;
     runner->counts.unloads += kind == LOAD_UNLOAD;
     measure_begin(runner, action, kind);
@@ -175,6 +187,8 @@ runner_load_ended(struct mesh_runner *runner, struct runner_load *load,
 {
     bool is_kept = end->is_measured;
     runner_lock(runner);
+    CHECK(!load->ended && (!is_kept || (load->kind == LOAD_LOAD && end->end == MESH_LOAD_OK)));
+    load->ended = true;
     if (is_kept)
         keep(runner, load);
     else
@@ -190,6 +204,7 @@ void
 runner_load_measured(struct mesh_runner *runner, struct runner_load *load, uint64_t size_bytes)
 {
     runner_lock(runner);
+    CHECK(load->ended);
     link_remove(&load->link);
     if (!load->given_up && !runner->closed && size_bytes > 0) {
         runner_measure(runner, RUNNER_LOADED_BYTES, size_bytes);
@@ -208,6 +223,7 @@ give_up(struct mesh_runner *runner, struct runner_load *load)
     snprintf(reason, sizeof(reason),
              "DEADLINE_EXCEEDED: the runtime did not answer within %" PRId64 " ms",
              load->timeout_ms);
+    CHECK(!load->given_up && !load->ended); /* the core gets one end */
     load->given_up = true;
     keep(runner, load);
     runner->counts.given_up++;

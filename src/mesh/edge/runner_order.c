@@ -13,6 +13,7 @@ end(struct runner_order *order, const struct runner_reply *reply)
 static void
 release(struct mesh_runner *runner, struct runner_order *order)
 {
+    CHECK(order->is_under_way && id_table_at(&runner->orders, order->order.order) == order);
     id_table_remove(&runner->orders, order->order.order);
     order->is_under_way = false;
 }

@@ -93,14 +93,18 @@ step(struct mesh_runner *runner, struct mesh_event *event)
     event->now_ms = clock_now_ns() / NS_PER_MS;
     event->wall_ms = runner_mesh_ms(runner);
     runner->steps++;
+    CHECK(!runner->in_step);
+    runner->in_step = true;
     struct mesh_actions actions = mesh_step(runner->mesh, event);
     for (uint32_t i = 0; i < actions.count; i++)
         carry_out(runner, &actions.at[i]);
+    runner->in_step = false;
 }
 
 void
 runner_step(struct mesh_runner *runner, struct mesh_event event)
 {
+    CHECK(runner->ended.count == 0);
     step(runner, &event);
     while (runner->ended.count > 0) {
         event = runner_call_end(runner, &runner->ended.items[--runner->ended.count]);

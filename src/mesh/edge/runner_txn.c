@@ -64,6 +64,7 @@ end(struct txn *txn, enum store_txn_end told, const struct error *error)
                                              [STORE_FULL] = MESH_TXN_UNKNOWN,
                                              [STORE_BUSY] = MESH_TXN_LOST};
     struct mesh_runner *runner = txn->runner;
+    CHECK(told < ARRAY_COUNT(ends));
     enum mesh_txn_end how = ends[told];
     runner_lock(runner);
     link_remove(&txn->link);
@@ -204,6 +205,7 @@ void
 runner_txn_do(struct mesh_runner *runner, const struct mesh_txn *asked)
 {
     CHECK(asked->write_count >= 1 && asked->write_count <= MESH_WRITES_MAX);
+    CHECK(asked->session != 0); /* T1: the fence */
     struct txn *txn = calloc(1, sizeof(*txn));
     CHECK(txn != NULL);
     txn->work = (struct runner_work){.run = run, .drop = drop};
@@ -216,6 +218,7 @@ runner_txn_do(struct mesh_runner *runner, const struct mesh_txn *asked)
     if (asked->absent != NULL)
         txn->compares[txn->compare_count++] =
             (struct store_compare){.table = STORE_INSTANCES, .id = put_id(&ids, asked->absent)};
+    CHECK(txn->compare_count <= ARRAY_COUNT(txn->compares));
     link_add_last(&runner->txns, &txn->link);
     runner->counts.txns++;
     runner_work_add(runner, &txn->work);

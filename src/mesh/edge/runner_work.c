@@ -14,6 +14,7 @@ runner_work_add(struct mesh_runner *runner, struct runner_work *work)
             work->drop(work);
         return;
     }
+    CHECK(*runner->work.last == NULL);
     work->next = NULL;
     *runner->work.last = work;
     runner->work.last = &work->next;

@@ -100,12 +100,14 @@ choose(struct etcd_endpoints *endpoints, int64_t now_ns)
         if (endpoints->list[i].again_ns < endpoints->list[best].again_ns)
             best = i;
     }
+    CHECK(best < endpoints->count);
     endpoints->current = best;
 }
 
 void
 etcd_endpoints_failed(struct etcd_endpoints *endpoints, size_t index, int64_t now_ns)
 {
+    CHECK(index < endpoints->count);
     struct etcd_endpoint *endpoint = &endpoints->list[index];
     int64_t pause_ns = PAUSE_NS_MIN;
     for (uint32_t i = 0; i < endpoint->failures && pause_ns < endpoints->pause_ns_max; i++)
@@ -124,6 +126,7 @@ etcd_endpoints_failed(struct etcd_endpoints *endpoints, size_t index, int64_t no
 void
 etcd_endpoints_worked(struct etcd_endpoints *endpoints, size_t index)
 {
+    CHECK(index < endpoints->count);
     endpoints->list[index].failures = 0;
     endpoints->list[index].again_ns = 0;
     endpoints->silent_ns = 0;

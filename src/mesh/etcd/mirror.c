@@ -126,6 +126,7 @@ enter(struct etcd_mirror *mirror)
 static void
 leave(struct etcd_mirror *mirror)
 {
+    CHECK(mirror->depth > 0);
     if (--mirror->depth == 0 && mirror->closed)
         mirror_free(mirror);
 }
@@ -173,6 +174,7 @@ notify_synced(struct etcd_mirror *mirror)
 static void
 notify_put(struct etcd_mirror *mirror, size_t range_index, const struct etcd_kv *kv)
 {
+    CHECK(!mirror->closed && range_index < mirror->options.range_count);
     struct etcd_index_entry *entry = etcd_index_add(&mirror->index, kv->key);
     bool is_new = entry->mod_revision == 0;
     bool same_history = mirror->history == mirror->history_told;
@@ -345,6 +347,7 @@ watch_begin(struct etcd_mirror *mirror)
         .context = mirror,
     };
     struct error error = ERROR_NONE;
+    CHECK(mirror->watch == NULL && mirror->revision > 0); /* rule 1 */
     CHECK(etcd_watch_open(mirror->etcd, &options, &mirror->watch, &error) == STATUS_OK);
 }
 

@@ -67,6 +67,7 @@ static void
 lose(struct etcd_session *session, enum status status, const char *why)
 {
     struct error error;
+    CHECK(!session->lost); /* it is reported once */
     error_set(&error, status, "etcd: the lease %" PRIx64 " is lost: %s",
               (uint64_t)session->lease_id, why);
     session->lost = true;
@@ -121,6 +122,7 @@ renew(struct etcd_session *session, int64_t left_ns)
         .reply = {on_renewed, session, left_ns},
     };
     etcd_request_lease(&plan.body, session->lease_id);
+    CHECK(session->call == NULL && !session->lost && session->lease_id != 0);
     session->asked_ns = boot_now_ns();
     session->call = etcd_call_start(session->etcd, &plan);
 }
@@ -148,6 +150,7 @@ static void
 grant(struct etcd_session *session)
 {
     struct etcd_reply reply = {on_granted, session, 0};
+    CHECK(session->call == NULL && session->lease_id == 0);
     session->asked_ns = boot_now_ns();
     session->call = etcd_lease_grant(session->etcd, session->options.ttl_s, 0, reply);
 }

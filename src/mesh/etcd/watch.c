@@ -66,6 +66,22 @@ struct etcd_watch {
 
 static void watch_begin(struct etcd_watch *watch);
 
+/* Allowed transitions. */
+static const uint32_t EDGES[] = {
+    [WATCH_TOKEN] = 1u << WATCH_OPENING | 1u << WATCH_PAUSED,
+    [WATCH_PAUSED] = 1u << WATCH_TOKEN,
+    [WATCH_OPENING] = 1u << WATCH_OPEN | 1u << WATCH_PAUSED | 1u << WATCH_TOKEN | 1u << WATCH_ENDED,
+    [WATCH_OPEN] = 1u << WATCH_PAUSED | 1u << WATCH_TOKEN | 1u << WATCH_ENDED,
+    [WATCH_ENDED] = 0,
+};
+
+static void
+watch_set(struct etcd_watch *watch, enum watch_state state)
+{
+    CHECK(EDGES[watch->state] & 1u << state);
+    watch->state = state;
+}
+
 /* ---- pieces of revisions ---- */
 
 static void
@@ -136,6 +152,7 @@ enter(struct etcd_watch *watch)
 static void
 leave(struct etcd_watch *watch)
 {
+    CHECK(watch->depth > 0);
     if (--watch->depth == 0 && watch->closed)
         watch_free(watch);
 }
@@ -145,7 +162,7 @@ watch_end(struct etcd_watch *watch, enum etcd_watch_end end, const struct error 
 {
     stop_stream(watch);
     loop_timer_clear(watch->timer);
-    watch->state = WATCH_ENDED;
+    watch_set(watch, WATCH_ENDED);
     watch->options.on_end(watch->options.context, end, error);
 }
 
@@ -162,7 +179,7 @@ watch_again(struct etcd_watch *watch, const struct error *error)
     if (watch->breaks < PAUSE_DOUBLINGS_MAX)
         watch->breaks++;
     stop_stream(watch);
-    watch->state = WATCH_PAUSED;
+    watch_set(watch, WATCH_PAUSED);
     loop_timer_set(watch->timer, etcd_endpoints_jitter(&watch->etcd->endpoints, pause_ns));
     if (watch->options.on_trouble != NULL)
         watch->options.on_trouble(watch->options.context, error);
@@ -280,7 +297,7 @@ take_created(struct etcd_watch *watch, struct etcd_watched *watched, int64_t rev
     watched->created = true;
     if (watch->created_count < watch->options.range_count || watch->state == WATCH_OPEN)
         return;
-    watch->state = WATCH_OPEN;
+    watch_set(watch, WATCH_OPEN);
     watch->opened_ns = clock_now_ns();
     loop_timer_set(watch->timer, silence_ns(watch));
     watch->behind = 0;
@@ -326,7 +343,9 @@ show_events(struct etcd_watch *watch, struct etcd_watched *watched,
     for (size_t i = 0; i < whole.piece_count; i++)
         count += take_new(&whole, before, &last, &whole.pieces[i], events + count);
     count += take_new(&whole, before, &last, line, events + count);
+    CHECK(count <= room);
     if (count > 0) {
+        CHECK(last >= watched->next_revision); /* rule 1 */
         watched->next_revision = last + 1;
         watch->options.on_events(watch->options.context, (size_t)(watched - watch->ranges), events,
                                  count);
@@ -446,7 +465,7 @@ static void
 watch_stream(struct etcd_watch *watch)
 {
     struct etcd *etcd = watch->etcd;
-    watch->state = WATCH_OPENING;
+    watch_set(watch, WATCH_OPENING);
     watch->endpoint = etcd->endpoints.current;
     watch->token_number = etcd->token_number;
     watch->created_count = 0;
@@ -491,14 +510,14 @@ on_token(void *context, const struct error *error)
         watch_stream(watch);
         return;
     }
-    watch->state = WATCH_PAUSED;
+    watch_set(watch, WATCH_PAUSED);
     loop_timer_set(watch->timer, wait_ns);
 }
 
 static void
 watch_begin(struct etcd_watch *watch)
 {
-    watch->state = WATCH_TOKEN;
+    watch_set(watch, WATCH_TOKEN);
     loop_timer_clear(watch->timer); /* the call for the token has its own timeout */
     watch->token_wait.on_token = on_token;
     watch->token_wait.context = watch;
@@ -567,7 +586,7 @@ etcd_watch_open(struct etcd *etcd, const struct etcd_watch_options *options,
     watch->options.ranges = NULL;
     watch->timer = loop_timer_create(etcd->base, on_time, watch);
     etcd->users++;
-    watch->state = WATCH_PAUSED;
+    watch_set(watch, WATCH_PAUSED);
     loop_timer_set(watch->timer, 0);
     *opened = watch;
     return STATUS_OK;

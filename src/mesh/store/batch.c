@@ -112,6 +112,8 @@ add(struct batch_making *making, struct store_batch *batch, struct store_request
 {
     const struct store_txn *txn = &request->txn;
     struct batch_cost cost = cost_of(txn);
+    CHECK(batch->count < BATCH_OPS_MAX);
+    CHECK(making->key_count + txn->compare_count + txn->change_count <= ARRAY_COUNT(making->keys));
     batch->requests[batch->count++] = request;
     making->compares += cost.compares;
     making->ops += cost.ops;

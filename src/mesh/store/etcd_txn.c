@@ -53,6 +53,7 @@ static struct etcd_range
 key_range(struct txn_making *making, const struct etcd_store *store, enum store_table table,
           const char *id)
 {
+    CHECK(making->key_count < ARRAY_COUNT(making->keys));
     struct bytes *key = &making->keys[making->key_count++];
     record_key_put(key, etcd_store_prefix(store), (enum record_area)table, record_text(id));
     CHECK(!key->failed);
@@ -286,6 +287,7 @@ on_answer(void *context, const struct etcd_answer *answer)
     else
         batch_lost(store, &out->batch, answer);
     free(out);
+    CHECK(store->out_count > 0);
     store->out_count--; /* not before: transactions added by the callbacks go together */
     pump(store);
 }
@@ -307,11 +309,13 @@ send(struct etcd_store *store, const struct store_batch *batch, int64_t timeout_
         making->compares,      making->compare_count, making->success,
         making->success_count, making->failure,       making->compare_count,
     };
+    CHECK(making->compare_count <= BATCH_OPS_MAX && making->success_count <= BATCH_OPS_MAX);
     *out = (struct out){store->outs, &store->outs, store, NULL, *batch};
     if (out->next != NULL)
         out->next->link = &out->next;
     store->outs = out;
     store->out_count++;
+    CHECK(store->out_count <= OUT_MAX);
     out->call = etcd_txn(store->etcd, &txn, (struct etcd_reply){on_answer, out, timeout_ns});
     for (size_t i = 0; i < making->key_count; i++)
         bytes_fini(&making->keys[i]);
@@ -368,6 +372,7 @@ pump(struct etcd_store *store)
     while (store->waiting_count > 0 && store->out_count < OUT_MAX) {
         struct store_batch batch;
         batch_take(&store->waiting, etcd_is_full(store->etcd) ? 1 : store->ops_max, &batch);
+        CHECK(batch.count <= store->waiting_count);
         store->waiting_count -= batch.count;
         int64_t left_ns = batch_sift(store, &batch);
         if (batch.count > 0)

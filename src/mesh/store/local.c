@@ -112,6 +112,7 @@ static void
 session_set(struct local_store *local, uint64_t session)
 {
     const struct store_events *events = &local->store.events;
+    CHECK((session == 0) != (local->session == 0)); /* a session ends before the next begins */
     if (session == 0)
         events->on_leader(events->context, STORE_FOLLOWS);
     local->session = session;
@@ -235,7 +236,7 @@ static uint64_t
 judge(struct local_store *local)
 {
     uint64_t revision = local->revision;
-    local->batch_count = 0;
+    CHECK(local->batch_count == 0); /* the last turn answered its requests */
     local->batch_bytes = 0;
     while (local->queue.first != NULL && local->batch_count < BATCH_MAX &&
            local->batch_bytes < BATCH_BYTES_MAX && !depends(local, &local->queue.first->txn)) {
@@ -315,6 +316,7 @@ answer(struct local_store *local)
     for (size_t i = 0; i < local->batch_count; i++) {
         struct judged *judged = &local->batch[i];
         if (judged->end == STORE_OK) {
+            CHECK(judged->revision == local->revision + 1);
             local->revision = judged->revision;
             apply(local, judged);
             notify_whole(local);

@@ -93,6 +93,7 @@ request_create(const struct store_txn *txn, struct store_reply reply, struct sto
         if (change[i].value != NULL)
             change[i].value = copy(&at, txn->changes[i].value, txn->changes[i].value_bytes);
     }
+    CHECK(at <= (char *)(request + 1) + compares + changes + bytes);
     *made = request;
     return STATUS_OK;
 }
@@ -109,6 +110,7 @@ request_end(struct store_request *request, enum store_txn_end end, const struct 
 void
 request_queue_put(struct request_queue *queue, struct store_request *request)
 {
+    CHECK(queue->first == NULL || queue->last->next == NULL);
     request->next = NULL;
     if (queue->first == NULL)
         queue->first = request;

@@ -26,8 +26,11 @@ compare(const void *a, const void *b)
 static void
 count_out(struct record_table *table, const struct table_item *item)
 {
+    size_t bytes = strlen(item->record.id) + item->record.value_bytes;
+    CHECK(table->count > 0 && table->bytes >= bytes);
     table->count--;
-    table->bytes -= strlen(item->record.id) + item->record.value_bytes;
+    table->bytes -= bytes;
+    CHECK(table->count > 0 || table->bytes == 0);
 }
 
 void

@@ -67,11 +67,13 @@ forward(struct mesh *mesh, uint32_t number, uint32_t there, enum mesh_hop hop, i
 {
     struct core_call *call = call_at(mesh, number);
     struct instance *instance = &mesh->tables.instances[there];
+    CHECK(there != INSTANCE_SELF);
+    CHECK(call->hop == MESH_HOP_ENTRY || (call->hop == MESH_HOP_LOAD && hop == MESH_HOP_HIT));
     names_keep(&mesh->tables.instance_names, there);
     instance->out++;
     instance->loads_out += hop == MESH_HOP_LOAD;
     instance->sent = ++mesh->calls.sent;
-    call->state = CALL_THERE;
+    call_set(mesh, number, CALL_THERE);
     call->there = (uint16_t)there;
     call->there_hop = (uint8_t)hop;
     call->there_since_ms = since_ms;
@@ -371,6 +373,7 @@ void
 call_route(struct mesh *mesh, uint32_t number)
 {
     struct core_call *call = call_at(mesh, number);
+    CHECK(call->state == CALL_ROUTING);
     const struct core_model *model = model_at(mesh, call->model);
     if (call->deadline_ms <= mesh->now_ms)
         call_answer(mesh, number, MESH_END_DEADLINE, NULL);
@@ -466,7 +469,9 @@ return_from(struct mesh *mesh, const struct core_call *call)
         if (entry_serves(entry))
             calls_serve_waiting(mesh, entry);
     } else {
+        CHECK(call->state == CALL_THERE);
         struct instance *there = &mesh->tables.instances[call->there];
+        CHECK(there->out > 0 && (call->there_hop != MESH_HOP_LOAD || there->loads_out > 0));
         there->out--;
         there->loads_out -= call->there_hop == MESH_HOP_LOAD;
         mesh->room_queue.due |= call->there_hop == MESH_HOP_LOAD;

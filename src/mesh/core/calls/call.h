@@ -9,4 +9,6 @@ void call_on_cancelled(struct mesh *mesh, uint32_t call);
 void call_on_try(struct mesh *mesh, const struct mesh_event *event);
 void call_route(struct mesh *mesh, uint32_t number);
 void call_tick(struct mesh *mesh);
+/* calls_check.c: states, lists and sums agree. O(everything). */
+void calls_check(const struct mesh *mesh);
 struct place_wish call_place_wish(struct mesh *mesh, const struct core_call *call);

@@ -36,6 +36,7 @@ static void
 take(struct mesh *mesh, uint32_t before)
 {
     uint32_t number = next_of(mesh, before);
+    CHECK(call_at(mesh, number)->state == CALL_QUEUED);
     uint32_t next = call_at(mesh, number)->next;
     if (before == CALL_NONE)
         mesh->room_queue.first = next;
@@ -93,7 +94,7 @@ room_queue_join(struct mesh *mesh, uint32_t number)
         call->arrival = ++mesh->room_queue.arrivals;
         call->queued_ms = mesh->now_ms;
     }
-    call->state = CALL_QUEUED;
+    call_set(mesh, number, CALL_QUEUED);
     call->let_go = false;
     insert(mesh, number);
     return true;
@@ -196,6 +197,7 @@ look_at_all(struct mesh *mesh, struct room_queue_look *look)
         }
         done = call->arrival; /* it may come back at once */
         take(mesh, before);
+        call_set(mesh, number, CALL_ROUTING);
         call->let_go = true;
         call_route(mesh, number);
     }

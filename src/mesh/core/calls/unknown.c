@@ -80,6 +80,7 @@ send(struct mesh *mesh, struct core_question *question)
     bid_send(mesh, &bid, &batch, BIDDER_CALL, (uint32_t)(question - mesh->questions.at));
     if (bid.txn == 0) /* no session any more, or the record's deletion is out */
         return false;
+    CHECK(question->txn == 0 && question->asked == CALL_NONE); /* T2 */
     question->txn = bid.txn;
     question->times++;
     question->asked = question->later;
@@ -140,7 +141,6 @@ tell(struct mesh *mesh, uint32_t number, enum mesh_txn_end end)
         }
         names_keep(&mesh->tables.model_names, call->model);
     }
-    mesh->questions.asking--;
     call_route_later(mesh, number);
 }
 
@@ -163,13 +163,12 @@ unknown_ask(struct mesh *mesh, const struct mesh_event *event)
     struct core_call asks = {.deadline_ms = event->call.deadline_ms,
                              .number = call_at(mesh, number)->number,
                              .balance = (uint8_t)event->call.balance,
-                             .non_retryable = event->call.non_retryable,
-                             .state = CALL_ASKING};
+                             .non_retryable = event->call.non_retryable};
     if (event->call.hop != MESH_HOP_ENTRY || mesh->mirror.session == 0 ||
         !hold_named(mesh, event, &asks))
         return false;
     *call_at(mesh, number) = asks;
-    mesh->questions.asking++;
+    call_set(mesh, number, CALL_ASKING);
     struct core_question *question = question_for(mesh, &asks);
     if (question == NULL) {
         say_busy(mesh, number);

@@ -34,7 +34,7 @@ static void
 park(struct mesh *mesh, uint32_t number)
 {
     struct core_call *call = call_at(mesh, number);
-    call->state = CALL_PARKED;
+    call_set(mesh, number, CALL_PARKED);
     call->next = mesh->calls.parked;
     mesh->calls.parked = number;
 }

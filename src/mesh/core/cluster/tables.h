@@ -206,3 +206,6 @@ place_is_copy(const struct tables *tables, const struct core_place *place)
 
 /* Living copies, loading or loaded. */
 uint32_t model_copies(const struct tables *tables, const struct core_model *model);
+
+/* Records, places and sums agree. O(everything). */
+void tables_check(const struct tables *tables);

@@ -60,6 +60,9 @@ void vmodels_dig_up(struct vmodels *vmodels, uint64_t revision);
 /* W1: everything stays known, at revision 0. */
 void vmodels_lose(struct vmodels *vmodels);
 
+/* Records, heaps and bids agree. O(everything). */
+void vmodels_check(const struct vmodels *vmodels);
+
 static inline bool
 vmodel_is_lost(const struct vmodel *vmodel)
 {

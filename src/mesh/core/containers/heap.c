@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "mesh/core/containers/heap.h"
+#include "base/check.h"
 #include "mesh/core/containers/scratch.h"
 
 #include <stdlib.h>
@@ -50,6 +51,7 @@ sift(struct heap *heap, uint32_t at, struct heap_cell cell)
 void
 heap_set(struct heap *heap, uint32_t item, int64_t key)
 {
+    CHECK(item != HEAP_NONE);
     scratch_grow((void **)&heap->position, &heap->item_capacity, item + 1, sizeof(*heap->position));
     uint32_t at = heap->position[item];
     if (at == 0) {
@@ -70,4 +72,18 @@ heap_remove(struct heap *heap, uint32_t item)
     struct heap_cell last = heap->cells[--heap->count];
     if (hole < heap->count)
         sift(heap, hole, last);
+}
+
+void
+heap_check(const struct heap *heap)
+{
+    uint32_t items = 0;
+    for (uint32_t item = 0; item < heap->item_capacity; item++)
+        items += heap->position[item] != 0;
+    CHECK(items == heap->count);
+    for (uint32_t i = 0; i < heap->count; i++) {
+        const struct heap_cell cell = heap->cells[i];
+        CHECK(cell.item < heap->item_capacity && heap->position[cell.item] == i + 1);
+        CHECK(i == 0 || before(heap->cells[(i - 1) / 2], cell));
+    }
 }

@@ -30,6 +30,9 @@ void heap_set(struct heap *heap, uint32_t item, int64_t key);
 /* Does nothing if the item is absent. */
 void heap_remove(struct heap *heap, uint32_t item);
 
+/* Each cell is in order and its item's position points back. O(capacity). */
+void heap_check(const struct heap *heap);
+
 static inline bool
 heap_has(const struct heap *heap, uint32_t item)
 {

@@ -161,3 +161,27 @@ names_release(struct names *names, uint32_t number)
     names->first_free = number;
     names->live--;
 }
+
+void
+names_check(const struct names *names)
+{
+    uint32_t filled = 0;
+    for (uint32_t slot = 0; slot < names->slot_count; slot++) {
+        if (names->slots[slot] == 0)
+            continue;
+        CHECK(names->slots[slot] <= names->used);
+        const struct name *name = &names->at[names->slots[slot] - 1];
+        CHECK(name->text != NULL && name->references > 0);
+        CHECK(slot_of(names, name->text, name->hash) == slot);
+        filled++;
+    }
+    CHECK(filled == names->live && 2 * names->live <= names->slot_count);
+    uint32_t unused = 0;
+    for (uint32_t number = names->first_free; number != NAME_NONE;
+         number = names->at[number].references) {
+        CHECK(number < names->used && names->at[number].text == NULL);
+        unused++;
+        CHECK(unused <= names->used); /* the list has no cycle */
+    }
+    CHECK(names->live + unused == names->used);
+}

@@ -42,6 +42,9 @@ uint32_t names_hold(struct names *names, const char *text);
 void names_keep(struct names *names, uint32_t number);
 void names_release(struct names *names, uint32_t number);
 
+/* Each text is where a search finds it, and each number is in use or free. O(numbers). */
+void names_check(const struct names *names);
+
 static inline const char *
 names_text(const struct names *names, uint32_t number)
 {

@@ -12,11 +12,36 @@
 
 enum { PERMITS_WAITING = 8, WAITING_MIN = 16 };
 
+/* Allowed transitions. */
+#define TO(state) (1u << CALL_##state)
+static const uint32_t EDGES[] = {
+    [CALL_FREE] = TO(ROUTING) | TO(ASKING),
+    [CALL_ROUTING] =
+        TO(ROUTING) | TO(WAITING) | TO(SERVED) | TO(THERE) | TO(PARKED) | TO(QUEUED) | TO(FREE),
+    [CALL_WAITING] = TO(ROUTING) | TO(WAITING) | TO(SERVED) | TO(FREE),
+    [CALL_SERVED] = TO(ROUTING) | TO(FREE),
+    [CALL_THERE] = TO(ROUTING) | TO(FREE),
+    [CALL_PARKED] = TO(ROUTING) | TO(FREE),
+    [CALL_QUEUED] = TO(ROUTING) | TO(FREE),
+    [CALL_ASKING] = TO(ROUTING) | TO(FREE),
+};
+
+void
+call_set(struct mesh *mesh, uint32_t number, enum core_call_state state)
+{
+    struct core_call *call = call_at(mesh, number);
+    CHECK(EDGES[call->state] & 1u << state); /* I6: a call that has ended stays ended */
+    CHECK(!heap_has(&mesh->calls.deadlines, number));
+    mesh->questions.asking += state == CALL_ASKING;
+    mesh->questions.asking -= call->state == CALL_ASKING;
+    call->state = (uint8_t)state;
+}
+
 void
 call_route_later(struct mesh *mesh, uint32_t number)
 {
     struct core_call *call = call_at(mesh, number);
-    call->state = CALL_ROUTING;
+    call_set(mesh, number, CALL_ROUTING);
     call->next = CALL_NONE;
     if (mesh->calls.routing == CALL_NONE)
         mesh->calls.routing = number;
@@ -33,8 +58,7 @@ call_finish(struct mesh *mesh, uint32_t number)
     for (uint32_t i = 0; i < call->tried_count; i++)
         names_release(&mesh->tables.instance_names, call->tried[i].instance);
     call->tried_count = 0;
-    mesh->questions.asking -= call->state == CALL_ASKING;
-    call->state = CALL_FREE;
+    call_set(mesh, number, CALL_FREE);
     if (model != NAME_NONE)
         names_release(&mesh->tables.model_names, model);
     if (call->vmodel != NAME_NONE)
@@ -88,11 +112,19 @@ call_list(struct mesh *mesh, struct core_call *call, uint32_t instance, enum mes
         .instance = (uint16_t)instance, .list = (uint8_t)which, .since_ms = since_ms};
 }
 
+static bool
+has_permit(const struct core_entry *entry)
+{
+    return entry->concurrency == 0 || entry->in_flight < entry->concurrency;
+}
+
 static void
 serve(struct mesh *mesh, uint32_t number, struct core_entry *entry)
 {
     struct core_call *call = call_at(mesh, number);
-    call->state = CALL_SERVED;
+    CHECK(entry_serves(entry) && has_permit(entry));
+    CHECK(entry->model == call->model); /* I19 */
+    call_set(mesh, number, CALL_SERVED);
     call->entry = entry_number(mesh, entry);
     entry->in_flight++;
     copies_use(mesh, entry, 1);
@@ -110,7 +142,8 @@ void
 calls_wait(struct mesh *mesh, uint32_t number, struct core_entry *entry)
 {
     struct core_call *call = call_at(mesh, number);
-    call->state = CALL_WAITING;
+    CHECK(entry->model == call->model);
+    call_set(mesh, number, CALL_WAITING);
     call->entry = entry_number(mesh, entry);
     call->next = CALL_NONE;
     call->waits_ms = mesh->now_ms;
@@ -121,12 +154,6 @@ calls_wait(struct mesh *mesh, uint32_t number, struct core_entry *entry)
     entry->last_call = number;
     entry->waiting++;
     heap_set(&mesh->calls.deadlines, number, call->deadline_ms);
-}
-
-static bool
-has_permit(const struct core_entry *entry)
-{
-    return entry->concurrency == 0 || entry->in_flight < entry->concurrency;
 }
 
 static uint32_t
@@ -179,6 +206,7 @@ call_stop_waiting(struct mesh *mesh, uint32_t number)
     *link = call_at(mesh, number)->next;
     if (entry->last_call == number)
         entry->last_call = before;
+    CHECK(entry->waiting > 0);
     entry->waiting--;
     heap_remove(&mesh->calls.deadlines, number);
 }

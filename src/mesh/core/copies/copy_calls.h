@@ -14,6 +14,8 @@ call_at(struct mesh *mesh, uint32_t number)
     return &mesh->calls.at[number];
 }
 
+/* The only writer of a call's state. The caller has taken the call off its former list. */
+void call_set(struct mesh *mesh, uint32_t number, enum core_call_state state);
 /* Queues the call for routing at the end of the step. */
 void call_route_later(struct mesh *mesh, uint32_t number);
 void call_answer(struct mesh *mesh, uint32_t number, enum mesh_end end, const char *text);

@@ -21,3 +21,5 @@ void ensure_on_ensure(struct mesh *mesh, const struct mesh_event *event);
 /* A record has changed: serves an ENSURE that came before it. */
 void ensure_on_model(struct mesh *mesh, uint32_t model);
 void ensure_tick(struct mesh *mesh);
+/* copies_check.c: A7. */
+void early_check(const struct mesh *mesh);

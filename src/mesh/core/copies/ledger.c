@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "mesh/core/copies/ledger.h"
+#include "base/check.h"
 
 #include <string.h>
 
@@ -20,6 +21,14 @@ ledger_open(struct ledger *ledger, uint64_t capacity, uint32_t loaders, uint32_t
     uint64_t most = capacity / 10;
     ledger->capacity = capacity;
     ledger->reserve = reserve < least ? least : reserve > most ? most : reserve;
+}
+
+void
+ledger_check(const struct ledger *ledger)
+{
+    CHECK(ledger->claimed <= ledger->committed);
+    CHECK(ledger->lost <= ledger->resident); /* K5 */
+    CHECK(ledger->reserve <= ledger->capacity / 10);
 }
 
 uint64_t

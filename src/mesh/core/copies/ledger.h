@@ -79,5 +79,8 @@ enum { LEDGER_TEXT_BYTES = 32 };
 /* "12.5 MiB", rounded up. */
 void ledger_text(uint64_t units, char text[LEDGER_TEXT_BYTES]);
 
+/* The parts are within their wholes. */
+void ledger_check(const struct ledger *ledger);
+
 /* P3: a node with less room than this is full. */
 uint64_t ledger_full_below(uint64_t capacity, uint32_t loaders, uint32_t default_units);

@@ -144,8 +144,10 @@ release(struct mesh *mesh, struct core_entry *entry)
     uint64_t create_revision = entry->create_revision;
     CHECK(entry->in_flight == 0);
     calls_reroute(mesh, entry, MESH_END_OK); /* R12 */
+    CHECK(entry->waiting == 0);
     if (entry->resident)
         pool_of(mesh, entry)->ledger.resident -= entry->units;
+    ledger_check(&pool_of(mesh, entry)->ledger);
     if (entry->reason != NAME_NONE)
         names_release(&mesh->tables.reasons, entry->reason);
     model_at(mesh, model)->entry = ENTRY_NONE;
@@ -177,15 +179,18 @@ entry_set(struct mesh *mesh, struct core_entry *entry, enum mesh_state state)
     mesh->entries.loaded -= entry->state == MESH_STATE_LOADED;
     mesh->entries.loaded += state == MESH_STATE_LOADED;
     if (entry->state == MESH_STATE_LOADING) {
+        CHECK(pool->loading > 0);
         pool->loading--;
         pool->stuck = false;
         mesh->room_queue.due = true;
     }
     if (state == MESH_STATE_LOADING) {
         pool->loading++;
+        CHECK(pool->loading <= pool->loaders); /* Q5 */
         entry->resident = true;
         pool->ledger.resident += entry->units;
     }
+    ledger_check(&pool->ledger);
     entry->state = (uint8_t)state;
     entry->began_ms = mesh->now_ms;
     lru_place(mesh, entry);
@@ -213,6 +218,7 @@ resize(struct mesh *mesh, struct core_entry *entry, uint32_t units)
     if (heap_has(&pool->lru, number))
         pool->evictable_units = pool->evictable_units - entry->units + units;
     entry->units = units;
+    ledger_check(&pool->ledger);
 }
 
 static void
@@ -477,6 +483,7 @@ load_begin(struct mesh *mesh, const struct load_wish *wish)
     uint32_t number = pool_number(mesh, model);
     const struct pool *pool = &mesh->pools.at[number];
     uint32_t units = wish->units != 0 ? wish->units : pool->default_units;
+    CHECK(wish->target > 0 && wish->class <= MESH_CLASS_ADVANCE);
     enum load_refusal refusal = judge(mesh, pool, wish, units);
     if (refusal != LOAD_BEGUN)
         return refusal;
@@ -594,6 +601,7 @@ run_queue(struct mesh *mesh, struct pool *pool)
         }
         if (!ledger_fits(&pool->ledger, entry->units)) /* K3, Q4 */
             return;
+        CHECK(!mesh->drain.active && pool->runtime); /* D1 */
         int64_t queued_ms = mesh->now_ms - entry->began_ms;
         entry_set(mesh, entry, MESH_STATE_LOADING);
         act_on_model(mesh, MESH_DO_LOAD, entry);
@@ -693,13 +701,13 @@ load_on_measured(struct mesh *mesh, uint64_t ticket, uint64_t size_bytes)
 }
 
 void
-load_on_unload(struct mesh *mesh, uint64_t ticket, bool freed)
+load_on_unload(struct mesh *mesh, const struct mesh_event *event)
 {
-    struct core_entry *entry = entry_at(mesh, ticket, MESH_STATE_UNLOADING);
+    struct core_entry *entry = entry_at(mesh, event->loaded.ticket, MESH_STATE_UNLOADING);
     if (entry == NULL)
         return;
     struct pool *pool = pool_of(mesh, entry);
-    if (!freed) { /* K5 */
+    if (!event->loaded.freed) { /* K5 */
         pool->ledger.lost += entry->units;
         entry->resident = false;
     }

@@ -72,7 +72,10 @@ void entry_leave(struct mesh *mesh, struct core_entry *entry);
 void load_on_size(struct mesh *mesh, uint64_t ticket, uint64_t size_bytes);
 void load_on_load(struct mesh *mesh, const struct mesh_event *event);
 void load_on_measured(struct mesh *mesh, uint64_t ticket, uint64_t size_bytes);
-void load_on_unload(struct mesh *mesh, uint64_t ticket, bool freed);
+void load_on_unload(struct mesh *mesh, const struct mesh_event *event);
 /* DO_SIZE, DO_LOAD or DO_UNLOAD. */
 void act_on_model(struct mesh *mesh, enum mesh_action_kind kind, const struct core_entry *entry);
 void load_on_runtime_lost(struct mesh *mesh, uint32_t pool);
+
+/* copies_check.c: states, fields and lists of the entries agree. O(everything). */
+void entries_check(const struct mesh *mesh);

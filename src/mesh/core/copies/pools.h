@@ -27,3 +27,5 @@ void pool_open(struct mesh *mesh, const struct mesh_event *event);
 /* Figures of one pool, as a model that belongs to it sees them. */
 struct mesh_figures pool_figures(struct mesh *mesh, const struct pool *pool);
 void pools_fini(struct mesh *mesh);
+/* copies_check.c: ledgers and heaps agree with the entries. O(everything). */
+void pools_check(const struct mesh *mesh);

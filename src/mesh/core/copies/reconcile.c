@@ -132,6 +132,8 @@ static void
 send_record(struct mesh *mesh, uint32_t number, const struct revised *revised)
 {
     struct core_model *model = model_at(mesh, number);
+    CHECK(mesh->mirror.session != 0 && model->txn == 0); /* T2 */
+    CHECK(model->known && revised->place_count <= model->place_count + 1u);
     model->txn = txn_next(mesh, BIDDER_MODEL, number);
     model->txn_compare = model->revision;
     struct mesh_write *write = bump_take(&mesh->actions.arena, sizeof(*write));
@@ -165,7 +167,9 @@ write_record(struct mesh *mesh, uint32_t number, const struct core_entry *entry,
         bool failed = what == SAY_FAILED;
         places[count++] = (struct mesh_place){
             .instance = names_text(&mesh->tables.instance_names, INSTANCE_SELF),
-            .reason = failed ? names_text(&mesh->tables.reasons, entry->reason) : NULL,
+            .reason = failed && entry->reason != NAME_NONE
+                          ? names_text(&mesh->tables.reasons, entry->reason)
+                          : NULL,
             .since_ms = entry->since_ms,
             .kind = failed               ? MESH_PLACE_FAILED
                     : what == SAY_LOADED ? MESH_PLACE_LOADED

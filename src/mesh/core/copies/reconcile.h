@@ -26,3 +26,6 @@ void reconcile_used_now(struct mesh *mesh, uint32_t model);
 
 /* J4: writes this node's last use to the record. */
 void reconcile_say_used(struct mesh *mesh, uint32_t model);
+
+/* copies_check.c: T6, W1. O(everything). */
+void settling_check(const struct mesh *mesh);

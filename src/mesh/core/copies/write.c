@@ -149,6 +149,13 @@ bid_is(const struct bid *bid, const struct write_batch *batch)
     return true;
 }
 
+/* Of one table: equal ids are one text. */
+static const char *
+record_id(const struct mesh_write *write)
+{
+    return write->record == MESH_RECORD_MODEL ? write->model.id : write->vmodel.id;
+}
+
 /* Writes of single models go first; both at once would only collide. */
 static bool
 is_spoken_for(struct mesh *mesh, const struct write_batch *batch)
@@ -164,6 +171,18 @@ is_spoken_for(struct mesh *mesh, const struct write_batch *batch)
     return false;
 }
 
+/* T8: each record is compared once, so a batch cannot contradict itself. */
+static bool
+repeats_record(const struct write_batch *batch)
+{
+    for (uint32_t i = 0; i < batch->count; i++)
+        for (uint32_t k = 0; k < i; k++)
+            if (batch->writes[i].record == batch->writes[k].record &&
+                record_id(&batch->writes[i]) == record_id(&batch->writes[k]))
+                return true;
+    return false;
+}
+
 void
 bid_send(struct mesh *mesh, struct bid *bid, const struct write_batch *batch, enum bidder bidder,
          uint32_t number)
@@ -172,6 +191,7 @@ bid_send(struct mesh *mesh, struct bid *bid, const struct write_batch *batch, en
         return;
     if (bid_is(bid, batch) && (bid->txn != 0 || mesh->now_ms < bid->again_ms))
         return; /* T4, T5 */
+    CHECK(batch->count > 0 && !repeats_record(batch));
     bid->txn = txn_next(mesh, bidder, number);
     bid->count = batch->count;
     for (uint32_t i = 0; i < batch->count; i++)

@@ -37,12 +37,29 @@ look_later(struct mesh *mesh, uint32_t number)
     orders->due[orders->due_count++] = number;
 }
 
+/* Allowed transitions. */
+static const uint32_t EDGES[] = {
+    [ORDER_FREE] = 1u << ORDER_RECORDS,
+    [ORDER_RECORDS] = 1u << ORDER_LOAD | 1u << ORDER_TRANSITION | 1u << ORDER_FREE,
+    [ORDER_LOAD] = 1u << ORDER_FREE,
+    [ORDER_TRANSITION] = 1u << ORDER_FREE,
+};
+
+void
+order_set(struct core_order *order, enum order_stage stage)
+{
+    CHECK(EDGES[order->stage] & 1u << stage);
+    order->stage = (uint8_t)stage;
+}
+
 /* ---- its end ---- */
 
 static void
 finish(struct mesh *mesh, struct core_order *order)
 {
     struct orders *orders = &mesh->orders;
+    CHECK(orders->under_way[order->at] == number_of(mesh, order));
+    order_set(order, ORDER_FREE); /* an order is answered once */
     uint32_t last = orders->under_way[--orders->under_way_count];
     orders->under_way[order->at] = last;
     orders->at[last].at = order->at;
@@ -59,6 +76,12 @@ static bool
 names_vmodel(enum mesh_order_kind kind)
 {
     return kind >= MESH_SET_VMODEL;
+}
+
+static bool
+names_model(enum mesh_order_kind kind)
+{
+    return kind != MESH_DELETE_VMODEL && kind != MESH_VMODEL_STATUS;
 }
 
 static struct mesh_action *
@@ -243,9 +266,8 @@ is_id(const char *text)
 static bool
 is_valid(const struct mesh_order *said)
 {
-    bool model = said->kind != MESH_DELETE_VMODEL && said->kind != MESH_VMODEL_STATUS;
     bool type = said->kind == MESH_REGISTER || said->type != NULL;
-    return (!model || is_id(said->model)) && (!type || is_id(said->type)) &&
+    return (!names_model(said->kind) || is_id(said->model)) && (!type || is_id(said->type)) &&
            (!names_vmodel(said->kind) || is_id(said->vmodel)) &&
            (said->owner == NULL || is_id(said->owner)) &&
            (said->expected == NULL || is_id(said->expected));
@@ -279,7 +301,7 @@ keep_texts(struct core_order *order)
 static bool
 hold_ids(struct mesh *mesh, const struct mesh_order *said, uint32_t *model, uint32_t *vmodel)
 {
-    bool with_model = said->kind != MESH_DELETE_VMODEL && said->kind != MESH_VMODEL_STATUS;
+    bool with_model = names_model(said->kind);
     *model = with_model ? tables_hold_model(&mesh->tables, said->model) : NAME_NONE;
     *vmodel = names_vmodel(said->kind) ? vmodels_hold(&mesh->vmodels, said->vmodel) : NAME_NONE;
     if ((*model != NAME_NONE || !with_model) && (*vmodel != NAME_NONE || !names_vmodel(said->kind)))
@@ -314,8 +336,8 @@ orders_on_order(struct mesh *mesh, const struct mesh_order *said)
                                  .model = model,
                                  .vmodel = vmodel,
                                  .at = orders->under_way_count,
-                                 .stage = ORDER_RECORDS,
                                  .due = order->due};
+    order_set(order, ORDER_RECORDS);
     keep_texts(order);
     scratch_grow((void **)&orders->under_way, &orders->under_way_capacity,
                  orders->under_way_count + 1, sizeof(*orders->under_way));
@@ -328,4 +350,32 @@ orders_on_cancelled(struct mesh *mesh, uint32_t number)
 {
     if (number < mesh->orders.capacity && mesh->orders.at[number].stage != ORDER_FREE)
         finish(mesh, &mesh->orders.at[number]);
+}
+
+static void
+check_order(const struct mesh *mesh, uint32_t number)
+{
+    const struct core_order *order = &mesh->orders.at[number];
+    CHECK(!order->due); /* the step has checked it */
+    if (order->stage == ORDER_FREE) {
+        CHECK(order->texts == NULL);
+        return;
+    }
+    CHECK(order->at < mesh->orders.under_way_count && mesh->orders.under_way[order->at] == number);
+    CHECK((order->model != NAME_NONE) == names_model(order->said.kind));
+    CHECK((order->vmodel != NAME_NONE) == names_vmodel(order->said.kind));
+    CHECK(order->stage != ORDER_LOAD || order->model != NAME_NONE);
+    CHECK(order->stage != ORDER_TRANSITION || order->said.kind == MESH_SET_VMODEL);
+    CHECK(order->bid.count <= MESH_WRITES_MAX && (order->bid.txn == 0 || order->bid.count > 0));
+}
+
+void
+orders_check(const struct mesh *mesh)
+{
+    uint32_t under_way = 0;
+    for (uint32_t i = 0; i < mesh->orders.capacity; i++) {
+        check_order(mesh, i);
+        under_way += mesh->orders.at[i].stage != ORDER_FREE;
+    }
+    CHECK(under_way == mesh->orders.under_way_count);
 }

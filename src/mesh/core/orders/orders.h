@@ -19,9 +19,13 @@ void orders_on_vmodel(struct mesh *mesh, uint32_t vmodel);
 void orders_tick(struct mesh *mesh);
 /* Checks one due order; false: none is due. */
 bool orders_work_off(struct mesh *mesh);
+/* Orders and their lists agree. O(everything). */
+void orders_check(const struct mesh *mesh);
 
 /* ---- for those that carry them out ---- */
 
+/* The only writer of an order's stage. */
+void order_set(struct core_order *order, enum order_stage stage);
 /* Answers and frees the order. */
 void order_end(struct mesh *mesh, struct core_order *order, enum mesh_outcome outcome);
 /* The same, with the reason why no node loads the model. */

@@ -74,7 +74,7 @@ register_look(struct mesh *mesh, struct core_order *order)
         batch_used(mesh, &batch, order->model, order_used_ms(mesh, order));
         order_send(mesh, order, &batch);
     } else if (order->wrote || order_is_sure(mesh, order)) {
-        order->stage = ORDER_LOAD;
+        order_set(order, ORDER_LOAD);
         if (order->said.load_now)
             load_look(mesh, order);
         else
@@ -147,7 +147,7 @@ ensure_loaded_look(struct mesh *mesh, struct core_order *order)
         return;
     }
     touch(mesh, order);
-    order->stage = ORDER_LOAD;
+    order_set(order, ORDER_LOAD);
     load_look(mesh, order);
 }
 

@@ -130,13 +130,13 @@ is_set(struct mesh *mesh, struct core_order *order, const struct vmodel *vmodel)
     if (!order->wrote)
         order->loads = order->said.load_now;
     if (vmodel_is_moving(vmodel)) {
-        order->stage = ORDER_TRANSITION;
+        order_set(order, ORDER_TRANSITION);
         if (!order->said.sync)
             order_end(mesh, order, MESH_OUTCOME_OK);
         else
             transition_look(mesh, order);
     } else if (order->loads) {
-        order->stage = ORDER_LOAD;
+        order_set(order, ORDER_LOAD);
         load_look(mesh, order);
     } else
         order_end(mesh, order, MESH_OUTCOME_OK);

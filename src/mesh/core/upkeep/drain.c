@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The drain of a node: rules D1 to D6. Its copies move away first (migrate.c). */
 #include "mesh/core/upkeep/drain.h"
+#include "base/check.h"
 #include "mesh/core/actions.h"
 #include "mesh/core/copies/load.h"
 #include "mesh/core/copies/migrate.h"
@@ -58,6 +59,16 @@ drain_tick(struct mesh *mesh)
         return;
     mesh->drain.reported = true; /* D5 */
     act(mesh, MESH_DO_DRAINED);
+}
+
+void
+drain_check(const struct mesh *mesh)
+{
+    CHECK(mesh->drain.active || !mesh->drain.reported);
+    CHECK(!mesh->drain.reported || !has_entries(mesh)); /* D5 */
+    for (uint32_t i = 0; mesh->drain.active && i < mesh->entries.used; i++)
+        CHECK(mesh->entries.at[i].state != MESH_STATE_CLAIMING &&
+              mesh->entries.at[i].state != MESH_STATE_QUEUED); /* D1 */
 }
 
 /* D2: another copy may have arrived. Waiting for the tick would take a second for every few models.

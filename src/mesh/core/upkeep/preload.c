@@ -174,3 +174,12 @@ preload_tick(struct mesh *mesh)
     for (uint32_t i = 0; i < waiting_count; i++)
         heap_set(&mesh->ahead.queue, waiting[i], -model_at(mesh, waiting[i])->used_ms);
 }
+
+void
+preload_check(const struct mesh *mesh)
+{
+    heap_check(&mesh->ahead.unloaded);
+    heap_check(&mesh->ahead.queue);
+    CHECK(mesh->ahead.unloaded.count <= NOTED_MAX && mesh->ahead.queue.count <= NOTED_MAX);
+    CHECK(mesh->ahead.budget >= 0); /* G5 */
+}
