@@ -51,7 +51,7 @@ mesh_create(const struct mesh_config *config)
         mesh->config.rate_for_more = RATE_FOR_MORE;
     if (config->busy_percent == 0)
         mesh->config.busy_percent = BUSY_PERCENT;
-    mesh->pools.count = config->pool_of == NULL ? 1 : MESH_POOLS_MAX;
+    pools_init(mesh, config);
     mesh->upkeep.reap_at = UINT32_MAX;
     mesh->random = config->seed;
     mesh->entries.first_free = ENTRY_NONE;

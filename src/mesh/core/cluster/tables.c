@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "mesh/core/cluster/tables.h"
 #include "base/check.h"
+#include "mesh/core/cluster/pool_names.h"
 #include "mesh/core/containers/scratch.h"
 
 #include <stdlib.h>
@@ -225,7 +226,7 @@ tables_put_model(struct tables *tables, const struct mesh_model *record, uint32_
     model->references = record->references;
     model->auto_delete = record->auto_delete;
     if (!former.known || former.type != type || strcmp(key_of(&former), key_of(model)) != 0)
-        model->pool = 0;
+        model->pool_name = POOL_NAME_UNKNOWN;
     read_places(tables, model, record);
     count_places(tables, model, 1);
     clear_record(tables, &former);

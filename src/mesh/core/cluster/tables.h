@@ -37,12 +37,12 @@ struct core_model {
     int64_t txn_again_ms;
     uint32_t type; /* in `types` */
     uint32_t references;
-    uint32_t entry; /* ENTRY_NONE */
+    uint32_t entry;     /* ENTRY_NONE */
+    uint32_t pool_name; /* K6: its number (pool_names.h) */
     uint16_t place_count;
     bool known;  /* there is a record; otherwise `revision` is that of the deletion */
     bool listed; /* the table holds a reference to the id */
     bool auto_delete;
-    uint8_t pool; /* K6: its number plus 1; 0: not asked yet */
     struct core_place few[PLACES_INLINE];
 };
 
