@@ -108,7 +108,11 @@ struct mesh_instance {
     int64_t start_ms; /* mesh time on that instance */
     int64_t version;
     bool draining;
-    struct mesh_figures figures;
+    struct mesh_figures figures; /* of all pools together */
+    /* K6: each pool's types, as in mesh_config, and figures; 0: it has one pool. */
+    const char *const *pool_types;
+    const struct mesh_figures *pool_figures;
+    uint32_t pool_count;
 };
 
 /* ---- calls ---- */
@@ -302,6 +306,7 @@ struct mesh_event {
             const char *instance;
             int64_t start_ms; /* of the reporting process */
             struct mesh_figures figures;
+            const char *model; /* of whose pool they are (K6); NULL: unknown */
         } figures;
         struct {
             const char *instance;
@@ -488,6 +493,9 @@ const char *mesh_resolve(const struct mesh *mesh, const char *vmodel);
 
 /* This node's figures, as in its record and on replies. Without a runtime there is no room. */
 struct mesh_figures mesh_figures(struct mesh *mesh);
+/* Of one of several pools (K6): by its number, and by a model; for an unknown one of all pools. */
+struct mesh_figures mesh_pool_figures(struct mesh *mesh, uint32_t pool);
+struct mesh_figures mesh_figures_for(struct mesh *mesh, const char *model);
 
 /* The number of keys in the mirror. */
 struct mesh_population {

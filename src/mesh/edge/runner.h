@@ -90,7 +90,7 @@ enum runner_begun { RUNNER_UNDER_WAY, RUNNER_ENDED };
 struct runner_answer {
     enum mesh_end end;
     const char *text;              /* for people; NULL: none */
-    struct runner_figures figures; /* this node's, for the reply to a peer */
+    struct runner_figures figures; /* as runner_figures, for the reply to a peer */
     uint32_t pool;                 /* the model's pool if it is known; otherwise 0 */
     bool store_refuses;            /* UNAVAILABLE: the store takes no writes from any node */
 };
@@ -163,8 +163,8 @@ struct runner_use {
 /* Any thread. */
 void runner_used(struct mesh_runner *runner, const struct runner_use *use);
 
-/* Any thread: this node's figures, for replies. `answer` gets them anyway. */
-struct runner_figures runner_figures(struct mesh_runner *runner);
+/* Any thread: this node's figures, for replies about that model. `answer` gets them anyway. */
+struct runner_figures runner_figures(struct mesh_runner *runner, const char *model);
 
 /* ---- peers: other nodes ---- */
 

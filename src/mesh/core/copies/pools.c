@@ -95,6 +95,27 @@ pool_figures(struct mesh *mesh, const struct pool *pool)
     };
 }
 
+struct mesh_figures
+mesh_pool_figures(struct mesh *mesh, uint32_t pool)
+{
+    CHECK(pool < mesh->pools.count);
+    struct mesh_figures figures = pool_figures(mesh, &mesh->pools.at[pool]);
+    if (!mesh->pools.at[pool].runtime) { /* no runtime, no room */
+        figures.free_units = 0;
+        figures.full = true;
+    }
+    return figures;
+}
+
+struct mesh_figures
+mesh_figures_for(struct mesh *mesh, const char *model)
+{
+    uint32_t number = mesh->pools.count == 1 ? NAME_NONE : tables_model(&mesh->tables, model);
+    return number == NAME_NONE || !model_at(mesh, number)->known
+               ? mesh_figures(mesh)
+               : mesh_pool_figures(mesh, pool_number(mesh, model_at(mesh, number)));
+}
+
 static bool
 has_runtime(const struct mesh *mesh)
 {
