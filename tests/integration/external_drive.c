@@ -287,7 +287,7 @@ say_look(void)
 {
     struct external_view view;
     external_look(external, &view);
-    struct runner_figures figures = runner_figures(runner);
+    struct runner_figures figures = runner_figures(runner, "");
     pthread_mutex_lock(&lock);
     printf("look %d %llu %s %llu\n", view.is_ready, (unsigned long long)view.starts,
            view.version[0] == '\0' ? "-" : view.version,

@@ -8,6 +8,7 @@ cancelled and late calls; that the node takes its orders from the mesh alone; th
 store survives the daemon. ctest: timeout=240
 """
 
+import json
 import subprocess
 import threading
 import time
@@ -490,6 +491,27 @@ class Nodes(Rig, unittest.TestCase):
             wait_until(stays, f"{hot} to stay")
             stat = shoald.pipeline_stat("pupil")
             self.assertLessEqual(stat["model_bytes"], 40 * MIB)
+
+    def test_each_pipeline_has_its_own_memory(self):
+        """Twelve models fill one pipeline; that of the other stays, though it was used before them
+        all."""
+        self.shoald = prepare(
+            pupil("one", models={"types": ["one"], "memory_mib": 40}),
+            pupil("two", models={"types": ["two"], "load_timeout_ms": 90000}),
+            mesh={"instance": "node"})
+        with self.shoald as shoald, Registrar(shoald) as registrar:
+            registrar.register("other", kind="two", key=json.dumps({"bytes": 4 * MIB}))
+            self.assertEqual(said(registrar.infer("other")), "other")
+            for i in range(12):
+                registrar.register(f"m{i}", kind="mt:one:1", key=json.dumps({"bytes": 4 * MIB}))
+                self.infer_in_time(registrar, f"m{i}")
+            self.assertEqual(registrar.status("m0").status, NOT_LOADED)
+            self.assertEqual(registrar.status("other").status, LOADED)
+            for name, most in (("one", 40), ("two", 4)):
+                stat = shoald.pipeline_stat(name)
+                self.assertLessEqual(stat["model_bytes"], most * MIB)
+            self.check_fails(registrar.start_infer(registrar.register("x", kind="three") and "x"),
+                             Code.INTERNAL, "three", "no pipeline of this node")
 
     def test_a_file_survives_the_node(self):
         self.shoald = prepare(pupil(), mesh={"instance": "one", "store": "file:registry"})

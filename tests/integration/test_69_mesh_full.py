@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """A full pipeline of a mesh's node: a call that finds no slot where it came in is served by another
 node with a copy, which is loaded if there is none; it is refused, in the pipeline's words, when all
-are full. Real daemons and a real etcd; calls that hold slots last until they are cancelled (the
-modelet `shelf`).
+are full. And pipelines whose memory is full: other nodes see the room of each pipeline. Real daemons
+and a real etcd; calls that hold slots last until they are cancelled (the modelet `shelf`).
 ctest: timeout=180
 """
 
+import json
 import struct
 import unittest
 
@@ -14,8 +15,8 @@ import grpc
 from shoal_client import failure
 from shoal_fixture import main, pipeline, stage, wait_until
 from shoal_meshes import Etcd
-from shoal_pupil import models, prepare
-from shoal_registry import LOADED, Registrar
+from shoal_pupil import MIB, models, prepare, pupil, said
+from shoal_registry import LOADED, NOT_LOADED, Registrar
 
 Code = grpc.StatusCode
 ECHO, WAIT = 0, 10  # tests/modelets/probe.h
@@ -26,20 +27,55 @@ def probe(command):
     return [("probe", "INT64", [3], struct.pack("<3q", command, 0, 0))]
 
 
-class TestFull(unittest.TestCase):
-    def setUp(self):
+class Nodes(unittest.TestCase):
+    """Of the pipelines that a test gives to each."""
+
+    def start(self, **pipelines):
         self.etcd = self.enterContext(Etcd())
         self.nodes, self.registrars = {}, {}
-        for name in ("node-a", "node-b"):
-            shoald = prepare(pipeline("shelf", stage("libshelf.so", workers=SLOTS + 1), slots=SLOTS,
-                                      models=models()),
-                             mesh={"store": f"etcd:{self.etcd.url}", "service": "test",
-                                   "instance": name, "peers": ["127.0.0.1:0"]})
+        for name, given in (("node-a", pipelines["a"]), ("node-b", pipelines["b"])):
+            shoald = prepare(*given, mesh={"store": f"etcd:{self.etcd.url}", "service": "test",
+                                           "instance": name, "peers": ["127.0.0.1:0"]})
             self.nodes[name] = self.enterContext(shoald)
             shoald.wait_log("mesh_session_begun")
             self.registrars[name] = self.enterContext(Registrar(shoald))
         for shoald in self.nodes.values():
             wait_until(lambda node=shoald: node.stat()["mesh_instances"] == 2, "the nodes to see each other")
+
+
+class TestPools(Nodes):
+    """All nodes together have room; which pipeline has it decides."""
+
+    def test_room_of_a_pipeline(self):
+        def two(small, large):
+            return [pupil("one", models={"types": ["one"], "memory_mib": small}),
+                    pupil("two", models={"types": ["two"], "memory_mib": large})]
+
+        def record():
+            text = self.etcd.get("/tas-runtime/test/instances/node-a")
+            return json.loads(text).get("pools") if text else None
+        self.start(a=two(12, 400), b=two(60, 60))
+        one, large = wait_until(lambda: record() if record() and record()[0].get("cap") else None,
+                                "both pipelines in the record")
+        self.assertEqual((one["types"], large["types"]), (["one"], ["two"]))
+        self.assertEqual((one["cap"] < 12 * 128, large["cap"] > 350 * 128), (True, True))
+        at_b = self.registrars["node-b"]
+        for kind, place in (("one", "node-b"), ("two", "node-a")):
+            for i in range(6):
+                name = f"{kind}{i}"
+                at_b.register(name, kind=kind, key=json.dumps({"bytes": 4 * MIB}))
+                self.registrars["node-a"].wait_status(name, NOT_LOADED) # it has the record, too
+                self.addCleanup(at_b.unregister, name) # a drain would wait for room at node-a
+                self.assertEqual(said(at_b.infer(name)), name)
+                self.assertEqual([copy.location for copy in at_b.status(name).modelCopyInfos],
+                                 [place])
+
+
+class TestFull(Nodes):
+    def setUp(self):
+        shelf = pipeline("shelf", stage("libshelf.so", workers=SLOTS + 1), slots=SLOTS,
+                         models=models())
+        self.start(a=[shelf], b=[shelf])
         self.registrars["node-a"].register("m1")
         self.registrars["node-a"].ensure("m1", sync=True)
         self.at, = self.where()

@@ -244,9 +244,13 @@ class Pipelines(unittest.TestCase):
     def test_pipeline_has_no_other_methods(self):
         etcd = self.enterContext(Etcd())
         runtime = self.enterContext(Runtime())
-        nodes = {name: self.enterContext(mesh_node(etcd, name, models={"types": ["pupil"]},
-                                                   mesh={"address": "127.0.0.1", **mesh}))
-                 for name, mesh in (("node-a", {"runtime": runtime.address, "runtime_types": ["kind"]}),
+        # a node with a single pipeline loads all types in it, unless it may not
+        rules = json.dumps({"kind": {"required": ["runtime"]}})
+        nodes = {name: self.enterContext(mesh_node(
+            etcd, name, models={"types": ["pupil"]},
+            mesh={"address": "127.0.0.1", "type_constraints": rules, **mesh}))
+                 for name, mesh in (("node-a", {"runtime": runtime.address, "runtime_types": ["kind"],
+                                                "labels": ["runtime"]}),
                                     ("node-b", {}))}
         for name in nodes:
             registrar = self.enterContext(Registrar(nodes[name]))

@@ -16,7 +16,8 @@ struct answer_message {
     bool has_figures;
     uint32_t from;
     int64_t start_ms;
-    struct mesh_figures figures;
+    uint32_t model;
+    struct mesh_figures figures; /* of its pool */
 };
 
 struct call_message {
@@ -93,7 +94,8 @@ reply(struct world *world, const struct slot *slot, uint32_t from, enum mesh_end
         .has_figures = true,
         .from = from,
         .start_ms = world->nodes[from].start_ms,
-        .figures = mesh_figures(world->nodes[from].mesh),
+        .figures = mesh_figures_for(world->nodes[from].mesh, world->model_names[slot->model]),
+        .model = slot->model,
     };
     if (!send(world, from, slot->node, answer_task(slot, message)))
         connection_breaks(world, slot, KEEPALIVE_MS);
@@ -137,10 +139,11 @@ try_ended(struct world *world, struct task *task)
     if (awaited)
         slot->away = false;
     if (message->has_figures)
-        node_step(world, task->node,
-                  (struct mesh_event){.kind = MESH_INSTANCE_FIGURES,
-                                      .figures = {world->node_names[message->from],
-                                                  message->start_ms, message->figures}});
+        node_step(
+            world, task->node,
+            (struct mesh_event){.kind = MESH_INSTANCE_FIGURES,
+                                .figures = {world->node_names[message->from], message->start_ms,
+                                            message->figures, world->model_names[message->model]}});
     if (awaited && message->end == MESH_END_OK)
         slot_end(world, task->node, task->a, MESH_END_OK);
     node_step(

@@ -315,7 +315,7 @@ chaos_end(struct world *world)
             node_start(world, i);
         else if (node->mesh != NULL && node->gone_for_good)
             node_kill(world, i);
-        else if (node->mesh != NULL && node->kept_bytes > 0)
+        else if (node->mesh != NULL && node->kept_bytes[0] + node->kept_bytes[1] > 0)
             runtime_crash(world, i); /* nothing else brings the memory back */
     }
 }

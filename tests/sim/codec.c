@@ -99,6 +99,32 @@ codec_read_model(const struct etcd_kv *kv, const char *id, struct mesh_place *pl
     }
 }
 
+static void
+put_figures(struct writer *writer, const struct mesh_figures *figures)
+{
+    put_number(writer, figures->capacity_units);
+    put_number(writer, figures->free_units);
+    put_number(writer, (uint64_t)figures->oldest_ms);
+    put_number(writer, figures->copies);
+    put_number(writer, figures->loading);
+    put_number(writer, figures->calls_per_minute);
+    put_number(writer, figures->full);
+}
+
+static struct mesh_figures
+get_figures(const unsigned char **at)
+{
+    struct mesh_figures figures;
+    figures.capacity_units = get_number(at);
+    figures.free_units = get_number(at);
+    figures.oldest_ms = (int64_t)get_number(at);
+    figures.copies = (uint32_t)get_number(at);
+    figures.loading = (uint32_t)get_number(at);
+    figures.calls_per_minute = (uint32_t)get_number(at);
+    figures.full = get_number(at) != 0;
+    return figures;
+}
+
 struct etcd_bytes
 codec_write_instance(struct arena *arena, const struct mesh_instance *instance)
 {
@@ -107,20 +133,21 @@ codec_write_instance(struct arena *arena, const struct mesh_instance *instance)
     put_number(&writer, (uint64_t)instance->start_ms);
     put_number(&writer, (uint64_t)instance->version);
     put_number(&writer, instance->draining);
-    put_number(&writer, instance->figures.capacity_units);
-    put_number(&writer, instance->figures.free_units);
-    put_number(&writer, (uint64_t)instance->figures.oldest_ms);
-    put_number(&writer, instance->figures.copies);
-    put_number(&writer, instance->figures.loading);
-    put_number(&writer, instance->figures.calls_per_minute);
-    put_number(&writer, instance->figures.full);
+    put_figures(&writer, &instance->figures);
     put_text(&writer, instance->labels);
+    put_number(&writer, instance->pool_count);
+    for (uint32_t i = 0; i < instance->pool_count; i++) {
+        put_text(&writer, instance->pool_types[i]);
+        put_figures(&writer, &instance->pool_figures[i]);
+    }
     return (struct etcd_bytes){arena_copy(arena, writer.bytes, writer.used), writer.used};
 }
 
 void
 codec_read_instance(const struct etcd_kv *kv, const char *id, struct mesh_instance *instance)
 {
+    static const char *types[CODEC_POOLS_MAX];
+    static struct mesh_figures figures[CODEC_POOLS_MAX];
     const unsigned char *at = kv->value.data;
     *instance = (struct mesh_instance){
         .id = id,
@@ -130,14 +157,16 @@ codec_read_instance(const struct etcd_kv *kv, const char *id, struct mesh_instan
     instance->start_ms = (int64_t)get_number(&at);
     instance->version = (int64_t)get_number(&at);
     instance->draining = get_number(&at) != 0;
-    instance->figures.capacity_units = get_number(&at);
-    instance->figures.free_units = get_number(&at);
-    instance->figures.oldest_ms = (int64_t)get_number(&at);
-    instance->figures.copies = (uint32_t)get_number(&at);
-    instance->figures.loading = (uint32_t)get_number(&at);
-    instance->figures.calls_per_minute = (uint32_t)get_number(&at);
-    instance->figures.full = get_number(&at) != 0;
+    instance->figures = get_figures(&at);
     instance->labels = get_text(&at);
+    instance->pool_types = types;
+    instance->pool_figures = figures;
+    instance->pool_count = (uint32_t)get_number(&at);
+    CHECK(instance->pool_count <= CODEC_POOLS_MAX);
+    for (uint32_t i = 0; i < instance->pool_count; i++) {
+        types[i] = get_text(&at);
+        figures[i] = get_figures(&at);
+    }
 }
 
 struct etcd_bytes

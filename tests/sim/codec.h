@@ -10,7 +10,7 @@
 #include "mesh/core/mesh_core.h"
 #include "mesh/etcd/etcd.h"
 
-enum { CODEC_PLACES_MAX = 64 };
+enum { CODEC_PLACES_MAX = 64, CODEC_POOLS_MAX = 2 };
 
 /* Id and revisions are not in it: they are the key's. */
 struct etcd_bytes codec_write_model(struct arena *arena, const struct mesh_model *model);
@@ -22,4 +22,5 @@ struct etcd_bytes codec_write_vmodel(struct arena *arena, const struct mesh_vmod
 void codec_read_model(const struct etcd_kv *kv, const char *id, struct mesh_place *places,
                       struct mesh_model *model);
 void codec_read_vmodel(const struct etcd_kv *kv, const char *id, struct mesh_vmodel *vmodel);
+/* Its pools live until the next call. */
 void codec_read_instance(const struct etcd_kv *kv, const char *id, struct mesh_instance *instance);

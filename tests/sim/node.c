@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A node: a real mesh core, and an edge around it that carries out what it decides. */
 #include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/check.h"
@@ -93,6 +94,13 @@ node_receive(struct world *world, uint32_t node, bool constrained)
                                   .types = {.rules = rules, .rule_count = constrained}});
 }
 
+static void
+pool_name(const char *type, const char *key, char name[MESH_POOL_NAME_BYTES])
+{
+    (void)key;
+    snprintf(name, MESH_POOL_NAME_BYTES, "%s", type);
+}
+
 void
 node_start(struct world *world, uint32_t number)
 {
@@ -104,7 +112,7 @@ node_start(struct world *world, uint32_t number)
     node->slot_count = 0;
     node->life++;
     node->runtime++;
-    node->kept_bytes = 0;
+    memset(node->kept_bytes, 0, sizeof(node->kept_bytes));
     node->hangs_until_ms = 0;
     node->paused_until_ms = 0;
     node->draining = false;
@@ -120,6 +128,9 @@ node_start(struct world *world, uint32_t number)
         .failure_fresh_ms = FRESH_MS,
         .gone_ms = GONE_MS,
         .rate_for_more = options->rate_for_more,
+        .pool_types = runtime_pool_types,
+        .pool_count = runtime_pools(world, number),
+        .pool_name = options->pools ? pool_name : NULL,
     });
     observe(world, (struct sight){.kind = SAW_BIRTH, .node = number});
     node->constrained = false;

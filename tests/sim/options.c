@@ -100,6 +100,7 @@ options_draw(struct world *world)
         options->wrong_clocks = 1 + draw(world, STREAM_CLOCKS, options->nodes);
     if (draw(world, STREAM_SPACE, 3) == 0)
         options->faults.no_space = 1 + draw(world, STREAM_SPACE, 40);
+    options->pools = draw(world, STREAM_POOLS, 4) == 0;
     if (calm) {
         options->faults = (struct faults){0};
         options->poisoned = false;
@@ -118,13 +119,13 @@ options_print(const struct world *world)
             "%llu, second copies at %u a minute,\n"
             "delay %u ms, watch %u ms, chaos %u ms, skewed %d, wrong clocks %u, labelled %d, "
             "poisoned %d, own %d, "
-            "unsure %d, lost %u;\n",
+            "unsure %d, lost %u, pools %d;\n",
             (unsigned long long)world->seed, options->nodes, options->models, options->zipf,
             options->call_every_ms, (unsigned long long)(options->capacity_bytes / 8192),
             (unsigned long long)(options->model_bytes / 8192), options->rate_for_more,
             options->delay_ms, options->watch_lag_ms, options->chaos_ms, options->skewed,
             options->wrong_clocks, options->labelled, options->poisoned, options->tells_own,
-            options->unsure, options->lost_for_good);
+            options->unsure, options->lost_for_good, options->pools);
     fprintf(
         stderr,
         "slow %u, lost %u, load_fails %u, load_slow %u, loads of %u ms, hangs %u, size_lies %u, "

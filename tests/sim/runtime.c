@@ -30,7 +30,24 @@ runtime_reserved(struct world *world, uint32_t node, uint32_t model)
 const char *
 runtime_type(const struct world *world, uint32_t model)
 {
-    return model % 4 == 3 && world->options.labelled ? "heavy" : "type";
+    if (model % 4 == 3 && world->options.labelled)
+        return "heavy";
+    return model % 2 == 1 && world->options.pools ? "other" : "type";
+}
+
+const char *const runtime_pool_types[NODE_POOLS_MAX] = {"*", "other"};
+
+uint32_t
+runtime_pools(const struct world *world, uint32_t node)
+{
+    return world->options.pools && node % 2 == 1 ? 2 : 1;
+}
+
+uint32_t
+runtime_pool(const struct world *world, uint32_t node, uint32_t model)
+{
+    return runtime_pools(world, node) > 1 &&
+           strcmp(runtime_type(world, model), runtime_pool_types[1]) == 0;
 }
 
 uint32_t
@@ -197,7 +214,7 @@ unloaded(struct world *world, struct task *task)
     CHECK(held->memory == MEMORY_UNLOADING);
     bool keeps = fault(world, STREAM_RUNTIMES, world->options.faults.keeps);
     if (keeps)
-        node->kept_bytes += held->bytes;
+        node->kept_bytes[runtime_pool(world, task->node, task->a)] += held->bytes;
     *held = (struct held){0};
     observe(world, (struct sight){.kind = SAW_UNLOADED, .node = task->node, .model = task->a});
     node_step(world, task->node,
@@ -222,13 +239,15 @@ runtime_unload(struct world *world, uint32_t number, const struct mesh_action *a
 void
 runtime_start(struct world *world, uint32_t node)
 {
-    node_step(
-        world, node,
-        (struct mesh_event){.kind = MESH_RUNTIME,
-                            .runtime = {.capacity_bytes = world->options.capacity_bytes,
-                                        .default_bytes = world->options.model_bytes,
-                                        .loaders = 1 + draw(world, STREAM_RUNTIMES, LOADERS_MAX),
-                                        .load_timeout_ms = LOAD_TIMEOUT_MS}});
+    for (uint32_t i = 0; i < runtime_pools(world, node); i++)
+        node_step(world, node,
+                  (struct mesh_event){
+                      .kind = MESH_RUNTIME,
+                      .runtime = {.capacity_bytes = world->options.capacity_bytes,
+                                  .default_bytes = world->options.model_bytes,
+                                  .loaders = 1 + draw(world, STREAM_RUNTIMES, LOADERS_MAX),
+                                  .load_timeout_ms = LOAD_TIMEOUT_MS,
+                                  .pool = i}});
 }
 
 static void
@@ -243,7 +262,7 @@ runtime_crash(struct world *world, uint32_t number)
 {
     struct node *node = &world->nodes[number];
     node->runtime++;
-    node->kept_bytes = 0;
+    memset(node->kept_bytes, 0, sizeof(node->kept_bytes));
     observe(world, (struct sight){.kind = SAW_TROUBLE, .node = number});
     for (uint32_t i = 0; i < world->options.models; i++) {
         bool had = node->held[i].memory != MEMORY_NONE;
@@ -251,7 +270,9 @@ runtime_crash(struct world *world, uint32_t number)
         if (had)
             observe(world, (struct sight){.kind = SAW_LOST, .node = number, .model = i});
     }
-    node_step(world, number, (struct mesh_event){.kind = MESH_RUNTIME_LOST});
+    for (uint32_t i = 0; i < runtime_pools(world, number); i++)
+        node_step(world, number,
+                  (struct mesh_event){.kind = MESH_RUNTIME_LOST, .lost = {.pool = i}});
     answer_in(world, number, 100 + draw(world, STREAM_RUNTIMES, DOWN_MS_MAX),
               (struct task){.run = starts_again});
 }

@@ -34,12 +34,19 @@ static struct etcd_bytes
 own_value(struct world *world, uint32_t number)
 {
     struct node *node = &world->nodes[number];
+    uint32_t pools = runtime_pools(world, number);
+    struct mesh_figures pool_figures[NODE_POOLS_MAX];
+    for (uint32_t i = 0; i < pools; i++)
+        pool_figures[i] = mesh_pool_figures(node->mesh, i);
     const struct mesh_instance instance = {
         .labels = number % LABELLED_EVERY == 0 ? "large" : "",
         .start_ms = node->start_ms,
         .version = world->options.upgrades ? 1 + node->life / 2 : 1,
         .draining = node->draining,
         .figures = mesh_figures(node->mesh),
+        .pool_types = runtime_pool_types,
+        .pool_figures = pool_figures,
+        .pool_count = pools > 1 ? pools : 0,
     };
     return codec_write_instance(&world->arena, &instance);
 }

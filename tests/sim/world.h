@@ -26,8 +26,9 @@ enum stream {
     STREAM_CLIENTS,
     STREAM_CHAOS,
     STREAM_CHECKS,
-    STREAM_CLOCKS, /* this and the next: added later */
+    STREAM_CLOCKS, /* this and the next two: added later */
     STREAM_SPACE,
+    STREAM_POOLS,
     STREAM_COUNT,
     STREAMS_SEEDED = STREAM_CLOCKS, /* so that a seed goes on meaning the same */
 };
@@ -43,7 +44,8 @@ enum {
     RECENT_MS = 3600000, /* D4 */
     LOAD_TIMEOUT_MS = 9000,
     LOAD_GIVEN_UP_MS = 14000, /* the edge waits no longer for a runtime */
-    ORDERS_MAX = 64,          /* at a time, of a node */
+    NODE_POOLS_MAX = 2,
+    ORDERS_MAX = 64, /* at a time, of a node */
 };
 
 /* How often what goes wrong: drawn per seed, each often never. */
@@ -89,6 +91,7 @@ struct options {
     uint32_t vmodels;
     uint32_t concurrency; /* calls at a time of every other model; 0: all that come */
     bool upgrades;        /* a returning node is of a newer version */
+    bool pools;           /* nodes of odd numbers have two (K6) */
     uint32_t zipf;        /* 0: all alike, 1: as 1 / sqrt(rank), 2: as 1 / rank */
     uint32_t call_every_ms;
     uint32_t rate_for_more; /* S3 */
@@ -180,10 +183,10 @@ struct node {
     bool gone_for_good;
     bool constrained; /* as it has heard */
     int64_t heard_ms;
-    bool orders[ORDERS_MAX]; /* which it is answering */
-    uint64_t kept_bytes;     /* that a runtime would not give back */
-    int64_t hangs_until_ms;  /* loads that begin before that do not end */
-    uint32_t runtime;        /* its life */
+    bool orders[ORDERS_MAX];             /* which it is answering */
+    uint64_t kept_bytes[NODE_POOLS_MAX]; /* that a runtime would not give back */
+    int64_t hangs_until_ms;              /* loads that begin before that do not end */
+    uint32_t runtime;                    /* its life */
     struct registry registry;
     struct slot *slots;
     uint32_t slot_count;
@@ -315,6 +318,10 @@ uint64_t version_of(const struct mesh_model *record);
 
 /* runtime.c */
 const char *runtime_type(const struct world *world, uint32_t model);
+/* K6: the pools of a node, each with the whole capacity, the types of each, and a model's. */
+uint32_t runtime_pools(const struct world *world, uint32_t node);
+extern const char *const runtime_pool_types[NODE_POOLS_MAX];
+uint32_t runtime_pool(const struct world *world, uint32_t node, uint32_t model);
 uint32_t runtime_concurrency(const struct world *world, uint32_t model); /* 0: all that come */
 uint64_t runtime_bytes(const struct world *world, uint32_t model);       /* predicted */
 /* The core's reservation for a load: a peer may have told it another size. */

@@ -24,6 +24,7 @@
 #include "coordinator/mesh/mesh_pending.h"
 #include "coordinator/mesh/mesh_store.h"
 #include "coordinator/mesh/mesh_types.h"
+#include "mesh/core/cluster/pool_names.h"
 
 /* ---- where etcd is ---- */
 
@@ -307,42 +308,55 @@ static struct config_pipeline pipelines[] = {
     {.models = {.root = root, .types = of_second, .type_count = 1}},
 };
 
+/* The pool that loads models of that type and key. */
+static uint32_t
+pool_of(const struct config *config, const char *type, const char *key)
+{
+    struct mesh_pools pools;
+    char name[MESH_POOL_NAME_BYTES];
+    mesh_types_pools(config, &pools);
+    mesh_types_pool_name(type, key, name);
+    struct pool_names *names = pool_names_create((const char *const *)pools.types, pools.count);
+    uint32_t pool = pool_names_find(names, pool_name_number(name));
+    free(names);
+    mesh_types_pools_fini(&pools);
+    return pool;
+}
+
+/* Pools 0 and 1 are the pipelines with models, 2 is the runtime. */
 static void
 test_pool_of_a_type(void **state)
 {
     (void)state;
+    enum { NO_RUNTIME, ALL_OTHERS, NAMED, WAYS };
     static const struct {
         const char *type;
         const char *key;
-        enum mesh_pool all;   /* without `runtime_types` */
-        enum mesh_pool named; /* with */
+        uint32_t pools[WAYS];
     } cases[] = {
-        {"tree", "", MESH_POOL_PIPELINES, MESH_POOL_PIPELINES},
-        {"text", "", MESH_POOL_PIPELINES, MESH_POOL_PIPELINES},
-        {"mt:forest:1.2|pv:grpc-v2", "{}", MESH_POOL_PIPELINES, MESH_POOL_PIPELINES},
-        {"rt:text", "", MESH_POOL_PIPELINES, MESH_POOL_PIPELINES},
-        {"onnx", "", MESH_POOL_EXTERNAL, MESH_POOL_EXTERNAL},
-        {"mt:onnx:2", "", MESH_POOL_EXTERNAL, MESH_POOL_EXTERNAL},
-        {"onn", "", MESH_POOL_EXTERNAL, MESH_POOL_PIPELINES}, /* nobody's: refused there */
-        {"plan,onnx", "", MESH_POOL_EXTERNAL, MESH_POOL_PIPELINES},
-        {"", "", MESH_POOL_EXTERNAL, MESH_POOL_PIPELINES},
-        {"tre", "", MESH_POOL_EXTERNAL, MESH_POOL_PIPELINES},
-        {"onnx", "{\"model_type\": {\"name\": \"tree\"}}", MESH_POOL_PIPELINES,
-         MESH_POOL_PIPELINES}, /* the key's counts */
-        {"tree", "{\"model_type\": \"plan\"}", MESH_POOL_EXTERNAL, MESH_POOL_EXTERNAL},
-        {"tree", "not JSON", MESH_POOL_PIPELINES, MESH_POOL_PIPELINES},
-        {"onnx", "[1]", MESH_POOL_EXTERNAL, MESH_POOL_EXTERNAL},
-        {"onnx", "{\"model_type\": 7}", MESH_POOL_EXTERNAL, MESH_POOL_EXTERNAL},
+        {"tree", "", {0, 0, 0}},
+        {"text", "", {1, 1, 1}},
+        {"mt:forest:1.2|pv:grpc-v2", "{}", {0, 0, 0}},
+        {"rt:text", "", {1, 1, 1}},
+        {"onnx", "", {POOL_UNNAMED, 2, 2}},
+        {"mt:onnx:2", "", {POOL_UNNAMED, 2, 2}},
+        {"onn", "", {POOL_UNNAMED, 2, POOL_UNNAMED}}, /* nobody's */
+        {"plan,onnx", "", {POOL_UNNAMED, 2, POOL_UNNAMED}},
+        {"", "", {POOL_UNNAMED, 2, POOL_UNNAMED}},
+        {"tre", "", {POOL_UNNAMED, 2, POOL_UNNAMED}},
+        {"onnx", "{\"model_type\": {\"name\": \"tree\"}}", {0, 0, 0}}, /* the key's counts */
+        {"tree", "{\"model_type\": \"plan\"}", {POOL_UNNAMED, 2, 2}},
+        {"tree", "not JSON", {0, 0, 0}},
+        {"onnx", "[1]", {POOL_UNNAMED, 2, 2}},
+        {"onnx", "{\"model_type\": 7}", {POOL_UNNAMED, 2, 2}},
     };
     struct config config = {.pipelines = pipelines, .pipeline_count = 3};
-    assert_false(config_types_are_shared(&config));
-    config.mesh.runtime = address;
-    assert_true(config_types_are_shared(&config));
-    for (size_t i = 0; i < ARRAY_COUNT(cases); i++) {
-        config.mesh.runtime_types = NULL;
-        assert_int_equal(mesh_types_pool(&config, cases[i].type, cases[i].key), cases[i].all);
-        config.mesh.runtime_types = named;
-        assert_int_equal(mesh_types_pool(&config, cases[i].type, cases[i].key), cases[i].named);
+    for (int way = NO_RUNTIME; way < WAYS; way++) {
+        config.mesh.runtime = way == NO_RUNTIME ? NULL : address;
+        config.mesh.runtime_types = way == NAMED ? named : NULL;
+        assert_int_equal(config_types_are_shared(&config), way != NO_RUNTIME);
+        for (size_t i = 0; i < ARRAY_COUNT(cases); i++)
+            assert_int_equal(pool_of(&config, cases[i].type, cases[i].key), cases[i].pools[way]);
     }
     config.pipelines = &pipelines[1];
     config.pipeline_count = 1;

@@ -1,21 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A node with two runtimes (K6), on a scripted clock: models of type "x" belong to the second,
- * which has room for three; all others to the first, which has room for nine. Eviction, queues,
- * losing a runtime, and the figures that other nodes see.
+ * A node with two pools (K6), on a scripted clock: models of type "x" belong to the second, which
+ * has room for three; all others to the first, which has room for nine. Eviction, queues, losing a
+ * runtime, and the figures that other nodes see. And which of several pools has which types.
  */
 #include "mesh_rig.h"
 
+#include "base/check.h"
+#include "mesh/core/cluster/pool_names.h"
+
 static uint32_t asked;
 
-static uint32_t
-pool_of(const void *context, const char *type, const char *key)
+static void
+pool_name(const char *type, const char *key, char name[MESH_POOL_NAME_BYTES])
 {
-    assert_ptr_equal(context, models);
     assert_string_equal(key, "");
     asked++;
-    return type[0] == 'x';
+    snprintf(name, MESH_POOL_NAME_BYTES, "%s", type);
 }
+
+static const char *const pool_types[] = {"*", "x"};
 
 static void
 pool_runtime(uint32_t pool, uint32_t units)
@@ -38,7 +42,7 @@ static int
 fresh_pools(void **state)
 {
     (void)state;
-    start((struct mesh_config){.pool_of = pool_of, .pool_context = models});
+    start((struct mesh_config){.pool_types = pool_types, .pool_count = 2, .pool_name = pool_name});
     pool_runtime(1, 400);
     for (int i = 0; i < 12; i++) {
         char id[TEXT];
@@ -182,6 +186,72 @@ test_node_is_full_when_both_pools_are(void **state)
     assert_seen("answer 1 refused", 1);
     call_as(2, "m0", MESH_HOP_LOAD);
     assert_seen("serve 2 m0", 1);
+    assert_true(mesh_figures_for(mesh, "x3").full); /* as the answer says */
+    assert_int_equal(mesh_figures_for(mesh, "x3").capacity_units, 360);
+    assert_false(mesh_figures_for(mesh, "m3").full);
+    assert_int_equal(mesh_figures_for(mesh, "nobody").capacity_units, 950 + 360);
+    lose(1);
+    assert_true(mesh_pool_figures(mesh, 1).full);
+    assert_int_equal(mesh_pool_figures(mesh, 1).free_units, 0);
+}
+
+static struct mesh_figures
+of_pool(uint64_t free_units)
+{
+    return (struct mesh_figures){.capacity_units = 1000,
+                                 .free_units = free_units,
+                                 .oldest_ms = INT64_MAX, /* nothing to evict */
+                                 .full = free_units == 0};
+}
+
+static void
+far_replies(const char *model, uint64_t free_units)
+{
+    step((struct mesh_event){
+        .kind = MESH_INSTANCE_FIGURES,
+        .figures = {.instance = "far", .figures = of_pool(free_units), .model = model}});
+}
+
+/* This node has no room, so another one loads. */
+static void
+test_pools_of_another_node(void **state)
+{
+    (void)state;
+    static const char *const types[] = {"*", "x,y"};
+    const struct mesh_figures figures[] = {of_pool(0), of_pool(900)};
+    lose(0);
+    lose(1);
+    instance("near", 200);
+    struct mesh_instance far = {.id = "far",
+                                .session = 7,
+                                .figures = of_pool(900),
+                                .pool_types = types,
+                                .pool_figures = figures,
+                                .pool_count = 2};
+    instance_with(far);
+    call_as(1, "m0", MESH_HOP_ENTRY);
+    assert_seen("forward 1 m0 near load", 1);
+    call_as(2, "x0", MESH_HOP_ENTRY);
+    assert_seen("forward 2 x0 far load", 1);
+    far_replies("x0", 0);
+    call_as(3, "x1", MESH_HOP_ENTRY);
+    assert_seen("forward 3 x1 near load", 1);
+    far_replies("m0", 900);
+    call_as(4, "m1", MESH_HOP_ENTRY);
+    assert_seen("forward 4 m1 far load", 1);
+    far_replies(NULL, 0);
+    far_replies("nobody", 0);
+    call_as(5, "m2", MESH_HOP_ENTRY);
+    assert_seen("forward 5 m2 far load", 1);
+    instance_gone("far");
+    far.pool_count = 0; /* it comes back with a single pool */
+    instance_with(far);
+    call_as(6, "x2", MESH_HOP_ENTRY);
+    assert_seen("forward 6 x2 far load", 1);
+    far_replies("x2", 0);
+    instance_gone("near");
+    call_as(7, "m3", MESH_HOP_ENTRY);
+    assert_seen("forward 7", 0);
 }
 
 static void
@@ -226,14 +296,53 @@ test_model_changes_its_pool(void **state)
     }
 }
 
+static uint32_t
+pool_among(const char *const *types, uint32_t count, const char *name)
+{
+    struct pool_names *names = pool_names_create(types, count);
+    uint32_t pool = pool_names_find(names, pool_name_number(name));
+    free(names);
+    return pool;
+}
+
+static void
+test_names_of_pools(void **state)
+{
+    (void)state;
+    static const char *const types[] = {"a,b", "", "*", "c"};
+    static const struct {
+        const char *name;
+        uint32_t of_all;
+        uint32_t of_two; /* the first */
+    } cases[] = {
+        {"a", 0, 0},
+        {"b", 0, 0},
+        {"c", 3, POOL_UNNAMED},
+        {"d", 2, POOL_UNNAMED},
+        {"", 2, POOL_UNNAMED},
+        {"a,b", 2, POOL_UNNAMED},
+        {"ab", 2, POOL_UNNAMED},
+    };
+    for (size_t i = 0; i < ARRAY_COUNT(cases); i++) {
+        assert_int_equal(pool_among(types, 4, cases[i].name), cases[i].of_all);
+        assert_int_equal(pool_among(types, 2, cases[i].name), cases[i].of_two);
+    }
+    assert_int_equal(pool_names_find(NULL, pool_name_number("a")), POOL_UNNAMED);
+}
+
 int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        POOLS(test_each_pool_evicts_its_own_models),  POOLS(test_model_too_large_for_its_pool),
-        POOLS(test_each_pool_has_its_queue),          POOLS(test_one_runtime_is_lost),
-        POOLS(test_node_is_full_when_both_pools_are), POOLS(test_drain_moves_both_pools),
+        POOLS(test_each_pool_evicts_its_own_models),
+        POOLS(test_model_too_large_for_its_pool),
+        POOLS(test_each_pool_has_its_queue),
+        POOLS(test_one_runtime_is_lost),
+        POOLS(test_node_is_full_when_both_pools_are),
+        POOLS(test_drain_moves_both_pools),
+        POOLS(test_pools_of_another_node),
         POOLS(test_model_changes_its_pool),
+        cmocka_unit_test(test_names_of_pools),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

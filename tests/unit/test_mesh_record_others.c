@@ -148,6 +148,8 @@ vmodels(void **state)
 
 /* ---- instances ---- */
 
+#define TEN "0,0,0,0,0,0,0,0,0,0,"
+
 static const char their_instance[] =
     "{\"startTime\":1700000000000,\"vers\":2024041901,\"loc\":\"10.0.0.7\",\"zone\":\"z1\","
     "\"labels\":[\"mt:onnx\",\"pv:grpc-v2\",\"rt:triton-2.x\"],\"actionable\":true,"
@@ -239,6 +241,39 @@ instances_of_ours(void **state)
 }
 
 static void
+instances_with_pools(void **state)
+{
+    (void)state;
+    static const char expected[] =
+        "{\"lruTime\":5,\"cap\":30,\"used\":7,\"full\":false,\"pools\":["
+        "{\"types\":[\"a\",\"b\"],\"lruTime\":5,\"count\":3,\"cap\":10,\"used\":6,\"lInProg\":1,"
+        "\"full\":true},{\"types\":[\"*\"],\"lruTime\":6,\"cap\":20,\"used\":1,\"full\":false},"
+        "{\"lruTime\":9223372036854775807,\"full\":true}],\"theirs\":1}";
+    struct record_instance *record = read_instance(expected, 1000);
+    const struct mesh_instance *instance = &record->instance;
+    assert_int_equal(instance->pool_count, 3);
+    static const char *const types[] = {"a,b", "*", ""};
+    for (int i = 0; i < 3; i++)
+        assert_string_equal(instance->pool_types[i], types[i]);
+    const struct mesh_figures *first = &instance->pool_figures[0];
+    assert_int_equal(first->capacity_units, 10);
+    assert_int_equal(first->free_units, 4);
+    assert_int_equal(first->oldest_ms, 5);
+    assert_int_equal(first->copies, 3);
+    assert_int_equal(first->loading, 1);
+    assert_true(first->full);
+    assert_false(instance->pool_figures[1].full);
+    assert_true(instance->pool_figures[2].full);
+    struct bytes to = {0};
+    struct error error = ERROR_NONE;
+    assert_int_equal(record_instance_write(record, record->unknown_fields,
+                                           strlen(record->unknown_fields), &to, &error),
+                     STATUS_OK);
+    is_text(&to, expected);
+    free(record);
+}
+
+static void
 instances_refused(void **state)
 {
     (void)state;
@@ -252,6 +287,11 @@ instances_refused(void **state)
         {"{\"labels\":[\"\"]}", "labels: \"\" is empty"},
         {"{\"count\":4294967296}", "count: 4294967296 is more than 4294967295"},
         {"{\"shutdown\":\"yes\"}", "shutdown: true or false is wanted, not a text"},
+        {"{\"pools\":{}}", "pools: an array is wanted, not an object"},
+        {"{\"pools\":[[]]}", "pools: a list of objects is wanted, not an array"},
+        {"{\"pools\":[{\"types\":[7]}]}", "pools: types: a list of texts is wanted, not a number"},
+        {"{\"pools\":[{},{\"cap\":\"1\"}]}", "pools: cap: "},
+        {"{\"pools\":[" TEN TEN TEN TEN TEN TEN "0,0,0,0,0,0]}", "pools: 66 of them; at most 65"},
     };
     for (size_t i = 0; i < ARRAY_COUNT(rows); i++) {
         struct record_instance *record = NULL;
@@ -362,6 +402,7 @@ main(void)
         cmocka_unit_test(vmodels),
         cmocka_unit_test(instances),
         cmocka_unit_test(instances_of_ours),
+        cmocka_unit_test(instances_with_pools),
         cmocka_unit_test(instances_refused),
         cmocka_unit_test(type_constraints),
         cmocka_unit_test(settings),

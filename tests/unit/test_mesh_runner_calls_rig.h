@@ -347,7 +347,7 @@ asker_got(struct asker *asker, const char *by)
     asker->end = MESH_END_OK;
     snprintf(asker->by, sizeof(asker->by), "%s", by);
     if (asker->is_relay)
-        reply(asker, MESH_END_OK, by, runner_figures(asker->node->runner));
+        reply(asker, MESH_END_OK, by, runner_figures(asker->node->runner, asker->call.model));
 }
 
 static inline void

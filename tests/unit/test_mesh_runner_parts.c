@@ -97,13 +97,19 @@ static const struct publish SAID = {
 };
 
 static void
+check_due_from(const struct publish *said, const struct publish *now, int64_t age_ms)
+{
+    assert_false(publish_is_due(said, now, age_ms - 1));
+    assert_true(publish_is_due(said, now, age_ms));
+}
+
+static void
 publish_never_within_two_seconds(void **state)
 {
     (void)state;
     struct publish now = SAID;
     now.draining = true;
-    assert_false(publish_is_due(&SAID, &now, 1999));
-    assert_true(publish_is_due(&SAID, &now, 2000));
+    check_due_from(&SAID, &now, 2000);
 }
 
 static void
@@ -124,14 +130,33 @@ publish_at_once_what_matters(void **state)
     assert_true(publish_is_due(&SAID, &now, 2000));
 }
 
+/* What the sum of the pools does not show. */
+static void
+publish_what_matters_of_a_pool(void **state)
+{
+    (void)state;
+    struct publish said = SAID;
+    said.pool_count = 2;
+    said.pools[0] = said.pools[1] = SAID.figures;
+    struct publish now = said;
+    assert_false(publish_is_due(&said, &now, 1000000));
+    now.pools[1].full = true;
+    assert_true(publish_is_due(&said, &now, 2000));
+    now = said;
+    now.pools[0].free_units += 101;
+    now.pools[1].free_units -= 101;
+    check_due_from(&said, &now, 40000);
+    now = said;
+    now.pools[1].copies++;
+    check_due_from(&said, &now, 160000);
+}
+
 /* Due after 40 s, not before; with the lesser change only after 160 s. */
 static void
 check_some(const struct publish *much, const struct publish *little)
 {
-    assert_false(publish_is_due(&SAID, much, 39999));
-    assert_true(publish_is_due(&SAID, much, 40000));
-    assert_false(publish_is_due(&SAID, little, 159999));
-    assert_true(publish_is_due(&SAID, little, 160000));
+    check_due_from(&SAID, much, 40000);
+    check_due_from(&SAID, little, 160000);
 }
 
 static void
@@ -159,8 +184,7 @@ publish_the_oldest(void **state)
     (void)state;
     struct publish now = SAID;
     now.figures.oldest_ms += 2501; /* a sixteenth of forty seconds is 2.5 s */
-    assert_false(publish_is_due(&SAID, &now, 39999));
-    assert_true(publish_is_due(&SAID, &now, 40000));
+    check_due_from(&SAID, &now, 40000);
     now.figures.oldest_ms = INT64_MAX; /* none: as far as can be */
     assert_true(publish_is_due(&SAID, &now, 40000));
 }
@@ -214,6 +238,7 @@ main(void)
         cmocka_unit_test(unknown_fields_are_many),
         cmocka_unit_test(publish_never_within_two_seconds),
         cmocka_unit_test(publish_at_once_what_matters),
+        cmocka_unit_test(publish_what_matters_of_a_pool),
         cmocka_unit_test(publish_in_time_what_has_moved),
         cmocka_unit_test(publish_the_oldest),
     };

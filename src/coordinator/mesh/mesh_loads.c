@@ -223,14 +223,21 @@ mesh_loads_bind(struct mesh_loads *loads, struct mesh_runner *runner)
     loads->runner = runner;
 }
 
-struct runner_capacity
-mesh_loads_capacity(const struct mesh_loads *loads)
+void
+mesh_loads_announce(const struct mesh_loads *loads)
 {
-    struct runtime_figures figures = runtime_figures(loads->pipelines, loads->pipeline_count);
-    return (struct runner_capacity){
-        .capacity_bytes = figures.capacity_bytes,
-        .default_bytes = figures.default_bytes,
-        .loaders = figures.load_concurrency,
-        .load_timeout_ms = figures.load_timeout_ms,
-    };
+    uint32_t pool = 0;
+    for (uint32_t i = 0; i < loads->pipeline_count; i++) {
+        if (loads->pipelines[i]->catalog == NULL)
+            continue;
+        struct runtime_figures figures = runtime_figures(&loads->pipelines[i], 1);
+        const struct runner_capacity capacity = {
+            .capacity_bytes = figures.capacity_bytes,
+            .default_bytes = figures.default_bytes,
+            .loaders = figures.load_concurrency,
+            .load_timeout_ms = figures.load_timeout_ms,
+            .pool = pool++,
+        };
+        runner_runtime_ready(loads->runner, &capacity);
+    }
 }

@@ -22,5 +22,5 @@ struct runner_runtime mesh_loads_for_runner(struct mesh_loads *loads);
 /* Sets the runner that is told the results of loads; before the first load. */
 void mesh_loads_bind(struct mesh_loads *loads, struct mesh_runner *runner);
 
-/* The figures of all pipelines together, which are one runtime to the mesh (runtime_figures). */
-struct runner_capacity mesh_loads_capacity(const struct mesh_loads *loads);
+/* Announces the pool of each pipeline with models. */
+void mesh_loads_announce(const struct mesh_loads *loads);

@@ -537,8 +537,7 @@ native_update(struct native *native)
     if (native->ready || !all_serving(native))
         return;
     native->ready = true;
-    struct runner_capacity capacity = mesh_loads_capacity(native->loads);
-    runner_runtime_ready(native->runner, &capacity);
+    mesh_loads_announce(native->loads);
 }
 
 struct native *

@@ -46,7 +46,8 @@ struct mesh_node {
     struct meters *meters; /* NULL: there are no metrics */
     struct mesh_store store;
     struct mesh_runner *runner;
-    bool shared;               /* pipelines load models, too */
+    bool shared; /* pipelines load models, too */
+    struct mesh_pools pools;
     struct external *external; /* NULL: only pipelines load models */
     struct rpc_queue *queues[QUEUES_MAX];
     struct peer_server *server; /* this and the next: NULL without other nodes */
@@ -336,6 +337,7 @@ mesh_node_create(const struct mesh_node_options *options, struct mesh_node **cre
     node->options = *options;
     node->config = &config->mesh;
     node->shared = config_types_are_shared(config);
+    mesh_types_pools(config, &node->pools);
     node->files_timer = loop_timer_create(loop_base(options->loop), on_files_look, node);
     node->reach_timer = loop_timer_create(loop_base(options->loop), on_reach_late, node);
     if (getrandom(&node->seed, sizeof(node->seed), 0) != sizeof(node->seed))
@@ -415,9 +417,7 @@ on_served(void *context, const char *method, enum status status, int64_t took_ns
 static uint32_t
 external_pool_of(const struct mesh_node *node)
 {
-    if (node->config->runtime == NULL)
-        return POOL_NONE;
-    return node->shared ? MESH_POOL_EXTERNAL : 0;
+    return node->config->runtime == NULL ? POOL_NONE : node->pools.count - 1;
 }
 
 /* Waits for it without end: pods start in any order. */
@@ -489,19 +489,18 @@ create_runner(struct mesh_node *node, const char *address, int64_t start_ms)
         .waiting_max = config->waiting_max,
         .failure_fresh_ms = config->failure_expiry_ns / NS_PER_MS,
         .clearance_ns = config->clearance_ns,
-        .runtime = node->external != NULL ? external_for_runner(node->external)
-                                          : native_for_runner(node->native),
+        .runtime = node->external != NULL && !node->shared ? external_for_runner(node->external)
+                                                           : native_for_runner(node->native),
+        .pool_types = (const char *const *)node->pools.types,
+        .pool_count = node->pools.count,
+        .pool_name = mesh_types_pool_name,
         .on_drained = on_drained,
         .on_setting = on_setting,
         .on_measure = on_measure,
         .context = node,
     };
-    if (node->shared) {
-        options.runtime = native_for_runner(node->native);
+    if (node->shared)
         options.second = external_for_runner(node->external);
-        options.pool_of = mesh_types_pool;
-        options.pool_context = node->options.config;
-    }
     if (node->peers != NULL)
         options.peers = peers_for_runner(node->peers);
     node->runner = runner_create(&options);
@@ -795,5 +794,6 @@ mesh_node_destroy(struct mesh_node *node)
     dataplane_destroy(node->dataplane);
     mesh_register_destroy(node->reg);
     mesh_listed_destroy(node->listed);
+    mesh_types_pools_fini(&node->pools);
     free(node);
 }

@@ -25,8 +25,9 @@ enum {
     MESH_PLACES_MAX = 4096, /* of one record; the rest is ignored */
     MESH_ID_BYTES_MAX = 1024,
     MESH_INSTANCES_MAX = 65535,
-    MESH_POOLS_MAX = 2,
-    MESH_WRITES_MAX = 4, /* a vmodel, its former models and its new one */
+    MESH_POOLS_MAX = 65,       /* of one instance */
+    MESH_POOL_NAME_BYTES = 64, /* with NUL */
+    MESH_WRITES_MAX = 4,       /* a vmodel, its former models and its new one */
 };
 
 struct mesh_config {
@@ -42,10 +43,12 @@ struct mesh_config {
     uint32_t rate_for_more;   /* S3, calls a minute; 0: 2,000 */
     uint32_t busy_percent;    /* S5; 0: 90 */
     uint32_t waiting_max;     /* S6; 0: 8 times the copy's concurrency, at least 16 */
-    /* K6: the pool of models of that type and key; always the same answer. NULL: there is one pool,
-     * otherwise MESH_POOLS_MAX. */
-    uint32_t (*pool_of)(const void *context, const char *type, const char *key);
-    const void *pool_context;
+    /* K6: for each pool of this node the names of its types, comma-separated, or "*": all that no
+     * other pool names. A single pool, or none given, is for all. */
+    const char *const *pool_types;
+    uint32_t pool_count;
+    /* The name by which pools tell models of that type and key; "": none. NULL: they cannot. */
+    void (*pool_name)(const char *type, const char *key, char name[MESH_POOL_NAME_BYTES]);
 };
 
 /* ---- records ---- */
@@ -105,7 +108,11 @@ struct mesh_instance {
     int64_t start_ms; /* mesh time on that instance */
     int64_t version;
     bool draining;
-    struct mesh_figures figures;
+    struct mesh_figures figures; /* of all pools together */
+    /* K6: each pool's types, as in mesh_config, and figures; 0: it has one pool. */
+    const char *const *pool_types;
+    const struct mesh_figures *pool_figures;
+    uint32_t pool_count;
 };
 
 /* ---- calls ---- */
@@ -299,6 +306,7 @@ struct mesh_event {
             const char *instance;
             int64_t start_ms; /* of the reporting process */
             struct mesh_figures figures;
+            const char *model; /* of whose pool they are (K6); NULL: unknown */
         } figures;
         struct {
             const char *instance;
@@ -485,6 +493,9 @@ const char *mesh_resolve(const struct mesh *mesh, const char *vmodel);
 
 /* This node's figures, as in its record and on replies. Without a runtime there is no room. */
 struct mesh_figures mesh_figures(struct mesh *mesh);
+/* Of one of several pools (K6): by its number, and by a model; for an unknown one of all pools. */
+struct mesh_figures mesh_pool_figures(struct mesh *mesh, uint32_t pool);
+struct mesh_figures mesh_figures_for(struct mesh *mesh, const char *model);
 
 /* The number of keys in the mirror. */
 struct mesh_population {

@@ -51,7 +51,7 @@ mesh_create(const struct mesh_config *config)
         mesh->config.rate_for_more = RATE_FOR_MORE;
     if (config->busy_percent == 0)
         mesh->config.busy_percent = BUSY_PERCENT;
-    mesh->pools.count = config->pool_of == NULL ? 1 : MESH_POOLS_MAX;
+    pools_init(mesh, config);
     mesh->upkeep.reap_at = UINT32_MAX;
     mesh->random = config->seed;
     mesh->entries.first_free = ENTRY_NONE;
@@ -242,7 +242,12 @@ on_figures(struct mesh *mesh, const struct mesh_event *event)
     uint32_t number = tables_instance(&mesh->tables, event->figures.instance);
     if (number == NAME_NONE || mesh->tables.instances[number].start_ms > event->figures.start_ms)
         return; /* of an earlier process; a start may be corrected to an earlier time */
-    tables_notify_figures(&mesh->tables.instances[number], &event->figures.figures, mesh->now_ms);
+    uint32_t model = event->figures.model == NULL
+                         ? NAME_NONE
+                         : tables_model(&mesh->tables, event->figures.model);
+    tables_notify_reply(&mesh->tables.instances[number],
+                        model == NAME_NONE ? NULL : model_at(mesh, model), &event->figures.figures,
+                        mesh->now_ms);
     mesh->room_queue.due = true;
 }
 

@@ -225,7 +225,7 @@ pass_back(struct incoming *incoming, const struct rpc_answer *given)
     frame_of_answer(&frame.answer, given);
     frame.answer.has_figures = figures_due(session);
     if (frame.answer.has_figures)
-        frame.answer.figures = runner_figures(session->house->runner).figures;
+        frame.answer.figures = runner_figures(session->house->runner, incoming->call.model).figures;
     pthread_mutex_lock(&session->lock);
     bool was_there = answer(incoming, &frame, given->pieces, given->piece_count);
     pthread_mutex_unlock(&session->lock);

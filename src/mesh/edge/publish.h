@@ -14,6 +14,8 @@
 /* The record's content, as written or to be written. */
 struct publish {
     struct mesh_figures figures;
+    struct mesh_figures pools[MESH_POOLS_MAX]; /* of a node with several (K6) */
+    uint32_t pool_count;                       /* always the same; 0: it has one pool */
     uint32_t loaders;
     bool draining;
 };

@@ -105,8 +105,9 @@ runner_create(const struct runner_options *options)
         .rate_for_more = runner->options.rate_for_more,
         .busy_percent = options->busy_percent,
         .waiting_max = options->waiting_max,
-        .pool_of = options->pool_of,
-        .pool_context = options->pool_context,
+        .pool_types = options->pool_types,
+        .pool_count = options->pool_count,
+        .pool_name = options->pool_name,
     });
     return runner;
 }

@@ -90,7 +90,7 @@ enum runner_begun { RUNNER_UNDER_WAY, RUNNER_ENDED };
 struct runner_answer {
     enum mesh_end end;
     const char *text;              /* for people; NULL: none */
-    struct runner_figures figures; /* this node's, for the reply to a peer */
+    struct runner_figures figures; /* as runner_figures, for the reply to a peer */
     uint32_t pool;                 /* the model's pool if it is known; otherwise 0 */
     bool store_refuses;            /* UNAVAILABLE: the store takes no writes from any node */
 };
@@ -163,8 +163,8 @@ struct runner_use {
 /* Any thread. */
 void runner_used(struct mesh_runner *runner, const struct runner_use *use);
 
-/* Any thread: this node's figures, for replies. `answer` gets them anyway. */
-struct runner_figures runner_figures(struct mesh_runner *runner);
+/* Any thread: this node's figures, for replies about that model. `answer` gets them anyway. */
+struct runner_figures runner_figures(struct mesh_runner *runner, const char *model);
 
 /* ---- peers: other nodes ---- */
 
@@ -322,11 +322,13 @@ struct runner_options {
     int64_t failure_fresh_ms;      /* F3; 0: 15 minutes */
     int64_t clearance_ns;          /* C1, runner_clearance.c; 0: load failures are not judged */
     int64_t tick_ms;               /* 0: 1,000 */
-    struct runner_runtime runtime; /* of pool 0 */
-    struct runner_runtime second;  /* of pool 1: only with */
-    /* K6: as in mesh_core.h. UNDER THE LOCK, any thread. NULL: one pool. */
-    uint32_t (*pool_of)(const void *context, const char *type, const char *key);
-    const void *pool_context;
+    struct runner_runtime runtime; /* of all pools */
+    struct runner_runtime second;  /* of the last one, if it has a runtime of its own */
+    /* K6: as in mesh_core.h. The texts are not copied and outlive the runner. */
+    const char *const *pool_types;
+    uint32_t pool_count;
+    /* UNDER THE LOCK, any thread. */
+    void (*pool_name)(const char *type, const char *key, char name[MESH_POOL_NAME_BYTES]);
     struct runner_peers peers; /* all NULL: no other nodes */
     /* Loop thread, without the lock; NULL: none. Nothing is left that a drain waits for
      * (runner_close may be called from there, runner_destroy not): */

@@ -11,9 +11,9 @@
 #include "mesh/edge/runner_inside.h"
 
 static struct runner_figures
-figures(struct mesh_runner *runner)
+figures(struct mesh_runner *runner, const char *model)
 {
-    return (struct runner_figures){.figures = mesh_figures(runner->mesh),
+    return (struct runner_figures){.figures = mesh_figures_for(runner->mesh, model),
                                    .start_ms = runner->start_ms};
 }
 
@@ -77,7 +77,7 @@ answer_of_pool(struct mesh_runner *runner, struct runner_call *call, enum mesh_e
 {
     count(runner, call, (enum runner_way)(RUNNER_REFUSED + (int)end));
     const struct runner_answer made = {
-        .end = end, .text = text, .figures = figures(runner), .pool = pool};
+        .end = end, .text = text, .figures = figures(runner, call->model), .pool = pool};
     call->type->answer(call, &made);
 }
 
@@ -100,7 +100,7 @@ runner_call_refuse(struct mesh_runner *runner, struct runner_call *call, struct 
 {
     forget(runner, call);
     count(runner, call, (enum runner_way)(RUNNER_REFUSED + (int)made.end));
-    made.figures = figures(runner);
+    made.figures = figures(runner, call->model);
     call->type->answer(call, &made);
 }
 
@@ -297,10 +297,15 @@ end_quietly(struct mesh_runner *runner, struct runner_call *call)
 }
 
 static void
-notify_figures(struct mesh_runner *runner, const char *instance, const struct runner_figures *said)
+notify_figures(struct mesh_runner *runner, const struct runner_call *call,
+               const struct runner_end *end)
 {
+    const struct runner_figures *said = end->figures;
+    const char *model =
+        call->name == RUNNER_NAME_VMODEL ? mesh_resolve(runner->mesh, call->model) : call->model;
     runner_step(runner, (struct mesh_event){.kind = MESH_INSTANCE_FIGURES,
-                                            .figures = {.instance = instance,
+                                            .figures = {.instance = end->instance,
+                                                        .model = model,
                                                         .start_ms = said->start_ms,
                                                         .figures = said->figures}});
 }
@@ -339,7 +344,7 @@ runner_try_ended(struct mesh_runner *runner, struct runner_call *call, uint32_t 
 {
     runner_lock(runner);
     if (end->figures != NULL && !runner->closed)
-        notify_figures(runner, end->instance, end->figures);
+        notify_figures(runner, call, end);
     bool current = call->attempt == number && call->state >= CALL_SERVED;
     if (current)
         try_ended(runner, call, end);
@@ -379,10 +384,10 @@ runner_used(struct mesh_runner *runner, const struct runner_use *use)
 }
 
 struct runner_figures
-runner_figures(struct mesh_runner *runner)
+runner_figures(struct mesh_runner *runner, const char *model)
 {
     runner_lock(runner);
-    struct runner_figures made = figures(runner);
+    struct runner_figures made = figures(runner, model);
     runner_unlock(runner);
     return made;
 }

@@ -198,7 +198,7 @@ int64_t runner_deadline_ms(int64_t deadline_ns);
 static inline uint32_t
 runner_pools(const struct mesh_runner *runner)
 {
-    return runner->options.pool_of == NULL ? 1 : MESH_POOLS_MAX;
+    return runner->options.pool_count == 0 ? 1 : runner->options.pool_count;
 }
 
 /* ---- runner_work.c ---- */

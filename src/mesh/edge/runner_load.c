@@ -56,8 +56,9 @@ static void
 run(struct mesh_runner *runner, struct runner_work *work)
 {
     struct runner_load *load = (struct runner_load *)work;
-    const struct runner_runtime *runtime =
-        load->model.pool == 0 ? &runner->options.runtime : &runner->options.second;
+    const struct runner_options *options = &runner->options;
+    bool is_second = options->second.load != NULL && load->model.pool == runner_pools(runner) - 1;
+    const struct runner_runtime *runtime = is_second ? &options->second : &options->runtime;
     if (runner->store == NULL)
         return; /* closed before this could run; freed with the runner */
     switch (load->kind) {

@@ -16,8 +16,11 @@ static struct publish
 self_now(struct mesh_runner *runner)
 {
     struct publish now = {.figures = mesh_figures(runner->mesh), .draining = runner->draining};
+    now.pool_count = runner_pools(runner) > 1 ? runner_pools(runner) : 0;
     for (uint32_t i = 0; i < runner_pools(runner); i++)
         now.loaders += runner->runtimes.capacity[i].loaders;
+    for (uint32_t i = 0; i < now.pool_count; i++)
+        now.pools[i] = mesh_pool_figures(runner->mesh, i);
     return now;
 }
 
@@ -49,7 +52,10 @@ write_self(struct mesh_runner *runner, const struct publish *now)
                      .start_ms = runner->start_ms,
                      .version = options->version,
                      .draining = now->draining,
-                     .figures = now->figures},
+                     .figures = now->figures,
+                     .pool_types = options->pool_types,
+                     .pool_figures = now->pools,
+                     .pool_count = now->pool_count},
         .location = options->location,
         .zone = options->zone,
         .address = options->address,

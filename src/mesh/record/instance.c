@@ -4,7 +4,8 @@
  *
  *   startTime, vers, loc, zone, labels [sorted], actionable, lruTime, count, cap, used, lThreads,
  *   lInProg, rpm, shutdown, then everything else by name, ours among it: `addr` (the address for
- *   peers) and `full` (P3, which other nodes can only guess without this node's default size).
+ *   peers), `full` (P3, which other nodes can only guess without this node's default size) and
+ *   `pools` (K6): for each [types] and lruTime, count, cap, used, lInProg, full.
  *
  * cap and used are in units and exclude the reserve. lruTime is LONG_MAX, or missing, without
  * models.
@@ -17,8 +18,8 @@
 #include "mesh/record/record.h"
 
 static const char *const names[] = {
-    "startTime", "vers", "loc",      "zone",    "labels", "actionable", "lruTime", "count",
-    "cap",       "used", "lThreads", "lInProg", "rpm",    "shutdown",   "addr",    "full"};
+    "startTime", "vers",     "loc",     "zone", "labels",   "actionable", "lruTime", "count", "cap",
+    "used",      "lThreads", "lInProg", "rpm",  "shutdown", "addr",       "full",    "pools"};
 static const struct record_fields fields = {names, ARRAY_COUNT(names)};
 
 /* ---- reading ---- */
@@ -28,6 +29,8 @@ struct instance_reading {
     struct record_instance record;
     const char *labels[RECORD_LABELS_MAX];
     size_t label_count;
+    struct mesh_figures pools[MESH_POOLS_MAX];
+    struct bytes pool_types; /* a text for each */
 };
 
 static int
@@ -37,33 +40,39 @@ compare_labels(const void *a, const void *b)
 }
 
 static enum status
-read_label(json_t *value, const char **label, struct error *error)
+read_label(const char *field, json_t *value, const char **label, struct error *error)
 {
     if (!json_is_string(value))
-        return record_json_wrong(error, "labels", "a list of texts", value);
+        return record_json_wrong(error, field, "a list of texts", value);
     *label = json_string_value(value);
     if (*label[0] == '\0' || strlen(*label) > RECORD_LABEL_BYTES_MAX || strchr(*label, ','))
         return error_set(error, STATUS_INVALID_ARGUMENT,
-                         "labels: \"%.40s\" is empty, longer than %d, or has a comma", *label,
+                         "%s: \"%.40s\" is empty, longer than %d, or has a comma", field, *label,
                          RECORD_LABEL_BYTES_MAX);
     return STATUS_OK;
 }
 
 static enum status
-read_labels(json_t *root, struct instance_reading *reading, struct error *error)
+too_many(const char *field, size_t count, int most, struct error *error)
 {
-    json_t *labels;
-    if (record_json_array(root, "labels", &labels, error) != STATUS_OK)
+    return error_set(error, STATUS_INVALID_ARGUMENT, "%s: %zu of them; at most %d are taken", field,
+                     count, most);
+}
+
+static enum status
+read_labels(json_t *root, const char *field, const char *labels[RECORD_LABELS_MAX], size_t *count,
+            struct error *error)
+{
+    json_t *list;
+    if (record_json_array(root, field, &list, error) != STATUS_OK)
         return error->status;
-    reading->label_count = json_array_size(labels);
-    if (reading->label_count > RECORD_LABELS_MAX)
-        return error_set(error, STATUS_INVALID_ARGUMENT,
-                         "labels: %zu of them; at most %d are taken", reading->label_count,
-                         RECORD_LABELS_MAX);
-    for (size_t i = 0; i < reading->label_count; i++)
-        if (read_label(json_array_get(labels, i), &reading->labels[i], error) != STATUS_OK)
+    *count = json_array_size(list);
+    if (*count > RECORD_LABELS_MAX)
+        return too_many(field, *count, RECORD_LABELS_MAX, error);
+    for (size_t i = 0; i < *count; i++)
+        if (read_label(field, json_array_get(list, i), &labels[i], error) != STATUS_OK)
             return error->status;
-    qsort(reading->labels, reading->label_count, sizeof(reading->labels[0]), compare_labels);
+    qsort(labels, *count, sizeof(labels[0]), compare_labels);
     return STATUS_OK;
 }
 
@@ -90,6 +99,43 @@ read_figures(json_t *root, uint64_t full_units, struct mesh_figures *figures, st
 }
 
 static enum status
+read_pool(json_t *pool, uint64_t full_units, struct mesh_figures *figures, struct bytes *types,
+          struct error *error)
+{
+    const char *listed[RECORD_LABELS_MAX];
+    size_t count;
+    if (!json_is_object(pool))
+        return record_json_wrong(error, "pools", "a list of objects", pool);
+    if (read_figures(pool, full_units, figures, error) != STATUS_OK ||
+        read_labels(pool, "types", listed, &count, error) != STATUS_OK)
+        return error_prefix(error, "pools");
+    for (size_t i = 0; i < count; i++) {
+        if (i > 0)
+            bytes_put_char(types, ',');
+        bytes_put_text(types, listed[i]);
+    }
+    bytes_put_char(types, '\0');
+    return STATUS_OK;
+}
+
+static enum status
+read_pools(json_t *root, uint64_t full_units, struct instance_reading *reading, struct error *error)
+{
+    json_t *pools;
+    if (record_json_array(root, "pools", &pools, error) != STATUS_OK)
+        return error->status;
+    size_t count = json_array_size(pools);
+    if (count > MESH_POOLS_MAX)
+        return too_many("pools", count, MESH_POOLS_MAX, error);
+    for (size_t i = 0; i < count; i++)
+        if (read_pool(json_array_get(pools, i), full_units, &reading->pools[i],
+                      &reading->pool_types, error) != STATUS_OK)
+            return error->status;
+    reading->record.instance.pool_count = (uint32_t)count;
+    return STATUS_OK;
+}
+
+static enum status
 read_fields(json_t *root, uint64_t full_units, struct instance_reading *reading,
             struct error *error)
 {
@@ -106,10 +152,11 @@ read_fields(json_t *root, uint64_t full_units, struct instance_reading *reading,
         record_json_text(root, "addr", &record->address, error) != STATUS_OK ||
         record_json_count(root, "lThreads", UINT32_MAX, &loaders, error) != STATUS_OK ||
         record_json_bool(root, "shutdown", &instance->draining, error) != STATUS_OK ||
-        read_figures(root, full_units, &instance->figures, error) != STATUS_OK)
+        read_figures(root, full_units, &instance->figures, error) != STATUS_OK ||
+        read_pools(root, full_units, reading, error) != STATUS_OK)
         return error->status;
     record->loaders = (uint32_t)loaders;
-    return read_labels(root, reading, error);
+    return read_labels(root, "labels", reading->labels, &reading->label_count, error);
 }
 
 static const char *
@@ -126,6 +173,24 @@ join(struct record_block *block, const char *const *labels, size_t count)
     return start;
 }
 
+/* Into the memory after the record. */
+static void
+pack_pools(const struct instance_reading *from, struct record_block *block,
+           struct record_instance *record)
+{
+    uint32_t count = from->record.instance.pool_count;
+    struct mesh_figures *figures = (struct mesh_figures *)(record + 1);
+    const char **types = (const char **)(figures + count);
+    const char *text = from->pool_types.data;
+    for (uint32_t i = 0; i < count; i++) {
+        figures[i] = from->pools[i];
+        types[i] = record_block_text(block, text);
+        text += strlen(text) + 1;
+    }
+    record->instance.pool_figures = figures;
+    record->instance.pool_types = types;
+}
+
 static struct record_instance *
 pack(const struct instance_reading *from, const struct record_source *source,
      const char *unknown_fields)
@@ -133,11 +198,14 @@ pack(const struct instance_reading *from, const struct record_source *source,
     struct record_block block;
     const struct record_instance *read = &from->record;
     size_t bytes = strlen(source->id) + strlen(read->location) + strlen(read->zone) +
-                   strlen(read->address) + strlen(unknown_fields) + 6;
+                   strlen(read->address) + strlen(unknown_fields) + 6 + from->pool_types.used;
+    size_t head = sizeof(struct record_instance) +
+                  read->instance.pool_count * (sizeof(struct mesh_figures) + sizeof(char *));
     for (size_t i = 0; i < from->label_count; i++)
         bytes += strlen(from->labels[i]) + 1;
-    struct record_instance *record = record_block_create(&block, sizeof(*record), bytes);
+    struct record_instance *record = record_block_create(&block, head, bytes);
     *record = *read;
+    pack_pools(from, &block, record);
     record->instance.id = record_block_text(&block, source->id);
     record->instance.labels = join(&block, from->labels, from->label_count);
     record->instance.session = source->create_revision;
@@ -160,11 +228,12 @@ read_root(json_t *root, uint64_t full_units, const struct record_source *source,
         record_json_field_kept(&unknown_fields, "actionable", root, error) == STATUS_OK &&
         record_json_rest(&unknown_fields, root, &fields, NULL, 0, error) == STATUS_OK) {
         bytes_put(&unknown_fields, "}", 2);
-        CHECK(!unknown_fields.failed);
+        CHECK(!unknown_fields.failed && !reading.pool_types.failed);
         *record = pack(&reading, source,
                        strcmp(unknown_fields.data, "{}") == 0 ? "" : unknown_fields.data);
     }
     bytes_fini(&unknown_fields);
+    bytes_fini(&reading.pool_types);
 }
 
 enum status
@@ -184,11 +253,11 @@ record_instance_read(const struct record_source *source, uint64_t full_units,
 /* ---- writing ---- */
 
 static void
-field_labels(struct bytes *to, const char *labels)
+field_labels(struct bytes *to, const char *field, const char *labels)
 {
     if (labels[0] == '\0')
         return;
-    record_json_name(to, "labels");
+    record_json_name(to, field);
     char before = '[';
     while (*labels != '\0') {
         size_t bytes = strcspn(labels, ",");
@@ -206,39 +275,71 @@ as_signed(uint64_t number)
     return number > INT64_MAX ? INT64_MAX : (int64_t)number;
 }
 
+static void
+field_figures(struct bytes *to, const struct mesh_figures *figures)
+{
+    uint64_t free_units = figures->free_units < figures->capacity_units ? figures->free_units
+                                                                        : figures->capacity_units;
+    record_json_field_int(to, "lruTime", figures->oldest_ms);
+    record_json_field_int(to, "count", figures->copies);
+    record_json_field_int(to, "cap", as_signed(figures->capacity_units));
+    record_json_field_int(to, "used", as_signed(figures->capacity_units - free_units));
+}
+
+static const char *
+truth(bool is)
+{
+    return is ? "true" : "false";
+}
+
+static void
+put_pools(struct bytes *to, const struct mesh_instance *instance)
+{
+    for (uint32_t i = 0; i < instance->pool_count; i++) {
+        const struct mesh_figures *figures = &instance->pool_figures[i];
+        bytes_put_text(to, i == 0 ? "[{" : ",{");
+        field_labels(to, "types", instance->pool_types[i]);
+        field_figures(to, figures);
+        record_json_field_int(to, "lInProg", figures->loading);
+        record_json_name(to, "full");
+        bytes_put_text(to, truth(figures->full));
+        bytes_put_char(to, '}');
+    }
+    bytes_put(to, "]", 2);
+}
+
 static enum status
 put_instance(struct bytes *to, const struct record_instance *record, json_t *former,
              struct error *error)
 {
     const struct mesh_instance *instance = &record->instance;
     const struct mesh_figures *figures = &instance->figures;
-    uint64_t free_units = figures->free_units < figures->capacity_units ? figures->free_units
-                                                                        : figures->capacity_units;
     bytes_put_char(to, '{');
     record_json_field_int(to, "startTime", instance->start_ms);
     record_json_field_int(to, "vers", instance->version);
     record_json_field_text(to, "loc", record->location);
     record_json_field_text(to, "zone", record->zone);
-    field_labels(to, instance->labels);
+    field_labels(to, "labels", instance->labels);
     if (record_json_field_kept(to, "actionable", former, error) != STATUS_OK)
         return error->status;
-    record_json_field_int(to, "lruTime", figures->oldest_ms);
-    record_json_field_int(to, "count", figures->copies);
-    record_json_field_int(to, "cap", as_signed(figures->capacity_units));
-    record_json_field_int(to, "used", as_signed(figures->capacity_units - free_units));
+    field_figures(to, figures);
     record_json_field_int(to, "lThreads", record->loaders);
     record_json_field_int(to, "lInProg", figures->loading);
     record_json_field_int(to, "rpm", figures->calls_per_minute);
     record_json_field_bool(to, "shutdown", instance->draining);
     struct bytes address = {0};
+    struct bytes pools = {0};
     record_json_put_text(&address, record->address, strlen(record->address));
     bytes_put_char(&address, '\0');
+    put_pools(&pools, instance);
     const struct record_own own[] = {
         {"addr", record->address[0] == '\0' ? NULL : address.data},
-        {"full", figures->full ? "true" : "false"},
+        {"full", truth(figures->full)},
+        {"pools", instance->pool_count == 0 ? NULL : pools.data},
     };
     record_json_rest(to, former, &fields, own, ARRAY_COUNT(own), error);
     bytes_fini(&address);
+    bytes_fini(&pools);
     bytes_put_char(to, '}');
     return error->status;
 }

@@ -34,7 +34,7 @@ enum {
     RECORD_UNIT_BYTES = 8192,
     RECORD_REASON_BYTES_MAX = 4096, /* of a failure's text, when it is written */
     RECORD_TYPES_MAX = 4096,        /* of type constraints */
-    RECORD_LABELS_MAX = 64,         /* of an instance, or of one constraint's list */
+    RECORD_LABELS_MAX = 64,         /* of an instance, one constraint's list, or types of a pool */
     RECORD_LABEL_BYTES_MAX = 255,
 };
 

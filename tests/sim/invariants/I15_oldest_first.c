@@ -36,13 +36,13 @@ could_go(struct world *world, const struct sight *sight, const struct core_entry
 
 /* Of those that could go and stay, the oldest one's last use. */
 static int64_t
-oldest_ms(struct world *world, const struct sight *sight)
+oldest_ms(struct world *world, const struct sight *sight, uint32_t pool)
 {
     const struct mesh *mesh = world->nodes[sight->node].mesh;
     int64_t oldest_ms = INT64_MAX;
     for (uint32_t i = 0; i < mesh->entries.used; i++) {
         const struct core_entry *entry = &mesh->entries.at[i];
-        if (heap_has(&mesh->pools.at[0].lru, i) && entry->used_ms < oldest_ms &&
+        if (heap_has(&mesh->pools.at[pool].lru, i) && entry->used_ms < oldest_ms &&
             could_go(world, sight, entry))
             oldest_ms = entry->used_ms;
     }
@@ -57,10 +57,12 @@ see(struct world *world, const struct sight *sight)
         const struct core_entry *entry = &mesh->entries.at[i];
         if (entry->state == MESH_STATE_WITHDRAWING &&
             before_of(world, sight->node, entry)->state == MESH_STATE_LOADED &&
-            evicted_for_room(world, sight->node, entry) && oldest_ms(world, sight) < entry->used_ms)
+            evicted_for_room(world, sight->node, entry) &&
+            oldest_ms(world, sight, entry->pool) < entry->used_ms)
             broken(world, &I15_oldest_first,
                    "n%u evicts m%u, which was used %lld ms after another that may go", sight->node,
-                   entry_model(mesh, entry), (long long)(entry->used_ms - oldest_ms(world, sight)));
+                   entry_model(mesh, entry),
+                   (long long)(entry->used_ms - oldest_ms(world, sight, entry->pool)));
     }
     for (uint32_t i = 0; i < mesh->entries.used; i++)
         if (mesh->entries.at[i].state != MESH_STATE_NONE)

@@ -60,9 +60,10 @@ is_free_to_load(const struct tables *tables, const struct place_wish *wish, uint
 
 /* P5: free room minus loads on their way. */
 static uint64_t
-room_of(const struct instance *instance)
+room_of(const struct instance *instance, const struct core_model *model)
 {
-    uint64_t room = instance->figures.full ? 0 : instance->figures.free_units;
+    const struct mesh_figures *figures = figures_for(instance, model);
+    uint64_t room = figures->full ? 0 : figures->free_units;
     return room > instance->pending_units ? room - instance->pending_units : 0;
 }
 
@@ -70,9 +71,10 @@ room_of(const struct instance *instance)
 static bool
 would_evict(const struct instance *instance, const struct place_wish *wish)
 {
-    int64_t oldest = instance->figures.oldest_ms;
+    const struct mesh_figures *figures = figures_for(instance, wish->model);
+    int64_t oldest = figures->oldest_ms;
     if (wish->urgent)
-        return instance->figures.copies > 0 && oldest != STAMP_MAX;
+        return figures->copies > 0 && oldest != STAMP_MAX;
     return oldest < wish->wall_ms - wish->churn_ms && oldest < wish->used_ms;
 }
 
@@ -80,7 +82,7 @@ would_evict(const struct instance *instance, const struct place_wish *wish)
 static bool
 would_renew(const struct instance *instance, const struct place_wish *wish)
 {
-    int64_t oldest_ms = instance->figures.oldest_ms;
+    int64_t oldest_ms = figures_for(instance, wish->model)->oldest_ms;
     int64_t least_ms = (wish->wall_ms - oldest_ms) / 3;
     if (least_ms < YOUNGER_MS)
         least_ms = YOUNGER_MS;
@@ -145,7 +147,7 @@ static bool
 is_candidate(const struct place_search *search, uint32_t number, struct worth *worth)
 {
     const struct instance *instance = &search->tables->instances[number];
-    uint64_t room = room_of(instance);
+    uint64_t room = room_of(instance, search->wish->model);
     if (instance->session == 0 || instance->draining ||
         !types_allow(search->rule, instance->labels))
         return false;
@@ -164,7 +166,7 @@ is_candidate(const struct place_search *search, uint32_t number, struct worth *w
                 types_preference(&search->tables->types, search->rule, instance->labels),
         .roomy = offer == OFFER_ROOM,
         .score = offer == OFFER_ROOM ? (int64_t)(room < INT64_MAX ? room : INT64_MAX)
-                                     : -instance->figures.oldest_ms,
+                                     : -figures_for(instance, search->wish->model)->oldest_ms,
     };
     return true;
 }
@@ -208,10 +210,10 @@ busy_tenths(const struct place_wish *wish)
 
 /* Loads queued or under way there; its figures may not include those from here yet. */
 static uint32_t
-loads_of(const struct instance *instance)
+loads_of(const struct instance *instance, const struct core_model *model)
 {
-    uint32_t loads = instance->figures.loading > instance->loads_out ? instance->figures.loading
-                                                                     : instance->loads_out;
+    uint32_t loading = figures_for(instance, model)->loading;
+    uint32_t loads = loading > instance->loads_out ? loading : instance->loads_out;
     return loads < LOADS_MANY ? loads : LOADS_MANY;
 }
 
@@ -232,7 +234,7 @@ gather(const struct place_search *search, struct worth *best)
             .worth = worth,
             .number = i,
             .rate = rate < BUSY_PER_MINUTE ? BUSY_PER_MINUTE : rate,
-            .loads = loads_of(&search->tables->instances[i]),
+            .loads = loads_of(&search->tables->instances[i], search->wish->model),
         };
     }
     return count;
@@ -336,10 +338,11 @@ place_largest(const struct tables *tables, const struct place_wish *wish)
         const struct instance *instance = &tables->instances[i];
         if (instance->session == 0 || !types_allow(rule, instance->labels))
             continue;
-        if (instance->figures.capacity_units == 0)
+        uint64_t capacity = figures_for(instance, wish->model)->capacity_units;
+        if (capacity == 0)
             return 0;
-        if (instance->figures.capacity_units > largest)
-            largest = instance->figures.capacity_units;
+        if (capacity > largest)
+            largest = capacity;
     }
     return largest;
 }
@@ -375,7 +378,7 @@ place_may_have_room(const struct tables *tables, const struct place_wish *wish)
     const struct type_rule *rule = tables_rule(tables, wish->model);
     for (uint32_t i = 0; i < tables->instance_names.used; i++) {
         const struct instance *instance = &tables->instances[i];
-        uint64_t capacity = instance->figures.capacity_units;
+        uint64_t capacity = figures_for(instance, wish->model)->capacity_units;
         bool there = instance->session != 0 && !instance->draining &&
                      instance->unreachable_until_ms <= wish->now_ms &&
                      !(wish->not_self && i == INSTANCE_SELF);
@@ -393,7 +396,7 @@ place_is_leaving(const struct tables *tables, const struct place_wish *wish)
     bool some_stay = false;
     for (uint32_t i = 0; i < tables->instance_names.used; i++) {
         const struct instance *instance = &tables->instances[i];
-        uint64_t capacity = instance->figures.capacity_units;
+        uint64_t capacity = figures_for(instance, wish->model)->capacity_units;
         if (instance->session == 0 || !types_allow(rule, instance->labels) ||
             (capacity != 0 && capacity < wish->units))
             continue;

@@ -25,6 +25,15 @@ tables_init(struct tables *tables, const struct mesh_config *config)
     CHECK(tables_hold_instance(tables, config->instance) == INSTANCE_SELF);
 }
 
+static void
+drop_pools(struct instance *instance)
+{
+    free(instance->pool_names);
+    free(instance->pool_figures);
+    instance->pool_names = NULL;
+    instance->pool_figures = NULL;
+}
+
 void
 tables_fini(struct tables *tables)
 {
@@ -33,6 +42,8 @@ tables_fini(struct tables *tables)
         free(tables->models[i].places);
     }
     free(tables->models);
+    for (uint32_t i = 0; i < tables->instance_names.used; i++)
+        drop_pools(&tables->instances[i]);
     free(tables->instances);
     free(tables->candidates);
     names_fini(&tables->model_names);
@@ -225,7 +236,7 @@ tables_put_model(struct tables *tables, const struct mesh_model *record, uint32_
     model->references = record->references;
     model->auto_delete = record->auto_delete;
     if (!former.known || former.type != type || strcmp(key_of(&former), key_of(model)) != 0)
-        model->pool = 0;
+        model->pool_name = POOL_NAME_UNKNOWN;
     read_places(tables, model, record);
     count_places(tables, model, 1);
     clear_record(tables, &former);
@@ -317,6 +328,35 @@ tables_notify_figures(struct instance *instance, const struct mesh_figures *figu
         instance->bare_ms = now_ms;
 }
 
+void
+tables_notify_reply(struct instance *instance, const struct core_model *model,
+                    const struct mesh_figures *figures, int64_t now_ms)
+{
+    if (instance->pool_names == NULL) {
+        tables_notify_figures(instance, figures, now_ms);
+        return;
+    }
+    uint32_t pool =
+        model == NULL ? POOL_UNNAMED : pool_names_find(instance->pool_names, model->pool_name);
+    if (pool == POOL_UNNAMED)
+        return;
+    instance->pool_figures[pool] = figures_judge(*figures);
+    instance->pending_units = 0; /* P5 */
+}
+
+static void
+set_pools(struct instance *instance, const struct mesh_instance *record)
+{
+    drop_pools(instance);
+    if (record->pool_count == 0)
+        return;
+    instance->pool_names = pool_names_create(record->pool_types, record->pool_count);
+    instance->pool_figures =
+        scratch_copy(record->pool_figures, record->pool_count * sizeof(*record->pool_figures));
+    for (uint32_t i = 0; i < record->pool_count; i++)
+        instance->pool_figures[i] = figures_judge(instance->pool_figures[i]);
+}
+
 bool
 tables_put_instance(struct tables *tables, const struct mesh_instance *record, int64_t now_ms)
 {
@@ -341,6 +381,8 @@ tables_put_instance(struct tables *tables, const struct mesh_instance *record, i
     instance->start_ms = stamp_judge(record->start_ms);
     instance->version = record->version;
     tables_notify_figures(instance, &record->figures, now_ms);
+    if (at != INSTANCE_SELF) /* its own are known better */
+        set_pools(instance, record);
     set_labels(tables, instance, record->labels);
     set_generation(tables, instance, record, now_ms);
     instance->draining = record->draining;
@@ -386,6 +428,7 @@ tables_drop_instance(struct tables *tables, const char *id, uint64_t revision, i
     leave_generation(tables, instance, now_ms);
     if (at != INSTANCE_SELF) { /* this node keeps its labels without a key */
         note_departed(tables, instance, now_ms);
+        drop_pools(instance);
         instance->label_set = NAME_NONE;
     }
     instance->session = 0;
@@ -432,17 +475,19 @@ tables_rule(const struct tables *tables, const struct core_model *model)
 }
 
 struct tables_room
-tables_room(const struct tables *tables, const struct type_rule *rule)
+tables_room(const struct tables *tables, const struct core_model *model)
 {
+    const struct type_rule *rule = tables_rule(tables, model);
     struct tables_room room = {.oldest_ms = STAMP_MAX};
     for (uint32_t i = 0; i < tables->instance_names.used; i++) {
         const struct instance *instance = &tables->instances[i];
         if (instance->session == 0 || instance->draining || !types_allow(rule, instance->labels))
             continue;
-        room.capacity_units += instance->figures.capacity_units;
-        room.free_units += instance->figures.free_units;
-        if (instance->figures.oldest_ms < room.oldest_ms)
-            room.oldest_ms = instance->figures.oldest_ms;
+        const struct mesh_figures *figures = figures_for(instance, model);
+        room.capacity_units += figures->capacity_units;
+        room.free_units += figures->free_units;
+        if (figures->oldest_ms < room.oldest_ms)
+            room.oldest_ms = figures->oldest_ms;
     }
     return room;
 }

@@ -11,6 +11,7 @@
 
 #include "mesh/core/mesh_core.h"
 #include "mesh/core/containers/names.h"
+#include "mesh/core/cluster/pool_names.h"
 #include "mesh/core/cluster/types.h"
 #include "mesh/core/cluster/upgrade.h"
 
@@ -37,12 +38,12 @@ struct core_model {
     int64_t txn_again_ms;
     uint32_t type; /* in `types` */
     uint32_t references;
-    uint32_t entry; /* ENTRY_NONE */
+    uint32_t entry;     /* ENTRY_NONE */
+    uint32_t pool_name; /* K6: its number (pool_names.h) */
     uint16_t place_count;
     bool known;  /* there is a record; otherwise `revision` is that of the deletion */
     bool listed; /* the table holds a reference to the id */
     bool auto_delete;
-    uint8_t pool; /* K6: its number plus 1; 0: not asked yet */
     struct core_place few[PLACES_INLINE];
 };
 
@@ -54,6 +55,8 @@ struct instance {
     int64_t gone_ms; /* now_ms when its key went, or when it was first seen without one */
     int64_t unreachable_until_ms;
     struct mesh_figures figures;
+    struct pool_names *pool_names; /* K6, of another instance; this and the next NULL: one pool */
+    struct mesh_figures *pool_figures;
     int64_t bare_ms;          /* now_ms of the first figures without a runtime */
     uint64_t pending_units;   /* loads sent there since its last figures (P5) */
     int64_t refused_until_ms; /* R14 */
@@ -162,13 +165,13 @@ void tables_notify_old(struct tables *tables, int64_t now_ms, int64_t wall_ms);
 /* NULL: any node may hold it. */
 const struct type_rule *tables_rule(const struct tables *tables, const struct core_model *model);
 
-/* Combined memory of all nodes that may hold models of a rule and do not drain. */
+/* Combined memory for a model of all nodes that may hold it and do not drain. */
 struct tables_room {
     uint64_t capacity_units;
     uint64_t free_units;
     int64_t oldest_ms;
 };
-struct tables_room tables_room(const struct tables *tables, const struct type_rule *rule);
+struct tables_room tables_room(const struct tables *tables, const struct core_model *model);
 
 /* Clamps a foreign stamp so that differences do not overflow. */
 #define STAMP_MAX (INT64_MAX / 4)
@@ -177,9 +180,20 @@ stamp_judge(int64_t stamp_ms)
 {
     return stamp_ms < 0 ? 0 : stamp_ms < STAMP_MAX ? stamp_ms : STAMP_MAX;
 }
-/* Stores the figures of an instance, from its record or a reply. */
+/* Stores the figures of an instance, from its record. */
 void tables_notify_figures(struct instance *instance, const struct mesh_figures *figures,
                            int64_t now_ms);
+/* The same from a reply about a model (NULL: unknown), of the pool that takes it. */
+void tables_notify_reply(struct instance *instance, const struct core_model *model,
+                         const struct mesh_figures *figures, int64_t now_ms);
+
+/* The figures that count for a model: of the pool that takes it, otherwise of the instance. */
+static inline const struct mesh_figures *
+figures_for(const struct instance *instance, const struct core_model *model)
+{
+    uint32_t pool = pool_names_find(instance->pool_names, model->pool_name);
+    return pool == POOL_UNNAMED ? &instance->figures : &instance->pool_figures[pool];
+}
 
 /* The instance has no runtime: neither room nor anything to evict. */
 static inline bool

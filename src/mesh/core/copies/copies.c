@@ -70,7 +70,7 @@ rate_for_more(const struct mesh *mesh, const struct core_entry *entry)
 static bool
 has_room_for_second(const struct mesh *mesh, const struct core_model *model)
 {
-    struct tables_room all = tables_room(&mesh->tables, tables_rule(&mesh->tables, model));
+    struct tables_room all = tables_room(&mesh->tables, model);
     return all.free_units >= all.capacity_units / 10 ||
            all.oldest_ms < mesh->wall_ms - AGE_FOR_SECOND_MS;
 }

@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "mesh/core/cluster/pool_names.h"
 #include "mesh/core/cluster/tables.h"
 #include "mesh/core/containers/heap.h"
 #include "mesh/core/copies/ledger.h"
@@ -95,9 +96,10 @@ struct pool {
 };
 
 struct pools {
-    struct pool at[MESH_POOLS_MAX];
+    struct pool *at;
     uint32_t count;
-    int64_t load_timeout_ms; /* the longest of all pools */
+    struct pool_names *names; /* NULL: there is one pool */
+    int64_t load_timeout_ms;  /* the longest of all pools */
 };
 
 struct load_times {

@@ -60,7 +60,7 @@ may_take(const struct mesh *mesh, const struct core_entry *entry, const struct t
     if (number == INSTANCE_SELF || instance->session == 0 || instance->draining ||
         !types_allow(rule, instance->labels))
         return false;
-    uint64_t capacity = instance->figures.capacity_units;
+    uint64_t capacity = figures_for(instance, &mesh->tables.models[entry->model])->capacity_units;
     if ((capacity != 0 && capacity < entry->units) ||
         (instance_is_bare(instance) && mesh->now_ms - instance->bare_ms >= BARE_MS_MAX))
         return false;
@@ -222,7 +222,7 @@ migrate_evicted(struct mesh *mesh, struct core_entry *entry)
     if (!offered || mesh->drain.active || model_copies(&mesh->tables, model) > 0 ||
         model_fresh_failures(mesh, model) >= MESH_FAILURES_MAX)
         return;
-    struct tables_room all = tables_room(&mesh->tables, tables_rule(&mesh->tables, model));
+    struct tables_room all = tables_room(&mesh->tables, model);
     if (all.free_units < all.capacity_units / FREE_SHARE)
         return;
     const struct load_wish load = {

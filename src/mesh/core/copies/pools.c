@@ -4,6 +4,9 @@
  * queue; everything else is per node.
  */
 #include "mesh/core/copies/pools.h"
+
+#include <stdlib.h>
+
 #include "base/check.h"
 #include "mesh/core/copies/ledger.h"
 #include "mesh/core/copies/load.h"
@@ -11,16 +14,26 @@
 uint32_t
 pool_number(const struct mesh *mesh, struct core_model *model)
 {
-    if (mesh->pools.count == 1 || !model->known)
-        return 0;
-    if (model->pool == 0) { /* reads a key, so once per record */
+    if (model->pool_name == POOL_NAME_UNKNOWN && model->known && mesh->config.pool_name != NULL) {
+        char name[MESH_POOL_NAME_BYTES]; /* reads a key, so once per record */
         const char *type = names_text(&mesh->tables.type_names, model->type);
-        const char *key = model->path + __builtin_strlen(model->path) + 1;
-        uint32_t number = mesh->config.pool_of(mesh->config.pool_context, type, key);
-        CHECK(number < mesh->pools.count);
-        model->pool = (uint8_t)(number + 1);
+        mesh->config.pool_name(type, model->path + __builtin_strlen(model->path) + 1, name);
+        model->pool_name = pool_name_number(name);
     }
-    return model->pool - 1u;
+    uint32_t number = pool_names_find(mesh->pools.names, model->pool_name);
+    return number == POOL_UNNAMED ? 0 : number;
+}
+
+void
+pools_init(struct mesh *mesh, const struct mesh_config *config)
+{
+    CHECK(config->pool_count <= MESH_POOLS_MAX);
+    mesh->pools.count = config->pool_count == 0 ? 1 : config->pool_count;
+    mesh->pools.at = calloc(mesh->pools.count, sizeof(struct pool));
+    CHECK(mesh->pools.at != NULL);
+    if (config->pool_count > 1)
+        mesh->pools.names = pool_names_create(config->pool_types, config->pool_count);
+    mesh->config.pool_types = NULL; /* the caller's */
 }
 
 void
@@ -49,6 +62,8 @@ pools_fini(struct mesh *mesh)
         heap_fini(&mesh->pools.at[i].young);
         heap_fini(&mesh->pools.at[i].queue);
     }
+    free(mesh->pools.at);
+    free(mesh->pools.names);
 }
 
 /* ---- looking at them ---- */
@@ -78,6 +93,27 @@ pool_figures(struct mesh *mesh, const struct pool *pool)
         .full = pool->stuck ||
                 room < ledger_full_below(ledger->capacity, pool->loaders, pool->default_units),
     };
+}
+
+struct mesh_figures
+mesh_pool_figures(struct mesh *mesh, uint32_t pool)
+{
+    CHECK(pool < mesh->pools.count);
+    struct mesh_figures figures = pool_figures(mesh, &mesh->pools.at[pool]);
+    if (!mesh->pools.at[pool].runtime) { /* no runtime, no room */
+        figures.free_units = 0;
+        figures.full = true;
+    }
+    return figures;
+}
+
+struct mesh_figures
+mesh_figures_for(struct mesh *mesh, const char *model)
+{
+    uint32_t number = mesh->pools.count == 1 ? NAME_NONE : tables_model(&mesh->tables, model);
+    return number == NAME_NONE || !model_at(mesh, number)->known
+               ? mesh_figures(mesh)
+               : mesh_pool_figures(mesh, pool_number(mesh, model_at(mesh, number)));
 }
 
 static bool

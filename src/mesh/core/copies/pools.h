@@ -10,7 +10,7 @@ pool_of(struct mesh *mesh, const struct core_entry *entry)
     return &mesh->pools.at[entry->pool];
 }
 
-/* The pool of a model; 0 without a record. */
+/* The pool of a model; 0 without a record, or if no pool names its type. */
 uint32_t pool_number(const struct mesh *mesh, struct core_model *model);
 static inline struct pool *
 pool_for(struct mesh *mesh, struct core_model *model)
@@ -23,6 +23,8 @@ pool_is_stuck(struct mesh *mesh, uint32_t model)
 {
     return pool_for(mesh, model_at(mesh, model))->stuck;
 }
+/* One pool, or those of the configuration. */
+void pools_init(struct mesh *mesh, const struct mesh_config *config);
 void pool_open(struct mesh *mesh, const struct mesh_event *event);
 /* Figures of one pool, as a model that belongs to it sees them. */
 struct mesh_figures pool_figures(struct mesh *mesh, const struct pool *pool);
