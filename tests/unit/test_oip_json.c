@@ -350,8 +350,8 @@ test_parameters(void **state)
                                       "\"binary_data_output\":false,\"priority\":1,"
                                       "\"timeout\":1500},\"inputs\":[]}");
     struct error error = ERROR_NONE;
-    assert_int_equal(oip_decode(rig->request, oip_json_message(json), &error), STATUS_OK);
-    const Inference__ModelInferRequest *message = rig->request->message;
+    struct oip_request *request = oip_json_take_request(json);
+    const Inference__ModelInferRequest *message = request->message;
     assert_string_equal(message->model_name, "model");
     assert_string_equal(message->model_version, "3");
     assert_int_equal(message->n_parameters, 6);
@@ -361,9 +361,12 @@ test_parameters(void **state)
     assert_true(message->parameters[2]->value->bool_param);
     assert_int_equal(message->parameters[3]->value->int64_param, -7);
     enum priority priority;
-    assert_int_equal(oip_skim_priority(oip_json_message(json), &priority, &error), STATUS_OK);
+    int64_t timeout_ns;
+    assert_int_equal(oip_head_judge(oip_request_head(request), &priority, &timeout_ns, &error),
+                     STATUS_OK);
     assert_int_equal(priority, PRIORITY_HIGH);
     assert_int_equal(oip_json_timeout_ns(json), 1500 * NS_PER_US);
+    oip_request_destroy(request);
     oip_json_destroy(json);
     json = read_only("{\"parameters\":{\"timeout\":0},\"inputs\":[]}");
     assert_true(oip_json_timeout_ns(json) == TIME_NEVER_NS);

@@ -140,12 +140,14 @@ submit(struct inquiry *inquiry, struct oip_json *json)
     struct rest_call *call = rest_call_create(rest, inquiry->request, REST_INFER, json);
     if (call == NULL)
         return stopping(inquiry);
-    struct inbound inbound = rest_call_inbound(call, oip_json_message(json), deadline_ns);
+    struct inbound inbound = rest_call_inbound(call, oip_json_elements(json), deadline_ns);
+    inbound.decoded = oip_json_take_request(json);
     inbound.trace = inquiry->trace;
     struct submission submission = dispatch_submission(&inbound, &rest->builder);
     submission_shorten(&submission, oip_json_timeout_ns(json));
     inbound.deadline_ns = submission.deadline_ns; /* wherever it goes */
     status = dispatch_infer(&rest->dispatch, &inbound, NULL, &submission, &inquiry->error);
+    oip_request_destroy(submission.decoded); /* unless it was taken */
     inquiry->retry_ms = submission.retry_ms;
     inquiry->trace = submission.trace;
     if (status == STATUS_OK)

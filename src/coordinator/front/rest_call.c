@@ -162,7 +162,7 @@ void
 rest_call_taken(struct rest_call *call, int64_t deadline_ns)
 {
     if (call->json != NULL)
-        oip_json_forget_message(call->json); /* it is in the arena, or somewhere as a copy */
+        oip_json_forget_elements(call->json); /* they are in the arena, or somewhere as a copy */
     if (deadline_ns == TIME_NEVER_NS)
         return;
     int64_t left_ns = deadline_ns - clock_now_ns();

@@ -252,13 +252,14 @@ begin(struct native_try *tried, struct pipeline *pipeline, struct submission *su
     struct assembled assembled;
     assemble(tried->request, &assembled);
     struct inbound inbound = {.type = &inbound_type, .call = tried, .message = &assembled.message};
+    struct oip_head head = {.is_read = false};
     submission->message = &assembled.message;
     submission->trace = origin->trace;
     origin->trace = NULL;
     if (submission->caller == 0)
         submission->caller = caller_of(&tried->native->options.callers, &inbound);
     submitting = &here;
-    enum status status = inbound_submit(&inbound, pipeline, submission, &refusal->error);
+    enum status status = inbound_submit(&inbound, &head, pipeline, submission, &refusal->error);
     submitting = here.outer;
     assembled_fini(&assembled);
     if (status == STATUS_OK && !here.ended)

@@ -219,14 +219,10 @@ check_names(const Inference__ModelInferRequest *message, struct error *error)
     return status;
 }
 
-static enum status
-decode(struct oip_request *request, const struct wire_message *message, struct error *error)
+enum status
+oip_validate(struct oip_request *request, const struct wire_message *message, struct error *error)
 {
-    enum status status = oip_gather_infer(&request->gather, message, error);
-    if (status == STATUS_OK)
-        status = unpack(request, error);
-    if (status == STATUS_OK)
-        status = check_names(request->message, error);
+    enum status status = check_names(request->message, error);
     request->raw = request->gather.raw_count > 0;
     if (status == STATUS_OK && request->raw)
         status = check_raw_count(request, error);
@@ -236,13 +232,24 @@ decode(struct oip_request *request, const struct wire_message *message, struct e
     return status;
 }
 
-enum status
-oip_decode(struct oip_request *request, const struct wire_message *message, struct error *error)
+void
+oip_request_begin(struct oip_request *request)
 {
     bump_reset(&request->scratch);
     request->message = NULL;
     request->inputs = NULL;
-    enum status status = decode(request, message, error);
+    request->packed.bytes = 0;
+}
+
+enum status
+oip_decode(struct oip_request *request, const struct wire_message *message, struct error *error)
+{
+    oip_request_begin(request);
+    enum status status = oip_gather_infer(&request->gather, message, error);
+    if (status == STATUS_OK)
+        status = unpack(request, error);
+    if (status == STATUS_OK)
+        status = oip_validate(request, message, error);
     if (status != STATUS_OK)
         request->message = NULL;
     return status;

@@ -25,7 +25,15 @@ struct oip_request {
     Inference__ModelInferRequest *message; /* in the scratch; NULL: nothing is decoded */
     struct oip_input *inputs;              /* in the scratch, message->n_inputs of them */
     bool raw;                              /* the inputs came as raw contents */
+
+    /* of a request that was filled from JSON */
+    struct oip_head head;
+    struct wire_span name;      /* for its cursor */
+    struct wire_message packed; /* in the scratch; no bytes: not packed yet */
 };
+
+/* Forgets the previous request. */
+void oip_request_begin(struct oip_request *request);
 
 /* protobuf-c's allocator on a scratch. */
 ProtobufCAllocator oip_scratch_allocator(struct bump *scratch);
