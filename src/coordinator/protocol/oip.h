@@ -4,9 +4,8 @@
  * clock.
  *
  * A ModelInferRequest arrives as spans anywhere in memory. Decoding walks them once: everything but
- * the tensors' elements, raw or typed, is gathered into the request's own small memory and unpacked
- * there. The elements are checked in place and copied once, straight into the arena, by
- * oip_copy_tensors.
+ * the tensors' elements, raw or typed, is copied into the request's own small memory. The elements
+ * are checked in place and copied once, straight into the arena, by oip_copy_tensors.
  */
 #pragma once
 

@@ -9,7 +9,6 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "coordinator/protocol/oip_contents.h"
-#include "coordinator/protocol/oip_gather.h"
 #include "coordinator/protocol/oip_json_data.h"
 #include "coordinator/protocol/oip_json_request.h"
 #include "coordinator/protocol/oip_request.h"
@@ -26,9 +25,6 @@ struct json_reading {
     struct error *error;
 };
 
-/* Tags and lengths of a small field, about. */
-enum { FIELD_BYTES = 4 };
-
 #define REFUSE(reading, ...) error_set((reading)->error, STATUS_INVALID_ARGUMENT, __VA_ARGS__)
 
 /* ---- the request's memory ---- */
@@ -40,48 +36,19 @@ invalid(struct json_reading *reading)
     return error_prefix(reading->error, "request is not a valid ModelInferRequest");
 }
 
-/* Bytes of small fields are about to be added. */
 static enum status
-count_small(struct json_reading *reading, size_t bytes)
+keep(struct json_reading *reading, const char *field, const char *text, size_t bytes, char **kept)
 {
-    struct oip_gather *gather = &reading->request->gather;
-    if (bytes > GATHER_BYTES_MAX - gather->used) {
-        (void)REFUSE(reading, "names, shapes, id and parameters take more than %d bytes",
-                     GATHER_BYTES_MAX);
-        return invalid(reading);
-    }
-    gather->used += bytes;
-    return STATUS_OK;
-}
-
-/* `count` elements of `bytes` each: at most some times the small fields' text. */
-static void *
-take(struct json_reading *reading, size_t count, size_t bytes)
-{
-    return bump_take(&reading->request->scratch, count * bytes);
+    struct wire_span span = {text, bytes};
+    struct wire_cursor cursor = {.spans = &span, .left = bytes};
+    enum status status = oip_keep_text(reading->request, field, cursor, kept, reading->error);
+    return status == STATUS_OK ? status : invalid(reading);
 }
 
 static enum status
-keep_bytes(struct json_reading *reading, const char *field, const char *text, size_t bytes,
-           char **kept)
+keep_string(struct json_reading *reading, const char *field, const json_t *string, char **kept)
 {
-    if (!wire_text_ok((const unsigned char *)text, bytes)) {
-        (void)REFUSE(reading, "%s is not UTF-8, or has a zero byte in it", field);
-        return invalid(reading);
-    }
-    enum status status = count_small(reading, bytes + FIELD_BYTES);
-    if (status == STATUS_OK) {
-        *kept = take(reading, bytes + 1, 1);
-        memcpy(*kept, text, bytes);
-        (*kept)[bytes] = '\0';
-    }
-    return status;
-}
-
-static enum status
-keep(struct json_reading *reading, const char *field, const json_t *string, char **kept)
-{
-    return keep_bytes(reading, field, json_string_value(string), json_string_length(string), kept);
+    return keep(reading, field, json_string_value(string), json_string_length(string), kept);
 }
 
 /* ---- parameters ---- */
@@ -102,35 +69,30 @@ set_number(struct json_reading *reading, const char *key, const json_t *value)
 static enum status
 add_parameter(struct json_reading *reading, const char *key, const json_t *value)
 {
-    Inference__ModelInferRequest *message = reading->request->message;
-    if (message->n_parameters == PARAMETERS_MAX) {
+    struct oip_request *request = reading->request;
+    if (request->message->n_parameters == PARAMETERS_MAX) {
         (void)REFUSE(reading, "more than %d parameters", PARAMETERS_MAX);
         return invalid(reading);
     }
-    Inference__ModelInferRequest__ParametersEntry *entry = take(reading, 1, sizeof(*entry));
-    Inference__InferParameter *parameter = take(reading, 1, sizeof(*parameter));
-    inference__model_infer_request__parameters_entry__init(entry);
-    inference__infer_parameter__init(parameter);
-    entry->value = parameter;
-    message->parameters[message->n_parameters++] = entry;
+    Inference__ModelInferRequest__ParametersEntry *entry = oip_add_parameter(request);
+    Inference__InferParameter *to = oip_parameter_value(request, entry);
     set_number(reading, key, value);
-    enum status status = keep_bytes(reading, "parameters: key", key, strlen(key), &entry->key);
     if (json_is_boolean(value)) {
-        parameter->parameter_choice_case = INFERENCE__INFER_PARAMETER__PARAMETER_CHOICE_BOOL_PARAM;
-        parameter->bool_param = json_is_true(value);
+        to->parameter_choice_case = INFERENCE__INFER_PARAMETER__PARAMETER_CHOICE_BOOL_PARAM;
+        to->bool_param = json_is_true(value);
     } else if (json_is_integer(value)) {
-        parameter->parameter_choice_case = INFERENCE__INFER_PARAMETER__PARAMETER_CHOICE_INT64_PARAM;
-        parameter->int64_param = json_integer_value(value);
+        to->parameter_choice_case = INFERENCE__INFER_PARAMETER__PARAMETER_CHOICE_INT64_PARAM;
+        to->int64_param = json_integer_value(value);
     } else if (json_is_real(value)) {
-        parameter->parameter_choice_case =
-            INFERENCE__INFER_PARAMETER__PARAMETER_CHOICE_DOUBLE_PARAM;
-        parameter->double_param = json_real_value(value);
-    } else if (status == STATUS_OK) {
-        parameter->parameter_choice_case =
-            INFERENCE__INFER_PARAMETER__PARAMETER_CHOICE_STRING_PARAM;
-        status = keep(reading, "parameters: value: string_param", value, &parameter->string_param);
+        to->parameter_choice_case = INFERENCE__INFER_PARAMETER__PARAMETER_CHOICE_DOUBLE_PARAM;
+        to->double_param = json_real_value(value);
+    } else {
+        to->parameter_choice_case = INFERENCE__INFER_PARAMETER__PARAMETER_CHOICE_STRING_PARAM;
+        if (keep_string(reading, "parameters: value: string_param", value, &to->string_param) !=
+            STATUS_OK)
+            return reading->error->status;
     }
-    return status;
+    return keep(reading, "parameters: key", key, strlen(key), &entry->key);
 }
 
 /* Microseconds, as other servers of this protocol have it; 0: none. */
@@ -170,8 +132,6 @@ read_parameters(struct json_reading *reading, json_t *parameters)
     json_t *value;
     if (parameters != NULL && !json_is_object(parameters))
         return REFUSE(reading, "\"parameters\" must be an object");
-    reading->request->message->parameters =
-        take(reading, PARAMETERS_MAX, sizeof(reading->request->message->parameters[0]));
     json_object_foreach(parameters, key, value)
     {
         enum status status = read_parameter(reading, key, value);
@@ -217,11 +177,11 @@ read_shape(struct json_reading *reading, const json_t *shape,
     if (!json_is_array(shape))
         return REFUSE(reading, "\"shape\" must be an array");
     size_t rank = json_array_size(shape);
-    enum status status = count_small(reading, rank * sizeof(to->shape[0]));
-    if (status != STATUS_OK)
-        return status;
+    size_t bytes = rank * sizeof(to->shape[0]);
+    if (oip_count_small(reading->request, bytes, reading->error) != STATUS_OK)
+        return invalid(reading);
     to->n_shape = rank;
-    to->shape = take(reading, rank, sizeof(to->shape[0]));
+    to->shape = bump_take(&reading->request->scratch, bytes);
     for (size_t i = 0; i < rank; i++) {
         const json_t *dimension = json_array_get(shape, i);
         if (!json_is_integer(dimension))
@@ -249,9 +209,9 @@ static void
 put_raw(struct json_reading *reading, const void *data, size_t bytes, void *owned)
 {
     struct oip_json *json = reading->json;
-    struct oip_gather *gather = &reading->request->gather;
-    uint32_t index = gather->raw_count++;
-    gather->raw[index] = (struct oip_range){.span = index, .bytes = bytes};
+    struct oip_request *request = reading->request;
+    uint32_t index = request->raw_count++;
+    request->raw[index] = (struct oip_range){.span = index, .bytes = bytes};
     json->spans[index] = (struct wire_span){data, bytes};
     json->owned[index] = owned;
     json->elements = (struct wire_message){json->spans, index + 1, json->elements.bytes + bytes};
@@ -346,7 +306,7 @@ read_named_input(struct json_reading *reading, const json_t *input,
     const json_t *datatype = json_object_get(input, "datatype");
     if (!json_is_string(datatype))
         return REFUSE(reading, "\"datatype\" must be a string");
-    enum status status = keep(reading, "inputs: datatype", datatype, &to->datatype);
+    enum status status = keep_string(reading, "inputs: datatype", datatype, &to->datatype);
     if (status == STATUS_OK)
         status = read_shape(reading, json_object_get(input, "shape"), to);
     if (status != STATUS_OK)
@@ -362,15 +322,11 @@ read_named_input(struct json_reading *reading, const json_t *input,
 static enum status
 read_input(struct json_reading *reading, size_t index, const json_t *input)
 {
-    struct oip_request *request = reading->request;
-    Inference__ModelInferRequest__InferInputTensor *to = take(reading, 1, sizeof(*to));
     const json_t *name = json_object_get(input, "name");
     if (!json_is_string(name))
         return REFUSE(reading, "input %zu: must be an object with a \"name\"", index);
-    inference__model_infer_request__infer_input_tensor__init(to);
-    request->message->inputs[index] = to;
-    request->gather.contents[index].bytes = 0;
-    enum status status = keep(reading, "inputs: name", name, &to->name);
+    Inference__ModelInferRequest__InferInputTensor *to = oip_add_input(reading->request);
+    enum status status = keep_string(reading, "inputs: name", name, &to->name);
     if (status == STATUS_OK && read_named_input(reading, input, to) != STATUS_OK)
         return error_prefix(reading->error, "tensor \"%.128s\"", json_string_value(name));
     return status;
@@ -383,12 +339,7 @@ read_inputs(struct json_reading *reading, const json_t *inputs)
         return REFUSE(reading, "\"inputs\" is missing, or not an array");
     if (json_array_size(inputs) > SHOAL_TENSORS_MAX)
         return REFUSE(reading, "more than %d inputs", SHOAL_TENSORS_MAX);
-    struct oip_request *request = reading->request;
-    size_t count = request->message->n_inputs = json_array_size(inputs);
-    request->gather.input_count = (uint32_t)count;
-    request->message->inputs = take(reading, count, sizeof(request->message->inputs[0]));
-    request->inputs = take(reading, count, sizeof(request->inputs[0]));
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < json_array_size(inputs); i++) {
         enum status status = read_input(reading, i, json_array_get(inputs, i));
         if (status != STATUS_OK)
             return status;
@@ -418,10 +369,7 @@ read_output(struct json_reading *reading, size_t index, const json_t *output)
         .binary = binary != NULL ? json_is_true(binary) : reading->json->form.binary,
         .base64 = is_base64(parameters),
     };
-    Inference__ModelInferRequest__InferRequestedOutputTensor *to = take(reading, 1, sizeof(*to));
-    inference__model_infer_request__infer_requested_output_tensor__init(to);
-    reading->request->message->outputs[index] = to;
-    return keep(reading, "outputs: name", name, &to->name);
+    return keep_string(reading, "outputs: name", name, &oip_add_output(reading->request)->name);
 }
 
 static enum status
@@ -431,37 +379,32 @@ read_outputs(struct json_reading *reading, const json_t *outputs)
         return REFUSE(reading, "\"outputs\" must be an array");
     if (json_array_size(outputs) > SHOAL_TENSORS_MAX)
         return REFUSE(reading, "more than %d outputs", SHOAL_TENSORS_MAX);
-    Inference__ModelInferRequest *message = reading->request->message;
-    size_t count = message->n_outputs = json_array_size(outputs);
-    message->outputs = take(reading, count, sizeof(message->outputs[0]));
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < json_array_size(outputs); i++) {
         enum status status = read_output(reading, i, json_array_get(outputs, i));
         if (status != STATUS_OK)
             return status;
     }
-    reading->json->output_count = (uint32_t)count;
+    reading->json->output_count = (uint32_t)json_array_size(outputs);
     return STATUS_OK;
 }
 
 /* ---- the request ---- */
 
-/* The name from the URL is checked where it becomes an id: metadata may name another. */
+/* The name from the URL, which is shorter than the limits, is checked where it becomes an id:
+ * metadata may name another. */
 static enum status
 read_url(struct json_reading *reading)
 {
     const struct oip_json_ask *ask = reading->ask;
     struct oip_request *request = reading->request;
     size_t bytes = strlen(ask->model);
-    enum status status = count_small(reading, bytes);
-    if (status != STATUS_OK)
-        return status;
-    char *name = request->message->model_name = take(reading, bytes + 1, 1);
-    memcpy(name, ask->model, bytes + 1);
-    request->name = (struct wire_span){name, bytes};
+    request->message->model_name = bump_take(&request->scratch, bytes + 1);
+    memcpy(request->message->model_name, ask->model, bytes + 1);
+    request->name = (struct wire_span){request->message->model_name, bytes};
     request->head =
         (struct oip_head){.is_read = true, .name = {.spans = &request->name, .left = bytes}};
-    return keep_bytes(reading, "model_version", ask->version, strlen(ask->version),
-                      &request->message->model_version);
+    return keep(reading, "model_version", ask->version, strlen(ask->version),
+                &request->message->model_version);
 }
 
 static enum status
@@ -474,7 +417,7 @@ read_request(struct json_reading *reading, const json_t *request)
         return REFUSE(reading, "\"id\" must be a string");
     enum status status = read_url(reading);
     if (status == STATUS_OK && id != NULL)
-        status = keep(reading, "id", id, &reading->request->message->id);
+        status = keep_string(reading, "id", id, &reading->request->message->id);
     if (status == STATUS_OK)
         status = read_parameters(reading, json_object_get(request, "parameters"));
     if (status == STATUS_OK)
@@ -503,17 +446,6 @@ read_all(struct json_reading *reading)
     return status;
 }
 
-static void
-request_begin(struct oip_request *request)
-{
-    oip_request_begin(request);
-    request->gather.used = 0;
-    request->gather.input_count = 0;
-    request->gather.raw_count = 0;
-    request->message = bump_take(&request->scratch, sizeof(*request->message));
-    inference__model_infer_request__init(request->message);
-}
-
 enum status
 oip_json_read(const struct oip_json_ask *ask, struct oip_json **read, struct error *error)
 {
@@ -523,7 +455,7 @@ oip_json_read(const struct oip_json_ask *ask, struct oip_json **read, struct err
     CHECK(json != NULL && request != NULL);
     json->timeout_ns = TIME_NEVER_NS;
     json->request = request;
-    request_begin(request);
+    oip_request_begin(request);
     struct json_reading reading = {
         .ask = ask,
         .json = json,
