@@ -37,7 +37,7 @@ unsupported(struct inquiry *inquiry, const char *header, const char *value, cons
                      header, value, taken);
 }
 
-/* Not what forms of web pages send: no page of others shall ask in its visitors' name. */
+/* JSON by any of the names that common clients give it, unless they are told. */
 static enum status
 check_content(struct inquiry *inquiry)
 {
@@ -48,7 +48,8 @@ check_content(struct inquiry *inquiry)
     if (type == NULL)
         return STATUS_OK;
     size_t bytes = strcspn(type, "; \t");
-    static const char *const taken[] = {"application/json", "application/octet-stream"};
+    static const char *const taken[] = {"application/json", "application/octet-stream",
+                                        "application/x-www-form-urlencoded"};
     for (size_t i = 0; i < ARRAY_COUNT(taken); i++)
         if (bytes == strlen(taken[i]) && strncasecmp(type, taken[i], bytes) == 0)
             return STATUS_OK;
@@ -375,6 +376,12 @@ on_request(void *context, struct http_request *request)
     struct rest *rest = context;
     struct inquiry inquiry = {.rest = rest, .request = request};
     counter_add_shared(rest->options.counters, NODE_CALLS, 1);
+    if (rest_guard_check(&rest->guard, http_request_place(request),
+                         http_request_header(request, "Host"),
+                         http_request_header(request, "Origin"), &inquiry.error) != STATUS_OK) {
+        refuse(&inquiry);
+        return;
+    }
     rest_route(&inquiry.route, http_request_path_encoded(request));
     const char *allowed = inquiry.route.what == REST_NOWHERE
                               ? NULL
@@ -429,6 +436,7 @@ rest_create(const struct rest_options *options, struct http_thread *thread)
         .share_key = options->share_key,
     });
     rest->thread = thread;
+    rest_guard_init(&rest->guard, config->http_hosts);
     CHECK(pthread_mutex_init(&rest->lock, NULL) == 0);
     CHECK(pthread_cond_init(&rest->all_answered, NULL) == 0);
     rest->reader = rest_reader_create(config->http_limits.large_waiting_max);
