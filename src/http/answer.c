@@ -79,6 +79,12 @@ http_request_body(struct http_request *request, size_t *bytes)
     return request->body_bytes > 0 ? request->body : NULL;
 }
 
+enum http_place
+http_request_place(const struct http_request *request)
+{
+    return request->connection->listener->place;
+}
+
 const char *
 http_request_peer(const struct http_request *request)
 {

@@ -123,6 +123,7 @@ struct http_listener {
     struct http_tls *tls;
     int fd;
     struct event *readable;
+    enum http_place place;
     char *unix_path; /* removed at the end; NULL: none */
     LIST_ENTRY(http_listener) link;
 };
@@ -213,6 +214,8 @@ enum status http_socket_open(const char *address, int *fd, char **unix_path,
                              struct error *error) WARN_UNUSED;
 /* The port of a bound socket; 0 for a unix socket. */
 unsigned http_socket_port(int fd);
+/* Whether it is bound to a loopback address. */
+bool http_socket_loops(int fd);
 
 /* ---- tls.c ---- */
 

@@ -156,3 +156,16 @@ http_socket_port(int fd)
     bool is_inet = bound.ss_family == AF_INET || bound.ss_family == AF_INET6;
     return is_inet ? ntohs(((struct sockaddr_in6 *)&bound)->sin6_port) : 0;
 }
+
+bool
+http_socket_loops(int fd)
+{
+    struct sockaddr_storage bound = {0};
+    socklen_t bytes = sizeof(bound);
+    CHECK(getsockname(fd, (struct sockaddr *)&bound, &bytes) == 0);
+    const struct sockaddr_in *in = (const struct sockaddr_in *)&bound;
+    const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)&bound;
+    if (bound.ss_family == AF_INET)
+        return ntohl(in->sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
+    return bound.ss_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&in6->sin6_addr);
+}

@@ -22,18 +22,19 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static struct region region;
 static struct shm_ticket ticket;
-static struct oip_request *request;
 static struct payload_builder builder;
 
 /* One way through: what came in as the arena has it, and the answer. */
 struct trip {
     struct oip_json *json;
+    struct oip_request *request;
     struct shm_payload payload;
     struct payload_view view;
     struct oip_json_answer answer;
     bool built;
 };
 
+static struct oip_request *encoded;
 static struct trip first;
 static struct trip second;
 
@@ -45,7 +46,16 @@ start(void)
     CHECK(plan_arena(&plan, MESSAGE_BYTES, 32 << 20, &error) == STATUS_OK);
     CHECK(region_create(&region, &plan, 1, &error) == STATUS_OK);
     CHECK(slot_acquire(&region, PARTY, &ticket) == RING_OK);
-    CHECK((request = oip_request_create()) != NULL);
+    CHECK((encoded = oip_request_create()) != NULL);
+}
+
+/* Another node comes to the same verdict and the same size. */
+static void
+check_encoded(struct oip_request *request, const struct wire_message *elements, enum status wanted)
+{
+    struct error error = ERROR_NONE;
+    CHECK(oip_decode(encoded, oip_pack(request, elements), &error) == wanted);
+    CHECK(wanted != STATUS_OK || oip_tensor_bytes(encoded) == oip_tensor_bytes(request));
 }
 
 static enum status
@@ -54,15 +64,19 @@ way_in(struct trip *trip, const char *body, size_t json_bytes, size_t body_bytes
 {
     struct oip_json_ask ask = {"m", "", body, body_bytes, json_bytes, MESSAGE_BYTES};
     enum status status = oip_json_read(&ask, &trip->json, error);
-    if (status == STATUS_OK)
-        status = oip_decode(request, oip_json_message(trip->json), error);
+    if (status != STATUS_OK)
+        return status;
+    const struct wire_message *elements = oip_json_elements(trip->json);
+    struct oip_request *request = trip->request = oip_json_take_request(trip->json);
+    status = oip_validate(request, elements, error);
+    check_encoded(request, elements, status);
     if (status != STATUS_OK)
         return status;
     trip->built = true;
     builder_init(&builder, &region, ticket.index, PARTY, NULL, NULL);
     status = builder_reserve(&builder, oip_tensor_bytes(request), error);
     if (status == STATUS_OK)
-        status = oip_copy_tensors(request, oip_json_message(trip->json), &builder, error);
+        status = oip_copy_tensors(request, elements, &builder, error);
     if (status == STATUS_OK)
         status = builder_seal(&builder, &trip->payload, error);
     if (status == STATUS_OK)
@@ -77,7 +91,8 @@ way_out(struct trip *trip, struct error *error)
     static const struct oip_release release = {NULL, NULL};
     struct oip_pieces out;
     struct wire_span spans[OIP_PIECES_MAX];
-    enum status status = oip_encode_response(request, &model, &trip->view, &release, &out, error);
+    enum status status =
+        oip_encode_response(trip->request, &model, &trip->view, &release, &out, error);
     if (status != STATUS_OK)
         return status;
     struct wire_message response = {spans, out.count, 0};
@@ -92,7 +107,9 @@ static void
 end(struct trip *trip)
 {
     oip_json_answer_fini(&trip->answer);
+    oip_request_destroy(trip->request);
     oip_json_destroy(trip->json);
+    trip->request = NULL;
     trip->json = NULL;
     if (trip->built)
         builder_abandon(&builder, &trip->payload);
@@ -214,7 +231,7 @@ check_again(void)
 int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    if (request == NULL)
+    if (encoded == NULL)
         start();
     if (size == 0)
         return 0;

@@ -76,7 +76,10 @@ check_priority(const struct wire_message *message)
         number = (uint64_t)(value->string_param[0] - '0');
     enum priority priority;
     struct error error = ERROR_NONE;
-    bool taken = oip_skim_priority(message, &priority, &error) == STATUS_OK;
+    struct oip_head head;
+    int64_t timeout_ns;
+    bool taken = oip_head_read(&head, message, &error) == STATUS_OK &&
+                 oip_head_judge(&head, &priority, &timeout_ns, &error) == STATUS_OK;
     CHECK(taken == (number <= PRIORITY_LOW));
     CHECK(!taken || priority == (number == 0 ? PRIORITY_NORMAL : (enum priority)number));
 }

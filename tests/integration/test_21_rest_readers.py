@@ -37,7 +37,7 @@ class Reader:
             [tensor("x", "UINT8", [ANSWER_BYTES], binary_data_size=ANSWER_BYTES)],
             bytes(ANSWER_BYTES), parameters={"binary_data_output": True})
         head = "".join(f"{key}: {value}\r\n" for key, value in headers.items())
-        self.socket.sendall(f"POST /v2/models/echo/infer HTTP/1.1\r\nHost: x\r\n{head}"
+        self.socket.sendall(f"POST /v2/models/echo/infer HTTP/1.1\r\nHost: localhost\r\n{head}"
                             f"Content-Length: {len(body)}\r\n\r\n".encode() + body)
 
     def __enter__(self):

@@ -119,7 +119,7 @@ class TwoNodes(unittest.TestCase):
     def test_several_models(self):
         body, _ = self.rest("node-a").infer_body([X])
         for name in LABELS:
-            request = (b"POST /v2/models/x/infer HTTP/1.1\r\nHost: x\r\nmm-model-id: here\r\n"
+            request = (b"POST /v2/models/x/infer HTTP/1.1\r\nHost: localhost\r\nmm-model-id: here\r\n"
                        b"mm-model-id: there\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
             answer, = raw_answers(port_of(self.nodes[name]), request, 1)
             ids = [one["data"] for one in answer.json["outputs"] if one["name"] == "id"]

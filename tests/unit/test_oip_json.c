@@ -106,12 +106,22 @@ static const struct data_case data_cases[] = {
     {"BYTES", "[1]", "[7]", X "element 0: a number is no BYTES"},
 
     /* other kinds */
-    {"BOOL", "[1]", "[1]", X "element 0: a number is no BOOL"},
+    {"BOOL", "[4]", "[1,0,1.0,-0]", "[true,false,true,false]"},
+    {"BOOL", "[1]", "[2]", X "element 0, 2, is out of BOOL's range"},
+    {"BOOL", "[1]", "[-1]", X "element 0, -1, is out of BOOL's range"},
+    {"BOOL", "[1]", "[0.5]", X "element 0: 0.5 is no BOOL"},
+    {"BOOL", "[1]", "[10]", X "element 0, 10, is out of BOOL's range"},
+    {"BOOL", "[1]", "[\"1\"]", X "element 0: a string is no BOOL"},
     {"BOOL", "[1]", "[truth]", X "data is not JSON, seen at its byte 1"},
     {"INT32", "[1]", "[true]", X "element 0: true is no INT32"},
     {"INT32", "[1]", "[\"1\"]", X "element 0: a string is no INT32"},
     {"INT32", "[1]", "[null]", X "element 0: null is no INT32"},
     {"INT32", "[1]", "[{\"a\":[1]}]", X "element 0: an object is no INT32"},
+    {"INT32", "[3]", "[1.0,-2.000,0.0]", "[1,-2,0]"},
+    {"UINT64", "[1]", "[18446744073709551615.0]", "[18446744073709551615]"},
+    {"INT8", "[1]", "[128.0]", X "element 0, 128, is out of INT8's range"},
+    {"INT32", "[1]", "[1.00000000000000000001]", X "element 0: 1.00000000000000000001 is no INT32"},
+    {"INT32", "[1]", "[1.0e2]", X "element 0: 1.0e2 is no INT32"},
     {"INT32", "[1]", "[1.5]", X "element 0: 1.5 is no INT32"},
     {"INT32", "[1]", "[1e2]", X "element 0: 1e2 is no INT32"},
     {"FP32", "[1]", "[false]", X "element 0: false is no FP32"},
@@ -350,8 +360,8 @@ test_parameters(void **state)
                                       "\"binary_data_output\":false,\"priority\":1,"
                                       "\"timeout\":1500},\"inputs\":[]}");
     struct error error = ERROR_NONE;
-    assert_int_equal(oip_decode(rig->request, oip_json_message(json), &error), STATUS_OK);
-    const Inference__ModelInferRequest *message = rig->request->message;
+    struct oip_request *request = oip_json_take_request(json);
+    const Inference__ModelInferRequest *message = request->message;
     assert_string_equal(message->model_name, "model");
     assert_string_equal(message->model_version, "3");
     assert_int_equal(message->n_parameters, 6);
@@ -361,9 +371,12 @@ test_parameters(void **state)
     assert_true(message->parameters[2]->value->bool_param);
     assert_int_equal(message->parameters[3]->value->int64_param, -7);
     enum priority priority;
-    assert_int_equal(oip_skim_priority(oip_json_message(json), &priority, &error), STATUS_OK);
+    int64_t timeout_ns;
+    assert_int_equal(oip_head_judge(oip_request_head(request), &priority, &timeout_ns, &error),
+                     STATUS_OK);
     assert_int_equal(priority, PRIORITY_HIGH);
     assert_int_equal(oip_json_timeout_ns(json), 1500 * NS_PER_US);
+    oip_request_destroy(request);
     oip_json_destroy(json);
     json = read_only("{\"parameters\":{\"timeout\":0},\"inputs\":[]}");
     assert_true(oip_json_timeout_ns(json) == TIME_NEVER_NS);

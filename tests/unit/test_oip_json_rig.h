@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shared by the tests of the JSON form: a request goes the whole way, from JSON through the
- * decoder and the arena, and comes back as if a modelet had made each input an output. Bodies are
- * copied to memory of exactly their size, so that AddressSanitizer sees a read past the end.
+ * Shared by the tests of the JSON form: a request goes the whole way, from JSON through the rules
+ * and the arena, and comes back as if a modelet had made each input an output. So does the message
+ * that it is encoded as, which must give the stage the same. Bodies are copied to memory of exactly
+ * their size, so that AddressSanitizer sees a read past the end.
  */
 #pragma once
 
@@ -14,7 +15,8 @@
 
 struct json_rig {
     struct payload_rig *payload;
-    struct oip_request *request;
+    struct oip_request *request; /* of `json` */
+    struct oip_request *encoded; /* the same, by way of a message */
     struct oip_json *json;
     struct oip_json_answer answer;
     struct oip_pieces out;
@@ -31,7 +33,7 @@ json_rig_create(void)
     struct json_rig *rig = calloc(1, sizeof(*rig));
     CHECK(rig != NULL);
     rig->payload = payload_rig_create();
-    rig->request = oip_request_create();
+    rig->encoded = oip_request_create();
     return rig;
 }
 
@@ -39,7 +41,7 @@ static inline void
 json_rig_destroy(struct json_rig *rig)
 {
     payload_rig_destroy(rig->payload);
-    oip_request_destroy(rig->request);
+    oip_request_destroy(rig->encoded);
     blob_free(&rig->data);
     free(rig->text);
     free(rig);
@@ -59,22 +61,51 @@ json_rig_answer(struct json_rig *rig, struct error *error)
         rig->spans[i] = (struct wire_span){rig->out.pieces[i].data, rig->out.pieces[i].bytes};
         response.bytes += rig->out.pieces[i].bytes;
     }
-    oip_json_forget_message(rig->json);
+    oip_json_forget_elements(rig->json);
     status = oip_json_write(rig->json, &response, &rig->answer, error);
     for (size_t i = 0; status == STATUS_OK && i < rig->answer.data_count; i++)
         blob_put(&rig->data, rig->answer.data[i].data, rig->answer.data[i].bytes);
     return status;
 }
 
+/* The way over another node: the same for a stage, or the same refusal. */
+static inline void
+json_rig_check_encoded(struct json_rig *rig, enum status wanted, const char *text)
+{
+    const struct wire_message *elements = oip_json_elements(rig->json);
+    struct error error = ERROR_NONE;
+    struct blob direct = {0};
+    if (wanted == STATUS_OK)
+        direct = payload_rig_bytes(rig->payload);
+    if (wanted == STATUS_OK)
+        payload_rig_end(rig->payload);
+    enum status status =
+        payload_rig_decode(rig->payload, rig->encoded, oip_pack(rig->request, elements), &error);
+    assert_int_equal(status, wanted);
+    assert_string_equal(error.text, text);
+    if (status != STATUS_OK)
+        return;
+    struct blob encoded = payload_rig_bytes(rig->payload);
+    assert_int_equal(encoded.used, direct.used);
+    assert_memory_equal(encoded.bytes, direct.bytes, direct.used);
+    blob_free(&encoded);
+    blob_free(&direct);
+}
+
 static inline enum status
 json_rig_pass(struct json_rig *rig, struct error *error)
 {
-    enum status status =
-        payload_rig_decode(rig->payload, rig->request, oip_json_message(rig->json), error);
-    if (status != STATUS_OK)
-        return status;
-    status = json_rig_answer(rig, error);
-    payload_rig_end(rig->payload);
+    const struct wire_message *elements = oip_json_elements(rig->json);
+    rig->request = oip_json_take_request(rig->json);
+    enum status status = oip_validate(rig->request, elements, error);
+    if (status == STATUS_OK)
+        status = payload_rig_copy(rig->payload, rig->request, elements, error);
+    json_rig_check_encoded(rig, status, error->text);
+    if (status == STATUS_OK) {
+        status = json_rig_answer(rig, error);
+        payload_rig_end(rig->payload);
+    }
+    oip_request_destroy(rig->request);
     return status;
 }
 

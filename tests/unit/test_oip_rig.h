@@ -229,16 +229,13 @@ payload_rig_end(struct payload_rig *rig)
     assert_int_equal(arena_used(&rig->region, -1), 0);
 }
 
-/* Decodes, copies and reads back into rig->view. The caller ends the rig's payload. */
+/* Copies a decoded request and reads it back into rig->view. The caller ends the rig's payload. */
 static inline enum status
-payload_rig_decode(struct payload_rig *rig, struct oip_request *request,
-                   const struct wire_message *message, struct error *error)
+payload_rig_copy(struct payload_rig *rig, struct oip_request *request,
+                 const struct wire_message *message, struct error *error)
 {
-    enum status status = oip_decode(request, message, error);
-    if (status != STATUS_OK)
-        return status;
     payload_rig_begin(rig);
-    status = builder_reserve(&rig->builder, oip_tensor_bytes(request), error);
+    enum status status = builder_reserve(&rig->builder, oip_tensor_bytes(request), error);
     if (status == STATUS_OK)
         status = oip_copy_tensors(request, message, &rig->builder, error);
     if (status == STATUS_OK)
@@ -246,6 +243,14 @@ payload_rig_decode(struct payload_rig *rig, struct oip_request *request,
     else
         payload_rig_end(rig);
     return status;
+}
+
+static inline enum status
+payload_rig_decode(struct payload_rig *rig, struct oip_request *request,
+                   const struct wire_message *message, struct error *error)
+{
+    enum status status = oip_decode(request, message, error);
+    return status == STATUS_OK ? payload_rig_copy(rig, request, message, error) : status;
 }
 
 /* All that a stage would see, as one run of bytes to compare. */

@@ -529,10 +529,10 @@ test_limits(void **state)
         {put_named_output, 127, "requested output 0: a name has at most 127 bytes, not 128"},
         {put_named_parameter, 127, "parameter 0: a name has at most 127 bytes, not 128"},
         /* 20 are asked for per field, for its tag and length. */
-        {put_id, GATHER_BYTES_MAX - 3 - 20,
+        {put_id, OIP_SMALL_BYTES_MAX - 3 - 20,
          MALFORMED "names, shapes, id and parameters take more than 65536 bytes"},
         /* The model's name is one, too. */
-        {put_unknown, GATHER_FIELDS_MAX - 1, MALFORMED "more than 16384 fields"},
+        {put_unknown, OIP_FIELDS_MAX - 1, MALFORMED "more than 16384 fields"},
     };
     for (size_t i = 0; i < ARRAY_COUNT(limits); i++) {
         for (unsigned more = 0; more < 2; more++) {
@@ -573,7 +573,7 @@ test_malformed(void **state)
         {"a number as an input", MALFORMED "inputs has wire type 0", BYTES("\x28\x01")},
         {"a number as raw contents", MALFORMED "raw_input_contents has wire type 5",
          BYTES("\x3d\x01\x00\x00\x00")},
-        {"a packed shape cut short", MALFORMED "malformed",
+        {"a packed shape cut short", MALFORMED "inputs: shape is malformed, or cut short",
          BYTES("\x0a\x01m\x2a\x06\x0a\x01x\x1a\x01\x80")},
         {"a zero byte in the model's name",
          MALFORMED "model_name is not UTF-8, or has a zero byte in it", BYTES("\x0a\x03m\0m")},

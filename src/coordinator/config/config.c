@@ -195,6 +195,7 @@ config_free(struct config *config)
     free(config->socket_mode);
     free(config->caller_metadata);
     free(config->caller_proxies);
+    free(config->http_hosts);
     free(config->sandbox);
     free(config->traces);
     free(config->directory);
@@ -209,4 +210,16 @@ config_errors_free(struct config_errors *errors)
         free(errors->lines[i]);
     free(errors->lines);
     *errors = (struct config_errors){0};
+}
+
+bool
+config_labels_have(const char *labels, const void *label, size_t bytes)
+{
+    while (labels != NULL) {
+        const char *end = strchrnul(labels, ',');
+        if ((size_t)(end - labels) == bytes && memcmp(labels, label, bytes) == 0)
+            return true;
+        labels = *end == ',' ? end + 1 : NULL;
+    }
+    return false;
 }

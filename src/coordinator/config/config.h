@@ -147,6 +147,9 @@ struct config_tls {
     int line;
 };
 
+/* Whether a list of labels, with commas between, has that one; NULL has none. */
+bool config_labels_have(const char *labels, const void *label, size_t bytes);
+
 /* Whether callers are asked for certificates, which may be optional (`client_auth: optional`). */
 bool config_asks_for_certificates(const struct config_tls *tls);
 
@@ -227,6 +230,7 @@ struct config {
     char *socket_mode; /* of the unix sockets of `listen` and `runtime`; NULL: by umask */
     uint32_t socket_mode_bits;
     struct config_http http_limits;
+    char *http_hosts;                /* names of this node in HTTP, comma-separated; NULL: none */
     struct config_addresses runtime; /* of mmesh.ModelRuntime; may be empty */
     struct config_mesh mesh;
     int *cpus; /* of the coordinator; NULL: not pinned */

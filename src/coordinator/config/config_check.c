@@ -243,6 +243,11 @@ config_check_top(struct config_reader *reader, const struct config_given *given)
             reader->report, given->nodes[KEY_CALLER_PROXIES]->line,
             "`caller_proxies` are known by their certificates: it needs `tls` at the top with "
             "`client_ca`");
+    if (config->http_hosts != NULL &&
+        strpbrk(config->http_hosts, "ABCDEFGHIJKLMNOPQRSTUVWXYZ:/[] ") != NULL)
+        report_add(reader->report, given->nodes[KEY_HTTP_HOSTS]->line,
+                   "`http_hosts`: \"%s\" are not names in lower case, without ports",
+                   config->http_hosts);
     check_socket_mode(reader, given);
     check_traces(reader, given);
     if (given->nodes[KEY_PIPELINES] == NULL && config->mesh.runtime == NULL)

@@ -134,6 +134,12 @@ const struct config_key config_keys[KEY_COUNT] = {
 [KEY_HTTP_LARGE_WAITING] = {WHERE_TOP, CONFIG_INTEGER, OPTIONAL, "http_large_waiting", 1, CALLS_MAX,
     NULL, "256", NULL, FIELD_U32, 1, TOP(http_limits.large_waiting_max),
     "Large bodies that may wait for that thread; further ones are answered 429."},
+[KEY_HTTP_HOSTS] = {WHERE_TOP, CONFIG_LABELS, OPTIONAL, "http_hosts", 1, CONFIG_LABELS_MAX,
+    NULL, NULL, NULL, FIELD_NONE, 0, TOP(http_hosts),
+    "Names, in lower case and without ports, by which clients of `http` reach this node, such as "
+    "the name of a proxy before it. Another `Host` than these, an address, `localhost` or this "
+    "machine's name is answered 403, and so is a web page's `Origin` that is neither the request's "
+    "own host nor one of these. Left out: any `Host` will do, except on loopback addresses."},
 [KEY_COUNTERS] = {WHERE_TOP, CONFIG_TEXT, OPTIONAL, "counters", 1, COUNTERS_PATH_BYTES_MAX, NULL,
     NULL, NULL, FIELD_NONE, 0, TOP(counters),
     "The counters file, which `shoalctl stat` reads. Left out: `/run/shoal/counters` for root, "

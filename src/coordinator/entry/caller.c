@@ -26,18 +26,6 @@ struct identity {
     bool is_proxy;
 };
 
-static bool
-is_listed(const char *list, const void *name, size_t bytes)
-{
-    while (list != NULL) {
-        const char *end = strchrnul(list, ',');
-        if ((size_t)(end - list) == bytes && memcmp(list, name, bytes) == 0)
-            return true;
-        list = *end == ',' ? end + 1 : NULL;
-    }
-    return false;
-}
-
 /* Each name is hashed with a key that those before it have made, so that neither their order nor
  * where one ends is lost. */
 static void
@@ -48,7 +36,7 @@ take_name(void *context, const void *name, size_t bytes)
     key.words[0] ^= identity->hash;
     key.words[1] = ~key.words[1];
     identity->hash = share_hash(key, name, bytes);
-    identity->is_proxy |= is_listed(identity->callers->proxies, name, bytes);
+    identity->is_proxy |= config_labels_have(identity->callers->proxies, name, bytes);
 }
 
 /* ---- any way in ---- */

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "coordinator/pipeline/trace_request.h"
-#include "coordinator/protocol/oip.h"
 #include "coordinator/protocol/priority.h"
 
 #define METADATA "mm-model-id"
@@ -49,6 +48,26 @@ inbound_id(const struct inbound *inbound, struct target_id *id, struct error *er
     return STATUS_OK;
 }
 
+/* ---- the request ---- */
+
+const struct wire_message *
+inbound_message(const struct inbound *inbound)
+{
+    return inbound->decoded == NULL ? inbound->message
+                                    : oip_pack(inbound->decoded, inbound->message);
+}
+
+enum status
+inbound_head(const struct inbound *inbound, struct oip_head *head, struct error *error)
+{
+    if (head->is_read)
+        return STATUS_OK;
+    if (inbound->decoded == NULL)
+        return oip_head_read(head, inbound->message, error);
+    *head = *oip_request_head(inbound->decoded);
+    return STATUS_OK;
+}
+
 /* ---- into a pipeline ---- */
 
 static enum status
@@ -60,15 +79,19 @@ metadata_priority(const struct inbound *inbound, enum priority *priority, struct
 }
 
 enum status
-inbound_submit(const struct inbound *inbound, struct pipeline *pipeline,
+inbound_submit(const struct inbound *inbound, struct oip_head *head, struct pipeline *pipeline,
                struct submission *submission, struct error *error)
 {
     int64_t timeout_ns = TIME_NEVER_NS;
+    enum status status;
     trace_name_pipeline(submission->trace, pipeline->name);
-    enum status status =
-        pipeline_method(pipeline).path == NULL
-            ? oip_skim(submission->message, &submission->priority, &timeout_ns, error)
-            : metadata_priority(inbound, &submission->priority, error);
+    if (pipeline_method(pipeline).path != NULL) {
+        status = metadata_priority(inbound, &submission->priority, error);
+    } else {
+        if (inbound_head(inbound, head, error) != STATUS_OK)
+            error_clear(error); /* the decoder reports it, if the call gets that far */
+        status = oip_head_judge(head, &submission->priority, &timeout_ns, error);
+    }
     submission_shorten(submission, timeout_ns);
     return status == STATUS_OK ? pipeline_submit(pipeline, submission, error) : status;
 }

@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "coordinator/models/target.h"
 #include "coordinator/pipeline/pipeline.h"
+#include "coordinator/protocol/oip.h"
 #include "rpc/rpc.h"
 
 struct trace;
@@ -50,9 +51,10 @@ struct inbound {
     void *call;
     const char *method; /* "/package.Service/Method" */
     const struct wire_message *message;
-    int64_t deadline_ns; /* TIME_NEVER_NS: none */
-    struct trace *trace; /* NULL: it is not traced */
-    uint32_t queue;      /* of the front, on whose thread an answer of another node comes */
+    struct oip_request *decoded; /* from JSON, with `message` as its elements; NULL: none */
+    int64_t deadline_ns;         /* TIME_NEVER_NS: none */
+    struct trace *trace;         /* NULL: it is not traced */
+    uint32_t queue;              /* of the front, on whose thread an answer of another node comes */
 };
 
 /* The first value under a key; false: there is none. */
@@ -63,7 +65,16 @@ bool inbound_metadata(const struct inbound *inbound, const char *key, struct wir
 enum status inbound_id(const struct inbound *inbound, struct target_id *id,
                        struct error *error) WARN_UNUSED;
 
+/* The call as a message of its method. It is valid as long as inbound's. */
+const struct wire_message *inbound_message(const struct inbound *inbound);
+
+/* Reads the head of a ModelInferRequest unless `head` has it. Returns as oip_head_read. */
+enum status inbound_head(const struct inbound *inbound, struct oip_head *head,
+                         struct error *error) WARN_UNUSED;
+
 /* Submits the call with its priority, and with a deadline no later than the request's timeout. The
- * pipeline must take calls of this method. Returns as pipeline_submit. */
-enum status inbound_submit(const struct inbound *inbound, struct pipeline *pipeline,
-                           struct submission *submission, struct error *error) WARN_UNUSED;
+ * pipeline must take calls of this method. `head` may be read already. Returns as pipeline_submit.
+ */
+enum status inbound_submit(const struct inbound *inbound, struct oip_head *head,
+                           struct pipeline *pipeline, struct submission *submission,
+                           struct error *error) WARN_UNUSED;

@@ -25,6 +25,7 @@ dispatch_submission(const struct inbound *inbound, struct payload_builder *build
 {
     return (struct submission){
         .message = inbound->message,
+        .decoded = inbound->decoded,
         .deadline_ns = inbound->deadline_ns,
         .sink = inbound->type->sink,
         .call = inbound->call,
@@ -40,6 +41,7 @@ dispatch_submission(const struct inbound *inbound, struct payload_builder *build
 struct meant {
     struct mesh_named named; /* without a mesh its id alone */
     struct target target;
+    struct oip_head head; /* of a ModelInferRequest, once it is needed */
     bool elsewhere;
 };
 
@@ -50,18 +52,19 @@ meant_init(struct meant *meant)
     meant->named.id.bytes = 0;
     meant->named.count = 0;
     meant->target = (struct target){NULL, NULL, false};
+    meant->head.is_read = false;
     meant->elsewhere = false;
 }
 
 /* `bound` NULL: the message is a ModelInferRequest, or one that has its name in the same place. */
 static enum status
 find_id_in_message(const struct inbound *inbound, const struct pipeline *bound, size_t bytes_max,
-                   struct target_id *id, struct error *error)
+                   struct oip_head *head, struct target_id *id, struct error *error)
 {
-    static const uint32_t name_path[] = {1};
     if (bound == NULL) {
-        enum status status =
-            target_id_of_message(inbound->message, name_path, 1, bytes_max, id, error);
+        enum status status = inbound_head(inbound, head, error);
+        if (status == STATUS_OK)
+            status = target_id_read(id, head->name, bytes_max, error);
         return status == STATUS_OK
                    ? status
                    : error_prefix(error, "request is not a valid ModelInferRequest");
@@ -83,17 +86,17 @@ find_meant(const struct dispatch *dispatch, const struct inbound *inbound, struc
     struct target_id *id = &meant->named.id;
     enum status status = inbound_id(inbound, id, error);
     if (status == STATUS_OK && id->bytes == 0)
-        status = find_id_in_message(inbound, bound, SHOAL_NAME_BYTES_MAX, id, error);
+        status = find_id_in_message(inbound, bound, SHOAL_NAME_BYTES_MAX, &meant->head, id, error);
     return status == STATUS_OK ? target_find(&dispatch->scope, bound, id, &meant->target, error)
                                : status;
 }
 
 /* Finds the model that a call of a mesh names: at the path that the data-plane configuration has
- * for the method, else in metadata, else, with `in_message`, by the name in the request, which may
- * be a pipeline's. */
+ * for the method, else in metadata, else, unless `head` is NULL, by the name in the request, which
+ * may be a pipeline's. */
 static enum status
 name_in_mesh(const struct dispatch *dispatch, const struct inbound *inbound,
-             const struct pipeline *bound, bool in_message, struct mesh_named *named,
+             const struct pipeline *bound, struct oip_head *head, struct mesh_named *named,
              struct error *error)
 {
     struct dataplane_rule rule;
@@ -105,8 +108,8 @@ name_in_mesh(const struct dispatch *dispatch, const struct inbound *inbound,
         return status;
     if (rule.depth > 0)
         vmodels = rule.name == RUNNER_NAME_VMODEL;
-    else if (in_message)
-        status = find_id_in_message(inbound, bound, TARGET_ID_BYTES_MAX, &named->id, error);
+    else if (head != NULL)
+        status = find_id_in_message(inbound, bound, TARGET_ID_BYTES_MAX, head, &named->id, error);
     bool is_vmodel =
         vmodels && named->id.bytes > 0 && target_is_model(&dispatch->scope, &named->id);
     named->name = is_vmodel ? RUNNER_NAME_VMODEL : RUNNER_NAME_MODEL;
@@ -117,7 +120,7 @@ enum status
 dispatch_name(const struct dispatch *dispatch, const struct inbound *inbound,
               struct mesh_named *named, struct error *error)
 {
-    return name_in_mesh(dispatch, inbound, NULL, false, named, error);
+    return name_in_mesh(dispatch, inbound, NULL, NULL, named, error);
 }
 
 /* A vmodel, a model that is not loaded here, and several of either are elsewhere. */
@@ -126,7 +129,7 @@ find_in_mesh(const struct dispatch *dispatch, const struct inbound *inbound, str
              struct meant *meant, struct error *error)
 {
     struct mesh_named *named = &meant->named;
-    enum status status = name_in_mesh(dispatch, inbound, bound, true, named, error);
+    enum status status = name_in_mesh(dispatch, inbound, bound, &meant->head, named, error);
     if (status != STATUS_OK)
         return status;
     if (named->id.bytes == 0 && (bound == NULL || bound->catalog != NULL))
@@ -184,7 +187,7 @@ dispatch_infer(const struct dispatch *dispatch, const struct inbound *inbound,
         submission->caller = caller_of(&dispatch->callers, inbound);
         submission->model = meant.target.model;
         submission->model_held = meant.target.held;
-        status = inbound_submit(inbound, meant.target.pipeline, submission, error);
+        status = inbound_submit(inbound, &meant.head, meant.target.pipeline, submission, error);
         if (status == STATUS_OK)
             return STATUS_OK;
         meant.elsewhere = may_be_elsewhere(dispatch, &meant, status);

@@ -37,7 +37,7 @@ unsupported(struct inquiry *inquiry, const char *header, const char *value, cons
                      header, value, taken);
 }
 
-/* Not what forms of web pages send: no page of others shall ask in its visitors' name. */
+/* JSON by any of the names that common clients give it, unless they are told. */
 static enum status
 check_content(struct inquiry *inquiry)
 {
@@ -48,7 +48,8 @@ check_content(struct inquiry *inquiry)
     if (type == NULL)
         return STATUS_OK;
     size_t bytes = strcspn(type, "; \t");
-    static const char *const taken[] = {"application/json", "application/octet-stream"};
+    static const char *const taken[] = {"application/json", "application/octet-stream",
+                                        "application/x-www-form-urlencoded"};
     for (size_t i = 0; i < ARRAY_COUNT(taken); i++)
         if (bytes == strlen(taken[i]) && strncasecmp(type, taken[i], bytes) == 0)
             return STATUS_OK;
@@ -140,12 +141,14 @@ submit(struct inquiry *inquiry, struct oip_json *json)
     struct rest_call *call = rest_call_create(rest, inquiry->request, REST_INFER, json);
     if (call == NULL)
         return stopping(inquiry);
-    struct inbound inbound = rest_call_inbound(call, oip_json_message(json), deadline_ns);
+    struct inbound inbound = rest_call_inbound(call, oip_json_elements(json), deadline_ns);
+    inbound.decoded = oip_json_take_request(json);
     inbound.trace = inquiry->trace;
     struct submission submission = dispatch_submission(&inbound, &rest->builder);
     submission_shorten(&submission, oip_json_timeout_ns(json));
     inbound.deadline_ns = submission.deadline_ns; /* wherever it goes */
     status = dispatch_infer(&rest->dispatch, &inbound, NULL, &submission, &inquiry->error);
+    oip_request_destroy(submission.decoded); /* unless it was taken */
     inquiry->retry_ms = submission.retry_ms;
     inquiry->trace = submission.trace;
     if (status == STATUS_OK)
@@ -373,6 +376,12 @@ on_request(void *context, struct http_request *request)
     struct rest *rest = context;
     struct inquiry inquiry = {.rest = rest, .request = request};
     counter_add_shared(rest->options.counters, NODE_CALLS, 1);
+    if (rest_guard_check(&rest->guard, http_request_place(request),
+                         http_request_header(request, "Host"),
+                         http_request_header(request, "Origin"), &inquiry.error) != STATUS_OK) {
+        refuse(&inquiry);
+        return;
+    }
     rest_route(&inquiry.route, http_request_path_encoded(request));
     const char *allowed = inquiry.route.what == REST_NOWHERE
                               ? NULL
@@ -427,6 +436,7 @@ rest_create(const struct rest_options *options, struct http_thread *thread)
         .share_key = options->share_key,
     });
     rest->thread = thread;
+    rest_guard_init(&rest->guard, config->http_hosts);
     CHECK(pthread_mutex_init(&rest->lock, NULL) == 0);
     CHECK(pthread_cond_init(&rest->all_answered, NULL) == 0);
     rest->reader = rest_reader_create(config->http_limits.large_waiting_max);

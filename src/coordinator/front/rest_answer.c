@@ -5,43 +5,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "base/check.h"
 #include "coordinator/front/rest_call.h"
 #include "rpc/spans.h"
 
 /* ---- a call's ---- */
-
-/* The answer as one message. */
-static struct wire_message
-answer_message(const struct rest_call *call, struct wire_span **spans)
-{
-    size_t room = 1;
-    size_t copied = 0;
-    struct wire_message message = {.bytes = 0};
-    for (size_t i = 0; i < call->piece_count; i++)
-        room +=
-            call->pieces[i].kept != NULL ? rpc_kept_message(call->pieces[i].kept)->span_count : 1;
-    *spans = calloc(room, sizeof(**spans));
-    CHECK(*spans != NULL);
-    message.spans = *spans;
-    for (size_t i = 0; i < call->piece_count; i++) {
-        const struct rpc_piece *piece = &call->pieces[i];
-        struct wire_span *next = *spans + message.span_count;
-        if (piece->bytes == 0)
-            continue;
-        if (piece->kept != NULL) {
-            message.span_count += spans_of_kept(piece, next);
-        } else {
-            bool is_copied = piece->release == NULL;
-            *next = (struct wire_span){is_copied ? call->copied.data + copied : piece->data,
-                                       piece->bytes};
-            copied += is_copied ? piece->bytes : 0;
-            message.span_count++;
-        }
-        message.bytes += piece->bytes;
-    }
-    return message;
-}
 
 static enum status
 write_small(struct rest_call *call, const struct wire_message *message, struct bytes *json,
@@ -63,16 +30,16 @@ write_small(struct rest_call *call, const struct wire_message *message, struct b
 enum status
 rest_call_write(struct rest_call *call, int *code, struct error *error)
 {
-    struct wire_span *spans;
+    struct rpc_spans spans;
     struct oip_json_answer *answer = &call->written;
     if (call->copied.failed)
         return error_set(error, STATUS_RESOURCE_EXHAUSTED, "no memory to write the answer");
     *code = 200;
-    struct wire_message message = answer_message(call, &spans);
+    spans_of_pieces(&spans, call->pieces, call->piece_count);
     enum status status = call->what == REST_INFER
-                             ? oip_json_write(call->json, &message, answer, error)
-                             : write_small(call, &message, &answer->text, code, error);
-    free(spans);
+                             ? oip_json_write(call->json, &spans.message, answer, error)
+                             : write_small(call, &spans.message, &answer->text, code, error);
+    spans_fini(&spans);
     if (status == STATUS_OK && answer->text.failed)
         return error_set(error, STATUS_RESOURCE_EXHAUSTED, "no memory to write the answer");
     return status;

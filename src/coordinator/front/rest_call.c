@@ -162,7 +162,7 @@ void
 rest_call_taken(struct rest_call *call, int64_t deadline_ns)
 {
     if (call->json != NULL)
-        oip_json_forget_message(call->json); /* it is in the arena, or somewhere as a copy */
+        oip_json_forget_elements(call->json); /* they are in the arena, or somewhere as a copy */
     if (deadline_ns == TIME_NEVER_NS)
         return;
     int64_t left_ns = deadline_ns - clock_now_ns();
@@ -268,15 +268,21 @@ sink_tagged(void *context, uint64_t tag)
 static void
 take_pieces(struct rest_call *call, const struct rpc_piece *pieces, size_t piece_count)
 {
+    size_t bytes = 0;
     call->pieces = malloc((piece_count + 1) * sizeof(*pieces));
     CHECK(call->pieces != NULL);
+    for (size_t i = 0; i < piece_count; i++)
+        bytes += pieces[i].kept == NULL && pieces[i].release == NULL ? pieces[i].bytes : 0;
+    char *room = bytes_reserve(&call->copied, bytes);
     for (size_t i = 0; i < piece_count; i++) {
-        const struct rpc_piece *piece = &pieces[i];
-        call->pieces[call->piece_count++] = *piece;
-        if (piece->kept != NULL)
+        struct rpc_piece *piece = &call->pieces[call->piece_count++];
+        *piece = pieces[i];
+        if (piece->kept != NULL) {
             rpc_kept_acquire((struct rpc_kept *)(uintptr_t)piece->kept);
-        else if (piece->release == NULL)
-            bytes_put(&call->copied, piece->data, piece->bytes);
+        } else if (piece->release == NULL && room != NULL && piece->bytes > 0) {
+            piece->data = memcpy(room, piece->data, piece->bytes);
+            room += piece->bytes;
+        }
     }
     call->status = STATUS_OK;
 }

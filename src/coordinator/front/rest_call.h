@@ -11,6 +11,7 @@
 
 #include "coordinator/front/dispatch.h"
 #include "coordinator/front/rest.h"
+#include "coordinator/front/rest_guard.h"
 #include "coordinator/front/rest_headers.h"
 #include "coordinator/front/rest_route.h"
 #include "coordinator/protocol/oip_json.h"
@@ -18,6 +19,7 @@
 struct rest {
     struct rest_options options;
     struct dispatch dispatch;
+    struct rest_guard guard;
     struct http_thread *thread;
     struct rest_reader *reader;
     struct payload_builder builder; /* the HTTP thread's */

@@ -372,7 +372,7 @@ static struct rpc_kept *
 keep_message(const struct mesh_call_start *start)
 {
     if (start->kept == NULL)
-        return rpc_message_keep(start->inbound->message);
+        return rpc_message_keep(inbound_message(start->inbound));
     rpc_kept_acquire(start->kept);
     return start->kept;
 }

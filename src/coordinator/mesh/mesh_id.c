@@ -86,8 +86,8 @@ mesh_id_find(const struct inbound *inbound, const struct dataplane_rule *rule,
 {
     if (rule->depth > 0) {
         named_init(named, rule->name, NULL);
-        if (target_id_of_message(inbound->message, rule->numbers, rule->depth, TARGET_ID_BYTES_MAX,
-                                 &named->id, error) != STATUS_OK)
+        if (target_id_of_message(inbound_message(inbound), rule->numbers, rule->depth,
+                                 TARGET_ID_BYTES_MAX, &named->id, error) != STATUS_OK)
             return error_prefix(error, "looking for the model's id in the request");
         if (named->id.bytes > 0)
             return STATUS_OK;

@@ -328,7 +328,7 @@ prepare_parts(struct mesh_many *many, struct mesh_calls *calls, const struct mes
     one.id = id.text;
     one.name = named->name;
     one.many = many;
-    one.kept = rpc_message_keep(start->inbound->message); /* once: it may be a copy */
+    one.kept = rpc_message_keep(inbound_message(start->inbound)); /* once: it may be a copy */
     while (mesh_id_next(start->inbound, named, &position, &id)) {
         one.part = many->count;
         struct mesh_call *call = mesh_call_prepare(calls, &one, error);
@@ -374,7 +374,7 @@ mesh_many_begin(struct mesh_calls *calls, const struct mesh_call_start *start,
     many->begun_ns = clock_now_ns();
     many->told =
         (struct meters_call){.method = meters_method(many->options->meters, inbound->method),
-                             .request_bytes = inbound->message->bytes};
+                             .request_bytes = inbound_message(inbound)->bytes};
     struct error error = ERROR_NONE;
     uint64_t tag = pending_add(many->options->pending, &many->item);
     if (tag == 0)

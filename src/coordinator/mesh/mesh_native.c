@@ -158,38 +158,6 @@ sink_fail(void *call, enum status status, const char *text)
 static const struct request_sink native_sink = {
     .tagged = sink_tagged, .reply = sink_reply, .fail = sink_fail, .of_mesh = true};
 
-/* ---- messages ---- */
-
-/* A message that lies in parts of kept ones. */
-struct assembled {
-    struct wire_message message;
-    struct wire_span few[16];
-    struct wire_span *spans;
-};
-
-static void
-assemble(const struct peer_request *request, struct assembled *to)
-{
-    size_t spans = 0;
-    for (size_t i = 0; i < request->piece_count; i++)
-        spans += rpc_kept_message(request->pieces[i].kept)->span_count;
-    to->spans = spans <= ARRAY_COUNT(to->few) ? to->few : calloc(spans, sizeof(*to->spans));
-    CHECK(to->spans != NULL);
-    to->message = (struct wire_message){.spans = to->spans};
-    for (size_t i = 0; i < request->piece_count; i++) {
-        const struct rpc_piece *piece = &request->pieces[i];
-        to->message.span_count += spans_of_kept(piece, &to->spans[to->message.span_count]);
-        to->message.bytes += piece->bytes;
-    }
-}
-
-static void
-assembled_fini(struct assembled *assembled)
-{
-    if (assembled->spans != assembled->few)
-        free(assembled->spans);
-}
-
 /* ---- as a call that came in: its request has what the first node has passed on ---- */
 
 static bool
@@ -249,18 +217,19 @@ begin(struct native_try *tried, struct pipeline *pipeline, struct submission *su
       struct native_origin *origin, struct runner_end *end, struct native_refusal *refusal)
 {
     struct submitting here = {.tried = tried, .outer = submitting};
-    struct assembled assembled;
-    assemble(tried->request, &assembled);
-    struct inbound inbound = {.type = &inbound_type, .call = tried, .message = &assembled.message};
-    submission->message = &assembled.message;
+    struct rpc_spans spans;
+    spans_of_pieces(&spans, tried->request->pieces, tried->request->piece_count);
+    struct inbound inbound = {.type = &inbound_type, .call = tried, .message = &spans.message};
+    struct oip_head head = {.is_read = false};
+    submission->message = &spans.message;
     submission->trace = origin->trace;
     origin->trace = NULL;
     if (submission->caller == 0)
         submission->caller = caller_of(&tried->native->options.callers, &inbound);
     submitting = &here;
-    enum status status = inbound_submit(&inbound, pipeline, submission, &refusal->error);
+    enum status status = inbound_submit(&inbound, &head, pipeline, submission, &refusal->error);
     submitting = here.outer;
-    assembled_fini(&assembled);
+    spans_fini(&spans);
     if (status == STATUS_OK && !here.ended)
         return RUNNER_UNDER_WAY;
     if (status == STATUS_OK) { /* its model has been left, its trace has ended */
@@ -286,13 +255,13 @@ notify_of(struct native_try *tried, enum oip_method method, const char *id)
                                        options->registry, true};
     const struct small_ask ask = {
         .scope = &scope, .id = id, .node_is_ready = true, .was_here = true};
-    struct assembled assembled;
+    struct rpc_spans spans;
     struct error error;
     error_clear(&error);
-    assemble(tried->request, &assembled);
-    enum status status = small_answer(method, &ask, &assembled.message, &tried->payload,
-                                      &tried->payload_bytes, &error);
-    assembled_fini(&assembled);
+    spans_of_pieces(&spans, tried->request->pieces, tried->request->piece_count);
+    enum status status =
+        small_answer(method, &ask, &spans.message, &tried->payload, &tried->payload_bytes, &error);
+    spans_fini(&spans);
     if (status != STATUS_OK)
         notify_failure_later(tried, error.status, error.text);
     else

@@ -41,6 +41,17 @@ target_id_set(struct target_id *id, const char *where, const struct wire_span *v
 }
 
 enum status
+target_id_read(struct target_id *id, struct wire_cursor found, size_t bytes_max,
+               struct error *error)
+{
+    if (found.left > bytes_max)
+        return too_long("the request", found.left, bytes_max, error);
+    id->bytes = (uint32_t)found.left;
+    wire_read(&found, id->text, found.left);
+    return check_id(id, "the request", error);
+}
+
+enum status
 target_id_of_message(const struct wire_message *message, const uint32_t *id_path,
                      uint32_t id_path_count, size_t bytes_max, struct target_id *id,
                      struct error *error)
@@ -49,13 +60,7 @@ target_id_of_message(const struct wire_message *message, const uint32_t *id_path
     bool any;
     id->bytes = 0;
     enum status status = field_path_find(message, id_path, id_path_count, &found, &any, error);
-    if (status != STATUS_OK || !any)
-        return status;
-    if (found.left > bytes_max)
-        return too_long("the request", found.left, bytes_max, error);
-    id->bytes = (uint32_t)found.left;
-    wire_read(&found, id->text, found.left);
-    return check_id(id, "the request", error);
+    return status == STATUS_OK && any ? target_id_read(id, found, bytes_max, error) : status;
 }
 
 static enum status

@@ -28,6 +28,10 @@ struct target_id {
 enum status target_id_set(struct target_id *id, const char *where, const struct wire_span *value,
                           size_t bytes_max, struct error *error) WARN_UNUSED;
 
+/* Reads the id that a request has there. INVALID_ARGUMENT: longer than `bytes_max`, not UTF-8. */
+enum status target_id_read(struct target_id *id, struct wire_cursor found, size_t bytes_max,
+                           struct error *error) WARN_UNUSED;
+
 /* Reads the string field at `id_path` (wire/field_path.h); none, or an empty one, is no error.
  * INVALID_ARGUMENT: malformed, longer than `bytes_max`, not UTF-8. */
 enum status target_id_of_message(const struct wire_message *message, const uint32_t *id_path,

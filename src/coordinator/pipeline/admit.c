@@ -202,23 +202,29 @@ give_slot_back(struct lane *lane, struct request *request, struct shm_ticket tic
 }
 
 static enum status
-read_message(struct lane *lane, struct request *request, const struct wire_message *message,
+read_message(struct lane *lane, struct request *request, const struct submission *submission,
              const struct oip_model_info *model, struct error *error)
 {
+    const struct wire_message *message = submission->message;
+    struct oip_request *oip = submission->decoded;
     if (lane->takes_messages)
         return raw_message_check(message, model, error);
-    enum status status = oip_decode(request->oip, message, error);
-    return status == STATUS_OK ? oip_check_model(request->oip, model, error) : status;
+    enum status status = oip != NULL ? oip_validate(oip, message, error)
+                                     : oip_decode(oip = request->oip, message, error);
+    return status == STATUS_OK ? oip_check_model(oip, model, error) : status;
 }
 
 static enum status
-copy_message(struct lane *lane, struct request *request, const struct wire_message *message,
-             struct payload_builder *builder, struct error *error)
+copy_message(struct lane *lane, struct request *request, const struct submission *submission,
+             struct error *error)
 {
+    const struct wire_message *message = submission->message;
+    struct payload_builder *builder = submission->builder;
+    struct oip_request *oip = submission->decoded != NULL ? submission->decoded : request->oip;
     if (lane->takes_messages)
         return raw_message_copy(message, builder, error);
-    enum status status = builder_reserve(builder, oip_tensor_bytes(request->oip), error);
-    return status == STATUS_OK ? oip_copy_tensors(request->oip, message, builder, error) : status;
+    enum status status = builder_reserve(builder, oip_tensor_bytes(oip), error);
+    return status == STATUS_OK ? oip_copy_tensors(oip, message, builder, error) : status;
 }
 
 /* Decodes, checks and copies; completes the payload for stage 0. */
@@ -227,15 +233,14 @@ fill_slot(struct lane *lane, struct request *request, struct shm_ticket ticket,
           struct submission *submission, struct error *error)
 {
     struct shm_slot *slot = region_slot(&lane->region, ticket.index);
-    const struct wire_message *message = submission->message;
     struct payload_builder *builder = submission->builder;
     struct oip_model_info info =
         submission->model == NULL ? lane->info : models_of(lane)->info(lane, submission->model);
-    enum status status = read_message(lane, request, message, &info, error);
+    enum status status = read_message(lane, request, submission, &info, error);
     if (status != STATUS_OK)
         return status;
     builder_init(builder, &lane->region, ticket.index, OWNER_COORDINATOR, NULL, NULL);
-    status = copy_message(lane, request, message, builder, error);
+    status = copy_message(lane, request, submission, error);
     if (status == STATUS_RESOURCE_EXHAUSTED)
         submission->lacks = LACKS_ROOM;
     if (status == STATUS_OK)
@@ -335,7 +340,12 @@ start(struct lane *lane, struct submission *submission, enum wait_place wait_pla
     request->trace = submission->trace;
     request->model = submission->model;
     request->sent = submission->model_held;
-    request->message_bytes = submission->message->bytes;
+    request->message_bytes = submission_bytes(submission);
+    if (submission->decoded != NULL) {
+        oip_request_destroy(request->oip);
+        request->oip = submission->decoded;
+        submission->decoded = NULL;
+    }
     request->deadline_ns = submission->deadline_ns;
     request->returns = 0;
     request->waited_ms = submission->waited_ms;

@@ -66,7 +66,9 @@ enum lack {
 /* One inference call, on its way in. */
 struct submission {
     const struct wire_message *message;
-    int64_t deadline_ns; /* TIME_NEVER_NS: none */
+    struct oip_request *decoded; /* from JSON, with `message` as its elements; NULL once admission
+                                    or the wait queue has taken it, or if `message` is all */
+    int64_t deadline_ns;         /* TIME_NEVER_NS: none */
     enum priority priority;
     uint64_t caller; /* share_hash */
     const struct request_sink *sink;
@@ -84,6 +86,13 @@ struct submission {
     /* Set by admission, for pipeline_cancel. */
     uint64_t tag;
 };
+
+static inline size_t
+submission_bytes(const struct submission *submission)
+{
+    return submission->message->bytes +
+           (submission->decoded == NULL ? 0 : oip_small_bytes(submission->decoded));
+}
 
 /* Limits the deadline to `timeout_ns` from now. */
 static inline void

@@ -21,6 +21,7 @@ enum { WAITER_BYTES = 8 * 1024 };
 struct waiter {
     struct submission submission;
     struct rpc_kept *kept;
+    uint64_t bytes;
     uint64_t id;
     int64_t arrived_ns;
     int64_t until_ns;         /* of `queue_wait_ms` */
@@ -33,7 +34,7 @@ struct waiter {
 static uint64_t
 bytes_of(const struct submission *submission)
 {
-    return submission->message->bytes + WAITER_BYTES;
+    return submission_bytes(submission) + WAITER_BYTES;
 }
 
 static void
@@ -110,11 +111,15 @@ judge_place(const struct wait_queue *queue, struct lane *lane, struct submission
 }
 
 static struct waiter *
-waiter_create(const struct submission *submission, int64_t now_ns, int64_t wait_ns)
+waiter_create(struct submission *submission, int64_t now_ns, int64_t wait_ns)
 {
     struct waiter *waiter = calloc(1, sizeof(*waiter));
     CHECK(waiter != NULL);
     waiter->submission = *submission;
+    waiter->bytes = bytes_of(submission);
+    if (submission->decoded != NULL)
+        oip_elements_moved(submission->decoded);
+    submission->decoded = NULL;
     waiter->kept = rpc_message_keep(submission->message);
     waiter->submission.message = rpc_kept_message(waiter->kept);
     waiter->arrived_ns = now_ns;
@@ -263,7 +268,7 @@ leave(struct wait_queue *queue, struct waiter *waiter)
     struct submission *submission = &waiter->submission;
     pthread_mutex_lock(&queue->lock);
     TAILQ_REMOVE(&queue->waiters, waiter, link);
-    give_place(queue, share_place(submission->caller), bytes_of(submission));
+    give_place(queue, share_place(submission->caller), waiter->bytes);
     bool cancelled = waiter->cancelled;
     pthread_mutex_unlock(&queue->lock);
     return cancelled;
@@ -274,9 +279,11 @@ refuse(const struct wait_queue *queue, struct waiter *waiter, const struct error
 {
     struct submission *submission = &waiter->submission;
     /* the last use of the message: the server may end once the call has ended */
-    struct wire_message sized = {.bytes = submission->message->bytes};
+    struct wire_message sized = {.bytes = submission_bytes(submission)};
     rpc_kept_release(waiter->kept);
     waiter->kept = NULL;
+    oip_request_destroy(submission->decoded);
+    submission->decoded = NULL;
     submission->message = &sized;
     counter_add_shared(queue->pipeline->counters, submission->rejected, 1);
     submission->sink->refused(submission, error);

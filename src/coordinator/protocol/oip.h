@@ -4,9 +4,8 @@
  * clock.
  *
  * A ModelInferRequest arrives as spans anywhere in memory. Decoding walks them once: everything but
- * the tensors' elements, raw or typed, is gathered into the request's own small memory and unpacked
- * there. The elements are checked in place and copied once, straight into the arena, by
- * oip_copy_tensors.
+ * the tensors' elements, raw or typed, is copied into the request's own small memory. The elements
+ * are checked in place and copied once, straight into the arena, by oip_copy_tensors.
  */
 #pragma once
 
@@ -21,6 +20,7 @@
 #include "ipc/handshake.h"
 #include "rpc/rpc.h"
 #include "shm/payload.h"
+#include "wire/wire.h"
 
 struct oip_model_info {
     const char *name;
@@ -46,20 +46,46 @@ void oip_request_destroy(struct oip_request *request);
 enum status oip_decode(struct oip_request *request, const struct wire_message *message,
                        struct error *error) WARN_UNUSED;
 
+/*
+ * A request that was filled from JSON (oip_json.h) is not decoded, but validated by the same rules.
+ * Its elements, raw, are all of `message`, here and for oip_copy_tensors.
+ */
+enum status oip_validate(struct oip_request *request, const struct wire_message *message,
+                         struct error *error) WARN_UNUSED;
+/* The message has been copied into one span. */
+void oip_elements_moved(struct oip_request *request);
+/* Bytes of such a request without its elements. */
+size_t oip_small_bytes(const struct oip_request *request);
+/* Encodes it as a ModelInferRequest, once, in its own memory. */
+const struct wire_message *oip_pack(struct oip_request *request,
+                                    const struct wire_message *elements);
+
 /* Valid until the next oip_decode with this request. */
 const char *oip_model_name(const struct oip_request *request);
 const char *oip_model_version(const struct oip_request *request);
 
-/* Reads the parameter `priority`, as int64, uint64 or text: 1 high, 2 normal, 3 low; 0 and none
- * are normal. INVALID_ARGUMENT: anything else. Used before a request object is taken; judges
- * nothing but this parameter. */
-enum status oip_skim_priority(const struct wire_message *message, enum priority *priority,
-                              struct error *error) WARN_UNUSED;
+/* The numbers that admission needs of the request parameters, as int64, uint64 or text. */
+enum { OIP_PRIORITY, OIP_TIMEOUT, OIP_NUMBERS };
 
-/* The same, and the parameter `timeout`: the microseconds that the caller waits, as int64, uint64
- * or text; TIME_NEVER_NS: none, or 0. */
-enum status oip_skim(const struct wire_message *message, enum priority *priority,
-                     int64_t *timeout_ns, struct error *error) WARN_UNUSED;
+/* The part of a request that is needed before it is decoded. */
+struct oip_head {
+    bool is_read;
+    struct wire_cursor name;       /* of the model, unchecked; nothing left: none */
+    uint64_t numbers[OIP_NUMBERS]; /* 0: none; UINT64_MAX: not a number */
+};
+
+/* INVALID_ARGUMENT: malformed, or too many fields; the head has what was found before. */
+enum status oip_head_read(struct oip_head *head, const struct wire_message *message,
+                          struct error *error) WARN_UNUSED;
+/* Of a request that was filled from JSON; valid as long as it. */
+const struct oip_head *oip_request_head(const struct oip_request *request);
+
+/* `priority`: 1 high, 2 normal, 3 low; 0 and none are normal. `timeout`: the microseconds that the
+ * caller waits; TIME_NEVER_NS: none, or 0. INVALID_ARGUMENT: anything else. */
+enum status oip_head_judge(const struct oip_head *head, enum priority *priority,
+                           int64_t *timeout_ns, struct error *error) WARN_UNUSED;
+/* UINT64_MAX: not a number, or one of more than 18 digits. */
+uint64_t oip_number_of_text(struct wire_cursor text);
 
 /* Checks the request against the model's inputs (missing, unknown, wrong type, wrong shape) and the
  * requested outputs against its outputs. INVALID_ARGUMENT names tensor and rule; NOT_FOUND: the

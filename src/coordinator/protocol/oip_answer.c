@@ -11,8 +11,7 @@ struct oip_answer_call {
     const struct wire_message *message;
     void *packed; /* the response */
     size_t packed_bytes;
-    struct oip_gather gather;
-    struct bump scratch;
+    struct oip_request request;
 };
 
 static enum status
@@ -81,19 +80,14 @@ static enum status
 find_model(struct oip_answer_call *answer, const char *type, struct oip_model_info *info,
            bool *ready, struct error *error)
 {
-    enum status status = oip_gather_named(&answer->gather, answer->message, type, error);
+    Inference__ModelReadyRequest named;
+    enum status status = oip_read_named(&answer->request, answer->message, type, &named, error);
     if (status != STATUS_OK)
         return status;
-    ProtobufCAllocator allocator = oip_scratch_allocator(&answer->scratch);
-    const Inference__ModelReadyRequest *named = inference__model_ready_request__unpack(
-        &allocator, answer->gather.used, answer->gather.bytes);
-    if (named == NULL)
-        return error_set(error, STATUS_INVALID_ARGUMENT, "request is not a valid %s: malformed",
-                         type);
-    status = answer->node->model(answer->node->context, named->name, info, ready, error);
+    status = answer->node->model(answer->node->context, named.name, info, ready, error);
     if (status != STATUS_OK)
         return status;
-    return oip_check_version(named->version, info, error);
+    return oip_check_version(named.version, info, error);
 }
 
 static enum status
@@ -115,10 +109,11 @@ static Inference__ModelMetadataResponse__TensorMetadata **
 tensor_metadata(struct oip_answer_call *answer, const struct handshake_tensor *specs,
                 uint32_t count)
 {
-    Inference__ModelMetadataResponse__TensorMetadata **list = bump_try(
-        &answer->scratch, count * sizeof(Inference__ModelMetadataResponse__TensorMetadata *));
+    Inference__ModelMetadataResponse__TensorMetadata **list =
+        bump_try(&answer->request.scratch,
+                 count * sizeof(Inference__ModelMetadataResponse__TensorMetadata *));
     Inference__ModelMetadataResponse__TensorMetadata *metadata =
-        bump_try(&answer->scratch, count * sizeof(*metadata));
+        bump_try(&answer->request.scratch, count * sizeof(*metadata));
     if (list == NULL || metadata == NULL)
         return NULL;
     for (uint32_t i = 0; i < count; i++) {
@@ -175,7 +170,6 @@ oip_answer(enum oip_method method, const struct oip_node *node, const struct wir
         *response = answer.packed;
         *response_bytes = answer.packed_bytes;
     }
-    oip_gather_fini(&answer.gather);
-    bump_fini(&answer.scratch);
+    oip_request_fini(&answer.request);
     return status;
 }

@@ -7,41 +7,6 @@
 #include "coordinator/protocol/oip_contents.h"
 #include "coordinator/protocol/oip_request.h"
 
-struct oip_request *
-oip_request_create(void)
-{
-    return calloc(1, sizeof(struct oip_request));
-}
-
-void
-oip_request_destroy(struct oip_request *request)
-{
-    if (request == NULL)
-        return;
-    oip_gather_fini(&request->gather);
-    bump_fini(&request->scratch);
-    free(request);
-}
-
-static void *
-scratch_alloc(void *scratch, size_t bytes)
-{
-    return bump_try(scratch, bytes);
-}
-
-static void
-scratch_free(void *scratch, void *memory)
-{
-    (void)scratch;
-    (void)memory; /* the next reset takes it */
-}
-
-ProtobufCAllocator
-oip_scratch_allocator(struct bump *scratch)
-{
-    return (ProtobufCAllocator){scratch_alloc, scratch_free, scratch};
-}
-
 const char *
 oip_model_name(const struct oip_request *request)
 {
@@ -152,7 +117,6 @@ check_input(struct oip_request *request, const struct wire_message *message, uin
             struct error *error)
 {
     struct oip_input *input = &request->inputs[index];
-    const struct oip_gather *gather = &request->gather;
     uint64_t elements = 0;
     uint64_t bytes = 0;
     *input = (struct oip_input){0};
@@ -160,9 +124,9 @@ check_input(struct oip_request *request, const struct wire_message *message, uin
         check_type(request->message->inputs[index], &input->tensor, &elements, &bytes, error);
     if (status != STATUS_OK)
         return status;
-    input->elements = request->raw ? gather->raw[index] : gather->contents[index];
+    input->elements = request->raw_count > 0 ? request->raw[index] : request->contents[index];
     struct wire_cursor cursor = oip_range_cursor(message, &input->elements);
-    if (request->raw) {
+    if (request->raw_count > 0) {
         status = oip_raw_check(cursor, input->tensor.datatype, elements, bytes, error);
         bytes = input->elements.bytes;
     } else {
@@ -175,38 +139,20 @@ check_input(struct oip_request *request, const struct wire_message *message, uin
 static enum status
 check_raw_count(const struct oip_request *request, struct error *error)
 {
-    const struct oip_gather *gather = &request->gather;
-    for (uint32_t i = 0; i < gather->input_count; i++)
-        if (gather->contents[i].bytes > 0)
+    for (uint32_t i = 0; i < request->message->n_inputs; i++)
+        if (request->contents[i].bytes > 0)
             return error_set(error, STATUS_INVALID_ARGUMENT,
                              "tensor \"%s\": has contents, and there are raw_input_contents too: "
                              "one or the other",
                              request->message->inputs[i]->name);
-    if (gather->raw_count != gather->input_count)
+    if (request->raw_count != request->message->n_inputs)
         return error_set(error, STATUS_INVALID_ARGUMENT,
-                         "raw_input_contents: %u for %u inputs, one for each is required",
-                         gather->raw_count, gather->input_count);
+                         "raw_input_contents: %u for %zu inputs, one for each is required",
+                         request->raw_count, request->message->n_inputs);
     return STATUS_OK;
 }
 
 /* ---- decoding ---- */
-
-static enum status
-unpack(struct oip_request *request, struct error *error)
-{
-    ProtobufCAllocator allocator = oip_scratch_allocator(&request->scratch);
-    request->message = inference__model_infer_request__unpack(&allocator, request->gather.used,
-                                                              request->gather.bytes);
-    if (request->message == NULL)
-        return error_set(error, STATUS_INVALID_ARGUMENT,
-                         "request is not a valid ModelInferRequest: malformed");
-    CHECK(request->message->n_inputs == request->gather.input_count);
-    request->inputs =
-        bump_try(&request->scratch, request->message->n_inputs * sizeof(request->inputs[0]));
-    if (request->inputs == NULL)
-        return error_set(error, STATUS_RESOURCE_EXHAUSTED, "no memory to decode the request");
-    return STATUS_OK;
-}
 
 static enum status
 check_names(const Inference__ModelInferRequest *message, struct error *error)
@@ -219,18 +165,16 @@ check_names(const Inference__ModelInferRequest *message, struct error *error)
     return status;
 }
 
-static enum status
-decode(struct oip_request *request, const struct wire_message *message, struct error *error)
+enum status
+oip_validate(struct oip_request *request, const struct wire_message *message, struct error *error)
 {
-    enum status status = oip_gather_infer(&request->gather, message, error);
-    if (status == STATUS_OK)
-        status = unpack(request, error);
-    if (status == STATUS_OK)
-        status = check_names(request->message, error);
-    request->raw = request->gather.raw_count > 0;
-    if (status == STATUS_OK && request->raw)
+    size_t count = request->message->n_inputs;
+    if (request->inputs == NULL)
+        request->inputs = bump_take(&request->scratch, count * sizeof(request->inputs[0]));
+    enum status status = check_names(request->message, error);
+    if (status == STATUS_OK && request->raw_count > 0)
         status = check_raw_count(request, error);
-    for (uint32_t i = 0; status == STATUS_OK && i < request->gather.input_count; i++)
+    for (uint32_t i = 0; status == STATUS_OK && i < count; i++)
         if ((status = check_input(request, message, i, error)) != STATUS_OK)
             return error_prefix(error, "tensor \"%s\"", request->message->inputs[i]->name);
     return status;
@@ -239,10 +183,9 @@ decode(struct oip_request *request, const struct wire_message *message, struct e
 enum status
 oip_decode(struct oip_request *request, const struct wire_message *message, struct error *error)
 {
-    bump_reset(&request->scratch);
-    request->message = NULL;
-    request->inputs = NULL;
-    enum status status = decode(request, message, error);
+    enum status status = oip_read_infer(request, message, error);
+    if (status == STATUS_OK)
+        status = oip_validate(request, message, error);
     if (status != STATUS_OK)
         request->message = NULL;
     return status;
@@ -271,7 +214,7 @@ copy_tensor(const struct oip_request *request, const struct wire_message *messag
     if (status != STATUS_OK || input->tensor.bytes == 0)
         return status;
     struct wire_cursor cursor = oip_range_cursor(message, &input->elements);
-    if (request->raw)
+    if (request->raw_count > 0)
         wire_read(&cursor, data, input->tensor.bytes);
     else
         oip_typed_write(cursor, input->tensor.datatype, data, input->tensor.bytes);

@@ -9,77 +9,90 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "coordinator/protocol/oip_contents.h"
-#include "coordinator/protocol/oip_gather.h"
 #include "coordinator/protocol/oip_json_data.h"
 #include "coordinator/protocol/oip_json_request.h"
+#include "coordinator/protocol/oip_request.h"
 #include "shm/payload.h"
 #include "wire/wire.h"
-
-/* Field numbers of the fields that are written. */
-enum {
-    FIELD_MODEL_NAME = 1,
-    FIELD_MODEL_VERSION = 2,
-    FIELD_ID = 3,
-    FIELD_PARAMETERS = 4,
-    FIELD_INPUTS = 5,
-    FIELD_OUTPUTS = 6,
-    FIELD_RAW_INPUT_CONTENTS = 7,
-    FIELD_NAME = 1, /* of inputs and outputs */
-    FIELD_DATATYPE = 2,
-    FIELD_SHAPE = 3,
-    FIELD_KEY = 1, /* of an entry of a map */
-    FIELD_VALUE = 2,
-    FIELD_BOOL_PARAM = 1,
-    FIELD_INT64_PARAM = 2,
-    FIELD_STRING_PARAM = 3,
-    FIELD_DOUBLE_PARAM = 4,
-};
 
 struct json_reading {
     const struct oip_json_ask *ask;
     struct oip_json *json;
+    struct oip_request *request;
     struct oip_json_skim skim;
-    struct bytes inner; /* a message under construction within another */
     const char *binary; /* the rest of the body's binary part */
     size_t binary_bytes;
-    uint64_t tensor_bytes;
     struct error *error;
 };
 
 #define REFUSE(reading, ...) error_set((reading)->error, STATUS_INVALID_ARGUMENT, __VA_ARGS__)
 
-/* ---- writing fields ---- */
+/* ---- the request's memory ---- */
 
-static void
-put_string(struct bytes *out, uint32_t number, const json_t *string)
+/* As the decoder of messages reports it, which has the same limits. */
+static enum status
+invalid(struct json_reading *reading)
 {
-    wire_append_run(out, number, json_string_value(string), json_string_length(string));
+    return error_prefix(reading->error, "request is not a valid ModelInferRequest");
+}
+
+static enum status
+keep(struct json_reading *reading, const char *field, const char *text, size_t bytes, char **kept)
+{
+    struct wire_span span = {text, bytes};
+    struct wire_cursor cursor = {.spans = &span, .left = bytes};
+    enum status status = oip_keep_text(reading->request, field, cursor, kept, reading->error);
+    return status == STATUS_OK ? status : invalid(reading);
+}
+
+static enum status
+keep_string(struct json_reading *reading, const char *field, const json_t *string, char **kept)
+{
+    return keep(reading, field, json_string_value(string), json_string_length(string), kept);
 }
 
 /* ---- parameters ---- */
 
 static void
-put_parameter(struct bytes *out, const char *key, const json_t *value)
+set_number(struct json_reading *reading, const char *key, const json_t *value)
 {
-    struct bytes inner = {0};
-    double number = json_number_value(value);
-    if (json_is_boolean(value)) {
-        wire_append_number(&inner, FIELD_BOOL_PARAM, json_is_true(value));
-    } else if (json_is_integer(value)) {
-        wire_append_number(&inner, FIELD_INT64_PARAM, (uint64_t)json_integer_value(value));
-    } else if (json_is_string(value)) {
-        put_string(&inner, FIELD_STRING_PARAM, value);
-    } else {
-        wire_append_varint(&inner, wire_tag(FIELD_DOUBLE_PARAM, WIRE_FIXED64));
-        bytes_put(&inner, &number, sizeof(number));
+    struct oip_head *head = &reading->request->head;
+    if (strcmp(key, "priority") != 0)
+        return;
+    struct wire_span span = {json_string_value(value), json_string_length(value)};
+    head->numbers[OIP_PRIORITY] =
+        json_is_integer(value)
+            ? (uint64_t)json_integer_value(value)
+            : oip_number_of_text((struct wire_cursor){.spans = &span, .left = span.bytes});
+}
+
+static enum status
+add_parameter(struct json_reading *reading, const char *key, const json_t *value)
+{
+    struct oip_request *request = reading->request;
+    if (request->message->n_parameters == PARAMETERS_MAX) {
+        (void)REFUSE(reading, "more than %d parameters", PARAMETERS_MAX);
+        return invalid(reading);
     }
-    struct bytes entry = {0};
-    wire_append_run(&entry, FIELD_KEY, key, strlen(key));
-    wire_append_run(&entry, FIELD_VALUE, inner.data, inner.used);
-    wire_append_run(out, FIELD_PARAMETERS, entry.data, entry.used);
-    out->failed = out->failed || inner.failed || entry.failed;
-    bytes_fini(&inner);
-    bytes_fini(&entry);
+    Inference__ModelInferRequest__ParametersEntry *entry = oip_add_parameter(request);
+    Inference__InferParameter *to = oip_parameter_value(request, entry);
+    set_number(reading, key, value);
+    if (json_is_boolean(value)) {
+        to->parameter_choice_case = INFERENCE__INFER_PARAMETER__PARAMETER_CHOICE_BOOL_PARAM;
+        to->bool_param = json_is_true(value);
+    } else if (json_is_integer(value)) {
+        to->parameter_choice_case = INFERENCE__INFER_PARAMETER__PARAMETER_CHOICE_INT64_PARAM;
+        to->int64_param = json_integer_value(value);
+    } else if (json_is_real(value)) {
+        to->parameter_choice_case = INFERENCE__INFER_PARAMETER__PARAMETER_CHOICE_DOUBLE_PARAM;
+        to->double_param = json_real_value(value);
+    } else {
+        to->parameter_choice_case = INFERENCE__INFER_PARAMETER__PARAMETER_CHOICE_STRING_PARAM;
+        if (keep_string(reading, "parameters: value: string_param", value, &to->string_param) !=
+            STATUS_OK)
+            return reading->error->status;
+    }
+    return keep(reading, "parameters: key", key, strlen(key), &entry->key);
 }
 
 /* Microseconds, as other servers of this protocol have it; 0: none. */
@@ -109,8 +122,7 @@ read_parameter(struct json_reading *reading, const char *key, const json_t *valu
     }
     if (strcmp(key, "timeout") == 0 && read_timeout(reading, value) != STATUS_OK)
         return reading->error->status;
-    put_parameter(&reading->json->header, key, value);
-    return STATUS_OK;
+    return add_parameter(reading, key, value);
 }
 
 static enum status
@@ -159,26 +171,27 @@ is_base64(const json_t *parameters)
 /* ---- inputs ---- */
 
 static enum status
-read_shape(struct json_reading *reading, const json_t *shape, struct oip_json_tensor *tensor,
-           int64_t dimensions[SHOAL_RANK_MAX])
+read_shape(struct json_reading *reading, const json_t *shape,
+           Inference__ModelInferRequest__InferInputTensor *to)
 {
     if (!json_is_array(shape))
         return REFUSE(reading, "\"shape\" must be an array");
     size_t rank = json_array_size(shape);
+    size_t bytes = rank * sizeof(to->shape[0]);
+    if (oip_count_small(reading->request, bytes, reading->error) != STATUS_OK)
+        return invalid(reading);
+    to->n_shape = rank;
+    to->shape = bump_take(&reading->request->scratch, bytes);
     for (size_t i = 0; i < rank; i++) {
         const json_t *dimension = json_array_get(shape, i);
         if (!json_is_integer(dimension))
             return REFUSE(reading, "dimension %zu is not an integer", i);
-        if (i < SHOAL_RANK_MAX)
-            dimensions[i] = json_integer_value(dimension);
-        wire_append_number(&reading->inner, FIELD_SHAPE, (uint64_t)json_integer_value(dimension));
+        to->shape[i] = json_integer_value(dimension);
     }
-    tensor->shape = dimensions;
-    tensor->rank = (uint32_t)rank;
     return STATUS_OK;
 }
 
-/* Whether oip_decode takes datatype and shape; if not, it reports that for any contents.
+/* Whether oip_validate takes datatype and shape; if not, it reports that for any contents.
  */
 static bool
 is_sound(const struct oip_json_tensor *tensor)
@@ -196,9 +209,12 @@ static void
 put_raw(struct json_reading *reading, const void *data, size_t bytes, void *owned)
 {
     struct oip_json *json = reading->json;
-    struct oip_json_raw *raw = &json->raws[json->raw_count++];
-    *raw = (struct oip_json_raw){.data = data, .bytes = bytes, .owned = owned};
-    reading->tensor_bytes += bytes;
+    struct oip_request *request = reading->request;
+    uint32_t index = request->raw_count++;
+    request->raw[index] = (struct oip_range){.span = index, .bytes = bytes};
+    json->spans[index] = (struct wire_span){data, bytes};
+    json->owned[index] = owned;
+    json->elements = (struct wire_message){json->spans, index + 1, json->elements.bytes + bytes};
 }
 
 static enum status
@@ -247,15 +263,16 @@ read_data(struct json_reading *reading, const json_t *data, struct oip_json_tens
         return status;
     /* not known yet for strings */
     uint64_t least = tensor->datatype == SHOAL_BYTES ? 0 : room;
-    if (reading->tensor_bytes + least > reading->ask->message_bytes_max)
-        return too_large(reading, reading->tensor_bytes + least);
+    uint64_t before = reading->json->elements.bytes;
+    if (before + least > reading->ask->message_bytes_max)
+        return too_large(reading, before + least);
     unsigned char *to = malloc(room > 0 ? room : 1);
     if (to == NULL)
         return error_set(reading->error, STATUS_RESOURCE_EXHAUSTED,
                          "no memory to decode the request");
     status = oip_json_data_read(run, tensor, to, &bytes, reading->error);
-    if (status == STATUS_OK && reading->tensor_bytes + bytes > reading->ask->message_bytes_max)
-        status = too_large(reading, reading->tensor_bytes + bytes);
+    if (status == STATUS_OK && before + bytes > reading->ask->message_bytes_max)
+        status = too_large(reading, before + bytes);
     if (status == STATUS_OK)
         put_raw(reading, to, bytes, to);
     else
@@ -283,20 +300,23 @@ read_contents(struct json_reading *reading, const json_t *input, struct oip_json
 }
 
 static enum status
-read_named_input(struct json_reading *reading, const json_t *input)
+read_named_input(struct json_reading *reading, const json_t *input,
+                 Inference__ModelInferRequest__InferInputTensor *to)
 {
-    int64_t dimensions[SHOAL_RANK_MAX];
-    struct oip_json_tensor tensor = {0};
     const json_t *datatype = json_object_get(input, "datatype");
     if (!json_is_string(datatype))
         return REFUSE(reading, "\"datatype\" must be a string");
-    tensor.datatype = oip_datatype_from_name(json_string_value(datatype));
-    put_string(&reading->inner, FIELD_DATATYPE, datatype);
-    enum status status = read_shape(reading, json_object_get(input, "shape"), &tensor, dimensions);
+    enum status status = keep_string(reading, "inputs: datatype", datatype, &to->datatype);
     if (status == STATUS_OK)
-        status = read_contents(reading, input, &tensor);
-    wire_append_run(&reading->json->header, FIELD_INPUTS, reading->inner.data, reading->inner.used);
-    return status;
+        status = read_shape(reading, json_object_get(input, "shape"), to);
+    if (status != STATUS_OK)
+        return status;
+    struct oip_json_tensor tensor = {
+        .datatype = oip_datatype_from_name(to->datatype),
+        .rank = (uint32_t)to->n_shape,
+        .shape = to->shape,
+    };
+    return read_contents(reading, input, &tensor);
 }
 
 static enum status
@@ -305,11 +325,11 @@ read_input(struct json_reading *reading, size_t index, const json_t *input)
     const json_t *name = json_object_get(input, "name");
     if (!json_is_string(name))
         return REFUSE(reading, "input %zu: must be an object with a \"name\"", index);
-    reading->inner.used = 0;
-    put_string(&reading->inner, FIELD_NAME, name);
-    if (read_named_input(reading, input) != STATUS_OK)
+    Inference__ModelInferRequest__InferInputTensor *to = oip_add_input(reading->request);
+    enum status status = keep_string(reading, "inputs: name", name, &to->name);
+    if (status == STATUS_OK && read_named_input(reading, input, to) != STATUS_OK)
         return error_prefix(reading->error, "tensor \"%.128s\"", json_string_value(name));
-    return STATUS_OK;
+    return status;
 }
 
 static enum status
@@ -349,11 +369,7 @@ read_output(struct json_reading *reading, size_t index, const json_t *output)
         .binary = binary != NULL ? json_is_true(binary) : reading->json->form.binary,
         .base64 = is_base64(parameters),
     };
-    reading->inner.used = 0;
-    put_string(&reading->inner, FIELD_NAME, name);
-    wire_append_run(&reading->json->header, FIELD_OUTPUTS, reading->inner.data,
-                    reading->inner.used);
-    return STATUS_OK;
+    return keep_string(reading, "outputs: name", name, &oip_add_output(reading->request)->name);
 }
 
 static enum status
@@ -374,58 +390,41 @@ read_outputs(struct json_reading *reading, const json_t *outputs)
 
 /* ---- the request ---- */
 
+/* The name from the URL, which is shorter than the limits, is checked where it becomes an id:
+ * metadata may name another. */
+static enum status
+read_url(struct json_reading *reading)
+{
+    const struct oip_json_ask *ask = reading->ask;
+    struct oip_request *request = reading->request;
+    size_t bytes = strlen(ask->model);
+    request->message->model_name = bump_take(&request->scratch, bytes + 1);
+    memcpy(request->message->model_name, ask->model, bytes + 1);
+    request->name = (struct wire_span){request->message->model_name, bytes};
+    request->head =
+        (struct oip_head){.is_read = true, .name = {.spans = &request->name, .left = bytes}};
+    return keep(reading, "model_version", ask->version, strlen(ask->version),
+                &request->message->model_version);
+}
+
 static enum status
 read_request(struct json_reading *reading, const json_t *request)
 {
-    const struct oip_json_ask *ask = reading->ask;
-    struct bytes *header = &reading->json->header;
     const json_t *id = json_object_get(request, "id");
     if (!json_is_object(request))
         return REFUSE(reading, "the body must be a JSON object");
     if (id != NULL && !json_is_string(id))
         return REFUSE(reading, "\"id\" must be a string");
-    wire_append_run(header, FIELD_MODEL_NAME, ask->model, strlen(ask->model));
-    wire_append_run(header, FIELD_MODEL_VERSION, ask->version, strlen(ask->version));
-    if (id != NULL)
-        put_string(header, FIELD_ID, id);
-    enum status status = read_parameters(reading, json_object_get(request, "parameters"));
+    enum status status = read_url(reading);
+    if (status == STATUS_OK && id != NULL)
+        status = keep_string(reading, "id", id, &reading->request->message->id);
+    if (status == STATUS_OK)
+        status = read_parameters(reading, json_object_get(request, "parameters"));
     if (status == STATUS_OK)
         status = read_inputs(reading, json_object_get(request, "inputs"));
     if (status == STATUS_OK)
         status = read_outputs(reading, json_object_get(request, "outputs"));
     return status;
-}
-
-/* Tags and lengths of the contents, then everything as spans: header, contents, header, … */
-static enum status
-make_message(struct json_reading *reading)
-{
-    struct oip_json *json = reading->json;
-    for (uint32_t i = 0; i < json->raw_count; i++) {
-        unsigned char head[WIRE_HEAD_BYTES_MAX];
-        bytes_put(&json->header, head,
-                  wire_put_head(head, FIELD_RAW_INPUT_CONTENTS, json->raws[i].bytes));
-        json->raws[i].header_end = json->header.used;
-    }
-    if (json->header.failed || reading->inner.failed)
-        return error_set(reading->error, STATUS_RESOURCE_EXHAUSTED,
-                         "no memory to decode the request");
-    size_t sent = 0;
-    size_t count = 0;
-    for (uint32_t i = 0; i < json->raw_count; i++) {
-        const struct oip_json_raw *raw = &json->raws[i];
-        json->spans[count++] = (struct wire_span){json->header.data + sent, raw->header_end - sent};
-        json->spans[count++] = (struct wire_span){raw->data, raw->bytes};
-        sent = raw->header_end;
-    }
-    if (json->raw_count == 0)
-        json->spans[count++] = (struct wire_span){json->header.data, json->header.used};
-    json->message = (struct wire_message){
-        .spans = json->spans,
-        .span_count = count,
-        .bytes = json->header.used + (size_t)reading->tensor_bytes,
-    };
-    return STATUS_OK;
 }
 
 static enum status
@@ -444,7 +443,7 @@ read_all(struct json_reading *reading)
         return REFUSE(reading, "the body is not valid JSON: %s", why.text);
     status = read_request(reading, request);
     json_decref(request);
-    return status == STATUS_OK ? make_message(reading) : status;
+    return status;
 }
 
 enum status
@@ -452,19 +451,21 @@ oip_json_read(const struct oip_json_ask *ask, struct oip_json **read, struct err
 {
     CHECK(ask->json_bytes <= ask->body_bytes);
     struct oip_json *json = calloc(1, sizeof(*json));
-    if (json == NULL)
-        return error_set(error, STATUS_RESOURCE_EXHAUSTED, "no memory to decode the request");
+    struct oip_request *request = oip_request_create();
+    CHECK(json != NULL && request != NULL);
     json->timeout_ns = TIME_NEVER_NS;
+    json->request = request;
+    oip_request_begin(request);
     struct json_reading reading = {
         .ask = ask,
         .json = json,
+        .request = request,
         .binary = ask->body + ask->json_bytes,
         .binary_bytes = ask->body_bytes - ask->json_bytes,
         .error = error,
     };
     enum status status = read_all(&reading);
     oip_json_skim_fini(&reading.skim);
-    bytes_fini(&reading.inner);
     if (status == STATUS_OK)
         *read = json;
     else
@@ -473,13 +474,11 @@ oip_json_read(const struct oip_json_ask *ask, struct oip_json **read, struct err
 }
 
 void
-oip_json_forget_message(struct oip_json *json)
+oip_json_forget_elements(struct oip_json *json)
 {
-    for (uint32_t i = 0; i < json->raw_count; i++)
-        free(json->raws[i].owned);
-    json->raw_count = 0;
-    bytes_fini(&json->header);
-    json->message = (struct wire_message){0};
+    for (size_t i = 0; i < json->elements.span_count; i++)
+        free(json->owned[i]);
+    json->elements = (struct wire_message){0};
 }
 
 void
@@ -487,14 +486,24 @@ oip_json_destroy(struct oip_json *json)
 {
     if (json == NULL)
         return;
-    oip_json_forget_message(json);
+    oip_json_forget_elements(json);
+    oip_request_destroy(json->request);
     free(json);
 }
 
-const struct wire_message *
-oip_json_message(const struct oip_json *json)
+struct oip_request *
+oip_json_take_request(struct oip_json *json)
 {
-    return &json->message;
+    struct oip_request *request = json->request;
+    CHECK(request != NULL);
+    json->request = NULL;
+    return request;
+}
+
+const struct wire_message *
+oip_json_elements(const struct oip_json *json)
+{
+    return &json->elements;
 }
 
 int64_t

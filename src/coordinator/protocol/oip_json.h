@@ -3,9 +3,9 @@
  * The Open Inference Protocol's JSON form and its binary tensor data extension, as bytes in and
  * bytes out: no HTTP here, no threads, no clock.
  *
- * A request becomes the spans of a ModelInferRequest with raw contents, so that all rules are
- * applied in one place (oip.h) with the same texts; a ModelInferResponse becomes JSON, or JSON and
- * binary data. Binary tensors are lent from the body and from the response, not copied.
+ * A request becomes a decoded one (oip.h) with its elements as spans, so that all rules are applied
+ * in one place with the same texts; a ModelInferResponse becomes JSON, or JSON and binary data.
+ * Binary tensors are lent from the body and from the response, not copied.
  *
  * Memory: numbers take at most four times their JSON and `message_bytes_max`, strings twice their
  * JSON; the rest is limited to SKIM_BYTES_MAX of text, of which the library's tree takes 10 MB at
@@ -31,19 +31,21 @@ struct oip_json_ask {
 struct oip_json;
 
 /*
- * The body must live while the message is used. INVALID_ARGUMENT names the place and the rule;
+ * The body must live while the elements are used. INVALID_ARGUMENT names the place and the rule;
  * OUT_OF_RANGE: the tensors exceed `message_bytes_max`.
  */
 enum status oip_json_read(const struct oip_json_ask *ask, struct oip_json **json,
                           struct error *error) WARN_UNUSED;
 void oip_json_destroy(struct oip_json *json);
 
-/* A ModelInferRequest. */
-const struct wire_message *oip_json_message(const struct oip_json *json);
+/* The request, for oip_validate; the caller destroys it. Once. */
+struct oip_request *oip_json_take_request(struct oip_json *json);
+/* Its elements. */
+const struct wire_message *oip_json_elements(const struct oip_json *json);
 /* The parameter `timeout`; TIME_NEVER_NS: none, or 0. */
 int64_t oip_json_timeout_ns(const struct oip_json *json);
-/* Frees the message; keeps what the answer needs. */
-void oip_json_forget_message(struct oip_json *json);
+/* Frees the elements; keeps what the answer needs. */
+void oip_json_forget_elements(struct oip_json *json);
 
 struct oip_json_answer {
     struct bytes text;      /* the JSON */

@@ -117,18 +117,6 @@ read_word(struct json_data_reader *reader, const char *word)
     return true;
 }
 
-static bool
-read_bool(struct json_data_reader *reader)
-{
-    unsigned char value = *reader->at == 't';
-    if (!value && *reader->at != 'f')
-        return wrong_kind(reader);
-    if (!read_word(reader, value ? "true" : "false"))
-        return malformed(reader);
-    store(reader, &value, 1);
-    return true;
-}
-
 static const char *
 digits_end(const char *at, const char *end)
 {
@@ -197,6 +185,17 @@ magnitude_of(const char *digits, uint64_t *magnitude)
     return true;
 }
 
+/* Writers without integers send 3 as "3.0". False: it has another fraction, or an exponent. */
+static bool
+cut_zeros(char *text)
+{
+    char *point = strchr(text, '.');
+    bool is_whole = point != NULL && point[1 + strspn(point + 1, "0")] == '\0';
+    if (is_whole)
+        *point = '\0';
+    return is_whole;
+}
+
 static bool
 read_integer(struct json_data_reader *reader)
 {
@@ -205,7 +204,7 @@ read_integer(struct json_data_reader *reader)
     size_t bytes = copy_number(reader, text, &integral);
     if (bytes == 0)
         return false;
-    if (!integral)
+    if (!integral && !cut_zeros(text))
         return REFUSE(reader, "element %llu: %.*s is no %s", (unsigned long long)reader->seen,
                       SHOWN_BYTES, text, oip_datatype_name(reader->tensor->datatype));
     const struct json_form *form = &forms[reader->tensor->datatype];
@@ -217,6 +216,20 @@ read_integer(struct json_data_reader *reader)
     uint64_t bits = negative ? -magnitude : magnitude; /* two's complement, little-endian */
     store(reader, &bits, shoal_datatype_bytes(reader->tensor->datatype));
     reader->at += bytes;
+    return true;
+}
+
+static bool
+read_bool(struct json_data_reader *reader)
+{
+    unsigned char value = *reader->at == 't';
+    if (isdigit((unsigned char)*reader->at) || *reader->at == '-')
+        return read_integer(reader);
+    if (!value && *reader->at != 'f')
+        return wrong_kind(reader);
+    if (!read_word(reader, value ? "true" : "false"))
+        return malformed(reader);
+    store(reader, &value, 1);
     return true;
 }
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Converts the elements of a tensor between JSON and raw contents: `data`, an array, flat in
- * row-major order or nested like the shape. Integers are exact over their type's whole range;
- * floats are rounded to the nearest and refused beyond the range; BOOL is true and false; BYTES are
+ * row-major order or nested like the shape. Integers are exact over their type's whole range, and
+ * may be written 3.0; floats are rounded to the nearest and refused beyond the range; BOOL is true
+ * and false, or 1 and 0; BYTES are
  * strings, optionally base64. NaN and infinities are the strings "NaN", "Infinity" and "-Infinity".
  * FP16 and BF16 have no JSON form.
  */

@@ -18,20 +18,11 @@ struct oip_json_form {
     bool base64; /* of BYTES that are not binary */
 };
 
-/* Raw contents of an input, and the end of the header's part before them. */
-struct oip_json_raw {
-    const void *data;
-    size_t bytes;
-    void *owned; /* NULL: `data` lies in the body */
-    size_t header_end;
-};
-
 struct oip_json {
-    struct bytes header; /* the message without the contents */
-    uint32_t raw_count;
-    struct oip_json_raw raws[SHOAL_TENSORS_MAX];
-    struct wire_span spans[2 * SHOAL_TENSORS_MAX + 1];
-    struct wire_message message;
+    struct oip_request *request;    /* NULL: it was taken */
+    void *owned[SHOAL_TENSORS_MAX]; /* the elements of each input; NULL: they lie in the body */
+    struct wire_span spans[SHOAL_TENSORS_MAX];
+    struct wire_message elements;
     int64_t timeout_ns;
     struct oip_json_form form; /* for outputs not requested by name */
     uint32_t output_count;     /* requested by name; the answer has them in this order */

@@ -1,18 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The inside of struct oip_request, shared by the oip files: the result of decoding, needed for
- * copying and for the answer.
+ * copying and for the answer. Messages (oip_fields.c) and JSON (oip_json.c) fill it by the same
+ * functions, which limit its memory, so that nothing hostile can unpack to many times its size.
  */
 #pragma once
 
 #include "base/bump.h"
 #include "coordinator/protocol/oip.h"
-#include "coordinator/protocol/oip_gather.h"
 #include "inference/open_inference.pb-c.h"
 
 #ifndef SHOAL_VERSION
 #define SHOAL_VERSION "0.1.0"
 #endif
+
+enum {
+    OIP_SMALL_BYTES_MAX = 65536, /* names, shapes, id and parameters together */
+    OIP_FIELDS_MAX = 16384,      /* fields of a message looked at, known or not */
+};
+
+/* A place in the message. */
+struct oip_range {
+    size_t span;
+    size_t offset;
+    uint64_t bytes;
+};
 
 struct oip_input {
     struct shoal_tensor tensor; /* `data` unused; `bytes` is the size in the arena */
@@ -20,15 +32,63 @@ struct oip_input {
 };
 
 struct oip_request {
-    struct oip_gather gather;
     struct bump scratch;
     Inference__ModelInferRequest *message; /* in the scratch; NULL: nothing is decoded */
-    struct oip_input *inputs;              /* in the scratch, message->n_inputs of them */
-    bool raw;                              /* the inputs came as raw contents */
+    struct oip_input *inputs;              /* likewise, one for each; NULL: not validated yet */
+    size_t small_bytes;
+    uint32_t fields;
+    uint32_t raw_count; /* 0: the inputs have typed contents, if any */
+    struct oip_range raw[SHOAL_TENSORS_MAX];
+    struct oip_range contents[SHOAL_TENSORS_MAX]; /* of each input; no bytes: none */
+
+    /* of a request that was filled from JSON */
+    struct oip_head head;
+    struct wire_span name;      /* for its cursor */
+    struct wire_message packed; /* in the scratch; no bytes: not packed yet */
 };
 
-/* protobuf-c's allocator on a scratch. */
-ProtobufCAllocator oip_scratch_allocator(struct bump *scratch);
+/* Forgets the previous request, and begins an empty one. */
+void oip_request_begin(struct oip_request *request);
+void oip_request_fini(struct oip_request *request);
+
+/* INVALID_ARGUMENT: more than OIP_SMALL_BYTES_MAX in all. */
+enum status oip_count_small(struct oip_request *request, size_t bytes,
+                            struct error *error) WARN_UNUSED;
+/* Copies a text. INVALID_ARGUMENT, also: it is not UTF-8, or has a zero byte; errors call it
+ * `field`. */
+enum status oip_keep_text(struct oip_request *request, const char *field, struct wire_cursor text,
+                          char **kept, struct error *error) WARN_UNUSED;
+
+/* Adds an empty one. At most SHOAL_TENSORS_MAX inputs and outputs, and PARAMETERS_MAX parameters.
+ */
+Inference__ModelInferRequest__InferInputTensor *oip_add_input(struct oip_request *request);
+Inference__ModelInferRequest__InferRequestedOutputTensor *
+oip_add_output(struct oip_request *request);
+Inference__ModelInferRequest__ParametersEntry *oip_add_parameter(struct oip_request *request);
+/* The entry's value, empty at first. */
+Inference__InferParameter *
+oip_parameter_value(struct oip_request *request,
+                    Inference__ModelInferRequest__ParametersEntry *entry);
+
+/* Fills the request. INVALID_ARGUMENT: malformed, or over one of the limits. */
+enum status oip_read_infer(struct oip_request *request, const struct wire_message *message,
+                           struct error *error) WARN_UNUSED;
+
+/* Reads a ModelReadyRequest or ModelMetadataRequest: both are a name and a version. `type` is for
+ * the error's text. */
+enum status oip_read_named(struct oip_request *request, const struct wire_message *message,
+                           const char *type, Inference__ModelReadyRequest *named,
+                           struct error *error) WARN_UNUSED;
+
+/* Checks a parameter of an input or of a requested output. INVALID_ARGUMENT: the parameter would
+ * change how the tensor travels, and is not supported. */
+enum status oip_check_tensor_parameter(const char *key, struct error *error) WARN_UNUSED;
+
+static inline struct wire_cursor
+oip_range_cursor(const struct wire_message *message, const struct oip_range *range)
+{
+    return (struct wire_cursor){message->spans, range->span, range->offset, range->bytes};
+}
 
 /* protobuf-c's structures have non-const pointers to data that is only read. */
 static inline void *

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The parameters `priority` and `timeout` as the skim finds them: every form and every value, twice
- * in one map, cut into spans at every byte, among other parameters; what is none is refused by
- * name; and random bytes are survived.
+ * The parameters `priority` and `timeout` as a request's head has them: every form and every value,
+ * twice in one map, cut into spans at every byte, among other parameters; what is none is refused
+ * by name; and random bytes are survived.
  */
 #include "base/clock.h"
 
@@ -37,13 +37,23 @@ add_text(struct blob *request, const char *key, const char *text)
 }
 
 static enum status
-skim(const struct blob *blob, enum priority *priority, struct error *error)
+skim(const struct wire_message *message, enum priority *priority, int64_t *timeout_ns,
+     struct error *error)
+{
+    struct oip_head head;
+    enum status status = oip_head_read(&head, message, error);
+    return status == STATUS_OK ? oip_head_judge(&head, priority, timeout_ns, error) : status;
+}
+
+static enum status
+skim_cut(const struct blob *blob, enum priority *priority, struct error *error)
 {
     *error = ERROR_NONE;
     enum status first = STATUS_OK;
+    int64_t timeout_ns;
     for (size_t at = 0; at <= blob->used; at++) {
         struct spans spans = spans_cut(blob->bytes, blob->used, at);
-        enum status status = oip_skim_priority(&spans.message, priority, error);
+        enum status status = skim(&spans.message, priority, &timeout_ns, error);
         if (at == 0)
             first = status;
         assert_int_equal(status, first);
@@ -58,7 +68,7 @@ expect(struct blob *request, int wanted)
 {
     enum priority priority;
     struct error error;
-    enum status status = skim(request, &priority, &error);
+    enum status status = skim_cut(request, &priority, &error);
     if (wanted == 0) {
         assert_int_equal(status, STATUS_INVALID_ARGUMENT);
         assert_non_null(strstr(error.text, "parameter \"priority\""));
@@ -165,7 +175,7 @@ expect_timeout(struct blob *request, int64_t wanted_ns)
         enum priority priority;
         int64_t timeout_ns;
         struct error error = ERROR_NONE;
-        enum status status = oip_skim(&spans.message, &priority, &timeout_ns, &error);
+        enum status status = skim(&spans.message, &priority, &timeout_ns, &error);
         assert_int_equal(status, wanted_ns < 0 ? STATUS_INVALID_ARGUMENT : STATUS_OK);
         if (wanted_ns < 0)
             assert_non_null(strstr(error.text, "parameter \"timeout\""));
@@ -226,7 +236,8 @@ test_garbage(void **state)
             spans_cut(request.bytes, request.used, random_draw(&random) % request.used);
         enum priority priority;
         struct error error = ERROR_NONE;
-        if (oip_skim_priority(&spans.message, &priority, &error) == STATUS_OK)
+        int64_t timeout_ns;
+        if (skim(&spans.message, &priority, &timeout_ns, &error) == STATUS_OK)
             assert_true(priority >= PRIORITY_HIGH && priority <= PRIORITY_LOW);
         spans_free(&spans);
         blob_free(&request);
