@@ -11,7 +11,8 @@
 
 #include "base/check.h"
 #include "base/clock.h"
-#include "ctl/json.h"
+#include "base/json.h"
+#include "base/utf8.h"
 
 enum { WORD_MAX = 32, OPTIONS_MAX = 32 };
 
@@ -30,21 +31,30 @@ ctl_target_default(void)
     return target != NULL && target[0] != '\0' ? target : "127.0.0.1:8033";
 }
 
+void
+ctl_print_line(struct bytes *line, FILE *out)
+{
+    CHECK(!line->failed);
+    fwrite(line->data, 1, line->used, out);
+    putc('\n', out);
+    bytes_fini(line);
+}
+
 int
-ctl_fail(enum ctl_exit code, bool json, const struct error *error)
+ctl_fail(enum ctl_exit code, enum ctl_output output, const struct error *error)
 {
     const char *text = error->text[0] != '\0' ? error->text : status_name(error->status);
     fflush(stdout);
     fprintf(stderr, "shoalctl: %s\n", text);
-    if (json) {
-        struct json writer;
-        json_init(&writer, stdout);
-        json_object_begin(&writer);
-        json_field_string(&writer, "error", text);
-        json_field_string(&writer, "status", status_name(error->status));
-        json_field_uint(&writer, "code", error->status);
-        json_object_end(&writer);
-        putchar('\n');
+    if (output == CTL_JSON) {
+        struct bytes line = {0};
+        struct json json = json_begin(&line, JSON_STYLE_SPACED);
+        json_open(&json, '{');
+        json_field_string(&json, "error", text);
+        json_field_string(&json, "status", status_name(error->status));
+        json_field_uint(&json, "code", error->status);
+        json_close(&json, '}');
+        ctl_print_line(&line, stdout);
     }
     return code;
 }
@@ -242,5 +252,19 @@ ctl_read_seconds(const char *text, int64_t *duration_ns, struct error *error)
                          "\"%.32s\" is not a number of seconds above 0 and at most %d", text,
                          SECONDS_MAX);
     *duration_ns = (int64_t)(seconds * (double)NS_PER_S);
+    return STATUS_OK;
+}
+
+enum status
+ctl_take_text(const char **text, size_t room_max, const char *what, const char *value,
+              struct error *error)
+{
+    size_t bytes = strlen(value);
+    if (bytes == 0 || bytes >= room_max)
+        return error_set(error, STATUS_INVALID_ARGUMENT, "%s has 1 to %zu bytes, not %zu", what,
+                         room_max - 1, bytes);
+    if (!utf8_is_text(value, bytes))
+        return error_set(error, STATUS_INVALID_ARGUMENT, "%s must be UTF-8", what);
+    *text = value;
     return STATUS_OK;
 }
