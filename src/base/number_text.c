@@ -3,10 +3,37 @@
 
 #include <math.h>
 #include <stdbool.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+static size_t
+print_whole(char *room, uint64_t magnitude)
+{
+    char digits[NUMBER_ROOM];
+    size_t at = sizeof(digits);
+    do {
+        digits[--at] = (char)('0' + magnitude % 10);
+        magnitude /= 10;
+    } while (magnitude > 0);
+    memcpy(room, digits + at, sizeof(digits) - at);
+    room[sizeof(digits) - at] = '\0';
+    return sizeof(digits) - at;
+}
+
+size_t
+number_text_uint(char room[NUMBER_ROOM], uint64_t number)
+{
+    return print_whole(room, number);
+}
+
+size_t
+number_text_int(char room[NUMBER_ROOM], int64_t number)
+{
+    room[0] = '-';
+    return number < 0 ? 1 + print_whole(room + 1, -(uint64_t)number)
+                      : print_whole(room, (uint64_t)number);
+}
 
 void
 number_text_double(char room[NUMBER_ROOM], double number)
@@ -41,8 +68,8 @@ reads_as(uint32_t digits, int scale, float wanted)
 static void
 print_decimal(char *to, uint32_t digits, int scale)
 {
-    char text[FLOAT_DIGITS + 1];
-    int count = snprintf(text, sizeof(text), "%u", digits % 1000000000u);
+    char text[NUMBER_ROOM];
+    int count = (int)print_whole(text, digits);
     int point = count - scale; /* digits before the point */
     if (point <= 0) {
         *to++ = '0';

@@ -1,12 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Floating-point numbers as decimal text that reads back as the same number. Finite numbers only;
- * like "%g" in the C locale.
+ * Numbers as decimal text that reads back as the same number, in the C locale. Of floating-point
+ * numbers finite ones only, like "%g".
  */
 #pragma once
 
+#include <stddef.h>
+#include <stdint.h>
+
 /* Room for the shortest decimal of any double. */
 enum { NUMBER_ROOM = 32 };
+
+/* Return the text's length. */
+size_t number_text_int(char room[NUMBER_ROOM], int64_t number);
+size_t number_text_uint(char room[NUMBER_ROOM], uint64_t number);
 
 /* Write the shortest such text. */
 void number_text_double(char room[NUMBER_ROOM], double number);

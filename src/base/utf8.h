@@ -2,6 +2,7 @@
 /* UTF-8 (RFC 3629): no overlong forms, no surrogates, nothing above U+10FFFF. */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 
 /* Bytes of the well-formed character at the front, 1 to 4 (NUL: 1); 0: malformed, or `left` is 0.
@@ -26,4 +27,13 @@ utf8_length(const void *text, size_t left)
         if (at[i] < 0x80 || at[i] > 0xbf)
             return 0;
     return length;
+}
+
+static inline bool
+utf8_is_text(const void *text, size_t bytes)
+{
+    size_t at = 0;
+    for (size_t length = 1; at < bytes && length > 0; at += length)
+        length = utf8_length((const char *)text + at, bytes - at);
+    return at == bytes;
 }

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/bytes.h"
-#include "base/json_text.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "coordinator/pipeline/lane.h"
 #include "coordinator/pipeline/pipeline.h"
@@ -115,7 +115,7 @@ static void
 put_quoted(struct bytes *out, const char *text)
 {
     struct bytes json = {0};
-    json_put_text(&json, text, strlen(text), JSON_ESCAPES_NUMERIC);
+    json_quote(&json, text, strlen(text), JSON_STYLE_NUMERIC);
     for (size_t i = 0; i < json.used; i++) {
         if (json.data[i] == '\'')
             bytes_put_text(out, "\\u0027");

@@ -371,45 +371,62 @@ refuse_model_order(struct control_call *call)
     control_answer(call, &error, NULL);
 }
 
-/* True: it was none of the pipelines' or their models'. */
-static bool
-take_mesh_control(struct coordinator_node *node, const struct control_request *request,
-                  struct control_call *call)
+/* Writes the list that a verb from CONTROL_MODEL_LIST on asks for: an object with `rows`
+ * (ipc/control.h). */
+static enum status
+write_list(struct coordinator_node *node, const struct control_request *request, struct bytes *list,
+           struct error *error)
 {
-    if (request->verb == CONTROL_DRAIN && node->phase == PHASE_STOPPING)
+    if (request->verb != CONTROL_MODEL_LIST)
+        return mesh_node_report(node->mesh, request, list, error);
+    model_orders_list(node->model_orders, list);
+    return STATUS_OK;
+}
+
+static void
+answer_list(struct coordinator_node *node, const struct control_request *request,
+            struct control_call *call)
+{
+    struct bytes list = {0};
+    struct error error = ERROR_NONE;
+    if (write_list(node, request, &list, &error) == STATUS_OK)
+        control_answer_list(call, &list);
+    else
+        control_answer(call, &error, NULL);
+    bytes_fini(&list);
+}
+
+static void
+take_drain(struct coordinator_node *node, const struct control_request *request,
+           struct control_call *call)
+{
+    if (node->phase == PHASE_STOPPING)
         drains_refuse(call);
-    else if (request->verb == CONTROL_DRAIN && drains_take(&node->drains, request, call))
+    else if (drains_take(&node->drains, request, call))
         drain(node, "asked");
-    else if (request->verb >= CONTROL_MESH_NODES && request->verb <= CONTROL_MESH_MOVES)
-        mesh_node_report(node->mesh, request, call);
-    return request->verb >= CONTROL_MESH_NODES;
 }
 
 static void
 on_control(void *context, const struct control_request *request, struct control_call *call)
 {
     struct coordinator_node *node = context;
-    if (take_mesh_control(node, request, call))
-        return;
-    if (node->mesh != NULL &&
-        (request->verb == CONTROL_MODEL_LOAD || request->verb == CONTROL_MODEL_UNLOAD)) {
-        refuse_model_order(call);
-        return;
-    }
-    if (request->verb == CONTROL_MODEL_LIST ||
-        (request->verb != CONTROL_RELOAD && node->phase == PHASE_SERVING)) {
-        model_orders_take(node->model_orders, request, call);
-        return;
-    }
-    if (node->phase == PHASE_SERVING) {
-        reload_asked(&node->reloads, request->pipeline, call);
-        return;
-    }
     struct error error = ERROR_NONE;
-    error_set(&error, STATUS_FAILED_PRECONDITION, "the node is %s: nothing is %s",
-              node->phase < PHASE_SERVING ? "starting" : "stopping",
-              request->verb == CONTROL_RELOAD ? "reloaded" : "loaded or unloaded");
-    control_answer(call, &error, NULL);
+    if (request->verb == CONTROL_DRAIN) {
+        take_drain(node, request, call);
+    } else if (request->verb >= CONTROL_MODEL_LIST) {
+        answer_list(node, request, call);
+    } else if (node->mesh != NULL && request->verb != CONTROL_RELOAD) {
+        refuse_model_order(call);
+    } else if (node->phase != PHASE_SERVING) {
+        error_set(&error, STATUS_FAILED_PRECONDITION, "the node is %s: nothing is %s",
+                  node->phase < PHASE_SERVING ? "starting" : "stopping",
+                  request->verb == CONTROL_RELOAD ? "reloaded" : "loaded or unloaded");
+        control_answer(call, &error, NULL);
+    } else if (request->verb == CONTROL_RELOAD) {
+        reload_asked(&node->reloads, request->pipeline, call);
+    } else {
+        model_orders_take(node->model_orders, request, call);
+    }
 }
 
 static void

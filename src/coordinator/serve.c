@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "base/check.h"
-#include "base/json_text.h"
+#include "base/json.h"
 #include "coordinator/config/config.h"
 #include "coordinator/models/model_look.h"
 
@@ -163,7 +163,7 @@ put(struct bytes *yaml, const char *format, ...)
 static void
 put_quoted(struct bytes *yaml, const char *text)
 {
-    json_put_text(yaml, text, strlen(text), JSON_ESCAPES_NUMERIC);
+    json_quote(yaml, text, strlen(text), JSON_STYLE_NUMERIC);
 }
 
 static void

@@ -8,9 +8,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/check.h"
 #include "base/clock.h"
-#include "ctl/ctl.h"
-#include "ctl/json.h"
+#include "base/json.h"
 
 static enum status
 connect_to(struct ctl_ask *ask, struct error *error)
@@ -35,8 +35,32 @@ static enum status
 hung_up(const struct ctl_ask *ask, struct error *error)
 {
     return error_set(error, STATUS_UNAVAILABLE,
-                     "%s: the node closed without an answer: it died, or is another build",
+                     "%s: no answer that can be read: the node died, or is another build: use the "
+                     "shoalctl that came with it",
                      ask->path);
+}
+
+static void
+write_request(struct bytes *packet, const struct control_request *request)
+{
+    const struct {
+        const char *name, *text;
+    } texts[] = {
+        {"pipeline", request->pipeline}, {"id", request->id},         {"path", request->path},
+        {"key", request->key},           {"prefix", request->prefix}, {"node", request->node},
+    };
+    struct json json = json_begin(packet, JSON_STYLE_ANY);
+    json_open(&json, '{');
+    json_field_int(&json, "version", CONTROL_VERSION);
+    json_field_string(&json, "verb", control_verb_name(request->verb));
+    for (size_t i = 0; i < ARRAY_COUNT(texts); i++)
+        if (texts[i].text != NULL)
+            json_field_string(&json, texts[i].name, texts[i].text);
+    json_field_int(&json, "from", request->from);
+    json_field_int(&json, "limit", request->limit);
+    json_field_bool(&json, "no_wait", request->no_wait);
+    json_close(&json, '}');
+    CHECK(!packet->failed);
 }
 
 enum status
@@ -47,9 +71,12 @@ ask_send(struct ctl_ask *ask, const char *counters_path, const struct control_re
     enum status status = control_path(counters_path, ask->path, sizeof(ask->path), error);
     if (status == STATUS_OK)
         status = connect_to(ask, error);
+    struct bytes packet = {0};
+    write_request(&packet, request);
     if (status == STATUS_OK &&
-        send(ask->fd, request, sizeof(*request), MSG_NOSIGNAL) != sizeof(*request))
+        send(ask->fd, packet.data, packet.used, MSG_NOSIGNAL) != (ssize_t)packet.used)
         status = hung_up(ask, error);
+    bytes_fini(&packet);
     if (status != STATUS_OK)
         ask_close(ask);
     return status;
@@ -91,60 +118,95 @@ descriptor_of(struct msghdr *message)
     return fd;
 }
 
-enum status
-ask_receive(struct ctl_ask *ask, int64_t timeout_ns, struct control_answer *answer, int *list_fd,
-            struct error *error)
+/* NULL: not JSON. Closes the descriptor. */
+static json_t *
+read_file(int fd)
+{
+    FILE *file = fdopen(fd, "re");
+    CHECK(file != NULL);
+    rewind(file);
+    json_t *answer = json_loadf(file, JSON_REJECT_DUPLICATES, NULL);
+    fclose(file);
+    return answer;
+}
+
+/* NULL: the other side has closed, or says what is not JSON. */
+static json_t *
+receive(int socket)
 {
     union {
         char room[CMSG_SPACE(sizeof(int))];
         struct cmsghdr aligned;
     } control;
-    struct iovec part = {.iov_base = answer, .iov_len = sizeof(*answer)};
+    char packet[CONTROL_PACKET_BYTES];
+    struct iovec part = {.iov_base = packet, .iov_len = sizeof(packet)};
     struct msghdr message = {.msg_iov = &part,
                              .msg_iovlen = 1,
                              .msg_control = control.room,
                              .msg_controllen = sizeof(control.room)};
-    if (!wait_readable(ask->fd, timeout_ns))
-        return error_set(error, STATUS_DEADLINE_EXCEEDED, "no answer yet");
-    ssize_t bytes = recvmsg(ask->fd, &message, MSG_CMSG_CLOEXEC);
-    int fd = bytes > 0 ? descriptor_of(&message) : -1;
-    if (list_fd != NULL)
-        *list_fd = fd;
-    else if (fd >= 0)
-        close(fd);
-    /* A refusal is readable in every version; anything else is of another protocol. */
-    if (bytes != sizeof(*answer) ||
-        (answer->version != CONTROL_VERSION && answer->status == STATUS_OK))
-        return hung_up(ask, error);
-    answer->text[sizeof(answer->text) - 1] = '\0';
-    return STATUS_OK;
+    ssize_t bytes = recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
+    if (bytes <= 0)
+        return NULL;
+    int fd = descriptor_of(&message);
+    return fd >= 0 ? read_file(fd)
+                   : json_loadb(packet, (size_t)bytes, JSON_REJECT_DUPLICATES, NULL);
+}
+
+enum ctl_exit
+ask_receive(struct ctl_ask *ask, int64_t timeout_ns, json_t **answer, struct error *error)
+{
+    if (!wait_readable(ask->fd, timeout_ns)) {
+        error_set(error, STATUS_DEADLINE_EXCEEDED, "no answer yet");
+        return CTL_LATE;
+    }
+    json_t *root = receive(ask->fd);
+    enum ctl_exit code = CTL_OK;
+    if (json_is_string(json_object_get(root, "error"))) { /* in any version */
+        enum status status = status_from_number(ask_number(root, "code"));
+        error_set(error, status == STATUS_OK ? STATUS_UNKNOWN : status, "%s",
+                  ask_text(root, "error"));
+        code = CTL_NEGATIVE;
+    } else if (ask_number(root, "version") != CONTROL_VERSION) {
+        (void)hung_up(ask, error);
+        code = CTL_UNREACHABLE;
+    }
+    if (code == CTL_OK)
+        *answer = root;
+    else
+        json_decref(root);
+    return code;
+}
+
+const char *
+ask_text(const json_t *object, const char *name)
+{
+    const char *text = json_string_value(json_object_get(object, name));
+    return text == NULL ? "" : text;
+}
+
+int64_t
+ask_number(const json_t *object, const char *name)
+{
+    return json_integer_value(json_object_get(object, name));
 }
 
 int
-ask_failed(bool json, const struct error *error)
+ask_end(enum ctl_exit code, enum ctl_output output, json_t *answer, const struct error *error)
 {
-    return ctl_fail(error->status == STATUS_DEADLINE_EXCEEDED ? CTL_LATE : CTL_UNREACHABLE, json,
-                    error);
-}
-
-int
-ask_notify(bool json, const struct control_answer *answer)
-{
-    if (answer->status != STATUS_OK) {
-        struct error error = ERROR_NONE;
-        error_set(&error, status_from_number(answer->status), "%s", answer->text);
-        return ctl_fail(CTL_NEGATIVE, json, &error);
+    const char *text = ask_text(answer, "text");
+    struct bytes line = {0};
+    struct json json = json_begin(&line, JSON_STYLE_SPACED);
+    if (code != CTL_OK) {
+        ctl_fail(code, output, error);
+    } else if (output == CTL_TEXT) {
+        puts(text);
+    } else {
+        json_open(&json, '{');
+        json_field_string(&json, "status", status_name(STATUS_OK));
+        json_field_string(&json, "text", text);
+        json_close(&json, '}');
+        ctl_print_line(&line, stdout);
     }
-    if (!json) {
-        puts(answer->text);
-        return CTL_OK;
-    }
-    struct json writer;
-    json_init(&writer, stdout);
-    json_object_begin(&writer);
-    json_field_string(&writer, "status", status_name(STATUS_OK));
-    json_field_string(&writer, "text", answer->text);
-    json_object_end(&writer);
-    putchar('\n');
-    return CTL_OK;
+    json_decref(answer);
+    return code;
 }

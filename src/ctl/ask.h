@@ -5,10 +5,12 @@
  */
 #pragma once
 
+#include <jansson.h>
 #include <stdint.h>
 #include <sys/un.h>
 
 #include "base/error.h"
+#include "ctl/ctl.h"
 #include "ipc/control.h"
 
 enum { ASK_TIMEOUT_MS_MAX = 24 * 3600 * 1000 };
@@ -21,15 +23,22 @@ struct ctl_ask {
 /* UNAVAILABLE: nobody listens there. Close `ask` only after STATUS_OK. */
 enum status ask_send(struct ctl_ask *ask, const char *counters_path,
                      const struct control_request *request, struct error *error) WARN_UNUSED;
-/* DEADLINE_EXCEEDED: no answer yet; may be called again. UNAVAILABLE: the node went away. `list_fd`
- * NULL: no list is expected; otherwise -1, or a descriptor that the caller owns. */
-enum status ask_receive(struct ctl_ask *ask, int64_t timeout_ns, struct control_answer *answer,
-                        int *list_fd, struct error *error) WARN_UNUSED;
+/*
+ * CTL_OK: `answer` is an object, to be released by json_decref. Otherwise `error` says what is
+ * wrong: CTL_NEGATIVE: the node answered with an error. CTL_LATE: no answer yet; may be called
+ * again. CTL_UNREACHABLE: the node went away, or its answer cannot be read.
+ */
+enum ctl_exit ask_receive(struct ctl_ask *ask, int64_t timeout_ns, json_t **answer,
+                          struct error *error);
 void ask_close(struct ctl_ask *ask);
 
-/* End a command without an answer, and with one; both return shoalctl's exit code. */
-int ask_failed(bool json, const struct error *error);
-int ask_notify(bool json, const struct control_answer *answer);
+/* Ends a command: prints the answer's text, or the error if `code` is not CTL_OK; releases the
+ * answer; returns `code`. */
+int ask_end(enum ctl_exit code, enum ctl_output output, json_t *answer, const struct error *error);
+/* "" if there is no such text. */
+const char *ask_text(const json_t *object, const char *name);
+/* 0 if there is no such number. */
+int64_t ask_number(const json_t *object, const char *name);
 
 /* The option that all such commands have. */
 #define ASK_COUNTERS_HELP                                                                          \

@@ -11,14 +11,10 @@
 
 #include "base/check.h"
 #include "base/clock.h"
-#include "ctl/json.h"
+#include "base/json.h"
+#include "base/utf8.h"
 
-static const struct ctl_command *const commands[] = {
-    &infer_command,  &status_command, &stat_command, &top_command,
-    &reload_command, &model_command,  &mesh_command,
-};
-
-enum { COMMAND_COUNT = sizeof commands / sizeof commands[0], WORD_MAX = 32, OPTIONS_MAX = 32 };
+enum { WORD_MAX = 32, OPTIONS_MAX = 32 };
 
 void *
 ctl_allocate(size_t count, size_t bytes)
@@ -35,21 +31,30 @@ ctl_target_default(void)
     return target != NULL && target[0] != '\0' ? target : "127.0.0.1:8033";
 }
 
+void
+ctl_print_line(struct bytes *line, FILE *out)
+{
+    CHECK(!line->failed);
+    fwrite(line->data, 1, line->used, out);
+    putc('\n', out);
+    bytes_fini(line);
+}
+
 int
-ctl_fail(enum ctl_exit code, bool json, const struct error *error)
+ctl_fail(enum ctl_exit code, enum ctl_output output, const struct error *error)
 {
     const char *text = error->text[0] != '\0' ? error->text : status_name(error->status);
     fflush(stdout);
     fprintf(stderr, "shoalctl: %s\n", text);
-    if (json) {
-        struct json writer;
-        json_init(&writer, stdout);
-        json_object_begin(&writer);
-        json_field_string(&writer, "error", text);
-        json_field_string(&writer, "status", status_name(error->status));
-        json_field_uint(&writer, "code", error->status);
-        json_object_end(&writer);
-        putchar('\n');
+    if (output == CTL_JSON) {
+        struct bytes line = {0};
+        struct json json = json_begin(&line, JSON_STYLE_SPACED);
+        json_open(&json, '{');
+        json_field_string(&json, "error", text);
+        json_field_string(&json, "status", status_name(error->status));
+        json_field_uint(&json, "code", error->status);
+        json_close(&json, '}');
+        ctl_print_line(&line, stdout);
     }
     return code;
 }
@@ -273,60 +278,16 @@ ctl_read_seconds(const char *text, int64_t *duration_ns, struct error *error)
     return STATUS_OK;
 }
 
-/* ---- the program ---- */
-
-#define ABOUT                                                                                      \
-    "shoalctl COMMAND --help describes a command; --version prints the version.\n"                 \
-    "A node is found by its address ($SHOAL_TARGET, else 127.0.0.1:8033) or on its own\n"          \
-    "machine by its counters file.\n"                                                              \
-    "Exit codes: 0 success, 1 the node answered with an error or is not in the state asked\n"      \
-    "for, 2 wrong usage, 3 no node or file, 4 a deadline passed.\n"
-
-static void
-help(FILE *out)
+enum status
+ctl_take_text(const char **text, size_t room_max, const char *what, const char *value,
+              struct error *error)
 {
-    fputs("usage: shoalctl COMMAND [options]\n\n", out);
-    for (size_t i = 0; i < COMMAND_COUNT; i++)
-        fprintf(out, "  %-8s %s\n", commands[i]->name, commands[i]->summary);
-    fputs("\n" ABOUT, out);
-}
-
-/* Output that could not be written must not look like success. */
-static int
-output_finish(int code)
-{
-    if (fflush(stdout) == 0 && !ferror(stdout))
-        return code;
-    fprintf(stderr, "shoalctl: writing: %s\n", strerror(errno));
-    return code == CTL_OK ? CTL_UNREACHABLE : code;
-}
-
-int
-ctl_run(int argc, char **argv)
-{
-    const char *word = argc > 1 ? argv[1] : "";
-    if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 || strcmp(word, "help") == 0) {
-        help(stdout);
-        return CTL_OK;
-    }
-    if (strncmp(word, "--help=", strlen("--help=")) == 0)
-        return output_finish(ctl_manual(word + strlen("--help="), ABOUT, commands, COMMAND_COUNT));
-    if (strcmp(word, "--version") == 0) {
-        puts("shoalctl " SHOAL_VERSION);
-        return CTL_OK;
-    }
-    for (size_t i = 0; i < COMMAND_COUNT; i++)
-        if (strcmp(word, commands[i]->name) == 0)
-            return output_finish(commands[i]->run(argc - 1, argv + 1));
-    if (word[0] == '\0') {
-        help(stderr);
-        return CTL_USAGE;
-    }
-    const char *names[COMMAND_COUNT];
-    for (size_t i = 0; i < COMMAND_COUNT; i++)
-        names[i] = commands[i]->name;
-    const char *nearest = ctl_nearest(word, names, COMMAND_COUNT);
-    fprintf(stderr, "shoalctl: no command \"%.32s\"%s%s; see shoalctl --help\n", word,
-            nearest != NULL ? ", did you mean " : "", nearest != NULL ? nearest : "");
-    return CTL_USAGE;
+    size_t bytes = strlen(value);
+    if (bytes == 0 || bytes >= room_max)
+        return error_set(error, STATUS_INVALID_ARGUMENT, "%s has 1 to %zu bytes, not %zu", what,
+                         room_max - 1, bytes);
+    if (!utf8_is_text(value, bytes))
+        return error_set(error, STATUS_INVALID_ARGUMENT, "%s must be UTF-8", what);
+    *text = value;
+    return STATUS_OK;
 }

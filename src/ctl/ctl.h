@@ -5,10 +5,11 @@
  */
 #pragma once
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
+#include "base/bytes.h"
 #include "base/error.h"
 
 /* Exit codes that scripts may rely on. */
@@ -19,6 +20,8 @@ enum ctl_exit {
     CTL_UNREACHABLE = 3, /* no node there, or a file that cannot be read or written */
     CTL_LATE = 4,        /* a deadline passed */
 };
+
+enum ctl_output { CTL_TEXT, CTL_JSON };
 
 struct ctl_option {
     const char *name;
@@ -83,8 +86,14 @@ enum status ctl_read_whole(const char *text, int64_t least, int64_t most, int64_
 enum status ctl_read_seconds(const char *text, int64_t *duration_ns,
                              struct error *error) WARN_UNUSED;
 
-/* Prints the error on stderr, with `json` also as an object on stdout; returns `code`. */
-int ctl_fail(enum ctl_exit code, bool json, const struct error *error);
+/* A text of the command line with less than `room_max` bytes, in UTF-8; errors say `what` it is. */
+enum status ctl_take_text(const char **text, size_t room_max, const char *what, const char *value,
+                          struct error *error) WARN_UNUSED;
+
+/* Prints the error on stderr, and in JSON also as an object on stdout; returns `code`. */
+int ctl_fail(enum ctl_exit code, enum ctl_output output, const struct error *error);
+/* Prints a line of JSON and frees it. */
+void ctl_print_line(struct bytes *line, FILE *out);
 
 /* $SHOAL_TARGET, or 127.0.0.1:8033. */
 const char *ctl_target_default(void);

@@ -260,23 +260,19 @@ base64_json(const unsigned char *data, size_t bytes, struct json *json)
     CHECK(text != NULL);
     base64_encode(data, bytes, text);
     text[length] = '\0';
-    json_object_begin(json);
+    json_open(json, '{');
     json_field_string(json, "b64", text);
-    json_object_end(json);
+    json_close(json, '}');
     free(text);
 }
 
 static void
 bytes_json(const unsigned char *data, size_t bytes, struct json *json)
 {
-    for (size_t at = 0, length; at < bytes; at += length) {
-        length = utf8_length(data + at, bytes - at);
-        if (length == 0) {
-            base64_json(data, bytes, json);
-            return;
-        }
-    }
-    json_text(json, (const char *)data, bytes);
+    if (utf8_is_text(data, bytes))
+        json_put_text(json, (const char *)data, bytes);
+    else
+        base64_json(data, bytes, json);
 }
 
 void
@@ -284,13 +280,13 @@ element_json(const struct datatype *type, const unsigned char *element, size_t b
              struct json *json)
 {
     switch (type->kind) {
-    case KIND_BOOL: json_bool(json, element[0] != 0); return;
-    case KIND_INT: json_int(json, element_int(type, element)); return;
-    case KIND_UINT: json_uint(json, element_uint(type, element)); return;
+    case KIND_BOOL: json_put_bool(json, element[0] != 0); return;
+    case KIND_INT: json_put_int(json, element_int(type, element)); return;
+    case KIND_UINT: json_put_uint(json, element_uint(type, element)); return;
     case KIND_BYTES: bytes_json(element, bytes, json); return;
-    case KIND_FP32: json_float(json, element_float(element)); return;
-    case KIND_FP64: json_double(json, element_real(type, element)); return;
+    case KIND_FP32: json_put_float(json, element_float(element)); return;
+    case KIND_FP64: json_put_double(json, element_real(type, element)); return;
     case KIND_FP16:
-    case KIND_BF16: json_float(json, (float)element_real(type, element)); return;
+    case KIND_BF16: json_put_float(json, (float)element_real(type, element)); return;
     }
 }

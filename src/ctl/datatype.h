@@ -10,7 +10,7 @@
 #include <stdio.h>
 
 #include "base/error.h"
-#include "ctl/json.h"
+#include "base/json.h"
 
 /* The kind of an element; also the member of InferTensorContents that holds it. */
 enum element_kind {

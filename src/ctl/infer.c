@@ -86,8 +86,8 @@ struct infer {
     int64_t rows_per_request; /* 0: all */
     int64_t repeat_count;
     int64_t timeout_ms;
-    bool full;
-    bool json;
+    enum tensor_detail detail;
+    enum ctl_output output;
 };
 
 static const struct ctl_command *const self = &infer_command;
@@ -162,8 +162,8 @@ on_option(void *settings, size_t index, const char *value, struct error *error)
     case INFER_TYPED: request->typed = true; break;
     case INFER_REPEAT: return ctl_read_whole(value, 1, 100000000, &infer->repeat_count, error);
     case INFER_TIMEOUT: return ctl_read_whole(value, 1, 86400000, &infer->timeout_ms, error);
-    case INFER_FULL: infer->full = true; break;
-    case INFER_JSON: infer->json = true; break;
+    case INFER_FULL: infer->detail = TENSOR_FULL; break;
+    case INFER_JSON: infer->output = CTL_JSON; break;
     }
     return STATUS_OK;
 }
@@ -287,10 +287,10 @@ send_one(const struct infer *infer, struct client *client, size_t row_first, siz
     if (status == STATUS_OK)
         status = answer_unpack(&answer, response, response_bytes, error);
     if (status == STATUS_OK) {
-        if (shown && infer->json)
+        if (shown && infer->output == CTL_JSON)
             answer_json(&answer, stdout);
         else if (shown)
-            answer_print(&answer, infer->full, stdout);
+            answer_print(&answer, infer->detail, stdout);
         answer_free(&answer);
     }
     free(packed);
@@ -314,7 +314,7 @@ send_all(const struct infer *infer, struct client *client, const struct split *s
         size_t row_first = i % per_round * step;
         size_t row_count = rows - row_first < step ? rows - row_first : step;
         bool shown = i >= total - per_round;
-        if (shown && !infer->json && per_round > 1)
+        if (shown && infer->output == CTL_TEXT && per_round > 1)
             printf("%srequest %zu\n", i % per_round > 0 ? "\n" : "", i % per_round + 1);
         status = send_one(infer, client, row_first, row_count, shown, &timing, error);
         if (status != STATUS_OK && total > 1)
@@ -361,7 +361,7 @@ infer_node(const struct infer *infer, const struct split *split)
         }
     }
     if (code != CTL_OK)
-        ctl_fail(code, infer->json, &error);
+        ctl_fail(code, infer->output, &error);
     client_close(&client);
     rpc_shutdown();
     return code;
@@ -385,7 +385,7 @@ infer_run(int argc, char **argv)
     if (infer->request.model[0] == '\0') {
         error_set(&error, STATUS_INVALID_ARGUMENT,
                   "infer: the model is missing; see shoalctl infer --help");
-        code = ctl_fail(CTL_USAGE, infer->json, &error);
+        code = ctl_fail(CTL_USAGE, infer->output, &error);
         goto out;
     }
     enum status status = inputs_read(infer, &split, &error);
@@ -395,7 +395,7 @@ infer_run(int argc, char **argv)
         code = infer_node(infer, &split);
     else
         code = ctl_fail(status == STATUS_INVALID_ARGUMENT ? CTL_USAGE : CTL_UNREACHABLE,
-                        infer->json, &error);
+                        infer->output, &error);
 out:
     infer_free(infer);
     free(infer);

@@ -56,9 +56,11 @@ take_flag(struct mesh_call_settings *settings, const char *name)
         const char *name;
         bool *flag;
     } flags[] = {
-        {"load", &settings->load},   {"wait", &settings->wait},
-        {"force", &settings->force}, {"update", &settings->update},
-        {"json", &settings->json},   {"auto-delete", &settings->auto_delete},
+        {"load", &settings->load},
+        {"wait", &settings->wait},
+        {"force", &settings->force},
+        {"update", &settings->update},
+        {"auto-delete", &settings->auto_delete},
     };
     for (size_t i = 0; i < ARRAY_COUNT(flags); i++)
         if (strcmp(flags[i].name, name) == 0) {
@@ -88,6 +90,8 @@ on_option(void *context, size_t index, const char *value, struct error *error)
         *(name[0] == 't' ? &settings->target : &settings->counters) = value;
         return STATUS_OK;
     }
+    if (strcmp(name, "json") == 0)
+        settings->output = CTL_JSON;
     if (strcmp(name, "timeout-ms") == 0)
         return ctl_read_whole(value, 1, TIMEOUT_MS_MAX, &settings->timeout_ms, error);
     if (strcmp(name, "key") == 0)
@@ -282,7 +286,7 @@ run_call(struct mesh_call_settings *settings)
     struct error error = ERROR_NONE;
     bool good = false;
     if (settings->target == NULL && find_socket(settings, &error) != STATUS_OK)
-        return ctl_fail(CTL_USAGE, settings->json, &error);
+        return ctl_fail(CTL_USAGE, settings->output, &error);
     rpc_init();
     enum ctl_exit code = CTL_UNREACHABLE;
     enum status status = client_open(&client, settings->target, &settings->tls, &error);
@@ -295,7 +299,7 @@ run_call(struct mesh_call_settings *settings)
             error_prefix(&error, "%.64s: %s", settings->words[0], status_name(status));
     }
     if (status != STATUS_OK)
-        ctl_fail(code, settings->json, &error);
+        ctl_fail(code, settings->output, &error);
     client_close(&client);
     rpc_shutdown();
     return code;
@@ -348,7 +352,7 @@ mesh_call_run(int argc, char **argv)
     int code = ctl_options_read(&part->command, &reader, argc, argv);
     if (code < 0)
         code = check(&settings, &error) == STATUS_OK ? run_call(&settings)
-                                                     : ctl_fail(CTL_USAGE, settings.json, &error);
+                                                     : ctl_fail(CTL_USAGE, settings.output, &error);
     free(settings.key_read);
     return code;
 }

@@ -23,7 +23,8 @@ struct mesh_call_settings {
     char socket[128];     /* its path as a target, if `target` is NULL */
     struct client_tls tls;
     int64_t timeout_ms;
-    bool load, wait, update, force, auto_delete, json;
+    bool load, wait, update, force, auto_delete;
+    enum ctl_output output;
 };
 
 /* Makes one request. It prints the answer and sets `good` to whether it is a success. */

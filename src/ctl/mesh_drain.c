@@ -14,10 +14,9 @@
 
 #include "base/check.h"
 #include "base/clock.h"
-#include "ctl/ctl.h"
-#include "ctl/json.h"
+#include "base/json.h"
 #include "ctl/mesh.h"
-#include "ctl/mesh_rows.h"
+#include "ctl/rows.h"
 #include "ipc/counters.h"
 
 enum { TIMEOUT_MS = 3600000, ROWS_MAX = 100000 };
@@ -29,8 +28,9 @@ struct drain_run {
     char counters_default[256];
     int64_t deadline_ns;
     int64_t timeout_ms;
-    bool no_wait, quiet, json;
-    struct mesh_rows here; /* in the previous listing */
+    bool no_wait, quiet;
+    enum ctl_output output;
+    struct rows here; /* in the previous listing */
     size_t moved, let_go;
     int process; /* pidfd; -1: unknown */
 };
@@ -56,7 +56,7 @@ on_option(void *context, size_t index, const char *value, struct error *error)
     case NO_WAIT: drain->no_wait = true; break;
     case QUIET: drain->quiet = true; break;
     case TIMEOUT: return ctl_read_whole(value, 1, ASK_TIMEOUT_MS_MAX, &drain->timeout_ms, error);
-    case JSON: drain->json = true; break;
+    case JSON: drain->output = CTL_JSON; break;
     }
     return STATUS_OK;
 }
@@ -72,41 +72,37 @@ on_argument(void *context, const char *value, struct error *error)
 
 /* Fails if the node has gone by then, or has no mesh. */
 static bool
-look(const struct drain_run *drain, enum control_verb verb, const char *id, struct mesh_rows *rows)
+look(const struct drain_run *drain, enum control_verb verb, const char *id, struct rows *rows)
 {
-    struct control_answer answer = {0};
     struct error error = ERROR_NONE;
-    struct mesh_fetch fetch = {.counters = drain->counters,
-                               .request.verb = verb,
+    struct rows_fetch fetch = {.counters = drain->counters,
+                               .request = {.verb = verb, .id = id},
                                .limit = ROWS_MAX,
                                .deadline_ns = drain->deadline_ns};
-    snprintf(fetch.request.key, sizeof(fetch.request.key), "%s", id);
-    return mesh_rows_fetch(&fetch, rows, &answer, &error) == STATUS_OK &&
-           answer.status == STATUS_OK;
+    return rows_fetch(&fetch, rows, &error) == CTL_OK;
 }
 
 /* A node that has a copy; "": none, or unknown. */
 static const char *
-find_copy(const struct mesh_rows *rows)
+find_copy(const struct rows *rows)
 {
     for (size_t i = 0; i < rows->count; i++)
-        if (rows->at[i].row->kind == CONTROL_ROW_COPY &&
-            strcmp(rows->at[i].texts[CONTROL_COPY_STATE], "loaded") == 0)
-            return rows->at[i].texts[CONTROL_COPY_NODE];
+        if (strcmp(ask_text(rows->at[i], "state"), "loaded") == 0)
+            return ask_text(rows->at[i], "node");
     return "";
 }
 
 static void
 print_gone(const struct drain_run *drain, const char *id, const char *to)
 {
-    if (drain->json) {
-        struct json json;
-        json_init(&json, stdout);
-        json_object_begin(&json);
+    if (drain->output == CTL_JSON) {
+        struct bytes line = {0};
+        struct json json = json_begin(&line, JSON_STYLE_SPACED);
+        json_open(&json, '{');
         json_field_string(&json, "model", id);
         json_field_string(&json, "moved_to", to);
-        json_object_end(&json);
-        putchar('\n');
+        json_close(&json, '}');
+        ctl_print_line(&line, stdout);
     } else if (to[0] != '\0') {
         printf("%s: moved to %s\n", id, to);
     } else {
@@ -116,17 +112,18 @@ print_gone(const struct drain_run *drain, const char *id, const char *to)
 }
 
 static void
-note_gone(struct drain_run *drain, const struct mesh_row *row)
+note_gone(struct drain_run *drain, const json_t *row)
 {
-    struct mesh_rows copies = {0};
-    const char *to = row->texts[CONTROL_MOVE_TO];
-    if (to[0] == '\0' && look(drain, CONTROL_MESH_COPIES, row->texts[CONTROL_MOVE_ID], &copies))
+    struct rows copies = {0};
+    const char *id = ask_text(row, "id");
+    const char *to = ask_text(row, "to");
+    if (to[0] == '\0' && look(drain, CONTROL_MESH_COPIES, id, &copies))
         to = find_copy(&copies);
     drain->moved += to[0] != '\0';
     drain->let_go += to[0] == '\0';
     if (!drain->quiet)
-        print_gone(drain, row->texts[CONTROL_MOVE_ID], to);
-    mesh_rows_free(&copies);
+        print_gone(drain, id, to);
+    rows_free(&copies);
 }
 
 /* Finds the models that were here in the previous listing and are not now; both lists are
@@ -134,21 +131,21 @@ note_gone(struct drain_run *drain, const struct mesh_row *row)
 static void
 look_again(struct drain_run *drain)
 {
-    struct mesh_rows now;
-    if (!look(drain, CONTROL_MESH_MOVES, "", &now)) {
-        mesh_rows_free(&now);
+    struct rows now;
+    if (!look(drain, CONTROL_MESH_MOVES, NULL, &now)) {
+        rows_free(&now);
         return;
     }
-    mesh_rows_sort(&now);
+    rows_sort_by_id(&now);
     size_t k = 0;
     for (size_t i = 0; i < drain->here.count; i++) {
-        const char *id = drain->here.at[i].texts[CONTROL_MOVE_ID];
-        while (k < now.count && strcmp(now.at[k].texts[CONTROL_MOVE_ID], id) < 0)
+        const char *id = ask_text(drain->here.at[i], "id");
+        while (k < now.count && strcmp(ask_text(now.at[k], "id"), id) < 0)
             k++;
-        if (k == now.count || strcmp(now.at[k].texts[CONTROL_MOVE_ID], id) != 0)
-            note_gone(drain, &drain->here.at[i]);
+        if (k == now.count || strcmp(ask_text(now.at[k], "id"), id) != 0)
+            note_gone(drain, drain->here.at[i]);
     }
-    mesh_rows_free(&drain->here);
+    rows_free(&drain->here);
     drain->here = now;
 }
 
@@ -158,7 +155,7 @@ note_rest(struct drain_run *drain)
 {
     look_again(drain);
     for (size_t i = 0; i < drain->here.count; i++)
-        note_gone(drain, &drain->here.at[i]);
+        note_gone(drain, drain->here.at[i]);
 }
 
 /* ---- waiting for the end ---- */
@@ -174,85 +171,87 @@ process_of(const struct ctl_ask *ask)
     return (int)syscall(SYS_pidfd_open, peer.pid, 0);
 }
 
-static enum status
+static enum ctl_exit
 late(struct error *error)
 {
-    return error_set(error, STATUS_DEADLINE_EXCEEDED,
-                     "not ended in time; the drain continues: see `shoalctl mesh nodes`");
+    error_set(error, STATUS_DEADLINE_EXCEEDED,
+              "not ended in time; the drain continues: see `shoalctl mesh nodes`");
+    return CTL_LATE;
 }
 
-static enum status
-wait_drained(struct drain_run *drain, struct ctl_ask *ask, struct control_answer *answer,
-             struct error *error)
+static enum ctl_exit
+wait_drained(struct drain_run *drain, struct ctl_ask *ask, json_t **answer, struct error *error)
 {
-    enum status status;
     for (;;) {
         look_again(drain);
         int64_t left_ns = drain->deadline_ns - clock_now_ns();
-        status = ask_receive(ask, left_ns < LOOK_NS ? left_ns : LOOK_NS, answer, NULL, error);
-        if (status != STATUS_DEADLINE_EXCEEDED)
-            return status;
+        enum ctl_exit code = ask_receive(ask, left_ns < LOOK_NS ? left_ns : LOOK_NS, answer, error);
+        if (code != CTL_LATE)
+            return code;
         if (left_ns <= LOOK_NS)
             return late(error);
         error_clear(error);
     }
 }
 
-static enum status
+static enum ctl_exit
 wait_ended(const struct drain_run *drain, struct error *error)
 {
     struct pollfd process = {.fd = drain->process, .events = POLLIN};
     int64_t left_ms = (drain->deadline_ns - clock_now_ns()) / NS_PER_MS;
     if (drain->process < 0) /* in another namespace: only the drain itself is known */
-        return STATUS_OK;
-    return poll(&process, 1, left_ms > 0 ? (int)left_ms : 0) == 1 ? STATUS_OK : late(error);
+        return CTL_OK;
+    return poll(&process, 1, left_ms > 0 ? (int)left_ms : 0) == 1 ? CTL_OK : late(error);
 }
 
-static int
-finish(const struct drain_run *drain, const struct control_answer *answer)
+static void
+finish(const struct drain_run *drain, const json_t *answer)
 {
-    if (answer->status != STATUS_OK)
-        return ask_notify(drain->json, answer);
-    if (!drain->json) {
-        printf("%s: %zu moved, %zu let go\n", answer->text, drain->moved, drain->let_go);
-        return CTL_OK;
+    const char *text = ask_text(answer, "text");
+    struct bytes line = {0};
+    struct json json = json_begin(&line, JSON_STYLE_SPACED);
+    if (drain->output == CTL_TEXT) {
+        printf("%s: %zu moved, %zu let go\n", text, drain->moved, drain->let_go);
+        return;
     }
-    struct json json;
-    json_init(&json, stdout);
-    json_object_begin(&json);
+    json_open(&json, '{');
     json_field_string(&json, "status", status_name(STATUS_OK));
-    json_field_string(&json, "text", answer->text);
+    json_field_string(&json, "text", text);
     json_field_uint(&json, "moved", drain->moved);
     json_field_uint(&json, "let_go", drain->let_go);
-    json_object_end(&json);
-    putchar('\n');
-    return CTL_OK;
+    json_close(&json, '}');
+    ctl_print_line(&line, stdout);
+}
+
+/* Sets `answer` with CTL_OK. */
+static enum ctl_exit
+ask_and_wait(struct drain_run *drain, json_t **answer, struct error *error)
+{
+    const struct control_request request = {.verb = CONTROL_DRAIN, .no_wait = drain->no_wait};
+    struct ctl_ask ask;
+    if (!drain->no_wait)
+        look_again(drain); /* the models before the drain */
+    if (ask_send(&ask, drain->counters, &request, error) != STATUS_OK)
+        return CTL_UNREACHABLE;
+    drain->process = process_of(&ask);
+    enum ctl_exit code = wait_drained(drain, &ask, answer, error);
+    if (code == CTL_OK && !drain->no_wait)
+        note_rest(drain);
+    ask_close(&ask); /* the process may end from here on */
+    return code == CTL_OK && !drain->no_wait ? wait_ended(drain, error) : code;
 }
 
 static int
 run(struct drain_run *drain)
 {
-    struct control_request request = {.version = CONTROL_VERSION,
-                                      .verb = CONTROL_DRAIN,
-                                      .flags = drain->no_wait ? CONTROL_NO_WAIT : 0};
-    struct control_answer answer = {0};
+    json_t *answer = NULL;
     struct error error = ERROR_NONE;
-    struct ctl_ask ask;
-    if (!drain->no_wait)
-        look_again(drain); /* the models before the drain */
-    enum status status = ask_send(&ask, drain->counters, &request, &error);
-    if (status != STATUS_OK)
-        return ask_failed(drain->json, &error);
-    drain->process = process_of(&ask);
-    status = wait_drained(drain, &ask, &answer, &error);
-    if (status == STATUS_OK && answer.status == STATUS_OK && !drain->no_wait)
-        note_rest(drain);
-    ask_close(&ask); /* the process may end from here on */
-    if (status == STATUS_OK && !drain->no_wait)
-        status = wait_ended(drain, &error);
-    if (status != STATUS_OK)
-        return ask_failed(drain->json, &error);
-    return drain->no_wait ? ask_notify(drain->json, &answer) : finish(drain, &answer);
+    enum ctl_exit code = ask_and_wait(drain, &answer, &error);
+    if (code != CTL_OK || drain->no_wait)
+        return ask_end(code, drain->output, answer, &error);
+    finish(drain, answer);
+    json_decref(answer);
+    return CTL_OK;
 }
 
 static const struct ctl_command command = {
@@ -282,7 +281,7 @@ mesh_drain_run(int argc, char **argv)
         return code;
     drain.deadline_ns = clock_now_ns() + drain.timeout_ms * NS_PER_MS;
     code = run(&drain);
-    mesh_rows_free(&drain.here);
+    rows_free(&drain.here);
     if (drain.process >= 0)
         close(drain.process);
     return code;

@@ -8,9 +8,8 @@
 
 #include "base/check.h"
 #include "base/clock.h"
-#include "ctl/ctl.h"
 #include "ctl/mesh.h"
-#include "ctl/mesh_table.h"
+#include "ctl/row_table.h"
 #include "ctl/screen.h"
 #include "ipc/counters.h"
 
@@ -18,12 +17,13 @@ enum { TIMEOUT_MS = 60000, LIMIT = 1000, LIMIT_MAX = 10000000 };
 
 struct mesh_listing {
     const struct list *list;
-    struct mesh_fetch fetch;
+    struct rows_fetch fetch;
     char counters_default[256];
     int64_t timeout_ms;
     int64_t interval_ns;
     int64_t count; /* of turns; 0: until interrupted */
-    bool watch, json, has_id;
+    enum ctl_output output;
+    bool watch;
 };
 
 struct list {
@@ -113,17 +113,6 @@ static const struct list lists[] = {
 };
 
 static enum status
-take_text(char *to, size_t room, const char *what, const char *value, struct error *error)
-{
-    size_t bytes = strlen(value);
-    if (bytes == 0 || bytes >= room)
-        return error_set(error, STATUS_INVALID_ARGUMENT, "%s has 1 to %zu bytes, not %zu", what,
-                         room - 1, bytes);
-    memcpy(to, value, bytes + 1);
-    return STATUS_OK;
-}
-
-static enum status
 on_number(struct mesh_listing *listing, const char *name, const char *value, struct error *error)
 {
     int64_t limit = 0;
@@ -147,13 +136,13 @@ on_option(void *context, size_t index, const char *value, struct error *error)
     struct control_request *request = &listing->fetch.request;
     const char *name = listing->list->command.options[index].name;
     if (strcmp(name, "prefix") == 0)
-        return take_text(request->key, sizeof(request->key), "a prefix", value, error);
+        return ctl_take_text(&request->prefix, CONTROL_KEY_BYTES, "a prefix", value, error);
     if (strcmp(name, "node") == 0)
-        return take_text(request->path, sizeof(request->path), "a node's name", value, error);
+        return ctl_take_text(&request->node, CONTROL_PATH_BYTES, "a node's name", value, error);
     if (strcmp(name, "watch") == 0)
         listing->watch = true;
     else if (strcmp(name, "json") == 0)
-        listing->json = true;
+        listing->output = CTL_JSON;
     else if (strcmp(name, "counters") == 0)
         listing->fetch.counters = value;
     else
@@ -168,30 +157,31 @@ on_argument(void *context, const char *value, struct error *error)
     struct control_request *request = &listing->fetch.request;
     if (!listing->list->wants_id)
         return error_set(error, STATUS_INVALID_ARGUMENT, "takes no argument, not \"%.64s\"", value);
-    if (listing->has_id)
+    if (request->id != NULL)
         return error_set(error, STATUS_INVALID_ARGUMENT, "\"%.64s\" is an unexpected argument",
                          value);
-    listing->has_id = true;
-    return take_text(request->key, sizeof(request->key), "a model's id", value, error);
+    return ctl_take_text(&request->id, CONTROL_KEY_BYTES, "a model's id", value, error);
 }
 
 /* ---- one turn, or several ---- */
 
 static void
-print(const struct mesh_listing *listing, struct mesh_rows *rows, FILE *out)
+print(const struct mesh_listing *listing, struct rows *rows, FILE *out)
 {
     if (listing->list->verb != CONTROL_MESH_COPIES)
-        mesh_rows_sort(rows);
-    if (!listing->json) {
-        mesh_table_print(listing->list->verb, rows, out);
+        rows_sort_by_id(rows);
+    if (listing->output == CTL_TEXT) {
+        row_table_print(listing->list->verb, rows, out);
         return;
     }
+    if (rows->model != NULL)
+        row_table_json(rows->model, out);
     for (size_t i = 0; i < rows->count; i++)
-        mesh_table_json(&rows->at[i], out);
+        row_table_json(rows->at[i], out);
 }
 
 static void
-print_screen(const struct mesh_listing *listing, struct mesh_rows *rows)
+print_screen(const struct mesh_listing *listing, struct rows *rows)
 {
     struct winsize size = {.ws_row = 24, .ws_col = 80};
     struct winsize real;
@@ -210,28 +200,25 @@ print_screen(const struct mesh_listing *listing, struct mesh_rows *rows)
 static int
 turn(struct mesh_listing *listing, bool screen)
 {
-    struct mesh_rows rows;
-    struct control_answer answer = {0};
+    struct rows rows;
     struct error error = ERROR_NONE;
-    int code = CTL_OK;
     listing->fetch.deadline_ns = clock_now_ns() + listing->timeout_ms * NS_PER_MS;
-    if (mesh_rows_fetch(&listing->fetch, &rows, &answer, &error) != STATUS_OK)
-        code = ask_failed(listing->json, &error);
-    else if (answer.status != STATUS_OK)
-        code = ask_notify(listing->json, &answer);
+    enum ctl_exit code = rows_fetch(&listing->fetch, &rows, &error);
+    if (code != CTL_OK)
+        ctl_fail(code, listing->output, &error);
     else if (screen)
         print_screen(listing, &rows);
     else
         print(listing, &rows, stdout);
     fflush(stdout);
-    mesh_rows_free(&rows);
+    rows_free(&rows);
     return code;
 }
 
 static int
 turns(struct mesh_listing *listing)
 {
-    bool screen = listing->watch && !listing->json && isatty(STDOUT_FILENO);
+    bool screen = listing->watch && listing->output == CTL_TEXT && isatty(STDOUT_FILENO);
     int64_t next_ns = clock_now_ns();
     int64_t count = listing->watch ? listing->count : 1;
     for (int64_t i = 1;; i++) {
@@ -264,10 +251,10 @@ mesh_list_run(int argc, char **argv)
         return code;
     if (list->verb == CONTROL_MESH_NODES || list->verb == CONTROL_MESH_COPIES)
         listing.fetch.limit = LIMIT_MAX; /* few in any case */
-    if (list->wants_id && !listing.has_id) {
+    if (list->wants_id && listing.fetch.request.id == NULL) {
         error_set(&error, STATUS_INVALID_ARGUMENT, "expected ID; see shoalctl %s --help",
                   list->command.name);
-        return ctl_fail(CTL_USAGE, listing.json, &error);
+        return ctl_fail(CTL_USAGE, listing.output, &error);
     }
     return turns(&listing);
 }

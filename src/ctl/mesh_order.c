@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "ctl/json.h"
+#include "base/json.h"
 #include "ctl/mesh_call.h"
 #include "ctl/mesh_print.h"
 
@@ -44,7 +44,7 @@ end_model(const struct mesh_call_settings *settings, Mmesh__ModelStatusInfo *inf
 {
     if (info == NULL)
         return error->status;
-    mesh_print_model(settings->words[0], info, settings->json);
+    mesh_print_model(settings->words[0], info, settings->output);
     *good = mesh_model_is_good(info);
     mmesh__model_status_info__free_unpacked(info, NULL);
     return STATUS_OK;
@@ -71,7 +71,7 @@ end_vmodel(const struct mesh_call_settings *settings, Mmesh__VModelStatusInfo *i
 {
     if (info == NULL)
         return error->status;
-    mesh_print_vmodel(settings->words[0], info, settings->json);
+    mesh_print_vmodel(settings->words[0], info, settings->output);
     *good = mesh_vmodel_is_good(info);
     mmesh__vmodel_status_info__free_unpacked(info, NULL);
     return STATUS_OK;
@@ -86,17 +86,17 @@ end_nothing(const struct mesh_call_settings *settings, void *answer, const char 
         return error->status;
     protobuf_c_message_free_unpacked(answer, NULL);
     *good = true;
-    if (!settings->json) {
+    if (settings->output == CTL_TEXT) {
         printf("%s %s\n", settings->words[0], done);
         return STATUS_OK;
     }
-    struct json json;
-    json_init(&json, stdout);
-    json_object_begin(&json);
+    struct bytes line = {0};
+    struct json json = json_begin(&line, JSON_STYLE_SPACED);
+    json_open(&json, '{');
     json_field_string(&json, "id", settings->words[0]);
     json_field_string(&json, "done", what);
-    json_object_end(&json);
-    putchar('\n');
+    json_close(&json, '}');
+    ctl_print_line(&line, stdout);
     return STATUS_OK;
 }
 
@@ -122,7 +122,7 @@ mesh_order_register(const struct mesh_call_settings *settings, struct client *cl
     request.sync = settings->wait;
     Mmesh__ModelStatusInfo *status = ask(settings, client, "registerModel", &request.base,
                                          &mmesh__model_status_info__descriptor, error);
-    if (status == NULL || settings->json || request.loadnow)
+    if (status == NULL || settings->output == CTL_JSON || request.loadnow)
         return end_model(settings, status, good, error);
     return end_registered(settings, status, good, error);
 }

@@ -7,8 +7,8 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/json.h"
 #include "ctl/figure.h"
-#include "ctl/json.h"
 
 enum { WORD_ROOM = 32 };
 
@@ -57,47 +57,45 @@ static void
 model_json(struct json *json, const char *id, const Mmesh__ModelStatusInfo *info)
 {
     char room[WORD_ROOM];
-    json_object_begin(json);
+    json_open(json, '{');
     json_field_string(json, "id", id);
     json_field_string(json, "status", model_word((int)info->status, room));
-    json_key(json, "errors");
-    json_array_begin(json);
+    json_field_open(json, "errors", '[');
     for (size_t i = 0; i < info->n_errors; i++)
-        json_text(json, info->errors[i], strlen(info->errors[i]));
-    json_array_end(json);
-    json_key(json, "copies");
-    json_array_begin(json);
+        json_put_string(json, info->errors[i]);
+    json_close(json, ']');
+    json_field_open(json, "copies", '[');
     for (size_t i = 0; i < info->n_modelcopyinfos; i++) {
         const Mmesh__ModelStatusInfo__ModelCopyInfo *copy = info->modelcopyinfos[i];
-        json_object_begin(json);
+        json_open(json, '{');
         json_field_string(json, "node", copy->location);
         json_field_string(json, "status", model_word((int)copy->copystatus, room));
         json_field_uint(json, "since_ms", copy->time);
-        json_object_end(json);
+        json_close(json, '}');
     }
-    json_array_end(json);
-    json_object_end(json);
+    json_close(json, ']');
+    json_close(json, '}');
 }
 
 static void
 vmodel_json(struct json *json, const char *id, const Mmesh__VModelStatusInfo *info)
 {
     char room[WORD_ROOM];
-    json_object_begin(json);
+    json_open(json, '{');
     json_field_string(json, "id", id);
     json_field_string(json, "status", vmodel_word((int)info->status, room));
     json_field_string(json, "owner", info->owner);
     json_field_string(json, "active", info->activemodelid);
     json_field_string(json, "target", info->targetmodelid);
     if (info->activemodelstatus != NULL) {
-        json_key(json, "active_model");
+        json_name(json, "active_model");
         model_json(json, info->activemodelid, info->activemodelstatus);
     }
     if (info->targetmodelstatus != NULL) {
-        json_key(json, "target_model");
+        json_name(json, "target_model");
         model_json(json, info->targetmodelid, info->targetmodelstatus);
     }
-    json_object_end(json);
+    json_close(json, '}');
 }
 
 /* ---- text ---- */
@@ -119,27 +117,27 @@ model_text(const char *id, const Mmesh__ModelStatusInfo *info, const char *inden
 }
 
 void
-mesh_print_model(const char *id, const Mmesh__ModelStatusInfo *info, bool as_json)
+mesh_print_model(const char *id, const Mmesh__ModelStatusInfo *info, enum ctl_output output)
 {
-    struct json json;
-    if (!as_json) {
+    struct bytes line = {0};
+    struct json json = json_begin(&line, JSON_STYLE_SPACED);
+    if (output == CTL_TEXT) {
         model_text(id, info, "");
         return;
     }
-    json_init(&json, stdout);
     model_json(&json, id, info);
-    putchar('\n');
+    ctl_print_line(&line, stdout);
 }
 
 void
-mesh_print_vmodel(const char *id, const Mmesh__VModelStatusInfo *info, bool as_json)
+mesh_print_vmodel(const char *id, const Mmesh__VModelStatusInfo *info, enum ctl_output output)
 {
+    struct bytes line = {0};
+    struct json json = json_begin(&line, JSON_STYLE_SPACED);
     char room[WORD_ROOM];
-    if (as_json) {
-        struct json json;
-        json_init(&json, stdout);
+    if (output == CTL_JSON) {
         vmodel_json(&json, id, info);
-        putchar('\n');
+        ctl_print_line(&line, stdout);
         return;
     }
     printf("%s: %s", id, vmodel_word((int)info->status, room));

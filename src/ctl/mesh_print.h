@@ -7,10 +7,11 @@
 
 #include <stdbool.h>
 
+#include "ctl/ctl.h"
 #include "mmesh/model-mesh.pb-c.h"
 
-void mesh_print_model(const char *id, const Mmesh__ModelStatusInfo *info, bool json);
-void mesh_print_vmodel(const char *id, const Mmesh__VModelStatusInfo *info, bool json);
+void mesh_print_model(const char *id, const Mmesh__ModelStatusInfo *info, enum ctl_output output);
+void mesh_print_vmodel(const char *id, const Mmesh__VModelStatusInfo *info, enum ctl_output output);
 
 /* Whether a script may continue: the model is known and its load has not failed. */
 bool mesh_model_is_good(const Mmesh__ModelStatusInfo *info);

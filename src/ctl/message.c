@@ -424,29 +424,29 @@ parameter_print(const char *key, const Inference__InferParameter *value, FILE *o
 static void
 parameter_json(const char *key, const Inference__InferParameter *value, struct json *json)
 {
-    json_key(json, key);
+    json_name(json, key);
     switch ((int)value->parameter_choice_case) {
     case INFERENCE__INFER_PARAMETER__PARAMETER_CHOICE_BOOL_PARAM:
-        json_bool(json, value->bool_param);
+        json_put_bool(json, value->bool_param);
         return;
     case INFERENCE__INFER_PARAMETER__PARAMETER_CHOICE_INT64_PARAM:
-        json_int(json, value->int64_param);
+        json_put_int(json, value->int64_param);
         return;
     case INFERENCE__INFER_PARAMETER__PARAMETER_CHOICE_UINT64_PARAM:
-        json_uint(json, value->uint64_param);
+        json_put_uint(json, value->uint64_param);
         return;
     case INFERENCE__INFER_PARAMETER__PARAMETER_CHOICE_DOUBLE_PARAM:
-        json_double(json, value->double_param);
+        json_put_double(json, value->double_param);
         return;
     case INFERENCE__INFER_PARAMETER__PARAMETER_CHOICE_STRING_PARAM:
-        json_text(json, value->string_param, strlen(value->string_param));
+        json_put_string(json, value->string_param);
         return;
-    default: json_null(json);
+    default: json_put_null(json);
     }
 }
 
 void
-answer_print(const struct ctl_answer *answer, bool full, FILE *out)
+answer_print(const struct ctl_answer *answer, enum tensor_detail detail, FILE *out)
 {
     const Inference__ModelInferResponse *message = answer->message;
     fputs("model ", out);
@@ -464,7 +464,7 @@ answer_print(const struct ctl_answer *answer, bool full, FILE *out)
         if (message->parameters[i]->value != NULL)
             parameter_print(message->parameters[i]->key, message->parameters[i]->value, out);
     for (size_t i = 0; i < answer->output_count; i++)
-        tensor_print(&answer->outputs[i], full, out);
+        tensor_print(&answer->outputs[i], detail, out);
 }
 
 static void
@@ -473,52 +473,48 @@ output_json(const struct ctl_answer *answer, size_t index, struct json *json)
     const struct ctl_tensor *tensor = &answer->outputs[index];
     const Inference__ModelInferResponse__InferOutputTensor *output =
         answer->message->outputs[index];
-    json_object_begin(json);
+    json_open(json, '{');
     json_field_string(json, "name", tensor->name);
     json_field_string(json, "datatype", tensor->type->name);
-    json_key(json, "shape");
-    json_array_begin(json);
+    json_field_open(json, "shape", '[');
     for (uint32_t i = 0; i < tensor->rank; i++)
-        json_int(json, tensor->shape[i]);
-    json_array_end(json);
+        json_put_int(json, tensor->shape[i]);
+    json_close(json, ']');
     if (output->n_parameters > 0) {
-        json_key(json, "parameters");
-        json_object_begin(json);
+        json_field_open(json, "parameters", '{');
         for (size_t i = 0; i < output->n_parameters; i++)
             if (output->parameters[i]->value != NULL)
                 parameter_json(output->parameters[i]->key, output->parameters[i]->value, json);
-        json_object_end(json);
+        json_close(json, '}');
     }
-    json_key(json, "data");
+    json_name(json, "data");
     tensor_json(tensor, json);
-    json_object_end(json);
+    json_close(json, '}');
 }
 
 void
 answer_json(const struct ctl_answer *answer, FILE *out)
 {
     const Inference__ModelInferResponse *message = answer->message;
-    struct json json;
-    json_init(&json, out);
-    json_object_begin(&json);
+    struct bytes line = {0};
+    struct json json = json_begin(&line, JSON_STYLE_SPACED);
+    json_open(&json, '{');
     json_field_string(&json, "model_name", message->model_name);
     if (message->model_version[0] != '\0')
         json_field_string(&json, "model_version", message->model_version);
     if (message->id[0] != '\0')
         json_field_string(&json, "id", message->id);
     if (message->n_parameters > 0) {
-        json_key(&json, "parameters");
-        json_object_begin(&json);
+        json_field_open(&json, "parameters", '{');
         for (size_t i = 0; i < message->n_parameters; i++)
             if (message->parameters[i]->value != NULL)
                 parameter_json(message->parameters[i]->key, message->parameters[i]->value, &json);
-        json_object_end(&json);
+        json_close(&json, '}');
     }
-    json_key(&json, "outputs");
-    json_array_begin(&json);
+    json_field_open(&json, "outputs", '[');
     for (size_t i = 0; i < answer->output_count; i++)
         output_json(answer, i, &json);
-    json_array_end(&json);
-    json_object_end(&json);
-    putc('\n', out);
+    json_close(&json, ']');
+    json_close(&json, '}');
+    ctl_print_line(&line, out);
 }

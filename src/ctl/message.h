@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 #include "base/error.h"
-#include "ctl/json.h"
+#include "base/json.h"
 #include "ctl/tensor.h"
 #include "inference/open_inference.pb-c.h"
 
@@ -58,6 +58,6 @@ enum status answer_unpack(struct ctl_answer *answer, const void *packed, size_t 
                           struct error *error) WARN_UNUSED;
 void answer_free(struct ctl_answer *answer);
 
-void answer_print(const struct ctl_answer *answer, bool full, FILE *out);
+void answer_print(const struct ctl_answer *answer, enum tensor_detail detail, FILE *out);
 /* Prints the protocol's REST form in one line. */
 void answer_json(const struct ctl_answer *answer, FILE *out);

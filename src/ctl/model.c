@@ -2,67 +2,49 @@
 /*
  * shoalctl model: loads, unloads and lists the local node's models.
  */
-#include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
+
+#include <shoal/modelet.h>
 
 #include "base/check.h"
 #include "base/clock.h"
-#include "ctl/ask.h"
-#include "ctl/ctl.h"
-#include "ctl/figure.h"
-#include "ctl/json.h"
+#include "base/utf8.h"
+#include "ctl/row_table.h"
 #include "ipc/counters.h"
 
 enum { TIMEOUT_MS = 600000 };
 
 struct model_settings {
     struct control_request request;
-    bool has_id, has_path;
     const char *state; /* of the models to list; NULL: any */
     const char *counters;
     char counters_default[256];
+    char key[CONTROL_KEY_BYTES]; /* from a file */
     int64_t timeout_ms;
-    bool json;
+    enum ctl_output output;
 };
 
 static void
 settings_init(struct model_settings *settings, enum control_verb verb)
 {
     *settings = (struct model_settings){.timeout_ms = TIMEOUT_MS};
-    settings->request.version = CONTROL_VERSION;
     settings->request.verb = verb;
     counters_default_path(settings->counters_default, sizeof(settings->counters_default));
     settings->counters = settings->counters_default;
 }
 
-/* Copies a value into a text of the request. */
-static enum status
-take_text(char *to, size_t room, const char *what, const char *value, struct error *error)
-{
-    size_t bytes = strlen(value);
-    if (bytes == 0 || bytes >= room)
-        return error_set(error, STATUS_INVALID_ARGUMENT, "%s has 1 to %zu bytes, not %zu", what,
-                         room - 1, bytes);
-    memcpy(to, value, bytes + 1);
-    return STATUS_OK;
-}
-
 static enum status
 take_id(struct model_settings *settings, const char *value, struct error *error)
 {
-    if (settings->has_id)
+    if (settings->request.id != NULL)
         return error_set(error, STATUS_INVALID_ARGUMENT,
                          "one model at a time; \"%.64s\" is an "
                          "unexpected argument",
                          value);
-    settings->has_id = true;
-    return take_text(settings->request.id, sizeof(settings->request.id), "a model's id", value,
-                     error);
+    return ctl_take_text(&settings->request.id, SHOAL_NAME_BYTES_MAX + 1, "a model's id", value,
+                         error);
 }
 
 static enum status
@@ -75,11 +57,9 @@ static enum status
 wants_id_and_path(void *context, const char *value, struct error *error)
 {
     struct model_settings *settings = context;
-    if (!settings->has_id || settings->has_path)
+    if (settings->request.id == NULL || settings->request.path != NULL)
         return take_id(settings, value, error);
-    settings->has_path = true;
-    return take_text(settings->request.path, sizeof(settings->request.path), "a path", value,
-                     error);
+    return ctl_take_text(&settings->request.path, CONTROL_PATH_BYTES, "a path", value, error);
 }
 
 static enum status
@@ -89,22 +69,23 @@ wants_nothing(void *context, const char *value, struct error *error)
     return error_set(error, STATUS_INVALID_ARGUMENT, "takes no argument, not \"%.64s\"", value);
 }
 
-/* Reads the file: at most `room` - 1 bytes of text. */
 static enum status
-take_file(char *to, size_t room, const char *path, struct error *error)
+take_file(struct model_settings *settings, const char *path, struct error *error)
 {
     FILE *file = fopen(path, "re");
     if (file == NULL)
         return error_set_errno(error, "%s", path);
-    size_t bytes = fread(to, 1, room, file);
+    size_t bytes = fread(settings->key, 1, sizeof(settings->key), file);
     bool failed = ferror(file) != 0;
     fclose(file);
     if (failed)
         return error_set(error, STATUS_UNAVAILABLE, "%s: cannot be read", path);
-    if (bytes == room || memchr(to, '\0', bytes) != NULL)
+    if (bytes == sizeof(settings->key) || memchr(settings->key, '\0', bytes) != NULL ||
+        !utf8_is_text(settings->key, bytes))
         return error_set(error, STATUS_INVALID_ARGUMENT, "%s: a key is a text of at most %zu bytes",
-                         path, room - 1);
-    to[bytes] = '\0';
+                         path, sizeof(settings->key) - 1);
+    settings->key[bytes] = '\0';
+    settings->request.key = settings->key;
     return STATUS_OK;
 }
 
@@ -125,49 +106,39 @@ end_progress(void)
         fputs("\r\033[K", stderr);
 }
 
-static enum status
+static enum ctl_exit
 wait_answer(const struct model_settings *settings, struct ctl_ask *ask, const char *doing,
-            struct control_answer *answer, int *list_fd, struct error *error)
+            json_t **answer, struct error *error)
 {
     int64_t since_ns = clock_now_ns();
     int64_t deadline_ns = since_ns + settings->timeout_ms * NS_PER_MS;
-    enum status status;
+    enum ctl_exit code;
     do {
         int64_t left_ns = deadline_ns - clock_now_ns();
-        int64_t slice_ns = left_ns < NS_PER_S ? left_ns : NS_PER_S;
-        status = ask_receive(ask, slice_ns, answer, list_fd, error);
-        if (status == STATUS_DEADLINE_EXCEEDED)
+        code = ask_receive(ask, left_ns < NS_PER_S ? left_ns : NS_PER_S, answer, error);
+        if (code == CTL_LATE)
             show_progress(settings, doing, since_ns);
-    } while (status == STATUS_DEADLINE_EXCEEDED && clock_now_ns() < deadline_ns);
+    } while (code == CTL_LATE && clock_now_ns() < deadline_ns);
     end_progress();
-    if (status != STATUS_DEADLINE_EXCEEDED)
-        return status;
-    return error_set(error, status,
-                     "no answer within %lld ms; the node continues: see `shoalctl model list`",
-                     (long long)settings->timeout_ms);
-}
-
-static enum status
-ask(const struct model_settings *settings, const char *doing, struct control_answer *answer,
-    int *list_fd, struct error *error)
-{
-    struct ctl_ask asked;
-    enum status status = ask_send(&asked, settings->counters, &settings->request, error);
-    if (status != STATUS_OK)
-        return status;
-    status = wait_answer(settings, &asked, doing, answer, list_fd, error);
-    ask_close(&asked);
-    return status;
+    if (code == CTL_LATE)
+        error_set(error, STATUS_DEADLINE_EXCEEDED,
+                  "no answer within %lld ms; the node continues: see `shoalctl model list`",
+                  (long long)settings->timeout_ms);
+    return code;
 }
 
 static int
-ask_and_tell(const struct model_settings *settings, const char *doing)
+ask_and_print(const struct model_settings *settings, const char *doing)
 {
-    struct control_answer answer = {0};
     struct error error = ERROR_NONE;
-    if (ask(settings, doing, &answer, NULL, &error) != STATUS_OK)
-        return ask_failed(settings->json, &error);
-    return ask_notify(settings->json, &answer);
+    struct ctl_ask ask;
+    json_t *answer = NULL;
+    enum ctl_exit code = CTL_UNREACHABLE;
+    if (ask_send(&ask, settings->counters, &settings->request, &error) == STATUS_OK) {
+        code = wait_answer(settings, &ask, doing, &answer, &error);
+        ask_close(&ask);
+    }
+    return ask_end(code, settings->output, answer, &error);
 }
 
 /* ---- load ---- */
@@ -201,15 +172,15 @@ on_load_option(void *context, size_t index, const char *value, struct error *err
     switch ((enum load_option)index) {
     case LOAD_KEY:
         if (value[0] == '@')
-            return take_file(request->key, sizeof(request->key), value + 1, error);
-        return take_text(request->key, sizeof(request->key), "a key", value, error);
+            return take_file(settings, value + 1, error);
+        return ctl_take_text(&request->key, CONTROL_KEY_BYTES, "a key", value, error);
     case LOAD_PIPELINE:
-        return take_text(request->pipeline, sizeof(request->pipeline), "a pipeline's name", value,
-                         error);
+        return ctl_take_text(&request->pipeline, CONTROL_NAME_BYTES, "a pipeline's name", value,
+                             error);
     case LOAD_COUNTERS: settings->counters = value; break;
     case LOAD_TIMEOUT:
         return ctl_read_whole(value, 1, ASK_TIMEOUT_MS_MAX, &settings->timeout_ms, error);
-    case LOAD_JSON: settings->json = true; break;
+    case LOAD_JSON: settings->output = CTL_JSON; break;
     }
     return STATUS_OK;
 }
@@ -236,7 +207,7 @@ lacks(const struct model_settings *settings, const char *command, const char *wh
 {
     struct error error = ERROR_NONE;
     error_set(&error, STATUS_INVALID_ARGUMENT, "%s; see shoalctl model %s --help", what, command);
-    return ctl_fail(CTL_USAGE, settings->json, &error);
+    return ctl_fail(CTL_USAGE, settings->output, &error);
 }
 
 static int
@@ -248,9 +219,9 @@ load_run(int argc, char **argv)
     int code = ctl_options_read(&load_command, &reader, argc, argv);
     if (code >= 0)
         return code;
-    if (!settings.has_path)
+    if (settings.request.path == NULL)
         return lacks(&settings, "load", "the model's id and path are missing: ID PATH");
-    return ask_and_tell(&settings, "loading");
+    return ask_and_print(&settings, "loading");
 }
 
 /* ---- unload ---- */
@@ -271,7 +242,7 @@ on_unload_option(void *context, size_t index, const char *value, struct error *e
     case UNLOAD_COUNTERS: settings->counters = value; break;
     case UNLOAD_TIMEOUT:
         return ctl_read_whole(value, 1, ASK_TIMEOUT_MS_MAX, &settings->timeout_ms, error);
-    case UNLOAD_JSON: settings->json = true; break;
+    case UNLOAD_JSON: settings->output = CTL_JSON; break;
     }
     return STATUS_OK;
 }
@@ -299,9 +270,9 @@ unload_run(int argc, char **argv)
     int code = ctl_options_read(&unload_command, &reader, argc, argv);
     if (code >= 0)
         return code;
-    if (!settings.has_id)
+    if (settings.request.id == NULL)
         return lacks(&settings, "unload", "the model's id is missing: ID");
-    return ask_and_tell(&settings, "unloading");
+    return ask_and_print(&settings, "unloading");
 }
 
 /* ---- list ---- */
@@ -339,181 +310,20 @@ on_list_option(void *context, size_t index, const char *value, struct error *err
     case LIST_COUNTERS: settings->counters = value; break;
     case LIST_TIMEOUT:
         return ctl_read_whole(value, 1, ASK_TIMEOUT_MS_MAX, &settings->timeout_ms, error);
-    case LIST_JSON: settings->json = true; break;
+    case LIST_JSON: settings->output = CTL_JSON; break;
     }
     return STATUS_OK;
 }
 
-struct model_sums {
-    uint64_t count, loaded, failed, bytes;
-};
-
-/* Prints a list's rows, as JSON or a table. */
-struct rows {
-    const struct model_settings *settings;
-    int64_t now_ns;
-    struct figure_table table;
-    struct model_sums sums;
-};
-
+/* Leaves out the rows in other states. */
 static void
-row_as_json(const struct rows *rows, const struct control_model *model, const char *const *texts)
+select_state(struct rows *rows, const char *state)
 {
-    struct json json;
-    json_init(&json, stdout);
-    json_object_begin(&json);
-    json_field_string(&json, "id", texts[CONTROL_TEXT_ID]);
-    json_field_string(&json, "pipeline", texts[CONTROL_TEXT_PIPELINE]);
-    json_field_string(&json, "state", texts[CONTROL_TEXT_STATE]);
-    json_field_string(&json, "path", texts[CONTROL_TEXT_PATH]);
-    json_field_string(&json, "key", texts[CONTROL_TEXT_KEY]);
-    json_field_bool(&json, "listed", (model->flags & CONTROL_LISTED) != 0);
-    json_field_bool(&json, "ordered", (model->flags & CONTROL_ORDERED) != 0);
-    json_field_uint(&json, "bytes", model->size_bytes);
-    json_field_uint(&json, "users", model->users);
-    json_key(&json, "idle_ns");
-    if (model->used_ns != 0)
-        json_int(&json, rows->now_ns - model->used_ns);
-    else
-        json_null(&json);
-    json_field_string(&json, "error", texts[CONTROL_TEXT_ERROR]);
-    json_object_end(&json);
-    putchar('\n');
-}
-
-static const char *
-why_there(uint32_t flags)
-{
-    static const char *const words[] = {
-        [0] = "-",
-        [CONTROL_LISTED] = "listed",
-        [CONTROL_ORDERED] = "ordered",
-        [CONTROL_LISTED | CONTROL_ORDERED] = "listed, ordered",
-    };
-    return words[flags & (CONTROL_LISTED | CONTROL_ORDERED)];
-}
-
-static void
-row_to_table(struct rows *rows, const struct control_model *model, const char *const *texts)
-{
-    struct figure_table *table = &rows->table;
-    char bytes[FIGURE_ROOM] = "-";
-    table_add(table, "%s", texts[CONTROL_TEXT_ID]);
-    table_add(table, "%s", texts[CONTROL_TEXT_PIPELINE]);
-    table_add(table, "%s", texts[CONTROL_TEXT_STATE]);
-    table_add(table, "%s", why_there(model->flags));
-    table_add(table, "%s", texts[CONTROL_TEXT_PATH]);
-    if (model->size_bytes != 0)
-        figure_bytes(bytes, model->size_bytes);
-    table_add(table, "%s", bytes);
-    table_add_count(table, model->users);
-    if (model->used_ns != 0)
-        table_add_duration(table, rows->now_ns - model->used_ns);
-    else
-        table_add(table, "-");
-}
-
-static void
-sum_up(struct model_sums *sums, const struct control_model *model, const char *state)
-{
-    bool loaded = strcmp(state, "loaded") == 0;
-    sums->count++;
-    sums->loaded += loaded;
-    sums->failed += strcmp(state, "failed") == 0;
-    sums->bytes += loaded ? model->size_bytes : 0;
-}
-
-/* True: the whole memory is a valid list. */
-static bool
-each_row(struct rows *rows, const char *list, size_t bytes,
-         void (*act)(struct rows *, const struct control_model *, const char *const *))
-{
-    for (size_t at = 0; at < bytes;) {
-        const char *texts[CONTROL_TEXT_COUNT];
-        const struct control_model *model = (const struct control_model *)(const void *)(list + at);
-        if (!control_model_read(model, bytes - at, texts))
-            return false;
-        at += model->bytes;
-        if (rows->settings->state == NULL ||
-            strcmp(rows->settings->state, texts[CONTROL_TEXT_STATE]) == 0)
-            act(rows, model, texts);
-    }
-    return true;
-}
-
-static void
-print_row(struct rows *rows, const struct control_model *model, const char *const *texts)
-{
-    sum_up(&rows->sums, model, texts[CONTROL_TEXT_STATE]);
-    if (rows->settings->json)
-        row_as_json(rows, model, texts);
-    else
-        row_to_table(rows, model, texts);
-}
-
-static void
-print_failure(struct rows *rows, const struct control_model *model, const char *const *texts)
-{
-    (void)rows;
-    (void)model;
-    if (texts[CONTROL_TEXT_ERROR][0] != '\0')
-        printf("%s: %s\n", texts[CONTROL_TEXT_ID], texts[CONTROL_TEXT_ERROR]);
-}
-
-static void
-print_sums(const struct model_sums *sums)
-{
-    char count[FIGURE_ROOM];
-    char loaded[FIGURE_ROOM];
-    char failed[FIGURE_ROOM];
-    char bytes[FIGURE_ROOM];
-    figure_count(count, sums->count);
-    figure_count(loaded, sums->loaded);
-    figure_count(failed, sums->failed);
-    figure_bytes(bytes, sums->bytes);
-    printf("%s model%s, %s loaded (%s), %s failed\n", count, sums->count == 1 ? "" : "s", loaded,
-           bytes, failed);
-}
-
-static bool
-print_list(const struct model_settings *settings, const char *list, size_t bytes)
-{
-    static const char *const headings[] = {"MODEL", "PIPELINE", "STATE", "BY", "PATH",
-                                           "SIZE",  "USERS",    "IDLE",  NULL};
-    enum { TEXT_COLUMNS = 5 };
-    struct rows rows = {.settings = settings, .now_ns = clock_now_ns()};
-    table_init(&rows.table, TEXT_COLUMNS, headings);
-    bool good = each_row(&rows, list, bytes, print_row);
-    if (good && !settings->json) {
-        if (rows.sums.count > 0)
-            table_print(&rows.table, stdout);
-        (void)each_row(&rows, list, bytes, print_failure);
-        print_sums(&rows.sums);
-    }
-    table_free(&rows.table);
-    return good;
-}
-
-static enum status
-read_list(const struct model_settings *settings, int fd, struct error *error)
-{
-    struct stat stat;
-    if (fd < 0 || fstat(fd, &stat) != 0)
-        return error_set(error, STATUS_UNAVAILABLE, "the node's answer came without its list");
-    size_t bytes = (size_t)stat.st_size;
-    void *list = NULL;
-    if (bytes > 0) {
-        list = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE, fd, 0);
-        if (list == MAP_FAILED)
-            return error_set_errno(error, "reading the node's list");
-    }
-    bool good = print_list(settings, list, bytes);
-    if (bytes > 0)
-        munmap(list, bytes);
-    return good ? STATUS_OK
-                : error_set(error, STATUS_UNAVAILABLE,
-                            "the node's list cannot be read: use the "
-                            "shoalctl that came with it");
+    size_t count = 0;
+    for (size_t i = 0; i < rows->count; i++)
+        if (strcmp(ask_text(rows->at[i], "state"), state) == 0)
+            rows->at[count++] = rows->at[i];
+    rows->count = count;
 }
 
 static const struct ctl_command list_command = {
@@ -542,17 +352,26 @@ list_run(int argc, char **argv)
     int code = ctl_options_read(&list_command, &reader, argc, argv);
     if (code >= 0)
         return code;
-    struct control_answer answer = {0};
+    struct rows rows;
     struct error error = ERROR_NONE;
-    int fd = -1;
-    enum status status = ask(&settings, "listing", &answer, &fd, &error);
-    if (status == STATUS_OK && answer.status != STATUS_OK)
-        return ask_notify(settings.json, &answer);
-    if (status == STATUS_OK)
-        status = read_list(&settings, fd, &error);
-    if (fd >= 0)
-        close(fd);
-    return status == STATUS_OK ? CTL_OK : ask_failed(settings.json, &error);
+    struct rows_fetch fetch = {
+        .counters = settings.counters,
+        .request = settings.request,
+        .limit = SIZE_MAX,
+        .deadline_ns = clock_now_ns() + settings.timeout_ms * NS_PER_MS,
+    };
+    code = rows_fetch(&fetch, &rows, &error);
+    if (code == CTL_OK && settings.state != NULL)
+        select_state(&rows, settings.state);
+    if (code != CTL_OK)
+        ctl_fail((enum ctl_exit)code, settings.output, &error);
+    else if (settings.output == CTL_TEXT)
+        row_table_print(CONTROL_MODEL_LIST, &rows, stdout);
+    else
+        for (size_t i = 0; i < rows.count; i++)
+            row_table_json(rows.at[i], stdout);
+    rows_free(&rows);
+    return code;
 }
 
 /* ---- dispatch ---- */

@@ -121,7 +121,7 @@ object(const struct snapshot *snapshot, const struct snapshot_scope *pipeline,
 {
     const char *stage = stage_name(snapshot, request);
     int64_t left_ns;
-    json_object_begin(json);
+    json_open(json, '{');
     json_field_string(json, "pipeline", pipeline->name);
     json_field_string(json, "where", where_name(request));
     if (stage != NULL)
@@ -134,19 +134,19 @@ object(const struct snapshot *snapshot, const struct snapshot_scope *pipeline,
     if (deadline_left(snapshot, request, &left_ns))
         json_field_int(json, "deadline_left_ns", left_ns);
     json_field_uint(json, "deaths", snapshot_value(request, OLDEST_DEATHS));
-    json_object_end(json);
+    json_close(json, '}');
 }
 
 void
 oldest_json(const struct snapshot *snapshot, const struct snapshot_scope *pipeline,
             struct json *json)
 {
-    json_array_begin(json);
+    json_open(json, '[');
     for (const struct snapshot_scope *scope = NULL;
          (scope = snapshot_next(snapshot, SCOPE_PIPELINE, 0, scope)) != NULL;)
         for (const struct snapshot_scope *request = NULL;
              (pipeline == NULL || pipeline == scope) &&
              (request = next_request(snapshot, scope, request)) != NULL;)
             object(snapshot, scope, request, json);
-    json_array_end(json);
+    json_close(json, ']');
 }

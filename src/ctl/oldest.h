@@ -6,7 +6,7 @@
 
 #include <stdio.h>
 
-#include "ctl/json.h"
+#include "base/json.h"
 #include "ipc/snapshot.h"
 
 /* A table over all pipelines; nothing if no request is in flight. */

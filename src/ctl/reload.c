@@ -3,14 +3,9 @@
  * shoalctl reload: asks the local node, over the socket beside its counters, for a new generation
  * of a pipeline, and waits until it serves or has failed.
  */
-#include <stdio.h>
-#include <string.h>
-
 #include "base/check.h"
 #include "base/clock.h"
 #include "ctl/ask.h"
-#include "ctl/ctl.h"
-#include "ipc/control.h"
 #include "ipc/counters.h"
 
 enum { TIMEOUT_MS = 60000 };
@@ -26,12 +21,12 @@ static const struct ctl_option options[] = {
 };
 
 struct reload_settings {
-    const char *pipeline; /* NULL: none was given */
+    struct control_request request;
     const char *counters;
     char counters_default[256];
     int64_t timeout_ms;
     bool all;
-    bool json;
+    enum ctl_output output;
 };
 
 static enum status
@@ -43,7 +38,7 @@ on_option(void *context, size_t index, const char *value, struct error *error)
     case OPTION_COUNTERS: settings->counters = value; break;
     case OPTION_TIMEOUT:
         return ctl_read_whole(value, 1, ASK_TIMEOUT_MS_MAX, &settings->timeout_ms, error);
-    case OPTION_JSON: settings->json = true; break;
+    case OPTION_JSON: settings->output = CTL_JSON; break;
     }
     return STATUS_OK;
 }
@@ -52,41 +47,32 @@ static enum status
 on_argument(void *context, const char *value, struct error *error)
 {
     struct reload_settings *settings = context;
-    if (settings->pipeline != NULL)
+    if (settings->request.pipeline != NULL)
         return error_set(error, STATUS_INVALID_ARGUMENT, "one pipeline at a time, or --all");
-    if (value[0] == '\0' || strlen(value) >= CONTROL_NAME_BYTES)
-        return error_set(error, STATUS_INVALID_ARGUMENT,
-                         "a pipeline's name has 1 to %d bytes, not %zu", CONTROL_NAME_BYTES - 1,
-                         strlen(value));
-    settings->pipeline = value;
-    return STATUS_OK;
+    return ctl_take_text(&settings->request.pipeline, CONTROL_NAME_BYTES, "a pipeline's name",
+                         value, error);
 }
 
-/* DEADLINE_EXCEEDED: no answer in time. UNAVAILABLE: nobody listens, or the node went away. */
-static enum status
-ask_for_reload(const struct reload_settings *settings, struct control_answer *answer,
-               struct error *error)
+static enum ctl_exit
+ask_for_reload(const struct reload_settings *settings, json_t **answer, struct error *error)
 {
-    struct control_request request = {.version = CONTROL_VERSION, .verb = CONTROL_RELOAD};
     struct ctl_ask ask;
-    if (settings->pipeline != NULL)
-        snprintf(request.pipeline, sizeof(request.pipeline), "%s", settings->pipeline);
-    if (ask_send(&ask, settings->counters, &request, error) != STATUS_OK)
-        return error->status;
-    enum status status = ask_receive(&ask, settings->timeout_ms * NS_PER_MS, answer, NULL, error);
+    if (ask_send(&ask, settings->counters, &settings->request, error) != STATUS_OK)
+        return CTL_UNREACHABLE;
+    enum ctl_exit code = ask_receive(&ask, settings->timeout_ms * NS_PER_MS, answer, error);
     ask_close(&ask);
-    if (status == STATUS_DEADLINE_EXCEEDED)
-        error_set(error, status,
+    if (code == CTL_LATE)
+        error_set(error, STATUS_DEADLINE_EXCEEDED,
                   "no answer within %lld ms; the reload may still be under way: see "
                   "`shoalctl status`",
                   (long long)settings->timeout_ms);
-    return status;
+    return code;
 }
 
 static int
 reload_run(int argc, char **argv)
 {
-    struct reload_settings settings = {.timeout_ms = TIMEOUT_MS};
+    struct reload_settings settings = {.request.verb = CONTROL_RELOAD, .timeout_ms = TIMEOUT_MS};
     counters_default_path(settings.counters_default, sizeof(settings.counters_default));
     settings.counters = settings.counters_default;
     struct ctl_reader reader = {on_option, on_argument, &settings};
@@ -94,15 +80,14 @@ reload_run(int argc, char **argv)
     if (code >= 0)
         return code;
     struct error error = ERROR_NONE;
-    if ((settings.pipeline != NULL) == settings.all) {
+    if ((settings.request.pipeline != NULL) == settings.all) {
         error_set(&error, STATUS_INVALID_ARGUMENT,
                   "give a pipeline or --all; see shoalctl reload --help");
-        return ctl_fail(CTL_USAGE, settings.json, &error);
+        return ctl_fail(CTL_USAGE, settings.output, &error);
     }
-    struct control_answer answer = {0};
-    if (ask_for_reload(&settings, &answer, &error) != STATUS_OK)
-        return ask_failed(settings.json, &error);
-    return ask_notify(settings.json, &answer);
+    json_t *answer = NULL;
+    enum ctl_exit asked = ask_for_reload(&settings, &answer, &error);
+    return ask_end(asked, settings.output, answer, &error);
 }
 
 const struct ctl_command reload_command = {

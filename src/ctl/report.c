@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "ctl/ctl.h"
 #include "ctl/figure.h"
 #include "ctl/oldest.h"
 
@@ -275,29 +276,28 @@ report_print(const struct snapshot *snapshot, const char *pipeline, FILE *out)
 static void
 bucket_json(uint64_t floor, uint64_t count, struct json *json)
 {
-    json_array_begin(json);
-    json_uint(json, floor);
-    json_uint(json, count);
-    json_array_end(json);
+    json_open(json, '[');
+    json_put_uint(json, floor);
+    json_put_uint(json, count);
+    json_close(json, ']');
 }
 
 static void
 histogram_json(const uint64_t *words, struct json *json)
 {
-    json_object_begin(json);
+    json_open(json, '{');
     json_field_uint(json, "count", words[0]);
     json_field_uint(json, "sum", words[1]);
     json_field_double(json, "mean", histogram_mean(words));
     json_field_int(json, "p50", quantile(words, 0.5));
     json_field_int(json, "p90", quantile(words, 0.9));
     json_field_int(json, "p99", quantile(words, 0.99));
-    json_key(json, "buckets"); /* [lower bound, count] of non-empty buckets */
-    json_array_begin(json);
+    json_field_open(json, "buckets", '['); /* [lower bound, count] of non-empty buckets */
     for (uint32_t i = 0; i < HISTOGRAM_BUCKETS; i++)
         if (words[2 + i] > 0)
             bucket_json(histogram_bucket_floor(i), words[2 + i], json);
-    json_array_end(json);
-    json_object_end(json);
+    json_close(json, ']');
+    json_close(json, '}');
 }
 
 /* All counters of a scope by name; `gauges`: gauges too. */
@@ -308,23 +308,23 @@ counters_json(const struct snapshot_scope *scope, bool gauges, struct json *json
         if (counter_table[i].scope != scope->kind ||
             (counter_table[i].type == TYPE_GAUGE && !gauges) || i == WORKER_HEARTBEAT)
             continue;
-        json_key(json, counter_table[i].name);
+        json_name(json, counter_table[i].name);
         if (counter_table[i].type == TYPE_HISTOGRAM)
             histogram_json(snapshot_histogram(scope, (enum counter)i), json);
         else
-            json_uint(json, snapshot_value(scope, (enum counter)i));
+            json_put_uint(json, snapshot_value(scope, (enum counter)i));
     }
 }
 
 static void
 worker_json(const struct snapshot *snapshot, const struct snapshot_scope *worker, struct json *json)
 {
-    json_object_begin(json);
+    json_open(json, '{');
     json_field_string(json, "name", worker->name);
     json_field_int(json, "heartbeat_age_ns",
                    snapshot_age_ns(snapshot, (int64_t)snapshot_value(worker, WORKER_HEARTBEAT)));
     counters_json(worker, true, json);
-    json_object_end(json);
+    json_close(json, '}');
 }
 
 static void
@@ -332,17 +332,16 @@ stage_json(const struct snapshot *snapshot, const struct snapshot_scope *stage, 
 {
     struct snapshot_scope workers = snapshot_workers(snapshot, stage);
     uint32_t index = snapshot_index(snapshot, stage);
-    json_object_begin(json);
+    json_open(json, '{');
     json_field_string(json, "name", stage->name);
     counters_json(stage, true, json);
     counters_json(&workers, false, json);
-    json_key(json, "workers");
-    json_array_begin(json);
+    json_field_open(json, "workers", '[');
     for (const struct snapshot_scope *worker = NULL;
          (worker = snapshot_next(snapshot, SCOPE_WORKER, index, worker)) != NULL;)
         worker_json(snapshot, worker, json);
-    json_array_end(json);
-    json_object_end(json);
+    json_close(json, ']');
+    json_close(json, '}');
     free(workers.words);
 }
 
@@ -363,37 +362,34 @@ report_node_json(const struct snapshot *snapshot, struct json *json)
 void
 report_json(const struct snapshot *snapshot, const char *pipeline, FILE *out)
 {
-    struct json json;
-    json_init(&json, out);
-    json_object_begin(&json);
+    struct bytes line = {0};
+    struct json json = json_begin(&line, JSON_STYLE_SPACED);
+    json_open(&json, '{');
     report_node_json(snapshot, &json);
     if (snapshot->interval_ns > 0)
         json_field_int(&json, "interval_ns", snapshot->interval_ns);
     counters_json(&snapshot->scopes[0], true, &json);
-    json_key(&json, "pipelines");
-    json_array_begin(&json);
+    json_field_open(&json, "pipelines", '[');
     for (const struct snapshot_scope *scope = NULL;
          (scope = snapshot_next(snapshot, SCOPE_PIPELINE, 0, scope)) != NULL;) {
         if (pipeline != NULL && strcmp(pipeline, scope->name) != 0)
             continue;
-        json_object_begin(&json);
+        json_open(&json, '{');
         json_field_string(&json, "name", scope->name);
         counters_json(scope, true, &json);
-        json_key(&json, "oldest");
+        json_name(&json, "oldest");
         oldest_json(snapshot, scope, &json);
-        json_key(&json, "stages");
-        json_array_begin(&json);
+        json_field_open(&json, "stages", '[');
         for (const struct snapshot_scope *stage = NULL;
              (stage = snapshot_next(snapshot, SCOPE_STAGE, snapshot_index(snapshot, scope),
                                     stage)) != NULL;)
             stage_json(snapshot, stage, &json);
-        json_array_end(&json);
-        json_object_end(&json);
+        json_close(&json, ']');
+        json_close(&json, '}');
     }
-    json_array_end(&json);
-    json_object_end(&json);
-    putc('\n', out);
-    fflush(out);
+    json_close(&json, ']');
+    json_close(&json, '}');
+    ctl_print_line(&line, out);
 }
 
 /* ---- the manual ---- */
@@ -425,18 +421,18 @@ report_manual(FILE *out)
 void
 report_manual_json(FILE *out)
 {
-    struct json json;
-    json_init(&json, out);
-    json_array_begin(&json);
+    struct bytes line = {0};
+    struct json json = json_begin(&line, JSON_STYLE_SPACED);
+    json_open(&json, '[');
     for (uint32_t i = 0; i < COUNTER_TABLE_COUNT; i++) {
-        json_object_begin(&json);
+        json_open(&json, '{');
         json_field_string(&json, "scope", scope_names[counter_table[i].scope]);
         json_field_string(&json, "name", counter_table[i].name);
         json_field_string(&json, "type", type_names[counter_table[i].type]);
         json_field_string(&json, "unit", unit_names[counter_table[i].unit]);
         json_field_string(&json, "meaning", counter_table[i].help);
-        json_object_end(&json);
+        json_close(&json, '}');
     }
-    json_array_end(&json);
-    putc('\n', out);
+    json_close(&json, ']');
+    ctl_print_line(&line, out);
 }

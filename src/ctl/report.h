@@ -6,7 +6,7 @@
 
 #include <stdio.h>
 
-#include "ctl/json.h"
+#include "base/json.h"
 #include "ipc/snapshot.h"
 
 /* `pipeline`: only that one, or all if NULL. */

@@ -67,13 +67,13 @@ static int
 watch_fail(const struct watch *watch, const struct error *error)
 {
     enum ctl_exit code = error->status == STATUS_NOT_FOUND ? CTL_NEGATIVE : CTL_UNREACHABLE;
-    return ctl_fail(code, watch->json, error);
+    return ctl_fail(code, watch->output, error);
 }
 
 static void
 shown_print(const struct watch *watch, const struct snapshot *shown)
 {
-    if (watch->json)
+    if (watch->output == CTL_JSON)
         report_json(shown, watch->pipeline, stdout);
     else
         report_print(shown, watch->pipeline, stdout);
@@ -117,7 +117,7 @@ watch_print(struct watch *watch)
             code = watch_fail(watch, &error);
             break;
         }
-        if (i > 0 && !watch->json)
+        if (i > 0 && watch->output == CTL_TEXT)
             putchar('\n');
         shown_print(watch, &shown);
         snapshot_free(&shown);
@@ -165,7 +165,7 @@ on_option(void *settings, size_t index, const char *value, struct error *error)
     case STAT_INTERVAL: return ctl_read_seconds(value, &watch->interval_ns, error);
     case STAT_COUNT: return ctl_read_whole(value, 1, INT32_MAX, &watch->count, error);
     case STAT_HELP_COUNTERS: stat->help_counters = true; break;
-    case STAT_JSON: watch->json = true; break;
+    case STAT_JSON: watch->output = CTL_JSON; break;
     }
     return STATUS_OK;
 }
@@ -191,10 +191,10 @@ stat_run(int argc, char **argv)
         return code;
     if (watch->count > 0 && watch->interval_ns == 0) {
         error_set(&error, STATUS_INVALID_ARGUMENT, "stat: --count N needs --interval SECONDS");
-        return ctl_fail(CTL_USAGE, watch->json, &error);
+        return ctl_fail(CTL_USAGE, watch->output, &error);
     }
     if (stat.help_counters) {
-        if (watch->json)
+        if (watch->output == CTL_JSON)
             report_manual_json(stdout);
         else
             report_manual(stdout);

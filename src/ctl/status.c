@@ -65,7 +65,7 @@ struct status_settings {
     size_t model_count;
     int64_t wait_ns;
     int64_t timeout_ms;
-    bool json;
+    enum ctl_output output;
 };
 
 /* The collected state. */
@@ -382,12 +382,11 @@ static void
 bits_array(struct json *json, const char *key, uint64_t bits, const char *(*name)(uint32_t index),
            uint32_t count)
 {
-    json_key(json, key);
-    json_array_begin(json);
+    json_field_open(json, key, '[');
     for (uint32_t i = 0; i < count; i++)
         if (bits & UINT64_C(1) << i)
-            json_text(json, name(i), strlen(name(i)));
-    json_array_end(json);
+            json_put_string(json, name(i));
+    json_close(json, ']');
 }
 
 static void
@@ -395,14 +394,13 @@ sandbox_json(struct json *json, const struct snapshot_scope *worker)
 {
     if (sandbox_unknown(worker))
         return;
-    json_key(json, "sandbox");
-    json_object_begin(json);
+    json_field_open(json, "sandbox", '{');
     bits_array(json, "allows", snapshot_value(worker, WORKER_SANDBOX_ALLOW), sandbox_allow_name,
                SANDBOX_ALLOW_COUNT);
     bits_array(json, "in_force", snapshot_value(worker, WORKER_SANDBOX), sandbox_part_name,
                SANDBOX_PART_COUNT);
     bits_array(json, "lacks", sandbox_missing(worker), sandbox_part_name, SANDBOX_PART_COUNT);
-    json_object_end(json);
+    json_close(json, '}');
 }
 
 /* Calls `each` for every worker of the node. */
@@ -458,7 +456,7 @@ worker_object(void *context, const struct snapshot_scope *pipeline,
     const struct workers_context *self = context;
     struct json *json = self->json;
     int64_t heartbeat_ns = (int64_t)snapshot_value(worker, WORKER_HEARTBEAT);
-    json_object_begin(json);
+    json_open(json, '{');
     json_field_string(json, "pipeline", pipeline->name);
     json_field_string(json, "stage", stage->name);
     json_field_string(json, "worker", worker->name);
@@ -468,7 +466,7 @@ worker_object(void *context, const struct snapshot_scope *pipeline,
         json_field_int(json, "heartbeat_age_ns", snapshot_age_ns(self->snapshot, heartbeat_ns));
     json_field_uint(json, "stage_restarts", snapshot_value(stage, STAGE_RESTARTS));
     sandbox_json(json, worker);
-    json_object_end(json);
+    json_close(json, '}');
 }
 
 static void
@@ -537,8 +535,7 @@ static void
 target_json(const struct status_look *look, const struct status_settings *settings,
             struct json *json)
 {
-    json_key(json, "target");
-    json_object_begin(json);
+    json_field_open(json, "target", '{');
     json_field_string(json, "address", settings->target);
     json_field_bool(json, "live", look->live);
     json_field_bool(json, "ready", look->ready);
@@ -547,20 +544,18 @@ target_json(const struct status_look *look, const struct status_settings *settin
     if (look->metadata != NULL) {
         json_field_string(json, "name", look->metadata->name);
         json_field_string(json, "version", look->metadata->version);
-        json_key(json, "extensions");
-        json_array_begin(json);
+        json_field_open(json, "extensions", '[');
         for (size_t i = 0; i < look->metadata->n_extensions; i++)
-            json_text(json, look->metadata->extensions[i], strlen(look->metadata->extensions[i]));
-        json_array_end(json);
+            json_put_string(json, look->metadata->extensions[i]);
+        json_close(json, ']');
     }
-    json_object_end(json);
+    json_close(json, '}');
 }
 
 static void
 node_json(const struct status_look *look, struct json *json)
 {
-    json_key(json, "node");
-    json_object_begin(json);
+    json_field_open(json, "node", '{');
     json_field_string(json, "path", look->path);
     if (look->file_error.status != STATUS_OK)
         json_field_string(json, "error", look->file_error.text);
@@ -568,40 +563,38 @@ node_json(const struct status_look *look, struct json *json)
         report_node_json(&look->snapshot, json);
     if (look->snapshot.scopes != NULL)
         json_field_bool(json, "registry_full", registry_is_full(look));
-    json_object_end(json);
+    json_close(json, '}');
 }
 
 static void
 look_json(const struct status_look *look, const struct status_settings *settings)
 {
-    struct json json;
+    struct bytes line = {0};
+    struct json json = json_begin(&line, JSON_STYLE_SPACED);
     struct workers_context context = {.snapshot = &look->snapshot, .json = &json};
-    json_init(&json, stdout);
-    json_object_begin(&json);
+    json_open(&json, '{');
     json_field_bool(&json, "ready", all_ready(look, settings));
     if (look->path != NULL)
         node_json(look, &json);
     if (settings->target != NULL)
         target_json(look, settings, &json);
-    json_key(&json, "models");
-    json_array_begin(&json);
+    json_field_open(&json, "models", '[');
     for (size_t i = 0; i < look->model_count; i++) {
-        json_object_begin(&json);
+        json_open(&json, '{');
         json_field_string(&json, "name", look->models[i].name);
         json_field_bool(&json, "ready", look->models[i].ready);
         if (!look->models[i].ready)
             json_field_string(&json, "why", look->models[i].why);
-        json_object_end(&json);
+        json_close(&json, '}');
     }
-    json_array_end(&json);
-    json_key(&json, "workers");
-    json_array_begin(&json);
+    json_close(&json, ']');
+    json_field_open(&json, "workers", '[');
     workers_visit(&look->snapshot, worker_object, &context);
-    json_array_end(&json);
-    json_key(&json, "oldest");
+    json_close(&json, ']');
+    json_name(&json, "oldest");
     oldest_json(&look->snapshot, NULL, &json);
-    json_object_end(&json);
-    putchar('\n');
+    json_close(&json, '}');
+    ctl_print_line(&line, stdout);
 }
 
 /* ---- the command ---- */
@@ -620,7 +613,7 @@ on_option(void *given, size_t index, const char *value, struct error *error)
     case OPTION_COUNTERS: settings->counters = value; break;
     case OPTION_WAIT: return ctl_read_seconds(value, &settings->wait_ns, error);
     case OPTION_TIMEOUT: return ctl_read_whole(value, 1, 86400000, &settings->timeout_ms, error);
-    case OPTION_JSON: settings->json = true; break;
+    case OPTION_JSON: settings->output = CTL_JSON; break;
     }
     return STATUS_OK;
 }
@@ -653,7 +646,7 @@ status_show(const struct status_settings *settings, struct client *client)
         look_free(&look);
         nanosleep(&(struct timespec){.tv_nsec = POLL_NS}, NULL);
     }
-    if (settings->json)
+    if (settings->output == CTL_JSON)
         look_json(&look, settings);
     else
         look_print(&look, settings);
@@ -689,7 +682,7 @@ status_run(int argc, char **argv)
     if (client_open(&client, settings->target, &settings->tls, &error) == STATUS_OK)
         code = status_show(settings, &client);
     else
-        code = ctl_fail(CTL_UNREACHABLE, settings->json, &error);
+        code = ctl_fail(CTL_UNREACHABLE, settings->output, &error);
     client_close(&client);
     rpc_shutdown();
 out:

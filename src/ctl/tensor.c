@@ -128,7 +128,7 @@ enum { COLUMNS_SHOWN = 16, ROWS_SHOWN = 8 };
 
 /* Prints the last dimension as one line. */
 void
-tensor_print(const struct ctl_tensor *tensor, bool full, FILE *out)
+tensor_print(const struct ctl_tensor *tensor, enum tensor_detail detail, FILE *out)
 {
     char shape[256];
     uint64_t count;
@@ -136,6 +136,7 @@ tensor_print(const struct ctl_tensor *tensor, bool full, FILE *out)
     CHECK(shape_elements(tensor->shape, tensor->rank, &count));
     text_print(tensor->name, strlen(tensor->name), out);
     fprintf(out, "  %s%s", tensor->type->name, shape);
+    const bool full = detail == TENSOR_FULL;
     uint64_t columns = tensor->rank > 0 ? (uint64_t)tensor->shape[tensor->rank - 1] : 1;
     uint64_t rows = columns > 0 ? count / columns : 0;
     uint64_t rows_shown = full || rows <= ROWS_SHOWN ? rows : ROWS_SHOWN;
@@ -161,11 +162,11 @@ tensor_print(const struct ctl_tensor *tensor, bool full, FILE *out)
 void
 tensor_json(const struct ctl_tensor *tensor, struct json *json)
 {
-    json_array_begin(json);
+    json_open(json, '[');
     for (size_t offset = 0; offset < tensor->bytes;) {
         size_t bytes;
         const unsigned char *element = tensor_next(tensor, &offset, &bytes);
         element_json(tensor->type, element, bytes, json);
     }
-    json_array_end(json);
+    json_close(json, ']');
 }

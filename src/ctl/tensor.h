@@ -11,8 +11,8 @@
 #include <stdio.h>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "ctl/datatype.h"
-#include "ctl/json.h"
 
 enum { TENSOR_RANK_MAX = 8, DIMENSION_ANY = -1 };
 
@@ -41,10 +41,12 @@ void shape_text(char *room, size_t room_bytes, const int64_t *shape, uint32_t ra
 /* Checks that received bytes match type and shape. DATA_LOSS naming the tensor. */
 enum status tensor_validate(const struct ctl_tensor *tensor, struct error *error) WARN_UNUSED;
 
-/* Both after tensor_validate. Prints name, type, shape and values; `full`: all of them. */
-void tensor_print(const struct ctl_tensor *tensor, bool full, FILE *out);
-void tensor_json(const struct ctl_tensor *tensor,
-                 struct json *json); /* the values, as a flat array */
+enum tensor_detail { TENSOR_EXCERPT, TENSOR_FULL };
+
+/* Both after tensor_validate. Prints name, type, shape and values, or some of the values. */
+void tensor_print(const struct ctl_tensor *tensor, enum tensor_detail detail, FILE *out);
+/* The values, as a flat array. */
+void tensor_json(const struct ctl_tensor *tensor, struct json *json);
 
 /* The element at *offset, which is advanced. */
 const unsigned char *tensor_next(const struct ctl_tensor *tensor, size_t *offset, size_t *bytes);

@@ -40,7 +40,7 @@ on_option(void *settings, size_t index, const char *value, struct error *error)
     case TOP_PIPELINE: watch->pipeline = value; break;
     case TOP_INTERVAL: return ctl_read_seconds(value, &watch->interval_ns, error);
     case TOP_COUNT: return ctl_read_whole(value, 1, INT32_MAX, &watch->count, error);
-    case TOP_JSON: watch->json = true; break;
+    case TOP_JSON: watch->output = CTL_JSON; break;
     }
     return STATUS_OK;
 }
@@ -174,10 +174,10 @@ top_run(int argc, char **argv)
     int code = ctl_options_read(&top_command, &reader, argc, argv);
     if (code >= 0)
         return code;
-    if (watch.json || !isatty(STDOUT_FILENO))
+    if (watch.output == CTL_JSON || !isatty(STDOUT_FILENO))
         return watch_print(&watch);
     if (watch_step(&watch, &first, &error) != STATUS_OK)
-        return ctl_fail(error.status == STATUS_NOT_FOUND ? CTL_NEGATIVE : CTL_UNREACHABLE, false,
+        return ctl_fail(error.status == STATUS_NOT_FOUND ? CTL_NEGATIVE : CTL_UNREACHABLE, CTL_TEXT,
                         &error);
     snapshot_free(&first);
     watch_free(&watch); /* the first screen shows totals since the start */

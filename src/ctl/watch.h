@@ -4,9 +4,9 @@
  */
 #pragma once
 
-#include <stdbool.h>
 #include <stdint.h>
 
+#include "ctl/ctl.h"
 #include "ipc/snapshot.h"
 
 struct watch {
@@ -14,7 +14,7 @@ struct watch {
     const char *pipeline; /* NULL: all */
     int64_t interval_ns;
     int64_t count; /* 0: until interrupted */
-    bool json;
+    enum ctl_output output;
     struct snapshot last;
 };
 

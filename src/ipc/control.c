@@ -35,37 +35,20 @@ control_manage_path(const char *counters_path, char *path, size_t room, struct e
     return path_beside(counters_path, MANAGE_SUFFIX, "management", path, room, error);
 }
 
-/* Reads `count` terminated texts from `at` on. False: they are not all there. */
-static bool
-read_texts(const char *at, const char *end, const char *texts[], int count)
+const char *
+control_verb_name(enum control_verb verb)
 {
-    for (int i = 0; i < count; i++) {
-        size_t bytes = strnlen(at, (size_t)(end - at));
-        if (bytes == (size_t)(end - at))
-            return false;
-        texts[i] = at;
-        at += bytes + 1;
-    }
-    return true;
-}
-
-static bool
-has_size(uint32_t bytes, size_t least, size_t left)
-{
-    return bytes >= least && bytes <= left && bytes % sizeof(uint64_t) == 0;
-}
-
-bool
-control_model_read(const struct control_model *model, size_t left,
-                   const char *texts[CONTROL_TEXT_COUNT])
-{
-    return left >= sizeof(*model) && has_size(model->bytes, sizeof(*model), left) &&
-           read_texts(model->texts, (const char *)model + model->bytes, texts, CONTROL_TEXT_COUNT);
-}
-
-bool
-control_row_read(const struct control_row *row, size_t left, const char *texts[CONTROL_TEXTS])
-{
-    return left >= sizeof(*row) && has_size(row->bytes, sizeof(*row), left) &&
-           read_texts(row->texts, (const char *)row + row->bytes, texts, CONTROL_TEXTS);
+    static const char *const names[CONTROL_VERBS] = {
+        [CONTROL_RELOAD] = "reload",
+        [CONTROL_MODEL_LOAD] = "model load",
+        [CONTROL_MODEL_UNLOAD] = "model unload",
+        [CONTROL_MODEL_LIST] = "model list",
+        [CONTROL_MESH_NODES] = "mesh nodes",
+        [CONTROL_MESH_MODELS] = "mesh models",
+        [CONTROL_MESH_COPIES] = "mesh copies",
+        [CONTROL_MESH_VMODELS] = "mesh vmodels",
+        [CONTROL_MESH_MOVES] = "mesh moves",
+        [CONTROL_DRAIN] = "drain",
+    };
+    return names[verb];
 }

@@ -88,7 +88,7 @@ entries_merge(struct snapshot *snapshot)
     free(firsts);
 }
 
-void
+static void
 snapshot_take(struct snapshot *snapshot, const struct counters *counters, bool live)
 {
     const struct counters_header *header = counters->header;

@@ -39,7 +39,6 @@ struct snapshot {
  * values of its own name. A file whose scopes never rest is read all the same. */
 enum status snapshot_read(struct snapshot *snapshot, const char *path,
                           struct error *error) WARN_UNUSED;
-void snapshot_take(struct snapshot *snapshot, const struct counters *counters, bool live);
 void snapshot_free(struct snapshot *snapshot);
 
 /* True if both are from the same start of the same node and can be subtracted. */

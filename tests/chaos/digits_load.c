@@ -20,6 +20,7 @@
  */
 #include "../bench/unary_call.h"
 #include "../random.h"
+#include "base/json.h"
 #include "exam.h"
 
 #include <getopt.h>
@@ -366,14 +367,10 @@ learn(void)
 static void
 print_json_text(const char *text)
 {
-    putchar('"');
-    for (const unsigned char *at = (const unsigned char *)text; *at != '\0'; at++) {
-        if (*at == '"' || *at == '\\')
-            printf("\\%c", *at);
-        else
-            putchar(*at >= 0x20 && *at < 0x7f ? *at : '?');
-    }
-    putchar('"');
+    struct bytes quoted = {0};
+    json_quote(&quoted, text, strlen(text), JSON_STYLE_ANY);
+    printf("%.*s", (int)quoted.used, quoted.data);
+    bytes_fini(&quoted);
 }
 
 static void

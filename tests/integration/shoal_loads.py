@@ -1,26 +1,38 @@
 # SPDX-License-Identifier: Apache-2.0
 """Loads and unloads models at a steady rate, by what `shoalctl model` says to a node."""
 
+import json
 import socket
-import struct
 import threading
 import time
 
-# ipc/control.h: version, verb, limit, flags, from, pipeline, id, path, key; version, status, text.
-REQUEST, ANSWER = struct.Struct("<IIIIQ64s128s1024s4096s"), struct.Struct("<II512s")
-VERSION, LOAD, UNLOAD = 4, 2, 3
+VERSION, LOAD, UNLOAD = 5, "model load", "model unload"  # ipc/control.h
+PACKET_BYTES = 8192
 TIMEOUT_S = 60
 
 
-def ask_node(control, verb, name, path=""):
-    """Asks at the control socket, without starting a program each time."""
+def request(verb, **members):
+    return json.dumps({"version": VERSION, "verb": verb, **members}).encode()
+
+
+def say_node(control, message):
+    """The answer to a packet at the control socket, without starting a program."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as call:
         call.settimeout(TIMEOUT_S)
         call.connect(control)
-        call.send(REQUEST.pack(VERSION, verb, 0, 0, 0, b"", name.encode(), path.encode(), b""))
-        _, status, text = ANSWER.unpack(call.recv(ANSWER.size))
-    if status != 0:
-        raise RuntimeError(f"{name}: {text.rstrip(bytes(1)).decode()}")
+        call.send(message)
+        packet, fds, _, _ = socket.recv_fds(call, PACKET_BYTES, 1)
+    if not fds:
+        return json.loads(packet)
+    with open(fds[0], encoding="utf-8") as file:
+        file.seek(0)
+        return json.load(file)
+
+
+def ask_node(control, verb, name, path=""):
+    answer = say_node(control, request(verb, id=name, path=path))
+    if answer["status"] != "OK":
+        raise RuntimeError(f"{name}: {answer['error']}")
 
 
 class Loads(threading.Thread):

@@ -13,6 +13,7 @@ ctest: timeout=180
 import concurrent.futures
 import errno
 import fcntl
+import json
 import os
 import pathlib
 import pty
@@ -28,7 +29,7 @@ import grpc
 
 from shoal_ctl import LATE, NEGATIVE, OK, UNREACHABLE, USAGE, environment, shoalctl
 from shoal_fixture import BIN, WAIT_SECONDS, Shoald, free_port, main, node, pipeline, stage
-from shoal_loads import ANSWER
+from shoal_loads import VERSION
 from shoal_pupil import key, prepare, pupil, said
 from shoal_registry import Registrar
 
@@ -278,47 +279,52 @@ class TestLists(Case):
 
     def test_a_page_without_a_row(self):
         """So many names were looked at, and none was meant: the next page is asked for."""
-        pages = [row(NODE, "b") + row(PAGE), row(PAGE, number=9),
-                 row(NODE, "z") + row(PAGE, number=7)]
-        with tempfile.TemporaryDirectory() as folder:
-            counters = pathlib.Path(folder) / "counters"
-            with FakeNode(f"{counters}.control", lambda verb: pages.pop()):
-                rows = shoalctl("mesh", "nodes", "--json", "--counters", counters).json_lines
+        pages = [listed([{"id": "b"}]), listed([], 9), listed([{"id": "z"}], 7)]
+        with FakeNode(lambda verb: pages.pop()) as fake:
+            rows = shoalctl("mesh", "nodes", "--json", "--counters", fake.counters).json_lines
         self.assertEqual([one["id"] for one in rows], ["b", "z"])
 
     def test_a_list_that_cannot_be_read(self):
         """A socket that is no node's answers with a list that ends too early, or is none."""
-        page = row(PAGE)
-        for listed, told in ((b"", "cannot be read"), (page[:40], "cannot be read"),
-                             (page + page, "cannot be read"), (b"\377" * 96, "cannot be read"),
-                             (None, "without its list"), (page, "0 nodes")):
-            with tempfile.TemporaryDirectory() as folder:
-                counters = pathlib.Path(folder) / "counters"
-                with FakeNode(f"{counters}.control", lambda verb, listed=listed: listed):
-                    done = shoalctl("mesh", "nodes", "--counters", counters,
-                                    code=OK if told == "0 nodes" else UNREACHABLE)
+        page = json.dumps(listed([])).encode()
+        for answer, told in (
+                (page[:40], "no answer that can be read"), (page + page, "no answer that can be read"),
+                (b"\377" * 96, "no answer that can be read"), (b"[]", "no answer that can be read"),
+                (b"[" * 5000, "no answer that can be read"),
+                (page.replace(b"5", b"6"), "use the shoalctl that came with it"),
+                ({"version": VERSION, "status": "OK"}, "the node's list cannot be read"),
+                (listed([7]), "the node's list cannot be read"),
+                (listed([], -1), "the node's list cannot be read"),
+                (listed([], 1 << 32), "the node's list cannot be read"), (page, "0 nodes")):
+            with FakeNode(lambda verb, answer=answer: answer) as fake:
+                done = shoalctl("mesh", "nodes", "--counters", fake.counters,
+                                code=OK if told == "0 nodes" else UNREACHABLE)
             self.assertIn(told, done.out + done.err)
 
+    def test_an_error_of_another_version(self):
+        answer = {"version": 99, "error": "too old", "status": "INVALID_ARGUMENT", "code": 3, "new": 1}
+        with FakeNode(lambda verb: answer) as fake:
+            done = shoalctl("mesh", "nodes", "--json", "--counters", fake.counters, code=NEGATIVE)
+        self.assertEqual(done.json, {"error": "too old", "status": "INVALID_ARGUMENT", "code": 3})
 
-# ipc/control.h: verbs, kinds of rows, and a row.
-COPIES, MOVES, DRAIN = 7, 9, 10
-NODE, COPY, MOVE, PAGE = 0, 2, 4, 5
 
-
-def row(kind, *texts, number=0):
-    texts = b"".join(text.encode() + b"\0" for text in (*texts, *[""] * (6 - len(texts))))
-    texts += bytes(-len(texts) % 8)
-    return struct.pack("=II12Q", 104 + len(texts), kind, number, *[0] * 11) + texts
+def listed(rows, following=0):
+    return {"version": VERSION, "status": "OK", "list": {"rows": rows, "next": following}}
 
 
 class FakeNode:
-    """Answers each question with what `listed` says for its verb: bytes, or None for no list."""
+    """Answers each request with what `answer` says for its verb: bytes or JSON, in turn in a packet and
+    in a file."""
 
-    def __init__(self, path, listed):
+    count = 0
+
+    def __init__(self, answer):
+        self.folder = tempfile.TemporaryDirectory(prefix="shoal-test.")
+        self.counters = pathlib.Path(self.folder.name) / "counters"
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.socket.bind(path)
+        self.socket.bind(f"{self.counters}.control")
         self.socket.listen(4)
-        self.listed = listed
+        self.answer = answer
         self.thread = threading.Thread(target=self.serve, daemon=True)
 
     def serve(self):
@@ -327,20 +333,19 @@ class FakeNode:
                 call, _ = self.socket.accept()
             except OSError:
                 return
-            version, verb = struct.unpack_from("<II", call.recv(1 << 16))
-            self.answer(call, version, self.listed(verb))
+            with call:
+                self.say(call, self.answer(json.loads(call.recv(1 << 16))["verb"]))
 
-    @staticmethod
-    def answer(call, version, listed):
-        answer = [ANSWER.pack(version, 0, b"drained")]
-        if listed is None:
-            call.send(answer[0])
-        else:
-            fd = os.memfd_create("list")
-            os.write(fd, listed)
-            socket.send_fds(call, answer, [fd])
-            os.close(fd)
-        call.close()
+    def say(self, call, answer):
+        answer = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
+        FakeNode.count += 1
+        if FakeNode.count % 2:
+            call.send(answer)
+            return
+        fd = os.memfd_create("answer")
+        os.write(fd, answer)
+        socket.send_fds(call, [b"{}"], [fd])
+        os.close(fd)
 
     def __enter__(self):
         self.thread.start()
@@ -350,6 +355,7 @@ class FakeNode:
         self.socket.shutdown(socket.SHUT_RDWR)
         self.socket.close()
         self.thread.join()
+        self.folder.cleanup()
 
 
 class TestDrain(unittest.TestCase):
@@ -398,17 +404,15 @@ class TestDrain(unittest.TestCase):
     def test_where_models_went(self):
         """One is seen elsewhere while it is still here, one only when it has gone, one nowhere. The
         node is this test, which does not end: so the time is over."""
-        here = [row(MOVE, name, "loaded", to) for name, to in (("seen", "b"), ("quick", ""),
-                                                               ("old", ""))]
-        looks = [b"".join(here), b""]
-        copies = [row(COPY, "c", "loading") + row(COPY, "d", "loaded"), b""]
-        answers = {MOVES: lambda: (looks.pop(0) if looks else b"") + row(PAGE),
-                   COPIES: lambda: copies.pop() + row(PAGE), DRAIN: lambda: None}
-        with tempfile.TemporaryDirectory() as folder:
-            counters = pathlib.Path(folder) / "counters"
-            with FakeNode(f"{counters}.control", lambda verb: answers[verb]()):
-                done = shoalctl("mesh", "drain", "--counters", counters, "--timeout-ms", 3000,
-                                code=LATE)
+        moves = [listed([]), listed([{"id": name, "here": "loaded", "to": to} for name, to in (
+            ("seen", "b"), ("quick", ""), ("old", ""))])]
+        copies = [listed([{"node": "c", "state": "loading"}, {"node": "d", "state": "loaded"}]), listed([])]
+        answers = {"mesh moves": lambda: moves.pop() if len(moves) > 1 else moves[0],
+                   "mesh copies": copies.pop,
+                   "drain": lambda: {"version": VERSION, "status": "OK", "text": "drained"}}
+        with FakeNode(lambda verb: answers[verb]()) as fake:
+            done = shoalctl("mesh", "drain", "--counters", fake.counters, "--timeout-ms", 3000,
+                            code=LATE)
         self.assertEqual(done.out, "old: let go\nquick: moved to d\nseen: moved to b\n")
 
     def test_it_only_begins_it(self):

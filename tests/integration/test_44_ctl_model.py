@@ -11,7 +11,6 @@ import os
 import pathlib
 import shutil
 import signal
-import socket
 import struct
 import subprocess
 import tempfile
@@ -22,6 +21,7 @@ import shoal_fixture
 from shoal_client import Client, failure
 from shoal_ctl import LATE, NEGATIVE, OK, UNREACHABLE, USAGE, environment, shoalctl
 from shoal_fixture import BIN, Shoald, node, pipeline, stage, wait_until
+from shoal_loads import VERSION, request, say_node
 
 MODELS = 6
 
@@ -234,35 +234,35 @@ class TestSeveralPipelines(Case):
         self.assertIn('no pipeline "none"', done.err)
 
 
-class TestVersions(Case):
-    """The socket's answers to a shoalctl without models, and to other programs."""
+class TestProtocol(Case):
+    """The socket's answers to a shoalctl of another version, and to malformed requests."""
 
     def say(self, message):
-        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as call:
-            call.settimeout(shoal_fixture.WAIT_SECONDS)
-            call.connect(f"{self.shoald.counters}.control")
-            call.send(message)
-            answer = call.recv(4096)
-        version, status = struct.unpack_from("<II", answer)
-        return version, status, answer[8:].split(b"\0")[0].decode(), len(answer)
+        return say_node(f"{self.shoald.counters}.control", message)
 
-    def test_the_first_version(self):
-        version, status, text, size = self.say(struct.pack("<II64s", 1, 1, b""))
-        self.assertEqual((version, status, size), (1, 3, 520))
-        self.assertIn("use the shoalctl that came with it", text)
+    def test_other_versions(self):
+        for message in (struct.pack("<II64s", 1, 1, b""), struct.pack("<IIIIQ5312s", 4, 4, 0, 0, 0, b""),
+                        b'{"version": 6, "verb": "model list"}'):
+            answer = self.say(message)
+            self.assertEqual((answer["version"], answer["status"], answer["code"]),
+                             (VERSION, "INVALID_ARGUMENT", 3))
+            self.assertIn("use the shoalctl that came with", answer["error"])
 
-    def test_malformed_messages(self):
-        whole = struct.pack("<IIIIQ64s128s1024s4096s", 4, 4, 0, 0, 0, b"", b"", b"", b"")
-        for message in (b"x", b"1234", whole[:-1], whole + b"\0", bytes(len(whole)),
-                        struct.pack("<I", 3) + whole[4:], struct.pack("<I", 5) + whole[4:],
-                        whole[:4] + struct.pack("<I", 99) + whole[8:],
-                        whole[:24] + b"n" * 64 + whole[88:], whole[:-4096] + b"k" * 4096):
-            _, status, text, size = self.say(message)
-            self.assertNotEqual(status, 0, message[:16])
-            self.assertEqual(size, 520)
-            self.assertTrue(text)
-        _, status, text, _ = self.say(whole)
-        self.assertEqual((status, text), (0, "0 models"))
+    def test_malformed_requests(self):
+        """Each is refused with its reason, and the node goes on."""
+        for message, told in (
+                (b"x", "not a request"), (b"[" * 3000, "maximum parsing depth"),
+                (request("model list", prefix="x" * 40000), "at most 32768 are read"),
+                (b'{"version": 5, "version": 5}', "duplicate object key"),
+                (b'{"version": 5, "verb": "\xff"}', "unable to decode byte 0xff"),
+                (request("models"), 'unknown verb "models"'),
+                (request("model load", id="n" * 128), "id has 128 bytes, more than 127"),
+                (request("model load", key=7), "key is not a text")):
+            answer = self.say(message)
+            self.assertIn(told, answer["error"])
+            self.assertNotEqual(answer["status"], "OK")
+        self.assertEqual(self.say(request("model list", later=[{"a": None}])),
+                         {"version": VERSION, "status": "OK", "list": {"rows": []}})
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The built objects keep the table of layers.py; a planted use that it forbids is found, and so is a
-row that nothing needs, or a cycle in the table."""
+"""The built objects keep the tables of layers.py; a planted use that they forbid is found, and so is a
+row that nothing needs, or a cycle, in the table or of the objects of one folder."""
 
 import os
 import subprocess
@@ -67,6 +67,21 @@ class Layers(unittest.TestCase):
         used = {("a", "b"): "", ("b", "c"): "", ("c", "a"): ""}
         self.assertEqual(list(layers.findings(used, {"a": {"b"}, "b": {"c"}, "c": {"a"}})),
                          ["MAY_USE has a cycle: a -> b -> c -> a"])
+
+    def test_objects_of_a_folder_form_no_cycle(self):
+        found = layers.objects(BUILD, SOURCE)
+        self.assertEqual(list(layers.tangles(found, layers.CYCLIC)), [])
+
+    def test_planted_cycle_is_found(self):
+        with tempfile.TemporaryDirectory() as folder:
+            uses_planted(folder)
+            place = os.path.join(folder, "build/src/lib/CMakeFiles/lib.dir")
+            found = [(os.path.join(place, name + ".o"), "lib") for name in PLANTED]
+            self.assertEqual(list(layers.tangles(found, {"lib"})),
+                             ["src/lib has no cycle any more: delete it from CYCLIC"])
+            text = "int high_a(void);\nint low_b(void);\nint low_b(void) { return high_a(); }\n"
+            subprocess.run(["cc", "-O0", "-xc", "-c", "-", "-o", found[1][0]], check=True, input=text.encode())
+            self.assertEqual(list(layers.tangles(found, set())), ["src/lib has a cycle: a.c -> b.c -> a.c"])
 
 
 if __name__ == "__main__":

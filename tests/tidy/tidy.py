@@ -80,6 +80,7 @@ LIBRARIES = [
                        "src/coordinator/mesh/mesh_etcd_place.c",
                        "src/coordinator/mesh/mesh_dataplane.c",
                        "src/coordinator/mesh/mesh_listed.c",
+                       "src/coordinator/loop/control_request.c", "src/ctl/ask.h",
                        "src/worker/model_key.c", "src/mesh/etcd/json.*",
                        "src/mesh/etcd/answer.c", "src/mesh/record/*"]),
     (r"<openssl/", ["src/worker/model_files.c", "src/rpc/tls_files.c", "src/http/tls.c"]),

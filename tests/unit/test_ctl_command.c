@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Proves what all commands of shoalctl stand on: options are read as their table says and mistakes
- * are told with the word that was meant; JSON is valid for all strings and numbers;
- * figures and tables come out as people read them; a screen is cut to its size. All pure, on plain
- * memory.
+ * are told with the word that was meant; figures and tables come out as people read them; a screen
+ * is cut to its size. All pure, on plain memory.
  */
-#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,10 +13,8 @@
 #include <cmocka.h>
 
 #include "base/clock.h"
-#include "base/number_text.h"
 #include "ctl/ctl.h"
 #include "ctl/figure.h"
-#include "ctl/json.h"
 #include "ctl/screen.h"
 
 /* A function's output to a stream, as text; the next call frees it. */
@@ -188,85 +184,6 @@ test_seconds(void **state)
     assert_int_equal(ctl_read_seconds("1e99", &duration_ns, &error), STATUS_INVALID_ARGUMENT);
 }
 
-/* ---- JSON ---- */
-
-static void
-test_json_structure(void **state)
-{
-    (void)state;
-    struct json json;
-    json_init(&json, text_begin());
-    json_object_begin(&json);
-    json_field_bool(&json, "a", true);
-    json_key(&json, "b");
-    json_array_begin(&json);
-    json_int(&json, -1);
-    json_uint(&json, UINT64_MAX);
-    json_object_begin(&json);
-    json_object_end(&json);
-    json_null(&json);
-    json_array_end(&json);
-    json_field_string(&json, "c", "d");
-    json_object_end(&json);
-    assert_string_equal(text_end(),
-                        "{\"a\": true, \"b\": [-1, 18446744073709551615, {}, null], \"c\": \"d\"}");
-}
-
-static const char *
-json_of(const char *bytes, size_t length)
-{
-    struct json json;
-    json_init(&json, text_begin());
-    json_text(&json, bytes, length);
-    return text_end();
-}
-
-static void
-test_json_strings_are_always_valid(void **state)
-{
-    (void)state;
-    assert_string_equal(json_of("a\"b\\c\n\t\r\x01\x7f", 10),
-                        "\"a\\\"b\\\\c\\n\\t\\r\\u0001\\u007f\"");
-    assert_string_equal(json_of("\0", 1), "\"\\u0000\"");
-    assert_string_equal(json_of("h\xc3\xa9 \xe2\x82\xac \xf0\x9f\x90\x9f", 12),
-                        "\"h\xc3\xa9 \xe2\x82\xac \xf0\x9f\x90\x9f\"");
-    /* overlong, surrogate, beyond the last, cut off, a lone trailing byte */
-    assert_string_equal(json_of("\xc0\xaf", 2), "\"\\ufffd\\ufffd\"");
-    assert_string_equal(json_of("\xed\xa0\x80", 3), "\"\\ufffd\\ufffd\\ufffd\"");
-    assert_string_equal(json_of("\xf4\x90\x80\x80", 4), "\"\\ufffd\\ufffd\\ufffd\\ufffd\"");
-    assert_string_equal(json_of("\xe2\x82", 2), "\"\\ufffd\\ufffd\"");
-    assert_string_equal(json_of("\x80z", 2), "\"\\ufffdz\"");
-}
-
-static void
-test_json_numbers_read_back_the_same(void **state)
-{
-    (void)state;
-    static const double doubles[] = {0, -0.0, 0.1, 1.0 / 3, 1e300, 5e-324, 123456789012345680};
-    static const float floats[] = {0, 0.1f, 1.0f / 3, 3.4028235e38f, 1e-45f, 16777216};
-    char room[NUMBER_ROOM];
-    for (size_t i = 0; i < sizeof doubles / sizeof doubles[0]; i++) {
-        number_text_double(room, doubles[i]);
-        assert_true(strtod(room, NULL) == doubles[i]);
-    }
-    for (size_t i = 0; i < sizeof floats / sizeof floats[0]; i++) {
-        number_text_float(room, floats[i]);
-        assert_true(strtof(room, NULL) == floats[i]);
-    }
-    number_text_double(room, 0.1);
-    assert_string_equal(room, "0.1");
-    number_text_float(room, 0.1f);
-    assert_string_equal(room, "0.1");
-    struct json json;
-    json_init(&json, text_begin());
-    json_array_begin(&json);
-    json_double(&json, (double)NAN);
-    json_double(&json, (double)INFINITY);
-    json_float(&json, -INFINITY);
-    json_array_end(&json);
-    assert_string_equal(text_end(), "[\"NaN\", \"Infinity\", \"-Infinity\"]");
-}
-
 /* ---- figures, tables, the screen ---- */
 
 static const char *
@@ -343,9 +260,6 @@ main(void)
         cmocka_unit_test(test_wrong_options_are_usage_errors),
         cmocka_unit_test(test_nearest_word),
         cmocka_unit_test(test_seconds),
-        cmocka_unit_test(test_json_structure),
-        cmocka_unit_test(test_json_strings_are_always_valid),
-        cmocka_unit_test(test_json_numbers_read_back_the_same),
         cmocka_unit_test(test_durations_have_a_unit_that_fits),
         cmocka_unit_test(test_counts_are_grouped),
         cmocka_unit_test(test_table_columns_line_up),

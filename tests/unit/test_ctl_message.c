@@ -299,7 +299,7 @@ test_raw_answer_as_json_and_text(void **state)
                               "[{\"name\": \"label\", \"datatype\": \"INT64\", \"shape\": [2], "
                               "\"data\": [7, -1]}]}\n");
     stream = fmemopen(text, sizeof text, "w");
-    answer_print(&answer, false, stream);
+    answer_print(&answer, TENSOR_EXCERPT, stream);
     fclose(stream);
     assert_string_equal(text, "model \"digits\"  id \"id-7\"\n\"label\"  INT64[2]\n    7 -1\n");
     answer_free(&answer);

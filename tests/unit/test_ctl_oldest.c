@@ -91,9 +91,11 @@ show(void (*how)(const struct snapshot *snapshot, FILE *out))
 static void
 print_json(const struct snapshot *snapshot, FILE *out)
 {
-    struct json json;
-    json_init(&json, out);
+    struct bytes line = {0};
+    struct json json = json_begin(&line, JSON_STYLE_SPACED);
     oldest_json(snapshot, NULL, &json);
+    fwrite(line.data, 1, line.used, out);
+    bytes_fini(&line);
 }
 
 static void

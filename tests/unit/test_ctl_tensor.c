@@ -45,21 +45,21 @@ static size_t shown_bytes;
 static const char *
 values(const struct ctl_tensor *tensor)
 {
-    struct json json;
+    struct bytes out = {0};
+    struct json json = json_begin(&out, JSON_STYLE_SPACED);
     free(shown);
-    FILE *stream = open_memstream(&shown, &shown_bytes);
-    json_init(&json, stream);
     tensor_json(tensor, &json);
-    assert_int_equal(fclose(stream), 0);
+    bytes_put_char(&out, '\0');
+    shown = bytes_take(&out, &shown_bytes);
     return shown;
 }
 
 static const char *
-printed(const struct ctl_tensor *tensor, bool full)
+printed(const struct ctl_tensor *tensor, enum tensor_detail detail)
 {
     free(shown);
     FILE *stream = open_memstream(&shown, &shown_bytes);
-    tensor_print(tensor, full, stream);
+    tensor_print(tensor, detail, stream);
     assert_int_equal(fclose(stream), 0);
     return shown;
 }
@@ -351,13 +351,13 @@ test_small_tensors_are_printed_whole(void **state)
     (void)state;
     struct ctl_tensor tensor;
     reads(&tensor, "y=FP32[1]:0.5");
-    assert_string_equal(printed(&tensor, false), "\"y\"  FP32[1]  0.5\n");
+    assert_string_equal(printed(&tensor, TENSOR_EXCERPT), "\"y\"  FP32[1]  0.5\n");
     tensor_free(&tensor);
     reads(&tensor, "y=INT8[2,2]:1,2,3,4");
-    assert_string_equal(printed(&tensor, false), "\"y\"  INT8[2,2]\n    1 2\n    3 4\n");
+    assert_string_equal(printed(&tensor, TENSOR_EXCERPT), "\"y\"  INT8[2,2]\n    1 2\n    3 4\n");
     tensor_free(&tensor);
     reads(&tensor, "y=INT8[2,0]:");
-    assert_string_equal(printed(&tensor, false), "\"y\"  INT8[2,0]\n");
+    assert_string_equal(printed(&tensor, TENSOR_EXCERPT), "\"y\"  INT8[2,0]\n");
     tensor_free(&tensor);
 }
 
@@ -370,9 +370,9 @@ test_large_tensors_are_cut(void **state)
         memcpy(text + strlen(text), ",0", 3);
     struct ctl_tensor tensor;
     reads(&tensor, text);
-    assert_non_null(strstr(printed(&tensor, false), "4 more\n"));
+    assert_non_null(strstr(printed(&tensor, TENSOR_EXCERPT), "4 more\n"));
     assert_non_null(strstr(shown, "2 more rows; --full shows all\n"));
-    assert_null(strstr(printed(&tensor, true), "more"));
+    assert_null(strstr(printed(&tensor, TENSOR_FULL), "more"));
     tensor_free(&tensor);
 }
 
@@ -383,7 +383,7 @@ test_no_control_characters_reach_the_terminal(void **state)
     (void)state;
     struct ctl_tensor tensor;
     reads(&tensor, "y=BYTES[1]:\\x1b[2J\\xc2\\x9b1m\\xff\"");
-    assert_string_equal(printed(&tensor, false),
+    assert_string_equal(printed(&tensor, TENSOR_EXCERPT),
                         "\"y\"  BYTES[1]  \"\\x1b[2J\\xc2\\x9b1m\\xff\\\"\"\n");
     tensor_free(&tensor);
 }

@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -101,6 +102,25 @@ test_edges(void **state)
 }
 
 static void
+test_integers(void **state)
+{
+    (void)state;
+    random_state = random_seed(11);
+    for (int i = 0; i < 100000; i++) {
+        uint64_t number = random_next() >> random_next() % 64;
+        number =
+            i < 4 ? (uint64_t[]){0, INT64_MAX, (uint64_t)INT64_MAX + 1, UINT64_MAX}[i] : number;
+        char text[NUMBER_ROOM], wanted[NUMBER_ROOM];
+        snprintf(wanted, sizeof(wanted), "%" PRIu64, number);
+        assert_int_equal(number_text_uint(text, number), strlen(wanted));
+        assert_string_equal(text, wanted);
+        snprintf(wanted, sizeof(wanted), "%" PRId64, (int64_t)number);
+        assert_int_equal(number_text_int(text, (int64_t)number), strlen(wanted));
+        assert_string_equal(text, wanted);
+    }
+}
+
+static void
 test_words(void **state)
 {
     (void)state;
@@ -135,6 +155,7 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_integers),
         cmocka_unit_test(test_random),
         cmocka_unit_test(test_edges),
         cmocka_unit_test(test_words),

@@ -15,7 +15,9 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/json.h"
 #include "base/log.h"
+#include "coordinator/loop/control_request.h"
 
 enum { CALLS_MAX = 64 };
 
@@ -26,10 +28,9 @@ struct control_call {
     struct control *control;
     int fd; /* -1: not in use */
     struct loop_watch *watch;
-    bool asked;       /* its request was handed on, and it waits for the answer */
-    bool kept;        /* it has the answer and has not hung up */
-    uint32_t version; /* of the request */
-    uint64_t number;  /* in order of arrival */
+    bool asked;      /* its request was handed on, and it waits for the answer */
+    bool kept;       /* it has the answer and has not hung up */
+    uint64_t number; /* in order of arrival */
 };
 
 struct control {
@@ -56,13 +57,13 @@ call_close(struct control_call *call)
 /* `fd` -1: none. One message on an empty socket does not block, and a caller that is gone need not
  * know. */
 static void
-call_answer(struct control_call *call, const struct control_answer *answer, int fd)
+send_packet(const struct control_call *call, const char *packet, size_t bytes, int fd)
 {
     union {
         char room[CMSG_SPACE(sizeof(int))];
         struct cmsghdr aligned;
     } control = {.room = {0}};
-    struct iovec part = {.iov_base = (void *)(uintptr_t)answer, .iov_len = sizeof(*answer)};
+    struct iovec part = {.iov_base = (void *)(uintptr_t)packet, .iov_len = bytes};
     struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
     if (fd >= 0) {
         message.msg_control = control.room;
@@ -74,6 +75,72 @@ call_answer(struct control_call *call, const struct control_answer *answer, int 
         memcpy(CMSG_DATA(header), &fd, sizeof(fd));
     }
     (void)sendmsg(call->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+static enum status
+write_all(int fd, const char *data, size_t bytes, struct error *error)
+{
+    while (bytes > 0) {
+        ssize_t written = write(fd, data, bytes);
+        if (written < 0)
+            return error_set_errno(error, "a file for the answer");
+        data += written;
+        bytes -= (size_t)written;
+    }
+    return STATUS_OK;
+}
+
+static enum status
+make_file(const struct bytes *answer, int *fd, struct error *error)
+{
+    enum { SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL };
+    *fd = memfd_create("shoal-answer", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (*fd < 0)
+        return error_set_errno(error, "a file for the answer");
+    enum status status = write_all(*fd, answer->data, answer->used, error);
+    if (status == STATUS_OK && fcntl(*fd, F_ADD_SEALS, SEALS) != 0)
+        status = error_set_errno(error, "a file for the answer");
+    return status;
+}
+
+static struct json
+answer_begin(struct bytes *answer)
+{
+    struct json json = json_begin(answer, JSON_STYLE_ANY);
+    json_open(&json, '{');
+    json_field_int(&json, "version", CONTROL_VERSION);
+    return json;
+}
+
+static void
+put_error(struct bytes *answer, const struct error *error)
+{
+    struct json json = answer_begin(answer);
+    json_field_string(&json, "error", error->text);
+    json_field_string(&json, "status", status_name(error->status));
+    json_field_int(&json, "code", error->status);
+    json_close(&json, '}');
+}
+
+/* Sends the answer and frees it. */
+static void
+call_answer(struct control_call *call, struct bytes *answer)
+{
+    struct error error = ERROR_NONE;
+    int fd = -1;
+    CHECK(!answer->failed);
+    if (answer->used > CONTROL_PACKET_BYTES && make_file(answer, &fd, &error) != STATUS_OK) {
+        answer->used = 0;
+        put_error(answer, &error);
+        send_packet(call, answer->data, answer->used, -1);
+    } else if (fd >= 0) {
+        send_packet(call, "{}", strlen("{}"), fd);
+    } else {
+        send_packet(call, answer->data, answer->used, -1);
+    }
+    if (fd >= 0)
+        close(fd);
+    bytes_fini(answer);
     if (!call->kept)
         call_close(call);
 }
@@ -81,11 +148,29 @@ call_answer(struct control_call *call, const struct control_answer *answer, int 
 void
 control_answer(struct control_call *call, const struct error *error, const char *text)
 {
-    struct control_answer answer = {.version = call->version};
-    if (error != NULL)
-        answer.status = error->status;
-    snprintf(answer.text, sizeof(answer.text), "%s", error != NULL ? error->text : text);
-    call_answer(call, &answer, -1);
+    struct bytes answer = {0};
+    if (error != NULL) {
+        put_error(&answer, error);
+    } else {
+        struct json json = answer_begin(&answer);
+        json_field_string(&json, "status", status_name(STATUS_OK));
+        json_field_string(&json, "text", text);
+        json_close(&json, '}');
+    }
+    call_answer(call, &answer);
+}
+
+void
+control_answer_list(struct control_call *call, const struct bytes *list)
+{
+    struct bytes answer = {0};
+    CHECK(!list->failed);
+    struct json json = answer_begin(&answer);
+    json_field_string(&json, "status", status_name(STATUS_OK));
+    json_name(&json, "list");
+    json_put_raw(&json, list->data, list->used);
+    json_close(&json, '}');
+    call_answer(call, &answer);
 }
 
 void
@@ -104,77 +189,12 @@ control_kept(const struct control *control)
     return count;
 }
 
-static enum status
-write_all(int fd, const char *data, size_t bytes, struct error *error)
-{
-    while (bytes > 0) {
-        ssize_t written = write(fd, data, bytes);
-        if (written < 0)
-            return error_set_errno(error, "a file for the list");
-        data += written;
-        bytes -= (size_t)written;
-    }
-    return STATUS_OK;
-}
-
-static enum status
-make_file(const void *list, size_t bytes, int *fd, struct error *error)
-{
-    enum { SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL };
-    *fd = memfd_create("shoal-list", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (*fd < 0)
-        return error_set_errno(error, "a file for the list");
-    enum status status = write_all(*fd, list, bytes, error);
-    if (status == STATUS_OK && fcntl(*fd, F_ADD_SEALS, SEALS) != 0)
-        status = error_set_errno(error, "a file for the list");
-    return status;
-}
-
-void
-control_answer_list(struct control_call *call, const void *list, size_t bytes, const char *text)
-{
-    struct control_answer answer = {.version = call->version};
-    struct error error = ERROR_NONE;
-    int fd = -1;
-    if (make_file(list, bytes, &fd, &error) == STATUS_OK) {
-        snprintf(answer.text, sizeof(answer.text), "%s", text);
-        call_answer(call, &answer, fd);
-    } else {
-        control_answer(call, &error, NULL);
-    }
-    if (fd >= 0)
-        close(fd);
-}
-
-static bool
-has_end(const char *text, size_t room)
-{
-    return strnlen(text, room) < room;
-}
-
-static enum status
-request_check(const struct control_request *request, ssize_t bytes, struct error *error)
-{
-    if (bytes != sizeof(*request) || request->version != CONTROL_VERSION)
-        return error_set(
-            error, STATUS_INVALID_ARGUMENT,
-            "not a request that this shoald knows: use the shoalctl that came with it");
-    if (!has_end(request->pipeline, sizeof(request->pipeline)) ||
-        !has_end(request->id, sizeof(request->id)) ||
-        !has_end(request->path, sizeof(request->path)) ||
-        !has_end(request->key, sizeof(request->key)))
-        return error_set(error, STATUS_INVALID_ARGUMENT, "a text has no end");
-    if (request->verb < CONTROL_RELOAD || request->verb >= CONTROL_VERBS)
-        return error_set(error, STATUS_UNIMPLEMENTED, "unknown verb %u", request->verb);
-    return STATUS_OK;
-}
-
 static void
 on_call_readable(void *context)
 {
     struct control_call *call = context;
-    struct control_request request;
-    ssize_t bytes = recv(call->fd, &request, sizeof(request), MSG_DONTWAIT | MSG_TRUNC);
+    char packet[CONTROL_REQUEST_BYTES];
+    ssize_t bytes = recv(call->fd, packet, sizeof(packet), MSG_DONTWAIT | MSG_TRUNC);
     if (bytes < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     if (call->kept) {
@@ -191,9 +211,8 @@ on_call_readable(void *context)
         return;
     }
     struct error error = ERROR_NONE;
-    if (bytes >= (ssize_t)sizeof(request.version))
-        call->version = request.version;
-    if (request_check(&request, bytes, &error) != STATUS_OK) {
+    struct control_request request;
+    if (control_request_read(packet, (size_t)bytes, &request, &error) != STATUS_OK) {
         control_answer(call, &error, NULL);
         return;
     }
@@ -246,7 +265,6 @@ take_caller(struct control *control, int fd)
         return;
     }
     call->fd = fd;
-    call->version = CONTROL_VERSION;
     call->number = control->caller_count++;
     call->watch = loop_watch_add(control->loop, fd, on_call_readable, call);
 }

@@ -4,9 +4,9 @@
  */
 #pragma once
 
-#include <stddef.h>
 #include <stdint.h>
 
+#include "base/bytes.h"
 #include "ipc/control.h"
 #include "loop/loop.h"
 
@@ -14,7 +14,7 @@ struct control;
 struct control_call; /* a request that waits for its answer */
 
 struct control_handler {
-    /* `request` has been checked. Answers by control_answer, now or later, once. */
+    /* `request` is valid during the call. Answers by control_answer, now or later, once. */
     void (*on_request)(void *context, const struct control_request *request,
                        struct control_call *call);
     void *context;
@@ -37,6 +37,5 @@ void control_answer(struct control_call *call, const struct error *error, const 
 void control_answer_keep(struct control_call *call, const char *text);
 /* How many connections are kept. */
 uint32_t control_kept(const struct control *control);
-/* As control_answer, with a list. */
-void control_answer_list(struct control_call *call, const void *list, size_t bytes,
-                         const char *text);
+/* `list`: an object with `rows`, whose memory stays the caller's. */
+void control_answer_list(struct control_call *call, const struct bytes *list);

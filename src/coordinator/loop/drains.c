@@ -5,7 +5,7 @@ bool
 drains_take(struct drains *drains, const struct control_request *request, struct control_call *call)
 {
     struct error error = ERROR_NONE;
-    bool waits = (request->flags & CONTROL_NO_WAIT) == 0;
+    bool waits = !request->no_wait;
     if (waits && drains->count == DRAINS_MAX)
         error_set(&error, STATUS_RESOURCE_EXHAUSTED, "%d wait for this node's drain already",
                   DRAINS_MAX);

@@ -663,18 +663,15 @@ mesh_node_is_ready(struct mesh_node *node)
                             (node->listed == NULL || node->registered));
 }
 
-void
-mesh_node_report(struct mesh_node *node, const struct control_request *request,
-                 struct control_call *call)
+enum status
+mesh_node_report(struct mesh_node *node, const struct control_request *request, struct bytes *list,
+                 struct error *error)
 {
-    struct error error = ERROR_NONE;
-    if (node == NULL || node->store.store == NULL) {
-        error_set(&error, node == NULL ? STATUS_FAILED_PRECONDITION : STATUS_UNAVAILABLE, "%s",
-                  node == NULL ? "the node is in no mesh: its configuration has no `mesh`"
-                               : "the node is starting");
-        control_answer(call, &error, NULL);
-        return;
-    }
+    if (node == NULL)
+        return error_set(error, STATUS_FAILED_PRECONDITION,
+                         "the node is in no mesh: its configuration has no `mesh`");
+    if (node->store.store == NULL)
+        return error_set(error, STATUS_UNAVAILABLE, "the node is starting");
     const struct mesh_report_source source = {.runner = node->runner,
                                               .store = node->store.store,
                                               .peers = node->peers,
@@ -682,7 +679,7 @@ mesh_node_report(struct mesh_node *node, const struct control_request *request,
                                               .is_full = mesh_store_is_full(&node->store),
                                               .instance = node->config->instance,
                                               .external_pool = external_pool_of(node)};
-    mesh_report_answer(&source, request, call);
+    return mesh_report_write(&source, request, list, error);
 }
 
 bool

@@ -8,15 +8,16 @@
  */
 #pragma once
 
+#include "base/bytes.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "coordinator/config/config.h"
-#include "coordinator/loop/control.h"
 #include "coordinator/mesh/mesh_call.h"
 #include "coordinator/mesh/mesh_id.h"
 #include "coordinator/mesh/mesh_manage.h"
 #include "coordinator/mesh/mesh_management.h"
 #include "coordinator/pipeline/share.h"
+#include "ipc/control.h"
 #include "loop/loop.h"
 #include "rpc/rpc.h"
 
@@ -81,9 +82,10 @@ void mesh_node_update(struct mesh_node *node);
  * be taken. True without a mesh. */
 bool mesh_node_is_ready(struct mesh_node *node);
 
-/* Answers an operator's CONTROL_MESH_… request; to the end, also for a node that has stopped. */
-void mesh_node_report(struct mesh_node *node, const struct control_request *request,
-                      struct control_call *call);
+/* Writes the list that a CONTROL_MESH_… request asks for; to the end, also of a node that has
+ * stopped. Loop thread. */
+enum status mesh_node_report(struct mesh_node *node, const struct control_request *request,
+                             struct bytes *list, struct error *error) WARN_UNUSED;
 
 /* Reads the files of type constraints and of the data plane again. */
 void mesh_node_reload(struct mesh_node *node);

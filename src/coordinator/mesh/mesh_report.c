@@ -5,14 +5,13 @@
 #include <string.h>
 #include <time.h>
 
-#include "base/bytes.h"
-#include "base/check.h"
 #include "base/clock.h"
+#include "base/json.h"
 #include "mesh/edge/book.h"
 #include "mesh/edge/skew.h"
 
 enum {
-    LOOKED_AT_ONCE = 512, /* under one hold of the runner's lock */
+    LOOKED_AT_ONCE = 128, /* under one hold of the runner's lock */
     LOOKED_MAX = 16384,   /* for one answer */
     CLOCK_ROOM = 32,
 };
@@ -20,35 +19,31 @@ enum {
 struct mesh_report {
     const struct mesh_report_source *source;
     const struct control_request *request;
-    struct bytes bytes;
+    struct json json;
     uint32_t rows;
     char leader[STORE_ID_BYTES_MAX + 1]; /* "": none */
     struct skew_view skew;
 };
 
-/* A row under construction; "" for missing texts. */
-struct report_row {
-    enum control_row_kind kind;
-    uint64_t numbers[CONTROL_NUMBERS];
-    const char *texts[CONTROL_TEXTS];
-};
+static struct json *
+row_begin(struct mesh_report *report)
+{
+    report->rows++;
+    json_open(&report->json, '{');
+    return &report->json;
+}
+
+/* Readers have signed numbers; records may contain any. */
+static void
+field_count(struct json *json, const char *name, uint64_t count)
+{
+    json_field_int(json, name, count > INT64_MAX ? INT64_MAX : (int64_t)count);
+}
 
 static void
-report_row(struct mesh_report *report, const struct report_row *row)
+field_text(struct json *json, const char *name, const char *text)
 {
-    size_t whole = sizeof(struct control_row);
-    for (int i = 0; i < CONTROL_TEXTS; i++)
-        whole += (row->texts[i] == NULL ? 0 : strlen(row->texts[i])) + 1;
-    size_t padding = (sizeof(uint64_t) - whole % sizeof(uint64_t)) % sizeof(uint64_t);
-    struct control_row head = {.bytes = (uint32_t)(whole + padding), .kind = row->kind};
-    memcpy(head.numbers, row->numbers, sizeof(head.numbers));
-    bytes_put(&report->bytes, &head, sizeof(head));
-    for (int i = 0; i < CONTROL_TEXTS; i++) {
-        bytes_put_text(&report->bytes, row->texts[i] == NULL ? "" : row->texts[i]);
-        bytes_put_char(&report->bytes, '\0');
-    }
-    bytes_put(&report->bytes, "\0\0\0\0\0\0\0", padding);
-    report->rows++;
+    json_field_string(json, name, text == NULL ? "" : text);
 }
 
 /* ---- words ---- */
@@ -105,7 +100,6 @@ vmodel_word(enum mesh_vmodel_state state)
 
 /* ---- nodes ---- */
 
-/* Records may contain any bytes. */
 static uint64_t
 bytes_of(uint64_t units)
 {
@@ -114,26 +108,25 @@ bytes_of(uint64_t units)
 }
 
 /* Converts a point of clock_now_ns to the wall clock; 0 stays 0. */
-static uint64_t
+static int64_t
 wall_ms(int64_t then_ns)
 {
     struct timespec now;
     if (then_ns == 0)
         return 0;
     clock_gettime(CLOCK_REALTIME, &now);
-    return (uint64_t)(now.tv_sec * 1000 + now.tv_nsec / NS_PER_MS -
-                      (clock_now_ns() - then_ns) / NS_PER_MS);
+    return now.tv_sec * 1000 + now.tv_nsec / NS_PER_MS - (clock_now_ns() - then_ns) / NS_PER_MS;
 }
 
 /* Converts a stamp of mesh time to this node's wall clock, so that its age can be read here; 0
  * stays 0. */
-static uint64_t
+static int64_t
 stamp_ms(const struct mesh_report *report, int64_t stamp)
 {
     int64_t here_ms;
     if (stamp == 0 || __builtin_add_overflow(stamp, report->skew.ahead_ms, &here_ms))
-        return (uint64_t)stamp;
-    return (uint64_t)here_ms;
+        return stamp;
+    return here_ms;
 }
 
 /* How far the node's clock is ahead of mesh time, in seconds; "": not at all, or not known. */
@@ -164,38 +157,34 @@ see_node(void *context, const struct mesh_instance *instance)
     const struct book_entry *where = runner_where(report->source->runner, instance->id);
     bool is_self = strcmp(instance->id, report->source->instance) == 0;
     char clock[CLOCK_ROOM];
-    if (strncmp(instance->id, report->request->key, strlen(report->request->key)) != 0)
+    if (strncmp(instance->id, report->request->prefix, strlen(report->request->prefix)) != 0)
         return;
-    report_row(
-        report,
-        &(struct report_row){
-            .kind = CONTROL_ROW_NODE,
-            .numbers = {[CONTROL_NODE_CAPACITY_BYTES] = bytes_of(figures->capacity_units),
-                        [CONTROL_NODE_FREE_BYTES] = bytes_of(figures->free_units),
-                        [CONTROL_NODE_OLDEST_MS] =
-                            figures->copies == 0 ? 0 : stamp_ms(report, figures->oldest_ms),
-                        [CONTROL_NODE_COPIES] = figures->copies,
-                        [CONTROL_NODE_LOADING] = figures->loading,
-                        [CONTROL_NODE_RATE] = figures->calls_per_minute,
-                        [CONTROL_NODE_VERSION] = (uint64_t)instance->version,
-                        [CONTROL_NODE_START_MS] = stamp_ms(report, instance->start_ms),
-                        [CONTROL_NODE_LOADERS] = where == NULL ? 0 : where->loaders,
-                        [CONTROL_NODE_UNREACHABLE_MS] =
-                            is_self ? 0 : wall_ms(unreachable_ns(report, instance->id)),
-                        [CONTROL_NODE_SILENT_MS] = is_self ? wall_ms(report->source->silent_ns) : 0,
-                        [CONTROL_NODE_FLAGS] =
-                            (is_self ? CONTROL_NODE_SELF : 0) |
-                            (is_self && report->source->is_full ? CONTROL_NODE_STORE_FULL : 0) |
-                            (strcmp(instance->id, report->leader) == 0 ? CONTROL_NODE_LEADS : 0) |
-                            (instance->draining ? CONTROL_NODE_DRAINS : 0) |
-                            (figures->full ? CONTROL_NODE_FULL : 0)},
-            .texts = {[CONTROL_NODE_ID] = instance->id,
-                      [CONTROL_NODE_ZONE] = where == NULL ? "" : where->zone,
-                      [CONTROL_NODE_LABELS] = instance->labels,
-                      [CONTROL_NODE_LOCATION] = where == NULL ? "" : where->location,
-                      [CONTROL_NODE_ADDRESS] = where == NULL ? "" : where->address,
-                      [CONTROL_NODE_CLOCK] = clock_text(report, instance->id, is_self, clock)},
-        });
+    struct json *json = row_begin(report);
+    field_text(json, "id", instance->id);
+    field_text(json, "zone", where == NULL ? NULL : where->zone);
+    field_text(json, "labels", instance->labels);
+    field_text(json, "location", where == NULL ? NULL : where->location);
+    field_text(json, "address", where == NULL ? NULL : where->address);
+    field_text(json, "clock_ahead_seconds", clock_text(report, instance->id, is_self, clock));
+    field_count(json, "capacity_bytes", bytes_of(figures->capacity_units));
+    field_count(json, "free_bytes", bytes_of(figures->free_units));
+    json_field_int(json, "oldest_ms",
+                   figures->copies == 0 ? 0 : stamp_ms(report, figures->oldest_ms));
+    field_count(json, "copies", figures->copies);
+    field_count(json, "loading", figures->loading);
+    field_count(json, "calls_per_minute", figures->calls_per_minute);
+    json_field_int(json, "version", instance->version);
+    json_field_int(json, "start_ms", stamp_ms(report, instance->start_ms));
+    field_count(json, "loaders", where == NULL ? 0 : where->loaders);
+    json_field_int(json, "unreachable_since_ms",
+                   is_self ? 0 : wall_ms(unreachable_ns(report, instance->id)));
+    json_field_int(json, "store_silent_since_ms", is_self ? wall_ms(report->source->silent_ns) : 0);
+    json_field_bool(json, "self", is_self);
+    json_field_bool(json, "leads", strcmp(instance->id, report->leader) == 0);
+    json_field_bool(json, "drains", instance->draining);
+    json_field_bool(json, "full", figures->full);
+    json_field_bool(json, "store_full", is_self && report->source->is_full);
+    json_close(json, '}');
 }
 
 static uint64_t
@@ -228,23 +217,20 @@ static void
 report_model(struct mesh_report *report, const struct mesh_sight *sight)
 {
     const struct mesh_model *model = &sight->model;
-    report_row(
-        report,
-        &(struct report_row){
-            .kind = CONTROL_ROW_MODEL,
-            .numbers = {[CONTROL_MODEL_LOADED] = count_of(&sight->status, MESH_PLACE_LOADED),
-                        [CONTROL_MODEL_LOADING] = count_of(&sight->status, MESH_PLACE_LOADING),
-                        [CONTROL_MODEL_FAILED] = count_of(&sight->status, MESH_PLACE_FAILED),
-                        [CONTROL_MODEL_USED_MS] = stamp_ms(report, model->used_ms),
-                        [CONTROL_MODEL_REFERENCES] = model->references,
-                        [CONTROL_MODEL_AUTO_DELETE] = model->auto_delete},
-            .texts = {[CONTROL_MODEL_ID] = model->id,
-                      [CONTROL_MODEL_STATE] = model_word(sight->status.state),
-                      [CONTROL_MODEL_TYPE] = model->type,
-                      [CONTROL_MODEL_PATH] = model->path,
-                      [CONTROL_MODEL_HERE] = here_word(sight->here),
-                      [CONTROL_MODEL_ERROR] = error_of(&sight->status)},
-        });
+    struct json *json = row_begin(report);
+    field_text(json, "id", model->id);
+    field_text(json, "state", model_word(sight->status.state));
+    field_text(json, "type", model->type);
+    field_text(json, "path", model->path);
+    field_text(json, "here", here_word(sight->here));
+    field_text(json, "error", error_of(&sight->status));
+    field_count(json, "loaded", count_of(&sight->status, MESH_PLACE_LOADED));
+    field_count(json, "loading", count_of(&sight->status, MESH_PLACE_LOADING));
+    field_count(json, "failed", count_of(&sight->status, MESH_PLACE_FAILED));
+    json_field_int(json, "used_ms", stamp_ms(report, model->used_ms));
+    field_count(json, "references", model->references);
+    json_field_bool(json, "auto_delete", model->auto_delete);
+    json_close(json, '}');
 }
 
 static bool
@@ -261,7 +247,7 @@ static void
 see_model(void *context, const struct mesh_sight *sight)
 {
     struct mesh_report *report = context;
-    const char *instance = report->request->path;
+    const char *instance = report->request->node;
     if (instance[0] == '\0' || is_at(sight, instance))
         report_model(report, sight);
 }
@@ -269,8 +255,8 @@ see_model(void *context, const struct mesh_sight *sight)
 static uint64_t
 see_models(struct mesh_report *report, uint64_t from, uint32_t count)
 {
-    return runner_see_models(report->source->runner, from, count, report->request->key, see_model,
-                             report);
+    return runner_see_models(report->source->runner, from, count, report->request->prefix,
+                             see_model, report);
 }
 
 /* ---- copies of one model ---- */
@@ -284,36 +270,38 @@ by_word(const struct mesh_report *report, const struct mesh_sight *sight)
     return sight->pool == report->source->external_pool ? "runtime" : "pipelines";
 }
 
+/* `sight` NULL: of another node. */
+static void
+report_copy(struct mesh_report *report, const struct mesh_place *place, const char *state,
+            const struct mesh_sight *sight)
+{
+    struct json *json = row_begin(report);
+    field_text(json, "node", place->instance);
+    field_text(json, "state", state);
+    field_text(json, "here", sight != NULL ? here_word(sight->here) : NULL);
+    field_text(json, "error", place->reason);
+    field_text(json, "by", sight != NULL ? by_word(report, sight) : NULL);
+    json_field_int(json, "since_ms", stamp_ms(report, place->since_ms));
+    json_close(json, '}');
+}
+
 static void
 see_copies_of(void *context, const struct mesh_sight *sight)
 {
     struct mesh_report *report = context;
+    const struct mesh_place here = {.instance = report->source->instance};
     bool told = false;
+    json_name(&report->json, "model");
     report_model(report, sight);
+    json_field_open(&report->json, "rows", '[');
     for (uint32_t i = 0; i < sight->status.place_count; i++) {
         const struct mesh_place *place = &sight->status.places[i];
-        bool is_self = strcmp(place->instance, report->source->instance) == 0;
+        bool is_self = strcmp(place->instance, here.instance) == 0;
         told |= is_self;
-        report_row(report,
-                   &(struct report_row){
-                       .kind = CONTROL_ROW_COPY,
-                       .numbers = {[CONTROL_COPY_SINCE_MS] = stamp_ms(report, place->since_ms)},
-                       .texts = {[CONTROL_COPY_NODE] = place->instance,
-                                 [CONTROL_COPY_STATE] = place_word(place->kind),
-                                 [CONTROL_COPY_HERE] = is_self ? here_word(sight->here) : "",
-                                 [CONTROL_COPY_ERROR] = place->reason,
-                                 [CONTROL_COPY_BY] = is_self ? by_word(report, sight) : ""},
-                   });
+        report_copy(report, place, place_word(place->kind), is_self ? sight : NULL);
     }
-    if (told || sight->here == MESH_STATE_NONE)
-        return;
-    /* not or no longer in the record */
-    report_row(report,
-               &(struct report_row){.kind = CONTROL_ROW_COPY,
-                                    .texts = {[CONTROL_COPY_NODE] = report->source->instance,
-                                              [CONTROL_COPY_STATE] = here_word(sight->here),
-                                              [CONTROL_COPY_HERE] = here_word(sight->here),
-                                              [CONTROL_COPY_BY] = by_word(report, sight)}});
+    if (!told && sight->here != MESH_STATE_NONE) /* not or no longer in the record */
+        report_copy(report, &here, here_word(sight->here), sight);
 }
 
 /* ---- vmodels ---- */
@@ -323,27 +311,23 @@ see_vmodel(void *context, const char *id, const struct mesh_vmodel_status *statu
 {
     struct mesh_report *report = context;
     bool moves = status->state != MESH_VMODEL_DEFINED;
-    report_row(report, &(struct report_row){
-                           .kind = CONTROL_ROW_VMODEL,
-                           .numbers = {[CONTROL_VMODEL_ACTIVE_COPIES] =
-                                           count_of(&status->active_status, MESH_PLACE_LOADED),
-                                       [CONTROL_VMODEL_TARGET_COPIES] =
-                                           count_of(&status->target_status, MESH_PLACE_LOADED)},
-                           .texts = {[CONTROL_VMODEL_ID] = id,
-                                     [CONTROL_VMODEL_STATE] = vmodel_word(status->state),
-                                     [CONTROL_VMODEL_OWNER] = status->owner,
-                                     [CONTROL_VMODEL_ACTIVE] = status->active,
-                                     [CONTROL_VMODEL_TARGET] = status->target,
-                                     [CONTROL_VMODEL_TARGET_STATE] =
-                                         moves ? model_word(status->target_status.state) : ""},
-                       });
+    struct json *json = row_begin(report);
+    field_text(json, "id", id);
+    field_text(json, "state", vmodel_word(status->state));
+    field_text(json, "owner", status->owner);
+    field_text(json, "active", status->active);
+    field_text(json, "target", status->target);
+    field_text(json, "target_state", moves ? model_word(status->target_status.state) : "");
+    field_count(json, "active_copies", count_of(&status->active_status, MESH_PLACE_LOADED));
+    field_count(json, "target_copies", count_of(&status->target_status, MESH_PLACE_LOADED));
+    json_close(json, '}');
 }
 
 static uint64_t
 see_vmodels(struct mesh_report *report, uint64_t from, uint32_t count)
 {
-    return runner_see_vmodels(report->source->runner, from, count, report->request->key, see_vmodel,
-                              report);
+    return runner_see_vmodels(report->source->runner, from, count, report->request->prefix,
+                              see_vmodel, report);
 }
 
 /* ---- what this node has ---- */
@@ -353,20 +337,17 @@ see_move(void *context, const struct mesh_sight *sight)
 {
     struct mesh_report *report = context;
     const char *to = "";
-    uint32_t elsewhere = 0;
     for (uint32_t i = 0; i < sight->status.place_count; i++) {
         const struct mesh_place *place = &sight->status.places[i];
-        if (place->kind != MESH_PLACE_LOADED ||
-            strcmp(place->instance, report->source->instance) == 0)
-            continue;
-        to = place->instance;
-        elsewhere++;
+        if (place->kind == MESH_PLACE_LOADED &&
+            strcmp(place->instance, report->source->instance) != 0)
+            to = place->instance;
     }
-    report_row(report, &(struct report_row){.kind = CONTROL_ROW_MOVE,
-                                            .numbers = {[CONTROL_MOVE_ELSEWHERE] = elsewhere},
-                                            .texts = {[CONTROL_MOVE_ID] = sight->model.id,
-                                                      [CONTROL_MOVE_HERE] = here_word(sight->here),
-                                                      [CONTROL_MOVE_TO] = to}});
+    struct json *json = row_begin(report);
+    field_text(json, "id", sight->model.id);
+    field_text(json, "here", here_word(sight->here));
+    field_text(json, "to", to);
+    json_close(json, '}');
 }
 
 static uint64_t
@@ -375,8 +356,9 @@ see_moves(struct mesh_report *report, uint64_t from, uint32_t count)
     return runner_see_copies(report->source->runner, from, count, see_move, report);
 }
 
-/* ---- answers ---- */
+/* ---- lists ---- */
 
+/* Writes the rows; returns where the next page begins, 0: nowhere. */
 static uint64_t
 report_page(struct mesh_report *report,
             uint64_t (*see)(struct mesh_report *report, uint64_t from, uint32_t count))
@@ -385,8 +367,7 @@ report_page(struct mesh_report *report,
     uint64_t at = report->request->from;
     if (limit == 0 || limit > CONTROL_ROWS_MAX)
         limit = CONTROL_ROWS_MAX;
-    if (at > UINT32_MAX)
-        return 0;
+    json_field_open(&report->json, "rows", '[');
     for (uint32_t looked = 0; looked < LOOKED_MAX && report->rows < limit;) {
         uint32_t left = limit - report->rows;
         uint32_t count = left < LOOKED_AT_ONCE ? left : LOOKED_AT_ONCE;
@@ -398,44 +379,30 @@ report_page(struct mesh_report *report,
     return at;
 }
 
-static enum status
-report_on(struct mesh_report *report, uint64_t *next, struct error *error)
+enum status
+mesh_report_write(const struct mesh_report_source *source, const struct control_request *request,
+                  struct bytes *list, struct error *error)
 {
-    const struct mesh_report_source *source = report->source;
-    const char *id = report->request->key;
-    *next = 0;
-    switch (report->request->verb) {
-    case CONTROL_MESH_NODES: *next = report_page(report, see_nodes); break;
-    case CONTROL_MESH_MODELS: *next = report_page(report, see_models); break;
-    case CONTROL_MESH_VMODELS: *next = report_page(report, see_vmodels); break;
-    case CONTROL_MESH_MOVES: *next = report_page(report, see_moves); break;
-    default:
-        if (!runner_see_model(source->runner, id, see_copies_of, report))
-            return error_set(error, STATUS_NOT_FOUND, "this node knows no model \"%.200s\"", id);
-    }
-    return STATUS_OK;
-}
-
-void
-mesh_report_answer(const struct mesh_report_source *source, const struct control_request *request,
-                   struct control_call *call)
-{
-    struct mesh_report report = {.source = source, .request = request};
-    struct error error = ERROR_NONE;
-    char text[64];
-    uint64_t next;
+    struct mesh_report report = {
+        .source = source, .request = request, .json = json_begin(list, JSON_STYLE_ANY)};
+    uint64_t next = 0;
     if (runner_skew(source->runner) != NULL)
         skew_look(runner_skew(source->runner), &report.skew);
     if (!store_leader(source->store, report.leader))
         report.leader[0] = '\0';
-    if (report_on(&report, &next, &error) == STATUS_OK) {
-        snprintf(text, sizeof(text), "%u rows", report.rows);
-        report_row(&report, &(struct report_row){.kind = CONTROL_ROW_PAGE,
-                                                 .numbers = {[CONTROL_PAGE_NEXT] = next}});
-        CHECK(!report.bytes.failed);
-        control_answer_list(call, report.bytes.data, report.bytes.used, text);
-    } else {
-        control_answer(call, &error, NULL);
+    json_open(&report.json, '{');
+    switch (request->verb) {
+    case CONTROL_MESH_NODES: next = report_page(&report, see_nodes); break;
+    case CONTROL_MESH_MODELS: next = report_page(&report, see_models); break;
+    case CONTROL_MESH_VMODELS: next = report_page(&report, see_vmodels); break;
+    case CONTROL_MESH_MOVES: next = report_page(&report, see_moves); break;
+    default:
+        if (!runner_see_model(source->runner, request->id, see_copies_of, &report))
+            return error_set(error, STATUS_NOT_FOUND, "this node knows no model \"%.200s\"",
+                             request->id);
     }
-    bytes_fini(&report.bytes);
+    json_close(&report.json, ']');
+    field_count(&report.json, "next", next);
+    json_close(&report.json, '}');
+    return STATUS_OK;
 }

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reports on the mesh, as this node sees it, to an operator over the control socket (CONTROL_MESH_…
- * of ipc/control.h). Loop thread. Holds the runner's lock for a few hundred names at a time; an
- * answer looks at a bounded number of names.
+ * Reports on the mesh, as this node sees it, in JSON (CONTROL_MESH_… of ipc/control.h). Loop
+ * thread. Holds the runner's lock for a few hundred names at a time; a list looks at a bounded
+ * number of names.
  */
 #pragma once
 
-#include "coordinator/loop/control.h"
+#include "base/bytes.h"
+#include "ipc/control.h"
 #include "mesh/edge/runner.h"
 #include "mesh/edge/peers.h"
 #include "mesh/store/store.h"
@@ -23,5 +24,7 @@ struct mesh_report_source {
     uint32_t external_pool; /* an external runtime's pool; POOL_NONE: no runtime */
 };
 
-void mesh_report_answer(const struct mesh_report_source *source,
-                        const struct control_request *request, struct control_call *call);
+/* Writes an object with `rows` and `next`. NOT_FOUND: no such model. */
+enum status mesh_report_write(const struct mesh_report_source *source,
+                              const struct control_request *request, struct bytes *list,
+                              struct error *error) WARN_UNUSED;

@@ -5,8 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/bytes.h"
 #include "base/check.h"
+#include "base/clock.h"
+#include "base/json.h"
 #include "coordinator/pipeline/pipeline.h"
 
 enum { MIB = 1 << 20 };
@@ -207,60 +208,51 @@ unload(struct model_orders *orders, const struct control_request *request,
 /* ---- what there is ---- */
 
 struct orders_listing {
-    struct bytes bytes;
-    uint32_t count;
+    struct json json;
+    int64_t now_ns;
 };
 
 static void
 list_row(void *context, const struct model_row *row)
 {
     struct orders_listing *listing = context;
-    const char *const texts[CONTROL_TEXT_COUNT] = {
-        [CONTROL_TEXT_ID] = row->id,
-        [CONTROL_TEXT_PIPELINE] = row->pipeline,
-        [CONTROL_TEXT_STATE] = model_state_name(row->state),
-        [CONTROL_TEXT_PATH] = row->path,
-        [CONTROL_TEXT_KEY] = row->key,
-        [CONTROL_TEXT_ERROR] = row->error,
-    };
-    size_t text_bytes = 0;
-    for (int i = 0; i < CONTROL_TEXT_COUNT; i++)
-        text_bytes += strlen(texts[i]) + 1;
-    size_t whole = sizeof(struct control_model) + text_bytes;
-    size_t padding = (sizeof(uint64_t) - whole % sizeof(uint64_t)) % sizeof(uint64_t);
-    const struct control_model model = {
-        .bytes = (uint32_t)(whole + padding),
-        .flags = (row->listed ? CONTROL_LISTED : 0) | (row->ordered ? CONTROL_ORDERED : 0),
-        .users = row->users,
-        .size_bytes = row->bytes,
-        .used_ns = row->used_ns,
-    };
-    bytes_put(&listing->bytes, &model, sizeof(model));
-    for (int i = 0; i < CONTROL_TEXT_COUNT; i++)
-        bytes_put(&listing->bytes, texts[i], strlen(texts[i]) + 1);
-    bytes_put(&listing->bytes, "\0\0\0\0\0\0\0", padding);
-    listing->count++;
+    struct json *json = &listing->json;
+    json_open(json, '{');
+    json_field_string(json, "id", row->id);
+    json_field_string(json, "pipeline", row->pipeline);
+    json_field_string(json, "state", model_state_name(row->state));
+    json_field_string(json, "path", row->path);
+    json_field_string(json, "key", row->key);
+    json_field_bool(json, "listed", row->listed);
+    json_field_bool(json, "ordered", row->ordered);
+    json_field_uint(json, "bytes", row->bytes);
+    json_field_uint(json, "users", row->users);
+    json_name(json, "idle_ns");
+    if (row->used_ns != 0)
+        json_put_int(json, listing->now_ns - row->used_ns);
+    else
+        json_put_null(json);
+    json_field_string(json, "error", row->error);
+    json_close(json, '}');
 }
 
-static void
-list(const struct model_orders *orders, struct control_call *call)
+void
+model_orders_list(const struct model_orders *orders, struct bytes *list)
 {
-    struct orders_listing listing = {.count = 0};
-    char text[64];
+    struct orders_listing listing = {json_begin(list, JSON_STYLE_ANY), clock_now_ns()};
+    json_open(&listing.json, '{');
+    json_field_open(&listing.json, "rows", '[');
     models_visit(orders->registry, list_row, &listing);
-    CHECK(!listing.bytes.failed);
-    snprintf(text, sizeof(text), "%u models", listing.count);
-    control_answer_list(call, listing.bytes.data, listing.bytes.used, text);
-    bytes_fini(&listing.bytes);
+    json_close(&listing.json, ']');
+    json_close(&listing.json, '}');
 }
 
 void
 model_orders_take(struct model_orders *orders, const struct control_request *request,
                   struct control_call *call)
 {
-    switch (request->verb) {
-    case CONTROL_MODEL_LOAD: load(orders, request, call); break;
-    case CONTROL_MODEL_UNLOAD: unload(orders, request, call); break;
-    default: list(orders, call); break;
-    }
+    if (request->verb == CONTROL_MODEL_LOAD)
+        load(orders, request, call);
+    else
+        unload(orders, request, call);
 }

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/check.h"
+#include "base/json.h"
 #include "base/utf8.h"
 #include "coordinator/protocol/oip_contents.h"
 #include "coordinator/protocol/oip_json_data.h"
@@ -160,40 +159,26 @@ make_raw(struct json_answer_parts *parts, struct oip_json_answer *answer, struct
 /* ---- the JSON ---- */
 
 static void
-put_cursor(struct bytes *out, struct wire_cursor cursor)
+field_cursor(struct json *json, const char *name, struct wire_cursor cursor)
 {
     struct bytes text = {0};
     size_t bytes = (size_t)cursor.left;
     char *room = bytes_reserve(&text, bytes);
+    json_name(json, name);
     if (room != NULL) {
         wire_read(&cursor, room, bytes);
-        oip_json_put_string(out, room, bytes);
+        json_put_text(json, room, bytes);
     } else {
-        out->failed = true;
+        json->out->failed = true;
     }
     bytes_fini(&text);
 }
 
 static void
-put_member(struct bytes *out, const char *key, struct wire_cursor text)
+field_text(struct json *json, const char *name, struct wire_cursor text)
 {
-    if (text.left == 0)
-        return;
-    bytes_put_text(out, key);
-    put_cursor(out, text);
-    bytes_put_char(out, ',');
-}
-
-static void
-put_shape(struct bytes *out, const struct output *output)
-{
-    char number[24];
-    bytes_put_text(out, ",\"shape\":[");
-    for (uint32_t i = 0; i < output->rank; i++) {
-        snprintf(number, sizeof(number), i == 0 ? "%" PRId64 : ",%" PRId64, output->shape[i]);
-        bytes_put_text(out, number);
-    }
-    bytes_put_char(out, ']');
+    if (text.left > 0)
+        field_cursor(json, name, text);
 }
 
 /* The spans of a tensor's contents. */
@@ -210,47 +195,49 @@ lend(struct oip_json_answer *answer, struct wire_cursor contents)
 }
 
 static enum status
-put_contents(struct oip_json_answer *answer, const struct output *output,
+put_contents(struct json *json, struct oip_json_answer *answer, const struct output *output,
              const struct oip_json_form *form, struct wire_cursor contents, struct error *error)
 {
-    struct bytes *out = &answer->text;
     struct oip_json_tensor tensor = {
         .datatype = oip_datatype_from_name(output->datatype),
         .base64 = form->base64,
     };
     if (tensor.datatype == 0)
         return impossible(error);
+    bool base64 = form->base64 && tensor.datatype == SHOAL_BYTES;
+    if (form->binary || base64) {
+        json_field_open(json, "parameters", '{');
+        if (form->binary)
+            json_field_uint(json, "binary_data_size", contents.left);
+        else
+            json_field_string(json, "content_type", "base64");
+        json_close(json, '}');
+    }
     if (form->binary) {
-        char text[64];
-        snprintf(text, sizeof(text), ",\"parameters\":{\"binary_data_size\":%" PRIu64 "}",
-                 contents.left);
-        bytes_put_text(out, text);
         lend(answer, contents);
         return STATUS_OK;
     }
-    if (form->base64 && tensor.datatype == SHOAL_BYTES)
-        bytes_put_text(out, ",\"parameters\":{\"content_type\":\"base64\"}");
-    bytes_put_text(out, ",\"data\":");
-    return oip_json_data_write(out, contents, &tensor, error);
+    json_name(json, "data");
+    return oip_json_data_write(json->out, contents, &tensor, error);
 }
 
 static enum status
-put_output(struct oip_json_answer *answer, struct wire_cursor described,
+put_output(struct json *json, struct oip_json_answer *answer, struct wire_cursor described,
            const struct oip_json_form *form, struct wire_cursor contents, struct error *error)
 {
-    struct bytes *out = &answer->text;
     struct output output;
     enum status status = read_output(&output, described, error);
     if (status != STATUS_OK)
         return status;
-    bytes_put_text(out, "{\"name\":");
-    put_cursor(out, output.name);
-    bytes_put_text(out, ",\"datatype\":\"");
-    bytes_put_text(out, output.datatype);
-    bytes_put_char(out, '"');
-    put_shape(out, &output);
-    status = put_contents(answer, &output, form, contents, error);
-    bytes_put_char(out, '}');
+    json_open(json, '{');
+    field_cursor(json, "name", output.name);
+    json_field_string(json, "datatype", output.datatype);
+    json_field_open(json, "shape", '[');
+    for (uint32_t i = 0; i < output.rank; i++)
+        json_put_int(json, output.shape[i]);
+    json_close(json, ']');
+    status = put_contents(json, answer, &output, form, contents, error);
+    json_close(json, '}');
     if (status == STATUS_OK || output.name.left > SHOAL_NAME_BYTES_MAX)
         return status;
     char name[SHOAL_NAME_BYTES_MAX + 1] = {0};
@@ -264,7 +251,6 @@ oip_json_write(const struct oip_json *json, const struct wire_message *response,
 {
     struct json_answer_parts parts = {0};
     struct wire_span typed[SHOAL_TENSORS_MAX];
-    struct bytes *out = &answer->text;
     *answer = (struct oip_json_answer){0};
     enum status status = find_parts(response, &parts, error);
     if (status == STATUS_OK && parts.raw_count < parts.output_count)
@@ -274,21 +260,21 @@ oip_json_write(const struct oip_json *json, const struct wire_message *response,
     /* the end of each tensor can split a span */
     answer->data = calloc(response->span_count + SHOAL_TENSORS_MAX, sizeof(answer->data[0]));
     CHECK(answer->data != NULL);
-    bytes_put_char(out, '{');
-    put_member(out, "\"model_name\":", parts.texts[FIELD_MODEL_NAME]);
-    put_member(out, "\"model_version\":", parts.texts[FIELD_MODEL_VERSION]);
-    put_member(out, "\"id\":", parts.texts[FIELD_ID]);
-    bytes_put_text(out, "\"outputs\":[");
+    struct json text = json_begin(&answer->text, JSON_STYLE_SHORT);
+    json_open(&text, '{');
+    field_text(&text, "model_name", parts.texts[FIELD_MODEL_NAME]);
+    field_text(&text, "model_version", parts.texts[FIELD_MODEL_VERSION]);
+    field_text(&text, "id", parts.texts[FIELD_ID]);
+    json_field_open(&text, "outputs", '[');
     for (uint32_t i = 0; i < parts.output_count; i++) {
         const struct oip_json_form *form = i < json->output_count ? &json->outputs[i] : &json->form;
-        if (i > 0)
-            bytes_put_char(out, ',');
-        status = put_output(answer, parts.outputs[i], form, parts.raws[i], error);
+        status = put_output(&text, answer, parts.outputs[i], form, parts.raws[i], error);
         if (status != STATUS_OK)
             return status;
     }
-    bytes_put_text(out, "]}");
-    if (out->failed)
+    json_close(&text, ']');
+    json_close(&text, '}');
+    if (answer->text.failed)
         return error_set(error, STATUS_RESOURCE_EXHAUSTED, "no memory to write the answer");
     return STATUS_OK;
 }
@@ -312,8 +298,10 @@ oip_json_put_error(struct bytes *out, const char *text)
         bytes_put(&clean, length > 0 ? text + at : "?", length > 0 ? length : 1);
         at += length > 0 ? length : 1;
     }
-    bytes_put_text(out, "{\"error\":");
-    oip_json_put_string(out, clean.data != NULL ? clean.data : "", clean.used);
-    bytes_put_char(out, '}');
+    struct json json = json_begin(out, JSON_STYLE_SHORT);
+    json_open(&json, '{');
+    json_name(&json, "error");
+    json_put_text(&json, clean.data != NULL ? clean.data : "", clean.used);
+    json_close(&json, '}');
     bytes_fini(&clean);
 }

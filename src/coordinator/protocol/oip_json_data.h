@@ -39,6 +39,3 @@ enum status oip_json_data_read(const struct json_run *run, const struct oip_json
 enum status oip_json_data_write(struct bytes *out, struct wire_cursor contents,
                                 const struct oip_json_tensor *tensor,
                                 struct error *error) WARN_UNUSED;
-
-/* Writes a string with its quotes; `text` is UTF-8, zero bytes allowed. */
-void oip_json_put_string(struct bytes *out, const char *text, size_t bytes);

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "coordinator/protocol/oip_json.h"
 #include "coordinator/protocol/oip_json_data.h"
 #include "coordinator/protocol/oip_request.h"
@@ -29,19 +28,24 @@ oip_json_put_named(struct bytes *out, const char *model, const char *version)
 
 /* ---- answers ---- */
 
-static void
-put_text(struct bytes *out, const char *key, const char *text)
+static struct json
+begin(struct bytes *out, const char *name)
 {
-    bytes_put_text(out, key);
-    oip_json_put_string(out, text, strlen(text));
+    struct json json = json_begin(out, JSON_STYLE_SHORT);
+    json_open(&json, '{');
+    json_field_string(&json, "name", name);
+    return json;
 }
 
 void
 oip_json_put_server(struct bytes *out)
 {
-    put_text(out, "{\"name\":", "shoal");
-    put_text(out, ",\"version\":", SHOAL_VERSION);
-    bytes_put_text(out, ",\"extensions\":[\"binary_tensor_data\"]}");
+    struct json json = begin(out, "shoal");
+    json_field_string(&json, "version", SHOAL_VERSION);
+    json_field_open(&json, "extensions", '[');
+    json_put_string(&json, "binary_tensor_data");
+    json_close(&json, ']');
+    json_close(&json, '}');
 }
 
 enum status
@@ -57,50 +61,43 @@ oip_json_put_model_ready(struct bytes *out, const char *model, const struct wire
             *ready = field.value != 0;
     if (result == WIRE_MALFORMED)
         return error_set(error, STATUS_INTERNAL, "the response is no ModelReadyResponse");
-    put_text(out, "{\"name\":", model);
-    bytes_put_text(out, *ready ? ",\"ready\":true}" : ",\"ready\":false}");
+    struct json json = begin(out, model);
+    json_field_bool(&json, "ready", *ready);
+    json_close(&json, '}');
     return STATUS_OK;
 }
 
 /* The protocol has no "any": the type has no name, and there is one open dimension. */
 static void
-put_tensor(struct bytes *out, const Inference__ModelMetadataResponse__TensorMetadata *tensor)
-{
-    put_text(out, "{\"name\":", tensor->name);
-    put_text(out, ",\"datatype\":", tensor->datatype);
-    bytes_put_text(out, ",\"shape\":[");
-    for (size_t i = 0; i < tensor->n_shape; i++) {
-        char number[24];
-        snprintf(number, sizeof(number), i == 0 ? "%" PRId64 : ",%" PRId64, tensor->shape[i]);
-        bytes_put_text(out, number);
-    }
-    bytes_put_text(out, "]}");
-}
-
-static void
-put_tensors(struct bytes *out, const char *key,
+put_tensors(struct json *json, const char *name,
             Inference__ModelMetadataResponse__TensorMetadata *const *tensors, size_t count)
 {
-    bytes_put_text(out, key);
+    json_field_open(json, name, '[');
     for (size_t i = 0; i < count; i++) {
-        if (i > 0)
-            bytes_put_char(out, ',');
-        put_tensor(out, tensors[i]);
+        json_open(json, '{');
+        json_field_string(json, "name", tensors[i]->name);
+        json_field_string(json, "datatype", tensors[i]->datatype);
+        json_field_open(json, "shape", '[');
+        for (size_t k = 0; k < tensors[i]->n_shape; k++)
+            json_put_int(json, tensors[i]->shape[k]);
+        json_close(json, ']');
+        json_close(json, '}');
     }
-    bytes_put_char(out, ']');
+    json_close(json, ']');
 }
 
 static void
 put_model(struct bytes *out, const Inference__ModelMetadataResponse *model)
 {
-    put_text(out, "{\"name\":", model->name);
-    bytes_put_text(out, ",\"versions\":[");
+    struct json json = begin(out, model->name);
+    json_field_open(&json, "versions", '[');
     for (size_t i = 0; i < model->n_versions; i++)
-        put_text(out, i == 0 ? "" : ",", model->versions[i]);
-    put_text(out, "],\"platform\":", model->platform);
-    put_tensors(out, ",\"inputs\":[", model->inputs, model->n_inputs);
-    put_tensors(out, ",\"outputs\":[", model->outputs, model->n_outputs);
-    bytes_put_char(out, '}');
+        json_put_string(&json, model->versions[i]);
+    json_close(&json, ']');
+    json_field_string(&json, "platform", model->platform);
+    put_tensors(&json, "inputs", model->inputs, model->n_inputs);
+    put_tensors(&json, "outputs", model->outputs, model->n_outputs);
+    json_close(&json, '}');
 }
 
 enum status

@@ -4,7 +4,7 @@
 
 #include "base/base64.h"
 #include "base/check.h"
-#include "base/json_text.h"
+#include "base/json.h"
 #include "base/number_text.h"
 #include "base/utf8.h"
 #include "coordinator/protocol/oip_contents.h"
@@ -13,24 +13,9 @@
 /* The piece copied from the contents at a time; a whole number of elements of any type. */
 enum { CHUNK_BYTES = 4096 };
 
-enum { LENGTH_BYTES = sizeof(uint32_t), INTEGER_ROOM = 24, ROOM = NUMBER_ROOM + 4 };
+enum { LENGTH_BYTES = sizeof(uint32_t), ROOM = NUMBER_ROOM + 4 };
 
 /* ---- strings ---- */
-
-void
-oip_json_put_string(struct bytes *out, const char *text, size_t bytes)
-{
-    json_put_text(out, text, bytes, JSON_ESCAPES_SHORT);
-}
-
-static bool
-is_utf8(const char *text, size_t bytes)
-{
-    size_t at = 0;
-    for (size_t length = 1; at < bytes && length > 0; at += length)
-        length = utf8_length(text + at, bytes - at);
-    return at == bytes;
-}
 
 static enum status
 put_element(struct bytes *out, const char *text, size_t bytes, uint64_t index, bool base64,
@@ -46,12 +31,12 @@ put_element(struct bytes *out, const char *text, size_t bytes, uint64_t index, b
         bytes_put_char(out, '"');
         return STATUS_OK;
     }
-    if (!is_utf8(text, bytes))
+    if (!utf8_is_text(text, bytes))
         return error_set(error, STATUS_INVALID_ARGUMENT,
                          "element %llu is not UTF-8, which JSON requires: ask for binary data "
                          "(parameter binary_data_output, or binary_data of the output)",
                          (unsigned long long)index);
-    oip_json_put_string(out, text, bytes);
+    json_quote(out, text, bytes, JSON_STYLE_SHORT);
     return STATUS_OK;
 }
 
@@ -87,21 +72,6 @@ put_strings(struct bytes *out, struct wire_cursor contents, bool base64, struct 
 }
 
 /* ---- numbers ---- */
-
-static size_t
-print_integer(char room[INTEGER_ROOM], uint64_t magnitude, bool negative)
-{
-    char digits[INTEGER_ROOM];
-    size_t at = sizeof(digits);
-    do {
-        digits[--at] = (char)('0' + magnitude % 10);
-        magnitude /= 10;
-    } while (magnitude > 0);
-    if (negative)
-        digits[--at] = '-';
-    memcpy(room, digits + at, sizeof(digits) - at);
-    return sizeof(digits) - at;
-}
 
 static int64_t
 signed_at(const unsigned char *data, size_t bytes)
@@ -163,11 +133,8 @@ print_number(char room[ROOM], uint32_t datatype, const unsigned char *data, size
     case SHOAL_INT8:
     case SHOAL_INT16:
     case SHOAL_INT32:
-    case SHOAL_INT64: {
-        int64_t value = signed_at(data, bytes);
-        return print_integer(room, value < 0 ? -(uint64_t)value : (uint64_t)value, value < 0);
-    }
-    default: return print_integer(room, unsigned_at(data, bytes), false);
+    case SHOAL_INT64: return number_text_int(room, signed_at(data, bytes));
+    default: return number_text_uint(room, unsigned_at(data, bytes));
     }
 }
 

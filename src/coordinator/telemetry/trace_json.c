@@ -1,91 +1,65 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "coordinator/telemetry/trace_json.h"
 
-#include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/check.h"
+#include "base/json.h"
+#include "base/number_text.h"
 
 /* Values of the protocol's enums. */
 enum { SPAN_KIND_INTERNAL = 1, SPAN_KIND_SERVER = 2, STATUS_CODE_ERROR = 2 };
 
 struct trace_export {
-    json_t *resource;
-    json_t *spans;
+    struct bytes text;
+    struct json json;
+    uint32_t span_count;
 };
 
 /* ---- pieces ---- */
 
-static void
-put(json_t *object, const char *key, json_t *value)
-{
-    CHECK(json_object_set_new(object, key, value) == 0);
-}
-
-static void
-append(json_t *array, json_t *value)
-{
-    CHECK(json_array_append_new(array, value) == 0);
-}
-
-/* Texts of modelets and callers may be any bytes; JSON is UTF-8. */
-static json_t *
-text_value(const char *text)
-{
-    json_t *value = json_string(text);
-    if (value != NULL)
-        return value;
-    char ascii[TRACE_TEXT_BYTES];
-    size_t i = 0;
-    for (; text[i] != '\0' && i + 1 < sizeof(ascii); i++)
-        ascii[i] = (unsigned char)text[i] < 0x80 ? text[i] : '?';
-    ascii[i] = '\0';
-    return json_string(ascii);
-}
-
 /* 64-bit integers are texts in the JSON form of protobuf. */
-static json_t *
-number_text(int64_t number)
+static void
+field_number(struct json *json, const char *name, int64_t number)
 {
-    char text[24];
-    snprintf(text, sizeof(text), "%" PRId64, number);
-    return json_string(text);
+    char text[NUMBER_ROOM];
+    number_text_int(text, number);
+    json_field_string(json, name, text);
 }
 
-static json_t *
-id_text(const uint8_t *bytes, size_t count)
+static void
+field_id(struct json *json, const char *name, const uint8_t *bytes, size_t count)
 {
     char text[2 * TRACE_ID_BYTES + 1];
     CHECK(2 * count < sizeof(text));
     for (size_t i = 0; i < count; i++)
         snprintf(text + 2 * i, 3, "%02x", bytes[i]);
-    return json_string(text);
+    json_field_string(json, name, text);
 }
 
 static void
-attribute(json_t *attributes, const char *key, const char *type, json_t *value)
+attribute_text(struct json *json, const char *key, const char *text)
 {
-    json_t *typed = json_object();
-    put(typed, type, value);
-    json_t *entry = json_object();
-    put(entry, "key", json_string(key));
-    put(entry, "value", typed);
-    append(attributes, entry);
+    json_open(json, '{');
+    json_field_string(json, "key", key);
+    json_field_open(json, "value", '{');
+    json_field_string(json, "stringValue", text);
+    json_close(json, '}');
+    json_close(json, '}');
 }
 
 static void
-attribute_text(json_t *attributes, const char *key, const char *text)
+attribute_number(struct json *json, const char *key, int64_t number)
 {
-    attribute(attributes, key, "stringValue", text_value(text));
-}
-
-static void
-attribute_number(json_t *attributes, const char *key, int64_t number)
-{
-    attribute(attributes, key, "intValue", number_text(number));
+    json_open(json, '{');
+    json_field_string(json, "key", key);
+    json_field_open(json, "value", '{');
+    field_number(json, "intValue", number);
+    json_close(json, '}');
+    json_close(json, '}');
 }
 
 /* ---- spans ---- */
@@ -101,63 +75,71 @@ struct span {
     int64_t end_ns;
 };
 
-static json_t *
-span_begin(const struct span *span)
+/* Up to its attributes, which follow. */
+static void
+span_begin(struct json *json, const struct span *span)
 {
-    json_t *object = json_object();
-    put(object, "traceId", id_text(span->trace_id, TRACE_ID_BYTES));
-    put(object, "spanId", id_text(span->span_id, SPAN_ID_BYTES));
+    json_open(json, '{');
+    field_id(json, "traceId", span->trace_id, TRACE_ID_BYTES);
+    field_id(json, "spanId", span->span_id, SPAN_ID_BYTES);
     if (span->parent_id != NULL)
-        put(object, "parentSpanId", id_text(span->parent_id, SPAN_ID_BYTES));
+        field_id(json, "parentSpanId", span->parent_id, SPAN_ID_BYTES);
     if (span->state[0] != '\0')
-        put(object, "traceState", text_value(span->state));
-    put(object, "name", text_value(span->name));
-    put(object, "kind", json_integer(span->kind));
-    put(object, "startTimeUnixNano", number_text(span->start_ns));
-    put(object, "endTimeUnixNano", number_text(span->end_ns));
-    return object;
+        json_field_string(json, "traceState", span->state);
+    json_field_string(json, "name", span->name);
+    json_field_int(json, "kind", span->kind);
+    field_number(json, "startTimeUnixNano", span->start_ns);
+    field_number(json, "endTimeUnixNano", span->end_ns);
+    json_field_open(json, "attributes", '[');
+}
+
+/* `message` NULL: it did not fail. */
+static void
+span_end(struct json *json, const char *message)
+{
+    if (message != NULL) {
+        json_field_open(json, "status", '{');
+        json_field_int(json, "code", STATUS_CODE_ERROR);
+        json_field_string(json, "message", message);
+        json_close(json, '}');
+    }
+    json_close(json, '}');
+}
+
+static const char *
+failure_text(const struct trace *trace)
+{
+    return trace->text[0] != '\0' ? trace->text : status_name(trace->status);
 }
 
 static void
-span_error(json_t *span, const char *message)
+request_span(struct json *json, const struct trace *trace, const struct span *span)
 {
-    json_t *status = json_object();
-    put(status, "code", json_integer(STATUS_CODE_ERROR));
-    put(status, "message", text_value(message));
-    put(span, "status", status);
-}
-
-static json_t *
-request_span(const struct trace *trace, const struct span *span)
-{
-    json_t *object = span_begin(span);
-    json_t *attributes = json_array();
+    span_begin(json, span);
     for (uint32_t i = 0; i < TRACE_ATTRIBUTES_MAX; i++)
         if (trace->origin->attributes[i].key != NULL)
-            attribute_text(attributes, trace->origin->attributes[i].key,
+            attribute_text(json, trace->origin->attributes[i].key,
                            trace->origin->attributes[i].value);
-    attribute_number(attributes, "rpc.grpc.status_code", trace->status);
+    attribute_number(json, "rpc.grpc.status_code", trace->status);
     if (trace->pipeline[0] != '\0')
-        attribute_text(attributes, "shoal.pipeline", trace->pipeline);
+        attribute_text(json, "shoal.pipeline", trace->pipeline);
     if (trace->admitted) {
-        attribute_number(attributes, "shoal.generation", (int64_t)trace->generation);
-        attribute_number(attributes, "shoal.worker.deaths", trace->deaths);
+        attribute_number(json, "shoal.generation", (int64_t)trace->generation);
+        attribute_number(json, "shoal.worker.deaths", trace->deaths);
     }
-    put(object, "attributes", attributes);
-    if (trace->status != STATUS_OK)
-        span_error(object, trace->text[0] != '\0' ? trace->text : status_name(trace->status));
-    return object;
+    json_close(json, ']');
+    span_end(json, trace->status != STATUS_OK ? failure_text(trace) : NULL);
 }
 
 static void
-run_event(json_t *object, int64_t at_ns)
+run_event(struct json *json, int64_t at_ns)
 {
-    json_t *event = json_object();
-    put(event, "timeUnixNano", number_text(at_ns));
-    put(event, "name", json_string("run"));
-    json_t *events = json_array();
-    append(events, event);
-    put(object, "events", events);
+    json_field_open(json, "events", '[');
+    json_open(json, '{');
+    field_number(json, "timeUnixNano", at_ns);
+    json_field_string(json, "name", "run");
+    json_close(json, '}');
+    json_close(json, ']');
 }
 
 /* Whether and how the request failed in this span. */
@@ -167,34 +149,30 @@ run_failure(const struct trace *trace, const struct trace_run *run)
     if (run->lost)
         return "the worker died";
     if (trace->status != STATUS_OK && trace->failed_stage == (int)run->stage)
-        return trace->text[0] != '\0' ? trace->text : status_name(trace->status);
+        return failure_text(trace);
     return run->unfinished ? "not finished when the request was answered" : NULL;
 }
 
-static json_t *
-run_span(const struct trace *trace, const struct trace_run *run, const struct span *span,
-         int64_t offset_ns)
+static void
+run_span(struct json *json, const struct trace *trace, const struct trace_run *run,
+         const struct span *span, int64_t offset_ns)
 {
-    json_t *object = span_begin(span);
-    json_t *attributes = json_array();
-    attribute_text(attributes, "shoal.stage", trace->stages[run->stage].name);
-    attribute_number(attributes, "shoal.stage.index", run->stage);
-    attribute_number(attributes, "shoal.attempt", run->attempt);
+    span_begin(json, span);
+    attribute_text(json, "shoal.stage", trace->stages[run->stage].name);
+    attribute_number(json, "shoal.stage.index", run->stage);
+    attribute_number(json, "shoal.attempt", run->attempt);
     if (run->has_worker)
-        attribute_number(attributes, "shoal.worker.index", run->worker);
+        attribute_number(json, "shoal.worker.index", run->worker);
     if (run->pid != 0)
-        attribute_number(attributes, "shoal.worker.pid", run->pid);
+        attribute_number(json, "shoal.worker.pid", run->pid);
     if (run->batch_items != 0)
-        attribute_number(attributes, "shoal.batch.size", run->batch_items);
-    attribute_number(attributes, "shoal.queue_ns", run->began_ns - run->enqueued_ns);
-    attribute_number(attributes, "shoal.run_ns", run->ended_ns - run->began_ns);
-    put(object, "attributes", attributes);
+        attribute_number(json, "shoal.batch.size", run->batch_items);
+    attribute_number(json, "shoal.queue_ns", run->began_ns - run->enqueued_ns);
+    attribute_number(json, "shoal.run_ns", run->ended_ns - run->began_ns);
+    json_close(json, ']');
     if (run->was_run)
-        run_event(object, run->began_ns + offset_ns);
-    const char *failure = run_failure(trace, run);
-    if (failure != NULL)
-        span_error(object, failure);
-    return object;
+        run_event(json, run->began_ns + offset_ns);
+    span_end(json, run_failure(trace, run));
 }
 
 /* ---- an export ---- */
@@ -204,16 +182,26 @@ trace_export_create(const struct trace_resource *resource)
 {
     struct trace_export *export = calloc(1, sizeof(*export));
     CHECK(export != NULL);
-    json_t *attributes = json_array();
-    attribute_text(attributes, "service.name", resource->service_name);
-    attribute_text(attributes, "service.version", resource->service_version);
+    export->json = json_begin(&export->text, JSON_STYLE_ANY);
+    struct json *json = &export->json;
+    json_open(json, '{');
+    json_field_open(json, "resourceSpans", '[');
+    json_open(json, '{');
+    json_field_open(json, "resource", '{');
+    json_field_open(json, "attributes", '[');
+    attribute_text(json, "service.name", resource->service_name);
+    attribute_text(json, "service.version", resource->service_version);
     if (resource->host_name[0] != '\0')
-        attribute_text(attributes, "host.name", resource->host_name);
-    attribute_number(attributes, "process.pid", resource->pid);
-    export->resource = json_object();
-    put(export->resource, "attributes", attributes);
-    export->spans = json_array();
-    CHECK(export->spans != NULL);
+        attribute_text(json, "host.name", resource->host_name);
+    attribute_number(json, "process.pid", resource->pid);
+    json_close(json, ']');
+    json_close(json, '}');
+    json_field_open(json, "scopeSpans", '[');
+    json_open(json, '{');
+    json_field_open(json, "scope", '{');
+    json_field_string(json, "name", "shoal");
+    json_close(json, '}');
+    json_field_open(json, "spans", '[');
     return export;
 }
 
@@ -251,7 +239,7 @@ trace_export_add(struct trace_export *export, const struct trace *trace,
         .start_ns = trace->began_ns + offset_ns,
         .end_ns = trace->ended_ns + offset_ns,
     };
-    append(export->spans, request_span(trace, &span));
+    request_span(&export->json, trace, &span);
     span.parent_id = span_ids[0];
     span.kind = SPAN_KIND_INTERNAL;
     for (uint32_t i = 0; i < count; i++) {
@@ -261,42 +249,25 @@ trace_export_add(struct trace_export *export, const struct trace *trace,
         span.name = name;
         span.start_ns = runs[i].enqueued_ns + offset_ns;
         span.end_ns = runs[i].ended_ns + offset_ns;
-        append(export->spans, run_span(trace, &runs[i], &span, offset_ns));
+        run_span(&export->json, trace, &runs[i], &span, offset_ns);
     }
+    export->span_count += 1 + count;
     return 1 + count;
-}
-
-/* Puts the value into the object as the only element of an array. */
-static void
-put_listed(json_t *object, const char *key, json_t *value)
-{
-    json_t *array = json_array();
-    append(array, value);
-    put(object, key, array);
 }
 
 char *
 trace_export_finish(struct trace_export *export, size_t *bytes)
 {
+    static const char ends[] = "]}]}]}"; /* of spans and what they are in; terminated */
     char *text = NULL;
-    if (json_array_size(export->spans) > 0) {
-        json_t *scope = json_object();
-        put(scope, "name", json_string("shoal"));
-        json_t *scoped = json_object();
-        put(scoped, "scope", scope);
-        put(scoped, "spans", json_incref(export->spans));
-        json_t *whole = json_object();
-        put(whole, "resource", json_incref(export->resource));
-        put_listed(whole, "scopeSpans", scoped);
-        json_t *request = json_object();
-        put_listed(request, "resourceSpans", whole);
-        text = json_dumps(request, JSON_COMPACT);
-        CHECK(text != NULL);
-        json_decref(request);
+    *bytes = 0;
+    if (export->span_count > 0) {
+        bytes_put(&export->text, ends, sizeof(ends));
+        CHECK(!export->text.failed);
+        text = bytes_take(&export->text, bytes);
+        *bytes -= 1;
     }
-    *bytes = text != NULL ? strlen(text) : 0;
-    json_decref(export->spans);
-    json_decref(export->resource);
+    bytes_fini(&export->text);
     free(export);
     return text;
 }

@@ -2,14 +2,12 @@
 #include "mesh/etcd/json.h"
 
 #include <errno.h>
-#include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/base64.h"
 #include "base/check.h"
-#include "base/json_text.h"
+#include "base/number_text.h"
 
 static const char *const field_names[ETCD_FIELDS] = {
 #define FIELD(id, name) [ETCD_FIELD_##id] = (name),
@@ -25,69 +23,51 @@ etcd_field_name(enum etcd_field field)
 
 /* ---- writing ---- */
 
-void
-etcd_put_open(struct bytes *json, char bracket)
+struct json
+etcd_json_begin(struct bytes *out)
 {
-    json_put_comma(json);
-    bytes_put_char(json, bracket);
+    struct json json = json_begin(out, JSON_STYLE_NUMERIC);
+    json_open(&json, '{');
+    return json;
 }
 
 void
-etcd_put_close(struct bytes *json, char bracket)
+etcd_put_field(struct json *json, enum etcd_field field)
 {
-    bytes_put_char(json, bracket);
+    json_name(json, field_names[field]);
 }
 
 void
-etcd_put_field(struct bytes *json, enum etcd_field field)
+etcd_put_int(struct json *json, enum etcd_field field, int64_t number)
 {
-    json_put_comma(json);
-    bytes_put_char(json, '"');
-    bytes_put_text(json, field_names[field]);
-    bytes_put_text(json, "\":");
+    char text[NUMBER_ROOM];
+    number_text_int(text, number);
+    etcd_put_text(json, field, text);
 }
 
 void
-etcd_put_int(struct bytes *json, enum etcd_field field, int64_t number)
+etcd_put_true(struct json *json, enum etcd_field field)
 {
-    char text[32];
-    snprintf(text, sizeof(text), "%" PRId64, number);
-    etcd_put_word(json, field, text);
+    json_field_bool(json, field_names[field], true);
 }
 
 void
-etcd_put_true(struct bytes *json, enum etcd_field field)
+etcd_put_bytes(struct json *json, enum etcd_field field, struct etcd_bytes data)
 {
-    etcd_put_field(json, field);
-    bytes_put_text(json, "true");
-}
-
-void
-etcd_put_word(struct bytes *json, enum etcd_field field, const char *word)
-{
-    etcd_put_field(json, field);
-    bytes_put_char(json, '"');
-    bytes_put_text(json, word);
-    bytes_put_char(json, '"');
-}
-
-void
-etcd_put_bytes(struct bytes *json, enum etcd_field field, struct etcd_bytes data)
-{
-    etcd_put_field(json, field);
-    bytes_put_char(json, '"');
-    char *to = bytes_reserve(json, base64_bytes(data.bytes));
+    size_t length = base64_bytes(data.bytes);
+    json_name(json, field_names[field]);
+    bytes_put_char(json->out, '"');
+    char *to = bytes_reserve(json->out, length);
     CHECK(to != NULL);
     base64_encode(data.data, data.bytes, to);
-    json->used += base64_bytes(data.bytes);
-    bytes_put_char(json, '"');
+    json->out->used += length;
+    bytes_put_char(json->out, '"');
 }
 
 void
-etcd_put_text(struct bytes *json, enum etcd_field field, const char *text)
+etcd_put_text(struct json *json, enum etcd_field field, const char *text)
 {
-    etcd_put_field(json, field);
-    json_put_text(json, text, strlen(text), JSON_ESCAPES_NUMERIC);
+    json_field_string(json, field_names[field], text);
 }
 
 /* ---- reading ---- */

@@ -14,7 +14,7 @@
 #include <stdint.h>
 
 #include "base/bump.h"
-#include "base/bytes.h"
+#include "base/json.h"
 #include "mesh/etcd/etcd.h"
 
 enum etcd_field {
@@ -26,18 +26,16 @@ enum etcd_field {
 
 const char *etcd_field_name(enum etcd_field field);
 
-/* ---- writing: commas are inserted as needed ---- */
+/* ---- writing ---- */
 
-void etcd_put_open(struct bytes *json, char bracket);
-void etcd_put_close(struct bytes *json, char bracket);
+/* Opens an object. */
+struct json etcd_json_begin(struct bytes *out);
 /* Writes `"name":`; a value must follow. */
-void etcd_put_field(struct bytes *json, enum etcd_field field);
-void etcd_put_int(struct bytes *json, enum etcd_field field, int64_t number);
-void etcd_put_true(struct bytes *json, enum etcd_field field);
-void etcd_put_word(struct bytes *json, enum etcd_field field, const char *word);
-void etcd_put_bytes(struct bytes *json, enum etcd_field field, struct etcd_bytes data);
-/* Any text; it is escaped. */
-void etcd_put_text(struct bytes *json, enum etcd_field field, const char *text);
+void etcd_put_field(struct json *json, enum etcd_field field);
+void etcd_put_int(struct json *json, enum etcd_field field, int64_t number);
+void etcd_put_true(struct json *json, enum etcd_field field);
+void etcd_put_bytes(struct json *json, enum etcd_field field, struct etcd_bytes data);
+void etcd_put_text(struct json *json, enum etcd_field field, const char *text);
 
 /* ---- reading ---- */
 

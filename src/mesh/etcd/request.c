@@ -33,7 +33,7 @@ prefix_end(struct etcd_bytes prefix, unsigned char *end)
 }
 
 static void
-put_prefix_end(struct bytes *json, struct etcd_bytes prefix)
+put_prefix_end(struct json *json, struct etcd_bytes prefix)
 {
     unsigned char *end = malloc(prefix.bytes + 1);
     CHECK(end != NULL);
@@ -43,7 +43,7 @@ put_prefix_end(struct bytes *json, struct etcd_bytes prefix)
 }
 
 static void
-put_range(struct bytes *json, const struct etcd_range *range)
+put_range(struct json *json, const struct etcd_range *range)
 {
     etcd_put_bytes(json, ETCD_FIELD_KEY,
                    range->key.bytes == 0 && range->span != ETCD_ONE ? nul : range->key);
@@ -56,7 +56,7 @@ put_range(struct bytes *json, const struct etcd_range *range)
 }
 
 static void
-put_range_options(struct bytes *json, const struct etcd_op *op)
+put_range_options(struct json *json, const struct etcd_op *op)
 {
     if (op->limit != 0)
         etcd_put_int(json, ETCD_FIELD_LIMIT, op->limit);
@@ -70,10 +70,10 @@ put_range_options(struct bytes *json, const struct etcd_op *op)
         etcd_put_true(json, ETCD_FIELD_SERIALIZABLE);
 }
 
-void
-etcd_request_op(struct bytes *json, const struct etcd_op *op)
+/* The members of a request and the end of its object. */
+static void
+put_op(struct json *json, const struct etcd_op *op)
 {
-    etcd_put_open(json, '{');
     put_range(json, &op->range);
     if (op->kind == ETCD_RANGE)
         put_range_options(json, op);
@@ -84,7 +84,14 @@ etcd_request_op(struct bytes *json, const struct etcd_op *op)
     }
     if (op->kind != ETCD_RANGE && op->previous == ETCD_WITH_PREVIOUS)
         etcd_put_true(json, ETCD_FIELD_PREV_KV);
-    etcd_put_close(json, '}');
+    json_close(json, '}');
+}
+
+void
+etcd_request_op(struct bytes *out, const struct etcd_op *op)
+{
+    struct json json = etcd_json_begin(out);
+    put_op(&json, op);
 }
 
 static const struct {
@@ -106,22 +113,22 @@ static const char *const relations[] = {
 };
 
 static void
-put_compare(struct bytes *json, const struct etcd_compare *compare)
+put_compare(struct json *json, const struct etcd_compare *compare)
 {
     enum etcd_field field = targets[compare->target].field;
-    etcd_put_open(json, '{');
+    json_open(json, '{');
     put_range(json, &compare->range);
-    etcd_put_word(json, ETCD_FIELD_TARGET, targets[compare->target].name);
-    etcd_put_word(json, ETCD_FIELD_RESULT, relations[compare->relation]);
+    etcd_put_text(json, ETCD_FIELD_TARGET, targets[compare->target].name);
+    etcd_put_text(json, ETCD_FIELD_RESULT, relations[compare->relation]);
     if (compare->target == ETCD_VALUE)
         etcd_put_bytes(json, field, compare->value);
     else
         etcd_put_int(json, field, compare->number);
-    etcd_put_close(json, '}');
+    json_close(json, '}');
 }
 
 static void
-put_ops(struct bytes *json, enum etcd_field field, const struct etcd_op *ops, size_t count)
+put_ops(struct json *json, enum etcd_field field, const struct etcd_op *ops, size_t count)
 {
     static const enum etcd_field kinds[] = {
         [ETCD_RANGE] = ETCD_FIELD_REQUEST_RANGE,
@@ -129,81 +136,82 @@ put_ops(struct bytes *json, enum etcd_field field, const struct etcd_op *ops, si
         [ETCD_DELETE] = ETCD_FIELD_REQUEST_DELETE,
     };
     etcd_put_field(json, field);
-    etcd_put_open(json, '[');
+    json_open(json, '[');
     for (size_t i = 0; i < count; i++) {
-        etcd_put_open(json, '{');
+        json_open(json, '{');
         etcd_put_field(json, kinds[ops[i].kind]);
-        etcd_request_op(json, &ops[i]);
-        etcd_put_close(json, '}');
+        json_open(json, '{');
+        put_op(json, &ops[i]);
+        json_close(json, '}');
     }
-    etcd_put_close(json, ']');
+    json_close(json, ']');
 }
 
 void
-etcd_request_txn(struct bytes *json, const struct etcd_txn *txn)
+etcd_request_txn(struct bytes *out, const struct etcd_txn *txn)
 {
-    etcd_put_open(json, '{');
-    etcd_put_field(json, ETCD_FIELD_COMPARE);
-    etcd_put_open(json, '[');
+    struct json json = etcd_json_begin(out);
+    etcd_put_field(&json, ETCD_FIELD_COMPARE);
+    json_open(&json, '[');
     for (size_t i = 0; i < txn->compare_count; i++)
-        put_compare(json, &txn->compares[i]);
-    etcd_put_close(json, ']');
-    put_ops(json, ETCD_FIELD_SUCCESS, txn->success, txn->success_count);
-    put_ops(json, ETCD_FIELD_FAILURE, txn->failure, txn->failure_count);
-    etcd_put_close(json, '}');
+        put_compare(&json, &txn->compares[i]);
+    json_close(&json, ']');
+    put_ops(&json, ETCD_FIELD_SUCCESS, txn->success, txn->success_count);
+    put_ops(&json, ETCD_FIELD_FAILURE, txn->failure, txn->failure_count);
+    json_close(&json, '}');
 }
 
 void
-etcd_request_compact(struct bytes *json, int64_t revision)
+etcd_request_compact(struct bytes *out, int64_t revision)
 {
-    etcd_put_open(json, '{');
-    etcd_put_int(json, ETCD_FIELD_REVISION, revision);
-    etcd_put_close(json, '}');
+    struct json json = etcd_json_begin(out);
+    etcd_put_int(&json, ETCD_FIELD_REVISION, revision);
+    json_close(&json, '}');
 }
 
 void
-etcd_request_grant(struct bytes *json, int64_t ttl_s, int64_t lease_id)
+etcd_request_grant(struct bytes *out, int64_t ttl_s, int64_t lease_id)
 {
-    etcd_put_open(json, '{');
-    etcd_put_int(json, ETCD_FIELD_TTL, ttl_s);
-    etcd_put_int(json, ETCD_FIELD_ID, lease_id);
-    etcd_put_close(json, '}');
+    struct json json = etcd_json_begin(out);
+    etcd_put_int(&json, ETCD_FIELD_TTL, ttl_s);
+    etcd_put_int(&json, ETCD_FIELD_ID, lease_id);
+    json_close(&json, '}');
 }
 
 void
-etcd_request_lease(struct bytes *json, int64_t lease_id)
+etcd_request_lease(struct bytes *out, int64_t lease_id)
 {
-    etcd_put_open(json, '{');
-    etcd_put_int(json, ETCD_FIELD_ID, lease_id);
-    etcd_put_close(json, '}');
+    struct json json = etcd_json_begin(out);
+    etcd_put_int(&json, ETCD_FIELD_ID, lease_id);
+    json_close(&json, '}');
 }
 
 void
-etcd_request_token(struct bytes *json, const char *user, const char *password)
+etcd_request_token(struct bytes *out, const char *user, const char *password)
 {
-    etcd_put_open(json, '{');
-    etcd_put_text(json, ETCD_FIELD_NAME, user);
-    etcd_put_text(json, ETCD_FIELD_PASSWORD, password);
-    etcd_put_close(json, '}');
+    struct json json = etcd_json_begin(out);
+    etcd_put_text(&json, ETCD_FIELD_NAME, user);
+    etcd_put_text(&json, ETCD_FIELD_PASSWORD, password);
+    json_close(&json, '}');
 }
 
 void
-etcd_request_watch(struct bytes *json, const struct etcd_range *range, int64_t watch_id,
+etcd_request_watch(struct bytes *out, const struct etcd_range *range, int64_t watch_id,
                    int64_t revision)
 {
-    if (json->used > 0) /* one object after another; anything in between is insignificant */
-        bytes_put_char(json, '\n');
-    bytes_put_char(json, '{');
-    etcd_put_field(json, ETCD_FIELD_CREATE_REQUEST);
-    etcd_put_open(json, '{');
-    put_range(json, range);
-    etcd_put_int(json, ETCD_FIELD_WATCH_ID, watch_id);
+    if (out->used > 0) /* one object after another; anything in between is insignificant */
+        bytes_put_char(out, '\n');
+    struct json json = etcd_json_begin(out);
+    etcd_put_field(&json, ETCD_FIELD_CREATE_REQUEST);
+    json_open(&json, '{');
+    put_range(&json, range);
+    etcd_put_int(&json, ETCD_FIELD_WATCH_ID, watch_id);
     if (revision != 0)
-        etcd_put_int(json, ETCD_FIELD_START_REVISION, revision);
-    etcd_put_true(json, ETCD_FIELD_PROGRESS_NOTIFY);
-    etcd_put_true(json, ETCD_FIELD_FRAGMENT);
-    etcd_put_close(json, '}');
-    etcd_put_close(json, '}');
+        etcd_put_int(&json, ETCD_FIELD_START_REVISION, revision);
+    etcd_put_true(&json, ETCD_FIELD_PROGRESS_NOTIFY);
+    etcd_put_true(&json, ETCD_FIELD_FRAGMENT);
+    json_close(&json, '}');
+    json_close(&json, '}');
 }
 
 /* With room for one more byte. */

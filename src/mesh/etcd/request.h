@@ -5,14 +5,14 @@
 #include "base/bytes.h"
 #include "mesh/etcd/etcd.h"
 
-void etcd_request_op(struct bytes *json, const struct etcd_op *op);
-void etcd_request_txn(struct bytes *json, const struct etcd_txn *txn);
-void etcd_request_compact(struct bytes *json, int64_t revision);
-void etcd_request_grant(struct bytes *json, int64_t ttl_s, int64_t lease_id);
-void etcd_request_lease(struct bytes *json, int64_t lease_id); /* renew, revoke */
-void etcd_request_token(struct bytes *json, const char *user, const char *password);
+void etcd_request_op(struct bytes *out, const struct etcd_op *op);
+void etcd_request_txn(struct bytes *out, const struct etcd_txn *txn);
+void etcd_request_compact(struct bytes *out, int64_t revision);
+void etcd_request_grant(struct bytes *out, int64_t ttl_s, int64_t lease_id);
+void etcd_request_lease(struct bytes *out, int64_t lease_id); /* renew, revoke */
+void etcd_request_token(struct bytes *out, const char *user, const char *password);
 /* One of several on a stream: ids start at 1, because answers omit 0. */
-void etcd_request_watch(struct bytes *json, const struct etcd_range *range, int64_t watch_id,
+void etcd_request_watch(struct bytes *out, const struct etcd_range *range, int64_t watch_id,
                         int64_t revision);
 
 /* The part of a range after `last`, a key in it; free it with etcd_range_free. */

@@ -223,10 +223,11 @@ read_root(json_t *root, uint64_t full_units, const struct record_source *source,
 {
     struct instance_reading reading = {0};
     struct bytes unknown_fields = {0};
-    bytes_put_char(&unknown_fields, '{');
+    struct json json = json_begin(&unknown_fields, JSON_STYLE_UPPER);
+    json_open(&json, '{');
     if (read_fields(root, full_units, &reading, error) == STATUS_OK &&
-        record_json_field_kept(&unknown_fields, "actionable", root, error) == STATUS_OK &&
-        record_json_rest(&unknown_fields, root, &fields, NULL, 0, error) == STATUS_OK) {
+        record_json_field_kept(&json, "actionable", root, error) == STATUS_OK &&
+        record_json_rest(&json, root, &fields, NULL, 0, error) == STATUS_OK) {
         bytes_put(&unknown_fields, "}", 2);
         CHECK(!unknown_fields.failed && !reading.pool_types.failed);
         *record = pack(&reading, source,
@@ -253,20 +254,17 @@ record_instance_read(const struct record_source *source, uint64_t full_units,
 /* ---- writing ---- */
 
 static void
-field_labels(struct bytes *to, const char *field, const char *labels)
+field_labels(struct json *to, const char *field, const char *labels)
 {
     if (labels[0] == '\0')
         return;
-    record_json_name(to, field);
-    char before = '[';
+    json_field_open(to, field, '[');
     while (*labels != '\0') {
         size_t bytes = strcspn(labels, ",");
-        bytes_put_char(to, before);
-        record_json_put_text(to, labels, bytes);
+        json_put_text(to, labels, bytes);
         labels += bytes + (labels[bytes] == ',');
-        before = ',';
     }
-    bytes_put_char(to, ']');
+    json_close(to, ']');
 }
 
 static int64_t
@@ -276,7 +274,7 @@ as_signed(uint64_t number)
 }
 
 static void
-field_figures(struct bytes *to, const struct mesh_figures *figures)
+field_figures(struct json *to, const struct mesh_figures *figures)
 {
     uint64_t free_units = figures->free_units < figures->capacity_units ? figures->free_units
                                                                         : figures->capacity_units;
@@ -292,29 +290,32 @@ truth(bool is)
     return is ? "true" : "false";
 }
 
+/* Ends with a zero byte. */
 static void
-put_pools(struct bytes *to, const struct mesh_instance *instance)
+put_pools(struct bytes *out, const struct mesh_instance *instance)
 {
+    struct json json = json_begin(out, JSON_STYLE_UPPER);
+    json_open(&json, '[');
     for (uint32_t i = 0; i < instance->pool_count; i++) {
         const struct mesh_figures *figures = &instance->pool_figures[i];
-        bytes_put_text(to, i == 0 ? "[{" : ",{");
-        field_labels(to, "types", instance->pool_types[i]);
-        field_figures(to, figures);
-        record_json_field_int(to, "lInProg", figures->loading);
-        record_json_name(to, "full");
-        bytes_put_text(to, truth(figures->full));
-        bytes_put_char(to, '}');
+        json_open(&json, '{');
+        field_labels(&json, "types", instance->pool_types[i]);
+        field_figures(&json, figures);
+        record_json_field_int(&json, "lInProg", figures->loading);
+        json_field_bool(&json, "full", figures->full);
+        json_close(&json, '}');
     }
-    bytes_put(to, "]", 2);
+    json_close(&json, ']');
+    bytes_put_char(out, '\0');
 }
 
 static enum status
-put_instance(struct bytes *to, const struct record_instance *record, json_t *former,
+put_instance(struct json *to, const struct record_instance *record, json_t *former,
              struct error *error)
 {
     const struct mesh_instance *instance = &record->instance;
     const struct mesh_figures *figures = &instance->figures;
-    bytes_put_char(to, '{');
+    json_open(to, '{');
     record_json_field_int(to, "startTime", instance->start_ms);
     record_json_field_int(to, "vers", instance->version);
     record_json_field_text(to, "loc", record->location);
@@ -329,7 +330,7 @@ put_instance(struct bytes *to, const struct record_instance *record, json_t *for
     record_json_field_bool(to, "shutdown", instance->draining);
     struct bytes address = {0};
     struct bytes pools = {0};
-    record_json_put_text(&address, record->address, strlen(record->address));
+    json_quote(&address, record->address, strlen(record->address), JSON_STYLE_UPPER);
     bytes_put_char(&address, '\0');
     put_pools(&pools, instance);
     const struct record_own own[] = {
@@ -340,7 +341,7 @@ put_instance(struct bytes *to, const struct record_instance *record, json_t *for
     record_json_rest(to, former, &fields, own, ARRAY_COUNT(own), error);
     bytes_fini(&address);
     bytes_fini(&pools);
-    bytes_put_char(to, '}');
+    json_close(to, '}');
     return error->status;
 }
 
@@ -349,11 +350,11 @@ record_instance_write(const struct record_instance *instance, const void *former
                       size_t former_bytes, struct bytes *to, struct error *error)
 {
     json_t *root = NULL;
-    size_t start = to->used;
+    struct json json = json_begin(to, JSON_STYLE_UPPER);
     error_clear(error);
     if (former_bytes == 0 || record_json_parse(former, former_bytes, &root, error) == STATUS_OK) {
-        if (put_instance(to, instance, root, error) == STATUS_OK)
-            record_json_end(to, start, error);
+        if (put_instance(&json, instance, root, error) == STATUS_OK)
+            record_json_end(&json, error);
     }
     json_decref(root);
     if (error->status != STATUS_OK)

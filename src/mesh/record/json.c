@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "base/json_text.h"
 #include "base/number_text.h"
 #include "base/utf8.h"
 #include "mesh/record/large.h"
@@ -162,13 +161,7 @@ record_json_array(json_t *object, const char *field, json_t **value, struct erro
 /* ---- writing ---- */
 
 void
-record_json_put_text(struct bytes *to, const char *text, size_t bytes)
-{
-    json_put_text(to, text, bytes, JSON_ESCAPES_UPPER);
-}
-
-void
-record_json_put_any_text(struct bytes *to, const char *text, size_t bytes_max)
+record_json_put_any_text(struct json *to, const char *text, size_t bytes_max)
 {
     struct bytes clean = {0};
     const unsigned char *at = (const unsigned char *)text;
@@ -184,17 +177,18 @@ record_json_put_any_text(struct bytes *to, const char *text, size_t bytes_max)
     }
     if (left > 0)
         bytes_put_text(&clean, "\xe2\x80\xa6");
-    record_json_put_text(to, clean.used == 0 ? "" : clean.data, clean.used);
+    json_put_text(to, clean.used == 0 ? "" : clean.data, clean.used);
     bytes_fini(&clean);
 }
 
 enum status
-record_json_end(const struct bytes *to, size_t start, struct error *error)
+record_json_end(const struct json *to, struct error *error)
 {
-    CHECK(!to->failed);
-    const unsigned char *data = (const unsigned char *)to->data;
-    for (size_t at = start, bytes; at < to->used; at += bytes) {
-        bytes = utf8_length(data + at, to->used - at);
+    const struct bytes *out = to->out;
+    CHECK(!out->failed);
+    const unsigned char *data = (const unsigned char *)out->data;
+    for (size_t at = to->start, bytes; at < out->used; at += bytes) {
+        bytes = utf8_length(data + at, out->used - at);
         if (bytes == 0)
             return error_set(error, STATUS_INVALID_ARGUMENT,
                              "it contains a byte that is not UTF-8 (0x%02x)", data[at]);
@@ -202,64 +196,46 @@ record_json_end(const struct bytes *to, size_t start, struct error *error)
     return STATUS_OK;
 }
 
-void
-record_json_name(struct bytes *to, const char *name)
-{
-    json_put_comma(to);
-    record_json_put_text(to, name, strlen(name));
-    bytes_put_char(to, ':');
-}
-
-void
-record_json_put_int(struct bytes *to, int64_t number)
-{
-    char room[NUMBER_ROOM];
-    snprintf(room, sizeof(room), "%lld", (long long)number);
-    bytes_put_text(to, room);
-}
-
 /* Keeps a fraction a fraction, even if it is a whole number. */
 static void
-put_real(struct bytes *to, double number)
+put_real(struct json *to, double number)
 {
     char room[NUMBER_ROOM];
     number_text_double(room, number);
-    bytes_put_text(to, room);
+    json_put_double(to, number);
     if (strpbrk(room, ".e") == NULL)
-        bytes_put_text(to, ".0");
+        bytes_put_text(to->out, ".0");
 }
 
-static enum status put_value(struct bytes *to, json_t *value, unsigned depth, struct error *error);
+static enum status put_value(struct json *to, json_t *value, unsigned depth, struct error *error);
 
 static enum status
-put_object(struct bytes *to, json_t *object, unsigned depth, struct error *error)
+put_object(struct json *to, json_t *object, unsigned depth, struct error *error)
 {
     json_t *members = object;
-    bytes_put_char(to, '{');
+    json_open(to, '{');
     for (void *at = json_object_iter(members); at; at = json_object_iter_next(members, at)) {
-        record_json_name(to, json_object_iter_key(at));
+        json_name(to, json_object_iter_key(at));
         if (put_value(to, json_object_iter_value(at), depth, error) != STATUS_OK)
             return error->status;
     }
-    bytes_put_char(to, '}');
+    json_close(to, '}');
     return STATUS_OK;
 }
 
 static enum status
-put_array(struct bytes *to, json_t *array, unsigned depth, struct error *error)
+put_array(struct json *to, json_t *array, unsigned depth, struct error *error)
 {
-    bytes_put_char(to, '[');
-    for (size_t i = 0; i < json_array_size(array); i++) {
-        json_put_comma(to);
+    json_open(to, '[');
+    for (size_t i = 0; i < json_array_size(array); i++)
         if (put_value(to, json_array_get(array, i), depth, error) != STATUS_OK)
             return error->status;
-    }
-    bytes_put_char(to, ']');
+    json_close(to, ']');
     return STATUS_OK;
 }
 
 static enum status
-put_value(struct bytes *to, json_t *value, unsigned depth, struct error *error)
+put_value(struct json *to, json_t *value, unsigned depth, struct error *error)
 {
     if (depth > RECORD_DEPTH_MAX)
         return error_set(error, STATUS_INVALID_ARGUMENT, "nested deeper than %d", RECORD_DEPTH_MAX);
@@ -270,60 +246,54 @@ put_value(struct bytes *to, json_t *value, unsigned depth, struct error *error)
         if (large_is(value))
             large_put(to, value);
         else
-            record_json_put_text(to, json_string_value(value), json_string_length(value));
+            json_put_text(to, json_string_value(value), json_string_length(value));
         break;
-    case JSON_INTEGER: record_json_put_int(to, json_integer_value(value)); break;
+    case JSON_INTEGER: json_put_int(to, json_integer_value(value)); break;
     case JSON_REAL: put_real(to, json_real_value(value)); break;
-    case JSON_TRUE: bytes_put_text(to, "true"); break;
-    case JSON_FALSE: bytes_put_text(to, "false"); break;
-    case JSON_NULL: bytes_put_text(to, "null"); break;
+    case JSON_TRUE:
+    case JSON_FALSE: json_put_bool(to, json_is_true(value)); break;
+    case JSON_NULL: json_put_null(to); break;
     }
     return STATUS_OK;
 }
 
 enum status
-record_json_put(struct bytes *to, json_t *value, struct error *error)
+record_json_put(struct json *to, json_t *value, struct error *error)
 {
     return put_value(to, value, 0, error);
 }
 
 enum status
-record_json_field_kept(struct bytes *to, const char *name, json_t *object, struct error *error)
+record_json_field_kept(struct json *to, const char *name, json_t *object, struct error *error)
 {
     json_t *value = json_object_get(object, name);
     if (value == NULL)
         return STATUS_OK;
-    record_json_name(to, name);
+    json_name(to, name);
     if (record_json_put(to, value, error) != STATUS_OK)
         return error_prefix(error, "%s", name);
     return STATUS_OK;
 }
 
 void
-record_json_field_text(struct bytes *to, const char *name, const char *text)
+record_json_field_text(struct json *to, const char *name, const char *text)
 {
-    if (text == NULL || text[0] == '\0')
-        return;
-    record_json_name(to, name);
-    record_json_put_text(to, text, strlen(text));
+    if (text != NULL && text[0] != '\0')
+        json_field_string(to, name, text);
 }
 
 void
-record_json_field_int(struct bytes *to, const char *name, int64_t number)
+record_json_field_int(struct json *to, const char *name, int64_t number)
 {
-    if (number == 0)
-        return;
-    record_json_name(to, name);
-    record_json_put_int(to, number);
+    if (number != 0)
+        json_field_int(to, name, number);
 }
 
 void
-record_json_field_bool(struct bytes *to, const char *name, bool value)
+record_json_field_bool(struct json *to, const char *name, bool value)
 {
-    if (!value)
-        return;
-    record_json_name(to, name);
-    bytes_put_text(to, "true");
+    if (value)
+        json_field_bool(to, name, true);
 }
 
 /* ---- what is not known ---- */
@@ -369,7 +339,7 @@ collect(struct json_rest *rests, json_t *object, const struct record_fields *fie
 }
 
 enum status
-record_json_rest(struct bytes *to, json_t *object, const struct record_fields *fields,
+record_json_rest(struct json *to, json_t *object, const struct record_fields *fields,
                  const struct record_own *own, size_t own_count, struct error *error)
 {
     enum status status = STATUS_OK;
@@ -378,9 +348,9 @@ record_json_rest(struct bytes *to, json_t *object, const struct record_fields *f
     size_t count = collect(rests, object, fields, own, own_count);
     qsort(rests, count, sizeof(*rests), compare_rest);
     for (size_t i = 0; i < count && status == STATUS_OK; i++) {
-        record_json_name(to, rests[i].name);
+        json_name(to, rests[i].name);
         if (rests[i].json != NULL)
-            bytes_put_text(to, rests[i].json);
+            json_put_raw(to, rests[i].json, strlen(rests[i].json));
         else if ((status = record_json_put(to, rests[i].value, error)) != STATUS_OK)
             error_prefix(error, "%s", rests[i].name);
     }

@@ -10,8 +10,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/bytes.h"
 #include "base/error.h"
+#include "base/json.h"
 
 /* ---- reading ---- */
 
@@ -42,26 +42,22 @@ enum status record_json_array(json_t *object, const char *field, json_t **value,
 enum status record_json_wrong(struct error *error, const char *field, const char *wanted,
                               json_t *value);
 
-/* ---- writing ---- */
+/* ---- writing: base/json.h in JSON_STYLE_UPPER, and ---- */
 
-/* Writes `,"name":` or `"name":`, depending on what precedes. */
-void record_json_name(struct bytes *to, const char *name);
-void record_json_put_text(struct bytes *to, const char *text, size_t bytes);
 /* Replaces bytes that are not UTF-8 and truncates the text after `bytes_max` bytes, with a mark. */
-void record_json_put_any_text(struct bytes *to, const char *text, size_t bytes_max);
+void record_json_put_any_text(struct json *to, const char *text, size_t bytes_max);
 /* Checks a complete value. INVALID_ARGUMENT: it is not UTF-8 and would not be JSON for others. */
-enum status record_json_end(const struct bytes *to, size_t start, struct error *error);
-void record_json_put_int(struct bytes *to, int64_t number);
+enum status record_json_end(const struct json *to, struct error *error);
 /* Any value. INVALID_ARGUMENT: nested too deep. */
-enum status record_json_put(struct bytes *to, json_t *value, struct error *error);
+enum status record_json_put(struct json *to, json_t *value, struct error *error);
 /* As it is in the object (NULL: absent). */
-enum status record_json_field_kept(struct bytes *to, const char *name, json_t *object,
+enum status record_json_field_kept(struct json *to, const char *name, json_t *object,
                                    struct error *error);
 
 /* NULL, "", 0 and false are omitted. */
-void record_json_field_text(struct bytes *to, const char *name, const char *text);
-void record_json_field_int(struct bytes *to, const char *name, int64_t number);
-void record_json_field_bool(struct bytes *to, const char *name, bool value);
+void record_json_field_text(struct json *to, const char *name, const char *text);
+void record_json_field_int(struct json *to, const char *name, int64_t number);
+void record_json_field_bool(struct json *to, const char *name, bool value);
 
 /* ---- unknown fields ---- */
 
@@ -81,7 +77,7 @@ struct record_own {
 
 /* Writes the members of `object` (NULL: none) that are not among the fields, and the `own` ones,
  * whose names are among the fields, sorted by name. */
-enum status record_json_rest(struct bytes *to, json_t *object, const struct record_fields *fields,
+enum status record_json_rest(struct json *to, json_t *object, const struct record_fields *fields,
                              const struct record_own *own, size_t own_count, struct error *error);
 
 /* ---- one block of memory ---- */

@@ -104,7 +104,7 @@ large_is(const json_t *value)
 }
 
 void
-large_put(struct bytes *to, const json_t *value)
+large_put(struct json *to, const json_t *value)
 {
-    bytes_put(to, json_string_value(value) + 1, json_string_length(value) - 1);
+    json_put_raw(to, json_string_value(value) + 1, json_string_length(value) - 1);
 }

@@ -141,39 +141,38 @@ says_more(json_t *failure)
 
 /* Keeps the fields of failures beside their text, for failures that are places. */
 static enum status
-put_failure_extras(struct bytes *to, const struct maps *maps, struct error *error)
+put_failure_extras(struct json *to, const struct maps *maps, struct error *error)
 {
     json_t *failures = maps->failures;
-    size_t start = to->used;
+    const size_t start = to->out->used;
     for (void *at = json_object_iter(failures); at; at = json_object_iter_next(failures, at)) {
         const char *instance = json_object_iter_key(at);
         json_t *failure = json_object_iter_value(at);
         if (json_object_get(maps->failed, instance) == NULL || !says_more(failure))
             continue;
-        if (to->used == start) {
-            record_json_name(to, "fails");
-            bytes_put_char(to, '{');
+        if (to->out->used == start) {
+            json_field_open(to, "fails", '{');
         }
-        record_json_name(to, instance);
-        bytes_put_char(to, '{');
+        json_field_open(to, instance, '{');
         if (record_json_rest(to, failure, &failure_fields, NULL, 0, error) != STATUS_OK)
             return error_prefix(error, "fails: %s", instance);
-        bytes_put_char(to, '}');
+        json_close(to, '}');
     }
-    if (to->used > start)
-        bytes_put_char(to, '}');
+    if (to->out->used > start)
+        json_close(to, '}');
     return STATUS_OK;
 }
 
 static enum status
-put_unknown_fields(struct bytes *to, json_t *root, const struct maps *maps, struct error *error)
+put_unknown_fields(struct bytes *out, json_t *root, const struct maps *maps, struct error *error)
 {
-    bytes_put_char(to, '{');
-    if (record_json_field_kept(to, "actionable", root, error) != STATUS_OK ||
-        put_failure_extras(to, maps, error) != STATUS_OK ||
-        record_json_rest(to, root, &fields, NULL, 0, error) != STATUS_OK)
+    struct json json = json_begin(out, JSON_STYLE_UPPER);
+    json_open(&json, '{');
+    if (record_json_field_kept(&json, "actionable", root, error) != STATUS_OK ||
+        put_failure_extras(&json, maps, error) != STATUS_OK ||
+        record_json_rest(&json, root, &fields, NULL, 0, error) != STATUS_OK)
         return error->status;
-    bytes_put_char(to, '}');
+    json_close(&json, '}');
     return STATUS_OK;
 }
 
@@ -274,39 +273,38 @@ enum {
     IN_FAILED = 1 << MESH_PLACE_FAILED,
 };
 
-/* Writes nothing for an empty map. */
+/* Appends nothing for an empty map; `out` is empty. */
 static void
-put_map(struct bytes *to, unsigned kinds, const struct mesh_place *places, uint32_t count)
+put_map(struct bytes *out, unsigned kinds, const struct mesh_place *places, uint32_t count)
 {
-    bool any = false;
+    struct json json = json_begin(out, JSON_STYLE_UPPER);
     for (uint32_t i = 0; i < count; i++) {
         if ((kinds & 1u << places[i].kind) == 0)
             continue;
-        bytes_put_text(to, any ? "" : "{");
-        any = true;
-        record_json_name(to, places[i].instance);
-        record_json_put_int(to, places[i].since_ms);
+        if (out->used == 0)
+            json_open(&json, '{');
+        json_field_int(&json, places[i].instance, places[i].since_ms);
     }
-    if (any)
-        bytes_put_char(to, '}');
+    if (out->used > 0)
+        json_close(&json, '}');
 }
 
 static void
-field_map(struct bytes *to, const char *name, unsigned kinds, const struct mesh_place *places,
+field_map(struct json *to, const char *name, unsigned kinds, const struct mesh_place *places,
           uint32_t count)
 {
-    struct bytes json = {0};
-    put_map(&json, kinds, places, count);
-    if (json.used > 0) {
-        record_json_name(to, name);
-        bytes_put(to, json.data, json.used);
+    struct bytes map = {0};
+    put_map(&map, kinds, places, count);
+    if (map.used > 0) {
+        json_name(to, name);
+        json_put_raw(to, map.data, map.used);
     }
-    bytes_fini(&json);
+    bytes_fini(&map);
 }
 
 /* A failure with a text, or with other fields to keep. */
 static enum status
-field_failures(struct bytes *to, json_t *former, const struct mesh_place *places, uint32_t count,
+field_failures(struct json *to, json_t *former, const struct mesh_place *places, uint32_t count,
                struct error *error)
 {
     json_t *failures = json_object_get(former, "fails");
@@ -318,31 +316,29 @@ field_failures(struct bytes *to, json_t *former, const struct mesh_place *places
         if (place->kind != MESH_PLACE_FAILED || (!text && !says_more(failure)))
             continue;
         if (!any) {
-            record_json_name(to, "fails");
-            bytes_put_char(to, '{');
+            json_field_open(to, "fails", '{');
         }
         any = true;
-        record_json_name(to, place->instance);
-        bytes_put_char(to, '{');
+        json_field_open(to, place->instance, '{');
         if (text) {
-            record_json_name(to, "msg");
+            json_name(to, "msg");
             record_json_put_any_text(to, place->reason, RECORD_REASON_BYTES_MAX);
         }
         if (record_json_rest(to, failure, &failure_fields, NULL, 0, error) != STATUS_OK)
             return error_prefix(error, "fails: %s", place->instance);
-        bytes_put_char(to, '}');
+        json_close(to, '}');
     }
     if (any)
-        bytes_put_char(to, '}');
+        json_close(to, '}');
     return STATUS_OK;
 }
 
 static enum status
-put_model(struct bytes *to, const struct mesh_model *model, const struct mesh_place *places,
+put_model(struct json *to, const struct mesh_model *model, const struct mesh_place *places,
           json_t *former, struct error *error)
 {
     uint32_t count = model->place_count;
-    bytes_put_char(to, '{');
+    json_open(to, '{');
     record_json_field_text(to, "type", model->type);
     record_json_field_text(to, "encKey", model->key);
     record_json_field_text(to, "mPath", model->path);
@@ -362,7 +358,7 @@ put_model(struct bytes *to, const struct mesh_model *model, const struct mesh_pl
     const struct record_own own = {"loaded", loaded.used > 1 ? loaded.data : NULL};
     enum status status = record_json_rest(to, former, &fields, &own, 1, error);
     bytes_fini(&loaded);
-    bytes_put_char(to, '}');
+    json_close(to, '}');
     return status;
 }
 
@@ -371,7 +367,7 @@ record_model_write(const struct mesh_model *model, const void *former, size_t fo
                    struct bytes *to, struct error *error)
 {
     json_t *root = NULL;
-    size_t start = to->used;
+    struct json json = json_begin(to, JSON_STYLE_UPPER);
     error_clear(error);
     struct mesh_place *places = calloc(model->place_count + 1, sizeof(*places));
     CHECK(places != NULL);
@@ -379,8 +375,8 @@ record_model_write(const struct mesh_model *model, const void *former, size_t fo
         memcpy(places, model->places, model->place_count * sizeof(*places));
     qsort(places, model->place_count, sizeof(*places), compare_places);
     if (former_bytes == 0 || record_json_parse(former, former_bytes, &root, error) == STATUS_OK) {
-        if (put_model(to, model, places, root, error) == STATUS_OK)
-            record_json_end(to, start, error);
+        if (put_model(&json, model, places, root, error) == STATUS_OK)
+            record_json_end(&json, error);
     }
     json_decref(root);
     free(places);

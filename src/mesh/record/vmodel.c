@@ -49,10 +49,11 @@ read_root(json_t *root, const struct record_source *source, struct record_vmodel
 {
     struct mesh_vmodel vmodel = {0};
     struct bytes unknown_fields = {0};
-    bytes_put_char(&unknown_fields, '{');
+    struct json json = json_begin(&unknown_fields, JSON_STYLE_UPPER);
+    json_open(&json, '{');
     if (read_fields(root, &vmodel, error) == STATUS_OK &&
-        record_json_field_kept(&unknown_fields, "actionable", root, error) == STATUS_OK &&
-        record_json_rest(&unknown_fields, root, &fields, NULL, 0, error) == STATUS_OK) {
+        record_json_field_kept(&json, "actionable", root, error) == STATUS_OK &&
+        record_json_rest(&json, root, &fields, NULL, 0, error) == STATUS_OK) {
         bytes_put(&unknown_fields, "}", 2);
         CHECK(!unknown_fields.failed);
         *record = pack(&vmodel, source,
@@ -80,20 +81,20 @@ record_vmodel_write(const struct mesh_vmodel *vmodel, const void *former, size_t
                     struct bytes *to, struct error *error)
 {
     json_t *root = NULL;
-    size_t start = to->used;
+    struct json json = json_begin(to, JSON_STYLE_UPPER);
     error_clear(error);
     if (former_bytes == 0 || record_json_parse(former, former_bytes, &root, error) == STATUS_OK) {
-        bytes_put_char(to, '{');
-        if (record_json_field_kept(to, "actionable", root, error) == STATUS_OK) {
-            record_json_field_text(to, "o", vmodel->owner);
-            record_json_field_text(to, "amid", vmodel->active);
-            record_json_field_text(to, "tmid", vmodel->target);
-            record_json_field_bool(to, "failed", vmodel->failed);
-            record_json_rest(to, root, &fields, NULL, 0, error);
+        json_open(&json, '{');
+        if (record_json_field_kept(&json, "actionable", root, error) == STATUS_OK) {
+            record_json_field_text(&json, "o", vmodel->owner);
+            record_json_field_text(&json, "amid", vmodel->active);
+            record_json_field_text(&json, "tmid", vmodel->target);
+            record_json_field_bool(&json, "failed", vmodel->failed);
+            record_json_rest(&json, root, &fields, NULL, 0, error);
         }
-        bytes_put_char(to, '}');
+        json_close(&json, '}');
         if (error->status == STATUS_OK)
-            record_json_end(to, start, error);
+            record_json_end(&json, error);
     }
     json_decref(root);
     if (error->status != STATUS_OK)

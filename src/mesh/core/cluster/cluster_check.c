@@ -41,7 +41,6 @@ check_model(const struct tables *tables, uint32_t number)
     CHECK(model->txn == 0 || model->txn_compare == model->revision); /* T4 */
     CHECK(model->txn == 0 || (uint32_t)model->txn == number);
     CHECK(model->used_ms == stamp_judge(model->used_ms));
-    CHECK(model->pool <= MESH_POOLS_MAX);
     check_places(tables, model);
 }
 
