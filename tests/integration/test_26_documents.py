@@ -56,6 +56,18 @@ class TestDocuments(unittest.TestCase):
         for (command, output), printed in zip(wanted, done.stdout.split("\036")):
             self.assertEqual(printed.rstrip("\n"), output.rstrip("\n"), command)
 
+    def check_program(self, program, shoald):
+        """It prints what its last comment says."""
+        done = subprocess.run(
+            [sys.executable, "-c", program.replace("localhost:8033", shoald.target)],
+            capture_output=True, text=True, timeout=WAIT_SECONDS,
+            env={**os.environ, "PYTHONPATH": str(SOURCE / "clients" / "python")})
+        self.assertEqual(done.stdout, program.rsplit("# ", 1)[1], done.stderr)
+
+    def test_python(self):
+        with Shoald(EXAMPLES / "scale-shift" / "scale-shift.yaml") as shoald:
+            self.check_program(block(marked("docs/calling.md", "python-example"), "python"), shoald)
+
     def test_rest(self):
         config = (EXAMPLES / "scale-shift" / "scale-shift.yaml").read_text()
         with Shoald(f'http: "{ANY_PORT}"\n{config}') as shoald:
@@ -73,10 +85,7 @@ class TestDocuments(unittest.TestCase):
             with Shoald(config) as shoald:
                 port = port_of(shoald)
                 self.check_console(block(text, "console"), port, 3)
-                program = block(text, "python").replace("localhost:8008", f"127.0.0.1:{port}")
-                done = subprocess.run([sys.executable, "-c", program], capture_output=True,
-                                      text=True, timeout=WAIT_SECONDS)
-                self.assertEqual(done.stdout, program.rsplit("# ", 1)[1], done.stderr)
+                self.check_program(block(text, "python"), shoald)
 
     def test_modelet(self):
         with tempfile.TemporaryDirectory(prefix="shoal-readme.") as folder:

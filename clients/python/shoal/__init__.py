@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A client for Shoal, and for any server of the Open Inference Protocol over gRPC.
+
+    import shoal
+    y = shoal.Client("localhost:8033").infer("iris", X)
+"""
+
+from ._client import AsyncClient, Client, ModelMetadata, Response, ServerMetadata
+from ._client import VERSION as __version__
+from ._errors import (Cancelled, DeadlineExceeded, FailedPrecondition, Internal, InvalidArgument,
+                      NotFound, PermissionDenied, ResourceExhausted, ShoalError, Unavailable,
+                      Unimplemented)
+from ._tensors import Tensor, TensorMetadata
+
+__all__ = [
+    "AsyncClient", "Cancelled", "Client", "DeadlineExceeded", "FailedPrecondition", "Internal",
+    "InvalidArgument", "ModelMetadata", "NotFound", "PermissionDenied", "ResourceExhausted",
+    "Response", "ServerMetadata", "ShoalError", "Tensor", "TensorMetadata", "Unavailable",
+    "Unimplemented", "__version__",
+]
+
+for _name in __all__:
+    if isinstance(globals()[_name], type):
+        globals()[_name].__module__ = "shoal"  # as callers know it, in tracebacks and pickles

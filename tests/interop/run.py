@@ -1,0 +1,184 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Calls a node with clients that come from elsewhere, and prints what each of them could do.
+
+    ./dev interop [--only PART]... [--json FILE] [--upgrade] [--list]
+
+Each part is a file checks_PART.py, run by a virtual environment of its own below build/interop, with the
+newest packages that pip can get; --upgrade gets newer ones than last time. A node with the echo, the
+digits service and a puppet is there for all of them. A part whose packages cannot be had is skipped, as
+is a check that the node lacks an extension for; both say so.
+
+Exit code: 0 if nothing failed, 1 if something did, 2 for a wrong command line.
+"""
+
+import argparse
+import dataclasses
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "integration"))
+
+from shoal_table import print_table, take_environment  # noqa: E402
+
+INSTALL_SECONDS = 1200
+CHECK_SECONDS = 600
+COLUMNS = (("part", 12), ("check", 40), ("result", 8), ("detail", 60))
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    name: str
+    needs: tuple  # packages for pip; none: this Python
+    programs: tuple
+    what: str
+
+
+PARTS = (
+    Part("tritonclient", ("tritonclient[grpc,http]",), (),
+         "Triton's clients: what its example clients do, and the four lines of docs/calling.md"),
+    Part("kserve", ("kserve",), (), "KServe's InferenceRESTClient and InferenceGRPCClient"),
+    Part("mlserver", ("mlserver", "requests"), (), "MLServer's types and codecs, over REST"),
+    Part("rest", ("requests", "httpx", "aiohttp"), ("curl",), "general HTTP clients"),
+    Part("package", ("grpcio", "numpy", "pip"), (), "clients/python, installed by pip with the newest packages"),
+)
+
+
+class Unavailable(Exception):
+    """Something that a part needs cannot be had here."""
+
+
+def environment(part, upgrade):
+    """The Python of a part."""
+    missing = [program for program in part.programs if shutil.which(program) is None]
+    if missing:
+        raise Unavailable(f"{', '.join(missing)}: not installed")
+    folder = pathlib.Path("build/interop").resolve() / part.name
+    stamp, python = folder / "packages", folder / "bin" / "python3"
+    if stamp.exists() and stamp.read_text().split() == list(part.needs) and not upgrade:
+        return python
+    shutil.rmtree(folder, ignore_errors=True)
+    log = folder.with_suffix(".log")
+    log.parent.mkdir(parents=True, exist_ok=True)
+    for command in ([sys.executable, "-m", "venv", folder],
+                    [python, "-m", "pip", "install", "--disable-pip-version-check", *part.needs]):
+        with log.open("a") as file:
+            try:
+                done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=file,
+                                      stderr=subprocess.STDOUT, timeout=INSTALL_SECONDS, check=False)
+            except subprocess.TimeoutExpired:
+                raise Unavailable(f"not installed within {INSTALL_SECONDS} s; {log}") from None
+        if done.returncode != 0:
+            errors = [line for line in log.read_text().splitlines() if "ERROR" in line]
+            raise Unavailable(f"{errors[-1] if errors else 'pip failed'}; {log}")
+    stamp.write_text("\n".join(part.needs))
+    return python
+
+
+def versions(part, python):
+    """The versions of the packages that a part asked for, and of what they stand on."""
+    names = {need.partition("[")[0] for need in part.needs} | {"grpcio", "numpy"}
+    listed = subprocess.run([python, "-m", "pip", "list", "--format=json",
+                             "--disable-pip-version-check"], capture_output=True, text=True, check=True)
+    return ", ".join(f"{one['name']} {one['version']}" for one in json.loads(listed.stdout)
+                     if one["name"] in names)
+
+
+def run_part(part, shoald, upgrade):
+    """Rows of the table."""
+    from shoal_rest import port_of
+    try:
+        python = environment(part, upgrade)
+    except Unavailable as error:
+        return [(part.name, "", "skipped", str(error))]
+    rows = [(part.name, "", "ok", versions(part, python))]
+    with tempfile.TemporaryDirectory(prefix="shoal-interop.") as folder:
+        results = pathlib.Path(folder) / "results"
+        log = pathlib.Path(f"build/interop/{part.name}-checks.log")
+        variables = {"INTEROP_RESULTS": str(results), "INTEROP_FOLDER": folder,
+                     "INTEROP_GRPC": f"127.0.0.1:{shoald.grpc_port}",
+                     "INTEROP_HTTP": f"127.0.0.1:{port_of(shoald)}"}
+        with log.open("w") as file:
+            try:
+                done = subprocess.run([python, HERE / f"checks_{part.name}.py"], stdout=file,
+                                      stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
+                                      env={**os.environ, **variables}, timeout=CHECK_SECONDS,
+                                      check=False).returncode
+            except subprocess.TimeoutExpired:
+                done = f"not within {CHECK_SECONDS} s"
+        lines = results.read_text().splitlines() if results.exists() else []
+    rows += [(part.name, *json.loads(line)) for line in lines]
+    if done != 0 and not any(row[2] == "FAILED" for row in rows):
+        rows.append((part.name, "", "FAILED", f"ended with {done}; its output: {log}"))
+    return rows
+
+
+def start_node():
+    """A node with one pipeline for each need of the checks."""
+    from shoal_fixture import EXAMPLES, Shoald, free_port, node, pipeline, stage
+    from shoal_rest import ANY_PORT
+    port = free_port()
+    shoald = Shoald(node(
+        pipeline("echo", stage("libecho.so"), slots=256, arena_mib=64),
+        pipeline("digits", stage("libnormalize.so", "normalize", batch_size=64),
+                 stage("libxgboost_modelet.so", "classify", batch_size=64,
+                       params={"model": "digits.ubj"}), stage("liblabel.so", "label", batch_size=64)),
+        pipeline("scale-shift", stage("libscale.so", params={"factor": 2}),
+                 stage("libshift.so", params={"offset": 3})),
+        pipeline("puppet", stage("libpuppet.so", params={"folder": "."}), slots=8),
+        http=ANY_PORT, message_mib=16), ["--no-pin", "--listen", f"127.0.0.1:{port}"])
+    shutil.copy(EXAMPLES / "digits" / "digits.ubj", shoald.folder)
+    shoald.grpc_port = port
+    return shoald
+
+
+def arguments():
+    parser = argparse.ArgumentParser(
+        prog="./dev interop", description=__doc__.partition("\n\n")[0],
+        epilog="Exit code: 0 if nothing failed, 1 if something did, 2 for a wrong command line.")
+    parser.add_argument("--build", default="build/release", help=argparse.SUPPRESS)
+    parser.add_argument("--list", action="store_true", help="name the parts and what they need")
+    parser.add_argument("--only", action="append", metavar="PART",
+                        choices=[part.name for part in PARTS], help="only this part; may be repeated")
+    parser.add_argument("--upgrade", action="store_true", help="get the newest packages again")
+    parser.add_argument("--json", metavar="FILE", help="also write the rows there")
+    return parser.parse_args()
+
+
+def main():
+    options = arguments()
+    if options.list:
+        for part in PARTS:
+            print(f"{part.name:<14}{', '.join(part.needs + part.programs):<34}{part.what}")
+        return 0
+    take_environment(options.build)
+    rows = []
+    with start_node() as shoald:
+        for part in PARTS:
+            if options.only and part.name not in options.only:
+                continue
+            began = time.monotonic()
+            print(f"{part.name}: {part.what}", flush=True)
+            found = run_part(part, shoald, options.upgrade)
+            print(f"  {time.monotonic() - began:.0f} s", flush=True)
+            rows += found
+    print_table(COLUMNS, rows)
+    counts = {result: sum(row[2] == result for row in rows if row[1] or row[2] != "ok")
+              for result in ("ok", "FAILED", "skipped")}
+    print(", ".join(f"{count} {result}" for result, count in counts.items()))
+    if options.json:
+        names = [name for name, _ in COLUMNS]
+        pathlib.Path(options.json).write_text(
+            json.dumps([dict(zip(names, row)) for row in rows], indent=1) + "\n")
+    return 1 if counts["FAILED"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
