@@ -402,6 +402,8 @@ on_control(void *context, const struct control_request *request, struct control_
         return;
     }
     if (node->phase == PHASE_SERVING) {
+        if (request->pipeline[0] == '\0') /* all, as SIGHUP does */
+            mesh_node_reload(node->mesh);
         reload_asked(&node->reloads, request->pipeline, call);
         return;
     }

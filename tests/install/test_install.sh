@@ -37,6 +37,10 @@ SHOAL_COUNTERS=$work/nobody "$work/stop.sh" wait >"$work/log" 2>&1 || code=$?
 code=0
 "$work/stop.sh" now >"$work/log" 2>&1 || code=$?
 [ $code = 2 ] || fail "stop.sh now ended with $code"
+for page in man1/shoalctl.1 man5/shoald.yaml.5 man8/shoald.8 man8/shoal-worker.8; do
+    grep -q '^\.SH NAME' "$prefix/share/man/$page" || fail "no manual page $page"
+done
+[ -s "$prefix/share/bash-completion/completions/shoalctl" ] || fail "no completion"
 [ -n "$(find "$prefix" -name LICENSE)" ] || fail "no licence installed"
 [ -n "$(find "$prefix/lib/shoal" -name '*.so')" ] || fail "no modelet installed"
 [ -n "$(find "$prefix/share/shoal/examples" -name '*.yaml')" ] || fail "no example installed"
