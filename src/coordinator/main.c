@@ -44,7 +44,9 @@ enum option_id {
 
 /* Element i is option i + 1. */
 static const struct usage_option options[] = {
-    {"check", NULL, "check CONFIG, print every mistake with its line, start nothing"},
+    {"check", NULL,
+     "check CONFIG, the files that it names and its addresses, and load its\n"
+     "modelets in workers; print every mistake; serve nothing"},
     {"listen", "ADDRESS",
      "listen here instead of where CONFIG says; may be repeated:\n"
      "port:8033, 127.0.0.1:8033, [::1]:8033, unix:/run/shoal/grpc.sock"},
