@@ -38,6 +38,7 @@ endforeach()
 # library is made from would be seen in the program.
 install(TARGETS shoal EXPORT shoal LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
     INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(TARGETS shoal_harness LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 set(package ${CMAKE_INSTALL_LIBDIR}/cmake/shoal)
 install(EXPORT shoal NAMESPACE shoal:: FILE shoalConfig.cmake DESTINATION ${package})
 write_basic_package_version_file(shoalConfigVersion.cmake COMPATIBILITY SameMajorVersion)

@@ -69,9 +69,9 @@ static const struct usage_command run_command = {
     .about = "`shoald serve PATH...` serves model files without a CONFIG: `shoald serve --help`.\n"
              "\n"
              "SIGTERM and SIGINT drain: no new requests, those in flight are finished, then the\n"
-             "workers are stopped. A second one stops at once, within 3 s whatever hangs; a third\n"
-             "one ends the process. SIGHUP reads CONFIG again and reloads every pipeline, as\n"
-             "`shoalctl reload` does.\n",
+             "workers are stopped. A second one stops at once, within 3 s even if a part\n"
+             "hangs; a third one ends the process. SIGHUP reads CONFIG again and reloads every\n"
+             "pipeline, as `shoalctl reload` does.\n",
     .exits = "  0    clean stop\n"
              "  2    refused to start\n"
              "  3    drained and then hung\n"
