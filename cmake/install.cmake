@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# What `cmake --install` puts in place: the programs, the example modelets with their
+# What `cmake --install` puts in place: the programs with their manual pages, the example modelets with their
 # configurations, the public headers, libshoal, and what authors of modelets and of local clients
 # need to build against them by pkg-config or by CMake. Everything is found relative to the prefix,
 # so it may be moved as a whole.
@@ -16,10 +16,29 @@ endforeach()
 # For containers that stand where KServe ModelMesh's did; it finds shoalctl from where it lies.
 install(PROGRAMS src/ctl/stop.sh DESTINATION ${CMAKE_INSTALL_LIBEXECDIR}/shoal)
 
+# Manual pages and completion, by the programs that they describe.
+function(shoal_install_output file program)
+    install(CODE "
+        set(file \$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/share/${file})
+        cmake_path(GET file PARENT_PATH folder)
+        file(MAKE_DIRECTORY \${folder})
+        execute_process(COMMAND ${SHOAL_TEST_LAUNCHER} ${CMAKE_BINARY_DIR}/bin/${program} ${ARGN}
+            OUTPUT_FILE \${file} COMMAND_ERROR_IS_FATAL ANY)")
+endfunction()
+shoal_install_output(man/man8/shoald.8 shoald --help=man)
+shoal_install_output(man/man8/shoal-worker.8 shoal-worker --help=man)
+shoal_install_output(man/man5/shoald.yaml.5 shoald --help-config=man)
+shoal_install_output(man/man1/shoalctl.1 shoalctl --help=man)
+foreach(program shoald shoalctl)
+    shoal_install_output(bash-completion/completions/${program} ${program} --help=bash)
+    shoal_install_output(zsh/vendor-completions/_${program} ${program} --help=zsh)
+endforeach()
+
 # Shared only: what a client and its node say to each other changes between releases, and what the
 # library is made from would be seen in the program.
 install(TARGETS shoal EXPORT shoal LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
     INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(TARGETS shoal_harness LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 set(package ${CMAKE_INSTALL_LIBDIR}/cmake/shoal)
 install(EXPORT shoal NAMESPACE shoal:: FILE shoalConfig.cmake DESTINATION ${package})
 write_basic_package_version_file(shoalConfigVersion.cmake COMPATIBILITY SameMajorVersion)

@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "coordinator/check.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 
 #include "base/log.h"
 #include "coordinator/assembly.h"
+#include "coordinator/check_addresses.h"
 #include "coordinator/config/certificates.h"
 #include "coordinator/mesh/mesh_files_check.h"
 #include "coordinator/mesh/mesh_management.h"
 #include "coordinator/models/runtime_place.h"
+#include "coordinator/trial.h"
 
 uint32_t
 check_listens_on(const struct node_options *options, const struct config *config,
@@ -71,23 +74,62 @@ say_mistake(const char *mistake)
     log_plain("shoald: %s", mistake);
 }
 
+struct checked {
+    uint32_t pipelines;
+    uint32_t stages;
+    uint32_t roots;
+    uint32_t certificates;
+    struct addresses_found addresses;
+    bool has_mesh;
+};
+
+static void
+count(const struct config *config, struct checked *checked)
+{
+    checked->pipelines = config->pipeline_count;
+    checked->has_mesh = config->mesh.on;
+    for (uint32_t i = 0; i < config->pipeline_count; i++) {
+        checked->stages += config->pipelines[i].stage_count;
+        checked->roots += config->pipelines[i].models.root != NULL;
+    }
+}
+
+static void
+say_good(const struct node_options *options, const struct checked *checked)
+{
+    printf("%s: configuration is good: %u pipeline%s\n", options->config_path, checked->pipelines,
+           checked->pipelines == 1 ? "" : "s");
+    printf("  stages whose modelets were loaded in a worker: %u\n", checked->stages);
+    if (checked->roots > 0)
+        printf("  folders of models read, the models not loaded: %u\n", checked->roots);
+    printf("  addresses that can be listened on: %u\n", checked->addresses.free);
+    if (checked->addresses.in_use > 0)
+        printf("  addresses in use, by a running node: %u\n", checked->addresses.in_use);
+    if (checked->certificates > 0)
+        printf("  certificates read: %u\n", checked->certificates);
+    if (checked->has_mesh)
+        printf("  files of the mesh read; its store and its other nodes were not asked\n");
+}
+
+/* What needs no worker comes first. */
 int
 node_check(const struct node_options *options)
 {
     struct config config = {0};
-    struct certificates certificates = {NULL, NULL};
-    struct error error = ERROR_NONE;
+    struct checked checked = {0};
     int code = check_load(options, &config);
-    if (code == CHECK_GOOD && certificates_open(&config, &certificates, &error) != STATUS_OK) {
-        log_plain("%s", error.text);
-        code = CHECK_REFUSED;
+    if (code == CHECK_GOOD) {
+        const char *const *listen;
+        uint32_t listen_count = check_listens_on(options, &config, &listen);
+        count(&config, &checked);
+        uint32_t mistakes = certificates_check(&config, &checked.certificates, say_mistake);
+        mistakes += mesh_files_check(&config.mesh, say_mistake);
+        mistakes += check_addresses(&config, listen, listen_count, &checked.addresses, say_mistake);
+        mistakes += trial_run(options, &config, say_mistake);
+        if (mistakes == 0)
+            say_good(options, &checked);
+        code = mistakes == 0 ? CHECK_GOOD : CHECK_REFUSED;
     }
-    if (code == CHECK_GOOD && mesh_files_check(&config.mesh, say_mistake) > 0)
-        code = CHECK_REFUSED;
-    if (code == CHECK_GOOD)
-        printf("%s: configuration is good: %u pipeline%s\n", options->config_path,
-               config.pipeline_count, config.pipeline_count == 1 ? "" : "s");
-    certificates_close(&certificates);
     config_free(&config);
     return code;
 }

@@ -44,7 +44,9 @@ enum option_id {
 
 /* Element i is option i + 1. */
 static const struct usage_option options[] = {
-    {"check", NULL, "check CONFIG, print every mistake with its line, start nothing"},
+    {"check", NULL,
+     "check CONFIG, the files that it names and its addresses, and load its\n"
+     "modelets in workers; print every mistake; serve nothing"},
     {"listen", "ADDRESS",
      "listen here instead of where CONFIG says; may be repeated:\n"
      "port:8033, 127.0.0.1:8033, [::1]:8033, unix:/run/shoal/grpc.sock"},
@@ -67,9 +69,9 @@ static const struct usage_command run_command = {
     .about = "`shoald serve PATH...` serves model files without a CONFIG: `shoald serve --help`.\n"
              "\n"
              "SIGTERM and SIGINT drain: no new requests, those in flight are finished, then the\n"
-             "workers are stopped. A second one stops at once, within 3 s whatever hangs; a third\n"
-             "one ends the process. SIGHUP reads CONFIG again and reloads every pipeline, as\n"
-             "`shoalctl reload` does.\n",
+             "workers are stopped. A second one stops at once, within 3 s even if a part\n"
+             "hangs; a third one ends the process. SIGHUP reads CONFIG again and reloads every\n"
+             "pipeline, as `shoalctl reload` does.\n",
     .exits = "  0    clean stop\n"
              "  2    refused to start\n"
              "  3    drained and then hung\n"

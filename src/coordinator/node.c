@@ -423,6 +423,8 @@ on_control(void *context, const struct control_request *request, struct control_
                   request->verb == CONTROL_RELOAD ? "reloaded" : "loaded or unloaded");
         control_answer(call, &error, NULL);
     } else if (request->verb == CONTROL_RELOAD) {
+        if (request->pipeline[0] == '\0') /* all, as SIGHUP does */
+            mesh_node_reload(node->mesh);
         reload_asked(&node->reloads, request->pipeline, call);
     } else {
         model_orders_take(node->model_orders, request, call);

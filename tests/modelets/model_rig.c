@@ -56,24 +56,24 @@ rig_write(const char *name, const void *bytes, size_t size)
 
 int
 rig_try(const char *modelet, uint32_t param_count, const struct shoal_param *params,
-        struct harness **harness, struct shoal_error *error)
+        struct shoal_harness **harness, struct shoal_error *error)
 {
     char path[PATH_ROOM];
     snprintf(path, sizeof path, "%s/lib/shoal/lib%s.so", getenv("SHOAL_BUILD_DIR"), modelet);
-    struct harness_options options = {
+    struct shoal_harness_options options = {
         .path = path,
         .folder = folder,
-        .batch_size = HARNESS_BATCH_MAX,
+        .batch_size = SHOAL_HARNESS_BATCH_MAX,
         .params = params,
         .param_count = param_count,
     };
-    return harness_open(&options, harness, error);
+    return shoal_harness_open(&options, harness, error);
 }
 
-struct harness *
+struct shoal_harness *
 rig_open(const char *modelet, uint32_t param_count, const struct shoal_param *params)
 {
-    struct harness *harness;
+    struct shoal_harness *harness;
     struct shoal_error error;
     if (rig_try(modelet, param_count, params, &harness, &error) != SHOAL_OK)
         fail_msg("%s: %s", modelet, error.text);
@@ -93,16 +93,16 @@ rig_refuses(const char *modelet, const char *path, const char *words)
     char kept[PATH_ROOM];
     snprintf(kept, sizeof kept, "%s", path);
     const struct shoal_param params[] = {{"model", kept}};
-    struct harness *harness;
+    struct shoal_harness *harness;
     struct shoal_error error;
     assert_int_not_equal(rig_try(modelet, 1, params, &harness, &error), SHOAL_OK);
     says(error.text, words);
     says(error.text, kept);
     harness = rig_open(modelet, 0, NULL);
-    assert_int_not_equal(harness_load(harness, kept, &error), SHOAL_OK);
+    assert_int_not_equal(shoal_harness_load(harness, kept, &error), SHOAL_OK);
     says(error.text, words);
     says(error.text, kept);
-    harness_close(harness);
+    shoal_harness_close(harness);
 }
 
 void
@@ -118,7 +118,7 @@ rig_refuses_what_is_no_file(const char *modelet)
 }
 
 void
-rig_failed(const struct harness_item *item, int32_t status, const char *words)
+rig_failed(const struct shoal_harness_item *item, int32_t status, const char *words)
 {
     assert_int_equal(item->item.status, status);
     says(item->error.text, words);
@@ -126,11 +126,11 @@ rig_failed(const struct harness_item *item, int32_t status, const char *words)
 }
 
 const float *
-rig_floats(const struct harness_item *item, const char *name, size_t count)
+rig_floats(const struct shoal_harness_item *item, const char *name, size_t count)
 {
     if (item->item.status != SHOAL_OK)
         fail_msg("status %d: %s", item->item.status, item->error.text);
-    const struct shoal_tensor *output = harness_output(item, name);
+    const struct shoal_tensor *output = shoal_harness_output(item, name);
     assert_non_null(output);
     assert_int_equal(output->datatype, SHOAL_FP32);
     assert_int_equal(output->bytes, count * sizeof(float));

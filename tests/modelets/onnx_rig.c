@@ -39,7 +39,7 @@ onnx_write(const char *name)
     return rig_write(name, onnx_model.bytes, onnx_model.size);
 }
 
-struct harness *
+struct shoal_harness *
 onnx_serve_with(const char *name, const char *value)
 {
     const struct shoal_param params[] = {{"model", FILE_NAME}, {name, value}};
@@ -47,17 +47,17 @@ onnx_serve_with(const char *name, const char *value)
     return rig_open(MODELET, name != NULL ? 2 : 1, params);
 }
 
-struct harness *
+struct shoal_harness *
 onnx_serve(void)
 {
     return onnx_serve_with(NULL, NULL);
 }
 
 void
-onnx_load(struct harness *harness, const char *path)
+onnx_load(struct shoal_harness *harness, const char *path)
 {
     struct shoal_error error;
-    if (harness_load(harness, path, &error) != SHOAL_OK)
+    if (shoal_harness_load(harness, path, &error) != SHOAL_OK)
         fail_msg("%s", error.text);
 }
 
@@ -100,19 +100,19 @@ onnx_dense(void)
                    sizeof onnx_bias);
 }
 
-struct harness_item *
-onnx_dense_item(struct harness *harness, size_t rows)
+struct shoal_harness_item *
+onnx_dense_item(struct shoal_harness *harness, size_t rows)
 {
     float data[ROWS_MAX * IN];
     for (size_t i = 0; i < rows * IN; i++)
         data[i] = onnx_noise();
-    struct harness_item *item = harness_item(harness);
-    harness_input(item, "x", SHOAL_FP32, 2, (const int64_t[]){(int64_t)rows, IN}, data);
+    struct shoal_harness_item *item = shoal_harness_item(harness);
+    shoal_harness_input(item, "x", SHOAL_FP32, 2, (const int64_t[]){(int64_t)rows, IN}, data);
     return item;
 }
 
 void
-onnx_dense_right(const struct harness_item *item)
+onnx_dense_right(const struct shoal_harness_item *item)
 {
     size_t rows = (size_t)item->inputs[0].shape[0];
     const float *in = item->inputs[0].data;
@@ -142,12 +142,12 @@ onnx_sums(int64_t width)
     graph_node(&onnx_graph, "Add", "x all", "y");
 }
 
-struct harness_item *
-onnx_ones(struct harness *harness, size_t width)
+struct shoal_harness_item *
+onnx_ones(struct shoal_harness *harness, size_t width)
 {
     static const float one[] = {1, 1, 1, 1};
-    struct harness_item *item = harness_item(harness);
-    harness_input(item, "x", SHOAL_FP32, 2, (const int64_t[]){1, (int64_t)width}, one);
+    struct shoal_harness_item *item = shoal_harness_item(harness);
+    shoal_harness_input(item, "x", SHOAL_FP32, 2, (const int64_t[]){1, (int64_t)width}, one);
     return item;
 }
 

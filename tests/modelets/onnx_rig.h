@@ -26,9 +26,9 @@ extern struct message onnx_model; /* the whole, once it was written to a file */
 
 const char *onnx_write(const char *name);
 /* The modelet with the graph as its own model, and perhaps one more parameter. */
-struct harness *onnx_serve_with(const char *name, const char *value);
-struct harness *onnx_serve(void);
-void onnx_load(struct harness *harness, const char *path);
+struct shoal_harness *onnx_serve_with(const char *name, const char *value);
+struct shoal_harness *onnx_serve(void);
+void onnx_load(struct shoal_harness *harness, const char *path);
 
 /* Between -1 and 1. */
 float onnx_noise(void);
@@ -40,12 +40,12 @@ extern float onnx_bias[OUT];
 void onnx_dense(void);
 void onnx_dense_draw(void);
 void onnx_dense_nodes(void);
-struct harness_item *onnx_dense_item(struct harness *harness, size_t rows);
-void onnx_dense_right(const struct harness_item *item);
+struct shoal_harness_item *onnx_dense_item(struct shoal_harness *harness, size_t rows);
+void onnx_dense_right(const struct shoal_harness_item *item);
 
 /* y = x + the sum of all its rows; and an item of one row of ones. */
 void onnx_sums(int64_t width);
-struct harness_item *onnx_ones(struct harness *harness, size_t width);
+struct shoal_harness_item *onnx_ones(struct shoal_harness *harness, size_t width);
 
 /* y = x */
 void onnx_identity(enum onnx_element element, uint32_t rank, const int64_t *shape);

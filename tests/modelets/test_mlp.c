@@ -127,8 +127,8 @@ reference(const float *row, double *answer)
     }
 }
 
-static struct harness_item *
-item_of(struct harness *mlp, size_t rows)
+static struct shoal_harness_item *
+item_of(struct shoal_harness *mlp, size_t rows)
 {
     uint32_t width = header()->input_width;
     int64_t shape[] = {(int64_t)rows, width};
@@ -136,20 +136,20 @@ item_of(struct harness *mlp, size_t rows)
     assert_non_null(data);
     for (size_t i = 0; i < rows * width; i++)
         data[i] = noise(1);
-    struct harness_item *item = harness_item(mlp);
-    harness_input(item, "x", SHOAL_FP32, 2, shape, data);
+    struct shoal_harness_item *item = shoal_harness_item(mlp);
+    shoal_harness_input(item, "x", SHOAL_FP32, 2, shape, data);
     free(data);
     return item;
 }
 
 static void
-item_right(const struct harness_item *item)
+item_right(const struct shoal_harness_item *item)
 {
     uint32_t inputs = header()->input_width;
     uint32_t outputs = layer(header()->layer_count - 1)->outputs;
     size_t rows = (size_t)item->inputs[0].shape[0];
     const float *answers = rig_floats(item, "y", rows * outputs);
-    assert_int_equal(harness_output(item, "y")->shape[0], rows);
+    assert_int_equal(shoal_harness_output(item, "y")->shape[0], rows);
     double wanted[1024];
     for (size_t row = 0; row < rows; row++) {
         reference((const float *)item->inputs[0].data + row * inputs, wanted);
@@ -162,7 +162,7 @@ item_right(const struct harness_item *item)
     }
 }
 
-static struct harness *
+static struct shoal_harness *
 mlp_open(void)
 {
     const struct shoal_param params[] = {{"model", "drawn.mlp"}}; /* relative to the folder */
@@ -189,13 +189,13 @@ test_layers_against_fp64(void **state)
     static const size_t rows[] = {1, 2, 7, 64, 1500}; /* the last in two pieces */
     for (size_t s = 0; s < sizeof sketches / sizeof *sketches; s++) {
         draw(&sketches[s]);
-        struct harness *mlp = mlp_open();
+        struct shoal_harness *mlp = mlp_open();
         for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-            struct harness_item *item = item_of(mlp, rows[i]);
-            harness_run(mlp, &item, 1);
+            struct shoal_harness_item *item = item_of(mlp, rows[i]);
+            shoal_harness_run(mlp, &item, 1);
             item_right(item);
         }
-        harness_close(mlp);
+        shoal_harness_close(mlp);
     }
 }
 
@@ -206,15 +206,15 @@ test_a_batch_is_one_run(void **state)
     (void)state;
     enum { COUNT = 60 };
     draw(&small);
-    struct harness *mlp = mlp_open();
-    struct harness_item *items[COUNT];
+    struct shoal_harness *mlp = mlp_open();
+    struct shoal_harness_item *items[COUNT];
     for (size_t i = 0; i < COUNT; i++)
         items[i] = item_of(mlp, i);
-    harness_run(mlp, items, COUNT);
-    assert_int_equal(harness_runs(mlp), 1);
+    shoal_harness_run(mlp, items, COUNT);
+    assert_int_equal(shoal_harness_runs(mlp), 1);
     for (size_t i = 0; i < COUNT; i++)
         item_right(items[i]);
-    harness_close(mlp);
+    shoal_harness_close(mlp);
 }
 
 static void
@@ -222,20 +222,20 @@ test_only_the_bad_item_fails(void **state)
 {
     (void)state;
     draw(&small);
-    struct harness *mlp = mlp_open();
+    struct shoal_harness *mlp = mlp_open();
     enum { COUNT = 8 };
-    struct harness_item *items[COUNT] = {item_of(mlp, 2), item_of(mlp, 1)};
+    struct shoal_harness_item *items[COUNT] = {item_of(mlp, 2), item_of(mlp, 1)};
     const float data[] = {1, NAN, 3, INFINITY, 5, 6};
     const double doubles[5] = {0};
     const int64_t right[] = {1, 5}, narrow[] = {1, 4}, cube[] = {1, 1, 5};
     for (size_t i = 2; i < COUNT; i++)
-        items[i] = harness_item(mlp);
-    harness_input(items[2], "x", SHOAL_FP32, 2, right, data);
-    harness_input(items[3], "x", SHOAL_FP32, 2, narrow, data);
-    harness_input(items[4], "x", SHOAL_FP32, 3, cube, data);
-    harness_input(items[5], "x", SHOAL_FP64, 2, right, doubles);
-    harness_input(items[6], "z", SHOAL_FP32, 2, right, data);
-    harness_run(mlp, items, COUNT);
+        items[i] = shoal_harness_item(mlp);
+    shoal_harness_input(items[2], "x", SHOAL_FP32, 2, right, data);
+    shoal_harness_input(items[3], "x", SHOAL_FP32, 2, narrow, data);
+    shoal_harness_input(items[4], "x", SHOAL_FP32, 3, cube, data);
+    shoal_harness_input(items[5], "x", SHOAL_FP64, 2, right, doubles);
+    shoal_harness_input(items[6], "z", SHOAL_FP32, 2, right, data);
+    shoal_harness_run(mlp, items, COUNT);
     item_right(items[0]);
     item_right(items[1]);
     assert_true(isnan(rig_floats(items[2], "y", 3)[0])); /* its own, and no one else's */
@@ -243,11 +243,11 @@ test_only_the_bad_item_fails(void **state)
         rig_failed(items[i], SHOAL_INVALID_ARGUMENT, "FP32 and have the shape [n, 5]");
     rig_failed(items[6], SHOAL_INVALID_ARGUMENT, "one input tensor, \"x\"");
     rig_failed(items[7], SHOAL_INVALID_ARGUMENT, "one input tensor, \"x\"");
-    harness_limit(mlp, 6 * sizeof(float));
-    harness_run(mlp, items, 2);
+    shoal_harness_limit(mlp, 6 * sizeof(float));
+    shoal_harness_run(mlp, items, 2);
     item_right(items[0]);
     rig_failed(items[1], SHOAL_RESOURCE_EXHAUSTED, "y");
-    harness_close(mlp);
+    shoal_harness_close(mlp);
 }
 
 static void
@@ -255,8 +255,8 @@ test_describes_what_the_file_says(void **state)
 {
     (void)state;
     draw(&small);
-    struct harness *mlp = mlp_open();
-    struct shoal_io io = harness_describe(mlp);
+    struct shoal_harness *mlp = mlp_open();
+    struct shoal_io io = shoal_harness_describe(mlp);
     assert_string_equal(io.platform, "mlp");
     assert_int_equal(io.input_count, 1);
     assert_string_equal(io.inputs[0].name, "x");
@@ -265,7 +265,7 @@ test_describes_what_the_file_says(void **state)
     assert_int_equal(io.inputs[0].shape[1], 5);
     assert_string_equal(io.outputs[0].name, "y");
     assert_int_equal(io.outputs[0].shape[1], 3);
-    harness_close(mlp);
+    shoal_harness_close(mlp);
 }
 
 static void
@@ -274,23 +274,23 @@ test_models_are_loaded_and_unloaded(void **state)
     (void)state;
     static const struct sketch other = {{4, 6}, {NETWORK_TANH}, {true}};
     struct shoal_error error;
-    struct harness *mlp = rig_open("mlp", 0, NULL);
-    assert_int_equal(harness_describe(mlp).input_count, 0);
+    struct shoal_harness *mlp = rig_open("mlp", 0, NULL);
+    assert_int_equal(shoal_harness_describe(mlp).input_count, 0);
     for (size_t i = 0; i < 6; i++) {
         draw(i % 2 == 0 ? &small : &other);
         const char *path = rig_write("loaded.mlp", file, file_size);
-        if (harness_load(mlp, path, &error) != SHOAL_OK)
+        if (shoal_harness_load(mlp, path, &error) != SHOAL_OK)
             fail_msg("%s", error.text);
         remove(path); /* what is mapped needs no name */
-        struct harness_item *item = item_of(mlp, i);
-        harness_run(mlp, &item, 1);
+        struct shoal_harness_item *item = item_of(mlp, i);
+        shoal_harness_run(mlp, &item, 1);
         item_right(item);
     }
-    assert_int_equal(harness_load(mlp, NULL, &error), SHOAL_OK);
-    struct harness_item *item = item_of(mlp, 1);
-    harness_run(mlp, &item, 1);
+    assert_int_equal(shoal_harness_load(mlp, NULL, &error), SHOAL_OK);
+    struct shoal_harness_item *item = item_of(mlp, 1);
+    shoal_harness_run(mlp, &item, 1);
     rig_failed(item, SHOAL_FAILED_PRECONDITION, "there is no model");
-    harness_close(mlp);
+    shoal_harness_close(mlp);
 }
 
 /* The file with one field changed is refused; then it is as before. */
@@ -367,7 +367,7 @@ test_invalid_files(void **state)
     (void)state;
     rig_refuses_what_is_no_file("mlp");
     const struct shoal_param params[] = {{"modle", "drawn.mlp"}};
-    struct harness *mlp;
+    struct shoal_harness *mlp;
     struct shoal_error error;
     assert_int_equal(rig_try("mlp", 1, params, &mlp, &error), SHOAL_INVALID_ARGUMENT);
     assert_non_null(strstr(error.text, "\"modle\" is unknown"));

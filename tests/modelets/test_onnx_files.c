@@ -21,27 +21,27 @@ static void
 test_models_are_loaded_and_unloaded(void **state)
 {
     (void)state;
-    struct harness *harness = rig_open(MODELET, 0, NULL);
-    assert_int_equal(harness_describe(harness).input_count, 0);
-    assert_string_equal(harness_describe(harness).platform, "onnxruntime");
+    struct shoal_harness *harness = rig_open(MODELET, 0, NULL);
+    assert_int_equal(shoal_harness_describe(harness).input_count, 0);
+    assert_string_equal(shoal_harness_describe(harness).platform, "onnxruntime");
     for (size_t turn = 0; turn < 3; turn++) {
         onnx_dense();
         onnx_load(harness, onnx_write("one.onnx"));
         remove(rig_path("one.onnx")); /* it is in memory */
-        struct harness_item *item = onnx_dense_item(harness, 2);
-        harness_run(harness, &item, 1);
+        struct shoal_harness_item *item = onnx_dense_item(harness, 2);
+        shoal_harness_run(harness, &item, 1);
         onnx_dense_right(item);
         onnx_sums(2);
         onnx_load(harness, onnx_write("another"));
         item = onnx_ones(harness, 2);
-        harness_run(harness, &item, 1);
+        shoal_harness_run(harness, &item, 1);
         assert_true(rig_floats(item, "y", 2)[0] == 2);
     }
     onnx_load(harness, NULL);
-    struct harness_item *item = onnx_ones(harness, 2);
-    harness_run(harness, &item, 1);
+    struct shoal_harness_item *item = onnx_ones(harness, 2);
+    shoal_harness_run(harness, &item, 1);
     rig_failed(item, SHOAL_FAILED_PRECONDITION, "there is no model");
-    harness_close(harness);
+    shoal_harness_close(harness);
 }
 
 /* ---- folders, and weights in files of their own ---- */
@@ -102,19 +102,19 @@ test_weights_apart(void **state)
         const struct shoal_param params[] = {{"prepacking", modes[i / 3]}, {"model", "folder"}};
         dense_apart("weights.bin", places_[i % 3].offset, places_[i % 3].length,
                     places_[i % 3].skip);
-        struct harness *harness = rig_open(MODELET, 2, params); /* its own */
-        struct harness_item *item = onnx_dense_item(harness, 7);
-        harness_run(harness, &item, 1);
+        struct shoal_harness *harness = rig_open(MODELET, 2, params); /* its own */
+        struct shoal_harness_item *item = onnx_dense_item(harness, 7);
+        shoal_harness_run(harness, &item, 1);
         onnx_dense_right(item);
-        harness_close(harness);
+        shoal_harness_close(harness);
         harness = rig_open(MODELET, 1, params);
         for (size_t turn = 0; turn < 3; turn++) { /* loaded, and loaded again */
             onnx_load(harness, rig_path("folder"));
             item = onnx_dense_item(harness, 7);
-            harness_run(harness, &item, 1);
+            shoal_harness_run(harness, &item, 1);
             onnx_dense_right(item);
         }
-        harness_close(harness);
+        shoal_harness_close(harness);
     }
     folder_remove("folder");
 }
@@ -144,12 +144,12 @@ test_weights_that_are_not_there(void **state)
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         dense_apart(wrong[i].location, wrong[i].offset, wrong[i].length, 0);
-        struct harness *harness = rig_open(MODELET, 0, NULL);
+        struct shoal_harness *harness = rig_open(MODELET, 0, NULL);
         struct shoal_error error;
-        assert_int_not_equal(harness_load(harness, rig_path("folder"), &error), SHOAL_OK);
+        assert_int_not_equal(shoal_harness_load(harness, rig_path("folder"), &error), SHOAL_OK);
         if (strstr(error.text, wrong[i].words) == NULL)
             fail_msg("\"%s\" does not say \"%s\"", error.text, wrong[i].words);
-        harness_close(harness);
+        shoal_harness_close(harness);
     }
     dense_apart("weights.bin", "0", "60", 0);
     rig_refuses(MODELET, rig_path("folder/model.onnx"), "give the folder that all are in");
@@ -160,28 +160,28 @@ static void
 test_predicted_size(void **state)
 {
     (void)state;
-    struct harness *harness = rig_open(MODELET, 0, NULL);
+    struct shoal_harness *harness = rig_open(MODELET, 0, NULL);
     onnx_dense();
     /* the file, 400 KiB, 4 KiB for each of 3 nodes, and constants of 72 bytes with their names */
-    uint64_t size = harness_predict_size(harness, onnx_write("one.onnx"));
+    uint64_t size = shoal_harness_predict_size(harness, onnx_write("one.onnx"));
     uint64_t least = onnx_model.size + (400 << 10) + (3 * 4096) + 72;
     assert_in_range(size, least, least + 56);
     /* constants in another file are mapped, and copied unless they are used as they lie */
     static const char *const modes[] = {"on", "off"};
     dense_apart("weights.bin", NULL, NULL, 0);
-    harness_close(harness);
+    shoal_harness_close(harness);
     for (size_t i = 0; i < 2; i++) {
         const struct shoal_param params[] = {{"prepacking", modes[i]}};
         harness = rig_open(MODELET, 1, params);
-        size = harness_predict_size(harness, rig_path("folder"));
+        size = shoal_harness_predict_size(harness, rig_path("folder"));
         assert_int_equal(size, onnx_model.size + (400 << 10) + (3 * 4096) + (i == 0 ? 144 : 72));
         if (i == 0)
-            harness_close(harness);
+            shoal_harness_close(harness);
     }
     folder_remove("folder");
-    assert_int_equal(harness_predict_size(harness, rig_write("broken", "x", 1)), 0);
-    assert_int_equal(harness_predict_size(harness, rig_path("nothing")), 0);
-    harness_close(harness);
+    assert_int_equal(shoal_harness_predict_size(harness, rig_write("broken", "x", 1)), 0);
+    assert_int_equal(shoal_harness_predict_size(harness, rig_path("nothing")), 0);
+    shoal_harness_close(harness);
 }
 
 static void
@@ -193,13 +193,13 @@ test_folders(void **state)
     onnx_dense();
     graph_finish(&onnx_graph, &onnx_model);
     write_into("folder", "model.onnx", onnx_model.bytes, onnx_model.size);
-    struct harness *harness = rig_open(MODELET, 0, NULL);
+    struct shoal_harness *harness = rig_open(MODELET, 0, NULL);
     onnx_load(harness, rig_path("folder"));
-    harness_close(harness);
+    shoal_harness_close(harness);
     write_into("folder", "second.onnx", "", 0); /* not called "model" */
     harness = rig_open(MODELET, 0, NULL);
     onnx_load(harness, rig_path("folder"));
-    harness_close(harness);
+    shoal_harness_close(harness);
     remove(rig_path("folder/model.onnx"));
     write_into("folder", "third.onnx", "", 0);
     rig_refuses(MODELET, rig_path("folder"),
@@ -216,12 +216,12 @@ test_files_that_are_cut_short(void **state)
     onnx_dense();
     graph_finish(&onnx_graph, &onnx_model);
     for (size_t size = 1; size < onnx_model.size; size += 1 + onnx_model.size / 60) {
-        struct harness *harness = rig_open(MODELET, 0, NULL);
+        struct shoal_harness *harness = rig_open(MODELET, 0, NULL);
         struct shoal_error error;
         rig_write("cut", onnx_model.bytes, size);
-        assert_int_not_equal(harness_load(harness, rig_path("cut"), &error), SHOAL_OK);
+        assert_int_not_equal(shoal_harness_load(harness, rig_path("cut"), &error), SHOAL_OK);
         assert_non_null(strstr(error.text, "cut"));
-        harness_close(harness);
+        shoal_harness_close(harness);
     }
     rig_refuses(MODELET, rig_write("cut", onnx_model.bytes, onnx_model.size - 5),
                 "it is truncated");
@@ -306,7 +306,7 @@ test_wrong_parameters(void **state)
         {{"modle", "x"}, "the parameters are model, batch"},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        struct harness *harness;
+        struct shoal_harness *harness;
         struct shoal_error error;
         assert_int_equal(rig_try(MODELET, 1, &wrong[i].param, &harness, &error),
                          SHOAL_INVALID_ARGUMENT);
@@ -326,12 +326,13 @@ test_right_parameters(void **state)
     };
     onnx_dense();
     for (size_t i = 0; i < sizeof right / sizeof *right; i++) {
-        struct harness *harness = onnx_serve_with(right[i].name, right[i].value);
-        struct harness_item *items[] = {onnx_dense_item(harness, 3), onnx_dense_item(harness, 64)};
-        harness_run(harness, items, 2);
+        struct shoal_harness *harness = onnx_serve_with(right[i].name, right[i].value);
+        struct shoal_harness_item *items[] = {onnx_dense_item(harness, 3),
+                                              onnx_dense_item(harness, 64)};
+        shoal_harness_run(harness, items, 2);
         onnx_dense_right(items[0]);
         onnx_dense_right(items[1]);
-        harness_close(harness);
+        shoal_harness_close(harness);
     }
 }
 

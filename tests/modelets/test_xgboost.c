@@ -99,21 +99,21 @@ wanted_of(BoosterHandle booster, float missing, const float **wanted)
 
 /* All rows as items of one row, three and the rest, in one batch. */
 static void
-answers_right(struct harness *harness, BoosterHandle booster, float missing)
+answers_right(struct shoal_harness *harness, BoosterHandle booster, float missing)
 {
     const float *wanted;
     size_t outputs = wanted_of(booster, missing, &wanted);
     const size_t counts[] = {1, SHORT_ROWS, 0, ROWS - SHORT_ROWS - 1};
-    struct harness_item *items[4];
+    struct shoal_harness_item *items[4];
     size_t row = 0;
     for (size_t i = 0; i < 4; row += counts[i++]) {
         int64_t shape[] = {(int64_t)counts[i], FEATURES};
-        items[i] = harness_item(harness);
-        harness_input(items[i], "any", SHOAL_FP32, 2, shape, rows[row % ROWS]);
+        items[i] = shoal_harness_item(harness);
+        shoal_harness_input(items[i], "any", SHOAL_FP32, 2, shape, rows[row % ROWS]);
     }
-    uint64_t runs = harness_runs(harness);
-    harness_run(harness, items, 4);
-    assert_int_equal(harness_runs(harness), runs + 1);
+    uint64_t runs = shoal_harness_runs(harness);
+    shoal_harness_run(harness, items, 4);
+    assert_int_equal(shoal_harness_runs(harness), runs + 1);
     for (size_t i = 0; i < 4; wanted += counts[i++] * outputs) {
         const float *got = rig_floats(items[i], "probabilities", counts[i] * outputs);
         if (memcmp(got, wanted, counts[i] * outputs * sizeof *got) != 0)
@@ -147,12 +147,12 @@ test_any_booster(void **state)
         for (size_t f = 0; f < 2; f++) {
             save(booster, forms[f]);
             rig_write("a-model", file, file_size);
-            struct harness *harness = rig_open(MODELET, 1, params);
-            struct shoal_io io = harness_describe(harness);
+            struct shoal_harness *harness = rig_open(MODELET, 1, params);
+            struct shoal_io io = shoal_harness_describe(harness);
             assert_int_equal(io.inputs[0].shape[1], FEATURES);
             assert_int_equal(io.outputs[0].shape[1], kinds[k].outputs);
             answers_right(harness, booster, NAN);
-            harness_close(harness);
+            shoal_harness_close(harness);
         }
         XGBoosterFree(booster);
     }
@@ -163,22 +163,22 @@ test_models_are_loaded_and_unloaded(void **state)
 {
     (void)state;
     struct shoal_error error;
-    struct harness *harness = rig_open(MODELET, 0, NULL);
-    assert_int_equal(harness_describe(harness).input_count, 0);
+    struct shoal_harness *harness = rig_open(MODELET, 0, NULL);
+    assert_int_equal(shoal_harness_describe(harness).input_count, 0);
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
         BoosterHandle booster = train(kinds[k].parameters);
         save(booster, "ubj");
-        if (harness_load(harness, rig_write("loaded", file, file_size), &error) != SHOAL_OK)
+        if (shoal_harness_load(harness, rig_write("loaded", file, file_size), &error) != SHOAL_OK)
             fail_msg("%s", error.text);
         answers_right(harness, booster, NAN);
         XGBoosterFree(booster);
     }
-    struct harness_item *item = harness_item(harness);
-    harness_input(item, "any", SHOAL_FP32, 2, row_shape, rows[0]);
-    assert_int_equal(harness_load(harness, NULL, &error), SHOAL_OK);
-    harness_run(harness, &item, 1);
+    struct shoal_harness_item *item = shoal_harness_item(harness);
+    shoal_harness_input(item, "any", SHOAL_FP32, 2, row_shape, rows[0]);
+    assert_int_equal(shoal_harness_load(harness, NULL, &error), SHOAL_OK);
+    shoal_harness_run(harness, &item, 1);
     rig_failed(item, SHOAL_FAILED_PRECONDITION, "there is no model");
-    harness_close(harness);
+    shoal_harness_close(harness);
 }
 
 /* NaN always; another number if the stage says so. Trees and linear boosters, the latter by way of
@@ -196,16 +196,16 @@ test_missing_values(void **state)
             for (size_t i = 0; i < ROWS; i++)
                 rows[i][i % FEATURES] = n == 0 || i % 2 == 0 ? NAN : 100;
             const struct shoal_param params[] = {{"model", "a-model"}, {"missing", numbers[n]}};
-            struct harness *harness = rig_open(MODELET, 2, params);
+            struct shoal_harness *harness = rig_open(MODELET, 2, params);
             answers_right(harness, booster, n == 0 ? NAN : 100);
-            harness_close(harness);
+            shoal_harness_close(harness);
         }
         XGBoosterFree(booster);
     }
     static const char *const wrong[] = {"", "none", "1x", "inf"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         const struct shoal_param params[] = {{"missing", wrong[i]}};
-        struct harness *harness;
+        struct shoal_harness *harness;
         struct shoal_error error;
         assert_int_equal(rig_try(MODELET, 1, params, &harness, &error), SHOAL_INVALID_ARGUMENT);
         assert_non_null(strstr(error.text, "no number"));
@@ -224,9 +224,9 @@ test_json_with_space(void **state)
     memcpy(file + file_size + 3, " \n", 2);
     const struct shoal_param params[] = {{"model", "a-model"}};
     rig_write("a-model", file, file_size + 5);
-    struct harness *harness = rig_open(MODELET, 1, params);
+    struct shoal_harness *harness = rig_open(MODELET, 1, params);
     answers_right(harness, booster, NAN);
-    harness_close(harness);
+    shoal_harness_close(harness);
     XGBoosterFree(booster);
 }
 
@@ -315,12 +315,12 @@ sample_predicts_right(void)
     static const float wanted[] = {203.75F, 204.75F, 207.15625F, 209.78125F};
     static const int64_t shape[] = {4, 1};
     const struct shoal_param params[] = {{"model", "a-model"}};
-    struct harness *harness = rig_open(MODELET, 1, params);
-    struct harness_item *item = harness_item(harness);
-    harness_input(item, "any", SHOAL_FP32, 2, shape, features);
-    harness_run(harness, &item, 1);
+    struct shoal_harness *harness = rig_open(MODELET, 1, params);
+    struct shoal_harness_item *item = shoal_harness_item(harness);
+    shoal_harness_input(item, "any", SHOAL_FP32, 2, shape, features);
+    shoal_harness_run(harness, &item, 1);
     assert_memory_equal(rig_floats(item, "probabilities", 4), wanted, sizeof wanted);
-    harness_close(harness);
+    shoal_harness_close(harness);
 }
 
 /* An older library takes such a file, and adds another base score to each prediction. */
@@ -382,9 +382,9 @@ test_another_base_score_is_no_matter(void **state)
     for (size_t f = 0; f < 2; f++) {
         save(booster, forms[f]);
         rig_write("a-model", file, file_size);
-        struct harness *harness = rig_open(MODELET, 1, params);
+        struct shoal_harness *harness = rig_open(MODELET, 1, params);
         answers_right(harness, booster, NAN);
-        harness_close(harness);
+        shoal_harness_close(harness);
     }
     XGBoosterFree(booster);
 }

@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "base/check.h"
+
 /* Callers are asked as `client_auth` says; without it they must show a certificate if there is
  * `client_ca`. */
 static enum rpc_tls_clients
@@ -46,6 +48,30 @@ certificates_open(const struct config *config, struct certificates *certificates
     if (status == STATUS_OK && peers.certificate != NULL)
         status = rpc_tls_create(&peers, &certificates->peers, error);
     return status == STATUS_OK ? STATUS_OK : error_prefix(error, "%s", config->path);
+}
+
+uint32_t
+certificates_check(const struct config *config, uint32_t *good, void (*say)(const char *mistake))
+{
+    struct rpc_tls_options all[] = {options_of(&config->tls, "tls"),
+                                    options_of(&config->mesh.tls, "mesh: tls")};
+    uint32_t mistakes = 0;
+    all[1].clients = RPC_TLS_CLIENTS_REQUIRED;
+    for (size_t i = 0; i < ARRAY_COUNT(all); i++) {
+        struct error error = ERROR_NONE;
+        struct rpc_tls *tls = NULL;
+        if (all[i].certificate == NULL)
+            continue;
+        if (rpc_tls_create(&all[i], &tls, &error) == STATUS_OK) {
+            *good += 1;
+        } else {
+            error_prefix(&error, "%s", config->path);
+            say(error.text);
+            mistakes++;
+        }
+        rpc_tls_destroy(tls);
+    }
+    return mistakes;
 }
 
 void

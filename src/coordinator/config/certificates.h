@@ -18,5 +18,8 @@ struct certificates {
 /* The error names the key, the file and what is wrong with it. */
 enum status certificates_open(const struct config *config, struct certificates *certificates,
                               struct error *error) WARN_UNUSED;
+/* Opens each by itself: calls `say` with each mistake, returns their number. */
+uint32_t certificates_check(const struct config *config, uint32_t *good,
+                            void (*say)(const char *mistake));
 /* After any result of certificates_open, when nobody uses them any more. */
 void certificates_close(struct certificates *certificates);

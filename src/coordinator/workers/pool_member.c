@@ -322,6 +322,7 @@ pool_member_on_ready(struct pool_member *member, const struct handshake_ready *r
     loop_timer_clear(member->timer);
     member_pool(member)->abilities = ready->abilities;
     member_pool(member)->functions = ready->functions;
+    member_pool(member)->workers_max = ready->workers_max;
     learn_model_info(member, ready);
     bool pinned = member->pools->pipeline->options.pin && config->cpus != NULL;
     log_info(

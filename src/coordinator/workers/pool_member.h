@@ -91,6 +91,7 @@ struct worker_pool {
     struct loop_timer *fail_timer; /* runs while the stage has no worker; fails its requests */
     uint32_t abilities;            /* declared by the modelet */
     uint32_t functions;            /* enum handshake_functions; likewise */
+    uint32_t workers_max;          /* likewise; 0: any number */
     _Atomic uint64_t *counters;
 };
 

@@ -1,26 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "harness.h"
+#include <shoal/harness.h>
 
 #include <dlfcn.h>
-#include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "worker/model_files.h" /* the service's own map_file */
 
 enum { ALIGNMENT = 64, GUARD_BYTES = 64, GUARD = 0xa5, UNWRITTEN = 0xcb };
 
-struct harness {
+struct shoal_harness {
     void *library;
     const struct shoal_modelet *modelet;
     void *instance;
     void *model; /* loaded; NULL: none */
     struct model_files files;
-    struct harness_item *items;
+    struct shoal_harness_item *items;
     size_t output_bytes_max;
     size_t output_bytes;
     uint64_t runs;
@@ -29,6 +27,18 @@ struct harness {
 /* The host functions without an item cannot be told which harness they serve. */
 static const char *current_folder;
 
+__attribute__((format(printf, 1, 2))) static _Noreturn void
+harness_fail(const char *format, ...)
+{
+    va_list arguments;
+    fputs("harness: ", stderr);
+    va_start(arguments, format);
+    vfprintf(stderr, format, arguments);
+    va_end(arguments);
+    fputc('\n', stderr);
+    abort();
+}
+
 /* ---- memory: aligned, and followed by bytes that must not change ---- */
 
 static void *
@@ -36,7 +46,8 @@ block_create(size_t bytes)
 {
     size_t room = (bytes + GUARD_BYTES + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
     unsigned char *block = aligned_alloc(ALIGNMENT, room);
-    assert_non_null(block);
+    if (block == NULL)
+        harness_fail("out of memory");
     memset(block, UNWRITTEN, bytes);
     memset(block + bytes, GUARD, GUARD_BYTES);
     return block;
@@ -48,16 +59,16 @@ block_check(const struct shoal_tensor *tensor)
     const unsigned char *guard = (const unsigned char *)tensor->data + tensor->bytes;
     for (size_t i = 0; i < GUARD_BYTES; i++) {
         if (guard[i] != GUARD)
-            fail_msg("the modelet wrote %zu bytes behind tensor \"%s\"", i + 1, tensor->name);
+            harness_fail("the modelet wrote %zu bytes behind tensor \"%s\"", i + 1, tensor->name);
     }
 }
 
 /* ---- the host table ---- */
 
-static struct harness_item *
+static struct shoal_harness_item *
 of_item(struct shoal_item *item)
 {
-    return (struct harness_item *)item;
+    return (struct shoal_harness_item *)item;
 }
 
 __attribute__((format(printf, 3, 4))) static int32_t
@@ -73,11 +84,11 @@ host_fail(struct shoal_item *item, int32_t status, const char *format, ...)
 }
 
 static struct shoal_tensor *
-output_add(struct harness_item *self, const char *name, uint32_t datatype, uint32_t rank,
+output_add(struct shoal_harness_item *self, const char *name, uint32_t datatype, uint32_t rank,
            const int64_t *shape)
 {
     const char *mistake = NULL;
-    if (harness_output(self, name) != NULL)
+    if (shoal_harness_output(self, name) != NULL)
         mistake = "is there already";
     else if (strlen(name) > SHOAL_NAME_BYTES_MAX)
         mistake = "has too long a name";
@@ -102,7 +113,7 @@ static void *
 host_output_bytes(struct shoal_item *item, const char *name, uint32_t datatype, uint32_t rank,
                   const int64_t *shape, size_t bytes)
 {
-    struct harness *harness = of_item(item)->harness;
+    struct shoal_harness *harness = of_item(item)->harness;
     if (bytes > harness->output_bytes_max - harness->output_bytes) {
         host_fail(item, SHOAL_RESOURCE_EXHAUSTED, "no room for output tensor \"%s\"", name);
         return NULL;
@@ -225,7 +236,8 @@ header_check(const struct shoal_modelet *modelet, struct shoal_error *error)
 }
 
 static int
-modelet_open(struct harness *self, const struct harness_options *options, struct shoal_error *error)
+modelet_open(struct shoal_harness *self, const struct shoal_harness_options *options,
+             struct shoal_error *error)
 {
     if (self->library == NULL)
         return refuse(error, dlerror());
@@ -248,11 +260,12 @@ modelet_open(struct harness *self, const struct harness_options *options, struct
 }
 
 int
-harness_open(const struct harness_options *options, struct harness **harness,
-             struct shoal_error *error)
+shoal_harness_open(const struct shoal_harness_options *options, struct shoal_harness **harness,
+                   struct shoal_error *error)
 {
-    struct harness *self = calloc(1, sizeof *self);
-    assert_non_null(self);
+    struct shoal_harness *self = calloc(1, sizeof *self);
+    if (self == NULL)
+        harness_fail("out of memory");
     *error = (struct shoal_error){{0}};
     self->output_bytes_max = SIZE_MAX;
     self->library = dlopen(options->path, RTLD_NOW | RTLD_LOCAL);
@@ -268,7 +281,7 @@ harness_open(const struct harness_options *options, struct harness **harness,
 }
 
 static void
-outputs_drop(struct harness_item *item)
+outputs_drop(struct shoal_harness_item *item)
 {
     for (uint32_t i = 0; i < item->output_count; i++) {
         struct shoal_tensor *output = &item->outputs[i];
@@ -283,7 +296,7 @@ outputs_drop(struct harness_item *item)
 }
 
 int
-harness_load(struct harness *harness, const char *path, struct shoal_error *error)
+shoal_harness_load(struct shoal_harness *harness, const char *path, struct shoal_error *error)
 {
     *error = (struct shoal_error){{0}};
     if (harness->model != NULL)
@@ -304,14 +317,14 @@ harness_load(struct harness *harness, const char *path, struct shoal_error *erro
 }
 
 void
-harness_close(struct harness *harness)
+shoal_harness_close(struct shoal_harness *harness)
 {
     struct shoal_error error;
-    harness_load(harness, NULL, &error);
+    shoal_harness_load(harness, NULL, &error);
     if (harness->modelet->close != NULL)
         harness->modelet->close(harness->instance);
     while (harness->items != NULL) {
-        struct harness_item *item = harness->items;
+        struct shoal_harness_item *item = harness->items;
         harness->items = item->next;
         outputs_drop(item);
         for (uint32_t i = 0; i < item->item.input_count; i++) {
@@ -325,35 +338,35 @@ harness_close(struct harness *harness)
 }
 
 const struct shoal_modelet *
-harness_modelet(const struct harness *harness)
+shoal_harness_modelet(const struct shoal_harness *harness)
 {
     return harness->modelet;
 }
 
 struct shoal_io
-harness_describe(struct harness *harness)
+shoal_harness_describe(struct shoal_harness *harness)
 {
     struct shoal_io io = {.struct_size = sizeof io};
     struct shoal_error error = {{0}};
     if (harness->modelet->describe != NULL &&
         harness->modelet->describe(harness->instance, &io, &error) != SHOAL_OK)
-        fail_msg("describe failed: %s", error.text);
+        harness_fail("describe failed: %s", error.text);
     return io;
 }
 
 struct shoal_io
-harness_describe_model(struct harness *harness)
+shoal_harness_describe_model(struct shoal_harness *harness)
 {
     struct shoal_io io = {.struct_size = sizeof io};
     struct shoal_error error = {{0}};
     if (harness->modelet->describe_model(harness->instance, harness->model, &io, &error) !=
         SHOAL_OK)
-        fail_msg("describe_model failed: %s", error.text);
+        harness_fail("describe_model failed: %s", error.text);
     return io;
 }
 
 uint64_t
-harness_predict_size(struct harness *harness, const char *path)
+shoal_harness_predict_size(struct shoal_harness *harness, const char *path)
 {
     const struct shoal_model spec = {
         .struct_size = sizeof spec, .id = "m", .path = path, .key = ""};
@@ -361,18 +374,19 @@ harness_predict_size(struct harness *harness, const char *path)
 }
 
 void
-harness_limit(struct harness *harness, size_t output_bytes_max)
+shoal_harness_limit(struct shoal_harness *harness, size_t output_bytes_max)
 {
     harness->output_bytes_max = output_bytes_max;
 }
 
 /* ---- items ---- */
 
-struct harness_item *
-harness_item(struct harness *harness)
+struct shoal_harness_item *
+shoal_harness_item(struct shoal_harness *harness)
 {
-    struct harness_item *item = calloc(1, sizeof *item);
-    assert_non_null(item);
+    struct shoal_harness_item *item = calloc(1, sizeof *item);
+    if (item == NULL)
+        harness_fail("out of memory");
     item->item.status = SHOAL_UNSET;
     item->item.inputs = item->inputs;
     item->item.deadline_ns = INT64_MAX;
@@ -383,10 +397,12 @@ harness_item(struct harness *harness)
 }
 
 static void
-input_add(struct harness_item *item, struct shoal_tensor tensor, const int64_t *shape,
+input_add(struct shoal_harness_item *item, struct shoal_tensor tensor, const int64_t *shape,
           const void *data)
 {
-    assert_true(item->item.input_count < SHOAL_TENSORS_MAX && tensor.rank <= SHOAL_RANK_MAX);
+    if (item->item.input_count >= SHOAL_TENSORS_MAX || tensor.rank > SHOAL_RANK_MAX)
+        harness_fail("an item has at most %d inputs, of rank %d at most", SHOAL_TENSORS_MAX,
+                     SHOAL_RANK_MAX);
     for (uint32_t i = 0; i < tensor.rank; i++)
         tensor.shape[i] = shape[i];
     if (tensor.datatype != SHOAL_BYTES)
@@ -399,34 +415,36 @@ input_add(struct harness_item *item, struct shoal_tensor tensor, const int64_t *
 }
 
 void
-harness_input(struct harness_item *item, const char *name, uint32_t datatype, uint32_t rank,
-              const int64_t *shape, const void *data)
+shoal_harness_input(struct shoal_harness_item *item, const char *name, uint32_t datatype,
+                    uint32_t rank, const int64_t *shape, const void *data)
 {
     input_add(item, (struct shoal_tensor){.name = name, .datatype = datatype, .rank = rank}, shape,
               data);
 }
 
 void
-harness_input_bytes(struct harness_item *item, const char *name, uint32_t rank,
-                    const int64_t *shape, const void *data, size_t bytes)
+shoal_harness_input_bytes(struct shoal_harness_item *item, const char *name, uint32_t rank,
+                          const int64_t *shape, const void *data, size_t bytes)
 {
     struct shoal_tensor tensor = {.name = name, .datatype = SHOAL_BYTES, .rank = rank};
     tensor.bytes = bytes;
     input_add(item, tensor, shape, data);
 }
 
-struct harness_item *
-harness_forward(const struct harness_item *item, struct harness *next)
+struct shoal_harness_item *
+shoal_harness_forward(const struct shoal_harness_item *item, struct shoal_harness *next)
 {
-    assert_int_equal(item->item.status, SHOAL_OK);
-    struct harness_item *forwarded = harness_item(next);
+    if (item->item.status != SHOAL_OK)
+        harness_fail("only an item that succeeded goes on; this one has status %d: %s",
+                     item->item.status, item->error.text);
+    struct shoal_harness_item *forwarded = shoal_harness_item(next);
     for (uint32_t i = 0; i < item->output_count; i++)
         input_add(forwarded, item->outputs[i], item->outputs[i].shape, item->outputs[i].data);
     return forwarded;
 }
 
 const struct shoal_tensor *
-harness_output(const struct harness_item *item, const char *name)
+shoal_harness_output(const struct shoal_harness_item *item, const char *name)
 {
     for (uint32_t i = 0; i < item->output_count; i++) {
         if (strcmp(item->outputs[i].name, name) == 0)
@@ -439,7 +457,7 @@ harness_output(const struct harness_item *item, const char *name)
 
 /* A sum of all inputs' bytes, to see whether they were changed. */
 static uint64_t
-inputs_sum(const struct harness_item *item)
+inputs_sum(const struct shoal_harness_item *item)
 {
     uint64_t sum = 14695981039346656037u; /* FNV-1a */
     for (uint32_t i = 0; i < item->item.input_count; i++) {
@@ -451,16 +469,17 @@ inputs_sum(const struct harness_item *item)
 }
 
 static void
-item_settle(const struct harness *harness, struct harness_item *item, uint64_t sum_before)
+item_settle(const struct shoal_harness *harness, struct shoal_harness_item *item,
+            uint64_t sum_before)
 {
     for (uint32_t i = 0; i < item->item.input_count; i++)
         block_check(&item->inputs[i]);
     for (uint32_t i = 0; i < item->output_count; i++)
         block_check(&item->outputs[i]);
     if (!(harness->modelet->abilities & SHOAL_CHANGES_INPUTS) && inputs_sum(item) != sum_before)
-        fail_msg("the modelet changed its inputs and has not declared it");
+        harness_fail("the modelet changed its inputs and has not declared it");
     if (item->item.status < SHOAL_UNSET || item->item.status > SHOAL_UNAUTHENTICATED)
-        fail_msg("the modelet set status %d, which does not exist", item->item.status);
+        harness_fail("the modelet set status %d, which does not exist", item->item.status);
     if (item->item.status == SHOAL_UNSET)
         host_fail(&item->item, SHOAL_INTERNAL, "the modelet left the item unset");
     if (item->item.status != SHOAL_OK)
@@ -468,10 +487,10 @@ item_settle(const struct harness *harness, struct harness_item *item, uint64_t s
 }
 
 static void
-run_or_halve(struct harness *harness, struct harness_item *const *items, uint32_t count)
+run_or_halve(struct shoal_harness *harness, struct shoal_harness_item *const *items, uint32_t count)
 {
-    struct shoal_item *seen[HARNESS_BATCH_MAX];
-    uint64_t sums[HARNESS_BATCH_MAX];
+    struct shoal_item *seen[SHOAL_HARNESS_BATCH_MAX];
+    uint64_t sums[SHOAL_HARNESS_BATCH_MAX];
     for (uint32_t i = 0; i < count; i++) {
         outputs_drop(items[i]);
         items[i]->item.status = SHOAL_UNSET;
@@ -495,9 +514,11 @@ run_or_halve(struct harness *harness, struct harness_item *const *items, uint32_
 }
 
 void
-harness_run(struct harness *harness, struct harness_item *const *items, uint32_t count)
+shoal_harness_run(struct shoal_harness *harness, struct shoal_harness_item *const *items,
+                  uint32_t count)
 {
-    assert_in_range(count, 1, HARNESS_BATCH_MAX);
+    if (count < 1 || count > SHOAL_HARNESS_BATCH_MAX)
+        harness_fail("a batch has 1 to %d items, not %u", SHOAL_HARNESS_BATCH_MAX, count);
     if (harness->modelet->abilities & SHOAL_RUNS_BATCHES) {
         run_or_halve(harness, items, count);
         return;
@@ -507,7 +528,7 @@ harness_run(struct harness *harness, struct harness_item *const *items, uint32_t
 }
 
 uint64_t
-harness_runs(const struct harness *harness)
+shoal_harness_runs(const struct shoal_harness *harness)
 {
     return harness->runs;
 }

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Whether the node could listen where its configuration says: TCP addresses are bound for a moment,
+ * without listening, unix sockets are looked at. An address in use is no mistake: a running node,
+ * which is about to be reloaded or restarted, has it.
+ */
+#pragma once
+
+#include <stdint.h>
+
+#include "coordinator/config/config.h"
+
+struct addresses_found {
+    uint32_t free;
+    uint32_t in_use;
+};
+
+/* `listen` stands for the configuration's. Calls `say` with each mistake; returns their number. */
+uint32_t check_addresses(const struct config *config, const char *const *listen,
+                         uint32_t listen_count, struct addresses_found *found,
+                         void (*say)(const char *mistake));

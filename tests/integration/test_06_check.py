@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`shoald --check` finds what a start would trip over: every problem, each once, and starts nothing.
+
+Modelets run in real workers, in their sandbox; a running node with the same configuration does not
+notice. The files of a mesh are test_69_mesh_check.py's, the mistakes of the file itself
+test_20_refusals.py's. ctest: timeout=120 presets=dev
+"""
+
+import os
+import pathlib
+import tempfile
+import unittest
+
+import shoal_fixture
+from shoal_fixture import Shoald, children, node, pipeline, run_shoald, stage, wait_until
+
+
+class TestCheck(unittest.TestCase):
+    def check(self, config, *arguments, **options):
+        with tempfile.TemporaryDirectory() as folder:
+            code, said = run_shoald(config, ("--check", *arguments), env={"TMPDIR": folder}, **options)
+            self.assertEqual(os.listdir(folder), [], "something is left")
+        return code, said
+
+    def check_refused(self, config, *wanted, **options):
+        """Each line of what is wanted is said once, and nothing else is."""
+        code, said = self.check(config, **options)
+        self.assertEqual(code, 2, said)
+        lines = [line for line in said.splitlines() if line.startswith("shoald: ")]
+        self.assertEqual(len(lines), len(wanted), said)
+        for words in wanted:
+            found = [line for line in lines if all(word in line for word in words)]
+            self.assertEqual(len(found), 1, f"{words} in:\n{said}")
+
+    def test_good(self):
+        with tempfile.TemporaryDirectory() as folder:
+            (pathlib.Path(folder) / "m").mkdir()
+            code, said = self.check(node(
+                pipeline("a", stage("libecho.so", "one", workers=3), stage("libecho.so", "two")),
+                pipeline("b", stage("libshelf.so"), models={"root": folder, "memory_mib": 1}),
+                http="127.0.0.1:0"))
+        self.assertEqual(code, 0, said)
+        for words in ("configuration is good: 2 pipelines", "in a worker: 3", "not loaded: 1",
+                      "listened on: 2"):
+            self.assertIn(words, said)
+
+    def test_all_at_once(self):
+        """A broken stage hides neither another one nor an address, and none is told twice."""
+        self.check_refused(
+            node(pipeline("a", stage("libwrong_abi_version.so", "first"), stage("libecho.so", "second"),
+                          stage("libpuppet.so", "third", params={"open": "crash"})),
+                 pipeline("b", stage("libpuppet.so", "fails", params={"open": "fail"})),
+                 pipeline("c", stage("libpuppet.so", "hangs", params={"open": "hang"},
+                                     start_timeout_ms=300)),
+                 pipeline("d", stage("libwrong_workers_max.so", "two", workers=2)),
+                 pipeline("e", stage("libmlp.so", "model",
+                                     model={"id": "m", "path": "no-such-model"})),
+                 http="192.0.2.1:8008", metrics="unix:/no/such/folder/metrics.sock"),
+            ('pipeline "a"', 'stage "first"', "abi_version"),
+            ('pipeline "a"', 'stage "third"', "before it was ready"),
+            ('pipeline "b"', 'stage "fails"'),
+            ('pipeline "c"', 'stage "hangs"', "start_timeout_ms"),
+            ('pipeline "d"', 'stage "two"', "2 workers", "workers_max is 1"),
+            ('pipeline "e"', 'stage "model"', "no-such-model"),
+            ("http: 192.0.2.1:8008: cannot listen there", "Cannot assign requested address"),
+            ("metrics: unix:/no/such/folder/metrics.sock: cannot listen there", "No such file"))
+
+    def test_every_certificate(self):
+        with tempfile.TemporaryDirectory() as folder:
+            nothing = pathlib.Path(folder) / "nothing.pem"
+            nothing.write_text("")
+            files = {"certificate": str(nothing), "key": str(nothing)}
+            models = {"root": folder, "memory_mib": 1}
+            self.check_refused(
+                node(pipeline("shelf", stage("libshelf.so"), models=models), tls=files,
+                     mesh={"store": "etcd:http://127.0.0.1:1", "service": "s", "address": "127.0.0.1",
+                           "peers": ["127.0.0.1:0"],
+                           "tls": {**files, "ca": str(nothing), "peer_name": "x"}}),
+                ("shoald.yaml: tls: ", "no certificate"), ("mesh: tls: ", "no certificate"))
+
+    def test_beside_a_running_node(self):
+        """Its addresses are in use, and it keeps its workers and its files."""
+        config = node(pipeline("echo", stage("libecho.so")), message_mib=1)
+        with Shoald(config) as shoald:
+            workers = children(shoald.pid)
+            code, said = self.check(config, "--counters", str(shoald.counters),
+                                    listen=[shoald.target])
+            self.assertEqual(code, 0, said)
+            self.assertIn("in use, by a running node: 1", said)
+            self.assertEqual(children(shoald.pid), workers)
+            self.assertEqual(shoald.stat()["pipelines"][0]["name"], "echo")
+
+    def test_what_a_modelet_leaves_behind(self):
+        """A child of a worker ends with the check."""
+        with tempfile.TemporaryDirectory() as folder:
+            lives = pathlib.Path(folder) / "orphan.lives"
+            lives.touch()
+            code, said = self.check(node(pipeline("p", stage(
+                "libpuppet.so", "s", params={"open": "orphan", "folder": folder},
+                sandbox_allow=["all"]))))
+            self.assertEqual(code, 2, said)
+            pids = [int(path.read_text()) for path in pathlib.Path(folder).glob("*.pid")]
+            for pid in pids:
+                wait_until(lambda one=pid: not shoal_fixture.is_alive(one), "the end of the orphan")
+
+
+if __name__ == "__main__":
+    shoal_fixture.main()
