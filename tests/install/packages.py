@@ -21,7 +21,7 @@ import sys
 import time
 
 WAIT_SECONDS = 120
-PACKAGES = ("shoal", "shoal-modelets", "libshoal1", "libshoal-dev")
+PACKAGES = ("shoal", "shoal-modelets", "libshoal-harness1", "libshoal1", "libshoal-dev")
 UPGRADED = "99.0"
 BOOT = """
 set -e
