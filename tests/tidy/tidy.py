@@ -148,7 +148,6 @@ EXCEPTIONS = [
      "the two threads of one worker hand models to each other without a lock"),
     ("atomics", ["src/worker/running_cpu.h"], "the kernel writes that word of each thread"),
     ("sleep", ["tests/tidy/test_rules.py"], "plants them"),
-    ("booleans", ["src/ctl/*", "src/ipc/*"], "older than the rule"),
     ("parameters", ["src/ctl/*", "src/rpc/rpc.h", "src/rpc/channel.c"],
      "older than the rule: blocking calls of tools"),
     ("parameters", ["src/worker/model_pages.c"], "jemalloc's extent hooks"),
