@@ -77,11 +77,11 @@ class TestDocuments(unittest.TestCase):
     def test_serve(self):
         text = marked("README.md", "serve-example")
         with tempfile.TemporaryDirectory(prefix="shoal-readme.") as folder:
-            model = pathlib.Path(folder) / "models" / "digits"
-            model.mkdir(parents=True)
-            shutil.copy(EXAMPLES / "digits" / "digits.ubj", model)
+            models = pathlib.Path(folder) / "models"
+            models.mkdir()
+            shutil.copy(EXAMPLES / "digits" / "digits.ubj", models)
             config = block(text, "yaml").replace('"127.0.0.1:8008"', f'"{ANY_PORT}"')
-            config = config.replace("root: models", f"root: {model.parent}")
+            config = config.replace("root: models", f"root: {models}")
             with Shoald(config) as shoald:
                 port = port_of(shoald)
                 self.check_console(block(text, "console"), port, 3)
