@@ -250,7 +250,7 @@ class TestExamples(unittest.TestCase):
               "echo": ("any", "INT32", [2], bytes(8)),
               "mlp": ("bits", "FP32", [3, 2], bytes(3 * 2 * 4)),
               "scale-shift": ("x", "FP64", [4], bytes(32)),
-              "xgboost": ("image", "FP32", [3, 64], bytes(3 * 64 * 4))}
+              "xgboost": ("features", "FP32", [3, 64], bytes(3 * 64 * 4))}
 
     def test_they_work_in_the_whole_sandbox(self):
         for model, tensor in self.INPUTS.items():

@@ -38,6 +38,7 @@ MAY_USE = {
     "coordinator/telemetry": {"base", "ipc", "rpc", "shm"},
     "coordinator/workers": {"base", "coordinator/pipeline", "ipc", "loop", "shm"},
     "ctl": {"base", "ipc", "rpc"},
+    "harness": {"worker"},
     "http": {"base", "loop"},
     "ipc": {"base"},
     "loop": {"base"},
