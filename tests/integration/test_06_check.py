@@ -73,8 +73,8 @@ class TestCheck(unittest.TestCase):
             models = {"root": folder, "memory_mib": 1}
             self.check_refused(
                 node(pipeline("shelf", stage("libshelf.so"), models=models), tls=files,
-                     mesh={"store": "etcd:http://127.0.0.1:1", "service": "s", "address": "127.0.0.1",
-                           "peers": ["127.0.0.1:0"],
+                     mesh={"store": "etcd:http://127.0.0.1:1", "service": "s", "instance": "i",
+                           "address": "127.0.0.1", "peers": ["127.0.0.1:0"],
                            "tls": {**files, "ca": str(nothing), "peer_name": "x"}}),
                 ("shoald.yaml: tls: ", "no certificate"), ("mesh: tls: ", "no certificate"))
 
