@@ -74,8 +74,7 @@ class TestCheck(unittest.TestCase):
             self.check_refused(
                 node(pipeline("shelf", stage("libshelf.so"), models=models), tls=files,
                      mesh={"store": "etcd:http://127.0.0.1:1", "service": "s", "instance": "i",
-                           "address": "127.0.0.1",
-                           "peers": ["127.0.0.1:0"],
+                           "address": "127.0.0.1", "peers": ["127.0.0.1:0"],
                            "tls": {**files, "ca": str(nothing), "peer_name": "x"}}),
                 ("shoald.yaml: tls: ", "no certificate"), ("mesh: tls: ", "no certificate"))
 
