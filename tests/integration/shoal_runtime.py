@@ -15,6 +15,12 @@ from shoal_mesh import MMESH, READY, SERVICE, STARTING
 MIB = 1 << 20
 
 
+def when_over(context, then):
+    """Calls `then` once the call is over, which it may be already: grpc forgets a late callback."""
+    if not context.add_callback(then):
+        then()
+
+
 class Refusal(Exception):
     def __init__(self, code, text=""):
         super().__init__(text)
@@ -59,8 +65,7 @@ class Runtime(grpc.GenericRpcHandler):
         def give_up():
             self.cancelled.set()
             given_up.set()
-        if not context.add_callback(give_up):
-            give_up()
+        when_over(context, give_up)
         given_up.wait(WAIT_SECONDS)
         raise Refusal(grpc.StatusCode.CANCELLED)
 

@@ -20,7 +20,7 @@ from shoal_fixture import WAIT_SECONDS, main, wait_until
 from shoal_meshes import Etcd, mesh_node
 from shoal_pupil import key, said
 from shoal_registry import Registrar
-from shoal_runtime import Refusal, Runtime
+from shoal_runtime import Refusal, Runtime, when_over
 from test_69_mesh_runtimes import ANY, Loaded, Talk, call, echo, node_of, start_call
 
 Code = grpc.StatusCode
@@ -114,7 +114,7 @@ class Streams(Loaded):
         gone = threading.Event()
 
         def silent(requests, context):
-            context.add_callback(gone.set)
+            when_over(context, gone.set)
             yield from echo(requests, context)
         self.runtime.streams["s/Silent"] = silent
         for registrar in self.ways:

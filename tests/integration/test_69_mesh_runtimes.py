@@ -29,7 +29,7 @@ from shoal_meshes import Etcd, mesh_node
 from shoal_metrics import Scrape, metrics_port
 from shoal_pupil import key, prepare, pupil, said
 from shoal_registry import LOADED, LOADING_FAILED, Registrar
-from shoal_runtime import MIB, Refusal, Runtime
+from shoal_runtime import MIB, Refusal, Runtime, when_over
 
 Code = grpc.StatusCode
 ANY = "/x.Y/Z"
@@ -66,7 +66,7 @@ def hang_loads(runtime):
     """From now on, until the loading node gives up."""
     def say(_request, context):
         gone = threading.Event()
-        context.add_callback(gone.set)
+        when_over(context, gone.set)
         gone.wait(WAIT_SECONDS)
         raise Refusal(Code.CANCELLED)
     runtime.says["loadModel"] = say
@@ -105,7 +105,7 @@ class OneNode(unittest.TestCase):
         """From now on calls wait in the runtime until the caller gives up, or `cancelled` is
         set."""
         def say(_request, context):
-            context.add_callback(self.runtime.cancelled.set)
+            when_over(context, self.runtime.cancelled.set)
             self.runtime.cancelled.wait(WAIT_SECONDS)
             return b"late"
         self.runtime.says["x.Y/Z"] = say
@@ -316,7 +316,7 @@ class Several(unittest.TestCase):
     def hold(self, context):
         """Until nobody waits any more."""
         ended = threading.Event()
-        context.add_callback(ended.set)
+        when_over(context, ended.set)
         self.under_way.release()
         if ended.wait(WAIT_SECONDS):
             self.over.release()
@@ -819,7 +819,7 @@ class Both(unittest.TestCase):
         self.assertEqual(shoald.terminate(), 0, shoald.stderr)
 
     def until_cancelled(self, context):
-        context.add_callback(self.cancelled.set)
+        when_over(context, self.cancelled.set)
         self.cancelled.wait(2 * WAIT_SECONDS)  # longer than its caller waits
         return b"late"
 
@@ -1007,7 +1007,7 @@ class Streams(Loaded):
         ended = threading.Event()  # of this stream: the end of others may be heard of later
 
         def note(requests, context):
-            context.add_callback(ended.set)
+            when_over(context, ended.set)
             yield from echo(requests, context)
         self.runtime.streams["s/Note"] = note
         talk = Talk()

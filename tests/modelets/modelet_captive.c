@@ -437,11 +437,13 @@ try_type(const char *argument)
 
 /* ---- the kernel ---- */
 
-/* A call with nothing in it: what is not refused fails for its arguments. */
+/* A call with nothing in it: what is not refused fails for its arguments. An empty name of the
+ * machine would be a valid one. */
 static int
 try_call(long number)
 {
-    return met(syscall(number, -1L, 0L, 0L, 0L, 0L, 0L));
+    long second = number == SYS_sethostname || number == SYS_setdomainname ? -1L : 0L;
+    return met(syscall(number, -1L, second, 0L, 0L, 0L, 0L));
 }
 
 /* ---- what must go on to work ---- */
