@@ -7,8 +7,7 @@
  *   1. An `Origin` must have the request's own host and port, or a name of `http_hosts`.
  *   2. A `Host` must be an address, localhost, this machine's name, or a name of `http_hosts`:
  *      on loopback addresses, and on all others but unix sockets and TLS if there are `http_hosts`.
- *      A certificate proves the name by itself, and who serves a network may be known to it by
- *      any name.
+ *      A certificate proves the name by itself, and a server may have any name in its network.
  */
 #pragma once
 
