@@ -320,7 +320,7 @@ try_ended(const struct work *work)
         step(work->node,
              (struct mesh_event){.kind = MESH_INSTANCE_FIGURES,
                                  .figures = {nodes[work->model].name, nodes[work->model].start_ms,
-                                             mesh_figures(nodes[work->model].mesh)}});
+                                             mesh_figures(nodes[work->model].mesh), NULL}});
     if (work->end == MESH_END_OK)
         call_over(work->node, work->call, MESH_END_OK);
     else
@@ -617,7 +617,7 @@ publish(struct work *work)
             continue;
         step(i, (struct mesh_event){.kind = MESH_INSTANCE_FIGURES,
                                     .figures = {nodes[work->node].name, nodes[work->node].start_ms,
-                                                mesh_figures(nodes[work->node].mesh)}});
+                                                mesh_figures(nodes[work->node].mesh), NULL}});
     }
     later(options.figures_s * INT64_C(1000), *work);
 }

@@ -551,8 +551,8 @@ config_print_environment(FILE *out, enum config_manual_form form)
     static const char *const titles[] = {
         [CONFIG_MANUAL_TEXT] = "\nEnvironment variables for keys that the file leaves out:\n",
         [CONFIG_MANUAL_MARKDOWN] =
-            "\n**Environment variables for keys that the file leaves out**\n\n"
-            "| Variable | Meaning |\n|---|---|\n",
+            ("\n**Environment variables for keys that the file leaves out**\n\n"
+             "| Variable | Meaning |\n|---|---|\n"),
         [CONFIG_MANUAL_MAN] = ".SH ENVIRONMENT\nFor keys that the file leaves out:\n",
     };
     fputs(titles[form], out);
