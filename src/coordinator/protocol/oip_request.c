@@ -83,7 +83,7 @@ oip_add_input(struct oip_request *request)
         bump_take(&request->scratch, sizeof(*input));
     inference__model_infer_request__infer_input_tensor__init(input);
     if (message->n_inputs == 0)
-        message->inputs = bump_take(&request->scratch, SHOAL_TENSORS_MAX * sizeof(input));
+        message->inputs = bump_take(&request->scratch, SHOAL_TENSORS_MAX * sizeof(void *));
     request->contents[message->n_inputs].bytes = 0;
     return message->inputs[message->n_inputs++] = input;
 }
@@ -96,7 +96,7 @@ oip_add_output(struct oip_request *request)
         bump_take(&request->scratch, sizeof(*output));
     inference__model_infer_request__infer_requested_output_tensor__init(output);
     if (message->n_outputs == 0)
-        message->outputs = bump_take(&request->scratch, SHOAL_TENSORS_MAX * sizeof(output));
+        message->outputs = bump_take(&request->scratch, SHOAL_TENSORS_MAX * sizeof(void *));
     return message->outputs[message->n_outputs++] = output;
 }
 
@@ -108,7 +108,7 @@ oip_add_parameter(struct oip_request *request)
         bump_take(&request->scratch, sizeof(*entry));
     inference__model_infer_request__parameters_entry__init(entry);
     if (message->n_parameters == 0)
-        message->parameters = bump_take(&request->scratch, PARAMETERS_MAX * sizeof(entry));
+        message->parameters = bump_take(&request->scratch, PARAMETERS_MAX * sizeof(void *));
     return message->parameters[message->n_parameters++] = entry;
 }
 
