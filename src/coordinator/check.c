@@ -111,7 +111,7 @@ say_good(const struct node_options *options, const struct checked *checked)
         printf("  files of the mesh read; its store and its other nodes were not asked\n");
 }
 
-/* What needs no worker comes first. */
+/* Checks without workers come first. */
 int
 node_check(const struct node_options *options)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What an outside author would write to test modelet.c without a service. */
+/* A test of modelet.c without a service, as an outside author would write it. */
 #include <stdio.h>
 #include <string.h>
 

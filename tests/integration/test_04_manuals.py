@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Manual pages and completion know every command, option and key that the programs know.
 
-What the programs print with --help, and the table of keys, is compared with the pages; the
+The output of --help and the table of keys are compared with the pages; the
 completion of bash is run by bash, and zsh's is read by zsh where there is one.
 ctest: timeout=120
 """
@@ -92,7 +92,7 @@ class TestPages(unittest.TestCase):
 
 class TestCompletion(unittest.TestCase):
     def complete(self, program, *words):
-        """What bash offers behind these words, of which the last is being typed."""
+        """The words that bash offers after these, the last of which is being typed."""
         script = (said(program, "--help=bash") + f'COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); '
                   f'_{program}; printf "%s\\n" "${{COMPREPLY[@]}}"')
         done = subprocess.run(["bash", "-c", script, "bash", program, *words], text=True,

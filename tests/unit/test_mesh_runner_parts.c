@@ -130,7 +130,7 @@ publish_at_once_what_matters(void **state)
     assert_true(publish_is_due(&SAID, &now, 2000));
 }
 
-/* What the sum of the pools does not show. */
+/* Rooms that the sum of the pools does not show. */
 static void
 publish_what_matters_of_a_pool(void **state)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What holds of the calls between two steps. Visits everything: for tests. */
+/* Invariants of the calls between two steps. Visits everything: for tests. */
 #include <stdlib.h>
 
 #include "base/check.h"
@@ -81,7 +81,7 @@ check_room_queue(const struct mesh *mesh)
 
 /* ---- calls elsewhere and here ---- */
 
-/* What calls there are by state, entry and instance. */
+/* Calls by state, entry and instance. */
 struct call_sums {
     uint32_t states[CALL_ASKING + 1];
     uint32_t *in_flight;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What holds of the tables between two steps. Visits everything: for tests. */
+/* Invariants of the tables between two steps. Visits everything: for tests. */
 #include "base/check.h"
 #include "mesh/core/cluster/tables.h"
 #include "mesh/core/cluster/vmodels.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What holds of this node's copies and pools between two steps. Visits everything: for tests. */
+/* Invariants of this node's copies and pools between two steps. Visits everything: for tests. */
 #include "base/check.h"
 #include "mesh/core/copies/ensure.h"
 #include "mesh/core/copies/load.h"

@@ -7,5 +7,5 @@
 void preload_note(struct mesh *mesh, uint32_t model);
 void preload_plan(struct mesh *mesh);
 void preload_tick(struct mesh *mesh);
-/* What is planned and what may be spent. O(models). */
+/* The plans and the budget for them. O(models). */
 void preload_check(const struct mesh *mesh);
