@@ -158,7 +158,7 @@ class TestModelsComeAndGo(Folder):
                              **network)
         config = node(pipeline("engines", stage(MODELET, workers=WORKERS, batch_size=8,
                                                 params=params),
-                               models={"root": "models", "memory_mib": 512}, slots=128))
+                               models={"root": "models", "memory_mib": 512, "preload": "no"}, slots=128))
         self.shoald = self.enterContext(Shoald(config, folder=self.folder))
         self.client = self.enterContext(Client(self.shoald.target))
 
