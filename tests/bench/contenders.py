@@ -522,7 +522,7 @@ class Models(Shoal):
 
     def __init__(self, setting, name, messages, root, engine, rate):
         stages = [("models", engine.library, [PINNED["workers"]], f"batch_size: {BATCH}")]
-        keys = (f"models: {{ root: {root}, memory_mib: {MODELS_MIB}, default_size_mib: 1 }}",)
+        keys = (f"models: {{ root: {root}, memory_mib: {MODELS_MIB}, default_size_mib: 1, preload: no }}",)
         super().__init__(setting, name, "models", stages, messages, keys=keys)
         self.other = engine.other
         self.rate = rate

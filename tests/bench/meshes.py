@@ -23,7 +23,7 @@ class Node(Shoal):
 
     def __init__(self, setting, name, engine, messages, mesh=None):
         stages = [("models", engine.library, [PINNED["workers"]], f"batch_size: {BATCH}")]
-        keys = (f"models: {{ root: {engine.root}, memory_mib: {MODELS_MIB}, default_size_mib: 1 }}",)
+        keys = (f"models: {{ root: {engine.root}, memory_mib: {MODELS_MIB}, default_size_mib: 1, preload: no }}",)
         super().__init__(setting, name, "models", stages, messages, SIZE, keys)
         if mesh is not None:
             with open(self.config, "a", encoding="utf-8") as config:
