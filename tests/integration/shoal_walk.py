@@ -71,7 +71,7 @@ class Sample:
 def configuration(root, memory_mib, workers):
     return node(pipeline(PIPELINE, stage("libxgboost_modelet.so", workers=workers, batch_size=16),
                          models={"root": str(root), "memory_mib": memory_mib, "default_size_mib": 1,
-                                 "load_concurrency": 4}))
+                                 "load_concurrency": 4, "preload": "no"}))
 
 
 def resident(pids):
