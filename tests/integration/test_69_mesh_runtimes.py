@@ -682,6 +682,32 @@ class TwoNodes(Pair):
         self.runtimes["node-b"].says.clear()
         self.assertEqual(last.result(), b"answer:hello")
 
+    def test_the_other_node_makes_room(self):
+        """One node fails the load, the other is full of models that nobody calls: registering with a
+        wait has it loaded there, in place of one of these."""
+        def fail(_request, _context):
+            raise Refusal(Code.INTERNAL, "not here")
+
+        def say(usual):
+            def answer(request, context):
+                said = usual(request, context)
+                said.sizeInBytes = 30 * MIB
+                return said
+            return answer
+        for runtime in self.runtimes.values():
+            for method in ("predictModelSize", "loadModel"):
+                runtime.says[method] = say(getattr(runtime, method))
+        self.runtimes["node-a"].says["loadModel"] = fail
+        first = self.registrars["node-a"]
+        for model in ("idle-1", "idle-2"):
+            first.register(model, kind="only-b")
+            self.assertEqual(call(first, model), b"answer:hello")
+        status = first.register("m", loadNow=True, sync=True)
+        self.assertEqual(status.status, LOADED)
+        self.assertEqual({copy.location: copy.copyStatus for copy in status.modelCopyInfos},
+                         {"node-a": LOADING_FAILED, "node-b": LOADED})
+        self.assertEqual(self.runtimes["node-b"].count("unloadModel"), 1)
+
     def share_of(self, name, more):
         """How many of ten calls at once a node has its own runtime answer."""
         go = threading.Event()
