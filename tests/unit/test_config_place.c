@@ -292,13 +292,13 @@ test_manual(void **state)
         const char *value = is_number                    ? range
                             : key->type == CONFIG_CHOICE ? ""
                                                          : config_type_name(key->type);
-        snprintf(line, sizeof(line), "\n| `%s` | %s", key->name, value);
+        snprintf(line, sizeof(line), "\n- `%s` (%s", key->name, value);
         assert_non_null(strstr(markdown, line));
         assert_true(strlen(key->help) > 10);
     }
     assert_non_null(strstr(text, "an integer, 0 to 4096 requests; default 0\n"));
-    assert_non_null(strstr(markdown, "| 0 to 60000 ms | 2 |"));
-    assert_non_null(strstr(markdown, "| error\\|warn\\|info\\|debug | info |"));
+    assert_non_null(strstr(markdown, "(0 to 60000 ms, default 2): "));
+    assert_non_null(strstr(markdown, "(error|warn|info|debug, default info): "));
     assert_null(strchr(text, '`'));
     for (const char *line = text; *line != '\0'; line += strcspn(line, "\n") + 1)
         assert_true(strcspn(line, "\n") <= 100);

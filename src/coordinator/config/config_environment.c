@@ -541,8 +541,32 @@ static char *
 meaning_of(const struct variable *variable)
 {
     bool passed = variable->form == FORM_PASSED;
-    return must_format("%s%s", passed ? "nothing, which the log says; instead: " : "",
-                       variable->help);
+    return must_format("%s%s", passed ? "ignored and logged; instead: " : "", variable->help);
+}
+
+/* Whether it stands in the item of the variable above. */
+static bool
+is_as_above(size_t i)
+{
+    return i > 0 && variables[i].form == variables[i - 1].form &&
+           strcmp(variables[i].help, variables[i - 1].help) == 0;
+}
+
+static void
+print_item(FILE *out, size_t i, const char *meaning)
+{
+    if (is_as_above(i))
+        return;
+    char *names = must_format("`%s`", variables[i].name);
+    while (++i < ARRAY_COUNT(variables) && is_as_above(i)) {
+        char *more = must_format("%s, `%s`", names, variables[i].name);
+        free(names);
+        names = more;
+    }
+    char *item = must_format("%s: %s", names, meaning);
+    config_print_item(out, item);
+    free(item);
+    free(names);
 }
 
 void
@@ -551,8 +575,7 @@ config_print_environment(FILE *out, enum config_manual_form form)
     static const char *const titles[] = {
         [CONFIG_MANUAL_TEXT] = "\nEnvironment variables for keys that the file leaves out:\n",
         [CONFIG_MANUAL_MARKDOWN] =
-            ("\n**Environment variables for keys that the file leaves out**\n\n"
-             "| Variable | Meaning |\n|---|---|\n"),
+            "\n**Environment variables for keys that the file leaves out**\n\n",
         [CONFIG_MANUAL_MAN] = ".SH ENVIRONMENT\nFor keys that the file leaves out:\n",
     };
     fputs(titles[form], out);
@@ -563,11 +586,7 @@ config_print_environment(FILE *out, enum config_manual_form form)
             fprintf(out, "    %s\n", variables[i].name);
             config_print_wrapped(out, meaning);
             break;
-        case CONFIG_MANUAL_MARKDOWN:
-            fprintf(out, "| `%s` |", variables[i].name);
-            config_print_cell(out, meaning);
-            fputc('\n', out);
-            break;
+        case CONFIG_MANUAL_MARKDOWN: print_item(out, i, meaning); break;
         case CONFIG_MANUAL_MAN:
             fprintf(out, ".TP\n\\fB%s\\fR\n", variables[i].name);
             usage_roff(out, meaning);

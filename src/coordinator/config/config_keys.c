@@ -26,19 +26,17 @@ const struct config_key config_keys[KEY_COUNT] = {
     "`unix:/run/shoal/grpc.sock` (at most 107 bytes). Port 0: any free one."},
 [KEY_HTTP] = {WHERE_TOP, CONFIG_HTTP_ADDRESSES, OPTIONAL, "http", 1, CONFIG_LISTEN_MAX,
     NULL, NULL, NULL, FIELD_NONE, 0, TOP(http),
-    "Addresses for REST: `port:8008` (all interfaces), `127.0.0.1:8008`, `[::1]:8008`, "
-    "`unix:/run/shoal/http.sock`; with TLS: `{address: port:8008, tls: yes}`."},
+    "Addresses for REST, such as `port:8008` or `unix:/run/shoal/http.sock`; with TLS: "
+    "`{address: port:8008, tls: yes}`."},
 [KEY_METRICS] = {WHERE_TOP, CONFIG_HTTP_ADDRESSES, OPTIONAL, "metrics", 1, CONFIG_LISTEN_MAX,
     NULL, NULL, NULL, FIELD_NONE, 0, TOP(metrics),
-    "Addresses of Prometheus' `/metrics`: `port:2112` (all interfaces), `127.0.0.1:2112`, "
-    "`[::1]:2112`."},
+    "Addresses of Prometheus' `/metrics`, such as `port:2112`."},
 [KEY_PROBES] = {WHERE_TOP, CONFIG_HTTP_ADDRESSES, OPTIONAL, "probes", 1, CONFIG_LISTEN_MAX,
     NULL, NULL, NULL, FIELD_NONE, 0, TOP(probes),
     "Addresses of an orchestrator's `/ready` and `/live`: `port:8089`."},
 [KEY_PRESTOP] = {WHERE_TOP, CONFIG_HTTP_ADDRESSES, OPTIONAL, "prestop", 1, CONFIG_LISTEN_MAX,
     NULL, NULL, NULL, FIELD_NONE, 0, TOP(prestop),
-    "Addresses of `/prestop`, which answers when the node has drained, so that a container beside "
-    "it can wait for that."},
+    "Addresses of `/prestop`, for preStop hooks: it answers when the node has drained."},
 [KEY_RUNTIME] = {WHERE_TOP, CONFIG_ADDRESSES, OPTIONAL, "runtime", 1, CONFIG_LISTEN_MAX,
     NULL, NULL, NULL, FIELD_NONE, 0, TOP(runtime),
     "Addresses of `mmesh.ModelRuntime`, by which a mesh loads and unloads models: `port:8085` "
@@ -46,8 +44,8 @@ const struct config_key config_keys[KEY_COUNT] = {
     "in `listen` is one endpoint for both."},
 [KEY_SOCKET_MODE] = {WHERE_TOP, CONFIG_TEXT, OPTIONAL, "socket_mode", 1, 4, NULL,
     NULL, NULL, FIELD_NONE, 0, TOP(socket_mode),
-    "Mode of the unix sockets of `listen` and `runtime`, in octal digits: `0660` is for the "
-    "node's user and group. Left out: set by the umask of `shoald`."},
+    "Octal mode of the unix sockets of `listen` and `runtime`: `0660` is for the node's user and "
+    "group. Left out: set by the umask."},
 [KEY_CPUS] = {WHERE_TOP, CONFIG_CPUS, OPTIONAL, "cpus", 1, CONFIG_CPUS_MAX, NULL,
     NULL, NULL, FIELD_NONE, 0, TOP(cpus),
     "CPUs that the coordinator runs on. Left out: not pinned."},
@@ -56,16 +54,15 @@ const struct config_key config_keys[KEY_COUNT] = {
     "Threads that take calls, each with a completion queue of its own."},
 [KEY_MESSAGE_MIB] = {WHERE_TOP, CONFIG_INTEGER, OPTIONAL, "message_mib", 1, 2047, "MiB",
     "16", NULL, FIELD_U64, MIB, TOP(message_bytes_max),
-    "Largest message received or sent; a larger one gets RESOURCE_EXHAUSTED. A compressed message "
-    "counts with its decompressed size, and is decompressed no further than this."},
+    "Largest message received or sent, by its decompressed size; a larger one gets "
+    "RESOURCE_EXHAUSTED."},
 [KEY_COMPRESSION] = {WHERE_TOP, CONFIG_CHOICE, OPTIONAL, "compression", 0, 0, NULL,
     "on", "on|off", FIELD_NONE, 0, TOP(compression),
-    "Whether gRPC callers may compress messages. `off`: compressed messages get UNIMPLEMENTED, "
-    "and no call costs the time of decompressing up to `message_mib`."},
+    "Whether gRPC callers may compress messages. `off`: compressed messages get UNIMPLEMENTED."},
 [KEY_CONNECTIONS_MAX] = {WHERE_TOP, CONFIG_INTEGER, OPTIONAL, "connections_max", 1, 65535, NULL,
     "2048", NULL, FIELD_U32, 1, TOP(connections_max),
-    "Connections to each address of `listen`; further ones are closed. All addresses together may "
-    "use a quarter of the descriptors that the process may open, two per connection."},
+    "Connections to each address of `listen`; further ones are closed. All together may use a "
+    "quarter of the process's descriptors, two per connection."},
 [KEY_CONNECTIONS_PER_PEER_MAX] = {WHERE_TOP, CONFIG_INTEGER, OPTIONAL, "connections_per_peer_max",
     0, 65535, NULL,
     "0", NULL, FIELD_U32, 1, TOP(connections_per_peer_max),
@@ -74,21 +71,20 @@ const struct config_key config_keys[KEY_COUNT] = {
 [KEY_STREAMS_PER_CONNECTION_MAX] = {WHERE_TOP, CONFIG_INTEGER, OPTIONAL,
     "streams_per_connection_max", 1, 65535, "calls",
     "256", NULL, FIELD_U32, 1, TOP(streams_per_connection_max),
-    "Concurrent calls per connection to `listen`; further calls wait in the client. A connection "
+    "Concurrent calls per connection to `listen`; further ones wait in the client. A connection "
     "that ignores the limit is closed, and so is the largest one when all together have 64 times "
     "as many. Each call takes 13 KiB before its message is complete."},
 [KEY_STREAM_WINDOW_KIB] = {WHERE_TOP, CONFIG_INTEGER, OPTIONAL, "stream_window_kib", 0, 16384,
     "KiB", "64", NULL, FIELD_U64, 1024, TOP(stream_window_bytes),
     "How much a caller, or a runtime beside the node, may send ahead on a stream that the node "
-    "passes on; an unread stream holds this, some 128 KiB and one message. A larger message takes "
-    "one more round trip: raise it for such messages from distant networks. Only with `mesh`. 0: "
-    "as much as the network takes, many MiB per stream."},
+    "passes on; an unread stream holds this, some 128 KiB and one message. A larger message "
+    "takes one more round trip. Only with `mesh`. 0: as much as the network takes, many MiB per "
+    "stream."},
 [KEY_SEND_TIMEOUT_MS] = {WHERE_TOP, CONFIG_INTEGER, OPTIONAL, "send_timeout_ms", 0, HOUR_MS,
     "ms", "10000", NULL, FIELD_I64, NS_PER_MS, TOP(send_timeout_ns),
     "A caller that has not taken an answer within this time, plus a second per 64 KiB, is "
-    "disconnected, because unread answers hold slots; after one second while other calls are "
-    "refused. Over HTTP for answers with binary data; others have `http_write_timeout_ms`. 0: "
-    "never."},
+    "disconnected; after one second while other calls are refused. Over HTTP for answers with "
+    "binary data; others have `http_write_timeout_ms`. 0: never."},
 [KEY_DRAIN_TIMEOUT_MS] = {WHERE_TOP, CONFIG_INTEGER, OPTIONAL, "drain_timeout_ms", 0, HOUR_MS,
     "ms", "30000", NULL, FIELD_I64, NS_PER_MS, TOP(drain_timeout_ns),
     "Time that requests in flight have to finish after SIGTERM before the workers are stopped."},
@@ -100,9 +96,8 @@ const struct config_key config_keys[KEY_COUNT] = {
     "A client that does not answer a ping within this time is disconnected."},
 [KEY_HTTP_CONNECTIONS] = {WHERE_TOP, CONFIG_INTEGER, OPTIONAL, "http_connections", 1, CALLS_MAX,
     NULL, "1024", NULL, FIELD_U32, 1, TOP(http_limits.connections_max),
-    "Connections to `http`, at most a quarter of the files that `shoald` may open. When all are "
-    "in use, the one that has been idle longest is closed for a new one; if none is idle, the new "
-    "one is answered 503."},
+    "Connections to `http`, at most a quarter of the process's descriptors. A new one beyond "
+    "that replaces the one that has been idle longest; if none is idle, it is answered 503."},
 [KEY_HTTP_ADDRESS_CONNECTIONS] = {WHERE_TOP, CONFIG_INTEGER, OPTIONAL,
     "http_connections_per_address", 0, CALLS_MAX, NULL, "512", NULL, FIELD_U32, 1,
     TOP(http_limits.address_connections_max),
@@ -119,7 +114,7 @@ const struct config_key config_keys[KEY_COUNT] = {
     "An HTTP connection on which no request begins for this time is closed."},
 [KEY_HTTP_HEADER_TIMEOUT_MS] = {WHERE_TOP, CONFIG_INTEGER, OPTIONAL, "http_header_timeout_ms", 1,
     HOUR_MS, "ms", "10000", NULL, FIELD_I64, NS_PER_MS, TOP(http_limits.header_timeout_ns),
-    "Time for the request line and the headers, from the first byte of an HTTP request."},
+    "Time for the head of an HTTP request, from its first byte."},
 [KEY_HTTP_BODY_TIMEOUT_MS] = {WHERE_TOP, CONFIG_INTEGER, OPTIONAL, "http_body_timeout_ms", 1,
     HOUR_MS, "ms", "75000", NULL, FIELD_I64, NS_PER_MS, TOP(http_limits.body_timeout_ns),
     "Time for the body of an HTTP request, plus a second for each 64 KiB of it, and the longest "
@@ -129,8 +124,8 @@ const struct config_key config_keys[KEY_COUNT] = {
     "Time in which an HTTP client must take the answer, likewise."},
 [KEY_HTTP_LARGE_KIB] = {WHERE_TOP, CONFIG_INTEGER, OPTIONAL, "http_large_kib", 1, CALLS_MAX, "KiB",
     "64", NULL, FIELD_U64, 1024, TOP(http_limits.large_bytes),
-    "A larger body of a REST request is read by a thread of its own, so that smaller requests "
-    "need not wait for it."},
+    "Larger bodies of REST requests are read by a thread of their own, so that smaller requests "
+    "need not wait."},
 [KEY_HTTP_LARGE_WAITING] = {WHERE_TOP, CONFIG_INTEGER, OPTIONAL, "http_large_waiting", 1, CALLS_MAX,
     NULL, "256", NULL, FIELD_U32, 1, TOP(http_limits.large_waiting_max),
     "Large bodies that may wait for that thread; further ones are answered 429."},
@@ -150,16 +145,15 @@ const struct config_key config_keys[KEY_COUNT] = {
 [KEY_EVENT_LOG_LINES] = {WHERE_TOP, CONFIG_INTEGER, OPTIONAL, "event_log_lines", 0, MIB, NULL,
     "100", NULL, FIELD_U32, 1, TOP(event_log_lines),
     "Lines per ten seconds for each event that callers, local clients, other nodes or runtimes "
-    "can cause at will. Further lines are dropped, and one line says how many. 0: no limit."},
+    "can cause at will. One line says how many more were dropped. 0: no limit."},
 [KEY_WORKER_LOG_KIB_PER_S] = {WHERE_TOP, CONFIG_INTEGER, OPTIONAL, "worker_log_kib_per_s", 0, MIB,
     "KiB", "64", NULL, FIELD_U64, 1024, TOP(worker_log_bytes_per_s),
-    "Output of each worker on stdout and stderr that is logged per second, on average; bursts may "
-    "have four seconds' worth. Lines beyond that are dropped and counted. 0: no limit."},
+    "Output of each worker that is logged per second, on average; bursts may have four seconds' "
+    "worth. The rest is dropped and counted. 0: no limit."},
 [KEY_SANDBOX] = {WHERE_TOP, CONFIG_CHOICE, OPTIONAL, "sandbox", 0, 0, NULL,
     "best_effort", "best_effort|required", FIELD_NONE, 0, TOP(sandbox),
-    "Reaction to a kernel that lacks a part of a stage's sandbox: with `best_effort` the worker "
-    "logs it, `shoalctl status` shows it, and the worker goes on; with `required` it does not "
-    "start."},
+    "Reaction to a kernel that lacks a part of a stage's sandbox: with `best_effort` the log and "
+    "`shoalctl status` say so; with `required` the worker does not start."},
 [KEY_CALLER_METADATA] = {WHERE_TOP, CONFIG_NAME, OPTIONAL, "caller_metadata", 1,
     CONFIG_NAME_BYTES_MAX, NULL,
     "shoal-caller", NULL, FIELD_NONE, 0, TOP(caller_metadata),
@@ -186,10 +180,8 @@ const struct config_key config_keys[KEY_COUNT] = {
     "of `management` never."},
 [KEY_MESH] = {WHERE_TOP, CONFIG_MESH, OPTIONAL, "mesh", 0, 0, NULL,
     NULL, NULL, FIELD_NONE, 0, 0,
-    "Makes the node a member of a mesh, which loads and unloads the models of pipelines with "
-    "`models` and those of another process (its key `runtime`), and answers `mmesh.ModelMesh`; "
-    "`mesh: {}` is a mesh of one. Not together with `runtime` at the top. Left out: no mesh, "
-    "unless the environment asks for one."},
+    "Makes the node a member of a mesh; `mesh: {}` is a mesh of one. Not together with `runtime` "
+    "at the top. Left out: no mesh, unless the environment asks for one."},
 [KEY_PIPELINES] = {WHERE_TOP, CONFIG_PIPELINES, OPTIONAL, "pipelines", 1, CONFIG_PIPELINES_MAX,
     NULL, NULL, NULL, FIELD_NONE, 0, TOP(pipelines),
     "The pipelines that the node serves. Required, unless `mesh` has a `runtime`."},
@@ -209,8 +201,8 @@ const struct config_key config_keys[KEY_COUNT] = {
 
 [KEY_TLS_CERTIFICATE] = {WHERE_TLS, CONFIG_TEXT, REQUIRED, "certificate", 1, PATH_BYTES_MAX, NULL,
     NULL, NULL, FIELD_NONE, 0, TOP(tls.certificate),
-    "PEM file, relative to this one: this node's certificate, followed by the intermediate ones. "
-    "All of these files are read again when they change."},
+    "PEM file: this node's certificate, followed by the intermediate ones. All of these files "
+    "are read again when they change."},
 [KEY_TLS_KEY] = {WHERE_TLS, CONFIG_TEXT, REQUIRED, "key", 1, PATH_BYTES_MAX, NULL,
     NULL, NULL, FIELD_NONE, 0, TOP(tls.key),
     "PEM file of the certificate's private key. An encrypted key needs `key_password_file`."},
@@ -236,9 +228,8 @@ const struct config_key config_keys[KEY_COUNT] = {
 [KEY_MESH_RUNTIME] = {WHERE_MESH, CONFIG_TEXT, OPTIONAL, "runtime", 1, 255, NULL,
     NULL, NULL, FIELD_NONE, 0, TOP(mesh.runtime),
     "Another process that loads and serves the mesh's models for this node, by "
-    "`mmesh.ModelRuntime`: `unix:PATH`, relative to this file, or `HOST:PORT`. Pipelines with "
-    "`models` beside it must have `types`, and load only those. Left out: such pipelines load all "
-    "models."},
+    "`mmesh.ModelRuntime`: `unix:PATH` or `HOST:PORT`. Pipelines with `models` beside it must "
+    "have `types`, and load only those. Left out: such pipelines load all models."},
 [KEY_MESH_CALLS] = {WHERE_MESH, CONFIG_TEXT, OPTIONAL, "runtime_calls", 1, 255, NULL,
     NULL, NULL, FIELD_NONE, 0, TOP(mesh.runtime_calls),
     "Address at which that process serves the models, in the same form. Left out: the address of "
@@ -268,36 +259,34 @@ const struct config_key config_keys[KEY_COUNT] = {
     "etcd's is one, too."},
 [KEY_MESH_TLS] = {WHERE_MESH, CONFIG_TLS, OPTIONAL, "tls", 0, 0, NULL,
     NULL, NULL, FIELD_NONE, 0, 0,
-    "TLS between nodes, with certificates on both sides. All nodes of a mesh must agree: nodes "
-    "with TLS and nodes without do not call each other. Only with etcd. Left out: no TLS."},
+    "TLS between nodes, with certificates on both sides; all nodes of a mesh have it, or none. "
+    "Only with etcd. Left out: no TLS."},
 [KEY_MESH_MANAGEMENT] = {WHERE_MESH, CONFIG_MANAGEMENT, OPTIONAL, "management", 1,
     CONFIG_LISTEN_MAX, NULL,
     NULL, NULL, FIELD_NONE, 0, 0,
-    "Addresses that serve `mmesh.ModelMesh`, which registers and unregisters models: one, a list, "
-    "or a map, below. A unix socket beside the file of `counters`, with its name and `.manage`, "
-    "always serves it to the node's own user. These serve no inference, and `listen` no "
-    "management, unless the same addresses are in both. Left out: that socket; with "
-    "`MM_SERVICE_NAME` also the addresses of `listen`."},
+    "Addresses that serve `mmesh.ModelMesh`: one, a list, or a map, below. A unix socket beside "
+    "the file of `counters`, with its name and `.manage`, always serves it to the node's own "
+    "user. These serve no inference, and `listen` no management, unless the same addresses are "
+    "in both. Left out: that socket; with `MM_SERVICE_NAME` also the addresses of `listen`."},
 [KEY_MESH_LABELS] = {WHERE_MESH, CONFIG_LABELS, OPTIONAL, "labels", 1, CONFIG_LABELS_MAX, NULL,
     NULL, NULL, FIELD_NONE, 0, TOP(mesh.labels),
     "Labels that this node offers, for `type_constraints`."},
 [KEY_MESH_TYPES] = {WHERE_MESH, CONFIG_JSON, OPTIONAL, "type_constraints", 1, 65536, NULL,
     NULL, NULL, FIELD_NONE, 0, TOP(mesh.type_constraints),
-    "File, relative to this one, with the labels that models of a type need or prefer, or the "
-    "JSON itself: `{\"TYPE\": {\"required\": [LABEL…], \"preferred\": [LABEL…]}, \"_default\": "
-    "…}`."},
+    "File with the labels that models of a type need or prefer, or the JSON itself: `{\"TYPE\": "
+    "{\"required\": [LABEL…], \"preferred\": [LABEL…]}, \"_default\": …}`."},
 [KEY_MESH_DATAPLANE] = {WHERE_MESH, CONFIG_JSON, OPTIONAL, "dataplane", 1, 65536, NULL,
     NULL, NULL, FIELD_NONE, 0, TOP(mesh.dataplane),
-    "File, relative to this one, with the methods that callers may call and the field that has "
-    "the model's id, or the JSON itself: `{\"rpcConfigs\": {\"package.Service/Method\": "
-    "{\"idExtractionPath\": [1], \"vModelId\": true}, …}, \"allowOtherRpcs\": true}`. Read again "
-    "when it changes. Left out: all methods."},
+    "File with the methods that callers may call and the field that has the model's id, or the "
+    "JSON itself: `{\"rpcConfigs\": {\"package.Service/Method\": {\"idExtractionPath\": [1], "
+    "\"vModelId\": true}, …}, \"allowOtherRpcs\": true}`. Read again when it changes. Left out: "
+    "all methods."},
 [KEY_MESH_REGISTER] = {WHERE_MESH, CONFIG_JSON, OPTIONAL, "register", 1, 65536, NULL,
     NULL, NULL, FIELD_NONE, 0, TOP(mesh.registered),
-    "File, relative to this one, with at most 4096 models that the node registers when it starts, "
-    "or the JSON itself: `[{\"modelId\": ID, \"modelInfo\": {\"type\": TYPE, \"path\": PATH, "
-    "\"key\": KEY}, \"vModelId\": ID, \"retainAfterTransition\": false, \"ensureLoaded\": false}, "
-    "…]`. The node is ready when all are registered, and ends if one cannot be."},
+    "File with at most 4096 models that the node registers when it starts, or the JSON itself: "
+    "`[{\"modelId\": ID, \"modelInfo\": {\"type\": TYPE, \"path\": PATH, \"key\": KEY}, "
+    "\"vModelId\": ID, \"retainAfterTransition\": false, \"ensureLoaded\": false}, …]`. The node "
+    "is ready when all are registered, and ends if one cannot be."},
 [KEY_MESH_RPM] = {WHERE_MESH, CONFIG_INTEGER, OPTIONAL, "scaleup_rpm", 10, 10000000,
     "calls a minute", "2000", NULL, FIELD_U32, 1, TOP(mesh.scaleup_rpm),
     "A model gets one more copy, on another node, when a copy answers more calls than this."},
@@ -342,8 +331,7 @@ const struct config_key config_keys[KEY_COUNT] = {
 [KEY_MESH_TLS_CERTIFICATE] = {WHERE_MESH_TLS, CONFIG_TEXT, REQUIRED, "certificate", 1,
     PATH_BYTES_MAX, NULL,
     NULL, NULL, FIELD_NONE, 0, TOP(mesh.tls.certificate),
-    "PEM file, relative to this one: this node's certificate, valid for a server and for a "
-    "client. All of these files are read again when they change."},
+    "PEM file: this node's certificate, valid for a server and for a client."},
 [KEY_MESH_TLS_KEY] = {WHERE_MESH_TLS, CONFIG_TEXT, REQUIRED, "key", 1, PATH_BYTES_MAX, NULL,
     NULL, NULL, FIELD_NONE, 0, TOP(mesh.tls.key),
     "PEM file of the certificate's private key. An encrypted key needs `key_password_file`."},
@@ -367,12 +355,11 @@ const struct config_key config_keys[KEY_COUNT] = {
     NULL, NULL, FIELD_NONE, 0, TOP(mesh.management.addresses),
     "`127.0.0.1:8034`, `port:8034` (all interfaces), `unix:/run/shoal/manage.sock`; all of "
     "`listen` or none of it. TCP addresses use the TLS of `tls` at the top. Beyond this machine "
-    "they need `client_ca`, or a confirmation that none is meant: `{address: port:8034, plain: "
-    "yes}`."},
+    "they need `client_ca`, or `{address: port:8034, plain: yes}`."},
 [KEY_MANAGEMENT_MODE] = {WHERE_MANAGEMENT, CONFIG_TEXT, OPTIONAL, "socket_mode", 1, 4, NULL,
     NULL, NULL, FIELD_NONE, 0, TOP(mesh.management.socket_mode),
-    "Mode of all unix sockets of management, in octal digits; a user who can connect can manage. "
-    "Left out: 0600, for the node's own user."},
+    "Octal mode of all unix sockets of management; a user who can connect can manage. Left out: "
+    "0600, for the node's own user."},
 [KEY_MANAGEMENT_CONNECTIONS_MAX] = {WHERE_MANAGEMENT, CONFIG_INTEGER, OPTIONAL, "connections_max",
     1, 65535, NULL, "256", NULL, FIELD_U32, 1, TOP(mesh.management.connections_max),
     "Connections to each of these addresses and to the socket that is always there; half as many "
@@ -384,7 +371,7 @@ const struct config_key config_keys[KEY_COUNT] = {
 
 [KEY_ALLOW_IDENTITY] = {WHERE_ALLOW, CONFIG_TEXT, REQUIRED, "identity", 1, 253, NULL,
     NULL, NULL, FIELD_NONE, 0, ALLOW(identity),
-    "Common name or one of the alternative names of the caller's certificate, exactly."},
+    "A name, common or alternative, of the caller's certificate."},
 [KEY_ALLOW_METHODS] = {WHERE_ALLOW, CONFIG_CHOICES, OPTIONAL, "methods", 1, 7, NULL,
     NULL, "registerModel|unregisterModel|getModelStatus|ensureLoaded|setVModel|deleteVModel|"
     "getVModelStatus", FIELD_U32, 1, ALLOW(methods),
@@ -425,8 +412,8 @@ const struct config_key config_keys[KEY_COUNT] = {
 [KEY_QUEUE_WAIT_MS] = {WHERE_PIPELINE, CONFIG_INTEGER, OPTIONAL, "queue_wait_ms", 0,
     24 * HOUR_MS, "ms", "0", NULL, FIELD_I64, NS_PER_MS, PIPELINE(queue_wait_ns),
     "Longest wait of a call that finds no slot, no memory for its tensors, or its caller's share "
-    "used up; at most until its deadline. Then it gets RESOURCE_EXHAUSTED. Calls wait in order of "
-    "arrival. 0: they are refused at once."},
+    "used up; at most until its deadline. Then it gets RESOURCE_EXHAUSTED. 0: they are refused "
+    "at once."},
 [KEY_QUEUE_WAIT_MAX] = {WHERE_PIPELINE, CONFIG_INTEGER, OPTIONAL, "queue_wait_max", 1, 65535,
     "calls", "256", NULL, FIELD_U32, 1, PIPELINE(queue_wait_max),
     "Calls that may wait for a slot; further ones are refused at once. Shared among callers as "
@@ -457,8 +444,8 @@ const struct config_key config_keys[KEY_COUNT] = {
 
 [KEY_MODELS_ROOT] = {WHERE_MODELS, CONFIG_TEXT, REQUIRED, "root", 1, PATH_BYTES_MAX, NULL,
     NULL, NULL, FIELD_NONE, 0, PIPELINE(models.root),
-    "Directory of all models, relative to this file. Paths of models are resolved beneath it, and "
-    "workers can read models only there."},
+    "Directory of all models. Paths of models are resolved beneath it, and workers can read "
+    "models only there."},
 [KEY_MODELS_MEMORY] = {WHERE_MODELS, CONFIG_INTEGER, REQUIRED, "memory_mib", 1, 16 * MIB, "MiB",
     NULL, NULL, FIELD_U64, MIB, PIPELINE(models.memory_bytes),
     "Memory for loaded models: counted for each worker that holds them, and once per stage for "
@@ -492,8 +479,8 @@ const struct config_key config_keys[KEY_COUNT] = {
     "Name of the stage in counters and logs, unique in the pipeline."},
 [KEY_MODELET] = {WHERE_STAGE, CONFIG_TEXT, REQUIRED, "modelet", 1, PATH_BYTES_MAX, NULL,
     NULL, NULL, FIELD_NONE, 0, STAGE(modelet),
-    "The plug-in: a path, relative to this file; or a bare file name, searched for in this file's "
-    "folder, the folders of `$SHOAL_MODELET_PATH`, and `lib/shoal` beside the folder of `shoald`."},
+    "The plug-in: a path; or a bare file name, searched for in this file's folder, the folders "
+    "of `$SHOAL_MODELET_PATH`, and `lib/shoal` beside the folder of `shoald`."},
 [KEY_WORKERS] = {WHERE_STAGE, CONFIG_INTEGER, OPTIONAL, "workers", 1, STAGE_WORKERS_MAX,
     "processes", "1", NULL, FIELD_U32, 1, STAGE(worker_count),
     "Number of workers, not pinned. Not together with `cpus`."},
@@ -523,7 +510,7 @@ const struct config_key config_keys[KEY_COUNT] = {
 [KEY_QUARANTINE_DEATHS] = {WHERE_STAGE, CONFIG_INTEGER, OPTIONAL, "quarantine_deaths", 0, 1000,
     "deaths", "10", NULL, FIELD_U32, 1, STAGE(quarantine_deaths),
     "Deaths of workers in a row, without a finished request in between, after which the stage is "
-    "quarantined: no worker is started, and requests are refused with the reason. 0: never."},
+    "quarantined: no worker is started, and requests are refused. 0: never."},
 [KEY_QUARANTINE_MS] = {WHERE_STAGE, CONFIG_INTEGER, OPTIONAL, "quarantine_ms", 1, 24 * HOUR_MS,
     "ms", "60000", NULL, FIELD_I64, NS_PER_MS, STAGE(quarantine_ns),
     "Length of a quarantine, after which one worker is tried."},
@@ -535,9 +522,9 @@ const struct config_key config_keys[KEY_COUNT] = {
     "Deaths of workers that hold a request, after which it fails; 1: it is not run again."},
 [KEY_SANDBOX_ALLOW] = {WHERE_STAGE, CONFIG_CHOICES, OPTIONAL, "sandbox_allow", 0,
     SANDBOX_ALLOW_COUNT, NULL, NULL, SANDBOX_ALLOW_NAMES, FIELD_U32, 1, STAGE(sandbox_allow),
-    "Rights of this stage's workers beyond the sandbox, in which a modelet may only read its own "
-    "folder, this file's, its model and the system's libraries while it starts. `reading`: these "
-    "while it serves, too. `files`: any file that the user may read or write. `network`: sockets. "
+    "Rights of this stage's workers beyond the sandbox. `reading`: what a modelet may read while "
+    "it starts (its own folder, this file's, its model, the system's libraries), while it "
+    "serves, too. `files`: any file that the user may read or write. `network`: sockets. "
     "`processes`: start and signal processes; includes `reading` and `code`. `code`: make memory "
     "executable (a JIT; with `reading`, libraries). `all`: no sandbox."},
 [KEY_PARAMS] = {WHERE_STAGE, CONFIG_PARAMS, OPTIONAL, "params", 0, CONFIG_PARAMS_MAX, NULL,
@@ -556,7 +543,7 @@ const struct config_key config_keys[KEY_COUNT] = {
     "Name of the model for the modelet."},
 [KEY_MODEL_PATH] = {WHERE_MODEL, CONFIG_TEXT, OPTIONAL, "path", 1, PATH_BYTES_MAX, NULL,
     NULL, NULL, FIELD_NONE, 0, STAGE(model_path),
-    "File of the model, relative to this file."},
+    "File of the model."},
 [KEY_MODEL_KEY] = {WHERE_MODEL, CONFIG_TEXT, OPTIONAL, "key", 1, PATH_BYTES_MAX, NULL,
     NULL, NULL, FIELD_NONE, 0, STAGE(model_key),
     "Text about the model for the modelet."},

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "base/usage.h"
 #include "coordinator/config/config.h"
@@ -49,34 +50,34 @@ print_key_text(FILE *out, const struct config_key *key)
     config_print_wrapped(out, key->help);
 }
 
-/* The range of a single value shows its type. */
-static bool
-is_shown_by_range(const struct config_key *key)
+/* The range of a single value shows its type; the range of a name stands above the tables. */
+static void
+values_text(const struct config_key *key, char *text, size_t room)
 {
-    return key->type == CONFIG_INTEGER || key->type == CONFIG_DECIMAL || key->type == CONFIG_CHOICE;
+    char range[128];
+    config_range_text(key, range, sizeof(range));
+    if (key->type == CONFIG_INTEGER || key->type == CONFIG_DECIMAL || key->type == CONFIG_CHOICE)
+        snprintf(text, room, "%s", range);
+    else if (key->type == CONFIG_NAME || range[0] == '\0')
+        snprintf(text, room, "%s", config_type_name(key->type));
+    else if (key->type == CONFIG_CHOICES)
+        snprintf(text, room, "%s, %s", config_type_name(key->type), range);
+    else
+        snprintf(text, room, "%s, at most %.0f", config_type_name(key->type), key->max);
 }
 
 static void
 print_key_markdown(FILE *out, const struct config_key *key)
 {
-    char name[64];
-    char range[128];
     char values[192];
     char initial[64] = "";
-    snprintf(name, sizeof(name), "`%s`", key->name);
-    config_range_text(key, range, sizeof(range));
-    if (is_shown_by_range(key))
-        snprintf(values, sizeof(values), "%s", range);
-    else
-        snprintf(values, sizeof(values), "%s%s%s", config_type_name(key->type),
-                 range[0] != '\0' ? ", " : "", range);
+    values_text(key, values, sizeof(values));
     if (key->need == REQUIRED || key->fallback != NULL)
         default_text(key, initial, sizeof(initial));
-    const char *cells[] = {name, values, initial, key->help};
-    fputc('|', out);
-    for (size_t i = 0; i < sizeof(cells) / sizeof(cells[0]); i++)
-        config_print_cell(out, cells[i]);
-    fputc('\n', out);
+    const char *between = key->need == REQUIRED ? ", " : key->fallback != NULL ? ", default " : "";
+    char *item = must_format("`%s` (%s%s%s): %s", key->name, values, between, initial, key->help);
+    config_print_item(out, item);
+    free(item);
 }
 
 static void
@@ -114,8 +115,7 @@ print_title(FILE *out, enum config_where where, enum config_manual_form form)
         usage_roff(out, titles[where]);
         fputc('\n', out);
     } else {
-        fprintf(out, "%s**%s**\n\n| Key | Value | Default | Meaning |\n|---|---|---|---|\n",
-                between, titles[where]);
+        fprintf(out, "%s**%s**\n\n", between, titles[where]);
     }
 }
 
@@ -133,6 +133,10 @@ config_print_manual(FILE *out, enum config_manual_form form)
               "A map in YAML. Relative paths in it are relative to its folder.\n",
               out);
     }
+    if (form == CONFIG_MANUAL_MARKDOWN)
+        fputs("A name has 1 to 63 letters, digits, `.`, `_` and `-`.\n\n", out);
+    if (form == CONFIG_MANUAL_TEXT)
+        fputs("A map in YAML. Relative paths in it are relative to its folder.\n\n", out);
     for (enum config_where where = 0; where < WHERE_COUNT; where++) {
         print_title(out, where, form);
         for (size_t i = 0; i < KEY_COUNT; i++)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Texts of the manual as lines and as cells of a table.
+ * Texts of the manual as lines and as items of a list.
  */
 #include <stdio.h>
 #include <string.h>
@@ -41,13 +41,20 @@ config_print_wrapped(FILE *out, const char *text)
 }
 
 void
-config_print_cell(FILE *out, const char *text)
+config_print_item(FILE *out, const char *text)
 {
-    fputc(' ', out);
-    for (; *text != '\0'; text++) {
-        if (*text == '|')
-            fputc('\\', out);
-        fputc(*text, out);
+    enum { COLUMNS = 100 };
+    int column = fprintf(out, "-");
+    while (*text != '\0') {
+        int length = (int)strcspn(text, " ");
+        if (column > 1 && column + 1 + length > COLUMNS) {
+            fputc('\n', out);
+            column = fprintf(out, " ");
+        }
+        column += fprintf(out, " ");
+        for (int i = 0; i < length; i++) /* columns are characters of UTF-8 */
+            column += fputc(text[i], out) != EOF && (text[i] & 0xC0) != 0x80;
+        text += length + (text[length] == ' ');
     }
-    fputs(" |", out);
+    fputc('\n', out);
 }
