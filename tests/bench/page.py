@@ -60,17 +60,15 @@ workers and client on CPU 1. *Not pinned*: where the kernel places them.
 HOW = """\
 ## Reproduce and read
 
-`./dev bench` takes 49 minutes, `--quick` a few; `--only digits` measures one cell, `--json FILE` writes
-every figure, `./dev bench --help` lists the cells. [The bench](../tests/bench/DESIGN.md) has its rules.
+`./dev bench` takes 49 minutes, `--quick` a few; `--only digits` measures one cell, `./dev bench --help`
+lists them. [The bench](../tests/bench/DESIGN.md) has its rules.
 
-- The contenders of a group start together and take turns case by case, starting with another one in
-  each round.
 - **N outstanding** is a closed loop: each answer is followed by the next call. The charts of an
   **open loop** show calls at random moments, at a part of the rate that the group's reference reached;
   latency counts from when a call was due.
-- **CPU** is that of all threads of the server and its workers, per request; the JSON has it for each case.
-- **bare gRPC echo** is one thread of gRPC C core that returns the bytes, with the best channel
-  arguments for each size. **XGBoost alone** runs the same three steps in one thread of one process.
+- **CPU** is that of the server and its workers, per request.
+- **bare gRPC echo** is one thread of gRPC C core that returns the bytes. **XGBoost alone** runs the
+  same three steps in one thread of one process.
 - **best fixed wait**: in each round, the wait that was best in the other rounds.
 - **second stage**: from a request's arrival at the stage to the end of its run.
 """
@@ -158,7 +156,7 @@ def quiet(report):
     worth = ""
     if flagged > every * FLAGGED_PART_MAX:
         worth = "**The machine was busy: these figures only show that the bench runs.** "
-    return (f"{worth}During {flagged} of {every} measurements the machine was not quiet (more than "
+    return (f"{worth}The machine was not quiet during {flagged} of {every} measurements (more than "
             f"{short(limits['steal_percent'])} % of CPU time stolen, "
             f"{short(limits['others_percent'])} % of a core or "
             f"{short(limits['others_switches_per_s'])} switches a second by others); "
