@@ -6,7 +6,7 @@
 
 Each row starts its own daemon, loads it with real digits whose every answer is checked bit by bit
 (digits_load.c), and injects one kind of fault. --seconds is divided among the rows (default 300),
---full uses the full sizes (DESIGN.md). The seed, which is printed first, determines victims,
+--full uses the full sizes (ROWS). The seed, which is printed first, determines victims,
 moments and lengths, as far as processes allow (DESIGN.md).
 
 Exit code: 0 when every row is ok, 1 when one has FAILED, 2 for a wrong command line.
