@@ -189,8 +189,8 @@ keep_delivered(struct rpc_delivery *delivery)
     return kept;
 }
 
-static struct rpc_kept *
-keep_copied(const struct wire_message *message)
+struct rpc_kept *
+rpc_message_copy(const struct wire_message *message)
 {
     grpc_slice slice = grpc_slice_malloc_large(message->bytes);
     uint8_t *to = GRPC_SLICE_START_PTR(slice);
@@ -216,7 +216,7 @@ rpc_message_keep(const struct wire_message *message)
         delivery->message.bytes == message->bytes &&
         delivery->message.span_count == message->span_count)
         return keep_delivered(delivery);
-    return keep_copied(message);
+    return rpc_message_copy(message);
 }
 
 void

@@ -74,9 +74,11 @@ bool rpc_metadata_is_legal(const struct rpc_metadata *entry);
  * Keeps a message beyond its callback by reference to the library's bytes, without a copy; a
  * message made by the user is copied. Only within that callback; keeping it twice returns the same
  * object with two references. Everything else may be called on any thread. A kept message holds
- * whole read buffers of the library: a few bytes may hold some 8 KiB.
+ * whole read buffers of the library, of up to 64 KiB, with bytes of other calls of the connection.
  */
 struct rpc_kept *rpc_message_keep(const struct wire_message *message);
+/* The same as a copy, which holds no more than the message: for one that may wait for long. */
+struct rpc_kept *rpc_message_copy(const struct wire_message *message);
 void rpc_kept_acquire(struct rpc_kept *kept); /* adds a reference */
 void rpc_kept_release(struct rpc_kept *kept); /* the last one frees the bytes; NULL is ignored */
 /* Its spans are valid until the last reference is released. */

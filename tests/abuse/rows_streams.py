@@ -3,7 +3,7 @@
 
 import time
 
-from shoal_unread import AT_ONCE, LEFT_KIB, STREAMS, UnreadMesh
+from shoal_unread import AT_ONCE, LEFT_KIB, LIMIT_KIB, STREAMS, UnreadMesh
 
 BACK_S = 10  # within which memory comes back once the streams have ended
 
@@ -23,7 +23,7 @@ def unread(run, streams):
         for entry_name, entry in mesh.nodes.items():
             held = {}
             with getattr(mesh, streams)(entry):
-                held["during"] = mesh.held_kib(), mesh.limit_kib(streams, entry)
+                held["during"] = mesh.held_kib(), LIMIT_KIB
             held["after"] = held_after(mesh), LEFT_KIB
             for when, (nodes, limit_kib) in held.items():
                 for node, kib in nodes.items():

@@ -61,7 +61,7 @@ ROWS = (
     ("unread-answers", "streams.answers", "60 streams of 100 kB messages whose callers do not read",
      "256 KiB of each on the node called, and on the one with the runtime"),
     ("unread-requests", "streams.requests", "60 streams of 100 kB messages that a runtime does not read",
-     "256 KiB of each on the node called, and on the one with the runtime; 384 if these are one"),
+     "256 KiB of each on the node called, and on the one with the runtime"),
     ("plain-http", "callers.plain_http", "a plain `http` beside `client_ca`",
      "does not start without `plain: yes`"),
     ("log", "workers.log", "nobody reads the log while a modelet floods stderr",

@@ -16,10 +16,9 @@ from shoal_runtime import Runtime
 
 STREAMS = 60
 MESSAGE = bytes(100_000)
-LIMIT_KIB = 256   # of each stream, on each node
-DIRECT_KIB = 384  # the same of requests at the node whose own runtime does not read them
-LEFT_KIB = 64     # of each, when all have ended
-LOOKS = 3         # without anything new, between which calls come and go
+LIMIT_KIB = 256  # of each stream, on each node
+LEFT_KIB = 64    # of each, when all have ended
+LOOKS = 3        # without anything new, between which calls come and go
 # An allocator that keeps nothing: resident memory is what is held.
 AT_ONCE = {"MALLOC_CONF": "dirty_decay_ms:0,muzzy_decay_ms:0"}
 MODEL = {"mm-model-id": "m"}
@@ -135,9 +134,6 @@ class UnreadMesh:
                     call.cancel()
 
     # ---- what they hold ----
-
-    def limit_kib(self, streams, entry):
-        return DIRECT_KIB if streams == "requests" and entry is self.here else LIMIT_KIB
 
     def begin(self):
         for _ in range(LOOKS):

@@ -186,6 +186,11 @@ on_end_keep_twice(void *context, const struct rpc_client_end *end)
     assert_true(rpc_kept_message(own)->spans[0].data != span.data);
     check_pattern(rpc_kept_message(own), 0, 3);
     rpc_kept_release(own);
+    struct rpc_kept *copied =
+        rpc_message_copy(message); /* although it was delivered, and is kept */
+    assert_true(copied != third && rpc_kept_message(copied)->bytes == message->bytes);
+    assert_true(rpc_kept_message(copied)->spans[0].data != message->spans[0].data);
+    rpc_kept_release(copied);
     struct probe *probe = context;
     probe->kept = third;
     probe_on_end(context, end);

@@ -75,7 +75,7 @@ const struct config_key config_keys[KEY_COUNT] = {
     "that ignores the limit is closed, and so is the largest one when all together have 64 times "
     "as many. Each call takes 13 KiB before its message is complete."},
 [KEY_STREAM_WINDOW_KIB] = {WHERE_TOP, CONFIG_INTEGER, OPTIONAL, "stream_window_kib", 0, 16384,
-    "KiB", "64", NULL, FIELD_U64, 1024, TOP(stream_window_bytes),
+    "KiB", "24", NULL, FIELD_U64, 1024, TOP(stream_window_bytes),
     "How much a caller, or a runtime beside the node, may send ahead on a stream that the node "
     "passes on; an unread stream holds this, some 128 KiB and one message. A larger message "
     "takes one more round trip. Only with `mesh`. 0: as much as the network takes, many MiB per "

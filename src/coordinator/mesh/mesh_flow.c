@@ -54,10 +54,19 @@ read_if_room(struct mesh_flow *flow, size_t bytes)
     pthread_mutex_unlock(&flow->lock);
 }
 
+/* A message that fills the window may wait for a slow reader: a copy holds no read buffers. */
+static struct rpc_kept *
+keep(struct mesh_flow *flow, const struct wire_message *message)
+{
+    bool fills = !flow->flow.is_awaited &&
+                 flow->out + peer_flow_cost(message->bytes) >= peer_flow_window(&flow->flow);
+    return fills ? rpc_message_copy(message) : rpc_message_keep(message);
+}
+
 enum status
 mesh_flow_message(struct mesh_flow *flow, const struct wire_message *message, struct error *error)
 {
-    struct rpc_kept *kept = rpc_message_keep(message);
+    struct rpc_kept *kept = keep(flow, message);
     struct rpc_piece piece = rpc_kept_piece(kept);
     if (!flow->flow.is_awaited)
         flow->out += peer_flow_cost(piece.bytes);
