@@ -88,6 +88,8 @@ void
 share_give(struct share *share, uint32_t place)
 {
     CHECK(atomic_fetch_sub_explicit(&share->total, 1, memory_order_relaxed) != 0);
-    if (atomic_fetch_sub_explicit(&share->held[place], 1, memory_order_relaxed) == 1)
+    uint32_t held = atomic_fetch_sub_explicit(&share->held[place], 1, memory_order_relaxed);
+    CHECK(held != 0);
+    if (held == 1)
         atomic_fetch_sub_explicit(&share->callers, 1, memory_order_relaxed);
 }

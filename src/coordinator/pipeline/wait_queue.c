@@ -57,8 +57,9 @@ static void
 give_place(struct wait_queue *queue, uint32_t place, uint64_t bytes)
 {
     share_give(&queue->share, place);
+    CHECK(bytes <= queue->bytes);
     queue->bytes -= bytes;
-    atomic_fetch_sub_explicit(&queue->count, 1, memory_order_relaxed);
+    CHECK(atomic_fetch_sub_explicit(&queue->count, 1, memory_order_relaxed) != 0);
     publish(queue);
 }
 
