@@ -325,6 +325,7 @@ worker_prepare(struct worker *worker, struct handshake_ready *ready, struct erro
     if (status != STATUS_OK)
         return status;
     worker->ready = ready;
+    worker->model_id = start->model_id;
     worker->host = host_table(worker->modelet.table.name, start->directory);
     status = modelet_start(&worker->modelet, start, worker->host, ready, error);
     worker->model = worker->modelet.model;

@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "base/join.h"
 #include "base/log.h"
+#include "worker/crash.h"
 #include "worker/model_pages.h"
 
 enum { STOP_PATIENCE_S = 1 };
@@ -149,6 +150,7 @@ load_new(struct loader *loader, uint64_t word, struct error *error)
         return NULL;
     }
     *loaded = (struct loaded_model){.word = word, .heap = heap_acquire(&loader->heaps)};
+    memcpy(loaded->id, loader->order.id, sizeof(loaded->id));
     if (load(loader, loaded, error) == STATUS_OK)
         return loaded;
     loaded_destroy(loader, loaded);
@@ -220,11 +222,22 @@ static void
 obey(struct loader *loader)
 {
     said_begin(loader);
+    const char *model = loader->order.id;
     switch (loader->order.event) {
-    case MODEL_LOAD: on_load(loader); break;
-    case MODEL_UNLOAD: on_unload(loader); break;
-    default: on_predict(loader); break;
+    case MODEL_LOAD:
+        crash_begin(CRASH_LOAD, model);
+        on_load(loader);
+        break;
+    case MODEL_UNLOAD:
+        crash_begin(CRASH_UNLOAD, model);
+        on_unload(loader);
+        break;
+    default:
+        crash_begin(CRASH_PREDICT, model);
+        on_predict(loader);
+        break;
     }
+    crash_end();
     worker_entry_gauge(loader->entry, WORKER_MODELS_KEPT, model_pages_kept());
 }
 
@@ -298,6 +311,7 @@ loader_run(void *context)
                            {.fd = loader->stop_fd, .events = POLLIN}};
     bool closed = false;
     pthread_setname_np(pthread_self(), "shoal:loader");
+    crash_stack_for_loader();
     spread(&loader->cpus);
     pacer_follow(&loader->pacer);
     while (!closed) {

@@ -31,6 +31,7 @@
 /* A loaded model. */
 struct loaded_model {
     uint64_t word;
+    char id[SHOAL_NAME_BYTES_MAX + 1];
     void *model;
     int32_t heap;
     struct model_files files;

@@ -9,6 +9,8 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "base/usage.h"
+#include "worker/crash.h"
+#include "worker/crash_symbols.h"
 #include "worker/worker.h"
 
 /* Read by jemalloc if present. With its default, `retain`, models' heaps could not pass pages on:
@@ -59,14 +61,20 @@ static enum status
 make_ready(struct worker *worker, struct handshake_ready *ready, struct error *error)
 {
     enum status status = worker_attach(worker, error);
-    if (status == STATUS_OK)
+    if (status == STATUS_OK) {
+        crash_catch(&worker->start);
         status = sandbox_enter(&worker->sandbox, &worker->start, error);
-    if (status == STATUS_OK)
+    }
+    if (status == STATUS_OK) {
+        crash_begin(CRASH_START, worker->start.model_id);
         status = worker_prepare(worker, ready, error);
+        crash_end();
+    }
     if (status != STATUS_OK) {
         hint_sandbox(&worker->sandbox, error);
         return status;
     }
+    crash_symbols_keep();
     status = sandbox_narrow(&worker->sandbox, error);
     if (status == STATUS_OK && worker->start.serves_models != 0)
         status = loader_start(&worker->loader, &worker->modelet, &worker->entry, &worker->start,

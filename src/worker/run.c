@@ -16,6 +16,7 @@
 #include "shm/former.h"
 #include "shm/slot.h"
 #include "shm/stamp.h"
+#include "worker/crash.h"
 
 static struct shm_payload *
 payload_at(struct shm_slot *slot, uint8_t place)
@@ -319,7 +320,9 @@ call_run(struct worker *worker, struct shoal_item **shown, uint32_t count,
             stamp_began(item_of(shown[i])->stamp, began_ns, count);
     worker_entry_alive(&worker->entry, began_ns); /* also between two runs of a batch */
     worker_entry_run_began(&worker->entry, began_ns, count);
+    crash_begin_run(worker->model_id, shown, count);
     int status = worker->modelet.table.run(worker->modelet.instance, worker->model, &batch);
+    crash_end();
     *ended_ns = clock_now_ns();
     worker_entry_alive(&worker->entry, *ended_ns);
     worker_entry_run_ended(&worker->entry);
@@ -474,6 +477,7 @@ run_by_model(struct worker *worker, enum batch_state closed, uint32_t count, uin
         return;
     }
     worker->model = loaded->model;
+    worker->model_id = loaded->id;
     run_items(worker, closed, count, now_ns);
     model_table_leave(&worker->loader.table);
 }

@@ -45,6 +45,7 @@ struct worker {
     bool by_model;        /* models come and go: each item names its model */
     struct loader loader; /* in a pipeline with models */
     void *model;          /* of the batch that runs */
+    const char *model_id; /* its id; "": none */
     int32_t pid;          /* our own: the coordinator may write the entry's later */
     uint16_t owner;
     uint8_t place; /* of this stage; place + 1 is the next stage or the results */

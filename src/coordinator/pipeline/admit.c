@@ -353,6 +353,7 @@ start(struct lane *lane, struct submission *submission, enum wait_place wait_pla
         trace_request_begin(request, ticket, request->trace);
     atomic_store_explicit(&request->arrived_ns, now_ns, memory_order_relaxed);
     atomic_store_explicit(&request->deaths, 0, memory_order_relaxed);
+    request_id_write(&request->id, lane->takes_messages ? "" : oip_request_id(request->oip));
     request->caller = submission->caller;
     request->share_place = (uint16_t)share_place(submission->caller);
     share_take(&lane->share, request->share_place); /* given back with the slot */
@@ -382,6 +383,7 @@ lane_probe(struct lane *lane, uint32_t stage, const struct request_sink *sink, v
     request->deadline_ns = TIME_NEVER_NS;
     atomic_store_explicit(&request->arrived_ns, now_ns, memory_order_relaxed);
     atomic_store_explicit(&request->deaths, 0, memory_order_relaxed);
+    request_id_write(&request->id, "");
     request->caller = 0;
     request->share_place = (uint16_t)share_place(0);
     share_take(&lane->share, request->share_place);

@@ -26,6 +26,7 @@
 #include "coordinator/config/config.h"
 #include "coordinator/pipeline/forecast.h"
 #include "coordinator/pipeline/outage.h"
+#include "coordinator/pipeline/request_id.h"
 #include "coordinator/pipeline/share.h"
 #include "coordinator/pipeline/suspects.h"
 #include "coordinator/protocol/oip.h"
@@ -126,6 +127,7 @@ struct request {
     uint16_t share_place;    /* of its caller */
     uint64_t caller;         /* share_hash */
     _Atomic uint32_t deaths; /* of workers that held it; written by the loop thread, 0 at first */
+    struct request_id id;    /* the caller's; "": none */
     struct lane *lane;
     const struct request_sink *sink;
     void *call;

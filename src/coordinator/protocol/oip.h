@@ -63,6 +63,8 @@ const struct wire_message *oip_pack(struct oip_request *request,
 /* Valid until the next oip_decode with this request. */
 const char *oip_model_name(const struct oip_request *request);
 const char *oip_model_version(const struct oip_request *request);
+/* The caller's id of the request; "": none. */
+const char *oip_request_id(const struct oip_request *request);
 
 /* The numbers that admission needs of the request parameters, as int64, uint64 or text. */
 enum { OIP_PRIORITY, OIP_TIMEOUT, OIP_NUMBERS };

@@ -21,6 +21,13 @@ oip_model_version(const struct oip_request *request)
     return request->message->model_version;
 }
 
+const char *
+oip_request_id(const struct oip_request *request)
+{
+    CHECK(request->message != NULL);
+    return request->message->id;
+}
+
 /* ---- the rules that need no model ---- */
 
 static enum status

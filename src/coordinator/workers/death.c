@@ -57,14 +57,37 @@ keep_lost_run(const struct pool_member *member, struct shm_ticket ticket, uint32
         stamp_lose(region, ticket, deaths - 1, &lost);
 }
 
+enum { NAMED_MAX = 8, NAMED_BYTES = NAMED_MAX * (REQUEST_ID_BYTES + 8) };
+
+/* The requests that a dead worker held, as the log names them: "SLOT:ID SLOT:ID". */
+struct held {
+    struct pool_member *member;
+    uint32_t count;
+    size_t used;
+    char named[NAMED_BYTES];
+};
+
+static void
+name_held(struct held *held, const struct request *request, uint32_t slot)
+{
+    char id[REQUEST_ID_BYTES + 1];
+    if (held->count++ >= NAMED_MAX)
+        return;
+    request_id_read(&request->id, id);
+    held->used += (size_t)snprintf(held->named + held->used, sizeof(held->named) - held->used,
+                                   "%s%u:%s", held->used > 0 ? " " : "", slot, id);
+}
+
 static enum repair_verdict
 judge_request(void *context, struct shm_ticket ticket, uint8_t stage, struct error *error)
 {
-    struct pool_member *member = context;
+    struct held *held = context;
+    struct pool_member *member = held->member;
     struct worker_pools *pools = member->pools;
     struct request *request = lane_request(pools->lane, ticket);
     if (request == NULL || stage != member->stage)
         return REPAIR_CORRUPT;
+    name_held(held, request, ticket.index);
     const struct config_stage *config = stage_config(pools, stage);
     bool innocent = member->died_loading || member->killed_for == KILL_LOAD_TIMEOUT;
     uint32_t deaths = atomic_load_explicit(&request->deaths, memory_order_relaxed);
@@ -100,12 +123,12 @@ judge_request(void *context, struct shm_ticket ticket, uint8_t stage, struct err
 
 /* Returns the number of requests that it held. */
 static uint32_t
-repair(struct pool_member *member)
+repair(struct pool_member *member, struct held *held)
 {
     struct lane *lane = member->pools->lane;
     if (atomic_load(&lane->state) == LANE_CONDEMNED)
         return 0;
-    struct repair_judge judge = {judge_request, member};
+    struct repair_judge judge = {judge_request, held};
     struct repair_report report;
     struct error error = ERROR_NONE;
     const struct repair_dead dead = {member->owner, member->stage, member->index};
@@ -280,7 +303,8 @@ pool_member_on_death(void *context)
     member->ended_outside = ended_from_outside(wait_status, member->killed_for);
     member->died_loading = pools->models->on_death(catalog, member);
     forget_process(member);
-    uint32_t held = repair(member);
+    struct held requests = {.member = member};
+    uint32_t held = repair(member, &requests);
     uint32_t client_regions = pool_member_left_regions(member);
     if (held != 0)
         client_regions = 0; /* a request of the lane may have caused it */
@@ -291,9 +315,10 @@ pool_member_on_death(void *context)
             pipeline_on_workers_stopped(pools->pipeline, pools->lane);
         return;
     }
-    log_warn("worker_died pipeline=%s stage=%s worker=%u pid=%d why=\"%s\" held=%u",
+    log_warn("worker_died pipeline=%s stage=%s worker=%u pid=%d why=\"%s\" held=%u "
+             "requests=\"%s\"",
              pools->lane->info.name, stage_config(pools, member->stage)->name, member->index,
-             (int)pid, why, held);
+             (int)pid, why, held, requests.named);
     if (!was_ready && member->killed_for != KILL_QUARANTINE)
         on_failed_start(member, why);
     enum death_blame blame =
