@@ -27,28 +27,28 @@ static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, 
 
 /* ---- what is going on ---- */
 
-struct scene {
+struct crash_scene {
     enum crash_doing doing;
     const char *model;
     struct shoal_item *const *items;
     uint32_t count;
 };
 
-static _Thread_local struct scene own_scene;
-static const struct scene *main_scene;
+static _Thread_local struct crash_scene own_scene;
+static const struct crash_scene *main_scene;
 static const struct handshake_start *start;
 static char program[HANDSHAKE_NAME_BYTES + 16];
 
 void
 crash_begin(enum crash_doing doing, const char *model)
 {
-    own_scene = (struct scene){.doing = doing, .model = model};
+    own_scene = (struct crash_scene){.doing = doing, .model = model};
 }
 
 void
 crash_begin_run(const char *model, struct shoal_item *const *items, uint32_t count)
 {
-    own_scene = (struct scene){CRASH_RUN, model, items, count};
+    own_scene = (struct crash_scene){CRASH_RUN, model, items, count};
 }
 
 void
@@ -59,11 +59,11 @@ crash_end(void)
 
 /* ---- the report, step by step: a fault in one goes on with the next ---- */
 
-enum step { STEP_HEAD, STEP_SLOTS, STEP_CALLER, STEP_UNWIND, STEP_FRAMES, STEP_END };
+enum crash_step { STEP_HEAD, STEP_SLOTS, STEP_CALLER, STEP_UNWIND, STEP_FRAMES, STEP_END };
 
 static struct crash {
     pid_t thread; /* the one that reports; 0: none yet */
-    enum step step;
+    enum crash_step step;
     int number;
     siginfo_t info;
     uintptr_t code;      /* address of the instruction that faulted */
@@ -89,7 +89,7 @@ doing_name(enum crash_doing doing)
 }
 
 /* A thread of the modelet's works for the main thread, as far as we know. */
-static struct scene
+static struct crash_scene
 scene(void)
 {
     if (own_scene.doing != CRASH_NOTHING || main_scene == NULL)
@@ -138,7 +138,7 @@ write_head(void)
     crash_line_add(&line, name != NULL ? name : "?");
     crash_line_close(&line);
     add_cause(&line);
-    struct scene now = scene();
+    struct crash_scene now = scene();
     crash_line_text(&line, "during", doing_name(now.doing));
     if (now.doing != CRASH_NOTHING && now.model != NULL && now.model[0] != '\0')
         crash_line_text(&line, "model", now.model);
@@ -149,7 +149,7 @@ write_head(void)
 static void
 write_slots(void)
 {
-    struct scene now = scene();
+    struct crash_scene now = scene();
     if (now.doing != CRASH_RUN)
         return;
     struct crash_line line;

@@ -60,7 +60,7 @@ keep_lost_run(const struct pool_member *member, struct shm_ticket ticket, uint32
 enum { NAMED_MAX = 8, NAMED_BYTES = NAMED_MAX * (REQUEST_ID_BYTES + 8) };
 
 /* The requests that a dead worker held, as the log names them: "SLOT:ID SLOT:ID". */
-struct held {
+struct held_requests {
     struct pool_member *member;
     uint32_t count;
     size_t used;
@@ -68,7 +68,7 @@ struct held {
 };
 
 static void
-name_held(struct held *held, const struct request *request, uint32_t slot)
+name_held(struct held_requests *held, const struct request *request, uint32_t slot)
 {
     char id[REQUEST_ID_BYTES + 1];
     if (held->count++ >= NAMED_MAX)
@@ -81,7 +81,7 @@ name_held(struct held *held, const struct request *request, uint32_t slot)
 static enum repair_verdict
 judge_request(void *context, struct shm_ticket ticket, uint8_t stage, struct error *error)
 {
-    struct held *held = context;
+    struct held_requests *held = context;
     struct pool_member *member = held->member;
     struct worker_pools *pools = member->pools;
     struct request *request = lane_request(pools->lane, ticket);
@@ -123,7 +123,7 @@ judge_request(void *context, struct shm_ticket ticket, uint8_t stage, struct err
 
 /* Returns the number of requests that it held. */
 static uint32_t
-repair(struct pool_member *member, struct held *held)
+repair(struct pool_member *member, struct held_requests *held)
 {
     struct lane *lane = member->pools->lane;
     if (atomic_load(&lane->state) == LANE_CONDEMNED)
@@ -303,7 +303,7 @@ pool_member_on_death(void *context)
     member->ended_outside = ended_from_outside(wait_status, member->killed_for);
     member->died_loading = pools->models->on_death(catalog, member);
     forget_process(member);
-    struct held requests = {.member = member};
+    struct held_requests requests = {.member = member};
     uint32_t held = repair(member, &requests);
     uint32_t client_regions = pool_member_left_regions(member);
     if (held != 0)
