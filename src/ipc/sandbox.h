@@ -15,19 +15,21 @@ enum sandbox_allow {
     SANDBOX_ALLOW_PROCESSES = 1u << 3,
     SANDBOX_ALLOW_CODE = 1u << 4,
     SANDBOX_ALLOW_ALL = 1u << 5,
+    SANDBOX_ALLOW_CORE = 1u << 6,
 };
 
 /* Their names, in the order of the bits. */
-#define SANDBOX_ALLOW_NAMES "reading|files|network|processes|code|all"
+#define SANDBOX_ALLOW_NAMES "reading|files|network|processes|code|all|core"
 
 static inline const char *
 sandbox_allow_name(uint32_t index)
 {
-    static const char *const names[] = {"reading", "files", "network", "processes", "code", "all"};
+    static const char *const names[] = {"reading", "files", "network", "processes",
+                                        "code",    "all",   "core"};
     return index < sizeof(names) / sizeof(names[0]) ? names[index] : "?";
 }
 
-enum { SANDBOX_ALLOW_COUNT = 6, SANDBOX_ALLOW_EVERY = (1 << SANDBOX_ALLOW_COUNT) - 1 };
+enum { SANDBOX_ALLOW_COUNT = 7, SANDBOX_ALLOW_EVERY = (1 << SANDBOX_ALLOW_COUNT) - 1 };
 
 /* A worker's reaction to a part that the kernel lacks. */
 enum sandbox_need { SANDBOX_BEST_EFFORT, SANDBOX_REQUIRED };

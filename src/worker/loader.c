@@ -52,8 +52,9 @@ said_begin(struct loader *loader)
 }
 
 static void
-answer_failed(struct loader *loader, const struct error *error)
+answer_failed(struct loader *loader, struct error *error)
 {
+    sandbox_explain(loader->sandbox, error);
     said_begin(loader); /* discards the description from before the failure */
     loader->said.status = error->status != STATUS_OK ? error->status : STATUS_UNKNOWN;
     snprintf(loader->said.text, sizeof(loader->said.text), "%s", error->text);

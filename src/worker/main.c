@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A worker process, started by the coordinator: see handshake.h and worker.h. */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,16 +45,6 @@ show_sandbox(const struct worker *worker)
                  sandbox->missing);
 }
 
-/* Adds a hint to the bare EPERM or EACCES of a modelet or the C library. */
-static void
-hint_sandbox(const struct sandbox *sandbox, struct error *error)
-{
-    bool refused = strstr(error->text, strerror(EACCES)) != NULL ||
-                   strstr(error->text, strerror(EPERM)) != NULL;
-    if (sandbox->asked != 0 && refused)
-        (void)error_prefix(error, "in its sandbox, which `sandbox_allow` loosens");
-}
-
 /* The modelet's code first runs between the two steps of the sandbox. */
 static enum status
 make_ready(struct worker *worker, struct handshake_ready *ready, struct error *error)
@@ -71,11 +60,12 @@ make_ready(struct worker *worker, struct handshake_ready *ready, struct error *e
         crash_end();
     }
     if (status != STATUS_OK) {
-        hint_sandbox(&worker->sandbox, error);
+        sandbox_explain(&worker->sandbox, error);
         return status;
     }
     crash_symbols_keep();
     status = sandbox_narrow(&worker->sandbox, error);
+    worker->loader.sandbox = &worker->sandbox;
     if (status == STATUS_OK && worker->start.serves_models != 0)
         status = loader_start(&worker->loader, &worker->modelet, &worker->entry, &worker->start,
                               &worker->cpus, error);

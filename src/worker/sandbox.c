@@ -101,16 +101,20 @@ judge(const struct sandbox *sandbox, uint32_t parts, struct error *error)
  * only fixed at its current value: a lower one would hit the user's other processes.
  */
 static int
-limits_enter(void)
+limits_enter(uint32_t allow)
 {
     static const struct {
         __rlimit_resource_t resource;
         rlim_t most; /* RLIM_INFINITY: unchanged */
     } limits[] = {
-        {RLIMIT_CORE, 0}, /* a core file would hold other callers' requests */
         {RLIMIT_NOFILE, 1024}, {RLIMIT_MEMLOCK, 1 << 20},       {RLIMIT_MSGQUEUE, 0},
         {RLIMIT_RTPRIO, 0},    {RLIMIT_NICE, 20 - LOADER_NICE}, {RLIMIT_NPROC, RLIM_INFINITY},
     };
+    if (!(allow & SANDBOX_ALLOW_CORE)) {
+        const struct rlimit none = {0, 0}; /* a core file would hold other callers' requests */
+        if (setrlimit(RLIMIT_CORE, &none) != 0)
+            return errno;
+    }
     for (size_t i = 0; i < ARRAY_COUNT(limits); i++) {
         struct rlimit limit;
         if (getrlimit(limits[i].resource, &limit) != 0)
@@ -122,6 +126,18 @@ limits_enter(void)
             return errno;
     }
     return 0;
+}
+
+/* As large as the node's own limit allows. */
+static void
+core_enter(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_CORE, &limit) == 0) {
+        limit.rlim_cur = limit.rlim_max;
+        (void)setrlimit(RLIMIT_CORE, &limit);
+    }
+    (void)prctl(PR_SET_DUMPABLE, 1, 0, 0, 0);
 }
 
 /* Workers of a node that runs as root own root's files but have no other power. */
@@ -139,6 +155,24 @@ no_new_privs_enter(void)
     return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 ? 0 : errno;
 }
 
+/* ---- what it refused ---- */
+
+void
+sandbox_explain(const struct sandbox *sandbox, struct error *error)
+{
+    if (sandbox->asked == 0)
+        return;
+    if (strstr(error->text, strerror(EACCES)) != NULL && !(sandbox->allow & SANDBOX_ALLOW_FILES))
+        (void)error_prefix(error, "its sandbox (Landlock) refuses open outside its folders, and "
+                                  "`sandbox_allow: [files]` allows it, unless the file's own mode "
+                                  "refuses it");
+    else if (strstr(error->text, strerror(EPERM)) != NULL)
+        (void)error_prefix(
+            error, "its sandbox (seccomp) refuses system calls that `sandbox_allow` allows: "
+                   "socket (network), fork, execve (processes), open to write (files), "
+                   "mmap, mprotect of code (code)");
+}
+
 /* ---- the steps ---- */
 
 enum status
@@ -149,13 +183,15 @@ sandbox_enter(struct sandbox *sandbox, const struct handshake_start *start, stru
         .asked = sandbox_parts(start->sandbox_allow),
         .need = start->sandbox_need == SANDBOX_REQUIRED ? SANDBOX_REQUIRED : SANDBOX_BEST_EFFORT,
     };
+    if (sandbox->allow & SANDBOX_ALLOW_CORE)
+        core_enter();
     if (sandbox->asked == 0)
         return STATUS_OK;
     if (start->serves_models != 0)
         sandbox->allow |= SANDBOX_SERVES_MODELS;
     sanitizer_prepare();
     note_one(sandbox, SANDBOX_PART_NO_NEW_PRIVS, no_new_privs_enter());
-    note_one(sandbox, SANDBOX_PART_LIMITS, limits_enter());
+    note_one(sandbox, SANDBOX_PART_LIMITS, limits_enter(sandbox->allow));
     int failed = 0;
     uint32_t landlock = landlock_enter(start, sandbox->allow, &failed);
     note(sandbox, sandbox->asked & SANDBOX_PARTS_LANDLOCK, landlock, failed);

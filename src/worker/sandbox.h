@@ -50,6 +50,10 @@ enum status sandbox_enter(struct sandbox *sandbox, const struct handshake_start 
 /* The second step, in all threads that the modelet may have started. */
 enum status sandbox_narrow(struct sandbox *sandbox, struct error *error) WARN_UNUSED;
 
+/* Adds to a failure of the modelet whose text has the bare EPERM or EACCES of the C library: the
+ * part of the sandbox, the calls that it refuses, and the names that allow them. */
+void sandbox_explain(const struct sandbox *sandbox, struct error *error);
+
 /* ---- sandbox_landlock.c ---- */
 
 /* The rights that a Landlock ruleset takes away: bits as in <linux/landlock.h>. */

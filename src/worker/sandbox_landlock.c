@@ -109,9 +109,9 @@ static const struct {
     {"/usr/local/bin", SANDBOX_ALLOW_PROCESSES},
 };
 
-/* Allows reading a file, or all beneath a folder. A missing path is skipped. */
+/* A missing path is skipped. */
 static int
-place_allow(int ruleset, const char *path)
+rights_allow(int ruleset, const char *path, uint64_t of_file, uint64_t of_folder)
 {
     int fd = open(path, O_PATH | O_CLOEXEC);
     if (fd < 0)
@@ -121,8 +121,7 @@ place_allow(int ruleset, const char *path)
     if (fstat(fd, &info) == 0) {
         bool folder = S_ISDIR(info.st_mode);
         struct landlock_path_beneath_attr rule = {
-            .allowed_access =
-                LANDLOCK_ACCESS_FS_READ_FILE | (folder ? (uint64_t)LANDLOCK_ACCESS_FS_READ_DIR : 0),
+            .allowed_access = of_file | (folder ? of_folder : 0),
             .parent_fd = fd,
         };
         if (syscall(SYS_landlock_add_rule, ruleset, LANDLOCK_RULE_PATH_BENEATH, &rule, 0) != 0)
@@ -130,6 +129,32 @@ place_allow(int ruleset, const char *path)
     }
     close(fd);
     return failed;
+}
+
+/* Allows reading a file, or all beneath a folder. */
+static int
+place_allow(int ruleset, const char *path)
+{
+    return rights_allow(ruleset, path, LANDLOCK_ACCESS_FS_READ_FILE, LANDLOCK_ACCESS_FS_READ_DIR);
+}
+
+/* Lets the kernel write a core file where core_pattern says: with the process's rights, unless a
+ * program takes it. The modelet itself still cannot open files to write: seccomp. */
+static int
+core_allow(int ruleset)
+{
+    char pattern[HANDSHAKE_PATH_BYTES] = "";
+    int fd = open("/proc/sys/kernel/core_pattern", O_RDONLY | O_CLOEXEC);
+    ssize_t bytes = fd < 0 ? 0 : read(fd, pattern, sizeof(pattern) - 1);
+    if (fd >= 0)
+        close(fd);
+    char *slash = bytes > 0 ? strrchr(pattern, '/') : NULL;
+    if (pattern[0] == '|')
+        return 0;
+    if (slash != NULL)
+        slash[slash == pattern ? 1 : 0] = '\0';
+    return rights_allow(ruleset, slash != NULL ? pattern : ".", LANDLOCK_ACCESS_FS_WRITE_FILE,
+                        LANDLOCK_ACCESS_FS_MAKE_REG);
 }
 
 /* Allows the folder of a file: that of its name, and that of the file to which links lead. */
@@ -168,6 +193,8 @@ places_allow(int ruleset, const struct handshake_start *start, uint32_t allow)
         failed = place_allow(ruleset, start->model_path);
     if (failed == 0 && start->models_root[0] != '\0')
         failed = place_allow(ruleset, start->models_root);
+    if (failed == 0 && (allow & SANDBOX_ALLOW_CORE))
+        failed = core_allow(ruleset);
     return failed;
 }
 

@@ -174,6 +174,7 @@ class Shoald:
         self.command.append(str(self.config))
         self.env = {**os.environ, "SHOAL_MODELET_PATH": f"{MODELETS}:{BUILD / 'lib' / 'shoal'}",
                     **(env or {})}
+        self.core_limit = 0
         self.process = None
         self.lines = []
         self.code = None
@@ -192,7 +193,7 @@ class Shoald:
         self.lines = []
         self.code = None
         self.process = subprocess.Popen(
-            ["setpriv", "--pdeathsig", "KILL", "prlimit", "--core=0", *self.command],
+            ["setpriv", "--pdeathsig", "KILL", "prlimit", f"--core={self.core_limit}", *self.command],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             env=self.env, cwd=self.folder)
         self.reader = threading.Thread(target=self.read, args=(self.process.stdout,), daemon=True)

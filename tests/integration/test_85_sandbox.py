@@ -10,16 +10,18 @@ shown by `shoalctl status`, and `sandbox: required` does not start. ctest: timeo
 """
 
 import ctypes
+import json
 import os
 import pathlib
 import re
+import resource
 import shutil
 import socket
 import tempfile
 import unittest
 
 import shoal_fixture
-from shoal_client import Client, bytes_element
+from shoal_client import Client, bytes_element, failure
 from shoal_ctl import shoalctl
 from shoal_fixture import BUILD, EXAMPLES, MODELETS, Shoald, node, pipeline, run_shoald, stage
 
@@ -273,8 +275,61 @@ class TestExamples(unittest.TestCase):
                                                    params={"model": str(cell.secret)}), slots=8))
             code, text = run_shoald(config, folder=cell.node)
         self.assertNotEqual(code, 0)
-        self.assertRegex(text, r'stage "classify": in its sandbox, which `sandbox_allow` loosens: '
+        self.assertRegex(text, r'stage "classify": its sandbox \(Landlock\) refuses open outside its '
+                               r"folders, and `sandbox_allow: \[files\]` allows it, .*: "
                                r"libxgboost_modelet\.so: open failed ")
+
+
+    @unittest.skipIf(landlock_abi() == 0, "this kernel has no Landlock")
+    def test_refusals_of_a_load_name_the_sandbox(self):
+        """In the log, and in the error of the model."""
+        config = node(pipeline("crasher", stage("libcrasher.so"), slots=8,
+                               models={"root": "models", "memory_mib": 64}))
+        shoald = Shoald(config)
+        wanted = {"socket": "its sandbox (seccomp) refuses system calls that `sandbox_allow` allows: "
+                            "socket (network), ",
+                  "open": "its sandbox (Landlock) refuses open outside its folders, and "
+                          "`sandbox_allow: [files]` allows it, "}
+        for word in wanted:
+            folder = shoald.folder / "models" / word
+            folder.mkdir(parents=True)
+            (folder / "key.json").write_text(json.dumps({"do": word}))
+        with shoald, Client(shoald.target) as client:
+            for word, text in wanted.items():
+                code, said = failure(client.start_raw(word, ("do", "BYTES", [1], bytes_element("x"))))
+                self.assertIn(text, said, code)
+                self.assertIn(f": no {word}: ", said)
+                shoald.wait_log(rf"model_failed .*{re.escape(text)}")
+
+
+class TestCore(unittest.TestCase):
+    """`core` allows core files, and nothing else does."""
+
+    HARD_LIMIT = resource.getrlimit(resource.RLIMIT_CORE)[1]
+
+    @unittest.skipIf(HARD_LIMIT == 0, "core files are forbidden here")
+    def test_core(self):
+        pattern = pathlib.Path("/proc/sys/kernel/core_pattern").read_text().strip()
+        keys = {"attempts_max": 1, "quarantine_deaths": 0}
+        shoald = Shoald(node(pipeline("none", stage("libcrasher.so", **keys), slots=8),
+                             pipeline("core", stage("libcrasher.so", sandbox_allow=["core"], **keys),
+                                      slots=8)))
+        shoald.core_limit = "0:"  # which the worker raises
+        with shoald, Client(shoald.target) as client:
+            worker, = shoald.workers("core")
+            limit = shoal_fixture.read_proc(worker.pid, "limits")
+            self.assertRegex(limit, r"Max core file size +(\w+) +\1 ")
+            self.assertNotRegex(limit, r"Max core file size +0 ")
+            for model in ("none", "core"):
+                failure(client.start_raw(model, ("do", "BYTES", [1], bytes_element("abort"))))
+            ends = {model: shoald.wait_log(rf'worker_died pipeline={model} .*why="([^"]*)"')[1]
+                    for model in ("none", "core")}
+            self.assertEqual(ends["none"], "killed by signal 6 (Aborted)")
+            if pattern[0] not in "|/" and landlock_abi() > 0:
+                self.assertEqual(ends["core"], "killed by signal 6 (Aborted), core dumped")
+                files = list(shoald.folder.glob(f"{pattern.partition('%')[0]}*"))
+                self.assertTrue(any(file.read_bytes()[:4] == b"\x7fELF" for file in files
+                                    if file.is_file()), files)
 
 
 class TestLacking(unittest.TestCase):

@@ -3,7 +3,7 @@
  * Crashes as each request says, in functions whose names a backtrace must show.
  *
  * Input "do": BYTES [1], the word below. Output: the input. Models: what `load` finds in the key is
- * done during the load.
+ * done during the load; `socket` and `open` (of /etc/passwd) only there: it fails as they fail.
  *   nothing
  *   null       writes to address 0
  *   call       calls address 0
@@ -16,10 +16,15 @@
  */
 #undef NDEBUG
 #include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <shoal/modelet.h>
 
@@ -119,14 +124,21 @@ static int
 load(void *instance, const struct shoal_model *spec, void **model, struct shoal_error *error)
 {
     (void)instance;
-    (void)error;
     char word[WORD_BYTES] = "";
     const char *quote = strrchr(spec->key, ':'); /* {"do": "word"} */
     if (quote != NULL && (quote = strchr(quote, '"')) != NULL)
         memcpy(word, quote + 1, strcspn(quote + 1, "\"") % WORD_BYTES);
     crash(word);
     *model = NULL;
-    return SHOAL_OK;
+    int opened = 0;
+    if (strcmp(word, "socket") == 0)
+        opened = socket(AF_INET, SOCK_STREAM, 0);
+    else if (strcmp(word, "open") == 0)
+        opened = open("/etc/passwd", O_RDONLY);
+    if (opened >= 0)
+        return SHOAL_OK;
+    snprintf(error->text, sizeof(error->text), "no %s: %s", word, strerror(errno));
+    return SHOAL_FAILED_PRECONDITION;
 }
 
 static int

@@ -378,13 +378,13 @@ test_words(void **state)
         {"[reading]", SANDBOX_ALLOW_READING},
         {"[files, network]", SANDBOX_ALLOW_FILES | SANDBOX_ALLOW_NETWORK},
         {"['code', \"processes\"]", SANDBOX_ALLOW_CODE | SANDBOX_ALLOW_PROCESSES},
-        {"[all, reading, files, network, processes, code]", SANDBOX_ALLOW_EVERY},
+        {"[all, core, reading, files, network, processes, code]", SANDBOX_ALLOW_EVERY},
     };
     static const struct {
         const char *list;
         const char *part;
     } bad[] = {
-        {"files", "must be a list of words (reading|files|network|processes|code|all)"},
+        {"files", "must be a list of words (reading|files|network|processes|code|all|core)"},
         {"[file]", "must list words of reading|files|network|processes|code|all, not"},
         {"[files, 'files|network']", "not \"files|network\""},
         {"[files, code, files]", "\"files\" is given twice"},

@@ -526,7 +526,8 @@ const struct config_key config_keys[KEY_COUNT] = {
     "it starts (its own folder, this file's, its model, the system's libraries), while it "
     "serves, too. `files`: any file that the user may read or write. `network`: sockets. "
     "`processes`: start and signal processes; includes `reading` and `code`. `code`: make memory "
-    "executable (a JIT; with `reading`, libraries). `all`: no sandbox."},
+    "executable (a JIT; with `reading`, libraries). `core`: core files, which hold requests. "
+    "`all`: no sandbox."},
 [KEY_PARAMS] = {WHERE_STAGE, CONFIG_PARAMS, OPTIONAL, "params", 0, CONFIG_PARAMS_MAX, NULL,
     NULL, NULL, FIELD_NONE, 0, STAGE(params),
     "The modelet's own parameters, passed on as written."},

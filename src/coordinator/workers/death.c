@@ -207,8 +207,8 @@ describe_end(const struct pool_member *member, int wait_status, char *text, size
     else if (member->killed_for == KILL_NONSENSE)
         snprintf(text, room, "killed because it sent an impossible message");
     else if (WIFSIGNALED(wait_status))
-        snprintf(text, room, "killed by signal %d (%s)", WTERMSIG(wait_status),
-                 strsignal(WTERMSIG(wait_status)));
+        snprintf(text, room, "killed by signal %d (%s)%s", WTERMSIG(wait_status),
+                 strsignal(WTERMSIG(wait_status)), WCOREDUMP(wait_status) ? ", core dumped" : "");
     else if (member->refused)
         snprintf(text, room, "refused to start: %.120s", member->refusal.text);
     else
