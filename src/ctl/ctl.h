@@ -49,8 +49,8 @@ struct ctl_command {
     int (*run)(int argc, char **argv); /* argv[0] is the command's name */
 };
 
-extern const struct ctl_command infer_command, mesh_command, model_command, reload_command,
-    stat_command, status_command, top_command;
+extern const struct ctl_command infer_command, mesh_command, model_command, new_command,
+    reload_command, stat_command, status_command, top_command;
 
 /* The whole program. */
 int ctl_run(int argc, char **argv);

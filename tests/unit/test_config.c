@@ -385,7 +385,7 @@ test_words(void **state)
         const char *part;
     } bad[] = {
         {"files", "must be a list of words (reading|files|network|processes|code|all|core)"},
-        {"[file]", "must list words of reading|files|network|processes|code|all, not"},
+        {"[file]", "must list words of reading|files|network|processes|code|all|core, not"},
         {"[files, 'files|network']", "not \"files|network\""},
         {"[files, code, files]", "\"files\" is given twice"},
         {"[files, a, b, c, d, e, f]", "`sandbox_allow` has 7 elements: must be at most"},
