@@ -23,6 +23,110 @@
  *
  *     cc -shared -fPIC $(pkg-config --cflags shoal-modelet) echo.c -o libecho.so
  *
+ * A second one has a parameter, a model and texts. It says which texts are the model's word:
+ *
+ *     #include <stdio.h>
+ *     #include <stdlib.h>
+ *     #include <string.h>
+ *     #include <shoal/modelet.h>
+ *
+ *     struct instance {
+ *         const struct shoal_host *host;
+ *         int inverts;
+ *     };
+ *
+ *     struct word {
+ *         const void *data;
+ *         size_t bytes;
+ *     };
+ *
+ *     static int
+ *     open(const struct shoal_open *open, void **instance, struct shoal_error *error)
+ *     {
+ *         struct instance *self = calloc(1, sizeof(*self));
+ *         if (self == NULL)
+ *             return SHOAL_RESOURCE_EXHAUSTED;
+ *         self->host = open->host;
+ *         for (uint32_t i = 0; i < open->param_count; i++) {
+ *             if (strcmp(open->params[i].name, "inverts") != 0) {
+ *                 snprintf(error->text, sizeof(error->text), "the only parameter is `inverts`");
+ *                 free(self);
+ *                 return SHOAL_INVALID_ARGUMENT;
+ *             }
+ *             self->inverts = strcmp(open->params[i].value, "yes") == 0;
+ *         }
+ *         *instance = self;
+ *         return SHOAL_OK;
+ *     }
+ *
+ *     static int
+ *     describe(void *instance, struct shoal_io *io, struct shoal_error *error)
+ *     {
+ *         static const struct shoal_tensor_spec texts = {"texts", SHOAL_BYTES, 1, {-1}};
+ *         static const struct shoal_tensor_spec found = {"found", SHOAL_BOOL, 1, {-1}};
+ *         io->inputs = &texts;
+ *         io->outputs = &found;
+ *         io->input_count = io->output_count = 1;
+ *         return SHOAL_OK;
+ *     }
+ *
+ *     static int
+ *     load(void *instance, const struct shoal_model *spec, void **model, struct shoal_error *error)
+ *     {
+ *         const struct instance *self = instance;
+ *         struct word *word = malloc(sizeof(*word));
+ *         if (word == NULL)
+ *             return SHOAL_RESOURCE_EXHAUSTED;
+ *         int status = self->host->map_file(spec, NULL, &word->data, &word->bytes, error);
+ *         if (status == SHOAL_OK)
+ *             *model = word;
+ *         else
+ *             free(word);
+ *         return status;
+ *     }
+ *
+ *     static void
+ *     unload(void *instance, void *model)
+ *     {
+ *         free(model);
+ *     }
+ *
+ *     static void
+ *     find(const struct instance *self, const struct word *word, struct shoal_item *item)
+ *     {
+ *         const struct shoal_tensor *texts = &item->inputs[0];
+ *         uint8_t *found =
+ *             self->host->output(item, "found", SHOAL_BOOL, texts->rank, texts->shape);
+ *         const char *at = texts->data;
+ *         const char *end = at + texts->bytes;
+ *         for (size_t i = 0; found != NULL && i < shoal_tensor_elements(texts); i++) {
+ *             uint32_t bytes;
+ *             if ((size_t)(end - at) < sizeof(bytes))
+ *                 return; // only where local clients may change it: see below
+ *             memcpy(&bytes, at, sizeof(bytes));
+ *             at += sizeof(bytes);
+ *             if ((size_t)(end - at) < bytes)
+ *                 return;
+ *             int same = bytes == word->bytes && memcmp(at, word->data, bytes) == 0;
+ *             found[i] = same != self->inverts;
+ *             at += bytes;
+ *         }
+ *         if (found != NULL)
+ *             item->status = SHOAL_OK;
+ *     }
+ *
+ *     static int
+ *     run(void *instance, void *model, struct shoal_batch *batch)
+ *     {
+ *         for (uint32_t i = 0; i < batch->count; i++)
+ *             find(instance, model, batch->items[i]);
+ *         return SHOAL_OK;
+ *     }
+ *
+ *     const struct shoal_modelet shoal_modelet = {
+ *         SHOAL_MODELET_HEADER, .abilities = SHOAL_RUNS_BATCHES, .name = "word", .open = open,
+ *         .describe = describe, .load = load, .unload = unload, .run = run, .close = free};
+ *
  * Life in a worker: `open` once → `describe` → `load` (if a model is configured) → `run` any number
  * of times → `unload` → `close`. Only `run` is required. All are called on one thread. With
  * SHOAL_RUN_DURING_LOAD, the functions that manage other models (`predict_size`, `load`,

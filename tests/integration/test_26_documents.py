@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The examples in README.md and docs/calling.md do what the documents say.
+"""The examples in README.md, docs/calling.md and shoal/modelet.h do what they say.
 
 The console blocks between the markers are run as they stand, command by command in one shell; only
 the port is another. Each command must print the text below it. The README's modelet is
@@ -17,7 +17,8 @@ import unittest
 
 import shoal_fixture
 from shoal_ctl import shoalctl
-from shoal_fixture import EXAMPLES, SOURCE, WAIT_SECONDS, Shoald
+from shoal_fixture import (EXAMPLES, SOURCE, WAIT_SECONDS, Shoald, node, pipeline,
+                           stage)
 from shoal_rest import ANY_PORT, port_of
 
 
@@ -86,6 +87,39 @@ class TestDocuments(unittest.TestCase):
                 port = port_of(shoald)
                 self.check_console(block(text, "console"), port, 3)
                 self.check_program(block(text, "python"), shoald)
+
+    def compile(self, source):
+        """A plug-in beside its source, without a warning but for arguments that it has to take."""
+        library = source.with_name(f"lib{source.stem}.so")
+        subprocess.run([os.environ.get("CC", "cc"), "-Wall", "-Wextra", "-Wno-unused-parameter", "-Werror",
+                        "-shared", "-fPIC", "-I", SOURCE / "include", source, "-o", library],
+                       check=True, timeout=WAIT_SECONDS)
+        return library
+
+    def test_examples_of_the_header(self):
+        text = (SOURCE / "include" / "shoal" / "modelet.h").read_text()
+        text = re.sub(r"(?m)^ \*(    |$)", "", text[:text.index("#ifndef")])
+        found = re.findall(r"(?ms)^ #include.*?^ const struct shoal_modelet .*?\};$", text)
+        with tempfile.TemporaryDirectory(prefix="shoal-header.") as name:
+            folder = pathlib.Path(name)
+            libraries = []
+            for stem, source in zip(("echo", "word"), found, strict=True):
+                (folder / f"{stem}.c").write_text(source)
+                libraries.append(str(self.compile(folder / f"{stem}.c")))
+            (folder / "word.txt").write_text("shoal")
+            model = {"id": "w", "path": str(folder / "word.txt")}
+            with Shoald(node(pipeline("echo", stage(libraries[0])),
+                             *(pipeline(f"inverts-{word}", stage(libraries[1], "word", model=model,
+                                                                 params={"inverts": word}))
+                               for word in ("no", "yes")))) as shoald:
+                self.check_answer(shoald, "echo", "x=FP32[3]:1,2,3", [1, 2, 3])
+                texts = "texts=BYTES[4]:shoal,,shoa,shoals"
+                self.check_answer(shoald, "inverts-no", texts, [True, False, False, False])
+                self.check_answer(shoald, "inverts-yes", texts, [False, True, True, True])
+
+    def check_answer(self, shoald, model, tensor, wanted):
+        done = shoalctl("infer", model, "--input", tensor, "--json", "--target", shoald.target)
+        self.assertEqual(done.json["outputs"][0]["data"], wanted)
 
     def test_modelet(self):
         with tempfile.TemporaryDirectory(prefix="shoal-readme.") as folder:
