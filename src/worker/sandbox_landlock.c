@@ -141,7 +141,7 @@ place_allow(int ruleset, const char *path)
 /* Lets the kernel write a core file where core_pattern says: with the process's rights, unless a
  * program takes it. The modelet itself still cannot open files to write: seccomp. */
 static int
-core_allow(int ruleset)
+core_allow(int ruleset, uint64_t handled)
 {
     char pattern[HANDSHAKE_PATH_BYTES] = "";
     int fd = open("/proc/sys/kernel/core_pattern", O_RDONLY | O_CLOEXEC);
@@ -153,7 +153,9 @@ core_allow(int ruleset)
         return 0;
     if (slash != NULL)
         slash[slash == pattern ? 1 : 0] = '\0';
-    return rights_allow(ruleset, slash != NULL ? pattern : ".", LANDLOCK_ACCESS_FS_WRITE_FILE,
+    /* over an older core file, too */
+    return rights_allow(ruleset, slash != NULL ? pattern : ".",
+                        LANDLOCK_ACCESS_FS_WRITE_FILE | (handled & FILES_TRUNCATE),
                         LANDLOCK_ACCESS_FS_MAKE_REG);
 }
 
@@ -179,7 +181,7 @@ folder_allow(int ruleset, const char *path)
 }
 
 static int
-places_allow(int ruleset, const struct handshake_start *start, uint32_t allow)
+places_allow(int ruleset, const struct handshake_start *start, uint32_t allow, uint64_t handled)
 {
     int failed = 0;
     for (size_t i = 0; i < ARRAY_COUNT(places) && failed == 0; i++)
@@ -194,7 +196,7 @@ places_allow(int ruleset, const struct handshake_start *start, uint32_t allow)
     if (failed == 0 && start->models_root[0] != '\0')
         failed = place_allow(ruleset, start->models_root);
     if (failed == 0 && (allow & SANDBOX_ALLOW_CORE))
-        failed = core_allow(ruleset);
+        failed = core_allow(ruleset, handled);
     return failed;
 }
 
@@ -208,7 +210,7 @@ ruleset_enforce(const struct landlock_rights *rights, const struct handshake_sta
     int ruleset = (int)syscall(SYS_landlock_create_ruleset, &attributes, sizeof(attributes), 0);
     if (ruleset < 0)
         return errno;
-    int failed = rights->files != 0 ? places_allow(ruleset, start, allow) : 0;
+    int failed = rights->files != 0 ? places_allow(ruleset, start, allow, rights->files) : 0;
     if (failed == 0 && syscall(SYS_landlock_restrict_self, ruleset, 0) != 0)
         failed = errno;
     close(ruleset);

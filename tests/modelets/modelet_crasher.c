@@ -30,7 +30,7 @@
 
 enum { WORD_BYTES = 32 };
 
-#define APART __attribute__((noinline, noclone))
+#define APART __attribute__((noinline))
 
 /* A value that the compiler does not know. */
 static uintptr_t
@@ -117,7 +117,7 @@ crash(const char *word)
         if (strcmp(word, ways[i].word) == 0)
             ways[i].crash();
     if (strcmp(word, "overflow") == 0)
-        hidden(crash_overflow(0));
+        hidden(crash_overflow(hidden(0)));
 }
 
 static int

@@ -31,7 +31,7 @@
 
 enum { WAIT_MS = 60000, PIPE_BYTES = 1 << 16 };
 
-#define APART __attribute__((noinline, noclone))
+#define APART __attribute__((noinline))
 
 /* Sanitizers keep the signals of memory faults to themselves unless told otherwise. */
 const char *__asan_default_options(void); /* NOLINT: its name */
@@ -82,20 +82,20 @@ hidden(uintptr_t value)
     return value;
 }
 
-__attribute__((noinline, noclone, no_sanitize("undefined"), no_sanitize("address"))) static void
+__attribute__((noinline, no_sanitize("undefined"), no_sanitize("address"))) static void
 crash_null(void)
 {
     *(int *)hidden(8) = 1; /* NOLINT */
 }
 
-__attribute__((noinline, noclone, no_sanitize("undefined"))) static void
+__attribute__((noinline, no_sanitize("undefined"))) static void
 crash_call(void)
 {
     int (*nowhere)(void) = (int (*)(void))hidden(0); /* NOLINT */
     hidden((uintptr_t)nowhere() + 1);
 }
 
-__attribute__((noinline, noclone, no_sanitize("address"))) static uintptr_t
+__attribute__((noinline, no_sanitize("address"))) static uintptr_t
 crash_overflow(uintptr_t depth)
 {
     char room[4096];
@@ -106,7 +106,7 @@ crash_overflow(uintptr_t depth)
 static void
 overflow(void)
 {
-    hidden(crash_overflow(0));
+    hidden(crash_overflow(hidden(0)));
 }
 
 APART static void
