@@ -32,7 +32,7 @@ def commands():
     for word in re.findall(r"(?m)^  ([a-z]+) +\w", said("shoalctl", "--help")):
         text = said("shoalctl", word, "--help")
         found[word] = options_of(text)
-        if word in ("model", "mesh"):
+        if word in ("model", "mesh", "new"):
             for part in re.findall(r"(?m)^  ([a-z-]+) .*", text.split("Options:")[0]):
                 found[f"{word} {part}"] = options_of(said("shoalctl", word, part, "--help"))
     return found

@@ -388,7 +388,7 @@ test_words(void **state)
         {"[file]", "must list words of reading|files|network|processes|code|all|core, not"},
         {"[files, 'files|network']", "not \"files|network\""},
         {"[files, code, files]", "\"files\" is given twice"},
-        {"[files, a, b, c, d, e, f]", "`sandbox_allow` has 7 elements: must be at most"},
+        {"[files, a, b, c, d, e, f, g]", "`sandbox_allow` has 8 elements: must be at most"},
     };
     for (size_t i = 0; i < ARRAY_COUNT(bad); i++)
         expect_bad(KEY_SANDBOX_ALLOW, bad[i].list, bad[i].part);
