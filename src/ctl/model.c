@@ -334,7 +334,8 @@ static const struct ctl_command list_command = {
         "A listed model is in the directory of its pipeline's `models`: calls load it, and it is\n"
         "evicted for others. An ordered model was loaded by name and stays. SIZE is its share of\n"
         "the pipeline's memory, an estimate while it loads; IDLE the time since its last "
-        "request.\n",
+        "request;\n"
+        "ERROR why it failed, or, of a loaded model, why its changed file is not served.\n",
     .exits = "  0  success\n"
              "  1  the node answered with an error\n",
     .example = "  shoalctl model list --state failed\n"

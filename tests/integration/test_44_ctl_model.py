@@ -91,10 +91,10 @@ class TestModel(Case):
         self.model("load", "m" * 127, self.path(3), "--key", '{"a": 1}')
         self.ask("Zwölf Boote")
         out = self.model("list").out
-        self.assertRegex(out, r"(?m)^  MODEL +PIPELINE +STATE +BY +PATH +SIZE +USERS +IDLE$")
+        self.assertRegex(out, r"(?m)^  MODEL +PIPELINE +STATE +BY +PATH +SIZE +USERS +IDLE +ERROR$")
         self.assertRegex(out, rf"(?m)^  Zwölf Boote +boosters  loaded  ordered  {self.path(2)} +\S+ \wiB +0 "
-                              r"+\d\S* \w+$")
-        self.assertRegex(out, rf"(?m)^  m{{127}}  boosters  loaded  ordered  {self.path(3)} +\S+ \wiB +0 +\S+( \w+)?$")
+                              r"+\d\S* \w+ +-$")
+        self.assertRegex(out, rf"(?m)^  m{{127}}  boosters  loaded  ordered  {self.path(3)} +\S+ \wiB +0 +\S+( \w+)? +-$")
         self.assertRegex(out, r"(?m)^2 models, 2 loaded \(\S+ \wiB\), 0 failed$")
         columns = {line.index("boosters") for line in out.splitlines() if "boosters" in line}
         self.assertEqual(len(columns), 1)

@@ -105,6 +105,11 @@ list(void *context, const struct model_spec *spec, const char *type, uint64_t ve
     const struct directories_watched *asker = context;
     struct catalog *catalog = asker->pipeline->catalog;
     const struct pipeline *taker = taker_of(asker, type);
+    if (taker == NULL && models_is_listed(catalog, spec->id)) {
+        enum directory_listing refused = refuse_type(type, error);
+        models_keep(catalog, spec->id, error);
+        return refused;
+    }
     if (taker != asker->pipeline) {
         (void)models_unlist(catalog, spec->id);
         return taker == NULL && speaks_for_root(asker) ? refuse_type(type, error) : LISTING_OTHERS;
@@ -124,6 +129,13 @@ unlist(void *context, const char *id)
     (void)models_unlist(asker->pipeline->catalog, id);
 }
 
+static void
+keep(void *context, const char *id, const struct error *why)
+{
+    const struct directories_watched *asker = context;
+    models_keep(asker->pipeline->catalog, id, why);
+}
+
 static enum status
 watch(struct directories_watched *watched, struct loop *loop, struct error *error)
 {
@@ -133,6 +145,7 @@ watch(struct directories_watched *watched, struct loop *loop, struct error *erro
                                                     .root = pipeline->options.config->models.root,
                                                     .list = list,
                                                     .unlist = unlist,
+                                                    .keep = keep,
                                                     .context = watched};
     return model_directory_create(&options, &watched->directory, error);
 }

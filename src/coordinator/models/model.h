@@ -112,6 +112,7 @@ struct model {
     struct model_info *info; /* of its source; NULL: not known yet [lock] */
     struct model_info *old_infos; /* somebody may still look at them [lock] */
     struct error error;           /* why it FAILED [lock] */
+    char *kept;                   /* why its changed files are not served; NULL: they are */
     enum model_phase phase;
     int64_t phase_since_ns;
     uint32_t holdings;        /* workers that have some of it, or have to load it */
@@ -150,6 +151,7 @@ struct catalog {
     struct loop_timer *timer; /* runs while something is under way or waits */
     bool ticking;
     bool stopping;
+    uint32_t kept; /* models that serve an old version, as their changed files cannot be loaded */
     uint32_t prediction_serial;
 };
 
@@ -274,6 +276,8 @@ void replacement_take_over(struct model *successor);
 /* The successor cannot be loaded, for the reason in its error; its phase is still the one in which
  * it failed. */
 void replacement_fail(struct model *successor);
+/* Nothing is kept from callers any more: it is unloaded, or its files have changed again. */
+void replacement_forget_kept(struct model *model);
 /* The model leaves its workers: its successor, if any, is given up. */
 void replacement_end(struct model *model);
 /* Unloads a replaced model that nobody needs any more; true: it is being unloaded. */

@@ -48,14 +48,15 @@ struct directory_entry {
 /* Work for the loop thread: written by the looking thread before, read by the loop thread after the
  * hand-over. */
 struct directory_change {
-    char *key;                     /* NULL: to be unlisted */
+    enum { CHANGE_UNLIST, CHANGE_LIST, CHANGE_KEEP } what;
+    char *key;                     /* of a model to be listed */
     uint64_t version;              /* for a model to be listed */
     struct directory_entry *entry; /* NULL: the outcome is not wanted */
     char id[SHOAL_NAME_BYTES_MAX + 1];
     char name[NAME_MAX + 1];
     char type[CONFIG_NAME_BYTES_MAX + 1];
     enum directory_listing listing;
-    struct error error;
+    struct error error; /* why it is kept, or was refused */
 };
 
 enum hand_over { NOTHING, TO_BE_DONE, DONE };
@@ -96,12 +97,14 @@ carry_out(struct model_directory *directory, struct directory_change *change)
     const struct model_directory_options *options = &directory->options;
     const struct model_spec spec = {.id = change->id, .path = change->name, .key = change->key};
     change->listing = LISTING_DONE;
-    change->error = ERROR_NONE;
-    if (change->key == NULL)
-        options->unlist(options->context, change->id);
-    else
+    switch (change->what) {
+    case CHANGE_UNLIST: options->unlist(options->context, change->id); break;
+    case CHANGE_KEEP: options->keep(options->context, change->id, &change->error); break;
+    case CHANGE_LIST:
         change->listing =
             options->list(options->context, &spec, change->type, change->version, &change->error);
+        break;
+    }
 }
 
 static void
@@ -166,9 +169,9 @@ learn(struct model_directory *directory, struct directory_change *change)
     if (entry == NULL)
         return;
     entry->changing = false;
-    entry->listed = change->key != NULL && change->listing != LISTING_OTHERS &&
+    entry->listed = change->what != CHANGE_UNLIST && change->listing != LISTING_OTHERS &&
                     (entry->listed || change->listing == LISTING_DONE);
-    entry->version_is_listed = change->listing == LISTING_DONE;
+    entry->version_is_listed = change->what == CHANGE_LIST && change->listing == LISTING_DONE;
     entry->unsettled = change->listing == LISTING_LATER;
     if (change->listing == LISTING_REFUSED)
         complain(directory, entry, change->error.text);
@@ -198,7 +201,7 @@ change_add(struct model_directory *directory, struct directory_entry *entry)
     if (directory->change_count == DIRECTORY_CHANGES_MAX)
         hand_over(directory);
     struct directory_change *change = &directory->changes[directory->change_count++];
-    *change = (struct directory_change){.entry = entry};
+    *change = (struct directory_change){.what = CHANGE_UNLIST, .entry = entry};
     entry->changing = true;
     size_t bytes = strlen(entry->name);
     CHECK(bytes < sizeof(change->name));
@@ -283,6 +286,19 @@ unlist(struct model_directory *directory, struct directory_entry *entry)
         (void)change_add(directory, entry);
 }
 
+/* Its files cannot be a model: as one that is listed it is kept. */
+static void
+refuse(struct model_directory *directory, struct directory_entry *entry, const struct error *why)
+{
+    if (!entry->listed) {
+        complain(directory, entry, why->text);
+        return;
+    }
+    struct directory_change *change = change_add(directory, entry);
+    change->what = CHANGE_KEEP;
+    change->error = *why;
+}
+
 static void
 refuse_twin(struct model_directory *directory, struct directory_entry *entry,
             const struct directory_entry *first)
@@ -347,6 +363,7 @@ list(struct model_directory *directory, struct directory_entry *entry)
         return;
     find_type(directory, entry);
     struct directory_change *change = change_add(directory, entry);
+    change->what = CHANGE_LIST;
     change->key = strdup(directory->seen.key);
     CHECK(change->key != NULL);
     memcpy(change->type, directory->seen.type, sizeof(change->type));
@@ -367,9 +384,14 @@ examine(struct model_directory *directory, const char *name)
 {
     struct error error = ERROR_NONE;
     int64_t now_ns = directory->thread_runs ? unix_now_ns() : 0;
+    struct directory_entry *entry = entry_find(directory, name);
+    directory->seen.kind = entry != NULL ? entry->kind : LOOK_DIRECTORY;
     enum look_result result =
         look_at_model(directory->root_fd, name, now_ns, &directory->seen, &error);
-    struct directory_entry *entry = entry_find(directory, name);
+    if (result == LOOK_FOREIGN && entry != NULL && entry->listed)
+        result = LOOK_UNFIT;
+    if (result == LOOK_FOREIGN)
+        result = LOOK_NO_MODEL;
     if (result == LOOK_NO_MODEL && entry == NULL)
         return;
     if (entry == NULL) {
@@ -387,7 +409,8 @@ examine(struct model_directory *directory, const char *name)
     }
     entry->look = directory->look;
     entry->unsettled = false;
-    entry->fit = result == LOOK_MODEL || (entry->fit && result == LOOK_UNSETTLED);
+    entry->fit = result == LOOK_MODEL || (entry->fit && result == LOOK_UNSETTLED) ||
+                 (entry->listed && result == LOOK_UNFIT);
     switch (result) {
     case LOOK_MODEL: list(directory, entry); break;
     case LOOK_NO_MODEL:
@@ -395,10 +418,8 @@ examine(struct model_directory *directory, const char *name)
         entry_drop(directory, entry);
         break;
     case LOOK_UNSETTLED: entry->unsettled = true; break;
-    case LOOK_UNFIT:
-        unlist(directory, entry);
-        complain(directory, entry, error.text);
-        break;
+    case LOOK_UNFIT: refuse(directory, entry, &error); break;
+    case LOOK_FOREIGN: CHECK(false); break;
     case LOOK_UNSURE: complain(directory, entry, error.text); break;
     }
 }

@@ -10,7 +10,8 @@
  *     once), so that a model that is still being copied is not loaded.
  *  2. A model whose content changes (model_look.h) is listed again with another version by the same
  *     rule, so that the loaded one is replaced.
- *  3. A model that is gone, or cannot be a model any more, is unlisted.
+ *  3. A model that is gone is unlisted. One that has changed into what cannot be a model is kept:
+ *     it stays listed as it was.
  *  4. While the root cannot be read, nothing changes.
  *
  * inotify tells of changes in the root; every DIRECTORY_LOOK_NS all of it is looked at, because of
@@ -53,6 +54,8 @@ struct model_directory_options {
     enum directory_listing (*list)(void *context, const struct model_spec *spec, const char *type,
                                    uint64_t version, struct error *error);
     void (*unlist)(void *context, const char *id);
+    /* A listed model's changed files cannot be a model. */
+    void (*keep)(void *context, const char *id, const struct error *why);
     void *context;
 };
 

@@ -307,22 +307,20 @@ look_at_file(int root_fd, int fd, const char *name, int64_t now_unix_ns, struct 
              struct error *error)
 {
     struct tally tally = {.sum = 0};
-    look->kind = LOOK_FILE;
     look->key[0] = '\0';
     const struct model_format *format = look_at_format(fd);
-    if (format == NULL && (!is_regular(fd) || model_format_name(name) == FORMAT_NAME_NONE))
-        return LOOK_NO_MODEL;
     tally_entry(&tally, root_fd, name);
     look->version = tally.sum;
     if (judge_age(now_unix_ns, tally.newest_ns) != LOOK_MODEL)
         return LOOK_UNSETTLED;
-    if (check_name(name, look->kind, error) != STATUS_OK)
-        return LOOK_UNFIT;
     if (format == NULL) {
         error_set(error, STATUS_INVALID_ARGUMENT,
                   "its content is not of a known format (XGBoost's JSON or UBJSON, ONNX, mlp)");
-        return LOOK_UNFIT;
+        return is_regular(fd) && model_format_name(name) == FORMAT_NAME_MODEL ? LOOK_UNFIT
+                                                                              : LOOK_FOREIGN;
     }
+    if (check_name(name, look->kind, error) != STATUS_OK)
+        return LOOK_UNFIT;
     snprintf(look->type, sizeof(look->type), "%s", format->name);
     return LOOK_MODEL;
 }
@@ -331,7 +329,6 @@ enum look_result
 look_at_model(int root_fd, const char *name, int64_t now_unix_ns, struct model_look *look,
               struct error *error)
 {
-    look->kind = LOOK_DIRECTORY;
     look->type[0] = '\0';
     bool is_file = false;
     int fd = open_beneath(root_fd, name, O_DIRECTORY);
@@ -341,6 +338,7 @@ look_at_model(int root_fd, const char *name, int64_t now_unix_ns, struct model_l
     }
     if (fd < 0)
         return could_not_open(error);
+    look->kind = is_file ? LOOK_FILE : LOOK_DIRECTORY;
     enum look_result result =
         (is_file ? look_at_file : look_at_directory)(root_fd, fd, name, now_unix_ns, look, error);
     close(fd);

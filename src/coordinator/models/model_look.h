@@ -37,7 +37,8 @@ enum look_kind { LOOK_DIRECTORY, LOOK_FILE };
 
 enum look_result {
     LOOK_MODEL,
-    LOOK_NO_MODEL,  /* nothing there, or neither a directory nor a file of a known format */
+    LOOK_NO_MODEL,  /* nothing there */
+    LOOK_FOREIGN,   /* no directory, and neither content nor name of a known format */
     LOOK_UNSETTLED, /* written to within LOOK_SETTLED_NS of `now` */
     LOOK_UNFIT,     /* it cannot be a model: the error says why */
     LOOK_UNSURE,    /* it could not be read: the previous state holds */
@@ -53,7 +54,8 @@ struct model_look {
 /* The file in a model's directory that holds its key. */
 #define LOOK_KEY_NAME "key.json"
 
-/* `now_unix_ns` 0: everything counts as settled. Sets `error` for LOOK_UNFIT and LOOK_UNSURE. */
+/* `now_unix_ns` 0: everything counts as settled. Sets `error` for LOOK_FOREIGN, LOOK_UNFIT and
+ * LOOK_UNSURE. Leaves `look->kind` if the entry cannot be opened. */
 enum look_result look_at_model(int root_fd, const char *name, int64_t now_unix_ns,
                                struct model_look *look, struct error *error);
 

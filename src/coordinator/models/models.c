@@ -192,6 +192,7 @@ model_free_unused(struct model *model)
     model->catalog->numbers[model->number] = NULL;
     model_source_fini(&model->source);
     model_source_fini(&model->next);
+    free(model->kept);
     free(model->id);
     free(model);
 }
@@ -762,7 +763,9 @@ models_visit(struct model_registry *registry,
             .bytes = place.bytes,
             .users = place.users,
             .used_ns = place.used_ns,
-            .error = place.state == MODEL_IS_FAILED ? model->error.text : "",
+            .error = place.state == MODEL_IS_FAILED ? model->error.text
+                     : model->kept != NULL          ? model->kept
+                                                    : "",
         };
         visit(context, &row);
     }

@@ -111,6 +111,11 @@ void models_predict(struct catalog *catalog, const struct model_spec *spec, mode
  * has it; ABORTED: likewise, but only for a moment. */
 enum status models_list(struct catalog *catalog, const struct model_spec *spec, uint64_t version,
                         struct error *error) WARN_UNUSED;
+/* Whether this catalog lists it. */
+bool models_is_listed(const struct catalog *catalog, const char *id);
+/* A listed model's changed files cannot be loaded, and while it is loaded it serves on as it is:
+ * logs and keeps the reason for models_visit. */
+void models_keep(struct catalog *catalog, const char *id, const struct error *why);
 /* Removes a model from the list: it is unloaded and forgotten, unless it was ordered. False: the
  * catalog did not list it. */
 bool models_unlist(struct catalog *catalog, const char *id);
@@ -150,8 +155,9 @@ struct model_row {
     bool ordered;
     uint64_t bytes;
     uint32_t users;
-    int64_t used_ns;   /* when it was last used; 0: never */
-    const char *error; /* MODEL_IS_FAILED: why; else "" */
+    int64_t used_ns; /* when it was last used; 0: never */
+    const char
+        *error; /* MODEL_IS_FAILED: why; of another: why its changed files are not served; "" */
 };
 
 /* Reports the uses of loaded models since the last call. `used_ns`: the latest use. `visit` may
