@@ -127,7 +127,6 @@ static const struct row_column listed_columns[] = {
     {"STATE", "state", COLUMN_TEXT},  {"BY", "", COLUMN_WHY},
     {"PATH", "path", COLUMN_TEXT},    {"SIZE", "bytes", COLUMN_SIZE},
     {"USERS", "users", COLUMN_COUNT}, {"IDLE", "idle_ns", COLUMN_IDLE},
-    {"ERROR", "error", COLUMN_TEXT},
 };
 static const struct row_column node_columns[] = {
     {"NODE", "id", COLUMN_TEXT},

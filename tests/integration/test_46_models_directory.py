@@ -191,7 +191,7 @@ class TestDirectory(unittest.TestCase):
         self.assertEqual(self.rows()["m"]["state"], "loaded")
         self.assertIn("neither JSON nor", self.rows()["m"]["error"])
         self.assertRegex(shoalctl("model", "list", "--counters", self.shoald.counters).out,
-                         "ERROR(.|\n)*neither JSON nor")
+                         "(?m)^m: .*neither JSON nor")
         self.wait_outdated(1)
         self.switch("m", 12)
         wait_until(lambda: self.ask("m") == shoal_boosters.answers(12)[0], "the answer of 12")

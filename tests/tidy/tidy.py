@@ -126,7 +126,7 @@ EXCEPTIONS = [
     ("atomics", ["src/rpc/*"], "a call is ended by another thread than its queue's: private words"),
     ("atomics", [f"src/coordinator/{name}.*" for name in (
         "assembly", "front/dispatch", "front/front", "front/rest", "front/rest_call", "front/web",
-        "models/catalog", "models/catalog_load", "models/catalog_workers", "models/worker_models",
+        "models/catalog", "models/catalog_load", "models/model_describe", "models/catalog_workers", "models/worker_models",
         "models/model", "models/model_wait", "models/models", "pipeline/admit", "pipeline/audit",
         "pipeline/probe", "pipeline/submit", "pipeline/suspects", "pipeline/wait_queue",
         "pipeline/gather", "pipeline/gatherer", "pipeline/lane", "pipeline/oldest",

@@ -238,7 +238,8 @@ test_other_tensors(void **state)
     assert_done(give(rig, ORDER_UNLOAD, "m1", ""));
     list(rig, "b", "map");
     struct pipeline *pipeline;
-    struct model *model = registry_enter(rig->assembly.registry, "m1", 2, &pipeline);
+    struct model *model =
+        registry_enter(rig->assembly.registry, &(struct model_name){"m1", 2, ""}, &pipeline);
     struct lane *lane = pipeline_lane(pipeline);
     assert_non_null(model);
     assert_int_equal(model_info(lane, model).input_count, lane->info.input_count);

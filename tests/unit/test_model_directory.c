@@ -93,9 +93,11 @@ drop(const char *id)
 }
 
 static enum directory_listing
-list(void *context, const struct model_spec *spec, const char *type, uint64_t version,
-     struct error *error)
+list(void *context, const struct directory_model *seen, struct error *error)
 {
+    const struct model_spec *spec = &seen->spec;
+    const char *type = seen->type;
+    uint64_t version = seen->version;
     assert_ptr_equal(context, &rig);
     assert_memory_equal(spec->id, spec->path, strlen(spec->id));
     if (rig.refuses && strncmp(spec->id, "taken", strlen("taken")) == 0) {

@@ -215,11 +215,11 @@ reconcile(struct model *model)
     CHECK(model->holdings == 0 && model->phase == PHASE_REST);
     waiters_end(registry, &model->unloaders, NULL, NULL);
     if (model->next.path != NULL) {
+        model->retry_ns = model->retry_wait_ns = 0;
+        registry_lock(registry);
         model_source_fini(&model->source);
         model->source = model->next;
         model->next = (struct model_source){0};
-        model->retry_ns = model->retry_wait_ns = 0;
-        registry_lock(registry);
         model_set_info(model, NULL); /* requests of another shape may fit it */
         if (model->place.state == MODEL_IS_FAILED)
             model->place.state = MODEL_IS_KNOWN;
@@ -542,6 +542,12 @@ catalog_root(const struct catalog *catalog)
     return catalog == NULL ? "" : catalog->root.path;
 }
 
+const char *
+catalog_pipeline(const struct catalog *catalog)
+{
+    return catalog->pipeline->name;
+}
+
 struct pipeline_models
 registry_pipeline_models(struct model_registry *registry)
 {
@@ -554,7 +560,6 @@ registry_pipeline_models(struct model_registry *registry)
         .go_on = catalog_go_on,
         .admit = model_admit,
         .info = model_info,
-        .id = model_id,
         .sends = model_sends,
         .came_back = model_came_back,
         .end = model_end,

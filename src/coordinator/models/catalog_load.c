@@ -18,7 +18,7 @@ make_info(const struct model *model, const struct lane *lane)
     const struct handshake_model_said *first = model->said[0];
     const struct handshake_model_said *last = model->said[1];
     struct oip_model_info oip = lane->info;
-    oip.name = model->id;
+    oip.name = model->name;
     if (first != NULL && first->input_count > 0) {
         oip.inputs = first->inputs;
         oip.input_count = first->input_count;
@@ -40,6 +40,10 @@ make_info(const struct model *model, const struct lane *lane)
         memcpy(info->tensors + oip.input_count, oip.outputs,
                oip.output_count * sizeof(*oip.outputs));
     info->oip = oip;
+    if (model->source.release[0] != '\0') {
+        memcpy(info->version, model->source.release, sizeof(info->version));
+        info->oip.version = info->version;
+    }
     info->oip.platform = info->platform;
     info->oip.inputs = info->tensors;
     info->oip.outputs = info->tensors + oip.input_count;

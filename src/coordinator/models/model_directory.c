@@ -55,6 +55,9 @@ struct directory_change {
     char id[SHOAL_NAME_BYTES_MAX + 1];
     char name[NAME_MAX + 1];
     char type[CONFIG_NAME_BYTES_MAX + 1];
+    struct look_release *releases; /* NULL: none; freed with the key */
+    uint32_t release_count;
+    struct release_policy policy;
     enum directory_listing listing;
     struct error error; /* why it is kept, or was refused */
 };
@@ -95,14 +98,19 @@ static void
 carry_out(struct model_directory *directory, struct directory_change *change)
 {
     const struct model_directory_options *options = &directory->options;
-    const struct model_spec spec = {.id = change->id, .path = change->name, .key = change->key};
+    const struct directory_model model = {
+        .spec = {.id = change->id, .path = change->name, .key = change->key},
+        .type = change->type,
+        .version = change->version,
+        .releases = change->releases,
+        .release_count = change->release_count,
+        .policy = &change->policy};
     change->listing = LISTING_DONE;
     switch (change->what) {
     case CHANGE_UNLIST: options->unlist(options->context, change->id); break;
     case CHANGE_KEEP: options->keep(options->context, change->id, &change->error); break;
     case CHANGE_LIST:
-        change->listing =
-            options->list(options->context, &spec, change->type, change->version, &change->error);
+        change->listing = options->list(options->context, &model, &change->error);
         break;
     }
 }
@@ -191,6 +199,7 @@ hand_over(struct model_directory *directory)
         if (done)
             learn(directory, &directory->changes[i]);
         free(directory->changes[i].key);
+        free(directory->changes[i].releases);
     }
     directory->change_count = 0;
 }
@@ -341,6 +350,22 @@ is_first_of_its_id(struct model_directory *directory, struct directory_entry *en
     return true;
 }
 
+/* Of a model with releases it is that of the highest one whose files have any. */
+static const struct model_format *
+format_of(const struct model_directory *directory, const char *name)
+{
+    const struct model_look *seen = &directory->seen;
+    const struct model_format *format = NULL;
+    if (seen->release_count == 0)
+        return look_for_format(directory->root_fd, name);
+    for (uint32_t i = 0; i < seen->release_count && format == NULL; i++) {
+        char path[NAME_MAX + 1 + LOOK_RELEASE_BYTES];
+        snprintf(path, sizeof(path), "%s/%s", name, seen->releases[i].number);
+        format = look_for_format(directory->root_fd, path);
+    }
+    return format;
+}
+
 /* A type that the key does not give is the format of the files. */
 static void
 find_type(struct model_directory *directory, struct directory_entry *entry)
@@ -349,7 +374,7 @@ find_type(struct model_directory *directory, struct directory_entry *entry)
     if (seen->type[0] != '\0')
         return;
     if (entry->format == NULL || entry->version != seen->version)
-        entry->format = look_for_format(directory->root_fd, entry->name);
+        entry->format = format_of(directory, entry->name);
     if (entry->format != NULL)
         snprintf(seen->type, sizeof(seen->type), "%s", entry->format->name);
 }
@@ -367,6 +392,14 @@ list(struct model_directory *directory, struct directory_entry *entry)
     change->key = strdup(directory->seen.key);
     CHECK(change->key != NULL);
     memcpy(change->type, directory->seen.type, sizeof(change->type));
+    change->release_count = directory->seen.release_count;
+    change->policy = directory->seen.policy;
+    if (change->release_count > 0) {
+        size_t bytes = change->release_count * sizeof(struct look_release);
+        change->releases = malloc(bytes);
+        CHECK(change->releases != NULL);
+        memcpy(change->releases, directory->seen.releases, bytes);
+    }
     change->version = entry->version = directory->seen.version;
 }
 

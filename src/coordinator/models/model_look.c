@@ -82,9 +82,37 @@ tally_entry(struct tally *tally, int directory_fd, const char *name)
         tally->newest_ns = changed_ns(&stat);
 }
 
-/* Returns 0, or -1 with errno. Not opendir, which would allocate for each of thousands. */
+int
+look_compare_releases(const char *a, const char *b)
+{
+    size_t a_bytes = strlen(a);
+    size_t b_bytes = strlen(b);
+    return a_bytes != b_bytes ? (a_bytes < b_bytes ? -1 : 1) : strcmp(a, b);
+}
+
+/* Notes a name that is a release's; of too many the lowest is dropped. */
+static void
+note_release(struct model_look *look, const char *name)
+{
+    size_t bytes = strlen(name);
+    if (name[0] == '0' || bytes >= LOOK_RELEASE_BYTES || strspn(name, "0123456789") != bytes)
+        return;
+    uint32_t at = 0;
+    while (at < look->release_count && look_compare_releases(look->releases[at].number, name) > 0)
+        at++;
+    if (at == LOOK_RELEASES_MAX)
+        return;
+    if (look->release_count < LOOK_RELEASES_MAX)
+        look->release_count++;
+    memmove(&look->releases[at + 1], &look->releases[at],
+            (look->release_count - 1 - at) * sizeof(look->releases[0]));
+    memcpy(look->releases[at].number, name, bytes + 1);
+}
+
+/* Returns 0, or -1 with errno. Not opendir, which would allocate for each of thousands. `look`
+ * NULL: releases do not matter. */
 static int
-tally_directory(struct tally *tally, int fd)
+tally_directory(struct tally *tally, int fd, struct model_look *look)
 {
     _Alignas(struct dirent64) char room[4096];
     ssize_t bytes;
@@ -97,6 +125,8 @@ tally_directory(struct tally *tally, int fd)
             if (tally->count == LOOK_FILES_MAX)
                 return 0;
             tally_entry(tally, fd, entry->d_name);
+            if (look != NULL)
+                note_release(look, entry->d_name);
         }
     return bytes < 0 ? -1 : 0;
 }
@@ -112,11 +142,12 @@ judge_age(int64_t now_unix_ns, int64_t newest_ns)
 }
 
 static enum look_result
-read_version(int fd, int64_t now_unix_ns, uint64_t *version, struct error *error)
+read_version(int fd, int64_t now_unix_ns, uint64_t *version, struct model_look *look,
+             struct error *error)
 {
     struct stat stat;
     struct tally tally = {.sum = 0};
-    if (fstat(fd, &stat) != 0 || tally_directory(&tally, fd) != 0) {
+    if (fstat(fd, &stat) != 0 || tally_directory(&tally, fd, look) != 0) {
         if (errno == ENOENT) /* removed after it was opened */
             return LOOK_NO_MODEL;
         error_set_errno(error, "reading it");
@@ -126,7 +157,44 @@ read_version(int fd, int64_t now_unix_ns, uint64_t *version, struct error *error
     if (changed_ns(&stat) > tally.newest_ns)
         tally.newest_ns = changed_ns(&stat);
     *version = hash_fnv1a(tally.sum, &stat.st_dev, sizeof(stat.st_dev));
-    return judge_age(now_unix_ns, tally.newest_ns);
+    return tally.count == 0 && look == NULL ? LOOK_NO_MODEL
+                                            : judge_age(now_unix_ns, tally.newest_ns);
+}
+
+/* LOOK_NO_MODEL: no directory, or an empty one. */
+static enum look_result
+read_release(int root_fd, const char *name, int64_t now_unix_ns, struct look_release *release,
+             struct error *error)
+{
+    char path[SHOAL_NAME_BYTES_MAX + 1 + LOOK_RELEASE_BYTES];
+    snprintf(path, sizeof(path), "%s/%s", name, release->number);
+    int fd = open_beneath(root_fd, path, O_DIRECTORY);
+    if (fd < 0)
+        return errno == EAGAIN ? LOOK_UNSETTLED : LOOK_NO_MODEL;
+    enum look_result result = read_version(fd, now_unix_ns, &release->version, NULL, error);
+    close(fd);
+    return result;
+}
+
+static enum look_result
+read_releases(int root_fd, const char *name, int64_t now_unix_ns, struct model_look *look,
+              struct error *error)
+{
+    uint32_t count = 0;
+    if (look->release_count > 0 && look_for_format(root_fd, name) != NULL)
+        look->release_count = 0;
+    for (uint32_t i = 0; i < look->release_count; i++) {
+        struct look_release *release = &look->releases[i];
+        enum look_result result = read_release(root_fd, name, now_unix_ns, release, error);
+        if (result == LOOK_NO_MODEL)
+            continue;
+        if (result != LOOK_MODEL)
+            return result;
+        look->version = hash_fnv1a(look->version, &release->version, sizeof(release->version));
+        look->releases[count++] = *release;
+    }
+    look->release_count = count;
+    return LOOK_MODEL;
 }
 
 /* ---- the key ---- */
@@ -294,7 +362,9 @@ look_at_directory(int root_fd, int fd, const char *name, int64_t now_unix_ns,
 {
     if (check_name(name, look->kind, error) != STATUS_OK)
         return LOOK_UNFIT;
-    enum look_result result = read_version(fd, now_unix_ns, &look->version, error);
+    enum look_result result = read_version(fd, now_unix_ns, &look->version, look, error);
+    if (result == LOOK_MODEL)
+        result = read_releases(root_fd, name, now_unix_ns, look, error);
     if (result == LOOK_MODEL)
         result = read_key(root_fd, name, now_unix_ns, look->key, error);
     if (result == LOOK_MODEL)
@@ -330,6 +400,8 @@ look_at_model(int root_fd, const char *name, int64_t now_unix_ns, struct model_l
               struct error *error)
 {
     look->type[0] = '\0';
+    look->release_count = 0;
+    look->policy = (struct release_policy){.kind = RELEASES_LATEST};
     bool is_file = false;
     int fd = open_beneath(root_fd, name, O_DIRECTORY);
     if (fd < 0 && errno == ENOTDIR) {

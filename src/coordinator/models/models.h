@@ -40,7 +40,15 @@ struct model_spec {
     const char *id;   /* 1 … SHOAL_NAME_BYTES_MAX bytes, not the name of a pipeline */
     const char *path; /* relative to the catalog's root, or absolute and beneath it */
     const char *key;  /* the registrar's description, by convention JSON; "" for none */
+    /* Of a listed model that has releases (model_look.h); else NULL. */
+    const char *release;  /* the number of the one at `path`, which callers may ask for */
+    const char *releases; /* the numbers of all that are served, separated by spaces */
 };
+
+/* A model's id and a release separated by this is the id of that release, where it is not the one
+ * that callers get by default. No entry of a directory has a name with it. */
+#define MODEL_RELEASE_MARK '/'
+enum { MODEL_RELEASE_BYTES = 19, MODEL_RELEASES_BYTES = 16 * MODEL_RELEASE_BYTES };
 
 struct model_registry *registry_create(void);
 /* After all of its catalogs. */
@@ -48,12 +56,20 @@ void registry_destroy(struct model_registry *registry);
 
 /* ---- the request path ---- */
 
+/* A model as callers name it. */
+struct model_name {
+    const char *id;
+    size_t id_bytes;
+    const char *version; /* ""; or a release, or "1" of a model without releases */
+};
+
 /*
- * Enters one request into the model of that id: the model counts as used now and stays until
- * model_leave. NULL: no such model. `*pipeline` is the model's. lane_submit deals with one that is
- * not loaded yet.
+ * Enters one request into the model of that id, or its release of that version if that is served
+ * beside it: the model counts as used now and stays until model_leave. NULL: no such model; whether
+ * it has that version is found by oip_check_version. `*pipeline` is the model's. lane_submit deals
+ * with one that is not loaded yet.
  */
-struct model *registry_enter(struct model_registry *registry, const char *id, size_t id_bytes,
+struct model *registry_enter(struct model_registry *registry, const struct model_name *name,
                              struct pipeline **pipeline);
 void model_leave(struct model *model);
 
@@ -68,10 +84,17 @@ struct model *registry_enter_loaded(struct model_registry *registry, const char 
                                     struct pipeline **pipeline);
 void model_leave_loaded(struct model *model);
 
-/* For ModelReady and ModelMetadata. False: no such model. `*ready`: it is loaded. `info` is valid
- * until model_leave(*model). Does not count as a use. */
-bool registry_describe(struct model_registry *registry, const char *id, struct oip_model_info *info,
-                       bool *ready, struct model **model);
+/* For ModelReady and ModelMetadata. False: no such model. `info` is valid as long as `told`, until
+ * model_leave(told->model). Does not count as a use. */
+struct model_told {
+    struct model *model; /* to be left */
+    bool ready;          /* it is loaded */
+    char version[MODEL_RELEASE_BYTES];
+    char versions[MODEL_RELEASES_BYTES];
+};
+
+bool registry_describe(struct model_registry *registry, const struct model_name *name,
+                       struct oip_model_info *info, struct model_told *told);
 
 /* ---- loading and unloading ---- */
 

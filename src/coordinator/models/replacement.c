@@ -80,6 +80,9 @@ replacement_take_over(struct model *successor)
     model->place.listed = model->place.ordered = false;
     successor->hidden = false;
     model->hidden = true;
+    char *releases = successor->releases;
+    successor->releases = model->releases;
+    model->releases = releases;
     registry_unlock(model->registry);
     log_info_limited("model_replaced pipeline=%s model=\"%s\"", model->catalog->pipeline->name,
                      model->id);
@@ -91,7 +94,10 @@ static void
 give_source(struct model *model, const struct model *successor)
 {
     const struct model_source *source = &successor->source;
-    model_source_set(&model->next, source->given, source->path, source->key);
+    const struct model_spec spec = {.path = source->given,
+                                    .key = source->key,
+                                    .release = source->release[0] != '\0' ? source->release : NULL};
+    model_source_set(&model->next, &spec, source->path);
     model->next.version = source->version;
 }
 
@@ -193,6 +199,7 @@ models_list(struct catalog *catalog, const struct model_spec *spec, uint64_t ver
     else
         replacement_forget_kept(model);
     model_source_to_be(model)->version = version;
+    model_set_releases(model, spec->releases);
     catalog_preload(model);
     return STATUS_OK;
 }
