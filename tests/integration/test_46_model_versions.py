@@ -2,7 +2,8 @@
 """Numbered versions of a model, MODEL/1, MODEL/2, …, in a real node.
 
 The highest is served, over gRPC and HTTP under its number; a higher one replaces it, and does not if it
-cannot be loaded; `shoalctl model rollback` goes back by one, until the files change.
+cannot be loaded; `shoalctl model rollback` goes back by one, until the files change. `config.pbtxt` may
+have several served at once, and it and `model-settings.json` are refused if they contradict the model.
 ctest: timeout=120
 """
 
@@ -105,7 +106,7 @@ class TestVersions(unittest.TestCase):
         for version in "9", "11", "x", "1" * 40, "../m":
             code, text = self.refused(version)
             self.assertEqual(code.name, "NOT_FOUND", text)
-            self.assertIn('only "10"', text)
+            self.assertIn('but "10"', text)
         body = {"inputs": [{"name": "features", "datatype": "FP32", "shape": [1, 1], "data": [0]}]}
         for path in "m", "m/versions/10":
             answer = self.rest(f"{path}/infer", body)
@@ -136,6 +137,93 @@ class TestVersions(unittest.TestCase):
         self.touch()
         wait_until(lambda: self.row()["error"] == "", lambda: f"{self.row()}")
         self.assertEqual(self.ask(), (2, "2"))
+
+    def settings(self, text, name="config.pbtxt"):
+        self.made += 1
+        (self.root / "m" / name).write_text(text)
+        os.utime(self.root / "m" / name, (1e9, 1e9 + self.made))
+        self.touch()
+
+    def test_policy(self):
+        for number in 1, 2, 3, 4:
+            self.put(f"m/{number}", number)
+        self.settings('name: "m" platform: "fil"\nmax_batch_size: 8\n'
+                      'version_policy: { latest { num_versions: 2 } } dynamic_batching {}')
+        self.start()
+        self.shoald.wait_log('model_settings_ignored pipeline=boosters model="m" file=config.pbtxt '
+                             'members="max_batch_size, dynamic_batching"')
+        self.assertEqual([self.ask(), self.ask("4"), self.ask("3")],
+                         [(4, "4"), (4, "4"), (3, "3")])
+        self.assertEqual(self.versions(), ["3", "4"])
+        self.assertEqual(self.versions(version="3"), ["3", "4"])
+        code, text = self.refused("2")
+        self.assertEqual(code.name, "NOT_FOUND", text)
+        self.assertEqual(self.rest("m/versions/3")["versions"], ["3", "4"])
+        body = {"inputs": [{"name": "features", "datatype": "FP32", "shape": [1, 1], "data": [0]}]}
+        answer = self.rest("m/versions/3/infer", body)
+        self.assertEqual((answer["model_name"], answer["model_version"]), ("m", "3"))
+        self.put("m/5", 5)
+        self.wait_answer((5, "5"))
+        self.assertEqual(self.ask("4"), (4, "4"))
+        self.assertEqual(self.refused("3")[0].name, "NOT_FOUND")
+        self.settings("version_policy { specific { versions: [1, 3] } }")
+        self.wait_answer((3, "3"))
+        self.assertEqual((self.ask("1"), self.versions()), ((1, "1"), ["1", "3"]))
+        self.settings("version_policy { all {} }")
+        self.wait_answer((5, "5"))
+        self.assertEqual(self.versions(), ["1", "2", "3", "4", "5"])
+        self.assertEqual([self.ask(str(number)) for number in range(1, 6)],
+                         [(number, str(number)) for number in range(1, 6)])
+        self.rollback()
+        self.wait_answer((4, "4"))
+        self.assertEqual(self.versions(), ["1", "2", "3", "4"])
+        (self.root / "m").rename(self.folder / "gone")
+        wait_until(lambda: shoalctl("model", "list", "--json", "--counters",
+                                    self.shoald.counters).out == "", "all are gone")
+
+    def test_bad_settings(self):
+        """What serves is kept, and the member or line that is wrong is named."""
+        self.put("m/1", 1)
+        self.start()
+        self.assertEqual(self.ask(), (1, "1"))
+        cases = [("config.pbtxt", 'platform: "onnxruntime_onnx"',
+                  "platform says onnx, but the file is of format xgboost"),
+                 ("config.pbtxt", 'name: "other"', 'config.pbtxt: line 1: name: "other"'),
+                 ("config.pbtxt", "a {" * 1000, "config.pbtxt: line 1: nested too deeply"),
+                 ("config.pbtxt", "a: 1 " * 2_000_000, "config.pbtxt: more than 65536 bytes"),
+                 ("config.pbtxt", "\0\1\2", "config.pbtxt: line 1: a name is missing"),
+                 ("model-settings.json", '{"name": 1, "implementation": "x.Y"}',
+                  'model-settings.json: implementation: "x.Y" is not served here')]
+        for name, text, said in cases:
+            self.settings(text, name)
+            wait_until(lambda said=said: said in self.row()["error"],
+                       lambda said=said: f"{said} in {self.row()}")
+            self.assertEqual(self.ask(), (1, "1"))
+            (self.root / "m" / name).unlink()
+            self.touch()
+            wait_until(lambda: self.row()["error"] == "", lambda: f"{self.row()}")
+        (self.root / "m/config.pbtxt").symlink_to("/etc/hostname")
+        self.touch()
+        wait_until(lambda: "config.pbtxt: " in self.row()["error"], lambda: f"{self.row()}")
+        self.assertEqual(self.ask(), (1, "1"))
+
+    def test_mlserver_settings(self):
+        (self.root / "m").rmdir()
+        self.put("m", 1)
+        (self.root / "m/model.json").rename(self.root / "m/first.json")
+        (self.root / "m/second.json").write_text(shoal_boosters.text(2))
+        self.settings('{"name": "m", "implementation": "mlserver_xgboost.XGBoostModel", "parameters": '
+                      '{"uri": "./first.json", "version": "v0.1.0"}}', "model-settings.json")
+        self.start()
+        self.assertEqual((self.ask(), self.ask("v0.1.0")), ((1, "v0.1.0"), (1, "v0.1.0")))
+        self.assertEqual(self.versions(), ["v0.1.0"])
+        self.settings('{"parameters": {"uri": "second.json", "version": "v0.2.0"}}',
+                      "model-settings.json")
+        self.wait_answer((2, "v0.2.0"))
+        self.settings('{"parameters": {"uri": "../../../etc/passwd"}}', "model-settings.json")
+        wait_until(lambda: "leads out of the models' root" in self.row()["error"]
+                   or "leads out" in self.shoald.stderr, lambda: f"{self.row()}")
+        self.assertEqual(self.ask(), (2, "v0.2.0"))
 
     def test_rollback(self):
         for number in 1, 2, 3:

@@ -71,7 +71,7 @@ static const struct {
     {&known, STATUS_OK, "", "1", {NAME, PIXELS}, "label"},
     {&known,
      STATUS_NOT_FOUND,
-     "model \"digits\": no version \"2\", only \"1\"",
+     "model \"digits\": no version \"2\", but \"1\"",
      "2",
      {PIXELS, NAME},
      NULL},
@@ -282,7 +282,7 @@ test_model_ready(void **state)
     } cases[] = {
         {"digits", "", STATUS_OK, ""},
         {"digits", "1", STATUS_OK, ""},
-        {"digits", "3", STATUS_NOT_FOUND, "model \"digits\": no version \"3\", only \"1\""},
+        {"digits", "3", STATUS_NOT_FOUND, "model \"digits\": no version \"3\", but \"1\""},
         {"digit", "", STATUS_NOT_FOUND, "model \"digit\": not known here"},
         {"", "", STATUS_NOT_FOUND, "model \"\": not known here"},
         {"\xff", "", STATUS_INVALID_ARGUMENT,

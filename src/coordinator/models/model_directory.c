@@ -57,7 +57,7 @@ struct directory_change {
     char type[CONFIG_NAME_BYTES_MAX + 1];
     struct look_release *releases; /* NULL: none; freed with the key */
     uint32_t release_count;
-    struct release_policy policy;
+    struct sidecar sidecar;
     enum directory_listing listing;
     struct error error; /* why it is kept, or was refused */
 };
@@ -98,13 +98,21 @@ static void
 carry_out(struct model_directory *directory, struct directory_change *change)
 {
     const struct model_directory_options *options = &directory->options;
+    const struct sidecar *sidecar = &change->sidecar;
+    char path[NAME_MAX + 1 + SIDECAR_FILE_BYTES];
+    bool has_file = sidecar->file[0] != '\0' && change->release_count == 0;
+    snprintf(path, sizeof(path), "%s%s%s", change->name, has_file ? "/" : "",
+             has_file ? sidecar->file : "");
     const struct directory_model model = {
-        .spec = {.id = change->id, .path = change->name, .key = change->key},
+        .spec = {.id = change->id,
+                 .path = path,
+                 .key = change->key,
+                 .release = sidecar->version[0] != '\0' ? sidecar->version : NULL},
         .type = change->type,
         .version = change->version,
         .releases = change->releases,
         .release_count = change->release_count,
-        .policy = &change->policy};
+        .policy = &change->sidecar.policy};
     change->listing = LISTING_DONE;
     switch (change->what) {
     case CHANGE_UNLIST: options->unlist(options->context, change->id); break;
@@ -150,6 +158,18 @@ complain(struct model_directory *directory, struct directory_entry *entry, const
     entry->complaint = complaint;
     log_error("model_not_listed pipeline=%s model=\"%s\" error=\"%s\"", directory->options.pipeline,
               entry->name, text);
+}
+
+/* What the sidecars of a model say in vain, once for each version of it. */
+static void
+say_ignored(const struct model_directory *directory, const struct directory_entry *entry)
+{
+    for (enum sidecar_kind kind = 0; kind < SIDECAR_KINDS; kind++) {
+        const char *ignored = directory->seen.sidecar.ignored[kind];
+        if (ignored[0] != '\0' && entry->version != directory->seen.version)
+            log_warn("model_settings_ignored pipeline=%s model=\"%s\" file=%s members=\"%s\"",
+                     directory->options.pipeline, entry->name, sidecar_files[kind], ignored);
+    }
 }
 
 /* ---- handing over ---- */
@@ -350,22 +370,6 @@ is_first_of_its_id(struct model_directory *directory, struct directory_entry *en
     return true;
 }
 
-/* Of a model with releases it is that of the highest one whose files have any. */
-static const struct model_format *
-format_of(const struct model_directory *directory, const char *name)
-{
-    const struct model_look *seen = &directory->seen;
-    const struct model_format *format = NULL;
-    if (seen->release_count == 0)
-        return look_for_format(directory->root_fd, name);
-    for (uint32_t i = 0; i < seen->release_count && format == NULL; i++) {
-        char path[NAME_MAX + 1 + LOOK_RELEASE_BYTES];
-        snprintf(path, sizeof(path), "%s/%s", name, seen->releases[i].number);
-        format = look_for_format(directory->root_fd, path);
-    }
-    return format;
-}
-
 /* A type that the key does not give is the format of the files. */
 static void
 find_type(struct model_directory *directory, struct directory_entry *entry)
@@ -374,7 +378,7 @@ find_type(struct model_directory *directory, struct directory_entry *entry)
     if (seen->type[0] != '\0')
         return;
     if (entry->format == NULL || entry->version != seen->version)
-        entry->format = format_of(directory, entry->name);
+        entry->format = look_for_format_of(directory->root_fd, entry->name, seen);
     if (entry->format != NULL)
         snprintf(seen->type, sizeof(seen->type), "%s", entry->format->name);
 }
@@ -393,7 +397,8 @@ list(struct model_directory *directory, struct directory_entry *entry)
     CHECK(change->key != NULL);
     memcpy(change->type, directory->seen.type, sizeof(change->type));
     change->release_count = directory->seen.release_count;
-    change->policy = directory->seen.policy;
+    change->sidecar = directory->seen.sidecar;
+    say_ignored(directory, entry);
     if (change->release_count > 0) {
         size_t bytes = change->release_count * sizeof(struct look_release);
         change->releases = malloc(bytes);

@@ -8,11 +8,13 @@
 #include <linux/openat2.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/check.h"
 #include "base/hash.h"
 #include "coordinator/models/runtime_request.h"
 #include "wire/wire.h"
@@ -90,10 +92,12 @@ look_compare_releases(const char *a, const char *b)
     return a_bytes != b_bytes ? (a_bytes < b_bytes ? -1 : 1) : strcmp(a, b);
 }
 
-/* Notes a name that is a release's; of too many the lowest is dropped. */
+/* Notes a name that is a sidecar's or a release's; of too many releases the lowest is dropped. */
 static void
-note_release(struct model_look *look, const char *name)
+note_name(struct model_look *look, const char *name)
 {
+    for (int kind = 0; kind < SIDECAR_KINDS; kind++)
+        look->has_sidecar[kind] = look->has_sidecar[kind] || strcmp(name, sidecar_files[kind]) == 0;
     size_t bytes = strlen(name);
     if (name[0] == '0' || bytes >= LOOK_RELEASE_BYTES || strspn(name, "0123456789") != bytes)
         return;
@@ -126,7 +130,7 @@ tally_directory(struct tally *tally, int fd, struct model_look *look)
                 return 0;
             tally_entry(tally, fd, entry->d_name);
             if (look != NULL)
-                note_release(look, entry->d_name);
+                note_name(look, entry->d_name);
         }
     return bytes < 0 ? -1 : 0;
 }
@@ -338,6 +342,94 @@ look_for_format(int root_fd, const char *name)
     return seen.differ ? NULL : seen.one;
 }
 
+const struct model_format *
+look_for_format_of(int root_fd, const char *name, const struct model_look *look)
+{
+    const struct model_format *format = NULL;
+    char path[SHOAL_NAME_BYTES_MAX + 1 + LOOK_RELEASE_BYTES];
+    if (look->release_count == 0)
+        return look_for_format(root_fd, name);
+    for (uint32_t i = 0; i < look->release_count && format == NULL; i++) {
+        snprintf(path, sizeof(path), "%.127s/%s", name, look->releases[i].number);
+        format = look_for_format(root_fd, path);
+    }
+    return format;
+}
+
+/* ---- sidecars ---- */
+
+typedef enum status sidecar_reader(struct sidecar *sidecar, const char *id, const char *text,
+                                   size_t bytes, struct error *error);
+
+/* `text` has room for one byte more than a sidecar may have. */
+static enum status
+read_sidecar_of(int fd, char *text, size_t *used, struct error *error)
+{
+    ssize_t bytes = 0;
+    if (!is_regular(fd))
+        return error_set(error, STATUS_INVALID_ARGUMENT, "not a regular file");
+    *used = 0;
+    while (*used <= SIDECAR_BYTES_MAX &&
+           (bytes = read(fd, text + *used, SIDECAR_BYTES_MAX + 1 - *used)) > 0)
+        *used += (size_t)bytes;
+    if (bytes < 0)
+        return error_set_errno(error, "reading it");
+    return *used > SIDECAR_BYTES_MAX
+               ? error_set(error, STATUS_INVALID_ARGUMENT, "more than %d bytes", SIDECAR_BYTES_MAX)
+               : STATUS_OK;
+}
+
+static enum look_result
+read_sidecar(int fd, const char *id, enum sidecar_kind kind, struct sidecar *sidecar,
+             struct error *error)
+{
+    static sidecar_reader *const readers[] = {sidecar_read_triton, sidecar_read_mlserver};
+    size_t used = 0;
+    char *text = malloc(SIDECAR_BYTES_MAX + 1);
+    CHECK(text != NULL);
+    enum status status = read_sidecar_of(fd, text, &used, error);
+    if (status != STATUS_OK)
+        error_prefix(error, "%s", sidecar_files[kind]);
+    else
+        status = readers[kind](sidecar, id, text, used, error);
+    free(text);
+    return status == STATUS_OK ? LOOK_MODEL : LOOK_UNFIT;
+}
+
+static enum look_result
+open_sidecar(int root_fd, const char *name, enum sidecar_kind kind, struct sidecar *sidecar,
+             struct error *error)
+{
+    char path[SHOAL_NAME_BYTES_MAX + 32];
+    snprintf(path, sizeof(path), "%s/%s", name, sidecar_files[kind]);
+    int fd = open_beneath(root_fd, path, 0);
+    if (fd < 0 && errno == ENOENT)
+        return LOOK_MODEL;
+    if (fd < 0 && errno == EAGAIN) /* as in read_key */
+        return LOOK_UNSETTLED;
+    if (fd < 0) {
+        error_set_errno(error, "%s", sidecar_files[kind]);
+        return LOOK_UNFIT;
+    }
+    enum look_result result = read_sidecar(fd, name, kind, sidecar, error);
+    close(fd);
+    return result;
+}
+
+static enum look_result
+read_sidecars(int root_fd, const char *name, struct model_look *look, struct error *error)
+{
+    enum look_result result = LOOK_MODEL;
+    for (enum sidecar_kind kind = 0; kind < SIDECAR_KINDS && result == LOOK_MODEL; kind++)
+        if (look->has_sidecar[kind])
+            result = open_sidecar(root_fd, name, kind, &look->sidecar, error);
+    if (look->sidecar.format == NULL || result != LOOK_MODEL)
+        return result;
+    const struct model_format *format = look_for_format_of(root_fd, name, look);
+    return sidecar_check_format(&look->sidecar, format, error) == STATUS_OK ? LOOK_MODEL
+                                                                            : LOOK_UNFIT;
+}
+
 /* ---- the whole ---- */
 
 static enum look_result
@@ -367,6 +459,8 @@ look_at_directory(int root_fd, int fd, const char *name, int64_t now_unix_ns,
         result = read_releases(root_fd, name, now_unix_ns, look, error);
     if (result == LOOK_MODEL)
         result = read_key(root_fd, name, now_unix_ns, look->key, error);
+    if (result == LOOK_MODEL)
+        result = read_sidecars(root_fd, name, look, error);
     if (result == LOOK_MODEL)
         runtime_key_type(look->key, look->type);
     return result;
@@ -401,7 +495,8 @@ look_at_model(int root_fd, const char *name, int64_t now_unix_ns, struct model_l
 {
     look->type[0] = '\0';
     look->release_count = 0;
-    look->policy = (struct release_policy){.kind = RELEASES_LATEST};
+    look->sidecar = (struct sidecar){.format = NULL};
+    memset(look->has_sidecar, 0, sizeof(look->has_sidecar));
     bool is_file = false;
     int fd = open_beneath(root_fd, name, O_DIRECTORY);
     if (fd < 0 && errno == ENOTDIR) {

@@ -18,6 +18,7 @@
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include <shoal/modelet.h>
@@ -26,7 +27,7 @@
 #include "base/error.h"
 #include "coordinator/config/config.h"
 #include "coordinator/models/model_format.h"
-#include "coordinator/models/release_policy.h"
+#include "coordinator/models/sidecar.h"
 
 enum {
     LOOK_KEY_BYTES_MAX = 4095,
@@ -59,10 +60,11 @@ struct model_look {
     enum look_kind kind;
     uint64_t version;
     char type[CONFIG_NAME_BYTES_MAX + 1]; /* the key's model_type.name, of a file its format; "" */
-    char key[LOOK_KEY_BYTES_MAX + 1];     /* content of key.json; "": there is none */
-    uint32_t release_count;               /* 0: the sub-directory or file is the model itself */
+    bool has_sidecar[SIDECAR_KINDS];
+    char key[LOOK_KEY_BYTES_MAX + 1]; /* content of key.json; "": there is none */
+    uint32_t release_count;           /* 0: the sub-directory or file is the model itself */
     struct look_release releases[LOOK_RELEASES_MAX]; /* the highest first */
-    struct release_policy policy;
+    struct sidecar sidecar;
 };
 
 /* Orders the numbers of releases: less than 0 if `a` is lower. */
@@ -82,6 +84,11 @@ const struct model_format *look_at_format(int fd);
 /* The format of a sub-directory's model: that of its file named `model` with any ending, else the
  * one that all its recognized files have. NULL: none, or several. */
 const struct model_format *look_for_format(int root_fd, const char *name);
+
+/* The same for a model that has been looked at: with releases, that of the highest one that has
+ * any. */
+const struct model_format *look_for_format_of(int root_fd, const char *name,
+                                              const struct model_look *look);
 
 /* The id of the model with this entry: of a file its name without the ending. */
 void look_id(const char *name, enum look_kind kind, char id[SHOAL_NAME_BYTES_MAX + 1]);
