@@ -207,6 +207,20 @@ class TestVersions(unittest.TestCase):
         wait_until(lambda: "config.pbtxt: " in self.row()["error"], lambda: f"{self.row()}")
         self.assertEqual(self.ask(), (1, "1"))
 
+    def test_other_tensors(self):
+        """Compared when a version is loaded."""
+        self.put("m/1", 1)
+        self.start()
+        self.assertEqual(self.ask(), (1, "1"))
+        self.settings('max_batch_size: 8 input { name: "features" data_type: TYPE_FP32 dims: 3 }')
+        self.put("m/2", 2)
+        said = 'config.pbtxt: input "features": the model has other dims'
+        wait_until(lambda: said in self.row()["error"], lambda: f"{said} in {self.row()}")
+        self.assertEqual(self.ask(), (1, "1"))
+        self.settings('max_batch_size: 8 input { name: "features" data_type: TYPE_FP32 dims: 1 }')
+        self.put("m/3", 3)
+        self.wait_answer((3, "3"))
+
     def test_mlserver_settings(self):
         (self.root / "m").rmdir()
         self.put("m", 1)

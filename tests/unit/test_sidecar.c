@@ -35,7 +35,10 @@ test_triton(void **state)
                                  "input { name: \"y\" } instance_group <count: 1>");
     assert_string_equal(seen.format->name, "onnx");
     assert_string_equal(seen.format_member, "platform");
-    assert_string_equal(seen.ignored[SIDECAR_TRITON], "max_batch_size, input, instance_group");
+    assert_string_equal(seen.ignored[SIDECAR_TRITON], "max_batch_size, instance_group");
+    assert_true(seen.tensors.is_batched);
+    assert_int_equal(seen.tensors.count, 2);
+    assert_string_equal(seen.tensors.at[1].name, "y");
     assert_true(release_policy_takes(&seen.policy, "7", 0));
     assert_false(release_policy_takes(&seen.policy, "6", 1));
     seen = triton("backend: \"f\" \"il\"");
@@ -50,6 +53,43 @@ test_triton(void **state)
         char number[8];
         snprintf(number, sizeof(number), "%d", i);
         assert_int_equal(release_policy_takes(&seen.policy, number, 0), i == 3 || i == 5 || i == 8);
+    }
+}
+
+static void
+test_tensors(void **state)
+{
+    (void)state;
+    static const struct handshake_tensor in = {
+        .name = "x", .datatype = SHOAL_FP32, .rank = 2, .shape = {-1, 4}};
+    static const struct handshake_tensor out = {
+        .name = "z", .datatype = SHOAL_BYTES, .rank = SHOAL_RANK_ANY};
+    const struct oip_model_info model = {
+        .inputs = &in, .input_count = 1, .outputs = &out, .output_count = 1};
+    static const struct {
+        const char *text, *said; /* NULL: they fit */
+    } cases[] = {
+        {"input { name: 'x' data_type: TYPE_FP32 dims: [-1, 4] }", NULL},
+        {"input { name: 'x' dims: [8, -1] }", NULL},
+        {"max_batch_size: 8 input [{ name: 'x' dims: 4 }]", NULL},
+        {"input { name: 'other' data_type: TYPE_INT8 dims: 9 }", NULL},
+        {"output { name: 'z' data_type: TYPE_STRING dims: [1, 2, 3] }", NULL},
+        {"output { name: 'x' dims: 9 }", NULL},
+        {"input { name: 'x' dims: 4 }", "config.pbtxt: input \"x\": the model has other dims"},
+        {"max_batch_size: 1 input { name: 'x' dims: [-1, 4] }", "other dims"},
+        {"input { name: 'x' dims: [-1, 5] }", "other dims"},
+        {"input { name: 'x' data_type: TYPE_FP64 dims: [-1, 4] }", "other data_type"},
+        {"input { name: 'x' data_type: X }", "other data_type"},
+        {"output { name: 'z' data_type: TYPE_FP32 }",
+         "output \"z\": the model has other data_type"},
+    };
+    for (size_t i = 0; i < ARRAY_COUNT(cases); i++) {
+        struct sidecar seen = triton(cases[i].text);
+        struct error error = ERROR_NONE;
+        enum status status = sidecar_check_tensors(&seen.tensors, &model, &error);
+        if ((status == STATUS_OK) != (cases[i].said == NULL) ||
+            (cases[i].said != NULL && strstr(error.text, cases[i].said) == NULL))
+            fail_msg("%s: %s", cases[i].text, error.text);
     }
 }
 
@@ -142,6 +182,7 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_triton),
+        cmocka_unit_test(test_tensors),
         cmocka_unit_test(test_triton_refused),
         cmocka_unit_test(test_mlserver),
     };

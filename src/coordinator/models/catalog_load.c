@@ -114,7 +114,9 @@ model_on_loaded(struct model *model, uint64_t bytes)
                      (long long)(took_ns / NS_PER_MS));
     catalog_kick(catalog);
     struct error error = ERROR_NONE;
-    if (lane->takes_messages && raw_message_check_model(&info->oip, &error) != STATUS_OK) {
+    if ((lane->takes_messages && raw_message_check_model(&info->oip, &error) != STATUS_OK) ||
+        (model->source.tensors != NULL &&
+         sidecar_check_tensors(model->source.tensors, &info->oip, &error) != STATUS_OK)) {
         catalog_fail(model, error.status, error.text);
         return;
     }

@@ -27,6 +27,7 @@
 #include "coordinator/models/catalog.h"
 #include "coordinator/models/model_path.h"
 #include "coordinator/models/model_size.h"
+#include "coordinator/models/sidecar.h"
 #include "coordinator/models/models.h"
 #include "coordinator/models/model_cache.h"
 #include "coordinator/pipeline/lane.h"
@@ -61,6 +62,7 @@ struct model_source {
     char *path;  /* absolute */
     char *key;
     uint64_t version;                  /* of its content, from the lister; 0: not known */
+    struct sidecar_tensors *tensors;   /* as in its spec */
     char release[MODEL_RELEASE_BYTES]; /* "": it has none. Of `model.source` [lock] */
 };
 

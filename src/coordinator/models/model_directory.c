@@ -107,6 +107,7 @@ carry_out(struct model_directory *directory, struct directory_change *change)
         .spec = {.id = change->id,
                  .path = path,
                  .key = change->key,
+                 .tensors = &sidecar->tensors,
                  .release = sidecar->version[0] != '\0' ? sidecar->version : NULL},
         .type = change->type,
         .version = change->version,

@@ -114,6 +114,11 @@ model_source_set(struct model_source *source, const struct model_spec *spec, con
     source->given = strdup(spec->path);
     source->path = strdup(path);
     source->key = strdup(spec->key);
+    if (spec->tensors != NULL && spec->tensors->count > 0) {
+        source->tensors = malloc(sizeof(*source->tensors));
+        CHECK(source->tensors != NULL);
+        *source->tensors = *spec->tensors;
+    }
     if (spec->release != NULL)
         snprintf(source->release, sizeof(source->release), "%s", spec->release);
     CHECK(source->given != NULL && source->path != NULL && source->key != NULL);
@@ -125,6 +130,7 @@ model_source_fini(struct model_source *source)
     free(source->given);
     free(source->path);
     free(source->key);
+    free(source->tensors);
     *source = (struct model_source){0};
 }
 

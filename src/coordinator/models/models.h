@@ -24,6 +24,7 @@ struct catalog;
 struct model;
 struct pipeline;
 struct model_registry;
+struct sidecar_tensors;
 
 enum model_state {
     MODEL_IS_KNOWN,
@@ -43,6 +44,7 @@ struct model_spec {
     /* Of a listed model that has releases (model_look.h); else NULL. */
     const char *release;  /* the number of the one at `path`, which callers may ask for */
     const char *releases; /* the numbers of all that are served, separated by spaces */
+    const struct sidecar_tensors *tensors; /* that the loaded model must have; NULL: any */
 };
 
 /* A model's id and a release separated by this is the id of that release, where it is not the one

@@ -38,6 +38,7 @@ struct released {
     struct release there[LOOK_RELEASES_MAX]; /* the highest first */
     uint32_t there_count;
     struct release_policy policy;
+    struct sidecar_tensors tensors;
     char beside[SERVED_MAX][LOOK_RELEASE_BYTES]; /* listed under ids of their own */
     uint32_t beside_count;
 };
@@ -179,8 +180,12 @@ list_one(const struct released *model, const struct look_release *release, const
          const char *numbers, struct error *error)
 {
     char path[NAME_MAX + 1 + LOOK_RELEASE_BYTES];
-    const struct model_spec spec = {
-        .id = id, .path = path, .key = model->key, .release = release->number, .releases = numbers};
+    const struct model_spec spec = {.id = id,
+                                    .path = path,
+                                    .key = model->key,
+                                    .release = release->number,
+                                    .releases = numbers,
+                                    .tensors = &model->tensors};
     snprintf(path, sizeof(path), "%s/%s", model->path, release->number);
     return models_list(model->catalog, &spec, release->version, error);
 }
@@ -245,6 +250,7 @@ releases_list(struct releases *releases, struct catalog *catalog,
     set_text(&model->path, spec->path);
     set_text(&model->key, spec->key);
     model->policy = *seen->policy;
+    model->tensors = *spec->tensors;
     take_releases(model, seen);
     return list_served(model, &served, error);
 }

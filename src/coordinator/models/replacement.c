@@ -96,6 +96,7 @@ give_source(struct model *model, const struct model *successor)
     const struct model_source *source = &successor->source;
     const struct model_spec spec = {.path = source->given,
                                     .key = source->key,
+                                    .tensors = source->tensors,
                                     .release = source->release[0] != '\0' ? source->release : NULL};
     model_source_set(&model->next, &spec, source->path);
     model->next.version = source->version;

@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "coordinator/models/pbtxt.h"
+#include "ipc/spec.h"
 
 /* What other servers call a format. */
 static const struct {
@@ -80,6 +81,76 @@ sidecar_check_format(const struct sidecar *sidecar, const struct model_format *f
                      sidecar->format_member, sidecar->format->name, format->name);
 }
 
+/* ---- tensors ---- */
+
+/* Begins one at each message `input` or `output`. Too many are not compared. */
+static void
+take_tensor(struct sidecar_tensors *tensors, const struct pbtxt_item *item)
+{
+    struct sidecar_tensor *last = &tensors->at[tensors->count - (tensors->count > 0)];
+    const char *member = strchr(item->path, '.');
+    if (member == NULL && item->kind == PBTXT_MESSAGE && tensors->count < SIDECAR_TENSORS_MAX) {
+        last = &tensors->at[tensors->count++];
+        *last = (struct sidecar_tensor){.rank = 0};
+        snprintf(last->member, sizeof(last->member), "%s", item->path);
+    } else if (member == NULL || item->kind != PBTXT_VALUE || tensors->count == 0) {
+        return;
+    } else if (strcmp(member, ".name") == 0) {
+        snprintf(last->name, sizeof(last->name), "%.63s", item->text);
+    } else if (strcmp(member, ".data_type") == 0) {
+        snprintf(last->datatype, sizeof(last->datatype), "%.15s", item->text);
+    } else if (strcmp(member, ".dims") == 0 && last->rank < SHOAL_RANK_MAX) {
+        last->shape[last->rank++] = strtoll(item->text, NULL, 10);
+    }
+}
+
+static bool
+is_type(const char *name, uint32_t datatype)
+{
+    const char *wanted = strcmp(name, "TYPE_STRING") == 0 ? "TYPE_BYTES" : name;
+    if (name[0] == '\0' || datatype == SHOAL_DATATYPE_ANY)
+        return true;
+    return strncmp(wanted, "TYPE_", strlen("TYPE_")) == 0 &&
+           strcmp(wanted + strlen("TYPE_"), datatype_name(datatype)) == 0;
+}
+
+/* -1 on either side fits everything. */
+static bool
+is_shape(const struct sidecar_tensor *tensor, uint32_t batch, const struct handshake_tensor *spec)
+{
+    if (spec->rank == SHOAL_RANK_ANY)
+        return true;
+    if (tensor->rank + batch != spec->rank)
+        return false;
+    for (uint32_t i = 0; i < tensor->rank; i++)
+        if (tensor->shape[i] != spec->shape[i + batch] && tensor->shape[i] >= 0 &&
+            spec->shape[i + batch] >= 0)
+            return false;
+    return true;
+}
+
+enum status
+sidecar_check_tensors(const struct sidecar_tensors *tensors, const struct oip_model_info *model,
+                      struct error *error)
+{
+    for (uint32_t i = 0; i < tensors->count; i++) {
+        const struct sidecar_tensor *tensor = &tensors->at[i];
+        bool is_input = strcmp(tensor->member, "input") == 0;
+        const struct handshake_tensor *spec =
+            spec_find(is_input ? model->inputs : model->outputs,
+                      is_input ? model->input_count : model->output_count, tensor->name);
+        if (spec == NULL)
+            continue;
+        bool fits = is_type(tensor->datatype, spec->datatype);
+        if (fits && is_shape(tensor, tensors->is_batched, spec))
+            continue;
+        return error_set(error, STATUS_FAILED_PRECONDITION, "%s: %s \"%s\": the model has other %s",
+                         sidecar_files[SIDECAR_TRITON], tensor->member, tensor->name,
+                         fits ? "dims" : "data_type");
+    }
+    return STATUS_OK;
+}
+
 /* ---- Triton ---- */
 
 static enum status
@@ -139,7 +210,13 @@ visit_triton(void *context, const struct pbtxt_item *item, struct error *error)
         return take_format(sidecar, path[0] == 'p' ? "platform" : "backend", item->text, error);
     if (strncmp(path, "version_policy", first) == 0 && first == strlen("version_policy"))
         return take_policy(&sidecar->policy, item, error);
-    ignore(sidecar->ignored[SIDECAR_TRITON], path, first);
+    bool is_tensor = strncmp(path, "input", first) == 0 || strncmp(path, "output", first) == 0;
+    if (is_value && strcmp(path, "max_batch_size") == 0)
+        sidecar->tensors.is_batched = strtol(item->text, NULL, 10) > 0;
+    if (is_tensor && first >= strlen("input"))
+        take_tensor(&sidecar->tensors, item);
+    else
+        ignore(sidecar->ignored[SIDECAR_TRITON], path, first);
     return STATUS_OK;
 }
 
