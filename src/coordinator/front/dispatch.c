@@ -78,21 +78,14 @@ find_id_in_message(const struct inbound *inbound, const struct pipeline *bound, 
                                : error_prefix(error, "looking for the model's id in the request");
 }
 
-/* The version that a ModelInferRequest names. One that no release can have is "", and refused when
- * the request is decoded. */
+/* The version that a ModelInferRequest names. */
 static void
 find_version(const struct inbound *inbound, struct oip_head *head,
              char version[MODEL_RELEASE_BYTES])
 {
     struct error error = ERROR_NONE; /* the decoder reports it */
-    version[0] = '\0';
-    if (inbound_head(inbound, head, &error) != STATUS_OK || head->version.left == 0 ||
-        head->version.left >= MODEL_RELEASE_BYTES)
-        return;
-    struct wire_cursor found = head->version;
-    size_t bytes = found.left;
-    wire_read(&found, version, bytes);
-    version[bytes] = '\0';
+    if (inbound_head(inbound, head, &error) == STATUS_OK)
+        target_version_read(version, head->version);
 }
 
 /* The id that a call gives: by its metadata, or else in the message. */

@@ -252,7 +252,11 @@ releases_list(struct releases *releases, struct catalog *catalog,
     model->policy = *seen->policy;
     model->tensors = *spec->tensors;
     take_releases(model, seen);
-    return list_served(model, &served, error);
+    bool was_listed = models_is_listed(catalog, spec->id);
+    enum status status = list_served(model, &served, error);
+    if (status != STATUS_OK && !was_listed) /* not a part of it: nobody would unlist that */
+        (void)releases_unlist(releases, catalog, spec->id);
+    return status;
 }
 
 bool

@@ -51,6 +51,14 @@ target_id_read(struct target_id *id, struct wire_cursor found, size_t bytes_max,
     return check_id(id, "the request", error);
 }
 
+void
+target_version_read(char version[MODEL_RELEASE_BYTES], struct wire_cursor found)
+{
+    size_t bytes = found.left < MODEL_RELEASE_BYTES ? found.left : 0;
+    wire_read(&found, version, bytes);
+    version[bytes] = '\0';
+}
+
 enum status
 target_id_of_message(const struct wire_message *message, const uint32_t *id_path,
                      uint32_t id_path_count, size_t bytes_max, struct target_id *id,

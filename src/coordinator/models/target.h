@@ -31,6 +31,10 @@ enum status target_id_set(struct target_id *id, const char *where, const struct 
 enum status target_id_read(struct target_id *id, struct wire_cursor found, size_t bytes_max,
                            struct error *error) WARN_UNUSED;
 
+/* Reads the version that a request has there. One that no release can have is "": it is refused
+ * when the request is decoded. */
+void target_version_read(char version[MODEL_RELEASE_BYTES], struct wire_cursor found);
+
 /* Reads the string field at `id_path` (wire/field_path.h); none, or an empty one, is no error.
  * INVALID_ARGUMENT: malformed, longer than `bytes_max`, not UTF-8. */
 enum status target_id_of_message(const struct wire_message *message, const uint32_t *id_path,
