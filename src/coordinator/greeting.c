@@ -199,13 +199,14 @@ on_loaded(void *context, const char *id)
 {
     struct greeting *greeting = context;
     struct oip_model_info info;
-    struct model *model;
-    bool ready;
+    struct model_told told;
+    const struct model_name name = {id, strlen(id), ""};
     if (greeting->models >= GREETED_MODELS_MAX ||
-        !registry_describe(greeting->registry, id, &info, &ready, &model))
+        !registry_describe(greeting->registry, &name, &info, &told))
         return;
-    greet_model(greeting, &info);
-    model_leave(model);
+    if (strcmp(info.name, id) == 0) /* not a release beside its model */
+        greet_model(greeting, &info);
+    model_leave(told.model);
 }
 
 static void

@@ -426,6 +426,8 @@ on_control(void *context, const struct control_request *request, struct control_
         if (request->pipeline[0] == '\0') /* all, as SIGHUP does */
             mesh_node_reload(node->mesh);
         reload_asked(&node->reloads, request->pipeline, call);
+    } else if (request->verb == CONTROL_MODEL_ROLLBACK) {
+        model_orders_roll_back(node->directories, request, call);
     } else {
         model_orders_take(node->model_orders, request, call);
     }

@@ -275,6 +275,38 @@ unload_run(int argc, char **argv)
     return ask_and_print(&settings, "unloading");
 }
 
+/* ---- rollback ---- */
+
+static const struct ctl_command rollback_command = {
+    .name = "model rollback",
+    .arguments = "[options] ID",
+    .summary = "Serve the next lower version of a model",
+    .about =
+        "For models with numbered versions in their folder, ID/1, ID/2, … The lower version loads\n"
+        "beside the one that serves and replaces it. The higher one is passed over until its "
+        "files\n"
+        "change or the node restarts: remove it. Repeated, it goes back further.\n",
+    .exits = "  0  the lower version is being loaded\n"
+             "  1  the model has no numbered versions, or no lower one\n",
+    .example = "  shoalctl model rollback fraud\n",
+    .options = unload_options,
+    .option_count = ARRAY_COUNT(unload_options),
+};
+
+static int
+rollback_run(int argc, char **argv)
+{
+    struct model_settings settings;
+    settings_init(&settings, CONTROL_MODEL_ROLLBACK);
+    struct ctl_reader reader = {on_unload_option, wants_id, &settings};
+    int code = ctl_options_read(&rollback_command, &reader, argc, argv);
+    if (code >= 0)
+        return code;
+    if (settings.request.id == NULL)
+        return lacks(&settings, "rollback", "the model's id is missing: ID");
+    return ask_and_print(&settings, "rolling back");
+}
+
 /* ---- list ---- */
 
 enum list_option { LIST_STATE, LIST_COUNTERS, LIST_TIMEOUT, LIST_JSON };
@@ -334,7 +366,8 @@ static const struct ctl_command list_command = {
         "A listed model is in the directory of its pipeline's `models`: calls load it, and it is\n"
         "evicted for others. An ordered model was loaded by name and stays. SIZE is its share of\n"
         "the pipeline's memory, an estimate while it loads; IDLE the time since its last "
-        "request.\n",
+        "request.\n"
+        "Below are the reasons why a model failed, or a loaded one's changed file is not served.\n",
     .exits = "  0  success\n"
              "  1  the node answered with an error\n",
     .example = "  shoalctl model list --state failed\n"
@@ -377,7 +410,7 @@ list_run(int argc, char **argv)
 /* ---- dispatch ---- */
 
 static const struct ctl_part parts[] = {
-    {"load", load_run}, {"unload", unload_run}, {"list", list_run}};
+    {"load", load_run}, {"unload", unload_run}, {"rollback", rollback_run}, {"list", list_run}};
 
 static enum status
 unknown_part(void *context, const char *value, struct error *error)
@@ -388,7 +421,7 @@ unknown_part(void *context, const char *value, struct error *error)
         words[i] = parts[i].word;
     const char *nearest = ctl_nearest(value, words, ARRAY_COUNT(parts));
     return error_set(error, STATUS_INVALID_ARGUMENT,
-                     "expected load, unload or list, not \"%.32s\"%s%s", value,
+                     "expected load, unload, rollback or list, not \"%.32s\"%s%s", value,
                      nearest != NULL ? ": did you mean " : "", nearest != NULL ? nearest : "");
 }
 
@@ -411,17 +444,20 @@ model_run(int argc, char **argv)
     int code = ctl_options_read(&model_command, &reader, argc, argv);
     if (code >= 0)
         return code;
-    fprintf(stderr, "shoalctl model: load, unload or list is missing; see shoalctl model --help\n");
+    fprintf(
+        stderr,
+        "shoalctl model: load, unload, rollback or list is missing; see shoalctl model --help\n");
     return CTL_USAGE;
 }
 
 const struct ctl_command model_command = {
     .name = "model",
-    .arguments = "load|unload|list [options] ...",
-    .summary = "Load, unload and list the models of a node",
+    .arguments = "load|unload|rollback|list [options] ...",
+    .summary = "Load, unload, roll back and list the models of a node",
     .about =
         "  load ID PATH   load a model until it is unloaded by name\n"
         "  unload ID      unload it when its last request is answered\n"
+        "  rollback ID    serve the next lower of its numbered versions\n"
         "  list           list the models, their state and memory\n\n"
         "Each has its own --help. They ask the local node over the socket beside its counters,\n"
         "for root and the node's user.\n",

@@ -42,6 +42,7 @@ control_verb_name(enum control_verb verb)
         [CONTROL_RELOAD] = "reload",
         [CONTROL_MODEL_LOAD] = "model load",
         [CONTROL_MODEL_UNLOAD] = "model unload",
+        [CONTROL_MODEL_ROLLBACK] = "model rollback",
         [CONTROL_MODEL_LIST] = "model list",
         [CONTROL_MESH_NODES] = "mesh nodes",
         [CONTROL_MESH_MODELS] = "mesh models",

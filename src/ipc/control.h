@@ -61,10 +61,11 @@ enum {
 
 /* Each verb's name in JSON, and the members that it uses. */
 enum control_verb {
-    CONTROL_RELOAD,       /* "reload": `pipeline`; "": all */
-    CONTROL_MODEL_LOAD,   /* "model load": `id`, `path`, `key`; `pipeline`, or "": the only one
-                             with models */
-    CONTROL_MODEL_UNLOAD, /* "model unload": `id` */
+    CONTROL_RELOAD,         /* "reload": `pipeline`; "": all */
+    CONTROL_MODEL_LOAD,     /* "model load": `id`, `path`, `key`; `pipeline`, or "": the only one
+                               with models */
+    CONTROL_MODEL_UNLOAD,   /* "model unload": `id` */
+    CONTROL_MODEL_ROLLBACK, /* "model rollback": `id` */
     /* Lists. Pages start at `from` (0: the first), have at most `limit` rows (0: the most), and
      * only those whose id begins with `prefix`. */
     CONTROL_MODEL_LIST,   /* "model list": one page */

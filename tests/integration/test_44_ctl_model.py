@@ -191,13 +191,14 @@ class TestModel(Case):
 
 class TestUsage(unittest.TestCase):
     def test_help(self):
-        for words in (("model",), ("model", "load"), ("model", "unload"), ("model", "list")):
+        for words in (("model",), ("model", "load"), ("model", "unload"), ("model", "rollback"),
+                      ("model", "list")):
             done = shoalctl(*words, "--help")
             self.assertIn(f"usage: shoalctl {' '.join(words)} ", done.out)
         self.assertIn("  model    ", shoalctl("--help").out)
 
     def test_wrong_use(self):
-        for words, said in ((("model",), "load, unload or list is missing"),
+        for words, said in ((("model",), "load, unload, rollback or list is missing"),
                             (("model", "lod"), "did you mean load"),
                             (("model", "--json"), "unknown option"),
                             (("model", "load", "m"), "ID PATH"),
@@ -206,6 +207,7 @@ class TestUsage(unittest.TestCase):
                             (("model", "load", "", "p"), "has 1 to 127 bytes, not 0"),
                             (("model", "load", "m", "p" * 1024), "has 1 to 1023 bytes, not 1024"),
                             (("model", "unload"), "id is missing"),
+                            (("model", "rollback"), "id is missing"),
                             (("model", "list", "m"), "takes no argument"),
                             (("model", "list", "--state", "lodaed"), "did you mean loaded")):
             done = shoalctl(*words, code=USAGE)
@@ -230,6 +232,8 @@ class TestSeveralPipelines(Case):
         self.assertEqual(self.ask("m"), shoal_boosters.answers(1)[0])
         done = self.model("load", "n", self.path(1), "--pipeline", "plain", code=NEGATIVE)
         self.assertIn('pipeline "plain" has no `models`', done.err)
+        done = self.model("rollback", "m", code=NEGATIVE)
+        self.assertIn('model "m" has no numbered versions', done.err)
         done = self.model("load", "n", self.path(1), "--pipeline", "none", code=NEGATIVE)
         self.assertIn('no pipeline "none"', done.err)
 

@@ -189,8 +189,47 @@ class TestDirectory(unittest.TestCase):
         self.shoald.wait_log('model_kept pipeline=boosters model="m" error=".*neither JSON nor')
         self.assertEqual(self.ask("m"), shoal_boosters.answers(10)[0])
         self.assertEqual(self.rows()["m"]["state"], "loaded")
+        self.assertIn("neither JSON nor", self.rows()["m"]["error"])
+        self.assertRegex(shoalctl("model", "list", "--counters", self.shoald.counters).out,
+                         "(?m)^m: .*neither JSON nor")
+        self.wait_outdated(1)
         self.switch("m", 12)
         wait_until(lambda: self.ask("m") == shoal_boosters.answers(12)[0], "the answer of 12")
+        self.wait_outdated(0)
+        self.assertEqual(self.rows()["m"]["error"], "")
+
+    def wait_outdated(self, count):
+        self.shoald.wait_stat("boosters", lambda stat: stat["models_outdated"] == count,
+                              f"{count} models that serve an old version")
+
+    def test_a_file_that_is_no_model_any_more(self):
+        """As with `shoald serve`: pipelines of one root, and the format decides who takes a model."""
+        flat, folder = self.root / "flat.json", self.root / "folder"
+        self.put("folder", 2)
+        (self.root / "folder/model.json").rename(flat)
+        flat.write_text(shoal_boosters.text(1))
+        (folder / "model.json").write_text(shoal_boosters.text(2))
+        both = [pipeline(name, stage(modelet, workers=1), slots=16,
+                         models={"root": "models", "types": [name], "memory_mib": 64})
+                for name, modelet in (("mlp", "libmlp.so"), ("xgboost", "libxgboost_modelet.so"))]
+        self.shoald = self.enterContext(Shoald(node(*both), folder=self.folder))
+        self.client = self.enterContext(Client(self.shoald.target))
+        right = {"flat": 3.0, "folder": 5.0}
+        for name, path in ("flat", flat), ("folder", folder / "model.json"):
+            self.assertEqual(self.ask(name), right[name])
+            path.write_text("no booster")
+            self.shoald.wait_log(f'model_kept pipeline=xgboost model="{name}" error=')
+            self.assertEqual(self.ask(name), right[name])
+            self.assertRegex(self.rows()[name]["error"], "known format")
+            path.write_text(shoal_boosters.text(7))
+            wait_until(lambda: self.ask(name) == 15.0, lambda: f"{name} is repaired")
+            self.assertEqual(self.rows()[name]["error"], "")
+        (self.root / ".next").symlink_to("/etc/hostname")
+        (self.root / ".next").rename(flat)
+        self.shoald.wait_log('model_kept pipeline=xgboost model="flat" error="it is a link that leads out')
+        self.assertEqual(self.ask("flat"), 15.0)
+        flat.unlink()
+        self.wait_unknown("flat")
 
     def test_files_beside_the_model(self):
         """Hidden files, the key, and what ends in something else are no models."""

@@ -326,7 +326,7 @@ class TestPrometheus(Case):
         done = subprocess.run(["promtool", "check", "rules", path], capture_output=True, text=True,
                               timeout=WAIT_SECONDS)
         self.assertEqual((done.returncode, done.stderr), (0, ""), done.stdout)
-        self.assertIn("17 rules found", done.stdout)
+        self.assertIn("18 rules found", done.stdout)
         used = set(re.findall(r"\b(?:shoal|process)_\w+", rules))
         self.assertLessEqual(used, scrape.names())
 

@@ -76,7 +76,7 @@ LIBRARIES = [
     (r"<grpc/", ["src/rpc/*"]),
     (r"<event2/", ["src/loop/*", "src/http/*", "src/mesh/etcd/exchange.c"]),
     (r"<jansson\.h>", ["src/coordinator/protocol/oip_json*.c", "src/coordinator/telemetry/trace_json.c",
-                       "src/coordinator/models/model_look.c",
+                       "src/coordinator/models/model_look.c", "src/coordinator/models/sidecar.c",
                        "src/coordinator/models/runtime_request.c",
                        "src/coordinator/mesh/mesh_etcd_place.c",
                        "src/coordinator/mesh/mesh_dataplane.c",
@@ -126,7 +126,7 @@ EXCEPTIONS = [
     ("atomics", ["src/rpc/*"], "a call is ended by another thread than its queue's: private words"),
     ("atomics", [f"src/coordinator/{name}.*" for name in (
         "assembly", "front/dispatch", "front/front", "front/rest", "front/rest_call", "front/web",
-        "models/catalog", "models/catalog_load", "models/catalog_workers", "models/worker_models",
+        "models/catalog", "models/catalog_load", "models/model_describe", "models/catalog_workers", "models/worker_models",
         "models/model", "models/model_wait", "models/models", "pipeline/admit", "pipeline/audit",
         "pipeline/probe", "pipeline/submit", "pipeline/suspects", "pipeline/wait_queue",
         "pipeline/gather", "pipeline/gatherer", "pipeline/lane", "pipeline/oldest",

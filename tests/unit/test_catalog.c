@@ -326,7 +326,8 @@ test_waits_in_vain(void **state)
     pipeline_cancel(the_pipeline(rig), rig->calls[0].tag);
     assert_failed(rig, 0, STATUS_CANCELLED, "");
     struct pipeline *pipeline;
-    rig->model = registry_enter(rig->assembly.registry, "m1", 2, &pipeline);
+    rig->model =
+        registry_enter(rig->assembly.registry, &(struct model_name){"m1", 2, ""}, &pipeline);
     assert_int_equal(
         submit(rig, 1, PROBE_ECHO, 0, clock_now_ns() + 50 * (int64_t)NS_PER_MS, &error), STATUS_OK);
     assert_failed(rig, 1, STATUS_DEADLINE_EXCEEDED, "while the model was being loaded");

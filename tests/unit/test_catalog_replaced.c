@@ -105,9 +105,14 @@ test_failing_successor(void **state)
     wait_count(rig, PIPELINE_MODEL_LOADS_FAILED, 1);
     wait_known(rig, 1);
     assert_int_equal(version_of(rig), 'a');
+    wait_count(rig, PIPELINE_MODELS_OUTDATED, 1);
     list(rig, "a", "map"); /* what serves is what it is to be */
+    wait_count(rig, PIPELINE_MODELS_OUTDATED, 0);
+    list(rig, "b", "fail");
+    wait_count(rig, PIPELINE_MODELS_OUTDATED, 1);
     list(rig, "c", "map");
     wait_version(rig, 'c');
+    wait_count(rig, PIPELINE_MODELS_OUTDATED, 0);
     assert_int_equal(count(rig, PIPELINE_MODEL_LOADS), 2);
     wait_returned(rig);
 }
@@ -233,7 +238,8 @@ test_other_tensors(void **state)
     assert_done(give(rig, ORDER_UNLOAD, "m1", ""));
     list(rig, "b", "map");
     struct pipeline *pipeline;
-    struct model *model = registry_enter(rig->assembly.registry, "m1", 2, &pipeline);
+    struct model *model =
+        registry_enter(rig->assembly.registry, &(struct model_name){"m1", 2, ""}, &pipeline);
     struct lane *lane = pipeline_lane(pipeline);
     assert_non_null(model);
     assert_int_equal(model_info(lane, model).input_count, lane->info.input_count);

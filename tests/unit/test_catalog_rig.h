@@ -108,7 +108,7 @@ order_run(void *context)
     struct order *order = context;
     struct catalog *catalog = the_pipeline(order->rig)->catalog;
     struct model_registry *registry = order->rig->assembly.registry;
-    struct model_spec spec = {order->id, order->path, order->key};
+    struct model_spec spec = {.id = order->id, .path = order->path, .key = order->key};
     struct error error = ERROR_NONE;
     switch (order->kind) {
     case ORDER_LOAD: models_load(catalog, &spec, order_done, order); return;
@@ -173,7 +173,8 @@ ask(struct rig *rig, const char *id, uint32_t number, enum probe_command command
     struct error *error)
 {
     struct pipeline *pipeline;
-    rig->model = registry_enter(rig->assembly.registry, id, strlen(id), &pipeline);
+    rig->model =
+        registry_enter(rig->assembly.registry, &(struct model_name){id, strlen(id), ""}, &pipeline);
     if (rig->model == NULL)
         return error_set(error, STATUS_NOT_FOUND, "no model \"%s\"", id);
     enum status status = submit(rig, number, command, argument, TIME_NEVER_NS, error);

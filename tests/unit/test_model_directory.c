@@ -53,6 +53,7 @@ struct rig {
     struct listed *models;
     uint32_t model_count;
     uint32_t anew; /* how often one was listed that was already */
+    uint32_t kept; /* how often one was kept */
     bool was_late;
     bool refuses;
     /* of the wait that is under way: */
@@ -92,9 +93,11 @@ drop(const char *id)
 }
 
 static enum directory_listing
-list(void *context, const struct model_spec *spec, const char *type, uint64_t version,
-     struct error *error)
+list(void *context, const struct directory_model *seen, struct error *error)
 {
+    const struct model_spec *spec = &seen->spec;
+    const char *type = seen->type;
+    uint64_t version = seen->version;
     assert_ptr_equal(context, &rig);
     assert_memory_equal(spec->id, spec->path, strlen(spec->id));
     if (rig.refuses && strncmp(spec->id, "taken", strlen("taken")) == 0) {
@@ -134,6 +137,15 @@ unlist(void *context, const char *id)
     *model = rig.models[--rig.model_count];
 }
 
+static void
+keep(void *context, const char *id, const struct error *why)
+{
+    (void)context;
+    assert_true(is_listed(id));
+    assert_true(why->status != STATUS_OK);
+    rig.kept++;
+}
+
 /* ---- waiting ---- */
 
 static void
@@ -161,6 +173,21 @@ static bool
 id_is_listed(struct rig *context)
 {
     return is_listed(context->id);
+}
+
+static bool
+one_is_kept(struct rig *context)
+{
+    return context->kept > 0;
+}
+
+/* Listed as it was, in spite of what its files are now. */
+static void
+wait_kept(const char *id)
+{
+    rig.kept = 0;
+    wait_for(one_is_kept);
+    assert_true(is_listed(id));
 }
 
 static bool
@@ -279,6 +306,7 @@ start_looking(int64_t look_ns)
                                                     .look_ns = look_ns,
                                                     .list = list,
                                                     .unlist = unlist,
+                                                    .keep = keep,
                                                     .context = &rig};
     assert_int_equal(model_directory_create(&options, &rig.directory, &error), STATUS_OK);
 }
@@ -527,11 +555,12 @@ test_another_content_is_another_model(void **state)
     write_file(path_of(rig.root, "m", "key.json"), "{\"v\": 3}", 8);
     wait_listed_anew("m");
     assert_string_equal(find("m")->key, "{\"v\": 3}");
-    /* a key that is none: unlisted; then it is one again */
+    /* a key that is none: kept; then it is one again */
     write_file(path_of(rig.root, "m", "key.json"), "oops", 4);
-    wait_not_listed("m");
+    wait_kept("m");
+    assert_string_equal(find("m")->key, "{\"v\": 3}");
     write_file(path_of(rig.root, "m", "key.json"), "{}", 2);
-    wait_listed("m");
+    wait_listed_anew("m");
     /* a new file in it, one taken out */
     write_file(path_of(rig.root, "m", "vocabulary"), "a b", 3);
     age(path_of(rig.root, "m", ""));

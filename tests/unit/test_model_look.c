@@ -62,7 +62,7 @@ test_half_written(void **state)
     assert_int_equal(utimensat(root, "m", times, 0), 0);
     assert_int_equal(look_at_model(root, "m", written_ns, &seen, &error), LOOK_UNSETTLED);
     assert_int_equal(look_at_model(root, "gone", 0, &seen, &error), LOOK_NO_MODEL);
-    assert_int_equal(look_at_model(root, "m/weights", 0, &seen, &error), LOOK_NO_MODEL);
+    assert_int_equal(look_at_model(root, "m/weights", 0, &seen, &error), LOOK_FOREIGN);
     assert_int_equal(look_at_model(root, "../m", 0, &seen, &error), LOOK_UNFIT);
     close(root);
 }
@@ -141,6 +141,65 @@ test_formats_by_content(void **state)
     }
 }
 
+/* ---- releases ---- */
+
+/* Sub-directories with numbers, the highest first; not what cannot be one. */
+static void
+test_releases(void **state)
+{
+    (void)state;
+    struct model_look seen = {.kind = LOOK_DIRECTORY};
+    struct model_look then;
+    struct error error = ERROR_NONE;
+    static const char *const names[] = {
+        "9", "10", "123456789012345678", "1234567890123456789", "07", "1.5", "x"};
+    int root = open(root_path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    assert_int_equal(mkdir(path_of(root_path, "m", ""), 0755), 0);
+    char *m = strdup(path_of(root_path, "m", ""));
+    for (size_t i = 0; i < ARRAY_COUNT(names); i++)
+        make_model_in(m, names[i], NULL);
+    assert_int_equal(mkdir(path_of(m, "11", ""), 0755), 0); /* empty */
+    write_file(path_of(m, "", "12"), "a file", 6);
+    assert_int_equal(symlink("/etc", path_of(m, "", "13")), 0);
+    assert_int_equal(look_at_model(root, "m", 0, &seen, &error), LOOK_MODEL);
+    assert_int_equal(seen.release_count, 3);
+    assert_string_equal(seen.releases[0].number, "123456789012345678");
+    assert_string_equal(seen.releases[1].number, "10");
+    assert_string_equal(seen.releases[2].number, "9");
+    write_file(path_of(m, "10", "weights"), "W", 1); /* that one's content alone has changed */
+    assert_int_equal(look_at_model(root, "m", 0, &then, &error), LOOK_MODEL);
+    assert_true(then.version != seen.version);
+    for (uint32_t i = 0; i < 3; i++)
+        assert_int_equal(then.releases[i].version == seen.releases[i].version, i != 1);
+    write_file(path_of(m, "", "model.mlp"), "SHOALMLP", 8); /* it is the model itself now */
+    assert_int_equal(look_at_model(root, "m", 0, &seen, &error), LOOK_MODEL);
+    assert_int_equal(seen.release_count, 0);
+    free(m);
+    close(root);
+}
+
+static void
+test_too_many_releases(void **state)
+{
+    (void)state;
+    struct model_look seen = {.kind = LOOK_DIRECTORY};
+    struct error error = ERROR_NONE;
+    int root = open(root_path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    assert_int_equal(mkdir(path_of(root_path, "m", ""), 0755), 0);
+    char *m = strdup(path_of(root_path, "m", ""));
+    for (int i = 1; i <= LOOK_RELEASES_MAX + 8; i++) {
+        char name[16];
+        snprintf(name, sizeof(name), "%d", i);
+        make_model_in(m, name, NULL);
+    }
+    assert_int_equal(look_at_model(root, "m", 0, &seen, &error), LOOK_MODEL);
+    assert_int_equal(seen.release_count, LOOK_RELEASES_MAX);
+    assert_string_equal(seen.releases[0].number, "40");
+    assert_string_equal(seen.releases[LOOK_RELEASES_MAX - 1].number, "9");
+    free(m);
+    close(root);
+}
+
 int
 main(void)
 {
@@ -148,6 +207,8 @@ main(void)
         cmocka_unit_test_setup_teardown(test_half_written, setup, teardown),
         cmocka_unit_test_setup_teardown(test_comes_and_goes_beneath_the_look, setup, teardown),
         cmocka_unit_test_setup_teardown(test_formats_by_content, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_releases, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_too_many_releases, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,11 +11,11 @@ static const struct handshake_tensor inputs[] = {
 };
 static const struct handshake_tensor outputs[] = {{"label", SHOAL_INT64, 1, {-1}}};
 
-static const struct oip_model_info known = {"digits", "1", "xgboost", inputs, 2, outputs, 1};
+static const struct oip_model_info known = {"digits", "1", NULL, "xgboost", inputs, 2, outputs, 1};
 /* A dimension of nothing is a dimension, not a wildcard. */
 static const struct handshake_tensor nothing_spec = {"x", SHOAL_INT8, 1, {0}};
-static const struct oip_model_info nothing = {"nothing", "1", "", &nothing_spec, 1, NULL, 0};
-static const struct oip_model_info unknown = {"any", "1", "", NULL, 0, NULL, 0};
+static const struct oip_model_info nothing = {"nothing", "1", NULL, "", &nothing_spec, 1, NULL, 0};
+static const struct oip_model_info unknown = {"any", "1", NULL, "", NULL, 0, NULL, 0};
 
 struct tensor {
     const char *name;
@@ -71,7 +71,7 @@ static const struct {
     {&known, STATUS_OK, "", "1", {NAME, PIXELS}, "label"},
     {&known,
      STATUS_NOT_FOUND,
-     "model \"digits\": no version \"2\", only \"1\"",
+     "model \"digits\": no version \"2\", but \"1\"",
      "2",
      {PIXELS, NAME},
      NULL},
@@ -162,7 +162,7 @@ test_wild_spec(void **state)
     (void)state;
     struct handshake_tensor wild = {.name = "x", .datatype = SHOAL_INT8, .rank = 1000};
     memset(wild.shape, 0x80, sizeof(wild.shape));
-    struct oip_model_info model = {"wild", "1", "", &wild, 1, NULL, 0};
+    struct oip_model_info model = {"wild", "1", NULL, "", &wild, 1, NULL, 0};
     struct tensor tensor = {"x", "INT8", 0, {0}, "a", 1};
     struct blob blob = make_request("", &tensor, 1, NULL);
     struct spans spans = spans_whole(&blob);
@@ -192,11 +192,11 @@ node_ready(void *context)
 }
 
 static enum status
-node_model(void *context, const char *name, struct oip_model_info *info, bool *ready,
+node_model(void *context, const struct oip_named *named, struct oip_model_info *info, bool *ready,
            struct error *error)
 {
-    if (strcmp(name, "digits") != 0)
-        return error_set(error, STATUS_NOT_FOUND, "model \"%s\": not known here", name);
+    if (strcmp(named->name, "digits") != 0)
+        return error_set(error, STATUS_NOT_FOUND, "model \"%s\": not known here", named->name);
     *info = known;
     *ready = ((struct fake_node *)context)->model_ready;
     return STATUS_OK;
@@ -282,7 +282,7 @@ test_model_ready(void **state)
     } cases[] = {
         {"digits", "", STATUS_OK, ""},
         {"digits", "1", STATUS_OK, ""},
-        {"digits", "3", STATUS_NOT_FOUND, "model \"digits\": no version \"3\", only \"1\""},
+        {"digits", "3", STATUS_NOT_FOUND, "model \"digits\": no version \"3\", but \"1\""},
         {"digit", "", STATUS_NOT_FOUND, "model \"digit\": not known here"},
         {"", "", STATUS_NOT_FOUND, "model \"\": not known here"},
         {"\xff", "", STATUS_INVALID_ARGUMENT,

@@ -108,7 +108,7 @@ test_find(void **state)
         const struct wire_span name = {call->id, strlen(call->id)};
         assert_int_equal(target_id_set(&id, "id", &name, SHOAL_NAME_BYTES_MAX, &error), STATUS_OK);
         struct pipeline *bound = call->bound == BY_NAME ? NULL : rig->pipelines[call->bound];
-        enum status status = target_find(&rig->scope, bound, &id, &target, &error);
+        enum status status = target_find(&rig->scope, bound, &id, "", &target, &error);
         assert_int_equal(status, call->status);
         if (status == STATUS_OK) {
             assert_ptr_equal(target.pipeline, rig->pipelines[call->found]);

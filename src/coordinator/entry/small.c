@@ -26,13 +26,13 @@ node_is_ready(void *context)
 }
 
 static enum status
-describe(void *context, const char *name, struct oip_model_info *info, bool *ready,
+describe(void *context, const struct oip_named *named, struct oip_model_info *info, bool *ready,
          struct error *error)
 {
     struct asking *asking = context;
     const struct small_ask *ask = asking->ask;
-    const char *id = ask->id != NULL ? ask->id : name;
-    enum status status = target_notify(ask->scope, id, info, ready, &asking->told, error);
+    const struct oip_named meant = {ask->id != NULL ? ask->id : named->name, named->version};
+    enum status status = target_notify(ask->scope, &meant, info, ready, &asking->told, error);
     return status == STATUS_OK || !ask->was_here
                ? status
                : error_set(error, STATUS_UNAVAILABLE, "the model has just been unloaded");

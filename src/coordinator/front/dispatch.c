@@ -78,6 +78,16 @@ find_id_in_message(const struct inbound *inbound, const struct pipeline *bound, 
                                : error_prefix(error, "looking for the model's id in the request");
 }
 
+/* The version that a ModelInferRequest names. */
+static void
+find_version(const struct inbound *inbound, struct oip_head *head,
+             char version[MODEL_RELEASE_BYTES])
+{
+    struct error error = ERROR_NONE; /* the decoder reports it */
+    if (inbound_head(inbound, head, &error) == STATUS_OK)
+        target_version_read(version, head->version);
+}
+
 /* The id that a call gives: by its metadata, or else in the message. */
 static enum status
 find_meant(const struct dispatch *dispatch, const struct inbound *inbound, struct pipeline *bound,
@@ -87,8 +97,12 @@ find_meant(const struct dispatch *dispatch, const struct inbound *inbound, struc
     enum status status = inbound_id(inbound, id, error);
     if (status == STATUS_OK && id->bytes == 0)
         status = find_id_in_message(inbound, bound, SHOAL_NAME_BYTES_MAX, &meant->head, id, error);
-    return status == STATUS_OK ? target_find(&dispatch->scope, bound, id, &meant->target, error)
-                               : status;
+    char version[MODEL_RELEASE_BYTES] = "";
+    if (status == STATUS_OK && bound == NULL)
+        find_version(inbound, &meant->head, version);
+    return status == STATUS_OK
+               ? target_find(&dispatch->scope, bound, id, version, &meant->target, error)
+               : status;
 }
 
 /* Finds the model that a call of a mesh names: at the path that the data-plane configuration has
@@ -137,7 +151,7 @@ find_in_mesh(const struct dispatch *dispatch, const struct inbound *inbound, str
     meant->elsewhere = named->name == RUNNER_NAME_VMODEL || named->count > 1;
     if (meant->elsewhere)
         return STATUS_OK;
-    status = target_find(&dispatch->scope, bound, &named->id, &meant->target, error);
+    status = target_find(&dispatch->scope, bound, &named->id, "", &meant->target, error);
     meant->elsewhere = status == STATUS_NOT_FOUND;
     return meant->elsewhere ? STATUS_OK : status;
 }

@@ -120,7 +120,8 @@ load(void *context, struct runner_load *load, const struct runner_model *model)
     struct loads_wait *wait = wait_begin(loads, load);
     struct error error = ERROR_NONE;
     struct catalog *catalog = find_catalog(loads, model, &error);
-    struct model_spec spec = {model->id, model->path, model->key != NULL ? model->key : ""};
+    struct model_spec spec = {
+        .id = model->id, .path = model->path, .key = model->key != NULL ? model->key : ""};
     if (catalog != NULL)
         models_load(catalog, &spec, on_loaded, wait);
     else
@@ -149,7 +150,8 @@ size(void *context, struct runner_load *load, const struct runner_model *model)
     struct loads_wait *wait = wait_begin(loads, load);
     struct error error = ERROR_NONE;
     struct catalog *catalog = find_catalog(loads, model, &error);
-    struct model_spec spec = {model->id, model->path, model->key != NULL ? model->key : ""};
+    struct model_spec spec = {
+        .id = model->id, .path = model->path, .key = model->key != NULL ? model->key : ""};
     if (catalog != NULL)
         models_predict(catalog, &spec, on_predicted, wait);
     else

@@ -215,11 +215,11 @@ reconcile(struct model *model)
     CHECK(model->holdings == 0 && model->phase == PHASE_REST);
     waiters_end(registry, &model->unloaders, NULL, NULL);
     if (model->next.path != NULL) {
+        model->retry_ns = model->retry_wait_ns = 0;
+        registry_lock(registry);
         model_source_fini(&model->source);
         model->source = model->next;
         model->next = (struct model_source){0};
-        model->retry_ns = model->retry_wait_ns = 0;
-        registry_lock(registry);
         model_set_info(model, NULL); /* requests of another shape may fit it */
         if (model->place.state == MODEL_IS_FAILED)
             model->place.state = MODEL_IS_KNOWN;
@@ -528,6 +528,7 @@ catalog_publish(struct catalog *catalog)
     counter_set(counters, PIPELINE_MODELS_KNOWN, catalog->known);
     counter_set(counters, PIPELINE_MODELS_LOADED, cache.loaded);
     counter_set(counters, PIPELINE_MODELS_LOADING, cache.loads);
+    counter_set(counters, PIPELINE_MODELS_OUTDATED, catalog->kept);
     counter_set(counters, PIPELINE_MODEL_BYTES, cache.used_bytes);
     counter_set(counters, PIPELINE_MODEL_BYTES_MAX,
                 catalog->pipeline->generation->config->models.memory_bytes);
@@ -539,6 +540,12 @@ const char *
 catalog_root(const struct catalog *catalog)
 {
     return catalog == NULL ? "" : catalog->root.path;
+}
+
+const char *
+catalog_pipeline(const struct catalog *catalog)
+{
+    return catalog->pipeline->name;
 }
 
 struct pipeline_models
@@ -553,7 +560,6 @@ registry_pipeline_models(struct model_registry *registry)
         .go_on = catalog_go_on,
         .admit = model_admit,
         .info = model_info,
-        .id = model_id,
         .sends = model_sends,
         .came_back = model_came_back,
         .end = model_end,

@@ -26,6 +26,8 @@ void catalog_go_on(struct catalog *catalog);
 
 /* See member_models.h. */
 const char *catalog_root(const struct catalog *catalog);
+/* The name of its pipeline. */
+const char *catalog_pipeline(const struct catalog *catalog);
 bool catalog_worker_is_busy(const struct pool_member *member);
 
 /* ---- the request path: see pipeline_models.h ---- */
@@ -33,7 +35,6 @@ bool catalog_worker_is_busy(const struct pool_member *member);
 enum status model_admit(struct lane *lane, struct model *model, enum wait_place *place,
                         struct error *error) WARN_UNUSED;
 struct oip_model_info model_info(const struct lane *lane, struct model *model);
-const char *model_id(const struct model *model);
 bool model_sends(struct request *request, struct shm_ticket ticket, enum wait_place place);
 void model_came_back(struct request *request, struct shm_ticket ticket, uint32_t stage);
 void model_end(struct request *request);

@@ -18,7 +18,7 @@ make_info(const struct model *model, const struct lane *lane)
     const struct handshake_model_said *first = model->said[0];
     const struct handshake_model_said *last = model->said[1];
     struct oip_model_info oip = lane->info;
-    oip.name = model->id;
+    oip.name = model->name;
     if (first != NULL && first->input_count > 0) {
         oip.inputs = first->inputs;
         oip.input_count = first->input_count;
@@ -40,6 +40,10 @@ make_info(const struct model *model, const struct lane *lane)
         memcpy(info->tensors + oip.input_count, oip.outputs,
                oip.output_count * sizeof(*oip.outputs));
     info->oip = oip;
+    if (model->source.release[0] != '\0') {
+        memcpy(info->version, model->source.release, sizeof(info->version));
+        info->oip.version = info->version;
+    }
     info->oip.platform = info->platform;
     info->oip.inputs = info->tensors;
     info->oip.outputs = info->tensors + oip.input_count;
@@ -110,7 +114,9 @@ model_on_loaded(struct model *model, uint64_t bytes)
                      (long long)(took_ns / NS_PER_MS));
     catalog_kick(catalog);
     struct error error = ERROR_NONE;
-    if (lane->takes_messages && raw_message_check_model(&info->oip, &error) != STATUS_OK) {
+    if ((lane->takes_messages && raw_message_check_model(&info->oip, &error) != STATUS_OK) ||
+        (model->source.tensors != NULL &&
+         sidecar_check_tensors(model->source.tensors, &info->oip, &error) != STATUS_OK)) {
         catalog_fail(model, error.status, error.text);
         return;
     }

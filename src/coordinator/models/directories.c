@@ -8,6 +8,7 @@
 #include "coordinator/models/catalog.h"
 #include "coordinator/models/model_directory.h"
 #include "coordinator/models/models.h"
+#include "coordinator/models/releases.h"
 #include "coordinator/pipeline/pipeline.h"
 
 struct directories_watched {
@@ -19,6 +20,7 @@ struct directories_watched {
 struct model_directories {
     struct pipeline *const *pipelines;
     uint32_t count;
+    struct releases *releases;
     struct directories_watched watched[CONFIG_PIPELINES_MAX];
 };
 
@@ -94,22 +96,29 @@ take_from_others(const struct directories_watched *asker, const char *id)
     bool taken = false;
     for (uint32_t i = 0; i < all->count; i++)
         if (all->pipelines[i] != asker->pipeline && share_root(all->pipelines[i], asker->pipeline))
-            taken = models_unlist(all->pipelines[i]->catalog, id) || taken;
+            taken = releases_unlist(all->releases, all->pipelines[i]->catalog, id) || taken;
     return taken;
 }
 
 static enum directory_listing
-list(void *context, const struct model_spec *spec, const char *type, uint64_t version,
-     struct error *error)
+list(void *context, const struct directory_model *model, struct error *error)
 {
     const struct directories_watched *asker = context;
+    const struct model_spec *spec = &model->spec;
+    const char *type = model->type;
+    struct releases *releases = asker->all->releases;
     struct catalog *catalog = asker->pipeline->catalog;
     const struct pipeline *taker = taker_of(asker, type);
+    if (taker == NULL && models_is_listed(catalog, spec->id)) {
+        enum directory_listing refused = refuse_type(type, error);
+        models_keep(catalog, spec->id, error);
+        return refused;
+    }
     if (taker != asker->pipeline) {
-        (void)models_unlist(catalog, spec->id);
+        (void)releases_unlist(releases, catalog, spec->id);
         return taker == NULL && speaks_for_root(asker) ? refuse_type(type, error) : LISTING_OTHERS;
     }
-    enum status status = models_list(catalog, spec, version, error);
+    enum status status = releases_list(releases, catalog, model, error);
     if (status == STATUS_OK)
         return LISTING_DONE;
     bool is_later = status == STATUS_ABORTED ||
@@ -121,7 +130,14 @@ static void
 unlist(void *context, const char *id)
 {
     const struct directories_watched *asker = context;
-    (void)models_unlist(asker->pipeline->catalog, id);
+    (void)releases_unlist(asker->all->releases, asker->pipeline->catalog, id);
+}
+
+static void
+keep(void *context, const char *id, const struct error *why)
+{
+    const struct directories_watched *asker = context;
+    models_keep(asker->pipeline->catalog, id, why);
 }
 
 static enum status
@@ -133,6 +149,7 @@ watch(struct directories_watched *watched, struct loop *loop, struct error *erro
                                                     .root = pipeline->options.config->models.root,
                                                     .list = list,
                                                     .unlist = unlist,
+                                                    .keep = keep,
                                                     .context = watched};
     return model_directory_create(&options, &watched->directory, error);
 }
@@ -145,6 +162,7 @@ model_directories_create(struct loop *loop, struct pipeline *const *pipelines, u
     CHECK(all != NULL && count <= ARRAY_COUNT(all->watched));
     all->pipelines = pipelines;
     all->count = count;
+    all->releases = releases_create();
     *created = all;
     enum status status = STATUS_OK;
     for (uint32_t i = 0; i < count && status == STATUS_OK; i++) {
@@ -162,5 +180,13 @@ model_directories_destroy(struct model_directories *directories)
         return;
     for (uint32_t i = 0; i < directories->count; i++)
         model_directory_destroy(directories->watched[i].directory);
+    releases_destroy(directories->releases);
     free(directories);
+}
+
+enum status
+model_directories_roll_back(struct model_directories *directories, const char *id,
+                            struct releases_step *step, struct error *error)
+{
+    return releases_roll_back(directories->releases, id, step, error);
 }

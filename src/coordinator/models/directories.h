@@ -20,6 +20,7 @@
 
 struct model_directories;
 struct pipeline;
+struct releases_step;
 
 /* Looks at all directories before it returns. `pipelines` is kept. */
 enum status model_directories_create(struct loop *loop, struct pipeline *const *pipelines,
@@ -27,3 +28,8 @@ enum status model_directories_create(struct loop *loop, struct pipeline *const *
                                      struct error *error) WARN_UNUSED;
 /* Before the pipelines are destroyed; listed models stay so. NULL is left alone. */
 void model_directories_destroy(struct model_directories *directories);
+
+/* See releases_roll_back. */
+enum status model_directories_roll_back(struct model_directories *directories, const char *id,
+                                        struct releases_step *step,
+                                        struct error *error) WARN_UNUSED;

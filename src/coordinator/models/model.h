@@ -3,6 +3,7 @@
  * State shared by the catalog's files; nobody else includes it.
  *
  *     models.c         the registry: ids, what callers and registrars ask for (models.h)
+ *     model_describe.c what callers are told of a model
  *     catalog.c        one model's way through its states, and the loop's turns
  *     catalog_load.c   the next load, its predicted size, room for it
  *     replacement.c    listed models, and those whose files have changed
@@ -26,6 +27,7 @@
 #include "coordinator/models/catalog.h"
 #include "coordinator/models/model_path.h"
 #include "coordinator/models/model_size.h"
+#include "coordinator/models/sidecar.h"
 #include "coordinator/models/models.h"
 #include "coordinator/models/model_cache.h"
 #include "coordinator/pipeline/lane.h"
@@ -59,7 +61,9 @@ struct model_source {
     char *given; /* the path as given */
     char *path;  /* absolute */
     char *key;
-    uint64_t version; /* of its content, from the lister; 0: not known */
+    uint64_t version;                  /* of its content, from the lister; 0: not known */
+    struct sidecar_tensors *tensors;   /* as in its spec */
+    char release[MODEL_RELEASE_BYTES]; /* "": it has none. Of `model.source` [lock] */
 };
 
 /* The tensors of a loaded model; kept while anybody may look at them. */
@@ -67,6 +71,7 @@ struct model_info {
     struct model_info *older;
     struct oip_model_info oip;
     char platform[HANDSHAKE_NAME_BYTES];
+    char version[MODEL_RELEASE_BYTES];
     struct handshake_tensor tensors[]; /* inputs, then outputs */
 };
 
@@ -91,6 +96,8 @@ struct model {
     struct model_registry *registry;
     struct catalog *catalog;
     char *id;
+    char *name;     /* what callers see: the id without its release */
+    char *releases; /* as in its spec; NULL: it has none [lock] */
     struct model_source source;
     struct model_source next; /* its source once it is unloaded; path NULL: none */
     uint32_t number;
@@ -112,6 +119,7 @@ struct model {
     struct model_info *info; /* of its source; NULL: not known yet [lock] */
     struct model_info *old_infos; /* somebody may still look at them [lock] */
     struct error error;           /* why it FAILED [lock] */
+    char *kept;                   /* why its changed files are not served; NULL: they are */
     enum model_phase phase;
     int64_t phase_since_ns;
     uint32_t holdings;        /* workers that have some of it, or have to load it */
@@ -150,6 +158,7 @@ struct catalog {
     struct loop_timer *timer; /* runs while something is under way or waits */
     bool ticking;
     bool stopping;
+    uint32_t kept; /* models that serve an old version, as their changed files cannot be loaded */
     uint32_t prediction_serial;
 };
 
@@ -188,6 +197,9 @@ model_of_place(struct model_cache_entry *place)
 
 /* The model that callers get for that id; NULL: none. */
 struct model *registry_find(const struct model_registry *registry, const char *id);
+/* Of the release that is asked for, if that is served beside it. */
+struct model *registry_find_named(const struct model_registry *registry,
+                                  const struct model_name *name);
 /* The model after `before` (NULL: the first); NULL: none. As hash_table_walk. */
 struct model *registry_walk(const struct model_registry *registry, const struct model *before);
 /* All models, or those of one catalog, hidden ones included; to be freed. */
@@ -217,9 +229,9 @@ bool model_source_is(const struct model_source *source, const char *path, const 
 struct model_source *model_source_to_be(struct model *model);
 /* Unloads it and gives it a new source afterwards. */
 void model_move_to(struct model *model, const struct model_spec *spec, const char *path);
-void model_source_set(struct model_source *source, const char *given, const char *path,
-                      const char *key);
+void model_source_set(struct model_source *source, const struct model_spec *spec, const char *path);
 void model_source_fini(struct model_source *source);
+void model_set_releases(struct model *model, const char *releases);
 /* Calls `done` from the loop, soon. */
 void notify_later(struct model_registry *registry, model_done *done, void *context,
                   const struct error *error, const struct model_facts *facts);
@@ -274,6 +286,8 @@ void replacement_take_over(struct model *successor);
 /* The successor cannot be loaded, for the reason in its error; its phase is still the one in which
  * it failed. */
 void replacement_fail(struct model *successor);
+/* Nothing is kept from callers any more: it is unloaded, or its files have changed again. */
+void replacement_forget_kept(struct model *model);
 /* The model leaves its workers: its successor, if any, is given up. */
 void replacement_end(struct model *model);
 /* Unloads a replaced model that nobody needs any more; true: it is being unloaded. */

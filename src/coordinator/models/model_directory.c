@@ -48,14 +48,18 @@ struct directory_entry {
 /* Work for the loop thread: written by the looking thread before, read by the loop thread after the
  * hand-over. */
 struct directory_change {
-    char *key;                     /* NULL: to be unlisted */
+    enum { CHANGE_UNLIST, CHANGE_LIST, CHANGE_KEEP } what;
+    char *key;                     /* of a model to be listed */
     uint64_t version;              /* for a model to be listed */
     struct directory_entry *entry; /* NULL: the outcome is not wanted */
     char id[SHOAL_NAME_BYTES_MAX + 1];
     char name[NAME_MAX + 1];
     char type[CONFIG_NAME_BYTES_MAX + 1];
+    struct look_release *releases; /* NULL: none; freed with the key */
+    uint32_t release_count;
+    struct sidecar sidecar;
     enum directory_listing listing;
-    struct error error;
+    struct error error; /* why it is kept, or was refused */
 };
 
 enum hand_over { NOTHING, TO_BE_DONE, DONE };
@@ -94,14 +98,30 @@ static void
 carry_out(struct model_directory *directory, struct directory_change *change)
 {
     const struct model_directory_options *options = &directory->options;
-    const struct model_spec spec = {.id = change->id, .path = change->name, .key = change->key};
+    const struct sidecar *sidecar = &change->sidecar;
+    char path[NAME_MAX + 1 + SIDECAR_FILE_BYTES];
+    bool has_file = sidecar->file[0] != '\0' && change->release_count == 0;
+    snprintf(path, sizeof(path), "%s%s%s", change->name, has_file ? "/" : "",
+             has_file ? sidecar->file : "");
+    const struct directory_model model = {
+        .spec = {.id = change->id,
+                 .path = path,
+                 .key = change->key,
+                 .tensors = &sidecar->tensors,
+                 .release = sidecar->version[0] != '\0' ? sidecar->version : NULL},
+        .type = change->type,
+        .version = change->version,
+        .releases = change->releases,
+        .release_count = change->release_count,
+        .policy = &change->sidecar.policy};
     change->listing = LISTING_DONE;
-    change->error = ERROR_NONE;
-    if (change->key == NULL)
-        options->unlist(options->context, change->id);
-    else
-        change->listing =
-            options->list(options->context, &spec, change->type, change->version, &change->error);
+    switch (change->what) {
+    case CHANGE_UNLIST: options->unlist(options->context, change->id); break;
+    case CHANGE_KEEP: options->keep(options->context, change->id, &change->error); break;
+    case CHANGE_LIST:
+        change->listing = options->list(options->context, &model, &change->error);
+        break;
+    }
 }
 
 static void
@@ -141,6 +161,18 @@ complain(struct model_directory *directory, struct directory_entry *entry, const
               entry->name, text);
 }
 
+/* What the sidecars of a model say in vain, once for each version of it. */
+static void
+say_ignored(const struct model_directory *directory, const struct directory_entry *entry)
+{
+    for (enum sidecar_kind kind = 0; kind < SIDECAR_KINDS; kind++) {
+        const char *ignored = directory->seen.sidecar.ignored[kind];
+        if (ignored[0] != '\0' && entry->version != directory->seen.version)
+            log_warn("model_settings_ignored pipeline=%s model=\"%s\" file=%s members=\"%s\"",
+                     directory->options.pipeline, entry->name, sidecar_files[kind], ignored);
+    }
+}
+
 /* ---- handing over ---- */
 
 /* False: the directory ends, and nothing was done. */
@@ -166,9 +198,9 @@ learn(struct model_directory *directory, struct directory_change *change)
     if (entry == NULL)
         return;
     entry->changing = false;
-    entry->listed = change->key != NULL && change->listing != LISTING_OTHERS &&
+    entry->listed = change->what != CHANGE_UNLIST && change->listing != LISTING_OTHERS &&
                     (entry->listed || change->listing == LISTING_DONE);
-    entry->version_is_listed = change->listing == LISTING_DONE;
+    entry->version_is_listed = change->what == CHANGE_LIST && change->listing == LISTING_DONE;
     entry->unsettled = change->listing == LISTING_LATER;
     if (change->listing == LISTING_REFUSED)
         complain(directory, entry, change->error.text);
@@ -188,6 +220,7 @@ hand_over(struct model_directory *directory)
         if (done)
             learn(directory, &directory->changes[i]);
         free(directory->changes[i].key);
+        free(directory->changes[i].releases);
     }
     directory->change_count = 0;
 }
@@ -198,7 +231,7 @@ change_add(struct model_directory *directory, struct directory_entry *entry)
     if (directory->change_count == DIRECTORY_CHANGES_MAX)
         hand_over(directory);
     struct directory_change *change = &directory->changes[directory->change_count++];
-    *change = (struct directory_change){.entry = entry};
+    *change = (struct directory_change){.what = CHANGE_UNLIST, .entry = entry};
     entry->changing = true;
     size_t bytes = strlen(entry->name);
     CHECK(bytes < sizeof(change->name));
@@ -283,6 +316,19 @@ unlist(struct model_directory *directory, struct directory_entry *entry)
         (void)change_add(directory, entry);
 }
 
+/* Its files cannot be a model: as one that is listed it is kept. */
+static void
+refuse(struct model_directory *directory, struct directory_entry *entry, const struct error *why)
+{
+    if (!entry->listed) {
+        complain(directory, entry, why->text);
+        return;
+    }
+    struct directory_change *change = change_add(directory, entry);
+    change->what = CHANGE_KEEP;
+    change->error = *why;
+}
+
 static void
 refuse_twin(struct model_directory *directory, struct directory_entry *entry,
             const struct directory_entry *first)
@@ -333,7 +379,7 @@ find_type(struct model_directory *directory, struct directory_entry *entry)
     if (seen->type[0] != '\0')
         return;
     if (entry->format == NULL || entry->version != seen->version)
-        entry->format = look_for_format(directory->root_fd, entry->name);
+        entry->format = look_for_format_of(directory->root_fd, entry->name, seen);
     if (entry->format != NULL)
         snprintf(seen->type, sizeof(seen->type), "%s", entry->format->name);
 }
@@ -347,9 +393,19 @@ list(struct model_directory *directory, struct directory_entry *entry)
         return;
     find_type(directory, entry);
     struct directory_change *change = change_add(directory, entry);
+    change->what = CHANGE_LIST;
     change->key = strdup(directory->seen.key);
     CHECK(change->key != NULL);
     memcpy(change->type, directory->seen.type, sizeof(change->type));
+    change->release_count = directory->seen.release_count;
+    change->sidecar = directory->seen.sidecar;
+    say_ignored(directory, entry);
+    if (change->release_count > 0) {
+        size_t bytes = change->release_count * sizeof(struct look_release);
+        change->releases = malloc(bytes);
+        CHECK(change->releases != NULL);
+        memcpy(change->releases, directory->seen.releases, bytes);
+    }
     change->version = entry->version = directory->seen.version;
 }
 
@@ -367,9 +423,14 @@ examine(struct model_directory *directory, const char *name)
 {
     struct error error = ERROR_NONE;
     int64_t now_ns = directory->thread_runs ? unix_now_ns() : 0;
+    struct directory_entry *entry = entry_find(directory, name);
+    directory->seen.kind = entry != NULL ? entry->kind : LOOK_DIRECTORY;
     enum look_result result =
         look_at_model(directory->root_fd, name, now_ns, &directory->seen, &error);
-    struct directory_entry *entry = entry_find(directory, name);
+    if (result == LOOK_FOREIGN && entry != NULL && entry->listed)
+        result = LOOK_UNFIT;
+    if (result == LOOK_FOREIGN)
+        result = LOOK_NO_MODEL;
     if (result == LOOK_NO_MODEL && entry == NULL)
         return;
     if (entry == NULL) {
@@ -387,7 +448,8 @@ examine(struct model_directory *directory, const char *name)
     }
     entry->look = directory->look;
     entry->unsettled = false;
-    entry->fit = result == LOOK_MODEL || (entry->fit && result == LOOK_UNSETTLED);
+    entry->fit = result == LOOK_MODEL || (entry->fit && result == LOOK_UNSETTLED) ||
+                 (entry->listed && result == LOOK_UNFIT);
     switch (result) {
     case LOOK_MODEL: list(directory, entry); break;
     case LOOK_NO_MODEL:
@@ -395,10 +457,8 @@ examine(struct model_directory *directory, const char *name)
         entry_drop(directory, entry);
         break;
     case LOOK_UNSETTLED: entry->unsettled = true; break;
-    case LOOK_UNFIT:
-        unlist(directory, entry);
-        complain(directory, entry, error.text);
-        break;
+    case LOOK_UNFIT: refuse(directory, entry, &error); break;
+    case LOOK_FOREIGN: CHECK(false); break;
     case LOOK_UNSURE: complain(directory, entry, error.text); break;
     }
 }

@@ -10,7 +10,8 @@
  *     once), so that a model that is still being copied is not loaded.
  *  2. A model whose content changes (model_look.h) is listed again with another version by the same
  *     rule, so that the loaded one is replaced.
- *  3. A model that is gone, or cannot be a model any more, is unlisted.
+ *  3. A model that is gone is unlisted. One that has changed into what cannot be a model is kept:
+ *     it stays listed as it was.
  *  4. While the root cannot be read, nothing changes.
  *
  * inotify tells of changes in the root; every DIRECTORY_LOOK_NS all of it is looked at, because of
@@ -26,6 +27,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "coordinator/models/model_look.h"
 #include "coordinator/models/models.h"
 #include "loop/loop.h"
 
@@ -42,17 +44,28 @@ enum directory_listing {
     LISTING_LATER,   /* not yet: tried again within a second */
 };
 
+/* What lies there; valid during the call. */
+struct directory_model {
+    struct model_spec spec;
+    const char *type; /* the key's, else the format's name, else "" */
+    uint64_t version;
+    const struct look_release *releases; /* the highest first */
+    uint32_t release_count;              /* 0: `spec` is the model itself */
+    const struct release_policy *policy;
+};
+
 struct model_directory_options {
     struct loop *loop;
     const char *pipeline; /* for the log; kept */
     const char *root;     /* absolute; kept */
     int64_t look_ns;      /* 0: DIRECTORY_LOOK_NS */
 
-    /* Called on the loop thread. `type` is the key's, else the format's name, else "". Each look
-     * calls `list` again until a model is LISTING_DONE. */
-    enum directory_listing (*list)(void *context, const struct model_spec *spec, const char *type,
-                                   uint64_t version, struct error *error);
+    /* Called on the loop thread. Each look calls `list` again until a model is LISTING_DONE. */
+    enum directory_listing (*list)(void *context, const struct directory_model *model,
+                                   struct error *error);
     void (*unlist)(void *context, const char *id);
+    /* A listed model's changed files cannot be a model. */
+    void (*keep)(void *context, const char *id, const struct error *why);
     void *context;
 };
 

@@ -1,16 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "coordinator/models/model_health.h"
 
+#include <string.h>
+
 #include "coordinator/models/models.h"
 
 static bool
 find_model(void *registry, const char *name, bool *serving)
 {
     struct oip_model_info info;
-    struct model *model;
-    if (!registry_describe(registry, name, &info, serving, &model))
+    struct model_told told;
+    const struct model_name asked = {name, strlen(name), ""};
+    if (!registry_describe(registry, &asked, &info, &told))
         return false;
-    model_leave(model);
+    *serving = told.ready;
+    model_leave(told.model);
     return true;
 }
 

@@ -8,11 +8,13 @@
 #include <linux/openat2.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/check.h"
 #include "base/hash.h"
 #include "coordinator/models/runtime_request.h"
 #include "wire/wire.h"
@@ -82,9 +84,39 @@ tally_entry(struct tally *tally, int directory_fd, const char *name)
         tally->newest_ns = changed_ns(&stat);
 }
 
-/* Returns 0, or -1 with errno. Not opendir, which would allocate for each of thousands. */
+int
+look_compare_releases(const char *a, const char *b)
+{
+    size_t a_bytes = strlen(a);
+    size_t b_bytes = strlen(b);
+    return a_bytes != b_bytes ? (a_bytes < b_bytes ? -1 : 1) : strcmp(a, b);
+}
+
+/* Notes a name that is a sidecar's or a release's; of too many releases the lowest is dropped. */
+static void
+note_name(struct model_look *look, const char *name)
+{
+    for (int kind = 0; kind < SIDECAR_KINDS; kind++)
+        look->has_sidecar[kind] = look->has_sidecar[kind] || strcmp(name, sidecar_files[kind]) == 0;
+    size_t bytes = strlen(name);
+    if (name[0] == '0' || bytes >= LOOK_RELEASE_BYTES || strspn(name, "0123456789") != bytes)
+        return;
+    uint32_t at = 0;
+    while (at < look->release_count && look_compare_releases(look->releases[at].number, name) > 0)
+        at++;
+    if (at == LOOK_RELEASES_MAX)
+        return;
+    if (look->release_count < LOOK_RELEASES_MAX)
+        look->release_count++;
+    memmove(&look->releases[at + 1], &look->releases[at],
+            (look->release_count - 1 - at) * sizeof(look->releases[0]));
+    memcpy(look->releases[at].number, name, bytes + 1);
+}
+
+/* Returns 0, or -1 with errno. Not opendir, which would allocate for each of thousands. `look`
+ * NULL: releases do not matter. */
 static int
-tally_directory(struct tally *tally, int fd)
+tally_directory(struct tally *tally, int fd, struct model_look *look)
 {
     _Alignas(struct dirent64) char room[4096];
     ssize_t bytes;
@@ -97,6 +129,8 @@ tally_directory(struct tally *tally, int fd)
             if (tally->count == LOOK_FILES_MAX)
                 return 0;
             tally_entry(tally, fd, entry->d_name);
+            if (look != NULL)
+                note_name(look, entry->d_name);
         }
     return bytes < 0 ? -1 : 0;
 }
@@ -112,11 +146,12 @@ judge_age(int64_t now_unix_ns, int64_t newest_ns)
 }
 
 static enum look_result
-read_version(int fd, int64_t now_unix_ns, uint64_t *version, struct error *error)
+read_version(int fd, int64_t now_unix_ns, uint64_t *version, struct model_look *look,
+             struct error *error)
 {
     struct stat stat;
     struct tally tally = {.sum = 0};
-    if (fstat(fd, &stat) != 0 || tally_directory(&tally, fd) != 0) {
+    if (fstat(fd, &stat) != 0 || tally_directory(&tally, fd, look) != 0) {
         if (errno == ENOENT) /* removed after it was opened */
             return LOOK_NO_MODEL;
         error_set_errno(error, "reading it");
@@ -126,7 +161,44 @@ read_version(int fd, int64_t now_unix_ns, uint64_t *version, struct error *error
     if (changed_ns(&stat) > tally.newest_ns)
         tally.newest_ns = changed_ns(&stat);
     *version = hash_fnv1a(tally.sum, &stat.st_dev, sizeof(stat.st_dev));
-    return judge_age(now_unix_ns, tally.newest_ns);
+    return tally.count == 0 && look == NULL ? LOOK_NO_MODEL
+                                            : judge_age(now_unix_ns, tally.newest_ns);
+}
+
+/* LOOK_NO_MODEL: no directory, or an empty one. */
+static enum look_result
+read_release(int root_fd, const char *name, int64_t now_unix_ns, struct look_release *release,
+             struct error *error)
+{
+    char path[SHOAL_NAME_BYTES_MAX + 1 + LOOK_RELEASE_BYTES];
+    snprintf(path, sizeof(path), "%s/%s", name, release->number);
+    int fd = open_beneath(root_fd, path, O_DIRECTORY);
+    if (fd < 0)
+        return errno == EAGAIN ? LOOK_UNSETTLED : LOOK_NO_MODEL;
+    enum look_result result = read_version(fd, now_unix_ns, &release->version, NULL, error);
+    close(fd);
+    return result;
+}
+
+static enum look_result
+read_releases(int root_fd, const char *name, int64_t now_unix_ns, struct model_look *look,
+              struct error *error)
+{
+    uint32_t count = 0;
+    if (look->release_count > 0 && look_for_format(root_fd, name) != NULL)
+        look->release_count = 0;
+    for (uint32_t i = 0; i < look->release_count; i++) {
+        struct look_release *release = &look->releases[i];
+        enum look_result result = read_release(root_fd, name, now_unix_ns, release, error);
+        if (result == LOOK_NO_MODEL)
+            continue;
+        if (result != LOOK_MODEL)
+            return result;
+        look->version = hash_fnv1a(look->version, &release->version, sizeof(release->version));
+        look->releases[count++] = *release;
+    }
+    look->release_count = count;
+    return LOOK_MODEL;
 }
 
 /* ---- the key ---- */
@@ -270,6 +342,94 @@ look_for_format(int root_fd, const char *name)
     return seen.differ ? NULL : seen.one;
 }
 
+const struct model_format *
+look_for_format_of(int root_fd, const char *name, const struct model_look *look)
+{
+    const struct model_format *format = NULL;
+    char path[SHOAL_NAME_BYTES_MAX + 1 + LOOK_RELEASE_BYTES];
+    if (look->release_count == 0)
+        return look_for_format(root_fd, name);
+    for (uint32_t i = 0; i < look->release_count && format == NULL; i++) {
+        snprintf(path, sizeof(path), "%.127s/%s", name, look->releases[i].number);
+        format = look_for_format(root_fd, path);
+    }
+    return format;
+}
+
+/* ---- sidecars ---- */
+
+typedef enum status sidecar_reader(struct sidecar *sidecar, const char *id, const char *text,
+                                   size_t bytes, struct error *error);
+
+/* `text` has room for one byte more than a sidecar may have. */
+static enum status
+read_sidecar_of(int fd, char *text, size_t *used, struct error *error)
+{
+    ssize_t bytes = 0;
+    if (!is_regular(fd))
+        return error_set(error, STATUS_INVALID_ARGUMENT, "not a regular file");
+    *used = 0;
+    while (*used <= SIDECAR_BYTES_MAX &&
+           (bytes = read(fd, text + *used, SIDECAR_BYTES_MAX + 1 - *used)) > 0)
+        *used += (size_t)bytes;
+    if (bytes < 0)
+        return error_set_errno(error, "reading it");
+    return *used > SIDECAR_BYTES_MAX
+               ? error_set(error, STATUS_INVALID_ARGUMENT, "more than %d bytes", SIDECAR_BYTES_MAX)
+               : STATUS_OK;
+}
+
+static enum look_result
+read_sidecar(int fd, const char *id, enum sidecar_kind kind, struct sidecar *sidecar,
+             struct error *error)
+{
+    static sidecar_reader *const readers[] = {sidecar_read_triton, sidecar_read_mlserver};
+    size_t used = 0;
+    char *text = malloc(SIDECAR_BYTES_MAX + 1);
+    CHECK(text != NULL);
+    enum status status = read_sidecar_of(fd, text, &used, error);
+    if (status != STATUS_OK)
+        error_prefix(error, "%s", sidecar_files[kind]);
+    else
+        status = readers[kind](sidecar, id, text, used, error);
+    free(text);
+    return status == STATUS_OK ? LOOK_MODEL : LOOK_UNFIT;
+}
+
+static enum look_result
+open_sidecar(int root_fd, const char *name, enum sidecar_kind kind, struct sidecar *sidecar,
+             struct error *error)
+{
+    char path[SHOAL_NAME_BYTES_MAX + 32];
+    snprintf(path, sizeof(path), "%s/%s", name, sidecar_files[kind]);
+    int fd = open_beneath(root_fd, path, 0);
+    if (fd < 0 && errno == ENOENT)
+        return LOOK_MODEL;
+    if (fd < 0 && errno == EAGAIN) /* as in read_key */
+        return LOOK_UNSETTLED;
+    if (fd < 0) {
+        error_set_errno(error, "%s", sidecar_files[kind]);
+        return LOOK_UNFIT;
+    }
+    enum look_result result = read_sidecar(fd, name, kind, sidecar, error);
+    close(fd);
+    return result;
+}
+
+static enum look_result
+read_sidecars(int root_fd, const char *name, struct model_look *look, struct error *error)
+{
+    enum look_result result = LOOK_MODEL;
+    for (enum sidecar_kind kind = 0; kind < SIDECAR_KINDS && result == LOOK_MODEL; kind++)
+        if (look->has_sidecar[kind])
+            result = open_sidecar(root_fd, name, kind, &look->sidecar, error);
+    if (look->sidecar.format == NULL || result != LOOK_MODEL)
+        return result;
+    const struct model_format *format = look_for_format_of(root_fd, name, look);
+    return sidecar_check_format(&look->sidecar, format, error) == STATUS_OK ? LOOK_MODEL
+                                                                            : LOOK_UNFIT;
+}
+
 /* ---- the whole ---- */
 
 static enum look_result
@@ -294,9 +454,13 @@ look_at_directory(int root_fd, int fd, const char *name, int64_t now_unix_ns,
 {
     if (check_name(name, look->kind, error) != STATUS_OK)
         return LOOK_UNFIT;
-    enum look_result result = read_version(fd, now_unix_ns, &look->version, error);
+    enum look_result result = read_version(fd, now_unix_ns, &look->version, look, error);
+    if (result == LOOK_MODEL)
+        result = read_releases(root_fd, name, now_unix_ns, look, error);
     if (result == LOOK_MODEL)
         result = read_key(root_fd, name, now_unix_ns, look->key, error);
+    if (result == LOOK_MODEL)
+        result = read_sidecars(root_fd, name, look, error);
     if (result == LOOK_MODEL)
         runtime_key_type(look->key, look->type);
     return result;
@@ -307,22 +471,20 @@ look_at_file(int root_fd, int fd, const char *name, int64_t now_unix_ns, struct 
              struct error *error)
 {
     struct tally tally = {.sum = 0};
-    look->kind = LOOK_FILE;
     look->key[0] = '\0';
     const struct model_format *format = look_at_format(fd);
-    if (format == NULL && (!is_regular(fd) || model_format_name(name) == FORMAT_NAME_NONE))
-        return LOOK_NO_MODEL;
     tally_entry(&tally, root_fd, name);
     look->version = tally.sum;
     if (judge_age(now_unix_ns, tally.newest_ns) != LOOK_MODEL)
         return LOOK_UNSETTLED;
-    if (check_name(name, look->kind, error) != STATUS_OK)
-        return LOOK_UNFIT;
     if (format == NULL) {
         error_set(error, STATUS_INVALID_ARGUMENT,
                   "its content is not of a known format (XGBoost's JSON or UBJSON, ONNX, mlp)");
-        return LOOK_UNFIT;
+        return is_regular(fd) && model_format_name(name) == FORMAT_NAME_MODEL ? LOOK_UNFIT
+                                                                              : LOOK_FOREIGN;
     }
+    if (check_name(name, look->kind, error) != STATUS_OK)
+        return LOOK_UNFIT;
     snprintf(look->type, sizeof(look->type), "%s", format->name);
     return LOOK_MODEL;
 }
@@ -331,8 +493,10 @@ enum look_result
 look_at_model(int root_fd, const char *name, int64_t now_unix_ns, struct model_look *look,
               struct error *error)
 {
-    look->kind = LOOK_DIRECTORY;
     look->type[0] = '\0';
+    look->release_count = 0;
+    look->sidecar = (struct sidecar){.format = NULL};
+    memset(look->has_sidecar, 0, sizeof(look->has_sidecar));
     bool is_file = false;
     int fd = open_beneath(root_fd, name, O_DIRECTORY);
     if (fd < 0 && errno == ENOTDIR) {
@@ -341,6 +505,7 @@ look_at_model(int root_fd, const char *name, int64_t now_unix_ns, struct model_l
     }
     if (fd < 0)
         return could_not_open(error);
+    look->kind = is_file ? LOOK_FILE : LOOK_DIRECTORY;
     enum look_result result =
         (is_file ? look_at_file : look_at_directory)(root_fd, fd, name, now_unix_ns, look, error);
     close(fd);

@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/json.h"
+#include "coordinator/models/releases.h"
 #include "coordinator/pipeline/pipeline.h"
 
 enum { MIB = 1 << 20 };
@@ -149,7 +150,7 @@ load(struct model_orders *orders, const struct control_request *request, struct 
         control_answer(call, &error, NULL);
         return;
     }
-    const struct model_spec spec = {request->id, request->path, request->key};
+    const struct model_spec spec = {.id = request->id, .path = request->path, .key = request->key};
     models_load(catalog, &spec, on_loaded, order_begin(orders, call, request->id));
 }
 
@@ -203,6 +204,26 @@ unload(struct model_orders *orders, const struct control_request *request,
     struct model_order *order = order_begin(orders, call, request->id);
     order->listed = search.listed;
     models_unload(orders->registry, request->id, on_unloaded, order);
+}
+
+/* ---- back to the previous version ---- */
+
+void
+model_orders_roll_back(struct model_directories *directories, const struct control_request *request,
+                       struct control_call *call)
+{
+    struct releases_step step;
+    struct error error = ERROR_NONE;
+    char text[ERROR_TEXT_MAX];
+    if (model_directories_roll_back(directories, request->id, &step, &error) != STATUS_OK) {
+        control_answer(call, &error, NULL);
+        return;
+    }
+    snprintf(text, sizeof(text),
+             "%s: version %s takes the place of version %s as soon as it is loaded: see `shoalctl "
+             "model list`. Remove the folder %s, or a restart serves it again",
+             request->id, step.to, step.from, step.from);
+    control_answer(call, NULL, text);
 }
 
 /* ---- what there is ---- */

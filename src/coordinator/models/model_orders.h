@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "coordinator/loop/control.h"
+#include "coordinator/models/directories.h"
 #include "coordinator/models/models.h"
 
 struct model_orders;
@@ -24,3 +25,7 @@ void model_orders_list(const struct model_orders *orders, struct bytes *list);
 /* Carries out CONTROL_MODEL_LOAD or _UNLOAD; answers `call` when it is done. */
 void model_orders_take(struct model_orders *orders, const struct control_request *request,
                        struct control_call *call);
+/* Carries out CONTROL_MODEL_ROLLBACK, and answers at once: the load that it begins takes its time.
+ */
+void model_orders_roll_back(struct model_directories *directories,
+                            const struct control_request *request, struct control_call *call);

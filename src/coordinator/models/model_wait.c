@@ -67,25 +67,6 @@ unlist_request(struct model *model, struct request *request)
 
 /* ---- in ---- */
 
-const char *
-model_id(const struct model *model)
-{
-    return model->id;
-}
-
-struct oip_model_info
-model_info(const struct lane *lane, struct model *model)
-{
-    registry_lock(model->registry);
-    const struct model_info *info = model->info;
-    registry_unlock(model->registry);
-    if (info != NULL)
-        return info->oip;
-    struct oip_model_info of_lane = lane->info;
-    of_lane.name = model->id;
-    return of_lane;
-}
-
 enum status
 model_admit(struct lane *lane, struct model *model, enum wait_place *place, struct error *error)
 {

@@ -6,6 +6,7 @@
  */
 #include "coordinator/models/models.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -69,6 +70,21 @@ registry_find(const struct model_registry *registry, const char *id)
     return find(registry, id, strlen(id));
 }
 
+/* A version that is served beside its model has an id of its own. */
+struct model *
+registry_find_named(const struct model_registry *registry, const struct model_name *name)
+{
+    char id[SHOAL_NAME_BYTES_MAX + 1];
+    struct model *release = NULL;
+    if (name->version[0] != '\0') {
+        int bytes = snprintf(id, sizeof(id), "%.*s%c%s", (int)name->id_bytes, name->id,
+                             MODEL_RELEASE_MARK, name->version);
+        if ((size_t)bytes < sizeof(id))
+            release = find(registry, id, (size_t)bytes);
+    }
+    return model_is_there(release) ? release : find(registry, name->id, name->id_bytes);
+}
+
 struct model *
 registry_walk(const struct model_registry *registry, const struct model *before)
 {
@@ -92,12 +108,19 @@ registry_all(const struct model_registry *registry, const struct catalog *only, 
 /* ---- one model ---- */
 
 void
-model_source_set(struct model_source *source, const char *given, const char *path, const char *key)
+model_source_set(struct model_source *source, const struct model_spec *spec, const char *path)
 {
     model_source_fini(source);
-    source->given = strdup(given);
+    source->given = strdup(spec->path);
     source->path = strdup(path);
-    source->key = strdup(key);
+    source->key = strdup(spec->key);
+    if (spec->tensors != NULL && spec->tensors->count > 0) {
+        source->tensors = malloc(sizeof(*source->tensors));
+        CHECK(source->tensors != NULL);
+        *source->tensors = *spec->tensors;
+    }
+    if (spec->release != NULL)
+        snprintf(source->release, sizeof(source->release), "%s", spec->release);
     CHECK(source->given != NULL && source->path != NULL && source->key != NULL);
 }
 
@@ -107,6 +130,7 @@ model_source_fini(struct model_source *source)
     free(source->given);
     free(source->path);
     free(source->key);
+    free(source->tensors);
     *source = (struct model_source){0};
 }
 
@@ -137,14 +161,17 @@ model_make(struct catalog *catalog, const struct model_spec *spec, const char *p
     model->registry = registry;
     model->catalog = catalog;
     model->id = strdup(spec->id);
-    CHECK(model->id != NULL);
-    model_source_set(&model->source, spec->path, path, spec->key);
+    const char *mark = spec->release != NULL ? strrchr(spec->id, MODEL_RELEASE_MARK) : NULL;
+    model->name = strndup(spec->id, mark != NULL ? (size_t)(mark - spec->id) : strlen(spec->id));
+    CHECK(model->id != NULL && model->name != NULL);
+    model_source_set(&model->source, spec, path);
     registry_lock(registry);
     model->hidden = registry_find(registry, spec->id) != NULL;
     model->number = free_number(catalog);
     if (model->number == 0) {
         registry_unlock(registry);
         model_source_fini(&model->source);
+        free(model->name);
         free(model->id);
         free(model);
         return NULL;
@@ -192,6 +219,9 @@ model_free_unused(struct model *model)
     model->catalog->numbers[model->number] = NULL;
     model_source_fini(&model->source);
     model_source_fini(&model->next);
+    free(model->kept);
+    free(model->releases);
+    free(model->name);
     free(model->id);
     free(model);
 }
@@ -214,12 +244,12 @@ model_is_there(const struct model *model)
 }
 
 struct model *
-registry_enter(struct model_registry *registry, const char *id, size_t id_bytes,
+registry_enter(struct model_registry *registry, const struct model_name *name,
                struct pipeline **pipeline)
 {
     int64_t now_ns = clock_now_ns();
     registry_lock(registry);
-    struct model *model = find(registry, id, id_bytes);
+    struct model *model = registry_find_named(registry, name);
     if (!model_is_there(model)) {
         model = NULL;
     } else {
@@ -292,32 +322,6 @@ model_leave(struct model *model)
     registry_lock(registry);
     model_drop_user(model);
     registry_unlock(registry);
-}
-
-bool
-registry_describe(struct model_registry *registry, const char *id, struct oip_model_info *info,
-                  bool *ready, struct model **found)
-{
-    registry_lock(registry);
-    struct model *model = registry_find(registry, id);
-    bool there = model_is_there(model);
-    if (there) {
-        const struct pipeline *pipeline = model->catalog->pipeline;
-        model->place.users++;
-        *info = model->info != NULL
-                    ? model->info->oip
-                    : (struct oip_model_info){.name = model->id, .version = "1", .platform = ""};
-        *ready = model->place.state == MODEL_IS_LOADED && !atomic_load(&pipeline->draining);
-        *found = model;
-    }
-    registry_unlock(registry);
-    if (!there)
-        return false;
-    struct lane *lane = pipeline_lane((*found)->catalog->pipeline);
-    *ready = *ready && lane != NULL && atomic_load(&lane->dead_stages) == 0;
-    if (lane != NULL)
-        lane_unref(lane);
-    return true;
 }
 
 /* ---- telling ---- */
@@ -471,7 +475,7 @@ at_rest(const struct model *model)
 void
 model_move_to(struct model *model, const struct model_spec *spec, const char *path)
 {
-    model_source_set(&model->next, spec->path, path, spec->key);
+    model_source_set(&model->next, spec, path);
     catalog_unload(model);
 }
 
@@ -762,7 +766,9 @@ models_visit(struct model_registry *registry,
             .bytes = place.bytes,
             .users = place.users,
             .used_ns = place.used_ns,
-            .error = place.state == MODEL_IS_FAILED ? model->error.text : "",
+            .error = place.state == MODEL_IS_FAILED ? model->error.text
+                     : model->kept != NULL          ? model->kept
+                                                    : "",
         };
         visit(context, &row);
     }

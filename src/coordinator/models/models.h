@@ -24,6 +24,7 @@ struct catalog;
 struct model;
 struct pipeline;
 struct model_registry;
+struct sidecar_tensors;
 
 enum model_state {
     MODEL_IS_KNOWN,
@@ -40,7 +41,16 @@ struct model_spec {
     const char *id;   /* 1 … SHOAL_NAME_BYTES_MAX bytes, not the name of a pipeline */
     const char *path; /* relative to the catalog's root, or absolute and beneath it */
     const char *key;  /* the registrar's description, by convention JSON; "" for none */
+    /* Of a listed model that has releases (model_look.h); else NULL. */
+    const char *release;  /* the number of the one at `path`, which callers may ask for */
+    const char *releases; /* the numbers of all that are served, separated by spaces */
+    const struct sidecar_tensors *tensors; /* that the loaded model must have; NULL: any */
 };
+
+/* A model's id and a release separated by this is the id of that release, where it is not the one
+ * that callers get by default. No entry of a directory has a name with it. */
+#define MODEL_RELEASE_MARK '/'
+enum { MODEL_RELEASE_BYTES = 19, MODEL_RELEASES_BYTES = 16 * MODEL_RELEASE_BYTES };
 
 struct model_registry *registry_create(void);
 /* After all of its catalogs. */
@@ -48,12 +58,20 @@ void registry_destroy(struct model_registry *registry);
 
 /* ---- the request path ---- */
 
+/* A model as callers name it. */
+struct model_name {
+    const char *id;
+    size_t id_bytes;
+    const char *version; /* ""; or a release, or "1" of a model without releases */
+};
+
 /*
- * Enters one request into the model of that id: the model counts as used now and stays until
- * model_leave. NULL: no such model. `*pipeline` is the model's. lane_submit deals with one that is
- * not loaded yet.
+ * Enters one request into the model of that id, or its release of that version if that is served
+ * beside it: the model counts as used now and stays until model_leave. NULL: no such model; whether
+ * it has that version is found by oip_check_version. `*pipeline` is the model's. lane_submit deals
+ * with one that is not loaded yet.
  */
-struct model *registry_enter(struct model_registry *registry, const char *id, size_t id_bytes,
+struct model *registry_enter(struct model_registry *registry, const struct model_name *name,
                              struct pipeline **pipeline);
 void model_leave(struct model *model);
 
@@ -68,10 +86,17 @@ struct model *registry_enter_loaded(struct model_registry *registry, const char 
                                     struct pipeline **pipeline);
 void model_leave_loaded(struct model *model);
 
-/* For ModelReady and ModelMetadata. False: no such model. `*ready`: it is loaded. `info` is valid
- * until model_leave(*model). Does not count as a use. */
-bool registry_describe(struct model_registry *registry, const char *id, struct oip_model_info *info,
-                       bool *ready, struct model **model);
+/* For ModelReady and ModelMetadata. False: no such model. `info` is valid as long as `told`, until
+ * model_leave(told->model). Does not count as a use. */
+struct model_told {
+    struct model *model; /* to be left */
+    bool ready;          /* it is loaded */
+    char version[MODEL_RELEASE_BYTES];
+    char versions[MODEL_RELEASES_BYTES];
+};
+
+bool registry_describe(struct model_registry *registry, const struct model_name *name,
+                       struct oip_model_info *info, struct model_told *told);
 
 /* ---- loading and unloading ---- */
 
@@ -111,6 +136,11 @@ void models_predict(struct catalog *catalog, const struct model_spec *spec, mode
  * has it; ABORTED: likewise, but only for a moment. */
 enum status models_list(struct catalog *catalog, const struct model_spec *spec, uint64_t version,
                         struct error *error) WARN_UNUSED;
+/* Whether this catalog lists it. */
+bool models_is_listed(const struct catalog *catalog, const char *id);
+/* A listed model's changed files cannot be loaded, and while it is loaded it serves on as it is:
+ * logs and keeps the reason for models_visit. */
+void models_keep(struct catalog *catalog, const char *id, const struct error *why);
 /* Removes a model from the list: it is unloaded and forgotten, unless it was ordered. False: the
  * catalog did not list it. */
 bool models_unlist(struct catalog *catalog, const char *id);
@@ -150,8 +180,9 @@ struct model_row {
     bool ordered;
     uint64_t bytes;
     uint32_t users;
-    int64_t used_ns;   /* when it was last used; 0: never */
-    const char *error; /* MODEL_IS_FAILED: why; else "" */
+    int64_t used_ns; /* when it was last used; 0: never */
+    const char
+        *error; /* MODEL_IS_FAILED: why; of another: why its changed files are not served; "" */
 };
 
 /* Reports the uses of loaded models since the last call. `used_ns`: the latest use. `visit` may

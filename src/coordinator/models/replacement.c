@@ -5,13 +5,14 @@
  *  R1. A model that is loaded goes on serving while its *successor*, a hidden model of the same id,
  *      loads. When the successor is loaded, callers get it from one call to the next, and requests
  *      are checked against its tensors. The old one is unloaded when its last user has left.
- *  R2. If the successor cannot be loaded, the old one stays (`model_kept`). The next change is the
- *      next attempt.
+ *  R2. If the successor cannot be loaded, or the changed files can be no model, the old one is
+ *      *kept* (`model_kept`). The next change is the next attempt.
  *  R3. If there is no room for both, or the old one is unloaded meanwhile for any reason, the
  *      successor is given up, and the old model takes the new source when it is loaded next.
  *      Requests that come in between wait.
  *  R4. A model that is not loaded has no successor: R3 without the unload.
  */
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
@@ -24,6 +25,28 @@ separate(struct model *model, struct model *successor)
     CHECK(model->successor == successor && successor->predecessor == model);
     model->successor = NULL;
     successor->predecessor = NULL;
+}
+
+void
+replacement_forget_kept(struct model *model)
+{
+    model->catalog->kept -= model->kept != NULL;
+    free(model->kept);
+    model->kept = NULL;
+}
+
+/* R2. Logs each reason once. */
+static void
+keep(struct model *model, const char *why)
+{
+    if (model->kept != NULL && strcmp(model->kept, why) == 0)
+        return;
+    replacement_forget_kept(model);
+    model->kept = strdup(why);
+    CHECK(model->kept != NULL);
+    model->catalog->kept++;
+    log_warn_limited("model_kept pipeline=%s model=\"%s\" error=\"%s\"",
+                     model->catalog->pipeline->name, model->id, why);
 }
 
 /* In the loop's next turn: this may be a step of one of the two. */
@@ -57,6 +80,9 @@ replacement_take_over(struct model *successor)
     model->place.listed = model->place.ordered = false;
     successor->hidden = false;
     model->hidden = true;
+    char *releases = successor->releases;
+    successor->releases = model->releases;
+    model->releases = releases;
     registry_unlock(model->registry);
     log_info_limited("model_replaced pipeline=%s model=\"%s\"", model->catalog->pipeline->name,
                      model->id);
@@ -68,7 +94,11 @@ static void
 give_source(struct model *model, const struct model *successor)
 {
     const struct model_source *source = &successor->source;
-    model_source_set(&model->next, source->given, source->path, source->key);
+    const struct model_spec spec = {.path = source->given,
+                                    .key = source->key,
+                                    .tensors = source->tensors,
+                                    .release = source->release[0] != '\0' ? source->release : NULL};
+    model_source_set(&model->next, &spec, source->path);
     model->next.version = source->version;
 }
 
@@ -80,8 +110,7 @@ replacement_fail(struct model *successor)
         successor->error.status == STATUS_RESOURCE_EXHAUSTED && successor->phase == PHASE_ROOM;
     separate(model, successor);
     if (!lacked_room) {
-        log_warn_limited("model_kept pipeline=%s model=\"%s\" error=\"%s\"",
-                         model->catalog->pipeline->name, model->id, successor->error.text);
+        keep(model, successor->error.text);
         return;
     }
     give_source(model, successor);
@@ -91,6 +120,7 @@ replacement_fail(struct model *successor)
 void
 replacement_end(struct model *model)
 {
+    replacement_forget_kept(model);
     struct model *predecessor = model->predecessor;
     struct model *successor = model->successor;
     if (predecessor != NULL) { /* a purge, which is about to unload the successor, too */
@@ -129,6 +159,7 @@ static void
 replace(struct model *model, const struct model_spec *spec, const char *path, uint64_t version)
 {
     struct model *successor = model->successor;
+    replacement_forget_kept(model);
     if (successor != NULL) {
         separate(model, successor);
         retire_later(successor);
@@ -167,17 +198,35 @@ models_list(struct catalog *catalog, const struct model_spec *spec, uint64_t ver
     if (!same || another_version)
         replace(model, spec, place.path, version);
     else
-        source->version = version;
+        replacement_forget_kept(model);
+    model_source_to_be(model)->version = version;
+    model_set_releases(model, spec->releases);
     catalog_preload(model);
     return STATUS_OK;
 }
 
 bool
-models_unlist(struct catalog *catalog, const char *id)
+models_is_listed(const struct catalog *catalog, const char *id)
+{
+    const struct model *model = registry_find(catalog->registry, id);
+    return model != NULL && model->catalog == catalog && model->place.listed;
+}
+
+void
+models_keep(struct catalog *catalog, const char *id, const struct error *why)
 {
     struct model *model = registry_find(catalog->registry, id);
-    if (model == NULL || model->catalog != catalog || !model->place.listed)
+    if (models_is_listed(catalog, id) && model->phase == PHASE_REST &&
+        model->place.state == MODEL_IS_LOADED)
+        keep(model, why->text);
+}
+
+bool
+models_unlist(struct catalog *catalog, const char *id)
+{
+    if (!models_is_listed(catalog, id))
         return false;
+    struct model *model = registry_find(catalog->registry, id);
     model_set_mark(model, MODEL_UNLISTED);
     if (!model->place.ordered)
         catalog_unload(model);

@@ -132,7 +132,8 @@ on_loaded(void *context, const struct error *error, const struct model_facts *fa
 static struct model_spec
 spec_of(const struct runtime_ask *ask)
 {
-    return (struct model_spec){ask->request.id, ask->request.path, ask->request.key};
+    return (struct model_spec){
+        .id = ask->request.id, .path = ask->request.path, .key = ask->request.key};
 }
 
 static enum status

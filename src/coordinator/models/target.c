@@ -51,6 +51,14 @@ target_id_read(struct target_id *id, struct wire_cursor found, size_t bytes_max,
     return check_id(id, "the request", error);
 }
 
+void
+target_version_read(char version[MODEL_RELEASE_BYTES], struct wire_cursor found)
+{
+    size_t bytes = found.left < MODEL_RELEASE_BYTES ? found.left : 0;
+    wire_read(&found, version, bytes);
+    version[bytes] = '\0';
+}
+
 enum status
 target_id_of_message(const struct wire_message *message, const uint32_t *id_path,
                      uint32_t id_path_count, size_t bytes_max, struct target_id *id,
@@ -100,16 +108,16 @@ check_way(const struct pipeline *pipeline, const struct pipeline *bound, const c
 }
 
 static enum status
-find_by_id(const struct target_scope *scope, const struct target_id *id, struct target *target,
-           struct error *error)
+find_by_id(const struct target_scope *scope, const struct target_id *id, const char *version,
+           struct target *target, struct error *error)
 {
+    const struct model_name name = {id->text, id->bytes, version};
     target->pipeline = pipeline_find(scope->pipelines, scope->pipeline_count, id->text, id->bytes);
     if (target->pipeline == NULL) {
         target->held = scope->in_mesh;
         target->model = scope->in_mesh ? registry_enter_loaded(scope->registry, id->text, id->bytes,
                                                                MODEL_COUNTED, &target->pipeline)
-                                       : registry_enter(scope->registry, id->text, id->bytes,
-                                                        &target->pipeline);
+                                       : registry_enter(scope->registry, &name, &target->pipeline);
         return target->model != NULL ? STATUS_OK : not_known(id->text, error);
     }
     if (target->pipeline->catalog == NULL)
@@ -120,12 +128,12 @@ find_by_id(const struct target_scope *scope, const struct target_id *id, struct 
 
 enum status
 target_find(const struct target_scope *scope, struct pipeline *bound, const struct target_id *id,
-            struct target *target, struct error *error)
+            const char *version, struct target *target, struct error *error)
 {
     *target = (struct target){.pipeline = bound};
     if (id->bytes == 0)
         return bound != NULL && bound->catalog == NULL ? STATUS_OK : no_id(bound, error);
-    enum status status = find_by_id(scope, id, target, error);
+    enum status status = find_by_id(scope, id, version, target, error);
     if (status != STATUS_OK)
         return status;
     status = check_way(target->pipeline, bound, id->text, error);
@@ -153,16 +161,22 @@ target_leave(struct target *target)
 /* ---- what can be told ---- */
 
 enum status
-target_notify(const struct target_scope *scope, const char *id, struct oip_model_info *info,
-              bool *ready, struct target_told *told, struct error *error)
+target_notify(const struct target_scope *scope, const struct oip_named *named,
+              struct oip_model_info *info, bool *ready, struct target_told *told,
+              struct error *error)
 {
-    *told = (struct target_told){NULL, NULL};
+    const char *id = named->name;
+    const struct model_name name = {id, strlen(id), named->version};
+    told->lane = NULL;
+    told->model.model = NULL;
     struct pipeline *pipeline =
         pipeline_find(scope->pipelines, scope->pipeline_count, id, strlen(id));
     if (pipeline != NULL)
         told->lane = pipeline_describe(pipeline, info, ready);
-    else if (!registry_describe(scope->registry, id, info, ready, &told->model))
+    else if (!registry_describe(scope->registry, &name, info, &told->model))
         return not_known(id, error);
+    else
+        *ready = told->model.ready;
     return STATUS_OK;
 }
 
@@ -171,7 +185,8 @@ target_forget(struct target_told *told)
 {
     if (told->lane != NULL)
         lane_unref(told->lane);
-    if (told->model != NULL)
-        model_leave(told->model);
-    *told = (struct target_told){NULL, NULL};
+    if (told->model.model != NULL)
+        model_leave(told->model.model);
+    told->lane = NULL;
+    told->model.model = NULL;
 }

@@ -8,11 +8,10 @@
 #pragma once
 
 #include "base/error.h"
+#include "coordinator/models/models.h"
 #include "coordinator/pipeline/pipeline.h"
 #include "coordinator/protocol/oip.h"
 #include "rpc/rpc.h"
-
-struct model_registry;
 
 /* The limit in a mesh. Ids of models in this node's pipelines have SHOAL_NAME_BYTES_MAX at most. */
 enum { TARGET_ID_BYTES_MAX = 1024 };
@@ -31,6 +30,10 @@ enum status target_id_set(struct target_id *id, const char *where, const struct 
 /* Reads the id that a request has there. INVALID_ARGUMENT: longer than `bytes_max`, not UTF-8. */
 enum status target_id_read(struct target_id *id, struct wire_cursor found, size_t bytes_max,
                            struct error *error) WARN_UNUSED;
+
+/* Reads the version that a request has there. One that no release can have is "": it is refused
+ * when the request is decoded. */
+void target_version_read(char version[MODEL_RELEASE_BYTES], struct wire_cursor found);
 
 /* Reads the string field at `id_path` (wire/field_path.h); none, or an empty one, is no error.
  * INVALID_ARGUMENT: malformed, longer than `bytes_max`, not UTF-8. */
@@ -54,12 +57,13 @@ struct target {
 
 /*
  * Finds the pipeline and model that answer. `bound`: the pipeline that the call's method is bound
- * to; NULL: the call uses the Open Inference Protocol. NOT_FOUND: no such id. INVALID_ARGUMENT: no
+ * to; NULL: the call uses the Open Inference Protocol. `version` "": any; whether the target has it
+ * is found by oip_check_version. NOT_FOUND: no such id. INVALID_ARGUMENT: no
  * id where one is needed, the name of a pipeline that serves models, or an id that must be called
  * in another way. After any other result than STATUS_OK there is nothing to leave.
  */
 enum status target_find(const struct target_scope *scope, struct pipeline *bound,
-                        const struct target_id *id, struct target *target,
+                        const struct target_id *id, const char *version, struct target *target,
                         struct error *error) WARN_UNUSED;
 
 /* Whether the id is not the name of a pipeline. */
@@ -71,11 +75,11 @@ void target_leave(struct target *target);
 /* Describes an id for ModelReady and ModelMetadata. NOT_FOUND: no such id; else `info` is valid
  * until target_forget. */
 struct target_told {
-    struct lane *lane;   /* to be released; NULL: none */
-    struct model *model; /* likewise */
+    struct lane *lane;       /* to be released; NULL: none */
+    struct model_told model; /* its model likewise */
 };
 
-enum status target_notify(const struct target_scope *scope, const char *id,
+enum status target_notify(const struct target_scope *scope, const struct oip_named *named,
                           struct oip_model_info *info, bool *ready, struct target_told *told,
                           struct error *error) WARN_UNUSED;
 void target_forget(struct target_told *told);

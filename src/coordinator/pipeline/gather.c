@@ -133,7 +133,7 @@ answer_result(struct lane *lane, struct request *request, const struct payload_v
     } else {
         struct oip_model_info info = lane->info;
         if (request->model != NULL)
-            info.name = lane->pipeline->options.models->id(request->model);
+            info = lane->pipeline->options.models->info(lane, request->model);
         struct oip_release release = {request_release, request};
         status = oip_encode_response(request->oip, &info, view, &release, &out, &error);
     }

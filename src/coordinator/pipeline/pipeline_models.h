@@ -50,7 +50,6 @@ struct pipeline_models {
                          struct error *error);
     /* The model's tensors as far as known. Valid until the model is left. */
     struct oip_model_info (*info)(const struct lane *lane, struct model *model);
-    const char *(*id)(const struct model *model);
     /* True: the complete and admitted request may be pushed. False: it waits now, and the slot no
      * longer belongs to the calling thread. */
     bool (*sends)(struct request *request, struct shm_ticket ticket, enum wait_place place);

@@ -24,7 +24,8 @@
 
 struct oip_model_info {
     const char *name;
-    const char *version; /* the only one: "1" */
+    const char *version;  /* "1", or the number of its release; NULL: not known yet */
+    const char *versions; /* all that are served, separated by spaces; NULL: only `version` */
     const char *platform;
     const struct handshake_tensor *inputs; /* count 0: not known, any are taken */
     uint32_t input_count;
@@ -73,6 +74,7 @@ enum { OIP_PRIORITY, OIP_TIMEOUT, OIP_NUMBERS };
 struct oip_head {
     bool is_read;
     struct wire_cursor name;       /* of the model, unchecked; nothing left: none */
+    struct wire_cursor version;    /* likewise */
     uint64_t numbers[OIP_NUMBERS]; /* 0: none; UINT64_MAX: not a number */
 };
 
@@ -95,7 +97,7 @@ uint64_t oip_number_of_text(struct wire_cursor text);
 enum status oip_check_model(const struct oip_request *request, const struct oip_model_info *model,
                             struct error *error) WARN_UNUSED;
 
-/* NOT_FOUND unless it is "" or the model's version. */
+/* NOT_FOUND unless it is "" or the model's version, or that is not known yet. */
 enum status oip_check_version(const char *version, const struct oip_model_info *model,
                               struct error *error) WARN_UNUSED;
 
@@ -141,12 +143,18 @@ enum oip_method {
     OIP_MODEL_METADATA
 };
 
+/* A model as a request names it. */
+struct oip_named {
+    const char *name;
+    const char *version; /* "": any */
+};
+
 /* The node's view of its models. */
 struct oip_node {
     bool (*ready)(void *context);
     /* NOT_FOUND; or the model's info and whether it is ready. */
-    enum status (*model)(void *context, const char *name, struct oip_model_info *info, bool *ready,
-                         struct error *error);
+    enum status (*model)(void *context, const struct oip_named *named, struct oip_model_info *info,
+                         bool *ready, struct error *error);
     void *context;
 };
 

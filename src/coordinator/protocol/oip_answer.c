@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/check.h"
 #include "coordinator/protocol/oip_contents.h"
@@ -84,7 +85,8 @@ find_model(struct oip_answer_call *answer, const char *type, struct oip_model_in
     enum status status = oip_read_named(&answer->request, answer->message, type, &named, error);
     if (status != STATUS_OK)
         return status;
-    status = answer->node->model(answer->node->context, named.name, info, ready, error);
+    const struct oip_named asked = {named.name, named.version};
+    status = answer->node->model(answer->node->context, &asked, info, ready, error);
     if (status != STATUS_OK)
         return status;
     return oip_check_version(named.version, info, error);
@@ -131,6 +133,22 @@ tensor_metadata(struct oip_answer_call *answer, const struct handshake_tensor *s
     return list;
 }
 
+/* Splits a text of numbers and spaces. NULL: no memory. */
+static char **
+split_versions(struct oip_answer_call *answer, const char *text, size_t *count)
+{
+    size_t bytes = strlen(text) + 1;
+    char *copy = bump_try(&answer->request.scratch, bytes);
+    char **list = bump_try(&answer->request.scratch, bytes * sizeof(char *));
+    if (copy == NULL || list == NULL)
+        return NULL;
+    memcpy(copy, text, bytes);
+    char *rest = copy;
+    for (*count = 0; rest != NULL; ++*count)
+        list[*count] = strsep(&rest, " ");
+    return list;
+}
+
 static enum status
 model_metadata(struct oip_answer_call *answer, struct error *error)
 {
@@ -140,16 +158,15 @@ model_metadata(struct oip_answer_call *answer, struct error *error)
     if (status != STATUS_OK)
         return status;
     Inference__ModelMetadataResponse response = INFERENCE__MODEL_METADATA_RESPONSE__INIT;
-    char *version = oip_loose(info.version);
     response.name = oip_loose(info.name);
-    response.n_versions = 1;
-    response.versions = &version;
+    response.versions = split_versions(answer, info.versions != NULL ? info.versions : info.version,
+                                       &response.n_versions);
     response.platform = oip_loose(info.platform == NULL ? "" : info.platform);
     response.n_inputs = info.input_count;
     response.n_outputs = info.output_count;
     response.inputs = tensor_metadata(answer, info.inputs, info.input_count);
     response.outputs = tensor_metadata(answer, info.outputs, info.output_count);
-    if (response.inputs == NULL || response.outputs == NULL)
+    if (response.versions == NULL || response.inputs == NULL || response.outputs == NULL)
         return error_set(error, STATUS_RESOURCE_EXHAUSTED, "no memory to encode the response");
     return pack(answer, &response.base, error);
 }

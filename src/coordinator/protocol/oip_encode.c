@@ -161,7 +161,8 @@ put_fields(struct response *response, const struct oip_model_info *model, struct
 {
     const char *id = response->request->message->id;
     size_t model_bytes = strlen(model->name);
-    size_t version_bytes = strlen(model->version);
+    const char *version = model->version != NULL ? model->version : "";
+    size_t version_bytes = strlen(version);
     size_t id_bytes = strlen(id);
     size_t room = (size_t)3 * WIRE_HEAD_BYTES_MAX + model_bytes + version_bytes + id_bytes;
     for (uint32_t i = 0; i < response->count; i++) {
@@ -173,7 +174,7 @@ put_fields(struct response *response, const struct oip_model_info *model, struct
     if (response->bytes == NULL)
         return error->status;
     put_string(response, FIELD_MODEL_NAME, model->name, model_bytes);
-    put_string(response, FIELD_MODEL_VERSION, model->version, version_bytes);
+    put_string(response, FIELD_MODEL_VERSION, version, version_bytes);
     put_string(response, FIELD_ID, id, id_bytes);
     for (uint32_t i = 0; i < response->count; i++)
         put_output(response, response->chosen[i]);

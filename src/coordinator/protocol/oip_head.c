@@ -11,7 +11,13 @@
 #include "coordinator/protocol/oip.h"
 #include "wire/field_path.h"
 
-enum { FIELD_MODEL_NAME = 1, FIELD_PARAMETERS = 4, FIELD_KEY = 1, FIELD_VALUE = 2 };
+enum {
+    FIELD_MODEL_NAME = 1,
+    FIELD_MODEL_VERSION = 2,
+    FIELD_PARAMETERS = 4,
+    FIELD_KEY = 1,
+    FIELD_VALUE = 2
+};
 enum { FIELD_FIRST = 1, FIELD_INT64 = 2, FIELD_STRING = 3, FIELD_UINT64 = 5, FIELD_LAST = 5 };
 
 static const struct {
@@ -107,6 +113,8 @@ oip_head_read(struct oip_head *head, const struct wire_message *message, struct 
                              (unsigned)field.type);
         if (field.number == FIELD_MODEL_NAME)
             head->name = field.data;
+        else if (field.number == FIELD_MODEL_VERSION && field.type == WIRE_BYTES)
+            head->version = field.data;
         else if (field.number == FIELD_PARAMETERS && field.type == WIRE_BYTES)
             read_entry(field.data, head->numbers);
     }

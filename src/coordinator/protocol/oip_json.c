@@ -403,8 +403,15 @@ read_url(struct json_reading *reading)
     request->name = (struct wire_span){request->message->model_name, bytes};
     request->head =
         (struct oip_head){.is_read = true, .name = {.spans = &request->name, .left = bytes}};
-    return keep(reading, "model_version", ask->version, strlen(ask->version),
-                &request->message->model_version);
+    char **version = &request->message->model_version;
+    enum status status =
+        keep(reading, "model_version", ask->version, strlen(ask->version), version);
+    if (status == STATUS_OK) {
+        request->version = (struct wire_span){*version, strlen(*version)};
+        request->head.version =
+            (struct wire_cursor){.spans = &request->version, .left = request->version.bytes};
+    }
+    return status;
 }
 
 static enum status

@@ -8,10 +8,11 @@
 enum status
 oip_check_version(const char *version, const struct oip_model_info *model, struct error *error)
 {
-    if (version[0] == '\0' || strcmp(version, model->version) == 0)
+    if (version[0] == '\0' || model->version == NULL || strcmp(version, model->version) == 0)
         return STATUS_OK;
-    return error_set(error, STATUS_NOT_FOUND, "model \"%s\": no version \"%.32s\", only \"%s\"",
-                     model->name, version, model->version);
+    return error_set(error, STATUS_NOT_FOUND, "model \"%s\": no version \"%.32s\", but \"%s\"",
+                     model->name, version,
+                     model->versions != NULL ? model->versions : model->version);
 }
 
 static bool

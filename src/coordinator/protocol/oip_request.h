@@ -43,7 +43,8 @@ struct oip_request {
 
     /* of a request that was filled from JSON */
     struct oip_head head;
-    struct wire_span name;      /* for its cursor */
+    struct wire_span name; /* for the head's cursors */
+    struct wire_span version;
     struct wire_message packed; /* in the scratch; no bytes: not packed yet */
 };
 

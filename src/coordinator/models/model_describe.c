@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "coordinator/models/model.h"
+#include "coordinator/pipeline/pipeline.h"
+
+static struct oip_model_info
+info_of(const struct model *model)
+{
+    return model->info != NULL
+               ? model->info->oip
+               : (struct oip_model_info){.name = model->name, .version = "1", .platform = ""};
+}
+
+/* With the lock. The texts are copied: they change while the model is looked at. */
+static void
+tell_versions(const struct model *model, struct oip_model_info *info, struct model_told *told)
+{
+    if (model->info == NULL && model->source.release[0] != '\0') {
+        snprintf(told->version, sizeof(told->version), "%s", model->source.release);
+        info->version = told->version;
+    }
+    if (model->releases != NULL) {
+        snprintf(told->versions, sizeof(told->versions), "%s", model->releases);
+        info->versions = told->versions;
+    }
+}
+
+bool
+registry_describe(struct model_registry *registry, const struct model_name *name,
+                  struct oip_model_info *info, struct model_told *told)
+{
+    registry_lock(registry);
+    struct model *model = registry_find_named(registry, name);
+    bool there = model_is_there(model);
+    if (there) {
+        const struct pipeline *pipeline = model->catalog->pipeline;
+        model->place.users++;
+        *info = info_of(model);
+        tell_versions(model, info, told);
+        told->ready = model->place.state == MODEL_IS_LOADED && !atomic_load(&pipeline->draining);
+        told->model = model;
+    }
+    registry_unlock(registry);
+    if (!there)
+        return false;
+    struct lane *lane = pipeline_lane(model->catalog->pipeline);
+    told->ready = told->ready && lane != NULL && atomic_load(&lane->dead_stages) == 0;
+    if (lane != NULL)
+        lane_unref(lane);
+    return true;
+}
+
+void
+model_set_releases(struct model *model, const char *releases)
+{
+    char *copy = releases != NULL ? strdup(releases) : NULL;
+    CHECK(releases == NULL || copy != NULL);
+    registry_lock(model->registry);
+    free(model->releases);
+    model->releases = copy;
+    registry_unlock(model->registry);
+}
+
+struct oip_model_info
+model_info(const struct lane *lane, struct model *model)
+{
+    registry_lock(model->registry);
+    const struct model_info *info = model->info;
+    registry_unlock(model->registry);
+    if (info != NULL)
+        return info->oip;
+    struct oip_model_info of_lane = lane->info;
+    of_lane.name = model->name;
+    of_lane.version = NULL; /* known when it is loaded */
+    return of_lane;
+}

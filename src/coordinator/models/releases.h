@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Which releases, the numbered versions of a model in its directory, are served, and lists them
+ * (models.h). Loop thread.
+ *
+ *  1. The policy chooses releases: the highest ones, or all. The highest of these is the model's
+ *     default; the others are listed beside it under ids of their own (MODEL_RELEASE_MARK).
+ *  2. A release that a rollback has withdrawn is passed over until its content changes. The highest
+ *     that is left is the default, whatever the policy.
+ *  3. The default is replaced by the rules of replacement.c: if the new one cannot be loaded, the
+ *     old one stays.
+ */
+#pragma once
+
+#include "coordinator/models/model_directory.h"
+
+struct catalog;
+struct releases;
+
+struct releases *releases_create(void);
+/* Listed models stay so. NULL is left alone. */
+void releases_destroy(struct releases *releases);
+
+/* Lists a model, and those of its releases that are served; as models_list. */
+enum status releases_list(struct releases *releases, struct catalog *catalog,
+                          const struct directory_model *model, struct error *error) WARN_UNUSED;
+/* Unlists a model with its releases; false: the catalog did not list it. */
+bool releases_unlist(struct releases *releases, struct catalog *catalog, const char *id);
+
+/* Withdraws the default release: the next lower one becomes the default, loads beside it and then
+ * replaces it. The numbers of both are for the answer. NOT_FOUND: no such model;
+ * FAILED_PRECONDITION: it has no releases, or no lower one. */
+struct releases_step {
+    char from[LOOK_RELEASE_BYTES];
+    char to[LOOK_RELEASE_BYTES];
+};
+enum status releases_roll_back(struct releases *releases, const char *id,
+                               struct releases_step *step, struct error *error) WARN_UNUSED;
