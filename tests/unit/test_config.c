@@ -640,7 +640,7 @@ test_defaults(void **state)
     assert_int_equal(config.connections_max, 2048);
     assert_int_equal(config.connections_per_peer_max, 0);
     assert_int_equal(config.streams_per_connection_max, 256);
-    assert_int_equal(config.stream_window_bytes, 64 << 10);
+    assert_int_equal(config.stream_window_bytes, 24 << 10);
     assert_int_equal(config.send_timeout_ns, INT64_C(10000000000));
     assert_int_equal(config.drain_timeout_ns, INT64_C(30000000000));
     assert_int_equal(config.keepalive_time_ns, INT64_C(60000000000));
