@@ -67,7 +67,7 @@ class TestHang(HangTest):
                                r"ran_ms=(\d+) items=1$", count=2)
         self.assertGreaterEqual(int(hung[2]), LIMIT_MS)
         shoald.wait_log(rf'worker_died .*pid={hung[1]} why="killed because it did not finish a run '
-                        rf'within run_timeout_ms \({LIMIT_MS}\)" held=1$')
+                        rf'within run_timeout_ms \({LIMIT_MS}\)" held=1 ')
         self.check_serves(client)
         stat = shoald.wait_all_returned("puppet")
         only = stat["stages"][0]

@@ -308,6 +308,7 @@ class TestCore(unittest.TestCase):
     HARD_LIMIT = resource.getrlimit(resource.RLIMIT_CORE)[1]
 
     @unittest.skipIf(HARD_LIMIT == 0, "core files are forbidden here")
+    @unittest.skipIf(shoal_fixture.sanitized(), "a sanitizer forbids core files")
     def test_core(self):
         pattern = pathlib.Path("/proc/sys/kernel/core_pattern").read_text().strip()
         keys = {"attempts_max": 1, "quarantine_deaths": 0}
