@@ -21,6 +21,7 @@ static const char *const level_names[] = {"error", "warn", "info", "debug"};
 
 static const char *log_program = "shoal";
 static _Atomic int log_level_max = LOG_INFO;
+static struct log_tap log_tap;
 
 void
 log_init(const char *program, enum log_level level)
@@ -33,6 +34,12 @@ void
 log_set_level(enum log_level level)
 {
     atomic_store_explicit(&log_level_max, (int)level, memory_order_relaxed);
+}
+
+void
+log_set_tap(const struct log_tap *tap)
+{
+    log_tap = tap != NULL ? *tap : (struct log_tap){0};
 }
 
 int
@@ -392,9 +399,21 @@ fill_line(char line[LINE_BYTES], size_t used, const char *format, va_list args)
 }
 
 static bool
-is_wanted(enum log_level level)
+is_written(enum log_level level)
 {
     return (int)level <= atomic_load_explicit(&log_level_max, memory_order_relaxed);
+}
+
+static bool
+is_tapped(enum log_level level)
+{
+    return log_tap.take != NULL && level <= LOG_INFO;
+}
+
+static bool
+is_wanted(enum log_level level)
+{
+    return is_written(level) || is_tapped(level);
 }
 
 PRINTF_LIKE(2, 0)
@@ -402,7 +421,12 @@ static void
 put_line(enum log_level level, const char *format, va_list args)
 {
     char line[LINE_BYTES];
-    put(line, fill_line(line, begin_line(line, level), format, args));
+    size_t begun = begin_line(line, level);
+    size_t count = fill_line(line, begun, format, args);
+    if (is_tapped(level))
+        log_tap.take(log_tap.context, level, line + begun, count - begun - 1);
+    if (is_written(level))
+        put(line, count);
 }
 
 void
