@@ -167,6 +167,26 @@ export class LineChart {
     return parts;
   }
 
+  /** Of the events; those that would cover each other share one. */
+  marks(x) {
+    const groups = new Map();
+    for (const event of this.events) {
+      if (event.time_ms < this.span[0] || event.time_ms > this.span[1]) continue;
+      const at = Math.round(x(event.time_ms) / 9) * 9;
+      const grave = event.level !== "info";
+      const group = groups.get(at) ?? { at: x(event.time_ms), grave: false, texts: [] };
+      if (grave && !group.grave) group.at = x(event.time_ms);
+      group.grave ||= grave;
+      group.texts.push(`${clock(event.time_ms)} ${event.text}`);
+      groups.set(at, group);
+    }
+    return [...groups.values()].map(({ at, grave, texts }) =>
+      svg("g", { class: grave ? "mark grave" : "mark" },
+        svg("title", {}, texts.slice(0, 8).join("\n") + (texts.length > 8 ? "\n…" : "")),
+        grave ? svg("line", { x1: at, x2: at, y1: TOP, y2: HEIGHT - BOTTOM }) : null,
+        svg("path", { d: `M${(at - 3.5).toFixed(1)} ${HEIGHT - BOTTOM + 6}h7l-3.5 -5.5z` })));
+  }
+
   draw() {
     if (!this.span || this.width < 120) return;
     const { times, rows } = this.data;
@@ -177,16 +197,7 @@ export class LineChart {
     const parts = this.axes(x, scale?.y ?? (() => HEIGHT - BOTTOM), scale?.ticks ?? []);
     parts.push(svg("line", { class: "base", x1: LEFT, x2: this.width - RIGHT,
       y1: HEIGHT - BOTTOM, y2: HEIGHT - BOTTOM }));
-    for (const event of this.events) {
-      if (event.time_ms < this.span[0] || event.time_ms > this.span[1]) continue;
-      const at = x(event.time_ms);
-      const mark = event.level === "info" ? "mark" : "mark grave";
-      parts.push(svg("g", { class: mark },
-        svg("title", {}, `${clock(event.time_ms)} ${event.text}`),
-        event.level === "info" ? null
-          : svg("line", { x1: at, x2: at, y1: TOP, y2: HEIGHT - BOTTOM }),
-        svg("path", { d: `M${at - 4} ${HEIGHT - BOTTOM + 5}h8l-4 -6z` })));
-    }
+    parts.push(...this.marks(x));
     if (scale)
       rows.forEach((row, i) => parts.push(svg("path",
         { class: `line c${this.lines[i].colour}`, d: this.path(times, row, x, scale.y) })));

@@ -254,7 +254,8 @@ export function open(root, feed, about, chosen) {
   const title = el("h1", {}, id ?? "Models");
   const why = el("p", { class: "note", hidden: true });
   const facts = new Figures([["state", "State"], ["versions", "Versions"], ["platform", "Platform"],
-    ["memory", "Memory"], ["used", "Last use"], ["p50", "Pipeline's p50"], ["p99", "p99"]]);
+    ...(about.mesh ? [] : [["memory", "Memory"]]), ["used", "Last use"],
+    ["p50", "Pipeline's p50"], ["p99", "p99"]]);
   const inputs = new Table(tensorColumns, { caption: "Inputs", key: tensor => tensor.name,
     empty: "It declares no inputs: it takes any tensors." });
   const outputs = new Table(tensorColumns, { caption: "Outputs", key: tensor => tensor.name,
@@ -323,7 +324,7 @@ export function open(root, feed, about, chosen) {
         row = await find();
         pipeline = row?.pipeline ?? null;
         facts.set("state", row?.state ?? "unknown", row ? stateTone(row) : "bad");
-        facts.set("memory", row?.bytes ? bytes(row.bytes) : NONE);
+        if (!about.mesh) facts.set("memory", row?.bytes ? bytes(row.bytes) : NONE);
         facts.set("used", row?.idle_ns ? `${duration(row.idle_ns)} ago`
           : row?.used_ms ? `${since(row.used_ms, now())} ago` : NONE);
         const reason = row ? whyNotLoaded(row) : "This node knows no such model.";
