@@ -27,7 +27,7 @@ NAMES = "node-a", "node-b", "node-c"
 KINDS = "churn", "digits", "fraud", "prices", "routes", "spam"
 MODELS = [f"{kind}-{version:02}" for version in range(1, 13) for kind in KINDS]
 PICTURES = [  # name, page, width, height, scheme
-    ("node", "node", 1280, 900, "light"), ("node-dark", "node", 1280, 900, "dark"),
+    ("node", "node", 1280, 900, "light"),
     ("mesh", "mesh", 1280, 900, "light"), ("model", "models/digits-01", 1280, 900, "light"),
     ("phone", "node", 390, 844, "dark"),
 ]

@@ -266,7 +266,8 @@ model_orders_list(const struct model_orders *orders, const struct control_reques
     json_field_open(&listing.json, "rows", '[');
     models_visit(orders->registry, list_row, &listing);
     json_close(&listing.json, ']');
-    json_field_uint(&listing.json, "next", listing.next);
+    if (request->limit != 0)
+        json_field_uint(&listing.json, "next", listing.next);
     json_close(&listing.json, '}');
 }
 
