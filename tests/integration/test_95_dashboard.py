@@ -211,6 +211,10 @@ class TestGuard(unittest.TestCase):
             self.assertEqual(code, 2, keys)
             self.assertIn(said, text)
         file = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()), "token")
+        file.write_text("short")
+        code, text = run_shoald(echo(dashboard_token=str(file)), ["--check"])
+        self.assertEqual(code, 2)
+        self.assertIn("is not a token of 16 to 256", text)
         file.write_text(TOKEN)
         for keys in ({"dashboard": "0.0.0.0:0", "dashboard_token": str(file)},
                      {"dashboard": secure, "tls": ca}):
