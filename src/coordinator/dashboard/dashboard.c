@@ -35,7 +35,8 @@ struct dashboard {
     struct rest *rest;
     struct http_service models; /* of the rest */
     struct recent_events *events;
-    struct loop_timer *timer;
+    struct loop_timer *timer; /* the HTTP thread's once that has started */
+    bool is_started;
     char path[PATH_BYTES]; /* of the counters file, even if its name has moved since */
     /* The HTTP thread's: */
     struct chart_history *history;
@@ -301,6 +302,7 @@ dashboard_start(struct dashboard *dashboard)
     if (dashboard == NULL)
         return;
     loop_timer_set(dashboard->timer, 0);
+    dashboard->is_started = true;
     http_thread_start(dashboard->thread);
 }
 
@@ -315,6 +317,7 @@ static void
 on_stop(void *context)
 {
     struct dashboard *dashboard = context;
+    loop_timer_destroy(dashboard->timer);
     viewers_end(dashboard->viewers);
 }
 
@@ -332,7 +335,7 @@ dashboard_destroy(struct dashboard *dashboard)
 {
     if (dashboard == NULL)
         return;
-    if (dashboard->timer != NULL)
+    if (!dashboard->is_started)
         loop_timer_destroy(dashboard->timer);
     http_thread_destroy(dashboard->thread);
     rest_destroy(dashboard->rest);
