@@ -21,7 +21,7 @@ static const char *const level_names[] = {"error", "warn", "info", "debug"};
 
 static const char *log_program = "shoal";
 static _Atomic int log_level_max = LOG_INFO;
-static struct log_tap log_tap;
+static void (*_Atomic log_tap)(enum log_level level, const char *event, size_t bytes);
 
 void
 log_init(const char *program, enum log_level level)
@@ -37,9 +37,9 @@ log_set_level(enum log_level level)
 }
 
 void
-log_set_tap(const struct log_tap *tap)
+log_set_tap(void (*tap)(enum log_level level, const char *event, size_t bytes))
 {
-    log_tap = tap != NULL ? *tap : (struct log_tap){0};
+    atomic_store(&log_tap, tap);
 }
 
 int
@@ -407,7 +407,7 @@ is_written(enum log_level level)
 static bool
 is_tapped(enum log_level level)
 {
-    return log_tap.take != NULL && level <= LOG_INFO;
+    return level <= LOG_INFO && atomic_load(&log_tap) != NULL;
 }
 
 static bool
@@ -423,8 +423,9 @@ put_line(enum log_level level, const char *format, va_list args)
     char line[LINE_BYTES];
     size_t begun = begin_line(line, level);
     size_t count = fill_line(line, begun, format, args);
-    if (is_tapped(level))
-        log_tap.take(log_tap.context, level, line + begun, count - begun - 1);
+    void (*tap)(enum log_level, const char *, size_t) = atomic_load(&log_tap);
+    if (tap != NULL && level <= LOG_INFO)
+        tap(level, line + begun, count - begun - 1);
     if (is_written(level))
         put(line, count);
 }

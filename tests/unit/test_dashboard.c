@@ -337,7 +337,7 @@ test_journal_keeps_the_newest(void **state)
     (void)state;
     uint64_t newest;
     log_init("test", LOG_NOTHING);
-    struct recent_events *events = recent_events_create();
+    struct recent_events *events = recent_events_start();
     char *text = recent_events_text(events, 0, &newest);
     assert_string_equal(text, "[]");
     free(text);
@@ -359,7 +359,7 @@ test_journal_keeps_the_newest(void **state)
     text = recent_events_text(events, newest, &newest);
     assert_string_equal(text, "[]");
     free(text);
-    recent_events_destroy(events);
+    recent_events_stop();
     log_info("nobody is told");
 }
 

@@ -287,7 +287,7 @@ dashboard_create(const struct dashboard_options *options, struct dashboard **cre
     dashboard->asks = asks_create(&dashboard->options.lists);
     dashboard->rest = rest_create(&options->rest, dashboard->thread);
     dashboard->models = rest_service(dashboard->rest);
-    dashboard->events = recent_events_create();
+    dashboard->events = recent_events_start();
     dashboard->history = history_create();
     dashboard->viewers = viewers_create(config->dashboard.viewers_max, options->rest.counters);
     dashboard->timer =
@@ -343,6 +343,6 @@ dashboard_destroy(struct dashboard *dashboard)
     asks_destroy(dashboard->asks);
     viewers_destroy(dashboard->viewers);
     history_destroy(dashboard->history);
-    recent_events_destroy(dashboard->events);
+    recent_events_stop();
     free(dashboard);
 }

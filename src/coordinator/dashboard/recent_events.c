@@ -2,7 +2,6 @@
 #include "coordinator/dashboard/recent_events.h"
 
 #include <pthread.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -24,10 +23,13 @@ struct recent_events {
     struct recent_event events[RECENT_EVENTS_MAX];
 };
 
+/* Static: a thread that logs may still be in `take` when the owner is done. */
+static struct recent_events kept = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
 static void
-take(void *context, enum log_level level, const char *text, size_t bytes)
+take(enum log_level level, const char *text, size_t bytes)
 {
-    struct recent_events *events = context;
+    struct recent_events *events = &kept;
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
     CHECK(pthread_mutex_lock(&events->lock) == 0);
@@ -40,23 +42,19 @@ take(void *context, enum log_level level, const char *text, size_t bytes)
 }
 
 struct recent_events *
-recent_events_create(void)
+recent_events_start(void)
 {
-    struct recent_events *events = calloc(1, sizeof(*events));
-    CHECK(events != NULL);
-    CHECK(pthread_mutex_init(&events->lock, NULL) == 0);
-    log_set_tap(&(struct log_tap){take, events});
-    return events;
+    CHECK(pthread_mutex_lock(&kept.lock) == 0);
+    kept.newest = 0;
+    CHECK(pthread_mutex_unlock(&kept.lock) == 0);
+    log_set_tap(take);
+    return &kept;
 }
 
 void
-recent_events_destroy(struct recent_events *events)
+recent_events_stop(void)
 {
-    if (events == NULL)
-        return;
     log_set_tap(NULL);
-    CHECK(pthread_mutex_destroy(&events->lock) == 0);
-    free(events);
 }
 
 static const char *

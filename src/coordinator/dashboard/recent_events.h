@@ -14,10 +14,9 @@ enum { RECENT_EVENTS_MAX = 512 };
 
 struct recent_events;
 
-/* Every event of level info or graver goes to it from now on. Before other threads log. */
-struct recent_events *recent_events_create(void);
-/* When no other thread logs any more. NULL is ignored. */
-void recent_events_destroy(struct recent_events *events);
+/* Every event of level info or graver goes to it from now on. There is one in a process. */
+struct recent_events *recent_events_start(void);
+void recent_events_stop(void);
 
 /* Writes an array of the events numbered above `after`, oldest first: `number`, `time_ms`, `level`
  * and `text`, the event's name and values. Returns the newest number. */
