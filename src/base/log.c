@@ -21,6 +21,7 @@ static const char *const level_names[] = {"error", "warn", "info", "debug"};
 
 static const char *log_program = "shoal";
 static _Atomic int log_level_max = LOG_INFO;
+static void (*_Atomic log_tap)(enum log_level level, const char *event, size_t bytes);
 
 void
 log_init(const char *program, enum log_level level)
@@ -33,6 +34,12 @@ void
 log_set_level(enum log_level level)
 {
     atomic_store_explicit(&log_level_max, (int)level, memory_order_relaxed);
+}
+
+void
+log_set_tap(void (*tap)(enum log_level level, const char *event, size_t bytes))
+{
+    atomic_store(&log_tap, tap);
 }
 
 int
@@ -392,9 +399,21 @@ fill_line(char line[LINE_BYTES], size_t used, const char *format, va_list args)
 }
 
 static bool
-is_wanted(enum log_level level)
+is_written(enum log_level level)
 {
     return (int)level <= atomic_load_explicit(&log_level_max, memory_order_relaxed);
+}
+
+static bool
+is_tapped(enum log_level level)
+{
+    return level <= LOG_INFO && atomic_load(&log_tap) != NULL;
+}
+
+static bool
+is_wanted(enum log_level level)
+{
+    return is_written(level) || is_tapped(level);
 }
 
 PRINTF_LIKE(2, 0)
@@ -402,7 +421,13 @@ static void
 put_line(enum log_level level, const char *format, va_list args)
 {
     char line[LINE_BYTES];
-    put(line, fill_line(line, begin_line(line, level), format, args));
+    size_t begun = begin_line(line, level);
+    size_t count = fill_line(line, begun, format, args);
+    void (*tap)(enum log_level, const char *, size_t) = atomic_load(&log_tap);
+    if (tap != NULL && level <= LOG_INFO)
+        tap(level, line + begun, count - begun - 1);
+    if (is_written(level))
+        put(line, count);
 }
 
 void

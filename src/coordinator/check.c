@@ -8,6 +8,7 @@
 #include "coordinator/assembly.h"
 #include "coordinator/check_addresses.h"
 #include "coordinator/config/certificates.h"
+#include "coordinator/dashboard/gate.h"
 #include "coordinator/mesh/mesh_files_check.h"
 #include "coordinator/mesh/mesh_management.h"
 #include "coordinator/models/runtime_place.h"
@@ -111,6 +112,17 @@ say_good(const struct node_options *options, const struct checked *checked)
         printf("  files of the mesh read; its store and its other nodes were not asked\n");
 }
 
+static uint32_t
+check_token(const struct config *config)
+{
+    struct gate gate;
+    struct error error = ERROR_NONE;
+    if (gate_init(&gate, config->dashboard.token_file, config->http_hosts, &error) == STATUS_OK)
+        return 0;
+    say_mistake(error.text);
+    return 1;
+}
+
 /* Checks without workers come first. */
 int
 node_check(const struct node_options *options)
@@ -123,6 +135,7 @@ node_check(const struct node_options *options)
         uint32_t listen_count = check_listens_on(options, &config, &listen);
         count(&config, &checked);
         uint32_t mistakes = certificates_check(&config, &checked.certificates, say_mistake);
+        mistakes += check_token(&config);
         mistakes += mesh_files_check(&config.mesh, say_mistake);
         mistakes += check_addresses(&config, listen, listen_count, &checked.addresses, say_mistake);
         mistakes += trial_run(options, &config, say_mistake);

@@ -111,6 +111,7 @@ check_addresses(const struct config *config, const char *const *listen, uint32_t
         {"metrics", &config->metrics, true},
         {"probes", &config->probes, true},
         {"prestop", &config->prestop, true},
+        {"dashboard", &config->dashboard.addresses, true},
         {"runtime", &config->runtime, true},
         {"mesh: management", &mesh->management.addresses, mesh->on},
         {"mesh: peers", &mesh->peers, has_peers},

@@ -224,6 +224,8 @@ greet_addresses(const struct greeting *greeting, const struct config *config)
               greeting->http != NULL ? greeting->http : "",
               config->metrics.count > 0 ? ", metrics on http://" : "",
               config->metrics.count > 0 ? config->metrics.items[0] : "");
+    if (config->dashboard.addresses.count > 0)
+        log_plain("See it at http://%s/", config->dashboard.addresses.items[0]);
 }
 
 void

@@ -13,6 +13,7 @@
 #include "coordinator/check.h"
 #include "coordinator/config/certificates.h"
 #include "coordinator/config/config.h"
+#include "coordinator/dashboard/dashboard.h"
 #include "coordinator/front/front.h"
 #include "coordinator/front/web.h"
 #include "coordinator/greeting.h"
@@ -66,7 +67,8 @@ struct coordinator_node {
     struct model_orders *model_orders;
     struct model_directories *directories;
     struct local_clients *local;
-    struct web *web; /* NULL: nothing is to be served over HTTP */
+    struct web *web;             /* NULL: nothing is to be served over HTTP */
+    struct dashboard *dashboard; /* NULL: there is none */
     struct share_key share_key;
     uint32_t serving_count;
     uint32_t stopped_count;
@@ -119,6 +121,7 @@ update_ready(struct coordinator_node *node)
     if (mesh_node_is_managed_at_front(node->mesh))
         front_set_serving(node->front, MESH_SERVICE, ready);
     web_set_ready(node->web, ready);
+    dashboard_set_ready(node->dashboard, ready);
     if (ready && node->phase == PHASE_STARTING) {
         node->phase = PHASE_SERVING;
         assembly_publish(&node->assembly); /* a reader of "ready" is to see the workers that are */
@@ -374,12 +377,13 @@ refuse_model_order(struct control_call *call)
 /* Writes the list that a verb from CONTROL_MODEL_LIST on asks for: an object with `rows`
  * (ipc/control.h). */
 static enum status
-write_list(struct coordinator_node *node, const struct control_request *request, struct bytes *list,
+write_list(void *context, const struct control_request *request, struct bytes *list,
            struct error *error)
 {
+    struct coordinator_node *node = context;
     if (request->verb != CONTROL_MODEL_LIST)
         return mesh_node_report(node->mesh, request, list, error);
-    model_orders_list(node->model_orders, list);
+    model_orders_list(node->model_orders, request, list);
     return STATUS_OK;
 }
 
@@ -484,7 +488,17 @@ web_open(struct coordinator_node *node, struct error *error)
                  .share_key = node->share_key,
                  .tracer = node->tracer},
     };
-    return web_create(&options, &node->web, error);
+    enum status status = web_create(&options, &node->web, error);
+    if (status != STATUS_OK)
+        return status;
+    const struct dashboard_options dashboard = {
+        .counters = options.counters,
+        .meters = options.meters,
+        .rest = options.rest,
+        .tls = options.tls,
+        .lists = {.loop = node->loop, .list = write_list, .context = node},
+    };
+    return dashboard_create(&dashboard, &node->dashboard, error);
 }
 
 static enum status
@@ -664,6 +678,7 @@ finish(struct coordinator_node *node)
     if (node->loop != NULL)
         loop_run_posted(node->loop); /* REST waits for answers that are among them */
     web_stop(node->web);
+    dashboard_stop(node->dashboard);
     if (node->front != NULL)
         front_destroy(node->front);
     if (node->loop != NULL)
@@ -675,6 +690,7 @@ finish(struct coordinator_node *node)
     assembly_end_gathering(&node->assembly); /* the last to answer, and to end a trace */
     mesh_node_end_peers(node->mesh);
     web_destroy(node->web);
+    dashboard_destroy(node->dashboard);
     tracer_destroy(node->tracer);
     assembly_fini(&node->assembly);
     spawn_reserve_end();
@@ -723,6 +739,7 @@ node_run(const struct node_options *options)
         mesh_node_start(node->mesh); /* what the front's threads do for it is ready */
         front_start(node->front);
         web_start(node->web);
+        dashboard_start(node->dashboard);
         on_publish(node);
         update_ready(node); /* there may be no pipelines to wait for */
         loop_run(node->loop);

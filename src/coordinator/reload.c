@@ -122,6 +122,12 @@ warn_needs_restart(const struct config *was, const struct config *now)
         log_warn("reload_ignored key=http needs=restart");
     if (!same_addresses(&was->metrics, &now->metrics))
         log_warn("reload_ignored key=metrics needs=restart");
+    if (!same_addresses(&was->dashboard.addresses, &now->dashboard.addresses))
+        log_warn("reload_ignored key=dashboard needs=restart");
+    if (!same_text(was->dashboard.token_file, now->dashboard.token_file))
+        log_warn("reload_ignored key=dashboard_token needs=restart");
+    if (!same_text(was->dashboard.infer, now->dashboard.infer))
+        log_warn("reload_ignored key=dashboard_infer needs=restart");
     if (!same_addresses(&was->runtime, &now->runtime))
         log_warn("reload_ignored key=runtime needs=restart");
     if (!same_text(was->socket_mode, now->socket_mode))

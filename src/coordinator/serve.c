@@ -178,6 +178,14 @@ put_address(struct bytes *yaml, const struct serve_options *options, const char 
     put(yaml, "]\n");
 }
 
+/* On this machine alone, where no token is needed, wherever models are served. */
+static void
+put_dashboard(struct bytes *yaml, const struct serve_options *options)
+{
+    if (options->dashboard_port != 0)
+        put(yaml, "dashboard: [\"127.0.0.1:%u\"]\ndashboard_infer: on\n", options->dashboard_port);
+}
+
 static uint32_t
 workers(const struct serve_options *options)
 {
@@ -254,6 +262,7 @@ write_config(const struct serve *serve, struct bytes *yaml, struct error *error)
     put_address(yaml, options, "listen", options->grpc_port);
     put_address(yaml, options, "http", options->http_port);
     put_address(yaml, options, "metrics", options->metrics_port);
+    put_dashboard(yaml, options);
     put(yaml, "log_level: warn\npipelines:\n");
     for (uint32_t i = 0; i < serve->model_count; i++)
         put_model(yaml, serve, &serve->models[i]);

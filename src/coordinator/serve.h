@@ -21,7 +21,7 @@ struct serve_options {
     uint32_t path_count;
     const char *host; /* as in a URL: IPv6 in brackets */
     uint16_t grpc_port;
-    uint16_t http_port, metrics_port; /* 0: not served */
+    uint16_t http_port, metrics_port, dashboard_port; /* 0: not served */
     uint32_t workers;                 /* of each pipeline; 0: chosen */
     uint32_t memory_mib;              /* for models of the folder; 0: chosen */
 };

@@ -9,13 +9,20 @@
 #include "base/log.h"
 #include "coordinator/serve.h"
 
-enum { GRPC_PORT = 8033, HTTP_PORT = 8008, METRICS_PORT = 2112, EXIT_REFUSED = 2 };
+enum {
+    GRPC_PORT = 8033,
+    HTTP_PORT = 8008,
+    METRICS_PORT = 2112,
+    DASHBOARD_PORT = 8088,
+    EXIT_REFUSED = 2
+};
 
 enum serve_option {
     OPTION_LISTEN = 1,
     OPTION_HTTP_PORT,
     OPTION_GRPC_PORT,
     OPTION_METRICS_PORT,
+    OPTION_DASHBOARD_PORT,
     OPTION_WORKERS,
     OPTION_MEMORY,
     OPTION_PRINT,
@@ -33,6 +40,9 @@ static const struct usage_option options[OPTION_END - 1] = {
     {"http-port", "PORT", "for REST (default: 8008; 0: none)"},
     {"grpc-port", "PORT", "for gRPC (default: 8033)"},
     {"metrics-port", "PORT", "for Prometheus (default: 2112; 0: none)"},
+    {"dashboard-port", "PORT",
+     "for the dashboard, on this machine alone (default: 8088; 0:\n"
+     "none)"},
     {"workers", "N",
      "processes for each model, or for each format of a folder\n"
      "(default: one for each processor, at most 4)"},
@@ -109,6 +119,9 @@ take_option(struct serve_arguments *arguments, int id)
     case OPTION_METRICS_PORT:
         serve->metrics_port = (uint16_t)number(arguments, id, 0, PORT_MAX);
         break;
+    case OPTION_DASHBOARD_PORT:
+        serve->dashboard_port = (uint16_t)number(arguments, id, 0, PORT_MAX);
+        break;
     case OPTION_WORKERS: serve->workers = number(arguments, id, 1, WORKERS_MAX); break;
     case OPTION_MEMORY: serve->memory_mib = number(arguments, id, 1, MEMORY_MAX); break;
     case OPTION_PRINT: arguments->print = true; break;
@@ -154,7 +167,8 @@ serve_read(int argc, char **argv, struct node_options *node)
     struct serve_arguments arguments = {.serve = {.host = "127.0.0.1",
                                                   .grpc_port = GRPC_PORT,
                                                   .http_port = HTTP_PORT,
-                                                  .metrics_port = METRICS_PORT},
+                                                  .metrics_port = METRICS_PORT,
+                                                  .dashboard_port = DASHBOARD_PORT},
                                         .node = node,
                                         .exit_code = SERVE_GO_ON};
     struct option known[OPTION_END];

@@ -6,12 +6,7 @@
 
 #include <stdio.h>
 
-#include "base/json.h"
 #include "ipc/snapshot.h"
 
 /* A table over all pipelines; nothing if no request is in flight. */
 void oldest_print(const struct snapshot *snapshot, FILE *out);
-
-/* An array for one pipeline, or for all if it is NULL. */
-void oldest_json(const struct snapshot *snapshot, const struct snapshot_scope *pipeline,
-                 struct json *json);

@@ -10,19 +10,7 @@
 #include "ctl/ctl.h"
 #include "ctl/figure.h"
 #include "ctl/oldest.h"
-
-static double
-histogram_mean(const uint64_t *words)
-{
-    return words[0] > 0 ? (double)words[1] / (double)words[0] : 0;
-}
-
-static int64_t
-quantile(const uint64_t *words, double share)
-{
-    uint64_t value = histogram_quantile(words, share);
-    return value < INT64_MAX ? (int64_t)value : INT64_MAX;
-}
+#include "ipc/snapshot_json.h"
 
 static double
 per_second(const struct snapshot *snapshot, uint64_t count)
@@ -50,7 +38,7 @@ duration_cell(struct figure_table *table, const uint64_t *histogram, double shar
     if (histogram[0] == 0)
         table_add(table, "-");
     else
-        table_add_duration(table, quantile(histogram, share));
+        table_add_duration(table, histogram_duration(histogram, share));
 }
 
 static void
@@ -87,8 +75,8 @@ pipeline_head(const struct snapshot *snapshot, const struct snapshot_scope *pipe
             snapshot_value(pipeline, PIPELINE_BLOCKS_MAX));
     if (latency[0] > 0) {
         char p50[FIGURE_ROOM], p99[FIGURE_ROOM];
-        figure_duration(p50, quantile(latency, 0.5));
-        figure_duration(p99, quantile(latency, 0.99));
+        figure_duration(p50, histogram_duration(latency, 0.5));
+        figure_duration(p99, histogram_duration(latency, 0.99));
         fprintf(out, "  latency p50 %s p99 %s", p50, p99);
     }
     putc('\n', out);
@@ -273,122 +261,13 @@ report_print(const struct snapshot *snapshot, const char *pipeline, FILE *out)
 
 /* ---- JSON ---- */
 
-static void
-bucket_json(uint64_t floor, uint64_t count, struct json *json)
-{
-    json_open(json, '[');
-    json_put_uint(json, floor);
-    json_put_uint(json, count);
-    json_close(json, ']');
-}
-
-static void
-histogram_json(const uint64_t *words, struct json *json)
-{
-    json_open(json, '{');
-    json_field_uint(json, "count", words[0]);
-    json_field_uint(json, "sum", words[1]);
-    json_field_double(json, "mean", histogram_mean(words));
-    json_field_int(json, "p50", quantile(words, 0.5));
-    json_field_int(json, "p90", quantile(words, 0.9));
-    json_field_int(json, "p99", quantile(words, 0.99));
-    json_field_open(json, "buckets", '['); /* [lower bound, count] of non-empty buckets */
-    for (uint32_t i = 0; i < HISTOGRAM_BUCKETS; i++)
-        if (words[2 + i] > 0)
-            bucket_json(histogram_bucket_floor(i), words[2 + i], json);
-    json_close(json, ']');
-    json_close(json, '}');
-}
-
-/* All counters of a scope by name; `gauges`: gauges too. */
-static void
-counters_json(const struct snapshot_scope *scope, bool gauges, struct json *json)
-{
-    for (uint32_t i = 0; i < COUNTER_TABLE_COUNT; i++) {
-        if (counter_table[i].scope != scope->kind ||
-            (counter_table[i].type == TYPE_GAUGE && !gauges) || i == WORKER_HEARTBEAT)
-            continue;
-        json_name(json, counter_table[i].name);
-        if (counter_table[i].type == TYPE_HISTOGRAM)
-            histogram_json(snapshot_histogram(scope, (enum counter)i), json);
-        else
-            json_put_uint(json, snapshot_value(scope, (enum counter)i));
-    }
-}
-
-static void
-worker_json(const struct snapshot *snapshot, const struct snapshot_scope *worker, struct json *json)
-{
-    json_open(json, '{');
-    json_field_string(json, "name", worker->name);
-    json_field_int(json, "heartbeat_age_ns",
-                   snapshot_age_ns(snapshot, (int64_t)snapshot_value(worker, WORKER_HEARTBEAT)));
-    counters_json(worker, true, json);
-    json_close(json, '}');
-}
-
-static void
-stage_json(const struct snapshot *snapshot, const struct snapshot_scope *stage, struct json *json)
-{
-    struct snapshot_scope workers = snapshot_workers(snapshot, stage);
-    uint32_t index = snapshot_index(snapshot, stage);
-    json_open(json, '{');
-    json_field_string(json, "name", stage->name);
-    counters_json(stage, true, json);
-    counters_json(&workers, false, json);
-    json_field_open(json, "workers", '[');
-    for (const struct snapshot_scope *worker = NULL;
-         (worker = snapshot_next(snapshot, SCOPE_WORKER, index, worker)) != NULL;)
-        worker_json(snapshot, worker, json);
-    json_close(json, ']');
-    json_close(json, '}');
-    free(workers.words);
-}
-
-void
-report_node_json(const struct snapshot *snapshot, struct json *json)
-{
-    int64_t since_ns;
-    json_field_bool(json, "live", snapshot->live);
-    json_field_string(json, "state", node_state_name(snapshot->state));
-    json_field_int(json, "pid", snapshot->pid);
-    json_field_int(json, "started_unix_ns", snapshot->started_unix_ns);
-    if (snapshot->live)
-        json_field_int(json, "heartbeat_age_ns", snapshot_age_ns(snapshot, snapshot->heartbeat_ns));
-    else if (snapshot_death_unix_ns(snapshot, &since_ns))
-        json_field_int(json, "dead_since_unix_ns", since_ns);
-}
-
 void
 report_json(const struct snapshot *snapshot, const char *pipeline, FILE *out)
 {
     struct bytes line = {0};
     struct json json = json_begin(&line, JSON_STYLE_SPACED);
-    json_open(&json, '{');
-    report_node_json(snapshot, &json);
-    if (snapshot->interval_ns > 0)
-        json_field_int(&json, "interval_ns", snapshot->interval_ns);
-    counters_json(&snapshot->scopes[0], true, &json);
-    json_field_open(&json, "pipelines", '[');
-    for (const struct snapshot_scope *scope = NULL;
-         (scope = snapshot_next(snapshot, SCOPE_PIPELINE, 0, scope)) != NULL;) {
-        if (pipeline != NULL && strcmp(pipeline, scope->name) != 0)
-            continue;
-        json_open(&json, '{');
-        json_field_string(&json, "name", scope->name);
-        counters_json(scope, true, &json);
-        json_name(&json, "oldest");
-        oldest_json(snapshot, scope, &json);
-        json_field_open(&json, "stages", '[');
-        for (const struct snapshot_scope *stage = NULL;
-             (stage = snapshot_next(snapshot, SCOPE_STAGE, snapshot_index(snapshot, scope),
-                                    stage)) != NULL;)
-            stage_json(snapshot, stage, &json);
-        json_close(&json, ']');
-        json_close(&json, '}');
-    }
-    json_close(&json, ']');
-    json_close(&json, '}');
+    const struct snapshot_json form = {.pipeline = pipeline};
+    snapshot_json(snapshot, &form, &json);
     ctl_print_line(&line, out);
 }
 

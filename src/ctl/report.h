@@ -6,19 +6,15 @@
 
 #include <stdio.h>
 
-#include "base/json.h"
 #include "ipc/snapshot.h"
 
 /* `pipeline`: only that one, or all if NULL. */
 void report_print(const struct snapshot *snapshot, const char *pipeline, FILE *out);
-/* One object: the node, its counters, its pipelines, their stages, their workers. Names are those
- * of counters.def in lower case; a stage has the sums of its workers' counters. */
+/* As snapshot_json, on a line. */
 void report_json(const struct snapshot *snapshot, const char *pipeline, FILE *out);
 
 /* "ready, pid 17, up 3 min 2 s" or "dead, since 2026-01-31 10:00:00". */
 void report_node_line(const struct snapshot *snapshot, FILE *out);
-/* The node's fields, into an open object. */
-void report_node_json(const struct snapshot *snapshot, struct json *json);
 
 /* Every counter with its scope, type, unit and meaning. */
 void report_manual(FILE *out);

@@ -18,6 +18,7 @@
 #include "ctl/figure.h"
 #include "ctl/oldest.h"
 #include "ctl/report.h"
+#include "ipc/snapshot_json.h"
 #include "ipc/sandbox.h"
 #include "ipc/snapshot.h"
 
@@ -560,7 +561,7 @@ node_json(const struct status_look *look, struct json *json)
     if (look->file_error.status != STATUS_OK)
         json_field_string(json, "error", look->file_error.text);
     else
-        report_node_json(&look->snapshot, json);
+        snapshot_node_json(&look->snapshot, json);
     if (look->snapshot.scopes != NULL)
         json_field_bool(json, "registry_full", registry_is_full(look));
     json_close(json, '}');
@@ -592,7 +593,7 @@ look_json(const struct status_look *look, const struct status_settings *settings
     workers_visit(&look->snapshot, worker_object, &context);
     json_close(&json, ']');
     json_name(&json, "oldest");
-    oldest_json(&look->snapshot, NULL, &json);
+    snapshot_oldest_json(&look->snapshot, NULL, &json);
     json_close(&json, '}');
     ctl_print_line(&line, stdout);
 }

@@ -231,7 +231,10 @@ http_phrase(int code)
         const char *phrase;
     } phrases[] = {
         {200, "OK"},
+        {303, "See Other"},
         {400, "Bad Request"},
+        {401, "Unauthorized"},
+        {403, "Forbidden"},
         {404, "Not Found"},
         {405, "Method Not Allowed"},
         {406, "Not Acceptable"},
@@ -455,6 +458,22 @@ http_answer_write(struct http_request *request, const struct http_piece *piece)
     request->waits = true;
     http_connection_arm(connection);
     return HTTP_WAIT;
+}
+
+void
+http_answer_set_buffer(struct http_request *request, int bytes)
+{
+    if (!http_request_is_gone(request))
+        (void)setsockopt(request->connection->fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes));
+}
+
+size_t
+http_answer_waiting(const struct http_request *request)
+{
+    const struct http_connection *connection = request->connection;
+    if (connection->buffers == NULL)
+        return 0;
+    return evbuffer_get_length(bufferevent_get_output(connection->buffers));
 }
 
 void

@@ -222,6 +222,10 @@ void http_answer_begin(struct http_request *request, int code, const struct http
                        size_t header_count, void (*on_writable)(struct http_request *request));
 /* HTTP_WAIT: more than HTTP_HIGH_WATER_BYTES wait; bytes written anyway are kept. */
 enum http_flow http_answer_write(struct http_request *request, const struct http_piece *piece);
+/* Bounds what the kernel keeps of this answer for a client that does not read it. */
+void http_answer_set_buffer(struct http_request *request, int bytes);
+/* The bytes of this answer that the kernel has not taken yet. */
+size_t http_answer_waiting(const struct http_request *request);
 /* After http_answer_begin. Do not touch the request afterwards. */
 void http_answer_end(struct http_request *request);
 /* The same, but the client sees that the answer is incomplete. */

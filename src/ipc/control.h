@@ -68,7 +68,7 @@ enum control_verb {
     CONTROL_MODEL_ROLLBACK, /* "model rollback": `id` */
     /* Lists. Pages start at `from` (0: the first), have at most `limit` rows (0: the most), and
      * only those whose id begins with `prefix`. */
-    CONTROL_MODEL_LIST,   /* "model list": one page */
+    CONTROL_MODEL_LIST,   /* "model list": one page if there is no `limit`, else pages */
     CONTROL_MESH_NODES,   /* "mesh nodes": pages */
     CONTROL_MESH_MODELS,  /* "mesh models": pages; `node`: only models that it has or is loading */
     CONTROL_MESH_COPIES,  /* "mesh copies": one page, of the model `id` */

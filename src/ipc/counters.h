@@ -210,3 +210,7 @@ void histogram_record_shared(_Atomic uint64_t *values, enum counter counter, uin
 
 /* For readers: returns the value at a quantile (0 … 1) of summed words; 0 if empty. */
 uint64_t histogram_quantile(const uint64_t words[HISTOGRAM_WORDS], double quantile);
+/* The same, at most INT64_MAX: a modelet may have written any value. */
+int64_t histogram_duration(const uint64_t words[HISTOGRAM_WORDS], double quantile);
+/* 0 if empty. */
+double histogram_mean(const uint64_t words[HISTOGRAM_WORDS]);

@@ -84,3 +84,16 @@ histogram_quantile(const uint64_t words[HISTOGRAM_WORDS], double quantile)
     }
     return value;
 }
+
+int64_t
+histogram_duration(const uint64_t words[HISTOGRAM_WORDS], double quantile)
+{
+    uint64_t value = histogram_quantile(words, quantile);
+    return value < INT64_MAX ? (int64_t)value : INT64_MAX;
+}
+
+double
+histogram_mean(const uint64_t words[HISTOGRAM_WORDS])
+{
+    return words[0] > 0 ? (double)words[1] / (double)words[0] : 0;
+}

@@ -16,6 +16,7 @@ import unittest
 
 import shoal_boosters
 import shoal_fixture
+from shoal_dashboard import Dashboard
 from shoal_fixture import BIN, EXAMPLES, WAIT_SECONDS, Shoald, free_port
 
 
@@ -27,8 +28,10 @@ class Serve(Shoald):
         self.http = f"127.0.0.1:{free_port()}"
         self.target = f"127.0.0.1:{free_port()}"
         self.metrics = f"127.0.0.1:{free_port()}"
+        self.dashboard = f"127.0.0.1:{free_port()}"
         self.command = [str(BIN / "shoald"), "serve", "--counters", str(self.counters)]
-        for name, address in ("http", self.http), ("grpc", self.target), ("metrics", self.metrics):
+        for name, address in (("http", self.http), ("grpc", self.target), ("metrics", self.metrics),
+                              ("dashboard", self.dashboard)):
             self.command += [f"--{name}-port", address.rpartition(":")[2]]
         self.command += map(str, paths)
 
@@ -65,6 +68,9 @@ class TestServe(unittest.TestCase):
             shoald.wait_log(r"^digits: features FP32 \[-1, 64\] -> probabilities FP32 \[-1, 10\]$")
             self.assertIn(f"gRPC on {shoald.target}, HTTP on http://{shoald.http}, metrics on "
                           f"http://{shoald.metrics}", shoald.stderr)
+            self.assertIn(f"See it at http://{shoald.dashboard}/", shoald.stderr)
+            page = Dashboard(int(shoald.dashboard.rpartition(":")[2]))
+            self.assertTrue(page.json("/about")["infer"])
             answer = self.paste(shoald, "digits")
             self.assertEqual(answer["outputs"][0]["shape"], [1, 10])
             self.assertEqual(self.paste(shoald, "exclusive-or")["model_name"], "exclusive-or")

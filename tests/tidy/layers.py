@@ -17,10 +17,12 @@ import subprocess
 MAY_USE = {
     "base": set(),
     "client": {"base", "ipc", "shm"},
-    "coordinator": {"base", "coordinator/config", "coordinator/front", "coordinator/loop",
+    "coordinator": {"base", "coordinator/config", "coordinator/dashboard", "coordinator/front", "coordinator/loop",
         "coordinator/mesh", "coordinator/models", "coordinator/pipeline", "coordinator/telemetry",
         "coordinator/workers", "ipc", "loop", "rpc"},
     "coordinator/config": {"base", "rpc", "shm"},
+    "coordinator/dashboard": {"base", "coordinator/config", "coordinator/front", "coordinator/loop",
+        "coordinator/telemetry", "http", "ipc", "loop"},
     "coordinator/entry": {"base", "coordinator/config", "coordinator/models",
         "coordinator/pipeline", "coordinator/protocol"},
     "coordinator/front": {"base", "coordinator/config", "coordinator/entry", "coordinator/mesh",

@@ -31,6 +31,7 @@ COORDINATOR = {
     "entry": {"config", "loop", "protocol", "telemetry", "pipeline", "models"},
     "mesh": {"config", "loop", "protocol", "telemetry", "pipeline", "models", "entry"},
     "front": {"config", "loop", "protocol", "telemetry", "pipeline", "models", "entry", "mesh"},
+    "dashboard": {"config", "loop", "telemetry", "front"},
 }
 
 
@@ -42,7 +43,8 @@ def coordinator_layers():
             for folder, below in COORDINATOR.items()}
     rows["src/coordinator/mesh"] |= {"mesh", "mesh/core", "mesh/etcd", "mesh/record", "mesh/store",
                                      "mesh/edge"}
-    rows["src/coordinator/front"] |= {"http"}
+    for folder in "front", "dashboard":
+        rows[f"src/coordinator/{folder}"] |= {"http"}
     rows["src/coordinator"] = outside | {"coordinator"} | {f"coordinator/{folder}" for folder in COORDINATOR}
     return rows
 
@@ -125,8 +127,9 @@ EXCEPTIONS = [
      "a lent piece that was cut is given back by whoever of the library's threads is last"),
     ("atomics", ["src/rpc/*"], "a call is ended by another thread than its queue's: private words"),
     ("atomics", [f"src/coordinator/{name}.*" for name in (
-        "assembly", "front/dispatch", "front/front", "front/rest", "front/rest_call", "front/web",
-        "models/catalog", "models/catalog_load", "models/model_describe", "models/catalog_workers", "models/worker_models",
+         "assembly", "front/dispatch", "front/front", "front/rest", "front/rest_call", "front/web", "front/web_listen",
+         "models/catalog", "models/catalog_load", "models/catalog_workers", "models/model_describe",
+         "models/worker_models",
         "models/model", "models/model_wait", "models/models", "pipeline/admit", "pipeline/audit",
         "pipeline/probe", "pipeline/submit", "pipeline/suspects", "pipeline/wait_queue",
         "pipeline/gather", "pipeline/gatherer", "pipeline/lane", "pipeline/oldest",
@@ -140,6 +143,7 @@ EXCEPTIONS = [
     ("atomics", ["src/coordinator/mesh/mesh_counters.*"], "the counters that it writes"),
     ("atomics", ["src/coordinator/telemetry/meters.c"],
      "threads that answer count, the HTTP thread reads: private words, without a lock"),
+    ("atomics", ["src/coordinator/dashboard/viewers.*"], "the counters that it writes"),
     ("atomics", ["src/coordinator/front/probes.c"],
      "the HTTP thread tells what the loop thread last said"),
     ("atomics", ["src/coordinator/telemetry/trace*", "src/coordinator/pipeline/trace_request.c"],

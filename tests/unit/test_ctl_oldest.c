@@ -20,6 +20,7 @@
 #include "ctl/oldest.h"
 #include "ctl/report.h"
 #include "ipc/snapshot.h"
+#include "ipc/snapshot_json.h"
 
 enum { NODE, PIPELINE, FIRST_OLDEST, STAGE = FIRST_OLDEST + OLDEST_MAX, SCOPE_TOTAL };
 
@@ -93,7 +94,7 @@ print_json(const struct snapshot *snapshot, FILE *out)
 {
     struct bytes line = {0};
     struct json json = json_begin(&line, JSON_STYLE_SPACED);
-    oldest_json(snapshot, NULL, &json);
+    snapshot_oldest_json(snapshot, NULL, &json);
     fwrite(line.data, 1, line.used, out);
     bytes_fini(&line);
 }

@@ -182,6 +182,9 @@ config_free(struct config *config)
     free(config->pipelines);
     addresses_free(&config->listen);
     addresses_free(&config->metrics);
+    addresses_free(&config->dashboard.addresses);
+    free(config->dashboard.token_file);
+    free(config->dashboard.infer);
     addresses_free(&config->http);
     addresses_free(&config->probes);
     addresses_free(&config->prestop);

@@ -219,6 +219,14 @@ struct config_mesh {
     int line;
 };
 
+/* The web page for operators (dashboard/DESIGN.md). */
+struct config_dashboard {
+    struct config_addresses addresses; /* may be empty */
+    char *token_file;                  /* absolute; NULL: no token is asked for */
+    uint32_t viewers_max;
+    char *infer; /* "on" or "off"; NULL: off */
+};
+
 struct config {
     char *path;
     char *directory;                 /* the file's, absolute; relative paths start here */
@@ -227,6 +235,7 @@ struct config {
     struct config_addresses http;    /* of REST */
     struct config_addresses probes;  /* this and the next: front/probes.h */
     struct config_addresses prestop;
+    struct config_dashboard dashboard;
     char *socket_mode; /* of the unix sockets of `listen` and `runtime`; NULL: by umask */
     uint32_t socket_mode_bits;
     struct config_http http_limits;

@@ -57,6 +57,32 @@ check_addresses(struct config_reader *reader, const char *key, enum tls_callers 
     }
 }
 
+/* Whether the address serves only clients with a certificate. */
+static bool
+wants_certificate(const struct config_tls *tls, const struct config_transport *transport)
+{
+    return config_is_yes(transport->tls) && tls->ca != NULL &&
+           (tls->client_auth == NULL || strcmp(tls->client_auth, "required") == 0);
+}
+
+static void
+check_dashboard(struct config_reader *reader)
+{
+    const struct config_dashboard *dashboard = &reader->config->dashboard;
+    const struct config_addresses *addresses = &dashboard->addresses;
+    check_addresses(reader, "dashboard", CALLERS, addresses);
+    for (uint32_t i = 0; i < addresses->count; i++)
+        if (dashboard->token_file == NULL && !config_is_local(addresses->items[i]) &&
+            !wants_certificate(&reader->config->tls, &addresses->transports[i]))
+            report_add(reader->report, addresses->transports[i].line,
+                       "`dashboard`: %s would show the node to everybody in its network: set "
+                       "`dashboard_token`, or make it {address: %s, tls: yes} with `client_ca` of "
+                       "`tls`, or 127.0.0.1:8088",
+                       addresses->items[i], addresses->items[i]);
+    if (dashboard->token_file != NULL && addresses->count == 0)
+        report_add(reader->report, 0, "`dashboard_token` without `dashboard`: add its address");
+}
+
 void
 config_check_tls(struct config_reader *reader)
 {
@@ -81,6 +107,9 @@ config_check_tls(struct config_reader *reader)
     check_addresses(reader, "metrics", ANY_CALLERS, &config->metrics);
     check_addresses(reader, "probes", ANY_CALLERS, &config->probes);
     check_addresses(reader, "prestop", ANY_CALLERS, &config->prestop);
+    check_dashboard(reader);
+    if (config->dashboard.token_file != NULL)
+        config->dashboard.token_file = config_resolve(config, config->dashboard.token_file);
     resolve(config, callers);
     resolve(config, &config->mesh.tls);
 }

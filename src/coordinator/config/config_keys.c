@@ -37,6 +37,22 @@ const struct config_key config_keys[KEY_COUNT] = {
 [KEY_PRESTOP] = {WHERE_TOP, CONFIG_HTTP_ADDRESSES, OPTIONAL, "prestop", 1, CONFIG_LISTEN_MAX,
     NULL, NULL, NULL, FIELD_NONE, 0, TOP(prestop),
     "Addresses of `/prestop`, for preStop hooks: it answers when the node has drained."},
+[KEY_DASHBOARD] = {WHERE_TOP, CONFIG_HTTP_ADDRESSES, OPTIONAL, "dashboard", 1, CONFIG_LISTEN_MAX,
+    NULL, NULL, NULL, FIELD_NONE, 0, TOP(dashboard.addresses),
+    "Addresses of the dashboard, a web page: `127.0.0.1:8088`, `[::1]:8088`, "
+    "`unix:/run/shoal/dashboard.sock`. Beyond this machine it needs `dashboard_token`, or "
+    "`{address: port:8088, tls: yes}` with the `client_ca` of `tls`."},
+[KEY_DASHBOARD_TOKEN] = {WHERE_TOP, CONFIG_TEXT, OPTIONAL, "dashboard_token", 1, PATH_BYTES_MAX,
+    NULL, NULL, NULL, FIELD_NONE, 0, TOP(dashboard.token_file),
+    "File whose first line opens the dashboard: 16 to 256 letters, digits or `-._~+/=`. Viewers "
+    "type it once; programs send it as `Authorization: Bearer`. Read at the start."},
+[KEY_DASHBOARD_VIEWERS] = {WHERE_TOP, CONFIG_INTEGER, OPTIONAL, "dashboard_viewers", 1, 1024, NULL,
+    "16", NULL, FIELD_U32, 1, TOP(dashboard.viewers_max),
+    "Pages that may be open at once; a further one is told so."},
+[KEY_DASHBOARD_INFER] = {WHERE_TOP, CONFIG_CHOICE, OPTIONAL, "dashboard_infer", 0, 0, NULL,
+    "off", "on|off", FIELD_NONE, 0, TOP(dashboard.infer),
+    "Whether the dashboard's form may call models, with at most `http_large_kib` per request. "
+    "`off`: it shows the command instead."},
 [KEY_RUNTIME] = {WHERE_TOP, CONFIG_ADDRESSES, OPTIONAL, "runtime", 1, CONFIG_LISTEN_MAX,
     NULL, NULL, NULL, FIELD_NONE, 0, TOP(runtime),
     "Addresses of `mmesh.ModelRuntime`, by which a mesh loads and unloads models: `port:8085` "

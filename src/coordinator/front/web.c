@@ -2,18 +2,16 @@
 #include "coordinator/front/web.h"
 
 #include <stdlib.h>
-#include <sys/resource.h>
 
 #include "base/check.h"
 #include "coordinator/front/http_thread.h"
 #include "coordinator/front/probes.h"
 #include "coordinator/front/scrape.h"
-#include "rpc/rpc.h"
+#include "coordinator/front/web_listen.h"
 
 struct web {
     const struct config *config;
-    _Atomic uint64_t *counters;
-    struct rpc_tls *certificates;
+    struct web_place place;
     struct http_thread *rest_thread;    /* NULL: no `http` */
     struct http_thread *service_thread; /* of metrics and probes; NULL: none of them */
     struct http_tls *rest_tls;          /* of that thread; NULL: no address has it */
@@ -23,88 +21,7 @@ struct web {
     struct probes *probes;
 };
 
-/* Most descriptors are for workers and gRPC, under any load over HTTP. */
-static uint32_t
-connections_max(uint32_t configured)
-{
-    struct rlimit files;
-    CHECK(getrlimit(RLIMIT_NOFILE, &files) == 0);
-    return files.rlim_cur / 4 < configured ? (uint32_t)(files.rlim_cur / 4) : configured;
-}
-
-static struct http_pool *
-pool_create(struct web *web, struct http_thread *thread, const char *name, uint32_t connections)
-{
-    const struct config_http *limits = &web->config->http_limits;
-    struct http_pool_options options = {
-        .name = name,
-        .connections_max = connections_max(connections),
-        .peer_connections_max = limits->address_connections_max,
-        .idle_timeout_ns = limits->idle_timeout_ns,
-        .header_timeout_ns = limits->header_timeout_ns,
-        .body_timeout_ns = limits->body_timeout_ns,
-        .write_timeout_ns = limits->write_timeout_ns,
-        .scarce_timeout_ns = web->config->send_timeout_ns,
-        .count = http_thread_count,
-        .context = web->counters,
-    };
-    return http_pool_create(http_thread_server(thread), &options);
-}
-
-/* ---- TLS ---- */
-
-struct taker {
-    void (*take)(void *taker, const struct http_pems *pems);
-    void *context;
-};
-
-static void
-take(void *context, const struct rpc_pems *found)
-{
-    const struct taker *taker = context;
-    const struct http_pems pems = {found->certificate, found->key, found->ca};
-    taker->take(taker->context, &pems);
-}
-
-static uint64_t
-fetch(void *context, uint64_t have, void (*http_take)(void *taker, const struct http_pems *pems),
-      void *http_taker)
-{
-    struct taker taker = {http_take, http_taker};
-    return rpc_tls_fetch(context, have, take, &taker);
-}
-
-/* Made for the first address that has it. */
-static enum status
-tls_open(struct web *web, struct http_tls **tls, struct error *error)
-{
-    static const enum http_tls_clients whom[] = {[RPC_TLS_CLIENTS_ANY] = HTTP_TLS_ANY,
-                                                 [RPC_TLS_CLIENTS_OPTIONAL] = HTTP_TLS_OPTIONAL,
-                                                 [RPC_TLS_CLIENTS_REQUIRED] = HTTP_TLS_REQUIRED};
-    if (*tls != NULL)
-        return STATUS_OK;
-    const struct http_tls_source source = {fetch, web->certificates,
-                                           whom[rpc_tls_clients(web->certificates)]};
-    return http_tls_create(&source, tls, error);
-}
-
 /* ---- services ---- */
-
-/* `tls` is that of the pool's thread. */
-static enum status
-listen_all(struct web *web, struct http_pool *pool, const struct config_addresses *addresses,
-           const struct http_service *service, struct http_tls **tls, struct error *error)
-{
-    enum status status = STATUS_OK;
-    for (uint32_t i = 0; i < addresses->count && status == STATUS_OK; i++) {
-        bool has_tls = config_has_tls(addresses, i);
-        if (has_tls)
-            status = tls_open(web, tls, error);
-        if (status == STATUS_OK)
-            status = http_listen(pool, addresses->items[i], service, has_tls ? *tls : NULL, error);
-    }
-    return status;
-}
 
 static enum status
 rest_open(struct web *web, const struct rest_options *options, struct error *error)
@@ -113,11 +30,11 @@ rest_open(struct web *web, const struct rest_options *options, struct error *err
     if (status != STATUS_OK)
         return status;
     web->rest = rest_create(options, web->rest_thread);
-    struct http_pool *pool =
-        pool_create(web, web->rest_thread, "http", web->config->http_limits.connections_max);
+    struct http_pool *pool = web_pool_create(&web->place, web->rest_thread, "http",
+                                             web->config->http_limits.connections_max);
     struct http_service service = rest_service(web->rest);
     rest_set_pool(web->rest, pool);
-    status = listen_all(web, pool, &web->config->http, &service, &web->rest_tls, error);
+    status = web_listen(&web->place, pool, &web->config->http, &service, &web->rest_tls, error);
     return status == STATUS_OK ? STATUS_OK : error_prefix(error, "http");
 }
 
@@ -146,9 +63,9 @@ services_open(struct web *web, const struct web_options *options, struct error *
     for (size_t i = 0; i < ARRAY_COUNT(services) && status == STATUS_OK; i++) {
         if (services[i].addresses->count == 0)
             continue;
-        struct http_pool *pool =
-            pool_create(web, web->service_thread, services[i].key, services[i].connections);
-        status = listen_all(web, pool, services[i].addresses, &services[i].service,
+        struct http_pool *pool = web_pool_create(&web->place, web->service_thread, services[i].key,
+                                                 services[i].connections);
+        status = web_listen(&web->place, pool, services[i].addresses, &services[i].service,
                             &web->service_tls, error);
         if (status != STATUS_OK)
             (void)error_prefix(error, "%s", services[i].key);
@@ -169,8 +86,7 @@ web_create(const struct web_options *options, struct web **created, struct error
     CHECK(web != NULL);
     *created = web; /* what listens points to it */
     web->config = config;
-    web->counters = options->rest.counters;
-    web->certificates = options->tls;
+    web->place = (struct web_place){config, options->rest.counters, options->tls};
     if (has_services)
         status = services_open(web, options, error);
     if (status == STATUS_OK && config->http.count > 0)

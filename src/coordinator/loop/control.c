@@ -112,13 +112,24 @@ answer_begin(struct bytes *answer)
     return json;
 }
 
-static void
-put_error(struct bytes *answer, const struct error *error)
+void
+control_write_error(struct bytes *answer, const struct error *error)
 {
     struct json json = answer_begin(answer);
     json_field_string(&json, "error", error->text);
     json_field_string(&json, "status", status_name(error->status));
     json_field_int(&json, "code", error->status);
+    json_close(&json, '}');
+}
+
+void
+control_write_list(struct bytes *answer, const struct bytes *list)
+{
+    CHECK(!list->failed);
+    struct json json = answer_begin(answer);
+    json_field_string(&json, "status", status_name(STATUS_OK));
+    json_name(&json, "list");
+    json_put_raw(&json, list->data, list->used);
     json_close(&json, '}');
 }
 
@@ -131,7 +142,7 @@ call_answer(struct control_call *call, struct bytes *answer)
     CHECK(!answer->failed);
     if (answer->used > CONTROL_PACKET_BYTES && make_file(answer, &fd, &error) != STATUS_OK) {
         answer->used = 0;
-        put_error(answer, &error);
+        control_write_error(answer, &error);
         send_packet(call, answer->data, answer->used, -1);
     } else if (fd >= 0) {
         send_packet(call, "{}", strlen("{}"), fd);
@@ -150,7 +161,7 @@ control_answer(struct control_call *call, const struct error *error, const char 
 {
     struct bytes answer = {0};
     if (error != NULL) {
-        put_error(&answer, error);
+        control_write_error(&answer, error);
     } else {
         struct json json = answer_begin(&answer);
         json_field_string(&json, "status", status_name(STATUS_OK));
@@ -164,12 +175,7 @@ void
 control_answer_list(struct control_call *call, const struct bytes *list)
 {
     struct bytes answer = {0};
-    CHECK(!list->failed);
-    struct json json = answer_begin(&answer);
-    json_field_string(&json, "status", status_name(STATUS_OK));
-    json_name(&json, "list");
-    json_put_raw(&json, list->data, list->used);
-    json_close(&json, '}');
+    control_write_list(&answer, list);
     call_answer(call, &answer);
 }
 

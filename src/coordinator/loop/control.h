@@ -39,3 +39,7 @@ void control_answer_keep(struct control_call *call, const char *text);
 uint32_t control_kept(const struct control *control);
 /* `list`: an object with `rows`, whose memory stays the caller's. */
 void control_answer_list(struct control_call *call, const struct bytes *list);
+
+/* Append such an answer; any thread. */
+void control_write_list(struct bytes *answer, const struct bytes *list);
+void control_write_error(struct bytes *answer, const struct error *error);

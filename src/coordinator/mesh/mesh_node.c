@@ -43,7 +43,7 @@ struct mesh_node {
     struct mesh_manage *manage;
     struct management_place place;
     struct mesh_management *management;
-    struct meters *meters; /* NULL: there are no metrics */
+    struct meters *meters; /* NULL: no metrics and no dashboard */
     struct mesh_store store;
     struct mesh_runner *runner;
     bool shared; /* pipelines load models, too */
@@ -342,7 +342,7 @@ mesh_node_create(const struct mesh_node_options *options, struct mesh_node **cre
     node->reach_timer = loop_timer_create(loop_base(options->loop), on_reach_late, node);
     if (getrandom(&node->seed, sizeof(node->seed), 0) != sizeof(node->seed))
         return error_set_errno(error, "getrandom");
-    if (config->metrics.count > 0)
+    if (config->metrics.count > 0 || config->dashboard.addresses.count > 0)
         set_meters(node);
     node->types_file.given = config->mesh.type_constraints;
     node->dataplane_file.given = config->mesh.dataplane;

@@ -231,13 +231,33 @@ model_orders_roll_back(struct model_directories *directories, const struct contr
 struct orders_listing {
     struct json json;
     int64_t now_ns;
+    const struct control_request *request;
+    uint32_t seen; /* rows with the prefix, also those before the page */
+    uint32_t next; /* where the next page begins; 0: nowhere */
 };
+
+/* Whether the row is on the page; a request without a limit has one page. */
+static bool
+is_on_page(struct orders_listing *listing, const struct model_row *row)
+{
+    const struct control_request *request = listing->request;
+    if (strncmp(row->id, request->prefix, strlen(request->prefix)) != 0)
+        return false;
+    uint32_t index = listing->seen++;
+    if (index < request->from || listing->next != 0)
+        return false;
+    if (request->limit != 0 && index - request->from == request->limit)
+        listing->next = index;
+    return listing->next == 0;
+}
 
 static void
 list_row(void *context, const struct model_row *row)
 {
     struct orders_listing *listing = context;
     struct json *json = &listing->json;
+    if (!is_on_page(listing, row))
+        return;
     json_open(json, '{');
     json_field_string(json, "id", row->id);
     json_field_string(json, "pipeline", row->pipeline);
@@ -258,13 +278,17 @@ list_row(void *context, const struct model_row *row)
 }
 
 void
-model_orders_list(const struct model_orders *orders, struct bytes *list)
+model_orders_list(const struct model_orders *orders, const struct control_request *request,
+                  struct bytes *list)
 {
-    struct orders_listing listing = {json_begin(list, JSON_STYLE_ANY), clock_now_ns()};
+    struct orders_listing listing = {
+        .json = json_begin(list, JSON_STYLE_ANY), .now_ns = clock_now_ns(), .request = request};
     json_open(&listing.json, '{');
     json_field_open(&listing.json, "rows", '[');
     models_visit(orders->registry, list_row, &listing);
     json_close(&listing.json, ']');
+    if (request->limit != 0)
+        json_field_uint(&listing.json, "next", listing.next);
     json_close(&listing.json, '}');
 }
 

@@ -20,8 +20,10 @@ struct model_orders *model_orders_create(struct model_registry *registry,
  * left alone. */
 void model_orders_destroy(struct model_orders *orders);
 
-/* Writes the node's models as an object with `rows` (ipc/control.h), in the order of their ids. */
-void model_orders_list(const struct model_orders *orders, struct bytes *list);
+/* Writes a page of the node's models as an object with `rows` (ipc/control.h), in the order of
+ * their ids. */
+void model_orders_list(const struct model_orders *orders, const struct control_request *request,
+                       struct bytes *list);
 /* Carries out CONTROL_MODEL_LOAD or _UNLOAD; answers `call` when it is done. */
 void model_orders_take(struct model_orders *orders, const struct control_request *request,
                        struct control_call *call);

@@ -275,3 +275,41 @@ meters_print(const struct meters *meters, FILE *out)
         put_method(meters, out, family, name, METERS_METHODS_MAX);
     }
 }
+
+/* ---- JSON ---- */
+
+static uint64_t
+count_of(const struct time_histogram *histogram)
+{
+    uint64_t count = 0;
+    for (uint32_t i = 0; i <= TIMES; i++)
+        count += get(&histogram->buckets[i]);
+    return count;
+}
+
+static void
+put_object(const char *method, const char *code, const struct meter_row *row, struct json *json)
+{
+    json_open(json, '{');
+    json_field_string(json, "method", method);
+    json_field_string(json, "code", code);
+    json_field_uint(json, "calls", count_of(&row->took[METER_REQUEST]));
+    json_field_uint(json, "ns", get(&row->took[METER_REQUEST].ns));
+    json_field_uint(json, "served", count_of(&row->took[METER_SERVED]));
+    json_field_uint(json, "served_ns", get(&row->took[METER_SERVED].ns));
+    json_close(json, '}');
+}
+
+void
+meters_json(const struct meters *meters, struct json *json)
+{
+    json_open(json, '[');
+    for (uint32_t method = 0; meters != NULL && method <= METERS_METHODS_MAX; method++)
+        for (uint32_t code = 0; code < STATUS_COUNT; code++) {
+            const struct meter_row *row =
+                atomic_load_explicit(&meters->rows[method][code], memory_order_acquire);
+            if (row != NULL)
+                put_object(meters->methods[method], status_name((enum status)code), row, json);
+        }
+    json_close(json, ']');
+}

@@ -15,6 +15,7 @@
 #include <stdio.h>
 
 #include "base/error.h"
+#include "base/json.h"
 
 struct meters;
 
@@ -48,3 +49,7 @@ struct meters_call {
 void meters_record(struct meters *meters, enum meter meter, const struct meters_call *call);
 
 void meters_print(const struct meters *meters, FILE *out);
+/* Writes an array with an object for each method and code: `method`, `code`, and for calls whose
+ * callers are here and for calls served here the number and the time of all, `calls` and `ns`,
+ * `served` and `served_ns`. `meters` NULL: an empty one. */
+void meters_json(const struct meters *meters, struct json *json);

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The dashboard: a web page for operators at the addresses of `dashboard`, on an HTTP thread of its
+ * own. DESIGN.md.
+ *
+ * Threads. Everything here is called on the loop thread. NULL is left alone by all but
+ * dashboard_create.
+ */
+#pragma once
+
+#include "coordinator/config/config.h"
+#include "coordinator/dashboard/asks.h"
+#include "coordinator/front/rest.h"
+#include "ipc/counters.h"
+
+struct dashboard;
+struct meters;
+struct rpc_tls;
+
+struct dashboard_options {
+    const struct counters *counters; /* the node's, created; they outlive it */
+    const struct meters *meters;     /* of the mesh; NULL: none */
+    struct rest_options rest;
+    struct rpc_tls *tls;       /* for addresses that have it; NULL: there is none */
+    struct asks_options lists; /* without the thread */
+};
+
+/* Binds what is configured; what comes in waits until dashboard_start. NULL in `dashboard`: there
+ * is no `dashboard`. */
+enum status dashboard_create(const struct dashboard_options *options, struct dashboard **dashboard,
+                             struct error *error) WARN_UNUSED;
+void dashboard_start(struct dashboard *dashboard);
+/* For readiness, as web_set_ready. */
+void dashboard_set_ready(struct dashboard *dashboard, bool ready);
+/* As web_stop: its form calls no more models, and no page stays open. */
+void dashboard_stop(struct dashboard *dashboard);
+/* As web_destroy. */
+void dashboard_destroy(struct dashboard *dashboard);

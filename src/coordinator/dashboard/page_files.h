@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The files of page/, which the build turns into arrays. */
+#pragma once
+
+#include <stddef.h>
+
+#define PAGE_FILE(name)                                                                            \
+    extern const unsigned char name[];                                                             \
+    extern const size_t name##_size
+
+PAGE_FILE(page_app_js);
+PAGE_FILE(page_chart_js);
+PAGE_FILE(page_elements_js);
+PAGE_FILE(page_feed_js);
+PAGE_FILE(page_format_js);
+PAGE_FILE(page_icon_svg);
+PAGE_FILE(page_index_html);
+PAGE_FILE(page_login_html);
+PAGE_FILE(page_mesh_js);
+PAGE_FILE(page_model_js);
+PAGE_FILE(page_node_js);
+PAGE_FILE(page_style_css);
+
+#undef PAGE_FILE

@@ -1,0 +1,276 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The dashboard in a real Chromium, on real nodes.
+
+Under load it shows what shoalctl shows, asks nobody but its node, and says nothing on the console.
+It is used by keyboard, on a phone, in light and dark, with text that can be read. Names of models
+are text, whatever they contain; ten thousand models are no more elements than fifty.
+ctest: timeout=300
+"""
+
+import itertools
+import json
+import pathlib
+import subprocess
+import tempfile
+import threading
+import unittest
+
+import shoal_fixture
+from shoal_browser import BROWSER, Browser
+from shoal_dashboard import ANY_PORT, dashboard_port
+from shoal_fixture import WAIT_SECONDS, Shoald, node, pipeline, stage, wait_until
+from shoal_pupil import prepare, pupil
+from shoal_registry import Registrar
+from shoal_rest import Rest, port_of, tensor
+
+ELEMENTS_MAX = 3000
+MODELS = 10000
+HOSTILE = "<img src=x onerror=\"document.title='broken'\">'&amp;\u202e"
+
+CONTRAST = """
+const light = text => {
+  const parts = text.match(/[\\d.]+/g).slice(0, 3).map(one => one / 255)
+    .map(one => one <= 0.04045 ? one / 12.92 : ((one + 0.055) / 1.055) ** 2.4);
+  return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2];
+};
+const ground = element => {
+  for (let at = element; at; at = at.parentElement) {
+    const colour = getComputedStyle(at).backgroundColor;
+    if (!/, 0\\)|transparent/.test(colour)) return colour;
+  }
+  return 'rgb(255, 255, 255)';
+};
+return [...document.querySelectorAll('body *')]
+  .filter(one => one.checkVisibility() && [...one.childNodes].some(
+    child => child.nodeType === 3 && child.textContent.trim()))
+  .map(one => {
+    const style = getComputedStyle(one);
+    const back = light(ground(one));
+    const front = light(one.ownerSVGElement ? style.fill : style.color);
+    return [(Math.max(back, front) + 0.05) / (Math.min(back, front) + 0.05), one.textContent];
+  })
+  .filter(([ratio]) => ratio < 4.5);
+"""
+
+
+XOR = {"id": "xor", "path": str(shoal_fixture.EXAMPLES / "mlp/xor.mlp")}
+MLP = stage(shoal_fixture.BUILD / "lib/shoal/libmlp.so", "first", batch_size=8, model=XOR)
+BITS = tensor("bits", "FP32", [1, 2], [0, 1])
+
+
+class Load:
+    """Calls that do not pause until the block is left."""
+
+    def __init__(self, port, model, *inputs):
+        self.port, self.model, self.inputs = port, model, inputs
+        self.ends = threading.Event()
+        self.thread = threading.Thread(target=self.run, daemon=True)
+
+    def run(self):
+        with Rest(self.port) as rest:
+            while not self.ends.is_set():
+                rest.infer(self.model, *self.inputs)
+
+    def __enter__(self):
+        self.thread.start()
+
+    def __exit__(self, *_):
+        self.ends.set()
+        self.thread.join(WAIT_SECONDS)
+
+
+class InBrowser(unittest.TestCase):
+    """Each test has a browser, which in the end has complained about nothing."""
+
+    def setUp(self):
+        self.browser = self.enterContext(Browser())
+        self.expected = []  # complaints that are meant
+
+    def go(self, shoald, page=""):
+        self.origin = f"http://127.0.0.1:{dashboard_port(shoald)}"
+        self.browser.open(f"{self.origin}/#/{page}")
+        self.browser.wait_text("ready")
+
+    def check(self):
+        said = [line for line in self.browser.complaints()
+                if not any(text in line for text in self.expected)]
+        self.assertEqual(said, [])
+        self.assertEqual(self.browser.asked(), {self.origin})
+
+
+@BROWSER
+class TestNode(InBrowser):
+    def start(self, **keys):
+        config = node(pipeline("xor", MLP, stage("libecho.so", "second")),
+                      pipeline("other", stage("libecho.so")), http=ANY_PORT, dashboard=ANY_PORT, **keys)
+        return self.enterContext(Shoald(config))
+
+    def counters(self):
+        """What the page shows of each counter, by its name."""
+        return self.browser.run("""return Object.fromEntries(
+            [...document.querySelectorAll('[data-counter]')].map(
+                one => [one.dataset.counter, one.textContent]))""")
+
+    def test_figures_under_load(self):
+        shoald = self.start()
+        self.go(shoald)
+        with Load(port_of(shoald), "xor", BITS):
+            self.browser.wait(".chart path.line[d*=L]", 6)
+            wait_until(lambda: "0/s" != self.browser.run(
+                "return document.querySelector('.wiring dd').textContent"), "a rate")
+        with Rest(port_of(shoald)) as rest:
+            self.assertEqual(rest.infer("xor", tensor("bits", "FP32", [1, 3], [0, 1, 2])).code, 400)
+        stat = shoald.pipeline_stat("xor")
+        wanted = {f"xor.{name}": stat[name] for name in
+                  ("requests", "replies_ok", "replies_failed", "cancelled", "run_again", "poison",
+                   "rejected_invalid", "rejected_full", "rejected_predicted", "rejected_share",
+                   "rejected_unavailable", "rejected_late")}
+        for one in stat["stages"]:
+            wanted.update({f"xor.{one['name']}.{name}": value for name, value in one.items()
+                           if name.startswith("closed_") and value > 0})
+        self.assertGreater(wanted["xor.requests"], wanted["xor.rejected_invalid"])
+        self.assertEqual(wanted["xor.rejected_invalid"], 1)
+        wanted = {name: f"{value:,}" for name, value in wanted.items()}
+        wait_until(lambda: self.counters() == wanted,
+                   lambda: f"{wanted}, not {self.counters()}")
+        self.browser.wait_text("worker ready")
+        self.check()
+
+    def test_keyboard(self):
+        self.go(self.start())
+        self.browser.wait_text("other")
+        reached = []
+        self.browser.run("document.body.focus()")
+        for _ in range(30):
+            self.browser.press("tab")
+            reached.append(self.browser.focused())
+            if reached[-1] == "other":
+                break
+        for wanted in ("Skip to content", "Node", "Mesh", "Models", "xor", "other"):
+            self.assertIn(wanted, reached)
+        self.browser.press("enter")
+        wait_until(lambda: self.browser.run("return document.querySelector('h1').textContent") ==
+                   "other", "the other pipeline")
+        self.assertEqual(self.browser.focused(), "other", "the focus stays where it was")
+        self.browser.run("document.querySelector('.choice button:last-child').focus()")
+        self.browser.press("space")
+        self.assertEqual(self.browser.run("return document.activeElement.ariaPressed"), "true")
+        wait_until(lambda: self.browser.run("""const plot = document.querySelector('svg.plot');
+            plot.focus(); return document.activeElement === plot"""), "the focus on a chart")
+        self.check()
+
+    def test_phone_and_schemes(self):
+        shoald = self.start()
+        grounds = set()
+        for scheme, width in itertools.product(("light", "dark"), (390, 1280)):
+            self.browser.scheme(scheme)
+            self.browser.resize(width, 844)
+            for page in ("node", "mesh", "models/xor"):
+                self.go(shoald, page)
+                self.browser.wait(".card")
+                self.assertLessEqual(
+                    self.browser.run("return document.documentElement.scrollWidth"), width, page)
+                self.assertEqual(self.browser.run(CONTRAST), [], (scheme, width, page))
+            grounds.add(self.browser.run("return getComputedStyle(document.body).backgroundColor"))
+        self.assertEqual(len(grounds), 2)
+        self.check()
+
+    def test_node_that_ends(self):
+        shoald = self.start()
+        self.go(shoald)
+        self.browser.wait_text("xor")
+        self.check()
+        self.assertEqual(shoald.terminate(), 0)
+        self.browser.wait_text("The node does not answer.")
+        self.assertIn("xor", self.browser.text())
+
+    def test_log_in(self):
+        file = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()), "token")
+        file.write_text("0123456789-of-the-test\n")
+        shoald = self.start(dashboard_token=str(file))
+        self.origin = f"http://127.0.0.1:{dashboard_port(shoald)}"
+        self.browser.open(f"{self.origin}/#/models")
+        self.browser.wait_text("dashboard_token")
+        self.browser.press(*"wrong", "enter")
+        self.browser.wait("input[name=token]")
+        self.browser.run("document.querySelector('input').focus()")
+        self.browser.press(*file.read_text().strip(), "enter")
+        self.browser.wait_text("ready")
+        self.expected = ["401"]
+        self.check()
+
+
+@BROWSER
+class TestModels(InBrowser):
+    def test_form_and_command(self):
+        for infer in ("on", "off"):
+            shoald = self.enterContext(Shoald(node(
+                pipeline("xor", MLP), http=f"127.0.0.1:{shoal_fixture.free_port()}",
+                dashboard=ANY_PORT, dashboard_infer=infer)))
+            self.go(shoald, "models/xor")
+            self.browser.wait_text("bits")
+            command = self.browser.run("return document.querySelector('form > pre:last-child').textContent")
+            done = subprocess.run(["sh", "-c", command], capture_output=True, text=True,
+                                  timeout=WAIT_SECONDS)
+            answer = json.loads(done.stdout)
+            self.assertEqual(answer["model_name"], "xor", command)
+            if infer == "on":
+                self.browser.run("document.querySelector('button.primary').click()")
+                self.browser.wait_text("200 OK")
+                shown = self.browser.run("return document.querySelector('form pre').textContent")
+                self.assertEqual(json.loads(shown), answer)
+            else:
+                self.browser.wait_text("dashboard_infer: off")
+                self.assertEqual(self.browser.all("button.primary"), [])
+            self.check()
+
+
+@BROWSER
+class TestMesh(InBrowser):
+    def elements(self):
+        return self.browser.run("return document.querySelectorAll('*').length")
+
+    def test_ten_thousand_models(self):
+        shoald = self.enterContext(prepare(pupil(), mesh={"instance": "alone"}, dashboard=ANY_PORT))
+        with Registrar(shoald) as registrar:
+            for future in [registrar.start("registerModel", modelId=f"model-{i:05}", modelInfo={
+                    "type": "pupil", "path": "model", "key": ""}) for i in range(MODELS)]:
+                future.result()
+            registrar.register(HOSTILE, path="nothing")
+            registrar.call("setVModel", vModelId="v", targetModelId="model-00007")
+            self.assertTrue(registrar.infer("model-00007"))
+        self.go(shoald, "mesh")
+        self.browser.wait_text("model-00049")
+        wait_until(lambda: "10,001" in self.browser.text(), "the number of models")
+        for text in ("alone", "this node", "leader", "connected", "ModelInfer", "model loaded"):
+            self.browser.wait_text(text)
+        before = self.elements()
+        self.assertLess(before, ELEMENTS_MAX)
+        for page in (2, 3):
+            self.browser.run("document.querySelector('.pager button:last-child').click()")
+            self.browser.wait_text(f"page {page}")
+        self.browser.wait_text("model-00149")
+        self.assertLess(self.elements(), ELEMENTS_MAX)
+        self.browser.run("document.getElementById('search').focus()")
+        self.browser.press(*"model-0999")
+        self.browser.wait_text("model-09990")
+        wait_until(lambda: "model-00149" not in self.browser.text(), "the rows of before to go")
+        self.assertLess(self.elements(), ELEMENTS_MAX)
+        self.browser.run("document.getElementById('search').value = ''")
+        self.browser.run("document.getElementById('search').focus()")
+        self.browser.press("<")
+        self.browser.wait_text(HOSTILE)
+        self.browser.run("[...document.querySelectorAll('button.link')].at(-1).click()")
+        wait_until(lambda: self.browser.run("return document.querySelector('main h1').textContent") ==
+                   HOSTILE, "the page of the hostile model")
+        self.assertEqual(self.browser.run("return document.title"), "Models · Shoal")
+        self.assertEqual(self.browser.all("main img"), [])
+        self.go(shoald, "models/model-00007")
+        for text in ("loaded", "alone", "model loaded"):
+            self.browser.wait_text(text)
+        self.expected = ["/v2/models/"]  # a model that is not loaded cannot be described
+        self.check()
+
+
+if __name__ == "__main__":
+    shoal_fixture.main()
