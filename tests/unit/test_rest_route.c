@@ -44,6 +44,16 @@ static const struct {
     {"/v2/models/%25%2G%/infer", REST_INFER, "%%2G%", ""},
     {"/v2/models/m%4", REST_MODEL, "m%4", ""},
     {"/%76%32/%6dodels/m/i%6Efer", REST_INFER, "m", ""},
+    {"/v1/models/m", REST_MODEL_READY, "m", ""},
+    {"/v1/models/m:predict", REST_PREDICT, "m", ""},
+    {"/v1/models/a%2Fb%3Apredict", REST_PREDICT, "a/b", ""},
+    {"/v1/models/:predict", REST_PREDICT, "", ""},
+    {"/v1/models/m:predict:predict", REST_PREDICT, "m:predict", ""},
+    {"/v1/models/m:explain", REST_MODEL_READY, "m:explain", ""},
+    {"/v2/models/m:predict", REST_MODEL, "m:predict", ""},
+    {"/v2/models/predict", REST_MODEL, "predict", ""},
+    {"/v1/models/m:predict/x", REST_NOWHERE, NULL, NULL},
+    {"/v1/models/m/infer", REST_NOWHERE, NULL, NULL},
     {"%2Fv2", REST_NOWHERE, NULL, NULL},
     {"/v2%2Fmodels/m", REST_NOWHERE, NULL, NULL},
     {"/", REST_NOWHERE, NULL, NULL},
@@ -104,6 +114,7 @@ static void
 test_methods(void **state)
 {
     (void)state;
+    assert_null(rest_route_allows(REST_PREDICT, HTTP_POST));
     assert_null(rest_route_allows(REST_INFER, HTTP_POST));
     assert_string_equal(rest_route_allows(REST_INFER, HTTP_GET), "POST");
     assert_string_equal(rest_route_allows(REST_INFER, HTTP_OTHER), "POST");

@@ -36,7 +36,7 @@ rest_call_write(struct rest_call *call, int *code, struct error *error)
         return error_set(error, STATUS_RESOURCE_EXHAUSTED, "no memory to write the answer");
     *code = 200;
     spans_of_pieces(&spans, call->pieces, call->piece_count);
-    enum status status = call->what == REST_INFER
+    enum status status = call->json != NULL
                              ? oip_json_write(call->json, &spans.message, answer, error)
                              : write_small(call, &spans.message, &answer->text, code, error);
     spans_fini(&spans);

@@ -38,8 +38,8 @@ struct rest {
 struct rest_call {
     struct rest *rest;
     struct http_request *request;     /* NULL: DEADLINE_EXCEEDED was answered */
-    enum rest_what what;              /* REST_INFER, REST_MODEL or REST_MODEL_READY */
-    struct oip_json *json;            /* of REST_INFER */
+    enum rest_what what;              /* REST_SERVER and what needs no call excepted */
+    struct oip_json *json;            /* of an inference */
     _Atomic uint64_t tag;             /* another one when it is admitted after it has waited */
     struct loop_timer *timer;         /* of its deadline; NULL: it has none */
     bool gone;                        /* the client */

@@ -1,28 +1,41 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The Open Inference Protocol's paths, what may be done with each, and how the statuses of gRPC are
- * told over HTTP. Pure.
+ * The paths of the Open Inference Protocol and of KServe's v1, what may be done with each, and how
+ * the statuses of gRPC are told over HTTP. Pure.
  */
 #pragma once
+
+#include <stddef.h>
 
 #include "base/error.h"
 #include "http/server.h"
 
 enum rest_what {
     REST_NOWHERE,
-    REST_SERVER, /* /v2 */
-    REST_LIVE,   /* /v2/health/live */
+    REST_SERVER,
+    REST_LIVE,
     REST_READY,
-    REST_MODEL, /* /v2/models/NAME[/versions/VERSION] */
+    REST_MODEL,
     REST_MODEL_READY,
     REST_INFER,
+    REST_PREDICT, /* v1's inference */
 };
+
+/* A path with what it leads to. "{model}" and "{version}" stand for any word, or its beginning. */
+struct rest_row {
+    const char *path;
+    enum rest_what what;
+};
+/* All paths, in the order in which they are tried. */
+extern const struct rest_row rest_rows[];
+extern const size_t rest_row_count;
 
 enum { REST_PATH_BYTES_MAX = 1023 };
 
 struct rest_route {
     enum rest_what what;
-    const char *model; /* "" without one, as the version */
+    const struct rest_row *row; /* NULL: REST_NOWHERE */
+    const char *model;          /* "" without one, as the version */
     const char *version;
     char path[REST_PATH_BYTES_MAX + 1]; /* what they point into */
 };

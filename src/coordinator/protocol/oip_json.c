@@ -15,18 +15,6 @@
 #include "shm/payload.h"
 #include "wire/wire.h"
 
-struct json_reading {
-    const struct oip_json_ask *ask;
-    struct oip_json *json;
-    struct oip_request *request;
-    struct oip_json_skim skim;
-    const char *binary; /* the rest of the body's binary part */
-    size_t binary_bytes;
-    struct error *error;
-};
-
-#define REFUSE(reading, ...) error_set((reading)->error, STATUS_INVALID_ARGUMENT, __VA_ARGS__)
-
 /* ---- the request's memory ---- */
 
 /* As the decoder of messages reports it, which has the same limits. */
@@ -36,8 +24,9 @@ invalid(struct json_reading *reading)
     return error_prefix(reading->error, "request is not a valid ModelInferRequest");
 }
 
-static enum status
-keep(struct json_reading *reading, const char *field, const char *text, size_t bytes, char **kept)
+enum status
+oip_json_keep(struct json_reading *reading, const char *field, const char *text, size_t bytes,
+              char **kept)
 {
     struct wire_span span = {text, bytes};
     struct wire_cursor cursor = {.spans = &span, .left = bytes};
@@ -48,7 +37,8 @@ keep(struct json_reading *reading, const char *field, const char *text, size_t b
 static enum status
 keep_string(struct json_reading *reading, const char *field, const json_t *string, char **kept)
 {
-    return keep(reading, field, json_string_value(string), json_string_length(string), kept);
+    return oip_json_keep(reading, field, json_string_value(string), json_string_length(string),
+                         kept);
 }
 
 /* ---- parameters ---- */
@@ -92,7 +82,7 @@ add_parameter(struct json_reading *reading, const char *key, const json_t *value
             STATUS_OK)
             return reading->error->status;
     }
-    return keep(reading, "parameters: key", key, strlen(key), &entry->key);
+    return oip_json_keep(reading, "parameters: key", key, strlen(key), &entry->key);
 }
 
 /* Microseconds, as other servers of this protocol have it; 0: none. */
@@ -243,14 +233,10 @@ read_binary(struct json_reading *reading, const json_t *size)
     return STATUS_OK;
 }
 
-static enum status
-read_data(struct json_reading *reading, const json_t *data, struct oip_json_tensor *tensor)
+enum status
+oip_json_put_run(struct json_reading *reading, const struct json_run *run,
+                 struct oip_json_tensor *tensor)
 {
-    /* the skim has replaced an array by its number */
-    json_int_t number = json_integer_value(json_array_get(data, 0));
-    if (json_array_size(data) != 1 || number < 0 || number >= reading->skim.run_count)
-        return REFUSE(reading, "\"data\" must be an array");
-    const struct json_run *run = &reading->skim.runs[number];
     if (!is_sound(tensor)) {
         put_raw(reading, "", 0, NULL);
         return STATUS_OK;
@@ -278,6 +264,16 @@ read_data(struct json_reading *reading, const json_t *data, struct oip_json_tens
     else
         free(to);
     return status;
+}
+
+static enum status
+read_data(struct json_reading *reading, const json_t *data, struct oip_json_tensor *tensor)
+{
+    /* the skim has replaced an array by its number */
+    json_int_t number = json_integer_value(json_array_get(data, 0));
+    if (json_array_size(data) != 1 || number < 0 || number >= reading->skim.run_count)
+        return REFUSE(reading, "\"data\" must be an array");
+    return oip_json_put_run(reading, &reading->skim.runs[number], tensor);
 }
 
 static enum status
@@ -403,8 +399,8 @@ read_url(struct json_reading *reading)
     request->name = (struct wire_span){request->message->model_name, bytes};
     request->head =
         (struct oip_head){.is_read = true, .name = {.spans = &request->name, .left = bytes}};
-    return keep(reading, "model_version", ask->version, strlen(ask->version),
-                &request->message->model_version);
+    return oip_json_keep(reading, "model_version", ask->version, strlen(ask->version),
+                         &request->message->model_version);
 }
 
 static enum status
@@ -413,10 +409,14 @@ read_request(struct json_reading *reading, const json_t *request)
     const json_t *id = json_object_get(request, "id");
     if (!json_is_object(request))
         return REFUSE(reading, "the body must be a JSON object");
+    if (reading->json->rows)
+        return json_is_array(json_object_get(request, "instances"))
+                   ? oip_json_read_rows(reading)
+                   : REFUSE(reading, "\"instances\" is missing, or not an array");
     if (id != NULL && !json_is_string(id))
         return REFUSE(reading, "\"id\" must be a string");
-    enum status status = read_url(reading);
-    if (status == STATUS_OK && id != NULL)
+    enum status status = STATUS_OK;
+    if (id != NULL)
         status = keep_string(reading, "id", id, &reading->request->message->id);
     if (status == STATUS_OK)
         status = read_parameters(reading, json_object_get(request, "parameters"));
@@ -431,7 +431,9 @@ static enum status
 read_all(struct json_reading *reading)
 {
     const struct oip_json_ask *ask = reading->ask;
-    enum status status = oip_json_skim(&reading->skim, ask->body, ask->json_bytes, reading->error);
+    const struct json_run text = {ask->body, ask->json_bytes};
+    enum skim_form form = reading->json->rows ? SKIM_INSTANCES : SKIM_INPUTS;
+    enum status status = oip_json_skim(&reading->skim, form, &text, reading->error);
     if (status != STATUS_OK)
         return status;
     if (reading->skim.small.used == 0)
@@ -441,7 +443,9 @@ read_all(struct json_reading *reading)
                                  JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &why);
     if (request == NULL)
         return REFUSE(reading, "the body is not valid JSON: %s", why.text);
-    status = read_request(reading, request);
+    status = read_url(reading);
+    if (status == STATUS_OK)
+        status = read_request(reading, request);
     json_decref(request);
     return status;
 }
@@ -455,6 +459,7 @@ oip_json_read(const struct oip_json_ask *ask, struct oip_json **read, struct err
     CHECK(json != NULL && request != NULL);
     json->timeout_ns = TIME_NEVER_NS;
     json->request = request;
+    json->rows = ask->rows_of != NULL;
     oip_request_begin(request);
     struct json_reading reading = {
         .ask = ask,
