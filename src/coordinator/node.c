@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/check.h"
@@ -14,6 +15,7 @@
 #include "coordinator/config/certificates.h"
 #include "coordinator/config/config.h"
 #include "coordinator/front/front.h"
+#include "coordinator/front/repository.h"
 #include "coordinator/front/web.h"
 #include "coordinator/greeting.h"
 #include "coordinator/limits.h"
@@ -64,6 +66,7 @@ struct coordinator_node {
     struct tracer *tracer;   /* NULL: nothing is traced */
     struct control *control;
     struct model_orders *model_orders;
+    struct repository *repository;
     struct model_directories *directories;
     struct local_clients *local;
     struct web *web; /* NULL: nothing is to be served over HTTP */
@@ -477,6 +480,7 @@ web_open(struct coordinator_node *node, struct error *error)
                  .pipelines = node->assembly.pipelines,
                  .pipeline_count = node->assembly.pipeline_count,
                  .registry = node->assembly.registry,
+                 .repository = node->repository,
                  .mesh = node->mesh,
                  .counters = counters_values(&node->assembly.counters, 0),
                  .share_key = node->share_key,
@@ -552,6 +556,22 @@ open_others(struct coordinator_node *node, struct error *error)
     return status == STATUS_OK ? mesh_node_open(node->mesh, queues, count, error) : status;
 }
 
+static struct repository *
+repository_open(struct coordinator_node *node)
+{
+    const char *control = node->source->config.http_control;
+    bool is_on = control != NULL && strcmp(control, "on") == 0;
+    return repository_create(&(struct repository_options){
+        .loop = node->loop,
+        .pipelines = node->assembly.pipelines,
+        .pipeline_count = node->assembly.pipeline_count,
+        .registry = node->assembly.registry,
+        .rule = node->mesh != NULL ? REPOSITORY_OF_MESH
+                : is_on            ? REPOSITORY_OPEN
+                                   : REPOSITORY_CONTROL_OFF,
+    });
+}
+
 /* All that speaks gRPC. */
 static enum status
 front_open(struct coordinator_node *node, struct error *error)
@@ -571,6 +591,7 @@ front_open(struct coordinator_node *node, struct error *error)
     status = create_mesh(node, error);
     if (status != STATUS_OK)
         return status;
+    node->repository = repository_open(node);
     struct front_options front = {
         .config = &node->source->config,
         .listen = options->listen,
@@ -578,6 +599,7 @@ front_open(struct coordinator_node *node, struct error *error)
         .pipelines = node->assembly.pipelines,
         .pipeline_count = node->assembly.pipeline_count,
         .registry = node->assembly.registry,
+        .repository = node->repository,
         .runtime = node->runtime,
         .mesh = node->mesh,
         .counters = counters_values(&node->assembly.counters, 0),
@@ -659,6 +681,7 @@ finish(struct coordinator_node *node)
     runtime_end(node->runtime);
     mesh_node_stop(node->mesh);
     mesh_node_cut(node->mesh);
+    repository_stop(node->repository);
     if (node->loop != NULL)
         loop_run_posted(node->loop); /* REST waits for answers that are among them */
     web_stop(node->web);
@@ -675,6 +698,7 @@ finish(struct coordinator_node *node)
     web_destroy(node->web);
     tracer_destroy(node->tracer);
     assembly_fini(&node->assembly);
+    repository_destroy(node->repository);
     spawn_reserve_end();
     spawn_end_orphans();
     mesh_node_destroy(node->mesh);

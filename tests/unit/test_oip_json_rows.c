@@ -76,7 +76,7 @@ static const struct rows_case cases[] = {
     {matrix, ONE, ROWS("[[1 2]]"), X "data is not JSON, seen at its byte 4"},
     {matrix, ONE, ROWS("{}"), "\"instances\" is missing, or not an array"},
     {matrix, ONE, "{\"inputs\":[]}", "\"instances\" is missing, or not an array"},
-    {matrix, ONE, ROWS("[[1,2]"), "the JSON ends within \"instances\""},
+    {matrix, ONE, "{\"instances\":[[1,2]", "the JSON ends within \"instances\""},
     {matrix, ONE, "{\"instances\":[[1,2]],\"instances\":[[1,2]]}",
      "the body is not valid JSON: duplicate object key"},
     {matrix, ONE, "[[1,2]]", "the body must be a JSON object"},

@@ -85,11 +85,14 @@ go(struct inquiry *inquiry)
     case REST_MODEL_READY: return answer_model(inquiry);
     case REST_PREDICT:
     case REST_INFER: rest_infer(inquiry); return STATUS_OK;
+    case REST_MODELS:
+    case REST_TRITON: return rest_triton(inquiry);
     }
     return error_set(&inquiry->error, STATUS_NOT_FOUND,
                      "no such path; there are /v2, /v2/health/live, /v2/health/ready, "
-                     "/v2/models/NAME[/versions/VERSION][/ready|/infer] and "
-                     "/v1/models/NAME[:predict]");
+                     "/v2/models[/NAME[/versions/VERSION][/ready|/infer|/config|/stats]], "
+                     "/v2/repository/index, /v2/repository/models/NAME/load|unload and "
+                     "/v1/models[/NAME[:predict]]");
 }
 
 static void
@@ -132,7 +135,7 @@ on_request(void *context, struct http_request *request)
     rest_route(&inquiry.route, http_request_path_encoded(request));
     const char *allowed = inquiry.route.what == REST_NOWHERE
                               ? NULL
-                              : rest_route_allows(inquiry.route.what, http_request_method(request));
+                              : rest_route_allows(inquiry.route.row, http_request_method(request));
     if (allowed != NULL) {
         counter_add_shared(rest->options.counters, NODE_CALLS_REFUSED, 1);
         refuse_method(request, allowed);

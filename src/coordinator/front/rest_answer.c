@@ -19,6 +19,8 @@ write_small(struct rest_call *call, const struct wire_message *message, struct b
     enum status status;
     if (call->what == REST_MODEL) {
         status = oip_json_put_model(json, message, error);
+    } else if (call->what >= REST_MODELS) {
+        status = rest_triton_write(call, message, json, error);
     } else {
         rest_route(&route, http_request_path_encoded(call->request));
         status = oip_json_put_model_ready(json, route.model, message, &is_ready, error);

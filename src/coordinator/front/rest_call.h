@@ -81,6 +81,10 @@ void rest_call_cancel(struct rest_call *call);
  * answer is not a message of the method. */
 enum status rest_call_write(struct rest_call *call, int *code, struct error *error) WARN_UNUSED;
 
+/* The same for Triton's extensions. */
+enum status rest_triton_write(struct rest_call *call, const struct wire_message *message,
+                              struct bytes *json, struct error *error) WARN_UNUSED;
+
 /* Answers with JSON, whose bytes the server takes. */
 void rest_answer(struct http_request *request, int code, struct bytes *json,
                  const struct http_header *more);

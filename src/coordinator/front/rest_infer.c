@@ -36,6 +36,10 @@ check_content(struct inquiry *inquiry)
     inquiry->coding = http_coding_of(encoding);
     if (inquiry->coding == HTTP_CODING_UNKNOWN)
         return unsupported(inquiry, "Content-Encoding", encoding, "gzip and deflate are");
+    const char *compression = inquiry->rest->options.config->compression;
+    if (inquiry->coding != HTTP_CODING_NONE && compression != NULL &&
+        strcmp(compression, "off") == 0)
+        return unsupported(inquiry, "Content-Encoding", encoding, "`compression` is off");
     if (type == NULL)
         return STATUS_OK;
     size_t bytes = strcspn(type, "; \t");

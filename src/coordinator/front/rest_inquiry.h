@@ -29,3 +29,5 @@ void rest_notify_error(const struct inquiry *inquiry);
 
 /* Answers an inference, now or later. */
 void rest_infer(struct inquiry *inquiry);
+/* Answers, later, what Triton's extensions have, and the list of models. */
+enum status rest_triton(struct inquiry *inquiry) WARN_UNUSED;

@@ -6,17 +6,27 @@
 enum { WORDS_MAX = 6 };
 
 const struct rest_row rest_rows[] = {
-    {"/v2/models/{model}/infer", REST_INFER},
-    {"/v2/models/{model}/versions/{version}/infer", REST_INFER},
-    {"/v1/models/{model}:predict", REST_PREDICT},
-    {"/v2", REST_SERVER},
-    {"/v2/health/live", REST_LIVE},
-    {"/v2/health/ready", REST_READY},
-    {"/v2/models/{model}", REST_MODEL},
-    {"/v2/models/{model}/versions/{version}", REST_MODEL},
-    {"/v2/models/{model}/ready", REST_MODEL_READY},
-    {"/v2/models/{model}/versions/{version}/ready", REST_MODEL_READY},
-    {"/v1/models/{model}", REST_MODEL_READY},
+    {"/v2/models/{model}/infer", REST_INFER, 0},
+    {"/v2/models/{model}/versions/{version}/infer", REST_INFER, 0},
+    {"/v1/models/{model}:predict", REST_PREDICT, 0},
+    {"/v2", REST_SERVER, 0},
+    {"/v2/health/live", REST_LIVE, 0},
+    {"/v2/health/ready", REST_READY, 0},
+    {"/v2/models/stats", REST_TRITON, TRITON_STATISTICS},
+    {"/v2/models/{model}", REST_MODEL, 0},
+    {"/v2/models/{model}/versions/{version}", REST_MODEL, 0},
+    {"/v2/models/{model}/ready", REST_MODEL_READY, 0},
+    {"/v2/models/{model}/versions/{version}/ready", REST_MODEL_READY, 0},
+    {"/v1/models/{model}", REST_MODEL_READY, 0},
+    {"/v1/models", REST_MODELS, TRITON_INDEX},
+    {"/v2/models", REST_MODELS, TRITON_INDEX},
+    {"/v2/models/{model}/config", REST_TRITON, TRITON_CONFIG},
+    {"/v2/models/{model}/versions/{version}/config", REST_TRITON, TRITON_CONFIG},
+    {"/v2/models/{model}/stats", REST_TRITON, TRITON_STATISTICS},
+    {"/v2/models/{model}/versions/{version}/stats", REST_TRITON, TRITON_STATISTICS},
+    {"/v2/repository/index", REST_TRITON, TRITON_INDEX},
+    {"/v2/repository/models/{model}/load", REST_TRITON, TRITON_LOAD},
+    {"/v2/repository/models/{model}/unload", REST_TRITON, TRITON_UNLOAD},
 };
 const size_t rest_row_count = sizeof(rest_rows) / sizeof(rest_rows[0]);
 
@@ -28,9 +38,9 @@ hex_digit(char c)
     return found == NULL ? -1 : (int)(found - digits);
 }
 
-/* %2F and its like, in place. Other text stays as it is; a zero byte has been refused before. */
-static void
-decode(char *word)
+/* A zero byte has been refused before. */
+void
+rest_decode(char *word)
 {
     char *to = word;
     for (const char *from = word; *from != '\0'; to++) {
@@ -58,7 +68,7 @@ split(char *path, char *words[WORDS_MAX])
     for (unsigned i = 1; i < count; i++)
         words[i][-1] = '\0';
     for (unsigned i = 0; i < count; i++)
-        decode(words[i]);
+        rest_decode(words[i]);
     return count;
 }
 
@@ -124,9 +134,12 @@ rest_route(struct rest_route *route, const char *path)
 }
 
 const char *
-rest_route_allows(enum rest_what what, enum http_method method)
+rest_route_allows(const struct rest_row *row, enum http_method method)
 {
-    if (what == REST_INFER || what == REST_PREDICT)
+    bool changes =
+        row->what == REST_TRITON &&
+        (row->method == TRITON_INDEX || row->method == TRITON_LOAD || row->method == TRITON_UNLOAD);
+    if (row->what == REST_INFER || row->what == REST_PREDICT || changes)
         return method == HTTP_POST ? NULL : "POST";
     return method == HTTP_GET || method == HTTP_HEAD ? NULL : "GET, HEAD";
 }

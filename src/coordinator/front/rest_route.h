@@ -8,6 +8,7 @@
 #include <stddef.h>
 
 #include "base/error.h"
+#include "coordinator/protocol/triton.h"
 #include "http/server.h"
 
 enum rest_what {
@@ -19,12 +20,15 @@ enum rest_what {
     REST_MODEL_READY,
     REST_INFER,
     REST_PREDICT, /* v1's inference */
+    REST_MODELS,  /* the list of models; this and the next are Triton's methods */
+    REST_TRITON,
 };
 
 /* A path with what it leads to. "{model}" and "{version}" stand for any word, or its beginning. */
 struct rest_row {
     const char *path;
     enum rest_what what;
+    enum triton_method method; /* from REST_MODELS on */
 };
 /* All paths, in the order in which they are tried. */
 extern const struct rest_row rest_rows[];
@@ -45,8 +49,11 @@ struct rest_route {
  * matter. */
 void rest_route(struct rest_route *route, const char *path);
 
+/* %2F and its like, in place. Other text stays as it is. */
+void rest_decode(char *word);
+
 /* "GET, HEAD" or "POST" for the header Allow; NULL: the method is right. */
-const char *rest_route_allows(enum rest_what what, enum http_method method);
+const char *rest_route_allows(const struct rest_row *row, enum http_method method);
 
 /* 200 to 599. */
 int rest_code(enum status status);

@@ -142,6 +142,12 @@ struct catalog_facts {
 
 void models_facts(const struct catalog *catalog, struct catalog_facts *facts);
 
+/* Answers to its requests since it became known. */
+struct model_answers {
+    uint64_t good, good_ns;     /* results, and the time that they took */
+    uint64_t failed, failed_ns; /* errors after admission */
+};
+
 struct model_row {
     const char *id, *path, *key;
     const char *pipeline;
@@ -150,7 +156,8 @@ struct model_row {
     bool ordered;
     uint64_t bytes;
     uint32_t users;
-    int64_t used_ns;   /* when it was last used; 0: never */
+    int64_t used_ns; /* when it was last used; 0: never */
+    struct model_answers answers;
     const char *error; /* MODEL_IS_FAILED: why; else "" */
 };
 
