@@ -150,7 +150,8 @@ visit_all(struct walk *walk)
 static enum status
 not_known(const char *name, struct error *error)
 {
-    return error_set(error, STATUS_NOT_FOUND, "model \"%.200s\" is not known to this node", name);
+    return error_set(error, STATUS_NOT_FOUND,
+                     "Request for unknown model: \"%.200s\" is not known to this node", name);
 }
 
 static enum status
