@@ -34,7 +34,7 @@ struct rows_case {
     const struct handshake_tensor *inputs;
     uint32_t count;
     const char *body;
-    const char *wanted; /* the answer, or the error */
+    const char *wanted; /* the beginning of the answer, or of the error */
 };
 
 #define X "tensor \"x\": "
@@ -116,7 +116,7 @@ test_cases(void **state)
             .name = "m", .version = "1", .inputs = one->inputs, .input_count = one->count};
         rig->rows_of = &model;
         const char *got = json_rig_ask(rig, one->body, strlen(one->body), NULL, 0);
-        if (strcmp(got, one->wanted) != 0)
+        if (strncmp(got, one->wanted, strlen(one->wanted)) != 0)
             fail_msg("%s: %s, not %s", one->body, got, one->wanted);
     }
 }

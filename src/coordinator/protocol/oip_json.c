@@ -17,23 +17,6 @@
 
 /* ---- the request's memory ---- */
 
-/* As the decoder of messages reports it, which has the same limits. */
-static enum status
-invalid(struct json_reading *reading)
-{
-    return error_prefix(reading->error, "request is not a valid ModelInferRequest");
-}
-
-enum status
-oip_json_keep(struct json_reading *reading, const char *field, const char *text, size_t bytes,
-              char **kept)
-{
-    struct wire_span span = {text, bytes};
-    struct wire_cursor cursor = {.spans = &span, .left = bytes};
-    enum status status = oip_keep_text(reading->request, field, cursor, kept, reading->error);
-    return status == STATUS_OK ? status : invalid(reading);
-}
-
 static enum status
 keep_string(struct json_reading *reading, const char *field, const json_t *string, char **kept)
 {
@@ -62,7 +45,7 @@ add_parameter(struct json_reading *reading, const char *key, const json_t *value
     struct oip_request *request = reading->request;
     if (request->message->n_parameters == PARAMETERS_MAX) {
         (void)REFUSE(reading, "more than %d parameters", PARAMETERS_MAX);
-        return invalid(reading);
+        return oip_json_invalid(reading);
     }
     Inference__ModelInferRequest__ParametersEntry *entry = oip_add_parameter(request);
     Inference__InferParameter *to = oip_parameter_value(request, entry);
@@ -169,7 +152,7 @@ read_shape(struct json_reading *reading, const json_t *shape,
     size_t rank = json_array_size(shape);
     size_t bytes = rank * sizeof(to->shape[0]);
     if (oip_count_small(reading->request, bytes, reading->error) != STATUS_OK)
-        return invalid(reading);
+        return oip_json_invalid(reading);
     to->n_shape = rank;
     to->shape = bump_take(&reading->request->scratch, bytes);
     for (size_t i = 0; i < rank; i++) {
@@ -179,41 +162,6 @@ read_shape(struct json_reading *reading, const json_t *shape,
         to->shape[i] = json_integer_value(dimension);
     }
     return STATUS_OK;
-}
-
-/* Whether oip_validate takes datatype and shape; if not, it reports that for any contents.
- */
-static bool
-is_sound(const struct oip_json_tensor *tensor)
-{
-    uint64_t bytes;
-    if (tensor->datatype == 0 || tensor->rank > SHOAL_RANK_MAX)
-        return false;
-    for (uint32_t i = 0; i < tensor->rank; i++)
-        if (tensor->shape[i] < 0)
-            return false;
-    return tensor_bytes_for(tensor->datatype, tensor->rank, tensor->shape, &bytes);
-}
-
-static void
-put_raw(struct json_reading *reading, const void *data, size_t bytes, void *owned)
-{
-    struct oip_json *json = reading->json;
-    struct oip_request *request = reading->request;
-    uint32_t index = request->raw_count++;
-    request->raw[index] = (struct oip_range){.span = index, .bytes = bytes};
-    json->spans[index] = (struct wire_span){data, bytes};
-    json->owned[index] = owned;
-    json->elements = (struct wire_message){json->spans, index + 1, json->elements.bytes + bytes};
-}
-
-static enum status
-too_large(struct json_reading *reading, uint64_t bytes)
-{
-    return error_set(reading->error, STATUS_OUT_OF_RANGE,
-                     "the inputs take more than %" PRIu64 " bytes (message_mib): %" PRIu64
-                     " with this one",
-                     reading->ask->message_bytes_max, bytes);
 }
 
 static enum status
@@ -227,43 +175,10 @@ read_binary(struct json_reading *reading, const json_t *size)
                       "\"binary_data_size\" is %" JSON_INTEGER_FORMAT
                       ", but only %zu bytes are left after the JSON",
                       bytes, reading->binary_bytes);
-    put_raw(reading, reading->binary, (size_t)bytes, NULL);
+    oip_json_put_raw(reading, reading->binary, (size_t)bytes, NULL);
     reading->binary += bytes;
     reading->binary_bytes -= (size_t)bytes;
     return STATUS_OK;
-}
-
-enum status
-oip_json_put_run(struct json_reading *reading, const struct json_run *run,
-                 struct oip_json_tensor *tensor)
-{
-    if (!is_sound(tensor)) {
-        put_raw(reading, "", 0, NULL);
-        return STATUS_OK;
-    }
-    CHECK(tensor_bytes_for(SHOAL_BYTES, tensor->rank, tensor->shape, &tensor->elements));
-    uint64_t room;
-    uint64_t bytes = 0;
-    enum status status = oip_json_data_room(run, tensor, &room, reading->error);
-    if (status != STATUS_OK)
-        return status;
-    /* not known yet for strings */
-    uint64_t least = tensor->datatype == SHOAL_BYTES ? 0 : room;
-    uint64_t before = reading->json->elements.bytes;
-    if (before + least > reading->ask->message_bytes_max)
-        return too_large(reading, before + least);
-    unsigned char *to = malloc(room > 0 ? room : 1);
-    if (to == NULL)
-        return error_set(reading->error, STATUS_RESOURCE_EXHAUSTED,
-                         "no memory to decode the request");
-    status = oip_json_data_read(run, tensor, to, &bytes, reading->error);
-    if (status == STATUS_OK && before + bytes > reading->ask->message_bytes_max)
-        status = too_large(reading, before + bytes);
-    if (status == STATUS_OK)
-        put_raw(reading, to, bytes, to);
-    else
-        free(to);
-    return status;
 }
 
 static enum status

@@ -16,10 +16,6 @@ enum {
     FIELD_ID = 3,
     FIELD_OUTPUTS = 5,
     FIELD_RAW_OUTPUT_CONTENTS = 6,
-    FIELD_NAME = 1, /* of an output */
-    FIELD_DATATYPE = 2,
-    FIELD_SHAPE = 3,
-    FIELD_CONTENTS = 5,
 };
 
 static enum status
@@ -48,39 +44,6 @@ find_parts(const struct wire_message *response, struct json_answer_parts *parts,
     bool has_all = parts->raw_count == parts->output_count || parts->raw_count == 0;
     bool whole = result == WIRE_END && has_all;
     return whole ? STATUS_OK : impossible(error);
-}
-
-static enum status
-read_shape(struct json_output *output, struct wire_cursor packed, struct error *error)
-{
-    while (packed.left > 0) {
-        uint64_t dimension;
-        if (output->rank == SHOAL_RANK_MAX || !wire_varint(&packed, &dimension))
-            return impossible(error);
-        output->shape[output->rank++] = (int64_t)dimension;
-    }
-    return STATUS_OK;
-}
-
-enum status
-oip_json_read_output(struct json_output *output, struct wire_cursor cursor, struct error *error)
-{
-    struct wire_field field;
-    enum wire_result result;
-    *output = (struct json_output){0};
-    while ((result = wire_next(&cursor, &field)) == WIRE_FIELD) {
-        if (field.type != WIRE_BYTES)
-            return impossible(error);
-        if (field.number == FIELD_NAME)
-            output->name = field.data;
-        else if (field.number == FIELD_CONTENTS)
-            output->contents = field.data;
-        else if (field.number == FIELD_DATATYPE && field.value < OIP_DATATYPE_BYTES_MAX)
-            wire_read(&field.data, output->datatype, field.value);
-        else if (field.number == FIELD_SHAPE && read_shape(output, field.data, error) != STATUS_OK)
-            return error->status;
-    }
-    return result == WIRE_END ? STATUS_OK : impossible(error);
 }
 
 /* ---- typed contents, which external runtimes may answer with ---- */

@@ -46,6 +46,10 @@ struct json_reading {
 
 #define REFUSE(reading, ...) error_set((reading)->error, STATUS_INVALID_ARGUMENT, __VA_ARGS__)
 
+/* Reports the error as the decoder of messages does, which has the same limits. */
+enum status oip_json_invalid(struct json_reading *reading);
+/* Makes these the elements of the next input, which has no more; `owned` is freed with them. */
+void oip_json_put_raw(struct json_reading *reading, const void *data, size_t bytes, void *owned);
 /* Copies a text into the request. */
 enum status oip_json_keep(struct json_reading *reading, const char *field, const char *text,
                           size_t bytes, char **kept) WARN_UNUSED;

@@ -17,6 +17,7 @@
 struct rows_walk {
     const char *at;
     const char *end;
+    bool is_broken; /* a comma or bracket was missing */
 };
 
 /* The next non-blank character, 0 at the end. */
@@ -52,7 +53,7 @@ goes_on(struct rows_walk *walk, char close)
     if (character == ',' || character == close)
         walk->at++;
     else
-        walk->at = walk->end; /* the reader of elements, or of objects, reports it */
+        walk->is_broken = true; /* the reader of elements, or of objects, reports it */
     return character == ',';
 }
 
@@ -60,7 +61,7 @@ goes_on(struct rows_walk *walk, char close)
 static uint64_t
 count_values(const struct json_run *run, struct json_run *first)
 {
-    struct rows_walk walk = {run->text + 1, run->text + run->bytes};
+    struct rows_walk walk = {.at = run->text + 1, .end = run->text + run->bytes};
     uint64_t count = 0;
     *first = (struct json_run){run->text, 0};
     if (next(&walk) == ']')
@@ -204,7 +205,7 @@ read_object(struct json_rows *rows, struct rows_walk *walk)
         if (status != STATUS_OK)
             return status;
     } while (goes_on(walk, '}'));
-    if (walk->at == walk->end)
+    if (walk->is_broken)
         return no_object(rows);
     for (uint32_t i = 0; i < model->input_count; i++)
         if (rows->counts[i] != rows->instance + 1)
@@ -216,13 +217,13 @@ read_object(struct json_rows *rows, struct rows_walk *walk)
 static enum status
 read_objects(struct json_rows *rows, const struct json_run *run)
 {
-    struct rows_walk walk = {run->text + 1, run->text + run->bytes};
+    struct rows_walk walk = {.at = run->text + 1, .end = run->text + run->bytes};
     enum status status = STATUS_OK;
     do {
         status = next(&walk) == '{' ? read_object(rows, &walk) : no_object(rows);
         rows->instance++;
     } while (status == STATUS_OK && goes_on(&walk, ']'));
-    if (status == STATUS_OK && walk.at != walk.end)
+    if (status == STATUS_OK && (walk.is_broken || walk.at != walk.end))
         return no_object(rows);
     return status;
 }
