@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/check.h"
@@ -15,6 +16,7 @@
 #include "coordinator/config/config.h"
 #include "coordinator/dashboard/dashboard.h"
 #include "coordinator/front/front.h"
+#include "coordinator/front/repository.h"
 #include "coordinator/front/web.h"
 #include "coordinator/greeting.h"
 #include "coordinator/limits.h"
@@ -65,6 +67,7 @@ struct coordinator_node {
     struct tracer *tracer;   /* NULL: nothing is traced */
     struct control *control;
     struct model_orders *model_orders;
+    struct repository *repository;
     struct model_directories *directories;
     struct local_clients *local;
     struct web *web;             /* NULL: nothing is to be served over HTTP */
@@ -483,6 +486,7 @@ web_open(struct coordinator_node *node, struct error *error)
                  .pipelines = node->assembly.pipelines,
                  .pipeline_count = node->assembly.pipeline_count,
                  .registry = node->assembly.registry,
+                 .repository = node->repository,
                  .mesh = node->mesh,
                  .counters = counters_values(&node->assembly.counters, 0),
                  .share_key = node->share_key,
@@ -568,6 +572,22 @@ open_others(struct coordinator_node *node, struct error *error)
     return status == STATUS_OK ? mesh_node_open(node->mesh, queues, count, error) : status;
 }
 
+static struct repository *
+repository_open(struct coordinator_node *node)
+{
+    const char *control = node->source->config.http_control;
+    bool is_on = control != NULL && strcmp(control, "on") == 0;
+    return repository_create(&(struct repository_options){
+        .loop = node->loop,
+        .pipelines = node->assembly.pipelines,
+        .pipeline_count = node->assembly.pipeline_count,
+        .registry = node->assembly.registry,
+        .rule = node->mesh != NULL ? REPOSITORY_OF_MESH
+                : is_on            ? REPOSITORY_OPEN
+                                   : REPOSITORY_CONTROL_OFF,
+    });
+}
+
 /* All that speaks gRPC. */
 static enum status
 front_open(struct coordinator_node *node, struct error *error)
@@ -587,6 +607,7 @@ front_open(struct coordinator_node *node, struct error *error)
     status = create_mesh(node, error);
     if (status != STATUS_OK)
         return status;
+    node->repository = repository_open(node);
     struct front_options front = {
         .config = &node->source->config,
         .listen = options->listen,
@@ -594,6 +615,7 @@ front_open(struct coordinator_node *node, struct error *error)
         .pipelines = node->assembly.pipelines,
         .pipeline_count = node->assembly.pipeline_count,
         .registry = node->assembly.registry,
+        .repository = node->repository,
         .runtime = node->runtime,
         .mesh = node->mesh,
         .counters = counters_values(&node->assembly.counters, 0),
@@ -675,6 +697,7 @@ finish(struct coordinator_node *node)
     runtime_end(node->runtime);
     mesh_node_stop(node->mesh);
     mesh_node_cut(node->mesh);
+    repository_stop(node->repository);
     if (node->loop != NULL)
         loop_run_posted(node->loop); /* REST waits for answers that are among them */
     web_stop(node->web);
@@ -693,6 +716,7 @@ finish(struct coordinator_node *node)
     dashboard_destroy(node->dashboard);
     tracer_destroy(node->tracer);
     assembly_fini(&node->assembly);
+    repository_destroy(node->repository);
     spawn_reserve_end();
     spawn_end_orphans();
     mesh_node_destroy(node->mesh);

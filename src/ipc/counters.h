@@ -207,6 +207,8 @@ counter_get(_Atomic uint64_t *values, enum counter counter)
 /* Record a value; the second form is for several threads. */
 void histogram_record(_Atomic uint64_t *values, enum counter counter, uint64_t value);
 void histogram_record_shared(_Atomic uint64_t *values, enum counter counter, uint64_t value);
+/* Of all values that were recorded. */
+uint64_t histogram_sum(_Atomic uint64_t *values, enum counter counter);
 
 /* For readers: returns the value at a quantile (0 … 1) of summed words; 0 if empty. */
 uint64_t histogram_quantile(const uint64_t words[HISTOGRAM_WORDS], double quantile);

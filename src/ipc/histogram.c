@@ -49,6 +49,12 @@ histogram_record_shared(_Atomic uint64_t *values, enum counter counter, uint64_t
     atomic_fetch_add_explicit(&words[2 + histogram_bucket(value)], 1, memory_order_relaxed);
 }
 
+uint64_t
+histogram_sum(_Atomic uint64_t *values, enum counter counter)
+{
+    return atomic_load_explicit(values + counter_offset[counter] + 1, memory_order_relaxed);
+}
+
 /* Assumes an even distribution within a bucket; the last bucket has no upper end. */
 static uint64_t
 bucket_value(uint32_t bucket, double share)

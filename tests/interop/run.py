@@ -44,6 +44,8 @@ class Part:
 PARTS = (
     Part("tritonclient", ("tritonclient[grpc,http]",), (),
          "Triton's clients: what its example clients do, and the four lines of docs/calling.md"),
+    Part("examples", ("tritonclient[grpc,http]",), ("git",),
+         "Triton's own example clients, from $SHOAL_TRITON_CLIENT or github.com"),
     Part("kserve", ("kserve",), (), "KServe's InferenceRESTClient and InferenceGRPCClient"),
     Part("mlserver", ("mlserver", "requests"), (), "MLServer's types and codecs, over REST"),
     Part("rest", ("requests", "httpx", "aiohttp"), ("curl",), "general HTTP clients"),
@@ -82,6 +84,22 @@ def environment(part, upgrade):
     return python
 
 
+def triton_examples():
+    """The folder of Triton's example clients, fetched once; None: they cannot be had."""
+    url = "https://github.com/triton-inference-server/client"
+    given = os.environ.get("SHOAL_TRITON_CLIENT")
+    folder = pathlib.Path(given or "build/interop/triton-client").resolve()
+    examples = folder / "src" / "python" / "examples"
+    if not given and not examples.exists():
+        shutil.rmtree(folder, ignore_errors=True)
+        subprocess.run(["git", "clone", "--quiet", "--depth", "1", url, folder], check=False,
+                       stdin=subprocess.DEVNULL, capture_output=True, timeout=INSTALL_SECONDS,
+                       env={**os.environ, "GIT_TERMINAL_PROMPT": "0"})
+    if not examples.exists():
+        raise Unavailable(f"no example clients: neither {folder} nor {url} has them")
+    return examples
+
+
 def versions(part, python):
     """The versions of the packages that a part asked for, and of what they stand on."""
     names = {need.partition("[")[0] for need in part.needs} | {"grpcio", "numpy"}
@@ -95,6 +113,7 @@ def run_part(part, shoald, upgrade):
     """Rows of the table."""
     from shoal_rest import port_of
     try:
+        examples = triton_examples() if part.name == "examples" else ""
         python = environment(part, upgrade)
     except Unavailable as error:
         return [(part.name, "", "skipped", str(error))]
@@ -103,6 +122,7 @@ def run_part(part, shoald, upgrade):
         results = pathlib.Path(folder) / "results"
         log = pathlib.Path(f"build/interop/{part.name}-checks.log")
         variables = {"INTEROP_RESULTS": str(results), "INTEROP_FOLDER": folder,
+                     "INTEROP_EXAMPLES": str(examples),
                      "INTEROP_GRPC": f"127.0.0.1:{shoald.grpc_port}",
                      "INTEROP_HTTP": f"127.0.0.1:{port_of(shoald)}"}
         with log.open("w") as file:
@@ -133,8 +153,12 @@ def start_node():
         pipeline("scale-shift", stage("libscale.so", params={"factor": 2}),
                  stage("libshift.so", params={"offset": 3})),
         pipeline("puppet", stage("libpuppet.so", params={"folder": "."}), slots=8),
-        http=ANY_PORT, message_mib=16), ["--no-pin", "--listen", f"127.0.0.1:{port}"])
+        pipeline("simples", stage("libsimple.so", batch_size=8),
+                 models={"root": "simples", "memory_mib": 256}),
+        http=ANY_PORT, http_control="on", message_mib=16), ["--no-pin", "--listen", f"127.0.0.1:{port}"])
     shutil.copy(EXAMPLES / "digits" / "digits.ubj", shoald.folder)
+    for name in ("simple", "simple_identity", "simple_string"):
+        (pathlib.Path(shoald.folder) / "simples" / name).mkdir(parents=True)
     shoald.grpc_port = port
     return shoald
 

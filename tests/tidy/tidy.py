@@ -87,7 +87,7 @@ LIBRARIES = [
                        "src/worker/model_key.c", "src/mesh/etcd/json.*",
                        "src/mesh/etcd/answer.c", "src/mesh/record/*"]),
     (r"<openssl/", ["src/worker/model_files.c", "src/rpc/tls_files.c", "src/http/tls.c"]),
-    (r"<zlib\.h>", ["src/rpc/inflate.c"]),
+    (r"<zlib\.h>", ["src/rpc/inflate.c", "src/http/inflate.c"]),
     (r"<yaml\.h>", ["src/coordinator/config/config_yaml.c"]),
     (r"<curl/", ["src/coordinator/telemetry/trace_http.c", "src/mesh/etcd/exchange.c"]),
     (r"<protobuf-c/|\.pb-c\.h|\"descriptors\.h\"",

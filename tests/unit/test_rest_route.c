@@ -44,6 +44,16 @@ static const struct {
     {"/v2/models/%25%2G%/infer", REST_INFER, "%%2G%", ""},
     {"/v2/models/m%4", REST_MODEL, "m%4", ""},
     {"/%76%32/%6dodels/m/i%6Efer", REST_INFER, "m", ""},
+    {"/v1/models/m", REST_MODEL_READY, "m", ""},
+    {"/v1/models/m:predict", REST_PREDICT, "m", ""},
+    {"/v1/models/a%2Fb%3Apredict", REST_PREDICT, "a/b", ""},
+    {"/v1/models/:predict", REST_PREDICT, "", ""},
+    {"/v1/models/m:predict:predict", REST_PREDICT, "m:predict", ""},
+    {"/v1/models/m:explain", REST_MODEL_READY, "m:explain", ""},
+    {"/v2/models/m:predict", REST_MODEL, "m:predict", ""},
+    {"/v2/models/predict", REST_MODEL, "predict", ""},
+    {"/v1/models/m:predict/x", REST_NOWHERE, NULL, NULL},
+    {"/v1/models/m/infer", REST_NOWHERE, NULL, NULL},
     {"%2Fv2", REST_NOWHERE, NULL, NULL},
     {"/v2%2Fmodels/m", REST_NOWHERE, NULL, NULL},
     {"/", REST_NOWHERE, NULL, NULL},
@@ -54,7 +64,15 @@ static const struct {
     {"/v2/health", REST_NOWHERE, NULL, NULL},
     {"/v2/health/liver", REST_NOWHERE, NULL, NULL},
     {"/v2/health/live/x", REST_NOWHERE, NULL, NULL},
-    {"/v2/models", REST_NOWHERE, NULL, NULL},
+    {"/v2/models", REST_MODELS, "", ""},
+    {"/v1/models/", REST_MODELS, "", ""},
+    {"/v2/models/stats", REST_TRITON, "", ""},
+    {"/v2/models/stats/stats", REST_TRITON, "stats", ""},
+    {"/v2/models/m/versions/1/config", REST_TRITON, "m", "1"},
+    {"/v2/repository/index", REST_TRITON, "", ""},
+    {"/v2/repository/models/m/load", REST_TRITON, "m", ""},
+    {"/v2/repository/models/m", REST_NOWHERE, NULL, NULL},
+    {"/v2/repository/m/load", REST_NOWHERE, NULL, NULL},
     {"/v2/models/m/x", REST_NOWHERE, NULL, NULL},
     {"/v2/models/m/versions", REST_NOWHERE, NULL, NULL},
     {"/v2/models/m/infer/x", REST_NOWHERE, NULL, NULL},
@@ -100,17 +118,23 @@ test_long(void **state)
     assert_int_equal(route.what, REST_NOWHERE);
 }
 
+/* Each row leads to itself and takes the methods of its kind. */
 static void
 test_methods(void **state)
 {
     (void)state;
-    assert_null(rest_route_allows(REST_INFER, HTTP_POST));
-    assert_string_equal(rest_route_allows(REST_INFER, HTTP_GET), "POST");
-    assert_string_equal(rest_route_allows(REST_INFER, HTTP_OTHER), "POST");
-    for (enum rest_what what = REST_SERVER; what < REST_INFER; what++) {
-        assert_null(rest_route_allows(what, HTTP_GET));
-        assert_null(rest_route_allows(what, HTTP_HEAD));
-        assert_string_equal(rest_route_allows(what, HTTP_POST), "GET, HEAD");
+    struct rest_route route;
+    for (size_t i = 0; i < rest_row_count; i++) {
+        const struct rest_row *row = &rest_rows[i];
+        rest_route(&route, row->path);
+        assert_ptr_equal(route.row, row);
+        bool is_order = row->what == REST_TRITON && strstr(row->path, "/repository/") != NULL;
+        bool posts = row->what == REST_INFER || row->what == REST_PREDICT || is_order;
+        const char *allowed = posts ? "POST" : "GET, HEAD";
+        assert_int_equal(rest_route_allows(row, HTTP_POST) == NULL, posts);
+        assert_int_equal(rest_route_allows(row, HTTP_GET) == NULL, !posts);
+        assert_int_equal(rest_route_allows(row, HTTP_HEAD) == NULL, !posts);
+        assert_string_equal(rest_route_allows(row, HTTP_OTHER), allowed);
     }
 }
 

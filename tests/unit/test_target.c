@@ -81,8 +81,10 @@ static const struct call calls[] = {
     {BOUND_STORE_BY_FIELD, "", 0, STATUS_INVALID_ARGUMENT,
      "no model is named: /a.B/ByField needs its id in metadata mm-model-id, or in the request's "
      "field 1.20"},
-    {BY_NAME, "nobody", 0, STATUS_NOT_FOUND, "model \"nobody\" is not known to this node"},
-    {BOUND, "nobody", 0, STATUS_NOT_FOUND, "model \"nobody\" is not known to this node"},
+    {BY_NAME, "nobody", 0, STATUS_NOT_FOUND,
+     "Request for unknown model: \"nobody\" is not known to this node"},
+    {BOUND, "nobody", 0, STATUS_NOT_FOUND,
+     "Request for unknown model: \"nobody\" is not known to this node"},
     {BY_NAME, "store", 0, STATUS_INVALID_ARGUMENT,
      "pipeline \"store\" serves models: name one of them"},
     {BOUND_STORE, "bound-store", 0, STATUS_INVALID_ARGUMENT,

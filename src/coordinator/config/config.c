@@ -198,6 +198,7 @@ config_free(struct config *config)
     free(config->socket_mode);
     free(config->caller_metadata);
     free(config->caller_proxies);
+    free(config->http_control);
     free(config->http_hosts);
     free(config->sandbox);
     free(config->traces);

@@ -239,6 +239,7 @@ struct config {
     char *socket_mode; /* of the unix sockets of `listen` and `runtime`; NULL: by umask */
     uint32_t socket_mode_bits;
     struct config_http http_limits;
+    char *http_control;              /* "on" or "off"; NULL: off */
     char *http_hosts;                /* names of this node in HTTP, comma-separated; NULL: none */
     struct config_addresses runtime; /* of mmesh.ModelRuntime; may be empty */
     struct config_mesh mesh;

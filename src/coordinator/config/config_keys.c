@@ -74,7 +74,8 @@ const struct config_key config_keys[KEY_COUNT] = {
     "RESOURCE_EXHAUSTED."},
 [KEY_COMPRESSION] = {WHERE_TOP, CONFIG_CHOICE, OPTIONAL, "compression", 0, 0, NULL,
     "on", "on|off", FIELD_NONE, 0, TOP(compression),
-    "Whether gRPC callers may compress messages. `off`: compressed messages get UNIMPLEMENTED."},
+    "Whether callers may compress messages. `off`: compressed ones get UNIMPLEMENTED, over HTTP "
+    "415."},
 [KEY_CONNECTIONS_MAX] = {WHERE_TOP, CONFIG_INTEGER, OPTIONAL, "connections_max", 1, 65535, NULL,
     "2048", NULL, FIELD_U32, 1, TOP(connections_max),
     "Connections to each address of `listen`; further ones are closed. All together may use a "
@@ -151,6 +152,10 @@ const struct config_key config_keys[KEY_COUNT] = {
     "the name of a proxy before it. Another `Host` than these, an address, `localhost` or this "
     "machine's name is answered 403, and so is a web page's `Origin` that is neither the request's "
     "own host nor one of these. Left out: any `Host` will do, except on loopback addresses."},
+[KEY_HTTP_CONTROL] = {WHERE_TOP, CONFIG_CHOICE, OPTIONAL, "http_control", 0, 0, NULL,
+    "off", "on|off", FIELD_NONE, 0, TOP(http_control),
+    "Whether callers, over HTTP and gRPC, may load and unload models by Triton's protocol. Not in "
+    "a mesh."},
 [KEY_COUNTERS] = {WHERE_TOP, CONFIG_TEXT, OPTIONAL, "counters", 1, COUNTERS_PATH_BYTES_MAX, NULL,
     NULL, NULL, FIELD_NONE, 0, TOP(counters),
     "The counters file, which `shoalctl stat` reads. Left out: `/run/shoal/counters` for root, "

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "coordinator/front/dispatch.h"
 #include "coordinator/front/front_call.h"
+#include "coordinator/front/repository.h"
 #include "coordinator/mesh/mesh_node.h"
 #include "coordinator/models/model_health.h"
 #include "coordinator/models/runtime.h"
@@ -282,6 +283,23 @@ OIP_HANDLER(on_server_metadata, OIP_SERVER_METADATA)
 OIP_HANDLER(on_model_ready, OIP_MODEL_READY)
 OIP_HANDLER(on_model_metadata, OIP_MODEL_METADATA)
 
+/* In a mesh these are methods of external runtimes, which on_any passes on. */
+static void
+on_triton(void *context, struct rpc_call *call, const struct wire_message *message)
+{
+    struct front *front = context;
+    struct error error = ERROR_NONE;
+    struct inbound inbound = front_call_inbound(call, message, current_thread->queue);
+    struct triton_request request = {.method = triton_method_of(inbound.method)};
+    counter_add_shared(front->options.counters, NODE_CALLS, 1);
+    if (triton_read(&request, message, &error) == STATUS_OK) {
+        repository_take(front->options.repository, &inbound, &request);
+        return;
+    }
+    counter_add_shared(front->options.counters, NODE_CALLS_REFUSED, 1);
+    rpc_call_finish(call, error.status, error.text);
+}
+
 static void
 on_runtime(void *context, struct rpc_call *call, const struct wire_message *message)
 {
@@ -336,8 +354,9 @@ collect_methods(struct front *front)
     size_t own = ARRAY_COUNT(methods);
     if (!runtime_is_at_front(options->runtime))
         own -= RUNTIME_METHOD_COUNT;
+    size_t triton = options->mesh == NULL ? TRITON_METHOD_COUNT : 0;
     size_t mesh = mesh_node_is_managed_at_front(options->mesh) ? MESH_METHOD_COUNT : 0;
-    front->method_count = own + front->bound_count + mesh;
+    front->method_count = own + front->bound_count + triton + mesh;
     front->methods = calloc(front->method_count, sizeof(*front->methods));
     CHECK(front->methods != NULL);
     memcpy(front->methods, methods, own * sizeof(*methods));
@@ -347,8 +366,12 @@ collect_methods(struct front *front)
                                                       .hot = i < HOT_BOUND_MAX,
                                                       .on_message = on_bound,
                                                       .on_cancel = on_infer_cancel};
+    struct rpc_method *next = front->methods + own + front->bound_count;
+    for (size_t i = 0; i < triton; i++)
+        *next++ = (struct rpc_method){
+            .path = triton_paths[i], .kind = RPC_UNARY, .on_message = on_triton};
     if (mesh > 0)
-        mesh_manage_methods(front->methods + own + front->bound_count, on_manage, on_infer_cancel);
+        mesh_manage_methods(next, on_manage, on_infer_cancel);
 }
 
 static void

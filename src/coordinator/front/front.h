@@ -17,6 +17,7 @@
 
 struct front;
 struct model_registry;
+struct repository;
 struct tracer;
 
 enum { FRONT_THREADS_MAX = 16 };
@@ -28,6 +29,7 @@ struct front_options {
     struct pipeline *const *pipelines;
     uint32_t pipeline_count;
     struct model_registry *registry; /* of the node's models */
+    struct repository *repository;   /* of them */
     struct runtime *runtime;         /* NULL: mmesh.ModelRuntime is not served */
     struct mesh_node *mesh;          /* NULL: the node is of no mesh */
     _Atomic uint64_t *counters;      /* of the node */

@@ -20,6 +20,7 @@ enum { REST_HEADER_BYTES_MAX = 32 * 1024 };
 
 struct http_pool;
 struct mesh_node;
+struct repository;
 struct model_registry;
 struct rest;
 
@@ -28,6 +29,7 @@ struct rest_options {
     struct pipeline *const *pipelines;
     uint32_t pipeline_count;
     struct model_registry *registry; /* of the node's models */
+    struct repository *repository;   /* of them */
     struct mesh_node *mesh;          /* NULL: the node is of no mesh */
     _Atomic uint64_t *counters;      /* of the node */
     struct share_key share_key;      /* of the hashes that identify callers */

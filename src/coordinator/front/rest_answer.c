@@ -19,6 +19,8 @@ write_small(struct rest_call *call, const struct wire_message *message, struct b
     enum status status;
     if (call->what == REST_MODEL) {
         status = oip_json_put_model(json, message, error);
+    } else if (call->what >= REST_MODELS) {
+        status = rest_triton_write(call, message, json, error);
     } else {
         rest_route(&route, http_request_path_encoded(call->request));
         status = oip_json_put_model_ready(json, route.model, message, &is_ready, error);
@@ -36,7 +38,7 @@ rest_call_write(struct rest_call *call, int *code, struct error *error)
         return error_set(error, STATUS_RESOURCE_EXHAUSTED, "no memory to write the answer");
     *code = 200;
     spans_of_pieces(&spans, call->pieces, call->piece_count);
-    enum status status = call->what == REST_INFER
+    enum status status = call->json != NULL
                              ? oip_json_write(call->json, &spans.message, answer, error)
                              : write_small(call, &spans.message, &answer->text, code, error);
     spans_fini(&spans);

@@ -402,6 +402,9 @@ rest_call_inbound(struct rest_call *call, const struct wire_message *message, in
         [REST_MODEL] = INBOUND_OIP "ModelMetadata",
         [REST_MODEL_READY] = INBOUND_OIP "ModelReady",
         [REST_INFER] = INBOUND_INFER,
+        [REST_PREDICT] = INBOUND_INFER,
+        [REST_MODELS] = NULL, /* not for the mesh */
+        [REST_TRITON] = NULL,
     };
     struct rest *rest = call->rest;
     return (struct inbound){

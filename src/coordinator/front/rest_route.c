@@ -5,6 +5,31 @@
 
 enum { WORDS_MAX = 6 };
 
+const struct rest_row rest_rows[] = {
+    {"/v2/models/{model}/infer", REST_INFER, 0},
+    {"/v2/models/{model}/versions/{version}/infer", REST_INFER, 0},
+    {"/v1/models/{model}:predict", REST_PREDICT, 0},
+    {"/v2", REST_SERVER, 0},
+    {"/v2/health/live", REST_LIVE, 0},
+    {"/v2/health/ready", REST_READY, 0},
+    {"/v2/models/stats", REST_TRITON, TRITON_STATISTICS},
+    {"/v2/models/{model}", REST_MODEL, 0},
+    {"/v2/models/{model}/versions/{version}", REST_MODEL, 0},
+    {"/v2/models/{model}/ready", REST_MODEL_READY, 0},
+    {"/v2/models/{model}/versions/{version}/ready", REST_MODEL_READY, 0},
+    {"/v1/models/{model}", REST_MODEL_READY, 0},
+    {"/v1/models", REST_MODELS, TRITON_INDEX},
+    {"/v2/models", REST_MODELS, TRITON_INDEX},
+    {"/v2/models/{model}/config", REST_TRITON, TRITON_CONFIG},
+    {"/v2/models/{model}/versions/{version}/config", REST_TRITON, TRITON_CONFIG},
+    {"/v2/models/{model}/stats", REST_TRITON, TRITON_STATISTICS},
+    {"/v2/models/{model}/versions/{version}/stats", REST_TRITON, TRITON_STATISTICS},
+    {"/v2/repository/index", REST_TRITON, TRITON_INDEX},
+    {"/v2/repository/models/{model}/load", REST_TRITON, TRITON_LOAD},
+    {"/v2/repository/models/{model}/unload", REST_TRITON, TRITON_UNLOAD},
+};
+const size_t rest_row_count = sizeof(rest_rows) / sizeof(rest_rows[0]);
+
 static int
 hex_digit(char c)
 {
@@ -13,9 +38,9 @@ hex_digit(char c)
     return found == NULL ? -1 : (int)(found - digits);
 }
 
-/* %2F and its like, in place. Other text stays as it is; a zero byte has been refused before. */
-static void
-decode(char *word)
+/* A zero byte has been refused before. */
+void
+rest_decode(char *word)
 {
     char *to = word;
     for (const char *from = word; *from != '\0'; to++) {
@@ -43,33 +68,48 @@ split(char *path, char *words[WORDS_MAX])
     for (unsigned i = 1; i < count; i++)
         words[i][-1] = '\0';
     for (unsigned i = 0; i < count; i++)
-        decode(words[i]);
+        rest_decode(words[i]);
     return count;
 }
 
-static enum rest_what
-model_what(const char *action)
+/* Whether a word is as the template's segment has it. Its variable part goes to the route. */
+static bool
+match_word(struct rest_route *route, const char *segment, size_t bytes, char *word)
 {
-    if (action == NULL)
-        return REST_MODEL;
-    if (strcmp(action, "ready") == 0)
-        return REST_MODEL_READY;
-    return strcmp(action, "infer") == 0 ? REST_INFER : REST_NOWHERE;
+    static const char model[] = "{model}";
+    static const char version[] = "{version}";
+    size_t word_bytes = strlen(word);
+    bool is_version = bytes == sizeof(version) - 1 && memcmp(segment, version, bytes) == 0;
+    bool is_model = bytes >= sizeof(model) - 1 && memcmp(segment, model, sizeof(model) - 1) == 0;
+    if (!is_version && !is_model)
+        return word_bytes == bytes && memcmp(word, segment, bytes) == 0;
+    if (is_version) {
+        route->version = word;
+        return true;
+    }
+    size_t end_bytes = bytes - (sizeof(model) - 1); /* ":predict" */
+    if (word_bytes < end_bytes ||
+        memcmp(word + word_bytes - end_bytes, segment + bytes - end_bytes, end_bytes) != 0)
+        return false;
+    word[word_bytes - end_bytes] = '\0'; /* no other row has such an end */
+    route->model = word;
+    return true;
 }
 
-/* models/NAME[/versions/VERSION][/ACTION] */
-static enum rest_what
-route_model(struct rest_route *route, char *words[WORDS_MAX], unsigned count)
+static bool
+match(struct rest_route *route, const char *path, char *words[WORDS_MAX], unsigned count)
 {
-    route->model = words[2];
-    unsigned next = 3;
-    if (count > 4 && strcmp(words[3], "versions") == 0) {
-        route->version = words[4];
-        next = 5;
+    route->model = "";
+    route->version = "";
+    for (unsigned i = 0; i < count; i++) {
+        if (*path != '/')
+            return false;
+        size_t bytes = strcspn(path + 1, "/");
+        if (!match_word(route, path + 1, bytes, words[i]))
+            return false;
+        path += 1 + bytes;
     }
-    if (count > next + 1)
-        return REST_NOWHERE;
-    return model_what(count > next ? words[next] : NULL);
+    return *path == '\0';
 }
 
 void
@@ -77,29 +117,29 @@ rest_route(struct rest_route *route, const char *path)
 {
     char *words[WORDS_MAX];
     size_t bytes = strlen(path);
-    route->what = REST_NOWHERE;
+    *route = (struct rest_route){.what = REST_NOWHERE};
+    if (bytes > REST_PATH_BYTES_MAX)
+        path = "";
+    memcpy(route->path, path, strlen(path) + 1);
+    unsigned count = split(route->path, words);
+    for (size_t i = 0; count > 0 && i < rest_row_count; i++) {
+        if (!match(route, rest_rows[i].path, words, count))
+            continue;
+        route->what = rest_rows[i].what;
+        route->row = &rest_rows[i];
+        return;
+    }
     route->model = "";
     route->version = "";
-    if (bytes > REST_PATH_BYTES_MAX)
-        return;
-    memcpy(route->path, path, bytes + 1);
-    unsigned count = split(route->path, words);
-    if (count == 0 || strcmp(words[0], "v2") != 0)
-        return;
-    if (count == 1)
-        route->what = REST_SERVER;
-    else if (count == 3 && strcmp(words[1], "health") == 0 && strcmp(words[2], "live") == 0)
-        route->what = REST_LIVE;
-    else if (count == 3 && strcmp(words[1], "health") == 0 && strcmp(words[2], "ready") == 0)
-        route->what = REST_READY;
-    else if (count >= 3 && strcmp(words[1], "models") == 0)
-        route->what = route_model(route, words, count);
 }
 
 const char *
-rest_route_allows(enum rest_what what, enum http_method method)
+rest_route_allows(const struct rest_row *row, enum http_method method)
 {
-    if (what == REST_INFER)
+    bool changes =
+        row->what == REST_TRITON &&
+        (row->method == TRITON_INDEX || row->method == TRITON_LOAD || row->method == TRITON_UNLOAD);
+    if (row->what == REST_INFER || row->what == REST_PREDICT || changes)
         return method == HTTP_POST ? NULL : "POST";
     return method == HTTP_GET || method == HTTP_HEAD ? NULL : "GET, HEAD";
 }

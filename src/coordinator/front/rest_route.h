@@ -1,28 +1,45 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The Open Inference Protocol's paths, what may be done with each, and how the statuses of gRPC are
- * told over HTTP. Pure.
+ * The paths of the Open Inference Protocol and of KServe's v1, what may be done with each, and how
+ * the statuses of gRPC are told over HTTP. Pure.
  */
 #pragma once
 
+#include <stddef.h>
+
 #include "base/error.h"
+#include "coordinator/protocol/triton.h"
 #include "http/server.h"
 
 enum rest_what {
     REST_NOWHERE,
-    REST_SERVER, /* /v2 */
-    REST_LIVE,   /* /v2/health/live */
+    REST_SERVER,
+    REST_LIVE,
     REST_READY,
-    REST_MODEL, /* /v2/models/NAME[/versions/VERSION] */
+    REST_MODEL,
     REST_MODEL_READY,
     REST_INFER,
+    REST_PREDICT, /* v1's inference */
+    REST_MODELS,  /* the list of models; this and the next are Triton's methods */
+    REST_TRITON,
 };
+
+/* A path with what it leads to. "{model}" and "{version}" stand for any word, or its beginning. */
+struct rest_row {
+    const char *path;
+    enum rest_what what;
+    enum triton_method method; /* from REST_MODELS on */
+};
+/* All paths, in the order in which they are tried. */
+extern const struct rest_row rest_rows[];
+extern const size_t rest_row_count;
 
 enum { REST_PATH_BYTES_MAX = 1023 };
 
 struct rest_route {
     enum rest_what what;
-    const char *model; /* "" without one, as the version */
+    const struct rest_row *row; /* NULL: REST_NOWHERE */
+    const char *model;          /* "" without one, as the version */
     const char *version;
     char path[REST_PATH_BYTES_MAX + 1]; /* what they point into */
 };
@@ -32,8 +49,11 @@ struct rest_route {
  * matter. */
 void rest_route(struct rest_route *route, const char *path);
 
+/* %2F and its like, in place. Other text stays as it is. */
+void rest_decode(char *word);
+
 /* "GET, HEAD" or "POST" for the header Allow; NULL: the method is right. */
-const char *rest_route_allows(enum rest_what what, enum http_method method);
+const char *rest_route_allows(const struct rest_row *row, enum http_method method);
 
 /* 200 to 599. */
 int rest_code(enum status status);

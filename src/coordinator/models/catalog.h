@@ -37,4 +37,4 @@ enum status model_admit(struct lane *lane, struct model *model, enum wait_place 
 struct oip_model_info model_info(const struct lane *lane, struct model *model);
 bool model_sends(struct request *request, struct shm_ticket ticket, enum wait_place place);
 void model_came_back(struct request *request, struct shm_ticket ticket, uint32_t stage);
-void model_end(struct request *request);
+void model_end(struct request *request, enum status status, int64_t took_ns);

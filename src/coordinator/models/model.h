@@ -113,6 +113,7 @@ struct model {
     struct model_cache_entry place; /* [lock] */
     uint32_t sent;                  /* users whose slots may be in the stages [lock] */
     uint32_t uses;                  /* not yet reported by models_harvest [lock] */
+    struct model_answers answers;   /* [lock] */
     struct request *waiting_first, *waiting_last; /* [lock] */
     uint32_t held_in;        /* bit i: every live worker of lane i that wants it has it [lock] */
     uint32_t usable_in;      /* bit i: every ready one has it [lock] */

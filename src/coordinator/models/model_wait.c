@@ -133,11 +133,14 @@ model_sends(struct request *request, struct shm_ticket ticket, enum wait_place p
 /* ---- out ---- */
 
 void
-model_end(struct request *request)
+model_end(struct request *request, enum status status, int64_t took_ns)
 {
     struct model *model = request->model;
     struct model_registry *registry = model->registry;
     registry_lock(registry);
+    struct model_answers *answers = &model->answers;
+    *(status == STATUS_OK ? &answers->good : &answers->failed) += 1;
+    *(status == STATUS_OK ? &answers->good_ns : &answers->failed_ns) += (uint64_t)took_ns;
     request->model = NULL;
     if (request->listed)
         unlist_request(model, request);

@@ -754,6 +754,7 @@ models_visit(struct model_registry *registry,
             continue;
         registry_lock(registry);
         const struct model_cache_entry place = model->place;
+        const struct model_answers answers = model->answers;
         registry_unlock(registry);
         struct model_row row = {
             .id = model->id,
@@ -766,6 +767,7 @@ models_visit(struct model_registry *registry,
             .bytes = place.bytes,
             .users = place.users,
             .used_ns = place.used_ns,
+            .answers = answers,
             .error = place.state == MODEL_IS_FAILED ? model->error.text
                      : model->kept != NULL          ? model->kept
                                                     : "",

@@ -172,6 +172,12 @@ struct catalog_facts {
 
 void models_facts(const struct catalog *catalog, struct catalog_facts *facts);
 
+/* Answers to its requests since it became known. */
+struct model_answers {
+    uint64_t good, good_ns;     /* results, and the time that they took */
+    uint64_t failed, failed_ns; /* errors after admission */
+};
+
 struct model_row {
     const char *id, *path, *key;
     const char *pipeline;
@@ -181,8 +187,9 @@ struct model_row {
     uint64_t bytes;
     uint32_t users;
     int64_t used_ns; /* when it was last used; 0: never */
-    const char
-        *error; /* MODEL_IS_FAILED: why; of another: why its changed files are not served; "" */
+    struct model_answers answers;
+    /* MODEL_IS_FAILED: why; of another: why its changed files are not served; "": neither */
+    const char *error;
 };
 
 /* Reports the uses of loaded models since the last call. `used_ns`: the latest use. `visit` may

@@ -74,7 +74,8 @@ target_id_of_message(const struct wire_message *message, const uint32_t *id_path
 static enum status
 not_known(const char *name, struct error *error)
 {
-    return error_set(error, STATUS_NOT_FOUND, "model \"%.200s\" is not known to this node", name);
+    return error_set(error, STATUS_NOT_FOUND,
+                     "Request for unknown model: \"%.200s\" is not known to this node", name);
 }
 
 /* ---- the pipeline that answers ---- */

@@ -83,18 +83,22 @@ meter_answer(const struct request *request, enum status status, int64_t took_ns,
         meters_record(pipeline->meters, METER_REQUEST, &call);
 }
 
-static void
+/* Returns what the request took. */
+static int64_t
 count_answer(struct request *request, enum status status, uint64_t response_bytes)
 {
     if (request->sink->is_probe)
-        return;
+        return 0;
     _Atomic uint64_t *counters = request->lane->pipeline->counters;
     int64_t took_ns =
         clock_now_ns() - request->arrived_ns + request->waited_ms * (int64_t)NS_PER_MS;
     counter_add_shared(counters,
                        status == STATUS_OK ? PIPELINE_REPLIES_OK : PIPELINE_REPLIES_FAILED, 1);
+    if (status != STATUS_OK)
+        counter_add_shared(counters, PIPELINE_FAILURE_TIME, (uint64_t)took_ns);
     histogram_record_shared(counters, PIPELINE_LATENCY, (uint64_t)took_ns);
     meter_answer(request, status, took_ns, response_bytes);
+    return took_ns;
 }
 
 static uint64_t
@@ -111,12 +115,12 @@ static void
 answer_failure(struct request *request, enum status status, const char *text)
 {
     atomic_store_explicit(&request->holds, 1, memory_order_relaxed);
-    count_answer(request, status, 0);
+    int64_t took_ns = count_answer(request, status, 0);
     request->sink->fail(request->call, status, text);
     if (request->trace != NULL)
         trace_request_end(request, status, text);
     if (request->model != NULL)
-        request->lane->pipeline->options.models->end(request);
+        request->lane->pipeline->options.models->end(request, status, took_ns);
     request_release(request);
 }
 
@@ -142,12 +146,12 @@ answer_result(struct lane *lane, struct request *request, const struct payload_v
         return;
     }
     atomic_store_explicit(&request->holds, (uint32_t)out.lent_count + 1, memory_order_relaxed);
-    count_answer(request, STATUS_OK, bytes_of(out.pieces, out.count));
+    int64_t took_ns = count_answer(request, STATUS_OK, bytes_of(out.pieces, out.count));
     request->sink->reply(request->call, out.pieces, out.count);
     if (request->trace != NULL)
         trace_request_end(request, STATUS_OK, "");
     if (request->model != NULL)
-        request->lane->pipeline->options.models->end(request);
+        request->lane->pipeline->options.models->end(request, STATUS_OK, took_ns);
     request_release(request);
 }
 

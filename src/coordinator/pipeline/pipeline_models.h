@@ -56,8 +56,8 @@ struct pipeline_models {
     /* A worker of `stage` did not hold the model; the slot was popped from PLACE_ERROR, and the
      * request is in flight. */
     void (*came_back)(struct request *request, struct shm_ticket ticket, uint32_t stage);
-    /* The request has been answered. */
-    void (*end)(struct request *request);
+    /* The request has been answered, `took_ns` after it came. */
+    void (*end)(struct request *request, enum status status, int64_t took_ns);
 
     void *context; /* of `create`: the node's registry of models */
 };

@@ -15,40 +15,13 @@
 #include "shm/payload.h"
 #include "wire/wire.h"
 
-struct json_reading {
-    const struct oip_json_ask *ask;
-    struct oip_json *json;
-    struct oip_request *request;
-    struct oip_json_skim skim;
-    const char *binary; /* the rest of the body's binary part */
-    size_t binary_bytes;
-    struct error *error;
-};
-
-#define REFUSE(reading, ...) error_set((reading)->error, STATUS_INVALID_ARGUMENT, __VA_ARGS__)
-
 /* ---- the request's memory ---- */
-
-/* As the decoder of messages reports it, which has the same limits. */
-static enum status
-invalid(struct json_reading *reading)
-{
-    return error_prefix(reading->error, "request is not a valid ModelInferRequest");
-}
-
-static enum status
-keep(struct json_reading *reading, const char *field, const char *text, size_t bytes, char **kept)
-{
-    struct wire_span span = {text, bytes};
-    struct wire_cursor cursor = {.spans = &span, .left = bytes};
-    enum status status = oip_keep_text(reading->request, field, cursor, kept, reading->error);
-    return status == STATUS_OK ? status : invalid(reading);
-}
 
 static enum status
 keep_string(struct json_reading *reading, const char *field, const json_t *string, char **kept)
 {
-    return keep(reading, field, json_string_value(string), json_string_length(string), kept);
+    return oip_json_keep(reading, field, json_string_value(string), json_string_length(string),
+                         kept);
 }
 
 /* ---- parameters ---- */
@@ -72,7 +45,7 @@ add_parameter(struct json_reading *reading, const char *key, const json_t *value
     struct oip_request *request = reading->request;
     if (request->message->n_parameters == PARAMETERS_MAX) {
         (void)REFUSE(reading, "more than %d parameters", PARAMETERS_MAX);
-        return invalid(reading);
+        return oip_json_invalid(reading);
     }
     Inference__ModelInferRequest__ParametersEntry *entry = oip_add_parameter(request);
     Inference__InferParameter *to = oip_parameter_value(request, entry);
@@ -92,7 +65,7 @@ add_parameter(struct json_reading *reading, const char *key, const json_t *value
             STATUS_OK)
             return reading->error->status;
     }
-    return keep(reading, "parameters: key", key, strlen(key), &entry->key);
+    return oip_json_keep(reading, "parameters: key", key, strlen(key), &entry->key);
 }
 
 /* Microseconds, as other servers of this protocol have it; 0: none. */
@@ -179,7 +152,7 @@ read_shape(struct json_reading *reading, const json_t *shape,
     size_t rank = json_array_size(shape);
     size_t bytes = rank * sizeof(to->shape[0]);
     if (oip_count_small(reading->request, bytes, reading->error) != STATUS_OK)
-        return invalid(reading);
+        return oip_json_invalid(reading);
     to->n_shape = rank;
     to->shape = bump_take(&reading->request->scratch, bytes);
     for (size_t i = 0; i < rank; i++) {
@@ -189,41 +162,6 @@ read_shape(struct json_reading *reading, const json_t *shape,
         to->shape[i] = json_integer_value(dimension);
     }
     return STATUS_OK;
-}
-
-/* Whether oip_validate takes datatype and shape; if not, it reports that for any contents.
- */
-static bool
-is_sound(const struct oip_json_tensor *tensor)
-{
-    uint64_t bytes;
-    if (tensor->datatype == 0 || tensor->rank > SHOAL_RANK_MAX)
-        return false;
-    for (uint32_t i = 0; i < tensor->rank; i++)
-        if (tensor->shape[i] < 0)
-            return false;
-    return tensor_bytes_for(tensor->datatype, tensor->rank, tensor->shape, &bytes);
-}
-
-static void
-put_raw(struct json_reading *reading, const void *data, size_t bytes, void *owned)
-{
-    struct oip_json *json = reading->json;
-    struct oip_request *request = reading->request;
-    uint32_t index = request->raw_count++;
-    request->raw[index] = (struct oip_range){.span = index, .bytes = bytes};
-    json->spans[index] = (struct wire_span){data, bytes};
-    json->owned[index] = owned;
-    json->elements = (struct wire_message){json->spans, index + 1, json->elements.bytes + bytes};
-}
-
-static enum status
-too_large(struct json_reading *reading, uint64_t bytes)
-{
-    return error_set(reading->error, STATUS_OUT_OF_RANGE,
-                     "the inputs take more than %" PRIu64 " bytes (message_mib): %" PRIu64
-                     " with this one",
-                     reading->ask->message_bytes_max, bytes);
 }
 
 static enum status
@@ -237,7 +175,7 @@ read_binary(struct json_reading *reading, const json_t *size)
                       "\"binary_data_size\" is %" JSON_INTEGER_FORMAT
                       ", but only %zu bytes are left after the JSON",
                       bytes, reading->binary_bytes);
-    put_raw(reading, reading->binary, (size_t)bytes, NULL);
+    oip_json_put_raw(reading, reading->binary, (size_t)bytes, NULL);
     reading->binary += bytes;
     reading->binary_bytes -= (size_t)bytes;
     return STATUS_OK;
@@ -250,34 +188,7 @@ read_data(struct json_reading *reading, const json_t *data, struct oip_json_tens
     json_int_t number = json_integer_value(json_array_get(data, 0));
     if (json_array_size(data) != 1 || number < 0 || number >= reading->skim.run_count)
         return REFUSE(reading, "\"data\" must be an array");
-    const struct json_run *run = &reading->skim.runs[number];
-    if (!is_sound(tensor)) {
-        put_raw(reading, "", 0, NULL);
-        return STATUS_OK;
-    }
-    CHECK(tensor_bytes_for(SHOAL_BYTES, tensor->rank, tensor->shape, &tensor->elements));
-    uint64_t room;
-    uint64_t bytes = 0;
-    enum status status = oip_json_data_room(run, tensor, &room, reading->error);
-    if (status != STATUS_OK)
-        return status;
-    /* not known yet for strings */
-    uint64_t least = tensor->datatype == SHOAL_BYTES ? 0 : room;
-    uint64_t before = reading->json->elements.bytes;
-    if (before + least > reading->ask->message_bytes_max)
-        return too_large(reading, before + least);
-    unsigned char *to = malloc(room > 0 ? room : 1);
-    if (to == NULL)
-        return error_set(reading->error, STATUS_RESOURCE_EXHAUSTED,
-                         "no memory to decode the request");
-    status = oip_json_data_read(run, tensor, to, &bytes, reading->error);
-    if (status == STATUS_OK && before + bytes > reading->ask->message_bytes_max)
-        status = too_large(reading, before + bytes);
-    if (status == STATUS_OK)
-        put_raw(reading, to, bytes, to);
-    else
-        free(to);
-    return status;
+    return oip_json_put_run(reading, &reading->skim.runs[number], tensor);
 }
 
 static enum status
@@ -405,7 +316,7 @@ read_url(struct json_reading *reading)
         (struct oip_head){.is_read = true, .name = {.spans = &request->name, .left = bytes}};
     char **version = &request->message->model_version;
     enum status status =
-        keep(reading, "model_version", ask->version, strlen(ask->version), version);
+        oip_json_keep(reading, "model_version", ask->version, strlen(ask->version), version);
     if (status == STATUS_OK) {
         request->version = (struct wire_span){*version, strlen(*version)};
         request->head.version =
@@ -420,10 +331,14 @@ read_request(struct json_reading *reading, const json_t *request)
     const json_t *id = json_object_get(request, "id");
     if (!json_is_object(request))
         return REFUSE(reading, "the body must be a JSON object");
+    if (reading->json->rows)
+        return json_is_array(json_object_get(request, "instances"))
+                   ? oip_json_read_rows(reading)
+                   : REFUSE(reading, "\"instances\" is missing, or not an array");
     if (id != NULL && !json_is_string(id))
         return REFUSE(reading, "\"id\" must be a string");
-    enum status status = read_url(reading);
-    if (status == STATUS_OK && id != NULL)
+    enum status status = STATUS_OK;
+    if (id != NULL)
         status = keep_string(reading, "id", id, &reading->request->message->id);
     if (status == STATUS_OK)
         status = read_parameters(reading, json_object_get(request, "parameters"));
@@ -438,7 +353,9 @@ static enum status
 read_all(struct json_reading *reading)
 {
     const struct oip_json_ask *ask = reading->ask;
-    enum status status = oip_json_skim(&reading->skim, ask->body, ask->json_bytes, reading->error);
+    const struct json_run text = {ask->body, ask->json_bytes};
+    enum skim_form form = reading->json->rows ? SKIM_INSTANCES : SKIM_INPUTS;
+    enum status status = oip_json_skim(&reading->skim, form, &text, reading->error);
     if (status != STATUS_OK)
         return status;
     if (reading->skim.small.used == 0)
@@ -448,7 +365,9 @@ read_all(struct json_reading *reading)
                                  JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &why);
     if (request == NULL)
         return REFUSE(reading, "the body is not valid JSON: %s", why.text);
-    status = read_request(reading, request);
+    status = read_url(reading);
+    if (status == STATUS_OK)
+        status = read_request(reading, request);
     json_decref(request);
     return status;
 }
@@ -462,6 +381,7 @@ oip_json_read(const struct oip_json_ask *ask, struct oip_json **read, struct err
     CHECK(json != NULL && request != NULL);
     json->timeout_ns = TIME_NEVER_NS;
     json->request = request;
+    json->rows = ask->rows_of != NULL;
     oip_request_begin(request);
     struct json_reading reading = {
         .ask = ask,

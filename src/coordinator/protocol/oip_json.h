@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The Open Inference Protocol's JSON form and its binary tensor data extension, as bytes in and
- * bytes out: no HTTP here, no threads, no clock.
+ * The Open Inference Protocol's JSON form and its binary tensor data extension, and the form of
+ * KServe's v1 protocol, as bytes in and bytes out: no HTTP here, no threads, no clock.
  *
  * A request becomes a decoded one (oip.h) with its elements as spans, so that all rules are applied
  * in one place with the same texts; a ModelInferResponse becomes JSON, or JSON and binary data.
@@ -25,6 +25,8 @@ struct oip_json_ask {
     size_t body_bytes;
     size_t json_bytes; /* of the body; binary data follows */
     uint64_t message_bytes_max;
+    const struct oip_model_info *rows_of; /* KServe's v1: `instances` are rows of this model's
+                                             inputs, and outputs are `predictions`; NULL: v2 */
 };
 
 /* One request, from its reading to its answer. */
@@ -32,7 +34,8 @@ struct oip_json;
 
 /*
  * The body must live while the elements are used. INVALID_ARGUMENT names the place and the rule;
- * OUT_OF_RANGE: the tensors exceed `message_bytes_max`.
+ * OUT_OF_RANGE: the tensors exceed `message_bytes_max`; FAILED_PRECONDITION: v1 cannot be served,
+ * as the model's inputs are not known.
  */
 enum status oip_json_read(const struct oip_json_ask *ask, struct oip_json **json,
                           struct error *error) WARN_UNUSED;

@@ -16,29 +16,6 @@ enum {
     FIELD_ID = 3,
     FIELD_OUTPUTS = 5,
     FIELD_RAW_OUTPUT_CONTENTS = 6,
-    FIELD_NAME = 1, /* of an output */
-    FIELD_DATATYPE = 2,
-    FIELD_SHAPE = 3,
-    FIELD_CONTENTS = 5,
-};
-
-enum { DATATYPE_BYTES_MAX = 16 };
-
-/* The places of the parts of a response; `left` 0: absent. */
-struct json_answer_parts {
-    struct wire_cursor texts[FIELD_ID + 1];
-    uint32_t output_count;
-    uint32_t raw_count;
-    struct wire_cursor outputs[SHOAL_TENSORS_MAX];
-    struct wire_cursor raws[SHOAL_TENSORS_MAX];
-};
-
-struct output {
-    struct wire_cursor name;
-    char datatype[DATATYPE_BYTES_MAX];
-    uint32_t rank;
-    int64_t shape[SHOAL_RANK_MAX];
-    struct wire_cursor contents; /* typed; `left` 0: none */
 };
 
 static enum status
@@ -69,43 +46,10 @@ find_parts(const struct wire_message *response, struct json_answer_parts *parts,
     return whole ? STATUS_OK : impossible(error);
 }
 
-static enum status
-read_shape(struct output *output, struct wire_cursor packed, struct error *error)
-{
-    while (packed.left > 0) {
-        uint64_t dimension;
-        if (output->rank == SHOAL_RANK_MAX || !wire_varint(&packed, &dimension))
-            return impossible(error);
-        output->shape[output->rank++] = (int64_t)dimension;
-    }
-    return STATUS_OK;
-}
-
-static enum status
-read_output(struct output *output, struct wire_cursor cursor, struct error *error)
-{
-    struct wire_field field;
-    enum wire_result result;
-    *output = (struct output){0};
-    while ((result = wire_next(&cursor, &field)) == WIRE_FIELD) {
-        if (field.type != WIRE_BYTES)
-            return impossible(error);
-        if (field.number == FIELD_NAME)
-            output->name = field.data;
-        else if (field.number == FIELD_CONTENTS)
-            output->contents = field.data;
-        else if (field.number == FIELD_DATATYPE && field.value < DATATYPE_BYTES_MAX)
-            wire_read(&field.data, output->datatype, field.value);
-        else if (field.number == FIELD_SHAPE && read_shape(output, field.data, error) != STATUS_OK)
-            return error->status;
-    }
-    return result == WIRE_END ? STATUS_OK : impossible(error);
-}
-
 /* ---- typed contents, which external runtimes may answer with ---- */
 
 static enum status
-count_elements(const struct output *output, uint64_t *elements, struct error *error)
+count_elements(const struct json_output *output, uint64_t *elements, struct error *error)
 {
     *elements = 1;
     for (uint32_t i = 0; i < output->rank; i++)
@@ -117,7 +61,7 @@ count_elements(const struct output *output, uint64_t *elements, struct error *er
 
 /* Outputs to be written raw; `bytes` adds up. */
 static enum status
-check_typed(const struct output *output, uint64_t *bytes, struct error *error)
+check_typed(const struct json_output *output, uint64_t *bytes, struct error *error)
 {
     uint64_t elements;
     uint64_t more = 0;
@@ -134,10 +78,10 @@ static enum status
 make_raw(struct json_answer_parts *parts, struct oip_json_answer *answer, struct wire_span *spans,
          struct error *error)
 {
-    struct output output;
+    struct json_output output;
     uint64_t total = 0;
     for (uint32_t i = 0; i < parts->output_count; i++)
-        if (read_output(&output, parts->outputs[i], error) != STATUS_OK ||
+        if (oip_json_read_output(&output, parts->outputs[i], error) != STATUS_OK ||
             check_typed(&output, &total, error) != STATUS_OK)
             return error->status;
     unsigned char *to = answer->typed = malloc(total + 1);
@@ -145,7 +89,7 @@ make_raw(struct json_answer_parts *parts, struct oip_json_answer *answer, struct
         return error_set(error, STATUS_RESOURCE_EXHAUSTED, "no memory to write the answer");
     for (uint32_t i = 0; i < parts->output_count; i++) {
         uint64_t bytes = 0;
-        if (read_output(&output, parts->outputs[i], error) != STATUS_OK ||
+        if (oip_json_read_output(&output, parts->outputs[i], error) != STATUS_OK ||
             check_typed(&output, &bytes, error) != STATUS_OK)
             return error->status;
         oip_typed_write(output.contents, oip_datatype_from_name(output.datatype), to, bytes);
@@ -195,7 +139,7 @@ lend(struct oip_json_answer *answer, struct wire_cursor contents)
 }
 
 static enum status
-put_contents(struct json *json, struct oip_json_answer *answer, const struct output *output,
+put_contents(struct json *json, struct oip_json_answer *answer, const struct json_output *output,
              const struct oip_json_form *form, struct wire_cursor contents, struct error *error)
 {
     struct oip_json_tensor tensor = {
@@ -225,8 +169,8 @@ static enum status
 put_output(struct json *json, struct oip_json_answer *answer, struct wire_cursor described,
            const struct oip_json_form *form, struct wire_cursor contents, struct error *error)
 {
-    struct output output;
-    enum status status = read_output(&output, described, error);
+    struct json_output output;
+    enum status status = oip_json_read_output(&output, described, error);
     if (status != STATUS_OK)
         return status;
     json_open(json, '{');
@@ -257,6 +201,8 @@ oip_json_write(const struct oip_json *json, const struct wire_message *response,
         status = make_raw(&parts, answer, typed, error);
     if (status != STATUS_OK)
         return status;
+    if (json->rows)
+        return oip_json_write_rows(&answer->text, &parts, error);
     /* the end of each tensor can split a span */
     answer->data = calloc(response->span_count + SHOAL_TENSORS_MAX, sizeof(answer->data[0]));
     CHECK(answer->data != NULL);

@@ -5,16 +5,20 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The place of an input's members: {"inputs": [{"data": …}]}. */
-enum { DEPTH_OF_TENSORS = 3 };
+/* The places of elements: {"inputs": [{"data": …}]}, {"instances": …}. */
+static const struct skim_place {
+    const char *brackets;
+    const char *key;
+} places[] = {[SKIM_INPUTS] = {"{[{", "data"}, [SKIM_INSTANCES] = {"{", "instances"}};
 
 struct skim_walk {
     struct oip_json_skim *skim;
+    const struct skim_place *place;
     const char *at;
     const char *end;
     unsigned depth;
     char brackets[SKIM_DEPTH_MAX];
-    bool after_data_key;
+    bool after_key; /* of elements */
 };
 
 static bool
@@ -36,11 +40,12 @@ string_end(const char *at, const char *end)
     return NULL;
 }
 
-/* The position after the bracket that closes the one at `at`; NULL: none does. */
-static const char *
-value_end(const char *at, const char *end)
+const char *
+json_run_end(const char *at, const char *end)
 {
     size_t depth = 0;
+    if (*at == '"')
+        return string_end(at, end);
     while (at < end) {
         switch (*at) {
         case '"':
@@ -64,25 +69,27 @@ value_end(const char *at, const char *end)
 
 /* The same key may be written with escapes: the parser must not find elements under it that were
  * not cut out here. */
-static bool
-reads_data(const char *text, size_t bytes)
+bool
+json_run_reads(const char *text, size_t bytes, const char *word)
 {
-    static const char plain[] = "\"data\"";
+    size_t length = strlen(word);
     if (memchr(text, '\\', bytes) == NULL)
-        return bytes == sizeof(plain) - 1 && memcmp(text, plain, bytes) == 0;
+        return bytes == length + 2 && memcmp(text + 1, word, length) == 0;
     json_t *string = json_loadb(text, bytes, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
-    bool same = json_is_string(string) && strcmp(json_string_value(string), "data") == 0;
+    bool same = json_is_string(string) && json_string_length(string) == length &&
+                memcmp(json_string_value(string), word, length) == 0;
     json_decref(string);
     return same;
 }
 
 static bool
-is_key_of_tensor(const struct skim_walk *walk, const char *after)
+is_key_of_elements(const struct skim_walk *walk, const char *after)
 {
+    size_t depth = strlen(walk->place->brackets);
     while (after < walk->end && is_blank(*after))
         after++;
-    return after < walk->end && *after == ':' && walk->depth == DEPTH_OF_TENSORS &&
-           memcmp(walk->brackets, "{[{", DEPTH_OF_TENSORS) == 0;
+    return after < walk->end && *after == ':' && walk->depth == depth &&
+           memcmp(walk->brackets, walk->place->brackets, depth) == 0;
 }
 
 static enum status
@@ -101,9 +108,10 @@ static enum status
 cut_out(struct skim_walk *walk, struct error *error)
 {
     struct oip_json_skim *skim = walk->skim;
-    const char *after = value_end(walk->at, walk->end);
+    const char *after = json_run_end(walk->at, walk->end);
     if (after == NULL)
-        return error_set(error, STATUS_INVALID_ARGUMENT, "the JSON ends within \"data\"");
+        return error_set(error, STATUS_INVALID_ARGUMENT, "the JSON ends within \"%s\"",
+                         walk->place->key);
     if (skim->run_count == SHOAL_TENSORS_MAX)
         return error_set(error, STATUS_INVALID_ARGUMENT, "more than %d inputs", SHOAL_TENSORS_MAX);
     char number[16];
@@ -121,8 +129,8 @@ copy_string(struct skim_walk *walk, struct error *error)
         return error_set(error, STATUS_INVALID_ARGUMENT, "the JSON ends within a string");
     size_t bytes = (size_t)(after - walk->at);
     enum status status = keep(walk, walk->at, bytes, error);
-    if (status == STATUS_OK && is_key_of_tensor(walk, after))
-        walk->after_data_key = reads_data(walk->at, bytes);
+    if (status == STATUS_OK && is_key_of_elements(walk, after))
+        walk->after_key = json_run_reads(walk->at, bytes, walk->place->key);
     walk->at = after;
     return status;
 }
@@ -159,12 +167,12 @@ copy_token(struct skim_walk *walk, struct error *error)
         return copy_blanks(walk, error);
     if (first == ':')
         return keep(walk, walk->at++, 1, error);
-    bool is_data = walk->after_data_key;
-    walk->after_data_key = false;
+    bool is_elements = walk->after_key;
+    walk->after_key = false;
     switch (first) {
     case '"': return copy_string(walk, error);
     case '[':
-        if (is_data)
+        if (is_elements)
             return cut_out(walk, error);
         return copy_bracket(walk, error);
     case '{':
@@ -175,11 +183,13 @@ copy_token(struct skim_walk *walk, struct error *error)
 }
 
 enum status
-oip_json_skim(struct oip_json_skim *skim, const char *text, size_t bytes, struct error *error)
+oip_json_skim(struct oip_json_skim *skim, enum skim_form form, const struct json_run *text,
+              struct error *error)
 {
     skim->small.used = 0;
     skim->run_count = 0;
-    struct skim_walk walk = {.skim = skim, .at = text, .end = text + bytes};
+    struct skim_walk walk = {
+        .skim = skim, .place = &places[form], .at = text->text, .end = text->text + text->bytes};
     while (walk.at < walk.end) {
         enum status status = copy_token(&walk, error);
         if (status != STATUS_OK)

@@ -1,0 +1,561 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "coordinator/front/repository.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "coordinator/models/models.h"
+#include "coordinator/models/target.h"
+#include "coordinator/pipeline/pipeline.h"
+
+#define VERSION "1" /* the only one of a model */
+
+enum { RETRY_MS = 1000 };
+
+/* A call that waits; lives until it is answered and nothing else points to it. */
+struct repository_order {
+    struct repository *repository; /* NULL: it was refused, as the node stops */
+    const struct inbound_type *type;
+    void *call;
+    struct triton_request request;
+    struct repository_order *next, *before;
+};
+
+struct repository {
+    struct repository_options options;
+    const struct pipeline **named; /* the pipelines without models, by name */
+    uint32_t named_count;
+    pthread_mutex_t lock; /* of what follows */
+    struct repository_order *orders;
+    uint32_t waiting;
+    bool is_stopping;
+};
+
+/* ---- answers ---- */
+
+static void
+take_out(struct repository_order *order)
+{
+    struct repository *repository = order->repository;
+    pthread_mutex_lock(&repository->lock);
+    if (order->before != NULL)
+        order->before->next = order->next;
+    else
+        repository->orders = order->next;
+    if (order->next != NULL)
+        order->next->before = order->before;
+    repository->waiting--;
+    pthread_mutex_unlock(&repository->lock);
+}
+
+/* Ends the order: with the error, or if that is NULL with a message, whose memory it takes. */
+static void
+order_end(struct repository_order *order, const struct error *error, struct bytes *message)
+{
+    struct bytes none = {0};
+    struct bytes *out = message != NULL ? message : &none;
+    if (order->repository != NULL) {
+        struct rpc_piece piece = {.data = out->data != NULL ? out->data : "", .bytes = out->used};
+        const struct rpc_answer answer = {.status = STATUS_OK, .pieces = &piece, .piece_count = 1};
+        take_out(order);
+        if (error != NULL)
+            order->type->refuse(order->call, error->status, error->text, 0);
+        else if (out->failed)
+            order->type->refuse(order->call, STATUS_RESOURCE_EXHAUSTED,
+                                "no memory to encode the response", 0);
+        else
+            order->type->answer(order->call, &answer);
+    }
+    bytes_fini(out);
+    free(order);
+}
+
+/* ---- all there is, by name ---- */
+
+struct repository_row {
+    const char *name;
+    const struct pipeline *pipeline; /* that is called by this name; NULL: a model */
+    const struct model_row *model;
+};
+
+struct walk {
+    struct repository *repository;
+    const struct triton_request *request;
+    void (*put)(struct bytes *out, const struct repository_row *row,
+                const struct triton_request *request);
+    struct bytes *out;
+    uint32_t next;  /* of the pipelines without models */
+    uint32_t count; /* rows that were put */
+};
+
+static bool
+is_ready(const struct repository_row *row)
+{
+    struct oip_model_info info;
+    bool ready;
+    if (row->model != NULL)
+        return row->model->state == MODEL_IS_LOADED;
+    struct lane *lane =
+        pipeline_describe((struct pipeline *)(uintptr_t)row->pipeline, &info, &ready);
+    if (lane != NULL)
+        lane_unref(lane);
+    return ready;
+}
+
+static void
+visit(struct walk *walk, const struct repository_row *row)
+{
+    const struct triton_request *request = walk->request;
+    bool is_full = request->limit > 0 && walk->count == request->limit;
+    bool is_named = request->name[0] == '\0' || strcmp(request->name, row->name) == 0;
+    if (is_full || !is_named || strcmp(row->name, request->after) <= 0 ||
+        (request->ready && !is_ready(row)))
+        return;
+    walk->put(walk->out, row, request);
+    walk->count++;
+}
+
+/* All pipelines without models whose names come before this one; NULL: the rest. */
+static void
+visit_pipelines(struct walk *walk, const char *before)
+{
+    struct repository *repository = walk->repository;
+    for (; walk->next < repository->named_count; walk->next++) {
+        const struct pipeline *pipeline = repository->named[walk->next];
+        if (before != NULL && strcmp(pipeline->name, before) >= 0)
+            return;
+        visit(walk, &(struct repository_row){.name = pipeline->name, .pipeline = pipeline});
+    }
+}
+
+static void
+visit_model(void *context, const struct model_row *model)
+{
+    struct walk *walk = context;
+    visit_pipelines(walk, model->id);
+    visit(walk, &(struct repository_row){.name = model->id, .model = model});
+}
+
+static void
+visit_all(struct walk *walk)
+{
+    models_visit(walk->repository->options.registry, visit_model, walk);
+    visit_pipelines(walk, NULL);
+}
+
+static enum status
+not_known(const char *name, struct error *error)
+{
+    return error_set(error, STATUS_NOT_FOUND,
+                     "Request for unknown model: \"%.200s\" is not known to this node", name);
+}
+
+static enum status
+check_version(const struct triton_request *request, struct error *error)
+{
+    const struct oip_model_info info = {.name = request->name, .version = VERSION};
+    return oip_check_version(request->version, &info, error);
+}
+
+/* ---- index ---- */
+
+static void
+put_index(struct bytes *out, const struct repository_row *row, const struct triton_request *request)
+{
+    static const char *const states[] = {
+        [MODEL_IS_KNOWN] = "UNAVAILABLE",  [MODEL_IS_LOADING] = "LOADING",
+        [MODEL_IS_LOADED] = "READY",       [MODEL_IS_UNLOADING] = "UNLOADING",
+        [MODEL_IS_FAILED] = "UNAVAILABLE",
+    };
+    (void)request;
+    bool ready = is_ready(row);
+    struct triton_index_row index = {row->name, VERSION, ready ? "READY" : "UNAVAILABLE", ""};
+    if (row->model != NULL) {
+        index.state = states[row->model->state];
+        index.reason = row->model->state == MODEL_IS_KNOWN ? "not loaded: a request loads it"
+                                                           : row->model->error;
+    } else if (!ready) {
+        index.reason = "its workers are not ready";
+    }
+    triton_put_index(out, &index);
+}
+
+/* ---- statistics ---- */
+
+static void
+of_pipeline(const struct pipeline *pipeline, struct triton_statistics *statistics)
+{
+    uint64_t all_ns = histogram_sum(pipeline->counters, PIPELINE_LATENCY);
+    statistics->success.count = counter_get(pipeline->counters, PIPELINE_REPLIES_OK);
+    statistics->fail.count = counter_get(pipeline->counters, PIPELINE_REPLIES_FAILED);
+    statistics->fail.ns = counter_get(pipeline->counters, PIPELINE_FAILURE_TIME);
+    /* the counters are not read at one moment */
+    statistics->success.ns = all_ns > statistics->fail.ns ? all_ns - statistics->fail.ns : 0;
+}
+
+static void
+of_model(const struct model_row *model, struct triton_statistics *statistics)
+{
+    struct timespec now;
+    statistics->success.count = model->answers.good;
+    statistics->success.ns = model->answers.good_ns;
+    statistics->fail.count = model->answers.failed;
+    statistics->fail.ns = model->answers.failed_ns;
+    statistics->memory_bytes = model->state == MODEL_IS_LOADED ? model->bytes : 0;
+    if (model->used_ns == 0 || model->answers.good == 0)
+        return;
+    CHECK(clock_gettime(CLOCK_REALTIME, &now) == 0);
+    int64_t ago_ms = (clock_now_ns() - model->used_ns) / NS_PER_MS;
+    statistics->last_inference_ms =
+        (uint64_t)((int64_t)now.tv_sec * 1000 + now.tv_nsec / NS_PER_MS - ago_ms);
+}
+
+static void
+put_statistics(struct bytes *out, const struct repository_row *row,
+               const struct triton_request *request)
+{
+    struct triton_statistics statistics = {.name = row->name, .version = VERSION};
+    (void)request;
+    if (row->pipeline != NULL)
+        of_pipeline(row->pipeline, &statistics);
+    else
+        of_model(row->model, &statistics);
+    triton_put_statistics(out, &statistics);
+}
+
+/* ---- what only looks ---- */
+
+static enum status
+list(struct repository *repository, const struct triton_request *request, struct bytes *out,
+     struct error *error)
+{
+    bool of_statistics = request->method == TRITON_STATISTICS;
+    struct walk walk = {.repository = repository,
+                        .request = request,
+                        .put = of_statistics ? put_statistics : put_index,
+                        .out = out};
+    enum status status = of_statistics ? check_version(request, error) : STATUS_OK;
+    if (status != STATUS_OK)
+        return status;
+    visit_all(&walk);
+    return walk.count == 0 && request->name[0] != '\0' ? not_known(request->name, error)
+                                                       : STATUS_OK;
+}
+
+struct repository_search {
+    const char *id;
+    char *path; /* NULL: it was not found */
+    char *key;
+    const char *pipeline;
+};
+
+static void
+search_row(void *context, const struct model_row *row)
+{
+    struct repository_search *search = context;
+    if (strcmp(row->id, search->id) != 0)
+        return;
+    search->path = strdup(row->path);
+    search->key = strdup(row->key);
+    search->pipeline = row->pipeline;
+    CHECK(search->path != NULL && search->key != NULL);
+}
+
+static void
+search_fini(struct repository_search *search)
+{
+    free(search->path);
+    free(search->key);
+}
+
+/* The pipeline that answers for a name that is known. */
+static const struct pipeline *
+pipeline_of(struct repository *repository, const char *name)
+{
+    const struct repository_options *options = &repository->options;
+    struct repository_search search = {.id = name, .pipeline = name};
+    models_visit(options->registry, search_row, &search);
+    search_fini(&search);
+    return pipeline_find(options->pipelines, options->pipeline_count, search.pipeline,
+                         strlen(search.pipeline));
+}
+
+static enum status
+configure(struct repository *repository, const struct triton_request *request, struct bytes *out,
+          struct error *error)
+{
+    const struct repository_options *options = &repository->options;
+    const struct target_scope scope = {options->pipelines, options->pipeline_count,
+                                       options->registry, options->rule == REPOSITORY_OF_MESH};
+    struct triton_batching batching = {0};
+    struct oip_model_info info;
+    struct target_told told;
+    bool ready;
+    enum status status = check_version(request, error);
+    if (status == STATUS_OK)
+        status = target_notify(&scope, request->name, &info, &ready, &told, error);
+    if (status != STATUS_OK)
+        return status;
+    const struct pipeline *pipeline = pipeline_of(repository, request->name);
+    if (pipeline != NULL && pipeline->generation != NULL) {
+        const struct config_stage *stage = &pipeline->generation->config->stages[0];
+        batching = (struct triton_batching){stage->batch_size, stage->batch_wait_ns};
+    }
+    triton_put_config(out, &info, &batching);
+    target_forget(&told);
+    return STATUS_OK;
+}
+
+/* ---- loading and unloading ---- */
+
+static void
+end_in_vain(struct repository_order *order, struct error *error)
+{
+    (void)error_prefix(error, "failed to %s '%s'",
+                       order->request.method == TRITON_LOAD ? "load" : "unload",
+                       order->request.name);
+    order_end(order, error, NULL);
+}
+
+static void
+on_done(void *context, const struct error *error, const struct model_facts *facts)
+{
+    (void)facts;
+    if (error == NULL) {
+        order_end(context, NULL, NULL);
+        return;
+    }
+    struct error why = *error;
+    end_in_vain(context, &why);
+}
+
+/* A model that is known is loaded where it is listed; another one has its name as its path. */
+static struct catalog *
+catalog_for(struct repository *repository, const struct repository_search *search)
+{
+    const struct repository_options *options = &repository->options;
+    if (search->path == NULL)
+        return models_catalog_for(options->pipelines, options->pipeline_count, "");
+    struct pipeline *pipeline = pipeline_find(options->pipelines, options->pipeline_count,
+                                              search->pipeline, strlen(search->pipeline));
+    return pipeline->catalog;
+}
+
+static void
+load(struct repository *repository, struct repository_order *order)
+{
+    struct repository_search search = {.id = order->request.name};
+    struct error error = ERROR_NONE;
+    models_visit(repository->options.registry, search_row, &search);
+    struct catalog *catalog = catalog_for(repository, &search);
+    if (catalog != NULL) {
+        const struct model_spec spec = {order->request.name,
+                                        search.path != NULL ? search.path : order->request.name,
+                                        search.path != NULL ? search.key : ""};
+        models_load(catalog, &spec, on_done, order);
+    } else {
+        (void)not_known(order->request.name, &error);
+        end_in_vain(order, &error);
+    }
+    search_fini(&search);
+}
+
+static void
+unload(struct repository *repository, struct repository_order *order)
+{
+    struct repository_search search = {.id = order->request.name};
+    struct error error = ERROR_NONE;
+    models_visit(repository->options.registry, search_row, &search);
+    if (search.path != NULL) {
+        models_unload(repository->options.registry, order->request.name, on_done, order);
+    } else {
+        (void)not_known(order->request.name, &error);
+        end_in_vain(order, &error);
+    }
+    search_fini(&search);
+}
+
+/* Whether the order may be carried out. */
+static enum status
+judge(const struct repository *repository, const struct triton_request *request,
+      struct error *error)
+{
+    const struct repository_options *options = &repository->options;
+    if (request->parameter[0] != '\0')
+        return error_set(error, STATUS_INVALID_ARGUMENT,
+                         "parameter \"%s\" is not supported: the model is loaded as its files are",
+                         request->parameter);
+    const struct pipeline *named = pipeline_find(options->pipelines, options->pipeline_count,
+                                                 request->name, strlen(request->name));
+    if (named != NULL)
+        return error_set(error, STATUS_FAILED_PRECONDITION,
+                         "it is the name of a pipeline: only models of pipelines with `models` are "
+                         "loaded and unloaded");
+    return STATUS_OK;
+}
+
+/* ---- orders ---- */
+
+/* Loop thread. */
+static void
+carry_out(void *context)
+{
+    struct repository_order *order = context;
+    struct repository *repository = order->repository;
+    struct error error = ERROR_NONE;
+    struct bytes out = {0};
+    enum status status = STATUS_OK;
+    bool changes = order->request.method == TRITON_LOAD || order->request.method == TRITON_UNLOAD;
+    if (repository == NULL)
+        order_end(order, NULL, NULL);
+    else if (changes && judge(repository, &order->request, &error) != STATUS_OK)
+        end_in_vain(order, &error);
+    else if (order->request.method == TRITON_LOAD)
+        load(repository, order);
+    else if (order->request.method == TRITON_UNLOAD)
+        unload(repository, order);
+    else {
+        status = order->request.method == TRITON_CONFIG
+                     ? configure(repository, &order->request, &out, &error)
+                     : list(repository, &order->request, &out, &error);
+        order_end(order, status == STATUS_OK ? NULL : &error, &out);
+    }
+}
+
+static enum status
+permit(const struct repository *repository, const struct triton_request *request,
+       struct error *error)
+{
+    bool changes = request->method == TRITON_LOAD || request->method == TRITON_UNLOAD;
+    if (!changes || repository->options.rule == REPOSITORY_OPEN)
+        return STATUS_OK;
+    if (repository->options.rule == REPOSITORY_OF_MESH)
+        return error_set(error, STATUS_FAILED_PRECONDITION,
+                         "the node is one of a mesh, which says what is loaded: register the model "
+                         "with mmesh.ModelMesh");
+    return error_set(error, STATUS_PERMISSION_DENIED,
+                     "callers may not load and unload models: `http_control: on` in the node's "
+                     "configuration permits it");
+}
+
+/* Enters the order, unless too many wait or the node stops. */
+static enum status
+enter(struct repository *repository, struct repository_order *order, struct error *error)
+{
+    pthread_mutex_lock(&repository->lock);
+    bool stops = repository->is_stopping;
+    bool is_full = repository->waiting == REPOSITORY_WAITING_MAX;
+    if (!stops && !is_full) {
+        repository->waiting++;
+        order->next = repository->orders;
+        if (order->next != NULL)
+            order->next->before = order;
+        repository->orders = order;
+        loop_post(repository->options.loop, carry_out, order);
+    }
+    pthread_mutex_unlock(&repository->lock);
+    if (stops)
+        return error_set(error, STATUS_UNAVAILABLE, "this node is about to stop");
+    return is_full ? error_set(error, STATUS_RESOURCE_EXHAUSTED,
+                               "%d calls wait for lists, loads and unloads of models already",
+                               REPOSITORY_WAITING_MAX)
+                   : STATUS_OK;
+}
+
+/* The id in metadata, which comes before the name in a question about a model. */
+static enum status
+find_id(const struct inbound *inbound, const struct triton_request *request, struct target_id *id,
+        struct error *error)
+{
+    id->bytes = 0;
+    if (request->method != TRITON_CONFIG && request->method != TRITON_STATISTICS)
+        return STATUS_OK;
+    return inbound_id(inbound, id, error);
+}
+
+void
+repository_take(struct repository *repository, const struct inbound *inbound,
+                const struct triton_request *request)
+{
+    struct error error = ERROR_NONE;
+    struct target_id id;
+    enum status status = permit(repository, request, &error);
+    if (status == STATUS_OK)
+        status = find_id(inbound, request, &id, &error);
+    if (status == STATUS_OK) {
+        struct repository_order *order = calloc(1, sizeof(*order));
+        CHECK(order != NULL);
+        *order = (struct repository_order){.repository = repository,
+                                           .type = inbound->type,
+                                           .call = inbound->call,
+                                           .request = *request};
+        if (id.bytes > 0)
+            memcpy(order->request.name, id.text, id.bytes + 1);
+        status = enter(repository, order, &error);
+        if (status != STATUS_OK)
+            free(order);
+    }
+    if (status != STATUS_OK)
+        inbound->type->refuse(inbound->call, status, error.text,
+                              status == STATUS_RESOURCE_EXHAUSTED ? RETRY_MS : 0);
+}
+
+/* ---- life ---- */
+
+static int
+compare_names(const void *a, const void *b)
+{
+    const struct pipeline *const *first = a;
+    const struct pipeline *const *second = b;
+    return strcmp((*first)->name, (*second)->name);
+}
+
+struct repository *
+repository_create(const struct repository_options *options)
+{
+    struct repository *repository = calloc(1, sizeof(*repository));
+    CHECK(repository != NULL);
+    repository->options = *options;
+    repository->named = calloc((size_t)options->pipeline_count + 1, sizeof(struct pipeline *));
+    CHECK(repository->named != NULL);
+    for (uint32_t i = 0; i < options->pipeline_count; i++)
+        if (options->pipelines[i]->catalog == NULL)
+            repository->named[repository->named_count++] = options->pipelines[i];
+    qsort(repository->named, repository->named_count, sizeof(struct pipeline *), compare_names);
+    CHECK(pthread_mutex_init(&repository->lock, NULL) == 0);
+    return repository;
+}
+
+void
+repository_stop(struct repository *repository)
+{
+    if (repository == NULL)
+        return;
+    pthread_mutex_lock(&repository->lock);
+    repository->is_stopping = true;
+    struct repository_order *order = repository->orders;
+    repository->orders = NULL;
+    repository->waiting = 0;
+    pthread_mutex_unlock(&repository->lock);
+    while (order != NULL) {
+        struct repository_order *next = order->next;
+        order->repository = NULL;
+        order->type->refuse(order->call, STATUS_UNAVAILABLE, "this node is about to stop", 0);
+        order = next;
+    }
+}
+
+void
+repository_destroy(struct repository *repository)
+{
+    if (repository == NULL)
+        return;
+    CHECK(repository->orders == NULL);
+    pthread_mutex_destroy(&repository->lock);
+    free(repository->named);
+    free(repository);
+}

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Triton's extensions that are about models: index, load, unload, configuration, statistics. A call
+ * of gRPC or REST is handed to the loop thread, which alone knows and changes what is loaded, and
+ * answered there. At most REPOSITORY_WAITING_MAX calls wait for it, or for loads and unloads.
+ *
+ * Threads. repository_take on any thread; everything else on the loop thread.
+ */
+#pragma once
+
+#include "coordinator/config/config.h"
+#include "coordinator/entry/inbound.h"
+#include "coordinator/protocol/triton.h"
+#include "loop/loop.h"
+
+struct model_registry;
+struct repository;
+
+enum { REPOSITORY_WAITING_MAX = 64 };
+
+/* In a mesh, which says what is loaded, nothing is loaded and unloaded by name here. */
+enum repository_rule { REPOSITORY_OPEN, REPOSITORY_CONTROL_OFF, REPOSITORY_OF_MESH };
+
+struct repository_options {
+    struct loop *loop;
+    struct pipeline *const *pipelines;
+    uint32_t pipeline_count;
+    struct model_registry *registry;
+    enum repository_rule rule;
+};
+
+struct repository *repository_create(const struct repository_options *options);
+/* Refuses all calls that wait, and all later ones. NULL is left alone. */
+void repository_stop(struct repository *repository);
+/* When nothing takes calls any more, and what was posted to the loop has run. NULL is left alone.
+ */
+void repository_destroy(struct repository *repository);
+
+/* Answers or refuses the call, on this thread or later on the loop thread. RESOURCE_EXHAUSTED: too
+ * many wait; PERMISSION_DENIED names the key that permits it. */
+void repository_take(struct repository *repository, const struct inbound *inbound,
+                     const struct triton_request *request);

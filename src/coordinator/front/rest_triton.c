@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Triton's extensions over REST, and the list of models: a path and a small body become the request
+ * that the gRPC method of the same meaning has.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "coordinator/front/repository.h"
+#include "coordinator/front/rest_inquiry.h"
+
+enum { PAGE_ROWS_MAX = 1000 };
+
+static enum status
+keep(char *to, size_t room, const char *text, struct error *error)
+{
+    size_t bytes = strlen(text);
+    if (bytes >= room)
+        return error_set(error, STATUS_INVALID_ARGUMENT, "a name has at most %zu bytes, not %zu",
+                         room - 1, bytes);
+    memcpy(to, text, bytes + 1);
+    return STATUS_OK;
+}
+
+/* The value of a parameter of the query, decoded; NULL: there is none. To be freed. */
+static char *
+query_value(const struct http_request *request, const char *name)
+{
+    size_t name_bytes = strlen(name);
+    const char *at = http_request_query(request);
+    while (*at != '\0') {
+        size_t bytes = strcspn(at, "&");
+        if (bytes > name_bytes && at[name_bytes] == '=' && memcmp(at, name, name_bytes) == 0) {
+            char *value = strndup(at + name_bytes + 1, bytes - name_bytes - 1);
+            if (value != NULL)
+                rest_decode(value);
+            return value;
+        }
+        at += bytes + (at[bytes] == '&');
+    }
+    return NULL;
+}
+
+/* NULL: as many as a page may have; 0: it is no number. */
+static uint32_t
+page_rows(const char *limit)
+{
+    char *end;
+    if (limit == NULL)
+        return PAGE_ROWS_MAX;
+    unsigned long rows = strtoul(limit, &end, 10);
+    bool is_number = limit[0] >= '0' && limit[0] <= '9' && *end == '\0';
+    return is_number && rows <= UINT32_MAX ? (uint32_t)rows : 0;
+}
+
+/* A page of the list: `limit` names after `after`, and one more to see if there are more. */
+static enum status
+read_page(struct inquiry *inquiry, struct triton_request *request)
+{
+    char *limit = query_value(inquiry->request, "limit");
+    char *after = query_value(inquiry->request, "after");
+    enum status status = STATUS_OK;
+    uint32_t rows = page_rows(limit);
+    if (rows == 0 || rows > PAGE_ROWS_MAX)
+        status = error_set(&inquiry->error, STATUS_INVALID_ARGUMENT,
+                           "limit \"%.40s\": must be 1 to %d", limit, PAGE_ROWS_MAX);
+    if (status == STATUS_OK && after != NULL)
+        status = keep(request->after, sizeof(request->after), after, &inquiry->error);
+    request->limit = rows + 1;
+    free(limit);
+    free(after);
+    return status;
+}
+
+static uint32_t
+page_rows_of(const struct http_request *request)
+{
+    char *limit = query_value(request, "limit");
+    uint32_t rows = page_rows(limit);
+    free(limit);
+    return rows;
+}
+
+static enum status
+read_request(struct inquiry *inquiry, struct triton_request *request)
+{
+    const struct rest_route *route = &inquiry->route;
+    size_t bytes;
+    const void *body = http_request_body(inquiry->request, &bytes);
+    request->method = route->row->method;
+    if (route->what == REST_MODELS)
+        return read_page(inquiry, request);
+    enum status status = keep(request->name, sizeof(request->name), route->model, &inquiry->error);
+    if (status == STATUS_OK)
+        status = keep(request->version, sizeof(request->version), route->version, &inquiry->error);
+    return status == STATUS_OK ? triton_read_json(request, body, bytes, &inquiry->error) : status;
+}
+
+enum status
+rest_triton(struct inquiry *inquiry)
+{
+    struct rest *rest = inquiry->rest;
+    struct triton_request request = {0};
+    const struct wire_message none = {.bytes = 0};
+    int64_t deadline_ns;
+    enum status status = rest_deadline(inquiry, &deadline_ns);
+    if (status == STATUS_OK)
+        status = read_request(inquiry, &request);
+    if (status != STATUS_OK)
+        return status;
+    struct rest_call *call = rest_call_create(rest, inquiry->request, inquiry->route.what, NULL);
+    if (call == NULL)
+        return rest_stopping(inquiry);
+    struct inbound inbound = rest_call_inbound(call, &none, deadline_ns);
+    repository_take(rest->options.repository, &inbound, &request);
+    rest_call_taken(call, deadline_ns); /* its answer has to come by this thread */
+    return STATUS_OK;
+}
+
+enum status
+rest_triton_write(struct rest_call *call, const struct wire_message *message, struct bytes *json,
+                  struct error *error)
+{
+    struct rest_route route;
+    if (call->what == REST_MODELS)
+        return triton_write_names(message, page_rows_of(call->request), json, error);
+    rest_route(&route, http_request_path_encoded(call->request));
+    return triton_write_json(route.row->method, message, json, error);
+}
