@@ -12,7 +12,7 @@
 #include "coordinator/models/target.h"
 #include "coordinator/pipeline/pipeline.h"
 
-#define VERSION "1" /* the only one of a model */
+#define VERSION "1" /* of a pipeline */
 
 enum { RETRY_MS = 1000 };
 
@@ -78,6 +78,7 @@ order_end(struct repository_order *order, const struct error *error, struct byte
 
 struct repository_row {
     const char *name;
+    const char *version;
     const struct pipeline *pipeline; /* that is called by this name; NULL: a model */
     const struct model_row *model;
 };
@@ -90,6 +91,7 @@ struct walk {
     struct bytes *out;
     uint32_t next;  /* of the pipelines without models */
     uint32_t count; /* rows that were put */
+    bool has_name;  /* there is a row of the requested name */
 };
 
 static bool
@@ -112,7 +114,9 @@ visit(struct walk *walk, const struct repository_row *row)
     const struct triton_request *request = walk->request;
     bool is_full = request->limit > 0 && walk->count == request->limit;
     bool is_named = request->name[0] == '\0' || strcmp(request->name, row->name) == 0;
-    if (is_full || !is_named || strcmp(row->name, request->after) <= 0 ||
+    bool is_meant = request->version[0] == '\0' || strcmp(request->version, row->version) == 0;
+    walk->has_name = walk->has_name || is_named;
+    if (is_full || !is_named || !is_meant || strcmp(row->name, request->after) <= 0 ||
         (request->ready && !is_ready(row)))
         return;
     walk->put(walk->out, row, request);
@@ -128,7 +132,8 @@ visit_pipelines(struct walk *walk, const char *before)
         const struct pipeline *pipeline = repository->named[walk->next];
         if (before != NULL && strcmp(pipeline->name, before) >= 0)
             return;
-        visit(walk, &(struct repository_row){.name = pipeline->name, .pipeline = pipeline});
+        visit(walk, &(struct repository_row){
+                        .name = pipeline->name, .version = VERSION, .pipeline = pipeline});
     }
 }
 
@@ -136,8 +141,11 @@ static void
 visit_model(void *context, const struct model_row *model)
 {
     struct walk *walk = context;
+    if (walk->request->limit > 0 && strcmp(model->id, model->name) != 0)
+        return; /* a page names models, not their releases */
     visit_pipelines(walk, model->id);
-    visit(walk, &(struct repository_row){.name = model->id, .model = model});
+    visit(walk,
+          &(struct repository_row){.name = model->name, .version = model->version, .model = model});
 }
 
 static void
@@ -154,13 +162,6 @@ not_known(const char *name, struct error *error)
                      "Request for unknown model: \"%.200s\" is not known to this node", name);
 }
 
-static enum status
-check_version(const struct triton_request *request, struct error *error)
-{
-    const struct oip_model_info info = {.name = request->name, .version = VERSION};
-    return oip_check_version(request->version, &info, error);
-}
-
 /* ---- index ---- */
 
 static void
@@ -173,7 +174,7 @@ put_index(struct bytes *out, const struct repository_row *row, const struct trit
     };
     (void)request;
     bool ready = is_ready(row);
-    struct triton_index_row index = {row->name, VERSION, ready ? "READY" : "UNAVAILABLE", ""};
+    struct triton_index_row index = {row->name, row->version, ready ? "READY" : "UNAVAILABLE", ""};
     if (row->model != NULL) {
         index.state = states[row->model->state];
         index.reason = row->model->state == MODEL_IS_KNOWN ? "not loaded: a request loads it"
@@ -218,7 +219,7 @@ static void
 put_statistics(struct bytes *out, const struct repository_row *row,
                const struct triton_request *request)
 {
-    struct triton_statistics statistics = {.name = row->name, .version = VERSION};
+    struct triton_statistics statistics = {.name = row->name, .version = row->version};
     (void)request;
     if (row->pipeline != NULL)
         of_pipeline(row->pipeline, &statistics);
@@ -238,12 +239,13 @@ list(struct repository *repository, const struct triton_request *request, struct
                         .request = request,
                         .put = of_statistics ? put_statistics : put_index,
                         .out = out};
-    enum status status = of_statistics ? check_version(request, error) : STATUS_OK;
-    if (status != STATUS_OK)
-        return status;
     visit_all(&walk);
-    return walk.count == 0 && request->name[0] != '\0' ? not_known(request->name, error)
-                                                       : STATUS_OK;
+    if (walk.count > 0 || request->name[0] == '\0')
+        return STATUS_OK;
+    return walk.has_name
+               ? error_set(error, STATUS_NOT_FOUND, "model \"%.200s\" has no version \"%s\"",
+                           request->name, request->version)
+               : not_known(request->name, error);
 }
 
 struct repository_search {
@@ -295,11 +297,15 @@ configure(struct repository *repository, const struct triton_request *request, s
     struct oip_model_info info;
     struct target_told told;
     bool ready;
-    enum status status = check_version(request, error);
-    if (status == STATUS_OK)
-        status = target_notify(&scope, request->name, &info, &ready, &told, error);
+    const struct oip_named named = {request->name, request->version};
+    enum status status = target_notify(&scope, &named, &info, &ready, &told, error);
     if (status != STATUS_OK)
         return status;
+    status = oip_check_version(request->version, &info, error);
+    if (status != STATUS_OK) {
+        target_forget(&told);
+        return status;
+    }
     const struct pipeline *pipeline = pipeline_of(repository, request->name);
     if (pipeline != NULL && pipeline->generation != NULL) {
         const struct config_stage *stage = &pipeline->generation->config->stages[0];
@@ -353,9 +359,10 @@ load(struct repository *repository, struct repository_order *order)
     models_visit(repository->options.registry, search_row, &search);
     struct catalog *catalog = catalog_for(repository, &search);
     if (catalog != NULL) {
-        const struct model_spec spec = {order->request.name,
-                                        search.path != NULL ? search.path : order->request.name,
-                                        search.path != NULL ? search.key : ""};
+        const struct model_spec spec = {.id = order->request.name,
+                                        .path =
+                                            search.path != NULL ? search.path : order->request.name,
+                                        .key = search.path != NULL ? search.key : ""};
         models_load(catalog, &spec, on_done, order);
     } else {
         (void)not_known(order->request.name, &error);

@@ -134,7 +134,8 @@ read_rows(struct inquiry *inquiry, struct oip_json_ask *ask, struct oip_json **j
     struct target_id id;
     bool is_ready;
     find_id(inquiry, &id);
-    enum status status = target_notify(&inquiry->rest->dispatch.scope, id.text, &info, &is_ready,
+    const struct oip_named named = {id.text, inquiry->route.version};
+    enum status status = target_notify(&inquiry->rest->dispatch.scope, &named, &info, &is_ready,
                                        &told, &inquiry->error);
     if (status == STATUS_NOT_FOUND && inquiry->rest->dispatch.mesh != NULL)
         return error_set(&inquiry->error, STATUS_UNAVAILABLE,

@@ -758,6 +758,8 @@ models_visit(struct model_registry *registry,
         registry_unlock(registry);
         struct model_row row = {
             .id = model->id,
+            .name = model->name,
+            .version = model->source.release[0] != '\0' ? model->source.release : "1",
             .path = model->source.given,
             .key = model->source.key,
             .pipeline = model->catalog->pipeline->name,

@@ -180,6 +180,8 @@ struct model_answers {
 
 struct model_row {
     const char *id, *path, *key;
+    const char *name;    /* the id without a release */
+    const char *version; /* its release; "1": it has none */
     const char *pipeline;
     enum model_state state;
     bool listed;
