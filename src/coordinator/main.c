@@ -103,6 +103,8 @@ struct arguments {
 static int
 usage_error(const char *text, const char *value)
 {
+    log_init("shoald", LOG_INFO);
+    log_error("start_failed error=\"%s%s\"", text, value);
     fprintf(stderr, "shoald: %s%s\nTry `shoald --help`.\n", text, value);
     return EXIT_USAGE;
 }

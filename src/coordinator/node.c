@@ -189,14 +189,20 @@ on_pipeline_not_serving(void *context, struct pipeline *pipeline)
 static void stop_pipelines(struct coordinator_node *node);
 
 static void
-refuse_to_start(struct coordinator_node *node, const struct error *error)
+say_start_failed(struct coordinator_node *node, const struct error *error)
 {
-    if (node->phase == PHASE_STOPPING)
-        return;
     log_error("start_failed error=\"%s\"", error->text);
     log_plain("shoald: %s", error->text);
     service_manager_tell(&node->manager, SERVICE_STOPPING, "cannot start: %s", error->text);
     node->exit_code = EXIT_REFUSED;
+}
+
+static void
+refuse_to_start(struct coordinator_node *node, const struct error *error)
+{
+    if (node->phase == PHASE_STOPPING)
+        return;
+    say_start_failed(node, error);
     stop_pipelines(node);
 }
 
@@ -492,11 +498,13 @@ start_tracer(struct coordinator_node *node, struct error *error)
 {
     struct tracer_options options = {
         .target = node->source->config.traces,
+        .access_log = node->source->config.access_log,
         .sample = node->source->config.trace_sample,
         .version = SHOAL_VERSION,
         .counters = counters_values(&node->assembly.counters, 0),
     };
-    return options.target == NULL ? STATUS_OK : tracer_create(&options, &node->tracer, error);
+    bool is_wanted = options.target != NULL || options.access_log > 0;
+    return is_wanted ? tracer_create(&options, &node->tracer, error) : STATUS_OK;
 }
 
 static void
@@ -693,18 +701,31 @@ finish(struct coordinator_node *node)
     config_source_unref(node->source);
 }
 
+/* Before there is a node. */
+static enum status
+read_config(const struct node_options *options, struct config *config)
+{
+    struct error error = ERROR_NONE;
+    enum status status = check_load(options, config, &error);
+    if (status == STATUS_OK) {
+        status = limits_allow(config, &error);
+        if (status != STATUS_OK)
+            log_plain("shoald: %s", error.text);
+    }
+    if (status == STATUS_OK)
+        return STATUS_OK;
+    log_error("start_failed error=\"%s\"", error.text);
+    config_free(config);
+    return status;
+}
+
 int
 node_run(const struct node_options *options)
 {
     struct config config = {0};
     log_init("shoald", LOG_INFO);
-    int code = check_load(options, &config);
-    if (code == EXIT_CLEAN && !limits_allow(&config))
-        code = EXIT_REFUSED;
-    if (code != EXIT_CLEAN) {
-        config_free(&config);
-        return code;
-    }
+    if (read_config(options, &config) != STATUS_OK)
+        return EXIT_REFUSED;
     struct coordinator_node *node = calloc(1, sizeof(*node));
     CHECK(node != NULL);
     node->options = options;
@@ -727,15 +748,13 @@ node_run(const struct node_options *options)
         update_ready(node); /* there may be no pipelines to wait for */
         loop_run(node->loop);
     } else {
-        node->exit_code = EXIT_REFUSED;
-        log_plain("shoald: %s", error.text);
-        service_manager_tell(&node->manager, SERVICE_STOPPING, "cannot start: %s", error.text);
+        say_start_failed(node, &error);
         if (node->assembly.pipeline_count > 0) {
             stop_pipelines(node);
             loop_run(node->loop);
         }
     }
-    code = node->exit_code;
+    int code = node->exit_code;
     finish(node);
     log_info("stopped exit_code=%d", code);
     log_stop(LOG_END_MS * (int64_t)NS_PER_MS);

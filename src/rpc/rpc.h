@@ -203,6 +203,7 @@ enum rpc_compression {
 };
 
 struct rpc_server_options {
+    const char *name; /* of the service, for `grpc_listening`; NULL: the user logs the addresses */
     /* "port:8033" all interfaces, "127.0.0.1:8033", "[::1]:0", "unix:/path" */
     const char *const *listen;
     size_t listen_count;

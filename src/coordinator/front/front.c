@@ -410,6 +410,7 @@ server_options(struct front *front)
     const struct config *config = front->options.config;
     bool replaced = front->options.listen_count > 0;
     return (struct rpc_server_options){
+        .name = "grpc",
         .listen = replaced ? front->options.listen : (const char *const *)config->listen.items,
         .listen_count = replaced ? front->options.listen_count : config->listen.count,
         .socket_mode = config->socket_mode != NULL ? &config->socket_mode_bits : NULL,
