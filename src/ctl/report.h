@@ -10,7 +10,9 @@
 #include "ipc/snapshot.h"
 
 /* `pipeline`: only that one, or all if NULL. */
-void report_print(const struct snapshot *snapshot, const char *pipeline, FILE *out);
+enum report_form { REPORT_WIDE, REPORT_SCREEN /* at most 80 columns */ };
+void report_print(const struct snapshot *snapshot, const char *pipeline, enum report_form form,
+                  FILE *out);
 /* One object: the node, its counters, its pipelines, their stages, their workers. Names are those
  * of counters.def in lower case; a stage has the sums of its workers' counters. */
 void report_json(const struct snapshot *snapshot, const char *pipeline, FILE *out);

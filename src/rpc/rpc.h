@@ -426,6 +426,9 @@ enum status rpc_channel_create(const char *target, struct rpc_channel **channel,
 enum status rpc_channel_create_tls(const char *target, struct rpc_tls *tls,
                                    struct rpc_channel **channel, struct error *error) WARN_UNUSED;
 void rpc_channel_destroy(struct rpc_channel *channel);
+/* Metadata of all later calls. Kept; illegal entries (rpc_metadata_is_legal) are left out. */
+void rpc_channel_set_metadata(struct rpc_channel *channel, const struct rpc_metadata *entries,
+                              size_t count);
 
 /*
  * One unary call. Waits for the server to become ready within the deadline. On STATUS_OK the caller
