@@ -9,6 +9,7 @@
 #include "coordinator/assembly.h"
 #include "coordinator/check_addresses.h"
 #include "coordinator/config/certificates.h"
+#include "coordinator/limits.h"
 #include "coordinator/mesh/mesh_files_check.h"
 #include "coordinator/mesh/mesh_management.h"
 #include "coordinator/models/runtime_place.h"
@@ -49,7 +50,8 @@ check_places(const struct node_options *options, const struct config *config, st
     return status == STATUS_OK ? STATUS_OK : error_prefix(error, "%s", options->config_path);
 }
 
-enum status
+/* Prints every mistake, and returns the first as the error. */
+static enum status
 check_load(const struct node_options *options, struct config *config, struct error *error)
 {
     struct config_errors errors = {0};
@@ -70,6 +72,23 @@ check_load(const struct node_options *options, struct config *config, struct err
                            errors.count > 1 ? " (and more: see above)" : "");
     }
     config_errors_free(&errors);
+    return status;
+}
+
+enum status
+check_start(const struct node_options *options, struct config *config)
+{
+    struct error error = ERROR_NONE;
+    enum status status = check_load(options, config, &error);
+    if (status == STATUS_OK) {
+        status = limits_allow(config, &error);
+        if (status != STATUS_OK)
+            log_plain("shoald: %s", error.text);
+    }
+    if (status == STATUS_OK)
+        return STATUS_OK;
+    log_error("start_failed error=\"%s\"", error.text);
+    config_free(config);
     return status;
 }
 

@@ -193,7 +193,7 @@ rpc_server_create(const struct rpc_server_options *options, struct rpc_server **
         return status;
     }
     server_start(server);
-    if (server->listener_count > 0)
+    if (server->listener_count > 0) {
         server->acceptor = rpc_acceptor_create(&(struct rpc_acceptor_options){
             .server = server,
             .handler = server->handler,
@@ -202,6 +202,9 @@ rpc_server_create(const struct rpc_server_options *options, struct rpc_server **
             .connections_max = options->connections_max,
             .connections_per_peer_max = options->connections_per_peer_max,
         });
+        if (options->accept == RPC_ACCEPT_AT_ONCE)
+            rpc_acceptor_open(server->acceptor);
+    }
     *out = server;
     return STATUS_OK;
 }
