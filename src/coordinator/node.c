@@ -703,8 +703,7 @@ start(struct coordinator_node *node, struct error *error)
     if (status == STATUS_OK)
         status = web_open(node, error);
     if (status == STATUS_OK && listen_fds_unused() > 0)
-        log_warn("sockets_unused count=%u why=\"no address of the configuration is theirs\"",
-                 listen_fds_unused());
+        log_warn("sockets_unused count=%u why=\"no such address\"", listen_fds_unused());
     /* before anything serves: a node that is ready has the models that lie there */
     if (status == STATUS_OK)
         status = model_directories_create(node->loop, node->assembly.pipelines,
