@@ -16,12 +16,14 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/log_line.h"
 
 static const char *const level_names[] = {"error", "warn", "info", "debug"};
 
 static const char *log_program = "shoal";
 static _Atomic int log_level_max = LOG_INFO;
 static void (*_Atomic log_tap)(enum log_level level, const char *event, size_t bytes);
+static _Atomic int format_of_lines = LOG_FORMAT_LOGFMT;
 
 void
 log_init(const char *program, enum log_level level)
@@ -42,6 +44,18 @@ log_set_tap(void (*tap)(enum log_level level, const char *event, size_t bytes))
     atomic_store(&log_tap, tap);
 }
 
+void
+log_set_format(enum log_format format)
+{
+    atomic_store_explicit(&format_of_lines, (int)format, memory_order_relaxed);
+}
+
+enum log_format
+log_format(void)
+{
+    return (enum log_format)atomic_load_explicit(&format_of_lines, memory_order_relaxed);
+}
+
 int
 log_level_from_name(const char *name)
 {
@@ -51,18 +65,9 @@ log_level_from_name(const char *name)
     return -1;
 }
 
-static size_t
-clamp_written(int written, size_t room)
-{
-    if (written < 0)
-        return 0;
-    return (size_t)written < room ? (size_t)written : room - 1;
-}
-
 /* ---- the writer: rules in log.h ---- */
 
 enum {
-    LINE_BYTES = 1024,
     BUFFER_BYTES = 256 << 10,
     CHUNK_BYTES = 4096 /* PIPE_BUF: written whole, so that lines of several processes do not mix */
 };
@@ -123,31 +128,40 @@ append(const char *bytes, size_t count)
     writer.used += count;
 }
 
-/* Writes time, level and program. */
-static size_t
-begin_line(char line[LINE_BYTES], enum log_level level)
+PRINTF_LIKE(3, 0)
+static void
+make_line(struct bytes *line, enum log_level level, const char *format, va_list args)
 {
+    struct log_head head = {.level = level_names[level], .program = log_program};
     struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
     struct tm utc;
+    clock_gettime(CLOCK_REALTIME, &now);
     gmtime_r(&now.tv_sec, &utc);
-    size_t used = strftime(line, LINE_BYTES, "%Y-%m-%dT%H:%M:%S", &utc);
-    used += clamp_written(snprintf(line + used, LINE_BYTES - used, ".%03ldZ %s %s ",
-                                   now.tv_nsec / 1000000, level_names[level], log_program),
-                          LINE_BYTES - used);
-    return used;
+    size_t used = strftime(head.time, sizeof(head.time), "%Y-%m-%dT%H:%M:%S", &utc);
+    snprintf(head.time + used, sizeof(head.time) - used, ".%03ldZ", now.tv_nsec / 1000000);
+    log_line_put(line, log_format(), &head, format, args);
+}
+
+PRINTF_LIKE(3, 4)
+static void
+make(struct bytes *line, enum log_level level, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    make_line(line, level, format, args);
+    va_end(args);
 }
 
 static void
 append_told(void)
 {
-    char line[LINE_BYTES];
-    size_t used = begin_line(line, LOG_WARN);
-    used += clamp_written(snprintf(line + used, sizeof(line) - used,
-                                   "log_resumed dropped=%" PRIu64 "\n", writer.untold),
-                          sizeof(line) - used);
-    writer.untold = 0;
-    append(line, used);
+    struct bytes line = {0};
+    make(&line, LOG_WARN, "log_resumed dropped=%" PRIu64, writer.untold);
+    if (!line.failed) {
+        writer.untold = 0;
+        append(line.data, line.used);
+    }
+    bytes_fini(&line);
 }
 
 /* After a drop, further lines are dropped until half of the buffer is free: one gap in the log,
@@ -385,19 +399,6 @@ log_left_out(void)
 
 /* ---- lines ---- */
 
-PRINTF_LIKE(3, 0)
-static size_t
-fill_line(char line[LINE_BYTES], size_t used, const char *format, va_list args)
-{
-    used += clamp_written(vsnprintf(line + used, LINE_BYTES - 1 - used, format, args),
-                          LINE_BYTES - 1 - used);
-    for (size_t i = 0; i < used; i++)
-        if ((unsigned char)line[i] < 0x20 || line[i] == 0x7f)
-            line[i] = ' ';
-    line[used++] = '\n';
-    return used;
-}
-
 static bool
 is_written(enum log_level level)
 {
@@ -416,18 +417,37 @@ is_wanted(enum log_level level)
     return is_written(level) || is_tapped(level);
 }
 
+/* Passes on the event and its fields, as logfmt. */
+PRINTF_LIKE(2, 0)
+static void
+tap_line(enum log_level level, const char *format, va_list args)
+{
+    static const struct log_head head = {.time = "-", .level = "-", .program = "-"};
+    const size_t head_bytes = sizeof("- - - ") - 1;
+    void (*tap)(enum log_level, const char *, size_t) = atomic_load(&log_tap);
+    if (tap == NULL || level > LOG_INFO)
+        return;
+    struct bytes line = {0};
+    log_line_put(&line, LOG_FORMAT_LOGFMT, &head, format, args);
+    if (!line.failed)
+        tap(level, line.data + head_bytes, line.used - head_bytes - 1);
+    bytes_fini(&line);
+}
+
 PRINTF_LIKE(2, 0)
 static void
 put_line(enum log_level level, const char *format, va_list args)
 {
-    char line[LINE_BYTES];
-    size_t begun = begin_line(line, level);
-    size_t count = fill_line(line, begun, format, args);
-    void (*tap)(enum log_level, const char *, size_t) = atomic_load(&log_tap);
-    if (tap != NULL && level <= LOG_INFO)
-        tap(level, line + begun, count - begun - 1);
-    if (is_written(level))
-        put(line, count);
+    tap_line(level, format, args);
+    if (!is_written(level))
+        return;
+    struct bytes line = {0};
+    make_line(&line, level, format, args);
+    if (line.failed)
+        atomic_fetch_add_explicit(&writer.dropped, 1, memory_order_relaxed);
+    else
+        put(line.data, line.used);
+    bytes_fini(&line);
 }
 
 void
@@ -479,30 +499,46 @@ log_limited(struct log_place *place, enum log_level level, const char *format, .
 void
 log_plain(const char *format, ...)
 {
-    char line[LINE_BYTES];
+    char text[LOG_LINE_BYTES_MAX];
     va_list args;
     va_start(args, format);
-    put(line, fill_line(line, 0, format, args));
+    int written = vsnprintf(text, sizeof(text) - 1, format, args);
     va_end(args);
-}
-
-PRINTF_LIKE(2, 3)
-static bool
-pass_on(enum log_form form, const char *format, ...)
-{
-    char line[LINE_BYTES];
-    va_list args;
-    va_start(args, format);
-    size_t used = form == LOG_QUOTED ? begin_line(line, LOG_INFO) : 0;
-    size_t count = fill_line(line, used, format, args);
-    va_end(args);
-    return put_beside(line, count);
+    if (written < 0)
+        return;
+    if (log_format() == LOG_FORMAT_JSON) {
+        log_line(LOG_INFO, "message text=\"%s\"", text);
+        return;
+    }
+    size_t used = strlen(text);
+    for (size_t i = 0; i < used; i++)
+        if ((unsigned char)text[i] < 0x20 || text[i] == 0x7f)
+            text[i] = ' ';
+    text[used++] = '\n';
+    put(text, used);
 }
 
 bool
-log_pass_on(enum log_form form, const char *prefix, const char *text, size_t bytes)
+log_beside(enum log_level level, const char *format, ...)
 {
-    if (form == LOG_AS_IT_IS)
-        return pass_on(LOG_AS_IT_IS, "%.*s", (int)bytes, text);
-    return pass_on(LOG_QUOTED, "worker_said %s text=\"%.*s\"", prefix, (int)bytes, text);
+    struct bytes line = {0};
+    va_list args;
+    if (!is_wanted(level))
+        return true;
+    va_start(args, format);
+    make_line(&line, level, format, args);
+    va_end(args);
+    bool put = !line.failed && put_beside(line.data, line.used);
+    bytes_fini(&line);
+    return put;
+}
+
+bool
+log_pass_on(const char *text, size_t bytes)
+{
+    char line[LOG_LINE_BYTES_MAX];
+    CHECK(bytes < sizeof(line));
+    memcpy(line, text, bytes);
+    line[bytes] = '\n';
+    return put_beside(line, bytes + 1);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One line per event on stderr: time, level, program, event name, then key=value pairs.
+ * One line per event on stderr: time, level, program, event name, then key=value pairs as logfmt
+ * has them; or one JSON object with these as members (log_line.h).
  *
  *     2026-01-31T10:00:00.123Z info shoald worker_ready pipeline=digits stage=classify worker=0
  *
@@ -8,8 +9,7 @@
  * no caller waits for the reader of stderr: a thread writes lines from a buffer of 256 KiB. Lines
  * that find it full are dropped and counted, and one line reports their number when there is room
  * again. Before log_start, and in workers, the caller writes the line itself. Nothing per request
- * is logged above debug; a rate is a counter, not a log line. Callers quote values from outside in
- * their format ("%s" in quotes); control characters are replaced here.
+ * is logged above debug, but for `access_log`; a rate is a counter, not a log line.
  *
  * A line that a caller, client, peer or runtime can cause at will goes through log_*_limited: each
  * such place in the source writes at most LOG_SITE_LINES lines in LOG_SITE_S seconds, and one line
@@ -23,6 +23,7 @@
 #include <stdint.h>
 
 #include "base/error.h"
+#include "base/log_line.h"
 #include "base/log_site.h"
 
 enum log_level {
@@ -42,6 +43,10 @@ void log_never_wait(void);
 
 /* Sets the lowest level that is written. Any thread, at any time. */
 void log_set_level(enum log_level level);
+
+/* At start, before other threads exist. */
+void log_set_format(enum log_format format);
+enum log_format log_format(void);
 
 /* Sets the lines that each place of log_*_limited may write in LOG_SITE_S seconds, instead of
  * LOG_SITE_LINES; 0: no limit. */
@@ -70,15 +75,15 @@ struct log_place {
 void log_limited(struct log_place *place, enum log_level level, const char *format, ...)
     PRINTF_LIKE(3, 4);
 
-/* Writes text without time, level and program, at any level: for the person who started the
- * program. */
+/* Writes text without time, level and program, at any level, for the person who started the
+ * program; as JSON it is the event `message`. */
 void log_plain(const char *format, ...) PRINTF_LIKE(1, 2);
 
-/* Forwards a line of another process, at any level: unchanged, or quoted after a time stamp, the
- * event `worker_said` and `prefix`. False: dropped, because half of the buffer is in use and the
- * rest is reserved for this process's own lines. */
-enum log_form { LOG_AS_IT_IS, LOG_QUOTED };
-bool log_pass_on(enum log_form form, const char *prefix, const char *text, size_t bytes);
+/* As log_line, but in half of the buffer: the rest is reserved for other lines. False: dropped. */
+bool log_beside(enum log_level level, const char *format, ...) PRINTF_LIKE(2, 3);
+
+/* Forwards a line that log_line_is_valid has judged, without a newline, likewise at any level. */
+bool log_pass_on(const char *text, size_t bytes);
 
 /* Starts the writing thread. */
 enum status log_start(struct error *error) WARN_UNUSED;

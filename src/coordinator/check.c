@@ -3,12 +3,14 @@
 
 #include <stdbool.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/log.h"
 #include "coordinator/assembly.h"
 #include "coordinator/check_addresses.h"
 #include "coordinator/config/certificates.h"
 #include "coordinator/dashboard/gate.h"
+#include "coordinator/limits.h"
 #include "coordinator/mesh/mesh_files_check.h"
 #include "coordinator/mesh/mesh_management.h"
 #include "coordinator/models/runtime_place.h"
@@ -49,24 +51,46 @@ check_places(const struct node_options *options, const struct config *config, st
     return status == STATUS_OK ? STATUS_OK : error_prefix(error, "%s", options->config_path);
 }
 
-int
-check_load(const struct node_options *options, struct config *config)
+/* Prints every mistake, and returns the first as the error. */
+static enum status
+check_load(const struct node_options *options, struct config *config, struct error *error)
 {
     struct config_errors errors = {0};
-    struct error error = ERROR_NONE;
     struct config_options how = {.pinning = options->pin ? CONFIG_PIN : CONFIG_NO_PIN};
-    enum status status = config_load(options->config_path, &how, config, &errors, &error);
+    enum status status = config_load(options->config_path, &how, config, &errors, error);
+    if (config->log_format != NULL && strcmp(config->log_format, "json") == 0)
+        log_set_format(LOG_FORMAT_JSON);
     if (status == STATUS_OK)
-        status = check_places(options, config, &error);
+        status = check_places(options, config, error);
     for (uint32_t i = 0; i < errors.count; i++)
         log_plain("%s", errors.lines[i]);
     if (status != STATUS_OK && errors.count == 0)
-        log_plain("%s", error.text);
-    if (errors.count > 0)
+        log_plain("%s", error->text);
+    if (errors.count > 0) {
         log_plain("shoald: %u mistake%s in %s; nothing was started", errors.count,
                   errors.count == 1 ? "" : "s", options->config_path);
+        status = error_set(error, STATUS_INVALID_ARGUMENT, "%s%s", errors.lines[0],
+                           errors.count > 1 ? " (and more: see above)" : "");
+    }
     config_errors_free(&errors);
-    return status == STATUS_OK ? CHECK_GOOD : CHECK_REFUSED;
+    return status;
+}
+
+enum status
+check_start(const struct node_options *options, struct config *config)
+{
+    struct error error = ERROR_NONE;
+    enum status status = check_load(options, config, &error);
+    if (status == STATUS_OK) {
+        status = limits_allow(config, &error);
+        if (status != STATUS_OK)
+            log_plain("shoald: %s", error.text);
+    }
+    if (status == STATUS_OK)
+        return STATUS_OK;
+    log_error("start_failed error=\"%s\"", error.text);
+    config_free(config);
+    return status;
 }
 
 static void
@@ -129,8 +153,9 @@ node_check(const struct node_options *options)
 {
     struct config config = {0};
     struct checked checked = {0};
-    int code = check_load(options, &config);
-    if (code == CHECK_GOOD) {
+    struct error error = ERROR_NONE;
+    int code = CHECK_REFUSED;
+    if (check_load(options, &config, &error) == STATUS_OK) {
         const char *const *listen;
         uint32_t listen_count = check_listens_on(options, &config, &listen);
         count(&config, &checked);

@@ -13,5 +13,7 @@ enum { CHECK_GOOD = 0, CHECK_REFUSED = 2 };
 uint32_t check_listens_on(const struct node_options *options, const struct config *config,
                           const char *const **addresses);
 
-/* Reads the configuration and prints every mistake. Returns the exit code. */
-int check_load(const struct node_options *options, struct config *config);
+/* Reads the configuration for a start. If it is wrong, or needs more than the process may have,
+ * prints every mistake, logs `start_failed`, and frees it. The log is in the form that the
+ * configuration asks for from then on. */
+enum status check_start(const struct node_options *options, struct config *config) WARN_UNUSED;

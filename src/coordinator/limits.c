@@ -301,14 +301,9 @@ limits_check(const struct config *config, struct error *error)
     return status == STATUS_OK ? check_threads(config, error) : status;
 }
 
-bool
-limits_allow(struct config *config)
+enum status
+limits_allow(struct config *config, struct error *error)
 {
-    struct error error = ERROR_NONE;
-    enum status status = limits_fit_memory(config, limits_memory_bytes(""), &error);
-    if (status == STATUS_OK)
-        status = limits_check(config, &error);
-    if (status != STATUS_OK)
-        log_plain("shoald: %s", error.text);
-    return status == STATUS_OK;
+    enum status status = limits_fit_memory(config, limits_memory_bytes(""), error);
+    return status == STATUS_OK ? limits_check(config, error) : status;
 }

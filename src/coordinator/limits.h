@@ -24,8 +24,8 @@ uint64_t limits_memory_bytes(const char *root);
 enum status limits_fit_memory(struct config *config, uint64_t memory_bytes,
                               struct error *error) WARN_UNUSED;
 
-/* limits_fit_memory and limits_check for this process's cgroup; false: the reason is on stderr. */
-bool limits_allow(struct config *config);
+/* limits_fit_memory and limits_check for this process's cgroup. */
+enum status limits_allow(struct config *config, struct error *error) WARN_UNUSED;
 
 /* Tries to get the threads that the node and its libraries start, the address space of the regions,
  * and enough descriptors. RESOURCE_EXHAUSTED: what is short, and what to do. */

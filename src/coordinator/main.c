@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/check.h"
+#include "base/listen_fds.h"
 #include "base/log.h"
 #include "base/usage.h"
 #include "coordinator/config/config.h"
@@ -103,6 +104,8 @@ struct arguments {
 static int
 usage_error(const char *text, const char *value)
 {
+    log_init("shoald", LOG_INFO);
+    log_error("start_failed error=\"%s%s\"", text, value);
     fprintf(stderr, "shoald: %s%s\nTry `shoald --help`.\n", text, value);
     return EXIT_USAGE;
 }
@@ -246,6 +249,7 @@ main(int argc, char **argv)
         return exit_code;
     if (access(arguments.node.worker_program, X_OK) != 0)
         return usage_error("no worker program at ", arguments.node.worker_program);
+    listen_fds_init();
     raise_descriptors();
     if (arguments.check)
         return node_check(&arguments.node);

@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/listen_fds.h"
 #include "base/log.h"
 #include "coordinator/assembly.h"
 #include "coordinator/check.h"
@@ -19,7 +20,6 @@
 #include "coordinator/front/repository.h"
 #include "coordinator/front/web.h"
 #include "coordinator/greeting.h"
-#include "coordinator/limits.h"
 #include "coordinator/loop/control.h"
 #include "coordinator/loop/drains.h"
 #include "coordinator/loop/service_manager.h"
@@ -48,6 +48,8 @@ enum {
     DRAIN_LOOK_MS = 5,
     HANG_UP_MS = 5000, /* clients that waited for the drain may ask for its results so long */
     MESH_LOOK_MS = 5,
+    PART_LOOK_MS = 10,
+    PART_MS_MAX = 2000,    /* for clients to go to the successor that has our sockets */
     FINISH_MS_MIN = 10000, /* drain_timeout_ms is for the end after the drain, too, but for this */
     LOG_END_MS = 1000      /* what is not written by then is lost */
 };
@@ -80,6 +82,7 @@ struct coordinator_node {
     int64_t drain_deadline_ns;
     int64_t hang_up_deadline_ns; /* 0: it has not drained */
     int64_t mesh_deadline_ns;    /* models move to other nodes until then, at most; 0: none do */
+    int64_t part_deadline_ns;    /* clients are asked to reconnect until then; 0: they are not */
     bool left_copies;            /* and then some had not */
     struct drains drains;        /* its clients */
     bool accepts;                /* the front, connections */
@@ -111,6 +114,14 @@ tell_manager(void *context)
                              "%u of %u pipelines serve", node->serving_count, count);
 }
 
+/* Whether our sockets outlive us: connections wait in them until this node is ready, and at its end
+ * are left to its successor. In a mesh others serve meanwhile. */
+static enum rpc_accept
+accept_when(const struct coordinator_node *node)
+{
+    return listen_fds_are_given() && node->mesh == NULL ? RPC_ACCEPT_WHEN_TOLD : RPC_ACCEPT_AT_ONCE;
+}
+
 static void
 update_ready(struct coordinator_node *node)
 {
@@ -127,6 +138,10 @@ update_ready(struct coordinator_node *node)
     dashboard_set_ready(node->dashboard, ready);
     if (ready && node->phase == PHASE_STARTING) {
         node->phase = PHASE_SERVING;
+        if (accept_when(node) == RPC_ACCEPT_WHEN_TOLD) {
+            front_accept(node->front);
+            web_accept(node->web);
+        }
         assembly_publish(&node->assembly); /* a reader of "ready" is to see the workers that are */
         assembly_set_state(&node->assembly, NODE_READY);
         log_info("ready pipelines=%u pid=%d", node->assembly.pipeline_count, (int)getpid());
@@ -195,14 +210,20 @@ on_pipeline_not_serving(void *context, struct pipeline *pipeline)
 static void stop_pipelines(struct coordinator_node *node);
 
 static void
-refuse_to_start(struct coordinator_node *node, const struct error *error)
+say_start_failed(struct coordinator_node *node, const struct error *error)
 {
-    if (node->phase == PHASE_STOPPING)
-        return;
     log_error("start_failed error=\"%s\"", error->text);
     log_plain("shoald: %s", error->text);
     service_manager_tell(&node->manager, SERVICE_STOPPING, "cannot start: %s", error->text);
     node->exit_code = EXIT_REFUSED;
+}
+
+static void
+refuse_to_start(struct coordinator_node *node, const struct error *error)
+{
+    if (node->phase == PHASE_STOPPING)
+        return;
+    say_start_failed(node, error);
     stop_pipelines(node);
 }
 
@@ -274,10 +295,32 @@ is_asked_more(struct coordinator_node *node)
     return control_kept(node->control) > 0 && now_ns < node->hang_up_deadline_ns;
 }
 
+static void begin_drain(struct coordinator_node *node);
+
+/* Whether callers still move to the process that will accept from our sockets, and are served. */
+static bool
+still_parts(struct coordinator_node *node)
+{
+    if (node->part_deadline_ns == 0)
+        return false;
+    bool is_alone =
+        front_part(node->front) &&
+        counter_get(counters_values(&node->assembly.counters, 0), NODE_HTTP_CONNECTIONS) == 0;
+    if (!is_alone && clock_now_ns() < node->part_deadline_ns)
+        return true;
+    node->part_deadline_ns = 0;
+    begin_drain(node);
+    return false;
+}
+
 static void
 on_drain_look(void *context)
 {
     struct coordinator_node *node = context;
+    if (still_parts(node)) {
+        loop_timer_set(node->drain_timer, PART_LOOK_MS * (int64_t)NS_PER_MS);
+        return;
+    }
     if (mesh_still_drains(node)) {
         loop_timer_set(node->drain_timer, DRAIN_LOOK_MS * (int64_t)NS_PER_MS);
         return;
@@ -308,18 +351,11 @@ drain_pipelines(struct coordinator_node *node)
         pipeline_drain(node->assembly.pipelines[i]);
 }
 
+/* From here on calls are refused. */
 static void
-drain(struct coordinator_node *node, const char *why)
+begin_drain(struct coordinator_node *node)
 {
-    if (node->phase >= PHASE_DRAINING)
-        return;
-    log_info("draining why=%s grace_ms=%lld", why,
-             (long long)(node->source->config.drain_timeout_ns / NS_PER_MS));
-    node->phase = PHASE_DRAINING;
-    service_manager_tell(&node->manager, SERVICE_STOPPING, "draining");
-    assembly_set_state(&node->assembly, NODE_DRAINING);
     int64_t grace_ns = node->source->config.drain_timeout_ns;
-    node->drain_deadline_ns = clock_now_ns() + grace_ns;
     for (uint32_t i = 0; i < node->assembly.pipeline_count; i++)
         front_set_serving(node->front, node->assembly.pipelines[i]->name, false);
     if (mesh_node_drain(node->mesh)) /* the rest is for what is in flight then */
@@ -330,6 +366,28 @@ drain(struct coordinator_node *node, const char *why)
     runtime_drain(node->runtime);
     update_runtime(node);
     update_ready(node);
+}
+
+static void
+drain(struct coordinator_node *node, const char *why)
+{
+    if (node->phase >= PHASE_DRAINING)
+        return;
+    bool serves = node->phase == PHASE_SERVING;
+    log_info("draining why=%s grace_ms=%lld", why,
+             (long long)(node->source->config.drain_timeout_ns / NS_PER_MS));
+    node->phase = PHASE_DRAINING;
+    service_manager_tell(&node->manager, SERVICE_STOPPING, "draining");
+    assembly_set_state(&node->assembly, NODE_DRAINING);
+    int64_t grace_ns = node->source->config.drain_timeout_ns;
+    node->drain_deadline_ns = clock_now_ns() + grace_ns;
+    if (serves && accept_when(node) == RPC_ACCEPT_WHEN_TOLD) {
+        int64_t part_ns = PART_MS_MAX * (int64_t)NS_PER_MS;
+        node->part_deadline_ns = clock_now_ns() + (part_ns < grace_ns / 4 ? part_ns : grace_ns / 4);
+        web_part(node->web);
+    } else {
+        begin_drain(node);
+    }
     on_drain_look(node);
 }
 
@@ -510,11 +568,13 @@ start_tracer(struct coordinator_node *node, struct error *error)
 {
     struct tracer_options options = {
         .target = node->source->config.traces,
+        .access_log = node->source->config.access_log,
         .sample = node->source->config.trace_sample,
         .version = SHOAL_VERSION,
         .counters = counters_values(&node->assembly.counters, 0),
     };
-    return options.target == NULL ? STATUS_OK : tracer_create(&options, &node->tracer, error);
+    bool is_wanted = options.target != NULL || options.access_log > 0;
+    return is_wanted ? tracer_create(&options, &node->tracer, error) : STATUS_OK;
 }
 
 static void
@@ -609,6 +669,7 @@ front_open(struct coordinator_node *node, struct error *error)
         return status;
     node->repository = repository_open(node);
     struct front_options front = {
+        .accept = accept_when(node),
         .config = &node->source->config,
         .listen = options->listen,
         .listen_count = options->listen_count,
@@ -677,6 +738,8 @@ start(struct coordinator_node *node, struct error *error)
     status = front_open(node, error);
     if (status == STATUS_OK)
         status = web_open(node, error);
+    if (status == STATUS_OK && listen_fds_unused() > 0)
+        log_warn("sockets_unused count=%u why=\"no such address\"", listen_fds_unused());
     /* before anything serves: a node that is ready has the models that lie there */
     if (status == STATUS_OK)
         status = model_directories_create(node->loop, node->assembly.pipelines,
@@ -738,13 +801,8 @@ node_run(const struct node_options *options)
 {
     struct config config = {0};
     log_init("shoald", LOG_INFO);
-    int code = check_load(options, &config);
-    if (code == EXIT_CLEAN && !limits_allow(&config))
-        code = EXIT_REFUSED;
-    if (code != EXIT_CLEAN) {
-        config_free(&config);
-        return code;
-    }
+    if (check_start(options, &config) != STATUS_OK)
+        return EXIT_REFUSED;
     struct coordinator_node *node = calloc(1, sizeof(*node));
     CHECK(node != NULL);
     node->options = options;
@@ -762,21 +820,19 @@ node_run(const struct node_options *options)
     if (start(node, &error) == STATUS_OK) {
         mesh_node_start(node->mesh); /* what the front's threads do for it is ready */
         front_start(node->front);
-        web_start(node->web);
+        web_start(node->web, accept_when(node));
         dashboard_start(node->dashboard);
         on_publish(node);
         update_ready(node); /* there may be no pipelines to wait for */
         loop_run(node->loop);
     } else {
-        node->exit_code = EXIT_REFUSED;
-        log_plain("shoald: %s", error.text);
-        service_manager_tell(&node->manager, SERVICE_STOPPING, "cannot start: %s", error.text);
+        say_start_failed(node, &error);
         if (node->assembly.pipeline_count > 0) {
             stop_pipelines(node);
             loop_run(node->loop);
         }
     }
-    code = node->exit_code;
+    int code = node->exit_code;
     finish(node);
     log_info("stopped exit_code=%d", code);
     log_stop(LOG_END_MS * (int64_t)NS_PER_MS);

@@ -140,6 +140,10 @@ warn_needs_restart(const struct config *was, const struct config *now)
         log_warn("reload_ignored key=compression needs=restart");
     if (!same_text(was->log_level, now->log_level))
         log_warn("reload_ignored key=log_level needs=restart");
+    if (!same_text(was->log_format, now->log_format))
+        log_warn("reload_ignored key=log_format needs=restart");
+    if (was->access_log != now->access_log)
+        log_warn("reload_ignored key=access_log needs=restart");
     if (!same_text(was->sandbox, now->sandbox))
         log_warn("reload_ignored key=sandbox needs=restart");
     if (!same_text(was->caller_metadata, now->caller_metadata))

@@ -80,6 +80,8 @@ struct serve_arguments {
 static int
 mistake(const char *text, const char *value)
 {
+    log_init("shoald", LOG_INFO);
+    log_error("start_failed error=\"%s%s\"", text, value);
     fprintf(stderr, "shoald serve: %s%s\nTry `shoald serve --help`.\n", text, value);
     return EXIT_REFUSED;
 }
@@ -153,6 +155,8 @@ make_config(struct serve_arguments *arguments)
         status = serve_keep_config(&yaml, path, &error);
     bytes_fini(&yaml);
     if (status != STATUS_OK) {
+        log_init("shoald", LOG_INFO);
+        log_error("start_failed error=\"%s\"", error.text);
         fprintf(stderr, "shoald serve: %s\n", error.text);
         return EXIT_REFUSED;
     }

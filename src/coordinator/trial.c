@@ -210,8 +210,10 @@ trial_run(const struct node_options *options, struct config *config,
     char folder[HANDSHAKE_PATH_BYTES];
     char counters_path[HANDSHAKE_PATH_BYTES + 16];
     const char *place = getenv("TMPDIR");
-    if (!limits_allow(config)) /* has said why */
+    if (limits_allow(config, &error) != STATUS_OK) {
+        say(error.text);
         return 1;
+    }
     snprintf(folder, sizeof(folder), "%s/shoald-check.XXXXXX",
              place != NULL && place[0] != '\0' ? place : "/tmp");
     log_set_level(LOG_WARN);

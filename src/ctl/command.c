@@ -8,11 +8,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/utf8.h"
+#include "ipc/counters.h"
 
 enum { WORD_MAX = 32, OPTIONS_MAX = 32 };
 
@@ -22,6 +24,14 @@ ctl_allocate(size_t count, size_t bytes)
     void *memory = calloc(count > 0 ? count : 1, bytes > 0 ? bytes : 1);
     CHECK(memory != NULL);
     return memory;
+}
+
+void
+ctl_counters_default(char *path, size_t room)
+{
+    counters_default_path(path, room);
+    if (access(path, F_OK) != 0 && access(COUNTERS_PATH_SERVICE, R_OK) == 0)
+        snprintf(path, room, "%s", COUNTERS_PATH_SERVICE);
 }
 
 const char *
@@ -163,6 +173,9 @@ option_unknown(const struct ctl_command *command, const char *given)
     const char *nearest = NULL;
     if (strncmp(word, "--", 2) == 0)
         nearest = ctl_nearest(word + 2, names, command->option_count);
+    for (size_t i = 0; i < command->option_count && strlen(word) > 4; i++)
+        if (strncmp(names[i], word + 2, strlen(word) - 2) == 0)
+            nearest = names[i];
     if (nearest != NULL && strcmp(nearest, word + 2) == 0) {
         snprintf(text, sizeof text, "%s takes no value", word);
         return usage_error(command, text);
@@ -204,6 +217,15 @@ known_fill(const struct ctl_command *command, struct option known[OPTIONS_MAX + 
     known[count] = (struct option){0};
 }
 
+/* getopt takes any beginning of a name that no other option shares. */
+static bool
+is_shortened(const char *given, const char *name)
+{
+    size_t bytes = strlen(name);
+    return strncmp(given + 2, name, bytes) != 0 ||
+           (given[2 + bytes] != '\0' && given[2 + bytes] != '=');
+}
+
 int
 ctl_options_read(const struct ctl_command *command, const struct ctl_reader *reader, int argc,
                  char **argv)
@@ -233,6 +255,8 @@ ctl_options_read(const struct ctl_command *command, const struct ctl_reader *rea
         }
         case '?': return option_unknown(command, argv[at]);
         case 'o':
+            if (is_shortened(argv[at], known[index].name)) /* --timeout 20 is not --timeout-ms 20 */
+                return option_unknown(command, argv[at]);
             if (reader->on_option(reader->settings, (size_t)index, optarg, &error) == STATUS_OK)
                 continue;
             error_prefix(&error, "--%s", known[index].name);

@@ -95,6 +95,10 @@ int ctl_fail(enum ctl_exit code, enum ctl_output output, const struct error *err
 /* Prints a line of JSON and frees it. */
 void ctl_print_line(struct bytes *line, FILE *out);
 
+/* The counters file of this user's node, or, if there is none, of the service's that this user may
+ * read. */
+void ctl_counters_default(char *path, size_t room);
+
 /* $SHOAL_TARGET, or 127.0.0.1:8033. */
 const char *ctl_target_default(void);
 

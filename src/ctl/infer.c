@@ -22,6 +22,8 @@
 #define REACH_NS_MIN (1 * NS_PER_S)
 #define REACH_NS_MAX (5 * NS_PER_S)
 
+enum { METADATA_MAX = 32 };
+
 enum infer_option {
     INFER_TARGET,
     INFER_TLS_CA,
@@ -33,6 +35,7 @@ enum infer_option {
     INFER_OUTPUT,
     INFER_PARAM,
     INFER_PARAM_STRING,
+    INFER_METADATA,
     INFER_ID,
     INFER_VERSION,
     INFER_ROWS,
@@ -61,6 +64,8 @@ static const struct ctl_option options[] = {
                      "repeated: true or false, an integer, a number, or "
                      "else text"},
     [INFER_PARAM_STRING] = {"param-string", "KEY=TEXT", "the same, always text"},
+    [INFER_METADATA] = {"metadata", "KEY=VALUE",
+                        "repeated: metadata of the call, such as shoal-caller=me"},
     [INFER_ID] = {"id", "TEXT", "an id that the answer repeats"},
     [INFER_VERSION] = {"model-version", "TEXT", "default: the node's choice"},
     [INFER_ROWS] = {"rows-per-request", "N",
@@ -82,6 +87,8 @@ struct infer {
     struct client_tls tls;
     struct ctl_request request;
     const char *inputs[INPUTS_MAX];
+    struct rpc_metadata metadata[METADATA_MAX + 1]; /* the last place is for a vmodel's name */
+    size_t metadata_count;
     struct input_options csv;
     int64_t rows_per_request; /* 0: all */
     int64_t repeat_count;
@@ -104,6 +111,26 @@ parameter_add(struct ctl_request *request, const char *text, enum parameter_form
         parameter_read(text, form, &request->parameters[request->parameter_count], error);
     request->parameter_count += status == STATUS_OK;
     return status;
+}
+
+static enum status
+metadata_add(struct infer *infer, const char *text, struct error *error)
+{
+    const char *equals = strchr(text, '=');
+    if (infer->metadata_count == METADATA_MAX)
+        return error_set(error, STATUS_INVALID_ARGUMENT, "more than %d", METADATA_MAX);
+    if (equals == NULL)
+        return error_set(error, STATUS_INVALID_ARGUMENT, "\"%.64s\" is not KEY=VALUE", text);
+    struct rpc_metadata *entry = &infer->metadata[infer->metadata_count];
+    *entry =
+        (struct rpc_metadata){{text, (size_t)(equals - text)}, {equals + 1, strlen(equals + 1)}};
+    if (!rpc_metadata_is_legal(entry))
+        return error_set(error, STATUS_INVALID_ARGUMENT,
+                         "\"%.64s\": a key has small letters, digits and _-. and does not begin "
+                         "with grpc-, a value has printable ASCII",
+                         text);
+    infer->metadata_count++;
+    return STATUS_OK;
 }
 
 static enum status
@@ -153,6 +180,7 @@ on_option(void *settings, size_t index, const char *value, struct error *error)
         break;
     case INFER_PARAM: return parameter_add(request, value, PARAMETER_ANY, error);
     case INFER_PARAM_STRING: return parameter_add(request, value, PARAMETER_TEXT, error);
+    case INFER_METADATA: return metadata_add(infer, value, error);
     case INFER_ID: request->id = (char *)(uintptr_t)value; break;
     case INFER_VERSION: request->version = (char *)(uintptr_t)value; break;
     case INFER_ROWS: return ctl_read_whole(value, 1, INT32_MAX, &infer->rows_per_request, error);
@@ -338,8 +366,42 @@ request_try(const struct infer *infer, const struct split *split, struct error *
     return status;
 }
 
+static bool
+names_a_model(const struct infer *infer)
+{
+    static const char *const prefixes[] = {"mm-model-id", "mm-vmodel-id", "tas-model-id"};
+    for (size_t i = 0; i < infer->metadata_count; i++)
+        for (size_t k = 0; k < ARRAY_COUNT(prefixes); k++)
+            if (strncmp(infer->metadata[i].key.data, prefixes[k], strlen(prefixes[k])) == 0)
+                return true;
+    return false;
+}
+
+/* In a mesh the name in a request is a model's unless `mesh: names` says otherwise. If there is no
+ * such model it is tried as a vmodel's. */
+static enum status
+send_all_to_either(struct infer *infer, struct client *client, const struct split *split,
+                   struct error *error)
+{
+    static const char key[] = "mm-vmodel-id";
+    rpc_channel_set_metadata(client->channel, infer->metadata, infer->metadata_count);
+    enum status status = send_all(infer, client, split, error);
+    if (status != STATUS_NOT_FOUND || strstr(error->text, "model not found") == NULL ||
+        names_a_model(infer))
+        return status;
+    struct error ignored = ERROR_NONE;
+    infer->metadata[infer->metadata_count] = (struct rpc_metadata){
+        {key, sizeof key - 1}, {infer->request.model, strlen(infer->request.model)}};
+    rpc_channel_set_metadata(client->channel, infer->metadata, infer->metadata_count + 1);
+    enum status second = send_all(infer, client, split, &ignored);
+    if (second == STATUS_NOT_FOUND)
+        return status;
+    *error = ignored;
+    return second;
+}
+
 static int
-infer_node(const struct infer *infer, const struct split *split)
+infer_node(struct infer *infer, const struct split *split)
 {
     struct client client;
     struct error error = ERROR_NONE;
@@ -354,7 +416,7 @@ infer_node(const struct infer *infer, const struct split *split)
     if (status != STATUS_OK) {
         code = CTL_UNREACHABLE;
     } else {
-        status = send_all(infer, &client, split, &error);
+        status = send_all_to_either(infer, &client, split, &error);
         if (status != STATUS_OK) {
             code = status == STATUS_DEADLINE_EXCEEDED ? CTL_LATE : CTL_NEGATIVE;
             error_prefix(&error, "%.64s: %s", infer->request.model, status_name(status));

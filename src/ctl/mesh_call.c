@@ -256,7 +256,7 @@ find_socket(struct mesh_call_settings *settings, struct error *error)
 {
     static const char scheme[] = "unix:";
     char counters[256];
-    counters_default_path(counters, sizeof(counters));
+    ctl_counters_default(counters, sizeof(counters));
     memcpy(settings->socket, scheme, sizeof(scheme));
     settings->target = settings->socket;
     return control_manage_path(settings->counters != NULL ? settings->counters : counters,

@@ -273,7 +273,7 @@ int
 mesh_drain_run(int argc, char **argv)
 {
     struct drain_run drain = {.timeout_ms = TIMEOUT_MS, .process = -1};
-    counters_default_path(drain.counters_default, sizeof(drain.counters_default));
+    ctl_counters_default(drain.counters_default, sizeof(drain.counters_default));
     drain.counters = drain.counters_default;
     struct ctl_reader reader = {on_option, on_argument, &drain};
     int code = ctl_options_read(&command, &reader, argc, argv);

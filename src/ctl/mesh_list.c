@@ -193,7 +193,8 @@ print_screen(const struct mesh_listing *listing, struct rows *rows)
     CHECK(fclose(memory) == 0);
     if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &real) == 0 && real.ws_row > 0 && real.ws_col > 0)
         size = real;
-    screen_write(text, size.ws_row, size.ws_col, stdout);
+    struct screen screen = {.rows = size.ws_row, .columns = size.ws_col};
+    screen_write(&screen, text, stdout);
     free(text);
 }
 
@@ -243,7 +244,7 @@ mesh_list_run(int argc, char **argv)
         .list = list, .timeout_ms = TIMEOUT_MS, .interval_ns = NS_PER_S, .fetch.limit = LIMIT};
     struct error error = ERROR_NONE;
     listing.fetch.request.verb = list->verb;
-    counters_default_path(listing.counters_default, sizeof(listing.counters_default));
+    ctl_counters_default(listing.counters_default, sizeof(listing.counters_default));
     listing.fetch.counters = listing.counters_default;
     struct ctl_reader reader = {on_option, on_argument, &listing};
     int code = ctl_options_read(&list->command, &reader, argc, argv);

@@ -31,7 +31,7 @@ settings_init(struct model_settings *settings, enum control_verb verb)
 {
     *settings = (struct model_settings){.timeout_ms = TIMEOUT_MS};
     settings->request.verb = verb;
-    counters_default_path(settings->counters_default, sizeof(settings->counters_default));
+    ctl_counters_default(settings->counters_default, sizeof(settings->counters_default));
     settings->counters = settings->counters_default;
 }
 

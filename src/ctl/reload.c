@@ -73,7 +73,7 @@ static int
 reload_run(int argc, char **argv)
 {
     struct reload_settings settings = {.request.verb = CONTROL_RELOAD, .timeout_ms = TIMEOUT_MS};
-    counters_default_path(settings.counters_default, sizeof(settings.counters_default));
+    ctl_counters_default(settings.counters_default, sizeof(settings.counters_default));
     settings.counters = settings.counters_default;
     struct ctl_reader reader = {on_option, on_argument, &settings};
     int code = ctl_options_read(&reload_command, &reader, argc, argv);

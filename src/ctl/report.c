@@ -2,6 +2,7 @@
 #include "ctl/report.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,6 +13,8 @@
 #include "ctl/oldest.h"
 #include "ipc/snapshot_json.h"
 
+enum { SCREEN_COLUMNS = 80, SCREEN_NAME_BYTES = 14 };
+
 static double
 per_second(const struct snapshot *snapshot, uint64_t count)
 {
@@ -20,15 +23,44 @@ per_second(const struct snapshot *snapshot, uint64_t count)
 
 /* ---- tables ---- */
 
+/* Words in lines of a limited width. */
+struct flow {
+    FILE *out;
+    int columns;
+    int used;
+};
+
+static void
+flow_put(struct flow *flow, const char *text)
+{
+    int width = (int)strlen(text);
+    if (flow->used + width > flow->columns) {
+        fputs("\n  ", flow->out);
+        flow->used = 2;
+    }
+    fputs(text, flow->out);
+    flow->used += width;
+}
+
+static void
+flow_end(struct flow *flow)
+{
+    putc('\n', flow->out);
+    flow->used = 0;
+}
+
 /* "name 12,345", followed by the rate if the figures cover an interval. */
 static void
-figure_named(const struct snapshot *snapshot, const char *name, uint64_t count, FILE *out)
+figure_named(const struct snapshot *snapshot, const char *name, uint64_t count, struct flow *flow)
 {
     char room[FIGURE_ROOM];
+    char rate[FIGURE_ROOM] = "";
+    char text[3 * FIGURE_ROOM];
     figure_count(room, count);
-    fprintf(out, "  %s %s", name, room);
     if (snapshot->interval_ns > 0 && count > 0)
-        fprintf(out, " (%.1f/s)", per_second(snapshot, count));
+        snprintf(rate, sizeof rate, " (%.1f/s)", per_second(snapshot, count));
+    snprintf(text, sizeof text, "  %s %s%s", name, room, rate);
+    flow_put(flow, text);
 }
 
 /* A dash if nothing was measured. */
@@ -41,34 +73,42 @@ duration_cell(struct figure_table *table, const uint64_t *histogram, double shar
         table_add_duration(table, histogram_duration(histogram, share));
 }
 
+/* Every reason that the table of counters has. */
 static void
-pipeline_head(const struct snapshot *snapshot, const struct snapshot_scope *pipeline, FILE *out)
+refusals_print(const struct snapshot *snapshot, const struct snapshot_scope *pipeline,
+               struct flow *flow)
+{
+    static const char prefix[] = "rejected_";
+    for (uint32_t i = 0; i < COUNTER_TABLE_COUNT; i++)
+        if (counter_table[i].scope == SCOPE_PIPELINE &&
+            strncmp(counter_table[i].name, prefix, sizeof prefix - 1) == 0)
+            figure_named(snapshot, counter_table[i].name + sizeof prefix - 1,
+                         snapshot_value(pipeline, (enum counter)i), flow);
+}
+
+static void
+pipeline_head(const struct snapshot *snapshot, const struct snapshot_scope *pipeline,
+              enum report_form form, FILE *out)
 {
     static const struct {
         enum counter counter;
         const char *name;
-    } ends[] =
-        {
-            {PIPELINE_REQUESTS, "requests"},           {PIPELINE_REPLIES_OK, "ok"},
-            {PIPELINE_REPLIES_FAILED, "failed"},       {PIPELINE_CANCELLED, "cancelled"},
-            {PIPELINE_RUN_AGAIN, "run again"},         {PIPELINE_POISON, "poison"},
-            {PIPELINE_REGION_RESETS, "region resets"},
-        },
-      refusals[] = {
-          {PIPELINE_REJECTED_INVALID, "invalid"},
-          {PIPELINE_REJECTED_FULL, "full"},
-          {PIPELINE_REJECTED_UNAVAILABLE, "unavailable"},
-          {PIPELINE_REJECTED_LATE, "late"},
-      };
+    } ends[] = {
+        {PIPELINE_REQUESTS, "requests"},           {PIPELINE_REPLIES_OK, "ok"},
+        {PIPELINE_REPLIES_FAILED, "failed"},       {PIPELINE_CANCELLED, "cancelled"},
+        {PIPELINE_RUN_AGAIN, "run again"},         {PIPELINE_POISON, "poison"},
+        {PIPELINE_REGION_RESETS, "region resets"},
+    };
     const uint64_t *latency = snapshot_histogram(pipeline, PIPELINE_LATENCY);
+    struct flow flow = {.out = out, .columns = form == REPORT_SCREEN ? SCREEN_COLUMNS : INT_MAX};
     fprintf(out, "\npipeline %s\n", pipeline->name);
     for (size_t i = 0; i < ARRAY_COUNT(ends); i++)
-        figure_named(snapshot, ends[i].name, snapshot_value(pipeline, ends[i].counter), out);
-    fputs("\n  refused:", out);
-    for (size_t i = 0; i < ARRAY_COUNT(refusals); i++)
-        figure_named(snapshot, refusals[i].name, snapshot_value(pipeline, refusals[i].counter),
-                     out);
-    fprintf(out, "\n  in flight %" PRIu64 " of %" PRIu64 "  blocks %" PRIu64 " of %" PRIu64,
+        figure_named(snapshot, ends[i].name, snapshot_value(pipeline, ends[i].counter), &flow);
+    flow_end(&flow);
+    flow_put(&flow, "  refused:");
+    refusals_print(snapshot, pipeline, &flow);
+    flow_end(&flow);
+    fprintf(out, "  in flight %" PRIu64 " of %" PRIu64 "  blocks %" PRIu64 " of %" PRIu64,
             snapshot_value(pipeline, PIPELINE_SLOTS_USED),
             snapshot_value(pipeline, PIPELINE_SLOTS_MAX),
             snapshot_value(pipeline, PIPELINE_BLOCKS_USED),
@@ -213,6 +253,63 @@ stages_print(const struct snapshot *snapshot, const struct snapshot_scope *pipel
     deaths_print(snapshot, pipeline, out);
 }
 
+/* The same in 80 columns, without what seldom changes. */
+static void
+screen_row(struct figure_table *table, const struct snapshot *snapshot,
+           const struct snapshot_scope *stage, const struct snapshot_scope *workers)
+{
+    const uint64_t *wait = snapshot_histogram(workers, WORKER_WAIT);
+    const uint64_t *run = snapshot_histogram(workers, WORKER_RUN);
+    const uint64_t *items = snapshot_histogram(workers, WORKER_BATCH_ITEMS);
+    const uint64_t lost = snapshot_value(workers, WORKER_ITEMS_FAILED) +
+                          snapshot_value(workers, WORKER_ITEMS_UNSET) +
+                          snapshot_value(workers, WORKER_ITEMS_LATE) +
+                          snapshot_value(workers, WORKER_ITEMS_CANCELLED);
+    bool is_long = strlen(stage->name) > SCREEN_NAME_BYTES;
+    table_add(table, "%.*s%s", is_long ? SCREEN_NAME_BYTES - 1 : SCREEN_NAME_BYTES, stage->name,
+              is_long ? ">" : "");
+    table_add(table, "%" PRIu64 "/%" PRIu64, snapshot_value(stage, STAGE_WORKERS_LIVE),
+              snapshot_value(stage, STAGE_WORKERS_WANTED));
+    table_add(table, "%" PRIu64, snapshot_value(stage, STAGE_DEPTH));
+    table_add(table, "%.0f",
+              snapshot->interval_ns > 0
+                  ? per_second(snapshot, snapshot_value(workers, WORKER_ITEMS))
+                  : (double)snapshot_value(workers, WORKER_ITEMS));
+    table_add(table, "%" PRIu64, lost);
+    duration_cell(table, wait, 0.5);
+    duration_cell(table, wait, 0.99);
+    duration_cell(table, run, 0.5);
+    duration_cell(table, run, 0.99);
+    if (items[0] == 0)
+        table_add(table, "-");
+    else
+        table_add(table, "%.1f", histogram_mean(items));
+}
+
+static void
+stages_on_screen(const struct snapshot *snapshot, const struct snapshot_scope *pipeline, FILE *out)
+{
+    static const char *const since_start[] = {"stage", "up",  "depth", "items", "lost", "wait",
+                                              "p99",   "run", "p99",   "batch", NULL};
+    static const char *const of_interval[] = {"stage", "up",  "depth", "items/s", "lost", "wait",
+                                              "p99",   "run", "p99",   "batch",   NULL};
+    struct figure_table table;
+    table_init(&table, 1, snapshot->interval_ns > 0 ? of_interval : since_start);
+    uint32_t parent = snapshot_index(snapshot, pipeline);
+    for (const struct snapshot_scope *stage = NULL;
+         (stage = snapshot_next(snapshot, SCOPE_STAGE, parent, stage)) != NULL;) {
+        struct snapshot_scope workers = snapshot_workers(snapshot, stage);
+        screen_row(&table, snapshot, stage, &workers);
+        free(workers.words);
+    }
+    table_print(&table, out);
+    table_free(&table);
+    for (const struct snapshot_scope *stage = NULL;
+         (stage = snapshot_next(snapshot, SCOPE_STAGE, parent, stage)) != NULL;)
+        if (snapshot_value(stage, STAGE_QUARANTINED) != 0)
+            fprintf(out, "  QUARANTINED: %s\n", stage->name);
+}
+
 void
 report_node_line(const struct snapshot *snapshot, FILE *out)
 {
@@ -236,7 +333,8 @@ report_node_line(const struct snapshot *snapshot, FILE *out)
 }
 
 void
-report_print(const struct snapshot *snapshot, const char *pipeline, FILE *out)
+report_print(const struct snapshot *snapshot, const char *pipeline, enum report_form form,
+             FILE *out)
 {
     const struct snapshot_scope *node = &snapshot->scopes[0];
     fputs("node ", out);
@@ -246,16 +344,20 @@ report_print(const struct snapshot *snapshot, const char *pipeline, FILE *out)
         figure_duration(room, snapshot->interval_ns);
         fprintf(out, "  in the last %s:", room);
     }
-    figure_named(snapshot, "calls", snapshot_value(node, NODE_CALLS), out);
-    figure_named(snapshot, "refused", snapshot_value(node, NODE_CALLS_REFUSED), out);
-    putc('\n', out);
+    struct flow flow = {.out = out, .columns = INT_MAX};
+    figure_named(snapshot, "calls", snapshot_value(node, NODE_CALLS), &flow);
+    figure_named(snapshot, "refused", snapshot_value(node, NODE_CALLS_REFUSED), &flow);
+    flow_end(&flow);
     for (const struct snapshot_scope *scope = NULL;
          (scope = snapshot_next(snapshot, SCOPE_PIPELINE, 0, scope)) != NULL;) {
         if (pipeline != NULL && strcmp(pipeline, scope->name) != 0)
             continue;
-        pipeline_head(snapshot, scope, out);
+        pipeline_head(snapshot, scope, form, out);
         putc('\n', out);
-        stages_print(snapshot, scope, out);
+        if (form == REPORT_SCREEN)
+            stages_on_screen(snapshot, scope, out);
+        else
+            stages_print(snapshot, scope, out);
     }
 }
 

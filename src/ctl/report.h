@@ -9,7 +9,9 @@
 #include "ipc/snapshot.h"
 
 /* `pipeline`: only that one, or all if NULL. */
-void report_print(const struct snapshot *snapshot, const char *pipeline, FILE *out);
+enum report_form { REPORT_WIDE, REPORT_SCREEN /* at most 80 columns */ };
+void report_print(const struct snapshot *snapshot, const char *pipeline, enum report_form form,
+                  FILE *out);
 /* As snapshot_json, on a line. */
 void report_json(const struct snapshot *snapshot, const char *pipeline, FILE *out);
 

@@ -76,7 +76,6 @@ add_why(struct figure_table *table, const json_t *row)
 enum column_kind {
     COLUMN_TEXT,
     COLUMN_COUNT,
-    COLUMN_WHOLE, /* a number that is no count */
     COLUMN_BYTES,
     COLUMN_SIZE, /* bytes; 0: none yet */
     COLUMN_AGE,  /* since a time; 0: never */
@@ -99,7 +98,6 @@ add_cell(struct figure_table *table, const struct row_column *column, const json
     switch (column->kind) {
     case COLUMN_TEXT: add_text(table, text); break;
     case COLUMN_COUNT: table_add_count(table, (uint64_t)number); break;
-    case COLUMN_WHOLE: table_add(table, "%" PRId64, number); break;
     case COLUMN_BYTES: add_bytes(table, number); break;
     case COLUMN_AGE: add_age(table, number); break;
     case COLUMN_FLAGS: add_flags(table, row); break;
@@ -141,7 +139,6 @@ static const struct row_column node_columns[] = {
     {"CAPACITY", "capacity_bytes", COLUMN_BYTES},
     {"OLDEST", "oldest_ms", COLUMN_AGE},
     {"UP", "start_ms", COLUMN_AGE},
-    {"VERSION", "version", COLUMN_WHOLE},
 };
 static const struct row_column model_columns[] = {
     {"MODEL", "id", COLUMN_TEXT},

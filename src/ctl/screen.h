@@ -7,8 +7,14 @@
 #include <stddef.h>
 #include <stdio.h>
 
+struct screen {
+    size_t rows;
+    size_t columns;
+    size_t first; /* line of the text in the first row; reduced if the text ends before */
+};
+
 /*
- * Writes the first `rows` lines of `text`, each cut at `columns` characters, from the upper left
- * corner, replacing the screen's contents.
+ * Writes lines of `text` from the upper left corner, replacing the screen's contents. A line that
+ * is too long ends in `>`. If there are more lines than rows, the last row says which are shown.
  */
-void screen_write(const char *text, size_t rows, size_t columns, FILE *out);
+void screen_write(struct screen *screen, const char *text, FILE *out);

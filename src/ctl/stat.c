@@ -76,7 +76,7 @@ shown_print(const struct watch *watch, const struct snapshot *shown)
     if (watch->output == CTL_JSON)
         report_json(shown, watch->pipeline, stdout);
     else
-        report_print(shown, watch->pipeline, stdout);
+        report_print(shown, watch->pipeline, REPORT_WIDE, stdout);
     fflush(stdout);
 }
 
@@ -184,7 +184,7 @@ stat_run(int argc, char **argv)
     struct stat_settings stat = {.watch.path = path};
     struct watch *watch = &stat.watch;
     struct error error = ERROR_NONE;
-    counters_default_path(path, sizeof path);
+    ctl_counters_default(path, sizeof path);
     struct ctl_reader reader = {on_option, on_argument, &stat};
     int code = ctl_options_read(&stat_command, &reader, argc, argv);
     if (code >= 0)

@@ -668,7 +668,7 @@ status_run(int argc, char **argv)
     struct client client = {0};
     struct error error = ERROR_NONE;
     settings->timeout_ms = 5000;
-    counters_default_path(settings->counters_default, sizeof settings->counters_default);
+    ctl_counters_default(settings->counters_default, sizeof settings->counters_default);
     struct ctl_reader reader = {on_option, on_argument, settings};
     int code = ctl_options_read(&status_command, &reader, argc, argv);
     if (code >= 0)

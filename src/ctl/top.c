@@ -54,29 +54,79 @@ on_argument(void *settings, const char *value, struct error *error)
 
 /* ---- the screen ---- */
 
-void
-screen_write(const char *text, size_t rows, size_t columns, FILE *out)
+static size_t
+lines_of(const char *text)
 {
-    fputs("\033[H", out);
-    for (size_t row = 0; row < rows && *text != '\0'; row++) {
-        size_t width = 0;
-        fputs(row > 0 ? "\r\n" : "", out);
-        for (; *text != '\0' && *text != '\n'; text++) {
-            width += (*text & 0xc0) != 0x80;
-            if (width <= columns)
-                putc(*text, out);
-        }
-        fputs("\033[K", out);
+    size_t lines = 0;
+    for (; *text != '\0'; lines++) {
+        text = strchrnul(text, '\n');
         text += *text == '\n';
+    }
+    return lines;
+}
+
+/* Returns the next line. */
+static const char *
+write_line(const char *text, size_t columns, FILE *out)
+{
+    size_t width = 0;
+    size_t all = 0;
+    for (const char *at = text; *at != '\0' && *at != '\n'; at++)
+        all += (*at & 0xc0) != 0x80;
+    for (; *text != '\0' && *text != '\n'; text++) {
+        width += (*text & 0xc0) != 0x80;
+        if (width < columns || all <= columns)
+            putc(*text, out);
+    }
+    if (all > columns)
+        putc('>', out);
+    fputs("\033[K", out);
+    return text + (*text == '\n');
+}
+
+void
+screen_write(struct screen *screen, const char *text, FILE *out)
+{
+    size_t lines = lines_of(text);
+    bool is_cut = lines > screen->rows;
+    size_t rows = is_cut ? screen->rows - 1 : lines;
+    if (screen->first > lines - rows)
+        screen->first = lines - rows;
+    for (size_t i = 0; i < screen->first; i++)
+        text = strchr(text, '\n') + 1;
+    fputs("\033[H", out);
+    for (size_t row = 0; row < rows; row++) {
+        fputs(row > 0 ? "\r\n" : "", out);
+        text = write_line(text, screen->columns, out);
+    }
+    if (is_cut) {
+        char place[128];
+        snprintf(place, sizeof place, "-- lines %zu to %zu of %zu; arrows, space, b scroll --",
+                 screen->first + 1, screen->first + rows, lines);
+        fputs(rows > 0 ? "\r\n" : "", out);
+        (void)write_line(place, screen->columns, out);
     }
     fputs("\033[J", out);
     fflush(out);
 }
 
 static void
-show(struct watch *watch)
+draw(const char *text, struct screen *screen)
 {
-    struct winsize size = {.ws_row = 24, .ws_col = 80};
+    struct winsize real;
+    screen->rows = 24;
+    screen->columns = 80;
+    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &real) == 0 && real.ws_row > 0 && real.ws_col > 0) {
+        screen->rows = real.ws_row;
+        screen->columns = real.ws_col;
+    }
+    screen_write(screen, text, stdout);
+}
+
+/* Returns the text of a new snapshot. */
+static char *
+look(struct watch *watch)
+{
     struct error error = ERROR_NONE;
     struct snapshot shown;
     char *text = NULL;
@@ -85,17 +135,13 @@ show(struct watch *watch)
     CHECK(memory != NULL);
     /* A node that is gone may return: wait for it, and show the error. */
     if (watch_step(watch, &shown, &error) == STATUS_OK) {
-        report_print(&shown, watch->pipeline, memory);
+        report_print(&shown, watch->pipeline, REPORT_SCREEN, memory);
         snapshot_free(&shown);
     } else {
         fprintf(memory, "%s\n", error.text);
     }
     CHECK(fclose(memory) == 0);
-    struct winsize real;
-    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &real) == 0 && real.ws_row > 0 && real.ws_col > 0)
-        size = real;
-    screen_write(text, size.ws_row, size.ws_col, stdout);
-    free(text);
+    return text;
 }
 
 static volatile sig_atomic_t stopped;
@@ -107,24 +153,50 @@ on_signal(int number)
     stopped = 1;
 }
 
-/* Waits for the deadline; false: the user ends the command. */
-static bool
-wait_or_key(int64_t deadline_ns, const sigset_t *unblocked)
+/* Where a key moves the first line to. */
+static size_t
+scrolled(const struct screen *screen, const char *keys)
 {
-    struct pollfd keys = {.fd = STDIN_FILENO, .events = POLLIN};
+    const size_t page = screen->rows > 2 ? screen->rows - 2 : 1;
+    const size_t first = screen->first;
+    if (strcmp(keys, "\033[B") == 0 || strcmp(keys, "j") == 0)
+        return first + 1;
+    if (strcmp(keys, "\033[A") == 0 || strcmp(keys, "k") == 0)
+        return first > 0 ? first - 1 : 0;
+    if (strcmp(keys, "\033[6~") == 0 || strcmp(keys, " ") == 0)
+        return first + page;
+    if (strcmp(keys, "\033[5~") == 0 || strcmp(keys, "b") == 0)
+        return first > page ? first - page : 0;
+    return first;
+}
+
+/* Waits for the deadline, and scrolls; false: the user ends the command. */
+static bool
+wait_or_key(int64_t deadline_ns, const sigset_t *unblocked, const char *text, struct screen *screen)
+{
+    struct pollfd input = {.fd = STDIN_FILENO, .events = POLLIN};
     for (;;) {
         int64_t left_ns = deadline_ns - clock_now_ns();
         if (left_ns <= 0)
             return true;
         struct timespec left = {left_ns / NS_PER_S, left_ns % NS_PER_S};
-        int ready = ppoll(&keys, 1, &left, unblocked);
+        int ready = ppoll(&input, 1, &left, unblocked);
         if (stopped)
             return false;
-        char key;
-        if (ready > 0 && read(STDIN_FILENO, &key, 1) != 1)
-            keys.fd = -1; /* no more keys; signals still end it */
-        else if (ready > 0 && (key == 'q' || key == 'Q'))
+        if (ready <= 0)
+            continue;
+        char keys[16] = "";
+        ssize_t count = read(STDIN_FILENO, keys, sizeof keys - 1);
+        if (count <= 0)
+            input.fd = -1; /* no more keys; signals still end it */
+        else if (memchr(keys, 'q', (size_t)count) != NULL ||
+                 memchr(keys, 'Q', (size_t)count) != NULL)
             return false;
+        size_t first = scrolled(screen, keys);
+        if (first == screen->first)
+            continue;
+        screen->first = first;
+        draw(text, screen);
     }
 }
 
@@ -149,13 +221,18 @@ screen_run(struct watch *watch)
     }
     fputs("\033[?1049h\033[?25l", stdout); /* alternate screen, no cursor */
     int64_t next_ns = clock_now_ns();
-    show(watch);
+    struct screen screen = {.first = 0};
+    char *text = look(watch);
+    draw(text, &screen);
     for (int64_t i = 0; watch->count == 0 || i < watch->count; i++) {
         next_ns = watch_next_ns(watch, next_ns);
-        if (!wait_or_key(next_ns, &unblocked))
+        if (!wait_or_key(next_ns, &unblocked, text, &screen))
             break;
-        show(watch);
+        free(text);
+        text = look(watch);
+        draw(text, &screen);
     }
+    free(text);
     fputs("\033[?25h\033[?1049l", stdout);
     fflush(stdout);
     if (keys)
@@ -169,7 +246,7 @@ top_run(int argc, char **argv)
     struct watch watch = {.path = path, .interval_ns = NS_PER_S};
     struct error error = ERROR_NONE;
     struct snapshot first;
-    counters_default_path(path, sizeof path);
+    ctl_counters_default(path, sizeof path);
     struct ctl_reader reader = {on_option, on_argument, &watch};
     int code = ctl_options_read(&top_command, &reader, argc, argv);
     if (code >= 0)
@@ -191,8 +268,9 @@ const struct ctl_command top_command = {
     .arguments = "[options]",
     .summary = "Show the counters of the local node, refreshed each second",
     .about =
-        "Shows the output of `shoalctl stat` for the last interval, full screen; q or Ctrl-C ends\n"
-        "it. If stdout is not a terminal, it is `shoalctl stat --interval 1`.\n",
+        "Shows the main figures of `shoalctl stat` for the last interval, full screen, in 80\n"
+        "columns. Arrows, space and b scroll; q or Ctrl-C ends it. If stdout is not a terminal,\n"
+        "it is `shoalctl stat --interval 1`.\n",
     .exits = "  0  ended by q, Ctrl-C or --count\n"
              "  1  the node has no such pipeline\n",
     .example = "  shoalctl top --pipeline digits\n",

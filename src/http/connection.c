@@ -349,7 +349,9 @@ head_done(struct http_connection *connection)
         http_body_init(&connection->body, &connection->parser, service->body_bytes_max);
     if (!head_accept(connection, body))
         return;
-    connection->closes = !connection->parser.keep_alive || pool_of(connection)->server->is_draining;
+    const struct http_server *server = pool_of(connection)->server;
+    connection->closes =
+        !connection->parser.keep_alive || server->is_draining || server->is_parting;
     if (service->on_head != NULL) {
         http_count(pool_of(connection), HTTP_REQUESTS, 1);
         request->is_open = true;

@@ -146,7 +146,8 @@ struct http_server {
     struct loop_timer *pause; /* fires when accepting should be retried */
     struct loop_timer *grace;
     bool is_draining;
-    bool is_ending; /* everything is being closed */
+    bool is_parting; /* the next answer of each connection is its last */
+    bool is_ending;  /* everything is being closed */
     void (*on_drained)(void *context);
     void *drained_context;
     int64_t date_s; /* the time of that text */
@@ -199,8 +200,6 @@ void http_refuse(struct http_connection *connection, int code, const char *text)
 /* ---- listen.c ---- */
 
 void http_listener_destroy(struct http_listener *listener);
-void http_listeners_pause(struct http_server *server);
-void http_listeners_resume(struct http_server *server);
 /* Remove it from the idle list; add it. */
 void http_idle_remove(struct http_connection *connection);
 void http_idle_add(struct http_connection *connection);
@@ -209,9 +208,11 @@ void http_connection_leave(struct http_connection *connection);
 
 /* ---- socket.c ---- */
 
-/* Opens a non-blocking listening socket. The caller frees `*unix_path`; NULL: not a unix socket. */
+/* Opens a non-blocking listening socket. The caller removes and frees `*unix_path`; NULL: it is no
+ * unix socket, or not ours to remove. */
 enum status http_socket_open(const char *address, int *fd, char **unix_path,
                              struct error *error) WARN_UNUSED;
+bool http_socket_is_unix(int fd);
 /* The port of a bound socket; 0 for a unix socket. */
 unsigned http_socket_port(int fd);
 /* Whether it is bound to a loopback address. */

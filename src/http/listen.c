@@ -278,10 +278,10 @@ http_listen(struct http_pool *pool, const char *address, const struct http_servi
     listener->tls = tls;
     listener->unix_path = unix_path;
     listener->fd = fd;
-    listener->place = tls != NULL             ? HTTP_AT_TLS
-                      : unix_path != NULL     ? HTTP_AT_UNIX
-                      : http_socket_loops(fd) ? HTTP_AT_LOOPBACK
-                                              : HTTP_AT_NETWORK;
+    listener->place = tls != NULL               ? HTTP_AT_TLS
+                      : http_socket_is_unix(fd) ? HTTP_AT_UNIX
+                      : http_socket_loops(fd)   ? HTTP_AT_LOOPBACK
+                                                : HTTP_AT_NETWORK;
     listener->readable =
         event_new(pool->server->base, fd, EV_READ | EV_PERSIST, on_readable, listener);
     CHECK(listener->readable != NULL && event_add(listener->readable, NULL) == 0);

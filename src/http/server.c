@@ -59,6 +59,14 @@ on_grace_over(void *context)
 }
 
 void
+http_server_part(struct http_server *server)
+{
+    server->is_parting = true;
+    http_listeners_pause(server);
+    loop_timer_clear(server->pause);
+}
+
+void
 http_server_drain(struct http_server *server, int64_t grace_ns, void (*on_done)(void *context),
                   void *context)
 {

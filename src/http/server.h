@@ -31,6 +31,14 @@ struct http_tls;
 
 /* ---- a server and its pools ---- */
 
+/* Connections wait in the kernel until resumed. On the server's thread, or before it runs. */
+void http_listeners_pause(struct http_server *server);
+void http_listeners_resume(struct http_server *server);
+
+/* Accepts no more connections; those that are open are answered, and closed with their next answer:
+ * for a successor that listens on the same sockets. On the server's thread. */
+void http_server_part(struct http_server *server);
+
 struct http_server *http_server_create(struct event_base *base);
 /* Stops accepting and lets answers under way finish, for `grace_ns` at most; then calls `on_done`
  * once, perhaps at once. */

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/check.h"
+#include "base/listen_fds.h"
 #include "base/tcp_address.h"
 #include "http/internal.h"
 
@@ -27,10 +28,15 @@ enum families { THIS_FAMILY, BOTH_FAMILIES };
 static int
 socket_listen(const struct addrinfo *at, enum families families)
 {
-    int fd = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    int fd = listen_fds_take(at->ai_addr);
+    int on = 1;
+    if (fd >= 0) {
+        (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+        return fd;
+    }
+    fd = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
         return -1;
-    int on = 1;
     int off = 0;
     if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) == 0 &&
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)) == 0 &&
@@ -76,7 +82,7 @@ is_abandoned(const struct sockaddr_un *at)
 }
 
 static int
-unix_listen(const char *path)
+unix_listen(const char *path, bool *is_ours)
 {
     struct sockaddr_un at = {.sun_family = AF_UNIX};
     if (strlen(path) >= sizeof(at.sun_path)) {
@@ -84,7 +90,11 @@ unix_listen(const char *path)
         return -1;
     }
     memcpy(at.sun_path, path, strlen(path) + 1);
-    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    int fd = listen_fds_take((const struct sockaddr *)&at);
+    *is_ours = fd < 0;
+    if (fd >= 0)
+        return fd;
+    fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
         return -1;
     if (is_abandoned(&at))
@@ -128,9 +138,10 @@ http_socket_open(const char *address, int *fd, char **unix_path, struct error *e
     enum status status = STATUS_OK;
     *fd = -1;
     *unix_path = NULL;
+    bool is_ours = true;
     bool is_unix = strncmp(address, prefix, sizeof(prefix) - 1) == 0;
     if (is_unix)
-        *fd = unix_listen(address + sizeof(prefix) - 1);
+        *fd = unix_listen(address + sizeof(prefix) - 1, &is_ours);
     else
         status = tcp_open(address, fd, error);
     if (status != STATUS_OK)
@@ -139,7 +150,7 @@ http_socket_open(const char *address, int *fd, char **unix_path, struct error *e
         error_set_errno(error, "%s: cannot listen there", address);
         return error->status = STATUS_UNAVAILABLE;
     }
-    if (is_unix) {
+    if (is_unix && is_ours) {
         *unix_path = strdup(address + sizeof(prefix) - 1);
         CHECK(*unix_path != NULL);
     }
@@ -155,6 +166,15 @@ http_socket_port(int fd)
     /* IPv4 has the port at the same offset */
     bool is_inet = bound.ss_family == AF_INET || bound.ss_family == AF_INET6;
     return is_inet ? ntohs(((struct sockaddr_in6 *)&bound)->sin6_port) : 0;
+}
+
+bool
+http_socket_is_unix(int fd)
+{
+    struct sockaddr_storage bound = {0};
+    socklen_t bytes = sizeof(bound);
+    CHECK(getsockname(fd, (struct sockaddr *)&bound, &bytes) == 0);
+    return bound.ss_family == AF_UNIX;
 }
 
 bool

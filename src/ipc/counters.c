@@ -730,7 +730,7 @@ counters_default_path(char *path, size_t room)
 {
     const char *runtime = getenv("XDG_RUNTIME_DIR");
     if (geteuid() == 0)
-        snprintf(path, room, "/run/shoal/counters");
+        snprintf(path, room, COUNTERS_PATH_SERVICE);
     else if (runtime != NULL && runtime[0] == '/')
         snprintf(path, room, "%s/shoal/counters", runtime);
     else

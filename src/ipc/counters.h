@@ -169,7 +169,10 @@ bool counters_unchanged(const struct counters *counters);
 /* Unmaps and closes; the creator also removes the file. */
 void counters_close(struct counters *counters);
 
-/* /run/shoal/counters for root, else beneath $XDG_RUNTIME_DIR/shoal or /tmp/shoal-<uid>. */
+/* Of a node that runs as a service, or as root. */
+#define COUNTERS_PATH_SERVICE "/run/shoal/counters"
+
+/* COUNTERS_PATH_SERVICE for root, else beneath $XDG_RUNTIME_DIR/shoal or /tmp/shoal-<uid>. */
 void counters_default_path(char *path, size_t room);
 
 /* Returns a scope's values; counter_offset gives a counter's place in them. */

@@ -94,6 +94,7 @@ struct handshake_start {
     int64_t spin_limit_ns;
     uint32_t halvings_max; /* divisions of a batch that fails as a whole */
     uint32_t log_level;
+    uint32_t log_format;    /* enum log_format */
     uint32_t sandbox_allow; /* enum sandbox_allow */
     uint32_t sandbox_need;  /* enum sandbox_need */
     uint32_t wait_adaptive; /* 1: the worker decides, up to batch_wait_ns; else 0 */

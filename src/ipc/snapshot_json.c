@@ -34,6 +34,13 @@ stage_name(const struct snapshot *snapshot, const struct snapshot_scope *request
     return snapshot->scopes[scope].name;
 }
 
+/* The time at which the node listed its oldest requests: some may have ended since. */
+static int64_t
+listed_ns(const struct snapshot *snapshot)
+{
+    return snapshot->heartbeat_ns;
+}
+
 /* Time left until its deadline, on the same base as ages; false: it has none. */
 static bool
 deadline_left(const struct snapshot *snapshot, const struct snapshot_scope *request,
@@ -42,9 +49,19 @@ deadline_left(const struct snapshot *snapshot, const struct snapshot_scope *requ
     int64_t deadline_ns = (int64_t)snapshot_value(request, OLDEST_DEADLINE);
     if (deadline_ns == 0)
         return false;
-    if (__builtin_sub_overflow(deadline_ns, snapshot_reference_ns(snapshot), left_ns))
+    if (__builtin_sub_overflow(deadline_ns, listed_ns(snapshot), left_ns))
         *left_ns = 0;
     return true;
+}
+
+static int64_t
+age_of(const struct snapshot *snapshot, const struct snapshot_scope *request)
+{
+    int64_t age_ns;
+    int64_t arrived_ns = (int64_t)snapshot_value(request, OLDEST_ARRIVED);
+    if (__builtin_sub_overflow(listed_ns(snapshot), arrived_ns, &age_ns) || age_ns < 0)
+        return 0;
+    return age_ns;
 }
 
 const struct snapshot_scope *
@@ -62,7 +79,7 @@ snapshot_oldest(const struct snapshot *snapshot, const struct snapshot_scope *pi
         .stage = stage_name(snapshot, after),
         .worker = snapshot_value(after, OLDEST_OWNER),
         .pid = snapshot_value(after, OLDEST_OWNER_PID),
-        .age_ns = snapshot_age_ns(snapshot, (int64_t)snapshot_value(after, OLDEST_ARRIVED)),
+        .age_ns = age_of(snapshot, after),
         .deaths = snapshot_value(after, OLDEST_DEATHS),
     };
     request->has_deadline = deadline_left(snapshot, after, &request->left_ns);

@@ -92,6 +92,7 @@ struct rpc_acceptor {
     bool is_listening; /* epoll watches the listeners */
     pthread_mutex_t lock;
     bool stopped;                   /* under `lock` */
+    bool parted;                    /* under `lock`: a successor accepts from now on */
     bool ended;                     /* under `lock` */
     struct rpc_figures figures;     /* under `lock` */
     struct connection *connections; /* under `lock` */
@@ -379,7 +380,7 @@ accept_some(struct rpc_acceptor *acceptor, uint32_t number)
         socklen_t bytes = sizeof(address);
         /* rpc_acceptor_stop may have closed it and its number may have been reused. */
         pthread_mutex_lock(&acceptor->lock);
-        int listening = acceptor->stopped ? -1 : *socket;
+        int listening = acceptor->stopped || acceptor->parted ? -1 : *socket;
         int fd =
             accept4(listening, (struct sockaddr *)&address, &bytes, SOCK_NONBLOCK | SOCK_CLOEXEC);
         int code = fd < 0 ? errno : 0;
@@ -521,12 +522,41 @@ rpc_acceptor_create(const struct rpc_acceptor_options *options)
     acceptor->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     CHECK(acceptor->epoll >= 0 && acceptor->wake >= 0);
     CHECK(watch(acceptor, EPOLL_CTL_ADD, acceptor->wake, EPOLLIN, ABOUT_WAKE, 0));
+    CHECK(pthread_create(&acceptor->thread, NULL, acceptor_run, acceptor) == 0);
+    return acceptor;
+}
+
+void
+rpc_acceptor_open(struct rpc_acceptor *acceptor)
+{
+    pthread_mutex_lock(&acceptor->lock);
     for (uint32_t i = 0; i < acceptor->listener_count; i++)
         for (uint32_t k = 0; k < acceptor->listeners[i].fd_count; k++)
             CHECK(watch(acceptor, EPOLL_CTL_ADD, acceptor->listeners[i].fds[k], EPOLLIN,
                         ABOUT_LISTENER, i * RPC_LISTENER_FDS_MAX + k));
-    CHECK(pthread_create(&acceptor->thread, NULL, acceptor_run, acceptor) == 0);
-    return acceptor;
+    pthread_mutex_unlock(&acceptor->lock);
+}
+
+/* Another process may have the sockets open, too, so closing them would not end the watch. Under
+ * the lock. */
+static void
+close_listeners(struct rpc_acceptor *acceptor)
+{
+    for (uint32_t i = 0; i < acceptor->listener_count; i++) {
+        struct rpc_listener *listener = &acceptor->listeners[i];
+        for (uint32_t k = 0; k < listener->fd_count; k++)
+            (void)epoll_ctl(acceptor->epoll, EPOLL_CTL_DEL, listener->fds[k], NULL);
+        rpc_listener_shut(listener);
+    }
+}
+
+void
+rpc_acceptor_part(struct rpc_acceptor *acceptor)
+{
+    pthread_mutex_lock(&acceptor->lock);
+    acceptor->parted = true;
+    close_listeners(acceptor);
+    pthread_mutex_unlock(&acceptor->lock);
 }
 
 void
@@ -534,8 +564,7 @@ rpc_acceptor_close(struct rpc_acceptor *acceptor)
 {
     pthread_mutex_lock(&acceptor->lock);
     acceptor->stopped = true;
-    for (uint32_t i = 0; i < acceptor->listener_count; i++)
-        rpc_listener_shut(&acceptor->listeners[i]);
+    close_listeners(acceptor);
     for (const struct connection *held = acceptor->held; held != NULL; held = held->next)
         (void)shutdown(held->fd, SHUT_RDWR);
     pthread_mutex_unlock(&acceptor->lock);

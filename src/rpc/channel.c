@@ -16,6 +16,8 @@
 struct rpc_channel {
     grpc_channel *core;
     grpc_completion_queue *queue;
+    const struct rpc_metadata *metadata;
+    size_t metadata_count;
 };
 
 /* One call under way: the library writes here. */
@@ -65,12 +67,23 @@ rpc_channel_destroy(struct rpc_channel *channel)
     free(channel);
 }
 
+void
+rpc_channel_set_metadata(struct rpc_channel *channel, const struct rpc_metadata *entries,
+                         size_t count)
+{
+    channel->metadata = entries;
+    channel->metadata_count = count;
+}
+
 static void
 call_run(struct rpc_channel *channel, grpc_call *call, grpc_byte_buffer *request,
          struct channel_outcome *outcome)
 {
+    struct rpc_headers headers = rpc_headers_to_core(channel->metadata, channel->metadata_count);
     grpc_op ops[] = {
-        {.op = GRPC_OP_SEND_INITIAL_METADATA, .flags = GRPC_INITIAL_METADATA_WAIT_FOR_READY},
+        {.op = GRPC_OP_SEND_INITIAL_METADATA,
+         .flags = GRPC_INITIAL_METADATA_WAIT_FOR_READY,
+         .data.send_initial_metadata = {.count = headers.count, .metadata = headers.items}},
         {.op = GRPC_OP_SEND_MESSAGE, .data.send_message.send_message = request},
         {.op = GRPC_OP_SEND_CLOSE_FROM_CLIENT},
         {.op = GRPC_OP_RECV_INITIAL_METADATA,
@@ -86,6 +99,7 @@ call_run(struct rpc_channel *channel, grpc_call *call, grpc_byte_buffer *request
     grpc_event event = grpc_completion_queue_pluck(channel->queue, call,
                                                    gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL);
     CHECK(event.type == GRPC_OP_COMPLETE);
+    rpc_headers_release(&headers);
 }
 
 static void

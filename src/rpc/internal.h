@@ -453,6 +453,10 @@ struct rpc_acceptor_options {
 
 /* After the server's start. Accepts from now on. */
 struct rpc_acceptor *rpc_acceptor_create(const struct rpc_acceptor_options *options);
+/* Begins to accept. Once. */
+void rpc_acceptor_open(struct rpc_acceptor *acceptor);
+/* Stops accepting, and keeps the connections. */
+void rpc_acceptor_part(struct rpc_acceptor *acceptor);
 /* Closes the listeners, and the connections that are held back. */
 void rpc_acceptor_close(struct rpc_acceptor *acceptor);
 /* Before the server's shutdown: the same, and hands over no more connections. */

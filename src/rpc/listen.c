@@ -23,6 +23,7 @@
 #include <unistd.h>
 
 #include "base/check.h"
+#include "base/listen_fds.h"
 #include "base/tcp_address.h"
 #include "rpc/internal.h"
 
@@ -80,7 +81,12 @@ port_of(int fd)
 static int
 tcp_bind(const struct addrinfo *at)
 {
-    int fd = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    int fd = listen_fds_take(at->ai_addr);
+    if (fd >= 0) {
+        (void)tcp_prepare(fd, AF_INET); /* the family's options are for sockets without a name */
+        return fd;
+    }
+    fd = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
         return -1;
     if (tcp_prepare(fd, at->ai_family) == 0 && bind(fd, at->ai_addr, at->ai_addrlen) == 0 &&
@@ -245,6 +251,12 @@ unix_open(struct rpc_listener *listener, const char *path, const uint32_t *mode,
                          strlen(path), UNIX_PATH_BYTES_MAX);
     if (path[directory_length(path)] == '\0')
         return error_set(error, STATUS_INVALID_ARGUMENT, "unix:%s: no file name", path);
+    struct sockaddr_un address = unix_address(path);
+    int fd = listen_fds_take((const struct sockaddr *)&address);
+    if (fd >= 0) {
+        listener_add(listener, fd); /* without the path, which is not ours to remove */
+        return STATUS_OK;
+    }
     int directory;
     enum status status = directory_lock(path, &directory, error);
     if (status != STATUS_OK)

@@ -202,10 +202,14 @@ enum rpc_compression {
     RPC_COMPRESSION_OFF, /* UNIMPLEMENTED */
 };
 
+enum rpc_accept { RPC_ACCEPT_AT_ONCE, RPC_ACCEPT_WHEN_TOLD };
+
 struct rpc_server_options {
+    const char *name; /* of the service, for `grpc_listening`; NULL: the user logs the addresses */
     /* "port:8033" all interfaces, "127.0.0.1:8033", "[::1]:0", "unix:/path" */
     const char *const *listen;
     size_t listen_count;
+    enum rpc_accept accept; /* WHEN_TOLD: connections wait in the kernel until rpc_server_accept */
     /* Mode of unix sockets, as for chmod. NULL: by the process's umask. */
     const uint32_t *socket_mode;
     size_t queue_count; /* completion queues, one thread each */
@@ -254,6 +258,17 @@ void rpc_shutdown(void);
  */
 enum status rpc_server_create(const struct rpc_server_options *options, struct rpc_server **server,
                               struct error *error) WARN_UNUSED;
+
+/* After RPC_ACCEPT_WHEN_TOLD: begins to accept. */
+void rpc_server_accept(struct rpc_server *server);
+
+/*
+ * Asks the clients of all connections to reconnect (GOAWAY), and stops accepting: for a successor
+ * that listens on the same sockets. Calls that arrive meanwhile are served as before, and a
+ * connection ends when its calls have. To be repeated until there are no connections, for those
+ * whose handshake was under way. Any thread, between create and rpc_server_refuse.
+ */
+void rpc_server_part(struct rpc_server *server);
 
 /* Connection statistics of a server. */
 struct rpc_figures {
@@ -425,6 +440,9 @@ enum status rpc_channel_create(const char *target, struct rpc_channel **channel,
 enum status rpc_channel_create_tls(const char *target, struct rpc_tls *tls,
                                    struct rpc_channel **channel, struct error *error) WARN_UNUSED;
 void rpc_channel_destroy(struct rpc_channel *channel);
+/* Metadata of all later calls. Kept; illegal entries (rpc_metadata_is_legal) are left out. */
+void rpc_channel_set_metadata(struct rpc_channel *channel, const struct rpc_metadata *entries,
+                              size_t count);
 
 /*
  * One unary call. Waits for the server to become ready within the deadline. On STATUS_OK the caller

@@ -22,6 +22,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/log.h"
 #include "rpc/internal.h"
 
 /* A name in the library's style for connections that are handed to it. */
@@ -111,6 +112,9 @@ listeners_open(struct rpc_server *server, const struct rpc_server_options *optio
         status = rpc_listener_open(&server->listeners[i], options->listen[i], options->socket_mode,
                                    error);
         server->listener_count += status == STATUS_OK;
+        if (status == STATUS_OK && options->name != NULL)
+            log_info("grpc_listening address=\"%s\" port=%d service=%s tls=%s", options->listen[i],
+                     server->listeners[i].port, options->name, options->tls != NULL ? "yes" : "no");
     }
     if (status != STATUS_OK || server->listener_count == 0)
         return status;
@@ -189,7 +193,7 @@ rpc_server_create(const struct rpc_server_options *options, struct rpc_server **
         return status;
     }
     server_start(server);
-    if (server->listener_count > 0)
+    if (server->listener_count > 0) {
         server->acceptor = rpc_acceptor_create(&(struct rpc_acceptor_options){
             .server = server,
             .handler = server->handler,
@@ -198,6 +202,9 @@ rpc_server_create(const struct rpc_server_options *options, struct rpc_server **
             .connections_max = options->connections_max,
             .connections_per_peer_max = options->connections_per_peer_max,
         });
+        if (options->accept == RPC_ACCEPT_AT_ONCE)
+            rpc_acceptor_open(server->acceptor);
+    }
     *out = server;
     return STATUS_OK;
 }

@@ -170,6 +170,7 @@ name_process(const struct handshake_start *start)
     static char name[HANDSHAKE_NAME_BYTES + 16]; /* kept by the log */
     snprintf(name, sizeof(name), "shoal:%s.%u", start->stage, start->worker_index);
     log_init(name, start->log_level <= LOG_DEBUG ? (enum log_level)start->log_level : LOG_INFO);
+    log_set_format(start->log_format == LOG_FORMAT_JSON ? LOG_FORMAT_JSON : LOG_FORMAT_LOGFMT);
     prctl(PR_SET_NAME, name); /* cut to 15 bytes */
 }
 

@@ -175,6 +175,7 @@ class Shoald:
         self.env = {**os.environ, "SHOAL_MODELET_PATH": f"{MODELETS}:{BUILD / 'lib' / 'shoal'}",
                     **(env or {})}
         self.core_limit = 0
+        self.pass_fds = ()
         self.process = None
         self.lines = []
         self.code = None
@@ -195,7 +196,7 @@ class Shoald:
         self.process = subprocess.Popen(
             ["setpriv", "--pdeathsig", "KILL", "prlimit", f"--core={self.core_limit}", *self.command],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            env=self.env, cwd=self.folder)
+            env=self.env, cwd=self.folder, pass_fds=self.pass_fds)
         self.reader = threading.Thread(target=self.read, args=(self.process.stdout,), daemon=True)
         self.reader.start()
         return self

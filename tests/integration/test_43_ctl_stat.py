@@ -232,6 +232,20 @@ class TestTop(unittest.TestCase):
             for line in lines:
                 self.assertLessEqual(len(line.replace("\x1b[K", "")), 30)
 
+    def test_80_by_24(self):
+        """Two pipelines are whole lines; what does not fit is marked, and scrolls."""
+        screen = self.screen(rows=24, columns=80)
+        screen.wait_for(r"pipeline other.*\x1b\[J")
+        self.assertNotIn(">\x1b", screen.out.decode())
+        screen = self.screen(rows=8, columns=80)
+        screen.wait_for(r"-- lines 1 to 7 of \d+; arrows, space, b scroll --")
+        for keys, first in (b"j", 2), (b"\x1b[B", 3), (b"k", 2), (b"\x1b[6~", 8), (b"b", 2):
+            os.write(screen.master, keys)
+            screen.wait_for(rf"-- lines {first} to {first + 6} of ")
+            screen.out = b""
+        os.write(screen.master, b"q")
+        self.assertEqual(screen.wait_end(), OK)
+
     def test_without_a_node(self):
         screen = Screen(24, 80, "--counters", "/nowhere/counters")
         self.addCleanup(screen.close)

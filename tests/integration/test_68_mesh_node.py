@@ -20,6 +20,7 @@ import grpc
 
 from shoal_client import Client, failure
 from shoal_fixture import BIN, free_port, main, wait_until
+from shoal_ctl import NEGATIVE, shoalctl
 from shoal_mesh import INFER
 from shoal_pupil import Rig, key, prepare, pupil, said
 from shoal_registry import (DEFINED, LOADED, LOADING, LOADING_FAILED, NOT_FOUND, NOT_LOADED,
@@ -353,6 +354,17 @@ class Vmodels(OneNode):
         def active():
             return self.registrar.call("getVModelStatus", vModelId=vmodel).activeModelStatus.status
         wait_until(lambda: active() == LOADED, "the registry to say so: calls do not wait for it")
+
+    def test_shoalctl(self):
+        """By its name alone, as a model; and with metadata."""
+        model = self.registered()
+        vmodel, _ = self.vmodel(model)
+        call = ["--target", self.shoald.target, "--input", "x=UINT8[1]:7", "--json"]
+        for arguments in ([vmodel], ["anything", "--metadata", f"mm-vmodel-id={vmodel}"]):
+            answer = shoalctl("infer", *arguments, *call).json
+            self.assertIn(model, json.dumps(answer))
+        done = shoalctl("infer", "nobody", *call, code=NEGATIVE)
+        self.assertEqual(done.json["error"], "nobody: NOT_FOUND: model not found")
 
     def test_move(self):
         first, second = self.registered("-1"), self.registered("-2", key=key(load=self.name()))

@@ -160,6 +160,7 @@ static const struct {
     {KEY_CONNECTIONS_PER_PEER_MAX, "-1", "0", "65535", "65536", "0 to 65535"},
     {KEY_STREAMS_PER_CONNECTION_MAX, "0", "1", "65535", "65536", "1 to 65535 calls"},
     {KEY_STREAM_WINDOW_KIB, "-1", "0", "16384", "16385", "0 to 16384 KiB"},
+    {KEY_ACCESS_LOG, "-1", "0", "1048576", "1048577", "0 to 1048576"},
     {KEY_EVENT_LOG_LINES, "-1", "0", "1048576", "1048577", "0 to 1048576"},
     {KEY_WORKER_LOG_KIB_PER_S, "-1", "0", "1048576", "1048577", "0 to 1048576 KiB"},
     {KEY_SEND_TIMEOUT_MS, "-1", "0", "3600000", "3600001", "0 to 3600000 ms"},
@@ -362,6 +363,9 @@ test_texts(void **state)
     for (size_t i = 0; i < ARRAY_COUNT(levels); i++)
         expect_good(KEY_LOG_LEVEL, levels[i]);
     expect_bad(KEY_LOG_LEVEL, "loud", "must be a word (error|warn|info|debug), not \"loud\"");
+    expect_good(KEY_LOG_FORMAT, "logfmt");
+    expect_good(KEY_LOG_FORMAT, "json");
+    expect_bad(KEY_LOG_FORMAT, "xml", "must be a word (logfmt|json), not \"xml\"");
     expect_good(KEY_SANDBOX, "required");
     expect_good(KEY_SANDBOX, "best_effort");
     expect_bad(KEY_SANDBOX, "off", "must be a word (best_effort|required), not \"off\"");

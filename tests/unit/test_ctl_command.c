@@ -246,9 +246,24 @@ static void
 test_screen_is_cut_to_its_size(void **state)
 {
     (void)state;
-    screen_write("abcdef\nh\xc3\xa9llo\nthird\n", 2, 4, text_begin());
-    assert_string_equal(text_end(), "\033[Habcd\033[K\r\nh\xc3\xa9ll\033[K\033[J");
-    screen_write("one", 5, 80, text_begin());
+    static const char lines[] = "abcdef\nh\xc3\xa9llo\nwhole\nlast\n";
+    struct screen screen = {.rows = 4, .columns = 5};
+    screen_write(&screen, lines, text_begin());
+    assert_string_equal(text_end(), "\033[Habcd>\033[K\r\nh\xc3\xa9llo\033[K\r\nwhole\033[K"
+                                    "\r\nlast\033[K\033[J");
+    screen = (struct screen){.rows = 3, .columns = 80, .first = 1};
+    screen_write(&screen, lines, text_begin());
+    assert_string_equal(text_end(), "\033[Hh\xc3\xa9llo\033[K\r\nwhole\033[K\r\n-- lines 2 to 3 of "
+                                    "4; arrows, space, b scroll --\033[K\033[J");
+    screen.first = 1000;
+    screen_write(&screen, lines, text_begin());
+    assert_int_equal(screen.first, 2);
+    assert_non_null(strstr(text_end(), "last"));
+    screen = (struct screen){.rows = 1, .columns = 8};
+    screen_write(&screen, lines, text_begin());
+    assert_string_equal(text_end(), "\033[H-- line>\033[K\033[J");
+    screen = (struct screen){.rows = 5, .columns = 80};
+    screen_write(&screen, "one", text_begin());
     assert_string_equal(text_end(), "\033[Hone\033[K\033[J");
 }
 

@@ -17,6 +17,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "base/check.h"
 #include "base/clock.h"
 #include "ctl/report.h"
 #include "ctl/watch.h"
@@ -102,6 +103,18 @@ report(void (*how)(const struct snapshot *, const char *, FILE *), const struct 
 }
 
 static void
+report_wide(const struct snapshot *snapshot, const char *pipeline, FILE *out)
+{
+    report_print(snapshot, pipeline, REPORT_WIDE, out);
+}
+
+static void
+report_screen(const struct snapshot *snapshot, const char *pipeline, FILE *out)
+{
+    report_print(snapshot, pipeline, REPORT_SCREEN, out);
+}
+
+static void
 holds(const char *text, const char *words)
 {
     if (strstr(text, words) == NULL)
@@ -178,10 +191,47 @@ test_workers_of_a_stage_are_added_up(void **state)
     assert_int_equal(snapshot_histogram(&sum, WORKER_BATCH_ITEMS)[0], 4);
     assert_int_equal(snapshot_histogram(&sum, WORKER_BATCH_ITEMS)[1], 20);
     free(sum.words);
-    report(report_print, &snapshot, "digits");
+    report(report_wide, &snapshot, "digits");
     holds(shown, "  5,000  ");
     holds(shown, "  42  ");
     holds(shown, "  5.0  "); /* the mean batch */
+    snapshot_free(&snapshot);
+    counters_close(&node);
+}
+
+static void
+test_every_refusal_is_shown_and_top_has_80_columns(void **state)
+{
+    (void)state;
+    struct snapshot snapshot;
+    node_create();
+    for (uint32_t i = 0; i < COUNTER_TABLE_COUNT; i++)
+        if (counter_table[i].scope == SCOPE_PIPELINE && counter_table[i].type == TYPE_COUNT)
+            counter_set(counters_values(&node, DIGITS), (enum counter)i, 10000000 + i);
+    for (uint32_t i = 0; i < COUNTER_TABLE_COUNT; i++)
+        if (counter_table[i].scope == SCOPE_WORKER && counter_table[i].type == TYPE_HISTOGRAM)
+            histogram_record(counters_values(&node, CLASSIFY_0), (enum counter)i,
+                             i == WORKER_BATCH_ITEMS ? 4096 : 123456789);
+    counter_set(counters_values(&node, CLASSIFY), STAGE_DEPTH, 4096);
+    counter_set(counters_values(&node, CLASSIFY), STAGE_QUARANTINED, 1);
+    counter_set(counters_values(&node, CLASSIFY_0), WORKER_ITEMS, 1000000);
+    counter_set(counters_values(&node, CLASSIFY_0), WORKER_ITEMS_LATE, 100000);
+    take(&snapshot);
+    static const char *const names[] = {"invalid", "full",        "predicted",
+                                        "share",   "unavailable", "late"};
+    static const enum counter counts[] = {PIPELINE_REJECTED_INVALID,     PIPELINE_REJECTED_FULL,
+                                          PIPELINE_REJECTED_PREDICTED,   PIPELINE_REJECTED_SHARE,
+                                          PIPELINE_REJECTED_UNAVAILABLE, PIPELINE_REJECTED_LATE};
+    for (size_t i = 0; i < ARRAY_COUNT(names); i++) {
+        char words[64];
+        snprintf(words, sizeof words, "%s 10,000,%03u", names[i], (unsigned)counts[i]);
+        holds(report(report_wide, &snapshot, "digits"), words);
+        holds(report(report_screen, &snapshot, "digits"), words);
+    }
+    holds(shown, "QUARANTINED: classify");
+    for (const char *line = shown; *line != '\0'; line = strchr(line, '\n') + 1)
+        if (strcspn(line, "\n") > 80)
+            fail_msg("more than 80 columns: %.200s", line);
     snapshot_free(&snapshot);
     counters_close(&node);
 }
@@ -193,7 +243,7 @@ test_a_pipeline_alone(void **state)
     struct snapshot snapshot;
     node_create();
     take(&snapshot);
-    report(report_print, &snapshot, "echo");
+    report(report_wide, &snapshot, "echo");
     holds(shown, "pipeline echo");
     assert_null(strstr(shown, "digits"));
     assert_null(strstr(report(report_json, &snapshot, "echo"), "digits"));
@@ -230,7 +280,7 @@ test_a_difference_has_counts_of_the_interval_and_gauges_of_now(void **state)
     assert_int_equal(latency[1], 64);
     assert_int_equal(latency[2 + histogram_bucket(64)], 1);
     assert_int_equal(latency[2 + histogram_bucket(1000000)], 0);
-    report(report_print, &difference, "digits");
+    report(report_wide, &difference, "digits");
     holds(shown, "in the last 2.00 s");
     holds(shown, "requests 7 (3.5/s)");
     holds(shown, "items/s");
@@ -348,7 +398,7 @@ test_a_dead_nodes_file_still_tells(void **state)
     /* ages are those at its death: it has not grown older since */
     assert_int_equal(snapshot_age_ns(&snapshot, snapshot.heartbeat_ns - 3 * NS_PER_S),
                      3 * NS_PER_S);
-    report(report_print, &snapshot, NULL);
+    report(report_wide, &snapshot, NULL);
     holds(shown, "node dead, was ready");
     holds(shown, "calls 321");
     holds(shown, "3.00 s");
@@ -359,7 +409,7 @@ test_a_dead_nodes_file_still_tells(void **state)
     dead_node_leave(INT64_MAX); /* a sign of life that lies ahead: another boot's clock */
     take(&snapshot);
     assert_false(snapshot_death_unix_ns(&snapshot, &since_ns));
-    holds(report(report_print, &snapshot, NULL), "since before this machine was started");
+    holds(report(report_wide, &snapshot, NULL), "since before this machine was started");
     assert_null(strstr(report(report_json, &snapshot, NULL), "dead_since"));
     snapshot_free(&snapshot);
 }
@@ -380,8 +430,8 @@ test_garbage_in_the_counters_is_only_printed(void **state)
     node.header->heartbeat_ns = INT64_MIN;
     take(&now);
     snapshot_subtract(&difference, &now, &before);
-    holds(report(report_print, &now, NULL), "18,446,744,073,709,551,615");
-    holds(report(report_print, &difference, NULL), "18,446,744,073,709,551,615");
+    holds(report(report_wide, &now, NULL), "18,446,744,073,709,551,615");
+    holds(report(report_wide, &difference, NULL), "18,446,744,073,709,551,615");
     holds(report(report_json, &now, NULL), "18446744073709551615");
     snapshot_free(&before);
     snapshot_free(&now);
@@ -419,6 +469,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         WITH_FOLDER(test_every_counter_is_shown_by_name),
         WITH_FOLDER(test_workers_of_a_stage_are_added_up),
+        WITH_FOLDER(test_every_refusal_is_shown_and_top_has_80_columns),
         WITH_FOLDER(test_a_pipeline_alone),
         WITH_FOLDER(test_a_difference_has_counts_of_the_interval_and_gauges_of_now),
         WITH_FOLDER(test_a_watch_starts_anew_with_another_node),

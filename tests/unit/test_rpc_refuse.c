@@ -96,6 +96,41 @@ test_later_calls_are_refused(void **state)
     }
 }
 
+static void
+part_until(struct rig *rig, uint64_t connections)
+{
+    int64_t deadline_ns = clock_now_ns() + PATIENCE_S * NS_PER_S;
+    for (rpc_server_part(rig->server); rpc_server_figures(rig->server).connections > connections;
+         rpc_server_part(rig->server)) {
+        assert_true(clock_now_ns() < deadline_ns);
+        sched_yield();
+    }
+}
+
+/* Clients leave by themselves; a call under way keeps its connection, and is answered. */
+static void
+test_parting_clients_leave_and_calls_are_finished(void **state)
+{
+    (void)state;
+    struct rig *rig = rig_start(2, NULL);
+    struct rpc_channel *idle = connect_channel(rig->tcp_target);
+    struct error error;
+    assert_int_equal(call_on(idle, "/t.T/Echo", &error), STATUS_OK);
+    struct caller held;
+    caller_open(&held, rig->tcp_target, "/t.T/Hold");
+    caller_send(&held, "m", 1);
+    rig_wait(rig, &rig->held_count, 1);
+    part_until(rig, 1);
+    rig_end_held(rig, 0, STATUS_ABORTED, "in time");
+    assert_int_equal(caller_status(&held), STATUS_ABORTED);
+    caller_close(&held);
+    part_until(rig, 0);
+    rpc_server_refuse(rig->server, TEXT);
+    end_and_join(rig);
+    rpc_channel_destroy(idle);
+    rig_destroy(rig);
+}
+
 /* Nobody is connected: there is nobody to wait for. */
 static void
 test_alone_is_quiet(void **state)
@@ -241,6 +276,7 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_later_calls_are_refused),
+        cmocka_unit_test(test_parting_clients_leave_and_calls_are_finished),
         cmocka_unit_test(test_alone_is_quiet),
         cmocka_unit_test(test_callers_that_never_stop),
         cmocka_unit_test(test_end_waits_for_calls),

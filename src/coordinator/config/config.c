@@ -195,6 +195,7 @@ config_free(struct config *config)
     free(config->counters);
     free(config->compression);
     free(config->log_level);
+    free(config->log_format);
     free(config->socket_mode);
     free(config->caller_metadata);
     free(config->caller_proxies);

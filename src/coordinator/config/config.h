@@ -258,6 +258,8 @@ struct config {
     int64_t keepalive_timeout_ns;
     char *counters; /* path of the counters' file; NULL: the default */
     char *log_level;
+    char *log_format;                /* "logfmt" or "json" */
+    uint32_t access_log;             /* one in so many calls; 0: none */
     uint32_t event_log_lines;        /* per event in LOG_SITE_S seconds; 0: no limit */
     uint64_t worker_log_bytes_per_s; /* per worker; 0: no limit */
     char *caller_metadata;           /* the key; NULL: the default */

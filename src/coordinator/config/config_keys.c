@@ -163,6 +163,13 @@ const struct config_key config_keys[KEY_COUNT] = {
 [KEY_LOG_LEVEL] = {WHERE_TOP, CONFIG_CHOICE, OPTIONAL, "log_level", 0, 0, NULL,
     "info", "error|warn|info|debug", FIELD_NONE, 0, TOP(log_level),
     "Lowest severity that is logged on stderr."},
+[KEY_LOG_FORMAT] = {WHERE_TOP, CONFIG_CHOICE, OPTIONAL, "log_format", 0, 0, NULL,
+    "logfmt", "logfmt|json", FIELD_NONE, 0, TOP(log_format),
+    "Form of the log's lines: `logfmt` after time, level and program, or one JSON object a line."},
+[KEY_ACCESS_LOG] = {WHERE_TOP, CONFIG_INTEGER, OPTIONAL, "access_log", 0, MIB, NULL,
+    "0", NULL, FIELD_U32, 1, TOP(access_log),
+    "Logs every n-th inference call when it is answered (`call`), if at least `info` is logged; 1: "
+    "every one. Lines that the log's reader does not take are dropped and counted. 0: none."},
 [KEY_EVENT_LOG_LINES] = {WHERE_TOP, CONFIG_INTEGER, OPTIONAL, "event_log_lines", 0, MIB, NULL,
     "100", NULL, FIELD_U32, 1, TOP(event_log_lines),
     "Lines per ten seconds for each event that callers, local clients, other nodes or runtimes "

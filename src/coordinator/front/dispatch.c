@@ -156,6 +156,27 @@ find_in_mesh(const struct dispatch *dispatch, const struct inbound *inbound, str
     return meant->elsewhere ? STATUS_OK : status;
 }
 
+/* For the record of a traced call, which it may not be the caller's any more once it is taken. */
+static void
+name_in_trace(const struct inbound *inbound, const struct pipeline *bound, struct meant *meant)
+{
+    struct trace *trace = inbound->trace;
+    struct error ignored = ERROR_NONE;
+    bool has_head = bound == NULL || pipeline_method(bound).path == NULL;
+    if (trace == NULL)
+        return;
+    if (meant->named.id.bytes > 0)
+        trace_copy_text(trace->model, sizeof(trace->model), meant->named.id.text);
+    if (!has_head || inbound_head(inbound, &meant->head, &ignored) != STATUS_OK)
+        return;
+    struct wire_cursor id = meant->head.id;
+    char text[TRACE_NAME_BYTES + 1];
+    size_t bytes = id.left < TRACE_NAME_BYTES ? id.left : TRACE_NAME_BYTES;
+    wire_read(&id, text, bytes);
+    text[bytes] = '\0';
+    trace_copy_text(trace->request, sizeof(trace->request), text);
+}
+
 /* ---- where it goes ---- */
 
 void
@@ -195,6 +216,7 @@ dispatch_infer(const struct dispatch *dispatch, const struct inbound *inbound,
     enum status status = dispatch->mesh == NULL
                              ? find_meant(dispatch, inbound, bound, &meant, error)
                              : find_in_mesh(dispatch, inbound, bound, &meant, error);
+    name_in_trace(inbound, bound, &meant);
     if (status != STATUS_OK)
         return status;
     if (!meant.elsewhere) {

@@ -433,6 +433,8 @@ server_options(struct front *front)
     const struct config *config = front->options.config;
     bool replaced = front->options.listen_count > 0;
     return (struct rpc_server_options){
+        .name = "grpc",
+        .accept = front->options.accept,
         .listen = replaced ? front->options.listen : (const char *const *)config->listen.items,
         .listen_count = replaced ? front->options.listen_count : config->listen.count,
         .socket_mode = config->socket_mode != NULL ? &config->socket_mode_bits : NULL,
@@ -543,6 +545,19 @@ front_publish(struct front *front)
     counter_set(counters, NODE_GRPC_HELD, figures.held);
     counter_set(counters, NODE_GRPC_LACKS, figures.lacks);
     return figures.is_accepting;
+}
+
+void
+front_accept(struct front *front)
+{
+    rpc_server_accept(front->server);
+}
+
+bool
+front_part(struct front *front)
+{
+    rpc_server_part(front->server);
+    return rpc_server_figures(front->server).connections == 0;
 }
 
 bool

@@ -23,6 +23,7 @@ struct tracer;
 enum { FRONT_THREADS_MAX = 16 };
 
 struct front_options {
+    enum rpc_accept accept;
     const struct config *config;
     const char *const *listen; /* replaces the configuration's list when listen_count > 0 */
     uint32_t listen_count;
@@ -53,6 +54,12 @@ void front_set_node_ready(struct front *front, bool ready);
 
 /* Writes its counters; false: callers cannot connect now, for lack of descriptors or memory. */
 bool front_publish(struct front *front);
+
+/* After RPC_ACCEPT_WHEN_TOLD. */
+void front_accept(struct front *front);
+
+/* As rpc_server_part. True: no connection is left. */
+bool front_part(struct front *front);
 
 /* When nothing is under way any more: takes no more connections, answers each new call with
  * UNAVAILABLE, and ends watches of health. Returns true when callers have heard of it: none has

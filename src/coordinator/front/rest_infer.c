@@ -338,6 +338,8 @@ rest_infer(struct inquiry *inquiry)
         inquiry->trace =
             trace_text_begin(tracer, origin, http_request_header(inquiry->request, "traceparent"),
                              http_request_header(inquiry->request, "tracestate"));
+    if (inquiry->trace != NULL)
+        trace_copy_text(inquiry->trace->model, sizeof(inquiry->trace->model), inquiry->route.model);
     if (read_and_submit(inquiry) != STATUS_OK)
         refuse_infer(inquiry);
     bytes_fini(&inquiry->inflated);

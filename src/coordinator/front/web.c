@@ -95,12 +95,14 @@ web_create(const struct web_options *options, struct web **created, struct error
 }
 
 void
-web_start(struct web *web)
+web_start(struct web *web, enum rpc_accept accept)
 {
     if (web == NULL)
         return;
     if (web->service_thread != NULL)
         http_thread_start(web->service_thread);
+    if (web->rest_thread != NULL && accept == RPC_ACCEPT_WHEN_TOLD)
+        http_listeners_pause(http_thread_server(web->rest_thread));
     if (web->rest_thread != NULL)
         http_thread_start(web->rest_thread);
 }
@@ -119,6 +121,34 @@ web_beat(struct web *web)
 {
     if (web != NULL)
         probes_beat(web->probes);
+}
+
+static void
+accept_rest(void *context)
+{
+    struct web *web = context;
+    http_listeners_resume(http_thread_server(web->rest_thread));
+}
+
+void
+web_accept(struct web *web)
+{
+    if (web != NULL && web->rest_thread != NULL)
+        http_thread_post(web->rest_thread, accept_rest, web);
+}
+
+static void
+part_rest(void *context)
+{
+    struct web *web = context;
+    http_server_part(http_thread_server(web->rest_thread));
+}
+
+void
+web_part(struct web *web)
+{
+    if (web != NULL && web->rest_thread != NULL)
+        http_thread_post(web->rest_thread, part_rest, web);
 }
 
 void

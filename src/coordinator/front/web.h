@@ -7,6 +7,8 @@
  */
 #pragma once
 
+#include "rpc/rpc.h"
+
 #include <stdbool.h>
 
 #include "coordinator/config/config.h"
@@ -28,11 +30,15 @@ struct web_options {
 /* Binds what is configured; what comes in waits until web_start. NULL in `web`: nothing is. */
 enum status web_create(const struct web_options *options, struct web **web,
                        struct error *error) WARN_UNUSED;
-void web_start(struct web *web);
+void web_start(struct web *web, enum rpc_accept accept);
+/* After RPC_ACCEPT_WHEN_TOLD, which concerns REST alone. */
+void web_accept(struct web *web);
 /* For readiness, of REST and of probes. */
 void web_set_ready(struct web *web, bool ready);
 /* The loop turns: at least every other second. */
 void web_beat(struct web *web);
+/* REST accepts no more connections (http_server_part). After web_start. */
+void web_part(struct web *web);
 /* The node has drained: answers the clients that wait at /prestop. */
 void web_drained(struct web *web);
 /* When all pipelines have stopped: REST takes no more, and those in flight have been handed back.

@@ -316,6 +316,7 @@ listen_at(struct control *control, struct error *error)
     umask(before);
     if (bound != 0 || listen(control->fd, CALLS_MAX) != 0)
         return error_set_errno(error, "control socket %s", control->path);
+    log_info("socket_listening path=\"%s\" service=control", control->path);
     return STATUS_OK;
 }
 

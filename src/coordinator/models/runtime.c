@@ -443,6 +443,7 @@ runtime_open(struct runtime *runtime, struct rpc_queue *queue, struct error *err
     for (uint32_t i = 0; i < runtime->place.own_count; i++)
         listen[i] = runtime->place.own[i];
     struct rpc_server_options options = {
+        .name = "runtime",
         .listen = listen,
         .listen_count = runtime->place.own_count,
         .socket_mode = config->socket_mode != NULL ? &config->socket_mode_bits : NULL,

@@ -8,7 +8,7 @@
 uint32_t
 trace_stamp_count(const struct config *config, const struct config_pipeline *pipeline)
 {
-    if (config->traces == NULL)
+    if (config->traces == NULL && config->access_log == 0)
         return 0;
     uint32_t lost = 0; /* the first death beyond attempts_max fails the request */
     for (uint32_t i = 0; i < pipeline->stage_count; i++)

@@ -75,6 +75,7 @@ struct oip_head {
     bool is_read;
     struct wire_cursor name;       /* of the model, unchecked; nothing left: none */
     struct wire_cursor version;    /* likewise */
+    struct wire_cursor id;         /* of the request, likewise */
     uint64_t numbers[OIP_NUMBERS]; /* 0: none; UINT64_MAX: not a number */
 };
 

@@ -14,6 +14,7 @@
 enum {
     FIELD_MODEL_NAME = 1,
     FIELD_MODEL_VERSION = 2,
+    FIELD_ID = 3,
     FIELD_PARAMETERS = 4,
     FIELD_KEY = 1,
     FIELD_VALUE = 2
@@ -115,6 +116,8 @@ oip_head_read(struct oip_head *head, const struct wire_message *message, struct 
             head->name = field.data;
         else if (field.number == FIELD_MODEL_VERSION && field.type == WIRE_BYTES)
             head->version = field.data;
+        else if (field.number == FIELD_ID && field.type == WIRE_BYTES)
+            head->id = field.data;
         else if (field.number == FIELD_PARAMETERS && field.type == WIRE_BYTES)
             read_entry(field.data, head->numbers);
     }

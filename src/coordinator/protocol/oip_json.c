@@ -326,6 +326,18 @@ read_url(struct json_reading *reading)
 }
 
 static enum status
+keep_id(struct json_reading *reading, const json_t *id)
+{
+    struct oip_request *request = reading->request;
+    enum status status = keep_string(reading, "id", id, &request->message->id);
+    if (status != STATUS_OK)
+        return status;
+    request->id = (struct wire_span){request->message->id, json_string_length(id)};
+    request->head.id = (struct wire_cursor){.spans = &request->id, .left = request->id.bytes};
+    return STATUS_OK;
+}
+
+static enum status
 read_request(struct json_reading *reading, const json_t *request)
 {
     const json_t *id = json_object_get(request, "id");
@@ -337,9 +349,7 @@ read_request(struct json_reading *reading, const json_t *request)
                    : REFUSE(reading, "\"instances\" is missing, or not an array");
     if (id != NULL && !json_is_string(id))
         return REFUSE(reading, "\"id\" must be a string");
-    enum status status = STATUS_OK;
-    if (id != NULL)
-        status = keep_string(reading, "id", id, &reading->request->message->id);
+    enum status status = id != NULL ? keep_id(reading, id) : STATUS_OK;
     if (status == STATUS_OK)
         status = read_parameters(reading, json_object_get(request, "parameters"));
     if (status == STATUS_OK)

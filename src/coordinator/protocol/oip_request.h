@@ -45,6 +45,7 @@ struct oip_request {
     struct oip_head head;
     struct wire_span name; /* for the head's cursors */
     struct wire_span version;
+    struct wire_span id;
     struct wire_message packed; /* in the scratch; no bytes: not packed yet */
 };
 

@@ -45,6 +45,9 @@ struct trace_context {
     struct tracestate state;
 };
 
+/* What a record is for. */
+enum trace_use { TRACE_SPANS = 1, TRACE_LINE = 2 /* in the log */ };
+
 enum { TRACE_NAME_BYTES = 64, TRACE_TEXT_BYTES = 256, TRACE_STAGE_NONE = -1 };
 
 struct trace_stage {
@@ -59,6 +62,7 @@ struct trace {
     _Atomic uint32_t next; /* the pool's */
     struct tracer *tracer;
     const struct trace_origin *origin;
+    unsigned uses;   /* enum trace_use */
     bool has_parent; /* else the trace begins here, and `context` is not set */
     struct trace_context context;
     int64_t began_ns;
@@ -66,6 +70,8 @@ struct trace {
     enum status status;
     char text[TRACE_TEXT_BYTES];
     char pipeline[TRACE_NAME_BYTES]; /* "": none was named */
+    char model[TRACE_NAME_BYTES]; /* as the caller names it; "": it did not, or could not be read */
+    char request[TRACE_NAME_BYTES]; /* the caller's id; likewise */
     bool admitted;
     /* If admitted: */
     uint64_t generation;

@@ -30,12 +30,13 @@ trace_call_begin(struct tracer *tracer, const struct trace_origin *origin,
                  const struct rpc_call *call)
 {
     struct trace_context context;
-    if (!read_parent(call, &context.parent))
-        return tracer_samples(tracer) ? tracer_begin(tracer, origin, NULL) : NULL;
-    if (!context.parent.sampled)
-        return NULL; /* the originator of the trace has decided */
-    read_state(call, &context.state);
-    return tracer_begin(tracer, origin, &context);
+    bool has_parent = read_parent(call, &context.parent);
+    unsigned uses = tracer_uses(tracer, has_parent ? &context.parent : NULL);
+    if (uses == 0)
+        return NULL;
+    if (has_parent)
+        read_state(call, &context.state);
+    return tracer_begin(tracer, origin, has_parent ? &context : NULL, uses);
 }
 
 struct trace *
@@ -43,12 +44,12 @@ trace_text_begin(struct tracer *tracer, const struct trace_origin *origin, const
                  const char *state)
 {
     struct trace_context context;
-    if (parent == NULL || !traceparent_parse(parent, strlen(parent), &context.parent))
-        return tracer_samples(tracer) ? tracer_begin(tracer, origin, NULL) : NULL;
-    if (!context.parent.sampled)
-        return NULL; /* as above */
+    bool has_parent = parent != NULL && traceparent_parse(parent, strlen(parent), &context.parent);
+    unsigned uses = tracer_uses(tracer, has_parent ? &context.parent : NULL);
+    if (uses == 0)
+        return NULL;
     tracestate_init(&context.state);
     if (state != NULL)
         tracestate_add(&context.state, state, strlen(state));
-    return tracer_begin(tracer, origin, &context);
+    return tracer_begin(tracer, origin, has_parent ? &context : NULL, uses);
 }

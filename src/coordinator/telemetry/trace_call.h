@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Decides which calls are traced: those whose metadata or HTTP headers have a valid `traceparent`
- * with the flag "sampled", and a share of those without one. Front threads and the HTTP thread.
+ * with the flag "sampled" (the originator of the trace has decided), a share of those without one,
+ * and those that the access log counts out. Front threads and the HTTP thread.
  */
 #pragma once
 

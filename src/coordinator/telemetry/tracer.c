@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "coordinator/telemetry/trace_backlog.h"
 #include "coordinator/telemetry/trace_json.h"
+#include "coordinator/telemetry/trace_log.h"
 #include "coordinator/telemetry/trace_pool.h"
 #include "coordinator/telemetry/trace_sink.h"
 #include "ipc/counters.h"
@@ -29,7 +30,8 @@ struct tracer {
     struct tracer_options options;
     struct trace_pool pool;
     struct shm_doorbell bell;
-    struct trace_sink *sink;
+    struct trace_sink *sink; /* NULL: no spans are made */
+    _Atomic uint64_t calls;  /* for access_log */
     pthread_t thread;
     _Atomic int64_t end_ns; /* TIME_NEVER_NS: not ending */
     /* the writer's */
@@ -51,8 +53,8 @@ draw_seed(void)
 }
 
 /* splitmix64, one state per thread: no secret depends on which calls are sampled. */
-bool
-tracer_samples(const struct tracer *tracer)
+static bool
+samples(const struct tracer *tracer)
 {
     static _Thread_local uint64_t state;
     if (tracer->options.sample == 0)
@@ -65,22 +67,42 @@ tracer_samples(const struct tracer *tracer)
     return (z ^ z >> 31) >> 32 < tracer->options.sample;
 }
 
+unsigned
+tracer_uses(struct tracer *tracer, const struct traceparent *parent)
+{
+    const struct tracer_options *options = &tracer->options;
+    bool spans = options->target != NULL && (parent != NULL ? parent->sampled : samples(tracer));
+    bool line =
+        options->access_log > 0 &&
+        atomic_fetch_add_explicit(&tracer->calls, 1, memory_order_relaxed) % options->access_log ==
+            0;
+    return (spans ? TRACE_SPANS : 0u) | (line ? TRACE_LINE : 0u);
+}
+
 struct trace *
 tracer_begin(struct tracer *tracer, const struct trace_origin *origin,
-             const struct trace_context *context)
+             const struct trace_context *context, unsigned uses)
 {
     struct trace *trace = trace_pool_take(&tracer->pool);
+    _Atomic uint64_t *counters = tracer->options.counters;
     if (trace == NULL) {
-        counter_add_shared(tracer->options.counters, NODE_TRACES_DROPPED, 1);
+        if ((uses & TRACE_SPANS) != 0)
+            counter_add_shared(counters, NODE_TRACES_DROPPED, 1);
+        if ((uses & TRACE_LINE) != 0)
+            counter_add_shared(counters, NODE_CALL_LINES_DROPPED, 1);
         return NULL;
     }
-    counter_add_shared(tracer->options.counters, NODE_TRACES, 1);
+    if ((uses & TRACE_SPANS) != 0)
+        counter_add_shared(counters, NODE_TRACES, 1);
     trace->tracer = tracer;
+    trace->uses = uses;
     trace->origin = origin;
     trace->has_parent = context != NULL;
     if (context != NULL)
         trace->context = *context;
     trace->pipeline[0] = '\0';
+    trace->model[0] = '\0';
+    trace->request[0] = '\0';
     trace->admitted = false;
     trace->began_ns = clock_now_ns();
     return trace;
@@ -146,11 +168,15 @@ make_exports(struct tracer *tracer)
     for (struct trace *trace; (trace = trace_pool_step(&tracer->pool, &list)) != NULL; count++) {
         struct trace_ids ids;
         draw_ids(&ids);
-        if (export == NULL)
-            export = trace_export_create(&resource);
-        spans += trace_export_add(export, trace, &ids, offset_ns);
+        if ((trace->uses & TRACE_LINE) != 0 && !trace_log(trace, &ids))
+            counter_add_shared(tracer->options.counters, NODE_CALL_LINES_DROPPED, 1);
+        if ((trace->uses & TRACE_SPANS) != 0) {
+            if (export == NULL)
+                export = trace_export_create(&resource);
+            spans += trace_export_add(export, trace, &ids, offset_ns);
+        }
         trace_pool_give(&tracer->pool, trace);
-        if ((count + 1) % EXPORT_TRACES_MAX == 0) {
+        if ((count + 1) % EXPORT_TRACES_MAX == 0 && export != NULL) {
             put_export(tracer, export, spans);
             export = NULL;
             spans = 0;
@@ -300,8 +326,9 @@ open_sink(const char *target, struct trace_sink **sink, struct error *error)
 enum status
 tracer_create(const struct tracer_options *options, struct tracer **created, struct error *error)
 {
-    struct trace_sink *sink;
-    enum status status = open_sink(options->target, &sink, error);
+    struct trace_sink *sink = NULL;
+    enum status status =
+        options->target == NULL ? STATUS_OK : open_sink(options->target, &sink, error);
     if (status != STATUS_OK)
         return status;
     struct tracer *tracer = aligned_alloc(_Alignof(struct tracer), sizeof(*tracer));
@@ -309,8 +336,10 @@ tracer_create(const struct tracer_options *options, struct tracer **created, str
     memset(tracer, 0, sizeof(*tracer));
     tracer->options = *options;
     tracer->sink = sink;
-    sink->meanwhile = while_sending;
-    sink->context = tracer;
+    if (sink != NULL) {
+        sink->meanwhile = while_sending;
+        sink->context = tracer;
+    }
     trace_pool_init(&tracer->pool, TRACER_TRACES_MAX);
     backlog_init(&tracer->backlog, TRACER_BACKLOG_BYTES_MAX);
     atomic_store(&tracer->end_ns, TIME_NEVER_NS);
@@ -328,10 +357,12 @@ tracer_destroy(struct tracer *tracer)
         return;
     int64_t end_ns = clock_now_ns() + TRACER_END_NS;
     atomic_store(&tracer->end_ns, end_ns);
-    tracer->sink->hurry(tracer->sink, end_ns);
+    if (tracer->sink != NULL)
+        tracer->sink->hurry(tracer->sink, end_ns);
     doorbell_wake(&tracer->bell);
     CHECK(pthread_join(tracer->thread, NULL) == 0);
-    tracer->sink->close(tracer->sink);
+    if (tracer->sink != NULL)
+        tracer->sink->close(tracer->sink);
     backlog_fini(&tracer->backlog);
     trace_pool_fini(&tracer->pool);
     free(tracer);

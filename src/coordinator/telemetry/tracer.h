@@ -2,8 +2,8 @@
 /*
  * Tracing for the rest of the daemon: a traced call takes a record, the answering thread returns it
  * filled, and a thread of its own (`shoald:trace`) makes spans of it and sends them to a file or a
- * collector. None of this can fail or delay a request: no lock, no allocation, at most one wake in
- * TRACER_NAP_NS; traces beyond the limits are dropped and counted.
+ * collector, and lines of the log. None of this can fail or delay a request: no lock, no
+ * allocation, at most one wake in TRACER_NAP_NS; traces beyond the limits are dropped and counted.
  */
 #pragma once
 
@@ -25,8 +25,9 @@ enum {
 };
 
 struct tracer_options {
-    const char *target; /* "file:/path", "http://…", "https://…" */
-    uint64_t sample;    /* share of calls without a traceparent, of 2^32 */
+    const char *target;  /* "file:/path", "http://…", "https://…"; NULL: no spans are made */
+    uint32_t access_log; /* one call in so many gets a line in the log; 0: none */
+    uint64_t sample;     /* share of calls without a traceparent, of 2^32 */
     const char *version;
     _Atomic uint64_t *counters; /* of the node */
 };
@@ -37,11 +38,13 @@ enum status tracer_create(const struct tracer_options *options, struct tracer **
 /* When no trace is under way any more. Sends the rest within TRACER_END_NS. NULL is left alone. */
 void tracer_destroy(struct tracer *tracer);
 
-/* Draws whether to trace a call without a traceparent. */
-bool tracer_samples(const struct tracer *tracer);
+/* Counts a call, and says what a record of it would be for: spans, by the caller's `parent` (NULL:
+ * none) or a draw; a line. 0: it needs none. */
+unsigned tracer_uses(struct tracer *tracer, const struct traceparent *parent);
 
-/* A record for a call that has just come; NULL: none is left. `context` NULL: a new trace. */
+/* A record of `uses`, enum trace_use, for a call that has just come; NULL: none is left. `context`
+ * NULL: a new trace. */
 struct trace *tracer_begin(struct tracer *tracer, const struct trace_origin *origin,
-                           const struct trace_context *context);
+                           const struct trace_context *context, unsigned uses);
 /* The call is answered. The record is no longer the caller's. */
 void tracer_end(struct trace *trace, enum status status, const char *text);

@@ -650,6 +650,7 @@ listen_at(struct local_clients *local, struct error *error)
     umask(before);
     if (bound != 0 || listen(local->fd, SOMAXCONN) != 0)
         return error_set_errno(error, "socket for local clients %s", local->path);
+    log_info("socket_listening path=\"%s\" service=local_clients", local->path);
     return STATUS_OK;
 }
 

@@ -61,6 +61,7 @@ fill_start(const struct pool_member *member, struct handshake_start *start)
         .spin_limit_ns = generation->config->spin_ns,
         .halvings_max = stage->halvings_max,
         .log_level = options->log_level,
+        .log_format = log_format(),
         .sandbox_allow = stage->sandbox_allow,
         .sandbox_need = sandbox_need(&options->source->config), /* the node's */
         .param_count = stage->param_count,
@@ -115,10 +116,11 @@ start_log(struct pool_member *member)
         .fd = member->process.words,
         .bytes_per_s = options->source->config.worker_log_bytes_per_s,
         .counters = member_pool(member)->counters,
+        .pipeline = member->pools->lane->info.name,
+        .stage = stage_config(member->pools, member->stage)->name,
+        .worker = member->index,
+        .pid = member->process.pid,
     };
-    snprintf(log.prefix, sizeof(log.prefix), "pipeline=%s stage=%s worker=%u pid=%d",
-             member->pools->lane->info.name, stage_config(member->pools, member->stage)->name,
-             member->index, (int)member->process.pid);
     return worker_log_create(&log);
 }
 

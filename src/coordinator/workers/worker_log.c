@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "coordinator/workers/worker_log.h"
 
-#include <ctype.h>
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -14,14 +13,16 @@
 #include "ipc/counters.h"
 
 enum {
-    LINE_BYTES_MAX = 700,   /* a longer one is split */
+    SAID_BYTES_MAX = 700,   /* a longer line is split, unless it may be of the worker's own log */
     ROUND_BYTES = 64 << 10, /* the capacity of a pipe */
     ROUND_MS = 10,
     BURST_S = 4,
     LAST_BYTES = 16 << 10,
-    STAMP_BYTES = 24,  /* 2026-01-31T10:00:00.123Z */
-    QUOTED_BYTES = 64, /* the stamp, level, program, event and quotes around a line */
+    QUOTED_BYTES = 128, /* what `worker_said` adds to a line */
 };
+
+/* Programs of workers have names that begin so. */
+#define PROGRAM "shoal"
 
 struct worker_log {
     struct worker_log_options options;
@@ -32,23 +33,10 @@ struct worker_log {
     uint64_t untold; /* dropped lines that no log line has reported yet */
     bool is_last;    /* logs without a budget */
     size_t used;     /* of an incomplete line */
-    char line[LINE_BYTES_MAX];
+    char line[LOG_LINE_BYTES_MAX];
 };
 
 /* ---- lines ---- */
-
-/* A line of a worker's own log: "STAMP LEVEL shoal:stage.0 …". A modelet may imitate it, but it is
- * a line of that worker all the same. */
-static bool
-has_stamp(const char *text, size_t bytes)
-{
-    if (bytes <= STAMP_BYTES || !isdigit((unsigned char)text[0]) || text[10] != 'T' ||
-        text[STAMP_BYTES - 1] != 'Z' || text[STAMP_BYTES] != ' ')
-        return false;
-    const char *program = memchr(text + STAMP_BYTES + 1, ' ', bytes - STAMP_BYTES - 1);
-    size_t left = program == NULL ? 0 : (size_t)(text + bytes - program);
-    return left > 7 && (memcmp(program, " shoal:", 7) == 0 || memcmp(program, " shoal-", 7) == 0);
-}
 
 static void
 refill(struct worker_log *log)
@@ -71,7 +59,9 @@ static void
 notify_dropped(struct worker_log *log)
 {
     if (log->untold > 0)
-        log_warn("worker_log_dropped %s lines=%" PRIu64, log->options.prefix, log->untold);
+        log_warn("worker_log_dropped pipeline=%s stage=%s worker=%u pid=%d lines=%" PRIu64,
+                 log->options.pipeline, log->options.stage, log->options.worker,
+                 (int)log->options.pid, log->untold);
     log->untold = 0;
 }
 
@@ -92,22 +82,41 @@ pays(struct worker_log *log, size_t bytes)
     return true;
 }
 
+/* A line of the worker's own log goes through as it is. A modelet may imitate one, but it is a line
+ * of that worker all the same. */
+static bool
+pass_on(struct worker_log *log)
+{
+    const struct worker_log_options *options = &log->options;
+    if (log_line_is_valid(log_format(), PROGRAM, log->line, log->used))
+        return log_pass_on(log->line, log->used);
+    return log_beside(LOG_ERROR, "worker_said pipeline=%s stage=%s worker=%u pid=%d text=\"%.*s\"",
+                      options->pipeline, options->stage, options->worker, (int)options->pid,
+                      (int)log->used, log->line);
+}
+
 static void
 end_line(struct worker_log *log)
 {
-    bool stamped = has_stamp(log->line, log->used);
     if (log->used == 0)
         return;
-    bool pass = pays(log, log->used + (stamped ? 0 : QUOTED_BYTES + strlen(log->options.prefix)));
+    bool pass = pays(log, log->used + QUOTED_BYTES);
     if (pass)
         notify_dropped(log);
-    pass = pass && log_pass_on(stamped ? LOG_AS_IT_IS : LOG_QUOTED, log->options.prefix, log->line,
-                               log->used);
-    if (!pass) {
+    if (!pass || !pass_on(log)) {
         log->untold++;
         counter_add(log->options.counters, STAGE_LINES_DROPPED, 1);
     }
     log->used = 0;
+}
+
+/* What a line may have at most, by its first byte: a digit of the time, or a brace. */
+static size_t
+line_max(const struct worker_log *log)
+{
+    char first = log->line[0];
+    bool may_be_own = log_format() == LOG_FORMAT_JSON ? first == '{' : first == '2';
+    return may_be_own ? sizeof(log->line) - 1 : SAID_BYTES_MAX;
 }
 
 static void
@@ -116,7 +125,7 @@ take(struct worker_log *log, const char *text, size_t bytes)
     for (size_t i = 0; i < bytes; i++) {
         if (text[i] != '\n')
             log->line[log->used++] = text[i];
-        if (text[i] == '\n' || log->used == sizeof(log->line))
+        if (text[i] == '\n' || log->used == line_max(log))
             end_line(log);
     }
 }

@@ -2,7 +2,7 @@
 /*
  * One worker's output on stdout and stderr: read from its pipe on the loop thread, cut into lines,
  * and logged at a limited rate. Output of the modelet, an engine, an assertion or a sanitizer is
- * the event `worker_said`; lines of the worker's own log have a stamp and go through unchanged.
+ * the event `worker_said`; lines of the worker's own log go through unchanged.
  *
  * A flood costs the loop little: it reads 64 KiB in 10 ms, and a worker that writes more finds its
  * pipe full and goes on. Lines beyond the rate are dropped and counted, and a line says how many.
@@ -12,14 +12,18 @@
 
 #include <stdatomic.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "loop/loop.h"
 
 struct worker_log_options {
     struct loop *loop;
-    int fd;                     /* our end, non-blocking; stays the caller's */
-    uint64_t bytes_per_s;       /* on average; bursts of four seconds' worth. 0: no limit */
-    char prefix[192];           /* names the worker */
+    int fd;               /* our end, non-blocking; stays the caller's */
+    uint64_t bytes_per_s; /* on average; bursts of four seconds' worth. 0: no limit */
+    const char *pipeline; /* kept, as `stage` */
+    const char *stage;
+    uint32_t worker;
+    pid_t pid;
     _Atomic uint64_t *counters; /* of the stage: LINES_DROPPED */
 };
 

@@ -212,6 +212,7 @@ peer_server_create(const struct peer_server_options *options, struct peer_server
     struct peer_server *server = calloc(1, sizeof(*server));
     CHECK(server != NULL);
     struct rpc_server_options rpc = {
+        .name = "peers",
         .listen = options->listen,
         .listen_count = options->listen_count,
         .queue_count = 1,

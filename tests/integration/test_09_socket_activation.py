@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A node whose listening sockets the service manager keeps is replaced without a failed call.
+
+The test is the manager: it binds the sockets and passes them as sd_listen_fds(3) has them, and
+restarts shoald while clients call that neither wait nor retry. They reconnect when they are asked
+to: by GOAWAY, and by `Connection: close`. ctest: timeout=240
+"""
+
+import fcntl
+import http.client
+import json
+import os
+import pathlib
+import signal
+import socket
+import struct
+import tempfile
+import threading
+import unittest
+
+import shoal_fixture
+from shoal_attacks import puppet
+from shoal_client import Client, said
+from shoal_fixture import WAIT_SECONDS, Shoald, is_alive, node, pipeline, stage, wait_until
+
+RESTARTS = 20
+CALLERS = 4
+X = ("x", "INT32", [1], struct.pack("<i", 7))
+BODY = json.dumps({"inputs": [{"name": "x", "datatype": "INT32", "shape": [1], "data": [7]}]})
+
+
+def listening(family, address):
+    """High enough that no shell uses its number."""
+    plain = socket.socket(family)
+    plain.bind(address)
+    plain.listen(512)
+    high = fcntl.fcntl(plain.fileno(), fcntl.F_DUPFD, 100)
+    os.set_inheritable(high, True)
+    plain.close()
+    return socket.socket(fileno=high)
+
+
+class Activated(Shoald):
+    def __init__(self, config, sockets, **options):
+        super().__init__(config, listen=options.pop("listen"), **options)
+        self.pass_fds = [one.fileno() for one in sockets]
+        numbers = " ".join(f"{3 + i}<&{one.fileno()}" for i, one in enumerate(sockets))
+        self.command = ["bash", "-c", f'exec {numbers}; export LISTEN_PID=$$ '
+                        f'LISTEN_FDS={len(sockets)}; exec "$0" "$@"', *self.command]
+
+    def check_nothing_left(self):
+        left = [worker for worker in self.all_workers() if is_alive(worker.pid)]
+        assert not left, f"still alive after shoald: {left}"
+
+
+class Callers:
+    """Threads that call until told to stop, and what went wrong for them."""
+
+    def __init__(self, *loops):
+        self.stop = threading.Event()
+        self.done = [0] * len(loops)
+        self.failed = []
+        self.threads = [threading.Thread(target=self.run, args=(i, loop), daemon=True)
+                        for i, loop in enumerate(loops)]
+
+    def run(self, index, loop):
+        try:
+            for _ in loop(self.stop):
+                self.done[index] += 1
+        except Exception as error:  # noqa: BLE001: all that happens to a caller is its failure
+            self.failed.append(f"caller {index} after {self.done[index]} calls: {error!r}")
+
+    def __enter__(self):
+        for thread in self.threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.stop.set()
+        for thread in self.threads:
+            thread.join(WAIT_SECONDS)
+
+    def wait_progress(self):
+        before = list(self.done)
+        wait_until(lambda: self.failed or all(now > then + 5 for now, then in zip(self.done, before)),
+                   lambda: f"each caller to be answered: {self.done}, {self.failed}")
+
+
+def grpc_calls(target):
+    def loop(stop):
+        with Client(target) as client:
+            while not stop.is_set():
+                assert client.infer_raw("echo", X).raw_output_contents[0] == X[3]
+                yield
+    return loop
+
+
+def rest_calls(port):
+    def loop(stop):
+        client = http.client.HTTPConnection("127.0.0.1", port, timeout=WAIT_SECONDS)
+        while not stop.is_set():
+            client.request("POST", "/v2/models/echo/infer", BODY, {"Content-Type": "application/json"})
+            answer = client.getresponse()
+            body = answer.read()
+            assert answer.status == 200, (answer.status, body)
+            yield
+        client.close()
+    return loop
+
+
+class TestActivation(unittest.TestCase):
+    def setUp(self):
+        self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory(prefix="shoal-test.")))
+        self.path = self.folder / "s"
+        self.grpc = listening(socket.AF_INET, ("127.0.0.1", 0))
+        self.rest = listening(socket.AF_INET, ("127.0.0.1", 0))
+        self.unix = listening(socket.AF_UNIX, str(self.path))
+        self.sockets = [self.grpc, self.rest, self.unix]
+        for one in self.sockets:
+            self.addCleanup(one.close)
+        self.target = f"127.0.0.1:{self.grpc.getsockname()[1]}"
+        self.port = self.rest.getsockname()[1]
+
+    def shoald(self, *pipelines, **keys):
+        pipelines = pipelines or [pipeline("echo", stage("libecho.so"), slots=64)]
+        config = node(*pipelines, http=f"127.0.0.1:{self.port}", **keys)
+        return Activated(config, self.sockets, listen=[self.target, f"unix:{self.path}"])
+
+    def test_restarts_fail_no_call(self):
+        loops = [grpc_calls(self.target)] * CALLERS + [grpc_calls(f"unix:{self.path}")]
+        loops += [rest_calls(self.port)] * CALLERS
+        shoald = self.shoald()
+        self.addCleanup(shoald.discard)
+        shoald.start().wait_ready()
+        with Callers(*loops) as callers:
+            for _ in range(RESTARTS):
+                callers.wait_progress()
+                self.assertEqual(shoald.terminate(), 0, shoald.stderr)
+                self.assertNotIn("late_calls_refused", shoald.stderr)
+                shoald.start().wait_ready()
+            callers.wait_progress()
+        self.assertEqual(callers.failed, [])
+        print(f"{RESTARTS} restarts, {sum(callers.done)} calls, {len(callers.failed)} failed")
+        self.assertEqual(shoald.terminate(), 0)
+        self.assertTrue(self.path.exists(), "the socket's file is the manager's")
+
+    def test_long_calls_are_finished(self):
+        """A call that runs while clients are asked to reconnect is answered by the old node."""
+        shoald = self.shoald(pipeline("p", puppet(), slots=8))
+        self.addCleanup(shoald.discard)
+        shoald.start().wait_ready()
+        with Client(self.target) as client:
+            call = client.tell("slow 1000", "p")
+            shoald.wait_stat("p", lambda stat: stat["slots_used"] == 1, "the call to run")
+            shoald.signal(signal.SIGTERM)
+            self.assertEqual(said(call.result()), "slow 1000")
+        self.assertEqual(shoald.wait_exit(), 0)
+
+    def test_a_socket_of_no_address_is_reported(self):
+        self.sockets.append(listening(socket.AF_INET, ("127.0.0.1", 0)))
+        with self.shoald() as shoald:
+            shoald.wait_log("sockets_unused count=1")
+            for worker in shoald.workers():
+                links = [os.readlink(fd) for fd in pathlib.Path(f"/proc/{worker.pid}/fd").iterdir()]
+                own = {f"socket:[{os.fstat(one.fileno()).st_ino}]" for one in self.sockets}
+                self.assertFalse(own & set(links), "a worker has a listening socket")
+
+
+if __name__ == "__main__":
+    shoal_fixture.main()
