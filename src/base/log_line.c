@@ -86,8 +86,8 @@ read_precision(const char **at, struct log_arguments *args)
     return precision;
 }
 
-/* Adds one argument. Of printf's conversions the log has these; test_log_line meets every format of
- * the sources. Returns the format behind it. */
+/* Adds one argument. Of printf's conversions the log has these; tests/tidy finds others in the
+ * sources. Returns the format behind it. */
 static const char *
 convert(struct log_text *text, const char *at, struct log_arguments *args)
 {

@@ -29,6 +29,7 @@
 #include "coordinator/models/model_orders.h"
 #include "coordinator/models/models.h"
 #include "coordinator/models/runtime.h"
+#include "coordinator/operator.h"
 #include "coordinator/pipeline/pipeline.h"
 #include "coordinator/pipeline/share.h"
 #include "coordinator/reload.h"
@@ -58,8 +59,7 @@ enum node_phase { PHASE_STARTING, PHASE_SERVING, PHASE_DRAINING, PHASE_STOPPING 
 
 struct coordinator_node {
     const struct node_options *options;
-    struct config_source
-        *source; /* of the start: addresses, threads and limits stay as they were */
+    struct config_source *source; /* of the start, whose addresses, threads and limits stay */
     struct certificates certificates;
     struct loop *loop;
     struct assembly assembly;
@@ -219,8 +219,9 @@ say_start_failed(struct coordinator_node *node, const struct error *error)
 }
 
 static void
-refuse_to_start(struct coordinator_node *node, const struct error *error)
+refuse_to_start(void *context, const struct error *error)
 {
+    struct coordinator_node *node = context;
     if (node->phase == PHASE_STOPPING)
         return;
     say_start_failed(node, error);
@@ -246,13 +247,6 @@ on_pipeline_stopped(void *context, struct pipeline *pipeline)
 /* ---- stopping ---- */
 
 static void
-stop_directories(struct coordinator_node *node)
-{
-    model_directories_destroy(node->directories);
-    node->directories = NULL;
-}
-
-static void
 stop_pipelines(struct coordinator_node *node)
 {
     drains_stop(&node->drains);
@@ -262,7 +256,8 @@ stop_pipelines(struct coordinator_node *node)
     if (node->front != NULL)
         (void)front_refuse(node->front); /* callers hear of it while the workers stop */
     mesh_node_stop(node->mesh);
-    stop_directories(node);
+    model_directories_destroy(node->directories);
+    node->directories = NULL;
     assembly_stop(&node->assembly);
     end_loop_if_done(node);
 }
@@ -425,40 +420,19 @@ on_terminate(void *context, int number, uint32_t times)
         drain(node, number == SIGINT ? "SIGINT" : "SIGTERM");
 }
 
-static void
-refuse_model_order(struct control_call *call)
+static struct operator_scope
+operator_scope(struct coordinator_node *node)
 {
-    struct error error = ERROR_NONE;
-    error_set(&error, STATUS_FAILED_PRECONDITION,
-              "the node is one of a mesh, which says what is loaded: register the model "
-              "with " MESH_SERVICE);
-    control_answer(call, &error, NULL);
+    return (struct operator_scope){node->mesh, node->model_orders, node->directories,
+                                   &node->reloads};
 }
 
-/* Writes the list that a verb from CONTROL_MODEL_LIST on asks for: an object with `rows`
- * (ipc/control.h). */
 static enum status
 write_list(void *context, const struct control_request *request, struct bytes *list,
            struct error *error)
 {
-    struct coordinator_node *node = context;
-    if (request->verb != CONTROL_MODEL_LIST)
-        return mesh_node_report(node->mesh, request, list, error);
-    model_orders_list(node->model_orders, request, list);
-    return STATUS_OK;
-}
-
-static void
-answer_list(struct coordinator_node *node, const struct control_request *request,
-            struct control_call *call)
-{
-    struct bytes list = {0};
-    struct error error = ERROR_NONE;
-    if (write_list(node, request, &list, &error) == STATUS_OK)
-        control_answer_list(call, &list);
-    else
-        control_answer(call, &error, NULL);
-    bytes_fini(&list);
+    const struct operator_scope scope = operator_scope(context);
+    return operator_list(&scope, request, list, error);
 }
 
 static void
@@ -475,27 +449,14 @@ static void
 on_control(void *context, const struct control_request *request, struct control_call *call)
 {
     struct coordinator_node *node = context;
-    struct error error = ERROR_NONE;
-    if (request->verb == CONTROL_DRAIN) {
+    const struct operator_scope scope = operator_scope(node);
+    if (request->verb == CONTROL_DRAIN)
         take_drain(node, request, call);
-    } else if (request->verb >= CONTROL_MODEL_LIST) {
-        answer_list(node, request, call);
-    } else if (node->mesh != NULL && request->verb != CONTROL_RELOAD) {
-        refuse_model_order(call);
-    } else if (node->phase != PHASE_SERVING) {
-        error_set(&error, STATUS_FAILED_PRECONDITION, "the node is %s: nothing is %s",
-                  node->phase < PHASE_SERVING ? "starting" : "stopping",
-                  request->verb == CONTROL_RELOAD ? "reloaded" : "loaded or unloaded");
-        control_answer(call, &error, NULL);
-    } else if (request->verb == CONTROL_RELOAD) {
-        if (request->pipeline[0] == '\0') /* all, as SIGHUP does */
-            mesh_node_reload(node->mesh);
-        reload_asked(&node->reloads, request->pipeline, call);
-    } else if (request->verb == CONTROL_MODEL_ROLLBACK) {
-        model_orders_roll_back(node->directories, request, call);
-    } else {
-        model_orders_take(node->model_orders, request, call);
-    }
+    else if (node->phase == PHASE_SERVING || operator_only_looks(request))
+        operator_take(&scope, request, call);
+    else
+        operator_refuse(&scope, request, node->phase < PHASE_SERVING ? "starting" : "stopping",
+                        call);
 }
 
 static void
@@ -591,12 +552,6 @@ on_mesh_disabled(void *context)
     refuse_to_start(node, &error);
 }
 
-static void
-on_mesh_refused(void *context, const struct error *error)
-{
-    refuse_to_start(context, error);
-}
-
 static enum status
 create_mesh(struct coordinator_node *node, struct error *error)
 {
@@ -612,7 +567,7 @@ create_mesh(struct coordinator_node *node, struct error *error)
         .share_key = node->share_key,
         .log_level = node->log_level,
         .on_disabled = on_mesh_disabled,
-        .on_refused = on_mesh_refused,
+        .on_refused = refuse_to_start,
         .context = node,
         .tls = node->certificates.peers,
         .callers_tls = node->certificates.callers,
@@ -769,7 +724,8 @@ finish(struct coordinator_node *node)
         front_destroy(node->front);
     if (node->loop != NULL)
         loop_run_posted(node->loop);
-    stop_directories(node);
+    model_directories_destroy(node->directories);
+    node->directories = NULL;
     model_orders_destroy(node->model_orders);
     control_destroy(node->control);
     local_destroy(node->local);

@@ -85,6 +85,9 @@ BROKEN = [
     ("sleep", 2, {"tests/integration/test_a.py": "# SPDX-License-Identifier: Apache-2.0\n"
                   "time.sleep(1)\n"}),
     ("sleep", 2, {"tests/integration/test_a.sh": "# SPDX-License-Identifier: Apache-2.0\nsleep 1\n"}),
+    ("log-formats", 2, {"src/base/a.c": SPDX + 'void a(void) { log_warn("a b=%5d", 1); }\n'}),
+    ("log-formats", 2, {"src/base/a.c": SPDX + 'void a(void) { log_info_limited("a b=\\"%p\\"", b); }\n'}),
+    ("log-formats", 2, {"src/base/a.c": SPDX + 'void a(void) { log_line(c(d), "a b=%" PRIu64 " c=%g", b, c); }\n'}),
     ("unfinished", 1, {"README.md": "TO" "DO: write\n"}),
     ("unfinished", 2, {"src/base/a.c": SPDX + "/* FIX" "ME */\n"}),
     ("licence", 1, {"src/base/a.c": "int a;\n"}),

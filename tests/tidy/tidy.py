@@ -168,6 +168,12 @@ SLEEPS = {
     ".sh": r"^[ \t]*sleep\b|[;&|]\s*sleep\b|\bdo sleep\b",
 }
 
+# A call with its format, which is string literals and PRI words; the conversions that it may have.
+LOG_CALL = (r'\blog_(?:(?:error|warn|info|debug)(?:_limited)?|beside|line|limited)\s*\('
+            r'(?:\s*(?:[^",;()]|\([^()]*\))*,)?\s*((?:"(?:\\.|[^"\\\n])*"|PRI\w+|\s)+)')
+PRI = re.compile(r"PRI([dux])\d*|PRI\w+")
+LOG_CONVERSION = re.compile(r"%(%|(\.(\*|\d+))?s|(l|ll|z)?[diux])")
+
 UNFINISHED = re.compile(r"\b(TO" r"DO|FIX" r"ME|X" r"XX)\b")
 LICENSED = (".c", ".h", ".def", ".py", ".sh", ".cmake", ".proto", ".pml")
 LICENSED_NAMES = ("CMakeLists.txt", "dev", "run")
@@ -391,6 +397,19 @@ def rule_sleep(source):
                 yield line, "a test waits on a condition with a deadline: pause only in a wait_...()"
 
 
+def rule_log_formats(source):
+    """The log formats its lines itself (base/log_line.c), with few of printf's conversions."""
+    if not source.is_c or not source.under("src/*"):
+        return
+    text = blank_comments(source.text, strings=False)
+    for line, match in source.find(LOG_CALL, text):
+        format = "".join(PRI.sub(lambda word: word[1], part) if part[0] != '"' else part[1:-1]
+                         for part in re.findall(r'"(?:\\.|[^"\\])*"|\w+', match.group(1)))
+        for conversion in re.findall(r"%[^a-zA-Z%]*[a-zA-Z%]+?(?<![lzhjtLq])", format):
+            if not LOG_CONVERSION.fullmatch(conversion):
+                yield line, f"{conversion}: log_line.c does not know it; see `convert` there"
+
+
 def rule_unfinished(source):
     for number, line in enumerate(source.lines, 1):
         match = UNFINISHED.search(line)
@@ -492,6 +511,7 @@ FILE_RULES = {
     "parameters": rule_parameters,
     "banned": rule_banned,
     "sleep": rule_sleep,
+    "log-formats": rule_log_formats,
     "unfinished": rule_unfinished,
     "licence": rule_licence,
     "header": rule_header,
