@@ -218,7 +218,7 @@ class TestSocket(unittest.TestCase):
         connection = self.connect()
         connection.shutdown(socket.SHUT_WR)
         self.assertTrue(Word(connection).closed)
-        self.shoald.wait_log('local_client_left pipeline= uid=.*why="closed its socket"')
+        self.shoald.wait_log('local_client_left pipeline="" uid=.*why="closed its socket"')
         connection = self.connect()
         connection.shutdown(socket.SHUT_RD)
         connection.send(hello())

@@ -27,7 +27,7 @@ MAY_USE = {
         "coordinator/pipeline", "coordinator/protocol"},
     "coordinator/front": {"base", "coordinator/config", "coordinator/entry", "coordinator/mesh",
         "coordinator/models", "coordinator/pipeline", "coordinator/protocol",
-        "coordinator/telemetry", "http", "ipc", "loop", "rpc"},
+        "coordinator/telemetry", "http", "ipc", "loop", "rpc", "wire"},
     "coordinator/loop": {"base", "ipc", "loop"},
     "coordinator/mesh": {"base", "coordinator/config", "coordinator/entry", "coordinator/models",
         "coordinator/pipeline", "coordinator/protocol", "coordinator/telemetry", "ipc", "loop", "mesh/edge", "mesh/etcd", "mesh/record",

@@ -345,8 +345,8 @@ test_journal_keeps_the_newest(void **state)
     log_info("model_evicted model=\"%s\"", "a\"b\x01");
     text = recent_events_text(events, 0, &newest);
     assert_int_equal(newest, 1);
-    assert_non_null(
-        strstr(text, "\"level\":\"info\",\"text\":\"model_evicted model=\\\"a\\\"b \\\"\"}]"));
+    assert_non_null(strstr(
+        text, "\"level\":\"info\",\"text\":\"model_evicted model=\\\"a\\\\\\\"b\\\\u0001\\\"\"}]"));
     free(text);
     for (int i = 0; i < 2 * RECENT_EVENTS_MAX; i++)
         log_warn("number i=%d", i);

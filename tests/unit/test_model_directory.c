@@ -488,7 +488,7 @@ test_unlisted_entries_are_logged_once(void **state)
         "model=\"fifo\" error=\"key.json: not a regular file",
         "model=\"key is a directory\" error=\"key.json: not a regular file",
         "model=\"key leads out\" error=\"key.json: ",
-        "model=\"taken\" error=\"\"taken\" is taken",
+        "model=\"taken\" error=\"\\\"taken\\\" is taken",
         "model=\"leads out\" error=\"it is a link that leads out of the root",
     };
     /* some looks later */
