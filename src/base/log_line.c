@@ -281,7 +281,7 @@ log_line_put(struct bytes *out, enum log_format form, const struct log_head *hea
         at = put_word(&line, at, &arguments);
     }
     va_end(arguments.list);
-    bytes_put(out, "}\n" + (form != LOG_FORMAT_JSON), form == LOG_FORMAT_JSON ? 2 : 1);
+    bytes_put_text(out, form == LOG_FORMAT_JSON ? "}\n" : "\n");
 }
 
 /* ---- lines of other processes ---- */

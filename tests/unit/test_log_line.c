@@ -93,7 +93,7 @@ test_bounds(void **state)
             memcpy(long_text + i, "\xc3\xa4", 2);
         for (int shift = 0; shift < 2; shift++)
             assert_null(
-                strstr(line((enum log_format)form, "a b=%s%s", "y" + shift, long_text), "\\u"));
+                strstr(line((enum log_format)form, "a b=%s%s", &"y"[shift], long_text), "\\u"));
     }
 }
 
