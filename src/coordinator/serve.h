@@ -22,8 +22,8 @@ struct serve_options {
     const char *host; /* as in a URL: IPv6 in brackets */
     uint16_t grpc_port;
     uint16_t http_port, metrics_port, dashboard_port; /* 0: not served */
-    uint32_t workers;                 /* of each pipeline; 0: chosen */
-    uint32_t memory_mib;              /* for models of the folder; 0: chosen */
+    uint32_t workers;                                 /* of each pipeline; 0: chosen */
+    uint32_t memory_mib;                              /* for models of the folder; 0: chosen */
 };
 
 /* Appends the configuration, as YAML. INVALID_ARGUMENT, NOT_FOUND, FAILED_PRECONDITION: the error

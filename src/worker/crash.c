@@ -199,9 +199,10 @@ take_caller_of_nothing(void)
     crash_symbol_locate(crash.code, &symbol);
     if (symbol.file != NULL)
         return;
-    uintptr_t caller = crash.return_to;
 #if defined(__x86_64__)
-    caller = *(const uintptr_t *)crash.stack; /* NOLINT: an address is all there is */
+    uintptr_t caller = *(const uintptr_t *)crash.stack; /* NOLINT: an address is all there is */
+#else
+    uintptr_t caller = crash.return_to;
 #endif
     if (caller != 0)
         crash.frames[crash.frame_count++] = caller - 1;
@@ -345,19 +346,18 @@ on_fault(int number, siginfo_t *info, void *context)
 
 /* A sanitizer has given the thread a stack already. */
 static void
-use_stack(char *bytes)
+use_stack(const stack_t *stack)
 {
     stack_t before;
-    const stack_t stack = {.ss_sp = bytes, .ss_size = STACK_BYTES};
     if (sigaltstack(NULL, &before) == 0 && (before.ss_flags & SS_DISABLE))
-        (void)sigaltstack(&stack, NULL);
+        (void)sigaltstack(stack, NULL);
 }
 
 void
 crash_stack_for_loader(void)
 {
     static _Alignas(64) char bytes[STACK_BYTES];
-    use_stack(bytes);
+    use_stack(&(const stack_t){.ss_sp = bytes, .ss_size = sizeof(bytes)});
 }
 
 void
@@ -368,7 +368,7 @@ crash_catch(const struct handshake_start *orders)
     main_scene = &own_scene;
     (void)snprintf(program, sizeof(program), "shoal:%s.%u", orders->stage, orders->worker_index);
     crash_symbols_keep();
-    use_stack(bytes);
+    use_stack(&(const stack_t){.ss_sp = bytes, .ss_size = sizeof(bytes)});
     struct sigaction action = {.sa_sigaction = on_fault,
                                .sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER};
     sigfillset(&action.sa_mask);

@@ -181,6 +181,7 @@ value_of(const struct snapshot *difference, const struct snapshot_scope *scope,
 {
     const uint64_t *words = NULL;
     int64_t then_ms;
+    int64_t age_ms;
     if (one->value == VALUE_MEAN || one->value == VALUE_P50 || one->value == VALUE_P99) {
         words = snapshot_histogram(scope, one->first);
         if (words[0] == 0)
@@ -194,7 +195,8 @@ value_of(const struct snapshot *difference, const struct snapshot_scope *scope,
     case VALUE_P99: return (float)histogram_quantile(words, 0.99);
     case VALUE_AGE:
         then_ms = (int64_t)snapshot_value(scope, one->first);
-        return then_ms == 0 ? NAN : (float)(difference->taken_unix_ns / NS_PER_MS - then_ms);
+        age_ms = difference->taken_unix_ns / NS_PER_MS - then_ms;
+        return then_ms == 0 ? NAN : (float)age_ms;
     }
     return NAN;
 }

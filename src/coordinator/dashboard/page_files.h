@@ -5,7 +5,7 @@
 #include <stddef.h>
 
 #define PAGE_FILE(name)                                                                            \
-    extern const unsigned char name[];                                                             \
+    extern const unsigned char(name)[];                                                            \
     extern const size_t name##_size
 
 PAGE_FILE(page_app_js);

@@ -449,14 +449,14 @@ permit(const struct repository *repository, const struct triton_request *request
                      "configuration permits it");
 }
 
-/* Enters the order, unless too many wait or the node stops. */
-static enum status
+/* Enters the order; false: too many wait, or the node stops. */
+static bool
 enter(struct repository *repository, struct repository_order *order, struct error *error)
 {
     pthread_mutex_lock(&repository->lock);
     bool stops = repository->is_stopping;
-    bool is_full = repository->waiting == REPOSITORY_WAITING_MAX;
-    if (!stops && !is_full) {
+    bool is_entered = !stops && repository->waiting < REPOSITORY_WAITING_MAX;
+    if (is_entered) {
         repository->waiting++;
         order->next = repository->orders;
         if (order->next != NULL)
@@ -466,11 +466,12 @@ enter(struct repository *repository, struct repository_order *order, struct erro
     }
     pthread_mutex_unlock(&repository->lock);
     if (stops)
-        return error_set(error, STATUS_UNAVAILABLE, "this node is about to stop");
-    return is_full ? error_set(error, STATUS_RESOURCE_EXHAUSTED,
-                               "%d calls wait for lists, loads and unloads of models already",
-                               REPOSITORY_WAITING_MAX)
-                   : STATUS_OK;
+        error_set(error, STATUS_UNAVAILABLE, "this node is about to stop");
+    else if (!is_entered)
+        error_set(error, STATUS_RESOURCE_EXHAUSTED,
+                  "%d calls wait for lists, loads and unloads of models already",
+                  REPOSITORY_WAITING_MAX);
+    return is_entered;
 }
 
 /* The id in metadata, which comes before the name in a question about a model. */
@@ -502,9 +503,10 @@ repository_take(struct repository *repository, const struct inbound *inbound,
                                            .request = *request};
         if (id.bytes > 0)
             memcpy(order->request.name, id.text, id.bytes + 1);
-        status = enter(repository, order, &error);
-        if (status != STATUS_OK)
+        if (!enter(repository, order, &error)) {
             free(order);
+            status = error.status;
+        }
     }
     if (status != STATUS_OK)
         inbound->type->refuse(inbound->call, status, error.text,

@@ -146,6 +146,7 @@ read_rows(struct inquiry *inquiry, struct oip_json_ask *ask, struct oip_json **j
         return status;
     ask->rows_of = &info;
     status = oip_json_read(ask, json, &inquiry->error);
+    ask->rows_of = NULL;
     target_forget(&told);
     return status;
 }
