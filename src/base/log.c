@@ -523,7 +523,7 @@ log_beside(enum log_level level, const char *format, ...)
 {
     struct bytes line = {0};
     va_list args;
-    if (!is_wanted(level))
+    if (!is_written(level))
         return true;
     va_start(args, format);
     make_line(&line, level, format, args);

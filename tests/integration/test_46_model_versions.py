@@ -151,7 +151,7 @@ class TestVersions(unittest.TestCase):
                       'version_policy: { latest { num_versions: 2 } } dynamic_batching {}')
         self.start()
         self.shoald.wait_log('model_settings_ignored pipeline=boosters model="m" file=config.pbtxt '
-                             'members="max_batch_size, dynamic_batching"')
+                             'members="dynamic_batching"')
         self.assertEqual([self.ask(), self.ask("4"), self.ask("3")],
                          [(4, "4"), (4, "4"), (3, "3")])
         self.assertEqual(self.versions(), ["3", "4"])

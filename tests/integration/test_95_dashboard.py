@@ -7,10 +7,13 @@ no memory; too many are refused. Its requests for lists and models are bounded a
 ctest: timeout=240
 """
 
+import contextlib
+import http.client
 import pathlib
 import re
 import socket
 import tempfile
+import threading
 import unittest
 
 import shoal_fixture
@@ -20,6 +23,7 @@ from shoal_fixture import (Shoald, node, pipeline, read_proc, run_shoald, saniti
                            wait_until)
 from shoal_rest import Rest, port_of, tensor
 
+UNREAD = 1_000_000  # bytes of an answer: more than sockets buffer
 TOKEN = "a-token-of-the-tests-0123456789"
 POLICY = "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; object-src 'none'; " \
          "form-action 'self'"
@@ -87,6 +91,31 @@ class TestSamples(unittest.TestCase):
                 self.assertEqual(shoald.terminate(), 0)
                 while stream.sample() is not None:
                     pass
+
+
+    def test_questions_while_the_node_ends(self):
+        """They wait for the loop while it waits for a REST client that does not read its answer."""
+        body, headers = Rest(0).infer_body([tensor("x", "UINT8", [UNREAD], UNREAD * [255])])
+        with Shoald(echo(http=ANY_PORT, message_mib=16)) as shoald, socket.socket() as slow:
+            dashboard = Dashboard(dashboard_port(shoald))
+            slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            slow.connect(("127.0.0.1", port_of(shoald)))
+            head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+            slow.sendall(f"POST /v2/models/echo/infer HTTP/1.1\r\nHost: localhost\r\n{head}"
+                         f"Content-Length: {len(body)}\r\n\r\n".encode() + body)
+            slow.settimeout(shoal_fixture.WAIT_SECONDS)
+            self.assertIn(b" 200 OK", slow.recv(64))
+
+            def ask():
+                with contextlib.suppress(OSError, http.client.HTTPException):
+                    while True:
+                        dashboard.get("/ask?verb=model+list")
+            threads = [threading.Thread(target=ask) for _ in range(8)]
+            for thread in threads:
+                thread.start()
+            self.assertEqual(shoald.terminate(), 0)
+            for thread in threads:
+                thread.join(shoal_fixture.WAIT_SECONDS)
 
 
 class TestViewers(unittest.TestCase):
@@ -264,6 +293,9 @@ class TestLists(unittest.TestCase):
                 self.assertEqual(
                     dashboard.get("/v2/models/echo/infer", foreign, "POST", body)[0], 403)
                 self.assertEqual(shoald.pipeline_stat("echo")["requests"], int(infer == "on"))
+                for path in ("/v2/repository/models/echo/unload", "/v2/%72epository/index"):
+                    code, _, text = dashboard.get(path, headers, "POST", b"{}")
+                    self.assertEqual((code, "only calls models" in text), (403, True), text)
 
 
 if __name__ == "__main__":

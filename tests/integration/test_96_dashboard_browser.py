@@ -9,6 +9,7 @@ ctest: timeout=300
 
 import itertools
 import json
+import re
 import pathlib
 import subprocess
 import tempfile
@@ -25,6 +26,7 @@ from shoal_rest import Rest, port_of, tensor
 
 ELEMENTS_MAX = 3000
 MODELS = 10000
+ROWS = 50  # of a page
 HOSTILE = "<img src=x onerror=\"document.title='broken'\">'&amp;\u202e"
 
 CONTRAST = """
@@ -230,6 +232,10 @@ class TestMesh(InBrowser):
     def elements(self):
         return self.browser.run("return document.querySelectorAll('*').length")
 
+    def rows(self):
+        """The models in the list; their order is the node's, not that of their names."""
+        return re.findall(r"^(model-\d{5})\t", self.browser.text(), re.MULTILINE)
+
     def test_ten_thousand_models(self):
         shoald = self.enterContext(prepare(pupil(), mesh={"instance": "alone"}, dashboard=ANY_PORT))
         with Registrar(shoald) as registrar:
@@ -240,7 +246,7 @@ class TestMesh(InBrowser):
             registrar.call("setVModel", vModelId="v", targetModelId="model-00007")
             self.assertTrue(registrar.infer("model-00007"))
         self.go(shoald, "mesh")
-        self.browser.wait_text("model-00049")
+        seen = wait_until(lambda: self.rows() if len(self.rows()) == ROWS else None, "a page of models")
         wait_until(lambda: "10,001" in self.browser.text(), "the number of models")
         for text in ("alone", "this node", "leader", "connected", "ModelInfer", "model loaded"):
             self.browser.wait_text(text)
@@ -249,12 +255,14 @@ class TestMesh(InBrowser):
         for page in (2, 3):
             self.browser.run("document.querySelector('.pager button:last-child').click()")
             self.browser.wait_text(f"page {page}")
-        self.browser.wait_text("model-00149")
+            seen += wait_until(lambda: self.rows() if len(self.rows()) == ROWS and
+                               self.rows()[0] not in seen else None, "other models")
+        self.assertEqual(len(set(seen)), 3 * ROWS)
         self.assertLess(self.elements(), ELEMENTS_MAX)
         self.browser.run("document.getElementById('search').focus()")
         self.browser.press(*"model-0999")
         self.browser.wait_text("model-09990")
-        wait_until(lambda: "model-00149" not in self.browser.text(), "the rows of before to go")
+        wait_until(lambda: all(row.startswith("model-0999") for row in self.rows()), "the rows of before to go")
         self.assertLess(self.elements(), ELEMENTS_MAX)
         self.browser.run("document.getElementById('search').value = ''")
         self.browser.run("document.getElementById('search').focus()")

@@ -35,7 +35,7 @@ test_triton(void **state)
                                  "input { name: \"y\" } instance_group <count: 1>");
     assert_string_equal(seen.format->name, "onnx");
     assert_string_equal(seen.format_member, "platform");
-    assert_string_equal(seen.ignored[SIDECAR_TRITON], "max_batch_size, instance_group");
+    assert_string_equal(seen.ignored[SIDECAR_TRITON], "instance_group");
     assert_true(seen.tensors.is_batched);
     assert_int_equal(seen.tensors.count, 2);
     assert_string_equal(seen.tensors.at[1].name, "y");

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "coordinator/dashboard/asks.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/queue.h>
@@ -27,6 +28,8 @@ struct list_ask {
 
 struct list_asks {
     struct asks_options options;
+    pthread_mutex_t lock; /* of `is_stopped`: nothing is posted to the node's loop after it */
+    bool is_stopped;
     struct list_ask *running; /* at the node's loop; NULL: none */
     uint32_t waiting_count;
     STAILQ_HEAD(, list_ask) waiting;
@@ -39,7 +42,18 @@ asks_create(const struct asks_options *options)
     CHECK(asks != NULL);
     asks->options = *options;
     STAILQ_INIT(&asks->waiting);
+    CHECK(pthread_mutex_init(&asks->lock, NULL) == 0);
     return asks;
+}
+
+void
+asks_stop(struct list_asks *asks)
+{
+    if (asks == NULL)
+        return;
+    pthread_mutex_lock(&asks->lock);
+    asks->is_stopped = true;
+    pthread_mutex_unlock(&asks->lock);
 }
 
 static void
@@ -61,6 +75,7 @@ asks_destroy(struct list_asks *asks)
         STAILQ_REMOVE_HEAD(&asks->waiting, link);
         ask_free(ask);
     }
+    pthread_mutex_destroy(&asks->lock);
     free(asks);
 }
 
@@ -110,10 +125,14 @@ run_next(struct list_asks *asks)
     struct list_ask *ask = STAILQ_FIRST(&asks->waiting);
     if (asks->running != NULL || ask == NULL)
         return;
-    STAILQ_REMOVE_HEAD(&asks->waiting, link);
-    asks->waiting_count--;
-    asks->running = ask;
-    loop_post(asks->options.loop, run, ask);
+    pthread_mutex_lock(&asks->lock);
+    if (!asks->is_stopped) {
+        STAILQ_REMOVE_HEAD(&asks->waiting, link);
+        asks->waiting_count--;
+        asks->running = ask;
+        loop_post(asks->options.loop, run, ask);
+    }
+    pthread_mutex_unlock(&asks->lock);
 }
 
 /* ---- requests ---- */

@@ -27,7 +27,10 @@ struct asks_options {
 };
 
 struct list_asks *asks_create(const struct asks_options *options);
-/* After the HTTP thread, when the node's loop runs no more. NULL is ignored. */
+/* Gives the node's loop nothing more to do; what it has been given must run before asks_destroy.
+ * Any thread; NULL is ignored. */
+void asks_stop(struct list_asks *asks);
+/* After asks_stop and the HTTP thread. NULL is ignored. */
 void asks_destroy(struct list_asks *asks);
 
 /* Answers the request, now or later. RESOURCE_EXHAUSTED, INVALID_ARGUMENT: it is not answered. */

@@ -141,7 +141,11 @@ answer_history(struct dashboard *dashboard, struct http_request *request, struct
 static enum status
 pass_on(struct dashboard *dashboard, struct http_request *request, struct error *error)
 {
-    if (http_request_method(request) == HTTP_POST && !may_infer(dashboard))
+    static const char models[] = "/v2/models/";
+    bool posts = http_request_method(request) == HTTP_POST;
+    if (posts && strncmp(http_request_path_encoded(request), models, sizeof(models) - 1) != 0)
+        return error_set(error, STATUS_PERMISSION_DENIED, "this page only calls models");
+    if (posts && !may_infer(dashboard))
         return error_set(error, STATUS_PERMISSION_DENIED,
                          "this page calls no models: the key dashboard_infer is off");
     dashboard->models.on_request(dashboard->models.context, request);
@@ -326,6 +330,7 @@ dashboard_stop(struct dashboard *dashboard)
 {
     if (dashboard == NULL || dashboard->rest == NULL)
         return;
+    asks_stop(dashboard->asks);
     rest_stop(dashboard->rest);
     http_thread_post(dashboard->thread, on_stop, dashboard);
 }

@@ -23,6 +23,7 @@ struct repository_order {
     void *call;
     struct triton_request request;
     struct repository_order *next, *before;
+    struct repository_order *queued; /* behind it; NULL: it is the last */
 };
 
 struct repository {
@@ -31,6 +32,8 @@ struct repository {
     uint32_t named_count;
     pthread_mutex_t lock; /* of what follows */
     struct repository_order *orders;
+    struct repository_order *first; /* not begun yet, in their order */
+    struct repository_order **last;
     uint32_t waiting;
     bool is_stopping;
 };
@@ -249,7 +252,6 @@ list(struct repository *repository, const struct triton_request *request, struct
 }
 
 struct repository_search {
-    const char *id;
     char *path; /* NULL: it was not found */
     char *key;
     const char *pipeline;
@@ -259,8 +261,6 @@ static void
 search_row(void *context, const struct model_row *row)
 {
     struct repository_search *search = context;
-    if (strcmp(row->id, search->id) != 0)
-        return;
     search->path = strdup(row->path);
     search->key = strdup(row->key);
     search->pipeline = row->pipeline;
@@ -279,8 +279,8 @@ static const struct pipeline *
 pipeline_of(struct repository *repository, const char *name)
 {
     const struct repository_options *options = &repository->options;
-    struct repository_search search = {.id = name, .pipeline = name};
-    models_visit(options->registry, search_row, &search);
+    struct repository_search search = {.pipeline = name};
+    models_visit_one(options->registry, name, search_row, &search);
     search_fini(&search);
     return pipeline_find(options->pipelines, options->pipeline_count, search.pipeline,
                          strlen(search.pipeline));
@@ -354,9 +354,9 @@ catalog_for(struct repository *repository, const struct repository_search *searc
 static void
 load(struct repository *repository, struct repository_order *order)
 {
-    struct repository_search search = {.id = order->request.name};
+    struct repository_search search = {0};
     struct error error = ERROR_NONE;
-    models_visit(repository->options.registry, search_row, &search);
+    models_visit_one(repository->options.registry, order->request.name, search_row, &search);
     struct catalog *catalog = catalog_for(repository, &search);
     if (catalog != NULL) {
         const struct model_spec spec = {.id = order->request.name,
@@ -374,9 +374,9 @@ load(struct repository *repository, struct repository_order *order)
 static void
 unload(struct repository *repository, struct repository_order *order)
 {
-    struct repository_search search = {.id = order->request.name};
+    struct repository_search search = {0};
     struct error error = ERROR_NONE;
-    models_visit(repository->options.registry, search_row, &search);
+    models_visit_one(repository->options.registry, order->request.name, search_row, &search);
     if (search.path != NULL) {
         models_unload(repository->options.registry, order->request.name, on_done, order);
     } else {
@@ -407,19 +407,15 @@ judge(const struct repository *repository, const struct triton_request *request,
 
 /* ---- orders ---- */
 
-/* Loop thread. */
 static void
-carry_out(void *context)
+carry_out(struct repository_order *order)
 {
-    struct repository_order *order = context;
     struct repository *repository = order->repository;
     struct error error = ERROR_NONE;
     struct bytes out = {0};
     enum status status = STATUS_OK;
     bool changes = order->request.method == TRITON_LOAD || order->request.method == TRITON_UNLOAD;
-    if (repository == NULL)
-        order_end(order, NULL, NULL);
-    else if (changes && judge(repository, &order->request, &error) != STATUS_OK)
+    if (changes && judge(repository, &order->request, &error) != STATUS_OK)
         end_in_vain(order, &error);
     else if (order->request.method == TRITON_LOAD)
         load(repository, order);
@@ -431,6 +427,25 @@ carry_out(void *context)
                      : list(repository, &order->request, &out, &error);
         order_end(order, status == STATUS_OK ? NULL : &error, &out);
     }
+}
+
+/* Loop thread. One order a turn: each may look at all models, and others use the loop, too. */
+static void
+carry_out_next(void *context)
+{
+    struct repository *repository = context;
+    pthread_mutex_lock(&repository->lock);
+    struct repository_order *order = repository->first;
+    if (order != NULL) {
+        repository->first = order->queued;
+        if (order->queued == NULL)
+            repository->last = &repository->first;
+        else
+            loop_post(repository->options.loop, carry_out_next, repository);
+    }
+    pthread_mutex_unlock(&repository->lock);
+    if (order != NULL)
+        carry_out(order);
 }
 
 static enum status
@@ -462,7 +477,10 @@ enter(struct repository *repository, struct repository_order *order, struct erro
         if (order->next != NULL)
             order->next->before = order;
         repository->orders = order;
-        loop_post(repository->options.loop, carry_out, order);
+        if (repository->first == NULL)
+            loop_post(repository->options.loop, carry_out_next, repository);
+        *repository->last = order;
+        repository->last = &order->queued;
     }
     pthread_mutex_unlock(&repository->lock);
     if (stops)
@@ -535,6 +553,7 @@ repository_create(const struct repository_options *options)
         if (options->pipelines[i]->catalog == NULL)
             repository->named[repository->named_count++] = options->pipelines[i];
     qsort(repository->named, repository->named_count, sizeof(struct pipeline *), compare_names);
+    repository->last = &repository->first;
     CHECK(pthread_mutex_init(&repository->lock, NULL) == 0);
     return repository;
 }
@@ -547,7 +566,10 @@ repository_stop(struct repository *repository)
     pthread_mutex_lock(&repository->lock);
     repository->is_stopping = true;
     struct repository_order *order = repository->orders;
+    struct repository_order *queued = repository->first;
     repository->orders = NULL;
+    repository->first = NULL;
+    repository->last = &repository->first;
     repository->waiting = 0;
     pthread_mutex_unlock(&repository->lock);
     while (order != NULL) {
@@ -555,6 +577,11 @@ repository_stop(struct repository *repository)
         order->repository = NULL;
         order->type->refuse(order->call, STATUS_UNAVAILABLE, "this node is about to stop", 0);
         order = next;
+    }
+    while (queued != NULL) { /* the others are a load's or an unload's, which ends them */
+        struct repository_order *next = queued->queued;
+        free(queued);
+        queued = next;
     }
 }
 

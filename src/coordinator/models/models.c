@@ -82,7 +82,8 @@ registry_find_named(const struct model_registry *registry, const struct model_na
         if ((size_t)bytes < sizeof(id))
             release = find(registry, id, (size_t)bytes);
     }
-    return model_is_there(release) ? release : find(registry, name->id, name->id_bytes);
+    bool is_release = model_is_there(release) && strcmp(release->name, release->id) != 0;
+    return is_release ? release : find(registry, name->id, name->id_bytes);
 }
 
 struct model *
@@ -741,6 +742,44 @@ compare_ids(const void *a, const void *b)
     return strcmp((*first)->id, (*second)->id);
 }
 
+static void
+visit_row(const struct model *model, void (*visit)(void *context, const struct model_row *),
+          void *context)
+{
+    registry_lock(model->registry);
+    const struct model_cache_entry place = model->place;
+    const struct model_answers answers = model->answers;
+    registry_unlock(model->registry);
+    struct model_row row = {
+        .id = model->id,
+        .name = model->name,
+        .version = model->source.release[0] != '\0' ? model->source.release : "1",
+        .path = model->source.given,
+        .key = model->source.key,
+        .pipeline = model->catalog->pipeline->name,
+        .state = place.state,
+        .listed = place.listed,
+        .ordered = place.ordered,
+        .bytes = place.bytes,
+        .users = place.users,
+        .used_ns = place.used_ns,
+        .answers = answers,
+        .error = place.state == MODEL_IS_FAILED ? model->error.text
+                 : model->kept != NULL          ? model->kept
+                                                : "",
+    };
+    visit(context, &row);
+}
+
+void
+models_visit_one(struct model_registry *registry, const char *id,
+                 void (*visit)(void *context, const struct model_row *), void *context)
+{
+    const struct model *model = registry_find(registry, id);
+    if (model != NULL)
+        visit_row(model, visit, context);
+}
+
 void
 models_visit(struct model_registry *registry,
              void (*visit)(void *context, const struct model_row *), void *context)
@@ -748,33 +787,8 @@ models_visit(struct model_registry *registry,
     uint32_t count;
     struct model **models = registry_all(registry, NULL, &count);
     qsort(models, count, sizeof(struct model *), compare_ids);
-    for (uint32_t i = 0; i < count; i++) {
-        const struct model *model = models[i];
-        if (model->hidden)
-            continue;
-        registry_lock(registry);
-        const struct model_cache_entry place = model->place;
-        const struct model_answers answers = model->answers;
-        registry_unlock(registry);
-        struct model_row row = {
-            .id = model->id,
-            .name = model->name,
-            .version = model->source.release[0] != '\0' ? model->source.release : "1",
-            .path = model->source.given,
-            .key = model->source.key,
-            .pipeline = model->catalog->pipeline->name,
-            .state = place.state,
-            .listed = place.listed,
-            .ordered = place.ordered,
-            .bytes = place.bytes,
-            .users = place.users,
-            .used_ns = place.used_ns,
-            .answers = answers,
-            .error = place.state == MODEL_IS_FAILED ? model->error.text
-                     : model->kept != NULL          ? model->kept
-                                                    : "",
-        };
-        visit(context, &row);
-    }
+    for (uint32_t i = 0; i < count; i++)
+        if (!models[i]->hidden)
+            visit_row(models[i], visit, context);
     free(models);
 }

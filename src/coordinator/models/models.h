@@ -202,6 +202,9 @@ void models_harvest(struct model_registry *registry,
 
 /* The bytes of a loaded model. False: it is not loaded. */
 bool models_size(struct model_registry *registry, const char *id, uint64_t *bytes);
-/* Visits all models in the order of their ids. A row's texts are valid during the call. */
+/* Visits the model with that id, if there is one, or all models in the order of their ids. A row's
+ * texts are valid during the call. */
+void models_visit_one(struct model_registry *registry, const char *id,
+                      void (*visit)(void *context, const struct model_row *), void *context);
 void models_visit(struct model_registry *registry,
                   void (*visit)(void *context, const struct model_row *), void *context);

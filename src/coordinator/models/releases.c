@@ -206,6 +206,7 @@ list_beside(struct released *model, const struct releases_served *served, const 
             struct error *error)
 {
     char id[ID_BYTES];
+    enum status status = STATUS_OK;
     for (uint32_t i = 0; i < model->beside_count; i++) {
         beside_id(model, model->beside[i], id);
         if (!is_beside(served, model->beside[i]))
@@ -214,11 +215,13 @@ list_beside(struct released *model, const struct releases_served *served, const 
     model->beside_count = 0;
     for (uint32_t i = 1; i < served->count; i++) {
         beside_id(model, served->at[i]->number, id);
-        if (list_one(model, served->at[i], id, numbers, error) != STATUS_OK)
-            return error_prefix(error, "version %s", served->at[i]->number);
+        struct error why = ERROR_NONE;
         memcpy(model->beside[model->beside_count++], served->at[i]->number, LOOK_RELEASE_BYTES);
+        if (list_one(model, served->at[i], id, numbers, &why) != STATUS_OK && status == STATUS_OK)
+            status =
+                error_set(error, why.status, "version %s: %s", served->at[i]->number, why.text);
     }
-    return STATUS_OK;
+    return status;
 }
 
 static enum status
@@ -238,6 +241,8 @@ releases_list(struct releases *releases, struct catalog *catalog,
     const struct model_spec *spec = &seen->spec;
     struct releases_served served;
     struct released *model = find(releases, spec->id);
+    if (model != NULL && model->catalog != catalog && models_is_listed(model->catalog, spec->id))
+        return models_list(catalog, spec, seen->version, error); /* refuses */
     if (model != NULL && (model->catalog != catalog || seen->release_count == 0)) {
         const struct releases_served none = {.count = 0};
         (void)list_beside(model, &none, "", error);

@@ -80,9 +80,6 @@ replacement_take_over(struct model *successor)
     model->place.listed = model->place.ordered = false;
     successor->hidden = false;
     model->hidden = true;
-    char *releases = successor->releases;
-    successor->releases = model->releases;
-    model->releases = releases;
     registry_unlock(model->registry);
     log_info_limited("model_replaced pipeline=%s model=\"%s\"", model->catalog->pipeline->name,
                      model->id);
@@ -100,6 +97,7 @@ give_source(struct model *model, const struct model *successor)
                                     .release = source->release[0] != '\0' ? source->release : NULL};
     model_source_set(&model->next, &spec, source->path);
     model->next.version = source->version;
+    model_set_releases(model, successor->releases);
 }
 
 void
@@ -155,6 +153,26 @@ load_successor(struct model *model, const struct model_spec *spec, const char *p
     return true;
 }
 
+/* Whether config.pbtxt describes the same tensors. */
+static bool
+tensors_are(const struct model_source *source, const struct model_spec *spec)
+{
+    uint32_t count = spec->tensors == NULL ? 0 : spec->tensors->count;
+    if (count != (source->tensors == NULL ? 0 : source->tensors->count))
+        return false;
+    if (count > 0 && spec->tensors->is_batched != source->tensors->is_batched)
+        return false;
+    for (uint32_t i = 0; i < count; i++) {
+        const struct sidecar_tensor *now = &spec->tensors->at[i];
+        const struct sidecar_tensor *before = &source->tensors->at[i];
+        if (strcmp(now->member, before->member) != 0 || strcmp(now->name, before->name) != 0 ||
+            strcmp(now->datatype, before->datatype) != 0 || now->rank != before->rank ||
+            memcmp(now->shape, before->shape, now->rank * sizeof(now->shape[0])) != 0)
+            return false;
+    }
+    return true;
+}
+
 static void
 replace(struct model *model, const struct model_spec *spec, const char *path, uint64_t version)
 {
@@ -163,7 +181,8 @@ replace(struct model *model, const struct model_spec *spec, const char *path, ui
     if (successor != NULL) {
         separate(model, successor);
         retire_later(successor);
-        if (model_source_is(&model->source, path, spec->key) && model->source.version == version)
+        if (model_source_is(&model->source, path, spec->key) && tensors_are(&model->source, spec) &&
+            model->source.version == version)
             return; /* back to what serves */
     }
     if (load_successor(model, spec, path, version))
@@ -191,7 +210,7 @@ models_list(struct catalog *catalog, const struct model_spec *spec, uint64_t ver
     bool was_there = model_is_there(model);
     model_set_mark(model, MODEL_LISTED);
     struct model_source *source = model_source_to_be(model);
-    bool same = model_source_is(source, place.path, spec->key);
+    bool same = model_source_is(source, place.path, spec->key) && tensors_are(source, spec);
     bool another_version = source->version != version && !model->place.ordered && was_there;
     if (!same || another_version || !was_there)
         model->preload = is_preloaded(catalog);
@@ -200,7 +219,7 @@ models_list(struct catalog *catalog, const struct model_spec *spec, uint64_t ver
     else
         replacement_forget_kept(model);
     model_source_to_be(model)->version = version;
-    model_set_releases(model, spec->releases);
+    model_set_releases(model->successor != NULL ? model->successor : model, spec->releases);
     catalog_preload(model);
     return STATUS_OK;
 }

@@ -89,7 +89,11 @@ take_tensor(struct sidecar_tensors *tensors, const struct pbtxt_item *item)
 {
     struct sidecar_tensor *last = &tensors->at[tensors->count - (tensors->count > 0)];
     const char *member = strchr(item->path, '.');
-    if (member == NULL && item->kind == PBTXT_MESSAGE && tensors->count < SIDECAR_TENSORS_MAX) {
+    if (member == NULL && item->kind == PBTXT_MESSAGE && tensors->count == SIDECAR_TENSORS_MAX)
+        tensors->has_more = true;
+    if (tensors->has_more)
+        return;
+    if (member == NULL && item->kind == PBTXT_MESSAGE) {
         last = &tensors->at[tensors->count++];
         *last = (struct sidecar_tensor){.rank = 0};
         snprintf(last->member, sizeof(last->member), "%s", item->path);
@@ -213,7 +217,7 @@ visit_triton(void *context, const struct pbtxt_item *item, struct error *error)
     bool is_tensor = strncmp(path, "input", first) == 0 || strncmp(path, "output", first) == 0;
     if (is_value && strcmp(path, "max_batch_size") == 0)
         sidecar->tensors.is_batched = strtol(item->text, NULL, 10) > 0;
-    if (is_tensor && first >= strlen("input"))
+    else if (is_tensor && first >= strlen("input"))
         take_tensor(&sidecar->tensors, item);
     else
         ignore(sidecar->ignored[SIDECAR_TRITON], path, first);

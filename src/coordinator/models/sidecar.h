@@ -39,6 +39,7 @@ struct sidecar_tensor {
 struct sidecar_tensors {
     uint32_t count;
     bool is_batched; /* max_batch_size is not 0: each shape lacks the batch */
+    bool has_more;   /* than fit; those are not compared */
     struct sidecar_tensor at[SIDECAR_TENSORS_MAX];
 };
 

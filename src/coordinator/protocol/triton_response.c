@@ -53,7 +53,8 @@ triton_put_statistics(struct bytes *out, const struct triton_statistics *statist
     model.name = oip_loose(statistics->name);
     model.version = oip_loose(statistics->version);
     model.last_inference = statistics->last_inference_ms;
-    model.inference_count = statistics->success.count;
+    model.inference_count = statistics->success.count; /* requests: rows are not counted */
+    model.execution_count = statistics->success.count;
     model.inference_stats = &infer;
     model.n_memory_usage = statistics->memory_bytes > 0 ? 1 : 0;
     model.memory_usage = &usages;
