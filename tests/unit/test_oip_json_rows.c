@@ -116,6 +116,7 @@ test_cases(void **state)
             .name = "m", .version = "1", .inputs = one->inputs, .input_count = one->count};
         rig->rows_of = &model;
         const char *got = json_rig_ask(rig, one->body, strlen(one->body), NULL, 0);
+        rig->rows_of = NULL;
         if (strncmp(got, one->wanted, strlen(one->wanted)) != 0)
             fail_msg("%s: %s, not %s", one->body, got, one->wanted);
     }
@@ -134,6 +135,7 @@ test_cut(void **state)
         (void)json_rig_ask(rig, body, i, NULL, 0);
         assert_int_equal(rig->error.status, STATUS_INVALID_ARGUMENT);
     }
+    rig->rows_of = NULL;
 }
 
 static void
@@ -146,6 +148,7 @@ test_binary(void **state)
     rig->rows_of = &model;
     assert_string_equal(json_rig_ask(rig, body, sizeof(body) - 1, "abc", 3),
                         "3 bytes after the JSON belong to no input");
+    rig->rows_of = NULL;
 }
 
 static void
@@ -163,6 +166,7 @@ test_too_large(void **state)
     (void)json_rig_ask(rig, body.data, body.used, NULL, 0);
     assert_int_equal(rig->error.status, STATUS_OUT_OF_RANGE);
     assert_non_null(strstr(rig->text, "message_mib"));
+    rig->rows_of = NULL;
     bytes_fini(&body);
 }
 
