@@ -19,7 +19,7 @@ from shoal_fixture import MODELETS, Shoald, node, pipeline, stage
 
 KEYS = {"quarantine_deaths": 0, "attempts_max": 1}
 FRAME = re.compile(r'worker_frame pid=(\d+) frame=(\d+) at="(?:([^"]*)\+)?(0x[0-9a-f]+)"'
-                   r'(?: in="(\w+)\+0x[0-9a-f]+")?')
+                   r'(?: in="(\w+)(?:\.\w+)*\+0x[0-9a-f]+")?')
 # what is asked for -> the signal, the innermost function of the modelet, what else is said
 WAYS = {
     "null": ("SIGSEGV", "crash_null", 'address=0x0 why="nothing is mapped there"'),
