@@ -137,7 +137,7 @@ answer_history(struct dashboard *dashboard, struct http_request *request, struct
     return STATUS_OK;
 }
 
-/* What the page asks of models goes to REST, through the same admission as any other request. */
+/* The page's questions about models go to REST, through the same admission as any request. */
 static enum status
 pass_on(struct dashboard *dashboard, struct http_request *request, struct error *error)
 {

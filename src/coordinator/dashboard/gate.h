@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Who may look at the dashboard. Beyond loopback the configuration demands a token or certificates
- * (config_check_tls.c); here the token is compared, and pages of other sites are kept out as for
- * REST (front/rest_guard.h).
+ * The right to look at the dashboard. Beyond loopback the configuration demands a token or
+ * certificates (config_check_tls.c); here the token is compared, and pages of other sites are kept
+ * out as for REST (front/rest_guard.h).
  */
 #pragma once
 
@@ -30,7 +30,7 @@ struct gate_headers {
     const char *cookie;
 };
 
-/* What is asked for: whether another site may lead a browser to it. */
+/* The kind of a request: another site may lead a browser to a page, but not to data. */
 enum gate_what { GATE_PAGE, GATE_DATA };
 
 /* PERMISSION_DENIED: by host or origin. UNAUTHENTICATED: without the token. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the dashboard's charts show: rates, gauges and quantiles of the node, its pipelines and
+ * The figures of the dashboard's charts: rates, gauges and quantiles of the node, its pipelines and
  * their stages, computed from the counters once a second. Five minutes are kept by the second and
  * an hour by ten seconds, in memory that is taken for at most HISTORY_TRACKS_MAX names. One thread.
  */

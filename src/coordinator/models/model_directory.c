@@ -161,7 +161,7 @@ complain(struct model_directory *directory, struct directory_entry *entry, const
               entry->name, text);
 }
 
-/* What the sidecars of a model say in vain, once for each version of it. */
+/* Logs the ignored members of a model's sidecars, once for each version of it. */
 static void
 say_ignored(const struct model_directory *directory, const struct directory_entry *entry)
 {
