@@ -140,6 +140,8 @@ FINE = [
     {"src/ipc/counters.def": SPDX + "COUNTER(STAGE, RUN_AGAIN, COUNT)\n",
      "docs/operating.md": "| `run_again` | - |\n",
      "tests/unit/test_a.c": TEST + "assert_int_equal(value[STAGE_RUN_AGAIN], 1);\n"},
+    {"src/ipc/counters.def": SPDX + "COUNTER(WORKER, ITEMS_OK, ITEMS)\n",
+     "tests/unit/test_a.c": TEST + "assert_int_equal(value[WORKER_ITEMS_OK], 1);\n"},
     {"src/base/a.c": SPDX + "struct a { int b; };\nstruct a c;\n/* struct a { */\n",
      "tests/unit/test_a.c": TEST + "struct b { int b; };\n",
      "tests/unit/test_b.c": TEST + "struct b { int b; };\n"},
