@@ -26,8 +26,7 @@ const struct config_key config_keys[KEY_COUNT] = {
     "`unix:/run/shoal/grpc.sock` (at most 107 bytes). Port 0: any free one."},
 [KEY_HTTP] = {WHERE_TOP, CONFIG_HTTP_ADDRESSES, OPTIONAL, "http", 1, CONFIG_LISTEN_MAX,
     NULL, NULL, NULL, FIELD_NONE, 0, TOP(http),
-    "Addresses for REST, such as `port:8008` or `unix:/run/shoal/http.sock`; with TLS: "
-    "`{address: port:8008, tls: yes}`."},
+    "Addresses for REST, in the forms of `listen`; with TLS: `{address: port:8008, tls: yes}`."},
 [KEY_METRICS] = {WHERE_TOP, CONFIG_HTTP_ADDRESSES, OPTIONAL, "metrics", 1, CONFIG_LISTEN_MAX,
     NULL, NULL, NULL, FIELD_NONE, 0, TOP(metrics),
     "Addresses of Prometheus' `/metrics`, such as `port:2112`."},
@@ -39,20 +38,18 @@ const struct config_key config_keys[KEY_COUNT] = {
     "Addresses of `/prestop`, for preStop hooks: it answers when the node has drained."},
 [KEY_DASHBOARD] = {WHERE_TOP, CONFIG_HTTP_ADDRESSES, OPTIONAL, "dashboard", 1, CONFIG_LISTEN_MAX,
     NULL, NULL, NULL, FIELD_NONE, 0, TOP(dashboard.addresses),
-    "Addresses of the dashboard, a web page: `127.0.0.1:8088`, `[::1]:8088`, "
-    "`unix:/run/shoal/dashboard.sock`. Beyond this machine it needs `dashboard_token`, or "
-    "`{address: port:8088, tls: yes}` with the `client_ca` of `tls`."},
+    "Addresses of the dashboard, a web page, such as `127.0.0.1:8088`. Beyond this machine it "
+    "needs `dashboard_token`, or `{address: port:8088, tls: yes}` with the `client_ca` of `tls`."},
 [KEY_DASHBOARD_TOKEN] = {WHERE_TOP, CONFIG_TEXT, OPTIONAL, "dashboard_token", 1, PATH_BYTES_MAX,
     NULL, NULL, NULL, FIELD_NONE, 0, TOP(dashboard.token_file),
-    "File whose first line opens the dashboard: 16 to 256 letters, digits or `-._~+/=`. Viewers "
-    "type it once; programs send it as `Authorization: Bearer`. Read at the start."},
+    "File whose first line opens the dashboard: 16 to 256 letters, digits or `-._~+/=`. Programs "
+    "send it as `Authorization: Bearer`. Read at the start."},
 [KEY_DASHBOARD_VIEWERS] = {WHERE_TOP, CONFIG_INTEGER, OPTIONAL, "dashboard_viewers", 1, 1024, NULL,
     "16", NULL, FIELD_U32, 1, TOP(dashboard.viewers_max),
-    "Pages that may be open at once; a further one is told so."},
+    "Pages that may be open at once; further ones are refused."},
 [KEY_DASHBOARD_INFER] = {WHERE_TOP, CONFIG_CHOICE, OPTIONAL, "dashboard_infer", 0, 0, NULL,
     "off", "on|off", FIELD_NONE, 0, TOP(dashboard.infer),
-    "Whether the dashboard's form may call models, with at most `http_large_kib` per request. "
-    "`off`: it shows the command instead."},
+    "Whether the dashboard's form may call models, with at most `http_large_kib` per request."},
 [KEY_RUNTIME] = {WHERE_TOP, CONFIG_ADDRESSES, OPTIONAL, "runtime", 1, CONFIG_LISTEN_MAX,
     NULL, NULL, NULL, FIELD_NONE, 0, TOP(runtime),
     "Addresses of `mmesh.ModelRuntime`, by which a mesh loads and unloads models: `port:8085` "
@@ -74,8 +71,7 @@ const struct config_key config_keys[KEY_COUNT] = {
     "RESOURCE_EXHAUSTED."},
 [KEY_COMPRESSION] = {WHERE_TOP, CONFIG_CHOICE, OPTIONAL, "compression", 0, 0, NULL,
     "on", "on|off", FIELD_NONE, 0, TOP(compression),
-    "Whether callers may compress messages. `off`: compressed ones get UNIMPLEMENTED, over HTTP "
-    "415."},
+    "Whether callers may compress messages."},
 [KEY_CONNECTIONS_MAX] = {WHERE_TOP, CONFIG_INTEGER, OPTIONAL, "connections_max", 1, 65535, NULL,
     "2048", NULL, FIELD_U32, 1, TOP(connections_max),
     "Connections to each address of `listen`; further ones are closed. All together may use a "
@@ -90,18 +86,17 @@ const struct config_key config_keys[KEY_COUNT] = {
     "256", NULL, FIELD_U32, 1, TOP(streams_per_connection_max),
     "Concurrent calls per connection to `listen`; further ones wait in the client. A connection "
     "that ignores the limit is closed, and so is the largest one when all together have 64 times "
-    "as many. Each call takes 13 KiB before its message is complete."},
+    "as many."},
 [KEY_STREAM_WINDOW_KIB] = {WHERE_TOP, CONFIG_INTEGER, OPTIONAL, "stream_window_kib", 0, 16384,
     "KiB", "24", NULL, FIELD_U64, 1024, TOP(stream_window_bytes),
-    "How much a caller, or a runtime beside the node, may send ahead on a stream that the node "
-    "passes on; an unread stream holds this, some 128 KiB and one message. A larger message "
-    "takes one more round trip. Only with `mesh`. 0: as much as the network takes, many MiB per "
-    "stream."},
+    "How much a caller, or an external runtime, may send ahead on a stream that the node passes "
+    "on. A larger message takes one more round trip. Only with `mesh`. 0: as much as the network "
+    "takes, many MiB per stream."},
 [KEY_SEND_TIMEOUT_MS] = {WHERE_TOP, CONFIG_INTEGER, OPTIONAL, "send_timeout_ms", 0, HOUR_MS,
     "ms", "10000", NULL, FIELD_I64, NS_PER_MS, TOP(send_timeout_ns),
     "A caller that has not taken an answer within this time, plus a second per 64 KiB, is "
     "disconnected; after one second while other calls are refused. Over HTTP for answers with "
-    "binary data; others have `http_write_timeout_ms`. 0: never."},
+    "binary data. 0: never."},
 [KEY_DRAIN_TIMEOUT_MS] = {WHERE_TOP, CONFIG_INTEGER, OPTIONAL, "drain_timeout_ms", 0, HOUR_MS,
     "ms", "30000", NULL, FIELD_I64, NS_PER_MS, TOP(drain_timeout_ns),
     "Time that requests in flight have to finish after SIGTERM before the workers are stopped."},
@@ -113,8 +108,8 @@ const struct config_key config_keys[KEY_COUNT] = {
     "A client that does not answer a ping within this time is disconnected."},
 [KEY_HTTP_CONNECTIONS] = {WHERE_TOP, CONFIG_INTEGER, OPTIONAL, "http_connections", 1, CALLS_MAX,
     NULL, "1024", NULL, FIELD_U32, 1, TOP(http_limits.connections_max),
-    "Connections to `http`, at most a quarter of the process's descriptors. A new one beyond "
-    "that replaces the one that has been idle longest; if none is idle, it is answered 503."},
+    "Connections to `http`, at most a quarter of the process's descriptors. A further one replaces "
+    "the one that has been idle longest; if none is idle, it is answered 503."},
 [KEY_HTTP_ADDRESS_CONNECTIONS] = {WHERE_TOP, CONFIG_INTEGER, OPTIONAL,
     "http_connections_per_address", 0, CALLS_MAX, NULL, "512", NULL, FIELD_U32, 1,
     TOP(http_limits.address_connections_max),
@@ -149,9 +144,9 @@ const struct config_key config_keys[KEY_COUNT] = {
 [KEY_HTTP_HOSTS] = {WHERE_TOP, CONFIG_LABELS, OPTIONAL, "http_hosts", 1, CONFIG_LABELS_MAX,
     NULL, NULL, NULL, FIELD_NONE, 0, TOP(http_hosts),
     "Names, in lower case and without ports, by which clients of `http` reach this node, such as "
-    "the name of a proxy before it. Another `Host` than these, an address, `localhost` or this "
-    "machine's name is answered 403, and so is a web page's `Origin` that is neither the request's "
-    "own host nor one of these. Left out: any `Host` will do, except on loopback addresses."},
+    "the name of a proxy before it, beside its addresses, `localhost` and this machine's name. "
+    "Another `Host`, and a web page's `Origin` that is neither the request's own host nor one of "
+    "these, is answered 403. Left out: any `Host` is accepted, except on loopback addresses."},
 [KEY_HTTP_CONTROL] = {WHERE_TOP, CONFIG_CHOICE, OPTIONAL, "http_control", 0, 0, NULL,
     "off", "on|off", FIELD_NONE, 0, TOP(http_control),
     "Whether callers, over HTTP and gRPC, may load and unload models by Triton's protocol. Not in "
@@ -169,15 +164,15 @@ const struct config_key config_keys[KEY_COUNT] = {
 [KEY_ACCESS_LOG] = {WHERE_TOP, CONFIG_INTEGER, OPTIONAL, "access_log", 0, MIB, NULL,
     "0", NULL, FIELD_U32, 1, TOP(access_log),
     "Logs every n-th inference call when it is answered (`call`), if at least `info` is logged; 1: "
-    "every one. Lines that the log's reader does not take are dropped and counted. 0: none."},
+    "every one. 0: none."},
 [KEY_EVENT_LOG_LINES] = {WHERE_TOP, CONFIG_INTEGER, OPTIONAL, "event_log_lines", 0, MIB, NULL,
     "100", NULL, FIELD_U32, 1, TOP(event_log_lines),
-    "Lines per ten seconds for each event that callers, local clients, other nodes or runtimes "
-    "can cause at will. One line says how many more were dropped. 0: no limit."},
+    "Lines per ten seconds for each event that others can cause at will. One line says how many "
+    "more were dropped. 0: no limit."},
 [KEY_WORKER_LOG_KIB_PER_S] = {WHERE_TOP, CONFIG_INTEGER, OPTIONAL, "worker_log_kib_per_s", 0, MIB,
     "KiB", "64", NULL, FIELD_U64, 1024, TOP(worker_log_bytes_per_s),
-    "Output of each worker that is logged per second, on average; bursts may have four seconds' "
-    "worth. The rest is dropped and counted. 0: no limit."},
+    "Output of each worker that is logged per second; bursts may have four seconds' worth. The "
+    "rest is dropped and counted. 0: no limit."},
 [KEY_SANDBOX] = {WHERE_TOP, CONFIG_CHOICE, OPTIONAL, "sandbox", 0, 0, NULL,
     "best_effort", "best_effort|required", FIELD_NONE, 0, TOP(sandbox),
     "Reaction to a kernel that lacks a part of a stage's sandbox: with `best_effort` the log and "
@@ -194,10 +189,9 @@ const struct config_key config_keys[KEY_COUNT] = {
     "exact name, common or alternative, for each. Needs `tls` with `client_ca`."},
 [KEY_TRACES] = {WHERE_TOP, CONFIG_TEXT, OPTIONAL, "traces", 1, PATH_BYTES_MAX, NULL,
     NULL, NULL, FIELD_NONE, 0, TOP(traces),
-    "Destination of the spans of traced requests, as OTLP/JSON: "
-    "`file:/var/log/shoal/spans.jsonl`, one line per export, or a collector's URL, "
-    "`http://127.0.0.1:4318/v1/traces`. A request is traced if its W3C `traceparent` is flagged "
-    "as sampled."},
+    "Destination of the spans of traced requests, as OTLP/JSON: `file:/var/log/shoal/spans.jsonl`, "
+    "or a collector's URL, `http://127.0.0.1:4318/v1/traces`. A request is traced if its W3C "
+    "`traceparent` is flagged as sampled."},
 [KEY_TRACE_SAMPLE] = {WHERE_TOP, CONFIG_DECIMAL, OPTIONAL, "trace_sample", 0, 1, NULL,
     "0", NULL, FIELD_U64, INT64_C(1) << 32, TOP(trace_sample),
     "Share of the requests without a `traceparent` that are traced, too. Only with `traces`."},
@@ -216,7 +210,7 @@ const struct config_key config_keys[KEY_COUNT] = {
 
 [KEY_ADDRESS] = {WHERE_ADDRESS, CONFIG_ADDRESS, REQUIRED, "address", 0, 0, NULL,
     NULL, NULL, FIELD_NONE, 0, 0,
-    "The address: `port:8008`, `127.0.0.1:8008`, `[::1]:8008`, `unix:/run/shoal/http.sock`."},
+    "The address, in one of the forms of `listen`."},
 [KEY_ADDRESS_TLS] = {WHERE_ADDRESS, CONFIG_CHOICE, OPTIONAL, "tls", 0, 0, NULL,
     NULL, "yes|no", FIELD_NONE, 0, offsetof(struct config_transport, tls),
     "`yes`: its clients use TLS, with the certificates of `tls` at the top, and are asked for "
@@ -249,15 +243,15 @@ const struct config_key config_keys[KEY_COUNT] = {
 
 [KEY_MESH_STORE] = {WHERE_MESH, CONFIG_TEXT, OPTIONAL, "store", 1, PATH_BYTES_MAX, NULL,
     "memory", NULL, FIELD_NONE, 0, TOP(mesh.store),
-    "Store of the registered models. `memory`: lost with the process. `file:PATH`: survives it. "
-    "Both are for a mesh of one node. `etcd:http://a:2379,http://b:2379`, optionally followed by "
+    "Store of the registered models. For one node: `memory`, lost with the process, or "
+    "`file:PATH`. Shared by all nodes: `etcd:http://a:2379,http://b:2379`, optionally followed by "
     "`;rootPrefix=/x`, a prefix of all keys, or `etcd:PATH.json`, a file with `endpoints`, "
-    "`userid`, `password`, `root_prefix`, `certificate_file` …: shared by all nodes."},
+    "`userid`, `password`, `root_prefix`, `certificate_file` …."},
 [KEY_MESH_RUNTIME] = {WHERE_MESH, CONFIG_TEXT, OPTIONAL, "runtime", 1, 255, NULL,
     NULL, NULL, FIELD_NONE, 0, TOP(mesh.runtime),
     "Another process that loads and serves the mesh's models for this node, by "
-    "`mmesh.ModelRuntime`: `unix:PATH` or `HOST:PORT`. Pipelines with `models` beside it must "
-    "have `types`, and load only those. Left out: such pipelines load all models."},
+    "`mmesh.ModelRuntime`: `unix:PATH` or `HOST:PORT`. Pipelines with `models` beside it must have "
+    "`types`."},
 [KEY_MESH_CALLS] = {WHERE_MESH, CONFIG_TEXT, OPTIONAL, "runtime_calls", 1, 255, NULL,
     NULL, NULL, FIELD_NONE, 0, TOP(mesh.runtime_calls),
     "Address at which that process serves the models, in the same form. Left out: the address of "
@@ -293,9 +287,9 @@ const struct config_key config_keys[KEY_COUNT] = {
     CONFIG_LISTEN_MAX, NULL,
     NULL, NULL, FIELD_NONE, 0, 0,
     "Addresses that serve `mmesh.ModelMesh`: one, a list, or a map, below. A unix socket beside "
-    "the file of `counters`, with its name and `.manage`, always serves it to the node's own "
-    "user. These serve no inference, and `listen` no management, unless the same addresses are "
-    "in both. Left out: that socket; with `MM_SERVICE_NAME` also the addresses of `listen`."},
+    "the file of `counters`, with its name and `.manage`, always serves it to the node's own user. "
+    "These serve no inference unless all of `listen` is among them. Left out: that socket; with "
+    "`MM_SERVICE_NAME` also the addresses of `listen`."},
 [KEY_MESH_LABELS] = {WHERE_MESH, CONFIG_LABELS, OPTIONAL, "labels", 1, CONFIG_LABELS_MAX, NULL,
     NULL, NULL, FIELD_NONE, 0, TOP(mesh.labels),
     "Labels that this node offers, for `type_constraints`."},
@@ -320,8 +314,8 @@ const struct config_key config_keys[KEY_COUNT] = {
     "A model gets one more copy, on another node, when a copy answers more calls than this."},
 [KEY_MESH_PERCENT] = {WHERE_MESH, CONFIG_INTEGER, OPTIONAL, "scaleup_percent", 10, 200, "%",
     "90", NULL, FIELD_U32, 1, TOP(mesh.scaleup_percent),
-    "For a model whose runtime limits its concurrent calls: it gets one more copy, on another "
-    "node, when a copy is busy for more than this part of its time."},
+    "For a model whose runtime limits its concurrent calls: it gets one more copy when one is busy "
+    "for more than this part of its time."},
 [KEY_MESH_WAITING] = {WHERE_MESH, CONFIG_INTEGER, OPTIONAL, "waiting_max", 0, CALLS_MAX, "calls",
     "0", NULL, FIELD_U32, 1, TOP(mesh.waiting_max),
     "For such a model: the calls that may wait for a copy on its node; further ones go to another "
@@ -332,7 +326,7 @@ const struct config_key config_keys[KEY_COUNT] = {
     "the model is in use."},
 [KEY_MESH_CLEARANCE] = {WHERE_MESH, CONFIG_INTEGER, OPTIONAL, "clearance_ms", 0, 24 * HOUR_MS, "ms",
     "180000", NULL, FIELD_I64, NS_PER_MS, TOP(mesh.clearance_ns),
-    "A node that, within this time of its start, cannot load three models that other nodes have "
+    "A node that, within this time of its start, fails to load three models that other nodes have "
     "loaded is not ready until it is restarted, so that a rolling upgrade stops. 0: it is ready."},
 [KEY_MESH_FAIL_FAST] = {WHERE_MESH, CONFIG_CHOICE, OPTIONAL, "fail_fast", 0, 0, NULL,
     "no", "yes|no", FIELD_NONE, 0, TOP(mesh.fail_fast),
@@ -340,8 +334,8 @@ const struct config_key config_keys[KEY_COUNT] = {
     "`no`: it keeps trying and is not ready."},
 [KEY_MESH_STORE_WAITING] = {WHERE_MESH, CONFIG_INTEGER, OPTIONAL, "store_waiting_max", 1, 65536,
     "writes", "4096", NULL, FIELD_U32, 1, TOP(mesh.store_waiting_max),
-    "Writes of this node that may wait for etcd. Beyond them orders of `mmesh.ModelMesh` are "
-    "RESOURCE_EXHAUSTED, and the loads of calls are retried each second. Only with etcd."},
+    "Writes of this node that may wait for etcd. Further orders of `mmesh.ModelMesh` are "
+    "RESOURCE_EXHAUSTED, and loads for calls are retried each second. Only with etcd."},
 [KEY_MESH_NAMES] = {WHERE_MESH, CONFIG_CHOICE, OPTIONAL, "names", 0, 0, NULL,
     "models", "models|vmodels", FIELD_NONE, 0, TOP(mesh.names),
     "Meaning of the name in a request whose metadata name neither a model (`mm-model-id`) nor a "
@@ -382,8 +376,8 @@ const struct config_key config_keys[KEY_COUNT] = {
     CONFIG_LISTEN_MAX, NULL,
     NULL, NULL, FIELD_NONE, 0, TOP(mesh.management.addresses),
     "`127.0.0.1:8034`, `port:8034` (all interfaces), `unix:/run/shoal/manage.sock`; all of "
-    "`listen` or none of it. TCP addresses use the TLS of `tls` at the top. Beyond this machine "
-    "they need `client_ca`, or `{address: port:8034, plain: yes}`."},
+    "`listen` or none of it. TCP addresses use the TLS of `tls` at the top; beyond this machine "
+    "they need its `client_ca`, or `{address: port:8034, plain: yes}`."},
 [KEY_MANAGEMENT_MODE] = {WHERE_MANAGEMENT, CONFIG_TEXT, OPTIONAL, "socket_mode", 1, 4, NULL,
     NULL, NULL, FIELD_NONE, 0, TOP(mesh.management.socket_mode),
     "Octal mode of all unix sockets of management; a user who can connect can manage. Left out: "
@@ -414,10 +408,9 @@ const struct config_key config_keys[KEY_COUNT] = {
     "Model name that callers use, unique in the node."},
 [KEY_METHOD] = {WHERE_PIPELINE, CONFIG_TEXT, OPTIONAL, "method", 1, CONFIG_METHOD_BYTES_MAX, NULL,
     NULL, NULL, FIELD_NONE, 0, PIPELINE(method),
-    "A gRPC method, `/package.Service/Method`, that only this pipeline answers: unary. The "
-    "modelets get the request in one input `message` (UINT8), and the last one's output `message` "
-    "(UINT8, one dimension) is the answer. Left out: the pipeline is called by its name, in the "
-    "Open Inference Protocol."},
+    "A unary gRPC method, `/package.Service/Method`, that only this pipeline answers. The modelets "
+    "get the request in one input `message` (UINT8), and the last one's output `message` (UINT8, "
+    "one dimension) is the answer. Left out: the Open Inference Protocol."},
 [KEY_ID_PATH] = {WHERE_PIPELINE, CONFIG_FIELD_NUMBERS, OPTIONAL, "id_path", 1, CONFIG_ID_PATH_MAX,
     NULL, NULL, NULL, FIELD_NONE, 0, PIPELINE(id_path),
     "Place of the model's name in the method's requests: the numbers of the fields that lead to a "
@@ -440,8 +433,7 @@ const struct config_key config_keys[KEY_COUNT] = {
 [KEY_QUEUE_WAIT_MS] = {WHERE_PIPELINE, CONFIG_INTEGER, OPTIONAL, "queue_wait_ms", 0,
     24 * HOUR_MS, "ms", "0", NULL, FIELD_I64, NS_PER_MS, PIPELINE(queue_wait_ns),
     "Longest wait of a call that finds no slot, no memory for its tensors, or its caller's share "
-    "used up; at most until its deadline. Then it gets RESOURCE_EXHAUSTED. 0: they are refused "
-    "at once."},
+    "used up; then it gets RESOURCE_EXHAUSTED. 0: it is refused at once."},
 [KEY_QUEUE_WAIT_MAX] = {WHERE_PIPELINE, CONFIG_INTEGER, OPTIONAL, "queue_wait_max", 1, 65535,
     "calls", "256", NULL, FIELD_U32, 1, PIPELINE(queue_wait_max),
     "Calls that may wait for a slot; further ones are refused at once. Shared among callers as "
@@ -486,13 +478,13 @@ const struct config_key config_keys[KEY_COUNT] = {
     "A load that takes longer fails, and the workers that are still loading are replaced."},
 [KEY_MODELS_DEFAULT] = {WHERE_MODELS, CONFIG_INTEGER, OPTIONAL, "default_size_mib", 1, 16 * MIB,
     "MiB", "16", NULL, FIELD_U64, MIB, PIPELINE(models.default_bytes),
-    "Assumed size of a model of which nothing is known yet. Not given: lowered to half of "
-    "`memory_mib` if need be. In a mesh nine tenths of `memory_mib` at most."},
+    "Assumed size of a model of which nothing is known yet; by default at most half of "
+    "`memory_mib`, in a mesh nine tenths at most."},
 [KEY_MODELS_TYPES] = {WHERE_MODELS, CONFIG_NAMES, OPTIONAL, "types", 1, CONFIG_TYPES_MAX, NULL,
     NULL, NULL, FIELD_NONE, 0, PIPELINE(models.types),
-    "Model types that the pipeline loads, where several pipelines have `models`, on one `root` or "
-    "several, or `mesh` has a `runtime`: the key's `model_type.name`, else the format of a model's "
-    "files, `xgboost`, `onnx` or `mlp`. No type may be in two lists."},
+    "Model types that the pipeline loads, where several pipelines have `models` or `mesh` has a "
+    "`runtime`: the key's `model_type.name`, else the format of a model's files, `xgboost`, `onnx` "
+    "or `mlp`. No type may be in two lists."},
 [KEY_MODELS_WATCH] = {WHERE_MODELS, CONFIG_CHOICE, OPTIONAL, "watch", 0, 0, NULL,
     "yes", "yes|no", FIELD_NONE, 0, PIPELINE(models.watch),
     "Whether each sub-directory of `root`, and each file there of a known format, is a model of "
@@ -533,8 +525,8 @@ const struct config_key config_keys[KEY_COUNT] = {
     "A worker that is not ready within this time is killed, and started again later."},
 [KEY_RUN_TIMEOUT_MS] = {WHERE_STAGE, CONFIG_INTEGER, OPTIONAL, "run_timeout_ms", 0, HOUR_MS,
     "ms", "0", NULL, FIELD_I64, NS_PER_MS, STAGE(run_timeout_ns),
-    "A worker whose modelet does not return from a run within this time is killed; its requests "
-    "are treated as in a death (`attempts_max`). 0: no limit."},
+    "A worker whose modelet does not return from a run within this time is killed "
+    "(`attempts_max`). 0: no limit."},
 [KEY_QUARANTINE_DEATHS] = {WHERE_STAGE, CONFIG_INTEGER, OPTIONAL, "quarantine_deaths", 0, 1000,
     "deaths", "10", NULL, FIELD_U32, 1, STAGE(quarantine_deaths),
     "Deaths of workers in a row, without a finished request in between, after which the stage is "
