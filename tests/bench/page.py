@@ -172,7 +172,8 @@ def verdict(of):
 
 def goals_table(goals, placements):
     rows = [[goal["text"], wanted(goal)] + [verdict(goal["placements"].get(one))
-                                            for one in placements] for goal in goals]
+                                            for one in placements]
+            for goal in goals if wanted(goal)]
     return table(["", "wanted", *(PLACEMENTS[one] for one in placements)], rows)
 
 
@@ -206,10 +207,10 @@ def value(report, group, name, case, figure):
         if rounds:
             texts.append(short(statistics.median(rounds))
                          + flag(report, placement, group.name, name, case.name))
-    return " / ".join(texts)
+    return "/".join(texts)
 
 
-def group_table(report, group):
+def group_rows(report, group):
     """A row for each contender; without loads, for each of its cases."""
     shown = columns(group)
     rows = []
@@ -222,24 +223,28 @@ def group_table(report, group):
                 text = label(group.name, name)
                 rows.append([text if len(group.cases) == 1 or shown[0][1] is not None
                              else f"{text}, {row[0].name}"] + values)
-    loads = [case.name for case in group.cases if case.outstanding]
-    corner = loads[0] if len(loads) == 1 else ""
-    return table([corner, *heads(group, shown)], rows) if rows else ""
+    return rows
 
 
-def heads(group, shown):
+def heads(group):
     loads = [case.name for case in group.cases if case.outstanding]
     titles = dict(group.figures)
-    return [titles[figure] if heavy is None or len(loads) == 1
-            else f"{titles[figure]}, {loads[-1 if heavy else 0]}" for figure, heavy in shown]
+    return [loads[0] if len(loads) == 1 else ""] + [
+        titles[figure] if heavy is None or len(loads) == 1
+        else f"{titles[figure]}, {loads[-1 if heavy else 0]}" for figure, heavy in columns(group)]
 
 
-def group_part(report, group, before=""):
-    """`before`: the note of the group above, which is not repeated."""
-    made = group_table(report, group)
-    notes = [group.note] if group.note not in ("", before) else []
+def group_part(report, group, above):
+    """The group's rows, below the head of `above`, the last group, if that fits; else a section."""
+    rows = group_rows(report, group)
+    if not rows:
+        return ""
+    notes = [group.note] if group.note and not (above and above.note == group.note) else []
     notes += said_of_run(report, group.name)
-    return "\n\n".join([f"### {group.title}", *notes, made]) if made else ""
+    if above and not notes and heads(above) == heads(group) and not chart_part(report, above):
+        rows.insert(0, [f"**{group.title}**"] + [""] * (len(heads(group)) - 1))
+        return table(heads(group), rows).split("\n", 2)[2]
+    return "\n\n".join([f"### {group.title}", *notes, table(heads(group), rows)])
 
 
 # ---- charts
@@ -278,12 +283,17 @@ def text(report):
         seconds=short(report["options"]["seconds"]), quiet=quiet(report),
         goals=goals_table(goals, placements))]
     parts.append(HOW)
-    parts.append(FIGURES.format(placements=" / ".join(PLACEMENTS[one] for one in report["cells"])))
-    for before, group in zip([None, *GROUPS], GROUPS):
-        for part in (group_part(report, group, before.note if before else ""),
-                     chart_part(report, group)):
-            if part:
-                parts.append(part + "\n")
+    parts.append(FIGURES.format(placements="/".join(PLACEMENTS[one] for one in report["cells"])))
+    above = None
+    for group in GROUPS:
+        made = group_part(report, group, above)
+        if made.startswith("|"):
+            parts[-1] += made + "\n"
+        elif made:
+            parts.append(made + "\n")
+        if chart_part(report, group):
+            parts.append(chart_part(report, group) + "\n")
+        above = group if made else above
     skipped = [f"- {part}: {why}" for part, why in report["skipped"].items()]
     if skipped:
         parts.append("## Not measured\n\n" + "\n".join(skipped) + "\n")
