@@ -75,7 +75,7 @@ const struct config_key config_keys[KEY_COUNT] = {
 [KEY_CONNECTIONS_MAX] = {WHERE_TOP, CONFIG_INTEGER, OPTIONAL, "connections_max", 1, 65535, NULL,
     "2048", NULL, FIELD_U32, 1, TOP(connections_max),
     "Connections to each address of `listen`; further ones are closed. All together may use a "
-    "quarter of the process's descriptors, two per connection."},
+    "quarter of the process's descriptors."},
 [KEY_CONNECTIONS_PER_PEER_MAX] = {WHERE_TOP, CONFIG_INTEGER, OPTIONAL, "connections_per_peer_max",
     0, 65535, NULL,
     "0", NULL, FIELD_U32, 1, TOP(connections_per_peer_max),
@@ -129,15 +129,14 @@ const struct config_key config_keys[KEY_COUNT] = {
     "Time for the head of an HTTP request, from its first byte."},
 [KEY_HTTP_BODY_TIMEOUT_MS] = {WHERE_TOP, CONFIG_INTEGER, OPTIONAL, "http_body_timeout_ms", 1,
     HOUR_MS, "ms", "75000", NULL, FIELD_I64, NS_PER_MS, TOP(http_limits.body_timeout_ns),
-    "Time for the body of an HTTP request, plus a second for each 64 KiB of it, and the longest "
-    "pause within it."},
+    "Time for the body of an HTTP request, plus a second for each 64 KiB, and the longest pause "
+    "within it."},
 [KEY_HTTP_WRITE_TIMEOUT_MS] = {WHERE_TOP, CONFIG_INTEGER, OPTIONAL, "http_write_timeout_ms", 1,
     HOUR_MS, "ms", "75000", NULL, FIELD_I64, NS_PER_MS, TOP(http_limits.write_timeout_ns),
     "Time in which an HTTP client must take the answer, likewise."},
 [KEY_HTTP_LARGE_KIB] = {WHERE_TOP, CONFIG_INTEGER, OPTIONAL, "http_large_kib", 1, CALLS_MAX, "KiB",
     "64", NULL, FIELD_U64, 1024, TOP(http_limits.large_bytes),
-    "Larger bodies of REST requests are read by a thread of their own, so that smaller requests "
-    "need not wait."},
+    "Larger bodies of REST requests are read by a thread of their own."},
 [KEY_HTTP_LARGE_WAITING] = {WHERE_TOP, CONFIG_INTEGER, OPTIONAL, "http_large_waiting", 1, CALLS_MAX,
     NULL, "256", NULL, FIELD_U32, 1, TOP(http_limits.large_waiting_max),
     "Large bodies that may wait for that thread; further ones are answered 429."},
@@ -163,8 +162,7 @@ const struct config_key config_keys[KEY_COUNT] = {
     "Form of the log's lines: `logfmt` after time, level and program, or one JSON object a line."},
 [KEY_ACCESS_LOG] = {WHERE_TOP, CONFIG_INTEGER, OPTIONAL, "access_log", 0, MIB, NULL,
     "0", NULL, FIELD_U32, 1, TOP(access_log),
-    "Logs every n-th inference call when it is answered (`call`), if at least `info` is logged; 1: "
-    "every one. 0: none."},
+    "Logs every n-th inference call (`call`) at level `info`; 0: none."},
 [KEY_EVENT_LOG_LINES] = {WHERE_TOP, CONFIG_INTEGER, OPTIONAL, "event_log_lines", 0, MIB, NULL,
     "100", NULL, FIELD_U32, 1, TOP(event_log_lines),
     "Lines per ten seconds for each event that others can cause at will. One line says how many "
@@ -175,8 +173,8 @@ const struct config_key config_keys[KEY_COUNT] = {
     "rest is dropped and counted. 0: no limit."},
 [KEY_SANDBOX] = {WHERE_TOP, CONFIG_CHOICE, OPTIONAL, "sandbox", 0, 0, NULL,
     "best_effort", "best_effort|required", FIELD_NONE, 0, TOP(sandbox),
-    "Reaction to a kernel that lacks a part of a stage's sandbox: with `best_effort` the log and "
-    "`shoalctl status` say so; with `required` the worker does not start."},
+    "Where the kernel lacks a part of a stage's sandbox, `best_effort` reports it in the log and "
+    "`shoalctl status`; `required` does not start the worker."},
 [KEY_CALLER_METADATA] = {WHERE_TOP, CONFIG_NAME, OPTIONAL, "caller_metadata", 1,
     CONFIG_NAME_BYTES_MAX, NULL,
     "shoal-caller", NULL, FIELD_NONE, 0, TOP(caller_metadata),
@@ -197,9 +195,9 @@ const struct config_key config_keys[KEY_COUNT] = {
     "Share of the requests without a `traceparent` that are traced, too. Only with `traces`."},
 [KEY_TLS] = {WHERE_TOP, CONFIG_TLS, OPTIONAL, "tls", 0, 0, NULL,
     NULL, NULL, FIELD_NONE, 0, 0,
-    "TLS for all addresses of `listen`. Addresses of `http`, `metrics`, `probes` and `prestop` "
-    "have it only with their own `tls: yes`; those of a separate `runtime` and the unix sockets "
-    "of `management` never."},
+    "TLS for all addresses of `listen`, and for those of `http`, `dashboard`, `metrics`, `probes` "
+    "and `prestop` with `tls: yes`. A separate `runtime` and unix sockets of `management` have "
+    "none."},
 [KEY_MESH] = {WHERE_TOP, CONFIG_MESH, OPTIONAL, "mesh", 0, 0, NULL,
     NULL, NULL, FIELD_NONE, 0, 0,
     "Makes the node a member of a mesh; `mesh: {}` is a mesh of one. Not together with `runtime` "
@@ -259,9 +257,8 @@ const struct config_key config_keys[KEY_COUNT] = {
 [KEY_MESH_RUNTIME_TYPES] = {WHERE_MESH, CONFIG_LABELS, OPTIONAL, "runtime_types", 1,
     CONFIG_LABELS_MAX, NULL,
     NULL, NULL, FIELD_NONE, 0, TOP(mesh.runtime_types),
-    "Model types that `runtime` loads on a node whose pipelines load models, too, named as in the "
-    "pipelines' `types`. A type in none of these lists is refused. Left out: all types that no "
-    "pipeline lists."},
+    "Model types that `runtime` loads beside pipelines with `models`, named as in their `types`. A "
+    "type in none of these lists is refused. Left out: all that no pipeline lists."},
 [KEY_MESH_PREFIX] = {WHERE_MESH, CONFIG_NAME, OPTIONAL, "prefix", 1, CONFIG_NAME_BYTES_MAX, NULL,
     "tas-runtime", NULL, FIELD_NONE, 0, TOP(mesh.prefix),
     "Second part of all keys in etcd, after the root prefix."},
@@ -282,7 +279,7 @@ const struct config_key config_keys[KEY_COUNT] = {
 [KEY_MESH_TLS] = {WHERE_MESH, CONFIG_TLS, OPTIONAL, "tls", 0, 0, NULL,
     NULL, NULL, FIELD_NONE, 0, 0,
     "TLS between nodes, with certificates on both sides; all nodes of a mesh have it, or none. "
-    "Only with etcd. Left out: no TLS."},
+    "Only with etcd."},
 [KEY_MESH_MANAGEMENT] = {WHERE_MESH, CONFIG_MANAGEMENT, OPTIONAL, "management", 1,
     CONFIG_LISTEN_MAX, NULL,
     NULL, NULL, FIELD_NONE, 0, 0,
@@ -443,12 +440,12 @@ const struct config_key config_keys[KEY_COUNT] = {
     "Memory for the messages of waiting calls; each counts 8 KiB more than its size."},
 [KEY_SPIN_US] = {WHERE_PIPELINE, CONFIG_INTEGER, OPTIONAL, "spin_us", 0, 1000, "µs",
     "200", NULL, FIELD_I64, NS_PER_US, PIPELINE(spin_ns),
-    "Longest time that workers look for work before they sleep. 0: none."},
+    "Longest time that workers look for work before they sleep."},
 [KEY_LOCAL_CLIENTS] = {WHERE_PIPELINE, CONFIG_INTEGER, OPTIONAL, "local_clients", 0,
                          CLIENT_REGIONS_MAX,
     "clients", "0", NULL, FIELD_U32, 1, PIPELINE(local_clients),
-    "Programs of root or the node's own user on this host that may connect through shared memory "
-    "(`shoal/client.h`). Their inputs may change while modelets read them. 0: none."},
+    "Programs of root or the node's user on this host that may connect through shared memory "
+    "(`shoal/client.h`). Their inputs may change while modelets read them."},
 [KEY_LOCAL_SLOTS] = {WHERE_PIPELINE, CONFIG_INTEGER, OPTIONAL, "local_slots", 1, 256, "requests",
     "64", NULL, FIELD_U32, 1, PIPELINE(local_slots),
     "Requests in flight per local client."},
@@ -487,8 +484,8 @@ const struct config_key config_keys[KEY_COUNT] = {
     "or `mlp`. No type may be in two lists."},
 [KEY_MODELS_WATCH] = {WHERE_MODELS, CONFIG_CHOICE, OPTIONAL, "watch", 0, 0, NULL,
     "yes", "yes|no", FIELD_NONE, 0, PIPELINE(models.watch),
-    "Whether each sub-directory of `root`, and each file there of a known format, is a model of "
-    "that name, loaded on demand."},
+    "Whether each sub-directory of `root`, and each file of a known format, is a model of that "
+    "name."},
 [KEY_MODELS_PRELOAD] = {WHERE_MODELS, CONFIG_CHOICE, OPTIONAL, "preload", 0, 0, NULL,
     "yes", "yes|no", FIELD_NONE, 0, PIPELINE(models.preload),
     "Whether models found in `root` are loaded before the first call, while they fit into "
