@@ -69,13 +69,13 @@ static const struct usage_command run_command = {
                "SIGTERM or SIGINT",
     .about = "`shoald serve PATH...` serves model files without a CONFIG: `shoald serve --help`.\n"
              "\n"
-             "SIGTERM and SIGINT drain: no new requests, those in flight are finished, then the\n"
-             "workers are stopped. A second one stops at once, within 3 s even if a part\n"
-             "hangs; a third one ends the process. SIGHUP reads CONFIG again and reloads every\n"
-             "pipeline, as `shoalctl reload` does.\n",
+             "SIGTERM and SIGINT drain: new requests are refused, those in flight finish, then\n"
+             "the workers stop. A second signal ends the process within 3 s, even if a part of\n"
+             "it hangs; a third one at once. SIGHUP reads CONFIG again and reloads every\n"
+             "pipeline, as `shoalctl reload --all` does.\n",
     .exits = "  0    clean stop\n"
              "  2    refused to start\n"
-             "  3    drained and then hung\n"
+             "  3    drained, but a part did not end\n"
              "  130  the second signal was SIGINT\n"
              "  143  it was SIGTERM\n",
     .options = options,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A node: one shoald, from reading its configuration to its end. Exit codes: 0 after a clean stop,
- * 2 when it refused to start (configuration, plug-in, address), 3 when it drained and then hung,
- * 130 or 143 after a second SIGINT or SIGTERM. A bug ends it by a signal.
+ * 2 when it refused to start (configuration, plug-in, address), 3 when it drained and a part did
+ * not end, 130 or 143 after a second SIGINT or SIGTERM. A bug ends it by a signal.
  */
 #pragma once
 

@@ -35,14 +35,14 @@ enum serve_option {
 /* Element i is option i + 1. */
 static const struct usage_option options[OPTION_END - 1] = {
     {"listen", "HOST",
-     "address to serve on: 0.0.0.0 for all of this machine (default:\n"
-     "127.0.0.1); others may then call every model"},
+     "address to serve on (default: 127.0.0.1); 0.0.0.0 lets other\n"
+     "machines call every model"},
     {"http-port", "PORT", "for REST (default: 8008; 0: none)"},
     {"grpc-port", "PORT", "for gRPC (default: 8033)"},
     {"metrics-port", "PORT", "for Prometheus (default: 2112; 0: none)"},
     {"dashboard-port", "PORT",
-     "for the dashboard, on this machine alone (default: 8088; 0:\n"
-     "none)"},
+     "for the dashboard, on this machine only (default: 8088;\n"
+     "0: none)"},
     {"workers", "N",
      "processes for each model, or for each format of a folder\n"
      "(default: one for each processor, at most 4)"},
@@ -60,9 +60,8 @@ const struct usage_command serve_command = {
     .about =
         "A PATH is a model or a folder of models, recognized by content. A file `iris.ubj` is\n"
         "model `iris`; so is a folder `iris` with a file `model.ubj`. In any other folder each\n"
-        "file and each sub-folder is a model: changed ones are loaded again while the old ones\n"
-        "serve, new ones are found. The node prints each model's tensors and a command that\n"
-        "calls it.\n",
+        "file and each sub-folder is a model; new and changed ones are loaded while the node\n"
+        "serves. The node prints each model's tensors and a command that calls it.\n",
     .exits = NULL,
     .example = "  shoald serve iris.ubj\n"
                "  shoald serve --listen 0.0.0.0 models/\n",

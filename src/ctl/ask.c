@@ -35,7 +35,7 @@ static enum status
 hung_up(const struct ctl_ask *ask, struct error *error)
 {
     return error_set(error, STATUS_UNAVAILABLE,
-                     "%s: no answer that can be read: the node died, or is another build: use the "
+                     "%s: no readable answer: the node died, or is another build: use the "
                      "shoalctl that came with it",
                      ask->path);
 }

@@ -65,7 +65,7 @@ static enum status
 on_argument(void *context, const char *value, struct error *error)
 {
     (void)context;
-    return error_set(error, STATUS_INVALID_ARGUMENT, "takes no argument, not \"%.64s\"", value);
+    return error_set(error, STATUS_INVALID_ARGUMENT, "\"%.64s\" is an unexpected argument", value);
 }
 
 /* ---- models that leave ---- */

@@ -155,9 +155,7 @@ on_argument(void *context, const char *value, struct error *error)
 {
     struct mesh_listing *listing = context;
     struct control_request *request = &listing->fetch.request;
-    if (!listing->list->wants_id)
-        return error_set(error, STATUS_INVALID_ARGUMENT, "takes no argument, not \"%.64s\"", value);
-    if (request->id != NULL)
+    if (!listing->list->wants_id || request->id != NULL)
         return error_set(error, STATUS_INVALID_ARGUMENT, "\"%.64s\" is an unexpected argument",
                          value);
     return ctl_take_text(&request->id, CONTROL_KEY_BYTES, "a model's id", value, error);

@@ -66,7 +66,7 @@ static enum status
 wants_nothing(void *context, const char *value, struct error *error)
 {
     (void)context;
-    return error_set(error, STATUS_INVALID_ARGUMENT, "takes no argument, not \"%.64s\"", value);
+    return error_set(error, STATUS_INVALID_ARGUMENT, "\"%.64s\" is an unexpected argument", value);
 }
 
 static enum status

@@ -174,7 +174,7 @@ static enum status
 on_argument(void *settings, const char *value, struct error *error)
 {
     (void)settings;
-    return error_set(error, STATUS_INVALID_ARGUMENT, "takes no arguments, not \"%.64s\"", value);
+    return error_set(error, STATUS_INVALID_ARGUMENT, "\"%.64s\" is an unexpected argument", value);
 }
 
 static int

@@ -696,7 +696,7 @@ const struct ctl_command status_command = {
     .arguments = "[MODEL ...] [options]",
     .summary = "Show whether a node is live and ready, and which parts are not",
     .about =
-        "Reads the local node's counters file, even of a dead node, and with --target (or\n"
+        "Reads the local node's counters file, also after its death, and with --target (or\n"
         "$SHOAL_TARGET, unless --counters is given) asks the node itself. The models given as\n"
         "arguments must be ready; without any, all that the file contains. A remote node has no\n"
         "file here, so name its models.\n",

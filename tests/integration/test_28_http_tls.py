@@ -141,7 +141,7 @@ class TestTls(unittest.TestCase):
     def test_plain_beside_client_ca(self):
         code, said = self.check("port:8008", client_ca="ca")
         self.assertEqual(code, 2, said)
-        self.assertIn("port:8008 would serve callers without TLS", said)
+        self.assertIn("port:8008 would serve callers without the certificate", said)
         for good in ("127.0.0.1:8008", "unix:http.sock", {"address": "port:8008", "tls": "yes"},
                      {"address": "port:8008", "plain": "yes"}):
             code, said = self.check(good, client_ca="ca")

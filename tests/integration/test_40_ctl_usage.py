@@ -68,8 +68,8 @@ class TestMistakes(unittest.TestCase):
         self.check("the model is missing", "infer")
         self.check("the model is missing", "infer", "--json")
         self.check("more than one model", "infer", "a", "b")
-        self.check("takes no arguments", "stat", "digits")
-        self.check("takes no arguments", "top", "digits")
+        self.check("unexpected argument", "stat", "digits")
+        self.check("unexpected argument", "top", "digits")
         self.check("--count N needs --interval", "stat", "--count", "3")
 
     def test_values(self):

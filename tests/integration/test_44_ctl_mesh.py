@@ -288,9 +288,9 @@ class TestLists(Case):
         """A socket that is no node's answers with a list that ends too early, or is none."""
         page = json.dumps(listed([])).encode()
         for answer, told in (
-                (page[:40], "no answer that can be read"), (page + page, "no answer that can be read"),
-                (b"\377" * 96, "no answer that can be read"), (b"[]", "no answer that can be read"),
-                (b"[" * 5000, "no answer that can be read"),
+                (page[:40], "no readable answer"), (page + page, "no readable answer"),
+                (b"\377" * 96, "no readable answer"), (b"[]", "no readable answer"),
+                (b"[" * 5000, "no readable answer"),
                 (page.replace(b"5", b"6"), "use the shoalctl that came with it"),
                 ({"version": VERSION, "status": "OK"}, "the node's list cannot be read"),
                 (listed([7]), "the node's list cannot be read"),
@@ -444,8 +444,8 @@ class TestUsage(unittest.TestCase):
                 (["status", "a", "--timeout-ms", "0"], "is not an integer"),
                 (["nods"], "did you mean nodes"), (["copies"], "expected ID"),
                 (["copies", "a", "b"], "unexpected argument"), (["copies", ""], "1 to 4095 bytes"),
-                (["nodes", "a"], "takes no argument"), (["models", "--limit", "0"], "is not an integer"),
-                (["nodes", "--limit", "1"], "unknown option"), (["drain", "a"], "takes no argument"),
+                (["nodes", "a"], "unexpected argument"), (["models", "--limit", "0"], "is not an integer"),
+                (["nodes", "--limit", "1"], "unknown option"), (["drain", "a"], "unexpected argument"),
                 (["models", "--prefix", "p" * 4096], "1 to 4095 bytes")):
             self.assertIn(told, shoalctl("mesh", *arguments, code=USAGE).err, arguments)
         self.assertIn("No such file",

@@ -208,7 +208,7 @@ class TestUsage(unittest.TestCase):
                             (("model", "load", "m", "p" * 1024), "has 1 to 1023 bytes, not 1024"),
                             (("model", "unload"), "id is missing"),
                             (("model", "rollback"), "id is missing"),
-                            (("model", "list", "m"), "takes no argument"),
+                            (("model", "list", "m"), "unexpected argument"),
                             (("model", "list", "--state", "lodaed"), "did you mean loaded")):
             done = shoalctl(*words, code=USAGE)
             self.assertIn(said, done.err, words)

@@ -290,12 +290,12 @@ class TestCertificates(Case):
         plain = {"address": "port:0", "plain": "yes"}
         unasked = {**self.certificates.pair("server")}
         for tls in ({}, {"tls": unasked}, {"tls": {**self.tls(), "client_auth": "optional"}}):
-            self.refused(["port:0"], "port:0 would let everyone who reaches it register and delete", **tls)
-        self.refused({"allow": allow}, "`allow` knows callers by their certificates", tls=unasked)
-        self.refused({"allow": allow}, "`allow` knows callers by their certificates",
+            self.refused(["port:0"], "port:0 would let anyone who can reach it register and delete", **tls)
+        self.refused({"allow": allow}, "`allow` identifies callers by their certificates", tls=unasked)
+        self.refused({"allow": allow}, "`allow` identifies callers by their certificates",
                      tls={**self.tls(), "client_auth": "none"})
         self.refused({"addresses": [plain], "allow": allow}, "they show none", tls=self.tls())
-        self.refused([{"address": "port:0", "tls": "yes"}], "no `tls` here", tls=self.tls())
+        self.refused([{"address": "port:0", "tls": "yes"}], "remove `tls`", tls=self.tls())
         self.refused({"socket_mode": "999"}, "is not a mode such as 0660")
         self.refused({"allow": [{"identity": "me", "models": ["a*b"]}]}, "followed by `*`",
                      tls=self.tls())

@@ -227,7 +227,7 @@ class TestGuard(unittest.TestCase):
         tls = files.pair("node")
         ca = {**tls, "client_ca": str(files.pem("ca"))}
         secure = {"address": "0.0.0.0:0", "tls": "yes"}
-        refused = "would show the node to everybody"
+        refused = "would show the node to anyone"
         for keys, said in (
                 ({"dashboard": "0.0.0.0:0"}, refused),
                 ({"dashboard": "port:8088"}, refused),

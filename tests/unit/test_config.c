@@ -261,7 +261,7 @@ static const struct {
     {CONFIG_ADDRESS, "[]", "not an empty list"},
     {CONFIG_HTTP_ADDRESSES, "[[]]", "not an empty list"},
     {CONFIG_HTTP_ADDRESSES, "2112",
-     "\"2112\" is not an address: \"port:2112\", \"127.0.0.1:2112\", \"[::1]:2112\" and"},
+     "\"2112\" is not an address: write \"port:2112\", \"127.0.0.1:2112\", \"[::1]:2112\" or"},
     {CONFIG_HTTP_ADDRESSES, "'unix:'", "needs a path"},
     {CONFIG_HTTP_ADDRESSES, "[127.0.0.1:1, 127.0.0.1:2, 127.0.0.1:1]",
      "\"127.0.0.1:1\" is given twice"},
@@ -448,10 +448,11 @@ test_keys(void **state)
         free(text);
     }
     rig_bad(PIPELINES "caller_metadata: X-Tenant\n", 4, "has capital letters");
-    rig_bad(PIPELINES "caller_proxies: [gateway.example]\n", 4, "it needs `tls` at the top with");
+    rig_bad(PIPELINES "caller_proxies: [gateway.example]\n", 4,
+            "`caller_proxies` needs `tls` at the top with");
     rig_bad(PIPELINES "front_threads: 1\nlog_level: info\nfront_threads: 1\n", 6,
-            "`front_threads` is given twice: first in line 4");
-    rig_bad(PIPELINES "  name: q\n", 4, "`name` is given twice: first in line 2");
+            "`front_threads` is given twice: first on line 4");
+    rig_bad(PIPELINES "  name: q\n", 4, "`name` is given twice: first on line 2");
     rig_bad("front_threads: 2\n", 1, "`pipelines` is missing: the top level needs it (a list of");
     rig_bad("pipelines:\n- slots: 1\n" STAGES, 2,
             "`name` is missing: a pipeline needs it (a name)");
@@ -545,8 +546,8 @@ test_rules(void **state)
         const char *part;
     } cases[] = {
         {PIPELINES "- name: q\n" STAGES "- name: p\n" STAGES, 6,
-         "a pipeline named \"p\" begins in line 2"},
-        {STAGE("  - modelet: m\n    name: s\n"), 8, "a stage named \"s\" begins in line 5"},
+         "a pipeline named \"p\" begins on line 2"},
+        {STAGE("  - modelet: m\n    name: s\n"), 8, "a stage named \"s\" begins on line 5"},
         {STAGE("    workers: 2\n    cpus: [0]\n"), 7, "`workers` and `cpus` exclude each other"},
         {STAGE("    batch_size: 9\n"), 7, "`batch_size` is 9, more than the pipeline's 8 `slots`"},
         {"pipelines:\n- stages:\n  - {name: s, modelet: m, batch_size: 3}\n  name: p\n  slots: 2\n",
@@ -568,7 +569,7 @@ test_rules(void **state)
          3, "`default_size_mib` is more than `memory_mib` (8)"},
         {"pipelines:\n- name: p\n  models: {root: r, memory_mib: 8, types: [a, b]}\n" STAGES
          "- name: q\n  models:\n    root: r\n    memory_mib: 8\n    types: [c, b]\n" STAGES,
-         9, "`types`: \"b\" is also listed by the pipeline that begins in line 2"},
+         9, "`types`: \"b\" is also listed by the pipeline that begins on line 2"},
         {"pipelines:\n- name: p\n  arena_mib: 9\n" STAGES, 3,
          "`arena_mib`: an arena of 9 MiB is too small for messages of 16777216 bytes: at least"},
     };

@@ -42,7 +42,7 @@ test_addresses(void **state)
         const char *value;
         const char *part;
     } bad[] = {
-        {"foo", "\"foo\" is not an address: \"port:8033\""},
+        {"foo", "\"foo\" is not an address: write \"port:8033\""},
         {"8033", "is not an address"},
         {"'::1:80'", "is not an address"},
         {"'[::1:80'", "is not an address"},

@@ -223,7 +223,7 @@ test_external_runtime(void **state)
     }
     snprintf(text, sizeof(text), "mesh: {runtime: \"unix:/%0120d\"}\n", 1);
     rig_bad(text, 1, "the path of a socket must have at most");
-    rig_bad("mesh: {runtime_calls: \"h:1\"}\n" WITH_MODELS, 1, "`runtime_calls`, but no `runtime`");
+    rig_bad("mesh: {runtime_calls: \"h:1\"}\n" WITH_MODELS, 1, "`runtime_calls` without `runtime`");
     rig_bad("mesh: {runtime: \"h:1\"}\n" WITH_MODELS, 3, "beside `mesh: runtime` needs `types`");
     rig_bad("mesh: {runtime: \"h:1\", runtime_types: [a]}\n", 1,
             "is for a node that has `runtime` and");

@@ -80,7 +80,7 @@ test_reachable_addresses(void **state)
 {
     (void)state;
     static const char open_to_all[] =
-        "would let everyone who reaches it register and delete models";
+        "would let anyone who can reach it register and delete models";
     static const char *const local[] = {"\"[::1]:0\"", "\"localhost:1\"", "\"unix:/a\""};
     static const char *const weak[] = {"", TLS(""), TLS(", client_ca: ca, client_auth: optional"),
                                        TLS(", client_ca: ca, client_auth: none")};
@@ -113,8 +113,8 @@ test_mistakes(void **state)
         {TLS(""), "{allow: [{identity: a}]}", "it needs `tls` at the top with `client_ca`"},
         {ASKED, "{addresses: {address: \"port:1\", plain: yes}, allow: [{identity: a}]}",
          "with `plain: yes` they show none"},
-        {ASKED, "{address: \"port:1\", tls: yes}", "no `tls` here"},
-        {ASKED, "{address: \"port:1\", tls: no}", "no `tls` here"},
+        {ASKED, "{address: \"port:1\", tls: yes}", "remove `tls`"},
+        {ASKED, "{address: \"port:1\", tls: no}", "remove `tls`"},
         {"", "{socket_mode: \"0888\"}", "\"0888\" is not a mode such as 0660"},
         {ASKED, "{allow: [{methods: [setVModel]}]}", "`identity` is missing"},
         {ASKED, "{allow: [{identity: a, methods: [addModel]}]}", "`methods` must list words of"},

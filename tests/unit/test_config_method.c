@@ -71,7 +71,7 @@ test_method_refused(void **state)
         rig_bad(text, 3, cases[i].part);
     }
     rig_bad(BOUND("  method: /a.B/C\n") "- name: q\n  method: /a.B/C\n" STAGES, 6,
-            "/a.B/C is answered by the pipeline that begins in line 2: a method has one pipeline");
+            "/a.B/C is answered by the pipeline that begins on line 2: a method has one pipeline");
     rig_bad(BOUND("  local_clients: 1\n  method: /a.B/C\n"), 3, "`local_clients` with a `method`");
 }
 

@@ -143,9 +143,9 @@ test_modelets(void **state)
     expect_modelet("libx.so", "libx.so", NULL);
     expect_modelet("./libx.so", "./libx.so", NULL);
     expect_modelet("a/libx.so", "a/libx.so", NULL);
-    expect_modelet("b/libx.so", NULL, "b/libx.so that can be read (relative paths start at /tmp/");
-    expect_modelet("/no/such.so", NULL, "no file /no/such.so");
-    expect_modelet("./libd.so", NULL, "no file");
+    expect_modelet("b/libx.so", NULL, "b/libx.so (paths are relative to /tmp/");
+    expect_modelet("/no/such.so", NULL, "no readable file /no/such.so");
+    expect_modelet("./libd.so", NULL, "no readable file");
     snprintf(text, sizeof(text), "%s/a/liby.so", folder);
     expect_modelet(text, "a/liby.so", NULL);
     expect_modelet("libz.so", NULL, "no file libz.so in any of /tmp/shoal-config-");
@@ -196,9 +196,9 @@ test_models_root(void **state)
 {
     (void)state;
     expect_root("/tmp", NULL);
-    expect_root("/no/such", "/etc/x.yaml:3: `root`: no directory /no/such that can be read");
-    expect_root("/bin/true", "no directory /bin/true");
-    expect_root("none", "no directory /etc/none");
+    expect_root("/no/such", "/etc/x.yaml:3: `root`: no readable directory /no/such");
+    expect_root("/bin/true", "no readable directory /bin/true");
+    expect_root("none", "no readable directory /etc/none");
 }
 
 static void

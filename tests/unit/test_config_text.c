@@ -31,7 +31,7 @@ test_syntax(void **state)
         {PIPELINES "listen: [a, b\n", 5, "not YAML: "},
         {PIPELINES "log_level: 'info\n", 5,
          "not YAML: found unexpected end of stream, while scanning "
-         "a quoted scalar that begins in line 4"},
+         "a quoted scalar that begins on line 4"},
         {PIPELINES "\tlog_level: info\n", 4, "indent with spaces, not with a tab"},
         {PIPELINES "  \tlog_level: info\n", 4, "not with a tab"},
         {PIPELINES "log_level: %info\n", 4,

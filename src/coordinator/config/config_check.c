@@ -72,7 +72,7 @@ config_check_models(struct config_reader *reader, struct config_pipeline *pipeli
                 if (strcmp(other->types[i], models->types[k]) == 0)
                     report_add(
                         reader->report, given->nodes[KEY_MODELS_TYPES]->line,
-                        "`types`: \"%s\" is also listed by the pipeline that begins in line %d",
+                        "`types`: \"%s\" is also listed by the pipeline that begins on line %d",
                         other->types[i], config->pipelines[p].line);
     }
 }
@@ -116,8 +116,7 @@ check_batch_wait(struct config_report *report, struct config_stage *stage,
                    "time and do not wait");
     if (adaptive && nodes[KEY_BATCH_WAIT] != NULL && stage->batch_wait_ns == 0)
         report_add(report, nodes[KEY_BATCH_WAIT]->line,
-                   "`batch_wait: adaptive` with `batch_wait_ms: 0`, which says how long a batch "
-                   "waits at most: it would never wait");
+                   "`batch_wait: adaptive` with `batch_wait_ms: 0`: a batch would never wait");
 }
 
 void
@@ -130,18 +129,18 @@ config_check_stage(struct config_reader *reader, const struct config_pipeline *p
         const struct config_stage *other = &pipeline->stages[i];
         if (other->name != NULL && strcmp(other->name, stage->name) == 0) {
             report_add(report, nodes[KEY_STAGE_NAME]->line,
-                       "a stage named \"%s\" begins in line %d: give this one another name",
+                       "a stage named \"%s\" begins on line %d: give this one another name",
                        stage->name, other->line);
             break;
         }
     }
     if (nodes[KEY_STAGE_CPUS] != NULL && nodes[KEY_WORKERS] != NULL)
         report_add(report, nodes[KEY_WORKERS]->key_line,
-                   "`workers` and `cpus` exclude each other: `cpus` says how many by its length");
+                   "`workers` and `cpus` exclude each other: `cpus` has one worker per element");
     if (stage->batch_size > pipeline->slot_count)
         report_add(report, nodes[KEY_BATCH_SIZE]->line,
                    "`batch_size` is %u, more than the pipeline's %u `slots`: a batch could never "
-                   "get full",
+                   "fill",
                    stage->batch_size, pipeline->slot_count);
     check_batch_wait(report, stage, given);
     if (stage->modelet != NULL)
@@ -161,7 +160,7 @@ config_check_pipeline(struct config_reader *reader, const struct config_pipeline
         const struct config_pipeline *other = &config->pipelines[i];
         if (other->name != NULL && strcmp(other->name, pipeline->name) == 0) {
             report_add(reader->report, given->nodes[KEY_PIPELINE_NAME]->line,
-                       "a pipeline named \"%s\" begins in line %d: give this one another name",
+                       "a pipeline named \"%s\" begins on line %d: give this one another name",
                        pipeline->name, other->line);
             break;
         }
@@ -241,12 +240,12 @@ config_check_top(struct config_reader *reader, const struct config_given *given)
     if (config->caller_proxies != NULL && !config_asks_for_certificates(&config->tls))
         report_add(
             reader->report, given->nodes[KEY_CALLER_PROXIES]->line,
-            "`caller_proxies` are known by their certificates: it needs `tls` at the top with "
-            "`client_ca`");
+            "`caller_proxies` needs `tls` at the top with `client_ca`: proxies are identified by "
+            "their certificates");
     if (config->http_hosts != NULL &&
         strpbrk(config->http_hosts, "ABCDEFGHIJKLMNOPQRSTUVWXYZ:/[] ") != NULL)
         report_add(reader->report, given->nodes[KEY_HTTP_HOSTS]->line,
-                   "`http_hosts`: \"%s\" are not names in lower case, without ports",
+                   "`http_hosts` must list names in lower case, without ports, not \"%s\"",
                    config->http_hosts);
     check_socket_mode(reader, given);
     check_traces(reader, given);
@@ -308,7 +307,7 @@ check_unix(struct config_reader *reader, const struct config_key *key,
     size_t length = strlen(resolved);
     char *address = NULL;
     if (path[0] == '\0')
-        report_add(reader->report, node->line, "`%s`: \"unix:\" needs a path behind it", key->name);
+        report_add(reader->report, node->line, "`%s`: \"unix:\" needs a path after it", key->name);
     else if (length > UNIX_PATH_BYTES_MAX)
         report_add(reader->report, node->line,
                    "`%s`: a unix path of %zu bytes (%s): must be at most %d", key->name, length,
@@ -326,13 +325,13 @@ check_tcp(struct config_reader *reader, const struct config_key *key,
     char shown[REPORT_VALUE_BYTES];
     const char *colon = strrchr(node->text, ':');
     if (colon == NULL || !is_host(node->text, (size_t)(colon - node->text))) {
-        report_add(reader->report, node->line, "`%s`: %s is not an address: %s", key->name,
+        report_add(reader->report, node->line, "`%s`: %s is not an address: write %s", key->name,
                    text_show(node->text, shown),
                    key->type == CONFIG_ADDRESSES
-                       ? "\"port:8033\", \"127.0.0.1:8033\", \"[::1]:8033\" and "
-                         "\"unix:/path\" are"
-                       : "\"port:2112\", \"127.0.0.1:2112\", \"[::1]:2112\" and "
-                         "\"unix:/path\" are");
+                       ? "\"port:8033\", \"127.0.0.1:8033\", \"[::1]:8033\" or "
+                         "\"unix:/path\""
+                       : "\"port:2112\", \"127.0.0.1:2112\", \"[::1]:2112\" or "
+                         "\"unix:/path\"");
         return NULL;
     }
     if (!is_port(colon + 1)) {
@@ -442,7 +441,7 @@ check_root(struct config_reader *reader, char *root, int line)
     else if (reader->options.modelets == CONFIG_MODELETS_FIND &&
              (stat(root, &info) != 0 || !S_ISDIR(info.st_mode) || access(root, R_OK | X_OK) != 0))
         report_add(reader->report, line,
-                   "`root`: no directory %s that can be read (relative paths start at %s)", root,
+                   "`root`: no readable directory %s (paths are relative to %s)", root,
                    reader->config->directory);
     return root;
 }
@@ -496,8 +495,8 @@ config_find_modelet(struct config_reader *reader, char *modelet, int line)
     if (!bare) {
         if (!is_file(modelet))
             report_add(reader->report, line,
-                       "`modelet`: no file %s that can be read (relative paths start at %s)",
-                       modelet, reader->config->directory);
+                       "`modelet`: no readable file %s (paths are relative to %s)", modelet,
+                       reader->config->directory);
         return modelet;
     }
     char *tried;

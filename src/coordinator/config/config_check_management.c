@@ -37,20 +37,20 @@ check_address(struct config_reader *reader, const char *address,
     if (transport->tls != NULL)
         report_add(
             reader->report, transport->line,
-            "`management`: %s: no `tls` here: by TCP it has that of `tls` at the top, unless "
-            "`plain: yes` says that it has none",
+            "`management`: %s: remove `tls`: a TCP address uses the `tls` at the top, unless it "
+            "has `plain: yes`",
             address);
     else if (is_plain && !is_unix && management->allow_count > 0)
         report_add(reader->report, transport->line,
-                   "`management`: %s: `allow` knows callers by their certificates, and with "
+                   "`management`: %s: `allow` identifies callers by their certificates, and with "
                    "`plain: yes` they show none",
                    address);
     else if (!is_plain && !is_guarded && !config_is_local(address))
         report_add(
             reader->report, transport->line,
-            "`management`: %s would let everyone who reaches it register and delete models: have "
+            "`management`: %s would let anyone who can reach it register and delete models: set "
             "`tls` at the top with `client_ca`, which demands certificates, or write {address: %s, "
-            "plain: yes} if that is meant",
+            "plain: yes} to allow that",
             address, address);
 }
 
@@ -74,7 +74,7 @@ config_check_management(struct config_reader *reader)
     if (management->allow_count > 0 && !config_asks_for_certificates(&config->tls))
         report_add(
             reader->report, line_of(reader),
-            "`management`: `allow` knows callers by their certificates: it needs `tls` at the "
+            "`management`: `allow` identifies callers by their certificates: it needs `tls` at the "
             "top with `client_ca`");
     for (uint32_t i = 0; i < management->addresses.count; i++)
         check_address(reader, management->addresses.items[i], &management->addresses.transports[i]);

@@ -53,11 +53,10 @@ check_store(struct config_reader *reader)
         mesh->store_kind = CONFIG_STORE_ENDPOINTS;
         mesh->store_place = must_copy(store + 5);
     } else if (strcmp(store, "memory") != 0) {
-        report_add(
-            reader->report, line_of(reader, KEY_MESH_STORE),
-            "`store`: %s is not a store: \"memory\", \"file:/path\", \"etcd:http://host:2379\" and "
-            "\"etcd:/path.json\" are",
-            text_show(store, shown));
+        report_add(reader->report, line_of(reader, KEY_MESH_STORE),
+                   "`store`: %s is not a store: write \"memory\", \"file:/path\", "
+                   "\"etcd:http://host:2379\" or \"etcd:/path.json\"",
+                   text_show(store, shown));
     }
     if (mesh->store_kind == CONFIG_STORE_ENDPOINTS && strpbrk(mesh->store_place, " \t") != NULL)
         report_add(reader->report, line_of(reader, KEY_MESH_STORE),
@@ -137,8 +136,8 @@ check_target(struct config_reader *reader, enum config_key_index key, char **tar
     } else if (strpbrk(*target, " \t/") != NULL || !tcp_address_parse(*target, &address) ||
                address.host[0] == '\0' || strcmp(address.port, "0") == 0) {
         report_add(reader->report, line_of(reader, key),
-                   "`%s`: %s is not an address to call: \"localhost:8085\", \"[::1]:8085\" and "
-                   "\"unix:/path\" are",
+                   "`%s`: %s is not an address to call: write \"localhost:8085\", \"[::1]:8085\" "
+                   "or \"unix:/path\"",
                    config_keys[key].name, text_show(*target, shown));
     }
 }
@@ -186,7 +185,7 @@ check_runtime(struct config_reader *reader, const struct config_given *given)
     check_target(reader, KEY_MESH_CALLS, &mesh->runtime_calls);
     if (mesh->runtime == NULL && mesh->runtime_calls != NULL)
         report_add(reader->report, line_of(reader, KEY_MESH_CALLS),
-                   "`runtime_calls`, but no `runtime`: no process is named that loads the models");
+                   "`runtime_calls` without `runtime`: name the process that loads the models");
     if (!shared && is_known && mesh->runtime_types != NULL)
         report_add(reader->report, line_of(reader, KEY_MESH_RUNTIME_TYPES),
                    "`runtime_types` is for a node that has `runtime` and pipelines with `models`: "

@@ -50,7 +50,7 @@ check_unique(struct config_reader *reader, const struct config_pipeline *pipelin
         const struct config_pipeline *other = &config->pipelines[i];
         if (other->method != NULL && strcmp(other->method, pipeline->method) == 0)
             report_add(reader->report, line,
-                       "`method`: %s is answered by the pipeline that begins in line %d: a method "
+                       "`method`: %s is answered by the pipeline that begins on line %d: a method "
                        "has one pipeline",
                        pipeline->method, other->line);
     }

@@ -50,9 +50,9 @@ check_addresses(struct config_reader *reader, const char *key, enum tls_callers 
         else if (whose == CALLERS && tls->ca != NULL && !config_is_yes(transport->tls) &&
                  !is_plain && !config_is_local(address))
             report_add(reader->report, transport->line,
-                       "`%s`: %s would serve callers without TLS that `client_ca` of `tls` keeps "
-                       "from `listen`: make it {address: %s, tls: yes}, or {…, plain: yes} if that "
-                       "is meant",
+                       "`%s`: %s would serve callers without the certificate that `listen` demands "
+                       "(`client_ca`): make it {address: %s, tls: yes}, or {…, plain: yes} to "
+                       "allow that",
                        key, address, address);
     }
 }
@@ -75,7 +75,7 @@ check_dashboard(struct config_reader *reader)
         if (dashboard->token_file == NULL && !config_is_local(addresses->items[i]) &&
             !wants_certificate(&reader->config->tls, &addresses->transports[i]))
             report_add(reader->report, addresses->transports[i].line,
-                       "`dashboard`: %s would show the node to everybody in its network: set "
+                       "`dashboard`: %s would show the node to anyone in its network: set "
                        "`dashboard_token`, or make it {address: %s, tls: yes} with `client_ca` of "
                        "`tls`, or 127.0.0.1:8088",
                        addresses->items[i], addresses->items[i]);

@@ -299,7 +299,8 @@ read_metrics(struct config_reader *reader, const struct variable *variable, char
         return;
     if (bytes != strlen(prometheus) || memcmp(text, prometheus, bytes) != 0) {
         report_add(reader->report, 0,
-                   "must be `prometheus`, with `:port=…` behind it, or `disabled`, not \"%.60s\"",
+                   "must be `prometheus`, optionally followed by `:port=…`, or `disabled`, not "
+                   "\"%.60s\"",
                    text);
         return;
     }
@@ -461,8 +462,8 @@ static void
 refuse_second(struct config_reader *reader, const struct variable *variable)
 {
     report_add(reader->report, 0,
-               "environment variable %s: another one sets `%s` already: set one of them, to all "
-               "that both have",
+               "environment variable %s: another one sets `%s` already: set only one, to the "
+               "values of both",
                variable->name, config_keys[variable->key].name);
 }
 

@@ -673,7 +673,7 @@ collect(struct config_reader *reader, enum config_where where, const struct conf
         if (*slot == NULL)
             *slot = entry;
         else
-            report_add(reader->report, entry->key_line, "`%s` is given twice: first in line %d",
+            report_add(reader->report, entry->key_line, "`%s` is given twice: first on line %d",
                        key->name, (*slot)->key_line);
     }
 }

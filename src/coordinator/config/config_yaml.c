@@ -80,7 +80,7 @@ report_syntax(struct builder *builder)
     int line = (int)parser->problem_mark.line + 1;
     const char *hint = tab_indents(builder, line) ? ": indent with spaces, not with a tab" : "";
     if (parser->context != NULL)
-        report_add(builder->report, line, "not YAML: %s, %s that begins in line %d%s", problem,
+        report_add(builder->report, line, "not YAML: %s, %s that begins on line %d%s", problem,
                    parser->context, (int)parser->context_mark.line + 1, hint);
     else
         report_add(builder->report, line, "not YAML: %s%s", problem, hint);
@@ -147,7 +147,7 @@ build_scalar(struct builder *builder, const yaml_event_t *event)
     node->style = event->data.scalar.style == YAML_PLAIN_SCALAR_STYLE ? NODE_PLAIN : NODE_QUOTED;
     node->text = must_copy(text);
     if (strlen(text) != event->data.scalar.length) {
-        report_add(builder->report, node->line, "a NUL byte (\\0) in a text: take it out");
+        report_add(builder->report, node->line, "a NUL byte (\\0) in a text: remove it");
         node->kind = NODE_BROKEN;
     }
     refuse_marks(builder, node, event->data.scalar.anchor, event->data.scalar.tag);
