@@ -20,6 +20,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/percent.h"
 #include "http/internal.h"
 
 enum { STEPS_PER_TURN = 3, BODY_ROOM_FIRST = 4096, BODY_ROOM_KEPT = 16 << 10 };
@@ -264,8 +265,12 @@ path_find(struct http_connection *connection)
     request->path = request->path_encoded;
     if (memchr(request->path_encoded, '%', bytes) == NULL)
         return true;
-    request->path = http_path_decode(path, bytes);
-    return request->path != NULL;
+    if (strstr(request->path_encoded, "%00") != NULL)
+        return false;
+    request->path = strdup(request->path_encoded);
+    CHECK(request->path != NULL);
+    percent_decode(request->path);
+    return true;
 }
 
 static void

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/percent.h"
 #include "coordinator/front/repository.h"
 #include "coordinator/front/rest_inquiry.h"
 
@@ -33,7 +34,7 @@ query_value(const struct http_request *request, const char *name)
         if (bytes > name_bytes && at[name_bytes] == '=' && memcmp(at, name, name_bytes) == 0) {
             char *value = strndup(at + name_bytes + 1, bytes - name_bytes - 1);
             if (value != NULL)
-                rest_decode(value);
+                percent_decode(value);
             return value;
         }
         at += bytes + (at[bytes] == '&');
