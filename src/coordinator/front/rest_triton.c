@@ -73,15 +73,6 @@ read_page(struct inquiry *inquiry, struct triton_request *request)
     return status;
 }
 
-static uint32_t
-page_rows_of(const struct http_request *request)
-{
-    char *limit = query_value(request, "limit");
-    uint32_t rows = page_rows(limit);
-    free(limit);
-    return rows;
-}
-
 static enum status
 read_request(struct inquiry *inquiry, struct triton_request *request)
 {
@@ -112,19 +103,10 @@ rest_triton(struct inquiry *inquiry)
     struct rest_call *call = rest_call_create(rest, inquiry->request, inquiry->route.what, NULL);
     if (call == NULL)
         return rest_stopping(inquiry);
+    if (inquiry->route.what == REST_MODELS)
+        call->page_rows = request.limit - 1; /* one more was asked for */
     struct inbound inbound = rest_call_inbound(call, &none, deadline_ns);
     repository_take(rest->options.repository, &inbound, &request);
     rest_call_taken(call, deadline_ns); /* its answer has to come by this thread */
     return STATUS_OK;
-}
-
-enum status
-rest_triton_write(struct rest_call *call, const struct wire_message *message, struct bytes *json,
-                  struct error *error)
-{
-    struct rest_route route;
-    if (call->what == REST_MODELS)
-        return triton_write_names(message, page_rows_of(call->request), json, error);
-    rest_route(&route, http_request_path_encoded(call->request));
-    return triton_write_json(route.row->method, message, json, error);
 }
