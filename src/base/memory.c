@@ -3,6 +3,9 @@
 
 #include <malloc.h>
 #include <stddef.h>
+#include <string.h>
+
+#include "base/check.h"
 
 /* jemalloc's, if present. */
 __attribute__((weak)) int mallctl(const char *name, void *old, size_t *old_bytes, void *new,
@@ -18,4 +21,12 @@ memory_give_back(void)
         (void)mallctl("arena." EVERY_ARENA ".purge", NULL, NULL, NULL, 0);
     else
         (void)malloc_trim(0);
+}
+
+char *
+memory_copy_text(const char *text)
+{
+    char *copy = text == NULL ? NULL : strdup(text);
+    CHECK(text == NULL || copy != NULL);
+    return copy;
 }

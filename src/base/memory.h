@@ -7,3 +7,6 @@
 /* Returns free memory to the system, after a large temporary use: allocators keep it for seconds,
  * and jemalloc for as long as no thread allocates. Takes milliseconds for 100 MiB. */
 void memory_give_back(void);
+
+/* A malloc'ed copy; NULL of NULL. Ends the process without memory. */
+char *memory_copy_text(const char *text);

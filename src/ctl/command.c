@@ -44,7 +44,7 @@ ctl_target_default(void)
 void
 ctl_print_line(struct bytes *line, FILE *out)
 {
-    CHECK(!line->failed);
+    CHECK(!line->failed && memchr(line->data, '\n', line->used) == NULL);
     fwrite(line->data, 1, line->used, out);
     putc('\n', out);
     bytes_fini(line);
@@ -272,6 +272,33 @@ ctl_options_read(const struct ctl_command *command, const struct ctl_reader *rea
             return usage_error(command, error.text);
     }
     return -1;
+}
+
+/* ---- commands below a command ---- */
+
+static enum status
+unknown_part(void *context, const char *value, struct error *error)
+{
+    const struct ctl_command *command = context;
+    const char *words[OPTIONS_MAX];
+    CHECK(command->part_count <= OPTIONS_MAX);
+    for (size_t i = 0; i < command->part_count; i++)
+        words[i] = command->parts[i].word;
+    const char *nearest = ctl_nearest(value, words, command->part_count);
+    return error_set(error, STATUS_INVALID_ARGUMENT, "\"%.32s\" is not one of its commands%s%s",
+                     value, nearest != NULL ? ": did you mean " : "",
+                     nearest != NULL ? nearest : "");
+}
+
+int
+ctl_parts_run(const struct ctl_command *command, int argc, char **argv)
+{
+    for (size_t i = 0; argc > 1 && i < command->part_count; i++)
+        if (strcmp(argv[1], command->parts[i].word) == 0)
+            return command->parts[i].run(argc - 1, argv + 1);
+    struct ctl_reader reader = {NULL, unknown_part, (void *)(uintptr_t)command};
+    int code = ctl_options_read(command, &reader, argc, argv);
+    return code >= 0 ? code : usage_error(command, "a command is missing");
 }
 
 enum status

@@ -61,7 +61,8 @@ const char *ctl_nearest(const char *word, const char *const *known, size_t known
 /*
  * Parses argv. `on_option` gets the option's index in the command's table and its value,
  * `on_argument` every argument; the user sees the `error` they return. Returns -1 to continue,
- * otherwise the program's exit code: help was printed, or there was a mistake.
+ * otherwise the program's exit code: help was printed, or there was a mistake. `on_option` may be
+ * NULL for a table without options.
  */
 struct ctl_reader {
     enum status (*on_option)(void *settings, size_t index, const char *value, struct error *error);
@@ -71,6 +72,9 @@ struct ctl_reader {
 
 int ctl_options_read(const struct ctl_command *command, const struct ctl_reader *reader, int argc,
                      char **argv);
+
+/* For a command that only has others below it: runs the one that argv[1] names. */
+int ctl_parts_run(const struct ctl_command *command, int argc, char **argv);
 
 /* Runs a command with --help, which gives its table here instead of being printed. */
 const struct ctl_command *ctl_command_of(int (*run)(int argc, char **argv), const char *word);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/hex.h"
 #include "ctl/ctl.h"
 
 static enum status
@@ -107,16 +108,6 @@ number_add(const char *text, size_t bytes, struct ctl_tensor *tensor, struct err
     if (status == STATUS_OK)
         tensor_append(tensor, element, tensor->type->bytes);
     return status;
-}
-
-static int
-hex_digit(char digit)
-{
-    if (digit >= '0' && digit <= '9')
-        return digit - '0';
-    if (digit >= 'a' && digit <= 'f')
-        return digit - 'a' + 10;
-    return digit >= 'A' && digit <= 'F' ? digit - 'A' + 10 : -1;
 }
 
 /* The character of an escape; `*at` is at the backslash and is advanced to the escape's last

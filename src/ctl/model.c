@@ -412,42 +412,10 @@ list_run(int argc, char **argv)
 static const struct ctl_part parts[] = {
     {"load", load_run}, {"unload", unload_run}, {"rollback", rollback_run}, {"list", list_run}};
 
-static enum status
-unknown_part(void *context, const char *value, struct error *error)
-{
-    const char *words[ARRAY_COUNT(parts)];
-    (void)context;
-    for (size_t i = 0; i < ARRAY_COUNT(parts); i++)
-        words[i] = parts[i].word;
-    const char *nearest = ctl_nearest(value, words, ARRAY_COUNT(parts));
-    return error_set(error, STATUS_INVALID_ARGUMENT,
-                     "expected load, unload, rollback or list, not \"%.32s\"%s%s", value,
-                     nearest != NULL ? ": did you mean " : "", nearest != NULL ? nearest : "");
-}
-
-static enum status
-no_option(void *context, size_t index, const char *value, struct error *error)
-{
-    (void)context;
-    (void)index;
-    (void)value;
-    return error_set(error, STATUS_INVALID_ARGUMENT, "takes no option");
-}
-
 static int
 model_run(int argc, char **argv)
 {
-    for (size_t i = 0; argc > 1 && i < ARRAY_COUNT(parts); i++)
-        if (strcmp(argv[1], parts[i].word) == 0)
-            return parts[i].run(argc - 1, argv + 1);
-    struct ctl_reader reader = {no_option, unknown_part, NULL};
-    int code = ctl_options_read(&model_command, &reader, argc, argv);
-    if (code >= 0)
-        return code;
-    fprintf(
-        stderr,
-        "shoalctl model: load, unload, rollback or list is missing; see shoalctl model --help\n");
-    return CTL_USAGE;
+    return ctl_parts_run(&model_command, argc, argv);
 }
 
 const struct ctl_command model_command = {

@@ -141,15 +141,6 @@ name_check(const char *name, struct error *error)
 }
 
 static enum status
-no_option(void *context, size_t index, const char *value, struct error *error)
-{
-    (void)context;
-    (void)index;
-    (void)value;
-    return error_set(error, STATUS_INVALID_ARGUMENT, "takes no option");
-}
-
-static enum status
 on_name(void *context, const char *value, struct error *error)
 {
     const char **name = context;
@@ -175,7 +166,7 @@ static int
 new_modelet_run(int argc, char **argv)
 {
     const char *name = NULL;
-    struct ctl_reader reader = {no_option, on_name, &name};
+    struct ctl_reader reader = {NULL, on_name, &name};
     int code = ctl_options_read(&new_modelet_command, &reader, argc, argv);
     if (code >= 0)
         return code;
@@ -193,24 +184,10 @@ new_modelet_run(int argc, char **argv)
 
 static const struct ctl_part parts[] = {{"modelet", new_modelet_run}};
 
-static enum status
-unknown_part(void *context, const char *value, struct error *error)
-{
-    (void)context;
-    return error_set(error, STATUS_INVALID_ARGUMENT, "expected modelet, not \"%.32s\"", value);
-}
-
 static int
 new_run(int argc, char **argv)
 {
-    if (argc > 1 && strcmp(argv[1], parts[0].word) == 0)
-        return parts[0].run(argc - 1, argv + 1);
-    struct ctl_reader reader = {no_option, unknown_part, NULL};
-    int code = ctl_options_read(&new_command, &reader, argc, argv);
-    if (code >= 0)
-        return code;
-    fprintf(stderr, "shoalctl new: modelet is missing; see shoalctl new --help\n");
-    return CTL_USAGE;
+    return ctl_parts_run(&new_command, argc, argv);
 }
 
 const struct ctl_command new_command = {

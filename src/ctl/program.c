@@ -32,6 +32,7 @@ help(FILE *out)
 static int
 output_finish(int code)
 {
+    CHECK(code >= CTL_OK && code <= CTL_LATE);
     if (fflush(stdout) == 0 && !ferror(stdout))
         return code;
     fprintf(stderr, "shoalctl: writing: %s\n", strerror(errno));

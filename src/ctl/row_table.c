@@ -250,6 +250,7 @@ void
 row_table_print(enum control_verb verb, const struct rows *rows, FILE *out)
 {
     const struct row_layout *layout = &layouts[verb];
+    CHECK(layout->column_count > 0 && layout->text_columns <= layout->column_count);
     char count[FIGURE_ROOM];
     if (rows->model != NULL)
         fprintf(out, "%s: %s\n", ask_text(rows->model, "id"), ask_text(rows->model, "state"));

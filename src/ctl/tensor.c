@@ -117,10 +117,12 @@ tensor_next(const struct ctl_tensor *tensor, size_t *offset, size_t *bytes)
         memcpy(&length, element, sizeof length);
         *bytes = length;
         *offset += sizeof length + length;
-        return element + sizeof length;
+        element += sizeof length;
+    } else {
+        *bytes = tensor->type->bytes;
+        *offset += *bytes;
     }
-    *bytes = tensor->type->bytes;
-    *offset += *bytes;
+    CHECK(*offset <= tensor->bytes); /* tensor_validate has judged it */
     return element;
 }
 

@@ -9,12 +9,13 @@
 #include <string.h>
 
 #include "worker/model_files.h" /* the service's own map_file */
+#include "worker/modelet.h"     /* and its check of a modelet */
 
 enum { ALIGNMENT = 64, GUARD_BYTES = 64, GUARD = 0xa5, UNWRITTEN = 0xcb };
 
 struct shoal_harness {
     void *library;
-    const struct shoal_modelet *modelet;
+    struct shoal_modelet modelet;
     void *instance;
     void *model; /* loaded; NULL: none */
     struct model_files files;
@@ -209,30 +210,8 @@ static const struct shoal_host host = {
 static int
 refuse(struct shoal_error *error, const char *what)
 {
-    snprintf(error->text, sizeof error->text, "%s", what);
+    snprintf(error->text, sizeof error->text, "%.*s", (int)sizeof error->text - 1, what);
     return SHOAL_FAILED_PRECONDITION;
-}
-
-static int
-header_check(const struct shoal_modelet *modelet, struct shoal_error *error)
-{
-    if (modelet->abi_version != SHOAL_ABI_VERSION)
-        return refuse(error, "abi_version differs");
-    if (modelet->struct_size > sizeof(struct shoal_modelet))
-        return refuse(error, "struct_size is of a newer header");
-    if (modelet->host_size > sizeof(struct shoal_host))
-        return refuse(error, "host_size is of a newer header");
-    if (modelet->batch_size != sizeof(struct shoal_batch))
-        return refuse(error, "batch_size differs");
-    if (modelet->item_size != sizeof(struct shoal_item))
-        return refuse(error, "item_size differs");
-    if (modelet->tensor_size != sizeof(struct shoal_tensor))
-        return refuse(error, "tensor_size differs");
-    if ((modelet->abilities & ~(uint32_t)SHOAL_ABILITIES_ALL) != 0)
-        return refuse(error, "abilities has a bit that is not known");
-    if (modelet->name == NULL || modelet->run == NULL)
-        return refuse(error, "name or run is missing");
-    return SHOAL_OK;
 }
 
 static int
@@ -241,12 +220,14 @@ modelet_open(struct shoal_harness *self, const struct shoal_harness_options *opt
 {
     if (self->library == NULL)
         return refuse(error, dlerror());
-    self->modelet = dlsym(self->library, "shoal_modelet");
-    if (self->modelet == NULL)
+    const void *symbol = dlsym(self->library, "shoal_modelet");
+    if (symbol == NULL)
         return refuse(error, dlerror());
-    int status = header_check(self->modelet, error);
-    if (status != SHOAL_OK || self->modelet->open == NULL)
-        return status;
+    struct error why = ERROR_NONE;
+    if (modelet_table_read(&self->modelet, symbol, &why) != STATUS_OK)
+        return refuse(error, why.text);
+    if (self->modelet.open == NULL)
+        return SHOAL_OK;
     current_folder = options->folder;
     struct shoal_open open = {
         .struct_size = sizeof open,
@@ -256,7 +237,7 @@ modelet_open(struct shoal_harness *self, const struct shoal_harness_options *opt
         .batch_size = options->batch_size,
         .worker_count = 1,
     };
-    return self->modelet->open(&open, &self->instance, error);
+    return self->modelet.open(&open, &self->instance, error);
 }
 
 int
@@ -300,7 +281,7 @@ shoal_harness_load(struct shoal_harness *harness, const char *path, struct shoal
 {
     *error = (struct shoal_error){{0}};
     if (harness->model != NULL)
-        harness->modelet->unload(harness->instance, harness->model);
+        harness->modelet.unload(harness->instance, harness->model);
     harness->model = NULL;
     model_files_unmap(&harness->files);
     if (path == NULL)
@@ -309,7 +290,7 @@ shoal_harness_load(struct shoal_harness *harness, const char *path, struct shoal
         .struct_size = sizeof spec, .id = "m", .path = path, .key = ""};
     model_files_prepare();
     model_files_begin(&harness->files, &spec, NULL);
-    int status = harness->modelet->load(harness->instance, &spec, &harness->model, error);
+    int status = harness->modelet.load(harness->instance, &spec, &harness->model, error);
     model_files_end(&harness->files);
     if (status != SHOAL_OK)
         model_files_unmap(&harness->files);
@@ -321,8 +302,8 @@ shoal_harness_close(struct shoal_harness *harness)
 {
     struct shoal_error error;
     shoal_harness_load(harness, NULL, &error);
-    if (harness->modelet->close != NULL)
-        harness->modelet->close(harness->instance);
+    if (harness->modelet.close != NULL)
+        harness->modelet.close(harness->instance);
     while (harness->items != NULL) {
         struct shoal_harness_item *item = harness->items;
         harness->items = item->next;
@@ -340,7 +321,7 @@ shoal_harness_close(struct shoal_harness *harness)
 const struct shoal_modelet *
 shoal_harness_modelet(const struct shoal_harness *harness)
 {
-    return harness->modelet;
+    return &harness->modelet;
 }
 
 struct shoal_io
@@ -348,8 +329,8 @@ shoal_harness_describe(struct shoal_harness *harness)
 {
     struct shoal_io io = {.struct_size = sizeof io};
     struct shoal_error error = {{0}};
-    if (harness->modelet->describe != NULL &&
-        harness->modelet->describe(harness->instance, &io, &error) != SHOAL_OK)
+    if (harness->modelet.describe != NULL &&
+        harness->modelet.describe(harness->instance, &io, &error) != SHOAL_OK)
         harness_fail("describe failed: %s", error.text);
     return io;
 }
@@ -359,8 +340,7 @@ shoal_harness_describe_model(struct shoal_harness *harness)
 {
     struct shoal_io io = {.struct_size = sizeof io};
     struct shoal_error error = {{0}};
-    if (harness->modelet->describe_model(harness->instance, harness->model, &io, &error) !=
-        SHOAL_OK)
+    if (harness->modelet.describe_model(harness->instance, harness->model, &io, &error) != SHOAL_OK)
         harness_fail("describe_model failed: %s", error.text);
     return io;
 }
@@ -370,7 +350,7 @@ shoal_harness_predict_size(struct shoal_harness *harness, const char *path)
 {
     const struct shoal_model spec = {
         .struct_size = sizeof spec, .id = "m", .path = path, .key = ""};
-    return harness->modelet->predict_size(harness->instance, &spec);
+    return harness->modelet.predict_size(harness->instance, &spec);
 }
 
 void
@@ -476,7 +456,7 @@ item_settle(const struct shoal_harness *harness, struct shoal_harness_item *item
         block_check(&item->inputs[i]);
     for (uint32_t i = 0; i < item->output_count; i++)
         block_check(&item->outputs[i]);
-    if (!(harness->modelet->abilities & SHOAL_CHANGES_INPUTS) && inputs_sum(item) != sum_before)
+    if (!(harness->modelet.abilities & SHOAL_CHANGES_INPUTS) && inputs_sum(item) != sum_before)
         harness_fail("the modelet changed its inputs and has not declared it");
     if (item->item.status < SHOAL_UNSET || item->item.status > SHOAL_UNAUTHENTICATED)
         harness_fail("the modelet set status %d, which does not exist", item->item.status);
@@ -501,7 +481,7 @@ run_or_halve(struct shoal_harness *harness, struct shoal_harness_item *const *it
     struct shoal_batch batch = {.host = &host, .count = count, .items = seen, .error = &error};
     harness->output_bytes = 0;
     harness->runs++;
-    int status = harness->modelet->run(harness->instance, harness->model, &batch);
+    int status = harness->modelet.run(harness->instance, harness->model, &batch);
     if (status != SHOAL_OK && count > 1) {
         run_or_halve(harness, items, count / 2);
         run_or_halve(harness, items + count / 2, count - count / 2);
@@ -519,7 +499,7 @@ shoal_harness_run(struct shoal_harness *harness, struct shoal_harness_item *cons
 {
     if (count < 1 || count > SHOAL_HARNESS_BATCH_MAX)
         harness_fail("a batch has 1 to %d items, not %u", SHOAL_HARNESS_BATCH_MAX, count);
-    if (harness->modelet->abilities & SHOAL_RUNS_BATCHES) {
+    if (harness->modelet.abilities & SHOAL_RUNS_BATCHES) {
         run_or_halve(harness, items, count);
         return;
     }

@@ -1,9 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Requests as handlers see them, and the writing of answers. Bytes that fit into the socket's
- * buffer are written at once from where they are: most answers are sent before http_answer returns,
- * without a copy and without a turn of the loop.
- */
+/* Requests as handlers see them, and their answers. */
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,8 +9,6 @@
 
 #include "base/check.h"
 #include "http/internal.h"
-
-enum { HEAD_BYTES = 1024, LINE_BYTES = 128, PIECES_AT_ONCE = 32 };
 
 /* ---- requests ---- */
 
@@ -150,201 +144,7 @@ http_request_set_scarce(struct http_request *request)
     request->connection->is_scarce = true;
 }
 
-/* ---- output ---- */
-
-static void
-piece_free(const void *data, size_t bytes, void *context)
-{
-    (void)data;
-    (void)bytes;
-    struct http_piece *piece = context;
-    piece->release(piece->release_context);
-    free(piece);
-}
-
-static void
-piece_release(const struct http_piece *piece)
-{
-    if (piece->release != NULL)
-        piece->release(piece->release_context);
-}
-
-/* Adds all but the first `sent` bytes. Lent ones are sent from where they are. */
-static void
-piece_add(struct evbuffer *output, const struct http_piece *piece, size_t sent)
-{
-    const char *data = (const char *)piece->data + sent;
-    if (piece->release == NULL) {
-        CHECK(evbuffer_add(output, data, piece->bytes - sent) == 0);
-        return;
-    }
-    struct http_piece *kept = malloc(sizeof(*kept));
-    CHECK(kept != NULL);
-    *kept = *piece;
-    CHECK(evbuffer_add_reference(output, data, piece->bytes - sent, piece_free, kept) == 0);
-}
-
-/* Writes what the socket takes at once; returns how much. Not over TLS, nor while earlier output
- * waits. The loop will see an error. */
-static size_t
-write_now(struct http_connection *connection, const struct http_piece *pieces, size_t count)
-{
-    struct iovec spans[PIECES_AT_ONCE];
-    if (connection->listener->tls != NULL ||
-        evbuffer_get_length(bufferevent_get_output(connection->buffers)) > 0)
-        return 0;
-    size_t used = count < PIECES_AT_ONCE ? count : PIECES_AT_ONCE;
-    for (size_t i = 0; i < used; i++)
-        spans[i] = (struct iovec){.iov_base = (void *)(uintptr_t)pieces[i].data,
-                                  .iov_len = pieces[i].bytes};
-    struct msghdr message = {.msg_iov = spans, .msg_iovlen = used};
-    ssize_t sent = sendmsg(connection->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
-    return sent > 0 ? (size_t)sent : 0;
-}
-
-/* Sends or queues pieces; each is released once, now or later. */
-static void
-pieces_send(struct http_connection *connection, const struct http_piece *pieces, size_t count)
-{
-    struct evbuffer *output = bufferevent_get_output(connection->buffers);
-    size_t sent = write_now(connection, pieces, count);
-    connection->queued += sent;
-    for (size_t i = 0; i < count; i++) {
-        size_t gone = sent < pieces[i].bytes ? sent : pieces[i].bytes;
-        sent -= gone;
-        if (gone == pieces[i].bytes) {
-            piece_release(&pieces[i]);
-            continue;
-        }
-        piece_add(output, &pieces[i], gone);
-        connection->queued += pieces[i].bytes - gone;
-    }
-}
-
-/* ---- heads ---- */
-
-const char *
-http_phrase(int code)
-{
-    static const struct {
-        int code;
-        const char *phrase;
-    } phrases[] = {
-        {200, "OK"},
-        {303, "See Other"},
-        {400, "Bad Request"},
-        {401, "Unauthorized"},
-        {403, "Forbidden"},
-        {404, "Not Found"},
-        {405, "Method Not Allowed"},
-        {406, "Not Acceptable"},
-        {408, "Request Timeout"},
-        {413, "Content Too Large"},
-        {414, "URI Too Long"},
-        {415, "Unsupported Media Type"},
-        {417, "Expectation Failed"},
-        {429, "Too Many Requests"},
-        {431, "Request Header Fields Too Large"},
-        {499, "Client Closed Request"},
-        {500, "Internal Server Error"},
-        {501, "Not Implemented"},
-        {503, "Service Unavailable"},
-        {504, "Gateway Timeout"},
-        {505, "HTTP Version Not Supported"},
-    };
-    for (size_t i = 0; i < ARRAY_COUNT(phrases); i++)
-        if (phrases[i].code == code)
-            return phrases[i].phrase;
-    return code < 300   ? "OK"
-           : code < 400 ? "Redirection"
-           : code < 500 ? "Client Error"
-                        : "Server Error";
-}
-
-/* The head of an answer: on the stack, or allocated if it is long. */
-struct head {
-    char room[HEAD_BYTES];
-    char *text;
-    size_t used;
-};
-
-static void
-put(struct head *head, const char *text)
-{
-    size_t bytes = strlen(text);
-    memcpy(head->text + head->used, text, bytes);
-    head->used += bytes;
-}
-
-static bool
-has_body(int code)
-{
-    return code >= 200 && code != 204 && code != 304;
-}
-
-/* `length` is the header for the body's length, or "". */
-static void
-head_write(struct head *head, struct http_connection *connection, int code,
-           const struct http_header *headers, size_t count, const char *length)
-{
-    const struct http_parser *parser = &connection->parser;
-    bool is_old = parser->has_request_line && parser->minor == 0;
-    char line[LINE_BYTES];
-    size_t bytes = (size_t)3 * LINE_BYTES + strlen(length);
-    for (size_t i = 0; i < count; i++)
-        bytes += strlen(headers[i].name) + strlen(headers[i].value) + 4;
-    head->text = bytes <= sizeof(head->room) ? head->room : malloc(bytes);
-    head->used = 0;
-    CHECK(head->text != NULL);
-    snprintf(line, sizeof(line), "HTTP/1.%d %d %s\r\n", is_old ? 0 : 1, code, http_phrase(code));
-    put(head, line);
-    for (size_t i = 0; i < count; i++) {
-        put(head, headers[i].name);
-        put(head, ": ");
-        put(head, headers[i].value);
-        put(head, "\r\n");
-    }
-    put(head, length);
-    put(head, "Date: ");
-    put(head, http_date(connection->listener->pool->server));
-    put(head, connection->closes ? "\r\nConnection: close\r\n\r\n"
-              : is_old           ? "\r\nConnection: keep-alive\r\n\r\n"
-                                 : "\r\n\r\n");
-}
-
-static void
-head_free(struct head *head)
-{
-    if (head->text != head->room)
-        free(head->text);
-}
-
 /* ---- answers ---- */
-
-static void
-pieces_release(const struct http_piece *pieces, size_t count)
-{
-    for (size_t i = 0; i < count; i++)
-        piece_release(&pieces[i]);
-}
-
-/* Sends head and body as one row of pieces. */
-static void
-answer_send(struct http_connection *connection, const struct head *head,
-            const struct http_piece *pieces, size_t count)
-{
-    struct http_piece few[PIECES_AT_ONCE];
-    struct http_piece *all = few;
-    if (count + 1 > PIECES_AT_ONCE)
-        all = malloc((count + 1) * sizeof(*all));
-    CHECK(all != NULL);
-    all[0] = (struct http_piece){.data = head->text, .bytes = head->used};
-    if (count > 0)
-        memcpy(all + 1, pieces, count * sizeof(*all));
-    pieces_send(connection, all, count + 1);
-    if (all != few)
-        free(all);
-}
 
 /* An answer during the body ends the connection: the rest of the body is not read. */
 static void
@@ -366,7 +166,7 @@ http_answer(struct http_request *request, int code, const struct http_header *he
     struct http_connection *connection = request->connection;
     CHECK(request->is_open && request->answering == HTTP_ANSWER_NONE && code >= 200 && code <= 599);
     if (http_request_is_gone(request)) {
-        pieces_release(pieces, piece_count);
+        http_pieces_release(pieces, piece_count);
         http_connection_answered(connection);
         return;
     }
@@ -374,41 +174,22 @@ http_answer(struct http_request *request, int code, const struct http_header *he
     for (size_t i = 0; i < piece_count; i++)
         bytes += pieces[i].bytes;
     char length[48] = "";
-    if (has_body(code)) /* also for HEAD */
+    if (http_has_body(code)) /* also for HEAD */
         snprintf(length, sizeof(length), "Content-Length: %zu\r\n", bytes);
-    struct head head;
-    bool sends = has_body(code) && http_request_method(request) != HTTP_HEAD;
+    bool sends = http_has_body(code) && http_request_method(request) != HTTP_HEAD;
+    const struct http_message message = {
+        .code = code,
+        .headers = headers,
+        .header_count = header_count,
+        .length = length,
+        .pieces = pieces,
+        .piece_count = sends ? piece_count : 0,
+    };
     check_early(request);
-    head_write(&head, connection, code, headers, header_count, length);
-    answer_send(connection, &head, pieces, sends ? piece_count : 0);
+    http_output_message(connection, &message);
     if (!sends)
-        pieces_release(pieces, piece_count);
-    head_free(&head);
+        http_pieces_release(pieces, piece_count);
     http_connection_answered(connection);
-}
-
-void
-http_refuse(struct http_connection *connection, int code, const char *text)
-{
-    const struct http_service *service = &connection->listener->service;
-    char body[HTTP_OWN_BODY_BYTES];
-    char length[48];
-    if (service->error_body != NULL)
-        service->error_body(text, body, sizeof(body));
-    else
-        snprintf(body, sizeof(body), "%s\n", text);
-    const char *type =
-        service->error_type != NULL ? service->error_type : "text/plain; charset=utf-8";
-    struct http_header header = {"Content-Type", type};
-    struct http_piece piece = {.data = body, .bytes = strlen(body)};
-    struct head head;
-    snprintf(length, sizeof(length), "Content-Length: %zu\r\n", piece.bytes);
-    connection->closes = true;
-    http_count(connection->listener->pool, HTTP_REFUSED, 1);
-    head_write(&head, connection, code, &header, 1, length);
-    answer_send(connection, &head, &piece, 1);
-    head_free(&head);
-    http_connection_refused(connection);
 }
 
 /* ---- streamed answers ---- */
@@ -424,15 +205,16 @@ http_answer_begin(struct http_request *request, int code, const struct http_head
     request->on_writable = on_writable;
     if (http_request_is_gone(request))
         return;
-    request->drops_body = !has_body(code) || http_request_method(request) == HTTP_HEAD;
+    request->drops_body = !http_has_body(code) || http_request_method(request) == HTTP_HEAD;
     if (!is_chunked)
         connection->closes = true;
-    struct head head;
-    bool says_chunked = is_chunked && has_body(code);
-    head_write(&head, connection, code, headers, header_count,
-               says_chunked ? "Transfer-Encoding: chunked\r\n" : "");
-    answer_send(connection, &head, NULL, 0);
-    head_free(&head);
+    const struct http_message message = {
+        .code = code,
+        .headers = headers,
+        .header_count = header_count,
+        .length = is_chunked && http_has_body(code) ? "Transfer-Encoding: chunked\r\n" : "",
+    };
+    http_output_message(connection, &message);
     bufferevent_setwatermark(connection->buffers, EV_WRITE, HTTP_LOW_WATER_BYTES, 0);
 }
 
@@ -442,7 +224,7 @@ http_answer_write(struct http_request *request, const struct http_piece *piece)
     struct http_connection *connection = request->connection;
     CHECK(request->is_open && request->answering != HTTP_ANSWER_NONE);
     if (http_request_is_gone(request) || request->drops_body || piece->bytes == 0) {
-        piece_release(piece);
+        http_pieces_release(piece, 1);
         return HTTP_GO_ON;
     }
     char size[24];
@@ -450,7 +232,8 @@ http_answer_write(struct http_request *request, const struct http_piece *piece)
     struct http_piece pieces[] = {
         {.data = size, .bytes = strlen(size)}, *piece, {.data = "\r\n", .bytes = 2}};
     bool is_chunked = request->answering == HTTP_ANSWER_CHUNKED;
-    pieces_send(connection, is_chunked ? pieces : piece, is_chunked ? ARRAY_COUNT(pieces) : 1);
+    http_output_pieces(connection, is_chunked ? pieces : piece,
+                       is_chunked ? ARRAY_COUNT(pieces) : 1);
     if (evbuffer_get_length(bufferevent_get_output(connection->buffers)) <= HTTP_HIGH_WATER_BYTES)
         return HTTP_GO_ON;
     if (!request->waits)
@@ -486,7 +269,7 @@ http_answer_end(struct http_request *request)
     if (!http_request_is_gone(request)) {
         check_early(request);
         if (is_chunked)
-            pieces_send(connection, &last, 1);
+            http_output_pieces(connection, &last, 1);
     }
     http_connection_answered(connection);
 }

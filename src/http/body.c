@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/hex.h"
 
 enum { HEX_DIGITS_MAX = 15 }; /* no sum of sizes overflows */
 
@@ -35,15 +36,6 @@ http_body_init(struct http_body *body, const struct http_parser *head, uint64_t 
     return head->is_chunked || body->left > 0 ? HTTP_MORE : HTTP_DONE;
 }
 
-static int
-hex_value(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    c = (char)(c | 0x20);
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 /* SIZE [; extensions], which are ignored. */
 static enum http_verdict
 judge_size(struct http_body *body, size_t bytes)
@@ -51,10 +43,10 @@ judge_size(struct http_body *body, size_t bytes)
     const char *line = body->line;
     uint64_t size = 0;
     size_t digits = 0;
-    for (; digits < bytes && hex_value(line[digits]) >= 0; digits++) {
+    for (; digits < bytes && hex_digit(line[digits]) >= 0; digits++) {
         if (digits == HEX_DIGITS_MAX)
             return too_large(body);
-        size = size << 4 | (uint64_t)hex_value(line[digits]);
+        size = size << 4 | (uint64_t)hex_digit(line[digits]);
     }
     size_t at = digits;
     while (at < bytes && (line[at] == ' ' || line[at] == '\t'))

@@ -20,6 +20,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/percent.h"
 #include "http/internal.h"
 
 enum { STEPS_PER_TURN = 3, BODY_ROOM_FIRST = 4096, BODY_ROOM_KEPT = 16 << 10 };
@@ -61,9 +62,22 @@ read_look(struct http_connection *connection)
         CHECK((reads ? bufferevent_enable : bufferevent_disable)(buffers, EV_READ) == 0);
 }
 
+/* Allowed transitions; http_connection_close alone closes. */
+static const uint32_t EDGES[] = {
+    [HTTP_IDLE] = 1u << HTTP_IDLE | 1u << HTTP_HEAD_IN, /* the first: the TLS handshake is over */
+    [HTTP_HEAD_IN] = 1u << HTTP_BODY_IN | 1u << HTTP_OPEN | 1u << HTTP_ANSWERED,
+    [HTTP_BODY_IN] = 1u << HTTP_OPEN | 1u << HTTP_ANSWERED,
+    [HTTP_OPEN] = 1u << HTTP_ANSWERED,
+    [HTTP_ANSWERED] = 1u << HTTP_IDLE | 1u << HTTP_LINGERS,
+    [HTTP_LINGERS] = 0,
+    [HTTP_CLOSED] = 1u << HTTP_IDLE | 1u << HTTP_HEAD_IN, /* at the beginning */
+};
+
 static void
 enter(struct http_connection *connection, enum http_state state)
 {
+    CHECK((EDGES[connection->state] & 1u << state) && connection->buffers != NULL);
+    CHECK(state != HTTP_IDLE || !connection->request.is_open);
     if (connection->state == HTTP_IDLE)
         http_idle_remove(connection);
     connection->state = state;
@@ -118,9 +132,11 @@ is_handlers(const struct http_connection *connection)
 static uint64_t
 moved(const struct http_connection *connection)
 {
-    return connection->state == HTTP_ANSWERED || is_handlers(connection)
-               ? connection->queued - output_bytes(connection)
-               : connection->moved_in;
+    if (connection->state != HTTP_ANSWERED && !is_handlers(connection))
+        return connection->moved_in;
+    size_t waiting = output_bytes(connection);
+    CHECK(waiting <= connection->queued);
+    return connection->queued - waiting;
 }
 
 /* When the time limit expires if nothing moves until then. A streamed answer may last as long as
@@ -264,8 +280,12 @@ path_find(struct http_connection *connection)
     request->path = request->path_encoded;
     if (memchr(request->path_encoded, '%', bytes) == NULL)
         return true;
-    request->path = http_path_decode(path, bytes);
-    return request->path != NULL;
+    if (strstr(request->path_encoded, "%00") != NULL)
+        return false;
+    request->path = strdup(request->path_encoded);
+    CHECK(request->path != NULL);
+    percent_decode(request->path);
+    return true;
 }
 
 static void
@@ -309,6 +329,7 @@ say_continue(struct http_connection *connection)
 {
     static const char text[] = "HTTP/1.1 100 Continue\r\n\r\n";
     CHECK(bufferevent_write(connection->buffers, text, sizeof(text) - 1) == 0);
+    connection->queued += sizeof(text) - 1;
 }
 
 static void
@@ -547,8 +568,9 @@ http_connection_answered(struct http_connection *connection)
     http_connection_release(connection);
 }
 
-void
-http_connection_refused(struct http_connection *connection)
+/* The server itself answered: closes and lingers once that is sent. */
+static void
+refused(struct http_connection *connection)
 {
     struct http_request *request = &connection->request;
     http_connection_hold(connection);
@@ -562,6 +584,28 @@ http_connection_refused(struct http_connection *connection)
         notify_gone(connection);
     http_connection_run(connection);
     http_connection_release(connection);
+}
+
+void
+http_refuse(struct http_connection *connection, int code, const char *text)
+{
+    const struct http_service *service = &connection->listener->service;
+    char body[HTTP_OWN_BODY_BYTES];
+    char length[48];
+    if (service->error_body != NULL)
+        service->error_body(text, body, sizeof(body));
+    else
+        snprintf(body, sizeof(body), "%s\n", text);
+    const char *type =
+        service->error_type != NULL ? service->error_type : "text/plain; charset=utf-8";
+    const struct http_header header = {"Content-Type", type};
+    const struct http_piece piece = {.data = body, .bytes = strlen(body)};
+    const struct http_message message = {code, &header, 1, length, &piece, 1};
+    snprintf(length, sizeof(length), "Content-Length: %zu\r\n", piece.bytes);
+    connection->closes = true;
+    http_count(connection->listener->pool, HTTP_REFUSED, 1);
+    http_output_message(connection, &message);
+    refused(connection);
 }
 
 /* ---- libevent's callbacks ---- */
@@ -627,6 +671,7 @@ http_connection_release(struct http_connection *connection)
         return;
     if (connection->is_orphan)
         LIST_REMOVE(connection, link);
+    CHECK(!connection->is_counted && connection->buffers == NULL);
     request_clear(connection);
     http_parser_fini(&connection->parser);
     free(connection->names);
@@ -642,8 +687,10 @@ http_connection_close(struct http_connection *connection)
     http_connection_hold(connection);
     if (connection->state == HTTP_IDLE)
         http_idle_remove(connection);
-    if (connection->state == HTTP_LINGERS)
+    if (connection->state == HTTP_LINGERS) {
+        CHECK(pool->lingerer_count > 0);
         pool->lingerer_count--;
+    }
     connection->state = HTTP_CLOSED;
     loop_timer_destroy(connection->timer);
     bufferevent_setcb(connection->buffers, NULL, NULL, NULL, NULL);
@@ -698,7 +745,7 @@ http_connection_open(struct http_listener *listener, int fd, const struct sockad
     connection->peer = peer;
     connection->is_handshaking = listener->tls != NULL;
     connection->request.connection = connection;
-    connection->state = HTTP_HEAD_IN;
+    connection->state = HTTP_CLOSED;
     peer_name(connection, from);
     http_parser_init(&connection->parser, listener->service.header_bytes_max);
     connection->timer = loop_timer_create(base, on_timer, connection);
@@ -708,9 +755,8 @@ http_connection_open(struct http_listener *listener, int fd, const struct sockad
     read_ahead(connection, HTTP_AHEAD_BYTES);
     bufferevent_setcb(buffers, on_read, on_write, on_event, connection);
     CHECK(bufferevent_enable(buffers, EV_READ) == 0);
-    if (admission == HTTP_OVER_LIMIT)
-        return connection;
-    enter(connection, HTTP_IDLE);
-    http_connection_arm(connection);
+    enter(connection, admission == HTTP_ADMITTED ? HTTP_IDLE : HTTP_HEAD_IN);
+    if (admission == HTTP_ADMITTED)
+        http_connection_arm(connection);
     return connection;
 }

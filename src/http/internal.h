@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Internals of the HTTP server. connection.c alone changes a connection's state; answer.c writes,
- * listen.c accepts and enforces limits, tls.c uses OpenSSL.
+ * Internals of the HTTP server. connection.c alone changes a connection's state; pool.c counts,
+ * output.c writes, listen.c accepts and enforces limits, tls.c uses OpenSSL.
  *
  * A connection's memory lives until it is closed and its request, if one is open, is answered.
  */
@@ -156,13 +156,42 @@ struct http_server {
     LIST_HEAD(, http_connection) orphans;
 };
 
+/* ---- pool.c ---- */
+
 void http_count(const struct http_pool *pool, enum http_figure figure, int64_t by);
+/* Finds or makes the peer; NULL: a unix socket's, which only the pool limits. */
+struct http_peer *http_peer_of(struct http_pool *pool, const struct sockaddr *from);
+/* Frees a peer that has no connection. NULL is ignored. */
+void http_peer_look(struct http_pool *pool, struct http_peer *peer);
+/* Remove it from the idle list; add it. */
+void http_idle_remove(struct http_connection *connection);
+void http_idle_add(struct http_connection *connection);
+/* Releases its place in pool and peer. */
+void http_connection_leave(struct http_connection *connection);
 /* While draining: finishes when no answer is under way. */
 void http_drain_look(struct http_server *server);
-/* The current time in the format of the header Date. */
-const char *http_date(struct http_server *server);
-/* The reason phrase of a status code; never NULL. */
-const char *http_phrase(int code);
+/* Finishes at once. */
+void http_drained(struct http_server *server);
+
+/* ---- output.c ---- */
+
+/* An answer, or the begin of a streamed one. */
+struct http_message {
+    int code;
+    const struct http_header *headers;
+    size_t header_count;
+    const char *length; /* the header for the body's length, or "" */
+    const struct http_piece *pieces;
+    size_t piece_count;
+};
+
+void http_output_message(struct http_connection *connection, const struct http_message *message);
+/* Sends or queues pieces; each is released once, now or later. */
+void http_output_pieces(struct http_connection *connection, const struct http_piece *pieces,
+                        size_t count);
+void http_pieces_release(const struct http_piece *pieces, size_t count);
+/* Whether an answer with this code has a body. */
+bool http_has_body(int code);
 
 /* ---- connection.c ---- */
 
@@ -181,8 +210,8 @@ void http_connection_restart_time(struct http_connection *connection);
 void http_connection_arm(struct http_connection *connection);
 /* Callers without a hold must not touch it afterwards. */
 void http_connection_close(struct http_connection *connection);
-/* The server itself answered: closes and lingers once that is sent. */
-void http_connection_refused(struct http_connection *connection);
+/* Sends the server's own answer; closes and lingers. */
+void http_refuse(struct http_connection *connection, int code, const char *text);
 /* By how much a scarce answer exceeds the time it may take while others are refused; negative: it
  * does not, or is not scarce. */
 int64_t http_connection_over_ns(const struct http_connection *connection, int64_t now_ns);
@@ -192,20 +221,9 @@ void http_connection_cut(struct http_connection *connection);
 void http_connection_hold(struct http_connection *connection);
 void http_connection_release(struct http_connection *connection);
 
-/* ---- answer.c ---- */
-
-/* Sends the server's own answer; closes and lingers. */
-void http_refuse(struct http_connection *connection, int code, const char *text);
-
 /* ---- listen.c ---- */
 
 void http_listener_destroy(struct http_listener *listener);
-/* Remove it from the idle list; add it. */
-void http_idle_remove(struct http_connection *connection);
-void http_idle_add(struct http_connection *connection);
-/* Releases its place in pool and peer. */
-void http_connection_leave(struct http_connection *connection);
-
 /* ---- socket.c ---- */
 
 /* Opens a non-blocking listening socket. The caller removes and frees `*unix_path`; NULL: it is no

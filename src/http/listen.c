@@ -1,9 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Accepting, and the limits on connections. A connection counts in its pool and for its peer until
- * it is closed. Idle ones are in two queues, longest idle first, so that room is found without a
- * search.
- */
+/* Accepting, and the limits on connections. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,92 +8,12 @@
 
 #include "base/check.h"
 #include "base/clock.h"
-#include "base/hash.h"
 #include "base/log.h"
 #include "http/internal.h"
 
 enum { ACCEPTED_PER_TURN = 16, LOOKS_MAX = 16, PAUSE_MS = 100, COMPLAINT_S = 10 };
 
-/* ---- peers ---- */
-
-static bool
-peer_address(const struct sockaddr *from, struct in6_addr *address)
-{
-    static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
-    if (from->sa_family == AF_INET6) {
-        *address = ((const struct sockaddr_in6 *)(const void *)from)->sin6_addr;
-        return true;
-    }
-    if (from->sa_family != AF_INET)
-        return false;
-    memcpy(address->s6_addr, mapped, sizeof(mapped));
-    memcpy(address->s6_addr + 12, &((const struct sockaddr_in *)(const void *)from)->sin_addr, 4);
-    return true;
-}
-
-/* NULL: a unix socket's, which only the pool limits. */
-static struct http_peer *
-peer_of(struct http_pool *pool, const struct sockaddr *from)
-{
-    struct in6_addr address;
-    if (!peer_address(from, &address))
-        return NULL;
-    /* Unseeded: addresses that collide cost time alone, and connections_max bounds it. */
-    uint64_t hash = hash_fnv1a(HASH_FNV1A_SEED, &address, sizeof(address));
-    struct hash_entry *at = hash_table_first(&pool->peers, hash);
-    while (at != NULL && memcmp(&((struct http_peer *)at)->address, &address, sizeof(address)) != 0)
-        at = hash_table_next(at);
-    if (at != NULL)
-        return (struct http_peer *)at;
-    struct http_peer *peer = calloc(1, sizeof(*peer));
-    CHECK(peer != NULL);
-    peer->address = address;
-    TAILQ_INIT(&peer->idle);
-    hash_table_add(&pool->peers, &peer->entry, hash);
-    return peer;
-}
-
-static void
-peer_look(struct http_pool *pool, struct http_peer *peer)
-{
-    if (peer == NULL || peer->connection_count > 0)
-        return;
-    hash_table_remove(&pool->peers, &peer->entry);
-    free(peer);
-}
-
 /* ---- room ---- */
-
-void
-http_idle_remove(struct http_connection *connection)
-{
-    TAILQ_REMOVE(&connection->listener->pool->idle, connection, idle_link);
-    if (connection->peer != NULL)
-        TAILQ_REMOVE(&connection->peer->idle, connection, peer_idle_link);
-}
-
-void
-http_idle_add(struct http_connection *connection)
-{
-    TAILQ_INSERT_TAIL(&connection->listener->pool->idle, connection, idle_link);
-    if (connection->peer != NULL)
-        TAILQ_INSERT_TAIL(&connection->peer->idle, connection, peer_idle_link);
-}
-
-void
-http_connection_leave(struct http_connection *connection)
-{
-    struct http_pool *pool = connection->listener->pool;
-    if (!connection->is_counted)
-        return;
-    connection->is_counted = false;
-    pool->connection_count--;
-    http_count(pool, HTTP_CONNECTIONS, -1);
-    if (connection->peer != NULL)
-        connection->peer->connection_count--;
-    peer_look(pool, connection->peer);
-    connection->peer = NULL;
-}
 
 /* Unread bytes of a request have arrived: many connections may be accepted before any is read. */
 static bool
@@ -191,12 +107,12 @@ turn_away(struct http_listener *listener, int fd, const struct sockaddr *from)
 static void
 on_accepted(struct http_listener *listener, int fd, const struct sockaddr *from)
 {
-    struct http_peer *peer = peer_of(listener->pool, from);
+    struct http_peer *peer = http_peer_of(listener->pool, from);
     if (has_room(listener->pool, peer))
         admit(listener, fd, from, peer);
     else
         turn_away(listener, fd, from);
-    peer_look(listener->pool, peer);
+    http_peer_look(listener->pool, peer);
 }
 
 /* ---- pauses ---- */

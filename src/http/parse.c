@@ -290,6 +290,7 @@ append(struct http_parser *parser, const char *data, size_t bytes)
     }
     memcpy(parser->text + parser->used, data, bytes);
     parser->used = needed;
+    CHECK(parser->used <= parser->bytes_max);
 }
 
 /* The line that begins at `line` is complete. HTTP_MORE: the head is not. */
@@ -356,34 +357,4 @@ http_target_path(const char *target, const char **path, size_t *bytes)
     *path = target;
     *bytes = strcspn(target, "?#");
     return true;
-}
-
-static int
-hex_digit(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    c = (char)(c | 0x20);
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
-char *
-http_path_decode(const char *path, size_t bytes)
-{
-    char *decoded = malloc(bytes + 1);
-    CHECK(decoded != NULL);
-    size_t used = 0;
-    for (size_t i = 0; i < bytes; i++) {
-        int high = path[i] == '%' && i + 2 < bytes ? hex_digit(path[i + 1]) : -1;
-        int low = high >= 0 ? hex_digit(path[i + 2]) : -1;
-        char byte = low >= 0 ? (char)(high << 4 | low) : path[i];
-        if (byte == '\0') {
-            free(decoded);
-            return NULL;
-        }
-        decoded[used++] = byte;
-        i += low >= 0 ? 2 : 0;
-    }
-    decoded[used] = '\0';
-    return decoded;
 }

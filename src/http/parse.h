@@ -62,8 +62,6 @@ const char *http_parser_find(const struct http_parser *parser, const char *name)
 /* Finds the path of a target of the form "/path?query" or "http://host/path". 0 bytes: the path is
  * "/". False: it has neither form. */
 bool http_target_path(const char *target, const char **path, size_t *bytes);
-/* Replaces %XX. Returns a new string, or NULL if one is %00. Invalid escapes stay unchanged. */
-char *http_path_decode(const char *path, size_t bytes);
 
 /* Validates a field's line without its CR LF: returns the mistake, or NULL and the positions of its
  * parts. */

@@ -2,60 +2,18 @@
 #include "http/server.h"
 
 #include <stdlib.h>
-#include <time.h>
 
 #include "base/check.h"
 #include "base/clock.h"
 #include "http/internal.h"
 
-void
-http_count(const struct http_pool *pool, enum http_figure figure, int64_t by)
-{
-    if (pool->options.count != NULL)
-        pool->options.count(pool->options.context, figure, by);
-}
-
-const char *
-http_date(struct http_server *server)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME_COARSE, &now);
-    if (now.tv_sec != server->date_s) {
-        evutil_date_rfc1123(server->date, sizeof(server->date), NULL);
-        server->date_s = now.tv_sec;
-    }
-    return server->date;
-}
-
 /* ---- draining ---- */
-
-static void
-drained(struct http_server *server)
-{
-    void (*on_drained)(void *context) = server->on_drained;
-    server->on_drained = NULL;
-    loop_timer_clear(server->grace);
-    if (on_drained != NULL)
-        on_drained(server->drained_context);
-}
-
-void
-http_drain_look(struct http_server *server)
-{
-    const struct http_pool *pool;
-    const struct http_connection *connection;
-    LIST_FOREACH (pool, &server->pools, link)
-        LIST_FOREACH (connection, &pool->connections, link)
-            if (connection->state == HTTP_ANSWERED)
-                return;
-    drained(server);
-}
 
 /* A client has not read its answer within the grace time. */
 static void
 on_grace_over(void *context)
 {
-    drained(context);
+    http_drained(context);
 }
 
 void

@@ -112,6 +112,14 @@ slices_make(const struct rpc_piece *pieces, size_t piece_count, grpc_slice *slic
     return count;
 }
 
+void
+rpc_pieces_release(const struct rpc_piece *pieces, size_t piece_count)
+{
+    for (size_t i = 0; i < piece_count; i++)
+        if (pieces[i].release != NULL)
+            pieces[i].release(pieces[i].release_context);
+}
+
 grpc_byte_buffer *
 rpc_message_to_core(const struct rpc_piece *pieces, size_t piece_count)
 {

@@ -58,6 +58,30 @@ rpc_metadata_is_legal(const struct rpc_metadata *entry)
     return grpc_is_binary_header(key) || grpc_header_nonbin_value_is_legal(borrowed(&entry->value));
 }
 
+static struct wire_span
+span_copy(const struct wire_span *span, char **room)
+{
+    struct wire_span copy = {*room, span->bytes};
+    if (span->bytes > 0)
+        memcpy(*room, span->data, span->bytes);
+    *room += span->bytes;
+    return copy;
+}
+
+struct rpc_metadata *
+rpc_metadata_copy(const struct rpc_metadata *from, size_t count)
+{
+    size_t bytes = count * sizeof(*from);
+    for (size_t i = 0; i < count; i++)
+        bytes += from[i].key.bytes + from[i].value.bytes;
+    struct rpc_metadata *to = rpc_allocate(1, bytes + 1);
+    char *room = (char *)(to + count);
+    for (size_t i = 0; i < count; i++)
+        to[i] =
+            (struct rpc_metadata){span_copy(&from[i].key, &room), span_copy(&from[i].value, &room)};
+    return to;
+}
+
 /* Short values fit into their slices, so most need no allocation. The library copies keys and takes
  * references to values; both a batch started now and one that waits need us to own them. */
 struct rpc_headers

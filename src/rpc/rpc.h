@@ -53,6 +53,9 @@ struct rpc_piece {
     size_t offset;
 };
 
+/* For pieces that are not sent after all: releases lent ones; kept ones stay with their owner. */
+void rpc_pieces_release(const struct rpc_piece *pieces, size_t piece_count);
+
 /*
  * One entry of metadata, received or to be sent. Keys are lower-case; the value of a key that ends
  * in "-bin" is any bytes, others are printable ASCII. Entries to be sent are copied. Entries that
@@ -67,6 +70,8 @@ struct rpc_metadata {
 
 /* Whether an entry would be sent. */
 bool rpc_metadata_is_legal(const struct rpc_metadata *entry);
+/* Copies entries with their texts into one block, which the caller frees. */
+struct rpc_metadata *rpc_metadata_copy(const struct rpc_metadata *from, size_t count);
 
 /* ---- messages that outlive their callback ---- */
 

@@ -25,6 +25,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "rpc/internal.h"
 
 #define LOOK_NS NS_PER_S
@@ -55,14 +56,6 @@ struct rpc_tls {
     struct rpc_pems pems; /* the same */
     uint64_t version;     /* from 1 on */
 };
-
-static char *
-copy_of(const char *text)
-{
-    char *copy = text == NULL ? NULL : strdup(text);
-    CHECK(text == NULL || copy != NULL);
-    return copy;
-}
 
 static char *
 text_of(const char *bytes, size_t count)
@@ -497,14 +490,14 @@ rpc_tls_create(const struct rpc_tls_options *options, struct rpc_tls **created, 
     bool has_password = options->key_password_file != NULL || options->key_password != NULL;
     CHECK(!has_password || options->key_password_from != NULL);
     struct rpc_tls *tls = rpc_allocate(1, sizeof(*tls));
-    tls->name = copy_of(options->name);
-    tls->paths[PART_CA] = copy_of(options->ca);
-    tls->paths[PART_CERTIFICATE] = copy_of(options->certificate);
-    tls->paths[PART_KEY] = copy_of(options->key);
-    tls->paths[PART_PASSWORD] = copy_of(options->key_password_file);
-    tls->password = copy_of(options->key_password);
-    tls->password_from = copy_of(options->key_password_from);
-    tls->peer_name = copy_of(options->peer_name);
+    tls->name = memory_copy_text(options->name);
+    tls->paths[PART_CA] = memory_copy_text(options->ca);
+    tls->paths[PART_CERTIFICATE] = memory_copy_text(options->certificate);
+    tls->paths[PART_KEY] = memory_copy_text(options->key);
+    tls->paths[PART_PASSWORD] = memory_copy_text(options->key_password_file);
+    tls->password = memory_copy_text(options->key_password);
+    tls->password_from = memory_copy_text(options->key_password_from);
+    tls->peer_name = memory_copy_text(options->peer_name);
     tls->clients = options->clients;
     tls->looked_ns = clock_now_ns();
     CHECK(pthread_mutex_init(&tls->lock, NULL) == 0);

@@ -2,7 +2,6 @@
 #include "shm/client_regions.h"
 
 #include "base/check.h"
-#include "shm/former.h"
 
 void
 client_regions_add(struct client_regions *client_regions, uint32_t number,
@@ -38,10 +37,11 @@ client_region_is_ending(const struct region *client_region)
            0;
 }
 
-static bool
-any_ring_has_cell(const struct client_regions *client_regions, uint32_t stage)
+bool
+client_regions_have_cell(const struct region *lane, uint32_t stage)
 {
-    for (uint32_t i = 0; i < client_regions->limit; i++) {
+    const struct client_regions *client_regions = lane->client_regions;
+    for (uint32_t i = 0; client_regions != NULL && i < client_regions->limit; i++) {
         if (client_regions->regions[i] == NULL)
             continue;
         struct shm_ring ring = region_slot_ring(client_regions->regions[i], (uint8_t)stage);
@@ -57,7 +57,7 @@ client_regions_have_work(const struct region *lane, uint32_t stage)
     const struct client_regions *client_regions = lane->client_regions;
     if (client_regions == NULL)
         return false;
-    return client_regions->unseen || any_ring_has_cell(client_regions, stage) ||
+    return client_regions->unseen || client_regions_have_cell(lane, stage) ||
            atomic_load_explicit(&region_stage(lane, stage)->client_regions_epoch,
                                 memory_order_relaxed) != client_regions->epoch;
 }
@@ -95,11 +95,4 @@ client_regions_hush(const struct region *lane, uint32_t stage)
         if (atomic_load_explicit(&bell->asleep, memory_order_relaxed) != 0)
             atomic_store_explicit(&bell->asleep, 0, memory_order_relaxed);
     }
-}
-
-void
-client_regions_remind(const struct region *lane, uint32_t stage)
-{
-    if (lane->client_regions != NULL && any_ring_has_cell(lane->client_regions, stage))
-        former_ring(lane, stage);
 }

@@ -46,8 +46,9 @@ void client_region_ends(const struct region *client_region);
 /* For the client: client_region_ends was called. */
 bool client_region_is_ending(const struct region *client_region);
 
-/* For a worker: true if a ring of the stage holds work in any client region, or a client region has
- * come or gone that the worker does not know of. */
+/* For a worker: true if a ring of the stage holds work in any client region. */
+bool client_regions_have_cell(const struct region *lane, uint32_t stage);
+/* The same, or a client region has come or gone that the worker does not know of. */
 bool client_regions_have_work(const struct region *lane, uint32_t stage);
 
 /* Collects the caller's own bell and the stage's bell of every client region. */
@@ -59,7 +60,3 @@ void client_regions_bells(const struct region *lane, uint32_t stage, struct shm_
  * role. */
 void client_regions_arm(const struct region *lane, uint32_t stage);
 void client_regions_hush(const struct region *lane, uint32_t stage);
-
-/* Before sleeping without the role: rings the former's bell if a client region's ring holds work.
- */
-void client_regions_remind(const struct region *lane, uint32_t stage);

@@ -106,8 +106,8 @@ symbol_bytes(const void *symbol, size_t *bytes, struct error *error)
     return STATUS_OK;
 }
 
-static enum status
-table_read(struct shoal_modelet *table, const void *symbol, struct error *error)
+enum status
+modelet_table_read(struct shoal_modelet *table, const void *symbol, struct error *error)
 {
     size_t bytes = 0;
     enum status status = symbol_bytes(symbol, &bytes, error);
@@ -146,7 +146,7 @@ modelet_load_file(struct modelet *modelet, const char *path, struct error *error
     if (symbol == NULL)
         status = error_set(error, STATUS_FAILED_PRECONDITION, "no symbol \"shoal_modelet\"");
     else
-        status = table_read(&modelet->table, symbol, error);
+        status = modelet_table_read(&modelet->table, symbol, error);
     if (status == STATUS_OK)
         return STATUS_OK;
     dlclose(library);

@@ -27,6 +27,10 @@ struct modelet {
 enum status modelet_load_file(struct modelet *modelet, const char *path,
                               struct error *error) WARN_UNUSED;
 
+/* Copies the table behind a library's symbol and checks it, as modelet_load_file does. */
+enum status modelet_table_read(struct shoal_modelet *table, const void *symbol,
+                               struct error *error) WARN_UNUSED;
+
 /* Checks that it can serve this stage: batch size, number of workers, model. */
 enum status modelet_suits(const struct modelet *modelet, const struct handshake_start *start,
                           struct error *error) WARN_UNUSED;

@@ -370,7 +370,8 @@ sleep_for_work(struct worker *worker)
         stage_wants_former(region, worker->place, index, worker->owner)) {
         doorbells_cancel(&bells);
     } else {
-        client_regions_remind(region, worker->place);
+        if (client_regions_have_cell(region, worker->place))
+            former_ring(region, worker->place);
         worker_entry_count(&worker->entry, WORKER_SLEEPS, 1);
         sleep_until(worker, &bells, TIME_NEVER_NS);
     }

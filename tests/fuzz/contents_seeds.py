@@ -7,6 +7,8 @@
 import pathlib
 import struct
 
+from field_path_seeds import field, run, varint
+
 FOLDER = pathlib.Path(__file__).parent / "corpus" / "contents"
 
 # As the modelet ABI numbers them; the byte in a seed is one less.
@@ -14,23 +16,6 @@ TYPES = ("BOOL UINT8 UINT16 UINT32 UINT64 INT8 INT16 INT32 INT64 FP16 FP32 FP64 
 VARINTS = {"BOOL": 1, "INT8": 2, "INT16": 2, "INT32": 2, "INT64": 3, "UINT8": 4, "UINT16": 4,
            "UINT32": 4, "UINT64": 5}
 ALL = 255
-
-
-def varint(value):
-    out = bytearray()
-    while True:
-        value, low = value >> 7, value & 0x7f
-        out.append(low | (0x80 if value else 0))
-        if not value:
-            return bytes(out)
-
-
-def field(number, wire_type, content):
-    return varint(number << 3 | wire_type) + content
-
-
-def run(number, content):
-    return field(number, 2, varint(len(content)) + content)
 
 
 def seed(datatype, content, raw=False, step=0, elements=ALL):

@@ -28,8 +28,6 @@
 #include "worker/worker.h"
 
 enum {
-    SLOTS = 8,
-    STAGES = 2,
     BATCH = 4,
     STEPS_MAX = 300,
     TURNS_AT_END = 64,
@@ -446,77 +444,16 @@ take_lane(void)
 
 /* ---- what a hostile client does ---- */
 
-static struct shm_ring
-any_ring(uint8_t number)
-{
-    uint32_t classes = client.layout.plan.class_count;
-    number %= STAGES + 3 + classes;
-    if (number <= STAGES)
-        return region_slot_ring(&client, number);
-    if (number <= STAGES + 2)
-        return region_slot_ring(&client, number == STAGES + 1 ? PLACE_ERROR : PLACE_FREE);
-    return region_class_ring(&client, number - STAGES - 3u);
-}
-
-#define BYTES(pointer) ((char *)(uintptr_t)(pointer))
-
 static char *
 target_of(struct program *program)
 {
     uint8_t what = take8(program) % TARGETS;
     uint8_t which = take8(program);
-    struct shm_slot *slot = region_slot(&client, which % SLOTS);
-    struct shm_ring ring = any_ring(which);
     switch (what) {
-    case TARGET_SLOT_WORD: return BYTES(&slot->word);
-    case TARGET_CELL: return BYTES(&ring.shared->cells[take8(program) % ring.cell_count]);
-    case TARGET_HEAD: return BYTES(&ring.shared->head);
-    case TARGET_TAIL: return BYTES(&ring.shared->tail);
-    case TARGET_BLOCK_WORD: return BYTES(object_word(&client.blocks, which % client.blocks.count));
-    case TARGET_DESCRIPTOR: return BYTES(slot->payload) + take8(program) % 57;
-    case TARGET_SLOT_FIELD: return BYTES(slot) + take16(program) % 313;
     case TARGET_STAGE:
     case TARGET_SEAT: return BYTES(client_region_bell(&client, which % STAGES));
     case TARGET_HEADER: return client.base + take16(program) % (sizeof(struct region_header) - 7);
-    case TARGET_BLOCK:
-        return arena_block(&client, which % client.blocks.count) + take16(program) % 2041;
-    default: return client.base + take32(program) % (client.layout.region_bytes - 7);
-    }
-}
-
-static struct shm_word
-word_of(struct program *program)
-{
-    struct shm_word word;
-    word.generation = take8(program);
-    word.turn = take8(program);
-    word.place = take8(program);
-    word.held = take8(program) % 2;
-    word.owner = take8(program);
-    return word;
-}
-
-static uint64_t
-value_of(struct program *program, uint64_t before)
-{
-    switch (take8(program) % VALUES) {
-    case VALUE_BIT: return before ^ UINT64_C(1) << take8(program) % 64;
-    case VALUE_NEAR: return before + (uint64_t)(int64_t)(int8_t)take8(program);
-    case VALUE_NEAR_GENERATION: return before + ((uint64_t)(int64_t)(int8_t)take8(program) << 32);
-    case VALUE_COPY: {
-        uint64_t word;
-        memcpy(&word, client.base + take32(program) % (client.layout.region_bytes - 7),
-               sizeof(word));
-        return word;
-    }
-    case VALUE_SMALL: return take8(program);
-    case VALUE_WORD: return word_pack(word_of(program));
-    case VALUE_CELL: {
-        struct shm_word word = word_of(program);
-        uint8_t lap = take8(program);
-        return cell_full(lap, take16(program), word);
-    }
-    default: return take64(program);
+    default: return target_in(&client, program, what, which);
     }
 }
 
@@ -525,10 +462,7 @@ static void
 write_somewhere(struct program *program)
 {
     char *target = target_of(program);
-    uint64_t word;
-    memcpy(&word, target, sizeof(word));
-    word = value_of(program, word);
-    memcpy(target, &word, sizeof(word));
+    write_value(&client, program, target);
     written = true;
     if (target < client.base + offsetof(struct region_header, checksum))
         client.header->checksum = region_checksum(client.header);
@@ -545,17 +479,8 @@ write_later(struct program *program)
 static void
 forge(struct program *program)
 {
-    uint32_t index = take8(program) % SLOTS;
-    struct shm_ring ring = any_ring(take8(program) % (STAGES + 3));
-    struct shm_word word = word_unpack(atomic_load(object_word(&client.slots, index)));
-    word.generation += (uint32_t)(take8(program) % 3) - 1;
-    word.turn++;
-    word.place = ring.place;
-    word.held = false;
-    word.owner = take8(program) % 8;
     written = true;
-    atomic_store(object_word(&client.slots, index), word_pack(word));
-    (void)!ring_fill_cell(&ring, index, word);
+    (void)!forge_ticket(&client, program);
 }
 
 static void

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/percent.h"
 #include "http/body.h"
 #include "http/parse.h"
 
@@ -51,8 +52,10 @@ note_head(struct reading *reading, const struct http_parser *parser)
     }
     if (http_target_path(texts[1], &path, &bytes)) {
         CHECK(path >= texts[1] && path + bytes <= texts[1] + strlen(texts[1]));
-        char *decoded = http_path_decode(path, bytes);
-        CHECK(decoded == NULL || strlen(decoded) <= bytes);
+        char *decoded = strndup(path, bytes);
+        CHECK(decoded != NULL);
+        percent_decode(decoded);
+        CHECK(strlen(decoded) <= bytes && (bytes - strlen(decoded)) % 2 == 0);
         free(decoded);
     }
     char flags[] = {(char)parser->minor, (char)parser->keep_alive, (char)parser->expects_continue,

@@ -31,8 +31,6 @@
 #include "region_steps.h"
 
 enum {
-    SLOTS = 8,
-    STAGES = 2,
     SEATS = 3,
     CALLS_MAX = 64,
     LENT_MAX = 8,
@@ -462,32 +460,6 @@ work(struct entry *entry, enum work_end end)
 
 /* ---- what a hostile worker does ---- */
 
-static struct shm_ring
-any_ring(uint8_t number)
-{
-    uint32_t classes = lane.region.layout.plan.class_count;
-    number %= STAGES + 3 + classes;
-    if (number <= STAGES)
-        return region_slot_ring(&lane.region, number);
-    if (number == STAGES + 1)
-        return region_slot_ring(&lane.region, PLACE_ERROR);
-    if (number == STAGES + 2)
-        return region_slot_ring(&lane.region, PLACE_FREE);
-    return region_class_ring(&lane.region, number - STAGES - 3u);
-}
-
-static uint64_t
-word_at(uint64_t offset)
-{
-    uint64_t word;
-    memcpy(&word, lane.region.base + offset % (lane.region.layout.region_bytes - sizeof(word)),
-           sizeof(word));
-    return word;
-}
-
-/* Any shared field as what a writer sees in it. */
-#define BYTES(pointer) ((char *)(uintptr_t)(pointer))
-
 /* Where to write 8 bytes; notes what kind of lie it is. */
 static char *
 target_of(struct program *program)
@@ -495,85 +467,21 @@ target_of(struct program *program)
     const struct region *region = &lane.region;
     uint8_t what = take8(program) % TARGETS;
     uint8_t which = take8(program);
-    struct shm_slot *slot = region_slot(region, which % SLOTS);
-    struct shm_ring ring = any_ring(which);
     tickets_forged |= what <= TARGET_LAST_OF_TICKETS;
     memory_changed |= what > TARGET_LAST_OF_TICKETS;
     switch (what) {
-    case TARGET_SLOT_WORD: return BYTES(&slot->word);
-    case TARGET_CELL: return BYTES(&ring.shared->cells[take8(program) % ring.cell_count]);
-    case TARGET_HEAD: return BYTES(&ring.shared->head);
-    case TARGET_TAIL: return BYTES(&ring.shared->tail);
-    case TARGET_BLOCK_WORD:
-        return BYTES(object_word(&region->blocks, which % region->blocks.count));
-    case TARGET_DESCRIPTOR: return BYTES(slot->payload) + take8(program) % 57;
-    case TARGET_SLOT_FIELD: return BYTES(slot) + take16(program) % 313;
     case TARGET_STAGE: return BYTES(region_stage(region, which % STAGES)) + take8(program) % 57;
     case TARGET_SEAT: return BYTES(region_worker(region, 0, 0)) + take16(program) % 377;
     case TARGET_HEADER: return region->base + take8(program);
-    case TARGET_BLOCK:
-        return arena_block(region, which % region->blocks.count) + take16(program) % 2041;
-    default: return region->base + take32(program) % (region->layout.region_bytes - 7);
+    default: return target_in(region, program, what, which);
     }
 }
 
-/* In this order, even after optimization. */
-static struct shm_word
-word_of(struct program *program)
-{
-    struct shm_word word;
-    word.generation = take8(program);
-    word.turn = take8(program);
-    word.place = take8(program);
-    word.held = take8(program) % 2;
-    word.owner = take8(program);
-    return word;
-}
-
-static uint64_t
-value_of(struct program *program, uint64_t before)
-{
-    switch (take8(program) % VALUES) {
-    case VALUE_BIT: return before ^ UINT64_C(1) << take8(program) % 64;
-    case VALUE_NEAR: return before + (uint64_t)(int64_t)(int8_t)take8(program);
-    case VALUE_NEAR_GENERATION: return before + ((uint64_t)(int64_t)(int8_t)take8(program) << 32);
-    case VALUE_COPY: return word_at(take32(program));
-    case VALUE_SMALL: return take8(program);
-    case VALUE_WORD: return word_pack(word_of(program));
-    case VALUE_CELL: {
-        struct shm_word word = word_of(program);
-        uint8_t lap = take8(program);
-        return cell_full(lap, take16(program), word);
-    }
-    default: return take64(program);
-    }
-}
-
-static void
-write_somewhere(struct program *program)
-{
-    char *target = target_of(program);
-    uint64_t word;
-    memcpy(&word, target, sizeof(word));
-    word = value_of(program, word);
-    memcpy(target, &word, sizeof(word));
-}
-
-/* Somebody's ticket, pushed to any place in the name of any party, as often as it likes. */
 static void
 forge(struct program *program)
 {
-    uint32_t index = take8(program) % SLOTS;
-    struct shm_ring ring = any_ring(take8(program) % (STAGES + 3));
-    struct shm_word word = word_unpack(atomic_load(object_word(&lane.region.slots, index)));
-    word.generation += (uint32_t)(take8(program) % 3) - 1;
-    word.turn++;
-    word.place = ring.place;
-    word.held = false;
-    word.owner = take8(program) % 8;
     tickets_forged = true;
-    atomic_store(object_word(&lane.region.slots, index), word_pack(word));
-    enum ring_result filled = ring_fill_cell(&ring, index, word);
+    enum ring_result filled = forge_ticket(&lane.region, program);
     CHECK(filled == RING_OK || filled == RING_CORRUPT);
 }
 
@@ -620,7 +528,7 @@ step(struct program *program)
     case STEP_ATTACH: attach(); break;
     case STEP_LOOK: look_around(take8(program)); break;
     case STEP_WAKE: wake(take8(program)); break;
-    case STEP_WRITE: write_somewhere(program); break;
+    case STEP_WRITE: write_value(&lane.region, program, target_of(program)); break;
     case STEP_FORGE: forge(program); break;
     case STEP_SWAP: swap_descriptors(program); break;
     case STEP_TEXT: spoil_text(program); break;

@@ -2,12 +2,19 @@
 /*
  * The language of fuzz_region.c's programs: a byte says which step, the bytes after it what with,
  * as the step's function takes them. Bytes that are missing are zero, so every input is a program.
- * region_seeds.py writes seeds in it: keep the two alike.
+ * region_seeds.py writes seeds in it: keep the two alike. Also the lies that both fuzzers of
+ * regions write.
  */
 #pragma once
 
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
+
+#include "shm/arena.h"
+#include "shm/region.h"
+#include "shm/ring.h"
+#include "shm/slot.h"
 
 enum step {
     STEP_SUBMIT,     /* message */
@@ -108,4 +115,104 @@ take64(struct program *program)
 {
     uint64_t low = take32(program);
     return low | (uint64_t)take32(program) << 32;
+}
+
+/* ---- what a hostile party does with a region of SLOTS and STAGES ---- */
+
+enum { SLOTS = 8, STAGES = 2 };
+
+static inline struct shm_ring
+any_ring(const struct region *region, uint8_t number)
+{
+    number %= STAGES + 3 + region->layout.plan.class_count;
+    if (number <= STAGES)
+        return region_slot_ring(region, number);
+    if (number <= STAGES + 2)
+        return region_slot_ring(region, number == STAGES + 1 ? PLACE_ERROR : PLACE_FREE);
+    return region_class_ring(region, number - STAGES - 3u);
+}
+
+/* Any shared field as what a writer sees in it. */
+#define BYTES(pointer) ((char *)(uintptr_t)(pointer))
+
+/* Where to write 8 bytes, for targets that mean the same in every region. */
+static inline char *
+target_in(const struct region *region, struct program *program, uint8_t what, uint8_t which)
+{
+    struct shm_slot *slot = region_slot(region, which % SLOTS);
+    struct shm_ring ring = any_ring(region, which);
+    switch (what) {
+    case TARGET_SLOT_WORD: return BYTES(&slot->word);
+    case TARGET_CELL: return BYTES(&ring.shared->cells[take8(program) % ring.cell_count]);
+    case TARGET_HEAD: return BYTES(&ring.shared->head);
+    case TARGET_TAIL: return BYTES(&ring.shared->tail);
+    case TARGET_BLOCK_WORD:
+        return BYTES(object_word(&region->blocks, which % region->blocks.count));
+    case TARGET_DESCRIPTOR: return BYTES(slot->payload) + take8(program) % 57;
+    case TARGET_SLOT_FIELD: return BYTES(slot) + take16(program) % 313;
+    case TARGET_BLOCK:
+        return arena_block(region, which % region->blocks.count) + take16(program) % 2041;
+    default: return region->base + take32(program) % (region->layout.region_bytes - 7);
+    }
+}
+
+/* In this order, even after optimization. */
+static inline struct shm_word
+word_of(struct program *program)
+{
+    struct shm_word word;
+    word.generation = take8(program);
+    word.turn = take8(program);
+    word.place = take8(program);
+    word.held = take8(program) % 2;
+    word.owner = take8(program);
+    return word;
+}
+
+static inline uint64_t
+value_of(const struct region *region, struct program *program, uint64_t before)
+{
+    uint64_t word;
+    switch (take8(program) % VALUES) {
+    case VALUE_BIT: return before ^ UINT64_C(1) << take8(program) % 64;
+    case VALUE_NEAR: return before + (uint64_t)(int64_t)(int8_t)take8(program);
+    case VALUE_NEAR_GENERATION: return before + ((uint64_t)(int64_t)(int8_t)take8(program) << 32);
+    case VALUE_COPY:
+        memcpy(&word, region->base + take32(program) % (region->layout.region_bytes - 7),
+               sizeof(word));
+        return word;
+    case VALUE_SMALL: return take8(program);
+    case VALUE_WORD: return word_pack(word_of(program));
+    case VALUE_CELL: {
+        struct shm_word cell = word_of(program);
+        uint8_t lap = take8(program);
+        return cell_full(lap, take16(program), cell);
+    }
+    default: return take64(program);
+    }
+}
+
+static inline void
+write_value(const struct region *region, struct program *program, char *target)
+{
+    uint64_t word;
+    memcpy(&word, target, sizeof(word));
+    word = value_of(region, program, word);
+    memcpy(target, &word, sizeof(word));
+}
+
+/* Somebody's ticket, pushed to any place in the name of any party, as often as it likes. */
+static inline enum ring_result
+forge_ticket(const struct region *region, struct program *program)
+{
+    uint32_t index = take8(program) % SLOTS;
+    struct shm_ring ring = any_ring(region, take8(program) % (STAGES + 3));
+    struct shm_word word = word_unpack(atomic_load(object_word(&region->slots, index)));
+    word.generation += (uint32_t)(take8(program) % 3) - 1;
+    word.turn++;
+    word.place = ring.place;
+    word.held = false;
+    word.owner = take8(program) % 8;
+    atomic_store(object_word(&region->slots, index), word_pack(word));
+    return ring_fill_cell(&ring, index, word);
 }

@@ -30,8 +30,8 @@ for name in Twice 2nd a-b a/b ../b "" "$(printf 'a%.0s' {1..41})" test; do
 done
 refused 2 'a name is missing' modelet
 refused 2 'one name at a time' modelet one two
-refused 2 'expected modelet' pipeline
-refused 2 'modelet is missing'
+refused 2 'is not one of its commands' pipeline
+refused 2 'a command is missing'
 [ "$(echo */)" = "prefix/ twice/" ] || fail "left behind: $(echo */)"
 
 cd twice

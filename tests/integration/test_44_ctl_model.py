@@ -198,7 +198,7 @@ class TestUsage(unittest.TestCase):
         self.assertIn("  model    ", shoalctl("--help").out)
 
     def test_wrong_use(self):
-        for words, said in ((("model",), "load, unload, rollback or list is missing"),
+        for words, said in ((("model",), "a command is missing"),
                             (("model", "lod"), "did you mean load"),
                             (("model", "--json"), "unknown option"),
                             (("model", "load", "m"), "ID PATH"),

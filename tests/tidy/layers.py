@@ -64,12 +64,17 @@ MAY_USE = {
     "worker": {"base", "ipc", "shm"},
 }
 
-# Folders whose own objects still use one another in a cycle. A folder that no longer does is an error:
-# delete it.
+# Folders whose own objects use one another in a cycle, each with its reason. A folder that no longer
+# does is an error: delete it.
 CYCLIC = {
-    "coordinator/front", "coordinator/mesh", "coordinator/models", "coordinator/pipeline",
-    "coordinator/telemetry", "coordinator/workers", "http", "mesh/core/calls", "mesh/core/copies",
-    "mesh/core/orders", "mesh/edge", "mesh/etcd", "mesh/store", "rpc", "shm",
+    "coordinator/mesh": "a call for several models makes calls, which report their ends to it",
+    "coordinator/models": "the end of a load or an unload begins the next one",
+    "coordinator/pipeline": "a freed slot admits a waiting request, whose end frees a slot",
+    "coordinator/workers": "a start watches for its death, and a death starts a successor",
+    "mesh/core/calls": "a call that is routed may wait for room, and room routes it",
+    "mesh/core/copies": "a load that fails goes elsewhere, and records decide on the next load",
+    "mesh/edge": "the runner's step carries out actions, whose ends are steps",
+    "rpc": "a queue's step hands events to calls, clients and servers, which queue more",
 }
 
 DEFINED = set("TDBRVWCGS")  # nm's letters
@@ -148,7 +153,7 @@ def findings(used, may_use):
 
 def tangles(found, cyclic):
     """Folders whose objects use one another in a cycle, and rows of CYCLIC that nothing needs."""
-    for folder in sorted({folder for _, folder in found} | cyclic):
+    for folder in sorted({folder for _, folder in found} | set(cyclic)):
         graph = collections.defaultdict(set)
         inside = [(place, os.path.basename(place)[:-2]) for place, home in found if home == folder]
         for user, other in uses(inside) if inside else ():

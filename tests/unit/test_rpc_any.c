@@ -125,31 +125,8 @@ static const struct rpc_any any = {.on_open = on_any_open,
 static void
 with_any(struct rpc_server_options *options)
 {
-    options->any = &any;
-}
-
-struct stage {
-    struct rig *rig;
-    struct side *side;
-    struct rpc_client *client;
-};
-
-static struct stage
-stage_start(void)
-{
     memset(&seen, 0, sizeof(seen));
-    struct stage stage = {.rig = rig_start(1, with_any), .side = side_start()};
-    stage.client = client_open(stage.side, stage.rig->unix_target);
-    return stage;
-}
-
-static void
-stage_stop(struct stage *stage)
-{
-    rpc_client_destroy(stage->client);
-    side_stop(stage->side);
-    rig_end_all(stage->rig);
-    rig_stop(stage->rig);
+    options->any = &any;
 }
 
 /* ---- unary callers ---- */
@@ -158,7 +135,7 @@ static void
 test_unary(void **state)
 {
     (void)state;
-    struct stage stage = stage_start();
+    struct client_stage stage = client_stage_start(with_any);
     char name[400] = "/x.X/"; /* longer than any text that is kept beside a call from the start */
     for (size_t i = strlen(name); i + 1 < sizeof(name); i++)
         name[i] = (char)('a' + i % 26);
@@ -186,14 +163,14 @@ test_unary(void **state)
     assert_int_equal(probe_end(&probe), STATUS_UNAVAILABLE);
     assert_string_equal(probe.text, "later");
     assert_string_equal(probe.trailers, "grpc-retry-pushback-ms=250\n");
-    stage_stop(&stage);
+    client_stage_stop(&stage);
 }
 
 static void
 test_metadata(void **state)
 {
     (void)state;
-    struct stage stage = stage_start();
+    struct client_stage stage = client_stage_start(with_any);
     static const char long_value[] = "0123456789012345678901234567890123456789";
     const struct rpc_metadata sent[] = {
         metadata("mm-model-id", "m1", 2),
@@ -230,7 +207,7 @@ test_metadata(void **state)
             assert_string_equal(got, expected);
         }
     }
-    stage_stop(&stage);
+    client_stage_stop(&stage);
 }
 
 static void
@@ -254,7 +231,7 @@ static void
 test_answer_of_a_bound_method(void **state)
 {
     (void)state;
-    struct stage stage = stage_start();
+    struct client_stage stage = client_stage_start(with_any);
     struct rig *rig = stage.rig;
     for (unsigned i = 0; i < 3; i++) {
         struct probe probe;
@@ -280,7 +257,7 @@ test_answer_of_a_bound_method(void **state)
         assert_string_equal(probe.trailers, "k=v\n");
         rig_wait(rig, &rig->released, i + 1);
     }
-    stage_stop(&stage);
+    client_stage_stop(&stage);
 }
 
 /* Seen from below: behind an error there is no message, though our client would not show it. */
@@ -288,7 +265,7 @@ static void
 test_no_message_with_an_error(void **state)
 {
     (void)state;
-    struct stage stage = stage_start();
+    struct client_stage stage = client_stage_start(with_any);
     struct caller caller;
     caller_open(&caller, stage.rig->unix_target, "/t.T/Hold");
     caller_send(&caller, "x", 1);
@@ -301,7 +278,7 @@ test_no_message_with_an_error(void **state)
     assert_int_equal(caller_receive(&caller, NULL, 0), -1);
     assert_int_equal(caller_status(&caller), STATUS_ABORTED);
     caller_close(&caller);
-    stage_stop(&stage);
+    client_stage_stop(&stage);
 }
 
 /* ---- calls without a message ---- */
@@ -310,7 +287,7 @@ static void
 test_open(void **state)
 {
     (void)state;
-    struct stage stage = stage_start();
+    struct client_stage stage = client_stage_start(with_any);
     struct probe probe;
     probe_open(&probe, stage.side, stage.client, "/x.X/Open/Chat");
     probe_wait(&probe, &probe.initials, 1);
@@ -331,7 +308,7 @@ test_open(void **state)
     assert_int_equal(probe_end(&probe), STATUS_OK);
     probe_open(&probe, stage.side, stage.client, "/x.X/Open/Refuse");
     assert_int_equal(probe_end(&probe), STATUS_UNAVAILABLE);
-    stage_stop(&stage);
+    client_stage_stop(&stage);
 }
 
 /* The user of a call is told that its caller has gone; a call without a user ends silently.
@@ -340,7 +317,7 @@ static void
 test_open_and_gone(void **state)
 {
     (void)state;
-    struct stage stage = stage_start();
+    struct client_stage stage = client_stage_start(with_any);
     struct probe probe;
     probe_open(&probe, stage.side, stage.client, "/x.X/Left");
     rig_wait(stage.rig, &seen.opens, 1);
@@ -361,7 +338,7 @@ test_open_and_gone(void **state)
     rpc_client_read(probe.call);
     assert_int_equal(probe_end(&probe), STATUS_OK);
     assert_int_equal(rig_read(stage.rig, &stage.rig->cancels), 1);
-    stage_stop(&stage);
+    client_stage_stop(&stage);
 }
 
 /* ---- streams ---- */
@@ -370,7 +347,7 @@ static void
 test_chat(void **state)
 {
     (void)state;
-    struct stage stage = stage_start();
+    struct client_stage stage = client_stage_start(with_any);
     struct probe probe;
     probe_open(&probe, stage.side, stage.client, "/x.X/Chat");
     for (unsigned i = 0; i < 200; i++) {
@@ -384,7 +361,7 @@ test_chat(void **state)
     assert_int_equal(probe_end(&probe), STATUS_OK);
     assert_int_equal(probe.initials, 1);
     assert_int_equal(rig_read(stage.rig, &stage.rig->half_closes), 1);
-    stage_stop(&stage);
+    client_stage_stop(&stage);
 }
 
 /* The second message waits until it is asked for, on any thread. */
@@ -392,7 +369,7 @@ static void
 test_read_when_asked(void **state)
 {
     (void)state;
-    struct stage stage = stage_start();
+    struct client_stage stage = client_stage_start(with_any);
     struct rig *rig = stage.rig;
     struct probe probe;
     probe_open(&probe, stage.side, stage.client, "/x.X/Hold");
@@ -421,7 +398,7 @@ test_read_when_asked(void **state)
     rig_end_held(rig, 1, STATUS_ABORTED, NULL);
     assert_int_equal(probe_end(&other), STATUS_ABORTED);
     rig->held_count = 0;
-    stage_stop(&stage);
+    client_stage_stop(&stage);
 }
 
 /* The initial metadata go ahead of everything, when they are told to. */
@@ -429,7 +406,7 @@ static void
 test_begin(void **state)
 {
     (void)state;
-    struct stage stage = stage_start();
+    struct client_stage stage = client_stage_start(with_any);
     struct rig *rig = stage.rig;
     struct probe probe;
     probe_open(&probe, stage.side, stage.client, "/x.X/Hold");
@@ -461,7 +438,7 @@ test_begin(void **state)
     assert_string_equal(probe.initial, "first=1\n");
     assert_string_equal(probe.trailers, "last=2\n");
     assert_int_equal(probe.bytes, 3);
-    stage_stop(&stage);
+    client_stage_stop(&stage);
 }
 
 /* The client does not read: the server hears when its messages leave, and that they do not. */
@@ -469,7 +446,7 @@ static void
 test_server_back_pressure(void **state)
 {
     (void)state;
-    struct stage stage = stage_start();
+    struct client_stage stage = client_stage_start(with_any);
     struct rig *rig = stage.rig;
     struct probe probe;
     probe_open(&probe, stage.side, stage.client, "/x.X/Hold");
@@ -493,14 +470,14 @@ test_server_back_pressure(void **state)
     }
     assert_int_equal(probe_end(&probe), STATUS_OK);
     assert_int_equal(probe.bytes, (sent + 1) * sizeof(big));
-    stage_stop(&stage);
+    client_stage_stop(&stage);
 }
 
 static void
 test_sent_is_told(void **state)
 {
     (void)state;
-    struct stage stage = stage_start();
+    struct client_stage stage = client_stage_start(with_any);
     struct rig *rig = stage.rig;
     struct probe probe;
     probe_open(&probe, stage.side, stage.client, "/x.X/Hold");
@@ -519,14 +496,14 @@ test_sent_is_told(void **state)
         rpc_client_read(probe.call);
     }
     assert_int_equal(probe_end(&probe), STATUS_CANCELLED);
-    stage_stop(&stage);
+    client_stage_stop(&stage);
 }
 
 static void
 test_cancelled(void **state)
 {
     (void)state;
-    struct stage stage = stage_start();
+    struct client_stage stage = client_stage_start(with_any);
     struct rig *rig = stage.rig;
     for (unsigned i = 0; i < 20; i++) {
         struct probe probe;
@@ -550,7 +527,7 @@ test_cancelled(void **state)
         rig->held[i] = NULL;
         rig_wait(rig, &rig->released, i + 1);
     }
-    stage_stop(&stage);
+    client_stage_stop(&stage);
 }
 
 int

@@ -318,3 +318,28 @@ elsewhere_wait(struct elsewhere *elsewhere, struct side *side, struct rpc_client
         probe_call(&probe, side, client, "/t.T/Echo", "x", 1);
     } while (probe_end(&probe) != STATUS_OK);
 }
+
+/* ---- a server and its client ---- */
+
+struct client_stage {
+    struct rig *rig;
+    struct side *side;
+    struct rpc_client *client;
+};
+
+static inline struct client_stage
+client_stage_start(void (*adjust)(struct rpc_server_options *options))
+{
+    struct client_stage stage = {.rig = rig_start(1, adjust), .side = side_start()};
+    stage.client = client_open(stage.side, stage.rig->unix_target);
+    return stage;
+}
+
+static inline void
+client_stage_stop(struct client_stage *stage)
+{
+    rpc_client_destroy(stage->client);
+    side_stop(stage->side);
+    rig_end_all(stage->rig);
+    rig_stop(stage->rig);
+}

@@ -12,29 +12,6 @@ enum { BIG_BYTES = 100000, STREAMS = 32 };
 
 static char big[BIG_BYTES];
 
-struct stage {
-    struct rig *rig;
-    struct side *side;
-    struct rpc_client *client;
-};
-
-static struct stage
-stage_start(void)
-{
-    struct stage stage = {.rig = rig_start(1, NULL), .side = side_start()};
-    stage.client = client_open(stage.side, stage.rig->unix_target);
-    return stage;
-}
-
-static void
-stage_stop(struct stage *stage)
-{
-    rpc_client_destroy(stage->client);
-    side_stop(stage->side);
-    rig_end_all(stage->rig);
-    rig_stop(stage->rig);
-}
-
 static enum status
 send_bytes(struct probe *probe, const void *data, size_t bytes)
 {
@@ -49,7 +26,7 @@ static void
 test_echoes(void **state)
 {
     (void)state;
-    struct stage stage = stage_start();
+    struct client_stage stage = client_stage_start(NULL);
     static const char *const methods[] = {"/t.T/Chat", "/t.T/ChatHot"};
     static const struct rpc_piece first_piece = {.data = big, .bytes = 100};
     struct probe probes[STREAMS];
@@ -80,7 +57,7 @@ test_echoes(void **state)
         if (i % 4 < 2) /* the status may overtake the word of the last one */
             assert_in_range(probes[i].sents, 49 + first, 50 + first);
     }
-    stage_stop(&stage);
+    client_stage_stop(&stage);
 }
 
 /* A server stream: one message, with its half-close, in one piece with the opening. */
@@ -88,7 +65,7 @@ static void
 test_one_and_last(void **state)
 {
     (void)state;
-    struct stage stage = stage_start();
+    struct client_stage stage = client_stage_start(NULL);
     struct rig *rig = stage.rig;
     struct probe probe = {.side = stage.side, .greedy = true};
     struct rpc_client_request request = probe_request(&probe, "/t.T/HoldBidi", RPC_BIDI_STREAM);
@@ -106,7 +83,7 @@ test_one_and_last(void **state)
     assert_int_equal(probe_end(&probe), STATUS_OK);
     assert_int_equal(probe.messages, 10);
     assert_int_equal(probe.bytes, 30);
-    stage_stop(&stage);
+    client_stage_stop(&stage);
 }
 
 /* The note of each message runs once when the step ends; dropped notes do not. */
@@ -157,7 +134,7 @@ test_at_the_end_of_a_step(void **state)
 {
     (void)state;
     static const struct rpc_client_events events = {NULL, noting_on_message, NULL, probe_on_end};
-    struct stage stage = stage_start();
+    struct client_stage stage = client_stage_start(NULL);
     struct noting noting = {.probe = {.side = stage.side, .greedy = true},
                             .done.run = noting_done,
                             .dropped.run = noting_dropped};
@@ -174,7 +151,7 @@ test_at_the_end_of_a_step(void **state)
     }
     rpc_client_half_close(noting.probe.call);
     assert_int_equal(probe_end(&noting.probe), STATUS_OK);
-    stage_stop(&stage);
+    client_stage_stop(&stage);
     assert_true(noting.noted >= 5);
     assert_int_equal(noting.ran, noting.noted);
     assert_int_equal(noting.wrong, 0);
@@ -187,7 +164,7 @@ static void
 test_sending_is_bounded(void **state)
 {
     (void)state;
-    struct stage stage = stage_start();
+    struct client_stage stage = client_stage_start(NULL);
     struct rig *rig = stage.rig;
     /* Its callback waits for the lock of the rig, so nothing is received meanwhile. */
     pthread_mutex_lock(&rig->lock);
@@ -208,7 +185,7 @@ test_sending_is_bounded(void **state)
     assert_int_equal(probe_end(&probe), STATUS_OK);
     assert_int_equal(probe.messages + rig_read(rig, &rig->refused), taken + 1);
     assert_int_equal(probe.bytes, probe.messages * sizeof(big));
-    stage_stop(&stage);
+    client_stage_stop(&stage);
 }
 
 /* Waiting messages come back to their lender when a stream is over. */
@@ -217,7 +194,7 @@ test_waiting_messages_are_released(void **state)
 {
     (void)state;
     for (unsigned how = 0; how < 3; how++) {
-        struct stage stage = stage_start();
+        struct client_stage stage = client_stage_start(NULL);
         struct rig *rig = stage.rig;
         struct probe probe;
         probe_open(&probe, stage.side, stage.client, "/t.T/HoldBidi");
@@ -255,7 +232,7 @@ test_waiting_messages_are_released(void **state)
         rig_wait(&lender, &lender.released, lent);
         if (how == 2)
             stage.client = NULL;
-        stage_stop(&stage);
+        client_stage_stop(&stage);
     }
 }
 
@@ -264,7 +241,7 @@ static void
 test_reading_is_asked_for(void **state)
 {
     (void)state;
-    struct stage stage = stage_start();
+    struct client_stage stage = client_stage_start(NULL);
     struct rig *rig = stage.rig;
     struct probe probe;
     probe_open(&probe, stage.side, stage.client, "/t.T/HoldBidi");
@@ -288,7 +265,7 @@ test_reading_is_asked_for(void **state)
     /* With the last one taken, the end needs no asking. */
     assert_int_equal(probe_end(&probe), STATUS_OK);
     assert_int_equal(probe.messages, 3);
-    stage_stop(&stage);
+    client_stage_stop(&stage);
 }
 
 /* ---- ends ---- */
@@ -297,7 +274,7 @@ static void
 test_server_ends_first(void **state)
 {
     (void)state;
-    struct stage stage = stage_start();
+    struct client_stage stage = client_stage_start(NULL);
     struct rig *rig = stage.rig;
     for (unsigned i = 0; i < 20; i++) {
         struct probe probe;
@@ -308,20 +285,20 @@ test_server_ends_first(void **state)
         assert_int_equal(probe_end(&probe), STATUS_FAILED_PRECONDITION);
         assert_string_equal(probe.text, "enough");
     }
-    stage_stop(&stage);
+    client_stage_stop(&stage);
 }
 
 static void
 test_deadline(void **state)
 {
     (void)state;
-    struct stage stage = stage_start();
+    struct client_stage stage = client_stage_start(NULL);
     struct probe probe = {.side = stage.side};
     struct rpc_client_request request = probe_request(&probe, "/t.T/HoldBidi", RPC_BIDI_STREAM);
     request.deadline_ns = clock_now_ns() + 50 * NS_PER_MS;
     rpc_client_start(stage.client, &request, &probe.call);
     assert_int_equal(probe_end(&probe), STATUS_DEADLINE_EXCEEDED);
-    stage_stop(&stage);
+    client_stage_stop(&stage);
 }
 
 static void
@@ -386,7 +363,7 @@ static void
 test_cancelled_by_another_thread(void **state)
 {
     (void)state;
-    struct stage stage = stage_start();
+    struct client_stage stage = client_stage_start(NULL);
     for (unsigned i = 0; i < 20; i++) {
         struct probe probe = {.side = stage.side, .greedy = true};
         struct rpc_client_request request = probe_request(&probe, "/t.T/Chat", RPC_BIDI_STREAM);
@@ -399,7 +376,7 @@ test_cancelled_by_another_thread(void **state)
         pthread_join(thread, NULL);
         assert_int_equal(probe_end(&probe), STATUS_CANCELLED);
     }
-    stage_stop(&stage);
+    client_stage_stop(&stage);
 }
 
 int

@@ -10,7 +10,6 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "coordinator/front/dispatch.h"
-#include "coordinator/front/front_call.h"
 #include "coordinator/front/repository.h"
 #include "coordinator/mesh/mesh_node.h"
 #include "coordinator/models/model_health.h"
@@ -72,7 +71,61 @@ struct front {
 /* The thread that runs now: callbacks of rpc.h run on the thread that steps the queue. */
 static _Thread_local struct front_thread *current_thread;
 
-/* ---- inference ---- */
+/* ---- a call as one that came in (entry/inbound.h) ---- */
+
+static bool
+metadata(const void *call, const char *key, size_t *position, struct wire_span *value)
+{
+    return rpc_call_metadata_next(call, key, position, value);
+}
+
+static bool
+walk(void *call, size_t *position, struct rpc_metadata *entry)
+{
+    return rpc_call_metadata_walk(call, position, entry);
+}
+
+static bool
+names(const void *call, void (*take)(void *context, const void *name, size_t bytes), void *context)
+{
+    return rpc_call_caller_names(call, take, context);
+}
+
+static size_t
+address(const void *call, char *text, size_t room)
+{
+    return rpc_call_peer(call, text, room);
+}
+
+static void
+sink_answer(void *call, const struct rpc_answer *given)
+{
+    rpc_call_answer(call, given);
+}
+
+static void
+sink_refuse(void *call, enum status status, const char *text, uint32_t retry_ms)
+{
+    rpc_call_refuse(call, status, text, retry_ms);
+}
+
+static void
+sink_tagged(void *call, uint64_t tag)
+{
+    rpc_call_set_tag(call, tag);
+}
+
+static void
+sink_reply(void *call, const struct rpc_piece *pieces, size_t piece_count)
+{
+    rpc_call_reply(call, pieces, piece_count);
+}
+
+static void
+sink_fail(void *call, enum status status, const char *text)
+{
+    rpc_call_finish(call, status, text);
+}
 
 /* Ends a call that nobody has taken. */
 static void
@@ -86,13 +139,43 @@ refuse(struct front *front, const struct submission *submission, const struct er
     rpc_call_refuse(call, error->status, error->text, submission->retry_ms);
 }
 
-void
-front_call_refused(const struct submission *submission, const struct error *error)
+/* It had to wait for a slot, and gets none. */
+static void
+sink_refused(const struct submission *submission, const struct error *error)
 {
     struct target target = {NULL, submission->model, submission->model_held};
     target_leave(&target);
     refuse(submission->context, submission, error);
 }
+
+static const struct request_sink sink = {
+    .tagged = sink_tagged, .reply = sink_reply, .fail = sink_fail, .refused = sink_refused};
+
+static const struct inbound_type call_type = {
+    .metadata = metadata,
+    .walk = walk,
+    .names = names,
+    .address = address,
+    .sink = &sink,
+    .answer = sink_answer,
+    .refuse = sink_refuse,
+};
+
+/* Within its callback. */
+static struct inbound
+inbound_of(struct rpc_call *call, const struct wire_message *message)
+{
+    return (struct inbound){
+        .type = &call_type,
+        .call = call,
+        .method = rpc_call_method(call),
+        .message = message,
+        .deadline_ns = rpc_call_deadline_ns(call),
+        .queue = current_thread->queue,
+    };
+}
+
+/* ---- inference ---- */
 
 static void
 take_request(struct front *front, const struct front_method *bound,
@@ -103,7 +186,7 @@ take_request(struct front *front, const struct front_method *bound,
     counter_add_shared(front->options.counters, NODE_CALLS, 1);
     struct error error;
     error_clear(&error);
-    struct inbound inbound = front_call_inbound(call, message, current_thread->queue);
+    struct inbound inbound = inbound_of(call, message);
     inbound.trace = tracer == NULL ? NULL : trace_call_begin(tracer, origin, call);
     struct submission submission = dispatch_submission(&inbound, &current_thread->builder);
     submission.context = front;
@@ -129,8 +212,10 @@ on_bound(void *context, struct rpc_call *call, const struct wire_message *messag
     struct front *front = context;
     const char *path = rpc_call_method(call); /* the very text that the method was made with */
     const struct front_method *bound = front->bound;
-    while (bound->method.path != path)
+    while (bound->method.path != path) {
         bound++;
+        CHECK(bound < front->bound + front->bound_count);
+    }
     take_request(front, bound, &bound->origin, call, message);
 }
 
@@ -178,7 +263,7 @@ static void
 take_any(struct front *front, struct rpc_call *call, const struct wire_message *message,
          enum any_message is)
 {
-    struct inbound inbound = front_call_inbound(call, message, current_thread->queue);
+    struct inbound inbound = inbound_of(call, message);
     struct mesh_named named;
     struct error error;
     error_clear(&error);
@@ -204,7 +289,7 @@ on_any_open(void *context, struct rpc_call *call)
 {
     struct front *front = context;
     const struct wire_message none = {.bytes = 0};
-    struct inbound inbound = front_call_inbound(call, &none, current_thread->queue);
+    struct inbound inbound = inbound_of(call, &none);
     bool is_known = mesh_node_names_by_metadata(front->options.mesh, &inbound);
     if (is_known)
         take_any(front, call, &none, ANY_AWAITED);
@@ -256,7 +341,7 @@ answer(struct front *front, enum oip_method method, struct rpc_call *call,
     counter_add_shared(front->options.counters, NODE_CALLS, 1);
     struct error error = ERROR_NONE;
     struct dispatch_told told;
-    struct inbound inbound = front_call_inbound(call, message, current_thread->queue);
+    struct inbound inbound = inbound_of(call, message);
     const struct dispatch_question question = {method, atomic_load(&front->node_ready)};
     enum status status = dispatch_ask(&front->dispatch, &inbound, &question, &told, &error);
     if (status != STATUS_OK) {
@@ -289,7 +374,7 @@ on_triton(void *context, struct rpc_call *call, const struct wire_message *messa
 {
     struct front *front = context;
     struct error error = ERROR_NONE;
-    struct inbound inbound = front_call_inbound(call, message, current_thread->queue);
+    struct inbound inbound = inbound_of(call, message);
     struct triton_request request = {.method = triton_method_of(inbound.method)};
     counter_add_shared(front->options.counters, NODE_CALLS, 1);
     if (triton_read(&request, message, &error) == STATUS_OK) {

@@ -51,6 +51,7 @@ take_out(struct repository_order *order)
         repository->orders = order->next;
     if (order->next != NULL)
         order->next->before = order->before;
+    CHECK(repository->waiting > 0);
     repository->waiting--;
     pthread_mutex_unlock(&repository->lock);
 }
@@ -570,14 +571,16 @@ repository_stop(struct repository *repository)
     repository->orders = NULL;
     repository->first = NULL;
     repository->last = &repository->first;
+    uint32_t waiting = repository->waiting;
     repository->waiting = 0;
     pthread_mutex_unlock(&repository->lock);
-    while (order != NULL) {
+    for (; order != NULL; waiting--) {
         struct repository_order *next = order->next;
         order->repository = NULL;
         order->type->refuse(order->call, STATUS_UNAVAILABLE, "this node is about to stop", 0);
         order = next;
     }
+    CHECK(waiting == 0);
     while (queued != NULL) { /* the others are a load's or an unload's, which ends them */
         struct repository_order *next = queued->queued;
         free(queued);

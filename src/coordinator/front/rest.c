@@ -105,14 +105,6 @@ refuse_method(struct http_request *request, const char *allowed)
     rest_answer(request, 405, &json, &(struct http_header){"Allow", allowed});
 }
 
-void
-rest_notify_error(const struct inquiry *inquiry)
-{
-    rest_answer_error(inquiry->request,
-                      inquiry->code != 0 ? inquiry->code : rest_code(inquiry->error.status),
-                      inquiry->error.text, inquiry->retry_ms);
-}
-
 static void
 refuse(struct inquiry *inquiry)
 {

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "coordinator/front/rest_call.h"
+#include "coordinator/front/rest_inquiry.h"
 #include "rpc/spans.h"
 
 /* ---- a call's ---- */
@@ -17,14 +17,15 @@ write_small(struct rest_call *call, const struct wire_message *message, struct b
     struct rest_route route;
     bool is_ready = true;
     enum status status;
-    if (call->what == REST_MODEL) {
+    rest_route(&route, http_request_path_encoded(call->request));
+    if (call->what == REST_MODEL)
         status = oip_json_put_model(json, message, error);
-    } else if (call->what >= REST_MODELS) {
-        status = rest_triton_write(call, message, json, error);
-    } else {
-        rest_route(&route, http_request_path_encoded(call->request));
+    else if (call->what == REST_MODELS)
+        status = triton_write_names(message, call->page_rows, json, error);
+    else if (call->what == REST_TRITON)
+        status = triton_write_json(route.row->method, message, json, error);
+    else
         status = oip_json_put_model_ready(json, route.model, message, &is_ready, error);
-    }
     *code = is_ready ? 200 : rest_code(STATUS_UNAVAILABLE);
     return status;
 }
@@ -78,4 +79,12 @@ rest_answer_error(struct http_request *request, int code, const char *text, uint
     snprintf(seconds, sizeof(seconds), "%u", (retry_ms + 999) / 1000); /* it knows whole ones */
     oip_json_put_error(&json, text);
     rest_answer(request, code, &json, retry_ms > 0 ? &retry : NULL);
+}
+
+void
+rest_notify_error(const struct inquiry *inquiry)
+{
+    rest_answer_error(inquiry->request,
+                      inquiry->code != 0 ? inquiry->code : rest_code(inquiry->error.status),
+                      inquiry->error.text, inquiry->retry_ms);
 }

@@ -34,6 +34,7 @@ void
 rest_one_answered(struct rest *rest)
 {
     pthread_mutex_lock(&rest->lock);
+    CHECK(rest->unanswered > 0);
     if (--rest->unanswered == 0)
         pthread_cond_signal(&rest->all_answered);
     pthread_mutex_unlock(&rest->lock);
@@ -57,21 +58,13 @@ rest_call_create(struct rest *rest, struct http_request *request, enum rest_what
     return call;
 }
 
-static void
-piece_give_back(const struct rpc_piece *piece)
-{
-    if (piece->release != NULL)
-        piece->release(piece->release_context);
-}
-
 /* Lent memory goes back to its slot, what is kept is kept no more. */
 static void
 give_back(struct rest_call *call)
 {
-    for (size_t i = 0; i < call->piece_count; i++) {
-        piece_give_back(&call->pieces[i]);
+    rpc_pieces_release(call->pieces, call->piece_count);
+    for (size_t i = 0; i < call->piece_count; i++)
         rpc_kept_release((struct rpc_kept *)(uintptr_t)call->pieces[i].kept);
-    }
     call->piece_count = 0;
 }
 
@@ -110,6 +103,7 @@ static void
 unlend(struct rest_call *call)
 {
     struct rest *rest = call->rest;
+    CHECK(!call->is_lent || rest->lent_count > 0);
     if (!call->is_lent || --rest->lent_count > 0)
         return;
     loop_timer_destroy(rest->relief);
@@ -183,6 +177,7 @@ static void
 piece_sent(void *context)
 {
     struct rest_call *call = context;
+    CHECK(call->holds > 0);
     if (--call->holds == 0)
         call_free(call);
 }
@@ -264,11 +259,18 @@ sink_tagged(void *context, uint64_t tag)
     atomic_store_explicit(&call->tag, tag, memory_order_relaxed);
 }
 
+static bool
+is_answered(const struct rest_call *call)
+{
+    return call->pieces != NULL || call->copied.used > 0;
+}
+
 /* Lent and kept parts are the call's from here on, the rest is copied. */
 static void
 take_pieces(struct rest_call *call, const struct rpc_piece *pieces, size_t piece_count)
 {
     size_t bytes = 0;
+    CHECK(!is_answered(call));
     call->pieces = malloc((piece_count + 1) * sizeof(*pieces));
     CHECK(call->pieces != NULL);
     for (size_t i = 0; i < piece_count; i++)
@@ -290,6 +292,7 @@ take_pieces(struct rest_call *call, const struct rpc_piece *pieces, size_t piece
 static void
 take_failure(struct rest_call *call, enum status status, const char *text, size_t bytes)
 {
+    CHECK(!is_answered(call));
     call->status = status == STATUS_OK ? STATUS_UNKNOWN : status;
     if (bytes == 0 && status == STATUS_DEADLINE_EXCEEDED)
         bytes_put_text(&call->copied, late_text);
@@ -370,8 +373,7 @@ take_answer(void *context, const struct rpc_answer *answer)
     if (answer->status == STATUS_OK) {
         take_pieces(call, answer->pieces, answer->piece_count);
     } else {
-        for (size_t i = 0; i < answer->piece_count; i++)
-            piece_give_back(&answer->pieces[i]);
+        rpc_pieces_release(answer->pieces, answer->piece_count);
         take_failure(call, answer->status, answer->text.data, answer->text.bytes);
     }
     hand_back(call);

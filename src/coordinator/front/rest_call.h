@@ -40,6 +40,7 @@ struct rest_call {
     struct http_request *request;     /* NULL: DEADLINE_EXCEEDED was answered */
     enum rest_what what;              /* REST_SERVER and what needs no call excepted */
     struct oip_json *json;            /* of an inference */
+    uint32_t page_rows;               /* REST_MODELS: the most that it shows */
     _Atomic uint64_t tag;             /* another one when it is admitted after it has waited */
     struct loop_timer *timer;         /* of its deadline; NULL: it has none */
     bool gone;                        /* the client */
@@ -80,10 +81,6 @@ void rest_call_cancel(struct rest_call *call);
 /* Writes the answer as JSON. The code is 200, or 503 for a model that is not ready. INTERNAL: the
  * answer is not a message of the method. */
 enum status rest_call_write(struct rest_call *call, int *code, struct error *error) WARN_UNUSED;
-
-/* The same for Triton's extensions. */
-enum status rest_triton_write(struct rest_call *call, const struct wire_message *message,
-                              struct bytes *json, struct error *error) WARN_UNUSED;
 
 /* Answers with JSON, whose bytes the server takes. */
 void rest_answer(struct http_request *request, int code, struct bytes *json,

@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "base/percent.h"
+
 enum { WORDS_MAX = 6 };
 
 const struct rest_row rest_rows[] = {
@@ -30,28 +32,6 @@ const struct rest_row rest_rows[] = {
 };
 const size_t rest_row_count = sizeof(rest_rows) / sizeof(rest_rows[0]);
 
-static int
-hex_digit(char c)
-{
-    static const char digits[] = "0123456789abcdef";
-    const char *found = c == '\0' ? NULL : strchr(digits, c >= 'A' && c <= 'F' ? c - 'A' + 'a' : c);
-    return found == NULL ? -1 : (int)(found - digits);
-}
-
-/* A zero byte has been refused before. */
-void
-rest_decode(char *word)
-{
-    char *to = word;
-    for (const char *from = word; *from != '\0'; to++) {
-        int high = *from == '%' ? hex_digit(from[1]) : -1;
-        int low = high >= 0 ? hex_digit(from[2]) : -1;
-        *to = low >= 0 ? (char)(high << 4 | low) : *from;
-        from += low >= 0 ? 3 : 1;
-    }
-    *to = '\0';
-}
-
 /* Cuts the path at its slashes; 0: too long, or too many words. */
 static unsigned
 split(char *path, char *words[WORDS_MAX])
@@ -68,7 +48,7 @@ split(char *path, char *words[WORDS_MAX])
     for (unsigned i = 1; i < count; i++)
         words[i][-1] = '\0';
     for (unsigned i = 0; i < count; i++)
-        rest_decode(words[i]);
+        percent_decode(words[i]);
     return count;
 }
 

@@ -49,9 +49,6 @@ struct rest_route {
  * matter. */
 void rest_route(struct rest_route *route, const char *path);
 
-/* %2F and its like, in place. Other text stays as it is. */
-void rest_decode(char *word);
-
 /* "GET, HEAD" or "POST" for the header Allow; NULL: the method is right. */
 const char *rest_route_allows(const struct rest_row *row, enum http_method method);
 

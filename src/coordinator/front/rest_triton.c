@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/percent.h"
 #include "coordinator/front/repository.h"
 #include "coordinator/front/rest_inquiry.h"
 
@@ -33,7 +34,7 @@ query_value(const struct http_request *request, const char *name)
         if (bytes > name_bytes && at[name_bytes] == '=' && memcmp(at, name, name_bytes) == 0) {
             char *value = strndup(at + name_bytes + 1, bytes - name_bytes - 1);
             if (value != NULL)
-                rest_decode(value);
+                percent_decode(value);
             return value;
         }
         at += bytes + (at[bytes] == '&');
@@ -72,15 +73,6 @@ read_page(struct inquiry *inquiry, struct triton_request *request)
     return status;
 }
 
-static uint32_t
-page_rows_of(const struct http_request *request)
-{
-    char *limit = query_value(request, "limit");
-    uint32_t rows = page_rows(limit);
-    free(limit);
-    return rows;
-}
-
 static enum status
 read_request(struct inquiry *inquiry, struct triton_request *request)
 {
@@ -111,19 +103,10 @@ rest_triton(struct inquiry *inquiry)
     struct rest_call *call = rest_call_create(rest, inquiry->request, inquiry->route.what, NULL);
     if (call == NULL)
         return rest_stopping(inquiry);
+    if (inquiry->route.what == REST_MODELS)
+        call->page_rows = request.limit - 1; /* one more was asked for */
     struct inbound inbound = rest_call_inbound(call, &none, deadline_ns);
     repository_take(rest->options.repository, &inbound, &request);
     rest_call_taken(call, deadline_ns); /* its answer has to come by this thread */
     return STATUS_OK;
-}
-
-enum status
-rest_triton_write(struct rest_call *call, const struct wire_message *message, struct bytes *json,
-                  struct error *error)
-{
-    struct rest_route route;
-    if (call->what == REST_MODELS)
-        return triton_write_names(message, page_rows_of(call->request), json, error);
-    rest_route(&route, http_request_path_encoded(call->request));
-    return triton_write_json(route.row->method, message, json, error);
 }

@@ -76,6 +76,7 @@ static void
 call_destroy(struct pending_item *item)
 {
     struct mesh_call *call = call_of_item(item);
+    CHECK(atomic_load(&call->answered) || call->many != NULL); /* a part may be discarded */
     mesh_flow_destroy(call->flow);
     rpc_kept_release(call->kept);
     free(call->metadata);
@@ -211,14 +212,6 @@ static const struct runner_call_type call_type = {on_serve, on_answer};
 
 /* ---- as a request that is passed on ---- */
 
-static void
-give_back(const struct rpc_answer *answer)
-{
-    for (size_t i = 0; i < answer->piece_count; i++)
-        if (answer->pieces[i].release != NULL)
-            answer->pieces[i].release(answer->pieces[i].release_context);
-}
-
 /* The owner of the try may write the refusal: the runner has not been told its end yet. */
 static void
 keep_refusal(struct mesh_call *call, const struct runner_end *end)
@@ -249,7 +242,7 @@ on_ended(struct peer_request *request, uint32_t number, const struct runner_end 
             call->type->answer(call->call, answer);
         }
     } else if (answer != NULL) { /* the caller left while it was being abandoned */
-        give_back(answer);
+        rpc_pieces_release(answer->pieces, answer->piece_count);
     }
     pending_ref(&call->item);
     keep_refusal(call, end);

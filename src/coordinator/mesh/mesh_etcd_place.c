@@ -7,18 +7,11 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/memory.h"
 #include "coordinator/mesh/mesh_store.h"
 #include "rpc/rpc.h"
 
 enum { KEY_BYTES_MAX = 64 << 10, PASSWORD_BYTES_MAX = 1023 };
-
-static char *
-copy(const char *text)
-{
-    char *own = strdup(text);
-    CHECK(own != NULL);
-    return own;
-}
 
 static char *
 join(const char *first, size_t first_bytes, const char *second)
@@ -103,7 +96,7 @@ etcd_place_parse(const char *text, struct etcd_place *place, struct error *error
         return error_set(error, STATUS_INVALID_ARGUMENT,
                          "behind the endpoints only \"%sPREFIX\" may follow, not \"%.100s\"",
                          option, more);
-    place->root = copy(more != NULL ? more + sizeof(option) - 1 : "");
+    place->root = memory_copy_text(more != NULL ? more + sizeof(option) - 1 : "");
     return add_endpoints(place, text, bytes, false, error);
 }
 
@@ -160,7 +153,7 @@ read_file(const json_t *file, const char *path, struct etcd_place *place, struct
         if (read_member(file, &members[i], path, place, error) != STATUS_OK)
             return error->status;
     if (place->root == NULL)
-        place->root = copy("");
+        place->root = memory_copy_text("");
     const char *mode = json_string_value(json_object_get(file, "tls_mode"));
     bool tls = mode != NULL && strcmp(mode, "TLS") == 0;
     bool trusts = place->ca_file != NULL || place->ca_pem != NULL;
@@ -195,7 +188,7 @@ read_password(struct etcd_place *place, struct error *error)
         status = error_set(error, STATUS_INVALID_ARGUMENT, "%s: a password has at most %d bytes",
                            place->key_password_file, PASSWORD_BYTES_MAX);
     else
-        place->key_password = copy(line);
+        place->key_password = memory_copy_text(line);
     explicit_bzero(line, sizeof(line));
     return status;
 }

@@ -113,19 +113,28 @@ on_loaded(void *context, const struct error *error, const struct model_facts *fa
     end(context, &told);
 }
 
+/* Of the pipeline that takes the model. */
 static void
-load(void *context, struct runner_load *load, const struct runner_model *model)
+order(struct mesh_loads *loads, struct runner_load *load, const struct runner_model *model,
+      void (*begin)(struct catalog *catalog, const struct model_spec *spec, model_done *done,
+                    void *context),
+      model_done *done)
 {
-    struct mesh_loads *loads = context;
     struct loads_wait *wait = wait_begin(loads, load);
     struct error error = ERROR_NONE;
     struct catalog *catalog = find_catalog(loads, model, &error);
     struct model_spec spec = {
         .id = model->id, .path = model->path, .key = model->key != NULL ? model->key : ""};
     if (catalog != NULL)
-        models_load(catalog, &spec, on_loaded, wait);
+        begin(catalog, &spec, done, wait);
     else
-        on_loaded(wait, &error, NULL);
+        done(wait, &error, NULL);
+}
+
+static void
+load(void *context, struct runner_load *load, const struct runner_model *model)
+{
+    order(context, load, model, models_load, on_loaded);
 }
 
 static void
@@ -146,16 +155,7 @@ on_predicted(void *context, const struct error *error, const struct model_facts 
 static void
 size(void *context, struct runner_load *load, const struct runner_model *model)
 {
-    struct mesh_loads *loads = context;
-    struct loads_wait *wait = wait_begin(loads, load);
-    struct error error = ERROR_NONE;
-    struct catalog *catalog = find_catalog(loads, model, &error);
-    struct model_spec spec = {
-        .id = model->id, .path = model->path, .key = model->key != NULL ? model->key : ""};
-    if (catalog != NULL)
-        models_predict(catalog, &spec, on_predicted, wait);
-    else
-        on_predicted(wait, &error, NULL);
+    order(context, load, model, models_predict, on_predicted);
 }
 
 /* ---- what was used ---- */

@@ -22,6 +22,7 @@
 #include "coordinator/telemetry/tracer.h"
 #include "ipc/counters.h"
 #include "loop/loop.h"
+#include "mesh/edge/peer_flow.h"
 
 enum { TEXT_BYTES_MAX = 1024 };
 
@@ -64,38 +65,6 @@ many_of_item(struct pending_item *item)
 
 /* ---- what a part has answered ---- */
 
-static struct wire_span
-copy_span(const struct wire_span *span, char **room)
-{
-    struct wire_span copy = {*room, span->bytes};
-    if (span->bytes > 0)
-        memcpy(*room, span->data, span->bytes);
-    *room += span->bytes;
-    return copy;
-}
-
-static struct many_entries
-entries_copy(const struct rpc_metadata *from, size_t count)
-{
-    size_t bytes = 0;
-    for (size_t i = 0; i < count; i++)
-        bytes += from[i].key.bytes + from[i].value.bytes;
-    struct many_entries made = {calloc(1, count * sizeof(*from) + bytes + 1), count};
-    CHECK(made.at != NULL);
-    char *room = (char *)(made.at + count);
-    for (size_t i = 0; i < count; i++)
-        made.at[i] =
-            (struct rpc_metadata){copy_span(&from[i].key, &room), copy_span(&from[i].value, &room)};
-    return made;
-}
-
-static void
-piece_give_back(const struct rpc_piece *piece)
-{
-    if (piece->release != NULL)
-        piece->release(piece->release_context);
-}
-
 /* Kept pieces by reference. Others are copied: a lent piece is a slot's memory, which requests wait
  * for, and another model's load may take minutes. */
 static struct rpc_piece
@@ -109,7 +78,7 @@ piece_hold(const struct rpc_piece *piece)
     CHECK(copy != NULL);
     if (piece->bytes > 0)
         memcpy(copy, piece->data, piece->bytes);
-    piece_give_back(piece);
+    rpc_pieces_release(piece, 1);
     return (struct rpc_piece){
         .data = copy, .bytes = piece->bytes, .release = free, .release_context = copy};
 }
@@ -117,20 +86,23 @@ piece_hold(const struct rpc_piece *piece)
 static void
 part_hold(struct many_part *part, const struct rpc_answer *answer)
 {
+    CHECK(!part->answered);
     part->answered = true;
     part->pieces = calloc(answer->piece_count + 1, sizeof(*part->pieces));
     CHECK(part->pieces != NULL);
     for (size_t i = 0; i < answer->piece_count; i++)
         part->pieces[part->piece_count++] = piece_hold(&answer->pieces[i]);
-    part->initial = entries_copy(answer->initial, answer->initial_count);
-    part->trailers = entries_copy(answer->trailers, answer->trailer_count);
+    part->initial = (struct many_entries){rpc_metadata_copy(answer->initial, answer->initial_count),
+                                          answer->initial_count};
+    part->trailers = (struct many_entries){
+        rpc_metadata_copy(answer->trailers, answer->trailer_count), answer->trailer_count};
 }
 
 static void
 part_fini(struct many_part *part)
 {
     for (size_t i = 0; i < part->piece_count; i++) {
-        piece_give_back(&part->pieces[i]);
+        rpc_pieces_release(&part->pieces[i], 1);
         rpc_kept_release((struct rpc_kept *)(uintptr_t)part->pieces[i].kept);
     }
     free(part->pieces);
@@ -146,6 +118,7 @@ static void
 many_destroy(struct pending_item *item)
 {
     struct mesh_many *many = many_of_item(item);
+    CHECK(atomic_load(&many->answered));
     for (uint32_t i = 0; i < many->count; i++)
         part_fini(&many->parts[i]);
     free(many);
@@ -260,15 +233,6 @@ close_one(struct mesh_many *many)
     pending_unref(&many->item);
 }
 
-static uint64_t
-answer_bytes(const struct rpc_answer *answer)
-{
-    uint64_t bytes = 0;
-    for (size_t i = 0; i < answer->piece_count; i++)
-        bytes += answer->pieces[i].bytes;
-    return bytes;
-}
-
 /* Bounds the answers of one caller that wait here for the others. */
 static bool
 is_too_much(struct mesh_many *many, uint64_t bytes)
@@ -290,12 +254,12 @@ mesh_many_ended(struct mesh_many *many, uint32_t number, const struct rpc_answer
 {
     struct many_part *part = &many->parts[number];
     bool fine = answer->status == STATUS_OK;
-    bool held = fine && !atomic_load(&many->answered) && !is_too_much(many, answer_bytes(answer));
+    bool held = fine && !atomic_load(&many->answered) &&
+                !is_too_much(many, peer_pieces_bytes(answer->pieces, answer->piece_count));
     if (held)
         part_hold(part, answer);
     else
-        for (size_t i = 0; i < answer->piece_count; i++)
-            piece_give_back(&answer->pieces[i]);
+        rpc_pieces_release(answer->pieces, answer->piece_count);
     if (!fine && (many->all || answer->status != STATUS_NOT_FOUND))
         fail_as(many, answer, retry_ms);
     close_one(many);

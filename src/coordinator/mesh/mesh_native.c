@@ -18,6 +18,7 @@
 #include "coordinator/entry/inbound.h"
 #include "coordinator/entry/small.h"
 #include "coordinator/mesh/mesh_loads.h"
+#include "coordinator/models/runtime_answer.h"
 #include "coordinator/pipeline/pipeline.h"
 #include "coordinator/protocol/services.h"
 #include "mesh/edge/peer_flow.h"
@@ -485,25 +486,11 @@ native_cancel(struct native *native, struct peer_request *request)
 
 /* ---- life ---- */
 
-static bool
-all_serving(const struct native *native)
-{
-    for (uint32_t i = 0; i < native->options.pipeline_count; i++) {
-        struct catalog_facts facts;
-        struct catalog *catalog = native->options.pipelines[i]->catalog;
-        if (catalog == NULL)
-            continue;
-        models_facts(catalog, &facts);
-        if (!facts.serving)
-            return false;
-    }
-    return true;
-}
-
 void
 native_update(struct native *native)
 {
-    if (native->ready || !all_serving(native))
+    const struct native_options *options = &native->options;
+    if (native->ready || !runtime_figures(options->pipelines, options->pipeline_count).are_serving)
         return;
     native->ready = true;
     mesh_loads_announce(native->loads);

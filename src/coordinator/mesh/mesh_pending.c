@@ -95,8 +95,10 @@ pending_ref(struct pending_item *item)
 void
 pending_unref(struct pending_item *item)
 {
-    if (atomic_fetch_sub_explicit(&item->refs, 1, memory_order_acq_rel) == 1)
-        item->destroy(item);
+    if (atomic_fetch_sub_explicit(&item->refs, 1, memory_order_acq_rel) != 1)
+        return;
+    CHECK(!item->listed);
+    item->destroy(item);
 }
 
 uint32_t

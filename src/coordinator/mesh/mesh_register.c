@@ -161,6 +161,7 @@ on_slot_ended(void *context)
     struct mesh_register *reg = slot->reg;
     if (reg->stopped)
         return;
+    CHECK(slot->state == SLOT_UNDER_WAY);
     slot->state = slot->ending == ENDING_AGAIN ? SLOT_AGAIN : SLOT_FREE;
     if (slot->ending == ENDING_DONE)
         reg->wait_ms = WAIT_FIRST_MS;
@@ -212,6 +213,7 @@ static void
 begin(struct register_slot *slot)
 {
     struct mesh_register *reg = slot->reg;
+    CHECK(slot->state != SLOT_UNDER_WAY);
     slot->state = SLOT_UNDER_WAY;
     slot->order = (struct runner_order){
         .order = reg->pass == PASS_LOAD

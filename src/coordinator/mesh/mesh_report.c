@@ -5,6 +5,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/check.h"
 #include "base/clock.h"
 #include "base/json.h"
 #include "mesh/edge/book.h"
@@ -372,6 +373,7 @@ report_page(struct mesh_report *report,
         uint32_t left = limit - report->rows;
         uint32_t count = left < LOOKED_AT_ONCE ? left : LOOKED_AT_ONCE;
         at = see(report, at, count);
+        CHECK(report->rows <= limit);
         looked += count;
         if (at == 0)
             break;

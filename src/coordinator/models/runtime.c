@@ -251,16 +251,7 @@ on_predict_time(void *context)
 static bool
 all_serving(const struct runtime *runtime)
 {
-    for (uint32_t i = 0; i < runtime->options.pipeline_count; i++) {
-        struct catalog_facts facts;
-        struct catalog *catalog = runtime->options.pipelines[i]->catalog;
-        if (catalog == NULL)
-            continue;
-        models_facts(catalog, &facts);
-        if (!facts.serving)
-            return false;
-    }
-    return true;
+    return runtime_figures(runtime->options.pipelines, runtime->options.pipeline_count).are_serving;
 }
 
 static bool

@@ -88,13 +88,14 @@ list_methods(struct method_infos *methods, struct pipeline *const *pipelines, ui
 struct runtime_figures
 runtime_figures(struct pipeline *const *pipelines, uint32_t count)
 {
-    struct runtime_figures figures = {0};
+    struct runtime_figures figures = {.are_serving = true};
     int64_t timeout_ns = 0;
     for (uint32_t i = 0; i < count; i++) {
         struct catalog_facts facts;
         if (pipelines[i]->catalog == NULL)
             continue;
         models_facts(pipelines[i]->catalog, &facts);
+        figures.are_serving = figures.are_serving && facts.serving;
         figures.capacity_bytes += facts.capacity_bytes;
         if (figures.load_concurrency == 0 || figures.load_concurrency > facts.load_concurrency)
             figures.load_concurrency = facts.load_concurrency;

@@ -21,6 +21,7 @@ struct runtime_figures {
     uint64_t default_bytes;
     uint32_t load_concurrency;
     uint32_t load_timeout_ms;
+    bool are_serving; /* all of them are ready for loads */
 };
 struct runtime_figures runtime_figures(struct pipeline *const *pipelines, uint32_t count);
 

@@ -168,12 +168,6 @@ metrics_put_escaped(FILE *out, const char *text)
             fputc((unsigned char)*text < 0x20 || *text == 0x7f ? '?' : *text, out);
 }
 
-void
-metrics_put_head(FILE *out, const char *family, const char *type, const char *help)
-{
-    fprintf(out, "# HELP %s %s\n# TYPE %s %s\n", family, help, family, type);
-}
-
 static void
 put_seconds(FILE *out, uint64_t ns)
 {

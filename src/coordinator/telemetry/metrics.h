@@ -77,6 +77,11 @@ enum { MODELMESH_TIMES = 19 };
 extern const struct modelmesh_bound modelmesh_times[MODELMESH_TIMES];
 
 /* Prints HELP and TYPE of a family. */
-void metrics_put_head(FILE *out, const char *family, const char *type, const char *help);
+static inline void
+metrics_put_head(FILE *out, const char *family, const char *type, const char *help)
+{
+    fprintf(out, "# HELP %s %s\n# TYPE %s %s\n", family, help, family, type);
+}
+
 /* Prints a label's value, escaped. */
 void metrics_put_escaped(FILE *out, const char *text);

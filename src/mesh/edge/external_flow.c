@@ -151,32 +151,6 @@ on_sent(void *context, size_t waiting)
 
 /* ---- from the runtime ---- */
 
-static struct wire_span
-copy_span(const struct wire_span *span, char **room)
-{
-    struct wire_span copy = {*room, span->bytes};
-    if (span->bytes > 0)
-        memcpy(*room, span->data, span->bytes);
-    *room += span->bytes;
-    return copy;
-}
-
-/* In one block. */
-static struct rpc_metadata *
-copy_metadata(const struct rpc_metadata *from, size_t count)
-{
-    size_t bytes = count * sizeof(*from);
-    for (size_t i = 0; i < count; i++)
-        bytes += from[i].key.bytes + from[i].value.bytes;
-    struct rpc_metadata *to = malloc(bytes);
-    CHECK(to != NULL);
-    char *room = (char *)(to + count);
-    for (size_t i = 0; i < count; i++)
-        to[i] =
-            (struct rpc_metadata){copy_span(&from[i].key, &room), copy_span(&from[i].value, &room)};
-    return to;
-}
-
 /* Passes the held message on as a part. */
 static void
 pass_on(struct rpc_later *later)
@@ -221,7 +195,7 @@ on_initial(void *context, const struct rpc_metadata *initial, size_t initial_cou
     struct served_flow *flow = ((struct served *)context)->flow;
     if (initial_count == 0)
         return;
-    flow->initial = copy_metadata(initial, initial_count);
+    flow->initial = rpc_metadata_copy(initial, initial_count);
     flow->initial_count = initial_count;
     at_end_of_step(flow);
 }

@@ -52,14 +52,6 @@ piece_release(const struct rpc_piece *piece)
         piece->release(piece->release_context);
 }
 
-void
-peer_pieces_give_back(const struct rpc_piece *pieces, size_t count)
-{
-    for (size_t i = 0; i < count; i++)
-        if (pieces[i].kept == NULL)
-            piece_release(&pieces[i]);
-}
-
 static void
 piece_share(struct rpc_piece *piece)
 {
@@ -491,7 +483,7 @@ put(struct peer_pipe *pipe, struct peer_frame *frame, const struct rpc_piece *pi
                              ? STATUS_RESOURCE_EXHAUSTED
                              : STATUS_OK;
     if (status != STATUS_OK) {
-        peer_pieces_give_back(pieces, piece_count);
+        rpc_pieces_release(pieces, piece_count);
         return status;
     }
     struct peer_item *before = order == BEHIND ? last_in_parts(pipe, number_of(frame)) : NULL;

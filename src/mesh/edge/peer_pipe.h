@@ -68,7 +68,3 @@ bool peer_pipe_has_waiting(const struct peer_pipe *pipe);
 /* The transport has taken a message. The pipe counts itself, because the transport's own word may
  * be stale. */
 void peer_pipe_on_sent(struct peer_pipe *pipe);
-
-/* For a message that is not sent after all: releases lent pieces; kept ones stay with their owner.
- */
-void peer_pieces_give_back(const struct rpc_piece *pieces, size_t piece_count);

@@ -162,7 +162,7 @@ answer(struct incoming *incoming, struct peer_frame *frame, const struct rpc_pie
     if (was_there && session->call != NULL)
         send_answer(session, frame, pieces, piece_count, incoming->request.flow);
     else
-        peer_pieces_give_back(pieces, piece_count);
+        rpc_pieces_release(pieces, piece_count);
     return was_there;
 }
 

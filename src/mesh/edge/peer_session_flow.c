@@ -37,7 +37,7 @@ incoming_on_part(struct peer_request *request, const struct rpc_answer *part)
             incoming->out += peer_flow_cost(bytes);
         put(session, &frame, part->pieces, part->piece_count, bytes);
     } else {
-        peer_pieces_give_back(part->pieces, part->piece_count);
+        rpc_pieces_release(part->pieces, part->piece_count);
     }
     pthread_mutex_unlock(&session->lock);
 }

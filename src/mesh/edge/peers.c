@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "base/hash.h"
 #include "base/hash_table.h"
+#include "base/memory.h"
 #include "mesh/edge/peer_link.h"
 #include "mesh/edge/skew.h"
 
@@ -99,22 +100,14 @@ peer_free(struct peer *peer)
     free(peer);
 }
 
-static char *
-copy(const char *text)
-{
-    char *copied = strdup(text);
-    CHECK(copied != NULL);
-    return copied;
-}
-
 static void
 peer_add(struct peers *peers, const struct runner_peer *from)
 {
     struct peer *peer =
         calloc(1, sizeof(*peer) + peers->options.queue_count * sizeof(struct peer_link *));
     CHECK(peer != NULL);
-    peer->instance = copy(from->instance);
-    peer->address = copy(from->address);
+    peer->instance = memory_copy_text(from->instance);
+    peer->address = memory_copy_text(from->address);
     hash_table_add(&peers->book, &peer->entry, hash_of(peer->instance));
 }
 
@@ -136,8 +129,8 @@ link_take(struct peers *peers, const struct peer *peer, uint32_t queue)
         peers->links = link;
     }
     pthread_mutex_lock(&link->lock);
-    link->instance = copy(peer->instance);
-    link->address = copy(peer->address);
+    link->instance = memory_copy_text(peer->instance);
+    link->address = memory_copy_text(peer->address);
     link->scratch = &peers->scratches[queue];
     link->is_leaving = link->has_warned = false;
     link->unreachable_ns = 0;
@@ -383,7 +376,7 @@ peers_create(const struct peers_options *options)
     struct peers *peers = calloc(1, sizeof(*peers));
     CHECK(peers != NULL);
     peers->options = *options;
-    peers->options.instance = peers->instance = copy(options->instance);
+    peers->options.instance = peers->instance = memory_copy_text(options->instance);
     peers->skew = skew_create(options->instance);
     peers->scratches = calloc(options->queue_count, sizeof(*peers->scratches));
     CHECK(peers->scratches != NULL);

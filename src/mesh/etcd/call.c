@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "loop/timer.h"
 #include "mesh/etcd/client.h"
+#include "mesh/etcd/request.h"
 
 /* Each has its own connection, which costs etcd 17 kB. */
 enum { RUNNING_MAX = 8 };
@@ -379,4 +380,35 @@ etcd_call_start(struct etcd *etcd, const struct etcd_call_plan *plan)
         loop_timer_set(call->timer, 0);
     }
     return call;
+}
+
+/* ---- the token ---- */
+
+static void
+ask_for_token(struct etcd *etcd)
+{
+    struct etcd_call_plan plan = {
+        .path = "/v3/auth/authenticate",
+        .kind = ETCD_KIND_TOKEN,
+        .effect = ETCD_CALL_READS,
+        .lane = ETCD_LANE_OWN,
+        .on_token = etcd_token_take,
+    };
+    etcd_request_token(&plan.body, etcd->user, etcd->password);
+    etcd->token_call = etcd_call_start(etcd, &plan);
+}
+
+void
+etcd_token_get(struct etcd *etcd, uint64_t refused_number, struct etcd_token_wait *wait)
+{
+    if (etcd->user != NULL && refused_number == etcd->token_number)
+        etcd->token_known = false;
+    if (etcd->token_known) {
+        wait->on_token(wait->context, NULL);
+        return;
+    }
+    wait->waiting = true;
+    TAILQ_INSERT_TAIL(&etcd->token_waits, wait, link);
+    if (etcd->token_call == NULL)
+        ask_for_token(etcd);
 }

@@ -58,10 +58,11 @@ struct etcd {
     bool is_full;           /* the last call that needs space did not get it */
 };
 
-/* Calls on_token with a token other than `refused_number`'s, at once, or later if it must be asked
- * for. 0: any token will do. */
-void etcd_token_get(struct etcd *etcd, uint64_t refused_number, struct etcd_token_wait *wait);
-/* No callback follows. */
+/* ---- cluster.c ---- */
+
+/* The answer to the question for a token: keeps it and tells those that wait. */
+void etcd_token_take(struct etcd *etcd, const char *token, const struct error *error);
+/* Ends a wait: no callback follows. */
 void etcd_token_leave(struct etcd *etcd, struct etcd_token_wait *wait);
 
 /* Notes what an answer says about the cluster. False, with `error`: another cluster's answer, or
@@ -110,3 +111,7 @@ struct etcd_call_plan {
 };
 
 struct etcd_call *etcd_call_start(struct etcd *etcd, const struct etcd_call_plan *plan);
+
+/* Calls on_token with a token other than `refused_number`'s, at once, or later if it must be asked
+ * for. 0: any token will do. */
+void etcd_token_get(struct etcd *etcd, uint64_t refused_number, struct etcd_token_wait *wait);

@@ -12,6 +12,7 @@
 #include "base/bytes.h"
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/memory.h"
 #include "loop/timer.h"
 
 /* A vanished peer is noticed on an idle stream after 10 s + 3 × 5 s. */
@@ -285,14 +286,6 @@ watch_time(CURLM *multi, long timeout_ms, void *context)
     return 0;
 }
 
-static char *
-copy_of(const char *text)
-{
-    char *copy = text == NULL ? NULL : strdup(text);
-    CHECK(text == NULL || copy != NULL);
-    return copy;
-}
-
 enum status
 etcd_wire_create(struct event_base *base, const struct etcd_options *options,
                  struct etcd_wire **created, struct error *error)
@@ -302,13 +295,13 @@ etcd_wire_create(struct event_base *base, const struct etcd_options *options,
     struct etcd_wire *wire = calloc(1, sizeof(*wire));
     CHECK(wire != NULL);
     wire->base = base;
-    wire->ca_file = copy_of(options->ca_file);
-    wire->cert_file = copy_of(options->cert_file);
-    wire->key_file = copy_of(options->key_file);
-    wire->ca_pem = copy_of(options->ca_pem);
-    wire->cert_pem = copy_of(options->cert_pem);
-    wire->key_pem = copy_of(options->key_pem);
-    wire->key_password = copy_of(options->key_password);
+    wire->ca_file = memory_copy_text(options->ca_file);
+    wire->cert_file = memory_copy_text(options->cert_file);
+    wire->key_file = memory_copy_text(options->key_file);
+    wire->ca_pem = memory_copy_text(options->ca_pem);
+    wire->cert_pem = memory_copy_text(options->cert_pem);
+    wire->key_pem = memory_copy_text(options->key_pem);
+    wire->key_password = memory_copy_text(options->key_password);
     wire->connect_timeout_ns = options->connect_timeout_ns;
     wire->answer_bytes_max = options->answer_bytes_max;
     TAILQ_INIT(&wire->open);

@@ -332,9 +332,11 @@ collect(struct json_rest *rests, json_t *object, const struct record_fields *fie
         if (!record_json_known(fields, json_object_iter_key(at)))
             rests[count++] =
                 (struct json_rest){json_object_iter_key(at), json_object_iter_value(at), NULL};
-    for (size_t i = 0; i < own_count; i++)
+    for (size_t i = 0; i < own_count; i++) {
+        CHECK(record_json_known(fields, own[i].name)); /* or a former value would stay beside it */
         if (own[i].json != NULL)
             rests[count++] = (struct json_rest){.name = own[i].name, .json = own[i].json};
+    }
     return count;
 }
 
@@ -348,6 +350,7 @@ record_json_rest(struct json *to, json_t *object, const struct record_fields *fi
     size_t count = collect(rests, object, fields, own, own_count);
     qsort(rests, count, sizeof(*rests), compare_rest);
     for (size_t i = 0; i < count && status == STATUS_OK; i++) {
+        CHECK(i == 0 || strcmp(rests[i - 1].name, rests[i].name) < 0);
         json_name(to, rests[i].name);
         if (rests[i].json != NULL)
             json_put_raw(to, rests[i].json, strlen(rests[i].json));

@@ -211,6 +211,7 @@ pack(const struct mesh_model *from, const struct mesh_place *places,
     record->model.revision = source->revision;
     record->model.places = to;
     record->unknown_fields = record_block_text(&block, unknown_fields);
+    CHECK(block.left == 0);
     return record;
 }
 
@@ -273,14 +274,17 @@ enum {
     IN_FAILED = 1 << MESH_PLACE_FAILED,
 };
 
-/* Appends nothing for an empty map; `out` is empty. */
+/* Appends nothing for an empty map; `out` is empty. Nobody reads a map with a name twice. */
 static void
 put_map(struct bytes *out, unsigned kinds, const struct mesh_place *places, uint32_t count)
 {
     struct json json = json_begin(out, JSON_STYLE_UPPER);
+    const char *former = NULL;
     for (uint32_t i = 0; i < count; i++) {
         if ((kinds & 1u << places[i].kind) == 0)
             continue;
+        CHECK(former == NULL || strcmp(former, places[i].instance) < 0);
+        former = places[i].instance;
         if (out->used == 0)
             json_open(&json, '{');
         json_field_int(&json, places[i].instance, places[i].since_ms);

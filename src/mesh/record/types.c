@@ -64,6 +64,8 @@ read_list(json_t *rule, const char *list, const struct labels *without, struct l
             labels->at[kept++] = labels->at[i];
     }
     labels->count = kept;
+    for (uint32_t i = 1; i < kept; i++)
+        CHECK(strcmp(labels->at[i - 1], labels->at[i]) < 0);
     return STATUS_OK;
 }
 

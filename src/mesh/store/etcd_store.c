@@ -36,18 +36,6 @@ etcd_store_of(struct store *store)
     return (struct etcd_store *)store;
 }
 
-struct record_span
-etcd_store_prefix(const struct etcd_store *store)
-{
-    return (struct record_span){store->prefix.data, store->prefix.used};
-}
-
-void
-etcd_store_fulls_told(struct etcd_store *store)
-{
-    store->fulls = etcd_figures(store->etcd)->full;
-}
-
 /* Each refusal for lack of space is reported in the turn in which etcd's figures count it: a
  * transaction's as its end, all others here. */
 static void
@@ -60,14 +48,6 @@ notify_trouble(void *context, const struct error *error)
     events->on_trouble(events->context, error);
     if (is_full)
         events->on_full(events->context, error);
-}
-
-void
-etcd_store_told(struct etcd_store *store, enum record_area area, const char *id, uint64_t revision)
-{
-    const struct store_record told = {
-        .table = (enum store_table)area, .id = id, .revision = revision};
-    table_put(&store->told, &told);
 }
 
 /* ---- session and leadership ---- */

@@ -60,10 +60,20 @@ struct etcd_store {
     enum store_leadership leadership;
 };
 
-struct record_span etcd_store_prefix(const struct etcd_store *store);
+static inline struct record_span
+etcd_store_prefix(const struct etcd_store *store)
+{
+    return (struct record_span){store->prefix.data, store->prefix.used};
+}
 
 /* All refusals for lack of space in etcd's figures so far have been reported. */
-void etcd_store_fulls_told(struct etcd_store *store);
+static inline void
+etcd_store_fulls_told(struct etcd_store *store)
+{
+    store->fulls = etcd_figures(store->etcd)->full;
+}
+
+/* ---- etcd_txn.c ---- */
 
 /* An answer has shown a key as of a revision. The mirror will report it, or it is gone by then. */
 void etcd_store_told(struct etcd_store *store, enum record_area area, const char *id,

@@ -105,6 +105,14 @@ make_changes(struct txn_making *making, const struct etcd_store *store, const st
 
 /* ---- the answer ---- */
 
+void
+etcd_store_told(struct etcd_store *store, enum record_area area, const char *id, uint64_t revision)
+{
+    const struct store_record told = {
+        .table = (enum store_table)area, .id = id, .revision = revision};
+    table_put(&store->told, &told);
+}
+
 static void
 notify_kv(struct etcd_store *store, const struct store_compare *compare,
           const struct etcd_response *response, int64_t revision)

@@ -455,31 +455,16 @@ local_prefix(const struct store *store)
     return (struct record_span){"", 0};
 }
 
-static const struct store_kind memory_kind = {
-    .name = "memory",
-    .close = local_close,
-    .set_instance = local_set_instance,
-    .leave = local_leave,
-    .is_leaving = local_is_leaving,
-    .txn = local_txn,
-    .session = local_session,
-    .revision = local_revision,
-    .leader = local_leader,
-    .prefix = local_prefix,
-};
+#define LOCAL_KIND(kind_name)                                                                      \
+    {                                                                                              \
+        .name = (kind_name), .close = local_close, .set_instance = local_set_instance,             \
+        .leave = local_leave, .is_leaving = local_is_leaving, .txn = local_txn,                    \
+        .session = local_session, .revision = local_revision, .leader = local_leader,              \
+        .prefix = local_prefix,                                                                    \
+    }
 
-static const struct store_kind file_kind = {
-    .name = "file",
-    .close = local_close,
-    .set_instance = local_set_instance,
-    .leave = local_leave,
-    .is_leaving = local_is_leaving,
-    .txn = local_txn,
-    .session = local_session,
-    .revision = local_revision,
-    .leader = local_leader,
-    .prefix = local_prefix,
-};
+static const struct store_kind memory_kind = LOCAL_KIND("memory");
+static const struct store_kind file_kind = LOCAL_KIND("file");
 
 /* ---- opening ---- */
 

@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "mesh/core/orders/orders.h"
 #include "base/check.h"
-#include "mesh/core/actions.h"
 #include "mesh/core/copies/registry_rebuild.h"
 #include "mesh/core/copies/write.h"
-#include "mesh/core/orders/status.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -19,12 +17,6 @@ orders_fini(struct orders *orders)
     free(orders->due);
 }
 
-static uint32_t
-number_of(const struct mesh *mesh, const struct core_order *order)
-{
-    return (uint32_t)(order - mesh->orders.at);
-}
-
 static void
 look_later(struct mesh *mesh, uint32_t number)
 {
@@ -35,118 +27,6 @@ look_later(struct mesh *mesh, uint32_t number)
     scratch_grow((void **)&orders->due, &orders->due_capacity, orders->due_count + 1,
                  sizeof(*orders->due));
     orders->due[orders->due_count++] = number;
-}
-
-/* Allowed transitions. */
-static const uint32_t EDGES[] = {
-    [ORDER_FREE] = 1u << ORDER_RECORDS,
-    [ORDER_RECORDS] = 1u << ORDER_LOAD | 1u << ORDER_TRANSITION | 1u << ORDER_FREE,
-    [ORDER_LOAD] = 1u << ORDER_FREE,
-    [ORDER_TRANSITION] = 1u << ORDER_FREE,
-};
-
-void
-order_set(struct core_order *order, enum order_stage stage)
-{
-    CHECK(EDGES[order->stage] & 1u << stage);
-    order->stage = (uint8_t)stage;
-}
-
-/* ---- its end ---- */
-
-static void
-finish(struct mesh *mesh, struct core_order *order)
-{
-    struct orders *orders = &mesh->orders;
-    CHECK(orders->under_way[order->at] == number_of(mesh, order));
-    order_set(order, ORDER_FREE); /* an order is answered once */
-    uint32_t last = orders->under_way[--orders->under_way_count];
-    orders->under_way[order->at] = last;
-    orders->at[last].at = order->at;
-    if (order->model != NAME_NONE)
-        names_release(&mesh->tables.model_names, order->model);
-    if (order->vmodel != NAME_NONE)
-        names_release(&mesh->vmodels.names, order->vmodel);
-    free(order->texts);
-    bool due = order->due; /* stays in the list and finds nothing */
-    *order = (struct core_order){.due = due};
-}
-
-static bool
-names_vmodel(enum mesh_order_kind kind)
-{
-    return kind >= MESH_SET_VMODEL;
-}
-
-static bool
-names_model(enum mesh_order_kind kind)
-{
-    return kind != MESH_DELETE_VMODEL && kind != MESH_VMODEL_STATUS;
-}
-
-static struct mesh_action *
-reply(struct mesh *mesh, uint32_t number, enum mesh_outcome outcome)
-{
-    struct mesh_action *action = act(mesh, MESH_DO_REPLY);
-    action->reply.order = number;
-    action->reply.outcome = outcome;
-    action->reply.vmodel = (struct mesh_vmodel_status){.owner = "", .active = "", .target = ""};
-    return action;
-}
-
-static struct mesh_action *
-end(struct mesh *mesh, struct core_order *order, enum mesh_outcome outcome)
-{
-    struct mesh_action *action = reply(mesh, number_of(mesh, order), outcome);
-    if (order->vmodel != NAME_NONE)
-        action->reply.vmodel = vmodel_status_of(mesh, order->vmodel);
-    else if (order->model != NAME_NONE)
-        action->reply.model = status_of(mesh, order->model);
-    return action;
-}
-
-void
-order_end(struct mesh *mesh, struct core_order *order, enum mesh_outcome outcome)
-{
-    (void)end(mesh, order, outcome);
-    finish(mesh, order);
-}
-
-void
-order_end_unloaded(struct mesh *mesh, struct core_order *order, const char *error)
-{
-    struct mesh_action *action = end(mesh, order, MESH_OUTCOME_OK);
-    bool vmodel = order->vmodel != NAME_NONE;
-    struct mesh_status *status =
-        vmodel ? &action->reply.vmodel.active_status : &action->reply.model;
-    status->state = MESH_MODEL_FAILED;
-    status->error = error;
-    finish(mesh, order);
-}
-
-/* ---- what it sends ---- */
-
-void
-order_send(struct mesh *mesh, struct core_order *order, const struct write_batch *batch)
-{
-    order->wrote = true;
-    order->confirmed = false;
-    bid_send(mesh, &order->bid, batch, BIDDER_ORDER, number_of(mesh, order));
-}
-
-bool
-order_is_sure(struct mesh *mesh, struct core_order *order)
-{
-    struct write_batch batch = {0};
-    if (order->vmodel != NAME_NONE)
-        batch_compare_vmodel(mesh, &batch, order->vmodel);
-    if (order->model != NAME_NONE)
-        batch_compare_model(mesh, &batch, order->model);
-    if (order->confirmed && bid_is(&order->bid, &batch))
-        return true;
-    order->confirmed = false;
-    bid_send(mesh, &order->bid, &batch, BIDDER_ORDER, number_of(mesh, order));
-    return false;
 }
 
 void
@@ -258,6 +138,18 @@ orders_tick(struct mesh *mesh)
 /* ---- its beginning ---- */
 
 static bool
+names_vmodel(enum mesh_order_kind kind)
+{
+    return kind >= MESH_SET_VMODEL;
+}
+
+static bool
+names_model(enum mesh_order_kind kind)
+{
+    return kind != MESH_DELETE_VMODEL && kind != MESH_VMODEL_STATUS;
+}
+
+static bool
 is_id(const char *text)
 {
     return text != NULL && text[0] != '\0' && strlen(text) <= MESH_ID_BYTES_MAX;
@@ -323,12 +215,12 @@ orders_on_order(struct mesh *mesh, const struct mesh_order *said)
     CHECK(order->stage == ORDER_FREE);
     uint32_t model, vmodel;
     if (!is_valid(said) || !mesh->mirror.whole) {
-        (void)reply(mesh, said->order,
-                    mesh->mirror.whole ? MESH_OUTCOME_INVALID : MESH_OUTCOME_UNAVAILABLE);
+        (void)order_reply(mesh, said->order,
+                          mesh->mirror.whole ? MESH_OUTCOME_INVALID : MESH_OUTCOME_UNAVAILABLE);
         return;
     }
     if (!hold_ids(mesh, said, &model, &vmodel)) {
-        (void)reply(mesh, said->order, MESH_OUTCOME_FULL);
+        (void)order_reply(mesh, said->order, MESH_OUTCOME_FULL);
         return;
     }
     *order = (struct core_order){.said = *said,
@@ -349,7 +241,7 @@ void
 orders_on_cancelled(struct mesh *mesh, uint32_t number)
 {
     if (number < mesh->orders.capacity && mesh->orders.at[number].stage != ORDER_FREE)
-        finish(mesh, &mesh->orders.at[number]);
+        order_free(mesh, &mesh->orders.at[number]);
 }
 
 static void

@@ -22,10 +22,14 @@ bool orders_work_off(struct mesh *mesh);
 /* Orders and their lists agree. O(everything). */
 void orders_check(const struct mesh *mesh);
 
-/* ---- for those that carry them out ---- */
+/* ---- order.c ---- */
 
 /* The only writer of an order's stage. */
 void order_set(struct core_order *order, enum order_stage stage);
+/* Answers an order that need not exist: INVALID, FULL and their like. */
+struct mesh_action *order_reply(struct mesh *mesh, uint32_t number, enum mesh_outcome outcome);
+/* Frees the order without an answer. */
+void order_free(struct mesh *mesh, struct core_order *order);
 /* Answers and frees the order. */
 void order_end(struct mesh *mesh, struct core_order *order, enum mesh_outcome outcome);
 /* The same, with the reason why no node loads the model. */
