@@ -288,7 +288,7 @@ head_write(struct head *head, struct http_connection *connection, int code,
            const struct http_header *headers, size_t count, const char *length)
 {
     const struct http_parser *parser = &connection->parser;
-    bool is_old = parser->has_request_line && parser->minor == 0;
+    bool is_old = parser->has_first_line && parser->minor == 0;
     char line[LINE_BYTES];
     size_t bytes = (size_t)3 * LINE_BYTES + strlen(length);
     for (size_t i = 0; i < count; i++)
