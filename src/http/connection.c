@@ -747,7 +747,8 @@ http_connection_open(struct http_listener *listener, int fd, const struct sockad
     connection->request.connection = connection;
     connection->state = HTTP_CLOSED;
     peer_name(connection, from);
-    http_parser_init(&connection->parser, listener->service.header_bytes_max);
+    http_parser_init(&connection->parser, HTTP_PARSE_REQUEST,
+                     listener->service.header_bytes_max);
     connection->timer = loop_timer_create(base, on_timer, connection);
     LIST_INSERT_HEAD(&listener->pool->connections, connection, link);
     bufferevent_set_max_single_read(buffers, HTTP_READ_BYTES);

@@ -166,7 +166,7 @@ head_write(struct head *head, struct http_connection *connection,
            const struct http_message *message)
 {
     const struct http_parser *parser = &connection->parser;
-    bool is_old = parser->has_request_line && parser->minor == 0;
+    bool is_old = parser->has_first_line && parser->minor == 0;
     char line[LINE_BYTES];
     size_t bytes = (size_t)3 * LINE_BYTES + strlen(message->length);
     for (size_t i = 0; i < message->header_count; i++)

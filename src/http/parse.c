@@ -94,8 +94,23 @@ judge_request_line(struct http_parser *parser, size_t bytes)
     line[method] = '\0';
     line[at + target] = '\0';
     at += target + 1;
-    parser->has_request_line = true;
+    parser->has_first_line = true;
     return judge_version(parser, line + at, bytes - at);
+}
+
+/* HTTP/1.1 SP 3DIGIT [SP reason] */
+static enum http_verdict
+judge_status_line(struct http_parser *parser, size_t bytes)
+{
+    enum { VERSION = 8, CODE = VERSION + 1, END = CODE + 3 };
+    const char *line = parser->text + parser->line;
+    if (bytes < END || line[VERSION] != ' ' || span(line + CODE, 3, DIGIT) != 3 ||
+        line[CODE] < '1' || line[CODE] > '5' || (bytes > END && line[END] != ' ') ||
+        span(line + END, bytes - END, VALUE) != bytes - END)
+        return bad(parser, 400, "the status line is malformed");
+    parser->status = (line[CODE] - '0') * 100 + (line[CODE + 1] - '0') * 10 + line[CODE + 2] - '0';
+    parser->has_first_line = true;
+    return judge_version(parser, line, VERSION);
 }
 
 const char *
@@ -133,7 +148,7 @@ judge_field(struct http_parser *parser, size_t bytes)
     if (mistake != NULL)
         return bad(parser, 400, mistake);
     if (parser->field_count == HTTP_FIELDS_MAX)
-        return bad(parser, 431, "the request has too many headers");
+        return bad(parser, 431, "there are too many headers");
     line[name_bytes] = '\0';
     line[value + value_bytes] = '\0'; /* replaces the CR, or a space before it */
     parser->fields[parser->field_count++] = (struct http_field){
@@ -201,10 +216,10 @@ read_length(const char *text, uint64_t *length)
     return true;
 }
 
+/* The framing is not ambiguous. */
 static enum http_verdict
-judge_body(struct http_parser *parser, const struct framing *framing)
+judge_framing(struct http_parser *parser, const struct framing *framing)
 {
-    const char *method = parser->text + parser->method;
     if (framing->length != NULL && framing->encoding != NULL)
         return bad(parser, 400, "Content-Length and Transfer-Encoding exclude each other");
     if (framing->length != NULL && !read_length(framing->length, &parser->length))
@@ -213,9 +228,47 @@ judge_body(struct http_parser *parser, const struct framing *framing)
         (parser->minor == 0 || strcasecmp(framing->encoding, "chunked") != 0))
         return bad(parser, 400, "the only Transfer-Encoding known is chunked, of HTTP/1.1");
     parser->is_chunked = framing->encoding != NULL;
+    return HTTP_DONE;
+}
+
+static enum http_verdict
+judge_request_body(struct http_parser *parser)
+{
+    const char *method = parser->text + parser->method;
     bool may_have_body = strcmp(method, "HEAD") != 0 && strcmp(method, "TRACE") != 0;
     if (!may_have_body && (parser->is_chunked || parser->length > 0))
         return bad(parser, 400, "a body cannot come with this method");
+    return HTTP_DONE;
+}
+
+/* RFC 9112 6.3. */
+static enum http_verdict
+judge_answer_body(struct http_parser *parser, const struct framing *framing)
+{
+    if (parser->parsed == HTTP_PARSE_ANSWER_TO_HEAD || parser->status < 200 ||
+        parser->status == 204 || parser->status == 304) {
+        parser->is_chunked = false;
+        parser->length = 0;
+    } else if (framing->length == NULL && framing->encoding == NULL) {
+        parser->until_close = true;
+        parser->keep_alive = false;
+    }
+    return HTTP_DONE;
+}
+
+/* What a request needs besides its framing. */
+static enum http_verdict
+judge_request(struct http_parser *parser, const struct framing *framing)
+{
+    if (framing->host == NULL && parser->minor > 0)
+        return bad(parser, 400, "Host is missing: HTTP/1.1 requires it");
+    if (framing->host != NULL &&
+        framing->host[span(framing->host, strlen(framing->host), HOST)] != '\0')
+        return bad(parser, 400, "Host is malformed");
+    const char *expect = parser->minor > 0 ? http_parser_find(parser, "Expect") : NULL;
+    if (expect != NULL && strcasecmp(expect, "100-continue") != 0)
+        return bad(parser, 417, "only 100-continue can be expected");
+    parser->expects_continue = expect != NULL;
     return HTTP_DONE;
 }
 
@@ -231,25 +284,21 @@ judge_head(struct http_parser *parser)
     }
     if (framing.mistake != NULL)
         return bad(parser, 400, framing.mistake);
-    if (framing.host == NULL && parser->minor > 0)
-        return bad(parser, 400, "Host is missing: HTTP/1.1 requires it");
-    if (framing.host != NULL &&
-        framing.host[span(framing.host, strlen(framing.host), HOST)] != '\0')
-        return bad(parser, 400, "Host is malformed");
-    const char *expect = parser->minor > 0 ? http_parser_find(parser, "Expect") : NULL;
-    if (expect != NULL && strcasecmp(expect, "100-continue") != 0)
-        return bad(parser, 417, "only 100-continue can be expected");
-    parser->expects_continue = expect != NULL;
-    return judge_body(parser, &framing);
+    bool is_request = parser->parsed == HTTP_PARSE_REQUEST;
+    if ((is_request && judge_request(parser, &framing) == HTTP_BAD) ||
+        judge_framing(parser, &framing) == HTTP_BAD)
+        return HTTP_BAD;
+    return is_request ? judge_request_body(parser) : judge_answer_body(parser, &framing);
 }
 
 /* ---- feeding ---- */
 
 void
-http_parser_init(struct http_parser *parser, size_t bytes_max)
+http_parser_init(struct http_parser *parser, enum http_parsed parsed, size_t bytes_max)
 {
     CHECK(bytes_max < UINT32_MAX);
     memset(parser, 0, sizeof(*parser));
+    parser->parsed = parsed;
     parser->bytes_max = bytes_max;
 }
 
@@ -270,9 +319,10 @@ http_parser_reset(struct http_parser *parser)
     }
     parser->used = 0;
     parser->line = 0;
-    parser->has_request_line = false;
+    parser->has_first_line = false;
     parser->field_count = 0;
     parser->is_chunked = false;
+    parser->until_close = false;
     parser->length = 0;
 }
 
@@ -302,12 +352,16 @@ judge_line(struct http_parser *parser)
     if (bytes == 0 || parser->text[parser->used - 2] != '\r')
         return bad(parser, 400, "a line is malformed: it ends in LF without CR");
     bytes--;
-    if (bytes == 0)
-        verdict = parser->has_request_line ? judge_head(parser) : HTTP_MORE;
-    else if (parser->has_request_line)
+    if (bytes == 0 && !parser->has_first_line && parser->parsed != HTTP_PARSE_REQUEST)
+        verdict = bad(parser, 400, "the status line is malformed");
+    else if (bytes == 0)
+        verdict = parser->has_first_line ? judge_head(parser) : HTTP_MORE;
+    else if (parser->has_first_line)
         verdict = judge_field(parser, bytes);
-    else
+    else if (parser->parsed == HTTP_PARSE_REQUEST)
         verdict = judge_request_line(parser, bytes);
+    else
+        verdict = judge_status_line(parser, bytes);
     parser->line = parser->used;
     return verdict;
 }
@@ -322,8 +376,8 @@ http_parser_feed(struct http_parser *parser, const char *data, size_t bytes, siz
         const char *end = memchr(from, '\n', bytes - *used);
         size_t taken = end != NULL ? (size_t)(end - from) + 1 : bytes - *used;
         if (taken > parser->bytes_max - parser->used)
-            return parser->has_request_line ? bad(parser, 431, "the headers are too long")
-                                            : bad(parser, 414, "the request line is too long");
+            return parser->has_first_line ? bad(parser, 431, "the headers are too long")
+                                          : bad(parser, 414, "the request line is too long");
         append(parser, from, taken);
         *used += taken;
         if (end != NULL)

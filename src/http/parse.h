@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The head of an HTTP/1 request: input in any pieces, a validated head out. Pure: no I/O, no time.
- * The verdict on a sequence of bytes does not depend on where it was cut.
+ * The head of an HTTP/1 request or answer: input in any pieces, a validated head out. Pure: no I/O,
+ * no time. The verdict on a sequence of bytes does not depend on where it was cut.
  *
  * The parser is strict wherever a lenient one would let two readers see different requests: every
  * line ends in CR LF, names are tokens that touch their colon, no line is folded, no byte is a
@@ -15,6 +15,9 @@
 
 enum http_verdict { HTTP_MORE, HTTP_DONE, HTTP_BAD };
 
+/* An answer to HEAD has no body, whatever its length says. */
+enum http_parsed { HTTP_PARSE_REQUEST, HTTP_PARSE_ANSWER, HTTP_PARSE_ANSWER_TO_HEAD };
+
 enum { HTTP_FIELDS_MAX = 128, HTTP_METHOD_BYTES_MAX = 32 };
 
 /* Offsets into the text, each of a NUL-terminated string. */
@@ -24,32 +27,35 @@ struct http_field {
 };
 
 struct http_parser {
+    enum http_parsed parsed;
     size_t bytes_max; /* of the head, with its final empty line */
     char *text;       /* received so far */
     size_t used;
     size_t room;
     size_t line; /* start of the incomplete line */
-    bool has_request_line;
+    bool has_first_line;
     uint32_t field_count;
     struct http_field fields[HTTP_FIELDS_MAX];
 
     /* after HTTP_DONE */
-    uint32_t method; /* offsets, like those of fields */
+    uint32_t method; /* offsets, like those of fields; of a request */
     uint32_t target;
-    unsigned minor; /* version HTTP/1.minor */
+    int status;       /* of an answer: 100 to 599 */
+    bool until_close; /* an answer's body lasts until the server closes */
+    unsigned minor;   /* version HTTP/1.minor */
     bool keep_alive;
     bool expects_continue;
     bool is_chunked;
     uint64_t length; /* of the body, if it is not chunked; saturates */
 
     /* after HTTP_BAD */
-    int code;
+    int code; /* to answer a request with */
     const char *mistake;
 };
 
-void http_parser_init(struct http_parser *parser, size_t bytes_max);
+void http_parser_init(struct http_parser *parser, enum http_parsed parsed, size_t bytes_max);
 void http_parser_fini(struct http_parser *parser);
-/* Prepares for the next request; keeps a small buffer. */
+/* Prepares for the next head; keeps a small buffer. */
 void http_parser_reset(struct http_parser *parser);
 
 /* Consumes `*used` bytes, which belong to this head. HTTP_MORE: all were used. */

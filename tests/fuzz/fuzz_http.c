@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Any bytes as a row of HTTP requests, taken whole and again cut into pieces of up to as many bytes
- * as the first byte says. All readings must come to the same requests, the same verdict and the
- * same bodies, use the same bytes, and never take more than the limits allow.
+ * Any bytes as a row of HTTP requests or answers, taken whole and again cut into pieces of up to as
+ * many bytes as the first byte says, which also chooses between the two. All readings must come to
+ * the same heads, the same verdict and the same bodies, use the same bytes, and never take more
+ * than the limits allow.
  */
 #include <stdint.h>
 #include <stdlib.h>
@@ -38,10 +39,11 @@ static void
 note_head(struct reading *reading, const struct http_parser *parser)
 {
     const char *texts[] = {parser->text + parser->method, parser->text + parser->target};
+    size_t count = parser->parsed == HTTP_PARSE_REQUEST ? ARRAY_COUNT(texts) : 0;
     const char *path;
     size_t bytes;
     CHECK(parser->used <= HEAD_MAX && parser->field_count <= HTTP_FIELDS_MAX);
-    for (size_t i = 0; i < ARRAY_COUNT(texts); i++)
+    for (size_t i = 0; i < count; i++)
         note(reading, texts[i], strlen(texts[i]) + 1);
     for (uint32_t i = 0; i < parser->field_count; i++) {
         const char *name = parser->text + parser->fields[i].name;
@@ -50,7 +52,8 @@ note_head(struct reading *reading, const struct http_parser *parser)
         note(reading, name, strlen(name) + 1);
         note(reading, value, strlen(value) + 1);
     }
-    if (http_target_path(texts[1], &path, &bytes)) {
+    CHECK(count > 0 || (parser->status >= 100 && parser->status < 600));
+    if (count > 0 && http_target_path(texts[1], &path, &bytes)) {
         CHECK(path >= texts[1] && path + bytes <= texts[1] + strlen(texts[1]));
         char *decoded = strndup(path, bytes);
         CHECK(decoded != NULL);
@@ -58,8 +61,9 @@ note_head(struct reading *reading, const struct http_parser *parser)
         CHECK(strlen(decoded) <= bytes && (bytes - strlen(decoded)) % 2 == 0);
         free(decoded);
     }
-    char flags[] = {(char)parser->minor, (char)parser->keep_alive, (char)parser->expects_continue,
-                    (char)parser->is_chunked};
+    char flags[] = {
+        (char)parser->minor,      (char)parser->keep_alive,  (char)parser->expects_continue,
+        (char)parser->is_chunked, (char)parser->until_close, (char)parser->status};
     note(reading, flags, sizeof(flags));
 }
 
@@ -127,12 +131,12 @@ read_body(struct http_body *body, struct http_source *source, struct reading *re
 }
 
 static struct reading
-read_all(const char *data, size_t bytes, size_t step)
+read_all(enum http_parsed parsed, const char *data, size_t bytes, size_t step)
 {
     struct reading reading = {.hash = UINT64_C(14695981039346656037)};
     struct http_source source = {.data = data, .left = bytes, .step = step};
     struct http_parser parser;
-    http_parser_init(&parser, HEAD_MAX);
+    http_parser_init(&parser, parsed, HEAD_MAX);
     reading.verdict = HTTP_DONE;
     while (reading.verdict == HTTP_DONE && source.left > 0 && reading.requests < REQUESTS_MAX) {
         struct http_body body;
@@ -142,6 +146,8 @@ read_all(const char *data, size_t bytes, size_t step)
             break;
         reading.requests++;
         note_head(&reading, &parser);
+        if (parser.until_close)
+            break;
         reading.verdict = http_body_init(&body, &parser, BODY_MAX);
         if (reading.verdict == HTTP_BAD)
             reading.code = body.code;
@@ -157,10 +163,13 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     if (size == 0)
         return 0;
+    static const enum http_parsed choices[] = {HTTP_PARSE_REQUEST, HTTP_PARSE_REQUEST,
+                                               HTTP_PARSE_ANSWER, HTTP_PARSE_ANSWER_TO_HEAD};
+    enum http_parsed parsed = choices[data[0] / 64];
     const char *text = (const char *)data + 1;
-    struct reading whole = read_all(text, size - 1, 0);
-    struct reading cut = read_all(text, size - 1, 1 + data[0] % 64);
-    struct reading bytes = read_all(text, size - 1, 1);
+    struct reading whole = read_all(parsed, text, size - 1, 0);
+    struct reading cut = read_all(parsed, text, size - 1, 1 + data[0] % 64);
+    struct reading bytes = read_all(parsed, text, size - 1, 1);
     const struct reading *others[] = {&cut, &bytes};
     for (size_t i = 0; i < ARRAY_COUNT(others); i++) {
         CHECK(others[i]->verdict == whole.verdict && others[i]->requests == whole.requests);

@@ -1,0 +1,636 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A connection carries one call, or is idle. It is reused only after a whole answer that keeps it
+ * open, if the request was sent whole and no byte followed the answer: otherwise the next call
+ * could read the answer to another.
+ *
+ * A call may end while its connection's callback is on the stack, by its handler or by itself. Its
+ * memory then stays until the last hold is released. Nothing touches a connection after its call
+ * has ended.
+ *
+ * Each connection has one timer. It is not moved when a limit moves later, only when it must fire
+ * earlier: most calls set it once.
+ */
+#include "http/client.h"
+
+#include <errno.h>
+#include <event2/buffer.h>
+#include <event2/bufferevent.h>
+#include <event2/event.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/queue.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/tcp_address.h"
+#include "http/body.h"
+#include "http/parse.h"
+#include "loop/timer.h"
+
+enum { READ_BYTES = 64 << 10, INTERIM_MAX = 8 };
+
+struct client_connection {
+    struct http_target *target;
+    struct http_call *call;      /* NULL: idle */
+    struct bufferevent *buffers; /* NULL: it could not be opened */
+    struct loop_timer *timer;
+    int64_t armed_ns; /* when the timer fires; 0: not set */
+    int64_t idle_ns;  /* since when it is idle */
+    bool is_connected;
+    bool is_kept;                        /* has served a call before */
+    bool cannot_send;                    /* the server takes no more of the request */
+    TAILQ_ENTRY(client_connection) link; /* in the target, if idle */
+};
+
+struct http_target {
+    struct http_client *client;
+    char *text;
+    struct sockaddr_storage address;
+    socklen_t address_bytes;
+    uint32_t call_count;
+    uint32_t idle_count;
+    TAILQ_HEAD(idle_list, client_connection) idle; /* the one idle longest first */
+};
+
+struct http_client {
+    struct event_base *base;
+    struct http_client_options options;
+    uint32_t target_count;
+};
+
+struct http_call {
+    struct client_connection *connection; /* NULL: over */
+    const struct http_call_handler *handler;
+    void *context;
+    struct http_call_timeouts timeouts;
+    int64_t started_ns;
+    int64_t progress_ns; /* when a byte last arrived, or reading was resumed */
+    uint32_t holds;
+    uint32_t interim_count;
+    bool has_byte;
+    bool has_head;
+    bool is_paused;
+    const char *mistake;
+    struct http_parser parser;
+    struct http_body body;
+};
+
+/* ---- clients and targets ---- */
+
+struct http_client *
+http_client_create(struct event_base *base, const struct http_client_options *options)
+{
+    struct http_client *client = calloc(1, sizeof(*client));
+    CHECK(client != NULL);
+    client->base = base;
+    client->options = *options;
+    return client;
+}
+
+void
+http_client_destroy(struct http_client *client)
+{
+    CHECK(client == NULL || client->target_count == 0);
+    free(client);
+}
+
+enum status
+http_target_create(struct http_client *client, const char *address, struct http_target **target,
+                   struct error *error)
+{
+    struct tcp_address parsed;
+    const struct addrinfo hints = {.ai_family = AF_UNSPEC,
+                                   .ai_socktype = SOCK_STREAM,
+                                   .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV};
+    struct addrinfo *found;
+    if (!tcp_address_parse(address, &parsed) || parsed.host[0] == '\0' ||
+        strcmp(parsed.port, "0") == 0 || getaddrinfo(parsed.host, parsed.port, &hints, &found) != 0)
+        return error_set(error, STATUS_INVALID_ARGUMENT,
+                         "\"%.200s\" is not the numeric address of a server: use IP:PORT or "
+                         "[IPv6]:PORT",
+                         address);
+    struct http_target *created = calloc(1, sizeof(*created));
+    CHECK(created != NULL && found->ai_addrlen <= sizeof(created->address));
+    memcpy(&created->address, found->ai_addr, found->ai_addrlen);
+    created->address_bytes = found->ai_addrlen;
+    freeaddrinfo(found);
+    created->client = client;
+    created->text = strdup(address);
+    CHECK(created->text != NULL);
+    TAILQ_INIT(&created->idle);
+    client->target_count++;
+    *target = created;
+    return STATUS_OK;
+}
+
+const char *
+http_target_address(const struct http_target *target)
+{
+    return target->text;
+}
+
+/* ---- connections ---- */
+
+/* Its call has been taken off, and it is not in the idle list. */
+static void
+connection_free(struct client_connection *connection)
+{
+    CHECK(connection->call == NULL);
+    loop_timer_destroy(connection->timer);
+    if (connection->buffers != NULL) {
+        bufferevent_setcb(connection->buffers, NULL, NULL, NULL, NULL);
+        bufferevent_free(connection->buffers);
+    }
+    free(connection);
+}
+
+static void
+idle_remove(struct client_connection *connection)
+{
+    TAILQ_REMOVE(&connection->target->idle, connection, link);
+    connection->target->idle_count--;
+}
+
+void
+http_target_destroy(struct http_target *target)
+{
+    struct client_connection *connection;
+    if (target == NULL)
+        return;
+    CHECK(target->call_count == 0);
+    while ((connection = TAILQ_FIRST(&target->idle)) != NULL) {
+        idle_remove(connection);
+        connection_free(connection);
+    }
+    target->client->target_count--;
+    free(target->text);
+    free(target);
+}
+
+/* Sets the timer, unless it fires early enough. */
+static void
+arm(struct client_connection *connection, int64_t at_ns)
+{
+    if (at_ns == TIME_NEVER_NS || (connection->armed_ns != 0 && connection->armed_ns <= at_ns))
+        return;
+    connection->armed_ns = at_ns;
+    /* A timer rounds down to microseconds: it must not fire before its time. */
+    loop_timer_set(connection->timer, at_ns - clock_now_ns() + NS_PER_US);
+}
+
+/* Keeps the connection for the next call. */
+static void
+idle_add(struct client_connection *connection)
+{
+    struct http_target *target = connection->target;
+    const struct http_client_options *options = &target->client->options;
+    if (options->idle_max == 0) {
+        connection_free(connection);
+        return;
+    }
+    if (target->idle_count == options->idle_max) {
+        struct client_connection *oldest = TAILQ_FIRST(&target->idle);
+        idle_remove(oldest);
+        connection_free(oldest);
+    }
+    connection->is_kept = true;
+    connection->idle_ns = clock_now_ns();
+    TAILQ_INSERT_TAIL(&target->idle, connection, link);
+    target->idle_count++;
+    arm(connection, connection->idle_ns + options->keep_ns);
+}
+
+/* ---- the end of a call ---- */
+
+static void
+hold(struct http_call *call)
+{
+    call->holds++;
+}
+
+static void
+release(struct http_call *call)
+{
+    CHECK(call->holds > 0);
+    if (--call->holds > 0 || call->connection != NULL)
+        return;
+    http_parser_fini(&call->parser);
+    free(call);
+}
+
+static bool
+is_over(const struct http_call *call)
+{
+    return call->connection == NULL;
+}
+
+enum next_use { CONNECTION_CLOSED, CONNECTION_KEPT };
+
+/* Separates the call from its connection. */
+static void
+leave(struct http_call *call, enum next_use use)
+{
+    struct client_connection *connection = call->connection;
+    connection->target->call_count--;
+    connection->call = NULL;
+    call->connection = NULL;
+    if (use == CONNECTION_KEPT)
+        idle_add(connection);
+    else
+        connection_free(connection);
+}
+
+static bool
+is_reusable(const struct client_connection *connection)
+{
+    return connection->call->parser.keep_alive && !connection->cannot_send &&
+           evbuffer_get_length(bufferevent_get_input(connection->buffers)) == 0 &&
+           evbuffer_get_length(bufferevent_get_output(connection->buffers)) == 0;
+}
+
+static void
+finish(struct http_call *call, enum http_call_end end)
+{
+    bool is_kept = end == HTTP_CALL_DONE && is_reusable(call->connection);
+    hold(call);
+    leave(call, is_kept ? CONNECTION_KEPT : CONNECTION_CLOSED);
+    call->handler->on_end(call->context, call, end);
+    release(call);
+}
+
+void
+http_call_cancel(struct http_call *call)
+{
+    if (is_over(call)) /* within on_end */
+        return;
+    hold(call);
+    leave(call, CONNECTION_CLOSED);
+    release(call);
+}
+
+static void
+finish_malformed(struct http_call *call, const char *mistake)
+{
+    call->mistake = mistake;
+    finish(call, HTTP_CALL_MALFORMED);
+}
+
+/* ---- time ---- */
+
+static void
+sooner(int64_t *at_ns, int64_t since_ns, int64_t timeout_ns)
+{
+    if (timeout_ns > 0 && since_ns + timeout_ns < *at_ns)
+        *at_ns = since_ns + timeout_ns;
+}
+
+/* When the first limit of the call expires if nothing happens until then. */
+static int64_t
+deadline(const struct http_call *call)
+{
+    const struct http_call_timeouts *timeouts = &call->timeouts;
+    int64_t at_ns = TIME_NEVER_NS;
+    sooner(&at_ns, call->started_ns, timeouts->total_ns);
+    if (!call->connection->is_connected)
+        sooner(&at_ns, call->started_ns, timeouts->connect_ns);
+    if (!call->has_byte)
+        sooner(&at_ns, call->started_ns, timeouts->first_byte_ns);
+    else if (!call->is_paused)
+        sooner(&at_ns, call->progress_ns, timeouts->idle_ns);
+    return at_ns;
+}
+
+static void
+idle_look(struct client_connection *connection, int64_t now_ns)
+{
+    int64_t until_ns = connection->idle_ns + connection->target->client->options.keep_ns;
+    if (until_ns > now_ns) {
+        arm(connection, until_ns);
+        return;
+    }
+    idle_remove(connection);
+    connection_free(connection);
+}
+
+static void
+on_timer(void *context)
+{
+    struct client_connection *connection = context;
+    struct http_call *call = connection->call;
+    int64_t now_ns = clock_now_ns();
+    connection->armed_ns = 0;
+    if (call == NULL)
+        idle_look(connection, now_ns);
+    else if (connection->buffers == NULL)
+        finish(call, HTTP_CALL_REFUSED);
+    else if (deadline(call) <= now_ns)
+        finish(call, connection->is_connected ? HTTP_CALL_LATE : HTTP_CALL_REFUSED);
+    else
+        arm(connection, deadline(call));
+}
+
+/* ---- reading ---- */
+
+static bool
+has_input(const struct http_call *call)
+{
+    return !is_over(call) && !call->is_paused &&
+           evbuffer_get_length(bufferevent_get_input(call->connection->buffers)) > 0;
+}
+
+static void
+head_done(struct http_call *call)
+{
+    struct http_parser *parser = &call->parser;
+    if (parser->status < 200) {
+        if (parser->status == 101 || ++call->interim_count > INTERIM_MAX)
+            finish_malformed(call, "an interim answer was not expected");
+        else
+            http_parser_reset(parser);
+        return;
+    }
+    call->has_head = true;
+    enum http_verdict verdict =
+        parser->until_close ? HTTP_MORE : http_body_init(&call->body, parser, UINT64_MAX);
+    call->handler->on_head(call->context, call);
+    if (!is_over(call) && verdict == HTTP_DONE)
+        finish(call, HTTP_CALL_DONE);
+}
+
+static void
+head_read(struct http_call *call, struct evbuffer *input, const struct evbuffer_iovec *piece)
+{
+    size_t used;
+    enum http_verdict verdict =
+        http_parser_feed(&call->parser, piece->iov_base, piece->iov_len, &used);
+    evbuffer_drain(input, used);
+    if (verdict == HTTP_DONE)
+        head_done(call);
+    else if (verdict == HTTP_BAD)
+        finish_malformed(call, call->parser.mistake);
+}
+
+static void
+body_read(struct http_call *call, struct evbuffer *input, const struct evbuffer_iovec *piece)
+{
+    size_t used = piece->iov_len;
+    size_t bytes = used;
+    enum http_verdict verdict = HTTP_MORE;
+    if (!call->parser.until_close)
+        verdict = http_body_feed(&call->body, piece->iov_base, piece->iov_len, &used, &bytes);
+    if (bytes > 0)
+        call->handler->on_piece(call->context, call, (const char *)piece->iov_base + used - bytes,
+                                bytes);
+    if (is_over(call)) /* and its buffers are gone */
+        return;
+    evbuffer_drain(input, used);
+    if (verdict == HTTP_DONE)
+        finish(call, HTTP_CALL_DONE);
+    else if (verdict == HTTP_BAD)
+        finish_malformed(call, call->body.mistake);
+}
+
+/* Processes what has arrived. The call may be over afterwards. */
+static void
+run(struct http_call *call)
+{
+    struct evbuffer_iovec piece;
+    if (!has_input(call))
+        return;
+    call->has_byte = true;
+    call->progress_ns = clock_now_ns();
+    while (has_input(call)) {
+        struct evbuffer *input = bufferevent_get_input(call->connection->buffers);
+        CHECK(evbuffer_peek(input, -1, NULL, &piece, 1) > 0);
+        (call->has_head ? body_read : head_read)(call, input, &piece);
+    }
+    if (!is_over(call))
+        arm(call->connection, deadline(call));
+}
+
+/* ---- libevent's callbacks ---- */
+
+static void
+on_read(struct bufferevent *buffers, void *context)
+{
+    struct client_connection *connection = context;
+    struct http_call *call = connection->call;
+    if (call == NULL && evbuffer_get_length(bufferevent_get_input(buffers)) == 0)
+        return;         /* http_call_resume triggered it */
+    if (call == NULL) { /* bytes behind an answer */
+        idle_remove(connection);
+        connection_free(connection);
+        return;
+    }
+    hold(call);
+    run(call);
+    release(call);
+}
+
+/* No more can be read. */
+static void
+ended(struct http_call *call, enum http_call_end otherwise)
+{
+    if (!call->has_byte)
+        finish(call, call->connection->is_kept ? HTTP_CALL_STALE : HTTP_CALL_BROKEN);
+    else
+        finish(call, call->has_head && call->parser.until_close ? otherwise : HTTP_CALL_BROKEN);
+}
+
+static void
+on_event(struct bufferevent *buffers, short what, void *context)
+{
+    struct client_connection *connection = context;
+    struct http_call *call = connection->call;
+    if ((what & BEV_EVENT_CONNECTED) != 0) {
+        connection->is_connected = true;
+    } else if (call == NULL) {
+        idle_remove(connection);
+        connection_free(connection);
+    } else if (!connection->is_connected) {
+        finish(call, HTTP_CALL_REFUSED);
+    } else if ((what & BEV_EVENT_ERROR) != 0 && (what & BEV_EVENT_WRITING) != 0) {
+        connection->cannot_send = true; /* an answer may have come before */
+        bufferevent_disable(buffers, EV_WRITE);
+    } else {
+        ended(call, (what & BEV_EVENT_EOF) != 0 ? HTTP_CALL_DONE : HTTP_CALL_BROKEN);
+    }
+}
+
+/* ---- the start of a call ---- */
+
+/* -1: no connection can be made. */
+static int
+socket_connect(const struct http_target *target)
+{
+    int on = 1;
+    int fd = socket(target->address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        return -1;
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+    if (connect(fd, (const struct sockaddr *)&target->address, target->address_bytes) == 0 ||
+        errno == EINPROGRESS)
+        return fd;
+    close(fd);
+    return -1;
+}
+
+static struct client_connection *
+connection_open(struct http_target *target)
+{
+    struct event_base *base = target->client->base;
+    struct client_connection *connection = calloc(1, sizeof(*connection));
+    CHECK(connection != NULL);
+    connection->target = target;
+    connection->timer = loop_timer_create(base, on_timer, connection);
+    int fd = socket_connect(target);
+    if (fd < 0)
+        return connection;
+    struct bufferevent *buffers = bufferevent_socket_new(base, fd, BEV_OPT_CLOSE_ON_FREE);
+    CHECK(buffers != NULL && bufferevent_socket_connect(buffers, NULL, 0) == 0);
+    connection->buffers = buffers;
+    bufferevent_setwatermark(buffers, EV_READ, 0, READ_BYTES);
+    bufferevent_set_max_single_read(buffers, READ_BYTES);
+    bufferevent_set_max_single_write(buffers, READ_BYTES);
+    bufferevent_setcb(buffers, on_read, NULL, on_event, connection);
+    CHECK(bufferevent_enable(buffers, EV_READ | EV_WRITE) == 0);
+    return connection;
+}
+
+static struct client_connection *
+connection_take(struct http_target *target)
+{
+    struct client_connection *connection = TAILQ_LAST(&target->idle, idle_list);
+    if (connection == NULL)
+        return connection_open(target);
+    idle_remove(connection);
+    return connection;
+}
+
+static void
+put(struct evbuffer *output, const char *text)
+{
+    CHECK(strpbrk(text, "\r\n") == NULL); /* the caller's */
+    CHECK(evbuffer_add(output, text, strlen(text)) == 0);
+}
+
+static void
+send_request(struct client_connection *connection, const struct http_call_request *request)
+{
+    struct evbuffer *output = bufferevent_get_output(connection->buffers);
+    put(output, request->method);
+    put(output, " ");
+    put(output, request->path);
+    CHECK(evbuffer_add_printf(output, " HTTP/1.1\r\nHost: %s\r\n", connection->target->text) > 0);
+    for (size_t i = 0; i < request->header_count; i++) {
+        put(output, request->headers[i].name);
+        put(output, ": ");
+        put(output, request->headers[i].value);
+        CHECK(evbuffer_add(output, "\r\n", 2) == 0);
+    }
+    if (request->body != NULL)
+        CHECK(evbuffer_add_printf(output, "Content-Length: %zu\r\n", request->body_bytes) > 0);
+    CHECK(evbuffer_add(output, "\r\n", 2) == 0);
+    if (request->body_bytes > 0)
+        CHECK(evbuffer_add_reference(output, request->body, request->body_bytes, NULL, NULL) == 0);
+}
+
+struct http_call *
+http_call_start(struct http_target *target, const struct http_call_request *request,
+                const struct http_call_handler *handler, void *context)
+{
+    struct http_call *call = calloc(1, sizeof(*call));
+    CHECK(call != NULL);
+    call->connection = connection_take(target);
+    call->connection->call = call;
+    target->call_count++;
+    call->handler = handler;
+    call->context = context;
+    call->timeouts = request->timeouts;
+    call->started_ns = clock_now_ns();
+    http_parser_init(&call->parser,
+                     strcmp(request->method, "HEAD") == 0 ? HTTP_PARSE_ANSWER_TO_HEAD
+                                                          : HTTP_PARSE_ANSWER,
+                     target->client->options.header_bytes_max);
+    if (call->connection->buffers == NULL) {
+        arm(call->connection, call->started_ns);
+        return call;
+    }
+    send_request(call->connection, request);
+    arm(call->connection, deadline(call));
+    return call;
+}
+
+/* ---- flow ---- */
+
+void
+http_call_pause(struct http_call *call)
+{
+    if (is_over(call) || call->is_paused || call->connection->buffers == NULL)
+        return;
+    call->is_paused = true;
+    bufferevent_disable(call->connection->buffers, EV_READ);
+}
+
+void
+http_call_resume(struct http_call *call)
+{
+    if (is_over(call) || !call->is_paused)
+        return;
+    struct bufferevent *buffers = call->connection->buffers;
+    call->is_paused = false;
+    call->progress_ns = clock_now_ns();
+    arm(call->connection, deadline(call));
+    CHECK(bufferevent_enable(buffers, EV_READ) == 0);
+    if (call->holds == 0 && evbuffer_get_length(bufferevent_get_input(buffers)) > 0)
+        bufferevent_trigger(buffers, EV_READ,
+                            BEV_TRIG_IGNORE_WATERMARKS | BEV_TRIG_DEFER_CALLBACKS);
+}
+
+/* ---- the answer ---- */
+
+int
+http_call_code(const struct http_call *call)
+{
+    return call->parser.status;
+}
+
+const char *
+http_call_header(const struct http_call *call, const char *name)
+{
+    return http_parser_find(&call->parser, name);
+}
+
+bool
+http_call_header_walk(const struct http_call *call, size_t *position, const char **name,
+                      const char **value)
+{
+    const struct http_parser *parser = &call->parser;
+    if (*position >= parser->field_count)
+        return false;
+    const struct http_field *field = &parser->fields[(*position)++];
+    *name = parser->text + field->name;
+    *value = parser->text + field->value;
+    return true;
+}
+
+int64_t
+http_call_length(const struct http_call *call)
+{
+    const struct http_parser *parser = &call->parser;
+    if (parser->is_chunked || parser->until_close)
+        return -1;
+    return parser->length < INT64_MAX ? (int64_t)parser->length : INT64_MAX;
+}
+
+const char *
+http_call_mistake(const struct http_call *call)
+{
+    return call->mistake;
+}
