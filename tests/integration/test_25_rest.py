@@ -213,6 +213,9 @@ class TestProtocol(RestTest):
         self.check_refused(self.rest.infer("echo", parameters={"priority": 4}), 400, "priority")
         there = tensor("x", "INT8", [1], [1], shared_memory_region="mine")
         self.check_refused(self.rest.infer("echo", there), 400, 'parameter "shared_memory_region"')
+        x = tensor("x", "INT8", [1], [1])
+        outputs = [{"name": "x", "parameters": {"classification": 3}}]
+        self.check_refused(self.rest.infer("echo", x, outputs=outputs), 400, "classification")
         for number, code in ((3, 400), (5, 404), (6, 409), (7, 403), (8, 429), (9, 503), (10, 409),
                              (11, 400), (12, 501), (13, 500), (14, 503), (15, 500), (16, 401),
                              (2, 500)):

@@ -266,7 +266,7 @@ read_inputs(struct json_reading *reading, const json_t *inputs)
 static enum status
 read_output(struct json_reading *reading, size_t index, const json_t *output)
 {
-    const json_t *parameters;
+    const json_t *parameters = NULL;
     const json_t *name = json_object_get(output, "name");
     if (!json_is_string(name))
         return REFUSE(reading, "requested output %zu: must be an object with a \"name\"", index);
