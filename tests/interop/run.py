@@ -48,6 +48,7 @@ PARTS = (
          "Triton's own example clients, from $SHOAL_TRITON_CLIENT or github.com"),
     Part("kserve", ("kserve",), (), "KServe's InferenceRESTClient and InferenceGRPCClient"),
     Part("mlserver", ("mlserver", "requests"), (), "MLServer's types and codecs, over REST"),
+    Part("openapi", ("openapi-spec-validator", "jsonschema"), (), "the official validator of OpenAPI documents"),
     Part("rest", ("requests", "httpx", "aiohttp"), ("curl",), "general HTTP clients"),
     Part("package", ("grpcio", "numpy", "pip"), (), "clients/python, installed by pip with the newest packages"),
 )

@@ -72,6 +72,8 @@ static const struct {
     {"/v2/repository/index", REST_TRITON, "", ""},
     {"/v2/repository/models/m/load", REST_TRITON, "m", ""},
     {"/v2/repository/models/m", REST_NOWHERE, NULL, NULL},
+    {"/v2/openapi.json", REST_OPENAPI, "", ""},
+    {"/v2/openapi", REST_NOWHERE, NULL, NULL},
     {"/v2/repository/m/load", REST_NOWHERE, NULL, NULL},
     {"/v2/models/m/x", REST_NOWHERE, NULL, NULL},
     {"/v2/models/m/versions", REST_NOWHERE, NULL, NULL},

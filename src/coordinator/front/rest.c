@@ -86,13 +86,11 @@ go(struct inquiry *inquiry)
     case REST_PREDICT:
     case REST_INFER: rest_infer(inquiry); return STATUS_OK;
     case REST_MODELS:
+    case REST_OPENAPI:
     case REST_TRITON: return rest_triton(inquiry);
     }
     return error_set(&inquiry->error, STATUS_NOT_FOUND,
-                     "no such path; there are /v2, /v2/health/live, /v2/health/ready, "
-                     "/v2/models[/NAME[/versions/VERSION][/ready|/infer|/config|/stats]], "
-                     "/v2/repository/index, /v2/repository/models/NAME/load|unload and "
-                     "/v1/models[/NAME[:predict]]");
+                     "no such path; /v2/openapi.json lists those that there are");
 }
 
 static void

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "coordinator/front/rest_inquiry.h"
+#include "coordinator/front/rest_openapi.h"
 #include "rpc/spans.h"
 
 /* ---- a call's ---- */
@@ -16,12 +17,14 @@ write_small(struct rest_call *call, const struct wire_message *message, struct b
 {
     struct rest_route route;
     bool is_ready = true;
-    enum status status;
+    enum status status = STATUS_OK;
     rest_route(&route, http_request_path_encoded(call->request));
     if (call->what == REST_MODEL)
         status = oip_json_put_model(json, message, error);
     else if (call->what == REST_MODELS)
         status = triton_write_names(message, call->page_rows, json, error);
+    else if (call->what == REST_OPENAPI)
+        rest_openapi_write(&call->rest->dispatch.scope, message, call->page_rows, json);
     else if (call->what == REST_TRITON)
         status = triton_write_json(route.row->method, message, json, error);
     else

@@ -406,6 +406,7 @@ rest_call_inbound(struct rest_call *call, const struct wire_message *message, in
         [REST_INFER] = INBOUND_INFER,
         [REST_PREDICT] = INBOUND_INFER,
         [REST_MODELS] = NULL, /* not for the mesh */
+        [REST_OPENAPI] = NULL,
         [REST_TRITON] = NULL,
     };
     struct rest *rest = call->rest;

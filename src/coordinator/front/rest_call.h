@@ -40,7 +40,7 @@ struct rest_call {
     struct http_request *request;     /* NULL: DEADLINE_EXCEEDED was answered */
     enum rest_what what;              /* REST_SERVER and what needs no call excepted */
     struct oip_json *json;            /* of an inference */
-    uint32_t page_rows;               /* REST_MODELS: the most that it shows */
+    uint32_t page_rows;               /* REST_MODELS, REST_OPENAPI: the most that it shows */
     _Atomic uint64_t tag;             /* another one when it is admitted after it has waited */
     struct loop_timer *timer;         /* of its deadline; NULL: it has none */
     bool gone;                        /* the client */

@@ -20,15 +20,22 @@ enum rest_what {
     REST_MODEL_READY,
     REST_INFER,
     REST_PREDICT, /* v1's inference */
-    REST_MODELS,  /* the list of models; this and the next are Triton's methods */
+    REST_MODELS,  /* the list of models; from here on Triton's methods answer */
+    REST_OPENAPI,
     REST_TRITON,
 };
 
-/* A path with what it leads to. "{model}" and "{version}" stand for any word, or its beginning. */
+/* A path with what it leads to. "{model}" and "{version}" stand for any word, or its
+ * beginning. */
 struct rest_row {
     const char *path;
     enum rest_what what;
     enum triton_method method; /* from REST_MODELS on */
+
+    /* for the OpenAPI document (rest_openapi.c): its sentence, and the names of schemas there */
+    const char *summary;
+    const char *request; /* NULL: no body */
+    const char *response;
 };
 /* All paths, in the order in which they are tried. */
 extern const struct rest_row rest_rows[];

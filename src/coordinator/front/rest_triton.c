@@ -9,6 +9,7 @@
 #include "base/percent.h"
 #include "coordinator/front/repository.h"
 #include "coordinator/front/rest_inquiry.h"
+#include "coordinator/front/rest_openapi.h"
 
 enum { PAGE_ROWS_MAX = 1000 };
 
@@ -42,13 +43,19 @@ query_value(const struct http_request *request, const char *name)
     return NULL;
 }
 
+static uint32_t
+rows_max(enum rest_what what)
+{
+    return what == REST_OPENAPI ? OPENAPI_MODELS_MAX : PAGE_ROWS_MAX;
+}
+
 /* NULL: as many as a page may have; 0: it is no number. */
 static uint32_t
-page_rows(const char *limit)
+page_rows(const char *limit, enum rest_what what)
 {
     char *end;
     if (limit == NULL)
-        return PAGE_ROWS_MAX;
+        return rows_max(what);
     unsigned long rows = strtoul(limit, &end, 10);
     bool is_number = limit[0] >= '0' && limit[0] <= '9' && *end == '\0';
     return is_number && rows <= UINT32_MAX ? (uint32_t)rows : 0;
@@ -61,10 +68,11 @@ read_page(struct inquiry *inquiry, struct triton_request *request)
     char *limit = query_value(inquiry->request, "limit");
     char *after = query_value(inquiry->request, "after");
     enum status status = STATUS_OK;
-    uint32_t rows = page_rows(limit);
-    if (rows == 0 || rows > PAGE_ROWS_MAX)
+    uint32_t rows_most = rows_max(inquiry->route.what);
+    uint32_t rows = page_rows(limit, inquiry->route.what);
+    if (rows == 0 || rows > rows_most)
         status = error_set(&inquiry->error, STATUS_INVALID_ARGUMENT,
-                           "limit \"%.40s\": must be 1 to %d", limit, PAGE_ROWS_MAX);
+                           "limit \"%.40s\": must be 1 to %u", limit, rows_most);
     if (status == STATUS_OK && after != NULL)
         status = keep(request->after, sizeof(request->after), after, &inquiry->error);
     request->limit = rows + 1;
@@ -80,7 +88,8 @@ read_request(struct inquiry *inquiry, struct triton_request *request)
     size_t bytes;
     const void *body = http_request_body(inquiry->request, &bytes);
     request->method = route->row->method;
-    if (route->what == REST_MODELS)
+    request->ready = route->what == REST_OPENAPI; /* others do not tell their tensors */
+    if (route->what == REST_MODELS || route->what == REST_OPENAPI)
         return read_page(inquiry, request);
     enum status status = keep(request->name, sizeof(request->name), route->model, &inquiry->error);
     if (status == STATUS_OK)
@@ -103,7 +112,7 @@ rest_triton(struct inquiry *inquiry)
     struct rest_call *call = rest_call_create(rest, inquiry->request, inquiry->route.what, NULL);
     if (call == NULL)
         return rest_stopping(inquiry);
-    if (inquiry->route.what == REST_MODELS)
+    if (inquiry->route.what != REST_TRITON)
         call->page_rows = request.limit - 1; /* one more was asked for */
     struct inbound inbound = rest_call_inbound(call, &none, deadline_ns);
     repository_take(rest->options.repository, &inbound, &request);
