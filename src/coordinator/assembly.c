@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "coordinator/models/catalog.h"
 #include "coordinator/models/models.h"
+#include "coordinator/protocol/shared_memory.h"
 #include "coordinator/workers/worker_pools.h"
 #include "coordinator/workers/spawn.h"
 #include "ipc/handshake.h"
@@ -148,6 +149,7 @@ create_pipeline(struct assembly *assembly, uint32_t p, struct error *error)
         .oldest_scopes = assembly->oldest_scopes[p],
         .workers = &assembly->workers,
         .models = &assembly->models,
+        .shared_memory = assembly->shared_memory,
         .pin = options->pin,
         .log_level = worker_log_level(options),
         .events = &options->events,
@@ -170,12 +172,25 @@ create_pipelines(struct assembly *assembly, struct error *error)
 
 /* ---- the whole ---- */
 
+static struct shared_memory *
+shared_memory_open(const struct config *config)
+{
+    return shared_memory_create(&(struct shared_memory_options){
+        .rule = config->mesh.on              ? SHARED_MEMORY_OF_MESH
+                : config_has_control(config) ? SHARED_MEMORY_ON
+                                             : SHARED_MEMORY_OFF,
+        .regions_max = config->shared_memory_regions,
+        .request_bytes_max = config->message_bytes_max,
+    });
+}
+
 enum status
 assembly_init(struct assembly *assembly, const struct assembly_options *options,
               struct error *error)
 {
     assembly->options = *options;
     assembly->registry = registry_create();
+    assembly->shared_memory = shared_memory_open(&options->source->config);
     assembly->workers = worker_pools_lane_workers(&catalog_member_models);
     assembly->models = registry_pipeline_models(assembly->registry);
     enum status status = create_counters(assembly, error);
@@ -196,6 +211,7 @@ assembly_fini(struct assembly *assembly)
     for (uint32_t i = 0; i < assembly->pipeline_count; i++)
         pipeline_destroy(assembly->pipelines[i]);
     registry_destroy(assembly->registry);
+    shared_memory_destroy(assembly->shared_memory);
     if (assembly->counters_created) {
         assembly_set_state(assembly, NODE_STOPPED);
         counters_close(&assembly->counters);
@@ -231,6 +247,8 @@ assembly_publish(struct assembly *assembly)
     atomic_store(&assembly->counters.header->heartbeat_ns, clock_now_ns());
     for (uint32_t i = 0; i < assembly->pipeline_count; i++)
         pipeline_publish(assembly->pipelines[i]);
+    counter_set(counters_values(&assembly->counters, 0), NODE_SHARED_MEMORY_REGIONS,
+                shared_memory_count(assembly->shared_memory));
 }
 
 uint64_t

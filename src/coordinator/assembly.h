@@ -29,6 +29,7 @@ struct assembly {
     struct counters counters;
     bool counters_created;
     struct model_registry *registry; /* of the models of all pipelines */
+    struct shared_memory *shared_memory;
     struct lane_workers workers;
     struct pipeline_models models;
     struct pipeline *pipelines[CONFIG_PIPELINES_MAX];

@@ -506,6 +506,7 @@ web_open(struct coordinator_node *node, struct error *error)
                  .pipeline_count = node->assembly.pipeline_count,
                  .registry = node->assembly.registry,
                  .repository = node->repository,
+                 .shared_memory = node->assembly.shared_memory,
                  .mesh = node->mesh,
                  .counters = counters_values(&node->assembly.counters, 0),
                  .share_key = node->share_key,
@@ -590,8 +591,7 @@ open_others(struct coordinator_node *node, struct error *error)
 static struct repository *
 repository_open(struct coordinator_node *node)
 {
-    const char *control = node->source->config.http_control;
-    bool is_on = control != NULL && strcmp(control, "on") == 0;
+    bool is_on = config_has_control(&node->source->config);
     return repository_create(&(struct repository_options){
         .loop = node->loop,
         .pipelines = node->assembly.pipelines,
@@ -632,6 +632,7 @@ front_open(struct coordinator_node *node, struct error *error)
         .pipeline_count = node->assembly.pipeline_count,
         .registry = node->assembly.registry,
         .repository = node->repository,
+        .shared_memory = node->assembly.shared_memory,
         .runtime = node->runtime,
         .mesh = node->mesh,
         .counters = counters_values(&node->assembly.counters, 0),

@@ -14,6 +14,7 @@
 #include "shm/payload.h"
 #include "shm/slot.h"
 #include "wire/field_path.h"
+#include "shared.h"
 #include "spans.h"
 
 enum { PARTY = 1 };
@@ -25,6 +26,7 @@ static struct shm_ticket ticket;
 static struct oip_request *request;
 static struct payload_builder builder;
 static struct payload_view view;
+static struct shared_memory *memory;
 
 static void
 start(void)
@@ -35,6 +37,7 @@ start(void)
     CHECK(region_create(&region, &plan, 1, &error) == STATUS_OK);
     CHECK(slot_acquire(&region, PARTY, &ticket) == RING_OK);
     CHECK((request = oip_request_create()) != NULL);
+    memory = shared_regions();
 }
 
 static void
@@ -107,7 +110,8 @@ check_response(void)
     struct oip_pieces out;
     struct error error = ERROR_NONE;
     if (oip_encode_response(request, &model, &view, &release, &out, &error) != STATUS_OK) {
-        CHECK(error.status == STATUS_INVALID_ARGUMENT); /* a requested output is not there */
+        /* a requested output is not there, or does not fit */
+        CHECK(error.status == STATUS_INVALID_ARGUMENT);
         return;
     }
     size_t bytes;
@@ -121,6 +125,12 @@ check_response(void)
                strcmp(view.tensors[k].name, response->outputs[i]->name) != 0)
             k++;
         CHECK(k < view.tensor_count);
+        if (request->message->n_outputs > 0 && oip_shared_of(request, OIP_OUTPUT, i) != NULL) {
+            CHECK(response->raw_output_contents[i].len == 0);
+            CHECK(response->outputs[i]->n_parameters == 3);
+            continue;
+        }
+        CHECK(response->outputs[i]->n_parameters == 0);
         CHECK(response->raw_output_contents[i].len == view.tensors[k].bytes);
         CHECK(view.tensors[k].bytes == 0 ||
               memcmp(response->raw_output_contents[i].data, view.tensors[k].data,
@@ -165,12 +175,14 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     check_model();
     builder_init(&builder, &region, ticket.index, PARTY, NULL, NULL);
     struct shm_payload payload = {0};
-    if (builder_reserve(&builder, oip_tensor_bytes(request), &error) == STATUS_OK &&
+    if (oip_hold_shared(request, memory, &error) == STATUS_OK &&
+        builder_reserve(&builder, oip_tensor_bytes(request), &error) == STATUS_OK &&
         oip_copy_tensors(request, &message, &builder, &error) == STATUS_OK &&
         builder_seal(&builder, &payload, &error) == STATUS_OK) {
         CHECK(payload_read(&region, &payload, &view, &error) == STATUS_OK);
         check_response();
     }
     builder_abandon(&builder, &payload);
+    oip_forget_shared(request);
     return 0;
 }

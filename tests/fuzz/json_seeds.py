@@ -54,6 +54,11 @@ SEEDS |= {
         tensor("z", "FP16", [1], binary_data_size=2)]),
     "binary-BYTES": seed(struct.pack("<I2sI", 2, b"ab", 0), inputs=[
         tensor("x", "BYTES", [2], binary_data_size=10)]),
+    "shared": seed(inputs=[
+        tensor("x", "INT16", [2], shared_memory_region="r", shared_memory_byte_size=4),
+        tensor("y", "BYTES", [2], shared_memory_region="s", shared_memory_byte_size=8, shared_memory_offset=512),
+        tensor("z", "INT8", [1], [5])],
+        outputs=[output("z"), output("x", shared_memory_region="r", shared_memory_byte_size=4, shared_memory_offset=8)]),
     "cut": seed(text='{"inputs":[{"data":[[1,2'),
     "deep": seed(text='{"inputs":[{"name":"x","datatype":"INT8","shape":[1],"data":' + "[" * 40),
 }

@@ -137,8 +137,8 @@ class TestRequests(ServiceTest):
                            "raw_input_contents", "1 for 2")
 
     def test_parameters_of_tensors(self):
-        """Extensions that would change how a tensor travels are refused by name; others are
-        left."""
+        """Those that would change how a tensor travels are refused by name, if they are not whole
+        (test_25_shared_memory has the others) or not supported; the rest is left."""
         for name, value, of in (("shared_memory_region", {"string_param": "r"}, "inputs"),
                                 ("shared_memory_region", {"string_param": "r"}, "outputs"),
                                 ("classification", {"int64_param": 3}, "outputs"),
@@ -150,7 +150,9 @@ class TestRequests(ServiceTest):
             future = self.client.start("ModelInfer", **fields)
             with self.subTest(f"{of} {name}"):
                 if name in ("shared_memory_region", "classification"):
-                    self.check_refused(future, "INVALID_ARGUMENT", f'parameter "{name}"', of)
+                    whose = {"inputs": 'tensor "x"', "outputs": 'requested output "x"'}[of]
+                    self.check_refused(future, "INVALID_ARGUMENT", f'parameter "{name}"',
+                                       of if name == "classification" else whose)
                 else:
                     self.assertEqual(future.result().raw_output_contents[0], bytes(4))
 

@@ -22,17 +22,17 @@ RUN = {
     "simple_http_string_infer_client": (), "simple_grpc_string_infer_client": (),
     "simple_grpc_keepalive_client": (), "simple_grpc_custom_args_client": (),
     "grpc_explicit_int_content_client": (), "grpc_explicit_byte_content_client": (),
+    "simple_http_shm_client": (), "simple_grpc_shm_client": (),
+    "simple_http_shm_string_client": (), "simple_grpc_shm_string_client": (),
+    "reuse_infer_objects_client": (), "reuse_infer_objects_client gRPC": ("-i", "grpc"),
 }
 NAME = ('"triton"', '"shoal"')
 EDITS = {"simple_http_health_metadata": NAME, "simple_grpc_health_metadata": NAME}
 
 CONTROL = "counts the models of Triton's tests, and overrides a configuration; checks_tritonclient does the rest"
-SHM = "system shared memory is not supported"
 SEQUENCES = "stateful models: a node has none"
 SKIPPED = {
     **{f"simple_{way}_model_control": CONTROL for way in ("http", "grpc")},
-    **{f"simple_{way}_{kind}_client": SHM for way in ("http", "grpc") for kind in ("shm", "shm_string")},
-    "reuse_infer_objects_client": SHM,
     **{f"simple_{way}_cudashm_client": "CUDA shared memory: no GPU" for way in ("http", "grpc")},
     **{f"simple_{way}_sequence_sync_infer_client": SEQUENCES for way in ("http", "grpc")},
     "simple_grpc_sequence_stream_infer_client": SEQUENCES,
@@ -52,7 +52,7 @@ class Examples(unittest.TestCase):
             text = text.replace(*EDITS[file])
         program = peers.FOLDER / f"{file}.py"
         program.write_text(text)
-        address = peers.GRPC if "grpc" in file else peers.HTTP
+        address = peers.GRPC if "grpc" in name.lower() else peers.HTTP
         done = subprocess.run([sys.executable, program, "-u", address, *more], timeout=peers.SECONDS,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
         self.assertEqual(done.returncode, 0, done.stdout[-300:])

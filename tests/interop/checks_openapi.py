@@ -40,7 +40,7 @@ class OpenApi(unittest.TestCase):
 
     def check_answers(self):
         for path in ("/v2", "/v2/health/ready", "/v2/models", "/v2/models/digits", "/v2/models/digits/ready",
-                     "/v2/openapi.json", "/v2/models/stats"):
+                     "/v2/openapi.json", "/v2/systemsharedmemory/status", "/v2/models/stats"):
             code, answer = peers.raw_json(path)
             self.assertEqual(code, 200, answer)
             operation = self.document["paths"][path.replace("/digits", "/{model}")]["get"]

@@ -167,6 +167,7 @@ static const struct {
     {KEY_MODELS_CONCURRENCY, "0", "1", "64", "65", "1 to 64 models"},
     {KEY_MODELS_TIMEOUT, "0", "1", "3600000", "3600001", "1 to 3600000 ms"},
     {KEY_MODELS_DEFAULT, "0", "1", "16777216", "16777217", "1 to 16777216 MiB"},
+    {KEY_SHARED_MEMORY_REGIONS, "0", "1", "1024", "1025", "1 to 1024"},
     {KEY_WORKERS, "0", "1", "64", "65", "1 to 64 processes"},
     {KEY_BATCH_SIZE, "-1", "0", "4096", "4097", "0 to 4096 requests"},
     {KEY_BATCH_WAIT_MS, "-0.5", "0", "0.0", "60000.5", "0 to 60000 ms"},

@@ -74,6 +74,11 @@ static const struct {
     {"/v2/repository/models/m", REST_NOWHERE, NULL, NULL},
     {"/v2/openapi.json", REST_OPENAPI, "", ""},
     {"/v2/openapi", REST_NOWHERE, NULL, NULL},
+    {"/v2/systemsharedmemory/status", REST_TRITON, "", ""},
+    {"/v2/systemsharedmemory/region/r/register", REST_TRITON, "", ""},
+    {"/v2/systemsharedmemory/register", REST_NOWHERE, NULL, NULL},
+    {"/v2/systemsharedmemory/region/r", REST_NOWHERE, NULL, NULL},
+    {"/v2/cudasharedmemory/region/r/unregister", REST_TRITON, "", ""},
     {"/v2/repository/m/load", REST_NOWHERE, NULL, NULL},
     {"/v2/models/m/x", REST_NOWHERE, NULL, NULL},
     {"/v2/models/m/versions", REST_NOWHERE, NULL, NULL},
@@ -130,7 +135,8 @@ test_methods(void **state)
         const struct rest_row *row = &rest_rows[i];
         rest_route(&route, row->path);
         assert_ptr_equal(route.row, row);
-        bool is_order = row->what == REST_TRITON && strstr(row->path, "/repository/") != NULL;
+        bool is_order = row->what == REST_TRITON && (strstr(row->path, "/repository/") != NULL ||
+                                                     strstr(row->path, "register") != NULL);
         bool posts = row->what == REST_INFER || row->what == REST_PREDICT || is_order;
         const char *allowed = posts ? "POST" : "GET, HEAD";
         assert_int_equal(rest_route_allows(row, HTTP_POST) == NULL, posts);
@@ -138,6 +144,20 @@ test_methods(void **state)
         assert_int_equal(rest_route_allows(row, HTTP_HEAD) == NULL, !posts);
         assert_string_equal(rest_route_allows(row, HTTP_OTHER), allowed);
     }
+}
+
+static void
+test_regions(void **state)
+{
+    (void)state;
+    struct rest_route route;
+    rest_route(&route, "/v2/systemsharedmemory/region/a%2Fb/register");
+    assert_string_equal(route.region, "a/b");
+    assert_int_equal(route.row->method, TRITON_SHARED_REGISTER);
+    rest_route(&route, "/v2/systemsharedmemory/unregister");
+    assert_string_equal(route.region, "");
+    rest_route(&route, "/v2/systemsharedmemory/region/a/none");
+    assert_string_equal(route.region, "");
 }
 
 static void
@@ -155,9 +175,8 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_paths),
-        cmocka_unit_test(test_long),
-        cmocka_unit_test(test_methods),
+        cmocka_unit_test(test_paths),   cmocka_unit_test(test_long),
+        cmocka_unit_test(test_methods), cmocka_unit_test(test_regions),
         cmocka_unit_test(test_codes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -228,3 +228,9 @@ config_labels_have(const char *labels, const void *label, size_t bytes)
     }
     return false;
 }
+
+bool
+config_has_control(const struct config *config)
+{
+    return config->http_control != NULL && strcmp(config->http_control, "on") == 0;
+}

@@ -239,7 +239,8 @@ struct config {
     char *socket_mode; /* of the unix sockets of `listen` and `runtime`; NULL: by umask */
     uint32_t socket_mode_bits;
     struct config_http http_limits;
-    char *http_control;              /* "on" or "off"; NULL: off */
+    char *http_control; /* "on" or "off"; NULL: off */
+    uint32_t shared_memory_regions;
     char *http_hosts;                /* names of this node in HTTP, comma-separated; NULL: none */
     struct config_addresses runtime; /* of mmesh.ModelRuntime; may be empty */
     struct config_mesh mesh;
@@ -316,6 +317,9 @@ enum status config_parse(const struct config_text *text, const struct config_opt
                          struct config *config, struct config_errors *errors,
                          struct error *error) WARN_UNUSED;
 void config_free(struct config *config);
+
+/* Whether callers have the rights of `http_control`. */
+bool config_has_control(const struct config *config);
 
 /* Finds a bare name of a modelet as config_load does; `directory` stands for the file's folder.
  * NULL: it is in none of the folders `*tried`. Both are to be freed. */

@@ -17,6 +17,7 @@
 #define ALLOW(field) offsetof(struct config_allow, field)
 
 enum { PATH_BYTES_MAX = 4095, HOUR_MS = 3600 * 1000, MIB = 1 << 20, CALLS_MAX = 65536 };
+enum { SHARED_MEMORY_REGIONS_MAX = 1024 };
 
 const struct config_key config_keys[KEY_COUNT] = {
     /* clang-format off */
@@ -148,8 +149,11 @@ const struct config_key config_keys[KEY_COUNT] = {
     "these, is answered 403. Left out: any `Host` is accepted, except on loopback addresses."},
 [KEY_HTTP_CONTROL] = {WHERE_TOP, CONFIG_CHOICE, OPTIONAL, "http_control", 0, 0, NULL,
     "off", "on|off", FIELD_NONE, 0, TOP(http_control),
-    "Whether callers, over HTTP and gRPC, may load and unload models by Triton's protocol. Not in "
-    "a mesh."},
+    "Whether callers, over HTTP and gRPC, may load and unload models by Triton's protocol, and "
+    "those of this machine send tensors in shared memory. Not in a mesh."},
+[KEY_SHARED_MEMORY_REGIONS] = {WHERE_TOP, CONFIG_INTEGER, OPTIONAL, "shared_memory_regions", 1,
+    SHARED_MEMORY_REGIONS_MAX, NULL, "64", NULL, FIELD_U32, 1, TOP(shared_memory_regions),
+    "Regions of shared memory that callers may have registered at a time, each with a descriptor."},
 [KEY_COUNTERS] = {WHERE_TOP, CONFIG_TEXT, OPTIONAL, "counters", 1, COUNTERS_PATH_BYTES_MAX, NULL,
     NULL, NULL, FIELD_NONE, 0, TOP(counters),
     "The counters file, which `shoalctl stat` reads. Left out: `/run/shoal/counters` for root, "

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "coordinator/entry/small.h"
+#include "coordinator/protocol/shared_memory.h"
 #include "coordinator/telemetry/tracer.h"
 #include "ipc/counters.h"
 
@@ -207,15 +208,26 @@ may_be_elsewhere(const struct dispatch *dispatch, const struct meant *meant, enu
     return mesh != NULL && meant->target.model != NULL && (status == STATUS_UNAVAILABLE || is_full);
 }
 
+/* Another node refuses a message whose tensors lie in shared memory; JSON would lose that on its
+ * way. */
+static enum status
+check_shared(const struct dispatch *dispatch, const struct inbound *inbound, struct error *error)
+{
+    bool is_shared =
+        dispatch->mesh != NULL && inbound->decoded != NULL && oip_is_shared(inbound->decoded);
+    return is_shared ? shared_memory_judge(SHARED_MEMORY_OF_MESH, error) : STATUS_OK;
+}
+
 enum status
 dispatch_infer(const struct dispatch *dispatch, const struct inbound *inbound,
                struct pipeline *bound, struct submission *submission, struct error *error)
 {
     struct meant meant;
     meant_init(&meant);
-    enum status status = dispatch->mesh == NULL
-                             ? find_meant(dispatch, inbound, bound, &meant, error)
-                             : find_in_mesh(dispatch, inbound, bound, &meant, error);
+    enum status status = check_shared(dispatch, inbound, error);
+    if (status == STATUS_OK)
+        status = dispatch->mesh == NULL ? find_meant(dispatch, inbound, bound, &meant, error)
+                                        : find_in_mesh(dispatch, inbound, bound, &meant, error);
     name_in_trace(inbound, bound, &meant);
     if (status != STATUS_OK)
         return status;

@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "coordinator/front/dispatch.h"
+#include "coordinator/front/regions.h"
 #include "coordinator/front/repository.h"
 #include "coordinator/mesh/mesh_node.h"
 #include "coordinator/models/model_health.h"
@@ -378,7 +379,10 @@ on_triton(void *context, struct rpc_call *call, const struct wire_message *messa
     struct triton_request request = {.method = triton_method_of(inbound.method)};
     counter_add_shared(front->options.counters, NODE_CALLS, 1);
     if (triton_read(&request, message, &error) == STATUS_OK) {
-        repository_take(front->options.repository, &inbound, &request);
+        if (request.method >= TRITON_SHARED_STATUS)
+            regions_take(front->options.shared_memory, &inbound, &request);
+        else
+            repository_take(front->options.repository, &inbound, &request);
         return;
     }
     counter_add_shared(front->options.counters, NODE_CALLS_REFUSED, 1);

@@ -18,6 +18,7 @@
 struct front;
 struct model_registry;
 struct repository;
+struct shared_memory;
 struct tracer;
 
 enum { FRONT_THREADS_MAX = 16 };
@@ -30,13 +31,14 @@ struct front_options {
     struct pipeline *const *pipelines;
     uint32_t pipeline_count;
     struct model_registry *registry; /* of the node's models */
-    struct repository *repository;   /* of them */
-    struct runtime *runtime;         /* NULL: mmesh.ModelRuntime is not served */
-    struct mesh_node *mesh;          /* NULL: the node is of no mesh */
-    _Atomic uint64_t *counters;      /* of the node */
-    struct tracer *tracer;           /* NULL: nothing is traced */
-    struct share_key share_key;      /* of the hashes that identify callers */
-    struct rpc_tls *tls;             /* NULL: none */
+    struct shared_memory *shared_memory;
+    struct repository *repository; /* of them */
+    struct runtime *runtime;       /* NULL: mmesh.ModelRuntime is not served */
+    struct mesh_node *mesh;        /* NULL: the node is of no mesh */
+    _Atomic uint64_t *counters;    /* of the node */
+    struct tracer *tracer;         /* NULL: nothing is traced */
+    struct share_key share_key;    /* of the hashes that identify callers */
+    struct rpc_tls *tls;           /* NULL: none */
 };
 
 /* Binds all addresses. Calls are taken from front_start on. */

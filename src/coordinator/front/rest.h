@@ -21,6 +21,7 @@ enum { REST_HEADER_BYTES_MAX = 32 * 1024 };
 struct http_pool;
 struct mesh_node;
 struct repository;
+struct shared_memory;
 struct model_registry;
 struct rest;
 
@@ -30,10 +31,11 @@ struct rest_options {
     uint32_t pipeline_count;
     struct model_registry *registry; /* of the node's models */
     struct repository *repository;   /* of them */
-    struct mesh_node *mesh;          /* NULL: the node is of no mesh */
-    _Atomic uint64_t *counters;      /* of the node */
-    struct share_key share_key;      /* of the hashes that identify callers */
-    struct tracer *tracer;           /* NULL: nothing is traced */
+    struct shared_memory *shared_memory;
+    struct mesh_node *mesh;     /* NULL: the node is of no mesh */
+    _Atomic uint64_t *counters; /* of the node */
+    struct share_key share_key; /* of the hashes that identify callers */
+    struct tracer *tracer;      /* NULL: nothing is traced */
 };
 
 /* Its requests come on that thread. */

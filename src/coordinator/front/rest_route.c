@@ -43,6 +43,26 @@ const struct rest_row rest_rows[] = {
      "Object"},
     {"/v2/repository/models/{model}/unload", REST_TRITON, TRITON_UNLOAD, "Unload a model", "Object",
      "Object"},
+    {"/v2/systemsharedmemory/status", REST_TRITON, TRITON_SHARED_STATUS,
+     "List the regions of shared memory", NULL, "Regions"},
+    {"/v2/systemsharedmemory/region/{region}/status", REST_TRITON, TRITON_SHARED_STATUS,
+     "Describe a region of shared memory", NULL, "Regions"},
+    {"/v2/systemsharedmemory/region/{region}/register", REST_TRITON, TRITON_SHARED_REGISTER,
+     "Register a region of shared memory", "RegisterRequest", "Object"},
+    {"/v2/systemsharedmemory/unregister", REST_TRITON, TRITON_SHARED_UNREGISTER,
+     "Forget all regions of shared memory", NULL, "Object"},
+    {"/v2/systemsharedmemory/region/{region}/unregister", REST_TRITON, TRITON_SHARED_UNREGISTER,
+     "Forget a region of shared memory", NULL, "Object"},
+    {"/v2/cudasharedmemory/status", REST_TRITON, TRITON_CUDA_STATUS,
+     "List the regions of CUDA memory: none", NULL, "Regions"},
+    {"/v2/cudasharedmemory/region/{region}/status", REST_TRITON, TRITON_CUDA_STATUS,
+     "Describe a region of CUDA memory: there is none", NULL, "Regions"},
+    {"/v2/cudasharedmemory/region/{region}/register", REST_TRITON, TRITON_CUDA_REGISTER,
+     "Refused: there is no CUDA memory", "Object", "Object"},
+    {"/v2/cudasharedmemory/unregister", REST_TRITON, TRITON_CUDA_UNREGISTER,
+     "Forget all regions of CUDA memory: none", NULL, "Object"},
+    {"/v2/cudasharedmemory/region/{region}/unregister", REST_TRITON, TRITON_CUDA_UNREGISTER,
+     "Forget a region of CUDA memory: there is none", NULL, "Object"},
 };
 const size_t rest_row_count = sizeof(rest_rows) / sizeof(rest_rows[0]);
 
@@ -72,9 +92,15 @@ match_word(struct rest_route *route, const char *segment, size_t bytes, char *wo
 {
     static const char model[] = "{model}";
     static const char version[] = "{version}";
+    static const char region[] = "{region}";
     size_t word_bytes = strlen(word);
+    bool is_region = bytes == sizeof(region) - 1 && memcmp(segment, region, bytes) == 0;
     bool is_version = bytes == sizeof(version) - 1 && memcmp(segment, version, bytes) == 0;
     bool is_model = bytes >= sizeof(model) - 1 && memcmp(segment, model, sizeof(model) - 1) == 0;
+    if (is_region) {
+        route->region = word;
+        return true;
+    }
     if (!is_version && !is_model)
         return word_bytes == bytes && memcmp(word, segment, bytes) == 0;
     if (is_version) {
@@ -95,6 +121,7 @@ match(struct rest_route *route, const char *path, char *words[WORDS_MAX], unsign
 {
     route->model = "";
     route->version = "";
+    route->region = "";
     for (unsigned i = 0; i < count; i++) {
         if (*path != '/')
             return false;
@@ -125,15 +152,23 @@ rest_route(struct rest_route *route, const char *path)
     }
     route->model = "";
     route->version = "";
+    route->region = "";
 }
 
 const char *
 rest_route_allows(const struct rest_row *row, enum http_method method)
 {
-    bool changes =
-        row->what == REST_TRITON &&
-        (row->method == TRITON_INDEX || row->method == TRITON_LOAD || row->method == TRITON_UNLOAD);
-    if (row->what == REST_INFER || row->what == REST_PREDICT || changes)
+    static const bool posts[TRITON_METHOD_COUNT] = {
+        [TRITON_INDEX] = true,
+        [TRITON_LOAD] = true,
+        [TRITON_UNLOAD] = true,
+        [TRITON_SHARED_REGISTER] = true,
+        [TRITON_SHARED_UNREGISTER] = true,
+        [TRITON_CUDA_REGISTER] = true,
+        [TRITON_CUDA_UNREGISTER] = true,
+    };
+    bool is_posted = row->what == REST_TRITON && posts[row->method];
+    if (row->what == REST_INFER || row->what == REST_PREDICT || is_posted)
         return method == HTTP_POST ? NULL : "POST";
     return method == HTTP_GET || method == HTTP_HEAD ? NULL : "GET, HEAD";
 }

@@ -25,7 +25,7 @@ enum rest_what {
     REST_TRITON,
 };
 
-/* A path with what it leads to. "{model}" and "{version}" stand for any word, or its
+/* A path with what it leads to. "{model}", "{version}" and "{region}" stand for any word, or its
  * beginning. */
 struct rest_row {
     const char *path;
@@ -48,6 +48,7 @@ struct rest_route {
     const struct rest_row *row; /* NULL: REST_NOWHERE */
     const char *model;          /* "" without one, as the version */
     const char *version;
+    const char *region;                 /* of shared memory */
     char path[REST_PATH_BYTES_MAX + 1]; /* what they point into */
 };
 

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/percent.h"
+#include "coordinator/front/regions.h"
 #include "coordinator/front/repository.h"
 #include "coordinator/front/rest_inquiry.h"
 #include "coordinator/front/rest_openapi.h"
@@ -91,7 +92,8 @@ read_request(struct inquiry *inquiry, struct triton_request *request)
     request->ready = route->what == REST_OPENAPI; /* others do not tell their tensors */
     if (route->what == REST_MODELS || route->what == REST_OPENAPI)
         return read_page(inquiry, request);
-    enum status status = keep(request->name, sizeof(request->name), route->model, &inquiry->error);
+    const char *name = route->region[0] != '\0' ? route->region : route->model;
+    enum status status = keep(request->name, sizeof(request->name), name, &inquiry->error);
     if (status == STATUS_OK)
         status = keep(request->version, sizeof(request->version), route->version, &inquiry->error);
     return status == STATUS_OK ? triton_read_json(request, body, bytes, &inquiry->error) : status;
@@ -115,7 +117,10 @@ rest_triton(struct inquiry *inquiry)
     if (inquiry->route.what != REST_TRITON)
         call->page_rows = request.limit - 1; /* one more was asked for */
     struct inbound inbound = rest_call_inbound(call, &none, deadline_ns);
-    repository_take(rest->options.repository, &inbound, &request);
+    if (request.method >= TRITON_SHARED_STATUS)
+        regions_take(rest->options.shared_memory, &inbound, &request);
+    else
+        repository_take(rest->options.repository, &inbound, &request);
     rest_call_taken(call, deadline_ns); /* its answer has to come by this thread */
     return STATUS_OK;
 }

@@ -211,7 +211,16 @@ read_message(struct lane *lane, struct request *request, const struct submission
         return raw_message_check(message, model, error);
     enum status status = oip != NULL ? oip_validate(oip, message, error)
                                      : oip_decode(oip = request->oip, message, error);
-    return status == STATUS_OK ? oip_check_model(oip, model, error) : status;
+    if (status == STATUS_OK)
+        status = oip_check_model(oip, model, error);
+    struct shared_memory *memory = lane->pipeline->options.shared_memory;
+    return status == STATUS_OK ? oip_hold_shared(oip, memory, error) : status;
+}
+
+static struct oip_request *
+decoded_of(struct request *request, const struct submission *submission)
+{
+    return submission->decoded != NULL ? submission->decoded : request->oip;
 }
 
 static enum status
@@ -220,7 +229,7 @@ copy_message(struct lane *lane, struct request *request, const struct submission
 {
     const struct wire_message *message = submission->message;
     struct payload_builder *builder = submission->builder;
-    struct oip_request *oip = submission->decoded != NULL ? submission->decoded : request->oip;
+    struct oip_request *oip = decoded_of(request, submission);
     if (lane->takes_messages)
         return raw_message_copy(message, builder, error);
     enum status status = builder_reserve(builder, oip_tensor_bytes(oip), error);
@@ -330,6 +339,7 @@ start(struct lane *lane, struct submission *submission, enum wait_place wait_pla
         return error->status;
     }
     if (fill_slot(lane, request, ticket, submission, error) != STATUS_OK) {
+        oip_forget_shared(decoded_of(request, submission));
         give_slot_back(lane, request, ticket);
         return error->status;
     }

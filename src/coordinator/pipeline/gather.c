@@ -52,6 +52,7 @@ request_release(void *context)
     struct lane *lane = request->lane;
     uint64_t use = atomic_load_explicit(&request->use, memory_order_relaxed);
     CHECK(use_state(use) == REQUEST_ANSWERED);
+    oip_forget_shared(request->oip);
     struct shm_ticket ticket = {(uint32_t)(request - lane->requests), use_generation(use)};
     uint8_t place = request->place;
     share_give(&lane->share, request->share_place);

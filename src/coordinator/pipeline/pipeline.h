@@ -41,6 +41,7 @@ struct pipeline_options {
     uint32_t oldest_scopes;               /* the first of its OLDEST_MAX */
     const struct lane_workers *workers;   /* kept */
     const struct pipeline_models *models; /* kept */
+    struct shared_memory *shared_memory;  /* of tensors; NULL: none may lie there */
     bool pin;                             /* false: ignore all `cpus` */
     uint32_t log_level;
     const struct pipeline_events *events;

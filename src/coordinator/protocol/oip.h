@@ -33,6 +33,8 @@ struct oip_model_info {
     uint32_t output_count;
 };
 
+struct shared_memory;
+
 /* A decoded request. One per slot, reused; its memory grows to what requests need. */
 struct oip_request;
 
@@ -102,10 +104,20 @@ enum status oip_check_model(const struct oip_request *request, const struct oip_
 enum status oip_check_version(const char *version, const struct oip_model_info *model,
                               struct error *error) WARN_UNUSED;
 
+/* Whether a tensor of it lies in shared memory. */
+bool oip_is_shared(const struct oip_request *request);
+/* Holds the regions in which its tensors lie, from checking it until oip_forget_shared. With none
+ * it does nothing. Returns as shared_memory_permit, shared_memory_hold and shared_region_check;
+ * INVALID_ARGUMENT: inputs that take more than a request may have. */
+enum status oip_hold_shared(struct oip_request *request, struct shared_memory *memory,
+                            struct error *error) WARN_UNUSED;
+void oip_forget_shared(struct oip_request *request);
+
 /* Bytes of tensors, alignment included, for builder_reserve. */
 uint64_t oip_tensor_bytes(const struct oip_request *request);
 
-/* Writes tensors and parameters into the payload: the one copy of raw contents. */
+/* Writes tensors and parameters into the payload: the one copy of raw contents. Inputs in shared
+ * memory are read here, and their contents judged. */
 enum status oip_copy_tensors(struct oip_request *request, const struct wire_message *message,
                              struct payload_builder *builder, struct error *error) WARN_UNUSED;
 
@@ -126,8 +138,9 @@ struct oip_pieces {
 /*
  * Encodes the response. Fills `pieces`: first the packed fields (in the request's own memory, valid
  * until the next decode), then each raw output's tag and length and its data, lent from the arena,
- * with `release`. Outputs: the requested ones in that order, or all. INVALID_ARGUMENT names a
- * requested output that the last stage did not give.
+ * with `release`. Outputs: the requested ones in that order, or all; those in shared memory are
+ * written there. INVALID_ARGUMENT names a requested output that the last stage did not give, or
+ * that does not fit where it is to lie.
  */
 enum status oip_encode_response(struct oip_request *request, const struct oip_model_info *model,
                                 const struct payload_view *outputs,

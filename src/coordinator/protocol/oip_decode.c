@@ -119,11 +119,27 @@ check_type(const Inference__ModelInferRequest__InferInputTensor *input, struct s
     return STATUS_OK;
 }
 
+/* Of an input in shared memory, which is read later. */
+static enum status
+check_shared_bytes(const struct oip_shared *shared, uint32_t datatype, uint64_t *bytes,
+                   struct error *error)
+{
+    if (datatype != SHOAL_BYTES && shared->bytes != *bytes)
+        return error_set(error, STATUS_INVALID_ARGUMENT,
+                         "shared_memory_byte_size is %llu, %s and the shape want %llu",
+                         (unsigned long long)shared->bytes, oip_datatype_name(datatype),
+                         (unsigned long long)*bytes);
+    *bytes = shared->bytes;
+    return STATUS_OK;
+}
+
+/* `raw`: the next of the raw contents, which inputs in shared memory have none of. */
 static enum status
 check_input(struct oip_request *request, const struct wire_message *message, uint32_t index,
-            struct error *error)
+            uint32_t *raw, struct error *error)
 {
     struct oip_input *input = &request->inputs[index];
+    const struct oip_shared *shared = oip_shared_of(request, OIP_INPUT, index);
     uint64_t elements = 0;
     uint64_t bytes = 0;
     *input = (struct oip_input){0};
@@ -131,7 +147,12 @@ check_input(struct oip_request *request, const struct wire_message *message, uin
         check_type(request->message->inputs[index], &input->tensor, &elements, &bytes, error);
     if (status != STATUS_OK)
         return status;
-    input->elements = request->raw_count > 0 ? request->raw[index] : request->contents[index];
+    if (shared != NULL) {
+        status = check_shared_bytes(shared, input->tensor.datatype, &bytes, error);
+        input->tensor.bytes = (size_t)bytes;
+        return status;
+    }
+    input->elements = request->raw_count > 0 ? request->raw[(*raw)++] : request->contents[index];
     struct wire_cursor cursor = oip_range_cursor(message, &input->elements);
     if (request->raw_count > 0) {
         status = oip_raw_check(cursor, input->tensor.datatype, elements, bytes, error);
@@ -152,10 +173,11 @@ check_raw_count(const struct oip_request *request, struct error *error)
                              "tensor \"%s\": has contents, and there are raw_input_contents too: "
                              "one or the other",
                              request->message->inputs[i]->name);
-    if (request->raw_count != request->message->n_inputs)
+    if (request->raw_count != oip_sent_count(request))
         return error_set(error, STATUS_INVALID_ARGUMENT,
-                         "raw_input_contents: %u for %zu inputs, one for each is required",
-                         request->raw_count, request->message->n_inputs);
+                         "raw_input_contents: %u for %u inputs, one for each is required%s",
+                         request->raw_count, oip_sent_count(request),
+                         request->shared != NULL ? ", but for those in shared memory" : "");
     return STATUS_OK;
 }
 
@@ -176,13 +198,16 @@ enum status
 oip_validate(struct oip_request *request, const struct wire_message *message, struct error *error)
 {
     size_t count = request->message->n_inputs;
+    uint32_t raw = 0;
     if (request->inputs == NULL)
         request->inputs = bump_take(&request->scratch, count * sizeof(request->inputs[0]));
     enum status status = check_names(request->message, error);
+    if (status == STATUS_OK)
+        status = oip_check_shared(request, error);
     if (status == STATUS_OK && request->raw_count > 0)
         status = check_raw_count(request, error);
     for (uint32_t i = 0; status == STATUS_OK && i < count; i++)
-        if ((status = check_input(request, message, i, error)) != STATUS_OK)
+        if ((status = check_input(request, message, i, &raw, error)) != STATUS_OK)
             return error_prefix(error, "tensor \"%s\"", request->message->inputs[i]->name);
     return status;
 }
@@ -213,11 +238,15 @@ oip_tensor_bytes(const struct oip_request *request)
 }
 
 static enum status
-copy_tensor(const struct oip_request *request, const struct wire_message *message,
-            const struct oip_input *input, struct payload_builder *builder, struct error *error)
+copy_tensor(const struct oip_request *request, const struct wire_message *message, uint32_t index,
+            struct payload_builder *builder, struct error *error)
 {
+    const struct oip_input *input = &request->inputs[index];
+    const struct oip_shared *shared = oip_shared_of(request, OIP_INPUT, index);
     void *data;
     enum status status = builder_add(builder, &input->tensor, &data, error);
+    if (status == STATUS_OK && shared != NULL)
+        return oip_read_shared(shared, &input->tensor, data, error);
     if (status != STATUS_OK || input->tensor.bytes == 0)
         return status;
     struct wire_cursor cursor = oip_range_cursor(message, &input->elements);
@@ -269,7 +298,7 @@ oip_copy_tensors(struct oip_request *request, const struct wire_message *message
     CHECK(request->message != NULL);
     const Inference__ModelInferRequest *decoded = request->message;
     for (uint32_t i = 0; i < decoded->n_inputs; i++) {
-        enum status status = copy_tensor(request, message, &request->inputs[i], builder, error);
+        enum status status = copy_tensor(request, message, i, builder, error);
         if (status != STATUS_OK)
             return status;
     }

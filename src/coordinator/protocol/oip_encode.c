@@ -135,23 +135,66 @@ field_bytes(uint32_t number, size_t bytes)
     return bytes == 0 ? 0 : wire_head_bytes(number, bytes) + bytes;
 }
 
-static void
-put_output(struct response *response, uint32_t index)
+/* Where the output is, which the message does not have; NULL: it has. `order`: of the outputs. */
+static const struct oip_shared *
+shared_of(const struct response *response, uint32_t order)
 {
+    bool is_requested = order < response->request->message->n_outputs;
+    return is_requested ? oip_shared_of(response->request, OIP_OUTPUT, order) : NULL;
+}
+
+/* Writes the outputs that are to lie in shared memory; if one does not fit, none. */
+static enum status
+write_shared(const struct response *response, struct error *error)
+{
+    for (int pass = 0; pass < 2; pass++)
+        for (uint32_t i = 0; i < response->count; i++) {
+            const struct oip_shared *shared = shared_of(response, i);
+            const struct shoal_tensor *tensor = &response->view->tensors[response->chosen[i]];
+            enum status status = STATUS_OK;
+            if (shared == NULL)
+                continue;
+            if (tensor->bytes > shared->bytes)
+                status = error_set(error, STATUS_INVALID_ARGUMENT,
+                                   "has %zu bytes, its shared_memory_byte_size is %llu",
+                                   tensor->bytes, (unsigned long long)shared->bytes);
+            else if (pass > 0) /* answered, so it was held: */
+                status = shared_region_write(shared->held, shared->offset, tensor->data,
+                                             tensor->bytes, error);
+            if (status != STATUS_OK)
+                return error_prefix(error, "output \"%s\"", response->names[response->chosen[i]]);
+        }
+    return STATUS_OK;
+}
+
+static enum status
+put_output(struct response *response, uint32_t order, struct error *error)
+{
+    uint32_t index = response->chosen[order];
     const struct shoal_tensor *tensor = &response->view->tensors[index];
+    const struct oip_shared *shared = shared_of(response, order);
     size_t name_bytes = response->view->name_bytes[index];
     const char *datatype = oip_datatype_name(tensor->datatype);
     size_t datatype_bytes = strlen(datatype);
     unsigned char shape[SHAPE_BYTES_MAX];
     size_t shape_bytes = pack_shape(shape, tensor);
+    struct bytes parameters = {0};
     CHECK(datatype_bytes <= DATATYPE_BYTES_MAX);
+    if (shared != NULL)
+        oip_put_shared(shared, tensor->bytes, &parameters);
+    if (parameters.failed)
+        return error_set(error, STATUS_RESOURCE_EXHAUSTED, "no memory to encode the response");
     put_head(response, FIELD_OUTPUTS,
              field_bytes(FIELD_NAME, name_bytes) + field_bytes(FIELD_DATATYPE, datatype_bytes) +
-                 field_bytes(FIELD_SHAPE, shape_bytes));
+                 field_bytes(FIELD_SHAPE, shape_bytes) + parameters.used);
     /* copy_names has set all, or failed: NOLINTNEXTLINE(clang-analyzer-core.CallAndMessage) */
     put_string(response, FIELD_NAME, response->names[index], name_bytes);
     put_string(response, FIELD_DATATYPE, datatype, datatype_bytes);
     put_string(response, FIELD_SHAPE, (const char *)shape, shape_bytes);
+    if (parameters.used > 0)
+        put_bytes(response, parameters.data, parameters.used);
+    bytes_fini(&parameters);
+    return STATUS_OK;
 }
 
 /* Writes everything but the contents, with room for the tags and lengths of all contents after it.
@@ -167,7 +210,9 @@ put_fields(struct response *response, const struct oip_model_info *model, struct
     size_t room = (size_t)3 * WIRE_HEAD_BYTES_MAX + model_bytes + version_bytes + id_bytes;
     for (uint32_t i = 0; i < response->count; i++) {
         size_t name_bytes = response->view->name_bytes[response->chosen[i]];
+        const struct oip_shared *shared = shared_of(response, i);
         room += WIRE_HEAD_BYTES_MAX + OUTPUT_BYTES_MAX + name_bytes + WIRE_HEAD_BYTES_MAX;
+        room += shared != NULL ? OIP_PUT_SHARED_BYTES_MAX : 0;
     }
     response->used = 0;
     response->bytes = take(response->request, room, error);
@@ -176,10 +221,11 @@ put_fields(struct response *response, const struct oip_model_info *model, struct
     put_string(response, FIELD_MODEL_NAME, model->name, model_bytes);
     put_string(response, FIELD_MODEL_VERSION, version, version_bytes);
     put_string(response, FIELD_ID, id, id_bytes);
-    for (uint32_t i = 0; i < response->count; i++)
-        put_output(response, response->chosen[i]);
+    enum status status = STATUS_OK;
+    for (uint32_t i = 0; status == STATUS_OK && i < response->count; i++)
+        status = put_output(response, i, error);
     CHECK(response->used <= room);
-    return STATUS_OK;
+    return status;
 }
 
 enum status
@@ -196,6 +242,8 @@ oip_encode_response(struct oip_request *request, const struct oip_model_info *mo
         status = choose_outputs(&response, error);
     if (status == STATUS_OK)
         status = put_fields(&response, model, error);
+    if (status == STATUS_OK && oip_is_shared(request))
+        status = write_shared(&response, error);
     if (status != STATUS_OK)
         return status;
     pieces->count = 0;
@@ -203,8 +251,9 @@ oip_encode_response(struct oip_request *request, const struct oip_model_info *mo
     size_t sent = 0; /* of `bytes`, in pieces so far */
     for (uint32_t i = 0; i < response.count; i++) {
         const struct shoal_tensor *tensor = &outputs->tensors[response.chosen[i]];
-        put_head(&response, FIELD_RAW_CONTENTS, tensor->bytes);
-        if (tensor->bytes == 0)
+        bool is_sent = shared_of(&response, i) == NULL; /* if not, its place here is empty */
+        put_head(&response, FIELD_RAW_CONTENTS, is_sent ? tensor->bytes : 0);
+        if (tensor->bytes == 0 || !is_sent)
             continue;
         pieces->pieces[pieces->count++] =
             (struct rpc_piece){.data = response.bytes + sent, .bytes = response.used - sent};

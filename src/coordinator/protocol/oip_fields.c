@@ -22,7 +22,8 @@ enum field_action {
     FIELD_VALUE,    /* likewise, of an entry */
     FIELD_CONTENTS, /* noted */
     FIELD_RAW,      /* noted */
-    FIELD_OWN,      /* a tensor's own parameter: dropped, or refused if it may not be given */
+    FIELD_OWN_IN,   /* an input's own parameter: kept, dropped or refused */
+    FIELD_OWN_OUT,  /* a requested output's */
 };
 
 struct field_rule {
@@ -60,14 +61,14 @@ static const struct field_rule input_rules[] = {
     TEXT(1, Inference__ModelInferRequest__InferInputTensor, name),
     TEXT(2, Inference__ModelInferRequest__InferInputTensor, datatype),
     {3, FIELD_SHAPE, WIRE_VARINT, 0, "shape", NULL, 0},
-    {4, FIELD_OWN, WIRE_BYTES, 0, "parameters", NULL, 0},
+    {4, FIELD_OWN_IN, WIRE_BYTES, 0, "parameters", NULL, 0},
     {5, FIELD_CONTENTS, WIRE_BYTES, 0, "contents", NULL, 0},
     {0},
 };
 
 static const struct field_rule output_rules[] = {
     TEXT(1, Inference__ModelInferRequest__InferRequestedOutputTensor, name),
-    {2, FIELD_OWN, WIRE_BYTES, 0, "parameters", NULL, 0},
+    {2, FIELD_OWN_OUT, WIRE_BYTES, 0, "parameters", NULL, 0},
     {0},
 };
 
@@ -89,44 +90,6 @@ static const struct field_rule named_rules[] = {
 };
 
 enum { RULES_MAX = ARRAY_COUNT(infer_rules) };
-
-/* ---- a tensor's own parameters ---- */
-
-static const char *const refused_parameters[] = {"classification", "shared_memory_region"};
-
-enum { KEY_BYTES_MAX = 32, FIELD_KEY = 1 };
-
-enum status
-oip_check_tensor_parameter(const char *key, struct error *error)
-{
-    for (size_t i = 0; i < ARRAY_COUNT(refused_parameters); i++)
-        if (strcmp(key, refused_parameters[i]) == 0)
-            return error_set(error, STATUS_INVALID_ARGUMENT,
-                             "parameter \"%s\": this server does not have the extension: tensors "
-                             "travel whole, in the message",
-                             key);
-    return STATUS_OK;
-}
-
-static enum status
-check_own(struct oip_request *request, const struct wire_field *entry, struct error *error)
-{
-    struct wire_cursor cursor = entry->data;
-    struct wire_field field;
-    while (wire_next(&cursor, &field) == WIRE_FIELD) {
-        if (++request->fields > OIP_FIELDS_MAX)
-            return error_set(error, STATUS_INVALID_ARGUMENT, "more than %d fields", OIP_FIELDS_MAX);
-        if (field.number != FIELD_KEY || field.type != WIRE_BYTES || field.value > KEY_BYTES_MAX)
-            continue;
-        char key[KEY_BYTES_MAX + 1];
-        wire_read(&field.data, key, field.value);
-        key[field.value] = '\0';
-        enum status status = oip_check_tensor_parameter(key, error);
-        if (status != STATUS_OK)
-            return status;
-    }
-    return STATUS_OK;
-}
 
 /* ---- the walk ---- */
 
@@ -198,6 +161,52 @@ note_contents(struct oip_request *request, const struct wire_field *field, struc
 static enum status read_message(struct oip_request *request, struct wire_cursor cursor,
                                 const struct field_rule *rules, void *to, struct error *error);
 
+enum { KEY_BYTES_MAX = 32, FIELD_KEY = 1 };
+
+/* Only those that have a meaning are kept: others cost no memory. */
+static enum status
+find_own(struct oip_request *request, const struct wire_field *entry, enum oip_own *own,
+         struct error *error)
+{
+    struct wire_cursor cursor = entry->data;
+    struct wire_field field;
+    *own = OIP_OWN_NONE;
+    while (wire_next(&cursor, &field) == WIRE_FIELD) {
+        if (++request->fields > OIP_FIELDS_MAX)
+            return error_set(error, STATUS_INVALID_ARGUMENT, "more than %d fields", OIP_FIELDS_MAX);
+        if (field.number != FIELD_KEY || field.type != WIRE_BYTES)
+            continue;
+        *own = OIP_OWN_NONE;
+        if (field.value > KEY_BYTES_MAX)
+            continue;
+        char key[KEY_BYTES_MAX + 1];
+        wire_read(&field.data, key, field.value);
+        key[field.value] = '\0';
+        enum status status = oip_own_parameter(key, own, error);
+        if (status != STATUS_OK)
+            return status;
+    }
+    return STATUS_OK;
+}
+
+static enum status
+read_own(struct oip_request *request, enum oip_side side, const struct wire_field *field,
+         struct error *error)
+{
+    Inference__ModelInferRequest__ParametersEntry entry =
+        INFERENCE__MODEL_INFER_REQUEST__PARAMETERS_ENTRY__INIT;
+    Inference__InferParameter value = INFERENCE__INFER_PARAMETER__INIT;
+    enum oip_own own;
+    entry.value = &value;
+    enum status status = find_own(request, field, &own, error);
+    if (status != STATUS_OK || own == OIP_OWN_NONE)
+        return status;
+    status = read_message(request, field->data, entry_rules, &entry, error);
+    if (status == STATUS_OK)
+        return oip_put_own(request, side, own, &value, error);
+    return error_prefix(error, "parameters");
+}
+
 static enum status
 read_field(struct oip_request *request, const struct field_rule *rule,
            const struct wire_field *field, void *to, struct error *error)
@@ -219,7 +228,8 @@ read_field(struct oip_request *request, const struct field_rule *rule,
     case FIELD_VALUE: inner = oip_parameter_value(request, to); break;
     case FIELD_CONTENTS: return note_contents(request, field, error);
     case FIELD_RAW: note(&request->raw[request->raw_count++], field); return STATUS_OK;
-    case FIELD_OWN: return check_own(request, field, error);
+    case FIELD_OWN_IN: return read_own(request, OIP_INPUT, field, error);
+    case FIELD_OWN_OUT: return read_own(request, OIP_OUTPUT, field, error);
     }
     if (read_message(request, field->data, rule->inner, inner, error) != STATUS_OK)
         return error_prefix(error, "%s", rule->name);

@@ -39,17 +39,10 @@ set_number(struct json_reading *reading, const char *key, const json_t *value)
             : oip_number_of_text((struct wire_cursor){.spans = &span, .left = span.bytes});
 }
 
+/* Of a string, a number or a boolean. */
 static enum status
-add_parameter(struct json_reading *reading, const char *key, const json_t *value)
+read_value(struct json_reading *reading, const json_t *value, Inference__InferParameter *to)
 {
-    struct oip_request *request = reading->request;
-    if (request->message->n_parameters == PARAMETERS_MAX) {
-        (void)REFUSE(reading, "more than %d parameters", PARAMETERS_MAX);
-        return oip_json_invalid(reading);
-    }
-    Inference__ModelInferRequest__ParametersEntry *entry = oip_add_parameter(request);
-    Inference__InferParameter *to = oip_parameter_value(request, entry);
-    set_number(reading, key, value);
     if (json_is_boolean(value)) {
         to->parameter_choice_case = INFERENCE__INFER_PARAMETER__PARAMETER_CHOICE_BOOL_PARAM;
         to->bool_param = json_is_true(value);
@@ -61,10 +54,23 @@ add_parameter(struct json_reading *reading, const char *key, const json_t *value
         to->double_param = json_real_value(value);
     } else {
         to->parameter_choice_case = INFERENCE__INFER_PARAMETER__PARAMETER_CHOICE_STRING_PARAM;
-        if (keep_string(reading, "parameters: value: string_param", value, &to->string_param) !=
-            STATUS_OK)
-            return reading->error->status;
+        return keep_string(reading, "parameters: value: string_param", value, &to->string_param);
     }
+    return STATUS_OK;
+}
+
+static enum status
+add_parameter(struct json_reading *reading, const char *key, const json_t *value)
+{
+    struct oip_request *request = reading->request;
+    if (request->message->n_parameters == PARAMETERS_MAX) {
+        (void)REFUSE(reading, "more than %d parameters", PARAMETERS_MAX);
+        return oip_json_invalid(reading);
+    }
+    Inference__ModelInferRequest__ParametersEntry *entry = oip_add_parameter(request);
+    set_number(reading, key, value);
+    if (read_value(reading, value, oip_parameter_value(request, entry)) != STATUS_OK)
+        return reading->error->status;
     return oip_json_keep(reading, "parameters: key", key, strlen(key), &entry->key);
 }
 
@@ -114,9 +120,27 @@ read_parameters(struct json_reading *reading, json_t *parameters)
     return STATUS_OK;
 }
 
-/* The parameters of a tensor, or NULL: it has none. */
+/* Reads one of a tensor's own parameters, if it is about shared memory. */
 static enum status
-own_parameters(struct json_reading *reading, const json_t *tensor, const json_t **parameters)
+read_own(struct json_reading *reading, enum oip_side side, const char *key, const json_t *value)
+{
+    Inference__InferParameter parameter = INFERENCE__INFER_PARAMETER__INIT;
+    enum oip_own own;
+    enum status status = oip_own_parameter(key, &own, reading->error);
+    if (status != STATUS_OK || own == OIP_OWN_NONE)
+        return status;
+    if (!json_is_number(value) && !json_is_string(value))
+        return REFUSE(reading, "parameter \"%s\": must be a string or a number", key);
+    status = read_value(reading, value, &parameter);
+    return status == STATUS_OK
+               ? oip_put_own(reading->request, side, own, &parameter, reading->error)
+               : status;
+}
+
+/* The parameters of the tensor that was added last, or NULL: it has none. */
+static enum status
+own_parameters(struct json_reading *reading, enum oip_side side, const json_t *tensor,
+               const json_t **parameters)
 {
     json_t *own = json_object_get(tensor, "parameters");
     const char *key;
@@ -125,7 +149,7 @@ own_parameters(struct json_reading *reading, const json_t *tensor, const json_t 
         return REFUSE(reading, "\"parameters\" must be an object");
     json_object_foreach(own, key, value)
     {
-        enum status status = oip_check_tensor_parameter(key, reading->error);
+        enum status status = read_own(reading, side, key, value);
         if (status != STATUS_OK)
             return status;
     }
@@ -195,13 +219,20 @@ static enum status
 read_contents(struct json_reading *reading, const json_t *input, struct oip_json_tensor *tensor)
 {
     const json_t *parameters = NULL;
-    enum status status = own_parameters(reading, input, &parameters);
+    enum status status = own_parameters(reading, OIP_INPUT, input, &parameters);
     if (status != STATUS_OK)
         return status;
+    size_t index = reading->request->message->n_inputs - 1;
+    bool is_shared = oip_shared_of(reading->request, OIP_INPUT, index) != NULL;
     const json_t *size = json_object_get(parameters, "binary_data_size");
     const json_t *data = json_object_get(input, "data");
     if (size != NULL && data != NULL)
         return REFUSE(reading, "has both \"data\" and \"binary_data_size\"");
+    if (is_shared && (size != NULL || data != NULL))
+        return REFUSE(reading, "has \"%s\", and is in shared memory: one or the other",
+                      data != NULL ? "data" : "binary_data_size");
+    if (is_shared)
+        return STATUS_OK;
     if (size != NULL)
         return read_binary(reading, size);
     if (data == NULL)
@@ -270,7 +301,8 @@ read_output(struct json_reading *reading, size_t index, const json_t *output)
     const json_t *name = json_object_get(output, "name");
     if (!json_is_string(name))
         return REFUSE(reading, "requested output %zu: must be an object with a \"name\"", index);
-    enum status status = own_parameters(reading, output, &parameters);
+    Inference__ModelInferRequest__InferRequestedOutputTensor *to = oip_add_output(reading->request);
+    enum status status = own_parameters(reading, OIP_OUTPUT, output, &parameters);
     const json_t *binary = json_object_get(parameters, "binary_data");
     if (status == STATUS_OK && binary != NULL && !json_is_boolean(binary))
         status = REFUSE(reading, "\"binary_data\" must be true or false");
@@ -279,8 +311,9 @@ read_output(struct json_reading *reading, size_t index, const json_t *output)
     reading->json->outputs[index] = (struct oip_json_form){
         .binary = binary != NULL ? json_is_true(binary) : reading->json->form.binary,
         .base64 = is_base64(parameters),
+        .is_shared = oip_shared_of(reading->request, OIP_OUTPUT, index) != NULL,
     };
-    return keep_string(reading, "outputs: name", name, &oip_add_output(reading->request)->name);
+    return keep_string(reading, "outputs: name", name, &to->name);
 }
 
 static enum status

@@ -16,6 +16,7 @@ enum {
     FIELD_ID = 3,
     FIELD_OUTPUTS = 5,
     FIELD_RAW_OUTPUT_CONTENTS = 6,
+    FIELD_KEY = 1, /* of an entry of parameters */
 };
 
 static enum status
@@ -103,12 +104,11 @@ make_raw(struct json_answer_parts *parts, struct oip_json_answer *answer, struct
 /* ---- the JSON ---- */
 
 static void
-field_cursor(struct json *json, const char *name, struct wire_cursor cursor)
+put_cursor(struct json *json, struct wire_cursor cursor)
 {
     struct bytes text = {0};
     size_t bytes = (size_t)cursor.left;
     char *room = bytes_reserve(&text, bytes);
-    json_name(json, name);
     if (room != NULL) {
         wire_read(&cursor, room, bytes);
         json_put_text(json, room, bytes);
@@ -119,10 +119,48 @@ field_cursor(struct json *json, const char *name, struct wire_cursor cursor)
 }
 
 static void
+field_cursor(struct json *json, const char *name, struct wire_cursor cursor)
+{
+    json_name(json, name);
+    put_cursor(json, cursor);
+}
+
+static void
 field_text(struct json *json, const char *name, struct wire_cursor text)
 {
     if (text.left > 0)
         field_cursor(json, name, text);
+}
+
+/* An entry of an output's parameters: key and value have one field each of a number. */
+static void
+put_parameter(struct json *json, struct wire_cursor entry)
+{
+    struct wire_field field = {0};
+    while (wire_next(&entry, &field) == WIRE_FIELD && field.type == WIRE_BYTES) {
+        if (field.number == FIELD_KEY) {
+            put_cursor(json, field.data);
+            bytes_put_char(json->out, ':');
+            continue;
+        }
+        struct wire_cursor value = field.data;
+        if (wire_next(&value, &field) != WIRE_FIELD)
+            json_put_null(json);
+        else if (field.type == WIRE_BYTES)
+            put_cursor(json, field.data);
+        else
+            json_put_uint(json, field.value);
+    }
+}
+
+/* Says where in shared memory the contents are. */
+static void
+put_place(struct json *json, const struct json_output *output)
+{
+    json_field_open(json, "parameters", '{');
+    for (uint32_t i = 0; i < output->parameter_count; i++)
+        put_parameter(json, output->parameters[i]);
+    json_close(json, '}');
 }
 
 /* The spans of a tensor's contents. */
@@ -180,7 +218,10 @@ put_output(struct json *json, struct oip_json_answer *answer, struct wire_cursor
     for (uint32_t i = 0; i < output.rank; i++)
         json_put_int(json, output.shape[i]);
     json_close(json, ']');
-    status = put_contents(json, answer, &output, form, contents, error);
+    if (form->is_shared)
+        put_place(json, &output);
+    else
+        status = put_contents(json, answer, &output, form, contents, error);
     json_close(json, '}');
     if (status == STATUS_OK || output.name.left > SHOAL_NAME_BYTES_MAX)
         return status;

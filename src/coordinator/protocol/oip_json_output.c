@@ -2,7 +2,13 @@
 #include "coordinator/protocol/oip_json_request.h"
 #include "wire/wire.h"
 
-enum { FIELD_NAME = 1, FIELD_DATATYPE = 2, FIELD_SHAPE = 3, FIELD_CONTENTS = 5 };
+enum {
+    FIELD_NAME = 1,
+    FIELD_DATATYPE = 2,
+    FIELD_SHAPE = 3,
+    FIELD_PARAMETERS = 4,
+    FIELD_CONTENTS = 5
+};
 
 static enum status
 impossible(struct error *error)
@@ -35,6 +41,9 @@ oip_json_read_output(struct json_output *output, struct wire_cursor cursor, stru
             output->name = field.data;
         else if (field.number == FIELD_CONTENTS)
             output->contents = field.data;
+        else if (field.number == FIELD_PARAMETERS &&
+                 output->parameter_count < OIP_OUTPUT_PARAMETERS_MAX)
+            output->parameters[output->parameter_count++] = field.data;
         else if (field.number == FIELD_DATATYPE && field.value < OIP_DATATYPE_BYTES_MAX)
             wire_read(&field.data, output->datatype, field.value);
         else if (field.number == FIELD_SHAPE && read_shape(output, field.data, error) != STATUS_OK)

@@ -17,7 +17,8 @@
 /* How an output is to be written. */
 struct oip_json_form {
     bool binary;
-    bool base64; /* of BYTES that are not binary */
+    bool base64;    /* of BYTES that are not binary */
+    bool is_shared; /* its contents are elsewhere */
 };
 
 struct oip_json {
@@ -61,7 +62,7 @@ enum status oip_json_read_rows(struct json_reading *reading) WARN_UNUSED;
 
 /* ---- while it is answered ---- */
 
-enum { OIP_DATATYPE_BYTES_MAX = 16 };
+enum { OIP_DATATYPE_BYTES_MAX = 16, OIP_OUTPUT_PARAMETERS_MAX = 3 };
 
 /* The places of the parts of a response; `left` 0: absent. */
 struct json_answer_parts {
@@ -78,6 +79,8 @@ struct json_output {
     uint32_t rank;
     int64_t shape[SHOAL_RANK_MAX];
     struct wire_cursor contents; /* typed; `left` 0: none */
+    uint32_t parameter_count;
+    struct wire_cursor parameters[OIP_OUTPUT_PARAMETERS_MAX]; /* entries; more are left out */
 };
 
 /* INTERNAL: the response is none. */

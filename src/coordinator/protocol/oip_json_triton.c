@@ -40,12 +40,36 @@ read_parameters(struct triton_request *request, json_t *parameters, struct error
     return STATUS_OK;
 }
 
+/* A number of bytes; none is 0. */
+static enum status
+read_bytes(const json_t *object, const char *key, uint64_t *bytes, struct error *error)
+{
+    const json_t *value = json_object_get(object, key);
+    if (value != NULL && (!json_is_integer(value) || json_integer_value(value) < 0))
+        return wrong_member(key, "a number of bytes", error);
+    *bytes = (uint64_t)json_integer_value(value);
+    return STATUS_OK;
+}
+
+static enum status
+read_region(struct triton_request *request, const json_t *object, struct error *error)
+{
+    const json_t *key = json_object_get(object, "key");
+    if (!json_is_string(key) || json_string_length(key) >= sizeof(request->key))
+        return wrong_member("key", "the name of shared memory", error);
+    memcpy(request->key, json_string_value(key), json_string_length(key) + 1);
+    enum status status = read_bytes(object, "offset", &request->offset, error);
+    return status == STATUS_OK ? read_bytes(object, "byte_size", &request->bytes, error) : status;
+}
+
 static enum status
 read_object(struct triton_request *request, const json_t *object, struct error *error)
 {
     const json_t *ready = json_object_get(object, "ready");
     if (!json_is_object(object))
         return error_set(error, STATUS_INVALID_ARGUMENT, "the body must be a JSON object");
+    if (request->method == TRITON_SHARED_REGISTER)
+        return read_region(request, object, error);
     if (ready != NULL && !json_is_boolean(ready))
         return wrong_member("ready", "true or false", error);
     request->ready = json_is_true(ready);
@@ -162,6 +186,17 @@ put_index(struct json *json, const Inference__RepositoryIndexResponse *index)
     json_close(json, ']');
 }
 
+/* Regions without the names by which they are found in the message. */
+static void
+put_regions(struct json *json, const Inference__SystemSharedMemoryStatusResponse *response)
+{
+    json_open(json, '[');
+    for (size_t i = 0; i < response->n_regions; i++)
+        if (response->regions[i]->value != NULL)
+            put_message(json, &response->regions[i]->value->base);
+    json_close(json, ']');
+}
+
 static void
 put_config(struct json *json, const Inference__ModelConfigResponse *response)
 {
@@ -179,6 +214,8 @@ triton_write_json(enum triton_method method, const struct wire_message *response
         [TRITON_STATISTICS] = &inference__model_statistics_response__descriptor,
         [TRITON_CONFIG] = &inference__model_config_response__descriptor,
         [TRITON_INDEX] = &inference__repository_index_response__descriptor,
+        [TRITON_SHARED_STATUS] = &inference__system_shared_memory_status_response__descriptor,
+        [TRITON_CUDA_STATUS] = &inference__system_shared_memory_status_response__descriptor,
     };
     struct json text = json_begin(json, JSON_STYLE_ANY);
     if (types[method] == NULL) {
@@ -192,6 +229,8 @@ triton_write_json(enum triton_method method, const struct wire_message *response
     switch (method) {
     case TRITON_INDEX: put_index(&text, typed); break;
     case TRITON_CONFIG: put_config(&text, typed); break;
+    case TRITON_SHARED_STATUS: put_regions(&text, typed); break;
+    case TRITON_CUDA_STATUS: put_regions(&text, typed); break; /* there are none */
     default: put_message(&text, message);
     }
     protobuf_c_message_free_unpacked(message, NULL);

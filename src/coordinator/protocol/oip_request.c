@@ -28,12 +28,14 @@ oip_request_destroy(struct oip_request *request)
 void
 oip_request_fini(struct oip_request *request)
 {
+    oip_forget_shared(request);
     bump_fini(&request->scratch);
 }
 
 void
 oip_request_begin(struct oip_request *request)
 {
+    oip_forget_shared(request);
     bump_reset(&request->scratch);
     request->message = bump_take(&request->scratch, sizeof(*request->message));
     inference__model_infer_request__init(request->message);
@@ -41,6 +43,7 @@ oip_request_begin(struct oip_request *request)
     request->small_bytes = 0;
     request->fields = 0;
     request->raw_count = 0;
+    request->shared = NULL;
     request->packed.bytes = 0;
 }
 

@@ -8,6 +8,7 @@
 
 #include "base/bump.h"
 #include "coordinator/protocol/oip.h"
+#include "coordinator/protocol/shared_memory.h"
 #include "inference/open_inference.pb-c.h"
 
 #ifndef SHOAL_VERSION
@@ -31,6 +32,16 @@ struct oip_input {
     struct oip_range elements;  /* raw, or an InferTensorContents */
 };
 
+/* A tensor that lies in shared memory, by its own parameters. */
+struct oip_shared {
+    char *region; /* NULL: it has no such parameter, and is in the message */
+    uint64_t offset;
+    uint64_t bytes;
+    bool has_offset;
+    bool has_bytes;
+    struct shared_region *held; /* NULL: not yet, or not any more */
+};
+
 struct oip_request {
     struct bump scratch;
     Inference__ModelInferRequest *message; /* in the scratch; NULL: nothing is decoded */
@@ -40,6 +51,8 @@ struct oip_request {
     uint32_t raw_count; /* 0: the inputs have typed contents, if any */
     struct oip_range raw[SHOAL_TENSORS_MAX];
     struct oip_range contents[SHOAL_TENSORS_MAX]; /* of each input; no bytes: none */
+    struct oip_shared *shared; /* in the scratch: of all inputs, and of all outputs from
+                                  SHOAL_TENSORS_MAX on; NULL: none has such parameters */
 
     /* of a request that was filled from JSON */
     struct oip_head head;
@@ -82,9 +95,36 @@ enum status oip_read_named(struct oip_request *request, const struct wire_messag
                            const char *type, Inference__ModelReadyRequest *named,
                            struct error *error) WARN_UNUSED;
 
-/* Checks a parameter of an input or of a requested output. INVALID_ARGUMENT: the parameter would
- * change how the tensor travels, and is not supported. */
-enum status oip_check_tensor_parameter(const char *key, struct error *error) WARN_UNUSED;
+/* ---- tensors in shared memory (oip_shared.c) ---- */
+
+enum oip_side { OIP_INPUT, OIP_OUTPUT };
+
+/* Whether a tensor's own parameter has a meaning. INVALID_ARGUMENT: the tensor would have to travel
+ * in a way that is not supported. */
+enum oip_own { OIP_OWN_NONE, OIP_OWN_REGION, OIP_OWN_OFFSET, OIP_OWN_BYTES };
+enum status oip_own_parameter(const char *key, enum oip_own *own, struct error *error) WARN_UNUSED;
+/* Keeps that parameter's value for the input or output that was added last. A string must be in the
+ * request's memory. INVALID_ARGUMENT: the value's type. */
+enum status oip_put_own(struct oip_request *request, enum oip_side side, enum oip_own own,
+                        const Inference__InferParameter *value, struct error *error) WARN_UNUSED;
+
+/* NULL: the tensor is in the message. */
+const struct oip_shared *oip_shared_of(const struct oip_request *request, enum oip_side side,
+                                       size_t index);
+/* Inputs that have their contents in the message. */
+uint32_t oip_sent_count(const struct oip_request *request);
+/* Checks all parameters about shared memory. INVALID_ARGUMENT names the tensor and the rule. */
+enum status oip_check_shared(const struct oip_request *request, struct error *error) WARN_UNUSED;
+/* Reads an input into memory of its size. */
+enum status oip_read_shared(const struct oip_shared *shared, const struct shoal_tensor *tensor,
+                            void *to, struct error *error) WARN_UNUSED;
+
+/* Appends an InferOutputTensor's parameters: where `bytes` of contents were written. */
+enum {
+    OIP_PUT_SHARED_BYTES_MAX =
+        3 * (4 * WIRE_HEAD_BYTES_MAX + WIRE_VARINT_BYTES_MAX + 24) + SHOAL_NAME_BYTES_MAX
+};
+void oip_put_shared(const struct oip_shared *shared, uint64_t bytes, struct bytes *out);
 
 static inline struct wire_cursor
 oip_range_cursor(const struct wire_message *message, const struct oip_range *range)

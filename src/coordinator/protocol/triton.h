@@ -21,6 +21,12 @@ enum triton_method {
     TRITON_INDEX,
     TRITON_LOAD,
     TRITON_UNLOAD,
+    TRITON_SHARED_STATUS, /* from here on: regions of shared memory */
+    TRITON_SHARED_REGISTER,
+    TRITON_SHARED_UNREGISTER,
+    TRITON_CUDA_STATUS,
+    TRITON_CUDA_REGISTER,
+    TRITON_CUDA_UNREGISTER,
     TRITON_METHOD_COUNT
 };
 
@@ -33,12 +39,15 @@ enum { TRITON_REQUEST_BYTES_MAX = 64 * 1024 }; /* of any of these requests */
 
 struct triton_request {
     enum triton_method method;
-    char name[SHOAL_NAME_BYTES_MAX + 1]; /* of a model; "": all */
+    char name[SHOAL_NAME_BYTES_MAX + 1]; /* of a model or region; "": all */
     char version[SHOAL_NAME_BYTES_MAX + 1];
     bool ready;                               /* INDEX: only models that can be called */
     char after[SHOAL_NAME_BYTES_MAX + 1];     /* INDEX: only names after this one */
     uint32_t limit;                           /* INDEX: of rows; 0: none */
     char parameter[SHOAL_NAME_BYTES_MAX + 1]; /* LOAD, UNLOAD: one that is not supported; "" */
+    char key[SHOAL_NAME_BYTES_MAX + 1];       /* of shared memory, this and the next */
+    uint64_t offset;
+    uint64_t bytes;
 };
 
 /* Fill a request whose `method` is set. INVALID_ARGUMENT: malformed, too large, a text too long or

@@ -14,6 +14,12 @@ const char *const triton_paths[TRITON_METHOD_COUNT] = {
     [TRITON_INDEX] = SERVICE "RepositoryIndex",
     [TRITON_LOAD] = SERVICE "RepositoryModelLoad",
     [TRITON_UNLOAD] = SERVICE "RepositoryModelUnload",
+    [TRITON_SHARED_STATUS] = SERVICE "SystemSharedMemoryStatus",
+    [TRITON_SHARED_REGISTER] = SERVICE "SystemSharedMemoryRegister",
+    [TRITON_SHARED_UNREGISTER] = SERVICE "SystemSharedMemoryUnregister",
+    [TRITON_CUDA_STATUS] = SERVICE "CudaSharedMemoryStatus",
+    [TRITON_CUDA_REGISTER] = SERVICE "CudaSharedMemoryRegister",
+    [TRITON_CUDA_UNREGISTER] = SERVICE "CudaSharedMemoryUnregister",
 };
 
 enum triton_method
@@ -35,9 +41,12 @@ enum triton_member {
     MEMBER_VERSION,
     MEMBER_READY,
     MEMBER_PARAMETER, /* an entry of a map */
+    MEMBER_KEY,
+    MEMBER_OFFSET,
+    MEMBER_BYTES,
 };
 
-enum { FIELDS = 4 };
+enum { FIELDS = 5 };
 
 /* By field number. */
 static const enum triton_member fields[TRITON_METHOD_COUNT][FIELDS] = {
@@ -46,6 +55,12 @@ static const enum triton_member fields[TRITON_METHOD_COUNT][FIELDS] = {
     [TRITON_INDEX] = {MEMBER_NONE, MEMBER_NONE, MEMBER_READY},
     [TRITON_LOAD] = {MEMBER_NONE, MEMBER_NONE, MEMBER_NAME, MEMBER_PARAMETER},
     [TRITON_UNLOAD] = {MEMBER_NONE, MEMBER_NONE, MEMBER_NAME, MEMBER_PARAMETER},
+    [TRITON_SHARED_STATUS] = {MEMBER_NONE, MEMBER_NAME},
+    [TRITON_SHARED_REGISTER] = {MEMBER_NONE, MEMBER_NAME, MEMBER_KEY, MEMBER_OFFSET, MEMBER_BYTES},
+    [TRITON_SHARED_UNREGISTER] = {MEMBER_NONE, MEMBER_NAME},
+    [TRITON_CUDA_STATUS] = {MEMBER_NONE, MEMBER_NAME},
+    [TRITON_CUDA_REGISTER] = {MEMBER_NONE, MEMBER_NAME},
+    [TRITON_CUDA_UNREGISTER] = {MEMBER_NONE, MEMBER_NAME},
 };
 
 /* `to` has room for a name. */
@@ -54,14 +69,14 @@ keep_text(char *to, struct wire_cursor text, struct error *error)
 {
     if (text.left > SHOAL_NAME_BYTES_MAX)
         return error_set(error, STATUS_INVALID_ARGUMENT,
-                         "a name or version has at most %d bytes, not %llu", SHOAL_NAME_BYTES_MAX,
-                         (unsigned long long)text.left);
+                         "a name, version or key has at most %d bytes, not %llu",
+                         SHOAL_NAME_BYTES_MAX, (unsigned long long)text.left);
     size_t bytes = (size_t)text.left;
     wire_read(&text, to, bytes);
     to[bytes] = '\0';
     if (!wire_text_ok((const unsigned char *)to, bytes))
         return error_set(error, STATUS_INVALID_ARGUMENT,
-                         "a name or version must be UTF-8 without a zero byte");
+                         "a name, version or key must be UTF-8 without a zero byte");
     return STATUS_OK;
 }
 
@@ -94,20 +109,33 @@ keep_parameter(struct triton_request *request, struct wire_cursor entry, struct 
 }
 
 static enum status
+keep_number(struct triton_request *request, enum triton_member member, uint64_t value)
+{
+    switch (member) {
+    case MEMBER_READY: request->ready = value != 0; break;
+    case MEMBER_OFFSET: request->offset = value; break;
+    case MEMBER_BYTES: request->bytes = value; break;
+    default: UNREACHABLE();
+    }
+    return STATUS_OK;
+}
+
+static enum status
 keep_field(struct triton_request *request, enum triton_member member,
            const struct wire_field *field, struct error *error)
 {
-    bool is_ready = member == MEMBER_READY;
-    if (field->type != (is_ready ? WIRE_VARINT : WIRE_BYTES))
+    bool is_number = member == MEMBER_READY || member == MEMBER_OFFSET || member == MEMBER_BYTES;
+    if (field->type != (is_number ? WIRE_VARINT : WIRE_BYTES))
         return error_set(error, STATUS_INVALID_ARGUMENT,
                          "field %u of the request has the wrong type", field->number);
-    if (is_ready) {
-        request->ready = field->value != 0;
-        return STATUS_OK;
-    }
+    if (is_number)
+        return keep_number(request, member, field->value);
     if (member == MEMBER_PARAMETER)
         return keep_parameter(request, field->data, error);
-    return keep_text(member == MEMBER_NAME ? request->name : request->version, field->data, error);
+    return keep_text(member == MEMBER_NAME  ? request->name
+                     : member == MEMBER_KEY ? request->key
+                                            : request->version,
+                     field->data, error);
 }
 
 enum status
