@@ -23,23 +23,6 @@ sys.path.insert(0, str(peers.SOURCE / "clients" / "python"))
 import grpc  # noqa: E402
 import shoal  # noqa: E402
 
-# Needs of Triton's other example clients.
-SHM = "Triton's system shared memory extension"
-CUDA = "CUDA shared memory: no GPU"
-SEQUENCES = "stateful models: a node has none"
-STREAM = "ModelStreamInfer"
-LATER = {
-    **{f"simple_{way}_shm_client": f"needs {SHM}" for way in ("grpc", "http")},
-    **{f"simple_{way}_shm_string_client": f"needs {SHM}" for way in ("grpc", "http")},
-    **{f"simple_{way}_cudashm_client": f"needs {CUDA}" for way in ("grpc", "http")},
-    **{f"simple_{way}_sequence_sync_infer_client": f"needs {SEQUENCES}" for way in ("grpc", "http")},
-    "simple_grpc_sequence_stream_infer_client": f"needs {STREAM} and {SEQUENCES}",
-    "simple_grpc_custom_repeat": f"needs {STREAM} with several answers to a request",
-    "reuse_infer_objects_client": f"needs {SHM}",
-    "image_client": "a model of images, not at hand",
-    "memory_growth_test": "runs for hours",
-}
-
 NUMBERS = np.arange(16, dtype=np.int32).reshape(1, 16)
 ONES = np.full((1, 16), -1, dtype=np.int32)
 TEXTS = np.array([[b"", b"a\0", b"\xff\xfe", "häns".encode()]], dtype=object)
@@ -314,4 +297,4 @@ class Documents(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    peers.main(LATER)
+    peers.main()
