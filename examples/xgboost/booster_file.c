@@ -8,18 +8,22 @@
 #include <string.h>
 
 /* XGBoost's own files have fewer than 10 levels; its readers recurse for each. */
-enum { DEPTH_MAX = 64, BASE_SCORE_DEPTH = 3, VERSION_PART_MAX = 127 };
+enum { DEPTH_MAX = 64, VERSION_PART_MAX = 127 };
 
-/* The names on the path to the base score, from the outermost object. */
-static const char *const base_score_path[BASE_SCORE_DEPTH] = {"learner", "learner_model_param",
-                                                              "base_score"};
+/* What is read of a file: values with these names on their path, from the outermost object. */
+enum wanted { WANTED_BASE_SCORE, WANTED_OBJECTIVE, WANTED_COUNT };
+enum { WANTED_DEPTH = 3 };
+static const char *const wanted_paths[WANTED_COUNT][WANTED_DEPTH] = {
+    [WANTED_BASE_SCORE] = {"learner", "learner_model_param", "base_score"},
+    [WANTED_OBJECTIVE] = {"learner", "objective", "name"},
+};
 
 struct scan {
     const unsigned char *bytes;
     size_t size;
     size_t at;
-    const char *mistake; /* NULL: none so far */
-    int on_path;         /* how many of the current names, from the outermost, match that path */
+    const char *mistake;       /* NULL: none so far */
+    int on_path[WANTED_COUNT]; /* how many of the current names match, from the outermost */
     struct booster_file found;
 };
 
@@ -39,15 +43,31 @@ name_is(const struct scan *scan, size_t begin, size_t length, const char *name)
     return length == strlen(name) && memcmp(scan->bytes + begin, name, length) == 0;
 }
 
-/* Notes a name in an object at `depth`, counted from 1. True: its value is the base score. */
-static bool
-name_leads_to_base_score(struct scan *scan, size_t begin, size_t length, int depth)
+/* Notes a name in an object at `depth`, counted from 1. Returns which value it is the name of;
+ * WANTED_COUNT: of none. */
+static enum wanted
+name_leads_to(struct scan *scan, size_t begin, size_t length, int depth)
 {
-    if (depth > BASE_SCORE_DEPTH || scan->on_path < depth - 1)
-        return false;
-    bool leads = name_is(scan, begin, length, base_score_path[depth - 1]);
-    scan->on_path = leads ? depth : depth - 1;
-    return scan->on_path == BASE_SCORE_DEPTH;
+    enum wanted found = WANTED_COUNT;
+    for (int i = 0; i < WANTED_COUNT && depth <= WANTED_DEPTH; i++) {
+        if (scan->on_path[i] < depth - 1)
+            continue;
+        bool leads = name_is(scan, begin, length, wanted_paths[i][depth - 1]);
+        scan->on_path[i] = leads ? depth : depth - 1;
+        if (scan->on_path[i] == WANTED_DEPTH)
+            found = (enum wanted)i;
+    }
+    return found;
+}
+
+static void
+objective_found(struct scan *scan, size_t begin, size_t length)
+{
+    char *name = scan->found.objective;
+    if (length < sizeof scan->found.objective) {
+        memcpy(name, scan->bytes + begin, length);
+        name[length] = '\0';
+    }
 }
 
 static void
@@ -102,6 +122,18 @@ json_is_vector(const struct scan *scan, size_t at)
     return first == '[' || (first == '"' && at + 1 < scan->size && scan->bytes[at + 1] == '[');
 }
 
+/* Called after a ':'. The length of a string is looked for no further than a name may be long. */
+static void
+json_objective(struct scan *scan, size_t at)
+{
+    if (json_peek(scan, &at) != '"')
+        return;
+    size_t begin = ++at;
+    while (at < scan->size && at - begin < sizeof scan->found.objective && scan->bytes[at] != '"')
+        at++;
+    objective_found(scan, begin, at - begin);
+}
+
 static bool
 json_version_part(const struct scan *scan, size_t *at, unsigned char before, int *part)
 {
@@ -125,11 +157,14 @@ json_name(struct scan *scan, size_t begin, size_t depth)
     int minor;
     size_t length = scan->at - 1 - begin;
     size_t at = scan->at;
-    if (depth > BASE_SCORE_DEPTH || json_peek(scan, &at) != ':')
+    if (depth > WANTED_DEPTH || json_peek(scan, &at) != ':')
         return;
     at++;
-    if (name_leads_to_base_score(scan, begin, length, (int)depth))
+    enum wanted wanted = name_leads_to(scan, begin, length, (int)depth);
+    if (wanted == WANTED_BASE_SCORE)
         scan->found.has_vector_base_score |= json_is_vector(scan, at);
+    else if (wanted == WANTED_OBJECTIVE)
+        json_objective(scan, at);
     else if (depth == 1 && name_is(scan, begin, length, "version") &&
              json_version_part(scan, &at, '[', &major) && json_version_part(scan, &at, ',', &minor))
         version_found(scan, major, minor);
@@ -294,6 +329,16 @@ ubjson_is_vector(const struct scan *scan, size_t at)
     return type == 'S' && ubjson_length(&value, &length) && next(&value, &type) && type == '[';
 }
 
+static void
+ubjson_objective(struct scan *scan, size_t at)
+{
+    struct scan value = {.bytes = scan->bytes, .size = scan->size, .at = at};
+    unsigned char type;
+    uint64_t length;
+    if (next(&value, &type) && type == 'S' && ubjson_length(&value, &length))
+        objective_found(scan, value.at, length);
+}
+
 /* Reads the version at `at` as XGBoost writes it: small integers after their count. */
 static void
 ubjson_version(struct scan *scan, size_t at)
@@ -323,11 +368,13 @@ ubjson_object(struct scan *scan, int depth)
             return false;
         size_t name = scan->at - length;
         size_t value = scan->at;
-        bool is_base_score = name_leads_to_base_score(scan, name, length, depth + 1);
+        enum wanted wanted = name_leads_to(scan, name, length, depth + 1);
         if (!next(scan, &type) || !ubjson_value(scan, type, depth))
             return false;
-        if (is_base_score)
+        if (wanted == WANTED_BASE_SCORE)
             scan->found.has_vector_base_score |= ubjson_is_vector(scan, value);
+        else if (wanted == WANTED_OBJECTIVE)
+            ubjson_objective(scan, value);
         else if (depth == 0 && name_is(scan, name, length, "version"))
             ubjson_version(scan, value);
     }

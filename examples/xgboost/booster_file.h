@@ -11,6 +11,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+enum { BOOSTER_OBJECTIVE_BYTES = 64 };
+
 enum booster_form { BOOSTER_NONE, BOOSTER_JSON, BOOSTER_UBJSON };
 
 struct booster_file {
@@ -18,6 +20,7 @@ struct booster_file {
     bool has_vector_base_score; /* as XGBoost 3.1 and later write it; older libraries misread it */
     int version_major;          /* of the XGBoost that wrote the file; 0: not stated */
     int version_minor;
+    char objective[BOOSTER_OBJECTIVE_BYTES]; /* "multi:softprob"; "": not stated, or longer */
 };
 
 /* Reads the bytes once. BOOSTER_NONE: malformed, `room` has the reason. */

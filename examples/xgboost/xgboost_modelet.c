@@ -2,15 +2,18 @@
 /*
  * Runs any XGBoost model: one call predicts the rows of all items of a batch, which is where
  * batching pays. The features are FP32 [rows, features], NaN for a missing value; the answer is
- * FP32 [rows, outputs]: the probabilities of a classifier or the value of a regression. The numbers
- * of features and outputs come from the model.
+ * FP32 [rows, outputs], "probabilities" of a classifier or "prediction" of any other model
+ * (objective.h), and a classifier's labels on demand. The numbers of features and outputs come from
+ * the model.
  *
  * Parameters, all optional:
  *
  *   model    file that XGBoost wrote as JSON or UBJSON, relative to the configuration: the model of
  *            the stage, whose shapes are then declared. Others come by `load`
  *   input    name of the tensor with the features; by default the request's only one
- *   output   name of the answer, "probabilities" by default
+ *   output   name of the answer, if it is not to follow from the model's objective
+ *   labels   on: a classifier also answers "label", INT64 [rows], or [rows, outputs] if each output
+ *            is a yes or no of its own; off by default
  *   missing  a number that means a missing value, as NaN always does
  */
 #include <inttypes.h>
@@ -24,6 +27,7 @@
 
 #include "../model_file.h"
 #include "booster_file.h"
+#include "objective.h"
 
 enum {
     PATH_BYTES_MAX = 4096,
@@ -33,20 +37,25 @@ enum {
     FEATURES_MAX = 1 << 24 /* a row of 64 MiB, more than a message holds */
 };
 
+#define LABEL "label"
+
 struct xgboost_model {
     BoosterHandle booster;
     bool needs_matrix; /* its booster cannot predict from plain memory */
     int64_t features;
     int64_t outputs;
-    struct shoal_tensor_spec in;  /* [-1, features] */
-    struct shoal_tensor_spec out; /* [-1, outputs] */
+    const struct objective *objective;
+    struct shoal_tensor_spec in;     /* [-1, features] */
+    struct shoal_tensor_spec out[2]; /* [-1, outputs], then the labels */
+    uint32_t out_count;              /* 1: no labels */
 };
 
 struct xgboost {
     const struct shoal_host *host;
     struct xgboost_model *own; /* NULL: models come by `load` */
     char input[NAME_ROOM];     /* "": the only one */
-    char output[NAME_ROOM];
+    char output[NAME_ROOM];    /* "": as the objective says */
+    bool labels;
     char missing[32]; /* as JSON */
     float *rows;      /* concatenated rows of several items */
     size_t rows_bytes;
@@ -147,6 +156,19 @@ file_begin(const struct model_file *file, const char *path, const char **begin, 
     return SHOAL_OK;
 }
 
+/* Uses one thread to read the model and to predict, in spite of the model's own settings: a worker
+ * has one core. */
+static int
+booster_read(const struct xgboost_model *model, const char *begin, size_t size)
+{
+    const char *predicted_as = model->objective->predicted_as;
+    if (XGBoosterSetParam(model->booster, "nthread", "1") != 0 ||
+        XGBoosterLoadModelFromBuffer(model->booster, begin, size) != 0 ||
+        XGBoosterSetParam(model->booster, "nthread", "1") != 0)
+        return -1;
+    return predicted_as != NULL ? XGBoosterSetParam(model->booster, "objective", predicted_as) : 0;
+}
+
 static int
 booster_load(struct xgboost_model *model, const char *path, const char *begin, size_t size,
              struct shoal_error *error)
@@ -154,11 +176,7 @@ booster_load(struct xgboost_model *model, const char *path, const char *begin, s
     char room[160];
     if (XGBoosterCreate(NULL, 0, &model->booster) != 0)
         return library_error(error, SHOAL_INTERNAL, "making a model");
-    /* Uses one thread to read the model and to predict, in spite of the model's own settings: a
-     * worker has one core. */
-    if (XGBoosterSetParam(model->booster, "nthread", "1") == 0 &&
-        XGBoosterLoadModelFromBuffer(model->booster, begin, size) == 0 &&
-        XGBoosterSetParam(model->booster, "nthread", "1") == 0)
+    if (booster_read(model, begin, size) == 0)
         return SHOAL_OK;
     library_error(error, SHOAL_INVALID_ARGUMENT, "XGBoost says");
     snprintf(room, sizeof room, "%.*s", (int)sizeof room - 1, error->text);
@@ -204,6 +222,7 @@ model_parse(struct xgboost_model *model, const char *path, const struct model_fi
     if (status != SHOAL_OK)
         return status;
     size_t space = strspn((const char *)file->bytes + 1, " \t\r\n");
+    model->objective = objective_of(found.objective);
     status = booster_load(model, path, begin, file->size - space, error);
     free(copied);
     return status;
@@ -241,9 +260,16 @@ model_measure(const struct xgboost *self, struct xgboost_model *model, const cha
 static void
 model_specs(const struct xgboost *self, struct xgboost_model *model)
 {
+    const struct objective *objective = model->objective;
+    const char *output = self->output[0] != '\0' ? self->output : objective->output;
+    int64_t labels = objective_label_count(objective, model->outputs);
     model->in = (struct shoal_tensor_spec){
         self->input[0] != '\0' ? self->input : "features", SHOAL_FP32, 2, {-1, model->features}};
-    model->out = (struct shoal_tensor_spec){self->output, SHOAL_FP32, 2, {-1, model->outputs}};
+    model->out[0] = (struct shoal_tensor_spec){output, SHOAL_FP32, 2, {-1, model->outputs}};
+    model->out[1] =
+        (struct shoal_tensor_spec){LABEL, SHOAL_INT64, labels > 1 ? 2 : 1, {-1, labels}};
+    bool has_labels = self->labels && objective->classes != OBJECTIVE_NONE;
+    model->out_count = has_labels && strcmp(output, LABEL) != 0 ? 2 : 1;
 }
 
 static int
@@ -309,35 +335,58 @@ missing_read(struct xgboost *self, const char *value, struct shoal_error *error)
 }
 
 static int
+labels_read(struct xgboost *self, const char *value, struct shoal_error *error)
+{
+    self->labels = strcmp(value, "on") == 0;
+    if (self->labels || strcmp(value, "off") == 0)
+        return SHOAL_OK;
+    snprintf(error->text, sizeof error->text, "parameter \"labels\" is \"%.64s\": on or off",
+             value);
+    return SHOAL_INVALID_ARGUMENT;
+}
+
+static int
+name_read(const struct shoal_param *param, char name[NAME_ROOM], struct shoal_error *error)
+{
+    if (strlen(param->value) < NAME_ROOM) {
+        memcpy(name, param->value, strlen(param->value) + 1);
+        return SHOAL_OK;
+    }
+    snprintf(error->text, sizeof error->text, "parameter \"%.100s\": too long", param->name);
+    return SHOAL_INVALID_ARGUMENT;
+}
+
+static int
+param_read(struct xgboost *self, const struct shoal_param *param, const char **model,
+           struct shoal_error *error)
+{
+    if (strcmp(param->name, "model") == 0) {
+        *model = param->value;
+        return SHOAL_OK;
+    }
+    if (strcmp(param->name, "missing") == 0)
+        return missing_read(self, param->value, error);
+    if (strcmp(param->name, "labels") == 0)
+        return labels_read(self, param->value, error);
+    if (strcmp(param->name, "input") == 0)
+        return name_read(param, self->input, error);
+    if (strcmp(param->name, "output") == 0)
+        return name_read(param, self->output, error);
+    snprintf(error->text, sizeof error->text,
+             "parameter \"%.100s\": unknown; the parameters are model, input, output, labels and "
+             "missing",
+             param->name);
+    return SHOAL_INVALID_ARGUMENT;
+}
+
+static int
 params_read(struct xgboost *self, const struct shoal_open *open, const char **model,
             struct shoal_error *error)
 {
-    for (uint32_t i = 0; i < open->param_count; i++) {
-        const struct shoal_param *param = &open->params[i];
-        char *name = NULL;
-        if (strcmp(param->name, "model") == 0) {
-            *model = param->value;
-            continue;
-        }
-        if (strcmp(param->name, "missing") == 0) {
-            int status = missing_read(self, param->value, error);
-            if (status != SHOAL_OK)
-                return status;
-            continue;
-        }
-        if (strcmp(param->name, "input") == 0)
-            name = self->input;
-        else if (strcmp(param->name, "output") == 0)
-            name = self->output;
-        if (name == NULL || strlen(param->value) >= NAME_ROOM) {
-            snprintf(error->text, sizeof error->text, "parameter \"%.100s\": %s", param->name,
-                     name != NULL ? "too long"
-                                  : "unknown; the parameters are model, input, output and missing");
-            return SHOAL_INVALID_ARGUMENT;
-        }
-        memcpy(name, param->value, strlen(param->value) + 1);
-    }
-    return SHOAL_OK;
+    int status = SHOAL_OK;
+    for (uint32_t i = 0; i < open->param_count && status == SHOAL_OK; i++)
+        status = param_read(self, &open->params[i], model, error);
+    return status;
 }
 
 static int
@@ -387,7 +436,6 @@ xgboost_open(const struct shoal_open *open, void **instance, struct shoal_error 
     if (self == NULL)
         return SHOAL_RESOURCE_EXHAUSTED;
     self->host = open->host;
-    snprintf(self->output, sizeof self->output, "probabilities");
     snprintf(self->missing, sizeof self->missing, "NaN");
     int status = params_read(self, open, &model, error);
     if (status == SHOAL_OK && model != NULL)
@@ -410,8 +458,9 @@ xgboost_describe_model(void *instance, void *loaded, struct shoal_io *io, struct
     if (model == NULL)
         return SHOAL_OK;
     io->inputs = &model->in;
-    io->outputs = &model->out;
-    io->input_count = io->output_count = 1;
+    io->outputs = model->out;
+    io->input_count = 1;
+    io->output_count = model->out_count;
     return SHOAL_OK;
 }
 
@@ -496,6 +545,17 @@ rows_gather(struct xgboost *self, const struct xgboost_model *model,
     return SHOAL_OK;
 }
 
+static void
+labels_put(const struct xgboost_model *model, const struct shoal_host *host,
+           struct shoal_item *item, const float *outputs, int64_t row_count)
+{
+    const struct shoal_tensor_spec *spec = &model->out[1];
+    int64_t shape[2] = {row_count, spec->shape[1]};
+    int64_t *labels = host->output(item, LABEL, SHOAL_INT64, spec->rank, shape);
+    if (labels != NULL)
+        objective_label(model->objective, outputs, row_count, model->outputs, labels);
+}
+
 /* Gives each good item its part of the answer. */
 static void
 rows_scatter(const struct xgboost *self, const struct xgboost_model *model,
@@ -507,9 +567,11 @@ rows_scatter(const struct xgboost *self, const struct xgboost_model *model,
             continue;
         int64_t shape[2] = {features_find(self, item)->shape[0], model->outputs};
         size_t count = (size_t)(shape[0] * shape[1]);
-        float *answer = batch->host->output(item, self->output, SHOAL_FP32, 2, shape);
+        float *answer = batch->host->output(item, model->out[0].name, SHOAL_FP32, 2, shape);
         if (answer != NULL && count > 0)
             memcpy(answer, outputs, count * sizeof *answer);
+        if (answer != NULL && model->out_count > 1)
+            labels_put(model, batch->host, item, outputs, shape[0]);
         outputs += count;
     }
 }

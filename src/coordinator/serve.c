@@ -212,6 +212,8 @@ put_stage(struct bytes *yaml, const struct serve *serve, const struct model_form
 {
     put(yaml, "    stages:\n      - { name: predict, modelet: %s, workers: %u, batch_size: %d",
         format->modelet, workers(serve->options), BATCH_SIZE);
+    if (format->params != NULL)
+        put(yaml, ",\n          params: { %s }", format->params);
 }
 
 static void

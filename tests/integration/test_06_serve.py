@@ -13,6 +13,7 @@ import re
 import subprocess
 import tempfile
 import unittest
+import urllib.request
 
 import shoal_boosters
 import shoal_fixture
@@ -65,17 +66,33 @@ class TestServe(unittest.TestCase):
         digits = EXAMPLES / "digits/digits.ubj"
         with Serve(self.folder, self.folder / "bst.json", "exclusive-or", digits) as shoald:
             shoald.wait_log(r"^exclusive-or: bits FP32 \[-1, 2\] -> xor FP32 \[-1, 1\]$")
-            shoald.wait_log(r"^digits: features FP32 \[-1, 64\] -> probabilities FP32 \[-1, 10\]$")
+            shoald.wait_log(r"^digits: features FP32 \[-1, 64\] -> probabilities FP32 \[-1, 10\], "
+                            r"label INT64 \[-1\]$")
+            shoald.wait_log(r"^bst: features FP32 \[-1, 1\] -> prediction FP32 \[-1, 1\]$")
             self.assertIn(f"gRPC on {shoald.target}, HTTP on http://{shoald.http}, metrics on "
                           f"http://{shoald.metrics}", shoald.stderr)
             self.assertIn(f"See it at http://{shoald.dashboard}/", shoald.stderr)
             page = Dashboard(int(shoald.dashboard.rpartition(":")[2]))
             self.assertTrue(page.json("/about")["infer"])
             answer = self.paste(shoald, "digits")
-            self.assertEqual(answer["outputs"][0]["shape"], [1, 10])
+            probabilities, label = answer["outputs"]
+            self.assertEqual((probabilities["shape"], label["shape"]), ([1, 10], [1]))
+            self.assertEqual(label["data"],
+                             [max(range(10), key=lambda digit: probabilities["data"][digit])])
+            self.assertEqual(self.ask(shoald, "digits", 64, ["label"]), [label])
             self.assertEqual(self.paste(shoald, "exclusive-or")["model_name"], "exclusive-or")
             value, = self.paste(shoald, "bst")["outputs"][0]["data"]
             self.assertAlmostEqual(value, shoal_boosters.answers(3)[0], places=5)
+
+    def ask(self, shoald, model, features, outputs):
+        """The outputs that were asked for, as in the printed command."""
+        body = {"inputs": [{"name": "features", "datatype": "FP32", "shape": [1, features],
+                            "data": list(range(1, features + 1))}],
+                "outputs": [{"name": name} for name in outputs]}
+        request = urllib.request.Request(f"http://{shoald.http}/v2/models/{model}/infer",
+                                         json.dumps(body).encode())
+        with urllib.request.urlopen(request, timeout=WAIT_SECONDS) as answer:
+            return json.load(answer)["outputs"]
 
     def test_a_folder_of_models(self):
         models = self.folder / "models"

@@ -68,9 +68,12 @@ class TestModels(Folder):
         """Its model is loaded, and its tensors are those of the pipeline."""
         with Shoald(EXAMPLES / "xgboost" / "xgboost.yaml") as shoald, \
                 Client(shoald.target) as client:
-            chances = self.answer(client, "xgboost", "features", "FP32", [2, 64], bytes(2 * 64 * 4))
-            self.assertEqual(len(chances), 20)
+            answer = client.infer_raw("xgboost", ("features", "FP32", [2, 64], bytes(2 * 64 * 4)))
+            self.assertEqual([one.name for one in answer.outputs], ["probabilities", "label"])
+            chances = struct.unpack("<20f", answer.raw_output_contents[0])
             self.assertAlmostEqual(sum(chances[:10]), 1, places=4)
+            best = max(range(10), key=lambda digit: chances[digit])
+            self.assertEqual(answer.raw_output_contents[1], struct.pack("<2q", best, best))
             code, text = failure(client.start_raw("xgboost", ("features", "FP32", [1, 63], bytes(252))))
             self.assertEqual(code.name, "INVALID_ARGUMENT", text)
             self.assertRegex(text, r"\[1, ?63\].*\[-1, ?64\]")

@@ -9,9 +9,9 @@
 enum { FORMAT_XGBOOST, FORMAT_ONNX, FORMAT_MLP };
 
 const struct model_format model_formats[FORMAT_COUNT] = {
-    [FORMAT_XGBOOST] = {"xgboost", "libxgboost_modelet.so", ".json, .ubj"},
-    [FORMAT_ONNX] = {"onnx", "libonnx_modelet.so", ".onnx"},
-    [FORMAT_MLP] = {"mlp", "libmlp.so", ".mlp"},
+    [FORMAT_XGBOOST] = {"xgboost", "libxgboost_modelet.so", ".json, .ubj", "labels: on"},
+    [FORMAT_ONNX] = {"onnx", "libonnx_modelet.so", ".onnx", NULL},
+    [FORMAT_MLP] = {"mlp", "libmlp.so", ".mlp", NULL},
 };
 
 /* XGBoost writes one object in JSON or UBJSON, both of which begin with a brace; its first key is

@@ -14,6 +14,7 @@ struct model_format {
     const char *name;    /* "xgboost" */
     const char *modelet; /* "libxgboost_modelet.so" */
     const char *endings; /* of its files, for people: ".json, .ubj" */
+    const char *params;  /* of the stage that `shoald serve` makes: "labels: on"; NULL: none */
 };
 
 extern const struct model_format model_formats[FORMAT_COUNT];
