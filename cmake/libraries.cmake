@@ -38,15 +38,6 @@ else()
     add_library(jemalloc INTERFACE IMPORTED)
 endif()
 
-# Where it is not packaged (Debian 12) its example is left out.
-find_library(SHOAL_LIB_onnxruntime onnxruntime)
-find_path(SHOAL_INC_onnxruntime onnxruntime_c_api.h PATH_SUFFIXES onnxruntime)
-if(SHOAL_LIB_onnxruntime AND SHOAL_INC_onnxruntime)
-    add_library(onnxruntime INTERFACE IMPORTED)
-    target_link_libraries(onnxruntime INTERFACE ${SHOAL_LIB_onnxruntime})
-    target_include_directories(onnxruntime SYSTEM INTERFACE ${SHOAL_INC_onnxruntime})
-endif()
-
 find_program(PROTOC protoc REQUIRED)
 find_program(PROTOC_GEN_C protoc-gen-c REQUIRED)
 

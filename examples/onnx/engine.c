@@ -2,8 +2,11 @@
 #include "engine.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "../model_file.h"
+#include "library.h"
 #include "quiet.h"
 
 /* The smallest possible model: y = x. */
@@ -134,23 +137,22 @@ make_environment(const OrtApi *api, const struct engine_options *options)
 }
 
 int
-engine_open(struct engine *engine, const struct engine_options *options,
-            const struct shoal_host *host, struct shoal_error *error)
+engine_check(const struct engine *engine, const char *path, struct shoal_error *error)
 {
-    engine->host = host;
-    engine->options = *options;
-    engine->api = OrtGetApiBase()->GetApi(ORT_API_VERSION);
-    if (engine->api == NULL) {
-        snprintf(error->text, sizeof error->text,
-                 "ONNX Runtime %.32s is older than version %d of its interface",
-                 OrtGetApiBase()->GetVersionString(), ORT_API_VERSION);
-        return SHOAL_FAILED_PRECONDITION;
-    }
+    if (engine->api != NULL)
+        return SHOAL_OK;
+    return model_refuse(error, path, SHOAL_FAILED_PRECONDITION,
+                        "there is no ONNX Runtime: `pip install --no-deps --target DIR "
+                        "onnxruntime`, and start shoald with SHOAL_ONNXRUNTIME_DIR=DIR");
+}
+
+static int
+engine_begin(struct engine *engine, struct shoal_error *error)
+{
     const OrtApi *api = engine->api;
     OrtStatus *status = NULL;
-    log_host = host;
     if (environment == NULL)
-        status = make_environment(api, options);
+        status = make_environment(api, &engine->options);
     engine->env = environment;
     if (status == NULL)
         status = api->DisableTelemetryEvents(engine->env);
@@ -167,6 +169,20 @@ engine_open(struct engine *engine, const struct engine_options *options,
     if (status != NULL)
         return engine_status(engine, status, error);
     return warm_up(engine, error);
+}
+
+int
+engine_open(struct engine *engine, const struct engine_options *options,
+            const struct shoal_host *host, struct shoal_error *error)
+{
+    engine->host = log_host = host;
+    engine->options = *options;
+    const char *asked = getenv("SHOAL_ONNXRUNTIME_DIR");
+    const char *where = asked != NULL ? asked : "";
+    int status = library_load(where, &engine->api, error);
+    if (status == SHOAL_NOT_FOUND)
+        return where[0] != '\0' ? SHOAL_FAILED_PRECONDITION : SHOAL_OK;
+    return status == SHOAL_OK ? engine_begin(engine, error) : status;
 }
 
 void

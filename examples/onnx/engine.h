@@ -6,9 +6,10 @@
  */
 #pragma once
 
-#include <onnxruntime_c_api.h>
 #include <shoal/modelet.h>
 #include <stdbool.h>
+
+#include "ort_api.h"
 
 struct engine_options {
     int intra_threads; /* share the work of one operator */
@@ -20,7 +21,7 @@ struct engine_options {
 
 struct engine {
     const struct shoal_host *host;
-    const OrtApi *api;
+    const OrtApi *api;       /* NULL: there is no library, and every load fails */
     OrtEnv *env;             /* the process's; never released */
     OrtMemoryInfo *memory;   /* plain memory of this process */
     OrtAllocator *allocator; /* for names; the library's own, never released */
@@ -28,9 +29,12 @@ struct engine {
     struct engine_options options;
 };
 
-/* `engine` must be all zero; close it even after a failure. */
+/* `engine` must be all zero; close it even after a failure. If there is no library, and none is
+ * asked for, the engine is open and can load nothing. */
 int engine_open(struct engine *engine, const struct engine_options *options,
                 const struct shoal_host *host, struct shoal_error *error);
+/* FAILED_PRECONDITION if there is no library: the text says how to get one. */
+int engine_check(const struct engine *engine, const char *path, struct shoal_error *error);
 void engine_close(struct engine *engine);
 
 /* Returns options for one session, which the caller releases. NULL: see `error`. */

@@ -330,10 +330,13 @@ int
 model_create(const struct engine *engine, const struct shoal_host *host,
              const struct shoal_model *spec, struct onnx_model **created, struct shoal_error *error)
 {
+    int status = engine_check(engine, spec->path, error);
+    if (status != SHOAL_OK)
+        return status;
     struct onnx_model *model = calloc(1, sizeof *model);
     if (model == NULL)
         return model_refuse(error, spec->path, SHOAL_RESOURCE_EXHAUSTED, "no memory");
-    int status = model_folder_open(&model->folder, host, spec, error);
+    status = model_folder_open(&model->folder, host, spec, error);
     if (status == SHOAL_OK)
         status = model_load(engine, model, error);
     model->folder.spec = NULL;

@@ -2,7 +2,8 @@
 /*
  * Runs any ONNX model with ONNX Runtime. Inputs and outputs are read from the model. Models come by
  * `load`; a stage may have one of its own, named by the parameter `model`, which `describe` then
- * declares.
+ * declares. The variable SHOAL_ONNXRUNTIME_DIR says where the library is, if it is not the system's
+ * (library.h).
  *
  * Parameters, all optional:
  *

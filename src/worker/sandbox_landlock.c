@@ -183,6 +183,7 @@ folder_allow(int ruleset, const char *path)
 static int
 places_allow(int ruleset, const struct handshake_start *start, uint32_t allow, uint64_t handled)
 {
+    const char *runtime = getenv("SHOAL_ONNXRUNTIME_DIR"); /* examples/onnx; from the operator */
     int failed = 0;
     for (size_t i = 0; i < ARRAY_COUNT(places) && failed == 0; i++)
         if (places[i].needs == 0 || (places[i].needs & allow))
@@ -191,6 +192,8 @@ places_allow(int ruleset, const struct handshake_start *start, uint32_t allow, u
         failed = folder_allow(ruleset, start->modelet_path);
     if (failed == 0 && start->directory[0] != '\0')
         failed = place_allow(ruleset, start->directory);
+    if (failed == 0 && runtime != NULL && runtime[0] != '\0')
+        failed = place_allow(ruleset, runtime);
     if (failed == 0 && start->model_path[0] != '\0')
         failed = place_allow(ruleset, start->model_path);
     if (failed == 0 && start->models_root[0] != '\0')

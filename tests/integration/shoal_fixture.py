@@ -11,6 +11,7 @@ process dies. Leaving the block is itself a test: the daemon must still run, sto
 when told, exit with 0, print no sanitizer report, and leave nothing behind.
 """
 
+import ctypes.util
 import dataclasses
 import json
 import os
@@ -60,6 +61,11 @@ def wait_until(condition, what, seconds=WAIT_SECONDS):
 def sanitized():
     """Whether the build has sanitizers, which keep memory that is freed."""
     return (BUILD / "tests" / "sanitize").read_text().strip() != ""
+
+
+def has_onnxruntime():
+    """Whether there is an ONNX Runtime: the system's, or the one that the variable names."""
+    return bool(os.environ.get("SHOAL_ONNXRUNTIME_DIR") or ctypes.util.find_library("onnxruntime"))
 
 
 def draw_seed():

@@ -17,7 +17,7 @@ import unittest
 import shoal_fixture
 from shoal_client import Client, failure
 from shoal_ctl import shoalctl
-from shoal_fixture import (BUILD, EXAMPLES, SOURCE, Shoald, node, pipeline, read_proc, run_shoald,
+from shoal_fixture import (EXAMPLES, SOURCE, Shoald, node, pipeline, read_proc, run_shoald,
                            stage, wait_until)
 from test_17_engines import Folder, floats, mapping
 
@@ -27,8 +27,8 @@ import make as mlp  # noqa: E402
 MODELET = "libonnx_modelet.so"
 WORKERS = 2
 BITS = ("bits", "FP32", [4, 2], floats([0, 0, 0, 1, 1, 0, 1, 1]))
-BUILT = unittest.skipUnless((BUILD / "lib" / "shoal" / MODELET).exists(),
-                            "there is no ONNX Runtime (Debian 13 and later: libonnxruntime-dev)")
+RUNS = unittest.skipUnless(shoal_fixture.has_onnxruntime(), "there is no ONNX Runtime: neither the "
+                           "system's nor in SHOAL_ONNXRUNTIME_DIR")
 
 
 def onnx_make():
@@ -71,7 +71,7 @@ def check_shared(test, shoald, weights, start):
         test.assertLess(sizes["Pss"], 0.6 * sizes["Rss"])
 
 
-@BUILT
+@RUNS
 class TestOwnModel(Folder):
     def check_example(self, shoald):
         with Client(shoald.target) as client:
@@ -145,7 +145,7 @@ class TestOwnModel(Folder):
                     self.assertRegex(text, rf"failed \(\w+\): .*{name}.*{words}")
 
 
-@BUILT
+@RUNS
 class TestModelsComeAndGo(Folder):
     COUNT = 40  # fewer than half of the slots: all may wait for their models at once
 

@@ -75,9 +75,9 @@ def engines():
                  shoal_boosters.text(1).encode()), shoal_boosters.tensor(0)
     yield Broken("mlp", "libmlp.so", "model.mlp", (EXAMPLES / "mlp" / "xor.mlp").read_bytes()), \
         ("bits", "FP32", [1, 2], bytes(8))
-    xor = EXAMPLES / "onnx" / "xor.onnx"
-    if xor.exists():  # where ONNX Runtime is packaged
-        yield Broken("onnx", "libonnx_modelet.so", "model.onnx", xor.read_bytes()), \
+    if shoal_fixture.has_onnxruntime():
+        yield Broken("onnx", "libonnx_modelet.so", "model.onnx",
+                     (EXAMPLES / "onnx" / "xor.onnx").read_bytes()), \
             ("bits", "FP32", [1, 2], bytes(8))
 
 

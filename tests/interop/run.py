@@ -50,6 +50,8 @@ PARTS = (
     Part("mlserver", ("mlserver", "requests"), (), "MLServer's types and codecs, over REST"),
     Part("openapi", ("openapi-spec-validator", "jsonschema"), (), "the official validator of OpenAPI documents"),
     Part("rest", ("requests", "httpx", "aiohttp"), ("curl",), "general HTTP clients"),
+    Part("onnxruntime", ("onnxruntime",), (),
+         "the onnx modelet with the library in this package, and the package's own answers"),
     Part("package", ("grpcio", "numpy", "pip"), (), "clients/python, installed by pip with the newest packages"),
 )
 

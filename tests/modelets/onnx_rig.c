@@ -2,10 +2,10 @@
 #include "../random.h"
 #include "onnx_rig.h"
 
+#include <glob.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #define TOLERANCE 1e-5
 
@@ -15,18 +15,30 @@ float onnx_weights[IN][OUT];
 float onnx_bias[OUT];
 
 bool
-onnx_is_built(void)
+onnx_is_installed(void)
 {
-    char path[4096];
-    snprintf(path, sizeof path, "%s/lib/shoal/lib" MODELET ".so", getenv("SHOAL_BUILD_DIR"));
-    return access(path, F_OK) == 0;
+    static const char *const places[] = {"/usr/lib/*/libonnxruntime.so*",
+                                         "/usr/{,local/}lib{,64}/libonnxruntime.so*"};
+    bool found = false;
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        glob_t paths;
+        found = glob(places[i], GLOB_BRACE, NULL, &paths) == 0 || found;
+        globfree(&paths);
+    }
+    return found;
+}
+
+bool
+onnx_is_there(void)
+{
+    return getenv("SHOAL_ONNXRUNTIME_DIR") != NULL || onnx_is_installed();
 }
 
 static void
 test_there_is_no_onnx_runtime(void **state)
 {
     (void)state;
-    print_message("there is no ONNX Runtime (Debian 13 and later: libonnxruntime-dev)\n");
+    print_message("there is no ONNX Runtime: neither the system's nor in SHOAL_ONNXRUNTIME_DIR\n");
     skip();
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Models for the tests of the onnx modelet: a graph in the making, and some that both need. Where
- * the modelet is not built, since ONNX Runtime is not packaged, `onnx_lacking` says so and is
- * skipped.
+ * there is no ONNX Runtime, neither the system's nor one in SHOAL_ONNXRUNTIME_DIR, `onnx_lacking`
+ * says so and is skipped.
  */
 #pragma once
 
@@ -18,7 +18,8 @@
 #define MODELET "onnx_modelet"
 #define FILE_NAME "written.onnx"
 
-bool onnx_is_built(void);
+bool onnx_is_there(void);
+bool onnx_is_installed(void); /* in the system */
 extern const struct CMUnitTest onnx_lacking[1];
 
 extern struct message onnx_graph; /* what the functions below write */

@@ -351,7 +351,7 @@ main(void)
         cmocka_unit_test(test_wrong_parameters),
         cmocka_unit_test(test_right_parameters),
     };
-    if (!onnx_is_built())
+    if (!onnx_is_there())
         return cmocka_run_group_tests(onnx_lacking, NULL, NULL);
     return cmocka_run_group_tests(tests, rig_setup, rig_teardown);
 }
