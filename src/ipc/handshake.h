@@ -97,6 +97,7 @@ struct handshake_start {
     uint32_t log_format;    /* enum log_format */
     uint32_t sandbox_allow; /* enum sandbox_allow */
     uint32_t sandbox_need;  /* enum sandbox_need */
+    uint32_t sandbox_names; /* 1: only to name the calls that the sandbox refuses; else 0 */
     uint32_t wait_adaptive; /* 1: the worker decides, up to batch_wait_ns; else 0 */
     uint32_t serves_models; /* 1: models come and go over HANDSHAKE_FD_MODELS */
     uint32_t loads_idle;    /* 1: loads may use the kernel's idle class; else 0 */
@@ -140,6 +141,7 @@ struct handshake_ready {
 struct handshake_failed {
     struct handshake_header header;
     uint32_t status;
+    uint32_t refused_calls; /* 1: the sandbox may have refused calls, which are not named */
     char text[ERROR_TEXT_MAX];
 };
 

@@ -41,7 +41,7 @@ struct loaded_model {
 struct loader {
     const struct modelet *modelet;
     const struct worker_entry *entry;
-    const struct sandbox *sandbox; /* set before loader_start */
+    struct sandbox *sandbox; /* set before loader_start */
     struct model_table table;
     struct heaps heaps;
     char root[PATH_MAX]; /* of all models, links resolved */

@@ -19,11 +19,12 @@ const char *malloc_conf = "retain:false";
 
 /* Reports a failed start to the coordinator, which logs it; to stderr if that fails. */
 static void
-refuse(const struct error *error)
+refuse(const struct worker *worker, const struct error *error)
 {
     struct handshake_failed failed = {
         .header = {HANDSHAKE_VERSION, HANDSHAKE_FAILED, sizeof(failed), 0},
         .status = error->status,
+        .refused_calls = worker->sandbox.unnamed,
     };
     snprintf(failed.text, sizeof(failed.text), "%s", error->text);
     struct error ignored;
@@ -157,7 +158,7 @@ main(int argc, char **argv)
     static struct handshake_ready ready;
     struct error error = ERROR_NONE;
     if (make_ready(&worker, &ready, &error) != STATUS_OK) {
-        refuse(&error);
+        refuse(&worker, &error);
         return EXIT_REFUSED;
     }
     worker_catch_stop(&worker);

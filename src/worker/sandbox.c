@@ -37,6 +37,8 @@ sanitizer_prepare(void)
         __sanitizer_sandbox_on_notify(NULL);
 }
 
+enum { REFUSED_BYTES = 256 };
+
 /* ---- what is asked ---- */
 
 uint32_t
@@ -157,8 +159,22 @@ no_new_privs_enter(void)
 
 /* ---- what it refused ---- */
 
+static void
+explain_calls(struct sandbox *sandbox, struct error *error)
+{
+    char calls[REFUSED_BYTES] =
+        "socket (network), fork, execve (processes), open to write (files), "
+        "mmap, mprotect of code (code)";
+    sandbox->unnamed = !sandbox->names;
+    if (sandbox->names)
+        calls_refused(calls, sizeof(calls));
+    (void)error_prefix(error,
+                       "its sandbox (seccomp) %s system calls that `sandbox_allow` allows: %s",
+                       sandbox->names ? "refused" : "refuses", calls);
+}
+
 void
-sandbox_explain(const struct sandbox *sandbox, struct error *error)
+sandbox_explain(struct sandbox *sandbox, struct error *error)
 {
     if (sandbox->asked == 0)
         return;
@@ -167,10 +183,7 @@ sandbox_explain(const struct sandbox *sandbox, struct error *error)
                                   "`sandbox_allow: [files]` allows it, unless the file's own mode "
                                   "refuses it");
     else if (strstr(error->text, strerror(EPERM)) != NULL)
-        (void)error_prefix(
-            error, "its sandbox (seccomp) refuses system calls that `sandbox_allow` allows: "
-                   "socket (network), fork, execve (processes), open to write (files), "
-                   "mmap, mprotect of code (code)");
+        explain_calls(sandbox, error);
 }
 
 /* ---- the steps ---- */
@@ -182,6 +195,7 @@ sandbox_enter(struct sandbox *sandbox, const struct handshake_start *start, stru
         .allow = sandbox_completed(start->sandbox_allow),
         .asked = sandbox_parts(start->sandbox_allow),
         .need = start->sandbox_need == SANDBOX_REQUIRED ? SANDBOX_REQUIRED : SANDBOX_BEST_EFFORT,
+        .names = start->sandbox_names != 0,
     };
     if (sandbox->allow & SANDBOX_ALLOW_CORE)
         core_enter();
@@ -198,7 +212,7 @@ sandbox_enter(struct sandbox *sandbox, const struct handshake_start *start, stru
     note_one(sandbox, SANDBOX_PART_CAPABILITIES, capabilities_drop());
     calls_restricted = true;
     note_one(sandbox, SANDBOX_PART_CALLS_STARTING,
-             calls_restrict(SANDBOX_STARTING, sandbox->allow));
+             calls_restrict(sandbox->names ? SANDBOX_NAMING : SANDBOX_STARTING, sandbox->allow));
     return judge(sandbox, ~(uint32_t)SANDBOX_PART_CALLS_SERVING, error);
 }
 

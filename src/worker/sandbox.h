@@ -31,6 +31,8 @@ struct sandbox {
     uint32_t asked;    /* parts for this stage */
     uint32_t in_force; /* parts in force */
     enum sandbox_need need;
+    bool names;                       /* the calls that it refuses are noted */
+    bool unnamed;                     /* sandbox_explain could not name the calls */
     char missing[SANDBOX_TEXT_BYTES]; /* "landlock_files(ENOSYS) calls_serving(EPERM)" */
 };
 
@@ -52,7 +54,7 @@ enum status sandbox_narrow(struct sandbox *sandbox, struct error *error) WARN_UN
 
 /* Adds to a failure of the modelet whose text has the bare EPERM or EACCES of the C library: the
  * part of the sandbox, the calls that it refuses, and the names that allow them. */
-void sandbox_explain(const struct sandbox *sandbox, struct error *error);
+void sandbox_explain(struct sandbox *sandbox, struct error *error);
 
 /* ---- sandbox_landlock.c ---- */
 
@@ -75,7 +77,16 @@ uint32_t landlock_enter(const struct handshake_start *start, uint32_t allow, int
 
 /* ---- sandbox_calls.c ---- */
 
-enum sandbox_step { SANDBOX_STARTING, SANDBOX_SERVING };
+/* SANDBOX_NAMING: as SANDBOX_STARTING, but refused calls raise SIGSYS, whose handler notes the call
+ * and makes it fail with EPERM. A thread that blocks that signal would die, so only a start that
+ * has failed is made once more in this way. */
+enum sandbox_step { SANDBOX_STARTING, SANDBOX_SERVING, SANDBOX_NAMING };
 
 /* Restricts this process to the system calls of that step. Returns 0 or an errno. */
 int calls_restrict(enum sandbox_step step, uint32_t allow);
+
+/* The calls noted so far, each with the name that allows it: "socket (network), ptrace (all)". */
+void calls_refused(char *text, size_t room);
+/* The name of `sandbox_allow` with which a worker may make the call, with arguments that it must
+ * not have without: "network". Pure. */
+const char *calls_allowed_by(int call);

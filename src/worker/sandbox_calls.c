@@ -7,6 +7,8 @@
  * Calls that are allowed with any arguments cost nothing (the kernel keeps a bitmap of them since
  * 5.11), and a worker makes only such calls per request.
  *
+ * To name the calls that a start failed for, the first filter can raise SIGSYS instead.
+ *
  * Conditions compare exactly the bits that the kernel looks at: an int argument comes in a register
  * whose upper half may contain anything.
  */
@@ -18,9 +20,13 @@
 #include <linux/sched.h>
 #include <linux/seccomp.h>
 #include <seccomp.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/types.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 #include "base/check.h"
@@ -449,7 +455,7 @@ static const int calls_hidden[] = {SCMP_SYS(clone3), SCMP_SYS(openat2)};
 static bool
 allowed(enum sandbox_step step, uint32_t allow, uint32_t starting, uint32_t serving)
 {
-    uint32_t by = step == SANDBOX_STARTING ? starting : serving;
+    uint32_t by = step == SANDBOX_SERVING ? serving : starting;
     return by == (uint32_t)ALWAYS || (by & allow) != 0;
 }
 
@@ -547,13 +553,105 @@ set_attributes(scmp_filter_ctx filter)
     return failed;
 }
 
+/* ---- naming what is refused ---- */
+
+enum { REFUSED_MAX = 8, BY_SECCOMP = 1 /* si_code; older headers lack SYS_SECCOMP */ };
+
+static volatile sig_atomic_t refused[REFUSED_MAX];
+static volatile sig_atomic_t refused_count;
+
+static void
+note_refused(int call)
+{
+    int i = 0;
+    while (i < refused_count && refused[i] != call)
+        i++;
+    if (i < REFUSED_MAX && i == refused_count) {
+        refused[i] = call;
+        refused_count = i + 1;
+    }
+}
+
+/* The kernel has not carried out the call: it returns what is written here. */
+static void
+on_refused(int number, siginfo_t *info, void *context)
+{
+    ucontext_t *machine = context;
+    (void)number;
+    if (info->si_code != BY_SECCOMP)
+        abort();
+    note_refused(info->si_syscall);
+#if defined(__x86_64__)
+    machine->uc_mcontext.gregs[REG_RAX] = -EPERM;
+#elif defined(__aarch64__)
+    machine->uc_mcontext.regs[0] = (unsigned long long)-EPERM;
+#endif
+}
+
+/* The C library blocks all signals while it makes a process, so that call is refused without. */
+static int
+add_naming(scmp_filter_ctx filter, uint32_t allow)
+{
+    const struct scmp_arg_cmp process = {0, SCMP_CMP_MASKED_EQ, CLONE_THREAD, 0};
+    struct sigaction action = {.sa_sigaction = on_refused, .sa_flags = SA_SIGINFO | SA_NODEFER};
+    sigfillset(&action.sa_mask);
+    if (sigaction(SIGSYS, &action, NULL) != 0)
+        return errno;
+    return allow & SANDBOX_ALLOW_PROCESSES ? 0
+                                           : seccomp_rule_add_array(filter, SCMP_ACT_ERRNO(EPERM),
+                                                                    SCMP_SYS(clone), 1, &process);
+}
+
+/* NULL: none of them. */
+static const char *
+first_name(uint32_t allow)
+{
+    for (uint32_t bit = 0; allow != (uint32_t)ALWAYS && bit < SANDBOX_ALLOW_COUNT; bit++)
+        if (allow & 1u << bit)
+            return sandbox_allow_name(bit);
+    return NULL;
+}
+
+const char *
+calls_allowed_by(int call)
+{
+    const char *name = NULL;
+    for (size_t i = 0; i < ARRAY_COUNT(groups) && name == NULL; i++)
+        for (size_t k = 0; k < groups[i].count && name == NULL; k++)
+            if (groups[i].calls[k] == call)
+                name = first_name(groups[i].serving);
+    for (size_t i = 0; i < ARRAY_COUNT(conditions) && name == NULL; i++)
+        if (conditions[i].call == call)
+            name = first_name(conditions[i].serving);
+    return name != NULL ? name : "all";
+}
+
+void
+calls_refused(char *text, size_t room)
+{
+    if (refused_count == 0) /* the one that raises no signal */
+        note_refused(SCMP_SYS(clone));
+    size_t used = 0;
+    for (int i = 0; i < refused_count && used < room; i++) {
+        char *name = seccomp_syscall_resolve_num_arch(SCMP_ARCH_NATIVE, refused[i]);
+        used += (size_t)snprintf(text + used, room - used, "%s%s (%s)", i > 0 ? ", " : "",
+                                 name != NULL ? name : "?", calls_allowed_by(refused[i]));
+        free(name);
+    }
+}
+
+/* ---- in force ---- */
+
 int
 calls_restrict(enum sandbox_step step, uint32_t allow)
 {
-    scmp_filter_ctx filter = seccomp_init(SCMP_ACT_ERRNO(EPERM));
+    scmp_filter_ctx filter =
+        seccomp_init(step == SANDBOX_NAMING ? SCMP_ACT_TRAP : SCMP_ACT_ERRNO(EPERM));
     if (filter == NULL)
         return ENOMEM;
     int failed = set_attributes(filter);
+    if (failed == 0 && step == SANDBOX_NAMING)
+        failed = add_naming(filter, allow);
     if (failed == 0)
         failed = add_groups(filter, step, allow);
     if (failed == 0)

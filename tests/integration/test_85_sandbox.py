@@ -301,6 +301,22 @@ class TestExamples(unittest.TestCase):
                 self.assertIn(f": no {word}: ", said)
                 shoald.wait_log(rf"model_failed .*{re.escape(text)}")
 
+    def test_refusals_of_a_start_name_the_calls(self):
+        """Of a stage's own model; libraries may have tried other calls before, and went on without."""
+        for word, call in (("socket", "socket (network)"), ("fork", "clone (processes)"),
+                           ("chroot", "chroot (all)")):
+            model = {"id": "m", "path": str(EXAMPLES), "key": json.dumps({"do": word})}
+            code, text = run_shoald(node(pipeline(word, stage("libcrasher.so", model=model), slots=8)))
+            self.assertNotEqual(code, 0)
+            self.assertRegex(text, r'start_failed .*its sandbox \(seccomp\) refused system calls that '
+                                   rf"`sandbox_allow` allows: ([^:]*, )?{re.escape(call)}: .*no {word}: ")
+
+    def test_a_start_is_not_repeated_if_the_sandbox_is_not_the_reason(self):
+        config = node(pipeline("p", stage("libpuppet.so", params={"folder": ".", "open": "fail"}), slots=8))
+        code, text = run_shoald(config)
+        self.assertNotEqual(code, 0)
+        self.assertEqual(text.count("worker_died"), 1, text)
+
 
 class TestCore(unittest.TestCase):
     """`core` allows core files, and nothing else does."""

@@ -3,7 +3,8 @@
  * Crashes as each request says, in functions whose names a backtrace must show.
  *
  * Input "do": BYTES [1], the word below. Output: the input. Models: what `load` finds in the key is
- * done during the load; `socket` and `open` (of /etc/passwd) only there: it fails as they fail.
+ * done during the load; `socket`, `fork`, `chroot` and `open` (of /etc/passwd) only there: it fails
+ * as they fail.
  *   nothing
  *   null       writes to address 0
  *   call       calls address 0
@@ -133,6 +134,10 @@ load(void *instance, const struct shoal_model *spec, void **model, struct shoal_
     int opened = 0;
     if (strcmp(word, "socket") == 0)
         opened = socket(AF_INET, SOCK_STREAM, 0);
+    else if (strcmp(word, "fork") == 0)
+        opened = fork();
+    else if (strcmp(word, "chroot") == 0)
+        opened = chroot("/");
     else if (strcmp(word, "open") == 0)
         opened = open("/etc/passwd", O_RDONLY);
     if (opened >= 0)

@@ -239,7 +239,7 @@ on_failed_start(struct pool_member *member, const char *why)
 {
     const struct config_stage *config = stage_config(member->pools, member->stage);
     struct error error = ERROR_NONE;
-    if (member->refused)
+    if (member->refused || member->names)
         error = member->refusal;
     else if (member->killed_for == KILL_START_TIMEOUT)
         error_set(&error, STATUS_DEADLINE_EXCEEDED,
@@ -283,6 +283,17 @@ replace(struct pool_member *member, enum death_blame blame, bool was_ready, uint
     worker_pool_on_death(member, blame, why);
 }
 
+/* Whether the start that ends all is to be made once more, only to name the calls that the sandbox
+ * refused. */
+static bool
+is_to_name(struct pool_member *member)
+{
+    bool again =
+        member->refused && member->refused_calls && !member->names && !member->pools->complete_once;
+    member->names = member->names || again;
+    return again;
+}
+
 void
 pool_member_on_death(void *context)
 {
@@ -319,6 +330,11 @@ pool_member_on_death(void *context)
              "requests=\"%s\"",
              pools->lane->info.name, stage_config(pools, member->stage)->name, member->index,
              (int)pid, why, held, requests.named);
+    if (!was_ready && is_to_name(member)) {
+        pool_member_start(member);
+        pools->models->on_left(catalog, member);
+        return;
+    }
     if (!was_ready && member->killed_for != KILL_QUARANTINE)
         on_failed_start(member, why);
     enum death_blame blame =

@@ -64,6 +64,7 @@ fill_start(const struct pool_member *member, struct handshake_start *start)
         .log_format = log_format(),
         .sandbox_allow = stage->sandbox_allow,
         .sandbox_need = sandbox_need(&options->source->config), /* the node's */
+        .sandbox_names = member->names,
         .param_count = stage->param_count,
         .serves_models = member->pools->pipeline->catalog != NULL,
         .loads_idle = member->pools->pipeline->catalog != NULL && idle_class_can_be_left(),
@@ -316,6 +317,10 @@ pool_member_on_ready(struct pool_member *member, const struct handshake_ready *r
         return;
     }
     CHECK(member->state == MEMBER_STARTING && !member->pools->stopping);
+    if (member->names) { /* the failure was of the moment; this sandbox is not one to serve in */
+        pool_member_kill(member, KILL_NAMED);
+        return;
+    }
     member->state = MEMBER_READY;
     member->ready_ns = clock_now_ns();
     member->finished = lane_finished(member->pools->lane, member->stage);
@@ -380,6 +385,7 @@ pool_member_on_control(void *context)
                message->header.bytes == sizeof(message->failed)) {
         message->failed.text[sizeof(message->failed.text) - 1] = '\0';
         member->refused = true;
+        member->refused_calls = message->failed.refused_calls != 0;
         error_set(&member->refusal, STATUS_FAILED_PRECONDITION, "%s", message->failed.text);
     } else if (says_of_client_region(member, status, message)) {
         /* done */

@@ -50,6 +50,7 @@ enum pool_member_kill {
     KILL_NONSENSE,   /* it sent an impossible message */
     KILL_QUARANTINE, /* it was starting when its stage was quarantined */
     KILL_LOAD_TIMEOUT,
+    KILL_NAMED, /* it was started to name refused calls, and is ready */
 };
 
 struct pool_member {
@@ -66,6 +67,8 @@ struct pool_member {
     enum pool_member_kill killed_for;
     bool refused; /* it sent handshake_failed; `refusal` is its own text */
     struct error refusal;
+    bool refused_calls;    /* the sandbox is the reason, as far as it knows */
+    bool names;            /* it is started once more, to name the calls that the sandbox refuses */
     int64_t ready_ns;      /* of the process that is or was ready last */
     int64_t judged_ns;     /* requests count in its favour from here: the last death, or ready_ns */
     uint64_t finished;     /* lane_finished when it became ready */
