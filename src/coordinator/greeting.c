@@ -234,16 +234,21 @@ greeting_start(struct greeting *greeting, const struct config *config,
 {
     *greeting = (struct greeting){.registry = registry,
                                   .http = config->http.count > 0 ? config->http.items[0] : NULL};
+    bool has_fixed = false;
     greet_addresses(greeting, config);
     for (uint32_t i = 0; i < count; i++) {
         struct oip_model_info info;
         bool ready;
         struct lane *lane = pipeline_describe(pipelines[i], &info, &ready);
+        has_fixed = has_fixed || pipelines[i]->catalog == NULL;
         if (pipelines[i]->catalog == NULL)
             greet_model(greeting, &info);
         if (lane != NULL)
             lane_unref(lane);
     }
+    if (has_fixed)
+        log_plain(
+            "A changed file is read by `shoalctl reload`; one in a folder of models by itself.");
     registry_on_loaded(registry, on_loaded, greeting);
     models_visit(registry, greet_loaded, greeting);
 }

@@ -698,8 +698,9 @@ start(struct coordinator_node *node, struct error *error)
         log_warn("sockets_unused count=%u why=\"no such address\"", listen_fds_unused());
     /* before anything serves: a node that is ready has the models that lie there */
     if (status == STATUS_OK)
-        status = model_directories_create(node->loop, node->assembly.pipelines,
-                                          node->assembly.pipeline_count, &node->directories, error);
+        status =
+            model_directories_create(node->loop, node->assembly.registry, node->assembly.pipelines,
+                                     node->assembly.pipeline_count, &node->directories, error);
     return status == STATUS_OK ? assembly_start(&node->assembly, error) : status;
 }
 

@@ -32,6 +32,7 @@ struct served_model {
     char id[SHOAL_NAME_BYTES_MAX + 1];
     char path[PATH_MAX];
     const struct model_format *format;
+    bool is_versioned;
 };
 
 struct serve {
@@ -56,6 +57,23 @@ is_model_folder(const char *path)
             return true;
     }
     return false;
+}
+
+/* The look at a folder whose versions, 1/, 2/, …, have a known format; NULL: it has none. */
+static const struct model_format *
+versions_format(const char *path)
+{
+    struct model_look look = {.id = strrchr(path, '/') + 1, .kind = LOOK_DIRECTORY};
+    struct error ignored = ERROR_NONE; /* the node says what is wrong beside them */
+    const struct model_format *format = NULL;
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd >= 0)
+        (void)look_at_model(fd, ".", 0, &look, &ignored);
+    if (look.release_count > 0)
+        format = look_for_format_of(fd, ".", &look);
+    if (fd >= 0)
+        close(fd);
+    return format;
 }
 
 static bool
@@ -116,6 +134,21 @@ add_root(struct serve *serve, const char *path, struct error *error)
     return STATUS_OK;
 }
 
+/* `root_fd`: "/". */
+static enum status
+add_folder(struct serve *serve, int root_fd, const char *path, struct error *error)
+{
+    const struct model_format *format = versions_format(path);
+    if (format == NULL && is_model_folder(path))
+        return add_model(serve, path, LOOK_DIRECTORY, look_for_format(root_fd, path + 1), error);
+    if (format == NULL)
+        return add_root(serve, path, error);
+    enum status status = add_model(serve, path, LOOK_DIRECTORY, format, error);
+    if (status == STATUS_OK)
+        serve->models[serve->model_count - 1].is_versioned = true;
+    return status;
+}
+
 static enum status
 add_path(struct serve *serve, const char *given, struct error *error)
 {
@@ -123,23 +156,21 @@ add_path(struct serve *serve, const char *given, struct error *error)
     struct stat stat;
     if (realpath(given, path) == NULL)
         return error_set_errno(error, "%s", given);
-    int parent = open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int root_fd = open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     enum status status = STATUS_OK;
-    if (parent < 0 || fd < 0 || fstat(fd, &stat) != 0)
+    if (root_fd < 0 || fd < 0 || fstat(fd, &stat) != 0)
         status = error_set_errno(error, "%s", given);
     else if (strcmp(path, "/") == 0)
         status = error_set(error, STATUS_INVALID_ARGUMENT, "/ is no folder of models");
-    else if (S_ISDIR(stat.st_mode) && !is_model_folder(path))
-        status = add_root(serve, path, error);
     else if (S_ISDIR(stat.st_mode))
-        status = add_model(serve, path, LOOK_DIRECTORY, look_for_format(parent, path + 1), error);
+        status = add_folder(serve, root_fd, path, error);
     else
         status = add_model(serve, path, LOOK_FILE, look_at_format(fd), error);
     if (fd >= 0)
         close(fd);
-    if (parent >= 0)
-        close(parent);
+    if (root_fd >= 0)
+        close(root_fd);
     return status;
 }
 
@@ -217,8 +248,28 @@ put_stage(struct bytes *yaml, const struct serve *serve, const struct model_form
 }
 
 static void
+put_versioned(struct bytes *yaml, const struct serve *serve, const struct served_model *model)
+{
+    char name[CONFIG_NAME_BYTES_MAX + 16]; /* no model may have a pipeline's */
+    snprintf(name, sizeof(name), "%.*s-versions", CONFIG_NAME_BYTES_MAX - 9, model->id);
+    put(yaml, "  - name: ");
+    put_quoted(yaml, name);
+    put(yaml, "\n    models: { root: ");
+    put_quoted(yaml, model->path);
+    put(yaml, ", id: ");
+    put_quoted(yaml, model->id);
+    put(yaml, ", memory_mib: %u }\n", memory_mib(serve->options, 1));
+    put_stage(yaml, serve, model->format);
+    put(yaml, " }\n");
+}
+
+static void
 put_model(struct bytes *yaml, const struct serve *serve, const struct served_model *model)
 {
+    if (model->is_versioned) {
+        put_versioned(yaml, serve, model);
+        return;
+    }
     put(yaml, "  - name: ");
     put_quoted(yaml, model->id);
     put(yaml, "\n");

@@ -3,9 +3,10 @@
  * `shoald serve PATH...`: makes a configuration for models that are named on the command line.
  *
  * A PATH is a model or a folder of models. A file is a model of its name without the ending; a
- * folder with a file `model.*`, or with a key, is a model of its name. Each of them is a pipeline
- * of its own. Any other folder is the root of models that come and go (models/model_directory.h),
- * with a pipeline for each format whose modelet is installed.
+ * folder with a file `model.*`, with a key, or with numbered versions is a model of its name. Each
+ * of them is a pipeline of its own; that of numbered versions is the root of this one model, so
+ * that a new version is found. Any other folder is the root of models that come and go
+ * (models/model_directory.h), with a pipeline for each format whose modelet is installed.
  */
 #pragma once
 

@@ -165,7 +165,7 @@ run(struct trial *trial, struct error *error)
 {
     struct model_directories *directories = NULL;
     enum status status =
-        model_directories_create(trial->loop, trial->assembly.pipelines,
+        model_directories_create(trial->loop, NULL, trial->assembly.pipelines,
                                  trial->assembly.pipeline_count, &directories, error);
     log_set_level(LOG_NOTHING); /* what fails from here on is told as a mistake, once */
     if (status == STATUS_OK)

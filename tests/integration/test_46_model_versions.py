@@ -48,10 +48,10 @@ class TestVersions(unittest.TestCase):
         (self.root / ".look").touch()
         (self.root / ".look").unlink()
 
-    def start(self):
+    def start(self, **models):
         self.http = f"127.0.0.1:{free_port()}"
         config = node(pipeline("boosters", stage("libxgboost_modelet.so", workers=2), slots=64,
-                               models={"root": "models", "memory_mib": 256}), http=self.http)
+                               models={"root": "models", "memory_mib": 256, **models}), http=self.http)
         self.shoald = self.enterContext(Shoald(config, folder=self.folder))
         self.client = self.enterContext(Client(self.shoald.target))
 
@@ -239,6 +239,46 @@ class TestVersions(unittest.TestCase):
                    or "leads out" in self.shoald.stderr, lambda: f"{self.row()}")
         self.assertEqual(self.ask(), (2, "v0.2.0"))
 
+    def test_the_highest_is_broken_at_the_start(self):
+        """The next lower one that can be loaded serves; the reason is told; a repaired one takes over."""
+        for number in 1, 2, 3, 4:
+            self.put(f"m/{number}", number, "{\"learner\": 7}" if number > 2 else None)
+        self.start()
+        self.assertEqual(self.ask(), (2, "2"))
+        self.assertEqual(self.versions(), ["2"])
+        self.shoald.wait_log('model_kept pipeline=boosters model="m" error=".*m/3/model.json: XGBoost says')
+        self.assertIn("m/3/model.json: XGBoost says", self.row()["error"])
+        self.put("m/5", 5)
+        self.wait_answer((5, "5"))
+        self.assertEqual(self.row()["error"], "")
+
+    def test_a_call_waits_for_the_version_that_can_be_loaded(self):
+        for number in 1, 2:
+            self.put(f"m/{number}", number, "{\"learner\": 7}" if number > 1 else None)
+        self.start(preload="no")
+        self.assertEqual(self.ask(), (1, "1"))
+
+    def test_all_are_broken_at_the_start(self):
+        for number in 1, 2:
+            self.put(f"m/{number}", number, "{\"learner\": 7}")
+        self.start()
+        wait_until(lambda: self.row()["state"] == "failed" and "m/1/model.json" in self.row()["error"],
+                   lambda: f"{self.row()}")
+        code, text = self.refused("")
+        self.assertEqual(code.name, "FAILED_PRECONDITION", text)
+        self.put("m/3", 3)
+        wait_until(lambda: self.row()["state"] == "loaded", lambda: f"{self.row()}")
+        self.assertEqual(self.ask(), (3, "3"))
+
+    def test_a_policy_is_kept_at_the_start(self):
+        """Only the version that it names may serve."""
+        self.put("m/1", 1)
+        self.put("m/2", 2, "{\"learner\": 7}")
+        self.settings("version_policy: { specific: { versions: [2] } }")
+        self.start()
+        wait_until(lambda: self.row()["state"] == "failed", lambda: f"{self.row()}")
+        self.assertIn("m/2/model.json", self.refused("")[1])
+
     def test_rollback(self):
         for number in 1, 2, 3:
             self.put(f"m/{number}", number)
@@ -269,14 +309,6 @@ class TestVersions(unittest.TestCase):
         self.rollback()
         self.assertEqual(self.row()["error"], "")
         self.assertEqual(self.ask(), (1, "1"))
-
-    def test_broken_at_the_start(self):
-        self.put("m/1", 1)
-        self.put("m/2", 2, content="{}")
-        self.start()
-        self.assertEqual(self.refused("")[0].name, "FAILED_PRECONDITION")
-        self.rollback()
-        self.wait_answer((1, "1"))
 
 
 if __name__ == "__main__":

@@ -37,7 +37,7 @@ static void
 test_half_written(void **state)
 {
     (void)state;
-    struct model_look seen;
+    struct model_look seen = {.id = NULL};
     struct error error = ERROR_NONE;
     const int64_t written_ns = 2000000000 * NS_PER_S;
     const struct timespec written = {.tv_sec = 2000000000};
@@ -149,7 +149,7 @@ test_releases(void **state)
 {
     (void)state;
     struct model_look seen = {.kind = LOOK_DIRECTORY};
-    struct model_look then;
+    struct model_look then = {.id = NULL};
     struct error error = ERROR_NONE;
     static const char *const names[] = {
         "9", "10", "123456789012345678", "1234567890123456789", "07", "1.5", "x"};

@@ -175,6 +175,7 @@ config_free(struct config *config)
         free(pipeline->models.root);
         free(pipeline->models.watch);
         free(pipeline->models.preload);
+        free(pipeline->models.id);
         free(pipeline->name);
         free(pipeline->method);
         free(pipeline->id_path);

@@ -72,6 +72,7 @@ struct config_stage {
 /* Models that come and go while the pipeline serves (models/DESIGN.md). */
 struct config_models {
     char *root;            /* absolute, a directory; NULL: the pipeline has no `models` */
+    char *id;              /* of the one model that the root is; NULL: it has models in it */
     uint64_t memory_bytes; /* limit of all loaded models together */
     uint32_t load_concurrency;
     int64_t load_timeout_ns;

@@ -467,6 +467,9 @@ const struct config_key config_keys[KEY_COUNT] = {
     NULL, NULL, FIELD_NONE, 0, PIPELINE(models.root),
     "Directory of all models. Paths of models are resolved beneath it, and workers can read "
     "models only there."},
+[KEY_MODELS_ID] = {WHERE_MODELS, CONFIG_NAME, OPTIONAL, "id", 1, CONFIG_NAME_BYTES_MAX, NULL,
+    NULL, NULL, FIELD_NONE, 0, PIPELINE(models.id),
+    "`root` itself is one model, with this id: a folder with the numbered versions of a model."},
 [KEY_MODELS_MEMORY] = {WHERE_MODELS, CONFIG_INTEGER, REQUIRED, "memory_mib", 1, 16 * MIB, "MiB",
     NULL, NULL, FIELD_U64, MIB, PIPELINE(models.memory_bytes),
     "Memory for loaded models: counted for each worker that holds them, and once per stage for "
@@ -555,7 +558,8 @@ const struct config_key config_keys[KEY_COUNT] = {
 [KEY_ENV] = {WHERE_STAGE, CONFIG_VARIABLES, OPTIONAL, "env", 0, CONFIG_VARIABLES_MAX, NULL,
     NULL, NULL, FIELD_NONE, 0, STAGE(variables),
     "Environment variables of its workers. Of shoald's own they get only PATH, LD_LIBRARY_PATH, "
-    "LANG, LC_*, TZ, OMP_*, OPENBLAS_* and *SAN_OPTIONS; a name given here takes precedence."},
+    "LANG, LC_*, TZ, OMP_*, OPENBLAS_*, SHOAL_ONNXRUNTIME_DIR and *SAN_OPTIONS; a name given here "
+    "takes precedence."},
 [KEY_MODEL] = {WHERE_STAGE, CONFIG_MODEL, OPTIONAL, "model", 0, 0, NULL,
     NULL, NULL, FIELD_NONE, 0, 0,
     "The model that the modelet loads."},

@@ -224,6 +224,7 @@ reconcile(struct model *model)
         if (model->place.state == MODEL_IS_FAILED)
             model->place.state = MODEL_IS_KNOWN;
         registry_unlock(registry);
+        replacement_fell_back(model);
     }
     if (!model->place.listed && !model->place.ordered) {
         forget(model);
@@ -341,7 +342,7 @@ catalog_fail(struct model *model, enum status status, const char *text)
     model->error = ERROR_NONE;
     error_set(&model->error, status, "%s", text);
     model_path_hide(&catalog->root, &model->error, &model->error);
-    model->retry_ns = clock_now_ns() + model->retry_wait_ns;
+    model->retry_ns = 0; /* requests wait until it is known whether another release is tried */
     model->place.ordered = false; /* after a failure only a listed model stays known */
     registry_unlock(model->registry);
     model->load_deaths = 0;
@@ -355,7 +356,12 @@ catalog_fail(struct model *model, enum status status, const char *text)
     model->loaders = NULL;
     if (model->predecessor != NULL)
         replacement_fail(model);
-    model_fail_waiting(model, NULL, status, model->error.text);
+    if (!replacement_falls_back(model)) {
+        registry_lock(model->registry);
+        model->retry_ns = clock_now_ns() + model->retry_wait_ns;
+        registry_unlock(model->registry);
+        model_fail_waiting(model, NULL, status, model->error.text);
+    }
     model_begin_leaving(model);
 }
 
@@ -420,7 +426,7 @@ void
 catalog_preload(struct model *model)
 {
     enum model_state state = model->place.state;
-    bool rests = model->phase == PHASE_REST && !model->place.queued &&
+    bool rests = model->phase == PHASE_REST && !model->place.queued && !model->falls_back &&
                  (state == MODEL_IS_KNOWN || state == MODEL_IS_FAILED);
     if (!model->preload || !rests)
         return;

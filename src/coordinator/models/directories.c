@@ -18,6 +18,7 @@ struct directories_watched {
 };
 
 struct model_directories {
+    struct model_registry *registry; /* NULL: a release that cannot be loaded has no substitute */
     struct pipeline *const *pipelines;
     uint32_t count;
     struct releases *releases;
@@ -147,6 +148,7 @@ watch(struct directories_watched *watched, struct loop *loop, struct error *erro
     const struct model_directory_options options = {.loop = loop,
                                                     .pipeline = pipeline->name,
                                                     .root = pipeline->options.config->models.root,
+                                                    .id = pipeline->options.config->models.id,
                                                     .list = list,
                                                     .unlist = unlist,
                                                     .keep = keep,
@@ -154,8 +156,16 @@ watch(struct directories_watched *watched, struct loop *loop, struct error *erro
     return model_directory_create(&options, &watched->directory, error);
 }
 
+static bool
+fall_back(void *context, const char *id, const char *release)
+{
+    const struct model_directories *all = context;
+    return releases_fall_back(all->releases, id, release);
+}
+
 enum status
-model_directories_create(struct loop *loop, struct pipeline *const *pipelines, uint32_t count,
+model_directories_create(struct loop *loop, struct model_registry *registry,
+                         struct pipeline *const *pipelines, uint32_t count,
                          struct model_directories **created, struct error *error)
 {
     struct model_directories *all = calloc(1, sizeof(*all));
@@ -163,6 +173,9 @@ model_directories_create(struct loop *loop, struct pipeline *const *pipelines, u
     all->pipelines = pipelines;
     all->count = count;
     all->releases = releases_create();
+    all->registry = registry;
+    if (registry != NULL)
+        registry_on_broken(registry, fall_back, all);
     *created = all;
     enum status status = STATUS_OK;
     for (uint32_t i = 0; i < count && status == STATUS_OK; i++) {
@@ -178,6 +191,8 @@ model_directories_destroy(struct model_directories *directories)
 {
     if (directories == NULL)
         return;
+    if (directories->registry != NULL)
+        registry_on_broken(directories->registry, NULL, NULL);
     for (uint32_t i = 0; i < directories->count; i++)
         model_directory_destroy(directories->watched[i].directory);
     releases_destroy(directories->releases);

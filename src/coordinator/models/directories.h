@@ -19,12 +19,15 @@
 #include "loop/loop.h"
 
 struct model_directories;
+struct model_registry;
 struct pipeline;
 struct releases_step;
 
-/* Looks at all directories before it returns. `pipelines` is kept. */
-enum status model_directories_create(struct loop *loop, struct pipeline *const *pipelines,
-                                     uint32_t count, struct model_directories **directories,
+/* Looks at all directories before it returns. `pipelines` is kept. `registry`: if a model's release
+ * cannot be loaded, a lower one is (releases.h); NULL: it fails. */
+enum status model_directories_create(struct loop *loop, struct model_registry *registry,
+                                     struct pipeline *const *pipelines, uint32_t count,
+                                     struct model_directories **directories,
                                      struct error *error) WARN_UNUSED;
 /* Before the pipelines are destroyed; listed models stay so. NULL is left alone. */
 void model_directories_destroy(struct model_directories *directories);

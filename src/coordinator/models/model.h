@@ -53,6 +53,8 @@ struct model_registry {
     uint32_t pipeline_count;
     void (*on_loaded)(void *context, const char *id); /* NULL: nobody wants to know */
     void *on_loaded_context;
+    registry_fall_back *fall_back; /* NULL: nobody has another release */
+    void *fall_back_context;
     bool in_mesh; /* the mesh decides what is loaded, for all catalogs together */
 };
 
@@ -107,6 +109,7 @@ struct model {
     bool swept;                     /* in the catalog's list `swept` [lock] */
     bool preload;                   /* to be loaded in advance, once nothing is under way */
     bool cancelled;                 /* its load is undone because it was unloaded */
+    bool falls_back;                /* FAILED: `next` is a lower release */
     bool hidden;                    /* callers get another model of this id [lock] */
     struct model *successor;        /* loads its changed files; NULL: none */
     struct model *predecessor;      /* of a successor: the model that still serves; else NULL */
@@ -287,6 +290,11 @@ void replacement_take_over(struct model *successor);
 /* The successor cannot be loaded, for the reason in its error; its phase is still the one in which
  * it failed. */
 void replacement_fail(struct model *successor);
+/* R5. Called in the middle of a failure. True: the model has another source, with which it is tried
+ * next, and requests that wait for it may wait for that. */
+bool replacement_falls_back(struct model *model);
+/* It has taken that source. */
+void replacement_fell_back(struct model *model);
 /* Nothing is kept from callers any more: it is unloaded, or its files have changed again. */
 void replacement_forget_kept(struct model *model);
 /* The model leaves its workers: its successor, if any, is given up. */

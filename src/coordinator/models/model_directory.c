@@ -26,6 +26,9 @@
 
 enum { THREAD_NICE = 10 };
 
+/* The entry of a root that is one model. */
+static const char root_itself[] = ".";
+
 #define ROOT_EVENTS                                                                                \
     (IN_CREATE | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO | IN_CLOSE_WRITE | IN_DELETE_SELF |       \
      IN_MOVE_SELF | IN_ONLYDIR)
@@ -158,7 +161,7 @@ complain(struct model_directory *directory, struct directory_entry *entry, const
         return;
     entry->complaint = complaint;
     log_error("model_not_listed pipeline=%s model=\"%s\" error=\"%s\"", directory->options.pipeline,
-              entry->name, text);
+              directory->options.id != NULL ? directory->options.id : entry->name, text);
 }
 
 /* Logs the ignored members of a model's sidecars, once for each version of it. */
@@ -236,7 +239,10 @@ change_add(struct model_directory *directory, struct directory_entry *entry)
     size_t bytes = strlen(entry->name);
     CHECK(bytes < sizeof(change->name));
     memcpy(change->name, entry->name, bytes + 1);
-    look_id(entry->name, entry->kind, change->id);
+    if (directory->options.id != NULL)
+        snprintf(change->id, sizeof(change->id), "%s", directory->options.id);
+    else
+        look_id(entry->name, entry->kind, change->id);
     return change;
 }
 
@@ -351,6 +357,8 @@ is_first_of_its_id(struct model_directory *directory, struct directory_entry *en
     char id[SHOAL_NAME_BYTES_MAX + 1];
     char other_id[SHOAL_NAME_BYTES_MAX + 1];
     bool found;
+    if (directory->options.id != NULL)
+        return true;
     look_id(entry->name, entry->kind, id);
     size_t bytes = strlen(id);
     for (size_t i = place_of(directory, id, &found); i < directory->entry_count; i++) {
@@ -518,7 +526,9 @@ static enum status
 examine_all(struct model_directory *directory, struct error *error)
 {
     enum status status = root_open(directory, error);
-    if (status != STATUS_OK)
+    if (status == STATUS_OK && directory->options.id != NULL)
+        examine(directory, root_itself);
+    if (status != STATUS_OK || directory->options.id != NULL)
         return status;
     DIR *stream = NULL;
     int fd = openat(directory->root_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -592,7 +602,7 @@ on_event(struct model_directory *directory, struct schedule *schedule,
         return; /* of a directory that was the root before */
     if ((event->mask & (IN_MOVE_SELF | IN_DELETE_SELF | IN_IGNORED)) != 0)
         root_close(directory); /* it does not have that name any more */
-    if (event->len == 0 || event->name[0] == '.')
+    if (event->len == 0 || event->name[0] == '.' || directory->options.id != NULL)
         look_soon(schedule);
     else
         examine(directory, event->name);
@@ -720,6 +730,7 @@ model_directory_create(const struct model_directory_options *options,
     struct model_directory *directory = calloc(1, sizeof(*directory));
     CHECK(directory != NULL);
     directory->options = *options;
+    directory->seen.id = options->id;
     if (options->look_ns == 0)
         directory->options.look_ns = DIRECTORY_LOOK_NS;
     directory->root_fd = -1;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A directory of models: each sub-directory of the root, and each file of a known format in it
- * (model_format.h), is a listed model, unless its name begins with ".". The id of a sub-directory's
- * model is its name; of a file's, its name without the ending. The key is the content of a
- * sub-directory's `key.json`, if there is one: a JSON object of at most 4,095 bytes. Of entries
- * with the same id the first by name is listed; the others are logged.
+ * A directory of models, or of one model (`id`). Each sub-directory of the root, and each file of a
+ * known format in it (model_format.h), is a listed model, unless its name begins with ".". The id
+ * of a sub-directory's model is its name; of a file's, its name without the ending. The key is the
+ * content of a sub-directory's `key.json`, if there is one: a JSON object of at most 4,095 bytes.
+ * Of entries with the same id the first by name is listed; the others are logged.
  *
  *  1. A new entry is listed once nothing in it has changed for a second (at the start: at
  *     once), so that a model that is still being copied is not loaded.
@@ -58,6 +58,7 @@ struct model_directory_options {
     struct loop *loop;
     const char *pipeline; /* for the log; kept */
     const char *root;     /* absolute; kept */
+    const char *id;       /* NULL: entries are models; else the root is this one; kept */
     int64_t look_ns;      /* 0: DIRECTORY_LOOK_NS */
 
     /* Called on the loop thread. Each look calls `list` again until a model is LISTING_DONE. */

@@ -397,7 +397,7 @@ read_sidecar(int fd, const char *id, enum sidecar_kind kind, struct sidecar *sid
 }
 
 static enum look_result
-open_sidecar(int root_fd, const char *name, enum sidecar_kind kind, struct sidecar *sidecar,
+open_sidecar(int root_fd, const char *name, enum sidecar_kind kind, struct model_look *look,
              struct error *error)
 {
     char path[SHOAL_NAME_BYTES_MAX + 32];
@@ -411,7 +411,8 @@ open_sidecar(int root_fd, const char *name, enum sidecar_kind kind, struct sidec
         error_set_errno(error, "%s", sidecar_files[kind]);
         return LOOK_UNFIT;
     }
-    enum look_result result = read_sidecar(fd, name, kind, sidecar, error);
+    enum look_result result =
+        read_sidecar(fd, look->id != NULL ? look->id : name, kind, &look->sidecar, error);
     close(fd);
     return result;
 }
@@ -422,7 +423,7 @@ read_sidecars(int root_fd, const char *name, struct model_look *look, struct err
     enum look_result result = LOOK_MODEL;
     for (enum sidecar_kind kind = 0; kind < SIDECAR_KINDS && result == LOOK_MODEL; kind++)
         if (look->has_sidecar[kind])
-            result = open_sidecar(root_fd, name, kind, &look->sidecar, error);
+            result = open_sidecar(root_fd, name, kind, look, error);
     if (look->sidecar.format == NULL || result != LOOK_MODEL)
         return result;
     const struct model_format *format = look_for_format_of(root_fd, name, look);

@@ -57,6 +57,7 @@ struct look_release {
 };
 
 struct model_look {
+    const char *id; /* given: of the model, if its entry has another name; else NULL */
     enum look_kind kind;
     uint64_t version;
     char type[CONFIG_NAME_BYTES_MAX + 1]; /* the key's model_type.name, of a file its format; "" */

@@ -477,7 +477,8 @@ void
 model_move_to(struct model *model, const struct model_spec *spec, const char *path)
 {
     model_source_set(&model->next, spec, path);
-    catalog_unload(model);
+    if (!model->falls_back) /* it leaves already */
+        catalog_unload(model);
 }
 
 void

@@ -149,6 +149,12 @@ bool models_unlist(struct catalog *catalog, const char *id);
 void registry_on_loaded(struct model_registry *registry,
                         void (*told)(void *context, const char *id), void *context);
 
+/* Has `fall_back` called when a listed model's release cannot be loaded and no other of it is: true
+ * if it has listed the model with another release. Once at most, and not in a mesh. */
+typedef bool registry_fall_back(void *context, const char *id, const char *release);
+void registry_on_broken(struct model_registry *registry, registry_fall_back *fall_back,
+                        void *context);
+
 /* ---- queries ---- */
 
 /* Whether its pipeline has that type in its `types`. */

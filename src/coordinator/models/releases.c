@@ -23,6 +23,7 @@ static_assert((int)LOOK_RELEASE_BYTES == (int)MODEL_RELEASE_BYTES, "they are the
 struct release {
     struct look_release seen;
     bool withdrawn; /* by a rollback, until it changes */
+    bool broken;    /* it could not be loaded when there was no other */
 };
 
 struct releases_served {
@@ -145,7 +146,7 @@ choose(const struct released *model, struct releases_served *served)
     served->count = 0;
     for (uint32_t i = 0; i < model->there_count && served->count < SERVED_MAX; i++) {
         const struct release *release = &model->there[i];
-        if (release->withdrawn)
+        if (release->withdrawn || release->broken)
             continue;
         if (highest == NULL)
             highest = &release->seen;
@@ -277,7 +278,7 @@ releases_unlist(struct releases *releases, struct catalog *catalog, const char *
     return models_unlist(catalog, id);
 }
 
-/* ---- rollback ---- */
+/* ---- another default ---- */
 
 static struct release *
 release_of(struct released *model, const struct look_release *seen)
@@ -287,6 +288,28 @@ release_of(struct released *model, const struct look_release *seen)
             return &model->there[i];
     CHECK(false);
     return NULL;
+}
+
+bool
+releases_fall_back(struct releases *releases, const char *id, const char *number)
+{
+    struct released *model = find(releases, id);
+    struct releases_served served;
+    struct error error = ERROR_NONE;
+    if (model == NULL)
+        return false;
+    choose(model, &served);
+    struct release *from = release_of(model, served.at[0]);
+    if (strcmp(from->seen.number, number) != 0)
+        return false;
+    from->broken = true;
+    choose(model, &served);
+    const char *next = served.at[0]->number;
+    if (look_compare_releases(next, number) < 0 && release_policy_takes(&model->policy, next, 0) &&
+        list_served(model, &served, &error) == STATUS_OK)
+        return true;
+    from->broken = false;
+    return false;
 }
 
 enum status

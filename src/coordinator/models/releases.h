@@ -9,6 +9,8 @@
  *     that is left is the default, whatever the policy.
  *  3. The default is replaced by the rules of replacement.c: if the new one cannot be loaded, the
  *     old one stays.
+ *  4. If there is no old one, as at the start, the next lower one of the policy's is the default,
+ *     until something changes in the model's directory.
  */
 #pragma once
 
@@ -26,6 +28,10 @@ enum status releases_list(struct releases *releases, struct catalog *catalog,
                           const struct directory_model *model, struct error *error) WARN_UNUSED;
 /* Unlists a model with its releases; false: the catalog did not list it. */
 bool releases_unlist(struct releases *releases, struct catalog *catalog, const char *id);
+
+/* The model's default release, of this number, cannot be loaded: lists the next lower one. False:
+ * there is none. */
+bool releases_fall_back(struct releases *releases, const char *id, const char *number);
 
 /* Withdraws the default release: the next lower one becomes the default, loads beside it and then
  * replaces it. The numbers of both are for the answer. NOT_FOUND: no such model;

@@ -11,6 +11,8 @@
  *      successor is given up, and the old model takes the new source when it is loaded next.
  *      Requests that come in between wait.
  *  R4. A model that is not loaded has no successor: R3 without the unload.
+ *  R5. If there is no old model, and a lower release of it lies there, that is its next source. It
+ *      is told like R2: why the higher one is not served.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -113,6 +115,45 @@ replacement_fail(struct model *successor)
     }
     give_source(model, successor);
     catalog_unload(model);
+}
+
+/* Only what its files did wrong: not a lack of room, of workers or of time. */
+static bool
+is_broken(const struct model *model)
+{
+    enum status status = model->error.status;
+    return status != STATUS_RESOURCE_EXHAUSTED && status != STATUS_UNAVAILABLE &&
+           status != STATUS_DEADLINE_EXCEEDED;
+}
+
+bool
+replacement_falls_back(struct model *model)
+{
+    struct model_registry *registry = model->registry;
+    if (registry->fall_back == NULL || registry->in_mesh || !model->place.listed || model->hidden ||
+        model->successor != NULL || model->next.path != NULL || model->source.release[0] == '\0' ||
+        !is_broken(model))
+        return false;
+    model->falls_back = true;
+    (void)registry->fall_back(registry->fall_back_context, model->id, model->source.release);
+    model->falls_back = model->next.path != NULL;
+    return model->falls_back;
+}
+
+void
+replacement_fell_back(struct model *model)
+{
+    if (model->falls_back)
+        keep(model, model->error.text);
+    model->falls_back = false;
+}
+
+void
+registry_on_broken(struct model_registry *registry, registry_fall_back *fall_back, void *context)
+{
+    CHECK(registry->fall_back == NULL || fall_back == NULL);
+    registry->fall_back = fall_back;
+    registry->fall_back_context = context;
 }
 
 void
