@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../model_file.h"
 #include "library.h"
 #include "quiet.h"
 
@@ -24,6 +23,8 @@ static const unsigned char identity[] =
  * as well, with the threads of its first user; the log's destination is updated. */
 static OrtEnv *environment;
 static const struct shoal_host *log_host;
+/* While it starts, the library warns of devices and of a telemetry id, which the sandbox hides. */
+static bool is_starting;
 
 static int
 status_of(OrtErrorCode code)
@@ -59,9 +60,10 @@ log_line(void *parameter, OrtLoggingLevel severity, const char *category, const 
     (void)category;
     (void)id;
     (void)place;
-    enum shoal_log_level level = severity >= ORT_LOGGING_LEVEL_ERROR     ? SHOAL_LOG_ERROR
-                                 : severity == ORT_LOGGING_LEVEL_WARNING ? SHOAL_LOG_WARN
-                                                                         : SHOAL_LOG_DEBUG;
+    bool warns = severity == ORT_LOGGING_LEVEL_WARNING && !is_starting;
+    enum shoal_log_level level = severity >= ORT_LOGGING_LEVEL_ERROR ? SHOAL_LOG_ERROR
+                                 : warns                             ? SHOAL_LOG_WARN
+                                                                     : SHOAL_LOG_DEBUG;
     log_host->log(level, "onnxruntime: %.*s", (int)strcspn(message, "\n"), message);
 }
 
@@ -137,13 +139,15 @@ make_environment(const OrtApi *api, const struct engine_options *options)
 }
 
 int
-engine_check(const struct engine *engine, const char *path, struct shoal_error *error)
+engine_check(const struct engine *engine, struct shoal_error *error)
 {
     if (engine->api != NULL)
         return SHOAL_OK;
-    return model_refuse(error, path, SHOAL_FAILED_PRECONDITION,
-                        "there is no ONNX Runtime: `pip install --no-deps --target DIR "
-                        "onnxruntime`, and start shoald with SHOAL_ONNXRUNTIME_DIR=DIR");
+    snprintf(
+        error->text, sizeof error->text,
+        "there is no ONNX Runtime: `pip install --no-deps --target DIR onnxruntime`, and start "
+        "shoald with SHOAL_ONNXRUNTIME_DIR=DIR");
+    return SHOAL_FAILED_PRECONDITION;
 }
 
 static int
@@ -182,7 +186,12 @@ engine_open(struct engine *engine, const struct engine_options *options,
     int status = library_load(where, &engine->api, error);
     if (status == SHOAL_NOT_FOUND)
         return where[0] != '\0' ? SHOAL_FAILED_PRECONDITION : SHOAL_OK;
-    return status == SHOAL_OK ? engine_begin(engine, error) : status;
+    if (status != SHOAL_OK)
+        return status;
+    is_starting = true;
+    status = engine_begin(engine, error);
+    is_starting = false;
+    return status;
 }
 
 void

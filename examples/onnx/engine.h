@@ -34,7 +34,7 @@ struct engine {
 int engine_open(struct engine *engine, const struct engine_options *options,
                 const struct shoal_host *host, struct shoal_error *error);
 /* FAILED_PRECONDITION if there is no library: the text says how to get one. */
-int engine_check(const struct engine *engine, const char *path, struct shoal_error *error);
+int engine_check(const struct engine *engine, struct shoal_error *error);
 void engine_close(struct engine *engine);
 
 /* Returns options for one session, which the caller releases. NULL: see `error`. */

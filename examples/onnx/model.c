@@ -330,7 +330,7 @@ int
 model_create(const struct engine *engine, const struct shoal_host *host,
              const struct shoal_model *spec, struct onnx_model **created, struct shoal_error *error)
 {
-    int status = engine_check(engine, spec->path, error);
+    int status = engine_check(engine, error);
     if (status != SHOAL_OK)
         return status;
     struct onnx_model *model = calloc(1, sizeof *model);

@@ -107,7 +107,7 @@ class TestServe(unittest.TestCase):
         code, out, error = self.serve("--http-port", free_port(), "--grpc-port", free_port(),
                                       "--metrics-port", "0", "--dashboard-port", "0", models / "xor.onnx")
         self.assertEqual((code, out), (2, ""))
-        self.assertIn(f"xor.onnx: {command}, and start shoald with SHOAL_ONNXRUNTIME_DIR=DIR", error)
+        self.assertIn(f"{command}, and start shoald with SHOAL_ONNXRUNTIME_DIR=DIR", error)
         self.booster(models / "bst.json", 3)
         with Serve(self.folder, "models") as shoald:
             self.paste(shoald, "bst")

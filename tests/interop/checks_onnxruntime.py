@@ -26,10 +26,10 @@ class OnnxRuntime(unittest.TestCase):
             self.assertNotIn("SKIPPED", done.stdout.replace("SKIPPED  ] 0", ""))
 
     def check_modelet(self):
-        self.run_suite(BUILD / "tests/modelets/test_onnx")
+        self.run_suite(BUILD / "tests/modelets/onnx")
 
     def check_models(self):
-        self.run_suite(BUILD / "tests/modelets/test_onnx_files")
+        self.run_suite(BUILD / "tests/modelets/onnx_files")
 
     def check_service(self):
         """In the whole sandbox."""

@@ -51,7 +51,7 @@ test_none(void **state)
     onnx_identity(ONNX_FLOAT, 1, (const int64_t[]){ONNX_BATCH});
     const char *path = onnx_write("one.onnx");
     assert_int_equal(shoal_harness_load(harness, path, &error), SHOAL_FAILED_PRECONDITION);
-    assert_non_null(strstr(error.text, "one.onnx: there is no ONNX Runtime: `pip install "
+    assert_non_null(strstr(error.text, "there is no ONNX Runtime: `pip install "
                                        "--no-deps --target DIR onnxruntime`, and start shoald "
                                        "with SHOAL_ONNXRUNTIME_DIR=DIR"));
     struct shoal_harness_item *item = onnx_ones(harness, 1);
