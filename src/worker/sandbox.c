@@ -165,12 +165,14 @@ explain_calls(struct sandbox *sandbox, struct error *error)
     char calls[REFUSED_BYTES] =
         "socket (network), fork, execve (processes), open to write (files), "
         "mmap, mprotect of code (code)";
-    sandbox->unnamed = !sandbox->names;
-    if (sandbox->names)
+    bool in_force = (sandbox->in_force & SANDBOX_PART_CALLS_STARTING) != 0;
+    bool named = sandbox->names && in_force;
+    sandbox->unnamed = in_force && !named;
+    if (named)
         calls_refused(calls, sizeof(calls));
     (void)error_prefix(error,
                        "its sandbox (seccomp) %s system calls that `sandbox_allow` allows: %s",
-                       sandbox->names ? "refused" : "refuses", calls);
+                       named ? "refused" : "refuses", calls);
 }
 
 void

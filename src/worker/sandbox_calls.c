@@ -629,9 +629,9 @@ calls_allowed_by(int call)
 void
 calls_refused(char *text, size_t room)
 {
-    if (refused_count == 0) /* the one that raises no signal */
-        note_refused(SCMP_SYS(clone));
     size_t used = 0;
+    if (refused_count == 0) /* the one that raises no signal */
+        snprintf(text, room, "clone (%s), if any", calls_allowed_by(SCMP_SYS(clone)));
     for (int i = 0; i < refused_count && used < room; i++) {
         char *name = seccomp_syscall_resolve_num_arch(SCMP_ARCH_NATIVE, refused[i]);
         used += (size_t)snprintf(text + used, room - used, "%s%s (%s)", i > 0 ? ", " : "",

@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/syscall.h>
 
 #include <cmocka.h>
 
@@ -52,6 +53,23 @@ test_names_bring_others_along(void **state)
                      SANDBOX_ALLOW_FILES | SANDBOX_ALLOW_READING);
     assert_int_equal(sandbox_completed(SANDBOX_ALLOW_PROCESSES),
                      SANDBOX_ALLOW_PROCESSES | SANDBOX_ALLOW_READING | SANDBOX_ALLOW_CODE);
+}
+
+static void
+test_each_call_has_a_name_that_allows_it(void **state)
+{
+    (void)state;
+    const struct {
+        int call;
+        const char *name;
+    } cases[] = {
+        {SYS_socket, "network"}, {SYS_clone, "processes"}, {SYS_execve, "processes"},
+        {SYS_openat, "files"},   {SYS_fcntl, "files"},     {SYS_readlinkat, "reading"},
+        {SYS_mprotect, "code"},  {SYS_ptrace, "all"},      {SYS_madvise, "all"},
+        {SYS_bpf, "all"},
+    };
+    for (size_t i = 0; i < ARRAY_COUNT(cases); i++)
+        assert_string_equal(calls_allowed_by(cases[i].call), cases[i].name);
 }
 
 static void
@@ -147,6 +165,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_parts_by_name),
         cmocka_unit_test(test_names_bring_others_along),
+        cmocka_unit_test(test_each_call_has_a_name_that_allows_it),
         cmocka_unit_test(test_landlock_by_version),
         cmocka_unit_test(test_landlock_by_name),
         cmocka_unit_test(test_required),

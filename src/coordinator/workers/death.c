@@ -288,10 +288,10 @@ replace(struct pool_member *member, enum death_blame blame, bool was_ready, uint
 static bool
 is_to_name(struct pool_member *member)
 {
-    bool again =
-        member->refused && member->refused_calls && !member->names && !member->pools->complete_once;
-    member->names = member->names || again;
-    return again;
+    if (!member->refused || !member->refused_calls || member->names || member->pools->complete_once)
+        return false;
+    member->names = true;
+    return true;
 }
 
 void
@@ -337,6 +337,7 @@ pool_member_on_death(void *context)
     }
     if (!was_ready && member->killed_for != KILL_QUARANTINE)
         on_failed_start(member, why);
+    member->names = false;
     enum death_blame blame =
         client_regions != 0 ? DEATH_BLAMELESS : blame_for(member, wait_status, was_ready, held);
     replace(member, blame, was_ready, client_regions, why);
