@@ -8,9 +8,10 @@
 #include <string.h>
 #include <sys/stat.h>
 
-static const char *const folders_of_wheel[] = {"", "/capi", "/onnxruntime/capi"};
-static const char *const folders_of_system[] = {"/usr/local/lib", "/usr/lib/" MULTIARCH,
-                                                "/usr/lib64", "/usr/lib"};
+enum { FOLDERS_OF_WHEEL = 3, FOLDERS_OF_SYSTEM = 4 };
+static const char *const folders_of_wheel[FOLDERS_OF_WHEEL] = {"", "/capi", "/onnxruntime/capi"};
+static const char *const folders_of_system[FOLDERS_OF_SYSTEM] = {
+    "/usr/local/lib", ("/usr/lib/" MULTIARCH), "/usr/lib64", "/usr/lib"};
 static const char file_name[] = "libonnxruntime.so";
 
 /* The library's file with a version behind its name, or none. */
@@ -47,10 +48,10 @@ library_find(const char *where, char path[PATH_MAX])
     int found = 0;
     if (where[0] != '\0' && stat(where, &info) == 0 && !S_ISDIR(info.st_mode))
         return snprintf(path, PATH_MAX, "%s", where) < PATH_MAX;
-    for (size_t i = 0; where[0] != '\0' && !found && i < 3; i++)
+    for (size_t i = 0; where[0] != '\0' && !found && i < FOLDERS_OF_WHEEL; i++)
         if (snprintf(folder, sizeof folder, "%s%s", where, folders_of_wheel[i]) < PATH_MAX)
             found = folder_search(folder, path);
-    for (size_t i = 0; where[0] == '\0' && !found && i < 4; i++)
+    for (size_t i = 0; where[0] == '\0' && !found && i < FOLDERS_OF_SYSTEM; i++)
         found = folder_search(folders_of_system[i], path);
     return found;
 }
