@@ -270,6 +270,28 @@ class TestVersions(unittest.TestCase):
         wait_until(lambda: self.row()["state"] == "loaded", lambda: f"{self.row()}")
         self.assertEqual(self.ask(), (3, "3"))
 
+    def test_the_one_that_serves_breaks(self):
+        """A worker that restarts cannot load it any more, and no call may depend on the worker."""
+        for number in 1, 2:
+            self.put(f"m/{number}", number)
+        self.start()
+        self.assertEqual(self.ask(), (2, "2"))
+        (self.root / "m/2/model.json").write_text("{\"learner\": 7}")
+        os.kill(self.shoald.workers()[0].pid, 9)
+
+        def answers():
+            """Those that were sent with version 2, and come back from the new worker, fail."""
+            flying = [self.client.start_raw("m", shoal_boosters.tensor(0)) for _ in range(8)]
+            for future in flying:
+                if future.exception() is not None:
+                    self.assertIn("m/2/model.json", failure(future)[1])
+            return all(future.exception() is None and future.result().model_version == "1"
+                       for future in flying)
+        wait_until(answers, lambda: f"version 1: {self.row()}")
+        self.assertIn("m/2/model.json: XGBoost says", self.row()["error"])
+        self.put("m/3", 3)
+        self.wait_answer((3, "3"))
+
     def test_a_policy_is_kept_at_the_start(self):
         """Only the version that it names may serve."""
         self.put("m/1", 1)

@@ -356,12 +356,14 @@ catalog_fail(struct model *model, enum status status, const char *text)
     model->loaders = NULL;
     if (model->predecessor != NULL)
         replacement_fail(model);
-    if (!replacement_falls_back(model)) {
-        registry_lock(model->registry);
+    bool falls_back = replacement_falls_back(model);
+    registry_lock(model->registry);
+    if (!falls_back)
         model->retry_ns = clock_now_ns() + model->retry_wait_ns;
-        registry_unlock(model->registry);
+    bool waits = falls_back && model->sent == 0; /* it leaves when nothing sent with it is left */
+    registry_unlock(model->registry);
+    if (!waits)
         model_fail_waiting(model, NULL, status, model->error.text);
-    }
     model_begin_leaving(model);
 }
 

@@ -291,7 +291,7 @@ void replacement_take_over(struct model *successor);
  * it failed. */
 void replacement_fail(struct model *successor);
 /* R5. Called in the middle of a failure. True: the model has another source, with which it is tried
- * next, and requests that wait for it may wait for that. */
+ * next, and requests that were never sent with it may wait for that. */
 bool replacement_falls_back(struct model *model);
 /* It has taken that source. */
 void replacement_fell_back(struct model *model);
