@@ -600,6 +600,8 @@ repository_open(struct coordinator_node *node)
         .rule = node->mesh != NULL ? REPOSITORY_OF_MESH
                 : is_on            ? REPOSITORY_OPEN
                                    : REPOSITORY_CONTROL_OFF,
+        .waiting_max = node->source->config.repository_waiting_max,
+        .counters = &node->assembly.counters,
     });
 }
 

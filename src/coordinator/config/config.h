@@ -240,6 +240,7 @@ struct config {
     uint32_t socket_mode_bits;
     struct config_http http_limits;
     char *http_control;              /* "on" or "off"; NULL: off */
+    uint32_t repository_waiting_max; /* calls for lists, loads and unloads */
     char *http_hosts;                /* names of this node in HTTP, comma-separated; NULL: none */
     struct config_addresses runtime; /* of mmesh.ModelRuntime; may be empty */
     struct config_mesh mesh;

@@ -150,6 +150,10 @@ const struct config_key config_keys[KEY_COUNT] = {
     "off", "on|off", FIELD_NONE, 0, TOP(http_control),
     "Whether callers, over HTTP and gRPC, may load and unload models by Triton's protocol. Not in "
     "a mesh."},
+[KEY_REPOSITORY_WAITING] = {WHERE_TOP, CONFIG_INTEGER, OPTIONAL, "repository_waiting", 1, CALLS_MAX,
+    NULL, "64", NULL, FIELD_U32, 1, TOP(repository_waiting_max),
+    "Calls, over HTTP and gRPC, that may wait for lists, statistics, loads and unloads of models; "
+    "further ones are answered RESOURCE_EXHAUSTED, 429."},
 [KEY_COUNTERS] = {WHERE_TOP, CONFIG_TEXT, OPTIONAL, "counters", 1, COUNTERS_PATH_BYTES_MAX, NULL,
     NULL, NULL, FIELD_NONE, 0, TOP(counters),
     "The counters file, which `shoalctl stat` reads. Left out: `/run/shoal/counters` for root, "

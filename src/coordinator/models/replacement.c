@@ -81,6 +81,7 @@ replacement_take_over(struct model *successor)
     successor->hidden = false;
     model->hidden = true;
     registry_unlock(model->registry);
+    model_list_replace(model, successor);
     log_info_limited("model_replaced pipeline=%s model=\"%s\"", model->catalog->pipeline->name,
                      model->id);
     (void)replacement_retire(model); /* at once, if it can: the budget may need its room */
