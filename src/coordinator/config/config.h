@@ -133,6 +133,7 @@ struct config_http {
     int64_t write_timeout_ns;
     uint64_t large_bytes; /* a larger body of REST is read by a thread of its own */
     uint32_t large_waiting_max;
+    uint64_t large_waiting_bytes_max;
 };
 
 /* Files of PEM, absolute. */

@@ -140,6 +140,10 @@ const struct config_key config_keys[KEY_COUNT] = {
 [KEY_HTTP_LARGE_WAITING] = {WHERE_TOP, CONFIG_INTEGER, OPTIONAL, "http_large_waiting", 1, CALLS_MAX,
     NULL, "256", NULL, FIELD_U32, 1, TOP(http_limits.large_waiting_max),
     "Large bodies that may wait for that thread; further ones are answered 429."},
+[KEY_HTTP_LARGE_WAITING_MIB] = {WHERE_TOP, CONFIG_INTEGER, OPTIONAL, "http_large_waiting_mib", 1,
+    MIB, "MiB", "256", NULL, FIELD_U64, MIB, TOP(http_limits.large_waiting_bytes_max),
+    "Bytes of the bodies that wait so, as they came. Beside them two at most are in memory as "
+    "decompressed and read: four times `message_mib`."},
 [KEY_HTTP_HOSTS] = {WHERE_TOP, CONFIG_LABELS, OPTIONAL, "http_hosts", 1, CONFIG_LABELS_MAX,
     NULL, NULL, NULL, FIELD_NONE, 0, TOP(http_hosts),
     "Names, in lower case and without ports, by which clients of `http` reach this node, such as "

@@ -181,7 +181,9 @@ rest_create(const struct rest_options *options, struct http_thread *thread)
     rest_guard_init(&rest->guard, config->http_hosts);
     CHECK(pthread_mutex_init(&rest->lock, NULL) == 0);
     CHECK(pthread_cond_init(&rest->all_answered, NULL) == 0);
-    rest->reader = rest_reader_create(config->http_limits.large_waiting_max);
+    const struct rest_reader_limits limits = {config->http_limits.large_waiting_max,
+                                              config->http_limits.large_waiting_bytes_max};
+    rest->reader = rest_reader_create(&limits);
     return rest;
 }
 

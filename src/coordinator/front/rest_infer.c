@@ -233,7 +233,6 @@ static void
 reading_free(struct rest_reading *reading)
 {
     rest_one_answered(reading->inquiry.rest);
-    bytes_fini(&reading->inquiry.inflated);
     free(reading);
 }
 
@@ -252,6 +251,9 @@ on_read(void *context)
     }
     if (status != STATUS_OK)
         refuse_infer(inquiry);
+    struct rest *rest = inquiry->rest;
+    bytes_fini(&inquiry->inflated);
+    rest_reader_taken(rest->reader);
     reading_free(reading);
 }
 
@@ -281,13 +283,16 @@ begin_reading(struct inquiry *inquiry)
     reading->inquiry.coding = inquiry->coding;
     rest_route(&reading->inquiry.route, http_request_path_encoded(inquiry->request));
     counter_add_shared(rest->options.counters, NODE_HTTP_LARGE_BODIES, 1);
-    if (rest_reader_push(rest->reader, read_apart, reading))
+    struct rest_job job = {.work = read_apart, .context = reading};
+    (void)http_request_body(inquiry->request, &job.body_bytes);
+    if (rest_reader_push(rest->reader, &job))
         return STATUS_OK;
     reading_free(reading);
     counter_add_shared(rest->options.counters, NODE_HTTP_LARGE_REFUSED, 1);
     inquiry->retry_ms = RETRY_MS;
     return error_set(&inquiry->error, STATUS_RESOURCE_EXHAUSTED,
-                     "too many large bodies wait to be read");
+                     "too many large bodies wait to be read (http_large_waiting, "
+                     "http_large_waiting_mib)");
 }
 
 /* Whether the body, or what it becomes, is for the reader. A compressed one is inflated here as far
