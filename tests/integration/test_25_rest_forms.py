@@ -20,7 +20,7 @@ import zlib
 
 import shoal_fixture
 from shoal_attacks import NotPossible, bomb, stands_still
-from shoal_fixture import Shoald, node, pipeline, read_proc, stage, wait_until
+from shoal_fixture import EXAMPLES, Shoald, node, pipeline, read_proc, stage, wait_until
 from shoal_rest import ANY_PORT, Rest, port_of, tensor
 
 MIB = 1 << 20
@@ -144,7 +144,9 @@ class TestVersion1(unittest.TestCase):
         simple_models(root, "simple", "simple_string", "simple_identity", "a broken one")
         cls.shoald = cls.enterClassContext(Shoald(node(
             pipeline("simple-ones", stage("libsimple.so"), models={"root": "models", "memory_mib": 256}),
-            pipeline("echo", stage("libecho.so")), http=ANY_PORT), folder=folder))
+            pipeline("echo", stage("libecho.so")),
+            pipeline("any", stage(EXAMPLES / "scale-shift/libscale.so", params={"factor": 2})),
+            http=ANY_PORT), folder=folder))
         cls.port = port_of(cls.shoald)
         with Rest(cls.port) as rest:
             for name in ("simple", "simple_string", "simple_identity"):
@@ -196,7 +198,9 @@ class TestVersion1(unittest.TestCase):
     def test_refused(self):
         for model, instances, code, word in (
                 ("nobody", [[1]], 404, '"nobody" is not known'),
-                ("echo", [[1]], 503, "its inputs are not known"),
+                ("echo", [[1]], 501, "does not declare its inputs"),
+                ("any", [[1]], 501, "takes any type"),
+                ("a%20broken%20one", [[1]], 503, "broken"),
                 ("simple", [[1]], 400, "has 2 inputs"),
                 ("simple", [{"INPUT0": [1] * 16}], 400, 'input "INPUT1" is missing'),
                 ("simple", [{"INPUT0": [1] * 15, "INPUT1": [1] * 15}], 400, "INPUT0"),
@@ -209,6 +213,20 @@ class TestVersion1(unittest.TestCase):
         answer = self.rest.get("/v1/models/simple:predict")
         self.assertEqual((answer.code, answer.headers["Allow"]), (405, "POST"))
         self.assertEqual(self.rest.ask("POST", "/v1/models/simple:explain", "{}").code, 405)
+
+    def test_not_loaded(self):
+        """It is loaded for the next call."""
+        folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory(prefix="shoal-test.")))
+        (folder / "models/simple_identity").mkdir(parents=True)
+        shoald = self.enterContext(Shoald(node(
+            pipeline("p", stage("libsimple.so"),
+                     models={"root": "models", "memory_mib": 64, "preload": "no"}),
+            http=ANY_PORT), folder=folder))
+        self.rest = self.enterContext(Rest(port_of(shoald)))
+        answer = self.predict("simple_identity", [["a"]])
+        self.assertEqual((answer.code, answer.headers["Retry-After"]), (503, "1"), answer)
+        self.assertIn("is being loaded", answer.error)
+        wait_until(lambda: self.predict("simple_identity", [["a"]]).code == 200, "it to be loaded")
 
 
 if __name__ == "__main__":

@@ -118,6 +118,7 @@ struct model {
     uint32_t uses;                  /* not yet reported by models_harvest [lock] */
     struct model_answers answers;   /* [lock] */
     struct request *waiting_first, *waiting_last; /* [lock] */
+    bool asked;         /* a caller must know its tensors: it is loaded as for a request [lock] */
     uint32_t held_in;   /* bit i: every live worker of lane i that wants it has it [lock] */
     uint32_t usable_in; /* bit i: every ready one has it [lock] */
     struct model_info *info;      /* of its source; NULL: not known yet [lock] */

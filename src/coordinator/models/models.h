@@ -4,8 +4,8 @@
  * serves models: what its workers hold, the budget, what is loaded next. DESIGN.md has the states
  * and the rules.
  *
- * Threads. registry_enter, registry_describe and model_leave on any thread (one lock, held for a
- * lookup); everything else on the loop thread. A `done` is called on the loop
+ * Threads. registry_enter, registry_describe, model_ask_info and model_leave on any thread (one
+ * lock, held for a lookup); everything else on the loop thread. A `done` is called on the loop
  * thread, exactly once, and never before the function that took it has returned.
  *
  * Ownership. Texts passed in are copied. A `struct model` may be used between registry_enter and
@@ -97,6 +97,10 @@ struct model_told {
 
 bool registry_describe(struct model_registry *registry, const struct model_name *name,
                        struct oip_model_info *info, struct model_told *told);
+
+/* For a caller who must know the tensors of a model that it has entered: if they are not known, the
+ * model is loaded as for a request. UNAVAILABLE: it will be; another status: it could not be. */
+enum status model_ask_info(struct model *model, struct error *error) WARN_UNUSED;
 
 /* ---- loading and unloading ---- */
 
