@@ -12,6 +12,7 @@
  *      Requests that come in between wait.
  *  R4. A model that is not loaded has no successor: R3 without the unload.
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -35,10 +36,17 @@ replacement_forget_kept(struct model *model)
     model->kept = NULL;
 }
 
-/* R2. Logs each reason once. */
+/* R2. Logs each reason once. Only a release has its own files, which can be loaded again. */
 static void
-keep(struct model *model, const char *why)
+keep(struct model *model, const char *reason)
 {
+    char why[ERROR_TEXT_MAX];
+    bool has_files = model->source.release[0] != '\0';
+    snprintf(why, sizeof(why), "%s%s", reason,
+             has_files
+                 ? ""
+                 : ": mend the file; what serves is only in memory, and a worker or node that "
+                   "restarts cannot load it");
     if (model->kept != NULL && strcmp(model->kept, why) == 0)
         return;
     replacement_forget_kept(model);
