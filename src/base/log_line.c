@@ -380,3 +380,58 @@ log_line_is_valid(enum log_format form, const char *program, const char *line, s
     struct log_reader reader = {line, line + bytes};
     return form == LOG_FORMAT_JSON ? is_json(&reader, program) : is_logfmt(&reader, program);
 }
+
+/* The next word, up to a space or an equals sign, which is passed. */
+static struct log_text
+read_word(struct log_reader *reader)
+{
+    struct log_text word = {.used = 0};
+    const char *start = reader->at;
+    (void)skip_bare(reader);
+    text_add(&word, start, (size_t)(reader->at - start));
+    reader->at += reader->at < reader->end;
+    return word;
+}
+
+static void
+translate_value(struct json *json, struct log_reader *reader)
+{
+    const char *start = reader->at;
+    bool is_string = skip_string(reader);
+    bool is_raw = is_string || skip_integer(reader);
+    is_raw = is_raw && (reader->at == reader->end || *reader->at == ' ');
+    if (!is_raw) {
+        reader->at = start;
+        (void)skip_bare(reader);
+        json_put_text(json, start, (size_t)(reader->at - start));
+    } else {
+        json_put_raw(json, start, (size_t)(reader->at - start));
+    }
+    reader->at += reader->at < reader->end;
+}
+
+bool
+log_line_translate(struct bytes *out, const char *program, const char *line, size_t bytes)
+{
+    static const char *const head[] = {"time", "level", "program", "event"};
+    struct log_reader reader = {line, line + bytes};
+    if (!is_logfmt(&reader, program))
+        return false;
+    reader.at = line;
+    struct json json = json_begin(out, JSON_STYLE_ANY);
+    json_open(&json, '{');
+    for (size_t i = 0; i < ARRAY_COUNT(head); i++) {
+        const struct log_text word = read_word(&reader);
+        json_name(&json, head[i]);
+        json_put_text(&json, word.data, word.used);
+    }
+    while (reader.at < reader.end) {
+        const struct log_text word = read_word(&reader);
+        char key[KEY_BYTES];
+        make_key(key, &word);
+        json_name(&json, key);
+        translate_value(&json, &reader);
+    }
+    json_close(&json, '}');
+    return true;
+}

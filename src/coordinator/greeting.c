@@ -209,11 +209,12 @@ on_loaded(void *context, const char *id)
     model_leave(told.model);
 }
 
-static void
+static bool
 greet_loaded(void *context, const struct model_row *row)
 {
     if (row->state == MODEL_IS_LOADED)
         on_loaded(context, row->id);
+    return true;
 }
 
 static void
@@ -250,5 +251,6 @@ greeting_start(struct greeting *greeting, const struct config *config,
         log_plain(
             "A changed file is read by `shoalctl reload`; one in a folder of models by itself.");
     registry_on_loaded(registry, on_loaded, greeting);
-    models_visit(registry, greet_loaded, greeting);
+    const struct model_range all = {.from = "", .most = UINT32_MAX};
+    (void)models_visit(registry, &all, greet_loaded, greeting);
 }

@@ -380,6 +380,7 @@ drain(struct coordinator_node *node, const char *why)
         int64_t part_ns = PART_MS_MAX * (int64_t)NS_PER_MS;
         node->part_deadline_ns = clock_now_ns() + (part_ns < grace_ns / 4 ? part_ns : grace_ns / 4);
         web_part(node->web);
+        dashboard_part(node->dashboard);
     } else {
         begin_drain(node);
     }
@@ -600,6 +601,8 @@ repository_open(struct coordinator_node *node)
         .rule = node->mesh != NULL ? REPOSITORY_OF_MESH
                 : is_on            ? REPOSITORY_OPEN
                                    : REPOSITORY_CONTROL_OFF,
+        .waiting_max = node->source->config.repository_waiting_max,
+        .counters = &node->assembly.counters,
     });
 }
 

@@ -199,14 +199,12 @@ sys.stdin.read()
 
 
 @contextlib.contextmanager
-def library_stands_still(pid):
-    """gRPC's threads in a daemon, and those that step gRPC's queues, do not run within the block;
-    gives the tracer's process."""
-    names = {task: read_proc(f"{pid}/task/{task}", "comm").strip()
-             for task in os.listdir(f"/proc/{pid}/task")}
-    tasks = [task for task, name in names.items()
-             if name == "shoald:front" or not name.startswith(("shoald", "jemalloc"))]
-    assert tasks, "the library has no threads"
+def stands_still(pid, chosen):
+    """Threads of a daemon whose names `chosen` takes do not run within the block; gives the
+    tracer's process."""
+    tasks = [task for task in os.listdir(f"/proc/{pid}/task")
+             if chosen(read_proc(f"{pid}/task/{task}", "comm").strip())]
+    assert tasks, "there are no such threads"
     with subprocess.Popen([sys.executable, "-c", STAND_STILL, *tasks], stdin=subprocess.PIPE,
                           stdout=subprocess.PIPE) as tracer:
         try:
@@ -215,6 +213,12 @@ def library_stands_still(pid):
             yield tracer
         finally:
             tracer.kill()
+
+
+def library_stands_still(pid):
+    """The same for gRPC's threads, and those that step gRPC's queues."""
+    return stands_still(pid, lambda name: name == "shoald:front" or
+                        not name.startswith(("shoald", "jemalloc")))
 
 
 def own_group():

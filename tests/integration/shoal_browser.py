@@ -40,6 +40,7 @@ class Browser:
             options.add_argument(option)
         if os.geteuid() == 0:  # Chromium has no sandbox for root
             options.add_argument("--no-sandbox")
+        options.set_capability("acceptInsecureCerts", True)  # of the tests' own authority
         options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
         self.driver = webdriver.Chrome(service=Service(PROGRAMS[1]), options=options)
         self.resize(*self.size)

@@ -383,6 +383,17 @@ class Shoald:
         return wait_until(look, lambda: f"a successor of {worker}; the log:\n{self.stderr}")
 
 
+class Json(Shoald):
+    """One whose log is JSON."""
+
+    def wait_ready(self):
+        self.wait_log('"event":"ready"')
+        return self
+
+    def all_workers(self):  # these are read from the other format
+        return []
+
+
 def run_shoald(config, args=(), folder=None, seconds=WAIT_SECONDS, **options):
     """Runs a daemon that is expected to end by itself; returns (exit code, what it printed)."""
     shoald = Shoald(config, args, folder, **options)

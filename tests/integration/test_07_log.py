@@ -13,20 +13,11 @@ import unittest
 import shoal_fixture
 from shoal_attacks import Unread, puppet, rascal
 from shoal_client import Client, said
-from shoal_fixture import Shoald, free_port, node, pipeline, run_shoald, stage, wait_until
+from shoal_fixture import Json, Shoald, free_port, node, pipeline, run_shoald, stage, wait_until
 
 VALUE = r'(?:[^\s"=\\]+|"(?:[^"\\\x00-\x1f\x7f]|\\["\\nrt]|\\u[0-9a-f]{4})*")'
 LOGFMT = re.compile(rf'[-0-9]+T[:.0-9]+Z (error|warn|info|debug) shoal\S* \S+( \w+={VALUE})*')
 TRACE = "0af7651916cd43dd8448eb211c80319c"
-
-
-class Json(Shoald):
-    def wait_ready(self):
-        self.wait_log('"event":"ready"')
-        return self
-
-    def all_workers(self):  # the fixture reads the other format
-        return []
 
 
 class TestFormats(unittest.TestCase):

@@ -21,6 +21,7 @@ import unittest
 import shoal_fixture
 from shoal_attacks import puppet
 from shoal_client import Client, said
+from shoal_dashboard import Dashboard
 from shoal_fixture import WAIT_SECONDS, Shoald, is_alive, node, pipeline, stage, wait_until
 
 RESTARTS = 20
@@ -155,6 +156,36 @@ class TestActivation(unittest.TestCase):
             shoald.signal(signal.SIGTERM)
             self.assertEqual(said(call.result()), "slow 1000")
         self.assertEqual(shoald.wait_exit(), 0)
+
+    def test_pages_of_the_dashboard_move(self):
+        """The old node ends them at once, while it still serves, and accepts no more."""
+        pages = listening(socket.AF_INET, ("127.0.0.1", 0))
+        self.addCleanup(pages.close)
+        self.sockets.append(pages)
+        port = pages.getsockname()[1]
+        shoald = self.shoald(pipeline("p", puppet(), slots=8), dashboard=f"127.0.0.1:{port}")
+        self.addCleanup(shoald.discard)
+        shoald.start().wait_ready()
+        with Client(self.target) as client, Dashboard(port).stream() as stream:
+            self.assertEqual(stream.sample()["stat"]["pid"], shoald.pid)
+            call = client.tell("slow 1000", "p")
+            shoald.wait_stat("p", lambda stat: stat["slots_used"] == 1, "the call to run")
+            old = shoald.pid
+            shoald.signal(signal.SIGTERM)
+            while stream.sample() is not None:
+                pass
+            self.assertFalse(call.done())
+            waiting = socket.create_connection(("127.0.0.1", port), WAIT_SECONDS)
+            self.addCleanup(waiting.close)
+            waiting.sendall(b"GET /stream HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            self.assertEqual(said(call.result()), "slow 1000")
+        self.assertEqual(shoald.wait_exit(), 0)
+        shoald.start().wait_ready()
+        with waiting.makefile("rb") as answer:
+            sample = next(line for line in answer if line.startswith(b"data: "))
+        self.assertEqual(json.loads(sample[6:])["stat"]["pid"], shoald.pid)
+        self.assertNotEqual(shoald.pid, old)
+        self.assertEqual(shoald.terminate(), 0)
 
     def test_a_socket_of_no_address_is_reported(self):
         self.sockets.append(listening(socket.AF_INET, ("127.0.0.1", 0)))

@@ -2,13 +2,16 @@
 """REST in other forms than plain v2: compressed bodies and KServe's v1 protocol.
 
 A compressed body is inflated on the HTTP thread if it is small, and by the reader of large bodies
-otherwise, up to message_mib: a bomb is refused, and costs memory of that order only.
+otherwise, up to message_mib: a bomb is refused, and costs memory of that order only, and so do
+many that are just not refused.
 ctest: timeout=120
 """
 
 import concurrent.futures
+import contextlib
 import gzip
 import json
+import os
 import pathlib
 import re
 import tempfile
@@ -16,8 +19,8 @@ import unittest
 import zlib
 
 import shoal_fixture
-from shoal_attacks import bomb
-from shoal_fixture import Shoald, node, pipeline, stage
+from shoal_attacks import NotPossible, bomb, stands_still
+from shoal_fixture import EXAMPLES, Shoald, node, pipeline, read_proc, stage, wait_until
 from shoal_rest import ANY_PORT, Rest, port_of, tensor
 
 MIB = 1 << 20
@@ -95,6 +98,38 @@ class TestCompressed(unittest.TestCase):
             self.assertLess(self.peak_kib() - before, 64 * 1024)
 
 
+    def sleeps(self, name):
+        """Whether the daemon's thread of that name waits for another one."""
+        for task in os.listdir(f"/proc/{self.shoald.pid}/task"):
+            who, _, rest = read_proc(f"{self.shoald.pid}/task/{task}", "stat").rpartition(")")
+            if who.endswith(f"({name}"):
+                return rest.split()[0] == "S"
+        raise AssertionError(f"there is no thread {name}")
+
+    def test_bombs_below_the_limit(self):
+        """However many wait, and however long the HTTP thread is busy, two are in memory."""
+        body, _ = self.rest.infer_body([tensor("x", "INT8", [1], [1])])
+        packed = gzip.compress(body + b" " * (2 * MIB - len(body)))
+        before, peak_before = self.large_bodies(), self.peak_kib()
+        crowd = [self.enterContext(Rest(self.port)) for _ in range(64)]
+        try:
+            with contextlib.ExitStack() as http_stops:
+                with stands_still(self.shoald.pid, lambda name: name == "shoald:json"):
+                    for rest in crowd:
+                        rest.send("POST", "/v2/models/echo/infer", packed, GZIP)
+                    wait_until(lambda: self.large_bodies() - before == len(crowd), "all to wait")
+                    http_stops.enter_context(
+                        stands_still(self.shoald.pid, lambda name: name == "shoald:http"))
+                wait_until(lambda: all(self.sleeps("shoald:json") for _ in range(50)),
+                           "the reader to wait for the HTTP thread")
+                grown = self.peak_kib() - peak_before
+        except NotPossible as why:
+            self.skipTest(str(why))
+        self.assertEqual({rest.receive().code for rest in crowd}, {200})
+        if not shoal_fixture.sanitized():
+            self.assertLess(grown, 16 * 1024)
+
+
 def simple_models(root, *names):
     for name in names:
         (pathlib.Path(root) / name).mkdir()
@@ -109,11 +144,13 @@ class TestVersion1(unittest.TestCase):
         simple_models(root, "simple", "simple_string", "simple_identity", "a broken one")
         cls.shoald = cls.enterClassContext(Shoald(node(
             pipeline("simple-ones", stage("libsimple.so"), models={"root": "models", "memory_mib": 256}),
-            pipeline("echo", stage("libecho.so")), http=ANY_PORT), folder=folder))
+            pipeline("echo", stage("libecho.so")),
+            pipeline("any", stage(EXAMPLES / "scale-shift/libscale.so", params={"factor": 2})),
+            http=ANY_PORT), folder=folder))
         cls.port = port_of(cls.shoald)
         with Rest(cls.port) as rest:
             for name in ("simple", "simple_string", "simple_identity"):
-                shoal_fixture.wait_until(lambda n=name, r=rest: r.get(f"/v2/models/{n}/ready").code == 200,
+                wait_until(lambda n=name, r=rest: r.get(f"/v2/models/{n}/ready").code == 200,
                                          f"{name} is not loaded")
 
     def setUp(self):
@@ -161,7 +198,9 @@ class TestVersion1(unittest.TestCase):
     def test_refused(self):
         for model, instances, code, word in (
                 ("nobody", [[1]], 404, '"nobody" is not known'),
-                ("echo", [[1]], 503, "its inputs are not known"),
+                ("echo", [[1]], 501, "does not declare its inputs"),
+                ("any", [[1]], 501, "takes any type"),
+                ("a%20broken%20one", [[1]], 503, "broken"),
                 ("simple", [[1]], 400, "has 2 inputs"),
                 ("simple", [{"INPUT0": [1] * 16}], 400, 'input "INPUT1" is missing'),
                 ("simple", [{"INPUT0": [1] * 15, "INPUT1": [1] * 15}], 400, "INPUT0"),
@@ -174,6 +213,20 @@ class TestVersion1(unittest.TestCase):
         answer = self.rest.get("/v1/models/simple:predict")
         self.assertEqual((answer.code, answer.headers["Allow"]), (405, "POST"))
         self.assertEqual(self.rest.ask("POST", "/v1/models/simple:explain", "{}").code, 405)
+
+    def test_not_loaded(self):
+        """It is loaded for the next call."""
+        folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory(prefix="shoal-test.")))
+        (folder / "models/simple_identity").mkdir(parents=True)
+        shoald = self.enterContext(Shoald(node(
+            pipeline("p", stage("libsimple.so"),
+                     models={"root": "models", "memory_mib": 64, "preload": "no"}),
+            http=ANY_PORT), folder=folder))
+        self.rest = self.enterContext(Rest(port_of(shoald)))
+        answer = self.predict("simple_identity", [["a"]])
+        self.assertEqual((answer.code, answer.headers["Retry-After"]), (503, "1"), answer)
+        self.assertIn("is being loaded", answer.error)
+        wait_until(lambda: self.predict("simple_identity", [["a"]]).code == 200, "it to be loaded")
 
 
 if __name__ == "__main__":

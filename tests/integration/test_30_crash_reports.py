@@ -15,7 +15,7 @@ import unittest
 
 import shoal_fixture
 from shoal_client import Client, bytes_element, failure
-from shoal_fixture import MODELETS, Shoald, node, pipeline, stage
+from shoal_fixture import MODELETS, Json, Shoald, node, pipeline, stage
 
 KEYS = {"quarantine_deaths": 0, "attempts_max": 1}
 FRAME = re.compile(r'worker_frame pid=(\d+) frame=(\d+) at="(?:([^"]*)\+)?(0x[0-9a-f]+)"'
@@ -90,6 +90,22 @@ class TestRun(unittest.TestCase):
                                    text=True, check=True).stdout.splitlines()
             self.assertIn(function, found[0::2], (word, offset))
             self.assertRegex(found[1], r"/modelet_crasher\.c:\d+")
+
+    def test_json(self):
+        """For machines these are events like all others."""
+        config = node(pipeline("crasher", stage("libcrasher.so", **KEYS), slots=8), log_format="json")
+        with Json(config) as shoald, Client(shoald.target) as client:
+            failure(ask(client, "null"))
+            shoald.wait_log('"event":"worker_died"')
+            events = [json.loads(line) for line in shoald.lines]
+            head, = [one for one in events if one["event"] == "worker_crashed"]
+            self.assertEqual((head["level"], head["program"], head["signal"], head["address"],
+                              head["during"], head["worker"]),
+                             ("error", "shoal:crasher.0", "SIGSEGV", "0x0", "run", 0))
+            frames = [one for one in events if one["event"] == "worker_frame"]
+            self.assertEqual({one["pid"] for one in frames}, {head["pid"]})
+            self.assertIn("crash_null", frames[0]["in"])
+            self.assertNotIn("worker_said", [one["event"] for one in events])
 
     def test_callers_are_found(self):
         shoald, client = self.start()

@@ -17,7 +17,7 @@ import unittest
 import grpc
 
 from shoal_client import failure
-from shoal_fixture import main, wait_until
+from shoal_fixture import BUILD, EXAMPLES, Shoald, main, node, pipeline, stage, wait_until
 from shoal_mesh import INFER, OIP
 from shoal_meshes import Etcd, Nodes, mesh_node
 from shoal_pupil import key, prepare, pupil, said
@@ -367,6 +367,46 @@ class OneNode(unittest.TestCase):
                 code, text = failure(registrar.start_ready("m"))
                 self.assertEqual((answer.code, code), (501, Code.UNIMPLEMENTED))
                 self.assertEqual(answer.error.replace("ModelMetadata", "ModelReady"), text)
+
+
+class TestVersion1(unittest.TestCase):
+    """KServe's v1, which needs the model's inputs, at a node that has not loaded the model."""
+
+    def start(self, etcd, name):
+        rules = json.dumps({"mlp": {"required": ["node-b"]}})
+        mlp = pipeline("mlp", stage(BUILD / "lib/shoal/libmlp.so"), models={
+            "root": str(EXAMPLES / "mlp"), "memory_mib": 64, "types": ["mlp"]})
+        mesh = {"store": f"etcd:{etcd.url}", "service": "test", "instance": name,
+                "peers": ["127.0.0.1:0"], "address": "127.0.0.1", "type_constraints": rules,
+                "labels": [name]}
+        shoald = self.enterContext(Shoald(node(mlp, mesh=mesh, http=ANY_PORT, http_large_kib=64)))
+        shoald.wait_log("mesh_session_begun")
+        return shoald
+
+    def test_elsewhere(self):
+        etcd = self.enterContext(Etcd())
+        asked, server = self.start(etcd, "node-a"), self.start(etcd, "node-b")
+        registrar = self.enterContext(Registrar(asked))
+        registrar.register("xor", path="xor.mlp", kind="mlp")
+        rest = self.enterContext(Rest(port_of(asked)))
+
+        def predict(model, rows, headers=None):
+            return rest.ask("POST", f"/v1/models/{model}:predict", json.dumps({"instances": rows}), headers)
+        wait_until(lambda: predict("xor", [[0, 1]]).code == 200, "node-a to see node-b")
+        rows = [[0, 0], [0, 1], [1, 0], [1, 1]]
+        over_v2 = rest.infer("xor", tensor("bits", "FP32", [4, 2], sum(rows, [])))
+        answer = predict("xor", rows)
+        self.assertEqual((answer.code, len(answer.json["predictions"])), (200, 4), answer)
+        self.assertEqual([value for row in answer.json["predictions"] for value in row], over_v2.data())
+        many = predict("xor", rows * 20_000)  # by the reader of large bodies
+        self.assertEqual(many.json["predictions"], answer.json["predictions"] * 20_000)
+        self.assertEqual(predict("any", rows, {"mm-model-id": "xor"}).json, answer.json)
+        for model, given, code in (("xor", [[1]], 400), ("xor", [["a", 1]], 400), ("nobody", rows, 404)):
+            self.assertEqual(predict(model, given).code, code)
+        self.assertEqual(rest.ask("POST", "/v1/models/xor:predict", "{", {}).code, 400)
+        self.assertEqual(predict("xor", rows, {"Grpc-Timeout": "1n"}).code, 504)
+        self.assertEqual(asked.pipeline_stat("mlp")["models_loaded"], 0)
+        self.assertEqual(server.pipeline_stat("mlp")["models_loaded"], 1)
 
 
 if __name__ == "__main__":

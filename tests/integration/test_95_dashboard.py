@@ -84,6 +84,18 @@ class TestSamples(unittest.TestCase):
             self.assertIn("mesh_here", node_track["values"])
             self.assertEqual(dashboard.get("/history?pipeline=" + 64 * "x")[0], 400)
 
+    def test_counters_are_left_alone_while_nobody_looks(self):
+        """A look every ten seconds is enough for the hour's chart."""
+        with Shoald(echo()) as shoald:
+            dashboard = Dashboard(dashboard_port(shoald))
+            points = wait_until(lambda: dashboard.json("/history")["points"]["fine"]["times_ms"],
+                                "the first interval")
+            began_ms = shoald.stat()["started_unix_ns"] / 1e6
+            self.assertGreater(points[0] - began_ms, 9_000)
+            with dashboard.stream() as stream:
+                times = [stream.sample()["time_ms"] for _ in range(3)]
+            self.assertLess(times[2] - times[0], 9_000)
+
     def test_pages_end_with_the_node(self):
         with Shoald(echo()) as shoald:
             with Dashboard(dashboard_port(shoald)).stream() as stream:

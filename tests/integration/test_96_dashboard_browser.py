@@ -2,9 +2,9 @@
 """The dashboard in a real Chromium, on real nodes.
 
 Under load it shows what shoalctl shows, asks nobody but its node, and says nothing on the console.
-It is used by keyboard, on a phone, in light and dark, with text that can be read. Names of models
-are text, whatever they contain; ten thousand models are no more elements than fifty.
-ctest: timeout=300
+It is used by keyboard, on a phone, in light and dark, with text that can be read; over TLS, too.
+Names of models are text, whatever they contain; ten thousand models are no more elements than
+fifty. A peer that is gone is marked. ctest: timeout=300
 """
 
 import itertools
@@ -18,8 +18,10 @@ import unittest
 
 import shoal_fixture
 from shoal_browser import BROWSER, Browser
+from shoal_certificates import Certificates
 from shoal_dashboard import ANY_PORT, dashboard_port
 from shoal_fixture import WAIT_SECONDS, Shoald, node, pipeline, stage, wait_until
+from shoal_meshes import Etcd, Nodes
 from shoal_pupil import prepare, pupil
 from shoal_registry import Registrar
 from shoal_rest import Rest, port_of, tensor
@@ -88,8 +90,8 @@ class InBrowser(unittest.TestCase):
         self.browser = self.enterContext(Browser())
         self.expected = []  # complaints that are meant
 
-    def go(self, shoald, page=""):
-        self.origin = f"http://127.0.0.1:{dashboard_port(shoald)}"
+    def go(self, shoald, page="", scheme="http"):
+        self.origin = f"{scheme}://127.0.0.1:{dashboard_port(shoald)}"
         self.browser.open(f"{self.origin}/#/{page}")
         self.browser.wait_text("ready")
 
@@ -104,7 +106,8 @@ class InBrowser(unittest.TestCase):
 class TestNode(InBrowser):
     def start(self, **keys):
         config = node(pipeline("xor", MLP, stage("libecho.so", "second")),
-                      pipeline("other", stage("libecho.so")), http=ANY_PORT, dashboard=ANY_PORT, **keys)
+                      pipeline("other", stage("libecho.so")),
+                      **{"http": ANY_PORT, "dashboard": ANY_PORT, **keys})
         return self.enterContext(Shoald(config))
 
     def counters(self):
@@ -161,6 +164,21 @@ class TestNode(InBrowser):
             plot.focus(); return document.activeElement === plot"""), "the focus on a chart")
         self.check()
 
+    def test_models_by_keyboard(self):
+        """A model that is chosen gets the focus, and the list stays as it was."""
+        self.go(self.start(), "models")
+        self.browser.wait_text("xor")
+        self.browser.run("document.getElementById('search').focus()")
+        self.browser.press("o")
+        wait_until(lambda: [one.text for one in self.browser.all("button.link")] == ["other"], "the search")
+        self.browser.run("document.querySelector('button.link').focus()")
+        self.browser.press("enter")
+        wait_until(lambda: self.browser.run("return document.activeElement.tagName") == "H1", "the model")
+        self.assertEqual(self.browser.focused(), "other")
+        self.assertEqual(self.browser.run("return document.getElementById('search').value"), "o")
+        wait_until(lambda: [one.text for one in self.browser.all("button.link")] == ["other"], "the list")
+        self.check()
+
     def test_phone_and_schemes(self):
         shoald = self.start()
         grounds = set()
@@ -186,11 +204,11 @@ class TestNode(InBrowser):
         self.browser.wait_text("The node does not answer.")
         self.assertIn("xor", self.browser.text())
 
-    def test_log_in(self):
+    def log_in(self, scheme, **keys):
         file = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()), "token")
         file.write_text("0123456789-of-the-test\n")
-        shoald = self.start(dashboard_token=str(file))
-        self.origin = f"http://127.0.0.1:{dashboard_port(shoald)}"
+        shoald = self.start(dashboard_token=str(file), **keys)
+        self.origin = f"{scheme}://127.0.0.1:{dashboard_port(shoald)}"
         self.browser.open(f"{self.origin}/#/models")
         self.browser.wait_text("dashboard_token")
         self.browser.press(*"wrong", "enter")
@@ -199,6 +217,27 @@ class TestNode(InBrowser):
         self.browser.press(*file.read_text().strip(), "enter")
         self.browser.wait_text("ready")
         self.expected = ["401"]
+        self.check()
+        cookie, = self.browser.driver.get_cookies()
+        self.assertEqual((cookie["httpOnly"], cookie["sameSite"], cookie["secure"]),
+                         (True, "Strict", scheme == "https"))
+        return shoald
+
+    def test_log_in(self):
+        self.log_in("http")
+
+    def test_tls(self):
+        """With the token; all of the page, its stream, lists and the form come by TLS."""
+        files = self.enterContext(Certificates("ca"))
+        files.sign("node", "ca")
+        secure = {"address": ANY_PORT, "tls": "yes"}
+        shoald = self.log_in("https", dashboard=secure, dashboard_infer="on", tls=files.pair("node"))
+        self.go(shoald, "models/xor", scheme="https")
+        self.browser.wait_text("bits")
+        self.browser.run("document.querySelector('button.primary').click()")
+        self.browser.wait_text("200 OK")
+        self.go(shoald, "node", scheme="https")
+        self.browser.wait_text("worker ready")
         self.check()
 
 
@@ -277,6 +316,29 @@ class TestMesh(InBrowser):
         for text in ("loaded", "alone", "model loaded"):
             self.browser.wait_text(text)
         self.expected = ["/v2/models/"]  # a model that is not loaded cannot be described
+        self.check()
+
+    def test_unreachable_peer(self):
+        etcd = self.enterContext(Etcd())
+        rules = json.dumps({"only-b": {"required": ["node-b"]}})
+        nodes = self.enterContext(Nodes(
+            etcd, ["node-a", "node-b"], mesh={"type_constraints": rules}, dashboard=ANY_PORT,
+            each={"node-b": {"mesh": {"type_constraints": rules, "labels": ["node-b"]}}}))
+        self.go(nodes["node-a"], "mesh")
+        self.browser.wait_text("node-b")
+        registrar = nodes.at("node-a")
+        registrar.register("m", kind="only-b")
+        self.assertTrue(registrar.infer("m"))  # by node-b
+        self.assertNotIn("unreachable", self.browser.text())
+        nodes["node-b"].kill()
+        row = "[...document.querySelectorAll('tr')].find(one => one.textContent.startsWith('node-b'))"
+        wait_until(lambda: self.browser.run(f"""const row = {row};
+            return !row || row.textContent.includes('unreachable for')"""), "the mark")
+        self.assertEqual(self.browser.run(f"""return {row}.cells[1].dataset.tone"""), "bad")
+        self.browser.wait_text("peer lost")  # the event
+        nodes["node-b"].start().wait_ready()
+        wait_until(lambda: self.browser.run(f"""const row = {row};
+            return row && row.textContent.includes('serving')"""), "it to be back")
         self.check()
 
 

@@ -264,15 +264,14 @@ struct look {
     char error[ERROR_TEXT_MAX];
 };
 
-static inline void
+static inline bool
 look_row(void *context, const struct model_row *row)
 {
     struct look *look = context;
-    if (strcmp(row->id, look->id) != 0)
-        return;
     look->found = true;
     look->row = *row;
     snprintf(look->error, sizeof(look->error), "%s", row->error);
+    return true;
 }
 
 static struct look *looked;
@@ -281,7 +280,7 @@ static inline void
 look_there(struct pipeline *pipeline, struct lane *lane)
 {
     (void)pipeline, (void)lane;
-    models_visit(looked->rig->assembly.registry, look_row, looked);
+    models_visit_one(looked->rig->assembly.registry, looked->id, look_row, looked);
 }
 
 static inline struct look

@@ -136,6 +136,8 @@ static const struct {
     {KEY_HTTP_WRITE_TIMEOUT_MS, "0", "1", "3600000", "3600001", "1 to 3600000 ms"},
     {KEY_HTTP_LARGE_KIB, "0", "1", "65536", "65537", "1 to 65536 KiB"},
     {KEY_HTTP_LARGE_WAITING, "0", "1", "65536", "65537", "1 to 65536"},
+    {KEY_HTTP_LARGE_WAITING_MIB, "0", "1", "1048576", "1048577", "1 to 1048576"},
+    {KEY_REPOSITORY_WAITING, "0", "1", "65536", "65537", "1 to 65536"},
     {KEY_TRACE_SAMPLE, "-0.5", "0", "0.0", "1.5", "0 to 1"},
     {KEY_MESH_RPM, "9", "10", "10000000", "10000001", "10 to 10000000 calls a minute"},
     {KEY_MESH_FAILURE_EXPIRY, "999", "1000", "86400000", "86400001", "1000 to 86400000 ms"},

@@ -216,7 +216,7 @@ static void
 add(struct chart_history *history, const struct counters *counters, int64_t second)
 {
     struct snapshot snapshot = look(counters, second * NS_PER_S);
-    history_add(history, &snapshot);
+    history_add(history, &snapshot, 1);
     snapshot_free(&snapshot);
 }
 
@@ -274,6 +274,11 @@ test_history_of_counters(void **state)
     expect_json(history, "digits", "\"every_ms\":10000,\"times_ms\":[12000]"); /* the 10th tick */
     expect_json(history, "digits", "\"latency_p50_ns\":[4]");
     expect_json(history, "", "\"mesh_here\":[0,0,");
+    struct snapshot later = look(&counters, 23 * NS_PER_S); /* nobody looked for ten seconds */
+    history_add(history, &later, 10);
+    snapshot_free(&later);
+    expect_json(history, "digits", ",12000,13000,23000]");
+    expect_json(history, "digits", "\"every_ms\":10000,\"times_ms\":[12000,23000]");
     history_destroy(history);
     counters_close(&counters);
 }
@@ -302,14 +307,14 @@ test_history_does_not_grow(void **state)
         snapshot.scopes[i].name[0] = snapshot.scopes[i].kind == SCOPE_PIPELINE ? 'q' : 'n';
     for (int64_t second = 3; second < 20; second++) {
         snapshot.taken_ns = snapshot.taken_unix_ns = second * NS_PER_S;
-        history_add(history, &snapshot);
+        history_add(history, &snapshot, 1);
     }
     assert_int_equal(history_bytes(history), bytes);
     expect_json(history, "q0", "\"tracks\":[]");
     snapshot.scope_count = 2; /* fewer of them, for longer than an hour */
     for (int64_t second = 20; second < 20 + HOUR; second++) {
         snapshot.taken_ns = snapshot.taken_unix_ns = second * NS_PER_S;
-        history_add(history, &snapshot);
+        history_add(history, &snapshot, 1);
     }
     assert_int_equal(history_bytes(history), bytes);
     expect_json(history, "q0", "\"ok\":[");

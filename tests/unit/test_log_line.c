@@ -160,6 +160,43 @@ test_judges_others(void **state)
     }
 }
 
+/* What a line of logfmt becomes is what the same event is in JSON. */
+static void
+assert_translated(const char *logfmt, const char *json)
+{
+    struct bytes translated = {0};
+    size_t bytes = strlen(logfmt);
+    char *copy = malloc(bytes + 1);
+    assert_non_null(copy);
+    memcpy(copy, logfmt, bytes);
+    assert_int_equal(log_line_translate(&translated, "shoal", copy, bytes), json != NULL);
+    free(copy);
+    if (json != NULL) {
+        bytes_put_char(&translated, '\0');
+        assert_string_equal(translated.data, json);
+        assert_true(
+            log_line_is_valid(LOG_FORMAT_JSON, "shoal", translated.data, translated.used - 1));
+    }
+    bytes_fini(&translated);
+}
+
+static void
+test_translates(void **state)
+{
+    (void)state;
+#define JSON_HEAD                                                                                  \
+    "{\"time\":\"2026-01-31T10:00:00.123Z\",\"level\":\"info\",\"program\":\"shoald\",\"event\":"
+    assert_translated(HEAD "ready", JSON_HEAD "\"ready\"}");
+    assert_translated(HEAD "a pid=12 address=0x0 at=f.c:3 n=-5 m=007 o=-",
+                      JSON_HEAD "\"a\",\"pid\":12,\"address\":\"0x0\",\"at\":\"f.c:3\",\"n\":-5,"
+                                "\"m\":\"007\",\"o\":\"-\"}");
+    assert_translated(HEAD "a why=\"it \\\"is\\\" = so\\n\" b=\"\"",
+                      JSON_HEAD "\"a\",\"why\":\"it \\\"is\\\" = so\\n\",\"b\":\"\"}");
+    assert_translated("mutters", NULL);
+    assert_translated(HEAD "a b", NULL);
+    assert_translated(HEAD "a b=\"c", NULL);
+}
+
 static int
 teardown(void **state)
 {
@@ -174,7 +211,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_logfmt),        cmocka_unit_test(test_json),
         cmocka_unit_test(test_bounds),        cmocka_unit_test(test_noise),
-        cmocka_unit_test(test_judges_others),
+        cmocka_unit_test(test_judges_others), cmocka_unit_test(test_translates),
     };
     return cmocka_run_group_tests(tests, NULL, teardown);
 }

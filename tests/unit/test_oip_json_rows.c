@@ -99,7 +99,7 @@ static const struct rows_case cases[] = {
     {pair, PAIR, ROWS("[{\"a\":[1,2,3],\"b\":\"\"},{\"a\":[1,2],\"b\":\"\"}]"),
      "tensor \"a\": data has an array of 2 in dimension 1, which is 3 by the shape"},
     {half, ONE, ROWS("[1]"), X "FP16 has no JSON form: send it as binary data (binary_data_size)"},
-    {NULL, NONE, ROWS("[1]"), "model \"m\": its inputs are not known, or not yet" ELSE},
+    {NULL, NONE, ROWS("[1]"), "model \"m\" does not declare its inputs, which v1 needs" ELSE},
     {any_type, ONE, ROWS("[1]"),
      "model \"m\": input \"x\" takes any type, which `instances` do not tell" ELSE},
     {scalar, ONE, ROWS("[1]"),

@@ -134,6 +134,7 @@ struct config_http {
     int64_t write_timeout_ns;
     uint64_t large_bytes; /* a larger body of REST is read by a thread of its own */
     uint32_t large_waiting_max;
+    uint64_t large_waiting_bytes_max;
 };
 
 /* Files of PEM, absolute. */
@@ -242,6 +243,7 @@ struct config {
     struct config_http http_limits;
     char *http_control; /* "on" or "off"; NULL: off */
     uint32_t shared_memory_regions;
+    uint32_t repository_waiting_max; /* calls for lists, loads and unloads */
     char *http_hosts;                /* names of this node in HTTP, comma-separated; NULL: none */
     struct config_addresses runtime; /* of mmesh.ModelRuntime; may be empty */
     struct config_mesh mesh;

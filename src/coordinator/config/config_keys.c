@@ -141,6 +141,10 @@ const struct config_key config_keys[KEY_COUNT] = {
 [KEY_HTTP_LARGE_WAITING] = {WHERE_TOP, CONFIG_INTEGER, OPTIONAL, "http_large_waiting", 1, CALLS_MAX,
     NULL, "256", NULL, FIELD_U32, 1, TOP(http_limits.large_waiting_max),
     "Large bodies that may wait for that thread; further ones are answered 429."},
+[KEY_HTTP_LARGE_WAITING_MIB] = {WHERE_TOP, CONFIG_INTEGER, OPTIONAL, "http_large_waiting_mib", 1,
+    MIB, "MiB", "256", NULL, FIELD_U64, MIB, TOP(http_limits.large_waiting_bytes_max),
+    "Bytes of the bodies that wait so, as they came. Beside them two at most are in memory as "
+    "decompressed and read: four times `message_mib`."},
 [KEY_HTTP_HOSTS] = {WHERE_TOP, CONFIG_LABELS, OPTIONAL, "http_hosts", 1, CONFIG_LABELS_MAX,
     NULL, NULL, NULL, FIELD_NONE, 0, TOP(http_hosts),
     "Names, in lower case and without ports, by which clients of `http` reach this node, such as "
@@ -154,6 +158,10 @@ const struct config_key config_keys[KEY_COUNT] = {
 [KEY_SHARED_MEMORY_REGIONS] = {WHERE_TOP, CONFIG_INTEGER, OPTIONAL, "shared_memory_regions", 1,
     SHARED_MEMORY_REGIONS_MAX, NULL, "64", NULL, FIELD_U32, 1, TOP(shared_memory_regions),
     "Regions of shared memory that callers may have registered at a time, each with a descriptor."},
+[KEY_REPOSITORY_WAITING] = {WHERE_TOP, CONFIG_INTEGER, OPTIONAL, "repository_waiting", 1, CALLS_MAX,
+    NULL, "64", NULL, FIELD_U32, 1, TOP(repository_waiting_max),
+    "Calls, over HTTP and gRPC, that may wait for lists, statistics, loads and unloads of models; "
+    "further ones are answered RESOURCE_EXHAUSTED, 429."},
 [KEY_COUNTERS] = {WHERE_TOP, CONFIG_TEXT, OPTIONAL, "counters", 1, COUNTERS_PATH_BYTES_MAX, NULL,
     NULL, NULL, FIELD_NONE, 0, TOP(counters),
     "The counters file, which `shoalctl stat` reads. Left out: `/run/shoal/counters` for root, "

@@ -24,6 +24,7 @@ enum {
     HEADER_BYTES_MAX = 32 << 10,
     BODY_BYTES_MAX = 4 << 10,
     PATH_BYTES = 64,
+    UNWATCHED_S = 10, /* between two looks at the counters while no page is open */
 };
 
 struct dashboard {
@@ -41,6 +42,8 @@ struct dashboard {
     /* The HTTP thread's: */
     struct chart_history *history;
     struct viewers *viewers;
+    uint32_t pause_s; /* until the next look at the counters */
+    bool is_parting;
     uint64_t told_event; /* the newest in the last sample */
 };
 
@@ -51,7 +54,7 @@ may_infer(const struct dashboard *dashboard)
     return infer != NULL && strcmp(infer, "on") == 0;
 }
 
-/* ---- once a second ---- */
+/* ---- once a second, if anybody looks ---- */
 
 static void
 write_sample(struct dashboard *dashboard, const struct snapshot *now, struct bytes *data)
@@ -72,22 +75,37 @@ write_sample(struct dashboard *dashboard, const struct snapshot *now, struct byt
 }
 
 static void
-on_second(void *context)
+on_look(void *context)
 {
     struct dashboard *dashboard = context;
     struct snapshot now;
     struct error error = ERROR_NONE;
-    loop_timer_set(dashboard->timer, NS_PER_S);
+    bool is_watched = viewers_count(dashboard->viewers) > 0;
+    uint32_t passed_s = dashboard->pause_s;
+    dashboard->pause_s = is_watched ? 1 : UNWATCHED_S;
+    loop_timer_set(dashboard->timer, dashboard->pause_s * (int64_t)NS_PER_S);
     if (snapshot_read(&now, dashboard->path, &error) != STATUS_OK)
         return;
-    history_add(dashboard->history, &now);
-    if (viewers_count(dashboard->viewers) > 0) {
+    history_add(dashboard->history, &now, passed_s);
+    if (is_watched) {
         struct bytes data = {0};
         write_sample(dashboard, &now, &data);
         viewers_send(dashboard->viewers, &data);
         bytes_fini(&data);
     }
     snapshot_free(&now);
+}
+
+/* The first page that is open does not wait for its first sample. */
+static enum status
+add_viewer(struct dashboard *dashboard, struct http_request *request, struct error *error)
+{
+    if (dashboard->is_parting)
+        return error_set(error, STATUS_UNAVAILABLE, "this node is about to stop");
+    enum status status = viewers_add(dashboard->viewers, request, error);
+    if (status == STATUS_OK && dashboard->pause_s > 1)
+        loop_timer_set(dashboard->timer, 0);
+    return status;
 }
 
 /* ---- requests ---- */
@@ -172,7 +190,7 @@ answer(struct dashboard *dashboard, struct http_request *request, struct error *
     if (strcmp(path, "/ask") == 0)
         return asks_take(dashboard->asks, request, error);
     if (strcmp(path, "/stream") == 0 && gets)
-        return viewers_add(dashboard->viewers, request, error);
+        return add_viewer(dashboard, request, error);
     return error_set(error, STATUS_NOT_FOUND, "there is no such page");
 }
 
@@ -295,7 +313,7 @@ dashboard_create(const struct dashboard_options *options, struct dashboard **cre
     dashboard->history = history_create();
     dashboard->viewers = viewers_create(config->dashboard.viewers_max, options->rest.counters);
     dashboard->timer =
-        loop_timer_create(loop_base(http_thread_loop(dashboard->thread)), on_second, dashboard);
+        loop_timer_create(loop_base(http_thread_loop(dashboard->thread)), on_look, dashboard);
     status = open_listeners(dashboard, error);
     return status == STATUS_OK ? STATUS_OK : error_prefix(error, "dashboard");
 }
@@ -315,6 +333,22 @@ dashboard_set_ready(struct dashboard *dashboard, bool ready)
 {
     if (dashboard != NULL)
         rest_set_node_ready(dashboard->rest, ready);
+}
+
+static void
+on_part(void *context)
+{
+    struct dashboard *dashboard = context;
+    dashboard->is_parting = true;
+    http_server_part(http_thread_server(dashboard->thread));
+    viewers_end(dashboard->viewers);
+}
+
+void
+dashboard_part(struct dashboard *dashboard)
+{
+    if (dashboard != NULL)
+        http_thread_post(dashboard->thread, on_part, dashboard);
 }
 
 static void

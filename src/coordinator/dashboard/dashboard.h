@@ -32,6 +32,8 @@ enum status dashboard_create(const struct dashboard_options *options, struct das
 void dashboard_start(struct dashboard *dashboard);
 /* For readiness, as web_set_ready. */
 void dashboard_set_ready(struct dashboard *dashboard, bool ready);
+/* As web_part: pages reconnect to the process that accepts next. After dashboard_start. */
+void dashboard_part(struct dashboard *dashboard);
 /* As web_stop: its form calls no more models, and no page stays open. */
 void dashboard_stop(struct dashboard *dashboard);
 /* As web_destroy. */

@@ -67,6 +67,7 @@ struct history_ring {
     uint32_t used;
     uint32_t next;
     int64_t times_ms[POINTS_MAX];
+    uint64_t due_tick;
     struct snapshot before; /* of its last point */
 };
 
@@ -267,18 +268,19 @@ ring_add(struct chart_history *history, uint32_t which, const struct snapshot *n
 }
 
 void
-history_add(struct chart_history *history, const struct snapshot *now)
+history_add(struct chart_history *history, const struct snapshot *now, uint32_t seconds)
 {
+    history->ticks += seconds;
     for (uint32_t which = 0; which < RINGS; which++) {
         struct history_ring *ring = &history->rings[which];
-        if (ring->before.scopes != NULL && history->ticks % shapes[which].every != 0)
+        if (ring->before.scopes != NULL && history->ticks < ring->due_tick)
             continue;
         if (ring->before.scopes != NULL)
             ring_add(history, which, now);
+        ring->due_tick = history->ticks + shapes[which].every;
         snapshot_free(&ring->before);
         snapshot_copy(&ring->before, now);
     }
-    history->ticks++;
 }
 
 /* ---- JSON ---- */

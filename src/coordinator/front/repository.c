@@ -2,6 +2,7 @@
 #include "coordinator/front/repository.h"
 
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -16,12 +17,32 @@
 
 enum { RETRY_MS = 1000 };
 
+struct repository_row {
+    const char *name;
+    const char *version;
+    const struct pipeline *pipeline; /* that is called by this name; NULL: a model */
+    const struct model_row *model;
+};
+
+/* The part of a list that is written. Models may come and go before the next one. */
+struct list_walk {
+    struct repository *repository;
+    const struct triton_request *request;
+    void (*put)(struct bytes *out, const struct repository_row *row);
+    struct bytes out;
+    char from[SHOAL_NAME_BYTES_MAX + 2]; /* the first id that is not in it */
+    uint32_t next;                       /* of the pipelines without models */
+    uint32_t count;                      /* rows that were put */
+    bool has_name;                       /* there is a row of the requested name */
+};
+
 /* A call that waits; lives until it is answered and nothing else points to it. */
 struct repository_order {
     struct repository *repository; /* NULL: it was refused, as the node stops */
     const struct inbound_type *type;
     void *call;
     struct triton_request request;
+    struct list_walk walk;
     struct repository_order *next, *before;
     struct repository_order *queued; /* behind it; NULL: it is the last */
 };
@@ -56,47 +77,39 @@ take_out(struct repository_order *order)
     pthread_mutex_unlock(&repository->lock);
 }
 
+/* Lends the message, which may be megabytes, to the call. */
+static void
+order_answer(struct repository_order *order, struct bytes *message)
+{
+    struct rpc_piece piece = {.data = ""};
+    const struct rpc_answer answer = {.status = STATUS_OK, .pieces = &piece, .piece_count = 1};
+    if (message->used > 0) {
+        piece.data = piece.release_context = bytes_take(message, &piece.bytes);
+        piece.release = free;
+    }
+    order->type->answer(order->call, &answer);
+}
+
 /* Ends the order: with the error, or if that is NULL with a message, whose memory it takes. */
 static void
 order_end(struct repository_order *order, const struct error *error, struct bytes *message)
 {
-    struct bytes none = {0};
-    struct bytes *out = message != NULL ? message : &none;
     if (order->repository != NULL) {
-        struct rpc_piece piece = {.data = out->data != NULL ? out->data : "", .bytes = out->used};
-        const struct rpc_answer answer = {.status = STATUS_OK, .pieces = &piece, .piece_count = 1};
         take_out(order);
         if (error != NULL)
             order->type->refuse(order->call, error->status, error->text, 0);
-        else if (out->failed)
+        else if (message->failed)
             order->type->refuse(order->call, STATUS_RESOURCE_EXHAUSTED,
                                 "no memory to encode the response", 0);
         else
-            order->type->answer(order->call, &answer);
+            order_answer(order, message);
     }
-    bytes_fini(out);
+    bytes_fini(message);
+    bytes_fini(&order->walk.out);
     free(order);
 }
 
 /* ---- all there is, by name ---- */
-
-struct repository_row {
-    const char *name;
-    const char *version;
-    const struct pipeline *pipeline; /* that is called by this name; NULL: a model */
-    const struct model_row *model;
-};
-
-struct walk {
-    struct repository *repository;
-    const struct triton_request *request;
-    void (*put)(struct bytes *out, const struct repository_row *row,
-                const struct triton_request *request);
-    struct bytes *out;
-    uint32_t next;  /* of the pipelines without models */
-    uint32_t count; /* rows that were put */
-    bool has_name;  /* there is a row of the requested name */
-};
 
 static bool
 is_ready(const struct repository_row *row)
@@ -112,51 +125,61 @@ is_ready(const struct repository_row *row)
     return ready;
 }
 
+static bool
+is_full(const struct list_walk *walk)
+{
+    return walk->request->limit > 0 && walk->count == walk->request->limit;
+}
+
 static void
-visit(struct walk *walk, const struct repository_row *row)
+put_meant(struct list_walk *walk, const struct repository_row *row)
 {
     const struct triton_request *request = walk->request;
-    bool is_full = request->limit > 0 && walk->count == request->limit;
     bool is_named = request->name[0] == '\0' || strcmp(request->name, row->name) == 0;
     bool is_meant = request->version[0] == '\0' || strcmp(request->version, row->version) == 0;
     walk->has_name = walk->has_name || is_named;
-    if (is_full || !is_named || !is_meant || strcmp(row->name, request->after) <= 0 ||
+    if (is_full(walk) || !is_named || !is_meant || strcmp(row->name, request->after) <= 0 ||
         (request->ready && !is_ready(row)))
         return;
-    walk->put(walk->out, row, request);
+    walk->put(&walk->out, row);
     walk->count++;
 }
 
 /* All pipelines without models whose names come before this one; NULL: the rest. */
 static void
-visit_pipelines(struct walk *walk, const char *before)
+visit_pipelines(struct list_walk *walk, const char *before)
 {
     struct repository *repository = walk->repository;
     for (; walk->next < repository->named_count; walk->next++) {
         const struct pipeline *pipeline = repository->named[walk->next];
         if (before != NULL && strcmp(pipeline->name, before) >= 0)
             return;
-        visit(walk, &(struct repository_row){
-                        .name = pipeline->name, .version = VERSION, .pipeline = pipeline});
+        put_meant(walk, &(struct repository_row){
+                            .name = pipeline->name, .version = VERSION, .pipeline = pipeline});
     }
 }
 
+/* The least text that is greater: ids have no control characters. */
 static void
-visit_model(void *context, const struct model_row *model)
+go_behind(struct list_walk *walk, const char *id)
 {
-    struct walk *walk = context;
-    if (walk->request->limit > 0 && strcmp(model->id, model->name) != 0)
-        return; /* a page names models, not their releases */
-    visit_pipelines(walk, model->id);
-    visit(walk,
-          &(struct repository_row){.name = model->name, .version = model->version, .model = model});
+    snprintf(walk->from, sizeof(walk->from), "%s\001", id);
 }
 
-static void
-visit_all(struct walk *walk)
+static bool
+visit_model(void *context, const struct model_row *model)
 {
-    models_visit(walk->repository->options.registry, visit_model, walk);
-    visit_pipelines(walk, NULL);
+    struct list_walk *walk = context;
+    const char *name = walk->request->name;
+    if (is_full(walk) || strncmp(model->id, name, strlen(name)) != 0)
+        return false; /* the ids of a model's releases begin with its name */
+    go_behind(walk, model->id);
+    if (walk->request->limit > 0 && strcmp(model->id, model->name) != 0)
+        return true; /* a page names models, not their releases */
+    visit_pipelines(walk, model->id);
+    put_meant(walk, &(struct repository_row){
+                        .name = model->name, .version = model->version, .model = model});
+    return true;
 }
 
 static enum status
@@ -169,14 +192,13 @@ not_known(const char *name, struct error *error)
 /* ---- index ---- */
 
 static void
-put_index(struct bytes *out, const struct repository_row *row, const struct triton_request *request)
+put_index(struct bytes *out, const struct repository_row *row)
 {
     static const char *const states[] = {
         [MODEL_IS_KNOWN] = "UNAVAILABLE",  [MODEL_IS_LOADING] = "LOADING",
         [MODEL_IS_LOADED] = "READY",       [MODEL_IS_UNLOADING] = "UNLOADING",
         [MODEL_IS_FAILED] = "UNAVAILABLE",
     };
-    (void)request;
     bool ready = is_ready(row);
     struct triton_index_row index = {row->name, row->version, ready ? "READY" : "UNAVAILABLE", ""};
     if (row->model != NULL) {
@@ -220,11 +242,9 @@ of_model(const struct model_row *model, struct triton_statistics *statistics)
 }
 
 static void
-put_statistics(struct bytes *out, const struct repository_row *row,
-               const struct triton_request *request)
+put_statistics(struct bytes *out, const struct repository_row *row)
 {
     struct triton_statistics statistics = {.name = row->name, .version = row->version};
-    (void)request;
     if (row->pipeline != NULL)
         of_pipeline(row->pipeline, &statistics);
     else
@@ -234,22 +254,45 @@ put_statistics(struct bytes *out, const struct repository_row *row,
 
 /* ---- what only looks ---- */
 
-static enum status
-list(struct repository *repository, const struct triton_request *request, struct bytes *out,
-     struct error *error)
+static void
+list_begin(struct repository_order *order)
 {
-    bool of_statistics = request->method == TRITON_STATISTICS;
-    struct walk walk = {.repository = repository,
-                        .request = request,
-                        .put = of_statistics ? put_statistics : put_index,
-                        .out = out};
-    visit_all(&walk);
-    if (walk.count > 0 || request->name[0] == '\0')
-        return STATUS_OK;
-    return walk.has_name
-               ? error_set(error, STATUS_NOT_FOUND, "model \"%.200s\" has no version \"%s\"",
-                           request->name, request->version)
-               : not_known(request->name, error);
+    const struct triton_request *request = &order->request;
+    struct list_walk *walk = &order->walk;
+    *walk = (struct list_walk){.repository = order->repository,
+                               .request = request,
+                               .put = request->method == TRITON_STATISTICS ? put_statistics
+                                                                           : put_index};
+    if (request->name[0] != '\0')
+        snprintf(walk->from, sizeof(walk->from), "%s", request->name);
+    else if (request->after[0] != '\0')
+        go_behind(walk, request->after);
+}
+
+/* False: there is more of the list. */
+static bool
+list_go_on(struct list_walk *walk)
+{
+    const struct model_range range = {.from = walk->from, .most = MODELS_A_TURN};
+    if (models_visit(walk->repository->options.registry, &range, visit_model, walk))
+        return false;
+    visit_pipelines(walk, NULL);
+    return true;
+}
+
+static void
+list_end(struct repository_order *order)
+{
+    const struct triton_request *request = &order->request;
+    const struct list_walk *walk = &order->walk;
+    struct error error = ERROR_NONE;
+    bool is_in_vain = walk->count == 0 && request->name[0] != '\0';
+    if (is_in_vain && walk->has_name)
+        (void)error_set(&error, STATUS_NOT_FOUND, "model \"%.200s\" has no version \"%s\"",
+                        request->name, request->version);
+    else if (is_in_vain)
+        (void)not_known(request->name, &error);
+    order_end(order, error.status == STATUS_OK ? NULL : &error, &order->walk.out);
 }
 
 struct repository_search {
@@ -258,7 +301,7 @@ struct repository_search {
     const char *pipeline;
 };
 
-static void
+static bool
 search_row(void *context, const struct model_row *row)
 {
     struct repository_search *search = context;
@@ -266,6 +309,7 @@ search_row(void *context, const struct model_row *row)
     search->key = strdup(row->key);
     search->pipeline = row->pipeline;
     CHECK(search->path != NULL && search->key != NULL);
+    return true;
 }
 
 static void
@@ -325,7 +369,7 @@ end_in_vain(struct repository_order *order, struct error *error)
     (void)error_prefix(error, "failed to %s '%s'",
                        order->request.method == TRITON_LOAD ? "load" : "unload",
                        order->request.name);
-    order_end(order, error, NULL);
+    order_end(order, error, &(struct bytes){0});
 }
 
 static void
@@ -333,7 +377,7 @@ on_done(void *context, const struct error *error, const struct model_facts *fact
 {
     (void)facts;
     if (error == NULL) {
-        order_end(context, NULL, NULL);
+        order_end(context, NULL, &(struct bytes){0});
         return;
     }
     struct error why = *error;
@@ -408,44 +452,52 @@ judge(const struct repository *repository, const struct triton_request *request,
 
 /* ---- orders ---- */
 
+static bool
+is_list(const struct repository_order *order)
+{
+    return order->request.method == TRITON_INDEX || order->request.method == TRITON_STATISTICS;
+}
+
 static void
 carry_out(struct repository_order *order)
 {
     struct repository *repository = order->repository;
     struct error error = ERROR_NONE;
     struct bytes out = {0};
-    enum status status = STATUS_OK;
-    bool changes = order->request.method == TRITON_LOAD || order->request.method == TRITON_UNLOAD;
-    if (changes && judge(repository, &order->request, &error) != STATUS_OK)
-        end_in_vain(order, &error);
-    else if (order->request.method == TRITON_LOAD)
-        load(repository, order);
-    else if (order->request.method == TRITON_UNLOAD)
-        unload(repository, order);
-    else {
-        status = order->request.method == TRITON_CONFIG
-                     ? configure(repository, &order->request, &out, &error)
-                     : list(repository, &order->request, &out, &error);
+    if (is_list(order)) {
+        list_end(order);
+    } else if (order->request.method == TRITON_CONFIG) {
+        enum status status = configure(repository, &order->request, &out, &error);
         order_end(order, status == STATUS_OK ? NULL : &error, &out);
+    } else if (judge(repository, &order->request, &error) != STATUS_OK) {
+        end_in_vain(order, &error);
+    } else if (order->request.method == TRITON_LOAD) {
+        load(repository, order);
+    } else {
+        unload(repository, order);
     }
 }
 
-/* Loop thread. One order a turn: each may look at all models, and others use the loop, too. */
+/* Loop thread. One order a turn, or a part of a list: others use the loop, too. */
 static void
 carry_out_next(void *context)
 {
     struct repository *repository = context;
     pthread_mutex_lock(&repository->lock);
     struct repository_order *order = repository->first;
-    if (order != NULL) {
-        repository->first = order->queued;
-        if (order->queued == NULL)
-            repository->last = &repository->first;
-        else
-            loop_post(repository->options.loop, carry_out_next, repository);
-    }
     pthread_mutex_unlock(&repository->lock);
-    if (order != NULL)
+    if (order == NULL)
+        return;
+    bool is_due = !is_list(order) || list_go_on(&order->walk);
+    pthread_mutex_lock(&repository->lock);
+    if (is_due)
+        repository->first = order->queued;
+    if (repository->first == NULL)
+        repository->last = &repository->first;
+    else
+        loop_post(repository->options.loop, carry_out_next, repository);
+    pthread_mutex_unlock(&repository->lock);
+    if (is_due)
         carry_out(order);
 }
 
@@ -471,7 +523,7 @@ enter(struct repository *repository, struct repository_order *order, struct erro
 {
     pthread_mutex_lock(&repository->lock);
     bool stops = repository->is_stopping;
-    bool is_entered = !stops && repository->waiting < REPOSITORY_WAITING_MAX;
+    bool is_entered = !stops && repository->waiting < repository->options.waiting_max;
     if (is_entered) {
         repository->waiting++;
         order->next = repository->orders;
@@ -488,8 +540,12 @@ enter(struct repository *repository, struct repository_order *order, struct erro
         error_set(error, STATUS_UNAVAILABLE, "this node is about to stop");
     else if (!is_entered)
         error_set(error, STATUS_RESOURCE_EXHAUSTED,
-                  "%d calls wait for lists, loads and unloads of models already",
-                  REPOSITORY_WAITING_MAX);
+                  "%u calls wait for lists, loads and unloads of models already "
+                  "(repository_waiting)",
+                  repository->options.waiting_max);
+    if (!stops && !is_entered)
+        counter_add_shared(counters_values(repository->options.counters, 0),
+                           NODE_REPOSITORY_REFUSED, 1);
     return is_entered;
 }
 
@@ -522,6 +578,7 @@ repository_take(struct repository *repository, const struct inbound *inbound,
                                            .request = *request};
         if (id.bytes > 0)
             memcpy(order->request.name, id.text, id.bytes + 1);
+        list_begin(order);
         if (!enter(repository, order, &error)) {
             free(order);
             status = error.status;
@@ -583,6 +640,7 @@ repository_stop(struct repository *repository)
     CHECK(waiting == 0);
     while (queued != NULL) { /* the others are a load's or an unload's, which ends them */
         struct repository_order *next = queued->queued;
+        bytes_fini(&queued->walk.out);
         free(queued);
         queued = next;
     }

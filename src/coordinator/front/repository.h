@@ -2,7 +2,7 @@
 /*
  * Triton's extensions that are about models: index, load, unload, configuration, statistics. A call
  * of gRPC or REST is handed to the loop thread, which alone knows and changes what is loaded, and
- * answered there. At most REPOSITORY_WAITING_MAX calls wait for it, or for loads and unloads.
+ * answered there: one a turn, and a list in parts, which supervision need not wait for.
  *
  * Threads. repository_take on any thread; everything else on the loop thread.
  */
@@ -11,12 +11,11 @@
 #include "coordinator/config/config.h"
 #include "coordinator/entry/inbound.h"
 #include "coordinator/protocol/triton.h"
+#include "ipc/counters.h"
 #include "loop/loop.h"
 
 struct model_registry;
 struct repository;
-
-enum { REPOSITORY_WAITING_MAX = 64 };
 
 /* In a mesh, which says what is loaded, nothing is loaded and unloaded by name here. */
 enum repository_rule { REPOSITORY_OPEN, REPOSITORY_CONTROL_OFF, REPOSITORY_OF_MESH };
@@ -27,6 +26,8 @@ struct repository_options {
     uint32_t pipeline_count;
     struct model_registry *registry;
     enum repository_rule rule;
+    uint32_t waiting_max;            /* calls that are not answered yet */
+    const struct counters *counters; /* the node's */
 };
 
 struct repository *repository_create(const struct repository_options *options);

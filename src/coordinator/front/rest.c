@@ -33,29 +33,20 @@ answer_health(struct inquiry *inquiry)
     rest_answer(inquiry->request, good ? 200 : 503, &json, NULL);
 }
 
-/* As the gRPC call that asks the same. */
-static enum status
-answer_model(struct inquiry *inquiry)
+enum status
+rest_ask_model(struct inquiry *inquiry, struct rest_call *call, enum oip_method method,
+               int64_t deadline_ns)
 {
     struct rest *rest = inquiry->rest;
-    bool asks_ready = inquiry->route.what == REST_MODEL_READY;
     struct bytes named = {0};
     struct dispatch_told told;
-    int64_t deadline_ns;
-    enum status status = rest_deadline(inquiry, &deadline_ns);
-    if (status != STATUS_OK)
-        return status;
-    struct rest_call *call = rest_call_create(rest, inquiry->request, inquiry->route.what, NULL);
-    if (call == NULL)
-        return rest_stopping(inquiry);
     oip_json_put_named(&named, inquiry->route.model, inquiry->route.version);
     CHECK(!named.failed); /* it is shorter than the path */
     const struct wire_span span = {named.data, named.used};
     const struct wire_message message = {&span, named.used > 0, named.used};
     struct inbound inbound = rest_call_inbound(call, &message, deadline_ns);
-    const struct dispatch_question question = {asks_ready ? OIP_MODEL_READY : OIP_MODEL_METADATA,
-                                               is_ready(rest)};
-    status = dispatch_ask(&rest->dispatch, &inbound, &question, &told, &inquiry->error);
+    const struct dispatch_question question = {method, is_ready(rest)};
+    enum status status = dispatch_ask(&rest->dispatch, &inbound, &question, &told, &inquiry->error);
     bytes_fini(&named);
     if (status != STATUS_OK)
         rest_call_refused(call);
@@ -64,6 +55,22 @@ answer_model(struct inquiry *inquiry)
     else
         rest_call_told(call, told.response, told.response_bytes);
     return status;
+}
+
+static enum status
+answer_model(struct inquiry *inquiry)
+{
+    bool asks_ready = inquiry->route.what == REST_MODEL_READY;
+    int64_t deadline_ns;
+    enum status status = rest_deadline(inquiry, &deadline_ns);
+    if (status != STATUS_OK)
+        return status;
+    struct rest_call *call =
+        rest_call_create(inquiry->rest, inquiry->request, inquiry->route.what, NULL);
+    if (call == NULL)
+        return rest_stopping(inquiry);
+    return rest_ask_model(inquiry, call, asks_ready ? OIP_MODEL_READY : OIP_MODEL_METADATA,
+                          deadline_ns);
 }
 
 /* ---- requests ---- */
@@ -179,7 +186,9 @@ rest_create(const struct rest_options *options, struct http_thread *thread)
     rest_guard_init(&rest->guard, config->http_hosts);
     CHECK(pthread_mutex_init(&rest->lock, NULL) == 0);
     CHECK(pthread_cond_init(&rest->all_answered, NULL) == 0);
-    rest->reader = rest_reader_create(config->http_limits.large_waiting_max);
+    const struct rest_reader_limits limits = {config->http_limits.large_waiting_max,
+                                              config->http_limits.large_waiting_bytes_max};
+    rest->reader = rest_reader_create(&limits);
     return rest;
 }
 

@@ -121,8 +121,8 @@ look_after(struct rest *rest)
     loop_timer_set(rest->relief, RELIEF_LOOK_NS);
 }
 
-static void
-call_free(struct rest_call *call)
+void
+rest_call_free(struct rest_call *call)
 {
     give_back(call);
     unlend(call);
@@ -169,7 +169,7 @@ rest_call_refused(struct rest_call *call)
 {
     http_request_set_user(call->request, NULL);
     rest_one_answered(call->rest);
-    call_free(call);
+    rest_call_free(call);
 }
 
 /* A piece of the answer has been sent, or dropped with its connection. */
@@ -179,7 +179,7 @@ piece_sent(void *context)
     struct rest_call *call = context;
     CHECK(call->holds > 0);
     if (--call->holds == 0)
-        call_free(call);
+        rest_call_free(call);
 }
 
 /* ---- back on the HTTP thread ---- */
@@ -217,7 +217,7 @@ send_failure(struct rest_call *call, enum status status, const char *text)
 {
     if (call->request != NULL)
         rest_answer_error(call->request, rest_code(status), text, call->retry_ms);
-    call_free(call);
+    rest_call_free(call);
 }
 
 static void
@@ -230,7 +230,9 @@ deliver(void *context)
     call->timer = NULL;
     if (call->request != NULL)
         http_request_set_user(call->request, NULL); /* there is nothing to cancel any more */
-    if (call->gone || call->request == NULL)
+    if (call->told != NULL)
+        call->told(call);
+    else if (call->gone || call->request == NULL)
         send_failure(call, STATUS_CANCELLED, "the client has gone");
     else if (call->status != STATUS_OK)
         send_failure(call, call->status, call->copied.failed ? "" : call->copied.data);

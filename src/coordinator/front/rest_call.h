@@ -37,10 +37,14 @@ struct rest {
 
 struct rest_call {
     struct rest *rest;
-    struct http_request *request;     /* NULL: DEADLINE_EXCEEDED was answered */
-    enum rest_what what;              /* REST_SERVER and what needs no call excepted */
-    struct oip_json *json;            /* of an inference */
-    uint32_t page_rows;               /* REST_MODELS, REST_OPENAPI: the most that it shows */
+    struct http_request *request; /* NULL: DEADLINE_EXCEEDED was answered */
+    enum rest_what what;          /* REST_SERVER and what needs no call excepted */
+    struct oip_json *json;        /* of an inference */
+    uint32_t page_rows;           /* REST_MODELS, REST_OPENAPI: the most that it shows */
+    /* Takes what was answered, and frees the call; NULL: it is written to the client. */
+    void (*told)(struct rest_call *call);
+    struct trace *trace; /* for `told`, as the next */
+    int64_t deadline_ns;
     _Atomic uint64_t tag;             /* another one when it is admitted after it has waited */
     struct loop_timer *timer;         /* of its deadline; NULL: it has none */
     bool gone;                        /* the client */
@@ -74,6 +78,9 @@ void rest_call_taken(struct rest_call *call, int64_t deadline_ns);
 void rest_call_refused(struct rest_call *call);
 /* It was answered at once by this malloc'ed message, which the call takes. */
 void rest_call_told(struct rest_call *call, void *response, size_t bytes);
+
+/* For `told`. */
+void rest_call_free(struct rest_call *call);
 
 /* Its slot is given back at the next touch; the answer then comes, and is dropped. */
 void rest_call_cancel(struct rest_call *call);

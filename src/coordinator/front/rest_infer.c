@@ -14,6 +14,7 @@
 #include "coordinator/front/rest_reader.h"
 #include "coordinator/models/target.h"
 #include "coordinator/telemetry/trace_call.h"
+#include "rpc/spans.h"
 
 enum { RETRY_MS = 1000 }; /* when a large body may be read */
 
@@ -81,8 +82,8 @@ rest_deadline(struct inquiry *inquiry, int64_t *deadline_ns)
                                       NS_PER_MS,       NS_PER_US,     1};
     const char *text = http_request_header(inquiry->request, "Grpc-Timeout");
     int64_t timeout_ns;
-    *deadline_ns = TIME_NEVER_NS;
-    if (text == NULL)
+    *deadline_ns = inquiry->deadline_ns != 0 ? inquiry->deadline_ns : TIME_NEVER_NS;
+    if (text == NULL || inquiry->deadline_ns != 0)
         return STATUS_OK;
     size_t digits = strspn(text, "0123456789");
     const char *unit = digits > 0 && text[digits] != '\0' ? strchr(units, text[digits]) : NULL;
@@ -127,26 +128,36 @@ find_id(const struct inquiry *inquiry, struct target_id *id)
 }
 
 static enum status
+read_rows_of(struct inquiry *inquiry, const struct oip_model_info *info, struct oip_json_ask *ask,
+             struct oip_json **json)
+{
+    ask->rows_of = info;
+    enum status status = oip_json_read(ask, json, &inquiry->error);
+    ask->rows_of = NULL;
+    return status;
+}
+
+static enum status
 read_rows(struct inquiry *inquiry, struct oip_json_ask *ask, struct oip_json **json)
 {
     struct oip_model_info info = {0};
     struct target_told told;
     struct target_id id;
     bool is_ready;
+    if (inquiry->schema != NULL)
+        return read_rows_of(inquiry, &inquiry->schema->info, ask, json);
     find_id(inquiry, &id);
     const struct oip_named named = {id.text, inquiry->route.version};
     enum status status = target_notify(&inquiry->rest->dispatch.scope, &named, &info, &is_ready,
                                        &told, &inquiry->error);
-    if (status == STATUS_NOT_FOUND && inquiry->rest->dispatch.mesh != NULL)
-        return error_set(&inquiry->error, STATUS_UNAVAILABLE,
-                         "model \"%.200s\" is not loaded at this node, which v1 needs for the "
-                         "names of its inputs: call it by /v2/models/NAME/infer",
-                         id.text);
     if (status != STATUS_OK)
         return status;
-    ask->rows_of = &info;
-    status = oip_json_read(ask, json, &inquiry->error);
-    ask->rows_of = NULL;
+    if (told.model.model != NULL && info.input_count == 0)
+        status = model_ask_info(told.model.model, &inquiry->error);
+    if (status == STATUS_UNAVAILABLE)
+        inquiry->retry_ms = RETRY_MS;
+    if (status == STATUS_OK)
+        status = read_rows_of(inquiry, &info, ask, json);
     target_forget(&told);
     return status;
 }
@@ -233,7 +244,7 @@ static void
 reading_free(struct rest_reading *reading)
 {
     rest_one_answered(reading->inquiry.rest);
-    bytes_fini(&reading->inquiry.inflated);
+    free(reading->inquiry.schema);
     free(reading);
 }
 
@@ -252,6 +263,9 @@ on_read(void *context)
     }
     if (status != STATUS_OK)
         refuse_infer(inquiry);
+    struct rest *rest = inquiry->rest;
+    bytes_fini(&inquiry->inflated);
+    rest_reader_taken(rest->reader);
     reading_free(reading);
 }
 
@@ -279,15 +293,23 @@ begin_reading(struct inquiry *inquiry)
     reading->inquiry.request = inquiry->request;
     reading->inquiry.trace = inquiry->trace;
     reading->inquiry.coding = inquiry->coding;
+    reading->inquiry.schema = inquiry->schema;
+    reading->inquiry.deadline_ns = inquiry->deadline_ns;
     rest_route(&reading->inquiry.route, http_request_path_encoded(inquiry->request));
     counter_add_shared(rest->options.counters, NODE_HTTP_LARGE_BODIES, 1);
-    if (rest_reader_push(rest->reader, read_apart, reading))
+    struct rest_job job = {.work = read_apart, .context = reading};
+    (void)http_request_body(inquiry->request, &job.body_bytes);
+    if (rest_reader_push(rest->reader, &job)) {
+        inquiry->schema = NULL; /* the reading's */
         return STATUS_OK;
+    }
+    reading->inquiry.schema = NULL;
     reading_free(reading);
     counter_add_shared(rest->options.counters, NODE_HTTP_LARGE_REFUSED, 1);
     inquiry->retry_ms = RETRY_MS;
     return error_set(&inquiry->error, STATUS_RESOURCE_EXHAUSTED,
-                     "too many large bodies wait to be read");
+                     "too many large bodies wait to be read (http_large_waiting, "
+                     "http_large_waiting_mib)");
 }
 
 /* Whether the body, or what it becomes, is for the reader. A compressed one is inflated here as far
@@ -308,12 +330,38 @@ is_large(struct inquiry *inquiry, bool *large)
     return STATUS_OK;
 }
 
+static enum status ask_schema(struct inquiry *inquiry);
+
+/* Whether v1 has to ask the mesh for the model's inputs. */
+static bool
+is_elsewhere(const struct inquiry *inquiry)
+{
+    struct oip_model_info info = {0};
+    struct target_told told;
+    struct target_id id;
+    struct error ignored = ERROR_NONE;
+    bool is_ready;
+    if (inquiry->route.what != REST_PREDICT || inquiry->rest->dispatch.mesh == NULL ||
+        inquiry->schema != NULL)
+        return false;
+    find_id(inquiry, &id);
+    const struct oip_named named = {id.text, inquiry->route.version};
+    if (target_notify(&inquiry->rest->dispatch.scope, &named, &info, &is_ready, &told, &ignored) !=
+        STATUS_OK)
+        return true;
+    bool is_known = told.model.model == NULL || info.input_count > 0;
+    target_forget(&told);
+    return !is_known;
+}
+
 static enum status
 read_and_submit(struct inquiry *inquiry)
 {
     struct oip_json *json = NULL;
     bool large = false;
     enum status status = check_content(inquiry);
+    if (status == STATUS_OK && is_elsewhere(inquiry))
+        return ask_schema(inquiry);
     if (status == STATUS_OK)
         status = is_large(inquiry, &large);
     if (status != STATUS_OK)
@@ -322,6 +370,64 @@ read_and_submit(struct inquiry *inquiry)
         return begin_reading(inquiry);
     status = read_body(inquiry, &json);
     return status == STATUS_OK ? submit(inquiry, json) : status;
+}
+
+static void
+go_on(struct inquiry *inquiry, enum status status)
+{
+    if (status == STATUS_OK)
+        status = read_and_submit(inquiry);
+    if (status != STATUS_OK)
+        refuse_infer(inquiry);
+    bytes_fini(&inquiry->inflated);
+    free(inquiry->schema);
+}
+
+/* The mesh has said what the model takes, or why it does not. */
+static void
+on_schema(struct rest_call *call)
+{
+    struct rest *rest = call->rest;
+    struct inquiry inquiry = {.rest = rest,
+                              .request = call->request,
+                              .trace = call->trace,
+                              .retry_ms = call->retry_ms,
+                              .deadline_ns = call->deadline_ns};
+    enum status status = call->status;
+    if (call->request == NULL || call->gone) { /* answered as late, or gone */
+        status = error_set(&inquiry.error, STATUS_CANCELLED, "the client has gone");
+    } else if (status != STATUS_OK) {
+        (void)error_set(&inquiry.error, status, "%s", call->copied.failed ? "" : call->copied.data);
+    } else {
+        struct rpc_spans spans;
+        spans_of_pieces(&spans, call->pieces, call->piece_count);
+        status = oip_read_schema(&spans.message, &inquiry.schema, &inquiry.error);
+        spans_fini(&spans);
+    }
+    rest_call_free(call);
+    if (inquiry.request == NULL) {
+        dispatch_refused(&rest->dispatch, INBOUND_INFER, 0, inquiry.trace, &inquiry.error);
+        return;
+    }
+    rest_route(&inquiry.route, http_request_path_encoded(inquiry.request));
+    go_on(&inquiry, status);
+}
+
+/* STATUS_OK: on_schema has come, or will. */
+static enum status
+ask_schema(struct inquiry *inquiry)
+{
+    int64_t deadline_ns;
+    enum status status = rest_deadline(inquiry, &deadline_ns);
+    if (status != STATUS_OK)
+        return status;
+    struct rest_call *call = rest_call_create(inquiry->rest, inquiry->request, REST_MODEL, NULL);
+    if (call == NULL)
+        return rest_stopping(inquiry);
+    call->told = on_schema;
+    call->trace = inquiry->trace;
+    call->deadline_ns = deadline_ns;
+    return rest_ask_model(inquiry, call, OIP_MODEL_METADATA, deadline_ns);
 }
 
 void
@@ -341,7 +447,5 @@ rest_infer(struct inquiry *inquiry)
                              http_request_header(inquiry->request, "tracestate"));
     if (inquiry->trace != NULL)
         trace_copy_text(inquiry->trace->model, sizeof(inquiry->trace->model), inquiry->route.model);
-    if (read_and_submit(inquiry) != STATUS_OK)
-        refuse_infer(inquiry);
-    bytes_fini(&inquiry->inflated);
+    go_on(inquiry, STATUS_OK);
 }

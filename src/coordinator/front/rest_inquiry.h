@@ -14,7 +14,9 @@ struct inquiry {
     struct rest_route route;
     struct trace *trace; /* NULL: it is not traced, or not the inquiry's any more */
     enum http_coding coding;
-    struct bytes inflated; /* the body, if it came compressed */
+    struct bytes inflated;     /* the body, if it came compressed */
+    struct oip_schema *schema; /* of v1's model, asked of the mesh; NULL: it is here */
+    int64_t deadline_ns;       /* 0: not read yet */
     struct error error;
     int code;          /* of a refusal, where HTTP has a better one than the status */
     uint32_t retry_ms; /* of a refusal */
@@ -27,6 +29,10 @@ enum status rest_stopping(struct inquiry *inquiry);
 /* Answers with the error. */
 void rest_notify_error(const struct inquiry *inquiry);
 
+/* Asks about the path's model as the gRPC call of that method does, here or in the mesh. The call
+ * is told, now or later, unless it is refused. */
+enum status rest_ask_model(struct inquiry *inquiry, struct rest_call *call, enum oip_method method,
+                           int64_t deadline_ns) WARN_UNUSED;
 /* Answers an inference, now or later. */
 void rest_infer(struct inquiry *inquiry);
 /* Answers, later, what Triton's extensions have, and the list of models. */

@@ -8,19 +8,21 @@
 
 #include "base/check.h"
 
-struct rest_job {
-    void (*work)(void *context);
-    void *context;
-};
+enum {
+    READ_MAX = 2
+}; /* bodies in memory as decompressed and read: one is taken while the next is
+      being read */
 
 struct rest_reader {
     pthread_t thread;
     pthread_mutex_t lock; /* of what follows */
     pthread_cond_t changed;
-    struct rest_job *jobs; /* a ring of `waiting_max` */
-    uint32_t waiting_max;
+    struct rest_reader_limits limits;
+    struct rest_job *jobs; /* a ring of `limits.waiting_max` */
     uint32_t first;
     uint32_t count;
+    uint64_t waiting_bytes; /* of their bodies */
+    uint32_t read;          /* being read, or not taken since */
     bool is_ending;
 };
 
@@ -29,13 +31,15 @@ static bool
 wait_for_job(struct rest_reader *reader, struct rest_job *job)
 {
     pthread_mutex_lock(&reader->lock);
-    while (reader->count == 0 && !reader->is_ending)
+    while (reader->read == READ_MAX || (reader->count == 0 && !reader->is_ending))
         pthread_cond_wait(&reader->changed, &reader->lock);
     bool found = reader->count > 0;
     if (found) {
         *job = reader->jobs[reader->first];
-        reader->first = (reader->first + 1) % reader->waiting_max;
+        reader->first = (reader->first + 1) % reader->limits.waiting_max;
         reader->count--;
+        reader->waiting_bytes -= job->body_bytes;
+        reader->read++;
     }
     pthread_mutex_unlock(&reader->lock);
     return found;
@@ -52,15 +56,15 @@ run(void *context)
 }
 
 struct rest_reader *
-rest_reader_create(uint32_t waiting_max)
+rest_reader_create(const struct rest_reader_limits *limits)
 {
     sigset_t all;
     sigset_t before;
     struct rest_reader *reader = calloc(1, sizeof(*reader));
-    CHECK(reader != NULL && waiting_max > 0);
-    reader->jobs = calloc(waiting_max, sizeof(*reader->jobs));
+    CHECK(reader != NULL && limits->waiting_max > 0);
+    reader->jobs = calloc(limits->waiting_max, sizeof(*reader->jobs));
     CHECK(reader->jobs != NULL);
-    reader->waiting_max = waiting_max;
+    reader->limits = *limits;
     CHECK(pthread_mutex_init(&reader->lock, NULL) == 0);
     CHECK(pthread_cond_init(&reader->changed, NULL) == 0);
     sigfillset(&all);
@@ -71,18 +75,31 @@ rest_reader_create(uint32_t waiting_max)
 }
 
 bool
-rest_reader_push(struct rest_reader *reader, void (*work)(void *context), void *context)
+rest_reader_push(struct rest_reader *reader, const struct rest_job *job)
 {
+    const struct rest_reader_limits *limits = &reader->limits;
     pthread_mutex_lock(&reader->lock);
-    bool has_room = reader->count < reader->waiting_max;
+    bool has_room = reader->count < limits->waiting_max &&
+                    (reader->count == 0 ||
+                     reader->waiting_bytes + job->body_bytes <= limits->waiting_bytes_max);
     if (has_room) {
-        reader->jobs[(reader->first + reader->count) % reader->waiting_max] =
-            (struct rest_job){work, context};
+        reader->jobs[(reader->first + reader->count) % limits->waiting_max] = *job;
         reader->count++;
+        reader->waiting_bytes += job->body_bytes;
         pthread_cond_signal(&reader->changed);
     }
     pthread_mutex_unlock(&reader->lock);
     return has_room;
+}
+
+void
+rest_reader_taken(struct rest_reader *reader)
+{
+    pthread_mutex_lock(&reader->lock);
+    CHECK(reader->read > 0);
+    reader->read--;
+    pthread_cond_signal(&reader->changed);
+    pthread_mutex_unlock(&reader->lock);
 }
 
 void

@@ -196,12 +196,12 @@ forget(struct model *model)
     registry_unlock(registry);
 }
 
-/* Requests wait for it. */
+/* Callers wait for it. */
 static bool
 is_awaited(struct model *model)
 {
     registry_lock(model->registry);
-    bool awaited = model->waiting_first != NULL;
+    bool awaited = model->waiting_first != NULL || model->asked;
     registry_unlock(model->registry);
     return awaited;
 }
@@ -344,6 +344,7 @@ catalog_fail(struct model *model, enum status status, const char *text)
     model_path_hide(&catalog->root, &model->error, &model->error);
     model->retry_ns = 0; /* requests wait until it is known whether another release is tried */
     model->place.ordered = false; /* after a failure only a listed model stays known */
+    model->asked = false;
     registry_unlock(model->registry);
     model->load_deaths = 0;
     catalog_count(catalog, PIPELINE_MODEL_LOADS_FAILED);

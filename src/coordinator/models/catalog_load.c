@@ -100,6 +100,7 @@ model_on_loaded(struct model *model, uint64_t bytes)
     registry_lock(model->registry);
     model_cache_loaded(&catalog->cache, &model->place, bytes, now_ns);
     model_set_info(model, info);
+    model->asked = false;
     registry_unlock(model->registry);
     model_free_said(model);
     model_take_from_begun(model);

@@ -4,6 +4,7 @@
  *
  *     models.c         the registry: ids, what callers and registrars ask for (models.h)
  *     model_describe.c what callers are told of a model
+ *     model_list.c     all models in order
  *     catalog.c        one model's way through its states, and the loop's turns
  *     catalog_load.c   the next load, its predicted size, room for it
  *     replacement.c    listed models, and those whose files have changed
@@ -47,6 +48,8 @@ struct model_registry {
     pthread_mutex_t lock;
     struct loop *loop;
     struct hash_table models; /* by id [lock] */
+    struct model **list;      /* those that are not hidden, in the order of their ids */
+    uint32_t list_count, list_room;
     struct catalog *catalogs[CONFIG_PIPELINES_MAX];
     uint32_t catalog_count;
     const char *pipelines[CONFIG_PIPELINES_MAX]; /* the names of all pipelines */
@@ -118,9 +121,10 @@ struct model {
     uint32_t uses;                  /* not yet reported by models_harvest [lock] */
     struct model_answers answers;   /* [lock] */
     struct request *waiting_first, *waiting_last; /* [lock] */
-    uint32_t held_in;        /* bit i: every live worker of lane i that wants it has it [lock] */
-    uint32_t usable_in;      /* bit i: every ready one has it [lock] */
-    struct model_info *info; /* of its source; NULL: not known yet [lock] */
+    bool asked;         /* a caller must know its tensors: it is loaded as for a request [lock] */
+    uint32_t held_in;   /* bit i: every live worker of lane i that wants it has it [lock] */
+    uint32_t usable_in; /* bit i: every ready one has it [lock] */
+    struct model_info *info;      /* of its source; NULL: not known yet [lock] */
     struct model_info *old_infos; /* somebody may still look at them [lock] */
     struct error error;           /* why it FAILED [lock] */
     char *kept;                   /* why its changed files are not served; NULL: they are */
@@ -243,6 +247,14 @@ void waiters_add(struct model_waiter **waiters, model_done *done, void *context)
 /* Tells all of them, soon: they may give any order in turn. */
 void waiters_end(struct model_registry *registry, struct model_waiter **waiters,
                  const struct error *error, const struct model_facts *facts);
+
+/* ---- model_list.c ---- */
+
+/* A model is made, or forgotten, that is not hidden. */
+void model_list_add(struct model *model);
+void model_list_remove(const struct model *model);
+/* Callers get the successor from now on. */
+void model_list_replace(const struct model *model, struct model *successor);
 
 /* ---- catalog.c ---- */
 

@@ -170,19 +170,16 @@ on_unloaded(void *context, const struct error *error, const struct model_facts *
 }
 
 struct orders_search {
-    const char *id;
     bool found;
     bool listed;
 };
 
-static void
+static bool
 search_row(void *context, const struct model_row *row)
 {
     struct orders_search *search = context;
-    if (strcmp(row->id, search->id) != 0)
-        return;
-    search->found = true;
-    search->listed = row->listed;
+    *search = (struct orders_search){.found = true, .listed = row->listed};
+    return true;
 }
 
 /* Unloading an unknown model is no error for a mesh, but an operator has mistyped. */
@@ -190,8 +187,8 @@ static void
 unload(struct model_orders *orders, const struct control_request *request,
        struct control_call *call)
 {
-    struct orders_search search = {.id = request->id};
-    models_visit(orders->registry, search_row, &search);
+    struct orders_search search = {0};
+    models_visit_one(orders->registry, request->id, search_row, &search);
     if (!search.found) {
         struct error error = ERROR_NONE;
         error_set(
@@ -231,33 +228,23 @@ model_orders_roll_back(struct model_directories *directories, const struct contr
 struct orders_listing {
     struct json json;
     int64_t now_ns;
-    const struct control_request *request;
-    uint32_t seen; /* rows with the prefix, also those before the page */
-    uint32_t next; /* where the next page begins; 0: nowhere */
+    const char *prefix;
+    uint32_t most; /* rows; the next one is only seen */
+    uint32_t count;
+    bool has_more;
 };
 
-/* Whether the row is on the page; a request without a limit has one page. */
 static bool
-is_on_page(struct orders_listing *listing, const struct model_row *row)
-{
-    const struct control_request *request = listing->request;
-    if (strncmp(row->id, request->prefix, strlen(request->prefix)) != 0)
-        return false;
-    uint32_t index = listing->seen++;
-    if (index < request->from || listing->next != 0)
-        return false;
-    if (request->limit != 0 && index - request->from == request->limit)
-        listing->next = index;
-    return listing->next == 0;
-}
-
-static void
 list_row(void *context, const struct model_row *row)
 {
     struct orders_listing *listing = context;
     struct json *json = &listing->json;
-    if (!is_on_page(listing, row))
-        return;
+    if (strncmp(row->id, listing->prefix, strlen(listing->prefix)) != 0)
+        return false;
+    listing->has_more = listing->count == listing->most;
+    if (listing->has_more)
+        return false;
+    listing->count++;
     json_open(json, '{');
     json_field_string(json, "id", row->id);
     json_field_string(json, "pipeline", row->pipeline);
@@ -275,20 +262,28 @@ list_row(void *context, const struct model_row *row)
         json_put_null(json);
     json_field_string(json, "error", row->error);
     json_close(json, '}');
+    return true;
 }
 
 void
 model_orders_list(const struct model_orders *orders, const struct control_request *request,
                   struct bytes *list)
 {
-    struct orders_listing listing = {
-        .json = json_begin(list, JSON_STYLE_ANY), .now_ns = clock_now_ns(), .request = request};
+    const struct model_range range = {
+        .from = request->prefix, .skip = request->from, .most = UINT32_MAX};
+    struct orders_listing listing = {.json = json_begin(list, JSON_STYLE_ANY),
+                                     .now_ns = clock_now_ns(),
+                                     .prefix = request->prefix,
+                                     .most = UINT32_MAX};
+    if (request->limit != 0)
+        listing.most = request->limit < MODELS_A_TURN ? request->limit : MODELS_A_TURN;
     json_open(&listing.json, '{');
     json_field_open(&listing.json, "rows", '[');
-    models_visit(orders->registry, list_row, &listing);
+    (void)models_visit(orders->registry, &range, list_row, &listing);
     json_close(&listing.json, ']');
     if (request->limit != 0)
-        json_field_uint(&listing.json, "next", listing.next);
+        json_field_uint(&listing.json, "next",
+                        listing.has_more ? request->from + listing.count : 0);
     json_close(&listing.json, '}');
 }
 

@@ -21,7 +21,7 @@ struct model_orders *model_orders_create(struct model_registry *registry,
 void model_orders_destroy(struct model_orders *orders);
 
 /* Writes a page of the node's models as an object with `rows` (ipc/control.h), in the order of
- * their ids. */
+ * their ids; of MODELS_A_TURN at most, if the request has a limit. */
 void model_orders_list(const struct model_orders *orders, const struct control_request *request,
                        struct bytes *list);
 /* Carries out CONTROL_MODEL_LOAD or _UNLOAD; answers `call` when it is done. */

@@ -67,21 +67,52 @@ unlist_request(struct model *model, struct request *request)
 
 /* ---- in ---- */
 
+/* With the lock: whether it has failed, and is not tried again yet. */
+static bool
+has_failed(const struct model *model, struct error *error)
+{
+    if (model->place.state != MODEL_IS_FAILED || clock_now_ns() >= model->retry_ns)
+        return false;
+    *error = model->error;
+    error->status = model_status_for_callers(error->status);
+    return true;
+}
+
+static enum status
+could_not_load(const struct model *model, struct error *error)
+{
+    return error_prefix(error, "model \"%s\" could not be loaded", model->id);
+}
+
+enum status
+model_ask_info(struct model *model, struct error *error)
+{
+    registry_lock(model->registry);
+    bool is_known = model->info != NULL;
+    bool failed = !is_known && has_failed(model, error);
+    bool is_due = !is_known && !failed && !model->registry->in_mesh; /* its core decides */
+    if (is_due) {
+        model->asked = true;
+        catalog_attend(model);
+    }
+    registry_unlock(model->registry);
+    if (failed)
+        return could_not_load(model, error);
+    return is_known ? STATUS_OK
+                    : error_set(error, STATUS_UNAVAILABLE,
+                                "model \"%s\" is being loaded: try again", model->name);
+}
+
 enum status
 model_admit(struct lane *lane, struct model *model, enum wait_place *place, struct error *error)
 {
-    int64_t now_ns = clock_now_ns();
     registry_lock(model->registry);
     enum model_state state = model->place.state;
-    bool failed = state == MODEL_IS_FAILED && now_ns < model->retry_ns;
-    if (failed) {
-        *error = model->error;
-        error->status = model_status_for_callers(error->status);
-    }
+    bool failed = has_failed(model, error);
     registry_unlock(model->registry);
     *place = WAIT_PLACE_NONE;
     if (failed)
-        return error_prefix(error, "model \"%s\" could not be loaded", model->id);
+        return could_not_load(model, error);
     if (state == MODEL_IS_LOADED)
         return STATUS_OK;
     counter_add_shared(lane->pipeline->counters, PIPELINE_MODEL_MISSES, 1);

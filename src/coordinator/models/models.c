@@ -42,6 +42,7 @@ registry_destroy(struct model_registry *registry)
     CHECK(registry->models.count == 0);
     pthread_mutex_destroy(&registry->lock);
     hash_table_fini(&registry->models);
+    free(registry->list);
     free(registry);
 }
 
@@ -180,6 +181,8 @@ model_make(struct catalog *catalog, const struct model_spec *spec, const char *p
     catalog->numbers[model->number] = model;
     hash_table_add(&registry->models, &model->entry, hash_of(model->id, strlen(model->id)));
     registry_unlock(registry);
+    if (!model->hidden)
+        model_list_add(model);
     catalog->known++;
     return model;
 }
@@ -231,6 +234,8 @@ void
 model_forget(struct model *model)
 {
     hash_table_remove(&model->registry->models, &model->entry);
+    if (!model->hidden)
+        model_list_remove(model);
     model->forgotten = true;
     model->catalog->known--;
     model_free_unused(model);
@@ -733,63 +738,4 @@ models_size(struct model_registry *registry, const char *id, uint64_t *bytes)
         return false;
     *bytes = model->place.bytes;
     return true;
-}
-
-static int
-compare_ids(const void *a, const void *b)
-{
-    const struct model *const *first = a;
-    const struct model *const *second = b;
-    return strcmp((*first)->id, (*second)->id);
-}
-
-static void
-visit_row(const struct model *model, void (*visit)(void *context, const struct model_row *),
-          void *context)
-{
-    registry_lock(model->registry);
-    const struct model_cache_entry place = model->place;
-    const struct model_answers answers = model->answers;
-    registry_unlock(model->registry);
-    struct model_row row = {
-        .id = model->id,
-        .name = model->name,
-        .version = model->source.release[0] != '\0' ? model->source.release : "1",
-        .path = model->source.given,
-        .key = model->source.key,
-        .pipeline = model->catalog->pipeline->name,
-        .state = place.state,
-        .listed = place.listed,
-        .ordered = place.ordered,
-        .bytes = place.bytes,
-        .users = place.users,
-        .used_ns = place.used_ns,
-        .answers = answers,
-        .error = place.state == MODEL_IS_FAILED ? model->error.text
-                 : model->kept != NULL          ? model->kept
-                                                : "",
-    };
-    visit(context, &row);
-}
-
-void
-models_visit_one(struct model_registry *registry, const char *id,
-                 void (*visit)(void *context, const struct model_row *), void *context)
-{
-    const struct model *model = registry_find(registry, id);
-    if (model != NULL)
-        visit_row(model, visit, context);
-}
-
-void
-models_visit(struct model_registry *registry,
-             void (*visit)(void *context, const struct model_row *), void *context)
-{
-    uint32_t count;
-    struct model **models = registry_all(registry, NULL, &count);
-    qsort(models, count, sizeof(struct model *), compare_ids);
-    for (uint32_t i = 0; i < count; i++)
-        if (!models[i]->hidden)
-            visit_row(models[i], visit, context);
-    free(models);
 }

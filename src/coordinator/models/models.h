@@ -4,9 +4,9 @@
  * serves models: what its workers hold, the budget, what is loaded next. DESIGN.md has the states
  * and the rules.
  *
- * Threads. registry_enter, registry_describe and model_leave on any thread (one lock, held for a
- * lookup); everything else on the loop thread. A `done` is called on the loop thread, exactly once,
- * and never before the function that took it has returned.
+ * Threads. registry_enter, registry_describe, model_ask_info and model_leave on any thread (one
+ * lock, held for a lookup); everything else on the loop thread. A `done` is called on the loop
+ * thread, exactly once, and never before the function that took it has returned.
  *
  * Ownership. Texts passed in are copied. A `struct model` may be used between registry_enter and
  * model_leave.
@@ -97,6 +97,10 @@ struct model_told {
 
 bool registry_describe(struct model_registry *registry, const struct model_name *name,
                        struct oip_model_info *info, struct model_told *told);
+
+/* For a caller who must know the tensors of a model that it has entered: if they are not known, the
+ * model is loaded as for a request. UNAVAILABLE: it will be; another status: it could not be. */
+enum status model_ask_info(struct model *model, struct error *error) WARN_UNUSED;
 
 /* ---- loading and unloading ---- */
 
@@ -208,9 +212,24 @@ void models_harvest(struct model_registry *registry,
 
 /* The bytes of a loaded model. False: it is not loaded. */
 bool models_size(struct model_registry *registry, const char *id, uint64_t *bytes);
-/* Visits the model with that id, if there is one, or all models in the order of their ids. A row's
- * texts are valid during the call. */
-void models_visit_one(struct model_registry *registry, const char *id,
-                      void (*visit)(void *context, const struct model_row *), void *context);
-void models_visit(struct model_registry *registry,
-                  void (*visit)(void *context, const struct model_row *), void *context);
+
+/* A row's texts are valid during the call. False ends the visit. */
+typedef bool model_visit(void *context, const struct model_row *row);
+
+/* Visits the model with that id, if there is one. */
+void models_visit_one(struct model_registry *registry, const char *id, model_visit *visit,
+                      void *context);
+
+/* What a turn of the loop may visit: a millisecond or two, so that supervision need not wait. */
+enum { MODELS_A_TURN = 256 };
+
+/* A part of the list of all models, which is in the order of their ids. */
+struct model_range {
+    const char *from; /* it begins with the first id that is not less, */
+    uint32_t skip;    /* or so many models later, */
+    uint32_t most;    /* and has no more than these */
+};
+
+/* False: it ended with the list, or by the visitor. */
+bool models_visit(struct model_registry *registry, const struct model_range *range,
+                  model_visit *visit, void *context);

@@ -14,6 +14,7 @@
  *  R5. If there is no old model, and a lower release of it lies there, that is its next source. It
  *      is told like R2: why the higher one is not served.
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -37,10 +38,17 @@ replacement_forget_kept(struct model *model)
     model->kept = NULL;
 }
 
-/* R2. Logs each reason once. */
+/* R2. Logs each reason once. Only a release has its own files, which can be loaded again. */
 static void
-keep(struct model *model, const char *why)
+keep(struct model *model, const char *reason)
 {
+    char why[ERROR_TEXT_MAX];
+    bool has_files = model->source.release[0] != '\0';
+    snprintf(why, sizeof(why), "%s%s", reason,
+             has_files
+                 ? ""
+                 : ": mend the file; what serves is only in memory, and a worker or node that "
+                   "restarts cannot load it");
     if (model->kept != NULL && strcmp(model->kept, why) == 0)
         return;
     replacement_forget_kept(model);
@@ -83,6 +91,7 @@ replacement_take_over(struct model *successor)
     successor->hidden = false;
     model->hidden = true;
     registry_unlock(model->registry);
+    model_list_replace(model, successor);
     log_info_limited("model_replaced pipeline=%s model=\"%s\"", model->catalog->pipeline->name,
                      model->id);
     (void)replacement_retire(model); /* at once, if it can: the budget may need its room */

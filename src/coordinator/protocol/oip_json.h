@@ -34,8 +34,8 @@ struct oip_json;
 
 /*
  * The body must live while the elements are used. INVALID_ARGUMENT names the place and the rule;
- * OUT_OF_RANGE: the tensors exceed `message_bytes_max`; FAILED_PRECONDITION: v1 cannot be served,
- * as the model's inputs are not known.
+ * OUT_OF_RANGE: the tensors exceed `message_bytes_max`; UNIMPLEMENTED: the model does not
+ * declare inputs that v1 could fill.
  */
 enum status oip_json_read(const struct oip_json_ask *ask, struct oip_json **json,
                           struct error *error) WARN_UNUSED;
@@ -77,6 +77,15 @@ void oip_json_put_server(struct bytes *out);
 /* Writes a ModelMetadataResponse. INTERNAL: it is none. */
 enum status oip_json_put_model(struct bytes *out, const struct wire_message *response,
                                struct error *error) WARN_UNUSED;
+/* The inputs of a model of another node, for `rows_of`; to be freed. INTERNAL: the response is no
+ * ModelMetadataResponse. A shape [-1] stands for any, too, and is read as one dimension. */
+struct oip_schema {
+    struct oip_model_info info;
+    char name[SHOAL_NAME_BYTES_MAX + 1]; /* cut */
+    struct handshake_tensor inputs[SHOAL_TENSORS_MAX];
+};
+enum status oip_read_schema(const struct wire_message *response, struct oip_schema **schema,
+                            struct error *error) WARN_UNUSED;
 /* Writes a ModelReadyResponse about that model, and tells what it says. INTERNAL: it is none. */
 enum status oip_json_put_model_ready(struct bytes *out, const char *model,
                                      const struct wire_message *response, bool *ready,

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/json.h"
+#include "coordinator/protocol/oip_contents.h"
 #include "coordinator/protocol/oip_json.h"
 #include "coordinator/protocol/oip_json_data.h"
 #include "coordinator/protocol/oip_request.h"
@@ -100,8 +103,9 @@ put_model(struct bytes *out, const Inference__ModelMetadataResponse *model)
     json_close(&json, '}');
 }
 
-enum status
-oip_json_put_model(struct bytes *out, const struct wire_message *response, struct error *error)
+/* To be freed; NULL: it is none. */
+static Inference__ModelMetadataResponse *
+unpack(const struct wire_message *response, struct error *error)
 {
     struct wire_cursor cursor = wire_begin(response);
     unsigned char *packed = malloc(response->bytes + 1); /* it may be none */
@@ -112,8 +116,53 @@ oip_json_put_model(struct bytes *out, const struct wire_message *response, struc
         free(packed);
     }
     if (model == NULL)
-        return error_set(error, STATUS_INTERNAL, "the response is no ModelMetadataResponse");
+        error_set(error, STATUS_INTERNAL, "the response is no ModelMetadataResponse");
+    return model;
+}
+
+enum status
+oip_json_put_model(struct bytes *out, const struct wire_message *response, struct error *error)
+{
+    Inference__ModelMetadataResponse *model = unpack(response, error);
+    if (model == NULL)
+        return error->status;
     put_model(out, model);
     inference__model_metadata_response__free_unpacked(model, NULL);
+    return STATUS_OK;
+}
+
+/* An input that cannot be described so is of any type, which v1 refuses. */
+static struct handshake_tensor
+read_input(const Inference__ModelMetadataResponse__TensorMetadata *input)
+{
+    struct handshake_tensor tensor = {.datatype = oip_datatype_from_name(input->datatype)};
+    bool fits = input->n_shape <= SHOAL_RANK_MAX && strlen(input->name) < sizeof(tensor.name) &&
+                tensor.datatype < SHOAL_DATATYPE_END;
+    snprintf(tensor.name, sizeof(tensor.name), "%s", input->name);
+    if (!fits) {
+        tensor.datatype = SHOAL_DATATYPE_ANY;
+        return tensor;
+    }
+    tensor.rank = (uint32_t)input->n_shape;
+    for (size_t i = 0; i < input->n_shape; i++)
+        tensor.shape[i] = input->shape[i];
+    return tensor;
+}
+
+enum status
+oip_read_schema(const struct wire_message *response, struct oip_schema **read, struct error *error)
+{
+    Inference__ModelMetadataResponse *model = unpack(response, error);
+    if (model == NULL)
+        return error->status;
+    struct oip_schema *schema = calloc(1, sizeof(*schema));
+    CHECK(schema != NULL);
+    snprintf(schema->name, sizeof(schema->name), "%s", model->name);
+    schema->info.name = schema->name;
+    schema->info.inputs = schema->inputs;
+    for (size_t i = 0; i < model->n_inputs && i < SHOAL_TENSORS_MAX; i++)
+        schema->inputs[schema->info.input_count++] = read_input(model->inputs[i]);
+    inference__model_metadata_response__free_unpacked(model, NULL);
+    *read = schema;
     return STATUS_OK;
 }

@@ -265,13 +265,13 @@ check_specs(struct json_reading *reading)
 {
     const struct oip_model_info *model = reading->ask->rows_of;
     if (model->input_count == 0)
-        return error_set(reading->error, STATUS_FAILED_PRECONDITION,
-                         "model \"%s\": its inputs are not known, or not yet: call it by "
+        return error_set(reading->error, STATUS_UNIMPLEMENTED,
+                         "model \"%s\" does not declare its inputs, which v1 needs: call it by "
                          "/v2/models/NAME/infer",
                          model->name);
     for (uint32_t i = 0; i < model->input_count; i++)
         if (model->inputs[i].datatype == SHOAL_DATATYPE_ANY || model->inputs[i].rank == 0)
-            return error_set(reading->error, STATUS_FAILED_PRECONDITION,
+            return error_set(reading->error, STATUS_UNIMPLEMENTED,
                              "model \"%s\": input \"%s\" takes %s, which `instances` do not tell: "
                              "call it by /v2/models/NAME/infer",
                              model->name, model->inputs[i].name,

@@ -82,14 +82,31 @@ pays(struct worker_log *log, size_t bytes)
     return true;
 }
 
+/* Signal handlers write logfmt in any case. `*passed`: as for pass_on. */
+static bool
+translate(const struct worker_log *log, bool *passed)
+{
+    struct bytes json = {0};
+    bool is_own = log_format() == LOG_FORMAT_JSON &&
+                  log_line_translate(&json, PROGRAM, log->line, log->used) && !json.failed &&
+                  json.used < LOG_LINE_BYTES_MAX;
+    if (is_own)
+        *passed = log_pass_on(json.data, json.used);
+    bytes_fini(&json);
+    return is_own;
+}
+
 /* A line of the worker's own log goes through as it is. A modelet may imitate one, but it is a line
  * of that worker all the same. */
 static bool
 pass_on(struct worker_log *log)
 {
     const struct worker_log_options *options = &log->options;
+    bool passed;
     if (log_line_is_valid(log_format(), PROGRAM, log->line, log->used))
         return log_pass_on(log->line, log->used);
+    if (translate(log, &passed))
+        return passed;
     return log_beside(LOG_ERROR, "worker_said pipeline=%s stage=%s worker=%u pid=%d text=\"%.*s\"",
                       options->pipeline, options->stage, options->worker, (int)options->pid,
                       (int)log->used, log->line);
@@ -110,12 +127,12 @@ end_line(struct worker_log *log)
     log->used = 0;
 }
 
-/* What a line may have at most, by its first byte: a digit of the time, or a brace. */
+/* What a line may have at most, by its first byte: a digit of the time, or of JSON a brace. */
 static size_t
 line_max(const struct worker_log *log)
 {
     char first = log->line[0];
-    bool may_be_own = log_format() == LOG_FORMAT_JSON ? first == '{' : first == '2';
+    bool may_be_own = first == '2' || (first == '{' && log_format() == LOG_FORMAT_JSON);
     return may_be_own ? sizeof(log->line) - 1 : SAID_BYTES_MAX;
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A line chart over time, and bars. Colours come from classes; every axis has its unit.
 
-import { el, svg, setText } from "/elements.js";
+import { choice, el, svg, setText } from "/elements.js";
 import { clock } from "/format.js";
 
 const LEFT = 58;
@@ -17,9 +17,10 @@ function niceStep(most, steps) {
   return factor * power;
 }
 
-function linearTicks(most) {
+/** `binary`: of bytes, whose units are powers of two. */
+function linearTicks(most, binary = false) {
   const high = most > 0 ? most : 1;
-  const step = niceStep(high, 4);
+  const step = binary ? 2 ** Math.ceil(Math.log2(high / 4)) : niceStep(high, 4);
   const ticks = [];
   for (let at = 0; at < high + step * 0.999; at += step) ticks.push(at);
   return ticks;
@@ -27,9 +28,11 @@ function linearTicks(most) {
 
 function logTicks(least, most) {
   const ticks = [];
-  for (let power = Math.floor(Math.log10(least)); power <= Math.ceil(Math.log10(most)); power++)
-    ticks.push(10 ** power);
-  return ticks.length > 1 ? ticks : [ticks[0] / 10, ticks[0]];
+  const [low, high] = [Math.floor(Math.log10(least)), Math.ceil(Math.log10(most))];
+  const factors = high - low > 2 ? [1] : [1, 2, 5]; // a decade or two are too few lines
+  for (let power = low; power < Math.max(high, low + 1); power++)
+    ticks.push(...factors.map(factor => factor * 10 ** power));
+  return [...ticks, 10 ** Math.max(high, low + 1)];
 }
 
 function timeStep(spanMs) {
@@ -37,13 +40,16 @@ function timeStep(spanMs) {
 }
 
 /**
- * `lines`: [{label, colour 1…6}]; `format` writes a value with its unit; `log`: a logarithmic axis.
+ * `lines`: [{label, colour 1…6}]; `format` writes a value with its unit; `log`: a logarithmic axis;
+ * `binary`: one of bytes.
  */
 export class LineChart {
-  constructor(title, unit, { format, log = false, empty = "Nothing was measured in this time." }) {
+  constructor(title, unit, { format, log = false, binary = false,
+    empty = "Nothing was measured in this time." }) {
     this.title = title;
     this.format = format;
     this.log = log;
+    this.binary = binary;
     this.lines = [];
     this.data = { times: [], rows: [] };
     this.events = [];
@@ -124,7 +130,7 @@ export class LineChart {
                                                       (!this.log || value > 0));
     const most = Math.max(...all, 0);
     if (!all.length) return null;
-    const ticks = this.log ? logTicks(Math.min(...all), most) : linearTicks(most);
+    const ticks = this.log ? logTicks(Math.min(...all), most) : linearTicks(most, this.binary);
     const [low, high] = [ticks[0], ticks[ticks.length - 1]];
     const place = this.log
       ? value => (Math.log10(Math.max(value, low)) - Math.log10(low)) /
@@ -220,6 +226,46 @@ export class LineChart {
       return `${line.label} ${text}`;
     });
     this.svg.setAttribute("aria-label", `${this.title}: ${said.join(", ")}`);
+  }
+}
+
+/** Charts side by side that show the same time. */
+export class ChartGroup {
+  constructor(...charts) {
+    this.charts = charts;
+    this.root = el("div", { class: "charts" }, charts.map(chart => chart.root));
+  }
+
+  close() {
+    for (const chart of this.charts) chart.close();
+  }
+
+  /** `lines`: [[label, colour, stage, name of the series], …]; `shown` as `TimeRange.of`. */
+  draw(chart, lines, { history, ring, span, events }) {
+    chart.setLines(lines.map(([label, colour]) => ({ label, colour })));
+    chart.update(history[ring].times,
+      lines.map(([, , stage, name]) => history.series(ring, stage, name).values), span, events);
+  }
+}
+
+/** The choice of how much time charts show. */
+export class TimeRange {
+  constructor(feed, update) {
+    this.feed = feed;
+    this.ring = "fine";
+    this.root = choice("Time shown", [["fine", "5 minutes"], ["coarse", "1 hour"]], this.ring,
+      ring => {
+        this.ring = ring;
+        if (feed.sample) update(feed.sample);
+      });
+  }
+
+  /** What is shown of a pipeline (""; the node) and of these events. */
+  of(sample, pipeline, events) {
+    const history = this.feed.watch(pipeline);
+    if (this.ring === "coarse") this.feed.refresh();
+    const span = [sample.time_ms - (this.ring === "fine" ? 300e3 : 3600e3), sample.time_ms];
+    return { history, ring: this.ring, span, events };
   }
 }
 

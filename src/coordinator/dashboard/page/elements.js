@@ -43,6 +43,13 @@ export class Card {
   }
 }
 
+/** A card with that content. */
+export function card(title, content, options) {
+  const made = new Card(title, options);
+  made.body.append(content);
+  return made.root;
+}
+
 /** Named figures in a row. Update with `set(name, text, tone)`. */
 export class Figures {
   constructor(names) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The Mesh page: the nodes as this one sees them, its cache, and where models are.
 
-import { Card, Figures, Table, choice, el, setText } from "/elements.js";
-import { LineChart, Histogram, Bars } from "/chart.js";
+import { Figures, Table, card, el, setText } from "/elements.js";
+import { Bars, ChartGroup, Histogram, LineChart, TimeRange } from "/chart.js";
 import { count, decimal, duration, durationMs, bytes, rate, since, NONE, parseEvent }
   from "/format.js";
 import { ask } from "/feed.js";
@@ -83,42 +83,29 @@ const methodColumns = [
     text: row => row.served ? duration(row.served_ns / row.served) : NONE },
 ];
 
-class Charts {
+class Charts extends ChartGroup {
   constructor() {
-    const log = { log: true, format: duration };
-    this.calls = new LineChart("Calls of this node's callers", "per second", { format: decimal });
-    this.delay = new LineChart("Miss delay", "mean wait for a load, log scale",
-      { ...log, empty: "No call waited for a load in this time." });
-    this.loads = new LineChart("Loads and unloads", "per second", { format: decimal });
-    this.age = new LineChart("Cache age", "since the last use of the next to go, log scale",
-      { log: true, format: durationMs, empty: "Nothing is loaded here." });
-    this.memory = new LineChart("Memory of models", "this node", { format: bytes });
-    this.copies = new LineChart("Models loaded", "this node", { format: decimal });
-    this.all = [this.calls, this.delay, this.loads, this.age, this.memory, this.copies];
-    this.root = el("div", { class: "charts" }, this.all.map(chart => chart.root));
+    super(new LineChart("Calls of this node's callers", "per second", { format: decimal }),
+      new LineChart("Miss delay", "mean wait for a load, log scale",
+        { log: true, format: duration, empty: "No call waited for a load in this time." }),
+      new LineChart("Loads and unloads", "per second", { format: decimal }),
+      new LineChart("Cache age", "of the next to go, log scale",
+        { log: true, format: durationMs, empty: "Nothing is loaded here." }),
+      new LineChart("Memory of models", "this node", { format: bytes, binary: true }),
+      new LineChart("Models loaded", "this node", { format: decimal }));
   }
 
-  update(history, ring, span, events) {
-    const draw = (chart, lines) => {
-      chart.setLines(lines.map(([label, colour]) => ({ label, colour })));
-      chart.update(history[ring].times,
-        lines.map(([, , name]) => history.series(ring, "", name).values), span, events);
-    };
-    draw(this.calls, [["here", 1, "mesh_here"], ["elsewhere", 3, "mesh_elsewhere"],
-      ["misses", 2, "mesh_misses"], ["refused", 4, "mesh_refused"]]);
-    draw(this.delay, [["mean", 2, "miss_delay_ns"]]);
-    draw(this.loads, [["loads", 1, "loads"], ["unloads", 6, "unloads"],
-      ["evictions", 2, "evictions"]]);
-    draw(this.age, [["age", 5, "cache_age_ms"]]);
-    draw(this.memory, [["used", 1, "used_bytes"]]);
-    draw(this.copies, [["copies", 3, "copies"]]);
+  update(shown) {
+    const lines = [
+      [["here", 1, "", "mesh_here"], ["elsewhere", 3, "", "mesh_elsewhere"],
+        ["misses", 2, "", "mesh_misses"], ["refused", 4, "", "mesh_refused"]],
+      [["mean", 2, "", "miss_delay_ns"]],
+      [["loads", 1, "", "loads"], ["unloads", 6, "", "unloads"],
+        ["evictions", 2, "", "evictions"]],
+      [["age", 5, "", "cache_age_ms"]], [["used", 1, "", "used_bytes"]],
+      [["copies", 3, "", "copies"]]];
+    this.charts.forEach((chart, i) => this.draw(chart, lines[i], shown));
   }
-}
-
-function card(title, content, options) {
-  const made = new Card(title, options);
-  made.body.append(content);
-  return made.root;
 }
 
 export function open(root, feed, about) {
@@ -129,7 +116,6 @@ export function open(root, feed, about) {
       "; docs/mesh.md begins with three lines.")));
     return { update() {}, close() {} };
   }
-  let ring = "fine";
   let closed = false;
   let timer = null;
   let last = null;
@@ -151,11 +137,7 @@ export function open(root, feed, about) {
   const charts = new Charts();
   const models = new ModelList("mesh models",
     id => location.assign(`#/models/${encodeURIComponent(id)}`));
-  const range = choice("Time shown", [["fine", "5 minutes"], ["coarse", "1 hour"]], ring, value => {
-    ring = value;
-    if (ring === "coarse") feed.refresh();
-    if (feed.sample) update(feed.sample);
-  });
+  const range = new TimeRange(feed, sample => update(sample));
   const trouble = el("p", { class: "note bad", hidden: true, role: "status" });
   const since0 = "Since the node's start.";
   root.append(el("h1", {}, "Mesh"), card("As this node sees it", summary.root), trouble,
@@ -164,7 +146,7 @@ export function open(root, feed, about) {
       card("Find a model", models.root,
         { wide: true, hint: "By the beginning of its id. Choose one for its copies and history." }),
       card("Vmodels", vmodels.root, { wide: true })),
-    el("div", { class: "heading" }, el("h1", {}, "This node's cache"), range),
+    el("div", { class: "heading" }, el("h1", {}, "This node's cache"), range.root),
     charts.root,
     el("div", { class: "charts" }, sizes.root, evicted.root),
     el("div", { class: "grid" },
@@ -210,9 +192,6 @@ export function open(root, feed, about) {
 
   function update(sample) {
     const { stat } = sample;
-    const history = feed.watch("");
-    if (ring === "coarse") feed.refresh();
-    const span = [sample.time_ms - (ring === "fine" ? 300e3 : 3600e3), sample.time_ms];
     const happened = feed.events.filter(event => MESH_EVENT.test(parseEvent(event.text).name));
     for (const [key, name] of [["nodes", "mesh_instances"], ["models", "mesh_models"],
       ["held", "mesh_models_held"], ["failed", "mesh_models_failed"], ["vmodels", "mesh_vmodels"],
@@ -223,7 +202,7 @@ export function open(root, feed, about) {
     }
     summary.set("registry", stat.mesh_store_full ? "full" : stat.mesh_connected ? "connected" : "away",
       stat.mesh_connected && !stat.mesh_store_full ? "good" : "bad");
-    charts.update(history, ring, span, happened);
+    charts.update(range.of(sample, "", happened));
     sizes.update(stat.mesh_loaded_size);
     evicted.update(stat.mesh_evicted_age);
     answered.update(bars(stat, ANSWERED, 1));
@@ -239,7 +218,7 @@ export function open(root, feed, about) {
     close() {
       closed = true;
       clearTimeout(timer);
-      for (const chart of [...charts.all, sizes, evicted]) chart.close();
+      for (const chart of [charts, sizes, evicted]) chart.close();
     },
   };
 }

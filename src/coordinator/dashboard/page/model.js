@@ -2,12 +2,13 @@
 // The Models page: what a model takes and gives, where it is, what happened to it, and a form that
 // calls it.
 
-import { Card, Figures, Table, el, setText } from "/elements.js";
+import { Figures, Table, card, el, setText } from "/elements.js";
 import { count, bytes, clock, duration, since, NONE, parseEvent } from "/format.js";
 import { ask } from "/feed.js";
 import { eventTable } from "/node.js";
 
 const ROWS = 50; // in a page of the list, whatever number of models there is
+const place = { prefix: "", starts: [0] }; // of this page's list, from one model to the next
 const now = Date.now;
 
 const stateTone = row => row.state === "failed" ? "bad" : row.state === "loaded" ? "good"
@@ -34,16 +35,17 @@ const columns = {
   ],
 };
 
-/** A list that the node pages and this searches by the beginning of the id. */
+/** A list that the node pages and this searches by the beginning of the id. `place`: where a list
+ * of before was left. */
 export class ModelList {
-  constructor(verb, pick, { own = () => [] } = {}) {
+  constructor(verb, pick, { own = () => [], place = { prefix: "", starts: [0] } } = {}) {
     this.verb = verb;
     this.own = own; // models that are pipelines, which no verb lists
-    this.starts = [0];
+    this.place = place;
     this.table = new Table(columns[verb], { caption: "Models", pick: row => pick(row.id),
       empty: "No model's id begins so." });
     this.input = el("input", { type: "search", id: "search", autocomplete: "off",
-      spellcheck: "false" });
+      spellcheck: "false", value: place.prefix });
     this.before = el("button", { type: "button", onclick: () => this.move(-1) }, "Previous");
     this.after = el("button", { type: "button", onclick: () => this.move(1) }, "Next");
     this.where = el("span", { role: "status" });
@@ -63,19 +65,20 @@ export class ModelList {
 
   search() {
     clearTimeout(this.soon);
-    this.starts = [0];
+    this.place.prefix = this.input.value;
+    this.place.starts = [0];
     return this.load();
   }
 
   move(step) {
-    if (step > 0) this.starts.push(this.next);
-    else this.starts.pop();
+    if (step > 0) this.place.starts.push(this.next);
+    else this.place.starts.pop();
     return this.load();
   }
 
   async load() {
-    const from = this.starts[this.starts.length - 1];
-    const prefix = this.input.value;
+    const { prefix, starts } = this.place;
+    const from = starts[starts.length - 1];
     const turn = this.turn = (this.turn ?? 0) + 1;
     try {
       const list = this.verb === "pipelines" ? { rows: [], next: 0 }
@@ -85,12 +88,12 @@ export class ModelList {
       this.next = list.next;
       this.rows = [...own, ...list.rows];
       this.table.update(this.rows);
-      setText(this.where, `page ${this.starts.length}${list.next ? "" : ", the last"}`);
+      setText(this.where, `page ${starts.length}${list.next ? "" : ", the last"}`);
     } catch (error) {
       setText(this.where, error.message);
       this.next = 0;
     }
-    this.before.disabled = this.starts.length === 1;
+    this.before.disabled = starts.length === 1;
     this.after.disabled = !this.next;
   }
 
@@ -250,12 +253,12 @@ export function open(root, feed, about, chosen) {
       state: one.stages.every(stage => stage.workers_live > 0) ? "loaded" : "not ready",
       error: "", pipeline: one.name }));
   const list = new ModelList(verb, picked => location.assign(`#/models/${encodeURIComponent(picked)}`),
-    { own: fixed });
-  const title = el("h1", {}, id ?? "Models");
+    { own: fixed, place });
+  const title = el("h1", { tabindex: -1 }, id ?? "Models");
   const why = el("p", { class: "note", hidden: true });
   const facts = new Figures([["state", "State"], ["versions", "Versions"], ["platform", "Platform"],
     ...(about.mesh ? [] : [["memory", "Memory"]]), ["used", "Last use"],
-    ["p50", "Pipeline's p50"], ["p99", "p99"]]);
+    ["p50", "Pipeline's p50"], ["p99", "Pipeline's p99"]]);
   const inputs = new Table(tensorColumns, { caption: "Inputs", key: tensor => tensor.name,
     empty: "It declares no inputs: it takes any tensors." });
   const outputs = new Table(tensorColumns, { caption: "Outputs", key: tensor => tensor.name,
@@ -268,12 +271,6 @@ export function open(root, feed, about, chosen) {
     el("section", {}, el("h3", {}, "Inputs"), inputs.root),
     el("section", {}, el("h3", {}, "Outputs"), outputs.root));
   const trouble = el("p", { class: "hint", hidden: true });
-
-  function card(name, content, options) {
-    const made = new Card(name, options);
-    made.body.append(content);
-    return made.root;
-  }
 
   const schemaCard = card("What it takes and gives", el("div", {}, trouble, schema));
   const formCard = card("Call it", form.root);
@@ -354,6 +351,7 @@ export function open(root, feed, about, chosen) {
 
   look();
   if (id) describe();
+  if (id && feed.sample) title.focus(); // it was chosen here; on a phone it is below the list
   return {
     update,
     close() {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The Node page: a pipeline as it is wired, its charts, its workers and what happened to it.
 
-import { Card, Figures, Table, Bar, choice, el, setText, setClass } from "/elements.js";
-import { LineChart, Bars } from "/chart.js";
+import { Card, Figures, Table, Bar, card, el, setText, setClass } from "/elements.js";
+import { Bars, ChartGroup, LineChart, TimeRange } from "/chart.js";
 import { count, decimal, duration, rate, clock, parseEvent, NONE } from "/format.js";
 
 const REFUSALS = [
@@ -104,40 +104,29 @@ class Wiring {
 
 // ---- charts ----
 
-class Charts {
+class Charts extends ChartGroup {
   constructor() {
-    this.rates = new LineChart("Answers", "per second", { format: decimal });
-    this.latency = new LineChart("Latency", "arrival to reply, log scale",
-      { format: duration, log: true, empty: "No request was answered in this time." });
-    this.depth = new LineChart("Queue depth", "items", { format: decimal });
-    this.batch = new LineChart("Batch size", "items per batch",
-      { format: decimal, empty: "No batch ran in this time." });
-    this.wait = new LineChart("Wait per stage", "p50, log scale",
-      { format: duration, log: true, empty: "No item waited in this time." });
-    this.run = new LineChart("Run per stage", "p50 of a batch, log scale",
-      { format: duration, log: true, empty: "No batch ran in this time." });
-    this.all = [this.rates, this.latency, this.depth, this.batch, this.wait, this.run];
-    this.root = el("div", { class: "charts" }, this.all.map(chart => chart.root));
+    const log = { format: duration, log: true };
+    super(new LineChart("Answers", "per second", { format: decimal }),
+      new LineChart("Latency", "arrival to reply, log scale",
+        { ...log, empty: "No request was answered in this time." }),
+      new LineChart("Queue depth", "items", { format: decimal }),
+      new LineChart("Batch size", "items per batch",
+        { format: decimal, empty: "No batch ran in this time." }),
+      new LineChart("Wait per stage", "p50, log scale",
+        { ...log, empty: "No item waited in this time." }),
+      new LineChart("Run per stage", "p50 of a batch, log scale",
+        { ...log, empty: "No batch ran in this time." }));
   }
 
-  close() {
-    for (const chart of this.all) chart.close();
-  }
-
-  update(pipeline, history, ring, span, events) {
-    const draw = (chart, lines) => {
-      chart.setLines(lines.map(([label, colour]) => ({ label, colour })));
-      const found = lines.map(([, , stage, name]) => history.series(ring, stage, name));
-      chart.update(history[ring].times, found.map(one => one.values), span, events);
-    };
+  update(pipeline, shown) {
     const stages = name => pipeline.stages.map((stage, i) =>
       [stage.name, i % 6 + 1, stage.name, name]);
-    draw(this.rates, [["ok", 1, "", "ok"], ["failed", 4, "", "failed"], ["refused", 2, "", "refused"]]);
-    draw(this.latency, [["p50", 1, "", "latency_p50_ns"], ["p99", 2, "", "latency_p99_ns"]]);
-    draw(this.depth, stages("depth"));
-    draw(this.batch, stages("batch"));
-    draw(this.wait, stages("wait_p50_ns"));
-    draw(this.run, stages("run_p50_ns"));
+    const lines = [
+      [["ok", 1, "", "ok"], ["failed", 4, "", "failed"], ["refused", 2, "", "refused"]],
+      [["p50", 1, "", "latency_p50_ns"], ["p99", 2, "", "latency_p99_ns"]],
+      stages("depth"), stages("batch"), stages("wait_p50_ns"), stages("run_p50_ns")];
+    this.charts.forEach((chart, i) => this.draw(chart, lines[i], shown));
   }
 }
 
@@ -165,7 +154,8 @@ const workerColumns = [
   { title: "Pid", number: true, text: row => row.worker.pid ? String(row.worker.pid) : "none",
     tone: row => row.worker.pid ? "" : "bad" },
   { title: "Last sign of life", number: true,
-    text: row => row.worker.pid ? `${duration(row.worker.heartbeat_age_ns)} ago` : NONE,
+    text: row => !row.worker.pid ? NONE : row.worker.heartbeat_age_ns < 1e9 ? "now"
+      : `${duration(row.worker.heartbeat_age_ns)} ago`,
     tone: row => row.worker.heartbeat_age_ns > 5e9 ? "warn" : "" },
   { title: "Items", number: true, text: row => count(row.worker.items) },
   { title: "Batches", number: true, text: row => count(row.worker.batches) },
@@ -211,7 +201,6 @@ function eventsOf(feed, name) {
 
 export function open(root, feed) {
   let picked = null;
-  let ring = "fine";
   const table = new Table(pipelineColumns, {
     caption: "Pipelines", empty: "This node has no pipelines: a runtime beside it serves the models.",
     key: row => row.pipeline.name, pick: row => pick(row.pipeline.name),
@@ -230,20 +219,10 @@ export function open(root, feed) {
   const list = new Card("Pipelines", { wide: true });
   list.body.append(table.root);
 
-  function card(title, content, options) {
-    const made = new Card(title, options);
-    made.body.append(content);
-    return made.root;
-  }
-
   const since = "Since the node's start.";
-  const range = choice("Time shown", [["fine", "5 minutes"], ["coarse", "1 hour"]], ring, value => {
-    ring = value;
-    if (ring === "coarse") feed.refresh();
-    if (feed.sample) update(feed.sample);
-  });
+  const range = new TimeRange(feed, sample => update(sample));
   root.append(list.root,
-    el("div", { class: "heading" }, name, range),
+    el("div", { class: "heading" }, name, range.root),
     wiring.root, charts.root,
     el("div", { class: "grid" },
       card("Requests", totals.root, { hint: since }),
@@ -288,14 +267,10 @@ export function open(root, feed) {
     table.picked = picked;
     table.update(pipelines.map(one => ({ pipeline: one, points: newest(sample, one.name) })));
     if (!pipeline) return;
-    const history = feed.watch(picked);
-    if (ring === "coarse") feed.refresh();
-    const width = ring === "fine" ? 300e3 : 3600e3;
-    const span = [sample.time_ms - width, sample.time_ms];
     const happened = eventsOf(feed, picked);
     setText(name, pipeline.name);
     wiring.update(pipeline, sample);
-    charts.update(pipeline, history, ring, span, happened);
+    charts.update(pipeline, range.of(sample, picked, happened));
     for (const [key] of TOTALS) {
       totals.set(key, count(pipeline[key]));
       totals.items.get(key).dataset.counter = `${pipeline.name}.${key}`;
