@@ -84,6 +84,8 @@ static void
 on_drained(void *context)
 {
     struct gateway_service *service = context;
+    if (proxy_open_requests(service->proxy) > 0)
+        service->exit_code = EXIT_FAILURE;
     loop_stop(service->loop);
 }
 

@@ -120,9 +120,10 @@ class Gateway:
 
 class GatewayTest(unittest.TestCase):
     keys = {}
+    options = ()
 
     def setUp(self):
-        self.models = [Model("one"), Model("two")]
+        self.models = [Model("one", *self.options), Model("two", *self.options)]
         for model in self.models:
             self.addCleanup(model.kill)
         self.gateway = Gateway(self.models, **self.keys)
@@ -304,19 +305,39 @@ class Changing(GatewayTest):
         self.assertEqual(self.gateway.chat()[1]["x-served-by"], "three")
 
 
+class Stopping(GatewayTest):
+    def test_requests_under_way_are_finished(self):
+        link = http.client.HTTPConnection("127.0.0.1", self.gateway.port, timeout=30)
+        link.request("POST", CHAT, json.dumps({"model": "base", "messages": ["x"],
+                                               "max_tokens": 1000, "stream": True}))
+        answer = link.getresponse()
+        self.gateway.process.send_signal(signal.SIGTERM)
+        self.assertTrue(answer.read().endswith(b"data: [DONE]\n\n"))
+        link.close()
+        self.assertEqual(self.gateway.process.wait(60), 0)
+
+
 class Limits(GatewayTest):
-    keys = {"requests_max": 1, "body_mib_max": 1, "bodies_mib_max": 1, "client_timeout_ms": 3000}
+    options = ("--speed", "1000")
+    keys = {"requests_max": 2, "body_mib_max": 1, "bodies_mib_max": 1, "client_timeout_ms": 3000}
 
     def test_each_limit_refuses_and_counts(self):
         status, _, _ = self.gateway.call(b"x" * (2 << 20))
         self.assertEqual(status, 413)
         link = socket.create_connection(("127.0.0.1", self.gateway.port))
-        link.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n{")
-        wait_until(lambda: self.gateway.figures()["requests_open"] == 1, "the first is open")
+        head = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n"
+        link.sendall(head + b"x" * 600_000)
+        wait_until(lambda: self.gateway.figures()["bodies_bytes"] == 1_000_000, "a body is coming")
+        status, headers, body = self.gateway.chat(text="x" * 200_000)
+        self.assertEqual((status, headers["Retry-After"]), (503, "1"), body)
+        other = socket.create_connection(("127.0.0.1", self.gateway.port))
+        other.sendall(head)
+        wait_until(lambda: self.gateway.figures()["requests_open"] == 2, "both are open")
         status, headers, body = self.gateway.chat()
         self.assertEqual((status, headers["Retry-After"]), (503, "1"), body)
+        other.close()
         figures = self.gateway.figures()
-        self.assertEqual((figures["requests_full_total"], figures["bodies_bytes"]), (1, 1_000_000))
+        self.assertEqual((figures["requests_full_total"], figures["bodies_full_total"]), (1, 1))
         link.settimeout(30)
         self.assertIn(b" 408 ", link.recv(4096))  # too slow
         link.close()

@@ -17,19 +17,16 @@ enum { WATCH_MS = 1000 };
 static void
 on_changed(struct endpoint_member *member, enum gateway_state state)
 {
-    static const char *const events[] = {
-        [GATEWAY_DOWN] = "endpoint_down",
-        [GATEWAY_SUSPECT] = "endpoint_suspected",
-        [GATEWAY_UP] = "endpoint_up",
-        [GATEWAY_LEAVING] = "endpoint_removed",
+    static const char *const names[] = {
+        [GATEWAY_FREE] = "freed", [GATEWAY_DOWN] = "down",       [GATEWAY_SUSPECT] = "suspect",
+        [GATEWAY_UP] = "up",      [GATEWAY_LEAVING] = "removed",
     };
     bool was_usable = member->state == GATEWAY_UP || member->state == GATEWAY_SUSPECT;
     if (state == GATEWAY_LEAVING || (state == GATEWAY_DOWN && was_usable))
         member_forget(member);
     member->state = state;
-    if (state != GATEWAY_FREE)
-        log_info_limited("%s endpoint=\"%s\" address=%s", events[state], member->entry.name,
-                         member->entry.address);
+    log_info_limited("endpoint_changed endpoint=\"%s\" address=%s state=%s", member->entry.name,
+                     member->entry.address, names[state]);
 }
 
 static void

@@ -40,7 +40,8 @@ struct exchange {
     /* the request */
     char *body;
     size_t body_bytes;
-    size_t body_room; /* counted in bodies_bytes */
+    size_t body_room;     /* counted in bodies_bytes */
+    size_t body_declared; /* its length; SIZE_MAX: unknown */
     uint64_t model;
     uint64_t session;
     uint32_t block_count;

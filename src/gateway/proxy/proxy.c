@@ -75,6 +75,8 @@ on_piece(struct http_request *request, const void *data, size_t bytes)
     size_t room = exchange->body_room > 0 ? exchange->body_room : BODY_ROOM_FIRST;
     while (room < needed)
         room *= 2;
+    if (room > exchange->body_declared)
+        room = exchange->body_declared;
     if (!body_reserve(exchange, room))
         return;
     memcpy(exchange->body + exchange->body_bytes, data, bytes);
@@ -180,8 +182,7 @@ take(struct llm_proxy *proxy, struct http_request *request)
         return;
     }
     const char *length = http_request_header(request, "Content-Length");
-    if (length != NULL && !body_reserve(exchange, strtoull(length, NULL, 10)))
-        return;
+    exchange->body_declared = length != NULL ? strtoull(length, NULL, 10) : SIZE_MAX;
     http_request_stream(request, &sink);
 }
 
@@ -386,6 +387,12 @@ proxy_create(struct event_base *base, const struct gateway_settings *settings,
     else
         proxy_destroy(proxy);
     return status;
+}
+
+uint32_t
+proxy_open_requests(const struct llm_proxy *proxy)
+{
+    return proxy->open_count;
 }
 
 void
