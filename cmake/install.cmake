@@ -7,7 +7,7 @@
 
 include(CMakePackageConfigHelpers)
 
-foreach(program shoald shoal-worker shoalctl)
+foreach(program shoald shoal-worker shoalctl shoal-gateway)
     if(TARGET ${program})
         install(TARGETS ${program} RUNTIME)
     endif()
@@ -27,6 +27,7 @@ function(shoal_install_output file program)
 endfunction()
 shoal_install_output(man/man8/shoald.8 shoald --help=man)
 shoal_install_output(man/man8/shoal-worker.8 shoal-worker --help=man)
+shoal_install_output(man/man8/shoal-gateway.8 shoal-gateway --help=man)
 shoal_install_output(man/man5/shoald.yaml.5 shoald --help-config=man)
 shoal_install_output(man/man1/shoalctl.1 shoalctl --help=man)
 foreach(program shoald shoalctl)

@@ -34,7 +34,7 @@ cc -shared -fPIC $(pkg-config --cflags shoal-modelet) broken.c -o libbroken.so
 ! build/test_outside "$PWD/libbroken.so" >"$work/log" 2>&1 || fail "the harness passes an overrun"
 grep -q 'wrote 1 bytes behind tensor "output"' "$work/log" || { cat "$work/log"; fail "not told"; }
 
-for program in shoald shoal-worker shoalctl; do
+for program in shoald shoal-worker shoalctl shoal-gateway; do
     [ -x "$prefix/bin/$program" ] || fail "$program is not installed"
 done
 # It finds shoalctl from where it lies, through a link too, and says what that says: there is no node.
@@ -45,7 +45,7 @@ SHOAL_COUNTERS=$work/nobody "$work/stop.sh" wait >"$work/log" 2>&1 || code=$?
 code=0
 "$work/stop.sh" now >"$work/log" 2>&1 || code=$?
 [ $code = 2 ] || fail "stop.sh now ended with $code"
-for page in man1/shoalctl.1 man5/shoald.yaml.5 man8/shoald.8 man8/shoal-worker.8; do
+for page in man1/shoalctl.1 man5/shoald.yaml.5 man8/shoald.8 man8/shoal-worker.8 man8/shoal-gateway.8; do
     grep -q '^\.SH NAME' "$prefix/share/man/$page" || fail "no manual page $page"
 done
 [ -s "$prefix/share/bash-completion/completions/shoalctl" ] || fail "no completion"

@@ -5,7 +5,7 @@ within the number of seeds that its patch in planted/ names. So it is known that
 and how far. A run ends with the first seed that finds its bug; SHOAL_JOBS of them run at a time, at
 most as many as there are processors.
 
-    test_planted.py [SEEDS [NUMBER...]]   searches so many seeds instead
+    test_planted.py [--of FOLDER] [SEEDS [NUMBER...]]   searches so many seeds instead
 """
 
 import concurrent.futures
@@ -16,7 +16,12 @@ import subprocess
 import sys
 import time
 
-FOLDER = os.path.join(os.environ.get("SHOAL_SOURCE_DIR", "."), "tests", "sim", "planted")
+OF = "sim"
+if sys.argv[1:2] == ["--of"]:
+    OF = sys.argv.pop(2)
+    del sys.argv[1]
+FOLDER = os.path.join(os.environ.get("SHOAL_SOURCE_DIR", "."), "tests", OF, "planted")
+CORE = {"sim": "mesh", "gateway": "gateway"}[OF]
 BUILD = os.environ.get("SHOAL_BUILD_DIR", "build/release")
 
 
@@ -29,7 +34,7 @@ def search(number, seeds):
     """(invariant, seed) of the first seed that finds it; None: none of them does."""
     environment = dict(os.environ, SHOAL_PLANT=str(number), SHOAL_SEED="1",
                        SHOAL_SIM_SEEDS=str(seeds))
-    result = subprocess.run([os.path.join(BUILD, "tests", "sim", "planted")], env=environment,
+    result = subprocess.run([os.path.join(BUILD, "tests", OF, "planted")], env=environment,
                             capture_output=True, check=False)
     output = (result.stdout + result.stderr).decode(errors="replace")
     seed = re.search(r"SHOAL_SEED=(\d+)", output)
@@ -54,7 +59,7 @@ def search_bug(patch, seeds_given):
 
 
 def main():
-    with open(os.path.join(BUILD, "tests", "sim", "planted.copy", "mesh", "core", "left_out"),
+    with open(os.path.join(BUILD, "tests", OF, "planted.copy", CORE, "core", "left_out"),
               encoding="utf-8") as file:
         left_out = file.read()
     seeds_given = int(sys.argv[1]) if len(sys.argv) > 1 else None

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Makes a copy of the mesh core in which every planted bug is present, each behind a switch.
+"""Makes a copy of a core in which every planted bug is present, each behind a switch.
 
-    plant.py FROM TO PATCH...     FROM: src/mesh/core; TO: where its copies go
+    plant.py FROM TO PATCH...     FROM: such as src/mesh/core; TO: where its copies go
 
 A patch is a unified diff. The text above its first `---` says what is wrong, and ends in
 `Found: NAME within N seeds`, or `NAME/NAME`; CHECK is one of the core's own. Line numbers do not
@@ -17,8 +17,8 @@ import shutil
 import sys
 
 
-def hunks(text):
-    """(file, old text, new text) of each hunk."""
+def hunks(text, home):
+    """(file, old text, new text) of each hunk; `home` is where the core is in the sources."""
     name, old, new = None, [], []
     for line in text.split("\n")[:-1] + ["@@"]:
         if line.startswith(("--- ", "+++ ", "@@")):
@@ -26,7 +26,7 @@ def hunks(text):
                 yield name, "\n".join(old), "\n".join(new)
             old, new = [], []
             if line.startswith("+++ "):
-                name = line.strip().partition("/src/mesh/core/")[2]
+                name = line.strip().partition(f"/{home}/")[2]
         elif name and line[:1] in (" ", "-", "+"):
             if line[0] != "+":
                 old.append(line[1:])
@@ -34,13 +34,13 @@ def hunks(text):
                 new.append(line[1:])
 
 
-def plant(patch, files):
+def plant(patch, files, home):
     """The files with the patch's changes; or why it cannot be."""
     number = int(os.path.basename(patch)[:2])
     with open(patch, encoding="utf-8") as file:
         text = file.read()
     made = dict(files)
-    for name, old, new in hunks(text[text.index("\n--- "):]):
+    for name, old, new in hunks(text[text.index("\n--- "):], home):
         if f"PLANTED({number})" not in new:
             return None, f"{name}: a change is not behind PLANTED({number})"
         if made.get(name, "").count(old) != 1:
@@ -57,9 +57,10 @@ def main():
             if name.endswith((".c", ".h")):
                 with open(os.path.join(folder, name), encoding="utf-8") as file:
                     files[os.path.relpath(file.name, source)] = file.read()
+    home = source[source.rindex("src/"):].rstrip("/")
     left_out = []
     for patch in patches:
-        made, wrong = plant(patch, files)
+        made, wrong = plant(patch, files, home)
         if wrong:
             left_out.append(f"{os.path.basename(patch)}: {wrong}\n")
         else:

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The list of endpoints, in the format of llm-d's file-discovery:
+ *
+ *     endpoints:
+ *       - { name: a, address: 10.0.0.1, port: "8000" }
+ *
+ * An address is IPv4 or IPv6, no name. `namespace` and `labels` are accepted and not used.
+ */
+#pragma once
+
+#include <stdint.h>
+
+#include "base/error.h"
+
+enum { ENDPOINT_NAME_BYTES = 128, ENDPOINT_ADDRESS_BYTES = 64 };
+
+struct endpoint_entry {
+    char name[ENDPOINT_NAME_BYTES];
+    char address[ENDPOINT_ADDRESS_BYTES]; /* "10.0.0.1:8000", "[::1]:8000" */
+};
+
+/* Reads at most `max` entries into `entries`. INVALID_ARGUMENT with path, line and mistake; more
+ * entries, and two with one name or address, are mistakes. */
+enum status endpoint_file_read(const char *path, uint32_t max, struct endpoint_entry *entries,
+                               uint32_t *count, struct error *error) WARN_UNUSED;

@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The decisions of a gateway as a pure step: events in, actions out. ../DESIGN.md has the rules,
+ * which the code cites (E: endpoints, C: scrapes, S: scheduling, T: tries).
+ *
+ * One thread at a time. Arrays in an event are read during gateway_step and not kept; actions live
+ * until the next step. Times are milliseconds of one monotonic clock. All memory is taken by
+ * gateway_create and GATEWAY_ADDED. CHECK enforces the edge's promises: numbers are below their
+ * limits, in use where they must be and free where they must be, and each SEND and SCRAPE is
+ * answered once. Figures from servers are never trusted.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    GATEWAY_ADAPTERS_MAX = 64, /* of one endpoint; the rest is ignored */
+    GATEWAY_BLOCKS_MAX = 256,  /* of one request's prompt */
+    GATEWAY_BLOCK_BYTES = 64,
+    GATEWAY_TRIES_MAX = 8,
+    GATEWAY_FILTERS_MAX = 4,
+};
+
+/* ---- the scheduler, as data ---- */
+
+enum gateway_scorer {
+    GATEWAY_SCORE_QUEUE,
+    GATEWAY_SCORE_RUNNING,
+    GATEWAY_SCORE_KV_CACHE,
+    GATEWAY_SCORE_ADAPTER,
+    GATEWAY_SCORE_PREFIX,
+    GATEWAY_SCORE_SESSION,
+    GATEWAY_SCORER_COUNT
+};
+
+enum gateway_picker {
+    GATEWAY_PICK_MAX_SCORE,
+    GATEWAY_PICK_RANDOM,
+    GATEWAY_PICK_WEIGHTED_RANDOM,
+    GATEWAY_PICK_SEED,
+    GATEWAY_PICKER_COUNT
+};
+
+/* Keeps endpoints below both limits, or all if none is (S2). */
+struct gateway_filter {
+    double waiting_max;
+    double kv_used_max;
+};
+
+struct gateway_scheduler {
+    struct gateway_filter filters[GATEWAY_FILTERS_MAX];
+    uint32_t filter_count;
+    double weights[GATEWAY_SCORER_COUNT]; /* 0: not used */
+    enum gateway_picker picker;
+    uint32_t seed_pending_max; /* of GATEWAY_PICK_SEED, per adapter and endpoint */
+};
+
+/* The names that EndpointPickerConfig has for them. */
+extern const char *const gateway_scorer_names[GATEWAY_SCORER_COUNT];
+extern const char *const gateway_picker_names[GATEWAY_PICKER_COUNT];
+
+struct gateway_config {
+    uint64_t seed;
+    uint32_t endpoints_max;
+    uint32_t requests_max;
+    uint32_t tries_max;         /* 1 to GATEWAY_TRIES_MAX */
+    uint32_t prefix_blocks_max; /* remembered per endpoint; a power of two, at least 8 */
+    int64_t scrape_ms_min;
+    int64_t scrape_ms_max;
+    struct gateway_scheduler scheduler;
+};
+
+/* ---- events ---- */
+
+enum gateway_adapter_state { GATEWAY_ADAPTER_WAITING, GATEWAY_ADAPTER_LOADED };
+
+struct gateway_adapter {
+    uint64_t name; /* gateway_name_hash */
+    enum gateway_adapter_state state;
+};
+
+/* What a scrape found. `is_known` false: the server is well but shows no figures. */
+struct gateway_figures {
+    bool is_known;
+    uint32_t waiting;
+    uint32_t running;
+    double kv_used;      /* 0 to 1 */
+    uint64_t base_model; /* hash; 0: unknown */
+    uint32_t adapters_max;
+    uint32_t adapter_count;
+    const struct gateway_adapter *adapters;
+};
+
+/* What a request needs. */
+struct gateway_ask {
+    uint64_t model;
+    uint64_t session; /* 0: none */
+    uint32_t block_count;
+    const uint64_t *blocks; /* gateway_prefix_hash */
+};
+
+enum gateway_failure {
+    GATEWAY_FAILED_UNREACHABLE, /* no connection */
+    GATEWAY_FAILED_BROKE,       /* closed, or no HTTP, before the first byte */
+    GATEWAY_FAILED_LATE,        /* no first byte in time */
+    GATEWAY_FAILED_BUSY         /* the server itself declined: 429 or 503 */
+};
+
+enum gateway_end { GATEWAY_END_OK, GATEWAY_END_CANCELLED, GATEWAY_END_BROKE, GATEWAY_END_LATE };
+
+enum gateway_event_kind {
+    GATEWAY_TICK,
+    GATEWAY_ADDED,
+    GATEWAY_REMOVED,
+    GATEWAY_SCRAPED,
+    GATEWAY_SCRAPE_FAILED,
+    GATEWAY_REQUEST,
+    GATEWAY_TRY_FAILED, /* nothing was passed to the client */
+    GATEWAY_STARTED,    /* from here on the client sees this server's answer */
+    GATEWAY_ENDED       /* of a request that was sent; unless CANCELLED, also started */
+};
+
+struct gateway_event {
+    enum gateway_event_kind kind;
+    int64_t now_ms;
+    uint32_t endpoint;              /* ADDED, REMOVED, SCRAPED, SCRAPE_FAILED */
+    uint64_t identity;              /* ADDED: a hash of the address, the same on every gateway */
+    uint32_t request;               /* REQUEST, TRY_FAILED, STARTED, ENDED */
+    enum gateway_failure failure;   /* TRY_FAILED */
+    enum gateway_end end;           /* ENDED */
+    struct gateway_ask ask;         /* REQUEST, TRY_FAILED */
+    struct gateway_figures figures; /* SCRAPED */
+};
+
+/* ---- actions ---- */
+
+enum gateway_refusal {
+    GATEWAY_REFUSED_NO_ENDPOINT, /* none is known to be well */
+    GATEWAY_REFUSED_BUSY,        /* every endpoint that was tried declined */
+    GATEWAY_REFUSED_FAILED       /* every try failed */
+};
+
+enum gateway_state {
+    GATEWAY_FREE,
+    GATEWAY_DOWN,
+    GATEWAY_SUSPECT,
+    GATEWAY_UP,
+    GATEWAY_LEAVING /* removed; its requests still run */
+};
+
+enum gateway_action_kind {
+    GATEWAY_SEND,    /* the request to the endpoint */
+    GATEWAY_REFUSE,  /* the request: its number is free again */
+    GATEWAY_SCRAPE,  /* the endpoint; ends in SCRAPED or SCRAPE_FAILED */
+    GATEWAY_CHANGED, /* the endpoint's state, for the log */
+    GATEWAY_FREED    /* the removed endpoint's number may be used again */
+};
+
+struct gateway_action {
+    enum gateway_action_kind kind;
+    uint32_t request;
+    uint32_t endpoint;
+    enum gateway_refusal refusal;
+    enum gateway_state state;
+};
+
+/* ---- the core ---- */
+
+struct gateway;
+
+struct gateway *gateway_create(const struct gateway_config *config);
+/* NULL is ignored. */
+void gateway_destroy(struct gateway *gateway);
+
+const struct gateway_action *gateway_step(struct gateway *gateway,
+                                          const struct gateway_event *event, uint32_t *count);
+/* When GATEWAY_TICK is due; INT64_MAX: never. */
+int64_t gateway_next_ms(const struct gateway *gateway);
+
+/* ---- looking at it ---- */
+
+struct gateway_counts {
+    uint64_t sent;
+    uint64_t retried;
+    uint64_t refused;
+    uint64_t ejected;
+    uint64_t returned;
+    uint64_t scrapes;
+    uint64_t scrapes_failed;
+    uint64_t blocks;         /* of the prompts of requests sent */
+    uint64_t blocks_matched; /* of these, known to the endpoint that got the request */
+    uint64_t adapters_ignored;
+};
+
+struct gateway_view {
+    enum gateway_state state;
+    uint32_t in_flight;
+    uint32_t waiting; /* as of the last scrape */
+    uint32_t running;
+    double kv_used;
+    uint32_t adapter_count;
+};
+
+const struct gateway_counts *gateway_counts(const struct gateway *gateway);
+void gateway_look(const struct gateway *gateway, uint32_t endpoint, struct gateway_view *view);
+/* CHECKs the state's invariants. */
+void gateway_check(const struct gateway *gateway);
+
+/* ---- hashes, for the edge ---- */
+
+/* Never 0. */
+uint64_t gateway_name_hash(const void *name, size_t bytes);
+/* The chain of hashes of a prompt's whole blocks, at most GATEWAY_BLOCKS_MAX: each covers all text
+ * before it, and the model. Returns their number. */
+uint32_t gateway_prefix_hash(uint64_t model, const void *prompt, size_t bytes,
+                             uint64_t blocks[GATEWAY_BLOCKS_MAX]);

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the edge and the simulator may see of the state. */
+#include <stdlib.h>
+
+#include "base/check.h"
+#include "gateway/core/state.h"
+
+const struct gateway_counts *
+gateway_counts(const struct gateway *gateway)
+{
+    return &gateway->counts;
+}
+
+void
+gateway_look(const struct gateway *gateway, uint32_t number, struct gateway_view *view)
+{
+    CHECK(number < gateway->config.endpoints_max);
+    const struct core_endpoint *endpoint = &gateway->endpoints[number];
+    *view = (struct gateway_view){
+        .state = endpoint->state,
+        .in_flight = endpoint->in_flight,
+        .waiting = endpoint->waiting,
+        .running = endpoint->running,
+        .kv_used = endpoint->kv_used,
+        .adapter_count = endpoint->adapter_count,
+    };
+}
+
+static void
+check_endpoint(const struct gateway *gateway, uint32_t number, uint32_t in_flight)
+{
+    const struct core_endpoint *endpoint = &gateway->endpoints[number];
+    CHECK(endpoint->in_flight == in_flight);
+    CHECK(endpoint->state != GATEWAY_FREE || (in_flight == 0 && !endpoint->is_scraping));
+    CHECK(endpoint->adapter_count <= GATEWAY_ADAPTERS_MAX);
+    CHECK(endpoint->kv_used >= 0 && endpoint->kv_used <= 1);
+    uint32_t of_adapters = 0;
+    for (uint32_t i = 0; i < endpoint->adapter_count; i++) {
+        CHECK(endpoint->adapters[i].in_flight > 0 || endpoint->adapters[i].is_reported);
+        of_adapters += endpoint->adapters[i].in_flight;
+    }
+    CHECK(of_adapters <= in_flight);
+    if (endpoint->state != GATEWAY_DOWN)
+        return;
+    CHECK(!endpoint->is_known && endpoint->waiting == 0 && endpoint->running == 0); /* E2 */
+    for (uint32_t i = 0; i < endpoint->prefix.capacity; i++)
+        CHECK(endpoint->prefix.hashes[i] == 0);
+}
+
+void
+gateway_check(const struct gateway *gateway)
+{
+    uint32_t *in_flight = calloc(gateway->config.endpoints_max, sizeof(*in_flight));
+    CHECK(in_flight != NULL);
+    for (uint32_t i = 0; i < gateway->config.requests_max; i++) {
+        const struct core_request *request = &gateway->requests[i];
+        CHECK((request->state == REQUEST_FREE) == (request->endpoint == NONE));
+        if (request->state != REQUEST_FREE)
+            in_flight[request->endpoint]++;
+        CHECK(request->tries <= gateway->config.tries_max);
+    }
+    for (uint32_t i = 0; i < gateway->config.endpoints_max; i++)
+        check_endpoint(gateway, i, in_flight[i]);
+    free(in_flight);
+}

@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The scheduler: candidates, filters, weighted scorers, a picker. Which of them run, and with what
+ * weights, is data (struct gateway_scheduler).
+ */
+#include "base/check.h"
+#include "gateway/core/state.h"
+
+const char *const gateway_scorer_names[GATEWAY_SCORER_COUNT] = {
+    "queue-scorer",         "running-requests-size-scorer", "kv-cache-utilization-scorer",
+    "lora-affinity-scorer", "prefix-cache-scorer",          "session-affinity-scorer",
+};
+const char *const gateway_picker_names[GATEWAY_PICKER_COUNT] = {
+    "max-score-picker",
+    "random-picker",
+    "weighted-random-picker",
+    "seed-picker",
+};
+
+uint64_t
+core_random(struct gateway *gateway) /* splitmix64 */
+{
+    uint64_t z = gateway->random += UINT64_C(0x9e3779b97f4a7c15);
+    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
+    return z ^ z >> 31;
+}
+
+/* ---- figures ---- */
+
+uint32_t
+endpoint_waiting(const struct core_endpoint *endpoint)
+{
+    uint32_t since = endpoint->sent - endpoint->sent_seen;
+    return endpoint->waiting + (since < endpoint->in_flight ? since : endpoint->in_flight);
+}
+
+static uint32_t
+endpoint_running(const struct core_endpoint *endpoint)
+{
+    return endpoint->running > endpoint->in_flight ? endpoint->running : endpoint->in_flight;
+}
+
+struct core_adapter *
+endpoint_adapter(struct core_endpoint *endpoint, uint64_t name)
+{
+    for (uint32_t i = 0; i < endpoint->adapter_count; i++)
+        if (endpoint->adapters[i].name == name)
+            return &endpoint->adapters[i];
+    return NULL;
+}
+
+/* ---- scorers: 0 to 1 for each candidate ---- */
+
+struct schedule_task {
+    struct gateway *gateway;
+    const struct gateway_ask *ask;
+    uint32_t *at; /* candidates */
+    uint32_t count;
+};
+
+static struct core_endpoint *
+endpoint_of(const struct schedule_task *task, uint32_t candidate)
+{
+    return &task->gateway->endpoints[task->at[candidate]];
+}
+
+/* The fewest score 1, the most 0; 1 if all have the same (S3). */
+static void
+score_fewest(const struct schedule_task *task, double weight,
+             uint32_t (*figure)(const struct core_endpoint *endpoint))
+{
+    uint32_t min = UINT32_MAX;
+    uint32_t max = 0;
+    for (uint32_t i = 0; i < task->count; i++) {
+        uint32_t value = figure(endpoint_of(task, i));
+        min = value < min ? value : min;
+        max = value > max ? value : max;
+    }
+    for (uint32_t i = 0; i < task->count; i++) {
+        double room = max - figure(endpoint_of(task, i));
+        task->gateway->scores[i] += max == min ? weight : weight * room / (max - min);
+    }
+}
+
+static void
+score_queue(const struct schedule_task *task, double weight)
+{
+    score_fewest(task, weight, endpoint_waiting);
+}
+
+static void
+score_running(const struct schedule_task *task, double weight)
+{
+    score_fewest(task, weight, endpoint_running);
+}
+
+static void
+score_kv_cache(const struct schedule_task *task, double weight)
+{
+    for (uint32_t i = 0; i < task->count; i++)
+        task->gateway->scores[i] += weight * (1 - endpoint_of(task, i)->kv_used);
+}
+
+static void
+score_adapter(const struct schedule_task *task, double weight)
+{
+    for (uint32_t i = 0; i < task->count; i++) {
+        struct core_endpoint *endpoint = endpoint_of(task, i);
+        const struct core_adapter *adapter = endpoint_adapter(endpoint, task->ask->model);
+        bool is_loaded =
+            endpoint->base_model == task->ask->model ||
+            (adapter != NULL && adapter->is_reported && adapter->state == GATEWAY_ADAPTER_LOADED);
+        task->gateway->scores[i] +=
+            weight * (is_loaded                                          ? 1
+                      : endpoint->adapter_count < endpoint->adapters_max ? 0.8
+                      : adapter != NULL                                  ? 0.6
+                                                                         : 0);
+    }
+}
+
+static void
+score_prefix(const struct schedule_task *task, double weight)
+{
+    if (task->ask->block_count == 0)
+        return;
+    for (uint32_t i = 0; i < task->count; i++)
+        task->gateway->scores[i] += weight *
+                                    prefix_match(&endpoint_of(task, i)->prefix, task->ask) /
+                                    task->ask->block_count;
+}
+
+/* Rendezvous hashing (S5): without state, and the same on every gateway with the same endpoints. */
+static void
+score_session(const struct schedule_task *task, double weight)
+{
+    uint32_t best = NONE;
+    uint64_t most = 0;
+    for (uint32_t i = 0; i < task->count && task->ask->session != 0; i++) {
+        uint64_t key[2] = {task->ask->session, endpoint_of(task, i)->identity};
+        uint64_t hash = gateway_name_hash(key, sizeof(key));
+        if (hash > most) {
+            most = hash;
+            best = i;
+        }
+    }
+    if (best != NONE)
+        task->gateway->scores[best] += weight;
+}
+
+static void (*const scorers[GATEWAY_SCORER_COUNT])(const struct schedule_task *task,
+                                                   double weight) = {
+    score_queue, score_running, score_kv_cache, score_adapter, score_prefix, score_session,
+};
+
+/* ---- pickers: a candidate ---- */
+
+/* Ties are broken at random. */
+static uint32_t
+pick_max_score(const struct schedule_task *task)
+{
+    const double *scores = task->gateway->scores;
+    uint32_t best = 0;
+    uint32_t ties = 1;
+    for (uint32_t i = 1; i < task->count; i++) {
+        if (scores[i] > scores[best]) {
+            best = i;
+            ties = 1;
+        } else if (scores[i] == scores[best] && core_random(task->gateway) % ++ties == 0) {
+            best = i;
+        }
+    }
+    return best;
+}
+
+static uint32_t
+pick_random(const struct schedule_task *task)
+{
+    return (uint32_t)(core_random(task->gateway) % task->count);
+}
+
+static uint32_t
+pick_weighted_random(const struct schedule_task *task)
+{
+    const double *scores = task->gateway->scores;
+    double sum = 0;
+    for (uint32_t i = 0; i < task->count; i++)
+        sum += scores[i];
+    if (!(sum > 0))
+        return pick_random(task);
+    double left = sum * (double)(core_random(task->gateway) >> 11) / (double)(UINT64_C(1) << 53);
+    uint32_t pick = 0;
+    while (pick + 1 < task->count && left >= scores[pick])
+        left -= scores[pick++];
+    return pick;
+}
+
+/* S6 as scores: the most pending of those that have the adapter and are below the limit; else the
+ * fewest adapters, then the least pending. */
+static uint32_t
+pick_seed(const struct schedule_task *task)
+{
+    struct gateway *gateway = task->gateway;
+    bool any = false;
+    for (uint32_t i = 0; i < task->count; i++) {
+        struct core_endpoint *endpoint = endpoint_of(task, i);
+        const struct core_adapter *adapter = endpoint_adapter(endpoint, task->ask->model);
+        bool has =
+            adapter != NULL && adapter->in_flight < gateway->config.scheduler.seed_pending_max;
+        gateway->scores[i] = has ? adapter->in_flight : -1.0;
+        any = any || has;
+    }
+    for (uint32_t i = 0; i < task->count && !any; i++) {
+        const struct core_endpoint *endpoint = endpoint_of(task, i);
+        double pending = (double)endpoint_waiting(endpoint) + endpoint->running;
+        gateway->scores[i] = -(double)endpoint->adapter_count - pending / (pending + 1);
+    }
+    return pick_max_score(task);
+}
+
+static uint32_t (*const pickers[GATEWAY_PICKER_COUNT])(const struct schedule_task *task) = {
+    pick_max_score,
+    pick_random,
+    pick_weighted_random,
+    pick_seed,
+};
+
+/* ---- candidates and filters ---- */
+
+static bool
+was_tried(const struct core_request *request, uint32_t endpoint)
+{
+    for (uint32_t i = 0; i < request->tried_count; i++)
+        if (request->tried[i] == endpoint)
+            return true;
+    return false;
+}
+
+static uint32_t
+gather(struct gateway *gateway, const struct core_request *request, enum gateway_state state)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < gateway->config.endpoints_max; i++)
+        if (gateway->endpoints[i].state == state && !was_tried(request, i))
+            gateway->candidates[count++] = i;
+    return count;
+}
+
+/* S2. */
+static void
+filter(struct schedule_task *task, const struct gateway_filter *by)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < task->count; i++) {
+        const struct core_endpoint *endpoint = endpoint_of(task, i);
+        if (endpoint_waiting(endpoint) >= by->waiting_max || endpoint->kv_used >= by->kv_used_max)
+            continue;
+        uint32_t number = task->at[kept]; /* swapped, so that nothing is lost if none is kept */
+        task->at[kept++] = task->at[i];
+        task->at[i] = number;
+    }
+    if (kept > 0)
+        task->count = kept;
+}
+
+uint32_t
+schedule(struct gateway *gateway, const struct core_request *request, const struct gateway_ask *ask)
+{
+    const struct gateway_scheduler *data = &gateway->config.scheduler;
+    struct schedule_task task = {.gateway = gateway, .ask = ask, .at = gateway->candidates};
+    task.count = gather(gateway, request, GATEWAY_UP);
+    if (task.count == 0) /* S1 */
+        task.count = gather(gateway, request, GATEWAY_SUSPECT);
+    if (task.count == 0)
+        return NONE;
+    for (uint32_t i = 0; i < data->filter_count; i++)
+        filter(&task, &data->filters[i]);
+    for (uint32_t i = 0; i < task.count; i++)
+        gateway->scores[i] = 0;
+    for (int i = 0; i < GATEWAY_SCORER_COUNT; i++)
+        if (data->weights[i] > 0)
+            scorers[i](&task, data->weights[i]);
+    uint32_t pick = pickers[data->picker](&task);
+    CHECK(pick < task.count);
+    return task.at[pick];
+}

@@ -1,0 +1,487 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One step. endpoint_enter alone changes an endpoint's state:
+ *
+ *     FREE -> DOWN <-> UP <-> SUSPECT -> DOWN;   any -> LEAVING -> FREE
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "gateway/core/state.h"
+
+enum {
+    PROBE_MS = 250,    /* C4: the first probe after an ejection */
+    SCRAPE_SHARE = 10, /* C3: an endpoint is scraped for at most one tenth of the time */
+    JITTER_DIVISOR = 4,
+    FAILURES_MAX = 3, /* E5 */
+};
+
+/* ---- actions ---- */
+
+static struct gateway_action *
+act(struct gateway *gateway, enum gateway_action_kind kind, uint32_t endpoint)
+{
+    struct gateway_action *action = &gateway->actions[gateway->action_count++];
+    *action = (struct gateway_action){.kind = kind, .endpoint = endpoint, .request = NONE};
+    return action;
+}
+
+static struct core_endpoint *
+endpoint_at(struct gateway *gateway, uint32_t number)
+{
+    CHECK(number < gateway->config.endpoints_max);
+    return &gateway->endpoints[number];
+}
+
+static struct core_request *
+request_at(struct gateway *gateway, uint32_t number)
+{
+    CHECK(number < gateway->config.requests_max);
+    return &gateway->requests[number];
+}
+
+/* ---- endpoints ---- */
+
+/* E2. Its own counts of requests in flight stay: these requests are real. */
+static void
+endpoint_forget(struct core_endpoint *endpoint)
+{
+    endpoint->is_known = false;
+    endpoint->waiting = 0;
+    endpoint->running = 0;
+    endpoint->kv_used = 0;
+    endpoint->base_model = 0;
+    endpoint->adapters_max = 0;
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < endpoint->adapter_count; i++)
+        if (endpoint->adapters[i].in_flight > 0) {
+            endpoint->adapters[kept] = endpoint->adapters[i];
+            endpoint->adapters[kept++].is_reported = false;
+        }
+    endpoint->adapter_count = kept;
+    prefix_clear(&endpoint->prefix);
+}
+
+static void
+endpoint_enter(struct gateway *gateway, uint32_t number, enum gateway_state state)
+{
+    static const bool edges[][GATEWAY_LEAVING + 1] = {
+        [GATEWAY_FREE] = {[GATEWAY_DOWN] = true},
+        [GATEWAY_DOWN] = {[GATEWAY_UP] = true, [GATEWAY_LEAVING] = true},
+        [GATEWAY_SUSPECT] = {[GATEWAY_UP] = true, [GATEWAY_DOWN] = true, [GATEWAY_LEAVING] = true},
+        [GATEWAY_UP] = {[GATEWAY_SUSPECT] = true, [GATEWAY_DOWN] = true, [GATEWAY_LEAVING] = true},
+        [GATEWAY_LEAVING] = {[GATEWAY_FREE] = true},
+    };
+    struct core_endpoint *endpoint = endpoint_at(gateway, number);
+    CHECK(edges[endpoint->state][state]);
+    gateway->counts.ejected += state == GATEWAY_DOWN && (endpoint->state == GATEWAY_UP ||
+                                                         endpoint->state == GATEWAY_SUSPECT);
+    gateway->counts.returned += state == GATEWAY_UP && endpoint->state == GATEWAY_DOWN;
+    endpoint->state = state;
+    act(gateway, GATEWAY_CHANGED, number)->state = state;
+}
+
+/* E1: what no client can cause ejects at once. */
+static void
+eject(struct gateway *gateway, uint32_t number)
+{
+    struct core_endpoint *endpoint = endpoint_at(gateway, number);
+    if (endpoint->state != GATEWAY_UP && endpoint->state != GATEWAY_SUSPECT)
+        return;
+    endpoint_enter(gateway, number, GATEWAY_DOWN);
+    endpoint_forget(endpoint);
+    endpoint->is_void = endpoint->is_scraping;
+    endpoint->delay_ms = PROBE_MS;
+    endpoint->next_ms = gateway->now_ms + PROBE_MS;
+}
+
+/* E4: a request may itself be the reason, so the endpoint is asked at once, and used meanwhile only
+ * if no other is left. */
+static void
+suspect(struct gateway *gateway, uint32_t number)
+{
+    struct core_endpoint *endpoint = endpoint_at(gateway, number);
+    if (++endpoint->failures >= FAILURES_MAX) { /* E5 */
+        eject(gateway, number);
+        return;
+    }
+    if (endpoint->state != GATEWAY_UP)
+        return;
+    endpoint_enter(gateway, number, GATEWAY_SUSPECT);
+    endpoint->is_void = endpoint->is_scraping;
+    endpoint->next_ms = gateway->now_ms;
+}
+
+/* A removed endpoint's number is free when nothing refers to it. */
+static void
+leave_look(struct gateway *gateway, uint32_t number)
+{
+    struct core_endpoint *endpoint = endpoint_at(gateway, number);
+    if (endpoint->state != GATEWAY_LEAVING || endpoint->in_flight > 0 || endpoint->is_scraping)
+        return;
+    endpoint_enter(gateway, number, GATEWAY_FREE);
+    prefix_fini(&endpoint->prefix);
+    act(gateway, GATEWAY_FREED, number);
+}
+
+static void
+on_added(struct gateway *gateway, uint32_t number, uint64_t identity)
+{
+    struct core_endpoint *endpoint = endpoint_at(gateway, number);
+    CHECK(endpoint->state == GATEWAY_FREE);
+    memset(endpoint, 0, sizeof(*endpoint));
+    prefix_init(&endpoint->prefix, gateway->config.prefix_blocks_max);
+    endpoint_enter(gateway, number, GATEWAY_DOWN);
+    endpoint->identity = identity;
+    endpoint->next_ms = gateway->now_ms;
+    endpoint->delay_ms = PROBE_MS;
+}
+
+/* ---- scrapes ---- */
+
+static int64_t
+clamp(int64_t value, int64_t min, int64_t max)
+{
+    return value < min ? min : value > max ? max : value;
+}
+
+/* C1 to C3: often while requests were sent since the last scrape began and there is a choice to be
+ * made; else ever more rarely. */
+static void
+plan_scrape(struct gateway *gateway, struct core_endpoint *endpoint)
+{
+    const struct gateway_config *config = &gateway->config;
+    bool is_down = endpoint->state == GATEWAY_DOWN;
+    bool is_used = endpoint->sent != endpoint->sent_at_begin || endpoint->in_flight > 0;
+    int64_t took_ms = gateway->now_ms - endpoint->began_ms;
+    int64_t delay_ms = is_down || !is_used ? 2 * endpoint->delay_ms : config->scrape_ms_min;
+    if (delay_ms < SCRAPE_SHARE * took_ms)
+        delay_ms = SCRAPE_SHARE * took_ms;
+    endpoint->delay_ms = clamp(delay_ms, config->scrape_ms_min, config->scrape_ms_max);
+    uint64_t spread = (uint64_t)(endpoint->delay_ms / JITTER_DIVISOR) + 1;
+    endpoint->next_ms =
+        gateway->now_ms + endpoint->delay_ms - (int64_t)(core_random(gateway) % spread);
+}
+
+/* C2: a request makes fresh figures useful again. */
+static void
+hasten_scrapes(struct gateway *gateway)
+{
+    for (uint32_t i = 0; i < gateway->config.endpoints_max; i++) {
+        struct core_endpoint *endpoint = &gateway->endpoints[i];
+        int64_t soon_ms = endpoint->began_ms + gateway->config.scrape_ms_min;
+        if (endpoint->state != GATEWAY_UP || endpoint->is_scraping ||
+            endpoint->next_ms <= soon_ms || endpoint->delay_ms <= gateway->config.scrape_ms_min)
+            continue;
+        endpoint->delay_ms = gateway->config.scrape_ms_min;
+        endpoint->next_ms = soon_ms > gateway->now_ms ? soon_ms : gateway->now_ms;
+    }
+}
+
+static void
+on_tick(struct gateway *gateway)
+{
+    for (uint32_t i = 0; i < gateway->config.endpoints_max; i++) {
+        struct core_endpoint *endpoint = &gateway->endpoints[i];
+        if (endpoint->state == GATEWAY_FREE || endpoint->state == GATEWAY_LEAVING ||
+            endpoint->is_scraping || endpoint->next_ms > gateway->now_ms)
+            continue;
+        endpoint->is_scraping = true;
+        endpoint->is_void = false;
+        endpoint->began_ms = gateway->now_ms;
+        endpoint->sent_at_begin = endpoint->sent;
+        gateway->counts.scrapes++;
+        act(gateway, GATEWAY_SCRAPE, i);
+    }
+}
+
+static void
+take_adapters(struct gateway *gateway, struct core_endpoint *endpoint,
+              const struct gateway_figures *figures)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < endpoint->adapter_count; i++)
+        if (endpoint->adapters[i].in_flight > 0) {
+            endpoint->adapters[kept] = endpoint->adapters[i];
+            endpoint->adapters[kept++].is_reported = false;
+        }
+    endpoint->adapter_count = kept;
+    for (uint32_t i = 0; i < figures->adapter_count; i++) {
+        const struct gateway_adapter *reported = &figures->adapters[i];
+        struct core_adapter *adapter = endpoint_adapter(endpoint, reported->name);
+        if (adapter == NULL && endpoint->adapter_count == GATEWAY_ADAPTERS_MAX) {
+            gateway->counts.adapters_ignored++;
+            continue;
+        }
+        if (adapter == NULL) {
+            adapter = &endpoint->adapters[endpoint->adapter_count++];
+            *adapter = (struct core_adapter){.name = reported->name};
+        }
+        if (!adapter->is_reported || adapter->state == GATEWAY_ADAPTER_WAITING)
+            adapter->state = reported->state;
+        adapter->is_reported = true;
+    }
+}
+
+static void
+take_figures(struct gateway *gateway, struct core_endpoint *endpoint,
+             const struct gateway_figures *figures)
+{
+    endpoint->is_known = figures->is_known;
+    endpoint->waiting = figures->waiting;
+    endpoint->running = figures->running;
+    bool is_share = figures->kv_used >= 0 && figures->kv_used <= 1; /* false also for NaN */
+    endpoint->kv_used = is_share ? figures->kv_used : figures->kv_used > 1 ? 1 : 0;
+    endpoint->base_model = figures->base_model;
+    endpoint->adapters_max = figures->adapters_max;
+    endpoint->sent_seen = endpoint->sent_at_begin;
+    take_adapters(gateway, endpoint, figures);
+}
+
+static void
+on_scraped(struct gateway *gateway, const struct gateway_event *event)
+{
+    uint32_t number = event->endpoint;
+    struct core_endpoint *endpoint = endpoint_at(gateway, number);
+    CHECK(endpoint->is_scraping);
+    endpoint->is_scraping = false;
+    if (endpoint->state == GATEWAY_LEAVING) {
+        leave_look(gateway, number);
+        return;
+    }
+    if (endpoint->is_void && event->kind == GATEWAY_SCRAPED) /* E3 */
+        return;
+    if (event->kind == GATEWAY_SCRAPE_FAILED) {
+        gateway->counts.scrapes_failed++;
+        if (endpoint->state == GATEWAY_DOWN)
+            plan_scrape(gateway, endpoint);
+        else
+            eject(gateway, number);
+        return;
+    }
+    if (endpoint->state != GATEWAY_UP) {
+        endpoint->delay_ms = gateway->config.scrape_ms_min;
+        endpoint_enter(gateway, number, GATEWAY_UP);
+    }
+    take_figures(gateway, endpoint, &event->figures);
+    plan_scrape(gateway, endpoint);
+}
+
+static void
+on_removed(struct gateway *gateway, uint32_t number)
+{
+    endpoint_enter(gateway, number, GATEWAY_LEAVING);
+    leave_look(gateway, number);
+}
+
+/* ---- requests ---- */
+
+static void
+count_adapter(struct core_endpoint *endpoint, struct core_request *request, uint64_t model)
+{
+    request->adapter = 0;
+    if (model == endpoint->base_model)
+        return;
+    struct core_adapter *adapter = endpoint_adapter(endpoint, model);
+    if (adapter == NULL && endpoint->adapter_count == GATEWAY_ADAPTERS_MAX)
+        return;
+    if (adapter == NULL) {
+        adapter = &endpoint->adapters[endpoint->adapter_count++];
+        *adapter = (struct core_adapter){.name = model, .state = GATEWAY_ADAPTER_WAITING};
+    }
+    adapter->in_flight++;
+    request->adapter = model;
+}
+
+static void
+uncount_adapter(struct core_endpoint *endpoint, const struct core_request *request)
+{
+    struct core_adapter *adapter =
+        request->adapter != 0 ? endpoint_adapter(endpoint, request->adapter) : NULL;
+    if (adapter == NULL)
+        return;
+    CHECK(adapter->in_flight > 0);
+    if (--adapter->in_flight == 0 && !adapter->is_reported)
+        *adapter = endpoint->adapters[--endpoint->adapter_count];
+}
+
+/* The try under way is over. */
+static uint32_t
+take_back(struct gateway *gateway, struct core_request *request)
+{
+    uint32_t number = request->endpoint;
+    struct core_endpoint *endpoint = endpoint_at(gateway, number);
+    CHECK(endpoint->in_flight > 0);
+    endpoint->in_flight--;
+    uncount_adapter(endpoint, request);
+    request->endpoint = NONE;
+    return number;
+}
+
+static void
+request_free(struct core_request *request)
+{
+    *request = (struct core_request){.state = REQUEST_FREE, .endpoint = NONE};
+}
+
+static void
+refuse(struct gateway *gateway, uint32_t number)
+{
+    struct core_request *request = request_at(gateway, number);
+    struct gateway_action *action = act(gateway, GATEWAY_REFUSE, NONE);
+    action->request = number;
+    action->refusal = request->tries == 0                     ? GATEWAY_REFUSED_NO_ENDPOINT
+                      : request->busy_count == request->tries ? GATEWAY_REFUSED_BUSY
+                                                              : GATEWAY_REFUSED_FAILED;
+    gateway->counts.refused++;
+    request_free(request);
+}
+
+/* T1: sends it to the best endpoint that it has not tried, or refuses it. */
+static void
+place(struct gateway *gateway, uint32_t number, const struct gateway_ask *ask)
+{
+    struct core_request *request = request_at(gateway, number);
+    bool may_try = request->tries < gateway->config.tries_max;
+    uint32_t chosen = may_try ? schedule(gateway, request, ask) : NONE;
+    if (chosen == NONE) {
+        refuse(gateway, number);
+        return;
+    }
+    struct core_endpoint *endpoint = &gateway->endpoints[chosen];
+    gateway->counts.sent++;
+    gateway->counts.retried += request->tries > 0;
+    gateway->counts.blocks += ask->block_count;
+    gateway->counts.blocks_matched += prefix_match(&endpoint->prefix, ask);
+    request->tries++;
+    request->state = REQUEST_SENT;
+    request->endpoint = chosen;
+    endpoint->in_flight++;
+    endpoint->sent++;
+    count_adapter(endpoint, request, ask->model);
+    prefix_add(&endpoint->prefix, ask); /* S4 */
+    act(gateway, GATEWAY_SEND, chosen)->request = number;
+}
+
+static void
+on_request(struct gateway *gateway, const struct gateway_event *event)
+{
+    CHECK(request_at(gateway, event->request)->state == REQUEST_FREE);
+    CHECK(event->ask.block_count <= GATEWAY_BLOCKS_MAX);
+    hasten_scrapes(gateway);
+    place(gateway, event->request, &event->ask);
+}
+
+static void
+on_try_failed(struct gateway *gateway, const struct gateway_event *event)
+{
+    struct core_request *request = request_at(gateway, event->request);
+    CHECK(request->state == REQUEST_SENT);
+    uint32_t endpoint = take_back(gateway, request);
+    if (event->failure == GATEWAY_FAILED_UNREACHABLE)
+        eject(gateway, endpoint);
+    else if (event->failure == GATEWAY_FAILED_BROKE || event->failure == GATEWAY_FAILED_LATE)
+        suspect(gateway, endpoint);
+    request->busy_count += event->failure == GATEWAY_FAILED_BUSY;
+    request->tried[request->tried_count++] = endpoint;
+    place(gateway, event->request, &event->ask);
+    leave_look(gateway, endpoint);
+}
+
+static void
+on_ended(struct gateway *gateway, const struct gateway_event *event)
+{
+    struct core_request *request = request_at(gateway, event->request);
+    CHECK(request->state == REQUEST_STARTED ||
+          (request->state == REQUEST_SENT && event->end == GATEWAY_END_CANCELLED));
+    uint32_t endpoint = take_back(gateway, request);
+    if (event->end == GATEWAY_END_BROKE)
+        suspect(gateway, endpoint);
+    request_free(request);
+    leave_look(gateway, endpoint);
+}
+
+static void
+on_started(struct gateway *gateway, const struct gateway_event *event)
+{
+    struct core_request *request = request_at(gateway, event->request);
+    CHECK(request->state == REQUEST_SENT);
+    request->state = REQUEST_STARTED; /* T3 */
+    endpoint_at(gateway, request->endpoint)->failures = 0;
+}
+
+/* ---- the step ---- */
+
+const struct gateway_action *
+gateway_step(struct gateway *gateway, const struct gateway_event *event, uint32_t *count)
+{
+    if (event->now_ms > gateway->now_ms)
+        gateway->now_ms = event->now_ms;
+    gateway->action_count = 0;
+    switch (event->kind) {
+    case GATEWAY_TICK: break;
+    case GATEWAY_ADDED: on_added(gateway, event->endpoint, event->identity); break;
+    case GATEWAY_REMOVED: on_removed(gateway, event->endpoint); break;
+    case GATEWAY_SCRAPED:
+    case GATEWAY_SCRAPE_FAILED: on_scraped(gateway, event); break;
+    case GATEWAY_REQUEST: on_request(gateway, event); break;
+    case GATEWAY_TRY_FAILED: on_try_failed(gateway, event); break;
+    case GATEWAY_STARTED: on_started(gateway, event); break;
+    case GATEWAY_ENDED: on_ended(gateway, event); break;
+    }
+    on_tick(gateway);
+    *count = gateway->action_count;
+    return gateway->actions;
+}
+
+int64_t
+gateway_next_ms(const struct gateway *gateway)
+{
+    int64_t next_ms = INT64_MAX;
+    for (uint32_t i = 0; i < gateway->config.endpoints_max; i++) {
+        const struct core_endpoint *endpoint = &gateway->endpoints[i];
+        bool waits = endpoint->state != GATEWAY_FREE && endpoint->state != GATEWAY_LEAVING &&
+                     !endpoint->is_scraping;
+        if (waits && endpoint->next_ms < next_ms)
+            next_ms = endpoint->next_ms;
+    }
+    return next_ms;
+}
+
+struct gateway *
+gateway_create(const struct gateway_config *config)
+{
+    CHECK(config->tries_max >= 1 && config->tries_max <= GATEWAY_TRIES_MAX);
+    CHECK(config->scrape_ms_min > 0 && config->scrape_ms_min <= config->scrape_ms_max);
+    struct gateway *gateway = calloc(1, sizeof(*gateway));
+    CHECK(gateway != NULL);
+    gateway->config = *config;
+    gateway->random = config->seed;
+    gateway->endpoints = calloc(config->endpoints_max, sizeof(*gateway->endpoints));
+    gateway->requests = calloc(config->requests_max, sizeof(*gateway->requests));
+    /* a step scrapes each endpoint once, and acts three times more on one or two */
+    gateway->actions = calloc(config->endpoints_max + 8, sizeof(*gateway->actions));
+    gateway->scores = calloc(config->endpoints_max, sizeof(*gateway->scores));
+    gateway->candidates = calloc(config->endpoints_max, sizeof(*gateway->candidates));
+    CHECK(gateway->endpoints != NULL && gateway->requests != NULL && gateway->actions != NULL &&
+          gateway->scores != NULL && gateway->candidates != NULL);
+    for (uint32_t i = 0; i < config->requests_max; i++)
+        request_free(&gateway->requests[i]);
+    return gateway;
+}
+
+void
+gateway_destroy(struct gateway *gateway)
+{
+    if (gateway == NULL)
+        return;
+    for (uint32_t i = 0; i < gateway->config.endpoints_max; i++)
+        prefix_fini(&gateway->endpoints[i].prefix);
+    free(gateway->endpoints);
+    free(gateway->requests);
+    free(gateway->actions);
+    free(gateway->scores);
+    free(gateway->candidates);
+    free(gateway);
+}

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The pool's members. pool.c steps the core, scrape.c asks servers, report.c prints. */
+#pragma once
+
+#include <stdbool.h>
+#include <sys/stat.h>
+
+#include "base/clock.h"
+#include "gateway/config/endpoint_file.h"
+#include "gateway/endpoints/pool.h"
+#include "gateway/scan/metrics_page.h"
+#include "loop/timer.h"
+
+enum { MODELS_BYTES_MAX = 256 << 10 };
+
+struct endpoint_member {
+    struct endpoint_pool *pool;
+    uint32_t number;
+    bool is_used;
+    bool is_listed; /* in the file */
+    struct endpoint_entry entry;
+    struct http_target *target;
+    enum gateway_state state;
+
+    struct http_call *scrape;
+    struct metrics_page page;
+    struct http_call *ask_models;
+    int64_t models_ms; /* when they were last asked for; 0: never */
+    struct bytes models_coming;
+    struct bytes models; /* an answer to /v1/models */
+};
+
+struct endpoint_pool {
+    struct event_base *base;
+    const struct gateway_settings *settings;
+    struct endpoint_pool_handler handler;
+    struct gateway *core;
+    /* `figures` NULL: the scrape failed. */
+    void (*on_scraped)(struct endpoint_member *member, const struct gateway_figures *figures);
+    struct http_client *client;
+    struct loop_timer *tick;
+    struct loop_timer *watch;
+    struct stat seen; /* the file when it was last read */
+    bool is_behind;   /* the file lists endpoints for which no number was free */
+    struct endpoint_member *members;
+    struct endpoint_entry *entries; /* scratch */
+    uint64_t file_reloads;
+    uint64_t file_mistakes;
+    uint64_t lines_ignored;
+    uint64_t models_ignored; /* lists that were too large */
+};
+
+static inline int64_t
+pool_now_ms(void)
+{
+    return clock_now_ns() / NS_PER_MS;
+}
+
+/* ---- scrape.c ---- */
+
+/* Ends in on_scraped. */
+void member_scrape(struct endpoint_member *member);
+/* The endpoint is no longer usable, or is freed: forgets what it told. */
+void member_forget(struct endpoint_member *member);

@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "gateway/endpoints/pool.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "gateway/endpoints/internal.h"
+
+enum { WATCH_MS = 1000 };
+
+/* ---- actions ---- */
+
+static void
+on_changed(struct endpoint_member *member, enum gateway_state state)
+{
+    static const char *const names[] = {
+        [GATEWAY_FREE] = "freed", [GATEWAY_DOWN] = "down",       [GATEWAY_SUSPECT] = "suspect",
+        [GATEWAY_UP] = "up",      [GATEWAY_LEAVING] = "removed",
+    };
+    bool was_usable = member->state == GATEWAY_UP || member->state == GATEWAY_SUSPECT;
+    if (state == GATEWAY_LEAVING || (state == GATEWAY_DOWN && was_usable))
+        member_forget(member);
+    member->state = state;
+    log_info_limited("endpoint_changed endpoint=\"%s\" address=%s state=%s", member->entry.name,
+                     member->entry.address, names[state]);
+}
+
+static void
+on_freed(struct endpoint_member *member)
+{
+    member_forget(member);
+    http_target_destroy(member->target);
+    member->target = NULL;
+    member->is_used = false;
+}
+
+/* Carries out all actions but a refusal, which is left for last: its answer may let the next
+ * request of its connection in, and so step again. */
+static const struct gateway_action *
+act(struct endpoint_pool *pool, const struct gateway_action *actions, uint32_t count)
+{
+    const struct gateway_action *refusal = NULL;
+    for (uint32_t i = 0; i < count; i++) {
+        struct endpoint_member *member =
+            actions[i].kind != GATEWAY_REFUSE ? &pool->members[actions[i].endpoint] : NULL;
+        switch (actions[i].kind) {
+        case GATEWAY_SEND:
+            pool->handler.on_send(pool->handler.context, actions[i].request, member->target);
+            break;
+        case GATEWAY_REFUSE: refusal = &actions[i]; break;
+        case GATEWAY_SCRAPE: member_scrape(member); break;
+        case GATEWAY_CHANGED: on_changed(member, actions[i].state); break;
+        case GATEWAY_FREED: on_freed(member); break;
+        }
+    }
+    return refusal;
+}
+
+void
+endpoint_pool_step(struct endpoint_pool *pool, struct gateway_event *event)
+{
+    uint32_t count;
+    event->now_ms = pool_now_ms();
+    const struct gateway_action *actions = gateway_step(pool->core, event, &count);
+    const struct gateway_action *refusal = act(pool, actions, count);
+    int64_t next_ms = gateway_next_ms(pool->core);
+    if (next_ms != INT64_MAX)
+        loop_timer_set(pool->tick, (next_ms - event->now_ms) * NS_PER_MS);
+    if (refusal != NULL)
+        pool->handler.on_refuse(pool->handler.context, refusal->request, refusal->refusal);
+}
+
+static void
+on_tick(void *context)
+{
+    endpoint_pool_step(context, &(struct gateway_event){.kind = GATEWAY_TICK});
+}
+
+static void
+on_scraped(struct endpoint_member *member, const struct gateway_figures *figures)
+{
+    struct gateway_event event = {.kind = GATEWAY_SCRAPE_FAILED, .endpoint = member->number};
+    if (figures != NULL) {
+        event.kind = GATEWAY_SCRAPED;
+        event.figures = *figures;
+    }
+    endpoint_pool_step(member->pool, &event);
+}
+
+/* ---- the file ---- */
+
+static struct endpoint_member *
+member_listed(struct endpoint_pool *pool, const struct endpoint_entry *entry)
+{
+    for (int64_t i = 0; i < pool->settings->endpoints_max; i++) {
+        struct endpoint_member *member = &pool->members[i];
+        if (member->is_used && member->is_listed && strcmp(member->entry.name, entry->name) == 0 &&
+            strcmp(member->entry.address, entry->address) == 0)
+            return member;
+    }
+    return NULL;
+}
+
+static bool
+is_in(const struct endpoint_entry *entries, uint32_t count, const struct endpoint_entry *entry)
+{
+    for (uint32_t i = 0; i < count; i++)
+        if (strcmp(entries[i].name, entry->name) == 0 &&
+            strcmp(entries[i].address, entry->address) == 0)
+            return true;
+    return false;
+}
+
+static void
+add(struct endpoint_pool *pool, const struct endpoint_entry *entry)
+{
+    struct error error = ERROR_NONE;
+    int64_t number = 0;
+    while (number < pool->settings->endpoints_max && pool->members[number].is_used)
+        number++;
+    if (number == pool->settings->endpoints_max) { /* some are still leaving */
+        pool->is_behind = true;
+        return;
+    }
+    struct endpoint_member *member = &pool->members[number];
+    if (http_target_create(pool->client, entry->address, &member->target, &error) != STATUS_OK) {
+        log_warn("endpoint_refused endpoint=\"%s\" error=\"%s\"", entry->name, error.text);
+        return;
+    }
+    member->is_used = member->is_listed = true;
+    member->entry = *entry;
+    member->state = GATEWAY_FREE;
+    endpoint_pool_step(pool, &(struct gateway_event){.kind = GATEWAY_ADDED,
+                                                     .endpoint = member->number,
+                                                     .identity = gateway_name_hash(
+                                                         entry->address, strlen(entry->address))});
+}
+
+static enum status
+read_file(struct endpoint_pool *pool, struct error *error)
+{
+    uint32_t count;
+    enum status status =
+        endpoint_file_read(pool->settings->endpoints, (uint32_t)pool->settings->endpoints_max,
+                           pool->entries, &count, error);
+    if (status != STATUS_OK)
+        return status;
+    pool->is_behind = false;
+    for (int64_t i = 0; i < pool->settings->endpoints_max; i++) {
+        struct endpoint_member *member = &pool->members[i];
+        if (!member->is_used || !member->is_listed || is_in(pool->entries, count, &member->entry))
+            continue;
+        member->is_listed = false;
+        endpoint_pool_step(
+            pool, &(struct gateway_event){.kind = GATEWAY_REMOVED, .endpoint = member->number});
+    }
+    for (uint32_t i = 0; i < count; i++)
+        if (member_listed(pool, &pool->entries[i]) == NULL)
+            add(pool, &pool->entries[i]);
+    log_info("endpoints_read path=\"%s\" count=%u", pool->settings->endpoints, count);
+    return STATUS_OK;
+}
+
+static bool
+is_same_file(const struct stat *a, const struct stat *b)
+{
+    return a->st_ino == b->st_ino && a->st_dev == b->st_dev && a->st_size == b->st_size &&
+           a->st_mtim.tv_sec == b->st_mtim.tv_sec && a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
+}
+
+/* A file that is gone or wrong changes nothing. */
+static void
+on_watch(void *context)
+{
+    struct endpoint_pool *pool = context;
+    struct error error = ERROR_NONE;
+    struct stat now;
+    loop_timer_set(pool->watch, (int64_t)WATCH_MS * NS_PER_MS);
+    if (stat(pool->settings->endpoints, &now) != 0 ||
+        (is_same_file(&now, &pool->seen) && !pool->is_behind))
+        return;
+    pool->seen = now;
+    if (read_file(pool, &error) == STATUS_OK) {
+        pool->file_reloads++;
+        return;
+    }
+    pool->file_mistakes++;
+    log_warn("endpoints_refused error=\"%s\"", error.text);
+}
+
+/* ---- life ---- */
+
+static struct gateway *
+core_create(const struct gateway_settings *settings)
+{
+    struct gateway_config config = {
+        .endpoints_max = (uint32_t)settings->endpoints_max,
+        .requests_max = (uint32_t)settings->requests_max,
+        .tries_max = (uint32_t)settings->tries_max,
+        .prefix_blocks_max = (uint32_t)settings->prefix_blocks_max,
+        .scrape_ms_min = settings->scrape_ms_min,
+        .scrape_ms_max = settings->scrape_ms_max,
+        .scheduler = settings->scheduler,
+    };
+    CHECK(getrandom(&config.seed, sizeof(config.seed), 0) == sizeof(config.seed));
+    return gateway_create(&config);
+}
+
+enum status
+endpoint_pool_create(struct event_base *base, const struct gateway_settings *settings,
+                     const struct endpoint_pool_handler *handler, struct endpoint_pool **created,
+                     struct error *error)
+{
+    size_t count = (size_t)settings->endpoints_max;
+    struct endpoint_pool *pool = calloc(1, sizeof(*pool));
+    CHECK(pool != NULL);
+    pool->base = base;
+    pool->settings = settings;
+    pool->handler = *handler;
+    pool->core = core_create(settings);
+    pool->on_scraped = on_scraped;
+    const struct http_client_options options = {
+        .idle_max = (uint32_t)settings->idle_connections_max,
+        .keep_ns = 30 * NS_PER_S,
+        .header_bytes_max = (size_t)settings->header_kib_max << 10};
+    pool->client = http_client_create(base, &options);
+    pool->tick = loop_timer_create(base, on_tick, pool);
+    pool->watch = loop_timer_create(base, on_watch, pool);
+    pool->members = calloc(count, sizeof(*pool->members));
+    pool->entries = calloc(count, sizeof(*pool->entries));
+    CHECK(pool->members != NULL && pool->entries != NULL);
+    for (uint32_t i = 0; i < count; i++) {
+        pool->members[i].pool = pool;
+        pool->members[i].number = i;
+    }
+    (void)stat(settings->endpoints, &pool->seen);
+    enum status status = read_file(pool, error);
+    if (status != STATUS_OK) {
+        endpoint_pool_destroy(pool);
+        return status;
+    }
+    loop_timer_set(pool->watch, (int64_t)WATCH_MS * NS_PER_MS);
+    *created = pool;
+    return STATUS_OK;
+}
+
+void
+endpoint_pool_destroy(struct endpoint_pool *pool)
+{
+    if (pool == NULL)
+        return;
+    loop_timer_destroy(pool->tick);
+    loop_timer_destroy(pool->watch);
+    for (int64_t i = 0; i < pool->settings->endpoints_max; i++) {
+        struct endpoint_member *member = &pool->members[i];
+        if (!member->is_used)
+            continue;
+        if (member->scrape != NULL)
+            http_call_cancel(member->scrape);
+        on_freed(member);
+    }
+    http_client_destroy(pool->client);
+    gateway_destroy(pool->core);
+    free(pool->members);
+    free(pool->entries);
+    free(pool);
+}

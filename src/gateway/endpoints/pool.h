@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The endpoints of a gateway and its core: reads the file of endpoints, passes events to
+ * gateway_step and carries out its actions. It scrapes /metrics when the core says so, and
+ * /v1/models rarely. It decides nothing.
+ *
+ * Everything on the thread of the event base.
+ */
+#pragma once
+
+#include <stdint.h>
+
+#include "base/bytes.h"
+#include "base/error.h"
+#include "gateway/config/settings.h"
+#include "gateway/core/gateway_core.h"
+#include "http/client.h"
+
+struct event_base;
+struct endpoint_pool;
+
+struct endpoint_pool_handler {
+    /* Calls nothing of the pool. */
+    void (*on_send)(void *context, uint32_t request, struct http_target *target);
+    /* The request's number is free again. */
+    void (*on_refuse)(void *context, uint32_t request, enum gateway_refusal refusal);
+    void *context;
+};
+
+/* Keeps `settings`. Any status of endpoint_file_read. */
+enum status endpoint_pool_create(struct event_base *base, const struct gateway_settings *settings,
+                                 const struct endpoint_pool_handler *handler,
+                                 struct endpoint_pool **pool, struct error *error) WARN_UNUSED;
+/* No request is under way. NULL is ignored. */
+void endpoint_pool_destroy(struct endpoint_pool *pool);
+
+/* Takes one of the events about requests; now_ms is filled in. on_send or on_refuse may be called
+ * before it returns. */
+void endpoint_pool_step(struct endpoint_pool *pool, struct gateway_event *event);
+
+/* The number of endpoints that may get requests. */
+uint32_t endpoint_pool_usable(const struct endpoint_pool *pool);
+/* Appends the answer to /v1/models: the models of usable endpoints, each once. */
+void endpoint_pool_write_models(const struct endpoint_pool *pool, struct bytes *out);
+/* Appends metrics of the core and of each endpoint, in the format of Prometheus. */
+void endpoint_pool_write_metrics(const struct endpoint_pool *pool, struct bytes *out);

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The life of an exchange: its memory is taken at start, its body on arrival. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "gateway/proxy/internal.h"
+
+struct exchange *
+exchange_begin(struct llm_proxy *proxy, struct http_request *request)
+{
+    uint32_t number = proxy->first_free;
+    if (number == EXCHANGE_NONE)
+        return NULL;
+    struct exchange *exchange = &proxy->exchanges[number];
+    proxy->first_free = exchange->next_free;
+    proxy->open_count++;
+    exchange->state = EXCHANGE_READING;
+    exchange->request = request;
+    exchange->began_ns = clock_now_ns();
+    exchange->call = NULL;
+    exchange->body = NULL;
+    exchange->body_bytes = exchange->body_room = 0;
+    exchange->held = (struct bytes){0};
+    const char *id = http_request_header(request, "x-request-id");
+    if (id != NULL && *id != '\0' && strlen(id) < sizeof(exchange->id))
+        memcpy(exchange->id, id, strlen(id) + 1);
+    else
+        snprintf(exchange->id, sizeof(exchange->id), "%016" PRIx64 "%016" PRIx64, proxy->id_seed,
+                 ++proxy->id_next);
+    http_request_set_user(request, exchange);
+    return exchange;
+}
+
+void
+exchange_free(struct exchange *exchange)
+{
+    struct llm_proxy *proxy = exchange->proxy;
+    CHECK(exchange->state != EXCHANGE_FREE && exchange->call == NULL);
+    proxy->bodies_bytes -= exchange->body_room;
+    free(exchange->body);
+    bytes_fini(&exchange->held);
+    exchange->body = NULL;
+    exchange->state = EXCHANGE_FREE;
+    exchange->next_free = proxy->first_free;
+    proxy->first_free = exchange->number;
+    proxy->open_count--;
+    if (proxy->is_draining && proxy->open_count == 0)
+        loop_timer_set(proxy->drain, 0); /* its answer is still to be written */
+}
+
+struct gateway_ask
+exchange_ask(const struct exchange *exchange)
+{
+    return (struct gateway_ask){.model = exchange->model,
+                                .session = exchange->session,
+                                .block_count = exchange->block_count,
+                                .blocks = exchange->blocks};
+}

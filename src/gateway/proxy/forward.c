@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One exchange with a server. Messages are framed anew on both sides: of the received heads only
+ * end-to-end fields pass, lengths and chunks are our own. Until the client sees a byte, the request
+ * may go to another server; so a short answer of known length is passed on when it is whole.
+ */
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "gateway/proxy/internal.h"
+
+enum { HEADERS_MAX = 130 };
+
+/* ---- heads ---- */
+
+/* Whether a comma-separated list names this field. */
+static bool
+is_named(const char *list, const char *name)
+{
+    size_t bytes = strlen(name);
+    while (list != NULL && *list != '\0') {
+        list += strspn(list, " \t,");
+        size_t found = strcspn(list, " \t,");
+        if (found == bytes && strncasecmp(list, name, bytes) == 0)
+            return true;
+        list += found;
+    }
+    return false;
+}
+
+/* Fields of one hop, and those that we write. */
+static bool
+is_dropped(const char *name, const char *connection)
+{
+    static const char *const ours[] = {"connection",
+                                       "keep-alive",
+                                       "proxy-authenticate",
+                                       "proxy-authorization",
+                                       "proxy-connection",
+                                       "te",
+                                       "trailer",
+                                       "transfer-encoding",
+                                       "upgrade",
+                                       "content-length",
+                                       "host",
+                                       "expect",
+                                       "date",
+                                       "x-request-id"};
+    for (size_t i = 0; i < ARRAY_COUNT(ours); i++)
+        if (strcasecmp(name, ours[i]) == 0)
+            return true;
+    return is_named(connection, name);
+}
+
+static size_t
+request_headers(const struct exchange *exchange, struct http_header headers[HEADERS_MAX])
+{
+    const char *connection = http_request_header(exchange->request, "Connection");
+    size_t position = 0;
+    size_t count = 0;
+    headers[count++] = (struct http_header){"x-request-id", exchange->id};
+    struct http_header header;
+    while (count < HEADERS_MAX &&
+           http_request_header_walk(exchange->request, &position, &header.name, &header.value))
+        if (!is_dropped(header.name, connection))
+            headers[count++] = header;
+    return count;
+}
+
+static size_t
+answer_headers(const struct exchange *exchange, const struct http_call *call,
+               struct http_header headers[HEADERS_MAX])
+{
+    const char *connection = http_call_header(call, "Connection");
+    size_t position = 0;
+    size_t count = 0;
+    headers[count++] = (struct http_header){"x-request-id", exchange->id};
+    struct http_header header;
+    while (count < HEADERS_MAX &&
+           http_call_header_walk(call, &position, &header.name, &header.value))
+        if (!is_dropped(header.name, connection))
+            headers[count++] = header;
+    return count;
+}
+
+/* ---- the core ---- */
+
+static void
+step(struct exchange *exchange, struct gateway_event event)
+{
+    event.request = exchange->number;
+    endpoint_pool_step(exchange->proxy->endpoints, &event);
+}
+
+static void
+try_failed(struct exchange *exchange, enum gateway_failure failure)
+{
+    bytes_fini(&exchange->held);
+    step(exchange, (struct gateway_event){.kind = GATEWAY_TRY_FAILED,
+                                          .failure = failure,
+                                          .ask = exchange_ask(exchange)});
+}
+
+static void
+start(struct exchange *exchange)
+{
+    exchange->state = EXCHANGE_STARTED;
+    step(exchange, (struct gateway_event){.kind = GATEWAY_STARTED});
+}
+
+static void
+end(struct exchange *exchange, enum gateway_end how)
+{
+    exchange->proxy->counters[how == GATEWAY_END_OK ? PROXY_ANSWERED : PROXY_CUT_SHORT]++;
+    step(exchange, (struct gateway_event){.kind = GATEWAY_ENDED, .end = how});
+}
+
+/* ---- the answer ---- */
+
+static void
+on_writable(struct http_request *request)
+{
+    struct exchange *exchange = http_request_user(request);
+    if (exchange->call != NULL)
+        http_call_resume(exchange->call);
+}
+
+static void
+on_head(void *context, struct http_call *call)
+{
+    struct exchange *exchange = context;
+    int code = http_call_code(call);
+    if (code == 429 || code == 503) {
+        exchange->call = NULL;
+        http_call_cancel(call);
+        try_failed(exchange, GATEWAY_FAILED_BUSY);
+        return;
+    }
+    const char *type = http_call_header(call, "Content-Type");
+    int64_t length = http_call_length(call);
+    exchange->is_events = type != NULL && strncasecmp(type, "text/event-stream", 17) == 0;
+    exchange->is_held = length >= 0 && length <= HELD_BYTES_MAX;
+    if (exchange->is_held)
+        return;
+    struct http_header headers[HEADERS_MAX];
+    size_t count = answer_headers(exchange, call, headers);
+    start(exchange);
+    http_answer_begin(exchange->request, code, headers, count, on_writable);
+}
+
+static void
+on_piece(void *context, struct http_call *call, const void *data, size_t bytes)
+{
+    struct exchange *exchange = context;
+    if (exchange->is_held) {
+        bytes_put(&exchange->held, data, bytes);
+        return;
+    }
+    struct http_piece piece = {.data = data, .bytes = bytes};
+    if (http_answer_write(exchange->request, &piece) == HTTP_WAIT) {
+        exchange->proxy->counters[PROXY_PAUSED]++;
+        http_call_pause(call);
+    }
+}
+
+/* The answer that the client sees breaks off. Of events the last says so; else the framing does. */
+static void
+cut_short(struct exchange *exchange, enum gateway_end how)
+{
+    static const char event[] =
+        "data: {\"error\":{\"message\":\"the model server broke off its answer\","
+        "\"type\":\"InternalServerError\",\"param\":null,\"code\":502}}\n\n";
+    struct http_request *request = exchange->request;
+    struct http_piece piece = {.data = event, .bytes = sizeof(event) - 1};
+    bool is_events = exchange->is_events;
+    end(exchange, how);
+    exchange_free(exchange);
+    if (!is_events) {
+        http_answer_abort(request);
+        return;
+    }
+    (void)http_answer_write(request, &piece);
+    http_answer_end(request);
+}
+
+static void
+answer_whole(struct exchange *exchange, struct http_call *call)
+{
+    struct http_request *request = exchange->request;
+    struct http_header headers[HEADERS_MAX];
+    int code = http_call_code(call);
+    if (!exchange->is_held) {
+        end(exchange, GATEWAY_END_OK);
+        exchange_free(exchange);
+        http_answer_end(request);
+        return;
+    }
+    start(exchange);
+    end(exchange, GATEWAY_END_OK);
+    size_t count = answer_headers(exchange, call, headers);
+    struct http_piece piece = {.data = exchange->held.data, .bytes = exchange->held.used};
+    char id[REQUEST_ID_BYTES]; /* the exchange's may be another's when the answer is written */
+    memcpy(id, exchange->id, sizeof(id));
+    headers[0].value = id;
+    struct bytes held = exchange->held;
+    exchange->held = (struct bytes){0};
+    exchange_free(exchange);
+    http_answer(request, code, headers, count, &piece, 1);
+    bytes_fini(&held);
+}
+
+static void call_start(struct exchange *exchange);
+
+static void
+on_end(void *context, struct http_call *call, enum http_call_end how)
+{
+    struct exchange *exchange = context;
+    exchange->call = NULL;
+    if (how == HTTP_CALL_DONE) {
+        answer_whole(exchange, call);
+    } else if (exchange->state == EXCHANGE_STARTED) {
+        cut_short(exchange, how == HTTP_CALL_LATE ? GATEWAY_END_LATE : GATEWAY_END_BROKE);
+    } else if (how == HTTP_CALL_STALE) { /* says nothing about the server; each uses up one */
+        exchange->proxy->counters[PROXY_STALE]++;
+        call_start(exchange);
+    } else {
+        try_failed(exchange, how == HTTP_CALL_REFUSED ? GATEWAY_FAILED_UNREACHABLE
+                             : how == HTTP_CALL_LATE  ? GATEWAY_FAILED_LATE
+                                                      : GATEWAY_FAILED_BROKE);
+    }
+}
+
+/* ---- the call ---- */
+
+static void
+call_start(struct exchange *exchange)
+{
+    static const struct http_call_handler handler = {on_head, on_piece, on_end};
+    const struct gateway_settings *settings = exchange->proxy->settings;
+    struct http_header headers[HEADERS_MAX];
+    int64_t left_ns = settings->total_timeout_ms * NS_PER_MS + exchange->began_ns - clock_now_ns();
+    struct http_call_request call = {
+        .method = "POST",
+        .path = http_request_path_encoded(exchange->request),
+        .headers = headers,
+        .header_count = request_headers(exchange, headers),
+        .body = exchange->body,
+        .body_bytes = exchange->body_bytes,
+        .timeouts = {.connect_ns = settings->connect_timeout_ms * NS_PER_MS,
+                     .first_byte_ns = settings->first_byte_timeout_ms * NS_PER_MS,
+                     .idle_ns = settings->idle_timeout_ms * NS_PER_MS,
+                     .total_ns = left_ns > 1 ? left_ns : 1},
+    };
+    exchange->call = http_call_start(exchange->target, &call, &handler, exchange);
+}
+
+void
+forward_on_send(void *context, uint32_t request, struct http_target *target)
+{
+    struct llm_proxy *proxy = context;
+    struct exchange *exchange = &proxy->exchanges[request];
+    CHECK(exchange->state == EXCHANGE_PLACED && exchange->call == NULL);
+    exchange->target = target;
+    call_start(exchange);
+}
+
+void
+forward_on_refuse(void *context, uint32_t number, enum gateway_refusal refusal)
+{
+    struct llm_proxy *proxy = context;
+    struct exchange *exchange = &proxy->exchanges[number];
+    struct http_request *request = exchange->request;
+    char id[REQUEST_ID_BYTES];
+    memcpy(id, exchange->id, sizeof(id));
+    struct openai_error error = {.request_id = id, .may_retry = true};
+    if (refusal == GATEWAY_REFUSED_BUSY) {
+        error.code = 429;
+        error.type = "RateLimitError";
+        error.message = "every model server that was tried is busy";
+    } else if (refusal == GATEWAY_REFUSED_FAILED) {
+        error.code = 502;
+        error.type = "InternalServerError";
+        error.message = "every model server that was tried failed";
+    } else {
+        error.code = 503;
+        error.type = "InternalServerError";
+        error.message = "no model server can be reached";
+    }
+    proxy->counters[PROXY_UNAVAILABLE]++;
+    exchange_free(exchange);
+    openai_refuse(request, &error);
+}

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The proxy's parts: proxy.c takes requests, exchange.c is their memory, forward.c carries one to a
+ * server and its answer back, openai.c writes answers of our own.
+ *
+ *     READING -> PLACED -> STARTED -> (free), or (free) from each
+ *
+ * PLACED: the core has it, and may try several servers. STARTED: the client sees an answer.
+ */
+#pragma once
+
+#include <stdbool.h>
+
+#include "gateway/endpoints/pool.h"
+#include "gateway/proxy/proxy.h"
+#include "http/client.h"
+#include "http/server.h"
+#include "loop/timer.h"
+
+enum proxy_counter {
+#define PROXY_COUNTER(name, text) PROXY_##name,
+#include "gateway/proxy/counters.def"
+    PROXY_COUNTER_COUNT
+};
+
+enum exchange_state { EXCHANGE_FREE, EXCHANGE_READING, EXCHANGE_PLACED, EXCHANGE_STARTED };
+
+enum { REQUEST_ID_BYTES = 128, HELD_BYTES_MAX = 64 << 10 };
+#define EXCHANGE_NONE UINT32_MAX
+
+struct exchange {
+    struct llm_proxy *proxy;
+    uint32_t number;
+    uint32_t next_free;
+    enum exchange_state state;
+    struct http_request *request;
+    char id[REQUEST_ID_BYTES];
+    int64_t began_ns;
+
+    /* the request */
+    char *body;
+    size_t body_bytes;
+    size_t body_room;     /* counted in bodies_bytes */
+    size_t body_declared; /* its length; SIZE_MAX: unknown */
+    uint64_t model;
+    uint64_t session;
+    uint32_t block_count;
+    uint64_t blocks[GATEWAY_BLOCKS_MAX];
+
+    /* the try */
+    struct http_target *target;
+    struct http_call *call; /* NULL: none is under way */
+    bool is_held;           /* a short answer is passed on when it is whole */
+    bool is_events;         /* text/event-stream */
+    struct bytes held;
+};
+
+struct llm_proxy {
+    const struct gateway_settings *settings;
+    struct endpoint_pool *endpoints;
+    struct http_server *server;
+    struct exchange *exchanges;
+    uint32_t first_free;
+    uint32_t open_count;
+    uint64_t bodies_bytes;
+    uint64_t id_seed;
+    uint64_t id_next;
+    uint64_t counters[PROXY_COUNTER_COUNT];
+    struct loop_timer *drain; /* fires when draining has lasted too long */
+    bool is_draining;
+    void (*on_drained)(void *context);
+    void *drained_context;
+};
+
+/* ---- exchange.c ---- */
+
+/* NULL: requests_max are open. */
+struct exchange *exchange_begin(struct llm_proxy *proxy, struct http_request *request);
+/* The request has been answered or dropped: frees the exchange. */
+void exchange_free(struct exchange *exchange);
+struct gateway_ask exchange_ask(const struct exchange *exchange);
+
+/* ---- forward.c ---- */
+
+/* As endpoint_pool_handler has them; the context is the proxy. */
+void forward_on_send(void *context, uint32_t request, struct http_target *target);
+void forward_on_refuse(void *context, uint32_t request, enum gateway_refusal refusal);
+
+/* ---- openai.c ---- */
+
+struct openai_error {
+    int code;
+    const char *type;
+    const char *message;
+    const char *request_id; /* NULL: none */
+    bool may_retry;         /* adds Retry-After */
+};
+
+void openai_refuse(struct http_request *request, const struct openai_error *error);
+void openai_answer_json(struct http_request *request, int code, const struct bytes *json);
+/* For http_service. */
+void openai_error_body(const char *text, char *body, size_t room);

@@ -1,0 +1,426 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "gateway/proxy/proxy.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "gateway/proxy/internal.h"
+#include "gateway/scan/json_scan.h"
+
+enum { BODY_ROOM_FIRST = 4096 };
+
+static const char drain_text[] = "the gateway is stopping";
+
+/* ---- exchanges ---- */
+
+static void
+drain_look(struct llm_proxy *proxy)
+{
+    if (!proxy->is_draining || proxy->open_count > 0)
+        return;
+    proxy->is_draining = false;
+    loop_timer_clear(proxy->drain);
+    http_server_drain(proxy->server, NS_PER_S, proxy->on_drained, proxy->drained_context);
+}
+
+static void
+exchange_refuse(struct exchange *exchange, const struct openai_error *error)
+{
+    struct http_request *request = exchange->request;
+    char id[REQUEST_ID_BYTES];
+    struct openai_error told = *error;
+    memcpy(id, exchange->id, sizeof(id));
+    told.request_id = id;
+    exchange_free(exchange);
+    openai_refuse(request, &told);
+}
+
+/* ---- bodies ---- */
+
+/* False: the limit of all bodies would be exceeded; the request is refused. */
+static bool
+body_reserve(struct exchange *exchange, size_t room)
+{
+    static const struct openai_error full = {
+        .code = 503,
+        .type = "InternalServerError",
+        .may_retry = true,
+        .message = "the gateway holds as many bytes of requests as it may"};
+    struct llm_proxy *proxy = exchange->proxy;
+    uint64_t limit = (uint64_t)proxy->settings->bodies_mib_max << 20;
+    if (room <= exchange->body_room)
+        return true;
+    if (proxy->bodies_bytes + room - exchange->body_room > limit) {
+        proxy->counters[PROXY_BODIES_FULL]++;
+        exchange_refuse(exchange, &full);
+        return false;
+    }
+    proxy->bodies_bytes += room - exchange->body_room;
+    exchange->body = realloc(exchange->body, room);
+    CHECK(exchange->body != NULL);
+    exchange->body_room = room;
+    return true;
+}
+
+static void
+on_piece(struct http_request *request, const void *data, size_t bytes)
+{
+    struct exchange *exchange = http_request_user(request);
+    size_t needed = exchange->body_bytes + bytes;
+    size_t room = exchange->body_room > 0 ? exchange->body_room : BODY_ROOM_FIRST;
+    while (room < needed)
+        room *= 2;
+    if (room > exchange->body_declared)
+        room = exchange->body_declared;
+    if (!body_reserve(exchange, room))
+        return;
+    memcpy(exchange->body + exchange->body_bytes, data, bytes);
+    exchange->body_bytes = needed;
+}
+
+/* Finds what the scheduler needs. Returns NULL or the mistake. */
+static const char *
+body_scan(struct exchange *exchange)
+{
+    struct json_member members[] = {
+        {.name = "model"}, {.name = "messages"}, {.name = "prompt"}, {.name = "input"}};
+    struct json_span model;
+    const char *mistake =
+        json_scan_members(exchange->body, exchange->body_bytes, members, ARRAY_COUNT(members));
+    if (mistake != NULL)
+        return mistake;
+    if (!json_span_string(members[0].value, &model) || model.bytes == 0)
+        return "the member `model` is missing, or no text";
+    exchange->model = gateway_name_hash(model.at, model.bytes);
+    const char *session = http_request_header(exchange->request, "x-session-id");
+    if (session == NULL)
+        session = http_request_header(exchange->request, "x-session-token");
+    exchange->session = session != NULL ? gateway_name_hash(session, strlen(session)) : 0;
+    exchange->block_count = 0;
+    for (size_t i = 1; i < ARRAY_COUNT(members) && exchange->block_count == 0; i++)
+        if (members[i].value.at != NULL)
+            exchange->block_count = gateway_prefix_hash(exchange->model, members[i].value.at,
+                                                        members[i].value.bytes, exchange->blocks);
+    return NULL;
+}
+
+static void
+on_body_end(struct http_request *request)
+{
+    struct exchange *exchange = http_request_user(request);
+    const char *mistake = exchange->body_bytes == 0 ? "the body is empty" : body_scan(exchange);
+    if (mistake != NULL) {
+        exchange->proxy->counters[PROXY_INVALID]++;
+        exchange_refuse(exchange, &(struct openai_error){.code = 400,
+                                                         .type = "invalid_request_error",
+                                                         .message = mistake});
+        return;
+    }
+    exchange->state = EXCHANGE_PLACED;
+    endpoint_pool_step(exchange->proxy->endpoints,
+                       &(struct gateway_event){.kind = GATEWAY_REQUEST,
+                                               .request = exchange->number,
+                                               .ask = exchange_ask(exchange)});
+}
+
+/* ---- requests ---- */
+
+static void
+answer_health(struct llm_proxy *proxy, struct http_request *request)
+{
+    char text[64];
+    uint32_t usable = endpoint_pool_usable(proxy->endpoints);
+    int used = snprintf(text, sizeof(text), "{\"endpoints\":%u}", usable);
+    struct bytes json = {.data = text, .used = (size_t)used};
+    openai_answer_json(request, usable > 0 ? 200 : 503, &json);
+}
+
+static void
+answer_models(struct llm_proxy *proxy, struct http_request *request)
+{
+    struct bytes json = {0};
+    endpoint_pool_write_models(proxy->endpoints, &json);
+    openai_answer_json(request, 200, &json);
+    bytes_fini(&json);
+}
+
+static void
+refuse(struct llm_proxy *proxy, struct http_request *request, int code, const char *message)
+{
+    proxy->counters[PROXY_INVALID]++;
+    openai_refuse(request, &(struct openai_error){.code = code,
+                                                  .type = code == 404 ? "NotFoundError"
+                                                                      : "invalid_request_error",
+                                                  .message = message});
+}
+
+static void
+take(struct llm_proxy *proxy, struct http_request *request)
+{
+    static const struct http_body_sink sink = {on_piece, on_body_end};
+    const char *encoding = http_request_header(request, "Content-Encoding");
+    if (encoding != NULL && strcmp(encoding, "identity") != 0) {
+        refuse(proxy, request, 415, "Content-Encoding: send the body as it is");
+        return;
+    }
+    struct exchange *exchange = proxy->is_draining ? NULL : exchange_begin(proxy, request);
+    if (exchange == NULL) {
+        proxy->counters[PROXY_REQUESTS_FULL]++;
+        openai_refuse(request,
+                      &(struct openai_error){.code = 503,
+                                             .type = "InternalServerError",
+                                             .may_retry = true,
+                                             .message = proxy->is_draining
+                                                            ? drain_text
+                                                            : "the gateway has as many requests as "
+                                                              "requests_max allows"});
+        return;
+    }
+    const char *length = http_request_header(request, "Content-Length");
+    exchange->body_declared = length != NULL ? strtoull(length, NULL, 10) : SIZE_MAX;
+    http_request_stream(request, &sink);
+}
+
+static void
+on_head(void *context, struct http_request *request)
+{
+    static const char *const routed[] = {"/v1/chat/completions", "/v1/completions",
+                                         "/v1/embeddings"};
+    struct llm_proxy *proxy = context;
+    const char *path = http_request_path(request);
+    bool is_get = http_request_method(request) == HTTP_GET;
+    for (size_t i = 0; i < ARRAY_COUNT(routed); i++)
+        if (strcmp(path, routed[i]) == 0) {
+            if (http_request_method(request) == HTTP_POST)
+                take(proxy, request);
+            else
+                refuse(proxy, request, 405, "only POST is possible here");
+            return;
+        }
+    if (is_get && strcmp(path, "/v1/models") == 0)
+        answer_models(proxy, request);
+    else if (is_get && strcmp(path, "/health") == 0)
+        answer_health(proxy, request);
+    else
+        refuse(proxy, request, 404,
+               "there is nothing at this path: POST /v1/chat/completions, /v1/completions, "
+               "/v1/embeddings, GET /v1/models");
+}
+
+/* Every request was answered, or streams its body. */
+static void
+on_request(void *context, struct http_request *request)
+{
+    (void)context;
+    (void)request;
+    UNREACHABLE();
+}
+
+/* The server sees it at once, so that it can stop. */
+static void
+on_gone(void *context, struct http_request *request)
+{
+    struct llm_proxy *proxy = context;
+    struct exchange *exchange = http_request_user(request);
+    bool is_answering = exchange->state == EXCHANGE_STARTED;
+    if (exchange->call != NULL)
+        http_call_cancel(exchange->call);
+    exchange->call = NULL;
+    proxy->counters[PROXY_CANCELLED]++;
+    if (exchange->state != EXCHANGE_READING)
+        endpoint_pool_step(proxy->endpoints, &(struct gateway_event){.kind = GATEWAY_ENDED,
+                                                                     .request = exchange->number,
+                                                                     .end = GATEWAY_END_CANCELLED});
+    exchange_free(exchange);
+    if (is_answering)
+        http_answer_abort(request);
+    else
+        http_answer(request, 499, NULL, 0, NULL, 0); /* dropped */
+}
+
+/* ---- for operators ---- */
+
+static void
+answer_metrics(struct llm_proxy *proxy, struct http_request *request)
+{
+    static const char *const names[] = {
+#define PROXY_COUNTER(name, text) text,
+#include "gateway/proxy/counters.def"
+    };
+    struct bytes out = {0};
+    char line[128];
+    for (size_t i = 0; i < ARRAY_COUNT(names); i++) {
+        int used = snprintf(line, sizeof(line), "shoal_gateway_%s %" PRIu64 "\n", names[i],
+                            proxy->counters[i]);
+        bytes_put(&out, line, (size_t)used);
+    }
+    int used = snprintf(line, sizeof(line),
+                        "shoal_gateway_requests_open %" PRIu32
+                        "\nshoal_gateway_bodies_bytes %" PRIu64 "\n",
+                        proxy->open_count, proxy->bodies_bytes);
+    bytes_put(&out, line, (size_t)used);
+    endpoint_pool_write_metrics(proxy->endpoints, &out);
+    struct http_header header = {"Content-Type", "text/plain; version=0.0.4; charset=utf-8"};
+    struct http_piece piece = {.data = out.data, .bytes = out.used};
+    http_answer(request, 200, &header, 1, &piece, 1);
+    bytes_fini(&out);
+}
+
+static void
+on_operator(void *context, struct http_request *request)
+{
+    const char *path = http_request_path(request);
+    if (http_request_method(request) == HTTP_GET && strcmp(path, "/metrics") == 0)
+        answer_metrics(context, request);
+    else if (http_request_method(request) == HTTP_GET && strcmp(path, "/health") == 0)
+        answer_health(context, request);
+    else
+        refuse(context, request, 404, "GET /metrics, /health");
+}
+
+/* ---- life ---- */
+
+static void
+count(void *context, enum http_figure figure, int64_t by)
+{
+    static const enum proxy_counter counters[HTTP_FIGURE_COUNT] = {
+        [HTTP_CONNECTIONS] = PROXY_CONNECTIONS,
+        [HTTP_REQUESTS] = PROXY_REQUESTS,
+        [HTTP_REFUSED] = PROXY_HTTP_REFUSED,
+        [HTTP_EVICTED] = PROXY_HTTP_EVICTED,
+        [HTTP_TIMED_OUT] = PROXY_HTTP_TIMED_OUT,
+        [HTTP_CUT] = PROXY_HTTP_CUT,
+        [HTTP_NOT_ACCEPTING] = PROXY_HTTP_NOT_ACCEPTING,
+    };
+    struct llm_proxy *proxy = context;
+    proxy->counters[counters[figure]] += (uint64_t)by;
+}
+
+static struct http_pool *
+pool_create(struct llm_proxy *proxy, const char *name, uint32_t connections_max)
+{
+    int64_t timeout_ns = proxy->settings->client_timeout_ms * NS_PER_MS;
+    const struct http_pool_options options = {
+        .name = name,
+        .connections_max = connections_max,
+        .peer_connections_max = (uint32_t)proxy->settings->peer_connections_max,
+        .idle_timeout_ns = timeout_ns,
+        .header_timeout_ns = timeout_ns,
+        .body_timeout_ns = timeout_ns,
+        .write_timeout_ns = timeout_ns,
+        .count = count,
+        .context = proxy,
+    };
+    return http_pool_create(proxy->server, &options);
+}
+
+static enum status
+listen_all(struct llm_proxy *proxy, struct error *error)
+{
+    enum { OPERATORS_MAX = 64 };
+    const struct gateway_settings *settings = proxy->settings;
+    struct http_service service = {
+        .on_request = on_request,
+        .on_head = on_head,
+        .on_gone = on_gone,
+        .context = proxy,
+        .body_bytes_max = (uint64_t)settings->body_mib_max << 20,
+        .header_bytes_max = (size_t)settings->header_kib_max << 10,
+        .error_body = openai_error_body,
+        .error_type = "application/json",
+    };
+    enum status status =
+        http_listen(pool_create(proxy, "gateway", (uint32_t)settings->connections_max),
+                    settings->listen, &service, NULL, error);
+    if (status != STATUS_OK || settings->metrics[0] == '\0')
+        return status;
+    service.on_request = on_operator;
+    service.on_head = NULL;
+    service.on_gone = NULL;
+    service.body_bytes_max = 0;
+    return http_listen(pool_create(proxy, "metrics", OPERATORS_MAX), settings->metrics, &service,
+                       NULL, error);
+}
+
+static void
+on_drain_over(void *context)
+{
+    struct llm_proxy *proxy = context;
+    if (proxy->open_count == 0) {
+        drain_look(proxy);
+        return;
+    }
+    proxy->is_draining = false;
+    proxy->on_drained(proxy->drained_context);
+}
+
+enum status
+proxy_create(struct event_base *base, const struct gateway_settings *settings,
+             struct llm_proxy **created, struct error *error)
+{
+    struct llm_proxy *proxy = calloc(1, sizeof(*proxy));
+    CHECK(proxy != NULL);
+    proxy->settings = settings;
+    CHECK(getrandom(&proxy->id_seed, sizeof(proxy->id_seed), 0) == sizeof(proxy->id_seed));
+    proxy->exchanges = calloc((size_t)settings->requests_max, sizeof(*proxy->exchanges));
+    CHECK(proxy->exchanges != NULL);
+    proxy->first_free = EXCHANGE_NONE;
+    for (int64_t i = settings->requests_max - 1; i >= 0; i--) {
+        proxy->exchanges[i].proxy = proxy;
+        proxy->exchanges[i].number = (uint32_t)i;
+        proxy->exchanges[i].next_free = proxy->first_free;
+        proxy->first_free = (uint32_t)i;
+    }
+    proxy->server = http_server_create(base);
+    proxy->drain = loop_timer_create(base, on_drain_over, proxy);
+    const struct endpoint_pool_handler handler = {forward_on_send, forward_on_refuse, proxy};
+    enum status status = endpoint_pool_create(base, settings, &handler, &proxy->endpoints, error);
+    if (status == STATUS_OK)
+        status = listen_all(proxy, error);
+    if (status == STATUS_OK)
+        *created = proxy;
+    else
+        proxy_destroy(proxy);
+    return status;
+}
+
+uint32_t
+proxy_open_requests(const struct llm_proxy *proxy)
+{
+    return proxy->open_count;
+}
+
+void
+proxy_drain(struct llm_proxy *proxy, void (*on_done)(void *context), void *context)
+{
+    proxy->on_drained = on_done;
+    proxy->drained_context = context;
+    proxy->is_draining = true;
+    http_server_part(proxy->server);
+    loop_timer_set(proxy->drain, proxy->settings->drain_timeout_ms * NS_PER_MS);
+    drain_look(proxy);
+}
+
+void
+proxy_destroy(struct llm_proxy *proxy)
+{
+    if (proxy == NULL)
+        return;
+    for (int64_t i = 0; i < proxy->settings->requests_max; i++) {
+        struct exchange *exchange = &proxy->exchanges[i];
+        if (exchange->call != NULL)
+            http_call_cancel(exchange->call);
+        free(exchange->body);
+        bytes_fini(&exchange->held);
+    }
+    http_server_destroy(proxy->server);
+    endpoint_pool_destroy(proxy->endpoints);
+    loop_timer_destroy(proxy->drain);
+    free(proxy->exchanges);
+    free(proxy);
+}

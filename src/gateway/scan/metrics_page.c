@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "gateway/scan/metrics_page.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* A name="value" of a series; false: no such label. */
+static bool
+label_find(const char *labels, const char *name, const char **value, size_t *bytes)
+{
+    size_t name_bytes = strlen(name);
+    for (const char *at = labels; *at != '\0' && *at != '}';) {
+        at += strspn(at, ", ");
+        size_t length = strcspn(at, "=}");
+        if (at[length] != '=' || at[length + 1] != '"')
+            return false;
+        const char *from = at + length + 2;
+        const char *end = from;
+        while (*end != '\0' && *end != '"')
+            end += *end == '\\' && end[1] != '\0' ? 2 : 1;
+        if (*end == '\0')
+            return false;
+        if (length == name_bytes && memcmp(at, name, length) == 0) {
+            *value = from;
+            *bytes = (size_t)(end - from);
+            return true;
+        }
+        at = end + 1;
+    }
+    return false;
+}
+
+static uint32_t
+as_count(double value)
+{
+    return value >= 0 && value < UINT32_MAX ? (uint32_t)value : 0; /* 0 also for NaN */
+}
+
+static void
+add_adapter(struct metrics_page *page, const char *name, size_t bytes,
+            enum gateway_adapter_state state)
+{
+    struct gateway_figures *figures = &page->figures;
+    if (bytes == 0 || figures->adapter_count == GATEWAY_ADAPTERS_MAX)
+        return;
+    page->adapters[figures->adapter_count++] =
+        (struct gateway_adapter){.name = gateway_name_hash(name, bytes), .state = state};
+}
+
+static void
+add_adapters(struct metrics_page *page, const char *label, enum gateway_adapter_state state)
+{
+    const char *names;
+    size_t bytes;
+    if (!label_find(page->info, label, &names, &bytes))
+        return;
+    for (const char *end = names + bytes; names < end;) {
+        const char *comma = memchr(names, ',', (size_t)(end - names));
+        size_t length = (size_t)((comma != NULL ? comma : end) - names);
+        add_adapter(page, names, length, state);
+        names += length + 1;
+    }
+}
+
+/* ---- series ---- */
+
+static void
+take_waiting(struct metrics_page *page, const char *labels, double value)
+{
+    const char *model;
+    size_t bytes;
+    page->figures.waiting += as_count(value);
+    if (label_find(labels, "model_name", &model, &bytes) && bytes > 0)
+        page->figures.base_model = gateway_name_hash(model, bytes);
+}
+
+static void
+take_running(struct metrics_page *page, const char *labels, double value)
+{
+    (void)labels;
+    page->figures.running += as_count(value);
+}
+
+static void
+take_kv_cache(struct metrics_page *page, const char *labels, double value)
+{
+    (void)labels;
+    if (value > page->figures.kv_used)
+        page->figures.kv_used = value < 1 ? value : 1;
+}
+
+static void
+take_info(struct metrics_page *page, const char *labels, double value)
+{
+    if (page->has_info && !(value > page->info_time))
+        return;
+    page->has_info = true;
+    page->info_time = value;
+    memcpy(page->info, labels, strlen(labels) + 1);
+}
+
+static void
+take_loaded(struct metrics_page *page, const char *labels, double value)
+{
+    const char *text;
+    size_t bytes;
+    bool is_elsewhere =
+        label_find(labels, "level", &text, &bytes) && (bytes != 3 || memcmp(text, "gpu", 3) != 0);
+    if (value > 0 && !is_elsewhere && label_find(labels, "adapter_name", &text, &bytes))
+        add_adapter(page, text, bytes, GATEWAY_ADAPTER_LOADED);
+    page->loaded_count = page->figures.adapter_count;
+}
+
+static void
+take_adapters_max(struct metrics_page *page, const char *labels, double value)
+{
+    (void)labels;
+    page->figures.adapters_max = as_count(value);
+}
+
+static const struct metrics_series {
+    const char *name;
+    void (*take)(struct metrics_page *page, const char *labels, double value);
+} known[] = {
+    {"vllm:num_requests_waiting", take_waiting},
+    {"vllm:num_requests_running", take_running},
+    {"vllm:kv_cache_usage_perc", take_kv_cache},
+    {"vllm:gpu_cache_usage_perc", take_kv_cache}, /* its name before vLLM 0.10 */
+    {"vllm:lora_requests_info", take_info},
+    {"vllm:lora_adapter_loaded", take_loaded},
+    {"vllm:max_gpu_lora_adapters", take_adapters_max},
+};
+
+/* NAME{LABELS} VALUE */
+static void
+take_line(struct metrics_page *page)
+{
+    char *line = page->line;
+    if (strncmp(line, "vllm:", 5) != 0)
+        return;
+    size_t name = strcspn(line, "{ ");
+    const char *labels = line[name] == '{' ? line + name + 1 : "";
+    const char *value = *labels != '\0' ? strrchr(labels, '}') : line + name;
+    if (value == NULL || *value == '\0')
+        return;
+    char *end;
+    double number = strtod(value + 1, &end);
+    if (end == value + 1)
+        return;
+    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
+        if (strlen(known[i].name) == name && memcmp(line, known[i].name, name) == 0) {
+            page->figures.is_known = true;
+            known[i].take(page, labels, number);
+        }
+}
+
+/* ---- pieces ---- */
+
+void
+metrics_page_begin(struct metrics_page *page)
+{
+    page->figures = (struct gateway_figures){.adapters = page->adapters};
+    page->loaded_count = 0;
+    page->has_info = page->skips = false;
+    page->info_time = 0;
+    page->lines_ignored = 0;
+    page->bytes = page->used = 0;
+}
+
+void
+metrics_page_feed(struct metrics_page *page, const char *data, size_t bytes)
+{
+    while (bytes > 0 && page->bytes < METRICS_PAGE_BYTES_MAX) {
+        const char *end = memchr(data, '\n', bytes);
+        size_t length = end != NULL ? (size_t)(end - data) : bytes;
+        size_t room = sizeof(page->line) - 1 - page->used;
+        page->skips = page->skips || length > room;
+        if (!page->skips) {
+            memcpy(page->line + page->used, data, length);
+            page->used += length;
+        }
+        if (end != NULL)
+            length++;
+        page->bytes += length;
+        data += length;
+        bytes -= length;
+        if (end == NULL)
+            continue;
+        page->line[page->used] = '\0';
+        page->lines_ignored += page->skips;
+        if (!page->skips)
+            take_line(page);
+        page->used = 0;
+        page->skips = false;
+    }
+}
+
+void
+metrics_page_end(struct metrics_page *page)
+{
+    const char *max;
+    size_t bytes;
+    metrics_page_feed(page, "\n", 1); /* the last line may lack it */
+    if (!page->has_info)
+        return;
+    if (page->loaded_count == 0)
+        add_adapters(page, "running_lora_adapters", GATEWAY_ADAPTER_LOADED);
+    add_adapters(page, "waiting_lora_adapters", GATEWAY_ADAPTER_WAITING);
+    if (page->figures.adapters_max == 0 && label_find(page->info, "max_lora", &max, &bytes))
+        page->figures.adapters_max = as_count(strtod(max, NULL));
+}

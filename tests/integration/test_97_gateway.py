@@ -1,0 +1,413 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The gateway before simulated model servers (tests/llm-server): what is passed on, by whom it is
+answered when servers die, hang or decline, and what its limits refuse.
+
+ctest: timeout=240 presets=dev
+"""
+
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import unittest
+import urllib.request
+
+from shoal_fixture import BIN, SANITIZER, SOURCE, free_port, main, wait_until
+
+LLM_SERVER = str(SOURCE / "tests" / "llm-server" / "llm_server.py")
+CHAT = "/v1/chat/completions"
+
+
+class Model:
+    """A simulated server, which may be killed and started again."""
+
+    def __init__(self, name, *options):
+        self.name, self.options, self.port, self.process = name, options, free_port(), None
+        self.start()
+
+    def start(self):
+        self.process = subprocess.Popen(
+            [sys.executable, LLM_SERVER, "--port", str(self.port), "--name", self.name,
+             "--adapters", "red,blue,green", "--speed", "20", *self.options],
+            stdout=subprocess.PIPE)
+        assert self.process.stdout.readline()
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+        self.process.stdout.close()
+
+    def ask(self, path, body=None):
+        data = json.dumps(body).encode() if body is not None else None
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", data, 20) as answer:
+            return json.load(answer)
+
+    def fault(self, fault):
+        self.ask("/test/fault", {"fault": fault})
+
+
+class Gateway:
+    def __init__(self, models, **keys):
+        self.folder = tempfile.TemporaryDirectory()
+        self.port, self.admin = free_port(), free_port()
+        self.list(models)
+        lines = {"listen": f"127.0.0.1:{self.port}", "metrics": f"127.0.0.1:{self.admin}",
+                 "endpoints": "servers.yaml", **keys}
+        self.config = os.path.join(self.folder.name, "gateway.yaml")
+        with open(self.config, "w", encoding="utf-8") as file:
+            json.dump(lines, file)
+        self.log = open(os.path.join(self.folder.name, "log"), "w+", encoding="utf-8")
+        self.process = subprocess.Popen([BIN / "shoal-gateway", self.config], stderr=self.log)
+
+    def list(self, models):
+        path = os.path.join(self.folder.name, "servers.yaml")
+        with open(path + ".new", "w", encoding="utf-8") as file:
+            json.dump({"endpoints": [{"name": model.name, "address": "127.0.0.1",
+                                      "port": str(model.port)} for model in models]}, file)
+        os.rename(path + ".new", path)
+
+    def figures(self):
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.admin}/metrics", timeout=20) as page:
+            rows = [line.rsplit(" ", 1) for line in page.read().decode().splitlines()
+                    if not line.startswith("#")]
+        return {name.removeprefix("shoal_gateway_"): float(value) for name, value in rows}
+
+    def is_up(self, model):
+        return self.figures().get(f'endpoint_up{{endpoint="{model.name}"}}') == 1
+
+    def wait_up(self, *models):
+        def all_up():
+            try:
+                return all(self.is_up(model) for model in models)
+            except OSError:
+                return False
+        wait_until(all_up, lambda: f"{[model.name for model in models]} up: {self.read_log()}")
+
+    def read_log(self):
+        self.log.seek(0)
+        return self.log.read()
+
+    def call(self, body=None, method="POST", path=CHAT, headers=None):
+        """(status, headers, body) of one request on a connection of its own."""
+        link = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        link.request(method, path, json.dumps(body) if isinstance(body, dict) else body,
+                     headers or {})
+        answer = link.getresponse()
+        data = answer.read()
+        link.close()
+        return answer.status, answer.headers, data
+
+    def chat(self, model="base", text="hello", **keys):
+        headers = keys.pop("headers", {})
+        return self.call({"model": model, "messages": [{"role": "user", "content": text}],
+                          "max_tokens": 4, **keys}, headers=headers)
+
+    def close(self):
+        self.process.send_signal(signal.SIGTERM)
+        code = self.process.wait(60)
+        log = self.read_log()
+        self.log.close()
+        self.folder.cleanup()
+        assert code == 0, f"ended with {code}: {log}"
+        assert not SANITIZER.search(log), log
+
+
+class GatewayTest(unittest.TestCase):
+    keys = {}
+    options = ()
+
+    def setUp(self):
+        self.models = [Model("one", *self.options), Model("two", *self.options)]
+        for model in self.models:
+            self.addCleanup(model.kill)
+        self.gateway = Gateway(self.models, **self.keys)
+        self.addCleanup(self.gateway.close)
+        self.gateway.wait_up(*self.models)
+
+
+class Passing(GatewayTest):
+    def test_answer_headers_and_body_pass(self):
+        status, headers, body = self.gateway.chat(headers={
+            "x-request-id": "mine", "x-more": "1", "Connection": "x-hop", "x-hop": "1"})
+        self.assertEqual(status, 200)
+        self.assertEqual(json.loads(body)["choices"][0]["message"]["content"], "t1 t2 t3 t4 ")
+        self.assertEqual(headers["x-request-id"], "mine")
+        self.assertEqual(headers.get_all("Content-Length"), [str(len(body))])
+        server = next(model for model in self.models if model.name == headers["x-served-by"])
+        passed = server.ask("/test/last")["headers"]
+        self.assertEqual((passed["x-request-id"], passed["x-more"]), ("mine", "1"))
+        self.assertNotIn("x-hop", passed)
+        self.assertRegex(self.gateway.chat()[1]["x-request-id"], "^[0-9a-f]{32}$")
+
+    def test_events_pass_as_they_come(self):
+        _, headers, body = self.gateway.chat(stream=True)
+        self.assertEqual(headers["Content-Type"], "text/event-stream")
+        events = body.decode().split("\n\n")
+        self.assertEqual(len(events), 4 + 2)
+        self.assertEqual(events[-2:], ["data: [DONE]", ""])
+
+    def test_other_paths(self):
+        self.assertEqual(self.gateway.call({"model": "base", "prompt": "x"},
+                                           path="/v1/completions")[0], 200)
+        self.assertEqual(self.gateway.call({"model": "base", "input": "x"},
+                                           path="/v1/embeddings")[0], 200)
+        wait_until(lambda: len(self.list_models()) == 4, self.list_models)
+        self.assertEqual(sorted(self.list_models()), ["base", "blue", "green", "red"])
+        self.assertEqual(self.gateway.call(method="GET", path="/health")[0], 200)
+
+    def list_models(self):
+        body = self.gateway.call(method="GET", path="/v1/models")[2]
+        return [model["id"] for model in json.loads(body)["data"]]
+
+    def test_a_large_chunked_body(self):
+        text = json.dumps({"model": "base", "prompt": "x" * 3_000_000, "max_tokens": 1}).encode()
+        pieces = [text[at:at + 50_000] for at in range(0, len(text), 50_000)]
+        status, headers, _ = self.gateway.call(iter(pieces), path="/v1/completions")
+        self.assertEqual(status, 200)
+        server = next(model for model in self.models if model.name == headers["x-served-by"])
+        self.assertEqual(server.ask("/test/last")["bytes"], len(text))
+
+    def test_prefix_and_adapter_draw_requests(self):
+        served = {self.gateway.chat(text="p" * 4000)[1]["x-served-by"] for _ in range(6)}
+        self.assertEqual(len(served), 1)
+        self.assertGreater(self.gateway.figures()["prefix_blocks_matched_total"], 200)
+        first = self.gateway.chat("red", "q")[1]["x-served-by"]
+        wait_until(lambda: self.gateway.figures()[f'endpoint_adapters{{endpoint="{first}"}}'] > 0,
+                   "the adapter is not seen as loaded")
+        for _ in range(6):
+            wait_until(self.is_idle, "a queue seems to remain")
+            self.assertEqual(self.gateway.chat("red", "r")[1]["x-served-by"], first)
+
+    def is_idle(self):
+        figures = self.gateway.figures()
+        return not any(figures[f'endpoint_waiting{{endpoint="{model.name}"}}'] +
+                       figures[f'endpoint_in_flight{{endpoint="{model.name}"}}']
+                       for model in self.models)
+
+    def test_refusals_are_openai_errors(self):
+        chat = {"model": "base", "messages": []}
+        for body, method, path, headers, status in (
+                ("{", "POST", CHAT, {}, 400),
+                ("[1]", "POST", CHAT, {}, 400),
+                ("", "POST", CHAT, {}, 400),
+                ({"messages": []}, "POST", CHAT, {}, 400),
+                ('{"model": "a", "model": "b"}', "POST", CHAT, {}, 400),
+                (chat, "POST", "/v1/nothing", {}, 404),
+                (None, "GET", CHAT, {}, 405),
+                (chat, "POST", CHAT, {"Content-Encoding": "gzip"}, 415),
+                (chat, "POST", CHAT, {"x-long": "x" * 40_000}, 431)):
+            got, _, answer = self.gateway.call(body, method, path, headers)
+            self.assertEqual(got, status, answer)
+            self.assertIn("message", json.loads(answer)["error"], answer)
+        status, _, answer = self.gateway.chat("unknown")  # the server's own words
+        self.assertEqual((status, json.loads(answer)["error"]["message"]), (404, "no such model"))
+
+
+class Failing(GatewayTest):
+    keys = {"first_byte_timeout_ms": 1500}
+
+    def test_a_killed_server_costs_no_request(self):
+        failed, stop = [], threading.Event()
+
+        def load():
+            while not stop.is_set():
+                status, _, body = self.gateway.chat(text="same prefix " * 50)
+                if status != 200:
+                    failed.append((status, body))
+        threads = [threading.Thread(target=load) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        answered = self.gateway.figures()["answered_total"]
+        wait_until(lambda: self.gateway.figures()["answered_total"] > answered + 20, "answers")
+        for model in self.models:
+            model.kill()
+            wait_until(lambda: not self.gateway.is_up(model), "ejection", 2)
+            answered = self.gateway.figures()["answered_total"]
+            wait_until(lambda: self.gateway.figures()["answered_total"] > answered + 20, "answers")
+            model.start()
+            self.gateway.wait_up(model)
+        stop.set()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(failed, [])
+        figures = self.gateway.figures()
+        self.assertGreaterEqual(figures["ejected_total"], 2)
+        self.assertGreaterEqual(figures["returned_total"], 2)
+        self.assertEqual(figures["requests_open"], 0)
+
+    def test_misbehaviour_is_retried_elsewhere(self):
+        for fault in "decline", "drop", "malformed", "cut", "hang":
+            self.models[0].fault(fault)
+            for _ in range(4):
+                status, headers, body = self.gateway.chat()
+                self.assertEqual((status, headers["x-served-by"]), (200, "two"), (fault, body))
+            self.models[0].fault("")
+            self.gateway.wait_up(self.models[0])
+        self.assertGreater(self.gateway.figures()["retried_total"], 0)
+
+    def test_a_stream_that_breaks_ends_in_an_error_event(self):
+        for model in self.models:
+            model.fault("cut")
+        status, _, body = self.gateway.chat(stream=True, max_tokens=50)
+        events = body.decode().strip().split("\n\n")
+        self.assertEqual((status, len(events)), (200, 3 + 1))
+        self.assertIn('"code":502', events[-1])
+        self.assertEqual(self.gateway.figures()["cut_short_total"], 1)
+
+    def test_without_servers(self):
+        for model in self.models:
+            model.fault("decline")
+        status, headers, body = self.gateway.chat()
+        self.assertEqual((status, headers["Retry-After"]), (429, "1"), body)
+        for model in self.models:
+            model.kill()
+        status, headers, body = self.gateway.chat()
+        self.assertIn(status, (502, 503))
+        wait_until(lambda: self.gateway.call(method="GET", path="/health")[0] == 503, "no health")
+        status, headers, body = self.gateway.chat()
+        self.assertEqual((status, headers["Retry-After"]), (503, "1"))
+        self.assertIn("no model server", json.loads(body)["error"]["message"])
+
+    def test_a_client_that_leaves_is_noticed(self):
+        link = http.client.HTTPConnection("127.0.0.1", self.gateway.port, timeout=30)
+        link.request("POST", CHAT, json.dumps({"model": "base", "messages": ["x"],
+                                               "max_tokens": 100_000, "stream": True}))
+        answer = link.getresponse()
+        answer.read(10)
+        answer.close()
+        link.close()
+        wait_until(lambda: sum(model.ask("/test/last")["cancelled"] for model in self.models) == 1,
+                   "no server was told")
+        self.assertEqual(self.gateway.figures()["cancelled_total"], 1)
+        self.assertEqual(self.gateway.figures()["requests_open"], 0)
+
+
+class Changing(GatewayTest):
+    def test_the_file_is_read_again(self):
+        third = Model("three")
+        self.addCleanup(third.kill)
+        self.gateway.list([self.models[0], third])
+        self.gateway.wait_up(third)
+        wait_until(lambda: 'endpoint_up{endpoint="two"}' not in self.gateway.figures(), "two leaves")
+        for model in self.models[:1]:
+            model.kill()
+        self.assertEqual(self.gateway.chat()[1]["x-served-by"], "three")
+        with open(os.path.join(self.gateway.folder.name, "servers.yaml"), "w",
+                  encoding="utf-8") as file:
+            file.write("endpoints: [{name: a, address: nowhere, port: 1}]")
+        wait_until(lambda: self.gateway.figures()["endpoint_file_mistakes_total"] > 0, "a mistake")
+        self.assertEqual(self.gateway.chat()[1]["x-served-by"], "three")
+
+
+class Stopping(GatewayTest):
+    def test_requests_under_way_are_finished(self):
+        link = http.client.HTTPConnection("127.0.0.1", self.gateway.port, timeout=30)
+        link.request("POST", CHAT, json.dumps({"model": "base", "messages": ["x"],
+                                               "max_tokens": 1000, "stream": True}))
+        answer = link.getresponse()
+        self.gateway.process.send_signal(signal.SIGTERM)
+        self.assertTrue(answer.read().endswith(b"data: [DONE]\n\n"))
+        link.close()
+        self.assertEqual(self.gateway.process.wait(60), 0)
+
+
+class Limits(GatewayTest):
+    options = ("--speed", "1000")
+    keys = {"requests_max": 2, "body_mib_max": 1, "bodies_mib_max": 1, "client_timeout_ms": 3000}
+
+    def test_each_limit_refuses_and_counts(self):
+        status, _, _ = self.gateway.call(b"x" * (2 << 20))
+        self.assertEqual(status, 413)
+        link = socket.create_connection(("127.0.0.1", self.gateway.port))
+        head = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n"
+        link.sendall(head + b"x" * 600_000)
+        wait_until(lambda: self.gateway.figures()["bodies_bytes"] == 1_000_000, "a body is coming")
+        status, headers, body = self.gateway.chat(text="x" * 200_000)
+        self.assertEqual((status, headers["Retry-After"]), (503, "1"), body)
+        other = socket.create_connection(("127.0.0.1", self.gateway.port))
+        other.sendall(head)
+        wait_until(lambda: self.gateway.figures()["requests_open"] == 2, "both are open")
+        status, headers, body = self.gateway.chat()
+        self.assertEqual((status, headers["Retry-After"]), (503, "1"), body)
+        other.close()
+        figures = self.gateway.figures()
+        self.assertEqual((figures["requests_full_total"], figures["bodies_full_total"]), (1, 1))
+        link.settimeout(30)
+        self.assertIn(b" 408 ", link.recv(4096))  # too slow
+        link.close()
+        wait_until(lambda: self.gateway.figures()["bodies_bytes"] == 0, "its body is freed")
+        self.assertEqual(self.gateway.chat()[0], 200)
+
+    def test_a_client_that_does_not_read_slows_its_server(self):
+        link = socket.create_connection(("127.0.0.1", self.gateway.port))
+        link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        body = json.dumps({"model": "base", "messages": ["x"], "max_tokens": 10**6, "stream": True})
+        link.sendall(f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n{body}"
+                     .encode())
+        wait_until(lambda: self.gateway.figures()["connections_timed_out_total"] > 0,
+                   "it is not disconnected", 120)
+        self.assertGreater(self.gateway.figures()["paused_total"], 0)
+        wait_until(lambda: self.gateway.figures()["requests_open"] == 0, "it is not freed")
+        link.close()
+
+
+class Starting(unittest.TestCase):
+    def run_gateway(self, text, *options):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "gateway.yaml")
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(text)
+            with open(os.path.join(folder, "servers.yaml"), "w", encoding="utf-8") as file:
+                file.write("endpoints: [{name: a, address: 127.0.0.1, port: '1'}]")
+            done = subprocess.run([BIN / "shoal-gateway", *options, path], capture_output=True,
+                                  text=True, check=False, timeout=60)
+            return done.returncode, done.stdout + done.stderr
+
+    def test_configurations(self):
+        picker = """
+endpoints: servers.yaml
+apiVersion: inference.networking.x-k8s.io/v1alpha1
+kind: EndpointPickerConfig
+plugins:
+- type: single-profile-handler
+- type: lora-affinity-scorer
+- {type: utilization-filter, name: room, parameters: {queueDepthThreshold: 5}}
+- {type: seed-picker, parameters: {threshold: 30}}
+schedulingProfiles:
+- name: default
+  plugins:
+  - {pluginRef: lora-affinity-scorer, weight: 2.5}
+  - pluginRef: room
+  - pluginRef: seed-picker
+"""
+        self.assertEqual(self.run_gateway(picker, "--check"), (0, "valid: 1 endpoints\n"))
+        for text, said in (
+                ("endpoints: servers.yaml\nliste: x\n", ":2: the key liste is not known"),
+                ("endpoints: servers.yaml\ntries_max: 9\n", "tries_max: 9 is no number from 1 to 8"),
+                ("endpoints: a\nendpoints: b\n", "endpoints is given twice"),
+                ("listen: port:1\n", "the key endpoints is missing"),
+                ("endpoints: nowhere.yaml\n", "nowhere.yaml: No such file"),
+                ("a: [\n", "not YAML"),
+                (picker.replace("pluginRef: room", "pluginRef: rooms"), "has the name rooms"),
+                (picker.replace("type: seed-picker", "type: s"), "has the name seed-picker"),
+                (picker.replace("weight: 2.5", "weight: x"), "weight: a number"),
+                (picker.replace("single-profile-handler\n", "pd-profile-handler\n")
+                 .replace("pluginRef: room", "pluginRef: pd-profile-handler"), "no plugin of type")):
+            code, output = self.run_gateway(text, "--check")
+            self.assertEqual(code, 2, output)
+            self.assertIn(said, output)
+
+    def test_help(self):
+        for option in "--help", "--help-config", "--help=man", "--version":
+            code, output = self.run_gateway("", option)
+            self.assertEqual(code, 0)
+            self.assertIn("gateway" if option != "--help-config" else "tries_max", output)
+
+
+main()

@@ -1,0 +1,242 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""A simulated language-model server in real time: OpenAI's API and vLLM's metrics, without a model.
+
+    llm_server.py --port N [--name NAME] [--model BASE] [--adapters a,b] [--slots N] [--speed X]
+
+Its times are those of the Gateway API Inference Extension's simulator (Llama-2-7B on an A100): a
+prefill takes max(0.04, 6.769e-5 t + 0.01969) s for t tokens, a decode step of a batch of b with k
+tokens in the KV cache 5.353e-7 k + 1.0265e-4 b + 0.014 s. --speed divides them. An adapter that is
+not in one of the --slots is loaded for 0.5 s, in the place of the one unused longest.
+
+POST /test/fault {"fault": F} makes it misbehave: hang (accepts, says nothing), decline (503), drop
+(closes before an answer), cut (closes within one), malformed; anything else ends that.
+"""
+
+import argparse
+import asyncio
+import json
+import sys
+import time
+
+KV_TOKENS = 2810 * 16 - 512
+BATCH_MAX = 256
+LOAD_SECONDS = 0.5
+CHARACTERS_PER_TOKEN = 4
+
+
+class Job:
+    def __init__(self, adapter, prompt_tokens, output_tokens):
+        self.adapter = adapter
+        self.prompt_tokens = prompt_tokens
+        self.left = output_tokens
+        self.made = 0
+        self.tokens = asyncio.Queue()  # one entry for each token
+        self.gone = False
+
+
+class Engine:
+    """One step at a time: whatever waits and fits is prefilled, then each job gets a token."""
+
+    def __init__(self, options):
+        self.options = options
+        self.waiting, self.running = [], []
+        self.slots = {}  # adapter: when it was last used
+        self.more = asyncio.Event()
+
+    def kv_tokens(self):
+        return sum(job.prompt_tokens + job.made for job in self.running)
+
+    async def lasts(self, seconds):
+        await asyncio.sleep(seconds / self.options.speed)
+
+    async def place_adapter(self, adapter):
+        """False: all slots are in use."""
+        if adapter is not None and adapter not in self.slots:
+            used = {job.adapter for job in self.running}
+            if len(self.slots) >= self.options.slots:
+                free = [name for name in self.slots if name not in used]
+                if not free:
+                    return False
+                del self.slots[min(free, key=self.slots.get)]
+            self.slots[adapter] = time.monotonic()
+            await self.lasts(LOAD_SECONDS)
+        if adapter is not None:
+            self.slots[adapter] = time.monotonic()
+        return True
+
+    async def admit(self):
+        for job in list(self.waiting):
+            room = KV_TOKENS - self.kv_tokens()
+            if len(self.running) >= BATCH_MAX or (self.running and job.prompt_tokens > room):
+                return
+            if await self.place_adapter(job.adapter):
+                self.waiting.remove(job)
+                self.running.append(job)
+                await self.lasts(max(0.04, 6.769e-5 * job.prompt_tokens + 0.01969))
+
+    async def run(self):
+        while True:
+            self.more.clear()
+            if not self.waiting and not self.running:
+                await self.more.wait()
+            self.waiting = [job for job in self.waiting if not job.gone]
+            await self.admit()
+            await self.lasts(5.353e-7 * self.kv_tokens() + 1.0265e-4 * len(self.running) + 0.014)
+            for job in self.running:
+                job.made += 1
+                job.left -= 1
+                job.tokens.put_nowait(f"t{job.made} ")
+            self.running = [job for job in self.running if job.left > 0 and not job.gone]
+
+    def metrics(self):
+        used = sorted({job.adapter for job in self.running if job.adapter})
+        wait = sorted({job.adapter for job in self.waiting if job.adapter})
+        label = f'model_name="{self.options.model}",engine="0"'
+        lines = [f"vllm:num_requests_waiting{{{label}}} {len(self.waiting)}.0",
+                 f"vllm:num_requests_running{{{label}}} {len(self.running)}.0",
+                 f"vllm:kv_cache_usage_perc{{{label}}} {self.kv_tokens() / KV_TOKENS}",
+                 f'vllm:lora_requests_info{{max_lora="{self.options.slots}",running_lora_adapters='
+                 f'"{",".join(used)}",waiting_lora_adapters="{",".join(wait)}"}} {time.time()}']
+        lines += [f'vllm:lora_adapter_loaded{{adapter_name="{name}",level="gpu"}} 1.0'
+                  for name in sorted(self.slots)]
+        return "\n".join(lines) + "\n"
+
+
+class Server:
+    def __init__(self, options):
+        self.options = options
+        self.engine = Engine(options)
+        self.adapters = [name for name in options.adapters.split(",") if name]
+        self.fault = ""
+        self.last = {}  # the headers and body of the last request, for tests
+        self.cancelled = 0
+
+    async def connection(self, reader, writer):
+        try:
+            while await self.request(reader, writer):
+                pass
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            writer.close()
+
+    async def request(self, reader, writer):
+        head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+        method, path, _ = head[0].split(" ")
+        headers = {name.lower(): value.strip() for name, _, value in
+                   (line.partition(":") for line in head[1:] if line)}
+        body = await reader.readexactly(int(headers.get("content-length", 0)))
+        if path == "/test/fault":
+            self.fault = json.loads(body)["fault"]
+            return await self.answer(writer, 200, {})
+        if path == "/test/last":
+            return await self.answer(writer, 200, {"cancelled": self.cancelled, **self.last})
+        if self.fault == "hang":
+            await reader.read()
+            return False
+        if path == "/health":
+            return await self.answer(writer, 200, {})
+        if path == "/metrics":
+            return await self.answer(writer, 200, self.engine.metrics(), "text/plain")
+        if path == "/v1/models":
+            models = [{"id": self.options.model, "object": "model", "parent": None}]
+            models += [{"id": name, "object": "model", "parent": self.options.model}
+                       for name in self.adapters]
+            return await self.answer(writer, 200, {"object": "list", "data": models})
+        self.last = {"path": path, "headers": headers, "bytes": len(body)}
+        if self.fault == "drop":
+            return False
+        if self.fault == "malformed":
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nx")
+            return False
+        if self.fault == "decline":
+            return await self.answer(writer, 503, {"error": {"message": "declined"}})
+        return await self.generate(reader, writer, path, json.loads(body))
+
+    async def generate(self, reader, writer, path, call):
+        model = call["model"]
+        if model != self.options.model and model not in self.adapters:
+            return await self.answer(writer, 404, {"error": {"message": "no such model",
+                                                             "type": "NotFoundError"}})
+        prompt = json.dumps(call.get("messages") or call.get("prompt") or call.get("input"))
+        tokens = 1 if path == "/v1/embeddings" else int(call.get("max_tokens", 16))
+        job = Job(model if model in self.adapters else None,
+                  len(prompt) // CHARACTERS_PER_TOKEN, tokens)
+        self.engine.waiting.append(job)
+        self.engine.more.set()
+        work = asyncio.ensure_future(self.stream(writer, job, model) if call.get("stream")
+                                     else self.whole(writer, job, model))
+        gone = asyncio.ensure_future(reader.read(1))  # no client pipelines
+        await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if work.done():
+            gone.cancel()
+            await asyncio.gather(gone, return_exceptions=True)
+            return work.result()
+        self.cancelled += 1
+        job.gone = True
+        work.cancel()
+        await asyncio.gather(work, return_exceptions=True)
+        return False
+
+    async def whole(self, writer, job, model):
+        text = "".join([await job.tokens.get() for _ in range(job.left)])
+        if self.fault == "cut":
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n{")
+            return False
+        return await self.answer(writer, 200, {
+            "object": "chat.completion", "model": model, "choices": [
+                {"index": 0, "message": {"role": "assistant", "content": text}, "text": text,
+                 "finish_reason": "length"}],
+            "usage": {"prompt_tokens": job.prompt_tokens, "completion_tokens": job.made}})
+
+    async def stream(self, writer, job, model):
+        first = await job.tokens.get()
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nX-Served-By: "
+                     + self.options.name.encode() + b"\r\nTransfer-Encoding: chunked\r\n\r\n")
+        total = job.made + job.left
+        for number in range(1, total + 1):
+            if self.fault == "cut" and number > 3:
+                return False
+            text = first if number == 1 else await job.tokens.get()
+            event = json.dumps({"object": "chat.completion.chunk", "model": model, "choices": [
+                {"index": 0, "delta": {"content": text}, "text": text}]})
+            self.chunk(writer, f"data: {event}\n\n".encode())
+            await writer.drain()
+        self.chunk(writer, b"data: [DONE]\n\n")
+        writer.write(b"0\r\n\r\n")
+        await writer.drain()
+        return True
+
+    @staticmethod
+    def chunk(writer, data):
+        writer.write(b"%x\r\n%s\r\n" % (len(data), data))
+
+    async def answer(self, writer, code, body, kind="application/json"):
+        data = (body if isinstance(body, str) else json.dumps(body)).encode()
+        writer.write(f"HTTP/1.1 {code} X\r\nContent-Type: {kind}\r\nX-Served-By: {self.options.name}"
+                     f"\r\nContent-Length: {len(data)}\r\n\r\n".encode() + data)
+        await writer.drain()
+        return True
+
+
+async def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--name", default="llm-server")
+    parser.add_argument("--model", default="base")
+    parser.add_argument("--adapters", default="", help="names, comma-separated")
+    parser.add_argument("--slots", type=int, default=4, help="adapters loaded at a time")
+    parser.add_argument("--speed", type=float, default=1)
+    server = Server(parser.parse_args())
+    listener = await asyncio.start_server(server.connection, "127.0.0.1", server.options.port)
+    print(f"{server.options.name}: http://127.0.0.1:{server.options.port}", flush=True)
+    async with listener:
+        await asyncio.gather(server.engine.run(), listener.serve_forever())
+
+
+try:
+    asyncio.run(main())
+except KeyboardInterrupt:
+    sys.exit(0)

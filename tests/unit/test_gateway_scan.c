@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Bodies and pages of metrics: what is found in them, wherever pages are cut, and what is refused.
+ * Texts are copied to memory of their exact size, so that a sanitizer sees a read behind them.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/check.h"
+#include "gateway/scan/json_scan.h"
+#include "gateway/scan/metrics_page.h"
+
+static void
+test_members(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        const char *model; /* NULL: not found; with its quotes */
+        const char *mistake;
+    } cases[] = {
+        {"{}", NULL, NULL},
+        {" { \"model\" : \"m\" } \n", "\"m\"", NULL},
+        {"{\"a\":{\"model\":1},\"model\":2}", "2", NULL},
+        {"{\"a\":\"\\\"model\\\":\",\"model\":[1,{\"]\":\"}\"}]}", "[1,{\"]\":\"}\"}]", NULL},
+        {"{\"a\\\\\":1,\"model\":\"\\\\\"}", "\"\\\\\"", NULL},
+        {"{\"models\":1,\"mode\":2}", NULL, NULL},
+        {"{\"model\":1,\"model\":1}", NULL, "twice"},
+        {"", NULL, "not a JSON object"},
+        {"[]", NULL, "not a JSON object"},
+        {"{} x", NULL, "not a JSON object"},
+        {"{1:2}", NULL, "not a JSON object"},
+        {"{", NULL, "too early"},
+        {"{\"model\"", NULL, "too early"},
+        {"{\"model\":", NULL, "too early"},
+        {"{\"model\":\"x", NULL, "too early"},
+        {"{\"model\":\"x\\\"}", NULL, "too early"},
+        {"{\"model\":[1}", NULL, "too early"},
+        {"{\"model\":1", NULL, "too early"},
+        {"{\"model\":1,", NULL, "too early"},
+        {"{\"model\":1 \"b\":2}", NULL, "too early"},
+    };
+    for (size_t i = 0; i < ARRAY_COUNT(cases); i++) {
+        size_t bytes = strlen(cases[i].text);
+        char *text = malloc(bytes > 0 ? bytes : 1);
+        memcpy(text, cases[i].text, bytes);
+        struct json_member member = {.name = "model"};
+        const char *mistake = json_scan_members(text, bytes, &member, 1);
+        if (cases[i].mistake != NULL) {
+            assert_non_null(mistake);
+            assert_non_null(strstr(mistake, cases[i].mistake));
+        } else {
+            assert_null(mistake);
+            assert_int_equal(member.value.at != NULL, cases[i].model != NULL);
+        }
+        if (cases[i].model != NULL) {
+            assert_int_equal(member.value.bytes, strlen(cases[i].model));
+            assert_memory_equal(member.value.at, cases[i].model, member.value.bytes);
+        }
+        free(text);
+    }
+}
+
+static void
+test_elements(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        uint32_t count;
+    } cases[] = {{"[]", 0}, {"[1]", 1},   {"[ {\"a\":[1,2]} , \"b,c\" ,3]", 3},
+                 {"{}", 0}, {"[1 2]", 1}, {"\"[1,2]\"", 0}};
+    for (size_t i = 0; i < ARRAY_COUNT(cases); i++) {
+        struct json_span array = {cases[i].text, strlen(cases[i].text)};
+        struct json_span element;
+        uint32_t count = 0;
+        for (size_t at = 0; json_scan_next(array, &at, &element); count++)
+            assert_true(element.bytes > 0);
+        assert_int_equal(count, cases[i].count);
+    }
+}
+
+static const char page_text[] = "# HELP vllm:num_requests_waiting x\n"
+                                "vllm:num_requests_waiting{engine=\"0\",model_name=\"base\"} 3.0\n"
+                                "vllm:num_requests_waiting{engine=\"1\",model_name=\"base\"} 4.0\n"
+                                "vllm:num_requests_running{model_name=\"b\\\"}c\"} 5\n"
+                                "vllm:num_requests_running_total 99\n"
+                                "vllm:kv_cache_usage_perc{engine=\"0\"} 0.25\n"
+                                "vllm:kv_cache_usage_perc{engine=\"1\"} 0.5\n"
+                                "vllm:lora_requests_info{max_lora=\"4\",running_lora_adapters="
+                                "\"old\",waiting_lora_adapters=\"\"} 1.7e9\n"
+                                "vllm:lora_requests_info{max_lora=\"3\",running_lora_adapters=\"a,"
+                                "b\",waiting_lora_adapters=\"c\"} "
+                                "1.8e9\n"
+                                "other{x=\"y\"} NaN\n"
+                                "vllm:num_requests_waiting NaN\n"
+                                "vllm:kv_cache_usage_perc nonsense\n";
+
+static void
+check_page(const struct metrics_page *page)
+{
+    assert_true(page->figures.is_known);
+    assert_int_equal(page->figures.waiting, 7);
+    assert_int_equal(page->figures.running, 5);
+    assert_true(page->figures.kv_used == 0.5);
+    assert_int_equal(page->figures.base_model, gateway_name_hash("base", 4));
+    assert_int_equal(page->figures.adapters_max, 3);
+    assert_int_equal(page->figures.adapter_count, 3);
+    assert_int_equal(page->adapters[1].name, gateway_name_hash("b", 1));
+    assert_int_equal(page->adapters[1].state, GATEWAY_ADAPTER_LOADED);
+    assert_int_equal(page->adapters[2].name, gateway_name_hash("c", 1));
+    assert_int_equal(page->adapters[2].state, GATEWAY_ADAPTER_WAITING);
+}
+
+static void
+test_page_cut_anywhere(void **state)
+{
+    (void)state;
+    static struct metrics_page page;
+    for (size_t cut = 0; cut < sizeof(page_text); cut++) {
+        metrics_page_begin(&page);
+        metrics_page_feed(&page, page_text, cut);
+        metrics_page_feed(&page, page_text + cut, sizeof(page_text) - 1 - cut);
+        metrics_page_end(&page);
+        check_page(&page);
+    }
+}
+
+/* What is loaded beats what is in use; adapters in main memory are not loaded. */
+static void
+test_loaded_adapters(void **state)
+{
+    (void)state;
+    static const char more[] = "vllm:lora_adapter_loaded{adapter_name=\"z\",level=\"gpu\"} 1\n"
+                               "vllm:lora_adapter_loaded{adapter_name=\"y\",level=\"cpu\"} 1\n"
+                               "vllm:lora_adapter_loaded{adapter_name=\"x\",level=\"gpu\"} 0\n"
+                               "vllm:max_gpu_lora_adapters 9";
+    static struct metrics_page page;
+    metrics_page_begin(&page);
+    metrics_page_feed(&page, page_text, sizeof(page_text) - 1);
+    metrics_page_feed(&page, more, sizeof(more) - 1);
+    metrics_page_end(&page);
+    assert_int_equal(page.figures.adapter_count, 2); /* z, and c that waits */
+    assert_int_equal(page.adapters[0].name, gateway_name_hash("z", 1));
+    assert_int_equal(page.figures.adapters_max, 9);
+}
+
+static void
+test_limits(void **state)
+{
+    (void)state;
+    static struct metrics_page page;
+    char line[256];
+    metrics_page_begin(&page);
+    for (int i = 0; i < METRICS_LINE_BYTES_MAX; i++)
+        metrics_page_feed(&page, "vllm:num_requests_waiting", 25);
+    metrics_page_feed(&page, "\n", 1);
+    for (int i = 0; i < 2 * GATEWAY_ADAPTERS_MAX; i++) {
+        int used =
+            snprintf(line, sizeof(line), "vllm:lora_adapter_loaded{adapter_name=\"%d\"} 1\n", i);
+        metrics_page_feed(&page, line, (size_t)used);
+    }
+    metrics_page_end(&page);
+    assert_int_equal(page.lines_ignored, 1);
+    assert_int_equal(page.figures.adapter_count, GATEWAY_ADAPTERS_MAX);
+    metrics_page_begin(&page);
+    memset(line, '\n', sizeof(line));
+    for (int i = 0; i < METRICS_PAGE_BYTES_MAX / (int)sizeof(line); i++)
+        metrics_page_feed(&page, line, sizeof(line));
+    metrics_page_feed(&page, "vllm:num_requests_waiting 1\n", 28);
+    metrics_page_end(&page);
+    assert_false(page.figures.is_known);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_members),
+        cmocka_unit_test(test_elements),
+        cmocka_unit_test(test_page_cut_anywhere),
+        cmocka_unit_test(test_loaded_adapters),
+        cmocka_unit_test(test_limits),
+    };
+    return cmocka_run_group_tests_name("gateway_scan", tests, NULL, NULL);
+}

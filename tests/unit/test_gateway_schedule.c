@@ -1,0 +1,308 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The scheduler: which of three endpoints with given figures gets a request, for each scorer,
+ * filter and picker; among them the reference's hermetic cases. A rig of one core on a scripted
+ * clock.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/check.h"
+#include "gateway/core/gateway_core.h"
+
+enum { ENDPOINTS = 3, REQUESTS = 64, DRAWS = 40 };
+
+struct rig {
+    struct gateway *core;
+    uint32_t next_request;
+};
+
+/* An endpoint as scraped: adapters are letters, in capitals if loaded. */
+struct shown {
+    uint32_t waiting;
+    uint32_t running;
+    double kv_used;
+    const char *adapters;
+};
+
+static uint64_t
+name(char letter)
+{
+    return gateway_name_hash(&letter, 1);
+}
+
+static void
+scrape(struct rig *rig, uint32_t endpoint, const struct shown *shown)
+{
+    uint32_t count;
+    struct gateway_adapter adapters[8];
+    struct gateway_figures figures = {.is_known = true,
+                                      .waiting = shown->waiting,
+                                      .running = shown->running,
+                                      .kv_used = shown->kv_used,
+                                      .base_model = name('0'),
+                                      .adapters_max = 2,
+                                      .adapters = adapters};
+    for (const char *at = shown->adapters; *at != '\0'; at++)
+        adapters[figures.adapter_count++] = (struct gateway_adapter){
+            name((char)(*at | 0x20)), *at < 'a' ? GATEWAY_ADAPTER_LOADED : GATEWAY_ADAPTER_WAITING};
+    gateway_step(
+        rig->core,
+        &(struct gateway_event){
+            .kind = GATEWAY_SCRAPED, .now_ms = 1, .endpoint = endpoint, .figures = figures},
+        &count);
+}
+
+static struct rig
+rig_make(const struct gateway_scheduler *scheduler, const struct shown shown[ENDPOINTS])
+{
+    const struct gateway_config config = {.seed = 1,
+                                          .endpoints_max = ENDPOINTS,
+                                          .requests_max = REQUESTS,
+                                          .tries_max = 2,
+                                          .prefix_blocks_max = 512,
+                                          .scrape_ms_min = 50,
+                                          .scrape_ms_max = 5000,
+                                          .scheduler = *scheduler};
+    struct rig rig = {.core = gateway_create(&config)};
+    for (uint32_t i = 0; i < ENDPOINTS; i++) {
+        uint32_t count;
+        gateway_step(rig.core,
+                     &(struct gateway_event){
+                         .kind = GATEWAY_ADDED, .now_ms = 1, .endpoint = i, .identity = i + 1},
+                     &count);
+        scrape(&rig, i, &shown[i]);
+    }
+    return rig;
+}
+
+static uint32_t
+send(struct rig *rig, struct gateway_ask ask)
+{
+    uint32_t count;
+    const struct gateway_action *actions = gateway_step(
+        rig->core,
+        &(struct gateway_event){
+            .kind = GATEWAY_REQUEST, .now_ms = 2, .request = rig->next_request++, .ask = ask},
+        &count);
+    for (uint32_t i = 0; i < count; i++)
+        if (actions[i].kind == GATEWAY_SEND)
+            return actions[i].endpoint;
+    return ENDPOINTS;
+}
+
+/* Sends and cancels, so that nothing stays but what was learned. */
+static uint32_t
+choice(struct rig *rig, struct gateway_ask ask)
+{
+    uint32_t count;
+    uint32_t endpoint = send(rig, ask);
+    gateway_step(rig->core,
+                 &(struct gateway_event){.kind = GATEWAY_ENDED,
+                                         .now_ms = 2,
+                                         .request = --rig->next_request,
+                                         .end = GATEWAY_END_CANCELLED},
+                 &count);
+    gateway_check(rig->core);
+    return endpoint;
+}
+
+static const struct shown idle[ENDPOINTS] = {{0, 0, 0, ""}, {0, 0, 0, ""}, {0, 0, 0, ""}};
+
+static void
+test_each_scorer_alone(void **state)
+{
+    (void)state;
+    static const struct {
+        enum gateway_scorer scorer;
+        char model;
+        uint32_t wanted;
+        struct shown shown[ENDPOINTS];
+    } cases[] = {
+        {GATEWAY_SCORE_QUEUE, 'a', 1, {{3, 0, .2, ""}, {0, 9, .9, ""}, {10, 0, .2, ""}}},
+        {GATEWAY_SCORE_RUNNING, 'a', 2, {{0, 5, 0, ""}, {0, 4, 0, ""}, {9, 3, 1, ""}}},
+        {GATEWAY_SCORE_KV_CACHE, 'a', 0, {{9, 9, .1, ""}, {0, 0, .2, ""}, {0, 0, .3, ""}}},
+        {GATEWAY_SCORE_ADAPTER, 'a', 1, {{0, 0, 0, "B"}, {9, 9, .9, "AB"}, {0, 0, 0, ""}}},
+        /* room, before waiting, before neither */
+        {GATEWAY_SCORE_ADAPTER, 'a', 2, {{0, 0, 0, "BC"}, {0, 0, 0, "aB"}, {0, 0, 0, "B"}}},
+        {GATEWAY_SCORE_ADAPTER, 'a', 1, {{0, 0, 0, "BC"}, {0, 0, 0, "aB"}, {0, 0, 0, "CD"}}},
+    };
+    for (size_t i = 0; i < ARRAY_COUNT(cases); i++) {
+        struct gateway_scheduler scheduler = {.picker = GATEWAY_PICK_MAX_SCORE};
+        scheduler.weights[cases[i].scorer] = 1;
+        struct rig rig = rig_make(&scheduler, cases[i].shown);
+        for (int k = 0; k < DRAWS; k++)
+            assert_int_equal(choice(&rig, (struct gateway_ask){.model = name(cases[i].model)}),
+                             cases[i].wanted);
+        gateway_destroy(rig.core);
+    }
+}
+
+/* The reference's hermetic cases, with its weights. */
+static void
+test_reference_cases(void **state)
+{
+    (void)state;
+    const struct gateway_scheduler scheduler = {
+        .weights =
+            {[GATEWAY_SCORE_QUEUE] = 2, [GATEWAY_SCORE_KV_CACHE] = 2, [GATEWAY_SCORE_ADAPTER] = 3},
+        .picker = GATEWAY_PICK_MAX_SCORE};
+    const struct shown lightest[] = {{3, 0, .2, ""}, {0, 0, .1, "FT"}, {10, 0, .2, ""}};
+    const struct shown adapter[] = {{10, 0, .2, "FB"}, {10, 0, .4, "FT"}, {10, 0, .3, "FB"}};
+    struct rig rig = rig_make(&scheduler, lightest);
+    assert_int_equal(choice(&rig, (struct gateway_ask){.model = name('t')}), 1);
+    gateway_destroy(rig.core);
+    rig = rig_make(&scheduler, adapter);
+    assert_int_equal(choice(&rig, (struct gateway_ask){.model = name('t')}), 1);
+    gateway_destroy(rig.core);
+}
+
+static void
+test_requests_since_the_scrape_count_as_waiting(void **state)
+{
+    (void)state;
+    struct gateway_scheduler scheduler = {.picker = GATEWAY_PICK_MAX_SCORE};
+    scheduler.weights[GATEWAY_SCORE_QUEUE] = 1;
+    struct rig rig = rig_make(&scheduler, idle);
+    uint32_t sent[ENDPOINTS + 1] = {0};
+    for (int i = 0; i < 30; i++)
+        sent[send(&rig, (struct gateway_ask){.model = 1})]++;
+    for (int i = 0; i < ENDPOINTS; i++)
+        assert_int_equal(sent[i], 10);
+    gateway_destroy(rig.core);
+}
+
+static void
+test_prefixes_draw_and_fade(void **state)
+{
+    (void)state;
+    struct gateway_scheduler scheduler = {.picker = GATEWAY_PICK_MAX_SCORE};
+    scheduler.weights[GATEWAY_SCORE_PREFIX] = 1;
+    struct rig rig = rig_make(&scheduler, idle);
+    char prompt[GATEWAY_BLOCK_BYTES * 20];
+    uint64_t blocks[GATEWAY_BLOCKS_MAX];
+    memset(prompt, 'p', sizeof(prompt));
+    struct gateway_ask ask = {.model = 1, .blocks = blocks};
+    ask.block_count = gateway_prefix_hash(1, prompt, sizeof(prompt) - 1, blocks);
+    assert_int_equal(ask.block_count, 19);
+    uint32_t first = choice(&rig, ask);
+    prompt[GATEWAY_BLOCK_BYTES * 10] = 'q'; /* the second half differs */
+    ask.block_count = gateway_prefix_hash(1, prompt, sizeof(prompt), blocks);
+    for (int i = 0; i < DRAWS; i++)
+        assert_int_equal(choice(&rig, ask), first);
+    assert_int_equal(gateway_counts(rig.core)->blocks_matched, 10 + (DRAWS - 1) * 20);
+    ask.block_count = gateway_prefix_hash(2, prompt, sizeof(prompt), blocks); /* another model */
+    uint64_t matched = gateway_counts(rig.core)->blocks_matched;
+    choice(&rig, ask);
+    assert_int_equal(gateway_counts(rig.core)->blocks_matched, matched);
+    for (int i = 0; i < 400; i++) { /* more than all endpoints remember */
+        memcpy(prompt, &i, sizeof(i));
+        ask.block_count = gateway_prefix_hash(1, prompt, sizeof(prompt), blocks);
+        choice(&rig, ask);
+    }
+    memset(prompt, 'p', sizeof(prompt));
+    ask.block_count = gateway_prefix_hash(1, prompt, sizeof(prompt), blocks);
+    matched = gateway_counts(rig.core)->blocks_matched;
+    choice(&rig, ask);
+    assert_true(gateway_counts(rig.core)->blocks_matched < matched + 10);
+    gateway_destroy(rig.core);
+}
+
+static void
+test_sessions_stay_until_their_endpoint_dies(void **state)
+{
+    (void)state;
+    struct gateway_scheduler scheduler = {.picker = GATEWAY_PICK_MAX_SCORE};
+    scheduler.weights[GATEWAY_SCORE_SESSION] = 1;
+    struct rig rig = rig_make(&scheduler, idle);
+    uint32_t homes[DRAWS];
+    uint32_t used[ENDPOINTS + 1] = {0};
+    for (uint64_t i = 0; i < DRAWS; i++) {
+        homes[i] = choice(&rig, (struct gateway_ask){.model = 1, .session = i + 1});
+        assert_int_equal(choice(&rig, (struct gateway_ask){.model = 1, .session = i + 1}),
+                         homes[i]);
+        used[homes[i]]++;
+    }
+    assert_true(used[0] > 0 && used[1] > 0 && used[2] > 0);
+    uint32_t count;
+    gateway_step(rig.core,
+                 &(struct gateway_event){.kind = GATEWAY_REMOVED, .now_ms = 3, .endpoint = 1},
+                 &count);
+    for (uint64_t i = 0; i < DRAWS; i++) {
+        uint32_t now = choice(&rig, (struct gateway_ask){.model = 1, .session = i + 1});
+        assert_true(homes[i] == 1 ? now != 1 : now == homes[i]);
+    }
+    gateway_destroy(rig.core);
+}
+
+static void
+test_filters_and_random_pickers(void **state)
+{
+    (void)state;
+    struct gateway_scheduler scheduler = {.filters = {{.waiting_max = 5, .kv_used_max = .8}},
+                                          .filter_count = 1,
+                                          .picker = GATEWAY_PICK_RANDOM};
+    const struct shown one_fits[] = {{5, 0, 0, ""}, {4, 0, .7, ""}, {0, 0, .8, ""}};
+    const struct shown none_fits[] = {{5, 0, 0, ""}, {6, 0, 0, ""}, {0, 0, .9, ""}};
+    uint32_t used[ENDPOINTS + 1] = {0};
+    struct rig rig = rig_make(&scheduler, one_fits);
+    for (int i = 0; i < DRAWS; i++)
+        assert_int_equal(choice(&rig, (struct gateway_ask){.model = 1}), 1);
+    gateway_destroy(rig.core);
+    rig = rig_make(&scheduler, none_fits);
+    for (int i = 0; i < DRAWS; i++)
+        used[choice(&rig, (struct gateway_ask){.model = 1})]++;
+    assert_true(used[0] > 0 && used[1] > 0 && used[2] > 0);
+    gateway_destroy(rig.core);
+    scheduler = (struct gateway_scheduler){.picker = GATEWAY_PICK_WEIGHTED_RANDOM};
+    scheduler.weights[GATEWAY_SCORE_KV_CACHE] = 1;
+    const struct shown weights[] = {{0, 0, .1, ""}, {0, 0, .8, ""}, {0, 0, 1, ""}};
+    memset(used, 0, sizeof(used));
+    rig = rig_make(&scheduler, weights);
+    for (int i = 0; i < 10 * DRAWS; i++)
+        used[choice(&rig, (struct gateway_ask){.model = 1})]++;
+    assert_true(used[0] > 2 * used[1] && used[1] > 20 && used[2] == 0);
+    gateway_destroy(rig.core);
+}
+
+static void
+test_seed_picker(void **state)
+{
+    (void)state;
+    const struct gateway_scheduler scheduler = {.picker = GATEWAY_PICK_SEED, .seed_pending_max = 4};
+    const struct shown shown[] = {{0, 0, 0, "AB"}, {7, 0, 0, "A"}, {9, 9, 0, ""}};
+    struct rig rig = rig_make(&scheduler, shown);
+    struct gateway_ask a = {.model = name('a')};
+    uint32_t first =
+        send(&rig, a); /* either of those that have it, then the same until it is full */
+    assert_true(first < 2);
+    for (int i = 1; i < 4; i++)
+        assert_int_equal(send(&rig, a), first);
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(send(&rig, a), 1 - first);
+    assert_int_equal(send(&rig, a), 2); /* all are full: the fewest adapters */
+    gateway_destroy(rig.core);
+    const struct shown alike[] = {{5, 0, 0, "B"}, {4, 0, 0, "B"}, {4, 1, 0, "B"}};
+    rig = rig_make(&scheduler, alike);
+    assert_int_equal(choice(&rig, a), 1); /* then the least pending */
+    gateway_destroy(rig.core);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_each_scorer_alone),
+        cmocka_unit_test(test_reference_cases),
+        cmocka_unit_test(test_requests_since_the_scrape_count_as_waiting),
+        cmocka_unit_test(test_prefixes_draw_and_fade),
+        cmocka_unit_test(test_sessions_stay_until_their_endpoint_dies),
+        cmocka_unit_test(test_filters_and_random_pickers),
+        cmocka_unit_test(test_seed_picker),
+    };
+    return cmocka_run_group_tests_name("gateway_schedule", tests, NULL, NULL);
+}
