@@ -118,7 +118,8 @@ create_counters(struct assembly *assembly, struct error *error)
     char path[HANDSHAKE_PATH_BYTES];
     const char *chosen =
         assembly_counters_path(config, assembly->options.counters_path, path, sizeof(path));
-    enum status status = counters_create(&assembly->counters, chosen, specs, total, error);
+    enum status status = counters_create_beside(&assembly->counters, chosen,
+                                                assembly->options.predecessor, specs, total, error);
     assembly->counters_created = status == STATUS_OK;
     free(specs);
     return status;

@@ -17,6 +17,7 @@
 struct assembly_options {
     struct config_source *source; /* kept while a generation made from it exists */
     const char *counters_path;    /* NULL: the configuration's, or the default */
+    int predecessor;              /* that may have that path; 0: none */
     const char *worker_program;
     struct loop *loop;
     bool pin;      /* false: ignore all `cpus` */

@@ -95,6 +95,15 @@ check_one(const char *key, const char *address, struct addresses_found *found,
     return 1;
 }
 
+bool
+check_address_is_used(const char *address)
+{
+    struct error error = ERROR_NONE;
+    int failure = 0;
+    return strncmp(address, "unix:", strlen("unix:")) != 0 &&
+           tcp_failure(address, &failure, &error) == STATUS_OK && failure == EADDRINUSE;
+}
+
 uint32_t
 check_addresses(const struct config *config, const char *const *listen, uint32_t listen_count,
                 struct addresses_found *found, void (*say)(const char *mistake))
@@ -115,6 +124,7 @@ check_addresses(const struct config *config, const char *const *listen, uint32_t
         {"runtime", &config->runtime, true},
         {"mesh: management", &mesh->management.addresses, mesh->on},
         {"mesh: peers", &mesh->peers, has_peers},
+        {"mesh: upgrade_peers", &mesh->upgrade_peers, has_peers},
     };
     uint32_t mistakes = 0;
     for (uint32_t i = 0; i < listen_count; i++)

@@ -6,6 +6,7 @@
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "coordinator/config/config.h"
@@ -19,3 +20,6 @@ struct addresses_found {
 uint32_t check_addresses(const struct config *config, const char *const *listen,
                          uint32_t listen_count, struct addresses_found *found,
                          void (*say)(const char *mistake));
+
+/* Whether somebody listens at that TCP address. */
+bool check_address_is_used(const char *address);

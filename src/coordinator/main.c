@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/usage.h"
 #include "coordinator/config/config.h"
+#include "coordinator/loop/predecessor.h"
 #include "coordinator/node.h"
 #include "coordinator/serve_command.h"
 
@@ -166,13 +167,19 @@ take_option(struct arguments *arguments, int id)
     }
 }
 
-/* The worker program beside this one. */
 static void
-find_worker(char *path, size_t room)
+find_program(char *path, size_t room)
 {
     ssize_t bytes = readlink("/proc/self/exe", path, room - 1);
     CHECK(bytes > 0);
     path[bytes] = '\0';
+}
+
+/* The worker program beside this one. */
+static void
+find_worker(char *path, size_t room)
+{
+    find_program(path, room);
     char *slash = strrchr(path, '/');
     CHECK(slash != NULL);
     snprintf(slash + 1, room - (size_t)(slash + 1 - path), "shoal-worker");
@@ -236,8 +243,14 @@ int
 main(int argc, char **argv)
 {
     static char worker[PATH_BYTES];
+    static char own[PATH_BYTES];
     find_worker(worker, sizeof(worker));
-    struct arguments arguments = {.node = {.pin = true, .log_level = -1, .worker_program = worker},
+    find_program(own, sizeof(own));
+    struct arguments arguments = {.node = {.pin = true,
+                                           .log_level = -1,
+                                           .worker_program = worker,
+                                           .program = own,
+                                           .arguments = argv},
                                   .exit_code = -1};
     arguments.node.listen = arguments.listen;
     commands[0] = run_command;
@@ -250,6 +263,9 @@ main(int argc, char **argv)
     if (access(arguments.node.worker_program, X_OK) != 0)
         return usage_error("no worker program at ", arguments.node.worker_program);
     listen_fds_init();
+    struct error error = ERROR_NONE;
+    if (predecessor_read(&error) != STATUS_OK)
+        return usage_error(error.text, "");
     raise_descriptors();
     if (arguments.check)
         return node_check(&arguments.node);

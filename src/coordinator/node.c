@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "coordinator/node.h"
+#include "coordinator/node_state.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -22,6 +22,7 @@
 #include "coordinator/greeting.h"
 #include "coordinator/loop/control.h"
 #include "coordinator/loop/drains.h"
+#include "coordinator/loop/predecessor.h"
 #include "coordinator/loop/service_manager.h"
 #include "coordinator/loop/signals.h"
 #include "coordinator/mesh/mesh_node.h"
@@ -33,6 +34,7 @@
 #include "coordinator/pipeline/pipeline.h"
 #include "coordinator/pipeline/share.h"
 #include "coordinator/reload.h"
+#include "coordinator/successor.h"
 #include "coordinator/telemetry/tracer.h"
 #include "coordinator/workers/local.h"
 #include "coordinator/workers/spawn.h"
@@ -41,58 +43,11 @@
 #include "rpc/rpc.h"
 
 enum {
-    EXIT_CLEAN = 0,
     EXIT_REFUSED = 2,
     EXIT_STUCK = 3, /* it has drained, and then did not end */
-    EXIT_SIGNALLED = 128,
     PUBLISH_MS = 250,
-    DRAIN_LOOK_MS = 5,
-    HANG_UP_MS = 5000, /* clients that waited for the drain may ask for its results so long */
-    MESH_LOOK_MS = 5,
-    PART_LOOK_MS = 10,
-    PART_MS_MAX = 2000,    /* for clients to go to the successor that has our sockets */
     FINISH_MS_MIN = 10000, /* drain_timeout_ms is for the end after the drain, too, but for this */
     LOG_END_MS = 1000      /* what is not written by then is lost */
-};
-
-enum node_phase { PHASE_STARTING, PHASE_SERVING, PHASE_DRAINING, PHASE_STOPPING };
-
-struct coordinator_node {
-    const struct node_options *options;
-    struct config_source *source; /* of the start, whose addresses, threads and limits stay */
-    struct certificates certificates;
-    struct loop *loop;
-    struct assembly assembly;
-    struct front *front;
-    struct runtime *runtime; /* NULL: mmesh.ModelRuntime is not served */
-    struct mesh_node *mesh;  /* NULL: the node is of no mesh */
-    struct tracer *tracer;   /* NULL: nothing is traced */
-    struct control *control;
-    struct model_orders *model_orders;
-    struct repository *repository;
-    struct model_directories *directories;
-    struct local_clients *local;
-    struct web *web;             /* NULL: nothing is to be served over HTTP */
-    struct dashboard *dashboard; /* NULL: there is none */
-    struct share_key share_key;
-    uint32_t serving_count;
-    uint32_t stopped_count;
-    enum node_phase phase;
-    int exit_code;
-    int64_t drain_deadline_ns;
-    int64_t hang_up_deadline_ns; /* 0: it has not drained */
-    int64_t mesh_deadline_ns;    /* models move to other nodes until then, at most; 0: none do */
-    int64_t part_deadline_ns;    /* clients are asked to reconnect until then; 0: they are not */
-    bool left_copies;            /* and then some had not */
-    struct drains drains;        /* its clients */
-    bool accepts;                /* the front, connections */
-    enum log_level log_level;
-    struct reloads reloads;
-    struct greeting greeting;
-    struct service_manager manager; /* systemd, where that has started the node */
-    struct loop_timer *publish_timer;
-    struct loop_timer *drain_timer;
-    struct loop_timer *mesh_timer; /* until its registry is read; until the loop may end */
 };
 
 /* ---- pipelines ---- */
@@ -114,57 +69,40 @@ tell_manager(void *context)
                              "%u of %u pipelines serve", node->serving_count, count);
 }
 
-/* Whether our sockets outlive us: connections wait in them until this node is ready, and at its end
- * are left to its successor. In a mesh others serve meanwhile. */
-static enum rpc_accept
-accept_when(const struct coordinator_node *node)
+static void
+begin_to_serve(struct coordinator_node *node)
 {
-    return listen_fds_are_given() && node->mesh == NULL ? RPC_ACCEPT_WHEN_TOLD : RPC_ACCEPT_AT_ONCE;
+    node->phase = PHASE_SERVING;
+    if (node_accept_when(node) == RPC_ACCEPT_WHEN_TOLD)
+        node_accept(node);
+    assembly_publish(&node->assembly); /* a reader of "ready" is to see the workers that are */
+    assembly_set_state(&node->assembly, NODE_READY);
+    log_info("ready pipelines=%u pid=%d", node->assembly.pipeline_count, (int)getpid());
+    reload_held(&node->reloads);
+    if (node->options->greets)
+        greeting_start(&node->greeting, &node->source->config, node->assembly.registry,
+                       node->assembly.pipelines, node->assembly.pipeline_count);
 }
 
-static void
-update_ready(struct coordinator_node *node)
+void
+node_update_ready(struct coordinator_node *node)
 {
     bool serving =
         node->serving_count == node->assembly.pipeline_count && node->phase <= PHASE_SERVING;
     bool ready = serving && node->accepts && mesh_node_is_ready(node->mesh);
     if (serving && !ready && node->phase == PHASE_STARTING)
-        loop_timer_set(node->mesh_timer, MESH_LOOK_MS * (int64_t)NS_PER_MS);
+        loop_timer_set(node->mesh_timer, NODE_LOOK_MS * (int64_t)NS_PER_MS);
     front_set_node_ready(node->front, ready);
     mesh_node_set_serving(node->mesh, ready);
     if (mesh_node_is_managed_at_front(node->mesh))
         front_set_serving(node->front, MESH_SERVICE, ready);
     web_set_ready(node->web, ready);
     dashboard_set_ready(node->dashboard, ready);
-    if (ready && node->phase == PHASE_STARTING) {
-        node->phase = PHASE_SERVING;
-        if (accept_when(node) == RPC_ACCEPT_WHEN_TOLD) {
-            front_accept(node->front);
-            web_accept(node->web);
-        }
-        assembly_publish(&node->assembly); /* a reader of "ready" is to see the workers that are */
-        assembly_set_state(&node->assembly, NODE_READY);
-        log_info("ready pipelines=%u pid=%d", node->assembly.pipeline_count, (int)getpid());
-        reload_held(&node->reloads);
-        if (node->options->greets)
-            greeting_start(&node->greeting, &node->source->config, node->assembly.registry,
-                           node->assembly.pipelines, node->assembly.pipeline_count);
-    }
+    if (ready && node->phase == PHASE_STARTING && predecessor_owns())
+        predecessor_tell_ready(); /* and waits for its end */
+    else if (ready && node->phase == PHASE_STARTING)
+        begin_to_serve(node);
     tell_manager(node);
-}
-
-/* Nothing is left that needs the loop: no pipeline, no caller that goes on calling, no answer that
- * another node waits for, and no lease of this node's in etcd, whose end the others would await. */
-static void
-end_loop_if_done(struct coordinator_node *node)
-{
-    bool is_quiet = node->front == NULL || front_refuse(node->front);
-    if (node->stopped_count < node->assembly.pipeline_count)
-        return;
-    if (!is_quiet || mesh_node_is_leaving(node->mesh))
-        loop_timer_set(node->mesh_timer, MESH_LOOK_MS * (int64_t)NS_PER_MS);
-    else
-        loop_stop(node->loop);
 }
 
 static void
@@ -172,13 +110,13 @@ on_mesh_look(void *context)
 {
     struct coordinator_node *node = context;
     if (node->phase == PHASE_STOPPING)
-        end_loop_if_done(node);
+        node_end_if_done(node);
     else
-        update_ready(node);
+        node_update_ready(node);
 }
 
-static void
-update_runtime(struct coordinator_node *node)
+void
+node_update_runtime(struct coordinator_node *node)
 {
     bool ready = runtime_update(node->runtime);
     mesh_node_update(node->mesh);
@@ -193,8 +131,8 @@ on_pipeline_serving(void *context, struct pipeline *pipeline)
     node->serving_count++;
     if (node->phase <= PHASE_SERVING)
         front_set_serving(node->front, pipeline->name, true);
-    update_runtime(node);
-    update_ready(node);
+    node_update_runtime(node);
+    node_update_ready(node);
 }
 
 static void
@@ -203,11 +141,9 @@ on_pipeline_not_serving(void *context, struct pipeline *pipeline)
     struct coordinator_node *node = context;
     node->serving_count--;
     front_set_serving(node->front, pipeline->name, false);
-    update_runtime(node);
-    update_ready(node);
+    node_update_runtime(node);
+    node_update_ready(node);
 }
-
-static void stop_pipelines(struct coordinator_node *node);
 
 static void
 say_start_failed(struct coordinator_node *node, const struct error *error)
@@ -218,21 +154,21 @@ say_start_failed(struct coordinator_node *node, const struct error *error)
     node->exit_code = EXIT_REFUSED;
 }
 
-static void
-refuse_to_start(void *context, const struct error *error)
+void
+node_refuse_to_start(void *context, const struct error *error)
 {
     struct coordinator_node *node = context;
     if (node->phase == PHASE_STOPPING)
         return;
     say_start_failed(node, error);
-    stop_pipelines(node);
+    node_stop(node);
 }
 
 static void
 on_pipeline_start_failed(void *context, struct pipeline *pipeline, const struct error *error)
 {
     (void)pipeline;
-    refuse_to_start(context, error);
+    node_refuse_to_start(context, error);
 }
 
 static void
@@ -241,161 +177,7 @@ on_pipeline_stopped(void *context, struct pipeline *pipeline)
     struct coordinator_node *node = context;
     (void)pipeline;
     node->stopped_count++;
-    end_loop_if_done(node);
-}
-
-/* ---- stopping ---- */
-
-static void
-stop_pipelines(struct coordinator_node *node)
-{
-    drains_stop(&node->drains);
-    node->phase = PHASE_STOPPING;
-    loop_timer_clear(node->drain_timer);
-    web_drained(node->web);
-    if (node->front != NULL)
-        (void)front_refuse(node->front); /* callers hear of it while the workers stop */
-    mesh_node_stop(node->mesh);
-    model_directories_destroy(node->directories);
-    node->directories = NULL;
-    assembly_stop(&node->assembly);
-    end_loop_if_done(node);
-}
-
-static void drain_pipelines(struct coordinator_node *node);
-
-/* Whether models are still moving to other nodes, to which calls are passed on then. */
-static bool
-mesh_still_drains(struct coordinator_node *node)
-{
-    if (node->mesh_deadline_ns == 0)
-        return false;
-    bool is_drained = mesh_node_is_drained(node->mesh);
-    if (!is_drained && clock_now_ns() < node->mesh_deadline_ns)
-        return true;
-    node->left_copies = !is_drained;
-    node->mesh_deadline_ns = 0;
-    drain_pipelines(node);
-    return false;
-}
-
-/* Once it has drained: clients of the drain may ask where the last models went, and could
- * not ask a node that has ended. */
-static bool
-is_asked_more(struct coordinator_node *node)
-{
-    int64_t now_ns = clock_now_ns();
-    if (node->hang_up_deadline_ns == 0)
-        node->hang_up_deadline_ns = now_ns + HANG_UP_MS * (int64_t)NS_PER_MS;
-    return control_kept(node->control) > 0 && now_ns < node->hang_up_deadline_ns;
-}
-
-static void begin_drain(struct coordinator_node *node);
-
-/* Whether callers still move to the process that will accept from our sockets, and are served. */
-static bool
-still_parts(struct coordinator_node *node)
-{
-    if (node->part_deadline_ns == 0)
-        return false;
-    bool is_alone =
-        front_part(node->front) &&
-        counter_get(counters_values(&node->assembly.counters, 0), NODE_HTTP_CONNECTIONS) == 0;
-    if (!is_alone && clock_now_ns() < node->part_deadline_ns)
-        return true;
-    node->part_deadline_ns = 0;
-    begin_drain(node);
-    return false;
-}
-
-static void
-on_drain_look(void *context)
-{
-    struct coordinator_node *node = context;
-    if (still_parts(node)) {
-        loop_timer_set(node->drain_timer, PART_LOOK_MS * (int64_t)NS_PER_MS);
-        return;
-    }
-    if (mesh_still_drains(node)) {
-        loop_timer_set(node->drain_timer, DRAIN_LOOK_MS * (int64_t)NS_PER_MS);
-        return;
-    }
-    uint64_t in_flight = assembly_in_flight(&node->assembly);
-    uint32_t clients = local_waits_for(node->local);
-    bool late = clock_now_ns() >= node->drain_deadline_ns;
-    if ((in_flight > 0 || clients > 0 || mesh_node_has_calls(node->mesh)) && !late) {
-        loop_timer_set(node->drain_timer, DRAIN_LOOK_MS * (int64_t)NS_PER_MS);
-        return;
-    }
-    if (node->hang_up_deadline_ns == 0)
-        log_info("drained left_in_flight=%llu local_clients=%u", (unsigned long long)in_flight,
-                 clients);
-    struct drain_rest rest = {.in_flight = in_flight, .copies = node->left_copies};
-    drains_notify(&node->drains, &rest);
-    if (late || !is_asked_more(node))
-        stop_pipelines(node);
-    else
-        loop_timer_set(node->drain_timer, DRAIN_LOOK_MS * (int64_t)NS_PER_MS);
-}
-
-static void
-drain_pipelines(struct coordinator_node *node)
-{
-    mesh_node_refuse_calls(node->mesh);
-    for (uint32_t i = 0; i < node->assembly.pipeline_count; i++)
-        pipeline_drain(node->assembly.pipelines[i]);
-}
-
-/* From here on calls are refused. */
-static void
-begin_drain(struct coordinator_node *node)
-{
-    int64_t grace_ns = node->source->config.drain_timeout_ns;
-    for (uint32_t i = 0; i < node->assembly.pipeline_count; i++)
-        front_set_serving(node->front, node->assembly.pipelines[i]->name, false);
-    if (mesh_node_drain(node->mesh)) /* the rest is for what is in flight then */
-        node->mesh_deadline_ns = node->drain_deadline_ns - grace_ns / 4;
-    else
-        drain_pipelines(node);
-    local_drain(node->local);
-    runtime_drain(node->runtime);
-    update_runtime(node);
-    update_ready(node);
-}
-
-static void
-drain(struct coordinator_node *node, const char *why)
-{
-    if (node->phase >= PHASE_DRAINING)
-        return;
-    bool serves = node->phase == PHASE_SERVING;
-    log_info("draining why=%s grace_ms=%lld", why,
-             (long long)(node->source->config.drain_timeout_ns / NS_PER_MS));
-    node->phase = PHASE_DRAINING;
-    service_manager_tell(&node->manager, SERVICE_STOPPING, "draining");
-    assembly_set_state(&node->assembly, NODE_DRAINING);
-    int64_t grace_ns = node->source->config.drain_timeout_ns;
-    node->drain_deadline_ns = clock_now_ns() + grace_ns;
-    if (serves && accept_when(node) == RPC_ACCEPT_WHEN_TOLD) {
-        int64_t part_ns = PART_MS_MAX * (int64_t)NS_PER_MS;
-        node->part_deadline_ns = clock_now_ns() + (part_ns < grace_ns / 4 ? part_ns : grace_ns / 4);
-        web_part(node->web);
-        dashboard_part(node->dashboard);
-    } else {
-        begin_drain(node);
-    }
-    on_drain_look(node);
-}
-
-/* Told to end a second time: no waiting for anything in flight. */
-static void
-stop_at_once(struct coordinator_node *node, int number)
-{
-    log_warn("stopping_at_once");
-    node->exit_code = EXIT_SIGNALLED + number;
-    stop_pipelines(node);
-    for (uint32_t i = 0; i < node->assembly.pipeline_count; i++)
-        pipeline_kill(node->assembly.pipelines[i]);
+    node_end_if_done(node);
 }
 
 static void
@@ -404,7 +186,9 @@ on_hangup(void *context)
     struct coordinator_node *node = context;
     mesh_node_reload(node->mesh);
     if (node->phase == PHASE_STARTING)
-        reload_hold(&node->reloads);
+        reload_hold(&node->reloads, "the node serves");
+    else if (upgrade_is_under_way(node->upgrade))
+        reload_hold(&node->reloads, "the upgrade has failed, or is done: then by the new process");
     else if (node->phase == PHASE_SERVING)
         reload_all(&node->reloads);
     else
@@ -416,9 +200,9 @@ on_terminate(void *context, int number, uint32_t times)
 {
     struct coordinator_node *node = context;
     if (times > 1)
-        stop_at_once(node, number);
+        node_stop_at_once(node, number);
     else
-        drain(node, number == SIGINT ? "SIGINT" : "SIGTERM");
+        node_drain(node, number == SIGINT ? "SIGINT" : "SIGTERM");
 }
 
 static struct operator_scope
@@ -443,7 +227,7 @@ take_drain(struct coordinator_node *node, const struct control_request *request,
     if (node->phase == PHASE_STOPPING)
         drains_refuse(call);
     else if (drains_take(&node->drains, request, call))
-        drain(node, "asked");
+        node_drain(node, "asked");
 }
 
 static void
@@ -453,7 +237,13 @@ on_control(void *context, const struct control_request *request, struct control_
     const struct operator_scope scope = operator_scope(node);
     if (request->verb == CONTROL_DRAIN)
         take_drain(node, request, call);
-    else if (node->phase == PHASE_SERVING || operator_only_looks(request))
+    else if (request->verb == CONTROL_UPGRADE)
+        node_take_upgrade(node, request, call);
+    else if (operator_only_looks(request))
+        operator_take(&scope, request, call);
+    else if (upgrade_is_under_way(node->upgrade))
+        operator_refuse(&scope, request, "being upgraded", call);
+    else if (node->phase == PHASE_SERVING)
         operator_take(&scope, request, call);
     else
         operator_refuse(&scope, request, node->phase < PHASE_SERVING ? "starting" : "stopping",
@@ -476,7 +266,7 @@ on_publish(void *context)
     /* A runtime was lost or is back, or the first loads say something; or there are no descriptors
      * left for callers, or some again. */
     if (node->phase == PHASE_SERVING && (node->mesh != NULL || accepted != node->accepts))
-        update_ready(node);
+        node_update_ready(node);
     web_beat(node->web);
     loop_timer_set(node->publish_timer, PUBLISH_MS * (int64_t)NS_PER_MS);
 }
@@ -551,7 +341,14 @@ on_mesh_disabled(void *context)
     }
     error_set(&error, STATUS_FAILED_PRECONDITION,
               "config/disable in the mesh's registry forbids that nodes start: delete it");
-    refuse_to_start(node, &error);
+    node_refuse_to_start(node, &error);
+}
+
+/* The service manager's sockets are for callers of models alone, a predecessor's for all. */
+static enum rpc_accept
+others_accept(void)
+{
+    return predecessor_pid() != 0 ? RPC_ACCEPT_WHEN_TOLD : RPC_ACCEPT_AT_ONCE;
 }
 
 static enum status
@@ -569,11 +366,12 @@ create_mesh(struct coordinator_node *node, struct error *error)
         .share_key = node->share_key,
         .log_level = node->log_level,
         .on_disabled = on_mesh_disabled,
-        .on_refused = refuse_to_start,
+        .on_refused = node_refuse_to_start,
         .context = node,
         .tls = node->certificates.peers,
         .callers_tls = node->certificates.callers,
         .counters_path = node->assembly.counters.path,
+        .accept = others_accept(),
     };
     options.listen_count = check_listens_on(node->options, options.config, &options.listen);
     return mesh_node_create(&options, &node->mesh, error);
@@ -617,6 +415,7 @@ front_open(struct coordinator_node *node, struct error *error)
         .pipelines = node->assembly.pipelines,
         .pipeline_count = node->assembly.pipeline_count,
         .registry = node->assembly.registry,
+        .accept = others_accept(),
     };
     runtime.listen_count = check_listens_on(options, runtime.config, &runtime.listen);
     enum status status = runtime_create(&runtime, &node->runtime, error);
@@ -627,7 +426,7 @@ front_open(struct coordinator_node *node, struct error *error)
         return status;
     node->repository = repository_open(node);
     struct front_options front = {
-        .accept = accept_when(node),
+        .accept = node_accept_when(node),
         .config = &node->source->config,
         .listen = options->listen,
         .listen_count = options->listen_count,
@@ -660,9 +459,9 @@ start(struct coordinator_node *node, struct error *error)
         status = log_start(error);
     if (status != STATUS_OK)
         return status;
-    service_manager_init(&node->manager, node->loop);
+    node_watch_predecessor(node);
     node->publish_timer = loop_timer_create(loop_base(node->loop), on_publish, node);
-    node->drain_timer = loop_timer_create(loop_base(node->loop), on_drain_look, node);
+    node->drain_timer = loop_timer_create(loop_base(node->loop), node_on_drain_look, node);
     node->mesh_timer = loop_timer_create(loop_base(node->loop), on_mesh_look, node);
     if (options->pin)
         coordinator_pin(&node->source->config);
@@ -671,6 +470,7 @@ start(struct coordinator_node *node, struct error *error)
     struct assembly_options assembly = {
         .source = node->source,
         .counters_path = options->counters_path,
+        .predecessor = predecessor_pid(),
         .worker_program = options->worker_program,
         .loop = node->loop,
         .pin = options->pin,
@@ -694,6 +494,11 @@ start(struct coordinator_node *node, struct error *error)
                               node->assembly.pipeline_count, &node->local, error);
     if (status != STATUS_OK)
         return status;
+    if (!predecessor_owns()) {
+        control_accept(node->control);
+        local_accept(node->local);
+    }
+    node->upgrade = node_create_upgrade(node);
     status = front_open(node, error);
     if (status == STATUS_OK)
         status = web_open(node, error);
@@ -715,7 +520,7 @@ finish(struct coordinator_node *node)
     int64_t least_ns = FINISH_MS_MIN * (int64_t)NS_PER_MS;
     signals_end_loop();
     signals_bound(drain_ns > least_ns ? drain_ns : least_ns,
-                  node->exit_code == EXIT_CLEAN ? EXIT_STUCK : node->exit_code,
+                  node->exit_code == NODE_EXIT_CLEAN ? EXIT_STUCK : node->exit_code,
                   "drained, and then a library did not end");
     runtime_end(node->runtime);
     mesh_node_stop(node->mesh);
@@ -732,6 +537,8 @@ finish(struct coordinator_node *node)
     model_directories_destroy(node->directories);
     node->directories = NULL;
     model_orders_destroy(node->model_orders);
+    upgrade_destroy(node->upgrade);
+    predecessor_close();
     control_destroy(node->control);
     local_destroy(node->local);
     assembly_end_gathering(&node->assembly); /* the last to answer, and to end a trace */
@@ -764,6 +571,8 @@ node_run(const struct node_options *options)
     log_init("shoald", LOG_INFO);
     if (check_start(options, &config) != STATUS_OK)
         return EXIT_REFUSED;
+    if (predecessor_pid() != 0)
+        successor_configure(&config.mesh, getpid());
     struct coordinator_node *node = calloc(1, sizeof(*node));
     CHECK(node != NULL);
     node->options = options;
@@ -781,15 +590,15 @@ node_run(const struct node_options *options)
     if (start(node, &error) == STATUS_OK) {
         mesh_node_start(node->mesh); /* what the front's threads do for it is ready */
         front_start(node->front);
-        web_start(node->web, accept_when(node));
-        dashboard_start(node->dashboard);
+        web_start(node->web, node_accept_when(node), predecessor_pid() != 0 ? WEB_ALL : WEB_REST);
+        dashboard_start(node->dashboard, others_accept());
         on_publish(node);
-        update_ready(node); /* there may be no pipelines to wait for */
+        node_update_ready(node); /* there may be no pipelines to wait for */
         loop_run(node->loop);
     } else {
         say_start_failed(node, &error);
         if (node->assembly.pipeline_count > 0) {
-            stop_pipelines(node);
+            node_stop(node);
             loop_run(node->loop);
         }
     }

@@ -15,9 +15,11 @@ struct node_options {
     uint32_t listen_count;
     const char *counters_path; /* NULL: the configuration's, or the default */
     const char *worker_program;
-    bool pin;      /* false: ignore all `cpus` */
-    bool greets;   /* tells on stderr where it serves, and of each model how to call it */
-    int log_level; /* -1: the configuration's */
+    const char *program;    /* the path of this process's own, at its start */
+    char *const *arguments; /* NULL-terminated, the program first; one is config_path */
+    bool pin;               /* false: ignore all `cpus` */
+    bool greets;            /* tells on stderr where it serves, and of each model how to call it */
+    int log_level;          /* -1: the configuration's */
 };
 
 /* Reads and checks the configuration, prints every mistake to stderr. Returns the exit code. */

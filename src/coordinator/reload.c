@@ -269,8 +269,8 @@ reload_asked(struct reloads *reloads, const char *name, struct control_call *cal
     /* else each pipeline that was asked has it: NOLINTNEXTLINE(clang-analyzer-unix.Malloc) */
 }
 
-static void
-hold(struct reloads *reloads, const char *until)
+void
+reload_hold(struct reloads *reloads, const char *until)
 {
     if (!reloads->held)
         log_info("reload_held until=\"%s\"", until);
@@ -283,13 +283,7 @@ reload_all(struct reloads *reloads)
     if (reloads->count == 0)
         reload_asked(reloads, "", NULL);
     else
-        hold(reloads, "the end of the one under way");
-}
-
-void
-reload_hold(struct reloads *reloads)
-{
-    hold(reloads, "the node serves");
+        reload_hold(reloads, "the end of the one under way");
 }
 
 /* On the loop, not within the event that ends the previous one, which its pipeline is still

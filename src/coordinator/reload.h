@@ -26,8 +26,8 @@ struct reloads {
 /* For SIGHUP: reloads every pipeline and logs the outcome. While a reload is under way the request
  * is held and run once afterwards, however many have come. */
 void reload_all(struct reloads *reloads);
-/* For SIGHUP while the node starts: holds the request until the node serves. */
-void reload_hold(struct reloads *reloads);
+/* For SIGHUP while the node starts or is upgraded: holds the request `until` then, for the log. */
+void reload_hold(struct reloads *reloads, const char *until);
 /* Runs what was held, if nothing is under way. */
 void reload_held(struct reloads *reloads);
 

@@ -48,6 +48,7 @@ write_request(struct bytes *packet, const struct control_request *request)
     } texts[] = {
         {"pipeline", request->pipeline}, {"id", request->id},         {"path", request->path},
         {"key", request->key},           {"prefix", request->prefix}, {"node", request->node},
+        {"config", request->config},
     };
     struct json json = json_begin(packet, JSON_STYLE_ANY);
     json_open(&json, '{');

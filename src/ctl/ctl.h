@@ -50,7 +50,7 @@ struct ctl_command {
 };
 
 extern const struct ctl_command infer_command, mesh_command, model_command, new_command,
-    reload_command, stat_command, status_command, top_command;
+    reload_command, stat_command, status_command, top_command, upgrade_command;
 
 /* The whole program. */
 int ctl_run(int argc, char **argv);

@@ -4,18 +4,16 @@
  * its process has ended. One connection waits for the end of the drain, others list models
  * meanwhile; the process's end is seen by its pidfd.
  */
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/json.h"
 #include "ctl/mesh.h"
+#include "ctl/process.h"
 #include "ctl/rows.h"
 #include "ipc/counters.h"
 
@@ -160,17 +158,6 @@ note_rest(struct drain_run *drain)
 
 /* ---- waiting for the end ---- */
 
-/* The process that listens at the other end. */
-static int
-process_of(const struct ctl_ask *ask)
-{
-    struct ucred peer = {0};
-    socklen_t bytes = sizeof(peer);
-    if (getsockopt(ask->fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) != 0 || peer.pid <= 0)
-        return -1;
-    return (int)syscall(SYS_pidfd_open, peer.pid, 0);
-}
-
 static enum ctl_exit
 late(struct error *error)
 {
@@ -197,11 +184,7 @@ wait_drained(struct drain_run *drain, struct ctl_ask *ask, json_t **answer, stru
 static enum ctl_exit
 wait_ended(const struct drain_run *drain, struct error *error)
 {
-    struct pollfd process = {.fd = drain->process, .events = POLLIN};
-    int64_t left_ms = (drain->deadline_ns - clock_now_ns()) / NS_PER_MS;
-    if (drain->process < 0) /* in another namespace: only the drain itself is known */
-        return CTL_OK;
-    return poll(&process, 1, left_ms > 0 ? (int)left_ms : 0) == 1 ? CTL_OK : late(error);
+    return process_wait(drain->process, drain->deadline_ns) ? CTL_OK : late(error);
 }
 
 static void

@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/listen_fds.h"
 #include "base/log.h"
 #include "http/internal.h"
 
@@ -215,7 +216,7 @@ http_listener_destroy(struct http_listener *listener)
     /* Unlink before closing: while it listens, no other server takes the file for abandoned and
      * replaces it. */
     if (listener->unix_path != NULL)
-        unlink(listener->unix_path);
+        listen_fds_unlink(listener->unix_path);
     free(listener->unix_path);
     close(listener->fd);
     free(listener);

@@ -28,7 +28,8 @@ enum families { THIS_FAMILY, BOTH_FAMILIES };
 static int
 socket_listen(const struct addrinfo *at, enum families families)
 {
-    int fd = listen_fds_take(at->ai_addr);
+    enum listen_owner owner;
+    int fd = listen_fds_take(at->ai_addr, &owner);
     int on = 1;
     if (fd >= 0) {
         (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
@@ -90,8 +91,9 @@ unix_listen(const char *path, bool *is_ours)
         return -1;
     }
     memcpy(at.sun_path, path, strlen(path) + 1);
-    int fd = listen_fds_take((const struct sockaddr *)&at);
-    *is_ours = fd < 0;
+    enum listen_owner owner = LISTEN_OURS;
+    int fd = listen_fds_take((const struct sockaddr *)&at, &owner);
+    *is_ours = owner == LISTEN_OURS;
     if (fd >= 0)
         return fd;
     fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);

@@ -50,6 +50,7 @@ control_verb_name(enum control_verb verb)
         [CONTROL_MESH_VMODELS] = "mesh vmodels",
         [CONTROL_MESH_MOVES] = "mesh moves",
         [CONTROL_DRAIN] = "drain",
+        [CONTROL_UPGRADE] = "upgrade",
     };
     return names[verb];
 }

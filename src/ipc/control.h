@@ -9,10 +9,12 @@
  *     {"version":5,"verb":"mesh models","prefix":"fraud-","limit":50}
  *
  * The answer comes when the request is done, which may take as long as a modelet's load; a request
- * whose sender leaves is carried out all the same. An answer of more than CONTROL_PACKET_BYTES
+ * whose sender leaves is carried out all the same. Before the answer to "upgrade" come packets with
+ * a `progress`, a line of text each. An answer of more than CONTROL_PACKET_BYTES
  * comes as a sealed memfd: its descriptor is sent with a packet that contains `{}`. So the node
  * never waits for a reader.
  *
+ *     {"version":5,"progress":"started pid 4711: /usr/bin/shoald"}
  *     {"version":5,"status":"OK","text":"digits is loaded: 0.125 MiB"}
  *     {"version":5,"status":"OK","list":{"rows":[{"id":"a",...},...],"next":0}}
  *     {"version":5,"error":"...","status":"NOT_FOUND","code":5}
@@ -78,6 +80,9 @@ enum control_verb {
     /* "drain": as SIGTERM does. Answered when requests in flight are answered and models moved,
      * before the node exits; with `no_wait` at once. */
     CONTROL_DRAIN,
+    /* "upgrade": `path` is the program, `config` its configuration; "": the present ones. Answered
+     * when the successor serves and this process has drained. */
+    CONTROL_UPGRADE,
     CONTROL_VERBS,
 };
 
@@ -86,7 +91,7 @@ const char *control_verb_name(enum control_verb verb);
 /* Members that a verb does not use are "", 0 or false, and may be missing. */
 struct control_request {
     enum control_verb verb;
-    const char *pipeline, *id, *path, *key, *prefix, *node;
+    const char *pipeline, *id, *path, *key, *prefix, *node, *config;
     uint32_t from, limit;
     bool no_wait;
 };

@@ -514,13 +514,21 @@ file_fill(struct counters *counters, const struct counters_spec *specs, uint32_t
     return status;
 }
 
+enum { FRESH_BYTES = COUNTERS_PATH_BYTES_MAX + sizeof(".new") };
+
+static void
+fresh_name(char fresh[FRESH_BYTES], const char *path)
+{
+    snprintf(fresh, FRESH_BYTES, "%s.new", path);
+}
+
 /* Creates the new file under another name, complete before it gets its own. */
 static enum status
 file_make(struct counters *counters, const char *path, const struct counters_spec *specs,
           uint32_t count, struct error *error)
 {
-    char fresh[COUNTERS_PATH_BYTES_MAX + sizeof(".new")];
-    snprintf(fresh, sizeof(fresh), "%s.new", path);
+    char fresh[FRESH_BYTES];
+    fresh_name(fresh, path);
     unlink(fresh); /* left by a process that was killed here; the owner of the name's lock may
                     * remove it */
     counters->lock_fd = open(fresh, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644);
@@ -534,7 +542,7 @@ file_make(struct counters *counters, const char *path, const struct counters_spe
     if (status == STATUS_OK) {
         /* opened again: a worker that keeps this descriptor open does not keep the lock */
         counters->fd = open(fresh, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-        if (counters->fd < 0 || rename(fresh, path) != 0)
+        if (counters->fd < 0 || (!counters->is_beside && rename(fresh, path) != 0))
             status = error_set_errno(error, "counters: %s", path);
     }
     if (status != STATUS_OK)
@@ -542,9 +550,29 @@ file_make(struct counters *counters, const char *path, const struct counters_spe
     return status;
 }
 
+/* Whether the lock on that path is held by this process. */
+static bool
+is_owned_by(const char *path, int owner)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    struct flock lock = whole_file_lock();
+    bool is_owned = fd >= 0 && fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK &&
+                    pid_in(fd) == owner;
+    close_quietly(fd);
+    return is_owned;
+}
+
 enum status
 counters_create(struct counters *counters, const char *path, const struct counters_spec *scopes,
                 uint32_t scope_count, struct error *error)
+{
+    return counters_create_beside(counters, path, 0, scopes, scope_count, error);
+}
+
+enum status
+counters_create_beside(struct counters *counters, const char *path, int owner,
+                       const struct counters_spec *scopes, uint32_t scope_count,
+                       struct error *error)
 {
     CHECK(scope_count >= 1 && scope_count <= SCOPES_MAX);
     *counters = counters_empty;
@@ -554,9 +582,10 @@ counters_create(struct counters *counters, const char *path, const struct counte
                          COUNTERS_PATH_BYTES_MAX);
     int name_fd = -1;
     enum status status = directory_make(path, error);
-    if (status == STATUS_OK)
+    counters->is_beside = status == STATUS_OK && owner != 0 && is_owned_by(path, owner);
+    if (status == STATUS_OK && !counters->is_beside)
         status = name_lock(path, &name_fd, error);
-    if (status == STATUS_OK)
+    if (status == STATUS_OK && !counters->is_beside)
         status = replaceable(name_fd, path, error);
     if (status == STATUS_OK)
         status = file_make(counters, path, scopes, scope_count, error);
@@ -566,6 +595,35 @@ counters_create(struct counters *counters, const char *path, const struct counte
         view_drop(counters);
     close_quietly(name_fd);
     return status;
+}
+
+enum status
+counters_take_name(struct counters *counters, enum counters_owner owner, struct error *error)
+{
+    char fresh[FRESH_BYTES];
+    int name_fd = -1;
+    enum status status = STATUS_OK;
+    if (!counters->is_beside)
+        return STATUS_OK;
+    fresh_name(fresh, counters->path);
+    if (owner == COUNTERS_OWNER_DEAD)
+        status = name_lock(counters->path, &name_fd, error);
+    if (status == STATUS_OK && !names_file(fresh, counters->lock_fd))
+        status = error_set(error, STATUS_FAILED_PRECONDITION,
+                           "counters: %s is gone: another node has started there", fresh);
+    if (status == STATUS_OK && rename(fresh, counters->path) != 0)
+        status = error_set_errno(error, "counters: %s", counters->path);
+    counters->is_beside = status != STATUS_OK;
+    close_quietly(name_fd);
+    return status;
+}
+
+void
+counters_remove_beside(const struct counters *counters)
+{
+    char fresh[FRESH_BYTES];
+    fresh_name(fresh, counters->path);
+    unlink(fresh);
 }
 
 /* ---- claiming ---- */
@@ -720,8 +778,11 @@ counters_unchanged(const struct counters *counters)
 void
 counters_close(struct counters *counters)
 {
-    if (counters->lock_fd >= 0 && names_file(counters->path, counters->lock_fd))
-        unlink(counters->path);
+    char fresh[FRESH_BYTES];
+    fresh_name(fresh, counters->path);
+    const char *path = counters->is_beside ? fresh : counters->path;
+    if (counters->lock_fd >= 0 && names_file(path, counters->lock_fd))
+        unlink(path);
     view_drop(counters);
 }
 

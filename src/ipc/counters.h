@@ -115,6 +115,7 @@ struct counters {
     uint32_t *claims; /* creator: number of claims per scope; else NULL */
     uint32_t scope_count;
     char path[COUNTERS_PATH_BYTES_MAX + 1]; /* creator: of the file; else "" */
+    bool is_beside;                         /* creator: the name is a predecessor's still */
 };
 
 struct counters_spec {
@@ -133,6 +134,21 @@ struct counters_spec {
 enum status counters_create(struct counters *counters, const char *path,
                             const struct counters_spec *scopes, uint32_t scope_count,
                             struct error *error) WARN_UNUSED;
+
+/*
+ * The same for a successor: if the process `owner` has the path, the file is beside it, at
+ * PATH.new, until counters_take_name.
+ */
+enum status counters_create_beside(struct counters *counters, const char *path, int owner,
+                                   const struct counters_spec *scopes, uint32_t scope_count,
+                                   struct error *error) WARN_UNUSED;
+/* Whether the owner has left it the name, or has died. */
+enum counters_owner { COUNTERS_OWNER_LEAVES, COUNTERS_OWNER_DEAD };
+/* The file gets its name. FAILED_PRECONDITION: the owner is dead, and another node has the name. */
+enum status counters_take_name(struct counters *counters, enum counters_owner owner,
+                               struct error *error) WARN_UNUSED;
+/* For the owner: removes the file that a dead successor has left beside it. */
+void counters_remove_beside(const struct counters *counters);
 
 /*
  * Claims a scope of that name beneath `parent`: the existing one, whose values go on, or a spare

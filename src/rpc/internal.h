@@ -189,6 +189,7 @@ struct rpc_tls_use {
 struct rpc_listener {
     int fds[RPC_LISTENER_FDS_MAX]; /* a name may have several addresses */
     size_t fd_count;
+    enum rpc_sockets sockets; /* set before it is opened */
     int port;
     char path[108]; /* of a unix socket, else "" */
     dev_t device;   /* identify the file we made: we unlink no other */

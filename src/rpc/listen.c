@@ -42,6 +42,14 @@ listener_add(struct rpc_listener *listener, int fd)
     listener->fds[listener->fd_count++] = fd;
 }
 
+/* -1: none was passed to this process. */
+static int
+take_passed(const struct rpc_listener *listener, const struct sockaddr *address,
+            enum listen_owner *owner)
+{
+    return listener->sockets == RPC_SOCKETS_PRIVATE ? -1 : listen_fds_take(address, owner);
+}
+
 /* ---- TCP ---- */
 
 /* Accepted sockets inherit the options set here. */
@@ -79,9 +87,10 @@ port_of(int fd)
 
 /* A listening socket for one address; -1 with errno. */
 static int
-tcp_bind(const struct addrinfo *at)
+tcp_bind(const struct rpc_listener *listener, const struct addrinfo *at)
 {
-    int fd = listen_fds_take(at->ai_addr);
+    enum listen_owner owner;
+    int fd = take_passed(listener, at->ai_addr, &owner);
     if (fd >= 0) {
         (void)tcp_prepare(fd, AF_INET); /* the family's options are for sockets without a name */
         return fd;
@@ -115,7 +124,7 @@ tcp_bind_all(struct rpc_listener *listener, const char *address, const char *hos
             break;
         if (listener->port != 0)
             port_set(at->ai_addr, listener->port);
-        int fd = tcp_bind(at);
+        int fd = tcp_bind(listener, at);
         if (fd < 0) {
             status = error_set_errno(error, "%s", address);
             continue;
@@ -210,6 +219,18 @@ stale_remove(const char *path, struct error *error)
     return STATUS_OK;
 }
 
+/* Notes the file, which is to be removed with the listener. */
+static bool
+path_is_ours(struct rpc_listener *listener, const char *path)
+{
+    struct stat file;
+    if (lstat(path, &file) < 0)
+        return false;
+    listener->device = file.st_dev;
+    listener->inode = file.st_ino;
+    return true;
+}
+
 /* The directory is locked, and there is no file at the path. The file is created with the socket's
  * mode less the umask: no client that `mode` excludes can connect before chmod completes it. */
 static enum status
@@ -226,16 +247,13 @@ unix_bind(struct rpc_listener *listener, const char *path, const uint32_t *mode,
         close(fd);
         return status;
     }
-    struct stat file;
     if ((mode != NULL && chmod(path, *mode) < 0) || listen(fd, BACKLOG) < 0 ||
-        lstat(path, &file) < 0) {
+        !path_is_ours(listener, path)) {
         enum status status = error_set_errno(error, "unix:%s", path);
         unlink(path);
         close(fd);
         return status;
     }
-    listener->device = file.st_dev;
-    listener->inode = file.st_ino;
     memcpy(listener->path, path, strlen(path) + 1);
     listener_add(listener, fd);
     return STATUS_OK;
@@ -252,9 +270,12 @@ unix_open(struct rpc_listener *listener, const char *path, const uint32_t *mode,
     if (path[directory_length(path)] == '\0')
         return error_set(error, STATUS_INVALID_ARGUMENT, "unix:%s: no file name", path);
     struct sockaddr_un address = unix_address(path);
-    int fd = listen_fds_take((const struct sockaddr *)&address);
+    enum listen_owner owner;
+    int fd = take_passed(listener, (const struct sockaddr *)&address, &owner);
     if (fd >= 0) {
-        listener_add(listener, fd); /* without the path, which is not ours to remove */
+        listener_add(listener, fd);
+        if (owner == LISTEN_OURS && path_is_ours(listener, path))
+            memcpy(listener->path, path, strlen(path) + 1);
         return STATUS_OK;
     }
     int directory;
@@ -299,6 +320,6 @@ rpc_listener_close(struct rpc_listener *listener)
     struct stat file;
     if (lstat(listener->path, &file) == 0 && file.st_dev == listener->device &&
         file.st_ino == listener->inode)
-        unlink(listener->path);
+        listen_fds_unlink(listener->path);
     close(directory);
 }

@@ -209,12 +209,17 @@ enum rpc_compression {
 
 enum rpc_accept { RPC_ACCEPT_AT_ONCE, RPC_ACCEPT_WHEN_TOLD };
 
+/* Whether the sockets may come from the service manager or a predecessor, and go to a successor
+ * (base/listen_fds.h). */
+enum rpc_sockets { RPC_SOCKETS_PASSED_ON, RPC_SOCKETS_PRIVATE };
+
 struct rpc_server_options {
     const char *name; /* of the service, for `grpc_listening`; NULL: the user logs the addresses */
     /* "port:8033" all interfaces, "127.0.0.1:8033", "[::1]:0", "unix:/path" */
     const char *const *listen;
     size_t listen_count;
     enum rpc_accept accept; /* WHEN_TOLD: connections wait in the kernel until rpc_server_accept */
+    enum rpc_sockets sockets;
     /* Mode of unix sockets, as for chmod. NULL: by the process's umask. */
     const uint32_t *socket_mode;
     size_t queue_count; /* completion queues, one thread each */

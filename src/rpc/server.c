@@ -109,6 +109,7 @@ listeners_open(struct rpc_server *server, const struct rpc_server_options *optio
 {
     enum status status = STATUS_OK;
     for (size_t i = 0; i < options->listen_count && status == STATUS_OK; i++) {
+        server->listeners[i].sockets = options->sockets;
         status = rpc_listener_open(&server->listeners[i], options->listen[i], options->socket_mode,
                                    error);
         server->listener_count += status == STATUS_OK;

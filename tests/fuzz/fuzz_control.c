@@ -25,6 +25,7 @@ write_again(struct bytes *out, const struct control_request *request)
     json_field_string(&json, "key", request->key);
     json_field_string(&json, "prefix", request->prefix);
     json_field_string(&json, "node", request->node);
+    json_field_string(&json, "config", request->config);
     json_field_int(&json, "from", request->from);
     json_field_int(&json, "limit", request->limit);
     json_field_bool(&json, "no_wait", request->no_wait);
@@ -57,6 +58,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     check_text(packet, request.key, CONTROL_KEY_BYTES);
     check_text(packet, request.prefix, CONTROL_KEY_BYTES);
     check_text(packet, request.node, CONTROL_PATH_BYTES);
+    check_text(packet, request.config, CONTROL_PATH_BYTES);
     write_again(&first, &request);
     if (first.used <= sizeof(other)) { /* escapes may make it longer */
         memcpy(other, first.data, first.used);

@@ -35,7 +35,8 @@ test_every_member(void **state)
         "{\"later\": {\"a\": [null]}, \"version\": 5, \"verb\": \"mesh copies\", \"id\": "
         "\"h\\u00e9\", \"pipeline\": \"p\", \"path\": \"a/b\", \"key\": \"{}\", \"prefix\": "
         "\"f-\", "
-        "\"node\": \"n\", \"from\": 4294967295, \"limit\": 7, \"no_wait\": true}";
+        "\"node\": \"n\", \"config\": \"c\", \"from\": 4294967295, \"limit\": 7, \"no_wait\": "
+        "true}";
     assert_int_equal(read_bytes(whole, strlen(whole)), STATUS_OK);
     assert_int_equal(request.verb, CONTROL_MESH_COPIES);
     assert_string_equal(request.id, "h\xc3\xa9");
@@ -44,6 +45,7 @@ test_every_member(void **state)
     assert_string_equal(request.key, "{}");
     assert_string_equal(request.prefix, "f-");
     assert_string_equal(request.node, "n");
+    assert_string_equal(request.config, "c");
     assert_int_equal(request.from, UINT32_MAX);
     assert_int_equal(request.limit, 7);
     assert_true(request.no_wait);
@@ -59,8 +61,8 @@ test_defaults_and_verbs(void **state)
         assert_int_equal(read_bytes(text, strlen(text)), STATUS_OK);
         assert_int_equal(request.verb, verb);
     }
-    const char *const texts[] = {request.pipeline, request.id,     request.path,
-                                 request.key,      request.prefix, request.node};
+    const char *const texts[] = {request.pipeline, request.id,   request.path,  request.key,
+                                 request.prefix,   request.node, request.config};
     for (size_t i = 0; i < ARRAY_COUNT(texts); i++)
         assert_string_equal(texts[i], "");
     assert_true(request.from == 0 && request.limit == 0 && !request.no_wait);
@@ -115,7 +117,7 @@ test_limits(void **state)
     } texts[] = {
         {"reload", "pipeline", 63},    {"model load", "id", 127},   {"mesh copies", "id", 4095},
         {"model load", "path", 1023},  {"model load", "key", 4095}, {"mesh models", "prefix", 4095},
-        {"mesh models", "node", 1023},
+        {"mesh models", "node", 1023}, {"upgrade", "config", 1023},
     };
     char text[CONTROL_REQUEST_BYTES + 1];
     for (size_t i = 0; i < ARRAY_COUNT(texts); i++)

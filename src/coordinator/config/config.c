@@ -157,6 +157,7 @@ mesh_free(struct config_mesh *mesh)
     for (size_t i = 0; i < ARRAY_COUNT(texts); i++)
         free(texts[i]);
     addresses_free(&mesh->peers);
+    addresses_free(&mesh->upgrade_peers);
     management_free(&mesh->management);
     tls_free(&mesh->tls);
 }

@@ -198,12 +198,13 @@ struct config_mesh {
     char *labels;   /* sorted, comma-separated; "" for none */
     char *location;
     char *zone;
-    char *type_constraints;        /* absolute path, or JSON; NULL: none */
-    char *dataplane;               /* likewise */
-    char *registered;              /* models registered at the start: likewise */
-    struct config_addresses peers; /* where other nodes reach this one */
-    char *address;                 /* HOST or HOST:PORT told to them; NULL: detected */
-    struct config_tls tls;         /* between them */
+    char *type_constraints;                /* absolute path, or JSON; NULL: none */
+    char *dataplane;                       /* likewise */
+    char *registered;                      /* models registered at the start: likewise */
+    struct config_addresses peers;         /* where other nodes reach this one */
+    struct config_addresses upgrade_peers; /* while a predecessor has those; none: any port */
+    char *address;                         /* HOST or HOST:PORT told to them; NULL: detected */
+    struct config_tls tls;                 /* between them */
     struct config_management management;
     uint32_t scaleup_rpm;
     uint32_t scaleup_percent;
@@ -257,7 +258,8 @@ struct config {
     uint32_t streams_per_connection_max;
     uint64_t stream_window_bytes; /* 0: the library's own flow control */
     int64_t send_timeout_ns;
-    int64_t drain_timeout_ns; /* grace between SIGTERM and the end of the workers */
+    int64_t drain_timeout_ns;   /* grace between SIGTERM and the end of the workers */
+    int64_t upgrade_timeout_ns; /* until a successor is ready */
     int64_t keepalive_time_ns;
     int64_t keepalive_timeout_ns;
     char *counters; /* path of the counters' file; NULL: the default */

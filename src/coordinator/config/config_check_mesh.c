@@ -104,7 +104,8 @@ check_instance(struct config_reader *reader)
 static void
 check_alone(struct config_reader *reader)
 {
-    static const enum config_key_index keys[] = {KEY_MESH_PEERS, KEY_MESH_ADDRESS, KEY_MESH_TLS,
+    static const enum config_key_index keys[] = {KEY_MESH_PEERS, KEY_MESH_UPGRADE_PEERS,
+                                                 KEY_MESH_ADDRESS, KEY_MESH_TLS,
                                                  KEY_MESH_STORE_WAITING};
     if (!is_alone(&reader->config->mesh))
         return;

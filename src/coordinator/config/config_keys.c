@@ -101,6 +101,10 @@ const struct config_key config_keys[KEY_COUNT] = {
 [KEY_DRAIN_TIMEOUT_MS] = {WHERE_TOP, CONFIG_INTEGER, OPTIONAL, "drain_timeout_ms", 0, HOUR_MS,
     "ms", "30000", NULL, FIELD_I64, NS_PER_MS, TOP(drain_timeout_ns),
     "Time that requests in flight have to finish after SIGTERM before the workers are stopped."},
+[KEY_UPGRADE_TIMEOUT_MS] = {WHERE_TOP, CONFIG_INTEGER, OPTIONAL, "upgrade_timeout_ms", 1,
+    24 * HOUR_MS, "ms", "300000", NULL, FIELD_I64, NS_PER_MS, TOP(upgrade_timeout_ns),
+    "Time that the process started by `shoalctl upgrade` has to become ready, its `--check` "
+    "included. Then it is killed, and this one serves on."},
 [KEY_KEEPALIVE_TIME_MS] = {WHERE_TOP, CONFIG_INTEGER, OPTIONAL, "keepalive_time_ms", 0,
     24 * HOUR_MS, "ms", "60000", NULL, FIELD_I64, NS_PER_MS, TOP(keepalive_time_ns),
     "A client that has been silent for this time is pinged. 0: never."},
@@ -283,6 +287,10 @@ const struct config_key config_keys[KEY_COUNT] = {
 [KEY_MESH_PEERS] = {WHERE_MESH, CONFIG_ADDRESSES, OPTIONAL, "peers", 1, CONFIG_LISTEN_MAX, NULL,
     "port:8080", NULL, FIELD_NONE, 0, TOP(mesh.peers),
     "Addresses for other nodes of the mesh. Only with etcd."},
+[KEY_MESH_UPGRADE_PEERS] = {WHERE_MESH, CONFIG_ADDRESSES, OPTIONAL, "upgrade_peers", 1,
+    CONFIG_LISTEN_MAX, NULL, NULL, NULL, FIELD_NONE, 0, TOP(mesh.upgrade_peers),
+    "The same for a process that `shoalctl upgrade` starts while the one before has those of "
+    "`peers`. Left out: `peers` with any free port."},
 [KEY_MESH_ADDRESS] = {WHERE_MESH, CONFIG_TEXT, OPTIONAL, "address", 1, 255, NULL,
     NULL, NULL, FIELD_NONE, 0, TOP(mesh.address),
     "HOST or HOST:PORT at which other nodes reach the first of `peers`. Left out: the host of "

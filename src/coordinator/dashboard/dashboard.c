@@ -319,13 +319,22 @@ dashboard_create(const struct dashboard_options *options, struct dashboard **cre
 }
 
 void
-dashboard_start(struct dashboard *dashboard)
+dashboard_start(struct dashboard *dashboard, enum rpc_accept accept)
 {
     if (dashboard == NULL)
         return;
+    if (accept == RPC_ACCEPT_WHEN_TOLD)
+        http_listeners_pause(http_thread_server(dashboard->thread));
     loop_timer_set(dashboard->timer, 0);
     dashboard->is_started = true;
     http_thread_start(dashboard->thread);
+}
+
+void
+dashboard_accept(struct dashboard *dashboard)
+{
+    if (dashboard != NULL)
+        http_thread_accept(dashboard->thread);
 }
 
 void

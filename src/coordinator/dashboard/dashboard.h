@@ -29,7 +29,9 @@ struct dashboard_options {
  * is no `dashboard`. */
 enum status dashboard_create(const struct dashboard_options *options, struct dashboard **dashboard,
                              struct error *error) WARN_UNUSED;
-void dashboard_start(struct dashboard *dashboard);
+void dashboard_start(struct dashboard *dashboard, enum rpc_accept accept);
+/* After RPC_ACCEPT_WHEN_TOLD. */
+void dashboard_accept(struct dashboard *dashboard);
 /* For readiness, as web_set_ready. */
 void dashboard_set_ready(struct dashboard *dashboard, bool ready);
 /* As web_part: pages reconnect to the process that accepts next. After dashboard_start. */

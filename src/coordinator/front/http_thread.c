@@ -99,6 +99,30 @@ http_thread_post(struct http_thread *thread, void (*work)(void *context), void *
     loop_post(thread->loop, work, context);
 }
 
+static void
+accept_now(void *context)
+{
+    http_listeners_resume(context);
+}
+
+void
+http_thread_accept(struct http_thread *thread)
+{
+    http_thread_post(thread, accept_now, thread->server);
+}
+
+static void
+part_now(void *context)
+{
+    http_server_part(context);
+}
+
+void
+http_thread_part(struct http_thread *thread)
+{
+    http_thread_post(thread, part_now, thread->server);
+}
+
 struct loop *
 http_thread_loop(struct http_thread *thread)
 {

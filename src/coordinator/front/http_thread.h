@@ -4,7 +4,8 @@
  * REST, and one for metrics and probes, which no request of REST can hold up.
  *
  * Threads. Handlers run on the HTTP thread. Work of other threads (an answer that came out of a
- * ring) is handed over with http_thread_post, the only function here that any thread may call.
+ * ring) is handed over with http_thread_post; it, http_thread_accept and http_thread_part may be
+ * called on any thread.
  */
 #pragma once
 
@@ -26,6 +27,9 @@ void http_thread_destroy(struct http_thread *thread);
 
 /* Has `work` run on the HTTP thread soon, in order. */
 void http_thread_post(struct http_thread *thread, void (*work)(void *context), void *context);
+/* Soon, after the start: http_listeners_resume, http_server_part. */
+void http_thread_accept(struct http_thread *thread);
+void http_thread_part(struct http_thread *thread);
 /* The HTTP thread's loop, for timers. */
 struct loop *http_thread_loop(struct http_thread *thread);
 

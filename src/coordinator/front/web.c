@@ -95,13 +95,16 @@ web_create(const struct web_options *options, struct web **created, struct error
 }
 
 void
-web_start(struct web *web, enum rpc_accept accept)
+web_start(struct web *web, enum rpc_accept accept, enum web_scope scope)
 {
     if (web == NULL)
         return;
+    bool waits = accept == RPC_ACCEPT_WHEN_TOLD;
+    if (web->service_thread != NULL && waits && scope == WEB_ALL)
+        http_listeners_pause(http_thread_server(web->service_thread));
     if (web->service_thread != NULL)
         http_thread_start(web->service_thread);
-    if (web->rest_thread != NULL && accept == RPC_ACCEPT_WHEN_TOLD)
+    if (web->rest_thread != NULL && waits)
         http_listeners_pause(http_thread_server(web->rest_thread));
     if (web->rest_thread != NULL)
         http_thread_start(web->rest_thread);
@@ -123,32 +126,22 @@ web_beat(struct web *web)
         probes_beat(web->probes);
 }
 
-static void
-accept_rest(void *context)
-{
-    struct web *web = context;
-    http_listeners_resume(http_thread_server(web->rest_thread));
-}
-
 void
 web_accept(struct web *web)
 {
+    if (web != NULL && web->service_thread != NULL)
+        http_thread_accept(web->service_thread);
     if (web != NULL && web->rest_thread != NULL)
-        http_thread_post(web->rest_thread, accept_rest, web);
-}
-
-static void
-part_rest(void *context)
-{
-    struct web *web = context;
-    http_server_part(http_thread_server(web->rest_thread));
+        http_thread_accept(web->rest_thread);
 }
 
 void
-web_part(struct web *web)
+web_part(struct web *web, enum web_scope scope)
 {
+    if (web != NULL && web->service_thread != NULL && scope == WEB_ALL)
+        http_thread_part(web->service_thread);
     if (web != NULL && web->rest_thread != NULL)
-        http_thread_post(web->rest_thread, part_rest, web);
+        http_thread_part(web->rest_thread);
 }
 
 void

@@ -27,18 +27,22 @@ struct web_options {
     struct rpc_tls *tls; /* for addresses that have it; NULL: there is none */
 };
 
+/* REST alone, or metrics and probes, too. */
+enum web_scope { WEB_REST, WEB_ALL };
+
 /* Binds what is configured; what comes in waits until web_start. NULL in `web`: nothing is. */
 enum status web_create(const struct web_options *options, struct web **web,
                        struct error *error) WARN_UNUSED;
-void web_start(struct web *web, enum rpc_accept accept);
-/* After RPC_ACCEPT_WHEN_TOLD, which concerns REST alone. */
+/* `scope`: what waits if `accept` is RPC_ACCEPT_WHEN_TOLD. */
+void web_start(struct web *web, enum rpc_accept accept, enum web_scope scope);
+/* After that. */
 void web_accept(struct web *web);
 /* For readiness, of REST and of probes. */
 void web_set_ready(struct web *web, bool ready);
 /* The loop turns: at least every other second. */
 void web_beat(struct web *web);
-/* REST accepts no more connections (http_server_part). After web_start. */
-void web_part(struct web *web);
+/* Accepts no more connections (http_server_part). After web_start. */
+void web_part(struct web *web, enum web_scope scope);
 /* The node has drained: answers the clients that wait at /prestop. */
 void web_drained(struct web *web);
 /* When all pipelines have stopped: REST takes no more, and those in flight have been handed back.

@@ -16,6 +16,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/json.h"
+#include "base/listen_fds.h"
 #include "base/log.h"
 #include "coordinator/loop/control_request.h"
 
@@ -172,6 +173,18 @@ control_answer(struct control_call *call, const struct error *error, const char 
 }
 
 void
+control_tell(struct control_call *call, const char *progress)
+{
+    struct bytes packet = {0};
+    struct json json = answer_begin(&packet);
+    json_field_string(&json, "progress", progress);
+    json_close(&json, '}');
+    CHECK(!packet.failed);
+    send_packet(call, packet.data, packet.used, -1);
+    bytes_fini(&packet);
+}
+
+void
 control_answer_list(struct control_call *call, const struct bytes *list)
 {
     struct bytes answer = {0};
@@ -306,6 +319,10 @@ listen_at(struct control *control, struct error *error)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     memcpy(address.sun_path, control->path, sizeof(address.sun_path));
+    enum listen_owner owner;
+    control->fd = listen_fds_take((const struct sockaddr *)&address, &owner);
+    if (control->fd >= 0)
+        return STATUS_OK;
     control->fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (control->fd < 0)
         return error_set_errno(error, "control socket");
@@ -340,10 +357,25 @@ control_create(struct loop *loop, const char *counters_path, const struct contro
         free(control);
         return status;
     }
-    control->watch = loop_watch_add(loop, control->fd, on_caller, control);
     control->accept_again = loop_timer_create(loop_base(loop), on_accept_again, control);
     *created = control;
     return STATUS_OK;
+}
+
+void
+control_accept(struct control *control)
+{
+    /* a socket tells its callers the process that called `listen` last */
+    CHECK(listen(control->fd, CALLS_MAX) == 0);
+    control->watch = loop_watch_add(control->loop, control->fd, on_caller, control);
+}
+
+void
+control_part(struct control *control)
+{
+    loop_timer_clear(control->accept_again);
+    loop_watch_remove(control->watch);
+    control->watch = NULL;
 }
 
 void
@@ -358,7 +390,7 @@ control_destroy(struct control *control)
             call_close(&control->calls[i]);
         else if (control->calls[i].fd >= 0)
             control_answer(&control->calls[i], &error, NULL);
-    unlink(control->path);
+    listen_fds_unlink(control->path);
     loop_watch_remove(control->watch);
     loop_timer_destroy(control->accept_again);
     close(control->fd);

@@ -21,17 +21,24 @@ struct control_handler {
 };
 
 /*
- * Listens beside the counters file. The caller holds that file's lock, so a socket already there
- * belongs to a dead node and is replaced.
+ * Listens beside the counters file, or takes a predecessor's socket there; callers wait until
+ * control_accept. The caller holds that file's lock, so another socket there belongs to a dead node
+ * and is replaced.
  */
 enum status control_create(struct loop *loop, const char *counters_path,
                            const struct control_handler *handler, struct control **control,
                            struct error *error) WARN_UNUSED;
+void control_accept(struct control *control);
+/* Leaves new callers to the process that accepts from the same socket. Callers that are connected
+ * and have asked get their answers. */
+void control_part(struct control *control);
 /* Answers pending calls UNAVAILABLE and removes the socket. NULL is left alone. */
 void control_destroy(struct control *control);
 
 /* `error` NULL: done, and `text` says what. The caller may be gone. */
 void control_answer(struct control_call *call, const struct error *error, const char *text);
+/* Tells the caller what has happened so far; its answer follows. */
+void control_tell(struct control_call *call, const char *progress);
 /* Done, but the caller has more to ask before the node ends: its connection is kept until it hangs
  * up. */
 void control_answer_keep(struct control_call *call, const char *text);

@@ -96,6 +96,7 @@ read_members(json_t *root, struct text_room room, struct control_request *reques
         {"key", &request->key, CONTROL_KEY_BYTES},
         {"prefix", &request->prefix, CONTROL_KEY_BYTES},
         {"node", &request->node, CONTROL_PATH_BYTES},
+        {"config", &request->config, CONTROL_PATH_BYTES},
     };
     for (size_t i = 0; i < ARRAY_COUNT(texts); i++)
         if (read_text(root, texts[i].name, texts[i].room_max, &room, texts[i].text, error) !=

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "coordinator/loop/drains.h"
 
+#include "base/check.h"
+
 bool
 drains_take(struct drains *drains, const struct control_request *request, struct control_call *call)
 {
@@ -16,6 +18,13 @@ drains_take(struct drains *drains, const struct control_request *request, struct
     else
         control_answer(call, NULL, "the node drains");
     return error.status == STATUS_OK;
+}
+
+void
+drains_add(struct drains *drains, struct control_call *call)
+{
+    CHECK(drains->count < DRAINS_MAX);
+    drains->calls[drains->count++] = call;
 }
 
 void

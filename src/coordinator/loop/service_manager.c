@@ -45,7 +45,7 @@ static void
 on_timer(void *context)
 {
     struct service_manager *manager = context;
-    if (manager->beat_ns > 0) {
+    if (manager->beat_ns > 0 && !manager->has_left) {
         (void)send_datagram(manager, "WATCHDOG=1");
         loop_timer_set(manager->timer, manager->beat_ns);
     }
@@ -147,12 +147,22 @@ state_text(enum service_state state, char *text, size_t room)
 }
 
 void
+service_manager_leave(struct service_manager *manager, pid_t successor)
+{
+    if (manager->timer == NULL || manager->has_left)
+        return;
+    manager->has_left = true;
+    snprintf(manager->text, sizeof(manager->text), "MAINPID=%d", (int)successor);
+    send_text(manager);
+}
+
+void
 service_manager_tell(struct service_manager *manager, enum service_state state, const char *format,
                      ...)
 {
     char line[SERVICE_TEXT_BYTES / 2];
     char said[SERVICE_TEXT_BYTES / 4];
-    if (manager->timer == NULL)
+    if (manager->timer == NULL || manager->has_left)
         return;
     if (manager->state == SERVICE_STOPPING)
         state = SERVICE_STOPPING;

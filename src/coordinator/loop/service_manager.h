@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/socket.h>
+#include <sys/types.h>
 #include <sys/un.h>
 
 #include "base/error.h"
@@ -30,11 +31,15 @@ struct service_manager {
     enum service_state state;
     char text[SERVICE_TEXT_BYTES]; /* the last message */
     bool is_untold;
+    bool has_left;
 };
 
 /* Reads the environment. A socket that cannot be used is logged. */
 void service_manager_init(struct service_manager *manager, struct loop *loop);
 void service_manager_fini(struct service_manager *manager);
+
+/* Names another process as the service's main process, and says nothing after that. */
+void service_manager_leave(struct service_manager *manager, pid_t successor);
 
 /* Says the state and one line for people. Says nothing twice. */
 void service_manager_tell(struct service_manager *manager, enum service_state state,

@@ -164,6 +164,7 @@ server_options(struct mesh_management *management)
         .socket_mode = &config->mesh.management.socket_mode_bits,
         .queue_count = 1,
         .queue = management->options.queue,
+        .accept = management->options.accept,
         .message_bytes_max = config->message_bytes_max,
         .connections_max = config->mesh.management.connections_max,
         .send_timeout_ns = config->send_timeout_ns,
@@ -218,6 +219,22 @@ management_create(const struct management_options *options, struct mesh_manageme
     *created = management;
     enum status status = open_servers(management, error);
     return status == STATUS_OK ? STATUS_OK : error_prefix(error, "mesh: management");
+}
+
+void
+management_accept(struct mesh_management *management)
+{
+    rpc_server_accept(management->plain);
+    if (management->secured != NULL)
+        rpc_server_accept(management->secured);
+}
+
+void
+management_part(struct mesh_management *management)
+{
+    rpc_server_part(management->plain);
+    if (management->secured != NULL)
+        rpc_server_part(management->secured);
 }
 
 void

@@ -50,11 +50,16 @@ struct management_options {
     struct pending *pending;
     struct rpc_tls *tls;     /* of callers; NULL: none */
     struct rpc_queue *queue; /* a front thread's, not stepped yet */
+    enum rpc_accept accept;
 };
 
 /* Binds all addresses. */
 enum status management_create(const struct management_options *options,
                               struct mesh_management **created, struct error *error) WARN_UNUSED;
+/* After RPC_ACCEPT_WHEN_TOLD. */
+void management_accept(struct mesh_management *management);
+/* As rpc_server_part. */
+void management_part(struct mesh_management *management);
 /* Sets the health that its servers report. */
 void management_set_serving(struct mesh_management *management, bool serving);
 /* Connections closed at once, because there were too many. */

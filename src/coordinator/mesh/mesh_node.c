@@ -300,16 +300,6 @@ register_listed(struct mesh_node *node)
 
 /* ---- beginning ---- */
 
-/* Logs the environment's variables without effect. */
-static void
-pass_over_variables(const struct config *config)
-{
-    const char *name;
-    const char *instead;
-    for (size_t position = 0; config_passed_over(config, &position, &name, &instead);)
-        mesh_setting_notify_ignored(name, instead);
-}
-
 /* A reload does not change the method that a pipeline's models are called by (reload.c). */
 static void
 set_meters(struct mesh_node *node)
@@ -517,7 +507,8 @@ open_management(struct mesh_node *node, struct error *error)
                                                .manage = node->manage,
                                                .pending = node->pending,
                                                .tls = node->options.callers_tls,
-                                               .queue = node->queues[0]};
+                                               .queue = node->queues[0],
+                                               .accept = node->options.accept};
     return management_create(&options, &node->management, error);
 }
 
@@ -555,11 +546,7 @@ mesh_node_open(struct mesh_node *node, struct rpc_queue *const *queues, uint32_t
         return status;
     runner_start(node->runner, node->store.store);
     const struct config_mesh *config = node->config;
-    pass_over_variables(node->options.config);
-    if (config->metrics_tls)
-        log_warn("mesh_metrics_differ asked=\"MM_METRICS: scheme=https\" instead=http");
-    if (config->metrics_per_model)
-        log_warn("mesh_metrics_differ asked=\"MM_METRICS: per_model_metrics\" instead=none");
+    mesh_setting_notify_variables(node->options.config);
     log_info("mesh_open store=%s service=%s instance=%s address=\"%s\" labels=\"%s\" "
              "runtime=\"%s\"",
              store_kind(node->store.store), config->service, config->instance, address,
@@ -583,6 +570,20 @@ mesh_node_start(struct mesh_node *node)
         external_start(node->external, node->runner);
     if (node->listed != NULL)
         register_listed(node);
+}
+
+void
+mesh_node_accept(struct mesh_node *node)
+{
+    if (node != NULL && node->management != NULL)
+        management_accept(node->management);
+}
+
+void
+mesh_node_part(struct mesh_node *node)
+{
+    if (node != NULL && node->management != NULL)
+        management_part(node->management);
 }
 
 /* ---- what the node tells ---- */

@@ -46,6 +46,7 @@ struct mesh_node_options {
     const char *counters_path;   /* of the node's file; kept */
     const char *const *listen;   /* the front's addresses; kept */
     uint32_t listen_count;
+    enum rpc_accept accept; /* callers of management; other nodes at once */
 };
 
 /* `*node` is NULL without `mesh` in the configuration; every function here leaves NULL alone. */
@@ -56,6 +57,11 @@ enum status mesh_node_create(const struct mesh_node_options *options, struct mes
 enum status mesh_node_open(struct mesh_node *node, struct rpc_queue *const *queues,
                            uint32_t queue_count, struct error *error) WARN_UNUSED;
 void mesh_node_start(struct mesh_node *node);
+
+/* After RPC_ACCEPT_WHEN_TOLD. */
+void mesh_node_accept(struct mesh_node *node);
+/* As rpc_server_part, for management. */
+void mesh_node_part(struct mesh_node *node);
 
 /* The meters to show at `metrics`; NULL: none. */
 struct meters *mesh_node_meters(const struct mesh_node *node);

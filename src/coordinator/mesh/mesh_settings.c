@@ -17,6 +17,19 @@ pass_over(const char *name, const struct record_setting *setting, const char *in
 }
 
 void
+mesh_setting_notify_variables(const struct config *config)
+{
+    const char *name;
+    const char *instead;
+    for (size_t position = 0; config_passed_over(config, &position, &name, &instead);)
+        mesh_setting_notify_ignored(name, instead);
+    if (config->mesh.metrics_tls)
+        log_warn("mesh_metrics_differ asked=\"MM_METRICS: scheme=https\" instead=http");
+    if (config->mesh.metrics_per_model)
+        log_warn("mesh_metrics_differ asked=\"MM_METRICS: per_model_metrics\" instead=none");
+}
+
+void
 mesh_setting_apply(const struct mesh_settings *settings, enum record_setting_kind kind,
                    const struct record_setting *setting)
 {

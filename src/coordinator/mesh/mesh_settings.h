@@ -5,6 +5,7 @@
 #pragma once
 
 #include "base/log.h"
+#include "coordinator/config/config.h"
 #include "mesh/record/record.h"
 
 struct mesh_settings {
@@ -19,3 +20,5 @@ void mesh_setting_apply(const struct mesh_settings *settings, enum record_settin
 
 /* Logs that a setting of KServe ModelMesh has no effect here, and what replaces it. */
 void mesh_setting_notify_ignored(const char *name, const char *instead);
+/* The same for all of the environment's variables without effect. */
+void mesh_setting_notify_variables(const struct config *config);

@@ -435,6 +435,7 @@ runtime_open(struct runtime *runtime, struct rpc_queue *queue, struct error *err
         listen[i] = runtime->place.own[i];
     struct rpc_server_options options = {
         .name = "runtime",
+        .accept = runtime->options.accept,
         .listen = listen,
         .listen_count = runtime->place.own_count,
         .socket_mode = config->socket_mode != NULL ? &config->socket_mode_bits : NULL,
@@ -488,6 +489,20 @@ runtime_update(struct runtime *runtime)
     health_set(runtime->services.health, RUNTIME_SERVICE,
                serving ? HEALTH_SERVING : HEALTH_NOT_SERVING);
     return serving;
+}
+
+void
+runtime_accept(struct runtime *runtime)
+{
+    if (runtime != NULL && runtime->server != NULL)
+        rpc_server_accept(runtime->server);
+}
+
+void
+runtime_part(struct runtime *runtime)
+{
+    if (runtime != NULL && runtime->server != NULL)
+        rpc_server_part(runtime->server);
 }
 
 void

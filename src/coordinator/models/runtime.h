@@ -30,6 +30,7 @@ struct runtime_options {
     struct pipeline *const *pipelines;
     uint32_t pipeline_count;
     struct model_registry *registry;
+    enum rpc_accept accept; /* at its own addresses */
 };
 
 /* `*runtime` is NULL without `runtime` in the configuration; every function here leaves NULL alone.
@@ -51,6 +52,10 @@ void runtime_on_front(struct runtime *runtime, struct rpc_call *call,
 /* A pipeline has begun or ceased to serve. True: models can be loaded. */
 bool runtime_update(struct runtime *runtime);
 
+/* After RPC_ACCEPT_WHEN_TOLD. */
+void runtime_accept(struct runtime *runtime);
+/* As rpc_server_part. */
+void runtime_part(struct runtime *runtime);
 /* The node is about to stop: refuses loads from now on. */
 void runtime_drain(struct runtime *runtime);
 /* After the loop's end and before the front's: answers every call, begins none. */

@@ -12,6 +12,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/listen_fds.h"
 #include "base/log.h"
 #include "coordinator/workers/client_region.h"
 #include "coordinator/workers/pool_member.h"
@@ -640,6 +641,10 @@ listen_at(struct local_clients *local, struct error *error)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     memcpy(address.sun_path, local->path, sizeof(address.sun_path));
+    enum listen_owner owner;
+    local->fd = listen_fds_take((const struct sockaddr *)&address, &owner);
+    if (local->fd >= 0)
+        return STATUS_OK;
     local->fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (local->fd < 0)
         return error_set_errno(error, "socket for local clients");
@@ -675,11 +680,24 @@ local_create(struct loop *loop, const char *counters_path, struct pipeline *cons
         free(local);
         return status;
     }
-    local->watch = loop_watch_add(loop, local->fd, on_client, local);
     local->accept_again = loop_timer_create(loop_base(loop), on_accept_again, local);
     local->maker = region_maker_create(loop);
     *created = local;
     return STATUS_OK;
+}
+
+void
+local_accept(struct local_clients *local)
+{
+    local->watch = loop_watch_add(local->loop, local->fd, on_client, local);
+}
+
+void
+local_part(struct local_clients *local)
+{
+    loop_timer_clear(local->accept_again);
+    loop_watch_remove(local->watch);
+    local->watch = NULL;
 }
 
 void
@@ -692,7 +710,7 @@ local_destroy(struct local_clients *local)
             session_close(
                 &local->sessions[i]); /* the pipelines, and their client regions, are gone */
     region_maker_destroy(local->maker);
-    unlink(local->path);
+    listen_fds_unlink(local->path);
     loop_watch_remove(local->watch);
     loop_timer_destroy(local->accept_again);
     close(local->fd);

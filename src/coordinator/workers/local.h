@@ -15,11 +15,15 @@
 
 struct local_clients;
 
-/* Listens beside the counters file. The caller holds that file's lock, so a socket already there
- * belongs to a dead node and is replaced. The pipelines stay the caller's. */
+/* Listens beside the counters file, or takes a predecessor's socket there; clients wait until
+ * local_accept. The caller holds that file's lock, so another socket there belongs to a dead node
+ * and is replaced. The pipelines stay the caller's. */
 enum status local_create(struct loop *loop, const char *counters_path,
                          struct pipeline *const *pipelines, uint32_t pipeline_count,
                          struct local_clients **local, struct error *error) WARN_UNUSED;
+void local_accept(struct local_clients *local);
+/* Leaves new clients to the process that accepts from the same socket. */
+void local_part(struct local_clients *local);
 /* The pipelines drain: tells every client. */
 void local_drain(struct local_clients *local);
 /* The clients that the node's end waits for: they were told of it and have not left yet, or may

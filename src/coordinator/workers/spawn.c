@@ -307,25 +307,19 @@ spawn_keep_cpus(void)
         CPU_ZERO(&kept_cpus);
 }
 
-/* A child starts on its parent's CPUs, and posix_spawn has no attribute for others. */
-static int
-spawn_on_kept_cpus(const char *program, const struct child_fds *child, char *const *variables,
-                   pid_t *pid)
+/* A child starts on its parent's CPUs, and posix_spawn has no attribute for others. True: `own`
+ * must be restored. */
+static bool
+use_kept_cpus(cpu_set_t *own)
 {
-    cpu_set_t own;
-    bool moved = CPU_COUNT(&kept_cpus) > 0 && sched_getaffinity(0, sizeof(own), &own) == 0 &&
-                 sched_setaffinity(0, sizeof(kept_cpus), &kept_cpus) == 0;
-    int code = spawn_process(program, child, variables, pid);
-    if (moved)
-        (void)sched_setaffinity(0, sizeof(own), &own);
-    return code;
+    return CPU_COUNT(&kept_cpus) > 0 && sched_getaffinity(0, sizeof(*own), own) == 0 &&
+           sched_setaffinity(0, sizeof(kept_cpus), &kept_cpus) == 0;
 }
 
+/* `code`: posix_spawn's. */
 static enum status
-start_process(const char *program, const struct child_fds *child, char *const *variables,
-              struct spawned *spawned, struct error *error)
+watch_process(int code, const char *program, struct spawned *spawned, struct error *error)
 {
-    int code = spawn_on_kept_cpus(program, child, variables, &spawned->pid);
     if (code != 0) {
         errno = code;
         return error_set_errno(error, "starting %s", program);
@@ -345,6 +339,58 @@ start_process(const char *program, const struct child_fds *child, char *const *v
     spawned->pidfd = -1;
     errno = why;
     return status;
+}
+
+static enum status
+start_process(const char *program, const struct child_fds *child, char *const *variables,
+              struct spawned *spawned, struct error *error)
+{
+    cpu_set_t own;
+    bool moved = use_kept_cpus(&own);
+    int code = spawn_process(program, child, variables, &spawned->pid);
+    if (moved)
+        (void)sched_setaffinity(0, sizeof(own), &own);
+    return watch_process(code, program, spawned, error);
+}
+
+/* SIGPIPE stays ignored: its stderr may lose its reader before it can ignore the signal itself. */
+static int
+spawn_other(const struct spawn_program_order *order, pid_t *pid)
+{
+    posix_spawn_file_actions_t actions;
+    posix_spawnattr_t attributes;
+    CHECK(posix_spawn_file_actions_init(&actions) == 0);
+    CHECK(posix_spawnattr_init(&attributes) == 0);
+    for (unsigned i = 0; i < order->fd_count; i++) /* clears FD_CLOEXEC */
+        posix_spawn_file_actions_adddup2(&actions, order->fds[i], order->fds[i]);
+    posix_spawn_file_actions_adddup2(&actions, order->words, STDERR_FILENO);
+    if (order->words_of_stdout)
+        posix_spawn_file_actions_adddup2(&actions, order->words, STDOUT_FILENO);
+    sigset_t none;
+    sigset_t reset;
+    sigemptyset(&none);
+    sigfillset(&reset);
+    sigdelset(&reset, SIGPIPE);
+    posix_spawnattr_setsigmask(&attributes, &none);
+    posix_spawnattr_setsigdefault(&attributes, &reset);
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+    int code = posix_spawn(pid, order->program, &actions, &attributes, order->arguments,
+                           order->environment);
+    posix_spawnattr_destroy(&attributes);
+    posix_spawn_file_actions_destroy(&actions);
+    return code;
+}
+
+enum status
+spawn_program(const struct spawn_program_order *order, struct spawned *spawned, struct error *error)
+{
+    cpu_set_t own;
+    bool moved = use_kept_cpus(&own);
+    *spawned = SPAWNED_NONE;
+    int code = spawn_other(order, &spawned->pid);
+    if (moved)
+        (void)sched_setaffinity(0, sizeof(own), &own);
+    return watch_process(code, order->program, spawned, error);
 }
 
 /* Makes a socket pair, of which `*child` is for the child, moved up. */

@@ -65,6 +65,22 @@ struct spawn_order {
 enum status spawn_worker(const struct spawn_order *order, struct spawned *spawned,
                          enum spawn_failure *failure, struct error *error) WARN_UNUSED;
 
+/* A program that is no worker: it gets the whole environment given, and lives on when this process
+ * ends. */
+struct spawn_program_order {
+    const char *program;
+    char *const *arguments;
+    char *const *environment;
+    const int *fds; /* that it has, too, under the same numbers; the rest are to be FD_CLOEXEC */
+    unsigned fd_count;
+    int words;            /* becomes its stderr */
+    bool words_of_stdout; /* and its stdout */
+};
+
+/* Starts it; `spawned` gets its pid and pidfd. */
+enum status spawn_program(const struct spawn_program_order *order, struct spawned *spawned,
+                          struct error *error) WARN_UNUSED;
+
 /* Whether a variable of our environment ("NAME=value") is passed on to workers: paths of programs
  * and libraries, language, time zone, threads of numeric libraries, options of sanitizers. Any
  * other may be a secret. */

@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * shoalctl upgrade: asks the local node to start its successor and to leave everything to it, tells
+ * how far that is, and waits until the old process has ended.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/json.h"
+#include "ctl/ask.h"
+#include "ctl/process.h"
+
+enum { TIMEOUT_MS = 3600000 };
+
+enum upgrade_option { OPTION_PROGRAM, OPTION_CONFIG, OPTION_COUNTERS, OPTION_TIMEOUT, OPTION_JSON };
+
+static const struct ctl_option options[] = {
+    [OPTION_PROGRAM] = {"program", "PATH",
+                        "the new shoald; default: the file that has the running one's path now"},
+    [OPTION_CONFIG] = {"config", "PATH", "its configuration; default: the same file"},
+    [OPTION_COUNTERS] = {"counters", "PATH", ASK_COUNTERS_HELP},
+    [OPTION_TIMEOUT] = {"timeout-ms", "N",
+                        "how long to wait; default 3600000. The upgrade continues afterwards"},
+    [OPTION_JSON] = {"json", NULL, "lines of JSON"},
+};
+
+struct upgrade_settings {
+    struct control_request request;
+    const char *counters;
+    char counters_default[256];
+    char *program, *config; /* absolute */
+    int64_t timeout_ms;
+    enum ctl_output output;
+};
+
+/* The node may have another working directory. */
+static enum status
+take_path(const char *value, char **path, struct error *error)
+{
+    free(*path);
+    *path = realpath(value, NULL);
+    if (*path == NULL)
+        return error_set(error, STATUS_INVALID_ARGUMENT, "%.256s: %s", value, strerror(errno));
+    const char *taken = *path;
+    return ctl_take_text(&taken, CONTROL_PATH_BYTES, "a path", *path, error);
+}
+
+static enum status
+on_option(void *context, size_t index, const char *value, struct error *error)
+{
+    struct upgrade_settings *settings = context;
+    switch ((enum upgrade_option)index) {
+    case OPTION_PROGRAM: return take_path(value, &settings->program, error);
+    case OPTION_CONFIG: return take_path(value, &settings->config, error);
+    case OPTION_COUNTERS: settings->counters = value; break;
+    case OPTION_TIMEOUT:
+        return ctl_read_whole(value, 1, ASK_TIMEOUT_MS_MAX, &settings->timeout_ms, error);
+    case OPTION_JSON: settings->output = CTL_JSON; break;
+    }
+    return STATUS_OK;
+}
+
+static enum status
+on_argument(void *context, const char *value, struct error *error)
+{
+    (void)context;
+    return error_set(error, STATUS_INVALID_ARGUMENT, "takes no argument, not \"%.64s\"", value);
+}
+
+static void
+print_progress(const struct upgrade_settings *settings, const char *text)
+{
+    if (settings->output == CTL_TEXT) {
+        puts(text);
+    } else {
+        struct bytes line = {0};
+        struct json json = json_begin(&line, JSON_STYLE_SPACED);
+        json_open(&json, '{');
+        json_field_string(&json, "progress", text);
+        json_close(&json, '}');
+        ctl_print_line(&line, stdout);
+    }
+    fflush(stdout);
+}
+
+static enum ctl_exit
+receive_all(const struct upgrade_settings *settings, struct ctl_ask *ask, int64_t deadline_ns,
+            json_t **answer, struct error *error)
+{
+    for (;;) {
+        enum ctl_exit code = ask_receive(ask, deadline_ns - clock_now_ns(), answer, error);
+        if (code != CTL_OK || json_object_get(*answer, "progress") == NULL)
+            return code;
+        print_progress(settings, ask_text(*answer, "progress"));
+        json_decref(*answer);
+        *answer = NULL;
+    }
+}
+
+static enum ctl_exit
+upgrade(const struct upgrade_settings *settings, json_t **answer, struct error *error)
+{
+    int64_t deadline_ns = clock_now_ns() + settings->timeout_ms * NS_PER_MS;
+    struct ctl_ask ask;
+    if (ask_send(&ask, settings->counters, &settings->request, error) != STATUS_OK)
+        return CTL_UNREACHABLE;
+    int process = process_of(&ask);
+    enum ctl_exit code = receive_all(settings, &ask, deadline_ns, answer, error);
+    ask_close(&ask); /* the process may end from here on */
+    if (code == CTL_OK)
+        code = process_wait(process, deadline_ns) ? CTL_OK : CTL_LATE;
+    if (process >= 0)
+        close(process);
+    if (code == CTL_LATE)
+        error_set(error, STATUS_DEADLINE_EXCEEDED,
+                  "not done in time; the upgrade continues: see `shoalctl status` and the log");
+    return code;
+}
+
+static int
+upgrade_run(int argc, char **argv)
+{
+    struct upgrade_settings settings = {.request.verb = CONTROL_UPGRADE, .timeout_ms = TIMEOUT_MS};
+    ctl_counters_default(settings.counters_default, sizeof(settings.counters_default));
+    settings.counters = settings.counters_default;
+    struct ctl_reader reader = {on_option, on_argument, &settings};
+    int code = ctl_options_read(&upgrade_command, &reader, argc, argv);
+    if (code < 0) {
+        struct error error = ERROR_NONE;
+        json_t *answer = NULL;
+        settings.request.path = settings.program;
+        settings.request.config = settings.config;
+        enum ctl_exit asked = upgrade(&settings, &answer, &error);
+        code = ask_end(asked, settings.output, answer, &error);
+    }
+    free(settings.program);
+    free(settings.config);
+    return code;
+}
+
+const struct ctl_command upgrade_command = {
+    .name = "upgrade",
+    .arguments = "[options]",
+    .summary = "Replace the local node's process by a new one without losing a request",
+    .about =
+        "The node runs its program's file with --check, then starts it with the same arguments\n"
+        "and the sockets that it listens on. When the new process is ready, it takes over: the\n"
+        "old one asks its clients to reconnect, finishes their calls and ends. If the new one\n"
+        "fails or is not ready within `upgrade_timeout_ms`, it is killed, the old one serves on,\n"
+        "and this command prints the reason and the last lines that the new one logged. For a\n"
+        "while the machine needs memory for both.\n",
+    .exits = "  0  the new process serves, and the old one has ended\n"
+             "  1  the old one serves on; or it left calls unfinished at `drain_timeout_ms`\n",
+    .example = "  shoalctl upgrade\n"
+               "  shoalctl upgrade --program /opt/shoal-2/bin/shoald\n",
+    .options = options,
+    .option_count = ARRAY_COUNT(options),
+    .run = upgrade_run,
+};

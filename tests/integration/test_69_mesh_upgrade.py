@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One node of a mesh of two is upgraded while both are called: no call fails, and its models are
+at the new instance or the other node when the old one has ended. Labels keep some of them from the
+other node, so that they must move to the new instance.
+
+ctest: timeout=240
+"""
+
+import json
+import unittest
+
+from shoal_callers import Callers
+from shoal_ctl import NEGATIVE, shoalctl
+from shoal_fixture import free_port, main, node, wait_until
+from shoal_meshes import Etcd
+from shoal_pupil import pupil, said
+from shoal_registry import LOADED, Registrar
+from shoal_runtime import Runtime
+from shoal_upgrade import Upgradable, Upgrade
+
+MODELS = [f"m{i}" for i in range(12)]
+BOUND = MODELS[::3]  # to nodes with the label "a"
+RULES = json.dumps({"bound": {"required": ["a"]}})
+UPGRADES = 3
+
+
+class MeshNode(Upgradable):
+    def __init__(self, etcd, name, **mesh):
+        super().__init__(node(pupil(), drain_timeout_ms=20000, mesh={
+            "store": f"etcd:{etcd.url}", "service": "test", "instance": name,
+            "type_constraints": RULES, **mesh}))
+        root = self.folder / "models"
+        root.mkdir()
+        (root / "model").write_text("a model")
+
+
+def model_calls(target, models):
+    def loop(stop):
+        with Registrar(target) as registrar:
+            while not stop.is_set():
+                for model in models:
+                    assert said(registrar.infer(model)) == model
+                    yield
+    return loop
+
+
+class TestMesh(unittest.TestCase):
+    def setUp(self):
+        self.etcd = self.enterContext(Etcd())
+
+    def node(self, name, **mesh):
+        shoald = MeshNode(self.etcd, name, **mesh)
+        self.addCleanup(shoald.discard)
+        shoald.start().wait_ready()
+        return shoald
+
+    def rows(self, shoald, *words):
+        return shoalctl("mesh", *words, "--json", "--counters", shoald.counters).json_lines
+
+    def copies(self, shoald):
+        """Where each model is loaded."""
+        return {model: {row["node"] for row in self.rows(shoald, "copies", model)[1:]
+                        if row["state"] == "loaded"} for model in MODELS}
+
+    def test_fails_no_call(self):
+        port, other = free_port(), free_port()
+        a = self.node("node-a", labels=["a"], peers=[f"127.0.0.1:{port}"],
+                      upgrade_peers=[f"127.0.0.1:{other}"])
+        b = self.node("node-b", peers=["127.0.0.1:0"])
+        with Registrar(a) as registrar:
+            for model in MODELS:
+                registrar.register(model, kind="bound" if model in BOUND else "pupil")
+                registrar.infer(model)
+                registrar.wait_status(model, LOADED)
+        instance, addresses = "node-a", []
+        loops = [model_calls(shoald.target, MODELS[i::2]) for shoald in (a, b) for i in range(2)]
+        with Callers(*loops) as callers:
+            for _ in range(UPGRADES):
+                callers.wait_progress()
+                a.upgrade()
+                before, instance = instance, f"node-a-{a.pid}"
+                nodes = {row["id"]: row for row in self.rows(a, "nodes")}
+                self.assertEqual(set(nodes), {instance, "node-b"})
+                addresses.append(nodes[instance]["address"])
+                for model, where in self.copies(b).items():
+                    self.assertNotIn(before, where, model)
+                    self.assertTrue(model not in BOUND or where == {instance}, (model, where))
+            callers.wait_progress()
+        self.assertEqual(callers.failed, [])
+        self.assertEqual(a.ended, (0,) * UPGRADES, a.stderr)
+        self.assertEqual(addresses, [f"127.0.0.1:{(other, port)[i % 2]}" for i in range(UPGRADES)])
+        print(f"{UPGRADES} upgrades, {sum(callers.done)} calls, {len(callers.failed)} failed")
+        for shoald in (a, b):
+            self.assertEqual(shoald.terminate(), 0)
+            shoald.check_nothing_left()
+            shoald.check_log()
+
+    def test_an_external_runtime_cannot_be_shared(self):
+        runtime = self.enterContext(Runtime())
+        shoald = Upgradable({"message_mib": 1, "mesh": {
+            "instance": "node-a", "runtime": runtime.address, "store": f"etcd:{self.etcd.url}",
+            "peers": ["127.0.0.1:0"]}})
+        self.addCleanup(shoald.discard)
+        shoald.start().wait_ready()
+        self.assertIn("external runtime", Upgrade(shoald).end(NEGATIVE).err)
+
+
+if __name__ == "__main__":
+    main()
