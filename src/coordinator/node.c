@@ -537,8 +537,6 @@ finish(struct coordinator_node *node)
     model_directories_destroy(node->directories);
     node->directories = NULL;
     model_orders_destroy(node->model_orders);
-    upgrade_destroy(node->upgrade);
-    predecessor_close();
     control_destroy(node->control);
     local_destroy(node->local);
     assembly_end_gathering(&node->assembly); /* the last to answer, and to end a trace */
@@ -549,7 +547,9 @@ finish(struct coordinator_node *node)
     assembly_fini(&node->assembly);
     repository_destroy(node->repository);
     spawn_reserve_end();
-    spawn_end_orphans();
+    spawn_end_orphans(); /* among which a successor does not count */
+    upgrade_destroy(node->upgrade);
+    predecessor_close();
     mesh_node_destroy(node->mesh);
     runtime_destroy(node->runtime);
     service_manager_fini(&node->manager);

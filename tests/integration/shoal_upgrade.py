@@ -114,10 +114,19 @@ class Upgradable(Shoald):
         path.chmod(0o755)
         return path
 
-    def held(self):
-        """A program that becomes shoald when it is let go, and how to let it go."""
+    def held(self, where="shoald"):
+        """A program that becomes shoald when it is let go, or one whose worker does, and how to let
+        it go."""
         cue = self.folder / "cue"
         if not cue.exists():
             os.mkfifo(cue)
-        path = self.program("held", f'read line <"{cue}"; exec "{BIN / "shoald"}" "$@"')
-        return path, lambda: cue.write_text("go\n")
+        waits, worker = f'read line <"{cue}"', self.folder / "worker"
+        worker.write_text(f'#!/bin/sh\n{waits}\nexec "{BIN / "shoal-worker"}"\n')
+        worker.chmod(0o755)
+        bodies = {"shoald": f'{waits}; exec "{BIN / "shoald"}" "$@"',
+                  "worker": f'exec "{BIN / "shoald"}" --worker "{worker}" "$@"'}
+        return self.program("held", bodies[where]), lambda: cue.write_text("go\n")
+
+    def wait_beside(self):
+        """Until the new process has its counters."""
+        wait_until((self.folder / "counters.new").exists, "the new process's counters")

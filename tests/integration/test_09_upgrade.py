@@ -73,7 +73,8 @@ class TestUpgrade(unittest.TestCase):
     # ---- it works ----
 
     def test_fails_no_call(self):
-        shoald = self.start(ECHO, pipeline("puppet", puppet(workers=2), slots=16))
+        shoald = self.start(ECHO, pipeline("puppet", puppet(workers=2, sandbox_allow=["files", "processes"]),
+                                         slots=16))
         shoald.wait_ready()
         with Callers(*self.loops(), slow_calls(self.tcp, 150), slow_calls(self.tcp, 20)) as callers:
             for _ in range(UPGRADES):
@@ -260,7 +261,7 @@ class TestUpgrade(unittest.TestCase):
         program = shoald.program("real", f'exec "{BIN / "shoald"}" "$@"')
         upgrade = Upgrade(shoald, "--program", program, "--config", other)
         new = upgrade.started()
-        wait_until((shoald.folder / "counters.new").exists, "the new process to have its counters")
+        shoald.wait_beside()
         os.kill(new, signal.SIGKILL)
         self.assertIn("was ended by signal 9", upgrade.end(NEGATIVE).err)
         self.assertFalse((shoald.folder / "counters.new").exists())
@@ -271,10 +272,17 @@ class TestUpgrade(unittest.TestCase):
 
     def test_old_one_is_killed(self):
         """Before the new one is ready, which then owns everything; calls wait in the sockets."""
+        for where in "shoald", "worker":
+            with self.subTest(where):
+                self.check_old_one_is_killed(where)
+
+    def check_old_one_is_killed(self, where):
         shoald = self.start().wait_ready()
-        program, go = shoald.held()
+        program, go = shoald.held(where)
         upgrade = Upgrade(shoald, "--program", program)
         new = upgrade.started()
+        if where == "worker":
+            shoald.wait_beside()
         shoald.kill_alone()
         upgrade.end(UNREACHABLE)
         shoald.process = Adopted(new)
@@ -284,21 +292,30 @@ class TestUpgrade(unittest.TestCase):
             self.assertEqual(waiting.result().raw_output_contents[0], X[3])
         self.assertEqual(shoald.stat()["pid"], new)
         self.check_served()
-        shoald.upgrade()
-        self.check_served()
-        self.check_end()
+        self.assertEqual(shoald.terminate(), 0)
 
     def test_another_node_took_the_name(self):
-        """The old process dies, and a third one starts with its counters before the new one asks."""
+        """The old process dies, and a third one has its counters before the new one knows."""
+        for where in "shoald", "worker":
+            with self.subTest(where):
+                self.check_another_node_took_the_name(where)
+
+    def check_another_node_took_the_name(self, where):
         shoald = self.start().wait_ready()
-        program, go = shoald.held()
+        program, go = shoald.held(where)
         upgrade = Upgrade(shoald, "--program", program)
         new = Adopted(upgrade.started())
+        if where == "worker":
+            shoald.wait_beside()
+            new.send_signal(signal.SIGSTOP)
         shoald.kill_alone()
         upgrade.end(UNREACHABLE)
         shoald.socket.unlink()
         with Shoald(node(ECHO), folder=shoald.folder, listen=[shoald.target]) as third:
-            go()
+            if where == "worker":
+                new.send_signal(signal.SIGCONT)
+            else:
+                go()
             new.wait()
             self.assertEqual(new.returncode, 2)
             self.assertEqual(third.stat()["pid"], third.pid)
