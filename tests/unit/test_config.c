@@ -123,6 +123,7 @@ static const struct {
     {KEY_FRONT_THREADS, "0", "1", "16", "17", "1 to 16"},
     {KEY_MESSAGE_MIB, "0", "1", "2047", "2048", "1 to 2047 MiB"},
     {KEY_DRAIN_TIMEOUT_MS, "-1", "0", "3600000", "3600001", "0 to 3600000 ms"},
+    {KEY_UPGRADE_TIMEOUT_MS, "0", "1", "86400000", "86400001", "1 to 86400000 ms"},
     {KEY_KEEPALIVE_TIME_MS, "-1", "0", "86400000", "86400001", "0 to 86400000 ms"},
     {KEY_KEEPALIVE_TIMEOUT_MS, "0", "1", "3600000", "3600001", "1 to 3600000 ms"},
     {KEY_HTTP_CONNECTIONS, "0", "1", "65536", "65537", "1 to 65536"},
