@@ -12,6 +12,7 @@ import signal
 import socket
 import struct
 import tempfile
+import time
 import unittest
 
 import shoal_fixture
@@ -51,10 +52,12 @@ class Manager:
         return dict(line.split("=", 1) for line in message.split("\n"))
 
     def wait(self, *wanted):
-        """Reads on until a message has all of these lines."""
+        """Reads on until a message has all of these lines. Signs of life may never end."""
+        deadline = time.monotonic() + WAIT_SECONDS
         while True:
             message = self.next()
-            assert message is not None, f"{wanted} was never said; said: {self.said[-20:]}"
+            late = message is None or time.monotonic() > deadline
+            assert not late, f"{wanted} was never said; said: {self.said[-20:]}"
             lines = [f"{key}={value}" for key, value in message.items()]
             if all(line in lines for line in wanted):
                 return message
