@@ -1,0 +1,15 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# finish.sh ROOT: the last step of an image's file system. Run by `./dev image`.
+
+set -eu
+root=$1
+
+mkdir -p "$root/models" "$root/opt/kserve/mmesh"
+# the preStop hook of KServe ModelMesh's pods
+ln -s /usr/libexec/shoal/stop.sh "$root/opt/kserve/mmesh/stop.sh"
+# The runtime gives it name and name servers; nobody installs anything there.
+rm -rf "$root"/etc/apt "$root"/etc/hostname "$root"/etc/resolv.conf "$root"/var/lib/apt \
+    "$root"/var/cache/* "$root"/var/log/*
+# nothing there makes anybody another user
+find "$root" -xdev -type f -perm /6000 -exec chmod ug-s {} +
