@@ -68,7 +68,7 @@ class Machine:
     def command(self, user, text):
         """A shell's command line, as that user in their home."""
         home = "/root" if user == "root" else f"/home/{user}"
-        words = [*self.enter, "/usr/bin/env", "-i", f"HOME={home}", f"USER={user}", "LC_ALL=C.UTF-8",
+        words = [*self.enter, "/usr/bin/env", "-i", "--chdir=/", f"HOME={home}", f"USER={user}", "LC_ALL=C.UTF-8",
                  "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
                  "DEBIAN_FRONTEND=noninteractive"]
         if user != "root":
