@@ -32,8 +32,8 @@ bind_failure(const struct addrinfo *at)
 }
 
 /* All interfaces: IPv6 takes IPv4, too; without IPv6 in the kernel, IPv4 alone. */
-static enum status
-tcp_failure(const char *address, int *failure, struct error *error)
+enum status
+check_tcp_address(const char *address, int *failure, struct error *error)
 {
     struct tcp_address parsed;
     struct addrinfo hints = {.ai_flags = AI_PASSIVE, .ai_socktype = SOCK_STREAM};
@@ -83,7 +83,7 @@ check_one(const char *key, const char *address, struct addresses_found *found,
     if (strncmp(address, prefix, sizeof(prefix) - 1) == 0)
         failure = unix_failure(address + sizeof(prefix) - 1);
     else
-        status = tcp_failure(address, &failure, &error);
+        status = check_tcp_address(address, &failure, &error);
     if (status == STATUS_OK && (failure == 0 || failure == EADDRINUSE)) {
         *(failure == 0 ? &found->free : &found->in_use) += 1;
         return 0;

@@ -16,6 +16,9 @@ struct addresses_found {
     uint32_t in_use;
 };
 
+/* `failure`: 0, or the errno of binding it. INVALID_ARGUMENT: this is no address. */
+enum status check_tcp_address(const char *address, int *failure, struct error *error) WARN_UNUSED;
+
 /* `listen` stands for the configuration's. Calls `say` with each mistake; returns their number. */
 uint32_t check_addresses(const struct config *config, const char *const *listen,
                          uint32_t listen_count, struct addresses_found *found,

@@ -269,5 +269,8 @@ main(int argc, char **argv)
     raise_descriptors();
     if (arguments.check)
         return node_check(&arguments.node);
-    end(node_run(&arguments.node));
+    exit_code = node_run(&arguments.node);
+    if (serves && exit_code == EXIT_USAGE)
+        serve_explain();
+    end(exit_code);
 }

@@ -200,7 +200,7 @@ put_quoted(struct bytes *yaml, const char *text)
 static void
 put_address(struct bytes *yaml, const struct serve_options *options, const char *key, uint16_t port)
 {
-    char address[300];
+    char address[SERVE_ADDRESS_BYTES];
     if (port == 0)
         return;
     snprintf(address, sizeof(address), "%.255s:%u", options->host, port);

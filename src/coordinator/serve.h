@@ -15,7 +15,7 @@
 #include "base/bytes.h"
 #include "base/error.h"
 
-enum { SERVE_PATH_BYTES = 32 };
+enum { SERVE_PATH_BYTES = 32, SERVE_ADDRESS_BYTES = 300 };
 
 struct serve_options {
     const char *const *paths;

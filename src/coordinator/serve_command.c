@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "coordinator/serve_command.h"
 
+#include <errno.h>
 #include <getopt.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/check.h"
 #include "base/log.h"
+#include "coordinator/check_addresses.h"
 #include "coordinator/serve.h"
 
 enum {
@@ -76,6 +78,8 @@ struct serve_arguments {
     int exit_code;
 };
 
+static struct serve_options served;
+
 static int
 mistake(const char *text, const char *value)
 {
@@ -112,7 +116,7 @@ static void
 take_option(struct serve_arguments *arguments, int id)
 {
     struct serve_options *serve = &arguments->serve;
-    enum { PORT_MAX = 65535, WORKERS_MAX = 64, MEMORY_MAX = 1 << 24 };
+    enum { PORT_MAX = 65535, PROCESSES_MAX = 64, MEMORY_MAX = 1 << 24 };
     switch ((enum serve_option)id) {
     case OPTION_LISTEN: serve->host = optarg; break;
     case OPTION_HTTP_PORT: serve->http_port = (uint16_t)number(arguments, id, 0, PORT_MAX); break;
@@ -123,7 +127,7 @@ take_option(struct serve_arguments *arguments, int id)
     case OPTION_DASHBOARD_PORT:
         serve->dashboard_port = (uint16_t)number(arguments, id, 0, PORT_MAX);
         break;
-    case OPTION_WORKERS: serve->workers = number(arguments, id, 1, WORKERS_MAX); break;
+    case OPTION_WORKERS: serve->workers = number(arguments, id, 1, PROCESSES_MAX); break;
     case OPTION_MEMORY: serve->memory_mib = number(arguments, id, 1, MEMORY_MAX); break;
     case OPTION_PRINT: arguments->print = true; break;
     case OPTION_COUNTERS: arguments->node->counters_path = optarg; break;
@@ -186,5 +190,31 @@ serve_read(int argc, char **argv, struct node_options *node)
         return mistake("expected a model, or a folder of models", "");
     arguments.serve.paths = (const char *const *)argv + optind;
     arguments.serve.path_count = (uint32_t)(argc - optind);
+    served = arguments.serve;
     return make_config(&arguments);
+}
+
+void
+serve_explain(void)
+{
+    const struct {
+        const char *host;
+        uint16_t port;
+        enum serve_option option;
+    } ports[] = {
+        {served.host, served.grpc_port, OPTION_GRPC_PORT},
+        {served.host, served.http_port, OPTION_HTTP_PORT},
+        {served.host, served.metrics_port, OPTION_METRICS_PORT},
+        {"127.0.0.1", served.dashboard_port, OPTION_DASHBOARD_PORT},
+    };
+    for (size_t i = 0; i < ARRAY_COUNT(ports); i++) {
+        char address[SERVE_ADDRESS_BYTES];
+        struct error error = ERROR_NONE;
+        int failure = 0;
+        snprintf(address, sizeof(address), "%.255s:%u", ports[i].host, ports[i].port);
+        if (ports[i].port != 0 && check_tcp_address(address, &failure, &error) == STATUS_OK &&
+            failure == EADDRINUSE)
+            fprintf(stderr, "shoald serve: another program listens on %s; --%s chooses a port\n",
+                    address, options[ports[i].option - 1].name);
+    }
 }

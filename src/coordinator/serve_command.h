@@ -14,3 +14,7 @@ enum { SERVE_GO_ON = -1 };
 /* Reads the arguments behind `serve`, and makes the configuration that `node` is to run. Returns
  * SERVE_GO_ON, or the exit code. */
 int serve_read(int argc, char **argv, struct node_options *node);
+
+/* After a start that failed: names each port that another program has, and the option that chooses
+ * one. */
+void serve_explain(void);

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # stop.sh [wait]: drains and ends this container's node. KServe ModelMesh's container has a script of
-# this name, so a pod's preStop hook (`/opt/kserve/mmesh/stop.sh wait`) works unchanged: link it there,
-# or call it here.
+# this name, so a pod's preStop hook (`/opt/kserve/mmesh/stop.sh wait`) works unchanged: the image that
+# `./dev image` makes has a link there.
 #
 # With `wait` it returns when the node's process has ended; without, when the drain has begun. The exit
 # code is that of `shoalctl mesh drain`. SHOAL_COUNTERS names the node's counters file, if its

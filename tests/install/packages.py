@@ -1,89 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""packages.py FOLDER: uses, upgrades and removes the packages that are installed in a bare Debian.
+"""packages.py FOLDER: installs, uses, upgrades and removes the packages in a bare Debian.
 
-Run by `./dev package --check`, as root in namespaces of its own. It boots the folder's systemd as
-the first process of further ones, so that the unit does what it would do on a machine: its user,
-its limits, its system calls. No network but a loopback can be reached, and nothing that it starts
-outlives it. The first thing that is not as it should be ends it with the reason.
+Run by `./dev package --check`; machine.py boots the folder's systemd, so that the unit does what it
+would do on a machine: its user, its limits, its system calls. /packages has the packages, and apt's
+cache what they need. The first thing that is not as it should be ends it with the reason.
 """
 
-import atexit
-import fcntl
 import http.client
 import json
 import pathlib
-import re
 import shutil
-import socket
-import struct
-import subprocess
 import sys
 import time
 
-WAIT_SECONDS = 120
-PACKAGES = ("shoal", "shoal-modelets", "libshoal-harness1", "libshoal1", "libshoal-dev")
-UPGRADED = "99.0"
-BOOT = """
-set -e
-mount --bind "$0" "$0"
-mount -t proc proc "$0/proc"
-mount -t sysfs sysfs "$0/sys"
-mount -t cgroup2 cgroup2 "$0/sys/fs/cgroup"
-mount -t tmpfs tmpfs "$0/run"
-mount -t tmpfs tmpfs "$0/tmp"
-mount --rbind /dev "$0/dev"
-exec chroot "$0" /usr/bin/env -i container=lxc NOTIFY_SOCKET=@shoal-boot \
-    PATH=/usr/sbin:/usr/bin:/sbin:/bin /lib/systemd/systemd
-"""
+from machine import LATER_VERSION, WAIT_SECONDS, Machine
 
-root = pathlib.Path(sys.argv[1])
-machine = []  # the words before a command that runs in it
+PACKAGES = ("shoal", "shoal-modelets", "libshoal-harness1", "libshoal1", "libshoal-dev", "python3-shoal")
 
-
-def expect(condition, what):
-    if not condition:
-        sys.exit(f"packages: {what}\n{log() if machine else ''}")
-
-
-def say(text):
-    print(f"packages: {text}", flush=True)
-
-
-def run(*command, code=0):
-    """A command in the machine; its output."""
-    done = subprocess.run([*machine, "/usr/bin/env", "-i", "LC_ALL=C", "PATH=/usr/sbin:/usr/bin:/sbin:/bin",
-                           "DEBIAN_FRONTEND=noninteractive", *command], text=True,
-                          stdin=subprocess.DEVNULL, capture_output=True, timeout=WAIT_SECONDS)
-    expect(done.returncode == code,
-           f"{command} ended with {done.returncode}, not {code}\n{done.stdout}{done.stderr}")
-    return done.stdout + done.stderr
-
-
-def log():
-    return subprocess.run([*machine, "journalctl", "-u", "shoald", "--no-pager", "-n", "60"],
-                          capture_output=True, text=True, timeout=WAIT_SECONDS).stdout
-
-
-def boot():
-    """Returns when systemd says that everything has started."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
-        fcntl.ioctl(any_socket, 0x8914, struct.pack("16sh14x", b"lo", 0x1 | 0x40))
-    ready = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-    ready.bind("\0shoal-boot")
-    ready.settimeout(WAIT_SECONDS)
-    process = subprocess.Popen(
-        ["unshare", "--mount", "--pid", "--cgroup", "--uts", "--ipc", "--fork", "--kill-child",
-         "--propagation", "private", "bash", "-c", BOOT, root],
-        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-    atexit.register(process.kill)
-    while b"READY=1" not in ready.recv(65536):
-        expect(process.poll() is None, "systemd does not start here")
-    first = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()[0]
-    machine.extend(["nsenter", "-t", first, "-a", "-r"])
-
-
-def service(key):
-    return run("systemctl", "show", "-P", key, "shoald").strip()
+machine = Machine(sys.argv[1], "packages")
+root, expect, shell = machine.root, machine.expect, machine.shell
 
 
 def listeners():
@@ -119,25 +54,14 @@ def infer(model):
         expect(status in (404, 503) and time.monotonic() < end, f"{status}: {text}")
 
 
-def repack():
-    """The packages as those of a later version, for which files and scripts are the same."""
-    later = root / "later"
-    shutil.rmtree(later, ignore_errors=True)
-    later.mkdir()
-    for package in (root / "packages").glob("*.deb"):
-        tree = later / "tree"
-        subprocess.run(["dpkg-deb", "-R", package, tree], check=True)
-        control = tree / "DEBIAN" / "control"
-        text = control.read_text()
-        version = re.search(r"(?m)^Version: (.*)$", text)[1]
-        control.write_text(text.replace(version, UPGRADED))
-        subprocess.run(["dpkg-deb", "--root-owner-group", "-b", tree, later], check=True,
-                       stdout=subprocess.DEVNULL)
-        shutil.rmtree(tree)
-
-
 def versions():
-    return {run("dpkg-query", "-W", "-f=${Version}", package) for package in PACKAGES}
+    return {shell(f"dpkg-query -W -f='${{Version}}' {package}") for package in PACKAGES}
+
+
+def install():
+    shell("apt-get install -y -q --no-install-recommends /packages/*.deb")
+    expect(machine.service("ActiveState") == "inactive" and listeners() == set(),
+           f"the installation starts the service: {listeners()}")
 
 
 def check_installed():
@@ -146,15 +70,21 @@ def check_installed():
         expect((root / "usr/share/man" / page).stat().st_size > 500, f"{page} is empty")
     for path in ("usr/share/bash-completion/completions/shoalctl", "usr/share/shoal/alerts.yaml",
                  "usr/share/zsh/vendor-completions/_shoalctl", "usr/share/shoal/grafana.json",
-                 "usr/include/shoal/modelet.h", "usr/share/doc/shoal/operating.md.gz"):
+                 "usr/include/shoal/modelet.h", "usr/share/doc/shoal/operating.md",
+                 "usr/share/bash-completion/completions/shoald",
+                 "usr/share/zsh/vendor-completions/_shoald", "usr/share/doc/shoal/grafana.json",
+                 "usr/share/doc/python3-shoal/README.md",
+                 "usr/share/doc/shoal-modelets/examples/make.py"):
         expect((root / path).exists(), f"{path} is missing")
-    said = run("runuser", "-u", "shoal", "--", "shoald", "--check", "/etc/shoal/shoald.yaml")
+    said = shell("runuser -u shoal -- shoald --check /etc/shoal/shoald.yaml")
     expect("good" in said, said)
+    shell("python3 -c 'import shoal; print(shoal.Client)'")
 
 
 def check_serves():
-    run("systemctl", "start", "shoald")
-    expect(service("StatusText") == "1 of 1 pipelines serve", f"status: {service('StatusText')}")
+    shell("systemctl start shoald")
+    status = machine.service("StatusText")
+    expect(status == "1 of 1 pipelines serve", f"status: {status}")
     found = listeners()
     expect({port for _, port in found} >= {8033, 8008, 2112}, f"listens on {found}")
     expect(all(address in ("0100007F", "00000000000000000000000001000000") for address, _ in found),
@@ -164,44 +94,44 @@ def check_serves():
     shutil.copy(root / "usr/share/shoal/examples/digits/digits.ubj", models / ".new")
     (models / ".new").rename(models / "digits")
     expect(infer("digits") == [1, 10], "the model digits answers in another shape")
-    said = run("shoalctl", "status")
+    said = shell("shoalctl status")
     expect("whole" in said, f"the unit takes a part of the workers' sandbox: {said}")
 
 
 def check_unit(configuration):
-    run("systemctl", "reload", "shoald")
+    shell("systemctl reload shoald")
     expect(infer("digits") == [1, 10], "no answer after a reload")
     good = configuration.read_text()
     configuration.write_text(good.replace("batch_size: 64", "batch_size: many"))
-    run("systemctl", "reload", "shoald", code=1)
-    expect("batch_size" in log(), "a bad reload does not say why")
+    shell("systemctl reload shoald", code=1)
+    expect("batch_size" in machine.log(), "a bad reload does not say why")
     configuration.write_text(good)
-    before = service("MainPID")
-    expect(service("WatchdogUSec") == "30s", f"watchdog: {service('WatchdogUSec')}")
-    run("systemctl", "kill", "-s", "ABRT", "--kill-who=main", "shoald")
+    before = machine.service("MainPID")
+    expect(machine.service("WatchdogUSec") == "30s", f"watchdog: {machine.service('WatchdogUSec')}")
+    shell("systemctl kill -s ABRT --kill-who=main shoald")
     expect(infer("digits") == [1, 10], "not restarted after a crash")
-    expect(service("MainPID") != before and service("NRestarts") == "1", "was not restarted")
-    expect("load_starved" not in log(), "loads cannot run in the idle class")
+    expect(machine.service("MainPID") != before and machine.service("NRestarts") == "1", "was not restarted")
+    expect("load_starved" not in machine.log(), "loads cannot run in the idle class")
 
 
 def upgrade(configuration):
     configuration.write_text(configuration.read_text() + "# changed by the operator\n")
-    before = service("MainPID")
-    repack()
-    run("sh", "-c", "dpkg -i /later/*.deb")
-    expect(versions() == {UPGRADED}, f"after the upgrade: {versions()}")
+    before = machine.service("MainPID")
+    machine.add_later_packages()
+    shell("dpkg -i /later/*.deb")
+    expect(versions() == {LATER_VERSION}, f"after the upgrade: {versions()}")
     expect("by the operator" in configuration.read_text(), "the upgrade lost the configuration")
-    expect(service("ActiveState") == "active" and service("MainPID") != before,
+    expect(machine.service("ActiveState") == "active" and machine.service("MainPID") != before,
            "the upgrade has not restarted the service")
     expect(infer("digits") == [1, 10], "the upgraded service does not serve")
 
 
 def remove(configuration):
-    run("dpkg", "--remove", *PACKAGES)
+    shell(f"dpkg --remove {' '.join(PACKAGES)}")
     expect(not (root / "usr/bin/shoald").exists(), "shoald is left after the removal")
     expect(not any(port == 8033 for _, port in listeners()), "the service runs after the removal")
     expect(configuration.exists(), "the removal took the configuration")
-    run("dpkg", "--purge", *PACKAGES)
+    shell(f"dpkg --purge {' '.join(PACKAGES)}")
     expect(not (root / "etc/shoal").exists(), "/etc/shoal is left after the purge")
     expect((root / "var/lib/shoal/models/digits/digits.ubj").exists(), "the purge took a model")
     left = [str(path) for folder in ("etc", "usr", "var/lib") for path in (root / folder).rglob("*shoal*")
@@ -210,19 +140,20 @@ def remove(configuration):
 
 
 def main():
-    boot()
+    machine.boot()
     configuration = root / "etc/shoal/shoald.yaml"
+    install()
     check_installed()
     check_serves()
     check_unit(configuration)
-    say("installed: serves under systemd, on loopback alone, reloads, is restarted")
+    machine.say("installed: serves under systemd, on loopback alone, reloads, is restarted")
     upgrade(configuration)
-    say("upgraded: serves with the operator's configuration")
-    run("systemctl", "stop", "shoald")
-    expect(service("Result") == "success", f"the stop: {service('Result')}")
-    run("systemctl", "start", "shoald")
+    machine.say("upgraded: serves with the operator's configuration")
+    shell("systemctl stop shoald")
+    expect(machine.service("Result") == "success", f"the stop: {machine.service('Result')}")
+    shell("systemctl start shoald")
     remove(configuration)
-    say("removed and purged: stopped, and models are left")
+    machine.say("removed and purged: stopped, and models are left")
 
 
 main()

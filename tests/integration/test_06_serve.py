@@ -11,6 +11,7 @@ import json
 import pathlib
 import re
 import shutil
+import socket
 import subprocess
 import tempfile
 import unittest
@@ -175,6 +176,19 @@ class TestServe(unittest.TestCase):
             code, out, error = self.serve(*arguments)
             self.assertEqual((code, out), (2, ""), arguments)
             self.assertIn(said, error, arguments)
+
+    def test_ports_of_others(self):
+        """Of those that other programs have, the options that choose further ones are named."""
+        self.booster(self.folder / "one.json", 1)
+        with socket.create_server(("127.0.0.1", 0)) as taken, socket.create_server(("127.0.0.1", 0)) as too:
+            ports = [str(one.getsockname()[1]) for one in (taken, too)]
+            code, out, error = self.serve(
+                "--counters", self.folder / "counters", "--grpc-port", ports[0], "--http-port", ports[1],
+                "--metrics-port", free_port(), "--dashboard-port", "0", "one.json")
+        self.assertEqual((code, out), (2, ""))
+        for name, port in zip(("grpc", "http"), ports):
+            self.assertIn(f"another program listens on 127.0.0.1:{port}; --{name}-port", error)
+        self.assertNotIn("--metrics-port", error)
 
     def test_configuration(self):
         """It can be saved, changed and served."""
