@@ -101,7 +101,7 @@ check_address_is_used(const char *address)
     struct error error = ERROR_NONE;
     int failure = 0;
     return strncmp(address, "unix:", strlen("unix:")) != 0 &&
-           tcp_failure(address, &failure, &error) == STATUS_OK && failure == EADDRINUSE;
+           check_tcp_address(address, &failure, &error) == STATUS_OK && failure == EADDRINUSE;
 }
 
 uint32_t
