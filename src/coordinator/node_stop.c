@@ -83,7 +83,7 @@ still_parts(struct coordinator_node *node)
     if (node->part_deadline_ns == 0)
         return false;
     bool is_alone =
-        front_part(node->front) &&
+        front_part(node->front) && web_has_parted(node->web) &&
         counter_get(counters_values(&node->assembly.counters, 0), NODE_HTTP_CONNECTIONS) == 0;
     if (!is_alone && clock_now_ns() < node->part_deadline_ns)
         return true;

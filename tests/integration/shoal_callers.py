@@ -56,6 +56,16 @@ def grpc_calls(target):
     return loop
 
 
+def grpc_connects(target):
+    """Each call on a connection of its own, so that at most times there is none."""
+    def loop(stop):
+        while not stop.is_set():
+            with Client(target) as client:
+                assert client.infer_raw("echo", X).raw_output_contents[0] == X[3]
+            yield
+    return loop
+
+
 def rest_calls(port):
     def loop(stop):
         client = http.client.HTTPConnection("127.0.0.1", port, timeout=WAIT_SECONDS)
@@ -66,6 +76,21 @@ def rest_calls(port):
             assert answer.status == 200, (answer.status, body)
             yield
         client.close()
+    return loop
+
+
+def rest_connects(port):
+    """The same over HTTP."""
+    def loop(stop):
+        while not stop.is_set():
+            client = http.client.HTTPConnection("127.0.0.1", port, timeout=WAIT_SECONDS)
+            client.request("POST", "/v2/models/echo/infer", BODY,
+                           {"Content-Type": "application/json", "Connection": "close"})
+            answer = client.getresponse()
+            body = answer.read()
+            assert answer.status == 200, (answer.status, body)
+            client.close()
+            yield
     return loop
 
 

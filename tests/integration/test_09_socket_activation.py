@@ -17,7 +17,7 @@ import unittest
 
 import shoal_fixture
 from shoal_attacks import puppet
-from shoal_callers import Callers, grpc_calls, rest_calls
+from shoal_callers import Callers, grpc_calls, grpc_connects, rest_calls, rest_connects
 from shoal_client import Client, said
 from shoal_dashboard import Dashboard
 from shoal_fixture import WAIT_SECONDS, Shoald, is_alive, node, pipeline, stage
@@ -69,8 +69,16 @@ class TestActivation(unittest.TestCase):
         return Activated(config, self.sockets, listen=[self.target, f"unix:{self.path}"])
 
     def test_restarts_fail_no_call(self):
-        loops = [grpc_calls(self.target)] * CALLERS + [grpc_calls(f"unix:{self.path}")]
-        loops += [rest_calls(self.port)] * CALLERS
+        self.restart([grpc_calls(self.target)] * CALLERS + [grpc_calls(f"unix:{self.path}")] +
+                     [rest_calls(self.port)] * CALLERS)
+
+    def test_a_lone_caller_that_keeps_no_connection(self):
+        """The node takes no last call that it then refuses."""
+        for caller in rest_connects(self.port), grpc_connects(self.target):
+            with self.subTest(caller):
+                self.restart([caller])
+
+    def restart(self, loops):
         shoald = self.shoald()
         self.addCleanup(shoald.discard)
         shoald.start().wait_ready()

@@ -3,6 +3,7 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
@@ -19,6 +20,7 @@ struct http_thread {
     struct http_server *server;
     pthread_t thread;
     bool is_started;
+    atomic_bool has_parted;
 };
 
 enum status
@@ -114,13 +116,21 @@ http_thread_accept(struct http_thread *thread)
 static void
 part_now(void *context)
 {
-    http_server_part(context);
+    struct http_thread *thread = context;
+    http_server_part(thread->server);
+    atomic_store(&thread->has_parted, true);
 }
 
 void
 http_thread_part(struct http_thread *thread)
 {
-    http_thread_post(thread, part_now, thread->server);
+    http_thread_post(thread, part_now, thread);
+}
+
+bool
+http_thread_has_parted(const struct http_thread *thread)
+{
+    return atomic_load(&thread->has_parted);
 }
 
 struct loop *

@@ -144,6 +144,12 @@ web_part(struct web *web, enum web_scope scope)
         http_thread_part(web->rest_thread);
 }
 
+bool
+web_has_parted(const struct web *web)
+{
+    return web == NULL || web->rest_thread == NULL || http_thread_has_parted(web->rest_thread);
+}
+
 void
 web_drained(struct web *web)
 {
