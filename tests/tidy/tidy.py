@@ -152,7 +152,7 @@ EXCEPTIONS = [
      "a lent piece that was cut is given back by whoever of the library's threads is last"),
     ("atomics", ["src/rpc/*"], "a call is ended by another thread than its queue's: private words"),
     ("atomics", [f"src/coordinator/{name}.*" for name in (
-         "assembly", "front/dispatch", "front/front", "front/rest", "front/rest_call", "front/web", "front/web_listen",
+         "assembly", "front/dispatch", "front/front", "front/http_thread", "front/rest", "front/rest_call", "front/web", "front/web_listen",
          "models/catalog", "models/catalog_load", "models/catalog_workers", "models/model_describe",
          "models/worker_models",
         "models/model", "models/model_wait", "models/models", "pipeline/admit", "pipeline/audit",
