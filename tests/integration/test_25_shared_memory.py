@@ -22,7 +22,7 @@ import grpc
 import shoal_fixture
 from shoal_client import Client, bytes_element, failure
 from shoal_fixture import Shoald, node, pipeline, stage, wait_until
-from shoal_rest import ANY_PORT, Rest, port_of
+from shoal_rest import ANY_PORT, Rest, port_of, tensor
 
 Code = grpc.StatusCode
 CODES = {200: Code.OK, 400: Code.INVALID_ARGUMENT, 403: Code.PERMISSION_DENIED, 404: Code.NOT_FOUND,
@@ -568,14 +568,33 @@ class TestElsewhere(unittest.TestCase):
         address = own_address()
         if address is None or address.startswith("127."):
             self.skipTest("this machine has loopback addresses only")
-        shoald = self.enterContext(Shoald(node(pipeline("echo", stage("libecho.so")), http=f"{address}:0",
-                                               http_control="on"), listen=[f"{address}:0"]))
+        target = f"{address}:{shoal_fixture.free_port()}"
+        shoald = self.enterContext(Shoald(node(pipeline("echo", stage("libecho.so")), http=[f"{address}:0", ANY_PORT],
+                                               http_control="on"), listen=[target]))
         port = port_of(shoald)
         rest = self.enterContext(Rest(port))
         rest.connection.host = address
         answer = rest.ask("POST", "/v2/systemsharedmemory/region/r/register", '{"key": "x", "byte_size": 1}')
         self.assertEqual(answer.code, 403)
         self.assertIn("callers of the same machine", answer.error)
+        memory = self.enterContext(Memory(4096, FLOATS))
+        near = self.enterContext(Rest(port_of(shoald, 2)))
+        body = json.dumps({"key": memory.key, "byte_size": 4096})
+        self.assertEqual(near.ask("POST", "/v2/systemsharedmemory/region/r/register", body).code, 200)
+        there = tensor("x", "FP32", [4], **place("r", 16))
+        sent = tensor("x", "FP32", [4], [5, 6, 7, 8])
+        self.assertEqual(near.infer("echo", there).data(), [1, 2, 3, 4])
+        for inputs, outputs in ((there, []), (sent, [{"name": "x", "parameters": place("r", 16)}])):
+            answer = rest.infer("echo", inputs, outputs=outputs)
+            self.assertEqual(answer.code, 403)
+            self.assertIn("callers of the same machine", answer.error)
+        with Client(target) as client:
+            tensors = [{"name": "x", "datatype": "FP32", "shape": [4], "parameters": {
+                key: client.type("inference.InferParameter")(**{kind: value}) for key, kind, value in (
+                    ("shared_memory_region", "string_param", "r"), ("shared_memory_byte_size", "int64_param", 16))}}]
+            self.assertIs(failure(client.start("ModelInfer", model_name="echo", inputs=tensors))[0],
+                          Code.PERMISSION_DENIED)
+        self.assertEqual(memory.read(0, 16), FLOATS)
 
 
 if __name__ == "__main__":

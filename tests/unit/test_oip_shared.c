@@ -235,6 +235,7 @@ test_held(void **state)
     assert_int_equal(oip_hold_shared(request, memory, &error), STATUS_OK);
     shared_memory_unregister(memory, "");
     assert_int_equal(shared_memory_count(memory), 0);
+    assert_int_equal(register_as(memory, "s", &error), STATUS_RESOURCE_EXHAUSTED);
     assert_int_equal(descriptors(), before + 1);
     char data[4];
     assert_int_equal(pwrite(fd, "abcd", 4, 0), 4);
@@ -249,6 +250,8 @@ test_held(void **state)
     oip_forget_shared(request);
     oip_forget_shared(request);
     assert_int_equal(descriptors(), before);
+    assert_int_equal(ftruncate(fd, OBJECT_BYTES), 0);
+    assert_int_equal(register_as(memory, "s", &error), STATUS_OK);
     oip_request_destroy(request);
     shared_memory_destroy(memory);
     spans_free(&spans);

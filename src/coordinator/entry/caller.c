@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "base/check.h"
+
 #define METADATA_DEFAULT "shoal-caller"
 
 enum { ADDRESS_BYTES = 128 };
@@ -37,6 +39,40 @@ take_name(void *context, const void *name, size_t bytes)
     key.words[1] = ~key.words[1];
     identity->hash = share_hash(key, name, bytes);
     identity->is_proxy |= config_labels_have(identity->callers->proxies, name, bytes);
+}
+
+/* ---- addresses ---- */
+
+static void
+take_none(void *context, const void *name, size_t bytes)
+{
+    (void)context;
+    (void)name;
+    (void)bytes;
+}
+
+/* As adapters write addresses: "ipv4:127.0.0.1", "ipv6:%5B::1%5D", "unix:", and REST "ipv4:unix".
+ */
+static bool
+is_local(const char *address)
+{
+    static const char *const local[] = {"unix", "ipv4:127.", "ipv4:unix", "ipv6:%5B::1%5D",
+                                        "ipv6:%5B::ffff:127."};
+    for (size_t i = 0; i < ARRAY_COUNT(local); i++)
+        if (strncmp(address, local[i], strlen(local[i])) == 0)
+            return true;
+    return false;
+}
+
+bool
+caller_is_near(const struct inbound *inbound)
+{
+    char address[ADDRESS_BYTES + 1];
+    const struct inbound_type *type = inbound->type;
+    size_t bytes = type->address == NULL ? 0 : type->address(inbound->call, address, ADDRESS_BYTES);
+    address[bytes] = '\0';
+    return is_local(address) ||
+           (type->names != NULL && type->names(inbound->call, take_none, NULL));
 }
 
 /* ---- any way in ---- */

@@ -29,3 +29,7 @@ struct callers callers_of(const struct config *config, struct share_key key);
 
 /* Within the callback that received the call. 0: the caller is unknown. */
 uint64_t caller_of(const struct callers *callers, const struct inbound *inbound);
+
+/* Likewise. Whether it may use shared memory: it is of this machine, by a loopback address or a
+ * unix socket, or has shown a certificate. */
+bool caller_is_near(const struct inbound *inbound);

@@ -232,7 +232,10 @@ dispatch_infer(const struct dispatch *dispatch, const struct inbound *inbound,
     if (status != STATUS_OK)
         return status;
     if (!meant.elsewhere) {
+        const struct pipeline_options *options = &meant.target.pipeline->options;
         submission->caller = caller_of(&dispatch->callers, inbound);
+        submission->is_far =
+            shared_memory_is_on(options->shared_memory) && !caller_is_near(inbound);
         submission->model = meant.target.model;
         submission->model_held = meant.target.held;
         status = inbound_submit(inbound, &meant.head, meant.target.pipeline, submission, error);

@@ -1,51 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "coordinator/front/regions.h"
 
-#include <string.h>
-
 #include "base/check.h"
-
-enum { ADDRESS_BYTES = 128 };
-
-/* ---- who may call ---- */
-
-static void
-take_name(void *context, const void *name, size_t bytes)
-{
-    (void)context;
-    (void)name;
-    (void)bytes;
-}
-
-/* As adapters write addresses: "ipv4:127.0.0.1", "ipv6:%5B::1%5D", "unix:", and REST "ipv4:unix".
- */
-static bool
-is_local(const char *address)
-{
-    static const char *const local[] = {"unix", "ipv4:127.", "ipv4:unix", "ipv6:%5B::1%5D",
-                                        "ipv6:%5B::ffff:127."};
-    for (size_t i = 0; i < ARRAY_COUNT(local); i++)
-        if (strncmp(address, local[i], strlen(local[i])) == 0)
-            return true;
-    return false;
-}
-
-static enum status
-check_caller(const struct inbound *inbound, struct error *error)
-{
-    char address[ADDRESS_BYTES + 1];
-    const struct inbound_type *type = inbound->type;
-    size_t bytes = type->address == NULL ? 0 : type->address(inbound->call, address, ADDRESS_BYTES);
-    address[bytes] = '\0';
-    bool shown = type->names != NULL && type->names(inbound->call, take_name, NULL);
-    if (shown || is_local(address))
-        return STATUS_OK;
-    return error_set(error, STATUS_PERMISSION_DENIED,
-                     "shared memory is for callers of the same machine: call the node by a "
-                     "loopback address or a unix socket, or show a certificate");
-}
-
-/* ---- methods ---- */
+#include "coordinator/entry/caller.h"
 
 static enum status
 register_region(struct shared_memory *memory, const struct triton_request *request,
@@ -93,8 +50,8 @@ regions_take(struct shared_memory *memory, const struct inbound *inbound,
     struct error error = ERROR_NONE;
     struct bytes out = {0};
     enum status status = shared_memory_permit(memory, &error);
-    if (status == STATUS_OK)
-        status = check_caller(inbound, &error);
+    if (status == STATUS_OK && !caller_is_near(inbound))
+        status = shared_memory_refuse_far(&error);
     if (status == STATUS_OK)
         status = carry_out(memory, request, &out, &error);
     if (status == STATUS_OK && out.failed)

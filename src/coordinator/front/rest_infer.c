@@ -137,27 +137,46 @@ read_rows_of(struct inquiry *inquiry, const struct oip_model_info *info, struct 
     return status;
 }
 
+/* OK: `told` is to be forgotten. */
+static enum status
+find_info(struct inquiry *inquiry, const struct oip_named *named, struct oip_model_info *info,
+          struct target_told *told)
+{
+    const struct target_scope *scope = &inquiry->rest->dispatch.scope;
+    bool is_ready;
+    enum status status = target_notify(scope, named, info, &is_ready, told, &inquiry->error);
+    if (status != STATUS_OK || told->model.model == NULL || info->input_count > 0)
+        return status;
+    status = model_ask_info(told->model.model, &inquiry->error);
+    target_forget(told);
+    if (status == STATUS_UNAVAILABLE)
+        inquiry->retry_ms = RETRY_MS;
+    if (status != STATUS_OK)
+        return status;
+    /* it declares none, or has become known meanwhile */
+    return target_notify(scope, named, info, &is_ready, told, &inquiry->error);
+}
+
 static enum status
 read_rows(struct inquiry *inquiry, struct oip_json_ask *ask, struct oip_json **json)
 {
     struct oip_model_info info = {0};
     struct target_told told;
     struct target_id id;
-    bool is_ready;
     if (inquiry->schema != NULL)
         return read_rows_of(inquiry, &inquiry->schema->info, ask, json);
     find_id(inquiry, &id);
     const struct oip_named named = {id.text, inquiry->route.version};
-    enum status status = target_notify(&inquiry->rest->dispatch.scope, &named, &info, &is_ready,
-                                       &told, &inquiry->error);
+    enum status status = find_info(inquiry, &named, &info, &told);
+    if (status == STATUS_NOT_FOUND && inquiry->rest->dispatch.mesh != NULL) {
+        /* is_elsewhere saw it here: it left while the body waited for the reader */
+        inquiry->retry_ms = RETRY_MS;
+        return error_set(&inquiry->error, STATUS_UNAVAILABLE,
+                         "model \"%s\" has just left this node: try again", id.text);
+    }
     if (status != STATUS_OK)
         return status;
-    if (told.model.model != NULL && info.input_count == 0)
-        status = model_ask_info(told.model.model, &inquiry->error);
-    if (status == STATUS_UNAVAILABLE)
-        inquiry->retry_ms = RETRY_MS;
-    if (status == STATUS_OK)
-        status = read_rows_of(inquiry, &info, ask, json);
+    status = read_rows_of(inquiry, &info, ask, json);
     target_forget(&told);
     return status;
 }

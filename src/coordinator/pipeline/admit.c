@@ -13,6 +13,7 @@
 #include "coordinator/pipeline/pipeline.h"
 #include "coordinator/pipeline/trace_request.h"
 #include "coordinator/protocol/raw_message.h"
+#include "coordinator/protocol/shared_memory.h"
 #include "shm/former.h"
 #include "shm/slot.h"
 
@@ -213,6 +214,8 @@ read_message(struct lane *lane, struct request *request, const struct submission
                                      : oip_decode(oip = request->oip, message, error);
     if (status == STATUS_OK)
         status = oip_check_model(oip, model, error);
+    if (status == STATUS_OK && submission->is_far && oip_is_shared(oip))
+        return shared_memory_refuse_far(error);
     struct shared_memory *memory = lane->pipeline->options.shared_memory;
     return status == STATUS_OK ? oip_hold_shared(oip, memory, error) : status;
 }

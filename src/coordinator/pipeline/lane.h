@@ -79,6 +79,7 @@ struct submission {
     struct trace *trace;             /* NULL: not traced; the request's once it is admitted */
     struct model *model;             /* of registry_enter; likewise. NULL: the pipeline has none */
     bool model_held;                 /* `model` is from registry_enter_loaded */
+    bool is_far;                     /* its tensors may not lie in shared memory */
     uint32_t waited_ms;              /* for a slot, so far */
     /* Set by a refusal. */
     uint32_t retry_ms;     /* when to try again; 0: not said */

@@ -84,6 +84,20 @@ shared_memory_permit(const struct shared_memory *memory, struct error *error)
     return shared_memory_judge(memory == NULL ? SHARED_MEMORY_OFF : memory->options.rule, error);
 }
 
+bool
+shared_memory_is_on(const struct shared_memory *memory)
+{
+    return memory != NULL && memory->options.rule == SHARED_MEMORY_ON;
+}
+
+enum status
+shared_memory_refuse_far(struct error *error)
+{
+    return error_set(error, STATUS_PERMISSION_DENIED,
+                     "shared memory is for callers of the same machine: call the node by a "
+                     "loopback address or a unix socket, or show a certificate");
+}
+
 uint64_t
 shared_memory_request_bytes_max(const struct shared_memory *memory)
 {
@@ -211,11 +225,11 @@ check_room(const struct shared_memory *memory, const char *name, struct error *e
     if (find(memory, name) < memory->count)
         return error_set(error, STATUS_ALREADY_EXISTS,
                          "the name is registered already: unregister it first");
-    if (memory->count == memory->options.regions_max)
+    if (memory->held == memory->options.regions_max)
         return error_set(error, STATUS_RESOURCE_EXHAUSTED,
-                         "%u regions are registered, no more may be (shared_memory_regions): "
-                         "unregister some",
-                         memory->count);
+                         "%u regions are registered and %u others still used by calls, no more may "
+                         "be (shared_memory_regions): unregister some",
+                         memory->count, memory->held - memory->count);
     return STATUS_OK;
 }
 

@@ -38,6 +38,9 @@ void shared_memory_destroy(struct shared_memory *memory);
 enum status shared_memory_judge(enum shared_memory_rule rule, struct error *error) WARN_UNUSED;
 enum status shared_memory_permit(const struct shared_memory *memory,
                                  struct error *error) WARN_UNUSED;
+bool shared_memory_is_on(const struct shared_memory *memory);
+/* PERMISSION_DENIED: the caller is of another machine. */
+enum status shared_memory_refuse_far(struct error *error);
 uint64_t shared_memory_request_bytes_max(const struct shared_memory *memory);
 uint32_t shared_memory_count(struct shared_memory *memory);
 
@@ -49,7 +52,8 @@ struct shared_region_spec {
 };
 
 /* ALREADY_EXISTS: the name. NOT_FOUND, PERMISSION_DENIED: the object. INVALID_ARGUMENT: its key, or
- * what it is; or it is too short. RESOURCE_EXHAUSTED: too many regions, or descriptors. */
+ * what it is; or it is too short. RESOURCE_EXHAUSTED: too many regions, those that calls still
+ * hold included, or descriptors. */
 enum status shared_memory_register(struct shared_memory *memory,
                                    const struct shared_region_spec *spec,
                                    struct error *error) WARN_UNUSED;
