@@ -73,6 +73,7 @@ MAY_USE = {
 # Folders whose own objects use one another in a cycle, each with its reason. A folder that no longer
 # does is an error: delete it.
 CYCLIC = {
+    "coordinator": "a phase of the node ends when others are done, which its next phase tells",
     "coordinator/mesh": "a call for several models makes calls, which report their ends to it",
     "coordinator/models": "the end of a load or an unload begins the next one",
     "coordinator/pipeline": "a freed slot admits a waiting request, whose end frees a slot",

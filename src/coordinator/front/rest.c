@@ -11,50 +11,17 @@
 
 /* ---- the small answers ---- */
 
-static bool
-is_ready(struct rest *rest)
-{
-    pthread_mutex_lock(&rest->lock);
-    bool ready = rest->node_ready;
-    pthread_mutex_unlock(&rest->lock);
-    return ready;
-}
-
 static void
 answer_health(struct inquiry *inquiry)
 {
     /* For readiness the protocol's text has the key `live`, and its servers have `ready`. */
     bool asks_live = inquiry->route.what == REST_LIVE;
-    bool good = asks_live || is_ready(inquiry->rest);
+    bool good = asks_live || rest_is_ready(inquiry->rest);
     struct bytes json = {0};
     bytes_put_text(&json, asks_live ? "{\"live\":true}"
                           : good    ? "{\"live\":true,\"ready\":true}"
                                     : "{\"live\":false,\"ready\":false}");
     rest_answer(inquiry->request, good ? 200 : 503, &json, NULL);
-}
-
-enum status
-rest_ask_model(struct inquiry *inquiry, struct rest_call *call, enum oip_method method,
-               int64_t deadline_ns)
-{
-    struct rest *rest = inquiry->rest;
-    struct bytes named = {0};
-    struct dispatch_told told;
-    oip_json_put_named(&named, inquiry->route.model, inquiry->route.version);
-    CHECK(!named.failed); /* it is shorter than the path */
-    const struct wire_span span = {named.data, named.used};
-    const struct wire_message message = {&span, named.used > 0, named.used};
-    struct inbound inbound = rest_call_inbound(call, &message, deadline_ns);
-    const struct dispatch_question question = {method, is_ready(rest)};
-    enum status status = dispatch_ask(&rest->dispatch, &inbound, &question, &told, &inquiry->error);
-    bytes_fini(&named);
-    if (status != STATUS_OK)
-        rest_call_refused(call);
-    else if (told.is_elsewhere)
-        rest_call_taken(call, deadline_ns);
-    else
-        rest_call_told(call, told.response, told.response_bytes);
-    return status;
 }
 
 static enum status

@@ -18,6 +18,17 @@
 
 static const char late_text[] = "the deadline has passed";
 
+/* ---- the node's life ---- */
+
+bool
+rest_is_ready(struct rest *rest)
+{
+    pthread_mutex_lock(&rest->lock);
+    bool ready = rest->node_ready;
+    pthread_mutex_unlock(&rest->lock);
+    return ready;
+}
+
 /* ---- a call's life ---- */
 
 bool

@@ -61,6 +61,8 @@ struct rest_call {
     uint32_t holds; /* pieces of the HTTP answer that are not sent yet */
 };
 
+/* Whether the node is: what readiness answers. */
+bool rest_is_ready(struct rest *rest);
 /* One more is to be waited for, unless the node is stopping; and one less. */
 bool rest_one_more(struct rest *rest);
 void rest_one_answered(struct rest *rest);
