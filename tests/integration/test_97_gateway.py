@@ -145,6 +145,20 @@ class Passing(GatewayTest):
         self.assertNotIn("x-hop", passed)
         self.assertRegex(self.gateway.chat()[1]["x-request-id"], "^[0-9a-f]{32}$")
 
+    def test_all_fields_of_one_hop_stay(self):
+        body = b'{"model": "base", "prompt": "x", "max_tokens": 1}'
+        with socket.create_connection(("127.0.0.1", self.gateway.port)) as link:
+            link.sendall(b"POST /v1/compl%%65tions?user=a%%20b HTTP/1.1\r\nHost: x\r\n"
+                         b"Connection: close, x-one\r\nConnection: x-two\r\nx-one: 1\r\nx-two: 1\r\n"
+                         b"Content-Length: %d\r\n\r\n%s" % (len(body), body))
+            head = http.client.HTTPResponse(link)
+            head.begin()
+            self.assertEqual((head.status, len(head.read()) > 0), (200, True))
+        server = next(model for model in self.models if model.name == head.headers["x-served-by"])
+        passed = server.ask("/test/last")
+        self.assertEqual(passed["path"], "/v1/completions?user=a%20b")
+        self.assertFalse({"x-one", "x-two"} & set(passed["headers"]))
+
     def test_events_pass_as_they_come(self):
         _, headers, body = self.gateway.chat(stream=True)
         self.assertEqual(headers["Content-Type"], "text/event-stream")
@@ -198,6 +212,8 @@ class Passing(GatewayTest):
                 ("", "POST", CHAT, {}, 400),
                 ({"messages": []}, "POST", CHAT, {}, 400),
                 ('{"model": "a", "model": "b"}', "POST", CHAT, {}, 400),
+                ('{"model": "a", "mo\\u0064el": "b"}', "POST", CHAT, {}, 400),
+                ('{"model": "a\\u12"}', "POST", CHAT, {}, 400),
                 (chat, "POST", "/v1/nothing", {}, 404),
                 (None, "GET", CHAT, {}, 405),
                 (chat, "POST", CHAT, {"Content-Encoding": "gzip"}, 415),
@@ -258,6 +274,18 @@ class Failing(GatewayTest):
         events = body.decode().strip().split("\n\n")
         self.assertEqual((status, len(events)), (200, 3 + 1))
         self.assertIn('"code":502', events[-1])
+        self.assertEqual(self.gateway.figures()["cut_short_total"], 1)
+
+    def test_a_stream_that_breaks_within_an_event_is_cut(self):
+        for model in self.models:
+            model.fault("tear")
+        link = http.client.HTTPConnection("127.0.0.1", self.gateway.port, timeout=30)
+        link.request("POST", CHAT, json.dumps({"model": "base", "messages": ["x"],
+                                               "max_tokens": 50, "stream": True}))
+        answer = link.getresponse()
+        with self.assertRaises((ConnectionResetError, http.client.IncompleteRead)):
+            answer.read()
+        link.close()
         self.assertEqual(self.gateway.figures()["cut_short_total"], 1)
 
     def test_without_servers(self):
