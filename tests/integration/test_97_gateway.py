@@ -334,6 +334,10 @@ class Changing(GatewayTest):
 
 
 class Stopping(GatewayTest):
+    def test_a_hangup_changes_nothing(self):
+        self.gateway.process.send_signal(signal.SIGHUP)
+        self.assertEqual(self.gateway.chat()[0], 200)
+
     def test_requests_under_way_are_finished(self):
         link = http.client.HTTPConnection("127.0.0.1", self.gateway.port, timeout=30)
         link.request("POST", CHAT, json.dumps({"model": "base", "messages": ["x"],
@@ -386,14 +390,14 @@ class Limits(GatewayTest):
 
 
 class Starting(unittest.TestCase):
-    def run_gateway(self, text, *options):
+    def run_gateway(self, text, *options, prefix=()):
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "gateway.yaml")
             with open(path, "w", encoding="utf-8") as file:
                 file.write(text)
             with open(os.path.join(folder, "servers.yaml"), "w", encoding="utf-8") as file:
                 file.write("endpoints: [{name: a, address: 127.0.0.1, port: '1'}]")
-            done = subprocess.run([BIN / "shoal-gateway", *options, path], capture_output=True,
+            done = subprocess.run([*prefix, BIN / "shoal-gateway", *options, path], capture_output=True,
                                   text=True, check=False, timeout=60)
             return done.returncode, done.stdout + done.stderr
 
@@ -430,6 +434,12 @@ schedulingProfiles:
             code, output = self.run_gateway(text, "--check")
             self.assertEqual(code, 2, output)
             self.assertIn(said, output)
+
+    def test_too_few_descriptors(self):
+        code, output = self.run_gateway("endpoints: servers.yaml\nlisten: 127.0.0.1:0\n",
+                                        prefix=["prlimit", "--nofile=1000:1000"])
+        self.assertEqual(code, 2, output)
+        self.assertIn("may open 1000 files, and this configuration needs 6784", output)
 
     def test_help(self):
         for option in "--help", "--help-config", "--help=man", "--version":
