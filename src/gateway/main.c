@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <getopt.h>
+#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,7 +47,8 @@ static const struct usage_command command = {
         "server if one fails before its answer begins.\n"
         "\n"
         "SIGTERM and SIGINT drain: requests under way are finished. A second one stops at "
-        "once.\n",
+        "once.\n"
+        "SIGHUP is ignored: the file of endpoints is read again whenever it changes.\n",
     .exits = "  0    clean stop\n"
              "  1    stopped with requests under way\n"
              "  2    refused to start\n",
@@ -113,7 +115,7 @@ open_signals(void)
     sigaddset(&stops, SIGTERM);
     sigaddset(&stops, SIGINT);
     CHECK(sigprocmask(SIG_BLOCK, &stops, NULL) == 0);
-    CHECK(signal(SIGPIPE, SIG_IGN) != SIG_ERR);
+    CHECK(signal(SIGPIPE, SIG_IGN) != SIG_ERR && signal(SIGHUP, SIG_IGN) != SIG_ERR);
     int fd = signalfd(-1, &stops, SFD_CLOEXEC | SFD_NONBLOCK);
     CHECK(fd >= 0);
     return fd;
@@ -130,6 +132,25 @@ raise_descriptors(void)
     (void)setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+/* Without a descriptor every scrape fails: clients could eject all endpoints. */
+static enum status
+check_descriptors(const struct gateway_settings *settings, struct error *error)
+{
+    enum { OTHER = 128, OF_ENDPOINT = 2, OF_REQUEST = 2 }; /* a scrape, models; a call, one kept */
+    struct rlimit limit;
+    uint64_t needed = OTHER + (uint64_t)settings->connections_max +
+                      (uint64_t)settings->endpoints_max * OF_ENDPOINT +
+                      (uint64_t)settings->requests_max * OF_REQUEST;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed)
+        return STATUS_OK;
+    return error_set(error, STATUS_RESOURCE_EXHAUSTED,
+                     "this process may open %" PRIu64
+                     " files, and this configuration needs %" PRIu64
+                     ": raise the limit (ulimit -n, LimitNOFILE=), or lower connections_max, "
+                     "requests_max or endpoints_max",
+                     (uint64_t)limit.rlim_cur, needed);
+}
+
 static int
 serve(const struct gateway_settings *settings)
 {
@@ -137,7 +158,9 @@ serve(const struct gateway_settings *settings)
     struct gateway_service service = {.signals = open_signals()};
     raise_descriptors();
     listen_fds_init();
-    enum status status = loop_create(&service.loop, &error);
+    enum status status = check_descriptors(settings, &error);
+    if (status == STATUS_OK)
+        status = loop_create(&service.loop, &error);
     if (status == STATUS_OK)
         status = proxy_create(loop_base(service.loop), settings, &service.proxy, &error);
     if (status == STATUS_OK) {

@@ -145,6 +145,20 @@ class Passing(GatewayTest):
         self.assertNotIn("x-hop", passed)
         self.assertRegex(self.gateway.chat()[1]["x-request-id"], "^[0-9a-f]{32}$")
 
+    def test_all_fields_of_one_hop_stay(self):
+        body = b'{"model": "base", "prompt": "x", "max_tokens": 1}'
+        with socket.create_connection(("127.0.0.1", self.gateway.port)) as link:
+            link.sendall(b"POST /v1/compl%%65tions?user=a%%20b HTTP/1.1\r\nHost: x\r\n"
+                         b"Connection: close, x-one\r\nConnection: x-two\r\nx-one: 1\r\nx-two: 1\r\n"
+                         b"Content-Length: %d\r\n\r\n%s" % (len(body), body))
+            head = http.client.HTTPResponse(link)
+            head.begin()
+            self.assertEqual((head.status, len(head.read()) > 0), (200, True))
+        server = next(model for model in self.models if model.name == head.headers["x-served-by"])
+        passed = server.ask("/test/last")
+        self.assertEqual(passed["path"], "/v1/completions?user=a%20b")
+        self.assertFalse({"x-one", "x-two"} & set(passed["headers"]))
+
     def test_events_pass_as_they_come(self):
         _, headers, body = self.gateway.chat(stream=True)
         self.assertEqual(headers["Content-Type"], "text/event-stream")
@@ -198,6 +212,8 @@ class Passing(GatewayTest):
                 ("", "POST", CHAT, {}, 400),
                 ({"messages": []}, "POST", CHAT, {}, 400),
                 ('{"model": "a", "model": "b"}', "POST", CHAT, {}, 400),
+                ('{"model": "a", "mo\\u0064el": "b"}', "POST", CHAT, {}, 400),
+                ('{"model": "a\\u12"}', "POST", CHAT, {}, 400),
                 (chat, "POST", "/v1/nothing", {}, 404),
                 (None, "GET", CHAT, {}, 405),
                 (chat, "POST", CHAT, {"Content-Encoding": "gzip"}, 415),
@@ -260,6 +276,18 @@ class Failing(GatewayTest):
         self.assertIn('"code":502', events[-1])
         self.assertEqual(self.gateway.figures()["cut_short_total"], 1)
 
+    def test_a_stream_that_breaks_within_an_event_is_cut(self):
+        for model in self.models:
+            model.fault("tear")
+        link = http.client.HTTPConnection("127.0.0.1", self.gateway.port, timeout=30)
+        link.request("POST", CHAT, json.dumps({"model": "base", "messages": ["x"],
+                                               "max_tokens": 50, "stream": True}))
+        answer = link.getresponse()
+        with self.assertRaises((ConnectionResetError, http.client.IncompleteRead)):
+            answer.read()
+        link.close()
+        self.assertEqual(self.gateway.figures()["cut_short_total"], 1)
+
     def test_without_servers(self):
         for model in self.models:
             model.fault("decline")
@@ -306,6 +334,10 @@ class Changing(GatewayTest):
 
 
 class Stopping(GatewayTest):
+    def test_a_hangup_changes_nothing(self):
+        self.gateway.process.send_signal(signal.SIGHUP)
+        self.assertEqual(self.gateway.chat()[0], 200)
+
     def test_requests_under_way_are_finished(self):
         link = http.client.HTTPConnection("127.0.0.1", self.gateway.port, timeout=30)
         link.request("POST", CHAT, json.dumps({"model": "base", "messages": ["x"],
@@ -358,14 +390,14 @@ class Limits(GatewayTest):
 
 
 class Starting(unittest.TestCase):
-    def run_gateway(self, text, *options):
+    def run_gateway(self, text, *options, prefix=()):
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "gateway.yaml")
             with open(path, "w", encoding="utf-8") as file:
                 file.write(text)
             with open(os.path.join(folder, "servers.yaml"), "w", encoding="utf-8") as file:
                 file.write("endpoints: [{name: a, address: 127.0.0.1, port: '1'}]")
-            done = subprocess.run([BIN / "shoal-gateway", *options, path], capture_output=True,
+            done = subprocess.run([*prefix, BIN / "shoal-gateway", *options, path], capture_output=True,
                                   text=True, check=False, timeout=60)
             return done.returncode, done.stdout + done.stderr
 
@@ -402,6 +434,12 @@ schedulingProfiles:
             code, output = self.run_gateway(text, "--check")
             self.assertEqual(code, 2, output)
             self.assertIn(said, output)
+
+    def test_too_few_descriptors(self):
+        code, output = self.run_gateway("endpoints: servers.yaml\nlisten: 127.0.0.1:0\n",
+                                        prefix=["prlimit", "--nofile=1000:1000"])
+        self.assertEqual(code, 2, output)
+        self.assertIn("may open 1000 files, and this configuration needs 6784", output)
 
     def test_help(self):
         for option in "--help", "--help-config", "--help=man", "--version":

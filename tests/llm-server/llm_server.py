@@ -10,7 +10,7 @@ tokens in the KV cache 5.353e-7 k + 1.0265e-4 b + 0.014 s. --speed divides them.
 not in one of the --slots is loaded for 0.5 s, in the place of the one unused longest.
 
 POST /test/fault {"fault": F} makes it misbehave: hang (accepts, says nothing), decline (503), drop
-(closes before an answer), cut (closes within one), malformed; anything else ends that.
+(closes before an answer), cut (closes within one), tear (closes within an event), malformed; anything else ends that.
 """
 
 import argparse
@@ -197,6 +197,9 @@ class Server:
         total = job.made + job.left
         for number in range(1, total + 1):
             if self.fault == "cut" and number > 3:
+                return False
+            if self.fault == "tear" and number > 3:
+                self.chunk(writer, b'data: {"choi')
                 return False
             text = first if number == 1 else await job.tokens.get()
             event = json.dumps({"object": "chat.completion.chunk", "model": model, "choices": [

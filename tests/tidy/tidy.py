@@ -85,7 +85,7 @@ LAYERS = {
 LIBRARIES = [
     (r"<grpc/", ["src/rpc/*"]),
     (r"<event2/", ["src/loop/*", "src/http/*", "src/mesh/etcd/exchange.c"]),
-    (r"<jansson\.h>", ["src/coordinator/protocol/oip_json*.c", "src/coordinator/telemetry/trace_json.c",
+    (r"<jansson\.h>", ["src/gateway/scan/json_scan.c", "src/coordinator/protocol/oip_json*.c", "src/coordinator/telemetry/trace_json.c",
                        "src/coordinator/models/model_look.c", "src/coordinator/models/sidecar.c",
                        "src/coordinator/models/runtime_request.c",
                        "src/coordinator/mesh/mesh_etcd_place.c",

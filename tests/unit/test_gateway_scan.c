@@ -29,9 +29,11 @@ test_members(void **state)
         {" { \"model\" : \"m\" } \n", "\"m\"", NULL},
         {"{\"a\":{\"model\":1},\"model\":2}", "2", NULL},
         {"{\"a\":\"\\\"model\\\":\",\"model\":[1,{\"]\":\"}\"}]}", "[1,{\"]\":\"}\"}]", NULL},
-        {"{\"a\\\\\":1,\"model\":\"\\\\\"}", "\"\\\\\"", NULL},
+        {"{\"a\":\"\\\\\",\"model\":\"\\\\\"}", "\"\\\\\"", NULL},
         {"{\"models\":1,\"mode\":2}", NULL, NULL},
         {"{\"model\":1,\"model\":1}", NULL, "twice"},
+        {"{\"model\":1,\"mo\\u0064el\":2}", NULL, "escape"},
+        {"{\"a\\n\":1}", NULL, "escape"},
         {"", NULL, "not a JSON object"},
         {"[]", NULL, "not a JSON object"},
         {"{} x", NULL, "not a JSON object"},
@@ -63,6 +65,46 @@ test_members(void **state)
             assert_int_equal(member.value.bytes, strlen(cases[i].model));
             assert_memory_equal(member.value.at, cases[i].model, member.value.bytes);
         }
+        free(text);
+    }
+}
+
+static void
+test_decoding(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *value;
+        const char *meant; /* NULL: malformed */
+    } cases[] = {
+        {"\"\"", ""},
+        {"\"org\\/name\"", "org/name"},
+        {"\"\\\"\\\\\\b\\f\\n\\r\\t\"", "\"\\\b\f\n\r\t"},
+        {"\"\\u0061\\u00e4\\u20AC\\ud83d\\ude00z\"", "a\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80z"},
+        {"\"\\\"", NULL},
+        {"1", NULL},
+        {"\"\\u0061\xff\"", NULL},
+        {"\"\\x\"", NULL},
+        {"\"\\u\"", NULL},
+        {"\"\\u12g4\"", NULL},
+        {"\"\\ud83d\"", NULL},
+        {"\"\\ud83dabcdef\"", NULL},
+        {"\"\\ud83d\\u0041\"", NULL},
+        {"\"\\ude00\"", NULL},
+    };
+    for (size_t i = 0; i < ARRAY_COUNT(cases); i++) {
+        size_t bytes = strlen(cases[i].value);
+        char *text = malloc(bytes > 0 ? bytes : 1);
+        memcpy(text, cases[i].value, bytes);
+        struct bytes meant = {0};
+        assert_int_equal(json_span_decode((struct json_span){text, bytes}, &meant),
+                         cases[i].meant != NULL);
+        if (cases[i].meant != NULL) {
+            assert_int_equal(meant.used, strlen(cases[i].meant));
+            if (meant.used > 0)
+                assert_memory_equal(meant.data, cases[i].meant, meant.used);
+        }
+        bytes_fini(&meant);
         free(text);
     }
 }
@@ -132,6 +174,34 @@ test_page_cut_anywhere(void **state)
     }
 }
 
+static void
+test_lines(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *line;
+        uint32_t waiting;
+    } cases[] = {
+        {"vllm:num_requests_waiting{a=\"b\"} 5 # {trace_id=\"x\"} 77", 5},
+        {"vllm:num_requests_waiting{a=\"}\\\"}\"} 6 1712345678", 6},
+        {"vllm:num_requests_waiting{} 7", 7},
+        {"vllm:num_requests_waiting {a=\"b\"} 8", 8},
+        {"vllm:num_requests_waiting\t9", 9},
+        {"vllm:num_requests_waiting{a=\"b 10", 0},
+        {"vllm:num_requests_waiting{", 0},
+        {"vllm:num_requests_waiting", 0},
+        {"vllm:num_requests_waiting +Inf", 0},
+        {"vllm:num_requests_waiting -1", 0},
+    };
+    static struct metrics_page page;
+    for (size_t i = 0; i < ARRAY_COUNT(cases); i++) {
+        metrics_page_begin(&page);
+        metrics_page_feed(&page, cases[i].line, strlen(cases[i].line));
+        metrics_page_end(&page);
+        assert_int_equal(page.figures.waiting, cases[i].waiting);
+    }
+}
+
 /* What is loaded beats what is in use; adapters in main memory are not loaded. */
 static void
 test_loaded_adapters(void **state)
@@ -183,7 +253,9 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_members),
+        cmocka_unit_test(test_decoding),
         cmocka_unit_test(test_elements),
+        cmocka_unit_test(test_lines),
         cmocka_unit_test(test_page_cut_anywhere),
         cmocka_unit_test(test_loaded_adapters),
         cmocka_unit_test(test_limits),

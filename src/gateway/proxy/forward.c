@@ -12,7 +12,7 @@
 #include "base/clock.h"
 #include "gateway/proxy/internal.h"
 
-enum { HEADERS_MAX = 130 };
+enum { HEADERS_MAX = 130, EVENT_LINE_ENDS = 2 };
 
 /* ---- heads ---- */
 
@@ -21,7 +21,7 @@ static bool
 is_named(const char *list, const char *name)
 {
     size_t bytes = strlen(name);
-    while (list != NULL && *list != '\0') {
+    while (*list != '\0') {
         list += strspn(list, " \t,");
         size_t found = strcspn(list, " \t,");
         if (found == bytes && strncasecmp(list, name, bytes) == 0)
@@ -33,7 +33,7 @@ is_named(const char *list, const char *name)
 
 /* Fields of one hop, and those that we write. */
 static bool
-is_dropped(const char *name, const char *connection)
+is_ours(const char *name)
 {
     static const char *const ours[] = {"connection",
                                        "keep-alive",
@@ -52,38 +52,54 @@ is_dropped(const char *name, const char *connection)
     for (size_t i = 0; i < ARRAY_COUNT(ours); i++)
         if (strcasecmp(name, ours[i]) == 0)
             return true;
-    return is_named(connection, name);
+    return false;
+}
+
+/* Keeps the fields that pass, behind the id. Connection may come several times. */
+static size_t
+keep_passing(struct http_header headers[HEADERS_MAX], size_t count)
+{
+    const char *lists[HEADERS_MAX];
+    size_t list_count = 0;
+    size_t kept = 1;
+    for (size_t i = 1; i < count; i++)
+        if (strcasecmp(headers[i].name, "Connection") == 0)
+            lists[list_count++] = headers[i].value;
+    for (size_t i = 1; i < count; i++) {
+        bool passes = !is_ours(headers[i].name);
+        for (size_t j = 0; j < list_count && passes; j++)
+            passes = !is_named(lists[j], headers[i].name);
+        if (passes)
+            headers[kept++] = headers[i];
+    }
+    return kept;
 }
 
 static size_t
 request_headers(const struct exchange *exchange, struct http_header headers[HEADERS_MAX])
 {
-    const char *connection = http_request_header(exchange->request, "Connection");
     size_t position = 0;
-    size_t count = 0;
-    headers[count++] = (struct http_header){"x-request-id", exchange->id};
+    size_t count = 1;
     struct http_header header;
+    headers[0] = (struct http_header){"x-request-id", exchange->id};
     while (count < HEADERS_MAX &&
            http_request_header_walk(exchange->request, &position, &header.name, &header.value))
-        if (!is_dropped(header.name, connection))
-            headers[count++] = header;
-    return count;
+        headers[count++] = header;
+    return keep_passing(headers, count);
 }
 
 static size_t
 answer_headers(const struct exchange *exchange, const struct http_call *call,
                struct http_header headers[HEADERS_MAX])
 {
-    const char *connection = http_call_header(call, "Connection");
     size_t position = 0;
-    size_t count = 0;
-    headers[count++] = (struct http_header){"x-request-id", exchange->id};
+    size_t count = 1;
     struct http_header header;
+    headers[0] = (struct http_header){"x-request-id", exchange->id};
     while (count < HEADERS_MAX &&
            http_call_header_walk(call, &position, &header.name, &header.value))
-        if (!is_dropped(header.name, connection))
-            headers[count++] = header;
-    return count;
+        headers[count++] = header;
+    return keep_passing(headers, count);
 }
 
 /* ---- the core ---- */
@@ -141,7 +157,9 @@ on_head(void *context, struct http_call *call)
     }
     const char *type = http_call_header(call, "Content-Type");
     int64_t length = http_call_length(call);
-    exchange->is_events = type != NULL && strncasecmp(type, "text/event-stream", 17) == 0;
+    exchange->is_events = type != NULL && strncasecmp(type, "text/event-stream", 17) == 0 &&
+                          http_call_header(call, "Content-Encoding") == NULL;
+    exchange->line_ends = EVENT_LINE_ENDS;
     exchange->is_held = length >= 0 && length <= HELD_BYTES_MAX;
     if (exchange->is_held)
         return;
@@ -149,6 +167,22 @@ on_head(void *context, struct http_call *call)
     size_t count = answer_headers(exchange, call, headers);
     start(exchange);
     http_answer_begin(exchange->request, code, headers, count, on_writable);
+}
+
+/* Counts the line ends that the client has seen last: two end an event. */
+static void
+note_line_ends(struct exchange *exchange, const char *data, size_t bytes)
+{
+    uint32_t ends = 0;
+    size_t left = bytes;
+    for (; left > 0 && ends < EVENT_LINE_ENDS; left--) {
+        if (data[left - 1] != '\n' && data[left - 1] != '\r')
+            break;
+        ends += data[left - 1] == '\n';
+    }
+    exchange->line_ends = left == 0 ? exchange->line_ends + ends : ends;
+    if (exchange->line_ends > EVENT_LINE_ENDS)
+        exchange->line_ends = EVENT_LINE_ENDS;
 }
 
 static void
@@ -159,6 +193,7 @@ on_piece(void *context, struct http_call *call, const void *data, size_t bytes)
         bytes_put(&exchange->held, data, bytes);
         return;
     }
+    note_line_ends(exchange, data, bytes);
     struct http_piece piece = {.data = data, .bytes = bytes};
     if (http_answer_write(exchange->request, &piece) == HTTP_WAIT) {
         exchange->proxy->counters[PROXY_PAUSED]++;
@@ -166,7 +201,8 @@ on_piece(void *context, struct http_call *call, const void *data, size_t bytes)
     }
 }
 
-/* The answer that the client sees breaks off. Of events the last says so; else the framing does. */
+/* The answer that the client sees breaks off. After a whole event one more says so; else the
+ * framing does: behind half an event it would be taken for the other half. */
 static void
 cut_short(struct exchange *exchange, enum gateway_end how)
 {
@@ -175,10 +211,10 @@ cut_short(struct exchange *exchange, enum gateway_end how)
         "\"type\":\"InternalServerError\",\"param\":null,\"code\":502}}\n\n";
     struct http_request *request = exchange->request;
     struct http_piece piece = {.data = event, .bytes = sizeof(event) - 1};
-    bool is_events = exchange->is_events;
+    bool may_say = exchange->is_events && exchange->line_ends == EVENT_LINE_ENDS;
     end(exchange, how);
     exchange_free(exchange);
-    if (!is_events) {
+    if (!may_say) {
         http_answer_abort(request);
         return;
     }
@@ -241,10 +277,17 @@ call_start(struct exchange *exchange)
     static const struct http_call_handler handler = {on_head, on_piece, on_end};
     const struct gateway_settings *settings = exchange->proxy->settings;
     struct http_header headers[HEADERS_MAX];
+    const char *query = http_request_query(exchange->request);
+    struct bytes path = {0};
+    bytes_put_text(&path, http_request_path(exchange->request));
+    if (*query != '\0')
+        bytes_put_char(&path, '?');
+    bytes_put(&path, query, strlen(query) + 1);
+    CHECK(!path.failed);
     int64_t left_ns = settings->total_timeout_ms * NS_PER_MS + exchange->began_ns - clock_now_ns();
     struct http_call_request call = {
         .method = "POST",
-        .path = http_request_path_encoded(exchange->request),
+        .path = path.data,
         .headers = headers,
         .header_count = request_headers(exchange, headers),
         .body = exchange->body,
@@ -255,6 +298,7 @@ call_start(struct exchange *exchange)
                      .total_ns = left_ns > 1 ? left_ns : 1},
     };
     exchange->call = http_call_start(exchange->target, &call, &handler, exchange);
+    bytes_fini(&path);
 }
 
 void

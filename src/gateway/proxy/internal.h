@@ -51,7 +51,8 @@ struct exchange {
     struct http_target *target;
     struct http_call *call; /* NULL: none is under way */
     bool is_held;           /* a short answer is passed on when it is whole */
-    bool is_events;         /* text/event-stream */
+    bool is_events;         /* text/event-stream that can be added to */
+    uint32_t line_ends;     /* of the answer so far, at its end */
     struct bytes held;
 };
 

@@ -83,20 +83,35 @@ on_piece(struct http_request *request, const void *data, size_t bytes)
     exchange->body_bytes = needed;
 }
 
+/* By what the name means: clients may escape it, as PHP does each slash. 0: it is no text. */
+static uint64_t
+model_hash(struct json_span value)
+{
+    struct json_span name;
+    struct bytes meant = {0};
+    if (!json_span_string(value, &name) || name.bytes == 0)
+        return 0;
+    if (memchr(name.at, '\\', name.bytes) == NULL)
+        return gateway_name_hash(name.at, name.bytes);
+    bool is_text = json_span_decode(value, &meant);
+    uint64_t hash = is_text ? gateway_name_hash(meant.data, meant.used) : 0;
+    bytes_fini(&meant);
+    return hash;
+}
+
 /* Finds what the scheduler needs. Returns NULL or the mistake. */
 static const char *
 body_scan(struct exchange *exchange)
 {
     struct json_member members[] = {
         {.name = "model"}, {.name = "messages"}, {.name = "prompt"}, {.name = "input"}};
-    struct json_span model;
     const char *mistake =
         json_scan_members(exchange->body, exchange->body_bytes, members, ARRAY_COUNT(members));
     if (mistake != NULL)
         return mistake;
-    if (!json_span_string(members[0].value, &model) || model.bytes == 0)
+    exchange->model = model_hash(members[0].value);
+    if (exchange->model == 0)
         return "the member `model` is missing, or no text";
-    exchange->model = gateway_name_hash(model.at, model.bytes);
     const char *session = http_request_header(exchange->request, "x-session-id");
     if (session == NULL)
         session = http_request_header(exchange->request, "x-session-token");
@@ -294,7 +309,7 @@ count(void *context, enum http_figure figure, int64_t by)
         [HTTP_REFUSED] = PROXY_HTTP_REFUSED,
         [HTTP_EVICTED] = PROXY_HTTP_EVICTED,
         [HTTP_TIMED_OUT] = PROXY_HTTP_TIMED_OUT,
-        [HTTP_CUT] = PROXY_HTTP_CUT,
+        [HTTP_CUT] = PROXY_HTTP_TIMED_OUT, /* never: no answer is scarce */
         [HTTP_NOT_ACCEPTING] = PROXY_HTTP_NOT_ACCEPTING,
     };
     struct llm_proxy *proxy = context;

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "gateway/scan/json_scan.h"
 
+#include <jansson.h>
 #include <string.h>
 
 static const char cut_text[] = "the body is not JSON: it ends too early";
 static const char no_object_text[] = "the body is not a JSON object";
+static const char escape_text[] = "a member's name contains an escape: write it without";
 static const char twice_text[] = "a member of the JSON object comes twice";
 
 struct cursor {
@@ -90,10 +92,13 @@ skip_either(struct cursor *cursor, char one, char other)
     return *cursor->at++;
 }
 
+/* A name that is escaped could be any: it is refused, because the server would see it. */
 static const char *
 note_member(struct json_member *members, size_t count, struct json_span name,
             struct json_span value)
 {
+    if (memchr(name.at, '\\', name.bytes) != NULL)
+        return escape_text;
     for (size_t i = 0; i < count; i++) {
         size_t bytes = strlen(members[i].name);
         if (name.bytes != bytes + 2 || memcmp(name.at + 1, members[i].name, bytes) != 0)
@@ -157,4 +162,15 @@ json_span_string(struct json_span value, struct json_span *inside)
         return false;
     *inside = (struct json_span){value.at + 1, value.bytes - 2};
     return true;
+}
+
+bool
+json_span_decode(struct json_span value, struct bytes *out)
+{
+    json_t *read = json_loadb(value.at, value.bytes, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
+    bool is_text = json_is_string(read);
+    if (is_text)
+        bytes_put(out, json_string_value(read), json_string_length(read));
+    json_decref(read);
+    return is_text && !out->failed;
 }

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Finds members of a JSON object without building a tree: the bytes are walked once, strings are
- * skipped by memchr, nothing is allocated and nothing recurses. Pure.
+ * skipped by memchr, nothing is allocated by the scan and nothing recurses. Pure.
  *
  * The scan checks what it needs to find its way, not all of JSON: the model server judges the rest.
- * Names are compared as they are written, without their escapes.
+ * A name with an escape in it is refused.
  */
 #pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
+
+#include "base/bytes.h"
 
 struct json_span {
     const char *at; /* NULL: not there */
@@ -22,7 +24,7 @@ struct json_member {
 };
 
 /* Finds these members of the object that is all of `text`. Returns NULL, or the mistake: no object,
- * an object that does not end, or a wanted name that comes twice. */
+ * an object that does not end, a name with an escape, or a wanted name that comes twice. */
 const char *json_scan_members(const char *text, size_t bytes, struct json_member *members,
                               size_t count);
 
@@ -31,3 +33,5 @@ bool json_scan_next(struct json_span array, size_t *position, struct json_span *
 
 /* The inside of a string, escapes as written; false: it is no string. */
 bool json_span_string(struct json_span value, struct json_span *inside);
+/* Appends what a string means; false: it is no string, or no UTF-8. */
+bool json_span_decode(struct json_span value, struct bytes *out);

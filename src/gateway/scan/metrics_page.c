@@ -131,21 +131,33 @@ static const struct metrics_series {
     {"vllm:max_gpu_lora_adapters", take_adapters_max},
 };
 
-/* NAME{LABELS} VALUE */
+/* Behind the brace that ends them, which values may contain; NULL: there is none. */
+static const char *
+labels_end(const char *at)
+{
+    bool is_quoted = false;
+    for (; *at != '\0' && (is_quoted || *at != '}'); at++)
+        if (*at == '"')
+            is_quoted = !is_quoted;
+        else if (is_quoted && *at == '\\' && at[1] != '\0')
+            at++;
+    return *at == '}' ? at + 1 : NULL;
+}
+
+/* NAME{LABELS} VALUE, and behind it perhaps a time and an exemplar */
 static void
 take_line(struct metrics_page *page)
 {
     char *line = page->line;
     if (strncmp(line, "vllm:", 5) != 0)
         return;
-    size_t name = strcspn(line, "{ ");
-    const char *labels = line[name] == '{' ? line + name + 1 : "";
-    const char *value = *labels != '\0' ? strrchr(labels, '}') : line + name;
-    if (value == NULL || *value == '\0')
-        return;
-    char *end;
-    double number = strtod(value + 1, &end);
-    if (end == value + 1)
+    size_t name = strcspn(line, "{ \t");
+    const char *rest = line + name + strspn(line + name, " \t");
+    const char *labels = *rest == '{' ? rest + 1 : "";
+    const char *value = *rest == '{' ? labels_end(labels) : rest;
+    char *end = NULL;
+    double number = value != NULL ? strtod(value, &end) : 0;
+    if (end == value)
         return;
     for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
         if (strlen(known[i].name) == name && memcmp(line, known[i].name, name) == 0) {
