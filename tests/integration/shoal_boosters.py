@@ -71,11 +71,13 @@ def answers(number):
     return 2.0 * number + 1, 2.0 * number + 2
 
 
-def write(folder, number, features=1):
-    """Makes a folder with a model's file in it."""
+def write(folder, number, features=1, more_bytes=0):
+    """Makes a folder with a model's file in it, with so many more bytes that a loaded model keeps."""
     folder = pathlib.Path(folder)
     folder.mkdir()
-    (folder / "model.json").write_text(text(number, features))
+    attributes = json.dumps({"more": more_bytes * "x"} if more_bytes > 0 else {})
+    (folder / "model.json").write_text(
+        text(number, features).replace('"attributes": {}', f'"attributes": {attributes}'))
 
 
 def name(number):

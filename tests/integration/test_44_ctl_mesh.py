@@ -68,7 +68,7 @@ class TestModels(Case):
     def test_the_life_of_a_model(self):
         self.assertEqual(self.mesh("status", "one", code=NEGATIVE).out, "one: NOT_FOUND\n")
         self.assertEqual(self.register("one").out, "one is registered: its first call loads it\n")
-        self.assertEqual(self.register("one").out, "one is registered: its first call loads it\n")
+        self.assertRegex(self.register("one").out, "^one is registered")  # or loaded in advance
         told = self.register("one", path="folder", code=NEGATIVE).err
         self.assertIn("ALREADY_EXISTS: Model already exists with different attribute values", told)
         self.assertRegex(self.mesh("load", "one", "--wait").out,
@@ -113,7 +113,7 @@ class TestVModels(Case):
         self.register("v2")
         self.assertEqual(self.mesh("vmodel", "v", code=NEGATIVE).out, "v: NOT_FOUND\n")
         self.assertRegex(self.mesh("set-vmodel", "v", "v1", "--owner", "me").out,
-                         r"^v: DEFINED, answered by v1, owned by me\n  v1: NOT_LOADED\n")
+                         r"^v: DEFINED, answered by v1, owned by me\n  v1: (NOT_LOADED|LOADING|LOADED)\n")
         done = self.mesh("set-vmodel", "v", "v2", "--owner", "me", "--wait")
         self.assertRegex(done.out, r"^v: DEFINED, answered by v2, owned by me\n")
         answer = self.registrar.infer(metadata=[("mm-vmodel-id", "v")])
@@ -186,19 +186,19 @@ class TestLists(Case):
         self.register("state-loaded", "--wait")
         self.register("state-failed", "--wait", "--key", key(fail="it is no good"), code=NEGATIVE)
         rows = {row["id"]: row for row in self.rows("models", "--prefix", "state-")}
-        self.assertEqual({name: row["state"] for name, row in rows.items()},
-                         {"state-known": "not loaded", "state-loaded": "loaded",
-                          "state-failed": "failed"})
-        self.assertEqual({name: (row["loaded"], row["failed"], row["here"])
+        known = rows.pop("state-known")  # soon after the start the leader loads it in advance
+        self.assertIn((known["state"], known["here"]),
+                      (("not loaded", ""), ("loading", "loading"), ("loaded", "loaded")))
+        self.assertEqual((known["failed"], known["type"], known["path"]), (0, "pupil", "model"))
+        self.assertEqual({name: (row["state"], row["loaded"], row["failed"], row["here"])
                           for name, row in rows.items()},
-                         {"state-known": (0, 0, ""), "state-loaded": (1, 0, "loaded"),
-                          "state-failed": (0, 1, "")})
+                         {"state-loaded": ("loaded", 1, 0, "loaded"),
+                          "state-failed": ("failed", 0, 1, "")})
         self.assertIn("it is no good", rows["state-failed"]["error"])
-        self.assertEqual((rows["state-known"]["type"], rows["state-known"]["path"]),
-                         ("pupil", "model"))
         loaded = [row["id"] for row in self.rows("models", "--prefix", "state-", "--node",
                                                  "the-node")]
-        self.assertEqual(loaded, ["state-loaded"])
+        self.assertIn("state-loaded", loaded)
+        self.assertNotIn("state-failed", loaded)
         self.assertEqual(self.rows("models", "--node", "nobody"), [])
         out = self.list("models", "--prefix", "state-").out
         self.assertRegex(out, r"(?m)^  state-loaded +loaded +pupil +model +loaded +1 +0 +0 +0 ")

@@ -10,6 +10,7 @@ ctest: timeout=120
 import json
 import os
 import pathlib
+import signal
 import tempfile
 import unittest
 import urllib.error
@@ -17,7 +18,7 @@ import urllib.request
 
 import shoal_boosters
 import shoal_fixture
-from shoal_client import Client, failure
+from shoal_client import Client, failure, outcome
 from shoal_ctl import NEGATIVE, shoalctl
 from shoal_fixture import Shoald, free_port, node, pipeline, stage, wait_until
 
@@ -291,6 +292,25 @@ class TestVersions(unittest.TestCase):
         self.assertIn("m/2/model.json: XGBoost says", self.row()["error"])
         self.put("m/3", 3)
         self.wait_answer((3, "3"))
+
+    def test_the_folder_goes_while_calls_are_under_way(self):
+        """No worker can load it any more, and the calls that were sent with it have no deadline."""
+        self.put("m/1", 1)
+        self.start()
+        self.assertEqual(self.ask(), (1, "1"))
+        workers = self.shoald.workers()
+        for worker in workers:
+            os.kill(worker.pid, signal.SIGSTOP)
+        flying = [self.client.start_raw("m", shoal_boosters.tensor(0)) for _ in range(8)]
+        self.shoald.wait_stat("boosters", lambda now: now["slots_used"] == 8, "all are sent")
+        (self.root / "m").rename(self.folder / "gone")
+        wait_until(lambda: self.row()["state"] == "unloading", lambda: f"{self.row()}")
+        for worker in workers:
+            os.kill(worker.pid, signal.SIGKILL)
+        codes = {outcome(future).name for future in flying}
+        self.assertNotIn("DEADLINE_EXCEEDED", codes)
+        wait_until(lambda: shoalctl("model", "list", "--json", "--counters",
+                                    self.shoald.counters).out == "", "it is gone")
 
     def test_a_policy_is_kept_at_the_start(self):
         """Only the version that it names may serve."""

@@ -47,11 +47,11 @@ class TestDirectory(unittest.TestCase):
         link.symlink_to(f".{name}-{number}")
         link.rename(self.root / name)
 
-    def put(self, name, number, key=None, features=1):
+    def put(self, name, number, key=None, features=1, more_bytes=0):
         """As one should: made elsewhere, then renamed into place."""
         self.made += 1
         making = self.folder / f"making-{self.made}"
-        shoal_boosters.write(making, number, features)
+        shoal_boosters.write(making, number, features, more_bytes)
         if key is not None:
             (making / "key.json").write_text(key)
         for path in (*making.iterdir(), making):
@@ -119,9 +119,9 @@ class TestDirectory(unittest.TestCase):
         self.assertEqual(self.ask("late"), shoal_boosters.answers(7)[0])
 
     def test_preload_fills_the_budget(self):
-        for number in range(12):
-            self.put(f"model-{number:02}", number)
-        self.start(memory_mib=2, default_size_mib=1)
+        for number in range(12):  # as large as that in each of two workers, whatever the allocator
+            self.put(f"model-{number:02}", number, more_bytes=400_000)
+        self.start(memory_mib=4, default_size_mib=2)
         self.shoald.wait_log("models_not_preloaded pipeline=boosters count=[1-9]")
         wait_until(lambda: "loaded" in {row["state"] for row in self.rows().values()},
                    lambda: f"one is loaded: {self.rows()}")

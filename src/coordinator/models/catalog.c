@@ -327,6 +327,31 @@ catalog_unload(struct model *model)
         reconcile(model);
 }
 
+/* With the lock. */
+static void
+set_error(struct model *model, enum status status, const char *text)
+{
+    model->error = ERROR_NONE;
+    error_set(&model->error, status, "%s", text);
+    model_path_hide(&model->catalog->root, &model->error, &model->error);
+}
+
+void
+catalog_fail_returned(struct model *model, enum status status, const char *text)
+{
+    CHECK(model->phase == PHASE_LEAVING);
+    registry_lock(model->registry);
+    bool fails = model->sent > 0 && model->place.state == MODEL_IS_UNLOADING;
+    if (fails) {
+        model->place.state = MODEL_IS_FAILED; /* those that come back from here on fail, too */
+        set_error(model, status, text);
+    }
+    registry_unlock(model->registry);
+    model->load_deaths = 0;
+    if (fails)
+        model_fail_returned(model, status, model->error.text);
+}
+
 void
 catalog_fail(struct model *model, enum status status, const char *text)
 {
@@ -339,9 +364,7 @@ catalog_fail(struct model *model, enum status status, const char *text)
         model->retry_wait_ns = RETRY_MAX_MS * (int64_t)NS_PER_MS;
     registry_lock(model->registry);
     model_cache_fail(&catalog->cache, &model->place);
-    model->error = ERROR_NONE;
-    error_set(&model->error, status, "%s", text);
-    model_path_hide(&catalog->root, &model->error, &model->error);
+    set_error(model, status, text);
     model->retry_ns = 0; /* requests wait until it is known whether another release is tried */
     model->place.ordered = false; /* after a failure only a listed model stays known */
     model->asked = false;
@@ -357,14 +380,14 @@ catalog_fail(struct model *model, enum status status, const char *text)
     model->loaders = NULL;
     if (model->predecessor != NULL)
         replacement_fail(model);
-    bool falls_back = replacement_falls_back(model);
-    registry_lock(model->registry);
-    if (!falls_back)
+    if (replacement_falls_back(model)) {
+        model_fail_returned(model, status, model->error.text);
+    } else {
+        registry_lock(model->registry);
         model->retry_ns = clock_now_ns() + model->retry_wait_ns;
-    bool waits = falls_back && model->sent == 0; /* it leaves when nothing sent with it is left */
-    registry_unlock(model->registry);
-    if (!waits)
+        registry_unlock(model->registry);
         model_fail_waiting(model, NULL, status, model->error.text);
+    }
     model_begin_leaving(model);
 }
 

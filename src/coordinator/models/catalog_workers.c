@@ -241,8 +241,10 @@ catalog_on_refused(struct model *model, struct worker_models *worker_models, enu
     struct error error = ERROR_NONE;
     error_set(&error, status_from_number((long)status), "stage \"%s\": %s",
               stage_config(member->pools, member->stage)->name, text);
-    if (model->phase == PHASE_CLEARING || model->phase == PHASE_LEAVING ||
-        atomic_load(&lane->state) == LANE_CONDEMNED) {
+    bool is_condemned = atomic_load(&lane->state) == LANE_CONDEMNED;
+    if (model->phase == PHASE_CLEARING || model->phase == PHASE_LEAVING || is_condemned) {
+        if (model->phase == PHASE_LEAVING && !is_condemned)
+            catalog_fail_returned(model, error.status, error.text);
         catalog_review(model);
     } else if (lane == pipeline->incoming && model->phase == PHASE_REST) {
         /* the serving lane can load it, so the generation that is to take over must, too */
@@ -338,12 +340,12 @@ on_seat_start(struct catalog *catalog, struct pool_member *member)
     registry_unlock(catalog->registry);
 }
 
-/* Loaded, or to be unloaded when its last request is answered. */
+/* With the lock. Loaded, or to be unloaded when its last request is answered. */
 static bool
 is_to_be_held(const struct model *model)
 {
     if (model->phase == PHASE_LEAVING)
-        return model->place.state == MODEL_IS_UNLOADING && model->holdings > 0;
+        return model->place.state == MODEL_IS_UNLOADING && model->sent > 0;
     return model->place.state == MODEL_IS_LOADED;
 }
 

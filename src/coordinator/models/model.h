@@ -272,6 +272,8 @@ void catalog_preload(struct model *model);
 void catalog_unload(struct model *model);
 /* Its load has failed, or a worker that must have it cannot load it. */
 void catalog_fail(struct model *model, enum status status, const char *text);
+/* It leaves, and a worker that restarted cannot load it for the requests that were sent with it. */
+void catalog_fail_returned(struct model *model, enum status status, const char *text);
 /* Its workers have changed: works out where it is held. */
 void catalog_review(struct model *model);
 void catalog_count(struct catalog *catalog, enum counter counter);
@@ -329,6 +331,8 @@ model_status_for_callers(enum status status)
 /* Fails all requests that wait, or those in one lane. */
 void model_fail_waiting(struct model *model, const struct lane *only, enum status status,
                         const char *text);
+/* Fails those that came back from a worker that did not hold it. */
+void model_fail_returned(struct model *model, enum status status, const char *text);
 /* Fails requests that wait in vain: cancelled, late, or in a lane that cannot go on. */
 void model_sweep(struct catalog *catalog, int64_t now_ns);
 

@@ -346,9 +346,11 @@ model_came_back(struct request *request, struct shm_ticket ticket, uint32_t stag
 
 /* ---- in vain ---- */
 
-void
-model_fail_waiting(struct model *model, const struct lane *only, enum status status,
-                   const char *text)
+enum waiting_kind { WAITING_ALL, WAITING_RETURNED };
+
+static void
+fail_waiting(struct model *model, enum waiting_kind kind, const struct lane *only,
+             enum status status, const char *text)
 {
     struct waiting turn[TURN_MAX];
     uint32_t count;
@@ -360,7 +362,8 @@ model_fail_waiting(struct model *model, const struct lane *only, enum status sta
         for (struct request *request = model->waiting_first; request != NULL && count < TURN_MAX;
              request = next) {
             next = request->wait_next;
-            if (only != NULL && request->lane != only)
+            if ((only != NULL && request->lane != only) ||
+                (kind == WAITING_RETURNED && request->returns == 0))
                 continue;
             unlist_request(model, request);
             turn[count++] = waiting_of(model, request);
@@ -369,6 +372,19 @@ model_fail_waiting(struct model *model, const struct lane *only, enum status sta
         for (uint32_t i = 0; i < count; i++)
             lane_fail_waiting(turn[i].request, turn[i].ticket.generation, status, text);
     } while (count == TURN_MAX);
+}
+
+void
+model_fail_waiting(struct model *model, const struct lane *only, enum status status,
+                   const char *text)
+{
+    fail_waiting(model, WAITING_ALL, only, status, text);
+}
+
+void
+model_fail_returned(struct model *model, enum status status, const char *text)
+{
+    fail_waiting(model, WAITING_RETURNED, NULL, status, text);
 }
 
 /* Why it waits in vain; STATUS_OK: it may wait on. */
