@@ -47,13 +47,23 @@ take_fd(const char **at)
     return fd > STDERR_FILENO && fcntl(fd, F_SETFD, FD_CLOEXEC) == 0 ? fd : -1;
 }
 
+/* Another descriptor could not be watched. */
+static bool
+is_link(int fd)
+{
+    int type = 0;
+    socklen_t bytes = sizeof(type);
+    return fd >= 0 && getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &bytes) == 0 &&
+           type == SOCK_SEQPACKET;
+}
+
 static bool
 take_all(const char *at)
 {
     predecessor.pid = (pid_t)take_number(&at);
     predecessor.link = take_fd(&at);
     predecessor.stderr_fd = take_fd(&at);
-    if (predecessor.pid <= 0 || predecessor.link < 0 || predecessor.stderr_fd < 0)
+    if (predecessor.pid <= 0 || !is_link(predecessor.link) || predecessor.stderr_fd < 0)
         return false;
     while (*at != '\0') {
         struct listen_fd one = {.owner = *at == 'm' ? LISTEN_MANAGERS : LISTEN_OURS};
