@@ -4,6 +4,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "coordinator/loop/predecessor.h"
 #include "coordinator/pipeline/pipeline.h"
 #include "ipc/counters.h"
 
@@ -74,6 +75,13 @@ is_asked_more(struct coordinator_node *node)
     return control_kept(node->control) > 0 && now_ns < node->hang_up_deadline_ns;
 }
 
+/* A service manager kills what is left of the service when this process has ended. */
+static bool
+predecessor_drains(void)
+{
+    return predecessor_is_alive() && !predecessor_owns();
+}
+
 static void begin_drain(struct coordinator_node *node);
 
 /* Whether callers still move to the process that will accept from our sockets, and are served. */
@@ -107,7 +115,8 @@ node_on_drain_look(void *context)
     uint64_t in_flight = assembly_in_flight(&node->assembly);
     uint32_t clients = local_waits_for(node->local);
     bool late = clock_now_ns() >= node->drain_deadline_ns;
-    if ((in_flight > 0 || clients > 0 || mesh_node_has_calls(node->mesh)) && !late) {
+    bool is_busy = in_flight > 0 || clients > 0 || mesh_node_has_calls(node->mesh);
+    if ((is_busy || predecessor_drains()) && !late) {
         loop_timer_set(node->drain_timer, DRAIN_LOOK_MS * (int64_t)NS_PER_MS);
         return;
     }

@@ -38,14 +38,20 @@ struct upgrade_settings {
     enum ctl_output output;
 };
 
-/* The node may have another working directory. */
+/* The node may have another working directory. Links stay: they may lead elsewhere next time. */
 static enum status
 take_path(const char *value, char **path, struct error *error)
 {
+    char *folder = value[0] == '/' ? NULL : getcwd(NULL, 0);
     free(*path);
-    *path = realpath(value, NULL);
+    *path = NULL;
+    if (access(value, F_OK) == 0 && (value[0] == '/' || folder != NULL))
+        CHECK(asprintf(path, "%s%s%s", folder == NULL ? "" : folder, folder == NULL ? "" : "/",
+                       value) >= 0);
+    int code = errno;
+    free(folder);
     if (*path == NULL)
-        return error_set(error, STATUS_INVALID_ARGUMENT, "%.256s: %s", value, strerror(errno));
+        return error_set(error, STATUS_INVALID_ARGUMENT, "%.256s: %s", value, strerror(code));
     const char *taken = *path;
     return ctl_take_text(&taken, CONTROL_PATH_BYTES, "a path", *path, error);
 }

@@ -139,7 +139,10 @@ class TestUpgrade(unittest.TestCase):
         other = shoald.folder / "other.yaml"
         port = free_port()
         other.write_text(shoald.config.read_text().replace(str(self.port), str(port)))
-        shoald.upgrade("--program", own / "shoald", "--config", other)
+        link = shoald.folder / "link.yaml"
+        link.symlink_to(other)  # it may lead elsewhere by the next reload
+        shoald.upgrade("--program", own / "shoald", "--config", link)
+        self.assertIn(str(link), pathlib.Path(f"/proc/{shoald.pid}/cmdline").read_text())
         self.assertEqual(os.readlink(f"/proc/{shoald.pid}/exe"), str(own / "shoald"))
         self.assertRaises(ConnectionRefusedError, socket.create_connection, ("127.0.0.1", self.port))
         self.port = port
@@ -374,6 +377,25 @@ class TestUpgrade(unittest.TestCase):
         self.assertEqual(shoald.terminate(), 0)
         self.assertFalse(is_alive(new))
         upgrade.end(None)
+        shoald.check_nothing_left()
+
+    def test_end_while_the_old_one_drains(self):
+        """The service manager would kill it as soon as the new one has ended."""
+        shoald = self.start(pipeline("puppet", puppet(), slots=8)).wait_ready()
+        with Client(self.tcp) as client:
+            call = client.tell("hold a")
+            wait_until((shoald.folder / "a.held").exists, "the call to run")
+            upgrade = Upgrade(shoald)
+            new = Adopted(upgrade.started())
+            wait_until(lambda: shoald.stat()["pid"] == new.pid, "the new process to be the node")
+            new.send_signal(signal.SIGTERM)
+            shoald.wait_log("draining why=SIGTERM")
+            self.assertRaises(AssertionError, wait_until, lambda: not is_alive(new.pid), "", 1)
+            (shoald.folder / "a.go").touch()
+            self.assertEqual(said(call.result()), "hold a")
+        upgrade.end()
+        shoald.adopt(new.pid)
+        self.assertEqual(shoald.wait_exit(), 0)
         shoald.check_nothing_left()
 
     def test_what_cannot_move(self):

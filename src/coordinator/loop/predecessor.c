@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/check.h"
@@ -16,12 +17,14 @@ enum { NUMBER_MAX = 1 << 30 };
 static struct {
     pid_t pid;
     int link;       /* -1: it has ended, or there was none */
+    int pidfd;      /* -1: it had ended before this process read of it */
     int stderr_fd;  /* the log's from its end on */
     bool has_ended; /* it has yielded, or died before */
     bool is_told;
     struct predecessor_handler handler;
-    struct loop_watch *watch;
-} predecessor = {.link = -1, .stderr_fd = -1, .has_ended = true};
+    struct loop_watch *watch, *exits;
+    struct loop *loop;
+} predecessor = {.link = -1, .pidfd = -1, .stderr_fd = -1, .has_ended = true};
 
 /* ---- the variable ---- */
 
@@ -47,13 +50,23 @@ take_fd(const char **at)
     return fd > STDERR_FILENO && fcntl(fd, F_SETFD, FD_CLOEXEC) == 0 ? fd : -1;
 }
 
+/* Another descriptor could not be watched. */
+static bool
+is_link(int fd)
+{
+    int type = 0;
+    socklen_t bytes = sizeof(type);
+    return fd >= 0 && getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &bytes) == 0 &&
+           type == SOCK_SEQPACKET;
+}
+
 static bool
 take_all(const char *at)
 {
     predecessor.pid = (pid_t)take_number(&at);
     predecessor.link = take_fd(&at);
     predecessor.stderr_fd = take_fd(&at);
-    if (predecessor.pid <= 0 || predecessor.link < 0 || predecessor.stderr_fd < 0)
+    if (predecessor.pid <= 0 || !is_link(predecessor.link) || predecessor.stderr_fd < 0)
         return false;
     while (*at != '\0') {
         struct listen_fd one = {.owner = *at == 'm' ? LISTEN_MANAGERS : LISTEN_OURS};
@@ -76,6 +89,7 @@ predecessor_read(struct error *error)
                          PREDECESSOR_VARIABLE "=%.64s is for a process that `shoalctl upgrade` "
                                               "starts: unset it",
                          text);
+    predecessor.pidfd = (int)syscall(SYS_pidfd_open, predecessor.pid, 0); /* FD_CLOEXEC */
     predecessor.has_ended = false;
     (void)unsetenv(PREDECESSOR_VARIABLE);
     return STATUS_OK;
@@ -114,6 +128,46 @@ end(enum predecessor_end how)
 }
 
 static void
+forget_exit(void)
+{
+    loop_watch_remove(predecessor.exits);
+    predecessor.exits = NULL;
+    if (predecessor.pidfd >= 0)
+        close(predecessor.pidfd);
+    predecessor.pidfd = -1;
+}
+
+static void
+on_exit_seen(void *context)
+{
+    (void)context;
+    forget_exit();
+    end(PREDECESSOR_DIED);
+}
+
+static void
+hang_up(void)
+{
+    if (predecessor.link < 0)
+        return;
+    loop_watch_remove(predecessor.watch);
+    predecessor.watch = NULL;
+    close(predecessor.link);
+    predecessor.link = -1;
+}
+
+/* The kernel closes the link of a killed process before it unlocks the counters. */
+static void
+on_hung_up(void)
+{
+    hang_up();
+    if (predecessor.pidfd < 0 || predecessor.has_ended)
+        on_exit_seen(NULL);
+    else
+        predecessor.exits = loop_watch_add(predecessor.loop, predecessor.pidfd, on_exit_seen, NULL);
+}
+
+static void
 on_link(void *context)
 {
     char said;
@@ -126,14 +180,14 @@ on_link(void *context)
             end(PREDECESSOR_YIELDS);
         return;
     }
-    predecessor_close();
-    end(PREDECESSOR_DIED);
+    on_hung_up();
 }
 
 void
 predecessor_watch(struct loop *loop, const struct predecessor_handler *handler)
 {
     predecessor.handler = *handler;
+    predecessor.loop = loop;
     if (predecessor.link >= 0)
         predecessor.watch = loop_watch_add(loop, predecessor.link, on_link, NULL);
 }
@@ -152,10 +206,6 @@ predecessor_tell_ready(void)
 void
 predecessor_close(void)
 {
-    if (predecessor.link < 0)
-        return;
-    loop_watch_remove(predecessor.watch);
-    predecessor.watch = NULL;
-    close(predecessor.link);
-    predecessor.link = -1;
+    hang_up();
+    forget_exit();
 }
