@@ -239,12 +239,11 @@ on_control(void *context, const struct control_request *request, struct control_
         take_drain(node, request, call);
     else if (request->verb == CONTROL_UPGRADE)
         node_take_upgrade(node, request, call);
-    else if (operator_only_looks(request))
+    else if (operator_only_looks(request) ||
+             (node->phase == PHASE_SERVING && !upgrade_is_under_way(node->upgrade)))
         operator_take(&scope, request, call);
     else if (upgrade_is_under_way(node->upgrade))
         operator_refuse(&scope, request, "being upgraded", call);
-    else if (node->phase == PHASE_SERVING)
-        operator_take(&scope, request, call);
     else
         operator_refuse(&scope, request, node->phase < PHASE_SERVING ? "starting" : "stopping",
                         call);

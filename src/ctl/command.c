@@ -257,6 +257,7 @@ ctl_options_read(const struct ctl_command *command, const struct ctl_reader *rea
         case 'o':
             if (is_shortened(argv[at], known[index].name)) /* --timeout 20 is not --timeout-ms 20 */
                 return option_unknown(command, argv[at]);
+            CHECK(reader->on_option != NULL); /* there are options */
             if (reader->on_option(reader->settings, (size_t)index, optarg, &error) == STATUS_OK)
                 continue;
             error_prefix(&error, "--%s", known[index].name);

@@ -161,11 +161,12 @@ void
 http_target_destroy(struct http_target *target)
 {
     struct client_connection *connection;
+    struct client_connection *next;
     if (target == NULL)
         return;
     CHECK(target->call_count == 0);
-    while ((connection = TAILQ_FIRST(&target->idle)) != NULL) {
-        idle_remove(connection);
+    for (connection = TAILQ_FIRST(&target->idle); connection != NULL; connection = next) {
+        next = TAILQ_NEXT(connection, link);
         connection_free(connection);
     }
     target->client->target_count--;
@@ -405,7 +406,7 @@ run(struct http_call *call)
         return;
     call->has_byte = true;
     call->progress_ns = clock_now_ns();
-    while (has_input(call)) {
+    while (has_input(call)) { /* it is held: NOLINT(clang-analyzer-unix.Malloc) */
         struct evbuffer *input = bufferevent_get_input(call->connection->buffers);
         CHECK(evbuffer_peek(input, -1, NULL, &piece, 1) > 0);
         (call->has_head ? body_read : head_read)(call, input, &piece);

@@ -45,7 +45,7 @@ MAY_USE = {
     "gateway/core": {"base"},
     "gateway/endpoints": {"base", "gateway/config", "gateway/core", "gateway/scan", "http", "loop"},
     "gateway/proxy": {"base", "gateway/core", "gateway/endpoints", "gateway/scan", "http", "loop"},
-    "gateway/scan": {"gateway/core"},
+    "gateway/scan": {"base", "gateway/core"},
     "harness": {"worker"},
     "http": {"base", "loop"},
     "ipc": {"base"},

@@ -229,8 +229,8 @@ triton_write_json(enum triton_method method, const struct wire_message *response
     switch (method) {
     case TRITON_INDEX: put_index(&text, typed); break;
     case TRITON_CONFIG: put_config(&text, typed); break;
-    case TRITON_SHARED_STATUS: put_regions(&text, typed); break;
-    case TRITON_CUDA_STATUS: put_regions(&text, typed); break; /* there are none */
+    case TRITON_SHARED_STATUS:
+    case TRITON_CUDA_STATUS: put_regions(&text, typed); break; /* the latter has none */
     default: put_message(&text, message);
     }
     protobuf_c_message_free_unpacked(message, NULL);

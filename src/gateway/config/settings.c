@@ -107,7 +107,7 @@ read_parameter(const struct yaml_file *file, int plugin, const char *name, doubl
 {
     int value = yaml_find(file, yaml_find(file, plugin, "parameters"), name);
     const char *text = yaml_text(file, value);
-    char *end;
+    char *end = NULL;
     if (value == 0)
         return STATUS_OK;
     double read = text != NULL ? strtod(text, &end) : -1;

@@ -28,6 +28,7 @@ read_bytes(const char *path, char **text, size_t *bytes, struct error *error)
     if (!failed && *bytes <= YAML_FILE_BYTES_MAX)
         return STATUS_OK;
     free(*text);
+    *text = NULL;
     return failed ? error_set(error, STATUS_UNAVAILABLE, "%s: cannot be read", path)
                   : error_set(error, STATUS_INVALID_ARGUMENT, "%s: more than %d bytes", path,
                               YAML_FILE_BYTES_MAX);

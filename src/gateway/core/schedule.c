@@ -176,6 +176,7 @@ pick_max_score(const struct schedule_task *task)
 static uint32_t
 pick_random(const struct schedule_task *task)
 {
+    CHECK(task->count > 0);
     return (uint32_t)(core_random(task->gateway) % task->count);
 }
 

@@ -62,6 +62,9 @@ skip_nested(struct cursor *cursor)
     return false;
 }
 
+/* The bytes that end a number or a word. */
+static const char ends_scalar[] = {',', ':', '{', '}', '[', ']', '"', ' ', '\n', '\t', '\r'};
+
 /* One value; false: there is none, or it does not end. */
 static bool
 skip_value(struct cursor *cursor, struct json_span *value)
@@ -76,7 +79,8 @@ skip_value(struct cursor *cursor, struct json_span *value)
     else if (*cursor->at == '{' || *cursor->at == '[')
         ends = skip_nested(cursor);
     else
-        while (cursor->at < cursor->end && memchr(",:{}[]\" \n\t\r", *cursor->at, 11) == NULL)
+        while (cursor->at < cursor->end &&
+               memchr(ends_scalar, *cursor->at, sizeof(ends_scalar)) == NULL)
             cursor->at++;
     value->bytes = (size_t)(cursor->at - value->at);
     return ends && value->bytes > 0;
