@@ -4,9 +4,10 @@
  * `model-settings.json`. What they say is taken over where Shoal has it, refused where it
  * contradicts the model, and else ignored, by name. Pure.
  *
- *     config.pbtxt         name, platform or backend, version_policy; input and output and, as far
- * as it changes their shapes, max_batch_size are compared with the loaded model model-settings.json
- * name, implementation, parameters.uri, parameters.version
+ * `config.pbtxt`: name, platform or backend, version_policy; input and output are compared with the
+ * loaded model's tensors. Their shapes lack the batch unless max_batch_size is 0.
+ *
+ * `model-settings.json`: name, implementation, parameters.uri, parameters.version.
  */
 #pragma once
 
