@@ -10,7 +10,7 @@
 /* XGBoost's own files have fewer than 10 levels; its readers recurse for each. */
 enum { DEPTH_MAX = 64, VERSION_PART_MAX = 127 };
 
-/* What is read of a file: values with these names on their path, from the outermost object. */
+/* The values that are read of a file, by the names on their path, from the outermost object. */
 enum wanted { WANTED_BASE_SCORE, WANTED_OBJECTIVE, WANTED_COUNT };
 enum { WANTED_DEPTH = 3 };
 static const char *const wanted_paths[WANTED_COUNT][WANTED_DEPTH] = {

@@ -74,7 +74,7 @@ struct coordinator_node {
 
 /* ---- node.c ---- */
 
-/* What is served has changed, or may have. */
+/* The set of served pipelines or models may have changed. */
 void node_update_ready(struct coordinator_node *node);
 void node_update_runtime(struct coordinator_node *node);
 /* Ends with exit code 2, unless it stops already. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a process that takes over from another one changes in its configuration: in a mesh both are
- * instances for a while (DESIGN-upgrade.md). Pure, except that addresses are tried.
+ * Changes that a process makes to its configuration to take over from another one: in a mesh both
+ * are instances for a while (DESIGN-upgrade.md). Pure, except that addresses are tried.
  */
 #pragma once
 

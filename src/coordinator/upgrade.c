@@ -214,7 +214,7 @@ on_link(void *context)
 
 /* ---- its start ---- */
 
-/* What it gets beside the arguments. */
+/* The descriptors and the variable that it gets beside the arguments. */
 struct legacy {
     int link;      /* its end; -1: none */
     int stderr_fd; /* a copy of ours; -1: none */

@@ -260,7 +260,7 @@ put_tensor(struct json *json, const struct handshake_tensor *tensor)
     json_close(json, '}');
 }
 
-/* What a message of the general schema must be for one model. */
+/* Narrows a message of the general schema to one model. */
 static void
 put_schema(struct json *json, const char *general, const char *member,
            const struct handshake_tensor *tensors, uint32_t count)

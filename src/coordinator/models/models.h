@@ -220,7 +220,7 @@ typedef bool model_visit(void *context, const struct model_row *row);
 void models_visit_one(struct model_registry *registry, const char *id, model_visit *visit,
                       void *context);
 
-/* What a turn of the loop may visit: a millisecond or two, so that supervision need not wait. */
+/* Models visited in a turn of the loop: a millisecond or two, so that supervision need not wait. */
 enum { MODELS_A_TURN = 256 };
 
 /* A part of the list of all models, which is in the order of their ids. */

@@ -11,7 +11,7 @@
 #include "coordinator/models/pbtxt.h"
 #include "ipc/spec.h"
 
-/* What other servers call a format. */
+/* Other servers' names for a format. */
 static const struct {
     const char *name, *format;
 } names[] = {

@@ -127,7 +127,7 @@ end_line(struct worker_log *log)
     log->used = 0;
 }
 
-/* What a line may have at most, by its first byte: a digit of the time, or of JSON a brace. */
+/* The bytes of a line at most, by its first byte: a digit of the time, or of JSON a brace. */
 static size_t
 line_max(const struct worker_log *log)
 {
