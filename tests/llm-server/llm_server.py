@@ -169,14 +169,15 @@ class Server:
                                      else self.whole(writer, job, model))
         gone = asyncio.ensure_future(reader.read(1))  # no client pipelines
         await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
-        if work.done():
+        # A write to a connection that is gone fails, perhaps before the reader says so.
+        if work.done() and not isinstance(work.exception(), ConnectionError):
             gone.cancel()
             await asyncio.gather(gone, return_exceptions=True)
             return work.result()
         self.cancelled += 1
         job.gone = True
         work.cancel()
-        await asyncio.gather(work, return_exceptions=True)
+        await asyncio.gather(work, gone, return_exceptions=True)
         return False
 
     async def whole(self, writer, job, model):

@@ -288,7 +288,7 @@ test_threads(void **state)
     struct error error = ERROR_NONE;
     int fd = object_create();
     unsigned before = descriptors();
-    struct shared_memory *memory = memory_create(2);
+    struct shared_memory *memory = memory_create(THREADS + 1); /* each thread may hold an old one */
     for (int i = 0; i < THREADS; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, use, memory), 0);
     for (int i = 0; i < ROUNDS; i++) {
