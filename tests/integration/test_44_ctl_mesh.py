@@ -100,7 +100,7 @@ class TestModels(Case):
         self.assertIn("it is no good", row["errors"][0])
 
     def test_too_slow(self):
-        done = self.register("slow", "--wait", "--key", key(load="slow"), "--timeout-ms", 300,
+        done = self.register("slow", "--wait", "--key", key(load="slow"), "--timeout-ms", 3000,
                              code=LATE)
         self.assertIn("slow: DEADLINE_EXCEEDED", done.err)
         (self.shoald.folder / "slow.go").touch()
