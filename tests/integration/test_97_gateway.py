@@ -316,6 +316,15 @@ class Failing(GatewayTest):
         self.assertEqual(self.gateway.figures()["requests_open"], 0)
 
 
+class Example(unittest.TestCase):
+    def test_the_demo(self):
+        done = subprocess.run([sys.executable, SOURCE / "examples" / "gateway" / "demo.py",
+                               "--seconds", "3"], capture_output=True, text=True, timeout=180,
+                              env={**os.environ, "SHOAL_BUILD_DIR": str(BIN.parent)})
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertIn("through the gateway", done.stdout)
+
+
 class Changing(GatewayTest):
     def test_the_file_is_read_again(self):
         third = Model("three")

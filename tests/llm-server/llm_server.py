@@ -42,6 +42,7 @@ class Engine:
         self.options = options
         self.waiting, self.running = [], []
         self.slots = {}  # adapter: when it was last used
+        self.hits = self.loads = 0
         self.more = asyncio.Event()
 
     def kv_tokens(self):
@@ -52,7 +53,9 @@ class Engine:
 
     async def place_adapter(self, adapter):
         """False: all slots are in use."""
-        if adapter is not None and adapter not in self.slots:
+        if adapter in self.slots:
+            self.hits += 1
+        elif adapter is not None:
             used = {job.adapter for job in self.running}
             if len(self.slots) >= self.options.slots:
                 free = [name for name in self.slots if name not in used]
@@ -60,6 +63,7 @@ class Engine:
                     return False
                 del self.slots[min(free, key=self.slots.get)]
             self.slots[adapter] = time.monotonic()
+            self.loads += 1
             await self.lasts(LOAD_SECONDS)
         if adapter is not None:
             self.slots[adapter] = time.monotonic()
@@ -131,7 +135,9 @@ class Server:
             self.fault = json.loads(body)["fault"]
             return await self.answer(writer, 200, {})
         if path == "/test/last":
-            return await self.answer(writer, 200, {"cancelled": self.cancelled, **self.last})
+            return await self.answer(writer, 200, {
+                "cancelled": self.cancelled, "adapter_hits": self.engine.hits,
+                "adapter_loads": self.engine.loads, **self.last})
         if self.fault == "hang":
             await reader.read()
             return False

@@ -1,0 +1,261 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""`./dev demo gateway`: three simulated language-model servers (tests/llm-server), each with room for
+two of six LoRA adapters, get the same calls first in turn (round robin), then through shoal-gateway.
+Then a server is killed under load, and comes back. Fails if a call fails before its first token, or
+if the gateway is no better than round robin.
+"""
+
+import argparse
+import asyncio
+import collections
+import json
+import os
+import pathlib
+import random
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+
+SOURCE = pathlib.Path(__file__).resolve().parents[2]
+BUILD = pathlib.Path(os.environ.get("SHOAL_BUILD_DIR", SOURCE / "build" / "release"))
+ADAPTERS = ["sql", "law", "code", "chat", "math", "poem"]
+WEIGHTS = [30, 25, 20, 12, 8, 5]
+SLOTS = 2
+CALLS_PER_SECOND = 24
+TOKENS = 40
+PROMPT_WORDS = 250
+WAIT_SECONDS = 60
+
+Call = collections.namedtuple("Call", "at adapter text")
+
+
+def fail(text):
+    sys.exit(f"demo: {text}")
+
+
+def free_port():
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+def start(command, log):
+    """A process that does not outlive this one."""
+    with log.open("ab") as out:
+        return subprocess.Popen(["setpriv", "--pdeathsig", "KILL", *map(str, command)],
+                                stdin=subprocess.DEVNULL, stdout=out, stderr=out)
+
+
+def get(port, path):
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=WAIT_SECONDS) as answer:
+        return answer.read().decode()
+
+
+def wait_until(condition, what):
+    deadline = time.monotonic() + WAIT_SECONDS
+    while True:
+        try:
+            if condition():
+                return
+        except OSError:
+            pass
+        if time.monotonic() > deadline:
+            fail(f"not within {WAIT_SECONDS} s: {what}")
+        time.sleep(0.02)
+
+
+class Server:
+    def __init__(self, folder, name):
+        self.name, self.port, self.log = name, free_port(), folder / f"{name}.log"
+        self.start()
+
+    def start(self):
+        self.seen = (0, 0)  # by this process
+        self.process = start(
+            [sys.executable, SOURCE / "tests" / "llm-server" / "llm_server.py", "--port", self.port,
+             "--name", self.name, "--adapters", ",".join(ADAPTERS), "--slots", SLOTS], self.log)
+        wait_until(lambda: get(self.port, "/health"), f"{self.name} answers; its log: {self.log}")
+
+    def count(self):
+        """Since it was last asked: how often a call's adapter was there, and had to be loaded."""
+        counts = json.loads(get(self.port, "/test/last"))
+        before, self.seen = self.seen, (counts["adapter_hits"], counts["adapter_loads"])
+        return self.seen[0] - before[0], self.seen[1] - before[1]
+
+
+class Gateway:
+    def __init__(self, folder, servers):
+        self.port, self.admin, self.log = free_port(), free_port(), folder / "gateway.log"
+        (folder / "servers.yaml").write_text(json.dumps({"endpoints": [  # JSON is YAML
+            {"name": one.name, "address": "127.0.0.1", "port": str(one.port)} for one in servers]}))
+        (folder / "gateway.yaml").write_text(json.dumps({
+            "listen": f"127.0.0.1:{self.port}", "metrics": f"127.0.0.1:{self.admin}",
+            "endpoints": "servers.yaml"}))
+        self.process = start([BUILD / "bin" / "shoal-gateway", folder / "gateway.yaml"], self.log)
+        for one in servers:
+            self.wait_up(one)
+
+    def figures(self):
+        rows = [line.rsplit(" ", 1) for line in get(self.admin, "/metrics").splitlines()
+                if not line.startswith("#")]
+        return {name.removeprefix("shoal_gateway_"): float(value) for name, value in rows}
+
+    def wait_up(self, server):
+        wait_until(lambda: self.figures().get(f'endpoint_up{{endpoint="{server.name}"}}') == 1,
+                   f"{server.name} is used; the gateway's log: {self.log}")
+
+    def stop(self):
+        self.process.send_signal(signal.SIGTERM)
+        if self.process.wait(WAIT_SECONDS) != 0:
+            fail(f"the gateway has ended with {self.process.returncode}: {self.log.read_text()}")
+
+
+class Result:
+    """Times of calls to their first tokens, and the ends that went wrong."""
+
+    def __init__(self):
+        self.first = []
+        self.tokens = 0
+        self.failed, self.cut = [], 0
+
+
+def p(times, percent):
+    if len(times) < 2:
+        fail("too few calls were answered")
+    return statistics.quantiles(times, n=100)[percent - 1]
+
+
+async def read_events(reader, on_event):
+    """True: the stream came to its end."""
+    while line := await reader.readline():
+        if line.startswith(b"data: [DONE]"):
+            return True
+        if line.startswith(b"data: "):
+            if b'"error"' in line:
+                return False
+            on_event()
+    return False
+
+
+async def do(call, port, result):
+    begun = time.monotonic()
+    seen = 0
+
+    def on_event():
+        nonlocal seen
+        if seen == 0:
+            result.first.append(time.monotonic() - begun)
+        seen += 1
+        result.tokens += 1
+
+    body = json.dumps({"model": call.adapter, "max_tokens": TOKENS, "stream": True,
+                       "messages": [{"role": "user", "content": call.text}]})
+    status, is_whole, writer = 0, False, None
+    try:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write((f"POST /v1/chat/completions HTTP/1.1\r\nHost: demo\r\nConnection: close\r\n"
+                      f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+                      f"\r\n{body}").encode())
+        status = int((await reader.readline()).split()[1])
+        is_whole = status == 200 and await read_events(reader, on_event)
+    except (OSError, IndexError) as error:
+        status = status or repr(error)
+    finally:
+        if writer is not None:
+            writer.close()
+    if seen > 0 and not is_whole:
+        result.cut += 1
+    elif not is_whole:
+        result.failed.append(status)
+
+
+def calls(seed, seconds):
+    """Calls in random order and at random moments, the same for a seed. Each adapter has a system
+    prompt of its own, which all of its calls begin with."""
+    draw = random.Random(seed)
+    at, made = 0.0, []
+    while at < seconds:
+        at += draw.expovariate(CALLS_PER_SECOND)
+        adapter = draw.choices(ADAPTERS, WEIGHTS)[0]
+        text = f"You know all about {adapter}. " * (PROMPT_WORDS // 5) + str(draw.random())
+        made.append(Call(at, adapter, text))
+    return made
+
+
+async def send(trace, port_of, result):
+    begun = time.monotonic()
+    tasks = []
+    for number, call in enumerate(trace):
+        await asyncio.sleep(max(0.0, begun + call.at - time.monotonic()))
+        tasks.append(asyncio.ensure_future(do(call, port_of(number), result)))
+    await asyncio.wait_for(asyncio.gather(*tasks), WAIT_SECONDS)
+    return time.monotonic() - begun
+
+
+class Demo:
+    def __init__(self, folder, seconds, seed):
+        self.seconds, self.seed = seconds, seed
+        self.servers = [Server(folder, name) for name in ("one", "two", "three")]
+        self.gateway = Gateway(folder, self.servers)
+        print(f"three servers are up, each with room for {SLOTS} of {len(ADAPTERS)} adapters, and "
+              f"the gateway; {CALLS_PER_SECOND} calls a second\n")
+        print(f"{'':32}{'calls':>6}{'first token, ms':>24}{'tokens':>9}{'adapter':>10}"
+              f"{'failed':>8}{'cut':>5}")
+        print(f"{'':32}{'':>6}{'p50':>12}{'p90':>12}{'per s':>9}{'was there':>10}")
+
+    async def act(self, title, port_of, beside=None):
+        result, trace = Result(), calls(self.seed, self.seconds)
+        work = asyncio.ensure_future(send(trace, port_of, result))
+        if beside is not None:
+            await beside()
+        took = await work
+        hits, loads = map(sum, zip(*(one.count() for one in self.servers)))
+        print(f"{title:32}{len(trace):6}{p(result.first, 50) * 1000:12.0f}{p(result.first, 90) * 1000:12.0f}"
+              f"{result.tokens / took:9.0f}{hits / max(1, hits + loads):10.0%}"
+              f"{len(result.failed):8}{result.cut:5}", flush=True)
+        if result.failed:
+            fail(f"{len(result.failed)} calls failed, the first: {result.failed[0]}")
+        return result
+
+    async def kill_one(self):
+        loop = asyncio.get_running_loop()
+        victim = self.servers[0]
+        await asyncio.sleep(self.seconds * 0.3)
+        victim.process.kill()
+        victim.process.wait()
+        await asyncio.sleep(self.seconds * 0.3)
+        await loop.run_in_executor(None, victim.start)
+
+    async def run(self):
+        in_turn = await self.act("in turn (round robin)",
+                                 lambda number: self.servers[number % 3].port)
+        routed = await self.act("through the gateway", lambda number: self.gateway.port)
+        await self.act("a server is killed, comes back", lambda number: self.gateway.port,
+                       self.kill_one)
+        ratio = p(in_turn.first, 90) / p(routed.first, 90)
+        print(f"\nno call failed before its first token, and only what the killed server had begun "
+              f"was cut;\nnine of ten first tokens came {ratio:.1f} times as soon as in turn")
+        if ratio < 1:
+            fail("the gateway is no better than round robin")
+        self.gateway.stop()
+        print("demo: stopped cleanly")
+
+
+def main():
+    options = argparse.ArgumentParser(description=__doc__,
+                                      formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--seconds", type=float, default=10, help="per act [%(default)s]")
+    options.add_argument("--seed", type=int, default=1, help="of the calls [%(default)s]")
+    arguments = options.parse_args()
+    with tempfile.TemporaryDirectory(prefix="shoal-demo.") as folder:
+        asyncio.run(Demo(pathlib.Path(folder), arguments.seconds, arguments.seed).run())
+
+
+if __name__ == "__main__":
+    main()
