@@ -2,14 +2,11 @@
 /* Certificates for tests in C: what certificates.sh makes, in a folder of the test's own. */
 #pragma once
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "test.h"
 
 /* `arguments`: those of certificates.sh after the folder. */
 static inline void

@@ -127,10 +127,8 @@ watch(struct seen *seen, struct etcd *etcd, struct etcd_range range)
     return opened;
 }
 
-static void
-users(void **state)
+TEST_CASE(users)
 {
-    (void)state;
     struct cluster plain = {0};
     static struct seen seen;
     static struct seen refused;
@@ -213,10 +211,8 @@ forget_next_token(struct cluster *of, struct etcd *root, struct proxy *proxy, st
 }
 
 /* The token is forgotten, and so is the next before it was used: that is no refusal of the user. */
-static void
-tokens_lost_twice(void **state)
+TEST_CASE(tokens_lost_twice)
 {
-    (void)state;
     struct cluster plain = {0};
     static struct seen seen;
     cluster_start(&plain, 1);
@@ -248,10 +244,8 @@ tokens_lost_twice(void **state)
 }
 
 /* A call has more time than the one for its token, which ends while etcd is down. */
-static void
-token_is_waited_for(void **state)
+TEST_CASE(token_is_waited_for)
 {
-    (void)state;
     struct cluster plain = {0};
     cluster_start(&plain, 1);
     make_users(&plain);
@@ -292,10 +286,8 @@ hasty(void)
     return (struct etcd_options){.call_timeout_ns = NS_PER_S};
 }
 
-static void
-tls(void **state)
+TEST_CASE(tls)
 {
-    (void)state;
     char cert[128], key[128];
     snprintf(cert, sizeof(cert), "--cert-file=%s/server.pem", cluster.folder);
     snprintf(key, sizeof(key), "--key-file=%s/server.key", cluster.folder);
@@ -323,10 +315,8 @@ tls(void **state)
 }
 
 /* Its certificate is of an authority that we trust, for another name. */
-static void
-other_name(void **state)
+TEST_CASE(other_name)
 {
-    (void)state;
     char cert[128], key[128];
     snprintf(cert, sizeof(cert), "--cert-file=%s/other.pem", cluster.folder);
     snprintf(key, sizeof(key), "--key-file=%s/other.key", cluster.folder);
@@ -349,10 +339,8 @@ other_name(void **state)
     cluster_stop(&secure);
 }
 
-static void
-mutual_tls(void **state)
+TEST_CASE(mutual_tls)
 {
-    (void)state;
     char cert[128], key[128], ca[128];
     snprintf(cert, sizeof(cert), "--cert-file=%s/server.pem", cluster.folder);
     snprintf(key, sizeof(key), "--key-file=%s/server.key", cluster.folder);

@@ -56,10 +56,8 @@ end(void **state)
     return 0;
 }
 
-static void
-lost_answer_is_unknown(void **state)
+TEST_CASE(lost_answer_is_unknown)
 {
-    (void)state;
     done(do_put(etcd, "lost", "before"));
     proxy_set(proxy, PROXY_DROP_ANSWER);
     assert_fate(do_put(etcd, "lost", "after"), ETCD_UNKNOWN, STATUS_UNAVAILABLE);
@@ -70,10 +68,8 @@ lost_answer_is_unknown(void **state)
 }
 
 /* The first put makes the connection that the second uses: there libcurl would send again. */
-static void
-write_is_sent_once(void **state)
+TEST_CASE(write_is_sent_once)
 {
-    (void)state;
     int64_t version = 0;
     for (int i = 0; i < 10; i++) {
         done(do_put(etcd, "once", "1"));
@@ -88,10 +84,8 @@ write_is_sent_once(void **state)
     }
 }
 
-static void
-reads_are_sent_again(void **state)
+TEST_CASE(reads_are_sent_again)
 {
-    (void)state;
     done(do_put(etcd, "again", "1"));
     proxy_set(proxy, PROXY_DROP_ANSWER);
     struct etcd_op read = {.kind = ETCD_RANGE, .range = one("again")};
@@ -103,10 +97,8 @@ reads_are_sent_again(void **state)
     assert_value(got_wait(), "1");
 }
 
-static void
-silent_server(void **state)
+TEST_CASE(silent_server)
 {
-    (void)state;
     proxy_set(proxy, PROXY_SWALLOW);
     struct etcd_op write = {.kind = ETCD_PUT, .range = one("silent"), .value = etcd_text("1")};
     int64_t before_ns = clock_now_ns();
@@ -118,10 +110,8 @@ silent_server(void **state)
     assert_fate(got_wait(), ETCD_NOT_DONE, STATUS_DEADLINE_EXCEEDED);
 }
 
-static void
-server_that_is_stopped(void **state)
+TEST_CASE(server_that_is_stopped)
 {
-    (void)state;
     done(do_put(etcd, "stopped", "1"));
     member_signal(&cluster, 0, SIGSTOP);
     struct etcd_op write = {.kind = ETCD_PUT, .range = one("stopped"), .value = etcd_text("2")};
@@ -133,10 +123,8 @@ server_that_is_stopped(void **state)
 }
 
 /* Nobody listens: that is certain, so it waits for a server that does. */
-static void
-server_that_is_not_there(void **state)
+TEST_CASE(server_that_is_not_there)
 {
-    (void)state;
     struct etcd *direct =
         rig_client(&cluster, (struct etcd_options){.call_timeout_ns = 2 * NS_PER_S});
     done(do_put(direct, "down", "1"));
@@ -161,10 +149,8 @@ server_that_is_not_there(void **state)
 }
 
 /* A call with less time than the pause that others' failures have brought is sent all the same. */
-static void
-sent_at_least_once(void **state)
+TEST_CASE(sent_at_least_once)
 {
-    (void)state;
     struct etcd *paused =
         rig_client_of(proxy_url(proxy), (struct etcd_options){.call_timeout_ns = 4 * NS_PER_S,
                                                               .retry_ns_max = 600 * NS_PER_S});
@@ -177,10 +163,8 @@ sent_at_least_once(void **state)
     etcd_destroy(paused);
 }
 
-static void
-next_endpoint(void **state)
+TEST_CASE(next_endpoint)
 {
-    (void)state;
     struct proxy *other = proxy_start(cluster.members[0].client_port);
     const char *const endpoints[] = {proxy_url(proxy), proxy_url(other)};
     struct etcd_options options = {
@@ -203,10 +187,8 @@ next_endpoint(void **state)
     proxy_stop(other);
 }
 
-static void
-long_answer(void **state)
+TEST_CASE(long_answer)
 {
-    (void)state;
     struct etcd *small = rig_client(&cluster, (struct etcd_options){.answer_bytes_max = 4096});
     char value[4096];
     memset(value, 'v', sizeof(value) - 1);
@@ -237,10 +219,8 @@ on_filled(void *context, const struct etcd_answer *answer)
 
 /* etcd says that its database is full also of the write that filled it, which it has carried out.
  */
-static void
-database_is_full(void **state)
+TEST_CASE(database_is_full)
 {
-    (void)state;
     struct cluster small = {.args = {"--quota-backend-bytes=16777216"}};
     cluster_start(&small, 1);
     struct etcd *client =
@@ -290,10 +270,8 @@ count_answer(void *context, const struct etcd_answer *answer)
     answers++;
 }
 
-static void
-many_at_once(void **state)
+TEST_CASE(many_at_once)
 {
-    (void)state;
     struct etcd_reply reply = {count_answer, NULL, 60 * NS_PER_S};
     struct etcd_op write = {.kind = ETCD_PUT, .range = one("many"), .value = etcd_text("1")};
     answers = 0;
@@ -304,10 +282,8 @@ many_at_once(void **state)
     assert_int_equal(done(do_get(etcd, "many"))->responses[0].kvs[0].version, 200);
 }
 
-static void
-full(void **state)
+TEST_CASE(full)
 {
-    (void)state;
     struct etcd_reply reply = {count_answer, NULL, 0};
     struct etcd_op read = {.kind = ETCD_RANGE, .range = one("full")};
     proxy_set(proxy, PROXY_SWALLOW);
@@ -317,10 +293,8 @@ full(void **state)
     assert_fate(got_wait(), ETCD_NOT_DONE, STATUS_RESOURCE_EXHAUSTED);
 } /* the client is destroyed with all of them under way */
 
-static void
-cancelled(void **state)
+TEST_CASE(cancelled)
 {
-    (void)state;
     struct etcd_op read = {.kind = ETCD_RANGE, .range = one("cancel")};
     answers = 0;
     proxy_set(proxy, PROXY_SWALLOW);
@@ -336,10 +310,8 @@ cancelled(void **state)
     assert_int_equal(answers, 0);
 }
 
-static void
-wrong_options(void **state)
+TEST_CASE(wrong_options)
 {
-    (void)state;
     static const char *const wrong[] = {
         "127.0.0.1:2379", "ftp://a",    "http://", "http://a/b",
         "http://a b",     "http://u@a", "",        "http://u:s3cret@a:1"};
@@ -362,10 +334,8 @@ wrong_options(void **state)
 }
 
 /* etcd that takes only some host names refuses with a status and a body of its own. */
-static void
-host_is_not_allowed(void **state)
+TEST_CASE(host_is_not_allowed)
 {
-    (void)state;
     struct cluster shy = {.args = {"--host-whitelist=example.org"}};
     cluster_start(&shy, 1);
     struct etcd *client = rig_client(&shy, (struct etcd_options){.call_timeout_ns = 60 * NS_PER_S});
@@ -377,10 +347,8 @@ host_is_not_allowed(void **state)
 }
 
 /* Endpoints of two clusters: the second is not taken for the first. */
-static void
-other_cluster(void **state)
+TEST_CASE(other_cluster)
 {
-    (void)state;
     struct cluster other = {.args = {"--initial-cluster-token=other"}};
     cluster_start(&other, 1);
     done(do_put(etcd, "cluster", "1"));

@@ -133,10 +133,8 @@ ready(void **state)
     return 0;
 }
 
-static void
-member_is_killed(void **state)
+TEST_CASE(member_is_killed)
 {
-    (void)state;
     static struct seen seen;
     struct etcd_watch *opened = watch(&seen, etcd);
     size_t used = member_used();
@@ -149,10 +147,8 @@ member_is_killed(void **state)
     etcd_watch_close(opened);
 }
 
-static void
-member_is_stopped(void **state)
+TEST_CASE(member_is_stopped)
 {
-    (void)state;
     static struct seen seen;
     struct etcd_watch *opened = watch(&seen, etcd);
     size_t used = member_used();
@@ -167,10 +163,8 @@ member_is_stopped(void **state)
 }
 
 /* The two others are stopped: the remaining one answers, without a leader. */
-static void
-member_is_cut_off(void **state)
+TEST_CASE(member_is_cut_off)
 {
-    (void)state;
     static struct seen seen;
     size_t used = member_used();
     struct etcd *lone = rig_client_of(cluster.members[used].url,
@@ -219,10 +213,8 @@ on_lost(void *context, const struct error *error)
 }
 
 /* Each member in turn, the leader among them, under a session and a writer. */
-static void
-rolling_restart(void **state)
+TEST_CASE(rolling_restart)
 {
-    (void)state;
     static struct seen seen;
     struct etcd_watch *opened = watch(&seen, etcd);
     struct etcd_session_options options = {

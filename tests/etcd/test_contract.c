@@ -89,8 +89,7 @@ stop(void **state)
     return 0;
 }
 
-static void
-test_case(void **state)
+TEST_CASE(test_case)
 {
     const struct contract_case *one_case = *state;
     struct contract contract = {etcd,       real_op,     real_txn,   real_compact,     real_grant,

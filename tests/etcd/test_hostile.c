@@ -83,10 +83,8 @@ assert_unknown(void)
     assert_int_equal(script_requests(script), requests);
 }
 
-static void
-writes_with_wrong_answers(void **state)
+TEST_CASE(writes_with_wrong_answers)
 {
-    (void)state;
     static const char *const wrong[] = {
         "",
         "{}",
@@ -121,10 +119,8 @@ writes_with_wrong_answers(void **state)
 }
 
 /* A sent request does not follow a redirection. */
-static void
-redirections(void **state)
+TEST_CASE(redirections)
 {
-    (void)state;
     ask(write_op());
     char answer[256];
     snprintf(answer, sizeof(answer),
@@ -134,10 +130,8 @@ redirections(void **state)
     assert_unknown();
 }
 
-static void
-responses_are_counted(void **state)
+TEST_CASE(responses_are_counted)
 {
-    (void)state;
     struct etcd_op ops[] = {write_op(), write_op()};
     struct etcd_compare compare = {.range = one("a"), .target = ETCD_CREATE};
     struct etcd_txn txn = {&compare, 1, ops, 2, ops, 1};
@@ -166,10 +160,8 @@ responses_are_counted(void **state)
 }
 
 /* A transaction that only reads is refused an old answer as a read is, unless it asked for one. */
-static void
-old_answers(void **state)
+TEST_CASE(old_answers)
 {
-    (void)state;
     ask(write_op());
     script_answer(script, 200, "{" SCRIPT_HEADER("50") "}");
     done(got_wait());
@@ -194,10 +186,8 @@ old_answers(void **state)
     assert_int_equal(done(got_wait())->revision, 49);
 }
 
-static void
-secrets_are_not_told(void **state)
+TEST_CASE(secrets_are_not_told)
 {
-    (void)state;
     static const char *const wrong[] = {
         "{" SCRIPT_HEADER("5") ",\"token\":\"s3cret",
         "{" SCRIPT_HEADER("5") ",\"token\":s3cret}",
@@ -257,10 +247,8 @@ watch_end(void *context, enum etcd_watch_end ended, const struct error *error)
 }
 
 /* Calls and watches that wait for a token may be cancelled; the others get it. */
-static void
-leaving_before_the_token(void **state)
+TEST_CASE(leaving_before_the_token)
 {
-    (void)state;
     struct etcd_options options = HASTY;
     options.user = options.password = "u";
     etcd_destroy(etcd);
@@ -290,10 +278,8 @@ leaving_before_the_token(void **state)
 }
 
 /* Times far beyond what libcurl and clocks can take are taken for long. */
-static void
-long_times(void **state)
+TEST_CASE(long_times)
 {
-    (void)state;
     struct etcd_op op = write_op();
     static const int64_t times_ns[] = {INT64_MAX, 40 * 86400 * NS_PER_S};
     for (size_t i = 0; i < ARRAY_COUNT(times_ns); i++) {
@@ -329,10 +315,8 @@ cancel_others(void *context, const struct etcd_answer *answer)
 }
 
 /* The first that is answered cancels all others: running, answered and waiting ones. */
-static void
-callback_cancels(void **state)
+TEST_CASE(callback_cancels)
 {
-    (void)state;
     struct etcd_op op = write_op();
     got.here = false;
     for (size_t i = 0; i < ARRAY_COUNT(calls); i++)
@@ -376,10 +360,8 @@ on_session_trouble(void *context, const struct error *error)
         kept_close();
 }
 
-static void
-session_closes_itself(void **state)
+TEST_CASE(session_closes_itself)
 {
-    (void)state;
     for (int closes = AT_GRANTED; closes <= AT_SESSION_TROUBLE; closes++) {
         kept = (struct kept){.closes = closes};
         struct etcd_session_options options = {
@@ -408,10 +390,8 @@ session_closes_itself(void **state)
 
 /* etcd counts from when it has the request, which may be long before its answer is here: grants and
  * renewals count from when they were asked for. */
-static void
-leases_count_from_asking(void **state)
+TEST_CASE(leases_count_from_asking)
 {
-    (void)state;
     kept = (struct kept){0};
     struct etcd_session_options options = {
         .ttl_s = 30, .on_granted = on_granted, .on_lost = on_lost};
@@ -432,10 +412,8 @@ leases_count_from_asking(void **state)
 }
 
 /* A lease for longer than times can be counted is none; one for 60 years is kept. */
-static void
-absurd_leases(void **state)
+TEST_CASE(absurd_leases)
 {
-    (void)state;
     kept = (struct kept){0};
     struct etcd_session_options options = {.ttl_s = 60,
                                            .on_granted = on_granted,

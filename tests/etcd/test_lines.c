@@ -183,10 +183,8 @@ watch_next(size_t requests)
 #define B "Yg=="
 #define C "Yw=="
 
-static void
-lines_in_any_pieces(void **state)
+TEST_CASE(lines_in_any_pieces)
 {
-    (void)state;
     watch(NEVER);
     static const char slow[] = CREATED("4") PUT("5", A);
     for (size_t i = 0; slow[i] != '\0'; i++) {
@@ -207,10 +205,8 @@ lines_in_any_pieces(void **state)
 }
 
 /* A truncated line is not shown and comes again; nothing else does. */
-static void
-lines_are_cut(void **state)
+TEST_CASE(lines_are_cut)
 {
-    (void)state;
     watch(NEVER);
     script_chunk(script, CREATED("9") PUT("5", A) "{\"result\":{\"header\"");
     WAIT_UNTIL(strcmp(seen.events, "5a|") == 0);
@@ -231,10 +227,8 @@ lines_are_cut(void **state)
     unwatch();
 }
 
-static void
-lines_are_wrong(void **state)
+TEST_CASE(lines_are_wrong)
 {
-    (void)state;
     static const char *const wrong[] = {
         "no JSON\n",
         "\n",
@@ -270,10 +264,8 @@ lines_are_wrong(void **state)
 
 /* Of pieces, whole revisions are shown at once, others when they are whole, and after a break from
  * the first that was not. */
-static void
-pieces(void **state)
+TEST_CASE(pieces)
 {
-    (void)state;
     watch(NEVER);
     script_chunk(script, CREATED("9") PIECE(EVENT("5", A) "," EVENT("6", A) "," EVENT("7", A)));
     WAIT_UNTIL(strcmp(seen.events, "5a 6a|") == 0);
@@ -296,10 +288,8 @@ pieces(void **state)
 }
 
 /* Streams last for months: a line leaves nothing behind, be it long. */
-static void
-memory_is_kept_small(void **state)
+TEST_CASE(memory_is_kept_small)
 {
-    (void)state;
     enum { LONG = 8 << 20, LINES = 2000, ALLOWED = 1 << 20 };
     watch(NEVER);
     script_chunk(script, CREATED("4") PROGRESS("4"));
@@ -327,10 +317,8 @@ memory_is_kept_small(void **state)
 }
 
 /* Closed in each callback, while more lines have come already, and then its client is destroyed. */
-static void
-watch_closes_itself(void **state)
+TEST_CASE(watch_closes_itself)
 {
-    (void)state;
     for (enum moment moment = AT_OPEN; moment <= AT_END; moment++) {
         watch(moment);
         script_chunk(script, CREATED("9") PUT("5", A) PROGRESS("9") PUT("6", B));

@@ -227,10 +227,8 @@ clean(void **state)
     return 0;
 }
 
-static void
-lists_and_follows(void **state)
+TEST_CASE(lists_and_follows)
 {
-    (void)state;
     static struct table table;
     uint64_t seed = random_seed((uint64_t)clock_now_ns());
     mirror_open(&table, etcd, 0);
@@ -278,10 +276,8 @@ put_many(void)
 
 /* As many ranges as a mesh has; some have nothing. A watch that does not open at once would be seen
  * by its trouble, and by a second stream. */
-static void
-opens_at_once(void **state)
+TEST_CASE(opens_at_once)
 {
-    (void)state;
     static struct table table;
     static const struct etcd_range many[] = {
         {.span = ETCD_PREFIX, .key = {"m/", 2}},
@@ -311,10 +307,8 @@ opens_at_once(void **state)
     }
 }
 
-static void
-survives(void **state)
+TEST_CASE(survives)
 {
-    (void)state;
     static struct table table;
     uint64_t seed = random_seed((uint64_t)clock_now_ns());
     mirror_open(&table, etcd, 5);
@@ -348,10 +342,8 @@ survives(void **state)
 }
 
 /* A listing whose revision is compacted between two pages begins again, and is whole. */
-static void
-compacted_while_listing(void **state)
+TEST_CASE(compacted_while_listing)
 {
-    (void)state;
     static struct table table;
     for (int i = 0; i < 20; i++) {
         char key[24];
@@ -373,10 +365,8 @@ compacted_while_listing(void **state)
 }
 
 /* Pages that are longer than an answer may be: they are asked for in parts. */
-static void
-long_pages(void **state)
+TEST_CASE(long_pages)
 {
-    (void)state;
     static struct table table;
     char value[4096];
     memset(value, 'v', sizeof(value) - 1);
@@ -453,10 +443,8 @@ put_keys(int count, size_t value_bytes)
 }
 
 /* For each page etcd counts the keys behind it: pages are as large as their bytes permit. */
-static void
-few_pages(void **state)
+TEST_CASE(few_pages)
 {
-    (void)state;
     static const struct {
         int keys;
         size_t value_bytes;
@@ -492,10 +480,8 @@ few_pages(void **state)
 }
 
 /* History is compacted faster than a mirror can list: it does not list without end. */
-static void
-compacted_always(void **state)
+TEST_CASE(compacted_always)
 {
-    (void)state;
     static struct table table;
     for (int i = 0; i < 20; i++) {
         char key[24];
@@ -513,10 +499,8 @@ compacted_always(void **state)
     etcd_mirror_close(table.mirror);
 }
 
-static void
-emptied(void **state)
+TEST_CASE(emptied)
 {
-    (void)state;
     static struct table table;
     done(do_put(direct, "m/both", "old"));
     done(do_put(direct, "m/old", "old"));
@@ -582,24 +566,18 @@ replaced(bool with_keys)
     etcd_mirror_close(table.mirror);
 }
 
-static void
-replaced_with_keys(void **state)
+TEST_CASE(replaced_with_keys)
 {
-    (void)state;
     replaced(true);
 }
 
-static void
-replaced_without_keys(void **state)
+TEST_CASE(replaced_without_keys)
 {
-    (void)state;
     replaced(false);
 }
 
-static void
-closed_by_callback(void **state)
+TEST_CASE(closed_by_callback)
 {
-    (void)state;
     static struct table table;
     for (int i = 0; i < 10; i++) {
         char key[24];
@@ -647,10 +625,8 @@ ignore_error(void *context, const struct error *error)
 
 /* A mirror, a session and their client are gone at any moment between a cut and being well again.
  */
-static void
-closed_at_any_moment(void **state)
+TEST_CASE(closed_at_any_moment)
 {
-    (void)state;
     static struct table table;
     done(do_put(direct, "m/moment", "1"));
     struct etcd_session_options options = {

@@ -94,10 +94,8 @@ is_there(const char *key)
     return done(do_get(etcd, key))->responses[0].kv_count == 1;
 }
 
-static void
-is_kept(void **state)
+TEST_CASE(is_kept)
 {
-    (void)state;
     struct kept kept;
     keep(&kept, 5);
     WAIT_UNTIL(kept.granted == 1);
@@ -114,10 +112,8 @@ is_kept(void **state)
 }
 
 /* However early it is given up, it is renewed before. */
-static void
-margin_is_large(void **state)
+TEST_CASE(margin_is_large)
 {
-    (void)state;
     struct kept kept = {0};
     struct etcd_session_options options = {
         .ttl_s = 60,
@@ -135,10 +131,8 @@ margin_is_large(void **state)
     etcd_session_close(kept.session);
 }
 
-static void
-is_revoked(void **state)
+TEST_CASE(is_revoked)
 {
-    (void)state;
     struct kept kept;
     keep(&kept, 10);
     WAIT_UNTIL(kept.granted == 1);
@@ -149,10 +143,8 @@ is_revoked(void **state)
     etcd_session_close(kept.session);
 }
 
-static void
-etcd_is_restarted(void **state)
+TEST_CASE(etcd_is_restarted)
 {
-    (void)state;
     struct kept kept;
     keep(&kept, 30);
     WAIT_UNTIL(kept.granted == 1);
@@ -167,10 +159,8 @@ etcd_is_restarted(void **state)
 }
 
 /* By our clock it is over before etcd can know; and what comes later does not bring it back. */
-static void
-etcd_is_stopped(void **state)
+TEST_CASE(etcd_is_stopped)
 {
-    (void)state;
     struct kept kept;
     keep(&kept, 10);
     WAIT_UNTIL(kept.granted == 1);
@@ -188,10 +178,8 @@ etcd_is_stopped(void **state)
     etcd_session_close(kept.session);
 }
 
-static void
-etcd_is_not_there(void **state)
+TEST_CASE(etcd_is_not_there)
 {
-    (void)state;
     struct kept kept;
     member_kill(&cluster, 0);
     struct etcd *hasty =

@@ -163,10 +163,8 @@ end(void **state)
 }
 
 /* Also before anything was seen: "from now on" is when it was opened the first time. */
-static void
-connection_is_cut(void **state)
+TEST_CASE(connection_is_cut)
 {
-    (void)state;
     struct seen seen;
     watch(&seen, etcd, (struct etcd_watch_options){.revision = 0});
     WAIT_UNTIL(seen.opens == 1);
@@ -184,10 +182,8 @@ connection_is_cut(void **state)
     unwatch(&seen);
 }
 
-static void
-server_is_killed(void **state)
+TEST_CASE(server_is_killed)
 {
-    (void)state;
     struct seen seen;
     watch(&seen, etcd, (struct etcd_watch_options){.revision = 0});
     WAIT_UNTIL(seen.opens == 1);
@@ -202,10 +198,8 @@ server_is_killed(void **state)
 }
 
 /* Accepts connections and never says a word: no header comes. */
-static void
-server_does_not_open(void **state)
+TEST_CASE(server_does_not_open)
 {
-    (void)state;
     struct seen seen;
     proxy_set(proxy, PROXY_SWALLOW);
     watch(&seen, etcd, (struct etcd_watch_options){.create_ns = NS_PER_S});
@@ -220,10 +214,8 @@ server_does_not_open(void **state)
 }
 
 /* Was open, and says nothing any more, not even that nothing happens. */
-static void
-server_falls_silent(void **state)
+TEST_CASE(server_falls_silent)
 {
-    (void)state;
     struct seen seen;
     int64_t revision = put_next();
     watch(&seen, etcd,
@@ -239,10 +231,8 @@ server_falls_silent(void **state)
 }
 
 /* Unseen revisions are compacted while it is disconnected. */
-static void
-compacted_meanwhile(void **state)
+TEST_CASE(compacted_meanwhile)
 {
-    (void)state;
     struct seen seen;
     watch(&seen, etcd, (struct etcd_watch_options){.revision = 0});
     WAIT_UNTIL(seen.opens == 1);
@@ -291,10 +281,8 @@ on_late_end(void *context, enum etcd_watch_end ended, const struct error *error)
 }
 
 /* The events since come in pieces that together exceed a client's limit. */
-static void
-much_has_happened(void **state)
+TEST_CASE(much_has_happened)
 {
-    (void)state;
     char *value = calloc(1, LATE_BYTES);
     assert_non_null(value);
     struct etcd_op write = {.kind = ETCD_PUT, .range = one("late"), .value = {value, LATE_BYTES}};
@@ -323,10 +311,8 @@ much_has_happened(void **state)
 }
 
 /* From a revision that no endpoint has come to: then what was known is gone. */
-static void
-future(void **state)
+TEST_CASE(future)
 {
-    (void)state;
     struct seen seen;
     int64_t revision = put_next();
     watch(&seen, etcd, (struct etcd_watch_options){.revision = revision + 100});
@@ -355,10 +341,8 @@ server_watchers(void)
     return watchers;
 }
 
-static void
-closing_cancels(void **state)
+TEST_CASE(closing_cancels)
 {
-    (void)state;
     struct seen seen[10];
     WAIT_UNTIL(server_watchers() == 0);
     for (size_t i = 0; i < ARRAY_COUNT(seen); i++)
@@ -381,10 +365,8 @@ count_events(void *context, size_t range_index, const struct etcd_event *events,
 }
 
 /* The server answers the first range before it has read the last one's. */
-static void
-long_request(void **state)
+TEST_CASE(long_request)
 {
-    (void)state;
     enum { KEY_BYTES = 3000 };
     static char keys[ETCD_RANGES_MAX][KEY_BYTES + 1];
     struct etcd_range ranges[ETCD_RANGES_MAX];
@@ -414,10 +396,8 @@ long_request(void **state)
     unwatch(&seen);
 }
 
-static void
-wrong_options(void **state)
+TEST_CASE(wrong_options)
 {
-    (void)state;
     struct etcd_range ranges[ETCD_RANGES_MAX + 1] = {{.span = ETCD_PREFIX}};
     struct etcd_watch_options options = {.ranges = ranges, .range_count = 0};
     struct etcd_watch *none;

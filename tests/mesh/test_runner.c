@@ -191,10 +191,8 @@ three_join(void)
     register_all(&nodes.at[0]);
 }
 
-static void
-any_node_answers_for_any_model(void **state)
+TEST_CASE(any_node_answers_for_any_model)
 {
-    (void)state;
     char id[ID_MAX];
     three_join();
     for (int i = 0; i < 5; i++)
@@ -213,10 +211,8 @@ any_node_answers_for_any_model(void **state)
     assert_int_equal(leaders, 1);
 }
 
-static void
-a_dead_node_costs_no_answer(void **state)
+TEST_CASE(a_dead_node_costs_no_answer)
 {
-    (void)state;
     three_join();
     all_answer();
     node_end_runner(&nodes.at[1]); /* its key stays until its lease ends */
@@ -230,10 +226,8 @@ a_dead_node_costs_no_answer(void **state)
         all_answer();
 }
 
-static void
-a_node_that_drains_costs_no_answer(void **state)
+TEST_CASE(a_node_that_drains_costs_no_answer)
 {
-    (void)state;
     three_join();
     all_answer();
     struct node *node = &nodes.at[2];
@@ -276,10 +270,8 @@ all_know_the_copies(void)
     return true;
 }
 
-static void
-etcd_stops_and_comes_back(void **state)
+TEST_CASE(etcd_stops_and_comes_back)
 {
-    (void)state;
     three_join();
     all_answer();
     NODES_WAIT(all_know_the_copies());
@@ -315,10 +307,8 @@ set_vmodel(struct node *node, const char *vmodel, const char *model)
         MESH_OUTCOME_OK);
 }
 
-static void
-a_vmodel_is_moved_by_the_leader(void **state)
+TEST_CASE(a_vmodel_is_moved_by_the_leader)
 {
-    (void)state;
     three_join();
     set_vmodel(&nodes.at[0], "v", "m1");
     for (uint32_t i = 0; i < NODES; i++)
@@ -328,10 +318,8 @@ a_vmodel_is_moved_by_the_leader(void **state)
         NODES_WAIT(vmodel_answers(&nodes.at[i], "v", "m2"));
 }
 
-static void
-etcd_is_emptied(void **state)
+TEST_CASE(etcd_is_emptied)
 {
-    (void)state;
     three_join();
     all_answer();
     set_vmodel(&nodes.at[0], "v", "m3");
@@ -352,10 +340,8 @@ etcd_is_emptied(void **state)
     NODES_WAIT(vmodel_answers(&nodes.at[3], "v", "m3"));
 }
 
-static void
-lost_answers_of_etcd_do_no_harm(void **state)
+TEST_CASE(lost_answers_of_etcd_do_no_harm)
 {
-    (void)state;
     struct proxy *proxy = proxy_start(cluster.members[0].client_port);
     join(0, "node-a", NULL);
     struct node *behind = join(1, "node-b", proxy);

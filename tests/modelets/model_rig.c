@@ -1,15 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "../test.h"
 #include "model_rig.h"
 
 #include <dirent.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 enum { PATH_ROOM = 4096 };
 

@@ -34,10 +34,8 @@ onnx_is_there(void)
     return getenv("SHOAL_ONNXRUNTIME_DIR") != NULL || onnx_is_installed();
 }
 
-static void
-test_there_is_no_onnx_runtime(void **state)
+TEST_CASE(test_there_is_no_onnx_runtime)
 {
-    (void)state;
     print_message("there is no ONNX Runtime: neither the system's nor in SHOAL_ONNXRUNTIME_DIR\n");
     skip();
 }

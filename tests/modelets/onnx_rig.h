@@ -6,12 +6,9 @@
  */
 #pragma once
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
-#include <cmocka.h>
 
+#include "../test.h"
 #include "model_rig.h"
 #include "onnx_writer.h"
 

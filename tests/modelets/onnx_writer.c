@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "../test.h"
 #include "onnx_writer.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <cmocka.h>
 
 enum { IR_VERSION = 10, OPERATORS_VERSION = 21 };
 

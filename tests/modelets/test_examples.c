@@ -6,15 +6,12 @@
  * through the three stages of the digits pipeline and wants 95 % back right.
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "../random.h"
+#include "../test.h"
 #include <shoal/harness.h>
 
 enum { PIXELS = 64, CLASSES = 10, BATCH = 64, PATH_ROOM = 4096 };
@@ -111,10 +108,8 @@ item_with(struct shoal_harness *stage, const char *name, uint32_t datatype, int6
 
 /* ---- echo ---- */
 
-static void
-echo_returns_every_input(void **state)
+TEST_CASE(echo_returns_every_input)
 {
-    (void)state;
     struct shoal_harness *echo = stage_open("echo", 0, NULL);
     const float numbers[] = {1, 2, 3, 4, 5, 6};
     const int64_t shape[] = {2, 3};
@@ -151,10 +146,8 @@ seed_example(struct shoal_harness *scale, struct shoal_harness *shift, uint32_t 
     assert_memory_equal(output_data(second, "y", datatype, bytes), y, bytes);
 }
 
-static void
-scale_shift_is_2x_plus_3(void **state)
+TEST_CASE(scale_shift_is_2x_plus_3)
 {
-    (void)state;
     struct shoal_harness *scale = stage_open("scale", 0, NULL);
     struct shoal_harness *shift = stage_open("shift", 0, NULL);
     const float x32[] = {-1.5f, 0, 100}, y32[] = {0, 3, 203};
@@ -170,10 +163,8 @@ scale_shift_is_2x_plus_3(void **state)
     shoal_harness_close(scale);
 }
 
-static void
-scale_keeps_shapes_and_runs_batches(void **state)
+TEST_CASE(scale_keeps_shapes_and_runs_batches)
 {
-    (void)state;
     const struct shoal_param params[] = {{"factor", "-0.5"}};
     struct shoal_harness *scale = stage_open("scale", 1, params);
     const float x[] = {2, 4, 6, 8};
@@ -191,10 +182,8 @@ scale_keeps_shapes_and_runs_batches(void **state)
     shoal_harness_close(scale);
 }
 
-static void
-scale_and_shift_fail_only_the_bad_item(void **state)
+TEST_CASE(scale_and_shift_fail_only_the_bad_item)
 {
-    (void)state;
     static const char *const names[] = {"scale", "shift"};
     static const char *const outputs[] = {"x", "y"};
     for (size_t i = 0; i < 2; i++) {
@@ -223,10 +212,8 @@ scale_and_shift_fail_only_the_bad_item(void **state)
     }
 }
 
-static void
-scale_and_shift_parameters(void **state)
+TEST_CASE(scale_and_shift_parameters)
 {
-    (void)state;
     stage_refuses("scale", "fcator", "2", "fcator");
     stage_refuses("scale", "factor", "two", "two");
     stage_refuses("shift", "offset", "", "offset");
@@ -242,10 +229,8 @@ scale_and_shift_parameters(void **state)
 
 /* ---- normalize, label ---- */
 
-static void
-normalize_takes_both_datatypes(void **state)
+TEST_CASE(normalize_takes_both_datatypes)
 {
-    (void)state;
     struct shoal_harness *normalize = stage_open("normalize", 0, NULL);
     const int64_t shape[] = {2, PIXELS};
     float floats[2 * PIXELS];
@@ -266,10 +251,8 @@ normalize_takes_both_datatypes(void **state)
     shoal_harness_close(normalize);
 }
 
-static void
-normalize_refuses_what_is_no_image(void **state)
+TEST_CASE(normalize_refuses_what_is_no_image)
 {
-    (void)state;
     struct shoal_harness *normalize = stage_open("normalize", 0, NULL);
     float pixels[2 * PIXELS] = {0};
     const int64_t two_images[] = {2, PIXELS};
@@ -301,10 +284,8 @@ normalize_refuses_what_is_no_image(void **state)
     shoal_harness_close(normalize);
 }
 
-static void
-normalize_declares_what_is_configured(void **state)
+TEST_CASE(normalize_declares_what_is_configured)
 {
-    (void)state;
     stage_refuses("normalize", "datatype", "INT64", "INT64");
     stage_refuses("normalize", "type", "UINT8", "type");
     static const struct shoal_param params[] = {{"datatype", "UINT8"}};
@@ -320,10 +301,8 @@ normalize_declares_what_is_configured(void **state)
     }
 }
 
-static void
-label_takes_the_most_probable(void **state)
+TEST_CASE(label_takes_the_most_probable)
 {
-    (void)state;
     struct shoal_harness *label = stage_open("label", 0, NULL);
     const int64_t shape[] = {4, CLASSES};
     float probabilities[4 * CLASSES] = {[7] = 0.9f, [CLASSES + 9] = 1, [2 * CLASSES] = 0.4f};
@@ -355,10 +334,8 @@ noise(float *pixels, size_t count, unsigned seed)
         pixels[i] = (float)(random_draw(&state) % 17) / 16;
 }
 
-static void
-xgboost_reads_its_shapes_from_the_model(void **state)
+TEST_CASE(xgboost_reads_its_shapes_from_the_model)
 {
-    (void)state;
     struct shoal_harness *classify = classify_open();
     struct shoal_io io = shoal_harness_describe(classify);
     assert_string_equal(io.platform, "xgboost");
@@ -377,10 +354,8 @@ xgboost_reads_its_shapes_from_the_model(void **state)
 }
 
 /* Items of 0, 1, 2, … rows in one batch answer bit by bit what each answers alone. */
-static void
-xgboost_batch_equals_its_items(void **state)
+TEST_CASE(xgboost_batch_equals_its_items)
 {
-    (void)state;
     struct shoal_harness *classify = classify_open();
     enum { COUNT = 20 };
     struct shoal_harness_item *items[COUNT];
@@ -411,10 +386,8 @@ xgboost_batch_equals_its_items(void **state)
     shoal_harness_close(classify);
 }
 
-static void
-xgboost_fails_only_the_bad_item(void **state)
+TEST_CASE(xgboost_fails_only_the_bad_item)
 {
-    (void)state;
     const struct shoal_param params[] = {{"model", "digits.ubj"}, {"input", "image"}};
     struct shoal_harness *classify = stage_open("xgboost_modelet", 2, params);
     float pixels[PIXELS];
@@ -444,10 +417,8 @@ xgboost_fails_only_the_bad_item(void **state)
     shoal_harness_close(classify);
 }
 
-static void
-xgboost_says_what_is_wrong_with_a_model(void **state)
+TEST_CASE(xgboost_says_what_is_wrong_with_a_model)
 {
-    (void)state;
     stage_refuses("xgboost_modelet", "modle", "digits.ubj", "modle");
     stage_refuses("xgboost_modelet", "model", "no-such.ubj", "no-such.ubj: No such file");
 }
@@ -486,10 +457,8 @@ digits_run(struct shoal_harness *const stages[3], struct shoal_harness_item **it
     return right;
 }
 
-static void
-digits_pipeline_gets_95_percent_right(void **state)
+TEST_CASE(digits_pipeline_gets_95_percent_right)
 {
-    (void)state;
     char path[PATH_ROOM];
     snprintf(path, sizeof path, "%s/examples/digits/data/digits.csv", getenv("SHOAL_SOURCE_DIR"));
     FILE *file = fopen(path, "r");

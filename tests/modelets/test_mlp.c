@@ -8,17 +8,14 @@
  */
 #include <dlfcn.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "../random.h"
 #include "../../examples/mlp/network.h"
+#include "../test.h"
 #include "model_rig.h"
 
 enum { LAYERS_MAX = 8, FILE_ROOM = 1 << 20 };
@@ -172,10 +169,8 @@ mlp_open(void)
 
 static const struct sketch small = {{5, 7, 3}, {NETWORK_RELU, NETWORK_IDENTITY}, {true, true}};
 
-static void
-test_layers_against_fp64(void **state)
+TEST_CASE(test_layers_against_fp64)
 {
-    (void)state;
     static const struct sketch sketches[] = {
         {{1, 1}, {NETWORK_IDENTITY}, {false}},
         {{64, 10}, {NETWORK_SOFTMAX}, {true}},
@@ -200,10 +195,8 @@ test_layers_against_fp64(void **state)
 }
 
 /* Items of 0, 1, 2, … rows: 1770 rows in two pieces, whose border lies within an item. */
-static void
-test_a_batch_is_one_run(void **state)
+TEST_CASE(test_a_batch_is_one_run)
 {
-    (void)state;
     enum { COUNT = 60 };
     draw(&small);
     struct shoal_harness *mlp = mlp_open();
@@ -217,10 +210,8 @@ test_a_batch_is_one_run(void **state)
     shoal_harness_close(mlp);
 }
 
-static void
-test_only_the_bad_item_fails(void **state)
+TEST_CASE(test_only_the_bad_item_fails)
 {
-    (void)state;
     draw(&small);
     struct shoal_harness *mlp = mlp_open();
     enum { COUNT = 8 };
@@ -250,10 +241,8 @@ test_only_the_bad_item_fails(void **state)
     shoal_harness_close(mlp);
 }
 
-static void
-test_describes_what_the_file_says(void **state)
+TEST_CASE(test_describes_what_the_file_says)
 {
-    (void)state;
     draw(&small);
     struct shoal_harness *mlp = mlp_open();
     struct shoal_io io = shoal_harness_describe(mlp);
@@ -268,10 +257,8 @@ test_describes_what_the_file_says(void **state)
     shoal_harness_close(mlp);
 }
 
-static void
-test_models_are_loaded_and_unloaded(void **state)
+TEST_CASE(test_models_are_loaded_and_unloaded)
 {
-    (void)state;
     static const struct sketch other = {{4, 6}, {NETWORK_TANH}, {true}};
     struct shoal_error error;
     struct shoal_harness *mlp = rig_open("mlp", 0, NULL);
@@ -304,10 +291,8 @@ refused_with(void *field, uint64_t value, size_t bytes, const char *words)
     memcpy(field, before, bytes);
 }
 
-static void
-test_broken_headers(void **state)
+TEST_CASE(test_broken_headers)
 {
-    (void)state;
     const uint32_t nan_bits = 0x7fc00000;
     draw(&small);
     refused_with(&header()->magic[7], 'Q', 1, "does not begin with SHOALMLP");
@@ -325,10 +310,8 @@ test_broken_headers(void **state)
     rig_refuses("mlp", rig_write("broken.mlp", file, file_size), "output is not terminated");
 }
 
-static void
-test_broken_layers(void **state)
+TEST_CASE(test_broken_layers)
 {
-    (void)state;
     draw(&small);
     refused_with(&layer(0)->outputs, 0, 4, "layer 0 has 0 outputs");
     refused_with(&layer(1)->outputs, 65537, 4, "layer 1 has 65537 outputs");
@@ -345,10 +328,8 @@ test_broken_layers(void **state)
                  "the bias of layer 1: number 2 is not finite");
 }
 
-static void
-test_files_that_are_cut_short(void **state)
+TEST_CASE(test_files_that_are_cut_short)
 {
-    (void)state;
     draw(&small);
     for (size_t size = 1; size < file_size; size += 3)
         rig_refuses("mlp", rig_write("cut.mlp", file, size),
@@ -361,10 +342,8 @@ test_files_that_are_cut_short(void **state)
     }
 }
 
-static void
-test_invalid_files(void **state)
+TEST_CASE(test_invalid_files)
 {
-    (void)state;
     rig_refuses_what_is_no_file("mlp");
     const struct shoal_param params[] = {{"modle", "drawn.mlp"}};
     struct shoal_harness *mlp;

@@ -6,21 +6,16 @@
  * to be. A model whose rows know of each other shows which items ran together. Where ONNX Runtime
  * is not packaged there is no modelet, and all this is skipped.
  */
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
 #include <string.h>
-#include <cmocka.h>
 
+#include "../test.h"
 #include "onnx_rig.h"
 
 /* ---- a dense layer ---- */
 
-static void
-test_a_dense_layer(void **state)
+TEST_CASE(test_a_dense_layer)
 {
-    (void)state;
     static const size_t rows[] = {1, 2, 7, 0, ROWS_MAX};
     onnx_dense();
     struct shoal_harness *harness = onnx_serve();
@@ -32,10 +27,8 @@ test_a_dense_layer(void **state)
     shoal_harness_close(harness);
 }
 
-static void
-test_a_batch(void **state)
+TEST_CASE(test_a_batch)
 {
-    (void)state;
     enum { COUNT = 20 };
     struct shoal_harness_item *items[COUNT];
     onnx_dense();
@@ -66,10 +59,8 @@ describes_dense(struct shoal_io io)
     assert_int_equal(io.outputs[0].shape[1], OUT);
 }
 
-static void
-test_describes_what_the_file_says(void **state)
+TEST_CASE(test_describes_what_the_file_says)
 {
-    (void)state;
     onnx_dense();
     struct shoal_harness *harness = onnx_serve();
     describes_dense(shoal_harness_describe(harness));
@@ -80,10 +71,8 @@ test_describes_what_the_file_says(void **state)
     shoal_harness_close(harness);
 }
 
-static void
-test_only_the_bad_item_fails(void **state)
+TEST_CASE(test_only_the_bad_item_fails)
 {
-    (void)state;
     enum { COUNT = 9 };
     const double numbers[2 * IN] = {0};
     const int64_t right[] = {1, IN}, narrow[] = {1, IN - 1}, cube[] = {1, 1, IN};
@@ -122,10 +111,8 @@ test_only_the_bad_item_fails(void **state)
 
 /* ---- which items run together ---- */
 
-static void
-test_items_are_put_side_by_side(void **state)
+TEST_CASE(test_items_are_put_side_by_side)
 {
-    (void)state;
     enum { COUNT = 6 };
     static const char *const modes[] = {"auto", "never"};
     struct shoal_harness_item *items[COUNT];
@@ -150,10 +137,8 @@ test_items_are_put_side_by_side(void **state)
 }
 
 /* Two inputs, with as many rows or not; the second is broadcast. */
-static void
-test_inputs_with_other_rows(void **state)
+TEST_CASE(test_inputs_with_other_rows)
 {
-    (void)state;
     const float data[] = {1, 2, 3, 4};
     onnx_graph.size = 0;
     graph_input(&onnx_graph, "a", ONNX_FLOAT, 2, (const int64_t[]){ONNX_BATCH, 1});
@@ -182,10 +167,8 @@ test_inputs_with_other_rows(void **state)
 }
 
 /* Rows are chosen by an index: one that is out of range is its item's fault alone. */
-static void
-test_a_culprit_fails_alone(void **state)
+TEST_CASE(test_a_culprit_fails_alone)
 {
-    (void)state;
     enum { COUNT = 5 };
     const float table[] = {10, 20, 30};
     onnx_graph.size = 0;
@@ -255,10 +238,8 @@ comes_back(struct shoal_harness *harness, struct shoal_harness_item **items, uin
     }
 }
 
-static void
-test_every_type(void **state)
+TEST_CASE(test_every_type)
 {
-    (void)state;
     enum { COUNT = 4, WIDTH = 3 };
     unsigned char data[COUNT * WIDTH * sizeof(double)];
     for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
@@ -278,10 +259,8 @@ test_every_type(void **state)
     }
 }
 
-static void
-test_texts(void **state)
+TEST_CASE(test_texts)
 {
-    (void)state;
     static const struct {
         int64_t rows;
         const char *bytes;
@@ -315,10 +294,8 @@ test_texts(void **state)
 
 /* ---- without a batch dimension ---- */
 
-static void
-test_fixed_shapes(void **state)
+TEST_CASE(test_fixed_shapes)
 {
-    (void)state;
     enum { COUNT = 3 };
     static const int64_t shapes[][3] = {{0}, {4}, {3, 0}, {2, 3, 1}}; /* the first: one number */
     const float data[] = {1, 2, 3, 4, 5, 6, 7};
@@ -337,10 +314,8 @@ test_fixed_shapes(void **state)
 }
 
 /* It is given back as it came, and nothing is computed. */
-static void
-test_an_output_that_is_an_input(void **state)
+TEST_CASE(test_an_output_that_is_an_input)
 {
-    (void)state;
     static const int64_t shape[] = {3};
     const float data[] = {1, 2, 3};
     onnx_identity(ONNX_FLOAT, 1, shape);
@@ -357,10 +332,8 @@ test_an_output_that_is_an_input(void **state)
 }
 
 /* Rows of the inputs and rows of the outputs have other names: nothing is put side by side. */
-static void
-test_open_dimensions_of_other_names(void **state)
+TEST_CASE(test_open_dimensions_of_other_names)
 {
-    (void)state;
     onnx_sums(1);
     struct shoal_harness *harness = onnx_serve();
     struct shoal_harness_item *items[2] = {onnx_ones(harness, 1), onnx_ones(harness, 1)};
@@ -421,10 +394,8 @@ rows_of(const struct shoal_harness_item *item, uint32_t dimension)
 }
 
 /* It says a row for each row, and gives as many as it finds. */
-static void
-test_rows_that_are_none(void **state)
+TEST_CASE(test_rows_that_are_none)
 {
-    (void)state;
     places(ONNX_BATCH, true);
     struct shoal_harness *harness = onnx_serve();
     struct shoal_harness_item *items[] = {two_numbers(harness, 1, 2), two_numbers(harness, 4, 5),
@@ -440,10 +411,8 @@ test_rows_that_are_none(void **state)
 }
 
 /* It says that there is always one, which is true at first. */
-static void
-test_a_shape_that_was_a_lie(void **state)
+TEST_CASE(test_a_shape_that_was_a_lie)
 {
-    (void)state;
     places(1, false);
     struct shoal_harness *harness = onnx_serve();
     struct shoal_harness_item *one = two_numbers(harness, 0, 3);

@@ -4,23 +4,18 @@
  * their own, used as they lie or laid out anew. Broken files, each wrong in one way, and files that
  * are well-formed but nothing that can be served, are refused with the reason; so are parameters.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <cmocka.h>
 
+#include "../test.h"
 #include "onnx_rig.h"
 
 /* ---- models that are loaded ---- */
 
-static void
-test_models_are_loaded_and_unloaded(void **state)
+TEST_CASE(test_models_are_loaded_and_unloaded)
 {
-    (void)state;
     struct shoal_harness *harness = rig_open(MODELET, 0, NULL);
     assert_int_equal(shoal_harness_describe(harness).input_count, 0);
     assert_string_equal(shoal_harness_describe(harness).platform, "onnxruntime");
@@ -88,10 +83,8 @@ dense_apart(const char *location, const char *offset, const char *length, size_t
 }
 
 /* At the beginning, at a place of its own, and at one where floats can't be used as they lie. */
-static void
-test_weights_apart(void **state)
+TEST_CASE(test_weights_apart)
 {
-    (void)state;
     static const struct {
         const char *offset;
         const char *length;
@@ -119,10 +112,8 @@ test_weights_apart(void **state)
     folder_remove("folder");
 }
 
-static void
-test_weights_that_are_not_there(void **state)
+TEST_CASE(test_weights_that_are_not_there)
 {
-    (void)state;
     static const struct {
         const char *location;
         const char *offset;
@@ -156,10 +147,8 @@ test_weights_that_are_not_there(void **state)
     folder_remove("folder");
 }
 
-static void
-test_predicted_size(void **state)
+TEST_CASE(test_predicted_size)
 {
-    (void)state;
     struct shoal_harness *harness = rig_open(MODELET, 0, NULL);
     onnx_dense();
     /* the file, 400 KiB, 4 KiB for each of 3 nodes, and constants of 72 bytes with their names */
@@ -184,10 +173,8 @@ test_predicted_size(void **state)
     shoal_harness_close(harness);
 }
 
-static void
-test_folders(void **state)
+TEST_CASE(test_folders)
 {
-    (void)state;
     write_into("folder", "notes.txt", "", 0);
     rig_refuses(MODELET, rig_path("folder"), "is a folder with no file that ends in .onnx");
     onnx_dense();
@@ -209,10 +196,8 @@ test_folders(void **state)
 
 /* ---- broken files ---- */
 
-static void
-test_files_that_are_cut_short(void **state)
+TEST_CASE(test_files_that_are_cut_short)
 {
-    (void)state;
     onnx_dense();
     graph_finish(&onnx_graph, &onnx_model);
     for (size_t size = 1; size < onnx_model.size; size += 1 + onnx_model.size / 60) {
@@ -227,10 +212,8 @@ test_files_that_are_cut_short(void **state)
                 "it is truncated");
 }
 
-static void
-test_broken_files(void **state)
+TEST_CASE(test_broken_files)
 {
-    (void)state;
     static const struct {
         const char *words;
         const char *bytes;
@@ -260,10 +243,8 @@ test_broken_files(void **state)
 }
 
 /* Well-formed, but nothing that can be served. */
-static void
-test_models_that_are_not_served(void **state)
+TEST_CASE(test_models_that_are_not_served)
 {
-    (void)state;
     onnx_graph.size = 0; /* the constant is of 10 GiB, and has 4 bytes */
     onnx_dense_nodes();
     graph_constant(&onnx_graph, "W", ONNX_FLOAT, 2, (const int64_t[]){IN, 536870912}, "abcd", 4);
@@ -289,10 +270,8 @@ test_models_that_are_not_served(void **state)
     rig_refuses(MODELET, onnx_write("wrong"), "only plain tensors are served");
 }
 
-static void
-test_wrong_parameters(void **state)
+TEST_CASE(test_wrong_parameters)
 {
-    (void)state;
     static const struct {
         struct shoal_param param;
         const char *words;
@@ -315,10 +294,8 @@ test_wrong_parameters(void **state)
     }
 }
 
-static void
-test_right_parameters(void **state)
+TEST_CASE(test_right_parameters)
 {
-    (void)state;
     static const struct shoal_param right[] = {
         {"optimization", "none"}, {"optimization", "basic"}, {"optimization", "extended"},
         {"optimization", "all"},  {"intra_threads", "2"},    {"inter_threads", "2"},

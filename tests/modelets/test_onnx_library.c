@@ -3,10 +3,6 @@
  * The onnx modelet and ONNX Runtime's library: without one it opens, and each model's load says how
  * to get one; what SHOAL_ONNXRUNTIME_DIR names must be the library, or have it, and not be too old.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "../test.h"
 #include "onnx_rig.h"
 
 #define VARIABLE "SHOAL_ONNXRUNTIME_DIR"
@@ -39,10 +36,8 @@ opening_fails(const char *where, const char *words)
         fail_msg("\"%s\" is not in \"%s\"", words, error.text);
 }
 
-static void
-test_none(void **state)
+TEST_CASE(test_none)
 {
-    (void)state;
     if (onnx_is_installed())
         skip();
     assert_int_equal(setenv(VARIABLE, "", 1), 0); /* as if it were not set */
@@ -64,28 +59,22 @@ test_none(void **state)
     assert_non_null(strstr(error.text, "there is no ONNX Runtime"));
 }
 
-static void
-test_not_where_it_is_said_to_be(void **state)
+TEST_CASE(test_not_where_it_is_said_to_be)
 {
-    (void)state;
     opening_fails("/no-such-folder", "/no-such-folder: no libonnxruntime.so in it");
     opening_fails(rig_path("."), "no libonnxruntime.so in it, capi or onnxruntime/capi");
 }
 
-static void
-test_not_the_library(void **state)
+TEST_CASE(test_not_the_library)
 {
-    (void)state;
     put_library("libonnxruntime.so", "lib/shoal/libecho.so");
     opening_fails(rig_path("."), "libonnxruntime.so: it is not ONNX Runtime");
     opening_fails(rig_path("libonnxruntime.so"), "libonnxruntime.so: it is not ONNX Runtime");
     opening_fails(rig_write("text.so", "no library", 10), "text.so: ");
 }
 
-static void
-test_too_old(void **state)
+TEST_CASE(test_too_old)
 {
-    (void)state;
     mkdir(rig_path("onnxruntime"), 0700);
     mkdir(rig_path("onnxruntime/capi"), 0700);
     unlink(rig_path("libonnxruntime.so"));

@@ -9,16 +9,13 @@
  * says where those come from.
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 #include <xgboost/c_api.h>
 
+#include "../test.h"
 #include "model_rig.h"
 
 enum { ROWS = 60, FEATURES = 5, SHORT_ROWS = 3, FILE_ROOM = 1 << 20 };
@@ -257,10 +254,8 @@ describes_right(const struct shoal_io *io, const struct kind *kind, bool with_la
         assert_int_equal(io->outputs[1].shape[1], kind->outputs);
 }
 
-static void
-test_any_booster(void **state)
+TEST_CASE(test_any_booster)
 {
-    (void)state;
     static const char *const forms[] = {"json", "ubj"};
     const struct shoal_param params[] = {{"model", "a-model"}};
     for (size_t k = 0; k < KINDS; k++) {
@@ -314,10 +309,8 @@ labels_right(struct shoal_harness *harness, BoosterHandle booster, const struct 
     assert_true(seen[0] > 0 && seen[1] > 0); /* else a constant would pass */
 }
 
-static void
-test_labels_are_the_librarys(void **state)
+TEST_CASE(test_labels_are_the_librarys)
 {
-    (void)state;
     const struct shoal_param params[] = {{"labels", "on"}, {"model", "a-model"}};
     for (size_t k = 0; k < KINDS; k++) {
         BoosterHandle booster = train(&kinds[k]);
@@ -335,10 +328,8 @@ test_labels_are_the_librarys(void **state)
 }
 
 /* Labels have no place in an answer that has their name already. */
-static void
-test_the_parameters_of_the_outputs(void **state)
+TEST_CASE(test_the_parameters_of_the_outputs)
 {
-    (void)state;
     BoosterHandle booster = train(classes);
     save(booster, "ubj");
     rig_write("a-model", file, file_size);
@@ -360,10 +351,8 @@ test_the_parameters_of_the_outputs(void **state)
     assert_string_equal(error.text, "parameter \"labels\" is \"maybe\": on or off");
 }
 
-static void
-test_models_are_loaded_and_unloaded(void **state)
+TEST_CASE(test_models_are_loaded_and_unloaded)
 {
-    (void)state;
     struct shoal_error error;
     struct shoal_harness *harness = rig_open(MODELET, 0, NULL);
     assert_int_equal(shoal_harness_describe(harness).input_count, 0);
@@ -385,10 +374,8 @@ test_models_are_loaded_and_unloaded(void **state)
 
 /* NaN always; another number if the stage says so. Trees and linear boosters, the latter by way of
  * a matrix. */
-static void
-test_missing_values(void **state)
+TEST_CASE(test_missing_values)
 {
-    (void)state;
     static const char *const numbers[] = {"nan", "100"};
     for (size_t k = 0; k < KINDS; k++) {
         BoosterHandle booster = train(&kinds[k]);
@@ -415,10 +402,8 @@ test_missing_values(void **state)
 }
 
 /* As a program that lays JSON out for people writes it. */
-static void
-test_json_with_space(void **state)
+TEST_CASE(test_json_with_space)
 {
-    (void)state;
     BoosterHandle booster = train(classes);
     save(booster, "json");
     memmove(file + 4, file + 1, file_size - 1);
@@ -432,10 +417,8 @@ test_json_with_space(void **state)
     XGBoosterFree(booster);
 }
 
-static void
-test_files_that_are_cut_short(void **state)
+TEST_CASE(test_files_that_are_cut_short)
 {
-    (void)state;
     static const char *const forms[] = {"json", "ubj"};
     BoosterHandle booster = train(squared);
     for (size_t f = 0; f < 2; f++) {
@@ -450,10 +433,8 @@ test_files_that_are_cut_short(void **state)
     XGBoosterFree(booster);
 }
 
-static void
-test_broken_files(void **state)
+TEST_CASE(test_broken_files)
 {
-    (void)state;
     static const struct {
         const char *words;
         const char *bytes;
@@ -526,10 +507,8 @@ sample_predicts_right(void)
 }
 
 /* An older library takes such a file, and adds another base score to each prediction. */
-static void
-test_a_newer_file_is_refused_or_predicts_the_same(void **state)
+TEST_CASE(test_a_newer_file_is_refused_or_predicts_the_same)
 {
-    (void)state;
     static const char *const names[] = {"xgboost-3.2.json", "xgboost-3.2.ubj"};
     for (size_t i = 0; i < 2; i++) {
         sample_read(names[i]);
@@ -553,10 +532,8 @@ sample_edit(const char *from, const char *to)
 
 /* The base score alone decides: in the model's parameters, for any version of the file.
  */
-static void
-test_a_vector_is_refused_however_it_is_written(void **state)
+TEST_CASE(test_a_vector_is_refused_however_it_is_written)
 {
-    (void)state;
     if (library_reads_vectors())
         return;
     const char *const words = "save it with an older version or upgrade libxgboost";
@@ -572,10 +549,8 @@ test_a_vector_is_refused_however_it_is_written(void **state)
 }
 
 /* An attribute of the caller's own with that name says nothing. */
-static void
-test_another_base_score_is_no_matter(void **state)
+TEST_CASE(test_another_base_score_is_no_matter)
 {
-    (void)state;
     static const char *const forms[] = {"json", "ubj"};
     const struct shoal_param params[] = {{"model", "a-model"}};
     BoosterHandle booster = train(squared);

@@ -4,14 +4,10 @@
  * one in a hundred of all calls, no longer waits, no more failures. Nothing else goes wrong. Each
  * clock is looked at in the same worlds, for twenty minutes after one of warming up.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-#include <cmocka.h>
-
+#include "../test.h"
 #include "base/check.h"
 #include "world.h"
 
@@ -130,8 +126,7 @@ measure(const struct clock_case *clock, struct figures *figures)
            (long long)wait_ms(figures, 99), (unsigned long long)figures->failed);
 }
 
-static void
-test_one_wrong_clock(void **state)
+TEST_CASE(test_one_wrong_clock)
 {
     const struct clock_case *first = *state;
     static struct figures right;

@@ -160,8 +160,7 @@ stop(void **state)
     return 0;
 }
 
-static void
-test_case(void **state)
+TEST_CASE(test_case)
 {
     const struct contract_case *one_case = *state;
     struct contract contract = {&store,     fake_op,     fake_txn,   fake_compact, fake_grant,
@@ -188,10 +187,8 @@ is_there(const char *key)
     return fake_etcd_look(store.etcd, etcd_text(key), INT64_MAX, &kv);
 }
 
-static void
-test_unwell(void **state)
+TEST_CASE(test_unwell)
 {
-    (void)state;
     int64_t lease_id = done(fake_etcd_grant(store.etcd, 10, 0))->lease_id;
     put_leased("c/leased", lease_id);
     fake_etcd_set_health(store.etcd, FAKE_SILENT);
@@ -214,10 +211,8 @@ test_unwell(void **state)
     store.now_ms += 70001;
 }
 
-static void
-test_emptied(void **state)
+TEST_CASE(test_emptied)
 {
-    (void)state;
     struct etcd_range range = prefix("c/");
     struct fake_events events;
     put_leased("c/a", 0);

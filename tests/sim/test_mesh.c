@@ -8,10 +8,7 @@
  * SHOAL_SIM_SEEDS=N runs N seeds from SHOAL_SEED, or from 1, on.
  */
 #include <limits.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,8 +18,7 @@
 #include <sanitizer/common_interface_defs.h>
 #endif
 
-#include <cmocka.h>
-
+#include "../test.h"
 #include "base/check.h"
 #include "seeds.h"
 #include "world.h"
@@ -120,18 +116,14 @@ run_range(uint64_t first, uint64_t seeds)
 }
 
 /* The seeds that somebody asked for. */
-static void
-test_seeds_given(void **state)
+TEST_CASE(test_seeds_given)
 {
-    (void)state;
     uint64_t otherwise = getenv("SHOAL_SEED") != NULL ? 1 : SEEDS_MANY;
     run_range(setting("SHOAL_SEED", 1), setting("SHOAL_SIM_SEEDS", otherwise));
 }
 
-static void
-test_seeds_that_once_failed(void **state)
+TEST_CASE(test_seeds_that_once_failed)
 {
-    (void)state;
     for (size_t i = 0; i < ARRAY_COUNT(seeds_once_failed); i++)
         run(seeds_once_failed[i]);
 }
@@ -153,19 +145,15 @@ base_of_commit(void)
     return read ? BASE + strtoull(digits, NULL, 16) : BASE; /* no git, or no clone: the same */
 }
 
-static void
-test_new_seeds(void **state)
+TEST_CASE(test_new_seeds)
 {
-    (void)state;
     uint64_t first = setting("SHOAL_SIM_BASE", base_of_commit());
     printf("%d new seeds from %llu on\n", SEEDS_NEW, (unsigned long long)first);
     run_range(first, SEEDS_NEW);
 }
 
-static void
-test_the_same_again(void **state)
+TEST_CASE(test_the_same_again)
 {
-    (void)state;
     for (uint64_t seed = SEED_TWICE; seed < SEED_TWICE + 3; seed++)
         assert_true(run(seed) == run(seed));
     assert_true(run(SEED_TWICE) != run(SEED_TWICE + 1));

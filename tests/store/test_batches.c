@@ -149,10 +149,8 @@ is_there(const char *id)
 
 /* ---- cases ---- */
 
-static void
-those_that_wait_go_together(void **state)
+TEST_CASE(those_that_wait_go_together)
 {
-    (void)state;
     hold();
     for (size_t i = OUT; i < ALL; i++)
         create(i, name(i), "x");
@@ -170,10 +168,8 @@ those_that_wait_go_together(void **state)
 }
 
 /* Those of a batch whose records have changed are lost, and only those. */
-static void
-some_are_lost(void **state)
+TEST_CASE(some_are_lost)
 {
-    (void)state;
     hold();
     done(do_put(etcd, PREFIX "registry/m5", "theirs"));
     done(do_put(etcd, PREFIX "registry/m9", "theirs"));
@@ -191,10 +187,8 @@ some_are_lost(void **state)
 }
 
 /* A record that was there keeps its creation, and one that is deleted is gone. */
-static void
-records_that_are_there(void **state)
+TEST_CASE(records_that_are_there)
 {
-    (void)state;
     assert_int_equal(model_set(&seen, "m2", 0, "old"), STORE_OK);
     assert_int_equal(model_set(&seen, "m3", 0, "old"), STORE_OK);
     uint64_t created = seen_created(&seen, STORE_MODELS, "m2");
@@ -224,10 +218,8 @@ expect_one_of(size_t one, size_t other)
 }
 
 /* Each compares what the other changes: whichever is first, the other one is lost. */
-static void
-dependent_ones_see_each_other(void **state)
+TEST_CASE(dependent_ones_see_each_other)
 {
-    (void)state;
     hold();
     begin(2, &(struct store_compare){STORE_MODELS, "x", 0},
           &(struct store_change){STORE_MODELS, "y", "2", 1});
@@ -237,10 +229,8 @@ dependent_ones_see_each_other(void **state)
     expect_one_of(2, 3);
 }
 
-static void
-one_key_twice(void **state)
+TEST_CASE(one_key_twice)
 {
-    (void)state;
     hold();
     create(2, "same", "2");
     create(3, "same", "3");
@@ -252,10 +242,8 @@ one_key_twice(void **state)
     assert_int_equal(seen.troubles, 0);
 }
 
-static void
-the_session_is_over(void **state)
+TEST_CASE(the_session_is_over)
 {
-    (void)state;
     uint64_t session = seen.session;
     hold();
     for (size_t i = OUT; i < ALL; i++)
@@ -270,10 +258,8 @@ the_session_is_over(void **state)
 }
 
 /* All of a batch whose answer is lost end UNKNOWN, and what happened is told by the mirror. */
-static void
-the_answer_is_lost(void **state)
+TEST_CASE(the_answer_is_lost)
 {
-    (void)state;
     hold();
     for (size_t i = OUT; i < ALL; i++)
         create(i, name(i), "x");
@@ -288,10 +274,8 @@ the_answer_is_lost(void **state)
 }
 
 /* Nobody answers: those that are out are unknown; the others were not sent, or are unknown. */
-static void
-nobody_answers(void **state)
+TEST_CASE(nobody_answers)
 {
-    (void)state;
     proxy_set(proxy, PROXY_SWALLOW);
     for (size_t i = 0; i < ALL; i++)
         create(i, name(i), "x");
@@ -334,10 +318,8 @@ start_small_requests(void **state)
 }
 
 /* Members of a refused batch are accepted alone; the next ones go in batches that are taken. */
-static void
-too_much_at_once(void **state)
+TEST_CASE(too_much_at_once)
 {
-    (void)state;
     char value[2001];
     memset(value, 'x', sizeof(value) - 1);
     value[sizeof(value) - 1] = '\0';
@@ -355,10 +337,8 @@ too_much_at_once(void **state)
 }
 
 /* One that is too large for etcd is lost, and those that waited with it are not. */
-static void
-one_is_too_large(void **state)
+TEST_CASE(one_is_too_large)
 {
-    (void)state;
     char value[30001];
     memset(value, 'x', sizeof(value) - 1);
     value[sizeof(value) - 1] = '\0';
@@ -395,10 +375,8 @@ fill(void)
 }
 
 /* Without space etcd refuses all that put, and takes deletions and compares. */
-static void
-there_is_no_space(void **state)
+TEST_CASE(there_is_no_space)
 {
-    (void)state;
     for (size_t i = 0; i < 4; i++)
         assert_int_equal(model_set(&seen, name(10 + i), 0, "x"), STORE_OK);
     hold();
@@ -429,10 +407,8 @@ there_is_no_space(void **state)
 }
 
 /* Nor does it grant a lease: a store that is opened then reports that at each try. */
-static void
-there_is_no_space_for_a_lease(void **state)
+TEST_CASE(there_is_no_space_for_a_lease)
 {
-    (void)state;
     fill();
     store_leave(seen.store);
     WAIT_UNTIL(seen.session == 0);
@@ -454,10 +430,8 @@ count_end(void *context, enum store_txn_end end, const struct error *error)
 }
 
 /* Transactions beyond waiting_max end at once; the others are carried out in their turn. */
-static void
-too_many_wait(void **state)
+TEST_CASE(too_many_wait)
 {
-    (void)state;
     struct error error = ERROR_NONE;
     const struct store_compare compare = {STORE_MODELS, "none", 0};
     const struct store_txn txn = {seen.session, &compare, 1, NULL, 0};
@@ -478,10 +452,8 @@ too_many_wait(void **state)
     assert_int_equal(figures().waiting, 0);
 }
 
-static void
-closed_while_they_wait(void **state)
+TEST_CASE(closed_while_they_wait)
 {
-    (void)state;
     hold();
     for (size_t i = OUT; i < ALL; i++)
         create(i, name(i), "x");

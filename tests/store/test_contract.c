@@ -405,8 +405,7 @@ stop(void **state)
     return 0;
 }
 
-static void
-test_case(void **state)
+TEST_CASE(test_case)
 {
     size_t at = (size_t)(uintptr_t)*state;
     kind = (enum kind)(at % KINDS);

@@ -72,10 +72,8 @@ lease_of(const char *key)
 
 /* ---- cases ---- */
 
-static void
-the_incumbents_keys(void **state)
+TEST_CASE(the_incumbents_keys)
 {
-    (void)state;
     struct seen *seen = join(0, "5bd6f8-4xk2p");
     assert_int_equal(model_set(seen, "m__isvc-0123456789", 0, "{\"type\":\"t\"}"), STORE_OK);
     assert_value(done(do_get(etcd, PREFIX "registry/m__isvc-0123456789")), "{\"type\":\"t\"}");
@@ -104,10 +102,8 @@ the_incumbents_keys(void **state)
     assert_int_equal(seen->record_count, known + 1);
 }
 
-static void
-all_see_all(void **state)
+TEST_CASE(all_see_all)
 {
-    (void)state;
     static const char *const names[NODES] = {"a", "b", "c"};
     for (size_t i = 0; i < NODES; i++)
         join(i, names[i]);
@@ -130,10 +126,8 @@ all_see_all(void **state)
     WAIT_UNTIL(seen_revision(&nodes[0].seen, STORE_MODELS, "c") == newer);
 }
 
-static void
-the_first_leads(void **state)
+TEST_CASE(the_first_leads)
 {
-    (void)state;
     /* the incumbent's, before all of ours */
     done(do_put(etcd, PREFIX "leaderLatch/_theirs", "_theirs"));
     join(0, "a");
@@ -161,10 +155,8 @@ the_first_leads(void **state)
     WAIT_UNTIL(seen_value(&nodes[0].seen, STORE_INSTANCES, "b") == NULL);
 }
 
-static void
-the_lease_is_lost(void **state)
+TEST_CASE(the_lease_is_lost)
 {
-    (void)state;
     struct seen *seen = join(0, "a");
     uint64_t session = seen->session;
     int64_t lease_id = lease_of(PREFIX "instances/a");
@@ -194,10 +186,8 @@ the_lease_is_lost(void **state)
 }
 
 /* A fence that the mirror has not shown yet: the transaction itself finds out. */
-static void
-the_fence_holds(void **state)
+TEST_CASE(the_fence_holds)
 {
-    (void)state;
     struct seen *seen = join(0, "a");
     uint64_t session = seen->session;
     const struct store_change change = {STORE_MODELS, "m", "x", 1};
@@ -215,10 +205,8 @@ the_fence_holds(void **state)
 
 /* A process that died and begins anew need not wait for its own lease; but of two that live under
  * one name the later one stays, and the other one says so. */
-static void
-a_name_twice(void **state)
+TEST_CASE(a_name_twice)
 {
-    (void)state;
     struct seen *first = join(0, "a");
     uint64_t session = first->session;
     struct seen *second = join(1, "a");
@@ -234,10 +222,8 @@ a_name_twice(void **state)
     WAIT_UNTIL(first->session > session);
 }
 
-static void
-etcd_stops(void **state)
+TEST_CASE(etcd_stops)
 {
-    (void)state;
     struct seen *seen = join(0, "a");
     assert_int_equal(model_set(seen, "m", 0, "one"), STORE_OK);
     uint64_t revision = seen_revision(seen, STORE_MODELS, "m");
@@ -256,10 +242,8 @@ etcd_stops(void **state)
 
 /* A deletion during a disconnection is reported at the revision of the next listing.
  */
-static void
-history_is_lost(void **state)
+TEST_CASE(history_is_lost)
 {
-    (void)state;
     proxy = proxy_start(cluster.members[0].client_port);
     struct seen *seen = join(0, "a");
     char key[64];
@@ -289,10 +273,8 @@ history_is_lost(void **state)
 
 /* A record that a transaction reported and the mirror never did goes when the mirror has passed it;
  * the own instance, too. */
-static void
-told_by_answers_alone(void **state)
+TEST_CASE(told_by_answers_alone)
 {
-    (void)state;
     proxy = proxy_start(cluster.members[0].client_port);
     open_as(&nodes[0], "a");
     struct seen *seen = &nodes[0].seen;
@@ -321,10 +303,8 @@ told_by_answers_alone(void **state)
 }
 
 /* A fence that fails is news of the session, if the mirror has none. */
-static void
-the_fence_tells(void **state)
+TEST_CASE(the_fence_tells)
 {
-    (void)state;
     proxy = proxy_start(cluster.members[0].client_port);
     struct seen *seen = join(0, "a");
     uint64_t session = seen->session;
@@ -338,10 +318,8 @@ the_fence_tells(void **state)
 }
 
 /* The own record is written, and deleted; the latter is heard first. */
-static void
-deleted_before_the_answer(void **state)
+TEST_CASE(deleted_before_the_answer)
 {
-    (void)state;
     proxy = proxy_start(cluster.members[0].client_port);
     struct seen *seen = join(0, "a");
     uint64_t session = seen->session;
@@ -358,10 +336,8 @@ deleted_before_the_answer(void **state)
 }
 
 /* The key that a listing shows is not the one that we know of. */
-static void
-replaced_unheard(void **state)
+TEST_CASE(replaced_unheard)
 {
-    (void)state;
     proxy = proxy_start(cluster.members[0].client_port);
     struct seen *seen = join(0, "a");
     proxy_set(proxy, PROXY_DROP_REQUEST);
@@ -378,10 +354,8 @@ replaced_unheard(void **state)
     WAIT_UNTIL(seen->session != 0);
 }
 
-static void
-etcd_is_emptied(void **state)
+TEST_CASE(etcd_is_emptied)
 {
-    (void)state;
     struct seen *seen = join(0, "a");
     for (int i = 0; i < 20; i++)
         assert_int_equal(
@@ -402,10 +376,8 @@ etcd_is_emptied(void **state)
     assert_int_equal(seen->emptied, 1);
 }
 
-static void
-wrong_options(void **state)
+TEST_CASE(wrong_options)
 {
-    (void)state;
     struct error error = ERROR_NONE;
     struct store *store = NULL;
     struct store_events events = seen_events(&nodes[0].seen);

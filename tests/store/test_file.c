@@ -114,10 +114,8 @@ start(void **state)
     return 0;
 }
 
-static void
-cut_at_each_byte(void **state)
+TEST_CASE(cut_at_each_byte)
 {
-    (void)state;
     size_t lengths[CHANGES], bytes;
     make_changes(lengths);
     char *data = read_file(&bytes);
@@ -144,10 +142,8 @@ cut_at_each_byte(void **state)
     free(data);
 }
 
-static void
-says_what_it_cut(void **state)
+TEST_CASE(says_what_it_cut)
 {
-    (void)state;
     size_t lengths[CHANGES], bytes;
     make_changes(lengths);
     char *data = read_file(&bytes);
@@ -161,10 +157,8 @@ says_what_it_cut(void **state)
 }
 
 /* Any byte but of the last frame, which might be one that was never confirmed. */
-static void
-damaged(void **state)
+TEST_CASE(damaged)
 {
-    (void)state;
     size_t lengths[CHANGES], bytes, left;
     make_changes(lengths);
     char *data = read_file(&bytes);
@@ -182,10 +176,8 @@ damaged(void **state)
     free(data);
 }
 
-static void
-no_file_of_ours(void **state)
+TEST_CASE(no_file_of_ours)
 {
-    (void)state;
     write_file("", 0);
     opening_fails(STATUS_DATA_LOSS, "is not a registry file");
     write_file("models: []\n", 11);
@@ -204,10 +196,8 @@ no_file_of_ours(void **state)
     assert_int_equal(try_open(&error), STATUS_NOT_FOUND);
 }
 
-static void
-one_process(void **state)
+TEST_CASE(one_process)
 {
-    (void)state;
     open_store();
     struct store *first = seen.store;
     opening_fails(STATUS_UNAVAILABLE, "another process uses it");
@@ -217,10 +207,8 @@ one_process(void **state)
     close_store();
 }
 
-static void
-written_anew(void **state)
+TEST_CASE(written_anew)
 {
-    (void)state;
     enum { TIMES = 400, VALUE = 20000 };
     char *value = malloc(VALUE + 1);
     assert_non_null(value);
@@ -272,10 +260,8 @@ see_revision(void *context, uint64_t revision)
 }
 
 /* The last deletion had a revision, too, which must not be given again. */
-static void
-written_anew_knows_its_revision(void **state)
+TEST_CASE(written_anew_knows_its_revision)
 {
-    (void)state;
     uint64_t sum = 0;
     struct record_table table = {0};
     struct journal *journal;
@@ -302,10 +288,8 @@ set_file_limit(rlim_t bytes)
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
 }
 
-static void
-disk_is_full(void **state)
+TEST_CASE(disk_is_full)
 {
-    (void)state;
     signal(SIGXFSZ, SIG_IGN);
     open_store();
     seen_join(&seen, "{}");
@@ -388,10 +372,8 @@ run_child(int first, int after)
     return confirmed;
 }
 
-static void
-killed(void **state)
+TEST_CASE(killed)
 {
-    (void)state;
     uint64_t random = random_seed((uint64_t)clock_now_ns());
     int known = 0; /* k0 to k<known - 1> are there */
     for (int i = 0; i < KILLS; i++) {

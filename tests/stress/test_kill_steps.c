@@ -16,10 +16,7 @@
  * instructions are not ours. ctest: timeout=300
  */
 #include <errno.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,8 +24,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
+#include "../test.h"
 #include "base/check.h"
 #include "base/clock.h"
 #include "rig.h"
@@ -453,8 +449,7 @@ after_death(const void *context)
     finish_and_check(operation->run == run_release);
 }
 
-static void
-test_operation(void **state)
+TEST_CASE(test_operation)
 {
     const struct operation *operation = *state;
     uint64_t steps = 0, states = 0;
@@ -524,8 +519,7 @@ step_repair(const void *context)
     free(image);
 }
 
-static void
-test_repair(void **state)
+TEST_CASE(test_repair)
 {
     interrupted = *state;
     repair_steps = repair_states = 0;

@@ -9,14 +9,9 @@
  * ctest: timeout=120 presets=tsan
  */
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 
-#include <cmocka.h>
-
+#include "../test.h"
 #include "base/check.h"
 #include "base/clock.h"
 #include "rig.h"
@@ -168,24 +163,18 @@ run_pipeline(enum keeps keeps)
     region_detach(&region);
 }
 
-static void
-test_pipeline(void **state)
+TEST_CASE(test_pipeline)
 {
-    (void)state;
     run_pipeline(NOBODY_KEEPS);
 }
 
-static void
-test_pipeline_keeps(void **state)
+TEST_CASE(test_pipeline_keeps)
 {
-    (void)state;
     run_pipeline(COORDINATOR_KEEPS);
 }
 
-static void
-test_pipeline_all_keep(void **state)
+TEST_CASE(test_pipeline_all_keep)
 {
-    (void)state;
     run_pipeline(ALL_KEEP);
 }
 
@@ -246,10 +235,8 @@ toss(void *argument)
     return NULL;
 }
 
-static void
-test_rings(void **state)
+TEST_CASE(test_rings)
 {
-    (void)state;
     rings_fill();
     pthread_t threads[TOSSERS];
     for (uintptr_t i = 0; i < TOSSERS; i++)

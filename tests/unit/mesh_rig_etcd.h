@@ -5,14 +5,10 @@
  */
 #pragma once
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
+#include "../test.h"
 #include "mesh/core/mesh_core.h"
 
 enum { TEXT = 24, MODELS = 150, VMODELS = 20, PLACES = 8 };

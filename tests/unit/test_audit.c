@@ -8,15 +8,11 @@
  * be. At the end it prints what a look costs at the largest size: `build/release/tests/unit/audit`
  * is the command for that figure.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
+#include "../test.h"
 #include "base/check.h"
 #include "base/clock.h"
 #include "coordinator/pipeline/audit.h"
@@ -207,8 +203,7 @@ request_waiting(struct rig *rig)
     return ticket;
 }
 
-static void
-test_waiting_for_a_model(void **state)
+TEST_CASE(test_waiting_for_a_model)
 {
     struct rig *rig = *state;
     struct shm_ticket ticket = request_waiting(rig);
@@ -224,8 +219,7 @@ test_waiting_for_a_model(void **state)
     assert_found(rig, "waits for its model is not held by the coordinator");
 }
 
-static void
-test_a_cell_that_was_emptied(void **state)
+TEST_CASE(test_a_cell_that_was_emptied)
 {
     struct rig *rig = *state;
     request(rig);
@@ -233,8 +227,7 @@ test_a_cell_that_was_emptied(void **state)
     assert_found(rig, "no reader would find it");
 }
 
-static void
-test_a_head_that_is_ahead(void **state)
+TEST_CASE(test_a_head_that_is_ahead)
 {
     struct rig *rig = *state;
     request(rig);
@@ -243,16 +236,14 @@ test_a_head_that_is_ahead(void **state)
     assert_found(rig, "no reader would find it");
 }
 
-static void
-test_a_free_slot_without_a_cell(void **state)
+TEST_CASE(test_a_free_slot_without_a_cell)
 {
     struct rig *rig = *state;
     empty_cells(region_slot_ring(&rig->lane.region, PLACE_FREE));
     assert_found(rig, "no reader would find it");
 }
 
-static void
-test_places_that_cannot_be(void **state)
+TEST_CASE(test_places_that_cannot_be)
 {
     struct rig *rig = *state;
     struct shm_ticket ticket = request(rig);
@@ -269,8 +260,7 @@ test_places_that_cannot_be(void **state)
     assert_found(rig, "impossible");
 }
 
-static void
-test_another_generation(void **state)
+TEST_CASE(test_another_generation)
 {
     struct rig *rig = *state;
     struct shm_ticket ticket = request(rig);
@@ -278,8 +268,7 @@ test_another_generation(void **state)
     assert_found(rig, "generation");
 }
 
-static void
-test_holders_that_cannot_be(void **state)
+TEST_CASE(test_holders_that_cannot_be)
 {
     struct rig *rig = *state;
     struct shm_ticket ticket = request(rig);
@@ -295,8 +284,7 @@ test_holders_that_cannot_be(void **state)
     assert_found(rig, "a free slot is held");
 }
 
-static void
-test_a_holder_that_has_gone_on(void **state)
+TEST_CASE(test_a_holder_that_has_gone_on)
 {
     struct rig *rig = *state;
     request(rig);
@@ -305,16 +293,14 @@ test_a_holder_that_has_gone_on(void **state)
     assert_found(rig, "a worker that idles");
 }
 
-static void
-test_idle_workers_that_do_not_find_it(void **state)
+TEST_CASE(test_idle_workers_that_do_not_find_it)
 {
     struct rig *rig = *state;
     request(rig);
     assert_found(rig, "idle workers");
 }
 
-static void
-test_an_answer_that_we_do_not_find(void **state)
+TEST_CASE(test_an_answer_that_we_do_not_find)
 {
     struct rig *rig = *state;
     request(rig);
@@ -330,8 +316,7 @@ block(struct rig *rig, struct shm_ticket ticket)
     return index;
 }
 
-static void
-test_blocks(void **state)
+TEST_CASE(test_blocks)
 {
     struct rig *rig = *state;
     struct region *region = &rig->lane.region;
@@ -355,8 +340,7 @@ test_blocks(void **state)
     assert_found(rig, "no reader would find it");
 }
 
-static void
-test_kept_blocks(void **state)
+TEST_CASE(test_kept_blocks)
 {
     struct rig *rig = *state;
     struct region *region = &rig->lane.region;
@@ -375,15 +359,13 @@ test_kept_blocks(void **state)
 
 /* ---- what is not ---- */
 
-static void
-test_an_idle_pipeline(void **state)
+TEST_CASE(test_an_idle_pipeline)
 {
     assert_not_found(*state);
 }
 
 /* Both workers looked for work long after it came, took others, and run them for a minute. */
-static void
-test_a_queue_behind_slow_runs(void **state)
+TEST_CASE(test_a_queue_behind_slow_runs)
 {
     struct rig *rig = *state;
     for (uint32_t i = 0; i < 5; i++)
@@ -407,8 +389,7 @@ test_a_queue_behind_slow_runs(void **state)
 }
 
 /* Workers look twice a second, and what comes last waits for eight. */
-static void
-test_a_queue_that_moves(void **state)
+TEST_CASE(test_a_queue_that_moves)
 {
     struct rig *rig = *state;
     for (uint32_t i = 0; i < SLOTS; i++)
@@ -419,8 +400,7 @@ test_a_queue_that_moves(void **state)
     }
 }
 
-static void
-test_a_holder_that_is_stopped(void **state)
+TEST_CASE(test_a_holder_that_is_stopped)
 {
     struct rig *rig = *state;
     request(rig);
@@ -432,8 +412,7 @@ test_a_holder_that_is_stopped(void **state)
     assert_not_found(rig);
 }
 
-static void
-test_an_open_batch(void **state)
+TEST_CASE(test_an_open_batch)
 {
     struct rig *rig = *state;
     rig->stages[0].batch_wait_ns = 2 * LOOKS_LONG * NS_PER_S;
@@ -442,8 +421,7 @@ test_an_open_batch(void **state)
     assert_not_found(rig);
 }
 
-static void
-test_one_of_two_is_stopped(void **state)
+TEST_CASE(test_one_of_two_is_stopped)
 {
     struct rig *rig = *state;
     request(rig);
@@ -451,8 +429,7 @@ test_one_of_two_is_stopped(void **state)
     assert_not_found(rig);
 }
 
-static void
-test_nobody_is_there(void **state)
+TEST_CASE(test_nobody_is_there)
 {
     struct rig *rig = *state;
     request(rig);
@@ -461,8 +438,7 @@ test_nobody_is_there(void **state)
 }
 
 /* A successor gives one sign of life while it starts, and then loads its model. */
-static void
-test_a_successor_that_starts(void **state)
+TEST_CASE(test_a_successor_that_starts)
 {
     struct rig *rig = *state;
     request(rig);
@@ -474,8 +450,7 @@ test_a_successor_that_starts(void **state)
     assert_not_found(rig);
 }
 
-static void
-test_a_pusher_that_is_stopped(void **state)
+TEST_CASE(test_a_pusher_that_is_stopped)
 {
     struct rig *rig = *state;
     struct shm_ticket ticket = request(rig);
@@ -487,8 +462,7 @@ test_a_pusher_that_is_stopped(void **state)
     assert_found(rig, "no reader would find it");
 }
 
-static void
-test_an_answer_that_is_being_sent(void **state)
+TEST_CASE(test_an_answer_that_is_being_sent)
 {
     struct rig *rig = *state;
     struct shm_ticket ticket = request(rig);
@@ -500,8 +474,7 @@ test_an_answer_that_is_being_sent(void **state)
     assert_not_found(rig);
 }
 
-static void
-test_recovered_objects_are_not_lost(void **state)
+TEST_CASE(test_recovered_objects_are_not_lost)
 {
     struct rig *rig = *state;
     struct shm_ticket ticket = request(rig);
@@ -518,10 +491,8 @@ test_recovered_objects_are_not_lost(void **state)
 
 /* ---- cost ---- */
 
-static void
-test_cost(void **state)
+TEST_CASE(test_cost)
 {
-    (void)state;
     struct region_plan plan = {.slot_count = SLOTS_MAX,
                                .stage_count = STAGES,
                                .worker_counts = {2, 1},

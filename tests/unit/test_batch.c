@@ -6,16 +6,12 @@
  * the worker was busy), then random arrivals against an oracle that looks at every tick and knows
  * the rules only as they are written down, one item at a time.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "../random.h"
+#include "../test.h"
 #include "base/clock.h"
 #include "worker/batch.h"
 
@@ -49,10 +45,8 @@ assert_closed(const struct batch *batch, int64_t now_ns, enum batch_state reason
     assert_int_equal(due(batch, now_ns).state, reason);
 }
 
-static void
-test_empty_is_never_due(void **state)
+TEST_CASE(test_empty_is_never_due)
 {
-    (void)state;
     struct batch batch;
     batch_init(&batch, 4, WAIT);
     assert_open(&batch, LATE, TIME_NEVER_NS);
@@ -61,10 +55,8 @@ test_empty_is_never_due(void **state)
 }
 
 /* The worker idled for long before it: the window starts when the item arrives, whole. */
-static void
-test_first_item_late(void **state)
+TEST_CASE(test_first_item_late)
 {
-    (void)state;
     struct batch batch;
     batch_init(&batch, 4, WAIT);
     assert_true(offer(&batch, LATE, LATE + 3));
@@ -75,10 +67,8 @@ test_first_item_late(void **state)
 
 /* Each comes just before the wait for it alone would be over: the first waits no longer for that.
  */
-static void
-test_trickle_does_not_extend_the_wait(void **state)
+TEST_CASE(test_trickle_does_not_extend_the_wait)
 {
-    (void)state;
     struct batch batch;
     batch_init(&batch, 64, WAIT);
     int64_t now_ns = 0;
@@ -90,10 +80,8 @@ test_trickle_does_not_extend_the_wait(void **state)
     assert_int_equal(batch.count, 2);
 }
 
-static void
-test_burst_after_idle(void **state)
+TEST_CASE(test_burst_after_idle)
 {
-    (void)state;
     struct batch batch;
     batch_init(&batch, 4, WAIT);
     for (int round = 0; round < 2; round++) {
@@ -111,10 +99,8 @@ test_burst_after_idle(void **state)
     assert_open(&batch, LATE + 1, LATE + WAIT); /* the rest of the burst waits for company */
 }
 
-static void
-test_size_one(void **state)
+TEST_CASE(test_size_one)
 {
-    (void)state;
     struct batch batch;
     batch_init(&batch, 1, WAIT);
     assert_true(offer(&batch, 5, 5));
@@ -122,10 +108,8 @@ test_size_one(void **state)
     assert_false(offer(&batch, 6, 6));
 }
 
-static void
-test_no_wait_takes_what_is_there(void **state)
+TEST_CASE(test_no_wait_takes_what_is_there)
 {
-    (void)state;
     struct batch batch;
     batch_init(&batch, 8, 0);
     assert_true(offer(&batch, 10, 10));
@@ -135,10 +119,8 @@ test_no_wait_takes_what_is_there(void **state)
 }
 
 /* An item that came while the worker was busy has used up its wait in the ring. */
-static void
-test_time_in_the_ring_counts(void **state)
+TEST_CASE(test_time_in_the_ring_counts)
 {
-    (void)state;
     struct batch batch;
     batch_init(&batch, 8, WAIT);
     assert_true(offer(&batch, 0, 60));
@@ -151,10 +133,8 @@ test_time_in_the_ring_counts(void **state)
 }
 
 /* A request that ran once already (its worker died) stands behind younger ones in the ring. */
-static void
-test_the_oldest_need_not_be_the_first(void **state)
+TEST_CASE(test_the_oldest_need_not_be_the_first)
 {
-    (void)state;
     struct batch batch;
     batch_init(&batch, 8, WAIT);
     assert_true(offer(&batch, 50, 60));
@@ -163,20 +143,16 @@ test_the_oldest_need_not_be_the_first(void **state)
     assert_open(&batch, 60, 20 + WAIT);
 }
 
-static void
-test_arrival_in_the_future_is_now(void **state)
+TEST_CASE(test_arrival_in_the_future_is_now)
 {
-    (void)state;
     struct batch batch;
     batch_init(&batch, 8, WAIT);
     assert_true(offer(&batch, INT64_MAX, 60));
     assert_open(&batch, 60, 60 + WAIT);
 }
 
-static void
-test_deadline(void **state)
+TEST_CASE(test_deadline)
 {
-    (void)state;
     struct batch batch;
     batch_init(&batch, 8, WAIT);
     struct batch_item item = {.enqueued_ns = 0, .deadline_ns = TIME_NEVER_NS};
@@ -199,10 +175,8 @@ test_deadline(void **state)
     assert_open(&batch, 5, 5 + WAIT);
 }
 
-static void
-test_draining(void **state)
+TEST_CASE(test_draining)
 {
-    (void)state;
     struct batch batch;
     batch_init(&batch, 8, WAIT);
     assert_true(offer(&batch, 5, 5));
@@ -211,10 +185,8 @@ test_draining(void **state)
 }
 
 /* Rule 7 closes what the others leave open; the first of all times is the one to look again at. */
-static void
-test_company(void **state)
+TEST_CASE(test_company)
 {
-    (void)state;
     struct batch batch;
     batch_init(&batch, 8, WAIT);
     assert_true(batch_offer(&batch, (struct batch_item){.enqueued_ns = 5, .deadline_ns = 60}, 5));
@@ -240,10 +212,8 @@ test_company(void **state)
     assert_int_equal(batch_due(&batch, moment).state, BATCH_CLOSED_WAIT);
 }
 
-static void
-test_one_model_per_batch(void **state)
+TEST_CASE(test_one_model_per_batch)
 {
-    (void)state;
     struct batch batch;
     batch_init(&batch, 8, WAIT);
     struct batch_item item = {.model = 3, .enqueued_ns = 5, .deadline_ns = TIME_NEVER_NS};
@@ -261,10 +231,8 @@ test_one_model_per_batch(void **state)
 }
 
 /* Nothing overflows at the ends of time. */
-static void
-test_extremes(void **state)
+TEST_CASE(test_extremes)
 {
-    (void)state;
     struct batch batch;
     batch_init(&batch, 8, INT64_MAX);
     assert_true(offer(&batch, LATE, LATE));
@@ -285,10 +253,8 @@ offer_alone(struct batch *batch)
     return batch_offer(batch, (struct batch_item){.alone = true, .deadline_ns = TIME_NEVER_NS}, 0);
 }
 
-static void
-test_alone(void **state)
+TEST_CASE(test_alone)
 {
-    (void)state;
     struct batch batch;
     batch_init(&batch, 4, WAIT);
     /* it is due at once, and has no company */
@@ -446,10 +412,8 @@ worker_run(const struct script *script, struct closings *closings)
     }
 }
 
-static void
-test_random_arrivals(void **state)
+TEST_CASE(test_random_arrivals)
 {
-    (void)state;
     random_state = random_seed((uint64_t)clock_now_ns());
     uint32_t reasons[BATCH_CLOSED_DRAINING + 1] = {0};
     for (int n = 0; n < CASES; n++) {

@@ -4,24 +4,17 @@
  * do not overlap (each is filled with a byte of its own); a round that repeats itself allocates
  * nothing; what is kept is bounded; sizes that cannot be had are refused.
  */
-#include <setjmp.h>
 #include <stdalign.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "../random.h"
+#include "../test.h"
 #include "base/bump.h"
 
 enum { PIECES = 400, ROUNDS = 50 };
 
-static void
-pieces_keep_their_bytes_until_the_reset(void **state)
+TEST_CASE(pieces_keep_their_bytes_until_the_reset)
 {
-    (void)state;
     uint64_t random = random_seed(11);
     struct bump bump = {0};
     for (int round = 0; round < ROUNDS; round++) {
@@ -46,10 +39,8 @@ pieces_keep_their_bytes_until_the_reset(void **state)
     assert_null(bump.chunks);
 }
 
-static void
-a_repeated_round_allocates_nothing(void **state)
+TEST_CASE(a_repeated_round_allocates_nothing)
 {
-    (void)state;
     struct bump bump = {0};
     struct bump_chunk *chunk = NULL;
     for (int round = 0; round < 10; round++) {
@@ -63,10 +54,8 @@ a_repeated_round_allocates_nothing(void **state)
     bump_fini(&bump);
 }
 
-static void
-one_large_round_is_not_kept(void **state)
+TEST_CASE(one_large_round_is_not_kept)
 {
-    (void)state;
     struct bump bump = {0};
     (void)bump_take(&bump, 1);
     assert_int_equal(bump.total, BUMP_BYTES_FIRST);
@@ -79,10 +68,8 @@ one_large_round_is_not_kept(void **state)
     assert_int_equal(bump.total, 0);
 }
 
-static void
-impossible_sizes_are_refused(void **state)
+TEST_CASE(impossible_sizes_are_refused)
 {
-    (void)state;
     struct bump bump = {0};
     assert_null(bump_try(&bump, SIZE_MAX));
     assert_null(bump_try(&bump, SIZE_MAX / 2 + 1));

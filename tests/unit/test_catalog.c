@@ -8,8 +8,7 @@
  */
 #include "test_catalog_rig.h"
 
-static void
-test_load_ask_unload(void **state)
+TEST_CASE(test_load_ask_unload)
 {
     struct rig *rig = *state;
     struct error error = ERROR_NONE;
@@ -28,8 +27,7 @@ test_load_ask_unload(void **state)
     wait_returned(rig);
 }
 
-static void
-test_waits_for_load(void **state)
+TEST_CASE(test_waits_for_load)
 {
     struct rig *rig = *state;
     char key[256];
@@ -51,8 +49,7 @@ test_waits_for_load(void **state)
     assert_true(count(rig, PIPELINE_MODEL_MISSES) >= 8);
 }
 
-static void
-test_failing_load(void **state)
+TEST_CASE(test_failing_load)
 {
     struct rig *rig = *state;
     assert_refused(give(rig, ORDER_LOAD, "m4", "fail"), STATUS_OUT_OF_RANGE, "told to fail m4");
@@ -67,8 +64,7 @@ test_failing_load(void **state)
     wait_returned(rig);
 }
 
-static void
-test_unload_waits_for_requests(void **state)
+TEST_CASE(test_unload_waits_for_requests)
 {
     struct rig *rig = *state;
     struct error error = ERROR_NONE;
@@ -128,8 +124,7 @@ enter_loaded(struct rig *rig, const char *id, enum model_count count)
 
 /* A request that has entered a loaded model is served even if the model is unloaded; it is not
  * found any more meanwhile, and gone when the last one has left. */
-static void
-test_entered_as_loaded(void **state)
+TEST_CASE(test_entered_as_loaded)
 {
     struct rig *rig = *state;
     struct error error = ERROR_NONE;
@@ -157,8 +152,7 @@ test_entered_as_loaded(void **state)
     wait_returned(rig);
 }
 
-static void
-test_uses_are_told_once(void **state)
+TEST_CASE(test_uses_are_told_once)
 {
     struct rig *rig = *state;
     assert_done(give(rig, ORDER_LOAD, "m1", ""));
@@ -181,8 +175,7 @@ test_uses_are_told_once(void **state)
 }
 
 /* Not for those in a worker's hands alone. */
-static void
-test_unload_waits_for_the_ring(void **state)
+TEST_CASE(test_unload_waits_for_the_ring)
 {
     struct rig *rig = *state;
     assert_done(give(rig, ORDER_LOAD, "m1", ""));
@@ -202,8 +195,7 @@ test_unload_waits_for_the_ring(void **state)
     assert_int_equal(count(rig, PIPELINE_MODEL_RETURNS), 0);
 }
 
-static void
-test_unload_while_loading(void **state)
+TEST_CASE(test_unload_while_loading)
 {
     struct rig *rig = *state;
     struct order load = {
@@ -227,8 +219,7 @@ test_unload_while_loading(void **state)
     wait_state(rig, "m1", MODEL_STATES);
 }
 
-static void
-test_purge(void **state)
+TEST_CASE(test_purge)
 {
     struct rig *rig = *state;
     assert_done(give(rig, ORDER_LOAD, "m1", ""));
@@ -253,8 +244,7 @@ test_purge(void **state)
 }
 
 /* Under another path or key it is another model; test_catalog_replaced.c has how it comes in. */
-static void
-test_listed_anew(void **state)
+TEST_CASE(test_listed_anew)
 {
     struct rig *rig = *state;
     assert_done(give(rig, ORDER_LIST, "m1", "heap=10"));
@@ -277,8 +267,7 @@ test_listed_anew(void **state)
     assert_answered(rig, 3, 1);
 }
 
-static void
-test_names(void **state)
+TEST_CASE(test_names)
 {
     struct rig *rig = *state;
     struct order order = {.rig = rig, .kind = ORDER_LOAD, .path = "m1", .key = ""};
@@ -315,8 +304,7 @@ test_names(void **state)
 
 /* ---- waiting ---- */
 
-static void
-test_waits_in_vain(void **state)
+TEST_CASE(test_waits_in_vain)
 {
     struct rig *rig = *state;
     struct error error = ERROR_NONE;
@@ -344,8 +332,7 @@ test_waits_in_vain(void **state)
     wait_returned(rig);
 }
 
-static void
-test_condemned(void **state)
+TEST_CASE(test_condemned)
 {
     struct rig *rig = *state;
     assert_done(give(rig, ORDER_LOAD, "m1", ""));
@@ -365,8 +352,7 @@ test_condemned(void **state)
 
 /* ---- room ---- */
 
-static void
-test_budget(void **state)
+TEST_CASE(test_budget)
 {
     enum { MODELS = 12 };
     struct rig *rig = *state;
@@ -397,8 +383,7 @@ test_budget(void **state)
 }
 
 /* One that is in use is not evicted; a load that needs its room waits. */
-static void
-test_room_in_use(void **state)
+TEST_CASE(test_room_in_use)
 {
     struct rig *rig = *state;
     assert_done(give(rig, ORDER_LIST, "m1", "size=400000"));
@@ -417,8 +402,7 @@ test_room_in_use(void **state)
     wait_returned(rig);
 }
 
-static void
-test_predict(void **state)
+TEST_CASE(test_predict)
 {
     struct rig *rig = *state;
     struct order said = give(rig, ORDER_PREDICT, "m1", "predict=5000");
@@ -444,8 +428,7 @@ publish(struct pipeline *pipeline, struct lane *lane)
     pipeline_publish(pipeline);
 }
 
-static void
-test_gauges(void **state)
+TEST_CASE(test_gauges)
 {
     struct rig *rig = *state;
     assert_done(give(rig, ORDER_LOAD, "m1", "size=1000"));
@@ -477,8 +460,7 @@ test_gauges(void **state)
 
 static struct order left[3];
 
-static void
-test_stop(void **state)
+TEST_CASE(test_stop)
 {
     struct rig *rig = *state;
     assert_done(give(rig, ORDER_LOAD, "m1", ""));
@@ -509,8 +491,7 @@ stop_tear_down(void **state)
 
 /* A model forgotten while it is on the list of awaited ones is freed all the same. The list is
  * looked through at the next tick, some milliseconds later: mostly the end comes before. */
-static void
-test_stop_after_unload(void **state)
+TEST_CASE(test_stop_after_unload)
 {
     struct rig *rig = *state;
     struct order load = {.rig = rig, .id = "m4", .path = "m4", .key = gated(rig, "")};

@@ -12,8 +12,7 @@
 
 /* ---- workers that die ---- */
 
-static void
-test_kills_under_traffic(void **state)
+TEST_CASE(test_kills_under_traffic)
 {
     enum { MODELS = 20, KILLS = 12, IN_FLIGHT = 8 };
     struct rig *rig = *state;
@@ -62,22 +61,19 @@ kill_by(struct rig *rig, const char *key, enum status status, const char *part)
     assert_int_equal(restarts_seen, 2);
 }
 
-static void
-test_load_crashes(void **state)
+TEST_CASE(test_load_crashes)
 {
     kill_by(*state, "crash", STATUS_INTERNAL, "workers died while they loaded it");
 }
 
-static void
-test_load_crashes_one_worker(void **state)
+TEST_CASE(test_load_crashes_one_worker)
 {
     kill_by(*state, "exit", STATUS_INTERNAL, "workers died while they loaded it");
 }
 
 /* A request that is in the hands of both workers that a load kills runs a third time, and has its
  * answer: it is charged with neither death. */
-static void
-test_load_crashes_beside_a_request(void **state)
+TEST_CASE(test_load_crashes_beside_a_request)
 {
     struct rig *rig = *state;
     char gate[200];
@@ -120,8 +116,7 @@ stop_process(pid_t pid)
 }
 
 /* Once a worker has died of a load, its successor is not told to before the others are done. */
-static void
-test_retried_alone(void **state)
+TEST_CASE(test_retried_alone)
 {
     struct rig *rig = *state;
     struct lane *lane = pipeline_lane(the_pipeline(rig));
@@ -150,8 +145,7 @@ see_load_timeouts(struct pipeline *pipeline, struct lane *lane)
                     STAGE_LOAD_TIMEOUTS);
 }
 
-static void
-test_load_hangs(void **state)
+TEST_CASE(test_load_hangs)
 {
     kill_by(*state, "stuck", STATUS_DEADLINE_EXCEEDED, "load_timeout_ms (2000)");
     on_loop(*state, see_load_timeouts);
@@ -159,8 +153,7 @@ test_load_hangs(void **state)
 }
 
 /* Its file is gone when a successor is to load it: then nobody has it. */
-static void
-test_successor_cannot(void **state)
+TEST_CASE(test_successor_cannot)
 {
     struct rig *rig = *state;
     char path[256];
@@ -213,8 +206,7 @@ hand_back(struct lane *lane, uint16_t owner)
     doorbell_ring(&lane->region.header->coordinator_bell);
 }
 
-static void
-test_handed_back_for_ever(void **state)
+TEST_CASE(test_handed_back_for_ever)
 {
     struct rig *rig = *state;
     struct lane *lane = pipeline_lane(the_pipeline(rig));
@@ -238,8 +230,7 @@ test_handed_back_for_ever(void **state)
 }
 
 /* A request that waits for its model is in nobody's hands: an answer to it is forged. */
-static void
-test_forged_answer(void **state)
+TEST_CASE(test_forged_answer)
 {
     struct rig *rig = *state;
     struct lane *lane = pipeline_lane(the_pipeline(rig));
@@ -261,8 +252,7 @@ test_forged_answer(void **state)
 
 /* Answers that are malformed or unsolicited: the worker is killed, and what it was to
  * load fails when that has happened twice. */
-static void
-test_nonsense(void **state)
+TEST_CASE(test_nonsense)
 {
     struct rig *rig = *state;
     assert_done(give(rig, ORDER_LOAD, "m1", ""));
@@ -311,8 +301,7 @@ wait_reloaded(struct rig *rig, uint32_t least)
     pthread_mutex_unlock(&rig->lock);
 }
 
-static void
-test_reload(void **state)
+TEST_CASE(test_reload)
 {
     struct rig *rig = *state;
     char ids[6][16];
@@ -348,8 +337,7 @@ test_reload(void **state)
 }
 
 /* The serving generation can load it, its successor cannot: the old one goes on. */
-static void
-test_reload_cannot(void **state)
+TEST_CASE(test_reload_cannot)
 {
     struct rig *rig = *state;
     char path[256];

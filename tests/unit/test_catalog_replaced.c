@@ -74,8 +74,7 @@ begin_replacement(struct rig *rig, const char *words)
     wait_told(rig, 2);
 }
 
-static void
-test_serves_until_the_next_can(void **state)
+TEST_CASE(test_serves_until_the_next_can)
 {
     struct rig *rig = *state;
     begin_replacement(rig, "map describe=ok");
@@ -96,8 +95,7 @@ test_serves_until_the_next_can(void **state)
     wait_returned(rig);
 }
 
-static void
-test_failing_successor(void **state)
+TEST_CASE(test_failing_successor)
 {
     struct rig *rig = *state;
     begin_replacement(rig, "fail");
@@ -118,8 +116,7 @@ test_failing_successor(void **state)
 }
 
 /* Successors that kill their workers are given up like those that fail. */
-static void
-test_crashing_successor(void **state)
+TEST_CASE(test_crashing_successor)
 {
     struct rig *rig = *state;
     make_versions(rig);
@@ -132,8 +129,7 @@ test_crashing_successor(void **state)
     wait_returned(rig);
 }
 
-static void
-test_changed_again(void **state)
+TEST_CASE(test_changed_again)
 {
     struct rig *rig = *state;
     begin_replacement(rig, "map");
@@ -145,8 +141,7 @@ test_changed_again(void **state)
     wait_returned(rig);
 }
 
-static void
-test_changed_back(void **state)
+TEST_CASE(test_changed_back)
 {
     struct rig *rig = *state;
     begin_replacement(rig, "map");
@@ -158,8 +153,7 @@ test_changed_back(void **state)
     wait_returned(rig);
 }
 
-static void
-test_unloaded_meanwhile(void **state)
+TEST_CASE(test_unloaded_meanwhile)
 {
     struct rig *rig = *state;
     begin_replacement(rig, "map");
@@ -173,8 +167,7 @@ test_unloaded_meanwhile(void **state)
     wait_returned(rig);
 }
 
-static void
-test_purged_and_unlisted_meanwhile(void **state)
+TEST_CASE(test_purged_and_unlisted_meanwhile)
 {
     struct rig *rig = *state;
     begin_replacement(rig, "map");
@@ -192,8 +185,7 @@ test_purged_and_unlisted_meanwhile(void **state)
 }
 
 /* The budget holds one of them: requests wait, and none fails. */
-static void
-test_no_room_for_both(void **state)
+TEST_CASE(test_no_room_for_both)
 {
     struct rig *rig = *state;
     make_versions(rig);
@@ -214,8 +206,7 @@ test_no_room_for_both(void **state)
 }
 
 /* Workers that die meanwhile are replaced by some that load both versions. */
-static void
-test_deaths_meanwhile(void **state)
+TEST_CASE(test_deaths_meanwhile)
 {
     struct rig *rig = *state;
     begin_replacement(rig, "map");
@@ -228,8 +219,7 @@ test_deaths_meanwhile(void **state)
 }
 
 /* The old version's size says nothing of the new one, which has not been loaded yet. */
-static void
-test_other_tensors(void **state)
+TEST_CASE(test_other_tensors)
 {
     struct rig *rig = *state;
     make_versions(rig);

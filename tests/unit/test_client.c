@@ -12,10 +12,8 @@
 
 /* ---- tests ---- */
 
-static void
-test_calls(void **state)
+TEST_CASE(test_calls)
 {
-    (void)state;
     struct node node;
     node_start(&node, &(struct client_node_options){.clients = 4, .slots = 16});
     struct shoal_client *client = open_client(&node);
@@ -32,10 +30,8 @@ test_calls(void **state)
 }
 
 /* All there are in flight at once; each answer is shown once, with its tag. */
-static void
-test_many_at_a_time(void **state)
+TEST_CASE(test_many_at_a_time)
 {
-    (void)state;
     enum { SLOTS = 16 };
     struct node node;
     node_start(&node, &(struct client_node_options){.clients = 1, .slots = SLOTS});
@@ -66,10 +62,8 @@ test_many_at_a_time(void **state)
     node_remove(&node);
 }
 
-static void
-test_deadlines_and_cancellation(void **state)
+TEST_CASE(test_deadlines_and_cancellation)
 {
-    (void)state;
     struct node node;
     node_start(&node, &(struct client_node_options){.clients = 1, .slots = 4});
     struct shoal_client *client = open_client(&node);
@@ -92,10 +86,8 @@ test_deadlines_and_cancellation(void **state)
     node_remove(&node);
 }
 
-static void
-test_mistakes(void **state)
+TEST_CASE(test_mistakes)
 {
-    (void)state;
     struct node node;
     node_start(&node, &(struct client_node_options){.clients = 1, .slots = 4});
     struct shoal_client *client = open_client(&node);
@@ -116,10 +108,8 @@ test_mistakes(void **state)
     node_remove(&node);
 }
 
-static void
-test_off_by_default(void **state)
+TEST_CASE(test_off_by_default)
 {
-    (void)state;
     struct node node;
     node_start(&node, &(struct client_node_options){.clients = 0, .slots = 4});
     struct shoal_client *client;
@@ -136,10 +126,8 @@ test_off_by_default(void **state)
 }
 
 /* Requests of a dead worker are run by another; poison fails. */
-static void
-test_deaths_of_workers(void **state)
+TEST_CASE(test_deaths_of_workers)
 {
-    (void)state;
     struct node node;
     node_start(&node, &(struct client_node_options){.clients = 1, .slots = 8});
     struct shoal_client *client = open_client(&node);
@@ -163,10 +151,8 @@ test_deaths_of_workers(void **state)
 }
 
 /* In flight fails, the next request finds the new node; what was answered stays. */
-static void
-test_restart(void **state)
+TEST_CASE(test_restart)
 {
-    (void)state;
     struct node node;
     node_start(&node, &(struct client_node_options){.clients = 2, .slots = 8});
     struct shoal_client *client = open_client(&node);
@@ -191,10 +177,8 @@ test_restart(void **state)
 }
 
 /* Requests in flight when the node died go on in its successor, if that is up in time. */
-static void
-test_restart_unseen(void **state)
+TEST_CASE(test_restart_unseen)
 {
-    (void)state;
     struct node node;
     node_start(&node, &(struct client_node_options){.clients = 2, .slots = 8});
     struct shoal_client *client = open_client(&node);
@@ -213,10 +197,8 @@ test_restart_unseen(void **state)
 }
 
 /* More deaths than are forgiven: out, and kept out; the stage is not quarantined. */
-static void
-test_user_that_kills_workers_is_kept_out(void **state)
+TEST_CASE(test_user_that_kills_workers_is_kept_out)
 {
-    (void)state;
     struct node node;
     node_start(&node, &(struct client_node_options){.clients = 2, .slots = 8});
     struct shoal_client *client = open_client(&node);
@@ -246,10 +228,8 @@ test_user_that_kills_workers_is_kept_out(void **state)
 }
 
 /* A death with many clients' requests in hand is one death for all of their users. */
-static void
-test_a_death_is_charged_once(void **state)
+TEST_CASE(test_a_death_is_charged_once)
 {
-    (void)state;
     enum { CLIENTS = 10 };
     struct node node;
     static const char stage[] =

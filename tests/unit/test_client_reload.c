@@ -56,10 +56,8 @@ reload(const struct node *node)
 
 #define ONE_WORKER PROBE_STAGE("first", "1")
 
-static void
-test_waiting_goes_on_in_the_next_generation(void **state)
+TEST_CASE(test_waiting_goes_on_in_the_next_generation)
 {
-    (void)state;
     enum { WAITING = 5 };
     struct node node;
     node_start(&node, &(struct client_node_options){
@@ -93,10 +91,8 @@ test_waiting_goes_on_in_the_next_generation(void **state)
 }
 
 /* All that an idle client has in its hands, through more reloads than regions are kept for it. */
-static void
-test_idle_client_follows(void **state)
+TEST_CASE(test_idle_client_follows)
 {
-    (void)state;
     enum { RELOADS = 4 };
     struct node node;
     node_start(&node, &(struct client_node_options){.clients = 2, .stages = ONE_WORKER});
@@ -132,10 +128,8 @@ test_idle_client_follows(void **state)
 }
 
 /* More answers than are taken at a look wait in the region that is left: none is run again. */
-static void
-test_answers_of_the_last_generation(void **state)
+TEST_CASE(test_answers_of_the_last_generation)
 {
-    (void)state;
     enum { MANY = 128 };
     struct node node;
     node_start(&node,
@@ -162,10 +156,8 @@ test_answers_of_the_last_generation(void **state)
 }
 
 /* The second stage runs one and has more waiting: all end in the generation in which they began. */
-static void
-test_beyond_the_first_stage_is_finished(void **state)
+TEST_CASE(test_beyond_the_first_stage_is_finished)
 {
-    (void)state;
     enum { WAITING = 4 };
     struct node node;
     node_start(&node,
@@ -192,10 +184,8 @@ test_beyond_the_first_stage_is_finished(void **state)
 }
 
 /* A worker that does not finish in drain_timeout_ms is killed, and its requests begin anew. */
-static void
-test_drain_of_a_lane_runs_out(void **state)
+TEST_CASE(test_drain_of_a_lane_runs_out)
 {
-    (void)state;
     struct node node;
     node_start(&node, &(struct client_node_options){
                           .clients = 2, .drain_timeout_ms = 100, .stages = ONE_WORKER});
@@ -214,10 +204,8 @@ test_drain_of_a_lane_runs_out(void **state)
 }
 
 /* The client is told of the death before it gets its next region, and the death is charged. */
-static void
-test_worker_dies_while_its_lane_ends(void **state)
+TEST_CASE(test_worker_dies_while_its_lane_ends)
 {
-    (void)state;
     struct node node;
     node_start(&node, &(struct client_node_options){
                           .clients = 2, .drain_timeout_ms = 60000, .stages = ONE_WORKER});
@@ -353,20 +341,16 @@ run_load(const char *stages)
     node_remove(&node);
 }
 
-static void
-test_reloads_under_load(void **state)
+TEST_CASE(test_reloads_under_load)
 {
-    (void)state;
     run_load(NULL);
     run_load(ECHO_STAGE PROBE_STAGE("second", "2"));
 }
 
 /* ---- a drain of the node ---- */
 
-static void
-test_drain_finishes_what_is_in_flight(void **state)
+TEST_CASE(test_drain_finishes_what_is_in_flight)
 {
-    (void)state;
     enum { FLYING = 4 };
     struct node node;
     node_start(&node, &(struct client_node_options){
@@ -409,10 +393,8 @@ test_drain_finishes_what_is_in_flight(void **state)
 
 /* A client that does not look is not waited for: drain_timeout_ms is longer than we are
  * patient. */
-static void
-test_drain_does_not_wait_for_the_idle(void **state)
+TEST_CASE(test_drain_does_not_wait_for_the_idle)
 {
-    (void)state;
     struct node node;
     node_start(&node, &(struct client_node_options){.clients = 2, .drain_timeout_ms = 3600000});
     struct shoal_client *client = open_client(&node);

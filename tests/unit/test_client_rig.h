@@ -7,11 +7,8 @@
 
 #include <errno.h>
 #include <poll.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,11 +16,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include <shoal/client.h>
 
 #include "../modelets/probe.h"
+#include "../test.h"
 #include "base/clock.h"
 #include "client/link.h" /* and with it the library */
 

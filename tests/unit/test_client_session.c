@@ -133,10 +133,8 @@ node_up(struct node *node, const struct client_node_options *options)
 
 /* ---- tests ---- */
 
-static void
-test_malformed_messages(void **state)
+TEST_CASE(test_malformed_messages)
 {
-    (void)state;
     struct node node;
     node_up(&node, &(struct client_node_options){.clients = 1});
     struct hand hand;
@@ -165,10 +163,8 @@ test_malformed_messages(void **state)
 }
 
 /* One region in its hands and one on the way, however often the pipeline is reloaded. */
-static void
-test_no_region_before_the_last_is_taken(void **state)
+TEST_CASE(test_no_region_before_the_last_is_taken)
 {
-    (void)state;
     enum { RELOADS = 3 };
     struct node node;
     node_up(&node, &(struct client_node_options){.clients = 1});
@@ -197,10 +193,8 @@ test_no_region_before_the_last_is_taken(void **state)
     node_remove(&node);
 }
 
-static void
-test_destroyed_region(void **state)
+TEST_CASE(test_destroyed_region)
 {
-    (void)state;
     struct node node;
     node_up(&node, &(struct client_node_options){.clients = 2});
     struct shoal_client *client = open_client(&node);
@@ -225,10 +219,8 @@ test_destroyed_region(void **state)
 }
 
 /* It never repairs, and pushes the same again and again. */
-static void
-test_requests_that_kill_workers(void **state)
+TEST_CASE(test_requests_that_kill_workers)
 {
-    (void)state;
     struct node node;
     node_up(&node, &(struct client_node_options){.clients = 2, .slots = 64});
     struct hand hand;

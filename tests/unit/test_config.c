@@ -182,10 +182,8 @@ static const struct {
     {KEY_ATTEMPTS_MAX, "0", "1", "8", "9", "1 to 8"},
 };
 
-static void
-test_ranges(void **state)
+TEST_CASE(test_ranges)
 {
-    (void)state;
     size_t numbers = 0;
     for (size_t i = 0; i < KEY_COUNT; i++)
         numbers += config_keys[i].type == CONFIG_INTEGER || config_keys[i].type == CONFIG_DECIMAL;
@@ -330,10 +328,8 @@ static const struct {
     {CONFIG_PIPELINES, "[[]]", "must list maps with keys, not an empty list"},
 };
 
-static void
-test_types(void **state)
+TEST_CASE(test_types)
 {
-    (void)state;
     for (size_t key = 0; key < KEY_COUNT; key++) {
         size_t tried = 0;
         for (size_t i = 0; i < ARRAY_COUNT(wrong_types); i++)
@@ -345,10 +341,8 @@ test_types(void **state)
     }
 }
 
-static void
-test_texts(void **state)
+TEST_CASE(test_texts)
 {
-    (void)state;
     expect_good(KEY_PIPELINE_NAME, "A-z.0_9");
     expect_good(KEY_PIPELINE_NAME, "12");
     expect_good(KEY_PIPELINE_NAME, "\"null\"");
@@ -376,10 +370,8 @@ test_texts(void **state)
 }
 
 /* A list of words becomes the bits that the worker is told. */
-static void
-test_words(void **state)
+TEST_CASE(test_words)
 {
-    (void)state;
     static const struct {
         const char *list;
         uint32_t allow;
@@ -415,10 +407,8 @@ test_words(void **state)
     config_free(&config);
 }
 
-static void
-test_keys(void **state)
+TEST_CASE(test_keys)
 {
-    (void)state;
     char *text;
     static const struct {
         enum config_where where;
@@ -468,8 +458,7 @@ test_keys(void **state)
 
 /* ---- traces ---- */
 
-static void
-test_traces(void **state)
+TEST_CASE(test_traces)
 {
     static const struct {
         const char *written, *read;
@@ -501,10 +490,8 @@ test_traces(void **state)
 
 /* ---- models ---- */
 
-static void
-test_models(void **state)
+TEST_CASE(test_models)
 {
-    (void)state;
     struct config config = rig_good(PIPELINES);
     assert_null(config.pipelines[0].models.root);
     assert_int_equal(config.runtime.count, 0);
@@ -540,10 +527,8 @@ test_models(void **state)
 #define STAGE(text)                                                                                \
     "pipelines:\n- name: p\n  slots: 8\n  stages:\n  - name: s\n    modelet: m\n" text
 
-static void
-test_rules(void **state)
+TEST_CASE(test_rules)
 {
-    (void)state;
     static const struct {
         const char *text;
         int line;
@@ -600,10 +585,8 @@ test_rules(void **state)
     }
 }
 
-static void
-test_all_at_once(void **state)
+TEST_CASE(test_all_at_once)
 {
-    (void)state;
     static const char text[] = "frontthreads: 1\n"
                                "message_mib: 0\n"
                                "cpus: [a,\n"
@@ -634,10 +617,8 @@ test_all_at_once(void **state)
 
 /* ---- what arrives ---- */
 
-static void
-test_defaults(void **state)
+TEST_CASE(test_defaults)
 {
-    (void)state;
     struct config config = rig_good(PIPELINES);
     assert_string_equal(config.path, RIG_PATH);
     assert_int_equal(config.listen.count, 1);
@@ -693,10 +674,8 @@ assert_addresses(const struct config *config)
     assert_string_equal(config->metrics.items[1], "127.0.0.1:0");
 }
 
-static void
-test_values(void **state)
+TEST_CASE(test_values)
 {
-    (void)state;
     struct config config = rig_good("listen: [\"unix:run/s\", \"[::1]:9\"]\n"
                                     "metrics: [\"port:2112\", \"127.0.0.1:0\"]\n"
                                     "http: \"port:8008\"\n"

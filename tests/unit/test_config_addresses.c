@@ -29,10 +29,8 @@ expect_bad(const char *key, const char *value, const char *part)
     rig_bad(text, 1, part);
 }
 
-static void
-test_addresses(void **state)
+TEST_CASE(test_addresses)
 {
-    (void)state;
     static const char *const good[] = {
         "'port:8033'", "port:8033",      "port:0",      "127.0.0.1:65535",
         "localhost:1", "my-host.x_y:80", "'[::1]:80'",  "'[fe80::1%eth0]:80'",
@@ -83,10 +81,8 @@ test_addresses(void **state)
     expect_bad("listen", list, "must be at most 107");
 }
 
-static void
-test_socket_mode(void **state)
+TEST_CASE(test_socket_mode)
 {
-    (void)state;
     struct config config = rig_good(PIPELINES "socket_mode: 0660\n");
     assert_int_equal(config.socket_mode_bits, 0660);
     config_free(&config);
@@ -97,10 +93,8 @@ test_socket_mode(void **state)
 }
 
 /* One needs no list. */
-static void
-test_http_addresses(void **state)
+TEST_CASE(test_http_addresses)
 {
-    (void)state;
     struct config config = rig_good(PIPELINES "metrics: port:2112\n");
     assert_int_equal(config.metrics.count, 1);
     assert_string_equal(config.metrics.items[0], "port:2112");

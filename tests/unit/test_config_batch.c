@@ -8,10 +8,8 @@
 
 /* Adaptive waiting is bounded by 2 ms unless the configuration says otherwise; a fixed wait is what
  * it says, and a stage without batches waits for nobody. */
-static void
-test_default_batch_waits(void **state)
+TEST_CASE(test_default_batch_waits)
 {
-    (void)state;
     static const struct {
         const char *keys;
         int64_t wait_ns;

@@ -100,10 +100,8 @@ expect_refused(const char *text, const char *part)
     config_free(&config);
 }
 
-static void
-test_off(void **state)
+TEST_CASE(test_off)
 {
-    (void)state;
     for (size_t i = 2; i < ARRAY_COUNT(variables); i++) /* but for the two that turn it on */
         setenv(variables[i], "nonsense of all kinds", 1);
     struct config config = rig_good(WITH_MODELS);
@@ -113,10 +111,8 @@ test_off(void **state)
     config_free(&config);
 }
 
-static void
-test_defaults(void **state)
+TEST_CASE(test_defaults)
 {
-    (void)state;
     char host[256];
     assert_int_equal(gethostname(host, sizeof(host)), 0);
     struct config config = rig_good("mesh: {}\n" WITH_MODELS);
@@ -144,10 +140,8 @@ test_defaults(void **state)
     config_free(&config);
 }
 
-static void
-test_stores(void **state)
+TEST_CASE(test_stores)
 {
-    (void)state;
     static const struct {
         const char *text;
         enum config_store kind;
@@ -180,10 +174,8 @@ test_stores(void **state)
     }
 }
 
-static void
-test_exclusive_keys(void **state)
+TEST_CASE(test_exclusive_keys)
 {
-    (void)state;
     rig_bad("mesh: {}\n" PIPELINES, 1, "`mesh`, but no pipeline has `models`");
     rig_bad("mesh: {}\npipelines:\n- name: p\n"
             "  models: {root: ., memory_mib: 1, default_size_mib: 1}\n" STAGES,
@@ -208,10 +200,8 @@ test_exclusive_keys(void **state)
     config_free(&config);
 }
 
-static void
-test_external_runtime(void **state)
+TEST_CASE(test_external_runtime)
 {
-    (void)state;
     static const char *const bad[] = {"8085", "port:8085",  "unix:", "h:0",
                                       "h:x",  "http://h:1", "a b:1"};
     char text[512];
@@ -242,10 +232,8 @@ test_external_runtime(void **state)
     config_free(&config);
 }
 
-static void
-test_environment_of_a_runtime(void **state)
+TEST_CASE(test_environment_of_a_runtime)
 {
-    (void)state;
     setenv("MM_SERVICE_NAME", "mine", 1);
     setenv("INTERNAL_GRPC_PORT", "8086", 1);
     setenv("INTERNAL_SERVING_GRPC_SOCKET_PATH", "/tmp/mmesh/grpc.sock", 1);
@@ -258,10 +246,8 @@ test_environment_of_a_runtime(void **state)
 }
 
 /* Where that container looks if nothing is said, and only if nothing else could load models. */
-static void
-test_a_runtime_that_nobody_has_named(void **state)
+TEST_CASE(test_a_runtime_that_nobody_has_named)
 {
-    (void)state;
     setenv("MM_SERVICE_NAME", "mine", 1);
     struct config config = rig_good("front_threads: 2\n");
     assert_string_equal(config.mesh.runtime, "unix:/tmp/mmesh/grpc.sock");
@@ -288,10 +274,8 @@ test_a_runtime_that_nobody_has_named(void **state)
     rig_bad("mesh: {}\n" PIPELINES, 1, "`mesh`, but no pipeline has `models`");
 }
 
-static void
-test_environment_alone(void **state)
+TEST_CASE(test_environment_alone)
 {
-    (void)state;
     setenv("MM_SERVICE_NAME", "mine", 1);
     setenv("KV_STORE", "etcd:http://e:2379", 1);
     setenv("MM_KVSTORE_PREFIX", "mm", 1);
@@ -348,10 +332,8 @@ test_environment_alone(void **state)
 }
 
 /* The other way to say what test_environment_alone says. */
-static void
-test_other_names(void **state)
+TEST_CASE(test_other_names)
 {
-    (void)state;
     setenv("TAS_SERVICE_NAME", "old", 1);
     setenv("MM_TYPE_CONSTRAINTS_PATH", "/t", 1);
     setenv("MM_DATAPLANE_CONFIG", "{}", 1);
@@ -393,10 +375,8 @@ test_other_names(void **state)
 }
 
 /* Variables without meaning here are reported, unless they ask for nothing. */
-static void
-test_passed_over(void **state)
+TEST_CASE(test_passed_over)
 {
-    (void)state;
     size_t position = 0;
     const char *name = NULL;
     const char *instead = NULL;
@@ -421,10 +401,8 @@ test_passed_over(void **state)
 
 /* That deployment names a runtime always; where pipelines load all models there is nothing for it.
  */
-static void
-test_a_runtime_that_is_not_needed(void **state)
+TEST_CASE(test_a_runtime_that_is_not_needed)
 {
-    (void)state;
     size_t position = 0;
     const char *name = NULL;
     const char *instead = NULL;
@@ -447,10 +425,8 @@ test_a_runtime_that_is_not_needed(void **state)
     rig_bad("mesh: {runtime: \"h:1\"}\n" WITH_MODELS, 3, "beside `mesh: runtime` needs `types`");
 }
 
-static void
-test_metrics_of_the_environment(void **state)
+TEST_CASE(test_metrics_of_the_environment)
 {
-    (void)state;
     static const struct {
         const char *text;
         const char *address; /* NULL: none */
@@ -481,10 +457,8 @@ test_metrics_of_the_environment(void **state)
     config_free(&config);
 }
 
-static void
-test_the_file_comes_first(void **state)
+TEST_CASE(test_the_file_comes_first)
 {
-    (void)state;
     setenv("KV_STORE", "nonsense", 1);
     setenv("MM_SERVICE_NAME", "theirs", 1);
     setenv("MM_SCALEUP_RPM_THRESHOLD", "77", 1);
@@ -500,10 +474,8 @@ test_the_file_comes_first(void **state)
     config_free(&config);
 }
 
-static void
-test_refused(void **state)
+TEST_CASE(test_refused)
 {
-    (void)state;
     static const struct {
         const char *name, *value, *part;
     } bad[] = {
@@ -546,10 +518,8 @@ test_refused(void **state)
 }
 
 /* One of four, as a text or a file; the file's key comes first. */
-static void
-test_registered(void **state)
+TEST_CASE(test_registered)
 {
-    (void)state;
     static const char *const names[] = {"MM_AUTO_REGISTER_MODELS", "MM_AUTO_REGISTER_MODEL",
                                         "MM_AUTO_REGISTER_MODELS_PATH",
                                         "MM_AUTO_REGISTER_MODEL_PATH"};
@@ -577,10 +547,8 @@ test_registered(void **state)
     config_free(&config);
 }
 
-static void
-test_environment_of_tls(void **state)
+TEST_CASE(test_environment_of_tls)
 {
-    (void)state;
     setenv("MM_TLS_KEY_CERT_PATH", "/t/tls.crt", 1);
     setenv("MM_TLS_PRIVATE_KEY_PATH", "/t/tls.key", 1);
     setenv("MM_ENABLE_SSL", "false", 1);
@@ -632,10 +600,8 @@ test_environment_of_tls(void **state)
     config_free(&config);
 }
 
-static void
-test_environment_secret_is_not_told(void **state)
+TEST_CASE(test_environment_secret_is_not_told)
 {
-    (void)state;
     static char secret[65538]; /* more than is taken */
     memset(secret, 's', sizeof(secret) - 1);
     setenv("MM_TLS_KEY_CERT_PATH", "/t/tls.crt", 1);
@@ -651,10 +617,8 @@ test_environment_secret_is_not_told(void **state)
     config_free(&config);
 }
 
-static void
-test_tls(void **state)
+TEST_CASE(test_tls)
 {
-    (void)state;
     struct config config =
         rig_good("tls: {certificate: a.pem, key: /k/a.key, client_ca: c, client_auth: optional,\n"
                  "      key_password_file: a.word}\n"

@@ -29,10 +29,8 @@ bad(const char *before, const char *management, const char *part)
     rig_bad(text, line, part);
 }
 
-static void
-test_forms(void **state)
+TEST_CASE(test_forms)
 {
-    (void)state;
     static const char *const same[] = {
         "\"127.0.0.1:1\"",
         "[\"127.0.0.1:1\"]",
@@ -56,10 +54,8 @@ test_forms(void **state)
     config_free(&config);
 }
 
-static void
-test_allow(void **state)
+TEST_CASE(test_allow)
 {
-    (void)state;
     struct config config =
         good(ASKED, "{allow: [{identity: a, methods: [getVModelStatus, registerModel], models: "
                     "[x, y-*]}, {identity: b}]}");
@@ -75,10 +71,8 @@ test_allow(void **state)
 }
 
 /* Beyond this machine a certificate is demanded, or none is meant. */
-static void
-test_reachable_addresses(void **state)
+TEST_CASE(test_reachable_addresses)
 {
-    (void)state;
     static const char open_to_all[] =
         "would let anyone who can reach it register and delete models";
     static const char *const local[] = {"\"[::1]:0\"", "\"localhost:1\"", "\"unix:/a\""};
@@ -100,10 +94,8 @@ test_reachable_addresses(void **state)
     config_free(&config);
 }
 
-static void
-test_mistakes(void **state)
+TEST_CASE(test_mistakes)
 {
-    (void)state;
     static const struct {
         const char *before;
         const char *management;
@@ -143,10 +135,8 @@ test_mistakes(void **state)
 }
 
 /* ModelMesh's variable puts it on `listen`, too, unless the file says where it is. */
-static void
-test_environment(void **state)
+TEST_CASE(test_environment)
 {
-    (void)state;
     setenv("MM_SERVICE_NAME", "s", 1);
     setenv("MM_PROBE_PORT", "NONE", 1);
     struct config config = rig_good(MESH "  instance: a\n");

@@ -8,10 +8,8 @@
 #define BOUND(text) "pipelines:\n- name: p\n" text STAGES
 #define MODELS "  models: {root: /, memory_mib: 1}\n"
 
-static void
-test_kept(void **state)
+TEST_CASE(test_kept)
 {
-    (void)state;
     static const char *const methods[] = {"/a.B/C", "/S/m", "/a.b_1.C2/D_3", "/inference.Other/X",
                                           "/_/_"};
     for (size_t i = 0; i < ARRAY_COUNT(methods); i++) {
@@ -34,10 +32,8 @@ test_kept(void **state)
     config_free(&config);
 }
 
-static void
-test_method_refused(void **state)
+TEST_CASE(test_method_refused)
 {
-    (void)state;
     static const char form[] = "`method` must be like \"/package.Service/Method\"";
     static const char own[] = "is of a service that this node has itself";
     static const struct {
@@ -75,10 +71,8 @@ test_method_refused(void **state)
     rig_bad(BOUND("  local_clients: 1\n  method: /a.B/C\n"), 3, "`local_clients` with a `method`");
 }
 
-static void
-test_id_path_refused(void **state)
+TEST_CASE(test_id_path_refused)
 {
-    (void)state;
     static const struct {
         const char *path;
         const char *part;

@@ -49,10 +49,8 @@ expect_cpu(int cpu, const char *part)
     config_free(&config);
 }
 
-static void
-test_cpus(void **state)
+TEST_CASE(test_cpus)
 {
-    (void)state;
     cpu_set_t before;
     cpu_set_t after;
     assert_int_equal(sched_getaffinity(0, sizeof(before), &before), 0);
@@ -121,10 +119,8 @@ expect_modelet(const char *modelet, const char *found, const char *part)
     config_free(&config);
 }
 
-static void
-test_modelets(void **state)
+TEST_CASE(test_modelets)
 {
-    (void)state;
     snprintf(folder, sizeof(folder), "/tmp/shoal-config-XXXXXX");
     assert_non_null(mkdtemp(folder));
     char text[256];
@@ -191,20 +187,16 @@ expect_root(const char *root, const char *part)
     config_free(&config);
 }
 
-static void
-test_models_root(void **state)
+TEST_CASE(test_models_root)
 {
-    (void)state;
     expect_root("/tmp", NULL);
     expect_root("/no/such", "/etc/x.yaml:3: `root`: no readable directory /no/such");
     expect_root("/bin/true", "no readable directory /bin/true");
     expect_root("none", "no readable directory /etc/none");
 }
 
-static void
-test_examples(void **state)
+TEST_CASE(test_examples)
 {
-    (void)state;
     static const char *const names[] = {"echo", "scale-shift", "digits"};
     for (size_t i = 0; i < ARRAY_COUNT(names); i++) {
         struct config config;
@@ -234,10 +226,8 @@ test_examples(void **state)
     }
 }
 
-static void
-test_files(void **state)
+TEST_CASE(test_files)
 {
-    (void)state;
     struct config config;
     struct config_errors errors;
     struct error error = ERROR_NONE;
@@ -274,10 +264,8 @@ manual(enum config_manual_form form)
     return text;
 }
 
-static void
-test_manual(void **state)
+TEST_CASE(test_manual)
 {
-    (void)state;
     char *text = manual(CONFIG_MANUAL_TEXT);
     char *markdown = manual(CONFIG_MANUAL_MARKDOWN);
     for (size_t i = 0; i < KEY_COUNT; i++) {
@@ -320,10 +308,8 @@ read_whole(const char *path)
 }
 
 /* docs/configuration.md is the manual. SHOAL_UPDATE=1 writes it instead of comparing. */
-static void
-test_manual_page(void **state)
+TEST_CASE(test_manual_page)
 {
-    (void)state;
     static const char begin[] = "<!-- config-keys -->\n";
     static const char end[] = "<!-- /config-keys -->";
     char path[1024];
@@ -392,10 +378,8 @@ check_limit(const char *line)
 }
 
 /* The limits in docs/security.md are keys with these defaults, and counters that there are. */
-static void
-test_security_page(void **state)
+TEST_CASE(test_security_page)
 {
-    (void)state;
     char path[1024];
     snprintf(path, sizeof(path), "%s/docs/security.md", getenv("SHOAL_SOURCE_DIR"));
     char *page = read_whole(path);

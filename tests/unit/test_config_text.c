@@ -12,10 +12,8 @@
 #include "../random.h"
 #include "test_config_rig.h"
 
-static void
-test_syntax(void **state)
+TEST_CASE(test_syntax)
 {
-    (void)state;
     static const struct {
         const char *text;
         int line;
@@ -68,10 +66,8 @@ test_syntax(void **state)
     rig_bad_bytes(utf16, sizeof(utf16) - 1, 1, "a NUL byte");
 }
 
-static void
-test_good_yaml(void **state)
+TEST_CASE(test_good_yaml)
 {
-    (void)state;
     static const char *const good[] = {
         PIPELINES,
         "\xef\xbb\xbf" PIPELINES, /* a byte order mark */
@@ -121,10 +117,8 @@ text_accepted(struct text *text)
     free(text->bytes);
 }
 
-static void
-test_counts(void **state)
+TEST_CASE(test_counts)
 {
-    (void)state;
     struct text text;
     for (int more = 0; more < 2; more++) {
         FILE *out = text_begin(&text);
@@ -185,10 +179,8 @@ test_counts(void **state)
     }
 }
 
-static void
-test_sizes(void **state)
+TEST_CASE(test_sizes)
 {
-    (void)state;
     struct text text;
     FILE *out = text_begin(&text);
     fputs(PIPELINES "# ", out);
@@ -230,10 +222,8 @@ test_sizes(void **state)
 }
 
 /* Each level names the one before ten times: refused, not expanded. */
-static void
-test_alias_bomb(void **state)
+TEST_CASE(test_alias_bomb)
 {
-    (void)state;
     struct config config;
     struct config_errors errors;
     struct text text;
@@ -254,10 +244,8 @@ test_alias_bomb(void **state)
     free(text.bytes);
 }
 
-static void
-test_many_mistakes(void **state)
+TEST_CASE(test_many_mistakes)
 {
-    (void)state;
     struct config config;
     struct config_errors errors;
     struct text text;
@@ -360,10 +348,8 @@ check_errors(const struct config_errors *errors)
     }
 }
 
-static void
-test_mutations(void **state)
+TEST_CASE(test_mutations)
 {
-    (void)state;
     static char bytes[MUTANT_BYTES_MAX];
     random_state = random_seed((uint64_t)time(NULL));
     unsigned good = 0;

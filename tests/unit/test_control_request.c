@@ -4,14 +4,10 @@
  * ignored, and each thing that a hostile client may send instead is refused with a text that says
  * what is wrong.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
+#include "../test.h"
 #include "base/check.h"
 #include "coordinator/loop/control_request.h"
 
@@ -27,10 +23,8 @@ read_bytes(const char *text, size_t bytes)
     return control_request_read(packet, bytes, &request, &error);
 }
 
-static void
-test_every_member(void **state)
+TEST_CASE(test_every_member)
 {
-    (void)state;
     static const char whole[] =
         "{\"later\": {\"a\": [null]}, \"version\": 5, \"verb\": \"mesh copies\", \"id\": "
         "\"h\\u00e9\", \"pipeline\": \"p\", \"path\": \"a/b\", \"key\": \"{}\", \"prefix\": "
@@ -51,10 +45,8 @@ test_every_member(void **state)
     assert_true(request.no_wait);
 }
 
-static void
-test_defaults_and_verbs(void **state)
+TEST_CASE(test_defaults_and_verbs)
 {
-    (void)state;
     char text[128];
     for (enum control_verb verb = 0; verb < CONTROL_VERBS; verb++) {
         snprintf(text, sizeof(text), "{\"version\":5,\"verb\":\"%s\"}", control_verb_name(verb));
@@ -68,10 +60,8 @@ test_defaults_and_verbs(void **state)
     assert_true(request.from == 0 && request.limit == 0 && !request.no_wait);
 }
 
-static void
-test_refusals(void **state)
+TEST_CASE(test_refusals)
 {
-    (void)state;
     static const struct {
         const char *text, *words;
     } cases[] = {
@@ -107,10 +97,8 @@ test_refusals(void **state)
 }
 
 /* Each text has its limit, which the error names. */
-static void
-test_limits(void **state)
+TEST_CASE(test_limits)
 {
-    (void)state;
     static const struct {
         const char *verb, *name;
         int bytes_max;

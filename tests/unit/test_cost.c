@@ -4,17 +4,13 @@
  * exact and with noise; sizes that do not vary; a first run that was cold, one that was stopped; a
  * modelet that becomes slower; and that what no run has tested for a second is not acted upon.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-#include <cmocka.h>
 #include <math.h>
 
 #include "../random.h"
+#include "../test.h"
 #include "base/clock.h"
 #include "worker/cost.h"
 
@@ -45,19 +41,15 @@ warm(void)
     return cost;
 }
 
-static void
-test_nothing_known(void **state)
+TEST_CASE(test_nothing_known)
 {
-    (void)state;
     struct cost cost = {0};
     assert_int_equal(cost_expect_ns(&cost, 32), 0);
     assert_int_equal(cost_tested_ns(&cost, 32, 5), 0);
 }
 
-static void
-test_first_run_is_cold(void **state)
+TEST_CASE(test_first_run_is_cold)
 {
-    (void)state;
     struct cost cost = {0};
     cost_learn(&cost, 1, 3 * NS_PER_S, 10);
     assert_int_equal(cost_expect_ns(&cost, 1), 3 * NS_PER_S);
@@ -67,10 +59,8 @@ test_first_run_is_cold(void **state)
     assert_in_range(cost_expect_ns(&cost, 1), 1900, 2100);
 }
 
-static void
-test_line(void **state)
+TEST_CASE(test_line)
 {
-    (void)state;
     struct cost cost = warm();
     for (uint32_t i = 0; i < 64; i++) {
         uint32_t items = 1 + i * 7 % 32;
@@ -84,10 +74,8 @@ test_line(void **state)
 }
 
 /* With sigma 0.5 one run in ten is off by more than a half: the line must hold all the same. */
-static void
-test_line_through_noise(void **state)
+TEST_CASE(test_line_through_noise)
 {
-    (void)state;
     double off_sum = 0;
     for (int round = 0; round < 200; round++) {
         struct cost cost = warm();
@@ -106,10 +94,8 @@ test_line_through_noise(void **state)
 }
 
 /* All alike: as if all of it were fixed, so the mean is right for that size, and small for more. */
-static void
-test_one_size_only(void **state)
+TEST_CASE(test_one_size_only)
 {
-    (void)state;
     struct cost cost = warm();
     for (uint32_t i = 0; i < 50; i++)
         cost_learn(&cost, 1, 100000, i);
@@ -118,10 +104,8 @@ test_one_size_only(void **state)
 }
 
 /* The learned division stays when the sizes cease to vary, and only the level moves. */
-static void
-test_division_is_kept(void **state)
+TEST_CASE(test_division_is_kept)
 {
-    (void)state;
     struct cost cost = warm();
     for (uint32_t i = 0; i < 64; i++) {
         uint32_t items = 1 + i * 7 % 32;
@@ -137,10 +121,8 @@ test_division_is_kept(void **state)
 }
 
 /* Costs that fall with the size make no negative part. */
-static void
-test_no_negative_parts(void **state)
+TEST_CASE(test_no_negative_parts)
 {
-    (void)state;
     struct cost cost = warm();
     for (uint32_t i = 0; i < 100; i++) {
         uint32_t items = 1 + i % 10;
@@ -159,10 +141,8 @@ test_no_negative_parts(void **state)
     assert_true(cost_expect_ns(&cost, 1) > 0);
 }
 
-static void
-test_a_stopped_run_counts_little(void **state)
+TEST_CASE(test_a_stopped_run_counts_little)
 {
-    (void)state;
     struct cost cost = warm();
     for (uint32_t i = 0; i < 100; i++)
         cost_learn(&cost, 1, 1000000, i);
@@ -171,10 +151,8 @@ test_a_stopped_run_counts_little(void **state)
 }
 
 /* However few runs are known, before and after: one run later the expectation is what it was. */
-static void
-test_a_stall_is_over_with_the_next_run(void **state)
+TEST_CASE(test_a_stall_is_over_with_the_next_run)
 {
-    (void)state;
     for (uint32_t before = 0; before < 10; before++) {
         struct cost cost = warm();
         for (uint32_t i = 0; i < before; i++)
@@ -187,10 +165,8 @@ test_a_stall_is_over_with_the_next_run(void **state)
     }
 }
 
-static void
-test_sizes_that_vary_are_no_stalls(void **state)
+TEST_CASE(test_sizes_that_vary_are_no_stalls)
 {
-    (void)state;
     struct cost cost = warm();
     for (uint32_t i = 0; i < 50; i++) {
         cost_learn(&cost, 1, NS_PER_MS, i);
@@ -200,10 +176,8 @@ test_sizes_that_vary_are_no_stalls(void **state)
     assert_near((double)cost_expect_ns(&cost, 1), NS_PER_MS, 0.1);
 }
 
-static void
-test_slower_is_noticed(void **state)
+TEST_CASE(test_slower_is_noticed)
 {
-    (void)state;
     struct cost cost = warm();
     for (uint32_t i = 0; i < 100; i++)
         cost_learn(&cost, 1, 1000, i);
@@ -215,10 +189,8 @@ test_slower_is_noticed(void **state)
     assert_near((double)cost_expect_ns(&cost, 1), 1000, 0.1);
 }
 
-static void
-test_untested_is_not_acted_upon(void **state)
+TEST_CASE(test_untested_is_not_acted_upon)
 {
-    (void)state;
     struct cost cost = warm();
     int64_t ran_ns = 5 * NS_PER_S;
     cost_learn(&cost, 1, 1000, ran_ns);

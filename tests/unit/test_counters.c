@@ -13,10 +13,8 @@
 
 /* ---- the table ---- */
 
-static void
-test_table(void **state)
+TEST_CASE(test_table)
 {
-    (void)state;
     uint32_t next[SCOPE_COUNT] = {0};
     for (size_t i = 0; i < COUNTER_TABLE_COUNT; i++) {
         const struct counter_entry *entry = &counter_table[i];
@@ -33,10 +31,8 @@ test_table(void **state)
 
 /* ---- histograms ---- */
 
-static void
-test_buckets(void **state)
+TEST_CASE(test_buckets)
 {
-    (void)state;
     for (uint64_t value = 0; value < 8; value++)
         assert_int_equal(histogram_bucket(value), value);
     assert_int_equal(histogram_bucket(8), 8);
@@ -56,10 +52,8 @@ test_buckets(void **state)
     assert_int_equal(histogram_bucket(UINT64_MAX), HISTOGRAM_BUCKETS - 1);
 }
 
-static void
-test_quantiles(void **state)
+TEST_CASE(test_quantiles)
 {
-    (void)state;
     static _Atomic uint64_t values[4 * HISTOGRAM_WORDS];
     _Atomic uint64_t *words = values + counter_offset[WORKER_RUN];
     uint64_t copy[HISTOGRAM_WORDS] = {0};
@@ -97,10 +91,8 @@ test_quantiles(void **state)
 
 /* ---- creating, attaching, reading ---- */
 
-static void
-test_shared(void **state)
+TEST_CASE(test_shared)
 {
-    (void)state;
     mode_t mask = umask(0077);
     struct counters writer = create();
     umask(mask);
@@ -150,10 +142,8 @@ test_shared(void **state)
     counters_close(&reader);
 }
 
-static void
-test_hostile_writer(void **state)
+TEST_CASE(test_hostile_writer)
 {
-    (void)state;
     struct counters writer = create();
     struct counters reader = open_expecting(true);
     _Atomic uint64_t *values = counters_values(&writer, WORKER);
@@ -181,10 +171,8 @@ write_file(const char *text)
     fclose(file);
 }
 
-static void
-test_other_files(void **state)
+TEST_CASE(test_other_files)
 {
-    (void)state;
     write_file("root:x:0:0:root:/root:/bin/bash\n");
     assert_create_fails(STATUS_FAILED_PRECONDITION, "is not a counters file");
     assert_open_fails(STATUS_FAILED_PRECONDITION, "too few");
@@ -216,10 +204,8 @@ test_other_files(void **state)
     assert_create_fails(STATUS_NOT_FOUND, "making the folder");
 }
 
-static void
-test_paths(void **state)
+TEST_CASE(test_paths)
 {
-    (void)state;
     struct counters counters;
     struct error error = ERROR_NONE;
     char long_path[400];
@@ -284,10 +270,8 @@ static const struct spoil spoils[] = {
     {4096, 0, 0, "the size differs"},
 };
 
-static void
-test_corrupt(void **state)
+TEST_CASE(test_corrupt)
 {
-    (void)state;
     struct counters writer = create();
     char *whole = malloc(writer.bytes);
     assert_non_null(whole);
@@ -322,10 +306,8 @@ test_corrupt(void **state)
 }
 
 /* The others' figures stay, for any header of the file and any write of a worker. */
-static void
-test_a_worker_reaches_its_own(void **state)
+TEST_CASE(test_a_worker_reaches_its_own)
 {
-    (void)state;
     struct counters writer = create();
     for (uint32_t i = 0; i < SCOPES; i++)
         if (i != WORKER)

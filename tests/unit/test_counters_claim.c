@@ -52,10 +52,8 @@ seen(uint32_t scope)
     return kind;
 }
 
-static void
-test_worker_is_one_claimant_s(void **state)
+TEST_CASE(test_worker_is_one_claimant_s)
 {
-    (void)state;
     struct counters counters = create_with_spares();
     assert_int_equal(claim(&counters, SCOPE_STAGE, PIPELINE, "classify"), CLASSIFY);
     assert_int_equal(claim(&counters, SCOPE_WORKER, CLASSIFY, "0"), CLASSIFY_0);
@@ -72,10 +70,8 @@ test_worker_is_one_claimant_s(void **state)
     counters_close(&counters);
 }
 
-static void
-test_stage_is_shared_and_hidden_after_the_last(void **state)
+TEST_CASE(test_stage_is_shared_and_hidden_after_the_last)
 {
-    (void)state;
     struct counters counters = create_with_spares();
     uint32_t label = claim(&counters, SCOPE_STAGE, PIPELINE, "label");
     uint32_t worker = claim(&counters, SCOPE_WORKER, label, "0");
@@ -96,10 +92,8 @@ test_stage_is_shared_and_hidden_after_the_last(void **state)
     counters_close(&counters);
 }
 
-static void
-test_no_room(void **state)
+TEST_CASE(test_no_room)
 {
-    (void)state;
     struct counters counters = create_with_spares();
     claim(&counters, SCOPE_STAGE, PIPELINE, "classify");
     claim(&counters, SCOPE_STAGE, PIPELINE, "a");
@@ -121,10 +115,8 @@ test_no_room(void **state)
     counters_close(&counters);
 }
 
-static void
-test_reader_knows_of_changes(void **state)
+TEST_CASE(test_reader_knows_of_changes)
 {
-    (void)state;
     struct counters counters = create_with_spares();
     struct counters reader = open_expecting(true);
     counter_add(counters_values(&counters, CLASSIFY_0), WORKER_ITEMS, 1);
@@ -205,10 +197,8 @@ change(void *context)
 }
 
 /* On a busy machine each change is a wait for the other thread's turn: a few are enough then. */
-static void
-test_readers_see_a_whole_table(void **state)
+TEST_CASE(test_readers_see_a_whole_table)
 {
-    (void)state;
     enum { READS = 1500, CHANGES = 100 };
     struct counters counters = create_with_spares();
     struct changer changer;
@@ -247,10 +237,8 @@ take_turns(void *context)
     return NULL;
 }
 
-static void
-test_snapshots_mix_nothing(void **state)
+TEST_CASE(test_snapshots_mix_nothing)
 {
-    (void)state;
     enum { TURNS = 150, WORKERS = 500, LAST = CLASSIFY + 1 + WORKERS };
     struct counters_spec specs[LAST + 1] = {
         {SCOPE_NODE, 0, "node"}, {SCOPE_PIPELINE, 0, "digits"}, {SCOPE_STAGE, 1, "classify"}};

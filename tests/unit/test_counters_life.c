@@ -14,10 +14,8 @@
 #include "ipc/counters.h"
 #include "test_counters_rig.h"
 
-static void
-test_two_nodes(void **state)
+TEST_CASE(test_two_nodes)
 {
-    (void)state;
     struct counters writer = create();
     char text[256];
     snprintf(text, sizeof(text), "pid %d has %s", (int)getpid(), path);
@@ -64,10 +62,8 @@ node_kill(pid_t pid)
     assert_true(WIFSIGNALED(status));
 }
 
-static void
-test_dead_node(void **state)
+TEST_CASE(test_dead_node)
 {
-    (void)state;
     pid_t pid = node_start();
     struct counters reader = open_expecting(true);
     assert_int_equal(reader.header->pid, pid);
@@ -87,10 +83,8 @@ test_dead_node(void **state)
 }
 
 /* A worker that outlives its coordinator for a moment does not make it look alive. */
-static void
-test_lock_is_not_inherited(void **state)
+TEST_CASE(test_lock_is_not_inherited)
 {
-    (void)state;
     struct counters writer = create();
     int kept = dup(writer.fd);
     char saved[256];
@@ -121,10 +115,8 @@ race_run(int start, int result)
         pause();
 }
 
-static void
-test_race(void **state)
+TEST_CASE(test_race)
 {
-    (void)state;
     for (int race = 0; race < RACES; race++) {
         int start[2];
         int result[2];
@@ -306,10 +298,8 @@ meet_closing(pid_t pid)
     assert_folder_empty();
 }
 
-static void
-test_steps(void **state)
+TEST_CASE(test_steps)
 {
-    (void)state;
     static const struct {
         int phase;
         void (*meet)(pid_t pid);
@@ -336,10 +326,8 @@ test_steps(void **state)
 }
 
 /* A file that was removed by hand: the name may be another node's by now. */
-static void
-test_removed_by_hand(void **state)
+TEST_CASE(test_removed_by_hand)
 {
-    (void)state;
     struct counters first = create();
     assert_int_equal(unlink(path), 0);
     struct counters second = create();
@@ -351,10 +339,8 @@ test_removed_by_hand(void **state)
 }
 
 /* The folder's owner could give the name to another file: only root takes that from others. */
-static void
-test_foreign_folder(void **state)
+TEST_CASE(test_foreign_folder)
 {
-    (void)state;
     enum { SOMEBODY = 65534, OTHER = 65533 };
     if (geteuid() != 0)
         skip();

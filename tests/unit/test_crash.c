@@ -9,12 +9,8 @@
  */
 #include <poll.h>
 #include <pthread.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,8 +19,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
+#include "../test.h"
 #include "base/check.h"
 #include "worker/crash.h"
 #include "worker/host.h"
@@ -244,10 +239,8 @@ assert_crash(void (*crash)(void), int number, const char *cause)
 
 /* ---- tests ---- */
 
-static void
-test_last_words(void **state)
+TEST_CASE(test_last_words)
 {
-    (void)state;
     assert_crash(crash_null, SIGSEGV, "signal=\"SIGSEGV\" address=0x8 why=\"nothing is mapped");
     assert_said("during=\"run\" model=\"iris\"\n");
     assert_said("worker_crashed_batch");
@@ -260,35 +253,27 @@ test_last_words(void **state)
         assert_true(line[4] == '-' && line[10] == 'T' && line[23] == 'Z' && line[24] == ' ');
 }
 
-static void
-test_abort(void **state)
+TEST_CASE(test_abort)
 {
-    (void)state;
     assert_crash(crash_abort, SIGABRT, "signal=\"SIGABRT\" sent_by=");
     assert_said("in=\"crash_abort+0x");
 }
 
-static void
-test_a_signal_from_outside(void **state)
+TEST_CASE(test_a_signal_from_outside)
 {
-    (void)state;
     assert_crash(send_signal, SIGSEGV, "signal=\"SIGSEGV\" sent_by=");
 }
 
-static void
-test_no_stack_left(void **state)
+TEST_CASE(test_no_stack_left)
 {
-    (void)state;
     assert_crash(overflow, SIGSEGV, "why=\"stack overflow\"");
     assert_said("in=\"crash_overflow+0x");
     assert_said(" repeated=");
     assert_said("in=\"main+0x");
 }
 
-static void
-test_malloc_is_locked(void **state)
+TEST_CASE(test_malloc_is_locked)
 {
-    (void)state;
 #ifdef SANITIZED
     skip(); /* its malloc is the sanitizer's */
 #else
@@ -299,19 +284,15 @@ test_malloc_is_locked(void **state)
 }
 
 /* The unwinder itself faults where no code is. */
-static void
-test_call_of_nothing(void **state)
+TEST_CASE(test_call_of_nothing)
 {
-    (void)state;
     assert_crash(crash_call, SIGSEGV, "address=0x0");
     assert_said("frame=0 at=\"0x0\"");
     assert_said("in=\"crash_call+0x");
 }
 
-static void
-test_the_handler_crashes(void **state)
+TEST_CASE(test_the_handler_crashes)
 {
-    (void)state;
     crash_in_child(crash_among_nonsense, false);
     assert_int_equal(last.signal, SIGSEGV);
     assert_null(strstr(last.words, "worker_crashed"));
@@ -319,10 +300,8 @@ test_the_handler_crashes(void **state)
     assert_said("in=\"main+0x");
 }
 
-static void
-test_threads_crash_at_once(void **state)
+TEST_CASE(test_threads_crash_at_once)
 {
-    (void)state;
     assert_crash(crash_in_threads, SIGSEGV, "during=\"run\"");
     assert_said("in=\"crash_in_thread+0x");
     const char *first = strstr(last.words, " worker_crashed ");
@@ -330,10 +309,8 @@ test_threads_crash_at_once(void **state)
     assert_null(strstr(first + 1, " worker_crashed "));
 }
 
-static void
-test_nobody_reads(void **state)
+TEST_CASE(test_nobody_reads)
 {
-    (void)state;
     crash_in_child(crash_with_alarm_blocked, true);
     assert_int_equal(last.signal, SIGSEGV);
 }

@@ -4,14 +4,11 @@
  * are told with the word that was meant; figures and tables come out as people read them; a screen
  * is cut to its size. All pure, on plain memory.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 
+#include "../test.h"
 #include "base/clock.h"
 #include "ctl/ctl.h"
 #include "ctl/figure.h"
@@ -124,10 +121,8 @@ paint_read(struct painted *painted, const char *words)
     return ctl_options_read(&paint, &reader, argc, argv);
 }
 
-static void
-test_options_are_read_in_any_order(void **state)
+TEST_CASE(test_options_are_read_in_any_order)
 {
-    (void)state;
     struct painted painted;
     assert_int_equal(
         paint_read(&painted, "paint north --color=red south --verbose --count 3 -- -x"), -1);
@@ -139,10 +134,8 @@ test_options_are_read_in_any_order(void **state)
     assert_string_equal(painted.walls[2], "-x");
 }
 
-static void
-test_wrong_options_are_usage_errors(void **state)
+TEST_CASE(test_wrong_options_are_usage_errors)
 {
-    (void)state;
     struct painted painted;
     assert_int_equal(paint_read(&painted, "paint --colour red"), CTL_USAGE);
     assert_int_equal(paint_read(&painted, "paint --count"), CTL_USAGE);
@@ -154,10 +147,8 @@ test_wrong_options_are_usage_errors(void **state)
     assert_int_equal(paint_read(&painted, "paint --help"), CTL_OK);
 }
 
-static void
-test_nearest_word(void **state)
+TEST_CASE(test_nearest_word)
 {
-    (void)state;
     static const char *const known[] = {"infer", "status", "stat", "top"};
     assert_string_equal(ctl_nearest("infre", known, 4), "infer");
     assert_string_equal(ctl_nearest("inferr", known, 4), "infer");
@@ -169,10 +160,8 @@ test_nearest_word(void **state)
     assert_null(ctl_nearest("a-very-long-word-that-nobody-would-ever-type-as-a-command", known, 4));
 }
 
-static void
-test_seconds(void **state)
+TEST_CASE(test_seconds)
 {
-    (void)state;
     struct error error = ERROR_NONE;
     int64_t duration_ns = 0;
     assert_int_equal(ctl_read_seconds("0.25", &duration_ns, &error), STATUS_OK);
@@ -194,10 +183,8 @@ duration(int64_t duration_ns)
     return room;
 }
 
-static void
-test_durations_have_a_unit_that_fits(void **state)
+TEST_CASE(test_durations_have_a_unit_that_fits)
 {
-    (void)state;
     assert_string_equal(duration(-5), "0 ns");
     assert_string_equal(duration(999), "999 ns");
     assert_string_equal(duration(1000), "1.00 us");
@@ -211,10 +198,8 @@ test_durations_have_a_unit_that_fits(void **state)
     assert_string_equal(duration(INT64_MAX), "106751 d 23 h");
 }
 
-static void
-test_counts_are_grouped(void **state)
+TEST_CASE(test_counts_are_grouped)
 {
-    (void)state;
     char room[FIGURE_ROOM];
     figure_count(room, 999);
     assert_string_equal(room, "999");
@@ -224,10 +209,8 @@ test_counts_are_grouped(void **state)
     assert_string_equal(room, "18,446,744,073,709,551,615");
 }
 
-static void
-test_table_columns_line_up(void **state)
+TEST_CASE(test_table_columns_line_up)
 {
-    (void)state;
     static const char *const headings[] = {"name", "n", NULL};
     struct figure_table table;
     table_init(&table, 1, headings);
@@ -242,10 +225,8 @@ test_table_columns_line_up(void **state)
                                     "  longer    7 ns\n");
 }
 
-static void
-test_screen_is_cut_to_its_size(void **state)
+TEST_CASE(test_screen_is_cut_to_its_size)
 {
-    (void)state;
     static const char lines[] = "abcdef\nh\xc3\xa9llo\nwhole\nlast\n";
     struct screen screen = {.rows = 4, .columns = 5};
     screen_write(&screen, lines, text_begin());

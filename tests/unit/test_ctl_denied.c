@@ -4,9 +4,6 @@
  * which socket it is, instead of that no node is there. Asked by a process without rights, because
  * root may connect to everything.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,9 +13,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
 #include <shoal/client.h>
 
+#include "../test.h"
 #include "client/link.h" /* and with it the library */
 #include "base/clock.h"
 #include "ctl/ask.h"
@@ -86,10 +83,8 @@ shoalctl_says_of_calls(const char *path)
     return status == STATUS_PERMISSION_DENIED && says_denied(error.text, path);
 }
 
-static void
-test_denied(void **state)
+TEST_CASE(test_denied)
 {
-    (void)state;
     char directory[] = "/tmp/shoal-test-XXXXXX";
     char counters[64];
     char path[80];

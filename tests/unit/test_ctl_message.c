@@ -5,15 +5,11 @@
  * contents and parts of CSV rows; answers are packed here as a node would, well-formed and broken
  * in each way.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 
+#include "../test.h"
 #include "ctl/input.h"
 #include "ctl/message.h"
 
@@ -69,10 +65,8 @@ sent(const struct ctl_request *request, size_t row_first, size_t row_count)
 
 /* ---- requests ---- */
 
-static void
-test_raw_request(void **state)
+TEST_CASE(test_raw_request)
 {
-    (void)state;
     struct ctl_request *request = request_new(false);
     request_input(request, "x=INT16[2,2]:1,-2,3,4");
     request_input(request, "s=BYTES[2]:ab,c");
@@ -105,10 +99,8 @@ test_raw_request(void **state)
     request_free(request);
 }
 
-static void
-test_typed_request(void **state)
+TEST_CASE(test_typed_request)
 {
-    (void)state;
     struct ctl_request *request = request_new(true);
     request_input(request, "a=BOOL[2]:true,false");
     request_input(request, "b=INT8[2]:-1,127");
@@ -137,10 +129,8 @@ test_typed_request(void **state)
     request_free(request);
 }
 
-static void
-test_half_floats_have_no_typed_contents(void **state)
+TEST_CASE(test_half_floats_have_no_typed_contents)
 {
-    (void)state;
     struct ctl_request *request = request_new(true);
     struct error error = ERROR_NONE;
     uint8_t *packed = NULL;
@@ -153,10 +143,8 @@ test_half_floats_have_no_typed_contents(void **state)
     request_free(request);
 }
 
-static void
-test_rows_are_divided(void **state)
+TEST_CASE(test_rows_are_divided)
 {
-    (void)state;
     struct ctl_request *request = request_new(false);
     static const struct input_options plain;
     static const char rows[] = "a,bb\nccc,d\ne,f\n";
@@ -194,10 +182,8 @@ parameter_sent(const char *text, enum parameter_form form)
     return value;
 }
 
-static void
-test_parameters_have_the_type_that_their_text_has(void **state)
+TEST_CASE(test_parameters_have_the_type_that_their_text_has)
 {
-    (void)state;
     static const struct {
         const char *text;
         int choice;
@@ -280,10 +266,8 @@ receive(struct node_answer *node, struct ctl_answer *answer, struct error *error
     return status;
 }
 
-static void
-test_raw_answer_as_json_and_text(void **state)
+TEST_CASE(test_raw_answer_as_json_and_text)
 {
-    (void)state;
     static const int64_t labels[] = {7, -1};
     struct node_answer node;
     struct ctl_answer answer;
@@ -305,10 +289,8 @@ test_raw_answer_as_json_and_text(void **state)
     answer_free(&answer);
 }
 
-static void
-test_typed_answer(void **state)
+TEST_CASE(test_typed_answer)
 {
-    (void)state;
     struct node_answer node;
     struct ctl_answer answer;
     struct error error;
@@ -341,10 +323,8 @@ refuses(struct node_answer *node, const char *words)
         fail_msg("\"%s\" does not say \"%s\"", error.text, words);
 }
 
-static void
-test_broken_answers_are_refused(void **state)
+TEST_CASE(test_broken_answers_are_refused)
 {
-    (void)state;
     static const unsigned char bytes[16];
     struct node_answer node;
     node_answer_init(&node, "INT64", 1, 2);

@@ -4,17 +4,12 @@
  * one in each place that a request can be, and numbers that no node writes, which are shown as
  * unknown and lead nowhere outside the file.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
+#include "../test.h"
 #include "base/check.h"
 #include "base/clock.h"
 #include "ctl/oldest.h"
@@ -112,19 +107,15 @@ holds(const char *text, const char *words)
         fail_msg("no \"%s\" in: %s", words, text);
 }
 
-static void
-test_nothing_in_flight(void **state)
+TEST_CASE(test_nothing_in_flight)
 {
-    (void)state;
     assert_string_equal(show(oldest_print), "");
     assert_string_equal(show(print_json), "[]");
     holds(show(print_stat), "\"oldest\": []");
 }
 
-static void
-test_each_place(void **state)
+TEST_CASE(test_each_place)
 {
-    (void)state;
     const int64_t minute = 60 * NS_PER_S;
     put(0, 9 * minute, OLDEST_RUNS, STAGE, 4711);
     put(1, 8 * minute, OLDEST_IN_BATCH, STAGE, 4711);
@@ -155,10 +146,8 @@ test_each_place(void **state)
     holds(show(print_stat), "\"where\": \"answer waits\"");
 }
 
-static void
-test_garbage_is_unknown(void **state)
+TEST_CASE(test_garbage_is_unknown)
 {
-    (void)state;
     for (uint32_t i = 0; i < OLDEST_MAX; i++)
         for (uint32_t k = OLDEST_ARRIVED; k < COUNTER_TABLE_COUNT; k++)
             counter_set(counters_values(&node, FIRST_OLDEST + i), (enum counter)k,

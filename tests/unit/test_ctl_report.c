@@ -6,17 +6,13 @@
  * says, alone, added up over workers, and as the difference of two moments.
  */
 #include <inttypes.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include <cmocka.h>
 
+#include "../test.h"
 #include "base/check.h"
 #include "base/clock.h"
 #include "ctl/report.h"
@@ -130,10 +126,8 @@ mark(uint32_t counter)
     return 1000 + counter;
 }
 
-static void
-test_every_counter_is_shown_by_name(void **state)
+TEST_CASE(test_every_counter_is_shown_by_name)
 {
-    (void)state;
     static const uint32_t of_kind[SCOPE_COUNT] = {NODE, DIGITS, CLASSIFY, CLASSIFY_0};
     struct snapshot snapshot;
     char field[128];
@@ -166,10 +160,8 @@ test_every_counter_is_shown_by_name(void **state)
     counters_close(&node);
 }
 
-static void
-test_workers_of_a_stage_are_added_up(void **state)
+TEST_CASE(test_workers_of_a_stage_are_added_up)
 {
-    (void)state;
     struct snapshot snapshot;
     node_create();
     counter_add(counters_values(&node, CLASSIFY_0), WORKER_ITEMS, 30);
@@ -199,10 +191,8 @@ test_workers_of_a_stage_are_added_up(void **state)
     counters_close(&node);
 }
 
-static void
-test_every_refusal_is_shown_and_top_has_80_columns(void **state)
+TEST_CASE(test_every_refusal_is_shown_and_top_has_80_columns)
 {
-    (void)state;
     struct snapshot snapshot;
     node_create();
     for (uint32_t i = 0; i < COUNTER_TABLE_COUNT; i++)
@@ -236,10 +226,8 @@ test_every_refusal_is_shown_and_top_has_80_columns(void **state)
     counters_close(&node);
 }
 
-static void
-test_a_pipeline_alone(void **state)
+TEST_CASE(test_a_pipeline_alone)
 {
-    (void)state;
     struct snapshot snapshot;
     node_create();
     take(&snapshot);
@@ -257,10 +245,8 @@ test_a_pipeline_alone(void **state)
 
 /* ---- intervals ---- */
 
-static void
-test_a_difference_has_counts_of_the_interval_and_gauges_of_now(void **state)
+TEST_CASE(test_a_difference_has_counts_of_the_interval_and_gauges_of_now)
 {
-    (void)state;
     struct snapshot before, now, difference;
     node_create();
     counter_set(counters_values(&node, CLASSIFY), STAGE_DEPTH, 9);
@@ -295,10 +281,8 @@ test_a_difference_has_counts_of_the_interval_and_gauges_of_now(void **state)
     counters_close(&node);
 }
 
-static void
-test_a_watch_starts_anew_with_another_node(void **state)
+TEST_CASE(test_a_watch_starts_anew_with_another_node)
 {
-    (void)state;
     struct watch watch = {.path = path};
     struct snapshot shown_snapshot;
     struct error error = ERROR_NONE;
@@ -327,10 +311,8 @@ test_a_watch_starts_anew_with_another_node(void **state)
 
 /* ---- life and death ---- */
 
-static void
-test_ready_means_a_worker_in_every_stage(void **state)
+TEST_CASE(test_ready_means_a_worker_in_every_stage)
 {
-    (void)state;
     struct snapshot snapshot;
     node_create();
     counter_set(counters_values(&node, NORMALIZE), STAGE_WORKERS_LIVE, 1);
@@ -381,10 +363,8 @@ dead_node_leave(int64_t heartbeat_ns)
     return pid;
 }
 
-static void
-test_a_dead_nodes_file_still_tells(void **state)
+TEST_CASE(test_a_dead_nodes_file_still_tells)
 {
-    (void)state;
     struct snapshot snapshot;
     int64_t since_ns;
     pid_t pid = dead_node_leave(clock_now_ns());
@@ -414,10 +394,8 @@ test_a_dead_nodes_file_still_tells(void **state)
     snapshot_free(&snapshot);
 }
 
-static void
-test_garbage_in_the_counters_is_only_printed(void **state)
+TEST_CASE(test_garbage_in_the_counters_is_only_printed)
 {
-    (void)state;
     struct snapshot before, now, difference;
     node_create();
     take(&before);
@@ -439,10 +417,8 @@ test_garbage_in_the_counters_is_only_printed(void **state)
     counters_close(&node);
 }
 
-static void
-test_the_manual_has_every_counter(void **state)
+TEST_CASE(test_the_manual_has_every_counter)
 {
-    (void)state;
     free(shown);
     FILE *stream = open_memstream(&shown, &shown_bytes);
     report_manual(stream);

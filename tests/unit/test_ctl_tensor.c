@@ -6,16 +6,12 @@
  * all bits.
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include <cmocka.h>
 
+#include "../test.h"
 #include "ctl/input.h"
 
 static const struct input_options plain;
@@ -85,10 +81,8 @@ reads_as(const char *text, const char *json)
 
 /* ---- values ---- */
 
-static void
-test_every_datatype(void **state)
+TEST_CASE(test_every_datatype)
 {
-    (void)state;
     reads_as("x=BOOL[4]:true,false,1,0", "[true, false, true, false]");
     reads_as("x=INT8[2]:-128,127", "[-128, 127]");
     reads_as("x=INT16[2]:-32768,0x7fff", "[-32768, 32767]");
@@ -108,10 +102,8 @@ test_every_datatype(void **state)
     reads_as("x=BYTES[1]:\\xff\\xfe", "[{\"b64\": \"//4=\"}]");
 }
 
-static void
-test_values_that_do_not_fit(void **state)
+TEST_CASE(test_values_that_do_not_fit)
 {
-    (void)state;
     refuses("x=BOOL[1]:2", "is not BOOL");
     refuses("x=INT8[1]:128", "out of range for INT8");
     refuses("x=INT8[1]:-129", "out of range for INT8");
@@ -131,10 +123,8 @@ test_values_that_do_not_fit(void **state)
     refuses("x=BYTES[1]:\\x4", "backslash");
 }
 
-static void
-test_shapes(void **state)
+TEST_CASE(test_shapes)
 {
-    (void)state;
     struct ctl_tensor tensor;
     reads(&tensor, "a:b=INT8[2,-1,2]:1,2,3,4,5,6,7,8");
     assert_string_equal(tensor.name, "a:b");
@@ -168,10 +158,8 @@ test_shapes(void **state)
 /* ---- 16-bit floats ---- */
 
 /* Every FP16 and BF16 is printed and read back to the same bits; a NaN to a NaN. */
-static void
-test_half_floats_round_trip(void **state)
+TEST_CASE(test_half_floats_round_trip)
 {
-    (void)state;
     static const char *const names[] = {"FP16", "BF16"};
     for (size_t t = 0; t < 2; t++) {
         const struct datatype *type = datatype_find(names[t], 4);
@@ -203,10 +191,8 @@ half_of(const char *type, const char *text)
     return half;
 }
 
-static void
-test_half_floats_round_to_nearest_even(void **state)
+TEST_CASE(test_half_floats_round_to_nearest_even)
 {
-    (void)state;
     assert_int_equal(half_of("FP16", "1"), 0x3c00);
     assert_int_equal(half_of("FP16", "1.00048828125"), 0x3c00); /* a tie, down to even */
     assert_int_equal(half_of("FP16", "1.00146484375"), 0x3c02); /* a tie, up to even */
@@ -242,10 +228,8 @@ file_with(struct file *file, const char *before, const void *data, size_t bytes)
     return file->argument;
 }
 
-static void
-test_raw_files(void **state)
+TEST_CASE(test_raw_files)
 {
-    (void)state;
     static const int16_t numbers[] = {1, -2, 3, 4};
     struct file file;
     reads_as(file_with(&file, "x=INT16[2,-1]@", numbers, sizeof numbers), "[1, -2, 3, 4]");
@@ -279,10 +263,8 @@ csv(struct ctl_tensor *tensor, const char *head, const char *text,
     return status;
 }
 
-static void
-test_csv_rows(void **state)
+TEST_CASE(test_csv_rows)
 {
-    (void)state;
     struct ctl_tensor tensor;
     struct error error;
     assert_int_equal(csv(&tensor, "x=INT8[-1,2]@csv:", "1,2\r\n\n 3 ,4\n5,6", &plain, &error),
@@ -314,10 +296,8 @@ test_csv_rows(void **state)
     tensor_free(&tensor);
 }
 
-static void
-test_csv_mistakes(void **state)
+TEST_CASE(test_csv_mistakes)
 {
-    (void)state;
     static const struct {
         const char *head;
         const char *text;
@@ -345,10 +325,8 @@ test_csv_mistakes(void **state)
 
 /* ---- printing ---- */
 
-static void
-test_small_tensors_are_printed_whole(void **state)
+TEST_CASE(test_small_tensors_are_printed_whole)
 {
-    (void)state;
     struct ctl_tensor tensor;
     reads(&tensor, "y=FP32[1]:0.5");
     assert_string_equal(printed(&tensor, TENSOR_EXCERPT), "\"y\"  FP32[1]  0.5\n");
@@ -361,10 +339,8 @@ test_small_tensors_are_printed_whole(void **state)
     tensor_free(&tensor);
 }
 
-static void
-test_large_tensors_are_cut(void **state)
+TEST_CASE(test_large_tensors_are_cut)
 {
-    (void)state;
     char text[1024] = "y=UINT8[10,20]:0";
     for (size_t i = 1; i < 200; i++)
         memcpy(text + strlen(text), ",0", 3);
@@ -377,10 +353,8 @@ test_large_tensors_are_cut(void **state)
 }
 
 /* A node's text must not move the reader's cursor. */
-static void
-test_no_control_characters_reach_the_terminal(void **state)
+TEST_CASE(test_no_control_characters_reach_the_terminal)
 {
-    (void)state;
     struct ctl_tensor tensor;
     reads(&tensor, "y=BYTES[1]:\\x1b[2J\\xc2\\x9b1m\\xff\"");
     assert_string_equal(printed(&tensor, TENSOR_EXCERPT),
@@ -388,10 +362,8 @@ test_no_control_characters_reach_the_terminal(void **state)
     tensor_free(&tensor);
 }
 
-static void
-test_others_bytes_are_validated(void **state)
+TEST_CASE(test_others_bytes_are_validated)
 {
-    (void)state;
     static unsigned char data[] = {2, 0, 0, 0, 'a', 'b', 1, 0, 0, 0, 'c'};
     static char name[] = "t";
     struct ctl_tensor tensor = {.name = name, .rank = 1, .shape = {2}, .data = data, .bytes = 11};

@@ -5,17 +5,12 @@
  * file of counters, what it keeps of an hour, and that neither time nor names make it grow. The
  * events: the newest events, of a level that is not written.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
+#include "../test.h"
 #include "base/check.h"
 #include "base/clock.h"
 #include "coordinator/dashboard/gate.h"
@@ -73,10 +68,8 @@ check(const struct gate *gate, struct gate_headers headers, enum gate_what what)
     return gate_check(gate, &headers, what, &error);
 }
 
-static void
-test_the_token_is_a_line_of_its_file(void **state)
+TEST_CASE(test_the_token_is_a_line_of_its_file)
 {
-    (void)state;
     static const char *const wrong[] = {"",
                                         "\n",
                                         "short",
@@ -102,10 +95,8 @@ test_the_token_is_a_line_of_its_file(void **state)
     assert_non_null(strstr(error.text, path));
 }
 
-static void
-test_only_the_token_opens(void **state)
+TEST_CASE(test_only_the_token_opens)
 {
-    (void)state;
     char longer[2 * GATE_TOKEN_BYTES_MAX];
     struct gate gate;
     assert_int_equal(read_token(&gate, TOKEN "\n"), STATUS_OK);
@@ -136,10 +127,8 @@ test_only_the_token_opens(void **state)
     assert_false(gate_is_token(&gate, longer));
 }
 
-static void
-test_pages_of_other_sites_stay_out(void **state)
+TEST_CASE(test_pages_of_other_sites_stay_out)
 {
-    (void)state;
     struct gate gate;
     struct error error = ERROR_NONE;
     assert_int_equal(gate_init(&gate, NULL, "shoal.example", &error), STATUS_OK);
@@ -166,10 +155,8 @@ test_pages_of_other_sites_stay_out(void **state)
 
 /* ---- queries ---- */
 
-static void
-test_queries_of_any_bytes(void **state)
+TEST_CASE(test_queries_of_any_bytes)
 {
-    (void)state;
     static const struct {
         const char *query;
         enum query_find find;
@@ -235,10 +222,8 @@ expect_json(const struct chart_history *history, const char *pipeline, const cha
     bytes_fini(&text);
 }
 
-static void
-test_history_of_counters(void **state)
+TEST_CASE(test_history_of_counters)
 {
-    (void)state;
     static const struct counters_spec specs[SCOPES] = {
         [NODE] = {SCOPE_NODE, 0, "node"},
         [PIPELINE] = {SCOPE_PIPELINE, NODE, "digits"},
@@ -283,10 +268,8 @@ test_history_of_counters(void **state)
     counters_close(&counters);
 }
 
-static void
-test_history_does_not_grow(void **state)
+TEST_CASE(test_history_does_not_grow)
 {
-    (void)state;
     enum { NAMES = 2 * HISTORY_TRACKS_MAX, HOUR = 3700 };
     static struct counters_spec specs[NAMES + 1] = {{SCOPE_NODE, 0, "node"}};
     static char names[NAMES][8];
@@ -336,10 +319,8 @@ recent_events_text(struct recent_events *events, uint64_t after, uint64_t *newes
     return bytes_take(&text, &count);
 }
 
-static void
-test_journal_keeps_the_newest(void **state)
+TEST_CASE(test_journal_keeps_the_newest)
 {
-    (void)state;
     uint64_t newest;
     log_init("test", LOG_NOTHING);
     struct recent_events *events = recent_events_start();

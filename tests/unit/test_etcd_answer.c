@@ -4,16 +4,11 @@
  * that are none: numbers of 64 bits, fields left out, errors with and without codes, lines of
  * watches. Above all: which failures prove that a write did not happen.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
+#include "../test.h"
 #include "base/check.h"
 #include "mesh/etcd/answer.h"
 #include "mesh/etcd/request.h"
@@ -27,10 +22,8 @@ read_as(enum etcd_answer_kind kind, const char *text, struct etcd_reading *readi
     return etcd_answer_read(kind, text, strlen(text), reading, &error);
 }
 
-static void
-ranges(void **state)
+TEST_CASE(ranges)
 {
-    (void)state;
     struct etcd_reading reading;
     assert_int_equal(read_as(ETCD_KIND_RANGE, "{" HEADER "}", &reading), STATUS_OK);
     assert_int_equal(reading.answer.revision, 7);
@@ -59,10 +52,8 @@ ranges(void **state)
     etcd_reading_fini(&reading);
 }
 
-static void
-malformed(void **state)
+TEST_CASE(malformed)
 {
-    (void)state;
     static const char *const texts[] = {
         "",
         "[]",
@@ -103,10 +94,8 @@ malformed(void **state)
     free(text);
 }
 
-static void
-leases_and_tokens(void **state)
+TEST_CASE(leases_and_tokens)
 {
-    (void)state;
     struct etcd_reading reading;
     static const struct {
         enum etcd_answer_kind kind;
@@ -135,10 +124,8 @@ leases_and_tokens(void **state)
     }
 }
 
-static void
-failures(void **state)
+TEST_CASE(failures)
 {
-    (void)state;
     static const struct {
         long http_status;
         const char *text;
@@ -197,10 +184,8 @@ failures(void **state)
     }
 }
 
-static void
-watch_lines(void **state)
+TEST_CASE(watch_lines)
 {
-    (void)state;
     static const char put[] = "{\"result\":{" HEADER ",\"watch_id\":\"2\",\"fragment\":true,"
                               "\"events\":[{\"kv\":{\"key\":\"YQ==\",\"mod_revision\":\"7\"}},"
                               "{\"type\":\"DELETE\",\"kv\":{\"mod_revision\":\"7\"}}]}}";
@@ -238,10 +223,8 @@ watch_lines(void **state)
     }
 }
 
-static void
-rests_of_ranges(void **state)
+TEST_CASE(rests_of_ranges)
 {
-    (void)state;
     struct etcd_range range = {.span = ETCD_PREFIX, .key = etcd_text("a\xff")};
     struct etcd_range rest = etcd_range_rest(&range, etcd_text("a\xff"
                                                                "b"));

@@ -4,15 +4,10 @@
  * endpoint is left out for a pause that grows, up to its limit; the next that is free is taken, and
  * kept.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
+#include "../test.h"
 #include "base/check.h"
 #include "base/clock.h"
 #include "mesh/etcd/endpoints.h"
@@ -32,10 +27,8 @@ make(uint64_t seed)
     return endpoints;
 }
 
-static void
-fleet_spreads(void **state)
+TEST_CASE(fleet_spreads)
 {
-    (void)state;
     size_t first[3] = {0};
     for (uint64_t seed = 0; seed < 300; seed++) {
         struct etcd_endpoints endpoints = make(seed);
@@ -46,10 +39,8 @@ fleet_spreads(void **state)
         assert_in_range(first[i], 60, 140);
 }
 
-static void
-next_is_taken_and_kept(void **state)
+TEST_CASE(next_is_taken_and_kept)
 {
-    (void)state;
     struct etcd_endpoints endpoints = make(1);
     int64_t now_ns = NS_PER_S;
     assert_int_equal(endpoints.current, 0);
@@ -69,10 +60,8 @@ next_is_taken_and_kept(void **state)
     etcd_endpoints_fini(&endpoints);
 }
 
-static void
-pauses_grow(void **state)
+TEST_CASE(pauses_grow)
 {
-    (void)state;
     for (uint64_t seed = 0; seed < 50; seed++) {
         struct etcd_endpoints endpoints = make(seed);
         int64_t now_ns = NS_PER_S;
@@ -90,10 +79,8 @@ pauses_grow(void **state)
     }
 }
 
-static void
-all_fail(void **state)
+TEST_CASE(all_fail)
 {
-    (void)state;
     struct etcd_endpoints endpoints = make(3);
     int64_t now_ns = NS_PER_S;
     for (int i = 0; i < 30; i++)

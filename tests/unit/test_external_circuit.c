@@ -4,13 +4,8 @@
  * about how many models; when one that does not answer is asked, and what follows; what resets
  * that; and how trials end and wait for each other.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 
-#include <cmocka.h>
-
+#include "../test.h"
 #include "mesh/edge/external_circuit.h"
 
 #define START_NS (1000 * NS_PER_S)
@@ -44,26 +39,20 @@ seconds_to_open(const char *const models[2])
     return 0;
 }
 
-static void
-test_several_models(void **state)
+TEST_CASE(test_several_models)
 {
-    (void)state;
     assert_int_equal(seconds_to_open((const char *const[]){"m", "n"}), 2);
     assert_int_equal(circuit.openings, 1);
     assert_false(refuse("m", NS_PER_S)); /* it is open */
 }
 
-static void
-test_one_model(void **state)
+TEST_CASE(test_one_model)
 {
-    (void)state;
     assert_int_equal(seconds_to_open((const char *const[]){"m", "m"}), 30);
 }
 
-static void
-test_one_answer_is_not_enough(void **state)
+TEST_CASE(test_one_answer_is_not_enough)
 {
-    (void)state;
     assert_false(refuse("m", 0));
     assert_false(refuse("n", 3600 * NS_PER_S));
     assert_false(refuse("m", 3600 * NS_PER_S));
@@ -71,18 +60,14 @@ test_one_answer_is_not_enough(void **state)
     assert_true(refuse("m", 3600 * NS_PER_S));
 }
 
-static void
-test_many_at_once_are_not_enough(void **state)
+TEST_CASE(test_many_at_once_are_not_enough)
 {
-    (void)state;
     for (int i = 0; i < 1000; i++)
         assert_false(refuse(i % 2 == 0 ? "m" : "n", NS_PER_S / 1000));
 }
 
-static void
-test_any_other_answer_begins_anew(void **state)
+TEST_CASE(test_any_other_answer_begins_anew)
 {
-    (void)state;
     for (int i = 0; i < 10000; i++) {
         assert_false(refuse(i % 2 == 0 ? "m" : "n", NS_PER_S / 5));
         if (i % 5 == 4)
@@ -99,10 +84,8 @@ open_circuit(void)
         ;
 }
 
-static void
-test_a_trial(void **state)
+TEST_CASE(test_a_trial)
 {
-    (void)state;
     assert_false(external_circuit_ready(&circuit, now_ns));
     open_circuit();
     int64_t before_ns = now_ns++;
@@ -119,10 +102,8 @@ test_a_trial(void **state)
     assert_false(refuse("m", 0));
 }
 
-static void
-test_waits_grow(void **state)
+TEST_CASE(test_waits_grow)
 {
-    (void)state;
     open_circuit();
     for (int64_t wait = 2; wait < 100; wait *= 2) {
         assert_int_equal(external_circuit_wait_ns(&circuit, 2 * NS_PER_S),
@@ -142,10 +123,8 @@ test_waits_grow(void **state)
     assert_int_equal(circuit.openings, 3);
 }
 
-static void
-test_the_next_process(void **state)
+TEST_CASE(test_the_next_process)
 {
-    (void)state;
     open_circuit();
     assert_true(external_circuit_ready(&circuit, now_ns));
     external_circuit_reset(&circuit);
@@ -171,10 +150,8 @@ seconds_to_suspect(const char *const models[2])
     return 0;
 }
 
-static void
-test_time_outs_make_a_suspect(void **state)
+TEST_CASE(test_time_outs_make_a_suspect)
 {
-    (void)state;
     assert_int_equal(seconds_to_suspect((const char *const[]){"m", "m"}), 0);
     assert_true(time_out("n", 0));
     assert_false(external_circuit_asked(&circuit, CIRCUIT_SIGN_OF_LIFE, now_ns));
@@ -186,19 +163,15 @@ test_time_outs_make_a_suspect(void **state)
     assert_false(time_out("m", 3600 * NS_PER_S));
 }
 
-static void
-test_few_time_outs_are_nothing(void **state)
+TEST_CASE(test_few_time_outs_are_nothing)
 {
-    (void)state;
     for (int i = 1; i < EXTERNAL_CIRCUIT_TIMEOUTS; i++)
         assert_false(time_out(i % 2 == 0 ? "m" : "n", 60 * NS_PER_S));
     assert_true(time_out("m", 0));
 }
 
-static void
-test_an_answer_clears_a_suspect(void **state)
+TEST_CASE(test_an_answer_clears_a_suspect)
 {
-    (void)state;
     for (int i = 0; i < 1000; i++) {
         assert_false(time_out(i % 2 == 0 ? "m" : "n", NS_PER_S));
         if (i % 29 == 28 && i % 2 == 0)

@@ -8,14 +8,10 @@
  * without a block; a header that no worker could attach to. Real workers, no front.
  */
 #include <dirent.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stdint.h>
 #include <string.h>
 
-#include <cmocka.h>
-
+#include "../test.h"
 #include "test_pipeline_rig.h"
 
 enum { RESETS = 50 };
@@ -42,8 +38,7 @@ open_descriptors(void)
 /* ---- tests ---- */
 
 /* A release that stands between its two steps: no word says so, but the slot is not free. */
-static void
-test_a_release_under_way_is_not_over(void **state)
+TEST_CASE(test_a_release_under_way_is_not_over)
 {
     struct rig *rig = *state;
     struct lane *lane = pipeline_lane(the_pipeline(rig));
@@ -83,8 +78,7 @@ test_a_release_under_way_is_not_over(void **state)
 }
 
 /* In each region two requests run and two wait behind them. */
-static void
-test_fifty_resets_under_load(void **state)
+TEST_CASE(test_fifty_resets_under_load)
 {
     struct rig *rig = *state;
     uint32_t descriptors = 0;
@@ -118,8 +112,7 @@ age(struct pipeline *pipeline, struct lane *lane)
     pipeline->serving_since_ns -= 11 * (int64_t)NS_PER_S;
 }
 
-static void
-test_pauses_double(void **state)
+TEST_CASE(test_pauses_double)
 {
     struct rig *rig = *state;
     for (uint32_t i = 0; i < 4; i++) {
@@ -160,8 +153,7 @@ kill_worker(struct rig *rig)
     lane_unref(lane);
 }
 
-static void
-test_owner_numbers_used_up(void **state)
+TEST_CASE(test_owner_numbers_used_up)
 {
     struct rig *rig = *state;
     on_loop(rig, use_up_owners);
@@ -175,8 +167,7 @@ test_owner_numbers_used_up(void **state)
 }
 
 /* No successor could attach: the region goes as soon as one is needed. */
-static void
-test_a_header_that_was_destroyed(void **state)
+TEST_CASE(test_a_header_that_was_destroyed)
 {
     struct rig *rig = *state;
     struct lane *lane = pipeline_lane(the_pipeline(rig));
@@ -191,8 +182,7 @@ test_a_header_that_was_destroyed(void **state)
 }
 
 /* A reply whose bytes are not sent yet keeps its region. */
-static void
-test_lanes_exhausted(void **state)
+TEST_CASE(test_lanes_exhausted)
 {
     struct rig *rig = *state;
     struct error error;
@@ -218,8 +208,7 @@ test_lanes_exhausted(void **state)
 }
 
 /* Slots are free, blocks are not: a refusal, and nothing is kept of it. */
-static void
-test_arena_full(void **state)
+TEST_CASE(test_arena_full)
 {
     struct rig *rig = *state;
     struct lane *lane = pipeline_lane(the_pipeline(rig));

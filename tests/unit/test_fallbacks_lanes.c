@@ -10,14 +10,10 @@
  * thread aborts where it cannot fail.
  */
 #include <poll.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stdint.h>
 #include <sys/mman.h>
 
-#include <cmocka.h>
-
+#include "../test.h"
 #include "coordinator/workers/pool_member.h"
 #include "test_pipeline_rig.h"
 
@@ -81,8 +77,7 @@ condemn_unheard(struct pipeline *pipeline, struct lane *serving)
     pipeline_condemn(pipeline, lane, "the test says so");
 }
 
-static void
-test_ready_is_heard_too_late(void **state)
+TEST_CASE(test_ready_is_heard_too_late)
 {
     struct rig *rig = *state;
     on_loop(rig, condemn);
@@ -105,8 +100,7 @@ age(struct pipeline *pipeline, struct lane *lane)
     pipeline->serving_since_ns -= 11 * (int64_t)NS_PER_S;
 }
 
-static void
-test_pauses_double_without_serving(void **state)
+TEST_CASE(test_pauses_double_without_serving)
 {
     struct rig *rig = *state;
     on_loop(rig, age); /* what one lane has served long since is no merit of the next */
@@ -172,8 +166,7 @@ reload_in_vain(struct pipeline *pipeline, struct lane *serving)
     loop_timer_set(halt.timer, 150 * (int64_t)NS_PER_MS);
 }
 
-static void
-test_a_failed_reload_starts_no_second_lane(void **state)
+TEST_CASE(test_a_failed_reload_starts_no_second_lane)
 {
     struct rig *rig = *state;
     halt.fired = 0;
@@ -208,8 +201,7 @@ lose_the_lane(struct rig *rig, uint64_t tag)
     on_loop(rig, condemn);
 }
 
-static void
-test_a_failed_push_is_answered(void **state)
+TEST_CASE(test_a_failed_push_is_answered)
 {
     struct rig *rig = *state;
     struct error error;
@@ -239,8 +231,7 @@ close_unheard(struct pipeline *pipeline, struct lane *serving)
 
 /* Without a clock: the sleep is ended if the bell's number has changed, which the test sees in a
  * mapping of its own. */
-static void
-test_closing_wakes_the_gather_thread(void **state)
+TEST_CASE(test_closing_wakes_the_gather_thread)
 {
     struct rig *rig = *state;
     struct lane *lane = pipeline_lane(the_pipeline(rig)); /* our reference keeps it open */
@@ -296,8 +287,7 @@ all_answered(struct rig *rig, uint32_t call_count)
 
 /* Both workers hang, so that a third request waits in the ring, and the old lane drains for as long
  * as it may. Then the word of the third says that it is another use of its slot. */
-static void
-test_lost_while_it_drains(void **state)
+TEST_CASE(test_lost_while_it_drains)
 {
     struct rig *rig = *state;
     struct error error;

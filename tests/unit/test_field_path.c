@@ -39,10 +39,8 @@ find_in_blob(const struct blob *blob, const uint32_t *numbers, uint32_t depth)
 
 /* ---- what is found ---- */
 
-static void
-test_every_cut(void **state)
+TEST_CASE(test_every_cut)
 {
-    (void)state;
     static const uint32_t numbers[] = {2, 300, 1};
     struct blob blob = {0};
     struct blob middle = {0};
@@ -79,10 +77,8 @@ struct literal {
         (text), sizeof(text) - 1                                                                   \
     }
 
-static void
-test_which_one(void **state)
+TEST_CASE(test_which_one)
 {
-    (void)state;
     static const uint32_t numbers[] = {1, 2};
     static const struct {
         const char *what;
@@ -116,10 +112,8 @@ test_which_one(void **state)
 
 /* ---- what is refused ---- */
 
-static void
-test_refused(void **state)
+TEST_CASE(test_refused)
 {
-    (void)state;
     static const uint32_t numbers[] = {1, 2};
     static const struct {
         struct literal message;
@@ -149,10 +143,8 @@ test_refused(void **state)
 }
 
 /* Fields of all messages that are walked count; what is skipped does not. */
-static void
-test_too_many_fields(void **state)
+TEST_CASE(test_too_many_fields)
 {
-    (void)state;
     static const uint32_t numbers[] = {1, 2};
     struct blob many = {0};
     for (int i = 0; i < FIELD_PATH_FIELDS_MAX - 2; i++)
@@ -218,10 +210,8 @@ put_level(struct blob *blob, struct made *made, uint32_t level)
     }
 }
 
-static void
-test_random(void **state)
+TEST_CASE(test_random)
 {
-    (void)state;
     random_init();
     unsigned there = 0;
     for (int round = 0; round < ROUNDS; round++) {
@@ -243,10 +233,8 @@ test_random(void **state)
     assert_true(there > ROUNDS / 10);
 }
 
-static void
-test_text(void **state)
+TEST_CASE(test_text)
 {
-    (void)state;
     static const uint32_t numbers[] = {1, 20, 536870911};
     char text[FIELD_PATH_TEXT_BYTES];
     field_path_text(numbers, 3, text);

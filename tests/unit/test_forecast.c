@@ -5,16 +5,11 @@
  * become a verdict. The last tests play whole overloads on scripted time: a queue that is served at
  * the forecast's pace, callers that ask far too often, and each caller's part of it.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
+#include "../test.h"
 #include "base/clock.h"
 #include "coordinator/pipeline/forecast.h"
 
@@ -41,10 +36,8 @@ forecast_of(struct forecast_words said, uint32_t batch_size, uint32_t workers)
     return forecast;
 }
 
-static void
-test_one_stage(void **state)
+TEST_CASE(test_one_stage)
 {
-    (void)state;
     struct forecast forecast = forecast_of(words(2 * MS, MS), 32, 1);
     assert_int_equal(forecast.item_ns, (2 * MS) / 32 + MS);
     assert_int_equal(forecast_take_ns(&forecast, 0), 3 * MS);
@@ -53,10 +46,8 @@ test_one_stage(void **state)
     assert_int_equal(forecast_take_ns(&forecast, 1000), 34 * MS + 1000 * forecast.item_ns);
 }
 
-static void
-test_workers_divide_the_queue_not_the_run(void **state)
+TEST_CASE(test_workers_divide_the_queue_not_the_run)
 {
-    (void)state;
     struct forecast one = forecast_of(words(8 * MS, 0), 0, 1);
     struct forecast four = forecast_of(words(8 * MS, 0), 0, 4);
     assert_int_equal(four.item_ns, one.item_ns / 4);
@@ -64,10 +55,8 @@ test_workers_divide_the_queue_not_the_run(void **state)
 }
 
 /* The slowest stage sets the pace; the way through all of them is their sum. */
-static void
-test_bottleneck(void **state)
+TEST_CASE(test_bottleneck)
 {
-    (void)state;
     struct forecast_stage fast = {.live = 1};
     struct forecast_stage slow = {.live = 1};
     struct forecast_words fast_words = words(MS, 0);
@@ -82,10 +71,8 @@ test_bottleneck(void **state)
     assert_int_equal(forecast_take_ns(&forecast, 0), 7 * MS);
 }
 
-static void
-test_spread_is_a_margin(void **state)
+TEST_CASE(test_spread_is_a_margin)
 {
-    (void)state;
     struct forecast_words said = words(8 * MS, 0);
     said.spread_ns = 3 * MS;
     struct forecast forecast = forecast_of(said, 0, 2);
@@ -94,10 +81,8 @@ test_spread_is_a_margin(void **state)
 }
 
 /* Workers that have not run lately count as workers, and as fast as those that have. */
-static void
-test_silent_workers(void **state)
+TEST_CASE(test_silent_workers)
 {
-    (void)state;
     struct forecast_words said = words(8 * MS, 0);
     struct forecast_words silent = {0};
     struct forecast_stage stage = {.live = 2};
@@ -108,10 +93,8 @@ test_silent_workers(void **state)
     assert_int_equal(forecast.item_ns, 4 * MS);
 }
 
-static void
-test_untested_words_are_left_out(void **state)
+TEST_CASE(test_untested_words_are_left_out)
 {
-    (void)state;
     struct forecast_words said = words(8 * MS, MS);
     said.ran_ns = NOW - 10 * NS_PER_S;
     assert_true(forecast_of(said, 4, 1).item_ns > 0);
@@ -150,10 +133,8 @@ with_waiting(uint32_t waiting, enum priority priority)
     return demand;
 }
 
-static void
-test_late_is_refused_by_priority(void **state)
+TEST_CASE(test_late_is_refused_by_priority)
 {
-    (void)state;
     static const struct {
         enum priority priority;
         uint32_t most; /* 100 ms of room; 1 ms each */
@@ -169,10 +150,8 @@ test_late_is_refused_by_priority(void **state)
 }
 
 /* A caller with at least half of a fair share leaves a little for callers with less. */
-static void
-test_large_callers_leave_a_little(void **state)
+TEST_CASE(test_large_callers_leave_a_little)
 {
-    (void)state;
     struct forecast_demand demand = with_waiting(86, PRIORITY_NORMAL);
     assert_int_equal(verdict(demand), VERDICT_ADMIT);
     demand.own_held = 86;
@@ -181,10 +160,8 @@ test_large_callers_leave_a_little(void **state)
     assert_int_equal(verdict(demand), VERDICT_ADMIT);
 }
 
-static void
-test_no_limit_no_lateness(void **state)
+TEST_CASE(test_no_limit_no_lateness)
 {
-    (void)state;
     struct forecast_demand demand = with_waiting(899, PRIORITY_NORMAL);
     demand.limit_ns = TIME_NEVER_NS;
     assert_int_equal(verdict(demand), VERDICT_ADMIT);
@@ -195,10 +172,8 @@ test_no_limit_no_lateness(void **state)
 
 /* With a worker free it is tried against any estimate: else a wrong one could never be seen
  * to be wrong. */
-static void
-test_idle_admits(void **state)
+TEST_CASE(test_idle_admits)
 {
-    (void)state;
     struct forecast slow = {.fixed_ns = 3600 * NS_PER_S, .item_ns = 60 * NS_PER_S};
     struct forecast_demand demand = with_waiting(1, PRIORITY_LOW);
     demand.at_once = 2;
@@ -209,10 +184,8 @@ test_idle_admits(void **state)
     assert_int_equal(judgement.retry_ms, RETRY_MS_MAX);
 }
 
-static void
-test_slots_by_priority(void **state)
+TEST_CASE(test_slots_by_priority)
 {
-    (void)state;
     static const struct {
         enum priority priority;
         uint32_t most;
@@ -230,10 +203,8 @@ test_slots_by_priority(void **state)
 }
 
 /* Of few slots nothing is kept: a lone caller may have them all. */
-static void
-test_few_slots(void **state)
+TEST_CASE(test_few_slots)
 {
-    (void)state;
     struct forecast_demand demand = with_waiting(15, PRIORITY_LOW);
     demand.limit_ns = TIME_NEVER_NS;
     demand.slots = 16;
@@ -244,10 +215,8 @@ test_few_slots(void **state)
 }
 
 /* No other caller is there; the next one is to find room. */
-static void
-test_one_caller_may_not_have_all_slots(void **state)
+TEST_CASE(test_one_caller_may_not_have_all_slots)
 {
-    (void)state;
     struct forecast_demand demand = with_waiting(999, PRIORITY_NORMAL);
     demand.limit_ns = TIME_NEVER_NS;
     demand.own_held = 999;
@@ -261,10 +230,8 @@ test_one_caller_may_not_have_all_slots(void **state)
     assert_int_equal(verdict(demand), VERDICT_ADMIT);
 }
 
-static void
-test_fair_share(void **state)
+TEST_CASE(test_fair_share)
 {
-    (void)state;
     struct forecast_demand demand = with_waiting(60, PRIORITY_HIGH);
     demand.callers = 4;
     demand.own_held = 23;
@@ -286,10 +253,8 @@ test_fair_share(void **state)
 }
 
 /* For any words of a worker: an answer, and no overflow (this runs under UBSan). */
-static void
-test_hostile_words(void **state)
+TEST_CASE(test_hostile_words)
 {
-    (void)state;
     static const uint64_t wild[] = {0, 1, NS_PER_S, INT64_MAX, UINT64_MAX, UINT64_MAX / 2 + 1};
     static const int64_t limits[] = {1, MS, NS_PER_S, INT64_MAX - 1, INT64_MAX};
     static const uint32_t counts[] = {0, 1, 255, 65535, UINT32_MAX};
@@ -323,10 +288,8 @@ test_hostile_words(void **state)
 
 /* A request that finds all slots taken gets the forecast; without one, by the run that is under
  * way. */
-static void
-test_full_is_told_when_to_come_back(void **state)
+TEST_CASE(test_full_is_told_when_to_come_back)
 {
-    (void)state;
     struct forecast slow = forecast_of(words(100 * MS, 0), 0, 1);
     assert_int_equal(forecast_retry_ms(&slow, 0), 100 + 50 + 1);
     assert_int_equal(forecast_retry_ms(&slow, 8), 100 + 450 + 1);
@@ -401,10 +364,8 @@ admitted_part(const struct play *play, uint32_t client)
     return (double)play->admitted[client] / play->asked[client];
 }
 
-static void
-test_small_caller_beside_a_large_one(void **state)
+TEST_CASE(test_small_caller_beside_a_large_one)
 {
-    (void)state;
     struct play play = {.callers = {0, 1, 2, 3}};
     static const enum priority priorities[] = {PRIORITY_NORMAL, PRIORITY_NORMAL, PRIORITY_NORMAL,
                                                PRIORITY_NORMAL};
@@ -418,10 +379,8 @@ test_small_caller_beside_a_large_one(void **state)
         assert_true(admitted_part(&rare, i) > 0.95);
 }
 
-static void
-test_equals_get_equal_parts(void **state)
+TEST_CASE(test_equals_get_equal_parts)
 {
-    (void)state;
     struct play play = {.callers = {0, 1, 2, 3}};
     static const enum priority priorities[] = {PRIORITY_NORMAL, PRIORITY_NORMAL, PRIORITY_NORMAL,
                                                PRIORITY_NORMAL};
@@ -430,10 +389,8 @@ test_equals_get_equal_parts(void **state)
         assert_true(play.admitted[i] > 2000 && play.admitted[i] < 3100);
 }
 
-static void
-test_low_goes_first_high_still_gets_in(void **state)
+TEST_CASE(test_low_goes_first_high_still_gets_in)
 {
-    (void)state;
     struct play play = {.callers = {0, 0, 0, 0}};
     static const enum priority priorities[] = {PRIORITY_HIGH, PRIORITY_NORMAL, PRIORITY_LOW,
                                                PRIORITY_LOW};

@@ -5,16 +5,12 @@
  * arrivals, with items that run alone, against an oracle that keeps nothing but a list of what is
  * held, and judges it anew at every tick, item by item, by the rules as they are written down.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "../random.h"
+#include "../test.h"
 #include "base/clock.h"
 #include "worker/groups.h"
 
@@ -67,10 +63,8 @@ make(struct groups *groups, uint32_t size, enum groups_ahead ahead)
     assert_true(groups_init(groups, size, WAIT, ahead));
 }
 
-static void
-test_one_group(void **state)
+TEST_CASE(test_one_group)
 {
-    (void)state;
     struct groups groups;
     make(&groups, SIZE, GROUPS_ONE);
     assert_int_equal(groups.capacity, SIZE);
@@ -88,10 +82,8 @@ test_one_group(void **state)
 }
 
 /* Each by its own clock. */
-static void
-test_groups_have_clocks(void **state)
+TEST_CASE(test_groups_have_clocks)
 {
-    (void)state;
     struct groups groups;
     make(&groups, SIZE, GROUPS_BY_MODEL);
     take(&groups, 1, 10, 10);
@@ -106,10 +98,8 @@ test_groups_have_clocks(void **state)
     groups_fini(&groups);
 }
 
-static void
-test_oldest_of_those_due_goes_first(void **state)
+TEST_CASE(test_oldest_of_those_due_goes_first)
 {
-    (void)state;
     struct groups groups;
     make(&groups, SIZE, GROUPS_BY_MODEL);
     take(&groups, 7, 50, 150);
@@ -132,10 +122,8 @@ test_oldest_of_those_due_goes_first(void **state)
     groups_fini(&groups);
 }
 
-static void
-test_crowded(void **state)
+TEST_CASE(test_crowded)
 {
-    (void)state;
     struct groups groups;
     make(&groups, SIZE, GROUPS_BY_MODEL);
     for (uint64_t i = 0; i < 2 * SIZE; i++) {
@@ -150,10 +138,8 @@ test_crowded(void **state)
     groups_fini(&groups);
 }
 
-static void
-test_singletons_are_not_held_ahead(void **state)
+TEST_CASE(test_singletons_are_not_held_ahead)
 {
-    (void)state;
     struct groups groups;
     make(&groups, 1, GROUPS_BY_MODEL);
     assert_int_equal(groups.capacity, 1);
@@ -163,10 +149,8 @@ test_singletons_are_not_held_ahead(void **state)
     groups_fini(&groups);
 }
 
-static void
-test_alone(void **state)
+TEST_CASE(test_alone)
 {
-    (void)state;
     struct groups groups;
     make(&groups, SIZE, GROUPS_BY_MODEL);
     take(&groups, 1, 20, 20);
@@ -184,10 +168,8 @@ test_alone(void **state)
     groups_fini(&groups);
 }
 
-static void
-test_draining_and_deadlines(void **state)
+TEST_CASE(test_draining_and_deadlines)
 {
-    (void)state;
     struct groups groups;
     make(&groups, SIZE, GROUPS_BY_MODEL);
     take(&groups, 1, 10, 10);
@@ -220,10 +202,8 @@ is_gone(void *context, uint32_t position)
 }
 
 /* An item that is sieved out keeps its time of arrival, and its position is free again. */
-static void
-test_sieve(void **state)
+TEST_CASE(test_sieve)
 {
-    (void)state;
     struct groups groups;
     uint32_t positions[POSITIONS_MAX];
     uint64_t model;
@@ -250,10 +230,8 @@ test_sieve(void **state)
     groups_fini(&groups);
 }
 
-static void
-test_clear(void **state)
+TEST_CASE(test_clear)
 {
-    (void)state;
     struct groups groups;
     uint32_t positions[POSITIONS_MAX];
     uint32_t taken[5];
@@ -526,10 +504,8 @@ assert_same(const struct closings *expected, const struct closings *found, int n
     assert_int_equal(expected->count, found->count);
 }
 
-static void
-test_random_against_oracle(void **state)
+TEST_CASE(test_random_against_oracle)
 {
-    (void)state;
     static struct script script;
     static struct closings expected;
     static struct closings found;
@@ -554,10 +530,8 @@ test_random_against_oracle(void **state)
 
 /* One model has a full batch at any time, the others an item now and then. None of these waits
  * longer than for its own wait, the run that is under way, and one for each group that is older. */
-static void
-test_busy_model_starves_nobody(void **state)
+TEST_CASE(test_busy_model_starves_nobody)
 {
-    (void)state;
     enum { RUN = 30, RARE = 5, TURNS = 3000 };
     struct groups groups;
     uint32_t positions[POSITIONS_MAX];

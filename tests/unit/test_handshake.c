@@ -7,16 +7,12 @@
  * message that is right.
  */
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
+#include "../test.h"
 #include "ipc/handshake.h"
 
 union message {
@@ -45,10 +41,8 @@ message_begin(uint32_t type, uint32_t bytes)
     message.header = (struct handshake_header){HANDSHAKE_VERSION, type, bytes, 0};
 }
 
-static void
-test_each_type_arrives_whole(void **state)
+TEST_CASE(test_each_type_arrives_whole)
 {
-    (void)state;
     const struct {
         uint32_t type;
         uint32_t bytes;
@@ -87,10 +81,8 @@ assert_not_taken(uint32_t bytes, uint32_t room, enum status status, const char *
     close(ends[1]);
 }
 
-static void
-test_anything_else_is_refused(void **state)
+TEST_CASE(test_anything_else_is_refused)
 {
-    (void)state;
     const uint32_t right = sizeof(struct handshake_failed);
     message_begin(HANDSHAKE_FAILED, right);
     assert_not_taken(3, sizeof(received), STATUS_DATA_LOSS, "3 bytes");
@@ -109,10 +101,8 @@ test_anything_else_is_refused(void **state)
     assert_not_taken(right, sizeof(received), STATUS_FAILED_PRECONDITION, "version 9");
 }
 
-static void
-test_closed_or_silent(void **state)
+TEST_CASE(test_closed_or_silent)
 {
-    (void)state;
     struct error error = ERROR_NONE;
     int ends[2];
     pair_open(ends);
@@ -163,10 +153,8 @@ assert_refused(const char *text)
         fail_msg("\"%s\" does not say \"%s\"", error.text, text);
 }
 
-static void
-test_ready_right(void **state)
+TEST_CASE(test_ready_right)
 {
-    (void)state;
     struct error error = ERROR_NONE;
     struct handshake_ready *ready = ready_right();
     assert_int_equal(handshake_ready_validate(ready, &error), STATUS_OK);
@@ -180,10 +168,8 @@ test_ready_right(void **state)
     assert_int_equal(handshake_ready_validate(ready, &error), STATUS_OK);
 }
 
-static void
-test_ready_wrong(void **state)
+TEST_CASE(test_ready_wrong)
 {
-    (void)state;
     ready_right()->header.type = HANDSHAKE_FAILED;
     assert_refused("type 3");
     ready_right()->header.bytes = 5;
@@ -269,10 +255,8 @@ said_refused(const char *text)
     said_right();
 }
 
-static void
-test_orders(void **state)
+TEST_CASE(test_orders)
 {
-    (void)state;
     struct error error = ERROR_NONE;
     order_right();
     assert_int_equal(handshake_model_validate(&order, &error), STATUS_OK);
@@ -296,10 +280,8 @@ test_orders(void **state)
     order_refused("not terminated");
 }
 
-static void
-test_words_of_models(void **state)
+TEST_CASE(test_words_of_models)
 {
-    (void)state;
     struct error error = ERROR_NONE;
     assert_int_equal(handshake_model_said_validate(said_right(), &error), STATUS_OK);
     said.event = MODEL_FAILED;
@@ -359,10 +341,8 @@ assert_said_arrives(uint32_t bytes)
     close(ends[1]);
 }
 
-static void
-test_words_of_models_are_cut(void **state)
+TEST_CASE(test_words_of_models_are_cut)
 {
-    (void)state;
     enum {
         LEAST = offsetof(struct handshake_model_said, inputs),
         ONE = sizeof(struct handshake_tensor),
@@ -391,10 +371,8 @@ test_words_of_models_are_cut(void **state)
 }
 
 /* A coordinator never waits: a worker that does not read is found out. */
-static void
-test_no_room(void **state)
+TEST_CASE(test_no_room)
 {
-    (void)state;
     struct error error = ERROR_NONE;
     int ends[2];
     pair_open(ends);

@@ -4,22 +4,15 @@
  * when to look again. An impossible word is a run that began when it was first seen, through all
  * changes, until a possible one stands there.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 
-#include <cmocka.h>
-
+#include "../test.h"
 #include "base/clock.h"
 #include "coordinator/workers/hang.h"
 
 enum { READY = 1000 };
 
-static void
-test_honest_times_are_believed(void **state)
+TEST_CASE(test_honest_times_are_believed)
 {
-    (void)state;
     struct run_watch watch = {0};
     assert_true(run_since_ns(&watch, 0, READY, 5000) == TIME_NEVER_NS);
     assert_true(run_since_ns(&watch, 4000, READY, 5000) == 4000);
@@ -29,10 +22,8 @@ test_honest_times_are_believed(void **state)
     assert_true(run_since_ns(&watch, 0, READY, 9001) == TIME_NEVER_NS);
 }
 
-static void
-test_impossible_start_time_counts_from_first_sight(void **state)
+TEST_CASE(test_impossible_start_time_counts_from_first_sight)
 {
-    (void)state;
     static const int64_t lies[] = {6000, INT64_MAX, -1, INT64_MIN, 1, READY - 1, INT64_MAX - 1};
     for (size_t i = 0; i < sizeof(lies) / sizeof(lies[0]); i++) {
         struct run_watch watch = {0};
@@ -43,10 +34,8 @@ test_impossible_start_time_counts_from_first_sight(void **state)
     }
 }
 
-static void
-test_a_possible_word_ends_a_lie(void **state)
+TEST_CASE(test_a_possible_word_ends_a_lie)
 {
-    (void)state;
     struct run_watch watch = {0};
     assert_true(run_since_ns(&watch, INT64_MAX, READY, 5000) == 5000);
     assert_true(run_since_ns(&watch, 0, READY, 6000) == TIME_NEVER_NS);
@@ -55,10 +44,8 @@ test_a_possible_word_ends_a_lie(void **state)
     assert_true(run_since_ns(&watch, -5, READY, 9000) == 9000);
 }
 
-static void
-test_looks(void **state)
+TEST_CASE(test_looks)
 {
-    (void)state;
     const int64_t ms = NS_PER_MS;
     /* nothing runs: a quarter of the limit, at most 250 ms, at least 1 */
     assert_true(hang_look_after_ns(400 * ms, TIME_NEVER_NS, 0) == 100 * ms);
@@ -73,10 +60,8 @@ test_looks(void **state)
 
 /* A word that stands still: SIGCONT after the limit, SIGKILL after as long again; not for one that
  * moves, that is excused, or that moved after SIGCONT. */
-static void
-test_silence(void **state)
+TEST_CASE(test_silence)
 {
-    (void)state;
     struct beat_watch watch = {0};
     assert_int_equal(beat_judge(&watch, 7, BEAT_DUE, 100, 1000), BEAT_FINE);
     assert_int_equal(beat_judge(&watch, 7, BEAT_DUE, 100, 1099), BEAT_FINE);

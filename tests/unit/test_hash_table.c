@@ -4,15 +4,10 @@
  * distinct hashes, so that chains are long, and with many, so that it grows. A walk meets each
  * entry once, and may remove what it has passed.
  */
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "../random.h"
+#include "../test.h"
 #include "base/hash_table.h"
 
 enum { THINGS = 600, STEPS = 30000 };
@@ -82,19 +77,15 @@ run(uint32_t hashes)
     hash_table_fini(&table);
 }
 
-static void
-it_has_what_was_added_and_not_removed(void **state)
+TEST_CASE(it_has_what_was_added_and_not_removed)
 {
-    (void)state;
     run(1);
     run(7);
     run(THINGS);
 }
 
-static void
-an_empty_table_finds_nothing(void **state)
+TEST_CASE(an_empty_table_finds_nothing)
 {
-    (void)state;
     struct hash_table table = {0};
     struct hash_entry entry;
     assert_null(hash_table_first(&table, 0));
@@ -107,10 +98,8 @@ an_empty_table_finds_nothing(void **state)
     assert_int_equal(table.count, 0);
 }
 
-static void
-a_walk_may_remove_what_it_has_passed(void **state)
+TEST_CASE(a_walk_may_remove_what_it_has_passed)
 {
-    (void)state;
     struct hash_table table = {0};
     for (uint32_t i = 0; i < THINGS; i++) {
         things[i] = (struct thing){.key = i};
@@ -129,10 +118,8 @@ a_walk_may_remove_what_it_has_passed(void **state)
     hash_table_fini(&table);
 }
 
-static void
-entries_of_one_hash_are_all_met(void **state)
+TEST_CASE(entries_of_one_hash_are_all_met)
 {
-    (void)state;
     struct hash_table table = {0};
     uint32_t met = 0;
     for (uint32_t i = 0; i < THINGS; i++) {

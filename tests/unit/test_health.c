@@ -123,10 +123,8 @@ check_service(struct rig *rig, const char *service, struct error *error)
     return check(rig, packed, request_for(service, packed), error);
 }
 
-static void
-test_check(void **state)
+TEST_CASE(test_check)
 {
-    (void)state;
     struct rig *rig = start(1);
     struct error error;
     health_set(health, "", HEALTH_SERVING);
@@ -152,10 +150,8 @@ test_check(void **state)
 }
 
 /* A model is a service by its id to Check; a service of the same name comes first. */
-static void
-test_models(void **state)
+TEST_CASE(test_models)
 {
-    (void)state;
     struct rig *rig = start(1);
     struct error error;
     health_set(health, "loaded-1", HEALTH_NOT_SERVING);
@@ -197,10 +193,8 @@ assert_ended(struct caller *caller, enum status status)
 }
 
 /* Each change once, to its watchers alone; setting what is already so is no change. */
-static void
-test_watch(void **state)
+TEST_CASE(test_watch)
 {
-    (void)state;
     struct rig *rig = start(2);
     health_set(health, "", HEALTH_NOT_SERVING);
     health_set(health, "digits", HEALTH_SERVING);
@@ -235,10 +229,8 @@ test_watch(void **state)
     stop(rig);
 }
 
-static void
-test_watch_malformed(void **state)
+TEST_CASE(test_watch_malformed)
 {
-    (void)state;
     struct rig *rig = start(1);
     struct caller caller;
     caller_open(&caller, rig->unix_target, WATCH_PATH);
@@ -248,10 +240,8 @@ test_watch_malformed(void **state)
 }
 
 /* The middle one of three vanishes; the others go on, and the server has nothing left of it. */
-static void
-test_watcher_vanishes(void **state)
+TEST_CASE(test_watcher_vanishes)
 {
-    (void)state;
     struct rig *rig = start(1);
     struct caller callers[3];
     health_set(health, "", HEALTH_SERVING);
@@ -273,10 +263,8 @@ test_watcher_vanishes(void **state)
 
 /* A watcher that reads nothing is ended once too much waits for it; what it then reads are whole
  * states, in turns, and the reason. */
-static void
-test_slow_watcher(void **state)
+TEST_CASE(test_slow_watcher)
 {
-    (void)state;
     struct rig *rig = start(1);
     struct caller slow;
     health_set(health, "", HEALTH_SERVING);
@@ -310,10 +298,8 @@ toggle(void *argument)
 }
 
 /* Two threads set states while watchers come and vanish, on two queues. */
-static void
-test_crowd(void **state)
+TEST_CASE(test_crowd)
 {
-    (void)state;
     struct rig *rig = start(2);
     pthread_t threads[2];
     health_set(health, "", HEALTH_SERVING);

@@ -1,13 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Texts for callers name no absolute path in any surroundings; other texts stay as they are. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 
-#include <cmocka.h>
-
+#include "../test.h"
 #include "base/hide_paths.h"
 
 static const char *const roots[] = {"/srv/models/", "/mnt/my disk/models"};
@@ -20,10 +15,8 @@ check(const char *text, const char *wanted)
     assert_string_equal(told, wanted);
 }
 
-static void
-test_paths_beneath_a_root_become_relative(void **state)
+TEST_CASE(test_paths_beneath_a_root_become_relative)
 {
-    (void)state;
     check("/srv/models/a/b.ubj: torn", "a/b.ubj: torn");
     check("path \"/srv/models/a\" is in /srv/models, not in '/mnt/my disk/models/b c'",
           "path \"a\" is in ., not in 'b c'");
@@ -31,10 +24,8 @@ test_paths_beneath_a_root_become_relative(void **state)
     check("=/srv/models//a", "=a");
 }
 
-static void
-test_of_others_the_name_is_left(void **state)
+TEST_CASE(test_of_others_the_name_is_left)
 {
-    (void)state;
     check("/etc/passwd", ".../passwd");
     check("/srv/modelsX/a: no", ".../a: no");
     check("a, //usr//lib/libx.so.1; and </opt/d/>", "a, .../libx.so.1; and <.../d>");
@@ -43,10 +34,8 @@ test_of_others_the_name_is_left(void **state)
     check("/tmp/../srv/models/a", ".../a");
 }
 
-static void
-test_other_texts_stay(void **state)
+TEST_CASE(test_other_texts_stay)
 {
-    (void)state;
     static const char *const texts[] = {
         "",
         "a/b and/or ./c ../d ~/e x_/y",
@@ -63,10 +52,8 @@ test_other_texts_stay(void **state)
         check(texts[i], texts[i]);
 }
 
-static void
-test_a_short_room_cuts(void **state)
+TEST_CASE(test_a_short_room_cuts)
 {
-    (void)state;
     char told[8];
     for (size_t room = 1; room <= sizeof(told); room++) {
         memset(told, 'x', sizeof(told));

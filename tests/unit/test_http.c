@@ -15,8 +15,7 @@
 
 /* ---- good clients ---- */
 
-static void
-test_keep_alive(void **state)
+TEST_CASE(test_keep_alive)
 {
     struct rig *rig = *state;
     int fd = client(rig);
@@ -35,8 +34,7 @@ test_keep_alive(void **state)
     wait_connections(rig, 0);
 }
 
-static void
-test_ahead(void **state)
+TEST_CASE(test_ahead)
 {
     struct rig *rig = *state;
     int fd = client(rig);
@@ -60,8 +58,7 @@ test_ahead(void **state)
     close(fd);
 }
 
-static void
-test_bodies(void **state)
+TEST_CASE(test_bodies)
 {
     struct rig *rig = *state;
     int fd = client(rig);
@@ -99,8 +96,7 @@ test_bodies(void **state)
     close(fd);
 }
 
-static void
-test_head_and_old(void **state)
+TEST_CASE(test_head_and_old)
 {
     struct rig *rig = *state;
     int fd = client(rig);
@@ -125,8 +121,7 @@ test_head_and_old(void **state)
     assert_closed(fd);
 }
 
-static void
-test_handlers_view(void **state)
+TEST_CASE(test_handlers_view)
 {
     struct rig *rig = *state;
     int fd = client(rig);
@@ -167,8 +162,7 @@ refused(struct rig *rig, const char *text, int code, const char *why)
     refused_bytes(rig, text, strlen(text), code, why);
 }
 
-static void
-test_refused(void **state)
+TEST_CASE(test_refused)
 {
     static const struct {
         const char *text;
@@ -236,8 +230,7 @@ test_refused(void **state)
     refused_bytes(rig, nul, sizeof(nul) - 1, 400, "control character");
 }
 
-static void
-test_too_large(void **state)
+TEST_CASE(test_too_large)
 {
     struct rig *rig = *state;
     char *text = calloc(1, 2 * HEADER_MAX);
@@ -277,8 +270,7 @@ test_too_large(void **state)
 
 /* Requests with bytes changed, left out, put in, sent in pieces and broken off: the server goes on
  * after each. */
-static void
-test_noise(void **state)
+TEST_CASE(test_noise)
 {
     static const char *const good[] = {
         "GET /now HTTP/1.1\r\nHost: x\r\nX-Name: y\r\n\r\nGET /now HTTP/1.0\r\n\r\n",
@@ -326,8 +318,7 @@ test_noise(void **state)
 
 /* ---- time ---- */
 
-static void
-test_slow(void **state)
+TEST_CASE(test_slow)
 {
     struct rig *rig = *state;
     int silent = client(rig);
@@ -352,8 +343,7 @@ test_slow(void **state)
     close(dripping);
 }
 
-static void
-test_client_that_does_not_read(void **state)
+TEST_CASE(test_client_that_does_not_read)
 {
     struct rig *rig = *state;
     int fd =
@@ -365,8 +355,7 @@ test_client_that_does_not_read(void **state)
 
 /* ---- clients that go ---- */
 
-static void
-test_gone(void **state)
+TEST_CASE(test_gone)
 {
     struct rig *rig = *state;
     int fd = client(rig);
@@ -389,8 +378,7 @@ test_gone(void **state)
 }
 
 /* Nearly all bytes sent ahead of an answer stay with the sender. */
-static void
-test_flood_ahead(void **state)
+TEST_CASE(test_flood_ahead)
 {
     enum { FLOOD_BYTES = 128 << 20, PIECE_BYTES = 1 << 16 };
     struct rig *rig = *state;
@@ -414,8 +402,7 @@ test_flood_ahead(void **state)
 }
 
 /* An answer's end must not wait for the acknowledgement of its beginning. */
-static void
-test_no_delay(void **state)
+TEST_CASE(test_no_delay)
 {
     struct rig *rig = *state;
     int fd = client(rig);
@@ -441,8 +428,7 @@ test_no_delay(void **state)
     close(fd);
 }
 
-static void
-test_reset_while_sending(void **state)
+TEST_CASE(test_reset_while_sending)
 {
     struct rig *rig = *state;
     for (int i = 0; i < 20; i++) {
@@ -458,8 +444,7 @@ test_reset_while_sending(void **state)
     assert_works(rig);
 }
 
-static void
-test_destroy_with_open(void **state)
+TEST_CASE(test_destroy_with_open)
 {
     struct rig *rig = *state;
     int waiting = client(rig);
@@ -492,8 +477,7 @@ destroy(void *context)
     return NULL;
 }
 
-static void
-test_destroy_while_sending(void **state)
+TEST_CASE(test_destroy_while_sending)
 {
     struct rig *rig = *state;
     int fd = client_socket(rig);
@@ -519,8 +503,7 @@ test_destroy_while_sending(void **state)
 
 /* ---- many ---- */
 
-static void
-test_thousand(void **state)
+TEST_CASE(test_thousand)
 {
     struct rig *rig = *state;
     enum { COUNT = 1000 };
@@ -547,8 +530,7 @@ test_thousand(void **state)
 }
 
 /* None that has a request is closed for a new one. */
-static void
-test_all_busy(void **state)
+TEST_CASE(test_all_busy)
 {
     struct rig *rig = *state;
     static int fds[CONNECTIONS_MAX];
@@ -572,8 +554,7 @@ test_all_busy(void **state)
     wait_gone(rig, CONNECTIONS_MAX);
 }
 
-static void
-test_no_descriptor_left(void **state)
+TEST_CASE(test_no_descriptor_left)
 {
     struct rig *rig = *state;
     struct rlimit before;
@@ -599,10 +580,8 @@ test_no_descriptor_left(void **state)
 
 /* ---- addresses ---- */
 
-static void
-test_addresses(void **state)
+TEST_CASE(test_addresses)
 {
-    (void)state;
     static const char *const wrong[] = {"8008",      ":8008",       "port:",   "port:65536",
                                         "port:80x",  "unix:/no/x",  "[::1:80", "port:123456",
                                         "127.0.0.1", "127.0.0.1:-1"};

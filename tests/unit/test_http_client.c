@@ -12,19 +12,14 @@
 #include <netinet/tcp.h>
 #include <pthread.h>
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
+#include "../test.h"
 #include "base/check.h"
 #include "base/clock.h"
 #include "http/client.h"
@@ -308,10 +303,8 @@ serve_kept(struct server *server)
     wait_closed(fd);
 }
 
-static void
-test_kept(void **state)
+TEST_CASE(test_kept)
 {
-    (void)state;
     const struct http_header header = {"X-Name", "value"};
     struct rig *rig = rig_create(serve_kept, NULL, &defaults);
     struct outcome first = call(rig, &(struct http_call_request){.method = "POST",
@@ -354,10 +347,8 @@ serve_once_each(struct server *server)
     }
 }
 
-static void
-test_not_kept(void **state)
+TEST_CASE(test_not_kept)
 {
-    (void)state;
     struct rig *rig = rig_create(serve_once_each, NULL, &defaults);
     for (int i = 0; i < 4; i++) {
         char body[] = {(char)('0' + i), '\0'};
@@ -391,10 +382,8 @@ serve_then_close(struct server *server)
     wait_closed(fd);
 }
 
-static void
-test_stale(void **state)
+TEST_CASE(test_stale)
 {
-    (void)state;
     struct rig *rig = rig_create(serve_then_close, NULL, &defaults);
     struct outcome outcome = call(rig, &plain);
     assert_done(&outcome, 200, "1");
@@ -420,10 +409,8 @@ serve_silence(struct server *server)
     wait_closed(fd);
 }
 
-static void
-test_keep_time(void **state)
+TEST_CASE(test_keep_time)
 {
-    (void)state;
     struct http_client_options options = defaults;
     options.keep_ns = NS_PER_MS;
     struct rig *rig = rig_create(serve_silence, OK_HEAD "Content-Length: 1\r\n\r\n1", &options);
@@ -448,10 +435,8 @@ serve_both(struct server *server)
     close(fds[0]);
 }
 
-static void
-test_idle_max(void **state)
+TEST_CASE(test_idle_max)
 {
-    (void)state;
     struct http_client_options options = defaults;
     options.idle_max = 1;
     struct rig *rig = rig_create(serve_both, NULL, &options);
@@ -476,10 +461,8 @@ serve_by_bytes(struct server *server)
     close(fd);
 }
 
-static void
-test_cut_anywhere(void **state)
+TEST_CASE(test_cut_anywhere)
 {
-    (void)state;
     static const char *const answers[] = {
         OK_HEAD "Transfer-Encoding: chunked\r\n\r\n5\r\nwhole\r\n0\r\n\r\n",
         OK_HEAD "Content-Length: 5\r\n\r\nwhole",
@@ -503,10 +486,8 @@ serve_text(struct server *server)
         wait_closed(fd);
 }
 
-static void
-test_malformed(void **state)
+TEST_CASE(test_malformed)
 {
-    (void)state;
 #define INTERIM "HTTP/1.1 103 Early\r\n\r\n"
     static const char *const answers[] = {
         "\r\n" OK_HEAD "\r\n",
@@ -537,10 +518,8 @@ test_malformed(void **state)
     }
 }
 
-static void
-test_broken(void **state)
+TEST_CASE(test_broken)
 {
-    (void)state;
     static const char *const answers[] = {
         "",
         "HTTP/1.1 2",
@@ -569,10 +548,8 @@ serve_reset(struct server *server)
 }
 
 /* Nothing tells that the answer is whole. */
-static void
-test_reset(void **state)
+TEST_CASE(test_reset)
 {
-    (void)state;
     struct rig *rig = rig_create(serve_reset, NULL, &defaults);
     struct outcome outcome = {0};
     start(rig, &outcome, &plain);
@@ -598,10 +575,8 @@ serve_early(struct server *server)
 }
 
 /* The answer comes before the request was sent whole; sending fails before the answer is read. */
-static void
-test_early_answer(void **state)
+TEST_CASE(test_early_answer)
 {
-    (void)state;
     struct rig *rig = rig_create(serve_early, NULL, &defaults);
     struct outcome outcome = {0};
     char *body = calloc(1, LARGE_BYTES);
@@ -633,10 +608,8 @@ serve_trickle(struct server *server)
     close(fd);
 }
 
-static void
-test_late(void **state)
+TEST_CASE(test_late)
 {
-    (void)state;
     static const struct {
         void (*script)(struct server *server);
         const char *text;
@@ -658,10 +631,8 @@ test_late(void **state)
 }
 
 /* The queue of a server that does not accept is full: its kernel ignores more. */
-static void
-test_no_connection(void **state)
+TEST_CASE(test_no_connection)
 {
-    (void)state;
     struct rig *rig = rig_create(NULL, NULL, &defaults);
     struct outcome full = {0};
     struct outcome waits = {0};
@@ -680,10 +651,8 @@ test_no_connection(void **state)
     rig_destroy(rig);
 }
 
-static void
-test_bad_addresses(void **state)
+TEST_CASE(test_bad_addresses)
 {
-    (void)state;
     static const char *const addresses[] = {
         "", "localhost:80", "127.0.0.1", "127.0.0.1:0", "port:80", "[::1]", "127.0.0.1:80:80"};
     struct event_base *base = event_base_new();
@@ -719,10 +688,8 @@ serve_long(struct server *server)
     free(bytes);
 }
 
-static void
-test_cancelled(void **state)
+TEST_CASE(test_cancelled)
 {
-    (void)state;
     for (enum upset upset = CANCEL_AT_HEAD; upset <= CANCEL_AT_END; upset++) {
         struct rig *rig = rig_create(serve_long, NULL, &defaults);
         struct outcome outcome = {.upset = upset};
@@ -741,10 +708,8 @@ test_cancelled(void **state)
     }
 }
 
-static void
-test_paused(void **state)
+TEST_CASE(test_paused)
 {
-    (void)state;
     struct rig *rig = rig_create(serve_long, NULL, &defaults);
     struct outcome outcome = {.upset = PAUSE_AT_PIECE};
     start(rig, &outcome, &(struct http_call_request){.timeouts = {.idle_ns = NS_PER_S}});
@@ -764,10 +729,8 @@ test_paused(void **state)
 }
 
 /* What has been read already comes without more from the server. */
-static void
-test_resumed(void **state)
+TEST_CASE(test_resumed)
 {
-    (void)state;
     struct rig *rig = rig_create(
         serve_silence, OK_HEAD "Transfer-Encoding: chunked\r\n\r\n1\r\na\r\n1\r\nb\r\n0\r\n\r\n",
         &defaults);

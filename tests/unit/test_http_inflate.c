@@ -5,17 +5,13 @@
  * more memory than the limit. Input is memory of exactly its size, so that a read past the end is
  * seen. ctest: libs=zlib
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 
-#include <cmocka.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <zlib.h>
 
+#include "../test.h"
 #include "base/check.h"
 #include "http/inflate.h"
 
@@ -90,10 +86,8 @@ expect_invalid(enum http_coding coding, const void *data, size_t bytes, const ch
         fail_msg("\"%s\" has no \"%s\"", error.text, word);
 }
 
-static void
-test_names(void **state)
+TEST_CASE(test_names)
 {
-    (void)state;
     static const struct {
         const char *name;
         enum http_coding coding;
@@ -106,10 +100,8 @@ test_names(void **state)
         assert_int_equal(http_coding_of(cases[i].name), cases[i].coding);
 }
 
-static void
-test_bodies(void **state)
+TEST_CASE(test_bodies)
 {
-    (void)state;
     static char plain[PLAIN_BYTES];
     for (size_t i = 0; i < sizeof(plain); i++)
         plain[i] = (char)(i * i >> 7);
@@ -124,10 +116,8 @@ test_bodies(void **state)
     }
 }
 
-static void
-test_members(void **state)
+TEST_CASE(test_members)
 {
-    (void)state;
     struct bytes one = compress_bytes("ab", 2, GZIP_BITS);
     struct bytes none = compress_bytes("", 0, GZIP_BITS);
     struct bytes body = {0};
@@ -146,10 +136,8 @@ test_members(void **state)
     bytes_fini(&body);
 }
 
-static void
-test_damaged(void **state)
+TEST_CASE(test_damaged)
 {
-    (void)state;
     struct bytes gzip = compress_bytes("hello, hello", 12, GZIP_BITS);
     struct bytes zlib = compress_bytes("hello, hello", 12, MAX_WBITS);
     struct bytes raw = compress_bytes("hello, hello", 12, -MAX_WBITS);
@@ -172,10 +160,8 @@ test_damaged(void **state)
     bytes_fini(&raw);
 }
 
-static void
-test_bomb(void **state)
+TEST_CASE(test_bomb)
 {
-    (void)state;
     static char block[1 << 16];
     struct bytes bomb = {0};
     z_stream stream = {0};

@@ -43,10 +43,8 @@ client_at(uint16_t port, uint32_t from)
 
 /* ---- pools ---- */
 
-static void
-test_pools_are_apart(void **state)
+TEST_CASE(test_pools_are_apart)
 {
-    (void)state;
     struct rig *rig = rig_create();
     struct http_pool_options options = pool_options(rig, 60 * NS_PER_S);
     struct http_service service = service_of(rig);
@@ -69,10 +67,8 @@ test_pools_are_apart(void **state)
 }
 
 /* The one that has been idle longest, not the one that came first. */
-static void
-test_longest_idle_goes(void **state)
+TEST_CASE(test_longest_idle_goes)
 {
-    (void)state;
     struct rig *rig = rig_create();
     struct http_pool_options options = pool_options(rig, 60 * NS_PER_S);
     struct http_service service = service_of(rig);
@@ -96,10 +92,8 @@ test_longest_idle_goes(void **state)
 }
 
 /* A request that has come, but was not read because many others connected, keeps its connection. */
-static void
-test_unread_request_stays(void **state)
+TEST_CASE(test_unread_request_stays)
 {
-    (void)state;
     struct rig *rig = rig_create();
     struct http_pool_options options = pool_options(rig, 60 * NS_PER_S);
     struct http_service service = service_of(rig);
@@ -121,10 +115,8 @@ test_unread_request_stays(void **state)
     teardown(&context);
 }
 
-static void
-test_address(void **state)
+TEST_CASE(test_address)
 {
-    (void)state;
     struct rig *rig = rig_create();
     struct http_pool_options options = pool_options(rig, 60 * NS_PER_S);
     struct http_service service = service_of(rig);
@@ -165,10 +157,8 @@ test_address(void **state)
 
 /* The one connection that an address has gives way, and with it all that is known of the address.
  */
-static void
-test_address_with_one(void **state)
+TEST_CASE(test_address_with_one)
 {
-    (void)state;
     struct rig *rig = rig_create();
     struct http_pool_options options = pool_options(rig, 60 * NS_PER_S);
     struct http_service service = service_of(rig);
@@ -214,28 +204,22 @@ assert_late(struct rig *rig, int fd)
     teardown(&context);
 }
 
-static void
-test_slow_head(void **state)
+TEST_CASE(test_slow_head)
 {
-    (void)state;
     struct rig *rig = timed_rig(100 * (int64_t)NS_PER_MS, 60 * NS_PER_S, 60 * NS_PER_S);
     int fd = client_saying(rig, "GET /now HTT");
     assert_late(rig, fd);
 }
 
-static void
-test_slow_body(void **state)
+TEST_CASE(test_slow_body)
 {
-    (void)state;
     struct rig *rig = timed_rig(60 * NS_PER_S, 100 * (int64_t)NS_PER_MS, 60 * NS_PER_S);
     int fd = client_saying(rig, "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nabc");
     assert_late(rig, fd);
 }
 
-static void
-test_slow_reader(void **state)
+TEST_CASE(test_slow_reader)
 {
-    (void)state;
     struct rig *rig = timed_rig(60 * NS_PER_S, 60 * NS_PER_S, 100 * (int64_t)NS_PER_MS);
     int fd = client_saying(rig, "GET /huge HTTP/1.1\r\nHost: x\r\n\r\n");
     wait_released(rig, 1);
@@ -301,10 +285,8 @@ cut(struct rig *rig)
     return counter_get(rig->counters, NODE_HTTP_CUT);
 }
 
-static void
-test_scarce_answer_has_less_time(void **state)
+TEST_CASE(test_scarce_answer_has_less_time)
 {
-    (void)state;
     struct http_pool *pool;
     struct rig *rig = scarce_rig(100 * (int64_t)NS_PER_MS, &pool);
     int fds[] = {client_asking(rig, INADDR_LOOPBACK, "/huge"),
@@ -323,10 +305,8 @@ relieve(void *pool)
 }
 
 /* The one that stands still alone is spared, as are answers that hold nothing. */
-static void
-test_machine_with_most_makes_room(void **state)
+TEST_CASE(test_machine_with_most_makes_room)
 {
-    (void)state;
     struct http_pool *pool;
     struct rig *rig = scarce_rig(3600 * NS_PER_S, &pool);
     int fds[] = {client_asking(rig, INADDR_LOOPBACK + 1, "/large"),
@@ -370,10 +350,8 @@ on_marking(void *context, struct http_request *request)
 }
 
 /* Neither many requests of one client nor many new clients hold up another. */
-static void
-test_everybody_has_a_turn(void **state)
+TEST_CASE(test_everybody_has_a_turn)
 {
-    (void)state;
     struct rig *rig = rig_create();
     struct http_pool_options options = pool_options(rig, 60 * NS_PER_S);
     struct http_service service = service_of(rig);
@@ -410,10 +388,8 @@ test_everybody_has_a_turn(void **state)
 
 /* ---- unix sockets ---- */
 
-static void
-test_unix(void **state)
+TEST_CASE(test_unix)
 {
-    (void)state;
     struct sockaddr_un at = {.sun_family = AF_UNIX};
     snprintf(at.sun_path, sizeof(at.sun_path), "/tmp/shoal-http-%d.sock", (int)getpid());
     char address[128];

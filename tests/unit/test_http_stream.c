@@ -247,10 +247,8 @@ wait_moved(atomic_size_t *count, size_t wanted)
 
 /* ---- bodies ---- */
 
-static void
-test_pieces(void **state)
+TEST_CASE(test_pieces)
 {
-    (void)state;
     int fd = client(&talk->rig);
     say(fd, "POST /collect HTTP/1.1\r\nHost: x\r\nContent-Length: 6\r\n\r\nabc");
     wait_moved(&talk->got, 3); /* before the rest is sent */
@@ -272,10 +270,8 @@ resume(void *context)
     http_request_resume(atomic_load(&talk->request));
 }
 
-static void
-test_pause(void **state)
+TEST_CASE(test_pause)
 {
-    (void)state;
     int fd = client(&talk->rig);
     char head[128];
     snprintf(head, sizeof(head), "POST /pause HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n",
@@ -304,10 +300,8 @@ test_pause(void **state)
 }
 
 /* The time of a pause is the handler's: other clients' run out meanwhile. */
-static void
-test_pause_is_no_silence(void **state)
+TEST_CASE(test_pause_is_no_silence)
 {
-    (void)state;
     int fd = client(&talk->rig);
     say(fd, "POST /pause HTTP/1.1\r\nHost: x\r\nContent-Length: 6\r\n\r\nabc");
     wait_count(&talk->paused, 1, "pauses");
@@ -328,10 +322,8 @@ test_pause_is_no_silence(void **state)
     close(fd);
 }
 
-static void
-test_early_answer(void **state)
+TEST_CASE(test_early_answer)
 {
-    (void)state;
     int fd = client(&talk->rig);
     struct answer answer =
         ask(fd, "POST /early HTTP/1.1\r\nHost: x\r\nContent-Length: 6\r\n\r\nabc");
@@ -356,10 +348,8 @@ test_early_answer(void **state)
     }
 }
 
-static void
-test_bad_body(void **state)
+TEST_CASE(test_bad_body)
 {
-    (void)state;
     int fd = client(&talk->rig);
     struct answer answer =
         ask(fd, "POST /collect HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -378,10 +368,8 @@ test_bad_body(void **state)
 
 /* ---- answers ---- */
 
-static void
-test_mirror(void **state)
+TEST_CASE(test_mirror)
 {
-    (void)state;
     int fd = client(&talk->rig);
     char body[16];
     for (int round = 0; round < 2; round++) {
@@ -404,10 +392,8 @@ test_mirror(void **state)
     assert_closed(fd);
 }
 
-static void
-test_flood(void **state)
+TEST_CASE(test_flood)
 {
-    (void)state;
     int fd = client_socket(&talk->rig);
     int small = 4096;
     setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof(small));
@@ -427,10 +413,8 @@ test_flood(void **state)
     close(fd);
 }
 
-static void
-test_flood_gone(void **state)
+TEST_CASE(test_flood_gone)
 {
-    (void)state;
     int fd = client(&talk->rig);
     say(fd, "GET /flood HTTP/1.1\r\nHost: x\r\n\r\n");
     wait_count(&talk->waits, 1, "pauses of the writer");

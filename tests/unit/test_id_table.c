@@ -4,23 +4,16 @@
  * limit and as small as the number of objects has been; references of former generations find
  * nothing, and the generation never is 0.
  */
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "../random.h"
+#include "../test.h"
 #include "base/id_table.h"
 
 enum { MAX = 300, STEPS = 40000 };
 
-static void
-ids_are_unique_and_come_again(void **state)
+TEST_CASE(ids_are_unique_and_come_again)
 {
-    (void)state;
     uint64_t random = random_seed(7);
     struct id_table table;
     char objects[MAX];
@@ -55,10 +48,8 @@ ids_are_unique_and_come_again(void **state)
     id_table_fini(&table);
 }
 
-static void
-the_limit_holds_and_the_last_id_comes_first(void **state)
+TEST_CASE(the_limit_holds_and_the_last_id_comes_first)
 {
-    (void)state;
     struct id_table table;
     int object = 0;
     id_table_init(&table, 2);
@@ -81,10 +72,8 @@ the_limit_holds_and_the_last_id_comes_first(void **state)
     id_table_fini(&table);
 }
 
-static void
-generations_skip_zero(void **state)
+TEST_CASE(generations_skip_zero)
 {
-    (void)state;
     struct id_table table;
     int object = 0;
     id_table_init(&table, 1);

@@ -5,10 +5,6 @@
  *
  * ctest: presets=tsan
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 
 #include <pthread.h>
 #include <sched.h>
@@ -17,6 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "../test.h"
 #include "base/check.h"
 #include "base/clock.h"
 #include "coordinator/workers/idle_class.h"
@@ -103,10 +100,8 @@ end(pthread_t thread)
 }
 
 /* Time is as told: a look follows the one before when IDLE_LOOK_NS have passed. */
-static void
-test_starved(void **state)
+TEST_CASE(test_starved)
 {
-    (void)state;
     struct idle_watch watch = {.looked_ns = 0};
     pthread_t thread;
     int64_t now_ns = 1000 * NS_PER_S;
@@ -123,10 +118,8 @@ test_starved(void **state)
     end(thread);
 }
 
-static void
-test_has_enough(void **state)
+TEST_CASE(test_has_enough)
 {
-    (void)state;
     struct idle_watch watch = {.looked_ns = 0};
     pthread_t thread;
     int64_t now_ns = 1000 * NS_PER_S;
@@ -140,10 +133,8 @@ test_has_enough(void **state)
     end(thread);
 }
 
-static void
-test_nothing_is_loaded(void **state)
+TEST_CASE(test_nothing_is_loaded)
 {
-    (void)state;
     struct idle_watch watch = {.looked_ns = 0};
     for (int64_t now_ns = NS_PER_S; now_ns < 10 * NS_PER_S; now_ns += NS_PER_S)
         assert_false(idle_watch_look(&watch, getpid(), now_ns));

@@ -3,13 +3,10 @@
  * A call that came in by a way of its own: the id that its metadata give, and its caller, by
  * certificate, metadata or address, in that order, for each entry's knowledge.
  */
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
+#include "../test.h"
 #include "coordinator/entry/caller.h"
 #include "coordinator/entry/inbound.h"
 
@@ -84,10 +81,8 @@ static const struct id_case id_cases[] = {
      "metadata mm-model-id: a model's id must be UTF-8 without a zero byte"},
 };
 
-static void
-test_id(void **state)
+TEST_CASE(test_id)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof(id_cases) / sizeof(id_cases[0]); i++) {
         struct given given = id_cases[i].given;
         const struct inbound inbound = {.type = &knows_metadata, .call = &given};
@@ -105,10 +100,8 @@ test_id(void **state)
     }
 }
 
-static void
-test_id_too_long(void **state)
+TEST_CASE(test_id_too_long)
 {
-    (void)state;
     char text[SHOAL_NAME_BYTES_MAX + 2];
     memset(text, 'n', sizeof(text) - 1);
     text[sizeof(text) - 1] = '\0';
@@ -136,10 +129,8 @@ caller(const struct callers *callers, const struct inbound_type *type, const cha
     return caller_of(callers, &inbound);
 }
 
-static void
-test_caller(void **state)
+TEST_CASE(test_caller)
 {
-    (void)state;
     struct callers callers = {
         .key = {{1, 2}}, .metadata = "who", .proxies = "proxy,other", .asks = true};
     uint64_t by_name = caller(&callers, &knows_all, "CN=one", NULL);

@@ -6,15 +6,11 @@
  * client would.
  */
 #include <dirent.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
+#include "../test.h"
 #include "ipc/local.h"
 
 enum { FDS_MOST = 8 };
@@ -81,10 +77,8 @@ receive(int *descriptor)
     return local_receive(ends[1], &hello, sizeof(hello), LOCAL_DONT_WAIT, descriptor, &error);
 }
 
-static void
-test_one_size(void **state)
+TEST_CASE(test_one_size)
 {
-    (void)state;
     int descriptor;
     assert_int_equal(receive(&descriptor), STATUS_DEADLINE_EXCEEDED);
     for (size_t bytes = 1; bytes <= 2 * sizeof(struct local_hello); bytes++) {
@@ -100,10 +94,8 @@ test_one_size(void **state)
 }
 
 /* With a message of any size: one is handed on with a right message, and no other is kept. */
-static void
-test_descriptors(void **state)
+TEST_CASE(test_descriptors)
 {
-    (void)state;
     int before = open_descriptors();
     static const size_t sizes[] = {1, sizeof(struct local_hello), 2000};
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
@@ -121,10 +113,8 @@ test_descriptors(void **state)
 }
 
 /* A client that does not read is not waited for. */
-static void
-test_nobody_reads(void **state)
+TEST_CASE(test_nobody_reads)
 {
-    (void)state;
     struct local_word word = {.version = LOCAL_VERSION, .type = LOCAL_DEATH};
     struct error error = ERROR_NONE;
     int sent = 0;
@@ -138,10 +128,8 @@ test_nobody_reads(void **state)
     ends[1] = dup(ends[0]);
 }
 
-static void
-test_path(void **state)
+TEST_CASE(test_path)
 {
-    (void)state;
     char path[128];
     char shorter[8];
     char longest[128];

@@ -6,18 +6,13 @@
  * something already. Numbers read back as the same numbers.
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "../random.h"
+#include "../test.h"
 #include "base/json.h"
 #include "base/number_text.h"
 #include "base/utf8.h"
@@ -41,10 +36,8 @@ encode(uint32_t point, unsigned char *to)
 }
 
 /* All of at most four bytes: the code points' encodings and nothing else. */
-static void
-characters_are_those_of_code_points(void **state)
+TEST_CASE(characters_are_those_of_code_points)
 {
-    (void)state;
     unsigned char text[4];
     for (uint32_t point = 0; point <= 0x10ffff; point++) {
         size_t length = encode(point, text);
@@ -110,10 +103,8 @@ check(const char *text, size_t bytes, enum json_style style)
     bytes_fini(&out);
 }
 
-static void
-texts_are_escaped_character_by_character(void **state)
+TEST_CASE(texts_are_escaped_character_by_character)
 {
-    (void)state;
     uint64_t random = random_seed(3);
     char text[TEXT_MAX];
     for (int byte = 0; byte < 256; byte++)
@@ -132,10 +123,8 @@ texts_are_escaped_character_by_character(void **state)
     }
 }
 
-static void
-each_form_has_its_bytes(void **state)
+TEST_CASE(each_form_has_its_bytes)
 {
-    (void)state;
     static const char text[] = "a\"\\\b\f\n\r\t\x01\x1f\x7f\xc3\xa9";
     static const char *const wanted[] = {
         [JSON_STYLE_SHORT] = "\"a\\\"\\\\\\u0008\\u000c\\n\\r\\t\\u0001\\u001f\x7f\xc3\xa9\"",
@@ -185,10 +174,8 @@ write_all(struct bytes *out, enum json_style style)
     json_close(&json, '}');
 }
 
-static void
-commas_separate_values_and_names(void **state)
+TEST_CASE(commas_separate_values_and_names)
 {
-    (void)state;
     struct bytes out = {0};
     write_all(&out, JSON_STYLE_SHORT);
     write_all(&out, JSON_STYLE_SPACED);
@@ -198,10 +185,8 @@ commas_separate_values_and_names(void **state)
                   "null], \"c\": \"d:\", \"e \": 1, \"f\": 2, \"g\": 0.5}");
 }
 
-static void
-no_memory_is_remembered(void **state)
+TEST_CASE(no_memory_is_remembered)
 {
-    (void)state;
     struct bytes out = {.failed = true}; /* and has no bytes to look at */
     write_all(&out, JSON_STYLE_SHORT);
     assert_true(out.failed && out.used == 0);
@@ -209,10 +194,8 @@ no_memory_is_remembered(void **state)
 
 /* ---- numbers ---- */
 
-static void
-numbers_read_back_the_same(void **state)
+TEST_CASE(numbers_read_back_the_same)
 {
-    (void)state;
     static const double doubles[] = {0, -0.0, 0.1, 1.0 / 3, 1e300, 5e-324, 123456789012345680};
     static const float floats[] = {0, 0.1f, 1.0f / 3, 3.4028235e38f, 1e-45f, 16777216};
     char room[NUMBER_ROOM];

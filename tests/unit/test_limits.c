@@ -3,18 +3,13 @@
  * A cgroup's limits, read from folders that look as the kernel's do: version 2 with nested
  * groups, "max", absent and unreadable files, groups of a namespace; version 1; and both at once.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
+#include "../test.h"
 #include "coordinator/limits.h"
 
 #define MIB (UINT64_C(1) << 20)
@@ -65,10 +60,8 @@ check(uint64_t mib)
     assert_int_equal(limits_memory_bytes(root), mib * MIB);
 }
 
-static void
-test_own_group(void **state)
+TEST_CASE(test_own_group)
 {
-    (void)state;
     put("proc/self/cgroup", "0::/system.slice/shoald.service\n");
     put("sys/fs/cgroup/memory.max", "max\n"); /* as a container's root has it */
     put("sys/fs/cgroup/system.slice/memory.max", "max\n");
@@ -77,10 +70,8 @@ test_own_group(void **state)
     check(160);
 }
 
-static void
-test_smallest_on_the_way_to_the_root(void **state)
+TEST_CASE(test_smallest_on_the_way_to_the_root)
 {
-    (void)state;
     put("proc/self/cgroup", "0::/a/b:b/c c\n");
     put("sys/fs/cgroup/a/b:b/c c/memory.max", "max\n");
     check(0);
@@ -95,10 +86,8 @@ test_smallest_on_the_way_to_the_root(void **state)
 }
 
 /* The controller is not given to the group: it has no such file, those around it count. */
-static void
-test_absent(void **state)
+TEST_CASE(test_absent)
 {
-    (void)state;
     check(0);
     put("proc/self/cgroup", "0::/\n");
     check(0);
@@ -113,10 +102,8 @@ test_absent(void **state)
     check(0);
 }
 
-static void
-test_unreadable(void **state)
+TEST_CASE(test_unreadable)
 {
-    (void)state;
     put("proc/self/cgroup", "nonsense\n0\n0:\n0::/a/b\n");
     put("sys/fs/cgroup/a/b/memory.max", NULL);
     put("sys/fs/cgroup/a/memory.max", "garbage\n");
@@ -129,10 +116,8 @@ test_unreadable(void **state)
     check(32);
 }
 
-static void
-test_long_path(void **state)
+TEST_CASE(test_long_path)
 {
-    (void)state;
     char line[8192];
     memset(line, 'a', sizeof(line));
     memcpy(line, "0::/", 4);
@@ -142,10 +127,8 @@ test_long_path(void **state)
     check(32);
 }
 
-static void
-test_version_1_and_both(void **state)
+TEST_CASE(test_version_1_and_both)
 {
-    (void)state;
     put("proc/self/cgroup", "4:memory:/user/me\n3:cpu,cpuacct:/user\n0::/user\n");
     put("sys/fs/cgroup/memory/user/me/memory.limit_in_bytes", "9223372036854771712\n");
     put("sys/fs/cgroup/cpu,cpuacct/user/memory.max", "1048576\n");

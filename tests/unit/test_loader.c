@@ -5,16 +5,12 @@
  * names the file and the field; the right ones are taken. Then what a right one must suit: batch
  * size, workers, model. test_worker_life.c has the same from outside, with real processes.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
+#include "../test.h"
 #include "worker/modelet.h"
 
 static const char *
@@ -46,10 +42,8 @@ assert_refused(const char *name, const char *text)
     assert_text(&error, text);
 }
 
-static void
-test_wrong_variants(void **state)
+TEST_CASE(test_wrong_variants)
 {
-    (void)state;
     char text[128];
     assert_refused("wrong_abi_version", "shoal_modelet.abi_version is 2, this worker speaks 1");
     assert_refused("wrong_no_header", "shoal_modelet.struct_size is 0");
@@ -76,10 +70,8 @@ test_wrong_variants(void **state)
 }
 
 /* It has only the functions that its header knew, even if more follow. */
-static void
-test_first_header(void **state)
+TEST_CASE(test_first_header)
 {
-    (void)state;
     struct modelet modelet;
     struct error error = ERROR_NONE;
     if (modelet_load_file(&modelet, modelet_path("first_header"), &error) != STATUS_OK)
@@ -88,10 +80,8 @@ test_first_header(void **state)
     assert_null(modelet.table.describe_model);
 }
 
-static void
-test_files_that_are_none(void **state)
+TEST_CASE(test_files_that_are_none)
 {
-    (void)state;
     struct modelet modelet;
     struct error error = ERROR_NONE;
     assert_int_equal(modelet_load_file(&modelet, modelet_path("nothing"), &error),
@@ -106,10 +96,8 @@ test_files_that_are_none(void **state)
     assert_text(&error, "not absolute");
 }
 
-static void
-test_modelet_that_does_not_suit_its_stage(void **state)
+TEST_CASE(test_modelet_that_does_not_suit_its_stage)
 {
-    (void)state;
     struct modelet modelet;
     struct error error = ERROR_NONE;
     assert_int_equal(modelet_load_file(&modelet, modelet_path("wrong_workers_max"), &error),
@@ -136,10 +124,8 @@ test_modelet_that_does_not_suit_its_stage(void **state)
 
 /* Without `open`, `describe`, `load` and `close` there is still something to say to the
  * coordinator. */
-static void
-test_the_smallest_starts(void **state)
+TEST_CASE(test_the_smallest_starts)
 {
-    (void)state;
     struct modelet modelet;
     struct error error = ERROR_NONE;
     assert_int_equal(modelet_load_file(&modelet, modelet_path("wrong_workers_max"), &error),
@@ -155,10 +141,8 @@ test_the_smallest_starts(void **state)
     modelet_stop(&modelet);
 }
 
-static void
-test_stopped_once(void **state)
+TEST_CASE(test_stopped_once)
 {
-    (void)state;
     struct modelet modelet;
     struct error error = ERROR_NONE;
     assert_int_equal(modelet_load_file(&modelet, modelet_path("probe"), &error), STATUS_OK);

@@ -5,19 +5,14 @@
  * line that was kept comes whole and in order, and one line tells how many are missing. A log whose
  * reader never comes back ends within its bound. Lines that a full disk refuses are counted too.
  */
+#include "../test.h"
 #include "base/log.h"
 
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "base/clock.h"
 
@@ -90,10 +85,8 @@ read_all(int fd)
     return seen;
 }
 
-static void
-test_full_pipe_blocks_nobody(void **state)
+TEST_CASE(test_full_pipe_blocks_nobody)
 {
-    (void)state;
     struct rig rig;
     struct error error = ERROR_NONE;
     log_init("test", LOG_INFO);
@@ -116,10 +109,8 @@ test_full_pipe_blocks_nobody(void **state)
     close_pipe(&rig);
 }
 
-static void
-test_full_disk_is_counted(void **state)
+TEST_CASE(test_full_disk_is_counted)
 {
-    (void)state;
     struct error error = ERROR_NONE;
     log_init("test", LOG_INFO);
     uint64_t before = log_dropped();

@@ -3,17 +3,12 @@
  * Lines of the log as logfmt and as JSON: whatever an argument contains, it stays within its value,
  * the line has one newline, and its length is bounded; what one process writes another accepts.
  */
+#include "../test.h"
 #include "base/log_line.h"
 
 #include <inttypes.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define HEAD "2026-01-31T10:00:00.123Z info shoald "
 #define OBJECT                                                                                     \
@@ -42,10 +37,8 @@ line(enum log_format form, const char *format, ...)
     return out.data;
 }
 
-static void
-test_logfmt(void **state)
+TEST_CASE(test_logfmt)
 {
-    (void)state;
     const enum log_format form = LOG_FORMAT_LOGFMT;
     assert_string_equal(line(form, "ready"), HEAD "ready");
     assert_string_equal(line(form, "a b=%s c=%d d=%" PRIu64 " e=%zu f=%lld g=%x", "x", -5,
@@ -63,10 +56,8 @@ test_logfmt(void **state)
     assert_string_equal(line(form, "a word %s", "b=c d"), HEAD "a text=word text=\"b=c d\"");
 }
 
-static void
-test_json(void **state)
+TEST_CASE(test_json)
 {
-    (void)state;
     const enum log_format form = LOG_FORMAT_JSON;
     assert_string_equal(line(form, "ready"), OBJECT "\"ready\"}");
     assert_string_equal(line(form, "a b=%s c=%d d=\"%d\" e=%s:%d", "x", -5, 6, "f.c", 3),
@@ -76,10 +67,8 @@ test_json(void **state)
 }
 
 /* Values are cut between characters, and a field without room is left out. */
-static void
-test_bounds(void **state)
+TEST_CASE(test_bounds)
 {
-    (void)state;
     static char long_text[3 * LOG_LINE_BYTES_MAX];
     for (int form = LOG_FORMAT_LOGFMT; form <= LOG_FORMAT_JSON; form++) {
         memset(long_text, 'x', sizeof(long_text) - 1);
@@ -98,10 +87,8 @@ test_bounds(void **state)
 }
 
 /* Arguments of random bytes add no field and end no line. */
-static void
-test_noise(void **state)
+TEST_CASE(test_noise)
 {
-    (void)state;
     static const char letters[] = "ab =\"\\\n\r\t\001\177\xc3\xa4\xff{}:,%";
     uint64_t random = 1;
     for (int i = 0; i < ROUNDS; i++) {
@@ -119,10 +106,8 @@ test_noise(void **state)
     }
 }
 
-static void
-test_judges_others(void **state)
+TEST_CASE(test_judges_others)
 {
-    (void)state;
     static const struct {
         enum log_format form;
         const char *line;
@@ -180,10 +165,8 @@ assert_translated(const char *logfmt, const char *json)
     bytes_fini(&translated);
 }
 
-static void
-test_translates(void **state)
+TEST_CASE(test_translates)
 {
-    (void)state;
 #define JSON_HEAD                                                                                  \
     "{\"time\":\"2026-01-31T10:00:00.123Z\",\"level\":\"info\",\"program\":\"shoald\",\"event\":"
     assert_translated(HEAD "ready", JSON_HEAD "\"ready\"}");

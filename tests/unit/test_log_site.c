@@ -4,18 +4,13 @@
  * there were: at the next line after its ten seconds, or when the log ends. Other places are not
  * concerned, and lines of a level that is off neither count nor use anything up.
  */
+#include "../test.h"
 #include "base/log_site.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -33,10 +28,8 @@ use_up(struct log_site *site, int64_t now_ns)
         assert_false(log_site_admit(site, LOG_SITE_LINES, now_ns));
 }
 
-static void
-test_allowance_returns_after_its_period(void **state)
+TEST_CASE(test_allowance_returns_after_its_period)
 {
-    (void)state;
     struct log_site site = {0};
     int64_t now_ns = 7;
     assert_int_equal(log_site_take(&site, now_ns), 0);
@@ -50,10 +43,8 @@ test_allowance_returns_after_its_period(void **state)
     use_up(&site, now_ns);
 }
 
-static void
-test_period_begins_with_its_first_line(void **state)
+TEST_CASE(test_period_begins_with_its_first_line)
 {
-    (void)state;
     struct log_site site = {0};
     assert_true(log_site_admit(&site, LOG_SITE_LINES, 1));
     assert_int_equal(log_site_take(&site, period_ns + 1), 0);
@@ -62,10 +53,8 @@ test_period_begins_with_its_first_line(void **state)
     assert_int_equal(log_site_take(&site, 4 * period_ns), FEW);
 }
 
-static void
-test_zero_is_no_limit(void **state)
+TEST_CASE(test_zero_is_no_limit)
 {
-    (void)state;
     struct log_site site = {0};
     for (int i = 0; i < LOG_SITE_LINES + MORE; i++)
         assert_true(log_site_admit(&site, 0, 1));
@@ -97,10 +86,8 @@ read_lines(FILE *file)
     return seen;
 }
 
-static void
-test_a_count_stands_for_what_was_left_out(void **state)
+TEST_CASE(test_a_count_stands_for_what_was_left_out)
 {
-    (void)state;
     struct error error = ERROR_NONE;
     log_init("test", LOG_INFO);
     FILE *file = tmpfile();

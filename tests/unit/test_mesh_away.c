@@ -40,10 +40,8 @@ lose_etcd(void)
     }
 }
 
-static void
-test_loaded_models_are_served(void **state)
+TEST_CASE(test_loaded_models_are_served)
 {
-    (void)state;
     instance("other", 500);
     put("m1", "");
     use("m1");
@@ -70,10 +68,8 @@ test_loaded_models_are_served(void **state)
     assert_string_equal(model_at("m2")->places[0].instance, "other");
 }
 
-static void
-test_call_that_needs_a_load_fails_after_30_s(void **state)
+TEST_CASE(test_call_that_needs_a_load_fails_after_30_s)
 {
-    (void)state;
     put("m3", "");
     network = NETWORK_DOWN;
     set_session(0);
@@ -89,10 +85,8 @@ test_call_that_needs_a_load_fails_after_30_s(void **state)
 
 /* R16: calls that share an old claim wait by their own time. The last one is served when etcd is
  * back. */
-static void
-test_each_call_waits_for_its_own_30_s(void **state)
+TEST_CASE(test_each_call_waits_for_its_own_30_s)
 {
-    (void)state;
     put("m3", "");
     network = NETWORK_DOWN;
     set_session(0);

@@ -3,15 +3,11 @@
  * M1 to M7 of mesh_clock.h, rule by rule, and that nodes which ask each other come to one time with
  * any clocks. Each node's monotonic clock is another.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-#include <cmocka.h>
-
 #include "../random.h"
+#include "../test.h"
 #include "mesh/core/cluster/mesh_clock.h"
 
 #define WALL INT64_C(1700000000000)
@@ -103,10 +99,8 @@ round_of_all(void)
         (void)mesh_of(&nodes[i]);
 }
 
-static void
-test_alone_it_has_its_own_clock(void **state)
+TEST_CASE(test_alone_it_has_its_own_clock)
 {
-    (void)state;
     begin_all(1, (int64_t[]){-5000});
     assert_int_equal(off(0), -5000);
     nodes[0].skew_ms = HOUR; /* M3: set, too */
@@ -114,10 +108,8 @@ test_alone_it_has_its_own_clock(void **state)
     assert_int_equal(mesh_clock_skew_ms(&nodes[0].clock), 0);
 }
 
-static void
-test_most_clocks_are_right(void **state)
+TEST_CASE(test_most_clocks_are_right)
 {
-    (void)state;
     begin_all(5, (int64_t[]){0, 24 * HOUR, -HOUR, 20, -20});
     round_of_all();
     for (uint32_t i = 0; i < 5; i++)
@@ -126,10 +118,8 @@ test_most_clocks_are_right(void **state)
     assert_true(nodes[1].clock.voted && nodes[1].clock.clocks == 5);
 }
 
-static void
-test_two_take_the_earlier_clock(void **state)
+TEST_CASE(test_two_take_the_earlier_clock)
 {
-    (void)state;
     begin_all(2, (int64_t[]){HOUR, 0});
     round_of_all();
     assert_in_range(off(0) + 10, 0, 20);
@@ -139,10 +129,8 @@ test_two_take_the_earlier_clock(void **state)
     assert_in_range(off(0) + 10, 0, 20);
 }
 
-static void
-test_two_of_three_keep_their_vote(void **state)
+TEST_CASE(test_two_of_three_keep_their_vote)
 {
-    (void)state;
     begin_all(3, (int64_t[]){0, -HOUR, 0});
     round_of_all();
     nodes[2].dead = true;
@@ -154,10 +142,8 @@ test_two_of_three_keep_their_vote(void **state)
     assert_in_range(off(0) + 10, 0, 20); /* a new process takes it from the other */
 }
 
-static void
-test_a_clock_that_is_set_moves_nothing(void **state)
+TEST_CASE(test_a_clock_that_is_set_moves_nothing)
 {
-    (void)state;
     begin_all(3, (int64_t[]){0, 0, 0});
     round_of_all();
     nodes[1].skew_ms = HOUR;
@@ -171,10 +157,8 @@ test_a_clock_that_is_set_moves_nothing(void **state)
         assert_in_range(off(i) - HOUR + 10, 0, 20);
 }
 
-static void
-test_slow_answers(void **state)
+TEST_CASE(test_slow_answers)
 {
-    (void)state;
     begin_all(2, (int64_t[]){0, -HOUR});
     now_ms += ASK;
     ask_over(&nodes[0], &nodes[1], 1500, 501); /* M2 */
@@ -187,10 +171,8 @@ test_slow_answers(void **state)
     assert_int_equal(off(0), -HOUR);
 }
 
-static void
-test_jitter_and_drift(void **state)
+TEST_CASE(test_jitter_and_drift)
 {
-    (void)state;
     begin_all(3, (int64_t[]){0, 0, 0});
     round_of_all();
     int64_t before_ms = off(0);
@@ -202,10 +184,8 @@ test_jitter_and_drift(void **state)
     assert_in_range(off(0), 290, 310);
 }
 
-static void
-test_nonsense(void **state)
+TEST_CASE(test_nonsense)
 {
-    (void)state;
     begin_all(2, (int64_t[]){0, 0});
     uint64_t key = mesh_clock_key(nodes[1].name);
     const struct mesh_clock_answer bad[] = {
@@ -223,10 +203,8 @@ test_nonsense(void **state)
 }
 
 /* Any number of nodes, any clocks, some of which are set or die: they agree. */
-static void
-test_they_agree(void **state)
+TEST_CASE(test_they_agree)
 {
-    (void)state;
     uint64_t random = random_seed(1);
     for (uint32_t world = 0; world < 100; world++) {
         int64_t skews_ms[NODES];

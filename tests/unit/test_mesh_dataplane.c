@@ -5,18 +5,13 @@
  * in: when it counts as changed, however it is replaced.
  */
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
+#include "../test.h"
 #include "base/check.h"
 #include "coordinator/mesh/mesh_dataplane.h"
 #include "coordinator/mesh/mesh_file.h"
@@ -39,10 +34,8 @@ find(struct dataplane *dataplane, const char *method, struct dataplane_rule *rul
     return status;
 }
 
-static void
-test_rules(void **state)
+TEST_CASE(test_rules)
 {
-    (void)state;
     struct dataplane *dataplane = dataplane_create();
     struct dataplane_rule rule;
     struct dataplane_size size;
@@ -80,10 +73,8 @@ test_rules(void **state)
 }
 
 /* The form that modelmesh-serving's controller writes. */
-static void
-test_the_controllers(void **state)
+TEST_CASE(test_the_controllers)
 {
-    (void)state;
     struct dataplane *dataplane = dataplane_create();
     struct dataplane_rule rule;
     struct error error;
@@ -108,10 +99,8 @@ test_the_controllers(void **state)
     dataplane_destroy(dataplane);
 }
 
-static void
-test_mistakes(void **state)
+TEST_CASE(test_mistakes)
 {
-    (void)state;
     static const struct {
         const char *json, *text;
     } bad[] = {
@@ -162,10 +151,8 @@ test_mistakes(void **state)
 }
 
 /* As many methods as may be, and one more. */
-static void
-test_many(void **state)
+TEST_CASE(test_many)
 {
-    (void)state;
     static char json[DATAPLANE_METHODS_MAX * 32];
     struct dataplane *dataplane = dataplane_create();
     struct dataplane_rule rule;
@@ -215,10 +202,8 @@ expect_text(struct mesh_file *file, const char *wanted)
 }
 
 /* Written over, renamed over, and as a ConfigMap's: a link to a link that is turned. */
-static void
-test_a_file_that_changes(void **state)
+TEST_CASE(test_a_file_that_changes)
 {
-    (void)state;
     char folder[] = "/tmp/shoal-test-dataplane-XXXXXX";
     assert_non_null(mkdtemp(folder));
     assert_int_equal(chdir(folder), 0);
@@ -261,10 +246,8 @@ test_a_file_that_changes(void **state)
     assert_int_equal(rmdir("1") | rmdir("2") | chdir("/") | rmdir(folder), 0);
 }
 
-static void
-test_a_text_never_changes(void **state)
+TEST_CASE(test_a_text_never_changes)
 {
-    (void)state;
     struct mesh_file file = {.given = "{\"a\": 1}"};
     struct mesh_file nothing = {.given = NULL};
     struct error error;

@@ -37,10 +37,8 @@ hold_alone(void)
     begin();
 }
 
-static void
-test_unmovable_copy_is_kept_while_it_is_called(void **state)
+TEST_CASE(test_unmovable_copy_is_kept_while_it_is_called)
 {
-    (void)state;
     hold_alone();
     drain();
     for (int i = 0; i < 30; i++) {
@@ -59,10 +57,8 @@ test_unmovable_copy_is_kept_while_it_is_called(void **state)
 }
 
 /* Calls that do not pass through the core are told each second. */
-static void
-test_calls_past_the_core_count(void **state)
+TEST_CASE(test_calls_past_the_core_count)
 {
-    (void)state;
     hold_alone();
     drain();
     for (int i = 0; i < 10; i++) {
@@ -78,10 +74,8 @@ test_calls_past_the_core_count(void **state)
 }
 
 /* A stream, or a model that takes long. */
-static void
-test_unmovable_copy_is_kept_under_a_long_call(void **state)
+TEST_CASE(test_unmovable_copy_is_kept_under_a_long_call)
 {
-    (void)state;
     hold_alone();
     call_as(1, "m1", MESH_HOP_ENTRY);
     drain();
@@ -97,10 +91,8 @@ test_unmovable_copy_is_kept_under_a_long_call(void **state)
 }
 
 /* One that is called keeps the others, however long ago those were. */
-static void
-test_unmovable_copies_leave_together(void **state)
+TEST_CASE(test_unmovable_copies_leave_together)
 {
-    (void)state;
     hold_alone();
     put("m2", "");
     load_here("m2");
@@ -120,10 +112,8 @@ test_unmovable_copies_leave_together(void **state)
 }
 
 /* A node that joins takes them over, as any other copy. */
-static void
-test_unmovable_copy_moves_when_a_node_joins(void **state)
+TEST_CASE(test_unmovable_copy_moves_when_a_node_joins)
 {
-    (void)state;
     hold_alone();
     drain();
     use("m1");
@@ -136,10 +126,8 @@ test_unmovable_copy_moves_when_a_node_joins(void **state)
     assert_seen("unload m1", 1);
 }
 
-static void
-test_calls_after_it_was_let_go_are_unavailable(void **state)
+TEST_CASE(test_calls_after_it_was_let_go_are_unavailable)
 {
-    (void)state;
     hold_alone();
     drain();
     pass(2000);
@@ -155,10 +143,8 @@ test_calls_after_it_was_let_go_are_unavailable(void **state)
 }
 
 /* R18, at a node that may not hold the model. */
-static void
-test_calls_at_another_node_are_unavailable(void **state)
+TEST_CASE(test_calls_at_another_node_are_unavailable)
 {
-    (void)state;
     constrain();
     labelled("self", "cpu", false);
     put("m1", "");
@@ -183,10 +169,8 @@ test_calls_at_another_node_are_unavailable(void **state)
 
 /* R18: the node that has gone could not have held it, or another one lives that fails to load it.
  */
-static void
-test_departed_nodes_that_do_not_matter(void **state)
+TEST_CASE(test_departed_nodes_that_do_not_matter)
 {
-    (void)state;
     constrain();
     labelled("self", "cpu", false);
     for (int i = 0; i < 40; i++) { /* more than are remembered */
@@ -212,10 +196,8 @@ test_departed_nodes_that_do_not_matter(void **state)
 
 /* D2: the node that was asked does not load it, as it was refused there: it is asked again soon,
  * but not while it loads. */
-static void
-test_refused_copy_is_requested_again_soon(void **state)
+TEST_CASE(test_refused_copy_is_requested_again_soon)
 {
-    (void)state;
     instance("other", 500);
     put("m1", "");
     load_here("m1");

@@ -7,17 +7,12 @@
  * ctest: presets=dev,tsan because tags are taken by several threads
  */
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
+#include "../test.h"
 #include "base/check.h"
 #include "coordinator/config/config_types.h"
 #include "coordinator/mesh/mesh_address.h"
@@ -28,10 +23,8 @@
 
 /* ---- where etcd is ---- */
 
-static void
-test_endpoints(void **state)
+TEST_CASE(test_endpoints)
 {
-    (void)state;
     struct etcd_place place;
     struct error error = ERROR_NONE;
     assert_int_equal(
@@ -69,10 +62,8 @@ load(const char *text, struct etcd_place *place, struct error *error)
     return status;
 }
 
-static void
-test_file(void **state)
+TEST_CASE(test_file)
 {
-    (void)state;
     struct etcd_place place;
     struct error error;
     assert_int_equal(load("{\"endpoints\": \"a:1,http://b:2\", \"userid\": \"u\", \"password\": "
@@ -131,10 +122,8 @@ test_file(void **state)
 
 /* ---- what others are told ---- */
 
-static void
-test_addresses(void **state)
+TEST_CASE(test_addresses)
 {
-    (void)state;
     static const struct {
         const char *listen, *address;
         int port;
@@ -179,10 +168,8 @@ test_addresses(void **state)
     }
 }
 
-static void
-test_versions(void **state)
+TEST_CASE(test_versions)
 {
-    (void)state;
     assert_true(mesh_version("0.1.0") < mesh_version("0.1.1"));
     assert_true(mesh_version("0.9.999") < mesh_version("0.10.0"));
     assert_true(mesh_version("1.0.0") < mesh_version("2"));
@@ -215,10 +202,8 @@ item_make(void)
     return (struct item){.item = {.on_cancel = on_cancel, .destroy = on_destroy}};
 }
 
-static void
-test_tags(void **state)
+TEST_CASE(test_tags)
 {
-    (void)state;
     struct pending *table = pending_create(2);
     struct item items[3] = {item_make(), item_make(), item_make()};
     uint64_t first = pending_add(table, &items[0].item);
@@ -269,10 +254,8 @@ on_destroy_free(struct pending_item *item)
 }
 
 /* A cancelled call is there, even if it goes at this moment. */
-static void
-test_tags_at_once(void **state)
+TEST_CASE(test_tags_at_once)
 {
-    (void)state;
     struct pending *table = pending_create(4);
     pthread_t thread;
     atomic_store(&over, false);
@@ -324,10 +307,8 @@ pool_of(const struct config *config, const char *type, const char *key)
 }
 
 /* Pools 0 and 1 are the pipelines with models, 2 is the runtime. */
-static void
-test_pool_of_a_type(void **state)
+TEST_CASE(test_pool_of_a_type)
 {
-    (void)state;
     enum { NO_RUNTIME, ALL_OTHERS, NAMED, WAYS };
     static const struct {
         const char *type;

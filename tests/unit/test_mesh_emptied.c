@@ -26,10 +26,8 @@ come_back(void)
     set_session(session);
 }
 
-static void
-test_holders_rewrite_their_records(void **state)
+TEST_CASE(test_holders_rewrite_their_records)
 {
-    (void)state;
     instance("other", 500);
     put("m1", "");
     put("m2", "other:loaded");
@@ -57,10 +55,8 @@ test_holders_rewrite_their_records(void **state)
 }
 
 /* Another node has rewritten the record before: its copies count. */
-static void
-test_record_was_rewritten_by_another_node(void **state)
+TEST_CASE(test_record_was_rewritten_by_another_node)
 {
-    (void)state;
     instance("other", 500);
     put("m1", "");
     put("m2", "");
@@ -81,10 +77,8 @@ test_record_was_rewritten_by_another_node(void **state)
 }
 
 /* The id comes back as another model. */
-static void
-test_another_model_under_the_same_id(void **state)
+TEST_CASE(test_another_model_under_the_same_id)
 {
-    (void)state;
     put("m1", "");
     use("m1");
     begin();
@@ -100,10 +94,8 @@ test_another_model_under_the_same_id(void **state)
 
 /* Holders rewrite a limited number of records a second; a claim that a call awaits is written at
  * once. */
-static void
-test_rewrites_are_limited_per_second(void **state)
+TEST_CASE(test_rewrites_are_limited_per_second)
 {
-    (void)state;
     char id[TEXT];
     size_units = 1;
     const uint32_t count = 140;
@@ -129,10 +121,8 @@ test_rewrites_are_limited_per_second(void **state)
 }
 
 /* An entry of a replaced model still goes, although its id comes back meanwhile. */
-static void
-test_replaced_model_stays_replaced(void **state)
+TEST_CASE(test_replaced_model_stays_replaced)
 {
-    (void)state;
     put("m1", "");
     prompt = false;
     call_as(1, "m1", MESH_HOP_ENTRY);
@@ -157,10 +147,8 @@ test_replaced_model_stays_replaced(void **state)
 }
 
 /* Deleted models free their ids. */
-static void
-test_ids_are_freed(void **state)
+TEST_CASE(test_ids_are_freed)
 {
-    (void)state;
     for (int i = 0; i < 2 * MODELS; i++) {
         char id[TEXT];
         snprintf(id, sizeof(id), "x%d", i);
@@ -178,10 +166,8 @@ test_ids_are_freed(void **state)
 }
 
 /* The leader waits for the holders, then rewrites the missing records. */
-static void
-test_leader_rewrites_the_rest(void **state)
+TEST_CASE(test_leader_rewrites_the_rest)
 {
-    (void)state;
     char id[TEXT];
     for (int i = 0; i < 100; i++) {
         snprintf(id, sizeof(id), "m%d", i);
@@ -211,10 +197,8 @@ test_leader_rewrites_the_rest(void **state)
 }
 
 /* The leader may not know all records. */
-static void
-test_every_node_rewrites_what_is_missing(void **state)
+TEST_CASE(test_every_node_rewrites_what_is_missing)
 {
-    (void)state;
     put("m1", "");
     put("m2", "other:loaded");
     put("m3", "");
@@ -237,10 +221,8 @@ test_every_node_rewrites_what_is_missing(void **state)
 
 /* The next session ends unnoticed: its writes are lost and bring the answer that there is no
  * record, which must not count as a deletion. */
-static void
-test_session_ends_again(void **state)
+TEST_CASE(test_session_ends_again)
 {
-    (void)state;
     put("m1", "");
     use("m1");
     step((struct mesh_event){
@@ -264,10 +246,8 @@ test_session_ends_again(void **state)
 }
 
 /* A load in progress completes; a withdrawal completes, too. */
-static void
-test_entries_in_transition(void **state)
+TEST_CASE(test_entries_in_transition)
 {
-    (void)state;
     put("m1", "");
     put("m2", "");
     put("m3", "");
@@ -300,10 +280,8 @@ test_entries_in_transition(void **state)
 
 /* R7 is suspended for a while, as other nodes still name old revisions. An instance that does not
  * come back counts for a minute. */
-static void
-test_other_instances(void **state)
+TEST_CASE(test_other_instances)
 {
-    (void)state;
     instance("other", 500);
     instance_with((struct mesh_instance){.id = "dead", .session = 9});
     put("m1", "");
@@ -368,10 +346,8 @@ check_that_it_waits(void)
     assert_seen("write m2", 0);
 }
 
-static void
-test_node_that_was_away_writes_last(void **state)
+TEST_CASE(test_node_that_was_away_writes_last)
 {
-    (void)state;
     for (int i = 1; i < 4; i++)
         put(i == 1 ? "m1" : i == 2 ? "m2" : "m3", "");
     use("m1");
@@ -382,10 +358,8 @@ test_node_that_was_away_writes_last(void **state)
 }
 
 /* The process was stopped; it hears the clock before it hears of the end of its session. */
-static void
-test_stopped_process_writes_last(void **state)
+TEST_CASE(test_stopped_process_writes_last)
 {
-    (void)state;
     for (int i = 1; i < 4; i++)
         put(i == 1 ? "m1" : i == 2 ? "m2" : "m3", "");
     use("m1");
@@ -396,10 +370,8 @@ test_stopped_process_writes_last(void **state)
 }
 
 /* D3: a copy of a lone draining node stays when a node joins before the withdrawal is written. */
-static void
-test_draining_copy_stays_when_a_node_joins(void **state)
+TEST_CASE(test_draining_copy_stays_when_a_node_joins)
 {
-    (void)state;
     put("m1", "");
     use("m1");
     empty();

@@ -52,10 +52,8 @@ fresh_full(void **state)
 #define FULL_NODE(function) cmocka_unit_test_setup_teardown(function, fresh_full, drop)
 
 /* The oldest goes, at once; the reserve lets two loads begin before its memory is free. */
-static void
-test_one_by_one(void **state)
+TEST_CASE(test_one_by_one)
 {
-    (void)state;
     unloads_wait = true;
     assert_int_equal(register_now("m18")->model, MESH_MODEL_LOADED);
     assert_seen("unload m0", 1);
@@ -79,10 +77,8 @@ test_one_by_one(void **state)
 }
 
 /* K4: it takes 160 units, and was predicted to take 50. */
-static void
-test_larger_than_predicted(void **state)
+TEST_CASE(test_larger_than_predicted)
 {
-    (void)state;
     prompt = false;
     (void)register_now("large");
     runtime_ends(MESH_SIZE_PREDICTED, "large");
@@ -120,10 +116,8 @@ finish_all(uint32_t models_count)
 }
 
 /* As many go as come, the oldest of them, and none twice. */
-static void
-test_many_at_once(void **state)
+TEST_CASE(test_many_at_once)
 {
-    (void)state;
     prompt = false;
     begin();
     for (uint32_t i = 0; i < ORDERS; i++)
@@ -164,17 +158,13 @@ check_unregistered_beside(bool unregistered_first)
     assert_seen("unload", COME);
 }
 
-static void
-test_unregistered_before(void **state)
+TEST_CASE(test_unregistered_before)
 {
-    (void)state;
     check_unregistered_beside(true);
 }
 
-static void
-test_unregistered_after(void **state)
+TEST_CASE(test_unregistered_after)
 {
-    (void)state;
     check_unregistered_beside(false);
 }
 

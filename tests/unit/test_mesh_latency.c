@@ -27,10 +27,8 @@ calls(uint32_t first, uint32_t count, const char *model)
 }
 
 /* Calls get places in the order of their arrival. */
-static void
-test_seats(void **state)
+TEST_CASE(test_seats)
 {
-    (void)state;
     load_with("m1", 2);
     calls(1, 5, "m1");
     assert_seen("serve", 2);
@@ -52,10 +50,8 @@ test_seats(void **state)
 
 /* Calls that waited for the load then wait for a place; the last ones beyond the limit are refused.
  */
-static void
-test_seats_after_the_load(void **state)
+TEST_CASE(test_seats_after_the_load)
 {
-    (void)state;
     put("m1", "");
     concurrency = 1;
     prompt = false;
@@ -78,10 +74,8 @@ test_seats_after_the_load(void **state)
 }
 
 /* max(16, 8 x places) wait. */
-static void
-test_waiting_limit(void **state)
+TEST_CASE(test_waiting_limit)
 {
-    (void)state;
     load_with("m1", 1);
     calls(1, 1 + WAITING, "m1");
     assert_seen("answer", 0);
@@ -96,10 +90,8 @@ test_waiting_limit(void **state)
 
 /* R11: a call tries a second copy after one that is overloaded, or has one loaded; two overloaded
  * copies end it. */
-static void
-test_overloaded_call_goes_to_the_next_copy(void **state)
+TEST_CASE(test_overloaded_call_goes_to_the_next_copy)
 {
-    (void)state;
     instance("other", 500);
     instance("third", 500);
     load_with("m1", 1);
@@ -125,10 +117,8 @@ test_overloaded_call_goes_to_the_next_copy(void **state)
 }
 
 /* A copy in withdrawal still gives places; afterwards the waiting calls go elsewhere. */
-static void
-test_withdrawn_copy_serves_until_it_is_gone(void **state)
+TEST_CASE(test_withdrawn_copy_serves_until_it_is_gone)
 {
-    (void)state;
     instance("other", 500);
     load_with("m1", 1);
     calls(1, 4, "m1");
@@ -151,10 +141,8 @@ test_withdrawn_copy_serves_until_it_is_gone(void **state)
 }
 
 /* The runtime has forgotten the model: waiting calls get no place until it is loaded again. */
-static void
-test_vanished_copy_is_loaded_again(void **state)
+TEST_CASE(test_vanished_copy_is_loaded_again)
 {
-    (void)state;
     load_with("m1", 1);
     calls(1, 3, "m1");
     begin();
@@ -170,10 +158,8 @@ test_vanished_copy_is_loaded_again(void **state)
 }
 
 /* With another copy they go there at once, even while etcd is down. */
-static void
-test_vanished_copy_beside_another(void **state)
+TEST_CASE(test_vanished_copy_beside_another)
 {
-    (void)state;
     instance("other", 500);
     load_with("m1", 1);
     calls(1, 3, "m1");
@@ -186,10 +172,8 @@ test_vanished_copy_beside_another(void **state)
 }
 
 /* R2: for a model with places the number of calls decides, not whose copy it is. */
-static void
-test_routes_to_the_copy_with_fewest_calls(void **state)
+TEST_CASE(test_routes_to_the_copy_with_fewest_calls)
 {
-    (void)state;
     instance("other", 500);
     load_with("m1", 2);
     load_with("m2", 0);
@@ -206,10 +190,8 @@ test_routes_to_the_copy_with_fewest_calls(void **state)
 }
 
 /* A call waits for a place until its deadline. */
-static void
-test_waiting_call_meets_its_deadline(void **state)
+TEST_CASE(test_waiting_call_meets_its_deadline)
 {
-    (void)state;
     load_with("m1", 1);
     calls(1, 2, "m1");
     now_ms += 61000;
@@ -233,10 +215,8 @@ ten_seconds(const char *model, uint32_t count, uint64_t took_us)
 }
 
 /* S5: one place, 600 ms a call: 90 calls a minute are 90 percent of it. */
-static void
-test_busy_threshold(void **state)
+TEST_CASE(test_busy_threshold)
 {
-    (void)state;
     instance("other", 900);
     load_with("m1", 1);
     tick(10000);
@@ -265,10 +245,8 @@ fresh_configured(void **state)
 }
 
 /* The configuration sets two waiting calls and 50 percent. */
-static void
-test_configured_limits(void **state)
+TEST_CASE(test_configured_limits)
 {
-    (void)state;
     load_with("m1", 4);
     calls(1, 4 + 2, "m1");
     assert_seen("answer", 0);
@@ -284,10 +262,8 @@ test_configured_limits(void **state)
 }
 
 /* The mean covers the last full window and the calls since. */
-static void
-test_mean_covers_a_window(void **state)
+TEST_CASE(test_mean_covers_a_window)
 {
-    (void)state;
     instance("other", 900);
     load_with("m1", 1);
     tick(10000);

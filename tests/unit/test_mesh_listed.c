@@ -3,16 +3,11 @@
  * The list of models that a node registers when it starts: each sentence of mesh_listed.h, and
  * every kind of mistake with its words.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
+#include "../test.h"
 #include "base/check.h"
 #include "coordinator/mesh/mesh_listed.h"
 #include "coordinator/mesh/mesh_request.h"
@@ -43,10 +38,8 @@ bad(const char *json, const char *text)
         fail_msg("%.200s: \"%s\" is not in \"%s\"", json, text, error.text);
 }
 
-static void
-test_all_members(void **state)
+TEST_CASE(test_all_members)
 {
-    (void)state;
     struct mesh_listed *listed = good(
         "[{\"modelId\": \"m\", \"modelInfo\": {\"type\": \"t\", \"path\": \"p\", \"key\": "
         "\"{\\\"a\\\": 1}\"}, \"vModelId\": \"v\", \"ensureLoaded\": true},"
@@ -77,10 +70,8 @@ test_all_members(void **state)
     mesh_listed_destroy(listed);
 }
 
-static void
-test_forms(void **state)
+TEST_CASE(test_forms)
 {
-    (void)state;
     static const struct {
         const char *json;
         uint32_t count;
@@ -106,10 +97,8 @@ test_forms(void **state)
     mesh_listed_destroy(NULL);
 }
 
-static void
-test_mistakes(void **state)
+TEST_CASE(test_mistakes)
 {
-    (void)state;
     static const struct {
         const char *json, *text;
     } wrong[] = {
@@ -179,10 +168,8 @@ filled(const char *format, size_t bytes)
     return json;
 }
 
-static void
-test_lengths(void **state)
+TEST_CASE(test_lengths)
 {
-    (void)state;
     static const struct {
         const char *format;
         size_t bytes_max;
@@ -205,10 +192,8 @@ test_lengths(void **state)
     }
 }
 
-static void
-test_entries_max(void **state)
+TEST_CASE(test_entries_max)
 {
-    (void)state;
     char *json = malloc((MESH_LISTED_MAX + 1) * sizeof(ONE) + 3);
     assert_non_null(json);
     for (uint32_t count = MESH_LISTED_MAX; count <= MESH_LISTED_MAX + 1; count++) {

@@ -55,10 +55,8 @@ forget(void)
     shown = (struct shown){.count = 0};
 }
 
-static void
-test_pages_of_models(void **state)
+TEST_CASE(test_pages_of_models)
 {
-    (void)state;
     assert_int_equal(outcome(REGISTER("ma", "t")), MESH_OUTCOME_OK);
     assert_int_equal(outcome(REGISTER("mb", "t")), MESH_OUTCOME_OK);
     assert_int_equal(outcome(REGISTER("n", "t")), MESH_OUTCOME_OK);
@@ -86,10 +84,8 @@ test_pages_of_models(void **state)
     assert_int_equal(mesh_see_models(mesh, UINT32_MAX, 100, "", see_model, &shown), 0);
 }
 
-static void
-test_status_counts_living_copies(void **state)
+TEST_CASE(test_status_counts_living_copies)
 {
-    (void)state;
     instance("x", 100);
     add_place("a", "x", MESH_PLACE_LOADED);
     add_place("a", "dead", MESH_PLACE_LOADED);
@@ -104,10 +100,8 @@ test_status_counts_living_copies(void **state)
     assert_int_equal(shown.count, 1); /* this node has none */
 }
 
-static void
-test_copies_of_this_node(void **state)
+TEST_CASE(test_copies_of_this_node)
 {
-    (void)state;
     prompt = true;
     const struct mesh_order ensures = {.kind = MESH_ENSURE_LOADED, .model = "a"};
     assert_int_equal(outcome(ensures), MESH_OUTCOME_OK);
@@ -127,10 +121,8 @@ test_copies_of_this_node(void **state)
     assert_false(mesh_see_model(mesh, "a", see_model, &shown));
 }
 
-static void
-test_pages_of_vmodels(void **state)
+TEST_CASE(test_pages_of_vmodels)
 {
-    (void)state;
     assert_int_equal(outcome(SET("va", "a")), MESH_OUTCOME_OK);
     assert_int_equal(outcome(SET("w", "b")), MESH_OUTCOME_OK);
     forget();

@@ -29,10 +29,8 @@ measure(const char *model, uint64_t units)
     runtime_ends(MESH_SIZE_MEASURED, model);
 }
 
-static void
-test_serves_before_it_is_measured(void **state)
+TEST_CASE(test_serves_before_it_is_measured)
 {
-    (void)state;
     const uint64_t free_before = free_units();
     load_unmeasured("m1");
     assert_seen("serve 0 m1", 1);
@@ -46,10 +44,8 @@ test_serves_before_it_is_measured(void **state)
 }
 
 /* K4: the others make room in the same step; it stays though it is the oldest by now. */
-static void
-test_measured_larger_than_predicted(void **state)
+TEST_CASE(test_measured_larger_than_predicted)
 {
-    (void)state;
     char id[TEXT];
     for (int i = 0; i < 9; i++) {
         snprintf(id, sizeof(id), "m%d", i);
@@ -65,10 +61,8 @@ test_measured_larger_than_predicted(void **state)
 }
 
 /* A call waits for room: it comes when a model is measured smaller. */
-static void
-test_measured_smaller_than_predicted(void **state)
+TEST_CASE(test_measured_smaller_than_predicted)
 {
-    (void)state;
     char id[TEXT];
     for (uint32_t i = 0; i < 9; i++) {
         snprintf(id, sizeof(id), "m%u", i);
@@ -81,10 +75,8 @@ test_measured_smaller_than_predicted(void **state)
     assert_seen("unload", 0);
 }
 
-static void
-test_measured_larger_than_the_node(void **state)
+TEST_CASE(test_measured_larger_than_the_node)
 {
-    (void)state;
     load_unmeasured("m1");
     call_as(1, "m1", MESH_HOP_ENTRY);
     measure("m1", 2000);
@@ -98,10 +90,8 @@ test_measured_larger_than_the_node(void **state)
 }
 
 /* An unloading model counts with its measured memory until it has gone. */
-static void
-test_measured_on_its_way_out(void **state)
+TEST_CASE(test_measured_on_its_way_out)
 {
-    (void)state;
     prompt = true;
     unloads_wait = true;
     const uint64_t free_before = free_units();
@@ -119,10 +109,8 @@ test_measured_on_its_way_out(void **state)
 }
 
 /* The answer belongs to a former load of the model, or to a runtime that was lost. */
-static void
-test_measured_too_late(void **state)
+TEST_CASE(test_measured_too_late)
 {
-    (void)state;
     load_unmeasured("m1");
     const uint64_t former = tickets[model_at("m1") - models];
     step((struct mesh_event){.kind = MESH_RUNTIME_LOST});

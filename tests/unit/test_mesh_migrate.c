@@ -25,10 +25,8 @@ labelled(const char *id, const char *labels)
 }
 
 /* A copy that may not stay here serves until another one is loaded elsewhere. */
-static void
-test_new_constraints_move_a_copy(void **state)
+TEST_CASE(test_new_constraints_move_a_copy)
 {
-    (void)state;
     labelled("good", "gpu");
     labelled("bad", "cpu");
     put("m1", "");
@@ -63,10 +61,8 @@ test_new_constraints_move_a_copy(void **state)
 
 /* An unused copy goes at once, a used one that has nowhere to go stays, a queued load is dropped.
  */
-static void
-test_unplaceable_copies(void **state)
+TEST_CASE(test_unplaceable_copies)
 {
-    (void)state;
     labelled("bad", "cpu");
     put("m1", "");
     put("m2", "");
@@ -96,10 +92,8 @@ test_unplaceable_copies(void **state)
 }
 
 /* The same when this node's labels change instead. */
-static void
-test_new_labels_move_a_copy(void **state)
+TEST_CASE(test_new_labels_move_a_copy)
 {
-    (void)state;
     labelled("self", "gpu");
     labelled("good", "gpu");
     constrain("gpu");
@@ -113,10 +107,8 @@ test_new_labels_move_a_copy(void **state)
 }
 
 /* Constraints change while this node's key is missing: it keeps its labels. */
-static void
-test_constraints_change_without_own_key(void **state)
+TEST_CASE(test_constraints_change_without_own_key)
 {
-    (void)state;
     static const char *const gpu[] = {"gpu"};
     static const char *const ssd[] = {"ssd"};
     const struct mesh_type_rule rules[] = {
@@ -141,10 +133,8 @@ test_constraints_change_without_own_key(void **state)
 }
 
 /* Copies that have nowhere to go do not block the others. */
-static void
-test_unplaceable_copies_do_not_block_others(void **state)
+TEST_CASE(test_unplaceable_copies_do_not_block_others)
 {
-    (void)state;
     static const char *const gpu[] = {"gpu"};
     static const char *const none[] = {"none"};
     const struct mesh_type_rule rules[] = {
@@ -170,10 +160,8 @@ test_unplaceable_copies_do_not_block_others(void **state)
 }
 
 /* D: two nodes drain, and both hold the model; it has to be loaded at a third. */
-static void
-test_two_nodes_drain(void **state)
+TEST_CASE(test_two_nodes_drain)
 {
-    (void)state;
     instance("third", 500);
     put("m1", "");
     load_here("m1");
@@ -200,10 +188,8 @@ other_copy_goes(const char *id)
 }
 
 /* D3: the copy that it yields to vanishes, so it is the last one again. */
-static void
-test_withdrawal_ends_when_the_other_copy_goes(void **state)
+TEST_CASE(test_withdrawal_ends_when_the_other_copy_goes)
 {
-    (void)state;
     instance("other", 500);
     put("m1", "");
     load_here("m1");
@@ -223,10 +209,8 @@ test_withdrawal_ends_when_the_other_copy_goes(void **state)
 
 /* R12: a call has tried all copies, and waits for this node's to go. That one stays, and serves it.
  */
-static void
-test_call_waits_for_a_withdrawal_that_ends(void **state)
+TEST_CASE(test_call_waits_for_a_withdrawal_that_ends)
 {
-    (void)state;
     labelled("good", "gpu");
     put("m1", "");
     call_as(1, "m1", MESH_HOP_LOAD);
@@ -246,10 +230,8 @@ test_call_waits_for_a_withdrawal_that_ends(void **state)
 }
 
 /* J5: a surplus copy stays if it has become the only one. */
-static void
-test_surplus_copy_stays_when_it_becomes_the_last(void **state)
+TEST_CASE(test_surplus_copy_stays_when_it_becomes_the_last)
 {
-    (void)state;
     char id[TEXT];
     size_units = 105; /* no room is left */
     instance("a", 0);
@@ -274,10 +256,8 @@ test_surplus_copy_stays_when_it_becomes_the_last(void **state)
 }
 
 /* D4: a lone node drains without a session; then another one joins. */
-static void
-test_lone_drain_ends_when_a_node_joins(void **state)
+TEST_CASE(test_lone_drain_ends_when_a_node_joins)
 {
-    (void)state;
     put("m1", "");
     load_here("m1");
     set_session(0);
@@ -294,10 +274,8 @@ test_lone_drain_ends_when_a_node_joins(void **state)
 }
 
 /* T4: a withdrawal without an answer is sent again, because it may have been applied. */
-static void
-test_unknown_withdrawal_is_repeated(void **state)
+TEST_CASE(test_unknown_withdrawal_is_repeated)
 {
-    (void)state;
     instance("other", 500);
     put("m1", "");
     load_here("m1");
@@ -314,10 +292,8 @@ test_unknown_withdrawal_is_repeated(void **state)
 }
 
 /* The copy's memory is already promised to another load. */
-static void
-test_other_copy_goes_after_memory_is_promised(void **state)
+TEST_CASE(test_other_copy_goes_after_memory_is_promised)
 {
-    (void)state;
     const char *const gpu[] = {"gpu"};
     const struct mesh_type_rule rule = {.type = "u", .required = gpu, .required_count = 1};
     char id[TEXT];
@@ -344,10 +320,8 @@ test_other_copy_goes_after_memory_is_promised(void **state)
 
 /* R12: this node drains, and the only other one, which has forgotten the model, is asked to load
  * it. */
-static void
-test_only_other_node_is_asked_to_load(void **state)
+TEST_CASE(test_only_other_node_is_asked_to_load)
 {
-    (void)state;
     instance("other", 500);
     put("m1", "other:loaded");
     drain();
@@ -364,10 +338,8 @@ test_only_other_node_is_asked_to_load(void **state)
 }
 
 /* D4: nobody is left to take it. */
-static void
-test_all_nodes_drain(void **state)
+TEST_CASE(test_all_nodes_drain)
 {
-    (void)state;
     put("m1", "");
     load_here("m1");
     instance_with((struct mesh_instance){.id = "other", .session = 8, .draining = true});
@@ -381,10 +353,8 @@ test_all_nodes_drain(void **state)
 }
 
 /* D4: the remaining node may not hold the model, has just failed to load it, or is too small. */
-static void
-test_no_remaining_node_can_load(void **state)
+TEST_CASE(test_no_remaining_node_can_load)
 {
-    (void)state;
     constrain("gpu");
     labelled("self", "gpu");
     instance_with(
@@ -415,10 +385,8 @@ test_no_remaining_node_can_load(void **state)
 }
 
 /* D4: a node that is full or has not reported its room may still take it. */
-static void
-test_full_node_can_still_load(void **state)
+TEST_CASE(test_full_node_can_still_load)
 {
-    (void)state;
     constrain("gpu");
     labelled("self", "gpu");
     labelled("bad", "cpu");
@@ -443,10 +411,8 @@ test_full_node_can_still_load(void **state)
 }
 
 /* D4: so may a node whose failure is old. */
-static void
-test_node_with_an_old_failure_can_load(void **state)
+TEST_CASE(test_node_with_an_old_failure_can_load)
 {
-    (void)state;
     instance("other", 500);
     put("m1", "other:failed");
     load_here("m1");
@@ -458,10 +424,8 @@ test_node_with_an_old_failure_can_load(void **state)
 }
 
 /* D4: the nodes may hold one of the two models each. */
-static void
-test_each_model_goes_where_it_fits(void **state)
+TEST_CASE(test_each_model_goes_where_it_fits)
 {
-    (void)state;
     static const char *const gpu[] = {"gpu"};
     static const char *const cpu[] = {"cpu"};
     const struct mesh_type_rule rules[] = {
@@ -491,10 +455,8 @@ bare(const char *id)
 }
 
 /* D4: the only remaining node has lost its runtime, which may come back within 5 s. */
-static void
-test_remaining_node_without_runtime(void **state)
+TEST_CASE(test_remaining_node_without_runtime)
 {
-    (void)state;
     bare("other");
     put("m1", "");
     load_here("m1");
@@ -527,10 +489,8 @@ fill(void)
 }
 
 /* E6: the tenth model evicts the oldest, which is loaded on another node with room. */
-static void
-test_evicted_model_is_loaded_elsewhere(void **state)
+TEST_CASE(test_evicted_model_is_loaded_elsewhere)
 {
-    (void)state;
     instance("other", 500);
     fill();
     now_ms += HOUR;
@@ -550,10 +510,8 @@ test_evicted_model_is_loaded_elsewhere(void **state)
 }
 
 /* E6 does not move a model that was loaded lately, nor anything when all nodes are full. */
-static void
-test_young_evicted_model_is_not_moved(void **state)
+TEST_CASE(test_young_evicted_model_is_not_moved)
 {
-    (void)state;
     instance("other", 500);
     fill();
     now_ms += HOUR;
@@ -587,10 +545,8 @@ test_young_evicted_model_is_not_moved(void **state)
 }
 
 /* D2: each copy that arrives triggers the next request without waiting for a tick. */
-static void
-test_drains_without_pauses(void **state)
+TEST_CASE(test_drains_without_pauses)
 {
-    (void)state;
     char id[TEXT];
     size_units = 1;
     instance("other", 100); /* P5: room for one as large as is assumed, and for many of these */
@@ -612,10 +568,8 @@ test_drains_without_pauses(void **state)
 }
 
 /* A model is unregistered while another node is asked for a copy. */
-static void
-test_requested_model_is_unregistered(void **state)
+TEST_CASE(test_requested_model_is_unregistered)
 {
-    (void)state;
     labelled("self", "gpu");
     labelled("other", "gpu");
     constrain("gpu");
@@ -643,10 +597,8 @@ ask_for(const char *model)
 }
 
 /* A7 */
-static void
-test_copy_requested_before_its_record(void **state)
+TEST_CASE(test_copy_requested_before_its_record)
 {
-    (void)state;
     ask_for("m1");
     ask_for("m1"); /* is one */
     assert_seen("write", 0);
@@ -664,10 +616,8 @@ test_copy_requested_before_its_record(void **state)
 }
 
 /* A limited number of early requests is remembered, one per model, and their names are freed. */
-static void
-test_early_requests_are_limited(void **state)
+TEST_CASE(test_early_requests_are_limited)
 {
-    (void)state;
     enum { ASKED = 70, KEPT = 64, ROUNDS = 20 };
     char id[2 * TEXT];
     size_units = 1;

@@ -35,10 +35,8 @@ cut_off(uint32_t call, enum mesh_end end, bool vanished)
 }
 
 /* R3: all calls prefer the other copy now. */
-static void
-test_unreachable_peer_is_the_second_choice(void **state)
+TEST_CASE(test_unreachable_peer_is_the_second_choice)
 {
-    (void)state;
     instance("a", 500);
     instance("b", 500);
     put("m1", "a:loaded b:loaded");
@@ -55,10 +53,8 @@ test_unreachable_peer_is_the_second_choice(void **state)
 
 /* R15: a stream avoids the unreachable only copy and has the model loaded here; other calls try it.
  */
-static void
-test_stream_avoids_the_unreachable_only_copy(void **state)
+TEST_CASE(test_stream_avoids_the_unreachable_only_copy)
 {
-    (void)state;
     instance("a", 500);
     put("m1", "a:loaded");
     begin_stream(1, "m1");
@@ -74,10 +70,8 @@ test_stream_avoids_the_unreachable_only_copy(void **state)
 }
 
 /* Unreachability is forgotten after two seconds. */
-static void
-test_unreachability_expires(void **state)
+TEST_CASE(test_unreachability_expires)
 {
-    (void)state;
     instance("a", 500);
     put("m1", "a:loaded");
     begin_stream(1, "m1");
@@ -91,10 +85,8 @@ test_unreachability_expires(void **state)
 }
 
 /* R15: this node may not load the model, so the stream tries the peer after all. */
-static void
-test_stream_tries_an_unreachable_peer_as_last_resort(void **state)
+TEST_CASE(test_stream_tries_an_unreachable_peer_as_last_resort)
 {
-    (void)state;
     static const char *const gpu[] = {"gpu"};
     const struct mesh_type_rule rule = {.type = "t", .required = gpu, .required_count = 1};
     step((struct mesh_event){.kind = MESH_TYPES, .types = {.rules = &rule, .rule_count = 1}});
@@ -110,10 +102,8 @@ test_stream_tries_an_unreachable_peer_as_last_resort(void **state)
 }
 
 /* The runtime forgets the model during a stream; the next stream has it loaded again. */
-static void
-test_forgotten_model_is_loaded_again(void **state)
+TEST_CASE(test_forgotten_model_is_loaded_again)
 {
-    (void)state;
     put("m1", "");
     use("m1");
     begin_stream(1, "m1");

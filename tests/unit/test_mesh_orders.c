@@ -7,10 +7,8 @@
 
 #define NO_LABELS "There are no running instances that meet the label requirements of type "
 
-static void
-test_registering(void **state)
+TEST_CASE(test_registering)
 {
-    (void)state;
     const struct rig_reply *reply = order(REGISTER("m", "t", .path = "p", .key = "k"));
     assert_true(reply->came);
     assert_int_equal(reply->model, MESH_MODEL_NOT_LOADED);
@@ -40,10 +38,8 @@ test_registering(void **state)
     assert_int_equal(txns, 1);
 }
 
-static void
-test_unregistering(void **state)
+TEST_CASE(test_unregistering)
 {
-    (void)state;
     const struct mesh_order gone = {.kind = MESH_UNREGISTER, .model = "nobody"};
     assert_int_equal(outcome(gone), MESH_OUTCOME_OK);
     assert_int_equal(txns, 0);
@@ -58,10 +54,8 @@ test_unregistering(void **state)
 }
 
 /* O1: the mirror is late; what etcd compares is not. */
-static void
-test_orders_with_a_late_mirror(void **state)
+TEST_CASE(test_orders_with_a_late_mirror)
 {
-    (void)state;
     struct rig_model *m = model_at("m"); /* registered elsewhere, and not seen yet */
     set_text(m->type, "t");
     m->revision = m->create_revision = ++revision;
@@ -88,10 +82,8 @@ test_orders_with_a_late_mirror(void **state)
 }
 
 /* T3 to T5 for orders. */
-static void
-test_lost_and_late_answers(void **state)
+TEST_CASE(test_lost_and_late_answers)
 {
-    (void)state;
     network = NETWORK_UNHEARD;
     assert_false(order(REGISTER("m", "t"))->came);
     network = NETWORK_OK;
@@ -116,10 +108,8 @@ test_lost_and_late_answers(void **state)
     assert_int_equal(model_at("a")->references, 1);
 }
 
-static void
-test_orders_without_etcd(void **state)
+TEST_CASE(test_orders_without_etcd)
 {
-    (void)state;
     set_session(0);
     assert_true(order((struct mesh_order){.kind = MESH_MODEL_STATUS, .model = "x"})->came);
     assert_int_equal(replies[0].model, MESH_MODEL_NOT_FOUND);
@@ -137,10 +127,8 @@ test_orders_without_etcd(void **state)
     assert_int_equal(replies[0].outcome, MESH_OUTCOME_OK);
 }
 
-static void
-test_invalid_orders_are_refused(void **state)
+TEST_CASE(test_invalid_orders_are_refused)
 {
-    (void)state;
     char long_id[MESH_ID_BYTES_MAX + 2];
     memset(long_id, 'x', sizeof(long_id) - 1);
     long_id[sizeof(long_id) - 1] = '\0';
@@ -153,10 +141,8 @@ test_invalid_orders_are_refused(void **state)
                      MESH_OUTCOME_INVALID);
 }
 
-static void
-test_a_full_registry(void **state)
+TEST_CASE(test_a_full_registry)
 {
-    (void)state;
     char id[TEXT];
     mesh_destroy(mesh);
     start((struct mesh_config){.models_max = 30});
@@ -168,10 +154,8 @@ test_a_full_registry(void **state)
     assert_int_equal(outcome(SET("v", "m")), MESH_OUTCOME_FULL);
 }
 
-static void
-test_sync_order_waits_for_the_load(void **state)
+TEST_CASE(test_sync_order_waits_for_the_load)
 {
-    (void)state;
     const struct mesh_order waits = {
         .order = 1, .kind = MESH_ENSURE_LOADED, .model = "m", .sync = true};
     prompt = false;
@@ -190,10 +174,8 @@ test_sync_order_waits_for_the_load(void **state)
     assert_int_equal(reply->copies, 1);
 }
 
-static void
-test_failed_loads_are_reported(void **state)
+TEST_CASE(test_failed_loads_are_reported)
 {
-    (void)state;
     load_fails = true;
     const struct rig_reply *reply = order(REGISTER("m", "t", .load_now = true, .sync = true));
     assert_true(reply->came);
@@ -215,10 +197,8 @@ test_failed_loads_are_reported(void **state)
 }
 
 /* The other node does not react: the request is repeated twice, then the order fails. */
-static void
-test_load_request_is_repeated_then_given_up(void **state)
+TEST_CASE(test_load_request_is_repeated_then_given_up)
 {
-    (void)state;
     instance("self", 0);
     drain();
     instance("other", 900);
@@ -269,10 +249,8 @@ use_all(void)
 }
 
 /* Controllers parse this text; by the labels at its end they recognise a type without a runtime. */
-static void
-test_no_instance_meets_the_labels(void **state)
+TEST_CASE(test_no_instance_meets_the_labels)
 {
-    (void)state;
     static const char *const both[] = {"mt:onnx", "pv:v2"}, *const none[] = {"_no_runtime"};
     const struct mesh_type_rule rules[] = {
         {.type = "t", .required = both, .required_count = 2},
@@ -287,10 +265,8 @@ test_no_instance_meets_the_labels(void **state)
 }
 
 /* R14 for orders: a sync order waits for room, others fail at once. */
-static void
-test_sync_order_waits_for_room(void **state)
+TEST_CASE(test_sync_order_waits_for_room)
 {
-    (void)state;
     const struct mesh_order waits = {.kind = MESH_ENSURE_LOADED, .model = "a", .sync = true};
     const struct rig_reply *reply;
     load_ms = 20000; /* on average 2 s: what was called is protected for one */
@@ -325,10 +301,8 @@ test_sync_order_waits_for_room(void **state)
 }
 
 /* E4: a sync order evicts models that were used since its own model was. */
-static void
-test_sync_register_evicts_idle_models(void **state)
+TEST_CASE(test_sync_register_evicts_idle_models)
 {
-    (void)state;
     fill();
     use_all();
     now_ms++;
@@ -342,10 +316,8 @@ test_sync_register_evicts_idle_models(void **state)
 }
 
 /* The node that failed to load it was the only one that may. */
-static void
-test_sync_register_returns_the_failure(void **state)
+TEST_CASE(test_sync_register_returns_the_failure)
 {
-    (void)state;
     step((struct mesh_event){.kind = MESH_RUNTIME_LOST});
     instance("broken", 900);
     const struct rig_reply *reply =
@@ -357,10 +329,8 @@ test_sync_register_returns_the_failure(void **state)
     assert_int_equal(replies[0].model, MESH_MODEL_FAILED);
 }
 
-static void
-test_ensure_refreshes_a_copy_elsewhere(void **state)
+TEST_CASE(test_ensure_refreshes_a_copy_elsewhere)
 {
-    (void)state;
     instance("other", 900);
     add_place("a", "other", MESH_PLACE_LOADED);
     assert_int_equal(outcome((struct mesh_order){.kind = MESH_ENSURE_LOADED, .model = "a"}),
@@ -373,10 +343,8 @@ test_ensure_refreshes_a_copy_elsewhere(void **state)
 }
 
 /* O4 */
-static void
-test_status(void **state)
+TEST_CASE(test_status)
 {
-    (void)state;
     instance("x", 900);
     instance("y", 900);
     now_ms += 2 * HOUR;

@@ -67,10 +67,8 @@ see(void *context, const struct mesh_sight *sight)
     seen_pool = sight->pool;
 }
 
-static void
-test_each_pool_evicts_its_own_models(void **state)
+TEST_CASE(test_each_pool_evicts_its_own_models)
 {
-    (void)state;
     for (int i = 0; i < 9; i++) {
         char id[TEXT];
         snprintf(id, sizeof(id), "m%d", i);
@@ -94,10 +92,8 @@ test_each_pool_evicts_its_own_models(void **state)
 }
 
 /* Both pools together have room for it, neither has alone. */
-static void
-test_model_too_large_for_its_pool(void **state)
+TEST_CASE(test_model_too_large_for_its_pool)
 {
-    (void)state;
     size_units = 500;
     call_as(1, "x0", MESH_HOP_ENTRY);
     assert_seen("load x0", 0);
@@ -107,10 +103,8 @@ test_model_too_large_for_its_pool(void **state)
     assert_seen("serve 2 m0", 1);
 }
 
-static void
-test_each_pool_has_its_queue(void **state)
+TEST_CASE(test_each_pool_has_its_queue)
 {
-    (void)state;
     prompt = false;
     static const char *const ids[] = {"m0", "m1", "x0", "x1"};
     for (uint32_t i = 0; i < 4; i++) {
@@ -126,10 +120,8 @@ test_each_pool_has_its_queue(void **state)
     assert_seen("load m1", 0);
 }
 
-static void
-test_one_runtime_is_lost(void **state)
+TEST_CASE(test_one_runtime_is_lost)
 {
-    (void)state;
     use("m0");
     use("x0");
     struct mesh_figures before = mesh_figures(mesh);
@@ -167,10 +159,8 @@ test_one_runtime_is_lost(void **state)
     assert_true(after.full);
 }
 
-static void
-test_node_is_full_when_both_pools_are(void **state)
+TEST_CASE(test_node_is_full_when_both_pools_are)
 {
-    (void)state;
     load_ms = 9000; /* on average 3 s: all are young */
     for (int i = 0; i < 3; i++) {
         char id[TEXT];
@@ -213,10 +203,8 @@ far_replies(const char *model, uint64_t free_units)
 }
 
 /* This node has no room, so another one loads. */
-static void
-test_pools_of_another_node(void **state)
+TEST_CASE(test_pools_of_another_node)
 {
-    (void)state;
     static const char *const types[] = {"*", "x,y"};
     const struct mesh_figures figures[] = {of_pool(0), of_pool(900)};
     lose(0);
@@ -254,10 +242,8 @@ test_pools_of_another_node(void **state)
     assert_seen("forward 7", 0);
 }
 
-static void
-test_drain_moves_both_pools(void **state)
+TEST_CASE(test_drain_moves_both_pools)
 {
-    (void)state;
     use("m0");
     use("x0");
     instance("other", 900);
@@ -275,10 +261,8 @@ test_drain_moves_both_pools(void **state)
 }
 
 /* A model may come back with another type. */
-static void
-test_model_changes_its_pool(void **state)
+TEST_CASE(test_model_changes_its_pool)
 {
-    (void)state;
     use("m0");
     struct rig_model *record = model_at("m0");
     model_gone("m0");
@@ -305,10 +289,8 @@ pool_among(const char *const *types, uint32_t count, const char *name)
     return pool;
 }
 
-static void
-test_names_of_pools(void **state)
+TEST_CASE(test_names_of_pools)
 {
-    (void)state;
     static const char *const types[] = {"a,b", "", "*", "c"};
     static const struct {
         const char *name;

@@ -63,10 +63,8 @@ fresh_and_large(void **state)
     return 0;
 }
 
-static void
-test_half_of_what_is_free(void **state)
+TEST_CASE(test_half_of_what_is_free)
 {
-    (void)state;
     node("a", 625,
          WALL); /* half of 500 above the eighth: two models of 125, as large as its three are */
     put_models(20);
@@ -76,20 +74,16 @@ test_half_of_what_is_free(void **state)
     assert_seen("ensure m1 a advance 1", 1);
 }
 
-static void
-test_nothing_below_an_eighth(void **state)
+TEST_CASE(test_nothing_below_an_eighth)
 {
-    (void)state;
     node("a", 125, WALL + now_ms + 7 * MINUTE); /* its oldest one was used lately */
     put_models(20);
     lead_for(60);
     assert_seen("ensure", 0);
 }
 
-static void
-test_one_in_four_seconds(void **state)
+TEST_CASE(test_one_in_four_seconds)
 {
-    (void)state;
     node("a", 1000, WALL);
     node("b", 1000, WALL);
     put_models(20);
@@ -106,10 +100,8 @@ test_one_in_four_seconds(void **state)
 
 /* Each load is told to all nodes, so a mesh has a budget: 1,000 a second, divided by its nodes. Of
  * 200 nodes each could begin one at once; the mesh begins five a second, until all are loaded. */
-static void
-test_large_mesh_has_one_budget(void **state)
+TEST_CASE(test_large_mesh_has_one_budget)
 {
-    (void)state;
     char id[TEXT];
     for (uint32_t i = 0; i < 199; i++) {
         snprintf(id, sizeof(id), "n%u", i);
@@ -129,10 +121,8 @@ test_large_mesh_has_one_budget(void **state)
 }
 
 /* A mesh of more nodes than loads in a second saves for one load, and no more. */
-static void
-test_huge_mesh_saves_for_a_load(void **state)
+TEST_CASE(test_huge_mesh_saves_for_a_load)
 {
-    (void)state;
     char id[TEXT];
     for (uint32_t i = 0; i < 3999; i++) {
         snprintf(id, sizeof(id), "n%u", i);
@@ -148,10 +138,8 @@ test_huge_mesh_saves_for_a_load(void **state)
 }
 
 /* Up to 63 nodes, one in four seconds and node is less. */
-static void
-test_small_mesh_has_no_other_pace(void **state)
+TEST_CASE(test_small_mesh_has_no_other_pace)
 {
-    (void)state;
     char id[TEXT];
     for (uint32_t i = 0; i < 29; i++) {
         snprintf(id, sizeof(id), "n%u", i);
@@ -167,10 +155,8 @@ test_small_mesh_has_no_other_pace(void **state)
 }
 
 /* Models with a copy or two fresh failures are left alone, and so are all without the lead. */
-static void
-test_models_that_need_no_load_are_skipped(void **state)
+TEST_CASE(test_models_that_need_no_load_are_skipped)
 {
-    (void)state;
     node("a", 1000, WALL);
     put_models(4);
     put("m0", "a:loaded");
@@ -193,10 +179,8 @@ test_models_that_need_no_load_are_skipped(void **state)
 
 /* G4: full nodes take models that are younger than their oldest by a third of its age and by 20
  * minutes, into a twentieth of their room at a time. */
-static void
-test_into_full_nodes(void **state)
+TEST_CASE(test_into_full_nodes)
 {
-    (void)state;
     now_ms += 10 * HOUR;
     node("a", 0, WALL + now_ms - 3 * HOUR + 8 * MINUTE); /* three hours old when it is planned */
     size_units = 25;
@@ -219,10 +203,8 @@ test_into_full_nodes(void **state)
 }
 
 /* Models that no node may hold do not block the others. */
-static void
-test_unplaceable_types_do_not_block_others(void **state)
+TEST_CASE(test_unplaceable_types_do_not_block_others)
 {
-    (void)state;
     static const char *const gpu[] = {"gpu"};
     const struct mesh_type_rule rule = {.type = "t", .required = gpu, .required_count = 1};
     step((struct mesh_event){.kind = MESH_TYPES, .types = {.rules = &rule, .rule_count = 1}});
@@ -235,10 +217,8 @@ test_unplaceable_types_do_not_block_others(void **state)
 }
 
 /* The leader loads on itself as on any other node. */
-static void
-test_leader_loads_on_itself(void **state)
+TEST_CASE(test_leader_loads_on_itself)
 {
-    (void)state;
     instance("self", 900);
     put_models(2);
     lead_for(10);

@@ -5,16 +5,11 @@
  * fields alone; `loaded` counts only beside the same stamp. Hostile values end in an error that
  * says where, and nothing else.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
+#include "../test.h"
 #include "base/check.h"
 #include "mesh/record/record.h"
 
@@ -78,10 +73,8 @@ static const char *const theirs[] = {
     "\"a\":5},\"zulu\":\"\"}",
 };
 
-static void
-round_trips(void **state)
+TEST_CASE(round_trips)
 {
-    (void)state;
     for (size_t i = 0; i < ARRAY_COUNT(theirs); i++) {
         struct record_model *record = read_ok(theirs[i]);
         writes(&record->model, theirs[i], theirs[i]);
@@ -90,10 +83,8 @@ round_trips(void **state)
     }
 }
 
-static void
-says_what_the_core_wants(void **state)
+TEST_CASE(says_what_the_core_wants)
 {
-    (void)state;
     struct record_model *record = read_ok(theirs[1]);
     const struct mesh_model *model = &record->model;
     assert_string_equal(model->id, "m-1");
@@ -117,10 +108,8 @@ says_what_the_core_wants(void **state)
     free(record);
 }
 
-static void
-defaults(void **state)
+TEST_CASE(defaults)
 {
-    (void)state;
     struct record_model *record = read_ok("{\"type\":null,\"mPath\":null,\"refs\":-4}");
     assert_string_equal(record->model.type, "NLCLASSIFIER");
     assert_string_equal(record->model.path, "");
@@ -132,10 +121,8 @@ defaults(void **state)
 
 /* ---- ours ---- */
 
-static void
-loaded_beside_the_same_stamp(void **state)
+TEST_CASE(loaded_beside_the_same_stamp)
 {
-    (void)state;
     struct record_model *record =
         read_ok("{\"type\":\"t\",\"instanceIds\":{\"a\":1,\"b\":2,\"c\":3},"
                 "\"loaded\":{\"a\":1,\"b\":1,\"d\":4,\"c\":\"3\"}}");
@@ -149,10 +136,8 @@ loaded_beside_the_same_stamp(void **state)
 }
 
 /* The core's fields replace the former ones, and nothing else. */
-static void
-changes(void **state)
+TEST_CASE(changes)
 {
-    (void)state;
     const char *former =
         "{\"type\":\"t\",\"instanceIds\":{\"a\":1},\"failedIn\":{\"b\":7,\"c\":8},\"fails\":{"
         "\"b\":{\"msg\":\"x\",\"code\":3},\"c\":{\"msg\":\"y\"}},\"new\":{\"deep\":[{}]}}";
@@ -173,10 +158,8 @@ changes(void **state)
     writes(&model, "", "{\"type\":\"u\"}");
 }
 
-static void
-keeps_what_nobody_knows(void **state)
+TEST_CASE(keeps_what_nobody_knows)
 {
-    (void)state;
     struct record_model *record = read_ok(
         "{\"z\":1.5,\"type\":\"t\",\"y\":1e300,\"x\":2.0,\"w\":-9223372036854775808,"
         "\"\":\"\",\"failedIn\":{\"b\":7},\"fails\":{\"b\":{\"code\":3},\"gone\":{\"code\":4}},"
@@ -190,10 +173,8 @@ keeps_what_nobody_knows(void **state)
     free(record);
 }
 
-static void
-keeps_numbers_beyond_64_bits(void **state)
+TEST_CASE(keeps_numbers_beyond_64_bits)
 {
-    (void)state;
     static const char former[] =
         "{\"type\":\"t\",\"a\":18446744073709551616,\"b\":[-9223372036854775809,1],"
         "\"c\":{\"d\":1.25e999,\"e\":\"\\\"99999999999999999999\"}}";
@@ -208,10 +189,8 @@ keeps_numbers_beyond_64_bits(void **state)
 
 /* ---- hostile ---- */
 
-static void
-wrong_shapes(void **state)
+TEST_CASE(wrong_shapes)
 {
-    (void)state;
     refused("", "not JSON: empty");
     refused("{", "not JSON: ");
     refused("[1]", "not an object");
@@ -240,10 +219,8 @@ wrong_shapes(void **state)
     refused("{\"fails\":\"no\"}", "fails: an object is wanted, not a text");
 }
 
-static void
-too_much(void **state)
+TEST_CASE(too_much)
 {
-    (void)state;
     struct bytes value = {0};
     bytes_put_text(&value, "{\"instanceIds\":{\"i\":1");
     for (int i = 0; i < 10000; i++) {
@@ -275,10 +252,8 @@ too_much(void **state)
 }
 
 /* A runtime's text for people may be anything; the record stays JSON, and small. */
-static void
-any_reason(void **state)
+TEST_CASE(any_reason)
 {
-    (void)state;
     static char reason[100000];
     struct mesh_place place = {"a", "ok \xc3\xa9 \xff\xc3 \xed\xa0\x80 \xf4\x90\x80\x80 \xc0\xaf",
                                1, MESH_PLACE_FAILED};
@@ -302,10 +277,8 @@ any_reason(void **state)
 }
 
 /* A text that names a model is not changed silently: it is not written. */
-static void
-no_utf8(void **state)
+TEST_CASE(no_utf8)
 {
-    (void)state;
     struct bytes to = {0};
     struct error error = ERROR_NONE;
     struct mesh_model model = {.id = "m", .type = "t", .path = "a\xff"};
@@ -315,10 +288,8 @@ no_utf8(void **state)
 }
 
 /* A former value that is none is not written over. */
-static void
-wrong_former(void **state)
+TEST_CASE(wrong_former)
 {
-    (void)state;
     struct bytes to = {0};
     struct error error = ERROR_NONE;
     struct mesh_model model = {.id = "m", .type = "t"};

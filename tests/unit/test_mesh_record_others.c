@@ -4,16 +4,11 @@
  * As for models: the incumbent's bytes come out as they went in, the core gets what it wants, and
  * what is wrong is refused with a text that says what and where.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
+#include "../test.h"
 #include "base/check.h"
 #include "mesh/record/keys.h"
 #include "mesh/record/record.h"
@@ -42,10 +37,8 @@ is_text(struct bytes *bytes, const char *expected)
 
 /* ---- keys ---- */
 
-static void
-keys(void **state)
+TEST_CASE(keys)
 {
-    (void)state;
     struct bytes prefix = {0};
     struct error error = ERROR_NONE;
     assert_int_equal(record_prefix("/root", "mm", "svc", &prefix, &error), STATUS_OK);
@@ -75,10 +68,8 @@ keys(void **state)
     bytes_fini(&prefix);
 }
 
-static void
-keys_of_nothing(void **state)
+TEST_CASE(keys_of_nothing)
 {
-    (void)state;
     static const char *const none[] = {"",
                                        "/mm/svc",
                                        "/mm/svc/",
@@ -105,10 +96,8 @@ keys_of_nothing(void **state)
 
 /* ---- vmodels ---- */
 
-static void
-vmodels(void **state)
+TEST_CASE(vmodels)
 {
-    (void)state;
     static const char *const theirs[] = {
         "{\"o\":\"ksp\",\"amid\":\"m__ksp-0123456789\",\"tmid\":\"m__ksp-abcdef0123\",\"failed\":"
         "true}",
@@ -167,10 +156,8 @@ read_instance(const char *value, uint64_t full_units)
     return record;
 }
 
-static void
-instances(void **state)
+TEST_CASE(instances)
 {
-    (void)state;
     struct record_instance *record = read_instance(their_instance, 21473);
     const struct mesh_instance *instance = &record->instance;
     assert_string_equal(instance->id, "x");
@@ -206,10 +193,8 @@ instances(void **state)
     free(record);
 }
 
-static void
-instances_of_ours(void **state)
+TEST_CASE(instances_of_ours)
 {
-    (void)state;
     struct record_instance ours = {
         .instance = {.id = "x",
                      .labels = "a,b",
@@ -240,10 +225,8 @@ instances_of_ours(void **state)
     free(record);
 }
 
-static void
-instances_with_pools(void **state)
+TEST_CASE(instances_with_pools)
 {
-    (void)state;
     static const char expected[] =
         "{\"lruTime\":5,\"cap\":30,\"used\":7,\"full\":false,\"pools\":["
         "{\"types\":[\"a\",\"b\"],\"lruTime\":5,\"count\":3,\"cap\":10,\"used\":6,\"lInProg\":1,"
@@ -273,10 +256,8 @@ instances_with_pools(void **state)
     free(record);
 }
 
-static void
-instances_refused(void **state)
+TEST_CASE(instances_refused)
 {
-    (void)state;
     static const struct {
         const char *value;
         const char *text;
@@ -318,10 +299,8 @@ read_types(const char *value, struct record_types **types, struct error *error)
     return record_types_read(value, strlen(value), types, error);
 }
 
-static void
-type_constraints(void **state)
+TEST_CASE(type_constraints)
 {
-    (void)state;
     struct record_types *types;
     struct error error;
     assert_int_equal(
@@ -356,10 +335,8 @@ type_constraints(void **state)
 
 /* ---- dynamic configuration ---- */
 
-static void
-settings(void **state)
+TEST_CASE(settings)
 {
-    (void)state;
     struct record_setting setting;
     struct error error = ERROR_NONE;
     assert_int_equal(record_setting_kind("logger_level"), RECORD_LOG_LEVEL);

@@ -71,10 +71,8 @@ a_set(void)
     return blob;
 }
 
-static void
-test_fields(void **state)
+TEST_CASE(test_fields)
 {
-    (void)state;
     struct mesh_request request;
     struct error error = ERROR_NONE;
     struct blob blob = a_register();
@@ -120,10 +118,8 @@ test_fields(void **state)
 }
 
 /* The last of several counts; an empty one is none. */
-static void
-test_several_times(void **state)
+TEST_CASE(test_several_times)
 {
-    (void)state;
     struct mesh_request request;
     struct error error = ERROR_NONE;
     struct blob blob = a_register();
@@ -138,10 +134,8 @@ test_several_times(void **state)
     mesh_request_fini(&request);
 }
 
-static void
-test_missing(void **state)
+TEST_CASE(test_missing)
 {
-    (void)state;
     for (enum mesh_order_kind kind = MESH_REGISTER; kind <= MESH_ENSURE_LOADED; kind++)
         refuse((struct blob){0}, kind, "must provide non-empty modelId");
     for (enum mesh_order_kind kind = MESH_SET_VMODEL; kind <= MESH_VMODEL_STATUS; kind++)
@@ -159,10 +153,8 @@ test_missing(void **state)
     refuse(blob, MESH_SET_VMODEL, "Must provide non-empty model type string");
 }
 
-static void
-test_empty_info_is_none(void **state)
+TEST_CASE(test_empty_info_is_none)
 {
-    (void)state;
     struct mesh_request request;
     struct error error = ERROR_NONE;
     struct blob blob = {0};
@@ -174,10 +166,8 @@ test_empty_info_is_none(void **state)
     mesh_request_fini(&request);
 }
 
-static void
-test_too_long(void **state)
+TEST_CASE(test_too_long)
 {
-    (void)state;
     static const struct {
         uint32_t field;
         size_t most;
@@ -209,10 +199,8 @@ test_too_long(void **state)
     free(text);
 }
 
-static void
-test_no_text(void **state)
+TEST_CASE(test_no_text)
 {
-    (void)state;
     struct blob blob = {0};
     blob_field_bytes(&blob, 1, "a\0b", 3);
     refuse(blob, MESH_UNREGISTER, "field 1 of the request is not UTF-8 text");
@@ -222,19 +210,15 @@ test_no_text(void **state)
 }
 
 /* Of another wire type it is another field, which nobody knows. */
-static void
-test_wire_types(void **state)
+TEST_CASE(test_wire_types)
 {
-    (void)state;
     struct blob blob = {0};
     blob_field_varint(&blob, 1, 7);
     refuse(blob, MESH_UNREGISTER, "must provide non-empty modelId");
 }
 
-static void
-test_cut_anywhere(void **state)
+TEST_CASE(test_cut_anywhere)
 {
-    (void)state;
     struct blob blob = a_set();
     for (size_t at = 0; at <= blob.used; at++) {
         struct spans spans = spans_cut(blob.bytes, blob.used, at);
@@ -253,10 +237,8 @@ test_cut_anywhere(void **state)
     blob_free(&blob);
 }
 
-static void
-test_random(void **state)
+TEST_CASE(test_random)
 {
-    (void)state;
     random_init();
     for (int turn = 0; turn < 20000; turn++) {
         struct blob blob = {0};

@@ -63,10 +63,8 @@ full_for_good(const char *id)
         .figures = {.capacity_units = 1000, .full = true, .oldest_ms = WALL + HOUR}});
 }
 
-static void
-test_call_waits_for_room(void **state)
+TEST_CASE(test_call_waits_for_room)
 {
-    (void)state;
     fill();
     call_as(10, "m10", MESH_HOP_ENTRY);
     assert_int_equal(line_count, 0);
@@ -82,10 +80,8 @@ test_call_waits_for_room(void **state)
 
 /* R14: copies appear and vanish until the call has used up its tries. It found no room before, so
  * it goes on waiting, and is routed again when the tries have expired. */
-static void
-test_vanishing_copies_do_not_end_a_waiting_call(void **state)
+TEST_CASE(test_vanishing_copies_do_not_end_a_waiting_call)
 {
-    (void)state;
     fill();
     full_for_good("other");
     call_as(10, "m10", MESH_HOP_ENTRY);
@@ -124,10 +120,8 @@ check_five_copies(const char *first, const char *then, const char *end)
     assert_seen(end, end[0] != '\0');
 }
 
-static void
-test_five_vanished_copies(void **state)
+TEST_CASE(test_five_vanished_copies)
 {
-    (void)state;
     check_five_copies("a:loaded b:loaded c:loaded d:loaded", "e:loaded", "");
     put("m10", "");
     tick(1000);
@@ -135,8 +129,7 @@ test_five_vanished_copies(void **state)
     assert_seen("forward 10 m10 a hit", 1);
 }
 
-static void
-test_five_unreachable_copies(void **state)
+TEST_CASE(test_five_unreachable_copies)
 {
     static const char all[] = "a:loaded b:loaded c:loaded d:loaded e:loaded";
     (void)state;
@@ -144,10 +137,8 @@ test_five_unreachable_copies(void **state)
 }
 
 /* R9: a load here failed for this call; a copy loaded since then serves it. */
-static void
-test_copy_loaded_after_a_refusal_serves(void **state)
+TEST_CASE(test_copy_loaded_after_a_refusal_serves)
 {
-    (void)state;
     const struct mesh_tried loads = {.instance = "self", .list = MESH_LIST_LOAD};
     const struct mesh_tried fixed = {.instance = "self", .list = MESH_LIST_FIXED};
     struct mesh_event event = {
@@ -165,10 +156,8 @@ test_copy_loaded_after_a_refusal_serves(void **state)
 }
 
 /* The next event finds the room, not only the next tick. */
-static void
-test_new_room_is_used_at_once(void **state)
+TEST_CASE(test_new_room_is_used_at_once)
 {
-    (void)state;
     fill();
     call_as(10, "m10", MESH_HOP_ENTRY);
     instance("other", 0); /* which is as full */
@@ -182,10 +171,8 @@ test_new_room_is_used_at_once(void **state)
 }
 
 /* Room for one model goes to the first call in line. */
-static void
-test_waiting_calls_get_room_in_order(void **state)
+TEST_CASE(test_waiting_calls_get_room_in_order)
 {
-    (void)state;
     fill();
     prompt = false;
     for (uint32_t i = 10; i <= 13; i++)
@@ -210,10 +197,8 @@ test_waiting_calls_get_room_in_order(void **state)
 }
 
 /* A call that arrives before the room was seen does not overtake either. */
-static void
-test_new_call_does_not_overtake(void **state)
+TEST_CASE(test_new_call_does_not_overtake)
 {
-    (void)state;
     fill();
     prompt = false;
     call_as(10, "m10", MESH_HOP_ENTRY);
@@ -224,10 +209,8 @@ test_new_call_does_not_overtake(void **state)
 }
 
 /* A call for a loaded model that cannot be reached fails instead of waiting for room. */
-static void
-test_unreachable_copy_is_not_lack_of_room(void **state)
+TEST_CASE(test_unreachable_copy_is_not_lack_of_room)
 {
-    (void)state;
     put("m1", "");
     call_as(1, "m1", MESH_HOP_ENTRY);
     end_call(1, MESH_END_UNREACHABLE, 0);
@@ -263,19 +246,15 @@ check_rotation(uint32_t count, uint32_t calls, int64_t took_ms)
     }
 }
 
-static void
-test_one_model_more_than_fits(void **state)
+TEST_CASE(test_one_model_more_than_fits)
 {
-    (void)state;
     check_rotation(4, 4, 20); /* on a node that has loaded hardly anything */
     check_rotation(4, 40, 2000);
 }
 
 /* E3: nine models loaded for nobody are evicted at once, the first-loaded first. */
-static void
-test_uncalled_models_are_not_protected(void **state)
+TEST_CASE(test_uncalled_models_are_not_protected)
 {
-    (void)state;
     register_all(20);
     load_ms = FULL * LOAD_MS;
     for (uint32_t i = 1; i <= FULL; i++) {
@@ -294,10 +273,8 @@ test_uncalled_models_are_not_protected(void **state)
 
 /* E3: twenty callers come at once. All of them are delayed by one protection together, the first
  * nine loads'; what is loaded after that, for callers that had waited already, is not protected. */
-static void
-test_protection_delays_a_caller_once(void **state)
+TEST_CASE(test_protection_delays_a_caller_once)
 {
-    (void)state;
     fill();
     for (uint32_t i = 10; i <= 20; i++)
         call_as(i, name(i), MESH_HOP_ENTRY);
@@ -315,10 +292,8 @@ test_protection_delays_a_caller_once(void **state)
 
 /* K2, R17: what has not begun to load evicts nobody, however much is queued behind a load that
  * hangs. */
-static void
-test_queued_loads_evict_nobody(void **state)
+TEST_CASE(test_queued_loads_evict_nobody)
 {
-    (void)state;
     fill();
     tick(HOUR);
     prompt = false;
@@ -342,10 +317,8 @@ test_queued_loads_evict_nobody(void **state)
 
 /* R17: loads hang here. After the assumed time the calls that wait for them go to another node,
  * those whose load is still queued with the withdrawal of it; new calls go there at once. */
-static void
-test_calls_leave_hanging_loads(void **state)
+TEST_CASE(test_calls_leave_hanging_loads)
 {
-    (void)state;
     register_all(20);
     prompt = false;
     for (uint32_t i = 1; i <= 3; i++) {
@@ -375,10 +348,8 @@ test_calls_leave_hanging_loads(void **state)
 }
 
 /* R17: a call from another node, and nobody else that could load the model. */
-static void
-test_calls_of_others_leave_hanging_loads(void **state)
+TEST_CASE(test_calls_of_others_leave_hanging_loads)
 {
-    (void)state;
     register_all(20);
     prompt = false;
     call_as(1, "m1", MESH_HOP_LOAD);
@@ -394,10 +365,8 @@ test_calls_of_others_leave_hanging_loads(void **state)
 }
 
 /* R17: a call leaves a load, which ends while another node refuses the call: the copy serves it. */
-static void
-test_call_returns_to_the_load_it_left(void **state)
+TEST_CASE(test_call_returns_to_the_load_it_left)
 {
-    (void)state;
     register_all(20);
     prompt = false;
     call_as(1, "m1", MESH_HOP_ENTRY);
@@ -413,10 +382,8 @@ test_call_returns_to_the_load_it_left(void **state)
 
 /* R17: a call that another node sends back tries a third one, and does not return to the load that
  * the record still shows. */
-static void
-test_sent_back_call_tries_a_third_node(void **state)
+TEST_CASE(test_sent_back_call_tries_a_third_node)
 {
-    (void)state;
     step((struct mesh_event){.kind = MESH_RUNTIME_LOST});
     instance("slow", 500);
     put("m1", "");
@@ -431,10 +398,8 @@ test_sent_back_call_tries_a_third_node(void **state)
 }
 
 /* Two calls for one model are one load. */
-static void
-test_two_calls_share_one_load(void **state)
+TEST_CASE(test_two_calls_share_one_load)
 {
-    (void)state;
     fill();
     prompt = false;
     call_as(10, "m10", MESH_HOP_ENTRY);
@@ -451,10 +416,8 @@ test_two_calls_share_one_load(void **state)
 }
 
 /* A6, E3: nine awaited loads are not evicted, and no more is claimed than fits. */
-static void
-test_awaited_loads_are_not_evicted(void **state)
+TEST_CASE(test_awaited_loads_are_not_evicted)
 {
-    (void)state;
     register_all(20);
     prompt = false;
     for (uint32_t i = 1; i <= FULL + 3; i++)
@@ -470,10 +433,8 @@ test_awaited_loads_are_not_evicted(void **state)
 }
 
 /* The call ends at the tick before its deadline, after a minute if it has none. */
-static void
-test_call_waits_until_its_deadline(void **state)
+TEST_CASE(test_call_waits_until_its_deadline)
 {
-    (void)state;
     register_all(20);
     prompt = false;
     for (uint32_t i = 1; i <= FULL; i++)
@@ -505,10 +466,8 @@ old_and_full(const char *id)
 
 /* A full node gets four calls at a time, none for a moment after a refusal, and the same call only
  * after a while. */
-static void
-test_full_nodes_are_not_flooded(void **state)
+TEST_CASE(test_full_nodes_are_not_flooded)
 {
-    (void)state;
     fill();
     instance("other", 0);
     for (uint32_t i = 10; i < 20; i++)
@@ -539,10 +498,8 @@ test_full_nodes_are_not_flooded(void **state)
 }
 
 /* A load in advance does not take the room that a call waits for. */
-static void
-test_advance_load_does_not_take_the_room(void **state)
+TEST_CASE(test_advance_load_does_not_take_the_room)
 {
-    (void)state;
     fill();
     call_as(10, "m10", MESH_HOP_ENTRY);
     now_ms = grown_up_ms(1);
@@ -553,10 +510,8 @@ test_advance_load_does_not_take_the_room(void **state)
 }
 
 /* A call that waits on a draining node fails once no other node can take it. */
-static void
-test_waiting_call_on_a_draining_node(void **state)
+TEST_CASE(test_waiting_call_on_a_draining_node)
 {
-    (void)state;
     fill();
     instance("other", 0);
     call_as(10, "m10", MESH_HOP_ENTRY);
@@ -574,10 +529,8 @@ test_waiting_call_on_a_draining_node(void **state)
 }
 
 /* D5: the drain does not end while a call waits for another node's room. */
-static void
-test_drain_waits_for_waiting_calls(void **state)
+TEST_CASE(test_drain_waits_for_waiting_calls)
 {
-    (void)state;
     instance("other", 0);
     put("m1", "");
     step((struct mesh_event){.kind = MESH_RUNTIME_LOST});
@@ -591,10 +544,8 @@ test_drain_waits_for_waiting_calls(void **state)
 }
 
 /* A model larger than every node fails at once, with a text that says so. */
-static void
-test_model_larger_than_every_node(void **state)
+TEST_CASE(test_model_larger_than_every_node)
 {
-    (void)state;
     put("m1", "");
     size_units = 2000;
     call_as(1, "m1", MESH_HOP_ENTRY);
@@ -639,20 +590,16 @@ load_a_large_old_one(enum mesh_class class, bool deleted_meanwhile)
 }
 
 /* K4: it was loaded in advance and is the oldest, so it goes itself. */
-static void
-test_advance_load_larger_than_predicted_goes(void **state)
+TEST_CASE(test_advance_load_larger_than_predicted_goes)
 {
-    (void)state;
     load_a_large_old_one(MESH_CLASS_ADVANCE, false);
     assert_seen("unload", 1);
     assert_seen("unload large", 1);
 }
 
 /* K4: it was requested, so others go. */
-static void
-test_requested_load_larger_than_predicted_evicts(void **state)
+TEST_CASE(test_requested_load_larger_than_predicted_evicts)
 {
-    (void)state;
     load_a_large_old_one(MESH_CLASS_COPY, false);
     assert_seen("unload", 2);
     assert_seen("unload m0", 1);
@@ -660,20 +607,16 @@ test_requested_load_larger_than_predicted_evicts(void **state)
 }
 
 /* K4: its record is gone, so it goes in any case. */
-static void
-test_deleted_load_larger_than_predicted_goes(void **state)
+TEST_CASE(test_deleted_load_larger_than_predicted_goes)
 {
-    (void)state;
     load_a_large_old_one(MESH_CLASS_COPY, true);
     assert_seen("unload", 1);
     assert_seen("unload large", 1);
 }
 
 /* K5: the evicted model gives no memory back, so another one goes. */
-static void
-test_unload_that_frees_nothing_evicts_another(void **state)
+TEST_CASE(test_unload_that_frees_nothing_evicts_another)
 {
-    (void)state;
     fill();
     tick(HOUR);
     prompt = false;
@@ -690,10 +633,8 @@ test_unload_that_frees_nothing_evicts_another(void **state)
 }
 
 /* R13: 256 unknown ids a second; calls for more are answered "unavailable". */
-static void
-test_unknown_ids_are_limited(void **state)
+TEST_CASE(test_unknown_ids_are_limited)
 {
-    (void)state;
     char id[TEXT];
     mesh_destroy(mesh);
     start((struct mesh_config){.models_max = 1000});

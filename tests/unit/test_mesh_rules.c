@@ -4,15 +4,11 @@
  * itself on a handful of instances, then placement at random against an oracle that judges each
  * choice from the rules' text, and that every acceptable instance is chosen now and then.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-#include <cmocka.h>
-
 #include "../random.h"
+#include "../test.h"
 #include "base/clock.h"
 #include "mesh/core/calls/route.h"
 
@@ -97,10 +93,8 @@ always(const struct place_wish *given)
     return first;
 }
 
-static void
-test_candidates(void **state)
+TEST_CASE(test_candidates)
 {
-    (void)state;
     struct place_wish given = wish();
     assert_int_equal(always(&given), NAME_NONE); /* nobody lives */
     assert_int_equal(place_refusal(&tables, &given), PLACE_NO_LABELS);
@@ -142,10 +136,8 @@ test_candidates(void **state)
     assert_int_equal(always(&given), a); /* its failure is forgotten, b's is not */
 }
 
-static void
-test_unreachable_ones_are_the_last_resort(void **state)
+TEST_CASE(test_unreachable_ones_are_the_last_resort)
 {
-    (void)state;
     uint32_t a = node("a", "", 900, NOW);
     uint32_t b = node("b", "", 10, NOW);
     tables.instances[a].unreachable_until_ms = NOW + 1;
@@ -155,10 +147,8 @@ test_unreachable_ones_are_the_last_resort(void **state)
     assert_int_equal(always(&given), a);
 }
 
-static void
-test_labels(void **state)
+TEST_CASE(test_labels)
 {
-    (void)state;
     const char *const gpu[] = {"gpu"};
     const char *const fast[] = {"fast"};
     struct mesh_type_rule rule = {
@@ -178,10 +168,8 @@ test_labels(void **state)
     assert_int_not_equal(always(&given), c);
 }
 
-static void
-test_room_before_age(void **state)
+TEST_CASE(test_room_before_age)
 {
-    (void)state;
     uint32_t a = node("a", "", 0, 1); /* full of what nobody uses */
     uint32_t b = node("b", "", 5, NOW);
     struct place_wish given = wish();
@@ -204,10 +192,8 @@ test_room_before_age(void **state)
     assert_int_equal(place_refusal(&tables, &given), PLACE_ALL_FULL);
 }
 
-static void
-test_busy_ones(void **state)
+TEST_CASE(test_busy_ones)
 {
-    (void)state;
     uint32_t a = node("a", "", 900, NOW);
     uint32_t b = node("b", "", 900, NOW);
     tables.instances[a].figures.calls_per_minute = 1000;
@@ -224,10 +210,8 @@ test_busy_ones(void **state)
 }
 
 /* P4: loads that are queued there, or were sent there, speak against a node with more room. */
-static void
-test_queued_loads(void **state)
+TEST_CASE(test_queued_loads)
 {
-    (void)state;
     uint32_t a = node("a", "", 900, NOW);
     uint32_t b = node("b", "", 500, NOW);
     struct place_wish given = wish();
@@ -242,10 +226,8 @@ test_queued_loads(void **state)
     assert_int_equal(always(&given), a);
 }
 
-static void
-test_this_node_if_as_good(void **state)
+TEST_CASE(test_this_node_if_as_good)
 {
-    (void)state;
     uint32_t self = node("self", "", 800, NOW);
     uint32_t a = node("a", "", 900, NOW);
     assert_int_equal(self, INSTANCE_SELF);
@@ -260,10 +242,8 @@ test_this_node_if_as_good(void **state)
 }
 
 /* Of what is acceptable by the rules' text, each is chosen now and then, and nobody else ever. */
-static void
-test_at_random(void **state)
+TEST_CASE(test_at_random)
 {
-    (void)state;
     uint64_t seed = random_seed((uint64_t)clock_now_ns());
     for (int round = 0; round < 200; round++) {
         uint64_t room_most = 0;
@@ -313,10 +293,8 @@ static const struct mesh_place THREE[] = {
     {.instance = "c", .since_ms = NOW - 20, .kind = MESH_PLACE_LOADED},
 };
 
-static void
-test_routes(void **state)
+TEST_CASE(test_routes)
 {
-    (void)state;
     struct route_wish given = call();
     assert_int_equal(route_choose(&tables, &given).kind, ROUTE_MISS);
     uint32_t a = node("a", "", 0, 0);
@@ -357,10 +335,8 @@ test_routes(void **state)
     assert_int_equal(route_choose(&tables, &given).instance, a); /* it loads: another list */
 }
 
-static void
-test_loading_copies(void **state)
+TEST_CASE(test_loading_copies)
 {
-    (void)state;
     uint32_t a = node("a", "", 0, 0);
     uint32_t b = node("b", "", 0, 0);
     struct mesh_place places[] = {
@@ -385,10 +361,8 @@ test_loading_copies(void **state)
     assert_int_equal(route_choose(&tables, &given).instance, a);
 }
 
-static void
-test_this_node(void **state)
+TEST_CASE(test_this_node)
 {
-    (void)state;
     node("self", "", 0, 0);
     uint32_t b = node("b", "", 0, 0);
     const struct mesh_place places[] = {

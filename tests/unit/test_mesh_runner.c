@@ -31,10 +31,8 @@ tear_down(void **state)
 
 /* ---- the usual ---- */
 
-static void
-a_call_loads_its_model_and_is_served(void **state)
+TEST_CASE(a_call_loads_its_model_and_is_served)
 {
-    (void)state;
     struct node *node = node_ready(0, "one");
     char by[ID_MAX];
     node_register(node, "m");
@@ -66,10 +64,8 @@ measure(void *context, enum runner_measure measure, uint64_t value)
     node->measured_last[measure] = value;
 }
 
-static void
-what_is_measured_is_told(void **state)
+TEST_CASE(what_is_measured_is_told)
 {
-    (void)state;
     struct node *node = node_open(0, "one", (struct runner_options){.on_measure = measure});
     node_runtime_ready(node, ROOM);
     NODES_WAIT(runner_is_ready(node->runner));
@@ -92,10 +88,8 @@ what_is_measured_is_told(void **state)
     NODES_WAIT(node_look(node).sums.models_held == 0 && node_look(node).sums.loaded == 0);
 }
 
-static void
-what_is_to_be_done_does_not_wait_for_the_tick(void **state)
+TEST_CASE(what_is_to_be_done_does_not_wait_for_the_tick)
 {
-    (void)state;
     struct node *node = node_open(0, "one", (struct runner_options){.tick_ms = 3600000});
     node_runtime_ready(node, ROOM);
     NODES_WAIT(runner_is_ready(node->runner) && node_look(node).instances > 0);
@@ -103,10 +97,8 @@ what_is_to_be_done_does_not_wait_for_the_tick(void **state)
     assert_int_equal(ask_wait(node, "m", NULL), MESH_END_OK);
 }
 
-static void
-an_unregistered_model_is_unloaded(void **state)
+TEST_CASE(an_unregistered_model_is_unloaded)
 {
-    (void)state;
     struct node *node = node_ready(0, "one");
     struct ordered ordered;
     const struct mesh_order order = {.kind = MESH_UNREGISTER, .model = "m"};
@@ -128,10 +120,8 @@ held_count(const struct node *node)
     return held;
 }
 
-static void
-a_node_holds_what_it_has_room_for(void **state)
+TEST_CASE(a_node_holds_what_it_has_room_for)
 {
-    (void)state;
     struct node *node = node_ready(0, "one");
     char id[ID_MAX];
     for (int i = 0; i < 20; i++) {
@@ -158,10 +148,8 @@ harvest(void *context, struct mesh_runner *runner)
     runner_used(runner, &(struct runner_use){.model = "nobody", .count = 3});
 }
 
-static void
-uses_are_harvested(void **state)
+TEST_CASE(uses_are_harvested)
 {
-    (void)state;
     struct runner_options options = {.runtime = {.harvest = harvest}};
     struct node *node = node_open(0, "one", options);
     node_runtime_ready(node, ROOM);
@@ -171,10 +159,8 @@ uses_are_harvested(void **state)
 
 /* ---- calls, in all states ---- */
 
-static void
-calls_are_refused_without_registry_or_model(void **state)
+TEST_CASE(calls_are_refused_without_registry_or_model)
 {
-    (void)state;
     struct node *node = node_create(0, "one", (struct runner_options){0});
     assert_int_equal(ask_wait(node, "m", NULL), MESH_END_UNAVAILABLE);
     runner_close(node->runner);
@@ -188,10 +174,8 @@ calls_are_refused_without_registry_or_model(void **state)
     assert_int_equal(node_look(node).counts.entered[RUNNER_REFUSED + (int)MESH_END_NOT_FOUND], 2);
 }
 
-static void
-an_id_that_is_too_long_is_not_there(void **state)
+TEST_CASE(an_id_that_is_too_long_is_not_there)
 {
-    (void)state;
     struct node *node = node_ready(0, "one");
     char id[MESH_ID_BYTES_MAX + 2] = {0};
     memset(id, 'x', MESH_ID_BYTES_MAX + 1);
@@ -208,10 +192,8 @@ an_id_that_is_too_long_is_not_there(void **state)
     assert_int_equal(node_look(node).counts.txns, txns); /* etcd is not asked */
 }
 
-static void
-too_many_calls_are_refused(void **state)
+TEST_CASE(too_many_calls_are_refused)
 {
-    (void)state;
     struct node *node = node_open(0, "one", (struct runner_options){.calls_max = 2});
     node_runtime_ready(node, ROOM);
     NODES_WAIT(runner_is_ready(node->runner));
@@ -228,10 +210,8 @@ too_many_calls_are_refused(void **state)
     assert_int_equal(ask_wait(node, "m", NULL), MESH_END_OK); /* numbers are given back */
 }
 
-static void
-a_refusal_at_once_is_an_end(void **state)
+TEST_CASE(a_refusal_at_once_is_an_end)
 {
-    (void)state;
     struct node *node = node_ready(0, "one");
     node_register(node, "m");
     node->busy = true;
@@ -241,10 +221,8 @@ a_refusal_at_once_is_an_end(void **state)
     assert_int_equal(node_look(node).calls, 0);
 }
 
-static void
-a_model_that_the_runtime_forgot_is_loaded_again(void **state)
+TEST_CASE(a_model_that_the_runtime_forgot_is_loaded_again)
 {
-    (void)state;
     struct node *node = node_ready(0, "one");
     node_register(node, "m");
     assert_int_equal(ask_wait(node, "m", NULL), MESH_END_OK);
@@ -254,10 +232,8 @@ a_model_that_the_runtime_forgot_is_loaded_again(void **state)
     assert_int_equal(node->unloads, 0);
 }
 
-static void
-a_waiting_call_is_cancelled(void **state)
+TEST_CASE(a_waiting_call_is_cancelled)
 {
-    (void)state;
     struct node *node = node_ready(0, "one");
     node_register(node, "m");
     struct asker *asker = ask(node, "m");
@@ -269,10 +245,8 @@ a_waiting_call_is_cancelled(void **state)
     assert_false(asker->over);
 }
 
-static void
-a_served_call_is_left_until_it_ends(void **state)
+TEST_CASE(a_served_call_is_left_until_it_ends)
 {
-    (void)state;
     struct node *node = node_ready(0, "one");
     struct ordered ordered;
     node_register(node, "m");
@@ -293,10 +267,8 @@ a_served_call_is_left_until_it_ends(void **state)
     NODES_WAIT(node->unloads == 1);
 }
 
-static void
-a_late_end_is_left_alone(void **state)
+TEST_CASE(a_late_end_is_left_alone)
 {
-    (void)state;
     struct node *node = node_ready(0, "one");
     node_register(node, "m");
     struct asker *asker = ask(node, "m");
@@ -313,10 +285,8 @@ a_late_end_is_left_alone(void **state)
     assert_int_equal(second->end, MESH_END_OK);
 }
 
-static void
-a_call_without_deadline_waits(void **state)
+TEST_CASE(a_call_without_deadline_waits)
 {
-    (void)state;
     struct node *node = node_ready(0, "one");
     node_register(node, "m");
     const struct asker *asker = ask_of(node, "m", RUNNER_NAME_MODEL, TIME_NEVER_NS);
@@ -324,10 +294,8 @@ a_call_without_deadline_waits(void **state)
     assert_int_equal(asker->end, MESH_END_OK);
 }
 
-static void
-a_waiting_call_ends_at_its_deadline(void **state)
+TEST_CASE(a_waiting_call_ends_at_its_deadline)
 {
-    (void)state;
     struct node *node = node_ready(0, "one");
     node_register(node, "m");
     node->silent = true;
@@ -338,10 +306,8 @@ a_waiting_call_ends_at_its_deadline(void **state)
 
 /* ---- the runtime ---- */
 
-static void
-a_load_that_fails_is_told(void **state)
+TEST_CASE(a_load_that_fails_is_told)
 {
-    (void)state;
     struct node *node = node_ready(0, "one");
     char text[ID_MAX];
     node_register(node, "m");
@@ -353,10 +319,8 @@ a_load_that_fails_is_told(void **state)
     NODES_WAIT(node_status(node, "m", &ordered) == MESH_MODEL_FAILED);
 }
 
-static void
-a_silent_runtime_is_given_up(void **state)
+TEST_CASE(a_silent_runtime_is_given_up)
 {
-    (void)state;
     struct node *node = node_open(0, "one", (struct runner_options){0});
     struct runner_capacity capacity = node_capacity(ROOM);
     capacity.load_timeout_ms = 200;
@@ -377,10 +341,8 @@ a_silent_runtime_is_given_up(void **state)
     assert_int_not_equal(runner_state(node->runner, "m"), MESH_STATE_LOADED);
 }
 
-static void
-a_runtime_is_lost_and_comes_back(void **state)
+TEST_CASE(a_runtime_is_lost_and_comes_back)
 {
-    (void)state;
     struct node *node = node_ready(0, "one");
     node_register(node, "m");
     assert_int_equal(ask_wait(node, "m", NULL), MESH_END_OK);
@@ -434,10 +396,8 @@ node_watched(uint32_t index, const char *id, int64_t tick_ms)
     return node;
 }
 
-static void
-unknown_fields_stay_in_records(void **state)
+TEST_CASE(unknown_fields_stay_in_records)
 {
-    (void)state;
     struct node *node = node_watched(0, "one", 0);
     write_raw(node, STORE_MODELS, "m", "{\"type\":\"t\",\"mPath\":\"p\",\"theirs\":{\"a\":[1,2]}}");
     assert_int_equal(ask_wait(node, "m", NULL), MESH_END_OK);
@@ -448,10 +408,8 @@ unknown_fields_stay_in_records(void **state)
     assert_null(strstr(seen.value, "theirs"));
 }
 
-static void
-its_record_says_what_it_is(void **state)
+TEST_CASE(its_record_says_what_it_is)
 {
-    (void)state;
     struct node *node = node_watched(0, "one", 3600000);
     NODES_WAIT(strstr(seen.self, "\"cap\"") != NULL);
     assert_non_null(strstr(seen.self, "\"addr\":\"127.0.0.1:1\""));
@@ -464,10 +422,8 @@ its_record_says_what_it_is(void **state)
     NODES_WAIT(strstr(seen.self, "\"shutdown\":true") != NULL);
 }
 
-static void
-a_bad_record_is_skipped_and_counted(void **state)
+TEST_CASE(a_bad_record_is_skipped_and_counted)
 {
-    (void)state;
     struct node *node = node_watched(0, "one", 0);
     write_raw(node, STORE_MODELS, "m", "{\"type\":\"t\",\"mPath\":\"p\"}");
     assert_int_equal(ask_wait(node, "m", NULL), MESH_END_OK);
@@ -484,10 +440,8 @@ a_bad_record_is_skipped_and_counted(void **state)
     NODES_WAIT(ask_wait(node, "m", NULL) == MESH_END_NOT_FOUND);
 }
 
-static void
-a_record_that_is_too_long_is_not_written(void **state)
+TEST_CASE(a_record_that_is_too_long_is_not_written)
 {
-    (void)state;
     struct node *node = node_ready(0, "one");
     enum { BYTES = STORE_VALUE_BYTES_MAX - 8 };
     char *value = malloc(BYTES + 1);
@@ -507,10 +461,8 @@ a_record_that_is_too_long_is_not_written(void **state)
     assert_int_equal(node->loads, 0); /* I3 */
 }
 
-static void
-nothing_is_written_without_a_session(void **state)
+TEST_CASE(nothing_is_written_without_a_session)
 {
-    (void)state;
     struct node *node = node_ready(0, "one");
     const struct store_events events = runner_events(node->runner);
     node_register(node, "m");
@@ -528,10 +480,8 @@ nothing_is_written_without_a_session(void **state)
     assert_int_equal(asker->end, MESH_END_OK);
 }
 
-static void
-settings_are_told(void **state)
+TEST_CASE(settings_are_told)
 {
-    (void)state;
     struct node *node = node_watched(0, "one", 0);
     write_raw(node, STORE_CONFIG, "scaleup_rpm_threshold", "100");
     write_raw(node, STORE_CONFIG, "somebody_elses", "100");
@@ -562,10 +512,8 @@ count_instance(void *context, const struct mesh_instance *instance)
     visited++;
 }
 
-static void
-it_can_be_looked_at_in_pages(void **state)
+TEST_CASE(it_can_be_looked_at_in_pages)
 {
-    (void)state;
     struct node *node = node_ready(0, "one");
     char id[ID_MAX];
     for (int i = 0; i < 10; i++) {
@@ -596,10 +544,8 @@ see_vmodel(void *context, const struct mesh_vmodel *vmodel)
     visited++;
 }
 
-static void
-a_vmodel_is_called_and_moved(void **state)
+TEST_CASE(a_vmodel_is_called_and_moved)
 {
-    (void)state;
     struct node *node = node_ready(0, "one");
     struct ordered ordered;
     node_register(node, "a");
@@ -630,10 +576,8 @@ a_vmodel_is_called_and_moved(void **state)
 
 /* ---- ends ---- */
 
-static void
-an_order_is_cancelled(void **state)
+TEST_CASE(an_order_is_cancelled)
 {
-    (void)state;
     struct node *node = node_ready(0, "one");
     struct ordered ordered;
     node_register(node, "m");
@@ -647,10 +591,8 @@ an_order_is_cancelled(void **state)
     assert_int_equal(node_look(node).orders, 0);
 }
 
-static void
-all_that_waits_ends_with_the_runner(void **state)
+TEST_CASE(all_that_waits_ends_with_the_runner)
 {
-    (void)state;
     struct node *node = node_ready(0, "one");
     struct ordered ordered;
     node_register(node, "n");
@@ -676,10 +618,8 @@ all_that_waits_ends_with_the_runner(void **state)
     assert_int_equal(served->end, MESH_END_OK);
 }
 
-static void
-a_try_that_fails_after_the_close_is_not_routed_on(void **state)
+TEST_CASE(a_try_that_fails_after_the_close_is_not_routed_on)
 {
-    (void)state;
     struct node *node = node_ready(0, "one");
     node_register(node, "m");
     node->holds_back = true;
@@ -690,10 +630,8 @@ a_try_that_fails_after_the_close_is_not_routed_on(void **state)
     assert_true(asker->over && asker->end == MESH_END_UNAVAILABLE);
 }
 
-static void
-a_node_alone_is_drained(void **state)
+TEST_CASE(a_node_alone_is_drained)
 {
-    (void)state;
     struct node *node = node_ready(0, "one");
     node_register(node, "m");
     assert_int_equal(ask_wait(node, "m", NULL), MESH_END_OK);
@@ -704,10 +642,8 @@ a_node_alone_is_drained(void **state)
     assert_int_equal(node->unloads, 1);
 }
 
-static void
-a_node_without_models_is_drained_at_once(void **state)
+TEST_CASE(a_node_without_models_is_drained_at_once)
 {
-    (void)state;
     struct node *node = node_ready(0, "one");
     runner_drain(node->runner);
     NODES_WAIT(node->drained == 1);

@@ -3,27 +3,20 @@
  * Proves the runner's small parts by themselves: unknown fields go with exactly their own record,
  * the book has what was put last, and this node's record is written when its rules N1 to N4 say.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "../random.h"
+#include "../test.h"
 #include "mesh/edge/book.h"
 #include "mesh/edge/unknown_fields.h"
 #include "mesh/edge/publish.h"
 
 /* ---- unknown fields ---- */
 
-static void
-unknown_fields_go_with_their_revision(void **state)
+TEST_CASE(unknown_fields_go_with_their_revision)
 {
-    (void)state;
     struct unknown_fields unknown_fields = {.seed = 3};
     assert_null(unknown_fields_get(&unknown_fields, STORE_MODELS, "a", 0));
     unknown_fields_set(&unknown_fields, STORE_MODELS, "a", 5, "{\"x\":1}");
@@ -43,10 +36,8 @@ unknown_fields_go_with_their_revision(void **state)
     unknown_fields_fini(&unknown_fields);
 }
 
-static void
-unknown_fields_stay_when_the_store_is_emptied(void **state)
+TEST_CASE(unknown_fields_stay_when_the_store_is_emptied)
 {
-    (void)state;
     struct unknown_fields unknown_fields = {.seed = 3};
     unknown_fields_set(&unknown_fields, STORE_VMODELS, "v", 500, "{\"x\":1}");
     unknown_fields_restart(&unknown_fields);
@@ -56,10 +47,8 @@ unknown_fields_stay_when_the_store_is_emptied(void **state)
     unknown_fields_fini(&unknown_fields);
 }
 
-static void
-unknown_fields_are_many(void **state)
+TEST_CASE(unknown_fields_are_many)
 {
-    (void)state;
     enum { COUNT = 5000 };
     struct unknown_fields unknown_fields = {.seed = 11};
     char id[32], text[48];
@@ -103,19 +92,15 @@ check_due_from(const struct publish *said, const struct publish *now, int64_t ag
     assert_true(publish_is_due(said, now, age_ms));
 }
 
-static void
-publish_never_within_two_seconds(void **state)
+TEST_CASE(publish_never_within_two_seconds)
 {
-    (void)state;
     struct publish now = SAID;
     now.draining = true;
     check_due_from(&SAID, &now, 2000);
 }
 
-static void
-publish_at_once_what_matters(void **state)
+TEST_CASE(publish_at_once_what_matters)
 {
-    (void)state;
     struct publish now = SAID;
     assert_false(publish_is_due(&SAID, &now, 1000000));
     now.figures.full = true;
@@ -131,10 +116,8 @@ publish_at_once_what_matters(void **state)
 }
 
 /* Rooms that the sum of the pools does not show. */
-static void
-publish_what_matters_of_a_pool(void **state)
+TEST_CASE(publish_what_matters_of_a_pool)
 {
-    (void)state;
     struct publish said = SAID;
     said.pool_count = 2;
     said.pools[0] = said.pools[1] = SAID.figures;
@@ -159,10 +142,8 @@ check_some(const struct publish *much, const struct publish *little)
     check_due_from(&SAID, little, 160000);
 }
 
-static void
-publish_in_time_what_has_moved(void **state)
+TEST_CASE(publish_in_time_what_has_moved)
 {
-    (void)state;
     struct publish much = SAID;
     struct publish little = SAID;
     much.figures.free_units = 399; /* of 500 used, more than a fifth */
@@ -178,10 +159,8 @@ publish_in_time_what_has_moved(void **state)
     check_some(&much, &little);
 }
 
-static void
-publish_the_oldest(void **state)
+TEST_CASE(publish_the_oldest)
 {
-    (void)state;
     struct publish now = SAID;
     now.figures.oldest_ms += 2501; /* a sixteenth of forty seconds is 2.5 s */
     check_due_from(&SAID, &now, 40000);
@@ -198,10 +177,8 @@ entry_named(const char *instance, const char *zone)
         .instance = instance, .zone = zone, .location = "loc", .address = "", .loaders = 3};
 }
 
-static void
-book_has_what_was_put_last(void **state)
+TEST_CASE(book_has_what_was_put_last)
 {
-    (void)state;
     static const char *const names[] = {"m", "a", "z", "b", "y"};
     struct book book = {0};
     assert_null(book_find(&book, "a"));

@@ -154,10 +154,8 @@ tear_down(void **state)
     return 0;
 }
 
-static void
-the_address_book_is_kept(void **state)
+TEST_CASE(the_address_book_is_kept)
 {
-    (void)state;
     assert_int_equal(there.peers, 1); /* not of this node */
     assert_string_equal(there.address, "127.0.0.1:9");
     const struct store_events events = runner_events(node->runner);
@@ -166,10 +164,8 @@ the_address_book_is_kept(void **state)
     assert_int_equal(node_look(node).instances, 1);
 }
 
-static void
-a_call_goes_to_the_copy_and_its_answer_ends_it(void **state)
+TEST_CASE(a_call_goes_to_the_copy_and_its_answer_ends_it)
 {
-    (void)state;
     struct asker *asker = ask(node, "m");
     assert_int_equal(there.forwards, 1);
     assert_int_equal(there.attempt.hop, MESH_HOP_HIT);
@@ -193,10 +189,8 @@ see_two(void *context, const struct mesh_instance *instance)
         *(uint64_t *)context = instance->figures.free_units;
 }
 
-static void
-figures_of_replies_are_taken(void **state)
+TEST_CASE(figures_of_replies_are_taken)
 {
-    (void)state;
     uint64_t free_units = 0;
     struct runner_figures figures = {.start_ms = 1000,
                                      .figures = {.capacity_units = 10000, .free_units = 77}};
@@ -213,10 +207,8 @@ figures_of_replies_are_taken(void **state)
     assert_int_equal(free_units, 77);
 }
 
-static void
-a_try_that_fails_is_routed_on(void **state)
+TEST_CASE(a_try_that_fails_is_routed_on)
 {
-    (void)state;
     char by[ID_MAX];
     struct asker *asker = ask(node, "m");
     runner_try_ended(node->runner, &asker->call, there.attempt.number,
@@ -233,10 +225,8 @@ a_try_that_fails_is_routed_on(void **state)
 }
 
 /* A stream that is cut off: its caller has been told, by its owner. */
-static void
-a_try_that_fails_with_an_answer_is_over(void **state)
+TEST_CASE(a_try_that_fails_with_an_answer_is_over)
 {
-    (void)state;
     struct asker *asker = ask(node, "m");
     runner_try_ended(node->runner, &asker->call, there.attempt.number,
                      &(struct runner_end){.end = MESH_END_UNREACHABLE, .is_answered = true});
@@ -248,10 +238,8 @@ a_try_that_fails_with_an_answer_is_over(void **state)
     assert_int_equal(look.counts.entered[RUNNER_ELSEWHERE], 1);
 }
 
-static void
-an_abandoned_try_is_over(void **state)
+TEST_CASE(an_abandoned_try_is_over)
 {
-    (void)state;
     struct asker *asker = ask(node, "m");
     assert_true(runner_call_cancelled(node->runner, &asker->call));
     assert_int_equal(there.abandons, 1);
@@ -263,10 +251,8 @@ an_abandoned_try_is_over(void **state)
     assert_int_equal(node_look(node).counts.entered[RUNNER_ELSEWHERE], 0);
 }
 
-static void
-an_end_that_is_coming_is_waited_for(void **state)
+TEST_CASE(an_end_that_is_coming_is_waited_for)
 {
-    (void)state;
     there.comes = true;
     struct asker *asker = ask(node, "m");
     assert_false(runner_call_cancelled(node->runner, &asker->call));
@@ -306,10 +292,8 @@ arrives(const char *model, enum mesh_hop hop, uint64_t create_revision, struct m
     return asker;
 }
 
-static void
-a_hit_is_served_or_not_here(void **state)
+TEST_CASE(a_hit_is_served_or_not_here)
 {
-    (void)state;
     const struct asker *asker = arrives("m", MESH_HOP_HIT, 1000, STRANGER);
     assert_true(asker->over && asker->end == MESH_END_NOT_HERE);
     node_register(node, "n");
@@ -324,10 +308,8 @@ a_hit_is_served_or_not_here(void **state)
     assert_int_equal(counts.entered[RUNNER_HERE] + counts.entered[RUNNER_WAITED], 1);
 }
 
-static void
-a_load_is_loaded_here(void **state)
+TEST_CASE(a_load_is_loaded_here)
 {
-    (void)state;
     node_register(node, "n");
     const struct asker *asker = arrives("n", MESH_HOP_LOAD, 1, STRANGER);
     NODES_WAIT(asker->over);
@@ -336,10 +318,8 @@ a_load_is_loaded_here(void **state)
     assert_int_equal(node_look(node).counts.passed[RUNNER_WAITED], 1);
 }
 
-static void
-what_was_tried_counts(void **state)
+TEST_CASE(what_was_tried_counts)
 {
-    (void)state;
     const struct asker *asker = arrives("m", MESH_HOP_LOAD, 1, STRANGER);
     assert_int_equal(there.forwards, 1); /* R6: the copy over there */
     asker = arrives("m", MESH_HOP_LOAD, 1, (struct mesh_tried){"two", 2000, MESH_LIST_HIT});
@@ -350,10 +330,8 @@ what_was_tried_counts(void **state)
                      &(struct runner_end){.end = MESH_END_OK});
 }
 
-static void
-an_ensure_loads_here(void **state)
+TEST_CASE(an_ensure_loads_here)
 {
-    (void)state;
     node_register(node, "n");
     runner_ensure(node->runner, &(struct runner_ensure){.model = "n",
                                                         .class = MESH_CLASS_COPY,
@@ -364,10 +342,8 @@ an_ensure_loads_here(void **state)
     assert_int_equal(node->sizes, 0); /* it was said */
 }
 
-static void
-a_drain_asks_the_peer(void **state)
+TEST_CASE(a_drain_asks_the_peer)
 {
-    (void)state;
     node_register(node, "n");
     assert_int_equal(ask_wait(node, "n", NULL), MESH_END_OK);
     notify_two(node, 100, 1020); /* it has room */
@@ -378,8 +354,7 @@ a_drain_asks_the_peer(void **state)
 }
 
 /* The core is told, and goes on: the model stays here. */
-static void
-an_ensure_that_nobody_takes(void **state)
+TEST_CASE(an_ensure_that_nobody_takes)
 {
     there.unreachable = true;
     a_drain_asks_the_peer(state);
@@ -413,10 +388,8 @@ fail_three_of_two(void)
     }
 }
 
-static void
-who_cannot_load_what_others_have_is_not_ready(void **state)
+TEST_CASE(who_cannot_load_what_others_have_is_not_ready)
 {
-    (void)state;
     fail_three_of_two();
     assert_false(runner_is_ready(node->runner));
     node->fails = NULL;
@@ -425,18 +398,14 @@ who_cannot_load_what_others_have_is_not_ready(void **state)
     assert_false(runner_is_ready(node->runner));              /* C2: for good */
 }
 
-static void
-loads_long_after_the_start_do_not_count(void **state)
+TEST_CASE(loads_long_after_the_start_do_not_count)
 {
-    (void)state;
     fail_three_of_two();
     assert_true(runner_is_ready(node->runner));
 }
 
-static void
-what_nobody_has_may_be_the_models_fault(void **state)
+TEST_CASE(what_nobody_has_may_be_the_models_fault)
 {
-    (void)state;
     static const char *const models[] = {"a", "b", "c", "d"};
     for (size_t i = 0; i < ARRAY_COUNT(models); i++) {
         node_register(node, models[i]);

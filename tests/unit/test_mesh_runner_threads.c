@@ -13,18 +13,14 @@
  */
 #include <event2/event.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#include <cmocka.h>
-
 #include "../random.h"
+#include "../test.h"
 #include "base/check.h"
 #include "base/clock.h"
 #include "mesh/core/mesh_core.h"
@@ -496,10 +492,8 @@ open_runner(struct event_base *base)
     return store;
 }
 
-static void
-threads_meet_in_the_runner(void **state)
+TEST_CASE(threads_meet_in_the_runner)
 {
-    (void)state;
     struct event_base *base = event_base_new();
     pthread_t looper, fronts[FRONTS], orderer;
     thread_start(&pipeline);

@@ -5,10 +5,8 @@
  */
 #include "mesh_rig.h"
 
-static void
-test_leader_corrects_future_stamps(void **state)
+TEST_CASE(test_leader_corrects_future_stamps)
 {
-    (void)state;
     put_as("m1", "t", "", INT64_MAX);
     put_as("m2", "t", "other:loaded", WALL + now_ms + 60 * MINUTE);
     const int64_t ahead_ms = WALL + now_ms + 20 * MINUTE;
@@ -25,10 +23,8 @@ test_leader_corrects_future_stamps(void **state)
 }
 
 /* J4 for the model behind it. */
-static void
-test_janitor_skips_a_future_stamp(void **state)
+TEST_CASE(test_janitor_skips_a_future_stamp)
 {
-    (void)state;
     put("m1", "");
     put("m2", "");
     use("m1");

@@ -51,10 +51,8 @@ ensure(const char *model, int64_t used_ms, enum mesh_class class, uint64_t units
                                         .where = MESH_HERE}});
 }
 
-static void
-test_call_loads_model_and_is_served(void **state)
+TEST_CASE(test_call_loads_model_and_is_served)
 {
-    (void)state;
     call(3, "m1");
     assert_seen("load m1", 1);
     assert_seen("serve 3 m1", 1);
@@ -72,10 +70,8 @@ test_call_loads_model_and_is_served(void **state)
 }
 
 /* E4 */
-static void
-test_model_older_than_all_others_is_not_loaded(void **state)
+TEST_CASE(test_model_older_than_all_others_is_not_loaded)
 {
-    (void)state;
     use_models(9);
     now_ms += 31000;
     ensure("m12", 1, MESH_CLASS_COPY, 100);
@@ -84,10 +80,8 @@ test_model_older_than_all_others_is_not_loaded(void **state)
 }
 
 /* K3: a load waits for memory that an unload will free, and nothing else is evicted for it. */
-static void
-test_load_waits_for_pending_unload(void **state)
+TEST_CASE(test_load_waits_for_pending_unload)
 {
-    (void)state;
     use_models(9);
     now_ms += 31000;
     prompt = false;
@@ -107,10 +101,8 @@ test_load_waits_for_pending_unload(void **state)
 }
 
 /* Q1 to Q3, Q5. Of the two that calls wait for, the one that waits longer is loaded first. */
-static void
-test_order_of_loads(void **state)
+TEST_CASE(test_order_of_loads)
 {
-    (void)state;
     static const char *const expected[] = {"m0", "m5", "m1", "m4", "m3", "m2"};
     prompt = false;
     ensure("m0", 5, MESH_CLASS_ADVANCE, 1); /* begins at once */
@@ -134,10 +126,8 @@ test_order_of_loads(void **state)
 }
 
 /* T5, A4: the fence fails, and then another node's claim appears. */
-static void
-test_lost_claim(void **state)
+TEST_CASE(test_lost_claim)
 {
-    (void)state;
     instance("other", 0);
     session++; /* the node does not know yet that its session has ended */
     call(1, "m1");
@@ -153,10 +143,8 @@ test_lost_claim(void **state)
 }
 
 /* T4: the claim is repeated with the same compare; the record decides, not the answer. */
-static void
-test_unknown_claim_is_repeated(void **state)
+TEST_CASE(test_unknown_claim_is_repeated)
 {
-    (void)state;
     network = NETWORK_UNHEARD;
     call(1, "m1");
     assert_seen("write m1 self:loading", 1);
@@ -173,10 +161,8 @@ test_unknown_claim_is_repeated(void **state)
 
 /* T4: the answer comes before the watch has told of the record that it has written. The place is in
  * it: what leaves then is withdrawn first. */
-static void
-test_written_record_is_not_seen_yet(void **state)
+TEST_CASE(test_written_record_is_not_seen_yet)
 {
-    (void)state;
     load_here("m1");
     begin();
     network = NETWORK_LATE;
@@ -194,10 +180,8 @@ test_written_record_is_not_seen_yet(void **state)
 }
 
 /* Room for 150 ids is enough for 300 models that come and go. */
-static void
-test_deleted_models_free_their_ids(void **state)
+TEST_CASE(test_deleted_models_free_their_ids)
 {
-    (void)state;
     for (int i = 0; i < 2 * MODELS; i++) {
         char id[TEXT];
         snprintf(id, sizeof(id), "x%d", i);
@@ -215,10 +199,8 @@ test_deleted_models_free_their_ids(void **state)
 }
 
 /* F1, A5 */
-static void
-test_call_goes_on_after_failed_load(void **state)
+TEST_CASE(test_call_goes_on_after_failed_load)
 {
-    (void)state;
     instance("other", 1);
     load_fails = true;
     call(1, "m1");
@@ -228,10 +210,8 @@ test_call_goes_on_after_failed_load(void **state)
 }
 
 /* F2, F3: three failures end a call; they expire without anybody removing them. */
-static void
-test_three_failures_end_calls_until_they_expire(void **state)
+TEST_CASE(test_three_failures_end_calls_until_they_expire)
 {
-    (void)state;
     put("m2", "a:failed b:failed c:failed");
     call(2, "m2");
     assert_seen("answer 2 load-failed", 1);
@@ -242,10 +222,8 @@ test_three_failures_end_calls_until_they_expire(void **state)
 }
 
 /* F2: a copy that fails here is requested elsewhere, once its memory is free. */
-static void
-test_failed_copy_is_requested_elsewhere(void **state)
+TEST_CASE(test_failed_copy_is_requested_elsewhere)
 {
-    (void)state;
     prompt = false;
     instance("other", 1);
     ensure("m1", 0, MESH_CLASS_COPY, 1);
@@ -261,10 +239,8 @@ test_failed_copy_is_requested_elsewhere(void **state)
 }
 
 /* S2 */
-static void
-test_second_copy_after_steady_use(void **state)
+TEST_CASE(test_second_copy_after_steady_use)
 {
-    (void)state;
     instance("other", 900);
     use("m1");
     for (int second = 0; second < 9 * 60; second += 10) {
@@ -286,10 +262,8 @@ use_often(const char *model, uint32_t count)
 }
 
 /* S3 */
-static void
-test_second_copy_at_high_rate(void **state)
+TEST_CASE(test_second_copy_at_high_rate)
 {
-    (void)state;
     instance("other", 900);
     use("m2");
     use_often("m2", 300); /* 1,800 a minute */
@@ -299,10 +273,8 @@ test_second_copy_at_high_rate(void **state)
 }
 
 /* G1 */
-static void
-test_leader_removes_copies_of_a_dead_node(void **state)
+TEST_CASE(test_leader_removes_copies_of_a_dead_node)
 {
-    (void)state;
     instance("other", 900);
     put("m1", "other:loaded");
     instance_gone("other");
@@ -316,10 +288,8 @@ test_leader_removes_copies_of_a_dead_node(void **state)
 }
 
 /* J5: of two unused copies the younger goes if memory is short, once it has rested. */
-static void
-test_janitor_removes_the_younger_copy(void **state)
+TEST_CASE(test_janitor_removes_the_younger_copy)
 {
-    (void)state;
     instance("other", 1);
     size_units = 105; /* nine of them in 950 */
     use_models(9);
@@ -340,10 +310,8 @@ test_janitor_removes_the_younger_copy(void **state)
 }
 
 /* T6: a record that arrives late does not bring back a deleted model. */
-static void
-test_late_record_of_a_deleted_model(void **state)
+TEST_CASE(test_late_record_of_a_deleted_model)
 {
-    (void)state;
     put("gone", "");
     const struct rig_model before = *model_at("gone");
     revision++;

@@ -4,26 +4,20 @@
  * and heaps with random steps against oracles that look through everything; and how large a model's
  * record is.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "../random.h"
+#include "../test.h"
 #include "base/clock.h"
 #include "mesh/core/cluster/tables.h"
 #include "mesh/core/containers/heap.h"
 #include "mesh/core/containers/names.h"
 #include "mesh/core/copies/ledger.h"
 
-static void
-test_names(void **state)
+TEST_CASE(test_names)
 {
-    (void)state;
     struct names names;
     names_init(&names, 3, 1);
     assert_int_equal(names_find(&names, "a"), NAME_NONE);
@@ -44,10 +38,8 @@ test_names(void **state)
 
 enum { TEXTS = 300, STEPS = 30000 };
 
-static void
-test_names_at_random(void **state)
+TEST_CASE(test_names_at_random)
 {
-    (void)state;
     uint64_t seed = random_seed((uint64_t)clock_now_ns());
     static uint32_t held[TEXTS];
     static uint32_t number[TEXTS];
@@ -79,10 +71,8 @@ test_names_at_random(void **state)
 
 enum { ITEMS = 64 };
 
-static void
-test_heap_at_random(void **state)
+TEST_CASE(test_heap_at_random)
 {
-    (void)state;
     uint64_t seed = random_seed((uint64_t)clock_now_ns());
     int64_t key[ITEMS] = {0};
     bool in[ITEMS] = {0};
@@ -109,10 +99,8 @@ test_heap_at_random(void **state)
     heap_fini(&heap);
 }
 
-static void
-test_ledger(void **state)
+TEST_CASE(test_ledger)
 {
-    (void)state;
     assert_int_equal(ledger_units(0), 0);
     assert_int_equal(ledger_units(1), 1);
     assert_int_equal(ledger_units(8192), 1);
@@ -135,10 +123,8 @@ test_ledger(void **state)
     assert_int_equal(ledger_full_below(1000, 8, 100), 100);
 }
 
-static void
-test_types(void **state)
+TEST_CASE(test_types)
 {
-    (void)state;
     struct types types;
     types_init(&types, 1);
     assert_null(types_rule(&types, "onnx"));
@@ -179,10 +165,8 @@ test_types(void **state)
     types_fini(&types);
 }
 
-static void
-test_a_model_is_small(void **state)
+TEST_CASE(test_a_model_is_small)
 {
-    (void)state;
     /* and its name's number, hash and references, and its slots in the table, at worst half full...
      */
     assert_true(sizeof(struct core_model) + sizeof(struct name) + 4 * sizeof(uint32_t) <= 256);
@@ -204,10 +188,8 @@ record(uint64_t revision, const struct mesh_place *places, uint32_t count)
 }
 
 /* T6, and what strangers write. */
-static void
-test_records(void **state)
+TEST_CASE(test_records)
 {
-    (void)state;
     struct tables tables;
     const struct mesh_config config = {.instance = "self", .models_max = 2, .instances_max = 6};
     tables_init(&tables, &config);

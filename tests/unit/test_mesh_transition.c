@@ -16,10 +16,8 @@ notify_room(const char *id, uint64_t free_units)
 }
 
 /* V3: as of now, at each tick at first. */
-static void
-test_leader_asks_for_a_copy_of_the_target(void **state)
+TEST_CASE(test_leader_asks_for_a_copy_of_the_target)
 {
-    (void)state;
     lead(true);
     instance("x", 900);
     drain();
@@ -45,10 +43,8 @@ test_leader_asks_for_a_copy_of_the_target(void **state)
 
 /* V3: a node that does not load it, as it cannot be reached, is not asked again before the others.
  */
-static void
-test_leader_asks_another_node_next(void **state)
+TEST_CASE(test_leader_asks_another_node_next)
 {
-    (void)state;
     lead(true);
     instance("x", 900);
     instance("y", 100);
@@ -68,10 +64,8 @@ test_leader_asks_another_node_next(void **state)
 }
 
 /* V3: no copy is waited for at a node that is out of reach. */
-static void
-test_unreachable_node_does_not_hold_up_a_switch(void **state)
+TEST_CASE(test_unreachable_node_does_not_hold_up_a_switch)
 {
-    (void)state;
     lead(true);
     instance("x", 900);
     instance("y", 900);
@@ -88,10 +82,8 @@ test_unreachable_node_does_not_hold_up_a_switch(void **state)
 }
 
 /* V3: as many copies as the active model has, each requested from another node. */
-static void
-test_leader_asks_for_as_many_copies_as_active_has(void **state)
+TEST_CASE(test_leader_asks_for_as_many_copies_as_active_has)
 {
-    (void)state;
     lead(true);
     instance("x", 900);
     instance("y", 900);
@@ -120,10 +112,8 @@ test_leader_asks_for_as_many_copies_as_active_has(void **state)
 }
 
 /* V3: the models of x are in use this very moment, and the target is requested all the same. */
-static void
-test_target_is_asked_for_though_all_models_are_in_use(void **state)
+TEST_CASE(test_target_is_asked_for_though_all_models_are_in_use)
 {
-    (void)state;
     lead(true);
     instance("x", 900);
     drain();
@@ -140,10 +130,8 @@ test_target_is_asked_for_though_all_models_are_in_use(void **state)
 }
 
 /* V3, E3: this node is full of models that were called just now, and loads the target at once. */
-static void
-test_target_is_loaded_on_a_full_node(void **state)
+TEST_CASE(test_target_is_loaded_on_a_full_node)
 {
-    (void)state;
     size_units = 100;
     load_ms = 9 * LOAD_MS;
     for (uint32_t i = 1; i <= 9; i++) {

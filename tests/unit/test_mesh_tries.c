@@ -6,10 +6,8 @@
 #include "base/check.h"
 #include "mesh_rig.h"
 
-static void
-test_five_copies_end_a_call(void **state)
+TEST_CASE(test_five_copies_end_a_call)
 {
-    (void)state;
     static const char *const others[] = {"a", "b", "c", "d", "e", "f"};
     for (size_t i = 0; i < ARRAY_COUNT(others); i++)
         instance(others[i], 500);
@@ -26,10 +24,8 @@ test_five_copies_end_a_call(void **state)
 }
 
 /* A new copy appears for each try. */
-static void
-test_eight_tries_end_a_call(void **state)
+TEST_CASE(test_eight_tries_end_a_call)
 {
-    (void)state;
     instance("a", 500);
     put("m1", "a:loaded");
     call_as(1, "m1", MESH_HOP_ENTRY);

@@ -4,14 +4,10 @@
  * and within a set of labels; that it ends; that they are the second choice, and a choice. On
  * tables alone, each node with as much room as the others.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-#include <cmocka.h>
-
+#include "../test.h"
 #include "mesh/core/cluster/place.h"
 
 #define MINUTE INT64_C(60000)
@@ -95,10 +91,8 @@ drop(void **state)
 }
 
 /* A newer version: its first node is enough, and each one more begins the time anew. */
-static void
-test_versions(void **state)
+TEST_CASE(test_versions)
 {
-    (void)state;
     node("aaaaaa-1", 1);
     node("aaaaaa-2", 1);
     pass(60 * MINUTE);
@@ -124,10 +118,8 @@ test_versions(void **state)
 }
 
 /* One version: a new generation has come and the old one has lost a node, or begun to drain one. */
-static void
-test_prefixes(void **state)
+TEST_CASE(test_prefixes)
 {
-    (void)state;
     node("aaaaaa-1", 1);
     node("aaaaaa-2", 1);
     pass(60 * MINUTE);
@@ -146,10 +138,8 @@ test_prefixes(void **state)
 }
 
 /* Nodes whose ids have nothing in common come and go without any upgrade. */
-static void
-test_names_of_ones_own(void **state)
+TEST_CASE(test_names_of_ones_own)
 {
-    (void)state;
     node("node-a", 1);
     pass(MINUTE);
     node("node-b", 1);
@@ -165,10 +155,8 @@ test_names_of_ones_own(void **state)
 }
 
 /* Each set of labels by itself; and one that gets another label is in another one. */
-static void
-test_label_sets(void **state)
+TEST_CASE(test_label_sets)
 {
-    (void)state;
     node_as("aaaaaa-1", "gpu", 1, WALL, false);
     node_as("aaaaaa-2", "cpu", 1, WALL, false);
     pass(60 * MINUTE);
@@ -180,10 +168,8 @@ test_label_sets(void **state)
 }
 
 /* A start in the far future, or the past, is not lately; what a stranger writes does no harm. */
-static void
-test_absurd_starts(void **state)
+TEST_CASE(test_absurd_starts)
 {
-    (void)state;
     node_as("aaaaaa-1", "", 1, WALL, false);
     pass(60 * MINUTE);
     node_as("bbbbbb-1", "", 2, INT64_MAX, false);
@@ -215,10 +201,8 @@ chosen_of(const char *id, int64_t used_ms)
 }
 
 /* U3: before what is preferred, but not before whether anybody would take it at all. */
-static void
-test_second_choice(void **state)
+TEST_CASE(test_second_choice)
 {
-    (void)state;
     static const char *const ssd[] = {"ssd"};
     const struct mesh_type_rule rule = {.type = "t", .preferred = ssd, .preferred_count = 1};
     assert_true(types_set(&tables.types, &rule, 1));

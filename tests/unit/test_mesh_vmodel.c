@@ -41,10 +41,8 @@ check_vmodel(const char *id, const char *active, const char *target)
     assert_string_equal(vmodel_at(id)->target, target);
 }
 
-static void
-test_a_new_vmodel(void **state)
+TEST_CASE(test_a_new_vmodel)
 {
-    (void)state;
     const struct rig_reply *reply = order(SET("v", "a", .owner = "me"));
     assert_int_equal(reply->outcome, MESH_OUTCOME_OK);
     assert_int_equal(reply->vmodel, MESH_VMODEL_DEFINED);
@@ -67,10 +65,8 @@ test_a_new_vmodel(void **state)
     assert_int_equal(reply->active_state, MESH_MODEL_NOT_LOADED);
 }
 
-static void
-test_set_refuses(void **state)
+TEST_CASE(test_set_refuses)
 {
-    (void)state;
     assert_int_equal(outcome(SET("v", "nobody")), MESH_OUTCOME_NO_MODEL);
     assert_int_equal(outcome(SET("v", "a", .type = "u")), MESH_OUTCOME_DIFFERS);
     assert_int_equal(outcome(SET("v", "a", .update_only = true)), MESH_OUTCOME_NO_VMODEL);
@@ -89,10 +85,8 @@ test_set_refuses(void **state)
 }
 
 /* V2 */
-static void
-test_loaded_active_model_stays(void **state)
+TEST_CASE(test_loaded_active_model_stays)
 {
-    (void)state;
     instance("other", 900);
     add_place("a", "other", MESH_PLACE_LOADED);
     assert_int_equal(outcome(SET("v", "a")), MESH_OUTCOME_OK);
@@ -119,10 +113,8 @@ test_loaded_active_model_stays(void **state)
 }
 
 /* V1: a transaction also compares the records that it does not write. */
-static void
-test_unwritten_records_are_compared(void **state)
+TEST_CASE(test_unwritten_records_are_compared)
 {
-    (void)state;
     instance("other", 900);
     add_place("a", "other", MESH_PLACE_LOADED);
     assert_int_equal(outcome(SET("v", "a")), MESH_OUTCOME_OK);
@@ -136,10 +128,8 @@ test_unwritten_records_are_compared(void **state)
 }
 
 /* V1, V5: a model with auto_delete goes with its last reference. */
-static void
-test_auto_delete(void **state)
+TEST_CASE(test_auto_delete)
 {
-    (void)state;
     const struct mesh_order first = SET("v", "m", .type = "t", .auto_delete = true);
     assert_int_equal(outcome(first), MESH_OUTCOME_OK);
     assert_int_equal(outcome(SET("w", "m")), MESH_OUTCOME_OK);
@@ -167,10 +157,8 @@ test_auto_delete(void **state)
 }
 
 /* V3, V4: the active model serves until the target is loaded as widely. */
-static void
-test_promotion(void **state)
+TEST_CASE(test_promotion)
 {
-    (void)state;
     lead(true);
     instance("x", 900);
     instance("y", 900);
@@ -194,10 +182,8 @@ test_promotion(void **state)
     assert_int_equal(model_at("b")->references, 1);
 }
 
-static void
-test_only_the_leader_promotes(void **state)
+TEST_CASE(test_only_the_leader_promotes)
 {
-    (void)state;
     instance("x", 900);
     add_place("a", "x", MESH_PLACE_LOADED);
     assert_int_equal(outcome(SET("v", "a")), MESH_OUTCOME_OK);
@@ -218,10 +204,8 @@ test_only_the_leader_promotes(void **state)
 }
 
 /* V4: copies on dead nodes do not count. */
-static void
-test_promotion_counts_living_copies(void **state)
+TEST_CASE(test_promotion_counts_living_copies)
 {
-    (void)state;
     lead(true);
     instance("x", 900);
     instance("y", 900);
@@ -268,10 +252,8 @@ is_emptied(bool leads)
 }
 
 /* The leader rewrites the records that it knows. */
-static void
-test_an_emptied_etcd(void **state)
+TEST_CASE(test_an_emptied_etcd)
 {
-    (void)state;
     is_emptied(true);
     for (int i = 0; i < 12; i++)
         pass(1000);
@@ -282,10 +264,8 @@ test_an_emptied_etcd(void **state)
 }
 
 /* The other nodes rewrite records that the leader does not know. */
-static void
-test_emptied_etcd_and_a_leader_without_records(void **state)
+TEST_CASE(test_emptied_etcd_and_a_leader_without_records)
 {
-    (void)state;
     is_emptied(false);
     for (int i = 0; i < 19; i++)
         pass(1000);
@@ -299,10 +279,8 @@ test_emptied_etcd_and_a_leader_without_records(void **state)
 }
 
 /* An order waits until all records that it may write are back. */
-static void
-test_order_waits_for_records_not_yet_back(void **state)
+TEST_CASE(test_order_waits_for_records_not_yet_back)
 {
-    (void)state;
     const struct mesh_order set = SET("v", "m", .type = "t", .auto_delete = true);
     assert_int_equal(outcome(set), MESH_OUTCOME_OK);
     memset(models, 0, sizeof(models));
@@ -323,10 +301,8 @@ test_order_waits_for_records_not_yet_back(void **state)
 }
 
 /* V6 */
-static void
-test_failed_target(void **state)
+TEST_CASE(test_failed_target)
 {
-    (void)state;
     lead(true);
     instance("x", 900);
     drain();
@@ -353,10 +329,8 @@ test_failed_target(void **state)
 
 /* ---- calls for vmodels ---- */
 
-static void
-test_calls_resolve(void **state)
+TEST_CASE(test_calls_resolve)
 {
-    (void)state;
     assert_int_equal(outcome(SET("v", "a")), MESH_OUTCOME_OK);
     assert_string_equal(mesh_resolve(mesh, "v"), "a");
     assert_null(mesh_resolve(mesh, "w"));
@@ -391,10 +365,8 @@ all_say_gone(void)
 }
 
 /* V8: another node has seen the switch, and this one has not. */
-static void
-test_call_meets_an_unseen_switch(void **state)
+TEST_CASE(test_call_meets_an_unseen_switch)
 {
-    (void)state;
     instance("x", 900);
     const struct mesh_order first = SET("v", "m", .type = "t", .auto_delete = true);
     assert_int_equal(outcome(first), MESH_OUTCOME_OK);
@@ -420,10 +392,8 @@ test_call_meets_an_unseen_switch(void **state)
 }
 
 /* V8: a call tries the target last, and its wait is bounded. */
-static void
-test_target_is_the_last_resort(void **state)
+TEST_CASE(test_target_is_the_last_resort)
 {
-    (void)state;
     instance("x", 900);
     assert_int_equal(outcome(SET("v", "a")), MESH_OUTCOME_OK);
     add_place("a", "x", MESH_PLACE_LOADED);
@@ -464,10 +434,8 @@ register_unseen(const char *id)
 }
 
 /* R13 */
-static void
-test_unknown_names_are_asked_for(void **state)
+TEST_CASE(test_unknown_names_are_asked_for)
 {
-    (void)state;
     call_model(1, "nobody");
     assert_int_equal(compares, 1);
     assert_seen("answer 1 not-found", 1);
@@ -504,10 +472,8 @@ test_unknown_names_are_asked_for(void **state)
 }
 
 /* R13: calls for one id share a question; a call that comes after it was sent needs another one. */
-static void
-test_later_calls_need_a_later_question(void **state)
+TEST_CASE(test_later_calls_need_a_later_question)
 {
-    (void)state;
     network = NETWORK_LATE;
     call_model(1, "m");
     assert_int_equal(compares, 1);
@@ -531,10 +497,8 @@ test_later_calls_need_a_later_question(void **state)
 }
 
 /* R13: repeated calls for an unknown id do not load etcd. */
-static void
-test_repeated_unknown_id_spares_etcd(void **state)
+TEST_CASE(test_repeated_unknown_id_spares_etcd)
 {
-    (void)state;
     uint32_t asked = 0;
     for (int i = 0; i < 20; i++) {
         call_model(1, "nobody");
@@ -550,10 +514,8 @@ test_repeated_unknown_id_spares_etcd(void **state)
 }
 
 /* R13 for vmodels: without a session the question fails; no model id is freed. */
-static void
-test_unknown_vmodel_without_session(void **state)
+TEST_CASE(test_unknown_vmodel_without_session)
 {
-    (void)state;
     network = NETWORK_LATE;
     call_vmodel(1, "w");
     const uint64_t first = last_txn;
@@ -581,10 +543,8 @@ check_hop(uint64_t create_revision, const char *answer)
 }
 
 /* V8 at the receiver: a record that has not arrived yet is not reported as deleted. */
-static void
-test_hop_for_an_unknown_record(void **state)
+TEST_CASE(test_hop_for_an_unknown_record)
 {
-    (void)state;
     const uint64_t whole = revision;
     step((struct mesh_event){.kind = MESH_WHOLE, .whole = {whole}});
     check_hop(whole, "answer 1 not-found");
@@ -613,10 +573,8 @@ odd_record(const char *active, const char *target)
 }
 
 /* Records that other programs wrote badly. */
-static void
-test_odd_records(void **state)
+TEST_CASE(test_odd_records)
 {
-    (void)state;
     odd_record(NULL, "");
     assert_null(mesh_resolve(mesh, "v"));
     call_vmodel(1, "v");
@@ -648,10 +606,8 @@ test_odd_records(void **state)
 }
 
 /* T6 for vmodels. */
-static void
-test_deleted_vmodel_stays_deleted(void **state)
+TEST_CASE(test_deleted_vmodel_stays_deleted)
 {
-    (void)state;
     assert_int_equal(outcome(SET("v", "a")), MESH_OUTCOME_OK);
     const struct rig_vmodel before = *vmodel_at("v");
     assert_int_equal(outcome((struct mesh_order){.kind = MESH_DELETE_VMODEL, .vmodel = "v"}),
@@ -679,10 +635,8 @@ test_deleted_vmodel_stays_deleted(void **state)
 }
 
 /* I14: references stay exact under any orders and lost answers. */
-static void
-test_references_under_random_orders(void **state)
+TEST_CASE(test_references_under_random_orders)
 {
-    (void)state;
     static const char *const NAMES[] = {"a", "b", "c", "d", "e", "f"};
     static const char *const VNAMES[] = {"v", "w", "x"};
     uint64_t random = 7;

@@ -6,14 +6,10 @@
  * ctest: presets=tsan
  */
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
+#include "../test.h"
 #include "base/check.h"
 #include "base/clock.h"
 #include "coordinator/telemetry/meters.h"
@@ -42,10 +38,8 @@ assert_line(const char *text, const char *line)
         fail_msg("no line \"%s\" in\n%s", line, text);
 }
 
-static void
-test_known_calls(void **state)
+TEST_CASE(test_known_calls)
 {
-    (void)state;
     struct meters *meters = meters_create(METERS_SHORT);
     uint32_t infer = meters_method(meters, INFER);
     assert_int_equal(meters_method(meters, INFER), infer);
@@ -84,10 +78,8 @@ test_known_calls(void **state)
     meters_destroy(meters);
 }
 
-static void
-test_methods(void **state)
+TEST_CASE(test_methods)
 {
-    (void)state;
     struct meters *meters = meters_create(METERS_FULL);
     char path[METERS_METHOD_BYTES_MAX + 10];
     uint32_t odd = meters_method(meters, "/a.B/\"\n\\");
@@ -118,10 +110,8 @@ test_methods(void **state)
     meters_destroy(meters);
 }
 
-static void
-test_nobody(void **state)
+TEST_CASE(test_nobody)
 {
-    (void)state;
     const struct meters_call call = {.method = meters_method(NULL, INFER)};
     meters_record(NULL, METER_REQUEST, &call);
     meters_destroy(NULL);
@@ -149,10 +139,8 @@ run(void *context)
     return NULL;
 }
 
-static void
-test_threads(void **state)
+TEST_CASE(test_threads)
 {
-    (void)state;
     struct meters *meters = meters_create(METERS_SHORT);
     pthread_t threads[THREADS];
     assert_int_equal(pthread_barrier_init(&begins, NULL, THREADS), 0);

@@ -60,10 +60,8 @@ assert_line(const char *text, const char *line)
 
 /* ---- names ---- */
 
-static void
-test_names(void **state)
+TEST_CASE(test_names)
 {
-    (void)state;
     static const struct {
         enum counter counter;
         const char *family;
@@ -116,10 +114,8 @@ test_names(void **state)
     }
 }
 
-static void
-test_bounds(void **state)
+TEST_CASE(test_bounds)
 {
-    (void)state;
     static const enum counter_unit units[] = {UNIT_NS, UNIT_MS, UNIT_ITEMS, UNIT_BYTES};
     for (size_t u = 0; u < ARRAY_COUNT(units); u++) {
         const uint64_t *bounds;
@@ -135,10 +131,8 @@ test_bounds(void **state)
 
 /* ---- known values ---- */
 
-static void
-test_known_values(void **state)
+TEST_CASE(test_known_values)
 {
-    (void)state;
     struct counters counters = create();
     _Atomic uint64_t *node = counters_values(&counters, NODE);
     _Atomic uint64_t *pipeline = counters_values(&counters, PIPELINE);
@@ -205,10 +199,8 @@ test_known_values(void **state)
 }
 
 /* Under the names of ModelMesh: bounds of its own, between those of the buckets. */
-static void
-test_modelmesh(void **state)
+TEST_CASE(test_modelmesh)
 {
-    (void)state;
     struct counters counters = create();
     _Atomic uint64_t *node = counters_values(&counters, NODE);
     counter_set(node, NODE_MESH_ON, 1);
@@ -257,10 +249,8 @@ test_modelmesh(void **state)
     counters_close(&counters);
 }
 
-static void
-test_times(void **state)
+TEST_CASE(test_times)
 {
-    (void)state;
     struct counters counters = create();
     counter_set(counters_values(&counters, WORKER), WORKER_HEARTBEAT, 1);
     struct snapshot snapshot = take();
@@ -277,10 +267,8 @@ test_times(void **state)
     counters_close(&counters);
 }
 
-static void
-test_oldest(void **state)
+TEST_CASE(test_oldest)
 {
-    (void)state;
     static const struct counters_spec specs[] = {{SCOPE_NODE, 0, "node"},
                                                  {SCOPE_PIPELINE, 0, "p"},
                                                  {SCOPE_OLDEST, 1, "0"},
@@ -372,10 +360,8 @@ assert_form(const char *text)
     }
 }
 
-static void
-test_garbage(void **state)
+TEST_CASE(test_garbage)
 {
-    (void)state;
     static const uint64_t values[] = {UINT64_MAX, INT64_MAX, UINT64_C(1) << 63, 1};
     struct counters counters = create();
     uint64_t random = 1;
@@ -397,10 +383,8 @@ test_garbage(void **state)
     counters_close(&counters);
 }
 
-static void
-test_names_of_all_kinds(void **state)
+TEST_CASE(test_names_of_all_kinds)
 {
-    (void)state;
     struct counters counters = create();
     struct snapshot snapshot = take();
     snprintf(snapshot.scopes[PIPELINE].name, COUNTERS_NAME_BYTES, "a\"b\\c\nd\te");
@@ -412,10 +396,8 @@ test_names_of_all_kinds(void **state)
     counters_close(&counters);
 }
 
-static void
-test_every_counter_is_there(void **state)
+TEST_CASE(test_every_counter_is_there)
 {
-    (void)state;
     struct counters counters = create();
     char *alone = print_file();
     assert_null(strstr(alone, "shoal_mesh_"));
@@ -438,10 +420,8 @@ test_every_counter_is_there(void **state)
     counters_close(&counters);
 }
 
-static void
-test_process(void **state)
+TEST_CASE(test_process)
 {
-    (void)state;
     struct process_figures before;
     struct process_figures after;
     process_figures_read(&before);

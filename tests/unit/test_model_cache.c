@@ -6,16 +6,11 @@
  * loaded first, and the sums are those of what is there. And model_size.h: what is foreseen, and
  * how it learns.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "../random.h"
+#include "../test.h"
 #include "base/clock.h"
 #include "coordinator/models/model_size.h"
 #include "coordinator/models/model_cache.h"
@@ -47,10 +42,8 @@ load(int i, uint64_t bytes, int64_t now_ns)
     model_cache_loaded(&cache, &places[i], bytes, now_ns);
 }
 
-static void
-test_life(void **state)
+TEST_CASE(test_life)
 {
-    (void)state;
     struct model_cache_entry *victim;
     model_cache_queue(&cache, &places[0], MODEL_CACHE_ORDERED);
     assert_int_equal(places[0].state, MODEL_IS_LOADING);
@@ -77,10 +70,8 @@ test_life(void **state)
     assert_int_equal(cache.used_bytes + cache.leaving_bytes, 0);
 }
 
-static void
-test_queue(void **state)
+TEST_CASE(test_queue)
 {
-    (void)state;
     for (int i = 0; i < 4; i++)
         model_cache_queue(&cache, &places[i], MODEL_CACHE_ORDERED);
     model_cache_queue(&cache, &places[4], MODEL_CACHE_AWAITED);
@@ -101,10 +92,8 @@ test_queue(void **state)
 
 /* A model that is loaded in advance comes last and evicts nothing; once a request waits for it, it
  * is like any other. */
-static void
-test_preload(void **state)
+TEST_CASE(test_preload)
 {
-    (void)state;
     struct model_cache_entry *victim;
     load(0, 60, 1);
     for (int i = 1; i < 5; i++)
@@ -127,10 +116,8 @@ test_preload(void **state)
     assert_null(model_cache_preload(&cache));
 }
 
-static void
-test_eviction(void **state)
+TEST_CASE(test_eviction)
 {
-    (void)state;
     struct model_cache_entry *victim;
     for (int i = 0; i < 4; i++)
         load(i, 25, i);
@@ -161,10 +148,8 @@ test_eviction(void **state)
     assert_ptr_equal(victim, &places[1]);
 }
 
-static void
-test_excess(void **state)
+TEST_CASE(test_excess)
 {
-    (void)state;
     struct model_cache_entry *victim;
     load(0, 50, 0);
     load(1, 30, 1);
@@ -182,10 +167,8 @@ test_excess(void **state)
 }
 
 /* So many at most, however small they are. */
-static void
-test_held_max(void **state)
+TEST_CASE(test_held_max)
 {
-    (void)state;
     struct model_cache_entry *victim;
     for (int i = 0; i < 8; i++)
         load(i, 1, i);
@@ -348,10 +331,8 @@ step(uint64_t *random, int64_t now_ns)
     }
 }
 
-static void
-test_random(void **state)
+TEST_CASE(test_random)
 {
-    (void)state;
     uint64_t random = random_seed((uint64_t)clock_now_ns());
     for (int64_t i = 1; i <= STEPS; i++) {
         step(&random, i);
@@ -364,10 +345,8 @@ test_random(void **state)
 
 /* ---- sizes ---- */
 
-static void
-test_sizes(void **state)
+TEST_CASE(test_sizes)
 {
-    (void)state;
     struct model_sizes sizes = {0};
     struct model_hints nothing = {.default_bytes = 1000};
     struct model_hints file = {.file_bytes = 300, .default_bytes = 1000};
@@ -395,10 +374,8 @@ test_sizes(void **state)
 
 /* Models of varying size get more room than predicted, so that the largest does not go beyond the
  * budget; what is always the same gets just that. */
-static void
-test_room_for_the_largest(void **state)
+TEST_CASE(test_room_for_the_largest)
 {
-    (void)state;
     struct model_sizes sizes = {0};
     struct model_hints file = {.file_bytes = 300, .default_bytes = 1000};
     assert_int_equal(model_size_reserve(&sizes, &file), 1000);

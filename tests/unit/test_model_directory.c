@@ -8,12 +8,6 @@
  *
  * ctest: timeout=120 presets=dev,tsan because the watcher and the list are threads
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -26,6 +20,7 @@
 #include <unistd.h>
 
 #include "../random.h"
+#include "../test.h"
 #include "base/check.h"
 #include "base/log.h"
 #include "coordinator/models/model_directory.h"
@@ -355,10 +350,8 @@ teardown(void **state)
 
 /* ---- at the start ---- */
 
-static void
-test_present_models_are_listed(void **state)
+TEST_CASE(test_present_models_are_listed)
 {
-    (void)state;
     make_model("plain", NULL);
     make_model("keyed", "{\"sha256\": \"00\"}");
     make_model("Zwölf Boote", NULL);
@@ -385,10 +378,8 @@ write_in_root(const char *name, const char *text)
 #define AN_ONNX "\x08\x07\x12\x03pt"
 
 /* Files of a known format are models, and the format is the type where no key gives another. */
-static void
-test_formats(void **state)
+TEST_CASE(test_formats)
 {
-    (void)state;
     write_in_root("a.mlp", AN_MLP);
     write_in_root("b.v2.json", AN_XGBOOST);
     write_in_root("c", AN_ONNX);
@@ -421,10 +412,8 @@ test_formats(void **state)
 
 /* Of entries with one id the first by name is listed, whichever came first, and the next one once
  * it has gone. */
-static void
-test_one_id_once(void **state)
+TEST_CASE(test_one_id_once)
 {
-    (void)state;
     write_in_root("m.onnx", AN_ONNX);
     write_in_root("m.mlp", AN_MLP);
     make_model("m-2", NULL);
@@ -447,10 +436,8 @@ test_one_id_once(void **state)
     assert_true(is_listed("m-2") && is_listed("m.extra"));
 }
 
-static void
-test_unlisted_entries_are_logged_once(void **state)
+TEST_CASE(test_unlisted_entries_are_logged_once)
 {
-    (void)state;
     char long_name[SHOAL_NAME_BYTES_MAX + 2];
     memset(long_name, 'n', sizeof(long_name) - 1);
     long_name[sizeof(long_name) - 1] = '\0';
@@ -504,10 +491,8 @@ test_unlisted_entries_are_logged_once(void **state)
 
 /* ---- afterwards ---- */
 
-static void
-test_coming_and_going(void **state)
+TEST_CASE(test_coming_and_going)
 {
-    (void)state;
     make_model("first", NULL);
     start();
     make_model("made", NULL);
@@ -525,10 +510,8 @@ test_coming_and_going(void **state)
     assert_int_equal(lines_logged("model_not_listed"), 0);
 }
 
-static void
-test_another_content_is_another_model(void **state)
+TEST_CASE(test_another_content_is_another_model)
 {
-    (void)state;
     make_model("m", NULL);
     make_model("other", NULL);
     start();
@@ -572,10 +555,8 @@ test_another_content_is_another_model(void **state)
 }
 
 /* As a ConfigMap is mounted: names are links through one that is renamed over. */
-static void
-test_links_beneath_the_root(void **state)
+TEST_CASE(test_links_beneath_the_root)
 {
-    (void)state;
     assert_int_equal(mkdir(path_of(rig.root, ".v1", ""), 0755), 0);
     assert_int_equal(mkdir(path_of(rig.root, ".v2", ""), 0755), 0);
     make_model(".v1/m", "{\"v\": 1}");
@@ -592,10 +573,8 @@ test_links_beneath_the_root(void **state)
     assert_string_equal(find("m")->key, "{\"v\": 2}");
 }
 
-static void
-test_refused_models_are_tried_again(void **state)
+TEST_CASE(test_refused_models_are_tried_again)
 {
-    (void)state;
     make_model("taken", NULL);
     start();
     assert_int_equal(rig.model_count, 0);
@@ -604,10 +583,8 @@ test_refused_models_are_tried_again(void **state)
     assert_int_equal(lines_logged("model_not_listed"), 1);
 }
 
-static void
-test_other_peoples_models(void **state)
+TEST_CASE(test_other_peoples_models)
 {
-    (void)state;
     make_model("m", "{\"model_type\": \"other\"}");
     start_looking(NS_PER_S);
     assert_false(is_listed("m"));
@@ -627,10 +604,8 @@ root_is_lost(struct rig *context)
     return lines_logged("models_root_lost") > 0;
 }
 
-static void
-test_the_root_is_lost_and_found(void **state)
+TEST_CASE(test_the_root_is_lost_and_found)
 {
-    (void)state;
     make_model("stays", NULL);
     make_model("goes", NULL);
     start();
@@ -665,10 +640,8 @@ all_are_there(struct rig *context)
     return context->model_count == context->wanted && is_listed("last");
 }
 
-static void
-test_events_are_lost(void **state)
+TEST_CASE(test_events_are_lost)
 {
-    (void)state;
     enum { COMING_AND_GOING = 9000, KEPT = 300 }; /* the queue has 16,384 */
     char name[32];
     start_looking(3600 * NS_PER_S); /* that events were lost is what makes it look */
@@ -733,10 +706,8 @@ random_step(uint64_t *seed)
     snprintf(one->key, sizeof(one->key), "%s", key);
 }
 
-static void
-test_random_changes(void **state)
+TEST_CASE(test_random_changes)
 {
-    (void)state;
     uint64_t seed = random_seed((uint64_t)clock_now_ns());
     memset(expected, 0, sizeof(expected));
     start();
@@ -752,10 +723,8 @@ test_random_changes(void **state)
 /* ---- the end ---- */
 
 /* The thread waits for the loop, which has stopped. */
-static void
-test_ends_with_changes_left(void **state)
+TEST_CASE(test_ends_with_changes_left)
 {
-    (void)state;
     start();
     for (int i = 0; i < 200; i++) {
         char name[16];

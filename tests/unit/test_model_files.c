@@ -7,9 +7,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,8 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
+#include "../test.h"
 #include "worker/model_files.h"
 
 static char root[] = "/tmp/shoal-files-XXXXXX";
@@ -122,10 +118,8 @@ teardown(void **state)
     return rmdir(root);
 }
 
-static void
-test_lends(void **state)
+TEST_CASE(test_lends)
 {
-    (void)state;
     lends(at("model/weights"), NULL, "");
     lends(at("model"), "weights", "");
     lends(at("model"), "deep/weights", "");
@@ -135,10 +129,8 @@ test_lends(void **state)
     lends(at("model"), "weights", "any words at all");
 }
 
-static void
-test_invalid_files(void **state)
+TEST_CASE(test_invalid_files)
 {
-    (void)state;
     refuses(at("model/nothing"), NULL, "", SHOAL_NOT_FOUND, "model/nothing: No such file");
     refuses(at("model"), "nothing", "", SHOAL_NOT_FOUND, "model/nothing: No such file");
     refuses(at("model"), NULL, "", SHOAL_INVALID_ARGUMENT, "is a folder, not a file");
@@ -150,10 +142,8 @@ test_invalid_files(void **state)
     assert_int_equal(lent.status, SHOAL_INVALID_ARGUMENT);
 }
 
-static void
-test_names_that_lead_out(void **state)
+TEST_CASE(test_names_that_lead_out)
 {
-    (void)state;
     static const char *const names[] = {
         "", "/etc/passwd", "..", "../other/weights", "deep/../../other/weights", "deep/.."};
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
@@ -162,10 +152,8 @@ test_names_that_lead_out(void **state)
 }
 
 /* Links may lead anywhere beneath the root, and nowhere else. */
-static void
-test_links(void **state)
+TEST_CASE(test_links)
 {
-    (void)state;
     assert_int_equal(symlink("../other/weights", at("model/inside")), 0);
     lends(at("model"), "inside", "");
     lends(at("model/inside"), NULL, "");
@@ -216,10 +204,8 @@ key_of(const char *format, const char *stated)
     return key;
 }
 
-static void
-test_digests(void **state)
+TEST_CASE(test_digests)
 {
-    (void)state;
     learn_digest();
     /* printf weights | sha256sum */
     assert_string_equal(digest, "9a129038d9a00aed0cf6a7ea059ca50a813449061ab87848cf1a13eafdf33b2c");
@@ -255,10 +241,8 @@ test_digests(void **state)
 }
 
 /* Nothing of it is read that nobody asks for. */
-static void
-test_large_and_sparse(void **state)
+TEST_CASE(test_large_and_sparse)
 {
-    (void)state;
     const int64_t size = INT64_C(10) << 30;
     int fd = open(at("model/large"), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
     assert_true(fd >= 0);
@@ -272,10 +256,8 @@ test_large_and_sparse(void **state)
     model_files_unmap(&lent.files);
 }
 
-static void
-test_outside_of_a_load(void **state)
+TEST_CASE(test_outside_of_a_load)
 {
-    (void)state;
     const struct shoal_model spec = {
         .struct_size = sizeof(spec), .id = "m", .path = at("model/weights"), .key = ""};
     struct shoal_model other = spec;

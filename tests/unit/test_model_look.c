@@ -33,10 +33,8 @@ teardown(void **state)
     return 0;
 }
 
-static void
-test_half_written(void **state)
+TEST_CASE(test_half_written)
 {
-    (void)state;
     struct model_look seen = {.id = NULL};
     struct error error = ERROR_NONE;
     const int64_t written_ns = 2000000000 * NS_PER_S;
@@ -80,10 +78,8 @@ come_and_go(void *context)
 
 /* At every instant of its coming and going it is there or not: it is never complained of. However
  * late the other thread begins, the looks go on until they have met it. */
-static void
-test_comes_and_goes_beneath_the_look(void **state)
+TEST_CASE(test_comes_and_goes_beneath_the_look)
 {
-    (void)state;
     enum { LOOKS = 50000 };
     static struct model_look seen;
     struct error error = ERROR_NONE;
@@ -110,10 +106,8 @@ test_comes_and_goes_beneath_the_look(void **state)
 
 #define BYTES(text) (text), sizeof(text) - 1
 
-static void
-test_formats_by_content(void **state)
+TEST_CASE(test_formats_by_content)
 {
-    (void)state;
     static const struct {
         const char *bytes;
         size_t size;
@@ -144,10 +138,8 @@ test_formats_by_content(void **state)
 /* ---- releases ---- */
 
 /* Sub-directories with numbers, the highest first; not what cannot be one. */
-static void
-test_releases(void **state)
+TEST_CASE(test_releases)
 {
-    (void)state;
     struct model_look seen = {.kind = LOOK_DIRECTORY};
     struct model_look then = {.id = NULL};
     struct error error = ERROR_NONE;
@@ -178,10 +170,8 @@ test_releases(void **state)
     close(root);
 }
 
-static void
-test_too_many_releases(void **state)
+TEST_CASE(test_too_many_releases)
 {
-    (void)state;
     struct model_look seen = {.kind = LOOK_DIRECTORY};
     struct error error = ERROR_NONE;
     int root = open(root_path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);

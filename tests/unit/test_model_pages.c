@@ -8,15 +8,10 @@
  * ctest: presets=tsan
  */
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
+#include "../test.h"
 #include "worker/model_pages.h"
 #include "worker/page_pool.h"
 
@@ -45,10 +40,8 @@ assert_all(const char *pages, size_t bytes, char what)
             fail_msg("byte %zu is %d, not %d", i, pages[i], what);
 }
 
-static void
-test_come_again(void **state)
+TEST_CASE(test_come_again)
 {
-    (void)state;
     bool zero;
     char *first = ask(3 * MIB, PAGE, 0, &zero);
     assert_non_null(first);
@@ -70,10 +63,8 @@ test_come_again(void **state)
     assert_true(give_up(first, 3 * MIB));
 }
 
-static void
-test_refused(void **state)
+TEST_CASE(test_refused)
 {
-    (void)state;
     bool zero;
     bool commit = true;
     char *pages = ask(PAGE_POOL_BYTES_MAX + PAGE, PAGE, 0, &zero);
@@ -87,10 +78,8 @@ test_refused(void **state)
     assert_all(pages + PAGE, PAGE, 0);
 }
 
-static void
-test_aligned(void **state)
+TEST_CASE(test_aligned)
 {
-    (void)state;
     bool zero;
     for (size_t alignment = 2 * PAGE; alignment <= 4 * MIB; alignment *= 2) {
         char *pages = ask(2 * MIB, alignment, ZEROS, &zero);
@@ -127,10 +116,8 @@ take_and_give(void *context)
     return NULL;
 }
 
-static void
-test_two_threads(void **state)
+TEST_CASE(test_two_threads)
 {
-    (void)state;
     char numbers[2] = {1, 2};
     pthread_t threads[2];
     for (size_t i = 0; i < 2; i++)

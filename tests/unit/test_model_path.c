@@ -4,18 +4,13 @@
  * refused with a text that says what and where; what stays beneath it is found, links included.
  */
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
+#include "../test.h"
 #include "base/check.h"
 #include "coordinator/models/model_path.h"
 
@@ -82,10 +77,8 @@ refuse(const char *path, enum status status, const char *part)
         fail_msg("%s: %d %s", path, (int)error.status, error.text);
 }
 
-static void
-test_beneath(void **state)
+TEST_CASE(test_beneath)
 {
-    (void)state;
     char path[256];
     expect("file", "file", 5);
     expect("./sub//deep/../a", "sub/a", 3);
@@ -102,10 +95,8 @@ test_beneath(void **state)
     expect(path, "", 5);
 }
 
-static void
-test_out_of_it(void **state)
+TEST_CASE(test_out_of_it)
 {
-    (void)state;
     static const char *const leads_out[] = {"..",    "../outside", "sub/../../outside",
                                             "out",   "slash",      "slash/etc/passwd",
                                             "magic", "magic/etc"};
@@ -121,10 +112,8 @@ test_out_of_it(void **state)
     refuse(path, STATUS_NOT_FOUND, "nothing beneath");
 }
 
-static void
-test_nothing_to_load(void **state)
+TEST_CASE(test_nothing_to_load)
 {
-    (void)state;
     refuse("", STATUS_INVALID_ARGUMENT, "is empty");
     refuse("none", STATUS_NOT_FOUND, "nothing beneath the models' root");
     refuse("file/x", STATUS_NOT_FOUND, "nothing beneath");
@@ -144,10 +133,8 @@ test_nothing_to_load(void **state)
     assert_int_not_equal(model_path_find(&root, longer, &place, &error), STATUS_OK);
 }
 
-static void
-test_root(void **state)
+TEST_CASE(test_root)
 {
-    (void)state;
     struct model_root other;
     struct error error = ERROR_NONE;
     assert_int_equal(model_root_open(&other, "/no/such", &error), STATUS_NOT_FOUND);

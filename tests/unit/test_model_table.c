@@ -9,15 +9,11 @@
  */
 #include <pthread.h>
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-#include <cmocka.h>
-
+#include "../test.h"
 #include "base/clock.h"
 #include "ipc/handshake.h"
 #include "worker/model_table.h"
@@ -82,10 +78,8 @@ wait_for_a_run(struct scene *scene)
             fail_msg("nothing is run");
 }
 
-static void
-test_two_threads(void **state)
+TEST_CASE(test_two_threads)
 {
-    (void)state;
     static struct scene scene;
     static struct loaded_model models[NUMBERS + 1];
     pthread_t thread;
@@ -119,10 +113,8 @@ test_two_threads(void **state)
     model_table_fini(&scene.table);
 }
 
-static void
-test_words_that_are_none(void **state)
+TEST_CASE(test_words_that_are_none)
 {
-    (void)state;
     struct model_table table;
     struct loaded_model model = {0};
     assert_true(model_table_init(&table));
@@ -147,10 +139,8 @@ test_words_that_are_none(void **state)
 }
 
 /* A main thread that is in a run, or asleep for good, is not waited for longer than was said. */
-static void
-test_settle_does_not_wait_for_a_run(void **state)
+TEST_CASE(test_settle_does_not_wait_for_a_run)
 {
-    (void)state;
     struct model_table table;
     struct shm_doorbell bell = {0};
     struct loaded_model model = {0};

@@ -2,19 +2,14 @@
 /* Directories of models for tests: files whose times are long past, each another one. */
 #pragma once
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "../test.h"
 
 static inline const char *
 path_of(const char *directory, const char *name, const char *file)

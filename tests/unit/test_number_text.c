@@ -4,12 +4,7 @@
  * ones of each exponent, the neighbours of every power of ten and of two, and those that people
  * write.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 
-#include <cmocka.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -17,6 +12,7 @@
 #include <string.h>
 
 #include "../random.h"
+#include "../test.h"
 #include "base/number_text.h"
 
 static uint64_t random_state;
@@ -54,10 +50,8 @@ check_double(double number)
         fail_msg("%.17g is written %s", number, text);
 }
 
-static void
-test_random(void **state)
+TEST_CASE(test_random)
 {
-    (void)state;
     random_state = random_seed(7);
     for (uint32_t exponent = 0; exponent < 255; exponent++)
         for (int i = 0; i < 2000; i++) {
@@ -75,10 +69,8 @@ test_random(void **state)
     }
 }
 
-static void
-test_edges(void **state)
+TEST_CASE(test_edges)
 {
-    (void)state;
     for (int exponent = -45; exponent <= 38; exponent++)
         for (int digit = 1; digit <= 9; digit++) {
             char text[32];
@@ -101,10 +93,8 @@ test_edges(void **state)
     }
 }
 
-static void
-test_integers(void **state)
+TEST_CASE(test_integers)
 {
-    (void)state;
     random_state = random_seed(11);
     for (int i = 0; i < 100000; i++) {
         uint64_t number = random_next() >> random_next() % 64;
@@ -120,10 +110,8 @@ test_integers(void **state)
     }
 }
 
-static void
-test_words(void **state)
+TEST_CASE(test_words)
 {
-    (void)state;
     static const struct {
         float number;
         const char *text;

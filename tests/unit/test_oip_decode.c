@@ -149,10 +149,8 @@ assert_parameters(void)
     assert_true(value.type == SHOAL_PARAMETER_UINT64 && value.value.uint64 == UINT64_MAX);
 }
 
-static void
-test_mixed(void **state)
+TEST_CASE(test_mixed)
 {
-    (void)state;
     struct oip_request *request = oip_request_create();
     for (int raw = 0; raw < 2; raw++) {
         struct blob blob = mixed_request(raw != 0);
@@ -222,10 +220,8 @@ FILL(fill_uint64, uint64_contents, uint64_t, 0, 128, UINT64_MAX)
 FILL(fill_fp32, fp32_contents, float, 1.0f, -2.5f, 1e-40f)
 FILL(fill_fp64, fp64_contents, double, 1.0, -2.5, 1e300)
 
-static void
-test_typed(void **state)
+TEST_CASE(test_typed)
 {
-    (void)state;
     static const uint8_t bools[] = {1, 0, 1};
     static const int8_t int8s[] = {INT8_MIN, -1, INT8_MAX};
     static const int16_t int16s[] = {INT16_MIN, -1, INT16_MAX};
@@ -251,10 +247,8 @@ test_typed(void **state)
 }
 
 /* An element by itself, several packed runs, and both in one: all are lists of one kind. */
-static void
-test_packed_in_parts(void **state)
+TEST_CASE(test_packed_in_parts)
 {
-    (void)state;
     static const unsigned char contents[] = {0x32, 4, 0, 0, 0x80, 0x3f, /* packed: 1.0 */
                                              0x35, 0, 0, 0, 0x40,       /* alone: 2.0 */
                                              0x32, 8, 0, 0, 0x40, 0x40, 0, 0, 0x80, 0x40};
@@ -282,10 +276,8 @@ test_packed_in_parts(void **state)
 }
 
 /* Fields from a newer protocol, at every level, change nothing. */
-static void
-test_unknown_fields(void **state)
+TEST_CASE(test_unknown_fields)
 {
-    (void)state;
     static const unsigned char unknown[] = {0xf8, 0x07, 5,                /* a number */
                                             0xfa, 0x07, 3, 'a', 'b', 'c', /* bytes */
                                             0xfd, 0x07, 1, 2,   3,   4,   /* 32 bits */
@@ -316,10 +308,8 @@ test_unknown_fields(void **state)
 }
 
 /* A key given twice has its last value, as a map has. */
-static void
-test_parameter_twice(void **state)
+TEST_CASE(test_parameter_twice)
 {
-    (void)state;
     static const unsigned char entries[] = {0x22, 7, 0x0a, 1, 'k', 0x12, 2, 0x10, 1,
                                             0x22, 7, 0x0a, 1, 'k', 0x12, 2, 0x10, 2};
     struct blob blob = {0};
@@ -356,10 +346,8 @@ assert_same(struct oip_request *request, struct spans *spans, const struct blob 
     spans_free(spans);
 }
 
-static void
-test_cuts(void **state)
+TEST_CASE(test_cuts)
 {
-    (void)state;
     struct oip_request *request = oip_request_create();
     for (int raw = 0; raw < 2; raw++) {
         struct blob blob = mixed_request(raw != 0);
@@ -384,10 +372,8 @@ test_cuts(void **state)
 }
 
 /* Cut short anywhere, a message is refused, unless the cut is between two fields. */
-static void
-test_truncations(void **state)
+TEST_CASE(test_truncations)
 {
-    (void)state;
     struct oip_request *request = oip_request_create();
     for (int raw = 0; raw < 2; raw++) {
         struct blob blob = mixed_request(raw != 0);
@@ -445,10 +431,8 @@ assert_skim_agrees(const struct wire_message *message, const struct oip_request 
     assert_memory_equal(text, name, strlen(name));
 }
 
-static void
-test_mutations(void **state)
+TEST_CASE(test_mutations)
 {
-    (void)state;
     struct oip_request *request = oip_request_create();
     struct blob seeds[] = {mixed_request(false), mixed_request(true)};
     unsigned accepted = 0;
@@ -482,10 +466,8 @@ test_mutations(void **state)
 /* ---- memory ---- */
 
 /* A request of many parts makes its memory grow; from the next one on it stays where it is. */
-static void
-test_memory_is_kept(void **state)
+TEST_CASE(test_memory_is_kept)
 {
-    (void)state;
     struct blob blob = {0};
     blob_field_text(&blob, 1, "m");
     for (int i = 0; i < 64; i++) {
@@ -516,10 +498,8 @@ test_memory_is_kept(void **state)
 }
 
 /* The worst that the limits let through: many small fields, each a large thing once unpacked. */
-static void
-test_memory_is_bounded(void **state)
+TEST_CASE(test_memory_is_bounded)
 {
-    (void)state;
     struct blob blob = {0};
     struct blob input = {0};
     blob_field_text(&blob, 1, "m");
@@ -546,10 +526,8 @@ test_memory_is_bounded(void **state)
 }
 
 /* Tensors that no block of the arena can hold, however empty it is, are the caller's mistake. */
-static void
-test_larger_than_any_block(void **state)
+TEST_CASE(test_larger_than_any_block)
 {
-    (void)state;
     struct blob blob = {0};
     struct blob input = {0};
     size_t bytes = (size_t)8 * RIG_MESSAGE_BYTES;

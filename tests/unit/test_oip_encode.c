@@ -141,10 +141,8 @@ assert_output(const struct encoded *encoded, size_t index, const char *name, con
         assert_memory_equal(raw->data, data, bytes);
 }
 
-static void
-test_all(void **state)
+TEST_CASE(test_all)
 {
-    (void)state;
     ask_for(NULL, 0);
     build_outputs();
     struct encoded encoded = encode();
@@ -160,10 +158,8 @@ test_all(void **state)
     payload_rig_end(rig);
 }
 
-static void
-test_requested(void **state)
+TEST_CASE(test_requested)
 {
-    (void)state;
     static const char *const outputs[] = {"label", "scores"};
     ask_for(outputs, 2);
     build_outputs();
@@ -184,10 +180,8 @@ test_requested(void **state)
 }
 
 /* The data of a piece is the arena's own. */
-static void
-test_no_copy(void **state)
+TEST_CASE(test_no_copy)
 {
-    (void)state;
     ask_for(NULL, 0);
     payload_rig_begin(rig);
     size_t bytes = 100000;
@@ -209,10 +203,8 @@ test_no_copy(void **state)
     payload_rig_end(rig);
 }
 
-static void
-test_many(void **state)
+TEST_CASE(test_many)
 {
-    (void)state;
     ask_for(NULL, 0);
     payload_rig_begin(rig);
     for (uint32_t i = 0; i < SHOAL_TENSORS_MAX; i++) {
@@ -233,10 +225,8 @@ test_many(void **state)
     payload_rig_end(rig);
 }
 
-static void
-test_none(void **state)
+TEST_CASE(test_none)
 {
-    (void)state;
     ask_for(NULL, 0);
     payload_rig_begin(rig);
     payload_rig_seal(rig);
@@ -250,10 +240,8 @@ test_none(void **state)
 
 /* After the payload was validated, its owner writes over the names: no end in one, a zero byte in
  * another, bytes that are no text in a third. */
-static void
-test_hostile_names(void **state)
+TEST_CASE(test_hostile_names)
 {
-    (void)state;
     static const struct {
         const char *name;
         const char *text; /* NULL: still a response */

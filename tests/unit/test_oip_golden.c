@@ -25,10 +25,8 @@ read_run(FILE *file, struct blob *run)
     return true;
 }
 
-static void
-test_golden(void **state)
+TEST_CASE(test_golden)
 {
-    (void)state;
     const char *source = getenv("SHOAL_SOURCE_DIR");
     const char *build = getenv("SHOAL_BUILD_DIR");
     const char *python = getenv("SHOAL_PYTHON");

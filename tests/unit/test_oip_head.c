@@ -79,10 +79,8 @@ expect(struct blob *request, int wanted)
     blob_free(request);
 }
 
-static void
-test_none_is_normal(void **state)
+TEST_CASE(test_none_is_normal)
 {
-    (void)state;
     struct blob request = {0};
     blob_field_text(&request, 1, "model");
     expect(&request, PRIORITY_NORMAL);
@@ -91,10 +89,8 @@ test_none_is_normal(void **state)
     expect(&request, PRIORITY_NORMAL);
 }
 
-static void
-test_numbers(void **state)
+TEST_CASE(test_numbers)
 {
-    (void)state;
     static const enum form forms[] = {FORM_INT64, FORM_UINT64};
     static const struct {
         uint64_t number;
@@ -114,10 +110,8 @@ test_numbers(void **state)
         }
 }
 
-static void
-test_texts(void **state)
+TEST_CASE(test_texts)
 {
-    (void)state;
     static const struct {
         const char *text;
         int wanted;
@@ -136,10 +130,8 @@ test_texts(void **state)
     }
 }
 
-static void
-test_other_types(void **state)
+TEST_CASE(test_other_types)
 {
-    (void)state;
     struct blob request = {0};
     add_number(&request, "priority", FORM_BOOL, 1);
     expect(&request, 0);
@@ -148,10 +140,8 @@ test_other_types(void **state)
     expect(&request, 0);
 }
 
-static void
-test_the_last_counts(void **state)
+TEST_CASE(test_the_last_counts)
 {
-    (void)state;
     struct blob request = {0};
     add_number(&request, "priority", FORM_INT64, 9);
     add_number(&request, "other", FORM_INT64, 5);
@@ -186,10 +176,8 @@ expect_timeout(struct blob *request, int64_t wanted_ns)
     blob_free(request);
 }
 
-static void
-test_timeout(void **state)
+TEST_CASE(test_timeout)
 {
-    (void)state;
     struct blob request = {0};
     add_number(&request, "priority", FORM_INT64, 3);
     expect_timeout(&request, TIME_NEVER_NS);
@@ -219,10 +207,8 @@ test_timeout(void **state)
     expect_timeout(&request, -1);
 }
 
-static void
-test_garbage(void **state)
+TEST_CASE(test_garbage)
 {
-    (void)state;
     uint64_t random = 4711;
     for (int i = 0; i < 20000; i++) {
         struct blob request = {0};

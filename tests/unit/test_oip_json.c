@@ -180,10 +180,8 @@ static const struct data_case data_cases[] = {
     {"INT8", "[1000000]", "[7]", X "data has fewer elements than the shape, which has 1000000"},
 };
 
-static void
-test_data(void **state)
+TEST_CASE(test_data)
 {
-    (void)state;
     for (size_t i = 0; i < ARRAY_COUNT(data_cases); i++) {
         const struct data_case *one = &data_cases[i];
         check_data(one->datatype, one->shape, one->data, one->wanted);
@@ -191,10 +189,8 @@ test_data(void **state)
 }
 
 /* Random bits of every type come back as the same bits. */
-static void
-test_round_trip(void **state)
+TEST_CASE(test_round_trip)
 {
-    (void)state;
     random_init();
     for (unsigned round = 0; round < 2000; round++) {
         static const struct {
@@ -308,19 +304,15 @@ static const struct request_case request_cases[] = {
      "more than 16 nested arrays and objects"},
 };
 
-static void
-test_requests(void **state)
+TEST_CASE(test_requests)
 {
-    (void)state;
     for (size_t i = 0; i < ARRAY_COUNT(request_cases); i++)
         assert_string_equal(ask(request_cases[i].text), request_cases[i].wanted);
 }
 
 /* Every request that is taken, cut short at each of its bytes: an error, never a crash. */
-static void
-test_cut(void **state)
+TEST_CASE(test_cut)
 {
-    (void)state;
     for (size_t i = 0; i < ARRAY_COUNT(request_cases); i++) {
         const char *text = request_cases[i].text;
         size_t whole = (size_t)(strrchr(text, '}') + 1 - text);
@@ -352,10 +344,8 @@ read_only(const char *text)
 }
 
 /* A number with a fraction stays one; what says how to answer is not the modelet's. */
-static void
-test_parameters(void **state)
+TEST_CASE(test_parameters)
 {
-    (void)state;
     struct oip_json *json = read_only("{\"parameters\":{\"a\":1.5,\"b\":\"c\",\"d\":true,\"e\":-7,"
                                       "\"binary_data_output\":false,\"priority\":1,"
                                       "\"timeout\":1500},\"inputs\":[]}");
@@ -395,10 +385,8 @@ check_binary(const char *text, const void *data, size_t bytes, const char *wante
     assert_string_equal(json_rig_ask(rig, text, strlen(text), data, bytes), wanted);
 }
 
-static void
-test_binary(void **state)
+TEST_CASE(test_binary)
 {
-    (void)state;
     /* in, out, in the order of the inputs, beside JSON */
     check_binary("{\"inputs\":[" BINARY("x", "INT16", "[2]", "4") "]}", "\x01\x00\xff\xff", 4,
                  ANSWER("{\"name\":\"x\",\"datatype\":\"INT16\",\"shape\":[2],\"data\":[1,-1]}"));
@@ -439,10 +427,8 @@ test_binary(void **state)
                  "data (parameter binary_data_output, or binary_data of the output)");
 }
 
-static void
-test_binary_mistakes(void **state)
+TEST_CASE(test_binary_mistakes)
 {
-    (void)state;
     check_binary("{\"inputs\":[" BINARY("x", "INT8", "[2]", "2") "]}", "a", 1,
                  X "\"binary_data_size\" is 2, but only 1 bytes are left after the JSON");
     check_binary("{\"inputs\":[" BINARY("x", "INT8", "[2]", "2") "]}", "abc", 3,
@@ -461,10 +447,8 @@ test_binary_mistakes(void **state)
 }
 
 /* Bytes that are no text, in JSON: as base64, if that is said. */
-static void
-test_base64(void **state)
+TEST_CASE(test_base64)
 {
-    (void)state;
 #define BASE64(text)                                                                               \
     "{\"inputs\":[{\"name\":\"x\",\"datatype\":\"BYTES\",\"shape\":[1],\"parameters\":"            \
     "{\"content_type\":\"base64\"},\"data\":[\"" text "\"]}],\"outputs\":[{\"name\":\"x\","        \
@@ -500,10 +484,8 @@ ask_blob(struct blob *text)
     return got;
 }
 
-static void
-test_limits(void **state)
+TEST_CASE(test_limits)
 {
-    (void)state;
     struct blob text = {0};
     put_many(&text, "{\"inputs\":[", 1);
     for (size_t i = 0; i < SHOAL_TENSORS_MAX + 1; i++)
@@ -567,10 +549,8 @@ test_limits(void **state)
 }
 
 /* The library's tree for the worst input that the skim lets through. */
-static void
-test_memory(void **state)
+TEST_CASE(test_memory)
 {
-    (void)state;
     static const char *const worst[] = {"[],", "{},", "0,", "\"\",", "{\"\":0},"};
     for (size_t i = 0; i < ARRAY_COUNT(worst); i++) {
         struct blob text = {0};
@@ -589,10 +569,8 @@ test_memory(void **state)
     assert_string_equal(ask_blob(&text), X "data is nested deeper than the shape's 2 dimensions");
 }
 
-static void
-test_error_body(void **state)
+TEST_CASE(test_error_body)
 {
-    (void)state;
     struct bytes out = {0};
     oip_json_put_error(&out, "a \"b\"\n \xc3\xa4 \xff\xc3");
     bytes_put_char(&out, '\0');

@@ -106,10 +106,8 @@ static const struct rows_case cases[] = {
      "model \"m\": input \"x\" takes no rows, which `instances` do not tell" ELSE},
 };
 
-static void
-test_cases(void **state)
+TEST_CASE(test_cases)
 {
-    (void)state;
     for (size_t i = 0; i < ARRAY_COUNT(cases); i++) {
         const struct rows_case *one = &cases[i];
         const struct oip_model_info model = {
@@ -123,10 +121,8 @@ test_cases(void **state)
 }
 
 /* Every piece of a good body is refused, and nothing past its end is read. */
-static void
-test_cut(void **state)
+TEST_CASE(test_cut)
 {
-    (void)state;
     static const char body[] = ROWS("[{\"a\":[1,2],\"b\":\"x\\\"\"},{\"b\":\"y\",\"a\":[3,4]}]");
     const struct oip_model_info model = {
         .name = "m", .version = "1", .inputs = pair, .input_count = PAIR};
@@ -138,10 +134,8 @@ test_cut(void **state)
     rig->rows_of = NULL;
 }
 
-static void
-test_binary(void **state)
+TEST_CASE(test_binary)
 {
-    (void)state;
     static const char body[] = ROWS("[[1,2]]");
     const struct oip_model_info model = {
         .name = "m", .version = "1", .inputs = matrix, .input_count = ONE};
@@ -151,10 +145,8 @@ test_binary(void **state)
     rig->rows_of = NULL;
 }
 
-static void
-test_too_large(void **state)
+TEST_CASE(test_too_large)
 {
-    (void)state;
     struct bytes body = {0};
     bytes_put_text(&body, "{\"instances\":[0");
     while (body.used < RIG_MESSAGE_BYTES / 2 + 64)
@@ -186,10 +178,8 @@ put_output(struct bytes *out, const char *datatype, const int64_t *shape, uint32
 }
 
 /* Shapes that a worker or runtime may claim, but their contents do not have. */
-static void
-test_claimed_shapes(void **state)
+TEST_CASE(test_claimed_shapes)
 {
-    (void)state;
     static const struct {
         const char *datatype;
         int64_t shape[3];

@@ -4,13 +4,10 @@
  * unknown programs. Metadata and readiness; typed contents, as raw ones; each message also cut into
  * spans of one byte, and cut short anywhere, which must be refused or read, and nothing else.
  */
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
+#include "../test.h"
 #include "base/clock.h"
 #include "coordinator/protocol/oip_json.h"
 
@@ -58,10 +55,8 @@ check_text(struct bytes *out, const char *wanted)
     "\x0a\x01m\x12\x01\x31\x12\x01\x32\x1a\x02pf\x22\x0c\x0a\x01x\x12\x04"                         \
     "FP32\x1a\x01\x02\x2a\x05\x0a\x03\"y\""
 
-static void
-test_model(void **state)
+TEST_CASE(test_model)
 {
-    (void)state;
     static const char message[] = MODEL;
     for (size_t bytes = 0; bytes < sizeof(message); bytes++) {
         struct scattered scattered;
@@ -102,10 +97,8 @@ check_ready(const char *data, size_t bytes, enum status wanted, bool wanted_read
         assert_string_equal(error.text, "the response is no ModelReadyResponse");
 }
 
-static void
-test_ready(void **state)
+TEST_CASE(test_ready)
 {
-    (void)state;
     check_ready("", 0, STATUS_OK, false);
     check_ready("\x08\x01", 2, STATUS_OK, true);
     check_ready("\x08\x01\x08\x00", 4, STATUS_OK, false);
@@ -113,10 +106,8 @@ test_ready(void **state)
     check_ready("\x08", 1, STATUS_INTERNAL, false);
 }
 
-static void
-test_named(void **state)
+TEST_CASE(test_named)
 {
-    (void)state;
     struct bytes out = {0};
     oip_json_put_named(&out, "model", "");
     check_text(&out, "\x0a\x05model");
@@ -166,10 +157,8 @@ write_answer(const char *body, const char *data, size_t bytes, struct oip_json_a
     "\x2a\x14\x0a\x01y\x12\x05"                                                                    \
     "BYTES\x1a\x01\x02\x2a\x05\x42\x01\x61\x42\x00"
 
-static void
-test_typed(void **state)
+TEST_CASE(test_typed)
 {
-    (void)state;
     static const char message[] = TYPED;
     struct oip_json_answer answer;
     struct scattered scattered;
@@ -188,10 +177,8 @@ test_typed(void **state)
 }
 
 /* It lies in the answer, and outlives the message. */
-static void
-test_typed_as_binary(void **state)
+TEST_CASE(test_typed_as_binary)
 {
-    (void)state;
     static const char message[] = TYPED;
     static const char wanted[] = "\x07\xff\x01\0\0\0a\0\0\0\0";
     struct oip_json_answer answer;
@@ -222,10 +209,8 @@ struct mistake {
         text, sizeof(text) - 1                                                                     \
     }
 
-static void
-test_typed_mistakes(void **state)
+TEST_CASE(test_typed_mistakes)
 {
-    (void)state;
     static const struct mistake mistakes[] = {
         /* one element for a shape of two; a member of another type; FP16, which no member has */
         MISTAKE("\x2a\x11\x0a\x01x\x12\x04INT8\x1a\x01\x02\x2a\x03\x12\x01\x07"),

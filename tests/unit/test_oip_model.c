@@ -134,10 +134,8 @@ static const struct {
     {&unknown, STATUS_OK, "", "", {{NULL, NULL, 0, {0}, NULL, 0}}, NULL},
 };
 
-static void
-test_check_model(void **state)
+TEST_CASE(test_check_model)
 {
-    (void)state;
     struct oip_request *request = oip_request_create();
     for (size_t i = 0; i < ARRAY_COUNT(model_cases); i++) {
         struct blob blob =
@@ -156,10 +154,8 @@ test_check_model(void **state)
 }
 
 /* A spec is a worker's word: more dimensions than there can be are shown as far as they go. */
-static void
-test_wild_spec(void **state)
+TEST_CASE(test_wild_spec)
 {
-    (void)state;
     struct handshake_tensor wild = {.name = "x", .datatype = SHOAL_INT8, .rank = 1000};
     memset(wild.shape, 0x80, sizeof(wild.shape));
     struct oip_model_info model = {"wild", "1", NULL, "", &wild, 1, NULL, 0};
@@ -214,10 +210,8 @@ ask(const struct fake_node *fake, enum oip_method method, const struct blob *blo
     return status;
 }
 
-static void
-test_server(void **state)
+TEST_CASE(test_server)
 {
-    (void)state;
     struct fake_node fake = {false, false};
     struct blob empty = {0};
     struct error error;
@@ -246,10 +240,8 @@ test_server(void **state)
     free(response);
 }
 
-static void
-test_malformed(void **state)
+TEST_CASE(test_malformed)
 {
-    (void)state;
     static const char *const types[] = {"ServerLiveRequest", "ServerReadyRequest",
                                         "ServerMetadataRequest", "ModelReadyRequest",
                                         "ModelMetadataRequest"};
@@ -270,10 +262,8 @@ test_malformed(void **state)
     }
 }
 
-static void
-test_model_ready(void **state)
+TEST_CASE(test_model_ready)
 {
-    (void)state;
     static const struct {
         const char *name;
         const char *version;
@@ -310,10 +300,8 @@ test_model_ready(void **state)
     }
 }
 
-static void
-test_model_metadata(void **state)
+TEST_CASE(test_model_metadata)
 {
-    (void)state;
     struct fake_node fake = {true, true};
     struct blob blob = {0};
     struct error error;

@@ -6,17 +6,12 @@
  */
 #pragma once
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "../random.h"
+#include "../test.h"
 #include "base/check.h"
 #include "coordinator/protocol/oip.h"
 #include "coordinator/protocol/oip_request.h"

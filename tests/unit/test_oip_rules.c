@@ -403,10 +403,8 @@ assert_decodes(const struct blob *request, const char *rule, const char *text)
     oip_request_destroy(decoder);
 }
 
-static void
-test_rules(void **state)
+TEST_CASE(test_rules)
 {
-    (void)state;
     for (size_t i = 0; i < ARRAY_COUNT(cases); i++) {
         struct blob request = case_request(&cases[i]);
         if (strcmp(cases[i].rule, "typed, contents twice") == 0) {
@@ -512,10 +510,8 @@ put_unknown(struct blob *request, unsigned count)
         blob_field_varint(request, 99, i);
 }
 
-static void
-test_limits(void **state)
+TEST_CASE(test_limits)
 {
-    (void)state;
     static const struct {
         void (*put)(struct blob *request, unsigned count);
         unsigned most;
@@ -547,10 +543,8 @@ test_limits(void **state)
 
 /* ---- what no library would write ---- */
 
-static void
-test_malformed(void **state)
+TEST_CASE(test_malformed)
 {
-    (void)state;
     static const struct {
         const char *rule;
         const char *text;
@@ -609,10 +603,8 @@ test_malformed(void **state)
 }
 
 /* A datatype is spelled in one way, both ways. */
-static void
-test_datatype_names(void **state)
+TEST_CASE(test_datatype_names)
 {
-    (void)state;
     static const char *const names[] = {"BOOL", "UINT8", "UINT16", "UINT32", "UINT64",
                                         "INT8", "INT16", "INT32",  "INT64",  "FP16",
                                         "FP32", "FP64",  "BYTES",  "BF16"};

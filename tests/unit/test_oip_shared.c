@@ -179,10 +179,8 @@ static const struct {
     {put_wrong_size, 0, "tensor \"x\": shared_memory_byte_size is 5, UINT8 and the shape want 4"},
 };
 
-static void
-test_messages(void **state)
+TEST_CASE(test_messages)
 {
-    (void)state;
     struct oip_request *request = oip_request_create();
     for (size_t i = 0; i < ARRAY_COUNT(cases); i++) {
         struct blob message = {0};
@@ -213,10 +211,8 @@ test_messages(void **state)
 /* ---- regions ---- */
 
 /* What a request holds outlives its registration, and nothing outlives the request. */
-static void
-test_held(void **state)
+TEST_CASE(test_held)
 {
-    (void)state;
     struct blob message = {0};
     struct blob tensor = {0};
     struct error error = ERROR_NONE;
@@ -280,10 +276,8 @@ use(void *context)
     return NULL;
 }
 
-static void
-test_threads(void **state)
+TEST_CASE(test_threads)
 {
-    (void)state;
     pthread_t threads[THREADS];
     struct error error = ERROR_NONE;
     int fd = object_create();

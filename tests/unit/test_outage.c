@@ -3,14 +3,9 @@
  * A caller's error for a stage without workers: the reason, the time of the next trial, the remedy;
  * and that reasons that are too long are cut, while when and what are not lost.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 
-#include <cmocka.h>
-
+#include "../test.h"
 #include "base/clock.h"
 #include "coordinator/pipeline/outage.h"
 
@@ -33,10 +28,8 @@ teardown(void **state)
     return 0;
 }
 
-static void
-test_each_stage_has_its_own(void **state)
+TEST_CASE(test_each_stage_has_its_own)
 {
-    (void)state;
     outage_set(&outage, 0, 0, "; it will be started again", "stage \"a\" has no worker");
     outage_set(&outage, 15, 0, "", "stage \"p\" has no worker");
     outage_notify(&outage, 0, 5, text);
@@ -45,10 +38,8 @@ test_each_stage_has_its_own(void **state)
     assert_string_equal(text, "stage \"p\" has no worker");
 }
 
-static void
-test_when(void **state)
+TEST_CASE(test_when)
 {
-    (void)state;
     const int64_t now_ns = 1000 * NS_PER_S;
     static const struct {
         int64_t left_ns;
@@ -67,10 +58,8 @@ test_when(void **state)
     }
 }
 
-static void
-test_too_long(void **state)
+TEST_CASE(test_too_long)
 {
-    (void)state;
     char why[1000];
     memset(why, 'y', sizeof(why) - 1);
     why[sizeof(why) - 1] = '\0';

@@ -4,16 +4,11 @@
  * than it came in; the smallest stretch that will do is taken from; bytes and stretches are
  * bounded. By example, and by random gives and takes against a map that has a mark for every page.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "../random.h"
+#include "../test.h"
 #include "base/check.h"
 #include "worker/page_pool.h"
 
@@ -41,10 +36,8 @@ take(struct page_pool *pool, uint32_t pages)
     return from == 0 ? UINT32_MAX : (uint32_t)((from - FIRST) / PAGE);
 }
 
-static void
-test_neighbours_become_one(void **state)
+TEST_CASE(test_neighbours_become_one)
 {
-    (void)state;
     static struct page_pool pool;
     static const uint32_t orders[][3] = {{0, 1, 2}, {0, 2, 1}, {2, 1, 0}, {1, 0, 2}, {2, 0, 1}};
     assert_int_equal(take(&pool, 1), UINT32_MAX);
@@ -59,10 +52,8 @@ test_neighbours_become_one(void **state)
     }
 }
 
-static void
-test_smallest_that_will_do(void **state)
+TEST_CASE(test_smallest_that_will_do)
 {
-    (void)state;
     static struct page_pool pool;
     assert_true(give(&pool, 0, 9) && give(&pool, 20, 4) && give(&pool, 30, 5));
     assert_int_equal(take(&pool, 3), 20);
@@ -73,10 +64,8 @@ test_smallest_that_will_do(void **state)
     assert_int_equal(take(&pool, 1), UINT32_MAX);
 }
 
-static void
-test_bounds(void **state)
+TEST_CASE(test_bounds)
 {
-    (void)state;
     static struct page_pool pool;
     enum { PAGES_MAX = PAGE_POOL_BYTES_MAX / PAGE };
     assert_false(give(&pool, 0, PAGES_MAX + 1));
@@ -162,10 +151,8 @@ random_take(struct page_pool *pool, uint8_t *map)
     memset(map + from, LENT, pages);
 }
 
-static void
-test_random(void **state)
+TEST_CASE(test_random)
 {
-    (void)state;
     static struct page_pool pool;
     static uint8_t map[MAP_PAGES];
     for (uint32_t i = 0; i < 6000; i++) {

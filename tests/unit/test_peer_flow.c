@@ -233,10 +233,8 @@ tear_down(void **state)
     return 0;
 }
 
-static void
-test_there_and_back(void **state)
+TEST_CASE(test_there_and_back)
 {
-    (void)state;
     static const unsigned counts[] = {1, 2, 44};
     for (size_t i = 0; i < ARRAY_COUNT(counts); i++) {
         struct talk talk = {.sent_max = counts[i]};
@@ -253,10 +251,8 @@ test_there_and_back(void **state)
 }
 
 /* Small ones: their price is what bounds them. */
-static void
-test_many_small(void **state)
+TEST_CASE(test_many_small)
 {
-    (void)state;
     struct talk talk = {.sent_max = 1000};
     talk_begin(&talk, caller, lengths, 1);
     RIG_WAIT(talk.ask->ended == 1);
@@ -275,10 +271,8 @@ check_cut_off(struct talk *talk)
                         "the stream was cut off: the serving node or runtime was lost");
 }
 
-static void
-test_beyond_the_window(void **state)
+TEST_CASE(test_beyond_the_window)
 {
-    (void)state;
     struct talk talk = {.sent_max = 1000, .is_reckless = true};
     echo_takes = false;
     talk_begin(&talk, caller, lengths, 1);
@@ -287,10 +281,8 @@ test_beyond_the_window(void **state)
     talk_end(&talk);
 }
 
-static void
-test_cancelled(void **state)
+TEST_CASE(test_cancelled)
 {
-    (void)state;
     struct talk talk = {.sent_max = UINT32_MAX};
     talk_begin(&talk, caller, lengths, ARRAY_COUNT(lengths));
     RIG_WAIT(talk.parts >= 20);
@@ -300,10 +292,8 @@ test_cancelled(void **state)
     talk_end(&talk);
 }
 
-static void
-test_the_node_goes(void **state)
+TEST_CASE(test_the_node_goes)
 {
-    (void)state;
     struct talk talk = {.sent_max = UINT32_MAX};
     talk_begin(&talk, caller, lengths, ARRAY_COUNT(lengths));
     RIG_WAIT(talk.parts >= 20);

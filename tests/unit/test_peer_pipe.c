@@ -6,16 +6,12 @@
  * bounds what waits; and that each lent piece is given back once in every case. The
  * transport is the test.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "../random.h"
+#include "../test.h"
 #include "base/check.h"
 #include "base/clock.h"
 #include "mesh/edge/peer_pipe.h"
@@ -176,10 +172,8 @@ take_all(void)
         peer_pipe_on_sent(&pipe_);
 }
 
-static void
-test_at_once_and_in_order(void **state)
+TEST_CASE(test_at_once_and_in_order)
 {
-    (void)state;
     for (uint32_t i = 1; i <= PEER_PIPE_OUT_MAX + 5; i++)
         assert_int_equal(put(i, 100), STATUS_OK);
     assert_int_equal(sent_count, PEER_PIPE_OUT_MAX); /* the transport has room for no more */
@@ -193,10 +187,8 @@ test_at_once_and_in_order(void **state)
 
 /* As many as fit; one that is larger alone. Copied memory may be reused at once; other memory is
  * given back when it was sent. */
-static void
-test_together(void **state)
+TEST_CASE(test_together)
 {
-    (void)state;
     static const struct {
         size_t bytes;
         unsigned message;
@@ -226,10 +218,8 @@ test_together(void **state)
     }
 }
 
-static void
-test_parts_in_turn(void **state)
+TEST_CASE(test_parts_in_turn)
 {
-    (void)state;
     const uint64_t part = PEER_PART_BYTES_MAX;
     assert_int_equal(put(1, 7 * part), STATUS_OK);
     assert_int_equal(put(2, 6 * part + 7), STATUS_OK);
@@ -244,10 +234,8 @@ test_parts_in_turn(void **state)
 }
 
 /* A frame that comes behind a large message goes before all but what the transport has of it. */
-static void
-test_small_overtakes_large(void **state)
+TEST_CASE(test_small_overtakes_large)
 {
-    (void)state;
     put(1, 64 * (uint64_t)PEER_PART_BYTES_MAX);
     unsigned before = sent_count;
     assert_int_equal(before, PEER_PIPE_OUT_MAX);
@@ -257,10 +245,8 @@ test_small_overtakes_large(void **state)
 }
 
 /* And the other way round: many small frames do not keep a large message from getting on. */
-static void
-test_large_is_not_starved(void **state)
+TEST_CASE(test_large_is_not_starved)
 {
-    (void)state;
     put(1, 4 * (uint64_t)PEER_PART_BYTES_MAX);
     uint32_t number = 2;
     for (unsigned turn = 0; turn < 200; turn++) {
@@ -276,10 +262,8 @@ test_large_is_not_starved(void **state)
     assert_int_equal(parts, 4);
 }
 
-static void
-test_dropped(void **state)
+TEST_CASE(test_dropped)
 {
-    (void)state;
     put(1, 4 * (uint64_t)PEER_PART_BYTES_MAX); /* on its way */
     for (uint32_t i = 2; pipe_.out < PEER_PIPE_OUT_MAX; i++)
         put(i, 10);
@@ -318,10 +302,8 @@ put_behind(uint32_t number, enum peer_kind kind, size_t bytes)
     assert_int_equal(peer_pipe_put_behind(&pipe_, &frame, &piece, 1, bytes), STATUS_OK);
 }
 
-static void
-test_flows_keep_their_order(void **state)
+TEST_CASE(test_flows_keep_their_order)
 {
-    (void)state;
     const uint64_t part = PEER_PART_BYTES_MAX;
     pipe_.window = 1; /* is not theirs */
     put_behind(1, PEER_MESSAGE, 3 * part);
@@ -344,10 +326,8 @@ test_flows_keep_their_order(void **state)
 }
 
 /* With all that is behind it. */
-static void
-test_a_flow_is_dropped(void **state)
+TEST_CASE(test_a_flow_is_dropped)
 {
-    (void)state;
     const uint64_t part = PEER_PART_BYTES_MAX;
     for (uint32_t number = 1; number <= 2; number++) {
         put_behind(number, PEER_MESSAGE, 6 * part);
@@ -364,10 +344,8 @@ test_a_flow_is_dropped(void **state)
     put_behind(3, PEER_MESSAGE, 10); /* tear_down has them given back */
 }
 
-static void
-test_window(void **state)
+TEST_CASE(test_window)
 {
-    (void)state;
     pipe_.window = 1000;
     while (pipe_.out < PEER_PIPE_OUT_MAX)
         put(1, 10);
@@ -377,10 +355,8 @@ test_window(void **state)
     assert_int_equal(put(4, 10), STATUS_OK);
 }
 
-static void
-test_broken(void **state)
+TEST_CASE(test_broken)
 {
-    (void)state;
     put(1, 3 * (uint64_t)PEER_PART_BYTES_MAX);
     breaks = true;
     take_all_but(0);
@@ -395,10 +371,8 @@ random_below(uint64_t *state, size_t limit)
 }
 
 /* Random traffic: each message whole, its parts in order, kept, lent and copied pieces mixed. */
-static void
-test_random(void **state)
+TEST_CASE(test_random)
 {
-    (void)state;
     static uint64_t expected[ROUNDS + 1];
     static uint64_t came[ROUNDS + 1];
     static bool dropped[ROUNDS + 1];

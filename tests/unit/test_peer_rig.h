@@ -10,16 +10,12 @@
 #include <event2/event.h>
 #include <event2/thread.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#include <cmocka.h>
-
+#include "../test.h"
 #include "base/check.h"
 #include "base/clock.h"
 #include "mesh/core/mesh_core.h"

@@ -38,10 +38,8 @@ check_echoed(struct ask *ask, size_t bytes)
         assert_memory_equal(ask->answer, ask->message, bytes);
 }
 
-static void
-test_lengths(void **state)
+TEST_CASE(test_lengths)
 {
-    (void)state;
     static const size_t lengths[] = {
         0,          1, 1000, PEER_PART_BYTES_MAX - 1, PEER_PART_BYTES_MAX, PEER_PART_BYTES_MAX + 1,
         LARGE_BYTES};
@@ -57,10 +55,8 @@ test_lengths(void **state)
     house_close(house);
 }
 
-static void
-test_many_at_once(void **state)
+TEST_CASE(test_many_at_once)
 {
-    (void)state;
     struct house *house = house_open();
     struct caller *caller = caller_open(house->address);
     struct ask *asks[10 * MANY];
@@ -76,10 +72,8 @@ test_many_at_once(void **state)
     house_close(house);
 }
 
-static void
-test_answers(void **state)
+TEST_CASE(test_answers)
 {
-    (void)state;
     struct house *house = house_open();
     struct caller *caller = caller_open(house->address);
     struct rpc_metadata metadata = {span_of("x-key"), span_of("value")};
@@ -108,10 +102,8 @@ test_answers(void **state)
 }
 
 /* A try that is no answer, and one for a model that nobody has. */
-static void
-test_other_ends(void **state)
+TEST_CASE(test_other_ends)
 {
-    (void)state;
     struct house *house = house_open();
     struct caller *caller = caller_open(house->address);
     struct ask *ask = ask_create("/t.T/Echo", 3);
@@ -128,10 +120,8 @@ test_other_ends(void **state)
     house_close(house);
 }
 
-static void
-test_deadline_travels(void **state)
+TEST_CASE(test_deadline_travels)
 {
-    (void)state;
     struct house *house = house_open();
     struct caller *caller = caller_open(house->address);
     struct ask *ask = ask_create("/t.T/Echo", 3);
@@ -151,10 +141,8 @@ test_deadline_travels(void **state)
     house_close(house);
 }
 
-static void
-test_cancelled_there_too(void **state)
+TEST_CASE(test_cancelled_there_too)
 {
-    (void)state;
     struct house *house = house_open();
     struct caller *caller = caller_open(house->address);
     struct ask *asks[MANY];
@@ -194,10 +182,8 @@ check_unreachable(struct caller *caller, struct ask *ask)
     ask_free(ask);
 }
 
-static void
-test_nobody_there(void **state)
+TEST_CASE(test_nobody_there)
 {
-    (void)state;
     struct house *house = house_open();
     char address[64];
     snprintf(address, sizeof(address), "%s", house->address);
@@ -211,10 +197,8 @@ test_nobody_there(void **state)
 }
 
 /* The address has another owner now. Then the registry says so. */
-static void
-test_another_node(void **state)
+TEST_CASE(test_another_node)
 {
-    (void)state;
     struct house *house = house_open();
     struct caller *caller = caller_open(house->address);
     struct runner_peers to = caller->to;
@@ -237,10 +221,8 @@ test_another_node(void **state)
     house_close(house);
 }
 
-static void
-test_peer_moves(void **state)
+TEST_CASE(test_peer_moves)
 {
-    (void)state;
     struct house *first = house_open();
     struct house *second = house_open();
     struct caller *caller = caller_open(first->address);
@@ -267,10 +249,8 @@ test_peer_moves(void **state)
 /* ---- the end of a node, and of a caller ---- */
 
 /* A node that fails to start has bound its address, and gives it back; or has not even bound it. */
-static void
-test_never_started(void **state)
+TEST_CASE(test_never_started)
 {
-    (void)state;
     const char *listen[] = {"127.0.0.1:0", "nonsense"};
     struct peer_server_options options = {.listen = listen, .instance = "b"};
     for (options.listen_count = 1; options.listen_count <= 2; options.listen_count++) {
@@ -308,10 +288,8 @@ check_all_lost(struct ask *asks[MANY])
     }
 }
 
-static void
-test_server_stops(void **state)
+TEST_CASE(test_server_stops)
 {
-    (void)state;
     struct house *house = house_open();
     struct caller *caller = caller_open(house->address);
     struct ask *asks[MANY];
@@ -324,10 +302,8 @@ test_server_stops(void **state)
 }
 
 /* Answers that the runner has given, and that the transport was still behind with, arrive. */
-static void
-test_last_answers(void **state)
+TEST_CASE(test_last_answers)
 {
-    (void)state;
     struct house *house = house_open();
     struct caller *caller = caller_open(house->address);
     struct ask *asks[LAST];
@@ -348,10 +324,8 @@ test_last_answers(void **state)
     house_close(house);
 }
 
-static void
-test_caller_goes(void **state)
+TEST_CASE(test_caller_goes)
 {
-    (void)state;
     struct house *house = house_open();
     struct caller *caller = caller_open(house->address);
     struct ask *asks[MANY];
@@ -387,10 +361,8 @@ start_child(char address[64])
     return child;
 }
 
-static void
-test_killed(void **state)
+TEST_CASE(test_killed)
 {
-    (void)state;
     char address[64];
     pid_t child = start_child(address);
     struct caller *caller = caller_open(address);
@@ -408,10 +380,8 @@ test_killed(void **state)
 }
 
 /* It reads nothing any more, but the kernel answers for it: pings tell. */
-static void
-test_stopped(void **state)
+TEST_CASE(test_stopped)
 {
-    (void)state;
     char address[64];
     pid_t child = start_child(address);
     struct caller *caller = caller_open(address);

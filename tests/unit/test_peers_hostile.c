@@ -127,10 +127,8 @@ check_refused(struct caller *caller, const char *address, enum peer_kind first,
     check_ends(caller, address, first, second, STATUS_INVALID_ARGUMENT, TOGETHER);
 }
 
-static void
-test_refused(void **state)
+TEST_CASE(test_refused)
 {
-    (void)state;
     struct house *house = house_open();
     struct caller *caller = caller_open(house->address);
     struct ask *held = ask_create("/t.T/Hold", 10);
@@ -359,10 +357,8 @@ liar_close(struct liar *liar)
     rpc_server_destroy(liar->server);
 }
 
-static void
-test_answers(void **state)
+TEST_CASE(test_answers)
 {
-    (void)state;
     for (int saying = 0; saying < SAYINGS; saying++) {
         struct liar liar;
         liar_open(&liar, (enum saying)saying);

@@ -67,10 +67,8 @@ ask_as(const char *address, struct rpc_tls *tls)
     return end;
 }
 
-static void
-test_certificates(void **state)
+TEST_CASE(test_certificates)
 {
-    (void)state;
     rig_server_tls = tls_of("node", NULL);
     struct rpc_tls *caller = tls_of("caller", NULL);
     struct rpc_tls *alien = tls_of("alien", NULL);
@@ -85,10 +83,8 @@ test_certificates(void **state)
     rpc_tls_destroy(alien);
 }
 
-static void
-test_name(void **state)
+TEST_CASE(test_name)
 {
-    (void)state;
     rig_server_tls = tls_of("node", "mesh.example");
     struct rpc_tls *caller = tls_of("caller", "mesh.example");
     struct rpc_tls *expects_other = tls_of("node", "caller.example");
@@ -102,10 +98,8 @@ test_name(void **state)
     rpc_tls_destroy(expects_other);
 }
 
-static void
-test_with_and_without(void **state)
+TEST_CASE(test_with_and_without)
 {
-    (void)state;
     struct rpc_tls *tls = tls_of("node", NULL);
     char address[128];
     rig_server_tls = tls;
@@ -125,10 +119,8 @@ test_with_and_without(void **state)
 }
 
 /* It was refused with the certificate that it had; the same node is served with another one. */
-static void
-test_renewed(void **state)
+TEST_CASE(test_renewed)
 {
-    (void)state;
     rig_server_tls = tls_of("node", NULL);
     struct house *house = house_open();
     certificates_make(folder, "certificate changing stranger / IP:127.0.0.1");

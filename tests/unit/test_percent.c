@@ -3,16 +3,12 @@
  * Every escape is decoded but %00; everything else stays. Texts lie in memory of exactly their
  * size, so that a read past the end is seen.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "../test.h"
 #include "base/check.h"
 #include "base/percent.h"
 
@@ -26,10 +22,8 @@ check(const char *encoded, const char *wanted)
     free(text);
 }
 
-static void
-test_every_byte(void **state)
+TEST_CASE(test_every_byte)
 {
-    (void)state;
     for (unsigned byte = 1; byte < 256; byte++) {
         char upper[8], lower[8];
         snprintf(upper, sizeof(upper), "a%%%02Xb", byte);
@@ -40,20 +34,16 @@ test_every_byte(void **state)
     }
 }
 
-static void
-test_other_text_stays(void **state)
+TEST_CASE(test_other_text_stays)
 {
-    (void)state;
     static const char *const texts[] = {"",    "a b\xc3\xa4", "%",   "%%",  "%4",
                                         "m%4", "%2G",         "%G2", "% 2", "%00"};
     for (size_t i = 0; i < ARRAY_COUNT(texts); i++)
         check(texts[i], texts[i]);
 }
 
-static void
-test_mixed(void **state)
+TEST_CASE(test_mixed)
 {
-    (void)state;
     check("%25%2G%", "%%2G%");
     check("%%41%", "%A%");
     check("%2525", "%25"); /* once */

@@ -7,21 +7,16 @@
  * late, when the pipeline is full, draining or corrupt, and that the counters say so. Every wait
  * has a deadline.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
 #include <string.h>
 
-#include <cmocka.h>
-
+#include "../test.h"
 #include "coordinator/pipeline/gatherer.h"
 
 #include "test_pipeline_rig.h"
 
 /* ---- tests ---- */
 
-static void
-test_a_request_is_answered(void **state)
+TEST_CASE(test_a_request_is_answered)
 {
     struct rig *rig = *state;
     struct error error;
@@ -60,8 +55,7 @@ gather_and_leave(void *context)
 
 /* A thread that gathers has submitted in a step that it says nothing of: it hands over that lane,
  * too, before it blocks. */
-static void
-test_gatherer_hands_over_its_submissions(void **state)
+TEST_CASE(test_gatherer_hands_over_its_submissions)
 {
     struct rig *rig = *state;
     pthread_t thread;
@@ -72,8 +66,7 @@ test_gatherer_hands_over_its_submissions(void **state)
     wait_returned(rig);
 }
 
-static void
-test_late_on_arrival_is_not_run(void **state)
+TEST_CASE(test_late_on_arrival_is_not_run)
 {
     struct rig *rig = *state;
     struct error error;
@@ -85,8 +78,7 @@ test_late_on_arrival_is_not_run(void **state)
     assert_int_equal(answer_of(rig, 1)->words[PROBE_ITEMS], 1);
 }
 
-static void
-test_full_is_refused_at_once(void **state)
+TEST_CASE(test_full_is_refused_at_once)
 {
     struct rig *rig = *state;
     struct error error;
@@ -105,8 +97,7 @@ test_full_is_refused_at_once(void **state)
     assert_int_equal(answer_of(rig, SLOTS)->status, STATUS_OK);
 }
 
-static void
-test_an_outdated_tag_cancels_nothing(void **state)
+TEST_CASE(test_an_outdated_tag_cancels_nothing)
 {
     struct rig *rig = *state;
     struct error error;
@@ -132,8 +123,7 @@ drain(void *context)
     pthread_mutex_unlock(&rig->lock);
 }
 
-static void
-test_draining_refuses_and_finishes(void **state)
+TEST_CASE(test_draining_refuses_and_finishes)
 {
     struct rig *rig = *state;
     struct error error;
@@ -153,8 +143,7 @@ test_draining_refuses_and_finishes(void **state)
 
 /* As a hostile modelet would: the word of a request that is being run says that the slot is free.
  */
-static void
-test_a_forged_free_slot_rebuilds_the_region(void **state)
+TEST_CASE(test_a_forged_free_slot_rebuilds_the_region)
 {
     struct rig *rig = *state;
     struct error error;
@@ -185,8 +174,7 @@ test_a_forged_free_slot_rebuilds_the_region(void **state)
 
 /* A free slot whose generation is not the one that comes next: tickets of two requests would be
  * alike. */
-static void
-test_a_forged_generation_rebuilds_the_region(void **state)
+TEST_CASE(test_a_forged_generation_rebuilds_the_region)
 {
     struct rig *rig = *state;
     struct error error;
@@ -209,8 +197,7 @@ test_a_forged_generation_rebuilds_the_region(void **state)
 
 /* A slot that nobody uses comes back as a result: there is no caller for it, and none is guessed.
  */
-static void
-test_a_forged_answer_rebuilds_the_region(void **state)
+TEST_CASE(test_a_forged_answer_rebuilds_the_region)
 {
     struct rig *rig = *state;
     struct lane *lane = pipeline_lane(the_pipeline(rig));
@@ -230,8 +217,7 @@ test_a_forged_answer_rebuilds_the_region(void **state)
 
 /* The result that is forged for a request which is being run names the memory of another caller's
  * answer: it is not told to this one. */
-static void
-test_a_result_in_anothers_memory_rebuilds_the_region(void **state)
+TEST_CASE(test_a_result_in_anothers_memory_rebuilds_the_region)
 {
     struct rig *rig = *state;
     struct error error;
@@ -263,8 +249,7 @@ test_a_result_in_anothers_memory_rebuilds_the_region(void **state)
     assert_int_equal(count(rig, PIPELINE_REGION_RESETS), 1);
 }
 
-static void
-test_gauges_say_what_there_is(void **state)
+TEST_CASE(test_gauges_say_what_there_is)
 {
     struct rig *rig = *state;
     struct lane *lane = pipeline_lane(the_pipeline(rig));

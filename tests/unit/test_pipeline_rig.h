@@ -7,18 +7,14 @@
 
 #include <pthread.h>
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "../modelets/probe.h"
+#include "../test.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "coordinator/assembly.h"

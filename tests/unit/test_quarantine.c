@@ -3,16 +3,11 @@
  * When a stage is quarantined, on a scripted clock: each rule of coordinator/workers/quarantine.h
  * by itself, then random deaths against an oracle that counts the row anew from the whole history.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-#include <cmocka.h>
-
 #include "../random.h"
+#include "../test.h"
 #include "base/clock.h"
 #include "coordinator/workers/quarantine.h"
 
@@ -35,10 +30,8 @@ die(uint32_t times, enum death_blame blame)
         assert_false(quarantine_on_death(&quarantine, blame, 0));
 }
 
-static void
-test_fruitless_deaths_in_a_row(void **state)
+TEST_CASE(test_fruitless_deaths_in_a_row)
 {
-    (void)state;
     die(MAX - 1, DEATH_FRUITLESS);
     assert_int_equal(quarantine.state, QUARANTINE_NONE);
     assert_true(quarantine_on_death(&quarantine, DEATH_FRUITLESS, 7));
@@ -47,10 +40,8 @@ test_fruitless_deaths_in_a_row(void **state)
     assert_true(quarantine.until_ns == 7 + LENGTH);
 }
 
-static void
-test_a_fruitful_life_ends_the_row(void **state)
+TEST_CASE(test_a_fruitful_life_ends_the_row)
 {
-    (void)state;
     for (int i = 0; i < 10; i++) {
         die(MAX - 1, DEATH_FRUITLESS);
         die(1, DEATH_FRUITFUL);
@@ -59,20 +50,16 @@ test_a_fruitful_life_ends_the_row(void **state)
     die(100, DEATH_FRUITFUL);
 }
 
-static void
-test_the_blameless_neither_count_nor_end_it(void **state)
+TEST_CASE(test_the_blameless_neither_count_nor_end_it)
 {
-    (void)state;
     die(100, DEATH_BLAMELESS);
     die(MAX - 1, DEATH_FRUITLESS);
     die(100, DEATH_BLAMELESS);
     assert_true(quarantine_on_death(&quarantine, DEATH_FRUITLESS, 0));
 }
 
-static void
-test_never(void **state)
+TEST_CASE(test_never)
 {
-    (void)state;
     quarantine_init(&quarantine, 0, LENGTH);
     die(100000, DEATH_FRUITLESS);
     assert_int_equal(quarantine.state, QUARANTINE_NONE);
@@ -85,10 +72,8 @@ begin(int64_t now_ns)
     assert_true(quarantine_on_death(&quarantine, DEATH_FRUITLESS, now_ns));
 }
 
-static void
-test_it_lasts_its_length(void **state)
+TEST_CASE(test_it_lasts_its_length)
 {
-    (void)state;
     begin(5);
     /* of the remaining workers: nothing more to do */
     assert_false(quarantine_on_death(&quarantine, DEATH_FRUITLESS, 50));
@@ -100,10 +85,8 @@ test_it_lasts_its_length(void **state)
     assert_false(quarantine_try(&quarantine, 5 + LENGTH)); /* once */
 }
 
-static void
-test_death_in_the_trial_leads_back(void **state)
+TEST_CASE(test_death_in_the_trial_leads_back)
 {
-    (void)state;
     begin(0);
     assert_true(quarantine_try(&quarantine, LENGTH));
     assert_false(quarantine_on_death(&quarantine, DEATH_BLAMELESS, LENGTH)); /* try another */
@@ -114,10 +97,8 @@ test_death_in_the_trial_leads_back(void **state)
     assert_true(quarantine_try(&quarantine, LENGTH + LENGTH + 9));
 }
 
-static void
-test_life_restores_the_stage(void **state)
+TEST_CASE(test_life_restores_the_stage)
 {
-    (void)state;
     begin(0);
     assert_true(quarantine_try(&quarantine, LENGTH));
     quarantine_lift(&quarantine, TRIAL_LIVED);
@@ -130,10 +111,8 @@ test_life_restores_the_stage(void **state)
     die(MAX - 1, DEATH_FRUITLESS);
 }
 
-static void
-test_fruit_in_the_trial_restores_it_too(void **state)
+TEST_CASE(test_fruit_in_the_trial_restores_it_too)
 {
-    (void)state;
     begin(0);
     assert_true(quarantine_try(&quarantine, LENGTH));
     assert_false(quarantine_on_death(&quarantine, DEATH_FRUITFUL, LENGTH));
@@ -143,10 +122,8 @@ test_fruit_in_the_trial_restores_it_too(void **state)
 
 enum { DEATHS = 2000, ROUNDS = 20 };
 
-static void
-test_random_deaths(void **state)
+TEST_CASE(test_random_deaths)
 {
-    (void)state;
     uint64_t random = random_seed((uint64_t)clock_now_ns());
     uint32_t quarantines = 0;
     for (int round = 0; round < ROUNDS; round++) {

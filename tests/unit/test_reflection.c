@@ -143,10 +143,8 @@ assert_error(struct caller *caller, int kind, const char *text, int code)
     answer_free(answer);
 }
 
-static void
-test_questions(void **state)
+TEST_CASE(test_questions)
 {
-    (void)state;
     static const char *const paths[] = {V1, V1ALPHA};
     struct rig *rig = rig_start(1, adjust);
     for (size_t i = 0; i < ARRAY_COUNT(paths); i++) {
@@ -169,10 +167,8 @@ test_questions(void **state)
 }
 
 /* A request without a question is answered with an error. */
-static void
-test_no_question(void **state)
+TEST_CASE(test_no_question)
 {
-    (void)state;
     struct rig *rig = rig_start(1, adjust);
     struct caller caller;
     caller_open(&caller, rig->unix_target, V1);
@@ -190,10 +186,8 @@ test_no_question(void **state)
     rig_stop(rig);
 }
 
-static void
-test_malformed(void **state)
+TEST_CASE(test_malformed)
 {
-    (void)state;
     static const unsigned char zeros[4097];
     struct rig *rig = rig_start(1, adjust);
     for (int large = 0; large < 2; large++) {

@@ -59,10 +59,8 @@ put_full_file(struct blob *set)
     blob_field_blob(set, 1, &file);
 }
 
-static void
-test_symbols(void **state)
+TEST_CASE(test_symbols)
 {
-    (void)state;
     static const char *const found[] = {
         "a.b.Outer",       "a.b.Outer.Inner",  "a.b.Outer.Inner.Deep", "a.b.Outer.Color",
         "a.b.Outer.RED",   "a.b.Outer.choice", "a.b.Outer.count",      "a.b.Size",
@@ -88,10 +86,8 @@ test_symbols(void **state)
 
 /* a and b import c, c imports d; e is alone. Packages: none, one, and one that begins the other's
  * name. */
-static void
-test_imports(void **state)
+TEST_CASE(test_imports)
 {
-    (void)state;
     struct blob bytes = {0};
     put_file(&bytes, "d", NULL, (const char *const[3]){NULL});
     put_file(&bytes, "c", "p", (const char *const[3]){"d", NULL});
@@ -126,10 +122,8 @@ test_imports(void **state)
     blob_free(&bytes);
 }
 
-static void
-test_embedded(void **state)
+TEST_CASE(test_embedded)
 {
-    (void)state;
     static char names[REFLECTION_SERVICES_MAX][REFLECTION_NAME_BYTES];
     struct reflection_files set;
     reflection_files_read(&set, shoal_descriptors, shoal_descriptors_size);

@@ -202,8 +202,7 @@ asked_destroy(struct asked *asked)
 
 /* ---- tests ---- */
 
-static void
-test_the_loop_turns_between_parts(void **state)
+TEST_CASE(test_the_loop_turns_between_parts)
 {
     static const enum triton_method methods[] = {TRITON_INDEX, TRITON_STATISTICS};
     for (size_t i = 0; i < ARRAY_COUNT(methods); i++) {
@@ -229,8 +228,7 @@ come_and_go(struct asked *asked)
         abort();
 }
 
-static void
-test_models_come_and_go_meanwhile(void **state)
+TEST_CASE(test_models_come_and_go_meanwhile)
 {
     struct asked *asked = asked_create(*state, TRITON_INDEX);
     asked->between = come_and_go;
@@ -243,8 +241,7 @@ test_models_come_and_go_meanwhile(void **state)
     asked_destroy(asked);
 }
 
-static void
-test_a_page_and_a_name_cost_their_rows(void **state)
+TEST_CASE(test_a_page_and_a_name_cost_their_rows)
 {
     struct asked *page = asked_create(*state, TRITON_INDEX);
     snprintf(page->request.after, sizeof(page->request.after), "n01499");
@@ -267,8 +264,7 @@ test_a_page_and_a_name_cost_their_rows(void **state)
     asked_destroy(none);
 }
 
-static void
-test_as_many_wait_as_may(void **state)
+TEST_CASE(test_as_many_wait_as_may)
 {
     struct rig *rig = *state;
     _Atomic uint64_t *counters = counters_values(&rig->assembly.counters, 0);
@@ -295,8 +291,7 @@ stop_between(struct asked *asked)
     repository_stop(asked->repository);
 }
 
-static void
-test_the_node_stops_in_the_middle(void **state)
+TEST_CASE(test_the_node_stops_in_the_middle)
 {
     struct asked *asked = asked_create(*state, TRITON_INDEX);
     asked->between = stop_between;

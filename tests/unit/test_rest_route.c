@@ -3,15 +3,11 @@
  * Where each path leads, with which model and version; which methods it takes; and the HTTP code of
  * every status. Pure; paths of exactly their size, so that a read past the end is seen.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 
-#include <cmocka.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "../test.h"
 #include "base/check.h"
 #include "coordinator/front/rest_route.h"
 
@@ -89,10 +85,8 @@ static const struct {
     {"/v2/models/m/versions/1/infer/x/y/z", REST_NOWHERE, NULL, NULL},
 };
 
-static void
-test_paths(void **state)
+TEST_CASE(test_paths)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct rest_route *route = malloc(sizeof(*route));
         char *path = strdup(cases[i].path);
@@ -109,10 +103,8 @@ test_paths(void **state)
     }
 }
 
-static void
-test_long(void **state)
+TEST_CASE(test_long)
 {
-    (void)state;
     struct rest_route route;
     char path[REST_PATH_BYTES_MAX + 2] = "/v2/models/";
     memset(path + strlen(path), 'm', sizeof(path) - 1 - strlen(path));
@@ -126,10 +118,8 @@ test_long(void **state)
 }
 
 /* Each row leads to itself and takes the methods of its kind. */
-static void
-test_methods(void **state)
+TEST_CASE(test_methods)
 {
-    (void)state;
     struct rest_route route;
     for (size_t i = 0; i < rest_row_count; i++) {
         const struct rest_row *row = &rest_rows[i];
@@ -146,10 +136,8 @@ test_methods(void **state)
     }
 }
 
-static void
-test_regions(void **state)
+TEST_CASE(test_regions)
 {
-    (void)state;
     struct rest_route route;
     rest_route(&route, "/v2/systemsharedmemory/region/a%2Fb/register");
     assert_string_equal(route.region, "a/b");
@@ -160,10 +148,8 @@ test_regions(void **state)
     assert_string_equal(route.region, "");
 }
 
-static void
-test_codes(void **state)
+TEST_CASE(test_codes)
 {
-    (void)state;
     static const int codes[STATUS_COUNT] = {200, 499, 500, 400, 504, 404, 409, 403, 429,
                                             503, 409, 400, 501, 500, 503, 500, 401};
     for (int i = 0; i < STATUS_COUNT; i++)

@@ -131,10 +131,8 @@ with_any(struct rpc_server_options *options)
 
 /* ---- unary callers ---- */
 
-static void
-test_unary(void **state)
+TEST_CASE(test_unary)
 {
-    (void)state;
     struct client_stage stage = client_stage_start(with_any);
     char name[400] = "/x.X/"; /* longer than any text that is kept beside a call from the start */
     for (size_t i = strlen(name); i + 1 < sizeof(name); i++)
@@ -166,10 +164,8 @@ test_unary(void **state)
     client_stage_stop(&stage);
 }
 
-static void
-test_metadata(void **state)
+TEST_CASE(test_metadata)
 {
-    (void)state;
     struct client_stage stage = client_stage_start(with_any);
     static const char long_value[] = "0123456789012345678901234567890123456789";
     const struct rpc_metadata sent[] = {
@@ -210,10 +206,8 @@ test_metadata(void **state)
     client_stage_stop(&stage);
 }
 
-static void
-test_legal(void **state)
+TEST_CASE(test_legal)
 {
-    (void)state;
     const struct rpc_metadata good[] = {metadata("a", "b", 1), metadata("a-bin", "\0", 1),
                                         metadata("grpc-status-details-bin", "x", 1)};
     const struct rpc_metadata bad[] = {metadata(":path", "b", 1), metadata("a b", "b", 1),
@@ -227,10 +221,8 @@ test_legal(void **state)
 
 /* A bound unary method may answer with metadata, too; parts that a status other than OK cannot
  * carry come back to their lender. */
-static void
-test_answer_of_a_bound_method(void **state)
+TEST_CASE(test_answer_of_a_bound_method)
 {
-    (void)state;
     struct client_stage stage = client_stage_start(with_any);
     struct rig *rig = stage.rig;
     for (unsigned i = 0; i < 3; i++) {
@@ -261,10 +253,8 @@ test_answer_of_a_bound_method(void **state)
 }
 
 /* Seen from below: behind an error there is no message, though our client would not show it. */
-static void
-test_no_message_with_an_error(void **state)
+TEST_CASE(test_no_message_with_an_error)
 {
-    (void)state;
     struct client_stage stage = client_stage_start(with_any);
     struct caller caller;
     caller_open(&caller, stage.rig->unix_target, "/t.T/Hold");
@@ -283,10 +273,8 @@ test_no_message_with_an_error(void **state)
 
 /* ---- calls without a message ---- */
 
-static void
-test_open(void **state)
+TEST_CASE(test_open)
 {
-    (void)state;
     struct client_stage stage = client_stage_start(with_any);
     struct probe probe;
     probe_open(&probe, stage.side, stage.client, "/x.X/Open/Chat");
@@ -313,10 +301,8 @@ test_open(void **state)
 
 /* The user of a call is told that its caller has gone; a call without a user ends silently.
  */
-static void
-test_open_and_gone(void **state)
+TEST_CASE(test_open_and_gone)
 {
-    (void)state;
     struct client_stage stage = client_stage_start(with_any);
     struct probe probe;
     probe_open(&probe, stage.side, stage.client, "/x.X/Left");
@@ -343,10 +329,8 @@ test_open_and_gone(void **state)
 
 /* ---- streams ---- */
 
-static void
-test_chat(void **state)
+TEST_CASE(test_chat)
 {
-    (void)state;
     struct client_stage stage = client_stage_start(with_any);
     struct probe probe;
     probe_open(&probe, stage.side, stage.client, "/x.X/Chat");
@@ -365,10 +349,8 @@ test_chat(void **state)
 }
 
 /* The second message waits until it is asked for, on any thread. */
-static void
-test_read_when_asked(void **state)
+TEST_CASE(test_read_when_asked)
 {
-    (void)state;
     struct client_stage stage = client_stage_start(with_any);
     struct rig *rig = stage.rig;
     struct probe probe;
@@ -402,10 +384,8 @@ test_read_when_asked(void **state)
 }
 
 /* The initial metadata go ahead of everything, when they are told to. */
-static void
-test_begin(void **state)
+TEST_CASE(test_begin)
 {
-    (void)state;
     struct client_stage stage = client_stage_start(with_any);
     struct rig *rig = stage.rig;
     struct probe probe;
@@ -442,10 +422,8 @@ test_begin(void **state)
 }
 
 /* The client does not read: the server hears when its messages leave, and that they do not. */
-static void
-test_server_back_pressure(void **state)
+TEST_CASE(test_server_back_pressure)
 {
-    (void)state;
     struct client_stage stage = client_stage_start(with_any);
     struct rig *rig = stage.rig;
     struct probe probe;
@@ -473,10 +451,8 @@ test_server_back_pressure(void **state)
     client_stage_stop(&stage);
 }
 
-static void
-test_sent_is_told(void **state)
+TEST_CASE(test_sent_is_told)
 {
-    (void)state;
     struct client_stage stage = client_stage_start(with_any);
     struct rig *rig = stage.rig;
     struct probe probe;
@@ -499,10 +475,8 @@ test_sent_is_told(void **state)
     client_stage_stop(&stage);
 }
 
-static void
-test_cancelled(void **state)
+TEST_CASE(test_cancelled)
 {
-    (void)state;
     struct client_stage stage = client_stage_start(with_any);
     struct rig *rig = stage.rig;
     for (unsigned i = 0; i < 20; i++) {

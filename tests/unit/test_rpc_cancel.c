@@ -83,10 +83,8 @@ raw_open(int fd, const char *method)
 
 /* ---- one call each ---- */
 
-static void
-test_cancel(void **state)
+TEST_CASE(test_cancel)
 {
-    (void)state;
     struct rig *rig = rig_start(1, NULL);
     static const char *const methods[] = {"/t.T/Hold", "/t.T/HoldCold"};
     for (unsigned i = 0; i < 40; i++) {
@@ -104,10 +102,8 @@ test_cancel(void **state)
     rig_stop(rig);
 }
 
-static void
-test_deadline(void **state)
+TEST_CASE(test_deadline)
 {
-    (void)state;
     struct rig *rig = rig_start(1, NULL);
     unsigned tries = 0;
     do { /* on a busy machine the deadline may come before the call has */
@@ -135,10 +131,8 @@ test_deadline(void **state)
 }
 
 /* The caller is gone while the reply is on its way: the call is ended by both at the same time. */
-static void
-test_reply_races_with_cancel(void **state)
+TEST_CASE(test_reply_races_with_cancel)
 {
-    (void)state;
     struct rig *rig = rig_start(1, NULL);
     enum { ROUNDS = 200 };
     static unsigned char zeros[65536];
@@ -158,10 +152,8 @@ test_reply_races_with_cancel(void **state)
     rig_stop(rig);
 }
 
-static void
-test_vanish(void **state)
+TEST_CASE(test_vanish)
 {
-    (void)state;
     struct rig *rig = rig_start(1, NULL);
     static const char *const methods[] = {"/t.T/Hold", "/t.T/HoldCold", "/t.T/HoldStream",
                                           "/t.T/HoldBidi"};
@@ -180,10 +172,8 @@ test_vanish(void **state)
 }
 
 /* A connection that dies before the message is whole: the user never hears of the call. */
-static void
-test_vanish_in_a_message(void **state)
+TEST_CASE(test_vanish_in_a_message)
 {
-    (void)state;
     struct rig *rig = rig_start(1, NULL);
     static const char *const methods[] = {"/t.T/Hold", "/t.T/HoldCold", "/t.T/HoldStream",
                                           "/t.T/HoldBidi"};
@@ -207,10 +197,8 @@ test_vanish_in_a_message(void **state)
     rig_destroy(rig);
 }
 
-static void
-test_nonsense(void **state)
+TEST_CASE(test_nonsense)
 {
-    (void)state;
     struct rig *rig = rig_start(1, NULL);
     static const char *const nonsense[] = {"GET / HTTP/1.1\r\n\r\n", "",
                                            "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\nxxxxxxxxxxxx"};
@@ -278,10 +266,8 @@ raw_read_ping(int fd, unsigned char bytes[8])
 
 /* A caller that answers pings is kept, however long it says nothing else; one that does not answer
  * is given up, with its call. */
-static void
-test_keepalive(void **state)
+TEST_CASE(test_keepalive)
 {
-    (void)state;
     struct rig *rig = rig_start(1, adjust_patient);
     int fd = raw_hold(rig);
     for (int i = 0; i < 6; i++) {
@@ -325,18 +311,14 @@ stop_with_calls_under_way(size_t queue_count)
     rig_destroy(rig);
 }
 
-static void
-test_stop_lets_calls_end(void **state)
+TEST_CASE(test_stop_lets_calls_end)
 {
-    (void)state;
     stop_with_calls_under_way(1);
     stop_with_calls_under_way(3);
 }
 
-static void
-test_cancel_all(void **state)
+TEST_CASE(test_cancel_all)
 {
-    (void)state;
     struct rig *rig = rig_start(2, NULL);
     enum { CALLS = 1000 };
     struct crowd *crowd = crowd_start(rig->unix_target, "/t.T/Hold", CALLS);
@@ -361,10 +343,8 @@ test_cancel_all(void **state)
 }
 
 /* A connection that does not answer holds the end up until everything is cancelled. */
-static void
-test_cancel_all_ends_idle_connections(void **state)
+TEST_CASE(test_cancel_all_ends_idle_connections)
 {
-    (void)state;
     struct rig *rig = rig_start(1, NULL);
     int fd = raw_connect(rig);
     raw_begin(fd);
@@ -385,10 +365,8 @@ test_cancel_all_ends_idle_connections(void **state)
  * "What happens when each party dies"); rpc_server_cancel_all ends it, as servers do after their
  * grace time.
  */
-static void
-test_stop_races_with_calls(void **state)
+TEST_CASE(test_stop_races_with_calls)
 {
-    (void)state;
     for (unsigned round = 0; round < 10; round++) {
         struct rig *rig = rig_start(1 + round % 2, NULL);
         struct crowd *crowd = crowd_start(rig->unix_target, "/t.T/Echo", 1000);

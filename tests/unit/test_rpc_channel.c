@@ -48,10 +48,8 @@ adjust_path(struct rpc_server_options *options)
     options->listen = listen;
 }
 
-static void
-test_waits_for_the_server(void **state)
+TEST_CASE(test_waits_for_the_server)
 {
-    (void)state;
     char directory[64];
     rig_make_directory(directory);
     snprintf(chosen_path, sizeof(chosen_path), "unix:%s/s", directory);
@@ -69,10 +67,8 @@ test_waits_for_the_server(void **state)
     assert_int_equal(rmdir(directory), 0);
 }
 
-static void
-test_gives_up_at_the_deadline(void **state)
+TEST_CASE(test_gives_up_at_the_deadline)
 {
-    (void)state;
     static const char *const nobody[] = {"unix:/nonexistent/socket", "127.0.0.1:1", "no such:thing",
                                          "bad.invalid:80"};
     for (size_t i = 0; i < ARRAY_COUNT(nobody); i++) {
@@ -98,10 +94,8 @@ test_gives_up_at_the_deadline(void **state)
     rpc_channel_destroy(NULL);
 }
 
-static void
-test_finds_a_new_server(void **state)
+TEST_CASE(test_finds_a_new_server)
 {
-    (void)state;
     char directory[64];
     rig_make_directory(directory);
     snprintf(chosen_path, sizeof(chosen_path), "unix:%s/s", directory);
@@ -119,10 +113,8 @@ test_finds_a_new_server(void **state)
     assert_int_equal(rmdir(directory), 0);
 }
 
-static void
-test_ignores_proxies(void **state)
+TEST_CASE(test_ignores_proxies)
 {
-    (void)state;
     setenv("http_proxy", "http://127.0.0.1:1", 1);
     setenv("grpc_proxy", "http://127.0.0.1:1", 1);
     struct rig *rig = rig_start(1, NULL);
@@ -155,10 +147,8 @@ adjust_large(struct rpc_server_options *options)
     options->method_count = ARRAY_COUNT(large_methods);
 }
 
-static void
-test_large_response(void **state)
+TEST_CASE(test_large_response)
 {
-    (void)state;
     struct rig *rig = rig_start(1, adjust_large);
     struct rpc_channel *channel;
     struct error error = ERROR_NONE;

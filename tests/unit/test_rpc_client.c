@@ -39,10 +39,8 @@ check_echo(struct side *side, struct rpc_client *client, const char *method, siz
     free(data);
 }
 
-static void
-test_sizes(void **state)
+TEST_CASE(test_sizes)
 {
-    (void)state;
     static const size_t sizes[] = {0, 1, 22, 23, 24, 4096, 65536, 1 << 20, 5 << 20};
     struct rig *rig = rig_start(1, NULL);
     struct side *side = side_start();
@@ -61,10 +59,8 @@ test_sizes(void **state)
     rig_stop(rig);
 }
 
-static void
-test_many_at_once(void **state)
+TEST_CASE(test_many_at_once)
 {
-    (void)state;
     struct rig *rig = rig_start(1, NULL);
     struct side *side = side_start();
     struct rpc_client *client = client_open(side, rig->unix_target);
@@ -81,10 +77,8 @@ test_many_at_once(void **state)
 }
 
 /* Nobody holds the call; the context alone tells of it. */
-static void
-test_left_alone(void **state)
+TEST_CASE(test_left_alone)
 {
-    (void)state;
     struct rig *rig = rig_start(1, NULL);
     struct side *side = side_start();
     struct rpc_client *client = client_open(side, rig->unix_target);
@@ -110,10 +104,8 @@ on_end_there(void *context, const struct rpc_client_end *end)
     probe_on_end(context, end);
 }
 
-static void
-test_on_a_servers_queue(void **state)
+TEST_CASE(test_on_a_servers_queue)
 {
-    (void)state;
     static const struct rpc_client_events events = {.on_end = on_end_there};
     struct rig *rig = rig_start(1, NULL);
     struct side *locks = side_start(); /* for its lock */
@@ -137,10 +129,8 @@ test_on_a_servers_queue(void **state)
 
 /* ---- how calls fail ---- */
 
-static void
-test_failures(void **state)
+TEST_CASE(test_failures)
 {
-    (void)state;
     struct rig *rig = rig_start(1, NULL);
     struct side *side = side_start();
     struct rpc_client *client = client_open(side, rig->unix_target);
@@ -172,10 +162,8 @@ test_failures(void **state)
 
 /* A unary call of a method that is none, and that answers more than once: only its deadline or a
  * cancel ends it. */
-static void
-test_more_than_one_answer(void **state)
+TEST_CASE(test_more_than_one_answer)
 {
-    (void)state;
     struct rig *rig = rig_start(1, NULL);
     struct side *side = side_start();
     struct rpc_client *client = client_open(side, rig->unix_target);
@@ -198,10 +186,8 @@ test_more_than_one_answer(void **state)
     rig_stop(rig);
 }
 
-static void
-test_answer_too_large(void **state)
+TEST_CASE(test_answer_too_large)
 {
-    (void)state;
     struct rig *rig = rig_start(1, NULL);
     struct side *side = side_start();
     struct rpc_client *client = client_open_with(side->queue, rig->unix_target, 1000);
@@ -216,10 +202,8 @@ test_answer_too_large(void **state)
     rig_stop(rig);
 }
 
-static void
-test_deadline(void **state)
+TEST_CASE(test_deadline)
 {
-    (void)state;
     struct rig *rig = rig_start(1, NULL);
     struct side *side = side_start();
     struct rpc_client *client = client_open(side, rig->unix_target);
@@ -240,10 +224,8 @@ test_deadline(void **state)
 
 /* ---- cancelling ---- */
 
-static void
-test_cancel(void **state)
+TEST_CASE(test_cancel)
 {
-    (void)state;
     struct rig *rig = rig_start(1, NULL);
     struct side *side = side_start();
     struct rpc_client *client = client_open(side, rig->tcp_target);
@@ -263,10 +245,8 @@ test_cancel(void **state)
 }
 
 /* The cancel meets the call at every stage: not sent, on its way, answered, over. */
-static void
-test_cancel_races(void **state)
+TEST_CASE(test_cancel_races)
 {
-    (void)state;
     struct rig *rig = rig_start(1, NULL);
     struct side *side = side_start();
     struct rpc_client *client = client_open(side, rig->unix_target);
@@ -289,10 +269,8 @@ test_cancel_races(void **state)
 
 /* ---- the end of the client ---- */
 
-static void
-test_destroy_with_calls(void **state)
+TEST_CASE(test_destroy_with_calls)
 {
-    (void)state;
     struct rig *rig = rig_start(1, NULL);
     struct side *side = side_start();
     for (unsigned round = 0; round < 10; round++) {
@@ -324,10 +302,8 @@ on_end_destroy(void *context, const struct rpc_client_end *end)
     probe_on_end(context, end);
 }
 
-static void
-test_destroy_at_all_times(void **state)
+TEST_CASE(test_destroy_at_all_times)
 {
-    (void)state;
     static const struct rpc_client_events events = {.on_end = on_end_destroy};
     struct rig *rig = rig_start(1, NULL);
     struct side *side = side_start();
@@ -351,10 +327,8 @@ test_destroy_at_all_times(void **state)
     rig_stop(rig);
 }
 
-static void
-test_bad_options(void **state)
+TEST_CASE(test_bad_options)
 {
-    (void)state;
     struct side *side = side_start();
     struct rpc_client_options options = {.queue = side->queue, .target = ""};
     struct rpc_client *client;
@@ -417,10 +391,8 @@ set_alarms(struct rpc_post *post)
     rpc_timer_drop(alarms->queue, timers[1]);
 }
 
-static void
-test_timers(void **state)
+TEST_CASE(test_timers)
 {
-    (void)state;
     struct side *side = side_start();
     struct alarms alarms = {.begin = {.run = set_alarms}, .queue = side->queue};
     for (size_t i = 0; i < ALARMS; i++)
@@ -472,10 +444,8 @@ wait_state(const struct rpc_client *client, enum rpc_client_state wanted)
 }
 
 /* A call without a deadline ends all the same. */
-static void
-test_nobody_there(void **state)
+TEST_CASE(test_nobody_there)
 {
-    (void)state;
     struct side *side = side_start();
     static const char *const targets[] = {"unix:/nowhere/at/all", "127.0.0.1:1",
                                           "foo://::::", "no-such-host.invalid:80"};
@@ -492,10 +462,8 @@ test_nobody_there(void **state)
 }
 
 /* It stands still, and only the client's pings tell. */
-static void
-test_server_stopped(void **state)
+TEST_CASE(test_server_stopped)
 {
-    (void)state;
     struct elsewhere elsewhere;
     elsewhere_start(&elsewhere);
     struct side *side = side_start();
@@ -517,10 +485,8 @@ test_server_stopped(void **state)
     elsewhere_remove(&elsewhere);
 }
 
-static void
-test_server_killed_and_back(void **state)
+TEST_CASE(test_server_killed_and_back)
 {
-    (void)state;
     struct elsewhere elsewhere;
     elsewhere_start(&elsewhere);
     struct side *side = side_start();

@@ -22,10 +22,8 @@ send_bytes(struct probe *probe, const void *data, size_t bytes)
 /* ---- both ways ---- */
 
 /* Streams of both forms, several at once, each message answered before the next is sent or not. */
-static void
-test_echoes(void **state)
+TEST_CASE(test_echoes)
 {
-    (void)state;
     struct client_stage stage = client_stage_start(NULL);
     static const char *const methods[] = {"/t.T/Chat", "/t.T/ChatHot"};
     static const struct rpc_piece first_piece = {.data = big, .bytes = 100};
@@ -61,10 +59,8 @@ test_echoes(void **state)
 }
 
 /* A server stream: one message, with its half-close, in one piece with the opening. */
-static void
-test_one_and_last(void **state)
+TEST_CASE(test_one_and_last)
 {
-    (void)state;
     struct client_stage stage = client_stage_start(NULL);
     struct rig *rig = stage.rig;
     struct probe probe = {.side = stage.side, .greedy = true};
@@ -129,10 +125,8 @@ noting_on_message(void *context, const struct wire_message *message)
     probe_on_message(context, message);
 }
 
-static void
-test_at_the_end_of_a_step(void **state)
+TEST_CASE(test_at_the_end_of_a_step)
 {
-    (void)state;
     static const struct rpc_client_events events = {NULL, noting_on_message, NULL, probe_on_end};
     struct client_stage stage = client_stage_start(NULL);
     struct noting noting = {.probe = {.side = stage.side, .greedy = true},
@@ -160,10 +154,8 @@ test_at_the_end_of_a_step(void **state)
 /* ---- back-pressure ---- */
 
 /* A server that does not read: so much is taken, no more; then it reads, and all of it leaves. */
-static void
-test_sending_is_bounded(void **state)
+TEST_CASE(test_sending_is_bounded)
 {
-    (void)state;
     struct client_stage stage = client_stage_start(NULL);
     struct rig *rig = stage.rig;
     /* Its callback waits for the lock of the rig, so nothing is received meanwhile. */
@@ -189,10 +181,8 @@ test_sending_is_bounded(void **state)
 }
 
 /* Waiting messages come back to their lender when a stream is over. */
-static void
-test_waiting_messages_are_released(void **state)
+TEST_CASE(test_waiting_messages_are_released)
 {
-    (void)state;
     for (unsigned how = 0; how < 3; how++) {
         struct client_stage stage = client_stage_start(NULL);
         struct rig *rig = stage.rig;
@@ -237,10 +227,8 @@ test_waiting_messages_are_released(void **state)
 }
 
 /* A user that does not read gets one message, and holds up the rest and the end. */
-static void
-test_reading_is_asked_for(void **state)
+TEST_CASE(test_reading_is_asked_for)
 {
-    (void)state;
     struct client_stage stage = client_stage_start(NULL);
     struct rig *rig = stage.rig;
     struct probe probe;
@@ -270,10 +258,8 @@ test_reading_is_asked_for(void **state)
 
 /* ---- ends ---- */
 
-static void
-test_server_ends_first(void **state)
+TEST_CASE(test_server_ends_first)
 {
-    (void)state;
     struct client_stage stage = client_stage_start(NULL);
     struct rig *rig = stage.rig;
     for (unsigned i = 0; i < 20; i++) {
@@ -288,10 +274,8 @@ test_server_ends_first(void **state)
     client_stage_stop(&stage);
 }
 
-static void
-test_deadline(void **state)
+TEST_CASE(test_deadline)
 {
-    (void)state;
     struct client_stage stage = client_stage_start(NULL);
     struct probe probe = {.side = stage.side};
     struct rpc_client_request request = probe_request(&probe, "/t.T/HoldBidi", RPC_BIDI_STREAM);
@@ -301,10 +285,8 @@ test_deadline(void **state)
     client_stage_stop(&stage);
 }
 
-static void
-test_nobody_there(void **state)
+TEST_CASE(test_nobody_there)
 {
-    (void)state;
     struct side *side = side_start();
     struct rpc_client *client = client_open(side, "unix:/nowhere/at/all");
     for (unsigned i = 0; i < 10; i++) {
@@ -319,10 +301,8 @@ test_nobody_there(void **state)
     side_stop(side);
 }
 
-static void
-test_server_killed(void **state)
+TEST_CASE(test_server_killed)
 {
-    (void)state;
     struct elsewhere elsewhere;
     elsewhere_start(&elsewhere);
     struct side *side = side_start();
@@ -359,10 +339,8 @@ cancel_run(void *argument)
     return NULL;
 }
 
-static void
-test_cancelled_by_another_thread(void **state)
+TEST_CASE(test_cancelled_by_another_thread)
 {
-    (void)state;
     struct client_stage stage = client_stage_start(NULL);
     for (unsigned i = 0; i < 20; i++) {
         struct probe probe = {.side = stage.side, .greedy = true};

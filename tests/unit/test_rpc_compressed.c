@@ -108,10 +108,8 @@ memory_kib_highest(void)
     return kib;
 }
 
-static void
-test_good(void **state)
+TEST_CASE(test_good)
 {
-    (void)state;
     struct rig *rig = rig_start(1, NULL);
     static const size_t sizes[] = {0, 1, 4096, 100001, 4 << 20};
     for (int algorithm = GRPC_COMPRESS_DEFLATE; algorithm <= GRPC_COMPRESS_GZIP; algorithm++)
@@ -130,10 +128,8 @@ test_good(void **state)
     rig_stop(rig);
 }
 
-static void
-test_too_large(void **state)
+TEST_CASE(test_too_large)
 {
-    (void)state;
     struct rig *rig = rig_start(1, NULL);
     char limit[32];
     snprintf(limit, sizeof(limit), "%zu", RIG_LIMIT_BYTES);
@@ -160,10 +156,8 @@ test_too_large(void **state)
 }
 
 /* A message of a stream whose user knows it: the call is cancelled, and the user hears of it. */
-static void
-test_too_large_in_a_stream(void **state)
+TEST_CASE(test_too_large_in_a_stream)
 {
-    (void)state;
     struct rig *rig = rig_start(1, NULL);
     size_t good_bytes;
     size_t bomb_bytes;
@@ -184,10 +178,8 @@ test_too_large_in_a_stream(void **state)
     rig_stop(rig);
 }
 
-static void
-test_broken(void **state)
+TEST_CASE(test_broken)
 {
-    (void)state;
     struct rig *rig = rig_start(1, NULL);
     size_t bytes;
     unsigned char *data = compress_fill('x', 70000, GRPC_COMPRESS_GZIP, &bytes);
@@ -221,10 +213,8 @@ adjust_off(struct rpc_server_options *options)
     options->compression = RPC_COMPRESSION_OFF;
 }
 
-static void
-test_off(void **state)
+TEST_CASE(test_off)
 {
-    (void)state;
     struct rig *rig = rig_start(1, adjust_off);
     size_t bytes;
     unsigned char *data = compress_fill('a', 1000, GRPC_COMPRESS_GZIP, &bytes);
@@ -244,10 +234,8 @@ test_off(void **state)
 }
 
 /* However the message was cut on its way. */
-static void
-test_byte_by_byte(void **state)
+TEST_CASE(test_byte_by_byte)
 {
-    (void)state;
     size_t bytes;
     unsigned char *data = compress_fill('b', 3000000, GRPC_COMPRESS_DEFLATE, &bytes);
     grpc_slice *slices = calloc(bytes, sizeof(*slices));
@@ -369,10 +357,8 @@ liar_stop(struct liar *liar)
 }
 
 /* A client gives no more memory to what it is answered than its own limit. */
-static void
-test_answer_too_large(void **state)
+TEST_CASE(test_answer_too_large)
 {
-    (void)state;
     size_t bytes;
     struct liar liar;
     unsigned char *bomb = compress_fill(0, BOMB_BYTES, GRPC_COMPRESS_GZIP, &bytes);

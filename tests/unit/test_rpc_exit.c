@@ -4,19 +4,15 @@
  * counted. OpenSSL keeps a random generator for each thread that has drawn from it, and frees it
  * when the thread ends; also when that is later than all exit handlers. LeakSanitizer judges.
  */
+#include "../test.h"
 #include "rpc/rpc.h"
 
 #include <openssl/rand.h>
 #include <pthread.h>
 #include <semaphore.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "base/check.h"
 
@@ -55,10 +51,8 @@ run_child(void)
     exit(0);
 }
 
-static void
-test_thread_ends_last(void **state)
+TEST_CASE(test_thread_ends_last)
 {
-    (void)state;
     pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0)

@@ -45,10 +45,8 @@ assert_parsed(const char *text, const char *address, uint16_t port, uint32_t sco
     assert_true(rpc_peer_same(&parsed, &given));
 }
 
-static void
-test_texts_of_peers(void **state)
+TEST_CASE(test_texts_of_peers)
 {
-    (void)state;
     assert_parsed("ipv4:192.0.2.7:1234", "192.0.2.7", 1234, 0);
     assert_parsed("ipv4:192.0.2.7:1234", "::ffff:192.0.2.7", 1234, 0);
     assert_parsed("ipv6:%5B::1%5D:65535", "::1", 65535, 0);
@@ -72,10 +70,8 @@ test_texts_of_peers(void **state)
     assert_false(rpc_peer_same_machine(&link, &other_link));
 }
 
-static void
-test_turns(void **state)
+TEST_CASE(test_turns)
 {
-    (void)state;
     struct rpc_penalties penalties = {0};
     struct rpc_peer flooder = peer_number(1, 1000);
     struct rpc_peer same_address = peer_number(1, 2000);
@@ -100,10 +96,8 @@ test_turns(void **state)
     assert_int_equal(rpc_penalties_until(&penalties, &other), 0);
 }
 
-static void
-test_full_table(void **state)
+TEST_CASE(test_full_table)
 {
-    (void)state;
     struct rpc_penalties penalties = {0};
     struct rpc_peer peer;
     int64_t now_ns = HOUR_NS;
@@ -251,10 +245,8 @@ held_by(const struct rig *rig)
 }
 
 /* Three of one address wait for a second, and for each other; one of another address for nobody. */
-static void
-test_they_wait_in_turn(void **state)
+TEST_CASE(test_they_wait_in_turn)
 {
-    (void)state;
     struct rig *rig = rig_start(1, NULL);
     int64_t began_ns = 0;
     int fds[3];
@@ -292,10 +284,8 @@ adjust_two_per_peer(struct rpc_server_options *options)
 }
 
 /* One that waits has its place, and gives it back when it goes, in every case. */
-static void
-test_they_count(void **state)
+TEST_CASE(test_they_count)
 {
-    (void)state;
     struct rig *rig = rig_start(1, adjust_two_per_peer);
     flood(rig, clock_now_ns() + HOUR_NS);
     wait_figure(rig, CONNECTIONS, 0);
@@ -318,10 +308,8 @@ test_they_count(void **state)
 }
 
 /* They end with the server, which does not wait for them. */
-static void
-test_they_end_with_the_server(void **state)
+TEST_CASE(test_they_end_with_the_server)
 {
-    (void)state;
     for (int answered = 0; answered < 2; answered++) {
         struct rig *rig = rig_start(1, NULL);
         flood(rig, clock_now_ns() + HOUR_NS);
@@ -349,10 +337,8 @@ fill(struct rig *rig, uint16_t port, long number, uint64_t resets)
 
 /* A port is used again while its former connection is still listed: the new one does not answer for
  * what the former did. */
-static void
-test_port_used_again(void **state)
+TEST_CASE(test_port_used_again)
 {
-    (void)state;
     struct rig *rig = rig_start(1, NULL);
     int fd = connect_and_wait(rig, 1, 0);
     uint16_t port = own_port(fd);

@@ -316,10 +316,8 @@ stage_stop(struct stage *stage)
     rig_stop(stage->rig);
 }
 
-static void
-test_unary(void **state)
+TEST_CASE(test_unary)
 {
-    (void)state;
     static const size_t sizes[] = {0, 1, 24, 5000, 100000, 3 << 20};
     struct stage stage = stage_start();
     char *data = malloc(3 << 20);
@@ -340,10 +338,8 @@ test_unary(void **state)
     stage_stop(&stage);
 }
 
-static void
-test_streams(void **state)
+TEST_CASE(test_streams)
 {
-    (void)state;
     struct stage stage = stage_start();
     static char data[BIG_BYTES];
     struct probe probe = {.side = stage.side, .greedy = true};
@@ -369,10 +365,8 @@ test_streams(void **state)
 
 /* The server behind writes and writes, the caller does not read: it is held up through and through;
  * then the caller reads, and nothing is missing. */
-static void
-test_back_pressure(void **state)
+TEST_CASE(test_back_pressure)
 {
-    (void)state;
     struct stage stage = stage_start();
     struct rig *rig = stage.rig;
     static char data[BIG_BYTES];
@@ -402,10 +396,8 @@ test_back_pressure(void **state)
     stage_stop(&stage);
 }
 
-static void
-test_given_up(void **state)
+TEST_CASE(test_given_up)
 {
-    (void)state;
     struct stage stage = stage_start();
     struct rig *rig = stage.rig;
     struct probe probe;
@@ -509,10 +501,8 @@ random_end(struct random_call *call)
     assert_int_equal(call->probe.bytes, call->bytes);
 }
 
-static void
-test_random(void **state)
+TEST_CASE(test_random)
 {
-    (void)state;
     uint64_t random = random_seed((uint64_t)clock_now_ns());
     struct stage stage = stage_start();
     /* A caller of its own for every other call: straight to the server, for comparison. */
@@ -533,10 +523,8 @@ test_random(void **state)
 }
 
 /* The same, and the server behind is killed now and then: calls may fail, but each ends once. */
-static void
-test_random_with_kills(void **state)
+TEST_CASE(test_random_with_kills)
 {
-    (void)state;
     uint64_t random = random_seed((uint64_t)clock_now_ns());
     struct elsewhere elsewhere;
     elsewhere_start(&elsewhere);

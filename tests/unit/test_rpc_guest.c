@@ -62,10 +62,8 @@ check_guest_is_gone(struct rig *guest)
     rig_destroy(guest);
 }
 
-static void
-test_each_has_its_calls(void **state)
+TEST_CASE(test_each_has_its_calls)
 {
-    (void)state;
     struct both both = open_both();
     step(both.host);
     for (int i = 0; i < 20; i++) {
@@ -91,10 +89,8 @@ test_each_has_its_calls(void **state)
 }
 
 /* Its end is not the queue's. */
-static void
-test_guest_ends_first(void **state)
+TEST_CASE(test_guest_ends_first)
 {
-    (void)state;
     struct both both = open_both();
     struct caller held;
     step(both.host);
@@ -112,10 +108,8 @@ test_guest_ends_first(void **state)
 }
 
 /* The host has nothing left, and the client region goes on. */
-static void
-test_guest_holds_up_the_end(void **state)
+TEST_CASE(test_guest_holds_up_the_end)
 {
-    (void)state;
     struct both both = open_both();
     struct caller held;
     step(both.host);
@@ -140,10 +134,8 @@ test_guest_holds_up_the_end(void **state)
 }
 
 /* It has bound one address, and cannot bind the other: the stepping thread does the rest. */
-static void
-test_guest_that_cannot_bind(void **state)
+TEST_CASE(test_guest_that_cannot_bind)
 {
-    (void)state;
     host_queue = NULL;
     struct rig *host = rig_start(0, adjust);
     static const char *const listen[] = {"127.0.0.1:0", "nonsense"};
@@ -195,10 +187,8 @@ post_many(void *argument)
     return NULL;
 }
 
-static void
-test_no_post_is_lost(void **state)
+TEST_CASE(test_no_post_is_lost)
 {
-    (void)state;
     host_queue = NULL;
     struct rig *host = rig_start(0, adjust);
     struct poster posters[POSTERS];

@@ -47,10 +47,8 @@ check_pattern(const struct wire_message *message, size_t offset, size_t bytes)
     assert_int_equal(at, offset + bytes);
 }
 
-static void
-test_lasts(void **state)
+TEST_CASE(test_lasts)
 {
-    (void)state;
     static const size_t sizes[] = {0, 1, 23, 24, 5000, BIG};
     struct rig *rig = rig_start(1, NULL);
     struct side *side = side_start();
@@ -105,10 +103,8 @@ check_part(struct side *side, struct rpc_client *client, struct rpc_kept *kept, 
     rpc_kept_release(again.kept);
 }
 
-static void
-test_parts(void **state)
+TEST_CASE(test_parts)
 {
-    (void)state;
     struct rig *rig = rig_start(1, NULL);
     struct side *side = side_start();
     struct rpc_client *client = client_open(side, rig->tcp_target);
@@ -136,10 +132,8 @@ test_parts(void **state)
     rig_stop(rig);
 }
 
-static void
-test_whole(void **state)
+TEST_CASE(test_whole)
 {
-    (void)state;
     struct rig *rig = rig_start(1, NULL);
     struct side *side = side_start();
     struct rpc_client *client = client_open(side, rig->unix_target);
@@ -196,10 +190,8 @@ on_end_keep_twice(void *context, const struct rpc_client_end *end)
     probe_on_end(context, end);
 }
 
-static void
-test_kept_twice(void **state)
+TEST_CASE(test_kept_twice)
 {
-    (void)state;
     static const struct rpc_client_events events = {.on_end = on_end_keep_twice};
     struct rig *rig = rig_start(1, NULL);
     struct side *side = side_start();
@@ -223,10 +215,8 @@ test_kept_twice(void **state)
 }
 
 /* Of no callback at all: copied. */
-static void
-test_own_message(void **state)
+TEST_CASE(test_own_message)
 {
-    (void)state;
     unsigned char data[100];
     for (size_t i = 0; i < sizeof(data); i++)
         data[i] = byte_at(i);

@@ -119,10 +119,8 @@ place_remove(const struct place *place)
 }
 
 /* From the first moment on: none is made with more rights and restricted later. */
-static void
-test_socket_mode(void **state)
+TEST_CASE(test_socket_mode)
 {
-    (void)state;
     static const uint32_t modes[] = {0600, 0660, 0666, 0777, 0};
     for (size_t i = 0; i < sizeof(modes) / sizeof(modes[0]); i++) {
         struct place place = place_make();
@@ -143,10 +141,8 @@ test_socket_mode(void **state)
     }
 }
 
-static void
-test_stale_socket_is_replaced(void **state)
+TEST_CASE(test_stale_socket_is_replaced)
 {
-    (void)state;
     struct place place = place_make();
     close(foreign_socket(place.path));
     assert_false(answers(place.path));
@@ -161,10 +157,8 @@ test_stale_socket_is_replaced(void **state)
     place_remove(&place);
 }
 
-static void
-test_living_socket_is_refused(void **state)
+TEST_CASE(test_living_socket_is_refused)
 {
-    (void)state;
     struct place place = place_make();
     int foreign = foreign_socket(place.path);
     assert_refused(place.listen, STATUS_FAILED_PRECONDITION, "in use");
@@ -182,10 +176,8 @@ test_living_socket_is_refused(void **state)
     place_remove(&place);
 }
 
-static void
-test_other_files_are_not_touched(void **state)
+TEST_CASE(test_other_files_are_not_touched)
 {
-    (void)state;
     struct place place = place_make();
     FILE *file = fopen(place.path, "w");
     assert_non_null(file);
@@ -207,10 +199,8 @@ test_other_files_are_not_touched(void **state)
     place_remove(&place);
 }
 
-static void
-test_successor_keeps_its_socket(void **state)
+TEST_CASE(test_successor_keeps_its_socket)
 {
-    (void)state;
     struct place place = place_make();
     struct error error;
     struct rpc_server *first = create_one(place.listen, &error);
@@ -224,10 +214,8 @@ test_successor_keeps_its_socket(void **state)
     place_remove(&place);
 }
 
-static void
-test_bad_paths(void **state)
+TEST_CASE(test_bad_paths)
 {
-    (void)state;
     struct place place = place_make();
     char listen[300];
     snprintf(listen, sizeof(listen), "%s/missing/s", place.listen);
@@ -251,10 +239,8 @@ test_bad_paths(void **state)
     place_remove(&place);
 }
 
-static void
-test_bad_addresses(void **state)
+TEST_CASE(test_bad_addresses)
 {
-    (void)state;
     static const char *const bad[] = {
         "",      "8033",       "port:", "port:65536",    "port:-1",         "port:80x",
         ":8033", "localhost:", "[]:1",  "127.0.0.1:1e3", "127.0.0.1:999999"};
@@ -263,10 +249,8 @@ test_bad_addresses(void **state)
     assert_refused("192.0.2.1:0", STATUS_INTERNAL, "Cannot assign requested address");
 }
 
-static void
-test_taken_port_is_refused(void **state)
+TEST_CASE(test_taken_port_is_refused)
 {
-    (void)state;
     struct error error;
     static const char *const forms[] = {"127.0.0.1:0", "port:0"};
     for (size_t i = 0; i < ARRAY_COUNT(forms); i++) {
@@ -282,10 +266,8 @@ test_taken_port_is_refused(void **state)
     }
 }
 
-static void
-test_all_or_none(void **state)
+TEST_CASE(test_all_or_none)
 {
-    (void)state;
     struct place place = place_make();
     struct error error;
     struct rpc_server *first = create_one("127.0.0.1:0", &error);
@@ -319,10 +301,8 @@ adjust_any(struct rpc_server_options *options)
     options->listen_count = have_ipv6() ? 2 : 3;
 }
 
-static void
-test_all_interfaces(void **state)
+TEST_CASE(test_all_interfaces)
 {
-    (void)state;
     struct rig *rig = rig_start(1, adjust_any);
     struct error error;
     char target[64];

@@ -40,10 +40,8 @@ end(struct rpc_server *server)
     rpc_server_destroy(server);
 }
 
-static void
-test_look_does_not_wait(void **state)
+TEST_CASE(test_look_does_not_wait)
 {
-    (void)state;
     struct rpc_server *server = create(NULL, 0, 1, NULL);
     int64_t start_ns = clock_now_ns();
     for (int i = 0; i < 1000; i++) {
@@ -56,10 +54,8 @@ test_look_does_not_wait(void **state)
     end(server);
 }
 
-static void
-test_step_waits_until_its_deadline(void **state)
+TEST_CASE(test_step_waits_until_its_deadline)
 {
-    (void)state;
     struct rpc_server *server = create(NULL, 0, 1, NULL);
     int64_t deadline_ns = clock_now_ns() + 50 * NS_PER_MS;
     assert_int_equal(rpc_server_step(server, 0, deadline_ns), 0);
@@ -68,10 +64,8 @@ test_step_waits_until_its_deadline(void **state)
     end(server);
 }
 
-static void
-test_wake_before_the_step(void **state)
+TEST_CASE(test_wake_before_the_step)
 {
-    (void)state;
     struct rpc_server *server = create(NULL, 0, 1, NULL);
     for (int i = 0; i < 100; i++) {
         rpc_server_wake(server, 0);
@@ -121,10 +115,8 @@ waker_run(void *argument)
     return NULL;
 }
 
-static void
-test_no_wake_is_lost(void **state)
+TEST_CASE(test_no_wake_is_lost)
 {
-    (void)state;
     struct wakers all = {.server = create(NULL, 0, 1, NULL)};
     struct waker wakers[WAKERS];
     pthread_t threads[WAKERS];
@@ -154,10 +146,8 @@ wake_until_done(void *argument)
     return NULL;
 }
 
-static void
-test_wakes_while_it_ends(void **state)
+TEST_CASE(test_wakes_while_it_ends)
 {
-    (void)state;
     for (int i = 0; i < 200; i++) {
         struct wakers all = {.server = create(NULL, 0, 1, NULL)};
         pthread_t thread;
@@ -203,10 +193,8 @@ adjust_share(struct rpc_server_options *options)
     options->method_count = ARRAY_COUNT(share_methods);
 }
 
-static void
-test_queues_share_the_calls(void **state)
+TEST_CASE(test_queues_share_the_calls)
 {
-    (void)state;
     memset(&shares, 0, sizeof(shares));
     enum { QUEUES = 2, CHANNELS = 8, CALLS = 50 };
     struct rig *rig = rig_start(QUEUES, adjust_share);
@@ -236,10 +224,8 @@ test_queues_share_the_calls(void **state)
 }
 
 /* More calls at once than are armed: the others wait in the library, and are not refused. */
-static void
-test_more_calls_than_armed(void **state)
+TEST_CASE(test_more_calls_than_armed)
 {
-    (void)state;
     enum { CALLS = 100 };
     struct rig *rig = rig_start(1, NULL);
     _Static_assert((int)RIG_ARMED_CALLS < (int)CALLS, "some must wait");

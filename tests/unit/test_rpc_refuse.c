@@ -61,10 +61,8 @@ check_refused(struct rpc_channel *channel, const char *method)
     assert_string_equal(error.text, TEXT);
 }
 
-static void
-test_later_calls_are_refused(void **state)
+TEST_CASE(test_later_calls_are_refused)
 {
-    (void)state;
     for (size_t queues = 1; queues <= 2; queues++) {
         struct rig *rig = rig_start(queues, NULL);
         struct rpc_channel *channel = connect_channel(rig->tcp_target);
@@ -108,10 +106,8 @@ part_until(struct rig *rig, uint64_t connections)
 }
 
 /* Clients leave by themselves; a call under way keeps its connection, and is answered. */
-static void
-test_parting_clients_leave_and_calls_are_finished(void **state)
+TEST_CASE(test_parting_clients_leave_and_calls_are_finished)
 {
-    (void)state;
     struct rig *rig = rig_start(2, NULL);
     struct rpc_channel *idle = connect_channel(rig->tcp_target);
     struct error error;
@@ -132,10 +128,8 @@ test_parting_clients_leave_and_calls_are_finished(void **state)
 }
 
 /* Nobody is connected: there is nobody to wait for. */
-static void
-test_alone_is_quiet(void **state)
+TEST_CASE(test_alone_is_quiet)
 {
-    (void)state;
     struct rig *rig = rig_start(1, NULL);
     rpc_server_refuse(rig->server, TEXT);
     assert_true(rpc_server_is_quiet(rig->server));
@@ -144,10 +138,8 @@ test_alone_is_quiet(void **state)
 }
 
 /* A caller that goes on and on is answered, and does not hold up the end. */
-static void
-test_callers_that_never_stop(void **state)
+TEST_CASE(test_callers_that_never_stop)
 {
-    (void)state;
     struct rig *rig = rig_start(1, NULL);
     struct rpc_channel *channel = connect_channel(rig->unix_target);
     struct error error;
@@ -172,10 +164,8 @@ run_end(void *context)
     return NULL;
 }
 
-static void
-test_end_waits_for_calls(void **state)
+TEST_CASE(test_end_waits_for_calls)
 {
-    (void)state;
     struct rig *rig = rig_start(1, NULL);
     struct caller held;
     caller_open(&held, rig->tcp_target, "/t.T/HoldCold");
@@ -194,10 +184,8 @@ test_end_waits_for_calls(void **state)
 }
 
 /* The time is over: the caller loses its connection, the user hears of it and ends the call. */
-static void
-test_end_does_not_wait_for_ever(void **state)
+TEST_CASE(test_end_does_not_wait_for_ever)
 {
-    (void)state;
     struct rig *rig = rig_start(1, NULL);
     struct caller held;
     caller_open(&held, rig->tcp_target, "/t.T/Hold");
@@ -261,10 +249,8 @@ end_in_a_storm(unsigned round, const char *method, bool quiet)
     return count;
 }
 
-static void
-test_no_caller_is_cancelled(void **state)
+TEST_CASE(test_no_caller_is_cancelled)
 {
-    (void)state;
     enum { ROUNDS = 30 };
     static const char *const methods[] = {"/t.T/Echo", "/t.T/EchoCold"};
     for (unsigned round = 0; round < ROUNDS; round++)

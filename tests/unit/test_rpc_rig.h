@@ -6,12 +6,6 @@
  */
 #pragma once
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <grpc/byte_buffer.h>
 #include <grpc/byte_buffer_reader.h>
 #include <grpc/grpc.h>
@@ -27,6 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "../test.h"
 #include "base/check.h"
 #include "base/clock.h"
 #include "rpc/internal.h"

@@ -33,10 +33,8 @@ send_numbered(struct rig *rig, struct rpc_call *call, unsigned number, size_t by
     return rpc_call_send(call, &piece, 1);
 }
 
-static void
-test_chat(void **state)
+TEST_CASE(test_chat)
 {
-    (void)state;
     struct rig *rig = rig_start(1, NULL);
     static const char *const methods[] = {"/t.T/Chat", "/t.T/ChatHot"};
     for (unsigned m = 0; m < ARRAY_COUNT(methods); m++) {
@@ -60,10 +58,8 @@ test_chat(void **state)
 }
 
 /* A caller that sends 50 messages and the end before it reads anything gets all 50, in order. */
-static void
-test_chat_without_turns(void **state)
+TEST_CASE(test_chat_without_turns)
 {
-    (void)state;
     struct rig *rig = rig_start(1, NULL);
     struct caller caller;
     caller_open(&caller, rig->unix_target, "/t.T/Chat");
@@ -81,10 +77,8 @@ test_chat_without_turns(void **state)
     rig_stop(rig);
 }
 
-static void
-test_server_stream(void **state)
+TEST_CASE(test_server_stream)
 {
-    (void)state;
     struct rig *rig = rig_start(1, NULL);
     struct caller caller;
     caller_open(&caller, rig->unix_target, "/t.T/HoldStream");
@@ -107,10 +101,8 @@ test_server_stream(void **state)
     rig_stop(rig);
 }
 
-static void
-test_open_is_answered_at_once(void **state)
+TEST_CASE(test_open_is_answered_at_once)
 {
-    (void)state;
     struct rig *rig = rig_start(1, NULL);
     struct caller caller;
     caller_open(&caller, rig->unix_target, "/t.T/HoldBidi");
@@ -121,10 +113,8 @@ test_open_is_answered_at_once(void **state)
     /* The user never heard of it, so there is nobody to be told of its end. */
 }
 
-static void
-test_half_close_leaves_the_other_half_open(void **state)
+TEST_CASE(test_half_close_leaves_the_other_half_open)
 {
-    (void)state;
     struct rig *rig = rig_start(1, NULL);
     struct caller caller;
     caller_open(&caller, rig->unix_target, "/t.T/HoldBidi");
@@ -143,10 +133,8 @@ test_half_close_leaves_the_other_half_open(void **state)
     rig_stop(rig);
 }
 
-static void
-test_finish_before_the_caller_is_done(void **state)
+TEST_CASE(test_finish_before_the_caller_is_done)
 {
-    (void)state;
     struct rig *rig = rig_start(1, NULL);
     struct caller caller;
     caller_open(&caller, rig->unix_target, "/t.T/HoldBidi");
@@ -172,10 +160,8 @@ fill(struct rig *rig, struct rpc_call *call)
     return taken;
 }
 
-static void
-test_full_queue_then_read(void **state)
+TEST_CASE(test_full_queue_then_read)
 {
-    (void)state;
     struct rig *rig = rig_start(1, NULL);
     struct caller caller;
     caller_open(&caller, rig->unix_target, "/t.T/HoldStream");
@@ -194,10 +180,8 @@ test_full_queue_then_read(void **state)
     rig_stop(rig);
 }
 
-static void
-test_full_queue_then_vanish(void **state)
+TEST_CASE(test_full_queue_then_vanish)
 {
-    (void)state;
     struct rig *rig = rig_start(1, NULL);
     unsigned tried = 0;
     for (unsigned i = 0; i < 20; i++) {
@@ -218,10 +202,8 @@ test_full_queue_then_vanish(void **state)
 }
 
 /* The queue is full and the user ends the call before the caller vanishes. */
-static void
-test_finish_then_vanish(void **state)
+TEST_CASE(test_finish_then_vanish)
 {
-    (void)state;
     struct rig *rig = rig_start(1, NULL);
     struct caller caller;
     caller_open(&caller, rig->unix_target, "/t.T/HoldStream");
@@ -233,10 +215,8 @@ test_finish_then_vanish(void **state)
     rig_stop(rig);
 }
 
-static void
-test_cancel_in_the_middle(void **state)
+TEST_CASE(test_cancel_in_the_middle)
 {
-    (void)state;
     struct rig *rig = rig_start(1, NULL);
     for (unsigned i = 0; i < 50; i++) {
         struct caller caller;
@@ -275,10 +255,8 @@ sender_run(void *argument)
     return NULL;
 }
 
-static void
-test_senders_on_other_threads(void **state)
+TEST_CASE(test_senders_on_other_threads)
 {
-    (void)state;
     struct rig *rig = rig_start(1, NULL);
     struct caller callers[SENDERS];
     struct sender senders[SENDERS];

@@ -104,10 +104,8 @@ call_as(struct side *side, const char *target, const char *ca, const char *name,
     return status;
 }
 
-static void
-test_server_is_known(void **state)
+TEST_CASE(test_server_is_known)
 {
-    (void)state;
     struct rpc_tls_options options = pair_of("server");
     server_tls = tls_of(&options);
     struct rig *rig = rig_start(1, with_tls);
@@ -145,10 +143,8 @@ check_clients(enum rpc_tls_clients clients, enum status of_nobody)
     rpc_tls_destroy(server_tls);
 }
 
-static void
-test_client_is_known(void **state)
+TEST_CASE(test_client_is_known)
 {
-    (void)state;
     check_clients(RPC_TLS_CLIENTS_REQUIRED, STATUS_UNAVAILABLE);
     check_clients(RPC_TLS_CLIENTS_OPTIONAL, STATUS_OK);
 }
@@ -182,10 +178,8 @@ replace(const char *from, const char *to)
 }
 
 /* The server's own pair, then its authorities, then a key that does not fit. */
-static void
-test_renewed(void **state)
+TEST_CASE(test_renewed)
 {
-    (void)state;
     certificates_make(folder, "certificate changing ca / IP:127.0.0.1");
     struct rpc_tls_options options = pair_of("changing");
     options.ca = pem("trusted");
@@ -248,10 +242,8 @@ check_refused(struct rpc_tls_options options, const char *text)
         assert_null(strstr(error.text, options.key_password));
 }
 
-static void
-test_bad_files(void **state)
+TEST_CASE(test_bad_files)
 {
-    (void)state;
     const char *key = certificates_path(folder, "server", "key");
     shell("{ cat server.pem; echo; head -c 200 ca.pem; echo; echo -----END CERTIFICATE-----; }"
           " >broken.pem && : >empty.pem && head -c 2000000 /dev/zero >huge.pem");
@@ -333,10 +325,8 @@ make_locked(void)
           " ca.key -CAcreateserial -extfile rsa.ext -out rsa.pem 2>openssl.log");
 }
 
-static void
-test_locked_key(void **state)
+TEST_CASE(test_locked_key)
 {
-    (void)state;
     make_locked();
     static const char *const good[][3] = {
         {"server", "pkcs8", "bare"},      {"server", "pkcs8", "line"},
@@ -354,10 +344,8 @@ test_locked_key(void **state)
 }
 
 /* The caller shows a certificate whose key had to be opened. */
-static void
-test_locked_key_of_client(void **state)
+TEST_CASE(test_locked_key_of_client)
 {
-    (void)state;
     lock_key("client", "client-locked", "-aes256", "bare");
     struct rpc_tls_options options = pair_of("server");
     options.ca = pem("ca");
@@ -377,10 +365,8 @@ test_locked_key_of_client(void **state)
 
 /* Key and password first, which do not fit yet, then the certificate; and the key alone, with
  * another password. */
-static void
-test_locked_key_renewed(void **state)
+TEST_CASE(test_locked_key_renewed)
 {
-    (void)state;
     certificates_make(folder, "certificate first ca / IP:127.0.0.1");
     certificates_make(folder, "certificate second stranger / IP:127.0.0.1");
     shell("cp first.pem moving.pem && cp bare.word moving.word && echo other >other.word");
@@ -411,10 +397,8 @@ test_locked_key_renewed(void **state)
     rpc_tls_destroy(server_tls);
 }
 
-static void
-test_locked_key_refused(void **state)
+TEST_CASE(test_locked_key_refused)
 {
-    (void)state;
     struct rpc_tls_options options = locked_pair("server", "pkcs8", NULL);
     check_refused(options, "pkcs8.key: the key has a password: set the test's word, or use a key "
                            "without one");
@@ -440,10 +424,8 @@ test_locked_key_refused(void **state)
 }
 
 /* It is no business of ours whether a clock is right: it is told, and used. */
-static void
-test_expired(void **state)
+TEST_CASE(test_expired)
 {
-    (void)state;
     struct rpc_tls_options options = pair_of("late");
     server_tls = tls_of(&options);
     struct rig *rig = rig_start(1, with_tls);
@@ -454,10 +436,8 @@ test_expired(void **state)
     rpc_tls_destroy(server_tls);
 }
 
-static void
-test_server_without(void **state)
+TEST_CASE(test_server_without)
 {
-    (void)state;
     struct rpc_tls_options options = {.name = "test", .ca = pem("ca")};
     struct rpc_tls *tls = tls_of(&options);
     const char *listen = "127.0.0.1:0";

@@ -8,10 +8,8 @@
  */
 #include "test_rpc_rig.h"
 
-static void
-test_echo(void **state)
+TEST_CASE(test_echo)
 {
-    (void)state;
     struct rig *rig = rig_start(1, NULL);
     static unsigned char bytes[3000000];
     for (size_t i = 0; i < sizeof(bytes); i++)
@@ -31,10 +29,8 @@ test_echo(void **state)
     rig_stop(rig);
 }
 
-static void
-test_too_large(void **state)
+TEST_CASE(test_too_large)
 {
-    (void)state;
     struct rig *rig = rig_start(1, NULL);
     size_t bytes = (size_t)20 << 20;
     unsigned char *request = calloc(1, bytes);
@@ -55,10 +51,8 @@ test_too_large(void **state)
     rig_stop(rig);
 }
 
-static void
-test_unknown_method(void **state)
+TEST_CASE(test_unknown_method)
 {
-    (void)state;
     struct rig *rig = rig_start(1, NULL);
     struct error error;
     assert_int_equal(rig_call(rig->tcp_target, "/t.T/Nothing", "x", 1, &error),
@@ -67,10 +61,8 @@ test_unknown_method(void **state)
     rig_stop(rig);
 }
 
-static void
-test_finish_carries_status_and_text(void **state)
+TEST_CASE(test_finish_carries_status_and_text)
 {
-    (void)state;
     struct rig *rig = rig_start(1, NULL);
     static const struct {
         enum status status;
@@ -97,10 +89,8 @@ test_finish_carries_status_and_text(void **state)
     rig_stop(rig);
 }
 
-static void
-test_long_text_is_cut(void **state)
+TEST_CASE(test_long_text_is_cut)
 {
-    (void)state;
     struct rig *rig = rig_start(1, NULL);
     char text[RPC_TEXT_BYTES_MAX + 500];
     memset(text, '\n', sizeof(text)); /* three bytes each on the wire */
@@ -116,10 +106,8 @@ test_long_text_is_cut(void **state)
     rig_stop(rig);
 }
 
-static void
-test_no_message(void **state)
+TEST_CASE(test_no_message)
 {
-    (void)state;
     struct rig *rig = rig_start(1, NULL);
     static const char *const methods[] = {"/t.T/Echo", "/t.T/EchoCold", "/t.T/HoldStream"};
     for (size_t m = 0; m < ARRAY_COUNT(methods); m++) {
@@ -196,10 +184,8 @@ describe(struct rig *rig, const char *method, int64_t deadline_ns, char *text, s
     caller_close(&caller);
 }
 
-static void
-test_metadata_and_deadline(void **state)
+TEST_CASE(test_metadata_and_deadline)
 {
-    (void)state;
     struct rig *rig = rig_start(1, adjust_describe);
     static const char *const methods[] = {"/t.T/Describe", "/t.T/DescribeCold"};
     for (size_t m = 0; m < ARRAY_COUNT(methods); m++) {
@@ -249,10 +235,8 @@ adjust_pieces(struct rpc_server_options *options)
     options->method_count = ARRAY_COUNT(pieces_methods);
 }
 
-static void
-test_many_pieces(void **state)
+TEST_CASE(test_many_pieces)
 {
-    (void)state;
     struct rig *rig = rig_start(1, adjust_pieces);
     struct caller caller;
     caller_open(&caller, rig->unix_target, "/t.T/Pieces");
@@ -273,10 +257,8 @@ test_many_pieces(void **state)
     rig_stop(rig);
 }
 
-static void
-test_compressed_request(void **state)
+TEST_CASE(test_compressed_request)
 {
-    (void)state;
     struct rig *rig = rig_start(1, NULL);
     static char zeros[100000];
     char encoding[] = "gzip";
@@ -324,10 +306,8 @@ replier_run(void *argument)
     return NULL;
 }
 
-static void
-test_reply_from_another_thread(void **state)
+TEST_CASE(test_reply_from_another_thread)
 {
-    (void)state;
     struct rig *rig = rig_start(1, NULL);
     struct replier replier = {rig, 300};
     pthread_t thread;
@@ -351,10 +331,8 @@ test_reply_from_another_thread(void **state)
 }
 
 /* The trailer is there when a wait is named, once, and only then. */
-static void
-test_a_refusal_names_the_wait(void **state)
+TEST_CASE(test_a_refusal_names_the_wait)
 {
-    (void)state;
     struct rig *rig = rig_start(1, NULL);
     static const struct {
         uint32_t retry_ms;
@@ -379,10 +357,8 @@ test_a_refusal_names_the_wait(void **state)
 }
 
 /* Without the port, so that two connections of one machine are one peer; cut, never overrun. */
-static void
-test_peer(void **state)
+TEST_CASE(test_peer)
 {
-    (void)state;
     struct rig *rig = rig_start(1, NULL);
     const char *const targets[] = {rig->unix_target, rig->tcp_target, rig->tcp_target};
     static const char *const wanted[] = {"unix:", "ipv4:127.0.0.1", "ipv4:127.0.0.1"};
@@ -408,10 +384,8 @@ test_peer(void **state)
 }
 
 /* 10,000 calls, at most four of them at once, live in the objects that there were for the first. */
-static void
-test_call_objects_are_used_again(void **state)
+TEST_CASE(test_call_objects_are_used_again)
 {
-    (void)state;
     struct rig *rig = rig_start(1, NULL);
     struct rpc_channel *channel;
     struct error error = ERROR_NONE;

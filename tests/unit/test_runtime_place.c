@@ -4,15 +4,11 @@
  * server of its own, whether the front has it too, the clients that the front then answers, and
  * which lists are refused because an address would load models that `runtime` does not name.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 
-#include <cmocka.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "../test.h"
 #include "base/check.h"
 #include "coordinator/models/runtime_place.h"
 
@@ -102,10 +98,8 @@ check_case(const struct place_case *one)
     check_own(one, &place);
 }
 
-static void
-test_places(void **state)
+TEST_CASE(test_places)
 {
-    (void)state;
     for (size_t i = 0; i < ARRAY_COUNT(cases); i++) {
         print_message("case %zu: %s, %s\n", i, cases[i].listen[0], cases[i].runtime[0]);
         check_case(&cases[i]);
@@ -113,20 +107,16 @@ test_places(void **state)
 }
 
 /* A host that is as long as an address can have it. */
-static void
-test_long_host(void **state)
+TEST_CASE(test_long_host)
 {
-    (void)state;
     char address[300];
     memset(address, 'h', 255);
     snprintf(address + 255, sizeof(address) - 255, ":65535");
     check_case(&(struct place_case){{"port:1"}, {address}, address, false, true});
 }
 
-static void
-test_peers(void **state)
+TEST_CASE(test_peers)
 {
-    (void)state;
     static const char *const near[] = {"unix:", "ipv4:127.0.0.1", "ipv4:127.8.9.1", "ipv6:[::1]",
                                        "ipv6:%5B::1%5D"};
     static const char *const far[] = {

@@ -46,10 +46,8 @@ refuse(struct blob blob, const char *text)
         fail_msg("\"%s\" is not in \"%s\"", text, error.text);
 }
 
-static void
-test_cut_anywhere(void **state)
+TEST_CASE(test_cut_anywhere)
 {
-    (void)state;
     struct blob blob = message_of("größe", "a/path", "{\"model_type\": {\"name\": \"n\"}}");
     for (size_t at = 0; at <= blob.used; at++) {
         struct spans spans = spans_cut(blob.bytes, blob.used, at);
@@ -66,10 +64,8 @@ test_cut_anywhere(void **state)
 }
 
 /* Whether what is too long, or has a zero in it, ever counts as its beginning. */
-static void
-test_limits(void **state)
+TEST_CASE(test_limits)
 {
-    (void)state;
     char id[LONGEST_ID + 2];
     struct runtime_request request;
     struct error error = ERROR_NONE;
@@ -96,10 +92,8 @@ test_limits(void **state)
     refuse(message_of("i", "", ""), "modelPath is missing");
 }
 
-static void
-test_keys(void **state)
+TEST_CASE(test_keys)
 {
-    (void)state;
     static const struct {
         const char *key;
         const char *type; /* NULL: refused, with `text` in the reason */
@@ -136,10 +130,8 @@ test_keys(void **state)
 }
 
 /* A field that comes twice is the later one, and one of another type is none of ours. */
-static void
-test_odd_fields(void **state)
+TEST_CASE(test_odd_fields)
 {
-    (void)state;
     struct runtime_request request;
     struct error error = ERROR_NONE;
     struct blob blob = message_of("before", "p", "");
@@ -150,10 +142,8 @@ test_odd_fields(void **state)
     assert_string_equal(request.id, "after");
 }
 
-static void
-test_random(void **state)
+TEST_CASE(test_random)
 {
-    (void)state;
     random_init();
     for (int turn = 0; turn < 20000; turn++) {
         unsigned char bytes[64];

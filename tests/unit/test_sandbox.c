@@ -5,24 +5,18 @@
  * refuses, and that names and bits agree. That it holds is shown by
  * tests/integration/test_85_sandbox.py.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/syscall.h>
 
-#include <cmocka.h>
-
+#include "../test.h"
 #include "base/check.h"
 #include "worker/sandbox.h"
 
 enum { EVERY_PART = (1 << SANDBOX_PART_COUNT) - 1 };
 
-static void
-test_parts_by_name(void **state)
+TEST_CASE(test_parts_by_name)
 {
-    (void)state;
     const struct {
         uint32_t allow;
         uint32_t without;
@@ -43,10 +37,8 @@ test_parts_by_name(void **state)
         assert_int_equal(sandbox_parts(cases[i].allow), EVERY_PART & ~cases[i].without);
 }
 
-static void
-test_names_bring_others_along(void **state)
+TEST_CASE(test_names_bring_others_along)
 {
-    (void)state;
     assert_int_equal(sandbox_completed(0), 0);
     assert_int_equal(sandbox_completed(SANDBOX_ALLOW_NETWORK), SANDBOX_ALLOW_NETWORK);
     assert_int_equal(sandbox_completed(SANDBOX_ALLOW_FILES),
@@ -55,10 +47,8 @@ test_names_bring_others_along(void **state)
                      SANDBOX_ALLOW_PROCESSES | SANDBOX_ALLOW_READING | SANDBOX_ALLOW_CODE);
 }
 
-static void
-test_each_call_has_a_name_that_allows_it(void **state)
+TEST_CASE(test_each_call_has_a_name_that_allows_it)
 {
-    (void)state;
     const struct {
         int call;
         const char *name;
@@ -72,10 +62,8 @@ test_each_call_has_a_name_that_allows_it(void **state)
         assert_string_equal(calls_allowed_by(cases[i].call), cases[i].name);
 }
 
-static void
-test_landlock_by_version(void **state)
+TEST_CASE(test_landlock_by_version)
 {
-    (void)state;
     const struct {
         int abi;
         uint64_t files;
@@ -102,10 +90,8 @@ test_landlock_by_version(void **state)
     }
 }
 
-static void
-test_landlock_by_name(void **state)
+TEST_CASE(test_landlock_by_name)
 {
-    (void)state;
     const uint64_t execute = 1;
     struct landlock_rights rights = landlock_rights_for(7, SANDBOX_ALLOW_FILES);
     assert_int_equal(rights.files, 0);
@@ -125,10 +111,8 @@ test_landlock_by_name(void **state)
     }
 }
 
-static void
-test_required(void **state)
+TEST_CASE(test_required)
 {
-    (void)state;
     const uint32_t doubled =
         SANDBOX_PART_LANDLOCK_TCP | SANDBOX_PART_LANDLOCK_SOCKETS | SANDBOX_PART_LANDLOCK_SIGNALS;
     assert_int_equal(sandbox_lacking(EVERY_PART, EVERY_PART), 0);
@@ -141,10 +125,8 @@ test_required(void **state)
     assert_int_equal(sandbox_lacking(0, 0), 0);
 }
 
-static void
-test_names_and_bits_agree(void **state)
+TEST_CASE(test_names_and_bits_agree)
 {
-    (void)state;
     char joined[256] = "";
     for (uint32_t i = 0; i < SANDBOX_ALLOW_COUNT; i++) {
         size_t used = strlen(joined);

@@ -6,23 +6,18 @@
  *
  * ctest: presets=tsan
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
 #include <pthread.h>
 
 #include "../random.h"
+#include "../test.h"
 #include "coordinator/pipeline/share.h"
 
-static void
-test_keys_differ(void **state)
+TEST_CASE(test_keys_differ)
 {
-    (void)state;
     struct share_key one = share_key_draw();
     struct share_key two = share_key_draw();
     assert_memory_not_equal(&one, &two, sizeof(one));
@@ -31,10 +26,8 @@ test_keys_differ(void **state)
 }
 
 /* Every bit of a name matters, at every length, and so does the length. */
-static void
-test_hash_sees_every_bit(void **state)
+TEST_CASE(test_hash_sees_every_bit)
 {
-    (void)state;
     struct share_key key = {{1, 2}};
     unsigned char name[40] = {0};
     for (size_t length = 0; length <= sizeof(name); length++) {
@@ -50,10 +43,8 @@ test_hash_sees_every_bit(void **state)
 }
 
 /* Numbered names fall evenly: with 64 for each place, none gets twice its part. */
-static void
-test_hash_spreads(void **state)
+TEST_CASE(test_hash_spreads)
 {
-    (void)state;
     uint32_t counts[SHARE_PLACES] = {0};
     struct share_key key = share_key_draw();
     for (uint32_t i = 0; i < SHARE_PLACES * 64; i++) {
@@ -65,10 +56,8 @@ test_hash_spreads(void **state)
         assert_true(counts[i] > 16 && counts[i] < 128);
 }
 
-static void
-test_counts(void **state)
+TEST_CASE(test_counts)
 {
-    (void)state;
     struct share share = {0};
     assert_int_equal(share_callers(&share, 7), 1); /* the asking caller counts */
     share_take(&share, 7);
@@ -108,10 +97,8 @@ take_and_give(void *context)
     return NULL;
 }
 
-static void
-test_threads(void **state)
+TEST_CASE(test_threads)
 {
-    (void)state;
     pthread_t threads[4];
     for (uintptr_t i = 0; i < 4; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, take_and_give, (void *)i), 0);

@@ -5,14 +5,9 @@
  * or woken up meanwhile. Repair's wake reaches a sleeper whose flag a dead waker took.
  */
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 
-#include <cmocka.h>
-
+#include "../test.h"
 #include "base/check.h"
 #include "base/clock.h"
 #include "shm/doorbell.h"
@@ -47,10 +42,8 @@ play(void *argument)
     return NULL;
 }
 
-static void
-test_no_lost_wake(void **state)
+TEST_CASE(test_no_lost_wake)
 {
-    (void)state;
     pthread_t threads[2];
     for (uintptr_t i = 0; i < 2; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, play, (void *)i), 0);
@@ -59,10 +52,8 @@ test_no_lost_wake(void **state)
     assert_int_equal(atomic_load(&ball), 2 * TURNS);
 }
 
-static void
-test_bell_alone(void **state)
+TEST_CASE(test_bell_alone)
 {
-    (void)state;
     struct shm_doorbell bell = {0};
     assert_false(doorbell_ring(&bell)); /* awake: nothing to do, nothing remembered */
     assert_int_equal(atomic_load(&bell.sequence), 0);
@@ -85,10 +76,8 @@ test_bell_alone(void **state)
     assert_true(doorbell_sleep(&bell, prepared, LONG_NS));
 }
 
-static void
-test_spin_budget(void **state)
+TEST_CASE(test_spin_budget)
 {
-    (void)state;
     struct spin spin;
     spin_init(&spin, 0);
     spin_rewarded(&spin);
@@ -120,10 +109,8 @@ test_spin_budget(void **state)
 }
 
 /* Giving way that lasted long bars looking, for as many times as long as it lasted. */
-static void
-test_spin_barred(void **state)
+TEST_CASE(test_spin_barred)
 {
-    (void)state;
     struct spin spin;
     spin_init(&spin, 10000);
     int64_t now_ns = clock_now_ns();
@@ -191,10 +178,8 @@ was_rung(uint32_t index, uint32_t prepared)
     return atomic_load(&region_worker(&region, 0, index)->bell.sequence) != prepared;
 }
 
-static void
-test_one_former(void **state)
+TEST_CASE(test_one_former)
 {
-    (void)state;
     assert_true(former_take(&region, 0, 0, ALICE));
     assert_true(former_take(&region, 0, 0, ALICE));
     assert_false(former_take(&region, 0, 1, BOB));
@@ -204,10 +189,8 @@ test_one_former(void **state)
     assert_true(former_take(&region, 0, 1, BOB));
 }
 
-static void
-test_push_appoints_and_wakes_one(void **state)
+TEST_CASE(test_push_appoints_and_wakes_one)
 {
-    (void)state;
     uint32_t alice = go_to_rest(0, ALICE), bob = go_to_rest(1, BOB);
     push_one();
     stage_notify(&region, 0);
@@ -229,10 +212,8 @@ test_push_appoints_and_wakes_one(void **state)
     assert_true(stage_wants_former(&region, 0, 1, BOB));
 }
 
-static void
-test_push_rings_a_sleeping_former(void **state)
+TEST_CASE(test_push_rings_a_sleeping_former)
 {
-    (void)state;
     assert_true(former_take(&region, 0, 1, BOB));
     uint32_t bob = doorbell_prepare(&region_worker(&region, 0, 1)->bell);
     push_one();
@@ -241,10 +222,8 @@ test_push_rings_a_sleeping_former(void **state)
 }
 
 /* The worker that made the offer has not rung yet, and never may: the next push does. */
-static void
-test_push_rings_one_with_an_offer(void **state)
+TEST_CASE(test_push_rings_one_with_an_offer)
 {
-    (void)state;
     atomic_store(&stage->former, FORMER_OFFERED | 1 << 16 | BOB);
     uint32_t bob = doorbell_prepare(&region_worker(&region, 0, 1)->bell);
     push_one();
@@ -252,10 +231,8 @@ test_push_rings_one_with_an_offer(void **state)
     assert_true(was_rung(1, bob));
 }
 
-static void
-test_no_sleep_while_work_waits(void **state)
+TEST_CASE(test_no_sleep_while_work_waits)
 {
-    (void)state;
     push_one();
     idle_enter(&region, 0, 0);
     doorbell_prepare(&region_worker(&region, 0, 0)->bell);
@@ -265,10 +242,8 @@ test_no_sleep_while_work_waits(void **state)
 }
 
 /* Nobody idle, or a bitmap that only a hostile modelet writes: nobody is appointed. */
-static void
-test_nobody_to_appoint(void **state)
+TEST_CASE(test_nobody_to_appoint)
 {
-    (void)state;
     push_one();
     stage_notify(&region, 0);
     assert_int_equal(atomic_load(&stage->former), 0);
@@ -279,10 +254,8 @@ test_nobody_to_appoint(void **state)
     stage_notify(&region, 0);
 }
 
-static void
-test_empty_seat_is_not_appointed(void **state)
+TEST_CASE(test_empty_seat_is_not_appointed)
 {
-    (void)state;
     uint32_t alice = go_to_rest(0, ALICE), bob = go_to_rest(1, BOB);
     atomic_store(&region_worker(&region, 0, 0)->owner, OWNER_NONE);
     push_one();
@@ -302,10 +275,8 @@ repair(uint16_t owner, uint32_t index)
                      STATUS_OK);
 }
 
-static void
-test_repair_empties_the_seat(void **state)
+TEST_CASE(test_repair_empties_the_seat)
 {
-    (void)state;
     idle_enter(&region, 0, 0);
     assert_true(former_take(&region, 0, 0, ALICE));
     repair(ALICE, 0);
@@ -322,10 +293,8 @@ test_repair_empties_the_seat(void **state)
 }
 
 /* A waker that took Bob's flag and died: repair wakes him though his flag is clear. */
-static void
-test_repair_wakes_whose_flag_was_taken(void **state)
+TEST_CASE(test_repair_wakes_whose_flag_was_taken)
 {
-    (void)state;
     uint32_t bob = go_to_rest(1, BOB);
     atomic_store(&region_worker(&region, 0, 1)->bell.asleep, 0);
     uint32_t coordinator = doorbell_prepare(&region.header->coordinator_bell);
@@ -337,10 +306,8 @@ test_repair_wakes_whose_flag_was_taken(void **state)
 
 /* Alice died and was repaired; after that a pusher that had seen her idle appointed her, and died
  * too. Repairing the pusher, which has no place here, must free the role. */
-static void
-test_repair_frees_a_role_of_long_ago(void **state)
+TEST_CASE(test_repair_frees_a_role_of_long_ago)
 {
-    (void)state;
     uint32_t bob = go_to_rest(1, BOB);
     repair(ALICE, 0);
     atomic_store(&stage->former, 0 << 16 | ALICE);

@@ -5,18 +5,13 @@
  * wrote. For these the region lies between two pages that nobody may touch, and what a reader
  * accepts must lie wholly in the blocks that the payload names.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
-#include <cmocka.h>
-
 #include "../random.h"
+#include "../test.h"
 #include "base/check.h"
 #include "shm/arena.h"
 #include "shm/payload.h"
@@ -136,10 +131,8 @@ release_both(struct shm_payload payloads[2])
 
 /* ---- round trips ---- */
 
-static void
-test_round_trip(void **state)
+TEST_CASE(test_round_trip)
 {
-    (void)state;
     struct shm_payload payloads[2] = {{.block_count = 0}};
     begin(NULL, NULL);
     assert_int_equal(builder_reserve(&builder, 700, &error), STATUS_OK);
@@ -188,10 +181,8 @@ test_round_trip(void **state)
 
 /* Three stages: what one forwards stays where it is, what only the one before used is used again.
  */
-static void
-test_stages(void **state)
+TEST_CASE(test_stages)
 {
-    (void)state;
     struct shm_payload payloads[2] = {{.block_count = 0}};
     begin(NULL, NULL);
     char *kept = add("kept", 5000, 1);
@@ -233,10 +224,8 @@ test_stages(void **state)
 }
 
 /* A spare that is not used is given back when the descriptor that named it is overwritten. */
-static void
-test_unused_spares_are_given_back(void **state)
+TEST_CASE(test_unused_spares_are_given_back)
 {
-    (void)state;
     struct shm_payload payloads[2] = {{.block_count = 0}};
     begin(NULL, NULL);
     add("a", 15000, 1);
@@ -253,10 +242,8 @@ test_unused_spares_are_given_back(void **state)
     release_both(payloads);
 }
 
-static void
-test_abandon(void **state)
+TEST_CASE(test_abandon)
 {
-    (void)state;
     struct shm_payload payloads[2] = {{.block_count = 0}};
     begin(NULL, NULL);
     add("a", 15000, 1);
@@ -286,10 +273,8 @@ expect_add(const struct shoal_tensor *tensor, enum status status, const char *te
         fail_msg("\"%s\" does not say \"%s\"", error.text, text);
 }
 
-static void
-test_builders_refusals(void **state)
+TEST_CASE(test_builders_refusals)
 {
-    (void)state;
     struct shm_payload payloads[2] = {{.block_count = 0}};
     begin(NULL, NULL);
     char name[SHOAL_NAME_BYTES_MAX + 2];
@@ -328,10 +313,8 @@ test_builders_refusals(void **state)
     expect_all_free();
 }
 
-static void
-test_limits(void **state)
+TEST_CASE(test_limits)
 {
-    (void)state;
     struct shm_payload payloads[2] = {{.block_count = 0}};
     begin(NULL, NULL);
     char name[16];
@@ -430,10 +413,8 @@ use_view(void)
     return sum;
 }
 
-static void
-test_hostile_tables(void **state)
+TEST_CASE(test_hostile_tables)
 {
-    (void)state;
     uint64_t random = random_seed(20261121);
     static const uint64_t edges[] = {0,         1,          0x7f,  0xff,  0x7fffffff, 0xffffffff,
                                      INT64_MAX, UINT64_MAX, SMALL, LARGE, LARGE - 1,  64};
@@ -483,10 +464,8 @@ test_hostile_tables(void **state)
 }
 
 /* Each descriptor field beyond its limit, alone. */
-static void
-test_hostile_descriptor(void **state)
+TEST_CASE(test_hostile_descriptor)
 {
-    (void)state;
     struct shm_payload payloads[2] = {{.block_count = 0}};
     begin(NULL, NULL);
     add("t", 100, 1);
@@ -516,10 +495,8 @@ table_of(const struct shm_payload *payload)
 }
 
 /* modelet.h's promises hold for anything that was written, too. */
-static void
-test_hostile_alignment(void **state)
+TEST_CASE(test_hostile_alignment)
 {
-    (void)state;
     struct shm_payload payloads[2] = {{.block_count = 0}};
     begin(NULL, NULL);
     add("t", 100, 1);
@@ -534,10 +511,8 @@ test_hostile_alignment(void **state)
 
 /* A block that the arena, or the old descriptor, offers though it is in use: as an output it would
  * lie over an input, or over another output. */
-static void
-test_hostile_arena_offers_what_is_in_use(void **state)
+TEST_CASE(test_hostile_arena_offers_what_is_in_use)
 {
-    (void)state;
     struct shm_payload payloads[2] = {{.block_count = 0}};
     struct shoal_tensor tensor = bytes_tensor("out", LARGE - 1024);
     void *data;
@@ -578,10 +553,8 @@ check_elements(const void *data, size_t bytes, int64_t elements)
     return tensor_check_elements(&tensor, &error);
 }
 
-static void
-test_elements(void **state)
+TEST_CASE(test_elements)
 {
-    (void)state;
     static const char two[] = "\2\0\0\0hi\0\0\0\0"; /* "hi" and "" */
     assert_int_equal(check_elements(two, 10, 2), STATUS_OK);
     assert_int_equal(check_elements(two, 0, 0), STATUS_OK);
@@ -596,10 +569,8 @@ test_elements(void **state)
 }
 
 /* A slot whose descriptors a hostile worker wrote is released without harm to others' blocks. */
-static void
-test_release_of_foreign_blocks(void **state)
+TEST_CASE(test_release_of_foreign_blocks)
 {
-    (void)state;
     struct shm_ticket ticket;
     assert_int_equal(slot_acquire(&region, PARTY, &ticket), RING_OK);
     uint32_t foreign, own;

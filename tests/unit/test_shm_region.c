@@ -5,16 +5,11 @@
  * refuses to attach.
  */
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
+#include "../test.h"
 #include "base/check.h"
 #include "base/clock.h"
 #include "shm/arena.h"
@@ -53,10 +48,8 @@ expect_refused(const struct region_plan *plan, const char *text)
         expect_refused(&plan, text);                                                               \
     } while (0)
 
-static void
-test_plan_limits(void **state)
+TEST_CASE(test_plan_limits)
 {
-    (void)state;
     REFUSED(plan.slot_count = 0, "0 slots: must be 1 to 65535");
     REFUSED(plan.slot_count = SLOTS_MAX + 1, "65536 slots: must be 1 to 65535");
     REFUSED(plan.stage_count = 0, "0 stages");
@@ -76,10 +69,8 @@ test_plan_limits(void **state)
     REFUSED(plan.class_block_counts[1] = BLOCKS_MAX - 2, "65536 blocks: must be at most 65535");
 }
 
-static void
-test_parts_do_not_overlap(void **state)
+TEST_CASE(test_parts_do_not_overlap)
 {
-    (void)state;
     struct region_plan plans[] = {small_plan(), small_plan(), small_plan()};
     plans[1].slot_count = SLOTS_MAX;
     plans[1].stage_count = STAGES_MAX;
@@ -121,10 +112,8 @@ test_parts_do_not_overlap(void **state)
     }
 }
 
-static void
-test_plan_arena(void **state)
+TEST_CASE(test_plan_arena)
 {
-    (void)state;
     static const uint64_t messages[] = {1, 4096, 1 << 20, 16 << 20, UINT64_C(256) << 20};
     static const uint32_t slots[] = {1, 64, 1024, SLOTS_MAX};
     for (uint32_t m = 0; m < ARRAY_COUNT(messages); m++)
@@ -154,10 +143,8 @@ test_plan_arena(void **state)
 }
 
 /* The least size that a refusal names is enough. */
-static void
-test_plan_arena_names_enough(void **state)
+TEST_CASE(test_plan_arena_names_enough)
 {
-    (void)state;
     struct region_plan plan = small_plan();
     struct error error = ERROR_NONE;
     assert_int_equal(plan_arena(&plan, 16 << 20, 1 << 20, &error), STATUS_INVALID_ARGUMENT);
@@ -172,10 +159,8 @@ test_plan_arena_names_enough(void **state)
 /* ---- regions ---- */
 
 /* The promise of local_mib, for every value. */
-static void
-test_plan_arena_holds_a_fifth(void **state)
+TEST_CASE(test_plan_arena_holds_a_fifth)
 {
-    (void)state;
     for (uint64_t mib = 1; mib <= 65536; mib++) {
         struct region_plan plan = small_plan();
         struct error error = ERROR_NONE;
@@ -184,10 +169,8 @@ test_plan_arena_holds_a_fifth(void **state)
     }
 }
 
-static void
-test_fresh_region(void **state)
+TEST_CASE(test_fresh_region)
 {
-    (void)state;
     struct region region;
     struct region_plan plan = small_plan();
     struct error error = ERROR_NONE;
@@ -227,10 +210,8 @@ test_fresh_region(void **state)
 }
 
 /* Each use of a slot has a ticket of its own, and an old one moves nothing. */
-static void
-test_tickets(void **state)
+TEST_CASE(test_tickets)
 {
-    (void)state;
     struct region region;
     struct region_plan plan = small_plan();
     struct error error = ERROR_NONE;
@@ -253,10 +234,8 @@ test_tickets(void **state)
     region_detach(&region);
 }
 
-static void
-test_attach_shares(void **state)
+TEST_CASE(test_attach_shares)
 {
-    (void)state;
     struct region region, other;
     struct region_plan plan = small_plan();
     struct error error = ERROR_NONE;
@@ -352,10 +331,8 @@ spoil_plan_size(struct region_header *header)
     header->checksum = region_checksum(header);
 }
 
-static void
-test_attach_refuses(void **state)
+TEST_CASE(test_attach_refuses)
 {
-    (void)state;
     enum { ALL = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL };
     expect_attach_fails(spoiled(NULL, -1, F_SEAL_SHRINK), STATUS_FAILED_PRECONDITION, "not sealed");
     expect_attach_fails(spoiled(NULL, -1, F_SEAL_GROW | F_SEAL_SHRINK), STATUS_FAILED_PRECONDITION,
@@ -381,10 +358,8 @@ test_attach_refuses(void **state)
 
 /* ---- the arena ---- */
 
-static void
-test_arena(void **state)
+TEST_CASE(test_arena)
 {
-    (void)state;
     struct region region;
     struct region_plan plan = small_plan();
     struct error error = ERROR_NONE;
@@ -421,10 +396,8 @@ test_arena(void **state)
     region_detach(&region);
 }
 
-static void
-test_arena_corrupt(void **state)
+TEST_CASE(test_arena_corrupt)
 {
-    (void)state;
     struct region region;
     struct region_plan plan = small_plan();
     struct error error = ERROR_NONE;
@@ -461,10 +434,8 @@ keeping_region(struct arena_kept *kept, uint32_t blocks[16])
     return region;
 }
 
-static void
-test_arena_keeps(void **state)
+TEST_CASE(test_arena_keeps)
 {
-    (void)state;
     struct arena_kept kept;
     uint32_t blocks[16], block;
     struct region region = keeping_region(&kept, blocks);
@@ -493,10 +464,8 @@ test_arena_keeps(void **state)
     region_detach(&region);
 }
 
-static void
-test_arena_kept_corrupt(void **state)
+TEST_CASE(test_arena_kept_corrupt)
 {
-    (void)state;
     struct arena_kept kept;
     uint32_t blocks[16], block;
     struct region region = keeping_region(&kept, blocks);

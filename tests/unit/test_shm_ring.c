@@ -4,17 +4,12 @@
  * their wrap, hints that lag or are garbage, stale cells, and contents that no honest party writes,
  * which must end in RING_CORRUPT and never in a hang or an access outside.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "../random.h"
+#include "../test.h"
 #include "base/check.h"
 #include "shm/ring.h"
 
@@ -95,10 +90,8 @@ expect_empty(void)
 
 /* ---- words and cells ---- */
 
-static void
-test_words(void **state)
+TEST_CASE(test_words)
 {
-    (void)state;
     struct shm_word word = {
         .generation = UINT32_MAX, .turn = 127, .place = PLACE_FREE, .held = true, .owner = 0xfffe};
     struct shm_word same = word_unpack(word_pack(word));
@@ -122,10 +115,8 @@ test_words(void **state)
     assert_int_equal(generation_next(UINT32_MAX), 1);
 }
 
-static void
-test_cells(void **state)
+TEST_CASE(test_cells)
 {
-    (void)state;
     struct shm_word word = {.generation = 0x12345678, .turn = 5};
     uint64_t lap = CELL_LAP_MASK + 3;
     uint64_t cell = cell_full(lap, 0xffff, word);
@@ -145,10 +136,8 @@ test_cells(void **state)
 
 /* ---- honest use ---- */
 
-static void
-test_order_and_levels(void **state)
+TEST_CASE(test_order_and_levels)
 {
-    (void)state;
     expect_empty();
     static const uint32_t levels[] = {1, 2, OBJECTS / 2, OBJECTS - 1, OBJECTS};
     for (uint32_t n = 0; n < ARRAY_COUNT(levels); n++) {
@@ -163,10 +152,8 @@ test_order_and_levels(void **state)
     }
 }
 
-static void
-test_peek(void **state)
+TEST_CASE(test_peek)
 {
-    (void)state;
     struct shm_ticket next;
     assert_false(ring_peek(&ring, &objects, &next));
     push(4);
@@ -186,10 +173,8 @@ test_peek(void **state)
     assert_false(ring_peek(&ring, &objects, &next));
 }
 
-static void
-test_push_of_what_is_not_held(void **state)
+TEST_CASE(test_push_of_what_is_not_held)
 {
-    (void)state;
     push(0);
     /* it waits now, or another holds it, or it is of another generation */
     assert_int_equal(ring_push(&ring, &objects, 0, held(0), 1, PARTY), RING_LOST);
@@ -203,10 +188,8 @@ test_push_of_what_is_not_held(void **state)
     expect_empty();
 }
 
-static void
-test_turn_counts_pushes(void **state)
+TEST_CASE(test_turn_counts_pushes)
 {
-    (void)state;
     for (uint32_t i = 0; i < 2 * (WORD_TURN_MAX + 1); i++) {
         assert_int_equal(word_unpack(atomic_load(&words[0])).turn, i & WORD_TURN_MAX);
         push(0);
@@ -215,10 +198,8 @@ test_turn_counts_pushes(void **state)
 }
 
 /* The cell of a push that has been claimed says nothing of the next push of the same ticket. */
-static void
-test_stale_cell_names_no_later_push(void **state)
+TEST_CASE(test_stale_cell_names_no_later_push)
 {
-    (void)state;
     push(0);
     uint64_t stale = atomic_load(&ring.shared->cells[0]);
     pop_expect(0);
@@ -248,10 +229,8 @@ turn_ring(uint32_t laps)
     expect_empty();
 }
 
-static void
-test_lap_wrap(void **state)
+TEST_CASE(test_lap_wrap)
 {
-    (void)state;
     /* the lap in the cells wraps at 2^23; the sign of a distance at 2^22 */
     static const uint64_t starts[] = {CELL_LAP_MASK - 1, CELL_LAP_MASK / 2 - 1,
                                       3 * (CELL_LAP_MASK + 1) - 2, UINT32_MAX - UINT64_C(2)};
@@ -263,10 +242,8 @@ test_lap_wrap(void **state)
     }
 }
 
-static void
-test_lagging_hints(void **state)
+TEST_CASE(test_lagging_hints)
 {
-    (void)state;
     static const uint64_t lags[] = {1, 5, CELLS - 1, CELLS, CELLS + 1, 3 * CELLS + 7, 10 * CELLS};
     for (uint32_t n = 0; n < ARRAY_COUNT(lags); n++)
         for (uint32_t which = 0; which < 3; which++) {
@@ -289,10 +266,8 @@ test_lagging_hints(void **state)
 }
 
 /* An empty ring whose head hint lags looks as if it had work, once; then the hint is put right. */
-static void
-test_lagging_head_of_an_empty_ring(void **state)
+TEST_CASE(test_lagging_head_of_an_empty_ring)
 {
-    (void)state;
     turn_ring(2);
     atomic_fetch_sub(&ring.shared->head, 3);
     assert_true(ring_has_cell(&ring));
@@ -300,10 +275,8 @@ test_lagging_head_of_an_empty_ring(void **state)
     assert_false(ring_has_cell(&ring));
 }
 
-static void
-test_stale_cells_are_dropped(void **state)
+TEST_CASE(test_stale_cells_are_dropped)
 {
-    (void)state;
     for (uint32_t i = 0; i < 4; i++)
         push(i);
     /* 0 and 2 are claimed by another process that has not emptied their cells */
@@ -320,20 +293,16 @@ test_stale_cells_are_dropped(void **state)
 
 /* ---- dishonest contents ---- */
 
-static void
-test_full_ring_is_corrupt(void **state)
+TEST_CASE(test_full_ring_is_corrupt)
 {
-    (void)state;
     struct shm_word word = {.generation = 1, .place = PLACE, .owner = PARTY};
     for (uint32_t i = 0; i < CELLS; i++)
         assert_int_equal(ring_fill_cell(&ring, i % OBJECTS, word), RING_OK);
     assert_int_equal(ring_fill_cell(&ring, 0, word), RING_CORRUPT);
 }
 
-static void
-test_impossible_contents(void **state)
+TEST_CASE(test_impossible_contents)
 {
-    (void)state;
     struct shm_word word = {.generation = 1, .place = PLACE, .owner = PARTY};
     /* an index beyond the table */
     assert_int_equal(ring_fill_cell(&ring, OBJECTS, word), RING_OK);
@@ -352,10 +321,8 @@ test_impossible_contents(void **state)
 }
 
 /* With any content of the shared memory every call ends, and stays within it. */
-static void
-test_garbage(void **state)
+TEST_CASE(test_garbage)
 {
-    (void)state;
     uint64_t random = random_seed(20261120);
     uint32_t results[RING_CORRUPT + 1] = {0};
     for (uint32_t round = 0; round < 3000; round++) {

@@ -4,14 +4,9 @@
  * which a death ended is kept and makes room for the next, and that a region without stamps has
  * none.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 
-#include <cmocka.h>
-
+#include "../test.h"
 #include "shm/slot.h"
 #include "shm/stamp.h"
 
@@ -53,10 +48,8 @@ teardown(void **state)
     return 0;
 }
 
-static void
-test_places(void **state)
+TEST_CASE(test_places)
 {
-    (void)state;
     const char *first = (const char *)region_stamp(&region, 0, 0);
     const char *behind = region.base + region.layout.slot_rings_offset;
     assert_ptr_equal(first, (const char *)region_slot(&region, SLOTS));
@@ -71,8 +64,7 @@ test_places(void **state)
     assert_null(region_stamp(&region, 0, UINT32_MAX));
 }
 
-static void
-test_plans(void **state)
+TEST_CASE(test_plans)
 {
     struct region_layout layout;
     struct error error = ERROR_NONE;
@@ -86,18 +78,15 @@ test_plans(void **state)
     assert_int_equal(layout.slot_rings_offset % 64, 0);
 }
 
-static void
-test_none(void **state)
+TEST_CASE(test_none)
 {
-    (void)state;
     region_detach(&region);
     open_region(0);
     assert_null(region_stamp(&region, 0, 0));
     stamp_lose(&region, (struct shm_ticket){1, 1}, 0, &(struct stamp){.stage = 0});
 }
 
-static void
-test_of_this_use_alone(void **state)
+TEST_CASE(test_of_this_use_alone)
 {
     struct stamp stamp;
     (void)state;
@@ -123,8 +112,7 @@ test_of_this_use_alone(void **state)
     assert_int_equal(stamp.ended_ns, 0);
 }
 
-static void
-test_lost(void **state)
+TEST_CASE(test_lost)
 {
     struct shm_ticket ticket = {2, 5};
     struct stamp stamp;
@@ -150,8 +138,7 @@ test_lost(void **state)
 }
 
 /* It died between claiming the slot and stamping it. */
-static void
-test_lost_before_stamped(void **state)
+TEST_CASE(test_lost_before_stamped)
 {
     struct shm_ticket ticket = {3, 5};
     struct stamp stamp;
@@ -165,8 +152,7 @@ test_lost_before_stamped(void **state)
     assert_int_equal(stamp.ended_ns, 30);
 }
 
-static void
-test_mark(void **state)
+TEST_CASE(test_mark)
 {
     struct shm_ticket ticket;
     (void)state;

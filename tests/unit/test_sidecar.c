@@ -1,17 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Proves what is taken from config.pbtxt and model-settings.json, what is refused by which name,
  * and what is ignored by name; and that nesting, length and rubbish are refused. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "../test.h"
 #include "base/check.h"
 #include "coordinator/models/pbtxt.h"
 #include "coordinator/models/sidecar.h"
@@ -26,10 +21,8 @@ triton(const char *text)
     return sidecar;
 }
 
-static void
-test_triton(void **state)
+TEST_CASE(test_triton)
 {
-    (void)state;
     struct sidecar seen = triton("# a comment\nname: \"m\" platform: 'onnxruntime_onnx';\n"
                                  "max_batch_size: 8, input [ { name: \"x\" dims: [ 1, -1 ] } ]\n"
                                  "input { name: \"y\" } instance_group <count: 1>");
@@ -56,10 +49,8 @@ test_triton(void **state)
     }
 }
 
-static void
-test_tensors(void **state)
+TEST_CASE(test_tensors)
 {
-    (void)state;
     static const struct handshake_tensor in = {
         .name = "x", .datatype = SHOAL_FP32, .rank = 2, .shape = {-1, 4}};
     static const struct handshake_tensor out = {
@@ -93,10 +84,8 @@ test_tensors(void **state)
     }
 }
 
-static void
-test_triton_refused(void **state)
+TEST_CASE(test_triton_refused)
 {
-    (void)state;
     static const char *const cases[][2] = {
         {"name: \"other\"", "config.pbtxt: line 1: name: \"other\""},
         {"\n\nplatform: \"tensorflow\"", "config.pbtxt: line 3: platform: \"tensorflow\""},
@@ -138,10 +127,8 @@ test_triton_refused(void **state)
     assert_non_null(strstr(error.text, "names are too long"));
 }
 
-static void
-test_mlserver(void **state)
+TEST_CASE(test_mlserver)
 {
-    (void)state;
     static const char text[] =
         "{\"name\": \"m\", \"implementation\": \"mlserver_xgboost.XGBoostModel\", \"platform\": "
         "\"\","

@@ -3,17 +3,12 @@
  * Which waiting transactions go to etcd together: rules B1 to B5 of batch.h, each with one that
  * joins and one that does not, and random queues of which none is forgotten or taken twice.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "../random.h"
+#include "../test.h"
 #include "mesh/store/batch.h"
 
 enum { ASKED_MAX = 1000, ID_MAX = 16 };
@@ -87,10 +82,8 @@ expect(const char *numbers)
 
 /* ---- cases ---- */
 
-static void
-in_order(void **state)
+TEST_CASE(in_order)
 {
-    (void)state;
     for (size_t i = 0; i < 4; i++)
         create(i);
     expect("0 1 2 3");
@@ -100,10 +93,8 @@ in_order(void **state)
 }
 
 /* B1, B5 */
-static void
-dependent(void **state)
+TEST_CASE(dependent)
 {
-    (void)state;
     ask("a", "a", "0");
     ask("b", "a", "1"); /* changed twice */
     ask("a", "c", "2"); /* compared here, changed there */
@@ -121,10 +112,8 @@ dependent(void **state)
     expect("8"); /* each compares what the other changes */
 }
 
-static void
-tables_are_apart(void **state)
+TEST_CASE(tables_are_apart)
 {
-    (void)state;
     const struct store_change changes[] = {{STORE_MODELS, "a", "x", 1},
                                            {STORE_VMODELS, "a", "x", 1}};
     ask_txn(&(struct store_txn){1, NULL, 0, &changes[0], 1});
@@ -133,10 +122,8 @@ tables_are_apart(void **state)
 }
 
 /* B2 */
-static void
-kinds(void **state)
+TEST_CASE(kinds)
 {
-    (void)state;
     ask("a", "a", "0");
     ask("b", "b", NULL);
     ask("c", NULL, NULL);
@@ -149,10 +136,8 @@ kinds(void **state)
 }
 
 /* Of one session: the fence is one for all. */
-static void
-sessions(void **state)
+TEST_CASE(sessions)
 {
-    (void)state;
     create(0);
     create(1)->txn.session = 2;
     create(2);
@@ -161,10 +146,8 @@ sessions(void **state)
 }
 
 /* B4 */
-static void
-company(void **state)
+TEST_CASE(company)
 {
-    (void)state;
     create(0)->company = REQUEST_AGAIN;
     create(1)->company = REQUEST_ALONE;
     create(2);
@@ -178,10 +161,8 @@ company(void **state)
 }
 
 /* B3: an operation to put what is new, two for what is there; a compare each, and the session's. */
-static void
-operations(void **state)
+TEST_CASE(operations)
 {
-    (void)state;
     for (size_t i = 0; i < 200; i++)
         create(i);
     batch_take(&queue, BATCH_OPS_MAX, &batch);
@@ -202,10 +183,8 @@ operations(void **state)
 }
 
 /* The first goes in any case. */
-static void
-a_large_one(void **state)
+TEST_CASE(a_large_one)
 {
-    (void)state;
     char *value = malloc(BATCH_BYTES_MAX + 1);
     assert_non_null(value);
     memset(value, 'x', BATCH_BYTES_MAX);
@@ -219,10 +198,8 @@ a_large_one(void **state)
 }
 
 /* Each is taken once, and the first of the queue each time, of any kind. */
-static void
-random_queues(void **state)
+TEST_CASE(random_queues)
 {
-    (void)state;
     uint64_t seed = 1;
     bool taken[ASKED_MAX] = {false};
     size_t taken_count = 0;

@@ -3,9 +3,6 @@
  * The configuration of a process that takes over from another one: an instance of its own, and
  * addresses for peers that the other one does not have.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,8 +10,7 @@
 #include <netinet/in.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
+#include "../test.h"
 #include "base/check.h"
 #include "coordinator/config/config_tree.h"
 #include "coordinator/successor.h"
@@ -55,8 +51,7 @@ forget(void **state)
     return 0;
 }
 
-static void
-test_the_id_has_the_pid(void **state)
+TEST_CASE(test_the_id_has_the_pid)
 {
     int port;
     close(open_port(&port));
@@ -78,8 +73,7 @@ test_the_id_has_the_pid(void **state)
     assert_string_equal(mesh.instance + CONFIG_NAME_BYTES_MAX - 9, "n-4194304");
 }
 
-static void
-test_peers_that_are_taken(void **state)
+TEST_CASE(test_peers_that_are_taken)
 {
     static const struct {
         const char *host, *peers;
@@ -104,10 +98,8 @@ test_peers_that_are_taken(void **state)
     close(fd);
 }
 
-static void
-test_without_a_mesh(void **state)
+TEST_CASE(test_without_a_mesh)
 {
-    (void)state;
     successor_configure(&mesh, 7);
     assert_null(mesh.instance);
 }

@@ -97,10 +97,8 @@ static const struct call calls[] = {
      "model \"other\" is called by /a.B/Other, not by /a.B/Bound"},
 };
 
-static void
-test_find(void **state)
+TEST_CASE(test_find)
 {
-    (void)state;
     struct rig *rig = rig_create();
     for (size_t i = 0; i < ARRAY_COUNT(calls); i++) {
         const struct call *call = &calls[i];
@@ -125,10 +123,8 @@ test_find(void **state)
 
 /* ---- ids ---- */
 
-static void
-test_values(void **state)
+TEST_CASE(test_values)
 {
-    (void)state;
     char text[SHOAL_NAME_BYTES_MAX + 2];
     struct target_id id;
     struct error error = ERROR_NONE;
@@ -164,10 +160,8 @@ id_of(const void *text, size_t bytes, struct target_id *id, struct error *error)
     return status;
 }
 
-static void
-test_messages(void **state)
+TEST_CASE(test_messages)
 {
-    (void)state;
     struct target_id id;
     struct error error = ERROR_NONE;
     char longest[SHOAL_NAME_BYTES_MAX + 1];

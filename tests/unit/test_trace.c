@@ -4,17 +4,12 @@
  * stamps of random words, as a hostile worker would write them, of which nothing may come that lies
  * outside the request or out of order.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "../random.h"
+#include "../test.h"
 #include "coordinator/telemetry/trace.h"
 
 static struct trace trace;
@@ -66,10 +61,8 @@ lose(uint32_t stage, int64_t enqueued_ns, int64_t began_ns, int64_t ended_ns)
         assert_int_equal((run).ended_ns, ended);                                                   \
     } while (0)
 
-static void
-test_honest(void **state)
+TEST_CASE(test_honest)
 {
-    (void)state;
     stamp(0, 1010, 1100, 1200);
     stamp(1, 1200, 1250, 1500);
     stamp(2, 1500, 1500, 1990);
@@ -88,19 +81,15 @@ test_honest(void **state)
     }
 }
 
-static void
-test_not_admitted(void **state)
+TEST_CASE(test_not_admitted)
 {
-    (void)state;
     stamp(0, 1010, 1100, 1200);
     trace.admitted = false;
     assert_int_equal(trace_settle(&trace, runs), 0);
 }
 
-static void
-test_lost_runs_come_first(void **state)
+TEST_CASE(test_lost_runs_come_first)
 {
-    (void)state;
     lose(1, 1200, 1210, 1300);
     lose(1, 1200, 1310, 1400);
     stamp(0, 1010, 1100, 1200);
@@ -116,10 +105,8 @@ test_lost_runs_come_first(void **state)
 }
 
 /* Rule 1: a worker can forge lost runs, but not deaths. */
-static void
-test_no_more_lost_than_died(void **state)
+TEST_CASE(test_no_more_lost_than_died)
 {
-    (void)state;
     for (uint32_t i = 0; i < STAMPS_LOST_MAX; i++)
         lose(0, 1010, 1020, 1030);
     trace.deaths = 2;
@@ -131,10 +118,8 @@ test_no_more_lost_than_died(void **state)
     assert_int_equal(trace_settle(&trace, runs), 0);
 }
 
-static void
-test_outside(void **state)
+TEST_CASE(test_outside)
 {
-    (void)state;
     stamp(0, 1, INT64_MAX, 1200);
     stamp(1, 1100, 900, INT64_MAX);
     stamp(2, INT64_MIN, INT64_MIN, INT64_MIN);
@@ -144,20 +129,16 @@ test_outside(void **state)
     assert_times(runs[2], 2000, 2000, 2000);
 }
 
-static void
-test_unfinished(void **state)
+TEST_CASE(test_unfinished)
 {
-    (void)state;
     stamp(0, 1010, 1100, 0);
     assert_int_equal(trace_settle(&trace, runs), 1);
     assert_times(runs[0], 1010, 1100, 2000);
     assert_true(runs[0].unfinished && runs[0].was_run);
 }
 
-static void
-test_never_ran(void **state)
+TEST_CASE(test_never_ran)
 {
-    (void)state;
     stamp(0, 1010, 0, 1500);
     assert_int_equal(trace_settle(&trace, runs), 1);
     assert_times(runs[0], 1010, 1500, 1500);
@@ -165,10 +146,8 @@ test_never_ran(void **state)
     assert_int_equal(runs[0].batch_items, 0);
 }
 
-static void
-test_impossible_numbers(void **state)
+TEST_CASE(test_impossible_numbers)
 {
-    (void)state;
     stamp(0, 1010, 1100, 1200);
     trace.stages[0].stamp.worker = 2;
     trace.stages[0].stamp.batch_items = 5;
@@ -217,8 +196,7 @@ check_run(const struct trace_run *run, int64_t since_ns)
     assert_true(!run->has_worker || run->worker < 2);
 }
 
-static void
-test_random_words(void **state)
+TEST_CASE(test_random_words)
 {
     for (uint32_t round = 0; round < 20000; round++) {
         setup(state);
@@ -241,8 +219,7 @@ test_random_words(void **state)
     }
 }
 
-static void
-test_text_is_cut_between_characters(void **state)
+TEST_CASE(test_text_is_cut_between_characters)
 {
     char text[8];
     (void)state;

@@ -3,16 +3,11 @@
  * Exports that wait: their order, the pauses on a scripted clock, and that the bounds of memory and
  * of number hold, by the rules in trace_backlog.h.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
+#include "../test.h"
 #include "coordinator/telemetry/trace_backlog.h"
 
 enum { BYTES_MAX = 100 };
@@ -53,10 +48,8 @@ assert_first(const char *name)
     assert_string_equal(first->text, name);
 }
 
-static void
-test_order(void **state)
+TEST_CASE(test_order)
 {
-    (void)state;
     assert_null(backlog_first(&backlog));
     assert_int_equal(put("a", 10, 1), 0);
     assert_int_equal(put("b", 10, 2), 0);
@@ -69,8 +62,7 @@ test_order(void **state)
     assert_int_equal(backlog_spans(&backlog), 0);
 }
 
-static void
-test_pauses(void **state)
+TEST_CASE(test_pauses)
 {
     int64_t now_ns = 1000 * NS_PER_S;
     int64_t pause_ns = BACKLOG_PAUSE_FIRST_NS;
@@ -94,10 +86,8 @@ test_pauses(void **state)
     assert_int_equal(backlog_wait_ns(&backlog, now_ns), BACKLOG_PAUSE_FIRST_NS);
 }
 
-static void
-test_the_collector_says_when(void **state)
+TEST_CASE(test_the_collector_says_when)
 {
-    (void)state;
     put("a", 10, 1);
     backlog_later(&backlog, 0, 7 * NS_PER_S);
     assert_int_equal(backlog_wait_ns(&backlog, 0), 7 * NS_PER_S);
@@ -107,10 +97,8 @@ test_the_collector_says_when(void **state)
     assert_int_equal(backlog_wait_ns(&backlog, 0), BACKLOG_SAID_MAX_NS);
 }
 
-static void
-test_bytes_are_bounded(void **state)
+TEST_CASE(test_bytes_are_bounded)
 {
-    (void)state;
     put("a", 40, 1);
     put("b", 40, 2);
     assert_int_equal(put("c", 20, 4), 0); /* just full */
@@ -124,10 +112,8 @@ test_bytes_are_bounded(void **state)
 }
 
 /* The one that is being sent is not pushed out, nor is its text moved. */
-static void
-test_export_being_sent_stays(void **state)
+TEST_CASE(test_export_being_sent_stays)
 {
-    (void)state;
     put("a", 40, 1);
     put("b", 30, 2);
     put("c", 30, 4);
@@ -148,10 +134,8 @@ test_export_being_sent_stays(void **state)
     assert_int_equal(put("g", BYTES_MAX, 128), 64);
 }
 
-static void
-test_number_is_bounded(void **state)
+TEST_CASE(test_number_is_bounded)
 {
-    (void)state;
     backlog.bytes_max = SIZE_MAX;
     for (uint32_t i = 0; i < BACKLOG_EXPORTS_MAX; i++)
         assert_int_equal(put("old", 3, 1), 0);

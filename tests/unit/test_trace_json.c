@@ -4,16 +4,11 @@
  * stages, one without, a refusal, a failure in a stage, a worker's death; and texts that are no
  * UTF-8, ids of zeros. A collector's answers are read as well.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
+#include "../test.h"
 #include "coordinator/telemetry/trace_json.h"
 
 #define OFFSET_NS INT64_C(1700000000000000000)
@@ -91,10 +86,8 @@ expect(uint32_t spans, const char *spans_text)
     free(text);
 }
 
-static void
-test_with_parent_through_two_stages(void **state)
+TEST_CASE(test_with_parent_through_two_stages)
 {
-    (void)state;
     admit(2);
     trace.has_parent = true;
     for (uint32_t i = 0; i < TRACE_ID_BYTES; i++)
@@ -158,10 +151,8 @@ test_with_parent_through_two_stages(void **state)
               "}");
 }
 
-static void
-test_refusal(void **state)
+TEST_CASE(test_refusal)
 {
-    (void)state;
     trace.status = STATUS_NOT_FOUND;
     snprintf(trace.text, sizeof(trace.text), "no `such` thing\n");
     expect(1, "{'traceId':'abababababababababababababababab',"
@@ -178,10 +169,8 @@ test_refusal(void **state)
               "}");
 }
 
-static void
-test_failure_in_a_stage(void **state)
+TEST_CASE(test_failure_in_a_stage)
 {
-    (void)state;
     admit(1);
     trace.status = STATUS_CANCELLED;
     trace.failed_stage = 0;
@@ -240,10 +229,8 @@ find(const char *line, const char *part)
     return found;
 }
 
-static void
-test_death(void **state)
+TEST_CASE(test_death)
 {
-    (void)state;
     admit(1);
     trace.deaths = 1;
     trace.lost_count = 1;
@@ -264,10 +251,8 @@ test_death(void **state)
     free(line);
 }
 
-static void
-test_invalid_utf8(void **state)
+TEST_CASE(test_invalid_utf8)
 {
-    (void)state;
     trace.status = STATUS_INTERNAL;
     snprintf(trace.text, sizeof(trace.text), "a\xff\xc3\xa4z");
     char *line = line_of_trace();
@@ -283,18 +268,15 @@ test_invalid_utf8(void **state)
     free(line);
 }
 
-static void
-test_no_id_is_zero(void **state)
+TEST_CASE(test_no_id_is_zero)
 {
-    (void)state;
     memset(&ids, 0, sizeof(ids));
     char *line = line_of_trace();
     find(line, "{'traceId':'00000000000000000000000000000001','spanId':'0000000000000001',");
     free(line);
 }
 
-static void
-test_several_and_none(void **state)
+TEST_CASE(test_several_and_none)
 {
     size_t bytes;
     (void)state;
@@ -312,8 +294,7 @@ test_several_and_none(void **state)
     free(text);
 }
 
-static void
-test_answers(void **state)
+TEST_CASE(test_answers)
 {
     static const struct {
         const char *text;

@@ -8,15 +8,10 @@
  */
 #include <pthread.h>
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 
-#include <cmocka.h>
-
+#include "../test.h"
 #include "coordinator/telemetry/trace_pool.h"
 
 enum { RECORDS = 3, THREADS = 3, ROUNDS = 20000 };
@@ -39,8 +34,7 @@ teardown(void **state)
     return 0;
 }
 
-static void
-test_until_it_is_empty(void **state)
+TEST_CASE(test_until_it_is_empty)
 {
     struct trace *traces[RECORDS];
     (void)state;
@@ -57,8 +51,7 @@ test_until_it_is_empty(void **state)
     }
 }
 
-static void
-test_first_come_first_collected(void **state)
+TEST_CASE(test_first_come_first_collected)
 {
     struct trace *traces[RECORDS];
     (void)state;
@@ -81,8 +74,7 @@ test_first_come_first_collected(void **state)
 
 /* A thread that has seen the top of the free ones and was stopped must not find the same word again
  * after that record has come and gone: it would put one that is in use on top. */
-static void
-test_no_word_comes_twice(void **state)
+TEST_CASE(test_no_word_comes_twice)
 {
     struct trace *first = trace_pool_take(&pool);
     struct trace *second = trace_pool_take(&pool);
@@ -118,8 +110,7 @@ produce(void *context)
     return NULL;
 }
 
-static void
-test_threads(void **state)
+TEST_CASE(test_threads)
 {
     pthread_t threads[THREADS];
     int64_t numbers[THREADS];

@@ -6,11 +6,7 @@
  * for one that does not answer.
  */
 #include <netinet/in.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,8 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
+#include "../test.h"
 #include "base/clock.h"
 #include "coordinator/telemetry/trace_sink.h"
 
@@ -83,8 +78,7 @@ assert_file(const char *name, const char *wanted)
     assert_string_equal(text, wanted);
 }
 
-static void
-test_lines(void **state)
+TEST_CASE(test_lines)
 {
     struct error error = ERROR_NONE;
     struct stat info;
@@ -100,10 +94,8 @@ test_lines(void **state)
     assert_file(path, "{1}\n{2}\n{3}\n");
 }
 
-static void
-test_rotation(void **state)
+TEST_CASE(test_rotation)
 {
-    (void)state;
     send_well("{1}");
     assert_int_equal(rename(path, moved), 0);
     send_well("{2}");
@@ -114,8 +106,7 @@ test_rotation(void **state)
     assert_file(path, "{3}\n");
 }
 
-static void
-test_folder_goes_and_comes(void **state)
+TEST_CASE(test_folder_goes_and_comes)
 {
     struct trace_sink_answer answer;
     char other[sizeof(folder) + 8];
@@ -129,8 +120,7 @@ test_folder_goes_and_comes(void **state)
     assert_file(path, "{1}\n");
 }
 
-static void
-test_full(void **state)
+TEST_CASE(test_full)
 {
     struct trace_sink_answer answer;
     struct rlimit before;
@@ -149,8 +139,7 @@ test_full(void **state)
     assert_file(path, "{1}\n{2}\n");
 }
 
-static void
-test_no_file(void **state)
+TEST_CASE(test_no_file)
 {
     struct trace_sink *none = NULL;
     struct error error = ERROR_NONE;
@@ -164,8 +153,7 @@ test_no_file(void **state)
     assert_null(none);
 }
 
-static void
-test_no_url(void **state)
+TEST_CASE(test_no_url)
 {
     struct trace_sink *none = NULL;
     struct error error = ERROR_NONE;
@@ -197,8 +185,7 @@ listen_deaf(uint16_t *port)
     return fd;
 }
 
-static void
-test_collector_that_does_not_answer(void **state)
+TEST_CASE(test_collector_that_does_not_answer)
 {
     struct trace_sink *http = NULL;
     struct trace_sink_answer answer = {.error = ERROR_NONE};

@@ -4,16 +4,11 @@
  * recommendation allows is taken and read right; a tracestate is passed on as it is, or, malformed,
  * not at all.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
+#include "../test.h"
 #include "base/check.h"
 #include "coordinator/telemetry/traceparent.h"
 
@@ -34,8 +29,7 @@ parse(const char *text, struct traceparent *parent)
     return valid;
 }
 
-static void
-test_valid(void **state)
+TEST_CASE(test_valid)
 {
     static const struct {
         const char *text;
@@ -61,8 +55,7 @@ test_valid(void **state)
     }
 }
 
-static void
-test_malformed(void **state)
+TEST_CASE(test_malformed)
 {
     static const char *const cases[] = {
         "",
@@ -112,8 +105,7 @@ test_malformed(void **state)
 
 /* No byte of a good one may be anything else but a digit where there is a digit, and only itself
  * where there is none. */
-static void
-test_every_byte_counts(void **state)
+TEST_CASE(test_every_byte_counts)
 {
     static const char good[] = "00-" TRACE "-" SPAN "-01";
     (void)state;
@@ -142,10 +134,8 @@ state_of(const char *const *headers)
 
 #define STATE_OF(...) state_of((const char *const[]){__VA_ARGS__, NULL})
 
-static void
-test_state(void **state)
+TEST_CASE(test_state)
 {
-    (void)state;
     assert_string_equal(STATE_OF("a=1"), "a=1");
     assert_string_equal(STATE_OF("a=1,b=2", "c=3"), "a=1,b=2,c=3");
     assert_string_equal(STATE_OF(" a=1 ,\t,b=x y!~ ,, 0t@sys=*"), "a=1,b=x y!~,0t@sys=*");
@@ -163,10 +153,8 @@ test_state(void **state)
     assert_string_equal(STATE_OF("a=b\xc3\xa4"), "");
 }
 
-static void
-test_state_limits(void **state)
+TEST_CASE(test_state_limits)
 {
-    (void)state;
     char list[4096];
     size_t used = 0;
     struct tracestate passed;

@@ -6,16 +6,11 @@
  * meanwhile, and times and counts as nobody in his right mind would write them. test_wait_sim.c
  * judges the rules' use.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-#include <cmocka.h>
-
 #include "../random.h"
+#include "../test.h"
 #include "base/clock.h"
 #include "worker/wait.h"
 
@@ -91,10 +86,8 @@ round_of(struct wait *wait, int64_t *now_ns, uint32_t in_ring, uint32_t callers,
     return count;
 }
 
-static void
-test_a_lone_caller_is_never_waited_with(void **state)
+TEST_CASE(test_a_lone_caller_is_never_waited_with)
 {
-    (void)state;
     struct wait wait = {0};
     int64_t now_ns = START_NS;
     for (int i = 0; i < 500; i++) {
@@ -105,10 +98,8 @@ test_a_lone_caller_is_never_waited_with(void **state)
     }
 }
 
-static void
-test_no_cost_no_wait(void **state)
+TEST_CASE(test_no_cost_no_wait)
 {
-    (void)state;
     struct wait wait = {0};
     wait_arrived(&wait, START_NS, START_NS);
     struct wait_moment at = moment(START_NS, 1, 9);
@@ -120,10 +111,8 @@ test_no_cost_no_wait(void **state)
 }
 
 /* Only an item that joins others of its model saves a run. */
-static void
-test_items_of_other_models_are_no_company(void **state)
+TEST_CASE(test_items_of_other_models_are_no_company)
 {
-    (void)state;
     struct wait wait = {0};
     wait_arrived(&wait, START_NS, START_NS);
     assert_true(waits(&wait, START_NS, 1, 9));
@@ -137,10 +126,8 @@ test_items_of_other_models_are_no_company(void **state)
 
 /* Arrivals after the batch closes anyway are never seen, and must not be hoped for: else a
  * batch would be held open to its bound each time. */
-static void
-test_nothing_is_expected_beyond_the_bound(void **state)
+TEST_CASE(test_nothing_is_expected_beyond_the_bound)
 {
-    (void)state;
     enum { BOUND_NS = 20000 };
     struct wait wait = {0};
     int64_t now_ns = START_NS;
@@ -159,10 +146,8 @@ test_nothing_is_expected_beyond_the_bound(void **state)
 }
 
 /* All of them in each batch, which closes in the moment in which the last has come. */
-static void
-test_callers_in_a_loop(void **state)
+TEST_CASE(test_callers_in_a_loop)
 {
-    (void)state;
     for (uint32_t callers = 2; callers <= 16; callers *= 2) {
         struct wait wait = {0};
         int64_t now_ns = START_NS;
@@ -178,10 +163,8 @@ test_callers_in_a_loop(void **state)
 }
 
 /* Arrivals during the run reveal more of them, a wait in vain fewer. */
-static void
-test_callers_come_and_go(void **state)
+TEST_CASE(test_callers_come_and_go)
 {
-    (void)state;
     struct wait wait = {0};
     int64_t now_ns = START_NS;
     int64_t vain_ns;
@@ -236,10 +219,8 @@ alternate(struct wait *wait, int64_t back_ns, int rounds, int64_t *now_ns, int64
 }
 
 /* Two callers, one of which waits while the other is served: together, if that is sooner. */
-static void
-test_two_in_turn(void **state)
+TEST_CASE(test_two_in_turn)
 {
-    (void)state;
     struct wait wait = {0};
     int64_t now_ns = run(&wait, START_NS, 1, 2, 1);
     int64_t vain_ns;
@@ -252,10 +233,8 @@ test_two_in_turn(void **state)
 
 /* Half of the gaps are short, half are long: after the first stretch it is not worth the second,
  * but a worker that wakes up late, when that is nearly over, waits for its end. */
-static void
-test_passed_time_counts(void **state)
+TEST_CASE(test_passed_time_counts)
 {
-    (void)state;
     struct wait wait = {0};
     int64_t now_ns = START_NS;
     wait_arrived(&wait, now_ns, now_ns);
@@ -271,10 +250,8 @@ test_passed_time_counts(void **state)
 
 /* A batch of which nobody was left to be run ends no run, and is no second gap. */
 /* The same wait, if others had our CPU: then nobody knows whether more would have come. */
-static void
-test_unseen_time_does_not_count(void **state)
+TEST_CASE(test_unseen_time_does_not_count)
 {
-    (void)state;
     struct wait wait = {0};
     int64_t now_ns = START_NS;
     int64_t vain_ns;
@@ -294,10 +271,8 @@ test_unseen_time_does_not_count(void **state)
                      on_time.gaps[WAIT_AFTER_ARRIVAL].ended[2] + 1);
 }
 
-static void
-test_closed_and_not_run(void **state)
+TEST_CASE(test_closed_and_not_run)
 {
-    (void)state;
     struct wait wait = {0};
     wait_arrived(&wait, START_NS, START_NS);
     struct wait_moment at = moment(START_NS + 5000, 1, 9);
@@ -308,10 +283,8 @@ test_closed_and_not_run(void **state)
 }
 
 /* The joiner's own part delays all the others: where that is most of a run it is not worth it. */
-static void
-test_long_items(void **state)
+TEST_CASE(test_long_items)
 {
-    (void)state;
     struct wait wait = {0};
     wait_arrived(&wait, START_NS, START_NS);
     wait.looked_ns = 1; /* nothing is held up, by what was seen */
@@ -358,10 +331,8 @@ home_waits(int64_t gap_ns, uint32_t in_run)
     return waits(&wait, now_ns, 8, 8);
 }
 
-static void
-test_runs_that_hold_up_the_others(void **state)
+TEST_CASE(test_runs_that_hold_up_the_others)
 {
-    (void)state;
     const int64_t gap_ns = FIXED_NS / 5;
     assert_true(steady_waits(gap_ns, 40, 0, 0));        /* our CPU is theirs, too */
     assert_true(steady_waits(gap_ns, 40, 0, NS_PER_S)); /* in bursts, with long rests between */
@@ -373,10 +344,8 @@ test_runs_that_hold_up_the_others(void **state)
 }
 
 /* Another stage's batches come in clumps of equal times: there is no waiting for the next clump. */
-static void
-test_clumps(void **state)
+TEST_CASE(test_clumps)
 {
-    (void)state;
     struct wait wait = {0};
     int64_t now_ns = START_NS;
     int64_t vain_ns = 0;
@@ -394,10 +363,8 @@ test_clumps(void **state)
 }
 
 /* An arrival while another worker gathers is not our gap. */
-static void
-test_another_gathers(void **state)
+TEST_CASE(test_another_gathers)
 {
-    (void)state;
     struct wait wait = {0};
     int64_t now_ns = run(&wait, START_NS, 2, 9, 0);
     struct wait before = wait;
@@ -435,10 +402,8 @@ draw_time(int64_t now_ns)
 
 /* For any input: no overflow (the sanitizer looks on), counts within bounds, events never in the
  * future, and an answer within the last octave. */
-static void
-test_nonsense(void **state)
+TEST_CASE(test_nonsense)
 {
-    (void)state;
     struct wait wait = {0};
     int64_t now_ns = START_NS;
     for (int i = 0; i < 200000; i++) {

@@ -80,8 +80,7 @@ wait_all_gone(struct rig *rig)
 
 /* ---- tests ---- */
 
-static void
-test_admitted_in_order(void **state)
+TEST_CASE(test_admitted_in_order)
 {
     struct rig *rig = *state;
     fill(rig);
@@ -102,8 +101,7 @@ test_admitted_in_order(void **state)
     wait_all_gone(rig);
 }
 
-static void
-test_one_too_many_is_refused(void **state)
+TEST_CASE(test_one_too_many_is_refused)
 {
     struct rig *rig = *state;
     struct error error;
@@ -121,8 +119,7 @@ test_one_too_many_is_refused(void **state)
     wait_all_gone(rig);
 }
 
-static void
-test_cancelled_and_late(void **state)
+TEST_CASE(test_cancelled_and_late)
 {
     struct rig *rig = *state;
     fill(rig);
@@ -143,8 +140,7 @@ test_cancelled_and_late(void **state)
 }
 
 /* Requests in the region are lost with it; waiting calls are not in it. */
-static void
-test_they_outlive_a_region(void **state)
+TEST_CASE(test_they_outlive_a_region)
 {
     struct rig *rig = *state;
     fill(rig);
@@ -159,8 +155,7 @@ test_they_outlive_a_region(void **state)
 }
 
 /* The end of the pipeline refuses them: tear_down CHECKs that nobody is left. */
-static void
-test_stopped_while_they_wait(void **state)
+TEST_CASE(test_stopped_while_they_wait)
 {
     struct rig *rig = *state;
     fill(rig);
@@ -205,8 +200,7 @@ load_main(void *context)
     return NULL;
 }
 
-static void
-test_none_is_lost_under_load(void **state)
+TEST_CASE(test_none_is_lost_under_load)
 {
     struct rig *rig = *state;
     pthread_t threads[THREADS];

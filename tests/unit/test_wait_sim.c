@@ -12,17 +12,13 @@
  * (if it shares the CPU it stands still while our worker runs) → the stage's ring → the worker.
  * ctest: presets=release
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
 #include <math.h>
 
+#include "../test.h"
 #include "base/clock.h"
 #include "worker/batch.h"
 #include "worker/cost.h"
@@ -495,10 +491,8 @@ world_open(int64_t gap_ns)
 
 /* ---- the worlds ---- */
 
-static void
-test_a_lone_caller(void **state)
+TEST_CASE(test_a_lone_caller)
 {
-    (void)state;
     for (int64_t back_ns = 5 * US; back_ns < 20 * MS; back_ns *= 8) {
         struct world world = world_with(1);
         world.back_ns = back_ns;
@@ -514,10 +508,8 @@ test_a_lone_caller(void **state)
 }
 
 /* On a CPU of the worker's own, and behind a stage that has the same. */
-static void
-test_callers_in_a_loop(void **state)
+TEST_CASE(test_callers_in_a_loop)
 {
-    (void)state;
     static const uint32_t callers[] = {2, 4, 8, 16, 32, 64, 128};
     for (size_t i = 0; i < sizeof(callers) / sizeof(callers[0]); i++) {
         char name[32];
@@ -536,10 +528,8 @@ test_callers_in_a_loop(void **state)
 }
 
 /* The CPU is shared with the callers: without waiting each gets a run of its own. */
-static void
-test_callers_on_one_cpu(void **state)
+TEST_CASE(test_callers_on_one_cpu)
 {
-    (void)state;
     static const struct {
         uint32_t callers;
         int64_t before_ns;
@@ -563,10 +553,8 @@ test_callers_on_one_cpu(void **state)
 
 /* The CPU is shared with others, too, which keep it for a while. That nothing came meanwhile must
  * not look as if nobody would: batches would be a fraction of these. */
-static void
-test_others_on_the_cpu(void **state)
+TEST_CASE(test_others_on_the_cpu)
 {
-    (void)state;
     static const int64_t others_ns[] = {100 * US, 400 * US, 1000 * US};
     for (size_t i = 0; i < sizeof(others_ns) / sizeof(others_ns[0]); i++)
         for (uint32_t callers = 128; callers >= 32; callers /= 4) {
@@ -589,10 +577,8 @@ test_others_on_the_cpu(void **state)
         }
 }
 
-static void
-test_poisson(void **state)
+TEST_CASE(test_poisson)
 {
-    (void)state;
     static const int64_t gaps_ns[] = {2 * MS, 500 * US, 100 * US, 50 * US, 20 * US, 5 * US};
     for (size_t i = 0; i < sizeof(gaps_ns) / sizeof(gaps_ns[0]); i++) {
         struct world world = world_open(gaps_ns[i]);
@@ -614,10 +600,8 @@ test_poisson(void **state)
 
 /* Runs that are long beside what an item adds. Waiting pays little there and delays much: the slow
  * ones must not wait longer than without any. Over 12 s, for p99 moves by itself. */
-static void
-test_poisson_and_long_runs(void **state)
+TEST_CASE(test_poisson_and_long_runs)
 {
-    (void)state;
     static const int64_t per_s[] = {200, 800, 2500};
     for (size_t i = 0; i < 2 * sizeof(per_s) / sizeof(per_s[0]); i++) {
         struct world world = world_open(NS_PER_S / per_s[i / 2]);
@@ -639,10 +623,8 @@ test_poisson_and_long_runs(void **state)
     }
 }
 
-static void
-test_bursts(void **state)
+TEST_CASE(test_bursts)
 {
-    (void)state;
     struct world world = world_open(0);
     world.burst = 32;
     world.burst_every_ns = 5 * MS;
@@ -656,10 +638,8 @@ test_bursts(void **state)
 }
 
 /* Behind a stage that batches, too. */
-static void
-test_clumps(void **state)
+TEST_CASE(test_clumps)
 {
-    (void)state;
     struct world world = world_with(128);
     world.before_ns = 3 * US;
     world.before_items = 32;
@@ -669,10 +649,8 @@ test_clumps(void **state)
 }
 
 /* Only what comes after the change is judged, learning included. */
-static void
-test_changes(void **state)
+TEST_CASE(test_changes)
 {
-    (void)state;
     struct world world = world_with(1);
     world.change_ns = 100 * MS;
     world.callers_later = 128;

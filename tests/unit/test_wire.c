@@ -3,14 +3,9 @@
  * Protobuf's wire format: what the writer wrote, the cursor reads back, wherever the message is
  * split; lengths are known beforehand; cut or endless varints are malformed.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 
-#include <cmocka.h>
-
+#include "../test.h"
 #include "base/bytes.h"
 #include "wire/wire.h"
 
@@ -19,10 +14,8 @@ static const uint64_t edges[] = {
     1ULL << 32, 1ULL << 34, 1ULL << 35, 1ULL << 62, 1ULL << 63, UINT64_MAX - 1, UINT64_MAX};
 enum { EDGES = sizeof(edges) / sizeof(edges[0]) };
 
-static void
-test_lengths_are_known_beforehand(void **state)
+TEST_CASE(test_lengths_are_known_beforehand)
 {
-    (void)state;
     unsigned char out[WIRE_HEAD_BYTES_MAX];
     static const uint32_t numbers[] = {1, 15, 16, 2047, 2048, (1U << 29) - 1};
     for (size_t i = 0; i < EDGES; i++) {
@@ -58,10 +51,8 @@ check_message(const struct wire_message *message)
     assert_int_equal(wire_next(&cursor, &field), WIRE_END);
 }
 
-static void
-test_written_fields_are_read_from_any_two_spans(void **state)
+TEST_CASE(test_written_fields_are_read_from_any_two_spans)
 {
-    (void)state;
     struct bytes out = {0};
     for (uint32_t i = 0; i < EDGES; i++)
         wire_append_number(&out, i + 1, edges[i]);
@@ -74,10 +65,8 @@ test_written_fields_are_read_from_any_two_spans(void **state)
     bytes_fini(&out);
 }
 
-static void
-test_a_message_cut_within_a_field_is_malformed(void **state)
+TEST_CASE(test_a_message_cut_within_a_field_is_malformed)
 {
-    (void)state;
     struct bytes out = {0};
     wire_append_run(&out, 3, "content", strlen("content"));
     for (size_t bytes = 1; bytes < out.used; bytes++) {
@@ -89,10 +78,8 @@ test_a_message_cut_within_a_field_is_malformed(void **state)
     bytes_fini(&out);
 }
 
-static void
-test_a_varint_of_eleven_bytes_is_malformed(void **state)
+TEST_CASE(test_a_varint_of_eleven_bytes_is_malformed)
 {
-    (void)state;
     unsigned char endless[WIRE_VARINT_BYTES_MAX + 1];
     memset(endless, 0x80, sizeof(endless));
     endless[WIRE_VARINT_BYTES_MAX] = 0;

@@ -19,10 +19,8 @@
 
 /* ---- tests ---- */
 
-static void
-test_served_through_stages(void **state)
+TEST_CASE(test_served_through_stages)
 {
-    (void)state;
     static const struct rig_stage stages[] = {{.modelet = "probe"}, {.modelet = "probe"}};
     struct rig *lane = rig_start(stages, 2);
     static struct client_region client_regions[2];
@@ -55,10 +53,8 @@ test_served_through_stages(void **state)
 
 /* A client wakes sleepers, and each push wakes one as long as somebody sleeps: the second request
  * is answered while the first is being run. */
-static void
-test_workers_run_side_by_side(void **state)
+TEST_CASE(test_workers_run_side_by_side)
 {
-    (void)state;
     static const struct rig_stage stages[] = {{.modelet = "probe", .workers = 2}};
     struct rig *lane = rig_start(stages, 1);
     static struct client_region client_region;
@@ -80,10 +76,8 @@ test_workers_run_side_by_side(void **state)
 }
 
 /* An open batch takes items of lane and client region, and is closed by the one that fills it. */
-static void
-test_one_batch_of_lane_and_client_region(void **state)
+TEST_CASE(test_one_batch_of_lane_and_client_region)
 {
-    (void)state;
     static const struct rig_stage stages[] = {
         {.modelet = "probe", .workers = 2, .batch_size = 2, .batch_wait_ns = 60 * NS_PER_S}};
     struct rig *lane = rig_start(stages, 1);
@@ -109,10 +103,8 @@ test_one_batch_of_lane_and_client_region(void **state)
 enum { QUEUED = 8 };
 
 /* Of what waits in both, the picks alternate. */
-static void
-test_lane_and_client_region_have_their_turns(void **state)
+TEST_CASE(test_lane_and_client_region_have_their_turns)
 {
-    (void)state;
     static const struct rig_stage stages[] = {{.modelet = "probe"}};
     struct rig *lane = rig_start(stages, 1);
     static struct client_region client_region;
@@ -138,10 +130,8 @@ test_lane_and_client_region_have_their_turns(void **state)
 
 /* It comes and goes while the worker is in a run, and while items of it are in the worker's hands.
  */
-static void
-test_goes_while_items_are_held(void **state)
+TEST_CASE(test_goes_while_items_are_held)
 {
-    (void)state;
     static const struct rig_stage stages[] = {{.modelet = "probe"}};
     struct rig *lane = rig_start(stages, 1);
     static struct client_region client_region;
@@ -169,10 +159,8 @@ test_goes_while_items_are_held(void **state)
 }
 
 /* A worker's items are answered before it leaves; waiting ones stay in the ring. */
-static void
-test_ends_with_what_is_held(void **state)
+TEST_CASE(test_ends_with_what_is_held)
 {
-    (void)state;
     static const struct rig_stage stages[] = {{.modelet = "probe"}};
     struct rig *lane = rig_start(stages, 1);
     static struct client_region client_region;
@@ -202,10 +190,8 @@ test_ends_with_what_is_held(void **state)
 enum { ENDING = 8 };
 
 /* Stage by stage: in the end nothing is between the first stage's ring and the results. */
-static void
-test_ends_stage_by_stage(void **state)
+TEST_CASE(test_ends_stage_by_stage)
 {
-    (void)state;
     static const struct rig_stage stages[] = {{.modelet = "probe", .workers = 2},
                                               {.modelet = "probe", .workers = 2},
                                               {.modelet = "probe"}};
@@ -256,10 +242,8 @@ push_beyond(const struct region *region, struct shm_ticket ticket, int64_t comma
 
 /* A client that fills a later stage's ring again and again, and never lets its worker find it
  * empty, does not keep it. */
-static void
-test_ends_against_its_client(void **state)
+TEST_CASE(test_ends_against_its_client)
 {
-    (void)state;
     static const struct rig_stage stages[] = {{.modelet = "probe"}, {.modelet = "probe"}};
     struct rig *lane = rig_start(stages, 2);
     static struct client_region client_region;
@@ -285,10 +269,8 @@ test_ends_against_its_client(void **state)
 }
 
 /* A client region that is only looked at has no part in what the lane's items do to a worker. */
-static void
-test_idle_client_region_is_not_held(void **state)
+TEST_CASE(test_idle_client_region_is_not_held)
 {
-    (void)state;
     static const struct rig_stage stages[] = {{.modelet = "probe", .batch_size = 4}};
     struct rig *lane = rig_start(stages, 1);
     struct shm_worker *entry = region_worker(&lane->region, 0, 0);
@@ -321,10 +303,8 @@ run_again(void *context, struct shm_ticket ticket, uint8_t stage, struct error *
 }
 
 /* The place tells whose items the dead one held; the client repairs, and another worker runs it. */
-static void
-test_client_repairs_after_a_death(void **state)
+TEST_CASE(test_client_repairs_after_a_death)
 {
-    (void)state;
     static const struct rig_stage stages[] = {{.modelet = "probe", .workers = 2}};
     struct rig *lane = rig_start(stages, 1);
     static struct client_region client_region;
@@ -359,10 +339,8 @@ test_client_repairs_after_a_death(void **state)
 }
 
 /* Nobody else checks a client's requests against what the modelet declares. */
-static void
-test_inputs_are_checked(void **state)
+TEST_CASE(test_inputs_are_checked)
 {
-    (void)state;
     static const struct rig_stage stages[] = {
         {.modelet = "probe", .param_name = "describe", .param_value = "inputs"}};
     struct rig *lane = rig_start(stages, 1);
@@ -412,10 +390,8 @@ spoil_words(const struct region *region)
 }
 
 /* Lost for each worker that meets it, and for nobody else; the worker lives, and forgets it. */
-static void
-test_corrupt_client_region_is_lost(void **state)
+TEST_CASE(test_corrupt_client_region_is_lost)
 {
-    (void)state;
     static void (*const spoilers[])(const struct region *) = {spoil_cell, spoil_head, spoil_words};
     static const struct rig_stage stages[] = {{.modelet = "probe"}};
     struct rig *lane = rig_start(stages, 1);
@@ -443,10 +419,8 @@ test_corrupt_client_region_is_lost(void **state)
 }
 
 /* The word changes while the item is being run: what comes of it has nowhere to go. */
-static void
-test_slot_taken_away_in_a_run(void **state)
+TEST_CASE(test_slot_taken_away_in_a_run)
 {
-    (void)state;
     static const struct rig_stage stages[] = {{.modelet = "probe"}};
     struct rig *lane = rig_start(stages, 1);
     static struct client_region client_region;
@@ -463,10 +437,8 @@ test_slot_taken_away_in_a_run(void **state)
 }
 
 /* An item that no worker can serve is lost on arrival. */
-static void
-test_refused_on_arrival(void **state)
+TEST_CASE(test_refused_on_arrival)
 {
-    (void)state;
     static const struct rig_stage stages[] = {{.modelet = "probe"}};
     struct rig *lane = rig_start(stages, 1);
     static struct client_region client_region;
@@ -510,10 +482,8 @@ enum { ROUNDS = 40, CALLS = 50 };
 
 /* A client whose descriptors change while they are read: the worker is the same at the end, and the
  * lane's requests are answered meanwhile. */
-static void
-test_descriptors_change_while_read(void **state)
+TEST_CASE(test_descriptors_change_while_read)
 {
-    (void)state;
     static const struct rig_stage stages[] = {{.modelet = "probe", .batch_size = 4}};
     struct rig *lane = rig_start(stages, 1);
     pid_t pid = lane->workers[0][0].pid;

@@ -44,10 +44,8 @@ call_with(struct client_region *client_region, const struct shoal_tensor *more)
 }
 
 /* Elements of BYTES: as many as the shape says, and none beyond the tensor. */
-static void
-test_elements_are_checked(void **state)
+TEST_CASE(test_elements_are_checked)
 {
-    (void)state;
     static char data[] = "\2\0\0\0hi\0\0\0\0";
     static const struct rig_stage stages[] = {{.modelet = "probe"}};
     struct rig *lane = rig_start(stages, 1);
@@ -69,10 +67,8 @@ test_elements_are_checked(void **state)
 }
 
 /* Of the same size, and signed: a request for a large block would get a small one. */
-static void
-test_descending_classes_are_refused(void **state)
+TEST_CASE(test_descending_classes_are_refused)
 {
-    (void)state;
     static const struct rig_stage stages[] = {{.modelet = "probe"}};
     struct rig *lane = rig_start(stages, 1);
     static struct client_region client_region;
@@ -96,10 +92,8 @@ test_descending_classes_are_refused(void **state)
 }
 
 /* A region that no worker could map, of a lane that has a successor: there is nothing to finish. */
-static void
-test_refused_comes_to_its_end(void **state)
+TEST_CASE(test_refused_comes_to_its_end)
 {
-    (void)state;
     static const struct rig_stage stages[] = {{.modelet = "probe"}, {.modelet = "probe"}};
     struct rig *lane = rig_start(stages, 2);
     static struct client_region client_region;
@@ -228,10 +222,8 @@ hostile_goes(struct client_region *client_region)
 
 enum { LIVES = 10 * WAYS, CALLS_OF_A_LIFE = 25 };
 
-static void
-test_storm(void **state)
+TEST_CASE(test_storm)
 {
-    (void)state;
     static const struct rig_stage stages[] = {
         {.modelet = "lib/shoal/libscale.so", .workers = 2, .batch_size = 4},
         {.modelet = "lib/shoal/libshift.so", .workers = 2, .batch_size = 4}};

@@ -39,10 +39,8 @@ assert_stage_refused(struct rig_stage stage, const char *text)
     rig_close(rig);
 }
 
-static void
-test_modelets_that_do_not_suit(void **state)
+TEST_CASE(test_modelets_that_do_not_suit)
 {
-    (void)state;
     assert_stage_refused((struct rig_stage){.modelet = "wrong_abi_version"},
                          "libwrong_abi_version.so: shoal_modelet.abi_version is 2, this worker "
                          "speaks 1");
@@ -55,10 +53,8 @@ test_modelets_that_do_not_suit(void **state)
                          "model \"m\" is configured, but shoal_modelet.load is missing");
 }
 
-static void
-test_functions_that_fail(void **state)
+TEST_CASE(test_functions_that_fail)
 {
-    (void)state;
     struct rig_stage stage = {.modelet = "probe", .param_name = "fail"};
     stage.param_value = "open";
     assert_stage_refused(stage, "libprobe.so: open failed (OUT_OF_RANGE): told to fail in open");
@@ -120,10 +116,8 @@ SPOIL(wait, start->batch_wait_ns = -1)
 SPOIL(adaptive, start->wait_adaptive = 2)
 SPOIL(cpu, start->cpu = CPU_SETSIZE + 5)
 
-static void
-test_start_messages_that_are_wrong(void **state)
+TEST_CASE(test_start_messages_that_are_wrong)
 {
-    (void)state;
     assert_start_refused(spoil_version, "version 5");
     assert_start_refused(spoil_type, "type 9");
     assert_start_refused(spoil_length, "it says");
@@ -149,10 +143,8 @@ test_start_messages_that_are_wrong(void **state)
 }
 
 /* Files where the region, the counters or the socket should be. */
-static void
-test_wrong_descriptors(void **state)
+TEST_CASE(test_wrong_descriptors)
 {
-    (void)state;
     struct rig *rig = rig_open(&(struct rig_stage){.modelet = "probe"}, 1);
     struct handshake_start start;
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
@@ -185,10 +177,8 @@ test_wrong_descriptors(void **state)
 
 /* ---- ready ---- */
 
-static void
-test_ready_tells_what_the_modelet_is(void **state)
+TEST_CASE(test_ready_tells_what_the_modelet_is)
 {
-    (void)state;
     struct rig *rig = rig_open(
         &(struct rig_stage){.modelet = "probe", .param_name = "describe", .param_value = "inputs"},
         1);
@@ -222,10 +212,8 @@ read_file(const char *path, char *text, size_t room)
 }
 
 /* Every call once, in order, and the model's id, path and key where they belong. */
-static void
-test_life_of_the_modelet(void **state)
+TEST_CASE(test_life_of_the_modelet)
 {
-    (void)state;
     struct rig *rig = rig_start(&(struct rig_stage){.modelet = "probe",
                                                     .model_id = "digits",
                                                     .param_name = "trace",
@@ -248,10 +236,8 @@ test_life_of_the_modelet(void **state)
 
 /* ---- the process ---- */
 
-static void
-test_name_and_descriptors(void **state)
+TEST_CASE(test_name_and_descriptors)
 {
-    (void)state;
     int stray = open("/dev/null", O_RDWR); /* not close-on-exec: the worker closes it */
     int above = fcntl(stray, F_DUPFD, 40);
     struct rig *rig = rig_start(&(struct rig_stage){.modelet = "probe"}, 1);
@@ -270,10 +256,8 @@ test_name_and_descriptors(void **state)
     rig_stop(rig);
 }
 
-static void
-test_pinned(void **state)
+TEST_CASE(test_pinned)
 {
-    (void)state;
     cpu_set_t mine;
     assert_int_equal(sched_getaffinity(0, sizeof(mine), &mine), 0);
     int last = CPU_SETSIZE - 1;
@@ -294,10 +278,8 @@ test_pinned(void **state)
 }
 
 /* Asleep it still says that it lives, and uses next to nothing. */
-static void
-test_idle(void **state)
+TEST_CASE(test_idle)
 {
-    (void)state;
     struct rig *rig =
         rig_start(&(struct rig_stage){.modelet = "probe", .workers = 2, .spin_limit_ns = 50000}, 1);
     struct shm_worker *entry = region_worker(&rig->region, 0, 0);
@@ -314,10 +296,8 @@ test_idle(void **state)
 }
 
 /* While the modelet runs, the place says since when and with how many items. */
-static void
-test_run_is_seen(void **state)
+TEST_CASE(test_run_is_seen)
 {
-    (void)state;
     struct rig *rig = rig_start(&(struct rig_stage){.modelet = "probe"}, 1);
     struct shm_worker *entry = region_worker(&rig->region, 0, 0);
     struct shm_ticket ticket =
@@ -336,10 +316,8 @@ test_run_is_seen(void **state)
 /* ---- ends ---- */
 
 /* SIGTERM, with a batch open that would wait for an hour: it is run, then the worker leaves. */
-static void
-test_sigterm_finishes_the_batch(void **state)
+TEST_CASE(test_sigterm_finishes_the_batch)
 {
-    (void)state;
     struct rig *rig = rig_start(
         &(struct rig_stage){.modelet = "probe", .batch_size = 4, .batch_wait_ns = LONG_NS}, 1);
     rig_submit(rig, (struct rig_request){.tag = 1});
@@ -352,10 +330,8 @@ test_sigterm_finishes_the_batch(void **state)
 }
 
 /* SIGTERM in the middle of a run: the run ends, its item is passed on. */
-static void
-test_sigterm_in_a_run(void **state)
+TEST_CASE(test_sigterm_in_a_run)
 {
-    (void)state;
     struct rig *rig = rig_start(&(struct rig_stage){.modelet = "probe"}, 1);
     struct shm_ticket ticket =
         rig_submit(rig, (struct rig_request){.command = PROBE_WAIT, .tag = 1});
@@ -368,10 +344,8 @@ test_sigterm_in_a_run(void **state)
 }
 
 /* Offered the role while it sleeps, and asked to stop: it does not take the role along. */
-static void
-test_sigterm_gives_an_appointment_back(void **state)
+TEST_CASE(test_sigterm_gives_an_appointment_back)
 {
-    (void)state;
     struct rig *rig = rig_start(&(struct rig_stage){.modelet = "probe"}, 1);
     rig_wait_asleep(rig, 0, 0);
     uint32_t offer = FORMER_OFFERED | rig->last_owner; /* to place 0 */
@@ -424,10 +398,8 @@ sigterm_after(struct rig *rig, int yields)
 
 /* Many times, so that the signal meets every moment of going to sleep. A terminal's signals are not
  * for the worker. */
-static void
-test_sigterm_is_never_missed(void **state)
+TEST_CASE(test_sigterm_is_never_missed)
 {
-    (void)state;
     enum { ROUNDS = 40 };
     struct rig *rig = rig_open(&(struct rig_stage){.modelet = "probe"}, 1);
     assert_true(sigterm_after(rig, -1));
@@ -436,10 +408,8 @@ test_sigterm_is_never_missed(void **state)
     rig_stop(rig);
 }
 
-static void
-test_closed_socket(void **state)
+TEST_CASE(test_closed_socket)
 {
-    (void)state;
     struct rig *rig = rig_start(
         &(struct rig_stage){.modelet = "probe", .batch_size = 4, .batch_wait_ns = LONG_NS}, 1);
     rig_submit(rig, (struct rig_request){.tag = 1});
@@ -453,10 +423,8 @@ test_closed_socket(void **state)
 
 /* A process in between starts the worker, tells its pid and is killed: the worker is gone with it.
  */
-static void
-test_dies_with_its_coordinator(void **state)
+TEST_CASE(test_dies_with_its_coordinator)
 {
-    (void)state;
     assert_int_equal(prctl(PR_SET_CHILD_SUBREAPER, 1), 0); /* so that we can wait for it */
     int report[2];
     assert_int_equal(pipe2(report, O_CLOEXEC), 0);
@@ -484,10 +452,8 @@ test_dies_with_its_coordinator(void **state)
 }
 
 /* A cell that names a slot which does not exist. */
-static void
-test_corrupt_region(void **state)
+TEST_CASE(test_corrupt_region)
 {
-    (void)state;
     struct rig *rig = rig_start(&(struct rig_stage){.modelet = "probe"}, 1);
     struct shm_ring ring = region_slot_ring(&rig->region, 0);
     assert_int_equal(ring_fill_cell(&ring, RIG_SLOTS + 1, (struct shm_word){.generation = 1}),
@@ -498,10 +464,8 @@ test_corrupt_region(void **state)
 }
 
 /* A slot that is taken away from the worker while it runs: its push is impossible. */
-static void
-test_corrupt_slot(void **state)
+TEST_CASE(test_corrupt_slot)
 {
-    (void)state;
     struct rig *rig = rig_start(&(struct rig_stage){.modelet = "probe"}, 1);
     struct shm_ticket ticket =
         rig_submit(rig, (struct rig_request){.command = PROBE_WAIT, .tag = 1});
@@ -513,10 +477,8 @@ test_corrupt_slot(void **state)
 }
 
 /* A modelet that ends the process ends it with its own code: nothing of ours stands between. */
-static void
-test_exit_in_a_run(void **state)
+TEST_CASE(test_exit_in_a_run)
 {
-    (void)state;
     struct rig *rig = rig_start(&(struct rig_stage){.modelet = "probe"}, 1);
     rig_submit(rig, (struct rig_request){.command = PROBE_EXIT, .argument = 77});
     rig_assert_exit(rig_wait_worker(rig, 0, 0), 77);

@@ -38,10 +38,8 @@ assert_answers(struct rig *rig, uint32_t count, int64_t batch)
     }
 }
 
-static void
-test_full_batches_of_two_models(void **state)
+TEST_CASE(test_full_batches_of_two_models)
 {
-    (void)state;
     struct rig *rig = rig_start_models(BATCHES);
     load_all(rig, 2);
     for (int round = 0; round < 10; round++) {
@@ -56,10 +54,8 @@ test_full_batches_of_two_models(void **state)
 }
 
 /* Eight models, an item each: no more can be held, so one goes after the other. */
-static void
-test_crowded(void **state)
+TEST_CASE(test_crowded)
 {
-    (void)state;
     struct rig *rig = rig_start_models(BATCHES);
     load_all(rig, 9);
     for (uint32_t i = 1; i <= 9; i++)
@@ -76,10 +72,8 @@ test_crowded(void **state)
 }
 
 /* While one worker runs a batch that takes long, the other has what the first held beside it. */
-static void
-test_hand_back(void **state)
+TEST_CASE(test_hand_back)
 {
-    (void)state;
     struct rig_stage stage = BATCHES;
     stage.workers = 2;
     struct rig *rig = rig_start_models(stage);
@@ -106,10 +100,8 @@ test_hand_back(void **state)
 }
 
 /* It keeps its time of arrival, by which it is due. */
-static void
-test_hand_back_keeps_the_time(void **state)
+TEST_CASE(test_hand_back_keeps_the_time)
 {
-    (void)state;
     struct rig_stage stage = BATCHES;
     stage.workers = 2;
     struct rig *rig = rig_start_models(stage);
@@ -128,10 +120,8 @@ test_hand_back_keeps_the_time(void **state)
 }
 
 /* Of a worker alone nothing goes back to the ring. */
-static void
-test_single_worker_keeps(void **state)
+TEST_CASE(test_single_worker_keeps)
 {
-    (void)state;
     struct rig *rig = rig_start_models(BATCHES);
     load_all(rig, 2);
     rig_submit(rig, rig_ask(PROBE_ECHO, 0, 2));
@@ -147,10 +137,8 @@ test_single_worker_keeps(void **state)
 }
 
 /* Nobody waits for it any more: it is not to wait for its batch to be told so. */
-static void
-test_held_are_dropped(void **state)
+TEST_CASE(test_held_are_dropped)
 {
-    (void)state;
     struct rig *rig = rig_start_models(BATCHES);
     load_all(rig, 2);
     struct shm_ticket held = rig_submit(rig, rig_ask(PROBE_ECHO, 0, 2));
@@ -167,10 +155,8 @@ test_held_are_dropped(void **state)
 }
 
 /* The coordinator would not do that to a model with users; if it does, they come back. */
-static void
-test_unloaded_while_held(void **state)
+TEST_CASE(test_unloaded_while_held)
 {
-    (void)state;
     struct rig *rig = rig_start_models(BATCHES);
     load_all(rig, 1);
     for (uint32_t i = 0; i < 3; i++)
@@ -186,10 +172,8 @@ test_unloaded_while_held(void **state)
 }
 
 /* One that is to run alone waits until nothing is held, and nothing is run with it. */
-static void
-test_alone(void **state)
+TEST_CASE(test_alone)
 {
-    (void)state;
     struct rig *rig = rig_start_models(BATCHES);
     load_all(rig, 3);
     rig_submit(rig, rig_ask(PROBE_ECHO, 0, 1));
@@ -207,10 +191,8 @@ test_alone(void **state)
 }
 
 /* It could wait for twenty seconds each time, for company or for another model's. */
-static void
-test_lone_items_do_not_wait_adaptively(void **state)
+TEST_CASE(test_lone_items_do_not_wait_adaptively)
 {
-    (void)state;
     struct rig_stage stage = BATCHES;
     stage.wait_adaptive = true;
     struct rig *rig = rig_start_models(stage);
@@ -260,17 +242,13 @@ storm(bool adaptive)
     rig_stop(rig);
 }
 
-static void
-test_storm(void **state)
+TEST_CASE(test_storm)
 {
-    (void)state;
     storm(false);
 }
 
-static void
-test_adaptive_storm(void **state)
+TEST_CASE(test_adaptive_storm)
 {
-    (void)state;
     storm(true);
 }
 

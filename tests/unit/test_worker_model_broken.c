@@ -82,10 +82,8 @@ fails(struct rig *rig, const char *name, const char *words)
         fail_msg("%s: \"%s\" does not say \"%s\"", name, said->text, words);
 }
 
-static void
-test_broken(void **state)
+TEST_CASE(test_broken)
 {
-    (void)state;
     for (int i = 0; i < 2; i++) {
         struct rig_stage stage = {.modelet = engines[i].modelet, .sandboxed = true};
         struct rig *rig = rig_start_models(stage);

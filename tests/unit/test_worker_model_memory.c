@@ -57,10 +57,8 @@ assert_between(uint64_t value, uint64_t least, uint64_t most)
                  (unsigned long long)most);
 }
 
-static void
-test_heap(void **state)
+TEST_CASE(test_heap)
 {
-    (void)state;
     struct rig *rig = rig_start_models(SHELF);
     assert_between(rig_load(rig, 1, NULL, "heap=8388608")->bytes, 8 * MIB, 9 * MIB);
     assert_between(rig_load(rig, 2, NULL, "heap=1048576")->bytes, MIB, 2 * MIB);
@@ -73,10 +71,8 @@ test_heap(void **state)
     rig_stop(rig);
 }
 
-static void
-test_nothing_left(void **state)
+TEST_CASE(test_nothing_left)
 {
-    (void)state;
     struct rig *rig = rig_start_models(SHELF);
     if (has_jemalloc(rig)) {
         uint64_t rss = 0;
@@ -111,10 +107,8 @@ page_faults(pid_t pid)
     return faults;
 }
 
-static void
-test_next_has_its_pages(void **state)
+TEST_CASE(test_next_has_its_pages)
 {
-    (void)state;
     struct rig *rig = rig_start_models(SHELF);
     enum { BYTES = 4 * MIB, PAGES = BYTES / 4096 };
     for (uint32_t i = 0; i < 4 && has_jemalloc(rig); i++) {
@@ -128,10 +122,8 @@ test_next_has_its_pages(void **state)
     rig_stop(rig);
 }
 
-static void
-test_rest_goes_back(void **state)
+TEST_CASE(test_rest_goes_back)
 {
-    (void)state;
     struct rig *rig = rig_start_models(SHELF);
     enum { MODELS = 40 };
     if (has_jemalloc(rig)) {
@@ -155,10 +147,8 @@ test_rest_goes_back(void **state)
 }
 
 /* Memory that the loader allocated and the main thread freed lies in that one's cache. */
-static void
-test_freed_by_run(void **state)
+TEST_CASE(test_freed_by_run)
 {
-    (void)state;
     struct rig *rig = rig_start_models(SHELF);
     for (uint32_t i = 0; i < 20 && has_jemalloc(rig); i++) {
         rig_load(rig, 1, NULL, "heap=500 give");
@@ -168,10 +158,8 @@ test_freed_by_run(void **state)
     rig_stop(rig);
 }
 
-static void
-test_leak(void **state)
+TEST_CASE(test_leak)
 {
-    (void)state;
     struct rig *rig = rig_start_models(SHELF);
     if (has_jemalloc(rig)) {
         rig_load(rig, 1, NULL, "leak=2097152");
@@ -190,10 +178,8 @@ test_leak(void **state)
 }
 
 /* One copy of the pages for all workers of a stage. */
-static void
-test_mapped_pages_are_shared(void **state)
+TEST_CASE(test_mapped_pages_are_shared)
 {
-    (void)state;
     struct rig_stage stage = SHELF;
     enum { WORKERS = 3 };
     stage.workers = WORKERS;
@@ -228,10 +214,8 @@ test_mapped_pages_are_shared(void **state)
 }
 
 /* Read by all of them, whole, because its digest is compared: still one copy. */
-static void
-test_pss(void **state)
+TEST_CASE(test_pss)
 {
-    (void)state;
     struct rig_stage stage = SHELF;
     enum { WORKERS = 3 };
     stage.workers = WORKERS;
@@ -265,10 +249,8 @@ test_pss(void **state)
 
 /* Both engines of the examples allocate where it is seen: twenty models take twenty times what one
  * takes, as the machine sees it, and nothing is left but what an engine sets up once. */
-static void
-test_engines(void **state)
+TEST_CASE(test_engines)
 {
-    (void)state;
     static const struct {
         const char *modelet;
         const char *folder;

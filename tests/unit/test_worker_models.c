@@ -15,10 +15,8 @@
 static const struct rig_stage SHELF = {.modelet = "shelf"};
 static const struct rig_stage MODEL_CACHE_ALONE = {.modelet = "shelf_alone"};
 
-static void
-test_load_run_unload(void **state)
+TEST_CASE(test_load_run_unload)
 {
-    (void)state;
     const struct rig_stage *const stages[] = {&SHELF, &MODEL_CACHE_ALONE};
     for (int i = 0; i < 2; i++) {
         struct rig *rig = rig_start_models(*stages[i]);
@@ -53,10 +51,8 @@ test_load_run_unload(void **state)
 }
 
 /* Another life is another model, though it has the number. */
-static void
-test_life(void **state)
+TEST_CASE(test_life)
 {
-    (void)state;
     struct rig *rig = rig_start_models(SHELF);
     rig_load(rig, 5, NULL, "");
     struct rig_request request = rig_ask(PROBE_ECHO, 0, 5);
@@ -77,10 +73,8 @@ test_life(void **state)
     rig_stop(rig);
 }
 
-static void
-test_loads_that_fail(void **state)
+TEST_CASE(test_loads_that_fail)
 {
-    (void)state;
     const struct rig_stage *const stages[] = {&SHELF, &MODEL_CACHE_ALONE};
     for (int i = 0; i < 2; i++) {
         struct rig *rig = rig_start_models(*stages[i]);
@@ -100,10 +94,8 @@ test_loads_that_fail(void **state)
     }
 }
 
-static void
-test_predict(void **state)
+TEST_CASE(test_predict)
 {
-    (void)state;
     struct rig *rig = rig_start_models(SHELF);
     struct handshake_model order = rig_order(rig, MODEL_PREDICT, 1, NULL, "predict=12345");
     const struct handshake_model_said *said = rig_order_and_receive(rig, 0, &order);
@@ -118,10 +110,8 @@ test_predict(void **state)
 }
 
 /* `run` and `load` at the same time: each is seen to go on while the other one is not over. */
-static void
-test_load_while_run_is_busy(void **state)
+TEST_CASE(test_load_while_run_is_busy)
 {
-    (void)state;
     struct rig *rig = rig_start_models(SHELF);
     rig_load(rig, 1, NULL, "");
     struct shm_ticket busy = rig_submit(rig, rig_ask(PROBE_WAIT, 0, 1));
@@ -145,10 +135,8 @@ test_load_while_run_is_busy(void **state)
 
 /* Without the ability nothing is run while it loads, and the order is heard by a worker that
  * sleeps, by one that runs, and by one that has not begun. */
-static void
-test_load_between_runs(void **state)
+TEST_CASE(test_load_between_runs)
 {
-    (void)state;
     struct rig *rig = rig_start_models(MODEL_CACHE_ALONE);
     rig_load(rig, 1, NULL, "");
     struct shm_ticket busy = rig_submit(rig, rig_ask(PROBE_WAIT, 0, 1));
@@ -167,10 +155,8 @@ test_load_between_runs(void **state)
     rig_stop(rig);
 }
 
-static void
-test_unload_waits_for_the_last_run(void **state)
+TEST_CASE(test_unload_waits_for_the_last_run)
 {
-    (void)state;
     struct rig *rig = rig_start_models(SHELF);
     rig_load(rig, 1, NULL, "");
     rig_load(rig, 2, NULL, "");
@@ -190,10 +176,8 @@ test_unload_waits_for_the_last_run(void **state)
     rig_stop(rig);
 }
 
-static void
-test_crashes(void **state)
+TEST_CASE(test_crashes)
 {
-    (void)state;
     static const char *const keys[] = {"crash", "exit", "crash_unload"};
     for (int i = 0; i < 3; i++) {
         struct rig *rig = rig_start_models(SHELF);
@@ -210,10 +194,8 @@ test_crashes(void **state)
 }
 
 /* An orderly end, though the loader never comes back from the modelet. */
-static void
-test_stop_while_stuck(void **state)
+TEST_CASE(test_stop_while_stuck)
 {
-    (void)state;
     struct rig *rig = rig_start_models(SHELF);
     rig_load(rig, 1, NULL, "");
     struct handshake_model order = rig_order(rig, MODEL_LOAD, 2, NULL, "stuck");
@@ -223,10 +205,8 @@ test_stop_while_stuck(void **state)
 }
 
 /* In one batch of orders, none is lost or mixed up. */
-static void
-test_many_orders(void **state)
+TEST_CASE(test_many_orders)
 {
-    (void)state;
     enum { ORDERS = 200, AHEAD = 8 };
     const struct rig_stage *const stages[] = {&SHELF, &MODEL_CACHE_ALONE};
     for (int i = 0; i < 2; i++) {
@@ -248,10 +228,8 @@ test_many_orders(void **state)
 }
 
 /* `map_file` lends nothing outside of a load. */
-static void
-test_map_outside_of_load(void **state)
+TEST_CASE(test_map_outside_of_load)
 {
-    (void)state;
     struct rig *rig = rig_start_models(SHELF);
     rig_load(rig, 1, NULL, "thief");
     rig_unload(rig, 1);
@@ -260,10 +238,8 @@ test_map_outside_of_load(void **state)
 }
 
 /* In the sandbox: what a load needs is granted while the worker serves, and nothing else. */
-static void
-test_sandbox(void **state)
+TEST_CASE(test_sandbox)
 {
-    (void)state;
     const struct rig_stage *const stages[] = {&SHELF, &MODEL_CACHE_ALONE};
     for (int i = 0; i < 2; i++) {
         struct rig_stage stage = *stages[i];
@@ -285,10 +261,8 @@ test_sandbox(void **state)
 }
 
 /* A stage whose modelet has no models of its own runs everybody's items. */
-static void
-test_stage_that_wants_none(void **state)
+TEST_CASE(test_stage_that_wants_none)
 {
-    (void)state;
     const struct rig_stage echo = {.modelet = "lib/shoal/libecho.so"};
     struct rig *rig = rig_start_models(echo);
     for (uint32_t i = 1; i < 4; i++)

@@ -6,10 +6,6 @@
  *
  * ctest: presets=tsan
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 
 #include <dirent.h>
 #include <sched.h>
@@ -18,6 +14,7 @@
 #include <string.h>
 #include <sys/resource.h>
 
+#include "../test.h"
 #include "base/check.h"
 #include "base/clock.h"
 #include "coordinator/workers/idle_class.h"
@@ -35,10 +32,8 @@ wait_for_wakes(struct pacer *pacer, uint64_t count)
 }
 
 /* It may have been in its sleep when it was told, and no more than that. */
-static void
-test_wakes_while_wanted(void **state)
+TEST_CASE(test_wakes_while_wanted)
 {
-    (void)state;
     struct pacer pacer;
     struct error error = ERROR_NONE;
     assert_int_equal(pacer_start(&pacer, PACER_STAYS, &error), STATUS_OK);
@@ -56,10 +51,8 @@ test_wakes_while_wanted(void **state)
     pacer_stop(&pacer);
 }
 
-static void
-test_stops_in_either_state(void **state)
+TEST_CASE(test_stops_in_either_state)
 {
-    (void)state;
     struct pacer pacer;
     struct error error = ERROR_NONE;
     for (int i = 0; i < 100; i++) {
@@ -143,10 +136,8 @@ load_once(enum pacer_class class, struct loads *loads)
     assert_int_equal(loads->nice, LOADER_NICE);
 }
 
-static void
-test_follows_the_loader(void **state)
+TEST_CASE(test_follows_the_loader)
 {
-    (void)state;
     static struct loads loads;
     load_once(PACER_STAYS, &loads);
     assert_int_equal(loads.class_within, SCHED_OTHER);

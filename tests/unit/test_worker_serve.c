@@ -29,10 +29,8 @@ ask(int64_t command, int64_t argument, int64_t tag)
 
 /* ---- one at a time ---- */
 
-static void
-test_echo(void **state)
+TEST_CASE(test_echo)
 {
-    (void)state;
     struct rig *rig = rig_start(&(struct rig_stage){.modelet = "probe"}, 1);
     for (int64_t i = 0; i < 100; i++) {
         struct rig_outcome outcome = rig_call(rig, (struct rig_request){.tag = i});
@@ -61,10 +59,8 @@ test_echo(void **state)
 }
 
 /* Outputs are built three times over the same blocks, parameters go along. */
-static void
-test_two_stages(void **state)
+TEST_CASE(test_two_stages)
 {
-    (void)state;
     const struct rig_stage stages[] = {{.modelet = "probe"}, {.modelet = "probe"}};
     struct rig *rig = rig_start(stages, 2);
     for (int64_t i = 1; i <= 100; i++) {
@@ -85,10 +81,8 @@ test_two_stages(void **state)
     rig_stop(rig);
 }
 
-static void
-test_outcomes_of_an_item(void **state)
+TEST_CASE(test_outcomes_of_an_item)
 {
-    (void)state;
     struct rig *rig = rig_start(&(struct rig_stage){.modelet = "probe"}, 1);
     struct rig_outcome outcome = rig_call(rig, ask(PROBE_FAIL, 9, 77));
     assert_failed(&outcome, STATUS_FAILED_PRECONDITION, "told to fail item 77");
@@ -131,10 +125,8 @@ test_outcomes_of_an_item(void **state)
 }
 
 /* Bytes of a payload that no honest party writes: the item fails, the worker goes on. */
-static void
-test_unreadable_payload(void **state)
+TEST_CASE(test_unreadable_payload)
 {
-    (void)state;
     struct rig *rig = rig_start(&(struct rig_stage){.modelet = "probe"}, 1);
     struct shm_ticket ticket = rig_push(rig, ask(PROBE_ECHO, 0, 0));
     struct shm_payload *payload = &region_slot(&rig->region, ticket.index)->payload[0];
@@ -152,10 +144,8 @@ test_unreadable_payload(void **state)
 
 /* ---- items that are not run ---- */
 
-static void
-test_cancelled_and_late_are_not_run(void **state)
+TEST_CASE(test_cancelled_and_late_are_not_run)
 {
-    (void)state;
     struct rig *rig = rig_start(&(struct rig_stage){.modelet = "probe"}, 1);
     struct rig_outcome outcome = rig_call(rig, (struct rig_request){.cancelled = true});
     assert_failed(&outcome, STATUS_CANCELLED, "cancelled before stage stage0 ran it");
@@ -174,10 +164,8 @@ test_cancelled_and_late_are_not_run(void **state)
 
 /* Its time is not over, but would be before a run is: it came behind a run of the usual length,
  * whose end leaves it half of one. A machine that stands still meanwhile makes it later yet. */
-static void
-test_late_items_are_not_run(void **state)
+TEST_CASE(test_late_items_are_not_run)
 {
-    (void)state;
     enum { RUN_MS = 200, KNOWN = 3 };
     struct rig *rig = rig_start(&(struct rig_stage){.modelet = "probe"}, 1);
     for (int i = 0; i < KNOWN; i++)
@@ -194,10 +182,8 @@ test_late_items_are_not_run(void **state)
 }
 
 /* Cancelled while it waits for company in an open batch. */
-static void
-test_cancelled_in_the_batch_is_not_run(void **state)
+TEST_CASE(test_cancelled_in_the_batch_is_not_run)
 {
-    (void)state;
     struct rig *rig = rig_start(
         &(struct rig_stage){.modelet = "probe", .batch_size = 2, .batch_wait_ns = LONG_NS}, 1);
     struct shm_ticket first = rig_submit(rig, (struct rig_request){.tag = 1});
@@ -217,10 +203,8 @@ test_cancelled_in_the_batch_is_not_run(void **state)
 }
 
 /* A long run can ask whether anybody waits, by cancellation and by deadline. */
-static void
-test_run_sees_that_the_caller_is_gone(void **state)
+TEST_CASE(test_run_sees_that_the_caller_is_gone)
 {
-    (void)state;
     struct rig *rig = rig_start(&(struct rig_stage){.modelet = "probe"}, 1);
     struct shm_ticket ticket = rig_submit(rig, ask(PROBE_WAIT, 0, 0));
     rig_wait_counter(rig, 0, WORKER_BATCHES, 1);
@@ -243,10 +227,8 @@ push_all(struct rig *rig, const struct rig_request *requests, uint32_t count)
     stage_notify(&rig->region, 0);
 }
 
-static void
-test_a_full_batch_goes_at_once(void **state)
+TEST_CASE(test_a_full_batch_goes_at_once)
 {
-    (void)state;
     struct rig *rig = rig_start(
         &(struct rig_stage){.modelet = "probe", .batch_size = BATCH, .batch_wait_ns = LONG_NS}, 1);
     for (int64_t i = 0; i < (int64_t)3 * BATCH; i++)
@@ -260,10 +242,8 @@ test_a_full_batch_goes_at_once(void **state)
     rig_stop(rig);
 }
 
-static void
-test_a_lone_item_waits_and_goes(void **state)
+TEST_CASE(test_a_lone_item_waits_and_goes)
 {
-    (void)state;
     const int64_t wait_ns = 30 * (int64_t)NS_PER_MS;
     struct rig *rig = rig_start(
         &(struct rig_stage){.modelet = "probe", .batch_size = BATCH, .batch_wait_ns = wait_ns}, 1);
@@ -277,10 +257,8 @@ test_a_lone_item_waits_and_goes(void **state)
 }
 
 /* It could wait for an hour. */
-static void
-test_a_lone_item_does_not_wait_adaptively(void **state)
+TEST_CASE(test_a_lone_item_does_not_wait_adaptively)
 {
-    (void)state;
     struct rig *rig = rig_start(&(struct rig_stage){.modelet = "probe",
                                                     .batch_size = BATCH,
                                                     .batch_wait_ns = LONG_NS,
@@ -296,10 +274,8 @@ test_a_lone_item_does_not_wait_adaptively(void **state)
 
 /* Two workers that learn separately, a burst and single arrivals: every item is run
  * once, and no batch stays open for good. */
-static void
-test_two_workers_wait_adaptively(void **state)
+TEST_CASE(test_two_workers_wait_adaptively)
 {
-    (void)state;
     struct rig *rig = rig_start(&(struct rig_stage){.modelet = "probe",
                                                     .workers = 2,
                                                     .batch_size = BATCH,
@@ -326,10 +302,8 @@ test_two_workers_wait_adaptively(void **state)
     rig_stop(rig);
 }
 
-static void
-test_no_wait_takes_what_is_there(void **state)
+TEST_CASE(test_no_wait_takes_what_is_there)
 {
-    (void)state;
     struct rig *rig = rig_start(&(struct rig_stage){.modelet = "probe", .batch_size = BATCH}, 1);
     const struct rig_request requests[3] = {{.tag = 0}, {.tag = 1}, {.tag = 2}};
     push_all(rig, requests, 3);
@@ -347,10 +321,8 @@ test_no_wait_takes_what_is_there(void **state)
  * The wait is longer than the deadline: the batch goes while there is time to run it, as long as
  * runs have taken so far. The times are far apart, for machines that let a process wait.
  */
-static void
-test_a_deadline_cuts_the_wait(void **state)
+TEST_CASE(test_a_deadline_cuts_the_wait)
 {
-    (void)state;
     const int64_t run_ns = NS_PER_S;
     struct rig *rig = rig_start(
         &(struct rig_stage){.modelet = "probe", .batch_size = BATCH, .batch_wait_ns = LONG_NS}, 1);
@@ -373,10 +345,8 @@ test_a_deadline_cuts_the_wait(void **state)
     rig_stop(rig);
 }
 
-static void
-test_draining_closes_batches(void **state)
+TEST_CASE(test_draining_closes_batches)
 {
-    (void)state;
     struct rig *rig = rig_start(
         &(struct rig_stage){.modelet = "probe", .batch_size = BATCH, .batch_wait_ns = LONG_NS}, 1);
     rig_submit(rig, (struct rig_request){.tag = 1});
@@ -391,10 +361,8 @@ test_draining_closes_batches(void **state)
 
 /* A worker that sleeps with an open batch has accepted the role, which was offered to it while it
  * slept for work, and is not idle: nobody takes the role back, and what comes next wakes it. */
-static void
-test_the_role_is_kept_while_the_batch_is_open(void **state)
+TEST_CASE(test_the_role_is_kept_while_the_batch_is_open)
 {
-    (void)state;
     struct rig *rig = rig_start(
         &(struct rig_stage){.modelet = "probe", .batch_size = 2, .batch_wait_ns = LONG_NS}, 1);
     struct shm_doorbell *bell = &region_worker(&rig->region, 0, 0)->bell;
@@ -418,10 +386,8 @@ test_the_role_is_kept_while_the_batch_is_open(void **state)
  * Two workers want work, and batches are whole all the same: one gathers at a time. (On a machine
  * that stands still for so long a batch may be due before it is full.)
  */
-static void
-test_two_workers_do_not_split_batches(void **state)
+TEST_CASE(test_two_workers_do_not_split_batches)
 {
-    (void)state;
     struct rig *rig = rig_start(
         &(struct rig_stage){
             .modelet = "probe", .workers = 2, .batch_size = BATCH, .batch_wait_ns = NS_PER_S / 5},
@@ -448,10 +414,8 @@ test_two_workers_do_not_split_batches(void **state)
 /* ---- batches that fail as a whole ---- */
 
 /* One of eight makes `run` fail: it alone fails, with the modelet's own words. */
-static void
-test_a_failing_batch_is_halved(void **state)
+TEST_CASE(test_a_failing_batch_is_halved)
 {
-    (void)state;
     struct rig *rig = rig_start(
         &(struct rig_stage){
             .modelet = "probe", .batch_size = BATCH, .batch_wait_ns = LONG_NS, .halvings_max = 3},
@@ -482,10 +446,8 @@ test_a_failing_batch_is_halved(void **state)
 }
 
 /* With every item a culprit the runs are bounded, and all fail. */
-static void
-test_halving_is_bounded(void **state)
+TEST_CASE(test_halving_is_bounded)
 {
-    (void)state;
     struct rig *rig = rig_start(
         &(struct rig_stage){
             .modelet = "probe", .batch_size = BATCH, .batch_wait_ns = LONG_NS, .halvings_max = 2},
@@ -504,10 +466,8 @@ test_halving_is_bounded(void **state)
 }
 
 /* Overwritten items are not run a second time: all fail. */
-static void
-test_changed_inputs_are_not_run_again(void **state)
+TEST_CASE(test_changed_inputs_are_not_run_again)
 {
-    (void)state;
     struct rig *rig = rig_start(&(struct rig_stage){.modelet = "probe_in_place",
                                                     .batch_size = BATCH,
                                                     .batch_wait_ns = LONG_NS,
@@ -530,10 +490,8 @@ test_changed_inputs_are_not_run_again(void **state)
 
 /* Two stages of two workers, batches, failures, cancellations: every request comes back once.
  */
-static void
-test_nothing_is_lost(void **state)
+TEST_CASE(test_nothing_is_lost)
 {
-    (void)state;
     const struct rig_stage stages[] = {
         {.modelet = "probe",
          .workers = 2,
