@@ -4,7 +4,6 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "base/check.h"
@@ -28,7 +27,6 @@
 #include "coordinator/mesh/mesh_node.h"
 #include "coordinator/models/directories.h"
 #include "coordinator/models/model_orders.h"
-#include "coordinator/models/models.h"
 #include "coordinator/models/runtime.h"
 #include "coordinator/operator.h"
 #include "coordinator/pipeline/pipeline.h"

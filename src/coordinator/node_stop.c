@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "coordinator/node_state.h"
 
-#include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "coordinator/loop/predecessor.h"

@@ -2,7 +2,6 @@
 #include "coordinator/operator.h"
 
 #include "coordinator/mesh/mesh_node.h"
-#include "coordinator/models/directories.h"
 #include "coordinator/models/model_orders.h"
 #include "coordinator/reload.h"
 

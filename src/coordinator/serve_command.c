@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <getopt.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/check.h"
 #include "base/log.h"

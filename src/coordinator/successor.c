@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/check.h"
 #include "base/tcp_address.h"
 #include "coordinator/check_addresses.h"
 #include "coordinator/config/config_tree.h"

@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include "base/check.h"
-#include "base/clock.h"
 #include "ctl/ctl.h"
 
 #define SERVICE "/inference.GRPCInferenceService/"

@@ -2,9 +2,6 @@
 /* shoalctl mesh: dispatches its commands. */
 #include "ctl/mesh.h"
 
-#include <stdio.h>
-#include <string.h>
-
 #include "base/check.h"
 #include "ctl/ctl.h"
 

@@ -10,7 +10,6 @@
 #include "ctl/ask.h"
 #include "ctl/mesh.h"
 #include "ipc/control.h"
-#include "ipc/counters.h"
 
 enum {
     TIMEOUT_MS = 60000,

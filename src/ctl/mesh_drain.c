@@ -5,7 +5,6 @@
  * meanwhile; the process's end is seen by its pidfd.
  */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -15,7 +14,6 @@
 #include "ctl/mesh.h"
 #include "ctl/process.h"
 #include "ctl/rows.h"
-#include "ipc/counters.h"
 
 enum { TIMEOUT_MS = 3600000, ROWS_MAX = 100000 };
 

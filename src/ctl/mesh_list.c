@@ -11,7 +11,6 @@
 #include "ctl/mesh.h"
 #include "ctl/row_table.h"
 #include "ctl/screen.h"
-#include "ipc/counters.h"
 
 enum { TIMEOUT_MS = 60000, LIMIT = 1000, LIMIT_MAX = 10000000 };
 

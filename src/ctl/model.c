@@ -12,7 +12,6 @@
 #include "base/clock.h"
 #include "base/utf8.h"
 #include "ctl/row_table.h"
-#include "ipc/counters.h"
 
 enum { TIMEOUT_MS = 600000 };
 

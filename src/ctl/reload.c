@@ -6,7 +6,6 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "ctl/ask.h"
-#include "ipc/counters.h"
 
 enum { TIMEOUT_MS = 60000 };
 

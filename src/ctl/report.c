@@ -10,7 +10,6 @@
 #include "base/clock.h"
 #include "ctl/ctl.h"
 #include "ctl/figure.h"
-#include "ctl/oldest.h"
 #include "ipc/snapshot_json.h"
 
 enum { SCREEN_COLUMNS = 80, SCREEN_NAME_BYTES = 14 };

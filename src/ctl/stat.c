@@ -2,11 +2,9 @@
 /*
  * shoalctl stat: prints a node's counters from its file, without contacting the node.
  */
-#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/check.h"
 #include "base/clock.h"

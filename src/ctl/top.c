@@ -3,14 +3,12 @@
  * shoalctl top: stat on a screen that is redrawn each second. Without a terminal it is stat
  * --interval.
  */
-#include <errno.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <termios.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/check.h"

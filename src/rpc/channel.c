@@ -5,7 +5,6 @@
  */
 #include <grpc/byte_buffer.h>
 #include <grpc/byte_buffer_reader.h>
-#include <grpc/grpc_security.h>
 #include <grpc/slice.h>
 #include <stdlib.h>
 #include <string.h>

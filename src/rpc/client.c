@@ -14,7 +14,6 @@
  *   3. After the last of them the channel is destroyed, which ends the watch.
  *   4. At the last WATCHED the client is freed, and its queue may end.
  */
-#include <grpc/slice.h>
 #include <limits.h>
 #include <stdlib.h>
 

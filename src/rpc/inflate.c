@@ -10,7 +10,6 @@
 #include <grpc/slice_buffer.h>
 #include <zlib.h>
 
-#include "base/check.h"
 #include "rpc/internal.h"
 
 enum {

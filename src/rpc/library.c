@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Start and end of the library, its log, and its value types. */
-#include <grpc/grpc_security_constants.h>
 #include <grpc/support/log.h>
 #include <grpc/support/time.h>
 #include <limits.h>

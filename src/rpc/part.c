@@ -10,7 +10,6 @@
  */
 #include <grpc/grpc.h>
 
-#include "base/check.h"
 #include "rpc/internal.h"
 
 #ifdef RPC_GOAWAYS_SYMBOL

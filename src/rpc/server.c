@@ -15,10 +15,8 @@
  * A guest uses another's queue. Until it is stopped, its live armed calls keep that queue from
  * ending; then the library does, which has yet to put STOPPED into it.
  */
-#include <grpc/grpc_security.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/check.h"
 #include "base/clock.h"

@@ -14,7 +14,6 @@
 #include <grpc/byte_buffer.h>
 #include <grpc/slice.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/check.h"
 #include "rpc/internal.h"

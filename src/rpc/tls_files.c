@@ -8,7 +8,6 @@
  * OpenSSL validates, because the library's errors would say less. The library cannot open a key
  * with a password, so it gets a decrypted one.
  */
-#include <errno.h>
 #include <fcntl.h>
 #include <openssl/bio.h>
 #include <openssl/crypto.h>

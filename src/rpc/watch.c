@@ -15,12 +15,10 @@
  * of a unix socket cannot be distinguished: there only the call is cancelled, which releases as
  * much.
  */
-#include <grpc/byte_buffer.h>
 #include <grpc/support/alloc.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/check.h"
 #include "base/clock.h"
 #include "rpc/internal.h"
 

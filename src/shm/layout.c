@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "shm/layout.h"
 
-#include <stdbool.h>
-
-#include "base/check.h"
-#include "base/checked.h"
 #include "base/hash.h"
 #include "shm/ring.h"
 

@@ -4,7 +4,6 @@
 #include <stdlib.h>
 
 #include "base/check.h"
-#include "base/clock.h"
 #include "shm/arena.h"
 #include "shm/doorbell.h"
 #include "shm/former.h"

@@ -7,7 +7,6 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "ipc/worker_entry.h"
 #include "shm/slot.h"
 #include "worker/model_files.h"
 

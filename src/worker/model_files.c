@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/model_files.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <stdbool.h>
@@ -14,8 +13,6 @@
 
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
-
-#include "base/check.h"
 
 enum { DIGEST_BYTES = 32, DIGEST_ROOM = 2 * DIGEST_BYTES + 1 };
 

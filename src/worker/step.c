@@ -9,7 +9,6 @@
 
 #include "base/check.h"
 #include "base/clock.h"
-#include "base/log.h"
 #include "shm/former.h"
 #include "shm/slot.h"
 

@@ -11,7 +11,6 @@
 #include "../unit/test_mesh_runner_rig.h"
 
 #include "mesh/edge/runner.h"
-#include "mesh/record/record.h"
 #include "mesh/store/store.h"
 
 /* Short where its end is waited for, else longer than a busy machine stands still: a node that

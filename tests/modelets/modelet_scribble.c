@@ -24,10 +24,8 @@
 
 #include "../random.h"
 #include "scribble.h"
-#include "shm/arena.h"
 #include "shm/doorbell.h"
 #include "shm/region.h"
-#include "shm/slot.h"
 #include "shm/stamp.h"
 
 #define HOSTILE __attribute__((no_sanitize("address", "undefined", "thread")))

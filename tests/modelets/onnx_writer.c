@@ -2,7 +2,6 @@
 #include "../test.h"
 #include "onnx_writer.h"
 
-#include <stdio.h>
 #include <string.h>
 
 enum { IR_VERSION = 10, OPERATORS_VERSION = 21 };

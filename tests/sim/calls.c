@@ -4,7 +4,6 @@
  * the process on the other side has ended, after a while when the network is to blame.
  */
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/check.h"
 #include "invariants.h"

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Clients call through any node that they reach; some models are called much more than others. */
-#include "base/check.h"
 #include "world.h"
 
 enum { SHORT_MS_MAX = 3000, DEEP = 4096 };

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The nodes' wall clocks, and how they ask each other for them. */
-#include "base/check.h"
 #include "world.h"
 
 enum { START_MS = 1000 };

@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A node: a real mesh core, and an edge around it that carries out what it decides. */
-#include <stdlib.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "base/check.h"
 #include "invariants.h"
 
 enum {

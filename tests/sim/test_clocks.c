@@ -8,7 +8,6 @@
 #include <stdlib.h>
 
 #include "../test.h"
-#include "base/check.h"
 #include "world.h"
 
 enum {

@@ -15,7 +15,6 @@
  * This program and its copy of src/shm are built without sanitizers (CMakeLists.txt): their
  * instructions are not ours. ctest: timeout=300
  */
-#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,7 +25,6 @@
 
 #include "../test.h"
 #include "base/check.h"
-#include "base/clock.h"
 #include "rig.h"
 #include "shm/arena.h"
 #include "shm/doorbell.h"

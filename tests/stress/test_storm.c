@@ -12,8 +12,6 @@
  * schedule is not ours), but it kills in the same order at the same distances.
  * ctest: timeout=300
  */
-#include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,7 +24,6 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "rig.h"
-#include "shm/arena.h"
 #include "shm/doorbell.h"
 #include "shm/former.h"
 

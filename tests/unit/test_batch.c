@@ -6,9 +6,6 @@
  * the worker was busy), then random arrivals against an oracle that looks at every tick and knows
  * the rules only as they are written down, one item at a time.
  */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "../random.h"
 #include "../test.h"

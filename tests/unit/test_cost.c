@@ -4,8 +4,6 @@
  * exact and with noise; sizes that do not vary; a first run that was cold, one that was stopped; a
  * modelet that becomes slower; and that what no run has tested for a second is not acted upon.
  */
-#include <stdio.h>
-#include <stdlib.h>
 
 #include <math.h>
 

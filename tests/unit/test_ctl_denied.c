@@ -16,8 +16,8 @@
 #include <shoal/client.h>
 
 #include "../test.h"
-#include "client/link.h" /* and with it the library */
 #include "base/clock.h"
+#include "client/link.h" /* and with it the library */
 #include "ctl/ask.h"
 #include "ctl/client.h"
 #include "rpc/rpc.h"

@@ -5,7 +5,6 @@
  * reason; and that values are printed so that they can be read back. 16-bit floats are tried whole:
  * all bits.
  */
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -4,7 +4,6 @@
  * that are none: numbers of 64 bits, fields left out, errors with and without codes, lines of
  * watches. Above all: which failures prove that a write did not happen.
  */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -4,11 +4,9 @@
  * endpoint is left out for a pause that grows, up to its limit; the next that is free is taken, and
  * kept.
  */
-#include <stdlib.h>
 #include <string.h>
 
 #include "../test.h"
-#include "base/check.h"
 #include "base/clock.h"
 #include "mesh/etcd/endpoints.h"
 

@@ -5,9 +5,6 @@
  * become a verdict. The last tests play whole overloads on scripted time: a queue that is served at
  * the forecast's pace, callers that ask far too often, and each caller's part of it.
  */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "../test.h"
 #include "base/clock.h"

@@ -5,8 +5,6 @@
  * arrivals, with items that run alone, against an oracle that keeps nothing but a list of what is
  * held, and judges it anew at every tick, item by item, by the rules as they are written down.
  */
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "../random.h"

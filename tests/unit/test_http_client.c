@@ -6,7 +6,6 @@
  *
  * A server is a thread with blocking sockets: it fails the test after 20 seconds.
  */
-#include <arpa/inet.h>
 #include <event2/event.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>

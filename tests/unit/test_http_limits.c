@@ -7,7 +7,6 @@
  *
  * ctest: timeout=120 presets=dev,tsan because its thread meets those that answer
  */
-#include <arpa/inet.h>
 #include <sys/un.h>
 
 #include "test_http_rig.h"

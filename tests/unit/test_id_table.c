@@ -4,7 +4,6 @@
  * limit and as small as the number of objects has been; references of former generations find
  * nothing, and the generation never is 0.
  */
-#include <stdbool.h>
 
 #include "../random.h"
 #include "../test.h"

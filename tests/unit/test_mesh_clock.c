@@ -4,7 +4,6 @@
  * any clocks. Each node's monotonic clock is another.
  */
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "../random.h"
 #include "../test.h"

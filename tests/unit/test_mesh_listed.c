@@ -3,7 +3,6 @@
  * The list of models that a node registers when it starts: each sentence of mesh_listed.h, and
  * every kind of mistake with its words.
  */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -4,7 +4,6 @@
  * As for models: the incumbent's bytes come out as they went in, the core gets what it wants, and
  * what is wrong is refused with a text that says what and where.
  */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -5,7 +5,6 @@
  * choice from the rules' text, and that every acceptable instance is chosen now and then.
  */
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "../random.h"
 #include "../test.h"

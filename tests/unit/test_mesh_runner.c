@@ -8,7 +8,6 @@
 #include "test_mesh_runner_rig.h"
 
 #include "mesh/edge/runner.h"
-#include "mesh/record/record.h"
 #include "mesh/store/store.h"
 
 static int

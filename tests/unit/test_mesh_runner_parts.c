@@ -4,10 +4,7 @@
  * the book has what was put last, and this node's record is written when its rules N1 to N4 say.
  */
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "../random.h"
 #include "../test.h"
 #include "mesh/edge/book.h"
 #include "mesh/edge/unknown_fields.h"

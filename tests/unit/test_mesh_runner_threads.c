@@ -25,8 +25,6 @@
 #include "base/clock.h"
 #include "mesh/core/mesh_core.h"
 #include "mesh/edge/runner.h"
-#include "mesh/etcd/etcd.h"
-#include "mesh/record/record.h"
 #include "mesh/store/store.h"
 
 /* A place is given up at most once per churn age (E3), 20 turns or more: there are many places. */

@@ -5,7 +5,6 @@
  * record is.
  */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "../random.h"

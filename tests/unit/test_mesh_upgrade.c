@@ -4,8 +4,6 @@
  * and within a set of labels; that it ends; that they are the second choice, and a choice. On
  * tables alone, each node with as much room as the others.
  */
-#include <stdio.h>
-#include <stdlib.h>
 
 #include "../test.h"
 #include "mesh/core/cluster/place.h"

@@ -6,7 +6,6 @@
  * loaded first, and the sums are those of what is there. And model_size.h: what is foreseen, and
  * how it learns.
  */
-#include <stdlib.h>
 #include <string.h>
 
 #include "../random.h"

@@ -8,7 +8,6 @@
  * ctest: presets=tsan
  */
 #include <pthread.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "../test.h"

@@ -3,12 +3,9 @@
  * Where a model's path may lead: every way out of the root is tried on a real file system, and is
  * refused with a text that says what and where; what stays beneath it is found, links included.
  */
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "../test.h"
 #include "base/check.h"

@@ -9,9 +9,6 @@
  */
 #include <pthread.h>
 #include <sched.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
 
 #include "../test.h"
 #include "base/clock.h"

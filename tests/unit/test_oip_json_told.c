@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "../test.h"
-#include "base/clock.h"
 #include "coordinator/protocol/oip_json.h"
 
 enum { BYTES_MAX = 256 };

@@ -4,7 +4,6 @@
  * than it came in; the smallest stretch that will do is taken from; bytes and stretches are
  * bounded. By example, and by random gives and takes against a map that has a mark for every page.
  */
-#include <stdlib.h>
 #include <string.h>
 
 #include "../random.h"

@@ -6,7 +6,6 @@
  * bounds what waits; and that each lent piece is given back once in every case. The
  * transport is the test.
  */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

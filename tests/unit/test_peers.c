@@ -15,7 +15,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "mesh/edge/peer_link.h"
 #include "mesh/edge/peer_wire.h"
 
 enum { MANY = 64, LAST = 16 };

@@ -11,8 +11,6 @@
 #include "../certificates.h"
 #include "test_peer_rig.h"
 
-#include <unistd.h>
-
 static char folder[] = "/tmp/peers-tls-XX"
                        "XXXX";
 

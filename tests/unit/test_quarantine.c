@@ -3,8 +3,6 @@
  * When a stage is quarantined, on a scripted clock: each rule of coordinator/workers/quarantine.h
  * by itself, then random deaths against an oracle that counts the row anew from the whole history.
  */
-#include <stdio.h>
-#include <stdlib.h>
 
 #include "../random.h"
 #include "../test.h"

@@ -7,8 +7,6 @@
  *
  * ctest: timeout=120 presets=dev,tsan because cancellation races with the answer
  */
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <poll.h>
 #include <sched.h>
 #include <sys/socket.h>

@@ -5,7 +5,6 @@
  * or woken up meanwhile. Repair's wake reaches a sleeper whose flag a dead waker took.
  */
 #include <pthread.h>
-#include <string.h>
 
 #include "../test.h"
 #include "base/check.h"

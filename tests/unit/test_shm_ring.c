@@ -4,9 +4,7 @@
  * their wrap, hints that lag or are garbage, stale cells, and contents that no honest party writes,
  * which must end in RING_CORRUPT and never in a hang or an access outside.
  */
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "../random.h"
 #include "../test.h"

@@ -4,7 +4,6 @@
  * which a death ended is kept and makes room for the next, and that a region without stamps has
  * none.
  */
-#include <string.h>
 
 #include "../test.h"
 #include "shm/slot.h"

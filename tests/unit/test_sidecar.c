@@ -3,7 +3,6 @@
  * and what is ignored by name; and that nesting, length and rubbish are refused. */
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "../test.h"

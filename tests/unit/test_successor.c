@@ -3,7 +3,6 @@
  * The configuration of a process that takes over from another one: an instance of its own, and
  * addresses for peers that the other one does not have.
  */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>

@@ -4,8 +4,6 @@
  * stamps of random words, as a hostile worker would write them, of which nothing may come that lies
  * outside the request or out of order.
  */
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "../random.h"

@@ -5,7 +5,6 @@
  */
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "../test.h"
 #include "coordinator/telemetry/trace_backlog.h"

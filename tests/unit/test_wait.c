@@ -6,8 +6,6 @@
  * meanwhile, and times and counts as nobody in his right mind would write them. test_wait_sim.c
  * judges the rules' use.
  */
-#include <stdio.h>
-#include <stdlib.h>
 
 #include "../random.h"
 #include "../test.h"

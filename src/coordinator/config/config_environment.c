@@ -10,7 +10,6 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "base/clock.h"
 #include "base/usage.h"
 #include "coordinator/config/config_tree.h"
 

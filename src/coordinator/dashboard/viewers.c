@@ -2,7 +2,6 @@
 #include "coordinator/dashboard/viewers.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/check.h"
 #include "coordinator/dashboard/pages.h"

@@ -4,12 +4,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "base/check.h"
 #include "base/listen_fds.h"
 
 enum { NUMBER_MAX = 1 << 30 };

@@ -12,7 +12,6 @@
 #include "base/log.h"
 #include "coordinator/models/model.h"
 #include "coordinator/pipeline/pipeline.h"
-#include "coordinator/workers/pool_member.h"
 
 enum {
     TICK_MS = 20,

@@ -13,7 +13,6 @@
 #include "coordinator/protocol/raw_message.h"
 #include "shm/arena.h"
 #include "shm/former.h"
-#include "shm/slot.h"
 
 /* The pause between two resets, so that a modelet that always destroys its region does not keep the
  * node busy. */

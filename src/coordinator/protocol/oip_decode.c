@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "base/checked.h"
 #include "coordinator/protocol/oip_contents.h"
 #include "coordinator/protocol/oip_request.h"
 

@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "base/checked.h"
 #include "coordinator/protocol/oip_request.h"
 
 /* ---- what is known of each message ---- */

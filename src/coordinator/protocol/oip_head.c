@@ -6,7 +6,6 @@
  */
 #include <string.h>
 
-#include "base/check.h"
 #include "base/clock.h"
 #include "coordinator/protocol/oip.h"
 #include "wire/field_path.h"

@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/check.h"
 #include "coordinator/protocol/oip_contents.h"
 #include "coordinator/protocol/oip_json_request.h"
 

@@ -3,8 +3,6 @@
 
 #include <stdlib.h>
 
-#include "base/check.h"
-
 enum { FIELD_RAW_INPUT_CONTENTS = 7 };
 
 /* Asked for by each text, for its tag and length: more than they take. */

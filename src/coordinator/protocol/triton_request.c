@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/check.h"
-#include "base/utf8.h"
 #include "coordinator/protocol/triton.h"
 
 #define SERVICE "/inference.GRPCInferenceService/"

@@ -2,7 +2,6 @@
 /* The tables for people: the registry as this node sees it. */
 #include <string.h>
 
-#include "base/check.h"
 #include "mesh/core/copies/load.h"
 #include "mesh/core/copies/reconcile.h"
 #include "mesh/core/orders/status.h"

@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "base/bytes.h"
-#include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "mesh/edge/runner_inside.h"

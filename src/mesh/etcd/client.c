@@ -2,7 +2,6 @@
 #include "mesh/etcd/client.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/check.h"
 #include "base/clock.h"

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "mesh/store/frame.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/check.h"

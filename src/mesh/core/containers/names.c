@@ -3,7 +3,6 @@
 #include "base/check.h"
 #include "mesh/core/containers/scratch.h"
 
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
