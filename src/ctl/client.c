@@ -12,25 +12,6 @@
 
 #define SERVICE "/inference.GRPCInferenceService/"
 
-bool
-client_tls_take(struct client_tls *tls, const char *option, const char *value)
-{
-    const struct {
-        const char *option;
-        const char **value;
-    } known[] = {{"tls-ca", &tls->ca},
-                 {"tls-cert", &tls->cert},
-                 {"tls-key", &tls->key},
-                 {"tls-key-password-file", &tls->key_password_file},
-                 {"tls-name", &tls->name}};
-    for (size_t i = 0; i < ARRAY_COUNT(known); i++)
-        if (strcmp(known[i].option, option) == 0) {
-            *known[i].value = value;
-            return true;
-        }
-    return false;
-}
-
 enum status
 client_open(struct client *client, const char *target, const struct client_tls *tls,
             struct error *error)

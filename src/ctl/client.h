@@ -23,30 +23,22 @@ struct client_tls {
     const char *name;              /* NULL: the target's */
 };
 
-/* The options that fill it, for every command with a target. */
-#define CLIENT_TLS_CA                                                                              \
+/* The options that fill it, for every command with a target; `tls` is its offset in the settings.
+ */
+#define CLIENT_TLS_WORD(tls, field)                                                                \
+    .form = CTL_WORD, .at = (tls) + offsetof(struct client_tls, field)
+#define CLIENT_TLS_OPTIONS(tls)                                                                    \
+    {"tls-ca", "FILE", "use TLS; PEM of the authority of the node's certificate",                  \
+     CLIENT_TLS_WORD(tls, ca)},                                                                    \
+        {"tls-cert", "FILE", "use TLS; PEM of the client certificate, with --tls-key",             \
+         CLIENT_TLS_WORD(tls, cert)},                                                              \
+        {"tls-key", "FILE", "PEM of its key", CLIENT_TLS_WORD(tls, key)},                          \
+        {"tls-key-password-file", "FILE", "file whose first line is the password of that key",     \
+         CLIENT_TLS_WORD(tls, key_password_file)},                                                 \
     {                                                                                              \
-        "tls-ca", "FILE", "use TLS; PEM of the authority of the node's certificate"                \
+        "tls-name", "NAME", "use TLS; name in the node's certificate; default: the target's",      \
+            CLIENT_TLS_WORD(tls, name)                                                             \
     }
-#define CLIENT_TLS_CERT                                                                            \
-    {                                                                                              \
-        "tls-cert", "FILE", "use TLS; PEM of the client certificate, with --tls-key"               \
-    }
-#define CLIENT_TLS_KEY                                                                             \
-    {                                                                                              \
-        "tls-key", "FILE", "PEM of its key"                                                        \
-    }
-#define CLIENT_TLS_KEY_PASSWORD                                                                    \
-    {                                                                                              \
-        "tls-key-password-file", "FILE", "file whose first line is the password of that key"       \
-    }
-#define CLIENT_TLS_NAME                                                                            \
-    {                                                                                              \
-        "tls-name", "NAME", "use TLS; name in the node's certificate; default: the target's"       \
-    }
-
-/* False: `option` is not one of these. */
-bool client_tls_take(struct client_tls *tls, const char *option, const char *value);
 
 struct client {
     const char *target;

@@ -26,12 +26,13 @@ ctl_allocate(size_t count, size_t bytes)
     return memory;
 }
 
-void
-ctl_counters_default(char *path, size_t room)
+const char *
+ctl_counters_default(void)
 {
-    counters_default_path(path, room);
-    if (access(path, F_OK) != 0 && access(COUNTERS_PATH_SERVICE, R_OK) == 0)
-        snprintf(path, room, "%s", COUNTERS_PATH_SERVICE);
+    static char path[COUNTERS_PATH_BYTES_MAX + 1];
+    counters_default_path(path, sizeof(path));
+    bool of_service = access(path, F_OK) != 0 && access(COUNTERS_PATH_SERVICE, R_OK) == 0;
+    return of_service ? COUNTERS_PATH_SERVICE : path;
 }
 
 const char *
@@ -140,7 +141,7 @@ command_help(const struct ctl_command *command)
     printf("\nOptions:\n");
     for (size_t i = 0; i < command->option_count; i++)
         option_help(&command->options[i]);
-    option_help(&(struct ctl_option){"help", NULL, "this text"});
+    option_help(&(struct ctl_option){.name = "help", .help = "this text"});
     printf("\nExit codes:\n"
            "%s"
            "  2  a wrong option or argument\n"
@@ -226,10 +227,35 @@ is_shortened(const char *given, const char *name)
            (given[2 + bytes] != '\0' && given[2 + bytes] != '=');
 }
 
-int
-ctl_options_read(const struct ctl_command *command, const struct ctl_reader *reader, int argc,
-                 char **argv)
+static enum status
+take_option(const struct ctl_option *option, void *settings, const char *value, struct error *error)
 {
+    void *to = (char *)settings + option->at;
+    switch (option->form) {
+    case CTL_OWN: return option->take(settings, value, error);
+    case CTL_FLAG: *(bool *)to = true; break;
+    case CTL_WORD: memcpy(to, &value, sizeof(value)); break;
+    case CTL_NAME: return ctl_take_text(to, (size_t)option->most, option->what, value, error);
+    case CTL_WHOLE: return ctl_read_whole(value, 1, option->most, to, error);
+    case CTL_SECONDS: return ctl_read_seconds(value, to, error);
+    case CTL_AS_JSON: *(enum ctl_output *)to = CTL_JSON; break;
+    }
+    return STATUS_OK;
+}
+
+static enum status
+no_argument_wanted(void *settings, const char *value, struct error *error)
+{
+    (void)settings;
+    return error_set(error, STATUS_INVALID_ARGUMENT, "\"%.64s\" is an unexpected argument", value);
+}
+
+int
+ctl_options_read(const struct ctl_command *command, int argc, char **argv,
+                 ctl_on_argument *on_argument, void *settings)
+{
+    if (on_argument == NULL)
+        on_argument = no_argument_wanted;
     struct option known[OPTIONS_MAX + 2];
     known_fill(command, known);
     opterr = 0;
@@ -257,19 +283,18 @@ ctl_options_read(const struct ctl_command *command, const struct ctl_reader *rea
         case 'o':
             if (is_shortened(argv[at], known[index].name)) /* --timeout 20 is not --timeout-ms 20 */
                 return option_unknown(command, argv[at]);
-            CHECK(reader->on_option != NULL); /* there are options */
-            if (reader->on_option(reader->settings, (size_t)index, optarg, &error) == STATUS_OK)
+            if (take_option(&command->options[index], settings, optarg, &error) == STATUS_OK)
                 continue;
             error_prefix(&error, "--%s", known[index].name);
             return usage_error(command, error.text);
         default:
-            if (reader->on_argument(reader->settings, optarg, &error) != STATUS_OK)
+            if (on_argument(settings, optarg, &error) != STATUS_OK)
                 return usage_error(command, error.text);
         }
     }
     for (; optind < argc; optind++) {
         struct error error = ERROR_NONE;
-        if (reader->on_argument(reader->settings, argv[optind], &error) != STATUS_OK)
+        if (on_argument(settings, argv[optind], &error) != STATUS_OK)
             return usage_error(command, error.text);
     }
     return -1;
@@ -297,8 +322,7 @@ ctl_parts_run(const struct ctl_command *command, int argc, char **argv)
     for (size_t i = 0; argc > 1 && i < command->part_count; i++)
         if (strcmp(argv[1], command->parts[i].word) == 0)
             return command->parts[i].run(argc - 1, argv + 1);
-    struct ctl_reader reader = {NULL, unknown_part, (void *)(uintptr_t)command};
-    int code = ctl_options_read(command, &reader, argc, argv);
+    int code = ctl_options_read(command, argc, argv, unknown_part, (void *)(uintptr_t)command);
     return code >= 0 ? code : usage_error(command, "a command is missing");
 }
 

@@ -10,6 +10,7 @@
 #include <stdio.h>
 
 #include "base/bytes.h"
+#include "base/check.h"
 #include "base/error.h"
 
 /* Exit codes that scripts may rely on. */
@@ -23,10 +24,26 @@ enum ctl_exit {
 
 enum ctl_output { CTL_TEXT, CTL_JSON };
 
+/* What an option sets, at `at` in the command's settings. */
+enum ctl_form {
+    CTL_OWN,     /* whatever `take` does */
+    CTL_FLAG,    /* bool */
+    CTL_WORD,    /* const char *, any */
+    CTL_NAME,    /* const char *, as ctl_take_text, of less than `most` bytes */
+    CTL_WHOLE,   /* int64_t, from 1 to `most` */
+    CTL_SECONDS, /* int64_t, in nanoseconds */
+    CTL_AS_JSON, /* enum ctl_output */
+};
+
 struct ctl_option {
     const char *name;
     const char *value; /* placeholder of its value in the help; NULL: it takes none */
     const char *help;  /* may have several lines */
+    enum ctl_form form;
+    size_t at;
+    int64_t most;
+    const char *what; /* of CTL_NAME: what it is, in errors */
+    enum status (*take)(void *settings, const char *value, struct error *error);
 };
 
 /* A command below another: `shoalctl model load`. */
@@ -49,6 +66,8 @@ struct ctl_command {
     int (*run)(int argc, char **argv); /* argv[0] is the command's name */
 };
 
+#define CTL_OPTIONS(table) .options = (table), .option_count = ARRAY_COUNT(table)
+
 extern const struct ctl_command infer_command, mesh_command, model_command, new_command,
     reload_command, stat_command, status_command, top_command, upgrade_command;
 
@@ -58,20 +77,16 @@ int ctl_run(int argc, char **argv);
 /* The known word that `word` probably stands for; NULL if none is close. */
 const char *ctl_nearest(const char *word, const char *const *known, size_t known_count);
 
-/*
- * Parses argv. `on_option` gets the option's index in the command's table and its value,
- * `on_argument` every argument; the user sees the `error` they return. Returns -1 to continue,
- * otherwise the program's exit code: help was printed, or there was a mistake. `on_option` may be
- * NULL for a table without options.
- */
-struct ctl_reader {
-    enum status (*on_option)(void *settings, size_t index, const char *value, struct error *error);
-    enum status (*on_argument)(void *settings, const char *value, struct error *error);
-    void *settings;
-};
+/* NULL: the command takes no arguments. */
+typedef enum status ctl_on_argument(void *settings, const char *value, struct error *error);
 
-int ctl_options_read(const struct ctl_command *command, const struct ctl_reader *reader, int argc,
-                     char **argv);
+/*
+ * Parses argv: options as the command's table says, every argument by `on_argument`, whose errors
+ * the user sees. Returns -1 to continue, otherwise the program's exit code: help was printed, or
+ * there was a mistake.
+ */
+int ctl_options_read(const struct ctl_command *command, int argc, char **argv,
+                     ctl_on_argument *on_argument, void *settings);
 
 /* For a command that only has others below it: runs the one that argv[1] names. */
 int ctl_parts_run(const struct ctl_command *command, int argc, char **argv);
@@ -100,8 +115,8 @@ int ctl_fail(enum ctl_exit code, enum ctl_output output, const struct error *err
 void ctl_print_line(struct bytes *line, FILE *out);
 
 /* The counters file of this user's node, or, if there is none, of the service's that this user may
- * read. */
-void ctl_counters_default(char *path, size_t room);
+ * read. Valid until the next call. */
+const char *ctl_counters_default(void);
 
 /* $SHOAL_TARGET, or 127.0.0.1:8033. */
 const char *ctl_target_default(void);

@@ -24,64 +24,6 @@
 
 enum { METADATA_MAX = 32 };
 
-enum infer_option {
-    INFER_TARGET,
-    INFER_TLS_CA,
-    INFER_TLS_CERT,
-    INFER_TLS_KEY,
-    INFER_TLS_KEY_PASSWORD,
-    INFER_TLS_NAME,
-    INFER_INPUT,
-    INFER_OUTPUT,
-    INFER_PARAM,
-    INFER_PARAM_STRING,
-    INFER_METADATA,
-    INFER_ID,
-    INFER_VERSION,
-    INFER_ROWS,
-    INFER_EACH_ROW,
-    INFER_HEADER,
-    INFER_COLUMNS,
-    INFER_TYPED,
-    INFER_REPEAT,
-    INFER_TIMEOUT,
-    INFER_FULL,
-    INFER_JSON
-};
-
-static const struct ctl_option options[] = {
-    [INFER_TARGET] = {"target", "ADDRESS",
-                      "unix:/path or host:port; default $SHOAL_TARGET, else "
-                      "127.0.0.1:8033"},
-    [INFER_TLS_CA] = CLIENT_TLS_CA,
-    [INFER_TLS_CERT] = CLIENT_TLS_CERT,
-    [INFER_TLS_KEY] = CLIENT_TLS_KEY,
-    [INFER_TLS_KEY_PASSWORD] = CLIENT_TLS_KEY_PASSWORD,
-    [INFER_TLS_NAME] = CLIENT_TLS_NAME,
-    [INFER_INPUT] = {"input", "TENSOR", "repeated: one for each tensor of the model; see above"},
-    [INFER_OUTPUT] = {"output", "NAME", "repeated: return only these tensors, in this order"},
-    [INFER_PARAM] = {"param", "KEY=VALUE",
-                     "repeated: true or false, an integer, a number, or "
-                     "else text"},
-    [INFER_PARAM_STRING] = {"param-string", "KEY=TEXT", "the same, always text"},
-    [INFER_METADATA] = {"metadata", "KEY=VALUE",
-                        "repeated: metadata of the call, such as shoal-caller=me"},
-    [INFER_ID] = {"id", "TEXT", "an id that the answer repeats"},
-    [INFER_VERSION] = {"model-version", "TEXT", "default: the node's choice"},
-    [INFER_ROWS] = {"rows-per-request", "N",
-                    "send N CSV rows per request; default: all in "
-                    "one"},
-    [INFER_EACH_ROW] = {"each-row", NULL, "--rows-per-request 1"},
-    [INFER_HEADER] = {"csv-header", NULL, "the first CSV row holds names, not values"},
-    [INFER_COLUMNS] = {"csv-columns", "A-B", "use columns A to B of CSV rows, counted from 1"},
-    [INFER_TYPED] = {"typed", NULL, "send typed contents instead of raw bytes"},
-    [INFER_REPEAT] = {"repeat", "N", "send everything N times, print the last answers"},
-    [INFER_TIMEOUT] = {"timeout-ms", "N", "deadline of a request; default 10000"},
-    [INFER_FULL] = {"full", NULL, "print all values of large tensors"},
-    [INFER_JSON] = {"json", NULL,
-                    "print each answer as a line of JSON, in the protocol's REST form"},
-};
-
 struct infer {
     const char *target;
     struct client_tls tls;
@@ -96,8 +38,6 @@ struct infer {
     enum tensor_detail detail;
     enum ctl_output output;
 };
-
-static const struct ctl_command *const self = &infer_command;
 
 /* ---- options ---- */
 
@@ -114,8 +54,21 @@ parameter_add(struct ctl_request *request, const char *text, enum parameter_form
 }
 
 static enum status
-metadata_add(struct infer *infer, const char *text, struct error *error)
+take_param(void *infer, const char *value, struct error *error)
 {
+    return parameter_add(&((struct infer *)infer)->request, value, PARAMETER_ANY, error);
+}
+
+static enum status
+take_param_string(void *infer, const char *value, struct error *error)
+{
+    return parameter_add(&((struct infer *)infer)->request, value, PARAMETER_TEXT, error);
+}
+
+static enum status
+take_metadata(void *settings, const char *text, struct error *error)
+{
+    struct infer *infer = settings;
     const char *equals = strchr(text, '=');
     if (infer->metadata_count == METADATA_MAX)
         return error_set(error, STATUS_INVALID_ARGUMENT, "more than %d", METADATA_MAX);
@@ -134,8 +87,9 @@ metadata_add(struct infer *infer, const char *text, struct error *error)
 }
 
 static enum status
-columns_read(struct input_options *csv, const char *text, struct error *error)
+take_columns(void *infer, const char *text, struct error *error)
 {
+    struct input_options *csv = &((struct infer *)infer)->csv;
     char *end;
     errno = 0;
     unsigned long first = strtoul(text, &end, 10);
@@ -150,51 +104,77 @@ columns_read(struct input_options *csv, const char *text, struct error *error)
     return STATUS_OK;
 }
 
-/* Appends one word of a repeated option. */
 static enum status
-word_add(const char **words, size_t *count, const char *word, struct error *error)
+take_input(void *settings, const char *value, struct error *error)
 {
-    if (*count == INPUTS_MAX)
+    struct infer *infer = settings;
+    if (infer->request.input_count == INPUTS_MAX)
         return error_set(error, STATUS_INVALID_ARGUMENT, "more than %d", INPUTS_MAX);
-    words[(*count)++] = word;
+    infer->inputs[infer->request.input_count++] = value;
     return STATUS_OK;
 }
 
 static enum status
-on_option(void *settings, size_t index, const char *value, struct error *error)
+take_output(void *infer, const char *value, struct error *error)
 {
-    struct infer *infer = settings;
-    struct ctl_request *request = &infer->request;
-    switch ((enum infer_option)index) {
-    case INFER_TARGET: infer->target = value; break;
-    case INFER_TLS_CA:
-    case INFER_TLS_CERT:
-    case INFER_TLS_KEY:
-    case INFER_TLS_KEY_PASSWORD:
-    case INFER_TLS_NAME: client_tls_take(&infer->tls, options[index].name, value); break;
-    case INFER_INPUT: return word_add(infer->inputs, &request->input_count, value, error);
-    case INFER_OUTPUT:
-        if (request->output_count == INPUTS_MAX)
-            return error_set(error, STATUS_INVALID_ARGUMENT, "more than %d", INPUTS_MAX);
-        request->outputs[request->output_count++] = (char *)(uintptr_t)value;
-        break;
-    case INFER_PARAM: return parameter_add(request, value, PARAMETER_ANY, error);
-    case INFER_PARAM_STRING: return parameter_add(request, value, PARAMETER_TEXT, error);
-    case INFER_METADATA: return metadata_add(infer, value, error);
-    case INFER_ID: request->id = (char *)(uintptr_t)value; break;
-    case INFER_VERSION: request->version = (char *)(uintptr_t)value; break;
-    case INFER_ROWS: return ctl_read_whole(value, 1, INT32_MAX, &infer->rows_per_request, error);
-    case INFER_EACH_ROW: infer->rows_per_request = 1; break;
-    case INFER_HEADER: infer->csv.csv_header = true; break;
-    case INFER_COLUMNS: return columns_read(&infer->csv, value, error);
-    case INFER_TYPED: request->typed = true; break;
-    case INFER_REPEAT: return ctl_read_whole(value, 1, 100000000, &infer->repeat_count, error);
-    case INFER_TIMEOUT: return ctl_read_whole(value, 1, 86400000, &infer->timeout_ms, error);
-    case INFER_FULL: infer->detail = TENSOR_FULL; break;
-    case INFER_JSON: infer->output = CTL_JSON; break;
-    }
+    struct ctl_request *request = &((struct infer *)infer)->request;
+    if (request->output_count == INPUTS_MAX)
+        return error_set(error, STATUS_INVALID_ARGUMENT, "more than %d", INPUTS_MAX);
+    request->outputs[request->output_count++] = (char *)(uintptr_t)value;
     return STATUS_OK;
 }
+
+static enum status
+take_each_row(void *infer, const char *value, struct error *error)
+{
+    (void)value;
+    (void)error;
+    ((struct infer *)infer)->rows_per_request = 1;
+    return STATUS_OK;
+}
+
+static enum status
+take_full(void *infer, const char *value, struct error *error)
+{
+    (void)value;
+    (void)error;
+    ((struct infer *)infer)->detail = TENSOR_FULL;
+    return STATUS_OK;
+}
+
+#define AT(field) offsetof(struct infer, field)
+
+static const struct ctl_option options[] = {
+    {"target", "ADDRESS", "unix:/path or host:port; default $SHOAL_TARGET, else 127.0.0.1:8033",
+     .form = CTL_WORD, .at = AT(target)},
+    CLIENT_TLS_OPTIONS(AT(tls)),
+    {"input", "TENSOR", "repeated: one for each tensor of the model; see above",
+     .take = take_input},
+    {"output", "NAME", "repeated: return only these tensors, in this order", .take = take_output},
+    {"param", "KEY=VALUE", "repeated: true or false, an integer, a number, or else text",
+     .take = take_param},
+    {"param-string", "KEY=TEXT", "the same, always text", .take = take_param_string},
+    {"metadata", "KEY=VALUE", "repeated: metadata of the call, such as shoal-caller=me",
+     .take = take_metadata},
+    {"id", "TEXT", "an id that the answer repeats", .form = CTL_WORD, .at = AT(request.id)},
+    {"model-version", "TEXT", "default: the node's choice", .form = CTL_WORD,
+     .at = AT(request.version)},
+    {"rows-per-request", "N", "send N CSV rows per request; default: all in one", .form = CTL_WHOLE,
+     .at = AT(rows_per_request), .most = INT32_MAX},
+    {"each-row", NULL, "--rows-per-request 1", .take = take_each_row},
+    {"csv-header", NULL, "the first CSV row holds names, not values", .form = CTL_FLAG,
+     .at = AT(csv.csv_header)},
+    {"csv-columns", "A-B", "use columns A to B of CSV rows, counted from 1", .take = take_columns},
+    {"typed", NULL, "send typed contents instead of raw bytes", .form = CTL_FLAG,
+     .at = AT(request.typed)},
+    {"repeat", "N", "send everything N times, print the last answers", .form = CTL_WHOLE,
+     .at = AT(repeat_count), .most = 100000000},
+    {"timeout-ms", "N", "deadline of a request; default 10000", .form = CTL_WHOLE,
+     .at = AT(timeout_ms), .most = 86400000},
+    {"full", NULL, "print all values of large tensors", .take = take_full},
+    {"json", NULL, "print each answer as a line of JSON, in the protocol's REST form",
+     .form = CTL_AS_JSON, .at = AT(output)},
+};
 
 static enum status
 on_argument(void *settings, const char *value, struct error *error)
@@ -440,8 +420,7 @@ infer_run(int argc, char **argv)
     infer->request.model = infer->request.version = infer->request.id = nothing;
     infer->repeat_count = 1;
     infer->timeout_ms = 10000;
-    struct ctl_reader reader = {on_option, on_argument, infer};
-    int code = ctl_options_read(self, &reader, argc, argv);
+    int code = ctl_options_read(&infer_command, argc, argv, on_argument, infer);
     if (code >= 0)
         goto out;
     if (infer->request.model[0] == '\0') {
@@ -481,7 +460,6 @@ const struct ctl_command infer_command = {
     .example = "  shoalctl infer scale-shift --input 'x=FP32[3]:1,2,3'\n"
                "  shoalctl infer digits --input 'image=FP32[-1,64]@csv:digits.csv' \\\n"
                "      --csv-columns 1-64 --each-row --json\n",
-    .options = options,
-    .option_count = ARRAY_COUNT(options),
+    CTL_OPTIONS(options),
     .run = infer_run,
 };

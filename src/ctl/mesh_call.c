@@ -27,8 +27,9 @@ loose(const char *text)
 }
 
 static enum status
-take_key(struct mesh_call_settings *settings, const char *value, struct error *error)
+take_key(void *context, const char *value, struct error *error)
 {
+    struct mesh_call_settings *settings = context;
     settings->key = loose(value);
     if (value[0] != '@')
         return STATUS_OK;
@@ -48,59 +49,6 @@ take_key(struct mesh_call_settings *settings, const char *value, struct error *e
     return STATUS_OK;
 }
 
-static bool
-take_flag(struct mesh_call_settings *settings, const char *name)
-{
-    const struct {
-        const char *name;
-        bool *flag;
-    } flags[] = {
-        {"load", &settings->load},
-        {"wait", &settings->wait},
-        {"force", &settings->force},
-        {"update", &settings->update},
-        {"auto-delete", &settings->auto_delete},
-    };
-    for (size_t i = 0; i < ARRAY_COUNT(flags); i++)
-        if (strcmp(flags[i].name, name) == 0) {
-            *flags[i].flag = true;
-            return true;
-        }
-    return false;
-}
-
-static enum status
-on_option(void *context, size_t index, const char *value, struct error *error)
-{
-    struct mesh_call_settings *settings = context;
-    const char *name = settings->part->command.options[index].name;
-    const struct {
-        const char *name;
-        char **text;
-    } texts[] = {
-        {"type", &settings->type},
-        {"path", &settings->path},
-        {"owner", &settings->owner},
-        {"expect", &settings->expected},
-    };
-    if (take_flag(settings, name) || client_tls_take(&settings->tls, name, value))
-        return STATUS_OK;
-    if (strcmp(name, "target") == 0 || strcmp(name, "counters") == 0) {
-        *(name[0] == 't' ? &settings->target : &settings->counters) = value;
-        return STATUS_OK;
-    }
-    if (strcmp(name, "json") == 0)
-        settings->output = CTL_JSON;
-    if (strcmp(name, "timeout-ms") == 0)
-        return ctl_read_whole(value, 1, TIMEOUT_MS_MAX, &settings->timeout_ms, error);
-    if (strcmp(name, "key") == 0)
-        return take_key(settings, value, error);
-    for (size_t i = 0; i < ARRAY_COUNT(texts); i++)
-        if (strcmp(texts[i].name, name) == 0)
-            *texts[i].text = loose(value);
-    return STATUS_OK;
-}
-
 static enum status
 on_argument(void *context, const char *value, struct error *error)
 {
@@ -117,53 +65,64 @@ on_argument(void *context, const char *value, struct error *error)
 
 /* ---- the requests ---- */
 
-#define COMMON_OPTIONS                                                                             \
-    {"counters", "PATH", ASK_COUNTERS_HELP},                                                       \
-        {"target", "ADDRESS",                                                                      \
-         "a management address of any other node; see `mesh: management` in\n"                     \
-         "shoald --help-config"},                                                                  \
-        CLIENT_TLS_CA, CLIENT_TLS_CERT, CLIENT_TLS_KEY, CLIENT_TLS_KEY_PASSWORD, CLIENT_TLS_NAME,  \
-        {"timeout-ms", "N", "how long to wait; default 60000. The request continues afterwards"},  \
+#define AT(field) offsetof(struct mesh_call_settings, field)
+#define FLAG(name, field, help)                                                                    \
     {                                                                                              \
-        "json", NULL, "one line of JSON"                                                           \
+        name, NULL, help, .form = CTL_FLAG, .at = AT(field)                                        \
     }
-#define MODEL_OPTIONS                                                                              \
+#define WORD(name, value, field, help)                                                             \
+    {                                                                                              \
+        name, value, help, .form = CTL_WORD, .at = AT(field)                                       \
+    }
+#define COMMON_OPTIONS                                                                             \
+    WORD("counters", "PATH", counters, ASK_COUNTERS_HELP),                                         \
+        WORD("target", "ADDRESS", target,                                                          \
+             "a management address of any other node; see `mesh: management` in\n"                 \
+             "shoald --help-config"),                                                              \
+        CLIENT_TLS_OPTIONS(AT(tls)),                                                               \
+        {"timeout-ms",                                                                             \
+         "N",                                                                                      \
+         "how long to wait; default 60000. The request continues afterwards",                      \
+         .form = CTL_WHOLE,                                                                        \
+         .at = AT(timeout_ms),                                                                     \
+         .most = TIMEOUT_MS_MAX},                                                                  \
+    {                                                                                              \
+        "json", NULL, "one line of JSON", .form = CTL_AS_JSON, .at = AT(output)                    \
+    }
+#define KEY_OPTION                                                                                 \
     {                                                                                              \
         "key", "TEXT",                                                                             \
             "passed to the modelet, by convention a JSON object; @FILE reads it\n"                 \
-            "from a file"                                                                          \
+            "from a file",                                                                         \
+            .take = take_key                                                                       \
     }
-#define OWNER_OPTION                                                                               \
-    {                                                                                              \
-        "owner", "NAME", "owner; default: the node's `vmodel_owner`"                               \
-    }
+#define OWNER_OPTION WORD("owner", "NAME", owner, "owner; default: the node's `vmodel_owner`")
 
 static const struct ctl_option register_options[] = {
-    {"type", "TYPE", "the type, for `type_constraints`; required"},
-    MODEL_OPTIONS,
-    {"load", NULL, "load it now, not at its first call"},
-    {"wait", NULL, "the same, and wait until it is loaded or has failed"},
+    WORD("type", "TYPE", type, "the type, for `type_constraints`; required"),
+    KEY_OPTION,
+    FLAG("load", load, "load it now, not at its first call"),
+    FLAG("wait", wait, "the same, and wait until it is loaded or has failed"),
     COMMON_OPTIONS,
 };
 static const struct ctl_option plain_options[] = {COMMON_OPTIONS};
 static const struct ctl_option load_options[] = {
-    {"wait", NULL, "wait until it is loaded or has failed"}, COMMON_OPTIONS};
+    FLAG("wait", wait, "wait until it is loaded or has failed"), COMMON_OPTIONS};
 static const struct ctl_option owner_options[] = {OWNER_OPTION, COMMON_OPTIONS};
 static const struct ctl_option set_options[] = {
-    {"wait", NULL, "wait until it has moved, or the model could not be loaded"},
-    {"force", NULL, "move at once, even if the model is not loaded"},
-    {"load", NULL, "load the model even if the vmodel is new"},
-    {"update", NULL, "fail if the vmodel does not exist"},
-    {"expect", "MODEL", "fail if its current target is another model"},
-    {"type", "TYPE", "also register the model, with this type"},
-    {"path", "PATH", "with --type: the path of the model"},
-    MODEL_OPTIONS,
-    {"auto-delete", NULL, "unregister the model when no vmodel refers to it any more"},
+    FLAG("wait", wait, "wait until it has moved, or the model could not be loaded"),
+    FLAG("force", force, "move at once, even if the model is not loaded"),
+    FLAG("load", load, "load the model even if the vmodel is new"),
+    FLAG("update", update, "fail if the vmodel does not exist"),
+    WORD("expect", "MODEL", expected, "fail if its current target is another model"),
+    WORD("type", "TYPE", type, "also register the model, with this type"),
+    WORD("path", "PATH", path, "with --type: the path of the model"),
+    KEY_OPTION,
+    FLAG("auto-delete", auto_delete, "unregister the model when no vmodel refers to it any more"),
     OWNER_OPTION,
     COMMON_OPTIONS,
 };
 
-#define OPTIONS(table) .options = (table), .option_count = ARRAY_COUNT(table)
 #define MODEL_EXITS                                                                                \
     "  0  the model is registered and has not failed to load\n"                                    \
     "  1  otherwise, or the mesh answered with an error\n"
@@ -180,7 +139,7 @@ static const struct mesh_part parts[] = {
                "type, path or key under the same id is refused: unregister it first.\n",
       .exits = MODEL_EXITS,
       .example = "  shoalctl mesh register --type xgboost fraud-7 fraud/7 --wait\n",
-      OPTIONS(register_options)},
+      CTL_OPTIONS(register_options)},
      "register",
      2,
      "ID PATH",
@@ -190,7 +149,7 @@ static const struct mesh_part parts[] = {
       .summary = "Remove a model and unload it everywhere",
       .about = "An unknown model is no error; a model that a vmodel refers to is refused.\n",
       .example = "  shoalctl mesh unregister fraud-6\n",
-      OPTIONS(plain_options)},
+      CTL_OPTIONS(plain_options)},
      "unregister",
      1,
      "ID",
@@ -200,7 +159,7 @@ static const struct mesh_part parts[] = {
       .summary = "Show which nodes have loaded a model, are loading it, or failed, and why",
       .exits = MODEL_EXITS,
       .example = "  shoalctl mesh status fraud-7\n",
-      OPTIONS(plain_options)},
+      CTL_OPTIONS(plain_options)},
      "status",
      1,
      "ID",
@@ -210,7 +169,7 @@ static const struct mesh_part parts[] = {
       .summary = "Load a registered model now, where there is most room",
       .exits = MODEL_EXITS,
       .example = "  shoalctl mesh load fraud-7 --wait\n",
-      OPTIONS(load_options)},
+      CTL_OPTIONS(load_options)},
      "load",
      1,
      "ID",
@@ -221,7 +180,7 @@ static const struct mesh_part parts[] = {
       .about = "Its current model answers until the new one is loaded on as many nodes.\n",
       .exits = VMODEL_EXITS,
       .example = "  shoalctl mesh set-vmodel fraud fraud-7 --wait\n",
-      OPTIONS(set_options)},
+      CTL_OPTIONS(set_options)},
      "set-vmodel",
      2,
      "VMODEL MODEL",
@@ -230,7 +189,7 @@ static const struct mesh_part parts[] = {
       .arguments = "[options] VMODEL",
       .summary = "Delete a vmodel; its models stay, unless they were set with --auto-delete",
       .example = "  shoalctl mesh delete-vmodel fraud\n",
-      OPTIONS(owner_options)},
+      CTL_OPTIONS(owner_options)},
      "delete-vmodel",
      1,
      "VMODEL",
@@ -240,7 +199,7 @@ static const struct mesh_part parts[] = {
       .summary = "Show the model of a vmodel and its transition to another",
       .exits = VMODEL_EXITS,
       .example = "  shoalctl mesh vmodel fraud --json\n",
-      OPTIONS(owner_options)},
+      CTL_OPTIONS(owner_options)},
      "vmodel",
      1,
      "VMODEL",
@@ -254,12 +213,10 @@ static enum status
 find_socket(struct mesh_call_settings *settings, struct error *error)
 {
     static const char scheme[] = "unix:";
-    char counters[256];
-    ctl_counters_default(counters, sizeof(counters));
+    const char *counters = settings->counters != NULL ? settings->counters : ctl_counters_default();
     memcpy(settings->socket, scheme, sizeof(scheme));
     settings->target = settings->socket;
-    return control_manage_path(settings->counters != NULL ? settings->counters : counters,
-                               settings->socket + strlen(scheme),
+    return control_manage_path(counters, settings->socket + strlen(scheme),
                                sizeof(settings->socket) - strlen(scheme), error);
 }
 
@@ -346,9 +303,8 @@ mesh_call_run(int argc, char **argv)
         .expected = nothing,
         .timeout_ms = TIMEOUT_MS,
     };
-    struct ctl_reader reader = {on_option, on_argument, &settings};
     struct error error = ERROR_NONE;
-    int code = ctl_options_read(&part->command, &reader, argc, argv);
+    int code = ctl_options_read(&part->command, argc, argv, on_argument, &settings);
     if (code < 0)
         code = check(&settings, &error) == STATUS_OK ? run_call(&settings)
                                                      : ctl_fail(CTL_USAGE, settings.output, &error);

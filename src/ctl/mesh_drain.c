@@ -21,7 +21,6 @@ enum { TIMEOUT_MS = 3600000, ROWS_MAX = 100000 };
 
 struct drain_run {
     const char *counters;
-    char counters_default[256];
     int64_t deadline_ns;
     int64_t timeout_ms;
     bool no_wait, quiet;
@@ -33,36 +32,17 @@ struct drain_run {
 
 /* ---- options ---- */
 
-enum option { COUNTERS, NO_WAIT, QUIET, TIMEOUT, JSON };
+#define AT(field) offsetof(struct drain_run, field)
 
 static const struct ctl_option options[] = {
-    [COUNTERS] = {"counters", "PATH", ASK_COUNTERS_HELP},
-    [NO_WAIT] = {"no-wait", NULL, "start the drain, do not wait"},
-    [QUIET] = {"quiet", NULL, "do not print progress"},
-    [TIMEOUT] = {"timeout-ms", "N", "how long to wait; default 3600000. The drain continues"},
-    [JSON] = {"json", NULL, "a line of JSON for each model, and one at the end"},
+    {"counters", "PATH", ASK_COUNTERS_HELP, .form = CTL_WORD, .at = AT(counters)},
+    {"no-wait", NULL, "start the drain, do not wait", .form = CTL_FLAG, .at = AT(no_wait)},
+    {"quiet", NULL, "do not print progress", .form = CTL_FLAG, .at = AT(quiet)},
+    {"timeout-ms", "N", "how long to wait; default 3600000. The drain continues", .form = CTL_WHOLE,
+     .at = AT(timeout_ms), .most = ASK_TIMEOUT_MS_MAX},
+    {"json", NULL, "a line of JSON for each model, and one at the end", .form = CTL_AS_JSON,
+     .at = AT(output)},
 };
-
-static enum status
-on_option(void *context, size_t index, const char *value, struct error *error)
-{
-    struct drain_run *drain = context;
-    switch ((enum option)index) {
-    case COUNTERS: drain->counters = value; break;
-    case NO_WAIT: drain->no_wait = true; break;
-    case QUIET: drain->quiet = true; break;
-    case TIMEOUT: return ctl_read_whole(value, 1, ASK_TIMEOUT_MS_MAX, &drain->timeout_ms, error);
-    case JSON: drain->output = CTL_JSON; break;
-    }
-    return STATUS_OK;
-}
-
-static enum status
-on_argument(void *context, const char *value, struct error *error)
-{
-    (void)context;
-    return error_set(error, STATUS_INVALID_ARGUMENT, "\"%.64s\" is an unexpected argument", value);
-}
 
 /* ---- models that leave ---- */
 
@@ -246,18 +226,15 @@ static const struct ctl_command command = {
     .exits = "  0  the node has drained and its process has ended\n"
              "  1  `drain_timeout_ms` expired, or the node was stopping already; it ends anyway\n",
     .example = "  shoalctl mesh drain\n",
-    .options = options,
-    .option_count = ARRAY_COUNT(options),
+    CTL_OPTIONS(options),
 };
 
 int
 mesh_drain_run(int argc, char **argv)
 {
-    struct drain_run drain = {.timeout_ms = TIMEOUT_MS, .process = -1};
-    ctl_counters_default(drain.counters_default, sizeof(drain.counters_default));
-    drain.counters = drain.counters_default;
-    struct ctl_reader reader = {on_option, on_argument, &drain};
-    int code = ctl_options_read(&command, &reader, argc, argv);
+    struct drain_run drain = {
+        .counters = ctl_counters_default(), .timeout_ms = TIMEOUT_MS, .process = -1};
+    int code = ctl_options_read(&command, argc, argv, NULL, &drain);
     if (code >= 0)
         return code;
     drain.deadline_ns = clock_now_ns() + drain.timeout_ms * NS_PER_MS;

@@ -17,9 +17,9 @@ enum { TIMEOUT_MS = 60000, LIMIT = 1000, LIMIT_MAX = 10000000 };
 struct mesh_listing {
     const struct list *list;
     struct rows_fetch fetch;
-    char counters_default[256];
     int64_t timeout_ms;
     int64_t interval_ns;
+    int64_t limit;
     int64_t count; /* of turns; 0: until interrupted */
     enum ctl_output output;
     bool watch;
@@ -33,35 +33,50 @@ struct list {
 
 /* ---- options ---- */
 
+#define AT(field) offsetof(struct mesh_listing, field)
 #define PREFIX_OPTION                                                                              \
     {                                                                                              \
-        "prefix", "TEXT", "only names with this prefix"                                            \
+        "prefix", "TEXT", "only names with this prefix",                                           \
+            .form = CTL_NAME, .at = AT(fetch.request.prefix), .most = CONTROL_KEY_BYTES,           \
+            .what = "a prefix"                                                                     \
     }
 #define LIMIT_OPTION                                                                               \
     {                                                                                              \
-        "limit", "N", "at most N rows; default 1000"                                               \
+        "limit", "N", "at most N rows; default 1000", .form = CTL_WHOLE, .at = AT(limit),          \
+                                                      .most = LIMIT_MAX                            \
     }
 #define COMMON_OPTIONS                                                                             \
-    {"watch", NULL, "repeat each second, separated by an empty line; full screen on a terminal"},  \
-        {"interval", "SECONDS", "the same with this interval"},                                    \
-        {"count", "N", "with --watch: end after N turns; default: at Ctrl-C"},                     \
-        {"counters", "PATH", ASK_COUNTERS_HELP},                                                   \
-        {"timeout-ms", "N", "how long to wait for each answer; default 60000"},                    \
+    {"watch", NULL, "repeat each second, separated by an empty line; full screen on a terminal",   \
+     .form = CTL_FLAG, .at = AT(watch)},                                                           \
+        {"interval", "SECONDS", "the same with this interval", .form = CTL_SECONDS,                \
+         .at = AT(interval_ns)},                                                                   \
+        {"count",                                                                                  \
+         "N",                                                                                      \
+         "with --watch: end after N turns; default: at Ctrl-C",                                    \
+         .form = CTL_WHOLE,                                                                        \
+         .at = AT(count),                                                                          \
+         .most = INT32_MAX},                                                                       \
+        {"counters", "PATH", ASK_COUNTERS_HELP, .form = CTL_WORD, .at = AT(fetch.counters)},       \
+        {"timeout-ms",                                                                             \
+         "N",                                                                                      \
+         "how long to wait for each answer; default 60000",                                        \
+         .form = CTL_WHOLE,                                                                        \
+         .at = AT(timeout_ms),                                                                     \
+         .most = ASK_TIMEOUT_MS_MAX},                                                              \
     {                                                                                              \
-        "json", NULL, "a line of JSON per row"                                                     \
+        "json", NULL, "a line of JSON per row", .form = CTL_AS_JSON, .at = AT(output)              \
     }
 
 static const struct ctl_option plain_options[] = {PREFIX_OPTION, COMMON_OPTIONS};
 static const struct ctl_option models_options[] = {
     PREFIX_OPTION,
-    {"node", "NAME", "only models that this node has or is loading"},
+    {"node", "NAME", "only models that this node has or is loading", .form = CTL_NAME,
+     .at = AT(fetch.request.node), .most = CONTROL_PATH_BYTES, .what = "a node's name"},
     LIMIT_OPTION,
     COMMON_OPTIONS,
 };
 static const struct ctl_option vmodels_options[] = {PREFIX_OPTION, LIMIT_OPTION, COMMON_OPTIONS};
 static const struct ctl_option copies_options[] = {COMMON_OPTIONS};
-
-#define OPTIONS(table) .options = (table), .option_count = ARRAY_COUNT(table)
 
 static const struct list lists[] = {
     {{.name = "mesh nodes",
@@ -74,7 +89,7 @@ static const struct list lists[] = {
           "RATE of other nodes are seconds to a minute old. `unreachable`: the local node cannot\n"
           "reach that one, others may; `etcd-silent`: etcd does not answer the local node.\n",
       .example = "  shoalctl mesh nodes --watch\n",
-      OPTIONS(plain_options)},
+      CTL_OPTIONS(plain_options)},
      CONTROL_MESH_NODES,
      false},
     {{.name = "mesh models",
@@ -86,7 +101,7 @@ static const struct list lists[] = {
           "model's record.\n",
       .example = "  shoalctl mesh models --prefix fraud- --limit 50\n"
                  "  shoalctl mesh models --json --limit 100000 | jq -r 'select(.failed > 0).id'\n",
-      OPTIONS(models_options)},
+      CTL_OPTIONS(models_options)},
      CONTROL_MESH_MODELS,
      false},
     {{.name = "mesh copies",
@@ -96,7 +111,7 @@ static const struct list lists[] = {
       .exits = "  0  the model is registered\n"
                "  1  it is not, or the node is in no mesh\n",
       .example = "  shoalctl mesh copies fraud-7\n",
-      OPTIONS(copies_options)},
+      CTL_OPTIONS(copies_options)},
      CONTROL_MESH_COPIES,
      true},
     {{.name = "mesh vmodels",
@@ -106,48 +121,10 @@ static const struct list lists[] = {
           "During a transition TARGET is loading: COPIES counts loaded copies of the model that\n"
           "answers, OF TARGET those of the target.\n",
       .example = "  shoalctl mesh vmodels --watch\n",
-      OPTIONS(vmodels_options)},
+      CTL_OPTIONS(vmodels_options)},
      CONTROL_MESH_VMODELS,
      false},
 };
-
-static enum status
-on_number(struct mesh_listing *listing, const char *name, const char *value, struct error *error)
-{
-    int64_t limit = 0;
-    if (strcmp(name, "timeout-ms") == 0)
-        return ctl_read_whole(value, 1, ASK_TIMEOUT_MS_MAX, &listing->timeout_ms, error);
-    if (strcmp(name, "count") == 0)
-        return ctl_read_whole(value, 1, INT32_MAX, &listing->count, error);
-    if (strcmp(name, "interval") == 0) {
-        listing->watch = true;
-        return ctl_read_seconds(value, &listing->interval_ns, error);
-    }
-    enum status status = ctl_read_whole(value, 1, LIMIT_MAX, &limit, error);
-    listing->fetch.limit = (size_t)limit;
-    return status;
-}
-
-static enum status
-on_option(void *context, size_t index, const char *value, struct error *error)
-{
-    struct mesh_listing *listing = context;
-    struct control_request *request = &listing->fetch.request;
-    const char *name = listing->list->command.options[index].name;
-    if (strcmp(name, "prefix") == 0)
-        return ctl_take_text(&request->prefix, CONTROL_KEY_BYTES, "a prefix", value, error);
-    if (strcmp(name, "node") == 0)
-        return ctl_take_text(&request->node, CONTROL_PATH_BYTES, "a node's name", value, error);
-    if (strcmp(name, "watch") == 0)
-        listing->watch = true;
-    else if (strcmp(name, "json") == 0)
-        listing->output = CTL_JSON;
-    else if (strcmp(name, "counters") == 0)
-        listing->fetch.counters = value;
-    else
-        return on_number(listing, name, value, error);
-    return STATUS_OK;
-}
 
 static enum status
 on_argument(void *context, const char *value, struct error *error)
@@ -238,17 +215,19 @@ mesh_list_run(int argc, char **argv)
     while (strcmp(list->command.name + strlen("mesh "), argv[0]) != 0)
         list++;
     struct mesh_listing listing = {
-        .list = list, .timeout_ms = TIMEOUT_MS, .interval_ns = NS_PER_S, .fetch.limit = LIMIT};
+        .list = list,
+        .timeout_ms = TIMEOUT_MS,
+        .limit = LIMIT,
+        .fetch = {.counters = ctl_counters_default(), .request.verb = list->verb}};
     struct error error = ERROR_NONE;
-    listing.fetch.request.verb = list->verb;
-    ctl_counters_default(listing.counters_default, sizeof(listing.counters_default));
-    listing.fetch.counters = listing.counters_default;
-    struct ctl_reader reader = {on_option, on_argument, &listing};
-    int code = ctl_options_read(&list->command, &reader, argc, argv);
+    int code = ctl_options_read(&list->command, argc, argv, on_argument, &listing);
     if (code >= 0)
         return code;
-    if (list->verb == CONTROL_MESH_NODES || list->verb == CONTROL_MESH_COPIES)
-        listing.fetch.limit = LIMIT_MAX; /* few in any case */
+    listing.watch = listing.watch || listing.interval_ns > 0;
+    if (listing.interval_ns == 0)
+        listing.interval_ns = NS_PER_S;
+    bool few = list->verb == CONTROL_MESH_NODES || list->verb == CONTROL_MESH_COPIES;
+    listing.fetch.limit = few ? LIMIT_MAX : (size_t)listing.limit;
     if (list->wants_id && listing.fetch.request.id == NULL) {
         error_set(&error, STATUS_INVALID_ARGUMENT, "expected ID; see shoalctl %s --help",
                   list->command.name);

@@ -19,24 +19,15 @@ struct model_settings {
     struct control_request request;
     const char *state; /* of the models to list; NULL: any */
     const char *counters;
-    char counters_default[256];
     char key[CONTROL_KEY_BYTES]; /* from a file */
     int64_t timeout_ms;
     enum ctl_output output;
 };
 
-static void
-settings_init(struct model_settings *settings, enum control_verb verb)
-{
-    *settings = (struct model_settings){.timeout_ms = TIMEOUT_MS};
-    settings->request.verb = verb;
-    ctl_counters_default(settings->counters_default, sizeof(settings->counters_default));
-    settings->counters = settings->counters_default;
-}
-
 static enum status
-take_id(struct model_settings *settings, const char *value, struct error *error)
+wants_id(void *context, const char *value, struct error *error)
 {
+    struct model_settings *settings = context;
     if (settings->request.id != NULL)
         return error_set(error, STATUS_INVALID_ARGUMENT,
                          "one model at a time; \"%.64s\" is an "
@@ -47,25 +38,12 @@ take_id(struct model_settings *settings, const char *value, struct error *error)
 }
 
 static enum status
-wants_id(void *context, const char *value, struct error *error)
-{
-    return take_id(context, value, error);
-}
-
-static enum status
 wants_id_and_path(void *context, const char *value, struct error *error)
 {
     struct model_settings *settings = context;
     if (settings->request.id == NULL || settings->request.path != NULL)
-        return take_id(settings, value, error);
+        return wants_id(settings, value, error);
     return ctl_take_text(&settings->request.path, CONTROL_PATH_BYTES, "a path", value, error);
-}
-
-static enum status
-wants_nothing(void *context, const char *value, struct error *error)
-{
-    (void)context;
-    return error_set(error, STATUS_INVALID_ARGUMENT, "\"%.64s\" is an unexpected argument", value);
 }
 
 static enum status
@@ -87,6 +65,73 @@ take_file(struct model_settings *settings, const char *path, struct error *error
     settings->request.key = settings->key;
     return STATUS_OK;
 }
+
+static enum status
+take_key(void *context, const char *value, struct error *error)
+{
+    struct model_settings *settings = context;
+    if (value[0] == '@')
+        return take_file(settings, value + 1, error);
+    return ctl_take_text(&settings->request.key, CONTROL_KEY_BYTES, "a key", value, error);
+}
+
+static enum status
+take_state(void *context, const char *value, struct error *error)
+{
+    static const char *const states[] = {"known", "loading", "loaded", "unloading", "failed"};
+    struct model_settings *settings = context;
+    for (size_t i = 0; i < ARRAY_COUNT(states); i++)
+        if (strcmp(states[i], value) == 0)
+            settings->state = states[i];
+    if (settings->state != NULL)
+        return STATUS_OK;
+    const char *nearest = ctl_nearest(value, states, ARRAY_COUNT(states));
+    return error_set(error, STATUS_INVALID_ARGUMENT, "\"%.32s\" is not a state%s%s", value,
+                     nearest != NULL ? ", did you mean " : "", nearest != NULL ? nearest : "");
+}
+
+/* ---- options ---- */
+
+#define AT(field) offsetof(struct model_settings, field)
+#define COUNTERS_OPTION                                                                            \
+    {                                                                                              \
+        "counters", "PATH", ASK_COUNTERS_HELP, .form = CTL_WORD, .at = AT(counters)                \
+    }
+#define TIMEOUT_OPTION(text)                                                                       \
+    {                                                                                              \
+        "timeout-ms", "N", text, .form = CTL_WHOLE, .at = AT(timeout_ms),                          \
+                                 .most = ASK_TIMEOUT_MS_MAX                                        \
+    }
+#define JSON_OPTION(text)                                                                          \
+    {                                                                                              \
+        "json", NULL, text, .form = CTL_AS_JSON, .at = AT(output)                                  \
+    }
+
+static const struct ctl_option load_options[] = {
+    {"key", "TEXT",
+     "passed to the modelet, by convention a JSON object, such as\n"
+     "'{\"sha256\": \"…\"}'; @FILE reads it from a file",
+     .take = take_key},
+    {"pipeline", "NAME", "the pipeline; default: the only one with models", .form = CTL_NAME,
+     .at = AT(request.pipeline), .most = CONTROL_NAME_BYTES, .what = "a pipeline's name"},
+    COUNTERS_OPTION,
+    TIMEOUT_OPTION("how long to wait; default 600000. The node continues afterwards"),
+    JSON_OPTION("one line of JSON"),
+};
+
+static const struct ctl_option plain_options[] = {
+    COUNTERS_OPTION,
+    TIMEOUT_OPTION("how long to wait; default 600000. The node continues afterwards"),
+    JSON_OPTION("one line of JSON"),
+};
+
+static const struct ctl_option list_options[] = {
+    {"state", "S", "only models in this state: known, loading, loaded, unloading, failed",
+     .take = take_state},
+    COUNTERS_OPTION,
+    TIMEOUT_OPTION("how long to wait; default 600000"),
+    JSON_OPTION("one line of JSON for each model"),
+};
 
 /* ---- asking ---- */
 
@@ -140,49 +185,7 @@ ask_and_print(const struct model_settings *settings, const char *doing)
     return ask_end(code, settings->output, answer, &error);
 }
 
-/* ---- load ---- */
-
-#define OPTION_COUNTERS_LINE                                                                       \
-    {                                                                                              \
-        "counters", "PATH", ASK_COUNTERS_HELP                                                      \
-    }
-#define OPTION_TIMEOUT_LINE                                                                        \
-    {                                                                                              \
-        "timeout-ms", "N", "how long to wait; default 600000. The node continues afterwards"       \
-    }
-
-enum load_option { LOAD_KEY, LOAD_PIPELINE, LOAD_COUNTERS, LOAD_TIMEOUT, LOAD_JSON };
-
-static const struct ctl_option load_options[] = {
-    [LOAD_KEY] = {"key", "TEXT",
-                  "passed to the modelet, by convention a JSON object, such as\n"
-                  "'{\"sha256\": \"…\"}'; @FILE reads it from a file"},
-    [LOAD_PIPELINE] = {"pipeline", "NAME", "the pipeline; default: the only one with models"},
-    [LOAD_COUNTERS] = OPTION_COUNTERS_LINE,
-    [LOAD_TIMEOUT] = OPTION_TIMEOUT_LINE,
-    [LOAD_JSON] = {"json", NULL, "one line of JSON"},
-};
-
-static enum status
-on_load_option(void *context, size_t index, const char *value, struct error *error)
-{
-    struct model_settings *settings = context;
-    struct control_request *request = &settings->request;
-    switch ((enum load_option)index) {
-    case LOAD_KEY:
-        if (value[0] == '@')
-            return take_file(settings, value + 1, error);
-        return ctl_take_text(&request->key, CONTROL_KEY_BYTES, "a key", value, error);
-    case LOAD_PIPELINE:
-        return ctl_take_text(&request->pipeline, CONTROL_NAME_BYTES, "a pipeline's name", value,
-                             error);
-    case LOAD_COUNTERS: settings->counters = value; break;
-    case LOAD_TIMEOUT:
-        return ctl_read_whole(value, 1, ASK_TIMEOUT_MS_MAX, &settings->timeout_ms, error);
-    case LOAD_JSON: settings->output = CTL_JSON; break;
-    }
-    return STATUS_OK;
-}
+/* ---- load, unload and rollback ---- */
 
 static const struct ctl_command load_command = {
     .name = "model load",
@@ -197,54 +200,8 @@ static const struct ctl_command load_command = {
         "  1  it is not: the text gives the reason (the modelet's error, no room, no such path)\n",
     .example = "  shoalctl model load fraud-7 fraud/7 --key '{\"model_type\": {\"name\": "
                "\"xgboost\"}}'\n",
-    .options = load_options,
-    .option_count = ARRAY_COUNT(load_options),
+    CTL_OPTIONS(load_options),
 };
-
-static int
-lacks(const struct model_settings *settings, const char *command, const char *what)
-{
-    struct error error = ERROR_NONE;
-    error_set(&error, STATUS_INVALID_ARGUMENT, "%s; see shoalctl model %s --help", what, command);
-    return ctl_fail(CTL_USAGE, settings->output, &error);
-}
-
-static int
-load_run(int argc, char **argv)
-{
-    struct model_settings settings;
-    settings_init(&settings, CONTROL_MODEL_LOAD);
-    struct ctl_reader reader = {on_load_option, wants_id_and_path, &settings};
-    int code = ctl_options_read(&load_command, &reader, argc, argv);
-    if (code >= 0)
-        return code;
-    if (settings.request.path == NULL)
-        return lacks(&settings, "load", "the model's id and path are missing: ID PATH");
-    return ask_and_print(&settings, "loading");
-}
-
-/* ---- unload ---- */
-
-enum unload_option { UNLOAD_COUNTERS, UNLOAD_TIMEOUT, UNLOAD_JSON };
-
-static const struct ctl_option unload_options[] = {
-    [UNLOAD_COUNTERS] = OPTION_COUNTERS_LINE,
-    [UNLOAD_TIMEOUT] = OPTION_TIMEOUT_LINE,
-    [UNLOAD_JSON] = {"json", NULL, "one line of JSON"},
-};
-
-static enum status
-on_unload_option(void *context, size_t index, const char *value, struct error *error)
-{
-    struct model_settings *settings = context;
-    switch ((enum unload_option)index) {
-    case UNLOAD_COUNTERS: settings->counters = value; break;
-    case UNLOAD_TIMEOUT:
-        return ctl_read_whole(value, 1, ASK_TIMEOUT_MS_MAX, &settings->timeout_ms, error);
-    case UNLOAD_JSON: settings->output = CTL_JSON; break;
-    }
-    return STATUS_OK;
-}
 
 static const struct ctl_command unload_command = {
     .name = "model unload",
@@ -256,25 +213,8 @@ static const struct ctl_command unload_command = {
     .exits = "  0  no worker has the model any more\n"
              "  1  the node knows no such model\n",
     .example = "  shoalctl model unload fraud-7\n",
-    .options = unload_options,
-    .option_count = ARRAY_COUNT(unload_options),
+    CTL_OPTIONS(plain_options),
 };
-
-static int
-unload_run(int argc, char **argv)
-{
-    struct model_settings settings;
-    settings_init(&settings, CONTROL_MODEL_UNLOAD);
-    struct ctl_reader reader = {on_unload_option, wants_id, &settings};
-    int code = ctl_options_read(&unload_command, &reader, argc, argv);
-    if (code >= 0)
-        return code;
-    if (settings.request.id == NULL)
-        return lacks(&settings, "unload", "the model's id is missing: ID");
-    return ask_and_print(&settings, "unloading");
-}
-
-/* ---- rollback ---- */
 
 static const struct ctl_command rollback_command = {
     .name = "model rollback",
@@ -288,63 +228,44 @@ static const struct ctl_command rollback_command = {
     .exits = "  0  the lower version is being loaded\n"
              "  1  the model has no numbered versions, or no lower one\n",
     .example = "  shoalctl model rollback fraud\n",
-    .options = unload_options,
-    .option_count = ARRAY_COUNT(unload_options),
+    CTL_OPTIONS(plain_options),
+};
+
+static const struct order {
+    const struct ctl_command *command;
+    enum control_verb verb;
+    ctl_on_argument *on_argument;
+    const char *lack, *doing;
+} orders[] = {
+    {&load_command, CONTROL_MODEL_LOAD, wants_id_and_path,
+     "the model's id and path are missing: ID PATH", "loading"},
+    {&unload_command, CONTROL_MODEL_UNLOAD, wants_id, "the model's id is missing: ID", "unloading"},
+    {&rollback_command, CONTROL_MODEL_ROLLBACK, wants_id, "the model's id is missing: ID",
+     "rolling back"},
 };
 
 static int
-rollback_run(int argc, char **argv)
+order_run(int argc, char **argv)
 {
-    struct model_settings settings;
-    settings_init(&settings, CONTROL_MODEL_ROLLBACK);
-    struct ctl_reader reader = {on_unload_option, wants_id, &settings};
-    int code = ctl_options_read(&rollback_command, &reader, argc, argv);
+    const struct order *order = orders;
+    while (strcmp(order->command->name + strlen("model "), argv[0]) != 0)
+        order++;
+    struct model_settings settings = {
+        .request.verb = order->verb, .counters = ctl_counters_default(), .timeout_ms = TIMEOUT_MS};
+    struct error error = ERROR_NONE;
+    int code = ctl_options_read(order->command, argc, argv, order->on_argument, &settings);
     if (code >= 0)
         return code;
-    if (settings.request.id == NULL)
-        return lacks(&settings, "rollback", "the model's id is missing: ID");
-    return ask_and_print(&settings, "rolling back");
+    bool lacks_path = order->verb == CONTROL_MODEL_LOAD && settings.request.path == NULL;
+    if (settings.request.id == NULL || lacks_path) {
+        error_set(&error, STATUS_INVALID_ARGUMENT, "%s; see shoalctl %s --help", order->lack,
+                  order->command->name);
+        return ctl_fail(CTL_USAGE, settings.output, &error);
+    }
+    return ask_and_print(&settings, order->doing);
 }
 
 /* ---- list ---- */
-
-enum list_option { LIST_STATE, LIST_COUNTERS, LIST_TIMEOUT, LIST_JSON };
-
-static const struct ctl_option list_options[] = {
-    [LIST_STATE] = {"state", "S",
-                    "only models in this state: known, loading, loaded, unloading, failed"},
-    [LIST_COUNTERS] = OPTION_COUNTERS_LINE,
-    [LIST_TIMEOUT] = {"timeout-ms", "N", "how long to wait; default 600000"},
-    [LIST_JSON] = {"json", NULL, "one line of JSON for each model"},
-};
-
-static enum status
-take_state(struct model_settings *settings, const char *value, struct error *error)
-{
-    static const char *const states[] = {"known", "loading", "loaded", "unloading", "failed"};
-    for (size_t i = 0; i < ARRAY_COUNT(states); i++)
-        if (strcmp(states[i], value) == 0)
-            settings->state = states[i];
-    if (settings->state != NULL)
-        return STATUS_OK;
-    const char *nearest = ctl_nearest(value, states, ARRAY_COUNT(states));
-    return error_set(error, STATUS_INVALID_ARGUMENT, "\"%.32s\" is not a state%s%s", value,
-                     nearest != NULL ? ", did you mean " : "", nearest != NULL ? nearest : "");
-}
-
-static enum status
-on_list_option(void *context, size_t index, const char *value, struct error *error)
-{
-    struct model_settings *settings = context;
-    switch ((enum list_option)index) {
-    case LIST_STATE: return take_state(settings, value, error);
-    case LIST_COUNTERS: settings->counters = value; break;
-    case LIST_TIMEOUT:
-        return ctl_read_whole(value, 1, ASK_TIMEOUT_MS_MAX, &settings->timeout_ms, error);
-    case LIST_JSON: settings->output = CTL_JSON; break;
-    }
-    return STATUS_OK;
-}
 
 /* Leaves out the rows in other states. */
 static void
@@ -371,17 +292,16 @@ static const struct ctl_command list_command = {
              "  1  the node answered with an error\n",
     .example = "  shoalctl model list --state failed\n"
                "  shoalctl model list --json | jq -r 'select(.users > 0).id'\n",
-    .options = list_options,
-    .option_count = ARRAY_COUNT(list_options),
+    CTL_OPTIONS(list_options),
 };
 
 static int
 list_run(int argc, char **argv)
 {
-    struct model_settings settings;
-    settings_init(&settings, CONTROL_MODEL_LIST);
-    struct ctl_reader reader = {on_list_option, wants_nothing, &settings};
-    int code = ctl_options_read(&list_command, &reader, argc, argv);
+    struct model_settings settings = {.request.verb = CONTROL_MODEL_LIST,
+                                      .counters = ctl_counters_default(),
+                                      .timeout_ms = TIMEOUT_MS};
+    int code = ctl_options_read(&list_command, argc, argv, NULL, &settings);
     if (code >= 0)
         return code;
     struct rows rows;
@@ -409,7 +329,7 @@ list_run(int argc, char **argv)
 /* ---- dispatch ---- */
 
 static const struct ctl_part parts[] = {
-    {"load", load_run}, {"unload", unload_run}, {"rollback", rollback_run}, {"list", list_run}};
+    {"load", order_run}, {"unload", order_run}, {"rollback", order_run}, {"list", list_run}};
 
 static int
 model_run(int argc, char **argv)

@@ -166,8 +166,7 @@ static int
 new_modelet_run(int argc, char **argv)
 {
     const char *name = NULL;
-    struct ctl_reader reader = {NULL, on_name, &name};
-    int code = ctl_options_read(&new_modelet_command, &reader, argc, argv);
+    int code = ctl_options_read(&new_modelet_command, argc, argv, on_name, &name);
     if (code >= 0)
         return code;
     struct error error = ERROR_NONE;

@@ -9,38 +9,23 @@
 
 enum { TIMEOUT_MS = 60000 };
 
-enum reload_option { OPTION_ALL, OPTION_COUNTERS, OPTION_TIMEOUT, OPTION_JSON };
-
-static const struct ctl_option options[] = {
-    [OPTION_ALL] = {"all", NULL, "every pipeline, as SIGHUP does"},
-    [OPTION_COUNTERS] = {"counters", "PATH", ASK_COUNTERS_HELP},
-    [OPTION_TIMEOUT] = {"timeout-ms", "N",
-                        "how long to wait; default 60000. The reload continues afterwards"},
-    [OPTION_JSON] = {"json", NULL, "one line of JSON"},
-};
-
 struct reload_settings {
     struct control_request request;
     const char *counters;
-    char counters_default[256];
     int64_t timeout_ms;
     bool all;
     enum ctl_output output;
 };
 
-static enum status
-on_option(void *context, size_t index, const char *value, struct error *error)
-{
-    struct reload_settings *settings = context;
-    switch ((enum reload_option)index) {
-    case OPTION_ALL: settings->all = true; break;
-    case OPTION_COUNTERS: settings->counters = value; break;
-    case OPTION_TIMEOUT:
-        return ctl_read_whole(value, 1, ASK_TIMEOUT_MS_MAX, &settings->timeout_ms, error);
-    case OPTION_JSON: settings->output = CTL_JSON; break;
-    }
-    return STATUS_OK;
-}
+#define AT(field) offsetof(struct reload_settings, field)
+
+static const struct ctl_option options[] = {
+    {"all", NULL, "every pipeline, as SIGHUP does", .form = CTL_FLAG, .at = AT(all)},
+    {"counters", "PATH", ASK_COUNTERS_HELP, .form = CTL_WORD, .at = AT(counters)},
+    {"timeout-ms", "N", "how long to wait; default 60000. The reload continues afterwards",
+     .form = CTL_WHOLE, .at = AT(timeout_ms), .most = ASK_TIMEOUT_MS_MAX},
+    {"json", NULL, "one line of JSON", .form = CTL_AS_JSON, .at = AT(output)},
+};
 
 static enum status
 on_argument(void *context, const char *value, struct error *error)
@@ -71,11 +56,10 @@ ask_for_reload(const struct reload_settings *settings, json_t **answer, struct e
 static int
 reload_run(int argc, char **argv)
 {
-    struct reload_settings settings = {.request.verb = CONTROL_RELOAD, .timeout_ms = TIMEOUT_MS};
-    ctl_counters_default(settings.counters_default, sizeof(settings.counters_default));
-    settings.counters = settings.counters_default;
-    struct ctl_reader reader = {on_option, on_argument, &settings};
-    int code = ctl_options_read(&reload_command, &reader, argc, argv);
+    struct reload_settings settings = {.request.verb = CONTROL_RELOAD,
+                                       .counters = ctl_counters_default(),
+                                       .timeout_ms = TIMEOUT_MS};
+    int code = ctl_options_read(&reload_command, argc, argv, on_argument, &settings);
     if (code >= 0)
         return code;
     struct error error = ERROR_NONE;
@@ -102,7 +86,6 @@ const struct ctl_command reload_command = {
     .exits = "  0  the new generation serves\n"
              "  1  it does not come up, or there is no such pipeline: the old one serves\n",
     .example = "  shoalctl reload digits\n",
-    .options = options,
-    .option_count = ARRAY_COUNT(options),
+    CTL_OPTIONS(options),
     .run = reload_run,
 };

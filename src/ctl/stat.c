@@ -126,65 +126,36 @@ watch_print(struct watch *watch)
 
 /* ---- the command ---- */
 
-enum stat_option {
-    STAT_COUNTERS,
-    STAT_PIPELINE,
-    STAT_INTERVAL,
-    STAT_COUNT,
-    STAT_HELP_COUNTERS,
-    STAT_JSON
-};
-
-static const struct ctl_option options[] = {
-    [STAT_COUNTERS] = {"counters", "PATH",
-                       "the node's counters file; default /run/shoal/counters "
-                       "for root, else\n$XDG_RUNTIME_DIR/shoal/counters or "
-                       "/tmp/shoal-<uid>/counters"},
-    [STAT_PIPELINE] = {"pipeline", "NAME", "only this pipeline"},
-    [STAT_INTERVAL] = {"interval", "SECONDS", "print the events of each interval, with rates"},
-    [STAT_COUNT] = {"count", "N", "end after N intervals; default: when interrupted"},
-    [STAT_HELP_COUNTERS] = {"help-counters", NULL, "print the meaning of each counter"},
-    [STAT_JSON] = {"json", NULL, "one line of JSON with every counter; one per interval"},
-};
-
 struct stat_settings {
     struct watch watch;
     bool help_counters;
 };
 
-static enum status
-on_option(void *settings, size_t index, const char *value, struct error *error)
-{
-    struct stat_settings *stat = settings;
-    struct watch *watch = &stat->watch;
-    switch ((enum stat_option)index) {
-    case STAT_COUNTERS: watch->path = value; break;
-    case STAT_PIPELINE: watch->pipeline = value; break;
-    case STAT_INTERVAL: return ctl_read_seconds(value, &watch->interval_ns, error);
-    case STAT_COUNT: return ctl_read_whole(value, 1, INT32_MAX, &watch->count, error);
-    case STAT_HELP_COUNTERS: stat->help_counters = true; break;
-    case STAT_JSON: watch->output = CTL_JSON; break;
-    }
-    return STATUS_OK;
-}
+#define AT(field) offsetof(struct stat_settings, field)
 
-static enum status
-on_argument(void *settings, const char *value, struct error *error)
-{
-    (void)settings;
-    return error_set(error, STATUS_INVALID_ARGUMENT, "\"%.64s\" is an unexpected argument", value);
-}
+static const struct ctl_option options[] = {
+    {"counters", "PATH",
+     "the node's counters file; default /run/shoal/counters for root, else\n"
+     "$XDG_RUNTIME_DIR/shoal/counters or /tmp/shoal-<uid>/counters",
+     .form = CTL_WORD, .at = AT(watch.path)},
+    {"pipeline", "NAME", "only this pipeline", .form = CTL_WORD, .at = AT(watch.pipeline)},
+    {"interval", "SECONDS", "print the events of each interval, with rates", .form = CTL_SECONDS,
+     .at = AT(watch.interval_ns)},
+    {"count", "N", "end after N intervals; default: when interrupted", .form = CTL_WHOLE,
+     .at = AT(watch.count), .most = INT32_MAX},
+    {"help-counters", NULL, "print the meaning of each counter", .form = CTL_FLAG,
+     .at = AT(help_counters)},
+    {"json", NULL, "one line of JSON with every counter; one per interval", .form = CTL_AS_JSON,
+     .at = AT(watch.output)},
+};
 
 static int
 stat_run(int argc, char **argv)
 {
-    char path[256];
-    struct stat_settings stat = {.watch.path = path};
+    struct stat_settings stat = {.watch.path = ctl_counters_default()};
     struct watch *watch = &stat.watch;
     struct error error = ERROR_NONE;
-    ctl_counters_default(path, sizeof path);
-    struct ctl_reader reader = {on_option, on_argument, &stat};
-    int code = ctl_options_read(&stat_command, &reader, argc, argv);
+    int code = ctl_options_read(&stat_command, argc, argv, NULL, &stat);
     if (code >= 0)
         return code;
     if (watch->count > 0 && watch->interval_ns == 0) {
@@ -223,7 +194,6 @@ const struct ctl_command stat_command = {
     .exits = "  0  figures of a live or dead node were printed\n"
              "  1  the node has no such pipeline\n",
     .example = "  shoalctl stat --pipeline digits --interval 5\n",
-    .options = options,
-    .option_count = ARRAY_COUNT(options),
+    CTL_OPTIONS(options),
     .run = stat_run,
 };

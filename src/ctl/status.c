@@ -26,47 +26,33 @@
 
 enum { MODELS_MAX = 1024 };
 
-enum status_option {
-    OPTION_TARGET,
-    OPTION_TLS_CA,
-    OPTION_TLS_CERT,
-    OPTION_TLS_KEY,
-    OPTION_TLS_KEY_PASSWORD,
-    OPTION_TLS_NAME,
-    OPTION_COUNTERS,
-    OPTION_WAIT,
-    OPTION_TIMEOUT,
-    OPTION_JSON
-};
-
-static const struct ctl_option options[] = {
-    [OPTION_TARGET] = {"target", "ADDRESS",
-                       "also ask the node at this address: unix:/path or host:port"},
-    [OPTION_TLS_CA] = CLIENT_TLS_CA,
-    [OPTION_TLS_CERT] = CLIENT_TLS_CERT,
-    [OPTION_TLS_KEY] = CLIENT_TLS_KEY,
-    [OPTION_TLS_KEY_PASSWORD] = CLIENT_TLS_KEY_PASSWORD,
-    [OPTION_TLS_NAME] = CLIENT_TLS_NAME,
-    [OPTION_COUNTERS] = {"counters", "PATH",
-                         "the node's counters file; default /run/shoal/counters "
-                         "for root, else\n$XDG_RUNTIME_DIR/shoal/counters or "
-                         "/tmp/shoal-<uid>/counters"},
-    [OPTION_WAIT] = {"wait-ready", "SECONDS",
-                     "wait until the node and all models in question are ready"},
-    [OPTION_TIMEOUT] = {"timeout-ms", "N", "how long the node may take to answer; default 5000"},
-    [OPTION_JSON] = {"json", NULL, "one line of JSON"},
-};
-
 struct status_settings {
     const char *target; /* NULL: do not ask */
     struct client_tls tls;
     const char *counters; /* NULL: the default one, if it exists and the node is local */
-    char counters_default[256];
+    const char *counters_default;
     const char *models[MODELS_MAX]; /* named by the user; none: those in the file */
     size_t model_count;
     int64_t wait_ns;
     int64_t timeout_ms;
     enum ctl_output output;
+};
+
+#define AT(field) offsetof(struct status_settings, field)
+
+static const struct ctl_option options[] = {
+    {"target", "ADDRESS", "also ask the node at this address: unix:/path or host:port",
+     .form = CTL_WORD, .at = AT(target)},
+    CLIENT_TLS_OPTIONS(AT(tls)),
+    {"counters", "PATH",
+     "the node's counters file; default /run/shoal/counters for root, else\n"
+     "$XDG_RUNTIME_DIR/shoal/counters or /tmp/shoal-<uid>/counters",
+     .form = CTL_WORD, .at = AT(counters)},
+    {"wait-ready", "SECONDS", "wait until the node and all models in question are ready",
+     .form = CTL_SECONDS, .at = AT(wait_ns)},
+    {"timeout-ms", "N", "how long the node may take to answer; default 5000", .form = CTL_WHOLE,
+     .at = AT(timeout_ms), .most = 86400000},
+    {"json", NULL, "one line of JSON", .form = CTL_AS_JSON, .at = AT(output)},
 };
 
 /* The collected state. */
@@ -601,25 +587,6 @@ look_json(const struct status_look *look, const struct status_settings *settings
 /* ---- the command ---- */
 
 static enum status
-on_option(void *given, size_t index, const char *value, struct error *error)
-{
-    struct status_settings *settings = given;
-    switch ((enum status_option)index) {
-    case OPTION_TARGET: settings->target = value; break;
-    case OPTION_TLS_CA:
-    case OPTION_TLS_CERT:
-    case OPTION_TLS_KEY:
-    case OPTION_TLS_KEY_PASSWORD:
-    case OPTION_TLS_NAME: client_tls_take(&settings->tls, options[index].name, value); break;
-    case OPTION_COUNTERS: settings->counters = value; break;
-    case OPTION_WAIT: return ctl_read_seconds(value, &settings->wait_ns, error);
-    case OPTION_TIMEOUT: return ctl_read_whole(value, 1, 86400000, &settings->timeout_ms, error);
-    case OPTION_JSON: settings->output = CTL_JSON; break;
-    }
-    return STATUS_OK;
-}
-
-static enum status
 on_argument(void *given, const char *value, struct error *error)
 {
     struct status_settings *settings = given;
@@ -668,9 +635,8 @@ status_run(int argc, char **argv)
     struct client client = {0};
     struct error error = ERROR_NONE;
     settings->timeout_ms = 5000;
-    ctl_counters_default(settings->counters_default, sizeof settings->counters_default);
-    struct ctl_reader reader = {on_option, on_argument, settings};
-    int code = ctl_options_read(&status_command, &reader, argc, argv);
+    settings->counters_default = ctl_counters_default();
+    int code = ctl_options_read(&status_command, argc, argv, on_argument, settings);
     if (code >= 0)
         goto out;
     if (settings->target == NULL && settings->counters == NULL && getenv("SHOAL_TARGET") != NULL)
@@ -703,7 +669,6 @@ const struct ctl_command status_command = {
     .exits = "  0  live and ready, its models too\n"
              "  1  not ready, dead, or a model is not ready\n",
     .example = "  shoalctl status --target unix:/tmp/shoal-digits.sock --wait-ready 10\n",
-    .options = options,
-    .option_count = ARRAY_COUNT(options),
+    CTL_OPTIONS(options),
     .run = status_run,
 };

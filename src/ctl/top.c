@@ -18,37 +18,18 @@
 #include "ctl/screen.h"
 #include "ctl/watch.h"
 
-enum top_option { TOP_COUNTERS, TOP_PIPELINE, TOP_INTERVAL, TOP_COUNT, TOP_JSON };
+#define AT(field) offsetof(struct watch, field)
 
 static const struct ctl_option options[] = {
-    [TOP_COUNTERS] = {"counters", "PATH", "the node's counters file; see shoalctl stat --help"},
-    [TOP_PIPELINE] = {"pipeline", "NAME", "only this pipeline"},
-    [TOP_INTERVAL] = {"interval", "SECONDS", "default 1"},
-    [TOP_COUNT] = {"count", "N", "end after N intervals; default: at q or Ctrl-C"},
-    [TOP_JSON] = {"json", NULL,
-                  "a line of JSON per interval instead of a screen: stat --interval --json"},
+    {"counters", "PATH", "the node's counters file; see shoalctl stat --help", .form = CTL_WORD,
+     .at = AT(path)},
+    {"pipeline", "NAME", "only this pipeline", .form = CTL_WORD, .at = AT(pipeline)},
+    {"interval", "SECONDS", "default 1", .form = CTL_SECONDS, .at = AT(interval_ns)},
+    {"count", "N", "end after N intervals; default: at q or Ctrl-C", .form = CTL_WHOLE,
+     .at = AT(count), .most = INT32_MAX},
+    {"json", NULL, "a line of JSON per interval instead of a screen: stat --interval --json",
+     .form = CTL_AS_JSON, .at = AT(output)},
 };
-
-static enum status
-on_option(void *settings, size_t index, const char *value, struct error *error)
-{
-    struct watch *watch = settings;
-    switch ((enum top_option)index) {
-    case TOP_COUNTERS: watch->path = value; break;
-    case TOP_PIPELINE: watch->pipeline = value; break;
-    case TOP_INTERVAL: return ctl_read_seconds(value, &watch->interval_ns, error);
-    case TOP_COUNT: return ctl_read_whole(value, 1, INT32_MAX, &watch->count, error);
-    case TOP_JSON: watch->output = CTL_JSON; break;
-    }
-    return STATUS_OK;
-}
-
-static enum status
-on_argument(void *settings, const char *value, struct error *error)
-{
-    (void)settings;
-    return error_set(error, STATUS_INVALID_ARGUMENT, "\"%.64s\" is an unexpected argument", value);
-}
 
 /* ---- the screen ---- */
 
@@ -240,13 +221,10 @@ screen_run(struct watch *watch)
 static int
 top_run(int argc, char **argv)
 {
-    char path[256];
-    struct watch watch = {.path = path, .interval_ns = NS_PER_S};
+    struct watch watch = {.path = ctl_counters_default(), .interval_ns = NS_PER_S};
     struct error error = ERROR_NONE;
     struct snapshot first;
-    ctl_counters_default(path, sizeof path);
-    struct ctl_reader reader = {on_option, on_argument, &watch};
-    int code = ctl_options_read(&top_command, &reader, argc, argv);
+    int code = ctl_options_read(&top_command, argc, argv, NULL, &watch);
     if (code >= 0)
         return code;
     if (watch.output == CTL_JSON || !isatty(STDOUT_FILENO))
@@ -272,7 +250,6 @@ const struct ctl_command top_command = {
     .exits = "  0  ended by q, Ctrl-C or --count\n"
              "  1  the node has no such pipeline\n",
     .example = "  shoalctl top --pipeline digits\n",
-    .options = options,
-    .option_count = ARRAY_COUNT(options),
+    CTL_OPTIONS(options),
     .run = top_run,
 };

@@ -17,22 +17,9 @@
 
 enum { TIMEOUT_MS = 3600000 };
 
-enum upgrade_option { OPTION_PROGRAM, OPTION_CONFIG, OPTION_COUNTERS, OPTION_TIMEOUT, OPTION_JSON };
-
-static const struct ctl_option options[] = {
-    [OPTION_PROGRAM] = {"program", "PATH",
-                        "the new shoald; default: the file that has the running one's path now"},
-    [OPTION_CONFIG] = {"config", "PATH", "its configuration; default: the same file"},
-    [OPTION_COUNTERS] = {"counters", "PATH", ASK_COUNTERS_HELP},
-    [OPTION_TIMEOUT] = {"timeout-ms", "N",
-                        "how long to wait; default 3600000. The upgrade continues afterwards"},
-    [OPTION_JSON] = {"json", NULL, "lines of JSON"},
-};
-
 struct upgrade_settings {
     struct control_request request;
     const char *counters;
-    char counters_default[256];
     char *program, *config; /* absolute */
     int64_t timeout_ms;
     enum ctl_output output;
@@ -57,26 +44,28 @@ take_path(const char *value, char **path, struct error *error)
 }
 
 static enum status
-on_option(void *context, size_t index, const char *value, struct error *error)
+take_program(void *settings, const char *value, struct error *error)
 {
-    struct upgrade_settings *settings = context;
-    switch ((enum upgrade_option)index) {
-    case OPTION_PROGRAM: return take_path(value, &settings->program, error);
-    case OPTION_CONFIG: return take_path(value, &settings->config, error);
-    case OPTION_COUNTERS: settings->counters = value; break;
-    case OPTION_TIMEOUT:
-        return ctl_read_whole(value, 1, ASK_TIMEOUT_MS_MAX, &settings->timeout_ms, error);
-    case OPTION_JSON: settings->output = CTL_JSON; break;
-    }
-    return STATUS_OK;
+    return take_path(value, &((struct upgrade_settings *)settings)->program, error);
 }
 
 static enum status
-on_argument(void *context, const char *value, struct error *error)
+take_config(void *settings, const char *value, struct error *error)
 {
-    (void)context;
-    return error_set(error, STATUS_INVALID_ARGUMENT, "takes no argument, not \"%.64s\"", value);
+    return take_path(value, &((struct upgrade_settings *)settings)->config, error);
 }
+
+#define AT(field) offsetof(struct upgrade_settings, field)
+
+static const struct ctl_option options[] = {
+    {"program", "PATH", "the new shoald; default: the file that has the running one's path now",
+     .take = take_program},
+    {"config", "PATH", "its configuration; default: the same file", .take = take_config},
+    {"counters", "PATH", ASK_COUNTERS_HELP, .form = CTL_WORD, .at = AT(counters)},
+    {"timeout-ms", "N", "how long to wait; default 3600000. The upgrade continues afterwards",
+     .form = CTL_WHOLE, .at = AT(timeout_ms), .most = ASK_TIMEOUT_MS_MAX},
+    {"json", NULL, "lines of JSON", .form = CTL_AS_JSON, .at = AT(output)},
+};
 
 static void
 print_progress(const struct upgrade_settings *settings, const char *text)
@@ -131,11 +120,10 @@ upgrade(const struct upgrade_settings *settings, json_t **answer, struct error *
 static int
 upgrade_run(int argc, char **argv)
 {
-    struct upgrade_settings settings = {.request.verb = CONTROL_UPGRADE, .timeout_ms = TIMEOUT_MS};
-    ctl_counters_default(settings.counters_default, sizeof(settings.counters_default));
-    settings.counters = settings.counters_default;
-    struct ctl_reader reader = {on_option, on_argument, &settings};
-    int code = ctl_options_read(&upgrade_command, &reader, argc, argv);
+    struct upgrade_settings settings = {.request.verb = CONTROL_UPGRADE,
+                                        .counters = ctl_counters_default(),
+                                        .timeout_ms = TIMEOUT_MS};
+    int code = ctl_options_read(&upgrade_command, argc, argv, NULL, &settings);
     if (code < 0) {
         struct error error = ERROR_NONE;
         json_t *answer = NULL;
@@ -164,7 +152,6 @@ const struct ctl_command upgrade_command = {
              "  1  the old one serves on; or it left calls unfinished at `drain_timeout_ms`\n",
     .example = "  shoalctl upgrade\n"
                "  shoalctl upgrade --program /opt/shoal-2/bin/shoald\n",
-    .options = options,
-    .option_count = ARRAY_COUNT(options),
+    CTL_OPTIONS(options),
     .run = upgrade_run,
 };

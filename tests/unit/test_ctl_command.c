@@ -47,12 +47,20 @@ text_free(void **state)
 
 /* ---- options ---- */
 
-enum { OPTION_COLOR, OPTION_COUNT, OPTION_VERBOSE };
+struct painted {
+    const char *color;
+    int64_t count;
+    bool verbose;
+    const char *walls[4];
+    size_t wall_count;
+};
+
+#define AT(field) offsetof(struct painted, field)
 
 static const struct ctl_option paint_options[] = {
-    [OPTION_COLOR] = {"color", "NAME", "a color"},
-    [OPTION_COUNT] = {"count", "N", "how many"},
-    [OPTION_VERBOSE] = {"verbose", NULL, "say more"},
+    {"color", "NAME", "a color", .form = CTL_WORD, .at = AT(color)},
+    {"count", "N", "how many", .form = CTL_WHOLE, .at = AT(count), .most = 9},
+    {"verbose", NULL, "say more", .form = CTL_FLAG, .at = AT(verbose)},
 };
 
 static int
@@ -68,32 +76,9 @@ static const struct ctl_command paint = {
     .arguments = "WALL",
     .summary = "Paint",
     .example = "  shoalctl paint\n",
-    .options = paint_options,
-    .option_count = 3,
+    CTL_OPTIONS(paint_options),
     .run = paint_run,
 };
-
-struct painted {
-    const char *color;
-    int64_t count;
-    int verbose;
-    const char *walls[4];
-    size_t wall_count;
-};
-
-static enum status
-on_option(void *settings, size_t index, const char *value, struct error *error)
-{
-    struct painted *painted = settings;
-    switch (index) {
-    case OPTION_COLOR: painted->color = value; return STATUS_OK;
-    case OPTION_COUNT: return ctl_read_whole(value, 1, 9, &painted->count, error);
-    default:
-        assert_null(value);
-        painted->verbose++;
-        return STATUS_OK;
-    }
-}
 
 static enum status
 on_argument(void *settings, const char *value, struct error *error)
@@ -117,8 +102,7 @@ paint_read(struct painted *painted, const char *words)
         argv[argc++] = word;
     argv[argc] = NULL;
     memset(painted, 0, sizeof *painted);
-    struct ctl_reader reader = {on_option, on_argument, painted};
-    return ctl_options_read(&paint, &reader, argc, argv);
+    return ctl_options_read(&paint, argc, argv, on_argument, painted);
 }
 
 TEST_CASE(test_options_are_read_in_any_order)
@@ -128,7 +112,7 @@ TEST_CASE(test_options_are_read_in_any_order)
         paint_read(&painted, "paint north --color=red south --verbose --count 3 -- -x"), -1);
     assert_string_equal(painted.color, "red");
     assert_int_equal(painted.count, 3);
-    assert_int_equal(painted.verbose, 1);
+    assert_true(painted.verbose);
     assert_int_equal(painted.wall_count, 3);
     assert_string_equal(painted.walls[1], "south");
     assert_string_equal(painted.walls[2], "-x");
