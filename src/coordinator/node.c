@@ -280,25 +280,32 @@ take_signals(struct coordinator_node *node, struct error *error)
     return signals_start(node->loop, &handler, error);
 }
 
+static struct front_node
+front_node(struct coordinator_node *node)
+{
+    return (struct front_node){
+        .config = &node->source->config,
+        .pipelines = node->assembly.pipelines,
+        .pipeline_count = node->assembly.pipeline_count,
+        .registry = node->assembly.registry,
+        .repository = node->repository,
+        .shared_memory = node->assembly.shared_memory,
+        .mesh = node->mesh,
+        .counters = counters_values(&node->assembly.counters, 0),
+        .share_key = node->share_key,
+        .tracer = node->tracer,
+    };
+}
+
 /* Binds what is configured; what comes in waits until web_start. */
 static enum status
 web_open(struct coordinator_node *node, struct error *error)
 {
     struct web_options options = {
-        .config = &node->source->config,
+        .node = front_node(node),
         .counters = &node->assembly.counters,
         .meters = mesh_node_meters(node->mesh),
         .tls = node->certificates.callers,
-        .rest = {.config = &node->source->config,
-                 .pipelines = node->assembly.pipelines,
-                 .pipeline_count = node->assembly.pipeline_count,
-                 .registry = node->assembly.registry,
-                 .repository = node->repository,
-                 .shared_memory = node->assembly.shared_memory,
-                 .mesh = node->mesh,
-                 .counters = counters_values(&node->assembly.counters, 0),
-                 .share_key = node->share_key,
-                 .tracer = node->tracer},
     };
     enum status status = web_create(&options, &node->web, error);
     if (status != STATUS_OK)
@@ -306,7 +313,7 @@ web_open(struct coordinator_node *node, struct error *error)
     const struct dashboard_options dashboard = {
         .counters = options.counters,
         .meters = options.meters,
-        .rest = options.rest,
+        .node = options.node,
         .tls = options.tls,
         .lists = {.loop = node->loop, .list = write_list, .context = node},
     };
@@ -423,20 +430,11 @@ front_open(struct coordinator_node *node, struct error *error)
         return status;
     node->repository = repository_open(node);
     struct front_options front = {
+        .node = front_node(node),
         .accept = node_accept_when(node),
-        .config = &node->source->config,
         .listen = options->listen,
         .listen_count = options->listen_count,
-        .pipelines = node->assembly.pipelines,
-        .pipeline_count = node->assembly.pipeline_count,
-        .registry = node->assembly.registry,
-        .repository = node->repository,
-        .shared_memory = node->assembly.shared_memory,
         .runtime = node->runtime,
-        .mesh = node->mesh,
-        .counters = counters_values(&node->assembly.counters, 0),
-        .tracer = node->tracer,
-        .share_key = node->share_key,
         .tls = node->certificates.callers,
     };
     status = front_create(&front, &node->front, error);

@@ -50,7 +50,7 @@ struct dashboard {
 static bool
 may_infer(const struct dashboard *dashboard)
 {
-    const char *infer = dashboard->options.rest.config->dashboard.infer;
+    const char *infer = dashboard->options.node.config->dashboard.infer;
     return infer != NULL && strcmp(infer, "on") == 0;
 }
 
@@ -113,14 +113,14 @@ add_viewer(struct dashboard *dashboard, struct http_request *request, struct err
 static void
 refuse(struct dashboard *dashboard, struct http_request *request, const struct error *error)
 {
-    counter_add_shared(dashboard->options.rest.counters, NODE_DASHBOARD_REFUSED, 1);
+    counter_add_shared(dashboard->options.node.counters, NODE_DASHBOARD_REFUSED, 1);
     pages_answer_error(request, rest_code(error->status), error);
 }
 
 static void
 answer_about(struct dashboard *dashboard, struct http_request *request)
 {
-    const struct config *config = dashboard->options.rest.config;
+    const struct config *config = dashboard->options.node.config;
     struct bytes body = {0};
     struct json json = json_begin(&body, JSON_STYLE_ANY);
     json_open(&json, '{');
@@ -208,7 +208,7 @@ log_in(struct dashboard *dashboard, struct http_request *request)
     body[bytes] = '\0';
     if (query_value(body, "token", token, sizeof(token)) != QUERY_FOUND ||
         !gate_is_token(&dashboard->gate, token)) {
-        counter_add_shared(dashboard->options.rest.counters, NODE_DASHBOARD_REFUSED, 1);
+        counter_add_shared(dashboard->options.node.counters, NODE_DASHBOARD_REFUSED, 1);
         pages_answer_login(request, 401);
         return;
     }
@@ -270,8 +270,8 @@ on_gone(void *context, struct http_request *request)
 static enum status
 open_listeners(struct dashboard *dashboard, struct error *error)
 {
-    const struct config *config = dashboard->options.rest.config;
-    const struct web_place place = {config, dashboard->options.rest.counters,
+    const struct config *config = dashboard->options.node.config;
+    const struct web_place place = {config, dashboard->options.node.counters,
                                     dashboard->options.tls};
     struct http_pool *pool = web_pool_create(&place, dashboard->thread, "dashboard",
                                              config->dashboard.viewers_max + CONNECTIONS_SPARE);
@@ -290,7 +290,7 @@ enum status
 dashboard_create(const struct dashboard_options *options, struct dashboard **created,
                  struct error *error)
 {
-    const struct config *config = options->rest.config;
+    const struct config *config = options->node.config;
     *created = NULL;
     if (config->dashboard.addresses.count == 0)
         return STATUS_OK;
@@ -307,11 +307,11 @@ dashboard_create(const struct dashboard_options *options, struct dashboard **cre
         return status;
     dashboard->options.lists.thread = dashboard->thread;
     dashboard->asks = asks_create(&dashboard->options.lists);
-    dashboard->rest = rest_create(&options->rest, dashboard->thread);
+    dashboard->rest = rest_create(&options->node, dashboard->thread);
     dashboard->models = rest_service(dashboard->rest);
     dashboard->events = recent_events_start();
     dashboard->history = history_create();
-    dashboard->viewers = viewers_create(config->dashboard.viewers_max, options->rest.counters);
+    dashboard->viewers = viewers_create(config->dashboard.viewers_max, options->node.counters);
     dashboard->timer =
         loop_timer_create(loop_base(http_thread_loop(dashboard->thread)), on_look, dashboard);
     status = open_listeners(dashboard, error);

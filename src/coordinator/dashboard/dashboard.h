@@ -20,7 +20,7 @@ struct rpc_tls;
 struct dashboard_options {
     const struct counters *counters; /* the node's, created; they outlive it */
     const struct meters *meters;     /* of the mesh; NULL: none */
-    struct rest_options rest;
+    struct front_node node;
     struct rpc_tls *tls;       /* for addresses that have it; NULL: there is none */
     struct asks_options lists; /* without the thread */
 };

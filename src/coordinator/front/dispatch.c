@@ -9,15 +9,14 @@
 #include "ipc/counters.h"
 
 struct dispatch
-dispatch_of(const struct dispatch_options *options)
+dispatch_of(const struct front_node *node)
 {
     return (struct dispatch){
-        .mesh = options->mesh,
-        .counters = options->counters,
-        .names_vmodels = options->mesh != NULL && options->config->mesh.names[0] == 'v',
-        .scope = {options->pipelines, options->pipeline_count, options->registry,
-                  options->mesh != NULL},
-        .callers = callers_of(options->config, options->share_key),
+        .mesh = node->mesh,
+        .counters = node->counters,
+        .names_vmodels = node->mesh != NULL && node->config->mesh.names[0] == 'v',
+        .scope = {node->pipelines, node->pipeline_count, node->registry, node->mesh != NULL},
+        .callers = callers_of(node->config, node->share_key),
     };
 }
 

@@ -14,14 +14,22 @@
 #include "coordinator/mesh/mesh_node.h"
 #include "coordinator/protocol/oip.h"
 
-struct dispatch_options {
+struct repository;
+struct shared_memory;
+struct tracer;
+
+/* The parts of the node that calls reach, for gRPC and REST alike. */
+struct front_node {
     const struct config *config;
     struct pipeline *const *pipelines;
     uint32_t pipeline_count;
     struct model_registry *registry; /* of the node's models */
-    struct mesh_node *mesh;          /* NULL: the node is of no mesh */
-    _Atomic uint64_t *counters;      /* of the node */
-    struct share_key share_key;      /* of the hashes that identify callers */
+    struct repository *repository;   /* of them */
+    struct shared_memory *shared_memory;
+    struct mesh_node *mesh;     /* NULL: the node is of no mesh */
+    _Atomic uint64_t *counters; /* of the node */
+    struct share_key share_key; /* of the hashes that identify callers */
+    struct tracer *tracer;      /* NULL: nothing is traced */
 };
 
 struct dispatch {
@@ -32,7 +40,7 @@ struct dispatch {
     struct callers callers;
 };
 
-struct dispatch dispatch_of(const struct dispatch_options *options);
+struct dispatch dispatch_of(const struct front_node *node);
 
 /* Describes the call as a submission to a pipeline. */
 struct submission dispatch_submission(const struct inbound *inbound,

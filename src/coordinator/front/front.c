@@ -8,7 +8,6 @@
 
 #include "base/check.h"
 #include "base/clock.h"
-#include "coordinator/front/dispatch.h"
 #include "coordinator/front/regions.h"
 #include "coordinator/front/repository.h"
 #include "coordinator/mesh/mesh_node.h"
@@ -182,8 +181,8 @@ take_request(struct front *front, const struct front_method *bound,
              const struct trace_origin *origin, struct rpc_call *call,
              const struct wire_message *message)
 {
-    struct tracer *tracer = front->options.tracer;
-    counter_add_shared(front->options.counters, NODE_CALLS, 1);
+    struct tracer *tracer = front->options.node.tracer;
+    counter_add_shared(front->options.node.counters, NODE_CALLS, 1);
     struct error error;
     error_clear(&error);
     struct inbound inbound = inbound_of(call, message);
@@ -223,7 +222,7 @@ static const char *
 on_unknown(void *context, const char *path)
 {
     struct front *front = context;
-    return mesh_node_misplaced(front->options.mesh, path);
+    return mesh_node_misplaced(front->options.node.mesh, path);
 }
 
 static enum status
@@ -240,7 +239,7 @@ name_any(struct front *front, const struct inbound *inbound, enum any_message is
          struct mesh_named *named, struct error *error)
 {
     const char *path = inbound->method;
-    const char *misplaced = mesh_node_misplaced(front->options.mesh, path);
+    const char *misplaced = mesh_node_misplaced(front->options.node.mesh, path);
     if (misplaced != NULL)
         return error_set(error, STATUS_UNIMPLEMENTED, "%s", misplaced);
     if (services_reserve(path))
@@ -269,7 +268,7 @@ take_any(struct front *front, struct rpc_call *call, const struct wire_message *
     error_clear(&error);
     named.id.bytes = 0;
     named.count = 0;
-    counter_add_shared(front->options.counters, NODE_CALLS, 1);
+    counter_add_shared(front->options.node.counters, NODE_CALLS, 1);
     if (name_any(front, &inbound, is, &named, &error) != STATUS_OK) {
         struct submission submission = dispatch_submission(&inbound, NULL);
         refuse(front, &submission, &error);
@@ -290,7 +289,7 @@ on_any_open(void *context, struct rpc_call *call)
     struct front *front = context;
     const struct wire_message none = {.bytes = 0};
     struct inbound inbound = inbound_of(call, &none);
-    bool is_known = mesh_node_names_by_metadata(front->options.mesh, &inbound);
+    bool is_known = mesh_node_names_by_metadata(front->options.node.mesh, &inbound);
     if (is_known)
         take_any(front, call, &none, ANY_AWAITED);
     return is_known;
@@ -301,7 +300,7 @@ on_any(void *context, struct rpc_call *call, const struct wire_message *message)
 {
     struct front *front = context;
     if (rpc_call_user(call) != NULL)
-        mesh_node_more(front->options.mesh, call, message);
+        mesh_node_more(front->options.node.mesh, call, message);
     else
         take_any(front, call, message, ANY_MESSAGE);
 }
@@ -312,7 +311,7 @@ on_any_half_close(void *context, struct rpc_call *call)
 {
     struct front *front = context;
     if (rpc_call_user(call) != NULL)
-        mesh_node_more(front->options.mesh, call, NULL);
+        mesh_node_more(front->options.node.mesh, call, NULL);
     else
         take_any(front, call, &(struct wire_message){.bytes = 0}, ANY_NO_MESSAGE);
 }
@@ -322,7 +321,7 @@ on_any_sent(void *context, uint64_t tag, size_t waiting)
 {
     struct front *front = context;
     (void)waiting;
-    mesh_node_sent(front->options.mesh, tag);
+    mesh_node_sent(front->options.node.mesh, tag);
 }
 
 static void
@@ -338,14 +337,14 @@ static void
 answer(struct front *front, enum oip_method method, struct rpc_call *call,
        const struct wire_message *message)
 {
-    counter_add_shared(front->options.counters, NODE_CALLS, 1);
+    counter_add_shared(front->options.node.counters, NODE_CALLS, 1);
     struct error error = ERROR_NONE;
     struct dispatch_told told;
     struct inbound inbound = inbound_of(call, message);
     const struct dispatch_question question = {method, atomic_load(&front->node_ready)};
     enum status status = dispatch_ask(&front->dispatch, &inbound, &question, &told, &error);
     if (status != STATUS_OK) {
-        counter_add_shared(front->options.counters, NODE_CALLS_REFUSED, 1);
+        counter_add_shared(front->options.node.counters, NODE_CALLS_REFUSED, 1);
         rpc_call_finish(call, error.status, error.text);
         return;
     }
@@ -376,15 +375,15 @@ on_triton(void *context, struct rpc_call *call, const struct wire_message *messa
     struct error error = ERROR_NONE;
     struct inbound inbound = inbound_of(call, message);
     struct triton_request request = {.method = triton_method_of(inbound.method)};
-    counter_add_shared(front->options.counters, NODE_CALLS, 1);
+    counter_add_shared(front->options.node.counters, NODE_CALLS, 1);
     if (triton_read(&request, message, &error) == STATUS_OK) {
         if (request.method >= TRITON_SHARED_STATUS)
-            regions_take(front->options.shared_memory, &inbound, &request);
+            regions_take(front->options.node.shared_memory, &inbound, &request);
         else
-            repository_take(front->options.repository, &inbound, &request);
+            repository_take(front->options.node.repository, &inbound, &request);
         return;
     }
-    counter_add_shared(front->options.counters, NODE_CALLS_REFUSED, 1);
+    counter_add_shared(front->options.node.counters, NODE_CALLS_REFUSED, 1);
     rpc_call_finish(call, error.status, error.text);
 }
 
@@ -399,7 +398,7 @@ static void
 on_manage(void *context, struct rpc_call *call, const struct wire_message *message)
 {
     struct front *front = context;
-    mesh_node_manage(front->options.mesh, call, message);
+    mesh_node_manage(front->options.node.mesh, call, message);
 }
 
 #define OIP "/" INFERENCE "/"
@@ -436,14 +435,14 @@ static void
 collect_methods(struct front *front)
 {
     const struct front_options *options = &front->options;
-    for (uint32_t i = 0; i < options->pipeline_count; i++)
-        if (pipeline_method(options->pipelines[i]).path != NULL)
-            bind_method(front, options->pipelines[i]);
+    for (uint32_t i = 0; i < options->node.pipeline_count; i++)
+        if (pipeline_method(options->node.pipelines[i]).path != NULL)
+            bind_method(front, options->node.pipelines[i]);
     size_t own = ARRAY_COUNT(methods);
     if (!runtime_is_at_front(options->runtime))
         own -= RUNTIME_METHOD_COUNT;
-    size_t triton = options->mesh == NULL ? TRITON_METHOD_COUNT : 0;
-    size_t mesh = mesh_node_is_managed_at_front(options->mesh) ? MESH_METHOD_COUNT : 0;
+    size_t triton = options->node.mesh == NULL ? TRITON_METHOD_COUNT : 0;
+    size_t mesh = mesh_node_is_managed_at_front(options->node.mesh) ? MESH_METHOD_COUNT : 0;
     front->method_count = own + front->bound_count + triton + mesh;
     front->methods = calloc(front->method_count, sizeof(*front->methods));
     CHECK(front->methods != NULL);
@@ -518,7 +517,7 @@ static const struct rpc_any any_method = {
 static struct rpc_server_options
 server_options(struct front *front)
 {
-    const struct config *config = front->options.config;
+    const struct config *config = front->options.node.config;
     bool replaced = front->options.listen_count > 0;
     return (struct rpc_server_options){
         .name = "grpc",
@@ -543,7 +542,7 @@ server_options(struct front *front)
         .keepalive_timeout_ns = config->keepalive_timeout_ns,
         .methods = front->methods,
         .method_count = front->method_count,
-        .any = mesh_node_takes_any(front->options.mesh) ? &any_method : NULL,
+        .any = mesh_node_takes_any(front->options.node.mesh) ? &any_method : NULL,
         .on_unknown = on_unknown,
         .tls = front->options.tls,
         .context = front,
@@ -556,27 +555,19 @@ front_create(const struct front_options *options, struct front **created, struct
     struct front *front = calloc(1, sizeof(*front));
     CHECK(front != NULL);
     front->options = *options;
-    front->dispatch = dispatch_of(&(struct dispatch_options){
-        .config = options->config,
-        .pipelines = options->pipelines,
-        .pipeline_count = options->pipeline_count,
-        .registry = options->registry,
-        .mesh = options->mesh,
-        .counters = options->counters,
-        .share_key = options->share_key,
-    });
-    front->services.health = health_create(model_health(options->registry));
+    front->dispatch = dispatch_of(&options->node);
+    front->services.health = health_create(model_health(options->node.registry));
     collect_methods(front);
     health_set(front->services.health, "", HEALTH_NOT_SERVING);
-    for (uint32_t i = 0; i < options->pipeline_count; i++)
-        health_set(front->services.health, options->pipelines[i]->name, HEALTH_NOT_SERVING);
+    for (uint32_t i = 0; i < options->node.pipeline_count; i++)
+        health_set(front->services.health, options->node.pipelines[i]->name, HEALTH_NOT_SERVING);
     struct rpc_server_options server = server_options(front);
     enum status status = rpc_server_create(&server, &front->server, error);
     if (status != STATUS_OK) {
         front_free(front);
         return status;
     }
-    front->thread_count = options->config->front_threads;
+    front->thread_count = options->node.config->front_threads;
     CHECK(front->thread_count >= 1 && front->thread_count <= FRONT_THREADS_MAX);
     front->threads = calloc(front->thread_count, sizeof(*front->threads));
     CHECK(front->threads != NULL);
@@ -591,7 +582,8 @@ front_start(struct front *front)
         struct front_thread *thread = &front->threads[i];
         thread->front = front;
         thread->queue = i;
-        gatherer_init(&thread->gatherer, front->options.pipelines, front->options.pipeline_count);
+        gatherer_init(&thread->gatherer, front->options.node.pipelines,
+                      front->options.node.pipeline_count);
         CHECK(pthread_create(&thread->thread, NULL, front_main, thread) == 0);
     }
     front->started = true;
@@ -622,11 +614,12 @@ bool
 front_publish(struct front *front)
 {
     struct rpc_figures figures = rpc_server_figures(front->server);
-    uint64_t refused = pipelines_refused(front->options.pipelines, front->options.pipeline_count);
+    uint64_t refused =
+        pipelines_refused(front->options.node.pipelines, front->options.node.pipeline_count);
     if (refused != front->refused_before) /* over HTTP, too */
         rpc_server_relieve(front->server);
     front->refused_before = refused;
-    _Atomic uint64_t *counters = front->options.counters;
+    _Atomic uint64_t *counters = front->options.node.counters;
     counter_set(counters, NODE_GRPC_CONNECTIONS, figures.connections);
     counter_set(counters, NODE_GRPC_REFUSED, figures.refused);
     counter_set(counters, NODE_GRPC_CUT, figures.cut);

@@ -10,35 +10,19 @@
 #include <stdint.h>
 
 #include "base/error.h"
-#include "coordinator/config/config.h"
-#include "coordinator/pipeline/pipeline.h"
-#include "coordinator/pipeline/share.h"
-#include "ipc/counters.h"
+#include "coordinator/front/dispatch.h"
 
 struct front;
-struct model_registry;
-struct repository;
-struct shared_memory;
-struct tracer;
 
 enum { FRONT_THREADS_MAX = 16 };
 
 struct front_options {
+    struct front_node node;
     enum rpc_accept accept;
-    const struct config *config;
     const char *const *listen; /* replaces the configuration's list when listen_count > 0 */
     uint32_t listen_count;
-    struct pipeline *const *pipelines;
-    uint32_t pipeline_count;
-    struct model_registry *registry; /* of the node's models */
-    struct shared_memory *shared_memory;
-    struct repository *repository; /* of them */
-    struct runtime *runtime;       /* NULL: mmesh.ModelRuntime is not served */
-    struct mesh_node *mesh;        /* NULL: the node is of no mesh */
-    _Atomic uint64_t *counters;    /* of the node */
-    struct tracer *tracer;         /* NULL: nothing is traced */
-    struct share_key share_key;    /* of the hashes that identify callers */
-    struct rpc_tls *tls;           /* NULL: none */
+    struct runtime *runtime; /* NULL: mmesh.ModelRuntime is not served */
+    struct rpc_tls *tls;     /* NULL: none */
 };
 
 /* Binds all addresses. Calls are taken from front_start on. */

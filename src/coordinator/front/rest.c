@@ -80,7 +80,7 @@ refuse_method(struct http_request *request, const char *allowed)
 static void
 refuse(struct inquiry *inquiry)
 {
-    counter_add_shared(inquiry->rest->options.counters, NODE_CALLS_REFUSED, 1);
+    counter_add_shared(inquiry->rest->node.counters, NODE_CALLS_REFUSED, 1);
     rest_notify_error(inquiry);
 }
 
@@ -89,7 +89,7 @@ on_request(void *context, struct http_request *request)
 {
     struct rest *rest = context;
     struct inquiry inquiry = {.rest = rest, .request = request};
-    counter_add_shared(rest->options.counters, NODE_CALLS, 1);
+    counter_add_shared(rest->node.counters, NODE_CALLS, 1);
     if (rest_guard_check(&rest->guard, http_request_place(request),
                          http_request_header(request, "Host"),
                          http_request_header(request, "Origin"), &inquiry.error) != STATUS_OK) {
@@ -101,7 +101,7 @@ on_request(void *context, struct http_request *request)
                               ? NULL
                               : rest_route_allows(inquiry.route.row, http_request_method(request));
     if (allowed != NULL) {
-        counter_add_shared(rest->options.counters, NODE_CALLS_REFUSED, 1);
+        counter_add_shared(rest->node.counters, NODE_CALLS_REFUSED, 1);
         refuse_method(request, allowed);
     } else if (go(&inquiry) != STATUS_OK) {
         refuse(&inquiry);
@@ -134,21 +134,13 @@ error_body(const char *text, char *body, size_t room)
 /* ---- life ---- */
 
 struct rest *
-rest_create(const struct rest_options *options, struct http_thread *thread)
+rest_create(const struct front_node *node, struct http_thread *thread)
 {
-    const struct config *config = options->config;
+    const struct config *config = node->config;
     struct rest *rest = calloc(1, sizeof(*rest));
     CHECK(rest != NULL);
-    rest->options = *options;
-    rest->dispatch = dispatch_of(&(struct dispatch_options){
-        .config = config,
-        .pipelines = options->pipelines,
-        .pipeline_count = options->pipeline_count,
-        .registry = options->registry,
-        .mesh = options->mesh,
-        .counters = options->counters,
-        .share_key = options->share_key,
-    });
+    rest->node = *node;
+    rest->dispatch = dispatch_of(node);
     rest->thread = thread;
     rest_guard_init(&rest->guard, config->http_hosts);
     CHECK(pthread_mutex_init(&rest->lock, NULL) == 0);
@@ -166,7 +158,7 @@ rest_service(struct rest *rest)
         .on_request = on_request,
         .on_gone = on_gone,
         .context = rest,
-        .body_bytes_max = rest->options.config->message_bytes_max,
+        .body_bytes_max = rest->node.config->message_bytes_max,
         .header_bytes_max = REST_HEADER_BYTES_MAX,
         .error_body = error_body,
         .error_type = "application/json",

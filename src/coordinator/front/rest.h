@@ -10,36 +10,16 @@
  */
 #pragma once
 
-#include "base/error.h"
-#include "coordinator/config/config.h"
+#include "coordinator/front/dispatch.h"
 #include "coordinator/front/http_thread.h"
-#include "coordinator/pipeline/pipeline.h"
-#include "coordinator/pipeline/share.h"
 
 enum { REST_HEADER_BYTES_MAX = 32 * 1024 };
 
 struct http_pool;
-struct mesh_node;
-struct repository;
-struct shared_memory;
-struct model_registry;
 struct rest;
 
-struct rest_options {
-    const struct config *config;
-    struct pipeline *const *pipelines;
-    uint32_t pipeline_count;
-    struct model_registry *registry; /* of the node's models */
-    struct repository *repository;   /* of them */
-    struct shared_memory *shared_memory;
-    struct mesh_node *mesh;     /* NULL: the node is of no mesh */
-    _Atomic uint64_t *counters; /* of the node */
-    struct share_key share_key; /* of the hashes that identify callers */
-    struct tracer *tracer;      /* NULL: nothing is traced */
-};
-
 /* Its requests come on that thread. */
-struct rest *rest_create(const struct rest_options *options, struct http_thread *thread);
+struct rest *rest_create(const struct front_node *node, struct http_thread *thread);
 struct http_service rest_service(struct rest *rest);
 
 /* Where its clients are. Before its thread starts. */

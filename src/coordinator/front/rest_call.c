@@ -87,7 +87,7 @@ static void
 on_relief(void *context)
 {
     struct rest *rest = context;
-    uint64_t refused = pipelines_refused(rest->options.pipelines, rest->options.pipeline_count);
+    uint64_t refused = pipelines_refused(rest->node.pipelines, rest->node.pipeline_count);
     if (refused != rest->refused_before)
         http_pool_relieve(rest->pool);
     rest->refused_before = refused;
@@ -127,7 +127,7 @@ look_after(struct rest *rest)
 {
     if (rest->lent_count == 0 || rest->relief != NULL)
         return;
-    rest->refused_before = pipelines_refused(rest->options.pipelines, rest->options.pipeline_count);
+    rest->refused_before = pipelines_refused(rest->node.pipelines, rest->node.pipeline_count);
     rest->relief = loop_timer_create(loop_base(http_thread_loop(rest->thread)), on_relief, rest);
     loop_timer_set(rest->relief, RELIEF_LOOK_NS);
 }
@@ -429,7 +429,7 @@ rest_call_inbound(struct rest_call *call, const struct wire_message *message, in
         .method = methods[call->what],
         .message = message,
         .deadline_ns = deadline_ns,
-        .queue = rest->next_queue++ % rest->options.config->front_threads,
+        .queue = rest->next_queue++ % rest->node.config->front_threads,
     };
 }
 

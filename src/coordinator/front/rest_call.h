@@ -9,7 +9,6 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "coordinator/front/dispatch.h"
 #include "coordinator/front/rest.h"
 #include "coordinator/front/rest_guard.h"
 #include "coordinator/front/rest_headers.h"
@@ -17,7 +16,7 @@
 #include "coordinator/protocol/oip_json.h"
 
 struct rest {
-    struct rest_options options;
+    struct front_node node;
     struct dispatch dispatch;
     struct rest_guard guard;
     struct http_thread *thread;

@@ -37,7 +37,7 @@ check_content(struct inquiry *inquiry)
     inquiry->coding = http_coding_of(encoding);
     if (inquiry->coding == HTTP_CODING_UNKNOWN)
         return unsupported(inquiry, "Content-Encoding", encoding, "gzip and deflate are");
-    const char *compression = inquiry->rest->options.config->compression;
+    const char *compression = inquiry->rest->node.config->compression;
     if (inquiry->coding != HTTP_CODING_NONE && compression != NULL &&
         strcmp(compression, "off") == 0)
         return unsupported(inquiry, "Content-Encoding", encoding, "`compression` is off");
@@ -187,7 +187,7 @@ read_body(struct inquiry *inquiry, struct oip_json **json)
     struct oip_json_ask ask = {
         .model = inquiry->route.model,
         .version = inquiry->route.version,
-        .message_bytes_max = inquiry->rest->options.config->message_bytes_max,
+        .message_bytes_max = inquiry->rest->node.config->message_bytes_max,
     };
     const void *body = http_request_body(inquiry->request, &ask.body_bytes);
     if (inquiry->coding != HTTP_CODING_NONE) {
@@ -293,7 +293,7 @@ read_apart(void *context)
 {
     struct rest_reading *reading = context;
     struct inquiry *inquiry = &reading->inquiry;
-    reading->status = inflate_body(inquiry, inquiry->rest->options.config->message_bytes_max);
+    reading->status = inflate_body(inquiry, inquiry->rest->node.config->message_bytes_max);
     if (reading->status == STATUS_OK)
         reading->status = read_body(inquiry, &reading->json);
     http_thread_post(reading->inquiry.rest->thread, on_read, reading);
@@ -315,7 +315,7 @@ begin_reading(struct inquiry *inquiry)
     reading->inquiry.schema = inquiry->schema;
     reading->inquiry.deadline_ns = inquiry->deadline_ns;
     rest_route(&reading->inquiry.route, http_request_path_encoded(inquiry->request));
-    counter_add_shared(rest->options.counters, NODE_HTTP_LARGE_BODIES, 1);
+    counter_add_shared(rest->node.counters, NODE_HTTP_LARGE_BODIES, 1);
     struct rest_job job = {.work = read_apart, .context = reading};
     (void)http_request_body(inquiry->request, &job.body_bytes);
     if (rest_reader_push(rest->reader, &job)) {
@@ -324,7 +324,7 @@ begin_reading(struct inquiry *inquiry)
     }
     reading->inquiry.schema = NULL;
     reading_free(reading);
-    counter_add_shared(rest->options.counters, NODE_HTTP_LARGE_REFUSED, 1);
+    counter_add_shared(rest->node.counters, NODE_HTTP_LARGE_REFUSED, 1);
     inquiry->retry_ms = RETRY_MS;
     return error_set(&inquiry->error, STATUS_RESOURCE_EXHAUSTED,
                      "too many large bodies wait to be read (http_large_waiting, "
@@ -337,7 +337,7 @@ static enum status
 is_large(struct inquiry *inquiry, bool *large)
 {
     size_t bytes;
-    uint64_t bytes_max = inquiry->rest->options.config->http_limits.large_bytes;
+    uint64_t bytes_max = inquiry->rest->node.config->http_limits.large_bytes;
     (void)http_request_body(inquiry->request, &bytes);
     *large = bytes > bytes_max;
     enum status status = *large ? STATUS_OK : inflate_body(inquiry, bytes_max);
@@ -459,7 +459,7 @@ rest_infer(struct inquiry *inquiry)
          {{"http.request.method", "POST"}, {"http.route", "/v1/models/{model}:predict"}}},
     };
     const struct trace_origin *origin = &origins[inquiry->route.what == REST_PREDICT];
-    struct tracer *tracer = inquiry->rest->options.tracer;
+    struct tracer *tracer = inquiry->rest->node.tracer;
     if (tracer != NULL)
         inquiry->trace =
             trace_text_begin(tracer, origin, http_request_header(inquiry->request, "traceparent"),

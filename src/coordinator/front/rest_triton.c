@@ -118,9 +118,9 @@ rest_triton(struct inquiry *inquiry)
         call->page_rows = request.limit - 1; /* one more was asked for */
     struct inbound inbound = rest_call_inbound(call, &none, deadline_ns);
     if (request.method >= TRITON_SHARED_STATUS)
-        regions_take(rest->options.shared_memory, &inbound, &request);
+        regions_take(rest->node.shared_memory, &inbound, &request);
     else
-        repository_take(rest->options.repository, &inbound, &request);
+        repository_take(rest->node.repository, &inbound, &request);
     rest_call_taken(call, deadline_ns); /* its answer has to come by this thread */
     return STATUS_OK;
 }

@@ -24,12 +24,12 @@ struct web {
 /* ---- services ---- */
 
 static enum status
-rest_open(struct web *web, const struct rest_options *options, struct error *error)
+rest_open(struct web *web, const struct front_node *node, struct error *error)
 {
     enum status status = http_thread_create("shoald:http", &web->rest_thread, error);
     if (status != STATUS_OK)
         return status;
-    web->rest = rest_create(options, web->rest_thread);
+    web->rest = rest_create(node, web->rest_thread);
     struct http_pool *pool = web_pool_create(&web->place, web->rest_thread, "http",
                                              web->config->http_limits.connections_max);
     struct http_service service = rest_service(web->rest);
@@ -76,7 +76,7 @@ services_open(struct web *web, const struct web_options *options, struct error *
 enum status
 web_create(const struct web_options *options, struct web **created, struct error *error)
 {
-    const struct config *config = options->config;
+    const struct config *config = options->node.config;
     bool has_services = config->metrics.count + config->probes.count + config->prestop.count > 0;
     enum status status = STATUS_OK;
     *created = NULL;
@@ -86,11 +86,11 @@ web_create(const struct web_options *options, struct web **created, struct error
     CHECK(web != NULL);
     *created = web; /* what listens points to it */
     web->config = config;
-    web->place = (struct web_place){config, options->rest.counters, options->tls};
+    web->place = (struct web_place){config, options->node.counters, options->tls};
     if (has_services)
         status = services_open(web, options, error);
     if (status == STATUS_OK && config->http.count > 0)
-        status = rest_open(web, &options->rest, error);
+        status = rest_open(web, &options->node, error);
     return status;
 }
 

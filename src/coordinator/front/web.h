@@ -20,11 +20,10 @@ struct rpc_tls;
 struct web;
 
 struct web_options {
-    const struct config *config;
+    struct front_node node;
     const struct counters *counters; /* the node's, created; they outlive it */
     const struct meters *meters;     /* printed with the metrics; NULL: none */
-    struct rest_options rest;
-    struct rpc_tls *tls; /* for addresses that have it; NULL: there is none */
+    struct rpc_tls *tls;             /* for addresses that have it; NULL: there is none */
 };
 
 /* REST alone, or metrics and probes, too. */
