@@ -49,55 +49,35 @@ field_text(struct json *json, const char *name, const char *text)
 
 /* ---- words ---- */
 
-static const char *
-model_word(enum mesh_model_state state)
-{
-    static const char *const words[] = {
-        [MESH_MODEL_NOT_FOUND] = "gone",  [MESH_MODEL_NOT_LOADED] = "not loaded",
-        [MESH_MODEL_LOADING] = "loading", [MESH_MODEL_LOADED] = "loaded",
-        [MESH_MODEL_FAILED] = "failed",
-    };
-    return words[state];
-}
+static const char *const model_words[] = {
+    [MESH_MODEL_NOT_FOUND] = "gone",  [MESH_MODEL_NOT_LOADED] = "not loaded",
+    [MESH_MODEL_LOADING] = "loading", [MESH_MODEL_LOADED] = "loaded",
+    [MESH_MODEL_FAILED] = "failed",
+};
 
-static const char *
-place_word(enum mesh_place_kind kind)
-{
-    static const char *const words[] = {
-        [MESH_PLACE_LOADING] = "loading",
-        [MESH_PLACE_LOADED] = "loaded",
-        [MESH_PLACE_FAILED] = "failed",
-    };
-    return words[kind];
-}
+static const char *const place_words[] = {
+    [MESH_PLACE_LOADING] = "loading",
+    [MESH_PLACE_LOADED] = "loaded",
+    [MESH_PLACE_FAILED] = "failed",
+};
 
-static const char *
-here_word(enum mesh_state state)
-{
-    static const char *const words[] = {
-        [MESH_STATE_NONE] = "",
-        [MESH_STATE_CLAIMING] = "claiming",
-        [MESH_STATE_QUEUED] = "queued",
-        [MESH_STATE_LOADING] = "loading",
-        [MESH_STATE_LOADED] = "loaded",
-        [MESH_STATE_WITHDRAWING] = "withdrawing",
-        [MESH_STATE_EMPTYING] = "emptying",
-        [MESH_STATE_UNLOADING] = "unloading",
-    };
-    return words[state];
-}
+static const char *const here_words[] = {
+    [MESH_STATE_NONE] = "",
+    [MESH_STATE_CLAIMING] = "claiming",
+    [MESH_STATE_QUEUED] = "queued",
+    [MESH_STATE_LOADING] = "loading",
+    [MESH_STATE_LOADED] = "loaded",
+    [MESH_STATE_WITHDRAWING] = "withdrawing",
+    [MESH_STATE_EMPTYING] = "emptying",
+    [MESH_STATE_UNLOADING] = "unloading",
+};
 
-static const char *
-vmodel_word(enum mesh_vmodel_state state)
-{
-    static const char *const words[] = {
-        [MESH_VMODEL_NOT_FOUND] = "gone",
-        [MESH_VMODEL_DEFINED] = "defined",
-        [MESH_VMODEL_TRANSITIONING] = "going over",
-        [MESH_VMODEL_FAILED] = "failed",
-    };
-    return words[state];
-}
+static const char *const vmodel_words[] = {
+    [MESH_VMODEL_NOT_FOUND] = "gone",
+    [MESH_VMODEL_DEFINED] = "defined",
+    [MESH_VMODEL_TRANSITIONING] = "going over",
+    [MESH_VMODEL_FAILED] = "failed",
+};
 
 /* ---- nodes ---- */
 
@@ -220,10 +200,10 @@ report_model(struct mesh_report *report, const struct mesh_sight *sight)
     const struct mesh_model *model = &sight->model;
     struct json *json = row_begin(report);
     field_text(json, "id", model->id);
-    field_text(json, "state", model_word(sight->status.state));
+    field_text(json, "state", model_words[sight->status.state]);
     field_text(json, "type", model->type);
     field_text(json, "path", model->path);
-    field_text(json, "here", here_word(sight->here));
+    field_text(json, "here", here_words[sight->here]);
     field_text(json, "error", error_of(&sight->status));
     field_count(json, "loaded", count_of(&sight->status, MESH_PLACE_LOADED));
     field_count(json, "loading", count_of(&sight->status, MESH_PLACE_LOADING));
@@ -279,7 +259,7 @@ report_copy(struct mesh_report *report, const struct mesh_place *place, const ch
     struct json *json = row_begin(report);
     field_text(json, "node", place->instance);
     field_text(json, "state", state);
-    field_text(json, "here", sight != NULL ? here_word(sight->here) : NULL);
+    field_text(json, "here", sight != NULL ? here_words[sight->here] : NULL);
     field_text(json, "error", place->reason);
     field_text(json, "by", sight != NULL ? by_word(report, sight) : NULL);
     json_field_int(json, "since_ms", stamp_ms(report, place->since_ms));
@@ -299,10 +279,10 @@ see_copies_of(void *context, const struct mesh_sight *sight)
         const struct mesh_place *place = &sight->status.places[i];
         bool is_self = strcmp(place->instance, here.instance) == 0;
         told |= is_self;
-        report_copy(report, place, place_word(place->kind), is_self ? sight : NULL);
+        report_copy(report, place, place_words[place->kind], is_self ? sight : NULL);
     }
     if (!told && sight->here != MESH_STATE_NONE) /* not or no longer in the record */
-        report_copy(report, &here, here_word(sight->here), sight);
+        report_copy(report, &here, here_words[sight->here], sight);
 }
 
 /* ---- vmodels ---- */
@@ -314,11 +294,11 @@ see_vmodel(void *context, const char *id, const struct mesh_vmodel_status *statu
     bool moves = status->state != MESH_VMODEL_DEFINED;
     struct json *json = row_begin(report);
     field_text(json, "id", id);
-    field_text(json, "state", vmodel_word(status->state));
+    field_text(json, "state", vmodel_words[status->state]);
     field_text(json, "owner", status->owner);
     field_text(json, "active", status->active);
     field_text(json, "target", status->target);
-    field_text(json, "target_state", moves ? model_word(status->target_status.state) : "");
+    field_text(json, "target_state", moves ? model_words[status->target_status.state] : "");
     field_count(json, "active_copies", count_of(&status->active_status, MESH_PLACE_LOADED));
     field_count(json, "target_copies", count_of(&status->target_status, MESH_PLACE_LOADED));
     json_close(json, '}');
@@ -346,7 +326,7 @@ see_move(void *context, const struct mesh_sight *sight)
     }
     struct json *json = row_begin(report);
     field_text(json, "id", sight->model.id);
-    field_text(json, "here", here_word(sight->here));
+    field_text(json, "here", here_words[sight->here]);
     field_text(json, "to", to);
     json_close(json, '}');
 }
