@@ -433,13 +433,6 @@ rpc_call_metadata_next(const struct rpc_call *call, const char *key, size_t *pos
 }
 
 bool
-rpc_call_metadata(const struct rpc_call *call, const char *key, struct wire_span *value)
-{
-    size_t position = 0;
-    return rpc_call_metadata_next(call, key, &position, value);
-}
-
-bool
 rpc_call_metadata_walk(const struct rpc_call *call, size_t *position, struct rpc_metadata *entry)
 {
     if (*position >= call->metadata.count)

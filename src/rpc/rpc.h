@@ -365,11 +365,8 @@ const char *rpc_call_method(const struct rpc_call *call);
 bool rpc_call_server_has(const struct rpc_call *call, const char *service);
 /* Absolute on the monotonic clock; TIME_NEVER_NS without a deadline. */
 int64_t rpc_call_deadline_ns(const struct rpc_call *call);
-/* The first value of the caller's metadata under a lower-case key; false if absent. Valid until the
- * call ends. */
-bool rpc_call_metadata(const struct rpc_call *call, const char *key, struct wire_span *value);
-/* The next value from a position on, 0 at first, which is advanced: for keys that may occur several
- * times. */
+/* The next value of the caller's metadata under a lower-case key, from a position on, 0 at first,
+ * which is advanced; false if there is none. Valid until the call ends. */
 bool rpc_call_metadata_next(const struct rpc_call *call, const char *key, size_t *position,
                             struct wire_span *value);
 /* The next entry, from position 0 on: all that may be forwarded. Excludes transport headers other

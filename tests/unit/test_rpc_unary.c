@@ -136,9 +136,10 @@ on_describe(void *context, struct rpc_call *call, const struct wire_message *mes
     int user;
     bool ok = rpc_call_user(call) == NULL;
     rpc_call_set_user(call, &user);
-    ok = ok && rpc_call_metadata(call, "x-blob-bin", &binary) &&
-         rpc_call_metadata(call, "mm-model-id", &plain) &&
-         !rpc_call_metadata(call, "mm-model", &absent) && rpc_call_user(call) == &user;
+    size_t at[3] = {0};
+    ok = ok && rpc_call_metadata_next(call, "x-blob-bin", &at[0], &binary) &&
+         rpc_call_metadata_next(call, "mm-model-id", &at[1], &plain) &&
+         !rpc_call_metadata_next(call, "mm-model", &at[2], &absent) && rpc_call_user(call) == &user;
     int64_t deadline_ns = rpc_call_deadline_ns(call);
     long left_ms = -1;
     if (deadline_ns != TIME_NEVER_NS)

@@ -14,12 +14,6 @@ static const char *const field_names[ETCD_FIELDS] = {
 #undef FIELD
 };
 
-const char *
-etcd_field_name(enum etcd_field field)
-{
-    return field_names[field];
-}
-
 /* ---- writing ---- */
 
 struct json

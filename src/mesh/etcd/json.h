@@ -24,8 +24,6 @@ enum etcd_field {
     ETCD_FIELDS
 };
 
-const char *etcd_field_name(enum etcd_field field);
-
 /* ---- writing ---- */
 
 /* Opens an object. */

@@ -15,12 +15,6 @@ record_text(const char *text)
     return (struct record_span){text, strlen(text)};
 }
 
-const char *
-record_area_name(enum record_area area)
-{
-    return areas[area];
-}
-
 enum status
 record_prefix(const char *root, const char *mesh, const char *service, struct bytes *to,
               struct error *error)

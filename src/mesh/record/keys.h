@@ -28,9 +28,6 @@ struct record_span {
 
 struct record_span record_text(const char *text);
 
-/* "registry", "vmodels", … */
-const char *record_area_name(enum record_area area);
-
 /* The prefix of all keys, including its last slash. `root` may be NULL or "" and is used as it is,
  * as ModelMesh does, with or without a leading slash. INVALID_ARGUMENT: `mesh` or `service` is
  * empty. */

@@ -428,12 +428,6 @@ store_session_of(const struct store *store)
     return ((const struct etcd_store *)store)->session;
 }
 
-static uint64_t
-store_revision_of(const struct store *store)
-{
-    return ((const struct etcd_store *)store)->whole;
-}
-
 static bool
 store_leader_of(const struct store *base, char id[STORE_ID_BYTES_MAX + 1])
 {
@@ -493,7 +487,6 @@ static const struct store_kind etcd_kind = {
     .is_leaving = store_is_leaving_of,
     .txn = store_txn_of,
     .session = store_session_of,
-    .revision = store_revision_of,
     .leader = store_leader_of,
     .prefix = store_prefix_of,
     .look = store_look_of,

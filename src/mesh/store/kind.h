@@ -17,7 +17,6 @@ struct store_kind {
     bool (*is_leaving)(const struct store *store);
     void (*txn)(struct store *store, struct store_request *request); /* takes ownership */
     uint64_t (*session)(const struct store *store);
-    uint64_t (*revision)(const struct store *store);
     bool (*leader)(const struct store *store, char id[STORE_ID_BYTES_MAX + 1]);
     struct record_span (*prefix)(const struct store *store);                /* of all keys */
     void (*look)(const struct store *store, struct store_figures *figures); /* NULL: all are 0 */

@@ -434,13 +434,6 @@ local_session(const struct store *store)
     return ((const struct local_store *)store)->session;
 }
 
-static uint64_t
-local_revision(const struct store *store)
-{
-    const struct local_store *local = (const struct local_store *)store;
-    return local->told ? local->revision : 0;
-}
-
 static bool
 local_leader(const struct store *store, char id[STORE_ID_BYTES_MAX + 1])
 {
@@ -459,8 +452,7 @@ local_prefix(const struct store *store)
     {                                                                                              \
         .name = (kind_name), .close = local_close, .set_instance = local_set_instance,             \
         .leave = local_leave, .is_leaving = local_is_leaving, .txn = local_txn,                    \
-        .session = local_session, .revision = local_revision, .leader = local_leader,              \
-        .prefix = local_prefix,                                                                    \
+        .session = local_session, .leader = local_leader, .prefix = local_prefix,                  \
     }
 
 static const struct store_kind memory_kind = LOCAL_KIND("memory");

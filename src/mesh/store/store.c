@@ -84,12 +84,6 @@ store_session(const struct store *store)
     return store->kind->session(store);
 }
 
-uint64_t
-store_revision(const struct store *store)
-{
-    return store->kind->revision(store);
-}
-
 bool
 store_leader(const struct store *store, char id[STORE_ID_BYTES_MAX + 1])
 {

@@ -183,8 +183,6 @@ void store_key_put(const struct store *store, enum store_table table, const char
 const char *store_kind(const struct store *store);
 /* 0: none. */
 uint64_t store_session(const struct store *store);
-/* Of all reported records; 0: not whole yet. */
-uint64_t store_revision(const struct store *store);
 /* The leading instance as far as known here. False: none. */
 bool store_leader(const struct store *store, char id[STORE_ID_BYTES_MAX + 1]);
 
