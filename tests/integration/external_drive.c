@@ -434,10 +434,9 @@ main(int argc, char **argv)
     };
     CHECK(external_create(&options, &external, &error) == STATUS_OK);
     runner = runner_create(&(struct runner_options){.base = base,
-                                                    .instance = "one",
+                                                    .core = {.instance = "one", .seed = 1},
                                                     .address = "",
                                                     .labels = "",
-                                                    .seed = 1,
                                                     .tick_ms = 50,
                                                     .runtime = external_for_runner(external)});
     const struct store_events events = runner_events(runner);

@@ -143,8 +143,8 @@ harvest(void *context, struct mesh_runner *runner)
 {
     struct node *node = context;
     node->settings = 1000; /* it was asked */
-    runner_used(runner, &(struct runner_use){.model = "m", .count = 3});
-    runner_used(runner, &(struct runner_use){.model = "nobody", .count = 3});
+    runner_used(runner, &(struct mesh_used){.model = "m", .count = 3});
+    runner_used(runner, &(struct mesh_used){.model = "nobody", .count = 3});
 }
 
 TEST_CASE(uses_are_harvested)
@@ -193,7 +193,7 @@ TEST_CASE(an_id_that_is_too_long_is_not_there)
 
 TEST_CASE(too_many_calls_are_refused)
 {
-    struct node *node = node_open(0, "one", (struct runner_options){.calls_max = 2});
+    struct node *node = node_open(0, "one", (struct runner_options){.core.calls_max = 2});
     node_runtime_ready(node, ROOM);
     NODES_WAIT(runner_is_ready(node->runner));
     node_register(node, "m");
@@ -321,7 +321,7 @@ TEST_CASE(a_load_that_fails_is_told)
 TEST_CASE(a_silent_runtime_is_given_up)
 {
     struct node *node = node_open(0, "one", (struct runner_options){0});
-    struct runner_capacity capacity = node_capacity(ROOM);
+    struct mesh_capacity capacity = node_capacity(ROOM);
     capacity.load_timeout_ms = 200;
     runner_runtime_ready(node->runner, &capacity);
     NODES_WAIT(runner_is_ready(node->runner));

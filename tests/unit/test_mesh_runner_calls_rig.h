@@ -538,7 +538,7 @@ peers_abandon(void *context, struct runner_call *call, uint32_t number)
 
 struct ensure_later {
     struct later later;
-    struct runner_ensure ensure;
+    struct mesh_ensure ensure;
     char instance[ID_MAX];
     char model[ID_MAX];
 };
@@ -554,7 +554,7 @@ ensure_arrives(struct later *later)
 }
 
 static inline bool
-peers_ensure(void *context, const struct runner_ensure *ensure)
+peers_ensure(void *context, const struct mesh_ensure *ensure)
 {
     (void)context;
     struct ensure_later *made = calloc(1, sizeof(*made));

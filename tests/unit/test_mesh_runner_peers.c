@@ -43,7 +43,7 @@ abandon(void *context, struct runner_call *call, uint32_t number)
 }
 
 static bool
-ensure(void *context, const struct runner_ensure *what)
+ensure(void *context, const struct mesh_ensure *what)
 {
     (void)context;
     assert_string_equal(what->instance, "two");
@@ -332,11 +332,11 @@ TEST_CASE(what_was_tried_counts)
 TEST_CASE(an_ensure_loads_here)
 {
     node_register(node, "n");
-    runner_ensure(node->runner, &(struct runner_ensure){.model = "n",
-                                                        .class = MESH_CLASS_COPY,
-                                                        .target = 1,
-                                                        .size_bytes = MODEL_BYTES});
-    runner_ensure(node->runner, &(struct runner_ensure){.model = "unknown", .target = 1});
+    runner_ensure(node->runner, &(struct mesh_ensure){.model = "n",
+                                                      .class = MESH_CLASS_COPY,
+                                                      .target = 1,
+                                                      .size_bytes = MODEL_BYTES});
+    runner_ensure(node->runner, &(struct mesh_ensure){.model = "unknown", .target = 1});
     NODES_WAIT(node_holds(node, "n"));
     assert_int_equal(node->sizes, 0); /* it was said */
 }
@@ -368,10 +368,10 @@ fail_to_load(const char *model)
 {
     uint64_t failures = node_look(node).counts.load_failures;
     node->fails = "it is broken";
-    runner_ensure(node->runner, &(struct runner_ensure){.model = model,
-                                                        .class = MESH_CLASS_COPY,
-                                                        .target = 2,
-                                                        .size_bytes = MODEL_BYTES});
+    runner_ensure(node->runner, &(struct mesh_ensure){.model = model,
+                                                      .class = MESH_CLASS_COPY,
+                                                      .target = 2,
+                                                      .size_bytes = MODEL_BYTES});
     NODES_WAIT(node_look(node).counts.load_failures == failures + 1);
 }
 

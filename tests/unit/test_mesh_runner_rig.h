@@ -36,19 +36,19 @@ nodes_begin(struct event_base *base)
 }
 
 /* Room for so many models, and the reserve. */
-static inline struct runner_capacity
+static inline struct mesh_capacity
 node_capacity(uint32_t models)
 {
-    return (struct runner_capacity){.capacity_bytes = (models + 1) * MODEL_BYTES,
-                                    .default_bytes = MODEL_BYTES,
-                                    .loaders = 2,
-                                    .load_timeout_ms = NODES_WAIT_S * 1000};
+    return (struct mesh_capacity){.capacity_bytes = (models + 1) * MODEL_BYTES,
+                                  .default_bytes = MODEL_BYTES,
+                                  .loaders = 2,
+                                  .load_timeout_ms = NODES_WAIT_S * 1000};
 }
 
 static inline void
 node_runtime_ready(struct node *node, uint32_t models)
 {
-    const struct runner_capacity capacity = node_capacity(models);
+    const struct mesh_capacity capacity = node_capacity(models);
     runner_runtime_ready(node->runner, &capacity);
 }
 
@@ -60,10 +60,10 @@ node_create(uint32_t index, const char *id, struct runner_options options)
     *node = (struct node){.is_there = true};
     snprintf(node->id, sizeof(node->id), "%s", id);
     options.base = nodes.base;
-    options.instance = node->id;
+    options.core.instance = node->id;
     options.address = "127.0.0.1:1";
     options.labels = "";
-    options.seed = index + 1;
+    options.core.seed = index + 1;
     if (options.tick_ms == 0)
         options.tick_ms = 50;
     options.runtime = (struct runner_runtime){.context = node,

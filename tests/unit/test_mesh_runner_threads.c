@@ -468,8 +468,7 @@ open_runner(struct event_base *base)
 {
     const struct runner_options options = {
         .base = base,
-        .instance = "one",
-        .seed = seed,
+        .core = {.instance = "one", .seed = seed},
         .tick_ms = 5,
         .runtime = {.size = on_size, .load = on_load, .unload = on_unload},
     };
@@ -482,10 +481,10 @@ open_runner(struct event_base *base)
                           &store, &error),
         STATUS_OK);
     runner_start(runner, store);
-    runner_runtime_ready(runner, &(struct runner_capacity){.capacity_bytes = ROOM * MODEL_BYTES,
-                                                           .default_bytes = MODEL_BYTES / 4,
-                                                           .loaders = 2,
-                                                           .load_timeout_ms = 100000});
+    runner_runtime_ready(runner, &(struct mesh_capacity){.capacity_bytes = ROOM * MODEL_BYTES,
+                                                         .default_bytes = MODEL_BYTES / 4,
+                                                         .loaders = 2,
+                                                         .load_timeout_ms = 100000});
     wait_ready(base);
     return store;
 }

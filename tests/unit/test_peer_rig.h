@@ -337,10 +337,9 @@ house_open(void)
     snprintf(house->address, sizeof(house->address), "%s127.0.0.1:%d",
              rig_server_tls != NULL ? PEERS_TLS : "", peer_server_port(house->server, 0));
     struct runner_options options = {.base = house->base,
-                                     .instance = "b",
+                                     .core = {.instance = "b", .seed = 1},
                                      .address = house->address,
                                      .labels = "",
-                                     .seed = 1,
                                      .tick_ms = 50,
                                      .runtime = {.context = house,
                                                  .size = house_load_ended,
@@ -352,10 +351,10 @@ house_open(void)
     if (store_open_memory(house->base, &store, &house->store, &error) != STATUS_OK)
         fail_msg("%s", error.text);
     runner_start(house->runner, house->store);
-    runner_runtime_ready(house->runner, &(struct runner_capacity){.capacity_bytes = 1 << 30,
-                                                                  .default_bytes = 1 << 20,
-                                                                  .loaders = 2,
-                                                                  .load_timeout_ms = 10000});
+    runner_runtime_ready(house->runner, &(struct mesh_capacity){.capacity_bytes = 1 << 30,
+                                                                .default_bytes = 1 << 20,
+                                                                .loaders = 2,
+                                                                .load_timeout_ms = 10000});
     house->keep = event_new(house->base, -1, EV_PERSIST, on_tick, NULL);
     event_add(house->keep, &(struct timeval){.tv_usec = 20000});
     assert_int_equal(pthread_create(&house->loop, NULL, house_loop, house), 0);

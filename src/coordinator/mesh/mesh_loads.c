@@ -170,7 +170,7 @@ static void
 on_used(void *context, const char *id, uint32_t count, int64_t used_ns)
 {
     const struct harvest *harvest = context;
-    struct runner_use use = {
+    struct mesh_used use = {
         .model = id,
         .count = count,
         .used_ms = harvest->mesh_ms - (harvest->now_ns - used_ns) / NS_PER_MS,
@@ -233,7 +233,7 @@ mesh_loads_announce(const struct mesh_loads *loads)
         if (loads->pipelines[i]->catalog == NULL)
             continue;
         struct runtime_figures figures = runtime_figures(&loads->pipelines[i], 1);
-        const struct runner_capacity capacity = {
+        const struct mesh_capacity capacity = {
             .capacity_bytes = figures.capacity_bytes,
             .default_bytes = figures.default_bytes,
             .loaders = figures.load_concurrency,

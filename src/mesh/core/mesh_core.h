@@ -277,18 +277,38 @@ struct mesh_type_rule {
     uint32_t preferred_count;
 };
 
+/* What a runtime can hold: one pool's part of this node. */
+struct mesh_capacity {
+    uint64_t capacity_bytes;
+    uint64_t default_bytes; /* of a model without known size */
+    uint32_t loaders;
+    int64_t load_timeout_ms;
+    uint32_t pool;
+};
+
+struct mesh_ensure {
+    const char *instance; /* DO_ENSURE: the target */
+    const char *model;
+    int64_t used_ms; /* mesh time; 0: now */
+    enum mesh_class class;
+    enum mesh_where where; /* ENSURE */
+    uint32_t target;       /* total copies wanted; 0 means 1 */
+    uint64_t size_bytes;   /* 0: unknown */
+};
+
+struct mesh_used {
+    const char *model;
+    uint32_t count;
+    int64_t used_ms;  /* mesh time of the last one; 0: now */
+    uint64_t took_us; /* runtime's time of all of them; 0: not measured */
+};
+
 struct mesh_event {
     enum mesh_event_kind kind;
     int64_t now_ms;
     int64_t wall_ms;
     union {
-        struct {
-            uint64_t capacity_bytes;
-            uint64_t default_bytes;
-            uint32_t loaders;
-            int64_t load_timeout_ms;
-            uint32_t pool;
-        } runtime;
+        struct mesh_capacity runtime;
         struct {
             uint32_t pool;
         } lost; /* RUNTIME_LOST */
@@ -336,14 +356,7 @@ struct mesh_event {
             bool vanished;    /* served here: the runtime does not know the model */
             uint64_t took_us; /* served here: runtime's time (S5); 0: not measured */
         } tried;
-        struct {
-            const char *model;
-            int64_t used_ms; /* mesh time; 0: now */
-            enum mesh_class class;
-            enum mesh_where where;
-            uint32_t target;     /* total copies wanted; 0 means 1 */
-            uint64_t size_bytes; /* 0: unknown */
-        } ensure;
+        struct mesh_ensure ensure;
         struct {
             uint64_t ticket; /* from DO_SIZE, DO_LOAD or DO_UNLOAD */
             uint64_t size_bytes;
@@ -359,12 +372,7 @@ struct mesh_event {
         struct {
             uint32_t for_more; /* S3, as in the configuration; 0: 2,000 */
         } rate;
-        struct {
-            const char *model;
-            uint32_t count;
-            int64_t used_ms;  /* mesh time of the last one */
-            uint64_t took_us; /* runtime's time of all of them; 0: not measured */
-        } used;
+        struct mesh_used used;
         struct {
             bool is_leader;
         } leader;
@@ -438,14 +446,7 @@ struct mesh_action {
             struct mesh_status model;         /* of orders that name only a model */
             struct mesh_vmodel_status vmodel; /* of orders that name a vmodel */
         } reply;
-        struct {
-            const char *instance;
-            const char *model;
-            int64_t used_ms;
-            enum mesh_class class;
-            uint32_t target;
-            uint64_t size_bytes;
-        } ensure;
+        struct mesh_ensure ensure;
         struct {
             uint64_t ticket;
             const char *model;

@@ -407,7 +407,7 @@ serving_create(struct external *external, struct error *error)
 static void
 become_ready(struct external *external, struct external_status *told)
 {
-    struct runner_capacity capacity = {
+    struct mesh_capacity capacity = {
         .capacity_bytes = told->capacity_bytes,
         .default_bytes = told->default_bytes,
         .loaders = told->loaders,

@@ -701,14 +701,9 @@ link_forward(struct peer_link *link, const struct runner_attempt *attempt,
 }
 
 void
-link_ensure(struct peer_link *link, const struct runner_ensure *ensure)
+link_ensure(struct peer_link *link, const struct mesh_ensure *ensure)
 {
-    struct peer_frame frame = {.kind = PEER_ENSURE};
-    frame.ensure = (struct peer_ensure){.model = ensure->model,
-                                        .used_ms = ensure->used_ms,
-                                        .class = ensure->class,
-                                        .target = ensure->target,
-                                        .size_bytes = ensure->size_bytes};
+    struct peer_frame frame = {.kind = PEER_ENSURE, .ensure = *ensure};
     (void)!peer_pipe_put(&link->pipe, &frame, NULL, 0, 0); /* if lost, the core asks again */
     check_pipe(link);
 }

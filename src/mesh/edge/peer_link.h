@@ -75,7 +75,7 @@ bool link_open(struct peer_link *link, const struct peers_options *options);
 enum runner_begun link_forward(struct peer_link *link, const struct runner_attempt *attempt,
                                struct peer_request *request, struct runner_end *end);
 /* Locked. */
-void link_ensure(struct peer_link *link, const struct runner_ensure *ensure);
+void link_ensure(struct peer_link *link, const struct mesh_ensure *ensure);
 
 /* Locked. Asks for the peer's clock if its hello said that it answers. */
 void link_ask_clock(struct peer_link *link);

@@ -653,18 +653,6 @@ on_clock(struct peer_session *session, const struct peer_clock *asked, struct er
     return STATUS_OK;
 }
 
-static void
-on_ensure(struct peer_session *session, const struct peer_ensure *told)
-{
-    struct runner_ensure ensure = {.instance = session->house->options->instance,
-                                   .model = told->model,
-                                   .used_ms = told->used_ms,
-                                   .class = told->class,
-                                   .target = told->target,
-                                   .size_bytes = told->size_bytes};
-    runner_ensure(session->house->runner, &ensure);
-}
-
 /* Handles the frame at the cursor, which moves on. */
 static enum status
 on_frame(struct peer_session *session, const struct wire_message *message,
@@ -687,7 +675,7 @@ on_frame(struct peer_session *session, const struct wire_message *message,
     switch (frame->kind) {
     case PEER_PART: return on_part(session, message, frame, error);
     case PEER_CANCEL: on_cancel(session, frame->about.number); return STATUS_OK;
-    case PEER_ENSURE: on_ensure(session, &frame->ensure); return STATUS_OK;
+    case PEER_ENSURE: runner_ensure(session->house->runner, &frame->ensure); return STATUS_OK;
     case PEER_CLOCK: return on_clock(session, &frame->clock, error);
     case PEER_MESSAGE: return session_on_flow_message(session, message, frame, error);
     case PEER_CREDIT: return session_on_credit(session, &frame->credit, error);

@@ -132,13 +132,14 @@ static const struct wire_member about_members[] = {PLAIN(peer_about, NUMBER_32, 
 static const struct shape about_shape = SHAPE(peer_about, about_members);
 
 static const struct wire_member ensure_members[] = {
-    PLAIN(peer_ensure, TEXT, 1, model, MESH_ID_BYTES_MAX),
-    PLAIN(peer_ensure, NUMBER_64, 2, used_ms, 0),
-    PLAIN(peer_ensure, CHOICE, 3, class, MESH_CLASS_ADVANCE),
-    PLAIN(peer_ensure, NUMBER_32, 4, target, 0),
-    PLAIN(peer_ensure, NUMBER_64, 5, size_bytes, 0),
+    PLAIN(mesh_ensure, TEXT, 1, model, MESH_ID_BYTES_MAX),
+    PLAIN(mesh_ensure, NUMBER_64, 2, used_ms, 0),
+    PLAIN(mesh_ensure, CHOICE, 3, class, MESH_CLASS_ADVANCE),
+    PLAIN(mesh_ensure, NUMBER_32, 4, target, 0),
+    PLAIN(mesh_ensure, NUMBER_64, 5, size_bytes, 0),
 };
-static const struct shape ensure_shape = SHAPE(peer_ensure, ensure_members);
+static const struct shape ensure_shape = {"peer_ensure", ensure_members,
+                                          ARRAY_COUNT(ensure_members), sizeof(struct mesh_ensure)};
 
 static const struct wire_member message_members[] = {
     PLAIN(peer_message, NUMBER_32, 1, number, 0),

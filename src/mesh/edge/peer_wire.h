@@ -92,14 +92,6 @@ struct peer_about {
     uint32_t number;
 };
 
-struct peer_ensure {
-    const char *model;
-    int64_t used_ms;
-    enum mesh_class class;
-    uint32_t target;
-    uint64_t size_bytes;
-};
-
 /* Numbers of the proto file. */
 enum peer_kind {
     PEER_HELLO = 1,
@@ -127,7 +119,7 @@ struct peer_frame {
         struct peer_call call;
         struct peer_about about; /* PART, CANCEL */
         struct peer_answer answer;
-        struct peer_ensure ensure;
+        struct mesh_ensure ensure; /* without `instance` and `where`, which are not sent */
         struct peer_message message;
         struct peer_credit credit;
         struct peer_clock clock;

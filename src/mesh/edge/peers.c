@@ -214,7 +214,7 @@ abandon(void *context, struct runner_call *call, uint32_t number)
 }
 
 static bool
-ensure(void *context, const struct runner_ensure *wanted)
+ensure(void *context, const struct mesh_ensure *wanted)
 {
     struct peer_link *link = link_to(context, wanted->instance, 0);
     if (link == NULL)

@@ -31,12 +31,13 @@ or_else(uint32_t value, uint32_t otherwise)
 static void
 fill_in(struct runner_options *options)
 {
-    options->calls_max = or_else(options->calls_max, CALLS_MAX);
-    options->orders_max = or_else(options->orders_max, ORDERS_MAX);
-    options->models_max = or_else(options->models_max, MODELS_MAX);
-    options->vmodels_max = or_else(options->vmodels_max, VMODELS_MAX);
-    options->instances_max = or_else(options->instances_max, INSTANCES_MAX);
-    options->rate_for_more = or_else(options->rate_for_more, RATE_FOR_MORE);
+    struct mesh_config *core = &options->core;
+    core->calls_max = or_else(core->calls_max, CALLS_MAX);
+    core->orders_max = or_else(core->orders_max, ORDERS_MAX);
+    core->models_max = or_else(core->models_max, MODELS_MAX);
+    core->vmodels_max = or_else(core->vmodels_max, VMODELS_MAX);
+    core->instances_max = or_else(core->instances_max, INSTANCES_MAX);
+    core->rate_for_more = or_else(core->rate_for_more, RATE_FOR_MORE);
     if (options->tick_ms == 0)
         options->tick_ms = TICK_MS;
 }
@@ -44,7 +45,7 @@ fill_in(struct runner_options *options)
 static void
 copy_texts(struct mesh_runner *runner)
 {
-    const char **texts[] = {&runner->options.instance, &runner->options.address,
+    const char **texts[] = {&runner->options.core.instance, &runner->options.address,
                             &runner->options.location, &runner->options.zone,
                             &runner->options.labels};
     size_t bytes = 0;
@@ -82,33 +83,18 @@ runner_create(const struct runner_options *options)
     runner->start_ms = options->start_ms != 0 ? options->start_ms : runner_wall_ms();
     runner->began_ms = clock_now_ns() / NS_PER_MS;
     runner->work.last = &runner->work.first;
-    runner->records.unknown_fields.seed = runner->records.unreadable.seed = options->seed;
+    runner->records.unknown_fields.seed = runner->records.unreadable.seed = options->core.seed;
     runner->clearance.end_ns = clock_now_ns() + options->clearance_ns;
     for (enum load_kind kind = LOAD_SIZE; kind < LOAD_KINDS; kind++)
         link_init(&runner->loads[kind]);
     link_init(&runner->owing);
     link_init(&runner->txns);
-    id_table_init(&runner->calls, runner->options.calls_max);
-    id_table_init(&runner->orders, runner->options.orders_max);
+    id_table_init(&runner->calls, runner->options.core.calls_max);
+    id_table_init(&runner->orders, runner->options.core.orders_max);
     runner->wake = wake_create(options->base, on_wake, runner);
     CHECK(runner->wake != NULL);
     runner->timer = loop_timer_create(options->base, on_tick, runner);
-    runner->mesh = mesh_create(&(struct mesh_config){
-        .instance = runner->options.instance,
-        .seed = options->seed,
-        .models_max = runner->options.models_max,
-        .instances_max = runner->options.instances_max,
-        .calls_max = runner->options.calls_max,
-        .vmodels_max = runner->options.vmodels_max,
-        .orders_max = runner->options.orders_max,
-        .failure_fresh_ms = options->failure_fresh_ms,
-        .rate_for_more = runner->options.rate_for_more,
-        .busy_percent = options->busy_percent,
-        .waiting_max = options->waiting_max,
-        .pool_types = options->pool_types,
-        .pool_count = options->pool_count,
-        .pool_name = options->pool_name,
-    });
+    runner->mesh = mesh_create(&runner->options.core);
     return runner;
 }
 
@@ -155,7 +141,7 @@ smaller(uint64_t a, uint64_t b)
 
 /* P3 by this node's figures. */
 static uint64_t
-full_below_units(const struct runner_capacity *capacity)
+full_below_units(const struct mesh_capacity *capacity)
 {
     uint64_t usual = record_units(capacity->default_bytes);
     uint64_t whole = capacity->capacity_bytes / RECORD_UNIT_BYTES;
@@ -172,7 +158,7 @@ has_runtime(const struct mesh_runner *runner)
 }
 
 static void
-set_capacity(struct mesh_runner *runner, const struct runner_capacity *capacity)
+set_capacity(struct mesh_runner *runner, const struct mesh_capacity *capacity)
 {
     runner->runtimes.capacity[capacity->pool] = *capacity;
     runner->runtimes.full_below_units = 0;
@@ -184,19 +170,13 @@ set_capacity(struct mesh_runner *runner, const struct runner_capacity *capacity)
 }
 
 void
-runner_runtime_ready(struct mesh_runner *runner, const struct runner_capacity *capacity)
+runner_runtime_ready(struct mesh_runner *runner, const struct mesh_capacity *capacity)
 {
     runner_lock(runner);
     if (!runner->closed) {
         CHECK(capacity->pool < runner_pools(runner));
         set_capacity(runner, capacity);
-        runner_step(runner,
-                    (struct mesh_event){.kind = MESH_RUNTIME,
-                                        .runtime = {.capacity_bytes = capacity->capacity_bytes,
-                                                    .default_bytes = capacity->default_bytes,
-                                                    .loaders = capacity->loaders,
-                                                    .load_timeout_ms = capacity->load_timeout_ms,
-                                                    .pool = capacity->pool}});
+        runner_step(runner, (struct mesh_event){.kind = MESH_RUNTIME, .runtime = *capacity});
         runner_work_publish(runner);
     }
     runner_unlock(runner);

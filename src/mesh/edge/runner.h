@@ -152,30 +152,13 @@ void runner_try_ended(struct mesh_runner *runner, struct runner_call *call, uint
  */
 bool runner_call_cancelled(struct mesh_runner *runner, struct runner_call *call);
 
-/* Calls served here without a runner_call; not for models with a concurrency limit. */
-struct runner_use {
-    const char *model;
-    uint32_t count;
-    int64_t used_ms;  /* mesh time of the last one; 0: now */
-    uint64_t took_us; /* runtime's time of all of them; 0: not measured */
-};
-
-/* Any thread. */
-void runner_used(struct mesh_runner *runner, const struct runner_use *use);
+/* Any thread: calls served here without a runner_call; not for models with a concurrency limit. */
+void runner_used(struct mesh_runner *runner, const struct mesh_used *used);
 
 /* Any thread: this node's figures, for replies about that model. `answer` gets them anyway. */
 struct runner_figures runner_figures(struct mesh_runner *runner, const char *model);
 
 /* ---- peers: other nodes ---- */
-
-struct runner_ensure {
-    const char *instance; /* the target */
-    const char *model;
-    int64_t used_ms;
-    enum mesh_class class;
-    uint32_t target;
-    uint64_t size_bytes; /* 0: unknown */
-};
 
 struct runner_peer {
     const char *instance;
@@ -195,7 +178,7 @@ struct runner_peers {
     bool (*abandon)(void *context, struct runner_call *call, uint32_t number);
     /* Loop thread, without the lock. Sent or lost, without an answer. False: the peer is out of
      * reach. */
-    bool (*ensure)(void *context, const struct runner_ensure *ensure);
+    bool (*ensure)(void *context, const struct mesh_ensure *ensure);
     /* Loop thread, without the lock: the address book, without this node. */
     void (*on_peer)(void *context, const struct runner_peer *peer);
     void (*on_peer_gone)(void *context, const char *instance);
@@ -203,7 +186,7 @@ struct runner_peers {
 };
 
 /* Any thread: a peer's ensure has arrived. Its `instance` is ignored. */
-void runner_ensure(struct mesh_runner *runner, const struct runner_ensure *ensure);
+void runner_ensure(struct mesh_runner *runner, const struct mesh_ensure *ensure);
 
 /* ---- the runtimes of this node: one, or one per pool (K6 of the core) ---- */
 
@@ -246,16 +229,8 @@ void runner_load_ended(struct mesh_runner *runner, struct runner_load *load,
 void runner_load_measured(struct mesh_runner *runner, struct runner_load *load,
                           uint64_t size_bytes);
 
-struct runner_capacity {
-    uint64_t capacity_bytes;
-    uint64_t default_bytes; /* of a model without known size */
-    uint32_t loaders;
-    int64_t load_timeout_ms;
-    uint32_t pool;
-};
-
 /* Any thread. With the first ready pool this node becomes a member: its instance is published. */
-void runner_runtime_ready(struct mesh_runner *runner, const struct runner_capacity *capacity);
+void runner_runtime_ready(struct mesh_runner *runner, const struct mesh_capacity *capacity);
 /* Any thread. The pool's models are gone; requests under way must still be answered. */
 void runner_runtime_lost(struct mesh_runner *runner, uint32_t pool);
 
@@ -303,33 +278,22 @@ enum runner_measure {
 
 struct runner_options {
     struct event_base *base;
-    const char *instance; /* this node's id; 1 to 1,024 bytes, no comma */
+    /* `instance`: 1 to 1,024 bytes, no comma. The texts of its pools are not copied and outlive the
+     * runner; `pool_name` is called UNDER THE LOCK, on any thread. 0: calls_max 65,536 (further
+     * calls end OVERLOADED), orders_max 4,096 (further orders end UNAVAILABLE), vmodels_max
+     * 1,000,000, models_max 4,000,000, instances_max 4,096. */
+    struct mesh_config core;
     const char *address;  /* how peers reach it: "host:port"; "" for a store without peers */
     const char *location; /* for people; "": the host of the address */
     const char *zone;
     const char *labels; /* sorted, comma-separated */
     int64_t version;
-    uint64_t seed;
     int64_t start_ms;              /* of this process, wall clock; 0: now */
-    uint32_t calls_max;            /* 0: 65,536; further calls end OVERLOADED */
-    uint32_t orders_max;           /* 0: 4,096; further orders end UNAVAILABLE */
-    uint32_t vmodels_max;          /* 0: 1,000,000 */
-    uint32_t models_max;           /* 0: 4,000,000 */
-    uint32_t instances_max;        /* 0: 4,096 */
-    uint32_t rate_for_more;        /* S3; 0: 2,000 a minute */
-    uint32_t busy_percent;         /* S5; 0: 90 */
-    uint32_t waiting_max;          /* S6; 0: 8 times the copy's concurrency, at least 16 */
-    int64_t failure_fresh_ms;      /* F3; 0: 15 minutes */
     int64_t clearance_ns;          /* C1, runner_clearance.c; 0: load failures are not judged */
     int64_t tick_ms;               /* 0: 1,000 */
     struct runner_runtime runtime; /* of all pools */
     struct runner_runtime second;  /* of the last one, if it has a runtime of its own */
-    /* K6: as in mesh_core.h. The texts are not copied and outlive the runner. */
-    const char *const *pool_types;
-    uint32_t pool_count;
-    /* UNDER THE LOCK, any thread. */
-    void (*pool_name)(const char *type, const char *key, char name[MESH_POOL_NAME_BYTES]);
-    struct runner_peers peers; /* all NULL: no other nodes */
+    struct runner_peers peers;     /* all NULL: no other nodes */
     /* Loop thread, without the lock; NULL: none. Nothing is left that a drain waits for
      * (runner_close may be called from there, runner_destroy not): */
     void (*on_drained)(void *context);

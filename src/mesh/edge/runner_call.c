@@ -370,16 +370,12 @@ runner_call_cancelled(struct mesh_runner *runner, struct runner_call *call)
 }
 
 void
-runner_used(struct mesh_runner *runner, const struct runner_use *use)
+runner_used(struct mesh_runner *runner, const struct mesh_used *used)
 {
     runner_lock(runner);
-    runner->counts.entered[RUNNER_HERE] += use->count;
+    runner->counts.entered[RUNNER_HERE] += used->count;
     if (!runner->closed)
-        runner_step(runner, (struct mesh_event){.kind = MESH_USED,
-                                                .used = {.model = use->model,
-                                                         .count = use->count,
-                                                         .used_ms = use->used_ms,
-                                                         .took_us = use->took_us}});
+        runner_step(runner, (struct mesh_event){.kind = MESH_USED, .used = *used});
     runner_unlock(runner);
 }
 
@@ -393,17 +389,13 @@ runner_figures(struct mesh_runner *runner, const char *model)
 }
 
 void
-runner_ensure(struct mesh_runner *runner, const struct runner_ensure *ensure)
+runner_ensure(struct mesh_runner *runner, const struct mesh_ensure *ensure)
 {
+    struct mesh_event event = {.kind = MESH_ENSURE, .ensure = *ensure};
+    event.ensure.where = MESH_HERE;
     runner_lock(runner);
     if (!runner->closed)
-        runner_step(runner, (struct mesh_event){.kind = MESH_ENSURE,
-                                                .ensure = {.model = ensure->model,
-                                                           .used_ms = ensure->used_ms,
-                                                           .class = ensure->class,
-                                                           .where = MESH_HERE,
-                                                           .target = ensure->target,
-                                                           .size_bytes = ensure->size_bytes}});
+        runner_step(runner, event);
     runner_unlock(runner);
 }
 

@@ -42,7 +42,7 @@ see(void *context, const struct mesh_sight *sight)
 void
 runner_clearance_failed(struct mesh_runner *runner, const char *model, const char *reason)
 {
-    struct clearance_look look = {.self = runner->options.instance};
+    struct clearance_look look = {.self = runner->options.core.instance};
     if (!runner_is_clear(runner) || clock_now_ns() >= runner->clearance.end_ns ||
         !mesh_see_model(runner->mesh, model, see, &look) || !look.loading || !look.others)
         return;

@@ -114,7 +114,7 @@ put_vmodel(struct mesh_runner *runner, const struct store_record *record)
 static bool
 is_self(const struct mesh_runner *runner, const char *instance)
 {
-    return strcmp(instance, runner->options.instance) == 0;
+    return strcmp(instance, runner->options.core.instance) == 0;
 }
 
 static void
@@ -150,7 +150,7 @@ static void
 set(struct mesh_runner *runner, enum record_setting_kind kind, const struct record_setting *setting)
 {
     if (kind == RECORD_RATE_FOR_MORE) {
-        uint32_t calls = setting != NULL ? setting->number : runner->options.rate_for_more;
+        uint32_t calls = setting != NULL ? setting->number : runner->options.core.rate_for_more;
         tell(runner, (struct mesh_event){.kind = MESH_RATE, .rate = {.for_more = calls}});
     } else if (runner->options.on_setting != NULL)
         runner->options.on_setting(runner->options.context, kind, setting);
@@ -252,7 +252,7 @@ on_whole(void *context, uint64_t revision)
     notify_and_unlock(runner,
                       (struct mesh_event){.kind = MESH_WHOLE, .whole = {.revision = revision}});
     if (first)
-        log_info("mesh_registry_read instance=%s revision=%" PRIu64, runner->options.instance,
+        log_info("mesh_registry_read instance=%s revision=%" PRIu64, runner->options.core.instance,
                  revision);
 }
 
@@ -268,10 +268,10 @@ on_session(void *context, uint64_t session)
     bool closed = runner->closed;
     runner_unlock(runner);
     if (session != 0)
-        log_info("mesh_session_begun instance=%s session=%" PRIu64, runner->options.instance,
+        log_info("mesh_session_begun instance=%s session=%" PRIu64, runner->options.core.instance,
                  session);
     else if (!closed)
-        log_warn("mesh_session_lost instance=%s", runner->options.instance);
+        log_warn("mesh_session_lost instance=%s", runner->options.core.instance);
     tell(runner, (struct mesh_event){.kind = MESH_SESSION, .session = {.revision = session}});
 }
 
@@ -285,7 +285,7 @@ on_leader(void *context, enum store_leadership leadership)
     runner->reported.leads = leads;
     runner_unlock(runner);
     if (changed)
-        log_info("mesh_leader instance=%s leads=%s", runner->options.instance,
+        log_info("mesh_leader instance=%s leads=%s", runner->options.core.instance,
                  leads ? "yes" : "no");
     tell(runner, (struct mesh_event){.kind = MESH_LEADER, .leader = {.is_leader = leads}});
 }
@@ -300,7 +300,7 @@ on_emptied(void *context)
     unknown_fields_restart(&runner->records.unknown_fields);
     unknown_fields_fini(&runner->records.unreadable);
     runner_unlock(runner);
-    log_warn("mesh_registry_emptied instance=%s", runner->options.instance);
+    log_warn("mesh_registry_emptied instance=%s", runner->options.core.instance);
     tell(runner, (struct mesh_event){.kind = MESH_EMPTIED});
 }
 

@@ -124,7 +124,7 @@ struct store_reports {
 };
 
 struct runtimes {
-    struct runner_capacity capacity[MESH_POOLS_MAX];
+    struct mesh_capacity capacity[MESH_POOLS_MAX];
     uint64_t full_below_units; /* P3, for records that do not say it */
     bool ready[MESH_POOLS_MAX];
     bool was_ready[MESH_POOLS_MAX];
@@ -198,7 +198,7 @@ int64_t runner_deadline_ms(int64_t deadline_ns);
 static inline uint32_t
 runner_pools(const struct mesh_runner *runner)
 {
-    return runner->options.pool_count == 0 ? 1 : runner->options.pool_count;
+    return runner->options.core.pool_count == 0 ? 1 : runner->options.core.pool_count;
 }
 
 /* ---- runner_work.c ---- */

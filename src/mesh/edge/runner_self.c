@@ -46,13 +46,13 @@ write_self(struct mesh_runner *runner, const struct publish *now)
 {
     const struct runner_options *options = &runner->options;
     const struct record_instance record = {
-        .instance = {.id = options->instance,
+        .instance = {.id = options->core.instance,
                      .labels = options->labels,
                      .start_ms = runner->start_ms,
                      .version = options->version,
                      .draining = now->draining,
                      .figures = now->figures,
-                     .pool_types = options->pool_types,
+                     .pool_types = options->core.pool_types,
                      .pool_figures = now->pools,
                      .pool_count = now->pool_count},
         .location = options->location,
@@ -64,7 +64,8 @@ write_self(struct mesh_runner *runner, const struct publish *now)
     struct bytes value = {0};
     struct error error = ERROR_NONE;
     if (record_instance_write(&record, NULL, 0, &value, &error) != STATUS_OK)
-        log_error("mesh_instance_refused instance=%s error=\"%s\"", options->instance, error.text);
+        log_error("mesh_instance_refused instance=%s error=\"%s\"", options->core.instance,
+                  error.text);
     else
         store_set_instance(runner->store, value.data, value.used);
     bytes_fini(&value);

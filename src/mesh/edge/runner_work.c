@@ -66,7 +66,7 @@ runner_work_drop(struct mesh_runner *runner)
 
 struct ensure_work {
     struct runner_work work;
-    struct runner_ensure ensure;
+    struct mesh_ensure ensure;
     char texts[]; /* instance, NUL, model, NUL */
 };
 
@@ -102,14 +102,9 @@ runner_work_on_ensure(struct mesh_runner *runner, const struct mesh_action *acti
     memcpy(ensure->texts, action->ensure.instance, instance_bytes);
     memcpy(ensure->texts + instance_bytes, action->ensure.model, model_bytes);
     ensure->work = (struct runner_work){.run = run_ensure, .drop = drop};
-    ensure->ensure = (struct runner_ensure){
-        .instance = ensure->texts,
-        .model = ensure->texts + instance_bytes,
-        .used_ms = action->ensure.used_ms,
-        .class = action->ensure.class,
-        .target = action->ensure.target,
-        .size_bytes = action->ensure.size_bytes,
-    };
+    ensure->ensure = action->ensure;
+    ensure->ensure.instance = ensure->texts;
+    ensure->ensure.model = ensure->texts + instance_bytes;
     runner_work_add(runner, &ensure->work);
 }
 
