@@ -14,7 +14,6 @@ struct shown {
     struct mesh_status status; /* of the last; without its places */
     enum mesh_state here;
     enum mesh_vmodel_state vmodel;
-    uint32_t places;
     char path[TEXT];
 };
 
@@ -26,7 +25,6 @@ see_model(void *context, const struct mesh_sight *sight)
     assert_ptr_equal(context, &shown);
     set_text(shown.ids[shown.count++], sight->model.id);
     shown.status = sight->status;
-    shown.places = sight->model.place_count;
     shown.here = sight->here;
     set_text(shown.path, sight->model.path);
 }
@@ -93,7 +91,6 @@ TEST_CASE(test_status_counts_living_copies)
     assert_true(mesh_see_model(mesh, "a", see_model, &shown));
     assert_int_equal(shown.status.state, MESH_MODEL_LOADED);
     assert_int_equal(shown.status.place_count, 1);
-    assert_int_equal(shown.places, 2);
     assert_int_equal(shown.here, MESH_STATE_NONE);
     assert_false(mesh_see_model(mesh, "nobody", see_model, &shown));
     assert_int_equal(mesh_see_copies(mesh, 0, 100, see_model, &shown), 0);

@@ -30,6 +30,20 @@ tear_down(void **state)
 
 /* ---- the usual ---- */
 
+static void
+see_here(void *context, const struct mesh_sight *sight)
+{
+    *(enum mesh_state *)context = sight->here;
+}
+
+static enum mesh_state
+state_of(const struct node *node, const char *model)
+{
+    enum mesh_state state = MESH_STATE_NONE;
+    (void)runner_see_model(node->runner, model, see_here, &state);
+    return state;
+}
+
 TEST_CASE(a_call_loads_its_model_and_is_served)
 {
     struct node *node = node_ready(0, "one");
@@ -39,7 +53,7 @@ TEST_CASE(a_call_loads_its_model_and_is_served)
     assert_string_equal(by, "one");
     assert_int_equal(node->loads, 1);
     assert_true(node_holds(node, "m"));
-    assert_int_equal(runner_state(node->runner, "m"), MESH_STATE_LOADED);
+    assert_int_equal(state_of(node, "m"), MESH_STATE_LOADED);
     assert_int_equal(ask_wait(node, "m", by), MESH_END_OK);
     assert_int_equal(node->loads, 1);
     struct ordered ordered;
@@ -337,7 +351,7 @@ TEST_CASE(a_silent_runtime_is_given_up)
                       &(struct runner_load_end){.end = MESH_LOAD_BROKE, .reason = "late"});
     assert_int_equal(node_look(node).counts.load_failures, 1);
     node->unanswered[0] = node->unanswered[--node->unanswered_count];
-    assert_int_not_equal(runner_state(node->runner, "m"), MESH_STATE_LOADED);
+    assert_int_not_equal(state_of(node, "m"), MESH_STATE_LOADED);
 }
 
 TEST_CASE(a_runtime_is_lost_and_comes_back)
@@ -348,7 +362,7 @@ TEST_CASE(a_runtime_is_lost_and_comes_back)
     runner_runtime_lost(node->runner, 0);
     assert_false(runner_is_ready(node->runner));
     memset(node->held, 0, sizeof(node->held));
-    NODES_WAIT(runner_state(node->runner, "m") == MESH_STATE_NONE);
+    NODES_WAIT(state_of(node, "m") == MESH_STATE_NONE);
     node_runtime_ready(node, ROOM);
     NODES_WAIT(runner_is_ready(node->runner));
     assert_int_equal(ask_wait(node, "m", NULL), MESH_END_OK);
@@ -493,12 +507,12 @@ TEST_CASE(settings_are_told)
 static uint32_t visited;
 
 static void
-count_model(void *context, const struct mesh_model *model)
+count_model(void *context, const struct mesh_sight *sight)
 {
     (void)context;
-    assert_string_equal(model->type, "type");
-    assert_string_equal(model->path, "path");
-    assert_string_equal(model->key, "key");
+    assert_string_equal(sight->model.type, "type");
+    assert_string_equal(sight->model.path, "path");
+    assert_string_equal(sight->model.key, "key");
     visited++;
 }
 
@@ -520,10 +534,10 @@ TEST_CASE(it_can_be_looked_at_in_pages)
         node_register(node, id);
     }
     visited = 0;
-    uint64_t at = runner_visit_models(node->runner, 0, 3, count_model, NULL);
+    uint64_t at = runner_see_models(node->runner, 0, 3, "", count_model, NULL);
     assert_int_equal(visited, 3);
     while (at != 0)
-        at = runner_visit_models(node->runner, at, 3, count_model, NULL);
+        at = runner_see_models(node->runner, at, 3, "", count_model, NULL);
     assert_int_equal(visited, 10);
     visited = 0;
     assert_int_equal(runner_visit_instances(node->runner, 0, 9, count_instance, NULL), 0);
@@ -533,10 +547,10 @@ TEST_CASE(it_can_be_looked_at_in_pages)
 /* ---- vmodels ---- */
 
 static void
-see_vmodel(void *context, const struct mesh_vmodel *vmodel)
+see_vmodel(void *context, const char *id, const struct mesh_vmodel_status *vmodel)
 {
     (void)context;
-    assert_string_equal(vmodel->id, "v");
+    assert_string_equal(id, "v");
     assert_string_equal(vmodel->owner, "me");
     assert_string_equal(vmodel->active, "b");
     assert_string_equal(vmodel->target, "b");
@@ -569,7 +583,7 @@ TEST_CASE(a_vmodel_is_called_and_moved)
         MESH_OUTCOME_REFERENCED);
     assert_int_equal(node_look(node).vmodels, 1);
     visited = 0;
-    assert_int_equal(runner_visit_vmodels(node->runner, 0, 9, see_vmodel, NULL), 0);
+    assert_int_equal(runner_see_vmodels(node->runner, 0, 9, "", see_vmodel, NULL), 0);
     assert_int_equal(visited, 1);
 }
 

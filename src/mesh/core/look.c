@@ -6,68 +6,22 @@
 #include "mesh/core/copies/reconcile.h"
 #include "mesh/core/orders/status.h"
 
-static const struct mesh_place *
-places_of(struct mesh *mesh, const struct core_model *model)
-{
-    const struct core_place *places = model_places(model);
-    struct mesh_place *made =
-        bump_take(&mesh->actions.arena, (model->place_count + 1u) * sizeof(*made));
-    for (uint32_t i = 0; i < model->place_count; i++) {
-        uint32_t reason = places[i].reason;
-        made[i] = (struct mesh_place){
-            .instance = names_text(&mesh->tables.instance_names, places[i].instance),
-            .reason = reason == NAME_NONE ? NULL : names_text(&mesh->tables.reasons, reason),
-            .since_ms = places[i].since_ms,
-            .kind = (enum mesh_place_kind)places[i].kind,
-        };
-    }
-    return made;
-}
-
-/* In the arena, which the caller has reset. Only the id if the record is gone. */
-static struct mesh_model
-model_of(struct mesh *mesh, uint32_t number)
-{
-    const struct core_model *model = model_at(mesh, number);
-    if (!model->known)
-        return (struct mesh_model){.id = names_text(&mesh->tables.model_names, number)};
-    struct mesh_model record = reconcile_facts(mesh, number);
-    record.places = places_of(mesh, model);
-    record.place_count = model->place_count;
-    return record;
-}
-
 static bool
 model_is_there(struct mesh *mesh, uint32_t number)
 {
     return names_text(&mesh->tables.model_names, number) != NULL && model_at(mesh, number)->known;
 }
 
-uint32_t
-mesh_visit_models(struct mesh *mesh, uint32_t from, uint32_t count,
-                  void (*visit)(void *context, const struct mesh_model *model), void *context)
-{
-    const struct names *names = &mesh->tables.model_names;
-    for (; from < names->used && count > 0; from++) {
-        if (!model_is_there(mesh, from))
-            continue;
-        bump_reset(&mesh->actions.arena);
-        const struct mesh_model made = model_of(mesh, from);
-        visit(context, &made);
-        count--;
-    }
-    return from < names->used ? from : 0;
-}
-
-/* ---- with what counts of it ---- */
-
 static struct mesh_sight
 sight_of(struct mesh *mesh, uint32_t number)
 {
-    const struct core_entry *entry = entry_of(mesh, model_at(mesh, number));
+    const struct core_model *model = model_at(mesh, number);
+    const struct core_entry *entry = entry_of(mesh, model);
     bump_reset(&mesh->actions.arena);
     return (struct mesh_sight){
-        .model = model_of(mesh, number),
+        .model = model->known
+                     ? reconcile_facts(mesh, number)
+                     : (struct mesh_model){.id = names_text(&mesh->tables.model_names, number)},
         .status = status_of(mesh, number),
         .here = entry == NULL ? MESH_STATE_NONE : (enum mesh_state)entry->state,
         .pool = entry == NULL ? 0 : entry->pool,
@@ -153,36 +107,6 @@ mesh_visit_instances(struct mesh *mesh, uint32_t from, uint32_t count,
             .version = instance->version,
             .draining = instance->draining,
             .figures = from == INSTANCE_SELF ? mesh_figures(mesh) : instance->figures,
-        };
-        visit(context, &made);
-        count--;
-    }
-    return from < names->used ? from : 0;
-}
-
-static const char *
-model_id(const struct mesh *mesh, uint32_t number)
-{
-    return number == NAME_NONE ? NULL : names_text(&mesh->tables.model_names, number);
-}
-
-uint32_t
-mesh_visit_vmodels(struct mesh *mesh, uint32_t from, uint32_t count,
-                   void (*visit)(void *context, const struct mesh_vmodel *vmodel), void *context)
-{
-    const struct names *names = &mesh->vmodels.names;
-    for (; from < names->used && count > 0; from++) {
-        const struct vmodel *vmodel = &mesh->vmodels.at[from];
-        if (names_text(names, from) == NULL || !vmodel->known)
-            continue;
-        const struct mesh_vmodel made = {
-            .id = names_text(names, from),
-            .owner = vmodel->owner,
-            .active = model_id(mesh, vmodel->active),
-            .target = model_id(mesh, vmodel->target),
-            .create_revision = vmodel->create_revision,
-            .revision = vmodel->revision,
-            .failed = vmodel->failed,
         };
         visit(context, &made);
         count--;

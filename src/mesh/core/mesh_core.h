@@ -523,21 +523,16 @@ struct mesh_sums {
 struct mesh_sums mesh_sums(const struct mesh *mesh);
 
 /*
- * Shows at most `count` records, starting at `from` (0: the first), in no particular order. Returns
- * where to continue, 0 at the end. Records that come or go between two pages may be missed. Texts
- * live until `visit` returns; texts of the last step's actions become invalid.
+ * Shows at most `count` instances, starting at `from` (0: the first), in no particular order.
+ * Returns where to continue, 0 at the end. Those that come or go between two pages may be missed.
+ * Texts live until `visit` returns; texts of the last step's actions become invalid.
  */
-uint32_t mesh_visit_models(struct mesh *mesh, uint32_t from, uint32_t count,
-                           void (*visit)(void *context, const struct mesh_model *model),
-                           void *context);
-uint32_t mesh_visit_vmodels(struct mesh *mesh, uint32_t from, uint32_t count,
-                            void (*visit)(void *context, const struct mesh_vmodel *vmodel),
-                            void *context);
 uint32_t mesh_visit_instances(struct mesh *mesh, uint32_t from, uint32_t count,
                               void (*visit)(void *context, const struct mesh_instance *instance),
                               void *context);
 
-/* A model for display: its record, its status (O4), and the state of this node's copy. */
+/* A model for display: its record but for the places, its status (O4), and the state of this node's
+ * copy. */
 struct mesh_sight {
     struct mesh_model model;
     struct mesh_status status;
@@ -545,8 +540,8 @@ struct mesh_sight {
     uint32_t pool; /* of this node's copy, if there is one */
 };
 
-/* The same for people: of at most `count` names examined, those that begin with `prefix` are shown,
- * so the time is bounded however few match. */
+/* The same for models and vmodels: of at most `count` names examined, those that begin with
+ * `prefix` are shown, so the time is bounded however few match. */
 uint32_t mesh_see_models(struct mesh *mesh, uint32_t from, uint32_t count, const char *prefix,
                          void (*see)(void *context, const struct mesh_sight *sight), void *context);
 uint32_t mesh_see_vmodels(struct mesh *mesh, uint32_t from, uint32_t count, const char *prefix,

@@ -305,35 +305,6 @@ runner_look(struct mesh_runner *runner, struct runner_view *view)
     runner_unlock(runner);
 }
 
-enum mesh_state
-runner_state(struct mesh_runner *runner, const char *model)
-{
-    runner_lock(runner);
-    enum mesh_state state = mesh_state(runner->mesh, model);
-    runner_unlock(runner);
-    return state;
-}
-
-uint64_t
-runner_visit_models(struct mesh_runner *runner, uint64_t from, uint32_t count,
-                    void (*visit)(void *context, const struct mesh_model *model), void *context)
-{
-    runner_lock(runner);
-    uint64_t next = mesh_visit_models(runner->mesh, from, count, visit, context);
-    runner_unlock(runner);
-    return next;
-}
-
-uint64_t
-runner_visit_vmodels(struct mesh_runner *runner, uint64_t from, uint32_t count,
-                     void (*visit)(void *context, const struct mesh_vmodel *vmodel), void *context)
-{
-    runner_lock(runner);
-    uint64_t next = mesh_visit_vmodels(runner->mesh, from, count, visit, context);
-    runner_unlock(runner);
-    return next;
-}
-
 uint64_t
 runner_visit_instances(struct mesh_runner *runner, uint64_t from, uint32_t count,
                        void (*visit)(void *context, const struct mesh_instance *instance),

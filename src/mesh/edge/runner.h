@@ -402,28 +402,18 @@ void runner_look(struct mesh_runner *runner, struct runner_view *view);
 /* The store's last failure; "": none. Loop thread. */
 const char *runner_trouble(const struct mesh_runner *runner);
 
-/* The state of a model on this node. */
-enum mesh_state runner_state(struct mesh_runner *runner, const char *model);
-
 /*
- * Shows at most `count` records, starting at `from` (0: the first), in no particular order. Returns
- * where to continue, 0 at the end. Records that come or go between two pages may be missed. `visit`
- * runs UNDER THE LOCK.
+ * Shows at most `count` instances, starting at `from` (0: the first), in no particular order.
+ * Returns where to continue, 0 at the end. Records that come or go between two pages may be missed.
+ * `visit` runs UNDER THE LOCK.
  */
-uint64_t runner_visit_models(struct mesh_runner *runner, uint64_t from, uint32_t count,
-                             void (*visit)(void *context, const struct mesh_model *model),
-                             void *context);
 uint64_t runner_visit_instances(struct mesh_runner *runner, uint64_t from, uint32_t count,
                                 void (*visit)(void *context, const struct mesh_instance *instance),
                                 void *context);
 
-uint64_t runner_visit_vmodels(struct mesh_runner *runner, uint64_t from, uint32_t count,
-                              void (*visit)(void *context, const struct mesh_vmodel *vmodel),
-                              void *context);
-
 /*
- * The same for people, with status (mesh_core.h). At most `count` names are examined, so that the
- * lock is held for a bounded time; those that begin with `prefix` are shown.
+ * The same for models and vmodels, with status (mesh_core.h). At most `count` names are examined,
+ * so that the lock is held for a bounded time; those that begin with `prefix` are shown.
  */
 uint64_t runner_see_models(struct mesh_runner *runner, uint64_t from, uint32_t count,
                            const char *prefix,
