@@ -12,14 +12,6 @@
 #include "coordinator/models/runtime_request.h"
 #include "coordinator/pipeline/pipeline.h"
 
-struct mesh_loads {
-    struct pipeline *const *pipelines;
-    uint32_t pipeline_count;
-    struct model_registry *registry;
-    const struct config *shared;
-    struct mesh_runner *runner;
-};
-
 /* A load, unload or size that the runner waits for. */
 struct loads_wait {
     struct mesh_loads *loads;
@@ -195,34 +187,12 @@ unload(void *context, struct runner_load *load, const struct runner_model *model
     models_unload(loads->registry, model->id, on_unloaded, wait_begin(loads, load));
 }
 
-/* ---- life ---- */
-
-struct mesh_loads *
-mesh_loads_create(struct pipeline *const *pipelines, uint32_t pipeline_count,
-                  struct model_registry *registry, const struct config *shared)
-{
-    struct mesh_loads *loads = calloc(1, sizeof(*loads));
-    CHECK(loads != NULL);
-    *loads = (struct mesh_loads){pipelines, pipeline_count, registry, shared, NULL};
-    return loads;
-}
-
-void
-mesh_loads_destroy(struct mesh_loads *loads)
-{
-    free(loads);
-}
+/* ---- for the runner ---- */
 
 struct runner_runtime
 mesh_loads_for_runner(struct mesh_loads *loads)
 {
     return (struct runner_runtime){loads, size, load, unload, harvest};
-}
-
-void
-mesh_loads_bind(struct mesh_loads *loads, struct mesh_runner *runner)
-{
-    loads->runner = runner;
 }
 
 void

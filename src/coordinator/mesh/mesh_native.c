@@ -26,8 +26,7 @@
 
 struct native {
     struct native_options options;
-    struct mesh_loads *loads;
-    struct mesh_runner *runner;
+    struct mesh_loads loads;
     bool ready;                     /* the runner knows */
     struct payload_builder builder; /* guarded by the runner's lock */
     pthread_mutex_t late_lock;
@@ -493,7 +492,7 @@ native_update(struct native *native)
     if (native->ready || !runtime_figures(options->pipelines, options->pipeline_count).are_serving)
         return;
     native->ready = true;
-    mesh_loads_announce(native->loads);
+    mesh_loads_announce(&native->loads);
 }
 
 struct native *
@@ -503,8 +502,8 @@ native_create(const struct native_options *options)
     CHECK(native != NULL);
     native->options = *options;
     CHECK(pthread_mutex_init(&native->late_lock, NULL) == 0);
-    native->loads = mesh_loads_create(options->pipelines, options->pipeline_count,
-                                      options->registry, options->shared);
+    native->loads = (struct mesh_loads){options->pipelines, options->pipeline_count,
+                                        options->registry, options->shared, NULL};
     return native;
 }
 
@@ -513,7 +512,6 @@ native_destroy(struct native *native)
 {
     if (native == NULL)
         return;
-    mesh_loads_destroy(native->loads);
     pthread_mutex_destroy(&native->late_lock);
     free(native);
 }
@@ -521,12 +519,11 @@ native_destroy(struct native *native)
 void
 native_bind(struct native *native, struct mesh_runner *runner)
 {
-    native->runner = runner;
-    mesh_loads_bind(native->loads, runner);
+    native->loads.runner = runner;
 }
 
 struct runner_runtime
 native_for_runner(struct native *native)
 {
-    return mesh_loads_for_runner(native->loads);
+    return mesh_loads_for_runner(&native->loads);
 }
