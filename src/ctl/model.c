@@ -231,7 +231,7 @@ static const struct ctl_command rollback_command = {
     CTL_OPTIONS(plain_options),
 };
 
-static const struct order {
+static const struct model_verb {
     const struct ctl_command *command;
     enum control_verb verb;
     ctl_on_argument *on_argument;
@@ -247,7 +247,7 @@ static const struct order {
 static int
 order_run(int argc, char **argv)
 {
-    const struct order *order = orders;
+    const struct model_verb *order = orders;
     while (strcmp(order->command->name + strlen("model "), argv[0]) != 0)
         order++;
     struct model_settings settings = {
