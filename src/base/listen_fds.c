@@ -6,6 +6,7 @@
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -17,6 +18,7 @@ static struct {
     bool is_taken[LISTEN_FDS_MAX];
     unsigned count;
     bool leaves_paths;
+    mode_t umask;
 } passed;
 
 /* ---- from the service manager ---- */
@@ -43,6 +45,14 @@ listen_fds_init(void)
     (void)unsetenv("LISTEN_PID");
     (void)unsetenv("LISTEN_FDS");
     (void)unsetenv("LISTEN_FDNAMES");
+    passed.umask = umask(0);
+    (void)umask(passed.umask);
+}
+
+mode_t
+listen_fds_mode(void)
+{
+    return ACCESSPERMS & ~passed.umask;
 }
 
 /* ---- taking ---- */

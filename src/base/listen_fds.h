@@ -8,6 +8,7 @@
 
 #include <stdbool.h>
 #include <sys/socket.h>
+#include <sys/types.h>
 
 enum { LISTEN_FDS_MAX = 256 };
 
@@ -19,8 +20,11 @@ struct listen_fd {
     enum listen_owner owner;
 };
 
-/* Reads $LISTEN_PID and $LISTEN_FDS and removes them. */
+/* Reads $LISTEN_PID and $LISTEN_FDS and removes them; reads the umask. */
 void listen_fds_init(void);
+
+/* The mode of a new unix socket for which no other was asked. */
+mode_t listen_fds_mode(void);
 
 /* The socket that listens at this address, non-blocking; -1: there is none. It is the caller's, who
  * closes it, and, if it is LISTEN_OURS, calls listen_fds_unlink for its path. */

@@ -3,11 +3,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -24,7 +26,7 @@ enum {
     READ_BYTES = 4096,
     LAST_READS = 32, /* of a dead process: 128 KiB, more than a pipe holds */
     VARIABLE_BYTES = 64 + 16 * LISTEN_FDS_MAX,
-    FDS_MAX = LISTEN_FDS_MAX + 2,
+    FDS_MAX = LISTEN_FDS_MAX + 3,
 };
 
 enum upgrade_state { UPGRADE_NONE, UPGRADE_CHECKS, UPGRADE_STARTS, UPGRADE_YIELDED };
@@ -186,6 +188,14 @@ on_timeout(void *context)
     kill_process(context, ": `upgrade_timeout_ms` was over");
 }
 
+/* A successor may have said that it is ready and died before this process heard it. */
+static bool
+has_died(const struct spawned *process)
+{
+    struct pollfd end = {.fd = process->pidfd, .events = POLLIN};
+    return poll(&end, 1, 0) == 1;
+}
+
 static void
 on_link(void *context)
 {
@@ -199,7 +209,8 @@ on_link(void *context)
         upgrade->links = NULL;
         return;
     }
-    if (said != PREDECESSOR_READY || upgrade->state != UPGRADE_STARTS || upgrade->verdict != NULL)
+    if (said != PREDECESSOR_READY || upgrade->state != UPGRADE_STARTS || upgrade->verdict != NULL ||
+        has_died(&upgrade->process))
         return;
     char text[128];
     double seconds = (double)(clock_now_ns() - upgrade->begun_ns) / NS_PER_S;
@@ -216,6 +227,7 @@ on_link(void *context)
 
 /* The descriptors and the variable that it gets beside the arguments. */
 struct legacy {
+    int pidfd;     /* of this process; -1: none */
     int link;      /* its end; -1: none */
     int stderr_fd; /* a copy of ours; -1: none */
     int words;     /* the end that it writes to */
@@ -227,7 +239,7 @@ struct legacy {
 static void
 legacy_close(const struct legacy *legacy)
 {
-    const int fds[] = {legacy->link, legacy->stderr_fd, legacy->words};
+    const int fds[] = {legacy->pidfd, legacy->link, legacy->stderr_fd, legacy->words};
     for (size_t i = 0; i < ARRAY_COUNT(fds); i++)
         if (fds[i] >= 0)
             close(fds[i]);
@@ -244,8 +256,8 @@ add_sockets(struct legacy *legacy, struct error *error)
                          "%d",
                          LISTEN_FDS_MAX);
     size_t used =
-        (size_t)snprintf(legacy->variable, VARIABLE_BYTES, PREDECESSOR_VARIABLE "=%d %d %d",
-                         (int)getpid(), legacy->link, legacy->stderr_fd);
+        (size_t)snprintf(legacy->variable, VARIABLE_BYTES, PREDECESSOR_VARIABLE "=%d %d %d %d",
+                         (int)getpid(), legacy->pidfd, legacy->link, legacy->stderr_fd);
     for (unsigned i = 0; i < count; i++) {
         legacy->fds[legacy->fd_count++] = sockets[i].fd;
         used += (size_t)snprintf(legacy->variable + used, VARIABLE_BYTES - used, " %s%d",
@@ -272,12 +284,14 @@ static enum status
 make_legacy(struct legacy *legacy, struct spawned *process, struct error *error)
 {
     int pair[2];
+    legacy->pidfd = (int)syscall(SYS_pidfd_open, getpid(), 0); /* FD_CLOEXEC */
     legacy->stderr_fd = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
-    if (legacy->stderr_fd < 0 ||
+    if (legacy->pidfd < 0 || legacy->stderr_fd < 0 ||
         socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) != 0)
         return error_set_errno(error, "descriptors for the new process");
     process->control = pair[0];
     legacy->link = pair[1];
+    legacy->fds[legacy->fd_count++] = legacy->pidfd;
     legacy->fds[legacy->fd_count++] = legacy->link;
     legacy->fds[legacy->fd_count++] = legacy->stderr_fd;
     return add_sockets(legacy, error);
@@ -367,7 +381,7 @@ run(struct upgrade *upgrade, struct error *error)
 {
     struct legacy *legacy = calloc(1, sizeof(*legacy));
     CHECK(legacy != NULL);
-    legacy->link = legacy->stderr_fd = legacy->words = -1;
+    legacy->pidfd = legacy->link = legacy->stderr_fd = legacy->words = -1;
     upgrade->process = SPAWNED_NONE;
     upgrade->line_count = 0;
     upgrade->used = 0;

@@ -87,8 +87,12 @@ static enum ctl_exit
 receive_all(const struct upgrade_settings *settings, struct ctl_ask *ask, int64_t deadline_ns,
             json_t **answer, struct error *error)
 {
-    for (;;) {
+    for (bool has_started = false;; has_started = true) {
         enum ctl_exit code = ask_receive(ask, deadline_ns - clock_now_ns(), answer, error);
+        if (code == CTL_UNREACHABLE && has_started)
+            error_set(error, STATUS_UNAVAILABLE,
+                      "the old process died, and its calls in flight are lost. The new one serves "
+                      "when it is ready: see `shoalctl status`");
         if (code != CTL_OK || json_object_get(*answer, "progress") == NULL)
             return code;
         print_progress(settings, ask_text(*answer, "progress"));
@@ -146,8 +150,9 @@ const struct ctl_command upgrade_command = {
         "and the sockets that it listens on. When the new process is ready, it takes over: the\n"
         "old one asks its clients to reconnect, finishes their calls and ends. If the new one\n"
         "fails or is not ready within `upgrade_timeout_ms`, it is killed, the old one serves on,\n"
-        "and this command prints the reason and the last lines that the new one logged. For a\n"
-        "while the machine needs memory for both.\n",
+        "and this command prints the reason and the last lines that the new one logged. If\n"
+        "the old one dies, the new one takes over, and this command ends with 3. For a while the\n"
+        "machine needs memory for both.\n",
     .exits = "  0  the new process serves, and the old one has ended\n"
              "  1  the old one serves on; or it left calls unfinished at `drain_timeout_ms`\n",
     .example = "  shoalctl upgrade\n"

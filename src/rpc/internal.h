@@ -194,6 +194,8 @@ struct rpc_listener {
     char path[108]; /* of a unix socket, else "" */
     dev_t device;   /* identify the file we made: we unlink no other */
     ino_t inode;
+    bool is_inherited; /* its file is to get the mode when it accepts */
+    mode_t mode;
 };
 
 struct rpc_server {
@@ -392,6 +394,8 @@ void rpc_stream_end(struct rpc_stream *stream);
 /* `socket_mode`: of a unix socket; NULL: by the umask. */
 enum status rpc_listener_open(struct rpc_listener *listener, const char *address,
                               const uint32_t *socket_mode, struct error *error) WARN_UNUSED;
+/* Before it accepts. */
+void rpc_listener_permit(const struct rpc_listener *listener);
 /* Ends listening. */
 void rpc_listener_shut(struct rpc_listener *listener);
 /* The same, and unlinks the socket file if it is still the one we made. */

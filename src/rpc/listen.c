@@ -273,7 +273,9 @@ unix_open(struct rpc_listener *listener, const char *path, const uint32_t *mode,
     int fd = take_passed(listener, (const struct sockaddr *)&address, &owner);
     if (fd >= 0) {
         listener_add(listener, fd);
-        if (owner == LISTEN_OURS && path_is_ours(listener, path))
+        listener->is_inherited = owner == LISTEN_OURS && path_is_ours(listener, path);
+        listener->mode = mode != NULL ? *mode : listen_fds_mode();
+        if (listener->is_inherited)
             memcpy(listener->path, path, strlen(path) + 1);
         return STATUS_OK;
     }
@@ -297,6 +299,17 @@ rpc_listener_open(struct rpc_listener *listener, const char *address, const uint
     if (strncmp(address, "unix:", strlen("unix:")) == 0)
         return unix_open(listener, address + strlen("unix:"), socket_mode, error);
     return tcp_open(listener, address, error);
+}
+
+/* Not earlier: until then the socket is a predecessor's, which may go on. If this fails, the path
+ * is gone or another's, and nobody connects by it. */
+void
+rpc_listener_permit(const struct rpc_listener *listener)
+{
+    struct stat file;
+    if (listener->is_inherited && lstat(listener->path, &file) == 0 &&
+        file.st_dev == listener->device && file.st_ino == listener->inode)
+        (void)!chmod(listener->path, listener->mode);
 }
 
 void

@@ -40,6 +40,8 @@ compare(void *a, void *b)
 void
 rpc_server_accept(struct rpc_server *server)
 {
+    for (size_t i = 0; i < server->listener_count; i++)
+        rpc_listener_permit(&server->listeners[i]);
     if (server->acceptor != NULL)
         rpc_acceptor_open(server->acceptor);
 }

@@ -156,6 +156,33 @@ class TestUpgrade(unittest.TestCase):
         self.check_served()
         self.check_end()
 
+    def test_mode_of_a_shared_socket(self):
+        """It is the new configuration's, as after a restart, once the new process serves."""
+        shoald = self.start(keys={"socket_mode": "0606"}).wait_ready()
+        good = shoald.config.read_text()
+
+        def mode():
+            return oct(shoald.socket.stat().st_mode & 0o7777)
+        self.assertEqual(mode(), "0o606")
+        shoald.config.write_text(good.replace("0606", "0660"))
+        program, go = shoald.held("worker")
+        upgrade = Upgrade(shoald, "--program", program)
+        new = upgrade.started()
+        shoald.wait_beside()
+        os.kill(new, signal.SIGKILL)
+        upgrade.end(NEGATIVE)
+        go()  # what is to become a worker, and then finds nobody
+        self.assertEqual(mode(), "0o606")
+        shoald.upgrade()
+        self.assertEqual(mode(), "0o660")
+        shoald.config.write_text(good.replace("socket_mode", "drain_timeout_ms").replace('"0606"', "9000"))
+        before = os.umask(0)
+        os.umask(before)
+        shoald.upgrade()
+        self.assertEqual(mode(), oct(0o777 & ~before))
+        self.check_served()
+        self.check_end()
+
     def test_sockets_of_the_service_manager(self):
         """They stay the manager's through an upgrade, and the restart after it fails no call."""
         grpc = listening(socket.AF_INET, ("127.0.0.1", 0))
@@ -273,6 +300,25 @@ class TestUpgrade(unittest.TestCase):
         self.check_served()
         self.check_end()
 
+    def test_new_one_dies_just_when_it_is_ready(self):
+        """The old one hears of both at once, and has given nothing away."""
+        shoald = self.start().wait_ready()
+        cue = shoald.folder / "cue"
+        os.mkfifo(cue)
+        upgrade = Upgrade(shoald, "--program", shoald.program(
+            "brief", f"""read line <"{cue}"; exec bash -c 'set -- $SHOAL_UPGRADE; printf R >&$3; kill -KILL $$'"""))
+        new = upgrade.started()
+        shoald.signal(signal.SIGSTOP)
+        cue.write_text("go\n")
+        status = pathlib.Path(f"/proc/{new}/status")
+        wait_until(lambda: "State:\tZ" in status.read_text(), "its end")
+        shoald.signal(signal.SIGCONT)
+        self.assertIn("was ended by signal 9 (Killed) before it was ready", upgrade.end(NEGATIVE).err)
+        self.assertEqual(shoald.stat()["pid"], shoald.pid)
+        self.check_served()
+        shoald.upgrade()
+        self.check_end()
+
     def test_old_one_is_killed(self):
         """Before the new one is ready, which then owns everything; calls wait in the sockets."""
         for where in "shoald", "worker":
@@ -294,6 +340,22 @@ class TestUpgrade(unittest.TestCase):
             go()
             self.assertEqual(waiting.result().raw_output_contents[0], X[3])
         self.assertEqual(shoald.stat()["pid"], new)
+        self.check_served()
+        self.assertEqual(shoald.terminate(), 0)
+
+    def test_old_one_is_killed_while_it_drains(self):
+        shoald = self.start(ECHO, pipeline("puppet", puppet(), slots=8)).wait_ready()
+        with Client(self.tcp) as client:
+            call = client.tell("hold a")
+            wait_until((shoald.folder / "a.held").exists, "the call to run")
+            upgrade = Upgrade(shoald)
+            new = upgrade.started()
+            wait_until(lambda: shoald.stat()["pid"] == new, "the new process to be the node")
+            shoald.kill_alone()
+            self.assertIn("the old process died, and its calls in flight are lost. The new one serves",
+                          upgrade.end(UNREACHABLE).err)
+            self.assertIsNotNone(call.exception())
+        shoald.process = Adopted(new)
         self.check_served()
         self.assertEqual(shoald.terminate(), 0)
 
@@ -413,7 +475,7 @@ class TestUpgrade(unittest.TestCase):
         self.refused("the registry of its mesh belongs to this process")
 
     def test_a_variable_that_is_not_ours(self):
-        for value in ("", "7", "x 3 4", "1 3 4", "1 99 98 97"):
+        for value in ("", "7", "x 3 4 5", "1 2 3 4", "1 99 98 97 96"):
             code, printed = shoal_fixture.run_shoald(node(ECHO), env={"SHOAL_UPGRADE": value})
             self.assertEqual(code, 2, printed)
             self.assertIn("SHOAL_UPGRADE", printed)

@@ -14,8 +14,8 @@ enum { NUMBER_MAX = 1 << 30 };
 
 static struct {
     pid_t pid;
+    int pidfd;      /* its own of itself; -1: no longer needed, or there was none */
     int link;       /* -1: it has ended, or there was none */
-    int pidfd;      /* -1: it had ended before this process read of it */
     int stderr_fd;  /* the log's from its end on */
     bool has_ended; /* it has yielded, or died before */
     bool is_told;
@@ -59,12 +59,20 @@ is_link(int fd)
 }
 
 static bool
+is_pidfd(int fd)
+{
+    return fd >= 0 && (syscall(SYS_pidfd_send_signal, fd, 0, NULL, 0) == 0 || errno == ESRCH);
+}
+
+static bool
 take_all(const char *at)
 {
     predecessor.pid = (pid_t)take_number(&at);
+    predecessor.pidfd = take_fd(&at);
     predecessor.link = take_fd(&at);
     predecessor.stderr_fd = take_fd(&at);
-    if (predecessor.pid <= 0 || !is_link(predecessor.link) || predecessor.stderr_fd < 0)
+    if (predecessor.pid <= 0 || !is_pidfd(predecessor.pidfd) || !is_link(predecessor.link) ||
+        predecessor.stderr_fd < 0)
         return false;
     while (*at != '\0') {
         struct listen_fd one = {.owner = *at == 'm' ? LISTEN_MANAGERS : LISTEN_OURS};
@@ -87,7 +95,6 @@ predecessor_read(struct error *error)
                          PREDECESSOR_VARIABLE "=%.64s is for a process that `shoalctl upgrade` "
                                               "starts: unset it",
                          text);
-    predecessor.pidfd = (int)syscall(SYS_pidfd_open, predecessor.pid, 0); /* FD_CLOEXEC */
     predecessor.has_ended = false;
     (void)unsetenv(PREDECESSOR_VARIABLE);
     return STATUS_OK;
@@ -159,7 +166,7 @@ static void
 on_hung_up(void)
 {
     hang_up();
-    if (predecessor.pidfd < 0 || predecessor.has_ended)
+    if (predecessor.has_ended)
         on_exit_seen(NULL);
     else
         predecessor.exits = loop_watch_add(predecessor.loop, predecessor.pidfd, on_exit_seen, NULL);

@@ -4,8 +4,8 @@
  * the new one: $SHOAL_UPGRADE, the listening sockets, the link, the log. Loop thread, except
  * predecessor_read.
  *
- * SHOAL_UPGRADE=PID LINK STDERR FD… has numbers of descriptors; an m before that of a listening
- * socket says that it is the service manager's.
+ * SHOAL_UPGRADE=PID PIDFD LINK STDERR FD… has numbers of descriptors; an m before that of a
+ * listening socket says that it is the service manager's.
  */
 #pragma once
 
