@@ -161,7 +161,8 @@ const struct config_key config_keys[KEY_COUNT] = {
     "those of this machine send tensors in shared memory. Not in a mesh."},
 [KEY_SHARED_MEMORY_REGIONS] = {WHERE_TOP, CONFIG_INTEGER, OPTIONAL, "shared_memory_regions", 1,
     SHARED_MEMORY_REGIONS_MAX, NULL, "64", NULL, FIELD_U32, 1, TOP(shared_memory_regions),
-    "Regions of shared memory that callers may have registered at a time, each with a descriptor."},
+    "Regions of shared memory, each with a descriptor, that may be registered or still used by "
+    "calls at a time."},
 [KEY_REPOSITORY_WAITING] = {WHERE_TOP, CONFIG_INTEGER, OPTIONAL, "repository_waiting", 1, CALLS_MAX,
     NULL, "64", NULL, FIELD_U32, 1, TOP(repository_waiting_max),
     "Calls, over HTTP and gRPC, that may wait for lists, statistics, loads and unloads of models; "
