@@ -199,6 +199,8 @@ ask_and_wait(struct drain_run *drain, json_t **answer, struct error *error)
     if (code == CTL_OK && !drain->no_wait)
         note_rest(drain);
     ask_close(&ask); /* the process may end from here on */
+    if (code == CTL_NEGATIVE) /* it ends all the same, and a service manager would kill it */
+        (void)process_wait(drain->process, drain->deadline_ns);
     return code == CTL_OK && !drain->no_wait ? wait_ended(drain, error) : code;
 }
 
@@ -224,7 +226,7 @@ static const struct ctl_command command = {
         "its models, serves calls meanwhile, and stops. A model that was not called lately is\n"
         "let go: its next call loads it elsewhere. A node without a mesh finishes its calls.\n",
     .exits = "  0  the node has drained and its process has ended\n"
-             "  1  `drain_timeout_ms` expired, or the node was stopping already; it ends anyway\n",
+             "  1  `drain_timeout_ms` expired, or the node was stopping already; it has ended\n",
     .example = "  shoalctl mesh drain\n",
     CTL_OPTIONS(options),
 };

@@ -2,9 +2,10 @@
 """image.py LAYOUT: an OCI image starts, answers and drains with as few rights as a pod can have.
 
 Run by `./dev image --check`, as root in namespaces of its own: no capabilities, no new privileges, a
-file system that cannot be written but for /tmp, and the image's user. podman runs it if it is
-installed; else its file system is unpacked and entered here, with the image's own configuration. It
-runs twice: by itself, and in the environment of a pod of ModelMesh. Nothing that it starts outlives it.
+file system that cannot be written but for /tmp, and the image's user. Its file system is unpacked and
+entered here, with the image's own configuration; where podman is installed, that runs it, too. Each
+runs it twice: by itself, and in the environment of a pod of ModelMesh. Nothing that it starts outlives
+it.
 """
 
 import atexit
@@ -205,16 +206,18 @@ def main():
     config, layers = read_layout()
     expect(config["User"].replace(":", "").isdigit() and not config["User"].startswith("0:"),
            f"user {config['User']}")
-    kind = Podman if shutil.which("podman") else Namespace
-    container = kind(config, layers)
     models = work / "models"
     models.mkdir()
     # what a pod would have in a volume: a model that the image brings as an example
     with (models / "digits.ubj").open("wb") as file:
         subprocess.run(["tar", "-xOf", layers[-1], f".{DIGITS}"], stdout=file, check=True)
-    for environment in ({}, MODELMESH):
-        serve_and_drain(container, models, environment)
-        print(f"image: by {kind.__name__}, with {environment or 'no environment'}: served, drained")
+    for kind in [Namespace, Podman] if shutil.which("podman") else [Namespace]:
+        container = kind(config, layers)
+        for environment in ({}, MODELMESH):
+            serve_and_drain(container, models, environment)
+            print(f"image: by {kind.__name__}, with {environment or 'no environment'}: served, drained")
+    if not shutil.which("podman"):
+        print("image: podman is not installed")
 
 
 main()

@@ -6,15 +6,64 @@ would do on a machine: its user, its limits, its system calls. /packages has the
 cache what they need. The first thing that is not as it should be ends it with the reason.
 """
 
+import contextlib
 import http.client
 import json
+import os
 import pathlib
+import re
 import shutil
 import sys
 import time
 
 from machine import LATER_VERSION, WAIT_SECONDS, Machine
 
+UPGRADES = 3
+# Calls by all that callers keep or make anew, which neither wait nor retry, until it is told to stop.
+LOAD = """
+import http.client, json, signal, threading
+import numpy, shoal
+x = numpy.arange(64, dtype="f4").reshape(1, 64)
+body = json.dumps({"inputs": [{"name": "features", "datatype": "FP32", "shape": [1, 64],
+                               "data": x.ravel().tolist()}]})
+over, counts, failed = threading.Event(), {}, []
+
+def grpc():
+    client = shoal.Client("localhost:8033")
+    while True:
+        yield client.infer("digits", x)
+
+def rest(headers={}):
+    connection = http.client.HTTPConnection("localhost", 8008)
+    while True:
+        connection.request("POST", "/v2/models/digits/infer", body, headers)
+        answer = connection.getresponse()
+        text = answer.read()
+        assert answer.status == 200, (answer.status, text)
+        yield text
+
+def rest_anew():
+    return rest({"Connection": "close"})
+
+def run(loop):
+    try:
+        for counts[loop.__name__], _ in enumerate(loop(), 1):
+            if over.is_set():
+                break
+    except Exception as error:
+        failed.append(f"{loop.__name__}: {error!r}")
+
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+threads = [threading.Thread(target=run, args=(loop,)) for loop in (grpc, rest, rest_anew)]
+for thread in threads:
+    thread.start()
+open("stop").read()
+over.set()
+for thread in threads:
+    thread.join()
+print(json.dumps({"counts": counts, "failed": failed}), flush=True)
+signal.sigwait([signal.SIGINT])
+"""
 PACKAGES = ("shoal", "shoal-modelets", "libshoal-harness1", "libshoal1", "libshoal-dev", "python3-shoal")
 
 machine = Machine(sys.argv[1], "packages")
@@ -106,14 +155,75 @@ def check_unit(configuration):
     shell("systemctl reload shoald", code=1)
     expect("batch_size" in machine.log(), "a bad reload does not say why")
     configuration.write_text(good)
-    before = machine.service("MainPID")
     expect(machine.service("WatchdogUSec") == "30s", f"watchdog: {machine.service('WatchdogUSec')}")
+    crash(1)
+    expect("load_starved" not in machine.log(), "loads cannot run in the idle class")
+
+
+def crash(restarts):
+    before = machine.service("MainPID")
     shell("systemctl kill -s ABRT --kill-who=main shoald")
     end = time.monotonic() + WAIT_SECONDS
-    while machine.service("NRestarts") != "1": # until it dies it may answer
+    while machine.service("NRestarts") != str(restarts): # until it dies it may answer
         expect(time.monotonic() < end, "not restarted after a crash")
     expect(infer("digits") == [1, 10] and machine.service("MainPID") != before, "was not restarted")
-    expect("load_starved" not in machine.log(), "loads cannot run in the idle class")
+
+
+@contextlib.contextmanager
+def called():
+    """Calls all the time, none of which may fail."""
+    (root / "root/load.py").write_text(LOAD)
+    os.mkfifo(root / "root/stop")
+    with machine.running("python3 load.py", "root") as output:
+        wait_served(10)
+        yield
+        wait_served(10)
+        shell("echo >stop")
+        said = json.loads(output.wait_for(r"(?m)^\{.*\}$")[0])
+    expect(said["failed"] == [] and min(said["counts"].values()) > 10, f"calls failed: {said}")
+    machine.say(f"{UPGRADES} upgrades, {sum(said['counts'].values())} calls, 0 failed")
+
+
+def wait_served(count):
+    """Until so many more calls have been answered."""
+    def served():
+        return json.loads(shell("shoalctl stat --json"))["pipelines"][0]["requests"]
+    first, end = served(), time.monotonic() + WAIT_SECONDS
+    while served() < first + count:
+        expect(time.monotonic() < end, "no calls are answered")
+
+
+def replace_process(configuration):
+    """`shoalctl upgrade`: systemd follows, and has the new process in hand as it had the old one."""
+    good = configuration.read_text()
+    restarts = machine.service("NRestarts")
+    with called():
+        configuration.write_text(good.replace("batch_size: 64", "batch_size: many"))
+        expect("batch_size" in shell("shoalctl upgrade", code=1), "a bad configuration is not named")
+        configuration.write_text(good)
+        for _ in range(UPGRADES):
+            before = machine.service("MainPID")
+            pid = re.search(r"pid (\d+) serves", shell("shoalctl upgrade"))[1]
+            expect(machine.service("MainPID") == pid != before, f"systemd has not followed to {pid}")
+            expect(machine.service("ActiveState") == "active", "not active after the upgrade")
+            wait_served(10)
+    seen, end = machine.service("WatchdogTimestampMonotonic"), time.monotonic() + WAIT_SECONDS
+    while machine.service("WatchdogTimestampMonotonic") == seen:
+        expect(time.monotonic() < end, "the new process gives no sign of life")
+    expect(machine.service("NRestarts") == restarts, "restarted during the upgrades")
+    shell("systemctl reload shoald")
+    crash(int(restarts) + 1)
+    shell("shoalctl upgrade")
+    pid = machine.service("MainPID")
+    shell("systemctl restart shoald")
+    expect(machine.service("MainPID") not in ("0", pid), "not restarted")
+    expect(infer("digits") == [1, 10], "no answer after the restart")
+    shell("shoalctl upgrade")
+    shell("systemctl stop shoald")
+    expect((machine.service("Result"), machine.service("MainPID")) == ("success", "0"),
+           f"the stop: {machine.service('Result')}")
+    expect(not any(port in (8033, 8008) for _, port in listeners()), "it serves after the stop")
+    shell("systemctl start shoald")
 
 
 def upgrade(configuration):
@@ -149,6 +259,8 @@ def main():
     check_serves()
     check_unit(configuration)
     machine.say("installed: serves under systemd, on loopback alone, reloads, is restarted")
+    replace_process(configuration)
+    machine.say("`shoalctl upgrade`: systemd follows, restarts and stops the new process")
     upgrade(configuration)
     machine.say("upgraded: serves with the operator's configuration")
     shell("systemctl stop shoald")

@@ -397,6 +397,7 @@ class TestDrain(unittest.TestCase):
         call = self.held_call("held")
         done = self.drain("--quiet", code=NEGATIVE)
         self.assertIn("drain_timeout_ms was over", done.err)
+        self.assertIsNotNone(self.shoald.process.poll())  # it was waited for
         call.exception()
         (self.shoald.folder / "held.go").touch()
         self.shoald.check_end()
