@@ -128,7 +128,7 @@ def train():
     save, = re.findall(r"(?s)<!-- scikit-learn-example -->\n```python\n(.*?)```", SERVE)
     files = {"iris": "iris.json", "net": "net.mlp"}
     code = TRAIN.replace("SAVE_NET", save)
-    if "libonnxruntime" in shell("dpkg-deb -f /packages/shoal-modelets_*.deb Depends"):
+    if (machine.root / "usr/lib/python3/dist-packages/onnx").exists():
         code += TRAIN_ONNX
         files["line"] = "line.onnx"
     # They have not installed the package yet, whose program this runs.
@@ -152,6 +152,8 @@ def data_scientist():
     files = train()
     with step("install the packages"):
         install("python3-shoal")
+        if "line" in files:
+            shell(re.search(r"`(apt install libonnxruntime[\d.]*)`", SERVE)[1])
     with contextlib.ExitStack() as stack:
         with step("`shoald serve iris.json`, and the command that it prints"):
             output = stack.enter_context(machine.running("shoald serve iris.json", "ada"))

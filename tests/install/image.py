@@ -26,7 +26,10 @@ import urllib.request
 WAIT_SECONDS = 120
 LAYERS_BYTES_MAX = 120 << 20
 STOP = "/opt/kserve/mmesh/stop.sh"
-DIGITS = "/usr/share/shoal/examples/digits/digits.ubj"
+EXAMPLES = "./usr/share/shoal/examples"
+# id -> type, file of an example, its input and elements, the shape of the answer
+MODELS = {"digits": ("xgboost", "digits/digits.ubj", "features", 64, [1, 10]),
+          "xor": ("onnx", "onnx/xor.onnx", "bits", 2, [1, 1])}
 MODELMESH = {"MM_SERVICE_NAME": "digits", "MM_METRICS": "disabled"}
 ENTER = """
 set -e
@@ -76,6 +79,10 @@ def read_layout():
     expect(size < LAYERS_BYTES_MAX, f"{size} bytes of layers")
     print(f"image: {size / (1 << 20):.1f} MiB of compressed layers, {index['manifests'][0]['digest']}")
     return json.loads(blob(manifest["config"]).read_text())["config"], layers
+
+
+def in_layer(layer, path):
+    return subprocess.run(["tar", "-xOf", layer, path], stdout=subprocess.PIPE, check=True).stdout
 
 
 class Namespace:
@@ -165,21 +172,25 @@ def loopback_up():
         fcntl.ioctl(any_socket, 0x8914, struct.pack("16sh14x", b"lo", 0x1 | 0x40))
 
 
-def call_model(container, environment):
+def call_model(container, environment, model):
     """One call over REST, when the node serves; a mesh is told of its model first."""
-    body = json.dumps({"inputs": [{"name": "features", "datatype": "FP32", "shape": [1, 64],
-                                   "data": list(range(64))}]}).encode()
+    kind, file, name, count, shape = MODELS[model]
+    body = json.dumps({"inputs": [{"name": name, "datatype": "FP32", "shape": [1, count],
+                                   "data": list(range(count))}]}).encode()
     end = time.monotonic() + WAIT_SECONDS
     while True:
         try:
-            with urllib.request.urlopen("http://127.0.0.1:8008/v2/models/digits/infer", body,
+            with urllib.request.urlopen(f"http://127.0.0.1:8008/v2/models/{model}/infer", body,
                                         WAIT_SECONDS) as answer:
-                return json.load(answer)["outputs"][0]["shape"]
+                found = json.load(answer)["outputs"][0]["shape"]
+                expect(found == shape, f"{model} answers in another shape: {found}")
+                return
         except urllib.error.HTTPError as error:
             last = f"{error.code}: {error.read().decode()}"
             if error.code == 404 and "MM_SERVICE_NAME" in environment:
                 code, said = container.run(environment, [
-                    "shoalctl", "mesh", "register", "--type=xgboost", "--wait", "digits", "digits.ubj"])
+                    "shoalctl", "mesh", "register", f"--type={kind}", "--wait", model,
+                    pathlib.Path(file).name])
                 expect(code == 0, f"register: {said}")
             else:
                 expect(error.code == 503, last)
@@ -190,7 +201,8 @@ def call_model(container, environment):
 
 def serve_and_drain(container, models, environment):
     container.start(environment, models)
-    expect(call_model(container, environment) == [1, 10], "the model answers in another shape")
+    for file in models.iterdir():
+        call_model(container, environment, file.stem)
     code, said = container.run(environment, ["cat", "/proc/1/status"])
     for line in ("CapPrm:\t0000000000000000", "CapBnd:\t0000000000000000", "NoNewPrivs:\t1"):
         expect(code == 0 and line in said, f"not {line}: {said}")
@@ -208,9 +220,11 @@ def main():
            f"user {config['User']}")
     models = work / "models"
     models.mkdir()
-    # what a pod would have in a volume: a model that the image brings as an example
-    with (models / "digits.ubj").open("wb") as file:
-        subprocess.run(["tar", "-xOf", layers[-1], f".{DIGITS}"], stdout=file, check=True)
+    # what a pod would have in a volume: models that the image brings as examples
+    types = in_layer(layers[-1], "./etc/shoal/shoald.yaml").decode()
+    for kind, file, *_ in MODELS.values():
+        if f"types: [{kind}]" in types:
+            (models / pathlib.Path(file).name).write_bytes(in_layer(layers[-1], f"{EXAMPLES}/{file}"))
     for kind in [Namespace, Podman] if shutil.which("podman") else [Namespace]:
         container = kind(config, layers)
         for environment in ({}, MODELMESH):
