@@ -59,7 +59,7 @@ static const struct ctl_option options[] = {
 struct status_model {
     const char *name; /* owned by the settings or the snapshot */
     bool ready;
-    char why[96]; /* why it is not ready */
+    char why[96]; /* why it is not ready, or not quite */
 };
 
 struct status_look {
@@ -229,6 +229,8 @@ models_list(struct status_look *look, const struct status_settings *settings)
             why = "the node is dead";
         else if (!model->ready)
             why = "a stage has no worker, or the node is not ready";
+        else if (snapshot_value(scope, PIPELINE_MODELS_OUTDATED) > 0)
+            why = "serves an old version: see `shoalctl model list`";
         if (quarantined != NULL && snapshot->live)
             snprintf(model->why, sizeof model->why, "stage \"%s\" is quarantined", quarantined);
         else
@@ -504,7 +506,8 @@ look_print(const struct status_look *look, const struct status_settings *setting
         target_print(look, settings);
     for (size_t i = 0; i < look->model_count; i++) {
         const struct status_model *model = &look->models[i];
-        printf("model  %s  %s\n", model->name, model->ready ? "ready" : model->why);
+        const char *link = model->ready && model->why[0] != '\0' ? ", but " : "";
+        printf("model  %s  %s%s%s\n", model->name, model->ready ? "ready" : "", link, model->why);
     }
     if (look->snapshot.scopes != NULL) {
         struct figure_table table;
@@ -570,7 +573,7 @@ look_json(const struct status_look *look, const struct status_settings *settings
         json_open(&json, '{');
         json_field_string(&json, "name", look->models[i].name);
         json_field_bool(&json, "ready", look->models[i].ready);
-        if (!look->models[i].ready)
+        if (look->models[i].why[0] != '\0')
             json_field_string(&json, "why", look->models[i].why);
         json_close(&json, '}');
     }

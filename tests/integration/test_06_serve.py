@@ -200,6 +200,10 @@ class TestServe(unittest.TestCase):
         self.assertEqual((code, error), (0, ""))
         self.assertEqual(re.findall("memory_mib: (\\d+)", text)[0:1], [str(300 // text.count("memory_mib"))])
         self.assertIn('listen: ["[::1]:8033"]', text)
+        code, usual, error = self.serve("--print-config", "one.json")
+        self.assertEqual((code, error), (0, ""))
+        for key, port in (("listen", 8033), ("http", 8008), ("metrics", 2112), ("dashboard", 8088)):
+            self.assertIn(f'{key}: ["127.0.0.1:{port}"]\n', usual)
         (self.folder / "saved.yaml").write_text(text)
         done = subprocess.run([BIN / "shoald", "--check", self.folder / "saved.yaml"],
                               capture_output=True, text=True, timeout=WAIT_SECONDS)

@@ -193,10 +193,13 @@ class TestDirectory(unittest.TestCase):
         self.assertRegex(shoalctl("model", "list", "--counters", self.shoald.counters).out,
                          "(?m)^m: .*neither JSON nor")
         self.wait_outdated(1)
+        self.assertIn("model  boosters  ready, but serves an old version: see `shoalctl model list`",
+                      shoalctl("status", "--counters", self.shoald.counters).out)
         self.switch("m", 12)
         wait_until(lambda: self.ask("m") == shoal_boosters.answers(12)[0], "the answer of 12")
         self.wait_outdated(0)
         self.assertEqual(self.rows()["m"]["error"], "")
+        self.assertIn("model  boosters  ready\n", shoalctl("status", "--counters", self.shoald.counters).out)
 
     def wait_outdated(self, count):
         self.shoald.wait_stat("boosters", lambda stat: stat["models_outdated"] == count,

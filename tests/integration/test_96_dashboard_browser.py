@@ -271,6 +271,22 @@ class TestModels(InBrowser):
             self.check()
 
 
+    def test_one_that_serves_its_old_version(self):
+        folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory(prefix="shoal-test.")))
+        (folder / "m.mlp").write_bytes(pathlib.Path(XOR["path"]).read_bytes())
+        shoald = self.enterContext(Shoald(node(
+            pipeline("mlp", stage(shoal_fixture.BUILD / "lib/shoal/libmlp.so"),
+                     models={"root": str(folder), "memory_mib": 64}), dashboard=ANY_PORT)))
+        shoald.wait_log('model_loaded .*model="m"')
+        (folder / ".m").write_text("no network")
+        (folder / ".m").rename(folder / "m.mlp")
+        shoald.wait_log('model_kept .*model="m"')
+        self.go(shoald, "models/m")
+        self.browser.wait_text("Its new version could not be loaded, and the one before serves: ")
+        self.browser.wait_text("model kept")
+        self.check()
+
+
 @BROWSER
 class TestMesh(InBrowser):
     def elements(self):

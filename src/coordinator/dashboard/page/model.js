@@ -233,6 +233,8 @@ const copyColumns = [
 ];
 
 function whyNotLoaded(row) {
+  if (row.error && row.state === "loaded")
+    return `Its new version could not be loaded, and the one before serves: ${row.error}`;
   if (row.error) return `It could not be loaded: ${row.error}`;
   if (row.state === "loading") return "It is being loaded.";
   if (row.state === "loaded") return "";
