@@ -22,7 +22,8 @@ from shoal_certificates import Certificates
 from shoal_dashboard import ANY_PORT, dashboard_port
 from shoal_fixture import WAIT_SECONDS, Shoald, node, pipeline, stage, wait_until
 from shoal_meshes import Etcd, Nodes
-from shoal_pupil import prepare, pupil
+from shoal_ctl import shoalctl
+from shoal_pupil import MIB, key, prepare, pupil
 from shoal_registry import Registrar
 from shoal_rest import Rest, port_of, tensor
 
@@ -295,6 +296,57 @@ class TestMesh(InBrowser):
     def rows(self):
         """The models in the list; their order is the node's, not that of their names."""
         return re.findall(r"^(model-\d{5})\t", self.browser.text(), re.MULTILINE)
+
+    def table(self, caption):
+        """Its rows, by the columns' titles."""
+        return self.browser.run(f"""
+            const table = [...document.querySelectorAll('table')].find(
+                one => one.caption.textContent === '{caption}');
+            return [...table.tBodies[0].rows].filter(row => !row.hidden).map(row => Object.fromEntries(
+                [...row.cells].map((cell, at) => [table.tHead.rows[0].cells[at].textContent, cell.textContent])))""")
+
+    def test_figures(self):
+        """The page's are those of shoalctl: a third model takes the room of the first, one is held
+        as it loads, and a vmodel waits for it."""
+        shoald = self.enterContext(prepare(pupil(), mesh={"instance": "alone"}, dashboard=ANY_PORT))
+
+        def rows(kind):
+            return shoalctl("mesh", kind, "--json", "--counters", shoald.counters).json_lines
+        with Registrar(shoald) as registrar:
+            for name in "abc":
+                registrar.register(name, key=key(bytes=30 * MIB))
+                self.assertTrue(registrar.infer(name))
+            registrar.register("slow", key=key(load="slow"))
+            for model in "c", "slow":
+                registrar.call("setVModel", vModelId="v", targetModelId=model)
+            wait_until((shoald.folder / "slow.held").exists, "the load")
+            self.go(shoald, "mesh")
+            self.browser.wait_text("model unloaded")
+            for text in ("Miss delay", "Loads and unloads", "Cache age", "Sizes of models",
+                         "Age of evicted models"):
+                self.browser.wait_text(text)
+            vmodel, = rows("vmodels")
+            self.assertEqual(vmodel["state"], "going over")
+
+            def same():
+                stat, (one,) = shoald.stat(), rows("nodes")
+                shown = self.browser.run("""return [...document.querySelectorAll('[data-counter^="node."]')]
+                    .map(one => [one.dataset.counter.slice(5), one.textContent])""")
+                node, = self.table("Nodes")
+                moving, = self.table("Vmodels")
+                full = round(100 * (1 - one["free_bytes"] / one["capacity_bytes"]))
+                return [[[name, f"{stat[name]:,}"] for name, _ in shown], *[
+                    one["id"], f"{full} %", str(one["copies"]), str(one["loading"]), str(one["version"])],
+                    *[vmodel[name] for name in ("id", "state", "active", "target")]] == [shown, *[
+                        node[name] for name in ("Node", "Fullness", "Models", "Loading", "Version")],
+                        *[moving[name] for name in ("Vmodel", "State", "Active", "Target")]] and shown
+            shown = dict(wait_until(same, lambda: f"{shoald.stat()} {rows('nodes')} {self.table('Nodes')} "
+                                                  f"{self.table('Vmodels')}"))
+            self.assertEqual((shown["mesh_models"], shown["mesh_vmodels_moving"], shown["mesh_calls_waited"]),
+                             ("4", "1", "3"))
+            self.assertIn("ModelInfer", [row["Method"] for row in self.table("Methods")])
+            (shoald.folder / "slow.go").touch()
+            self.check()
 
     def test_ten_thousand_models(self):
         shoald = self.enterContext(prepare(pupil(), mesh={"instance": "alone"}, dashboard=ANY_PORT))
