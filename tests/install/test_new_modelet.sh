@@ -39,6 +39,13 @@ run_quietly cmake -G Ninja -B build -DCMAKE_C_FLAGS=-Werror
 run_quietly cmake --build build
 [ "$(exported_by libtwice.so)" = "shoal_modelet " ] || fail "exports: $(exported_by libtwice.so)"
 run_quietly ctest --test-dir build --output-on-failure
+if command -v valgrind >/dev/null; then
+    said=$(sed -n 's/^`\(valgrind .*\)`\.$/\1/p' "$SHOAL_SOURCE_DIR/docs/debugging.md")
+    run_quietly bash -c "${said/valgrind/valgrind --error-exitcode=9}"
+    grep -q Memcheck "$work/log" || fail "docs/debugging.md: $said"
+else
+    echo "skipped: no valgrind"
+fi
 
 port=$("$SHOAL_PYTHON" -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
 sed -i "s/:8008/:$port/" shoald.yaml
