@@ -164,15 +164,12 @@ class TestUpgrade(unittest.TestCase):
         def mode():
             return oct(shoald.socket.stat().st_mode & 0o7777)
         self.assertEqual(mode(), "0o606")
-        shoald.config.write_text(good.replace("0606", "0660"))
-        program, go = shoald.held("worker")
-        upgrade = Upgrade(shoald, "--program", program)
-        new = upgrade.started()
-        shoald.wait_beside()
+        upgrade, new = self.hanging(socket_mode="0660")
+        shoald.wait_log(r'grpc_listening address="unix:', 2)
         os.kill(new, signal.SIGKILL)
         upgrade.end(NEGATIVE)
-        go()  # what is to become a worker, and then finds nobody
         self.assertEqual(mode(), "0o606")
+        shoald.config.write_text(good.replace("0606", "0660"))
         shoald.upgrade()
         self.assertEqual(mode(), "0o660")
         shoald.config.write_text(good.replace("socket_mode", "drain_timeout_ms").replace('"0606"', "9000"))
@@ -281,16 +278,19 @@ class TestUpgrade(unittest.TestCase):
         Upgrade(shoald, "--program", shoald.folder / "missing").end(USAGE)
         self.check_end()
 
+    def hanging(self, **keys):
+        """An upgrade to a node whose worker does not become ready, and the new process."""
+        other = self.shoald.folder / "other.yaml"
+        hang = stage("libpuppet.so", start_timeout_ms=600000, params={"folder": ".", "open": "hang"})
+        other.write_text(json.dumps(node(pipeline("echo", hang), **keys)))
+        program = self.shoald.program("real", f'exec "{BIN / "shoald"}" "$@"')
+        upgrade = Upgrade(self.shoald, "--program", program, "--config", other)
+        return upgrade, upgrade.started()
+
     def test_new_one_is_killed(self):
         """Before it is ready: while it starts workers."""
-        hang = {"params": {"folder": ".", "open": "hang"}}
         shoald = self.start().wait_ready()
-        other = shoald.folder / "other.yaml"
-        config = node(pipeline("echo", stage("libpuppet.so", start_timeout_ms=600000, **hang)))
-        other.write_text(json.dumps(config))
-        program = shoald.program("real", f'exec "{BIN / "shoald"}" "$@"')
-        upgrade = Upgrade(shoald, "--program", program, "--config", other)
-        new = upgrade.started()
+        upgrade, new = self.hanging()
         shoald.wait_beside()
         os.kill(new, signal.SIGKILL)
         self.assertIn("was ended by signal 9", upgrade.end(NEGATIVE).err)
