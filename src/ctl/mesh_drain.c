@@ -199,9 +199,12 @@ ask_and_wait(struct drain_run *drain, json_t **answer, struct error *error)
     if (code == CTL_OK && !drain->no_wait)
         note_rest(drain);
     ask_close(&ask); /* the process may end from here on */
-    if (code == CTL_NEGATIVE) /* it ends all the same, and a service manager would kill it */
-        (void)process_wait(drain->process, drain->deadline_ns);
-    return code == CTL_OK && !drain->no_wait ? wait_ended(drain, error) : code;
+    if (drain->no_wait)
+        return code;
+    if (code == CTL_NEGATIVE &&
+        (error->status == STATUS_DEADLINE_EXCEEDED || error->status == STATUS_FAILED_PRECONDITION))
+        (void)process_wait(drain->process, drain->deadline_ns); /* it ends all the same */
+    return code == CTL_OK ? wait_ended(drain, error) : code;
 }
 
 static int
