@@ -145,6 +145,8 @@ def check_serves():
     expect(infer("digits") == [1, 10], "the model digits answers in another shape")
     said = shell("shoalctl status")
     expect("whole" in said, f"the unit takes a part of the workers' sandbox: {said}")
+    said = shell("runuser -u nobody -- shoalctl status")
+    expect("ready" in said, f"another user does not find the service's node: {said}")
 
 
 def check_unit(configuration):

@@ -326,6 +326,7 @@ class TestMesh(InBrowser):
                          "Age of evicted models"):
                 self.browser.wait_text(text)
             vmodel, = rows("vmodels")
+            version = shoalctl("--version").out.split()[1]
             self.assertEqual(vmodel["state"], "going over")
 
             def same():
@@ -336,7 +337,7 @@ class TestMesh(InBrowser):
                 moving, = self.table("Vmodels")
                 full = round(100 * (1 - one["free_bytes"] / one["capacity_bytes"]))
                 return [[[name, f"{stat[name]:,}"] for name, _ in shown], *[
-                    one["id"], f"{full} %", str(one["copies"]), str(one["loading"]), str(one["version"])],
+                    one["id"], f"{full} %", str(one["copies"]), str(one["loading"]), version],
                     *[vmodel[name] for name in ("id", "state", "active", "target")]] == [shown, *[
                         node[name] for name in ("Node", "Fullness", "Models", "Loading", "Version")],
                         *[moving[name] for name in ("Vmodel", "State", "Active", "Target")]] and shown

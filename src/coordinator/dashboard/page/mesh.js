@@ -41,6 +41,12 @@ function isBad(node) {
   return node.unreachable_since_ms || node.store_silent_since_ms || node.store_full;
 }
 
+/** 1.2.3 is 1002003 in a record; other programs' numbers are larger. */
+function version(number) {
+  if (number >= 1e9) return String(number);
+  return [number / 1e6, number / 1e3 % 1e3, number % 1e3].map(Math.floor).join(".");
+}
+
 const nodeColumns = [
   { title: "Node", text: row => row.id },
   { title: "State", text: row => roles(row) || "serving",
@@ -56,7 +62,7 @@ const nodeColumns = [
   { title: "Up", number: true, text: row => since(row.start_ms, now()) },
   { title: "Address", text: row => row.address || NONE },
   { title: "Zone", text: row => row.zone || NONE },
-  { title: "Version", number: true, text: row => String(row.version) },
+  { title: "Version", number: true, text: row => version(row.version) },
 ];
 
 const vmodelColumns = [
