@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "world.h"
+#include "world_internal.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,108 +8,8 @@
 #include "../random.h"
 #include "base/check.h"
 #include "base/hash.h"
-#include "gateway/core/gateway_core.h"
 
-enum {
-    SERVERS_MAX = 8,
-    REQUESTS_MAX = 256,
-    MODELS = 6,
-    PROMPTS = 5,
-    SCRAPE_TIMEOUT_MS = 900,
-    FIRST_BYTE_TIMEOUT_MS = 4000,
-    FAULTS_MS = 30000,
-    CALM_MS = 20000,
-    QUIET_MS = 10000,
-    IDLE_MS = 40000,
-    SCRAPE_MS_MIN = 50,
-    SCRAPE_MS_MAX = 5000,
-    HEAP_MAX = 1 << 16,
-};
-
-enum sim_what {
-    ARRIVES,  /* a client */
-    REACHES,  /* a try its server */
-    STARTS,   /* first byte of a try */
-    ENDS,     /* of a started try */
-    GIVES_UP, /* the edge waited long enough for a first byte */
-    LEAVES,   /* a client */
-    SCRAPED,  /* a scrape reaches its server */
-    SCRAPE_END,
-    FAULT,
-    HEALS, /* a server */
-};
-
-struct happening {
-    int64_t at_ms;
-    uint64_t order;
-    enum sim_what what;
-    uint32_t number; /* of a request or server */
-    uint64_t serial; /* of the try, request or scrape: others are outdated */
-};
-
-struct server {
-    bool is_dead;
-    bool is_black_hole; /* dead: its machine too, so that nothing is refused */
-    bool hangs;         /* accepts, and never answers */
-    bool declines;
-    int64_t ill_since_ms; /* dead or hanging; 0: neither */
-    uint32_t slowness;
-    uint32_t life; /* how often it began to live */
-    uint32_t running;
-    uint64_t loaded[3]; /* adapters */
-
-    /* as an endpoint of the core */
-    enum gateway_state state;
-    uint32_t in_flight; /* as the world counts */
-    bool is_known_dead; /* nothing has proved since that it lives */
-    uint64_t dead_order;
-    bool is_scraping;
-    bool scrape_fails;
-    uint64_t scrape_serial;
-    uint64_t scrape_order;
-    int64_t scraped_ms;
-    uint64_t idle_scrapes;
-    bool was_up; /* before the scrape under way began */
-};
-
-struct sim_client {
-    bool is_open;
-    bool is_tried; /* a try is under way */
-    bool has_started;
-    uint64_t serial; /* of the try */
-    uint64_t life;   /* of the request */
-    uint32_t server;
-    uint32_t server_life;
-    uint32_t sends;
-    uint32_t tried; /* bits */
-    uint64_t model;
-    uint64_t session;
-    uint64_t blocks[GATEWAY_BLOCKS_MAX];
-    uint32_t block_count;
-};
-
-struct world {
-    uint64_t seed;
-    uint64_t random;
-    uint64_t trace;
-    int64_t now_ms;
-    uint64_t order;
-    struct gateway *gateway;
-    uint32_t tries_max;
-    uint32_t server_count;
-    int64_t arrival_ms; /* mean */
-    bool is_calm;
-    int64_t calm_ms;
-    bool is_idle;
-    bool is_quiet; /* and what was under way has ended */
-    struct server servers[SERVERS_MAX];
-    struct sim_client clients[REQUESTS_MAX];
-    struct happening heap[HEAP_MAX];
-    uint32_t heap_count;
-    struct world_totals *totals;
-};
-
-static void
+void
 demand(const struct world *world, bool holds, const char *invariant)
 {
     if (holds)
@@ -119,7 +19,7 @@ demand(const struct world *world, bool holds, const char *invariant)
     abort();
 }
 
-static uint64_t
+uint64_t
 below(struct world *world, uint64_t limit)
 {
     return random_draw(&world->random) % limit;
@@ -169,7 +69,7 @@ next_happening(struct world *world)
 
 /* ---- what the core does ---- */
 
-static bool
+bool
 is_usable(const struct server *server)
 {
     return server->state == GATEWAY_UP || server->state == GATEWAY_SUSPECT;
@@ -196,6 +96,8 @@ on_send(struct world *world, const struct gateway_action *action)
            "I6_suspects_last");
     demand(world, (client->tried >> action->endpoint & 1) == 0, "I4_no_second_try");
     demand(world, ++client->sends <= world->tries_max, "I4_bounded_tries");
+    if (client->is_waiting)
+        leaves_queue(world, client);
     world->totals->retried += client->sends > 1;
     client->is_tried = true;
     client->serial = world->order;
@@ -204,18 +106,33 @@ on_send(struct world *world, const struct gateway_action *action)
     after(world, (int64_t)below(world, 3), REACHES, action->request, client->serial);
 }
 
+static bool
+is_justified(const struct world *world, const struct sim_client *client,
+             enum gateway_refusal refusal)
+{
+    bool none_left =
+        !is_left(world, client, GATEWAY_UP) && !is_left(world, client, GATEWAY_SUSPECT);
+    if (is_refusal_of_queue(refusal) || client->is_waiting)
+        return queue_may_refuse(world, client, refusal);
+    return none_left || client->sends == world->tries_max;
+}
+
 static void
 on_refuse(struct world *world, const struct gateway_action *action)
 {
     struct sim_client *client = &world->clients[action->request];
     demand(world, client->is_open && !client->is_tried && !client->has_started, "I1_one_answer");
-    bool none_left =
-        !is_left(world, client, GATEWAY_UP) && !is_left(world, client, GATEWAY_SUSPECT);
-    demand(world, none_left || client->sends == world->tries_max, "I5_refused_for_a_reason");
-    demand(world, !world->is_calm || world->now_ms < world->calm_ms + CALM_MS * 3 / 4,
+    demand(world, is_justified(world, client, action->refusal), "I5_refused_for_a_reason");
+    demand(world, ++world->step_refusals == 1, "I18_one_refusal_a_step");
+    demand(world,
+           is_refusal_of_queue(action->refusal) || !world->is_calm ||
+               world->now_ms < world->calm_ms + CALM_MS * 3 / 4,
            "I7_everything_returns");
+    if (client->is_waiting)
+        wait_ends(world, client);
     client->is_open = false;
     world->totals->refused++;
+    world->totals->refused_by[action->refusal]++;
 }
 
 static void
@@ -261,6 +178,7 @@ static void
 step(struct world *world, struct gateway_event event)
 {
     event.now_ms = world->now_ms;
+    world->step_refusals = 0;
     uint32_t count;
     const struct gateway_action *actions = gateway_step(world->gateway, &event, &count);
     for (uint32_t i = 0; i < count; i++)
@@ -276,6 +194,7 @@ step(struct world *world, struct gateway_event event)
                    !is_usable(server),
                "I10_the_dead_are_noticed");
     }
+    check_queue(world);
     if (below(world, 16) == 0)
         gateway_check(world->gateway);
 }
@@ -288,7 +207,12 @@ ask_of(const struct sim_client *client)
     return (struct gateway_ask){.model = client->model,
                                 .session = client->session,
                                 .block_count = client->block_count,
-                                .blocks = client->blocks};
+                                .blocks = client->blocks,
+                                .priority = world_priorities[client->band],
+                                .flow = client->flow,
+                                .bytes = client->bytes,
+                                .tokens = client->tokens,
+                                .slo_ms = client->slo_ms};
 }
 
 static void
@@ -323,7 +247,10 @@ request_ends(struct world *world, uint32_t number, enum gateway_end end)
 {
     struct sim_client *client = &world->clients[number];
     demand(world, client->is_open, "I1_one_answer");
-    try_over(world, client);
+    if (client->is_waiting)
+        wait_ends(world, client);
+    else
+        try_over(world, client);
     client->is_open = false;
     world->totals->answered += end == GATEWAY_END_OK;
     world->totals->cancelled += end == GATEWAY_END_CANCELLED;
@@ -393,6 +320,13 @@ on_arrives(struct world *world)
     memset(prompt, (int)('a' + below(world, PROMPTS)), sizeof(prompt));
     client->block_count =
         gateway_prefix_hash(client->model, prompt, below(world, sizeof(prompt)), client->blocks);
+    client->band = (uint32_t)below(world, PRIORITIES);
+    client->flow = (uint32_t)below(world, FLOWS);
+    client->bytes = below(world, 1000);
+    client->tokens = below(world, TOKENS_MAX);
+    client->slo_ms = below(world, 2) == 0 ? 0 : (int64_t)below(world, 3000);
+    if (world->control.is_on)
+        wait_begins(world, client);
     world->totals->requests++;
     if (below(world, 10) == 0)
         after(world, (int64_t)below(world, 600), LEAVES, number, client->life);
@@ -550,7 +484,8 @@ happens(struct world *world, const struct happening *happening)
             on_gives_up(world, happening->number);
         break;
     case LEAVES:
-        if (client->is_open && client->is_tried && client->life == happening->serial)
+        if (client->is_open && (client->is_tried || client->is_waiting) &&
+            client->life == happening->serial)
             request_ends(world, happening->number, GATEWAY_END_CANCELLED);
         break;
     case SCRAPED: on_scraped(world, happening->number); break;
@@ -563,12 +498,15 @@ happens(struct world *world, const struct happening *happening)
 static void
 run_until(struct world *world, int64_t end_ms)
 {
+    uint32_t steps = 0; /* at one time */
     for (;;) {
         int64_t tick_ms = gateway_next_ms(world->gateway);
         int64_t happens_ms = world->heap_count > 0 ? world->heap[0].at_ms : INT64_MAX;
         int64_t next_ms = tick_ms < happens_ms ? tick_ms : happens_ms;
         if (next_ms > end_ms)
             break;
+        steps = next_ms > world->now_ms ? 0 : steps + 1;
+        demand(world, steps < STEPS_MAX, "I19_time_passes");
         world->now_ms = next_ms > world->now_ms ? next_ms : world->now_ms;
         if (happens_ms <= tick_ms) {
             struct happening happening = next_happening(world);
@@ -583,6 +521,7 @@ run_until(struct world *world, int64_t end_ms)
 static void
 world_begin(struct world *world)
 {
+    flow_control_begin(world);
     struct gateway_scheduler scheduler = {
         .picker = (enum gateway_picker)below(world, GATEWAY_PICKER_COUNT),
         .seed_pending_max = 1 + (uint32_t)below(world, 20)};
@@ -601,7 +540,8 @@ world_begin(struct world *world)
                                           .prefix_blocks_max = 64,
                                           .scrape_ms_min = SCRAPE_MS_MIN,
                                           .scrape_ms_max = SCRAPE_MS_MAX,
-                                          .scheduler = scheduler};
+                                          .scheduler = scheduler,
+                                          .flow_control = world->control};
     world->gateway = gateway_create(&config);
     for (uint32_t i = 0; i < world->server_count; i++)
         endpoint_comes(world, i);
@@ -640,6 +580,7 @@ world_idle(struct world *world)
     run_until(world, world->now_ms + IDLE_MS);
     for (uint32_t i = 0; i < REQUESTS_MAX; i++)
         demand(world, !world->clients[i].is_open, "I1_one_answer");
+    demand(world, world->waiting == 0, "I14_waits_end");
     for (uint32_t i = 0; i < world->server_count; i++) {
         struct gateway_view view;
         gateway_look(world->gateway, i, &view);

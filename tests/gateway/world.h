@@ -9,9 +9,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "gateway/core/gateway_core.h"
+
 struct world_totals {
     uint64_t requests, answered, refused, cancelled, broken, retried, ejected, returned, faults;
     uint64_t scrapes;
+    uint64_t refused_by[GATEWAY_REFUSAL_COUNT];
 };
 
 /* Runs one seed: faults, then convergence, then idleness. Returns the hash of its trace. */

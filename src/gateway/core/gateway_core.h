@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The decisions of a gateway as a pure step: events in, actions out. ../DESIGN.md has the rules,
- * which the code cites (E: endpoints, C: scrapes, S: scheduling, T: tries).
+ * which the code cites (E: endpoints, C: scrapes, S: scheduling, T: tries, F: flow control).
  *
- * One thread at a time. Arrays in an event are read during gateway_step and not kept; actions live
- * until the next step. Times are milliseconds of one monotonic clock. All memory is taken by
+ * One thread at a time. Arrays in an event are read during gateway_step and not kept, but those of
+ * an ask stay until its request is sent or refused, or has ended. Actions live until the next step.
+ * Times are milliseconds of one monotonic clock. All memory is taken by
  * gateway_create and GATEWAY_ADDED. CHECK enforces the edge's promises: numbers are below their
  * limits, in use where they must be and free where they must be, and each SEND and SCRAPE is
  * answered once. Figures from servers are never trusted.
@@ -21,6 +22,9 @@ enum {
     GATEWAY_BLOCK_BYTES = 64,
     GATEWAY_TRIES_MAX = 8,
     GATEWAY_FILTERS_MAX = 4,
+    GATEWAY_BANDS_CONFIGURED_MAX = 16,
+    GATEWAY_BANDS_MAX = 64, /* priorities in use at a time */
+    GATEWAY_WAIT_BUCKETS = 10,
 };
 
 /* ---- the scheduler, as data ---- */
@@ -61,6 +65,68 @@ struct gateway_scheduler {
 extern const char *const gateway_scorer_names[GATEWAY_SCORER_COUNT];
 extern const char *const gateway_picker_names[GATEWAY_PICKER_COUNT];
 
+/* ---- flow control, as data ---- */
+
+enum gateway_detector {
+    GATEWAY_DETECT_UTILIZATION,
+    GATEWAY_DETECT_CONCURRENCY,
+    GATEWAY_DETECTOR_COUNT
+};
+
+/* How full the pool is: 1 and more is saturated (F2). */
+struct gateway_saturation {
+    enum gateway_detector detector;
+    double waiting_max; /* UTILIZATION: of an endpoint that is full */
+    double kv_used_max;
+    int64_t stale_ms; /* older figures of an endpoint in use count as full */
+    bool ignores_stale;
+    double requests_max; /* CONCURRENCY: in flight to an endpoint that is full; 0: no limit */
+    double tokens_max;
+};
+
+enum gateway_fairness {
+    GATEWAY_FAIR_STRICT, /* all flows are one */
+    GATEWAY_FAIR_ROUND_ROBIN,
+    GATEWAY_FAIR_TOKENS,
+    GATEWAY_FAIRNESS_COUNT
+};
+
+enum gateway_ordering {
+    GATEWAY_ORDER_ARRIVAL,
+    GATEWAY_ORDER_TTL,
+    GATEWAY_ORDER_SLO,
+    GATEWAY_ORDERING_COUNT
+};
+
+/* Requests of one priority. A limit of 0 is none. */
+struct gateway_band {
+    int32_t priority;
+    uint32_t requests_max;
+    uint64_t bytes_max;
+    int64_t ttl_ms;
+    enum gateway_fairness fairness;
+    enum gateway_ordering ordering;
+    double input_weight; /* FAIR_TOKENS: the cost of a token */
+    double output_weight;
+};
+
+struct gateway_flow_control {
+    bool is_on;       /* else only negative priorities are refused, while saturated (F1) */
+    double threshold; /* the saturation from which on nothing leaves the queue; above 0 */
+    uint32_t requests_max;
+    uint64_t bytes_max;
+    int64_t no_endpoint_ttl_ms;
+    struct gateway_saturation saturation;
+    uint32_t band_count;
+    struct gateway_band bands[GATEWAY_BANDS_CONFIGURED_MAX];
+    struct gateway_band other; /* the template for other priorities, */
+    struct gateway_band other_negative;
+};
+
+extern const char *const gateway_detector_names[GATEWAY_DETECTOR_COUNT];
+extern const char *const gateway_fairness_names[GATEWAY_FAIRNESS_COUNT];
+extern const char *const gateway_ordering_names[GATEWAY_ORDERING_COUNT];
+
 struct gateway_config {
     uint64_t seed;
     uint32_t endpoints_max;
@@ -70,6 +136,7 @@ struct gateway_config {
     int64_t scrape_ms_min;
     int64_t scrape_ms_max;
     struct gateway_scheduler scheduler;
+    struct gateway_flow_control flow_control;
 };
 
 /* ---- events ---- */
@@ -99,6 +166,11 @@ struct gateway_ask {
     uint64_t session; /* 0: none */
     uint32_t block_count;
     const uint64_t *blocks; /* gateway_prefix_hash */
+    int32_t priority;       /* higher ones first; negative ones may be shed */
+    uint64_t flow;          /* the tenant's hash; 0: the default one */
+    uint64_t bytes;         /* of its body */
+    uint64_t tokens;        /* of its prompt, as estimated */
+    int64_t slo_ms;         /* for the first token; 0: none */
 };
 
 enum gateway_failure {
@@ -119,7 +191,7 @@ enum gateway_event_kind {
     GATEWAY_REQUEST,
     GATEWAY_TRY_FAILED, /* nothing was passed to the client */
     GATEWAY_STARTED,    /* from here on the client sees this server's answer */
-    GATEWAY_ENDED       /* of a request that was sent; unless CANCELLED, also started */
+    GATEWAY_ENDED       /* of a request that started; CANCELLED: that was sent, or waits */
 };
 
 struct gateway_event {
@@ -139,7 +211,11 @@ struct gateway_event {
 enum gateway_refusal {
     GATEWAY_REFUSED_NO_ENDPOINT, /* none is known to be well */
     GATEWAY_REFUSED_BUSY,        /* every endpoint that was tried declined */
-    GATEWAY_REFUSED_FAILED       /* every try failed */
+    GATEWAY_REFUSED_FAILED,      /* every try failed */
+    GATEWAY_REFUSED_SHED,        /* a negative priority, and the pool is saturated */
+    GATEWAY_REFUSED_QUEUE_FULL,
+    GATEWAY_REFUSED_EXPIRED, /* it waited for its whole TTL */
+    GATEWAY_REFUSAL_COUNT
 };
 
 enum gateway_state {
@@ -192,6 +268,22 @@ struct gateway_counts {
     uint64_t blocks;         /* of the prompts of requests sent */
     uint64_t blocks_matched; /* of these, known to the endpoint that got the request */
     uint64_t adapters_ignored;
+    uint64_t queued;
+    uint64_t queue_left; /* by clients */
+    uint64_t queue_full;
+    uint64_t queue_expired;
+    uint64_t shed;
+};
+
+/* The upper limits of the buckets of `waits`; above the last are the rest. */
+extern const uint32_t gateway_wait_buckets_ms[GATEWAY_WAIT_BUCKETS];
+
+struct gateway_band_view {
+    int32_t priority;
+    uint32_t requests; /* that wait */
+    uint64_t bytes;
+    uint64_t waits[GATEWAY_WAIT_BUCKETS + 1]; /* of requests sent */
+    uint64_t waited_ms;
 };
 
 struct gateway_view {
@@ -205,6 +297,11 @@ struct gateway_view {
 
 const struct gateway_counts *gateway_counts(const struct gateway *gateway);
 void gateway_look(const struct gateway *gateway, uint32_t endpoint, struct gateway_view *view);
+/* For `position` below GATEWAY_BANDS_MAX. False: no band is there. */
+bool gateway_look_band(const struct gateway *gateway, uint32_t position,
+                       struct gateway_band_view *view);
+/* F2. 1 if there is no endpoint. */
+double gateway_pool_saturation(const struct gateway *gateway);
 /* CHECKs the state's invariants. */
 void gateway_check(const struct gateway *gateway);
 

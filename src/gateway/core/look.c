@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the edge and the simulator may see of the state. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/check.h"
 #include "gateway/core/state.h"
@@ -26,6 +27,23 @@ gateway_look(const struct gateway *gateway, uint32_t number, struct gateway_view
     };
 }
 
+bool
+gateway_look_band(const struct gateway *gateway, uint32_t position, struct gateway_band_view *view)
+{
+    CHECK(position < GATEWAY_BANDS_MAX);
+    const struct core_band *band = &gateway->queue.bands[position];
+    if (!band->is_used)
+        return false;
+    *view = (struct gateway_band_view){
+        .priority = band->config.priority,
+        .requests = band->count,
+        .bytes = band->bytes,
+        .waited_ms = band->waited_ms,
+    };
+    memcpy(view->waits, band->waits, sizeof(view->waits));
+    return true;
+}
+
 static void
 check_endpoint(const struct gateway *gateway, uint32_t number, uint32_t in_flight)
 {
@@ -34,6 +52,7 @@ check_endpoint(const struct gateway *gateway, uint32_t number, uint32_t in_fligh
     CHECK(endpoint->state != GATEWAY_FREE || (in_flight == 0 && !endpoint->is_scraping));
     CHECK(endpoint->adapter_count <= GATEWAY_ADAPTERS_MAX);
     CHECK(endpoint->kv_used >= 0 && endpoint->kv_used <= 1);
+    CHECK(in_flight > 0 || endpoint->tokens == 0);
     uint32_t of_adapters = 0;
     for (uint32_t i = 0; i < endpoint->adapter_count; i++) {
         CHECK(endpoint->adapters[i].in_flight > 0 || endpoint->adapters[i].is_reported);
@@ -54,12 +73,14 @@ gateway_check(const struct gateway *gateway)
     CHECK(in_flight != NULL);
     for (uint32_t i = 0; i < gateway->config.requests_max; i++) {
         const struct core_request *request = &gateway->requests[i];
-        CHECK((request->state == REQUEST_FREE) == (request->endpoint == NONE));
-        if (request->state != REQUEST_FREE)
+        bool is_sent = request->state == REQUEST_SENT || request->state == REQUEST_STARTED;
+        CHECK(is_sent == (request->endpoint != NONE));
+        if (is_sent)
             in_flight[request->endpoint]++;
         CHECK(request->tries <= gateway->config.tries_max);
     }
     for (uint32_t i = 0; i < gateway->config.endpoints_max; i++)
         check_endpoint(gateway, i, in_flight[i]);
     free(in_flight);
+    queue_check(gateway);
 }

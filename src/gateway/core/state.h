@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * All state of the core. step.c changes it; schedule.c reads it and chooses; prefix.c owns what is
- * remembered of prompts.
+ * remembered of prompts, queue.c which requests wait; saturation.c measures the pool.
  */
 #pragma once
 
+#include "base/hash_table.h"
 #include "gateway/core/gateway_core.h"
+#include "gateway/core/heap.h"
 
 #define NONE UINT32_MAX
 
@@ -29,10 +31,12 @@ struct core_endpoint {
     enum gateway_state state;
     uint64_t identity;
     uint32_t in_flight;
+    uint64_t tokens;   /* of requests in flight, as estimated */
     uint32_t failures; /* tries in a row that ended without a first byte (E5) */
 
     /* figures: all zero while it is DOWN (E2) */
     bool is_known;
+    int64_t seen_ms;
     uint32_t waiting;
     uint32_t running;
     double kv_used;
@@ -53,7 +57,47 @@ struct core_endpoint {
     uint32_t sent_seen;     /* `sent` that the figures include */
 };
 
-enum core_request_state { REQUEST_FREE, REQUEST_SENT, REQUEST_STARTED };
+enum core_request_state { REQUEST_FREE, REQUEST_QUEUED, REQUEST_SENT, REQUEST_STARTED };
+
+/* The requests of one tenant and priority that wait, and the service that it got. */
+struct core_flow {
+    struct hash_entry entry; /* in flows, if is_named */
+    bool is_named;
+    uint64_t id;
+    int32_t priority;
+    uint64_t epoch;            /* of the band to which its key belongs */
+    struct core_band *band;    /* while requests wait, else NULL */
+    struct heap_node in_band;  /* while requests wait; its key is the service it got */
+    struct heap_node *waiting; /* in_flow of requests */
+    struct core_flow *newer;   /* while no request waits: in the list of idle flows */
+    struct core_flow *older;
+};
+
+struct core_band {
+    bool is_used;
+    bool is_configured;
+    uint64_t epoch; /* other bands with this priority had others */
+    struct gateway_band config;
+    uint32_t count;
+    uint64_t bytes;
+    struct heap_node *flows; /* in_band of flows */
+    int64_t served;          /* the key of the flow that was served last, before it was */
+    int64_t turns;
+    uint64_t waits[GATEWAY_WAIT_BUCKETS + 1];
+    uint64_t waited_ms;
+};
+
+struct core_queue {
+    uint32_t count;
+    uint64_t bytes;
+    uint64_t order;
+    bool is_eager;            /* another request may leave at once */
+    struct heap_node *expiry; /* by_expiry of requests */
+    struct hash_table named;
+    struct core_flow *flows;
+    struct core_flow idle; /* the ends of a ring: `newer` is the oldest */
+    struct core_band bands[GATEWAY_BANDS_MAX];
+};
 
 struct core_request {
     enum core_request_state state;
@@ -63,6 +107,15 @@ struct core_request {
     uint32_t tried_count;
     uint32_t tried[GATEWAY_TRIES_MAX]; /* endpoints not to be tried again */
     uint64_t adapter;                  /* counted in the endpoint's table; 0: not */
+    uint64_t tokens;                   /* counted in the endpoint's */
+
+    /* while QUEUED */
+    struct gateway_ask ask;
+    struct core_flow *flow;
+    struct heap_node in_flow;
+    struct heap_node by_expiry;
+    int64_t queued_ms;
+    bool had_endpoint; /* when its expiry was set (F6) */
 };
 
 struct gateway {
@@ -73,6 +126,8 @@ struct gateway {
     struct core_request *requests;
     struct gateway_action *actions;
     uint32_t action_count;
+    bool has_refused; /* in this step: the edge expects at most one */
+    struct core_queue queue;
     double *scores;       /* scratch of schedule.c, per endpoint */
     uint32_t *candidates; /* likewise */
     struct gateway_counts counts;
@@ -89,6 +144,25 @@ uint32_t schedule(struct gateway *gateway, const struct core_request *request,
 uint32_t endpoint_waiting(const struct core_endpoint *endpoint);
 /* NULL: the endpoint does not have this adapter. */
 struct core_adapter *endpoint_adapter(struct core_endpoint *endpoint, uint64_t name);
+
+/* ---- saturation.c ---- */
+
+bool pool_has_endpoint(const struct gateway *gateway);
+
+/* ---- queue.c ---- */
+
+void queue_init(struct gateway *gateway);
+void queue_fini(struct gateway *gateway);
+/* False: a limit is reached. */
+bool queue_add(struct gateway *gateway, uint32_t number, const struct gateway_ask *ask);
+void queue_remove(struct gateway *gateway, uint32_t number);
+/* The request to leave next (F3 to F5). */
+uint32_t queue_first(const struct gateway *gateway);
+/* The same, removed and charged. */
+void queue_serve(struct gateway *gateway, uint32_t number);
+/* A request whose time is over (F6), or NONE. */
+uint32_t queue_expired(struct gateway *gateway);
+void queue_check(const struct gateway *gateway);
 
 /* ---- prefix.c ---- */
 

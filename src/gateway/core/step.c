@@ -153,7 +153,8 @@ plan_scrape(struct gateway *gateway, struct core_endpoint *endpoint)
 {
     const struct gateway_config *config = &gateway->config;
     bool is_down = endpoint->state == GATEWAY_DOWN;
-    bool is_used = endpoint->sent != endpoint->sent_at_begin || endpoint->in_flight > 0;
+    bool is_used = endpoint->sent != endpoint->sent_at_begin || endpoint->in_flight > 0 ||
+                   gateway->queue.count > 0;
     int64_t took_ms = gateway->now_ms - endpoint->began_ms;
     int64_t delay_ms = is_down || !is_used ? 2 * endpoint->delay_ms : config->scrape_ms_min;
     if (delay_ms < SCRAPE_SHARE * took_ms)
@@ -229,6 +230,7 @@ take_figures(struct gateway *gateway, struct core_endpoint *endpoint,
              const struct gateway_figures *figures)
 {
     endpoint->is_known = figures->is_known;
+    endpoint->seen_ms = gateway->now_ms;
     endpoint->waiting = figures->waiting;
     endpoint->running = figures->running;
     bool is_share = figures->kv_used >= 0 && figures->kv_used <= 1; /* false also for NaN */
@@ -314,6 +316,7 @@ take_back(struct gateway *gateway, struct core_request *request)
     struct core_endpoint *endpoint = endpoint_at(gateway, number);
     CHECK(endpoint->in_flight > 0);
     endpoint->in_flight--;
+    endpoint->tokens -= request->tokens;
     uncount_adapter(endpoint, request);
     request->endpoint = NONE;
     return number;
@@ -326,16 +329,30 @@ request_free(struct core_request *request)
 }
 
 static void
-refuse(struct gateway *gateway, uint32_t number)
+refuse(struct gateway *gateway, uint32_t number, enum gateway_refusal refusal)
 {
     struct core_request *request = request_at(gateway, number);
     struct gateway_action *action = act(gateway, GATEWAY_REFUSE, NONE);
     action->request = number;
-    action->refusal = request->tries == 0                     ? GATEWAY_REFUSED_NO_ENDPOINT
-                      : request->busy_count == request->tries ? GATEWAY_REFUSED_BUSY
-                                                              : GATEWAY_REFUSED_FAILED;
+    action->refusal = refusal;
     gateway->counts.refused++;
+    gateway->has_refused = true;
     request_free(request);
+}
+
+static enum gateway_refusal
+refusal_of(const struct core_request *request)
+{
+    return request->tries == 0                     ? GATEWAY_REFUSED_NO_ENDPOINT
+           : request->busy_count == request->tries ? GATEWAY_REFUSED_BUSY
+                                                   : GATEWAY_REFUSED_FAILED;
+}
+
+/* A prompt and its answer, as the reference estimates them. */
+static uint64_t
+tokens_in_flight(uint64_t prompt)
+{
+    return prompt < UINT32_MAX ? prompt * 5 / 2 : UINT32_MAX;
 }
 
 /* T1: sends it to the best endpoint that it has not tried, or refuses it. */
@@ -346,7 +363,7 @@ place(struct gateway *gateway, uint32_t number, const struct gateway_ask *ask)
     bool may_try = request->tries < gateway->config.tries_max;
     uint32_t chosen = may_try ? schedule(gateway, request, ask) : NONE;
     if (chosen == NONE) {
-        refuse(gateway, number);
+        refuse(gateway, number, refusal_of(request));
         return;
     }
     struct core_endpoint *endpoint = &gateway->endpoints[chosen];
@@ -358,6 +375,8 @@ place(struct gateway *gateway, uint32_t number, const struct gateway_ask *ask)
     request->state = REQUEST_SENT;
     request->endpoint = chosen;
     endpoint->in_flight++;
+    request->tokens = tokens_in_flight(ask->tokens);
+    endpoint->tokens += request->tokens;
     endpoint->sent++;
     count_adapter(endpoint, request, ask->model);
     prefix_add(&endpoint->prefix, ask); /* S4 */
@@ -370,7 +389,47 @@ on_request(struct gateway *gateway, const struct gateway_event *event)
     CHECK(request_at(gateway, event->request)->state == REQUEST_FREE);
     CHECK(event->ask.block_count <= GATEWAY_BLOCKS_MAX);
     hasten_scrapes(gateway);
-    place(gateway, event->request, &event->ask);
+    if (gateway->config.flow_control.is_on) {
+        if (queue_add(gateway, event->request, &event->ask)) {
+            gateway->counts.queued++;
+            return;
+        }
+        gateway->counts.queue_full++;
+        refuse(gateway, event->request, GATEWAY_REFUSED_QUEUE_FULL);
+    } else if (event->ask.priority < 0 && gateway_pool_saturation(gateway) >= 1) { /* F1 */
+        gateway->counts.shed++;
+        refuse(gateway, event->request, GATEWAY_REFUSED_SHED);
+    } else {
+        place(gateway, event->request, &event->ask);
+    }
+}
+
+/* F3: at most one request leaves the queue in a step, so that a step is short; as long as another
+ * may follow, the next tick is due at once. */
+static void
+on_queue(struct gateway *gateway)
+{
+    struct core_queue *queue = &gateway->queue;
+    queue->is_eager = queue->count > 0 && gateway->has_refused;
+    if (queue->count == 0 || gateway->has_refused)
+        return;
+    uint32_t expired = queue_expired(gateway);
+    if (expired != NONE) {
+        gateway->counts.queue_expired++;
+        queue_remove(gateway, expired);
+        refuse(gateway, expired,
+               pool_has_endpoint(gateway) ? GATEWAY_REFUSED_EXPIRED : GATEWAY_REFUSED_NO_ENDPOINT);
+        queue->is_eager = queue->count > 0;
+        return;
+    }
+    if (!pool_has_endpoint(gateway) ||
+        gateway_pool_saturation(gateway) >= gateway->config.flow_control.threshold)
+        return;
+    uint32_t first = queue_first(gateway);
+    struct gateway_ask ask = request_at(gateway, first)->ask;
+    queue_serve(gateway, first);
+    place(gateway, first, &ask);
+    queue->is_eager = queue->count > 0;
 }
 
 static void
@@ -393,6 +452,13 @@ static void
 on_ended(struct gateway *gateway, const struct gateway_event *event)
 {
     struct core_request *request = request_at(gateway, event->request);
+    if (request->state == REQUEST_QUEUED) {
+        CHECK(event->end == GATEWAY_END_CANCELLED);
+        gateway->counts.queue_left++;
+        queue_remove(gateway, event->request);
+        request_free(request);
+        return;
+    }
     CHECK(request->state == REQUEST_STARTED ||
           (request->state == REQUEST_SENT && event->end == GATEWAY_END_CANCELLED));
     uint32_t endpoint = take_back(gateway, request);
@@ -419,6 +485,7 @@ gateway_step(struct gateway *gateway, const struct gateway_event *event, uint32_
     if (event->now_ms > gateway->now_ms)
         gateway->now_ms = event->now_ms;
     gateway->action_count = 0;
+    gateway->has_refused = false;
     switch (event->kind) {
     case GATEWAY_TICK: break;
     case GATEWAY_ADDED: on_added(gateway, event->endpoint, event->identity); break;
@@ -430,6 +497,7 @@ gateway_step(struct gateway *gateway, const struct gateway_event *event, uint32_
     case GATEWAY_STARTED: on_started(gateway, event); break;
     case GATEWAY_ENDED: on_ended(gateway, event); break;
     }
+    on_queue(gateway);
     on_tick(gateway);
     *count = gateway->action_count;
     return gateway->actions;
@@ -438,7 +506,11 @@ gateway_step(struct gateway *gateway, const struct gateway_event *event, uint32_
 int64_t
 gateway_next_ms(const struct gateway *gateway)
 {
+    const struct core_queue *queue = &gateway->queue;
     int64_t next_ms = INT64_MAX;
+    if (queue->expiry != NULL)
+        next_ms = queue->is_eager || queue->expiry->key < gateway->now_ms ? gateway->now_ms
+                                                                          : queue->expiry->key;
     for (uint32_t i = 0; i < gateway->config.endpoints_max; i++) {
         const struct core_endpoint *endpoint = &gateway->endpoints[i];
         bool waits = endpoint->state != GATEWAY_FREE && endpoint->state != GATEWAY_LEAVING &&
@@ -468,6 +540,7 @@ gateway_create(const struct gateway_config *config)
           gateway->scores != NULL && gateway->candidates != NULL);
     for (uint32_t i = 0; i < config->requests_max; i++)
         request_free(&gateway->requests[i]);
+    queue_init(gateway);
     return gateway;
 }
 
@@ -478,6 +551,7 @@ gateway_destroy(struct gateway *gateway)
         return;
     for (uint32_t i = 0; i < gateway->config.endpoints_max; i++)
         prefix_fini(&gateway->endpoints[i].prefix);
+    queue_fini(gateway);
     free(gateway->endpoints);
     free(gateway->requests);
     free(gateway->actions);

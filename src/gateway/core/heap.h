@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A pairing heap of nodes that are embedded in their owners: least key first, equal keys in the
+ * order in which they were pushed. A root is NULL or a node. Nothing is allocated; pushing costs
+ * O(1), removing O(log n) amortized.
+ */
+#pragma once
+
+#include <stdint.h>
+
+struct heap_node {
+    int64_t key;
+    uint64_t order; /* breaks ties; unique in the heap */
+    struct heap_node *child;
+    struct heap_node *next; /* sibling */
+    struct heap_node *back; /* the sibling before it, or else its parent */
+};
+
+void heap_push(struct heap_node **root, struct heap_node *node);
+/* The node is in this heap. */
+void heap_remove(struct heap_node **root, struct heap_node *node);

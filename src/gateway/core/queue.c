@@ -1,0 +1,341 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The requests that wait (F3 to F6): bands by priority, in each a heap of flows by the service that
+ * they got, in each of these a heap of requests in their order.
+ *
+ * A flow outlives its requests, or a tenant that sends one request at a time would never be charged
+ * for the last. There are twice as many flows as requests; of those without one, the flow that has
+ * been idle longest gives its memory to a new one.
+ */
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "gateway/core/state.h"
+
+#define OWNER(node, type, member) ((type *)((char *)(node)-offsetof(type, member)))
+
+/* As the reference estimates an answer, whatever the client asks for. */
+enum { OUTPUT_TOKENS = 128 };
+
+const char *const gateway_fairness_names[GATEWAY_FAIRNESS_COUNT] = {
+    "global-strict-fairness-policy",
+    "round-robin-fairness-policy",
+    "vtc-fairness-policy",
+};
+const char *const gateway_ordering_names[GATEWAY_ORDERING_COUNT] = {
+    "fcfs-ordering-policy",
+    "edf-ordering-policy",
+    "slo-deadline-ordering-policy",
+};
+const uint32_t gateway_wait_buckets_ms[GATEWAY_WAIT_BUCKETS] = {1,    10,   50,    100,   250,
+                                                                1000, 5000, 10000, 30000, 60000};
+
+/* ---- bands ---- */
+
+/* The band of a priority, made if need be; NULL: there are too many. */
+static struct core_band *
+band_find(struct gateway *gateway, int32_t priority)
+{
+    const struct gateway_flow_control *control = &gateway->config.flow_control;
+    struct core_band *spare = NULL;
+    for (uint32_t i = 0; i < GATEWAY_BANDS_MAX; i++) {
+        struct core_band *band = &gateway->queue.bands[i];
+        if (band->is_used && band->config.priority == priority)
+            return band;
+        bool is_better = spare == NULL || (spare->is_used && !band->is_used);
+        if (!band->is_configured && band->count == 0 && is_better)
+            spare = band;
+    }
+    if (spare == NULL)
+        return NULL;
+    *spare = (struct core_band){.is_used = true,
+                                .config = priority < 0 ? control->other_negative : control->other};
+    spare->config.priority = priority;
+    spare->epoch = ++gateway->queue.order;
+    return spare;
+}
+
+/* ---- flows ---- */
+
+static void
+flow_rest(struct core_queue *queue, struct core_flow *flow)
+{
+    flow->newer = &queue->idle;
+    flow->older = queue->idle.older;
+    flow->older->newer = flow;
+    queue->idle.older = flow;
+}
+
+static void
+flow_wake(struct core_flow *flow)
+{
+    flow->newer->older = flow->older;
+    flow->older->newer = flow->newer;
+    flow->newer = flow->older = NULL;
+}
+
+static uint64_t
+flow_hash(const struct gateway *gateway, uint64_t id, int32_t priority)
+{
+    uint64_t key[3] = {gateway->config.seed, id, (uint64_t)(int64_t)priority};
+    return gateway_name_hash(key, sizeof(key));
+}
+
+static struct core_flow *
+flow_find(struct gateway *gateway, uint64_t id, int32_t priority)
+{
+    struct core_queue *queue = &gateway->queue;
+    uint64_t hash = flow_hash(gateway, id, priority);
+    struct hash_entry *entry = hash_table_first(&queue->named, hash);
+    for (; entry != NULL; entry = hash_table_next(entry)) {
+        struct core_flow *known = (struct core_flow *)entry;
+        if (known->id == id && known->priority == priority)
+            return known;
+    }
+    struct core_flow *flow = queue->idle.newer;
+    CHECK(flow != &queue->idle); /* there are more flows than requests */
+    if (flow->is_named)
+        hash_table_remove(&queue->named, &flow->entry);
+    flow->is_named = true;
+    flow->id = id;
+    flow->priority = priority;
+    flow->epoch = UINT64_MAX;
+    hash_table_add(&queue->named, &flow->entry, hash);
+    return flow;
+}
+
+/* F4: a flow that comes back starts where the least served one is, and so cannot claim the time in
+ * which it had no requests. */
+static void
+flow_join(struct gateway *gateway, struct core_flow *flow, struct core_band *band)
+{
+    int64_t least = band->flows != NULL ? band->flows->key : band->served;
+    flow_wake(flow);
+    flow->band = band;
+    if (flow->epoch != band->epoch)
+        flow->in_band.key = INT64_MIN;
+    flow->epoch = band->epoch;
+    if (band->config.fairness == GATEWAY_FAIR_ROUND_ROBIN)
+        flow->in_band.key = ++band->turns;
+    else if (flow->in_band.key < least)
+        flow->in_band.key = least;
+    flow->in_band.order = gateway->queue.order++;
+    heap_push(&band->flows, &flow->in_band);
+}
+
+static void
+flow_charge(struct gateway *gateway, struct core_flow *flow, const struct gateway_ask *ask)
+{
+    struct core_band *band = flow->band;
+    double cost = band->config.input_weight * (double)ask->tokens +
+                  band->config.output_weight * OUTPUT_TOKENS;
+    int64_t charged = cost < 1 ? 1 : cost < 1e12 ? (int64_t)cost : (int64_t)1e12;
+    band->served = flow->in_band.key;
+    heap_remove(&band->flows, &flow->in_band);
+    if (band->config.fairness == GATEWAY_FAIR_ROUND_ROBIN)
+        flow->in_band.key = ++band->turns;
+    else
+        flow->in_band.key += charged;
+    flow->in_band.order = gateway->queue.order++;
+    heap_push(&band->flows, &flow->in_band);
+}
+
+/* ---- requests ---- */
+
+static bool
+is_room(uint64_t used, uint64_t more, uint64_t max)
+{
+    return max == 0 || (used <= max && more <= max - used);
+}
+
+static int64_t
+order_key(const struct core_request *request, enum gateway_ordering ordering)
+{
+    if (ordering == GATEWAY_ORDER_TTL)
+        return request->by_expiry.key;
+    if (ordering == GATEWAY_ORDER_SLO)
+        return request->ask.slo_ms > 0 ? request->queued_ms + request->ask.slo_ms : INT64_MAX;
+    return request->queued_ms;
+}
+
+static int64_t
+ttl_of(const struct gateway *gateway, const struct core_request *request,
+       const struct core_band *band)
+{
+    return request->had_endpoint ? band->config.ttl_ms
+                                 : gateway->config.flow_control.no_endpoint_ttl_ms;
+}
+
+bool
+queue_add(struct gateway *gateway, uint32_t number, const struct gateway_ask *ask)
+{
+    const struct gateway_flow_control *control = &gateway->config.flow_control;
+    struct core_queue *queue = &gateway->queue;
+    struct core_request *request = &gateway->requests[number];
+    struct core_band *band = band_find(gateway, ask->priority);
+    if (band == NULL || !is_room(queue->count, 1, control->requests_max) ||
+        !is_room(queue->bytes, ask->bytes, control->bytes_max) ||
+        !is_room(band->count, 1, band->config.requests_max) ||
+        !is_room(band->bytes, ask->bytes, band->config.bytes_max))
+        return false;
+    bool is_shared = band->config.fairness == GATEWAY_FAIR_STRICT;
+    struct core_flow *flow = flow_find(gateway, is_shared ? 0 : ask->flow, ask->priority);
+    request->state = REQUEST_QUEUED;
+    request->ask = *ask;
+    request->flow = flow;
+    request->queued_ms = gateway->now_ms;
+    request->had_endpoint = pool_has_endpoint(gateway);
+    request->by_expiry.key = gateway->now_ms + ttl_of(gateway, request, band);
+    request->by_expiry.order = request->in_flow.order = queue->order++;
+    request->in_flow.key = order_key(request, band->config.ordering);
+    if (flow->waiting == NULL)
+        flow_join(gateway, flow, band);
+    heap_push(&flow->waiting, &request->in_flow);
+    heap_push(&queue->expiry, &request->by_expiry);
+    queue->count++;
+    queue->bytes += ask->bytes;
+    band->count++;
+    band->bytes += ask->bytes;
+    return true;
+}
+
+void
+queue_remove(struct gateway *gateway, uint32_t number)
+{
+    struct core_queue *queue = &gateway->queue;
+    struct core_request *request = &gateway->requests[number];
+    struct core_flow *flow = request->flow;
+    struct core_band *band = flow->band;
+    CHECK(request->state == REQUEST_QUEUED);
+    heap_remove(&queue->expiry, &request->by_expiry);
+    heap_remove(&flow->waiting, &request->in_flow);
+    queue->count--;
+    queue->bytes -= request->ask.bytes;
+    band->count--;
+    band->bytes -= request->ask.bytes;
+    request->flow = NULL;
+    if (flow->waiting != NULL)
+        return;
+    heap_remove(&band->flows, &flow->in_band);
+    flow->band = NULL;
+    flow_rest(queue, flow);
+}
+
+static uint32_t
+number_of(const struct gateway *gateway, const struct core_request *request)
+{
+    return (uint32_t)(request - gateway->requests);
+}
+
+uint32_t
+queue_first(const struct gateway *gateway)
+{
+    const struct core_band *best = NULL;
+    for (uint32_t i = 0; i < GATEWAY_BANDS_MAX; i++) {
+        const struct core_band *band = &gateway->queue.bands[i];
+        if (band->count > 0 && (best == NULL || band->config.priority > best->config.priority))
+            best = band;
+    }
+    if (best == NULL)
+        return NONE;
+    const struct core_flow *flow = OWNER(best->flows, struct core_flow, in_band);
+    return number_of(gateway, OWNER(flow->waiting, struct core_request, in_flow));
+}
+
+void
+queue_serve(struct gateway *gateway, uint32_t number)
+{
+    struct core_request *request = &gateway->requests[number];
+    struct core_band *band = request->flow->band;
+    int64_t waited_ms = gateway->now_ms - request->queued_ms;
+    uint32_t bucket = 0;
+    while (bucket < GATEWAY_WAIT_BUCKETS && waited_ms > gateway_wait_buckets_ms[bucket])
+        bucket++;
+    band->waits[bucket]++;
+    band->waited_ms += (uint64_t)waited_ms;
+    flow_charge(gateway, request->flow, &request->ask);
+    queue_remove(gateway, number);
+}
+
+/* F6: one that outlived its time waits on if meanwhile another time applies. */
+static bool
+is_over(struct gateway *gateway, struct core_request *request)
+{
+    bool has_endpoint = pool_has_endpoint(gateway);
+    if (has_endpoint == request->had_endpoint)
+        return true;
+    request->had_endpoint = has_endpoint;
+    int64_t until_ms = request->queued_ms + ttl_of(gateway, request, request->flow->band);
+    if (until_ms <= gateway->now_ms)
+        return true;
+    heap_remove(&gateway->queue.expiry, &request->by_expiry);
+    request->by_expiry.key = until_ms;
+    heap_push(&gateway->queue.expiry, &request->by_expiry);
+    return false;
+}
+
+uint32_t
+queue_expired(struct gateway *gateway)
+{
+    const struct core_queue *queue = &gateway->queue;
+    if (queue->expiry == NULL || queue->expiry->key > gateway->now_ms)
+        return NONE;
+    struct core_request *request = OWNER(queue->expiry, struct core_request, by_expiry);
+    return is_over(gateway, request) ? number_of(gateway, request) : NONE;
+}
+
+/* ---- life ---- */
+
+void
+queue_init(struct gateway *gateway)
+{
+    const struct gateway_flow_control *control = &gateway->config.flow_control;
+    struct core_queue *queue = &gateway->queue;
+    uint32_t flow_count = 2 * gateway->config.requests_max;
+    if (!control->is_on)
+        return;
+    CHECK(control->threshold > 0 && control->band_count <= GATEWAY_BANDS_CONFIGURED_MAX);
+    queue->flows = calloc(flow_count, sizeof(*queue->flows));
+    CHECK(queue->flows != NULL);
+    queue->idle.newer = queue->idle.older = &queue->idle;
+    for (uint32_t i = 0; i < flow_count; i++)
+        flow_rest(queue, &queue->flows[i]);
+    for (uint32_t i = 0; i < control->band_count; i++)
+        queue->bands[i] =
+            (struct core_band){.is_used = true, .is_configured = true, .config = control->bands[i]};
+}
+
+void
+queue_fini(struct gateway *gateway)
+{
+    hash_table_fini(&gateway->queue.named);
+    free(gateway->queue.flows);
+}
+
+void
+queue_check(const struct gateway *gateway)
+{
+    const struct core_queue *queue = &gateway->queue;
+    uint32_t count = 0;
+    uint32_t in_bands = 0;
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < gateway->config.requests_max; i++) {
+        const struct core_request *request = &gateway->requests[i];
+        if (request->state != REQUEST_QUEUED) {
+            CHECK(request->flow == NULL);
+            continue;
+        }
+        count++;
+        bytes += request->ask.bytes;
+        CHECK(request->flow->band != NULL && request->flow->waiting != NULL);
+        CHECK(request->flow->band->config.priority == request->ask.priority);
+    }
+    for (uint32_t i = 0; i < GATEWAY_BANDS_MAX; i++) {
+        in_bands += queue->bands[i].count;
+        CHECK((queue->bands[i].count == 0) == (queue->bands[i].flows == NULL));
+    }
+    CHECK(count == queue->count && bytes == queue->bytes && in_bands == count);
+    CHECK((count == 0) == (queue->expiry == NULL));
+}
