@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/usage.h"
 #include "gateway/config/endpoint_file.h"
+#include "gateway/config/objective_file.h"
 #include "gateway/config/settings.h"
 #include "gateway/proxy/proxy.h"
 #include "loop/loop.h"
@@ -30,7 +31,7 @@ enum gateway_option {
 
 /* Element i is option i + 1. */
 static const struct usage_option options[] = {
-    {"check", NULL, "check CONFIG and its file of endpoints, and serve nothing"},
+    {"check", NULL, "check CONFIG and the files that it names, and serve nothing"},
     {"log-level", "LEVEL", "error, warn, info or debug"},
     {"help-config", NULL, "every key of CONFIG, with its range, default and meaning"},
     {"version", NULL, "print the version"},
@@ -191,6 +192,11 @@ check(const struct gateway_settings *settings)
     enum status status = endpoint_file_read(settings->endpoints, (uint32_t)settings->endpoints_max,
                                             entries, &count, &error);
     free(entries);
+    if (status == STATUS_OK && settings->objectives[0] != '\0') {
+        static struct gateway_objective objectives[OBJECTIVES_MAX];
+        uint32_t objective_count;
+        status = objective_file_read(settings->objectives, objectives, &objective_count, &error);
+    }
     if (status != STATUS_OK) {
         fprintf(stderr, "%s\n", error.text);
         return EXIT_USAGE;

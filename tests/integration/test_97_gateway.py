@@ -53,10 +53,12 @@ class Model:
 
 
 class Gateway:
-    def __init__(self, models, **keys):
+    def __init__(self, models, files=None, **keys):
         self.folder = tempfile.TemporaryDirectory()
         self.port, self.admin = free_port(), free_port()
         self.list(models)
+        for name, text in (files or {}).items():
+            self.write(name, text)
         lines = {"listen": f"127.0.0.1:{self.port}", "metrics": f"127.0.0.1:{self.admin}",
                  "endpoints": "servers.yaml", **keys}
         self.config = os.path.join(self.folder.name, "gateway.yaml")
@@ -65,12 +67,16 @@ class Gateway:
         self.log = open(os.path.join(self.folder.name, "log"), "w+", encoding="utf-8")
         self.process = subprocess.Popen([BIN / "shoal-gateway", self.config], stderr=self.log)
 
-    def list(self, models):
-        path = os.path.join(self.folder.name, "servers.yaml")
+    def write(self, name, text):
+        path = os.path.join(self.folder.name, name)
         with open(path + ".new", "w", encoding="utf-8") as file:
-            json.dump({"endpoints": [{"name": model.name, "address": "127.0.0.1",
-                                      "port": str(model.port)} for model in models]}, file)
+            file.write(text)
         os.rename(path + ".new", path)
+
+    def list(self, models):
+        self.write("servers.yaml", json.dumps({"endpoints": [
+            {"name": model.name, "address": "127.0.0.1", "port": str(model.port)}
+            for model in models]}))
 
     def figures(self):
         with urllib.request.urlopen(f"http://127.0.0.1:{self.admin}/metrics", timeout=20) as page:
@@ -120,13 +126,14 @@ class Gateway:
 
 class GatewayTest(unittest.TestCase):
     keys = {}
+    files = {}
     options = ()
 
     def setUp(self):
         self.models = [Model("one", *self.options), Model("two", *self.options)]
         for model in self.models:
             self.addCleanup(model.kill)
-        self.gateway = Gateway(self.models, **self.keys)
+        self.gateway = Gateway(self.models, self.files, **self.keys)
         self.addCleanup(self.gateway.close)
         self.gateway.wait_up(*self.models)
 
@@ -325,6 +332,137 @@ class Example(unittest.TestCase):
         self.assertIn("through the gateway", done.stdout)
 
 
+class FlowTest(GatewayTest):
+    """The pool is saturated by a request for each of two servers."""
+
+    options = ("--speed", "1")
+    keys = {"objectives": "objectives.yaml",
+            "featureGates": ["flowControl"],
+            "plugins": [{"type": "concurrency-detector", "parameters": {"maxConcurrency": 1}},
+                        {"type": "round-robin-fairness-policy"}, {"type": "max-score-picker"}],
+            "schedulingProfiles": [{"name": "default",
+                                    "plugins": [{"pluginRef": "max-score-picker"}]}],
+            "flowControl": {"saturationDetector": {"pluginRef": "concurrency-detector"},
+                            "maxRequests": "6", "defaultRequestTTL": "60s",
+                            "defaultPriorityBand": {
+                                "fairnessPolicyRef": "round-robin-fairness-policy"},
+                            "priorityBands": [{"priority": -1, "defaultRequestTTL": "1ms"},
+                                              {"priority": 9, "maxRequests": 1}]}}
+    files = {"objectives.yaml": "\n---\n".join(
+        f"kind: InferenceObjective\nmetadata: {{name: {name}}}\nspec: {{priority: {priority}}}"
+        for name, priority in (("urgent", 9), ("normal", 0), ("batch", -1)))}
+
+    def hold(self):
+        """Keeps a server busy until the answer is closed."""
+        link = http.client.HTTPConnection("127.0.0.1", self.gateway.port, timeout=30)
+        link.request("POST", CHAT, json.dumps({"model": "base", "messages": ["x"],
+                                               "max_tokens": 10**6, "stream": True}))
+        self.addCleanup(link.close)
+        answer = link.getresponse()
+        self.addCleanup(answer.close)
+        return link, answer
+
+    def later(self, objective, tenant="", done=None):
+        headers = {"x-gateway-inference-objective": objective,
+                   "x-gateway-inference-fairness-id": tenant}
+        queued = self.gateway.figures()["queued_total"]
+
+        def call():
+            status = self.gateway.chat(headers=headers)[0]
+            done.append((objective, tenant, status))
+        thread = threading.Thread(target=call)
+        thread.start()
+        self.addCleanup(thread.join)
+        wait_until(lambda: self.gateway.figures()["queued_total"] == queued + 1, "it is queued")
+        return thread
+
+    def size(self, priority):
+        return self.gateway.figures().get(
+            f'inference_extension_flow_control_queue_size{{priority="{priority}"}}', 0)
+
+
+class Queueing(FlowTest):
+    def test_priorities_and_tenants_take_turns(self):
+        held = [self.hold() for _ in self.models]
+        done = []
+        threads = [self.later("normal", "greedy", done) for _ in range(3)]
+        threads += [self.later("normal", "modest", done), self.later("urgent", "modest", done)]
+        self.assertEqual((self.size(0), self.size(9)), (4, 1))
+        self.assertEqual(self.gateway.figures()["inference_extension_flow_control_pool_saturation"],
+                         1)
+        status, headers, body = self.gateway.chat(
+            headers={"x-gateway-inference-objective": "urgent"})
+        self.assertEqual((status, headers["Retry-After"]), (429, "1"))
+        self.assertIn("queue", json.loads(body)["error"]["message"])
+        status, _, body = self.gateway.chat(headers={"x-gateway-inference-objective": "batch"})
+        self.assertEqual(status, 429)
+        self.assertIn("may wait", json.loads(body)["error"]["message"])
+        held[0][1].close()
+        held[0][0].close()
+        for thread in threads:
+            thread.join()
+        self.assertEqual([row[:2] for row in done],
+                         [("urgent", "modest"), ("normal", "greedy"), ("normal", "modest"),
+                          ("normal", "greedy"), ("normal", "greedy")])
+        self.assertEqual({row[2] for row in done}, {200})
+        figures = self.gateway.figures()
+        self.assertEqual((figures["queue_full_total"], figures["queue_expired_total"]), (1, 1))
+        passed = {name for model in self.models
+                  for name in model.ask("/test/last").get("headers", {})}
+        self.assertNotIn("x-gateway-inference-fairness-id", passed)
+
+    def test_a_client_that_leaves_the_queue(self):
+        held = [self.hold() for _ in self.models]
+        link = http.client.HTTPConnection("127.0.0.1", self.gateway.port, timeout=30)
+        link.request("POST", CHAT, json.dumps({"model": "base", "messages": ["x"]}))
+        wait_until(lambda: self.size(0) == 1, "it waits")
+        link.close()
+        wait_until(lambda: self.gateway.figures()["queue_left_total"] == 1, "it is noticed")
+        self.assertEqual(self.size(0), 0)
+        self.assertEqual(len(held), 2)
+
+    def test_a_queue_outlasts_its_servers(self):
+        for model in self.models:
+            model.kill()
+        wait_until(lambda: self.gateway.call(method="GET", path="/health")[0] == 503, "no health")
+        done = []
+        thread = self.later("normal", done=done)
+        self.models[0].start()
+        thread.join()
+        self.assertEqual(done, [("normal", "", 200)])
+        self.models[1].start()
+
+    def test_objectives_are_read_again(self):
+        held = [self.hold() for _ in self.models]
+        self.gateway.write("objectives.yaml",
+                           self.files["objectives.yaml"].replace("-1", "5"))
+        wait_until(lambda: self.gateway.figures()["endpoint_file_reloads_total"] == 1, "a reload")
+        done = []
+        thread = self.later("batch", done=done)
+        self.assertEqual(self.size(5), 1)
+        self.gateway.write("objectives.yaml", "kind: Pod")
+        wait_until(lambda: self.gateway.figures()["endpoint_file_mistakes_total"] == 1, "a mistake")
+        held[0][1].close()
+        held[0][0].close()
+        thread.join()
+        self.assertEqual(done, [("batch", "", 200)])
+
+
+class Shedding(FlowTest):
+    keys = {**FlowTest.keys, "featureGates": ["flowControl=false"]}
+
+    def test_negative_priorities_are_shed(self):
+        batch = {"x-gateway-inference-objective": "batch"}
+        self.assertEqual(self.gateway.chat(headers=batch)[0], 200)
+        held = [self.hold() for _ in self.models]
+        status, headers, body = self.gateway.chat(headers=batch)
+        self.assertEqual((status, headers["Retry-After"]), (429, "1"))
+        self.assertIn("negative priority", json.loads(body)["error"]["message"])
+        self.assertEqual(self.gateway.chat()[0], 200)
+        self.assertEqual(self.gateway.figures()["shed_total"], 1)
+        self.assertEqual(len(held), 2)
+
+
 class Changing(GatewayTest):
     def test_the_file_is_read_again(self):
         third = Model("three")
@@ -427,6 +565,7 @@ schedulingProfiles:
   - pluginRef: room
   - pluginRef: seed-picker
 """
+        flow = "endpoints: servers.yaml\nfeatureGates: [flowControl]\nflowControl:\n  "
         self.assertEqual(self.run_gateway(picker, "--check"), (0, "valid: 1 endpoints\n"))
         for text, said in (
                 ("endpoints: servers.yaml\nliste: x\n", ":2: the key liste is not known"),
@@ -434,6 +573,19 @@ schedulingProfiles:
                 ("endpoints: a\nendpoints: b\n", "endpoints is given twice"),
                 ("listen: port:1\n", "the key endpoints is missing"),
                 ("endpoints: nowhere.yaml\n", "nowhere.yaml: No such file"),
+                ("endpoints: servers.yaml\nobjectives: none.yaml\n", "none.yaml: No such file"),
+                (flow + "maxRequests: many", "maxRequests: a quantity"),
+                (flow + "maxBytes: 1X", "maxBytes: a quantity"),
+                (flow + "defaultRequestTTL: 5", "defaultRequestTTL: a duration"),
+                (flow + "maxRequest: 5", "no key maxRequest here"),
+                (flow + "priorityBands: [{priority: 1}, {priority: 1}]", "1 is given twice"),
+                (flow + "priorityBands: [{}]", "priority: a whole number"),
+                (flow + "defaultPriorityBand: {fairnessPolicyRef: fair}", "fair is no fairness"),
+                (flow + "defaultPriorityBand: {orderingPolicyRef: o}", "o is no ordering policy"),
+                (flow + "saturationDetector: {pluginRef: d}", "d is no saturation detector"),
+                (flow + "usageLimitPolicyPluginRef: u", "u is no usage limit policy"),
+                ("endpoints: servers.yaml\nscrape_ms_min: 150\nfeatureGates: [flowControl]\n",
+                 "metricsStalenessThreshold is less than twice scrape_ms_min"),
                 ("a: [\n", "not YAML"),
                 (picker.replace("pluginRef: room", "pluginRef: rooms"), "has the name rooms"),
                 (picker.replace("type: seed-picker", "type: s"), "has the name seed-picker"),

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The configuration of a gateway: keys of our own, each a line of settings.def, beside `plugins`
- * and `schedulingProfiles` of the reference's EndpointPickerConfig, in one YAML file.
+ * The configuration of a gateway: keys of our own, each a line of settings.def, beside those of the
+ * reference's EndpointPickerConfig (picker_config.h), in one YAML file.
  */
 #pragma once
 
@@ -18,6 +18,7 @@ struct gateway_settings {
 #define SETTING_NUMBER(name, min, max, initial, help) int64_t name;
 #include "gateway/config/settings.def"
     struct gateway_scheduler scheduler;
+    struct gateway_flow_control flow_control;
 };
 
 /* The defaults. */

@@ -11,6 +11,8 @@
 
 struct yaml_file {
     char *path;
+    char *text;
+    yaml_parser_t parser;
     yaml_document_t document;
 };
 
@@ -34,31 +36,43 @@ read_bytes(const char *path, char **text, size_t *bytes, struct error *error)
                               YAML_FILE_BYTES_MAX);
 }
 
+static enum status
+load(struct yaml_file *file, struct error *error)
+{
+    const yaml_parser_t *parser = &file->parser;
+    if (yaml_parser_load(&file->parser, &file->document) == 1)
+        return STATUS_OK;
+    memset(&file->document, 0, sizeof(file->document));
+    return error_set(error, STATUS_INVALID_ARGUMENT, "%s:%zu: not YAML: %s", file->path,
+                     parser->problem_mark.line + 1,
+                     parser->problem != NULL ? parser->problem : "unreadable");
+}
+
 enum status
 yaml_file_read(const char *path, struct yaml_file **file, struct error *error)
 {
-    char *text = NULL;
     size_t bytes = 0;
-    enum status status = read_bytes(path, &text, &bytes, error);
-    if (status != STATUS_OK)
-        return status;
     struct yaml_file *read = calloc(1, sizeof(*read));
-    yaml_parser_t parser;
-    CHECK(read != NULL && yaml_parser_initialize(&parser) == 1);
-    yaml_parser_set_input_string(&parser, (const unsigned char *)text, bytes);
-    if (yaml_parser_load(&parser, &read->document) == 1) {
-        read->path = strdup(path);
-        CHECK(read->path != NULL);
-        *file = read;
-    } else {
-        status = error_set(error, STATUS_INVALID_ARGUMENT, "%s:%zu: not YAML: %s", path,
-                           parser.problem_mark.line + 1,
-                           parser.problem != NULL ? parser.problem : "unreadable");
-        free(read);
+    CHECK(read != NULL && yaml_parser_initialize(&read->parser) == 1);
+    read->path = strdup(path);
+    CHECK(read->path != NULL);
+    enum status status = read_bytes(path, &read->text, &bytes, error);
+    if (status == STATUS_OK) {
+        yaml_parser_set_input_string(&read->parser, (const unsigned char *)read->text, bytes);
+        status = load(read, error);
     }
-    yaml_parser_delete(&parser);
-    free(text);
+    if (status == STATUS_OK)
+        *file = read;
+    else
+        yaml_file_free(read);
     return status;
+}
+
+enum status
+yaml_file_next(struct yaml_file *file, struct error *error)
+{
+    yaml_document_delete(&file->document);
+    return load(file, error);
 }
 
 void
@@ -67,6 +81,8 @@ yaml_file_free(struct yaml_file *file)
     if (file == NULL)
         return;
     yaml_document_delete(&file->document);
+    yaml_parser_delete(&file->parser);
+    free(file->text);
     free(file->path);
     free(file);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A YAML file in memory: one document of at most YAML_FILE_BYTES_MAX bytes. A value is a number of
- * that file; 0 stands for a value that is not there, and may be passed to all functions.
+ * A YAML file in memory: at most YAML_FILE_BYTES_MAX bytes, one document at a time. A value is a
+ * number of that file; 0 stands for a value that is not there, and may be passed to all functions.
  */
 #pragma once
 
@@ -17,6 +17,8 @@ struct yaml_file;
 /* INVALID_ARGUMENT with path and line. The file is freed with yaml_file_free. */
 enum status yaml_file_read(const char *path, struct yaml_file **file,
                            struct error *error) WARN_UNUSED;
+/* Goes on to the next document; without one the file is empty. INVALID_ARGUMENT as above. */
+enum status yaml_file_next(struct yaml_file *file, struct error *error) WARN_UNUSED;
 /* NULL is ignored. */
 void yaml_file_free(struct yaml_file *file);
 

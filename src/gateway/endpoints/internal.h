@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "gateway/config/endpoint_file.h"
+#include "gateway/config/objective_file.h"
 #include "gateway/endpoints/pool.h"
 #include "gateway/scan/metrics_page.h"
 #include "loop/timer.h"
@@ -44,6 +45,9 @@ struct endpoint_pool {
     bool is_behind;   /* the file lists endpoints for which no number was free */
     struct endpoint_member *members;
     struct endpoint_entry *entries; /* scratch */
+    struct stat objectives_seen;
+    struct gateway_objective objectives[OBJECTIVES_MAX];
+    uint32_t objective_count;
     uint64_t file_reloads;
     uint64_t file_mistakes;
     uint64_t lines_ignored;

@@ -165,6 +165,36 @@ read_file(struct endpoint_pool *pool, struct error *error)
     return STATUS_OK;
 }
 
+/* A mistake leaves the old priorities. */
+static enum status
+read_objectives(struct endpoint_pool *pool, struct error *error)
+{
+    uint32_t count = 0;
+    struct gateway_objective *read = NULL;
+    if (pool->settings->objectives[0] == '\0')
+        return STATUS_OK;
+    read = calloc(OBJECTIVES_MAX, sizeof(*read));
+    CHECK(read != NULL);
+    enum status status = objective_file_read(pool->settings->objectives, read, &count, error);
+    if (status == STATUS_OK) {
+        memcpy(pool->objectives, read, sizeof(pool->objectives));
+        pool->objective_count = count;
+        log_info("objectives_read path=\"%s\" count=%u", pool->settings->objectives, count);
+    }
+    free(read);
+    return status;
+}
+
+int32_t
+endpoint_pool_priority(const struct endpoint_pool *pool, const char *objective)
+{
+    uint64_t name = gateway_name_hash(objective, strlen(objective));
+    for (uint32_t i = 0; i < pool->objective_count; i++)
+        if (pool->objectives[i].name == name)
+            return pool->objectives[i].priority;
+    return 0;
+}
+
 static bool
 is_same_file(const struct stat *a, const struct stat *b)
 {
@@ -172,24 +202,34 @@ is_same_file(const struct stat *a, const struct stat *b)
            a->st_mtim.tv_sec == b->st_mtim.tv_sec && a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
 }
 
-/* A file that is gone or wrong changes nothing. */
+/* Reads a file again if it changed. One that is gone or wrong changes nothing. */
 static void
-on_watch(void *context)
+watch_file(struct endpoint_pool *pool, const char *path, struct stat *seen,
+           enum status (*read)(struct endpoint_pool *pool, struct error *error))
 {
-    struct endpoint_pool *pool = context;
     struct error error = ERROR_NONE;
     struct stat now;
-    loop_timer_set(pool->watch, (int64_t)WATCH_MS * NS_PER_MS);
-    if (stat(pool->settings->endpoints, &now) != 0 ||
-        (is_same_file(&now, &pool->seen) && !pool->is_behind))
+    bool is_behind = read == read_file && pool->is_behind;
+    if (stat(path, &now) != 0 || (is_same_file(&now, seen) && !is_behind))
         return;
-    pool->seen = now;
-    if (read_file(pool, &error) == STATUS_OK) {
+    *seen = now;
+    if (read(pool, &error) == STATUS_OK) {
         pool->file_reloads++;
         return;
     }
     pool->file_mistakes++;
-    log_warn("endpoints_refused error=\"%s\"", error.text);
+    log_warn("%s error=\"%s\"", read == read_file ? "endpoints_refused" : "objectives_refused",
+             error.text);
+}
+
+static void
+on_watch(void *context)
+{
+    struct endpoint_pool *pool = context;
+    loop_timer_set(pool->watch, (int64_t)WATCH_MS * NS_PER_MS);
+    watch_file(pool, pool->settings->endpoints, &pool->seen, read_file);
+    if (pool->settings->objectives[0] != '\0')
+        watch_file(pool, pool->settings->objectives, &pool->objectives_seen, read_objectives);
 }
 
 /* ---- life ---- */
@@ -205,6 +245,7 @@ core_create(const struct gateway_settings *settings)
         .scrape_ms_min = settings->scrape_ms_min,
         .scrape_ms_max = settings->scrape_ms_max,
         .scheduler = settings->scheduler,
+        .flow_control = settings->flow_control,
     };
     CHECK(getrandom(&config.seed, sizeof(config.seed), 0) == sizeof(config.seed));
     return gateway_create(&config);
@@ -238,7 +279,10 @@ endpoint_pool_create(struct event_base *base, const struct gateway_settings *set
         pool->members[i].number = i;
     }
     (void)stat(settings->endpoints, &pool->seen);
+    (void)stat(settings->objectives, &pool->objectives_seen);
     enum status status = read_file(pool, error);
+    if (status == STATUS_OK)
+        status = read_objectives(pool, error);
     if (status != STATUS_OK) {
         endpoint_pool_destroy(pool);
         return status;

@@ -27,7 +27,7 @@ struct endpoint_pool_handler {
     void *context;
 };
 
-/* Keeps `settings`. Any status of endpoint_file_read. */
+/* Keeps `settings`. Any status of endpoint_file_read and objective_file_read. */
 enum status endpoint_pool_create(struct event_base *base, const struct gateway_settings *settings,
                                  const struct endpoint_pool_handler *handler,
                                  struct endpoint_pool **pool, struct error *error) WARN_UNUSED;
@@ -38,6 +38,8 @@ void endpoint_pool_destroy(struct endpoint_pool *pool);
  * before it returns. */
 void endpoint_pool_step(struct endpoint_pool *pool, struct gateway_event *event);
 
+/* The priority of an InferenceObjective; 0 if there is none of that name. */
+int32_t endpoint_pool_priority(const struct endpoint_pool *pool, const char *objective);
 /* The number of endpoints that may get requests. */
 uint32_t endpoint_pool_usable(const struct endpoint_pool *pool);
 /* Appends the answer to /v1/models: the models of usable endpoints, each once. */

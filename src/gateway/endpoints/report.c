@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
 
 #include "gateway/endpoints/internal.h"
@@ -93,6 +94,79 @@ put_endpoint(struct bytes *out, const struct endpoint_member *member, const char
     bytes_put(out, line, (size_t)used);
 }
 
+static void put_line(struct bytes *out, const char *format, ...) PRINTF_LIKE(2, 3);
+
+static void
+put_line(struct bytes *out, const char *format, ...)
+{
+    char line[320];
+    va_list arguments;
+    va_start(arguments, format);
+    int used = vsnprintf(line, sizeof(line), format, arguments);
+    va_end(arguments);
+    bytes_put(out, line, (size_t)used);
+}
+
+/* The queue under the reference's names. It has no label for tenants: clients choose their names.
+ */
+static void
+put_band(struct bytes *out, const struct gateway_band_view *band)
+{
+    static const char wait[] = "inference_extension_flow_control_request_queue_duration_seconds";
+    uint64_t sum = 0;
+    put_line(out, "inference_extension_flow_control_queue_size{priority=\"%d\"} %u\n",
+             band->priority, band->requests);
+    put_line(out, "inference_extension_flow_control_queue_bytes{priority=\"%d\"} %" PRIu64 "\n",
+             band->priority, band->bytes);
+    for (int i = 0; i < GATEWAY_WAIT_BUCKETS; i++) {
+        sum += band->waits[i];
+        put_line(out, "%s_bucket{priority=\"%d\",outcome=\"Dispatched\",le=\"%g\"} %" PRIu64 "\n",
+                 wait, band->priority, gateway_wait_buckets_ms[i] / 1e3, sum);
+    }
+    sum += band->waits[GATEWAY_WAIT_BUCKETS];
+    put_line(out, "%s_bucket{priority=\"%d\",outcome=\"Dispatched\",le=\"+Inf\"} %" PRIu64 "\n",
+             wait, band->priority, sum);
+    put_line(out, "%s_count{priority=\"%d\",outcome=\"Dispatched\"} %" PRIu64 "\n", wait,
+             band->priority, sum);
+    put_line(out, "%s_sum{priority=\"%d\",outcome=\"Dispatched\"} %g\n", wait, band->priority,
+             (double)band->waited_ms / 1e3);
+}
+
+static void
+put_flow_control(struct bytes *out, const struct endpoint_pool *pool)
+{
+    struct gateway_band_view band;
+    put_line(out, "inference_extension_flow_control_pool_saturation %g\n",
+             gateway_pool_saturation(pool->core));
+    for (uint32_t i = 0; i < GATEWAY_BANDS_MAX; i++)
+        if (gateway_look_band(pool->core, i, &band))
+            put_band(out, &band);
+}
+
+static void
+put_pool(struct bytes *out, const struct endpoint_pool *pool)
+{
+    double count = 0;
+    double waiting = 0;
+    double running = 0;
+    double kv_used = 0;
+    for (int64_t i = 0; i < pool->settings->endpoints_max; i++) {
+        struct gateway_view view;
+        if (!is_usable(&pool->members[i]))
+            continue;
+        gateway_look(pool->core, pool->members[i].number, &view);
+        count++;
+        waiting += view.waiting;
+        running += view.running;
+        kv_used += view.kv_used;
+    }
+    double by = count > 0 ? count : 1;
+    put_line(out, "inference_pool_ready_pods %g\n", count);
+    put_line(out, "inference_pool_average_queue_size %g\n", waiting / by);
+    put_line(out, "inference_pool_average_running_requests %g\n", running / by);
+    put_line(out, "inference_pool_average_kv_cache_utilization %g\n", kv_used / by);
+}
+
 void
 endpoint_pool_write_metrics(const struct endpoint_pool *pool, struct bytes *out)
 {
@@ -107,6 +181,13 @@ endpoint_pool_write_metrics(const struct endpoint_pool *pool, struct bytes *out)
     put_count(out, "prefix_blocks", counts->blocks);
     put_count(out, "prefix_blocks_matched", counts->blocks_matched);
     put_count(out, "adapters_ignored", counts->adapters_ignored);
+    put_count(out, "queued", counts->queued);
+    put_count(out, "queue_left", counts->queue_left);
+    put_count(out, "queue_full", counts->queue_full);
+    put_count(out, "queue_expired", counts->queue_expired);
+    put_count(out, "shed", counts->shed);
+    put_flow_control(out, pool);
+    put_pool(out, pool);
     put_count(out, "metrics_lines_ignored", pool->lines_ignored);
     put_count(out, "models_ignored", pool->models_ignored);
     put_count(out, "endpoint_file_reloads", pool->file_reloads);

@@ -58,5 +58,10 @@ exchange_ask(const struct exchange *exchange)
     return (struct gateway_ask){.model = exchange->model,
                                 .session = exchange->session,
                                 .block_count = exchange->block_count,
-                                .blocks = exchange->blocks};
+                                .blocks = exchange->blocks,
+                                .priority = exchange->priority,
+                                .flow = exchange->flow,
+                                .bytes = exchange->body_bytes,
+                                .tokens = exchange->tokens,
+                                .slo_ms = exchange->slo_ms};
 }

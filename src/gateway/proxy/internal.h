@@ -44,6 +44,10 @@ struct exchange {
     size_t body_declared; /* its length; SIZE_MAX: unknown */
     uint64_t model;
     uint64_t session;
+    int32_t priority;
+    uint64_t flow;
+    uint64_t tokens; /* of the prompt, as estimated */
+    int64_t slo_ms;
     uint32_t block_count;
     uint64_t blocks[GATEWAY_BLOCKS_MAX];
 

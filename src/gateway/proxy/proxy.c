@@ -12,7 +12,7 @@
 #include "gateway/proxy/internal.h"
 #include "gateway/scan/json_scan.h"
 
-enum { BODY_ROOM_FIRST = 4096 };
+enum { BODY_ROOM_FIRST = 4096, BYTES_PER_TOKEN = 4 };
 
 static const char drain_text[] = "the gateway is stopping";
 
@@ -99,6 +99,32 @@ model_hash(struct json_span value)
     return hash;
 }
 
+/* The reference has two names for each of its headers. */
+static const char *
+either_header(const struct exchange *exchange, const char *name, const char *other)
+{
+    const char *value = http_request_header(exchange->request, name);
+    return value != NULL ? value : http_request_header(exchange->request, other);
+}
+
+/* What flow control needs. */
+static void
+head_scan(struct exchange *exchange)
+{
+    const char *session = either_header(exchange, "x-session-id", "x-session-token");
+    const char *flow =
+        either_header(exchange, "x-gateway-inference-fairness-id", "x-llm-d-inference-fairness-id");
+    const char *objective =
+        either_header(exchange, "x-gateway-inference-objective", "x-llm-d-inference-objective");
+    const char *slo = either_header(exchange, "x-slo-ttft-ms", "x-llm-d-slo-ttft-ms");
+    long long slo_ms = slo != NULL ? strtoll(slo, NULL, 10) : 0;
+    exchange->session = session != NULL ? gateway_name_hash(session, strlen(session)) : 0;
+    exchange->flow = flow != NULL ? gateway_name_hash(flow, strlen(flow)) : 0;
+    exchange->priority =
+        objective != NULL ? endpoint_pool_priority(exchange->proxy->endpoints, objective) : 0;
+    exchange->slo_ms = slo_ms > 0 && slo_ms <= INT32_MAX ? slo_ms : 0;
+}
+
 /* Finds what the scheduler needs. Returns NULL or the mistake. */
 static const char *
 body_scan(struct exchange *exchange)
@@ -112,15 +138,15 @@ body_scan(struct exchange *exchange)
     exchange->model = model_hash(members[0].value);
     if (exchange->model == 0)
         return "the member `model` is missing, or no text";
-    const char *session = http_request_header(exchange->request, "x-session-id");
-    if (session == NULL)
-        session = http_request_header(exchange->request, "x-session-token");
-    exchange->session = session != NULL ? gateway_name_hash(session, strlen(session)) : 0;
+    head_scan(exchange);
+    exchange->tokens = 1;
     exchange->block_count = 0;
     for (size_t i = 1; i < ARRAY_COUNT(members) && exchange->block_count == 0; i++)
-        if (members[i].value.at != NULL)
+        if (members[i].value.at != NULL) {
+            exchange->tokens += members[i].value.bytes / BYTES_PER_TOKEN;
             exchange->block_count = gateway_prefix_hash(exchange->model, members[i].value.at,
                                                         members[i].value.bytes, exchange->blocks);
+        }
     return NULL;
 }
 

@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "gateway/config/picker_config.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+
+void
+picker_config_init(struct gateway_scheduler *scheduler, struct gateway_flow_control *flow_control)
+{
+    *scheduler = (struct gateway_scheduler){
+        .weights = {[GATEWAY_SCORE_QUEUE] = 2,
+                    [GATEWAY_SCORE_KV_CACHE] = 2,
+                    [GATEWAY_SCORE_ADAPTER] = 2,
+                    [GATEWAY_SCORE_PREFIX] = 3},
+        .picker = GATEWAY_PICK_MAX_SCORE,
+    };
+    flow_config_init(flow_control);
+}
+
+bool
+picker_config_has(const char *name)
+{
+    static const char *const members[] = {"apiVersion",        "kind",        "plugins",
+                                          "featureGates",      "flowControl", "saturationDetector",
+                                          "schedulingProfiles"};
+    return plugin_index(name, members, ARRAY_COUNT(members)) >= 0;
+}
+
+static void
+print_names(FILE *out, const char *title, const char *const *names, int count)
+{
+    fprintf(out, "    %s:", title);
+    for (int i = 0; i < count; i++)
+        fprintf(out, "%s %s", i > 0 ? "," : "", names[i]);
+    fputs(".\n", out);
+}
+
+void
+picker_config_print_manual(FILE *out)
+{
+    fputs("plugins, schedulingProfiles, featureGates, flowControl, saturationDetector\n"
+          "    as in EndpointPickerConfig.\n",
+          out);
+    print_names(out, "Scorers", gateway_scorer_names, GATEWAY_SCORER_COUNT);
+    print_names(out, "Pickers", gateway_picker_names, GATEWAY_PICKER_COUNT);
+    print_names(out, "Saturation detectors", gateway_detector_names, GATEWAY_DETECTOR_COUNT);
+    print_names(out, "Fairness policies", gateway_fairness_names, GATEWAY_FAIRNESS_COUNT);
+    print_names(out, "Ordering policies", gateway_ordering_names, GATEWAY_ORDERING_COUNT);
+    fputs("    Also utilization-filter, single-profile-handler, static-usage-limit-policy.\n", out);
+}
+
+static enum status
+take_filter(struct gateway_scheduler *scheduler, const struct yaml_file *file, int plugin,
+            struct error *error)
+{
+    struct gateway_filter filter = {.waiting_max = 5, .kv_used_max = 0.8};
+    if (scheduler->filter_count == GATEWAY_FILTERS_MAX)
+        return yaml_mistake(file, plugin, error, "more than %d filters", GATEWAY_FILTERS_MAX);
+    enum status status =
+        plugin_number(file, plugin, "queueDepthThreshold", &filter.waiting_max, error);
+    if (status == STATUS_OK)
+        status = plugin_number(file, plugin, "kvCacheUtilThreshold", &filter.kv_used_max, error);
+    double headroom = 0;
+    if (status == STATUS_OK)
+        status = plugin_number(file, plugin, "headroom", &headroom, error);
+    filter.waiting_max *= 1 + headroom;
+    filter.kv_used_max *= 1 + headroom;
+    scheduler->filters[scheduler->filter_count++] = filter;
+    return status;
+}
+
+static enum status
+take_picker(struct gateway_scheduler *scheduler, const struct yaml_file *file, int plugin,
+            enum gateway_picker picker, struct error *error)
+{
+    double threshold = 100000; /* the proof of concept's */
+    enum status status = plugin_number(file, plugin, "threshold", &threshold, error);
+    scheduler->picker = picker;
+    scheduler->seed_pending_max = threshold < UINT32_MAX ? (uint32_t)threshold : UINT32_MAX;
+    return status;
+}
+
+/* One entry of the profile: {pluginRef, weight}. */
+static enum status
+take_reference(struct gateway_scheduler *scheduler, const struct yaml_file *file, int reference,
+               struct error *error)
+{
+    const char *wanted = yaml_text(file, yaml_find(file, reference, "pluginRef"));
+    const char *weight = yaml_text(file, yaml_find(file, reference, "weight"));
+    if (wanted == NULL)
+        return yaml_mistake(file, reference, error, "pluginRef is missing");
+    struct plugin_ref plugin = plugin_find(file, wanted);
+    if (plugin.entry == 0)
+        return yaml_mistake(file, reference, error, "no entry of `plugins` has the name %.80s",
+                            wanted);
+    int scorer = plugin_index(plugin.type, gateway_scorer_names, GATEWAY_SCORER_COUNT);
+    int picker = plugin_index(plugin.type, gateway_picker_names, GATEWAY_PICKER_COUNT);
+    char *end = NULL;
+    double factor = weight != NULL ? strtod(weight, &end) : 1;
+    if (weight != NULL && (end == weight || *end != '\0' || !(factor >= 0 && factor <= 1e6)))
+        return yaml_mistake(file, reference, error, "weight: a number from 0 to 1000000 is wanted");
+    if (scorer >= 0)
+        scheduler->weights[scorer] = factor;
+    else if (picker >= 0)
+        return take_picker(scheduler, file, plugin.entry, (enum gateway_picker)picker, error);
+    else if (strcmp(plugin.type, "utilization-filter") == 0 ||
+             strcmp(plugin.type, gateway_detector_names[GATEWAY_DETECT_UTILIZATION]) == 0)
+        return take_filter(scheduler, file, plugin.entry, error);
+    else if (strcmp(plugin.type, "single-profile-handler") != 0)
+        return yaml_mistake(file, plugin.entry, error,
+                            "no plugin of type %.80s is known: see --help-config", plugin.type);
+    return STATUS_OK;
+}
+
+static enum status
+take_profile(struct gateway_scheduler *scheduler, const struct yaml_file *file, struct error *error)
+{
+    int plugins = yaml_find(file, yaml_root(file), "plugins");
+    int profiles = yaml_find(file, yaml_root(file), "schedulingProfiles");
+    if (plugins == 0 && profiles == 0)
+        return STATUS_OK;
+    int list = yaml_find(file, yaml_at(file, profiles, 0, NULL), "plugins");
+    if (!yaml_is_list(file, plugins) || !yaml_is_list(file, list) ||
+        yaml_at(file, profiles, 1, NULL) != 0)
+        return yaml_mistake(
+            file, profiles != 0 ? profiles : plugins, error,
+            "a list `plugins` and one scheduling profile with `plugins` are wanted");
+    enum status status = STATUS_OK;
+    *scheduler = (struct gateway_scheduler){.picker = GATEWAY_PICK_MAX_SCORE};
+    int reference;
+    for (uint32_t i = 0; status == STATUS_OK && (reference = yaml_at(file, list, i, NULL)) != 0;
+         i++)
+        status = take_reference(scheduler, file, reference, error);
+    return status;
+}
+
+enum status
+picker_config_read(const struct yaml_file *file, struct gateway_scheduler *scheduler,
+                   struct gateway_flow_control *flow_control, struct error *error)
+{
+    enum status status = take_profile(scheduler, file, error);
+    return status == STATUS_OK ? flow_config_read(file, flow_control, error) : status;
+}
