@@ -6,14 +6,18 @@
 
 #include "base/check.h"
 
+/* tests/gateway/lora_mix.c compares it with others. The filter lets an adapter spread whose servers
+ * are full. */
 void
 picker_config_init(struct gateway_scheduler *scheduler, struct gateway_flow_control *flow_control)
 {
     *scheduler = (struct gateway_scheduler){
         .weights = {[GATEWAY_SCORE_QUEUE] = 2,
                     [GATEWAY_SCORE_KV_CACHE] = 2,
-                    [GATEWAY_SCORE_ADAPTER] = 2,
+                    [GATEWAY_SCORE_ADAPTER] = 4,
                     [GATEWAY_SCORE_PREFIX] = 3},
+        .filters = {{.waiting_max = 16, .kv_used_max = 0.8}},
+        .filter_count = 1,
         .picker = GATEWAY_PICK_MAX_SCORE,
     };
     flow_config_init(flow_control);
