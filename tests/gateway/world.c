@@ -255,7 +255,14 @@ request_ends(struct world *world, uint32_t number, enum gateway_end end)
     world->totals->answered += end == GATEWAY_END_OK;
     world->totals->cancelled += end == GATEWAY_END_CANCELLED;
     world->totals->broken += end == GATEWAY_END_BROKE;
-    step(world, (struct gateway_event){.kind = GATEWAY_ENDED, .request = number, .end = end});
+    bool says = end == GATEWAY_END_OK && below(world, 2) == 0;
+    if (end == GATEWAY_END_OK)
+        world->model_ended_ms[client->model] = world->now_ms;
+    step(world, (struct gateway_event){.kind = GATEWAY_ENDED,
+                                       .request = number,
+                                       .end = end,
+                                       .prompt_tokens = says ? client->tokens : 0,
+                                       .answer_tokens = says ? 1 + below(world, 500) : 0});
 }
 
 static void
@@ -531,6 +538,8 @@ world_begin(struct world *world)
         scheduler.filters[scheduler.filter_count++] =
             (struct gateway_filter){.waiting_max = 5, .kv_used_max = 0.8};
     world->server_count = 1 + (uint32_t)below(world, SERVERS_MAX);
+    scheduler.tokens_max = (double)below(world, 100000);
+    world->share_window_ms = below(world, 2) == 0 ? 0 : 1 + (int64_t)below(world, 10000);
     world->tries_max = 1 + (uint32_t)below(world, 4);
     world->arrival_ms = 1 + (int64_t)below(world, 120);
     const struct gateway_config config = {.seed = world->seed,
@@ -540,6 +549,7 @@ world_begin(struct world *world)
                                           .prefix_blocks_max = 64,
                                           .scrape_ms_min = SCRAPE_MS_MIN,
                                           .scrape_ms_max = SCRAPE_MS_MAX,
+                                          .share_window_ms = world->share_window_ms,
                                           .scheduler = scheduler,
                                           .flow_control = world->control};
     world->gateway = gateway_create(&config);

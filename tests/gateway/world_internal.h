@@ -130,6 +130,8 @@ struct world {
     uint32_t waiting;
     uint64_t waiting_bytes;
     uint32_t step_refusals;
+    int64_t share_window_ms;
+    int64_t model_ended_ms[MODELS + 1]; /* when an answer of it was complete */
     struct happening heap[HEAP_MAX];
     uint32_t heap_count;
     struct world_totals *totals;

@@ -152,7 +152,20 @@ bool
 is_refusal_of_queue(enum gateway_refusal refusal)
 {
     return refusal == GATEWAY_REFUSED_SHED || refusal == GATEWAY_REFUSED_QUEUE_FULL ||
-           refusal == GATEWAY_REFUSED_EXPIRED;
+           refusal == GATEWAY_REFUSED_EXPIRED || refusal == GATEWAY_REFUSED_SHARE;
+}
+
+/* Its model had answers within the window, and is not alone. */
+static bool
+had_share(const struct world *world, const struct sim_client *client)
+{
+    int64_t since_ms = world->now_ms - world->share_window_ms - 10; /* slices are rounded up */
+    uint32_t others = 0;
+    for (uint64_t model = 1; model <= MODELS; model++)
+        others += model != client->model && world->model_ended_ms[model] > 0 &&
+                  world->model_ended_ms[model] >= since_ms;
+    return world->share_window_ms > 0 && others > 0 &&
+           world->model_ended_ms[client->model] >= since_ms && saturation(world) >= 1;
 }
 
 bool
@@ -160,6 +173,8 @@ queue_may_refuse(const struct world *world, const struct sim_client *client,
                  enum gateway_refusal refusal)
 {
     int64_t waited_ms = world->now_ms - client->since_ms;
+    if (refusal == GATEWAY_REFUSED_SHARE)
+        return had_share(world, client);
     if (refusal == GATEWAY_REFUSED_SHED)
         return !world->control.is_on && world_priorities[client->band] < 0 &&
                saturation(world) >= 1;

@@ -463,6 +463,23 @@ class Shedding(FlowTest):
         self.assertEqual(len(held), 2)
 
 
+class Sharing(FlowTest):
+    keys = {**FlowTest.keys, "featureGates": [], "share_window_ms": 60000}
+
+    def test_a_model_with_more_than_its_share(self):
+        for model, count in ("red", 200), ("blue", 10):
+            self.assertEqual(self.gateway.chat(model, max_tokens=count)[0], 200)
+        self.assertEqual(self.gateway.figures()["answer_tokens_total"], 210)
+        self.assertEqual(self.gateway.chat("red")[0], 200)  # there is room
+        held = [self.hold() for _ in self.models]
+        status, headers, body = self.gateway.chat("red")
+        self.assertEqual((status, headers["Retry-After"]), (429, "1"))
+        self.assertIn("share of tokens", json.loads(body)["error"]["message"])
+        self.assertEqual(self.gateway.chat("blue")[0], 200)
+        self.assertEqual(self.gateway.figures()["share_exceeded_total"], 1)
+        self.assertEqual(len(held), 2)
+
+
 class Changing(GatewayTest):
     def test_the_file_is_read_again(self):
         third = Model("three")

@@ -14,7 +14,7 @@
 #include "base/check.h"
 #include "gateway/core/gateway_core.h"
 
-enum { ENDPOINTS = 2, REQUESTS = 64, SCRAPE_MS = 50, START_MS = 1000 };
+enum { ENDPOINTS = 2, REQUESTS = 64, SCRAPE_MS = 50, START_MS = 1000, SHARE_MS = 8000 };
 
 struct rig {
     struct gateway *core;
@@ -62,7 +62,7 @@ scrape(struct rig *rig, uint32_t endpoint, uint32_t waiting, double kv_used)
 static void
 request(struct rig *rig, uint32_t number, struct gateway_ask ask)
 {
-    ask.model = 1;
+    ask.model = ask.model != 0 ? ask.model : 1;
     step(rig, (struct gateway_event){.kind = GATEWAY_REQUEST, .request = number, .ask = ask});
 }
 
@@ -89,6 +89,7 @@ rig_make(const struct gateway_flow_control *control)
                                           .prefix_blocks_max = 8,
                                           .scrape_ms_min = SCRAPE_MS,
                                           .scrape_ms_max = 5000,
+                                          .share_window_ms = SHARE_MS,
                                           .flow_control = *control};
     struct rig rig = {.core = gateway_create(&config), .now_ms = START_MS};
     for (uint32_t i = 0; i < ENDPOINTS; i++) {
@@ -254,6 +255,60 @@ test_tokens_in_flight_fill_a_pool(void **state)
     gateway_destroy(rig.core);
 }
 
+static void
+answer(struct rig *rig, uint64_t model, uint64_t prompt_tokens, uint64_t answer_tokens)
+{
+    request(rig, 0, (struct gateway_ask){.model = model, .tokens = 100});
+    step(rig, (struct gateway_event){.kind = GATEWAY_STARTED, .request = 0});
+    step(rig, (struct gateway_event){.kind = GATEWAY_ENDED,
+                                     .request = 0,
+                                     .end = GATEWAY_END_OK,
+                                     .prompt_tokens = prompt_tokens,
+                                     .answer_tokens = answer_tokens});
+}
+
+/* Whether a model is served by a pool that is saturated. */
+static bool
+is_served(struct rig *rig, uint64_t model)
+{
+    uint32_t before = rig->sent_count;
+    scrape_both(rig, 5, 0);
+    request(rig, 0, (struct gateway_ask){.model = model});
+    if (rig->sent_count == before) {
+        assert_int_equal(rig->refusal, GATEWAY_REFUSED_SHARE);
+        return false;
+    }
+    step(rig,
+         (struct gateway_event){.kind = GATEWAY_ENDED, .request = 0, .end = GATEWAY_END_CANCELLED});
+    return true;
+}
+
+static void
+test_more_than_a_share_of_tokens(void **state)
+{
+    (void)state;
+    struct gateway_flow_control control = control_make();
+    control.is_on = false;
+    struct rig rig = rig_make(&control);
+    answer(&rig, 1, 1000, 200);
+    assert_true(is_served(&rig, 1)); /* it is alone */
+    answer(&rig, 2, 1000, 200);
+    assert_true(is_served(&rig, 1)); /* exactly its share */
+    answer(&rig, 1, 0, 0);           /* not said: 100 + 128 */
+    assert_false(is_served(&rig, 1));
+    assert_true(is_served(&rig, 2));
+    scrape_both(&rig, 4, 0);
+    request(&rig, 1, (struct gateway_ask){.model = 1}); /* there is room */
+    assert_int_equal(rig.refused_count, 1);
+    rig.now_ms += SHARE_MS / 2;
+    answer(&rig, 2, 0, 1);
+    rig.now_ms += SHARE_MS / 2 + SHARE_MS / 8; /* what was before is forgotten */
+    answer(&rig, 3, 0, 2);
+    assert_true(is_served(&rig, 1));
+    assert_false(is_served(&rig, 3));
+    gateway_destroy(rig.core);
+}
+
 int
 main(void)
 {
@@ -263,6 +318,7 @@ main(void)
         cmocka_unit_test(test_room_lets_requests_out_and_time_ends_waits),
         cmocka_unit_test(test_orders),
         cmocka_unit_test(test_tokens_in_flight_fill_a_pool),
+        cmocka_unit_test(test_more_than_a_share_of_tokens),
     };
     return cmocka_run_group_tests_name("gateway_flow", tests, NULL, NULL);
 }

@@ -15,6 +15,7 @@
 #include "base/check.h"
 #include "gateway/scan/json_scan.h"
 #include "gateway/scan/metrics_page.h"
+#include "gateway/scan/usage.h"
 
 static void
 test_members(void **state)
@@ -248,17 +249,50 @@ test_limits(void **state)
     assert_false(page.figures.is_known);
 }
 
+static void
+expect_usage(const char *text, bool is_known, uint64_t prompt, uint64_t answer)
+{
+    for (size_t piece = 1; piece <= 64; piece += 7) { /* wherever it is torn */
+        struct usage_tail tail = {.used = 0};
+        struct usage usage = {0};
+        char before[3000];
+        memset(before, 'x', sizeof(before));
+        usage_feed(&tail, before, sizeof(before));
+        for (size_t at = 0; at < strlen(text); at += piece)
+            usage_feed(&tail, text + at, strlen(text + at) < piece ? strlen(text + at) : piece);
+        assert_int_equal(usage_read(&tail, &usage), is_known);
+        assert_true(!is_known || (usage.prompt_tokens == prompt && usage.answer_tokens == answer));
+    }
+}
+
+static void
+test_usage(void **state)
+{
+    (void)state;
+    expect_usage("{\"usage\": {\"prompt_tokens\": 7, \"completion_tokens\": 12}}", true, 7, 12);
+    expect_usage("\"usage\":{\"prompt_tokens\":7,\"total_tokens\":7}}", true, 7, 0);
+    expect_usage("data: {\"usage\":null}\n\ndata: {\"usage\":{\"prompt_tokens\":3,"
+                 "\"completion_tokens\":4,\"prompt_tokens_details\":{\"cached_tokens\":1}}}\n\n"
+                 "data: [DONE]\n\n",
+                 true, 3, 4);
+    expect_usage("{\"usage\":{\"prompt_tokens\":1}} {\"usage\":{\"prompt_tokens\":2}}", true, 2, 0);
+    expect_usage("{\"usage\":{\"prompt_tokens\":4", false, 0, 0);
+    expect_usage("{\"usage\":{\"prompt_tokens\":-4}}", false, 0, 0);
+    expect_usage("{\"usage\":{\"prompt_tokens\":99999999999999999999}}", false, 0, 0);
+    expect_usage("{\"usage\":{}}", false, 0, 0);
+    expect_usage("{\"usage\":[1]}}}", false, 0, 0);
+    expect_usage("\"usage\"", false, 0, 0);
+    expect_usage("", false, 0, 0);
+}
+
 int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_members),
-        cmocka_unit_test(test_decoding),
-        cmocka_unit_test(test_elements),
-        cmocka_unit_test(test_lines),
-        cmocka_unit_test(test_page_cut_anywhere),
-        cmocka_unit_test(test_loaded_adapters),
-        cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_usage),           cmocka_unit_test(test_members),
+        cmocka_unit_test(test_decoding),        cmocka_unit_test(test_elements),
+        cmocka_unit_test(test_lines),           cmocka_unit_test(test_page_cut_anywhere),
+        cmocka_unit_test(test_loaded_adapters), cmocka_unit_test(test_limits),
     };
     return cmocka_run_group_tests_name("gateway_scan", tests, NULL, NULL);
 }

@@ -177,6 +177,19 @@ test_requests_since_the_scrape_count_as_waiting(void **state)
 }
 
 static void
+test_tokens_in_flight_weigh_more_than_requests(void **state)
+{
+    (void)state;
+    struct gateway_scheduler scheduler = {.picker = GATEWAY_PICK_MAX_SCORE, .tokens_max = 100000};
+    scheduler.weights[GATEWAY_SCORE_TOKENS] = 1;
+    struct rig rig = rig_make(&scheduler, idle);
+    uint32_t first = send(&rig, (struct gateway_ask){.model = 1, .tokens = 10000});
+    for (int i = 0; i < 10; i++)
+        assert_int_not_equal(send(&rig, (struct gateway_ask){.model = 1, .tokens = 1000}), first);
+    gateway_destroy(rig.core);
+}
+
+static void
 test_prefixes_draw_and_fade(void **state)
 {
     (void)state;
@@ -299,6 +312,7 @@ main(void)
         cmocka_unit_test(test_each_scorer_alone),
         cmocka_unit_test(test_reference_cases),
         cmocka_unit_test(test_requests_since_the_scrape_count_as_waiting),
+        cmocka_unit_test(test_tokens_in_flight_weigh_more_than_requests),
         cmocka_unit_test(test_prefixes_draw_and_fade),
         cmocka_unit_test(test_sessions_stay_until_their_endpoint_dies),
         cmocka_unit_test(test_filters_and_random_pickers),

@@ -6,6 +6,9 @@
 
 #include "base/check.h"
 
+/* The reference's, for token-load-scorer: 128 requests of 32 Ki. */
+enum { TOKENS_MAX = 4194304 };
+
 /* tests/gateway/lora_mix.c compares it with others. The filter lets an adapter spread whose servers
  * are full. */
 void
@@ -18,6 +21,7 @@ picker_config_init(struct gateway_scheduler *scheduler, struct gateway_flow_cont
                     [GATEWAY_SCORE_PREFIX] = 3},
         .filters = {{.waiting_max = 16, .kv_used_max = 0.8}},
         .filter_count = 1,
+        .tokens_max = TOKENS_MAX,
         .picker = GATEWAY_PICK_MAX_SCORE,
     };
     flow_config_init(flow_control);
@@ -107,12 +111,17 @@ take_reference(struct gateway_scheduler *scheduler, const struct yaml_file *file
         return yaml_mistake(file, reference, error, "weight: a number from 0 to 1000000 is wanted");
     if (scorer >= 0)
         scheduler->weights[scorer] = factor;
-    else if (picker >= 0)
+    if (scorer == GATEWAY_SCORE_TOKENS)
+        return plugin_number(file, plugin.entry, "queueThresholdTokens", &scheduler->tokens_max,
+                             error);
+    if (scorer >= 0)
+        return STATUS_OK;
+    if (picker >= 0)
         return take_picker(scheduler, file, plugin.entry, (enum gateway_picker)picker, error);
-    else if (strcmp(plugin.type, "utilization-filter") == 0 ||
-             strcmp(plugin.type, gateway_detector_names[GATEWAY_DETECT_UTILIZATION]) == 0)
+    if (strcmp(plugin.type, "utilization-filter") == 0 ||
+        strcmp(plugin.type, gateway_detector_names[GATEWAY_DETECT_UTILIZATION]) == 0)
         return take_filter(scheduler, file, plugin.entry, error);
-    else if (strcmp(plugin.type, "single-profile-handler") != 0)
+    if (strcmp(plugin.type, "single-profile-handler") != 0)
         return yaml_mistake(file, plugin.entry, error,
                             "no plugin of type %.80s is known: see --help-config", plugin.type);
     return STATUS_OK;
@@ -132,7 +141,8 @@ take_profile(struct gateway_scheduler *scheduler, const struct yaml_file *file, 
             file, profiles != 0 ? profiles : plugins, error,
             "a list `plugins` and one scheduling profile with `plugins` are wanted");
     enum status status = STATUS_OK;
-    *scheduler = (struct gateway_scheduler){.picker = GATEWAY_PICK_MAX_SCORE};
+    *scheduler =
+        (struct gateway_scheduler){.tokens_max = TOKENS_MAX, .picker = GATEWAY_PICK_MAX_SCORE};
     int reference;
     for (uint32_t i = 0; status == STATUS_OK && (reference = yaml_at(file, list, i, NULL)) != 0;
          i++)

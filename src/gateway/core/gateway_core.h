@@ -36,6 +36,7 @@ enum gateway_scorer {
     GATEWAY_SCORE_ADAPTER,
     GATEWAY_SCORE_PREFIX,
     GATEWAY_SCORE_SESSION,
+    GATEWAY_SCORE_TOKENS,
     GATEWAY_SCORER_COUNT
 };
 
@@ -57,6 +58,7 @@ struct gateway_scheduler {
     struct gateway_filter filters[GATEWAY_FILTERS_MAX];
     uint32_t filter_count;
     double weights[GATEWAY_SCORER_COUNT]; /* 0: not used */
+    double tokens_max; /* of GATEWAY_SCORE_TOKENS: in flight to an endpoint that scores 0 */
     enum gateway_picker picker;
     uint32_t seed_pending_max; /* of GATEWAY_PICK_SEED, per adapter and endpoint */
 };
@@ -135,6 +137,7 @@ struct gateway_config {
     uint32_t prefix_blocks_max; /* remembered per endpoint; a power of two, at least 8 */
     int64_t scrape_ms_min;
     int64_t scrape_ms_max;
+    int64_t share_window_ms; /* F7; 0: off */
     struct gateway_scheduler scheduler;
     struct gateway_flow_control flow_control;
 };
@@ -197,11 +200,13 @@ enum gateway_event_kind {
 struct gateway_event {
     enum gateway_event_kind kind;
     int64_t now_ms;
-    uint32_t endpoint;              /* ADDED, REMOVED, SCRAPED, SCRAPE_FAILED */
-    uint64_t identity;              /* ADDED: a hash of the address, the same on every gateway */
-    uint32_t request;               /* REQUEST, TRY_FAILED, STARTED, ENDED */
-    enum gateway_failure failure;   /* TRY_FAILED */
-    enum gateway_end end;           /* ENDED */
+    uint32_t endpoint;            /* ADDED, REMOVED, SCRAPED, SCRAPE_FAILED */
+    uint64_t identity;            /* ADDED: a hash of the address, the same on every gateway */
+    uint32_t request;             /* REQUEST, TRY_FAILED, STARTED, ENDED */
+    enum gateway_failure failure; /* TRY_FAILED */
+    enum gateway_end end;         /* ENDED */
+    uint64_t prompt_tokens;       /* ENDED: as the server says; both 0: it does not */
+    uint64_t answer_tokens;
     struct gateway_ask ask;         /* REQUEST, TRY_FAILED */
     struct gateway_figures figures; /* SCRAPED */
 };
@@ -215,6 +220,7 @@ enum gateway_refusal {
     GATEWAY_REFUSED_SHED,        /* a negative priority, and the pool is saturated */
     GATEWAY_REFUSED_QUEUE_FULL,
     GATEWAY_REFUSED_EXPIRED, /* it waited for its whole TTL */
+    GATEWAY_REFUSED_SHARE,   /* its model got more than its share, and the pool is saturated */
     GATEWAY_REFUSAL_COUNT
 };
 
@@ -273,6 +279,7 @@ struct gateway_counts {
     uint64_t queue_full;
     uint64_t queue_expired;
     uint64_t shed;
+    uint64_t share_exceeded;
 };
 
 /* The upper limits of the buckets of `waits`; above the last are the rest. */

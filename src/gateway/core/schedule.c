@@ -9,6 +9,7 @@
 const char *const gateway_scorer_names[GATEWAY_SCORER_COUNT] = {
     "queue-scorer",         "running-requests-size-scorer", "kv-cache-utilization-scorer",
     "lora-affinity-scorer", "prefix-cache-scorer",          "session-affinity-scorer",
+    "token-load-scorer",
 };
 const char *const gateway_picker_names[GATEWAY_PICKER_COUNT] = {
     "max-score-picker",
@@ -148,9 +149,20 @@ score_session(const struct schedule_task *task, double weight)
         task->gateway->scores[best] += weight;
 }
 
+static void
+score_tokens(const struct schedule_task *task, double weight)
+{
+    double max = task->gateway->config.scheduler.tokens_max;
+    for (uint32_t i = 0; i < task->count; i++) {
+        double tokens = (double)endpoint_of(task, i)->tokens;
+        task->gateway->scores[i] += tokens < max ? weight * (1 - tokens / max) : 0;
+    }
+}
+
 static void (*const scorers[GATEWAY_SCORER_COUNT])(const struct schedule_task *task,
                                                    double weight) = {
-    score_queue, score_running, score_kv_cache, score_adapter, score_prefix, score_session,
+    score_queue,  score_running, score_kv_cache, score_adapter,
+    score_prefix, score_session, score_tokens,
 };
 
 /* ---- pickers: a candidate ---- */

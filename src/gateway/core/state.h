@@ -108,6 +108,8 @@ struct core_request {
     uint32_t tried[GATEWAY_TRIES_MAX]; /* endpoints not to be tried again */
     uint64_t adapter;                  /* counted in the endpoint's table; 0: not */
     uint64_t tokens;                   /* counted in the endpoint's */
+    uint64_t model;
+    uint64_t prompt_tokens; /* as estimated */
 
     /* while QUEUED */
     struct gateway_ask ask;
@@ -116,6 +118,15 @@ struct core_request {
     struct heap_node by_expiry;
     int64_t queued_ms;
     bool had_endpoint; /* when its expiry was set (F6) */
+};
+
+enum { SHARES_MAX = 64, SHARE_SLICES = 8 };
+
+/* The tokens of one model, by slices of the window, of which each knows its number. */
+struct core_share {
+    uint64_t model;
+    int64_t slices[SHARE_SLICES];
+    uint64_t tokens[SHARE_SLICES];
 };
 
 struct gateway {
@@ -128,6 +139,7 @@ struct gateway {
     uint32_t action_count;
     bool has_refused; /* in this step: the edge expects at most one */
     struct core_queue queue;
+    struct core_share shares[SHARES_MAX];
     double *scores;       /* scratch of schedule.c, per endpoint */
     uint32_t *candidates; /* likewise */
     struct gateway_counts counts;
@@ -163,6 +175,14 @@ void queue_serve(struct gateway *gateway, uint32_t number);
 /* A request whose time is over (F6), or NONE. */
 uint32_t queue_expired(struct gateway *gateway);
 void queue_check(const struct gateway *gateway);
+
+/* ---- share.c ---- */
+
+/* Counts the tokens of a request that ended. */
+void share_count(struct gateway *gateway, const struct core_request *request,
+                 const struct gateway_event *event);
+/* Whether the model got more than an equal share of the window's tokens (F7). */
+bool share_exceeded(const struct gateway *gateway, uint64_t model);
 
 /* ---- prefix.c ---- */
 

@@ -376,6 +376,8 @@ place(struct gateway *gateway, uint32_t number, const struct gateway_ask *ask)
     request->endpoint = chosen;
     endpoint->in_flight++;
     request->tokens = tokens_in_flight(ask->tokens);
+    request->model = ask->model;
+    request->prompt_tokens = ask->tokens;
     endpoint->tokens += request->tokens;
     endpoint->sent++;
     count_adapter(endpoint, request, ask->model);
@@ -389,7 +391,10 @@ on_request(struct gateway *gateway, const struct gateway_event *event)
     CHECK(request_at(gateway, event->request)->state == REQUEST_FREE);
     CHECK(event->ask.block_count <= GATEWAY_BLOCKS_MAX);
     hasten_scrapes(gateway);
-    if (gateway->config.flow_control.is_on) {
+    if (share_exceeded(gateway, event->ask.model) && gateway_pool_saturation(gateway) >= 1) {
+        gateway->counts.share_exceeded++; /* F7 */
+        refuse(gateway, event->request, GATEWAY_REFUSED_SHARE);
+    } else if (gateway->config.flow_control.is_on) {
         if (queue_add(gateway, event->request, &event->ask)) {
             gateway->counts.queued++;
             return;
@@ -462,6 +467,8 @@ on_ended(struct gateway *gateway, const struct gateway_event *event)
     CHECK(request->state == REQUEST_STARTED ||
           (request->state == REQUEST_SENT && event->end == GATEWAY_END_CANCELLED));
     uint32_t endpoint = take_back(gateway, request);
+    if (event->end == GATEWAY_END_OK)
+        share_count(gateway, request, event);
     if (event->end == GATEWAY_END_BROKE)
         suspect(gateway, endpoint);
     request_free(request);
@@ -525,7 +532,8 @@ struct gateway *
 gateway_create(const struct gateway_config *config)
 {
     CHECK(config->tries_max >= 1 && config->tries_max <= GATEWAY_TRIES_MAX);
-    CHECK(config->scrape_ms_min > 0 && config->scrape_ms_min <= config->scrape_ms_max);
+    CHECK(config->share_window_ms >= 0 && config->scrape_ms_min > 0 &&
+          config->scrape_ms_min <= config->scrape_ms_max);
     struct gateway *gateway = calloc(1, sizeof(*gateway));
     CHECK(gateway != NULL);
     gateway->config = *config;

@@ -244,6 +244,7 @@ core_create(const struct gateway_settings *settings)
         .prefix_blocks_max = (uint32_t)settings->prefix_blocks_max,
         .scrape_ms_min = settings->scrape_ms_min,
         .scrape_ms_max = settings->scrape_ms_max,
+        .share_window_ms = settings->share_window_ms,
         .scheduler = settings->scheduler,
         .flow_control = settings->flow_control,
     };

@@ -186,6 +186,7 @@ endpoint_pool_write_metrics(const struct endpoint_pool *pool, struct bytes *out)
     put_count(out, "queue_full", counts->queue_full);
     put_count(out, "queue_expired", counts->queue_expired);
     put_count(out, "shed", counts->shed);
+    put_count(out, "share_exceeded", counts->share_exceeded);
     put_flow_control(out, pool);
     put_pool(out, pool);
     put_count(out, "metrics_lines_ignored", pool->lines_ignored);

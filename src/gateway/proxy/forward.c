@@ -134,8 +134,17 @@ start(struct exchange *exchange)
 static void
 end(struct exchange *exchange, enum gateway_end how)
 {
-    exchange->proxy->counters[how == GATEWAY_END_OK ? PROXY_ANSWERED : PROXY_CUT_SHORT]++;
-    step(exchange, (struct gateway_event){.kind = GATEWAY_ENDED, .end = how});
+    uint64_t *counters = exchange->proxy->counters;
+    struct usage usage = {0};
+    counters[how == GATEWAY_END_OK ? PROXY_ANSWERED : PROXY_CUT_SHORT]++;
+    if (how == GATEWAY_END_OK && !usage_read(&exchange->tail, &usage))
+        counters[PROXY_USAGE_UNKNOWN]++;
+    counters[PROXY_PROMPT_TOKENS] += usage.prompt_tokens;
+    counters[PROXY_ANSWER_TOKENS] += usage.answer_tokens;
+    step(exchange, (struct gateway_event){.kind = GATEWAY_ENDED,
+                                          .end = how,
+                                          .prompt_tokens = usage.prompt_tokens,
+                                          .answer_tokens = usage.answer_tokens});
 }
 
 /* ---- the answer ---- */
@@ -164,6 +173,7 @@ on_head(void *context, struct http_call *call)
     exchange->is_events = type != NULL && strncasecmp(type, "text/event-stream", 17) == 0 &&
                           http_call_header(call, "Content-Encoding") == NULL;
     exchange->line_ends = EVENT_LINE_ENDS;
+    exchange->tail.used = 0;
     exchange->is_held = length >= 0 && length <= HELD_BYTES_MAX;
     if (exchange->is_held)
         return;
@@ -193,6 +203,7 @@ static void
 on_piece(void *context, struct http_call *call, const void *data, size_t bytes)
 {
     struct exchange *exchange = context;
+    usage_feed(&exchange->tail, data, bytes);
     if (exchange->is_held) {
         bytes_put(&exchange->held, data, bytes);
         return;
@@ -325,6 +336,8 @@ forward_on_refuse(void *context, uint32_t number, enum gateway_refusal refusal)
         [GATEWAY_REFUSED_SHED] = {429, .message = "the model servers are saturated, and requests "
                                                   "of a negative priority are refused"},
         [GATEWAY_REFUSED_QUEUE_FULL] = {429, .message = "the queue for the model servers is full"},
+        [GATEWAY_REFUSED_SHARE] = {429, .message = "the model servers are saturated, and this "
+                                                   "model got more than its share of tokens"},
         [GATEWAY_REFUSED_EXPIRED] = {429, .message = "the model servers were saturated for as long "
                                                      "as the request may wait"},
     };

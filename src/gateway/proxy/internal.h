@@ -13,6 +13,7 @@
 
 #include "gateway/endpoints/pool.h"
 #include "gateway/proxy/proxy.h"
+#include "gateway/scan/usage.h"
 #include "http/client.h"
 #include "http/server.h"
 #include "loop/timer.h"
@@ -58,6 +59,7 @@ struct exchange {
     bool is_events;         /* text/event-stream that can be added to */
     uint32_t line_ends;     /* of the answer so far, at its end */
     struct bytes held;
+    struct usage_tail tail;
 };
 
 struct llm_proxy {
