@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/usage.h"
 #include "gateway/config/endpoint_file.h"
+#include "gateway/config/key_file.h"
 #include "gateway/config/objective_file.h"
 #include "gateway/config/settings.h"
 #include "gateway/proxy/proxy.h"
@@ -196,6 +197,11 @@ check(const struct gateway_settings *settings)
         static struct gateway_objective objectives[OBJECTIVES_MAX];
         uint32_t objective_count;
         status = objective_file_read(settings->objectives, objectives, &objective_count, &error);
+    }
+    if (status == STATUS_OK && settings->keys[0] != '\0') {
+        static struct key_entry keys[KEYS_MAX];
+        uint32_t key_count;
+        status = key_file_read(settings->keys, keys, &key_count, &error);
     }
     if (status != STATUS_OK) {
         fprintf(stderr, "%s\n", error.text);

@@ -6,6 +6,7 @@ answered when servers die, hang or decline, and what its limits refuse.
 ctest: timeout=240 presets=dev
 """
 
+import hashlib
 import http.client
 import json
 import os
@@ -480,6 +481,61 @@ class Sharing(FlowTest):
         self.assertEqual(len(held), 2)
 
 
+class Keys(GatewayTest):
+    options = ("--speed", "1")
+    keys = {"keys": "keys.yaml"}
+    files = {"keys.yaml": json.dumps({"keys": [
+        {"name": name, "sha256": hashlib.sha256(name.encode()).hexdigest(), **limits}
+        for name, limits in (("free", {}), ("few", {"requests_per_minute": 1}),
+                             ("small", {"tokens_per_minute": 60}), ("lone", {"concurrency": 1}))]})}
+
+    def ask(self, key, **more):
+        status, headers, body = self.gateway.chat(headers={"Authorization": f"Bearer {key}"}, **more)
+        return status, int(headers.get("Retry-After", 0)), body
+
+    def test_only_known_keys_are_served(self):
+        for path, method in ((CHAT, "POST"), ("/v1/models", "GET")):
+            for headers in {}, {"Authorization": "Bearer other"}, {"Authorization": "free"}:
+                status, _, body = self.gateway.call({"model": "base", "messages": []}, method, path,
+                                                    headers)
+                self.assertEqual(status, 401)
+                self.assertIn("API key", json.loads(body)["error"]["message"])
+        self.assertEqual(self.gateway.figures()["keys_refused_total"], 6)
+        self.assertEqual(self.ask("free")[0], 200)
+        self.assertEqual(self.gateway.call(method="GET", path="/health")[0], 200)
+        self.assertFalse(any("authorization" in model.ask("/test/last").get("headers", {})
+                             for model in self.models))
+
+    def test_each_limit_says_how_long_to_wait(self):
+        self.assertEqual(self.ask("few")[0], 200)
+        status, wait, body = self.ask("few")
+        self.assertEqual((status, 50 < wait <= 61), (429, True), (wait, body))
+        self.assertEqual(self.ask("small", max_tokens=80)[0], 200)  # more than it had
+        status, wait, _ = self.ask("small")
+        self.assertEqual((status, 15 < wait <= 60), (429, True), wait)
+        link = http.client.HTTPConnection("127.0.0.1", self.gateway.port, timeout=30)
+        link.request("POST", CHAT, json.dumps({"model": "base", "messages": ["x"],
+                                               "max_tokens": 10**6, "stream": True}),
+                     {"Authorization": "Bearer lone"})
+        answer = link.getresponse()
+        self.assertEqual(self.ask("lone")[:2], (429, 1))
+        answer.close()
+        link.close()
+        wait_until(lambda: self.ask("lone")[0] == 200, "its request has ended")
+        self.assertGreaterEqual(self.gateway.figures()["quota_exceeded_total"], 3)
+        self.assertEqual(self.ask("free")[0], 200)
+
+    def test_the_file_is_read_again(self):
+        self.assertEqual(self.ask("few")[0], 200)
+        self.gateway.write("keys.yaml", self.files["keys.yaml"].replace(
+            hashlib.sha256(b"free").hexdigest(), hashlib.sha256(b"new").hexdigest()))
+        wait_until(lambda: self.ask("new")[0] == 200, "the new key")
+        self.assertEqual([self.ask(key)[0] for key in ("free", "few")], [401, 429])
+        self.gateway.write("keys.yaml", "keys: [{sha256: x}]")
+        wait_until(lambda: "api_keys_refused" in self.gateway.read_log(), "a mistake")
+        self.assertEqual(self.ask("new")[0], 200)
+
+
 class Changing(GatewayTest):
     def test_the_file_is_read_again(self):
         third = Model("three")
@@ -591,6 +647,7 @@ schedulingProfiles:
                 ("listen: port:1\n", "the key endpoints is missing"),
                 ("endpoints: nowhere.yaml\n", "nowhere.yaml: No such file"),
                 ("endpoints: servers.yaml\nobjectives: none.yaml\n", "none.yaml: No such file"),
+                ("endpoints: servers.yaml\nkeys: none.yaml\n", "none.yaml: No such file"),
                 (flow + "maxRequests: many", "maxRequests: a quantity"),
                 (flow + "maxBytes: 1X", "maxBytes: a quantity"),
                 (flow + "defaultRequestTTL: 5", "defaultRequestTTL: a duration"),

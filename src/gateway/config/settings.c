@@ -157,7 +157,9 @@ settle(struct gateway_settings *settings, const char *path, struct error *error)
         blocks *= 2;
     settings->prefix_blocks_max = blocks;
     enum status status = settle_path(settings->endpoints, path, error);
-    return status == STATUS_OK ? settle_path(settings->objectives, path, error) : status;
+    if (status == STATUS_OK)
+        status = settle_path(settings->objectives, path, error);
+    return status == STATUS_OK ? settle_path(settings->keys, path, error) : status;
 }
 
 enum status

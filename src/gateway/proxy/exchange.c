@@ -10,7 +10,7 @@
 #include "gateway/proxy/internal.h"
 
 struct exchange *
-exchange_begin(struct llm_proxy *proxy, struct http_request *request)
+exchange_begin(struct llm_proxy *proxy, struct http_request *request, struct api_key *key)
 {
     uint32_t number = proxy->first_free;
     if (number == EXCHANGE_NONE)
@@ -25,6 +25,8 @@ exchange_begin(struct llm_proxy *proxy, struct http_request *request)
     exchange->body = NULL;
     exchange->body_bytes = exchange->body_room = 0;
     exchange->held = (struct bytes){0};
+    exchange->key = key;
+    exchange->used = 0;
     const char *id = http_request_header(request, "x-request-id");
     if (id != NULL && *id != '\0' && strlen(id) < sizeof(exchange->id))
         memcpy(exchange->id, id, strlen(id) + 1);
@@ -40,6 +42,9 @@ exchange_free(struct exchange *exchange)
 {
     struct llm_proxy *proxy = exchange->proxy;
     CHECK(exchange->state != EXCHANGE_FREE && exchange->call == NULL);
+    if (exchange->key != NULL)
+        api_key_release(exchange->key, exchange->used);
+    exchange->key = NULL;
     proxy->bodies_bytes -= exchange->body_room;
     free(exchange->body);
     bytes_fini(&exchange->held);

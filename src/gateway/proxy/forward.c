@@ -88,7 +88,8 @@ request_headers(const struct exchange *exchange, struct http_header headers[HEAD
     headers[0] = (struct http_header){"x-request-id", exchange->id};
     while (count < HEADERS_MAX &&
            http_request_header_walk(exchange->request, &position, &header.name, &header.value))
-        headers[count++] = header;
+        if (exchange->key == NULL || strcasecmp(header.name, "authorization") != 0)
+            headers[count++] = header;
     return keep_passing(headers, count);
 }
 
@@ -128,6 +129,7 @@ static void
 start(struct exchange *exchange)
 {
     exchange->state = EXCHANGE_STARTED;
+    exchange->used = exchange->tokens; /* at least, also if the client leaves */
     step(exchange, (struct gateway_event){.kind = GATEWAY_STARTED});
 }
 
@@ -139,6 +141,8 @@ end(struct exchange *exchange, enum gateway_end how)
     counters[how == GATEWAY_END_OK ? PROXY_ANSWERED : PROXY_CUT_SHORT]++;
     if (how == GATEWAY_END_OK && !usage_read(&exchange->tail, &usage))
         counters[PROXY_USAGE_UNKNOWN]++;
+    if (usage.prompt_tokens + usage.answer_tokens > 0)
+        exchange->used = usage.prompt_tokens + usage.answer_tokens;
     counters[PROXY_PROMPT_TOKENS] += usage.prompt_tokens;
     counters[PROXY_ANSWER_TOKENS] += usage.answer_tokens;
     step(exchange, (struct gateway_event){.kind = GATEWAY_ENDED,
@@ -209,6 +213,7 @@ on_piece(void *context, struct http_call *call, const void *data, size_t bytes)
         return;
     }
     note_line_ends(exchange, data, bytes);
+    exchange->used++; /* a piece is about a token, until the server says */
     struct http_piece piece = {.data = data, .bytes = bytes};
     if (http_answer_write(exchange->request, &piece) == HTTP_WAIT) {
         exchange->proxy->counters[PROXY_PAUSED]++;

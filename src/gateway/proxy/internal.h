@@ -12,6 +12,7 @@
 #include <stdbool.h>
 
 #include "gateway/endpoints/pool.h"
+#include "gateway/proxy/keys.h"
 #include "gateway/proxy/proxy.h"
 #include "gateway/scan/usage.h"
 #include "http/client.h"
@@ -60,12 +61,16 @@ struct exchange {
     uint32_t line_ends;     /* of the answer so far, at its end */
     struct bytes held;
     struct usage_tail tail;
+
+    struct api_key *key; /* NULL: none is asked for */
+    uint64_t used;       /* tokens that it is charged */
 };
 
 struct llm_proxy {
     const struct gateway_settings *settings;
     struct endpoint_pool *endpoints;
     struct http_server *server;
+    struct key_ring *keys; /* NULL: clients need none */
     struct exchange *exchanges;
     uint32_t first_free;
     uint32_t open_count;
@@ -81,8 +86,10 @@ struct llm_proxy {
 
 /* ---- exchange.c ---- */
 
-/* NULL: requests_max are open. */
-struct exchange *exchange_begin(struct llm_proxy *proxy, struct http_request *request);
+/* NULL: requests_max are open. The key, if not NULL, was taken; it is released with the exchange.
+ */
+struct exchange *exchange_begin(struct llm_proxy *proxy, struct http_request *request,
+                                struct api_key *key);
 /* The request has been answered or dropped: frees the exchange. */
 void exchange_free(struct exchange *exchange);
 struct gateway_ask exchange_ask(const struct exchange *exchange);
@@ -101,6 +108,7 @@ struct openai_error {
     const char *message;
     const char *request_id; /* NULL: none */
     bool may_retry;         /* adds Retry-After */
+    int64_t retry_ms;       /* in so long; 0: in a second */
 };
 
 void openai_refuse(struct http_request *request, const struct openai_error *error);

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Errors as OpenAI's API has them: {"error": {"message", "type", "param", "code"}}. */
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/json.h"
@@ -44,8 +46,11 @@ openai_refuse(struct http_request *request, const struct openai_error *error)
     size_t count = 1;
     if (error->request_id != NULL)
         headers[count++] = (struct http_header){"x-request-id", error->request_id};
+    char seconds[24];
+    snprintf(seconds, sizeof(seconds), "%" PRId64,
+             error->retry_ms > 0 ? (error->retry_ms + 999) / 1000 : 1);
     if (error->may_retry)
-        headers[count++] = (struct http_header){"Retry-After", "1"};
+        headers[count++] = (struct http_header){"Retry-After", seconds};
     write_error(&out, error->message, error->type, error->code);
     struct http_piece piece = {.data = out.data, .bytes = out.used};
     http_answer(request, error->code, headers, count, &piece, 1);

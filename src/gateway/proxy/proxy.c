@@ -181,10 +181,50 @@ answer_health(struct llm_proxy *proxy, struct http_request *request)
     openai_answer_json(request, usable > 0 ? 200 : 503, &json);
 }
 
+/* False: it was refused. */
+static bool
+admit_key(struct llm_proxy *proxy, struct http_request *request, struct api_key **key)
+{
+    *key = NULL;
+    if (proxy->keys == NULL)
+        return true;
+    *key = key_ring_find(proxy->keys, http_request_header(request, "Authorization"));
+    if (*key != NULL)
+        return true;
+    proxy->counters[PROXY_KEYS_REFUSED]++;
+    openai_refuse(request,
+                  &(struct openai_error){.code = 401,
+                                         .type = "AuthenticationError",
+                                         .message = "Authorization: Bearer and a valid API key "
+                                                    "are wanted"});
+    return false;
+}
+
+/* The same; of a key's limits, too. */
+static bool
+admit(struct llm_proxy *proxy, struct http_request *request, struct api_key **key)
+{
+    if (!admit_key(proxy, request, key))
+        return false;
+    int64_t wait_ms = *key != NULL ? api_key_take(*key) : 0;
+    if (wait_ms == 0)
+        return true;
+    proxy->counters[PROXY_QUOTA_EXCEEDED]++;
+    openai_refuse(request, &(struct openai_error){.code = 429,
+                                                  .type = "RateLimitError",
+                                                  .may_retry = true,
+                                                  .retry_ms = wait_ms,
+                                                  .message = "this API key's limit is reached"});
+    return false;
+}
+
 static void
 answer_models(struct llm_proxy *proxy, struct http_request *request)
 {
     struct bytes json = {0};
+    struct api_key *key;
+    if (!admit_key(proxy, request, &key))
+        return;
     endpoint_pool_write_models(proxy->endpoints, &json);
     openai_answer_json(request, 200, &json);
     bytes_fini(&json);
@@ -203,14 +243,19 @@ refuse(struct llm_proxy *proxy, struct http_request *request, int code, const ch
 static void
 take(struct llm_proxy *proxy, struct http_request *request)
 {
+    struct api_key *key;
     static const struct http_body_sink sink = {on_piece, on_body_end};
     const char *encoding = http_request_header(request, "Content-Encoding");
     if (encoding != NULL && strcmp(encoding, "identity") != 0) {
         refuse(proxy, request, 415, "Content-Encoding: send the body as it is");
         return;
     }
-    struct exchange *exchange = proxy->is_draining ? NULL : exchange_begin(proxy, request);
+    if (!admit(proxy, request, &key))
+        return;
+    struct exchange *exchange = proxy->is_draining ? NULL : exchange_begin(proxy, request, key);
     if (exchange == NULL) {
+        if (key != NULL)
+            api_key_release(key, 0);
         proxy->counters[PROXY_REQUESTS_FULL]++;
         openai_refuse(request,
                       &(struct openai_error){.code = 503,
@@ -421,6 +466,8 @@ proxy_create(struct event_base *base, const struct gateway_settings *settings,
     proxy->drain = loop_timer_create(base, on_drain_over, proxy);
     const struct endpoint_pool_handler handler = {forward_on_send, forward_on_refuse, proxy};
     enum status status = endpoint_pool_create(base, settings, &handler, &proxy->endpoints, error);
+    if (status == STATUS_OK && settings->keys[0] != '\0')
+        status = key_ring_create(base, settings->keys, &proxy->keys, error);
     if (status == STATUS_OK)
         status = listen_all(proxy, error);
     if (status == STATUS_OK)
@@ -461,6 +508,7 @@ proxy_destroy(struct llm_proxy *proxy)
     }
     http_server_destroy(proxy->server);
     endpoint_pool_destroy(proxy->endpoints);
+    key_ring_destroy(proxy->keys);
     loop_timer_destroy(proxy->drain);
     free(proxy->exchanges);
     free(proxy);
