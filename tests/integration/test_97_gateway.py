@@ -398,6 +398,8 @@ class Queueing(FlowTest):
         status, _, body = self.gateway.chat(headers={"x-gateway-inference-objective": "batch"})
         self.assertEqual(status, 429)
         self.assertIn("may wait", json.loads(body)["error"]["message"])
+        self.assertEqual((self.gateway.figures()["inference_objective_running_requests"],
+                          self.gateway.figures()["inference_pool_ready_pods"]), (2, 2))
         held[0][1].close()
         held[0][0].close()
         for thread in threads:
@@ -408,6 +410,11 @@ class Queueing(FlowTest):
         self.assertEqual({row[2] for row in done}, {200})
         figures = self.gateway.figures()
         self.assertEqual((figures["queue_full_total"], figures["queue_expired_total"]), (1, 1))
+        waits = "inference_extension_flow_control_request_queue_duration_seconds"
+        self.assertEqual(figures[f'{waits}_count{{priority="9",outcome="Dispatched"}}'], 1)
+        self.assertGreater(figures[f'{waits}_sum{{priority="9",outcome="Dispatched"}}'], 0)
+        self.assertGreaterEqual(figures["inference_objective_request_total"], 5)
+        self.assertGreaterEqual(figures["inference_objective_request_error_total"], 2)
         passed = {name for model in self.models
                   for name in model.ask("/test/last").get("headers", {})}
         self.assertNotIn("x-gateway-inference-fairness-id", passed)

@@ -150,6 +150,7 @@ put_pool(struct bytes *out, const struct endpoint_pool *pool)
     double waiting = 0;
     double running = 0;
     double kv_used = 0;
+    double in_flight = 0;
     for (int64_t i = 0; i < pool->settings->endpoints_max; i++) {
         struct gateway_view view;
         if (!is_usable(&pool->members[i]))
@@ -159,8 +160,10 @@ put_pool(struct bytes *out, const struct endpoint_pool *pool)
         waiting += view.waiting;
         running += view.running;
         kv_used += view.kv_used;
+        in_flight += view.in_flight;
     }
     double by = count > 0 ? count : 1;
+    put_line(out, "inference_objective_running_requests %g\n", in_flight);
     put_line(out, "inference_pool_ready_pods %g\n", count);
     put_line(out, "inference_pool_average_queue_size %g\n", waiting / by);
     put_line(out, "inference_pool_average_running_requests %g\n", running / by);

@@ -339,7 +339,7 @@ answer_metrics(struct llm_proxy *proxy, struct http_request *request)
 #include "gateway/proxy/counters.def"
     };
     struct bytes out = {0};
-    char line[128];
+    char line[192];
     for (size_t i = 0; i < ARRAY_COUNT(names); i++) {
         int used = snprintf(line, sizeof(line), "shoal_gateway_%s %" PRIu64 "\n", names[i],
                             proxy->counters[i]);
@@ -349,6 +349,12 @@ answer_metrics(struct llm_proxy *proxy, struct http_request *request)
                         "shoal_gateway_requests_open %" PRIu32
                         "\nshoal_gateway_bodies_bytes %" PRIu64 "\n",
                         proxy->open_count, proxy->bodies_bytes);
+    bytes_put(&out, line, (size_t)used);
+    uint64_t failed = proxy->counters[PROXY_CUT_SHORT] + proxy->counters[PROXY_UNAVAILABLE];
+    used = snprintf(line, sizeof(line),
+                    "inference_objective_request_total %" PRIu64
+                    "\ninference_objective_request_error_total %" PRIu64 "\n",
+                    proxy->counters[PROXY_ANSWERED] + failed, failed);
     bytes_put(&out, line, (size_t)used);
     endpoint_pool_write_metrics(proxy->endpoints, &out);
     struct http_header header = {"Content-Type", "text/plain; version=0.0.4; charset=utf-8"};
