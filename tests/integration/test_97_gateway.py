@@ -3,7 +3,7 @@
 """The gateway before simulated model servers (tests/llm-server): what is passed on, by whom it is
 answered when servers die, hang or decline, and what its limits refuse.
 
-ctest: timeout=240 presets=dev
+ctest: timeout=480 presets=dev
 """
 
 import hashlib
