@@ -3,8 +3,12 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <limits.h>
 #include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 #include "base/check.h"
 #include "base/clock.h"
@@ -15,6 +19,7 @@
 #include "coordinator/workers/worker_pools.h"
 #include "coordinator/workers/spawn.h"
 #include "ipc/handshake.h"
+#include "serving/storage/storage.h"
 
 /* Threads inherit their creator's CPUs, but those of the log and of signals are older than the
  * configuration. */
@@ -173,6 +178,67 @@ create_pipelines(struct assembly *assembly, struct error *error)
 
 /* ---- the whole ---- */
 
+/* Like other programs' caches. */
+static bool
+default_cache(char path[PATH_MAX])
+{
+    const char *systemd = getenv("CACHE_DIRECTORY");
+    const char *user = getenv("XDG_CACHE_HOME");
+    const char *home = getenv("HOME");
+    int bytes = 0;
+    if (systemd != NULL && systemd[0] == '/')
+        bytes = snprintf(path, PATH_MAX, "%.*s/models", (int)strcspn(systemd, ":"), systemd);
+    else if (geteuid() == 0)
+        bytes = snprintf(path, PATH_MAX, "/var/cache/shoal/models");
+    else if (user != NULL && user[0] == '/')
+        bytes = snprintf(path, PATH_MAX, "%s/shoal/models", user);
+    else if (home != NULL && home[0] == '/')
+        bytes = snprintf(path, PATH_MAX, "%s/.cache/shoal/models", home);
+    return bytes > 0 && bytes < PATH_MAX;
+}
+
+static enum status
+storage_open(struct assembly *assembly, struct error *error)
+{
+    const struct config_storage *config = &assembly->options.source->config.storage;
+    char path[PATH_MAX];
+    if (config->cache_bytes == 0)
+        return STATUS_OK;
+    if (config->cache == NULL && !default_cache(path))
+        return error_set(error, STATUS_FAILED_PRECONDITION,
+                         "`models_cache` is not given, and there is no home: name a folder");
+    const struct storage_options options = {
+        .loop = assembly->options.loop,
+        .cache = config->cache != NULL ? config->cache : path,
+        .cache_bytes_max = config->cache_bytes,
+        .entries = config->entries,
+        .pvc_mounts = config->pvc_mounts != NULL ? config->pvc_mounts : "/pvc_mounts",
+        .files = config->files,
+        .fetches_max = config->fetches_max,
+    };
+    return storage_create(&options, &assembly->storage, error);
+}
+
+static void
+publish_storage(struct assembly *assembly)
+{
+    _Atomic uint64_t *node = counters_values(&assembly->counters, 0);
+    struct storage_counts counts;
+    if (assembly->storage == NULL)
+        return;
+    storage_look(assembly->storage, &counts);
+    counter_set(node, NODE_STORAGE_FETCHES, counts.fetches);
+    counter_set(node, NODE_STORAGE_HITS, counts.hits);
+    counter_set(node, NODE_STORAGE_STALE, counts.stale);
+    counter_set(node, NODE_STORAGE_FAILED, counts.failures);
+    counter_set(node, NODE_STORAGE_RETRIES, counts.retries);
+    counter_set(node, NODE_STORAGE_RECEIVED, counts.received_bytes);
+    counter_set(node, NODE_STORAGE_EVICTIONS, counts.evictions);
+    counter_set(node, NODE_STORAGE_CACHE, counts.cache_bytes);
+    counter_set(node, NODE_STORAGE_FETCHING, counts.running);
+    counter_set(node, NODE_STORAGE_WAITING, counts.waiting);
+}
+
 static struct shared_memory *
 shared_memory_open(const struct config *config)
 {
@@ -190,11 +256,14 @@ assembly_init(struct assembly *assembly, const struct assembly_options *options,
               struct error *error)
 {
     assembly->options = *options;
-    assembly->registry = registry_create();
+    enum status status = storage_open(assembly, error);
+    if (status != STATUS_OK)
+        return status;
+    assembly->registry = registry_create(assembly->storage);
     assembly->shared_memory = shared_memory_open(&options->source->config);
     assembly->workers = worker_pools_lane_workers(&catalog_member_models);
     assembly->models = registry_pipeline_models(assembly->registry);
-    enum status status = create_counters(assembly, error);
+    status = create_counters(assembly, error);
     return status == STATUS_OK ? create_pipelines(assembly, error) : status;
 }
 
@@ -212,6 +281,7 @@ assembly_fini(struct assembly *assembly)
     for (uint32_t i = 0; i < assembly->pipeline_count; i++)
         pipeline_destroy(assembly->pipelines[i]);
     registry_destroy(assembly->registry);
+    storage_destroy(assembly->storage);
     shared_memory_destroy(assembly->shared_memory);
     if (assembly->counters_created) {
         assembly_set_state(assembly, NODE_STOPPED);
@@ -250,6 +320,7 @@ assembly_publish(struct assembly *assembly)
         pipeline_publish(assembly->pipelines[i]);
     counter_set(counters_values(&assembly->counters, 0), NODE_SHARED_MEMORY_REGIONS,
                 shared_memory_count(assembly->shared_memory));
+    publish_storage(assembly);
 }
 
 uint64_t

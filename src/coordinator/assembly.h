@@ -29,6 +29,7 @@ struct assembly {
     struct assembly_options options;
     struct counters counters;
     bool counters_created;
+    struct storage *storage;         /* NULL: models are not fetched */
     struct model_registry *registry; /* of the models of all pipelines */
     struct shared_memory *shared_memory;
     struct lane_workers workers;

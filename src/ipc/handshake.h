@@ -39,7 +39,7 @@ enum {
     HANDSHAKE_FD_MODELS = 6, /* only with serves_models */
 };
 
-#define HANDSHAKE_VERSION 4u
+#define HANDSHAKE_VERSION 5u
 
 /* The exit code of a worker that found the region corrupt. */
 enum { HANDSHAKE_EXIT_CORRUPT = 3 };
@@ -108,6 +108,7 @@ struct handshake_start {
                                               * paths */
     char models_root[HANDSHAKE_PATH_BYTES];  /* root of the models that the sandbox lets it read;
                                               * "": none */
+    char models_cache[HANDSHAKE_PATH_BYTES]; /* likewise, of those that were fetched */
     char model_id[SHOAL_NAME_BYTES_MAX + 1]; /* "": no model to load */
     char model_path[HANDSHAKE_PATH_BYTES];
     char model_key[HANDSHAKE_VALUE_BYTES];
@@ -191,7 +192,7 @@ struct handshake_model {
     uint32_t life;
     uint32_t reserved;
     char id[SHOAL_NAME_BYTES_MAX + 1];
-    char path[HANDSHAKE_PATH_BYTES]; /* absolute, beneath models_root */
+    char path[HANDSHAKE_PATH_BYTES]; /* absolute, beneath models_root or models_cache */
     char key[HANDSHAKE_KEY_BYTES];   /* "": none */
 };
 

@@ -121,6 +121,7 @@ strings_check(const struct handshake_start *start, struct error *error)
         {start->modelet_path, sizeof(start->modelet_path), "modelet_path"},
         {start->directory, sizeof(start->directory), "directory"},
         {start->models_root, sizeof(start->models_root), "models_root"},
+        {start->models_cache, sizeof(start->models_cache), "models_cache"},
         {start->model_id, sizeof(start->model_id), "model_id"},
         {start->model_path, sizeof(start->model_path), "model_path"},
         {start->model_key, sizeof(start->model_key), "model_key"},

@@ -94,7 +94,9 @@ call_load(struct loader *loader, struct loaded_model *loaded, struct error *erro
         .path = loader->order.path,
         .key = loader->order.key,
     };
-    model_files_begin(&loaded->files, &spec, loader->root);
+    size_t bytes = strlen(loader->cache);
+    bool was_fetched = bytes > 0 && strncmp(spec.path, loader->cache, bytes) == 0;
+    model_files_begin(&loaded->files, &spec, was_fetched ? loader->cache : loader->root);
     enum status status = modelet_load(loader->modelet, &spec, &loaded->model, error);
     model_files_end(&loaded->files);
     if (status != STATUS_OK)
@@ -367,6 +369,7 @@ loader_start(struct loader *loader, const struct modelet *modelet, const struct 
     loader->modelet = modelet;
     loader->entry = entry;
     loader->stop_fd = -1;
+    loader->cache = start->models_cache;
     loader->told = 0; /* so that the first look finds earlier messages */
     loader->has_thread = (modelet->table.abilities & SHOAL_RUN_DURING_LOAD) != 0;
     char *root = realpath(start->models_root, NULL);

@@ -45,6 +45,7 @@ struct loader {
     struct model_table table;
     struct heaps heaps;
     char root[PATH_MAX]; /* of all models, links resolved */
+    const char *cache;   /* of those that were fetched, likewise; "": none */
     bool has_thread;
     bool started; /* the thread was started */
     pthread_t thread;

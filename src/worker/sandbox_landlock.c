@@ -197,6 +197,8 @@ places_allow(int ruleset, const struct handshake_start *start, uint32_t allow, u
         failed = place_allow(ruleset, start->model_path);
     if (failed == 0 && start->models_root[0] != '\0')
         failed = place_allow(ruleset, start->models_root);
+    if (failed == 0 && start->models_cache[0] != '\0')
+        failed = place_allow(ruleset, start->models_cache);
     if (failed == 0 && (allow & SANDBOX_ALLOW_CORE))
         failed = core_allow(ruleset, handled);
     return failed;

@@ -45,7 +45,8 @@ def coordinator_layers():
                                      "mesh/edge"}
     for folder in "front", "dashboard":
         rows[f"src/coordinator/{folder}"] |= {"http"}
-    rows["src/coordinator"] = outside | {"coordinator"} | {f"coordinator/{folder}" for folder in COORDINATOR}
+    rows["src/coordinator/models"] |= {"serving/storage"}
+    rows["src/coordinator"] = outside | {"serving/storage"} | {"coordinator"} | {f"coordinator/{folder}" for folder in COORDINATOR}
     return rows
 
 
@@ -58,6 +59,7 @@ LAYERS = {
     "src/ipc": {"base", "shm", "ipc", "shoal"},
     "src/rpc": {"base", "wire", "rpc"},
     "src/http": {"base", "loop", "http"},
+    "src/serving/storage": {"base", "loop", "serving/storage"},
     "src/client": {"base", "shm", "ipc", "client", "shoal"},
     "src/worker": {"base", "shm", "ipc", "worker", "shoal"},
     "src/harness": {"base", "worker", "shoal"},
@@ -93,13 +95,18 @@ LIBRARIES = [
                        "src/coordinator/mesh/mesh_listed.c",
                        "src/coordinator/loop/control_request.c", "src/ctl/ask.h",
                        "src/worker/model_key.c", "src/mesh/etcd/json.*",
-                       "src/mesh/etcd/answer.c", "src/mesh/record/*"]),
+                       "src/mesh/etcd/answer.c", "src/mesh/record/*",
+                       "src/serving/storage/place.c"]),
     (r"<openssl/", ["src/worker/model_files.c", "src/rpc/tls_files.c", "src/http/tls.c",
-                    "src/gateway/proxy/keys.c"]),
+                    "src/gateway/proxy/keys.c",
+                    "src/serving/storage/digest.c", "src/serving/storage/place.c",
+                    "src/serving/storage/sigv4.c"]),
     (r"<zlib\.h>", ["src/rpc/inflate.c", "src/http/inflate.c"]),
     (r"<yaml\.h>", ["src/coordinator/config/config_yaml.c", "src/gateway/config/yaml_file.c"]),
     (r"<xxhash\.h>", ["src/gateway/core/prefix.c"]),
-    (r"<curl/", ["src/coordinator/telemetry/trace_http.c", "src/mesh/etcd/exchange.c"]),
+    (r"<curl/", ["src/coordinator/telemetry/trace_http.c", "src/mesh/etcd/exchange.c",
+                 "src/serving/storage/transfer.c"]),
+    (r"<expat\.h>", ["src/serving/storage/listing.c"]),
     (r"<protobuf-c/|\.pb-c\.h|\"descriptors\.h\"",
      ["src/coordinator/protocol/*", "src/coordinator/models/runtime_answer.c",
       "src/coordinator/mesh/mesh_answer.c", "src/ctl/*", "examples/*/client*.c"]),

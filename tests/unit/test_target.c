@@ -39,7 +39,7 @@ rig_create(void)
 {
     struct rig *rig = calloc(1, sizeof(*rig));
     CHECK(rig != NULL);
-    rig->scope = (struct target_scope){rig->pipelines, PIPELINES, registry_create(), false};
+    rig->scope = (struct target_scope){rig->pipelines, PIPELINES, registry_create(NULL), false};
     for (int i = 0; i < PIPELINES; i++) {
         struct pipeline *pipeline = rig->pipelines[i] = calloc(1, sizeof(*pipeline));
         CHECK(pipeline != NULL);

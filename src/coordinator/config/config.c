@@ -205,6 +205,10 @@ config_free(struct config *config)
     free(config->http_hosts);
     free(config->sandbox);
     free(config->traces);
+    free(config->storage.cache);
+    free(config->storage.entries);
+    free(config->storage.pvc_mounts);
+    free(config->storage.files);
     free(config->directory);
     free(config->path);
     *config = (struct config){0};

@@ -230,6 +230,16 @@ struct config_dashboard {
     char *infer; /* "on" or "off"; NULL: off */
 };
 
+/* Models that are fetched (serving/storage/DESIGN.md). Paths are absolute. */
+struct config_storage {
+    uint64_t cache_bytes; /* 0: none are */
+    char *cache;          /* NULL: the default */
+    char *entries;        /* this and the next ones: NULL: not given */
+    char *pvc_mounts;
+    char *files;
+    uint32_t fetches_max;
+};
+
 struct config {
     char *path;
     char *directory;                 /* the file's, absolute; relative paths start here */
@@ -273,7 +283,8 @@ struct config {
     char *sandbox;                   /* "best_effort" or "required" */
     char *traces;                    /* "file:/absolute", or an http or https URL; NULL: none */
     uint64_t trace_sample;           /* of 2^32 calls without a traceparent */
-    struct config_tls tls;           /* of `listen` */
+    struct config_storage storage;
+    struct config_tls tls; /* of `listen` */
     struct config_pipeline *pipelines;
     uint32_t pipeline_count;
 };

@@ -13,6 +13,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "base/check.h"
 #include "coordinator/config/config_tree.h"
 #include "ipc/counters.h"
 #include "ipc/handshake.h"
@@ -175,6 +176,25 @@ config_check_pipeline(struct config_reader *reader, const struct config_pipeline
                    error.text);
 }
 
+static void
+check_storage(struct config_reader *reader, const struct config_given *given)
+{
+    struct config_storage *storage = &reader->config->storage;
+    char **const paths[] = {&storage->cache, &storage->entries, &storage->pvc_mounts,
+                            &storage->files};
+    static const enum config_key_index keys[] = {KEY_MODELS_CACHE, KEY_STORAGE_CONFIG,
+                                                 KEY_PVC_MOUNTS, KEY_FILES_ROOT};
+    for (size_t i = 0; i < ARRAY_COUNT(paths); i++) {
+        if (*paths[i] == NULL)
+            continue;
+        *paths[i] = config_resolve(reader->config, *paths[i]);
+        if (storage->cache_bytes == 0 && !given->refused[KEY_MODELS_CACHE_GIB])
+            report_add(reader->report, given->nodes[keys[i]]->key_line,
+                       "`%s` without `models_cache_gib`: say how much disk fetched models may take",
+                       config_keys[keys[i]].name);
+    }
+}
+
 /* Makes a file's path absolute. */
 static void
 check_traces(struct config_reader *reader, const struct config_given *given)
@@ -249,6 +269,7 @@ config_check_top(struct config_reader *reader, const struct config_given *given)
                    config->http_hosts);
     check_socket_mode(reader, given);
     check_traces(reader, given);
+    check_storage(reader, given);
     if (given->nodes[KEY_PIPELINES] == NULL && config->mesh.runtime == NULL)
         report_add(reader->report, 1, "`pipelines` is missing: the top level needs it (%s)",
                    config_type_name(CONFIG_PIPELINES));

@@ -210,6 +210,27 @@ const struct config_key config_keys[KEY_COUNT] = {
 [KEY_TRACE_SAMPLE] = {WHERE_TOP, CONFIG_DECIMAL, OPTIONAL, "trace_sample", 0, 1, NULL,
     "0", NULL, FIELD_U64, INT64_C(1) << 32, TOP(trace_sample),
     "Share of the requests without a `traceparent` that are traced, too. Only with `traces`."},
+[KEY_MODELS_CACHE_GIB] = {WHERE_TOP, CONFIG_DECIMAL, OPTIONAL, "models_cache_gib", 0, MIB, "GiB",
+    "0", NULL, FIELD_U64, INT64_C(1) << 30, TOP(storage.cache_bytes),
+    "Disk space for models whose path is an URI or whose key names a storage (docs/storage.md). "
+    "Models that are loaded stay in it, of the others those that were used last. 0: such models "
+    "are refused. Needs a restart, like the next ones."},
+[KEY_MODELS_CACHE] = {WHERE_TOP, CONFIG_TEXT, OPTIONAL, "models_cache", 1, 1023, NULL,
+    NULL, NULL, FIELD_NONE, 0, TOP(storage.cache),
+    "Folder of that cache. Left out: `models` in systemd's `CacheDirectory=`, else "
+    "`/var/cache/shoal/models` for root, else `shoal/models` in `$XDG_CACHE_HOME` or `~/.cache`."},
+[KEY_STORAGE_CONFIG] = {WHERE_TOP, CONFIG_TEXT, OPTIONAL, "storage_config", 1, PATH_BYTES_MAX, NULL,
+    NULL, NULL, FIELD_NONE, 0, TOP(storage.entries),
+    "KServe's `storage-config`: a folder with one JSON file per storage key, read for each fetch."},
+[KEY_PVC_MOUNTS] = {WHERE_TOP, CONFIG_TEXT, OPTIONAL, "pvc_mounts", 1, PATH_BYTES_MAX, NULL,
+    NULL, NULL, FIELD_NONE, 0, TOP(storage.pvc_mounts),
+    "Folder in which each claim of `pvc://CLAIM/PATH` is mounted. Left out: `/pvc_mounts`."},
+[KEY_FILES_ROOT] = {WHERE_TOP, CONFIG_TEXT, OPTIONAL, "files_root", 1, PATH_BYTES_MAX, NULL,
+    NULL, NULL, FIELD_NONE, 0, TOP(storage.files),
+    "Folder whose files `file://` may name. Left out: none."},
+[KEY_STORAGE_FETCHES] = {WHERE_TOP, CONFIG_INTEGER, OPTIONAL, "storage_fetches", 1, 64, NULL,
+    "4", NULL, FIELD_U32, 1, TOP(storage.fetches_max),
+    "Models that are fetched at once, each with four files at a time; further ones wait."},
 [KEY_TLS] = {WHERE_TOP, CONFIG_TLS, OPTIONAL, "tls", 0, 0, NULL,
     NULL, NULL, FIELD_NONE, 0, 0,
     "TLS for all addresses of `listen`, and for those of `http`, `dashboard`, `metrics`, `probes` "

@@ -407,7 +407,8 @@ load(struct repository *repository, struct repository_order *order)
         const struct model_spec spec = {.id = order->request.name,
                                         .path =
                                             search.path != NULL ? search.path : order->request.name,
-                                        .key = search.path != NULL ? search.key : ""};
+                                        .key = search.path != NULL ? search.key : "",
+                                        .in_root = search.path == NULL}; /* a caller's word */
         models_load(catalog, &spec, on_done, order);
     } else {
         (void)not_known(order->request.name, &error);

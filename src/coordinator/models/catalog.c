@@ -164,11 +164,12 @@ model_enter_phase(struct model *model, enum model_phase phase)
 {
     static const uint32_t from[] = {
         [PHASE_REST] = 1u << PHASE_LOADING | 1u << PHASE_CLEARING,
-        [PHASE_PREDICTING] = 1u << PHASE_REST,
+        [PHASE_FETCHING] = 1u << PHASE_REST,
+        [PHASE_PREDICTING] = 1u << PHASE_REST | 1u << PHASE_FETCHING,
         [PHASE_ROOM] = 1u << PHASE_PREDICTING,
         [PHASE_LOADING] = 1u << PHASE_ROOM,
-        [PHASE_LEAVING] =
-            1u << PHASE_REST | 1u << PHASE_PREDICTING | 1u << PHASE_ROOM | 1u << PHASE_LOADING,
+        [PHASE_LEAVING] = 1u << PHASE_REST | 1u << PHASE_FETCHING | 1u << PHASE_PREDICTING |
+                          1u << PHASE_ROOM | 1u << PHASE_LOADING,
         [PHASE_CLEARING] = 1u << PHASE_LEAVING,
     };
     loop_check_thread(model->registry->loop);
@@ -271,6 +272,7 @@ cleared(struct model *model)
     model->held_in = model->usable_in = 0;
     registry_unlock(model->registry);
     model_enter_phase(model, PHASE_REST);
+    model_drop_fetched(model);
     log_info_limited("model_unloaded pipeline=%s model=\"%s\"", catalog->pipeline->name, model->id);
     if (failed)
         waiters_end(model->registry, &model->failed, &model->error, NULL);
@@ -303,6 +305,7 @@ model_begin_leaving(struct model *model)
     if (model->prediction != NULL)
         model->prediction->model = NULL;
     model->prediction = NULL;
+    model_end_fetch(model);
     model_enter_phase(model, PHASE_LEAVING);
     catalog_review(model);
 }
@@ -527,6 +530,8 @@ destroy(struct catalog *catalog)
         CHECK(model->place.users == 0 && model->holdings == 0);
         model->attention = model->swept = false; /* these lists are not looked through any more */
         model_free_said(model);
+        model_end_fetch(model);
+        model_drop_fetched(model);
         if (model->forgotten)
             model_free_unused(model);
         else
@@ -571,6 +576,14 @@ const char *
 catalog_root(const struct catalog *catalog)
 {
     return catalog == NULL ? "" : catalog->root.path;
+}
+
+const char *
+catalog_cache(const struct catalog *catalog)
+{
+    return catalog == NULL || catalog->registry->storage == NULL
+               ? ""
+               : storage_folder(catalog->registry->storage);
 }
 
 const char *

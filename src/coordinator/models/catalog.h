@@ -26,6 +26,7 @@ void catalog_go_on(struct catalog *catalog);
 
 /* See member_models.h. */
 const char *catalog_root(const struct catalog *catalog);
+const char *catalog_cache(const struct catalog *catalog);
 /* The name of its pipeline. */
 const char *catalog_pipeline(const struct catalog *catalog);
 bool catalog_worker_is_busy(const struct pool_member *member);

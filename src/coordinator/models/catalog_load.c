@@ -209,30 +209,41 @@ make_room(struct model *model)
     }
 }
 
-static void
-begin(struct model *model)
+void
+catalog_fetched(struct model *model, uint64_t file_bytes)
 {
     struct catalog *catalog = model->catalog;
     const struct config_models *config = &catalog->pipeline->generation->config->models;
-    struct model_place place;
-    struct error error = ERROR_NONE;
-    CHECK(catalog->begun_count < LOADS_MAX);
-    catalog->begun[catalog->begun_count++] = model;
-    model->life = ++catalog->lives[model->number];
-    /* Again: files that were there when it was listed may be gone, and it is then not listed any
-     * more. */
-    if (model_path_find(&catalog->root, model->source.path, &place, &error) != STATUS_OK) {
-        catalog_fail(model, error.status, error.text);
-        return;
-    }
     model->hints =
-        (struct model_hints){.file_bytes = place.bytes, .default_bytes = config->default_bytes};
+        (struct model_hints){.file_bytes = file_bytes, .default_bytes = config->default_bytes};
     model_enter_phase(model, PHASE_PREDICTING);
     struct prediction *prediction = calloc(1, sizeof(*prediction));
     CHECK(prediction != NULL);
     *prediction = (struct prediction){.catalog = catalog, .model = model, .hints = model->hints};
     model->prediction = prediction;
     catalog_predict(prediction, model);
+}
+
+static void
+begin(struct model *model)
+{
+    struct catalog *catalog = model->catalog;
+    struct model_place place;
+    struct error error = ERROR_NONE;
+    CHECK(catalog->begun_count < LOADS_MAX);
+    catalog->begun[catalog->begun_count++] = model;
+    model->life = ++catalog->lives[model->number];
+    if (model_source_is_remote(&model->source)) {
+        catalog_fetch(model);
+        return;
+    }
+    /* Again: files that were there when it was listed may be gone, and it is then not listed any
+     * more. */
+    if (model_path_find(&catalog->root, model->source.path, &place, &error) != STATUS_OK) {
+        catalog_fail(model, error.status, error.text);
+        return;
+    }
+    catalog_fetched(model, place.bytes);
 }
 
 void

@@ -501,6 +501,7 @@ lane_complete(struct catalog *catalog, const struct worker_pools *pools, struct 
 
 const struct member_models catalog_member_models = {
     .root = catalog_root,
+    .cache = catalog_cache,
     .complete = lane_complete,
     .on_start = on_seat_start,
     .on_ready = on_seat_ready,

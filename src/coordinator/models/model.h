@@ -33,6 +33,7 @@
 #include "coordinator/models/model_cache.h"
 #include "coordinator/pipeline/lane.h"
 #include "loop/loop.h"
+#include "serving/storage/storage.h"
 
 enum {
     MODELS_MAX = MODEL_NUMBER_MAX, /* known to a pipeline */
@@ -58,13 +59,14 @@ struct model_registry {
     void *on_loaded_context;
     registry_fall_back *fall_back; /* NULL: nobody has another release */
     void *fall_back_context;
-    bool in_mesh; /* the mesh decides what is loaded, for all catalogs together */
+    struct storage *storage; /* NULL: models are not fetched */
+    bool in_mesh;            /* the mesh decides what is loaded, for all catalogs together */
 };
 
 /* Where a model lies, and its registrar's description. */
 struct model_source {
     char *given; /* the path as given */
-    char *path;  /* absolute */
+    char *path;  /* absolute; or another one: it is fetched (storage.h) */
     char *key;
     uint64_t version;                  /* of its content, from the lister; 0: not known */
     struct sidecar_tensors *tensors;   /* as in its spec */
@@ -89,6 +91,7 @@ struct model_waiter {
 
 enum model_phase {
     PHASE_REST,       /* nothing is under way: KNOWN, queued, LOADED, FAILED */
+    PHASE_FETCHING,   /* its files are brought into the cache */
     PHASE_PREDICTING, /* a worker of each stage predicts its size */
     PHASE_ROOM,       /* room is made */
     PHASE_LOADING,    /* workers load it */
@@ -136,6 +139,9 @@ struct model {
     int64_t retry_ns;         /* FAILED: the earliest next attempt */
     int64_t retry_wait_ns;
     struct model_hints hints;
+    struct storage_fetch *fetch;   /* PHASE_FETCHING: it waits for this */
+    struct storage_lease *lease;   /* while its files must stay in the cache; NULL: none */
+    char *fetched;                 /* where they are; NULL: at its source's path */
     struct prediction *prediction; /* PHASE_PREDICTING: it waits for this */
     struct model_waiter *loaders;
     struct model_waiter *failed; /* of a failed load, until it is undone */
@@ -283,7 +289,24 @@ void model_begin_leaving(struct model *model);
 void model_take_from_begun(struct model *model);
 void model_free_said(struct model *model);
 
+/* ---- catalog_fetch.c ---- */
+
+/* Whether its files must be fetched. */
+bool model_source_is_remote(const struct model_source *source);
+/* Resolves a spec's path: beneath the root, or to the text by which it is fetched. */
+enum status catalog_find_place(const struct catalog *catalog, const struct model_spec *spec,
+                               struct model_place *place, struct error *error) WARN_UNUSED;
+/* Begins to fetch; ends in catalog_fetched or catalog_fail. */
+void catalog_fetch(struct model *model);
+/* Gives up what is under way. */
+void model_end_fetch(struct model *model);
+/* Nothing of the model is in a worker: the cache may drop its files. */
+void model_drop_fetched(struct model *model);
+
 /* ---- catalog_load.c ---- */
+
+/* Its files are where `fetched` says. */
+void catalog_fetched(struct model *model, uint64_t file_bytes);
 
 /* Every worker has it, for the first time. */
 void model_on_loaded(struct model *model, uint64_t bytes);

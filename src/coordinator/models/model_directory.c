@@ -107,7 +107,8 @@ carry_out(struct model_directory *directory, struct directory_change *change)
     snprintf(path, sizeof(path), "%s%s%s", change->name, has_file ? "/" : "",
              has_file ? sidecar->file : "");
     const struct directory_model model = {
-        .spec = {.id = change->id,
+        .spec = {.in_root = true,
+                 .id = change->id,
                  .path = path,
                  .key = change->key,
                  .tensors = &sidecar->tensors,

@@ -26,11 +26,12 @@ model_state_name(enum model_state state)
 /* ---- the table ---- */
 
 struct model_registry *
-registry_create(void)
+registry_create(struct storage *storage)
 {
     struct model_registry *registry = calloc(1, sizeof(*registry));
     CHECK(registry != NULL);
     CHECK(pthread_mutex_init(&registry->lock, NULL) == 0);
+    registry->storage = storage;
     return registry;
 }
 
@@ -438,7 +439,7 @@ model_find_or_make(struct catalog *catalog, const struct model_spec *spec,
     }
     if (check_spec(catalog, spec, error) != STATUS_OK)
         return NULL;
-    if (model_path_find(&catalog->root, spec->path, place, error) != STATUS_OK) {
+    if (catalog_find_place(catalog, spec, place, error) != STATUS_OK) {
         error_prefix(error, "model \"%s\"", spec->id);
         return NULL;
     }
@@ -606,9 +607,16 @@ models_predict(struct catalog *catalog, const struct model_spec *spec, model_don
     if (status == STATUS_OK && catalog->stopping)
         status = error_set(&error, STATUS_UNAVAILABLE, "the node is stopping");
     if (status == STATUS_OK)
-        status = model_path_find(&catalog->root, spec->path, &place, &error);
+        status = catalog_find_place(catalog, spec, &place, &error);
     if (status != STATUS_OK) {
         refuse(catalog, spec, &error, done, context);
+        return;
+    }
+    if (place.path[0] != '/') { /* nothing of it is here: workers could not say more */
+        const struct model_hints hints = {
+            .default_bytes = catalog->pipeline->generation->config->models.default_bytes};
+        struct model_facts facts = {.bytes = model_size_predict(&catalog->sizes, &hints)};
+        notify_later(catalog->registry, done, context, NULL, &facts);
         return;
     }
     struct prediction *prediction = calloc(1, sizeof(*prediction));

@@ -39,12 +39,14 @@ const char *model_state_name(enum model_state state);
 
 struct model_spec {
     const char *id;   /* 1 … SHOAL_NAME_BYTES_MAX bytes, not the name of a pipeline */
-    const char *path; /* relative to the catalog's root, or absolute and beneath it */
+    const char *path; /* relative to the catalog's root, or absolute and beneath it; or an URI, or
+                         what the key's storage has (serving/storage) */
     const char *key;  /* the registrar's description, by convention JSON; "" for none */
     /* Of a listed model that has releases (model_look.h); else NULL. */
     const char *release;  /* the number of the one at `path`, which callers may ask for */
     const char *releases; /* the numbers of all that are served, separated by spaces */
     const struct sidecar_tensors *tensors; /* that the loaded model must have; NULL: any */
+    bool in_root; /* its path is beneath the root, whatever the key says of storage */
 };
 
 /* A model's id and a release separated by this is the id of that release, where it is not the one
@@ -52,7 +54,10 @@ struct model_spec {
 #define MODEL_RELEASE_MARK '/'
 enum { MODEL_RELEASE_BYTES = 19, MODEL_RELEASES_BYTES = 16 * MODEL_RELEASE_BYTES };
 
-struct model_registry *registry_create(void);
+struct storage;
+
+/* `storage` NULL: no models are fetched. */
+struct model_registry *registry_create(struct storage *storage);
 /* After all of its catalogs. */
 void registry_destroy(struct model_registry *registry);
 

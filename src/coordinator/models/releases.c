@@ -186,7 +186,8 @@ list_one(const struct released *model, const struct look_release *release, const
                                     .key = model->key,
                                     .release = release->number,
                                     .releases = numbers,
-                                    .tensors = &model->tensors};
+                                    .tensors = &model->tensors,
+                                    .in_root = true};
     snprintf(path, sizeof(path), "%s/%s", model->path, release->number);
     return models_list(model->catalog, &spec, release->version, error);
 }

@@ -158,7 +158,8 @@ fill_word(struct handshake_model *word, const struct worker_order *order, const 
         .life = order->life,
     };
     snprintf(word->id, sizeof(word->id), "%s", model->id);
-    snprintf(word->path, sizeof(word->path), "%s", model->source.path);
+    snprintf(word->path, sizeof(word->path), "%s",
+             model->fetched != NULL ? model->fetched : model->source.path);
     snprintf(word->key, sizeof(word->key), "%s", model->source.key);
 }
 

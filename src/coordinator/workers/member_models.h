@@ -19,6 +19,8 @@ struct pool_member;
 struct member_models {
     /* The root that its workers may read; "": none. */
     const char *(*root)(const struct catalog *catalog);
+    /* The folder of fetched models, likewise. */
+    const char *(*cache)(const struct catalog *catalog);
     /* Whether the lane has all models that it must have before it takes over. FAILED_PRECONDITION:
      * none of its stages loads models. UNAVAILABLE: some are missing; worker_pools_check_complete
      * is called again when its workers have more. */

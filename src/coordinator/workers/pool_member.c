@@ -71,6 +71,8 @@ fill_start(const struct pool_member *member, struct handshake_start *start)
     };
     copy_text(start->models_root, sizeof(start->models_root),
               member->pools->models->root(member->pools->pipeline->catalog));
+    copy_text(start->models_cache, sizeof(start->models_cache),
+              member->pools->models->cache(member->pools->pipeline->catalog));
     copy_text(start->pipeline, sizeof(start->pipeline), generation->config->name);
     copy_text(start->stage, sizeof(start->stage), stage->name);
     copy_text(start->modelet_path, sizeof(start->modelet_path), stage->modelet);

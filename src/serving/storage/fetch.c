@@ -1,0 +1,328 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The steps of a fetch: resolve, ask the source what it has, compare with the cache, store the
+ * files, commit. Each scheme has its own way to list and to store.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "serving/storage/job.h"
+
+enum {
+    CHANGES_MAX = 3, /* a source that changes while it is fetched */
+    TURN_MS = 50,    /* between looks for the end of another fetch of the same */
+    NAME_PART_MAX = 255
+};
+
+static const struct {
+    enum status (*list)(struct job *job, struct error *error);
+    enum status (*store)(struct job *job, struct error *error);
+} ways[] = {
+    [PLACE_HTTP] = {http_list, http_store},
+    [PLACE_S3] = {s3_list, s3_store},
+    [PLACE_PVC] = {local_list, local_store},
+    [PLACE_FILE] = {local_list, local_store},
+};
+
+enum status
+job_check(const struct job *job, struct error *error)
+{
+    if (job->is_cancelled(job->context))
+        return error_set(error, STATUS_CANCELLED, "cancelled");
+    if (clock_now_ns() >= job->request->deadline_ns)
+        return error_set(error, STATUS_DEADLINE_EXCEEDED,
+                         "it took longer than load_timeout_ms: the next attempt goes on where this "
+                         "one ended");
+    return STATUS_OK;
+}
+
+/* ---- files ---- */
+
+static bool
+name_is_safe(const char *name)
+{
+    if (name[0] == '/' || strlen(name) >= PATH_MAX / 4)
+        return false;
+    for (const char *part = name;;) {
+        size_t bytes = strcspn(part, "/");
+        bool is_dots =
+            (bytes == 1 && part[0] == '.') || (bytes == 2 && strncmp(part, "..", 2) == 0);
+        if (bytes == 0 || bytes > NAME_PART_MAX || is_dots)
+            return false;
+        if (part[bytes] == '\0')
+            break;
+        part += bytes + 1;
+    }
+    for (; *name != '\0'; name++)
+        if ((unsigned char)*name < ' ' || *name == 0x7f)
+            return false;
+    return true;
+}
+
+enum status
+job_add_file(struct job *job, const char *name, const char *etag, uint64_t bytes,
+             struct error *error)
+{
+    if (!name_is_safe(name))
+        return error_set(error, STATUS_INVALID_ARGUMENT,
+                         "\"%.200s\" cannot be the name of a file in a model's folder", name);
+    if (job->file_count == STORAGE_FILES_MAX)
+        return error_set(error, STATUS_RESOURCE_EXHAUSTED, "it has more than %d files",
+                         STORAGE_FILES_MAX);
+    if ((job->file_count & (job->file_count - 1)) == 0) { /* full at each power of two */
+        size_t room = job->file_count == 0 ? 1 : 2 * (size_t)job->file_count;
+        job->files = realloc(job->files, room * sizeof(struct model_file));
+        CHECK(job->files != NULL);
+    }
+    struct model_file *file = &job->files[job->file_count++];
+    *file = (struct model_file){.name = strdup(name), .bytes = bytes};
+    file->etag = etag != NULL ? strdup(etag) : NULL;
+    CHECK(file->name != NULL && (etag == NULL || file->etag != NULL));
+    return STATUS_OK;
+}
+
+static void
+drop_files(struct job *job)
+{
+    for (uint32_t i = 0; i < job->file_count; i++) {
+        free(job->files[i].name);
+        free(job->files[i].etag);
+    }
+    free(job->files);
+    job->files = NULL;
+    job->file_count = 0;
+}
+
+uint64_t
+job_bytes(const struct job *job)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < job->file_count; i++)
+        bytes += job->files[i].bytes;
+    return bytes;
+}
+
+enum status
+job_judge_file(struct job *job, struct model_file *file, struct error *error)
+{
+    const char *stated =
+        place_digest(&job->place, file->name, job->is_single ? PLACE_ONE_FILE : PLACE_FOLDER);
+    if (stated == NULL || strcasecmp(stated, file->digest) == 0)
+        return STATUS_OK;
+    enum status status =
+        error_set(error, STATUS_DATA_LOSS, "%.80s: its sha256 is %s, the model's key states %.64s",
+                  file->name, file->digest, stated);
+    file->digest[0] = '\0';
+    return status;
+}
+
+/* ---- what is known of the source ---- */
+
+/* Credentials belong to it: a caller without them gets nothing that others have fetched. */
+static void
+name_source(struct job *job)
+{
+    const struct place *place = &job->place;
+    struct digest *digest = digest_begin();
+    char kind[16];
+    snprintf(kind, sizeof(kind), "%d", (int)place->kind);
+    const char *const parts[] = {kind,          place->url,    place->bucket, place->path,
+                                 place->region, place->key_id, place->secret, place->digest};
+    for (size_t i = 0; i < ARRAY_COUNT(parts); i++)
+        digest_add_text(digest, parts[i]);
+    for (unsigned i = 0; i < place->header_count; i++)
+        digest_add_text(digest, place->headers[i]);
+    digest_end(digest, job->source);
+}
+
+/* Of a listing: names, sizes and versions of all files. */
+static void
+name_listing(struct job *job)
+{
+    struct digest *digest = digest_begin();
+    char text[DIGEST_BYTES];
+    for (uint32_t i = 0; i < job->file_count; i++) {
+        char bytes[32];
+        snprintf(bytes, sizeof(bytes), "%llu", (unsigned long long)job->files[i].bytes);
+        digest_add_text(digest, job->files[i].name);
+        digest_add_text(digest, bytes);
+        digest_add_text(digest, job->files[i].etag);
+    }
+    digest_end(digest, text);
+    snprintf(job->now.validator, sizeof(job->now.validator), "listing %s", text);
+}
+
+static void
+name_content(struct job *job)
+{
+    struct digest *digest = digest_begin();
+    for (uint32_t i = 0; i < job->file_count; i++) {
+        digest_add_text(digest, job->files[i].name);
+        digest_add_text(digest, job->files[i].digest);
+    }
+    digest_end(digest, job->now.content);
+    snprintf(job->now.entry, sizeof(job->now.entry), "%s",
+             job->is_single ? job->files[0].name : "");
+}
+
+static bool
+give(struct job *job, const struct cache_record *record, struct storage_lease *lease,
+     struct storage_model *model)
+{
+    if (lease == NULL)
+        return false;
+    model->lease = lease;
+    model->bytes = cache_lease_bytes(lease);
+    cache_lease_path(job->options->cache, lease, record->entry, model->path);
+    return true;
+}
+
+static bool
+take_last(struct job *job, struct storage_model *model)
+{
+    return job->last.content[0] != '\0' &&
+           give(job, &job->last, cache_lease(job->options->cache, job->last.content), model);
+}
+
+/* ---- the steps ---- */
+
+/* Opens the partial folder, after another fetch of the same has ended. `*done`: that one has
+ * fetched what this one needs. */
+static enum status
+take_turn(struct job *job, struct storage_model *model, bool *done, struct error *error)
+{
+    struct cache *cache = job->options->cache;
+    enum status status;
+    *done = false;
+    for (;;) {
+        error_clear(error);
+        status = cache_partial_open(cache, job->source, job->now.validator, &job->partial, error);
+        if (status != STATUS_ABORTED)
+            break;
+        status = job_check(job, error);
+        if (status != STATUS_OK)
+            return status;
+        (void)transfers_wait(job->options->transfers, clock_now_ns() + TURN_MS * NS_PER_MS);
+    }
+    struct cache_record record;
+    if (status != STATUS_OK || job->now.validator[0] == '\0' ||
+        !cache_recall(cache, job->source, &record) ||
+        strcmp(record.validator, job->now.validator) != 0)
+        return status;
+    *done = give(job, &record, cache_lease(cache, record.content), model);
+    if (*done)
+        cache_partial_close(cache, &job->partial, CACHE_DROP);
+    return STATUS_OK;
+}
+
+static bool
+is_temporary(enum status status)
+{
+    return status == STATUS_UNAVAILABLE || status == STATUS_DEADLINE_EXCEEDED ||
+           status == STATUS_CANCELLED || status == STATUS_RESOURCE_EXHAUSTED;
+}
+
+static enum status
+store(struct job *job, struct storage_model *model, struct error *error)
+{
+    struct cache *cache = job->options->cache;
+    struct storage_lease *lease = NULL;
+    enum status status = cache_partial_reserve(cache, &job->partial, job_bytes(job), error);
+    if (status == STATUS_OK)
+        status = ways[job->place.kind].store(job, error);
+    if (status == STATUS_OK && job->unchanged) {
+        cache_partial_close(cache, &job->partial, CACHE_DROP);
+        return take_last(job, model) ? STATUS_OK
+                                     : error_set(error, STATUS_ABORTED, "it has just been evicted");
+    }
+    if (status == STATUS_OK) {
+        name_content(job);
+        status = cache_partial_commit(cache, &job->partial, job->now.content, job_bytes(job),
+                                      &lease, error);
+    }
+    if (status == STATUS_OK) {
+        struct error ignored = ERROR_NONE; /* the next fetch asks the source for all of it again */
+        if (cache_remember(cache, job->source, &job->now, &ignored) != STATUS_OK)
+            log_warn_limited("storage_not_remembered error=\"%s\"", ignored.text);
+        (void)give(job, &job->now, lease, model);
+    }
+    cache_partial_close(cache, &job->partial, is_temporary(status) ? CACHE_KEEP : CACHE_DROP);
+    return status;
+}
+
+static enum status
+fetch_once(struct job *job, struct storage_model *model, struct error *error)
+{
+    bool done = false;
+    drop_files(job);
+    job->unchanged = job->is_single = false;
+    job->now = (struct cache_record){.content = ""};
+    if (!cache_recall(job->options->cache, job->source, &job->last))
+        job->last.content[0] = '\0';
+    /* A file of that digest can be nothing else. */
+    if (job->place.digest[0] != '\0' && job->last.entry[0] != '\0' && take_last(job, model)) {
+        job->unchanged = true;
+        return STATUS_OK;
+    }
+    enum status status = ways[job->place.kind].list(job, error);
+    if (status != STATUS_OK)
+        return status;
+    if (job->place.kind != PLACE_HTTP && job->file_count == 0)
+        return error_set(error, STATUS_NOT_FOUND, "there is no file");
+    if (job->place.kind != PLACE_HTTP)
+        name_listing(job);
+    if (job->place.kind != PLACE_HTTP && strcmp(job->last.validator, job->now.validator) == 0 &&
+        take_last(job, model)) {
+        job->unchanged = true;
+        return STATUS_OK;
+    }
+    status = take_turn(job, model, &done, error);
+    job->unchanged = done;
+    return status != STATUS_OK || done ? status : store(job, model, error);
+}
+
+enum job_end
+job_ended(const struct job *job)
+{
+    return job->is_stale ? JOB_STALE : job->unchanged ? JOB_HIT : JOB_FETCHED;
+}
+
+/* The source cannot be asked, but the cache has what it had last. */
+static bool
+take_stale(struct job *job, struct storage_model *model, const struct error *error)
+{
+    if (error->status != STATUS_UNAVAILABLE || !take_last(job, model))
+        return false;
+    job->is_stale = true;
+    log_warn_limited("storage_stale source=\"%s\" error=\"%s\"", job->place.shown, error->text);
+    return true;
+}
+
+enum status
+job_run(struct job *job, struct storage_model *model, struct error *error)
+{
+    job->partial.lock_fd = -1;
+    enum status status =
+        place_resolve(&job->options->place, &job->request->source, &job->place, error);
+    if (status == STATUS_OK) {
+        name_source(job);
+        uint32_t changes = 0;
+        do {
+            error_clear(error);
+            status = fetch_once(job, model, error);
+        } while (status == STATUS_ABORTED && ++changes < CHANGES_MAX);
+        if (status == STATUS_ABORTED)
+            status = error->status = STATUS_UNAVAILABLE;
+    }
+    if (status != STATUS_OK && take_stale(job, model, error))
+        status = STATUS_OK;
+    if (status != STATUS_OK)
+        (void)error_prefix(error, "%s", job->place.shown);
+    drop_files(job);
+    place_fini(&job->place);
+    return status;
+}

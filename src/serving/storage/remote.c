@@ -1,0 +1,491 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* s3:// and http(s)://: the requests, and what their answers mean. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <time.h>
+
+#include "base/check.h"
+#include "base/percent.h"
+#include "serving/storage/listing.h"
+#include "serving/storage/sigv4.h"
+#include "serving/storage/tasks.h"
+
+enum { REDIRECTS_MAX = 5, PAGE_BYTES_MAX = 16 << 20, RESERVE_STEP = 64 << 20 };
+
+/* ---- what both have ---- */
+
+static enum task_verdict
+open_file(struct task *task, struct error *error)
+{
+    struct model_file *file = task->file;
+    if (sink_open(task->job, &task->sink, file->name, error) != STATUS_OK)
+        return TASK_FAILED;
+    if (task->job->place.kind == PLACE_S3 && task->sink.at > file->bytes &&
+        sink_restart(&task->sink, error) != STATUS_OK)
+        return TASK_FAILED;
+    if (task->job->place.kind != PLACE_S3 || task->sink.at < file->bytes || file->bytes == 0)
+        return TASK_AT_ONCE;
+    sink_close(&task->sink, file->digest); /* an earlier attempt has fetched all of it */
+    return job_judge_file(task->job, file, error) == STATUS_OK ? TASK_DONE : TASK_FAILED;
+}
+
+static enum status
+take_body(void *context, const void *data, size_t bytes, struct error *error)
+{
+    struct task *task = context;
+    struct cache_partial *partial = &task->job->partial;
+    if (task->file->bytes == 0 && task->sink.at + bytes > partial->reserved_bytes &&
+        cache_partial_reserve(task->job->options->cache, partial,
+                              task->sink.at + bytes + RESERVE_STEP, error) != STATUS_OK)
+        return error->status;
+    return sink_write(&task->sink, data, bytes, error);
+}
+
+/* All of the file is there. A digest that is wrong once may be the connection's fault. */
+static enum task_verdict
+complete(struct task *task, struct error *error)
+{
+    struct model_file *file = task->file;
+    uint64_t bytes = task->sink.at;
+    sink_close(&task->sink, file->digest);
+    if (job_judge_file(task->job, file, error) == STATUS_OK) {
+        file->bytes = bytes;
+        return TASK_DONE;
+    }
+    struct error ignored = ERROR_NONE;
+    if (task->was_corrupt || sink_open(task->job, &task->sink, file->name, &ignored) != STATUS_OK ||
+        sink_restart(&task->sink, &ignored) != STATUS_OK)
+        return TASK_FAILED;
+    task->was_corrupt = true;
+    return TASK_AGAIN;
+}
+
+/* Of a 206 that goes on where the file ends, or of a 200, which begins anew. */
+static enum status
+take_start(struct task *task, const struct transfer_head *head, struct error *error)
+{
+    if (head->status == 206 && (uint64_t)head->range_from == task->sink.at)
+        return STATUS_OK;
+    if (head->status == 206)
+        return error_set(error, STATUS_FAILED_PRECONDITION,
+                         "%.100s: the server sends another range than it was asked for",
+                         task->file->name);
+    return task->sink.at > 0 ? sink_restart(&task->sink, error) : STATUS_OK;
+}
+
+/* ---- S3 ---- */
+
+static void
+add_signed(struct task *task, const char *path, const char *query)
+{
+    const struct place *place = &task->job->place;
+    const char *host = strstr(place->url, "://") + 3;
+    size_t host_bytes = strcspn(host, "/");
+    char *name = strndup(host, host_bytes);
+    char date[SIGV4_DATE_BYTES];
+    char authorization[SIGV4_TEXT_BYTES];
+    time_t now = time(NULL);
+    struct tm parts;
+    CHECK(name != NULL && gmtime_r(&now, &parts) != NULL &&
+          strftime(date, sizeof(date), "%Y%m%dT%H%M%SZ", &parts) > 0);
+    task_add_line(task, "Host: %s", name);
+    if (place->key_id != NULL) {
+        const struct sigv4_request request = {.method = "GET",
+                                              .host = name,
+                                              .path = path,
+                                              .query = query,
+                                              .date = date,
+                                              .region = place->region,
+                                              .key_id = place->key_id,
+                                              .secret = place->secret,
+                                              .token = place->token};
+        sigv4_sign(&request, authorization);
+        task_add_line(task, "x-amz-content-sha256: " SIGV4_EMPTY_SHA256);
+        task_add_line(task, "x-amz-date: %s", date);
+        if (place->token != NULL)
+            task_add_line(task, "x-amz-security-token: %s", place->token);
+        task_add_line(task, "Authorization: %s", authorization);
+    }
+    free(name);
+}
+
+/* The endpoint's own path, if it has one, is part of what is signed. */
+static void
+set_s3_url(struct task *task, const char *key, const char *query)
+{
+    const struct place *place = &task->job->place;
+    size_t origin = place_origin_bytes(place->url);
+    struct bytes path = {0};
+    bytes_put_text(&path, place->url + origin);
+    bytes_put_char(&path, '/');
+    sigv4_encode(&path, place->bucket, SIGV4_ENCODE_SLASH);
+    if (key != NULL) {
+        bytes_put_char(&path, '/');
+        sigv4_encode(&path, key, SIGV4_KEEP_SLASH);
+    }
+    bytes_put_char(&path, '\0');
+    CHECK(!path.failed);
+    add_signed(task, path.data, query);
+    CHECK(asprintf(&task->url, "%.*s%s%s%s", (int)origin, place->url, path.data,
+                   query[0] != '\0' ? "?" : "", query) >= 0);
+    bytes_fini(&path);
+}
+
+struct page_request {
+    struct listing listing;
+    char *prefix;
+    uint32_t keys_max; /* 0: as many as the server likes */
+};
+
+static void
+prepare_page(struct task *task)
+{
+    struct bytes query = {0};
+    const struct page_request *request = task->asked;
+    if (request->listing.token[0] != '\0') {
+        bytes_put_text(&query, "continuation-token=");
+        sigv4_encode(&query, request->listing.token, SIGV4_ENCODE_SLASH);
+        bytes_put_char(&query, '&');
+    }
+    bytes_put_text(&query, "encoding-type=url&list-type=2");
+    if (request->keys_max > 0)
+        bytes_put_text(&query, "&max-keys=1");
+    bytes_put_text(&query, "&prefix=");
+    sigv4_encode(&query, request->prefix, SIGV4_ENCODE_SLASH);
+    bytes_put_char(&query, '\0');
+    CHECK(!query.failed);
+    set_s3_url(task, NULL, query.data);
+    bytes_fini(&query);
+}
+
+static enum task_verdict
+open_page(struct task *task, struct error *error)
+{
+    (void)task, (void)error;
+    return TASK_AT_ONCE;
+}
+
+static enum status
+begin_page(void *context, const struct transfer_head *head, struct error *error)
+{
+    struct task *task = context;
+    (void)head, (void)error;
+    task->page.used = 0;
+    return STATUS_OK;
+}
+
+static enum status
+take_page(void *context, const void *data, size_t bytes, struct error *error)
+{
+    struct task *task = context;
+    if (task->page.used + bytes > PAGE_BYTES_MAX)
+        return error_set(error, STATUS_DATA_LOSS, "a page of the listing has more than %d MiB",
+                         PAGE_BYTES_MAX >> 20);
+    bytes_put(&task->page, data, bytes);
+    CHECK(!task->page.failed);
+    return STATUS_OK;
+}
+
+static enum task_verdict
+judge_s3_status(struct task *task, const struct transfer_end *end, struct error *error)
+{
+    enum task_verdict verdict = task_judge_status(task, end, error);
+    if (end->head.status >= 300 && end->head.status < 400)
+        error_set(error, STATUS_FAILED_PRECONDITION,
+                  "the server answers %ld, that the bucket is at another endpoint: correct "
+                  "`region` or `endpoint_url`",
+                  end->head.status);
+    if (verdict == TASK_FAILED && task->file != NULL)
+        (void)error_prefix(error, "%.100s", task->file->name);
+    return verdict;
+}
+
+static enum task_verdict
+judge_page(struct task *task, const struct transfer_end *end, struct error *error)
+{
+    if (end->head.status != 200)
+        return judge_s3_status(task, end, error);
+    struct page_request *request = task->asked;
+    return listing_read(&request->listing, task->page.data, task->page.used, error) == STATUS_OK
+               ? TASK_DONE
+               : TASK_FAILED;
+}
+
+static const struct task_type page_type = {
+    open_page, prepare_page, {begin_page, take_page, NULL}, judge_page};
+
+static enum status
+list_prefix(struct job *job, struct page_request *request, struct error *error)
+{
+    enum status status;
+    do {
+        struct task task = {.job = job, .asked = request};
+        status = tasks_run(job, &page_type, &task, 1, error);
+    } while (status == STATUS_OK && request->listing.is_truncated && request->keys_max == 0);
+    return status;
+}
+
+static enum status
+add_objects(struct job *job, const struct listing *listing, size_t skip, struct error *error)
+{
+    enum status status = STATUS_OK;
+    for (uint32_t i = 0; i < listing->count && status == STATUS_OK; i++) {
+        const struct listing_object *object = &listing->objects[i];
+        size_t bytes = strlen(object->key);
+        if (bytes <= skip || (object->key[bytes - 1] == '/' && object->bytes == 0))
+            continue; /* a folder's mark */
+        status = job_add_file(job, object->key + skip, object->etag, object->bytes, error);
+    }
+    return status;
+}
+
+/* The objects beneath the path, else the one of that name, which is then the first of all that
+ * begin so. */
+enum status
+s3_list(struct job *job, struct error *error)
+{
+    const char *path = job->place.path;
+    struct page_request request = {.listing = {.count_max = STORAGE_FILES_MAX}};
+    CHECK(asprintf(&request.prefix, "%s%s", path, path[0] != '\0' ? "/" : "") >= 0);
+    enum status status = list_prefix(job, &request, error);
+    if (status == STATUS_OK)
+        status = add_objects(job, &request.listing, strlen(request.prefix), error);
+    if (status == STATUS_OK && job->file_count == 0 && path[0] != '\0') {
+        listing_fini(&request.listing);
+        request.listing.count_max = STORAGE_FILES_MAX;
+        request.prefix[strlen(path)] = '\0';
+        request.keys_max = 1;
+        status = list_prefix(job, &request, error);
+        const struct listing_object *first = request.listing.objects;
+        const char *slash = strrchr(path, '/');
+        if (status == STATUS_OK && request.listing.count > 0 && strcmp(first->key, path) == 0)
+            status = job_add_file(job, slash != NULL ? slash + 1 : path, first->etag, first->bytes,
+                                  error);
+        job->is_single = job->file_count == 1;
+    }
+    listing_fini(&request.listing);
+    free(request.prefix);
+    return status;
+}
+
+static void
+prepare_object(struct task *task)
+{
+    const struct place *place = &task->job->place;
+    char *key = NULL;
+    const char *name = task->job->is_single ? "" : task->file->name;
+    const char *slash = name[0] != '\0' && place->path[0] != '\0' ? "/" : "";
+    CHECK(asprintf(&key, "%s%s%s", place->path, slash, name) >= 0);
+    set_s3_url(task, key, "");
+    free(key);
+    if (task->file->etag != NULL)
+        task_add_line(task, "If-Match: %s", task->file->etag);
+    if (task->sink.at > 0)
+        task_add_line(task, "Range: bytes=%llu-", (unsigned long long)task->sink.at);
+}
+
+static enum status
+begin_object(void *context, const struct transfer_head *head, struct error *error)
+{
+    struct task *task = context;
+    const struct model_file *file = task->file;
+    if (take_start(task, head, error) != STATUS_OK)
+        return error->status;
+    if (file->etag != NULL && head->etag[0] != '\0' && strcmp(head->etag, file->etag) != 0)
+        return error_set(error, STATUS_ABORTED, "%.100s has changed since it was listed",
+                         file->name);
+    if (head->length >= 0 && task->sink.at + (uint64_t)head->length != file->bytes)
+        return error_set(error, STATUS_UNAVAILABLE, "%.100s has %llu bytes, and %llu were listed",
+                         file->name, (unsigned long long)task->sink.at + (uint64_t)head->length,
+                         (unsigned long long)file->bytes);
+    return STATUS_OK;
+}
+
+static enum status
+take_object(void *context, const void *data, size_t bytes, struct error *error)
+{
+    struct task *task = context;
+    if (task->sink.at + bytes > task->file->bytes)
+        return error_set(error, STATUS_FAILED_PRECONDITION,
+                         "%.100s has more than the %llu bytes that were listed", task->file->name,
+                         (unsigned long long)task->file->bytes);
+    return sink_write(&task->sink, data, bytes, error);
+}
+
+static enum task_verdict
+judge_object(struct task *task, const struct transfer_end *end, struct error *error)
+{
+    if (end->head.status == 412) {
+        error_set(error, STATUS_ABORTED, "%.100s has changed since it was listed",
+                  task->file->name);
+        return TASK_FAILED; /* all is listed again */
+    }
+    if (end->head.status != 200 && end->head.status != 206)
+        return judge_s3_status(task, end, error);
+    if (task->sink.at == task->file->bytes)
+        return complete(task, error);
+    error_set(error, STATUS_UNAVAILABLE, "%.100s ends after %llu of %llu bytes", task->file->name,
+              (unsigned long long)task->sink.at, (unsigned long long)task->file->bytes);
+    return TASK_AGAIN;
+}
+
+static const struct task_type object_type = {
+    open_file, prepare_object, {begin_object, take_object, NULL}, judge_object};
+
+static enum status
+store_all(struct job *job, const struct task_type *type, struct error *error)
+{
+    struct task *tasks = calloc(job->file_count, sizeof(*tasks));
+    CHECK(tasks != NULL);
+    for (uint32_t i = 0; i < job->file_count; i++)
+        tasks[i] = (struct task){.job = job, .file = &job->files[i], .sink = {.fd = -1}};
+    enum status status = tasks_run(job, type, tasks, job->file_count, error);
+    free(tasks);
+    return status;
+}
+
+enum status
+s3_store(struct job *job, struct error *error)
+{
+    return store_all(job, &object_type, error);
+}
+
+/* ---- HTTP ---- */
+
+/* The file's name: the last part of the URL's path. */
+enum status
+http_list(struct job *job, struct error *error)
+{
+    const char *url = job->place.url;
+    const char *path = url + place_origin_bytes(url);
+    char name[CACHE_ENTRY_BYTES];
+    size_t bytes = strcspn(path, "?#");
+    size_t from = bytes;
+    while (from > 0 && path[from - 1] != '/')
+        from--;
+    snprintf(name, sizeof(name), "%.*s", (int)(bytes - from), path + from);
+    percent_decode(name);
+    bool is_usable = name[0] != '\0' && name[0] != '.' && strchr(name, '/') == NULL;
+    job->is_single = true;
+    return job_add_file(job, is_usable ? name : "model", NULL, 0, error);
+}
+
+/* A validator with which a range may be asked for; "": none. */
+static const char *
+strong_validator(const struct transfer_head *head)
+{
+    return head->etag[0] == '"' ? head->etag : head->etag[0] == '\0' ? head->modified : "";
+}
+
+static void
+prepare_http(struct task *task)
+{
+    struct job *job = task->job;
+    const struct place *place = &job->place;
+    const char *last = job->last.validator;
+    char partial[CACHE_VALIDATOR_BYTES];
+    task->url = strdup(task->redirects > 0 ? (char *)task->page.data : place->url);
+    CHECK(task->url != NULL);
+    for (unsigned i = 0; i < place->header_count && !task->is_over_origin; i++)
+        task_add_line(task, "%s", place->headers[i]);
+    cache_partial_validator(&job->partial, partial);
+    if (task->sink.at > 0 && partial[0] != '\0') {
+        task_add_line(task, "Range: bytes=%llu-", (unsigned long long)task->sink.at);
+        task_add_line(task, "If-Range: %s", partial);
+    }
+    struct storage_lease *lease =
+        last[0] == '\0' ? NULL : cache_lease(job->options->cache, job->last.content);
+    if (lease != NULL) {
+        bool is_etag = last[0] == '"' || last[0] == 'W';
+        task_add_line(task, "%s: %s", is_etag ? "If-None-Match" : "If-Modified-Since", last);
+        cache_release(job->options->cache, lease);
+    }
+}
+
+/* A new body: what was stored of another one is dropped. */
+static enum status
+begin_anew(struct task *task, const struct transfer_head *head, struct error *error)
+{
+    sink_close(&task->sink, NULL);
+    if (cache_partial_restart(&task->job->partial, strong_validator(head), error) != STATUS_OK)
+        return error->status;
+    return sink_open(task->job, &task->sink, task->file->name, error);
+}
+
+static enum status
+begin_http(void *context, const struct transfer_head *head, struct error *error)
+{
+    struct task *task = context;
+    struct job *job = task->job;
+    if (strncasecmp(head->type, "text/html", strlen("text/html")) == 0)
+        return error_set(error, STATUS_FAILED_PRECONDITION,
+                         "the server sends a page of HTML, not a model: look whether it asks for a "
+                         "login");
+    if (head->status == 200 && begin_anew(task, head, error) != STATUS_OK)
+        return error->status;
+    if (take_start(task, head, error) != STATUS_OK)
+        return error->status;
+    snprintf(job->now.validator, sizeof(job->now.validator), "%s",
+             head->etag[0] != '\0' ? head->etag : head->modified);
+    uint64_t bytes = head->length >= 0 ? task->sink.at + (uint64_t)head->length : 0;
+    return cache_partial_reserve(job->options->cache, &job->partial, bytes, error);
+}
+
+/* Headers are for the entry's server: another one gets none of them. */
+static enum task_verdict
+redirect(struct task *task, const struct transfer_end *end, struct error *error)
+{
+    const char *from = task->url;
+    const char *to = end->location;
+    size_t origin = place_origin_bytes(to);
+    bool is_https = strncasecmp(from, "https://", 8) == 0;
+    if (origin == 0 || ++task->redirects > REDIRECTS_MAX) {
+        error_set(error, STATUS_FAILED_PRECONDITION, "the server redirects %s",
+                  origin == 0 ? "to no URL" : "too often");
+        return TASK_FAILED;
+    }
+    if (strncasecmp(to, "https://", 8) != 0 && (is_https || strncasecmp(to, "http://", 7) != 0)) {
+        error_set(error, STATUS_FAILED_PRECONDITION, "the server redirects to %s, without TLS",
+                  "another scheme");
+        return TASK_FAILED;
+    }
+    if (origin != place_origin_bytes(from) || strncasecmp(from, to, origin) != 0)
+        task->is_over_origin = true;
+    task->page.used = 0;
+    bytes_put_text(&task->page, to);
+    bytes_put_char(&task->page, '\0');
+    CHECK(!task->page.failed);
+    return TASK_AT_ONCE;
+}
+
+static enum task_verdict
+judge_http(struct task *task, const struct transfer_end *end, struct error *error)
+{
+    switch (end->head.status) {
+    case 200:
+    case 206: return complete(task, error);
+    case 304: task->job->unchanged = true; return TASK_DONE;
+    case 301:
+    case 302:
+    case 303:
+    case 307:
+    case 308: return redirect(task, end, error);
+    case 416: /* what is stored is no part of what the server has now */
+        if (begin_anew(task, &(struct transfer_head){.etag = ""}, error) != STATUS_OK)
+            return TASK_FAILED;
+        error_set(error, STATUS_UNAVAILABLE, "the server refuses a range");
+        return TASK_AGAIN;
+    default: return task_judge_status(task, end, error);
+    }
+}
+
+static const struct task_type http_type = {
+    open_file, prepare_http, {begin_http, take_body, NULL}, judge_http};
+
+enum status
+http_store(struct job *job, struct error *error)
+{
+    return store_all(job, &http_type, error);
+}

@@ -1,0 +1,351 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The threads. A fetch waits in one list until a thread takes it, runs, and is put into another,
+ * from which the loop thread tells its end. A cancelled fetch goes the same way, only faster, and
+ * its end is told to nobody.
+ */
+#include "serving/storage/storage.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "serving/storage/cache.h"
+#include "serving/storage/job.h"
+
+struct storage_fetch {
+    struct storage_fetch *next;
+    struct storage *storage;
+    struct storage_request request; /* its texts are owned */
+    char *path, *key;
+    bool is_cancelled; /* [lock] */
+    struct error error;
+    struct storage_model model;
+};
+
+struct list {
+    struct storage_fetch *first, **last;
+};
+
+struct worker {
+    struct storage *storage;
+    pthread_t thread;
+    struct transfers *transfers;
+    struct storage_fetch *fetch; /* that it carries out [lock] */
+};
+
+struct storage {
+    struct storage_options options;
+    char *entries, *pvc_mounts, *files;
+    char *folder; /* of fetched models */
+    struct cache *cache;
+    pthread_mutex_t lock; /* never held over anything that may block */
+    pthread_cond_t more;
+    struct list waiting, ended;   /* [lock] */
+    struct storage_counts counts; /* [lock] */
+    bool is_stopping;             /* [lock] */
+    bool is_posted;               /* the loop will look at `ended` [lock] */
+    struct worker workers[STORAGE_FETCHES_MAX];
+    uint32_t worker_count; /* that were started, at the first fetch */
+};
+
+static void
+list_init(struct list *list)
+{
+    list->first = NULL;
+    list->last = &list->first;
+}
+
+static void
+list_add(struct list *list, struct storage_fetch *fetch)
+{
+    fetch->next = NULL;
+    *list->last = fetch;
+    list->last = &fetch->next;
+}
+
+static struct storage_fetch *
+list_take(struct list *list)
+{
+    struct storage_fetch *fetch = list->first;
+    if (fetch == NULL)
+        return NULL;
+    list->first = fetch->next;
+    if (list->first == NULL)
+        list->last = &list->first;
+    return fetch;
+}
+
+static void
+fetch_free(struct storage_fetch *fetch)
+{
+    free(fetch->path);
+    free(fetch->key);
+    free(fetch);
+}
+
+/* ---- telling ends: the loop thread ---- */
+
+static void
+tell_ended(void *context)
+{
+    struct storage *storage = context;
+    pthread_mutex_lock(&storage->lock);
+    storage->is_posted = false;
+    struct storage_fetch *fetch;
+    while ((fetch = list_take(&storage->ended)) != NULL) {
+        bool is_told = !fetch->is_cancelled;
+        pthread_mutex_unlock(&storage->lock);
+        bool is_good = fetch->error.status == STATUS_OK;
+        if (!is_told && is_good)
+            cache_release(storage->cache, fetch->model.lease);
+        if (is_told)
+            fetch->request.done(fetch->request.context, is_good ? NULL : &fetch->error,
+                                is_good ? &fetch->model : NULL);
+        fetch_free(fetch);
+        pthread_mutex_lock(&storage->lock);
+    }
+    pthread_mutex_unlock(&storage->lock);
+}
+
+/* ---- the threads ---- */
+
+static bool
+is_cancelled(void *context)
+{
+    struct storage_fetch *fetch = context;
+    pthread_mutex_lock(&fetch->storage->lock);
+    bool cancelled = fetch->is_cancelled || fetch->storage->is_stopping;
+    pthread_mutex_unlock(&fetch->storage->lock);
+    return cancelled;
+}
+
+/* With the lock. */
+static void
+count_end(struct storage_counts *counts, const struct storage_fetch *fetch, const struct job *job)
+{
+    counts->retries += job->retries;
+    counts->received_bytes += job->received_bytes;
+    counts->fetches++;
+    if (fetch->error.status != STATUS_OK)
+        counts->failures += fetch->error.status != STATUS_CANCELLED;
+    else if (job_ended(job) == JOB_STALE)
+        counts->stale++;
+    else if (job_ended(job) == JOB_HIT)
+        counts->hits++;
+}
+
+static void
+carry_out(struct worker *worker, struct storage_fetch *fetch)
+{
+    struct storage *storage = worker->storage;
+    const struct job_options options = {.cache = storage->cache,
+                                        .transfers = worker->transfers,
+                                        .place = {storage->entries},
+                                        .pvc_mounts = storage->pvc_mounts,
+                                        .files = storage->files};
+    struct job job = {.options = &options,
+                      .request = &fetch->request,
+                      .is_cancelled = is_cancelled,
+                      .context = fetch};
+    error_clear(&fetch->error);
+    if (job_run(&job, &fetch->model, &fetch->error) == STATUS_OK)
+        error_clear(&fetch->error); /* of a stale model */
+    pthread_mutex_lock(&storage->lock);
+    worker->fetch = NULL;
+    count_end(&storage->counts, fetch, &job);
+    list_add(&storage->ended, fetch);
+    bool posts = !storage->is_posted && !storage->is_stopping;
+    storage->is_posted = storage->is_posted || posts;
+    pthread_mutex_unlock(&storage->lock);
+    if (posts)
+        loop_post(storage->options.loop, tell_ended, storage);
+}
+
+static void *
+work(void *context)
+{
+    struct worker *worker = context;
+    struct storage *storage = worker->storage;
+    pthread_setname_np(pthread_self(), "storage");
+    for (;;) {
+        pthread_mutex_lock(&storage->lock);
+        while (storage->waiting.first == NULL && !storage->is_stopping)
+            pthread_cond_wait(&storage->more, &storage->lock);
+        struct storage_fetch *fetch = storage->is_stopping ? NULL : list_take(&storage->waiting);
+        worker->fetch = fetch;
+        pthread_mutex_unlock(&storage->lock);
+        if (fetch == NULL)
+            return NULL;
+        carry_out(worker, fetch);
+    }
+}
+
+/* As many as there are fetches, at most fetches_max. */
+static void
+start_worker(struct storage *storage)
+{
+    uint32_t busy = 0;
+    uint32_t waiting = 0;
+    pthread_mutex_lock(&storage->lock);
+    for (uint32_t i = 0; i < storage->worker_count; i++)
+        busy += storage->workers[i].fetch != NULL;
+    for (const struct storage_fetch *fetch = storage->waiting.first; fetch != NULL;
+         fetch = fetch->next)
+        waiting++;
+    pthread_mutex_unlock(&storage->lock);
+    if (storage->worker_count == storage->options.fetches_max ||
+        storage->worker_count >= busy + waiting)
+        return;
+    struct worker *worker = &storage->workers[storage->worker_count];
+    *worker = (struct worker){.storage = storage, .transfers = transfers_create()};
+    if (pthread_create(&worker->thread, NULL, work, worker) == 0) {
+        storage->worker_count++;
+        return;
+    }
+    transfers_destroy(worker->transfers);
+    CHECK(storage->worker_count > 0); /* without threads nothing can be told */
+    log_warn_limited("storage_threads_lacking threads=%u", storage->worker_count);
+}
+
+/* ---- what others call ---- */
+
+static char *
+copy(const char *text)
+{
+    char *copied = text != NULL ? strdup(text) : NULL;
+    CHECK(text == NULL || copied != NULL);
+    return copied;
+}
+
+enum status
+storage_create(const struct storage_options *options, struct storage **created, struct error *error)
+{
+    struct cache *cache;
+    enum status status = cache_create(options->cache, options->cache_bytes_max, &cache, error);
+    if (status != STATUS_OK)
+        return status;
+    struct storage *storage = calloc(1, sizeof(*storage));
+    CHECK(storage != NULL);
+    CHECK(options->fetches_max > 0 && options->fetches_max <= STORAGE_FETCHES_MAX);
+    storage->options = *options;
+    storage->entries = copy(options->entries);
+    storage->pvc_mounts = copy(options->pvc_mounts);
+    storage->files = copy(options->files);
+    storage->cache = cache;
+    storage->folder = cache_folder(cache);
+    list_init(&storage->waiting);
+    list_init(&storage->ended);
+    CHECK(pthread_mutex_init(&storage->lock, NULL) == 0 &&
+          pthread_cond_init(&storage->more, NULL) == 0);
+    *created = storage;
+    return STATUS_OK;
+}
+
+const char *
+storage_folder(const struct storage *storage)
+{
+    return storage->folder;
+}
+
+bool
+storage_has_default(const struct storage *storage)
+{
+    return storage->entries != NULL;
+}
+
+struct storage_fetch *
+storage_fetch(struct storage *storage, const struct storage_request *request)
+{
+    struct storage_fetch *fetch = calloc(1, sizeof(*fetch));
+    CHECK(fetch != NULL);
+    fetch->storage = storage;
+    fetch->request = *request;
+    fetch->path = copy(request->source.path);
+    fetch->key = copy(request->source.key);
+    fetch->request.source = (struct storage_source){fetch->path, fetch->key};
+    pthread_mutex_lock(&storage->lock);
+    list_add(&storage->waiting, fetch);
+    pthread_cond_signal(&storage->more);
+    pthread_mutex_unlock(&storage->lock);
+    start_worker(storage);
+    return fetch;
+}
+
+void
+storage_cancel(struct storage_fetch *fetch)
+{
+    struct storage *storage = fetch->storage;
+    pthread_mutex_lock(&storage->lock);
+    fetch->is_cancelled = true;
+    for (uint32_t i = 0; i < storage->worker_count; i++)
+        if (storage->workers[i].fetch == fetch)
+            transfers_wake(storage->workers[i].transfers);
+    pthread_mutex_unlock(&storage->lock);
+}
+
+void
+storage_release(struct storage *storage, struct storage_lease *lease)
+{
+    if (lease != NULL)
+        cache_release(storage->cache, lease);
+}
+
+void
+storage_look(struct storage *storage, struct storage_counts *counts)
+{
+    struct cache_counts cache;
+    cache_look(storage->cache, &cache);
+    pthread_mutex_lock(&storage->lock);
+    *counts = storage->counts;
+    for (uint32_t i = 0; i < storage->worker_count; i++)
+        counts->running += storage->workers[i].fetch != NULL;
+    for (const struct storage_fetch *fetch = storage->waiting.first; fetch != NULL;
+         fetch = fetch->next)
+        counts->waiting++;
+    pthread_mutex_unlock(&storage->lock);
+    counts->cache_bytes = cache.bytes;
+    counts->evictions = cache.evictions;
+}
+
+static void
+free_all(struct storage *storage, struct list *list)
+{
+    struct storage_fetch *fetch;
+    while ((fetch = list_take(list)) != NULL) {
+        if (list == &storage->ended && fetch->error.status == STATUS_OK)
+            cache_release(storage->cache, fetch->model.lease);
+        fetch_free(fetch);
+    }
+}
+
+void
+storage_destroy(struct storage *storage)
+{
+    if (storage == NULL)
+        return;
+    pthread_mutex_lock(&storage->lock);
+    storage->is_stopping = true;
+    pthread_cond_broadcast(&storage->more);
+    for (uint32_t i = 0; i < storage->worker_count; i++)
+        transfers_wake(storage->workers[i].transfers);
+    pthread_mutex_unlock(&storage->lock);
+    for (uint32_t i = 0; i < storage->worker_count; i++) {
+        CHECK(pthread_join(storage->workers[i].thread, NULL) == 0);
+        transfers_destroy(storage->workers[i].transfers);
+    }
+    free_all(storage, &storage->waiting);
+    free_all(storage, &storage->ended);
+    cache_destroy(storage->cache);
+    pthread_mutex_destroy(&storage->lock);
+    pthread_cond_destroy(&storage->more);
+    free(storage->folder);
+    free(storage->entries);
+    free(storage->pvc_mounts);
+    free(storage->files);
+    free(storage);
+}

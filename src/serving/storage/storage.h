@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Fetches models from http(s)://, s3://, pvc:// and file:// into a bounded cache on disk
+ * (DESIGN.md). Threads of its own do all that may block; the functions here return at once. Loop
+ * thread, except storage_create, which may touch the disk.
+ *
+ * A fetched model is a file or a folder that never changes and that the cache keeps until
+ * storage_release.
+ */
+#pragma once
+
+#include <limits.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/error.h"
+#include "loop/loop.h"
+
+struct storage;
+struct storage_fetch;
+struct storage_lease;
+
+enum {
+    STORAGE_FETCHES_MAX = 64, /* threads */
+    STORAGE_FILES_MAX = 65536 /* of one model */
+};
+
+struct storage_options {
+    struct loop *loop;
+    const char *cache;        /* absolute; made if it is missing */
+    uint64_t cache_bytes_max; /* of all files in it */
+    const char *entries;      /* storage-config: a folder of JSON files, one per key; NULL: none */
+    const char *pvc_mounts;   /* folder in which each claim is mounted */
+    const char *files;        /* folder whose files file:// may name; NULL: none */
+    uint32_t fetches_max;
+};
+
+/* FAILED_PRECONDITION, PERMISSION_DENIED …: the cache's folder cannot be used. */
+enum status storage_create(const struct storage_options *options, struct storage **storage,
+                           struct error *error) WARN_UNUSED;
+/* Ends all fetches, whose `done` is not called any more. After all releases. NULL is ignored. */
+void storage_destroy(struct storage *storage);
+
+/* The folder of fetched models, absolute, without links. */
+const char *storage_folder(const struct storage *storage);
+
+/* ---- where a model is ---- */
+
+/* As a registrar gives it: a path or URI, and a key as JSON, by which `storage_key`,
+ * `storage_params`, `bucket`, `model_type` and `sha256` count. */
+struct storage_source {
+    const char *path;
+    const char *key; /* "" or text that is no JSON object: none of these */
+};
+
+/* Whether the path is an URI or the key names a storage. Pure. */
+bool storage_is_named(const struct storage_source *source);
+/* Whether storage-config may have a default for this model, which names none. */
+bool storage_has_default(const struct storage *storage);
+
+/* ---- fetching ---- */
+
+struct storage_model {
+    char path[PATH_MAX]; /* of the file or folder */
+    uint64_t bytes;      /* of all of its files */
+    struct storage_lease *lease;
+};
+
+/* Called once, unless the fetch is cancelled first. `error` NULL: success; the lease is the
+ * callee's. UNAVAILABLE, DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED: the same fetch may succeed later;
+ * other codes need a change. Texts hold no secrets. */
+typedef void storage_done(void *context, const struct error *error,
+                          const struct storage_model *model);
+
+struct storage_request {
+    struct storage_source source; /* copied */
+    int64_t deadline_ns;
+    storage_done *done;
+    void *context;
+};
+
+struct storage_fetch *storage_fetch(struct storage *storage, const struct storage_request *request);
+/* `done` will not be called. What was fetched stays for the next attempt. */
+void storage_cancel(struct storage_fetch *fetch);
+/* The cache may drop it from now on. NULL is ignored. */
+void storage_release(struct storage *storage, struct storage_lease *lease);
+
+/* ---- looking at it ---- */
+
+struct storage_counts {
+    uint64_t fetches, hits, stale, failures; /* ended fetches, by result */
+    uint64_t retries;                        /* of requests */
+    uint64_t received_bytes;
+    uint64_t evictions;
+    uint64_t cache_bytes, running, waiting; /* now */
+};
+
+void storage_look(struct storage *storage, struct storage_counts *counts);

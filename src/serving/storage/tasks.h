@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Requests that are repeated until they succeed (attempts). A task asks for one page or one file.
+ *
+ *  A1. An attempt after which more of a file is there than ever does not count as a failure: the
+ *      next one goes on from there at once. So a connection that is cut every 64 KiB does not end a
+ * fetch. A2. Else the wait doubles from RETRY_FIRST_MS, with jitter, or is what the server says;
+ * after RETRIES_MAX failures in a row the task has failed, UNAVAILABLE. A3. 408, 429, 5xx and
+ * broken connections may recover; all else is final.
+ */
+#pragma once
+
+#include "base/bytes.h"
+#include "serving/storage/job.h"
+
+enum task_verdict {
+    TASK_AGAIN,   /* the attempt has failed in a way that may not last; the error says why */
+    TASK_AT_ONCE, /* ask again now: the request has changed */
+    TASK_DONE,
+    TASK_FAILED
+};
+
+struct task {
+    struct job *job;
+    struct model_file *file; /* NULL: a page */
+    struct file_sink sink;
+    struct bytes page;                 /* or the URL of a redirection */
+    void *asked;                       /* what the page is about */
+    uint64_t most_bytes;               /* of the file, after any attempt */
+    char *url;                         /* owned */
+    char *lines[TRANSFER_HEADERS_MAX]; /* headers of the attempt, owned */
+    unsigned line_count;
+    struct transfer *transfer; /* NULL: none is under way */
+    uint32_t failures, redirects;
+    int64_t retry_at_ns;
+    bool is_over_origin; /* redirected to another origin: nothing secret is sent */
+    bool was_corrupt;    /* its digest was wrong once */
+};
+
+struct task_type {
+    /* Opens the sink; TASK_DONE: there is nothing to ask. */
+    enum task_verdict (*open)(struct task *task, struct error *error);
+    /* Sets url and lines for the next attempt. */
+    void (*prepare)(struct task *task);
+    struct transfer_sink sink; /* `context` is the task */
+    /* Judges an answer of any status. */
+    enum task_verdict (*judge)(struct task *task, const struct transfer_end *end,
+                               struct error *error);
+};
+
+enum { TASKS_AT_ONCE = 4 };
+
+/* Runs all, TASKS_AT_ONCE at a time. What was stored stays after a failure. */
+enum status tasks_run(struct job *job, const struct task_type *type, struct task *tasks,
+                      uint32_t count, struct error *error) WARN_UNUSED;
+
+void task_add_line(struct task *task, const char *format, ...) PRINTF_LIKE(2, 3);
+/* A2, A3 for an answer that is neither 2xx nor known to the task. */
+enum task_verdict task_judge_status(struct task *task, const struct transfer_end *end,
+                                    struct error *error);
