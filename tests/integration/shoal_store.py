@@ -76,6 +76,7 @@ class Store:
 
         class Handler(http.server.BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            disable_nagle_algorithm = True
 
             def do_GET(self):
                 Answer(store, self).give()
@@ -240,6 +241,12 @@ class Answer:
         else:
             self.send(200, data, headers, True)
 
+    def wait_as_told(self, is_second_half):
+        if self.store.pause_s:
+            time.sleep(self.store.pause_s)
+        if self.store.hold and is_second_half:
+            self.store.hold.wait(60)
+
     def send(self, status, body, headers, is_model=False):
         store, handler = self.store, self.handler
         handler.send_response(status)
@@ -251,10 +258,8 @@ class Answer:
         step = 64 << 10
         for at in range(0, len(body), step):
             part = body[at:at + step]
-            if is_model and store.pause_s:
-                time.sleep(store.pause_s)
-            if is_model and store.hold and at >= len(body) // 2:
-                store.hold.wait(60)
+            if is_model:
+                self.wait_as_told(at >= len(body) // 2)
             if is_model and store.cut_bytes and at + len(part) > store.cut_bytes:
                 handler.close_connection = True
                 handler.connection.close()

@@ -150,7 +150,7 @@ FOR_INFORMATION = set("""
     mesh_unload_time mesh_unloads mesh_used mesh_vmodels model_bytes model_bytes_max model_loads
     models_kept models_known models_loaded models_unloaded orphans_killed owner owner_pid pid
     reclaim reloads replies_ok requests sandbox sandbox_allow slots_max slots_used spans_exported
-    stage suspected traces waited waiting_bytes where workers_live workers_wanted
+    stage storage_cache storage_fetches storage_fetching storage_hits suspected traces waited waiting_bytes where workers_live workers_wanted
 """.split())
 
 # (rule, files) that are allowed all the same, each with its reason.

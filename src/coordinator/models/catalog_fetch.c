@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "coordinator/models/model.h"
 #include "coordinator/pipeline/pipeline.h"
 
@@ -61,6 +62,9 @@ on_fetched(void *context, const struct error *error, const struct storage_model 
         catalog_fail(model, error->status, error->text);
         return;
     }
+    log_info_limited("model_fetched pipeline=%s model=\"%s\" bytes=%llu ms=%lld",
+                     model->catalog->pipeline->name, model->id, (unsigned long long)fetched->bytes,
+                     (long long)((clock_now_ns() - model->phase_since_ns) / NS_PER_MS));
     model->lease = fetched->lease;
     model->fetched = strdup(fetched->path);
     CHECK(model->fetched != NULL);

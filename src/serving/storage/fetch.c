@@ -19,8 +19,8 @@ enum {
 };
 
 static const struct {
-    enum status (*list)(struct job *job, struct error *error);
-    enum status (*store)(struct job *job, struct error *error);
+    enum status (*list)(struct storage_job *job, struct error *error);
+    enum status (*store)(struct storage_job *job, struct error *error);
 } ways[] = {
     [PLACE_HTTP] = {http_list, http_store},
     [PLACE_S3] = {s3_list, s3_store},
@@ -29,7 +29,7 @@ static const struct {
 };
 
 enum status
-job_check(const struct job *job, struct error *error)
+job_check(const struct storage_job *job, struct error *error)
 {
     if (job->is_cancelled(job->context))
         return error_set(error, STATUS_CANCELLED, "cancelled");
@@ -64,7 +64,7 @@ name_is_safe(const char *name)
 }
 
 enum status
-job_add_file(struct job *job, const char *name, const char *etag, uint64_t bytes,
+job_add_file(struct storage_job *job, const char *name, const char *etag, uint64_t bytes,
              struct error *error)
 {
     if (!name_is_safe(name))
@@ -75,18 +75,18 @@ job_add_file(struct job *job, const char *name, const char *etag, uint64_t bytes
                          STORAGE_FILES_MAX);
     if ((job->file_count & (job->file_count - 1)) == 0) { /* full at each power of two */
         size_t room = job->file_count == 0 ? 1 : 2 * (size_t)job->file_count;
-        job->files = realloc(job->files, room * sizeof(struct model_file));
+        job->files = realloc(job->files, room * sizeof(struct stored_file));
         CHECK(job->files != NULL);
     }
-    struct model_file *file = &job->files[job->file_count++];
-    *file = (struct model_file){.name = strdup(name), .bytes = bytes};
+    struct stored_file *file = &job->files[job->file_count++];
+    *file = (struct stored_file){.name = strdup(name), .bytes = bytes};
     file->etag = etag != NULL ? strdup(etag) : NULL;
     CHECK(file->name != NULL && (etag == NULL || file->etag != NULL));
     return STATUS_OK;
 }
 
 static void
-drop_files(struct job *job)
+drop_files(struct storage_job *job)
 {
     for (uint32_t i = 0; i < job->file_count; i++) {
         free(job->files[i].name);
@@ -98,7 +98,7 @@ drop_files(struct job *job)
 }
 
 uint64_t
-job_bytes(const struct job *job)
+job_bytes(const struct storage_job *job)
 {
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < job->file_count; i++)
@@ -107,7 +107,7 @@ job_bytes(const struct job *job)
 }
 
 enum status
-job_judge_file(struct job *job, struct model_file *file, struct error *error)
+job_judge_file(struct storage_job *job, struct stored_file *file, struct error *error)
 {
     const char *stated =
         place_digest(&job->place, file->name, job->is_single ? PLACE_ONE_FILE : PLACE_FOLDER);
@@ -124,9 +124,9 @@ job_judge_file(struct job *job, struct model_file *file, struct error *error)
 
 /* Credentials belong to it: a caller without them gets nothing that others have fetched. */
 static void
-name_source(struct job *job)
+name_source(struct storage_job *job)
 {
-    const struct place *place = &job->place;
+    const struct storage_place *place = &job->place;
     struct digest *digest = digest_begin();
     char kind[16];
     snprintf(kind, sizeof(kind), "%d", (int)place->kind);
@@ -141,7 +141,7 @@ name_source(struct job *job)
 
 /* Of a listing: names, sizes and versions of all files. */
 static void
-name_listing(struct job *job)
+name_listing(struct storage_job *job)
 {
     struct digest *digest = digest_begin();
     char text[DIGEST_BYTES];
@@ -157,7 +157,7 @@ name_listing(struct job *job)
 }
 
 static void
-name_content(struct job *job)
+name_content(struct storage_job *job)
 {
     struct digest *digest = digest_begin();
     for (uint32_t i = 0; i < job->file_count; i++) {
@@ -170,7 +170,7 @@ name_content(struct job *job)
 }
 
 static bool
-give(struct job *job, const struct cache_record *record, struct storage_lease *lease,
+give(struct storage_job *job, const struct cache_record *record, struct storage_lease *lease,
      struct storage_model *model)
 {
     if (lease == NULL)
@@ -182,7 +182,7 @@ give(struct job *job, const struct cache_record *record, struct storage_lease *l
 }
 
 static bool
-take_last(struct job *job, struct storage_model *model)
+take_last(struct storage_job *job, struct storage_model *model)
 {
     return job->last.content[0] != '\0' &&
            give(job, &job->last, cache_lease(job->options->cache, job->last.content), model);
@@ -193,7 +193,7 @@ take_last(struct job *job, struct storage_model *model)
 /* Opens the partial folder, after another fetch of the same has ended. `*done`: that one has
  * fetched what this one needs. */
 static enum status
-take_turn(struct job *job, struct storage_model *model, bool *done, struct error *error)
+take_turn(struct storage_job *job, struct storage_model *model, bool *done, struct error *error)
 {
     struct cache *cache = job->options->cache;
     enum status status;
@@ -227,7 +227,7 @@ is_temporary(enum status status)
 }
 
 static enum status
-store(struct job *job, struct storage_model *model, struct error *error)
+store(struct storage_job *job, struct storage_model *model, struct error *error)
 {
     struct cache *cache = job->options->cache;
     struct storage_lease *lease = NULL;
@@ -255,7 +255,7 @@ store(struct job *job, struct storage_model *model, struct error *error)
 }
 
 static enum status
-fetch_once(struct job *job, struct storage_model *model, struct error *error)
+fetch_once(struct storage_job *job, struct storage_model *model, struct error *error)
 {
     bool done = false;
     drop_files(job);
@@ -286,14 +286,14 @@ fetch_once(struct job *job, struct storage_model *model, struct error *error)
 }
 
 enum job_end
-job_ended(const struct job *job)
+job_ended(const struct storage_job *job)
 {
     return job->is_stale ? JOB_STALE : job->unchanged ? JOB_HIT : JOB_FETCHED;
 }
 
 /* The source cannot be asked, but the cache has what it had last. */
 static bool
-take_stale(struct job *job, struct storage_model *model, const struct error *error)
+take_stale(struct storage_job *job, struct storage_model *model, const struct error *error)
 {
     if (error->status != STATUS_UNAVAILABLE || !take_last(job, model))
         return false;
@@ -303,7 +303,7 @@ take_stale(struct job *job, struct storage_model *model, const struct error *err
 }
 
 enum status
-job_run(struct job *job, struct storage_model *model, struct error *error)
+job_run(struct storage_job *job, struct storage_model *model, struct error *error)
 {
     job->partial.lock_fd = -1;
     enum status status =

@@ -15,14 +15,14 @@
 #include "serving/storage/storage.h"
 #include "serving/storage/transfer.h"
 
-struct file_sink {
+struct storage_sink {
     struct cache *cache;
     int fd; /* -1: not open */
     uint64_t at;
     struct digest *digest;
 };
 
-struct model_file {
+struct stored_file {
     char *name; /* beneath the model's folder */
     char *etag; /* NULL: not known */
     uint64_t bytes;
@@ -37,18 +37,18 @@ struct job_options {
     const char *files; /* NULL: none */
 };
 
-struct job {
+struct storage_job {
     const struct job_options *options;
     const struct storage_request *request;
     bool (*is_cancelled)(void *context);
     void *context;
 
-    struct place place;
+    struct storage_place place;
     char source[CACHE_ID_BYTES];
     struct cache_record last; /* what the source had last; content "": not known */
     struct cache_record now;
     struct cache_partial partial;
-    struct model_file *files;
+    struct stored_file *files;
     uint32_t file_count;
     bool is_single; /* the model is one file */
     bool unchanged; /* the source still has what it had last, or another fetch has fetched it */
@@ -58,41 +58,42 @@ struct job {
 };
 
 /* The whole; the lease is the caller's. */
-enum status job_run(struct job *job, struct storage_model *model, struct error *error) WARN_UNUSED;
+enum status job_run(struct storage_job *job, struct storage_model *model,
+                    struct error *error) WARN_UNUSED;
 /* Of one that succeeded. */
 enum job_end { JOB_FETCHED, JOB_HIT, JOB_STALE };
-enum job_end job_ended(const struct job *job);
+enum job_end job_ended(const struct storage_job *job);
 
 /* ---- for the steps ---- */
 
 /* CANCELLED, DEADLINE_EXCEEDED: it must end now. */
-enum status job_check(const struct job *job, struct error *error) WARN_UNUSED;
+enum status job_check(const struct storage_job *job, struct error *error) WARN_UNUSED;
 /* Adds a file; INVALID_ARGUMENT: its name leads out of the folder. */
-enum status job_add_file(struct job *job, const char *name, const char *etag, uint64_t bytes,
-                         struct error *error) WARN_UNUSED;
+enum status job_add_file(struct storage_job *job, const char *name, const char *etag,
+                         uint64_t bytes, struct error *error) WARN_UNUSED;
 /* A file is stored: compares its digest with the key's. DATA_LOSS. */
-enum status job_judge_file(struct job *job, struct model_file *file,
+enum status job_judge_file(struct storage_job *job, struct stored_file *file,
                            struct error *error) WARN_UNUSED;
 /* The bytes of all files of which they are known. */
-uint64_t job_bytes(const struct job *job);
+uint64_t job_bytes(const struct storage_job *job);
 
 /* ---- sink.c ---- */
 
 /* Opens a file of the partial model and reads what it has. */
-enum status sink_open(struct job *job, struct file_sink *sink, const char *name,
+enum status sink_open(struct storage_job *job, struct storage_sink *sink, const char *name,
                       struct error *error) WARN_UNUSED;
-enum status sink_restart(struct file_sink *sink, struct error *error) WARN_UNUSED;
-enum status sink_write(struct file_sink *sink, const void *data, size_t bytes,
+enum status sink_restart(struct storage_sink *sink, struct error *error) WARN_UNUSED;
+enum status sink_write(struct storage_sink *sink, const void *data, size_t bytes,
                        struct error *error) WARN_UNUSED;
 /* Closes it and writes its digest; NULL: only closes it. */
-void sink_close(struct file_sink *sink, char digest[DIGEST_BYTES]);
+void sink_close(struct storage_sink *sink, char digest[DIGEST_BYTES]);
 
 /* ---- remote.c, tasks.c ---- */
 
 /* Each of these fills `files`, or says that the source is unchanged; then stores the files. */
-enum status s3_list(struct job *job, struct error *error) WARN_UNUSED;
-enum status s3_store(struct job *job, struct error *error) WARN_UNUSED;
-enum status http_list(struct job *job, struct error *error) WARN_UNUSED;
-enum status http_store(struct job *job, struct error *error) WARN_UNUSED;
-enum status local_list(struct job *job, struct error *error) WARN_UNUSED;
-enum status local_store(struct job *job, struct error *error) WARN_UNUSED;
+enum status s3_list(struct storage_job *job, struct error *error) WARN_UNUSED;
+enum status s3_store(struct storage_job *job, struct error *error) WARN_UNUSED;
+enum status http_list(struct storage_job *job, struct error *error) WARN_UNUSED;
+enum status http_store(struct storage_job *job, struct error *error) WARN_UNUSED;
+enum status local_list(struct storage_job *job, struct error *error) WARN_UNUSED;
+enum status local_store(struct storage_job *job, struct error *error) WARN_UNUSED;

@@ -13,7 +13,7 @@
 
 enum { DEPTH_MAX = 16, TEXT_BYTES = 4096 };
 
-struct reader {
+struct listing_reader {
     struct listing *listing; /* NULL: an error is read */
     XML_Parser parser;
     struct error *error;
@@ -26,7 +26,7 @@ struct reader {
 };
 
 static void
-stop(struct reader *reader, enum status status, const char *why)
+stop(struct listing_reader *reader, enum status status, const char *why)
 {
     if (reader->error->status == STATUS_OK)
         error_set(reader->error, status, "the listing %s", why);
@@ -36,7 +36,7 @@ stop(struct reader *reader, enum status status, const char *why)
 static void
 on_begin(void *context, const char *name, const char **attributes)
 {
-    struct reader *reader = context;
+    struct listing_reader *reader = context;
     (void)attributes;
     reader->text_bytes = 0;
     if (++reader->depth > DEPTH_MAX)
@@ -50,7 +50,7 @@ on_begin(void *context, const char *name, const char **attributes)
 static void
 on_text(void *context, const char *text, int bytes)
 {
-    struct reader *reader = context;
+    struct listing_reader *reader = context;
     if (reader->text_bytes + (size_t)bytes >= sizeof(reader->text)) {
         stop(reader, STATUS_DATA_LOSS, "has a text that is too long");
         return;
@@ -70,7 +70,7 @@ decode_key(char *key)
 }
 
 static void
-take_member(struct reader *reader, const char *name)
+take_member(struct listing_reader *reader, const char *name)
 {
     struct listing_object *object = &reader->object;
     char *end;
@@ -93,7 +93,7 @@ take_member(struct reader *reader, const char *name)
 }
 
 static void
-add_object(struct reader *reader)
+add_object(struct listing_reader *reader)
 {
     struct listing *listing = reader->listing;
     if (reader->object.key == NULL) {
@@ -116,7 +116,7 @@ add_object(struct reader *reader)
 }
 
 static void
-take_top(struct reader *reader, const char *name)
+take_top(struct listing_reader *reader, const char *name)
 {
     struct listing *listing = reader->listing;
     if (strcmp(name, "IsTruncated") == 0)
@@ -131,7 +131,7 @@ take_top(struct reader *reader, const char *name)
 static void
 on_end(void *context, const char *name)
 {
-    struct reader *reader = context;
+    struct listing_reader *reader = context;
     reader->text[reader->text_bytes] = '\0';
     if (reader->listing == NULL) {
         if (reader->depth == 2 && strcmp(name, "Code") == 0)
@@ -148,7 +148,7 @@ on_end(void *context, const char *name)
 }
 
 static bool
-parse(struct reader *reader, const char *xml, size_t bytes)
+parse(struct listing_reader *reader, const char *xml, size_t bytes)
 {
     reader->parser = XML_ParserCreate(NULL);
     CHECK(reader->parser != NULL);
@@ -166,7 +166,7 @@ parse(struct reader *reader, const char *xml, size_t bytes)
 enum status
 listing_read(struct listing *listing, const char *xml, size_t bytes, struct error *error)
 {
-    struct reader *reader = calloc(1, sizeof(*reader));
+    struct listing_reader *reader = calloc(1, sizeof(*reader));
     CHECK(reader != NULL);
     reader->listing = listing;
     reader->error = error;
@@ -197,7 +197,7 @@ void
 listing_read_error(const char *xml, size_t bytes, char *text, size_t room)
 {
     struct error ignored = ERROR_NONE;
-    struct reader *reader = calloc(1, sizeof(*reader));
+    struct listing_reader *reader = calloc(1, sizeof(*reader));
     CHECK(reader != NULL);
     reader->error = &ignored;
     (void)parse(reader, xml, bytes);

@@ -26,9 +26,10 @@ open_beneath(int fd, const char *path, uint64_t flags)
 
 /* Opens the model; `*name` is its last part. */
 static enum status
-open_model(const struct job *job, int *fd, char name[CACHE_ENTRY_BYTES], struct error *error)
+open_model(const struct storage_job *job, int *fd, char name[CACHE_ENTRY_BYTES],
+           struct error *error)
 {
-    const struct place *place = &job->place;
+    const struct storage_place *place = &job->place;
     const char *root = place->kind == PLACE_PVC ? job->options->pvc_mounts : job->options->files;
     char path[PATH_MAX];
     size_t skip = 0;
@@ -63,7 +64,7 @@ open_model(const struct job *job, int *fd, char name[CACHE_ENTRY_BYTES], struct 
 }
 
 static enum status
-add_file(struct job *job, const char *name, const struct stat *info, struct error *error)
+add_file(struct storage_job *job, const char *name, const struct stat *info, struct error *error)
 {
     char version[LINE_MAX];
     snprintf(version, sizeof(version), "%llu.%lld.%ld", (unsigned long long)info->st_ino,
@@ -73,7 +74,7 @@ add_file(struct job *job, const char *name, const struct stat *info, struct erro
 
 /* Adds all files of a folder; `within` is its name in the model, "" at the top. */
 static enum status
-add_folder(struct job *job, int fd, const char *within, unsigned depth, struct error *error)
+add_folder(struct storage_job *job, int fd, const char *within, unsigned depth, struct error *error)
 {
     int copied = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *stream = copied < 0 ? NULL : fdopendir(copied);
@@ -110,11 +111,12 @@ add_folder(struct job *job, int fd, const char *within, unsigned depth, struct e
 static int
 by_name(const void *one, const void *other)
 {
-    return strcmp(((const struct model_file *)one)->name, ((const struct model_file *)other)->name);
+    return strcmp(((const struct stored_file *)one)->name,
+                  ((const struct stored_file *)other)->name);
 }
 
 enum status
-local_list(struct job *job, struct error *error)
+local_list(struct storage_job *job, struct error *error)
 {
     char name[CACHE_ENTRY_BYTES];
     struct stat info;
@@ -133,15 +135,15 @@ local_list(struct job *job, struct error *error)
     job->is_single = status == STATUS_OK && S_ISREG(info.st_mode);
     close(fd);
     if (job->file_count > 1)
-        qsort(job->files, job->file_count, sizeof(struct model_file), by_name);
+        qsort(job->files, job->file_count, sizeof(struct stored_file), by_name);
     return status;
 }
 
 /* A file that changes meanwhile has another length or version at its end. */
 static enum status
-copy(struct job *job, int fd, struct model_file *file, struct error *error)
+copy(struct storage_job *job, int fd, struct stored_file *file, struct error *error)
 {
-    struct file_sink sink;
+    struct storage_sink sink;
     struct stat info;
     char *block = malloc(BLOCK_BYTES);
     CHECK(block != NULL);
@@ -166,7 +168,7 @@ copy(struct job *job, int fd, struct model_file *file, struct error *error)
 }
 
 enum status
-local_store(struct job *job, struct error *error)
+local_store(struct storage_job *job, struct error *error)
 {
     char name[CACHE_ENTRY_BYTES];
     int fd = -1;

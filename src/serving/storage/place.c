@@ -221,7 +221,7 @@ check_url(const char *url, const char *what, struct error *error)
 /* ---- the schemes ---- */
 
 static enum status
-take_headers(const struct wish *wish, struct place *place, struct error *error)
+take_headers(const struct wish *wish, struct storage_place *place, struct error *error)
 {
     const json_t *headers = json_object_get(wish->entry, "headers");
     json_t *parsed = NULL;
@@ -262,7 +262,7 @@ leads_elsewhere(const struct wish *wish, const char *name, struct error *error)
 }
 
 static enum status
-resolve_http(struct wish *wish, const char *path, bool is_uri, struct place *place,
+resolve_http(struct wish *wish, const char *path, bool is_uri, struct storage_place *place,
              struct error *error)
 {
     char *base = entry_text(wish, "url");
@@ -308,7 +308,7 @@ variable(const char *name)
 }
 
 static void
-take_s3_credentials(const struct wish *wish, struct place *place)
+take_s3_credentials(const struct wish *wish, struct storage_place *place)
 {
     bool is_entry = wish->entry != NULL;
     place->key_id = is_entry ? entry_text(wish, "access_key_id") : variable("AWS_ACCESS_KEY_ID");
@@ -319,7 +319,7 @@ take_s3_credentials(const struct wish *wish, struct place *place)
 }
 
 static enum status
-take_s3_endpoint(const struct wish *wish, struct place *place, struct error *error)
+take_s3_endpoint(const struct wish *wish, struct storage_place *place, struct error *error)
 {
     char *own = entry_text(wish, "endpoint_url");
     const char *given = member(wish, "endpoint_url");
@@ -354,7 +354,7 @@ take_s3_endpoint(const struct wish *wish, struct place *place, struct error *err
 }
 
 static enum status
-resolve_s3(struct wish *wish, const char *path, bool is_uri, struct place *place,
+resolve_s3(struct wish *wish, const char *path, bool is_uri, struct storage_place *place,
            struct error *error)
 {
     enum status status = STATUS_OK;
@@ -393,7 +393,7 @@ resolve_s3(struct wish *wish, const char *path, bool is_uri, struct place *place
 }
 
 static enum status
-resolve_pvc(struct wish *wish, const char *path, bool is_uri, struct place *place,
+resolve_pvc(struct wish *wish, const char *path, bool is_uri, struct storage_place *place,
             struct error *error)
 {
     const char *slash = strchr(path, '/');
@@ -409,7 +409,7 @@ resolve_pvc(struct wish *wish, const char *path, bool is_uri, struct place *plac
 }
 
 static enum status
-resolve_file(struct wish *wish, const char *path, bool is_uri, struct place *place,
+resolve_file(struct wish *wish, const char *path, bool is_uri, struct storage_place *place,
              struct error *error)
 {
     (void)wish, (void)is_uri;
@@ -424,8 +424,8 @@ resolve_file(struct wish *wish, const char *path, bool is_uri, struct place *pla
 static const struct {
     const char *type; /* of an entry, and of URIs */
     enum place_kind kind;
-    enum status (*resolve)(struct wish *wish, const char *path, bool is_uri, struct place *place,
-                           struct error *error);
+    enum status (*resolve)(struct wish *wish, const char *path, bool is_uri,
+                           struct storage_place *place, struct error *error);
 } kinds[] = {
     {"s3", PLACE_S3, resolve_s3},        {"http", PLACE_HTTP, resolve_http},
     {"https", PLACE_HTTP, resolve_http}, {"pvc", PLACE_PVC, resolve_pvc},
@@ -436,7 +436,7 @@ static const struct {
 
 /* A URI without its query, which may have a signature. */
 static void
-show(const struct wish *wish, struct place *place)
+show(const struct wish *wish, struct storage_place *place)
 {
     const char *path = wish->source->path;
     char shown[ERROR_TEXT_MAX / 2];
@@ -455,7 +455,7 @@ show(const struct wish *wish, struct place *place)
 }
 
 static enum status
-resolve(struct wish *wish, struct place *place, struct error *error)
+resolve(struct wish *wish, struct storage_place *place, struct error *error)
 {
     const char *path = wish->source->path;
     const char *scheme = scheme_of(path);
@@ -491,7 +491,7 @@ resolve(struct wish *wish, struct place *place, struct error *error)
 }
 
 static enum status
-take_digests(const struct wish *wish, struct place *place, struct error *error)
+take_digests(const struct wish *wish, struct storage_place *place, struct error *error)
 {
     json_t *stated = json_object_get(wish->key, "sha256");
     if (stated == NULL || json_is_object(stated)) {
@@ -510,7 +510,7 @@ take_digests(const struct wish *wish, struct place *place, struct error *error)
 
 enum status
 place_resolve(const struct place_options *options, const struct storage_source *source,
-              struct place *place, struct error *error)
+              struct storage_place *place, struct error *error)
 {
     struct wish wish = {.source = source, .entries = options->entries};
     json_t *key = json_loads(source->key, 0, NULL);
@@ -527,7 +527,7 @@ place_resolve(const struct place_options *options, const struct storage_source *
 }
 
 const char *
-place_digest(const struct place *place, const char *name, enum place_files files)
+place_digest(const struct storage_place *place, const char *name, enum place_files files)
 {
     const char *text = json_string_value(json_object_get(place->digests, name));
     if (text != NULL)
@@ -544,7 +544,7 @@ forget(char *secret)
 }
 
 void
-place_fini(struct place *place)
+place_fini(struct storage_place *place)
 {
     free(place->shown);
     free(place->url);
@@ -560,5 +560,5 @@ place_fini(struct place *place)
     free(place->client_certificate);
     forget(place->client_key);
     json_decref(place->digests);
-    *place = (struct place){0};
+    *place = (struct storage_place){0};
 }

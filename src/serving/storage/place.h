@@ -15,7 +15,7 @@ enum place_kind { PLACE_HTTP, PLACE_S3, PLACE_PVC, PLACE_FILE };
 enum { PLACE_HEADERS_MAX = 32, PLACE_REGION_BYTES = 64, DIGEST_TEXT_BYTES = 65 };
 
 /* All texts are owned; NULL: not given. */
-struct place {
+struct storage_place {
     enum place_kind kind;
     char *shown;  /* for messages: without query and secrets */
     char *url;    /* HTTP: the whole; S3: of the endpoint, without a slash at its end */
@@ -40,12 +40,13 @@ struct place_options {
 
 /* INVALID_ARGUMENT, NOT_FOUND, FAILED_PRECONDITION: names the member and the remedy. */
 enum status place_resolve(const struct place_options *options, const struct storage_source *source,
-                          struct place *place, struct error *error) WARN_UNUSED;
-void place_fini(struct place *place);
+                          struct storage_place *place, struct error *error) WARN_UNUSED;
+void place_fini(struct storage_place *place);
 
 /* The digest that the key states for a file; NULL: none. `single`: the model's only file. */
 enum place_files { PLACE_ONE_FILE, PLACE_FOLDER };
-const char *place_digest(const struct place *place, const char *name, enum place_files files);
+const char *place_digest(const struct storage_place *place, const char *name,
+                         enum place_files files);
 
 /* The length of "scheme://host:port" in an URL; 0: it has no such form. */
 size_t place_origin_bytes(const char *url);

@@ -17,9 +17,9 @@ enum { REDIRECTS_MAX = 5, PAGE_BYTES_MAX = 16 << 20, RESERVE_STEP = 64 << 20 };
 /* ---- what both have ---- */
 
 static enum task_verdict
-open_file(struct task *task, struct error *error)
+open_file(struct storage_task *task, struct error *error)
 {
-    struct model_file *file = task->file;
+    struct stored_file *file = task->file;
     if (sink_open(task->job, &task->sink, file->name, error) != STATUS_OK)
         return TASK_FAILED;
     if (task->job->place.kind == PLACE_S3 && task->sink.at > file->bytes &&
@@ -34,7 +34,7 @@ open_file(struct task *task, struct error *error)
 static enum status
 take_body(void *context, const void *data, size_t bytes, struct error *error)
 {
-    struct task *task = context;
+    struct storage_task *task = context;
     struct cache_partial *partial = &task->job->partial;
     if (task->file->bytes == 0 && task->sink.at + bytes > partial->reserved_bytes &&
         cache_partial_reserve(task->job->options->cache, partial,
@@ -45,9 +45,9 @@ take_body(void *context, const void *data, size_t bytes, struct error *error)
 
 /* All of the file is there. A digest that is wrong once may be the connection's fault. */
 static enum task_verdict
-complete(struct task *task, struct error *error)
+complete(struct storage_task *task, struct error *error)
 {
-    struct model_file *file = task->file;
+    struct stored_file *file = task->file;
     uint64_t bytes = task->sink.at;
     sink_close(&task->sink, file->digest);
     if (job_judge_file(task->job, file, error) == STATUS_OK) {
@@ -64,7 +64,7 @@ complete(struct task *task, struct error *error)
 
 /* Of a 206 that goes on where the file ends, or of a 200, which begins anew. */
 static enum status
-take_start(struct task *task, const struct transfer_head *head, struct error *error)
+take_start(struct storage_task *task, const struct transfer_head *head, struct error *error)
 {
     if (head->status == 206 && (uint64_t)head->range_from == task->sink.at)
         return STATUS_OK;
@@ -78,9 +78,9 @@ take_start(struct task *task, const struct transfer_head *head, struct error *er
 /* ---- S3 ---- */
 
 static void
-add_signed(struct task *task, const char *path, const char *query)
+add_signed(struct storage_task *task, const char *path, const char *query)
 {
-    const struct place *place = &task->job->place;
+    const struct storage_place *place = &task->job->place;
     const char *host = strstr(place->url, "://") + 3;
     size_t host_bytes = strcspn(host, "/");
     char *name = strndup(host, host_bytes);
@@ -113,9 +113,9 @@ add_signed(struct task *task, const char *path, const char *query)
 
 /* The endpoint's own path, if it has one, is part of what is signed. */
 static void
-set_s3_url(struct task *task, const char *key, const char *query)
+set_s3_url(struct storage_task *task, const char *key, const char *query)
 {
-    const struct place *place = &task->job->place;
+    const struct storage_place *place = &task->job->place;
     size_t origin = place_origin_bytes(place->url);
     struct bytes path = {0};
     bytes_put_text(&path, place->url + origin);
@@ -140,7 +140,7 @@ struct page_request {
 };
 
 static void
-prepare_page(struct task *task)
+prepare_page(struct storage_task *task)
 {
     struct bytes query = {0};
     const struct page_request *request = task->asked;
@@ -161,7 +161,7 @@ prepare_page(struct task *task)
 }
 
 static enum task_verdict
-open_page(struct task *task, struct error *error)
+open_page(struct storage_task *task, struct error *error)
 {
     (void)task, (void)error;
     return TASK_AT_ONCE;
@@ -170,7 +170,7 @@ open_page(struct task *task, struct error *error)
 static enum status
 begin_page(void *context, const struct transfer_head *head, struct error *error)
 {
-    struct task *task = context;
+    struct storage_task *task = context;
     (void)head, (void)error;
     task->page.used = 0;
     return STATUS_OK;
@@ -179,7 +179,7 @@ begin_page(void *context, const struct transfer_head *head, struct error *error)
 static enum status
 take_page(void *context, const void *data, size_t bytes, struct error *error)
 {
-    struct task *task = context;
+    struct storage_task *task = context;
     if (task->page.used + bytes > PAGE_BYTES_MAX)
         return error_set(error, STATUS_DATA_LOSS, "a page of the listing has more than %d MiB",
                          PAGE_BYTES_MAX >> 20);
@@ -189,7 +189,7 @@ take_page(void *context, const void *data, size_t bytes, struct error *error)
 }
 
 static enum task_verdict
-judge_s3_status(struct task *task, const struct transfer_end *end, struct error *error)
+judge_s3_status(struct storage_task *task, const struct transfer_end *end, struct error *error)
 {
     enum task_verdict verdict = task_judge_status(task, end, error);
     if (end->head.status >= 300 && end->head.status < 400)
@@ -203,7 +203,7 @@ judge_s3_status(struct task *task, const struct transfer_end *end, struct error 
 }
 
 static enum task_verdict
-judge_page(struct task *task, const struct transfer_end *end, struct error *error)
+judge_page(struct storage_task *task, const struct transfer_end *end, struct error *error)
 {
     if (end->head.status != 200)
         return judge_s3_status(task, end, error);
@@ -217,18 +217,19 @@ static const struct task_type page_type = {
     open_page, prepare_page, {begin_page, take_page, NULL}, judge_page};
 
 static enum status
-list_prefix(struct job *job, struct page_request *request, struct error *error)
+list_prefix(struct storage_job *job, struct page_request *request, struct error *error)
 {
     enum status status;
     do {
-        struct task task = {.job = job, .asked = request};
+        struct storage_task task = {.job = job, .asked = request};
         status = tasks_run(job, &page_type, &task, 1, error);
     } while (status == STATUS_OK && request->listing.is_truncated && request->keys_max == 0);
     return status;
 }
 
 static enum status
-add_objects(struct job *job, const struct listing *listing, size_t skip, struct error *error)
+add_objects(struct storage_job *job, const struct listing *listing, size_t skip,
+            struct error *error)
 {
     enum status status = STATUS_OK;
     for (uint32_t i = 0; i < listing->count && status == STATUS_OK; i++) {
@@ -244,7 +245,7 @@ add_objects(struct job *job, const struct listing *listing, size_t skip, struct 
 /* The objects beneath the path, else the one of that name, which is then the first of all that
  * begin so. */
 enum status
-s3_list(struct job *job, struct error *error)
+s3_list(struct storage_job *job, struct error *error)
 {
     const char *path = job->place.path;
     struct page_request request = {.listing = {.count_max = STORAGE_FILES_MAX}};
@@ -271,9 +272,9 @@ s3_list(struct job *job, struct error *error)
 }
 
 static void
-prepare_object(struct task *task)
+prepare_object(struct storage_task *task)
 {
-    const struct place *place = &task->job->place;
+    const struct storage_place *place = &task->job->place;
     char *key = NULL;
     const char *name = task->job->is_single ? "" : task->file->name;
     const char *slash = name[0] != '\0' && place->path[0] != '\0' ? "/" : "";
@@ -289,8 +290,8 @@ prepare_object(struct task *task)
 static enum status
 begin_object(void *context, const struct transfer_head *head, struct error *error)
 {
-    struct task *task = context;
-    const struct model_file *file = task->file;
+    struct storage_task *task = context;
+    const struct stored_file *file = task->file;
     if (take_start(task, head, error) != STATUS_OK)
         return error->status;
     if (file->etag != NULL && head->etag[0] != '\0' && strcmp(head->etag, file->etag) != 0)
@@ -306,7 +307,7 @@ begin_object(void *context, const struct transfer_head *head, struct error *erro
 static enum status
 take_object(void *context, const void *data, size_t bytes, struct error *error)
 {
-    struct task *task = context;
+    struct storage_task *task = context;
     if (task->sink.at + bytes > task->file->bytes)
         return error_set(error, STATUS_FAILED_PRECONDITION,
                          "%.100s has more than the %llu bytes that were listed", task->file->name,
@@ -315,7 +316,7 @@ take_object(void *context, const void *data, size_t bytes, struct error *error)
 }
 
 static enum task_verdict
-judge_object(struct task *task, const struct transfer_end *end, struct error *error)
+judge_object(struct storage_task *task, const struct transfer_end *end, struct error *error)
 {
     if (end->head.status == 412) {
         error_set(error, STATUS_ABORTED, "%.100s has changed since it was listed",
@@ -335,19 +336,19 @@ static const struct task_type object_type = {
     open_file, prepare_object, {begin_object, take_object, NULL}, judge_object};
 
 static enum status
-store_all(struct job *job, const struct task_type *type, struct error *error)
+store_all(struct storage_job *job, const struct task_type *type, struct error *error)
 {
-    struct task *tasks = calloc(job->file_count, sizeof(*tasks));
+    struct storage_task *tasks = calloc(job->file_count, sizeof(*tasks));
     CHECK(tasks != NULL);
     for (uint32_t i = 0; i < job->file_count; i++)
-        tasks[i] = (struct task){.job = job, .file = &job->files[i], .sink = {.fd = -1}};
+        tasks[i] = (struct storage_task){.job = job, .file = &job->files[i], .sink = {.fd = -1}};
     enum status status = tasks_run(job, type, tasks, job->file_count, error);
     free(tasks);
     return status;
 }
 
 enum status
-s3_store(struct job *job, struct error *error)
+s3_store(struct storage_job *job, struct error *error)
 {
     return store_all(job, &object_type, error);
 }
@@ -356,7 +357,7 @@ s3_store(struct job *job, struct error *error)
 
 /* The file's name: the last part of the URL's path. */
 enum status
-http_list(struct job *job, struct error *error)
+http_list(struct storage_job *job, struct error *error)
 {
     const char *url = job->place.url;
     const char *path = url + place_origin_bytes(url);
@@ -380,10 +381,10 @@ strong_validator(const struct transfer_head *head)
 }
 
 static void
-prepare_http(struct task *task)
+prepare_http(struct storage_task *task)
 {
-    struct job *job = task->job;
-    const struct place *place = &job->place;
+    struct storage_job *job = task->job;
+    const struct storage_place *place = &job->place;
     const char *last = job->last.validator;
     char partial[CACHE_VALIDATOR_BYTES];
     task->url = strdup(task->redirects > 0 ? (char *)task->page.data : place->url);
@@ -406,7 +407,7 @@ prepare_http(struct task *task)
 
 /* A new body: what was stored of another one is dropped. */
 static enum status
-begin_anew(struct task *task, const struct transfer_head *head, struct error *error)
+begin_anew(struct storage_task *task, const struct transfer_head *head, struct error *error)
 {
     sink_close(&task->sink, NULL);
     if (cache_partial_restart(&task->job->partial, strong_validator(head), error) != STATUS_OK)
@@ -417,8 +418,8 @@ begin_anew(struct task *task, const struct transfer_head *head, struct error *er
 static enum status
 begin_http(void *context, const struct transfer_head *head, struct error *error)
 {
-    struct task *task = context;
-    struct job *job = task->job;
+    struct storage_task *task = context;
+    struct storage_job *job = task->job;
     if (strncasecmp(head->type, "text/html", strlen("text/html")) == 0)
         return error_set(error, STATUS_FAILED_PRECONDITION,
                          "the server sends a page of HTML, not a model: look whether it asks for a "
@@ -435,7 +436,7 @@ begin_http(void *context, const struct transfer_head *head, struct error *error)
 
 /* Headers are for the entry's server: another one gets none of them. */
 static enum task_verdict
-redirect(struct task *task, const struct transfer_end *end, struct error *error)
+redirect(struct storage_task *task, const struct transfer_end *end, struct error *error)
 {
     const char *from = task->url;
     const char *to = end->location;
@@ -461,7 +462,7 @@ redirect(struct task *task, const struct transfer_end *end, struct error *error)
 }
 
 static enum task_verdict
-judge_http(struct task *task, const struct transfer_end *end, struct error *error)
+judge_http(struct storage_task *task, const struct transfer_end *end, struct error *error)
 {
     switch (end->head.status) {
     case 200:
@@ -485,7 +486,7 @@ static const struct task_type http_type = {
     open_file, prepare_http, {begin_http, take_body, NULL}, judge_http};
 
 enum status
-http_store(struct job *job, struct error *error)
+http_store(struct storage_job *job, struct error *error)
 {
     return store_all(job, &http_type, error);
 }

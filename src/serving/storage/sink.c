@@ -24,7 +24,7 @@ failed(const char *what, struct error *error)
 
 /* Reads what an earlier attempt has left, into the digest. */
 static enum status
-read_rest(struct job *job, struct file_sink *sink, struct error *error)
+read_rest(struct storage_job *job, struct storage_sink *sink, struct error *error)
 {
     static _Thread_local char block[BLOCK_BYTES];
     ssize_t bytes;
@@ -38,10 +38,10 @@ read_rest(struct job *job, struct file_sink *sink, struct error *error)
 }
 
 enum status
-sink_open(struct job *job, struct file_sink *sink, const char *name, struct error *error)
+sink_open(struct storage_job *job, struct storage_sink *sink, const char *name, struct error *error)
 {
     char path[PATH_MAX];
-    *sink = (struct file_sink){.cache = job->options->cache, .fd = -1};
+    *sink = (struct storage_sink){.cache = job->options->cache, .fd = -1};
     int bytes = snprintf(path, sizeof(path), "%s/%s", job->partial.files, name);
     if (bytes < 0 || (size_t)bytes >= sizeof(path))
         return error_set(error, STATUS_INVALID_ARGUMENT, "%.80s…: the name is too long", name);
@@ -61,7 +61,7 @@ sink_open(struct job *job, struct file_sink *sink, const char *name, struct erro
 }
 
 enum status
-sink_restart(struct file_sink *sink, struct error *error)
+sink_restart(struct storage_sink *sink, struct error *error)
 {
     digest_end(sink->digest, NULL);
     sink->digest = digest_begin();
@@ -72,7 +72,7 @@ sink_restart(struct file_sink *sink, struct error *error)
 }
 
 enum status
-sink_write(struct file_sink *sink, const void *data, size_t bytes, struct error *error)
+sink_write(struct storage_sink *sink, const void *data, size_t bytes, struct error *error)
 {
     const char *at = data;
     digest_add(sink->digest, data, bytes);
@@ -92,7 +92,7 @@ sink_write(struct file_sink *sink, const void *data, size_t bytes, struct error 
 }
 
 void
-sink_close(struct file_sink *sink, char digest[DIGEST_BYTES])
+sink_close(struct storage_sink *sink, char digest[DIGEST_BYTES])
 {
     digest_end(sink->digest, digest);
     sink->digest = NULL;

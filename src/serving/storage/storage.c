@@ -27,11 +27,11 @@ struct storage_fetch {
     struct storage_model model;
 };
 
-struct list {
+struct fetch_list {
     struct storage_fetch *first, **last;
 };
 
-struct worker {
+struct fetcher {
     struct storage *storage;
     pthread_t thread;
     struct transfers *transfers;
@@ -45,23 +45,23 @@ struct storage {
     struct cache *cache;
     pthread_mutex_t lock; /* never held over anything that may block */
     pthread_cond_t more;
-    struct list waiting, ended;   /* [lock] */
-    struct storage_counts counts; /* [lock] */
-    bool is_stopping;             /* [lock] */
-    bool is_posted;               /* the loop will look at `ended` [lock] */
-    struct worker workers[STORAGE_FETCHES_MAX];
+    struct fetch_list waiting, ended; /* [lock] */
+    struct storage_counts counts;     /* [lock] */
+    bool is_stopping;                 /* [lock] */
+    bool is_posted;                   /* the loop will look at `ended` [lock] */
+    struct fetcher workers[STORAGE_FETCHES_MAX];
     uint32_t worker_count; /* that were started, at the first fetch */
 };
 
 static void
-list_init(struct list *list)
+list_init(struct fetch_list *list)
 {
     list->first = NULL;
     list->last = &list->first;
 }
 
 static void
-list_add(struct list *list, struct storage_fetch *fetch)
+list_add(struct fetch_list *list, struct storage_fetch *fetch)
 {
     fetch->next = NULL;
     *list->last = fetch;
@@ -69,7 +69,7 @@ list_add(struct list *list, struct storage_fetch *fetch)
 }
 
 static struct storage_fetch *
-list_take(struct list *list)
+list_take(struct fetch_list *list)
 {
     struct storage_fetch *fetch = list->first;
     if (fetch == NULL)
@@ -126,7 +126,8 @@ is_cancelled(void *context)
 
 /* With the lock. */
 static void
-count_end(struct storage_counts *counts, const struct storage_fetch *fetch, const struct job *job)
+count_end(struct storage_counts *counts, const struct storage_fetch *fetch,
+          const struct storage_job *job)
 {
     counts->retries += job->retries;
     counts->received_bytes += job->received_bytes;
@@ -140,7 +141,7 @@ count_end(struct storage_counts *counts, const struct storage_fetch *fetch, cons
 }
 
 static void
-carry_out(struct worker *worker, struct storage_fetch *fetch)
+carry_out(struct fetcher *worker, struct storage_fetch *fetch)
 {
     struct storage *storage = worker->storage;
     const struct job_options options = {.cache = storage->cache,
@@ -148,10 +149,10 @@ carry_out(struct worker *worker, struct storage_fetch *fetch)
                                         .place = {storage->entries},
                                         .pvc_mounts = storage->pvc_mounts,
                                         .files = storage->files};
-    struct job job = {.options = &options,
-                      .request = &fetch->request,
-                      .is_cancelled = is_cancelled,
-                      .context = fetch};
+    struct storage_job job = {.options = &options,
+                              .request = &fetch->request,
+                              .is_cancelled = is_cancelled,
+                              .context = fetch};
     error_clear(&fetch->error);
     if (job_run(&job, &fetch->model, &fetch->error) == STATUS_OK)
         error_clear(&fetch->error); /* of a stale model */
@@ -169,7 +170,7 @@ carry_out(struct worker *worker, struct storage_fetch *fetch)
 static void *
 work(void *context)
 {
-    struct worker *worker = context;
+    struct fetcher *worker = context;
     struct storage *storage = worker->storage;
     pthread_setname_np(pthread_self(), "storage");
     for (;;) {
@@ -201,8 +202,8 @@ start_worker(struct storage *storage)
     if (storage->worker_count == storage->options.fetches_max ||
         storage->worker_count >= busy + waiting)
         return;
-    struct worker *worker = &storage->workers[storage->worker_count];
-    *worker = (struct worker){.storage = storage, .transfers = transfers_create()};
+    struct fetcher *worker = &storage->workers[storage->worker_count];
+    *worker = (struct fetcher){.storage = storage, .transfers = transfers_create()};
     if (pthread_create(&worker->thread, NULL, work, worker) == 0) {
         storage->worker_count++;
         return;
@@ -313,7 +314,7 @@ storage_look(struct storage *storage, struct storage_counts *counts)
 }
 
 static void
-free_all(struct storage *storage, struct list *list)
+free_all(struct storage *storage, struct fetch_list *list)
 {
     struct storage_fetch *fetch;
     while ((fetch = list_take(list)) != NULL) {

@@ -13,7 +13,7 @@
 enum { RETRIES_MAX = 5, RETRY_FIRST_MS = 100, RETRY_MAX_MS = 10000, RETRY_SAID_S_MAX = 60 };
 
 void
-task_add_line(struct task *task, const char *format, ...)
+task_add_line(struct storage_task *task, const char *format, ...)
 {
     char *line = NULL;
     va_list args;
@@ -25,7 +25,7 @@ task_add_line(struct task *task, const char *format, ...)
 }
 
 static void
-forget_attempt(struct task *task)
+forget_attempt(struct storage_task *task)
 {
     for (unsigned i = 0; i < task->line_count; i++)
         free(task->lines[i]);
@@ -35,7 +35,7 @@ forget_attempt(struct task *task)
 }
 
 static void
-task_fini(struct task *task)
+task_fini(struct storage_task *task)
 {
     transfer_free(task->job->options->transfers, task->transfer);
     task->transfer = NULL;
@@ -46,9 +46,9 @@ task_fini(struct task *task)
 }
 
 static void
-begin_attempt(struct task *task, const struct task_type *type)
+begin_attempt(struct storage_task *task, const struct task_type *type)
 {
-    const struct place *place = &task->job->place;
+    const struct storage_place *place = &task->job->place;
     struct transfer_request request = {.header_count = 0};
     struct transfer_sink sink = type->sink;
     sink.context = task;
@@ -80,7 +80,7 @@ refuse(const struct transfer_end *end, struct error *error)
 }
 
 enum task_verdict
-task_judge_status(struct task *task, const struct transfer_end *end, struct error *error)
+task_judge_status(struct storage_task *task, const struct transfer_end *end, struct error *error)
 {
     long status = end->head.status;
     (void)task;
@@ -93,7 +93,7 @@ task_judge_status(struct task *task, const struct transfer_end *end, struct erro
 }
 
 static enum task_verdict
-judge(struct task *task, const struct task_type *type, const struct transfer_end *end,
+judge(struct storage_task *task, const struct task_type *type, const struct transfer_end *end,
       struct error *error)
 {
     if (end->error.status == STATUS_OK)
@@ -115,7 +115,7 @@ jitter_ms(int64_t ms)
 
 /* False: it has failed too often. */
 static bool
-wait_for_next(struct task *task, const struct transfer_end *end, struct error *error)
+wait_for_next(struct storage_task *task, const struct transfer_end *end, struct error *error)
 {
     int64_t said_s = end->head.retry_after_s;
     task->job->retries++;
@@ -139,12 +139,12 @@ wait_for_next(struct task *task, const struct transfer_end *end, struct error *e
 
 /* True: the task is over, well or not. */
 static bool
-end_attempt(struct task *task, const struct task_type *type, struct error *error)
+end_attempt(struct storage_task *task, const struct task_type *type, struct error *error)
 {
     const struct transfer_end *end = transfer_look(task->transfer);
     enum task_verdict verdict = judge(task, type, end, error);
     bool over = verdict == TASK_DONE || verdict == TASK_FAILED;
-    task->job->received_bytes += end->body_bytes;
+    task->job->received_bytes += task->file != NULL ? end->body_bytes : 0;
     if (verdict == TASK_AGAIN)
         over = !wait_for_next(task, end, error);
     task->retry_at_ns = verdict == TASK_AT_ONCE ? 0 : task->retry_at_ns;
@@ -159,12 +159,12 @@ end_attempt(struct task *task, const struct task_type *type, struct error *error
 /* ---- all of them ---- */
 
 struct run {
-    struct task *open[TASKS_AT_ONCE];
+    struct storage_task *open[TASKS_AT_ONCE];
     uint32_t open_count;
 };
 
 static void
-run_remove(struct run *run, const struct task *task)
+run_remove(struct run *run, const struct storage_task *task)
 {
     for (uint32_t i = 0; i < run->open_count; i++)
         if (run->open[i] == task) {
@@ -179,7 +179,7 @@ begin_due(struct run *run, const struct task_type *type, int64_t until_ns)
 {
     int64_t now_ns = clock_now_ns();
     for (uint32_t i = 0; i < run->open_count; i++) {
-        struct task *task = run->open[i];
+        struct storage_task *task = run->open[i];
         if (task->transfer != NULL)
             continue;
         if (task->retry_at_ns <= now_ns)
@@ -191,15 +191,15 @@ begin_due(struct run *run, const struct task_type *type, int64_t until_ns)
 }
 
 enum status
-tasks_run(struct job *job, const struct task_type *type, struct task *tasks, uint32_t count,
-          struct error *error)
+tasks_run(struct storage_job *job, const struct task_type *type, struct storage_task *tasks,
+          uint32_t count, struct error *error)
 {
     struct run run = {.open_count = 0};
     uint32_t next = 0;
     enum status status = STATUS_OK;
     while (status == STATUS_OK && (next < count || run.open_count > 0)) {
         while (status == STATUS_OK && next < count && run.open_count < TASKS_AT_ONCE) {
-            struct task *task = &tasks[next++];
+            struct storage_task *task = &tasks[next++];
             enum task_verdict verdict = type->open(task, error);
             if (verdict == TASK_FAILED)
                 status = error->status;
@@ -214,7 +214,7 @@ tasks_run(struct job *job, const struct task_type *type, struct task *tasks, uin
             continue;
         int64_t until_ns = begin_due(&run, type, job->request->deadline_ns);
         struct transfer *ended = transfers_wait(job->options->transfers, until_ns);
-        struct task *task = ended != NULL ? transfer_context(ended) : NULL;
+        struct storage_task *task = ended != NULL ? transfer_context(ended) : NULL;
         if (task != NULL && end_attempt(task, type, error)) {
             status = error->status;
             run_remove(&run, task);

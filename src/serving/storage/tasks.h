@@ -20,10 +20,10 @@ enum task_verdict {
     TASK_FAILED
 };
 
-struct task {
-    struct job *job;
-    struct model_file *file; /* NULL: a page */
-    struct file_sink sink;
+struct storage_task {
+    struct storage_job *job;
+    struct stored_file *file; /* NULL: a page */
+    struct storage_sink sink;
     struct bytes page;                 /* or the URL of a redirection */
     void *asked;                       /* what the page is about */
     uint64_t most_bytes;               /* of the file, after any attempt */
@@ -39,22 +39,22 @@ struct task {
 
 struct task_type {
     /* Opens the sink; TASK_DONE: there is nothing to ask. */
-    enum task_verdict (*open)(struct task *task, struct error *error);
+    enum task_verdict (*open)(struct storage_task *task, struct error *error);
     /* Sets url and lines for the next attempt. */
-    void (*prepare)(struct task *task);
+    void (*prepare)(struct storage_task *task);
     struct transfer_sink sink; /* `context` is the task */
     /* Judges an answer of any status. */
-    enum task_verdict (*judge)(struct task *task, const struct transfer_end *end,
+    enum task_verdict (*judge)(struct storage_task *task, const struct transfer_end *end,
                                struct error *error);
 };
 
 enum { TASKS_AT_ONCE = 4 };
 
 /* Runs all, TASKS_AT_ONCE at a time. What was stored stays after a failure. */
-enum status tasks_run(struct job *job, const struct task_type *type, struct task *tasks,
-                      uint32_t count, struct error *error) WARN_UNUSED;
+enum status tasks_run(struct storage_job *job, const struct task_type *type,
+                      struct storage_task *tasks, uint32_t count, struct error *error) WARN_UNUSED;
 
-void task_add_line(struct task *task, const char *format, ...) PRINTF_LIKE(2, 3);
+void task_add_line(struct storage_task *task, const char *format, ...) PRINTF_LIKE(2, 3);
 /* A2, A3 for an answer that is neither 2xx nor known to the task. */
-enum task_verdict task_judge_status(struct task *task, const struct transfer_end *end,
+enum task_verdict task_judge_status(struct storage_task *task, const struct transfer_end *end,
                                     struct error *error);

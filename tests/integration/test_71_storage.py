@@ -1,0 +1,507 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Models that are fetched: from S3, HTTP, claims and files, by a real node, from a strict server that can
+behave badly (shoal_store.py).
+
+What was fetched is seen by asking the model, by the files of the cache, and by what the server was asked.
+ctest: timeout=300
+"""
+
+import hashlib
+import json
+import os
+import pathlib
+import subprocess
+import tempfile
+import threading
+import unittest
+
+import shoal_boosters
+import shoal_fixture
+from shoal_client import Client
+from shoal_ctl import NEGATIVE, OK, shoalctl
+from shoal_fixture import Shoald, node, pipeline, stage, wait_until
+from shoal_store import Store
+
+SECRET, TOKEN, HEADER = "s3cr3t/Key+1", "t0ken/with+signs==", "Bearer h1dden"
+
+
+def model_data(number=1):
+    with tempfile.TemporaryDirectory() as folder:
+        shoal_boosters.write_many(folder, number + 1)
+        return (pathlib.Path(folder) / shoal_boosters.name(number) / "model.json").read_bytes()
+
+
+class Case(unittest.TestCase):
+    cache_gib, keys = 0.25, {}
+
+    def setUp(self):
+        self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory(prefix="shoal-test.")))
+        self.config, self.cache = self.folder / "config", self.folder / "cache"
+        for name in ("models", "config", "claims", "files"):
+            (self.folder / name).mkdir()
+        self.store = self.enterContext(Store())
+        self.store.keys = {"AKTEST": (SECRET, None), "AKTOKEN": (SECRET, TOKEN)}
+        self.store.objects = {"models": {}, "others": {}}
+        self.data = model_data()
+        self.write_entry("mine", self.store.entry(bucket="models"))
+        self.begin()
+
+    def begin(self, **keys):
+        models = {"root": str(self.folder / "models"), "memory_mib": 256, "watch": "no",
+                  "load_timeout_ms": 60000, **self.keys, **keys}
+        self.shoald = Shoald(node(
+            pipeline("boosters", stage("libxgboost_modelet.so"), models=models, slots=16),
+            models_cache_gib=self.cache_gib, models_cache=str(self.cache),
+            storage_config=str(self.config), pvc_mounts=str(self.folder / "claims"),
+            files_root=str(self.folder / "files")), folder=self.folder)
+        self.enterContext(self.shoald)
+
+    def tearDown(self):
+        log = self.shoald.stderr
+        for secret in (SECRET, TOKEN, HEADER, "h1dden", "querysecret"):
+            self.assertNotIn(secret, log)
+
+    def write_entry(self, name, entry):
+        (self.config / name).write_text(json.dumps(entry))
+
+    def load(self, name, path, key=None, code=OK, **options):
+        text = ["--key", json.dumps(key)] if key is not None else []
+        done = shoalctl("model", "load", "--counters", self.shoald.counters, name, path, *text,
+                        code=code, **options)
+        for secret in (SECRET, TOKEN, HEADER, "querysecret"):
+            self.assertNotIn(secret, done.told.partition("\n")[2])
+        return done.told.partition("\n")[2]
+
+    def unload(self, name):
+        shoalctl("model", "unload", "--counters", self.shoald.counters, name)
+
+    def ask(self, name, number=1):
+        with Client(self.shoald.target) as client:
+            self.assertEqual(shoal_boosters.value_of(client.infer_raw(name, shoal_boosters.tensor(0))),
+                             shoal_boosters.answers(number)[0])
+
+    def cached(self):
+        """The models in the cache: {file: content}, each."""
+        return [{str(file.relative_to(model)): file.read_bytes() for file in model.rglob("*")
+                 if file.is_file()} for model in (self.cache / "models").iterdir()]
+
+    def count(self, name):
+        self.shoald.wait_published()
+        return self.shoald.stat()[name]
+
+    def put(self, path="m", **files):
+        self.store.objects["models"].update({f"{path}/{name}": data for name, data in files.items()} |
+                                            {f"{path}/model.json": self.data})
+
+
+class TestSources(Case):
+    def test_names_that_must_be_encoded(self):
+        path = "a b/+=~&%25?#/größe/日本"
+        names = ["x y", "plus+and=eq", "tilde~", "ü/%41", "a'b\"c", "semi;colon,", "*!()", "back\\slash"]
+        self.put(path, **{name: name.encode() for name in names})
+        self.put("a b/+=~&%25?#/größe/日本2", decoy=b"not this")
+        self.load("odd", path, {"storage_key": "mine"})
+        self.ask("odd")
+        self.assertEqual(self.cached(), [{"model.json": self.data} | {name: name.encode() for name in names}])
+        self.assertEqual((self.count("storage_fetches"), self.count("storage_waiting")), (1, 0))
+        self.assertEqual(self.count("storage_failed"), 0)
+
+    def test_five_thousand_objects(self):
+        files = {f"part-{i:05}/weights": str(i).encode() for i in range(4999)}
+        self.put(**files)
+        self.store.page = 1000
+        self.load("many", "m", {"storage_key": "mine"})
+        self.assertEqual(self.cached(), [files | {"model.json": self.data}])
+        listings = [path for path in self.store.paths() if "list-type" in path]
+        self.assertEqual(len(listings), 5)
+        self.assertEqual(sum("continuation-token=token%3D%2F%2B%20" in path for path in listings), 4)
+        self.assertEqual(len(self.store.paths()), 5005)
+
+    def test_session_token(self):
+        self.write_entry("temporary", self.store.entry("AKTOKEN", bucket="models"))
+        self.put()
+        self.load("m", "m", {"storage_key": "temporary"})
+        self.ask("m")
+
+    def test_uris(self):
+        self.put()
+        self.write_entry("default_s3", self.store.entry())
+        self.load("folder", "s3://models/m/")
+        self.load("file", "s3://models/m/model.json")
+        self.store.plain["/plain/pla in.json"] = self.data
+        self.load("http", self.store.url + "/plain/pla%20in.json?sig=querysecret")
+        (self.folder / "claims" / "claim" / "sub").mkdir(parents=True)
+        (self.folder / "claims" / "claim" / "sub" / "model.json").write_bytes(self.data)
+        self.load("claim", "pvc://claim/sub")
+        (self.folder / "files" / "one.json").write_bytes(self.data)
+        self.load("local", (self.folder / "files" / "one.json").as_uri())
+        for name in ("folder", "file", "http", "claim", "local"):
+            with self.subTest(name):
+                self.ask(name)
+        self.assertEqual(sorted(name for model in self.cached() for name in model),
+                         ["model.json", "one.json", "pla in.json"])  # equal contents are there once
+
+    def test_defaults_and_parameters(self):
+        """The keys of both documents, and what a puller makes of storage-config."""
+        self.store.objects["others"]["m/model.json"] = model_data(2)
+        self.write_entry("default", self.store.entry(bucket="models"))
+        self.write_entry("default_special", self.store.entry(bucket="others"))
+        self.put()
+        key = {"bucket": "models", "disk_size_bytes": 2415, "storage_key": "mine",
+               "model_type": {"name": "my_model_type", "version": "1"}}
+        for number, (name, given, is_for) in enumerate([
+                ("document", key, 1),
+                ("bucket", {**key, "bucket": "others"}, 2),
+                ("params", {"storage_key": "mine", "storage_params": {"bucket": "others"}}, 2),
+                ("default", {"model_type": {"name": "my_model_type"}}, 1),
+                ("by_type", {"model_type": {"name": "special"}}, 2),
+                ("by_type_text", {"model_type": "special"}, 2)]):
+            with self.subTest(name):
+                self.load(f"m{number}", "m", given)
+                self.ask(f"m{number}", is_for)
+
+    def test_headers_go_to_their_own_server_only(self):
+        self.store.needs = {"Authorization": HEADER}
+        self.store.plain["/plain/m.json"] = self.data
+        with Store() as other:
+            other.plain["/plain/m.json"] = self.data
+            self.store.redirects = {"/plain/moved": f"{other.url}/plain/m.json",
+                                    "/plain/near": "/plain/m.json"}
+            self.write_entry("web", {"type": "http", "url": self.store.url,
+                                     "headers": {"Authorization": HEADER}})
+            self.load("m", "plain/m.json", {"storage_key": "web"})
+            self.load("near", "plain/near", {"storage_key": "web"})
+            self.load("moved", "plain/moved", {"storage_key": "web"})
+            self.assertEqual([HEADER in headers.values() for _, headers in other.requests], [False])
+            self.assertTrue(all(HEADER in headers.values() for _, headers in self.store.requests))
+            told = self.load("away", f"{other.url}/plain/m.json", {"storage_key": "web"}, code=NEGATIVE)
+            self.assertIn("another server than the `url` of entry \"web\"", told)
+            told = self.load("away", "m", {"storage_key": "mine", "storage_params": {
+                "endpoint_url": other.url, "bucket": "models"}}, code=NEGATIVE)
+            self.assertIn("another server than the `endpoint_url` of entry \"mine\"", told)
+            self.assertEqual(len(other.requests), 1)
+
+
+class TestRefusals(Case):
+    def refused(self, expected, path, key=None):
+        told = self.load("refused", path, key, code=NEGATIVE)
+        self.assertIn(expected, told)
+        self.assertEqual(self.cached(), [])
+
+    def test_by_name(self):
+        mine = {"storage_key": "mine"}
+        self.write_entry("broken", {})
+        self.write_entry("none", {"type": "ftp"})
+        self.write_entry("half", {**self.store.entry(bucket="models"), "secret_access_key": ""})
+        (self.config / "torn").write_text('{"secret_access_key": "' + SECRET)
+        (self.folder / "files" / "link").symlink_to("/etc")
+        (self.folder / "files" / "fifo").parent.mkdir(exist_ok=True)
+        os.mkfifo(self.folder / "files" / "fifo")
+        for expected, path, key in [
+                ("storage key \"nobody\" is not in storage-config", "m", {"storage_key": "nobody"}),
+                ("is no name of an entry", "m", {"storage_key": "../mine"}),
+                ("has no `type`", "m", {"storage_key": "broken"}),
+                ("storage of type \"ftp\" is not known", "m", {"storage_key": "none"}),
+                ("only one is given", "m", {"storage_key": "half"}),
+                ("is no JSON object: line 1", "m", {"storage_key": "torn"}),
+                ("there is no storage of this scheme", "gs://bucket/m", None),
+                ("has a user's name", "http://me:querysecret@localhost/m", None),
+                ("there is no file", "nothing", mine),
+                ("404, NoSuchBucket", "m", {**mine, "bucket": "absent"}),
+                ("is not beneath `files_root`", "file:///etc/passwd", None),
+                ("leads elsewhere", (self.folder / "files" / "link/passwd").as_uri(), None),
+                ("no file and no folder", (self.folder / "files" / "fifo").as_uri(), None),
+                ("no claim is named", "pvc:///m", None),
+                ("has no `default` or `default_TYPE`", "m", {"model_type": "x"})]:
+            with self.subTest(expected):
+                self.refused(expected, path, key)
+
+    def test_wrong_secret(self):
+        self.write_entry("wrong", {**self.store.entry(bucket="models"), "secret_access_key": "other"})
+        self.put()
+        self.refused("403, SignatureDoesNotMatch", "m", {"storage_key": "wrong"})
+        self.assertEqual(len(self.store.requests), 1)  # asked once: it is final
+
+    def test_error_pages_are_no_models(self):
+        self.store.plain["/plain/login"] = b"<html>please log in</html>"
+        self.store.types["/plain/login"] = "text/html; charset=utf-8"
+        self.refused("a page of HTML, not a model", self.store.url + "/plain/login")
+        self.refused("the server answers 404", self.store.url + "/plain/none")
+        self.store.redirects["/plain/round"] = "/plain/round"
+        self.refused("redirects too often", self.store.url + "/plain/round")
+        self.store.redirects["/plain/file"] = "file:///etc/passwd"
+        self.refused("redirects to", self.store.url + "/plain/file")
+
+    def test_names_that_lead_out(self):
+        self.put(**{"../../../escape": b"x"})
+        self.refused("cannot be the name of a file", "m", {"storage_key": "mine"})
+        self.assertEqual(list(self.folder.rglob("escape")), [])
+
+    def test_wrong_digest(self):
+        self.put()
+        wrong = hashlib.sha256(b"other").hexdigest()
+        mine = {"storage_key": "mine"}
+        self.refused("the model's key states " + wrong, "m/model.json", {**mine, "sha256": wrong})
+        self.refused("model.json: its sha256 is", "m", {**mine, "sha256": {"model.json": wrong}})
+        right = hashlib.sha256(self.data).hexdigest()
+        self.load("right", "m/model.json", {**mine, "sha256": right})
+        asked = len(self.store.requests)
+        self.unload("right")
+        self.load("right", "m/model.json", {**mine, "sha256": right})
+        self.assertEqual(len(self.store.requests), asked)  # it can be nothing else
+        self.ask("right")
+
+    def test_wrong_lengths(self):
+        self.put()
+        self.store.listed_lies = 7
+        self.refused("were listed", "m", {"storage_key": "mine"})
+        self.store.listed_lies, self.store.lies = 0, 7
+        self.refused("were listed", "m", {"storage_key": "mine"})
+        self.store.plain["/plain/m"] = self.data
+        self.refused("6 attempts failed", self.store.url + "/plain/m")
+        self.store.lies = 0
+        self.load("m", "m", {"storage_key": "mine"})
+        self.ask("m")
+
+
+class TestBadConnections(Case):
+    def big(self):
+        return {"weights": os.urandom(3 << 20)}
+
+    def test_cut_every_64_kib(self):
+        files = self.big()
+        self.put(**files)
+        self.store.cut_bytes = 64 << 10
+        self.load("m", "m", {"storage_key": "mine"})
+        self.ask("m")
+        self.assertEqual(self.cached(), [files | {"model.json": self.data}])
+        self.assertGreaterEqual(self.count("storage_retries"), 40)
+        self.assertEqual(self.count("storage_received"), sum(map(len, files.values())) + len(self.data))
+
+    def test_cut_over_http(self):
+        self.store.plain["/plain/m.json"] = self.data + b" " * (1 << 20)
+        self.store.cut_bytes = 64 << 10
+        self.load("m", self.store.url + "/plain/m.json")
+        self.ask("m")
+        self.assertEqual(self.count("storage_received"), len(self.data) + (1 << 20))
+
+    def test_cut_without_validators_ends(self):
+        """Without an ETag nothing can be resumed, and each attempt brings the same."""
+        self.store.plain["/plain/m.json"] = self.data + b" " * (1 << 20)
+        self.store.cut_bytes, self.store.etags = 64 << 10, False
+        self.assertIn("6 attempts failed", self.load("m", self.store.url + "/plain/m.json", code=NEGATIVE))
+
+    def test_errors_that_do_not_last(self):
+        self.put()
+        self.store.failures = [503, 500, 429, 503]
+        self.load("m", "m", {"storage_key": "mine"})
+        self.ask("m")
+        self.assertEqual(self.count("storage_retries"), 4)
+
+    def test_errors_that_last(self):
+        self.put()
+        self.store.failures = [503] * 100
+        told = self.load("m", "m", {"storage_key": "mine"}, code=NEGATIVE)
+        self.assertIn("6 attempts failed: the server answers 503", told)
+        self.assertEqual(len(self.store.requests), 6)
+
+    def test_slow_server(self):
+        files = {"weights": os.urandom(1 << 20)}
+        self.put(**files)
+        self.store.pause_s = 0.05
+        self.load("m", "m", {"storage_key": "mine"})
+        self.assertEqual(self.cached(), [files | {"model.json": self.data}])
+
+    def test_changed_while_it_is_fetched(self):
+        self.put(weights=b"1" * (1 << 20))
+        self.store.hold = threading.Event()
+        loading = threading.Thread(target=self.load, args=("m", "m", {"storage_key": "mine"}))
+        loading.start()
+        wait_until(lambda: any(path.endswith("weights") for path in self.store.paths()), "the first half")
+        self.put(weights=b"2" * (1 << 20))
+        self.store.cut_bytes = 512 << 10  # the rest comes by another request, with If-Match
+        self.store.hold.set()
+        wait_until(lambda: any(headers.get("range") for _, headers in self.store.requests), "the second half")
+        self.store.cut_bytes = None
+        loading.join()
+        self.assertEqual(self.cached(), [{"weights": b"2" * (1 << 20), "model.json": self.data}])
+
+    def test_unload_cancels(self):
+        self.put(weights=b"1" * (1 << 20))
+        self.store.hold = threading.Event()
+        loading = threading.Thread(target=self.load, args=("m", "m", {"storage_key": "mine"}, NEGATIVE))
+        loading.start()
+        wait_until(lambda: any(path.endswith("weights") for path in self.store.paths()), "the first half")
+        self.unload("m")
+        loading.join()
+        wait_until(lambda: self.count("storage_fetching") == 0, "the end of the fetch")
+        self.store.hold.set()
+        self.assertEqual(self.cached(), [])
+
+    def test_kill_in_the_middle(self):
+        """The next process goes on where the first one was killed."""
+        weights = os.urandom(4 << 20)
+        self.put(weights=weights)
+        self.store.hold = threading.Event()
+        asker = subprocess.Popen(  # its answer will not come
+            [shoal_fixture.BIN / "shoalctl", "model", "load", "--counters", self.shoald.counters,
+             "m", "m", "--key", '{"storage_key": "mine"}'], stderr=subprocess.DEVNULL)
+        partial = self.cache / "partial"
+        wait_until(lambda: any(file.stat().st_size >= 2 << 20 for file in partial.rglob("weights")),
+                   "half of the file")
+        self.shoald.kill()
+        asker.wait()
+        self.assertEqual(self.cached(), [])
+        self.store.hold.set()
+        sent = self.store.sent
+        self.begin()
+        self.load("m", "m", {"storage_key": "mine"})
+        self.ask("m")
+        self.assertEqual(self.cached(), [{"weights": weights, "model.json": self.data}])
+        self.assertLessEqual(self.store.sent - sent, (2 << 20) + (64 << 10) + len(self.data))
+        self.assertEqual(list(partial.iterdir()), [])
+
+
+class TestDeadline(Case):
+    keys = {"load_timeout_ms": 1500}
+
+    def test_late(self):
+        weights = os.urandom(1 << 20)
+        self.put(weights=weights)
+        self.store.hold = threading.Event()
+        told = self.load("m", "m", {"storage_key": "mine"}, code=NEGATIVE)
+        self.assertIn("longer than load_timeout_ms", told)
+        self.store.hold.set()
+        self.load("m", "m", {"storage_key": "mine"})
+        self.assertTrue(any(headers.get("range") for _, headers in self.store.requests))
+        self.assertEqual(self.cached(), [{"weights": weights, "model.json": self.data}])
+
+
+class TestCache(Case):
+    cache_gib = 10 / 1024
+
+    def big(self, name):
+        data = name.encode() * (4 << 20)
+        self.put(name, weights=data)
+        return data
+
+    def test_bounded(self):
+        for name in "abc":
+            self.big(name)
+        mine = {"storage_key": "mine"}
+        self.load("a", "a", mine)
+        self.load("b", "b", mine)
+        told = self.load("c", "c", mine, code=NEGATIVE)
+        self.assertIn("of models that are loaded or being fetched: raise models_cache_gib", told)
+        self.unload("a")
+        self.load("c", "c", mine)
+        self.assertEqual(self.count("storage_evictions"), 1)
+        self.assertEqual({model["weights"][:1] for model in self.cached()}, {b"b", b"c"})
+        self.assertLessEqual(self.count("storage_cache"), 10 << 20)
+        self.put("huge", weights=bytes(11 << 20))
+        self.assertIn("more than the whole cache may have", self.load("huge", "huge", mine, code=NEGATIVE))
+        self.ask("b")
+        self.ask("c")
+
+    def test_hit_and_change(self):
+        self.big("a")
+        mine = {"storage_key": "mine"}
+        for i in range(2):
+            self.load("a", "a", mine)
+            self.unload("a")
+        self.assertEqual((self.count("storage_hits"), self.store.sent), (1, (4 << 20) + len(self.data)))
+        self.put("a", weights=b"new")
+        self.load("a", "a", mine)
+        self.assertIn({"weights": b"new", "model.json": self.data}, self.cached())
+
+    def test_http_hit(self):
+        self.store.plain["/plain/m.json"] = self.data
+        for i in range(2):
+            self.load("m", self.store.url + "/plain/m.json")
+            self.unload("m")
+        self.assertEqual((self.count("storage_hits"), self.store.sent), (1, len(self.data)))
+
+    def test_source_is_away(self):
+        self.big("a")
+        mine = {"storage_key": "mine"}
+        self.load("a", "a", mine)
+        self.unload("a")
+        self.store.failures = [503] * 100
+        self.load("a", "a", mine)
+        self.ask("a")
+        self.shoald.wait_log("storage_stale")
+        self.assertEqual(self.count("storage_stale"), 1)
+
+    def test_restart_keeps_it(self):
+        self.big("a")
+        mine = {"storage_key": "mine"}
+        self.load("a", "a", mine)
+        self.shoald.kill()
+        sent = self.store.sent
+        self.begin()
+        self.load("a", "a", mine)
+        self.ask("a")
+        self.assertEqual(self.store.sent, sent)
+
+    def test_same_at_once(self):
+        self.big("a")
+        mine = {"storage_key": "mine"}
+        loads = [threading.Thread(target=self.load, args=(f"a{i}", "a", mine)) for i in range(4)]
+        for load in loads:
+            load.start()
+        for load in loads:
+            load.join()
+        self.assertEqual(self.store.sent, (4 << 20) + len(self.data))
+        self.assertEqual(len(self.cached()), 1)
+
+    def test_worker_that_restarts_finds_it(self):
+        self.big("a")
+        self.load("a", "a", {"storage_key": "mine"})
+        worker, = self.shoald.workers()
+        os.kill(worker.pid, 9)
+        self.shoald.wait_successor(worker)
+        self.ask("a")
+
+
+@unittest.skipIf(os.geteuid() != 0, "a small file system needs root")
+class TestFullDisk(Case):
+    def setUp(self):
+        self.small = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory(prefix="shoal-test.")))
+        done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=6m", "tmpfs", self.small],
+                              capture_output=True, check=False)
+        if done.returncode != 0:
+            self.skipTest("this container may not mount")
+        self.addCleanup(subprocess.run, ["umount", "-l", self.small], check=True)
+        super().setUp()
+
+    def begin(self, **keys):
+        self.cache = self.small / "cache"
+        super().begin(**keys)
+
+    def test_full(self):
+        mine = {"storage_key": "mine"}
+        self.put("a", weights=bytes(4 << 20))
+        self.put("b", weights=bytes(5 << 20))
+        self.load("a", "a", mine)
+        told = self.load("b", "b", mine, code=NEGATIVE)
+        self.assertIn("the file system of models_cache is full", told)
+        self.ask("a")
+        self.unload("a")
+        self.load("b", "b", mine)
+        self.ask("b")
+        self.assertEqual(self.count("storage_evictions"), 1)
+
+
+class TestWithoutCache(unittest.TestCase):
+    def test_refused(self):
+        with tempfile.TemporaryDirectory(prefix="shoal-test.") as folder:
+            config = node(pipeline("boosters", stage("libxgboost_modelet.so"),
+                                   models={"root": folder, "memory_mib": 64, "watch": "no"}, slots=16))
+            with Shoald(config) as shoald:
+                done = shoalctl("model", "load", "--counters", shoald.counters, "m", "s3://b/m",
+                                code=NEGATIVE)
+                self.assertIn("this node fetches no models: give it disk space, `models_cache_gib`", done.told)
+
+
+if __name__ == "__main__":
+    shoal_fixture.main()
