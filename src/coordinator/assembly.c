@@ -3,18 +3,15 @@
 
 #include <dirent.h>
 #include <errno.h>
-#include <limits.h>
 #include <sched.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "coordinator/models/catalog.h"
 #include "coordinator/models/models.h"
+#include "coordinator/node_storage.h"
 #include "coordinator/protocol/shared_memory.h"
 #include "coordinator/workers/worker_pools.h"
 #include "coordinator/workers/spawn.h"
@@ -178,47 +175,6 @@ create_pipelines(struct assembly *assembly, struct error *error)
 
 /* ---- the whole ---- */
 
-/* Like other programs' caches. */
-static bool
-default_cache(char path[PATH_MAX])
-{
-    const char *systemd = getenv("CACHE_DIRECTORY");
-    const char *user = getenv("XDG_CACHE_HOME");
-    const char *home = getenv("HOME");
-    int bytes = 0;
-    if (systemd != NULL && systemd[0] == '/')
-        bytes = snprintf(path, PATH_MAX, "%.*s/models", (int)strcspn(systemd, ":"), systemd);
-    else if (geteuid() == 0)
-        bytes = snprintf(path, PATH_MAX, "/var/cache/shoal/models");
-    else if (user != NULL && user[0] == '/')
-        bytes = snprintf(path, PATH_MAX, "%s/shoal/models", user);
-    else if (home != NULL && home[0] == '/')
-        bytes = snprintf(path, PATH_MAX, "%s/.cache/shoal/models", home);
-    return bytes > 0 && bytes < PATH_MAX;
-}
-
-static enum status
-storage_open(struct assembly *assembly, struct error *error)
-{
-    const struct config_storage *config = &assembly->options.source->config.storage;
-    char path[PATH_MAX];
-    if (config->cache_bytes == 0)
-        return STATUS_OK;
-    if (config->cache == NULL && !default_cache(path))
-        return error_set(error, STATUS_FAILED_PRECONDITION,
-                         "`models_cache` is not given, and there is no home: name a folder");
-    const struct storage_options options = {
-        .loop = assembly->options.loop,
-        .cache = config->cache != NULL ? config->cache : path,
-        .cache_bytes_max = config->cache_bytes,
-        .entries = config->entries,
-        .pvc_mounts = config->pvc_mounts != NULL ? config->pvc_mounts : "/pvc_mounts",
-        .files = config->files,
-        .fetches_max = config->fetches_max,
-    };
-    return storage_create(&options, &assembly->storage, error);
-}
-
 static void
 publish_storage(struct assembly *assembly)
 {
@@ -256,7 +212,9 @@ assembly_init(struct assembly *assembly, const struct assembly_options *options,
               struct error *error)
 {
     assembly->options = *options;
-    enum status status = storage_open(assembly, error);
+    const struct config *config = &options->source->config;
+    enum status status =
+        node_storage_open(&config->storage, options->loop, &assembly->storage, error);
     if (status != STATUS_OK)
         return status;
     assembly->registry = registry_create(assembly->storage);

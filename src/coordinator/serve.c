@@ -15,6 +15,7 @@
 #include "base/json.h"
 #include "coordinator/config/config.h"
 #include "coordinator/models/model_look.h"
+#include "coordinator/node_storage.h"
 
 enum {
     WORKERS_DEFAULT_MAX = 4,
@@ -40,6 +41,7 @@ struct serve {
     struct served_model *models;
     uint32_t model_count;
     char root[PATH_MAX]; /* the folder of models; "": none */
+    const char *name;    /* of what is added, if its path does not tell; else NULL */
 };
 
 /* ---- what the paths name ---- */
@@ -91,7 +93,8 @@ static enum status
 add_model(struct serve *serve, const char *path, enum look_kind kind,
           const struct model_format *format, struct error *error)
 {
-    const char *name = strrchr(path, '/') + 1;
+    const char *name =
+        serve->name != NULL && kind == LOOK_DIRECTORY ? serve->name : strrchr(path, '/') + 1;
     if (format == NULL)
         return error_set(error, STATUS_INVALID_ARGUMENT,
                          "%s: no model of a known format (XGBoost's JSON or UBJSON, ONNX, mlp)",
@@ -171,6 +174,27 @@ add_path(struct serve *serve, const char *given, struct error *error)
         close(fd);
     if (root_fd >= 0)
         close(root_fd);
+    return status;
+}
+
+/* A folder of the cache has a digest for a name; the model's is the URI's last part. */
+static enum status
+add_uri(struct serve *serve, const char *uri, struct error *error)
+{
+    const struct config_storage storage = {.cache_bytes = (uint64_t)serve->options->cache_gib << 30,
+                                           .fetches_max = 1};
+    char path[PATH_MAX];
+    char name[PATH_MAX];
+    snprintf(name, sizeof(name), "%.*s", (int)strcspn(uri, "?#"), uri);
+    while (name[0] != '\0' && name[strlen(name) - 1] == '/')
+        name[strlen(name) - 1] = '\0';
+    fprintf(stderr, "shoald serve: fetching %s\n", name);
+    enum status status = node_storage_fetch(&storage, uri, path, error);
+    const char *slash = strrchr(name, '/');
+    serve->name = slash != NULL ? slash + 1 : name;
+    if (status == STATUS_OK)
+        status = add_path(serve, path, error);
+    serve->name = NULL;
     return status;
 }
 
@@ -335,7 +359,9 @@ serve_write_config(const struct serve_options *options, struct bytes *yaml, stru
     CHECK(serve.models != NULL);
     enum status status = STATUS_OK;
     for (uint32_t i = 0; i < options->path_count && status == STATUS_OK; i++)
-        status = add_path(&serve, options->paths[i], error);
+        status = storage_is_named(&(struct storage_source){options->paths[i], ""})
+                     ? add_uri(&serve, options->paths[i], error)
+                     : add_path(&serve, options->paths[i], error);
     if (status == STATUS_OK)
         status = write_config(&serve, yaml, error);
     free(serve.models);

@@ -2,11 +2,12 @@
 /*
  * `shoald serve PATH...`: makes a configuration for models that are named on the command line.
  *
- * A PATH is a model or a folder of models. A file is a model of its name without the ending; a
- * folder with a file `model.*`, with a key, or with numbered versions is a model of its name. Each
- * of them is a pipeline of its own; that of numbered versions is the root of this one model, so
- * that a new version is found. Any other folder is the root of models that come and go
- * (models/model_directory.h), with a pipeline for each format whose modelet is installed.
+ * A PATH is a model or a folder of models, here or, as an URI, elsewhere: then it is fetched first.
+ * A file is a model of its name without the ending; a folder with a file `model.*`, with a key, or
+ * with numbered versions is a model of its name. Each of them is a pipeline of its own; that of
+ * numbered versions is the root of this one model, so that a new version is found. Any other folder
+ * is the root of models that come and go (models/model_directory.h), with a pipeline for each
+ * format whose modelet is installed.
  */
 #pragma once
 
@@ -25,6 +26,7 @@ struct serve_options {
     uint16_t http_port, metrics_port, dashboard_port; /* 0: not served */
     uint32_t workers;                                 /* of each pipeline; 0: chosen */
     uint32_t memory_mib;                              /* for models of the folder; 0: chosen */
+    uint32_t cache_gib;                               /* for what URIs name; 0: none */
 };
 
 /* Appends the configuration, as YAML. INVALID_ARGUMENT, NOT_FOUND, FAILED_PRECONDITION: the error

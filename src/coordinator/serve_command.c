@@ -15,6 +15,7 @@ enum {
     HTTP_PORT = 8008,
     METRICS_PORT = 2112,
     DASHBOARD_PORT = 8088,
+    CACHE_GIB = 10,
     EXIT_REFUSED = 2
 };
 
@@ -26,6 +27,7 @@ enum serve_option {
     OPTION_DASHBOARD_PORT,
     OPTION_WORKERS,
     OPTION_MEMORY,
+    OPTION_CACHE,
     OPTION_PRINT,
     OPTION_COUNTERS,
     OPTION_LOG_LEVEL,
@@ -48,6 +50,7 @@ static const struct usage_option options[OPTION_END - 1] = {
      "processes for each model, or for each format of a folder\n"
      "(default: one for each processor, at most 4)"},
     {"memory", "MIB", "for the models of a folder (default: half of the free memory)"},
+    {"cache-gib", "GIB", "disk space for models that are URIs (default: 10)"},
     {"print-config", NULL, "print the configuration that this would run, and exit"},
     {"counters", "PATH", "file of the counters, which shoalctl reads"},
     {"log-level", "LEVEL", "error, warn (default), info or debug"},
@@ -62,7 +65,8 @@ const struct usage_command serve_command = {
         "A PATH is a model or a folder of models, recognized by content. A file `iris.ubj` is\n"
         "model `iris`; so is a folder `iris` with a file `model.ubj`. In any other folder each\n"
         "file and each sub-folder is a model; new and changed ones are loaded while the node\n"
-        "serves. The node prints each model's tensors and a command that calls it.\n",
+        "serves. A PATH may be an URI of https://, http:// or s3://; its model is fetched before\n"
+        "the node starts. The node prints each model's tensors and a command that calls it.\n",
     .exits = NULL,
     .example = "  shoald serve iris.ubj\n"
                "  shoald serve --listen 0.0.0.0 models/\n",
@@ -115,7 +119,7 @@ static void
 take_option(struct serve_arguments *arguments, int id)
 {
     struct serve_options *serve = &arguments->serve;
-    enum { PORT_MAX = 65535, PROCESSES_MAX = 64, MEMORY_MAX = 1 << 24 };
+    enum { PORT_MAX = 65535, PROCESSES_MAX = 64, MEMORY_MAX = 1 << 24, CACHE_MAX = 1 << 20 };
     switch ((enum serve_option)id) {
     case OPTION_LISTEN: serve->host = optarg; break;
     case OPTION_HTTP_PORT: serve->http_port = (uint16_t)number(arguments, id, 0, PORT_MAX); break;
@@ -128,6 +132,7 @@ take_option(struct serve_arguments *arguments, int id)
         break;
     case OPTION_WORKERS: serve->workers = number(arguments, id, 1, PROCESSES_MAX); break;
     case OPTION_MEMORY: serve->memory_mib = number(arguments, id, 1, MEMORY_MAX); break;
+    case OPTION_CACHE: serve->cache_gib = number(arguments, id, 1, CACHE_MAX); break;
     case OPTION_PRINT: arguments->print = true; break;
     case OPTION_COUNTERS: arguments->node->counters_path = optarg; break;
     case OPTION_LOG_LEVEL:
@@ -174,7 +179,8 @@ serve_read(int argc, char **argv, struct node_options *node)
                                                   .grpc_port = GRPC_PORT,
                                                   .http_port = HTTP_PORT,
                                                   .metrics_port = METRICS_PORT,
-                                                  .dashboard_port = DASHBOARD_PORT},
+                                                  .dashboard_port = DASHBOARD_PORT,
+                                                  .cache_gib = CACHE_GIB},
                                         .node = node,
                                         .exit_code = SERVE_GO_ON};
     struct option known[OPTION_END];

@@ -20,7 +20,7 @@ import shoal_fixture
 from shoal_client import Client
 from shoal_ctl import NEGATIVE, OK, shoalctl
 from shoal_fixture import Shoald, node, pipeline, stage, wait_until
-from shoal_store import Store
+from shoal_store import REGION, Store
 
 SECRET, TOKEN, HEADER = "s3cr3t/Key+1", "t0ken/with+signs==", "Bearer h1dden"
 
@@ -461,6 +461,35 @@ class TestCache(Case):
         os.kill(worker.pid, 9)
         self.shoald.wait_successor(worker)
         self.ask("a")
+
+
+class TestServe(Case):
+    def test_uris(self):
+        self.put("iris")
+        self.store.plain["/plain/boat.json"] = self.data
+        environment = {"AWS_ACCESS_KEY_ID": "AKTEST", "AWS_SECRET_ACCESS_KEY": SECRET,
+                       "AWS_ENDPOINT_URL": self.store.url, "AWS_REGION": REGION,
+                       "XDG_CACHE_HOME": str(self.folder)}
+        done = subprocess.run(
+            [shoal_fixture.BIN / "shoald", "serve", "--print-config", "s3://models/iris",
+             self.store.url + "/plain/boat.json?sig=querysecret"],
+            env={**os.environ, **environment}, capture_output=True, text=True, check=True, timeout=60)
+        config = done.stdout
+        self.assertIn('id: "iris"', config)
+        self.assertIn('id: "boat"', config)
+        self.assertNotIn("querysecret", config + done.stderr)
+        pipelines = "".join(config.partition("pipelines:")[1:])
+        with Shoald(pipelines) as shoald, Client(shoald.target) as client:
+            for name in ("iris", "boat"):
+                answer = client.infer_raw(name, shoal_boosters.tensor(0))
+                self.assertEqual(shoal_boosters.value_of(answer), shoal_boosters.answers(1)[0])
+
+    def test_refused(self):
+        done = subprocess.run([shoal_fixture.BIN / "shoald", "serve", self.store.url + "/plain/none"],
+                              env={**os.environ, "XDG_CACHE_HOME": str(self.folder)}, capture_output=True,
+                              text=True, check=False, timeout=60)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("the server answers 404", done.stderr)
 
 
 @unittest.skipIf(os.geteuid() != 0, "a small file system needs root")

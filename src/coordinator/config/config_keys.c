@@ -218,7 +218,7 @@ const struct config_key config_keys[KEY_COUNT] = {
 [KEY_MODELS_CACHE] = {WHERE_TOP, CONFIG_TEXT, OPTIONAL, "models_cache", 1, 1023, NULL,
     NULL, NULL, FIELD_NONE, 0, TOP(storage.cache),
     "Folder of that cache. Left out: `models` in systemd's `CacheDirectory=`, else "
-    "`/var/cache/shoal/models` for root, else `shoal/models` in `$XDG_CACHE_HOME` or `~/.cache`."},
+    "`shoal/models` in `$XDG_CACHE_HOME`, `/var/cache` for root, or `~/.cache`."},
 [KEY_STORAGE_CONFIG] = {WHERE_TOP, CONFIG_TEXT, OPTIONAL, "storage_config", 1, PATH_BYTES_MAX, NULL,
     NULL, NULL, FIELD_NONE, 0, TOP(storage.entries),
     "KServe's `storage-config`: a folder with one JSON file per storage key, read for each fetch."},
