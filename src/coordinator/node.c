@@ -365,6 +365,7 @@ create_mesh(struct coordinator_node *node, struct error *error)
         .pipelines = node->assembly.pipelines,
         .pipeline_count = node->assembly.pipeline_count,
         .registry = node->assembly.registry,
+        .storage = node->assembly.storage,
         .counters = counters_values(&node->assembly.counters, 0),
         .tracer = node->tracer,
         .share_key = node->share_key,

@@ -20,6 +20,8 @@ import shoal_fixture
 from shoal_client import Client
 from shoal_ctl import NEGATIVE, OK, shoalctl
 from shoal_fixture import Shoald, node, pipeline, stage, wait_until
+from shoal_registry import LOADED, LOADING_FAILED, Registrar
+from shoal_runtime import Runtime
 from shoal_store import REGION, Store
 
 SECRET, TOKEN, HEADER = "s3cr3t/Key+1", "t0ken/with+signs==", "Bearer h1dden"
@@ -461,6 +463,111 @@ class TestCache(Case):
         os.kill(worker.pid, 9)
         self.shoald.wait_successor(worker)
         self.ask("a")
+
+
+class TestMesh(Case):
+    """Registered as ModelMesh's controller does, with the keys of KServe's documents."""
+
+    def begin(self, **keys):
+        self.shoald = self.enterContext(Shoald(node(
+            pipeline("boosters", stage("libxgboost_modelet.so"), slots=16, models={
+                "root": str(self.folder / "models"), "memory_mib": 256}),
+            models_cache_gib=self.cache_gib, models_cache=str(self.cache), mesh={"instance": "node-1"},
+            storage_config=str(self.config)), folder=self.folder))
+        self.registrar = self.enterContext(Registrar(self.shoald))
+
+    def test_registered(self):
+        self.put("my_models/mnist-model", weights=b"w")
+        key = {"bucket": "models", "model_type": {"name": "my_model_type", "version": "1"},
+               "storage_key": "mine"}
+        said = self.registrar.register("my-mnist-isvc-1", "my_models/mnist-model", json.dumps(key),
+                                       "mt:my_model_type", loadNow=True, sync=True)
+        self.assertEqual(said.status, LOADED, said)
+        self.ask("my-mnist-isvc-1")
+        self.assertEqual(self.cached(), [{"weights": b"w", "model.json": self.data}])
+
+    def test_failure_is_told(self):
+        said = self.registrar.register("m", "nothing", '{"storage_key": "mine"}', "mt:x", loadNow=True,
+                                       sync=True)
+        self.assertEqual(said.status, LOADING_FAILED)
+        self.assertIn("s3://models/nothing: there is no file", said.errors[0])
+
+
+class TestExternalRuntime(Case):
+    """What KServe's documents say that a model server gets with the storage helper."""
+
+    cache_gib = 10 / 1024
+
+    def begin(self, **keys):
+        self.runtime = self.enterContext(Runtime())
+        self.shoald = self.enterContext(Shoald(
+            {"models_cache_gib": self.cache_gib, "models_cache": str(self.cache),
+             "storage_config": str(self.config),
+             "mesh": {"instance": "node-1", "runtime": self.runtime.address}}, folder=self.folder))
+        self.registrar = self.enterContext(Registrar(self.shoald))
+
+    def asked(self, method="loadModel"):
+        return [request for name, request in self.runtime.asked if name == method]
+
+    def register(self, name, path, key, **fields):
+        return self.registrar.register(name, path, key if isinstance(key, str) else json.dumps(key),
+                                       "mt:my_model_type", loadNow=True, sync=True, **fields)
+
+    def test_documents(self):
+        self.put("my_models/mnist-model", weights=b"w" * 1000)
+        given = {"model_type": {"name": "my_model_type", "version": "1"}, "storage_key": "mine"}
+        with_size = {"bucket": "models", "disk_size_bytes": 1000 + len(self.data), **given}
+        for number, key in enumerate(({**given, "bucket": "models"},
+                                      {**given, "storage_params": {"bucket": "models"}})):
+            with self.subTest(key):
+                name = f"my-mnist-isvc-{number}"
+                self.assertEqual(self.register(name, "my_models/mnist-model", key).status, LOADED)
+                asked = self.asked()[-1]
+                self.assertEqual(asked.modelKey, json.dumps(with_size))
+                self.assertEqual({file.name: file.read_bytes()
+                                  for file in pathlib.Path(asked.modelPath).iterdir()},
+                                 {"model.json": self.data, "weights": b"w" * 1000})
+                self.assertEqual((asked.modelId, asked.modelType), (name, "mt:my_model_type"))
+        self.assertEqual(len(self.cached()), 1)
+
+    def test_without_storage_all_is_as_given(self):
+        self.assertEqual(self.register("plain", "my_models/x", '{"a": 1}').status, LOADED)
+        self.assertEqual((self.asked()[0].modelPath, self.asked()[0].modelKey), ("my_models/x", '{"a": 1}'))
+
+    def test_failures(self):
+        mine = {"storage_key": "mine"}
+        said = self.register("none", "nothing", mine)
+        self.assertEqual(said.status, LOADING_FAILED)
+        self.assertIn("there is no file", said.errors[0])
+        self.assertEqual(self.asked(), [])
+
+    def test_files_stay_until_the_unload(self):
+        """Half of the cache each: the second model needs the room of the first."""
+        mine, size = {"storage_key": "mine"}, 6 << 20
+        for name in ("a", "b"):
+            self.put(name, weights=name.encode() * size)
+        self.assertEqual(self.register("a", "a", mine).status, LOADED)
+        said = self.register("b", "b", mine)
+        self.assertEqual(said.status, LOADING_FAILED)
+        self.assertIn("raise models_cache_gib", said.errors[0])
+        self.registrar.unregister("a")
+        wait_until(lambda: self.asked("unloadModel"), "the unload")
+        self.registrar.unregister("b")
+        self.assertEqual(self.register("b2", "b", mine).status, LOADED)
+        self.assertEqual(self.count("storage_evictions"), 1)
+
+    def test_runtime_that_ends_holds_nothing(self):
+        mine, size = {"storage_key": "mine"}, 6 << 20
+        for name in ("a", "b"):
+            self.put(name, weights=name.encode() * size)
+        self.assertEqual(self.register("a", "a", mine).status, LOADED)
+        address = self.runtime.address
+        self.runtime.stop()
+        self.shoald.wait_log("external_lost")
+        self.registrar.unregister("a")
+        self.runtime = self.enterContext(Runtime(address))
+        wait_until(lambda: self.asked("runtimeStatus"), "the runtime's return")
+        self.assertEqual(self.register("b", "b", mine).status, LOADED)
 
 
 class TestServe(Case):

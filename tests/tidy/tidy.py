@@ -45,7 +45,8 @@ def coordinator_layers():
                                      "mesh/edge"}
     for folder in "front", "dashboard":
         rows[f"src/coordinator/{folder}"] |= {"http"}
-    rows["src/coordinator/models"] |= {"serving/storage"}
+    for folder in "models", "mesh":
+        rows[f"src/coordinator/{folder}"] |= {"serving/storage"}
     rows["src/coordinator"] = outside | {"serving/storage"} | {"coordinator"} | {f"coordinator/{folder}" for folder in COORDINATOR}
     return rows
 
@@ -92,6 +93,7 @@ LIBRARIES = [
                        "src/coordinator/models/runtime_request.c",
                        "src/coordinator/mesh/mesh_etcd_place.c",
                        "src/coordinator/mesh/mesh_dataplane.c",
+                       "src/coordinator/mesh/mesh_fetch.c",
                        "src/coordinator/mesh/mesh_listed.c",
                        "src/coordinator/loop/control_request.c", "src/ctl/ask.h",
                        "src/worker/model_key.c", "src/mesh/etcd/json.*",

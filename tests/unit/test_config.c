@@ -140,6 +140,8 @@ static const struct {
     {KEY_HTTP_LARGE_WAITING_MIB, "0", "1", "1048576", "1048577", "1 to 1048576"},
     {KEY_REPOSITORY_WAITING, "0", "1", "65536", "65537", "1 to 65536"},
     {KEY_TRACE_SAMPLE, "-0.5", "0", "0.0", "1.5", "0 to 1"},
+    {KEY_MODELS_CACHE_GIB, "-0.5", "0", "1048576", "1048577", "0 to 1048576 GiB"},
+    {KEY_STORAGE_FETCHES, "0", "1", "64", "65", "1 to 64"},
     {KEY_MESH_RPM, "9", "10", "10000000", "10000001", "10 to 10000000 calls a minute"},
     {KEY_MESH_FAILURE_EXPIRY, "999", "1000", "86400000", "86400001", "1000 to 86400000 ms"},
     {KEY_SLOTS, "0", "1", "65535", "65536", "1 to 65535 requests"},

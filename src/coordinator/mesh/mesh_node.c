@@ -10,6 +10,7 @@
 #include "coordinator/config/config_types.h"
 #include "coordinator/mesh/mesh_address.h"
 #include "coordinator/mesh/mesh_counters.h"
+#include "coordinator/mesh/mesh_fetch.h"
 #include "coordinator/mesh/mesh_file.h"
 #include "coordinator/mesh/mesh_listed.h"
 #include "coordinator/mesh/mesh_many.h"
@@ -431,6 +432,7 @@ open_external(struct mesh_node *node, struct error *error)
     };
     if (config->runtime == NULL)
         return STATUS_OK;
+    options.files = mesh_fetch_files(node->options.storage);
     enum status status = external_create(&options, &node->external, error);
     return status == STATUS_OK ? STATUS_OK : error_prefix(error, "mesh: runtime");
 }

@@ -31,6 +31,7 @@ struct mesh_node_options {
     struct pipeline *const *pipelines;
     uint32_t pipeline_count;
     struct model_registry *registry;
+    struct storage *storage;    /* NULL: models are not fetched */
     _Atomic uint64_t *counters; /* of the node */
     struct tracer *tracer;      /* NULL: nothing is traced */
     struct share_key share_key;

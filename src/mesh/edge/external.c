@@ -32,7 +32,10 @@ struct external_ask {
     int64_t begun_ns; /* of the last request */
     int64_t again_ns;
     uint32_t tries;
-    struct bytes message; /* names the model; kept for repetition */
+    struct bytes message;             /* names the model; kept for repetition */
+    const struct runner_model *model; /* while its files are fetched */
+    int64_t deadline_ns;              /* of a load */
+    bool releases;                    /* at its end the runtime has nothing of the model */
     char id[];
 };
 
@@ -60,6 +63,9 @@ ask_free(struct external_ask *ask)
 static void
 ask_end(struct external_ask *ask, const struct runner_load_end *end)
 {
+    const struct external_files *files = &ask->external->options.files;
+    if (ask->releases && files->fetch != NULL)
+        files->release(files->context, ask->id);
     runner_load_ended(ask->external->runner, ask->load, end);
     ask_free(ask);
 }
@@ -165,6 +171,7 @@ on_loaded(struct external_ask *ask, const struct wire_message *message)
     pthread_mutex_lock(&external->lock);
     bool limits = external->status.limits_concurrency;
     pthread_mutex_unlock(&external->lock);
+    ask->releases = false;
     loaded.max_concurrency = !limits ? 0 : loaded.max_concurrency == 0 ? 1 : loaded.max_concurrency;
     if (loaded.size_bytes > 0) {
         ask_end(ask, &loaded);
@@ -201,16 +208,47 @@ on_load_end(void *context, const struct rpc_client_end *end)
 static const struct rpc_client_events load_events = {.on_end = on_load_end};
 
 static void
+load_send(struct external_ask *ask, const struct runner_model *model)
+{
+    int64_t left_ns = ask->deadline_ns - clock_now_ns();
+    external_write_model(model, &ask->message);
+    if (!ask_send(ask, SERVICE "loadModel", left_ns > 0 ? left_ns : 1, &load_events))
+        load_end_badly(ask, MESH_LOAD_NOT_ATTEMPTED, "the runtime of this node is not ready");
+}
+
+static void
 load(void *context, struct runner_load *load, const struct runner_model *model)
 {
     struct external *external = context;
+    const struct external_files *files = &external->options.files;
     struct external_ask *ask = ask_create(external, load, model->id);
-    external_write_model(model, &ask->message);
     pthread_mutex_lock(&external->lock);
     int64_t timeout_ns = (int64_t)external->status.load_timeout_ms * NS_PER_MS;
     pthread_mutex_unlock(&external->lock);
-    if (!ask_send(ask, SERVICE "loadModel", timeout_ns, &load_events))
-        load_end_badly(ask, MESH_LOAD_NOT_ATTEMPTED, "the runtime of this node is not ready");
+    ask->deadline_ns = clock_now_ns() + timeout_ns;
+    ask->model = model;
+    ask->releases = true;
+    if (files->fetch == NULL || !files->fetch(files->context, model, ask->deadline_ns, ask))
+        load_send(ask, model);
+}
+
+/* A time-out is recognized by its text, which is all that other nodes see. */
+void
+external_fetched(struct external_ask *ask, const struct external_place *place,
+                 const struct error *error)
+{
+    if (error != NULL) {
+        struct error reason = *error;
+        if (reason.status == STATUS_DEADLINE_EXCEEDED)
+            (void)error_prefix(&reason, "%s", status_name(reason.status));
+        log_warn_limited("external_load_failed model=\"%s\" error=\"%s\"", ask->id, reason.text);
+        load_end_badly(ask, MESH_LOAD_NOT_ATTEMPTED, reason.text);
+        return;
+    }
+    struct runner_model local = *ask->model;
+    local.path = place->path;
+    local.key = place->key;
+    load_send(ask, &local);
 }
 
 /* ---- predictions ---- */
@@ -293,7 +331,12 @@ unload_send(struct external_ask *ask)
 static void
 unload(void *context, struct runner_load *load, const struct runner_model *model)
 {
-    struct external_ask *ask = ask_create(context, load, model->id);
+    struct external *external = context;
+    const struct external_files *files = &external->options.files;
+    if (files->fetch != NULL)
+        files->cancel(files->context, model->id);
+    struct external_ask *ask = ask_create(external, load, model->id);
+    ask->releases = true;
     external_write_id(model->id, &ask->message);
     unload_send(ask);
 }
@@ -591,6 +634,8 @@ watch(struct external *external)
         return;
     log_warn_limited("external_lost target=\"%s\"", external_target(external));
     external->poll_at_ns = clock_now_ns();
+    if (external->options.files.fetch != NULL)
+        external->options.files.release(external->options.files.context, NULL);
     runner_runtime_lost(external->runner, external->options.pool);
 }
 
@@ -685,6 +730,8 @@ external_start(struct external *external, struct mesh_runner *runner)
 void
 external_close(struct external *external)
 {
+    if (external->options.files.fetch != NULL)
+        external->options.files.stop(external->options.files.context);
     pthread_mutex_lock(&external->lock);
     external->is_closing = true;
     rpc_client_destroy(external->candidate);
@@ -705,6 +752,8 @@ external_destroy(struct external *external)
         return;
     for (uint32_t i = 0; i < external->options.target_count; i++)
         free(external->targets[i]);
+    if (external->options.files.fetch != NULL)
+        external->options.files.destroy(external->options.files.context);
     free(external->targets);
     free(external->serving_target);
     free(external->serving);

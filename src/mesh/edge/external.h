@@ -18,6 +18,25 @@
 
 struct external;
 
+/* A load that waits for its files. */
+struct external_ask;
+
+/* Brings the files of models here before the runtime loads them. `fetch` NULL: none are. */
+struct external_files {
+    void *context;
+    /* Loop thread. False: the model is loaded by the path that it has; true: external_fetched
+     * follows, once. `model` stays until then. */
+    bool (*fetch)(void *context, const struct runner_model *model, int64_t deadline_ns,
+                  struct external_ask *ask);
+    /* Loop thread: the model is to be unloaded, so a fetch that is under way ends now. */
+    void (*cancel)(void *context, const char *id);
+    /* Any thread: the runtime has nothing of that model any more, or, NULL, of any. */
+    void (*release)(void *context, const char *id);
+    /* external_close: ends all fetches and releases all; and external_destroy. */
+    void (*stop)(void *context);
+    void (*destroy)(void *context);
+};
+
 struct external_options {
     /* Addresses of ModelRuntime: "unix:/path" or "host:port". Of several, asked in turn, the first
      * READY one. */
@@ -37,7 +56,15 @@ struct external_options {
     /* Any thread: the runtime has answered or refused a call; NULL: not counted. */
     void (*on_served)(void *context, const char *method, enum status status, int64_t took_ns);
     void *context;
+    struct external_files files;
 };
+
+/* Loop thread. Where the files are, and the key for the runtime; or why they are not here. */
+struct external_place {
+    const char *path, *key;
+};
+void external_fetched(struct external_ask *ask, const struct external_place *place,
+                      const struct error *error);
 
 enum status external_create(const struct external_options *options, struct external **external,
                             struct error *error) WARN_UNUSED;
