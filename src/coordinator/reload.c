@@ -111,6 +111,19 @@ warn_method(const struct config_pipeline *was, const struct config_pipeline *now
 }
 
 static void
+report_ignored_storage(const struct config_storage *was, const struct config_storage *now)
+{
+    if (!same_text(was->cache, now->cache))
+        log_warn("reload_ignored key=models_cache needs=restart");
+    if (!same_text(was->entries, now->entries))
+        log_warn("reload_ignored key=storage_config needs=restart");
+    if (!same_text(was->pvc_mounts, now->pvc_mounts))
+        log_warn("reload_ignored key=pvc_mounts needs=restart");
+    if (!same_text(was->files, now->files))
+        log_warn("reload_ignored key=files_root needs=restart");
+}
+
+static void
 warn_needs_restart(const struct config *was, const struct config *now)
 {
     for (size_t i = 0; i < KEY_COUNT; i++)
@@ -152,6 +165,7 @@ warn_needs_restart(const struct config *was, const struct config *now)
         log_warn("reload_ignored key=caller_proxies needs=restart");
     if (!same_text(was->traces, now->traces))
         log_warn("reload_ignored key=traces needs=restart");
+    report_ignored_storage(&was->storage, &now->storage);
 }
 
 /* ---- reading ---- */

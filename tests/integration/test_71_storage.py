@@ -399,6 +399,7 @@ class TestCache(Case):
         self.load("c", "c", mine)
         self.assertEqual(self.count("storage_evictions"), 1)
         self.assertEqual({model["weights"][:1] for model in self.cached()}, {b"b", b"c"})
+        self.assertEqual(len(list((self.cache / "sources").iterdir())), 2)
         self.assertLessEqual(self.count("storage_cache"), 10 << 20)
         self.put("huge", weights=bytes(11 << 20))
         self.assertIn("more than the whole cache may have", self.load("huge", "huge", mine, code=NEGATIVE))

@@ -119,7 +119,11 @@ end_stuck(struct catalog *catalog, int64_t now_ns)
         struct model *model = catalog->begun[i];
         if (now_ns - model->phase_since_ns < timeout_ns || catalog_frozen(catalog))
             continue;
-        if (model->phase == PHASE_ROOM)
+        if (model->phase == PHASE_FETCHING && catalog_fetch_hangs(model, now_ns))
+            catalog_fail(model, STATUS_DEADLINE_EXCEEDED,
+                         "its storage does not answer: look at the disk of `models_cache`, and at "
+                         "the mounts of `pvc_mounts` and `files_root`");
+        else if (model->phase == PHASE_ROOM)
             catalog_fail(model, STATUS_RESOURCE_EXHAUSTED,
                          "no room: the loaded models were in use for all of load_timeout_ms");
         else if (model->phase == PHASE_LOADING && model->holdings == 0)

@@ -16,6 +16,8 @@
 #include "coordinator/models/model.h"
 #include "coordinator/pipeline/pipeline.h"
 
+#define HANG_NS (5 * NS_PER_S)
+
 bool
 model_source_is_remote(const struct model_source *source)
 {
@@ -88,6 +90,13 @@ catalog_fetch(struct model *model)
     };
     model_enter_phase(model, PHASE_FETCHING);
     model->fetch = storage_fetch(model->registry->storage, &request);
+}
+
+bool
+catalog_fetch_hangs(const struct model *model, int64_t now_ns)
+{
+    int64_t timeout_ns = model->catalog->pipeline->generation->config->models.load_timeout_ns;
+    return now_ns - model->phase_since_ns > timeout_ns + HANG_NS;
 }
 
 void

@@ -298,6 +298,8 @@ enum status catalog_find_place(const struct catalog *catalog, const struct model
                                struct model_place *place, struct error *error) WARN_UNUSED;
 /* Begins to fetch; ends in catalog_fetched or catalog_fail. */
 void catalog_fetch(struct model *model);
+/* A fetch ends by itself, with a better reason, unless a disk hangs. */
+bool catalog_fetch_hangs(const struct model *model, int64_t now_ns);
 /* Gives up what is under way. */
 void model_end_fetch(struct model *model);
 /* Nothing of the model is in a worker: the cache may drop its files. */

@@ -149,6 +149,45 @@ scan(struct cache *cache, enum item_kind kind)
         closedir(stream);
 }
 
+static bool
+take_line(FILE *file, char *text, size_t room)
+{
+    if (fgets(text, (int)room, file) == NULL)
+        return false;
+    size_t bytes = strcspn(text, "\n");
+    bool whole = text[bytes] == '\n';
+    text[bytes] = '\0';
+    return whole;
+}
+
+/* Forgets sources whose last content is gone. */
+static void
+prune_sources(const struct cache *cache)
+{
+    char path[PATH_MAX];
+    char content[CACHE_ID_BYTES + 1];
+    struct stat info;
+    snprintf(path, sizeof(path), "%s/sources", cache->folder);
+    DIR *stream = opendir(path);
+    const struct dirent *entry;
+    while (stream != NULL && (entry = readdir(stream)) != NULL) {
+        if (!is_id(entry->d_name)) /* being written */
+            continue;
+        snprintf(path, sizeof(path), "%s/sources/%s", cache->folder, entry->d_name);
+        FILE *file = fopen(path, "re");
+        bool is_known = file != NULL && take_line(file, content, sizeof(content)) && is_id(content);
+        if (file != NULL)
+            fclose(file);
+        item_path(cache, ITEM_MODEL, content, path);
+        if (is_known && stat(path, &info) == 0)
+            continue;
+        snprintf(path, sizeof(path), "%s/sources/%s", cache->folder, entry->d_name);
+        (void)unlink(path);
+    }
+    if (stream != NULL)
+        closedir(stream);
+}
+
 /* ---- eviction ---- */
 
 static bool
@@ -206,6 +245,7 @@ evict_one(struct cache *cache)
     pthread_mutex_unlock(&cache->counts_lock);
     if (trash[0] != '\0')
         tree_remove(trash);
+    prune_sources(cache);
     return true;
 }
 
@@ -252,6 +292,7 @@ cache_create(const char *folder, uint64_t bytes_max, struct cache **created, str
     status = tree_make(path, error);
     scan(cache, ITEM_MODEL);
     scan(cache, ITEM_PARTIAL);
+    prune_sources(cache);
     while (used_bytes(cache) > bytes_max && evict_one(cache))
         continue;
     *created = cache;
@@ -290,17 +331,6 @@ cache_look(struct cache *cache, struct cache_counts *counts)
 }
 
 /* ---- sources ---- */
-
-static bool
-take_line(FILE *file, char *text, size_t room)
-{
-    if (fgets(text, (int)room, file) == NULL)
-        return false;
-    size_t bytes = strcspn(text, "\n");
-    bool whole = text[bytes] == '\n';
-    text[bytes] = '\0';
-    return whole;
-}
 
 bool
 cache_recall(struct cache *cache, const char *source, struct cache_record *record)
