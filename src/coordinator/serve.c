@@ -359,9 +359,8 @@ serve_write_config(const struct serve_options *options, struct bytes *yaml, stru
     CHECK(serve.models != NULL);
     enum status status = STATUS_OK;
     for (uint32_t i = 0; i < options->path_count && status == STATUS_OK; i++)
-        status = storage_is_named(&(struct storage_source){options->paths[i], ""})
-                     ? add_uri(&serve, options->paths[i], error)
-                     : add_path(&serve, options->paths[i], error);
+        status = storage_is_uri(options->paths[i]) ? add_uri(&serve, options->paths[i], error)
+                                                   : add_path(&serve, options->paths[i], error);
     if (status == STATUS_OK)
         status = write_config(&serve, yaml, error);
     free(serve.models);

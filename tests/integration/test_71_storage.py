@@ -448,14 +448,21 @@ class TestCache(Case):
 
     def test_same_at_once(self):
         self.big("a")
-        mine = {"storage_key": "mine"}
-        loads = [threading.Thread(target=self.load, args=(f"a{i}", "a", mine)) for i in range(4)]
+        self.load_four("a", {"storage_key": "mine"})
+        self.assertEqual(self.store.sent, (4 << 20) + len(self.data))
+        self.assertEqual(len(self.cached()), 1)
+
+    def test_same_at_once_over_http(self):
+        self.store.plain["/plain/m.json"] = self.data + b" " * (4 << 20)
+        self.load_four(self.store.url + "/plain/m.json", None)
+        self.assertEqual(self.store.sent, (4 << 20) + len(self.data))
+
+    def load_four(self, path, key):
+        loads = [threading.Thread(target=self.load, args=(f"m{i}", path, key)) for i in range(4)]
         for load in loads:
             load.start()
         for load in loads:
             load.join()
-        self.assertEqual(self.store.sent, (4 << 20) + len(self.data))
-        self.assertEqual(len(self.cached()), 1)
 
     def test_worker_that_restarts_finds_it(self):
         self.big("a")

@@ -3,8 +3,9 @@
  * Models whose files are elsewhere: they are fetched at the beginning of each load, and stay in the
  * cache until no worker has anything of the model.
  *
- * A path is remote if it is an URI or the key names a storage; else it is beneath the root; and if
- * nothing is there, and the node has a storage-config, it is in the default storage of its type.
+ * A path is remote if it is an URI, or if the key names a storage and the node has a cache; else it
+ * is beneath the root; and if nothing is there, and the node has a storage-config, it is in the
+ * default storage of its type.
  * Sources of remote models have a path that is not absolute.
  */
 #include <stdio.h>
@@ -42,7 +43,8 @@ catalog_find_place(const struct catalog *catalog, const struct model_spec *spec,
 {
     const struct storage *storage = catalog->registry->storage;
     const struct storage_source source = {spec->path, spec->key};
-    if (spec->in_root || !storage_is_named(&source)) {
+    bool is_named = storage != NULL ? storage_is_named(&source) : storage_is_uri(spec->path);
+    if (spec->in_root || !is_named) {
         enum status status = model_path_find(&catalog->root, spec->path, place, error);
         if (status != STATUS_NOT_FOUND || spec->in_root || storage == NULL ||
             !storage_has_default(storage))

@@ -620,6 +620,9 @@ cache_partial_commit(struct cache *cache, struct cache_partial *partial, const c
     }
     if (status == STATUS_OK && *lease == NULL)
         status = error_set(error, STATUS_ABORTED, "the model was evicted while it was stored");
-    cache_partial_close(cache, partial, status == STATUS_OK ? CACHE_DROP : CACHE_KEEP);
+    if (status == STATUS_OK) {
+        count_bytes(cache, 0, partial->reserved_bytes);
+        partial->reserved_bytes = 0;
+    }
     return status;
 }

@@ -79,7 +79,8 @@ enum status cache_partial_reserve(struct cache *cache, struct cache_partial *par
                                   uint64_t bytes, struct error *error) WARN_UNUSED;
 /* The disk is full although the limit is not reached: evicts something. False: nothing is left. */
 bool cache_evict_any(struct cache *cache);
-/* Makes it a model of `bytes`, with a lease. It is closed in any case. */
+/* Makes it a model of `bytes`, with a lease. It stays locked, so that the content is remembered
+ * before another fetch of the same looks. */
 enum status cache_partial_commit(struct cache *cache, struct cache_partial *partial,
                                  const char *content, uint64_t bytes, struct storage_lease **lease,
                                  struct error *error) WARN_UNUSED;

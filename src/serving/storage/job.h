@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * One fetch, carried out from its beginning to its end by one thread. fetch.c has the order of
- * steps; remote.c asks servers, local.c copies, sink.c writes files.
+ * steps, job.c what all of them need; remote.c asks servers, local.c copies, sink.c writes files.
  */
 #pragma once
 
@@ -71,6 +71,7 @@ enum status job_check(const struct storage_job *job, struct error *error) WARN_U
 /* Adds a file; INVALID_ARGUMENT: its name leads out of the folder. */
 enum status job_add_file(struct storage_job *job, const char *name, const char *etag,
                          uint64_t bytes, struct error *error) WARN_UNUSED;
+void job_drop_files(struct storage_job *job);
 /* A file is stored: compares its digest with the key's. DATA_LOSS. */
 enum status job_judge_file(struct storage_job *job, struct stored_file *file,
                            struct error *error) WARN_UNUSED;

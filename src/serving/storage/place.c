@@ -56,6 +56,12 @@ has_scheme(const char *path)
 }
 
 bool
+storage_is_uri(const char *path)
+{
+    return has_scheme(path);
+}
+
+bool
 storage_is_named(const struct storage_source *source)
 {
     if (has_scheme(source->path))
@@ -64,6 +70,8 @@ storage_is_named(const struct storage_source *source)
     bool named = json_object_get(key, "storage_key") != NULL ||
                  json_object_get(key, "storage_params") != NULL ||
                  json_object_get(key, "bucket") != NULL;
+    if (source->path[0] == '/' && json_object_get(key, "disk_size_bytes") != NULL)
+        named = false;
     json_decref(key);
     return named;
 }

@@ -53,7 +53,10 @@ struct storage_source {
     const char *key; /* "" or text that is no JSON object: none of these */
 };
 
-/* Whether the path is an URI or the key names a storage. Pure. */
+/* Whether the path is an URI. Pure, as the next one. */
+bool storage_is_uri(const char *path);
+/* Whether the path is an URI or the key names a storage: except an absolute path with a key that
+ * has `disk_size_bytes`, which KServe's storage helper has fetched already. */
 bool storage_is_named(const struct storage_source *source);
 /* Whether storage-config may have a default for this model, which names none. */
 bool storage_has_default(const struct storage *storage);
