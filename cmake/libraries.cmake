@@ -46,3 +46,15 @@ find_program(PROTOC_GEN_C protoc-gen-c REQUIRED)
 # The Python that Debian's packages are for, whatever else is first in the path.
 find_program(PYTHON3 python3 PATHS /usr/bin NO_DEFAULT_PATH)
 find_program(PYTHON3 python3 REQUIRED)
+
+# The library of Debian's Python, for modelets in Python; without it they are left out.
+execute_process(COMMAND ${PYTHON3} -c "import sysconfig as s; print(s.get_path('include'), 'python' + s.get_config_var('LDVERSION'), sep=';')"
+    OUTPUT_VARIABLE python OUTPUT_STRIP_TRAILING_WHITESPACE)
+list(GET python 0 include)
+list(GET python 1 name)
+find_library(SHOAL_LIB_python ${name})
+if(SHOAL_LIB_python AND EXISTS ${include}/Python.h)
+    add_library(python INTERFACE IMPORTED)
+    target_link_libraries(python INTERFACE ${SHOAL_LIB_python})
+    target_include_directories(python SYSTEM INTERFACE ${include})
+endif()

@@ -373,6 +373,9 @@ struct shoal_open {
     uint32_t worker_index;         /* of this worker in its stage */
     uint32_t worker_count;         /* in the stage */
     uint32_t reserved;
+    /* ---- since the third header of version 1: check `struct_size` ---- */
+    const char *script; /* absolute: the file that this plug-in interprets, where the stage's
+                         * `modelet` is a script; else NULL. Valid until `open` returns */
 };
 
 #define SHOAL_DATATYPE_ANY 0u           /* in a spec: any type */

@@ -29,11 +29,18 @@ enum {
 static const char name_bytes[] =
     "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
 
+/* Files that are recognized by their names, and only if they are named themselves: a folder of
+ * models serves no code, which pickles hold too. */
+static const struct model_format script_format = {"python", "libpython_modelet.so", ".py", NULL};
+static const struct model_format pickle_format = {"scikit-learn", "scikit_learn.py",
+                                                  ".pkl, .joblib", NULL};
+
 struct served_model {
     char id[SHOAL_NAME_BYTES_MAX + 1];
     char path[PATH_MAX];
     const struct model_format *format;
     bool is_versioned;
+    bool is_batched; /* a script: its code has @shoal.batched */
 };
 
 struct serve {
@@ -97,7 +104,8 @@ add_model(struct serve *serve, const char *path, enum look_kind kind,
         serve->name != NULL && kind == LOOK_DIRECTORY ? serve->name : strrchr(path, '/') + 1;
     if (format == NULL)
         return error_set(error, STATUS_INVALID_ARGUMENT,
-                         "%s: no model of a known format (XGBoost's JSON or UBJSON, ONNX, mlp)",
+                         "%s: no model of a known format (XGBoost's JSON or UBJSON, ONNX, mlp; by "
+                         "name .py, and .pkl or .joblib of scikit-learn)",
                          path);
     if (serve->model_count == MODELS_MAX)
         return error_set(error, STATUS_INVALID_ARGUMENT,
@@ -124,6 +132,39 @@ add_model(struct serve *serve, const char *path, enum look_kind kind,
                          "name its folder in SHOAL_MODELET_PATH",
                          path, format->name, format->modelet);
     return STATUS_OK;
+}
+
+static bool
+ends_with(const char *text, const char *ending)
+{
+    size_t length = strlen(text);
+    size_t bytes = strlen(ending);
+    return length > bytes && strcmp(text + length - bytes, ending) == 0;
+}
+
+/* Whether a script mentions the decorator. If it is wrong about that, its workers say so. */
+static bool
+is_batched(int fd)
+{
+    enum { SCRIPT_BYTES_MAX = 1 << 16 };
+    static char text[SCRIPT_BYTES_MAX];
+    ssize_t bytes = pread(fd, text, sizeof(text), 0);
+    return bytes > 0 && (memmem(text, (size_t)bytes, "@shoal.batched", 14) != NULL ||
+                         memmem(text, (size_t)bytes, "@batched", 8) != NULL);
+}
+
+static enum status
+add_file(struct serve *serve, const char *path, int fd, struct error *error)
+{
+    bool is_script = ends_with(path, ".py");
+    bool is_pickle = ends_with(path, ".pkl") || ends_with(path, ".joblib");
+    const struct model_format *format = is_script   ? &script_format
+                                        : is_pickle ? &pickle_format
+                                                    : look_at_format(fd);
+    enum status status = add_model(serve, path, LOOK_FILE, format, error);
+    if (status == STATUS_OK && is_script)
+        serve->models[serve->model_count - 1].is_batched = is_batched(fd);
+    return status;
 }
 
 static enum status
@@ -169,7 +210,7 @@ add_path(struct serve *serve, const char *given, struct error *error)
     else if (S_ISDIR(stat.st_mode))
         status = add_folder(serve, root_fd, path, error);
     else
-        status = add_model(serve, path, LOOK_FILE, look_at_format(fd), error);
+        status = add_file(serve, path, fd, error);
     if (fd >= 0)
         close(fd);
     if (root_fd >= 0)
@@ -297,6 +338,13 @@ put_model(struct bytes *yaml, const struct serve *serve, const struct served_mod
     put(yaml, "  - name: ");
     put_quoted(yaml, model->id);
     put(yaml, "\n");
+    if (model->format == &script_format) {
+        put(yaml, "    stages:\n      - { name: predict, modelet: ");
+        put_quoted(yaml, model->path);
+        put(yaml, ", workers: %u, batch_size: %d }\n", workers(serve->options),
+            model->is_batched ? BATCH_SIZE : 0);
+        return;
+    }
     put_stage(yaml, serve, model->format);
     put(yaml, ",\n          model: { id: ");
     put_quoted(yaml, model->id);

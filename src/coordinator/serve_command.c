@@ -60,13 +60,16 @@ static const struct usage_option options[OPTION_END - 1] = {
 const struct usage_command serve_command = {
     .words = "serve",
     .arguments = "[OPTION]... PATH...",
-    .summary = "Serves models without a configuration file: XGBoost (JSON, UBJSON), ONNX, mlp",
+    .summary =
+        "Serves models without a configuration file: XGBoost, ONNX, mlp, scikit-learn, Python",
     .about =
         "A PATH is a model or a folder of models, recognized by content. A file `iris.ubj` is\n"
         "model `iris`; so is a folder `iris` with a file `model.ubj`. In any other folder each\n"
         "file and each sub-folder is a model; new and changed ones are loaded while the node\n"
-        "serves. A PATH may be an URI of https://, http:// or s3://; its model is fetched before\n"
-        "the node starts. The node prints each model's tensors and a command that calls it.\n",
+        "serves. Python code (`iris.py`) and pickled models of scikit-learn (`.pkl`, `.joblib`)\n"
+        "are served if they are named themselves. A PATH may be an URI of https://, http:// or\n"
+        "s3://; its model is fetched before the node starts. The node prints each model's tensors\n"
+        "and a command that calls it.\n",
     .exits = NULL,
     .example = "  shoald serve iris.ubj\n"
                "  shoald serve --listen 0.0.0.0 models/\n",

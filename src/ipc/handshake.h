@@ -104,6 +104,7 @@ struct handshake_start {
     char pipeline[HANDSHAKE_NAME_BYTES];
     char stage[HANDSHAKE_NAME_BYTES];
     char modelet_path[HANDSHAKE_PATH_BYTES];
+    char script[HANDSHAKE_PATH_BYTES];       /* the file that the modelet interprets; "": none */
     char directory[HANDSHAKE_PATH_BYTES];    /* the configuration's folder: base of relative
                                               * paths */
     char models_root[HANDSHAKE_PATH_BYTES];  /* root of the models that the sandbox lets it read;

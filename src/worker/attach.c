@@ -119,6 +119,7 @@ strings_check(const struct handshake_start *start, struct error *error)
         {start->pipeline, sizeof(start->pipeline), "pipeline"},
         {start->stage, sizeof(start->stage), "stage"},
         {start->modelet_path, sizeof(start->modelet_path), "modelet_path"},
+        {start->script, sizeof(start->script), "script"},
         {start->directory, sizeof(start->directory), "directory"},
         {start->models_root, sizeof(start->models_root), "models_root"},
         {start->models_cache, sizeof(start->models_cache), "models_cache"},

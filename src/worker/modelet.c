@@ -207,6 +207,7 @@ open_instance(struct modelet *modelet, const struct handshake_start *start,
         .batch_size = start->batch_size,
         .worker_index = start->worker_index,
         .worker_count = start->worker_count,
+        .script = start->script[0] != '\0' ? start->script : NULL,
     };
     struct shoal_error theirs = {{0}};
     int status = modelet->table.open(&open, &modelet->instance, &theirs);

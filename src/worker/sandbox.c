@@ -205,6 +205,8 @@ sandbox_enter(struct sandbox *sandbox, const struct handshake_start *start, stru
         return STATUS_OK;
     if (start->serves_models != 0)
         sandbox->allow |= SANDBOX_SERVES_MODELS;
+    if (start->script[0] != '\0')
+        sandbox->allow |= SANDBOX_IMPORTS;
     sanitizer_prepare();
     note_one(sandbox, SANDBOX_PART_NO_NEW_PRIVS, no_new_privs_enter());
     note_one(sandbox, SANDBOX_PART_LIMITS, limits_enter(sandbox->allow));

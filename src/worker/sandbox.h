@@ -19,15 +19,16 @@
 
 enum { SANDBOX_TEXT_BYTES = 512 };
 
-/* A bit beside the names of `sandbox_allow`: models come and go, so files are opened and libraries
- * loaded while the worker serves. */
-enum { SANDBOX_SERVES_MODELS = 1u << 16 };
+/* Bits beside the names of `sandbox_allow`: models come and go, or an interpreted modelet imports,
+ * so files are opened and libraries loaded while the worker serves. */
+enum { SANDBOX_SERVES_MODELS = 1u << 16, SANDBOX_IMPORTS = 1u << 17 };
 
-_Static_assert((SANDBOX_SERVES_MODELS & SANDBOX_ALLOW_EVERY) == 0, "no name's bit");
+_Static_assert(((SANDBOX_SERVES_MODELS | SANDBOX_IMPORTS) & SANDBOX_ALLOW_EVERY) == 0,
+               "no name's bit");
 
 /* The parts in force, and the parts that the kernel lacks. */
 struct sandbox {
-    uint32_t allow;    /* enum sandbox_allow, SANDBOX_SERVES_MODELS */
+    uint32_t allow;    /* enum sandbox_allow, SANDBOX_SERVES_MODELS, SANDBOX_IMPORTS */
     uint32_t asked;    /* parts for this stage */
     uint32_t in_force; /* parts in force */
     enum sandbox_need need;

@@ -297,7 +297,7 @@ static const struct {
 } groups[] = {
     {calls_always, ARRAY_COUNT(calls_always), ALWAYS, ALWAYS},
     {calls_reading, ARRAY_COUNT(calls_reading), ALWAYS,
-     SANDBOX_ALLOW_READING | SANDBOX_ALLOW_FILES | SANDBOX_SERVES_MODELS},
+     SANDBOX_ALLOW_READING | SANDBOX_ALLOW_FILES | SANDBOX_SERVES_MODELS | SANDBOX_IMPORTS},
     {calls_files, ARRAY_COUNT(calls_files), SANDBOX_ALLOW_FILES, SANDBOX_ALLOW_FILES},
     {calls_network, ARRAY_COUNT(calls_network), SANDBOX_ALLOW_NETWORK, SANDBOX_ALLOW_NETWORK},
     {calls_processes, ARRAY_COUNT(calls_processes), SANDBOX_ALLOW_PROCESSES,
@@ -314,7 +314,7 @@ static const struct {
 #define WHOLE_IS(value) UINT64_MAX, (value)
 
 /* The permissions to open files for reading while it serves. */
-#define OPENS (SANDBOX_ALLOW_READING | SANDBOX_SERVES_MODELS)
+#define OPENS (SANDBOX_ALLOW_READING | SANDBOX_SERVES_MODELS | SANDBOX_IMPORTS)
 
 enum {
     ADVICE_GUARD_INSTALL = 102, /* used by newer C libraries to guard threads' stacks */
@@ -422,8 +422,10 @@ static const struct condition_pair {
     uint64_t mask;
     uint64_t value;
 } pairs[] = {
-    /* libraries that an engine loads with a model: code from files that it cannot write */
-    {{SCMP_SYS(mmap), 2, PROT_EXEC | PROT_WRITE, PROT_EXEC, NEVER, SANDBOX_SERVES_MODELS},
+    /* libraries that an engine loads with a model, or an import: code from files that it cannot
+     * write */
+    {{SCMP_SYS(mmap), 2, PROT_EXEC | PROT_WRITE, PROT_EXEC, NEVER,
+      SANDBOX_SERVES_MODELS | SANDBOX_IMPORTS},
      3,
      BITS_CLEAR(MAP_ANONYMOUS)},
     /* the loader lowers its own priority; the limits prevent raising it */

@@ -179,6 +179,21 @@ folder_allow(int ruleset, const char *path)
     return failed;
 }
 
+/* An interpreted modelet's own folder, and the packages that its stage names. */
+static int
+script_allow(int ruleset, const struct handshake_start *start)
+{
+    const char *packages = getenv("VIRTUAL_ENV"); /* examples/python; from the operator */
+    char path[2 * HANDSHAKE_PATH_BYTES];
+    int failed = folder_allow(ruleset, start->script);
+    if (failed != 0 || packages == NULL || packages[0] == '\0')
+        return failed;
+    bool absolute = packages[0] == '/';
+    int bytes = snprintf(path, sizeof(path), "%s%s%s", absolute ? "" : start->directory,
+                         absolute ? "" : "/", packages);
+    return bytes < (int)sizeof(path) ? place_allow(ruleset, path) : 0;
+}
+
 static int
 places_allow(int ruleset, const struct handshake_start *start, uint32_t allow, uint64_t handled)
 {
@@ -189,6 +204,8 @@ places_allow(int ruleset, const struct handshake_start *start, uint32_t allow, u
             failed = place_allow(ruleset, places[i].path);
     if (failed == 0)
         failed = folder_allow(ruleset, start->modelet_path);
+    if (failed == 0 && start->script[0] != '\0')
+        failed = script_allow(ruleset, start);
     if (failed == 0 && start->directory[0] != '\0')
         failed = place_allow(ruleset, start->directory);
     if (failed == 0 && runtime != NULL && runtime[0] != '\0')

@@ -91,6 +91,7 @@ stage_free(struct config_stage *stage)
     free(stage->variables);
     free(stage->name);
     free(stage->modelet);
+    free(stage->interpreter);
     free(stage->cpus);
     free(stage->batch_wait);
     free(stage->model_id);

@@ -47,8 +47,9 @@ struct config_param {
 
 struct config_stage {
     char *name;
-    char *modelet; /* the path of the file, found */
-    int *cpus;     /* one worker per element; NULL: not pinned */
+    char *modelet;     /* the path of the file, found */
+    char *interpreter; /* the path of the plug-in that runs `modelet`, a script; NULL: it is none */
+    int *cpus;         /* one worker per element; NULL: not pinned */
     uint32_t worker_count;
     uint32_t batch_size;   /* 0: singletons */
     int64_t batch_wait_ns; /* 0: take what is there */

@@ -46,6 +46,16 @@ check_lengths(struct config_reader *reader, const struct config_stage *stage, in
     }
 }
 
+/* The plug-in that runs a script; NULL: `modelet` is none. */
+static char *
+find_interpreter(struct config_reader *reader, const char *modelet, int line)
+{
+    size_t length = strlen(modelet);
+    if (length < 4 || strcmp(modelet + length - 3, ".py") != 0)
+        return NULL;
+    return config_find_modelet(reader, must_copy("libpython_modelet.so"), line);
+}
+
 void
 config_check_models(struct config_reader *reader, struct config_pipeline *pipeline,
                     const struct config_given *given)
@@ -144,8 +154,10 @@ config_check_stage(struct config_reader *reader, const struct config_pipeline *p
                    "fill",
                    stage->batch_size, pipeline->slot_count);
     check_batch_wait(report, stage, given);
-    if (stage->modelet != NULL)
+    if (stage->modelet != NULL) {
         stage->modelet = config_find_modelet(reader, stage->modelet, nodes[KEY_MODELET]->line);
+        stage->interpreter = find_interpreter(reader, stage->modelet, nodes[KEY_MODELET]->line);
+    }
     if (stage->model_path != NULL)
         stage->model_path = config_resolve(reader->config, stage->model_path);
     if (nodes[KEY_MODELET] != NULL)

@@ -541,8 +541,9 @@ const struct config_key config_keys[KEY_COUNT] = {
     "Name of the stage in counters and logs, unique in the pipeline."},
 [KEY_MODELET] = {WHERE_STAGE, CONFIG_TEXT, REQUIRED, "modelet", 1, PATH_BYTES_MAX, NULL,
     NULL, NULL, FIELD_NONE, 0, STAGE(modelet),
-    "The plug-in: a path; or a bare file name, searched for in this file's folder, the folders "
-    "of `$SHOAL_MODELET_PATH`, and `lib/shoal` beside the folder of `shoald`."},
+    "The plug-in, or a Python file (`NAME.py`): a path; or a bare file name, searched for in this "
+    "file's folder, the folders of `$SHOAL_MODELET_PATH`, and `lib/shoal` beside the folder of "
+    "`shoald`."},
 [KEY_WORKERS] = {WHERE_STAGE, CONFIG_INTEGER, OPTIONAL, "workers", 1, STAGE_WORKERS_MAX,
     "processes", "1", NULL, FIELD_U32, 1, STAGE(worker_count),
     "Number of workers, not pinned. Not together with `cpus`."},
@@ -596,8 +597,8 @@ const struct config_key config_keys[KEY_COUNT] = {
 [KEY_ENV] = {WHERE_STAGE, CONFIG_VARIABLES, OPTIONAL, "env", 0, CONFIG_VARIABLES_MAX, NULL,
     NULL, NULL, FIELD_NONE, 0, STAGE(variables),
     "Environment variables of its workers. Of shoald's own they get only PATH, LD_LIBRARY_PATH, "
-    "LANG, LC_*, TZ, OMP_*, OPENBLAS_*, SHOAL_ONNXRUNTIME_DIR and *SAN_OPTIONS; a name given here "
-    "takes precedence."},
+    "LANG, LC_*, TZ, OMP_*, OPENBLAS_*, SHOAL_ONNXRUNTIME_DIR, VIRTUAL_ENV and *SAN_OPTIONS; a "
+    "name given here takes precedence."},
 [KEY_MODEL] = {WHERE_STAGE, CONFIG_MODEL, OPTIONAL, "model", 0, 0, NULL,
     NULL, NULL, FIELD_NONE, 0, 0,
     "The model that the modelet loads."},

@@ -75,7 +75,10 @@ fill_start(const struct pool_member *member, struct handshake_start *start)
               member->pools->models->cache(member->pools->pipeline->catalog));
     copy_text(start->pipeline, sizeof(start->pipeline), generation->config->name);
     copy_text(start->stage, sizeof(start->stage), stage->name);
-    copy_text(start->modelet_path, sizeof(start->modelet_path), stage->modelet);
+    bool is_script = stage->interpreter != NULL;
+    copy_text(start->modelet_path, sizeof(start->modelet_path),
+              is_script ? stage->interpreter : stage->modelet);
+    copy_text(start->script, sizeof(start->script), is_script ? stage->modelet : NULL);
     copy_text(start->directory, sizeof(start->directory), generation->source->config.directory);
     copy_text(start->model_id, sizeof(start->model_id), stage->model_id);
     copy_text(start->model_path, sizeof(start->model_path), stage->model_path);

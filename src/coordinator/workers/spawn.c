@@ -227,7 +227,7 @@ bool
 spawn_passes_on(const char *variable)
 {
     static const char *const names[] = {
-        "PATH=", "LANG=", "TZ=", "LD_LIBRARY_PATH=", "SHOAL_ONNXRUNTIME_DIR="};
+        "PATH=", "LANG=", "TZ=", "LD_LIBRARY_PATH=", "SHOAL_ONNXRUNTIME_DIR=", "VIRTUAL_ENV="};
     static const char *const prefixes[] = {"LC_", "OMP_", "OPENBLAS_"};
     static const char sanitizer[] = "SAN_OPTIONS";
     for (size_t i = 0; i < ARRAY_COUNT(names); i++)

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * CPython in this process: started once, never finalized. Its lock is held between
+ * interpreter_enter and interpreter_leave only, so that threads of user code run while the worker
+ * waits. Every other function of this folder needs it.
+ */
+#pragma once
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <shoal/modelet.h>
+
+struct interpreter {
+    const struct shoal_host *host;
+    PyThreadState *thread; /* of the only thread that calls us */
+    PyObject *functions;   /* the globals of worker.py */
+    PyObject *ndarray;     /* numpy's */
+    PyObject *asarray;
+    PyObject *dtypes[SHOAL_DATATYPE_END];
+};
+
+extern struct interpreter interpreter;
+
+/* Starts it. It is entered afterwards if that succeeded. */
+int interpreter_start(const struct shoal_host *host, struct shoal_error *error);
+
+void interpreter_enter(void);
+void interpreter_leave(void);
+
+/* Calls a function of worker.py; `format` is that of Py_BuildValue and makes a tuple. NULL: a
+ * Python exception is set. */
+PyObject *interpreter_call(const char *function, const char *format, ...);
+
+/* Logs the exception that is set, clears it, and returns its status; its text in `error`. */
+int interpreter_error(struct shoal_error *error);
+
+/* As that, but a SystemExit ends the process. */
+int interpreter_run_error(struct shoal_error *error);

@@ -1,0 +1,639 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Modelets in Python, in a real node and its whole sandbox.
+
+Datatypes and shapes both ways; batches; what a caller and the log get when the code raises, answers
+wrongly, exits or crashes; arrays that the code keeps beyond `run`, of every kind of memory; models
+that come and go; reload; a virtual environment; scikit-learn's pickles; `shoald serve`; the examples.
+
+ctest: timeout=600 presets=release,dev because views of the arena must not outlive it
+"""
+
+import os
+import pathlib
+import re
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import textwrap
+import unittest
+
+import numpy
+
+import shoal_fixture
+from shoal_client import Client, bytes_element, failure
+from shoal_ctl import NEGATIVE, shoalctl
+from shoal_fixture import (BIN, BUILD, EXAMPLES, SOURCE, WAIT_SECONDS, Shoald, node, pipeline,
+                           run_shoald, stage, wait_until)
+
+DATATYPES = {"BOOL": "?", "UINT8": "u1", "UINT16": "<u2", "UINT32": "<u4", "UINT64": "<u8",
+             "INT8": "i1", "INT16": "<i2", "INT32": "<i4", "INT64": "<i8", "FP16": "<f2",
+             "FP32": "<f4", "FP64": "<f8"}
+HEADER = "import numpy, shoal, sys, os\n"
+VIEW_BYTES = 64 << 10  # from here on a tensor is not copied: examples/python/memory.c
+PYTHON = "/usr/bin/python3"  # of the library, whatever else is first in the path
+
+
+def has_sklearn():
+    return subprocess.run([PYTHON, "-c", "import sklearn, joblib"], capture_output=True,
+                          check=False).returncode == 0
+
+
+def tensor(name, values, datatype):
+    array = numpy.asarray(values, DATATYPES[datatype])
+    return name, datatype, list(array.shape), array.tobytes()
+
+
+def floats(values, name="x"):
+    return tensor(name, values, "FP32")
+
+
+def texts(name, *values):
+    return name, "BYTES", [len(values)], b"".join(map(bytes_element, values))
+
+
+def outputs(answer):
+    """name -> an array, or a list of bytes."""
+    found = {}
+    for output, raw in zip(answer.outputs, answer.raw_output_contents):
+        if output.datatype == "BYTES":
+            elements = []
+            while raw:
+                size, = struct.unpack_from("<I", raw)
+                elements.append(raw[4:4 + size])
+                raw = raw[4 + size:]
+            found[output.name] = elements
+        else:
+            found[output.name] = numpy.frombuffer(raw, DATATYPES[output.datatype]).reshape(output.shape)
+    return found
+
+
+class PythonTest(unittest.TestCase):
+    def setUp(self):
+        self.folder = pathlib.Path(self.enterContext(
+            tempfile.TemporaryDirectory(prefix="shoal-test.")))
+
+    def write(self, code, name="code.py"):
+        path = self.folder / name
+        path.write_text(HEADER + textwrap.dedent(code))
+        return path
+
+    def node(self, code, name="code", **keys):
+        self.write(code, f"{name}.py")
+        return node(pipeline("code", stage(f"./{name}.py", name="code", **keys), slots=128),
+                    message_mib=4)
+
+    def start(self, code, **keys):
+        self.shoald = self.enterContext(Shoald(self.node(code, **keys), folder=self.folder))
+        self.client = self.enterContext(Client(self.shoald.target))
+        return self.client
+
+    def infer(self, *tensors):
+        return outputs(self.client.infer_raw("code", *tensors))
+
+    def check_fails(self, tensors, code, pattern):
+        got, text = failure(self.client.start_raw("code", *tensors))
+        self.assertEqual(got.name, code, text)
+        self.assertRegex(text, pattern)
+
+    def check_refused(self, code, pattern, **keys):
+        exit_code, text = run_shoald(self.node(code, **keys), folder=self.folder)
+        self.assertGreater(exit_code, 0, text)
+        self.assertRegex(text, pattern)
+
+
+class TestTensors(PythonTest):
+    def test_the_signature_is_the_metadata(self):
+        client = self.start("""
+            class Model:
+                @shoal.batched
+                def run(self, x: shoal.FP32[-1, 4], mask: shoal.BOOL[-1], more=None) -> {
+                        "label": shoal.BYTES[-1], "all": shoal.INT64}:
+                    pass
+            """)
+        said = client.call("ModelMetadata", name="code")
+        self.assertEqual(said.platform, "python")
+        self.assertEqual([(one.name, one.datatype, list(one.shape)) for one in said.inputs],
+                         [("x", "FP32", [-1, 4]), ("mask", "BOOL", [-1])])
+        self.assertEqual([(one.name, one.datatype) for one in said.outputs],
+                         [("label", "BYTES"), ("all", "INT64")])
+        self.check_fails([floats([[1, 2, 3]]), tensor("mask", [1], "BOOL")], "INVALID_ARGUMENT",
+                         r"\[1, ?3\].*\[-1, ?4\]")
+
+    def test_every_datatype(self):
+        """Without annotations, and as a function: what goes in comes out, of any shape."""
+        self.start("""
+            def run(x):
+                assert not x.flags.writeable and x.flags.c_contiguous
+                return {"y": x, "dtype": str(x.dtype), "shape": numpy.array(x.shape, "i8")}
+            """)
+        for datatype, dtype in DATATYPES.items():
+            for shape in (), (0,), (3,), (2, 0, 3), (2, 1, 3), (1,) * 8:
+                with self.subTest(datatype=datatype, shape=shape):
+                    values = (numpy.arange(numpy.prod(shape)).reshape(shape) % 2).astype(dtype)
+                    said = self.infer(tensor("x", values, datatype))
+                    numpy.testing.assert_array_equal(said["y"], values)
+                    self.assertEqual(said["y"].dtype, values.dtype)
+                    self.assertEqual(said["dtype"], [str(values.dtype).encode()])
+                    self.assertEqual(tuple(said["shape"]), shape)
+        self.assertEqual(self.infer(texts("x", "", "ä", b"\xff\0", "a" * 1000))["y"],
+                         [b"", "ä".encode(), b"\xff\0", b"a" * 1000])
+        self.assertEqual(self.infer(("x", "BYTES", [0, 2], b""))["y"], [])
+        said = outputs(self.client.infer_raw("code", ("x", "BF16", [2], b"\0\0\x80\x3f")))
+        numpy.testing.assert_array_equal(said["y"], numpy.array([0, 0x3f80], "u2"))
+
+    def test_conversions(self):
+        """Lists, scalars and texts of several kinds take the declared datatype."""
+        self.start("""
+            VALUES = [[1, 2.5], (3,), 4, numpy.float64(5), numpy.arange(6, dtype="f4")[::2],
+                      range(2)]
+            TEXTS = ["ab", b"ab", numpy.array(["x", "yz"]), numpy.array([b"x", b"yz"]),
+                     ["a", b"\\xff"]]
+            def run(number: shoal.INT64, text: shoal.INT64) -> {"y": shoal.FP32, "t": shoal.BYTES}:
+                return {"y": VALUES[int(number)], "t": TEXTS[int(text)]}
+            """)
+        ys = [[1, 2.5], [3], 4, 5, [0, 2, 4], [0, 1]]
+        ts = [[b"ab"], [b"ab"], [b"x", b"yz"], [b"x", b"yz"], [b"a", b"\xff"]]
+        for i in range(6):
+            said = self.infer(tensor("number", i, "INT64"), tensor("text", min(i, 4), "INT64"))
+            numpy.testing.assert_array_equal(said["y"], numpy.array(ys[i], "f4"))
+            self.assertEqual(said["t"], ts[min(i, 4)])
+
+    def test_wrong_answers_name_the_output(self):
+        self.start("""
+            ANSWERS = {
+                "dtype": {"y": numpy.zeros((1, 2))}, "shape": {"y": numpy.zeros(2, "f4")},
+                "rank": {"y": 1.0}, "none": None, "missing": {}, "more": {"y": [[1, 2]], "z": 1},
+                "big-endian": {"y": numpy.zeros((1, 2), ">f4")},
+                "complex": {"y": numpy.zeros((1, 2), "c16")},
+                "object": {"y": numpy.array([[None, 1]], object)},
+                "text": {"y": [["a", "b"]]}, "generator": (i for i in "a"),
+                "high": {"y": numpy.zeros((1,) * 9, "f4")},
+            }
+            def run(what: shoal.BYTES[1]) -> {"y": shoal.FP32[-1, 2]}:
+                return ANSWERS[what[0].decode()]
+            """)
+        said = {
+            "dtype": r'output "y" is FP64 \[1, 2\], but FP32 \[-1, 2\] is declared',
+            "shape": r'output "y" is FP32 \[2\], but FP32 \[-1, 2\]', "rank": r'"y" is FP32 \[\],',
+            "none": "run returned NoneType, but a dict",
+            "missing": 'output "y" is declared, but run did not return it',
+            "more": "run returned 2 outputs, but 1 are declared",
+            "big-endian": r'output "y": .*no datatype is like ">f"',
+            "complex": r'output "y": .*no datatype is like "Zd"',
+            "object": 'output "y": TypeError: element 0 is NoneType, neither str nor bytes',
+            "text": 'output "y": ValueError: could not convert', "generator": "run returned generator",
+            "high": 'output "y": .*9 dimensions; at most 8',
+        }
+        for what, pattern in said.items():
+            with self.subTest(what):
+                self.check_fails([texts("what", what)], "INTERNAL", pattern)
+        self.shoald.wait_log('modelet_log modelet=python text="output ..y.. is FP64')
+
+    def test_a_later_stage_checks_its_inputs(self):
+        """The node checks those of the first stage only."""
+        self.write("def run(x): return {'x': x}", "first.py")
+        self.write("def run(x: shoal.FP32[2], z: shoal.FP32): return {'y': x}", "second.py")
+        self.write("def run(x: shoal.FP32[2]): return {'y': x}", "third.py")
+        config = node(*[pipeline(name, stage("./first.py", name="first"),
+                                 stage(f"./{name}.py", name="second"), slots=8)
+                        for name in ("second", "third")])
+        with Shoald(config, folder=self.folder) as shoald, Client(shoald.target) as client:
+            code, text = failure(client.start_raw("second", floats([1, 2])))
+            self.assertEqual((code.name, text), ("INVALID_ARGUMENT", 'there is no input tensor "z"'))
+            code, text = failure(client.start_raw("third", floats([1])))
+            self.assertIn('input "x" is FP32 [1], expected FP32 [2]', text)
+            numpy.testing.assert_array_equal(outputs(client.infer_raw("third", floats([1, 2])))["y"],
+                                             [1, 2])
+
+
+class TestBatches(PythonTest):
+    CODE = """
+        SIZES = []
+        class Model:
+            @shoal.batched
+            def run(self, x: shoal.FP32[-1, -1], t: shoal.BYTES[-1]) -> {
+                    "y": shoal.FP32[-1, -1], "t": shoal.BYTES[-1], "rows": shoal.INT64[-1]}:
+                if (x[:1, :1] == 99).any():
+                    os.kill(os.getpid(), 19)  # until a batch has gathered
+                if (x == 13).any():
+                    raise ValueError("an unlucky number")
+                return {"y": x * 2, "t": [b.upper() for b in t], "rows": [len(x)] * len(x)}
+        """
+
+    def hold(self):
+        """Stops the only worker, so that what is sent next is gathered."""
+        worker, = self.shoald.workers("code")
+        future = self.client.start_raw("code", floats([[99]]), texts("t", "a"))
+        wait_until(lambda: shoal_fixture.read_proc(worker.pid, "stat").split()[2] == "T",
+                   "the worker to stop itself")
+        return future, worker
+
+    def gather(self, *items):
+        first, worker = self.hold()
+        futures = [self.client.start_raw("code", *item) for item in items]
+        self.shoald.wait_stat("code", lambda stat: stat["stages"][0]["depth"] == len(items),
+                              "all to wait")
+        os.kill(worker.pid, signal.SIGCONT)
+        first.result()
+        return futures
+
+    def test_items_of_several_shapes(self):
+        """Each gets its own rows back, whoever it was run with."""
+        self.start(self.CODE, batch_size=16)
+        items = [(floats(numpy.full((rows, width), rows * 100 + width)),
+                  texts("t", *[f"t{i}{row}" for row in range(rows)]))
+                 for i, (rows, width) in enumerate([(1, 2), (2, 2), (3, 3), (0, 2), (1, 3), (1, 1)])]
+        together = {2: 3, 3: 4, 1: 1}
+        for i, (item, future) in enumerate(zip(items, self.gather(*items))):
+            said = outputs(future.result())
+            sent = numpy.frombuffer(item[0][3], "f4").reshape(item[0][2])
+            numpy.testing.assert_array_equal(said["y"], sent * 2)
+            self.assertEqual(said["t"], [f"T{i}{row}".encode() for row in range(len(sent))])
+            self.assertEqual(list(said["rows"]), [together[sent.shape[1]]] * len(sent))
+
+    def test_one_raises_and_takes_nobody_with_it(self):
+        self.start(self.CODE, batch_size=16)
+        numbers = [1, 2, 13, 4, 5, 13, 7, 8]
+        for number, future in zip(numbers, self.gather(*[(floats([[number]]), texts("t", "a"))
+                                                         for number in numbers])):
+            if number == 13:
+                code, text = failure(future)
+                self.assertEqual((code.name, text), ("UNKNOWN", "ValueError: an unlucky number"))
+            else:
+                self.assertEqual(outputs(future.result())["y"], [[number * 2]])
+        self.shoald.wait_log(r'worker_said .*raise ValueError\(')
+
+    def test_rows_that_do_not_fit_together(self):
+        self.start(self.CODE, batch_size=16)
+        self.check_fails([floats([[1], [2]]), texts("t", "a")], "INVALID_ARGUMENT",
+                         'input "t" must have as many rows .* as "x"')
+
+    def test_an_answer_with_too_few_rows(self):
+        self.start("""
+            @shoal.batched
+            def run(x: shoal.FP32[-1]) -> {"y": shoal.FP32[-1]}:
+                return {"y": x[1:]}
+            """, batch_size=4)
+        self.check_fails([floats([1, 2, 3])], "INTERNAL",
+                         r'output "y" is FP32 \[2\], but its first dimension must be .* 3')
+
+
+class TestKept(PythonTest):
+    """What `run` keeps of its arrays stays as it was, while other requests come and go."""
+
+    CODE = """
+        kept = []
+        def run(x, how: shoal.BYTES[1]):
+            how = how[0].decode()
+            if how == "array":
+                kept.append(x)
+            elif how == "slice":
+                kept.append(x[1:][::2])
+            elif how == "memoryview":
+                kept.append(memoryview(x))
+            elif how == "exception":
+                raise ValueError(kept.append(x) or "kept")
+            elif how == "write":
+                x.flags.writeable = True
+            elif how == "cycle":
+                cycle = [x]
+                cycle.append(cycle)
+            elif how == "sums":
+                return {"y": [float(numpy.asarray(one).sum()) for one in kept]}
+            elif how == "forget":
+                kept.clear()
+            return {"y": x[:1]}
+        """
+
+    def keep(self, count):
+        """Others' data would be seen by the sums: all of it is other numbers."""
+        self.start(self.CODE)
+        sums = []
+        for number, how in enumerate(["array", "slice", "memoryview", "exception"], 1):
+            x = floats(numpy.full(count, number))
+            if how == "exception":
+                self.check_fails([x, texts("how", how)], "UNKNOWN", "ValueError: kept")
+            else:
+                self.infer(x, texts("how", how))
+            sums.append(number * ((count - 1 + 1) // 2 if how == "slice" else count))
+        for number in range(100):
+            self.infer(floats(numpy.full(count, 1000 + number)), texts("how", "cycle"))
+            said = self.infer(floats(numpy.full(count, 2000)), texts("how", "sums"))["y"]
+            numpy.testing.assert_array_equal(said, sums)
+        self.check_fails([floats(numpy.zeros(count)), texts("how", "write")], "UNKNOWN",
+                         "ValueError: cannot set WRITEABLE flag")
+        self.infer(floats(numpy.zeros(count)), texts("how", "forget"))
+        self.assertEqual(self.shoald.stage_stat("code", "code")["restarts"], 0)
+
+    def test_small(self):
+        self.keep(16)
+
+    def test_large(self):
+        """Not copied before the run: the pages of the arena are mapped once more."""
+        self.keep(2 * VIEW_BYTES // 4)
+
+    def test_large_and_dropped_maps_nothing(self):
+        """Views come and go without a trace: neither mappings nor memory."""
+        self.start(self.CODE)
+        worker, = self.shoald.workers("code")
+        x = floats(numpy.zeros(2 * VIEW_BYTES // 4))
+
+        def mappings():
+            return len(shoal_fixture.read_proc(worker.pid, "maps").splitlines())
+        for _ in range(20):
+            self.infer(x, texts("how", ""))
+        before = mappings()
+        for _ in range(300):
+            self.infer(x, texts("how", ""))
+        self.assertLess(mappings() - before, 20)
+
+    def test_batches(self):
+        """Stacked rows lie in memory that is used again, unless it was kept."""
+        self.start("""
+            kept = []
+            @shoal.batched
+            def run(x: shoal.FP32[-1]) -> {"y": shoal.FP32[-1]}:
+                kept.append((x, x.copy()))
+                del kept[:-50]
+                assert all((one == copy).all() for one, copy in kept)
+                return {"y": x}
+            """, batch_size=8)
+        for first in range(0, 400, 100):
+            futures = {number: self.client.start_raw("code", floats([number] * (number % 7)))
+                       for number in range(first, first + 100)}
+            for number, future in futures.items():
+                numpy.testing.assert_array_equal(outputs(future.result())["y"],
+                                                 [number] * (number % 7))
+
+
+class TestFaults(PythonTest):
+    CODE = """
+        def run(do: shoal.BYTES[1]) -> {"y": shoal.BYTES[1]}:
+            do = do[0].decode()
+            if do == "code":
+                raise shoal.InvalidArgument("INVALID_ARGUMENT", "no such flower")
+            if do == "unprintable":
+                class Odd(Exception):
+                    def __str__(self):
+                        raise ValueError
+                raise Odd
+            if do == "interrupt":
+                raise KeyboardInterrupt
+            if do == "exit":
+                sys.exit(3)
+            if do == "segfault":
+                import ctypes
+                ctypes.string_at(0)
+            if do == "hang":
+                while True:
+                    pass
+            if do == "recursion":
+                def again():
+                    again()
+                again()
+            print("did", do)
+            return {"y": [do]}
+        """
+
+    def check_serves(self):
+        self.assertEqual(self.infer(texts("do", "x"))["y"], [b"x"])
+
+    def test_exceptions(self):
+        self.start(self.CODE)
+        self.check_fails([texts("do", "code")], "INVALID_ARGUMENT", "^no such flower$")
+        self.check_fails([texts("do", "unprintable")], "UNKNOWN", "cannot be printed")
+        self.check_fails([texts("do", "interrupt")], "UNKNOWN", "KeyboardInterrupt")
+        self.check_fails([texts("do", "recursion")], "UNKNOWN", "RecursionError: ")
+        self.check_serves()
+        self.shoald.wait_log('worker_said .*text="did x"')
+        self.assertEqual(self.shoald.stage_stat("code", "code")["restarts"], 0)
+
+    def test_deaths_are_as_in_c(self):
+        """A poisonous request is refused after two deaths, and others are served."""
+        self.start(self.CODE, workers=2, run_timeout_ms=1500)
+        for do in "exit", "segfault", "hang":
+            with self.subTest(do):
+                self.check_fails([texts("do", do)], "UNAVAILABLE", r"2 workers died.*code\.py|code\.py.*2 workers were lost")
+                self.check_serves()
+        self.shoald.wait_log('text="SystemExit: 3: the worker ends"')
+        self.assertNotIn("region_corrupt", "".join(self.shoald.lines))
+
+    def test_what_keeps_it_from_starting(self):
+        for code, pattern, keys in [
+                ("def run(x) return", r"code\.py: SyntaxError", {}),
+                ("import nowhere", "code.py: ModuleNotFoundError: No module named 'nowhere'", {}),
+                ("x = 1", "neither a class Model nor a function run", {}),
+                ("def run(x: float): pass", r"input \S+ is <class 'float'>: expected a type", {}),
+                ("def run(x) -> shoal.FP32: pass", "outputs are shoal.FP32: expected a dict", {}),
+                ("def run(x: shoal.FP32[-2]): pass", "a dimension is -2", {}),
+                ("@shoal.batched\ndef run(x: shoal.FP32[2]): pass", "first dimension is -1", {}),
+                ("@shoal.batched\ndef run(): pass", "it needs one", {}),
+                ("class Model:\n def run(self, x): pass", r"Model\(\) takes no arguments",
+                 {"params": {"a": 1}}),
+                ("def run(x): pass", "which alone takes `params`", {"params": {"a": 1}}),
+                ("def run(x): pass", "batch_size is 4, but run takes single items", {"batch_size": 4}),
+                ("sys.exit(0)", "code.py: SystemExit: 0", {}),
+                ("open('/etc/passwd')", "sandbox_allow: .files.*PermissionError: ", {}),
+                ("def run(x): pass", "no `load", {"model": {"id": "m", "path": "x"}}),
+        ]:
+            with self.subTest(code):
+                self.check_refused(code, pattern, **keys)
+
+    def test_what_the_sandbox_refuses_while_it_serves(self):
+        (self.folder / "beside.txt").write_text("read me")
+        self.start("""
+            def run(do: shoal.BYTES[1]):
+                try:
+                    exec(do[0].decode())
+                except OSError as error:
+                    return {"y": type(error).__name__}
+                return {"y": "done"}
+            """)
+        for do, outcome in [
+                (f"open({str(self.folder / 'beside.txt')!r}).read()", b"done"),
+                ("import sqlite3, decimal", b"done"),  # maps a library
+                ("open('/etc/passwd')", b"PermissionError"), ("os.fork()", b"PermissionError"),
+                (f"open({str(self.folder / 'new')!r}, 'w')", b"PermissionError"),
+                ("import socket; socket.socket()", b"PermissionError")]:
+            self.assertEqual(self.infer(texts("do", do))["y"], [outcome], do)
+
+    def test_the_plug_in_without_a_script(self):
+        config = node(pipeline("code", stage("libpython_modelet.so", name="s"), slots=8))
+        code, text = run_shoald(config, folder=self.folder)
+        self.assertIn("must be a file NAME.py", text)
+
+
+class TestLife(PythonTest):
+    def test_logging_and_threads(self):
+        """A thread goes on while the worker waits."""
+        self.start("""
+            import logging, threading
+            logging.getLogger("mine").warning("a warning")
+            print("to stderr", file=sys.stderr)
+            ticks, pause = 0, threading.Event()
+            def tick():
+                global ticks
+                while True:
+                    ticks += 1
+                    pause.wait(0.001)
+            threading.Thread(target=tick, daemon=True).start()
+            def run(x):
+                return {"ticks": ticks}
+            """)
+        self.shoald.wait_log('warn .*modelet_log modelet=python text="mine: a warning"')
+        self.shoald.wait_log('worker_said .*text="to stderr"')
+        first = self.infer(floats([1]))["ticks"]
+        wait_until(lambda: self.infer(floats([1]))["ticks"] > first + 20, "the thread to go on")
+
+    def test_reload(self):
+        """New code of the same name, and of a module beside it."""
+        self.write("ANSWER = 1", "other.py")
+        self.start("import other\ndef run(x): return {'y': other.ANSWER}")
+        self.assertEqual(self.infer(floats([1]))["y"], 1)
+        self.write("ANSWER = 2", "other.py")
+        shoalctl("reload", "--counters", self.shoald.counters, "code")
+        self.assertEqual(self.infer(floats([1]))["y"], 2)
+        self.write("def run(x): syntax error", "code.py")
+        done = shoalctl("reload", "--counters", self.shoald.counters, "code", code=NEGATIVE)
+        self.assertIn("code.py: SyntaxError", done.err)
+        self.assertEqual(self.infer(floats([1]))["y"], 2)
+
+    def test_models_that_come_and_go(self):
+        """Each with tensors of its own; files that are no model are refused with the text."""
+        models = self.folder / "models"
+        for name in "two", "three", "bad":
+            (models / name).mkdir(parents=True)
+            (models / name / "key.json").write_text("{}")
+            (models / name / "width").write_text({"two": "2", "three": "3", "bad": "x"}[name])
+        self.write("""
+            class Model:
+                def load(self, id, path):
+                    return int(open(os.path.join(path, "width")).read())
+                def describe(self, model):
+                    return {"x": shoal.FP32[-1, model]}, {"y": shoal.FP32[-1]}
+                @shoal.batched
+                def run(self, model, x):
+                    return {"y": x.sum(axis=1) * model}
+            """)
+        config = node(pipeline("code", stage("./code.py", name="code", batch_size=8), slots=16,
+                               models={"root": "models", "memory_mib": 64}))
+        with Shoald(config, folder=self.folder) as shoald, Client(shoald.target) as client:
+            for name, width in ("two", 2), ("three", 3):
+                said = outputs(client.infer_raw(name, floats(numpy.ones((2, width)))))
+                numpy.testing.assert_array_equal(said["y"], [width * width] * 2)
+                said = client.call("ModelMetadata", name=name)
+                self.assertEqual(list(said.inputs[0].shape), [-1, width])
+            code, text = failure(client.start_raw("two", floats([[1, 2, 3]])))
+            self.assertEqual(code.name, "INVALID_ARGUMENT", text)
+            code, text = failure(client.start_raw("bad", floats([[1]])))
+            self.assertEqual(code.name, "FAILED_PRECONDITION", text)
+            self.assertIn("bad: ValueError: invalid literal", text)
+
+    def test_virtual_environment(self):
+        """Its packages count, relative to the configuration, and the system's only if it says so;
+        one of another Python is refused."""
+        subprocess.run([PYTHON, "-m", "venv", "--without-pip", self.folder / "venv"], check=True)
+        packages, = (self.folder / "venv/lib").glob("python*/site-packages")
+        (packages / "mine.py").write_text("ANSWER = 5\n")
+        code = "import mine\ndef run(x): return {'y': mine.ANSWER}"
+        self.check_refused(code, "there is no NumPy.*VIRTUAL_ENV", env={"VIRTUAL_ENV": "venv"})
+        settings = self.folder / "venv/pyvenv.cfg"
+        settings.write_text(settings.read_text().replace("packages = false", "packages = true"))
+        self.check_refused(code, "No module named 'mine'")
+        config = self.node(code, env={"VIRTUAL_ENV": "venv"})
+        with Shoald(config, folder=self.folder) as shoald, Client(shoald.target) as client:
+            self.assertEqual(outputs(client.infer_raw("code", floats([1])))["y"], 5)
+        packages.parent.rename(packages.parents[1] / "python2.7")
+        self.check_refused(code, "make it with the Python of this modelet, python3",
+                           env={"VIRTUAL_ENV": "venv"})
+
+
+@unittest.skipUnless(has_sklearn(), "there is no python3-sklearn")
+class TestScikitLearn(PythonTest):
+    def make(self, path):
+        subprocess.run([PYTHON, SOURCE / "examples/python/make.py", path], check=True,
+                       timeout=WAIT_SECONDS)
+
+    def test_the_example(self):
+        for name in "python.yaml", "iris.py":
+            shutil.copy(EXAMPLES / "python" / name, self.folder)
+        self.make(self.folder / "iris.joblib")
+        with Shoald(self.folder / "python.yaml", folder=self.folder) as shoald, \
+                Client(shoald.target) as client:
+            said = outputs(client.infer_raw("iris", floats([[5.1, 3.5, 1.4, .2], [6.2, 3.4, 5.4, 2.3]])))
+            self.assertEqual(said["label"], [b"setosa", b"virginica"])
+
+    def test_pickles(self):
+        """A classifier with texts as labels, a regressor of two values, and what is no model."""
+        subprocess.run([PYTHON, "-c", textwrap.dedent("""
+            import pickle, sys, numpy, joblib
+            from sklearn.linear_model import LinearRegression
+            from sklearn.neighbors import KNeighborsClassifier
+            x = numpy.arange(12.).reshape(6, 2)
+            joblib.dump(KNeighborsClassifier(1).fit(x, list("aabbcc")), "near.joblib", compress=3)
+            pickle.dump(LinearRegression().fit(x, x * 2), open("line.pkl", "wb"))
+            pickle.dump({"a": 1}, open("dict.pkl", "wb"))
+            """)], cwd=self.folder, check=True, timeout=WAIT_SECONDS)
+
+        def stage_of(name):
+            return stage("scikit_learn.py", name="predict", batch_size=8,
+                         model={"id": name, "path": name})
+        config = node(*[pipeline(name.partition(".")[0], stage_of(name), slots=8)
+                        for name in ("near.joblib", "line.pkl")])
+        with Shoald(config, folder=self.folder) as shoald, Client(shoald.target) as client:
+            shoald.wait_log("warn .*near.joblib: .*line.pkl is a pickle: loading it runs|"
+                            "warn .*is a pickle: loading it runs")
+            said = client.call("ModelMetadata", name="near")
+            self.assertEqual([(one.name, one.datatype, list(one.shape))
+                              for one in (*said.inputs, *said.outputs)],
+                             [("features", "FP64", [-1, 2]), ("label", "BYTES", [-1]),
+                              ("probabilities", "FP64", [-1, 3])])
+            x = tensor("features", [[0, 1], [10, 11]], "FP64")
+            said = outputs(client.infer_raw("near", x))
+            self.assertEqual(said["label"], [b"a", b"c"])
+            numpy.testing.assert_array_equal(said["probabilities"], [[1, 0, 0], [0, 0, 1]])
+            numpy.testing.assert_allclose(outputs(client.infer_raw("line", x))["prediction"],
+                                          [[0, 2], [20, 22]], atol=1e-9)
+        code, text = run_shoald(node(pipeline("dict", stage_of("dict.pkl"), slots=8)),
+                                folder=self.folder)
+        self.assertGreater(code, 0)
+        self.assertRegex(text, "dict.pkl: TypeError: a dict, not a fitted model")
+
+    def test_serve(self):
+        """Code and a pickle, on the command line; a folder of models does not run pickles."""
+        self.make(self.folder / "iris.joblib")
+        self.write("@shoal.batched\ndef run(x: shoal.FP32[-1]): return {'y': x * 2}", "twice.py")
+        self.write("def run(x: shoal.FP32[-1]): return {'y': x * 3}", "thrice.py")
+        done = subprocess.run([BIN / "shoald", "serve", "--print-config", "iris.joblib", "twice.py",
+                               "thrice.py"], cwd=self.folder, capture_output=True, text=True,
+                              timeout=WAIT_SECONDS, check=True)
+        self.assertRegex(done.stdout, r"modelet: scikit_learn.py, workers: \d, batch_size: 64")
+        self.assertRegex(done.stdout, r'modelet: ".*/twice.py", workers: \d, batch_size: 64')
+        self.assertRegex(done.stdout, r'modelet: ".*/thrice.py", workers: \d, batch_size: 0')
+        config = re.sub(r"(?m)^(listen|http|metrics|dashboard|log_level).*\n", "", done.stdout)
+        with Shoald(config, folder=self.folder) as shoald, Client(shoald.target) as client:
+            x = tensor("features", [[5.1, 3.5, 1.4, .2]], "FP64")
+            self.assertEqual(list(outputs(client.infer_raw("iris", x))["label"]), [0])
+            numpy.testing.assert_array_equal(outputs(client.infer_raw("twice", floats([1])))["y"], [2])
+            numpy.testing.assert_array_equal(outputs(client.infer_raw("thrice", floats([1])))["y"], [3])
+
+
+class TestSeed(PythonTest):
+    def test_the_example(self):
+        with Shoald(EXAMPLES / "seed" / "seed.yaml") as shoald:
+            done = subprocess.run([sys.executable, SOURCE / "examples/seed/client.py", "--target",
+                                   shoald.target], capture_output=True, text=True, check=False,
+                                  timeout=2 * WAIT_SECONDS,
+                                  env={**os.environ, "SHOAL_BUILD_DIR": str(BUILD)})
+            numbers = "[3.0, 5.0, 7.0, 9.0, 11.0, 13.0, 15.0, 17.0, 19.0, 21.0]"
+            self.assertEqual(done.stdout, f"python: {numbers}\nc: {numbers}\n", done.stderr)
+            for name in "python", "c":
+                stat = shoald.stage_stat(name, "scale")
+                self.assertLess(stat["batches"], stat["items"], "nothing was batched")
+
+
+if __name__ == "__main__":
+    shoal_fixture.main()
