@@ -54,11 +54,14 @@ get_property(modelets GLOBAL PROPERTY SHOAL_MODELETS)
 foreach(modelet IN LISTS modelets)
     install(TARGETS ${modelet} LIBRARY DESTINATION lib/shoal)
 endforeach()
+if(TARGET python_modelet)
+    install(FILES examples/python/scikit_learn.py DESTINATION lib/shoal)
+endif()
 
 install(DIRECTORY include/shoal TYPE INCLUDE FILES_MATCHING PATTERN "*.h")
 # Each example is a folder that shoald can be started on, its modelets linked beside the file.
 install(DIRECTORY ${CMAKE_BINARY_DIR}/examples/ DESTINATION share/shoal/examples
-    FILES_MATCHING PATTERN "*.yaml" PATTERN "*.ubj" PATTERN "*.mlp" PATTERN "*.onnx" PATTERN CMakeFiles EXCLUDE)
+    FILES_MATCHING PATTERN "*.yaml" PATTERN "*.py" PATTERN "*.ubj" PATTERN "*.mlp" PATTERN "*.onnx" PATTERN CMakeFiles EXCLUDE)
 install(CODE "
     file(GLOB links ${CMAKE_BINARY_DIR}/examples/*/lib*.so)
     foreach(link IN LISTS links)

@@ -1,4 +1,3 @@
-#!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 """Trains a classifier of irises and pickles it: make.py FILE. Needs python3-sklearn."""
 

@@ -162,12 +162,12 @@ def cpus_text(setting, cpus):
 
 def config_text(setting, listen, pipeline, stages, message_mib=1, arena_mib=64, keys=()):
     """A configuration of one pipeline, with further keys. stages: (name, modelet, CPUs, further
-    keys)."""
+    keys); a modelet that does not come with Shoal has an absolute path."""
     folder = setting.build / "lib" / "shoal"
     lines = ""
     for name, modelet, cpus, more in stages:
         more = f", {more}" if more else ""
-        lines += f"      - {{ name: {name}, modelet: {folder}/{modelet}, "
+        lines += f"      - {{ name: {name}, modelet: {folder / modelet}, "
         lines += f"{cpus_text(setting, cpus)}{more} }}\n"
     return CONFIG.format(listen=listen, pipeline=pipeline, stages=lines, arena_mib=arena_mib,
                          message_mib=message_mib, keys="".join(f"    {key}\n" for key in keys),

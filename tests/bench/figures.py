@@ -166,6 +166,12 @@ def added(group, case, figure, above, below, stages):
     return value
 
 
+def run_overhead(cells):
+    above = added("python", MANY, "run_us", "in_python", "in_c", 1)(cells)
+    items = median_of(cells, "python", "in_python", MANY, "run_items")
+    return None if above is None or items is None else above / (60 + items)
+
+
 RATE = "requests_per_s"
 LONE, FEW, MANY = "1 outstanding", "16 outstanding", "128 outstanding"
 GOALS = [
@@ -195,6 +201,12 @@ GOALS = [
          ratio("digits", LONE, "p50_us", "adaptive", "off"), "most", 1.05),
     Goal("adaptive-best", "digits, adaptive wait ÷ best fixed wait: requests/s, 128 outstanding",
          ratio_to_best("digits", MANY, RATE, "adaptive", "wait_"), "least", 0.98),
+    Goal("python-rate", "four numbers doubled in Python ÷ in C: requests/s, 128 outstanding",
+         ratio("python", MANY, RATE, "in_python", "in_c"), "least", 0.5),
+    Goal("python-lone", "a run in Python − in C, 1 outstanding",
+         added("python", LONE, "run_us", "in_python", "in_c", 1), "most", 61, "µs"),
+    Goal("python-run", "a run in Python − in C, ÷ (60 µs + 1 µs per request), 128 outstanding",
+         run_overhead, "most", 1),
     Goal("models", "50 models, while 10 others a second are loaded ÷ not: p99, 64 outstanding",
          ratio("models", "64 outstanding", "p99_us", "loads", "alone"), "most", 1.20),
     Goal("models-mlp", "50 networks, while 10 others a second are mapped ÷ not: p99, 64 outstanding",

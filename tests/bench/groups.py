@@ -5,6 +5,7 @@ from contenders import (LOAD_FIGURES, OUTSTANDING, SIZES, Case, Group, Rings, cl
                         echo_group, echo_tcp_group, idle_contenders, local_group, models_groups,
                         ring_contenders, service_contenders, stages_contenders)
 from meshes import mesh_group, register_group
+from pythons import python_group
 from web import web_group
 
 GROUPS = [
@@ -12,6 +13,7 @@ GROUPS = [
     echo_tcp_group(),
     *map(local_group, SIZES),
     digits_group(),
+    python_group(),
     *models_groups(),
     mesh_group(),
     register_group(),

@@ -18,6 +18,7 @@ LABELS = {
     "wait_0": "wait 0", "wait_0.5": "wait 0.5 ms", "wait_1": "wait 1 ms", "wait_2": "wait 2 ms",
     "wait_5": "wait 5 ms", "adaptive": "wait adaptive", "python": "Python service",
     "shoal": "Shoal, no network", "shoal_grpc": "Shoal, gRPC", "local": "Shoal, local client",
+    "in_python": "in Python", "in_c": "in C",
     "no_mesh": "no mesh", "mesh": "a mesh of one", "bare_proxy": "behind a bare proxy",
     "mesh_forwarded": "behind another node", "mesh_external": "in a runtime", "plain": "plain",
     "plain_cached": "plain, indices cached", "plain_record": "plain, a record per item",
@@ -80,7 +81,8 @@ Medians, {placements}. A ~ marks a value of which more than half of the rounds w
 """
 
 LIGHT = ("p50_us",)
-HEAVY = ("requests_per_s", "p99_us", "batch_mean", "loads_per_s", "second_stage_ns")
+HEAVY = ("requests_per_s", "p99_us", "batch_mean", "run_us", "run_items", "loads_per_s",
+         "second_stage_ns")
 
 
 def label(group, name):

@@ -4,8 +4,8 @@
 
     ./dev bench                      everything, pinned and free: 49 minutes
     ./dev bench --quick              a few minutes: 2 short rounds, pinned
-    ./dev bench --only echo          one cell: echo, local, digits, models, mesh, register, http,
-                                     stages, service, ring, idle
+    ./dev bench --only echo          one cell: echo, local, digits, python, models, mesh, register,
+                                     http, stages, service, ring, idle
     ./dev bench --publish            everything, and write docs/performance.md from it
     ./dev bench --publish --only echo
                                      replace the published cell
@@ -17,6 +17,7 @@ Cells:
   local    one stage of echo through shared memory, by libshoal, and over gRPC; all four sizes
   digits   three stages, one of them XGBoost: without batching, with several batch waits, and
            XGBoost called directly by one process
+  python   the same modelet in Python and in C
   models   50 models of one stage: while others are loaded, and without loads
   mesh     50 networks: a node without a mesh, a mesh of one node, behind a bare proxy, behind
            another node of the mesh, in a runtime beside the node

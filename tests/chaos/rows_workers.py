@@ -2,6 +2,7 @@
 """Workers that are killed, stopped and replaced under load."""
 
 import math
+import pathlib
 import signal
 import subprocess
 import time
@@ -19,6 +20,8 @@ NO_WORKER = r"stage \".*\" has no worker|a stage has no worker|no worker is left
 KILL_WORKERS = {"normalize": 4, "classify": 4, "label": 4}
 KILL_GAP_SECONDS = 0.012  # on average
 KILL_STARTING_SHARE = 0.05
+PYTHON_KILL_GAP_SECONDS = 0.15
+NORMALIZE = pathlib.Path(__file__).resolve().parent / "normalize.py"
 STOP_WORKERS = {"normalize": 2, "classify": 3, "label": 2}
 STOPPED_MAX = 4  # of the seven: now and then a whole stage
 STOP_SECONDS = (0.001, 1.0)  # all orders of magnitude between them are equally likely
@@ -44,9 +47,10 @@ def choose_victim(shoald, draw):
     return (pids[int(place * len(pids))] if pids else 0), early
 
 
-def kills(run, report, budget, draw):
+def kills(run, report, budget, draw, config=None, gap_seconds=KILL_GAP_SECONDS):
     """SIGKILL to random workers at random moments, starting ones among them."""
-    with run.node(digits(**KILL_WORKERS)) as shoald, run.load(shoald, outstanding=128) as load:
+    config = config or digits(**KILL_WORKERS)
+    with run.node(config) as shoald, run.load(shoald, outstanding=128) as load:
         killed = starting = 0
         budget.begin()
         while budget.goes_on(killed):
@@ -54,7 +58,7 @@ def kills(run, report, budget, draw):
             if pid and shoald.kill_worker(pid):
                 killed += 1
                 starting += early
-            shoald.pause(draw.expovariate(1 / KILL_GAP_SECONDS))
+            shoald.pause(draw.expovariate(1 / gap_seconds))
             load.check_runs()
             report.progress(budget, killed, load)
         seconds = budget.elapsed
@@ -73,6 +77,13 @@ def kills(run, report, budget, draw):
                    f"attempts rule", kills=killed, kills_per_s=killed / seconds,
                    run_again=stat["run_again"], poison=poison)
         judge_times(report, shoald, stat)
+
+
+def python_kills(run, report, budget, draw):
+    """The same, with a first stage in Python, whose workers take longer to start."""
+    config = digits(**KILL_WORKERS)
+    config["stages"][0].update(modelet=str(NORMALIZE), batch_size=64)
+    kills(run, report, budget, draw, config, PYTHON_KILL_GAP_SECONDS)
 
 
 def judge_times(report, shoald, stat):

@@ -51,6 +51,8 @@ NOTHING_LOST = "0 wrong, 0 unanswered, 0 leaked slots or blocks"
 ROWS = (
     Row("kills", "rows_workers.kills", f"{NOTHING_LOST}; failed only as the attempts rule says",
         {"count": 10000}, 0.25),
+    Row("python", "rows_workers.python_kills", f"{NOTHING_LOST}; failed only as the attempts rule says",
+        {"count": 10000}, 0.25),
     Row("stops", "rows_workers.stops", f"{NOTHING_LOST}; 0 failed", {"count": 1000}, 0.1),
     Row("silences", "rows_workers.silences", f"{NOTHING_LOST}; none stays stopped",
         {"count": 100}, 0.05),

@@ -178,9 +178,9 @@ def check_hints():
     """What is said about a mistake names it, and what to do."""
     said = shell("shoald serve net.mlp", "ada", code=2)
     expect("127.0.0.1:8033" in said and "--grpc-port" in said, f"a port is taken: {said}")
-    write("home/ada/model.pkl", "\x80\x04pickle")
-    said = shell("shoald serve model.pkl", "ada", code=2)
-    expect("XGBoost" in said and "ONNX" in said, f"a pickle: {said}")
+    write("home/ada/model.h5", "\x89HDF")
+    said = shell("shoald serve model.h5", "ada", code=2)
+    expect("XGBoost" in said and "ONNX" in said, f"an unknown format: {said}")
 
 
 # ---- the modelet's author ----

@@ -84,6 +84,10 @@ class TestCells(BenchTest):
         for figure in ("coordinator_cpu_us", "classify_cpu_us", "others_cpu_us"):
             self.assertGreater(digits["wait_2"]["128 outstanding"][figure][0], 0)
 
+    @unittest.skipUnless((BUILD / "lib/shoal/libpython_modelet.so").exists(), "not built")
+    def test_python(self):
+        self.check_goals(self.check_cell("python", "pinned"), ("python-rate", "python-run"))
+
     def test_stages(self):
         self.check_goals(self.check_cell("stages", "pinned"), ("stage",))
 
