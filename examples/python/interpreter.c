@@ -42,9 +42,13 @@ interpreter_call(const char *function, const char *format, ...)
     return result;
 }
 
+/* Takes the exception that is set, with its traceback. */
 static PyObject *
 exception_take(void)
 {
+#if PY_VERSION_HEX >= 0x030c0000 /* which deprecates the other way */
+    return PyErr_GetRaisedException();
+#else
     PyObject *type;
     PyObject *value;
     PyObject *trace;
@@ -55,17 +59,18 @@ exception_take(void)
     Py_XDECREF(type);
     Py_XDECREF(trace);
     return value;
+#endif
 }
 
 int
-interpreter_error(struct shoal_error *error)
+interpreter_error(const char *where, struct shoal_error *error)
 {
     int status = SHOAL_UNKNOWN;
     const char *text = NULL;
     PyObject *value = exception_take();
     PyObject *said = NULL;
     if (value != NULL && interpreter.functions != NULL)
-        said = interpreter_call("report", "(O)", value);
+        said = interpreter_call("report", "(sO)", where, value);
     if (said == NULL || !PyArg_ParseTuple(said, "is", &status, &text)) {
         text = "an exception that cannot be printed";
         PyErr_WriteUnraisable(NULL);
@@ -80,7 +85,7 @@ int
 interpreter_run_error(struct shoal_error *error)
 {
     bool ends = PyErr_ExceptionMatches(PyExc_SystemExit);
-    int status = interpreter_error(error);
+    int status = interpreter_error("", error);
     if (!ends)
         return status;
     interpreter.host->log(SHOAL_LOG_ERROR, "%s: the worker ends", error->text);
@@ -206,7 +211,7 @@ interpreter_start(const struct shoal_host *host, struct shoal_error *error)
         status = SHOAL_INVALID_ARGUMENT;
     } else if (!memory_prepare() || !modules_run() ||
                !numpy_start(named != NULL ? environment : NULL)) {
-        status = interpreter_error(error);
+        status = interpreter_error("", error);
     }
     if (status != SHOAL_OK)
         interpreter_leave();

@@ -31,8 +31,9 @@ void interpreter_leave(void);
  * Python exception is set. */
 PyObject *interpreter_call(const char *function, const char *format, ...);
 
-/* Logs the exception that is set, clears it, and returns its status; its text in `error`. */
-int interpreter_error(struct shoal_error *error);
+/* Logs the exception that is set, clears it, and returns its status; its text in `error`, behind
+ * `where`. */
+int interpreter_error(const char *where, struct shoal_error *error);
 
 /* As that, but a SystemExit ends the process. */
 int interpreter_run_error(struct shoal_error *error);

@@ -215,7 +215,7 @@ output_put(const struct signature *signature, const struct shoal_host *host,
     bool ok = array_read(&output, value, spec->datatype);
     if (!ok) {
         struct shoal_error error;
-        (void)interpreter_error(&error);
+        (void)interpreter_error("", &error);
         group_fail(group, host, "output \"%s\": %s", spec->name, error.text);
     } else {
         ok = output_check(signature, host, group, &output, spec);

@@ -14,6 +14,8 @@
 #include "outputs.h"
 #include "signature.h"
 
+enum { NAME_ROOM = 64 }; /* of a file, in an error */
+
 struct python {
     const struct shoal_host *host;
     PyObject *target; /* with `run`, and `load` and `describe` if it has them */
@@ -124,11 +126,10 @@ python_close(void *instance)
 static int
 file_error(const char *path, struct shoal_error *error)
 {
-    struct shoal_error why;
+    char where[NAME_ROOM];
     const char *slash = strrchr(path, '/');
-    int status = interpreter_error(&why);
-    snprintf(error->text, sizeof error->text, "%.60s: %.180s", slash != NULL ? slash + 1 : path,
-             why.text);
+    snprintf(where, sizeof where, "%.60s: ", slash != NULL ? slash + 1 : path);
+    int status = interpreter_error(where, error);
     return status == SHOAL_UNKNOWN ? SHOAL_FAILED_PRECONDITION : status;
 }
 

@@ -25,6 +25,7 @@ CODES = {"CANCELLED": 1, "UNKNOWN": 2, "INVALID_ARGUMENT": 3, "DEADLINE_EXCEEDED
          "NOT_FOUND": 5, "ALREADY_EXISTS": 6, "PERMISSION_DENIED": 7, "RESOURCE_EXHAUSTED": 8,
          "FAILED_PRECONDITION": 9, "ABORTED": 10, "OUT_OF_RANGE": 11, "UNIMPLEMENTED": 12,
          "INTERNAL": 13, "UNAVAILABLE": 14, "DATA_LOSS": 15, "UNAUTHENTICATED": 16}
+TEXT_BYTES_MAX = 255  # of shoal_error
 LEVELS = ((logging.ERROR, 0), (logging.WARNING, 1), (logging.INFO, 2))  # of shoal_log_level
 
 
@@ -153,9 +154,11 @@ def texts(elements, shape):
     return array
 
 
-def report(error):
-    """Logs the traceback; returns status code and text for the caller."""
+def report(where, error):
+    """Logs the traceback; returns status code and text for the caller, cut between characters."""
     traceback.print_exception(error)
+    code, text = 2, f"{type(error).__name__}: {error}"
     if isinstance(error, shoal.ShoalError):
-        return CODES.get(error.code, 2), error.text
-    return 2, f"{type(error).__name__}: {error}"
+        code, text = CODES.get(error.code, 2), error.text
+    data = f"{where}{text}".encode("utf-8", "backslashreplace")
+    return code, data[:TEXT_BYTES_MAX].decode("utf-8", "ignore")

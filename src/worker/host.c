@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/utf8.h"
 #include "shm/slot.h"
 #include "worker/model_files.h"
 
@@ -17,11 +18,26 @@ static const char *config_directory = "/";
 static void item_fail_va(struct host_item *item, enum status status, const char *format,
                          va_list args) __attribute__((format(printf, 3, 0)));
 
+/* Removes a character of which not all bytes had room: gRPC's clients would take the whole text for
+ * another encoding. */
+static void
+remove_cut_character(char *text)
+{
+    size_t length = strlen(text);
+    size_t begin = length;
+    while (begin > 0 && length - begin < 4 && ((unsigned char)text[begin] & 0xC0) != 0xC0)
+        begin--;
+    if (((unsigned char)text[begin] & 0xC0) == 0xC0 &&
+        utf8_length((const unsigned char *)text + begin, length - begin) == 0)
+        text[begin] = '\0';
+}
+
 static void
 item_fail_va(struct host_item *item, enum status status, const char *format, va_list args)
 {
     item->shown.status = (int32_t)status;
-    vsnprintf(item->text, sizeof(item->text), format, args);
+    if (vsnprintf(item->text, sizeof(item->text), format, args) >= (int)sizeof(item->text))
+        remove_cut_character(item->text);
 }
 
 void

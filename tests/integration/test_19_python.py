@@ -26,7 +26,7 @@ import shoal_fixture
 from shoal_client import Client, bytes_element, failure
 from shoal_ctl import NEGATIVE, shoalctl
 from shoal_fixture import (BIN, BUILD, EXAMPLES, SOURCE, WAIT_SECONDS, Shoald, node, pipeline,
-                           run_shoald, stage, wait_until)
+                           run_shoald, sanitized, stage, wait_until)
 
 DATATYPES = {"BOOL": "?", "UINT8": "u1", "UINT16": "<u2", "UINT32": "<u4", "UINT64": "<u8",
              "INT8": "i1", "INT16": "<i2", "INT32": "<i4", "INT64": "<i8", "FP16": "<f2",
@@ -375,6 +375,8 @@ class TestFaults(PythonTest):
             do = do[0].decode()
             if do == "code":
                 raise shoal.InvalidArgument("INVALID_ARGUMENT", "no such flower")
+            if do == "long":
+                raise ValueError("ä" * 1000)
             if do == "unprintable":
                 class Odd(Exception):
                     def __str__(self):
@@ -387,6 +389,8 @@ class TestFaults(PythonTest):
             if do == "segfault":
                 import ctypes
                 ctypes.string_at(0)
+            if do == "abort":
+                os.abort()
             if do == "hang":
                 while True:
                     pass
@@ -404,6 +408,7 @@ class TestFaults(PythonTest):
     def test_exceptions(self):
         self.start(self.CODE)
         self.check_fails([texts("do", "code")], "INVALID_ARGUMENT", "^no such flower$")
+        self.check_fails([texts("do", "long")], "UNKNOWN", "^ValueError: ä{50,}$")
         self.check_fails([texts("do", "unprintable")], "UNKNOWN", "cannot be printed")
         self.check_fails([texts("do", "interrupt")], "UNKNOWN", "KeyboardInterrupt")
         self.check_fails([texts("do", "recursion")], "UNKNOWN", "RecursionError: ")
@@ -414,7 +419,8 @@ class TestFaults(PythonTest):
     def test_deaths_are_as_in_c(self):
         """A poisonous request is refused after two deaths, and others are served."""
         self.start(self.CODE, workers=2, run_timeout_ms=1500)
-        for do in "exit", "segfault", "hang":
+        crash = "abort" if sanitized() else "segfault"  # which a sanitizer reports
+        for do in "exit", crash, "hang":
             with self.subTest(do):
                 self.check_fails([texts("do", do)], "UNAVAILABLE", r"2 workers died.*code\.py|code\.py.*2 workers were lost")
                 self.check_serves()
@@ -614,6 +620,7 @@ class TestScikitLearn(PythonTest):
         self.assertRegex(done.stdout, r'modelet: ".*/twice.py", workers: \d, batch_size: 64')
         self.assertRegex(done.stdout, r'modelet: ".*/thrice.py", workers: \d, batch_size: 0')
         config = re.sub(r"(?m)^(listen|http|metrics|dashboard|log_level).*\n", "", done.stdout)
+        config = config.replace("batch_size", "start_timeout_ms: 120000, batch_size")
         with Shoald(config, folder=self.folder) as shoald, Client(shoald.target) as client:
             x = tensor("features", [[5.1, 3.5, 1.4, .2]], "FP64")
             self.assertEqual(list(outputs(client.infer_raw("iris", x))["label"]), [0])
