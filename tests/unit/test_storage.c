@@ -4,16 +4,11 @@
  * of S3 ("Signature Calculations for the Authorization Header"); text is encoded as AWS does; pages
  * of listings are read, and what is no listing is refused; a key says where a model is.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
+#include "../test.h"
 #include "base/check.h"
 #include "serving/storage/listing.h"
 #include "serving/storage/place.h"
@@ -45,21 +40,17 @@ expect_signature(const char *query, const char *signature)
     assert_string_equal(text, expected);
 }
 
-static void
-test_signatures_of_the_documentation(void **state)
+TEST_CASE(test_signatures_of_the_documentation)
 {
-    (void)state;
     expect_signature("lifecycle=",
                      "fea454ca298b7da1c68078a5d1bdbfbbe0d65c699e0f91ac7a200a0136783543");
     expect_signature("max-keys=2&prefix=J",
                      "34b48302e7b5fa45bde8084f4b7868a86f0a534bc59db6670ed5711ef69dc6f7");
 }
 
-static void
-test_encoding(void **state)
+TEST_CASE(test_encoding)
 {
     struct bytes out = {0};
-    (void)state;
     sigv4_encode(&out, "a/b c+=~-._%&\xc3\xa4", SIGV4_KEEP_SLASH);
     sigv4_encode(&out, "/", SIGV4_ENCODE_SLASH);
     bytes_put_char(&out, '\0');
@@ -71,8 +62,7 @@ test_encoding(void **state)
 
 #define PAGE(body) "<?xml version='1.0'?><ListBucketResult>" body "</ListBucketResult>"
 
-static void
-test_pages(void **state)
+TEST_CASE(test_pages)
 {
     static const char first[] = PAGE(
         "<IsTruncated>true</IsTruncated><NextContinuationToken>a=/+</NextContinuationToken>"
@@ -81,7 +71,6 @@ test_pages(void **state)
         PAGE("<IsTruncated>false</IsTruncated><Contents><Key>z</Key><Size>0</Size></Contents>");
     struct listing listing = {.count_max = 2};
     struct error error = ERROR_NONE;
-    (void)state;
     assert_int_equal(listing_read(&listing, first, strlen(first), &error), STATUS_OK);
     assert_true(listing.is_truncated);
     assert_string_equal(listing.token, "a=/+");
@@ -96,8 +85,7 @@ test_pages(void **state)
     listing_fini(&listing);
 }
 
-static void
-test_no_pages(void **state)
+TEST_CASE(test_no_pages)
 {
     static const char *const bad[] = {
         "",
@@ -110,7 +98,6 @@ test_no_pages(void **state)
         PAGE("<Contents><Key>k</Key><Size>1x</Size></Contents>"),
         PAGE("<Contents><Key>k</Key><Size>99999999999999999999</Size></Contents>"),
     };
-    (void)state;
     for (size_t i = 0; i < ARRAY_COUNT(bad); i++) {
         struct listing listing = {.count_max = 10};
         struct error error = ERROR_NONE;
@@ -119,12 +106,10 @@ test_no_pages(void **state)
     }
 }
 
-static void
-test_errors(void **state)
+TEST_CASE(test_errors)
 {
     static const char xml[] = "<Error><Code>NoSuchKey</Code><Message>none</Message></Error>";
     char text[64];
-    (void)state;
     listing_read_error(xml, strlen(xml), text, sizeof(text));
     assert_string_equal(text, "NoSuchKey: none");
     listing_read_error("<html>", 6, text, sizeof(text));
@@ -133,8 +118,7 @@ test_errors(void **state)
 
 /* ---- places ---- */
 
-static void
-test_what_names_a_storage(void **state)
+TEST_CASE(test_what_names_a_storage)
 {
     static const struct {
         const char *path, *key;
@@ -155,21 +139,18 @@ test_what_names_a_storage(void **state)
         {"://b/k", "", false},
         {"a:/b", "", false},
     };
-    (void)state;
     for (size_t i = 0; i < ARRAY_COUNT(cases); i++) {
         const struct storage_source source = {cases[i].path, cases[i].key};
         assert_int_equal(storage_is_named(&source), cases[i].named);
     }
 }
 
-static void
-test_s3_by_the_environment(void **state)
+TEST_CASE(test_s3_by_the_environment)
 {
     const struct place_options options = {NULL};
     const struct storage_source source = {"s3://b/a/k/", "{}"};
     struct storage_place place = {0};
     struct error error = ERROR_NONE;
-    (void)state;
     setenv("AWS_ACCESS_KEY_ID", "id", 1);
     setenv("AWS_SECRET_ACCESS_KEY", "secret", 1);
     setenv("AWS_REGION", "eu-west-9", 1);
@@ -187,14 +168,12 @@ test_s3_by_the_environment(void **state)
     place_fini(&place);
 }
 
-static void
-test_shown_without_secrets(void **state)
+TEST_CASE(test_shown_without_secrets)
 {
     const struct place_options options = {NULL};
     const struct storage_source source = {"https://me:word@host/a?sig=s#f", ""};
     struct storage_place place = {0};
     struct error error = ERROR_NONE;
-    (void)state;
     assert_int_equal(place_resolve(&options, &source, &place, &error), STATUS_INVALID_ARGUMENT);
     assert_string_equal(place.shown, "https://host/a");
     place_fini(&place);
