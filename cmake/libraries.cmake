@@ -21,6 +21,7 @@ endfunction()
 # pkg-config's answer for gRPC names some eighty libraries; the C core needs these two.
 shoal_find_library(grpc grpc/grpc.h grpc gpr)
 shoal_find_library(event event2/event.h event_core event_pthreads)
+shoal_find_library(nghttp2 nghttp2/nghttp2.h nghttp2)
 shoal_find_library(yaml yaml.h yaml)
 shoal_find_library(jansson jansson.h jansson)
 shoal_find_library(protobuf_c protobuf-c/protobuf-c.h protobuf-c)

@@ -16,6 +16,7 @@
 #include "gateway/config/key_file.h"
 #include "gateway/config/objective_file.h"
 #include "gateway/config/settings.h"
+#include "gateway/extproc/extproc.h"
 #include "gateway/proxy/proxy.h"
 #include "loop/loop.h"
 
@@ -72,9 +73,11 @@ static const struct usage_program program = {
 struct gateway_service {
     struct loop *loop;
     struct llm_proxy *proxy;
+    struct extproc *extproc; /* NULL: not configured */
     int signals;
     int exit_code;
-    int told; /* signals so far */
+    int told;     /* signals so far */
+    int draining; /* front ends */
 };
 
 static int
@@ -88,7 +91,10 @@ static void
 on_drained(void *context)
 {
     struct gateway_service *service = context;
-    if (proxy_open_requests(service->proxy) > 0)
+    if (--service->draining > 0)
+        return;
+    if (proxy_open_requests(service->proxy) > 0 ||
+        (service->extproc != NULL && extproc_open_streams(service->extproc) > 0))
         service->exit_code = EXIT_FAILURE;
     loop_stop(service->loop);
 }
@@ -102,7 +108,10 @@ on_signal(void *context)
         return;
     log_info("stopping signal=%u", info.ssi_signo);
     if (service->told++ == 0) {
+        service->draining = service->extproc != NULL ? 2 : 1;
         proxy_drain(service->proxy, on_drained, service);
+        if (service->extproc != NULL)
+            extproc_drain(service->extproc, on_drained, service);
         return;
     }
     service->exit_code = EXIT_FAILURE;
@@ -140,9 +149,11 @@ check_descriptors(const struct gateway_settings *settings, struct error *error)
 {
     enum { OTHER = 128, OF_ENDPOINT = 2, OF_REQUEST = 2 }; /* a scrape, models; a call, one kept */
     struct rlimit limit;
-    uint64_t needed = OTHER + (uint64_t)settings->connections_max +
-                      (uint64_t)settings->endpoints_max * OF_ENDPOINT +
-                      (uint64_t)settings->requests_max * OF_REQUEST;
+    uint64_t needed =
+        OTHER + (uint64_t)settings->connections_max +
+        (settings->ext_proc[0] != '\0' ? (uint64_t)settings->ext_proc_connections_max : 0) +
+        (uint64_t)settings->endpoints_max * OF_ENDPOINT +
+        (uint64_t)settings->requests_max * OF_REQUEST;
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed)
         return STATUS_OK;
     return error_set(error, STATUS_RESOURCE_EXHAUSTED,
@@ -165,6 +176,9 @@ serve(const struct gateway_settings *settings)
         status = loop_create(&service.loop, &error);
     if (status == STATUS_OK)
         status = proxy_create(loop_base(service.loop), settings, &service.proxy, &error);
+    if (status == STATUS_OK && settings->ext_proc[0] != '\0')
+        status = extproc_create(loop_base(service.loop), settings, proxy_endpoints(service.proxy),
+                                &service.extproc, &error);
     if (status == STATUS_OK) {
         struct loop_watch *watch =
             loop_watch_add(service.loop, service.signals, on_signal, &service);
@@ -175,6 +189,7 @@ serve(const struct gateway_settings *settings)
         log_error("start_failed error=\"%s\"", error.text);
         service.exit_code = EXIT_USAGE;
     }
+    extproc_destroy(service.extproc);
     proxy_destroy(service.proxy);
     if (service.loop != NULL)
         loop_destroy(service.loop);

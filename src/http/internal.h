@@ -18,6 +18,7 @@
 #include "http/body.h"
 #include "http/parse.h"
 #include "http/server.h"
+#include "http/socket.h"
 #include "loop/timer.h"
 
 enum {
@@ -224,17 +225,6 @@ void http_connection_release(struct http_connection *connection);
 /* ---- listen.c ---- */
 
 void http_listener_destroy(struct http_listener *listener);
-/* ---- socket.c ---- */
-
-/* Opens a non-blocking listening socket. The caller removes and frees `*unix_path`; NULL: it is no
- * unix socket, or not ours to remove. */
-enum status http_socket_open(const char *address, int *fd, char **unix_path,
-                             struct error *error) WARN_UNUSED;
-bool http_socket_is_unix(int fd);
-/* The port of a bound socket; 0 for a unix socket. */
-unsigned http_socket_port(int fd);
-/* Whether it is bound to a loopback address. */
-bool http_socket_loops(int fd);
 
 /* ---- tls.c ---- */
 

@@ -79,7 +79,9 @@ LAYERS = {
                               "gateway/endpoints"},
     "src/gateway/proxy": {"base", "loop", "http", "gateway/core", "gateway/scan", "gateway/config",
                           "gateway/endpoints", "gateway/proxy"},
-    "src/gateway": {"base", "loop", "gateway/config", "gateway/proxy"},
+    "src/gateway/extproc": {"base", "loop", "wire", "http", "gateway/core", "gateway/scan", "gateway/config",
+                            "gateway/endpoints", "gateway/proxy", "gateway/extproc"},
+    "src/gateway": {"base", "loop", "gateway/config", "gateway/proxy", "gateway/extproc"},
     "include/shoal": {"shoal"},
 }
 
@@ -87,7 +89,8 @@ LAYERS = {
 # examples/ that may hold it. Tests may look past these walls, the product may not.
 LIBRARIES = [
     (r"<grpc/", ["src/rpc/*"]),
-    (r"<event2/", ["src/loop/*", "src/http/*", "src/mesh/etcd/exchange.c"]),
+    (r"<event2/", ["src/loop/*", "src/http/*", "src/gateway/extproc/grpc_*.c", "src/mesh/etcd/exchange.c"]),
+    (r"<nghttp2/", ["src/gateway/extproc/grpc_connection.c"]),
     (r"<jansson\.h>", ["src/gateway/scan/json_scan.c", "src/coordinator/protocol/oip_json*.c", "src/coordinator/telemetry/trace_json.c",
                        "src/coordinator/models/model_look.c", "src/coordinator/models/sidecar.c",
                        "src/coordinator/models/runtime_request.c",
@@ -192,6 +195,7 @@ EXCEPTIONS = [
     ("parameters", ["src/ctl/*", "src/rpc/rpc.h", "src/rpc/channel.c"],
      "older than the rule: blocking calls of tools"),
     ("parameters", ["src/worker/model_pages.c"], "jemalloc's extent hooks"),
+    ("parameters", ["src/gateway/extproc/grpc_connection.c"], "nghttp2's callbacks"),
 ]
 
 # (file, tag): a test defines an opaque type of src/ itself, in the place of its module.

@@ -305,6 +305,38 @@ test_seed_picker(void **state)
     gateway_destroy(rig.core);
 }
 
+/* S7; an unknown model counts for no adapter; the fallbacks follow in order, within the subset. */
+static void
+test_subsets_and_fallbacks(void **state)
+{
+    (void)state;
+    const struct gateway_scheduler scheduler = {.weights = {[GATEWAY_SCORE_KV_CACHE] = 1}};
+    const struct shown shown[] = {{0, 0, .3, ""}, {0, 0, .1, ""}, {0, 0, .2, ""}};
+    const uint64_t identities[] = {1, 3, 99};
+    const struct {
+        uint32_t subset_count;
+        uint32_t chosen;
+        uint32_t fallback_count;
+        uint32_t fallbacks[2];
+    } cases[] = {
+        {0, ENDPOINTS, 0, {0}}, {1, 0, 0, {0}}, {3, 2, 1, {0}}, {UINT32_MAX, 1, 2, {2, 0}}};
+    struct rig rig = rig_make(&scheduler, shown);
+    for (size_t i = 0; i < ARRAY_COUNT(cases); i++) {
+        bool is_any = cases[i].subset_count == UINT32_MAX;
+        const struct gateway_ask ask = {.subset = is_any ? NULL : identities,
+                                        .subset_count = is_any ? 0 : cases[i].subset_count};
+        uint32_t found[ENDPOINTS];
+        assert_int_equal(send(&rig, ask), cases[i].chosen);
+        if (cases[i].chosen == ENDPOINTS)
+            continue;
+        assert_int_equal(gateway_fallbacks(rig.core, rig.next_request - 1, &ask, found, ENDPOINTS),
+                         cases[i].fallback_count);
+        assert_memory_equal(found, cases[i].fallbacks, cases[i].fallback_count * sizeof(found[0]));
+        gateway_check(rig.core);
+    }
+    gateway_destroy(rig.core);
+}
+
 int
 main(void)
 {
@@ -317,6 +349,7 @@ main(void)
         cmocka_unit_test(test_sessions_stay_until_their_endpoint_dies),
         cmocka_unit_test(test_filters_and_random_pickers),
         cmocka_unit_test(test_seed_picker),
+        cmocka_unit_test(test_subsets_and_fallbacks),
     };
     return cmocka_run_group_tests_name("gateway_schedule", tests, NULL, NULL);
 }

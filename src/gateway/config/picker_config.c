@@ -30,9 +30,9 @@ picker_config_init(struct gateway_scheduler *scheduler, struct gateway_flow_cont
 bool
 picker_config_has(const char *name)
 {
-    static const char *const members[] = {"apiVersion",        "kind",        "plugins",
-                                          "featureGates",      "flowControl", "saturationDetector",
-                                          "schedulingProfiles"};
+    static const char *const members[] = {"apiVersion",         "kind",        "plugins",
+                                          "featureGates",       "flowControl", "saturationDetector",
+                                          "schedulingProfiles", "parser"};
     return plugin_index(name, members, ARRAY_COUNT(members)) >= 0;
 }
 
@@ -56,7 +56,9 @@ picker_config_print_manual(FILE *out)
     print_names(out, "Saturation detectors", gateway_detector_names, GATEWAY_DETECTOR_COUNT);
     print_names(out, "Fairness policies", gateway_fairness_names, GATEWAY_FAIRNESS_COUNT);
     print_names(out, "Ordering policies", gateway_ordering_names, GATEWAY_ORDERING_COUNT);
-    fputs("    Also utilization-filter, single-profile-handler, static-usage-limit-policy.\n", out);
+    fputs("    Also utilization-filter, single-profile-handler, static-usage-limit-policy;\n"
+          "    passthrough-parser, named by `parser`, leaves bodies unread (ext_proc only).\n",
+          out);
 }
 
 static enum status
@@ -156,4 +158,20 @@ picker_config_read(const struct yaml_file *file, struct gateway_scheduler *sched
 {
     enum status status = take_profile(scheduler, file, error);
     return status == STATUS_OK ? flow_config_read(file, flow_control, error) : status;
+}
+
+enum status
+picker_config_read_parser(const struct yaml_file *file, bool *takes_any_body, struct error *error)
+{
+    static const char *const parsers[] = {"openai-parser", "passthrough-parser"};
+    enum { OPENAI, PASSTHROUGH };
+    int parser = yaml_find(file, yaml_root(file), "parser");
+    const char *wanted = yaml_text(file, yaml_find(file, parser, "pluginRef"));
+    int which = parser == 0 ? OPENAI : -1;
+    if (wanted != NULL)
+        which = plugin_index(plugin_find(file, wanted).type, parsers, ARRAY_COUNT(parsers));
+    *takes_any_body = which == PASSTHROUGH;
+    return which >= 0 ? STATUS_OK
+                      : yaml_mistake(file, parser, error,
+                                     "pluginRef: openai-parser or passthrough-parser is wanted");
 }

@@ -21,6 +21,9 @@ bool picker_config_has(const char *name);
 enum status picker_config_read(const struct yaml_file *file, struct gateway_scheduler *scheduler,
                                struct gateway_flow_control *flow_control,
                                struct error *error) WARN_UNUSED;
+/* `parser: {pluginRef}`: whether bodies are passed through unread. */
+enum status picker_config_read_parser(const struct yaml_file *file, bool *takes_any_body,
+                                      struct error *error) WARN_UNUSED;
 void picker_config_print_manual(FILE *out);
 
 /* ---- flow_config.c ---- */

@@ -178,6 +178,8 @@ settings_read(struct gateway_settings *settings, const char *path, struct error 
         status = take_member(settings, file, name, value, error);
     if (status == STATUS_OK)
         status = picker_config_read(file, &settings->scheduler, &settings->flow_control, error);
+    if (status == STATUS_OK)
+        status = picker_config_read_parser(file, &settings->takes_any_body, error);
     yaml_file_free(file);
     return status == STATUS_OK ? settle(settings, path, error) : status;
 }

@@ -5,6 +5,7 @@
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 
@@ -19,7 +20,15 @@ struct gateway_settings {
 #include "gateway/config/settings.def"
     struct gateway_scheduler scheduler;
     struct gateway_flow_control flow_control;
+    bool takes_any_body; /* passthrough-parser: bodies are not read */
 };
+
+/* Requests that ext_proc may have in the core, beside requests_max. */
+static inline int64_t
+settings_picker_requests(const struct gateway_settings *settings)
+{
+    return settings->ext_proc[0] != '\0' ? settings->ext_proc_streams_max : 0;
+}
 
 /* The defaults. */
 void settings_init(struct gateway_settings *settings);

@@ -165,7 +165,7 @@ struct gateway_figures {
 
 /* What a request needs. */
 struct gateway_ask {
-    uint64_t model;
+    uint64_t model;   /* 0: unknown */
     uint64_t session; /* 0: none */
     uint32_t block_count;
     const uint64_t *blocks; /* gateway_prefix_hash */
@@ -174,6 +174,9 @@ struct gateway_ask {
     uint64_t bytes;         /* of its body */
     uint64_t tokens;        /* of its prompt, as estimated */
     int64_t slo_ms;         /* for the first token; 0: none */
+    /* The only endpoints that may get it, by their identity; NULL: all. */
+    const uint64_t *subset;
+    uint32_t subset_count;
 };
 
 enum gateway_failure {
@@ -260,6 +263,11 @@ const struct gateway_action *gateway_step(struct gateway *gateway,
                                           const struct gateway_event *event, uint32_t *count);
 /* When GATEWAY_TICK is due; INT64_MAX: never. */
 int64_t gateway_next_ms(const struct gateway *gateway);
+
+/* For a request that was just sent, by an edge that lets its proxy try others: the endpoints that
+ * would follow the first, best first. Returns how many, at most `max`. */
+uint32_t gateway_fallbacks(struct gateway *gateway, uint32_t request, const struct gateway_ask *ask,
+                           uint32_t *endpoints, uint32_t max);
 
 /* ---- looking at it ---- */
 

@@ -249,12 +249,25 @@ was_tried(const struct core_request *request, uint32_t endpoint)
     return false;
 }
 
-static uint32_t
-gather(struct gateway *gateway, const struct core_request *request, enum gateway_state state)
+/* S7. */
+static bool
+is_allowed(const struct gateway_ask *ask, uint64_t identity)
 {
+    uint32_t i = 0;
+    while (i < ask->subset_count && ask->subset[i] != identity)
+        i++;
+    return ask->subset == NULL || i < ask->subset_count;
+}
+
+static uint32_t
+gather(const struct schedule_task *task, const struct core_request *request,
+       enum gateway_state state)
+{
+    struct gateway *gateway = task->gateway;
     uint32_t count = 0;
     for (uint32_t i = 0; i < gateway->config.endpoints_max; i++)
-        if (gateway->endpoints[i].state == state && !was_tried(request, i))
+        if (gateway->endpoints[i].state == state && !was_tried(request, i) &&
+            is_allowed(task->ask, gateway->endpoints[i].identity))
             gateway->candidates[count++] = i;
     return count;
 }
@@ -281,9 +294,9 @@ schedule(struct gateway *gateway, const struct core_request *request, const stru
 {
     const struct gateway_scheduler *data = &gateway->config.scheduler;
     struct schedule_task task = {.gateway = gateway, .ask = ask, .at = gateway->candidates};
-    task.count = gather(gateway, request, GATEWAY_UP);
+    task.count = gather(&task, request, GATEWAY_UP);
     if (task.count == 0) /* S1 */
-        task.count = gather(gateway, request, GATEWAY_SUSPECT);
+        task.count = gather(&task, request, GATEWAY_SUSPECT);
     if (task.count == 0)
         return NONE;
     for (uint32_t i = 0; i < data->filter_count; i++)
@@ -296,4 +309,22 @@ schedule(struct gateway *gateway, const struct core_request *request, const stru
     uint32_t pick = pickers[data->picker](&task);
     CHECK(pick < task.count);
     return task.at[pick];
+}
+
+uint32_t
+gateway_fallbacks(struct gateway *gateway, uint32_t number, const struct gateway_ask *ask,
+                  uint32_t *endpoints, uint32_t max)
+{
+    CHECK(number < gateway->config.requests_max);
+    struct core_request request = gateway->requests[number];
+    uint32_t count = 0;
+    uint32_t last = request.endpoint;
+    while (count < max && request.tried_count < GATEWAY_TRIES_MAX) {
+        request.tried[request.tried_count++] = last;
+        last = schedule(gateway, &request, ask);
+        if (last == NONE)
+            break;
+        endpoints[count++] = last;
+    }
+    return count;
 }

@@ -283,7 +283,7 @@ static void
 count_adapter(struct core_endpoint *endpoint, struct core_request *request, uint64_t model)
 {
     request->adapter = 0;
-    if (model == endpoint->base_model)
+    if (model == 0 || model == endpoint->base_model)
         return;
     struct core_adapter *adapter = endpoint_adapter(endpoint, model);
     if (adapter == NULL && endpoint->adapter_count == GATEWAY_ADAPTERS_MAX)

@@ -35,6 +35,7 @@ struct endpoint_pool {
     struct event_base *base;
     const struct gateway_settings *settings;
     struct endpoint_pool_handler handler;
+    struct endpoint_pool_picker picker; /* first UINT32_MAX: there is none */
     struct gateway *core;
     /* `figures` NULL: the scrape failed. */
     void (*on_scraped)(struct endpoint_member *member, const struct gateway_figures *figures);

@@ -38,6 +38,24 @@ on_freed(struct endpoint_member *member)
     member->is_used = false;
 }
 
+static void
+on_send(struct endpoint_pool *pool, uint32_t request, const struct endpoint_member *member)
+{
+    if (request < pool->picker.first)
+        pool->handler.on_send(pool->handler.context, request, member->target);
+    else
+        pool->picker.on_send(pool->picker.context, request, member->entry.address);
+}
+
+static void
+on_refuse(struct endpoint_pool *pool, const struct gateway_action *action)
+{
+    if (action->request < pool->picker.first)
+        pool->handler.on_refuse(pool->handler.context, action->request, action->refusal);
+    else
+        pool->picker.on_refuse(pool->picker.context, action->request, action->refusal);
+}
+
 /* Carries out all actions but a refusal, which is left for last: its answer may let the next
  * request of its connection in, and so step again. */
 static const struct gateway_action *
@@ -48,9 +66,7 @@ act(struct endpoint_pool *pool, const struct gateway_action *actions, uint32_t c
         struct endpoint_member *member =
             actions[i].kind != GATEWAY_REFUSE ? &pool->members[actions[i].endpoint] : NULL;
         switch (actions[i].kind) {
-        case GATEWAY_SEND:
-            pool->handler.on_send(pool->handler.context, actions[i].request, member->target);
-            break;
+        case GATEWAY_SEND: on_send(pool, actions[i].request, member); break;
         case GATEWAY_REFUSE: refusal = &actions[i]; break;
         case GATEWAY_SCRAPE: member_scrape(member); break;
         case GATEWAY_CHANGED: on_changed(member, actions[i].state); break;
@@ -71,7 +87,25 @@ endpoint_pool_step(struct endpoint_pool *pool, struct gateway_event *event)
     if (next_ms != INT64_MAX)
         loop_timer_set(pool->tick, (next_ms - event->now_ms) * NS_PER_MS);
     if (refusal != NULL)
-        pool->handler.on_refuse(pool->handler.context, refusal->request, refusal->refusal);
+        on_refuse(pool, refusal);
+}
+
+void
+endpoint_pool_attach(struct endpoint_pool *pool, const struct endpoint_pool_picker *picker)
+{
+    pool->picker = picker != NULL ? *picker : (struct endpoint_pool_picker){.first = UINT32_MAX};
+}
+
+uint32_t
+endpoint_pool_fallbacks(struct endpoint_pool *pool, uint32_t request, const struct gateway_ask *ask,
+                        const char **addresses, uint32_t max)
+{
+    uint32_t endpoints[GATEWAY_TRIES_MAX];
+    CHECK(max <= GATEWAY_TRIES_MAX);
+    uint32_t count = gateway_fallbacks(pool->core, request, ask, endpoints, max);
+    for (uint32_t i = 0; i < count; i++)
+        addresses[i] = pool->members[endpoints[i]].entry.address;
+    return count;
 }
 
 static void
@@ -239,7 +273,7 @@ core_create(const struct gateway_settings *settings)
 {
     struct gateway_config config = {
         .endpoints_max = (uint32_t)settings->endpoints_max,
-        .requests_max = (uint32_t)settings->requests_max,
+        .requests_max = (uint32_t)(settings->requests_max + settings_picker_requests(settings)),
         .tries_max = (uint32_t)settings->tries_max,
         .prefix_blocks_max = (uint32_t)settings->prefix_blocks_max,
         .scrape_ms_min = settings->scrape_ms_min,
@@ -263,6 +297,7 @@ endpoint_pool_create(struct event_base *base, const struct gateway_settings *set
     pool->base = base;
     pool->settings = settings;
     pool->handler = *handler;
+    endpoint_pool_attach(pool, NULL);
     pool->core = core_create(settings);
     pool->on_scraped = on_scraped;
     const struct http_client_options options = {

@@ -27,12 +27,31 @@ struct endpoint_pool_handler {
     void *context;
 };
 
+/* A second front end, which sends nothing itself: its requests have the numbers from `first` on. */
+struct endpoint_pool_picker {
+    uint32_t first;
+    /* As in endpoint_pool_handler; the address is valid until it returns. */
+    void (*on_send)(void *context, uint32_t request, const char *address);
+    void (*on_refuse)(void *context, uint32_t request, enum gateway_refusal refusal);
+    void (*write_metrics)(void *context, struct bytes *out);
+    void *context;
+};
+
 /* Keeps `settings`. Any status of endpoint_file_read and objective_file_read. */
 enum status endpoint_pool_create(struct event_base *base, const struct gateway_settings *settings,
                                  const struct endpoint_pool_handler *handler,
                                  struct endpoint_pool **pool, struct error *error) WARN_UNUSED;
 /* No request is under way. NULL is ignored. */
 void endpoint_pool_destroy(struct endpoint_pool *pool);
+
+/* Copies `picker`; NULL: there is none any more. */
+void endpoint_pool_attach(struct endpoint_pool *pool, const struct endpoint_pool_picker *picker);
+
+/* From within a picker's on_send: the addresses of the endpoints that would follow. Returns how
+ * many, at most `max`, which is at most GATEWAY_TRIES_MAX. */
+uint32_t endpoint_pool_fallbacks(struct endpoint_pool *pool, uint32_t request,
+                                 const struct gateway_ask *ask, const char **addresses,
+                                 uint32_t max);
 
 /* Takes one of the events about requests; now_ms is filled in. on_send or on_refuse may be called
  * before it returns. */
@@ -44,5 +63,5 @@ int32_t endpoint_pool_priority(const struct endpoint_pool *pool, const char *obj
 uint32_t endpoint_pool_usable(const struct endpoint_pool *pool);
 /* Appends the answer to /v1/models: the models of usable endpoints, each once. */
 void endpoint_pool_write_models(const struct endpoint_pool *pool, struct bytes *out);
-/* Appends metrics of the core and of each endpoint, in the format of Prometheus. */
+/* Appends metrics of the core, of each endpoint and of the picker, in the format of Prometheus. */
 void endpoint_pool_write_metrics(const struct endpoint_pool *pool, struct bytes *out);

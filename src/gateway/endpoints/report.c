@@ -209,4 +209,6 @@ endpoint_pool_write_metrics(const struct endpoint_pool *pool, struct bytes *out)
         put_endpoint(out, member, "kv_cache_used", view.kv_used);
         put_endpoint(out, member, "adapters", view.adapter_count);
     }
+    if (pool->picker.write_metrics != NULL)
+        pool->picker.write_metrics(pool->picker.context, out);
 }

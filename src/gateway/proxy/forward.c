@@ -334,27 +334,13 @@ forward_on_send(void *context, uint32_t request, struct http_target *target)
 void
 forward_on_refuse(void *context, uint32_t number, enum gateway_refusal refusal)
 {
-    static const struct openai_error errors[GATEWAY_REFUSAL_COUNT] = {
-        [GATEWAY_REFUSED_NO_ENDPOINT] = {503, .message = "no model server can be reached"},
-        [GATEWAY_REFUSED_BUSY] = {429, .message = "every model server that was tried is busy"},
-        [GATEWAY_REFUSED_FAILED] = {502, .message = "every model server that was tried failed"},
-        [GATEWAY_REFUSED_SHED] = {429, .message = "the model servers are saturated, and requests "
-                                                  "of a negative priority are refused"},
-        [GATEWAY_REFUSED_QUEUE_FULL] = {429, .message = "the queue for the model servers is full"},
-        [GATEWAY_REFUSED_SHARE] = {429, .message = "the model servers are saturated, and this "
-                                                   "model got more than its share of tokens"},
-        [GATEWAY_REFUSED_EXPIRED] = {429, .message = "the model servers were saturated for as long "
-                                                     "as the request may wait"},
-    };
     struct llm_proxy *proxy = context;
     struct exchange *exchange = &proxy->exchanges[number];
     struct http_request *request = exchange->request;
     char id[REQUEST_ID_BYTES];
     memcpy(id, exchange->id, sizeof(id));
-    struct openai_error error = errors[refusal];
+    struct openai_error error = openai_error_of(refusal);
     error.request_id = id;
-    error.may_retry = true;
-    error.type = error.code == 429 ? "RateLimitError" : "InternalServerError";
     proxy->counters[PROXY_UNAVAILABLE]++;
     exchange_free(exchange);
     openai_refuse(request, &error);

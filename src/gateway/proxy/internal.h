@@ -13,6 +13,7 @@
 
 #include "gateway/endpoints/pool.h"
 #include "gateway/proxy/keys.h"
+#include "gateway/proxy/openai.h"
 #include "gateway/proxy/proxy.h"
 #include "gateway/scan/usage.h"
 #include "http/client.h"
@@ -101,15 +102,6 @@ void forward_on_send(void *context, uint32_t request, struct http_target *target
 void forward_on_refuse(void *context, uint32_t request, enum gateway_refusal refusal);
 
 /* ---- openai.c ---- */
-
-struct openai_error {
-    int code;
-    const char *type;
-    const char *message;
-    const char *request_id; /* NULL: none */
-    bool may_retry;         /* adds Retry-After */
-    int64_t retry_ms;       /* in so long; 0: in a second */
-};
 
 void openai_refuse(struct http_request *request, const struct openai_error *error);
 void openai_answer_json(struct http_request *request, int code, const struct bytes *json);

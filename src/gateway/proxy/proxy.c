@@ -10,9 +10,9 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "gateway/proxy/internal.h"
-#include "gateway/scan/json_scan.h"
+#include "gateway/scan/prompt.h"
 
-enum { BODY_ROOM_FIRST = 4096, BYTES_PER_TOKEN = 4 };
+enum { BODY_ROOM_FIRST = 4096 };
 
 static const char drain_text[] = "the gateway is stopping";
 
@@ -83,22 +83,6 @@ on_piece(struct http_request *request, const void *data, size_t bytes)
     exchange->body_bytes = needed;
 }
 
-/* By what the name means: clients may escape it, as PHP does each slash. 0: it is no text. */
-static uint64_t
-model_hash(struct json_span value)
-{
-    struct json_span name;
-    struct bytes meant = {0};
-    if (!json_span_string(value, &name) || name.bytes == 0)
-        return 0;
-    if (memchr(name.at, '\\', name.bytes) == NULL)
-        return gateway_name_hash(name.at, name.bytes);
-    bool is_text = json_span_decode(value, &meant);
-    uint64_t hash = is_text ? gateway_name_hash(meant.data, meant.used) : 0;
-    bytes_fini(&meant);
-    return hash;
-}
-
 /* The reference has two names for each of its headers. */
 static const char *
 either_header(const struct exchange *exchange, const char *name, const char *other)
@@ -129,24 +113,15 @@ head_scan(struct exchange *exchange)
 static const char *
 body_scan(struct exchange *exchange)
 {
-    struct json_member members[] = {
-        {.name = "model"}, {.name = "messages"}, {.name = "prompt"}, {.name = "input"}};
-    const char *mistake =
-        json_scan_members(exchange->body, exchange->body_bytes, members, ARRAY_COUNT(members));
+    struct prompt prompt;
+    const char *mistake = prompt_read(exchange->body, exchange->body_bytes, &prompt);
     if (mistake != NULL)
         return mistake;
-    exchange->model = model_hash(members[0].value);
-    if (exchange->model == 0)
-        return "the member `model` is missing, or no text";
+    exchange->model = prompt.model;
+    exchange->tokens = prompt.tokens;
     head_scan(exchange);
-    exchange->tokens = 1;
-    exchange->block_count = 0;
-    for (size_t i = 1; i < ARRAY_COUNT(members) && exchange->block_count == 0; i++)
-        if (members[i].value.at != NULL) {
-            exchange->tokens += members[i].value.bytes / BYTES_PER_TOKEN;
-            exchange->block_count = gateway_prefix_hash(exchange->model, members[i].value.at,
-                                                        members[i].value.bytes, exchange->blocks);
-        }
+    exchange->block_count =
+        gateway_prefix_hash(prompt.model, prompt.prompt.at, prompt.prompt.bytes, exchange->blocks);
     return NULL;
 }
 
@@ -154,7 +129,7 @@ static void
 on_body_end(struct http_request *request)
 {
     struct exchange *exchange = http_request_user(request);
-    const char *mistake = exchange->body_bytes == 0 ? "the body is empty" : body_scan(exchange);
+    const char *mistake = body_scan(exchange);
     if (mistake != NULL) {
         exchange->proxy->counters[PROXY_INVALID]++;
         exchange_refuse(exchange, &(struct openai_error){.code = 400,
@@ -481,6 +456,12 @@ proxy_create(struct event_base *base, const struct gateway_settings *settings,
     else
         proxy_destroy(proxy);
     return status;
+}
+
+struct endpoint_pool *
+proxy_endpoints(const struct llm_proxy *proxy)
+{
+    return proxy->endpoints;
 }
 
 uint32_t

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "gateway/config/settings.h"
 
+struct endpoint_pool;
 struct event_base;
 struct llm_proxy;
 
@@ -19,6 +20,8 @@ enum status proxy_create(struct event_base *base, const struct gateway_settings 
 /* Accepts nothing more, waits for the requests under way, at most drain_timeout_ms, and calls
  * `on_done` once. */
 void proxy_drain(struct llm_proxy *proxy, void (*on_done)(void *context), void *context);
+/* For another front end, which may add its requests. */
+struct endpoint_pool *proxy_endpoints(const struct llm_proxy *proxy);
 /* Requests under way. */
 uint32_t proxy_open_requests(const struct llm_proxy *proxy);
 /* NULL is ignored. */

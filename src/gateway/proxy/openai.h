@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Errors as OpenAI's API has them: {"error": {"message", "type", "param", "code"}}. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/bytes.h"
+#include "gateway/core/gateway_core.h"
+
+struct openai_error {
+    int code;
+    const char *type;
+    const char *message;
+    const char *request_id; /* NULL: none */
+    bool may_retry;         /* adds Retry-After */
+    int64_t retry_ms;       /* in so long; 0: in a second */
+};
+
+/* What a client is told when the core refuses its request. */
+struct openai_error openai_error_of(enum gateway_refusal refusal);
+/* For Retry-After. */
+int64_t openai_retry_seconds(const struct openai_error *error);
+/* Appends the body. */
+void openai_error_write(struct bytes *out, const struct openai_error *error);

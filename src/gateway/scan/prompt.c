@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "gateway/scan/prompt.h"
+
+#include <string.h>
+
+#include "base/check.h"
+#include "gateway/core/gateway_core.h"
+
+enum { BYTES_PER_TOKEN = 4 };
+
+/* By what the name means: clients may escape it, as PHP does each slash. 0: it is no text. */
+static uint64_t
+model_hash(struct json_span value)
+{
+    struct json_span name;
+    struct bytes meant = {0};
+    if (!json_span_string(value, &name) || name.bytes == 0)
+        return 0;
+    if (memchr(name.at, '\\', name.bytes) == NULL)
+        return gateway_name_hash(name.at, name.bytes);
+    bool is_text = json_span_decode(value, &meant);
+    uint64_t hash = is_text ? gateway_name_hash(meant.data, meant.used) : 0;
+    bytes_fini(&meant);
+    return hash;
+}
+
+const char *
+prompt_read(const char *body, size_t bytes, struct prompt *prompt)
+{
+    struct json_member members[] = {
+        {.name = "model"}, {.name = "messages"}, {.name = "prompt"}, {.name = "input"}};
+    *prompt = (struct prompt){0};
+    if (bytes == 0)
+        return "the body is empty";
+    const char *mistake = json_scan_members(body, bytes, members, ARRAY_COUNT(members));
+    if (mistake != NULL)
+        return mistake;
+    prompt->name = members[0].value;
+    prompt->model = model_hash(members[0].value);
+    if (prompt->model == 0)
+        return "the member `model` is missing, or no text";
+    for (size_t i = 1; i < ARRAY_COUNT(members) && prompt->prompt.bytes < GATEWAY_BLOCK_BYTES; i++)
+        if (members[i].value.at != NULL)
+            prompt->prompt = members[i].value;
+    prompt->tokens = 1 + prompt->prompt.bytes / BYTES_PER_TOKEN;
+    return NULL;
+}
