@@ -56,6 +56,9 @@ class TestCells(BenchTest):
     def test_models(self):
         self.check_goals(self.check_cell("models", "free"), ("models",))
 
+    def test_picker(self):
+        self.check_goals(self.check_cell("picker", "pinned"), ("picker-1k", "picker-220k"))
+
     def test_mesh(self):
         self.check_goals(self.check_cell("mesh", "free"), ("mesh-local", "mesh-forwarded"))
 
