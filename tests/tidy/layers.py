@@ -20,7 +20,7 @@ MAY_USE = {
     "coordinator": {"base", "coordinator/config", "coordinator/dashboard", "coordinator/front", "coordinator/loop",
         "coordinator/mesh", "coordinator/models", "coordinator/pipeline", "coordinator/protocol",
         "coordinator/telemetry", "coordinator/workers", "ipc", "loop", "rpc", "serving/storage"},
-    "coordinator/config": {"base", "rpc", "shm"},
+    "coordinator/config": {"base", "rpc", "shm", "yaml"},
     "coordinator/dashboard": {"base", "coordinator/config", "coordinator/front", "coordinator/loop",
         "coordinator/telemetry", "http", "ipc", "loop"},
     "coordinator/entry": {"base", "coordinator/config", "coordinator/models",
@@ -72,6 +72,7 @@ MAY_USE = {
     "shm": {"base"},
     "wire": {"base"},
     "worker": {"base", "ipc", "shm"},
+    "yaml": {"base"},
 }
 
 # Folders whose own objects use one another in a cycle, each with its reason. A folder that no longer

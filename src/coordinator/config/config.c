@@ -24,16 +24,26 @@ directory_of(const char *path)
     return absolute;
 }
 
+/* The deepest value of a valid file has depth 7: a parameter of a stage of a pipeline. */
+static const struct tree_limits limits = {
+    .what = "configuration",
+    .empty = "the file is empty: at least `pipelines` is needed",
+    .bytes_max = CONFIG_FILE_BYTES_MAX,
+    .depth_max = 16,
+    .nodes_max = 100000,
+    .documents_max = 1,
+};
+
 enum status
 config_parse(const struct config_text *text, const struct config_options *options,
              struct config *config, struct config_errors *errors, struct error *error)
 {
     *config = (struct config){.path = must_copy(text->path), .directory = directory_of(text->path)};
-    struct config_report report = {.file = text->path};
+    struct tree_report report = {.file = text->path};
     struct config_reader reader = {.config = config, .report = &report};
     if (options != NULL)
         reader.options = *options;
-    struct config_node *tree = tree_read(text->text, text->bytes, &report);
+    struct tree_node *tree = tree_read(text->text, text->bytes, &limits, &report);
     struct config_given given;
     if (tree != NULL && config_read(&reader, tree, &given)) {
         config_read_environment(&reader, &given);
@@ -41,7 +51,7 @@ config_parse(const struct config_text *text, const struct config_options *option
     }
     tree_free(tree);
     uint32_t count = report_total(&report);
-    report_finish(&report, errors);
+    errors->lines = report_finish(&report, &errors->count);
     if (count == 0)
         return STATUS_OK;
     return error_set(error, STATUS_INVALID_ARGUMENT, "%s: %u mistake%s", text->path, count,

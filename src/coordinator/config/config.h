@@ -6,7 +6,7 @@
  *
  * The environment may give what the file leaves out of `mesh` (config_environment.c).
  *
- * How a file becomes a `struct config`: config_yaml.c makes a tree of libyaml's events and refuses
+ * How a file becomes a `struct config`: yaml/tree.c makes a tree of libyaml's events and refuses
  * aliases, tags and anything too deep or too large; config_read.c fills the structs by the table;
  * config_check.c applies the rules that the table cannot state. Each reports every mistake that it
  * finds, with its line, and goes on.

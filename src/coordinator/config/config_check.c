@@ -66,7 +66,7 @@ config_check_models(struct config_reader *reader, struct config_pipeline *pipeli
         models->root = check_root(reader, models->root, given->nodes[KEY_MODELS_ROOT]->line);
     if (given->nodes[KEY_MODELS_WATCH] != NULL)
         models->watch_line = given->nodes[KEY_MODELS_WATCH]->line;
-    const struct config_node *size = given->nodes[KEY_MODELS_DEFAULT];
+    const struct tree_node *size = given->nodes[KEY_MODELS_DEFAULT];
     if (size != NULL)
         models->default_line = size->line;
     if (models->memory_bytes > 0 && size != NULL && models->default_bytes > models->memory_bytes)
@@ -93,7 +93,7 @@ static void
 check_beside_models(struct config_reader *reader, const struct config_pipeline *pipeline,
                     const struct config_given *given)
 {
-    const struct config_node *const *nodes = given->nodes;
+    const struct tree_node *const *nodes = given->nodes;
     if (nodes[KEY_MODELS] == NULL)
         return;
     if (pipeline->local_clients > 0)
@@ -109,10 +109,10 @@ check_beside_models(struct config_reader *reader, const struct config_pipeline *
 
 /* Also sets the default of `batch_wait_ms` where it differs from the table's. */
 static void
-check_batch_wait(struct config_report *report, struct config_stage *stage,
+check_batch_wait(struct tree_report *report, struct config_stage *stage,
                  const struct config_given *given)
 {
-    const struct config_node *const *nodes = given->nodes;
+    const struct tree_node *const *nodes = given->nodes;
     bool adaptive = stage->batch_wait != NULL && strcmp(stage->batch_wait, "adaptive") == 0;
     if (nodes[KEY_BATCH_WAIT_MS] == NULL) {
         if (!adaptive || stage->batch_size == 0)
@@ -134,8 +134,8 @@ void
 config_check_stage(struct config_reader *reader, const struct config_pipeline *pipeline,
                    struct config_stage *stage, const struct config_given *given)
 {
-    struct config_report *report = reader->report;
-    const struct config_node *const *nodes = given->nodes;
+    struct tree_report *report = reader->report;
+    const struct tree_node *const *nodes = given->nodes;
     for (uint32_t i = 0; i < pipeline->stage_count && stage->name != NULL; i++) {
         const struct config_stage *other = &pipeline->stages[i];
         if (other->name != NULL && strcmp(other->name, stage->name) == 0) {
@@ -332,8 +332,8 @@ is_host(const char *host, size_t length)
 }
 
 static char *
-check_unix(struct config_reader *reader, const struct config_key *key,
-           const struct config_node *node, const char *path)
+check_unix(struct config_reader *reader, const struct config_key *key, const struct tree_node *node,
+           const char *path)
 {
     char shown[REPORT_VALUE_BYTES];
     char *resolved = config_resolve(reader->config, must_copy(path));
@@ -352,8 +352,7 @@ check_unix(struct config_reader *reader, const struct config_key *key,
 }
 
 static char *
-check_tcp(struct config_reader *reader, const struct config_key *key,
-          const struct config_node *node)
+check_tcp(struct config_reader *reader, const struct config_key *key, const struct tree_node *node)
 {
     char shown[REPORT_VALUE_BYTES];
     const char *colon = strrchr(node->text, ':');
@@ -377,7 +376,7 @@ check_tcp(struct config_reader *reader, const struct config_key *key,
 
 char *
 config_check_address(struct config_reader *reader, const struct config_key *key,
-                     const struct config_node *node, const struct config_addresses *others)
+                     const struct tree_node *node, const struct config_addresses *others)
 {
     char shown[REPORT_VALUE_BYTES];
     if (node->kind != NODE_SCALAR || node_is_null(node)) {

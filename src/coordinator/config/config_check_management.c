@@ -13,7 +13,7 @@ enum { MODE_DEFAULT = 0600, CONNECTIONS_DEFAULT = 256 };
 static int
 line_of(const struct config_reader *reader)
 {
-    const struct config_node *node = reader->mesh_given.nodes[KEY_MESH_MANAGEMENT];
+    const struct tree_node *node = reader->mesh_given.nodes[KEY_MESH_MANAGEMENT];
     return node != NULL ? node->line : reader->config->mesh.line;
 }
 

@@ -18,7 +18,7 @@ enum { SOCKET_PATH_BYTES_MAX = 107 };
 static int
 line_of(const struct config_reader *reader, enum config_key_index key)
 {
-    const struct config_node *node = reader->mesh_given.nodes[key];
+    const struct tree_node *node = reader->mesh_given.nodes[key];
     return node != NULL ? node->line : reader->config->mesh.line;
 }
 

@@ -61,8 +61,8 @@ config_check_method(struct config_reader *reader, const struct config_pipeline *
                     const struct config_given *given)
 {
     char shown[REPORT_VALUE_BYTES];
-    const struct config_node *method = given->nodes[KEY_METHOD];
-    const struct config_node *id_path =
+    const struct tree_node *method = given->nodes[KEY_METHOD];
+    const struct tree_node *id_path =
         given->refused[KEY_ID_PATH] ? NULL : given->nodes[KEY_ID_PATH];
     if (id_path != NULL && method == NULL)
         report_add(reader->report, id_path->key_line,

@@ -133,16 +133,16 @@ enum { LIST_MAX = 256, ENVIRONMENT_BYTES_MAX = 65536 };
 
 /* ---- values ---- */
 
-static struct config_node
+static struct tree_node
 scalar(char *text)
 {
-    return (struct config_node){.kind = NODE_SCALAR, .text = text};
+    return (struct tree_node){.kind = NODE_SCALAR, .text = text};
 }
 
 static void
 read_one(struct config_reader *reader, const struct variable *variable, char *text)
 {
-    struct config_node node = scalar(text);
+    struct tree_node node = scalar(text);
     config_read_value(reader, &config_keys[variable->key], &node);
 }
 
@@ -150,8 +150,8 @@ static void
 read_port(struct config_reader *reader, const struct variable *variable, const char *value)
 {
     char *address = must_format("port:%s", value);
-    struct config_node item = scalar(address);
-    struct config_node list = {.kind = NODE_LIST, .first = &item, .count = 1};
+    struct tree_node item = scalar(address);
+    struct tree_node list = {.kind = NODE_LIST, .first = &item, .count = 1};
     config_read_value(reader, &config_keys[variable->key], &list);
     free(address);
 }
@@ -178,8 +178,8 @@ read_http(struct config_reader *reader, const struct variable *variable, const c
 static void
 read_list(struct config_reader *reader, const struct variable *variable, char *text)
 {
-    static struct config_node items[LIST_MAX]; /* read once, by one thread, as long as this runs */
-    struct config_node list = {.kind = NODE_LIST};
+    static struct tree_node items[LIST_MAX]; /* read once, by one thread, as long as this runs */
+    struct tree_node list = {.kind = NODE_LIST};
     char *rest = NULL;
     for (char *item = strtok_r(text, ",", &rest); item != NULL && list.count < LIST_MAX;
          item = strtok_r(NULL, ",", &rest)) {
@@ -366,8 +366,8 @@ read_variable(struct config_reader *reader, const struct variable *variable, cha
 static void
 take(struct config_reader *reader, const struct variable *variable, const char *value)
 {
-    struct config_report *report = reader->report;
-    struct config_report own = {.file = report->file};
+    struct tree_report *report = reader->report;
+    struct tree_report own = {.file = report->file};
     size_t bytes = strlen(value);
     char *copy = must_copy(value);
     reader->report = &own;
@@ -469,7 +469,7 @@ refuse_second(struct config_reader *reader, const struct variable *variable)
 void
 config_read_environment(struct config_reader *reader, struct config_given *given)
 {
-    static const struct config_node nothing = {.kind = NODE_MAP};
+    static const struct tree_node nothing = {.kind = NODE_MAP};
     bool taken[KEY_COUNT + 1] = {false};
     if (given->refused[KEY_MESH])
         return;

@@ -12,13 +12,13 @@
 #include "coordinator/config/config_tree.h"
 
 static void read_list_of_maps(struct config_reader *reader, const struct config_key *key,
-                              const struct config_node *list, void *base);
+                              const struct tree_node *list, void *base);
 static void read_map(struct config_reader *reader, enum config_where where,
-                     const struct config_node *map, void *base, struct config_given *given);
+                     const struct tree_node *map, void *base, struct config_given *given);
 
 static void
 report_type(struct config_reader *reader, const struct config_key *key,
-            const struct config_node *node)
+            const struct tree_node *node)
 {
     char shown[REPORT_VALUE_BYTES];
     char range[128];
@@ -30,7 +30,7 @@ report_type(struct config_reader *reader, const struct config_key *key,
 
 static void
 report_range(struct config_reader *reader, const struct config_key *key,
-             const struct config_node *node)
+             const struct tree_node *node)
 {
     char shown[REPORT_VALUE_BYTES];
     char range[128];
@@ -87,7 +87,7 @@ store_number(const struct config_key *key, double value, void *base)
 
 static void
 read_number(struct config_reader *reader, const struct config_key *key,
-            const struct config_node *node, void *base)
+            const struct tree_node *node, void *base)
 {
     enum fractions fractions = key->type == CONFIG_DECIMAL ? FRACTIONS_YES : FRACTIONS_NO;
     double value;
@@ -136,8 +136,8 @@ has_control_characters(const char *text)
 }
 
 static void
-read_text(struct config_reader *reader, const struct config_key *key,
-          const struct config_node *node, void *base)
+read_text(struct config_reader *reader, const struct config_key *key, const struct tree_node *node,
+          void *base)
 {
     if (node->kind != NODE_SCALAR || node_is_null(node) ||
         (key->type == CONFIG_CHOICE && choice_index(key->choices, node->text) < 0)) {
@@ -167,8 +167,7 @@ read_text(struct config_reader *reader, const struct config_key *key,
 
 /* False: reported. An element too many is reported at its own line. */
 static bool
-list_fits(struct config_reader *reader, const struct config_key *key,
-          const struct config_node *list)
+list_fits(struct config_reader *reader, const struct config_key *key, const struct tree_node *list)
 {
     if (list->kind != NODE_LIST) {
         report_type(reader, key, list);
@@ -179,7 +178,7 @@ list_fits(struct config_reader *reader, const struct config_key *key,
         return false;
     }
     uint32_t index = 0;
-    for (const struct config_node *item = list->first; item != NULL; item = item->next, index++)
+    for (const struct tree_node *item = list->first; item != NULL; item = item->next, index++)
         if (index == key->max) {
             report_add(reader->report, item->line, "`%s` has %u elements: must be at most %.0f",
                        key->name, list->count, key->max);
@@ -189,8 +188,8 @@ list_fits(struct config_reader *reader, const struct config_key *key,
 }
 
 /* The map with the options of an address; NULL: it has no address, which is reported. */
-static const struct config_node *
-read_transport(struct config_reader *reader, const struct config_node *map,
+static const struct tree_node *
+read_transport(struct config_reader *reader, const struct tree_node *map,
                struct config_transport *transport)
 {
     struct config_given given;
@@ -200,7 +199,7 @@ read_transport(struct config_reader *reader, const struct config_node *map,
 
 static void
 read_address(struct config_reader *reader, const struct config_key *key,
-             const struct config_node *item, struct config_addresses *addresses)
+             const struct tree_node *item, struct config_addresses *addresses)
 {
     struct config_transport transport = {.line = item->line};
     char *address = NULL;
@@ -219,7 +218,7 @@ read_address(struct config_reader *reader, const struct config_key *key,
 
 static void
 read_addresses(struct config_reader *reader, const struct config_key *key,
-               const struct config_node *node, void *base)
+               const struct tree_node *node, void *base)
 {
     struct config_addresses *addresses = (void *)((char *)base + key->offset);
     bool alone =
@@ -234,19 +233,18 @@ read_addresses(struct config_reader *reader, const struct config_key *key,
         free(addresses->items[--addresses->count]);
     if (alone)
         read_address(reader, key, node, addresses);
-    for (const struct config_node *item = alone ? NULL : node->first; item != NULL;
-         item = item->next)
+    for (const struct tree_node *item = alone ? NULL : node->first; item != NULL; item = item->next)
         read_address(reader, key, item, addresses);
 }
 
 static void
 read_choices(struct config_reader *reader, const struct config_key *key,
-             const struct config_node *list, void *base)
+             const struct tree_node *list, void *base)
 {
     if (!list_fits(reader, key, list))
         return;
     uint32_t chosen = 0;
-    for (const struct config_node *item = list->first; item != NULL; item = item->next) {
+    for (const struct tree_node *item = list->first; item != NULL; item = item->next) {
         char shown[REPORT_VALUE_BYTES];
         if (item->kind == NODE_BROKEN)
             continue;
@@ -267,14 +265,14 @@ read_choices(struct config_reader *reader, const struct config_key *key,
 
 /* For a pipeline's `models`, whose count is a member of its own. */
 static void
-read_names(struct config_reader *reader, const struct config_key *key,
-           const struct config_node *list, struct config_pipeline *pipeline)
+read_names(struct config_reader *reader, const struct config_key *key, const struct tree_node *list,
+           struct config_pipeline *pipeline)
 {
     struct config_models *models = &pipeline->models;
     if (!list_fits(reader, key, list))
         return;
     models->types = must_allocate(list->count, sizeof(*models->types));
-    for (const struct config_node *item = list->first; item != NULL; item = item->next) {
+    for (const struct tree_node *item = list->first; item != NULL; item = item->next) {
         char shown[REPORT_VALUE_BYTES];
         uint32_t same = 0;
         if (item->kind == NODE_BROKEN)
@@ -299,12 +297,12 @@ read_names(struct config_reader *reader, const struct config_key *key,
 /* A `*` elsewhere than at the end would seem to match more than it does. */
 static void
 read_patterns(struct config_reader *reader, const struct config_key *key,
-              const struct config_node *list, struct config_allow *allow)
+              const struct tree_node *list, struct config_allow *allow)
 {
     if (!list_fits(reader, key, list))
         return;
     allow->models = must_allocate(list->count, sizeof(*allow->models));
-    for (const struct config_node *item = list->first; item != NULL; item = item->next) {
+    for (const struct tree_node *item = list->first; item != NULL; item = item->next) {
         char shown[REPORT_VALUE_BYTES];
         if (item->kind == NODE_BROKEN)
             continue;
@@ -325,7 +323,7 @@ compare_texts(const void *a, const void *b)
 }
 
 static bool
-is_label(const struct config_node *node)
+is_label(const struct tree_node *node)
 {
     if (node->kind != NODE_SCALAR || strlen(node->text) > CONFIG_LABEL_BYTES_MAX)
         return false;
@@ -336,14 +334,14 @@ is_label(const struct config_node *node)
 /* Sorted and joined: the form of records, in which they are compared. */
 static void
 read_labels(struct config_reader *reader, const struct config_key *key,
-            const struct config_node *list, char **labels)
+            const struct tree_node *list, char **labels)
 {
     const char *found[CONFIG_LABELS_MAX];
     uint32_t count = 0;
     bool is_good = true;
     if (!list_fits(reader, key, list))
         return;
-    for (const struct config_node *item = list->first; item != NULL; item = item->next) {
+    for (const struct tree_node *item = list->first; item != NULL; item = item->next) {
         char shown[REPORT_VALUE_BYTES];
         if (item->kind == NODE_BROKEN)
             continue;
@@ -370,14 +368,14 @@ read_labels(struct config_reader *reader, const struct config_key *key,
 enum { CPU_MAX = 1023 }; /* what cpu_set_t holds */
 
 static void
-read_cpus(struct config_reader *reader, const struct config_key *key,
-          const struct config_node *list, int **cpus, uint32_t *count)
+read_cpus(struct config_reader *reader, const struct config_key *key, const struct tree_node *list,
+          int **cpus, uint32_t *count)
 {
     if (!list_fits(reader, key, list))
         return;
     int *found = must_allocate(list->count, sizeof(int));
     uint32_t found_count = 0;
-    for (const struct config_node *item = list->first; item != NULL; item = item->next) {
+    for (const struct tree_node *item = list->first; item != NULL; item = item->next) {
         char shown[REPORT_VALUE_BYTES];
         double cpu;
         if (item->kind == NODE_BROKEN)
@@ -405,12 +403,12 @@ enum { FIELD_NUMBER_MAX = (1 << 29) - 1, FIELD_RESERVED_MIN = 19000, FIELD_RESER
 
 static void
 read_id_path(struct config_reader *reader, const struct config_key *key,
-             const struct config_node *list, struct config_pipeline *pipeline)
+             const struct tree_node *list, struct config_pipeline *pipeline)
 {
     if (!list_fits(reader, key, list))
         return;
     pipeline->id_path = must_allocate(list->count, sizeof(*pipeline->id_path));
-    for (const struct config_node *item = list->first; item != NULL; item = item->next) {
+    for (const struct tree_node *item = list->first; item != NULL; item = item->next) {
         char shown[REPORT_VALUE_BYTES];
         double number = 0;
         if (item->kind == NODE_BROKEN)
@@ -433,15 +431,15 @@ read_id_path(struct config_reader *reader, const struct config_key *key,
 /* ---- maps ---- */
 
 static void
-read_params(struct config_reader *reader, const struct config_key *key,
-            const struct config_node *map, struct config_stage *stage)
+read_params(struct config_reader *reader, const struct config_key *key, const struct tree_node *map,
+            struct config_stage *stage)
 {
     if (map->kind != NODE_MAP) {
         report_type(reader, key, map);
         return;
     }
     stage->params = must_allocate(CONFIG_PARAMS_MAX, sizeof(*stage->params));
-    for (const struct config_node *item = map->first; item != NULL; item = item->next) {
+    for (const struct tree_node *item = map->first; item != NULL; item = item->next) {
         char name[REPORT_VALUE_BYTES];
         char shown[REPORT_VALUE_BYTES];
         uint32_t same = 0;
@@ -480,7 +478,7 @@ has_variable(char *const *variables, const char *name)
 
 static void
 read_variables(struct config_reader *reader, const struct config_key *key,
-               const struct config_node *map, struct config_stage *stage)
+               const struct tree_node *map, struct config_stage *stage)
 {
     uint32_t count = 0;
     if (map->kind != NODE_MAP) {
@@ -488,7 +486,7 @@ read_variables(struct config_reader *reader, const struct config_key *key,
         return;
     }
     stage->variables = must_allocate(CONFIG_VARIABLES_MAX + 1, sizeof(*stage->variables));
-    for (const struct config_node *item = map->first; item != NULL; item = item->next) {
+    for (const struct tree_node *item = map->first; item != NULL; item = item->next) {
         char name[REPORT_VALUE_BYTES];
         char shown[REPORT_VALUE_BYTES];
         text_show(item->key, name);
@@ -517,7 +515,7 @@ read_variables(struct config_reader *reader, const struct config_key *key,
 /* A map whose values belong to the enclosing struct. */
 static void
 read_map_within(struct config_reader *reader, const struct config_key *key,
-                const struct config_node *map, void *base)
+                const struct tree_node *map, void *base)
 {
     struct config_given given;
     if (map->kind != NODE_MAP) {
@@ -531,7 +529,7 @@ read_map_within(struct config_reader *reader, const struct config_key *key,
 }
 
 void
-config_read_mesh(struct config_reader *reader, const struct config_node *map)
+config_read_mesh(struct config_reader *reader, const struct tree_node *map)
 {
     reader->config->mesh.on = true;
     reader->config->mesh.line = map->line;
@@ -539,7 +537,7 @@ config_read_mesh(struct config_reader *reader, const struct config_node *map)
 }
 
 static void
-read_mesh(struct config_reader *reader, const struct config_key *key, const struct config_node *map)
+read_mesh(struct config_reader *reader, const struct config_key *key, const struct tree_node *map)
 {
     if (map->kind == NODE_MAP)
         config_read_mesh(reader, map);
@@ -548,7 +546,7 @@ read_mesh(struct config_reader *reader, const struct config_key *key, const stru
 }
 
 static void
-read_tls(struct config_reader *reader, const struct config_key *key, const struct config_node *map)
+read_tls(struct config_reader *reader, const struct config_key *key, const struct tree_node *map)
 {
     bool of_mesh = key->where == WHERE_MESH;
     struct config *config = reader->config;
@@ -562,16 +560,16 @@ read_tls(struct config_reader *reader, const struct config_key *key, const struc
 }
 
 static bool
-has_address(const struct config_node *map)
+has_address(const struct tree_node *map)
 {
-    for (const struct config_node *entry = map->first; entry != NULL; entry = entry->next)
+    for (const struct tree_node *entry = map->first; entry != NULL; entry = entry->next)
         if (config_key_find(WHERE_ADDRESS, entry->key) == &config_keys[KEY_ADDRESS])
             return true;
     return false;
 }
 
 static void
-read_management(struct config_reader *reader, const struct config_node *node)
+read_management(struct config_reader *reader, const struct tree_node *node)
 {
     struct config_given given;
     if (node->kind == NODE_MAP && !has_address(node))
@@ -581,8 +579,8 @@ read_management(struct config_reader *reader, const struct config_node *node)
 }
 
 static void
-read_value(struct config_reader *reader, const struct config_key *key,
-           const struct config_node *node, void *base)
+read_value(struct config_reader *reader, const struct config_key *key, const struct tree_node *node,
+           void *base)
 {
     struct config_stage *stage = base; /* for the keys of a stage */
     switch (key->type) {
@@ -623,7 +621,7 @@ read_value(struct config_reader *reader, const struct config_key *key,
 
 void
 config_read_value(struct config_reader *reader, const struct config_key *key,
-                  const struct config_node *node)
+                  const struct tree_node *node)
 {
     read_value(reader, key, node, reader->config);
 }
@@ -634,14 +632,13 @@ set_default(struct config_reader *reader, const struct config_key *key, void *ba
     char text[32];
     CHECK(strlen(key->fallback) < sizeof(text));
     memcpy(text, key->fallback, strlen(key->fallback) + 1);
-    struct config_node scalar = {.kind = NODE_SCALAR, .text = text};
-    struct config_node list = {.kind = NODE_LIST, .first = &scalar, .count = 1};
+    struct tree_node scalar = {.kind = NODE_SCALAR, .text = text};
+    struct tree_node list = {.kind = NODE_LIST, .first = &scalar, .count = 1};
     read_value(reader, key, key->type == CONFIG_ADDRESSES ? &list : &scalar, base);
 }
 
 static void
-report_unknown(struct config_reader *reader, enum config_where where,
-               const struct config_node *entry)
+report_unknown(struct config_reader *reader, enum config_where where, const struct tree_node *entry)
 {
     char shown[REPORT_VALUE_BYTES];
     text_show(entry->key, shown);
@@ -659,17 +656,17 @@ report_unknown(struct config_reader *reader, enum config_where where,
 }
 
 static void
-collect(struct config_reader *reader, enum config_where where, const struct config_node *map,
+collect(struct config_reader *reader, enum config_where where, const struct tree_node *map,
         struct config_given *given)
 {
     *given = (struct config_given){0};
-    for (const struct config_node *entry = map->first; entry != NULL; entry = entry->next) {
+    for (const struct tree_node *entry = map->first; entry != NULL; entry = entry->next) {
         const struct config_key *key = config_key_find(where, entry->key);
         if (key == NULL) {
             report_unknown(reader, where, entry);
             continue;
         }
-        const struct config_node **slot = &given->nodes[key - config_keys];
+        const struct tree_node **slot = &given->nodes[key - config_keys];
         if (*slot == NULL)
             *slot = entry;
         else
@@ -679,13 +676,13 @@ collect(struct config_reader *reader, enum config_where where, const struct conf
 }
 
 static void
-read_map(struct config_reader *reader, enum config_where where, const struct config_node *map,
+read_map(struct config_reader *reader, enum config_where where, const struct tree_node *map,
          void *base, struct config_given *given)
 {
     collect(reader, where, map, given);
     for (size_t i = 0; i < KEY_COUNT; i++) {
         const struct config_key *key = &config_keys[i];
-        const struct config_node *node = given->nodes[i];
+        const struct tree_node *node = given->nodes[i];
         if (key->where != where)
             continue;
         if (key->fallback != NULL)
@@ -701,11 +698,11 @@ read_map(struct config_reader *reader, enum config_where where, const struct con
 }
 
 static void
-read_stages(struct config_reader *reader, const struct config_node *list,
+read_stages(struct config_reader *reader, const struct tree_node *list,
             struct config_pipeline *pipeline)
 {
     pipeline->stages = must_allocate(list->count, sizeof(*pipeline->stages));
-    for (const struct config_node *item = list->first; item != NULL; item = item->next) {
+    for (const struct tree_node *item = list->first; item != NULL; item = item->next) {
         if (item->kind != NODE_MAP)
             continue;
         struct config_stage *stage = &pipeline->stages[pipeline->stage_count];
@@ -718,11 +715,11 @@ read_stages(struct config_reader *reader, const struct config_node *list,
 }
 
 static void
-read_pipelines(struct config_reader *reader, const struct config_node *list)
+read_pipelines(struct config_reader *reader, const struct tree_node *list)
 {
     struct config *config = reader->config;
     config->pipelines = must_allocate(list->count, sizeof(*config->pipelines));
-    for (const struct config_node *item = list->first; item != NULL; item = item->next) {
+    for (const struct tree_node *item = list->first; item != NULL; item = item->next) {
         if (item->kind != NODE_MAP)
             continue;
         struct config_pipeline *pipeline = &config->pipelines[config->pipeline_count];
@@ -735,11 +732,11 @@ read_pipelines(struct config_reader *reader, const struct config_node *list)
 }
 
 static void
-read_allow(struct config_reader *reader, const struct config_node *list)
+read_allow(struct config_reader *reader, const struct tree_node *list)
 {
     struct config_management *management = &reader->config->mesh.management;
     management->allow = must_allocate(list->count, sizeof(*management->allow));
-    for (const struct config_node *item = list->first; item != NULL; item = item->next) {
+    for (const struct tree_node *item = list->first; item != NULL; item = item->next) {
         struct config_given given;
         if (item->kind == NODE_MAP)
             read_map(reader, WHERE_ALLOW, item, &management->allow[management->allow_count++],
@@ -749,11 +746,11 @@ read_allow(struct config_reader *reader, const struct config_node *list)
 
 static void
 read_list_of_maps(struct config_reader *reader, const struct config_key *key,
-                  const struct config_node *list, void *base)
+                  const struct tree_node *list, void *base)
 {
     if (!list_fits(reader, key, list))
         return;
-    for (const struct config_node *item = list->first; item != NULL; item = item->next) {
+    for (const struct tree_node *item = list->first; item != NULL; item = item->next) {
         char shown[REPORT_VALUE_BYTES];
         if (item->kind != NODE_MAP && item->kind != NODE_BROKEN)
             report_add(reader->report, item->line, "`%s` must list maps with keys, not %s",
@@ -768,8 +765,7 @@ read_list_of_maps(struct config_reader *reader, const struct config_key *key,
 }
 
 bool
-config_read(struct config_reader *reader, const struct config_node *tree,
-            struct config_given *given)
+config_read(struct config_reader *reader, const struct tree_node *tree, struct config_given *given)
 {
     if (tree->kind == NODE_MAP) {
         read_map(reader, WHERE_TOP, tree, reader->config, given);

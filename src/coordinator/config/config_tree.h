@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * State shared by the files of the configuration's parser: the report that collects mistakes, and
- * the tree that YAML becomes before keys are looked up in it.
+ * State shared by the files of the configuration's parser, which look keys up in a tree
+ * (yaml/tree.h).
  *
  * Memory: a file has at most a MiB, and nothing can be served without a configuration, so a failed
  * allocation here ends the program (CHECK).
@@ -15,94 +15,32 @@
 #include "base/error.h"
 #include "coordinator/config/config.h"
 #include "coordinator/config/config_keys.h"
-
-/* ---- mistakes ---- */
-
-/* At most REPORT_MAX mistakes are listed; the rest is counted. */
-enum { REPORT_MAX = 100, REPORT_VALUE_BYTES = 80 };
-
-struct report_entry {
-    int line;
-    char *text;
-};
-
-struct config_report {
-    const char *file;
-    struct report_entry entries[REPORT_MAX];
-    uint32_t count;
-    uint32_t untold;
-};
-
-/* `line` 0: the environment's, not the file's. */
-void report_add(struct config_report *report, int line, const char *format, ...) PRINTF_LIKE(3, 4);
-/* Listed or only counted. */
-uint32_t report_total(const struct config_report *report);
-/* Moves all to `errors`, ordered by line. */
-void report_finish(struct config_report *report, struct config_errors *errors);
-
-void *must_allocate(size_t count, size_t size); /* zeroed */
-char *must_copy(const char *text);
-char *must_format(const char *format, ...) PRINTF_LIKE(1, 2);
-
-/* ---- the tree ---- */
-
-enum node_kind {
-    NODE_SCALAR,
-    NODE_LIST,
-    NODE_MAP,
-    NODE_BROKEN, /* reported already; skip it silently */
-};
-
-enum node_style { NODE_PLAIN, NODE_QUOTED };
-
-struct config_node {
-    enum node_kind kind;
-    enum node_style style;
-    int line;
-    char *key; /* of the map entry whose value this is */
-    int key_line;
-    char *text;                /* a scalar's; without a NUL inside */
-    struct config_node *first; /* child of a list or map */
-    struct config_node *next;
-    uint32_t count; /* of children */
-};
-
-/* NULL: not YAML, or empty; reported. */
-struct config_node *tree_read(const char *text, size_t size, struct config_report *report);
-void tree_free(struct config_node *node);
-
-/* `key:` without a value, or ~ or null. */
-bool node_is_null(const struct config_node *node);
-/* A value for an error text: `"abc"`, `a list`, `nothing`; shortened, without control characters.
- */
-const char *node_show(const struct config_node *node, char text[REPORT_VALUE_BYTES]);
-/* The same for a string. */
-const char *text_show(const char *value, char text[REPORT_VALUE_BYTES]);
+#include "yaml/tree.h"
 
 /* ---- reading and checking ---- */
 
 /* The keys that a map of the file gives, by enum config_key_index. */
 struct config_given {
-    const struct config_node *nodes[KEY_COUNT]; /* NULL: not given */
-    bool refused[KEY_COUNT];                    /* given, wrong and reported */
+    const struct tree_node *nodes[KEY_COUNT]; /* NULL: not given */
+    bool refused[KEY_COUNT];                  /* given, wrong and reported */
 };
 
 struct config_reader {
     struct config *config;
     struct config_options options;
-    struct config_report *report;
+    struct tree_report *report;
     struct config_given mesh_given; /* in the map `mesh` */
 };
 
 /* Fills reader->config from the tree. False: the tree is no map, which is reported. `given`: the
  * keys at the top. */
-bool config_read(struct config_reader *reader, const struct config_node *tree,
+bool config_read(struct config_reader *reader, const struct tree_node *tree,
                  struct config_given *given);
 /* Reads one value of a key at the top or in `mesh`, checked against the table's range and type. */
 void config_read_value(struct config_reader *reader, const struct config_key *key,
-                       const struct config_node *node);
+                       const struct tree_node *node);
 /* Reads the map `mesh`, which turns the mesh on. */
-void config_read_mesh(struct config_reader *reader, const struct config_node *map);
+void config_read_mesh(struct config_reader *reader, const struct tree_node *map);
 
 /* Reads keys that the file leaves out from the environment, if the environment asks for a mesh or
  * the file has one. `given`: the keys at the top. */
@@ -131,7 +69,7 @@ void config_check_models(struct config_reader *reader, struct config_pipeline *p
                          const struct config_given *given);
 /* The address of one element of a list of addresses, to be freed; NULL: refused and reported. */
 char *config_check_address(struct config_reader *reader, const struct config_key *key,
-                           const struct config_node *node, const struct config_addresses *others);
+                           const struct tree_node *node, const struct config_addresses *others);
 /* Reports a CPU that a process cannot be pinned to. */
 void config_check_cpu(struct config_reader *reader, int line, int cpu);
 /* The path of the modelet's file; frees `modelet`. */

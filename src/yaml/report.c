@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "coordinator/config/config_tree.h"
+#include "yaml/tree.h"
 
 void *
 must_allocate(size_t count, size_t size)
@@ -35,7 +35,7 @@ must_format(const char *format, ...)
 }
 
 void
-report_add(struct config_report *report, int line, const char *format, ...)
+report_add(struct tree_report *report, int line, const char *format, ...)
 {
     if (report->count == REPORT_MAX) {
         report->untold++;
@@ -50,30 +50,31 @@ report_add(struct config_report *report, int line, const char *format, ...)
     uint32_t at = report->count++;
     for (; at > 0 && report->entries[at - 1].line > line; at--)
         report->entries[at] = report->entries[at - 1];
-    report->entries[at] = (struct report_entry){.line = line, .text = text};
+    report->entries[at] = (struct tree_mistake){.line = line, .text = text};
 }
 
 uint32_t
-report_total(const struct config_report *report)
+report_total(const struct tree_report *report)
 {
     return report->count + report->untold;
 }
 
-void
-report_finish(struct config_report *report, struct config_errors *errors)
+char **
+report_finish(struct tree_report *report, uint32_t *count)
 {
-    *errors = (struct config_errors){.lines = must_allocate(report->count + 1, sizeof(char *))};
+    char **lines = must_allocate(report->count + 1, sizeof(char *));
+    *count = 0;
     for (uint32_t i = 0; i < report->count; i++) {
-        struct report_entry *entry = &report->entries[i];
-        errors->lines[errors->count++] =
-            entry->line > 0 ? must_format("%s:%d: %s", report->file, entry->line, entry->text)
-                            : must_format("%s: %s", report->file, entry->text);
+        struct tree_mistake *entry = &report->entries[i];
+        lines[(*count)++] = entry->line > 0
+                                ? must_format("%s:%d: %s", report->file, entry->line, entry->text)
+                                : must_format("%s: %s", report->file, entry->text);
         free(entry->text);
     }
     if (report->untold > 0)
-        errors->lines[errors->count++] =
-            must_format("%s: and %u more mistakes", report->file, report->untold);
+        lines[(*count)++] = must_format("%s: and %u more mistakes", report->file, report->untold);
     report->count = 0;
+    return lines;
 }
 
 const char *
@@ -92,7 +93,7 @@ text_show(const char *value, char text[REPORT_VALUE_BYTES])
 }
 
 bool
-node_is_null(const struct config_node *node)
+node_is_null(const struct tree_node *node)
 {
     return node->kind == NODE_SCALAR && node->style == NODE_PLAIN &&
            (node->text[0] == '\0' || strcmp(node->text, "~") == 0 ||
@@ -100,7 +101,7 @@ node_is_null(const struct config_node *node)
 }
 
 const char *
-node_show(const struct config_node *node, char text[REPORT_VALUE_BYTES])
+node_show(const struct tree_node *node, char text[REPORT_VALUE_BYTES])
 {
     if (node->kind == NODE_LIST)
         return node->count == 0 ? "an empty list" : "a list";

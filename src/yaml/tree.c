@@ -1,36 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * YAML to tree, by libyaml's events. Features that a configuration does not need are refused where
- * they occur, so that no file can expand beyond its bytes: aliases and anchors, tags, a second
- * document, NUL bytes, depth, number of values.
- */
+/* By libyaml's events. */
 #include <stdlib.h>
 #include <string.h>
 #include <yaml.h>
 
 #include "base/check.h"
-#include "coordinator/config/config_tree.h"
-
-/* The deepest value of a valid file has depth 7: a parameter of a stage of a pipeline. */
-enum { DEPTH_MAX = 16, NODES_MAX = 100000 };
+#include "yaml/tree.h"
 
 struct builder {
     yaml_parser_t parser;
-    struct config_report *report;
+    const struct tree_limits *limits;
+    struct tree_report *report;
     const char *input;
     size_t input_bytes;
     uint32_t node_count;
     int depth;
+    int line;     /* of the last event */
     bool stopped; /* a mistake after which nothing more can be read; reported */
 };
 
-static struct config_node *build_value(struct builder *builder, const yaml_event_t *event);
+static struct tree_node *build_value(struct builder *builder, const yaml_event_t *event);
 
+/* The two texts are before and after the name of what the file is. */
 static void
-stop(struct builder *builder, int line, const char *text)
+stop(struct builder *builder, int line, const char *text, const char *rest)
 {
     if (!builder->stopped)
-        report_add(builder->report, line, "%s", text);
+        report_add(builder->report, line, "%s%s%s", text, builder->limits->what, rest);
     builder->stopped = true;
 }
 
@@ -89,8 +85,10 @@ report_syntax(struct builder *builder)
 static bool
 next_event(struct builder *builder, yaml_event_t *event)
 {
-    if (!builder->stopped && yaml_parser_parse(&builder->parser, event))
+    if (!builder->stopped && yaml_parser_parse(&builder->parser, event)) {
+        builder->line = (int)event->start_mark.line + 1;
         return true;
+    }
     report_syntax(builder);
     memset(event, 0, sizeof(*event));
     return false;
@@ -98,22 +96,22 @@ next_event(struct builder *builder, yaml_event_t *event)
 
 /* ---- nodes ---- */
 
-static struct config_node *
+static struct tree_node *
 node_make(struct builder *builder, enum node_kind kind, const yaml_event_t *event)
 {
-    struct config_node *node = must_allocate(1, sizeof(*node));
+    struct tree_node *node = must_allocate(1, sizeof(*node));
     node->kind = kind;
     node->line = (int)event->start_mark.line + 1;
-    if (++builder->node_count > NODES_MAX)
-        stop(builder, node->line, "too many values: no configuration needs 100000");
+    if (++builder->node_count > builder->limits->nodes_max)
+        stop(builder, node->line, "too many values: no ", " needs so many");
     return node;
 }
 
 void
-tree_free(struct config_node *node)
+tree_free(struct tree_node *node)
 {
     while (node != NULL) {
-        struct config_node *next = node->next;
+        struct tree_node *next = node->next;
         tree_free(node->first); /* as deep as the tree, which is limited */
         free(node->key);
         free(node->text);
@@ -123,7 +121,7 @@ tree_free(struct config_node *node)
 }
 
 static void
-refuse_marks(struct builder *builder, struct config_node *node, const yaml_char_t *anchor,
+refuse_marks(struct builder *builder, struct tree_node *node, const yaml_char_t *anchor,
              const yaml_char_t *tag)
 {
     if (anchor != NULL)
@@ -139,10 +137,10 @@ refuse_marks(struct builder *builder, struct config_node *node, const yaml_char_
     }
 }
 
-static struct config_node *
+static struct tree_node *
 build_scalar(struct builder *builder, const yaml_event_t *event)
 {
-    struct config_node *node = node_make(builder, NODE_SCALAR, event);
+    struct tree_node *node = node_make(builder, NODE_SCALAR, event);
     const char *text = (const char *)event->data.scalar.value;
     node->style = event->data.scalar.style == YAML_PLAIN_SCALAR_STYLE ? NODE_PLAIN : NODE_QUOTED;
     node->text = must_copy(text);
@@ -154,12 +152,12 @@ build_scalar(struct builder *builder, const yaml_event_t *event)
     return node;
 }
 
-static struct config_node *
+static struct tree_node *
 build_list(struct builder *builder, const yaml_event_t *start)
 {
-    struct config_node *list = node_make(builder, NODE_LIST, start);
+    struct tree_node *list = node_make(builder, NODE_LIST, start);
     refuse_marks(builder, list, start->data.sequence_start.anchor, start->data.sequence_start.tag);
-    struct config_node **link = &list->first;
+    struct tree_node **link = &list->first;
     yaml_event_t event;
     while (next_event(builder, &event)) {
         bool end = event.type == YAML_SEQUENCE_END_EVENT;
@@ -175,25 +173,25 @@ build_list(struct builder *builder, const yaml_event_t *start)
     return list;
 }
 
-static struct config_node *
+static struct tree_node *
 build_map(struct builder *builder, const yaml_event_t *start)
 {
-    struct config_node *map = node_make(builder, NODE_MAP, start);
+    struct tree_node *map = node_make(builder, NODE_MAP, start);
     refuse_marks(builder, map, start->data.mapping_start.anchor, start->data.mapping_start.tag);
-    struct config_node **link = &map->first;
+    struct tree_node **link = &map->first;
     yaml_event_t event;
     while (next_event(builder, &event)) {
         if (event.type == YAML_MAPPING_END_EVENT) {
             yaml_event_delete(&event);
             break;
         }
-        struct config_node *key = build_value(builder, &event);
+        struct tree_node *key = build_value(builder, &event);
         yaml_event_delete(&event);
         if (!next_event(builder, &event)) {
             tree_free(key);
             break;
         }
-        struct config_node *value = build_value(builder, &event);
+        struct tree_node *value = build_value(builder, &event);
         yaml_event_delete(&event);
         if (key->kind == NODE_SCALAR) {
             value->key = key->text;
@@ -213,13 +211,13 @@ build_map(struct builder *builder, const yaml_event_t *start)
 }
 
 /* Never NULL: refused values become NODE_BROKEN. */
-static struct config_node *
+static struct tree_node *
 build_value(struct builder *builder, const yaml_event_t *event)
 {
-    struct config_node *node;
+    struct tree_node *node;
     int line = (int)event->start_mark.line + 1;
-    if (++builder->depth > DEPTH_MAX)
-        stop(builder, line, "too deep: no configuration nests values so far");
+    if (++builder->depth > builder->limits->depth_max)
+        stop(builder, line, "too deep: no ", " nests values so far");
     switch (event->type) {
     case YAML_SCALAR_EVENT: node = build_scalar(builder, event); break;
     case YAML_SEQUENCE_START_EVENT: node = build_list(builder, event); break;
@@ -235,48 +233,67 @@ build_value(struct builder *builder, const yaml_event_t *event)
     return node;
 }
 
-/* ---- the document ---- */
+/* ---- the documents ---- */
 
-/* Reads the events around the one value of a file; any event but `wanted` ends the reading. */
+/* The next event must be one of these two, the second of which ends the list. */
 static bool
-expect(struct builder *builder, yaml_event_type_t wanted)
+begins(struct builder *builder, yaml_event_type_t wanted, yaml_event_type_t last)
 {
     yaml_event_t event;
     if (!next_event(builder, &event))
         return false;
     bool found = event.type == wanted;
-    int line = (int)event.start_mark.line + 1;
-    if (!found && event.type == YAML_DOCUMENT_START_EVENT)
-        stop(builder, line, "a second document: a configuration has one");
-    else if (!found)
-        stop(builder, 1, "the file is empty: at least `pipelines` is needed");
+    CHECK(found || event.type == last);
     yaml_event_delete(&event);
     return found;
 }
 
-static struct config_node *
+static struct tree_node *
 build_document(struct builder *builder)
 {
     yaml_event_t event;
-    struct config_node *tree = NULL;
-    if (expect(builder, YAML_STREAM_START_EVENT) && expect(builder, YAML_DOCUMENT_START_EVENT) &&
-        next_event(builder, &event)) {
-        tree = build_value(builder, &event);
-        yaml_event_delete(&event);
-        if (expect(builder, YAML_DOCUMENT_END_EVENT))
-            (void)expect(builder, YAML_STREAM_END_EVENT);
-    }
+    if (!next_event(builder, &event))
+        return NULL;
+    struct tree_node *tree = build_value(builder, &event);
+    yaml_event_delete(&event);
+    (void)begins(builder, YAML_DOCUMENT_END_EVENT, YAML_DOCUMENT_END_EVENT);
     return tree;
+}
+
+static struct tree_node *
+build_documents(struct builder *builder)
+{
+    struct tree_node *first = NULL;
+    struct tree_node **link = &first;
+    uint32_t count = 0;
+    (void)begins(builder, YAML_STREAM_START_EVENT, YAML_STREAM_START_EVENT);
+    while (begins(builder, YAML_DOCUMENT_START_EVENT, YAML_STREAM_END_EVENT)) {
+        if (count++ == builder->limits->documents_max) {
+            stop(builder, builder->line,
+                 count == 2 ? "a second document: a " : "too many documents: a ",
+                 count == 2 ? " has one" : " has fewer");
+            break;
+        }
+        *link = build_document(builder);
+        if (*link != NULL)
+            link = &(*link)->next;
+    }
+    if (count == 0 && !builder->stopped) {
+        builder->stopped = true;
+        report_add(builder->report, 1, "%s", builder->limits->empty);
+    }
+    return first;
 }
 
 /* Refuses input before libyaml sees it: NULs end a text early, and each %TAG is compared with all
  * others. */
 static bool
-bytes_refused(const char *text, size_t size, struct config_report *report)
+bytes_refused(const char *text, size_t size, const struct tree_limits *limits,
+              struct tree_report *report)
 {
-    if (size > CONFIG_FILE_BYTES_MAX) {
-        report_add(report, 1, "more than %d KiB: too large for a configuration",
-                   CONFIG_FILE_BYTES_MAX / 1024);
+    if (size > limits->bytes_max) {
+        report_add(report, 1, "more than %zu KiB: too large for a %s", limits->bytes_max / 1024,
+                   limits->what);
         return true;
     }
     const char *nul = memchr(text, '\0', size);
@@ -295,12 +312,13 @@ bytes_refused(const char *text, size_t size, struct config_report *report)
     return true;
 }
 
-struct config_node *
-tree_read(const char *text, size_t size, struct config_report *report)
+struct tree_node *
+tree_read(const char *text, size_t size, const struct tree_limits *limits,
+          struct tree_report *report)
 {
     if (size == 0)
         text = ""; /* it may be NULL */
-    if (bytes_refused(text, size, report))
+    if (bytes_refused(text, size, limits, report))
         return NULL;
     static const char mark[] =
         "\xef\xbb\xbf"; /* editors may put it first; libyaml stumbles over it */
@@ -308,11 +326,12 @@ tree_read(const char *text, size_t size, struct config_report *report)
         text += 3;
         size -= 3;
     }
-    struct builder builder = {.report = report, .input = text, .input_bytes = size};
+    struct builder builder = {
+        .limits = limits, .report = report, .input = text, .input_bytes = size};
     CHECK(yaml_parser_initialize(&builder.parser));
     yaml_parser_set_encoding(&builder.parser, YAML_UTF8_ENCODING);
     yaml_parser_set_input_string(&builder.parser, (const unsigned char *)text, size);
-    struct config_node *tree = build_document(&builder);
+    struct tree_node *tree = build_documents(&builder);
     yaml_parser_delete(&builder.parser);
     if (builder.stopped) {
         tree_free(tree);
