@@ -5,15 +5,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "base/tcp_address.h"
 #include "coordinator/check_addresses.h"
-#include "coordinator/config/config_tree.h"
+#include "coordinator/config/config.h"
 
 static void
 replace(char **text, const char *by)
 {
     free(*text);
-    *text = must_copy(by);
+    *text = memory_copy_text(by);
 }
 
 static void

@@ -18,6 +18,9 @@
 
 enum { WORD_MAX = 32, OPTIONS_MAX = 32 };
 
+/* What getopt returns, besides letters. */
+enum { GIVEN_ARGUMENT = 1, GIVEN_OPTION = 256, GIVEN_HELP };
+
 void *
 ctl_allocate(size_t count, size_t bytes)
 {
@@ -116,11 +119,12 @@ ctl_nearest(const char *word, const char *const *known, size_t known_count)
 /* ---- options ---- */
 
 static void
-option_help(const struct ctl_option *option)
+option_help(const struct ctl_option *option, char letter)
 {
     char left[64];
-    snprintf(left, sizeof left, "--%s%s%s", option->name, option->value != NULL ? " " : "",
-             option->value != NULL ? option->value : "");
+    const char given[] = {',', ' ', '-', letter, '\0'};
+    snprintf(left, sizeof left, "--%s%s%s%s", option->name, option->value != NULL ? " " : "",
+             option->value != NULL ? option->value : "", letter != '\0' ? given : "");
     const char *line = option->help;
     for (;;) {
         size_t length = strcspn(line, "\n");
@@ -132,6 +136,13 @@ option_help(const struct ctl_option *option)
     }
 }
 
+static char
+letter_of(const struct ctl_command *command, size_t option)
+{
+    return command->letters != NULL && option < strlen(command->letters) ? command->letters[option]
+                                                                         : '\0';
+}
+
 static void
 command_help(const struct ctl_command *command)
 {
@@ -140,8 +151,8 @@ command_help(const struct ctl_command *command)
         printf("\n%s", command->about);
     printf("\nOptions:\n");
     for (size_t i = 0; i < command->option_count; i++)
-        option_help(&command->options[i]);
-    option_help(&(struct ctl_option){.name = "help", .help = "this text"});
+        option_help(&command->options[i], letter_of(command, i));
+    option_help(&(struct ctl_option){.name = "help", .help = "this text"}, '\0');
     printf("\nExit codes:\n"
            "%s"
            "  2  a wrong option or argument\n"
@@ -204,8 +215,10 @@ ctl_command_of(int (*run)(int argc, char **argv), const char *word)
     return command;
 }
 
+/* `letters`: getopt's, which begin with the order and the colon for missing values. */
 static void
-known_fill(const struct ctl_command *command, struct option known[OPTIONS_MAX + 2])
+known_fill(const struct ctl_command *command, struct option known[OPTIONS_MAX + 2],
+           char letters[2 * OPTIONS_MAX + 3])
 {
     CHECK(command->option_count <= OPTIONS_MAX);
     size_t count = 0;
@@ -213,8 +226,14 @@ known_fill(const struct ctl_command *command, struct option known[OPTIONS_MAX + 
         known[count] = (struct option){
             .name = command->options[count].name,
             .has_arg = command->options[count].value != NULL ? required_argument : no_argument,
-            .val = 'o'};
-    known[count++] = (struct option){.name = "help", .has_arg = no_argument, .val = 'h'};
+            .val = GIVEN_OPTION};
+    memcpy(letters, "-:", 3);
+    for (size_t i = 0; i < command->option_count; i++)
+        if (letter_of(command, i) != '\0') {
+            size_t end = strlen(letters);
+            memcpy(letters + end, (char[]){letter_of(command, i), ':', '\0'}, 3);
+        }
+    known[count++] = (struct option){.name = "help", .has_arg = no_argument, .val = GIVEN_HELP};
     known[count] = (struct option){0};
 }
 
@@ -228,7 +247,7 @@ is_shortened(const char *given, const char *name)
 }
 
 static enum status
-take_option(const struct ctl_option *option, void *settings, const char *value, struct error *error)
+set_option(const struct ctl_option *option, void *settings, const char *value, struct error *error)
 {
     void *to = (char *)settings + option->at;
     switch (option->form) {
@@ -241,6 +260,13 @@ take_option(const struct ctl_option *option, void *settings, const char *value, 
     case CTL_AS_JSON: *(enum ctl_output *)to = CTL_JSON; break;
     }
     return STATUS_OK;
+}
+
+static enum status
+take_option(const struct ctl_option *option, void *settings, const char *value, struct error *error)
+{
+    enum status status = set_option(option, settings, value, error);
+    return status == STATUS_OK ? status : error_prefix(error, "--%s", option->name);
 }
 
 static enum status
@@ -257,18 +283,19 @@ ctl_options_read(const struct ctl_command *command, int argc, char **argv,
     if (on_argument == NULL)
         on_argument = no_argument_wanted;
     struct option known[OPTIONS_MAX + 2];
-    known_fill(command, known);
+    char letters[2 * OPTIONS_MAX + 3];
+    known_fill(command, known, letters);
     opterr = 0;
     optind = 0; /* glibc: reset */
     for (;;) {
         struct error error = ERROR_NONE;
         int index = 0;
         int at = optind > 0 ? optind : 1;
-        int option = getopt_long(argc, argv, "-:", known, &index);
+        int option = getopt_long(argc, argv, letters, known, &index);
         if (option == -1)
             break;
         switch (option) {
-        case 'h':
+        case GIVEN_HELP:
             if (asked == NULL)
                 command_help(command);
             else
@@ -280,15 +307,19 @@ ctl_options_read(const struct ctl_command *command, int argc, char **argv,
             return usage_error(command, text);
         }
         case '?': return option_unknown(command, argv[at]);
-        case 'o':
+        case GIVEN_ARGUMENT:
+            if (on_argument(settings, optarg, &error) != STATUS_OK)
+                return usage_error(command, error.text);
+            break;
+        case GIVEN_OPTION:
             if (is_shortened(argv[at], known[index].name)) /* --timeout 20 is not --timeout-ms 20 */
                 return option_unknown(command, argv[at]);
-            if (take_option(&command->options[index], settings, optarg, &error) == STATUS_OK)
-                continue;
-            error_prefix(&error, "--%s", known[index].name);
-            return usage_error(command, error.text);
+            if (take_option(&command->options[index], settings, optarg, &error) != STATUS_OK)
+                return usage_error(command, error.text);
+            break;
         default:
-            if (on_argument(settings, optarg, &error) != STATUS_OK)
+            index = (int)(strchr(command->letters, option) - command->letters);
+            if (take_option(&command->options[index], settings, optarg, &error) != STATUS_OK)
                 return usage_error(command, error.text);
         }
     }

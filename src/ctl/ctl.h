@@ -61,6 +61,7 @@ struct ctl_command {
     const char *example;
     const struct ctl_option *options;
     size_t option_count;
+    const char *letters; /* for the first options, which have values: "-f FILE"; NULL: none */
     const struct ctl_part *parts; /* NULL: none */
     size_t part_count;
     int (*run)(int argc, char **argv); /* argv[0] is the command's name */
@@ -68,7 +69,8 @@ struct ctl_command {
 
 #define CTL_OPTIONS(table) .options = (table), .option_count = ARRAY_COUNT(table)
 
-extern const struct ctl_command infer_command, mesh_command, model_command, new_command,
+extern const struct ctl_command apply_command, delete_command, describe_command, diff_command,
+    get_command, wait_command, infer_command, mesh_command, model_command, new_command,
     reload_command, stat_command, status_command, top_command, upgrade_command;
 
 /* The whole program. */

@@ -12,8 +12,6 @@
 #include "ipc/control.h"
 
 enum {
-    TIMEOUT_MS = 60000,
-    TIMEOUT_MS_MAX = 24 * 3600 * 1000,
     KEY_BYTES_MAX = 65536,
     REACH_MS_MAX = 5000,
 };
@@ -74,21 +72,7 @@ on_argument(void *context, const char *value, struct error *error)
     {                                                                                              \
         name, value, help, .form = CTL_WORD, .at = AT(field)                                       \
     }
-#define COMMON_OPTIONS                                                                             \
-    WORD("counters", "PATH", counters, ASK_COUNTERS_HELP),                                         \
-        WORD("target", "ADDRESS", target,                                                          \
-             "a management address of any other node; see `mesh: management` in\n"                 \
-             "shoald --help-config"),                                                              \
-        CLIENT_TLS_OPTIONS(AT(tls)),                                                               \
-        {"timeout-ms",                                                                             \
-         "N",                                                                                      \
-         "how long to wait; default 60000. The request continues afterwards",                      \
-         .form = CTL_WHOLE,                                                                        \
-         .at = AT(timeout_ms),                                                                     \
-         .most = TIMEOUT_MS_MAX},                                                                  \
-    {                                                                                              \
-        "json", NULL, "one line of JSON", .form = CTL_AS_JSON, .at = AT(output)                    \
-    }
+
 #define KEY_OPTION                                                                                 \
     {                                                                                              \
         "key", "TEXT",                                                                             \
@@ -103,12 +87,12 @@ static const struct ctl_option register_options[] = {
     KEY_OPTION,
     FLAG("load", load, "load it now, not at its first call"),
     FLAG("wait", wait, "the same, and wait until it is loaded or has failed"),
-    COMMON_OPTIONS,
+    MESH_CALL_OPTIONS(0),
 };
-static const struct ctl_option plain_options[] = {COMMON_OPTIONS};
+static const struct ctl_option plain_options[] = {MESH_CALL_OPTIONS(0)};
 static const struct ctl_option load_options[] = {
-    FLAG("wait", wait, "wait until it is loaded or has failed"), COMMON_OPTIONS};
-static const struct ctl_option owner_options[] = {OWNER_OPTION, COMMON_OPTIONS};
+    FLAG("wait", wait, "wait until it is loaded or has failed"), MESH_CALL_OPTIONS(0)};
+static const struct ctl_option owner_options[] = {OWNER_OPTION, MESH_CALL_OPTIONS(0)};
 static const struct ctl_option set_options[] = {
     FLAG("wait", wait, "wait until it has moved, or the model could not be loaded"),
     FLAG("force", force, "move at once, even if the model is not loaded"),
@@ -120,7 +104,7 @@ static const struct ctl_option set_options[] = {
     KEY_OPTION,
     FLAG("auto-delete", auto_delete, "unregister the model when no vmodel refers to it any more"),
     OWNER_OPTION,
-    COMMON_OPTIONS,
+    MESH_CALL_OPTIONS(0),
 };
 
 #define MODEL_EXITS                                                                                \
@@ -208,21 +192,22 @@ static const struct mesh_part parts[] = {
 
 /* ---- running a request ---- */
 
-/* The local node's socket; every node of a mesh has one beside its counters. */
-static enum status
-find_socket(struct mesh_call_settings *settings, struct error *error)
+enum status
+mesh_call_find(struct mesh_call_settings *settings, struct error *error)
 {
     static const char scheme[] = "unix:";
     const char *counters = settings->counters != NULL ? settings->counters : ctl_counters_default();
+    if (settings->target != NULL)
+        return STATUS_OK;
     memcpy(settings->socket, scheme, sizeof(scheme));
     settings->target = settings->socket;
     return control_manage_path(counters, settings->socket + strlen(scheme),
                                sizeof(settings->socket) - strlen(scheme), error);
 }
 
-/* A node without a mesh has no such socket. */
-static enum status
-reach(const struct mesh_call_settings *settings, struct client *client, struct error *error)
+enum status
+mesh_call_reach(const struct mesh_call_settings *settings, struct client *client,
+                struct error *error)
 {
     int64_t reach_ms = settings->timeout_ms < REACH_MS_MAX ? settings->timeout_ms : REACH_MS_MAX;
     enum status status = client_reach(client, clock_now_ns() + reach_ms * NS_PER_MS, error);
@@ -241,13 +226,13 @@ run_call(struct mesh_call_settings *settings)
     struct client client;
     struct error error = ERROR_NONE;
     bool good = false;
-    if (settings->target == NULL && find_socket(settings, &error) != STATUS_OK)
+    if (mesh_call_find(settings, &error) != STATUS_OK)
         return ctl_fail(CTL_USAGE, settings->output, &error);
     rpc_init();
     enum ctl_exit code = CTL_UNREACHABLE;
     enum status status = client_open(&client, settings->target, &settings->tls, &error);
     if (status == STATUS_OK)
-        status = reach(settings, &client, &error);
+        status = mesh_call_reach(settings, &client, &error);
     if (status == STATUS_OK) {
         status = settings->part->call(settings, &client, &good, &error);
         code = status == STATUS_DEADLINE_EXCEEDED ? CTL_LATE : good ? CTL_OK : CTL_NEGATIVE;
@@ -261,14 +246,9 @@ run_call(struct mesh_call_settings *settings)
     return code;
 }
 
-static enum status
-check(const struct mesh_call_settings *settings, struct error *error)
+enum status
+mesh_call_check(const struct mesh_call_settings *settings, struct error *error)
 {
-    const struct mesh_part *part = settings->part;
-    bool typed = settings->type[0] != '\0';
-    if (settings->word_count < part->word_count)
-        return error_set(error, STATUS_INVALID_ARGUMENT, "expected %s; see shoalctl %s --help",
-                         part->wants, part->command.name);
     const struct client_tls *tls = &settings->tls;
     bool secured = tls->ca != NULL || tls->cert != NULL || tls->key != NULL || tls->name != NULL;
     if (settings->target != NULL && settings->counters != NULL)
@@ -277,6 +257,19 @@ check(const struct mesh_call_settings *settings, struct error *error)
     if (settings->target == NULL && secured)
         return error_set(error, STATUS_INVALID_ARGUMENT,
                          "TLS needs --target: the local node's socket has none");
+    return STATUS_OK;
+}
+
+static enum status
+check(const struct mesh_call_settings *settings, struct error *error)
+{
+    const struct mesh_part *part = settings->part;
+    bool typed = settings->type[0] != '\0';
+    if (settings->word_count < part->word_count)
+        return error_set(error, STATUS_INVALID_ARGUMENT, "expected %s; see shoalctl %s --help",
+                         part->wants, part->command.name);
+    if (mesh_call_check(settings, error) != STATUS_OK)
+        return error->status;
     if (part->call == mesh_order_register && !typed)
         return error_set(error, STATUS_INVALID_ARGUMENT, "--type is missing");
     if (part->call == mesh_order_set_vmodel && typed != (settings->path[0] != '\0'))
@@ -301,7 +294,7 @@ mesh_call_run(int argc, char **argv)
         .key = nothing,
         .owner = nothing,
         .expected = nothing,
-        .timeout_ms = TIMEOUT_MS,
+        .timeout_ms = MESH_CALL_TIMEOUT_MS,
     };
     struct error error = ERROR_NONE;
     int code = ctl_options_read(&part->command, argc, argv, on_argument, &settings);

@@ -8,8 +8,9 @@
 #include "ctl/ctl.h"
 
 static const struct ctl_command *const commands[] = {
-    &infer_command,   &status_command, &stat_command, &top_command, &reload_command,
-    &upgrade_command, &model_command,  &mesh_command, &new_command,
+    &infer_command,   &status_command,   &stat_command, &top_command,    &reload_command,
+    &upgrade_command, &model_command,    &mesh_command, &apply_command,  &diff_command,
+    &get_command,     &describe_command, &wait_command, &delete_command, &new_command,
 };
 
 #define ABOUT                                                                                      \

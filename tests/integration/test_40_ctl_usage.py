@@ -16,7 +16,7 @@ import shoal_fixture
 from shoal_ctl import LATE, UNREACHABLE, USAGE, environment, shoalctl
 from shoal_fixture import BIN
 
-COMMANDS = ("infer", "status", "stat", "top", "reload")
+COMMANDS = ("infer", "status", "stat", "top", "reload", "apply", "diff", "get", "describe", "wait", "delete")
 
 
 class TestHelp(unittest.TestCase):

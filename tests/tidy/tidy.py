@@ -42,7 +42,7 @@ def coordinator_layers():
     rows = {f"src/coordinator/{folder}": outside | {f"coordinator/{name}" for name in {folder} | below}
             for folder, below in COORDINATOR.items()}
     rows["src/coordinator/mesh"] |= {"mesh", "mesh/core", "mesh/etcd", "mesh/record", "mesh/store",
-                                     "mesh/edge"}
+                                     "mesh/edge", "serving/leader", "serving/manifest"}
     rows["src/coordinator/config"] |= {"yaml"}
     for folder in "front", "dashboard":
         rows[f"src/coordinator/{folder}"] |= {"http"}
@@ -67,7 +67,11 @@ LAYERS = {
     "src/worker": {"base", "shm", "ipc", "worker", "shoal"},
     "src/harness": {"base", "worker", "shoal"},
     **coordinator_layers(),
-    "src/ctl": {"base", "ipc", "rpc", "ctl", "shoal"},
+    "src/serving/reconcile": {"base", "serving/reconcile"},
+    "src/serving/manifest": {"base", "yaml", "serving/reconcile", "serving/manifest"},
+    "src/serving/leader": {"base", "loop", "mesh", "mesh/core", "mesh/record", "mesh/store", "mesh/edge",
+                           "serving/reconcile", "serving/manifest", "serving/leader"},
+    "src/ctl": {"base", "ipc", "rpc", "serving/manifest", "ctl", "shoal"},
     "src/mesh/core": {"base", "mesh", "mesh/core"},
     "src/mesh/etcd": {"base", "loop", "mesh/etcd"},
     "src/mesh/record": {"base", "mesh/core", "mesh/record"},
@@ -106,6 +110,7 @@ LIBRARIES = [
                        "src/serving/storage/place.c"]),
     (r"<openssl/", ["src/worker/model_files.c", "src/rpc/tls_files.c", "src/http/tls.c",
                     "src/gateway/proxy/keys.c",
+                    "src/serving/manifest/model.c",
                     "src/serving/storage/digest.c", "src/serving/storage/place.c",
                     "src/serving/storage/sigv4.c"]),
     (r"<zlib\.h>", ["src/rpc/inflate.c", "src/http/inflate.c"]),
@@ -116,7 +121,7 @@ LIBRARIES = [
     (r"<expat\.h>", ["src/serving/storage/listing.c"]),
     (r"<protobuf-c/|\.pb-c\.h|\"descriptors\.h\"",
      ["src/coordinator/protocol/*", "src/coordinator/models/runtime_answer.c",
-      "src/coordinator/mesh/mesh_answer.c", "src/ctl/*", "examples/*/client*.c"]),
+      "src/coordinator/mesh/mesh_answer.c", "src/coordinator/mesh/mesh_manifests.c", "src/ctl/*", "examples/*/client*.c"]),
     (r"<dlfcn\.h>", ["src/worker/modelet.c", "src/worker/crash_symbols.c", "src/harness/harness.c",
                      "examples/onnx/library.c", "examples/python/interpreter.c"]),
     (r"<seccomp\.h>|<linux/seccomp\.h>", ["src/worker/sandbox_calls.c"]),

@@ -77,6 +77,7 @@ static const struct ctl_command paint = {
     .summary = "Paint",
     .example = "  shoalctl paint\n",
     CTL_OPTIONS(paint_options),
+    .letters = "c",
     .run = paint_run,
 };
 
@@ -116,6 +117,17 @@ TEST_CASE(test_options_are_read_in_any_order)
     assert_int_equal(painted.wall_count, 3);
     assert_string_equal(painted.walls[1], "south");
     assert_string_equal(painted.walls[2], "-x");
+}
+
+TEST_CASE(test_letters_stand_for_options)
+{
+    struct painted painted;
+    assert_int_equal(paint_read(&painted, "paint -c red north"), -1);
+    assert_string_equal(painted.color, "red");
+    assert_string_equal(painted.walls[0], "north");
+    assert_int_equal(paint_read(&painted, "paint -cblue"), -1);
+    assert_string_equal(painted.color, "blue");
+    assert_int_equal(paint_read(&painted, "paint -c"), CTL_USAGE);
 }
 
 TEST_CASE(test_wrong_options_are_usage_errors)
@@ -237,6 +249,7 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_options_are_read_in_any_order),
+        cmocka_unit_test(test_letters_stand_for_options),
         cmocka_unit_test(test_wrong_options_are_usage_errors),
         cmocka_unit_test(test_nearest_word),
         cmocka_unit_test(test_seconds),

@@ -51,6 +51,7 @@ TEST_CASE(keys)
         {RECORD_VMODELS, "v", "/root/mm/svc/vmodels/v"},
         {RECORD_INSTANCES, "größe %2F", "/root/mm/svc/instances/größe %2F"},
         {RECORD_CONFIG, "disable", "/root/mm/svc/config/disable"},
+        {RECORD_MANIFESTS, "Secret/s", "/root/mm/svc/manifests/Secret/s"},
         {RECORD_CANDIDATES, "i", "/root/mm/svc/leaderLatch/_i"},
     };
     for (size_t i = 0; i < ARRAY_COUNT(rows); i++) {

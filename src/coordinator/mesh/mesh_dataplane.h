@@ -50,6 +50,7 @@ void dataplane_destroy(struct dataplane *dataplane);
 enum status dataplane_set(struct dataplane *dataplane, const char *json, size_t bytes,
                           struct dataplane_size *size, struct error *error) WARN_UNUSED;
 
-/* `method` is "/package.Service/Method". UNIMPLEMENTED: it may not be called. */
+/* `method` is "/package.Service/Method". UNIMPLEMENTED: it may not be called. `dataplane` NULL:
+ * each may, without a path. */
 enum status dataplane_find(struct dataplane *dataplane, const char *method,
                            struct dataplane_rule *rule, struct error *error) WARN_UNUSED;

@@ -180,6 +180,21 @@ judge(const struct managed *managed, struct error *error)
                      both ? " and model \"" : "", both ? order->model : "", both ? "\"" : "");
 }
 
+bool
+mesh_manage_allows_all(struct mesh_manage *manage, const struct rpc_call *call)
+{
+    const struct config_management *management = manage->options.management;
+    for (uint32_t i = 0; i < management->allow_count; i++) {
+        const struct config_allow *allow = &management->allow[i];
+        if (allow->methods == 0 && allow->model_count == 0 &&
+            rpc_call_caller_has_name(call, allow->identity))
+            return true;
+    }
+    if (management->allow_count > 0)
+        counter_add_shared(manage->options.counters, NODE_MESH_MANAGEMENT_DENIED, 1);
+    return management->allow_count == 0;
+}
+
 /* ---- the beginning ---- */
 
 static enum status

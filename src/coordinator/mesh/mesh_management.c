@@ -10,10 +10,16 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "coordinator/mesh/mesh_manage.h"
+#include "coordinator/mesh/mesh_manifests.h"
 #include "coordinator/protocol/services.h"
 #include "ipc/control.h"
 
-enum { ARMED_CALLS = 8, CONCURRENT_STREAMS_MAX = 1024, SERVICES_COUNT = 4 };
+enum {
+    ARMED_CALLS = 8,
+    CONCURRENT_STREAMS_MAX = 1024,
+    SERVICES_COUNT = 4,
+    METHOD_COUNT = SERVICES_COUNT + MESH_METHOD_COUNT + MANIFESTS_METHOD_COUNT,
+};
 
 /* As at the front: the time that answers under way have at the end. */
 #define LAST_ANSWERS_NS (NS_PER_S / 2)
@@ -21,8 +27,8 @@ enum { ARMED_CALLS = 8, CONCURRENT_STREAMS_MAX = 1024, SERVICES_COUNT = 4 };
 struct mesh_management {
     struct services services; /* first: SERVICES_METHODS wants it so */
     struct management_options options;
-    struct rpc_method plain_methods[SERVICES_COUNT + MESH_METHOD_COUNT];
-    struct rpc_method secured_methods[SERVICES_COUNT + MESH_METHOD_COUNT];
+    struct rpc_method plain_methods[METHOD_COUNT];
+    struct rpc_method secured_methods[METHOD_COUNT];
     struct rpc_server *plain;
     struct rpc_server *secured; /* NULL: no address has TLS */
 };
@@ -116,6 +122,25 @@ on_secured(void *context, struct rpc_call *call, const struct wire_message *mess
 }
 
 static void
+on_plain_manifest(void *context, struct rpc_call *call, const struct wire_message *message)
+{
+    struct mesh_management *management = context;
+    mesh_manifests_on_message(management->options.manifests, call, message);
+}
+
+static void
+on_secured_manifest(void *context, struct rpc_call *call, const struct wire_message *message)
+{
+    struct mesh_management *management = context;
+    if (mesh_manage_allows_all(management->options.manage, call))
+        mesh_manifests_on_message(management->options.manifests, call, message);
+    else
+        rpc_call_finish(call, STATUS_PERMISSION_DENIED,
+                        "manifests need an entry of `mesh: management: allow` without `methods` "
+                        "and `models`");
+}
+
+static void
 on_cancel(void *context, uint64_t tag)
 {
     struct mesh_management *management = context;
@@ -137,12 +162,15 @@ static const struct rpc_method services[] = {SERVICES_METHODS};
 _Static_assert(ARRAY_COUNT(services) == SERVICES_COUNT, "rows of SERVICES_METHODS");
 
 static void
-fill_methods(struct rpc_method methods[SERVICES_COUNT + MESH_METHOD_COUNT],
+fill_methods(struct rpc_method methods[METHOD_COUNT],
              void (*on_message)(void *context, struct rpc_call *call,
-                                const struct wire_message *message))
+                                const struct wire_message *message),
+             void (*on_manifest)(void *context, struct rpc_call *call,
+                                 const struct wire_message *message))
 {
     memcpy(methods, services, sizeof(services));
     mesh_manage_methods(methods + SERVICES_COUNT, on_message, on_cancel);
+    mesh_manifests_methods(methods + SERVICES_COUNT + MESH_METHOD_COUNT, on_manifest);
 }
 
 /* ---- the servers ---- */
@@ -173,7 +201,7 @@ server_options(struct mesh_management *management)
         .armed_calls_other = ARMED_CALLS,
         .keepalive_time_ns = config->keepalive_time_ns,
         .keepalive_timeout_ns = config->keepalive_timeout_ns,
-        .method_count = SERVICES_COUNT + MESH_METHOD_COUNT,
+        .method_count = METHOD_COUNT,
         .on_unknown = on_unknown,
         .context = management,
     };
@@ -213,8 +241,8 @@ management_create(const struct management_options *options, struct mesh_manageme
     CHECK(management != NULL);
     management->options = *options;
     management->services.health = health_create((struct health_others){NULL, NULL});
-    fill_methods(management->plain_methods, on_plain);
-    fill_methods(management->secured_methods, on_secured);
+    fill_methods(management->plain_methods, on_plain, on_plain_manifest);
+    fill_methods(management->secured_methods, on_secured, on_secured_manifest);
     management_set_serving(management, false);
     *created = management;
     enum status status = open_servers(management, error);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Serves mmesh.ModelMesh on addresses apart from those of inference:
+ * Serves mmesh.ModelMesh and manifests on addresses apart from those of inference:
  *
  *   - always on a unix socket beside the counters file, for the node's own user, which may stop the
  * node anyway; shoalctl finds it there;
@@ -8,7 +8,7 @@
  *     `plain: yes` in the clear, others with the TLS of callers, if there is one. Over TLS `allow`
  *     decides;
  *   - at the front, if `mesh: management` has all of `listen`, or the environment asks for it:
- *     `at_front`.
+ *     `at_front`. Manifests are not served there.
  *
  * Its calls arrive on a front thread (DESIGN.md, decision of 2026-11-24). Loop thread.
  */
@@ -23,6 +23,7 @@
 
 struct mesh_management;
 struct mesh_manage;
+struct mesh_manifests;
 struct pending;
 
 enum { MANAGEMENT_LISTEN_MAX = CONFIG_LISTEN_MAX + 1, MANAGEMENT_PATH_BYTES = 120 };
@@ -47,6 +48,7 @@ struct management_options {
     const struct config *config;
     const struct management_place *place; /* kept */
     struct mesh_manage *manage;
+    struct mesh_manifests *manifests;
     struct pending *pending;
     struct rpc_tls *tls;     /* of callers; NULL: none */
     struct rpc_queue *queue; /* a front thread's, not stepped yet */

@@ -18,6 +18,7 @@
 #include "coordinator/mesh/mesh_report.h"
 #include "coordinator/mesh/mesh_settings.h"
 #include "coordinator/mesh/mesh_store.h"
+#include "coordinator/mesh/mesh_manifests.h"
 #include "coordinator/mesh/mesh_types.h"
 #include "coordinator/pipeline/pipeline.h"
 #include "coordinator/telemetry/meters.h"
@@ -61,6 +62,7 @@ struct mesh_node {
     struct dataplane *dataplane; /* NULL: every method may be called, without a path */
     struct mesh_listed *listed;  /* this and the next: NULL if no models are listed */
     struct mesh_register *reg;
+    struct mesh_manifests *manifests;
     bool started;
     bool registered; /* all listed models are */
     bool drained;
@@ -84,10 +86,7 @@ enum status
 mesh_node_permits(const struct mesh_node *node, const char *method, struct dataplane_rule *rule,
                   struct error *error)
 {
-    if (node->dataplane != NULL)
-        return dataplane_find(node->dataplane, method, rule, error);
-    rule->depth = 0;
-    return STATUS_OK;
+    return dataplane_find(node->dataplane, method, rule, error);
 }
 
 bool
@@ -405,12 +404,6 @@ on_served(void *context, const char *method, enum status status, int64_t took_ns
     meters_record(node->meters, METER_SERVED, &call);
 }
 
-static uint32_t
-external_pool_of(const struct mesh_node *node)
-{
-    return node->config->runtime == NULL ? POOL_NONE : node->pools.count - 1;
-}
-
 /* Waits for it without end: pods start in any order. */
 static enum status
 open_external(struct mesh_node *node, struct error *error)
@@ -421,7 +414,7 @@ open_external(struct mesh_node *node, struct error *error)
         .targets = targets,
         .target_count = config->runtime_else != NULL ? 2 : 1,
         .serving = config->runtime_calls,
-        .pool = external_pool_of(node),
+        .pool = node->pools.count - 1, /* the last one */
         .queues = node->queues,
         .queue_count = node->queue_count,
         .message_bytes_max = node->options.config->message_bytes_max,
@@ -496,6 +489,9 @@ create_runner(struct mesh_node *node, const char *address, int64_t start_ms)
     if (node->peers != NULL)
         options.peers = peers_for_runner(node->peers);
     node->runner = runner_create(&options);
+    node->manifests = mesh_manifests_create(node->options.loop, node->runner,
+                                            node->types_file.given != NULL ? SERVING_TYPES_GIVEN
+                                                                           : SERVING_TYPES_DERIVED);
     native_bind(node->native, node->runner);
     mesh_calls_bind(node->calls, node->runner, node->external);
     mesh_manage_bind(node->manage, node->runner);
@@ -507,6 +503,7 @@ open_management(struct mesh_node *node, struct error *error)
     const struct management_options options = {.config = node->options.config,
                                                .place = &node->place,
                                                .manage = node->manage,
+                                               .manifests = node->manifests,
                                                .pending = node->pending,
                                                .tls = node->options.callers_tls,
                                                .queue = node->queues[0],
@@ -538,7 +535,7 @@ mesh_node_open(struct mesh_node *node, struct rpc_queue *const *queues, uint32_t
     status = set_types(node, error);
     if (status == STATUS_OK)
         status = set_dataplane(node, error);
-    struct store_events events = runner_events(node->runner);
+    struct store_events events = mesh_manifests_events(node->manifests);
     if (status == STATUS_OK)
         status = mesh_store_open(node->config, node->options.loop, &events, node->seed,
                                  &node->store, error);
@@ -547,6 +544,7 @@ mesh_node_open(struct mesh_node *node, struct rpc_queue *const *queues, uint32_t
     if (status != STATUS_OK)
         return status;
     runner_start(node->runner, node->store.store);
+    mesh_manifests_start(node->manifests, node->store.store);
     const struct config_mesh *config = node->config;
     mesh_setting_notify_variables(node->options.config);
     log_info("mesh_open store=%s service=%s instance=%s address=\"%s\" labels=\"%s\" "
@@ -675,13 +673,14 @@ mesh_node_report(struct mesh_node *node, const struct control_request *request, 
                          "the node is in no mesh: its configuration has no `mesh`");
     if (node->store.store == NULL)
         return error_set(error, STATUS_UNAVAILABLE, "the node is starting");
-    const struct mesh_report_source source = {.runner = node->runner,
-                                              .store = node->store.store,
-                                              .peers = node->peers,
-                                              .silent_ns = mesh_store_silent_ns(&node->store),
-                                              .is_full = mesh_store_is_full(&node->store),
-                                              .instance = node->config->instance,
-                                              .external_pool = external_pool_of(node)};
+    const struct mesh_report_source source = {
+        .runner = node->runner,
+        .store = node->store.store,
+        .peers = node->peers,
+        .silent_ns = mesh_store_silent_ns(&node->store),
+        .is_full = mesh_store_is_full(&node->store),
+        .instance = node->config->instance,
+        .external_pool = node->config->runtime != NULL ? node->pools.count - 1 : POOL_NONE};
     return mesh_report_write(&source, request, list, error);
 }
 
@@ -730,6 +729,7 @@ mesh_node_stop(struct mesh_node *node)
     loop_timer_clear(node->files_timer);
     loop_timer_clear(node->reach_timer);
     mesh_register_stop(node->reg);
+    mesh_manifests_stop(node->manifests);
     if (node->runner != NULL)
         runner_close(node->runner);
     if (node->store.store != NULL)
@@ -783,6 +783,7 @@ mesh_node_destroy(struct mesh_node *node)
     if (node == NULL)
         return;
     mesh_store_close(&node->store);
+    mesh_manifests_destroy(node->manifests);
     runner_destroy(node->runner);
     mesh_manage_destroy(node->manage);
     mesh_calls_destroy(node->calls);

@@ -209,6 +209,7 @@ on_put(void *context, const struct store_record *record)
     case STORE_VMODELS: put_vmodel(runner, record); break;
     case STORE_INSTANCES: put_instance(runner, record); break;
     case STORE_CONFIG: put_setting(runner, record); break;
+    case STORE_MANIFESTS:
     case STORE_TABLES: break;
     }
 }

@@ -4,9 +4,9 @@
 #include <string.h>
 
 static const char *const areas[RECORD_AREAS] = {
-    [RECORD_MODELS] = "registry",        [RECORD_VMODELS] = "vmodels",
-    [RECORD_INSTANCES] = "instances",    [RECORD_CONFIG] = "config",
-    [RECORD_CANDIDATES] = "leaderLatch",
+    [RECORD_MODELS] = "registry",     [RECORD_VMODELS] = "vmodels",
+    [RECORD_INSTANCES] = "instances", [RECORD_CONFIG] = "config",
+    [RECORD_MANIFESTS] = "manifests", [RECORD_CANDIDATES] = "leaderLatch",
 };
 
 struct record_span

@@ -16,6 +16,7 @@ enum record_area {
     RECORD_VMODELS,
     RECORD_INSTANCES,
     RECORD_CONFIG,
+    RECORD_MANIFESTS,  /* of serving */
     RECORD_CANDIDATES, /* of the leader's election */
     RECORD_AREAS,
 };

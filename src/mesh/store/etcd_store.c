@@ -5,7 +5,7 @@
  *   1. A lease is kept while an instance is wanted. Two keys live under it: the instance's record,
  *      whose creation is the session, and then the candidate. Without the lease there is no
  * session, and a new lease is sought; if only the instance's key is lost, it is recreated.
- *   2. A mirror of the four tables and the candidates reports the content. Keys missing from a
+ *   2. A mirror of the five tables and the candidates reports the content. Keys missing from a
  * listing are reported when it is done, with its revision.
  *   3. When etcd returns without its data (libetcd reports that revisions restart), the session
  *      ends, a new lease is sought, and everything is reported again. Missing records are not

@@ -14,7 +14,8 @@
 #include "mesh/store/table.h"
 
 _Static_assert((int)STORE_MODELS == RECORD_MODELS && (int)STORE_VMODELS == RECORD_VMODELS &&
-                   (int)STORE_INSTANCES == RECORD_INSTANCES && (int)STORE_CONFIG == RECORD_CONFIG,
+                   (int)STORE_INSTANCES == RECORD_INSTANCES && (int)STORE_CONFIG == RECORD_CONFIG &&
+                   (int)STORE_MANIFESTS == RECORD_MANIFESTS,
                "a table is an area");
 
 struct out; /* a batch at etcd */

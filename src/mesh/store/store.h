@@ -41,7 +41,8 @@ enum store_table {
     STORE_MODELS,
     STORE_VMODELS,
     STORE_INSTANCES,
-    STORE_CONFIG, /* dynamic configuration: plain texts */
+    STORE_CONFIG,    /* dynamic configuration: plain texts */
+    STORE_MANIFESTS, /* src/serving */
     STORE_TABLES,
 };
 

@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* State shared by the files of this folder. */
+#pragma once
+
+#include "base/hash_table.h"
+#include "loop/timer.h"
+#include "serving/leader/leader.h"
+
+enum { SERVING_WORK_MAX = 64 }; /* objects that are being reconciled at once */
+
+/* ---- records (record.c) ---- */
+
+/* The value of "manifests/KIND/NAME". */
+struct manifest_record {
+    int64_t created_ms;
+    bool deleted;
+    const char *json;
+    size_t json_bytes;
+};
+
+/* The value of "manifests/KIND/NAME/status". */
+struct status_record {
+    uint64_t version; /* of the manifest that it is about */
+    bool ready;
+    int64_t since_ms; /* when `ready` became so */
+    const char *events;
+    size_t events_bytes;
+    const char *status;
+    size_t status_bytes;
+};
+
+void manifest_record_write(const struct manifest_record *record, struct bytes *to);
+bool manifest_record_read(const char *value, size_t bytes, struct manifest_record *record);
+void status_record_write(const struct status_record *record, struct bytes *to);
+bool status_record_read(const char *value, size_t bytes, struct status_record *record);
+
+/* ---- status (status.c) ---- */
+
+/* As Kubernetes shows it. `since_ms`: when it became ready, or ceased to be. */
+void serving_status_write(enum serving_form form, const struct serving_status *status,
+                          int64_t since_ms, struct bytes *to);
+/* Appends an event to those of a record, of which it keeps the last ones. */
+void serving_events_write(const struct status_record *former, const struct serving_status *status,
+                          int64_t now_ms, struct bytes *to);
+
+/* ---- objects (book.c) ---- */
+
+/* What an object waits for. A removed one stays until it waits for nothing. */
+enum object_phase { OBJECT_IDLE, OBJECT_ASKS, OBJECT_WRITES, OBJECT_ACTS };
+
+/* A copy of what an order told. */
+struct object_view {
+    struct serving_observed observed;
+    char *texts[7];
+};
+
+struct serving_object {
+    struct hash_entry entry; /* first */
+    struct serving_leader *leader;
+    char *id; /* "KIND/NAME" */
+    enum manifest_kind kind;
+    uint64_t revision;         /* of the manifest; 0: there is only a status */
+    struct manifest_file file; /* one item if `revision` is not 0 */
+    struct manifest_file held; /* a former one, which an order under way uses */
+    int64_t created_ms;
+    bool deleted;
+    uint64_t status_revision; /* 0: none */
+    char *status;             /* its record's value; NULL: none */
+    size_t status_bytes;
+
+    enum object_phase phase;
+    enum serving_act act; /* the decision, after the write */
+    uint64_t decided;     /* the revision that it is about */
+    int64_t rest_ms;      /* after it */
+    int64_t set_ns;       /* the last order that acted */
+    int64_t gone_ns;      /* deleted, and seen without a vmodel since then; 0: not */
+    int64_t due_ns;
+    bool waited;  /* the last decision was about no node's runtime */
+    bool removed; /* from the table */
+    struct runner_order order;
+    struct object_view view;
+    enum mesh_outcome outcome;
+    char refusal[256]; /* the mesh's answer to the last SET; "": taken */
+};
+
+struct serving_leader {
+    struct serving_leader_options options;
+    struct store *store;
+    struct store_events next;
+    struct loop_timer *timer;
+    struct hash_table objects;
+    uint32_t working; /* objects that are not idle */
+    bool leads;
+    bool whole;
+    bool stopped;
+    struct offers *offers; /* NULL: to be gathered */
+    int64_t offers_ns;
+    bool types_derived; /* the runner has type constraints of ours */
+};
+
+struct serving_object *object_find(struct serving_leader *leader, const char *id);
+/* An object that waits for nothing and is removed, or neither manifest nor status: frees it. */
+void object_settle(struct serving_object *object);
+/* Takes over a record of the table of manifests, or its absence (`value` NULL). */
+void object_put(struct serving_leader *leader, const struct store_record *record);
+void object_gone(struct serving_leader *leader, const char *id);
+/* The store was emptied: revisions begin anew. */
+void objects_restart(struct serving_leader *leader);
+void objects_free(struct serving_leader *leader);
+static inline const struct manifest *
+object_manifest(const struct serving_object *object)
+{
+    return object->revision != 0 ? &object->file.items[0] : NULL;
+}
+/* A deleted one is gone for callers when its vmodel and then its status are. */
+static inline bool
+object_is_there(const struct serving_object *object)
+{
+    return object->revision != 0 && (!object->deleted || object->status_revision != 0);
+}
+static inline bool
+object_is_service(const struct serving_object *object)
+{
+    return object->kind == MANIFEST_INFERENCE_SERVICE || object->kind == MANIFEST_PREDICTOR;
+}
+/* The key of a service's status. */
+void object_status_id(const struct serving_object *object, char id[STORE_ID_BYTES_MAX + 1]);
+
+/* Reconciles the object after that time; at once. */
+void object_due(struct serving_object *object, int64_t in_ms);
+void object_touch(struct serving_object *object);
+/* All services: a runtime has changed. */
+void objects_touch(struct serving_leader *leader);
+/* Reconciles the service of a vmodel, if there is one. */
+void vmodel_touch(struct serving_leader *leader, const char *vmodel, size_t bytes);
+
+/* ---- what can serve (offers.c) ---- */
+
+/* Valid until the next event. */
+const struct serving_offers *offers_look(struct serving_leader *leader);
+void offers_drop(struct serving_leader *leader);
+
+/* ---- types (types.c) ---- */
+
+/* Gives the runner the type constraints of the ServingRuntimes. */
+void types_derive(struct serving_leader *leader);

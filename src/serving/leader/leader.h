@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Manifests in the mesh's store: every node knows them and takes changes; the mesh's leader makes
+ * them true (reconcile/) with the runner's orders, and writes their status beside them. DESIGN.md
+ * has the rules, L.
+ *
+ * Loop thread. Callbacks come from there, perhaps before the called function returns.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/bytes.h"
+#include "base/error.h"
+#include "loop/loop.h"
+#include "mesh/edge/runner.h"
+#include "mesh/store/store.h"
+#include "serving/manifest/manifest.h"
+
+struct serving_leader;
+
+enum serving_types { SERVING_TYPES_DERIVED, SERVING_TYPES_GIVEN };
+
+struct serving_leader_options {
+    struct loop *loop;
+    struct mesh_runner *runner;
+    /* GIVEN: the node has type constraints of its own; those of ServingRuntimes are ignored. */
+    enum serving_types types;
+};
+
+struct serving_leader *serving_leader_create(const struct serving_leader_options *options);
+/* The events to open the store with; all but manifests go on to `next`, which is copied. */
+struct store_events serving_leader_events(struct serving_leader *leader,
+                                          const struct store_events *next);
+/* The store is open. */
+void serving_leader_start(struct serving_leader *leader, struct store *store);
+/* Begins nothing more and gives no answers any more. The runner is still there. May be repeated;
+ * NULL is ignored. */
+void serving_leader_stop(struct serving_leader *leader);
+/* After serving_leader_stop, when the store and the loop are closed. NULL is ignored. */
+void serving_leader_destroy(struct serving_leader *leader);
+
+/* ---- changes ---- */
+
+struct serving_answer {
+    const struct error *error; /* status OK: it is done */
+    uint64_t version;          /* of the object now; 0: it is gone */
+    const char *done;          /* "created", "configured", "unchanged", "deleted" */
+};
+
+typedef void serving_answered(void *context, const struct serving_answer *answer);
+
+/* Creates or replaces the object of a manifest, a single document. ABORTED: its version is another
+ * than `version` (0: it does not exist). `answered` is called once, unless the leader stops. */
+void serving_put(struct serving_leader *leader, const char *json, size_t bytes, uint64_t version,
+                 serving_answered *answered, void *context);
+/* NOT_FOUND: there is none. A service's or predictor's vmodel is deleted first, by the leader. */
+void serving_delete(struct serving_leader *leader, enum manifest_kind kind, const char *name,
+                    serving_answered *answered, void *context);
+
+/* ---- looking ---- */
+
+struct serving_seen {
+    const char *id; /* "KIND/NAME" */
+    enum manifest_kind kind;
+    const char *name;
+    uint64_t version;
+    int64_t created_ms;
+    bool deleted;         /* its vmodel is still there */
+    const char *manifest; /* JSON; a Secret's without its values */
+    const char *status;   /* JSON: version, events and status; "": none yet */
+};
+
+/* UNAVAILABLE: the store has not been read yet. In the order of ids, behind `after` ("": from the
+ * first), until `visit` returns false. */
+enum status serving_list(struct serving_leader *leader, const char *after,
+                         bool (*visit)(void *context, const struct serving_seen *seen),
+                         void *context, struct error *error) WARN_UNUSED;

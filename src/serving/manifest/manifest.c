@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "serving/manifest/manifest.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/bytes.h"
+#include "base/check.h"
+#include "serving/manifest/check.h"
+#include "serving/manifest/model.h"
+
+/* The deepest field has depth 11: a value of an expression of a term of an affinity. */
+static const struct tree_limits limits = {
+    .what = "manifest",
+    .empty = "the file is empty: at least one manifest is needed",
+    .bytes_max = MANIFEST_FILE_BYTES_MAX,
+    .depth_max = 16,
+    .nodes_max = 1000000,
+    .documents_max = MANIFEST_DOCUMENTS_MAX,
+};
+
+/* ---- rules that the table cannot state ---- */
+
+/* Letters, digits, "-" and "." as in Kubernetes' names, with a letter or digit at both ends. */
+static bool
+is_name(const char *name)
+{
+    static const char ends[] = "abcdefghijklmnopqrstuvwxyz0123456789";
+    size_t bytes = strlen(name);
+    return bytes >= 1 && bytes <= MANIFEST_NAME_BYTES_MAX &&
+           name[strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789-.")] == '\0' &&
+           strchr(ends, name[0]) != NULL && strchr(ends, name[bytes - 1]) != NULL;
+}
+
+static void
+check_name(const struct tree_node *metadata, const char *key, struct tree_report *report)
+{
+    char shown[REPORT_VALUE_BYTES];
+    const struct tree_node *name = manifest_find(metadata, key);
+    if (name != NULL && !is_name(name->text))
+        report_add(report, name->line,
+                   "metadata.%s: must have 1 to %d lower-case letters, digits, - and ., with a "
+                   "letter or digit at both ends, not %s",
+                   key, MANIFEST_NAME_BYTES_MAX, node_show(name, shown));
+}
+
+/* Two sockets of one runtime share a folder. */
+static void
+check_endpoints(const struct tree_node *spec, struct tree_report *report)
+{
+    const struct tree_node *data = manifest_find(spec, "grpcDataEndpoint");
+    const char *management = manifest_text(spec, "grpcEndpoint");
+    if (data == NULL || management == NULL || strncmp(data->text, "unix:", 5) != 0 ||
+        strncmp(management, "unix:", 5) != 0)
+        return;
+    size_t folder = (size_t)(strrchr(data->text, '/') - data->text);
+    if ((size_t)(strrchr(management, '/') - management) != folder ||
+        strncmp(management, data->text, folder) != 0)
+        report_add(report, data->line,
+                   "spec.grpcDataEndpoint: must be in the folder of grpcEndpoint (%.100s)",
+                   management);
+}
+
+static void
+check_variable(const struct tree_node *variable, struct tree_report *report)
+{
+    const struct tree_node *from = manifest_find(variable, "valueFrom");
+    if (from == NULL)
+        return;
+    if (manifest_find(variable, "value") != NULL)
+        report_add(report, from->line, "env: \"%.60s\" has value and valueFrom: one is too many",
+                   manifest_text(variable, "name"));
+    if (from->count != 1)
+        report_add(report, from->line, "env: \"%.60s\": valueFrom must have one source",
+                   manifest_text(variable, "name"));
+}
+
+static void
+check_containers(const struct tree_node *spec, struct tree_report *report)
+{
+    const struct tree_node *containers = manifest_find(spec, "containers");
+    if (containers->count == 0)
+        report_add(report, containers->line, "spec.containers: at least one is needed");
+    for (const struct tree_node *one = containers->first; one != NULL; one = one->next) {
+        const struct tree_node *env = manifest_find(one, "env");
+        for (const struct tree_node *other = containers->first; other != one; other = other->next)
+            if (strcmp(manifest_text(one, "name"), manifest_text(other, "name")) == 0)
+                report_add(report, one->line, "spec.containers: \"%.60s\" is there twice",
+                           manifest_text(one, "name"));
+        for (const struct tree_node *at = env != NULL ? env->first : NULL; at != NULL;
+             at = at->next)
+            check_variable(at, report);
+    }
+}
+
+/* ModelMesh is the only mode here; without the annotation it is meant. */
+static void
+check_mode(const struct tree_node *metadata, struct tree_report *report)
+{
+    const struct tree_node *mode =
+        manifest_find(manifest_find(metadata, "annotations"), "serving.kserve.io/deploymentMode");
+    char shown[REPORT_VALUE_BYTES];
+    if (mode != NULL && strcmp(mode->text, "ModelMesh") != 0)
+        report_add(report, mode->line,
+                   "metadata.annotations.serving.kserve.io/deploymentMode: must be ModelMesh, not "
+                   "%s: no server of its own is started for a model",
+                   node_show(mode, shown));
+}
+
+static void
+check_rules(enum manifest_kind kind, const struct tree_node *document, struct tree_report *report)
+{
+    const struct tree_node *metadata = manifest_find(document, "metadata");
+    const struct tree_node *spec = manifest_find(document, "spec");
+    check_name(metadata, "name", report);
+    check_name(metadata, "namespace", report);
+    if (kind == MANIFEST_SERVING_RUNTIME || kind == MANIFEST_CLUSTER_SERVING_RUNTIME) {
+        check_endpoints(spec, report);
+        check_containers(spec, report);
+    }
+    if (kind == MANIFEST_INFERENCE_SERVICE)
+        check_mode(metadata, report);
+}
+
+/* ---- documents ---- */
+
+/* False: reported. */
+static bool
+find_kind(const struct tree_node *document, enum manifest_kind *kind, struct tree_report *report)
+{
+    char shown[REPORT_VALUE_BYTES];
+    const struct tree_node *named = manifest_find(document, "kind");
+    const struct tree_node *api = manifest_find(document, "apiVersion");
+    if (document->kind != NODE_MAP || named == NULL || named->kind != NODE_SCALAR || api == NULL) {
+        report_add(report, document->line, "a manifest has apiVersion, kind and metadata");
+        return false;
+    }
+    for (*kind = 0; *kind < MANIFEST_KINDS; (*kind)++)
+        if (strcmp(manifest_kind_name(*kind), named->text) == 0)
+            break;
+    if (*kind == MANIFEST_KINDS) {
+        report_add(report, named->line,
+                   "kind: %s is not supported: ServingRuntime, ClusterServingRuntime, "
+                   "InferenceService, Predictor, Secret and ConfigMap are",
+                   node_show(named, shown));
+        return false;
+    }
+    const char *wanted = manifest_schemas[*kind].api;
+    if (api->kind != NODE_SCALAR || strcmp(api->text, wanted) != 0)
+        report_add(report, api->line, "apiVersion: must be %s for this kind, not %s", wanted,
+                   node_show(api, shown));
+    return true;
+}
+
+static void
+read_document(const struct tree_node *document, struct manifest_file *file,
+              struct tree_report *report)
+{
+    struct manifest *manifest = &file->items[file->count];
+    *manifest = (struct manifest){0};
+    uint32_t mistakes = report_total(report);
+    struct bytes json = {0};
+    if (!find_kind(document, &manifest->kind, report))
+        return;
+    manifest_check(document, &manifest_schemas[manifest->kind], report, &json);
+    manifest->name = manifest_text(manifest_find(document, "metadata"), "name");
+    if (report_total(report) == mistakes)
+        check_rules(manifest->kind, document, report);
+    if (report_total(report) == mistakes && json.used > MANIFEST_BYTES_MAX)
+        report_add(report, document->line, "has %zu bytes: must be at most %d", json.used,
+                   MANIFEST_BYTES_MAX);
+    if (report_total(report) == mistakes)
+        manifest_model_find(document, report, manifest);
+    if (report_total(report) == mistakes) {
+        bytes_put_char(&json, '\0');
+        CHECK(!json.failed);
+        manifest->line = document->line;
+        manifest_runtime_find(document, manifest);
+        manifest->json = bytes_take(&json, &(size_t){0});
+        file->count++;
+    }
+    bytes_fini(&json);
+}
+
+static int
+by_object(const void *a, const void *b)
+{
+    const struct manifest *const *one = a, *const *other = b;
+    int kinds = (int)(*one)->kind - (int)(*other)->kind;
+    return kinds != 0 ? kinds : strcmp((*one)->name, (*other)->name);
+}
+
+static void
+refuse_repetition(const struct manifest_file *file, struct tree_report *report)
+{
+    const struct manifest **sorted =
+        must_allocate(file->count + 1, sizeof(const struct manifest *));
+    for (uint32_t i = 0; i < file->count; i++)
+        sorted[i] = &file->items[i];
+    qsort(sorted, file->count, sizeof(const struct manifest *), by_object);
+    for (uint32_t i = 1; i < file->count; i++)
+        if (by_object(&sorted[i - 1], &sorted[i]) == 0) {
+            bool ordered = sorted[i - 1]->line < sorted[i]->line;
+            report_add(report, sorted[ordered ? i : i - 1]->line,
+                       "%s \"%.100s\" is also on line %d", manifest_kind_name(sorted[i]->kind),
+                       sorted[i]->name, sorted[ordered ? i - 1 : i]->line);
+        }
+    free(sorted);
+}
+
+enum status
+manifest_read(const char *name, const char *text, size_t bytes, struct manifest_file *file,
+              struct error *error)
+{
+    struct tree_report report = {.file = name};
+    struct tree_node *tree = tree_read(text, bytes, &limits, &report);
+    size_t documents = 0;
+    *file = (struct manifest_file){0};
+    for (const struct tree_node *node = tree; node != NULL; node = node->next)
+        documents++;
+    file->items = must_allocate(documents + 1, sizeof(*file->items));
+    for (const struct tree_node *node = tree; node != NULL; node = node->next)
+        if (!node_is_null(node) && node->kind != NODE_BROKEN)
+            read_document(node, file, &report);
+    file->tree = tree;
+    refuse_repetition(file, &report);
+    if (file->count == 0 && report_total(&report) == 0)
+        report_add(&report, 1, "%s", limits.empty);
+    uint32_t count = report_total(&report);
+    file->mistakes = report_finish(&report, &file->mistake_count);
+    if (count == 0)
+        return STATUS_OK;
+    return error_set(error, STATUS_INVALID_ARGUMENT, "%s: %u mistake%s", name, count,
+                     count == 1 ? "" : "s");
+}
+
+void
+manifest_file_free(struct manifest_file *file)
+{
+    for (uint32_t i = 0; i < file->count; i++) {
+        struct manifest *manifest = &file->items[i];
+        free(manifest->json);
+        free(manifest->model.id);
+        free(manifest->model.type);
+        free(manifest->model.path);
+        free(manifest->model.key);
+        free((void *)(uintptr_t)manifest->runtime.formats);
+        free((void *)(uintptr_t)manifest->runtime.protocols);
+    }
+    for (uint32_t i = 0; i < file->mistake_count; i++)
+        free(file->mistakes[i]);
+    tree_free(file->tree);
+    free(file->items);
+    free(file->mistakes);
+    *file = (struct manifest_file){0};
+}
+
+char *
+manifest_hide(const struct manifest *secret)
+{
+    struct tree_report report = {.file = secret->name};
+    struct tree_node *tree = tree_read(secret->json, strlen(secret->json), &limits, &report);
+    struct bytes json = {0};
+    CHECK(tree != NULL && secret->kind == MANIFEST_SECRET);
+    for (struct tree_node *map = tree->first; map != NULL; map = map->next)
+        if (strcmp(map->key, "data") == 0 || strcmp(map->key, "stringData") == 0)
+            for (struct tree_node *value = map->first; value != NULL; value = value->next)
+                value->text[0] = '\0';
+    manifest_check(tree, &manifest_schemas[secret->kind], &report, &json);
+    tree_free(tree);
+    bytes_put_char(&json, '\0');
+    CHECK(!json.failed && report_total(&report) == 0);
+    return bytes_take(&json, &(size_t){0});
+}

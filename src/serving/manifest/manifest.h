@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Manifests of ModelMesh Serving: texts become objects that are checked field by field, and in
+ * canonical form: JSON with the fields in the order of schema.c, maps sorted, without what a server
+ * adds. A field that is not supported is refused by its name (DESIGN.md, rules M).
+ *
+ * Memory as in yaml/tree.h. Any thread.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/error.h"
+#include "serving/reconcile/reconcile.h"
+
+struct tree_node;
+
+enum {
+    MANIFEST_FILE_BYTES_MAX = 4 << 20,
+    MANIFEST_BYTES_MAX = 256 << 10, /* of one, in canonical form */
+    MANIFEST_DOCUMENTS_MAX = 4096,
+    MANIFEST_NAME_BYTES_MAX = 253,
+};
+
+enum manifest_kind {
+    MANIFEST_SERVING_RUNTIME,
+    MANIFEST_CLUSTER_SERVING_RUNTIME,
+    MANIFEST_INFERENCE_SERVICE,
+    MANIFEST_PREDICTOR,
+    MANIFEST_SECRET,
+    MANIFEST_CONFIG_MAP,
+    MANIFEST_KINDS,
+};
+
+/* "InferenceService"; "inferenceservice.serving.kserve.io", as kubectl prints it. */
+const char *manifest_kind_name(enum manifest_kind kind);
+const char *manifest_kind_resource(enum manifest_kind kind);
+/* By its name or one that kubectl takes: "isvc", "inferenceservices". False: none. */
+bool manifest_kind_find(const char *word, enum manifest_kind *kind);
+
+/* What an InferenceService or a Predictor registers with the mesh besides its id, in the words of
+ * ModelMesh Serving's controller. */
+struct manifest_model {
+    char *id;   /* "NAME__isvc-3642375d03"; NULL: the manifest is of another kind */
+    char *type; /* "mt:FORMAT[:VERSION][|pv:PROTOCOL]" or "rt:RUNTIME" */
+    char *path;
+    char *key; /* JSON */
+};
+
+struct manifest {
+    enum manifest_kind kind;
+    int line; /* of its document */
+    const char *name;
+    char *json;
+    struct manifest_model model;
+    struct serving_wanted wanted;   /* of one with a model */
+    struct serving_runtime runtime; /* of a runtime of either kind */
+};
+
+struct manifest_file {
+    struct manifest *items;
+    uint32_t count;
+    char **mistakes; /* "FILE:LINE: TEXT" */
+    uint32_t mistake_count;
+    struct tree_node *tree; /* the memory of names */
+};
+
+/* INVALID_ARGUMENT: there are mistakes, which `error` counts. manifest_file_free is due after any
+ * result. `name` stands in front of mistakes. */
+enum status manifest_read(const char *name, const char *text, size_t bytes,
+                          struct manifest_file *file, struct error *error) WARN_UNUSED;
+void manifest_file_free(struct manifest_file *file);
+
+/* A Secret's canonical form with empty values, to be freed. */
+char *manifest_hide(const struct manifest *secret);

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The fields of each kind, as data. */
+#pragma once
+
+#include "serving/manifest/manifest.h"
+
+enum field_type {
+    FIELD_TEXT,    /* `detail`: the words that it may have, "a|b"; NULL: any */
+    FIELD_BOOL,    /* true or false */
+    FIELD_NUMBER,  /* an integer from `least` */
+    FIELD_AMOUNT,  /* of a resource: "200Mi", "5", "500m" */
+    FIELD_POINT,   /* an endpoint: "port:N" or "unix:/PATH" */
+    FIELD_BASE64,  /* bytes in base64 */
+    FIELD_MAP,     /* names and values; `fields` is one field, the values' type */
+    FIELD_TEXTS,   /* a list of texts */
+    FIELD_OBJECT,  /* of `fields` */
+    FIELD_OBJECTS, /* a list of them */
+    FIELD_DROPPED, /* what a server adds: accepted and left out */
+    FIELD_REFUSED, /* `detail`: why, and what to do */
+};
+
+enum field_need { FIELD_OPTIONAL, FIELD_REQUIRED };
+
+struct schema_field {
+    const char *name; /* NULL: the end */
+    enum field_type type;
+    enum field_need need;
+    const char *detail;
+    const struct schema_field *fields;
+    int64_t least;
+};
+
+struct schema {
+    const char *name;
+    const char *resource;
+    const char *words[4]; /* that kubectl takes besides, lower case */
+    const char *api;      /* apiVersion */
+    const struct schema_field *fields;
+};
+
+extern const struct schema manifest_schemas[MANIFEST_KINDS];

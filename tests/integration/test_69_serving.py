@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Manifests of ModelMesh Serving, applied with shoalctl to real nodes with the pupil's models.
+
+Proves: an InferenceService becomes a vmodel that answers, moves when it changes, serves on when its
+new model does not load, comes back when the change is taken back, and goes when it is deleted; its
+status has the controller's words, and the documents' texts when nothing fits; a change that another
+one overtook is refused; values of secrets are nowhere; a leader killed midway loses nothing, and
+nothing is done twice. ctest: timeout=300
+"""
+
+import json
+import re
+import unittest
+
+import grpc
+
+from shoal_client import failure
+from shoal_ctl import LATE, NEGATIVE, USAGE, shoalctl
+from shoal_fixture import main, wait_until
+from shoal_meshes import Etcd, Nodes
+from shoal_pupil import prepare, pupil, said
+from shoal_registry import Registrar
+
+
+def service(name, path="model", form="pupil", **more):
+    return {"apiVersion": "serving.kserve.io/v1beta1", "kind": "InferenceService",
+            "metadata": {"name": name, "annotations": {"serving.kserve.io/deploymentMode": "ModelMesh"}},
+            "spec": {"predictor": {"model": {"modelFormat": {"name": form}, "storage": {"path": path},
+                                             **more}}}}
+
+
+def predictor(name, form="pupil"):
+    return {"apiVersion": "serving.kserve.io/v1alpha1", "kind": "Predictor", "metadata": {"name": name},
+            "spec": {"modelType": {"name": form}, "storage": {"path": "model"}}}
+
+
+def runtime(name, *formats, **more):
+    return {"apiVersion": "serving.kserve.io/v1alpha1", "kind": "ServingRuntime", "metadata": {"name": name},
+            "spec": {"supportedModelFormats": list(formats), "multiModel": True,
+                     "containers": [{"name": "model-server", "image": "samplemodelserver:latest"}], **more}}
+
+
+class Case(unittest.TestCase):
+    """`self.at`: the node that is asked."""
+
+    def ctl(self, verb, *arguments, **options):
+        return shoalctl(verb, *arguments, "--counters", self.at.counters, **options)
+
+    def apply(self, *manifests, **options):
+        text = "\n---\n".join(json.dumps(one) for one in manifests)
+        return self.ctl("apply", "-f", "-", stdin=text.encode(), **options)
+
+    def get(self, kind, name):
+        return self.ctl("get", kind, name, "-o", "json").json
+
+    def told(self, name):
+        return self.get("isvc", name).get("status", {}).get("modelStatus", {})
+
+    def wait_told(self, name, **wanted):
+        def look():
+            told = self.told(name)
+            flat = {**told, **told.get("states", {}), **told.get("lastFailureInfo", {})}
+            return told if all(flat.get(key) == value for key, value in wanted.items()) else None
+        return wait_until(look, lambda: f"{name} to be {wanted}, not {self.told(name)}")
+
+    def remove(self, kind, name):
+        self.ctl("delete", kind, name)
+        self.ctl("wait", "--for=delete", f"{kind}/{name}")
+
+    def wait_ready(self, name):
+        self.ctl("wait", "--for=condition=Ready", f"isvc/{name}")
+
+
+class TestOneNode(Case):
+    @classmethod
+    def setUpClass(cls):
+        cls.at = prepare(pupil(), mesh={"instance": "the-node"})
+        cls.enterClassContext(cls.at)
+        cls.registrar = cls.enterClassContext(Registrar(cls.at))
+
+    def infer(self, vmodel):
+        return said(self.registrar.infer(metadata=(("mm-vmodel-id", vmodel),)))
+
+    def test_the_life_of_a_service(self):
+        self.assertEqual(self.apply(service("life")).out,
+                         "inferenceservice.serving.kserve.io/life created\n")
+        self.wait_ready("life")
+        first = self.infer("life")
+        self.assertRegex(first, r"^life__isvc-[0-9a-f]{10}$")
+        self.assertRegex(self.ctl("get", "isvc").out,
+                         r"(?m)^ +NAME +URL +READY +PREV +LATEST +PREVROLLEDOUTREVISION +LATESTREADYREVISION +AGE"
+                         r"[^\n]*\n(.*\n)* +life +True +\d+s")
+        self.assertEqual(self.apply(service("life")).out,
+                         "inferenceservice.serving.kserve.io/life unchanged\n")
+
+        self.assertEqual(self.apply(service("life", path="folder")).out,
+                         "inferenceservice.serving.kserve.io/life configured\n")
+        self.wait_ready("life")
+        wait_until(lambda: self.infer("life") != first, "the vmodel to move")
+        second = self.infer("life")
+
+        self.apply(service("life", path="missing"))
+        told = self.wait_told("life", transitionStatus="BlockedByFailedLoad", reason="ModelLoadFailed",
+                              activeModelState="Loaded", targetModelState="FailedToLoad")
+        self.assertIn("missing", told["lastFailureInfo"]["message"])
+        self.assertEqual(told["lastFailureInfo"]["location"], "the-node")
+        self.assertEqual(self.infer("life"), second)
+        self.assertRegex(self.ctl("describe", "isvc", "life").out,
+                         r"(?s)transitionStatus:  BlockedByFailedLoad.*Events:\n.*"
+                         r"Warning +ModelLoadFailed +\d{4}-")
+
+        self.apply(service("life", path="folder"))
+        self.wait_told("life", transitionStatus="UpToDate", activeModelState="Loaded", targetModelState="")
+        self.assertEqual(self.infer("life"), second)
+
+        self.assertEqual(self.ctl("delete", "isvc", "life").out,
+                         "inferenceservice.serving.kserve.io/life deleted\n")
+        self.ctl("wait", "--for=delete", "isvc/life")
+        code, _ = failure(self.registrar.start_infer(metadata=(("mm-vmodel-id", "life"),)))
+        self.assertEqual(code, grpc.StatusCode.NOT_FOUND)
+        self.ctl("delete", "isvc", "life", code=NEGATIVE)
+        self.assertEqual(self.registrar.status(second).status, self.registrar.status("none").status)
+
+    def test_nothing_fits(self):
+        for kind, name in (("isvc", "fits-not"), ("predictor", "fits-neither"),
+                           ("servingruntime", "example-runtime")):
+            self.addCleanup(self.remove, kind, name)
+        self.apply(runtime("example-runtime", {"name": "new-modelformat"}))
+        self.apply(service("fits-not", form="new-modelformat"), predictor("fits-neither", "new-modelformat"))
+        told = self.wait_told("fits-not", reason="NoSupportingRuntime", activeModelState="FailedToLoad")
+        self.assertEqual(told["lastFailureInfo"]["message"],
+                         "No ServingRuntime supports specified model type and/or protocol")
+        status = wait_until(lambda: self.get("predictor", "fits-neither")["status"].get("lastFailureInfo"),
+                            "the predictor's failure")
+        self.assertEqual(status["message"], "No ServingRuntime supports specified model type")
+        self.assertRegex(self.ctl("get", "predictor", "fits-neither").out,
+                         r"(?m)^ +fits-neither +new-modelformat +false +FailedToLoad +UpToDate +\d+s")
+        self.ctl("wait", "--for=condition=Ready", "isvc/fits-not", "--timeout-ms", "300", code=LATE)
+
+        self.apply(service("fits-not", form="new-modelformat", runtime="no-such"))
+        self.wait_told("fits-not", reason="RuntimeNotRecognized",
+                       message="Specified runtime name not recognized")
+        # A runtime that no node has been started for: the model waits, in the words of the mesh.
+        self.apply(service("fits-not", form="new-modelformat", runtime="example-runtime"))
+        self.wait_told("fits-not", reason="RuntimeUnhealthy", activeModelState="Loading",
+                       message="Waiting for supporting runtime Pod to become available")
+
+    def test_two_kinds_of_one_name(self):
+        self.apply(service("twice"))
+        self.wait_ready("twice")
+        self.apply(predictor("twice"))
+        status = wait_until(lambda: self.get("predictor", "twice").get("status", {}).get("lastFailureInfo"),
+                            "the predictor's failure")
+        self.assertEqual((status["reason"], status["message"]),
+                         ("InvalidPredictorSpec",
+                          "Predictor already exists with the same name from a different source"))
+        self.remove("predictor", "twice")
+        self.assertRegex(self.infer("twice"), "^twice__isvc-")
+        self.remove("isvc", "twice")
+
+    def test_secrets_are_not_shown(self):
+        secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "storage-config"},
+                  "stringData": {"minio": '{"secret_access_key": "hush-hush"}'}}
+        self.assertEqual(self.apply(secret).out, "secret/storage-config created\n")
+        self.assertEqual(self.apply(secret).out, "secret/storage-config unchanged\n")
+        self.assertRegex(self.ctl("get", "secret").out, r"(?m)^ +storage-config +1 +\d+s")
+        for told in (self.ctl("get", "secret", "storage-config", "-o", "json"),
+                     self.ctl("describe", "secret", "storage-config"), self.at.stderr):
+            self.assertNotIn("hush-hush", getattr(told, "out", told))
+        secret["stringData"]["minio"] = "{}"
+        self.assertEqual(self.apply(secret).out, "secret/storage-config configured\n")
+        self.ctl("delete", "secret", "storage-config")
+
+    def test_differences(self):
+        one = runtime("differs", {"name": "f"})
+        text = json.dumps(one).encode()
+        self.assertRegex(self.ctl("diff", "-f", "-", stdin=text, code=NEGATIVE).out,
+                         r"(?s)^servingruntime.serving.kserve.io/differs\n.*\+ spec.multiModel: true\n")
+        self.apply(one)
+        self.assertEqual(self.ctl("diff", "-f", "-", stdin=text).out, "")
+        one["spec"]["disabled"] = True
+        self.assertEqual(self.ctl("diff", "-f", "-", stdin=json.dumps(one).encode(), code=NEGATIVE).out,
+                         "servingruntime.serving.kserve.io/differs\n+ spec.disabled: true\n")
+        self.ctl("delete", "-f", "-", stdin=text)
+
+    def test_mistakes(self):
+        wrong = service("wrong")
+        wrong["spec"]["predictor"]["minReplicas"] = 1
+        told = self.apply(service("right"), wrong, code=NEGATIVE)
+        self.assertRegex(told.err, r"stdin:\d+: spec.predictor.minReplicas: is not supported: ")
+        self.ctl("get", "isvc", "right", code=NEGATIVE)
+        self.ctl("get", "pod", code=USAGE)
+        self.ctl("wait", "isvc/right", code=USAGE)
+        self.ctl("delete", "isvc", code=USAGE)
+
+
+class TestLeader(Case):
+    COUNT = 30
+
+    def setUp(self):
+        self.etcd = self.enterContext(Etcd())
+        self.nodes = self.enterContext(Nodes(self.etcd, ["node-a", "node-b", "node-c"]))
+
+    def leader(self):
+        def look():
+            for name, node in self.nodes.nodes.items():
+                if re.findall(r"mesh_leader [^\n]*leads=(\w+)", node.stderr)[-1:] == ["yes"]:
+                    return name
+            return None
+        return wait_until(look, "a leader")
+
+    def of_area(self, area):
+        return self.etcd.keys(f"/tas-runtime/test/{area}/")
+
+    def test_the_leader_is_killed_midway(self):
+        leader = self.leader()
+        others = [name for name in self.nodes.nodes if name != leader]
+        self.at = self.nodes[others[0]]
+        names = [f"s{i}" for i in range(self.COUNT)]
+        self.apply(*(service(name) for name in names))
+        self.nodes[leader].kill()
+        self.at = self.nodes[others[1]]
+        self.apply(*(service(name, path="folder") for name in names[:5]))
+        for name in names:
+            self.wait_ready(name)
+        for name in names:
+            self.assertRegex(said(self.nodes.at(others[0]).infer(metadata=(("mm-vmodel-id", name),))),
+                             f"^{name}__isvc-")
+        wait_until(lambda: len(self.of_area("registry")) == self.COUNT,
+                   lambda: f"as many models as services, not {self.of_area('registry')}")
+        self.assertEqual(len(self.of_area("vmodels")), self.COUNT)
+
+        text = "\n---\n".join(json.dumps(service(name)) for name in names).encode()
+        self.ctl("delete", "-f", "-", stdin=text)
+        wait_until(lambda: not self.of_area("vmodels"),
+                   lambda: f"no vmodel to be left, not {self.of_area('vmodels')}")
+        wait_until(lambda: self.ctl("get", "isvc").out == "", "the services to go")
+        wait_until(lambda: not self.of_area("registry"), "the models to go")
+
+
+if __name__ == "__main__":
+    main()

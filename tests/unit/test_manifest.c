@@ -1,0 +1,365 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Manifests: the full examples of ModelMesh Serving's documentation are read as they are, the ids,
+ * types and keys are those that its controller has printed into its documentation, and every kind
+ * of mistake is reported with its line and field.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../test.h"
+#include "serving/manifest/manifest.h"
+
+static struct manifest_file
+good(const char *text)
+{
+    struct manifest_file file;
+    struct error error = ERROR_NONE;
+    if (manifest_read("f", text, strlen(text), &file, &error) != STATUS_OK)
+        fail_msg("%s", file.mistake_count > 0 ? file.mistakes[0] : error.text);
+    return file;
+}
+
+/* The only mistake is this one. */
+static void
+bad(const char *text, const char *mistake)
+{
+    struct manifest_file file;
+    struct error error = ERROR_NONE;
+    assert_int_equal(manifest_read("f", text, strlen(text), &file, &error),
+                     STATUS_INVALID_ARGUMENT);
+    if (file.mistake_count != 1 || strstr(file.mistakes[0], mistake) == NULL)
+        fail_msg("\"%s\" is not the only mistake: %u, \"%s\"", mistake, file.mistake_count,
+                 file.mistakes[0]);
+    manifest_file_free(&file);
+}
+
+#define META(name) "metadata: {name: " name "}\n"
+#define ISVC "apiVersion: serving.kserve.io/v1beta1\nkind: InferenceService\n"
+#define PREDICTOR "apiVersion: serving.kserve.io/v1alpha1\nkind: Predictor\n"
+#define RUNTIME "apiVersion: serving.kserve.io/v1alpha1\nkind: ServingRuntime\n"
+#define MODEL(rest)                                                                                \
+    ISVC META("i") "spec: {predictor: {model: {modelFormat: {name: f}, " rest "}}}\n"
+#define SPEC(rest) RUNTIME META("r") "spec:\n  containers: [{name: c, image: i}]\n" rest "\n"
+
+/* ---- the documents ---- */
+
+static const char full_runtime[] =
+    RUNTIME "metadata:\n"
+            "  name: example-runtime\n"
+            "spec:\n"
+            "  supportedModelFormats:\n"
+            "    - name: my_model_format # name of the model\n"
+            "      version: \"1\"\n"
+            "      autoSelect: true\n"
+            "  containers:\n"
+            "    - args:\n"
+            "        - arg1\n"
+            "        - arg2\n"
+            "      command:\n"
+            "        - command\n"
+            "        - command2\n"
+            "      env:\n"
+            "        - name: name\n"
+            "          value: value\n"
+            "        - name: fromSecret\n"
+            "          valueFrom:\n"
+            "            secretKeyRef:\n"
+            "              key: mykey\n"
+            "      image: image\n"
+            "      name: name\n"
+            "      resources:\n"
+            "        limits:\n"
+            "          memory: 200Mi\n"
+            "      imagePullPolicy: IfNotPresent\n"
+            "      workingDir: \"/container/working/dir\"\n"
+            "  multiModel: true\n"
+            "  disabled: false\n"
+            "  storageHelper:\n"
+            "    disabled: true\n"
+            "  grpcEndpoint: port:1234 # or unix:/path\n"
+            "  grpcDataEndpoint: port:1234 # or unix:/path\n"
+            "  # To influence pod scheduling, one or more of the following can be used\n"
+            "  nodeSelector: # https://kubernetes.io/docs/concepts/scheduling-eviction/\n"
+            "    kubernetes.io/arch: \"amd64\"\n"
+            "  affinity: # https://kubernetes.io/docs/concepts/scheduling-eviction/\n"
+            "    nodeAffinity:\n"
+            "      requiredDuringSchedulingIgnoredDuringExecution:\n"
+            "        nodeSelectorTerms:\n"
+            "          - matchExpressions:\n"
+            "              - key: \"kubernetes.io/arch\"\n"
+            "                operator: In\n"
+            "                values:\n"
+            "                  - \"amd64\"\n"
+            "  tolerations: # https://kubernetes.io/docs/concepts/scheduling-eviction/\n"
+            "    - key: \"example-key\"\n"
+            "      operator: \"Exists\"\n"
+            "      effect: \"NoSchedule\"\n";
+
+static const char full_service[] = "---\n" ISVC "metadata:\n"
+                                   "  name: my-mnist-isvc\n"
+                                   "  annotations:\n"
+                                   "    serving.kserve.io/deploymentMode: ModelMesh\n"
+                                   "spec:\n"
+                                   "  predictor:\n"
+                                   "    model:\n"
+                                   "      modelFormat:\n"
+                                   "        name: my_model_format\n"
+                                   "        version: \"1\"\n"
+                                   "      storage:\n"
+                                   "        key: my_storage\n"
+                                   "        path: my_models/mnist-model\n"
+                                   "        parameters:\n"
+                                   "          bucket: my_bucket\n";
+
+static const char full_predictor[] = "---\n" PREDICTOR "metadata:\n"
+                                     "  name: my-mnist-predictor\n"
+                                     "spec:\n"
+                                     "  modelType:\n"
+                                     "    name: my_model_type\n"
+                                     "    version: \"1\"\n"
+                                     "  path: my_models/mnist-model\n"
+                                     "  storage:\n"
+                                     "    s3:\n"
+                                     "      secretKey: my_storage\n"
+                                     "      bucket: my_bucket\n";
+
+TEST_CASE(test_documents_full_examples)
+{
+    char text[8192];
+    snprintf(text, sizeof(text), "%s%s%s", full_runtime, full_service, full_predictor);
+    struct manifest_file file = good(text);
+    assert_int_equal(file.count, 3);
+    assert_string_equal(
+        file.items[0].json,
+        "{\"apiVersion\":\"serving.kserve.io/v1alpha1\",\"kind\":\"ServingRuntime\",\"metadata\":{"
+        "\"name\":\"example-runtime\"},\"spec\":{\"supportedModelFormats\":[{\"name\":"
+        "\"my_model_format\",\"version\":\"1\",\"autoSelect\":true}],\"multiModel\":true,"
+        "\"disabled\":false,\"containers\":[{\"name\":\"name\",\"image\":\"image\",\"command\":["
+        "\"command\",\"command2\"],\"args\":[\"arg1\",\"arg2\"],\"env\":[{\"name\":\"name\","
+        "\"value\":\"value\"},{\"name\":\"fromSecret\",\"valueFrom\":{\"secretKeyRef\":{\"key\":"
+        "\"mykey\"}}}],\"resources\":{\"limits\":{\"memory\":\"200Mi\"}},\"imagePullPolicy\":"
+        "\"IfNotPresent\",\"workingDir\":\"/container/working/dir\"}],\"grpcEndpoint\":"
+        "\"port:1234\",\"grpcDataEndpoint\":\"port:1234\",\"storageHelper\":{\"disabled\":true},"
+        "\"nodeSelector\":{\"kubernetes.io/arch\":\"amd64\"},\"affinity\":{\"nodeAffinity\":{"
+        "\"requiredDuringSchedulingIgnoredDuringExecution\":{\"nodeSelectorTerms\":[{"
+        "\"matchExpressions\":[{\"key\":\"kubernetes.io/arch\",\"operator\":\"In\",\"values\":["
+        "\"amd64\"]}]}]}}},\"tolerations\":[{\"key\":\"example-key\",\"operator\":\"Exists\","
+        "\"effect\":\"NoSchedule\"}]}}");
+    const struct manifest_model *model = &file.items[1].model;
+    assert_string_equal(file.items[1].wanted.owner, "isvc");
+    assert_string_equal(model->type, "mt:my_model_format:1");
+    assert_string_equal(model->path, "my_models/mnist-model");
+    assert_string_equal(model->key,
+                        "{\"storage_key\":\"my_storage\",\"storage_params\":{\"bucket\":"
+                        "\"my_bucket\"},\"model_type\":{\"name\":\"my_model_format\",\"version\":"
+                        "\"1\"}}");
+    model = &file.items[2].model;
+    assert_string_equal(file.items[2].wanted.owner, "ksp");
+    assert_string_equal(model->type, "mt:my_model_type:1");
+    assert_string_equal(model->path, "my_models/mnist-model");
+    assert_string_equal(model->key,
+                        "{\"storage_key\":\"my_storage\",\"storage_params\":{\"bucket\":"
+                        "\"my_bucket\"},\"model_type\":{\"name\":\"my_model_type\",\"version\":"
+                        "\"1\"}}");
+    manifest_file_free(&file);
+}
+
+/* What is written is read as the same. */
+TEST_CASE(test_canonical_form_is_read_as_itself)
+{
+    const char *const texts[] = {
+        full_runtime,
+        full_service,
+        full_predictor,
+        "apiVersion: v1\nkind: Secret\n" META("storage-config") "stringData: {b: \"a\\tb\\u00e9\\\\"
+                                                                "\\\"\", a: \"{}\"}\n",
+    };
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+        struct manifest_file first = good(texts[i]);
+        struct manifest_file second = good(first.items[0].json);
+        assert_string_equal(first.items[0].json, second.items[0].json);
+        manifest_file_free(&first);
+        manifest_file_free(&second);
+    }
+}
+
+/* ---- as the controller writes them ---- */
+
+/* Ids from ModelMesh Serving's documentation: docs/predictors/README.md, docs/example-models.md;
+ * and its rules for URIs. */
+TEST_CASE(test_ids_of_the_controller)
+{
+#define S3(format, path)                                                                           \
+    PREDICTOR META("p") "spec: {modelType: {name: " format "}, path: " path                        \
+                        ", storage: {s3: {secretKey: localMinIO}}}\n"
+    static const struct {
+        const char *text, *id;
+    } rows[] = {
+        {ISVC META("example-mnist-isvc") "spec: {predictor: {model: {modelFormat: {name: sklearn}, "
+                                         "storage: {key: localMinIO, path: "
+                                         "sklearn/mnist-svm.joblib}}}}",
+         "example-mnist-isvc__isvc-6b2eb0b8bf"},
+        {S3("keras", "keras/mnist.h5"), "p__ksp-f3ccc51d50"},
+        {S3("onnx", "onnx/mnist.onnx"), "p__ksp-0dbc77db1a"},
+        {S3("sklearn", "sklearn/mnist-svm.joblib"), "p__ksp-7702c1b55a"},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct manifest_file file = good(rows[i].text);
+        assert_string_equal(file.items[0].model.id, rows[i].id);
+        manifest_file_free(&file);
+    }
+}
+
+TEST_CASE(test_types_paths_and_keys)
+{
+    static const struct {
+        const char *text, *type, *path, *key;
+    } rows[] = {
+        {MODEL("protocolVersion: grpc-v2, storage: {path: p}"), "mt:f|pv:grpc-v2", "p",
+         "{\"model_type\":{\"name\":\"f\"}}"},
+        {MODEL("runtime: r, protocolVersion: v2, storage: {path: p, schemaPath: s}"), "rt:r", "p",
+         "{\"model_type\":{\"name\":\"f\"},\"schema_path\":\"s\"}"},
+        {MODEL("storageUri: 's3://b/a/c', storage: {key: k, parameters: {z: \"<1>\", type: x}}"),
+         "mt:f", "a/c",
+         "{\"storage_key\":\"k\",\"storage_params\":{\"bucket\":\"b\",\"type\":\"s3\",\"z\":"
+         "\"\\u003c1\\u003e\"},\"model_type\":{\"name\":\"f\"}}"},
+        {MODEL("storageUri: 'pvc://claim/a'"), "mt:f", "a",
+         "{\"storage_params\":{\"name\":\"claim\",\"type\":\"pvc\"},\"model_type\":{\"name\":"
+         "\"f\"}}"},
+        {MODEL("storageUri: 'https://h:1/a/b'"), "mt:f", "a/b",
+         "{\"storage_params\":{\"type\":\"http\",\"url\":\"https://h:1\"},\"model_type\":{\"name\":"
+         "\"f\"}}"},
+        {MODEL("storageUri: 'https://acc.blob.core.windows.net/con/a/b'"), "mt:f", "a/b",
+         "{\"storage_params\":{\"account_name\":\"acc\",\"container\":\"con\",\"type\":\"azure\"},"
+         "\"model_type\":{\"name\":\"f\"}}"},
+        {PREDICTOR META("p") "spec: {modelType: {name: f}, path: x}", "mt:f", "",
+         "{\"model_type\":{\"name\":\"f\"}}"},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct manifest_file file = good(rows[i].text);
+        assert_string_equal(file.items[0].model.type, rows[i].type);
+        assert_string_equal(file.items[0].model.path, rows[i].path);
+        assert_string_equal(file.items[0].model.key, rows[i].key);
+        manifest_file_free(&file);
+    }
+}
+
+/* ---- mistakes ---- */
+
+TEST_CASE(test_each_mistake_names_its_field)
+{
+    static const struct {
+        const char *text, *mistake;
+    } rows[] = {
+        {"", "f:1: the file is empty"},
+        {"---\n---\n", "f:1: the file is empty"},
+        {"a: [", "not YAML"},
+        {"- a", "f:1: a manifest has apiVersion, kind and metadata"},
+        {"apiVersion: v1\nkind: Pod\n", "f:2: kind: \"Pod\" is not supported"},
+        {"apiVersion: v2\nkind: Secret\n" META("s"), "f:1: apiVersion: must be v1"},
+        {"apiVersion: v1\nkind: Secret\nmetadata: {}\n", "f:3: metadata.name: is missing"},
+        {"apiVersion: v1\nkind: Secret\n" META("S"), "f:3: metadata.name: must have 1 to 253"},
+        {"apiVersion: v1\nkind: Secret\n" META("s") "data: {a: 'x y'}",
+         "f:4: data.a: must be bytes in base64 without blanks (stringData takes plain texts), not "
+         "the present value"},
+        {"apiVersion: v1\nkind: Secret\n" META("s") "stringData: {a: b, a: c}",
+         "stringData.a: is given twice"},
+        {"apiVersion: v1\nkind: Secret\nkind: Secret\n" META("s"), "f:3: kind: is given twice"},
+        {"apiVersion: v1\nkind: Secret\n" META("s") "---\napiVersion: v1\nkind: Secret\n" META("s"),
+         "f:5: Secret \"s\" is also on line 1"},
+        {SPEC("  supportedModelFormats: [{name: f, version: 1}]"),
+         "f:6: spec.supportedModelFormats[0].version: must be a text, and is a number"},
+        {SPEC("  multiModel: 'true'"), "f:6: spec.multiModel: must be true or false, not \"true\""},
+        {SPEC("  replicas: -1"), "f:6: spec.replicas: must be an integer from 0, not \"-1\""},
+        {SPEC("  grpcEndpoint: 8085"), "f:6: spec.grpcEndpoint: must be an endpoint: port:NUMBER"},
+        {SPEC("  grpcEndpoint: port:70000"), "f:6: spec.grpcEndpoint: must be an endpoint"},
+        {SPEC("  grpcEndpoint: 'unix:/a/m'\n  grpcDataEndpoint: 'unix:/b/d'"),
+         "f:7: spec.grpcDataEndpoint: must be in the folder of grpcEndpoint (unix:/a/m)"},
+        {SPEC("  httpDataEndpoint: port:1"), "f:6: spec.httpDataEndpoint: is not supported: the"},
+        {SPEC("  replica: 1"), "f:6: spec.replica: is not a field of it"},
+        {SPEC("  tolerations: [{operator: Is}]"),
+         "spec.tolerations[0].operator: must be one of Exists|Equal, not \"Is\""},
+        {RUNTIME META("r") "spec: {containers: []}", "spec.containers: at least one is needed"},
+        {RUNTIME META("r") "spec: {containers: [{name: c, image: i, readinessProbe: {}}]}",
+         "f:4: spec.containers[0].readinessProbe: is not supported: runtimeStatus tells"},
+        {RUNTIME META("r") "spec: {containers: [{name: c, image: i}, {name: c, image: j}]}",
+         "spec.containers: \"c\" is there twice"},
+        {RUNTIME META("r") "spec: {containers: [{name: c, image: i, resources: {limits: {memory: "
+                           "2 GB}}}]}",
+         "spec.containers[0].resources.limits.memory: must be an amount"},
+        {RUNTIME META("r") "spec: {containers: [{name: c, image: i, env: [{name: e, value: a, "
+                           "valueFrom: {fieldRef: {fieldPath: p}}}]}]}",
+         "env: \"e\" has value and valueFrom"},
+        {RUNTIME META("r") "spec: {containers: [{name: c, image: i, env: [{name: e, valueFrom: "
+                           "{}}]}]}",
+         "env: \"e\": valueFrom must have one source"},
+        {MODEL("storage: {key: k}"), "must have either storageUri or storage.path"},
+        {MODEL("storageUri: 's3://b/p', storage: {path: p}"), "must have either storageUri or"},
+        {MODEL("storageUri: 'ftp://b/p'"), "storageUri: must be s3:, gs:, pvc:, http: or https:"},
+        {MODEL("storageUri: 's3://b/p%20q'"), "storageUri: must be s3:"},
+        {ISVC "metadata: {name: i, annotations: {serving.kserve.io/deploymentMode: Serverless}}\n"
+              "spec: {predictor: {model: {modelFormat: {name: f}, storage: {path: p}}}}",
+         "f:3: metadata.annotations.serving.kserve.io/deploymentMode: must be ModelMesh, not"},
+        {PREDICTOR META("p") "spec: {modelType: {name: f}, path: p, storage: {path: q}}",
+         "Only one of spec.path and spec.storage.path can be specified"},
+        {PREDICTOR META("p") "spec: {modelType: {name: f}, storage: {key: k, s3: {secretKey: k}}}",
+         "spec.storage.s3 cannot be specified with any other keys in spec.storage"},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        bad(rows[i].text, rows[i].mistake);
+}
+
+/* One mistake hides neither the next nor another document. */
+TEST_CASE(test_all_mistakes_are_listed)
+{
+    static const char text[] = SPEC("  replica: 1\n  replicas: x") "---\n" MODEL("runtime: r");
+    struct manifest_file file;
+    struct error error = ERROR_NONE;
+    assert_int_equal(manifest_read("f", text, strlen(text), &file, &error),
+                     STATUS_INVALID_ARGUMENT);
+    assert_int_equal(file.mistake_count, 3);
+    assert_string_equal(error.text, "f: 3 mistakes");
+    manifest_file_free(&file);
+}
+
+/* An object as `kubectl get -o yaml` prints it. */
+TEST_CASE(test_fields_of_a_server_are_left_out)
+{
+    struct manifest_file file = good(
+        PREDICTOR "metadata: {name: p, uid: u, resourceVersion: '7', generation: 2, "
+                  "creationTimestamp: null}\nspec: {modelType: {name: f}}\nstatus: {any: [1]}\n");
+    assert_string_equal(file.items[0].json,
+                        "{\"apiVersion\":\"serving.kserve.io/v1alpha1\",\"kind\":\"Predictor\","
+                        "\"metadata\":{\"name\":\"p\"},\"spec\":{\"modelType\":{\"name\":\"f\"}}}");
+    manifest_file_free(&file);
+}
+
+TEST_CASE(test_kinds_by_the_words_of_kubectl)
+{
+    enum manifest_kind kind = MANIFEST_KINDS;
+    assert_true(manifest_kind_find("isvc", &kind));
+    assert_int_equal(kind, MANIFEST_INFERENCE_SERVICE);
+    assert_true(manifest_kind_find("ServingRuntime", &kind));
+    assert_int_equal(kind, MANIFEST_SERVING_RUNTIME);
+    assert_true(manifest_kind_find("cm", &kind));
+    assert_int_equal(kind, MANIFEST_CONFIG_MAP);
+    assert_false(manifest_kind_find("pod", &kind));
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_documents_full_examples),
+        cmocka_unit_test(test_canonical_form_is_read_as_itself),
+        cmocka_unit_test(test_ids_of_the_controller),
+        cmocka_unit_test(test_types_paths_and_keys),
+        cmocka_unit_test(test_each_mistake_names_its_field),
+        cmocka_unit_test(test_all_mistakes_are_listed),
+        cmocka_unit_test(test_fields_of_a_server_are_left_out),
+        cmocka_unit_test(test_kinds_by_the_words_of_kubectl),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
