@@ -17,7 +17,8 @@ import shoal_fixture
 from shoal_bench import RELEASE, BenchTest
 from shoal_fixture import BUILD, Shoald, node, pipeline, stage
 
-PROGRAMS = ("grpc_load", "local_load", "echo_server", "ring_bench", "pipeline_bench", "xgboost_bench")
+PROGRAMS = ("grpc_load", "local_load", "echo_server", "ring_bench", "pipeline_bench", "xgboost_bench",
+            "model_backend", "stream_load")
 
 
 @RELEASE
