@@ -69,7 +69,7 @@ struct http_call_request {
     const char *path;                  /* with its query */
     const struct http_header *headers; /* without Host, Content-Length and Connection */
     size_t header_count;
-    const void *body; /* lent until the call ends; NULL: none */
+    const void *body; /* lent until the call ends or has sent it; NULL: none */
     size_t body_bytes;
     struct http_call_timeouts timeouts;
 };
@@ -101,6 +101,10 @@ const char *http_call_header(const struct http_call *call, const char *name);
 /* Iterates over the headers in their order, from position 0; false at the end. */
 bool http_call_header_walk(const struct http_call *call, size_t *position, const char **name,
                            const char **value);
+/* In on_piece: more bytes have arrived behind this piece, perhaps another one. */
+bool http_call_has_more(const struct http_call *call);
+/* The whole request was sent: its body is not needed any more. */
+bool http_call_has_sent(const struct http_call *call);
 /* The announced length; -1: chunked, or until the connection closes. */
 int64_t http_call_length(const struct http_call *call);
 

@@ -230,6 +230,9 @@ void http_answer_begin(struct http_request *request, int code, const struct http
                        size_t header_count, void (*on_writable)(struct http_request *request));
 /* HTTP_WAIT: more than HTTP_HIGH_WATER_BYTES wait; bytes written anyway are kept. */
 enum http_flow http_answer_write(struct http_request *request, const struct http_piece *piece);
+/* The same, but the piece is copied, and sent after this turn of the loop together with others: for
+ * small pieces, of which more follow at once. */
+enum http_flow http_answer_append(struct http_request *request, const struct http_piece *piece);
 /* Bounds what the kernel keeps of this answer for a client that does not read it. */
 void http_answer_set_buffer(struct http_request *request, int bytes);
 /* The bytes of this answer that the kernel has not taken yet. */

@@ -4,7 +4,6 @@
  * SSL_CTX replaces the old one; connections keep theirs.
  */
 #include <arpa/inet.h>
-#include <event2/bufferevent_ssl.h>
 #include <openssl/err.h>
 #include <openssl/pem.h>
 #include <openssl/ssl.h>
@@ -181,20 +180,14 @@ http_tls_destroy(struct http_tls *tls)
     free(tls);
 }
 
-struct bufferevent *
-http_tls_accept(struct http_tls *tls, struct event_base *base, int fd)
+SSL *
+http_tls_accept(struct http_tls *tls)
 {
     tls->version = tls->source.fetch(tls->source.context, tls->version, take, tls);
     SSL *ssl = SSL_new(tls->current);
-    if (ssl == NULL)
-        return NULL;
-    struct bufferevent *buffers = bufferevent_openssl_socket_new(
-        base, fd, ssl, BUFFEREVENT_SSL_ACCEPTING, BEV_OPT_CLOSE_ON_FREE);
-    if (buffers == NULL)
-        SSL_free(ssl);
-    else
-        bufferevent_openssl_set_allow_dirty_shutdown(buffers, 1);
-    return buffers;
+    if (ssl != NULL)
+        SSL_set_accept_state(ssl);
+    return ssl;
 }
 
 /* ---- the client's certificate ---- */
@@ -266,9 +259,9 @@ add_alternative(struct http_names *names, const GENERAL_NAME *name)
 
 /* In the form that gRPC's core uses: a client is one caller over either protocol. */
 struct http_names *
-http_tls_names(struct bufferevent *buffers)
+http_tls_names(SSL *ssl)
 {
-    X509 *certificate = SSL_get1_peer_certificate(bufferevent_openssl_get_ssl(buffers));
+    X509 *certificate = SSL_get1_peer_certificate(ssl);
     if (certificate == NULL)
         return NULL;
     struct http_names *names = calloc(1, sizeof(*names));
@@ -284,9 +277,8 @@ http_tls_names(struct bufferevent *buffers)
 }
 
 void
-http_tls_shutdown(struct bufferevent *buffers)
+http_tls_shutdown(SSL *ssl)
 {
-    SSL *ssl = bufferevent_openssl_get_ssl(buffers);
     if (SSL_in_init(ssl))
         return;
     (void)SSL_shutdown(ssl); /* does not wait for the client's close_notify */

@@ -99,7 +99,7 @@ LIBRARIES = [
                        "src/worker/model_key.c", "src/mesh/etcd/json.*",
                        "src/mesh/etcd/answer.c", "src/mesh/record/*",
                        "src/serving/storage/place.c"]),
-    (r"<openssl/", ["src/worker/model_files.c", "src/rpc/tls_files.c", "src/http/tls.c",
+    (r"<openssl/", ["src/worker/model_files.c", "src/rpc/tls_files.c", "src/http/tls*.c",
                     "src/gateway/proxy/keys.c",
                     "src/serving/storage/digest.c", "src/serving/storage/place.c",
                     "src/serving/storage/sigv4.c"]),

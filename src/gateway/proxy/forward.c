@@ -12,7 +12,7 @@
 #include "base/clock.h"
 #include "gateway/proxy/internal.h"
 
-enum { HEADERS_MAX = 130, EVENT_LINE_ENDS = 2 };
+enum { HEADERS_MAX = 130, EVENT_LINE_ENDS = 2, SMALL_BYTES = 4096 };
 
 /* ---- heads ---- */
 
@@ -184,6 +184,8 @@ on_head(void *context, struct http_call *call)
     struct http_header headers[HEADERS_MAX];
     size_t count = answer_headers(exchange, call, headers);
     start(exchange);
+    if (http_call_has_sent(call))
+        exchange_forget_body(exchange);
     http_answer_begin(exchange->request, code, headers, count, on_writable);
 }
 
@@ -215,7 +217,10 @@ on_piece(void *context, struct http_call *call, const void *data, size_t bytes)
     note_line_ends(exchange, data, bytes);
     exchange->used++; /* a piece is about a token, until the server says */
     struct http_piece piece = {.data = data, .bytes = bytes};
-    if (http_answer_write(exchange->request, &piece) == HTTP_WAIT) {
+    bool is_first_of_many = bytes <= SMALL_BYTES && http_call_has_more(call);
+    enum http_flow flow =
+        (is_first_of_many ? http_answer_append : http_answer_write)(exchange->request, &piece);
+    if (flow == HTTP_WAIT) {
         exchange->proxy->counters[PROXY_PAUSED]++;
         http_call_pause(call);
     }

@@ -51,7 +51,7 @@ struct exchange {
     uint64_t tokens; /* of the prompt, as estimated */
     int64_t slo_ms;
     uint32_t block_count;
-    uint64_t blocks[GATEWAY_BLOCKS_MAX];
+    uint64_t *blocks;
 
     /* the try */
     struct http_target *target;
@@ -90,6 +90,8 @@ struct llm_proxy {
  */
 struct exchange *exchange_begin(struct llm_proxy *proxy, struct http_request *request,
                                 struct api_key *key);
+/* The request cannot be sent again: frees its body. */
+void exchange_forget_body(struct exchange *exchange);
 /* The request has been answered or dropped: frees the exchange. */
 void exchange_free(struct exchange *exchange);
 struct gateway_ask exchange_ask(const struct exchange *exchange);

@@ -140,13 +140,19 @@ body_scan(struct exchange *exchange)
         return "the member `model` is missing, or no text";
     head_scan(exchange);
     exchange->tokens = 1;
-    exchange->block_count = 0;
+    uint64_t blocks[GATEWAY_BLOCKS_MAX];
     for (size_t i = 1; i < ARRAY_COUNT(members) && exchange->block_count == 0; i++)
         if (members[i].value.at != NULL) {
             exchange->tokens += members[i].value.bytes / BYTES_PER_TOKEN;
             exchange->block_count = gateway_prefix_hash(exchange->model, members[i].value.at,
-                                                        members[i].value.bytes, exchange->blocks);
+                                                        members[i].value.bytes, blocks);
         }
+    if (exchange->block_count > 0) {
+        size_t bytes = exchange->block_count * sizeof(blocks[0]);
+        exchange->blocks = malloc(bytes);
+        CHECK(exchange->blocks != NULL);
+        memcpy(exchange->blocks, blocks, bytes);
+    }
     return NULL;
 }
 
@@ -509,7 +515,7 @@ proxy_destroy(struct llm_proxy *proxy)
         struct exchange *exchange = &proxy->exchanges[i];
         if (exchange->call != NULL)
             http_call_cancel(exchange->call);
-        free(exchange->body);
+        exchange_forget_body(exchange);
         bytes_fini(&exchange->held);
     }
     http_server_destroy(proxy->server);
