@@ -182,6 +182,10 @@ class Passing(GatewayTest):
         wait_until(lambda: len(self.list_models()) == 4, self.list_models)
         self.assertEqual(sorted(self.list_models()), ["base", "blue", "green", "red"])
         self.assertEqual(self.gateway.call(method="GET", path="/health")[0], 200)
+        self.assertEqual(self.gateway.call(method="HEAD", path="/health")[::2], (200, b""))
+        for method, path, allow in (("GET", CHAT, "POST"), ("DELETE", "/health", "GET, HEAD")):
+            status, headers, _ = self.gateway.call(method=method, path=path)
+            self.assertEqual((status, headers["Allow"]), (405, allow))
 
     def list_models(self):
         body = self.gateway.call(method="GET", path="/v1/models")[2]

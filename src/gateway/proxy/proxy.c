@@ -247,6 +247,17 @@ refuse(struct llm_proxy *proxy, struct http_request *request, int code, const ch
 }
 
 static void
+refuse_method(struct llm_proxy *proxy, struct http_request *request, const char *allow)
+{
+    proxy->counters[PROXY_INVALID]++;
+    openai_refuse(request,
+                  &(struct openai_error){.code = 405,
+                                         .type = "invalid_request_error",
+                                         .allow = allow,
+                                         .message = "this path has no such method: see Allow"});
+}
+
+static void
 take(struct llm_proxy *proxy, struct http_request *request)
 {
     struct api_key *key;
@@ -278,30 +289,40 @@ take(struct llm_proxy *proxy, struct http_request *request)
     http_request_stream(request, &sink);
 }
 
+static const struct route {
+    const char *path;
+    const char *allow;
+    void (*get)(struct llm_proxy *proxy, struct http_request *request); /* NULL: it is routed */
+} routes[] = {
+    {"/v1/chat/completions", "POST", NULL},  {"/v1/completions", "POST", NULL},
+    {"/v1/embeddings", "POST", NULL},        {"/v1/models", "GET, HEAD", answer_models},
+    {"/health", "GET, HEAD", answer_health},
+};
+
+static bool
+is_get(const struct http_request *request)
+{
+    return http_request_method(request) == HTTP_GET || http_request_method(request) == HTTP_HEAD;
+}
+
 static void
 on_head(void *context, struct http_request *request)
 {
-    static const char *const routed[] = {"/v1/chat/completions", "/v1/completions",
-                                         "/v1/embeddings"};
     struct llm_proxy *proxy = context;
-    const char *path = http_request_path(request);
-    bool is_get = http_request_method(request) == HTTP_GET;
-    for (size_t i = 0; i < ARRAY_COUNT(routed); i++)
-        if (strcmp(path, routed[i]) == 0) {
-            if (http_request_method(request) == HTTP_POST)
-                take(proxy, request);
-            else
-                refuse(proxy, request, 405, "only POST is possible here");
-            return;
-        }
-    if (is_get && strcmp(path, "/v1/models") == 0)
-        answer_models(proxy, request);
-    else if (is_get && strcmp(path, "/health") == 0)
-        answer_health(proxy, request);
-    else
+    const struct route *route = NULL;
+    for (size_t i = 0; route == NULL && i < ARRAY_COUNT(routes); i++)
+        if (strcmp(http_request_path(request), routes[i].path) == 0)
+            route = &routes[i];
+    if (route == NULL)
         refuse(proxy, request, 404,
                "there is nothing at this path: POST /v1/chat/completions, /v1/completions, "
                "/v1/embeddings, GET /v1/models");
+    else if (route->get != NULL && is_get(request))
+        route->get(proxy, request);
+    else if (route->get == NULL && http_request_method(request) == HTTP_POST)
+        take(proxy, request);
+    else
+        refuse_method(proxy, request, route->allow);
 }
 
 /* Every request was answered, or streams its body. */
@@ -373,9 +394,9 @@ static void
 on_operator(void *context, struct http_request *request)
 {
     const char *path = http_request_path(request);
-    if (http_request_method(request) == HTTP_GET && strcmp(path, "/metrics") == 0)
+    if (is_get(request) && strcmp(path, "/metrics") == 0)
         answer_metrics(context, request);
-    else if (http_request_method(request) == HTTP_GET && strcmp(path, "/health") == 0)
+    else if (is_get(request) && strcmp(path, "/health") == 0)
         answer_health(context, request);
     else
         refuse(context, request, 404, "GET /metrics, /health");
