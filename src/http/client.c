@@ -31,6 +31,7 @@
 #include "http/body.h"
 #include "http/channel.h"
 #include "http/parse.h"
+#include "http/tls_io.h"
 #include "loop/timer.h"
 
 enum { READ_BYTES = 256 << 10, INTERIM_MAX = 8 };
@@ -52,6 +53,7 @@ struct client_connection {
 struct http_target {
     struct http_client *client;
     char *text;
+    char *tls_name; /* NULL: plain */
     struct sockaddr_storage address;
     socklen_t address_bytes;
     uint32_t call_count;
@@ -103,8 +105,8 @@ http_client_destroy(struct http_client *client)
 }
 
 enum status
-http_target_create(struct http_client *client, const char *address, struct http_target **target,
-                   struct error *error)
+http_target_create(struct http_client *client, const char *address, const char *tls_name,
+                   struct http_target **target, struct error *error)
 {
     struct tcp_address parsed;
     const struct addrinfo hints = {.ai_family = AF_UNSPEC,
@@ -124,7 +126,9 @@ http_target_create(struct http_client *client, const char *address, struct http_
     freeaddrinfo(found);
     created->client = client;
     created->text = strdup(address);
-    CHECK(created->text != NULL);
+    created->tls_name = tls_name != NULL ? strdup(tls_name) : NULL;
+    CHECK(created->text != NULL &&
+          (tls_name == NULL || (created->tls_name && client->options.tls)));
     TAILQ_INIT(&created->idle);
     client->target_count++;
     *target = created;
@@ -171,6 +175,7 @@ http_target_destroy(struct http_target *target)
     }
     target->client->target_count--;
     free(target->text);
+    free(target->tls_name);
     free(target);
 }
 
@@ -459,6 +464,8 @@ on_event(void *context, enum http_channel_event event)
         idle_remove(connection);
         connection_free(connection);
     } else if (!connection->is_connected) {
+        if (connection->channel.ssl != NULL)
+            call->mistake = http_tls_mistake(connection->channel.ssl);
         finish(call, HTTP_CALL_REFUSED);
     } else if (event == HTTP_CHANNEL_WRITE_FAILED) {
         connection->cannot_send = true; /* an answer may have come before */
@@ -494,10 +501,17 @@ connection_open(struct http_target *target)
     CHECK(connection != NULL);
     connection->target = target;
     connection->timer = loop_timer_create(base, on_timer, connection);
+    struct ssl_st *ssl = NULL;
     int fd = socket_connect(target);
+    if (fd >= 0 && target->tls_name != NULL)
+        ssl = http_tls_connect(target->client->options.tls, target->tls_name);
+    if (fd >= 0 && target->tls_name != NULL && ssl == NULL) {
+        close(fd);
+        fd = -1;
+    }
     if (fd < 0)
         return connection;
-    http_channel_init(&connection->channel, base, fd, NULL, HTTP_CHANNEL_CONNECTS);
+    http_channel_init(&connection->channel, base, fd, ssl, HTTP_CHANNEL_CONNECTS);
     http_channel_handle(&connection->channel, &handler, connection);
     http_channel_read(&connection->channel, READ_BYTES);
     connection->has_channel = true;

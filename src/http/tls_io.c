@@ -3,6 +3,7 @@
 
 #include <openssl/err.h>
 #include <openssl/ssl.h>
+#include <openssl/x509.h>
 
 #include "base/check.h"
 
@@ -53,6 +54,13 @@ bool
 http_tls_has_pending(SSL *ssl)
 {
     return SSL_pending(ssl) > 0;
+}
+
+const char *
+http_tls_mistake(const SSL *ssl)
+{
+    long result = SSL_get_verify_result(ssl);
+    return result == X509_V_OK ? NULL : X509_verify_cert_error_string(result);
 }
 
 void

@@ -28,6 +28,8 @@ CHAT = "/v1/chat/completions"
 class Model:
     """A simulated server, which may be killed and started again."""
 
+    keys = {}  # further ones of its entry
+
     def __init__(self, name, *options):
         self.name, self.options, self.port, self.process = name, options, free_port(), None
         self.start()
@@ -76,7 +78,7 @@ class Gateway:
 
     def list(self, models):
         self.write("servers.yaml", json.dumps({"endpoints": [
-            {"name": model.name, "address": "127.0.0.1", "port": str(model.port)}
+            {"name": model.name, "address": "127.0.0.1", "port": str(model.port), **model.keys}
             for model in models]}))
 
     def figures(self):
@@ -694,4 +696,5 @@ schedulingProfiles:
             self.assertIn("gateway" if option != "--help-config" else "tries_max", output)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -3,6 +3,7 @@
 """A simulated language-model server in real time: OpenAI's API and vLLM's metrics, without a model.
 
     llm_server.py --port N [--name NAME] [--model BASE] [--adapters a,b] [--slots N] [--speed X]
+                  [--certificate FILE --key FILE [--client-ca FILE]]
 
 Its times are those of the Gateway API Inference Extension's simulator (Llama-2-7B on an A100): a
 prefill takes max(0.04, 6.769e-5 t + 0.01969) s for t tokens, a decode step of a batch of b with k
@@ -16,6 +17,7 @@ POST /test/fault {"fault": F} makes it misbehave: hang (accepts, says nothing), 
 import argparse
 import asyncio
 import json
+import ssl
 import sys
 import time
 
@@ -230,6 +232,16 @@ class Server:
         return True
 
 
+def tls_context(options):
+    if not options.certificate:
+        return None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=options.client_ca)
+    context.load_cert_chain(options.certificate, options.key)
+    if options.client_ca:
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
 async def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -239,8 +251,12 @@ async def main():
     parser.add_argument("--adapters", default="", help="names, comma-separated")
     parser.add_argument("--slots", type=int, default=4, help="adapters loaded at a time")
     parser.add_argument("--speed", type=float, default=1)
+    parser.add_argument("--certificate", help="serve with TLS")
+    parser.add_argument("--key")
+    parser.add_argument("--client-ca", help="clients must show a certificate of this authority")
     server = Server(parser.parse_args())
-    listener = await asyncio.start_server(server.connection, "127.0.0.1", server.options.port)
+    listener = await asyncio.start_server(server.connection, "127.0.0.1", server.options.port,
+                                          ssl=tls_context(server.options))
     print(f"{server.options.name}: http://127.0.0.1:{server.options.port}", flush=True)
     async with listener:
         await asyncio.gather(server.engine.run(), listener.serve_forever())

@@ -38,6 +38,8 @@ struct endpoint_pool {
     struct gateway *core;
     /* `figures` NULL: the scrape failed. */
     void (*on_scraped)(struct endpoint_member *member, const struct gateway_figures *figures);
+    struct pem_files *pems; /* for endpoints with TLS, like the next */
+    struct http_tls *tls;
     struct http_client *client;
     struct loop_timer *tick;
     struct loop_timer *watch;

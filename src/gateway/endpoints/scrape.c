@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "gateway/endpoints/internal.h"
 
 enum { MODELS_MS = 10000 };
@@ -93,6 +94,10 @@ on_page_end(void *context, struct http_call *call, enum http_call_end end)
         member_scrape(member);
         return;
     }
+    if (end == HTTP_CALL_REFUSED && http_call_mistake(call) != NULL)
+        log_warn_limited("endpoint_untrusted endpoint=\"%s\" address=%s name=\"%s\" error=\"%s\"",
+                         member->entry.name, member->entry.address, member->entry.tls_name,
+                         http_call_mistake(call));
     if (end != HTTP_CALL_DONE || http_call_code(call) >= 500) {
         member->pool->on_scraped(member, NULL);
         return;

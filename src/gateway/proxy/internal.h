@@ -69,6 +69,8 @@ struct exchange {
 struct llm_proxy {
     const struct gateway_settings *settings;
     struct endpoint_pool *endpoints;
+    struct pem_files *pems; /* of clients' address, like the next; NULL: no TLS */
+    struct http_tls *tls;
     struct http_server *server;
     struct key_ring *keys; /* NULL: clients need none */
     struct exchange *exchanges;

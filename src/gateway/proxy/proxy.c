@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "gateway/endpoints/pem_files.h"
 #include "gateway/proxy/internal.h"
 #include "gateway/scan/json_scan.h"
 
@@ -289,7 +290,7 @@ take(struct llm_proxy *proxy, struct http_request *request)
     http_request_stream(request, &sink);
 }
 
-static const struct route {
+static const struct proxy_route {
     const char *path;
     const char *allow;
     void (*get)(struct llm_proxy *proxy, struct http_request *request); /* NULL: it is routed */
@@ -309,7 +310,7 @@ static void
 on_head(void *context, struct http_request *request)
 {
     struct llm_proxy *proxy = context;
-    const struct route *route = NULL;
+    const struct proxy_route *route = NULL;
     for (size_t i = 0; route == NULL && i < ARRAY_COUNT(routes); i++)
         if (strcmp(http_request_path(request), routes[i].path) == 0)
             route = &routes[i];
@@ -439,6 +440,24 @@ pool_create(struct llm_proxy *proxy, const char *name, uint32_t connections_max)
 }
 
 static enum status
+tls_create(struct llm_proxy *proxy, struct error *error)
+{
+    const struct gateway_settings *settings = proxy->settings;
+    if (settings->tls_certificate[0] == '\0')
+        return STATUS_OK;
+    enum status status = pem_files_create(settings->tls_certificate, settings->tls_key,
+                                          settings->tls_client_ca, &proxy->pems, error);
+    const struct http_tls_source source = {
+        .fetch = pem_files_fetch,
+        .context = proxy->pems,
+        .clients = settings->tls_client_ca[0] != '\0' ? HTTP_TLS_REQUIRED : HTTP_TLS_ANY};
+    if (status == STATUS_OK)
+        status = http_tls_create(&source, &proxy->tls, error);
+    return status == STATUS_OK ? STATUS_OK
+                               : error_prefix(error, "tls_certificate, tls_key, tls_client_ca");
+}
+
+static enum status
 listen_all(struct llm_proxy *proxy, struct error *error)
 {
     enum { OPERATORS_MAX = 64 };
@@ -453,9 +472,10 @@ listen_all(struct llm_proxy *proxy, struct error *error)
         .error_body = openai_error_body,
         .error_type = "application/json",
     };
-    enum status status =
-        http_listen(pool_create(proxy, "gateway", (uint32_t)settings->connections_max),
-                    settings->listen, &service, NULL, error);
+    enum status status = tls_create(proxy, error);
+    if (status == STATUS_OK)
+        status = http_listen(pool_create(proxy, "gateway", (uint32_t)settings->connections_max),
+                             settings->listen, &service, proxy->tls, error);
     if (status != STATUS_OK || settings->metrics[0] == '\0')
         return status;
     service.on_request = on_operator;
@@ -540,6 +560,8 @@ proxy_destroy(struct llm_proxy *proxy)
         bytes_fini(&exchange->held);
     }
     http_server_destroy(proxy->server);
+    http_tls_destroy(proxy->tls);
+    pem_files_destroy(proxy->pems);
     endpoint_pool_destroy(proxy->endpoints);
     key_ring_destroy(proxy->keys);
     loop_timer_destroy(proxy->drain);
