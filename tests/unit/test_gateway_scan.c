@@ -285,6 +285,62 @@ test_usage(void **state)
     expect_usage("", false, 0, 0);
 }
 
+/* Each engine's names, as its pages have them. */
+static void
+test_engines(void **state)
+{
+    static const char *const pages[] = {
+        "sglang:num_queue_reqs{model_name=\"base\"} 3.0\n"
+        "sglang:num_running_reqs{model_name=\"base\"} 2\nsglang:token_usage{} 0.25\n",
+        "trtllm_num_requests_waiting 3\ntrtllm_num_requests_running 2\n"
+        "trtllm_kv_cache_utilization 0.25\n",
+        "llamacpp:requests_processing 2\nllamacpp:requests_deferred 3\n"
+        "llamacpp:kv_cache_usage_ratio 0.25\n",
+        "nv_trt_llm_request_metrics{model=\"m\",request_type=\"waiting\",version=\"1\"} 3\n"
+        "nv_trt_llm_request_metrics{model=\"m\",request_type=\"scheduled\",version=\"1\"} 2\n"
+        "nv_trt_llm_request_metrics{model=\"m\",request_type=\"max\",version=\"1\"} 512\n"
+        "nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type=\"fraction\",model=\"m\"} 0.25\n"
+        "nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type=\"max\",model=\"m\"} 6239\n",
+    };
+    static struct metrics_page page;
+    (void)state;
+    for (size_t i = 0; i < ARRAY_COUNT(pages); i++) {
+        metrics_page_begin(&page);
+        metrics_page_feed(&page, pages[i], strlen(pages[i]));
+        metrics_page_end(&page);
+        assert_true(page.figures.is_known);
+        assert_int_equal(page.figures.waiting, 3);
+        assert_int_equal(page.figures.running, 2);
+        assert_true(page.figures.kv_used == 0.25);
+    }
+}
+
+static void
+test_adapters_among_models(void **state)
+{
+    static const char text[] =
+        "{\"data\":[{\"id\":\"base\",\"parent\":null},{\"id\":\"a\","
+        "\"parent\":\"base\"},{\"id\":3},{\"id\":\"b\",\"parent\":\"base\"}]}";
+    static struct metrics_page page;
+    static struct model_list list;
+    (void)state;
+    model_list_read("[]", 2, &list);
+    assert_true(list.base == 0 && list.adapter_count == 0);
+    model_list_read(text, sizeof(text) - 1, &list);
+    metrics_page_begin(&page);
+    metrics_page_end(&page);
+    metrics_page_take_models(&page, &list);
+    assert_int_equal(page.figures.base_model, gateway_name_hash("base", 4));
+    assert_int_equal(page.figures.adapter_count, 2);
+    assert_int_equal(page.adapters[1].name, gateway_name_hash("b", 1));
+    assert_int_equal(page.adapters[1].state, GATEWAY_ADAPTER_LOADED);
+    metrics_page_begin(&page);
+    metrics_page_feed(&page, page_text, sizeof(page_text) - 1);
+    metrics_page_end(&page);
+    metrics_page_take_models(&page, &list);
+    check_page(&page); /* which says it itself */
+}
+
 int
 main(void)
 {
@@ -293,6 +349,7 @@ main(void)
         cmocka_unit_test(test_decoding),        cmocka_unit_test(test_elements),
         cmocka_unit_test(test_lines),           cmocka_unit_test(test_page_cut_anywhere),
         cmocka_unit_test(test_loaded_adapters), cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_engines),         cmocka_unit_test(test_adapters_among_models),
     };
     return cmocka_run_group_tests_name("gateway_scan", tests, NULL, NULL);
 }

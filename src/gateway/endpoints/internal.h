@@ -28,7 +28,8 @@ struct endpoint_member {
     struct http_call *ask_models;
     int64_t models_ms; /* when they were last asked for; 0: never */
     struct bytes models_coming;
-    struct bytes models; /* an answer to /v1/models */
+    struct bytes models;          /* an answer to /v1/models */
+    struct model_list model_list; /* what it says */
 };
 
 struct endpoint_pool {
