@@ -176,6 +176,20 @@ class Passing(GatewayTest):
         self.assertEqual(len(events), 4 + 2)
         self.assertEqual(events[-2:], ["data: [DONE]", ""])
 
+    def test_tokens_are_counted(self):
+        def tokens(kind, model="base"):
+            rows = self.gateway.figures()
+            return sum(value for name, value in rows.items()
+                       if name.startswith(f'{kind}_tokens_total{{model="{model}"'))
+        said = json.loads(self.gateway.chat(text="x" * 400)[2])["usage"]
+        self.gateway.chat(text="x" * 400, stream=True, stream_options={"include_usage": True})
+        self.gateway.chat("red", stream=True)
+        self.gateway.chat("unknown")
+        self.assertEqual(tokens("prompt"), 2 * said["prompt_tokens"])
+        self.assertEqual(tokens("answer"), 8)
+        self.assertEqual(tokens("prompt", "unknown"), 0)
+        self.assertEqual(self.gateway.figures()["usage_unknown_total"], 1)
+
     def test_other_paths(self):
         self.assertEqual(self.gateway.call({"model": "base", "prompt": "x"},
                                            path="/v1/completions")[0], 200)
@@ -237,6 +251,22 @@ class Passing(GatewayTest):
             self.assertIn("message", json.loads(answer)["error"], answer)
         status, _, answer = self.gateway.chat("unknown")  # the server's own words
         self.assertEqual((status, json.loads(answer)["error"]["message"]), (404, "no such model"))
+
+
+class Logging(GatewayTest):
+    keys = {"access_log": 2}
+
+    def test_every_second_request_is_logged(self):
+        self.gateway.chat("red", headers={"x-request-id": 'a"b'})
+        self.gateway.chat()
+        self.gateway.call("{")
+        self.gateway.call("{")
+        calls = [line for line in self.gateway.read_log().splitlines() if " call " in line]
+        self.assertEqual(len(calls), 2, calls)
+        self.assertRegex(calls[0], r'call id="a\?b" peer=127.0.0.1 path="/v1/chat/completions" '
+                         r'model="red" endpoint="(one|two)" status=200 outcome=answered tries=1 '
+                         r'us=\d+ first_us=\d+ prompt_tokens=\d+ answer_tokens=4')
+        self.assertIn('model="" endpoint="" status=400 outcome=refused tries=0', calls[1])
 
 
 class Failing(GatewayTest):
@@ -483,7 +513,8 @@ class Sharing(FlowTest):
     def test_a_model_with_more_than_its_share(self):
         for model, count in ("red", 200), ("blue", 10):
             self.assertEqual(self.gateway.chat(model, max_tokens=count)[0], 200)
-        self.assertEqual(self.gateway.figures()["answer_tokens_total"], 210)
+        self.assertEqual(sum(value for name, value in self.gateway.figures().items()
+                             if name.startswith("answer_tokens_total")), 210)
         self.assertEqual(self.gateway.chat("red")[0], 200)  # there is room
         held = [self.hold() for _ in self.models]
         status, headers, body = self.gateway.chat("red")

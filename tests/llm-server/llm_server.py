@@ -173,7 +173,8 @@ class Server:
                   len(prompt) // CHARACTERS_PER_TOKEN, tokens)
         self.engine.waiting.append(job)
         self.engine.more.set()
-        work = asyncio.ensure_future(self.stream(writer, job, model) if call.get("stream")
+        work = asyncio.ensure_future(self.stream(writer, job, model, (call.get(
+            "stream_options") or {}).get("include_usage")) if call.get("stream")
                                      else self.whole(writer, job, model))
         gone = asyncio.ensure_future(reader.read(1))  # no client pipelines
         await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
@@ -199,7 +200,7 @@ class Server:
                  "finish_reason": "length"}],
             "usage": {"prompt_tokens": job.prompt_tokens, "completion_tokens": job.made}})
 
-    async def stream(self, writer, job, model):
+    async def stream(self, writer, job, model, usage):
         first = await job.tokens.get()
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nX-Served-By: "
                      + self.options.name.encode() + b"\r\nTransfer-Encoding: chunked\r\n\r\n")
@@ -215,6 +216,11 @@ class Server:
                 {"index": 0, "delta": {"content": text}, "text": text}]})
             self.chunk(writer, f"data: {event}\n\n".encode())
             await writer.drain()
+        if usage:
+            event = json.dumps({"object": "chat.completion.chunk", "model": model, "choices": [],
+                                "usage": {"prompt_tokens": job.prompt_tokens,
+                                          "completion_tokens": job.made}})
+            self.chunk(writer, f"data: {event}\n\n".encode())
         self.chunk(writer, b"data: [DONE]\n\n")
         writer.write(b"0\r\n\r\n")
         await writer.drain()

@@ -50,7 +50,8 @@ act(struct endpoint_pool *pool, const struct gateway_action *actions, uint32_t c
             actions[i].kind != GATEWAY_REFUSE ? &pool->members[actions[i].endpoint] : NULL;
         switch (actions[i].kind) {
         case GATEWAY_SEND:
-            pool->handler.on_send(pool->handler.context, actions[i].request, member->target);
+            pool->handler.on_send(pool->handler.context, actions[i].request, member->number,
+                                  member->target);
             break;
         case GATEWAY_REFUSE: refusal = &actions[i]; break;
         case GATEWAY_SCRAPE: member_scrape(member); break;
@@ -90,6 +91,12 @@ on_scraped(struct endpoint_member *member, const struct gateway_figures *figures
         event.figures = *figures;
     }
     endpoint_pool_step(member->pool, &event);
+}
+
+const char *
+endpoint_pool_name(const struct endpoint_pool *pool, uint32_t endpoint)
+{
+    return pool->members[endpoint].entry.name;
 }
 
 /* ---- the file ---- */

@@ -28,6 +28,12 @@ exchange_begin(struct llm_proxy *proxy, struct http_request *request, struct api
     exchange->held = (struct bytes){0};
     exchange->key = key;
     exchange->used = 0;
+    exchange->model_name = NULL;
+    exchange->tail.used = 0;
+    exchange->usage = (struct usage){0, 0};
+    exchange->tries = 0;
+    exchange->first_ns = 0;
+    exchange->code = 0;
     const char *id = http_request_header(request, "x-request-id");
     if (id != NULL && *id != '\0' && strlen(id) < sizeof(exchange->id))
         memcpy(exchange->id, id, strlen(id) + 1);
@@ -59,6 +65,8 @@ exchange_free(struct exchange *exchange)
     exchange->key = NULL;
     exchange_forget_body(exchange);
     bytes_fini(&exchange->held);
+    free(exchange->model_name);
+    exchange->model_name = NULL;
     exchange->state = EXCHANGE_FREE;
     exchange->next_free = proxy->first_free;
     proxy->first_free = exchange->number;

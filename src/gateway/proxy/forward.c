@@ -130,6 +130,7 @@ start(struct exchange *exchange)
 {
     exchange->state = EXCHANGE_STARTED;
     exchange->used = exchange->tokens; /* at least, also if the client leaves */
+    exchange->first_ns = clock_now_ns();
     step(exchange, (struct gateway_event){.kind = GATEWAY_STARTED});
 }
 
@@ -137,18 +138,18 @@ static void
 end(struct exchange *exchange, enum gateway_end how)
 {
     uint64_t *counters = exchange->proxy->counters;
-    struct usage usage = {0};
-    counters[how == GATEWAY_END_OK ? PROXY_ANSWERED : PROXY_CUT_SHORT]++;
-    if (how == GATEWAY_END_OK && !usage_read(&exchange->tail, &usage))
-        counters[PROXY_USAGE_UNKNOWN]++;
-    if (usage.prompt_tokens + usage.answer_tokens > 0)
-        exchange->used = usage.prompt_tokens + usage.answer_tokens;
-    counters[PROXY_PROMPT_TOKENS] += usage.prompt_tokens;
-    counters[PROXY_ANSWER_TOKENS] += usage.answer_tokens;
+    const struct usage *usage = &exchange->usage;
+    bool is_whole = how == GATEWAY_END_OK;
+    counters[is_whole ? PROXY_ANSWERED : PROXY_CUT_SHORT]++;
+    if (is_whole)
+        account_tokens(exchange);
+    if (usage->prompt_tokens + usage->answer_tokens > 0)
+        exchange->used = usage->prompt_tokens + usage->answer_tokens;
+    account_log(exchange, exchange->code, is_whole ? "answered" : "cut");
     step(exchange, (struct gateway_event){.kind = GATEWAY_ENDED,
                                           .end = how,
-                                          .prompt_tokens = usage.prompt_tokens,
-                                          .answer_tokens = usage.answer_tokens});
+                                          .prompt_tokens = usage->prompt_tokens,
+                                          .answer_tokens = usage->answer_tokens});
 }
 
 /* ---- the answer ---- */
@@ -173,6 +174,7 @@ on_head(void *context, struct http_call *call)
         return;
     }
     const char *type = http_call_header(call, "Content-Type");
+    exchange->code = code;
     int64_t length = http_call_length(call);
     exchange->is_events = type != NULL && strncasecmp(type, "text/event-stream", 17) == 0 &&
                           http_call_header(call, "Content-Encoding") == NULL;
@@ -327,11 +329,13 @@ call_start(struct exchange *exchange)
 }
 
 void
-forward_on_send(void *context, uint32_t request, struct http_target *target)
+forward_on_send(void *context, uint32_t request, uint32_t endpoint, struct http_target *target)
 {
     struct llm_proxy *proxy = context;
     struct exchange *exchange = &proxy->exchanges[request];
     CHECK(exchange->state == EXCHANGE_PLACED && exchange->call == NULL);
+    exchange->endpoint = endpoint;
+    exchange->tries++;
     exchange->target = target;
     call_start(exchange);
 }
@@ -361,6 +365,7 @@ forward_on_refuse(void *context, uint32_t number, enum gateway_refusal refusal)
     error.may_retry = true;
     error.type = error.code == 429 ? "RateLimitError" : "InternalServerError";
     proxy->counters[PROXY_UNAVAILABLE]++;
+    account_log(exchange, error.code, "refused");
     exchange_free(exchange);
     openai_refuse(request, &error);
 }

@@ -13,7 +13,7 @@
 #include "gateway/proxy/internal.h"
 #include "gateway/scan/json_scan.h"
 
-enum { BODY_ROOM_FIRST = 4096, BYTES_PER_TOKEN = 4 };
+enum { BODY_ROOM_FIRST = 4096, BYTES_PER_TOKEN = 4, NAME_BYTES = 128 };
 
 static const char drain_text[] = "the gateway is stopping";
 
@@ -37,6 +37,7 @@ exchange_refuse(struct exchange *exchange, const struct openai_error *error)
     struct openai_error told = *error;
     memcpy(id, exchange->id, sizeof(id));
     told.request_id = id;
+    account_log(exchange, error->code, "refused");
     exchange_free(exchange);
     openai_refuse(request, &told);
 }
@@ -137,8 +138,11 @@ body_scan(struct exchange *exchange)
     if (mistake != NULL)
         return mistake;
     exchange->model = model_hash(members[0].value);
-    if (exchange->model == 0)
+    struct json_span name;
+    if (exchange->model == 0 || !json_span_string(members[0].value, &name))
         return "the member `model` is missing, or no text";
+    exchange->model_name = strndup(name.at, name.bytes < NAME_BYTES ? name.bytes : NAME_BYTES);
+    CHECK(exchange->model_name != NULL);
     head_scan(exchange);
     exchange->tokens = 1;
     uint64_t blocks[GATEWAY_BLOCKS_MAX];
@@ -346,6 +350,7 @@ on_gone(void *context, struct http_request *request)
         http_call_cancel(exchange->call);
     exchange->call = NULL;
     proxy->counters[PROXY_CANCELLED]++;
+    account_log(exchange, 499, "cancelled");
     if (exchange->state != EXCHANGE_READING)
         endpoint_pool_step(proxy->endpoints, &(struct gateway_event){.kind = GATEWAY_ENDED,
                                                                      .request = exchange->number,
@@ -385,6 +390,7 @@ answer_metrics(struct llm_proxy *proxy, struct http_request *request)
                     proxy->counters[PROXY_ANSWERED] + failed, failed);
     bytes_put(&out, line, (size_t)used);
     endpoint_pool_write_metrics(proxy->endpoints, &out);
+    account_write_metrics(proxy->tokens, &out);
     struct http_header header = {"Content-Type", "text/plain; version=0.0.4; charset=utf-8"};
     struct http_piece piece = {.data = out.data, .bytes = out.used};
     http_answer(request, 200, &header, 1, &piece, 1);
@@ -506,6 +512,7 @@ proxy_create(struct event_base *base, const struct gateway_settings *settings,
     CHECK(proxy != NULL);
     proxy->settings = settings;
     CHECK(getrandom(&proxy->id_seed, sizeof(proxy->id_seed), 0) == sizeof(proxy->id_seed));
+    proxy->tokens = account_create();
     proxy->exchanges = calloc((size_t)settings->requests_max, sizeof(*proxy->exchanges));
     CHECK(proxy->exchanges != NULL);
     proxy->first_free = EXCHANGE_NONE;
@@ -552,10 +559,12 @@ proxy_destroy(struct llm_proxy *proxy)
 {
     if (proxy == NULL)
         return;
+    account_destroy(proxy->tokens);
     for (int64_t i = 0; i < proxy->settings->requests_max; i++) {
         struct exchange *exchange = &proxy->exchanges[i];
         if (exchange->call != NULL)
             http_call_cancel(exchange->call);
+        free(exchange->model_name);
         exchange_forget_body(exchange);
         bytes_fini(&exchange->held);
     }
