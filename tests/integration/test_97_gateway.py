@@ -148,6 +148,7 @@ class Passing(GatewayTest):
         self.assertEqual(status, 200)
         self.assertEqual(json.loads(body)["choices"][0]["message"]["content"], "t1 t2 t3 t4 ")
         self.assertEqual(headers["x-request-id"], "mine")
+        self.assertNotIn("endpoint-load-metrics", headers)
         self.assertEqual(headers.get_all("Content-Length"), [str(len(body))])
         server = next(model for model in self.models if model.name == headers["x-served-by"])
         passed = server.ask("/test/last")["headers"]

@@ -232,8 +232,13 @@ class Server:
 
     async def answer(self, writer, code, body, kind="application/json"):
         data = (body if isinstance(body, str) else json.dumps(body)).encode()
+        report = ""
+        if "endpoint-load-metrics-format" in self.last.get("headers", {}):
+            report = (f"\r\nEndpoint-Load-Metrics: TEXT named_metrics.num_requests_waiting="
+                      f"{len(self.engine.waiting)}, named_metrics.kv_cache_usage_perc="
+                      f"{self.engine.kv_tokens() / KV_TOKENS}")
         writer.write(f"HTTP/1.1 {code} X\r\nContent-Type: {kind}\r\nX-Served-By: {self.options.name}"
-                     f"\r\nContent-Length: {len(data)}\r\n\r\n".encode() + data)
+                     f"{report}\r\nContent-Length: {len(data)}\r\n\r\n".encode() + data)
         await writer.drain()
         return True
 

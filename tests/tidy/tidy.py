@@ -73,7 +73,7 @@ LAYERS = {
     "src/mesh/edge": {"base", "wire", "loop", "rpc", "mesh", "mesh/core", "mesh/etcd", "mesh/record",
                       "mesh/store", "mesh/edge"},
     "src/gateway/core": {"base", "gateway/core"},
-    "src/gateway/scan": {"base", "gateway/core", "gateway/scan"},
+    "src/gateway/scan": {"base", "wire", "gateway/core", "gateway/scan"},
     "src/gateway/config": {"base", "gateway/core", "gateway/config"},
     "src/gateway/endpoints": {"base", "loop", "http", "gateway/core", "gateway/scan", "gateway/config",
                               "gateway/endpoints"},

@@ -14,6 +14,7 @@
 
 #include "base/check.h"
 #include "gateway/scan/json_scan.h"
+#include "gateway/scan/load_report.h"
 #include "gateway/scan/metrics_page.h"
 #include "gateway/scan/usage.h"
 
@@ -341,6 +342,51 @@ test_adapters_among_models(void **state)
     check_page(&page); /* which says it itself */
 }
 
+static void
+expect_report(const char *header, const char *value, int64_t waiting, double kv_used)
+{
+    struct gateway_report report = {.has_waiting = false};
+    load_report_read(header, value, &report);
+    assert_int_equal(report.has_waiting, waiting >= 0);
+    assert_int_equal(report.has_kv_used, kv_used >= 0);
+    if (waiting >= 0)
+        assert_int_equal(report.waiting, waiting);
+    if (kv_used >= 0)
+        assert_true(report.kv_used == kv_used);
+}
+
+static void
+test_load_reports(void **state)
+{
+    static const char header[] = "Endpoint-Load-Metrics";
+    /* named_metrics {"kv_cache_usage_perc": 0.25, "num_requests_waiting": 3}, cpu_utilization 0.5
+     */
+    static const char binary[] =
+        "CQAAAAAAAOA/Qh4KE2t2X2NhY2hlX3VzYWdlX3BlcmMRAAAAAAAA0D9CHwoUbnVtX3Jl"
+        "cXVlc3RzX3dhaXRpbmcRAAAAAAAACEA=";
+    char prefixed[sizeof(binary) + 4] = "BIN ";
+    (void)state;
+    memcpy(prefixed + 4, binary, sizeof(binary));
+    expect_report(header, "TEXT cpu_utilization=0.3, named_metrics.kv_cache_usage_perc=0.25", -1,
+                  0.25);
+    expect_report(header, "text named_metrics.num_requests_waiting:3,kv_cache_utilization=0.5", 3,
+                  0.5);
+    expect_report(header,
+                  "JSON {\"cpu_utilization\":1,\"named_metrics\": {\"kv_cache_usage_perc\": 0.25,"
+                  "\"num_requests_waiting\":3.0}}",
+                  3, 0.25);
+    expect_report(header, prefixed, 3, 0.25);
+    expect_report("endpoint-load-metrics-bin", binary, 3, 0.25);
+    expect_report("pending_queue_size", "7", 7, -1);
+    expect_report("pending_queue_size", "7 of 9", -1, -1);
+    expect_report(header, "TEXT num_requests_waiting=NaN, kv_cache_usage_perc=-1", -1, -1);
+    expect_report(header, "TEXT num_requests_waiting=, kv_cache_usage_perc=7", -1, 1);
+    expect_report(header, "JSON {\"named_metrics\":{\"num_requests_waiting\":\"3\"}}", -1, -1);
+    expect_report(header, "JSON [", -1, -1);
+    expect_report(header, "BIN CQ", -1, -1);
+    expect_report(header, "CSV num_requests_waiting=3", -1, -1);
+}
+
 int
 main(void)
 {
@@ -350,6 +396,7 @@ main(void)
         cmocka_unit_test(test_lines),           cmocka_unit_test(test_page_cut_anywhere),
         cmocka_unit_test(test_loaded_adapters), cmocka_unit_test(test_limits),
         cmocka_unit_test(test_engines),         cmocka_unit_test(test_adapters_among_models),
+        cmocka_unit_test(test_load_reports),
     };
     return cmocka_run_group_tests_name("gateway_scan", tests, NULL, NULL);
 }

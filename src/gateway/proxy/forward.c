@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "gateway/proxy/internal.h"
+#include "gateway/scan/load_report.h"
 
 enum { HEADERS_MAX = 130, EVENT_LINE_ENDS = 2, SMALL_BYTES = 4096 };
 
@@ -52,24 +53,27 @@ is_ours(const char *name)
                                        "x-gateway-inference-fairness-id",
                                        "x-gateway-inference-objective",
                                        "x-llm-d-inference-fairness-id",
-                                       "x-llm-d-inference-objective"};
+                                       "x-llm-d-inference-objective",
+                                       "endpoint-load-metrics-format",
+                                       "endpoint-load-metrics",
+                                       "endpoint-load-metrics-bin"};
     for (size_t i = 0; i < ARRAY_COUNT(ours); i++)
         if (strcasecmp(name, ours[i]) == 0)
             return true;
     return false;
 }
 
-/* Keeps the fields that pass, behind the id. Connection may come several times. */
+/* Keeps the fields that pass, behind our own. Connection may come several times. */
 static size_t
-keep_passing(struct http_header headers[HEADERS_MAX], size_t count)
+keep_passing(struct http_header headers[HEADERS_MAX], size_t own_count, size_t count)
 {
     const char *lists[HEADERS_MAX];
     size_t list_count = 0;
-    size_t kept = 1;
-    for (size_t i = 1; i < count; i++)
+    size_t kept = own_count;
+    for (size_t i = own_count; i < count; i++)
         if (strcasecmp(headers[i].name, "Connection") == 0)
             lists[list_count++] = headers[i].value;
-    for (size_t i = 1; i < count; i++) {
+    for (size_t i = own_count; i < count; i++) {
         bool passes = !is_ours(headers[i].name);
         for (size_t j = 0; j < list_count && passes; j++)
             passes = !is_named(lists[j], headers[i].name);
@@ -83,14 +87,15 @@ static size_t
 request_headers(const struct exchange *exchange, struct http_header headers[HEADERS_MAX])
 {
     size_t position = 0;
-    size_t count = 1;
+    size_t count = 2;
     struct http_header header;
     headers[0] = (struct http_header){"x-request-id", exchange->id};
+    headers[1] = (struct http_header){"endpoint-load-metrics-format", "TEXT"};
     while (count < HEADERS_MAX &&
            http_request_header_walk(exchange->request, &position, &header.name, &header.value))
         if (exchange->key == NULL || strcasecmp(header.name, "authorization") != 0)
             headers[count++] = header;
-    return keep_passing(headers, count);
+    return keep_passing(headers, 2, count);
 }
 
 static size_t
@@ -104,7 +109,7 @@ answer_headers(const struct exchange *exchange, const struct http_call *call,
     while (count < HEADERS_MAX &&
            http_call_header_walk(call, &position, &header.name, &header.value))
         headers[count++] = header;
-    return keep_passing(headers, count);
+    return keep_passing(headers, 1, count);
 }
 
 /* ---- the core ---- */
@@ -126,12 +131,18 @@ try_failed(struct exchange *exchange, enum gateway_failure failure)
 }
 
 static void
-start(struct exchange *exchange)
+start(struct exchange *exchange, const struct http_call *call)
 {
+    struct gateway_event event = {.kind = GATEWAY_STARTED};
+    for (const char *const *name = load_report_headers; *name != NULL; name++) {
+        const char *value = http_call_header(call, *name);
+        if (value != NULL)
+            load_report_read(*name, value, &event.report);
+    }
     exchange->state = EXCHANGE_STARTED;
     exchange->used = exchange->tokens; /* at least, also if the client leaves */
     exchange->first_ns = clock_now_ns();
-    step(exchange, (struct gateway_event){.kind = GATEWAY_STARTED});
+    step(exchange, event);
 }
 
 static void
@@ -185,7 +196,7 @@ on_head(void *context, struct http_call *call)
         return;
     struct http_header headers[HEADERS_MAX];
     size_t count = answer_headers(exchange, call, headers);
-    start(exchange);
+    start(exchange, call);
     if (http_call_has_sent(call))
         exchange_forget_body(exchange);
     http_answer_begin(exchange->request, code, headers, count, on_writable);
@@ -261,7 +272,7 @@ answer_whole(struct exchange *exchange, struct http_call *call)
         http_answer_end(request);
         return;
     }
-    start(exchange);
+    start(exchange, call);
     end(exchange, GATEWAY_END_OK);
     size_t count = answer_headers(exchange, call, headers);
     struct http_piece piece = {.data = exchange->held.data, .bytes = exchange->held.used};
