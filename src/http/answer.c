@@ -215,26 +215,25 @@ http_answer_begin(struct http_request *request, int code, const struct http_head
         .length = is_chunked && http_has_body(code) ? "Transfer-Encoding: chunked\r\n" : "",
     };
     http_output_message(connection, &message);
-    bufferevent_setwatermark(connection->buffers, EV_WRITE, HTTP_LOW_WATER_BYTES, 0);
+    connection->channel.low_bytes = HTTP_LOW_WATER_BYTES;
 }
 
-enum http_flow
-http_answer_write(struct http_request *request, const struct http_piece *piece)
+/* False: it is dropped, and was released. */
+static bool
+takes_piece(struct http_request *request, const struct http_piece *piece)
+{
+    CHECK(request->is_open && request->answering != HTTP_ANSWER_NONE);
+    bool takes = !http_request_is_gone(request) && !request->drops_body && piece->bytes > 0;
+    if (!takes)
+        http_pieces_release(piece, 1);
+    return takes;
+}
+
+static enum http_flow
+flow(struct http_request *request)
 {
     struct http_connection *connection = request->connection;
-    CHECK(request->is_open && request->answering != HTTP_ANSWER_NONE);
-    if (http_request_is_gone(request) || request->drops_body || piece->bytes == 0) {
-        http_pieces_release(piece, 1);
-        return HTTP_GO_ON;
-    }
-    char size[24];
-    snprintf(size, sizeof(size), "%zx\r\n", piece->bytes);
-    struct http_piece pieces[] = {
-        {.data = size, .bytes = strlen(size)}, *piece, {.data = "\r\n", .bytes = 2}};
-    bool is_chunked = request->answering == HTTP_ANSWER_CHUNKED;
-    http_output_pieces(connection, is_chunked ? pieces : piece,
-                       is_chunked ? ARRAY_COUNT(pieces) : 1);
-    if (evbuffer_get_length(bufferevent_get_output(connection->buffers)) <= HTTP_HIGH_WATER_BYTES)
+    if (http_channel_output_bytes(&connection->channel) <= HTTP_HIGH_WATER_BYTES)
         return HTTP_GO_ON;
     if (!request->waits)
         http_connection_restart_time(connection);
@@ -243,20 +242,54 @@ http_answer_write(struct http_request *request, const struct http_piece *piece)
     return HTTP_WAIT;
 }
 
+enum http_flow
+http_answer_write(struct http_request *request, const struct http_piece *piece)
+{
+    if (!takes_piece(request, piece))
+        return HTTP_GO_ON;
+    char size[24];
+    snprintf(size, sizeof(size), "%zx\r\n", piece->bytes);
+    struct http_piece pieces[] = {
+        {.data = size, .bytes = strlen(size)}, *piece, {.data = "\r\n", .bytes = 2}};
+    bool is_chunked = request->answering == HTTP_ANSWER_CHUNKED;
+    http_output_pieces(request->connection, is_chunked ? pieces : piece,
+                       is_chunked ? ARRAY_COUNT(pieces) : 1);
+    return flow(request);
+}
+
+enum http_flow
+http_answer_append(struct http_request *request, const struct http_piece *piece)
+{
+    struct http_connection *connection = request->connection;
+    if (!takes_piece(request, piece))
+        return HTTP_GO_ON;
+    struct evbuffer *output = connection->channel.output;
+    size_t before = evbuffer_get_length(output);
+    bool is_chunked = request->answering == HTTP_ANSWER_CHUNKED;
+    if (is_chunked)
+        CHECK(evbuffer_add_printf(output, "%zx\r\n", piece->bytes) > 0);
+    CHECK(evbuffer_add(output, piece->data, piece->bytes) == 0);
+    if (is_chunked)
+        CHECK(evbuffer_add(output, "\r\n", 2) == 0);
+    connection->queued += evbuffer_get_length(output) - before;
+    http_pieces_release(piece, 1);
+    http_channel_flush_later(&connection->channel);
+    return flow(request);
+}
+
 void
 http_answer_set_buffer(struct http_request *request, int bytes)
 {
     if (!http_request_is_gone(request))
-        (void)setsockopt(request->connection->fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes));
+        (void)setsockopt(request->connection->channel.fd, SOL_SOCKET, SO_SNDBUF, &bytes,
+                         sizeof(bytes));
 }
 
 size_t
 http_answer_waiting(const struct http_request *request)
 {
     const struct http_connection *connection = request->connection;
-    if (connection->buffers == NULL)
-        return 0;
-    return evbuffer_get_length(bufferevent_get_output(connection->buffers));
+    return connection->has_channel ? http_channel_output_bytes(&connection->channel) : 0;
 }
 
 void
@@ -284,7 +317,7 @@ http_answer_abort(struct http_request *request)
     if (connection->state != HTTP_CLOSED && !request->is_refused) {
         struct linger reset = {.l_onoff =
                                    1}; /* an orderly close would look like the answer's end */
-        (void)setsockopt(connection->fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
+        (void)setsockopt(connection->channel.fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
         http_connection_close(connection);
     }
     http_connection_release(connection);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "http/body.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/check.h"
@@ -22,6 +23,14 @@ too_large(struct http_body *body)
     return bad(body, 413, "the body is too large");
 }
 
+void
+http_body_fini(struct http_body *body)
+{
+    free(body->line);
+    body->line = NULL;
+    body->line_used = 0;
+}
+
 enum http_verdict
 http_body_init(struct http_body *body, const struct http_parser *head, uint64_t bytes_max)
 {
@@ -30,6 +39,7 @@ http_body_init(struct http_body *body, const struct http_parser *head, uint64_t 
     body->total = body->left;
     body->bytes_max = bytes_max;
     body->trailer_bytes = 0;
+    body->line = NULL;
     body->line_used = 0;
     if (body->total > bytes_max)
         return too_large(body);
@@ -38,9 +48,8 @@ http_body_init(struct http_body *body, const struct http_parser *head, uint64_t 
 
 /* SIZE [; extensions], which are ignored. */
 static enum http_verdict
-judge_size(struct http_body *body, size_t bytes)
+judge_size(struct http_body *body, const char *line, size_t bytes)
 {
-    const char *line = body->line;
     uint64_t size = 0;
     size_t digits = 0;
     for (; digits < bytes && hex_digit(line[digits]) >= 0; digits++) {
@@ -65,28 +74,27 @@ judge_size(struct http_body *body, size_t bytes)
 }
 
 static enum http_verdict
-judge_trailer(struct http_body *body, size_t bytes)
+judge_trailer(struct http_body *body, const char *line, size_t bytes)
 {
     size_t name;
     size_t value;
     size_t value_bytes;
     if (bytes == 0)
         return HTTP_DONE;
-    const char *mistake = http_field_judge(body->line, bytes, &name, &value, &value_bytes);
+    const char *mistake = http_field_judge(line, bytes, &name, &value, &value_bytes);
     return mistake != NULL ? bad(body, 400, mistake) : HTTP_MORE;
 }
 
+/* A line with its LF. */
 static enum http_verdict
-judge_line(struct http_body *body)
+judge_line(struct http_body *body, const char *line, size_t bytes)
 {
-    size_t bytes = body->line_used - 1;
-    if (bytes == 0 || body->line[bytes - 1] != '\r')
+    if (bytes == 1 || line[bytes - 2] != '\r')
         return bad(body, 400, "a line between chunks is malformed: it ends in LF without CR");
-    bytes--;
-    body->line_used = 0;
+    bytes -= 2;
     switch (body->part) {
-    case HTTP_BODY_CHUNK_LINE: return judge_size(body, bytes);
-    case HTTP_BODY_TRAILER_LINE: return judge_trailer(body, bytes);
+    case HTTP_BODY_CHUNK_LINE: return judge_size(body, line, bytes);
+    case HTTP_BODY_TRAILER_LINE: return judge_trailer(body, line, bytes);
     case HTTP_BODY_CHUNK_END:
         body->part = HTTP_BODY_CHUNK_LINE;
         return bytes == 0 ? HTTP_MORE : bad(body, 400, "a chunk is longer than its size says");
@@ -113,12 +121,20 @@ line_feed(struct http_body *body, const char *data, size_t bytes, size_t *used)
     size_t looked = bytes < room ? bytes : room;
     const char *end = memchr(data, '\n', looked);
     *used = end != NULL ? (size_t)(end - data) + 1 : looked;
-    memcpy(body->line + body->line_used, data, *used);
-    body->line_used += *used;
     if (body->part == HTTP_BODY_TRAILER_LINE)
         body->trailer_bytes += *used;
-    if (end != NULL)
-        return judge_line(body);
+    if (end != NULL && body->line == NULL)
+        return judge_line(body, data, *used);
+    if (body->line == NULL)
+        body->line = malloc(HTTP_CHUNK_LINE_BYTES_MAX);
+    CHECK(body->line != NULL);
+    memcpy(body->line + body->line_used, data, *used);
+    body->line_used += *used;
+    if (end != NULL) {
+        enum http_verdict verdict = judge_line(body, body->line, body->line_used);
+        http_body_fini(body);
+        return verdict;
+    }
     if (*used < room)
         return HTTP_MORE;
     return body->part == HTTP_BODY_CHUNK_END

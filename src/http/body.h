@@ -24,14 +24,17 @@ struct http_body {
     uint64_t bytes_max;
     size_t trailer_bytes;
     size_t line_used;
-    char line[HTTP_CHUNK_LINE_BYTES_MAX];
-    int code; /* this and the next: after HTTP_BAD */
+    char *line; /* the start of one that came in parts; NULL: none */
+    int code;   /* this and the next: after HTTP_BAD */
     const char *mistake;
 };
 
 /* Validates the head's length. HTTP_DONE: there is no body; HTTP_BAD: it is too large. */
 enum http_verdict http_body_init(struct http_body *body, const struct http_parser *head,
                                  uint64_t bytes_max);
+
+/* Frees what is left of a body that did not end. */
+void http_body_fini(struct http_body *body);
 
 /* Consumes `*used` bytes, of which the last `*piece_bytes` are body bytes. HTTP_MORE: call it again
  * with the rest. */

@@ -15,7 +15,6 @@
 
 #include <errno.h>
 #include <event2/buffer.h>
-#include <event2/bufferevent.h>
 #include <event2/event.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -30,15 +29,18 @@
 #include "base/clock.h"
 #include "base/tcp_address.h"
 #include "http/body.h"
+#include "http/channel.h"
 #include "http/parse.h"
+#include "http/tls_io.h"
 #include "loop/timer.h"
 
-enum { READ_BYTES = 64 << 10, INTERIM_MAX = 8 };
+enum { READ_BYTES = 256 << 10, INTERIM_MAX = 8 };
 
 struct client_connection {
     struct http_target *target;
-    struct http_call *call;      /* NULL: idle */
-    struct bufferevent *buffers; /* NULL: it could not be opened */
+    struct http_call *call; /* NULL: idle */
+    struct http_channel channel;
+    bool has_channel; /* false: it could not be opened */
     struct loop_timer *timer;
     int64_t armed_ns; /* when the timer fires; 0: not set */
     int64_t idle_ns;  /* since when it is idle */
@@ -51,6 +53,7 @@ struct client_connection {
 struct http_target {
     struct http_client *client;
     char *text;
+    char *tls_name; /* NULL: plain */
     struct sockaddr_storage address;
     socklen_t address_bytes;
     uint32_t call_count;
@@ -76,6 +79,7 @@ struct http_call {
     bool has_byte;
     bool has_head;
     bool is_paused;
+    bool has_more;
     const char *mistake;
     struct http_parser parser;
     struct http_body body;
@@ -101,8 +105,8 @@ http_client_destroy(struct http_client *client)
 }
 
 enum status
-http_target_create(struct http_client *client, const char *address, struct http_target **target,
-                   struct error *error)
+http_target_create(struct http_client *client, const char *address, const char *tls_name,
+                   struct http_target **target, struct error *error)
 {
     struct tcp_address parsed;
     const struct addrinfo hints = {.ai_family = AF_UNSPEC,
@@ -122,7 +126,9 @@ http_target_create(struct http_client *client, const char *address, struct http_
     freeaddrinfo(found);
     created->client = client;
     created->text = strdup(address);
-    CHECK(created->text != NULL);
+    created->tls_name = tls_name != NULL ? strdup(tls_name) : NULL;
+    CHECK(created->text != NULL &&
+          (tls_name == NULL || (created->tls_name && client->options.tls)));
     TAILQ_INIT(&created->idle);
     client->target_count++;
     *target = created;
@@ -143,10 +149,8 @@ connection_free(struct client_connection *connection)
 {
     CHECK(connection->call == NULL);
     loop_timer_destroy(connection->timer);
-    if (connection->buffers != NULL) {
-        bufferevent_setcb(connection->buffers, NULL, NULL, NULL, NULL);
-        bufferevent_free(connection->buffers);
-    }
+    if (connection->has_channel)
+        http_channel_fini(&connection->channel);
     free(connection);
 }
 
@@ -171,6 +175,7 @@ http_target_destroy(struct http_target *target)
     }
     target->client->target_count--;
     free(target->text);
+    free(target->tls_name);
     free(target);
 }
 
@@ -201,6 +206,7 @@ idle_add(struct client_connection *connection)
         connection_free(oldest);
     }
     connection->is_kept = true;
+    http_channel_read(&connection->channel, READ_BYTES);
     connection->idle_ns = clock_now_ns();
     TAILQ_INSERT_TAIL(&target->idle, connection, link);
     target->idle_count++;
@@ -221,6 +227,7 @@ release(struct http_call *call)
     CHECK(call->holds > 0);
     if (--call->holds > 0 || call->connection != NULL)
         return;
+    http_body_fini(&call->body);
     http_parser_fini(&call->parser);
     free(call);
 }
@@ -251,8 +258,8 @@ static bool
 is_reusable(const struct client_connection *connection)
 {
     return connection->call->parser.keep_alive && !connection->cannot_send &&
-           evbuffer_get_length(bufferevent_get_input(connection->buffers)) == 0 &&
-           evbuffer_get_length(bufferevent_get_output(connection->buffers)) == 0;
+           http_channel_input_bytes(&connection->channel) == 0 &&
+           http_channel_output_bytes(&connection->channel) == 0;
 }
 
 static void
@@ -328,7 +335,7 @@ on_timer(void *context)
     connection->armed_ns = 0;
     if (call == NULL)
         idle_look(connection, now_ns);
-    else if (connection->buffers == NULL)
+    else if (!connection->has_channel)
         finish(call, HTTP_CALL_REFUSED);
     else if (deadline(call) <= now_ns)
         finish(call, connection->is_connected ? HTTP_CALL_LATE : HTTP_CALL_REFUSED);
@@ -342,7 +349,7 @@ static bool
 has_input(const struct http_call *call)
 {
     return !is_over(call) && !call->is_paused &&
-           evbuffer_get_length(bufferevent_get_input(call->connection->buffers)) > 0;
+           http_channel_input_bytes(&call->connection->channel) > 0;
 }
 
 static void
@@ -385,6 +392,8 @@ body_read(struct http_call *call, struct evbuffer *input, const struct evbuffer_
     enum http_verdict verdict = HTTP_MORE;
     if (!call->parser.until_close)
         verdict = http_body_feed(&call->body, piece->iov_base, piece->iov_len, &used, &bytes);
+    enum { CHUNK_END_BYTES = 2 };
+    call->has_more = evbuffer_get_length(input) > used + CHUNK_END_BYTES;
     if (bytes > 0)
         call->handler->on_piece(call->context, call, (const char *)piece->iov_base + used - bytes,
                                 bytes);
@@ -407,23 +416,23 @@ run(struct http_call *call)
     call->has_byte = true;
     call->progress_ns = clock_now_ns();
     while (has_input(call)) { /* it is held: NOLINT(clang-analyzer-unix.Malloc) */
-        struct evbuffer *input = bufferevent_get_input(call->connection->buffers);
+        struct evbuffer *input = call->connection->channel.input;
         CHECK(evbuffer_peek(input, -1, NULL, &piece, 1) > 0);
         (call->has_head ? body_read : head_read)(call, input, &piece);
     }
-    if (!is_over(call))
-        arm(call->connection, deadline(call));
+    if (is_over(call))
+        return;
+    arm(call->connection, deadline(call));
+    http_channel_read(&call->connection->channel, call->is_paused ? 0 : READ_BYTES);
 }
 
-/* ---- libevent's callbacks ---- */
+/* ---- the channel's callbacks ---- */
 
 static void
-on_read(struct bufferevent *buffers, void *context)
+on_input(void *context)
 {
     struct client_connection *connection = context;
     struct http_call *call = connection->call;
-    if (call == NULL && evbuffer_get_length(bufferevent_get_input(buffers)) == 0)
-        return;         /* http_call_resume triggered it */
     if (call == NULL) { /* bytes behind an answer */
         idle_remove(connection);
         connection_free(connection);
@@ -445,22 +454,23 @@ ended(struct http_call *call, enum http_call_end otherwise)
 }
 
 static void
-on_event(struct bufferevent *buffers, short what, void *context)
+on_event(void *context, enum http_channel_event event)
 {
     struct client_connection *connection = context;
     struct http_call *call = connection->call;
-    if ((what & BEV_EVENT_CONNECTED) != 0) {
+    if (event == HTTP_CHANNEL_READY) {
         connection->is_connected = true;
     } else if (call == NULL) {
         idle_remove(connection);
         connection_free(connection);
     } else if (!connection->is_connected) {
+        if (connection->channel.ssl != NULL)
+            call->mistake = http_tls_mistake(connection->channel.ssl);
         finish(call, HTTP_CALL_REFUSED);
-    } else if ((what & BEV_EVENT_ERROR) != 0 && (what & BEV_EVENT_WRITING) != 0) {
+    } else if (event == HTTP_CHANNEL_WRITE_FAILED) {
         connection->cannot_send = true; /* an answer may have come before */
-        bufferevent_disable(buffers, EV_WRITE);
     } else {
-        ended(call, (what & BEV_EVENT_EOF) != 0 ? HTTP_CALL_DONE : HTTP_CALL_BROKEN);
+        ended(call, event == HTTP_CHANNEL_ENDED ? HTTP_CALL_DONE : HTTP_CALL_BROKEN);
     }
 }
 
@@ -485,22 +495,26 @@ socket_connect(const struct http_target *target)
 static struct client_connection *
 connection_open(struct http_target *target)
 {
+    static const struct http_channel_handler handler = {on_input, NULL, on_event};
     struct event_base *base = target->client->base;
     struct client_connection *connection = calloc(1, sizeof(*connection));
     CHECK(connection != NULL);
     connection->target = target;
     connection->timer = loop_timer_create(base, on_timer, connection);
+    struct ssl_st *ssl = NULL;
     int fd = socket_connect(target);
+    if (fd >= 0 && target->tls_name != NULL)
+        ssl = http_tls_connect(target->client->options.tls, target->tls_name);
+    if (fd >= 0 && target->tls_name != NULL && ssl == NULL) {
+        close(fd);
+        fd = -1;
+    }
     if (fd < 0)
         return connection;
-    struct bufferevent *buffers = bufferevent_socket_new(base, fd, BEV_OPT_CLOSE_ON_FREE);
-    CHECK(buffers != NULL && bufferevent_socket_connect(buffers, NULL, 0) == 0);
-    connection->buffers = buffers;
-    bufferevent_setwatermark(buffers, EV_READ, 0, READ_BYTES);
-    bufferevent_set_max_single_read(buffers, READ_BYTES);
-    bufferevent_set_max_single_write(buffers, READ_BYTES);
-    bufferevent_setcb(buffers, on_read, NULL, on_event, connection);
-    CHECK(bufferevent_enable(buffers, EV_READ | EV_WRITE) == 0);
+    http_channel_init(&connection->channel, base, fd, ssl, HTTP_CHANNEL_CONNECTS);
+    http_channel_handle(&connection->channel, &handler, connection);
+    http_channel_read(&connection->channel, READ_BYTES);
+    connection->has_channel = true;
     return connection;
 }
 
@@ -524,7 +538,7 @@ put(struct evbuffer *output, const char *text)
 static void
 send_request(struct client_connection *connection, const struct http_call_request *request)
 {
-    struct evbuffer *output = bufferevent_get_output(connection->buffers);
+    struct evbuffer *output = connection->channel.output;
     put(output, request->method);
     put(output, " ");
     put(output, request->path);
@@ -540,6 +554,7 @@ send_request(struct client_connection *connection, const struct http_call_reques
     CHECK(evbuffer_add(output, "\r\n", 2) == 0);
     if (request->body_bytes > 0)
         CHECK(evbuffer_add_reference(output, request->body, request->body_bytes, NULL, NULL) == 0);
+    http_channel_flush(&connection->channel);
 }
 
 struct http_call *
@@ -559,7 +574,7 @@ http_call_start(struct http_target *target, const struct http_call_request *requ
                      strcmp(request->method, "HEAD") == 0 ? HTTP_PARSE_ANSWER_TO_HEAD
                                                           : HTTP_PARSE_ANSWER,
                      target->client->options.header_bytes_max);
-    if (call->connection->buffers == NULL) {
+    if (!call->connection->has_channel) {
         arm(call->connection, call->started_ns);
         return call;
     }
@@ -573,10 +588,10 @@ http_call_start(struct http_target *target, const struct http_call_request *requ
 void
 http_call_pause(struct http_call *call)
 {
-    if (is_over(call) || call->is_paused || call->connection->buffers == NULL)
+    if (is_over(call) || call->is_paused || !call->connection->has_channel)
         return;
     call->is_paused = true;
-    bufferevent_disable(call->connection->buffers, EV_READ);
+    http_channel_read(&call->connection->channel, 0);
 }
 
 void
@@ -584,14 +599,13 @@ http_call_resume(struct http_call *call)
 {
     if (is_over(call) || !call->is_paused)
         return;
-    struct bufferevent *buffers = call->connection->buffers;
+    struct http_channel *channel = &call->connection->channel;
     call->is_paused = false;
     call->progress_ns = clock_now_ns();
     arm(call->connection, deadline(call));
-    CHECK(bufferevent_enable(buffers, EV_READ) == 0);
-    if (call->holds == 0 && evbuffer_get_length(bufferevent_get_input(buffers)) > 0)
-        bufferevent_trigger(buffers, EV_READ,
-                            BEV_TRIG_IGNORE_WATERMARKS | BEV_TRIG_DEFER_CALLBACKS);
+    http_channel_read(channel, READ_BYTES);
+    if (call->holds == 0 && http_channel_input_bytes(channel) > 0)
+        http_channel_wake(channel);
 }
 
 /* ---- the answer ---- */
@@ -619,6 +633,19 @@ http_call_header_walk(const struct http_call *call, size_t *position, const char
     *name = parser->text + field->name;
     *value = parser->text + field->value;
     return true;
+}
+
+bool
+http_call_has_more(const struct http_call *call)
+{
+    return call->has_more;
+}
+
+bool
+http_call_has_sent(const struct http_call *call)
+{
+    return !is_over(call) && !call->connection->cannot_send &&
+           http_channel_output_bytes(&call->connection->channel) == 0;
 }
 
 int64_t

@@ -10,6 +10,8 @@
  * Afterwards neither the call nor the accessors may be used. A handler may cancel its call, start
  * others or destroy nothing but that, from any callback.
  *
+ * TLS. A server must show a certificate of a known authority with the target's name.
+ *
  * Errors. An answer is refused as malformed by the rules that parse.h has for requests; one without
  * length and chunks lasts until the server closes. 1xx answers are skipped, at most eight; 101 is
  * malformed, because no call asks for another protocol.
@@ -31,6 +33,7 @@ struct http_client_options {
     uint32_t idle_max; /* connections kept idle per target; the one idle longest is closed */
     int64_t keep_ns;   /* an idle connection is closed after this */
     size_t header_bytes_max;
+    struct http_tls *tls; /* from http_tls_create_client; NULL: no target has TLS */
 };
 
 /* Copies `options`. */
@@ -40,9 +43,11 @@ struct http_client *http_client_create(struct event_base *base,
 void http_client_destroy(struct http_client *client);
 
 /* Where calls go: "127.0.0.1:8000" or "[::1]:8000". No names: resolving them would block.
+ * `tls_name`: the name or numeric address in the server's certificate; NULL: without TLS.
  * INVALID_ARGUMENT with the address. */
 enum status http_target_create(struct http_client *client, const char *address,
-                               struct http_target **target, struct error *error) WARN_UNUSED;
+                               const char *tls_name, struct http_target **target,
+                               struct error *error) WARN_UNUSED;
 /* No call is open (CHECK). Closes idle connections. NULL is ignored. */
 void http_target_destroy(struct http_target *target);
 const char *http_target_address(const struct http_target *target);
@@ -69,7 +74,7 @@ struct http_call_request {
     const char *path;                  /* with its query */
     const struct http_header *headers; /* without Host, Content-Length and Connection */
     size_t header_count;
-    const void *body; /* lent until the call ends; NULL: none */
+    const void *body; /* lent until the call ends or has sent it; NULL: none */
     size_t body_bytes;
     struct http_call_timeouts timeouts;
 };
@@ -101,8 +106,13 @@ const char *http_call_header(const struct http_call *call, const char *name);
 /* Iterates over the headers in their order, from position 0; false at the end. */
 bool http_call_header_walk(const struct http_call *call, size_t *position, const char **name,
                            const char **value);
+/* In on_piece: more bytes have arrived behind this piece, perhaps another one. */
+bool http_call_has_more(const struct http_call *call);
+/* The whole request was sent: its body is not needed any more. */
+bool http_call_has_sent(const struct http_call *call);
 /* The announced length; -1: chunked, or until the connection closes. */
 int64_t http_call_length(const struct http_call *call);
 
-/* After HTTP_CALL_MALFORMED, in on_end: what is wrong. */
+/* In on_end, after HTTP_CALL_MALFORMED: what is wrong; after HTTP_CALL_REFUSED: why the server's
+ * certificate was refused, or NULL. */
 const char *http_call_mistake(const struct http_call *call);

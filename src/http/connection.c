@@ -38,28 +38,7 @@ pool_of(const struct http_connection *connection)
 static size_t
 output_bytes(const struct http_connection *connection)
 {
-    return evbuffer_get_length(bufferevent_get_output(connection->buffers));
-}
-
-/* How much to read ahead. Over TLS this is checked between records (read_look): if a high-water
- * mark cuts a record, the rest waits in OpenSSL and libevent does not return for it. */
-static void
-read_ahead(struct http_connection *connection, size_t bytes)
-{
-    connection->ahead_bytes = bytes;
-    if (connection->listener->tls == NULL)
-        bufferevent_setwatermark(connection->buffers, EV_READ, 0, bytes);
-}
-
-static void
-read_look(struct http_connection *connection)
-{
-    struct bufferevent *buffers = connection->buffers;
-    if (connection->listener->tls == NULL || connection->peer_ended)
-        return;
-    bool reads = evbuffer_get_length(bufferevent_get_input(buffers)) < connection->ahead_bytes;
-    if (reads != ((bufferevent_get_enabled(buffers) & EV_READ) != 0))
-        CHECK((reads ? bufferevent_enable : bufferevent_disable)(buffers, EV_READ) == 0);
+    return http_channel_output_bytes(&connection->channel);
 }
 
 /* Allowed transitions; http_connection_close alone closes. */
@@ -76,7 +55,7 @@ static const uint32_t EDGES[] = {
 static void
 enter(struct http_connection *connection, enum http_state state)
 {
-    CHECK((EDGES[connection->state] & 1u << state) && connection->buffers != NULL);
+    CHECK((EDGES[connection->state] & 1u << state) && connection->has_channel);
     CHECK(state != HTTP_IDLE || !connection->request.is_open);
     if (connection->state == HTTP_IDLE)
         http_idle_remove(connection);
@@ -256,6 +235,7 @@ request_clear(struct http_connection *connection)
         room = 0;
     }
     *request = (struct http_request){.connection = connection, .body = body, .body_room = room};
+    http_body_fini(&connection->body);
     http_parser_reset(&connection->parser);
 }
 
@@ -311,7 +291,7 @@ serve(struct http_connection *connection)
 {
     const struct http_service *service = &connection->listener->service;
     struct http_request *request = &connection->request;
-    read_ahead(connection, HTTP_AHEAD_BYTES);
+    connection->ahead_bytes = HTTP_AHEAD_BYTES;
     request->body_ended = true;
     enter(connection, HTTP_OPEN);
     if (!request->is_open)
@@ -328,7 +308,8 @@ static void
 say_continue(struct http_connection *connection)
 {
     static const char text[] = "HTTP/1.1 100 Continue\r\n\r\n";
-    CHECK(bufferevent_write(connection->buffers, text, sizeof(text) - 1) == 0);
+    CHECK(evbuffer_add(connection->channel.output, text, sizeof(text) - 1) == 0);
+    http_channel_flush(&connection->channel);
     connection->queued += sizeof(text) - 1;
 }
 
@@ -336,10 +317,9 @@ static void
 body_begin(struct http_connection *connection)
 {
     if (connection->parser.is_chunked || connection->parser.length > HTTP_AHEAD_BYTES)
-        read_ahead(connection, HTTP_READ_BYTES);
+        connection->ahead_bytes = HTTP_READ_BYTES;
     enter(connection, HTTP_BODY_IN);
-    if (connection->parser.expects_continue &&
-        evbuffer_get_length(bufferevent_get_input(connection->buffers)) == 0)
+    if (connection->parser.expects_continue && http_channel_input_bytes(&connection->channel) == 0)
         say_continue(connection);
 }
 
@@ -460,7 +440,7 @@ body_read(struct http_connection *connection, struct evbuffer *input)
 static bool
 step(struct http_connection *connection)
 {
-    struct evbuffer *input = bufferevent_get_input(connection->buffers);
+    struct evbuffer *input = connection->channel.input;
     enum http_state state = connection->state;
     if (evbuffer_get_length(input) == 0)
         return false;
@@ -490,7 +470,7 @@ http_connection_run(struct http_connection *connection)
         }
     connection->is_running = false;
     if (connection->state != HTTP_CLOSED) {
-        read_look(connection);
+        http_channel_read(&connection->channel, connection->ahead_bytes);
         http_connection_arm(connection);
     }
     http_connection_release(connection);
@@ -516,10 +496,10 @@ linger(struct http_connection *connection)
     }
     pool->lingerer_count++;
     if (connection->listener->tls != NULL)
-        http_tls_shutdown(connection->buffers);
-    (void)shutdown(connection->fd, SHUT_WR);
+        http_tls_shutdown(connection->channel.ssl);
+    (void)shutdown(connection->channel.fd, SHUT_WR);
     enter(connection, HTTP_LINGERS);
-    read_ahead(connection, HTTP_AHEAD_BYTES);
+    connection->ahead_bytes = HTTP_AHEAD_BYTES;
     http_connection_run(connection);
 }
 
@@ -542,7 +522,7 @@ static void
 finish(struct http_connection *connection)
 {
     enter(connection, HTTP_ANSWERED);
-    bufferevent_setwatermark(connection->buffers, EV_WRITE, 0, 0);
+    connection->channel.low_bytes = 0;
     if (output_bytes(connection) == 0)
         sent(connection);
     else
@@ -608,19 +588,17 @@ http_refuse(struct http_connection *connection, int code, const char *text)
     refused(connection);
 }
 
-/* ---- libevent's callbacks ---- */
+/* ---- the channel's callbacks ---- */
 
 static void
-on_read(struct bufferevent *buffers, void *context)
+on_input(void *context)
 {
-    (void)buffers;
     http_connection_run(context);
 }
 
 static void
-on_write(struct bufferevent *buffers, void *context)
+on_drained(void *context)
 {
-    (void)buffers;
     struct http_connection *connection = context;
     struct http_request *request = &connection->request;
     http_connection_hold(connection);
@@ -636,22 +614,19 @@ on_write(struct bufferevent *buffers, void *context)
 }
 
 static void
-on_event(struct bufferevent *buffers, short what, void *context)
+on_event(void *context, enum http_channel_event event)
 {
-    (void)buffers;
     struct http_connection *connection = context;
-    if ((what & BEV_EVENT_CONNECTED) != 0) {
+    if (event == HTTP_CHANNEL_READY) {
         connection->is_handshaking = false;
-        connection->names = http_tls_names(connection->buffers);
+        connection->names = http_tls_names(connection->channel.ssl);
         enter(connection, HTTP_IDLE);
         http_connection_arm(connection);
         return;
     }
     connection->peer_ended = true;
-    bool ended = (what & BEV_EVENT_EOF) != 0;
-    if (ended && connection->state == HTTP_ANSWERED)
-        bufferevent_disable(connection->buffers, EV_READ); /* the client may still read */
-    else
+    /* during an answer the client may still read */
+    if (event != HTTP_CHANNEL_ENDED || connection->state != HTTP_ANSWERED)
         http_connection_close(connection);
 }
 
@@ -671,7 +646,7 @@ http_connection_release(struct http_connection *connection)
         return;
     if (connection->is_orphan)
         LIST_REMOVE(connection, link);
-    CHECK(!connection->is_counted && connection->buffers == NULL);
+    CHECK(!connection->is_counted && !connection->has_channel);
     request_clear(connection);
     http_parser_fini(&connection->parser);
     free(connection->names);
@@ -693,11 +668,10 @@ http_connection_close(struct http_connection *connection)
     }
     connection->state = HTTP_CLOSED;
     loop_timer_destroy(connection->timer);
-    bufferevent_setcb(connection->buffers, NULL, NULL, NULL, NULL);
     if (connection->listener->tls != NULL)
-        http_tls_shutdown(connection->buffers);
-    bufferevent_free(connection->buffers);
-    connection->buffers = NULL;
+        http_tls_shutdown(connection->channel.ssl);
+    http_channel_fini(&connection->channel);
+    connection->has_channel = false;
     http_connection_leave(connection);
     LIST_REMOVE(connection, link);
     if (connection->request.is_open && !connection->request.is_refused)
@@ -729,33 +703,30 @@ struct http_connection *
 http_connection_open(struct http_listener *listener, int fd, const struct sockaddr *from,
                      enum http_admission admission, struct http_peer *peer)
 {
+    static const struct http_channel_handler handler = {on_input, on_drained, on_event};
     struct event_base *base = listener->pool->server->base;
-    struct bufferevent *buffers = listener->tls != NULL
-                                      ? http_tls_accept(listener->tls, base, fd)
-                                      : bufferevent_socket_new(base, fd, BEV_OPT_CLOSE_ON_FREE);
-    if (buffers == NULL) {
+    struct ssl_st *ssl = listener->tls != NULL ? http_tls_accept(listener->tls) : NULL;
+    if (listener->tls != NULL && ssl == NULL) {
         evutil_closesocket(fd);
         return NULL;
     }
     struct http_connection *connection = calloc(1, sizeof(*connection));
     CHECK(connection != NULL);
     connection->listener = listener;
-    connection->buffers = buffers;
-    connection->fd = fd;
+    http_channel_init(&connection->channel, base, fd, ssl,
+                      ssl != NULL ? HTTP_CHANNEL_SHAKES_HANDS : HTTP_CHANNEL_OPEN);
+    http_channel_handle(&connection->channel, &handler, connection);
+    connection->has_channel = true;
     connection->peer = peer;
     connection->is_handshaking = listener->tls != NULL;
     connection->request.connection = connection;
     connection->state = HTTP_CLOSED;
     peer_name(connection, from);
-    http_parser_init(&connection->parser, HTTP_PARSE_REQUEST,
-                     listener->service.header_bytes_max);
+    http_parser_init(&connection->parser, HTTP_PARSE_REQUEST, listener->service.header_bytes_max);
     connection->timer = loop_timer_create(base, on_timer, connection);
     LIST_INSERT_HEAD(&listener->pool->connections, connection, link);
-    bufferevent_set_max_single_read(buffers, HTTP_READ_BYTES);
-    bufferevent_set_max_single_write(buffers, HTTP_READ_BYTES);
-    read_ahead(connection, HTTP_AHEAD_BYTES);
-    bufferevent_setcb(buffers, on_read, on_write, on_event, connection);
-    CHECK(bufferevent_enable(buffers, EV_READ) == 0);
+    connection->ahead_bytes = HTTP_AHEAD_BYTES;
+    http_channel_read(&connection->channel, connection->ahead_bytes);
     enter(connection, admission == HTTP_ADMITTED ? HTTP_IDLE : HTTP_HEAD_IN);
     if (admission == HTTP_ADMITTED)
         http_connection_arm(connection);

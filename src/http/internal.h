@@ -8,7 +8,6 @@
 #pragma once
 
 #include <event2/buffer.h>
-#include <event2/bufferevent.h>
 #include <event2/event.h>
 #include <netinet/in.h>
 #include <stdbool.h>
@@ -16,6 +15,7 @@
 
 #include "base/hash_table.h"
 #include "http/body.h"
+#include "http/channel.h"
 #include "http/parse.h"
 #include "http/server.h"
 #include "http/socket.h"
@@ -85,8 +85,8 @@ struct http_names {
 
 struct http_connection {
     struct http_listener *listener;
-    struct bufferevent *buffers; /* NULL: closed */
-    int fd;
+    struct http_channel channel;
+    bool has_channel;   /* false: closed */
     size_t ahead_bytes; /* may be read before earlier bytes are used */
     struct loop_timer *timer;
     int64_t armed_ns; /* when the timer fires; 0: not set */
@@ -94,7 +94,7 @@ struct http_connection {
     int64_t since_ns;       /* when it entered the current state */
     int64_t progress_ns;    /* when bytes last moved */
     uint64_t moved_in;      /* bytes read in this state */
-    uint64_t queued;        /* bytes to send, given to `buffers` in this state */
+    uint64_t queued;        /* bytes to send, given to the channel in this state */
     uint64_t moved_before;  /* bytes moved when the timer last fired */
     bool is_running;        /* http_connection_run is on the stack */
     bool wants_turn;        /* more has arrived than one turn serves */
@@ -228,10 +228,10 @@ void http_listener_destroy(struct http_listener *listener);
 
 /* ---- tls.c ---- */
 
-/* Wraps a connected socket; NULL: no memory or no certificate. */
-struct bufferevent *http_tls_accept(struct http_tls *tls, struct event_base *base, int fd);
+/* For an accepted connection; NULL: no memory. */
+struct ssl_st *http_tls_accept(struct http_tls *tls);
 /* After the handshake: the names in the client's certificate, freed by the caller; NULL: none was
  * shown. */
-struct http_names *http_tls_names(struct bufferevent *buffers);
+struct http_names *http_tls_names(struct ssl_st *ssl);
 /* Sends close_notify. */
-void http_tls_shutdown(struct bufferevent *buffers);
+void http_tls_shutdown(struct ssl_st *ssl);

@@ -21,7 +21,7 @@ static bool
 has_news(const struct http_connection *connection)
 {
     int bytes = 0;
-    return ioctl(connection->fd, FIONREAD, &bytes) == 0 && bytes > 0;
+    return ioctl(connection->channel.fd, FIONREAD, &bytes) == 0 && bytes > 0;
 }
 
 /* The connection of a peer, or of the pool (NULL), that has been idle longest; NULL: none. Those

@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <sys/uio.h>
 #include <time.h>
 
@@ -51,29 +50,23 @@ piece_add(struct evbuffer *output, const struct http_piece *piece, size_t sent)
     CHECK(evbuffer_add_reference(output, data, piece->bytes - sent, piece_free, kept) == 0);
 }
 
-/* Writes what the socket takes at once; returns how much. Not over TLS, nor while earlier output
- * waits. The loop will see an error. */
+/* Writes what the socket takes at once; returns how much. */
 static size_t
 write_now(struct http_connection *connection, const struct http_piece *pieces, size_t count)
 {
     struct iovec spans[PIECES_AT_ONCE];
-    if (connection->listener->tls != NULL ||
-        evbuffer_get_length(bufferevent_get_output(connection->buffers)) > 0)
-        return 0;
     size_t used = count < PIECES_AT_ONCE ? count : PIECES_AT_ONCE;
     for (size_t i = 0; i < used; i++)
         spans[i] = (struct iovec){.iov_base = (void *)(uintptr_t)pieces[i].data,
                                   .iov_len = pieces[i].bytes};
-    struct msghdr message = {.msg_iov = spans, .msg_iovlen = used};
-    ssize_t sent = sendmsg(connection->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
-    return sent > 0 ? (size_t)sent : 0;
+    return http_channel_write(&connection->channel, spans, (int)used);
 }
 
 void
 http_output_pieces(struct http_connection *connection, const struct http_piece *pieces,
                    size_t count)
 {
-    struct evbuffer *output = bufferevent_get_output(connection->buffers);
+    struct evbuffer *output = connection->channel.output;
     size_t sent = write_now(connection, pieces, count);
     connection->queued += sent;
     for (size_t i = 0; i < count; i++) {
@@ -86,6 +79,7 @@ http_output_pieces(struct http_connection *connection, const struct http_piece *
         piece_add(output, &pieces[i], gone);
         connection->queued += pieces[i].bytes - gone;
     }
+    http_channel_flush(&connection->channel);
 }
 
 /* ---- heads ---- */

@@ -7,7 +7,7 @@
 
 #include "base/check.h"
 
-enum { ROOM_FIRST = 1024, ROOM_KEPT = 4096, DIGITS_MAX = 19 };
+enum { ROOM_FIRST = 512, ROOM_KEPT = 4096, FIELDS_FIRST = 16, DIGITS_MAX = 19 };
 
 /* ---- bytes ---- */
 
@@ -149,6 +149,11 @@ judge_field(struct http_parser *parser, size_t bytes)
         return bad(parser, 400, mistake);
     if (parser->field_count == HTTP_FIELDS_MAX)
         return bad(parser, 431, "there are too many headers");
+    if (parser->field_count == parser->field_room) {
+        parser->field_room = parser->field_room > 0 ? parser->field_room * 2 : FIELDS_FIRST;
+        parser->fields = realloc(parser->fields, parser->field_room * sizeof(*parser->fields));
+        CHECK(parser->fields != NULL);
+    }
     line[name_bytes] = '\0';
     line[value + value_bytes] = '\0'; /* replaces the CR, or a space before it */
     parser->fields[parser->field_count++] = (struct http_field){
@@ -306,7 +311,9 @@ void
 http_parser_fini(struct http_parser *parser)
 {
     free(parser->text);
+    free(parser->fields);
     parser->text = NULL;
+    parser->fields = NULL;
 }
 
 void

@@ -35,7 +35,8 @@ struct http_parser {
     size_t line; /* start of the incomplete line */
     bool has_first_line;
     uint32_t field_count;
-    struct http_field fields[HTTP_FIELDS_MAX];
+    uint32_t field_room;
+    struct http_field *fields;
 
     /* after HTTP_DONE */
     uint32_t method; /* offsets, like those of fields; of a request */

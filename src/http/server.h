@@ -95,9 +95,9 @@ void http_pool_relieve(struct http_pool *pool);
 
 /* PEM texts. */
 struct http_pems {
-    const char *certificate; /* and the certificates between it and its authority */
+    const char *certificate; /* and those between it and its authority; a client: may be NULL */
     const char *key;         /* decrypted */
-    const char *ca;          /* authorities of clients' certificates; NULL: none */
+    const char *ca; /* authorities of the other side's; NULL: none, of a client: the system's */
 };
 
 enum http_tls_clients { HTTP_TLS_ANY, HTTP_TLS_OPTIONAL, HTTP_TLS_REQUIRED };
@@ -114,7 +114,10 @@ struct http_tls_source {
 /* Fetches for the first time. INVALID_ARGUMENT with OpenSSL's reason. */
 enum status http_tls_create(const struct http_tls_source *source, struct http_tls **tls,
                             struct error *error) WARN_UNUSED;
-/* After the server. NULL is ignored. */
+/* The same for clients (client.h), which check their servers' certificates. */
+enum status http_tls_create_client(const struct http_tls_source *source, struct http_tls **tls,
+                                   struct error *error) WARN_UNUSED;
+/* After the server or client. NULL is ignored. */
 void http_tls_destroy(struct http_tls *tls);
 
 /* ---- services ---- */
@@ -230,6 +233,9 @@ void http_answer_begin(struct http_request *request, int code, const struct http
                        size_t header_count, void (*on_writable)(struct http_request *request));
 /* HTTP_WAIT: more than HTTP_HIGH_WATER_BYTES wait; bytes written anyway are kept. */
 enum http_flow http_answer_write(struct http_request *request, const struct http_piece *piece);
+/* The same, but the piece is copied, and sent after this turn of the loop together with others: for
+ * small pieces, of which more follow at once. */
+enum http_flow http_answer_append(struct http_request *request, const struct http_piece *piece);
 /* Bounds what the kernel keeps of this answer for a client that does not read it. */
 void http_answer_set_buffer(struct http_request *request, int bytes);
 /* The bytes of this answer that the kernel has not taken yet. */

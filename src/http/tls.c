@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * TLS of a listener. Certificates are fetched at each connection, and when they have changed a new
- * SSL_CTX replaces the old one; connections keep theirs.
+ * TLS of a listener or of a client. Certificates are fetched at each connection, and when they have
+ * changed a new SSL_CTX replaces the old one; connections keep theirs.
  */
 #include <arpa/inet.h>
-#include <event2/bufferevent_ssl.h>
 #include <openssl/err.h>
 #include <openssl/pem.h>
 #include <openssl/ssl.h>
@@ -15,8 +14,12 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "http/internal.h"
+#include "http/tls_io.h"
+
+enum tls_side { TLS_SERVER, TLS_CLIENT };
 
 struct http_tls {
+    enum tls_side side;
     struct http_tls_source source;
     SSL_CTX *current;
     uint64_t version;
@@ -91,16 +94,17 @@ use_authorities(SSL_CTX *context, const char *text)
     return used;
 }
 
+static const unsigned char protocol[] = "\x08http/1.1";
+
 /* Clients that also offer HTTP/2 get HTTP/1.1. */
 static int
 choose_protocol(SSL *ssl, const unsigned char **out, unsigned char *out_bytes,
                 const unsigned char *in, unsigned in_bytes, void *argument)
 {
-    static const unsigned char ours[] = "\x08http/1.1";
     (void)ssl;
     (void)argument;
     unsigned char *chosen;
-    if (SSL_select_next_proto(&chosen, out_bytes, ours, sizeof(ours) - 1, in, in_bytes) !=
+    if (SSL_select_next_proto(&chosen, out_bytes, protocol, sizeof(protocol) - 1, in, in_bytes) !=
         OPENSSL_NPN_NEGOTIATED)
         return SSL_TLSEXT_ERR_NOACK;
     *out = chosen;
@@ -108,7 +112,17 @@ choose_protocol(SSL *ssl, const unsigned char **out, unsigned char *out_bytes,
 }
 
 static void
-set_options(SSL_CTX *context, enum http_tls_clients clients)
+set_options(SSL_CTX *context)
+{
+    CHECK(SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION) == 1);
+    SSL_CTX_set_options(context, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);
+    SSL_CTX_set_mode(context, SSL_MODE_RELEASE_BUFFERS);
+    /* a resumed session would use earlier certificates */
+    SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
+}
+
+static void
+set_server_options(SSL_CTX *context, enum http_tls_clients clients)
 {
     static const int modes[] = {
         [HTTP_TLS_ANY] = SSL_VERIFY_NONE,
@@ -116,16 +130,18 @@ set_options(SSL_CTX *context, enum http_tls_clients clients)
         [HTTP_TLS_REQUIRED] = SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT,
     };
     static const unsigned char session_name[] = "shoal";
-    CHECK(SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION) == 1);
-    SSL_CTX_set_options(context, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION |
-                                     SSL_OP_IGNORE_UNEXPECTED_EOF);
-    SSL_CTX_set_mode(context, SSL_MODE_RELEASE_BUFFERS);
+    SSL_CTX_set_options(context, SSL_OP_IGNORE_UNEXPECTED_EOF | SSL_OP_NO_TICKET);
     SSL_CTX_set_verify(context, modes[clients], NULL);
-    /* a resumed session would use earlier certificates */
-    SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
-    SSL_CTX_set_options(context, SSL_OP_NO_TICKET);
     CHECK(SSL_CTX_set_session_id_context(context, session_name, sizeof(session_name) - 1) == 1);
     SSL_CTX_set_alpn_select_cb(context, choose_protocol, NULL);
+}
+
+/* An end without close_notify stays an error: it could be an attacker's. */
+static void
+set_client_options(SSL_CTX *context)
+{
+    SSL_CTX_set_verify(context, SSL_VERIFY_PEER, NULL);
+    CHECK(SSL_CTX_set_alpn_protos(context, protocol, sizeof(protocol) - 1) == 0);
 }
 
 /* For http_tls_source. Invalid certificates leave the old ones in use. */
@@ -133,18 +149,26 @@ static void
 take(void *taker, const struct http_pems *pems)
 {
     struct http_tls *tls = taker;
-    SSL_CTX *context = SSL_CTX_new(TLS_server_method());
+    bool is_client = tls->side == TLS_CLIENT;
+    SSL_CTX *context = SSL_CTX_new(is_client ? TLS_client_method() : TLS_server_method());
     CHECK(context != NULL);
     ERR_clear_error();
-    set_options(context, tls->source.clients);
+    set_options(context);
+    if (is_client)
+        set_client_options(context);
+    else
+        set_server_options(context, tls->source.clients);
     struct error none = ERROR_NONE;
     tls->error = none;
-    if (!use_certificates(context, pems->certificate))
+    if (pems->certificate != NULL && !use_certificates(context, pems->certificate))
         (void)openssl_error(&tls->error, "the certificate cannot be used");
-    else if (!use_key(context, pems->key))
+    else if (pems->certificate != NULL && !use_key(context, pems->key))
         (void)openssl_error(&tls->error, "the key cannot be used with the certificate");
     else if (pems->ca != NULL && !use_authorities(context, pems->ca))
-        (void)openssl_error(&tls->error, "the authorities of clients cannot be used");
+        (void)openssl_error(&tls->error, is_client ? "the authorities of servers cannot be used"
+                                                   : "the authorities of clients cannot be used");
+    else if (is_client && pems->ca == NULL && SSL_CTX_set_default_verify_dir(context) != 1)
+        (void)openssl_error(&tls->error, "the system's authorities cannot be used");
     if (tls->error.status != STATUS_OK) {
         log_warn("tls_kept what=http error=\"%s\" action=\"the former certificates stay in use\"",
                  tls->error.text);
@@ -155,12 +179,13 @@ take(void *taker, const struct http_pems *pems)
     tls->current = context;
 }
 
-enum status
-http_tls_create(const struct http_tls_source *source, struct http_tls **created,
-                struct error *error)
+static enum status
+create(const struct http_tls_source *source, enum tls_side side, struct http_tls **created,
+       struct error *error)
 {
     struct http_tls *tls = calloc(1, sizeof(*tls));
     CHECK(tls != NULL);
+    tls->side = side;
     tls->source = *source;
     tls->version = source->fetch(source->context, 0, take, tls);
     *created = tls;
@@ -172,6 +197,19 @@ http_tls_create(const struct http_tls_source *source, struct http_tls **created,
     return STATUS_INVALID_ARGUMENT;
 }
 
+enum status
+http_tls_create(const struct http_tls_source *source, struct http_tls **tls, struct error *error)
+{
+    return create(source, TLS_SERVER, tls, error);
+}
+
+enum status
+http_tls_create_client(const struct http_tls_source *source, struct http_tls **tls,
+                       struct error *error)
+{
+    return create(source, TLS_CLIENT, tls, error);
+}
+
 void
 http_tls_destroy(struct http_tls *tls)
 {
@@ -181,20 +219,31 @@ http_tls_destroy(struct http_tls *tls)
     free(tls);
 }
 
-struct bufferevent *
-http_tls_accept(struct http_tls *tls, struct event_base *base, int fd)
+SSL *
+http_tls_accept(struct http_tls *tls)
+{
+    tls->version = tls->source.fetch(tls->source.context, tls->version, take, tls);
+    SSL *ssl = SSL_new(tls->current);
+    if (ssl != NULL)
+        SSL_set_accept_state(ssl);
+    return ssl;
+}
+
+SSL *
+http_tls_connect(struct http_tls *tls, const char *name)
 {
     tls->version = tls->source.fetch(tls->source.context, tls->version, take, tls);
     SSL *ssl = SSL_new(tls->current);
     if (ssl == NULL)
         return NULL;
-    struct bufferevent *buffers = bufferevent_openssl_socket_new(
-        base, fd, ssl, BUFFEREVENT_SSL_ACCEPTING, BEV_OPT_CLOSE_ON_FREE);
-    if (buffers == NULL)
-        SSL_free(ssl);
-    else
-        bufferevent_openssl_set_allow_dirty_shutdown(buffers, 1);
-    return buffers;
+    SSL_set_connect_state(ssl);
+    SSL_set_hostflags(ssl, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS);
+    bool is_address = X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(ssl), name) == 1;
+    ERR_clear_error();
+    if (is_address || (SSL_set1_host(ssl, name) == 1 && SSL_set_tlsext_host_name(ssl, name) == 1))
+        return ssl;
+    SSL_free(ssl);
+    return NULL;
 }
 
 /* ---- the client's certificate ---- */
@@ -266,9 +315,9 @@ add_alternative(struct http_names *names, const GENERAL_NAME *name)
 
 /* In the form that gRPC's core uses: a client is one caller over either protocol. */
 struct http_names *
-http_tls_names(struct bufferevent *buffers)
+http_tls_names(SSL *ssl)
 {
-    X509 *certificate = SSL_get1_peer_certificate(bufferevent_openssl_get_ssl(buffers));
+    X509 *certificate = SSL_get1_peer_certificate(ssl);
     if (certificate == NULL)
         return NULL;
     struct http_names *names = calloc(1, sizeof(*names));
@@ -284,9 +333,8 @@ http_tls_names(struct bufferevent *buffers)
 }
 
 void
-http_tls_shutdown(struct bufferevent *buffers)
+http_tls_shutdown(SSL *ssl)
 {
-    SSL *ssl = bufferevent_openssl_get_ssl(buffers);
     if (SSL_in_init(ssl))
         return;
     (void)SSL_shutdown(ssl); /* does not wait for the client's close_notify */

@@ -4,6 +4,7 @@
 from contenders import (LOAD_FIGURES, OUTSTANDING, SIZES, Case, Group, Rings, closed, digits_group,
                         echo_group, echo_tcp_group, idle_contenders, local_group, models_groups,
                         ring_contenders, service_contenders, stages_contenders)
+from gateways import gateway_groups
 from meshes import mesh_group, register_group
 from pickers import picker_groups
 from pythons import python_group
@@ -20,6 +21,7 @@ GROUPS = [
     register_group(),
     web_group(),
     *picker_groups(),
+    *gateway_groups(),
     Group("stages", "stages without a network: echo, on two CPUs in turn",
           ("shoal_1", "shoal_2", "shoal_4"), stages_contenders,
           closed(1), figures=LOAD_FIGURES[:4] + [("second_stage_ns", "second stage ns")]),

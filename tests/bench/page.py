@@ -61,7 +61,7 @@ workers and client on CPU 1. *Not pinned*: where the kernel places them.
 HOW = """\
 ## Reproduce and read
 
-`./dev bench` takes 49 minutes, `--quick` a few; `--only digits` measures one cell, `./dev bench --help`
+`./dev bench` takes over an hour, `--quick` a few; `--only digits` measures one cell, `./dev bench --help`
 lists them. [The bench](../tests/bench/DESIGN.md) has its rules.
 
 - **N outstanding** is a closed loop: each answer is followed by the next call. The charts of an

@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measures Shoal and its references side by side in one run, and prints the ratios beside their goals.
 
-    ./dev bench                      everything, pinned and free: 49 minutes
+    ./dev bench                      everything, pinned and free: over an hour
     ./dev bench --quick              a few minutes: 2 short rounds, pinned
     ./dev bench --only echo          one cell: echo, local, digits, python, models, mesh, register,
-                                     http, picker, stages, service, ring, idle
+                                     http, gateway, picker, stages, service, ring, idle
     ./dev bench --publish            everything, and write docs/performance.md from it
     ./dev bench --publish --only echo
                                      replace the published cell
@@ -25,6 +25,8 @@ Cells:
            into that etcd
   http     keep-alive requests of 1 KiB: nginx and Shoal's HTTP server (packages nginx-light, wrk)
   picker   shoal-gateway behind Envoy's ext_proc, without Envoy: requests of 1 KB and 220 KB
+  gateway  shoal-gateway, nginx and HAProxy (package haproxy) before one model server: requests of
+           1 KB and 220 KB, 200 streams, the memory of open ones
   stages   echo with 1, 2 and 4 stages without a network: the cost of a stage
   service  two stages: a service in plain Python without a network; Shoal without a network
            (pipeline_bench submits as the front does); Shoal over gRPC

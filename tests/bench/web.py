@@ -41,6 +41,8 @@ http {{
 class Web:
     """A server of HTTP. Subclasses say how it is started."""
 
+    path = PATH
+
     def __init__(self, setting, name):
         self.setting = setting
         self.name = name
@@ -70,11 +72,15 @@ class Web:
         except OSError:
             return False
 
+    def request(self):
+        """What wrk is told of it."""
+        return ["-H", "X-Padding: " + "x" * HEAD_BYTES]
+
     def measure(self, case, seconds, _rate, _seed):
         seconds = max(1, round(seconds))  # wrk knows whole ones
         command = ["taskset", "-c", str(PINNED["client"])] if self.setting.pinned else []
         command += ["wrk", "--latency", "-t", "1", "-c", str(case.outstanding), "-d", f"{seconds}s"]
-        command += ["-H", "X-Padding: " + "x" * HEAD_BYTES, f"http://127.0.0.1:{self.port}{PATH}"]
+        command += [*self.request(), f"http://127.0.0.1:{self.port}{self.path}"]
         cpu = cpu_seconds(self.pids())
         done = subprocess.run(command, capture_output=True, text=True, check=False,
                               timeout=RUN_DEADLINE_S)

@@ -2,7 +2,8 @@
 /*
  * Any bytes as a body whose model the gateway looks for. Where Jansson reads an object of which the
  * scan finds the model to be text, it must be the same text: else the gateway would choose by
- * another model than the server answers with. ctest: libs=jansson
+ * another model than the server answers with. The same bytes are an answer with `usage`. ctest:
+ * libs=jansson
  */
 #include <jansson.h>
 #include <stdint.h>
@@ -11,6 +12,7 @@
 
 #include "base/check.h"
 #include "gateway/scan/json_scan.h"
+#include "gateway/scan/usage.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -52,6 +54,10 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         check_model(text, size, &meant);
     if (mistake == NULL)
         check_elements(text, size, members[1].value);
+    struct usage_tail tail = {.used = 0};
+    struct usage usage;
+    usage_feed(&tail, text, size);
+    (void)usage_read(&tail, &usage);
     bytes_fini(&meant);
     free(text);
     return 0;

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Any bytes as a server's page of metrics, whole and cut into spans, whose length the first byte
- * gives: the figures must be the same, and such that the core can take them.
+ * gives: the figures must be the same, and such that the core can take them. The bytes are also a
+ * server's list of models, and the values of the headers that report its load.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/check.h"
+#include "gateway/scan/load_report.h"
 #include "gateway/scan/metrics_page.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -40,9 +42,24 @@ check_same(const struct metrics_page *one, const struct metrics_page *other)
               one->adapters[i].state == other->adapters[i].state);
 }
 
+static void
+read_report(const uint8_t *data, size_t size)
+{
+    struct gateway_report report = {.has_waiting = false};
+    char *text = malloc(size + 1);
+    CHECK(text != NULL);
+    memcpy(text, data, size);
+    text[size] = '\0';
+    for (const char *const *name = load_report_headers; *name != NULL; name++)
+        load_report_read(*name, text, &report);
+    CHECK(!report.has_kv_used || (report.kv_used >= 0 && report.kv_used <= 1));
+    free(text);
+}
+
 int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
+    static struct model_list list;
     static struct metrics_page whole;
     static struct metrics_page cut;
     if (size < 2)
@@ -54,5 +71,8 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     CHECK(whole.figures.kv_used >= 0 && whole.figures.kv_used <= 1);
     CHECK(whole.figures.adapter_count <= GATEWAY_ADAPTERS_MAX);
     CHECK(whole.loaded_count <= whole.figures.adapter_count);
+    model_list_read((const char *)data + 1, size - 1, &list);
+    CHECK(list.adapter_count <= GATEWAY_ADAPTERS_MAX);
+    read_report(data + 1, size - 1);
     return 0;
 }

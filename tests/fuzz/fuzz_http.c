@@ -153,6 +153,7 @@ read_all(enum http_parsed parsed, const char *data, size_t bytes, size_t step)
             reading.code = body.code;
         else if (reading.verdict == HTTP_MORE)
             reading.verdict = read_body(&body, &source, &reading);
+        http_body_fini(&body);
     }
     http_parser_fini(&parser);
     return reading;

@@ -18,7 +18,7 @@ from shoal_bench import RELEASE, BenchTest
 from shoal_fixture import BUILD, Shoald, node, pipeline, stage
 
 PROGRAMS = ("grpc_load", "local_load", "echo_server", "ring_bench", "pipeline_bench", "xgboost_bench",
-            "extproc_load")
+            "extproc_load", "model_backend", "stream_load")
 
 
 @RELEASE

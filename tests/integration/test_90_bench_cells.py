@@ -73,6 +73,13 @@ class TestCells(BenchTest):
         if there:
             self.check_goals(report, ("http-cpu",))
 
+    def test_gateway(self):
+        for program in ("wrk", "nginx", "haproxy"):
+            if shutil.which(program, path="/usr/sbin:/usr/bin") is None:
+                self.skipTest(f"{program} is not installed")
+        self.check_goals(self.check_cell("gateway", "pinned"),
+                         ("gateway-1k", "gateway-220k", "gateway-lag", "gateway-stream", "gateway-memory"))
+
     def test_digits(self):
         help_text = subprocess.run([BUILD / "bin" / "shoald", "--help-config=markdown"],
                                    capture_output=True, text=True, check=True).stdout

@@ -28,6 +28,8 @@ CHAT = "/v1/chat/completions"
 class Model:
     """A simulated server, which may be killed and started again."""
 
+    keys = {}  # further ones of its entry
+
     def __init__(self, name, *options):
         self.name, self.options, self.port, self.process = name, options, free_port(), None
         self.start()
@@ -76,7 +78,7 @@ class Gateway:
 
     def list(self, models):
         self.write("servers.yaml", json.dumps({"endpoints": [
-            {"name": model.name, "address": "127.0.0.1", "port": str(model.port)}
+            {"name": model.name, "address": "127.0.0.1", "port": str(model.port), **model.keys}
             for model in models]}))
 
     def figures(self):
@@ -146,6 +148,7 @@ class Passing(GatewayTest):
         self.assertEqual(status, 200)
         self.assertEqual(json.loads(body)["choices"][0]["message"]["content"], "t1 t2 t3 t4 ")
         self.assertEqual(headers["x-request-id"], "mine")
+        self.assertNotIn("endpoint-load-metrics", headers)
         self.assertEqual(headers.get_all("Content-Length"), [str(len(body))])
         server = next(model for model in self.models if model.name == headers["x-served-by"])
         passed = server.ask("/test/last")["headers"]
@@ -174,6 +177,20 @@ class Passing(GatewayTest):
         self.assertEqual(len(events), 4 + 2)
         self.assertEqual(events[-2:], ["data: [DONE]", ""])
 
+    def test_tokens_are_counted(self):
+        def tokens(kind, model="base"):
+            rows = self.gateway.figures()
+            return sum(value for name, value in rows.items()
+                       if name.startswith(f'{kind}_tokens_total{{model="{model}"'))
+        said = json.loads(self.gateway.chat(text="x" * 400)[2])["usage"]
+        self.gateway.chat(text="x" * 400, stream=True, stream_options={"include_usage": True})
+        self.gateway.chat("red", stream=True)
+        self.gateway.chat("unknown")
+        self.assertEqual(tokens("prompt"), 2 * said["prompt_tokens"])
+        self.assertEqual(tokens("answer"), 8)
+        self.assertEqual(tokens("prompt", "unknown"), 0)
+        self.assertEqual(self.gateway.figures()["usage_unknown_total"], 1)
+
     def test_other_paths(self):
         self.assertEqual(self.gateway.call({"model": "base", "prompt": "x"},
                                            path="/v1/completions")[0], 200)
@@ -182,6 +199,10 @@ class Passing(GatewayTest):
         wait_until(lambda: len(self.list_models()) == 4, self.list_models)
         self.assertEqual(sorted(self.list_models()), ["base", "blue", "green", "red"])
         self.assertEqual(self.gateway.call(method="GET", path="/health")[0], 200)
+        self.assertEqual(self.gateway.call(method="HEAD", path="/health")[::2], (200, b""))
+        for method, path, allow in (("GET", CHAT, "POST"), ("DELETE", "/health", "GET, HEAD")):
+            status, headers, _ = self.gateway.call(method=method, path=path)
+            self.assertEqual((status, headers["Allow"]), (405, allow))
 
     def list_models(self):
         body = self.gateway.call(method="GET", path="/v1/models")[2]
@@ -231,6 +252,22 @@ class Passing(GatewayTest):
             self.assertIn("message", json.loads(answer)["error"], answer)
         status, _, answer = self.gateway.chat("unknown")  # the server's own words
         self.assertEqual((status, json.loads(answer)["error"]["message"]), (404, "no such model"))
+
+
+class Logging(GatewayTest):
+    keys = {"access_log": 2}
+
+    def test_every_second_request_is_logged(self):
+        self.gateway.chat("red", headers={"x-request-id": 'a"b'})
+        self.gateway.chat()
+        self.gateway.call("{")
+        self.gateway.call("{")
+        calls = [line for line in self.gateway.read_log().splitlines() if " call " in line]
+        self.assertEqual(len(calls), 2, calls)
+        self.assertRegex(calls[0], r'call id="a\?b" peer=127.0.0.1 path="/v1/chat/completions" '
+                         r'model="red" endpoint="(one|two)" status=200 outcome=answered tries=1 '
+                         r'us=\d+ first_us=\d+ prompt_tokens=\d+ answer_tokens=4')
+        self.assertIn('model="" endpoint="" status=400 outcome=refused tries=0', calls[1])
 
 
 class Failing(GatewayTest):
@@ -477,7 +514,8 @@ class Sharing(FlowTest):
     def test_a_model_with_more_than_its_share(self):
         for model, count in ("red", 200), ("blue", 10):
             self.assertEqual(self.gateway.chat(model, max_tokens=count)[0], 200)
-        self.assertEqual(self.gateway.figures()["answer_tokens_total"], 210)
+        self.assertEqual(sum(value for name, value in self.gateway.figures().items()
+                             if name.startswith("answer_tokens_total")), 210)
         self.assertEqual(self.gateway.chat("red")[0], 200)  # there is room
         held = [self.hold() for _ in self.models]
         status, headers, body = self.gateway.chat("red")
@@ -690,4 +728,5 @@ schedulingProfiles:
             self.assertIn("gateway" if option != "--help-config" else "tries_max", output)
 
 
-main()
+if __name__ == "__main__":
+    main()

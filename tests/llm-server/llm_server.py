@@ -3,6 +3,7 @@
 """A simulated language-model server in real time: OpenAI's API and vLLM's metrics, without a model.
 
     llm_server.py --port N [--name NAME] [--model BASE] [--adapters a,b] [--slots N] [--speed X]
+                  [--certificate FILE --key FILE [--client-ca FILE]]
 
 Its times are those of the Gateway API Inference Extension's simulator (Llama-2-7B on an A100): a
 prefill takes max(0.04, 6.769e-5 t + 0.01969) s for t tokens, a decode step of a batch of b with k
@@ -16,6 +17,7 @@ POST /test/fault {"fault": F} makes it misbehave: hang (accepts, says nothing), 
 import argparse
 import asyncio
 import json
+import ssl
 import sys
 import time
 
@@ -181,7 +183,8 @@ class Server:
                   len(prompt) // CHARACTERS_PER_TOKEN, tokens)
         self.engine.waiting.append(job)
         self.engine.more.set()
-        work = asyncio.ensure_future(self.stream(writer, job, model) if call.get("stream")
+        work = asyncio.ensure_future(self.stream(writer, job, model, (call.get(
+            "stream_options") or {}).get("include_usage")) if call.get("stream")
                                      else self.whole(writer, job, model))
         gone = asyncio.ensure_future(reader.read(1))  # no client pipelines
         await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
@@ -207,7 +210,7 @@ class Server:
                  "finish_reason": "length"}],
             "usage": {"prompt_tokens": job.prompt_tokens, "completion_tokens": job.made}})
 
-    async def stream(self, writer, job, model):
+    async def stream(self, writer, job, model, usage):
         first = await job.tokens.get()
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nX-Served-By: "
                      + self.options.name.encode() + b"\r\nTransfer-Encoding: chunked\r\n\r\n")
@@ -223,6 +226,11 @@ class Server:
                 {"index": 0, "delta": {"content": text}, "text": text}]})
             self.chunk(writer, f"data: {event}\n\n".encode())
             await writer.drain()
+        if usage:
+            event = json.dumps({"object": "chat.completion.chunk", "model": model, "choices": [],
+                                "usage": {"prompt_tokens": job.prompt_tokens,
+                                          "completion_tokens": job.made}})
+            self.chunk(writer, f"data: {event}\n\n".encode())
         self.chunk(writer, b"data: [DONE]\n\n")
         writer.write(b"0\r\n\r\n")
         await writer.drain()
@@ -234,10 +242,25 @@ class Server:
 
     async def answer(self, writer, code, body, kind="application/json"):
         data = (body if isinstance(body, str) else json.dumps(body)).encode()
+        report = ""
+        if "endpoint-load-metrics-format" in self.last.get("headers", {}):
+            report = (f"\r\nEndpoint-Load-Metrics: TEXT named_metrics.num_requests_waiting="
+                      f"{len(self.engine.waiting)}, named_metrics.kv_cache_usage_perc="
+                      f"{self.engine.kv_tokens() / KV_TOKENS}")
         writer.write(f"HTTP/1.1 {code} X\r\nContent-Type: {kind}\r\nX-Served-By: {self.options.name}"
-                     f"\r\nContent-Length: {len(data)}\r\n\r\n".encode() + data)
+                     f"{report}\r\nContent-Length: {len(data)}\r\n\r\n".encode() + data)
         await writer.drain()
         return True
+
+
+def tls_context(options):
+    if not options.certificate:
+        return None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=options.client_ca)
+    context.load_cert_chain(options.certificate, options.key)
+    if options.client_ca:
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context
 
 
 async def main():
@@ -249,8 +272,12 @@ async def main():
     parser.add_argument("--adapters", default="", help="names, comma-separated")
     parser.add_argument("--slots", type=int, default=4, help="adapters loaded at a time")
     parser.add_argument("--speed", type=float, default=1)
+    parser.add_argument("--certificate", help="serve with TLS")
+    parser.add_argument("--key")
+    parser.add_argument("--client-ca", help="clients must show a certificate of this authority")
     server = Server(parser.parse_args())
-    listener = await asyncio.start_server(server.connection, "127.0.0.1", server.options.port)
+    listener = await asyncio.start_server(server.connection, "127.0.0.1", server.options.port,
+                                          ssl=tls_context(server.options))
     print(f"{server.options.name}: http://127.0.0.1:{server.options.port}", flush=True)
     async with listener:
         await asyncio.gather(server.engine.run(), listener.serve_forever())

@@ -14,6 +14,7 @@
 
 #include "base/check.h"
 #include "gateway/scan/json_scan.h"
+#include "gateway/scan/load_report.h"
 #include "gateway/scan/metrics_page.h"
 #include "gateway/scan/usage.h"
 
@@ -285,6 +286,107 @@ test_usage(void **state)
     expect_usage("", false, 0, 0);
 }
 
+/* Each engine's names, as its pages have them. */
+static void
+test_engines(void **state)
+{
+    static const char *const pages[] = {
+        "sglang:num_queue_reqs{model_name=\"base\"} 3.0\n"
+        "sglang:num_running_reqs{model_name=\"base\"} 2\nsglang:token_usage{} 0.25\n",
+        "trtllm_num_requests_waiting 3\ntrtllm_num_requests_running 2\n"
+        "trtllm_kv_cache_utilization 0.25\n",
+        "llamacpp:requests_processing 2\nllamacpp:requests_deferred 3\n"
+        "llamacpp:kv_cache_usage_ratio 0.25\n",
+        "nv_trt_llm_request_metrics{model=\"m\",request_type=\"waiting\",version=\"1\"} 3\n"
+        "nv_trt_llm_request_metrics{model=\"m\",request_type=\"scheduled\",version=\"1\"} 2\n"
+        "nv_trt_llm_request_metrics{model=\"m\",request_type=\"max\",version=\"1\"} 512\n"
+        "nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type=\"fraction\",model=\"m\"} 0.25\n"
+        "nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type=\"max\",model=\"m\"} 6239\n",
+    };
+    static struct metrics_page page;
+    (void)state;
+    for (size_t i = 0; i < ARRAY_COUNT(pages); i++) {
+        metrics_page_begin(&page);
+        metrics_page_feed(&page, pages[i], strlen(pages[i]));
+        metrics_page_end(&page);
+        assert_true(page.figures.is_known);
+        assert_int_equal(page.figures.waiting, 3);
+        assert_int_equal(page.figures.running, 2);
+        assert_true(page.figures.kv_used == 0.25);
+    }
+}
+
+static void
+test_adapters_among_models(void **state)
+{
+    static const char text[] =
+        "{\"data\":[{\"id\":\"base\",\"parent\":null},{\"id\":\"a\","
+        "\"parent\":\"base\"},{\"id\":3},{\"id\":\"b\",\"parent\":\"base\"}]}";
+    static struct metrics_page page;
+    static struct model_list list;
+    (void)state;
+    model_list_read("[]", 2, &list);
+    assert_true(list.base == 0 && list.adapter_count == 0);
+    model_list_read(text, sizeof(text) - 1, &list);
+    metrics_page_begin(&page);
+    metrics_page_end(&page);
+    metrics_page_take_models(&page, &list);
+    assert_int_equal(page.figures.base_model, gateway_name_hash("base", 4));
+    assert_int_equal(page.figures.adapter_count, 2);
+    assert_int_equal(page.adapters[1].name, gateway_name_hash("b", 1));
+    assert_int_equal(page.adapters[1].state, GATEWAY_ADAPTER_LOADED);
+    metrics_page_begin(&page);
+    metrics_page_feed(&page, page_text, sizeof(page_text) - 1);
+    metrics_page_end(&page);
+    metrics_page_take_models(&page, &list);
+    check_page(&page); /* which says it itself */
+}
+
+static void
+expect_report(const char *header, const char *value, int64_t waiting, double kv_used)
+{
+    struct gateway_report report = {.has_waiting = false};
+    load_report_read(header, value, &report);
+    assert_int_equal(report.has_waiting, waiting >= 0);
+    assert_int_equal(report.has_kv_used, kv_used >= 0);
+    if (waiting >= 0)
+        assert_int_equal(report.waiting, waiting);
+    if (kv_used >= 0)
+        assert_true(report.kv_used == kv_used);
+}
+
+static void
+test_load_reports(void **state)
+{
+    static const char header[] = "Endpoint-Load-Metrics";
+    /* named_metrics {"kv_cache_usage_perc": 0.25, "num_requests_waiting": 3}, cpu_utilization 0.5
+     */
+    static const char binary[] =
+        "CQAAAAAAAOA/Qh4KE2t2X2NhY2hlX3VzYWdlX3BlcmMRAAAAAAAA0D9CHwoUbnVtX3Jl"
+        "cXVlc3RzX3dhaXRpbmcRAAAAAAAACEA=";
+    char prefixed[sizeof(binary) + 4] = "BIN ";
+    (void)state;
+    memcpy(prefixed + 4, binary, sizeof(binary));
+    expect_report(header, "TEXT cpu_utilization=0.3, named_metrics.kv_cache_usage_perc=0.25", -1,
+                  0.25);
+    expect_report(header, "text named_metrics.num_requests_waiting:3,kv_cache_utilization=0.5", 3,
+                  0.5);
+    expect_report(header,
+                  "JSON {\"cpu_utilization\":1,\"named_metrics\": {\"kv_cache_usage_perc\": 0.25,"
+                  "\"num_requests_waiting\":3.0}}",
+                  3, 0.25);
+    expect_report(header, prefixed, 3, 0.25);
+    expect_report("endpoint-load-metrics-bin", binary, 3, 0.25);
+    expect_report("pending_queue_size", "7", 7, -1);
+    expect_report("pending_queue_size", "7 of 9", -1, -1);
+    expect_report(header, "TEXT num_requests_waiting=NaN, kv_cache_usage_perc=-1", -1, -1);
+    expect_report(header, "TEXT num_requests_waiting=, kv_cache_usage_perc=7", -1, 1);
+    expect_report(header, "JSON {\"named_metrics\":{\"num_requests_waiting\":\"3\"}}", -1, -1);
+    expect_report(header, "JSON [", -1, -1);
+    expect_report(header, "BIN CQ", -1, -1);
+    expect_report(header, "CSV num_requests_waiting=3", -1, -1);
+}
+
 int
 main(void)
 {
@@ -293,6 +395,8 @@ main(void)
         cmocka_unit_test(test_decoding),        cmocka_unit_test(test_elements),
         cmocka_unit_test(test_lines),           cmocka_unit_test(test_page_cut_anywhere),
         cmocka_unit_test(test_loaded_adapters), cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_engines),         cmocka_unit_test(test_adapters_among_models),
+        cmocka_unit_test(test_load_reports),
     };
     return cmocka_run_group_tests_name("gateway_scan", tests, NULL, NULL);
 }

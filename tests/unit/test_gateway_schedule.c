@@ -161,6 +161,31 @@ test_reference_cases(void **state)
     gateway_destroy(rig.core);
 }
 
+/* An answer that reports its server's queue replaces the count of requests sent there. */
+static void
+test_a_report_replaces_the_count(void **state)
+{
+    (void)state;
+    struct gateway_scheduler scheduler = {.picker = GATEWAY_PICK_MAX_SCORE};
+    scheduler.weights[GATEWAY_SCORE_QUEUE] = 1;
+    struct rig rig =
+        rig_make(&scheduler, (const struct shown[]){{0, 0, 0, ""}, {20, 0, 0, ""}, {20, 0, 0, ""}});
+    uint32_t count;
+    struct gateway_event started = {.kind = GATEWAY_STARTED, .now_ms = 2};
+    for (int i = 0; i < 10; i++)
+        assert_int_equal(send(&rig, (struct gateway_ask){.model = 1}), 0);
+    started.report = (struct gateway_report){.has_waiting = true, .waiting = 30};
+    gateway_step(rig.core, &started, &count);
+    assert_int_not_equal(choice(&rig, (struct gateway_ask){.model = 1}), 0);
+    started.request = 1;
+    started.report = (struct gateway_report){.has_waiting = true, .waiting = 0};
+    gateway_step(rig.core, &started, &count);
+    for (int i = 0; i < 20; i++)
+        assert_int_equal(send(&rig, (struct gateway_ask){.model = 1}), 0);
+    gateway_check(rig.core);
+    gateway_destroy(rig.core);
+}
+
 static void
 test_requests_since_the_scrape_count_as_waiting(void **state)
 {
@@ -343,6 +368,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_each_scorer_alone),
         cmocka_unit_test(test_reference_cases),
+        cmocka_unit_test(test_a_report_replaces_the_count),
         cmocka_unit_test(test_requests_since_the_scrape_count_as_waiting),
         cmocka_unit_test(test_tokens_in_flight_weigh_more_than_requests),
         cmocka_unit_test(test_prefixes_draw_and_fade),

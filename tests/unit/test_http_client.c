@@ -249,8 +249,8 @@ rig_create(void (*script)(struct server *server), const char *text,
     server_start(&rig->server, script, text);
     rig->base = event_base_new();
     rig->client = http_client_create(rig->base, options);
-    if (http_target_create(rig->client, rig->server.target, &rig->target, &error) != STATUS_OK)
-        fail_msg("%s", error.text);
+    assert_int_equal(
+        http_target_create(rig->client, rig->server.target, NULL, &rig->target, &error), STATUS_OK);
     assert_string_equal(http_target_address(rig->target), rig->server.target);
     return rig;
 }
@@ -659,7 +659,8 @@ TEST_CASE(test_bad_addresses)
     for (size_t i = 0; i < ARRAY_COUNT(addresses); i++) {
         struct error error = ERROR_NONE;
         struct http_target *target;
-        if (http_target_create(client, addresses[i], &target, &error) != STATUS_INVALID_ARGUMENT)
+        if (http_target_create(client, addresses[i], NULL, &target, &error) !=
+            STATUS_INVALID_ARGUMENT)
             fail_msg("%s is taken", addresses[i]);
         assert_non_null(strstr(error.text, addresses[i]));
     }

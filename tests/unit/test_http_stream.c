@@ -119,6 +119,10 @@ on_talk_end(struct http_request *request)
     if (is_at(request, "/flood")) {
         http_answer_begin(request, 200, &header, 1, flood);
         flood(request);
+    } else if (is_at(request, "/appended")) { /* and left open */
+        http_answer_begin(request, 200, &header, 1, NULL);
+        (void)http_answer_append(request, &(struct http_piece){.data = "one", .bytes = 3});
+        (void)http_answer_append(request, &(struct http_piece){.data = "four", .bytes = 4});
     } else if (is_at(request, "/cut")) {
         struct http_piece piece = {.data = "cut", .bytes = 3};
         http_answer_begin(request, 200, &header, 1, NULL);
@@ -144,7 +148,7 @@ static void
 on_talk_gone(void *context, struct http_request *request)
 {
     (void)context;
-    if (is_at(request, "/flood") || is_at(request, "/mirror"))
+    if (is_at(request, "/flood") || is_at(request, "/mirror") || is_at(request, "/appended"))
         http_answer_abort(request);
     else
         finish_with(request, "nobody hears this");
@@ -433,6 +437,22 @@ TEST_CASE(test_flood_gone)
     close(fd);
 }
 
+static void
+test_appended_pieces_leave_together(void **state)
+{
+    static const char expected[] = "3\r\none\r\n4\r\nfour\r\n";
+    char got[64];
+    (void)state;
+    int fd = client(&talk->rig);
+    say(fd, "GET /appended HTTP/1.1\r\nHost: x\r\n\r\n");
+    struct answer answer = receive_head(fd);
+    answer_free(&answer);
+    assert_int_equal(recv(fd, got, sizeof(got), 0), sizeof(expected) - 1);
+    assert_memory_equal(got, expected, sizeof(expected) - 1);
+    close(fd);
+    wait_connections(&talk->rig, 0);
+}
+
 int
 main(void)
 {
@@ -445,6 +465,8 @@ main(void)
         cmocka_unit_test_setup_teardown(test_mirror, setup_talk, teardown_talk),
         cmocka_unit_test_setup_teardown(test_flood, setup_talk, teardown_talk),
         cmocka_unit_test_setup_teardown(test_flood_gone, setup_talk, teardown_talk),
+        cmocka_unit_test_setup_teardown(test_appended_pieces_leave_together, setup_talk,
+                                        teardown_talk),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -32,6 +32,28 @@ read_address(const struct yaml_file *file, int item, struct endpoint_entry *entr
 }
 
 static enum status
+read_scheme(const struct yaml_file *file, int item, struct endpoint_entry *entry,
+            struct error *error)
+{
+    const char *scheme = yaml_text(file, yaml_find(file, item, "scheme"));
+    const char *name = yaml_text(file, yaml_find(file, item, "serverName"));
+    bool has_tls = scheme != NULL && strcmp(scheme, "https") == 0;
+    entry->tls_name[0] = '\0';
+    if (scheme != NULL && !has_tls && strcmp(scheme, "http") != 0)
+        return yaml_mistake(file, item, error, "scheme %.20s: write http or https", scheme);
+    if (name != NULL && !has_tls)
+        return yaml_mistake(file, item, error, "serverName needs `scheme: https`");
+    if (name == NULL)
+        name = yaml_text(file, yaml_find(file, item, "address"));
+    if (*name == '\0' || strlen(name) >= sizeof(entry->tls_name))
+        return yaml_mistake(file, item, error, "serverName: write 1 to %d characters",
+                            ENDPOINT_NAME_BYTES - 1);
+    if (has_tls)
+        memcpy(entry->tls_name, name, strlen(name) + 1);
+    return STATUS_OK;
+}
+
+static enum status
 read_entry(const struct yaml_file *file, int item, struct endpoint_entry *entries, uint32_t count,
            struct error *error)
 {
@@ -44,6 +66,8 @@ read_entry(const struct yaml_file *file, int item, struct endpoint_entry *entrie
                             ENDPOINT_NAME_BYTES - 1);
     memcpy(entry->name, name, strlen(name) + 1);
     enum status status = read_address(file, item, entry, error);
+    if (status == STATUS_OK)
+        status = read_scheme(file, item, entry, error);
     for (uint32_t i = 0; i < count && status == STATUS_OK; i++)
         if (strcmp(entries[i].name, entry->name) == 0 ||
             strcmp(entries[i].address, entry->address) == 0)

@@ -134,6 +134,30 @@ settle_ttls(struct gateway_flow_control *control, int64_t longest_ms)
             *ttls[i] = longest_ms;
 }
 
+static enum status
+settle_tls(struct gateway_settings *settings, const char *path, struct error *error)
+{
+    char *const paths[] = {settings->tls_certificate,       settings->tls_key,
+                           settings->tls_client_ca,         settings->endpoints_ca,
+                           settings->endpoints_certificate, settings->endpoints_key};
+    enum status status = STATUS_OK;
+    for (size_t i = 0; i < ARRAY_COUNT(paths) && status == STATUS_OK; i++)
+        status = settle_path(paths[i], path, error);
+    if (status != STATUS_OK)
+        return status;
+    bool has_certificate = settings->tls_certificate[0] != '\0';
+    if (has_certificate != (settings->tls_key[0] != '\0') ||
+        (!has_certificate && settings->tls_client_ca[0] != '\0'))
+        return error_set(error, STATUS_INVALID_ARGUMENT,
+                         "%s: tls_certificate and tls_key need each other, and tls_client_ca needs "
+                         "both",
+                         path);
+    if ((settings->endpoints_certificate[0] == '\0') != (settings->endpoints_key[0] == '\0'))
+        return error_set(error, STATUS_INVALID_ARGUMENT,
+                         "%s: endpoints_certificate and endpoints_key need each other", path);
+    return STATUS_OK;
+}
+
 /* Relations between keys. */
 static enum status
 settle(struct gateway_settings *settings, const char *path, struct error *error)
@@ -159,7 +183,9 @@ settle(struct gateway_settings *settings, const char *path, struct error *error)
     enum status status = settle_path(settings->endpoints, path, error);
     if (status == STATUS_OK)
         status = settle_path(settings->objectives, path, error);
-    return status == STATUS_OK ? settle_path(settings->keys, path, error) : status;
+    if (status == STATUS_OK)
+        status = settle_path(settings->keys, path, error);
+    return status == STATUS_OK ? settle_tls(settings, path, error) : status;
 }
 
 enum status

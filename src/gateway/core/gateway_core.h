@@ -163,6 +163,14 @@ struct gateway_figures {
     const struct gateway_adapter *adapters;
 };
 
+/* What an answer's headers say of its server. */
+struct gateway_report {
+    bool has_waiting;
+    bool has_kv_used;
+    uint32_t waiting;
+    double kv_used;
+};
+
 /* What a request needs. */
 struct gateway_ask {
     uint64_t model;   /* 0: unknown */
@@ -212,6 +220,7 @@ struct gateway_event {
     uint64_t answer_tokens;
     struct gateway_ask ask;         /* REQUEST, TRY_FAILED */
     struct gateway_figures figures; /* SCRAPED */
+    struct gateway_report report;   /* STARTED */
 };
 
 /* ---- actions ---- */

@@ -475,13 +475,30 @@ on_ended(struct gateway *gateway, const struct gateway_event *event)
     leave_look(gateway, endpoint);
 }
 
+/* S3: newer than the last scrape. A report without a queue leaves the count of what was sent. */
+static void
+take_report(struct core_endpoint *endpoint, const struct gateway_report *report)
+{
+    if (endpoint->state != GATEWAY_UP && endpoint->state != GATEWAY_SUSPECT) /* E2 */
+        return;
+    if (report->has_waiting) {
+        endpoint->is_known = true;
+        endpoint->waiting = report->waiting;
+        endpoint->sent_seen = endpoint->sent;
+    }
+    if (report->has_kv_used && report->kv_used >= 0) /* false also for NaN */
+        endpoint->kv_used = report->kv_used < 1 ? report->kv_used : 1;
+}
+
 static void
 on_started(struct gateway *gateway, const struct gateway_event *event)
 {
     struct core_request *request = request_at(gateway, event->request);
     CHECK(request->state == REQUEST_SENT);
     request->state = REQUEST_STARTED; /* T3 */
-    endpoint_at(gateway, request->endpoint)->failures = 0;
+    struct core_endpoint *endpoint = endpoint_at(gateway, request->endpoint);
+    endpoint->failures = 0;
+    take_report(endpoint, &event->report);
 }
 
 /* ---- the step ---- */

@@ -28,7 +28,8 @@ struct endpoint_member {
     struct http_call *ask_models;
     int64_t models_ms; /* when they were last asked for; 0: never */
     struct bytes models_coming;
-    struct bytes models; /* an answer to /v1/models */
+    struct bytes models;          /* an answer to /v1/models */
+    struct model_list model_list; /* what it says */
 };
 
 struct endpoint_pool {
@@ -39,6 +40,8 @@ struct endpoint_pool {
     struct gateway *core;
     /* `figures` NULL: the scrape failed. */
     void (*on_scraped)(struct endpoint_member *member, const struct gateway_figures *figures);
+    struct pem_files *pems; /* for endpoints with TLS, like the next */
+    struct http_tls *tls;
     struct http_client *client;
     struct loop_timer *tick;
     struct loop_timer *watch;

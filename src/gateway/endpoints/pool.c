@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "gateway/endpoints/internal.h"
+#include "gateway/endpoints/pem_files.h"
 
 enum { WATCH_MS = 1000 };
 
@@ -42,7 +43,7 @@ static void
 on_send(struct endpoint_pool *pool, uint32_t request, const struct endpoint_member *member)
 {
     if (request < pool->picker.first)
-        pool->handler.on_send(pool->handler.context, request, member->target);
+        pool->handler.on_send(pool->handler.context, request, member->number, member->target);
     else
         pool->picker.on_send(pool->picker.context, request, member->entry.address);
 }
@@ -125,15 +126,27 @@ on_scraped(struct endpoint_member *member, const struct gateway_figures *figures
     endpoint_pool_step(member->pool, &event);
 }
 
+const char *
+endpoint_pool_name(const struct endpoint_pool *pool, uint32_t endpoint)
+{
+    return pool->members[endpoint].entry.name;
+}
+
 /* ---- the file ---- */
+
+static bool
+is_same_entry(const struct endpoint_entry *a, const struct endpoint_entry *b)
+{
+    return strcmp(a->name, b->name) == 0 && strcmp(a->address, b->address) == 0 &&
+           strcmp(a->tls_name, b->tls_name) == 0;
+}
 
 static struct endpoint_member *
 member_listed(struct endpoint_pool *pool, const struct endpoint_entry *entry)
 {
     for (int64_t i = 0; i < pool->settings->endpoints_max; i++) {
         struct endpoint_member *member = &pool->members[i];
-        if (member->is_used && member->is_listed && strcmp(member->entry.name, entry->name) == 0 &&
-            strcmp(member->entry.address, entry->address) == 0)
+        if (member->is_used && member->is_listed && is_same_entry(&member->entry, entry))
             return member;
     }
     return NULL;
@@ -143,8 +156,7 @@ static bool
 is_in(const struct endpoint_entry *entries, uint32_t count, const struct endpoint_entry *entry)
 {
     for (uint32_t i = 0; i < count; i++)
-        if (strcmp(entries[i].name, entry->name) == 0 &&
-            strcmp(entries[i].address, entry->address) == 0)
+        if (is_same_entry(&entries[i], entry))
             return true;
     return false;
 }
@@ -161,7 +173,9 @@ add(struct endpoint_pool *pool, const struct endpoint_entry *entry)
         return;
     }
     struct endpoint_member *member = &pool->members[number];
-    if (http_target_create(pool->client, entry->address, &member->target, &error) != STATUS_OK) {
+    const char *tls_name = entry->tls_name[0] != '\0' ? entry->tls_name : NULL;
+    if (http_target_create(pool->client, entry->address, tls_name, &member->target, &error) !=
+        STATUS_OK) {
         log_warn("endpoint_refused endpoint=\"%s\" error=\"%s\"", entry->name, error.text);
         return;
     }
@@ -286,6 +300,26 @@ core_create(const struct gateway_settings *settings)
     return gateway_create(&config);
 }
 
+static enum status
+client_create(struct endpoint_pool *pool, struct error *error)
+{
+    const struct gateway_settings *settings = pool->settings;
+    enum status status = pem_files_create(settings->endpoints_certificate, settings->endpoints_key,
+                                          settings->endpoints_ca, &pool->pems, error);
+    const struct http_tls_source source = {.fetch = pem_files_fetch, .context = pool->pems};
+    if (status == STATUS_OK)
+        status = http_tls_create_client(&source, &pool->tls, error);
+    if (status != STATUS_OK)
+        return error_prefix(error, "endpoints_ca, endpoints_certificate, endpoints_key");
+    const struct http_client_options options = {
+        .idle_max = (uint32_t)settings->idle_connections_max,
+        .keep_ns = 30 * NS_PER_S,
+        .header_bytes_max = (size_t)settings->header_kib_max << 10,
+        .tls = pool->tls};
+    pool->client = http_client_create(pool->base, &options);
+    return STATUS_OK;
+}
+
 enum status
 endpoint_pool_create(struct event_base *base, const struct gateway_settings *settings,
                      const struct endpoint_pool_handler *handler, struct endpoint_pool **created,
@@ -300,11 +334,6 @@ endpoint_pool_create(struct event_base *base, const struct gateway_settings *set
     endpoint_pool_attach(pool, NULL);
     pool->core = core_create(settings);
     pool->on_scraped = on_scraped;
-    const struct http_client_options options = {
-        .idle_max = (uint32_t)settings->idle_connections_max,
-        .keep_ns = 30 * NS_PER_S,
-        .header_bytes_max = (size_t)settings->header_kib_max << 10};
-    pool->client = http_client_create(base, &options);
     pool->tick = loop_timer_create(base, on_tick, pool);
     pool->watch = loop_timer_create(base, on_watch, pool);
     pool->members = calloc(count, sizeof(*pool->members));
@@ -316,7 +345,9 @@ endpoint_pool_create(struct event_base *base, const struct gateway_settings *set
     }
     (void)stat(settings->endpoints, &pool->seen);
     (void)stat(settings->objectives, &pool->objectives_seen);
-    enum status status = read_file(pool, error);
+    enum status status = client_create(pool, error);
+    if (status == STATUS_OK)
+        status = read_file(pool, error);
     if (status == STATUS_OK)
         status = read_objectives(pool, error);
     if (status != STATUS_OK) {
@@ -344,6 +375,8 @@ endpoint_pool_destroy(struct endpoint_pool *pool)
         on_freed(member);
     }
     http_client_destroy(pool->client);
+    http_tls_destroy(pool->tls);
+    pem_files_destroy(pool->pems);
     gateway_destroy(pool->core);
     free(pool->members);
     free(pool->entries);

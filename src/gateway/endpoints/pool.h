@@ -21,7 +21,7 @@ struct endpoint_pool;
 
 struct endpoint_pool_handler {
     /* Calls nothing of the pool. */
-    void (*on_send)(void *context, uint32_t request, struct http_target *target);
+    void (*on_send)(void *context, uint32_t request, uint32_t endpoint, struct http_target *target);
     /* The request's number is free again. */
     void (*on_refuse)(void *context, uint32_t request, enum gateway_refusal refusal);
     void *context;
@@ -59,6 +59,8 @@ void endpoint_pool_step(struct endpoint_pool *pool, struct gateway_event *event)
 
 /* The priority of an InferenceObjective; 0 if there is none of that name. */
 int32_t endpoint_pool_priority(const struct endpoint_pool *pool, const char *objective);
+/* The name of an endpoint that has, or had, a request under way. */
+const char *endpoint_pool_name(const struct endpoint_pool *pool, uint32_t endpoint);
 /* The number of endpoints that may get requests. */
 uint32_t endpoint_pool_usable(const struct endpoint_pool *pool);
 /* Appends the answer to /v1/models: the models of usable endpoints, each once. */

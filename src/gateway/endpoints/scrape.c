@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "gateway/endpoints/internal.h"
 
 enum { MODELS_MS = 10000 };
@@ -54,6 +55,7 @@ on_models_end(void *context, struct http_call *call, enum http_call_end end)
     struct bytes old = member->models;
     member->models = member->models_coming;
     member->models_coming = old;
+    model_list_read(member->models.data, member->models.used, &member->model_list);
 }
 
 static void
@@ -93,11 +95,16 @@ on_page_end(void *context, struct http_call *call, enum http_call_end end)
         member_scrape(member);
         return;
     }
+    if (end == HTTP_CALL_REFUSED && http_call_mistake(call) != NULL)
+        log_warn_limited("endpoint_untrusted endpoint=\"%s\" address=%s name=\"%s\" error=\"%s\"",
+                         member->entry.name, member->entry.address, member->entry.tls_name,
+                         http_call_mistake(call));
     if (end != HTTP_CALL_DONE || http_call_code(call) >= 500) {
         member->pool->on_scraped(member, NULL);
         return;
     }
     metrics_page_end(&member->page);
+    metrics_page_take_models(&member->page, &member->model_list);
     member->pool->lines_ignored += member->page.lines_ignored;
     bool wants_models = member->ask_models == NULL &&
                         (member->models_ms == 0 || pool_now_ms() - member->models_ms >= MODELS_MS);
@@ -120,6 +127,7 @@ member_forget(struct endpoint_member *member)
         http_call_cancel(member->ask_models);
     member->ask_models = NULL;
     member->models_ms = 0;
+    member->model_list = (struct model_list){.base = 0};
     bytes_fini(&member->models);
     bytes_fini(&member->models_coming);
 }

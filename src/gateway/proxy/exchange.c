@@ -23,10 +23,17 @@ exchange_begin(struct llm_proxy *proxy, struct http_request *request, struct api
     exchange->began_ns = clock_now_ns();
     exchange->call = NULL;
     exchange->body = NULL;
-    exchange->body_bytes = exchange->body_room = 0;
+    exchange->blocks = NULL;
+    exchange->body_bytes = exchange->body_room = exchange->block_count = 0;
     exchange->held = (struct bytes){0};
     exchange->key = key;
     exchange->used = 0;
+    exchange->model_name = NULL;
+    exchange->tail.used = 0;
+    exchange->usage = (struct usage){0, 0};
+    exchange->tries = 0;
+    exchange->first_ns = 0;
+    exchange->code = 0;
     const char *id = http_request_header(request, "x-request-id");
     if (id != NULL && *id != '\0' && strlen(id) < sizeof(exchange->id))
         memcpy(exchange->id, id, strlen(id) + 1);
@@ -38,6 +45,17 @@ exchange_begin(struct llm_proxy *proxy, struct http_request *request, struct api
 }
 
 void
+exchange_forget_body(struct exchange *exchange)
+{
+    exchange->proxy->bodies_bytes -= exchange->body_room;
+    free(exchange->body);
+    free(exchange->blocks);
+    exchange->body = NULL;
+    exchange->blocks = NULL;
+    exchange->body_bytes = exchange->body_room = exchange->block_count = 0;
+}
+
+void
 exchange_free(struct exchange *exchange)
 {
     struct llm_proxy *proxy = exchange->proxy;
@@ -45,10 +63,10 @@ exchange_free(struct exchange *exchange)
     if (exchange->key != NULL)
         api_key_release(exchange->key, exchange->used);
     exchange->key = NULL;
-    proxy->bodies_bytes -= exchange->body_room;
-    free(exchange->body);
+    exchange_forget_body(exchange);
     bytes_fini(&exchange->held);
-    exchange->body = NULL;
+    free(exchange->model_name);
+    exchange->model_name = NULL;
     exchange->state = EXCHANGE_FREE;
     exchange->next_free = proxy->first_free;
     proxy->first_free = exchange->number;

@@ -11,8 +11,9 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "gateway/proxy/internal.h"
+#include "gateway/scan/load_report.h"
 
-enum { HEADERS_MAX = 130, EVENT_LINE_ENDS = 2 };
+enum { HEADERS_MAX = 130, EVENT_LINE_ENDS = 2, SMALL_BYTES = 4096 };
 
 /* ---- heads ---- */
 
@@ -52,24 +53,27 @@ is_ours(const char *name)
                                        "x-gateway-inference-fairness-id",
                                        "x-gateway-inference-objective",
                                        "x-llm-d-inference-fairness-id",
-                                       "x-llm-d-inference-objective"};
+                                       "x-llm-d-inference-objective",
+                                       "endpoint-load-metrics-format",
+                                       "endpoint-load-metrics",
+                                       "endpoint-load-metrics-bin"};
     for (size_t i = 0; i < ARRAY_COUNT(ours); i++)
         if (strcasecmp(name, ours[i]) == 0)
             return true;
     return false;
 }
 
-/* Keeps the fields that pass, behind the id. Connection may come several times. */
+/* Keeps the fields that pass, behind our own. Connection may come several times. */
 static size_t
-keep_passing(struct http_header headers[HEADERS_MAX], size_t count)
+keep_passing(struct http_header headers[HEADERS_MAX], size_t own_count, size_t count)
 {
     const char *lists[HEADERS_MAX];
     size_t list_count = 0;
-    size_t kept = 1;
-    for (size_t i = 1; i < count; i++)
+    size_t kept = own_count;
+    for (size_t i = own_count; i < count; i++)
         if (strcasecmp(headers[i].name, "Connection") == 0)
             lists[list_count++] = headers[i].value;
-    for (size_t i = 1; i < count; i++) {
+    for (size_t i = own_count; i < count; i++) {
         bool passes = !is_ours(headers[i].name);
         for (size_t j = 0; j < list_count && passes; j++)
             passes = !is_named(lists[j], headers[i].name);
@@ -83,14 +87,15 @@ static size_t
 request_headers(const struct exchange *exchange, struct http_header headers[HEADERS_MAX])
 {
     size_t position = 0;
-    size_t count = 1;
+    size_t count = 2;
     struct http_header header;
     headers[0] = (struct http_header){"x-request-id", exchange->id};
+    headers[1] = (struct http_header){"endpoint-load-metrics-format", "TEXT"};
     while (count < HEADERS_MAX &&
            http_request_header_walk(exchange->request, &position, &header.name, &header.value))
         if (exchange->key == NULL || strcasecmp(header.name, "authorization") != 0)
             headers[count++] = header;
-    return keep_passing(headers, count);
+    return keep_passing(headers, 2, count);
 }
 
 static size_t
@@ -104,7 +109,7 @@ answer_headers(const struct exchange *exchange, const struct http_call *call,
     while (count < HEADERS_MAX &&
            http_call_header_walk(call, &position, &header.name, &header.value))
         headers[count++] = header;
-    return keep_passing(headers, count);
+    return keep_passing(headers, 1, count);
 }
 
 /* ---- the core ---- */
@@ -126,29 +131,36 @@ try_failed(struct exchange *exchange, enum gateway_failure failure)
 }
 
 static void
-start(struct exchange *exchange)
+start(struct exchange *exchange, const struct http_call *call)
 {
+    struct gateway_event event = {.kind = GATEWAY_STARTED};
+    for (const char *const *name = load_report_headers; *name != NULL; name++) {
+        const char *value = http_call_header(call, *name);
+        if (value != NULL)
+            load_report_read(*name, value, &event.report);
+    }
     exchange->state = EXCHANGE_STARTED;
     exchange->used = exchange->tokens; /* at least, also if the client leaves */
-    step(exchange, (struct gateway_event){.kind = GATEWAY_STARTED});
+    exchange->first_ns = clock_now_ns();
+    step(exchange, event);
 }
 
 static void
 end(struct exchange *exchange, enum gateway_end how)
 {
     uint64_t *counters = exchange->proxy->counters;
-    struct usage usage = {0};
-    counters[how == GATEWAY_END_OK ? PROXY_ANSWERED : PROXY_CUT_SHORT]++;
-    if (how == GATEWAY_END_OK && !usage_read(&exchange->tail, &usage))
-        counters[PROXY_USAGE_UNKNOWN]++;
-    if (usage.prompt_tokens + usage.answer_tokens > 0)
-        exchange->used = usage.prompt_tokens + usage.answer_tokens;
-    counters[PROXY_PROMPT_TOKENS] += usage.prompt_tokens;
-    counters[PROXY_ANSWER_TOKENS] += usage.answer_tokens;
+    const struct usage *usage = &exchange->usage;
+    bool is_whole = how == GATEWAY_END_OK;
+    counters[is_whole ? PROXY_ANSWERED : PROXY_CUT_SHORT]++;
+    if (is_whole)
+        account_tokens(exchange);
+    if (usage->prompt_tokens + usage->answer_tokens > 0)
+        exchange->used = usage->prompt_tokens + usage->answer_tokens;
+    account_log(exchange, exchange->code, is_whole ? "answered" : "cut");
     step(exchange, (struct gateway_event){.kind = GATEWAY_ENDED,
                                           .end = how,
-                                          .prompt_tokens = usage.prompt_tokens,
-                                          .answer_tokens = usage.answer_tokens});
+                                          .prompt_tokens = usage->prompt_tokens,
+                                          .answer_tokens = usage->answer_tokens});
 }
 
 /* ---- the answer ---- */
@@ -173,6 +185,7 @@ on_head(void *context, struct http_call *call)
         return;
     }
     const char *type = http_call_header(call, "Content-Type");
+    exchange->code = code;
     int64_t length = http_call_length(call);
     exchange->is_events = type != NULL && strncasecmp(type, "text/event-stream", 17) == 0 &&
                           http_call_header(call, "Content-Encoding") == NULL;
@@ -183,7 +196,9 @@ on_head(void *context, struct http_call *call)
         return;
     struct http_header headers[HEADERS_MAX];
     size_t count = answer_headers(exchange, call, headers);
-    start(exchange);
+    start(exchange, call);
+    if (http_call_has_sent(call))
+        exchange_forget_body(exchange);
     http_answer_begin(exchange->request, code, headers, count, on_writable);
 }
 
@@ -215,7 +230,10 @@ on_piece(void *context, struct http_call *call, const void *data, size_t bytes)
     note_line_ends(exchange, data, bytes);
     exchange->used++; /* a piece is about a token, until the server says */
     struct http_piece piece = {.data = data, .bytes = bytes};
-    if (http_answer_write(exchange->request, &piece) == HTTP_WAIT) {
+    bool is_first_of_many = bytes <= SMALL_BYTES && http_call_has_more(call);
+    enum http_flow flow =
+        (is_first_of_many ? http_answer_append : http_answer_write)(exchange->request, &piece);
+    if (flow == HTTP_WAIT) {
         exchange->proxy->counters[PROXY_PAUSED]++;
         http_call_pause(call);
     }
@@ -254,7 +272,7 @@ answer_whole(struct exchange *exchange, struct http_call *call)
         http_answer_end(request);
         return;
     }
-    start(exchange);
+    start(exchange, call);
     end(exchange, GATEWAY_END_OK);
     size_t count = answer_headers(exchange, call, headers);
     struct http_piece piece = {.data = exchange->held.data, .bytes = exchange->held.used};
@@ -322,11 +340,13 @@ call_start(struct exchange *exchange)
 }
 
 void
-forward_on_send(void *context, uint32_t request, struct http_target *target)
+forward_on_send(void *context, uint32_t request, uint32_t endpoint, struct http_target *target)
 {
     struct llm_proxy *proxy = context;
     struct exchange *exchange = &proxy->exchanges[request];
     CHECK(exchange->state == EXCHANGE_PLACED && exchange->call == NULL);
+    exchange->endpoint = endpoint;
+    exchange->tries++;
     exchange->target = target;
     call_start(exchange);
 }
@@ -342,6 +362,7 @@ forward_on_refuse(void *context, uint32_t number, enum gateway_refusal refusal)
     struct openai_error error = openai_error_of(refusal);
     error.request_id = id;
     proxy->counters[PROXY_UNAVAILABLE]++;
+    account_log(exchange, error.code, "refused");
     exchange_free(exchange);
     openai_refuse(request, &error);
 }

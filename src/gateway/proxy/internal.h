@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The proxy's parts: proxy.c takes requests, exchange.c is their memory, forward.c carries one to a
- * server and its answer back, openai.c writes answers of our own.
+ * server and its answer back, openai.c writes answers of our own, account.c counts and logs them.
  *
  *     READING -> PLACED -> STARTED -> (free), or (free) from each
  *
@@ -11,6 +11,8 @@
 
 #include <stdbool.h>
 
+#include "base/hash_table.h"
+#include "gateway/config/endpoint_file.h"
 #include "gateway/endpoints/pool.h"
 #include "gateway/proxy/keys.h"
 #include "gateway/proxy/openai.h"
@@ -46,22 +48,28 @@ struct exchange {
     size_t body_room;     /* counted in bodies_bytes */
     size_t body_declared; /* its length; SIZE_MAX: unknown */
     uint64_t model;
+    char *model_name; /* as sent, perhaps cut; NULL: not known yet */
     uint64_t session;
     int32_t priority;
     uint64_t flow;
     uint64_t tokens; /* of the prompt, as estimated */
     int64_t slo_ms;
     uint32_t block_count;
-    uint64_t blocks[GATEWAY_BLOCKS_MAX];
+    uint64_t *blocks;
 
     /* the try */
+    uint32_t endpoint; /* this and the next: of the last try */
     struct http_target *target;
+    uint32_t tries;
+    int64_t first_ns;       /* when its answer began; 0: it has not */
+    int code;               /* of its answer */
     struct http_call *call; /* NULL: none is under way */
     bool is_held;           /* a short answer is passed on when it is whole */
     bool is_events;         /* text/event-stream that can be added to */
     uint32_t line_ends;     /* of the answer so far, at its end */
     struct bytes held;
     struct usage_tail tail;
+    struct usage usage;
 
     struct api_key *key; /* NULL: none is asked for */
     uint64_t used;       /* tokens that it is charged */
@@ -70,6 +78,8 @@ struct exchange {
 struct llm_proxy {
     const struct gateway_settings *settings;
     struct endpoint_pool *endpoints;
+    struct pem_files *pems; /* of clients' address, like the next; NULL: no TLS */
+    struct http_tls *tls;
     struct http_server *server;
     struct key_ring *keys; /* NULL: clients need none */
     struct exchange *exchanges;
@@ -79,6 +89,8 @@ struct llm_proxy {
     uint64_t id_seed;
     uint64_t id_next;
     uint64_t counters[PROXY_COUNTER_COUNT];
+    uint64_t calls; /* that may be logged */
+    struct token_table *tokens;
     struct loop_timer *drain; /* fires when draining has lasted too long */
     bool is_draining;
     void (*on_drained)(void *context);
@@ -91,6 +103,8 @@ struct llm_proxy {
  */
 struct exchange *exchange_begin(struct llm_proxy *proxy, struct http_request *request,
                                 struct api_key *key);
+/* The request cannot be sent again: frees its body. */
+void exchange_forget_body(struct exchange *exchange);
 /* The request has been answered or dropped: frees the exchange. */
 void exchange_free(struct exchange *exchange);
 struct gateway_ask exchange_ask(const struct exchange *exchange);
@@ -98,8 +112,19 @@ struct gateway_ask exchange_ask(const struct exchange *exchange);
 /* ---- forward.c ---- */
 
 /* As endpoint_pool_handler has them; the context is the proxy. */
-void forward_on_send(void *context, uint32_t request, struct http_target *target);
+void forward_on_send(void *context, uint32_t request, uint32_t endpoint,
+                     struct http_target *target);
 void forward_on_refuse(void *context, uint32_t request, enum gateway_refusal refusal);
+
+/* ---- account.c ---- */
+
+struct token_table *account_create(void);
+void account_destroy(struct token_table *table);
+/* An answer is whole: finds its usage. */
+void account_tokens(struct exchange *exchange);
+/* The request is over: with this code for the client, and what has become of it in a word. */
+void account_log(const struct exchange *exchange, int code, const char *outcome);
+void account_write_metrics(const struct token_table *table, struct bytes *out);
 
 /* ---- openai.c ---- */
 

@@ -69,12 +69,14 @@ void
 openai_refuse(struct http_request *request, const struct openai_error *error)
 {
     struct bytes out = {0};
-    struct http_header headers[3] = {{"Content-Type", "application/json"}};
+    struct http_header headers[4] = {{"Content-Type", "application/json"}};
     size_t count = 1;
     if (error->request_id != NULL)
         headers[count++] = (struct http_header){"x-request-id", error->request_id};
     char seconds[24];
     snprintf(seconds, sizeof(seconds), "%" PRId64, openai_retry_seconds(error));
+    if (error->allow != NULL)
+        headers[count++] = (struct http_header){"Allow", error->allow};
     if (error->may_retry)
         headers[count++] = (struct http_header){"Retry-After", seconds};
     openai_error_write(&out, error);

@@ -13,6 +13,7 @@ struct openai_error {
     const char *type;
     const char *message;
     const char *request_id; /* NULL: none */
+    const char *allow;      /* of 405; else NULL */
     bool may_retry;         /* adds Retry-After */
     int64_t retry_ms;       /* in so long; 0: in a second */
 };

@@ -9,10 +9,11 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "gateway/endpoints/pem_files.h"
 #include "gateway/proxy/internal.h"
 #include "gateway/scan/prompt.h"
 
-enum { BODY_ROOM_FIRST = 4096 };
+enum { BODY_ROOM_FIRST = 4096, NAME_BYTES = 128 };
 
 static const char drain_text[] = "the gateway is stopping";
 
@@ -36,6 +37,7 @@ exchange_refuse(struct exchange *exchange, const struct openai_error *error)
     struct openai_error told = *error;
     memcpy(id, exchange->id, sizeof(id));
     told.request_id = id;
+    account_log(exchange, error->code, "refused");
     exchange_free(exchange);
     openai_refuse(request, &told);
 }
@@ -117,11 +119,22 @@ body_scan(struct exchange *exchange)
     const char *mistake = prompt_read(exchange->body, exchange->body_bytes, &prompt);
     if (mistake != NULL)
         return mistake;
+    struct json_span name;
+    uint64_t blocks[GATEWAY_BLOCKS_MAX];
+    CHECK(json_span_string(prompt.name, &name)); /* or it were a mistake */
+    exchange->model_name = strndup(name.at, name.bytes < NAME_BYTES ? name.bytes : NAME_BYTES);
+    CHECK(exchange->model_name != NULL);
     exchange->model = prompt.model;
     exchange->tokens = prompt.tokens;
     head_scan(exchange);
     exchange->block_count =
-        gateway_prefix_hash(prompt.model, prompt.prompt.at, prompt.prompt.bytes, exchange->blocks);
+        gateway_prefix_hash(prompt.model, prompt.prompt.at, prompt.prompt.bytes, blocks);
+    if (exchange->block_count > 0) {
+        size_t bytes = exchange->block_count * sizeof(blocks[0]);
+        exchange->blocks = malloc(bytes);
+        CHECK(exchange->blocks != NULL);
+        memcpy(exchange->blocks, blocks, bytes);
+    }
     return NULL;
 }
 
@@ -216,6 +229,17 @@ refuse(struct llm_proxy *proxy, struct http_request *request, int code, const ch
 }
 
 static void
+refuse_method(struct llm_proxy *proxy, struct http_request *request, const char *allow)
+{
+    proxy->counters[PROXY_INVALID]++;
+    openai_refuse(request,
+                  &(struct openai_error){.code = 405,
+                                         .type = "invalid_request_error",
+                                         .allow = allow,
+                                         .message = "this path has no such method: see Allow"});
+}
+
+static void
 take(struct llm_proxy *proxy, struct http_request *request)
 {
     struct api_key *key;
@@ -247,30 +271,40 @@ take(struct llm_proxy *proxy, struct http_request *request)
     http_request_stream(request, &sink);
 }
 
+static const struct proxy_route {
+    const char *path;
+    const char *allow;
+    void (*get)(struct llm_proxy *proxy, struct http_request *request); /* NULL: it is routed */
+} routes[] = {
+    {"/v1/chat/completions", "POST", NULL},  {"/v1/completions", "POST", NULL},
+    {"/v1/embeddings", "POST", NULL},        {"/v1/models", "GET, HEAD", answer_models},
+    {"/health", "GET, HEAD", answer_health},
+};
+
+static bool
+is_get(const struct http_request *request)
+{
+    return http_request_method(request) == HTTP_GET || http_request_method(request) == HTTP_HEAD;
+}
+
 static void
 on_head(void *context, struct http_request *request)
 {
-    static const char *const routed[] = {"/v1/chat/completions", "/v1/completions",
-                                         "/v1/embeddings"};
     struct llm_proxy *proxy = context;
-    const char *path = http_request_path(request);
-    bool is_get = http_request_method(request) == HTTP_GET;
-    for (size_t i = 0; i < ARRAY_COUNT(routed); i++)
-        if (strcmp(path, routed[i]) == 0) {
-            if (http_request_method(request) == HTTP_POST)
-                take(proxy, request);
-            else
-                refuse(proxy, request, 405, "only POST is possible here");
-            return;
-        }
-    if (is_get && strcmp(path, "/v1/models") == 0)
-        answer_models(proxy, request);
-    else if (is_get && strcmp(path, "/health") == 0)
-        answer_health(proxy, request);
-    else
+    const struct proxy_route *route = NULL;
+    for (size_t i = 0; route == NULL && i < ARRAY_COUNT(routes); i++)
+        if (strcmp(http_request_path(request), routes[i].path) == 0)
+            route = &routes[i];
+    if (route == NULL)
         refuse(proxy, request, 404,
                "there is nothing at this path: POST /v1/chat/completions, /v1/completions, "
                "/v1/embeddings, GET /v1/models");
+    else if (route->get != NULL && is_get(request))
+        route->get(proxy, request);
+    else if (route->get == NULL && http_request_method(request) == HTTP_POST)
+        take(proxy, request);
+    else
+        refuse_method(proxy, request, route->allow);
 }
 
 /* Every request was answered, or streams its body. */
@@ -293,6 +327,7 @@ on_gone(void *context, struct http_request *request)
         http_call_cancel(exchange->call);
     exchange->call = NULL;
     proxy->counters[PROXY_CANCELLED]++;
+    account_log(exchange, 499, "cancelled");
     if (exchange->state != EXCHANGE_READING)
         endpoint_pool_step(proxy->endpoints, &(struct gateway_event){.kind = GATEWAY_ENDED,
                                                                      .request = exchange->number,
@@ -332,6 +367,7 @@ answer_metrics(struct llm_proxy *proxy, struct http_request *request)
                     proxy->counters[PROXY_ANSWERED] + failed, failed);
     bytes_put(&out, line, (size_t)used);
     endpoint_pool_write_metrics(proxy->endpoints, &out);
+    account_write_metrics(proxy->tokens, &out);
     struct http_header header = {"Content-Type", "text/plain; version=0.0.4; charset=utf-8"};
     struct http_piece piece = {.data = out.data, .bytes = out.used};
     http_answer(request, 200, &header, 1, &piece, 1);
@@ -342,9 +378,9 @@ static void
 on_operator(void *context, struct http_request *request)
 {
     const char *path = http_request_path(request);
-    if (http_request_method(request) == HTTP_GET && strcmp(path, "/metrics") == 0)
+    if (is_get(request) && strcmp(path, "/metrics") == 0)
         answer_metrics(context, request);
-    else if (http_request_method(request) == HTTP_GET && strcmp(path, "/health") == 0)
+    else if (is_get(request) && strcmp(path, "/health") == 0)
         answer_health(context, request);
     else
         refuse(context, request, 404, "GET /metrics, /health");
@@ -387,6 +423,24 @@ pool_create(struct llm_proxy *proxy, const char *name, uint32_t connections_max)
 }
 
 static enum status
+tls_create(struct llm_proxy *proxy, struct error *error)
+{
+    const struct gateway_settings *settings = proxy->settings;
+    if (settings->tls_certificate[0] == '\0')
+        return STATUS_OK;
+    enum status status = pem_files_create(settings->tls_certificate, settings->tls_key,
+                                          settings->tls_client_ca, &proxy->pems, error);
+    const struct http_tls_source source = {
+        .fetch = pem_files_fetch,
+        .context = proxy->pems,
+        .clients = settings->tls_client_ca[0] != '\0' ? HTTP_TLS_REQUIRED : HTTP_TLS_ANY};
+    if (status == STATUS_OK)
+        status = http_tls_create(&source, &proxy->tls, error);
+    return status == STATUS_OK ? STATUS_OK
+                               : error_prefix(error, "tls_certificate, tls_key, tls_client_ca");
+}
+
+static enum status
 listen_all(struct llm_proxy *proxy, struct error *error)
 {
     enum { OPERATORS_MAX = 64 };
@@ -401,9 +455,10 @@ listen_all(struct llm_proxy *proxy, struct error *error)
         .error_body = openai_error_body,
         .error_type = "application/json",
     };
-    enum status status =
-        http_listen(pool_create(proxy, "gateway", (uint32_t)settings->connections_max),
-                    settings->listen, &service, NULL, error);
+    enum status status = tls_create(proxy, error);
+    if (status == STATUS_OK)
+        status = http_listen(pool_create(proxy, "gateway", (uint32_t)settings->connections_max),
+                             settings->listen, &service, proxy->tls, error);
     if (status != STATUS_OK || settings->metrics[0] == '\0')
         return status;
     service.on_request = on_operator;
@@ -434,6 +489,7 @@ proxy_create(struct event_base *base, const struct gateway_settings *settings,
     CHECK(proxy != NULL);
     proxy->settings = settings;
     CHECK(getrandom(&proxy->id_seed, sizeof(proxy->id_seed), 0) == sizeof(proxy->id_seed));
+    proxy->tokens = account_create();
     proxy->exchanges = calloc((size_t)settings->requests_max, sizeof(*proxy->exchanges));
     CHECK(proxy->exchanges != NULL);
     proxy->first_free = EXCHANGE_NONE;
@@ -486,14 +542,18 @@ proxy_destroy(struct llm_proxy *proxy)
 {
     if (proxy == NULL)
         return;
+    account_destroy(proxy->tokens);
     for (int64_t i = 0; i < proxy->settings->requests_max; i++) {
         struct exchange *exchange = &proxy->exchanges[i];
         if (exchange->call != NULL)
             http_call_cancel(exchange->call);
-        free(exchange->body);
+        free(exchange->model_name);
+        exchange_forget_body(exchange);
         bytes_fini(&exchange->held);
     }
     http_server_destroy(proxy->server);
+    http_tls_destroy(proxy->tls);
+    pem_files_destroy(proxy->pems);
     endpoint_pool_destroy(proxy->endpoints);
     key_ring_destroy(proxy->keys);
     loop_timer_destroy(proxy->drain);

@@ -118,18 +118,45 @@ take_adapters_max(struct metrics_page *page, const char *labels, double value)
     page->figures.adapters_max = as_count(value);
 }
 
+/* Triton has one name for several figures: a label tells them apart. */
 static const struct metrics_series {
     const char *name;
     void (*take)(struct metrics_page *page, const char *labels, double value);
+    const char *label;
+    const char *label_value;
 } known[] = {
-    {"vllm:num_requests_waiting", take_waiting},
-    {"vllm:num_requests_running", take_running},
-    {"vllm:kv_cache_usage_perc", take_kv_cache},
-    {"vllm:gpu_cache_usage_perc", take_kv_cache}, /* its name before vLLM 0.10 */
-    {"vllm:lora_requests_info", take_info},
-    {"vllm:lora_adapter_loaded", take_loaded},
-    {"vllm:max_gpu_lora_adapters", take_adapters_max},
+    {"vllm:num_requests_waiting", take_waiting, NULL, NULL},
+    {"vllm:num_requests_running", take_running, NULL, NULL},
+    {"vllm:kv_cache_usage_perc", take_kv_cache, NULL, NULL},
+    {"vllm:gpu_cache_usage_perc", take_kv_cache, NULL, NULL}, /* its name before vLLM 0.10 */
+    {"vllm:lora_requests_info", take_info, NULL, NULL},
+    {"vllm:lora_adapter_loaded", take_loaded, NULL, NULL},
+    {"vllm:max_gpu_lora_adapters", take_adapters_max, NULL, NULL},
+    {"sglang:num_queue_reqs", take_waiting, NULL, NULL},
+    {"sglang:num_running_reqs", take_running, NULL, NULL},
+    {"sglang:token_usage", take_kv_cache, NULL, NULL},
+    {"trtllm_num_requests_waiting", take_waiting, NULL, NULL},
+    {"trtllm_num_requests_running", take_running, NULL, NULL},
+    {"trtllm_kv_cache_utilization", take_kv_cache, NULL, NULL},
+    {"llamacpp:requests_deferred", take_waiting, NULL, NULL},
+    {"llamacpp:requests_processing", take_running, NULL, NULL},
+    {"llamacpp:kv_cache_usage_ratio", take_kv_cache, NULL, NULL},
+    {"nv_trt_llm_request_metrics", take_waiting, "request_type", "waiting"},
+    {"nv_trt_llm_request_metrics", take_running, "request_type", "scheduled"},
+    {"nv_trt_llm_kv_cache_block_metrics", take_kv_cache, "kv_cache_block_type", "fraction"},
 };
+
+static bool
+is_of(const struct metrics_series *series, const char *name, size_t name_bytes, const char *labels)
+{
+    const char *value;
+    size_t bytes;
+    if (strlen(series->name) != name_bytes || memcmp(name, series->name, name_bytes) != 0)
+        return false;
+    return series->label == NULL ||
+           (label_find(labels, series->label, &value, &bytes) &&
+            bytes == strlen(series->label_value) && memcmp(value, series->label_value, bytes) == 0);
+}
 
 /* Behind the brace that ends them, which values may contain; NULL: there is none. */
 static const char *
@@ -149,7 +176,7 @@ static void
 take_line(struct metrics_page *page)
 {
     char *line = page->line;
-    if (strncmp(line, "vllm:", 5) != 0)
+    if (line[0] == '#')
         return;
     size_t name = strcspn(line, "{ \t");
     const char *rest = line + name + strspn(line + name, " \t");
@@ -160,7 +187,7 @@ take_line(struct metrics_page *page)
     if (end == value)
         return;
     for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
-        if (strlen(known[i].name) == name && memcmp(line, known[i].name, name) == 0) {
+        if (is_of(&known[i], line, name, labels)) {
             page->figures.is_known = true;
             known[i].take(page, labels, number);
         }
@@ -205,6 +232,20 @@ metrics_page_feed(struct metrics_page *page, const char *data, size_t bytes)
         page->used = 0;
         page->skips = false;
     }
+}
+
+void
+metrics_page_take_models(struct metrics_page *page, const struct model_list *models)
+{
+    struct gateway_figures *figures = &page->figures;
+    if (figures->base_model == 0)
+        figures->base_model = models->base;
+    if (page->has_info || page->loaded_count > 0)
+        return;
+    for (uint32_t i = 0; i < models->adapter_count; i++)
+        page->adapters[i] =
+            (struct gateway_adapter){.name = models->adapters[i], .state = GATEWAY_ADAPTER_LOADED};
+    figures->adapter_count = models->adapter_count;
 }
 
 void

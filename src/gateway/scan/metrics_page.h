@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Reads a model server's page of metrics in the text format of Prometheus, in any pieces, without
- * allocation: vLLM's names. Lines longer than METRICS_LINE_BYTES_MAX and everything behind
- * METRICS_PAGE_BYTES_MAX are ignored. Pure.
+ * allocation: the names of vLLM, SGLang,
+ * TensorRT-LLM, llama.cpp and Triton. Lines longer than METRICS_LINE_BYTES_MAX and everything
+ * behind METRICS_PAGE_BYTES_MAX are ignored. Pure.
  *
  * Engines of one server are added up; of their caches the fullest counts. Of the series of
  * lora_requests_info the one with the greatest value counts. lora_adapter_loaded, where a server
- * has it, says which adapters are loaded; lora_requests_info says only which are in use.
+ * has it, says which adapters are loaded; lora_requests_info says only which are in use. A server
+ * that has neither has loaded what it lists as adapters among its models.
  */
 #pragma once
 
@@ -14,6 +16,7 @@
 #include <stddef.h>
 
 #include "gateway/core/gateway_core.h"
+#include "gateway/scan/model_list.h"
 
 enum { METRICS_LINE_BYTES_MAX = 4096, METRICS_PAGE_BYTES_MAX = 4 << 20 };
 
@@ -34,3 +37,5 @@ struct metrics_page {
 void metrics_page_begin(struct metrics_page *page);
 void metrics_page_feed(struct metrics_page *page, const char *data, size_t bytes);
 void metrics_page_end(struct metrics_page *page);
+/* Afterwards: adds what the page does not say. */
+void metrics_page_take_models(struct metrics_page *page, const struct model_list *models);

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What an answer to GET /v1/models says of adapters: models with a `parent`. Pure. */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "gateway/core/gateway_core.h"
+
+struct model_list {
+    uint64_t base; /* hash of the first model without parent; 0: none */
+    uint32_t adapter_count;
+    uint64_t adapters[GATEWAY_ADAPTERS_MAX];
+};
+
+/* Of a text that is no such answer, nothing is taken. */
+void model_list_read(const char *text, size_t bytes, struct model_list *list);
