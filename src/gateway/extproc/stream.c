@@ -627,7 +627,8 @@ static void
 on_response_body(struct extproc_stream *stream, const struct extproc_event *event)
 {
     enum extproc_end end_of = event->is_end ? EXTPROC_END : EXTPROC_MORE;
-    usage_feed(&stream->tail, event->body.data, event->body.bytes);
+    if (event->body.bytes > 0)
+        usage_feed(&stream->tail, event->body.data, event->body.bytes);
     if (stream->response_mode != EXTPROC_BODY_DUPLEX) {
         pass(stream, EXTPROC_RESPONSE_BODY);
     } else if (stream->holds_answer) {
