@@ -93,7 +93,7 @@ status_record_write(const struct status_record *record, struct bytes *to)
     put_number(to, SINCE, (uint64_t)record->since_ms);
     bytes_put_text(to, EVENTS);
     bytes_put(to, record->events, record->events_bytes);
-    bytes_put_text(to, STATUS + 1);
+    bytes_put_text(to, &STATUS[1]);
     bytes_put(to, record->status, record->status_bytes);
     bytes_put_char(to, '}');
 }
