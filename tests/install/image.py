@@ -132,7 +132,9 @@ class Podman:
     """The same by podman, with storage of its own."""
 
     def __init__(self, _config, _layers):
-        self.podman = ["podman", "--root", work / "storage", "--runroot", work / "run",
+        run = tempfile.mkdtemp(prefix="shoal-run-")  # podman wants a short path
+        atexit.register(shutil.rmtree, run, ignore_errors=True)
+        self.podman = ["podman", "--root", work / "storage", "--runroot", run,
                        "--cgroup-manager=cgroupfs"]
         # one hierarchy, as Debian has; in the namespace of this test
         subprocess.run(["mount", "-t", "cgroup2", "cgroup2", "/sys/fs/cgroup"], check=True)
