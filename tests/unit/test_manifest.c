@@ -175,6 +175,8 @@ TEST_CASE(test_canonical_form_is_read_as_itself)
         full_predictor,
         "apiVersion: v1\nkind: Secret\n" META("storage-config") "stringData: {b: \"a\\tb\\u00e9\\\\"
                                                                 "\\\"\", a: \"{}\"}\n",
+        "apiVersion: v1\nkind: ConfigMap\n" META("c") "data: {a: \"x \\N \\L \\P \\x7f \\x80 "
+                                                      "\\ufeff \\ufffe \\uffff\\u00e9\\uffe9\"}\n",
     };
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
         struct manifest_file first = good(texts[i]);
@@ -311,6 +313,59 @@ TEST_CASE(test_each_mistake_names_its_field)
         bad(rows[i].text, rows[i].mistake);
 }
 
+static char *
+repeat(const char *before, const char *text, const char *after, size_t times)
+{
+    size_t bytes = strlen(text);
+    char *made = calloc(strlen(before) + times * bytes + strlen(after) + 1, 1);
+    assert_non_null(made);
+    strcpy(made, before);
+    char *at = strchr(made, '\0');
+    for (size_t i = 0; i < times; i++, at += bytes)
+        memcpy(at, text, bytes);
+    strcpy(at, after);
+    return made;
+}
+
+/* Lists whose effect grows faster than their length, and names that would not be read back. */
+TEST_CASE(test_counts_and_names_have_limits)
+{
+    const struct {
+        char *text;
+        const char *mistake;
+    } rows[] = {
+        {repeat(RUNTIME META("r") "spec: {containers: [", "{name: c, image: i},", "]}\n", 9000),
+         "spec.containers: has 9000 entries: must be at most 64"},
+        {repeat(SPEC("  supportedModelFormats: ["), "{name: f},", "]\n", 257),
+         "spec.supportedModelFormats: has 257 entries: must be at most 256"},
+        {repeat(SPEC("  protocolVersions: ["), "v2,", "]\n", 17),
+         "spec.protocolVersions: has 17 entries: must be at most 16"},
+        {repeat("apiVersion: v1\nkind: ConfigMap\n" META("c") "data:\n  ? ", "k", "\n  : v\n", 318),
+         "a name must have at most 317 printable ASCII characters"},
+        {repeat("apiVersion: v1\nkind: ConfigMap\n" META("c") "data: {", "\xc3\xa9", ": v}\n", 1),
+         "a name must have at most 317 printable ASCII characters"},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        bad(rows[i].text, rows[i].mistake);
+        free(rows[i].text);
+    }
+}
+
+/* kubectl leaves a copy of the values in an annotation. */
+TEST_CASE(test_values_of_a_secret_are_hidden)
+{
+    struct manifest_file file = good(
+        "apiVersion: v1\nkind: Secret\nmetadata: {name: s, annotations: {a: b, "
+        "kubectl.kubernetes.io/last-applied-configuration: '{\"data\":{\"k\":\"aHVzaA==\"}}'}}\n"
+        "data: {k: aHVzaA==}\nstringData: {l: \"hu\\Nsh\"}\n");
+    char *hidden = manifest_hide(&file.items[0]);
+    assert_null(strstr(hidden, "aHVzaA"));
+    assert_null(strstr(hidden, "hu"));
+    assert_non_null(strstr(hidden, "\"a\":\"b\""));
+    free(hidden);
+    manifest_file_free(&file);
+}
+
 /* One mistake hides neither the next nor another document. */
 TEST_CASE(test_all_mistakes_are_listed)
 {
@@ -357,6 +412,8 @@ main(void)
         cmocka_unit_test(test_ids_of_the_controller),
         cmocka_unit_test(test_types_paths_and_keys),
         cmocka_unit_test(test_each_mistake_names_its_field),
+        cmocka_unit_test(test_counts_and_names_have_limits),
+        cmocka_unit_test(test_values_of_a_secret_are_hidden),
         cmocka_unit_test(test_all_mistakes_are_listed),
         cmocka_unit_test(test_fields_of_a_server_are_left_out),
         cmocka_unit_test(test_kinds_by_the_words_of_kubectl),

@@ -11,7 +11,9 @@
 #include "base/check.h"
 #include "base/json.h"
 
-enum { PATH_BYTES = 512 };
+/* A longer name in quotes would not be read back: libyaml knows a key only within 1,024 characters.
+ */
+enum { PATH_BYTES = 512, NAME_BYTES_MAX = 317 };
 
 struct checker {
     struct tree_report *report;
@@ -249,6 +251,15 @@ is_repeated(const struct tree_node *map, const struct tree_node *node)
     return before != node;
 }
 
+static bool
+is_key(const char *key)
+{
+    const char *at = key;
+    while (*at >= ' ' && *at <= '~')
+        at++;
+    return *at == '\0' && at - key <= NAME_BYTES_MAX;
+}
+
 static void
 check_map(struct checker *checker, const struct tree_node *map, const struct schema_field *value)
 {
@@ -262,6 +273,10 @@ check_map(struct checker *checker, const struct tree_node *map, const struct sch
         size_t length = enter(checker, sorted[i]->key, 0);
         if (i > 0 && strcmp(sorted[i - 1]->key, sorted[i]->key) == 0)
             report_add(checker->report, sorted[i]->key_line, "%s: is given twice", checker->path);
+        if (!is_key(sorted[i]->key))
+            report_add(checker->report, sorted[i]->key_line,
+                       "%s: a name must have at most %d printable ASCII characters", checker->path,
+                       NAME_BYTES_MAX);
         json_name(&checker->json, sorted[i]->key);
         check_value(checker, sorted[i], value);
         leave(checker, length);
@@ -319,7 +334,9 @@ field_of(const struct schema_field *fields, const char *name)
 static void
 check_names(struct checker *checker, const struct tree_node *map, const struct schema_field *fields)
 {
-    for (const struct tree_node *node = map->first; node != NULL; node = node->next) {
+    const struct tree_node *node = map->first;
+    /* Looking for repetitions takes time: no longer than mistakes are listed. */
+    for (; node != NULL && report_total(checker->report) <= REPORT_MAX; node = node->next) {
         size_t length = enter(checker, node->key, 0);
         if (field_of(fields, node->key) == NULL)
             report_add(checker->report, node->key_line,
@@ -354,15 +371,60 @@ check_fields(struct checker *checker, const struct tree_node *map,
     json_close(&checker->json, '}');
 }
 
+/* ---- the canonical form ---- */
+
+/* A character that YAML in quotes takes for a line break or refuses, which UTF-8 writes in two or
+ * three bytes: its length, or 0. */
+static size_t
+unsafe_length(const char *text, unsigned *character)
+{
+    unsigned first = (unsigned char)text[0];
+    unsigned second = first >= 0xc2 ? (unsigned char)text[1] : 0;
+    unsigned third = first >= 0xe0 ? (unsigned char)text[2] : 0;
+    bool two = first == 0xc2 && second < 0xa0;
+    *character = two ? second : (first & 0x0f) << 12 | (second & 0x3f) << 6 | (third & 0x3f);
+    if (two)
+        return 2;
+    return (first & 0xf0) == 0xe0 && (*character == 0x2028 || *character == 0x2029 ||
+                                      *character == 0xfeff || *character >= 0xfffe)
+               ? 3
+               : 0;
+}
+
+/* Escapes them, so that the canonical form reads back as the same object. */
+static void
+put_readable(struct bytes *to, const struct bytes *json)
+{
+    char escape[8];
+    size_t start = 0;
+    for (size_t i = 0; i < json->used; i++) {
+        unsigned character;
+        size_t length = (unsigned char)json->data[i] >= 0xc2
+                            ? unsafe_length((const char *)json->data + i, &character)
+                            : 0;
+        if (length == 0)
+            continue;
+        bytes_put(to, json->data + start, i - start);
+        snprintf(escape, sizeof(escape), "\\u%04x", character);
+        bytes_put_text(to, escape);
+        start = i + length;
+        i = start - 1;
+    }
+    bytes_put(to, json->data + start, json->used - start);
+}
+
 void
 manifest_check(const struct tree_node *document, const struct schema *schema,
                struct tree_report *report, struct bytes *json)
 {
+    struct bytes plain = {0};
     struct checker checker = {
         .report = report,
-        .json = json_begin(json, JSON_STYLE_SHORT),
+        .json = json_begin(&plain, JSON_STYLE_ANY), /* which escapes \x7f */
         .hides_values = schema == &manifest_schemas[MANIFEST_SECRET],
     };
     check_fields(&checker, document, schema->fields);
-    CHECK(!json->failed);
+    put_readable(json, &plain);
+    CHECK(!plain.failed && !json->failed);
+    bytes_fini(&plain);
 }

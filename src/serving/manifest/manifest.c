@@ -9,6 +9,8 @@
 #include "serving/manifest/check.h"
 #include "serving/manifest/model.h"
 
+enum { CONTAINERS_MAX = 64, FORMATS_MAX = 256, PROTOCOLS_MAX = 16 };
+
 /* The deepest field has depth 11: a value of an expression of a term of an affinity. */
 static const struct tree_limits limits = {
     .what = "manifest",
@@ -42,6 +44,18 @@ check_name(const struct tree_node *metadata, const char *key, struct tree_report
                    "metadata.%s: must have 1 to %d lower-case letters, digits, - and ., with a "
                    "letter or digit at both ends, not %s",
                    key, MANIFEST_NAME_BYTES_MAX, node_show(name, shown));
+}
+
+/* Its time and memory grow faster than its length: those of a node, and of each node that derives
+ * types from it. */
+static void
+check_count(const struct tree_node *spec, const char *key, uint32_t most,
+            struct tree_report *report)
+{
+    const struct tree_node *list = manifest_find(spec, key);
+    if (list != NULL && list->count > most)
+        report_add(report, list->line, "spec.%s: has %u entries: must be at most %u", key,
+                   list->count, most);
 }
 
 /* Two sockets of one runtime share a folder. */
@@ -81,6 +95,9 @@ check_containers(const struct tree_node *spec, struct tree_report *report)
     const struct tree_node *containers = manifest_find(spec, "containers");
     if (containers->count == 0)
         report_add(report, containers->line, "spec.containers: at least one is needed");
+    check_count(spec, "containers", CONTAINERS_MAX, report);
+    if (containers->count > CONTAINERS_MAX)
+        return;
     for (const struct tree_node *one = containers->first; one != NULL; one = one->next) {
         const struct tree_node *env = manifest_find(one, "env");
         for (const struct tree_node *other = containers->first; other != one; other = other->next)
@@ -115,6 +132,8 @@ check_rules(enum manifest_kind kind, const struct tree_node *document, struct tr
     check_name(metadata, "name", report);
     check_name(metadata, "namespace", report);
     if (kind == MANIFEST_SERVING_RUNTIME || kind == MANIFEST_CLUSTER_SERVING_RUNTIME) {
+        check_count(spec, "supportedModelFormats", FORMATS_MAX, report);
+        check_count(spec, "protocolVersions", PROTOCOLS_MAX, report);
         check_endpoints(spec, report);
         check_containers(spec, report);
     }
@@ -255,6 +274,18 @@ manifest_file_free(struct manifest_file *file)
     *file = (struct manifest_file){0};
 }
 
+/* kubectl's copy of what was applied has the values too. */
+static void
+hide_last_applied(struct tree_node *metadata)
+{
+    static const char copy[] = "kubectl.kubernetes.io/last-applied-configuration";
+    for (struct tree_node *map = metadata->first; map != NULL; map = map->next)
+        if (strcmp(map->key, "annotations") == 0)
+            for (struct tree_node *value = map->first; value != NULL; value = value->next)
+                if (strcmp(value->key, copy) == 0)
+                    value->text[0] = '\0';
+}
+
 char *
 manifest_hide(const struct manifest *secret)
 {
@@ -266,6 +297,8 @@ manifest_hide(const struct manifest *secret)
         if (strcmp(map->key, "data") == 0 || strcmp(map->key, "stringData") == 0)
             for (struct tree_node *value = map->first; value != NULL; value = value->next)
                 value->text[0] = '\0';
+        else if (strcmp(map->key, "metadata") == 0)
+            hide_last_applied(map);
     manifest_check(tree, &manifest_schemas[secret->kind], &report, &json);
     tree_free(tree);
     bytes_put_char(&json, '\0');
