@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "../test.h"
+#include "base/bytes.h"
 #include "serving/manifest/manifest.h"
 
 static struct manifest_file
@@ -316,15 +317,13 @@ TEST_CASE(test_each_mistake_names_its_field)
 static char *
 repeat(const char *before, const char *text, const char *after, size_t times)
 {
-    size_t bytes = strlen(text);
-    char *made = calloc(strlen(before) + times * bytes + strlen(after) + 1, 1);
-    assert_non_null(made);
-    strcpy(made, before);
-    char *at = strchr(made, '\0');
-    for (size_t i = 0; i < times; i++, at += bytes)
-        memcpy(at, text, bytes);
-    strcpy(at, after);
-    return made;
+    struct bytes made = {0};
+    bytes_put_text(&made, before);
+    for (size_t i = 0; i < times; i++)
+        bytes_put_text(&made, text);
+    bytes_put(&made, after, strlen(after) + 1);
+    assert_false(made.failed);
+    return made.data;
 }
 
 /* Lists whose effect grows faster than their length, and names that would not be read back. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The decisions of a gateway as a pure step: events in, actions out. ../DESIGN.md has the rules,
+ * The decisions of a gateway as a pure step: events in, actions out. DESIGN.md has the rules,
  * which the code cites (E: endpoints, C: scrapes, S: scheduling, T: tries, F: flow control).
  *
  * One thread at a time. Arrays in an event are read during gateway_step and not kept, but those of
