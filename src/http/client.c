@@ -603,8 +603,9 @@ http_call_resume(struct http_call *call)
     call->is_paused = false;
     call->progress_ns = clock_now_ns();
     arm(call->connection, deadline(call));
-    http_channel_read(channel, READ_BYTES);
-    if (call->holds == 0 && http_channel_input_bytes(channel) > 0)
+    if (http_channel_input_bytes(channel) == 0)
+        http_channel_read(channel, READ_BYTES);
+    else if (call->holds == 0) /* first what has come: behind it may be the end */
         http_channel_wake(channel);
 }
 

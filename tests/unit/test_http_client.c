@@ -745,18 +745,54 @@ TEST_CASE(test_resumed)
     rig_destroy(rig);
 }
 
+static void
+serve_and_close(struct server *server)
+{
+    int fd = accept_one(server);
+    take_request(fd, 0);
+    say(fd, server->text);
+    close(fd);
+}
+
+/* What was read before a pause is not lost when the server has closed meanwhile. */
+TEST_CASE(test_resumed_after_the_end)
+{
+    struct rig *rig = rig_create(
+        serve_and_close, OK_HEAD "Transfer-Encoding: chunked\r\n\r\n1\r\na\r\n1\r\nb\r\n0\r\n\r\n",
+        &defaults);
+    struct outcome outcome = {.upset = PAUSE_AT_PIECE};
+    start(rig, &outcome, &plain);
+    run_until(rig, NULL, &outcome.pieces, 1);
+    run_until(rig, &rig->server.step, NULL, 1000); /* the socket is closed */
+    http_call_resume(outcome.call);
+    run_until(rig, NULL, &outcome.pieces, 2);
+    http_call_resume(outcome.call);
+    run_until(rig, NULL, &outcome.ends, 1);
+    assert_done(&outcome, 200, "ab");
+    rig_destroy(rig);
+}
+
 int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_kept),          cmocka_unit_test(test_not_kept),
-        cmocka_unit_test(test_stale),         cmocka_unit_test(test_keep_time),
-        cmocka_unit_test(test_idle_max),      cmocka_unit_test(test_cut_anywhere),
-        cmocka_unit_test(test_malformed),     cmocka_unit_test(test_broken),
-        cmocka_unit_test(test_reset),         cmocka_unit_test(test_early_answer),
-        cmocka_unit_test(test_late),          cmocka_unit_test(test_no_connection),
-        cmocka_unit_test(test_bad_addresses), cmocka_unit_test(test_cancelled),
-        cmocka_unit_test(test_paused),        cmocka_unit_test(test_resumed),
+        cmocka_unit_test(test_kept),
+        cmocka_unit_test(test_not_kept),
+        cmocka_unit_test(test_stale),
+        cmocka_unit_test(test_keep_time),
+        cmocka_unit_test(test_idle_max),
+        cmocka_unit_test(test_cut_anywhere),
+        cmocka_unit_test(test_malformed),
+        cmocka_unit_test(test_broken),
+        cmocka_unit_test(test_reset),
+        cmocka_unit_test(test_early_answer),
+        cmocka_unit_test(test_late),
+        cmocka_unit_test(test_no_connection),
+        cmocka_unit_test(test_bad_addresses),
+        cmocka_unit_test(test_cancelled),
+        cmocka_unit_test(test_paused),
+        cmocka_unit_test(test_resumed),
+        cmocka_unit_test(test_resumed_after_the_end),
     };
     return cmocka_run_group_tests_name("http_client", tests, NULL, NULL);
 }
