@@ -318,6 +318,7 @@ http_answer_abort(struct http_request *request)
         struct linger reset = {.l_onoff =
                                    1}; /* an orderly close would look like the answer's end */
         (void)setsockopt(connection->channel.fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
+        http_tls_abandon(connection->channel.ssl);
         http_connection_close(connection);
     }
     http_connection_release(connection);

@@ -235,3 +235,5 @@ struct ssl_st *http_tls_accept(struct http_tls *tls);
 struct http_names *http_tls_names(struct ssl_st *ssl);
 /* Sends close_notify. */
 void http_tls_shutdown(struct ssl_st *ssl);
+/* From now on http_tls_shutdown sends nothing: the end must look torn. NULL is ignored. */
+void http_tls_abandon(struct ssl_st *ssl);

@@ -62,11 +62,22 @@ use_certificates(SSL_CTX *context, const char *text)
     return used;
 }
 
+/* Without it OpenSSL would ask at the terminal, and the loop would wait. */
+static int
+no_password(char *password, int bytes, int is_writing, void *context)
+{
+    (void)password;
+    (void)bytes;
+    (void)is_writing;
+    (void)context;
+    return -1;
+}
+
 static bool
 use_key(SSL_CTX *context, const char *text)
 {
     BIO *bio = bio_of(text);
-    EVP_PKEY *key = PEM_read_bio_PrivateKey(bio, NULL, NULL, NULL);
+    EVP_PKEY *key = PEM_read_bio_PrivateKey(bio, NULL, no_password, NULL);
     bool used = key != NULL && SSL_CTX_use_PrivateKey(context, key) == 1 &&
                 SSL_CTX_check_private_key(context) == 1;
     EVP_PKEY_free(key);
@@ -163,7 +174,8 @@ take(void *taker, const struct http_pems *pems)
     if (pems->certificate != NULL && !use_certificates(context, pems->certificate))
         (void)openssl_error(&tls->error, "the certificate cannot be used");
     else if (pems->certificate != NULL && !use_key(context, pems->key))
-        (void)openssl_error(&tls->error, "the key cannot be used with the certificate");
+        (void)openssl_error(&tls->error,
+                            "the key cannot be used with the certificate, or has a password");
     else if (pems->ca != NULL && !use_authorities(context, pems->ca))
         (void)openssl_error(&tls->error, is_client ? "the authorities of servers cannot be used"
                                                    : "the authorities of clients cannot be used");
@@ -339,4 +351,11 @@ http_tls_shutdown(SSL *ssl)
         return;
     (void)SSL_shutdown(ssl); /* does not wait for the client's close_notify */
     ERR_clear_error();
+}
+
+void
+http_tls_abandon(SSL *ssl)
+{
+    if (ssl != NULL)
+        SSL_set_quiet_shutdown(ssl, 1);
 }

@@ -68,7 +68,8 @@ class Gateway:
         with open(self.config, "w", encoding="utf-8") as file:
             json.dump(lines, file)
         self.log = open(os.path.join(self.folder.name, "log"), "w+", encoding="utf-8")
-        self.process = subprocess.Popen([BIN / "shoal-gateway", self.config], stderr=self.log)
+        self.process = subprocess.Popen([BIN / "shoal-gateway", self.config],
+                                        stdin=subprocess.PIPE, stderr=self.log)
 
     def write(self, name, text):
         path = os.path.join(self.folder.name, name)

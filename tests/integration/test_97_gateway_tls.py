@@ -12,6 +12,7 @@ import http.client
 import json
 import os
 import shutil
+import socket
 import ssl
 import unittest
 
@@ -79,6 +80,25 @@ class Secure(unittest.TestCase):
             gateway.chat()  # without TLS
         self.call(gateway, None, method="GET", path="/v1/models")
 
+    def test_a_torn_answer_does_not_look_whole(self):
+        """Without chunks, its end is all that a client of HTTP/1.0 has to tell by."""
+        model = Model("one")
+        self.addCleanup(model.kill)
+        gateway = self.gateway([model], **self.listener_keys())
+        gateway.wait_up(model)
+        model.fault("tear")
+        body = json.dumps({"model": "base", "messages": [], "max_tokens": 50, "stream": True})
+        context = ssl.create_default_context(cafile=self.certificates.pem("ca"))
+        with context.wrap_socket(socket.create_connection(("127.0.0.1", gateway.port), 30),
+                                 server_hostname="127.0.0.1",
+                                 suppress_ragged_eofs=False) as link:
+            link.sendall(f"POST {CHAT} HTTP/1.0\r\nContent-Length: {len(body)}\r\n\r\n{body}"
+                         .encode())
+            with self.assertRaises((ssl.SSLEOFError, ConnectionResetError)):
+                while link.recv(65536):
+                    pass
+        self.assertEqual(gateway.figures()["cut_short_total"], 1)
+
     def test_clients_show_certificates(self):
         model = self.model("one", "server")
         gateway = self.gateway([model],
@@ -121,17 +141,21 @@ class Secure(unittest.TestCase):
 
     def test_configurations(self):
         model = self.model("one", "server")
+        self.certificates.lock("client", "open sesame")
         for keys, mistake in (
                 ({"tls_certificate": "a.pem"}, "need each other"),
                 ({"tls_client_ca": "a.pem"}, "needs both"),
                 ({"endpoints_key": "a.pem"}, "need each other"),
                 (self.listener_keys(tls_key=self.certificates.key("alien")), "cannot be used"),
+                (self.listener_keys(tls_certificate=self.certificates.pem("client"),
+                                    tls_key=self.certificates.key("client")), "a password"),
                 (self.listener_keys(tls_certificate="gone.pem"), "gone.pem: No such file"),
                 ({"endpoints_ca": self.certificates.key("ca")}, "authorities of servers")):
             gateway = Gateway([model], **keys)
             self.assertEqual(gateway.process.wait(20), 2)
             log = gateway.read_log()
             gateway.log.close()
+            gateway.process.stdin.close()
             gateway.folder.cleanup()
             self.assertIn(mistake, log)
 
