@@ -12,6 +12,7 @@
 /* The second is used after the first was filled. With libevent's own bytes they are powers of two,
  * as it would round them up to. */
 enum { READ_SMALL_BYTES = (8 << 10) - 64, READ_LARGE_BYTES = (256 << 10) - 64 };
+enum { WRITE_BYTES = 256 << 10 }; /* over TLS, in a turn of the loop */
 
 /* ---- reading ---- */
 
@@ -128,12 +129,15 @@ static enum http_moved
 write_some(struct http_channel *channel)
 {
     enum http_moved moved = HTTP_MOVED;
-    while (channel->ssl != NULL && moved == HTTP_MOVED && http_channel_output_bytes(channel) > 0) {
+    size_t sent = 0; /* a peer that reads as fast must not keep others from their turn */
+    while (channel->ssl != NULL && moved == HTTP_MOVED && sent < WRITE_BYTES &&
+           http_channel_output_bytes(channel) > 0) {
         struct evbuffer_iovec piece;
         size_t used = 0;
         CHECK(evbuffer_peek(channel->output, -1, NULL, &piece, 1) > 0);
         moved = http_tls_write(channel->ssl, piece.iov_base, piece.iov_len, &used);
         evbuffer_drain(channel->output, used);
+        sent += used;
     }
     if (channel->ssl != NULL || evbuffer_write(channel->output, channel->fd) >= 0 ||
         errno == EAGAIN || errno == EINTR)
