@@ -646,6 +646,26 @@ class Counts(ExtProcTest):
         self.finish(stream)
         self.gateway.code = self.gateway.process.wait(60)
 
+    def test_drain_refuses_at_the_proxy(self):
+        """Also on a kept connection, and after the proxy itself has nothing left to do."""
+        self.serve((0, .1))
+        stream = self.picked()
+        body = b'{"model":"base","prompt":"x"}'
+        with socket.socket(socket.AF_UNIX) as link:
+            link.settimeout(30)
+            link.connect(f"{self.gateway.folder.name}/http")
+            link.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+            self.assertIn(b" 200 ", link.recv(4096))
+            self.gateway.process.send_signal(signal.SIGTERM)
+            wait_until(lambda: "stopping" in self.gateway.read_log(), lambda: "stopping")
+            link.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s"
+                         % (len(body), body))
+            answer = link.recv(4096)
+        self.assertIn(b" 503 ", answer)
+        self.assertIn(b"stopping", answer)
+        self.finish(stream)
+        self.gateway.code = self.gateway.process.wait(60)
+
 
 if __name__ == "__main__":
     main()

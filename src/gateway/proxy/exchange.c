@@ -71,7 +71,7 @@ exchange_free(struct exchange *exchange)
     exchange->next_free = proxy->first_free;
     proxy->first_free = exchange->number;
     proxy->open_count--;
-    if (proxy->is_draining && proxy->open_count == 0)
+    if (proxy->on_drained != NULL && proxy->open_count == 0)
         loop_timer_set(proxy->drain, 0); /* its answer is still to be written */
 }
 

@@ -91,9 +91,9 @@ struct llm_proxy {
     uint64_t counters[PROXY_COUNTER_COUNT];
     uint64_t calls; /* that may be logged */
     struct token_table *tokens;
-    struct loop_timer *drain; /* fires when draining has lasted too long */
-    bool is_draining;
-    void (*on_drained)(void *context);
+    struct loop_timer *drain;          /* fires when draining has lasted too long */
+    bool is_draining;                  /* takes no more requests */
+    void (*on_drained)(void *context); /* NULL: not wanted, or was called */
     void *drained_context;
 };
 

@@ -22,11 +22,12 @@ static const char drain_text[] = "the gateway is stopping";
 static void
 drain_look(struct llm_proxy *proxy)
 {
-    if (!proxy->is_draining || proxy->open_count > 0)
+    void (*on_drained)(void *context) = proxy->on_drained;
+    if (on_drained == NULL || proxy->open_count > 0)
         return;
-    proxy->is_draining = false;
+    proxy->on_drained = NULL;
     loop_timer_clear(proxy->drain);
-    http_server_drain(proxy->server, NS_PER_S, proxy->on_drained, proxy->drained_context);
+    http_server_drain(proxy->server, NS_PER_S, on_drained, proxy->drained_context);
 }
 
 static void
@@ -477,8 +478,9 @@ on_drain_over(void *context)
         drain_look(proxy);
         return;
     }
-    proxy->is_draining = false;
-    proxy->on_drained(proxy->drained_context);
+    void (*on_drained)(void *context) = proxy->on_drained;
+    proxy->on_drained = NULL;
+    on_drained(proxy->drained_context);
 }
 
 enum status
