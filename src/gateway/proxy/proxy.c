@@ -123,8 +123,10 @@ body_scan(struct exchange *exchange)
     struct json_span name;
     uint64_t blocks[GATEWAY_BLOCKS_MAX];
     CHECK(json_span_string(prompt.name, &name)); /* or it were a mistake */
-    exchange->model_name = strndup(name.at, name.bytes < NAME_BYTES ? name.bytes : NAME_BYTES);
+    size_t name_bytes = name.bytes < NAME_BYTES ? name.bytes : NAME_BYTES;
+    exchange->model_name = calloc(1, name_bytes + 1); /* no strndup: a body does not end in NUL */
     CHECK(exchange->model_name != NULL);
+    memcpy(exchange->model_name, name.at, name_bytes);
     exchange->model = prompt.model;
     exchange->tokens = prompt.tokens;
     head_scan(exchange);
