@@ -95,7 +95,8 @@ call_load(struct loader *loader, struct loaded_model *loaded, struct error *erro
         .key = loader->order.key,
     };
     size_t bytes = strlen(loader->cache);
-    bool was_fetched = bytes > 0 && strncmp(spec.path, loader->cache, bytes) == 0;
+    bool was_fetched =
+        bytes > 0 && strncmp(spec.path, loader->cache, bytes) == 0 && spec.path[bytes] == '/';
     model_files_begin(&loaded->files, &spec, was_fetched ? loader->cache : loader->root);
     enum status status = modelet_load(loader->modelet, &spec, &loaded->model, error);
     model_files_end(&loaded->files);

@@ -299,6 +299,7 @@ struct repository_search {
     char *path; /* NULL: it was not found */
     char *key;
     const char *pipeline;
+    bool in_root;
 };
 
 static bool
@@ -308,6 +309,7 @@ search_row(void *context, const struct model_row *row)
     search->path = strdup(row->path);
     search->key = strdup(row->key);
     search->pipeline = row->pipeline;
+    search->in_root = row->in_root;
     CHECK(search->path != NULL && search->key != NULL);
     return true;
 }
@@ -408,7 +410,7 @@ load(struct repository *repository, struct repository_order *order)
                                         .path =
                                             search.path != NULL ? search.path : order->request.name,
                                         .key = search.path != NULL ? search.key : "",
-                                        .in_root = search.path == NULL}; /* a caller's word */
+                                        .in_root = search.path == NULL || search.in_root};
         models_load(catalog, &spec, on_done, order);
     } else {
         (void)not_known(order->request.name, &error);

@@ -75,6 +75,7 @@ visit_row(const struct model *model, model_visit *visit, void *context)
         .name = model->name,
         .version = model->source.release[0] != '\0' ? model->source.release : "1",
         .path = model->source.given,
+        .in_root = !model_source_is_remote(&model->source),
         .key = model->source.key,
         .pipeline = model->catalog->pipeline->name,
         .state = place.state,

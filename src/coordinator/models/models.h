@@ -201,6 +201,7 @@ struct model_row {
     enum model_state state;
     bool listed;
     bool ordered;
+    bool in_root; /* its files are beneath the root, whatever its key says of storage */
     uint64_t bytes;
     uint32_t users;
     int64_t used_ns; /* when it was last used; 0: never */
