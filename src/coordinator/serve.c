@@ -218,6 +218,20 @@ add_path(struct serve *serve, const char *given, struct error *error)
     return status;
 }
 
+/* A party that can write to the server must not run code here by that. */
+static enum status
+refuse_code(const char *uri, const char *path, struct error *error)
+{
+    static const char *const endings[] = {".py", ".pkl", ".joblib"};
+    for (size_t i = 0; i < ARRAY_COUNT(endings); i++)
+        if (ends_with(path, endings[i]))
+            return error_set(error, STATUS_INVALID_ARGUMENT,
+                             "%s: a file of this kind is code, and code is not fetched: download "
+                             "it, and name the file",
+                             uri);
+    return STATUS_OK;
+}
+
 /* A folder of the cache has a digest for a name; the model's is the URI's last part. */
 static enum status
 add_uri(struct serve *serve, const char *uri, struct error *error)
@@ -231,6 +245,8 @@ add_uri(struct serve *serve, const char *uri, struct error *error)
         name[strlen(name) - 1] = '\0';
     fprintf(stderr, "shoald serve: fetching %s\n", name);
     enum status status = node_storage_fetch(&storage, uri, path, error);
+    if (status == STATUS_OK) /* the file's name, which a URI may encode */
+        status = refuse_code(name, path, error);
     const char *slash = strrchr(name, '/');
     serve->name = slash != NULL ? slash + 1 : name;
     if (status == STATUS_OK)
