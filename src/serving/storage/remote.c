@@ -399,7 +399,7 @@ prepare_http(struct storage_task *task)
     struct storage_lease *lease =
         last[0] == '\0' ? NULL : cache_lease(job->options->cache, job->last.content);
     if (lease != NULL) {
-        bool is_etag = last[0] == '"' || last[0] == 'W';
+        bool is_etag = last[0] == '"' || strncmp(last, "W/", 2) == 0; /* "Wed, …" is a date */
         task_add_line(task, "%s: %s", is_etag ? "If-None-Match" : "If-Modified-Since", last);
         cache_release(job->options->cache, lease);
     }
@@ -415,6 +415,31 @@ begin_anew(struct storage_task *task, const struct transfer_head *head, struct e
     return sink_open(task->job, &task->sink, task->file->name, error);
 }
 
+/* Whether a range is of what is stored: some servers ignore If-Range. */
+static bool
+continues(const struct storage_task *task, const struct transfer_head *head)
+{
+    char partial[CACHE_VALIDATOR_BYTES];
+    cache_partial_validator(&task->job->partial, partial);
+    if (task->sink.at == 0 || partial[0] == '\0')
+        return true;
+    return partial[0] == '"' ? strcmp(head->etag, partial) == 0
+                             : head->modified[0] == '\0' || strcmp(head->modified, partial) == 0;
+}
+
+/* A body that ends with the connection may have been cut: only a digest tells. */
+static enum status
+check_end(const struct storage_task *task, const struct transfer_head *head, struct error *error)
+{
+    bool is_known = head->status == 206 ? head->range_of >= 0 : head->length >= 0;
+    if (is_known || (head->status == 200 && head->is_framed) ||
+        place_digest(&task->job->place, task->file->name, PLACE_ONE_FILE) != NULL)
+        return STATUS_OK;
+    return error_set(error, STATUS_FAILED_PRECONDITION,
+                     "the server does not say how long the file is, so one that is cut would not "
+                     "be noticed: state its `sha256` in the model's key");
+}
+
 static enum status
 begin_http(void *context, const struct transfer_head *head, struct error *error)
 {
@@ -424,8 +449,16 @@ begin_http(void *context, const struct transfer_head *head, struct error *error)
         return error_set(error, STATUS_FAILED_PRECONDITION,
                          "the server sends a page of HTML, not a model: look whether it asks for a "
                          "login");
+    if (check_end(task, head, error) != STATUS_OK)
+        return error->status;
+    if (head->status == 206 && !continues(task, head)) {
+        if (begin_anew(task, &(struct transfer_head){.etag = ""}, error) != STATUS_OK)
+            return error->status;
+        return error_set(error, STATUS_UNAVAILABLE, "the file changes while it is fetched");
+    }
     if (head->status == 200 && begin_anew(task, head, error) != STATUS_OK)
         return error->status;
+    task->range_of = head->status == 206 ? head->range_of : -1;
     if (take_start(task, head, error) != STATUS_OK)
         return error->status;
     snprintf(job->now.validator, sizeof(job->now.validator), "%s",
@@ -465,8 +498,14 @@ static enum task_verdict
 judge_http(struct storage_task *task, const struct transfer_end *end, struct error *error)
 {
     switch (end->head.status) {
-    case 200:
-    case 206: return complete(task, error);
+    case 206: /* a server may send less than it was asked for */
+        if (task->range_of >= 0 && task->sink.at < (uint64_t)task->range_of) {
+            error_set(error, STATUS_UNAVAILABLE, "the file ends after %llu of %lld bytes",
+                      (unsigned long long)task->sink.at, (long long)task->range_of);
+            return TASK_AGAIN;
+        }
+        return complete(task, error);
+    case 200: return complete(task, error);
     case 304: task->job->unchanged = true; return TASK_DONE;
     case 301:
     case 302:

@@ -27,6 +27,7 @@ struct storage_task {
     struct bytes page;                 /* or the URL of a redirection */
     void *asked;                       /* what the page is about */
     uint64_t most_bytes;               /* of the file, after any attempt */
+    int64_t range_of;                  /* HTTP: its length, if the answer is a range; else -1 */
     char *url;                         /* owned */
     char *lines[TRANSFER_HEADERS_MAX]; /* headers of the attempt, owned */
     unsigned line_count;

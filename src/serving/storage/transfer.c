@@ -75,7 +75,18 @@ header_is(const char *line, size_t bytes, const char *name, const char **value, 
 static void
 head_begin(struct transfer_head *head)
 {
-    *head = (struct transfer_head){.length = -1, .range_from = -1};
+    *head = (struct transfer_head){.length = -1, .range_from = -1, .range_of = -1};
+}
+
+/* "bytes 0-99/1000" */
+static void
+take_range(struct transfer_head *head, const char *value, size_t length)
+{
+    const char *slash = memchr(value, '/', length);
+    if (strncasecmp(value, "bytes ", 6) != 0 || slash == NULL)
+        return;
+    head->range_from = strtoll(value + 6, NULL, 10);
+    head->range_of = slash[1] >= '0' && slash[1] <= '9' ? strtoll(slash + 1, NULL, 10) : -1;
 }
 
 static size_t
@@ -85,18 +96,20 @@ on_header(char *line, size_t one, size_t count, void *context)
     size_t bytes = one * count;
     const char *value;
     size_t length;
-    if (bytes > 5 && strncmp(line, "HTTP/", 5) == 0)
+    if (bytes > 5 && strncmp(line, "HTTP/", 5) == 0) {
         head_begin(head);
-    else if (header_is(line, bytes, "etag:", &value, &length))
+        head->is_framed = line[5] > '1';
+    } else if (header_is(line, bytes, "etag:", &value, &length))
         snprintf(head->etag, sizeof(head->etag), "%.*s",
                  length < sizeof(head->etag) ? (int)length : 0, value);
     else if (header_is(line, bytes, "content-type:", &value, &length))
         snprintf(head->type, sizeof(head->type), "%.*s", (int)length, value);
     else if (header_is(line, bytes, "last-modified:", &value, &length))
         snprintf(head->modified, sizeof(head->modified), "%.*s", (int)length, value);
-    else if (header_is(line, bytes, "content-range:", &value, &length) &&
-             strncasecmp(value, "bytes ", 6) == 0)
-        head->range_from = strtoll(value + 6, NULL, 10);
+    else if (header_is(line, bytes, "content-range:", &value, &length))
+        take_range(head, value, length);
+    else if (header_is(line, bytes, "transfer-encoding:", &value, &length))
+        head->is_framed = length >= 7 && strncasecmp(value + length - 7, "chunked", 7) == 0;
     return bytes;
 }
 

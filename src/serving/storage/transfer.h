@@ -25,6 +25,8 @@ struct transfer_head {
     char type[64];                  /* Content-Type */
     int64_t length;                 /* Content-Length; -1: not said */
     int64_t range_from;             /* of a 206; -1: not said */
+    int64_t range_of;               /* the length of the whole; -1: not said */
+    bool is_framed;                 /* a body that ends early is noticed, also without a length */
     int64_t retry_after_s;          /* 0: not said */
 };
 
