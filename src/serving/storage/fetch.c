@@ -37,13 +37,16 @@ name_source(struct storage_job *job)
     struct digest *digest = digest_begin();
     char kind[16];
     snprintf(kind, sizeof(kind), "%d", (int)place->kind);
-    const char *const parts[] = {kind,          place->url,    place->bucket, place->path,
-                                 place->region, place->key_id, place->secret, place->digest};
+    char *digests = place_digests_text(place); /* what was stored without them was not checked */
+    const char *const parts[] = {
+        kind,          place->url,    place->bucket, place->path,       place->region,
+        place->key_id, place->secret, place->digest, place->client_key, digests};
     for (size_t i = 0; i < ARRAY_COUNT(parts); i++)
         digest_add_text(digest, parts[i]);
     for (unsigned i = 0; i < place->header_count; i++)
         digest_add_text(digest, place->headers[i]);
     digest_end(digest, job->source);
+    free(digests);
 }
 
 /* Of a listing: names, sizes and versions of all files. */
@@ -182,6 +185,9 @@ fetch_once(struct storage_job *job, struct storage_model *model, struct error *e
         return status;
     if (job->place.kind != PLACE_HTTP && job->file_count == 0)
         return error_set(error, STATUS_NOT_FOUND, "there is no file");
+    status = job_check_digests(job, error);
+    if (status != STATUS_OK)
+        return status;
     if (job->place.kind != PLACE_HTTP)
         name_listing(job);
     if (job->place.kind != PLACE_HTTP && strcmp(job->last.validator, job->now.validator) == 0 &&

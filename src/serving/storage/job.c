@@ -88,11 +88,32 @@ job_bytes(const struct storage_job *job)
     return bytes;
 }
 
+static bool
+has_file(const void *context, const char *name)
+{
+    const struct storage_job *job = context;
+    for (uint32_t i = 0; i < job->file_count; i++)
+        if (strcmp(job->files[i].name, name) == 0)
+            return true;
+    return false;
+}
+
+static enum place_files
+files_of(const struct storage_job *job)
+{
+    return job->file_count == 1 ? PLACE_ONE_FILE : PLACE_FOLDER;
+}
+
+enum status
+job_check_digests(const struct storage_job *job, struct error *error)
+{
+    return place_check_digests(&job->place, has_file, job, files_of(job), error);
+}
+
 enum status
 job_judge_file(struct storage_job *job, struct stored_file *file, struct error *error)
 {
-    const char *stated =
-        place_digest(&job->place, file->name, job->is_single ? PLACE_ONE_FILE : PLACE_FOLDER);
+    const char *stated = place_digest(&job->place, file->name, files_of(job));
     if (stated == NULL || strcasecmp(stated, file->digest) == 0)
         return STATUS_OK;
     enum status status =

@@ -72,6 +72,8 @@ enum status job_check(const struct storage_job *job, struct error *error) WARN_U
 enum status job_add_file(struct storage_job *job, const char *name, const char *etag,
                          uint64_t bytes, struct error *error) WARN_UNUSED;
 void job_drop_files(struct storage_job *job);
+/* Whether the key's digests are of files that there are. */
+enum status job_check_digests(const struct storage_job *job, struct error *error) WARN_UNUSED;
 /* A file is stored: compares its digest with the key's. DATA_LOSS. */
 enum status job_judge_file(struct storage_job *job, struct stored_file *file,
                            struct error *error) WARN_UNUSED;

@@ -79,10 +79,15 @@ take_member(struct listing_reader *reader, const char *name)
         object->key = strdup(reader->text);
         CHECK(object->key != NULL);
         decode_key(object->key);
+        if (strlen(object->key) >= LISTING_NAME_BYTES)
+            stop(reader, STATUS_DATA_LOSS, "has a key that is too long");
     } else if (strcmp(name, "ETag") == 0) {
         free(object->etag);
         object->etag = strndup(reader->text, LISTING_ETAG_BYTES - 1);
         CHECK(object->etag != NULL);
+        for (const char *at = object->etag; *at != '\0'; at++)
+            if ((unsigned char)*at < ' ' || *at == 0x7f) /* it goes into a header */
+                stop(reader, STATUS_DATA_LOSS, "has an ETag with a line break");
     } else if (strcmp(name, "Size") == 0) {
         errno = 0;
         object->bytes = strtoull(reader->text, &end, 10);

@@ -5,7 +5,8 @@
  *      `storage_key`, else the entry `default_TYPE` of its `model_type`, else `default`.
  *  P2. `storage_params`, and the older `bucket`, override members of the entry.
  *  P3. An entry's credentials go to the entry's own origin (`endpoint_url`, `url`) and nowhere
- *      else: a URI or parameter that leads elsewhere is refused if the key names the entry.
+ *      else: a URI or parameter that leads elsewhere is refused if the key names the entry. Those
+ *      of the variables do not go to an endpoint that a key names.
  *  P4. An URI of s3:// whose key names no entry takes `default_s3` or a `default` of type s3, else
  *      the variables of AWS' tools, else requests are not signed.
  */
@@ -319,11 +320,26 @@ static void
 take_s3_credentials(const struct wish *wish, struct storage_place *place)
 {
     bool is_entry = wish->entry != NULL;
+    if (!is_entry && member(wish, "endpoint_url") != NULL)
+        return; /* P3 */
     place->key_id = is_entry ? entry_text(wish, "access_key_id") : variable("AWS_ACCESS_KEY_ID");
     place->secret =
         is_entry ? entry_text(wish, "secret_access_key") : variable("AWS_SECRET_ACCESS_KEY");
     place->token = is_entry ? entry_text(wish, "session_token") : variable("AWS_SESSION_TOKEN");
     place->authority = is_entry ? entry_text(wish, "certificate") : NULL;
+}
+
+/* It becomes part of a host's name and of a header, and a key may give it. */
+static enum status
+check_region(const char *region, struct error *error)
+{
+    static const char kept[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_";
+    size_t bytes = strlen(region);
+    if (bytes < PLACE_REGION_BYTES && strspn(region, kept) == bytes)
+        return STATUS_OK;
+    return error_set(error, STATUS_INVALID_ARGUMENT,
+                     "`region` must be at most %d letters, digits, `-` and `_`",
+                     PLACE_REGION_BYTES - 1);
 }
 
 static enum status
@@ -340,10 +356,10 @@ take_s3_endpoint(const struct wish *wish, struct storage_place *place, struct er
         place->region = variable("AWS_REGION");
     if (wish->entry == NULL && place->region == NULL)
         place->region = variable("AWS_DEFAULT_REGION");
-    if (place->region == NULL || strlen(place->region) >= PLACE_REGION_BYTES) {
-        free(place->region);
+    if (place->region == NULL)
         place->region = copy("us-east-1");
-    }
+    if (status == STATUS_OK)
+        status = check_region(place->region, error);
     place->url = given != NULL ? copy(given) : NULL;
     if (wish->entry == NULL && place->url == NULL)
         place->url = variable("AWS_ENDPOINT_URL_S3");
@@ -502,8 +518,16 @@ static enum status
 take_digests(const struct wish *wish, struct storage_place *place, struct error *error)
 {
     json_t *stated = json_object_get(wish->key, "sha256");
+    const char *name;
+    json_t *digest;
     if (stated == NULL || json_is_object(stated)) {
         place->digests = json_incref(stated);
+        json_object_foreach(stated, name, digest)
+        {
+            if (!json_is_string(digest))
+                return error_set(error, STATUS_INVALID_ARGUMENT,
+                                 "the key's `sha256` of \"%.100s\" is no text", name);
+        }
         return STATUS_OK;
     }
     const char *text = json_string_value(stated);
@@ -534,6 +558,27 @@ place_resolve(const struct place_options *options, const struct storage_source *
     return status;
 }
 
+/* Of the one file, or of all that are named. */
+enum status
+place_check_digests(const struct storage_place *place, storage_has_file *has, const void *context,
+                    enum place_files files, struct error *error)
+{
+    const char *name;
+    json_t *digest;
+    if (place->digest[0] != '\0' && files == PLACE_FOLDER)
+        return error_set(error, STATUS_INVALID_ARGUMENT,
+                         "the key's `sha256` is of one file, and the model has several: state an "
+                         "object with the digest of each");
+    json_object_foreach((json_t *)place->digests, name, digest)
+    {
+        if (!has(context, name))
+            return error_set(error, STATUS_DATA_LOSS,
+                             "the model's key states a sha256 of \"%.100s\", which is not there",
+                             name);
+    }
+    return STATUS_OK;
+}
+
 const char *
 place_digest(const struct storage_place *place, const char *name, enum place_files files)
 {
@@ -541,6 +586,14 @@ place_digest(const struct storage_place *place, const char *name, enum place_fil
     if (text != NULL)
         return text;
     return files == PLACE_ONE_FILE && place->digest[0] != '\0' ? place->digest : NULL;
+}
+
+char *
+place_digests_text(const struct storage_place *place)
+{
+    char *text = place->digests != NULL ? json_dumps(place->digests, JSON_SORT_KEYS) : copy("");
+    CHECK(text != NULL);
+    return text;
 }
 
 static void

@@ -48,5 +48,15 @@ enum place_files { PLACE_ONE_FILE, PLACE_FOLDER };
 const char *place_digest(const struct storage_place *place, const char *name,
                          enum place_files files);
 
+/* INVALID_ARGUMENT: the key states the digest of one file, and there are several; DATA_LOSS: it
+ * states that of a file which is not there. */
+typedef bool storage_has_file(const void *context, const char *name);
+enum status place_check_digests(const struct storage_place *place, storage_has_file *has,
+                                const void *context, enum place_files files,
+                                struct error *error) WARN_UNUSED;
+
+/* What the key states of digests, for comparison; to be freed. */
+char *place_digests_text(const struct storage_place *place);
+
 /* The length of "scheme://host:port" in an URL; 0: it has no such form. */
 size_t place_origin_bytes(const char *url);
