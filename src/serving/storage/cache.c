@@ -111,6 +111,15 @@ item_find(const struct cache *cache, enum item_kind kind, const char *id)
     return item;
 }
 
+static bool
+item_is_held(struct cache *cache, const struct storage_lease *item)
+{
+    pthread_mutex_lock(&cache->counts_lock);
+    bool held = item->refs > 0;
+    pthread_mutex_unlock(&cache->counts_lock);
+    return held;
+}
+
 static void
 item_remove(struct cache *cache, struct storage_lease *item)
 {
@@ -225,9 +234,7 @@ evict_one(struct cache *cache)
         struct storage_lease *before = oldest;
         oldest = NULL;
         for (struct storage_lease *item = cache->items; item != NULL; item = item->next) {
-            pthread_mutex_lock(&cache->counts_lock);
-            bool is_free = item->refs == 0;
-            pthread_mutex_unlock(&cache->counts_lock);
+            bool is_free = !item_is_held(cache, item);
             bool is_later = before == NULL || used_before(before, item);
             if (is_free && is_later && (oldest == NULL || used_before(item, oldest)))
                 oldest = item;
@@ -260,10 +267,25 @@ cache_evict_any(struct cache *cache)
 
 /* ---- life ---- */
 
+/* At the start, and again before each fetch: an operator may delete the cache. */
+static enum status
+make_folders(const char *folder, struct error *error)
+{
+    static const char *const parts[] = {"models", "sources", "partial", "trash"};
+    char path[PATH_MAX];
+    enum status status = STATUS_OK;
+    for (size_t i = 0; i < ARRAY_COUNT(parts) && status == STATUS_OK; i++) {
+        snprintf(path, sizeof(path), "%.4000s/%s", folder, parts[i]);
+        status = tree_make(path, error);
+        if (status == STATUS_OK && access(path, R_OK | W_OK | X_OK) != 0)
+            status = error_set_errno(error, "models_cache: %.300s", path);
+    }
+    return status;
+}
+
 enum status
 cache_create(const char *folder, uint64_t bytes_max, struct cache **created, struct error *error)
 {
-    static const char *const parts[] = {"models", "sources", "partial", "trash"};
     char path[PATH_MAX];
     if (strlen(folder) >= PATH_MAX / 4)
         return error_set(error, STATUS_INVALID_ARGUMENT, "models_cache: the path is too long");
@@ -271,13 +293,7 @@ cache_create(const char *folder, uint64_t bytes_max, struct cache **created, str
     CHECK(cache != NULL);
     snprintf(cache->folder, sizeof(cache->folder), "%s", folder);
     cache->bytes_max = bytes_max;
-    enum status status = STATUS_OK;
-    for (size_t i = 0; i < ARRAY_COUNT(parts) && status == STATUS_OK; i++) {
-        snprintf(path, sizeof(path), "%s/%s", folder, parts[i]);
-        status = tree_make(path, error);
-        if (status == STATUS_OK && access(path, R_OK | W_OK | X_OK) != 0)
-            status = error_set_errno(error, "models_cache: %.300s", path);
-    }
+    enum status status = make_folders(folder, error);
     if (status != STATUS_OK) {
         free(cache);
         return status;
@@ -288,7 +304,8 @@ cache_create(const char *folder, uint64_t bytes_max, struct cache **created, str
     free(real);
     pthread_mutex_init(&cache->lock, NULL);
     pthread_mutex_init(&cache->counts_lock, NULL);
-    tree_remove(path); /* trash: nobody needs its content */
+    snprintf(path, sizeof(path), "%.4000s/trash", cache->folder);
+    tree_remove(path); /* nobody needs its content */
     status = tree_make(path, error);
     scan(cache, ITEM_MODEL);
     scan(cache, ITEM_PARTIAL);
@@ -395,8 +412,11 @@ cache_lease(struct cache *cache, const char *content)
     item_path(cache, ITEM_MODEL, content, path);
     pthread_mutex_lock(&cache->lock);
     struct storage_lease *item = item_find(cache, ITEM_MODEL, content);
-    if (item == NULL && stat(path, &info) == 0) /* another process has fetched it */
+    bool is_there = stat(path, &info) == 0;
+    if (item == NULL && is_there) /* another process has fetched it */
         item = item_add(cache, ITEM_MODEL, content, tree_bytes(path));
+    if (!is_there && item != NULL && item_is_held(cache, item)) /* deleted by somebody else */
+        item = NULL;
     if (item != NULL && !hold(cache, item)) {
         item_remove(cache, item);
         item = NULL;
@@ -505,7 +525,9 @@ cache_partial_open(struct cache *cache, const char *source, const char *validato
     item_path(cache, ITEM_PARTIAL, source, partial->folder);
     snprintf(partial->files, sizeof(partial->files), "%.4000s/files", partial->folder);
     pthread_mutex_lock(&cache->lock);
-    enum status status = tree_make(partial->folder, error);
+    enum status status = make_folders(cache->folder, error);
+    if (status == STATUS_OK)
+        status = tree_make(partial->folder, error);
     if (status == STATUS_OK)
         partial->lock_fd = open_locked(partial->folder, LOCK_EX);
     struct storage_lease *item = item_find(cache, ITEM_PARTIAL, source);

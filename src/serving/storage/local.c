@@ -63,12 +63,20 @@ open_model(const struct storage_job *job, int *fd, char name[CACHE_ENTRY_BYTES],
     return STATUS_OK;
 }
 
+enum { VERSION_BYTES = 80 };
+
+static void
+name_version(const struct stat *info, char version[VERSION_BYTES])
+{
+    snprintf(version, VERSION_BYTES, "%llu.%lld.%ld", (unsigned long long)info->st_ino,
+             (long long)info->st_mtim.tv_sec, info->st_mtim.tv_nsec);
+}
+
 static enum status
 add_file(struct storage_job *job, const char *name, const struct stat *info, struct error *error)
 {
-    char version[LINE_MAX];
-    snprintf(version, sizeof(version), "%llu.%lld.%ld", (unsigned long long)info->st_ino,
-             (long long)info->st_mtim.tv_sec, info->st_mtim.tv_nsec);
+    char version[VERSION_BYTES];
+    name_version(info, version);
     return job_add_file(job, name, version, (uint64_t)info->st_size, error);
 }
 
@@ -145,6 +153,7 @@ copy(struct storage_job *job, int fd, struct stored_file *file, struct error *er
 {
     struct storage_sink sink;
     struct stat info;
+    char version[VERSION_BYTES];
     char *block = malloc(BLOCK_BYTES);
     CHECK(block != NULL);
     enum status status = sink_open(job, &sink, file->name, error);
@@ -159,7 +168,11 @@ copy(struct storage_job *job, int fd, struct stored_file *file, struct error *er
     }
     if (status == STATUS_OK && bytes < 0)
         status = error_set_errno(error, "reading \"%.200s\"", file->name);
-    if (status == STATUS_OK && (fstat(fd, &info) != 0 || sink.at != file->bytes))
+    bool is_seen = status == STATUS_OK && fstat(fd, &info) == 0;
+    if (is_seen)
+        name_version(&info, version);
+    if (status == STATUS_OK &&
+        (!is_seen || sink.at != file->bytes || strcmp(version, file->etag) != 0))
         status =
             error_set(error, STATUS_UNAVAILABLE, "\"%.200s\" changes: try again later", file->name);
     sink_close(&sink, status == STATUS_OK ? file->digest : NULL);

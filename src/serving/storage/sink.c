@@ -37,6 +37,15 @@ read_rest(struct storage_job *job, struct storage_sink *sink, struct error *erro
     return bytes == 0 ? STATUS_OK : failed("reading", error);
 }
 
+/* Keys of S3 may be `a` and `a/b`. */
+static enum status
+clashes(const char *name, struct error *error)
+{
+    return error_set(error, STATUS_INVALID_ARGUMENT,
+                     "\"%.200s\": a file would have the name of a folder: rename one of them",
+                     name);
+}
+
 enum status
 sink_open(struct storage_job *job, struct storage_sink *sink, const char *name, struct error *error)
 {
@@ -50,10 +59,12 @@ sink_open(struct storage_job *job, struct storage_sink *sink, const char *name, 
     enum status status = tree_make(path, error);
     *slash = '/';
     if (status != STATUS_OK)
-        return status;
+        return errno == ENOTDIR ? clashes(name, error) : status;
     sink->fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, FILE_MODE);
     while (sink->fd < 0 && errno == ENOSPC && cache_evict_any(sink->cache))
         sink->fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, FILE_MODE);
+    if (sink->fd < 0 && (errno == ENOTDIR || errno == EISDIR))
+        return clashes(name, error);
     if (sink->fd < 0)
         return failed("making", error);
     sink->digest = digest_begin();

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The threads. A fetch waits in one list until a thread takes it, runs, and is put into another,
- * from which the loop thread tells its end. A cancelled fetch goes the same way, only faster, and
- * its end is told to nobody.
+ * from which the loop thread tells its end. A cancelled fetch that runs goes the same way, only
+ * faster, and its end is told to nobody; one that waits is dropped.
  */
 #include "serving/storage/storage.h"
 
@@ -78,6 +78,21 @@ list_take(struct fetch_list *list)
     if (list->first == NULL)
         list->last = &list->first;
     return fetch;
+}
+
+/* False: it is not in the list. */
+static bool
+list_remove(struct fetch_list *list, struct storage_fetch *fetch)
+{
+    struct storage_fetch **at = &list->first;
+    while (*at != NULL && *at != fetch)
+        at = &(*at)->next;
+    if (*at == NULL)
+        return false;
+    *at = fetch->next;
+    if (list->last == &fetch->next)
+        list->last = at;
+    return true;
 }
 
 static void
@@ -283,10 +298,13 @@ storage_cancel(struct storage_fetch *fetch)
     struct storage *storage = fetch->storage;
     pthread_mutex_lock(&storage->lock);
     fetch->is_cancelled = true;
+    bool has_waited = list_remove(&storage->waiting, fetch);
     for (uint32_t i = 0; i < storage->worker_count; i++)
         if (storage->workers[i].fetch == fetch)
             transfers_wake(storage->workers[i].transfers);
     pthread_mutex_unlock(&storage->lock);
+    if (has_waited) /* threads that hang would keep it */
+        fetch_free(fetch);
 }
 
 void
