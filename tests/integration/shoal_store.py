@@ -61,6 +61,11 @@ class Store:
         self.page = 1000
         self.needs = {}  # headers that plain requests must have
         self.etags = True  # of plain files
+        self.modified = None  # Last-Modified of plain files
+        self.lengths = True  # False: a body ends with its connection
+        self.range_bytes = None  # most bytes of a range's answer
+        self.heeds_if_range = True
+        self.etag_end = ""  # added to each ETag in listings, as XML
         self.redirects = {}  # path -> URL
         self.types = {}  # path -> Content-Type
         self.cut_bytes = None  # each body's connection ends after so many
@@ -200,7 +205,7 @@ class Answer:
         more = len(keys) > most
         name = urllib.parse.quote_plus if query.get("encoding-type") == "url" else escape
         parts = [f"<Contents><Key>{name(key)}</Key><LastModified>2026-01-01T00:00:00Z</LastModified>"
-                 f"<ETag>&quot;{hashlib.md5(objects[key]).hexdigest()}&quot;</ETag>"
+                 f"<ETag>&quot;{hashlib.md5(objects[key]).hexdigest()}&quot;{self.store.etag_end}</ETag>"
                  f"<Size>{len(objects[key]) + self.store.listed_lies}</Size>"
                  f"<Owner><ID>me</ID></Owner></Contents>" for key in keys[:most]]
         token = (f"<NextContinuationToken>token=/+ {escape(keys[most - 1])}</NextContinuationToken>"
@@ -226,18 +231,26 @@ class Answer:
             if self.headers.get("if-none-match") == etag:
                 self.send(304, b"", headers)
                 return
+        if self.store.modified:
+            headers["Last-Modified"] = self.store.modified
+            if self.headers.get("if-modified-since") == self.store.modified:
+                self.send(304, b"", headers)
+                return
         self.give_body(data, headers)
 
     # ---- bodies
 
     def give_body(self, data, headers):
         asked = re.fullmatch(r"bytes=(\d+)-", self.headers.get("range", ""))
-        if asked and self.headers.get("if-range", headers.get("ETag")) == headers.get("ETag"):
+        heeds = not self.store.heeds_if_range or self.headers.get(
+            "if-range", headers.get("ETag")) == headers.get("ETag")
+        if asked and heeds:
             first = int(asked[1])
             if first >= len(data):
                 raise Refused(416, "InvalidRange")
-            headers = {**headers, "Content-Range": f"bytes {first}-{len(data) - 1}/{len(data)}"}
-            self.send(206, data[first:], headers, True)
+            last = min(len(data), first + (self.store.range_bytes or len(data))) - 1
+            headers = {**headers, "Content-Range": f"bytes {first}-{last}/{len(data)}"}
+            self.send(206, data[first:last + 1], headers, True)
         else:
             self.send(200, data, headers, True)
 
@@ -252,7 +265,10 @@ class Answer:
         handler.send_response(status)
         for name, value in headers.items():
             handler.send_header(name, value)
-        if status != 304:
+        if is_model and not store.lengths:
+            handler.close_connection = True
+            handler.send_header("Connection", "close")
+        elif status != 304:
             handler.send_header("Content-Length", str(len(body) + (store.lies if is_model else 0)))
         handler.end_headers()
         step = 64 << 10

@@ -10,10 +10,13 @@ import hashlib
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import tempfile
 import threading
 import unittest
+import unittest.mock
+import urllib.request
 
 import shoal_boosters
 import shoal_fixture
@@ -21,6 +24,7 @@ from shoal_client import Client
 from shoal_ctl import NEGATIVE, OK, shoalctl
 from shoal_fixture import Shoald, node, pipeline, stage, wait_until
 from shoal_registry import LOADED, LOADING_FAILED, Registrar
+from shoal_rest import ANY_PORT, port_of
 from shoal_runtime import Runtime
 from shoal_store import REGION, Store
 
@@ -184,6 +188,24 @@ class TestSources(Case):
             self.assertEqual(len(other.requests), 1)
 
 
+class TestVariables(Case):
+    def begin(self, **keys):
+        variables = {"AWS_ACCESS_KEY_ID": "AKTOKEN", "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_SESSION_TOKEN": TOKEN,
+                     "AWS_REGION": REGION, "AWS_ENDPOINT_URL": self.store.url}
+        with unittest.mock.patch.dict(os.environ, variables):
+            super().begin(**keys)
+
+    def test_credentials_do_not_go_where_a_key_says(self):
+        self.put()
+        with Store() as other:
+            other.objects = self.store.objects
+            self.load("away", "s3://models/m", {"storage_params": {"endpoint_url": other.url}})
+            self.assertEqual([headers for _, headers in other.requests if "authorization" in headers or
+                              "x-amz-security-token" in headers], [])
+        self.load("own", "s3://models/m")
+        self.ask("own")
+
+
 class TestRefusals(Case):
     def refused(self, expected, path, key=None):
         told = self.load("refused", path, key, code=NEGATIVE)
@@ -253,6 +275,32 @@ class TestRefusals(Case):
         self.assertEqual(len(self.store.requests), asked)  # it can be nothing else
         self.ask("right")
 
+    def test_digests_of_what_was_stored_without_them(self):
+        self.put(weights=b"w")
+        mine, wrong = {"storage_key": "mine"}, hashlib.sha256(b"other").hexdigest()
+        self.load("m", "m", mine)
+        self.unload("m")
+        for expected, digests in (("the model's key states " + wrong, {"model.json": wrong}),
+                                  ("which is not there", {"other": wrong}),
+                                  ("is no text", {"model.json": 1}),
+                                  ("is of one file", wrong)):
+            with self.subTest(expected):
+                self.assertIn(expected, self.load("m", "m", {**mine, "sha256": digests}, code=NEGATIVE))
+
+    def test_file_and_folder_of_one_name(self):
+        self.put(**{"a": b"1", "a/b": b"2"})
+        self.refused("would have the name of a folder", "m", {"storage_key": "mine"})
+
+    def test_line_breaks_do_not_reach_requests(self):
+        self.put()
+        self.refused("`region` must be", "m", {"storage_key": "mine", "storage_params": {
+            "bucket": "models", "region": f"{REGION}\r\nX-Evil: 1"}})
+        self.refused("`region` must be", "m", {"storage_key": "mine", "storage_params": {
+            "bucket": "models", "region": "evil.example/#"}})
+        self.store.etag_end = "&#13;&#10;X-Evil: 1"
+        self.refused("an ETag with a line break", "m", {"storage_key": "mine"})
+        self.assertEqual([headers for _, headers in self.store.requests if "x-evil" in headers], [])
+
     def test_wrong_lengths(self):
         self.put()
         self.store.listed_lies = 7
@@ -292,6 +340,37 @@ class TestBadConnections(Case):
         self.store.plain["/plain/m.json"] = self.data + b" " * (1 << 20)
         self.store.cut_bytes, self.store.etags = 64 << 10, False
         self.assertIn("6 attempts failed", self.load("m", self.store.url + "/plain/m.json", code=NEGATIVE))
+
+    def test_body_that_ends_with_its_connection(self):
+        """One that is cut looks the same: only a digest tells."""
+        path = self.store.url + "/plain/m.json"
+        self.store.plain["/plain/m.json"] = self.data + b" " * (1 << 20)
+        self.store.lengths = False
+        digest = hashlib.sha256(self.store.plain["/plain/m.json"]).hexdigest()
+        self.assertIn("state its `sha256`", self.load("m", path, code=NEGATIVE))
+        self.load("m", path, {"sha256": digest})
+        self.ask("m")
+
+    def test_ranges_that_are_shorter(self):
+        self.store.plain["/plain/m.json"] = self.data + b" " * (1 << 20)
+        self.store.cut_bytes, self.store.range_bytes = 128 << 10, 64 << 10
+        self.load("m", self.store.url + "/plain/m.json")
+        self.assertTrue(self.cached() == [{"m.json": self.store.plain["/plain/m.json"]}], "other bytes")
+
+    def test_range_of_another_content(self):
+        """The server ignores If-Range, as some do."""
+        self.store.plain["/plain/m.json"] = self.data + b" " * (1 << 20)
+        self.store.hold, self.store.heeds_if_range = threading.Event(), False
+        loading = threading.Thread(target=self.load, args=("m", self.store.url + "/plain/m.json"))
+        loading.start()
+        wait_until(lambda: self.store.sent >= 512 << 10, "the first half")
+        self.store.plain["/plain/m.json"] = self.data + b"\n" * (1 << 20)
+        self.store.cut_bytes = 512 << 10
+        self.store.hold.set()
+        wait_until(lambda: any(headers.get("range") for _, headers in self.store.requests), "the second half")
+        self.store.cut_bytes = None
+        loading.join()
+        self.assertTrue(self.cached() == [{"m.json": self.store.plain["/plain/m.json"]}], "other bytes")
 
     def test_errors_that_do_not_last(self):
         self.put()
@@ -423,6 +502,30 @@ class TestCache(Case):
             self.load("m", self.store.url + "/plain/m.json")
             self.unload("m")
         self.assertEqual((self.count("storage_hits"), self.store.sent), (1, len(self.data)))
+
+    def test_http_hit_by_date(self):
+        """A date, of which one begins like a weak ETag."""
+        self.store.plain["/plain/m.json"] = self.data
+        self.store.etags, self.store.modified = False, "Wed, 21 Oct 2026 07:28:00 GMT"
+        for i in range(2):
+            self.load("m", self.store.url + "/plain/m.json")
+            self.unload("m")
+        self.assertEqual(self.count("storage_hits"), 1)
+
+    def test_deleted_while_it_runs(self):
+        mine = {"storage_key": "mine"}
+        self.big("a")
+        self.put("b")
+        self.load("a", "a", mine)
+        for part in self.cache.iterdir():
+            shutil.rmtree(part)
+        self.load("again", "a", mine)
+        self.load("b", "b", mine)
+        self.ask("a")
+        self.ask("again")
+        self.ask("b")
+        for name in ("a", "again", "b"):
+            self.unload(name)
 
     def test_source_is_away(self):
         self.big("a")
@@ -599,6 +702,17 @@ class TestServe(Case):
                 answer = client.infer_raw(name, shoal_boosters.tensor(0))
                 self.assertEqual(shoal_boosters.value_of(answer), shoal_boosters.answers(1)[0])
 
+    def test_code_is_not_fetched(self):
+        for name in ("evil.py", "evil.pkl", "evil.joblib", "evil%2Epy"):
+            with self.subTest(name):
+                self.store.plain[f"/plain/{name.replace('%2E', '.')}"] = b"import shoal"
+                done = subprocess.run(
+                    [shoal_fixture.BIN / "shoald", "serve", "--print-config", self.store.url + "/plain/" + name],
+                    env={**os.environ, "XDG_CACHE_HOME": str(self.folder)}, capture_output=True, text=True,
+                    check=False, timeout=60)
+                self.assertEqual((done.returncode, done.stdout), (2, ""))
+                self.assertIn("code is not fetched", done.stderr)
+
     def test_refused(self):
         done = subprocess.run([shoal_fixture.BIN / "shoald", "serve", self.store.url + "/plain/none"],
                               env={**os.environ, "XDG_CACHE_HOME": str(self.folder)}, capture_output=True,
@@ -634,6 +748,29 @@ class TestFullDisk(Case):
         self.load("b", "b", mine)
         self.ask("b")
         self.assertEqual(self.count("storage_evictions"), 1)
+
+
+class TestBesideTheCache(Case):
+    """Models of the root, whose path begins like the cache's and whose keys name storages."""
+
+    def begin(self, **keys):
+        root = self.folder / "cache" / "models-of-mine" / "local"
+        root.mkdir(parents=True)
+        (root / "model.json").write_bytes(self.data)
+        (root / "key.json").write_text('{"storage_key": "mine", "bucket": "models"}')
+        self.shoald = self.enterContext(Shoald(node(
+            pipeline("boosters", stage("libxgboost_modelet.so"), slots=16,
+                     models={"root": str(root.parent), "memory_mib": 256}),
+            models_cache_gib=self.cache_gib, models_cache=str(self.cache), http=ANY_PORT, http_control="on",
+            storage_config=str(self.config)), folder=self.folder))
+
+    def test_loaded_by_name(self):
+        self.ask("local")
+        with urllib.request.urlopen(urllib.request.Request(
+                f"http://127.0.0.1:{port_of(self.shoald)}/v2/repository/models/local/load", b"{}")) as answer:
+            self.assertEqual(answer.status, 200)
+        self.ask("local")
+        self.assertEqual(self.store.requests, [])
 
 
 class TestWithoutCache(unittest.TestCase):
