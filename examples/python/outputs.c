@@ -76,19 +76,29 @@ texts_read(struct output *output)
     return true;
 }
 
+static bool
+array_make(struct output *output, PyObject *value, PyObject *dtype)
+{
+    PyObject *of[] = {value, dtype, PyUnicode_InternFromString("C")};
+    output->array = of[2] != NULL ? PyObject_Vectorcall(interpreter.asarray, of, 3, NULL) : NULL;
+    Py_XDECREF(of[2]);
+    return output->array != NULL &&
+           PyObject_GetBuffer(output->array, &output->view, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT) == 0;
+}
+
 /* Anything but an array takes the declared datatype. False: a Python exception is set. */
 static bool
 array_read(struct output *output, PyObject *value, uint32_t declared)
 {
     bool is_array = PyObject_TypeCheck(value, (PyTypeObject *)(void *)interpreter.ndarray);
     bool converts = !is_array && declared != SHOAL_DATATYPE_ANY;
-    PyObject *of[] = {value, converts ? interpreter.dtypes[declared] : Py_None,
-                      PyUnicode_InternFromString("C")};
-    output->array = of[2] != NULL ? PyObject_Vectorcall(interpreter.asarray, of, 3, NULL) : NULL;
-    Py_XDECREF(of[2]);
-    if (output->array == NULL ||
-        PyObject_GetBuffer(output->array, &output->view, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT) != 0)
+    if (!array_make(output, value, converts ? interpreter.dtypes[declared] : Py_None))
         return false;
+    if (!is_array && !converts && datatype_of(&output->view) == SHOAL_BYTES) {
+        output_fini(output); /* NumPy's own texts lose NULs at their ends */
+        if (!array_make(output, value, interpreter.dtypes[SHOAL_BYTES]))
+            return false;
+    }
     const Py_buffer *view = &output->view;
     struct shoal_tensor *tensor = &output->tensor;
     tensor->datatype = datatype_of(view);
@@ -169,7 +179,7 @@ texts_write(const struct output *output, const struct shoal_host *host, struct s
                 memcpy(at + sizeof length, text, length);
                 at += sizeof length + length;
             } else {
-                bytes += sizeof length + length;
+                bytes += sizeof length + (size_t)size; /* host refuses what `length` cannot say */
             }
         }
         if (!writing)
