@@ -305,14 +305,16 @@ group_take(struct python *self, const struct signature *signature, struct shoal_
     *group = (struct run_group){self->items, 0, self->taken_rows, 0};
     for (uint32_t i = 0; i < count; i++) {
         const struct shoal_tensor **found = self->found + (size_t)i * inputs;
-        bool joins = group->count == 0 || inputs_match(signature, self->taken, found);
+        int64_t rows;
+        bool joins = !__builtin_add_overflow(group->row_count, self->rows[i], &rows) &&
+                     (group->count == 0 || inputs_match(signature, self->taken, found));
         const struct shoal_tensor **to = joins ? self->taken + (size_t)group->count * inputs
                                                : self->found + (size_t)left * inputs;
         memmove(to, found, inputs * sizeof(*found));
         if (joins) {
             self->items[group->count] = waiting[i];
             self->taken_rows[group->count++] = self->rows[i];
-            group->row_count += self->rows[i];
+            group->row_count = rows;
         } else {
             self->rows[left] = self->rows[i];
             waiting[left++] = waiting[i];
