@@ -70,7 +70,7 @@ interpreter_error(const char *where, struct shoal_error *error)
     PyObject *value = exception_take();
     PyObject *said = NULL;
     if (value != NULL && interpreter.functions != NULL)
-        said = interpreter_call("report", "(sO)", where, value);
+        said = interpreter_call("report", "(yO)", where, value);
     if (said == NULL || !PyArg_ParseTuple(said, "is", &status, &text)) {
         text = "an exception that cannot be printed";
         PyErr_WriteUnraisable(NULL);
@@ -108,7 +108,8 @@ symbols_publish(struct shoal_error *error)
 }
 
 /* Like `python3 -B` without site: worker.py adds the packages. Of the environment, PYTHON* count,
- * which only the stage's `env` can have set. */
+ * which only the stage's `env` can have set. The standard library is found from the program's path,
+ * and must not be that of another Python, which happens to be first in PATH. */
 static int
 python_start(struct shoal_error *error)
 {
@@ -119,7 +120,9 @@ python_start(struct shoal_error *error)
     config.site_import = 0;
     config.user_site_directory = 0;
     config.write_bytecode = 0;
-    PyStatus status = Py_InitializeFromConfig(&config);
+    PyStatus status = PyConfig_SetBytesString(&config, &config.program_name, SHOAL_PYTHON);
+    if (!PyStatus_Exception(status))
+        status = Py_InitializeFromConfig(&config);
     PyConfig_Clear(&config);
     if (!PyStatus_Exception(status))
         return SHOAL_OK;

@@ -26,7 +26,13 @@ CODES = {"CANCELLED": 1, "UNKNOWN": 2, "INVALID_ARGUMENT": 3, "DEADLINE_EXCEEDED
          "FAILED_PRECONDITION": 9, "ABORTED": 10, "OUT_OF_RANGE": 11, "UNIMPLEMENTED": 12,
          "INTERNAL": 13, "UNAVAILABLE": 14, "DATA_LOSS": 15, "UNAUTHENTICATED": 16}
 TEXT_BYTES_MAX = 255  # of shoal_error
+PART_CHARACTERS_MAX = 1 << 16  # of a traceback
 LEVELS = ((logging.ERROR, 0), (logging.WARNING, 1), (logging.INFO, 2))  # of shoal_log_level
+
+
+def _printable(text):
+    """For C: valid UTF-8 without NUL."""
+    return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\0")
 
 
 class _Log(logging.Handler):
@@ -36,7 +42,10 @@ class _Log(logging.Handler):
 
     def emit(self, record):
         level = next((ours for theirs, ours in LEVELS if record.levelno >= theirs), 3)
-        self.write(level, self.format(record))
+        try:
+            self.write(level, _printable(self.format(record)))
+        except Exception:  # as Python's own handlers: a line in the log never fails a request
+            self.handleError(record)
 
 
 def _virtual_environment(path):
@@ -58,6 +67,7 @@ def start(log, environment):
         stream = io.TextIOWrapper(io.FileIO(1 if name == "stdout" else 2, "w", closefd=False),
                                   "utf-8", "backslashreplace", line_buffering=True)
         setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
     logging.basicConfig(handlers=[_Log(log)], level=logging.INFO, format="%(name)s: %(message)s")
     folders = site.getsitepackages()
     if environment is not None:
@@ -156,9 +166,11 @@ def texts(elements, shape):
 
 def report(where, error):
     """Logs the traceback; returns status code and text for the caller, cut between characters."""
-    traceback.print_exception(error)
-    code, text = 2, f"{type(error).__name__}: {error}"
+    for part in traceback.format_exception(error):  # not to sys.stderr, which is the code's
+        print(part[:PART_CHARACTERS_MAX], end="", file=sys.__stderr__)
     if isinstance(error, shoal.ShoalError):
         code, text = CODES.get(error.code, 2), error.text
-    data = f"{where}{text}".encode("utf-8", "backslashreplace")
+    else:
+        code, text = 2, f"{type(error).__name__}: {str(error)[:TEXT_BYTES_MAX]}"
+    data = _printable(f"{where.decode('utf-8', 'replace')}{text[:TEXT_BYTES_MAX]}").encode()
     return code, data[:TEXT_BYTES_MAX].decode("utf-8", "ignore")

@@ -161,6 +161,15 @@ class TestTensors(PythonTest):
             numpy.testing.assert_array_equal(said["y"], numpy.array(ys[i], "f4"))
             self.assertEqual(said["t"], ts[min(i, 4)])
 
+    def test_nul_at_the_end_of_a_text(self):
+        """Kept with and without annotations: NumPy's own texts lose it."""
+        self.start("""
+            def run(x):
+                return {"y": [b"a\\0", "b"], "z": "c\\0", "array": numpy.array([b"d\\0"], object)}
+            """)
+        self.assertEqual(self.infer(floats(1)), {"y": [b"a\0", b"b"], "z": [b"c\0"],
+                                                 "array": [b"d\0"]})
+
     def test_wrong_answers_name_the_output(self):
         self.start("""
             ANSWERS = {
@@ -384,6 +393,15 @@ class TestFaults(PythonTest):
                 raise Odd
             if do == "interrupt":
                 raise KeyboardInterrupt
+            if do == "nul":
+                raise ValueError("a\\0b")
+            if do == "log":
+                import logging
+                for text, *args in ("a\\0b",), ("\\udcff",), ("%d", "no number"):
+                    logging.warning(text, *args)
+            if do == "stderr":
+                sys.stderr = object()
+                raise ValueError("lost")
             if do == "exit":
                 sys.exit(3)
             if do == "segfault":
@@ -412,6 +430,10 @@ class TestFaults(PythonTest):
         self.check_fails([texts("do", "unprintable")], "UNKNOWN", "cannot be printed")
         self.check_fails([texts("do", "interrupt")], "UNKNOWN", "KeyboardInterrupt")
         self.check_fails([texts("do", "recursion")], "UNKNOWN", "RecursionError: ")
+        self.check_fails([texts("do", "nul")], "UNKNOWN", r"^ValueError: a\\0b$")
+        self.assertEqual(self.infer(texts("do", "log"))["y"], [b"log"])
+        self.check_fails([texts("do", "stderr")], "UNKNOWN", "^ValueError: lost$")
+        self.shoald.wait_log(r'worker_said .*text="ValueError: lost"')
         self.check_serves()
         self.shoald.wait_log('worker_said .*text="did x"')
         self.assertEqual(self.shoald.stage_stat("code", "code")["restarts"], 0)
@@ -550,6 +572,15 @@ class TestLife(PythonTest):
         settings.write_text(settings.read_text().replace("packages = false", "packages = true"))
         self.check_refused(code, "No module named 'mine'")
         config = self.node(code, env={"VIRTUAL_ENV": "venv"})
+        with Shoald(config, folder=self.folder) as shoald, Client(shoald.target) as client:
+            self.assertEqual(outputs(client.infer_raw("code", floats([1])))["y"], 5)
+        # the Python that is first in PATH is not the library's, and its own library is nothing
+        library = self.folder / "other" / "lib" / packages.parent.name
+        (library / "lib-dynload").mkdir(parents=True)
+        (library / "os.py").touch()
+        (self.folder / "other/bin").mkdir()
+        shutil.copy("/bin/true", self.folder / "other/bin/python3")
+        config = self.node(code, env={"VIRTUAL_ENV": "venv", "PATH": str(self.folder / "other/bin")})
         with Shoald(config, folder=self.folder) as shoald, Client(shoald.target) as client:
             self.assertEqual(outputs(client.infer_raw("code", floats([1])))["y"], 5)
         packages.parent.rename(packages.parents[1] / "python2.7")
