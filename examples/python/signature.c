@@ -9,19 +9,21 @@ static bool
 spec_read(struct shoal_tensor_spec *spec, PyObject *tensor)
 {
     PyObject *shape;
-    Py_ssize_t name_bytes;
     unsigned datatype;
-    if (!PyArg_ParseTuple(tensor, "s#IO", &spec->name, &name_bytes, &datatype, &shape))
+    if (!PyArg_ParseTuple(tensor, "sIO", &spec->name, &datatype, &shape))
         return false;
-    if (name_bytes > SHOAL_NAME_BYTES_MAX)
+    if (strlen(spec->name) > SHOAL_NAME_BYTES_MAX)
         return PyErr_Format(PyExc_TypeError, "the name of tensor \"%.40s…\" has more than %d bytes",
                             spec->name, SHOAL_NAME_BYTES_MAX) != NULL;
     spec->datatype = datatype;
     spec->rank = SHOAL_RANK_ANY;
     if (shape == Py_None)
         return true;
-    spec->rank = (uint32_t)PyTuple_Size(shape); /* at most SHOAL_RANK_MAX: _modelet.py */
-    for (uint32_t i = 0; i < spec->rank && i < SHOAL_RANK_MAX; i++)
+    if (!PyTuple_Check(shape) || PyTuple_GET_SIZE(shape) > SHOAL_RANK_MAX)
+        return PyErr_Format(PyExc_TypeError, "the shape of tensor \"%s\" is no tuple of at most %d",
+                            spec->name, SHOAL_RANK_MAX) != NULL;
+    spec->rank = (uint32_t)PyTuple_GET_SIZE(shape);
+    for (uint32_t i = 0; i < spec->rank; i++)
         spec->shape[i] = PyLong_AsLongLong(PyTuple_GET_ITEM(shape, (Py_ssize_t)i));
     return PyErr_Occurred() == NULL;
 }

@@ -85,8 +85,16 @@ def start(log, environment):
     return numpy.ndarray, numpy.asarray, tuple(map(numpy.dtype, DTYPES))
 
 
+def _functions(module):
+    """`run`, and what is the module's own or lies beside it: not `from joblib import load`."""
+    places = module.__name__, getattr(module.run, "__module__", None)
+    found = {name: getattr(module, name, None) for name in ("run", "load", "describe")}
+    return {name: function for name, function in found.items()
+            if function is not None and getattr(function, "__module__", None) in places}
+
+
 def execute(path, params):
-    """The object with `run`, and `load` and `describe` if it has them: a Model or the module."""
+    """The object with `run`, and `load` and `describe` if it has them."""
     name = os.path.basename(path).removesuffix(".py")
     sys.argv = [path]
     sys.path.insert(0, os.path.dirname(path))
@@ -102,7 +110,7 @@ def execute(path, params):
         raise TypeError(f"{name}.py has no class Model, which alone takes `params`")
     if not hasattr(module, "run"):
         raise TypeError(f"{name}.py has neither a class Model nor a function run")
-    return module
+    return types.SimpleNamespace(**_functions(module))
 
 
 def _type_of(what, value, batched):

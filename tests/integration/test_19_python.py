@@ -457,6 +457,8 @@ class TestFaults(PythonTest):
                 ("def run(x: float): pass", r"input \S+ is <class 'float'>: expected a type", {}),
                 ("def run(x) -> shoal.FP32: pass", "outputs are shoal.FP32: expected a dict", {}),
                 ("def run(x: shoal.FP32[-2]): pass", "a dimension is -2", {}),
+                ("def run(x: shoal.TensorType('FP32', [1])): pass", 'shape of tensor "x" is no tuple', {}),
+                ("def run(x) -> {'y\\0': shoal.FP32}: pass", "embedded null character", {}),
                 ("@shoal.batched\ndef run(x: shoal.FP32[2]): pass", "first dimension is -1", {}),
                 ("@shoal.batched\ndef run(): pass", "it needs one", {}),
                 ("class Model:\n def run(self, x): pass", r"Model\(\) takes no arguments",
@@ -487,6 +489,10 @@ class TestFaults(PythonTest):
                 (f"open({str(self.folder / 'new')!r}, 'w')", b"PermissionError"),
                 ("import socket; socket.socket()", b"PermissionError")]:
             self.assertEqual(self.infer(texts("do", do))["y"], [outcome], do)
+
+    def test_a_load_that_is_imported_is_none_of_a_model(self):
+        self.start("from json import load\ndef run(x): return {'y': x}")
+        self.assertEqual(self.infer(floats([1]))["y"], 1)
 
     def test_the_plug_in_without_a_script(self):
         config = node(pipeline("code", stage("libpython_modelet.so", name="s"), slots=8))
