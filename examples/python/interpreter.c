@@ -2,6 +2,7 @@
 #include "interpreter.h"
 
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -20,9 +21,28 @@ interpreter_enter(void)
     PyEval_RestoreThread(interpreter.thread);
 }
 
+/* In a child of os.fork, for which a stage needs `sandbox_allow: [processes]`. */
+static bool forked;
+
+static void
+note_fork(void)
+{
+    forked = true;
+}
+
+void
+interpreter_end_child(void)
+{
+    if (!forked)
+        return;
+    interpreter.host->log(SHOAL_LOG_ERROR, "a child of os.fork left its function, and ends");
+    _exit(EXIT_FAILURE);
+}
+
 void
 interpreter_leave(void)
 {
+    interpreter_end_child();
     interpreter.thread = PyEval_SaveThread();
 }
 
@@ -203,6 +223,7 @@ interpreter_start(const struct shoal_host *host, struct shoal_error *error)
     (void)setenv("OPENBLAS_NUM_THREADS", "1", 0);
     (void)setenv("JOBLIB_MULTIPROCESSING", "0", 0); /* it warns where it may not start processes */
     int status = symbols_publish(error);
+    (void)pthread_atfork(NULL, NULL, note_fork);
     if (status == SHOAL_OK)
         status = python_start(error);
     if (status != SHOAL_OK)

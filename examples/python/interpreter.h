@@ -27,6 +27,10 @@ int interpreter_start(const struct shoal_host *host, struct shoal_error *error);
 void interpreter_enter(void);
 void interpreter_leave(void);
 
+/* Ends the process if it is a child of os.fork that came back from user code: it would answer a
+ * second time. */
+void interpreter_end_child(void);
+
 /* Calls a function of worker.py; `format` is that of Py_BuildValue and makes a tuple. NULL: a
  * Python exception is set. */
 PyObject *interpreter_call(const char *function, const char *format, ...);

@@ -269,6 +269,7 @@ group_run(struct python *self, const struct python_model *model, const struct ru
         arguments->objects[arguments->count++] = Py_NewRef(model->object);
     if (inputs_make(arguments, signature, group, found))
         returned = PyObject_Vectorcall(self->run, arguments->objects, arguments->count, NULL);
+    interpreter_end_child();
     if (returned != NULL)
         outputs_put(signature, self->host, group, returned);
     else

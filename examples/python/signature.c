@@ -13,8 +13,9 @@ spec_read(struct shoal_tensor_spec *spec, PyObject *tensor)
     if (!PyArg_ParseTuple(tensor, "sIO", &spec->name, &datatype, &shape))
         return false;
     if (strlen(spec->name) > SHOAL_NAME_BYTES_MAX)
-        return PyErr_Format(PyExc_TypeError, "the name of tensor \"%.40s…\" has more than %d bytes",
-                            spec->name, SHOAL_NAME_BYTES_MAX) != NULL;
+        return PyErr_Format(PyExc_TypeError,
+                            "the name of tensor \"%.40s...\" has more than %d bytes", spec->name,
+                            SHOAL_NAME_BYTES_MAX) != NULL;
     spec->datatype = datatype;
     spec->rank = SHOAL_RANK_ANY;
     if (shape == Py_None)

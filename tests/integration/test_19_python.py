@@ -458,6 +458,7 @@ class TestFaults(PythonTest):
                 ("def run(x) -> shoal.FP32: pass", "outputs are shoal.FP32: expected a dict", {}),
                 ("def run(x: shoal.FP32[-2]): pass", "a dimension is -2", {}),
                 ("def run(x: shoal.TensorType('FP32', [1])): pass", 'shape of tensor "x" is no tuple', {}),
+                (f"def run({'n' * 128}): pass", r"the name of tensor .n+\.\.\.. has more than 127", {}),
                 ("def run(x) -> {'y\\0': shoal.FP32}: pass", "embedded null character", {}),
                 ("@shoal.batched\ndef run(x: shoal.FP32[2]): pass", "first dimension is -1", {}),
                 ("@shoal.batched\ndef run(): pass", "it needs one", {}),
@@ -489,6 +490,21 @@ class TestFaults(PythonTest):
                 (f"open({str(self.folder / 'new')!r}, 'w')", b"PermissionError"),
                 ("import socket; socket.socket()", b"PermissionError")]:
             self.assertEqual(self.infer(texts("do", do))["y"], [outcome], do)
+
+    def test_a_forked_child_does_not_answer_too(self):
+        self.start("""
+            def run(x: shoal.INT64[1]):
+                if os.fork() == 0:
+                    if x[0] == 0:
+                        raise ValueError("in the child")
+                else:
+                    os.wait()
+                return {"y": x}
+            """, sandbox_allow=["processes"])
+        for number in range(4):
+            self.assertEqual(self.infer(tensor("x", [number], "INT64"))["y"], [number])
+        self.shoald.wait_log("a child of os.fork left its function")
+        self.assertNotIn("region_corrupt", "".join(self.shoald.lines))
 
     def test_a_load_that_is_imported_is_none_of_a_model(self):
         self.start("from json import load\ndef run(x): return {'y': x}")
