@@ -29,6 +29,7 @@ object_find(struct serving_leader *leader, const char *id)
 static void
 object_free(struct serving_object *object)
 {
+    object_unqueue(object);
     for (size_t i = 0; i < ARRAY_COUNT(object->view.texts); i++)
         free(object->view.texts[i]);
     manifest_file_free(&object->file);
@@ -96,23 +97,47 @@ object_make(struct serving_leader *leader, const char *id, enum manifest_kind ki
     CHECK(object->id != NULL);
     object->kind = kind;
     hash_table_add(&leader->objects, &object->entry, hash_of(id));
+    object_touch(object);
     return object;
 }
 
 /* ---- when ---- */
 
 void
-object_due(struct serving_object *object, int64_t in_ms)
+object_unqueue(struct serving_object *object)
 {
-    object->due_ns = clock_now_ns() + in_ms * NS_PER_MS;
-    if (object->leader->leads && !object->leader->stopped)
-        loop_timer_set(object->leader->timer, 0);
+    if (object->queued)
+        TAILQ_REMOVE(&object->leader->waits[object->wait], object, turn);
+    object->queued = false;
+}
+
+void
+object_due(struct serving_object *object, enum object_wait wait)
+{
+    static const int64_t waits_ms[OBJECT_WAITS] = {
+        [WAIT_NONE] = 0,     [WAIT_SOON] = 20,       [WAIT_UNSETTLED] = 500,
+        [WAIT_AGAIN] = 1000, [WAIT_SETTLED] = 10000,
+    };
+    struct serving_leader *leader = object->leader;
+    if (!object_is_service(object))
+        return;
+    if (object->phase != OBJECT_IDLE) {
+        object->touched = true;
+        return;
+    }
+    object_unqueue(object);
+    object->due_ns = clock_now_ns() + waits_ms[wait] * NS_PER_MS;
+    object->queued = true;
+    object->wait = wait;
+    TAILQ_INSERT_TAIL(&leader->waits[wait], object, turn);
+    if (leader->leads && !leader->stopped)
+        loop_timer_set(leader->timer, 0);
 }
 
 void
 object_touch(struct serving_object *object)
 {
-    object_due(object, 0);
+    object_due(object, WAIT_NONE);
 }
 
 void
@@ -131,7 +156,7 @@ vmodel_touch(struct serving_leader *leader, const char *vmodel, size_t bytes)
     for (size_t i = 0; i < ARRAY_COUNT(kinds); i++) {
         snprintf(id, sizeof(id), "%s/%.*s", manifest_kind_name(kinds[i]), (int)bytes, vmodel);
         struct serving_object *object = object_find(leader, id);
-        if (object != NULL && object->phase == OBJECT_IDLE)
+        if (object != NULL)
             object_touch(object);
     }
 }
@@ -226,6 +251,7 @@ object_gone(struct serving_leader *leader, const char *id)
         drop_file(object);
         object->revision = 0;
         runtimes_changed(leader, object);
+        object_touch(object);
     }
     object_settle(object);
 }

@@ -2,6 +2,8 @@
 /* State shared by the files of this folder. */
 #pragma once
 
+#include <sys/queue.h>
+
 #include "base/hash_table.h"
 #include "loop/timer.h"
 #include "serving/leader/leader.h"
@@ -48,6 +50,17 @@ void serving_events_write(const struct status_record *former, const struct servi
 /* What an object waits for. A removed one stays until it waits for nothing. */
 enum object_phase { OBJECT_IDLE, OBJECT_ASKS, OBJECT_WRITES, OBJECT_ACTS };
 
+/* How long an idle service waits for its turn. All waits of one kind are equally long, so a queue
+ * of each is in the order of their ends. */
+enum object_wait {
+    WAIT_NONE,
+    WAIT_SOON,      /* after an action: to see what came of it */
+    WAIT_UNSETTLED, /* while a model loads */
+    WAIT_AGAIN,     /* after something failed */
+    WAIT_SETTLED,
+    OBJECT_WAITS,
+};
+
 /* A copy of what an order told. */
 struct object_view {
     struct serving_observed observed;
@@ -69,12 +82,16 @@ struct serving_object {
     size_t status_bytes;
 
     enum object_phase phase;
-    enum serving_act act; /* the decision, after the write */
-    uint64_t decided;     /* the revision that it is about */
-    int64_t rest_ms;      /* after it */
-    int64_t set_ns;       /* the last order that acted */
-    int64_t gone_ns;      /* deleted, and seen without a vmodel since then; 0: not */
+    enum serving_act act;  /* the decision, after the write */
+    uint64_t decided;      /* the revision that it is about */
+    enum object_wait rest; /* after it */
+    int64_t set_ns;        /* the last order that acted */
+    int64_t gone_ns;       /* deleted, and seen without a vmodel since then; 0: not */
     int64_t due_ns;
+    bool queued; /* in the leader's queue of `wait` */
+    enum object_wait wait;
+    TAILQ_ENTRY(serving_object) turn;
+    bool touched; /* while it was not idle */
     bool waited;  /* the last decision was about no node's runtime */
     bool removed; /* from the table */
     struct runner_order order;
@@ -89,7 +106,8 @@ struct serving_leader {
     struct store_events next;
     struct loop_timer *timer;
     struct hash_table objects;
-    uint32_t working; /* objects that are not idle */
+    TAILQ_HEAD(object_turns, serving_object) waits[OBJECT_WAITS]; /* services that are idle */
+    uint32_t working;                                             /* objects that are not idle */
     bool leads;
     bool whole;
     bool stopped;
@@ -126,8 +144,10 @@ object_is_service(const struct serving_object *object)
 /* The key of a service's status. */
 void object_status_id(const struct serving_object *object, char id[STORE_ID_BYTES_MAX + 1]);
 
-/* Reconciles the object after that time; at once. */
-void object_due(struct serving_object *object, int64_t in_ms);
+/* Reconciles the service after that time, or, if it is not idle, soon after it is; at once. */
+void object_due(struct serving_object *object, enum object_wait wait);
+/* Takes it out of its queue. */
+void object_unqueue(struct serving_object *object);
 void object_touch(struct serving_object *object);
 /* All services: a runtime has changed. */
 void objects_touch(struct serving_leader *leader);

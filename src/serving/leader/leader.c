@@ -16,11 +16,7 @@
 #include "serving/leader/inside.h"
 
 enum {
-    SOON_MS = 20,       /* after an action: to see what came of it */
-    UNSETTLED_MS = 500, /* while a model loads */
-    WAITING_MS = 3000,  /* for a node that may load it */
-    SETTLED_MS = 10000,
-    AGAIN_MS = 1000, /* after something failed */
+    WAITING_MS = 3000, /* until a refused order is repeated */
     ORDER_MS = 10000,
     /* Longer than an order and a lost session last together: a former leader can do nothing more.
      */
@@ -30,11 +26,12 @@ enum {
 /* ---- when ---- */
 
 static void
-object_rest(struct serving_object *object, int64_t in_ms)
+object_rest(struct serving_object *object, enum object_wait wait)
 {
     object->phase = OBJECT_IDLE;
     object->leader->working--;
-    object_due(object, in_ms);
+    object_due(object, object->touched && wait > WAIT_SOON ? WAIT_SOON : wait);
+    object->touched = false;
     object_settle(object);
 }
 
@@ -131,7 +128,7 @@ on_ordered(void *context)
         note_refusal(object);
     manifest_file_free(&object->held);
     bool done = object->outcome == MESH_OUTCOME_OK || object->outcome == MESH_OUTCOME_OTHER_OWNER;
-    object_rest(object, done ? SOON_MS : AGAIN_MS);
+    object_rest(object, done ? WAIT_SOON : WAIT_AGAIN);
 }
 
 /* Under the runner's lock, on any thread. */
@@ -184,10 +181,10 @@ object_act(struct serving_object *object)
 static void
 object_go(struct serving_object *object)
 {
-    if (object->act == SERVING_KEEP)
-        object_rest(object, object->rest_ms);
-    else if (object->decided != object->revision || !may_work(object->leader))
-        object_rest(object, SOON_MS);
+    if (object->decided != object->revision || !may_work(object->leader))
+        object_rest(object, WAIT_SOON);
+    else if (object->act == SERVING_KEEP)
+        object_rest(object, object->rest);
     else
         object_act(object);
 }
@@ -198,11 +195,11 @@ on_written(void *context, enum store_txn_end end, const struct error *error)
     struct serving_object *object = context;
     (void)error;
     if (object->leader->stopped)
-        return;
-    if (end == STORE_OK && object->act != SERVING_FORGET && object->act != SERVING_HIDE)
+        object_rest(object, WAIT_AGAIN); /* frees it if it is gone */
+    else if (end == STORE_OK && object->act != SERVING_FORGET && object->act != SERVING_HIDE)
         object_go(object);
     else
-        object_rest(object, end == STORE_OK ? SOON_MS : AGAIN_MS);
+        object_rest(object, end == STORE_OK ? WAIT_SOON : WAIT_AGAIN);
 }
 
 static void
@@ -221,7 +218,7 @@ object_write(struct serving_object *object, const struct store_change *changes, 
                   (struct store_reply){on_written, object}, &error) == STATUS_OK)
         return;
     log_warn("serving_write_failed id=\"%s\" error=\"%s\"", object->id, error.text);
-    object_rest(object, AGAIN_MS);
+    object_rest(object, WAIT_AGAIN);
 }
 
 /* Of a deleted object, the status alone or everything. */
@@ -236,7 +233,7 @@ object_drop(struct serving_object *object)
     if (whole || object->status_revision != 0)
         object_write(object, changes, whole ? 2 : 1);
     else
-        object_rest(object, AGAIN_MS);
+        object_rest(object, WAIT_AGAIN);
 }
 
 static bool
@@ -308,7 +305,7 @@ object_decide(struct serving_object *object)
     object->act = serving_reconcile(&wanted, support, &object->view.observed, &status);
     object->decided = object->revision;
     object->waited = support == SERVING_WAITS;
-    object->rest_ms = serving_is_settled(&status) ? SETTLED_MS : UNSETTLED_MS;
+    object->rest = serving_is_settled(&status) ? WAIT_SETTLED : WAIT_UNSETTLED;
     if (object->act == SERVING_FORGET || object->act == SERVING_HIDE) {
         object_drop(object);
         return;
@@ -316,7 +313,7 @@ object_decide(struct serving_object *object)
     if (object->act == SERVING_SET && wanted.refusal != NULL &&
         clock_now_ns() < object->set_ns + WAITING_MS * (int64_t)NS_PER_MS) {
         object->act = SERVING_KEEP;
-        object->rest_ms = AGAIN_MS;
+        object->rest = WAIT_AGAIN;
     }
     if (object->deleted || !object_tell(object, &status))
         object_go(object);
@@ -336,27 +333,36 @@ object_start(struct serving_object *object)
     object_order(object, (struct mesh_order){.kind = MESH_VMODEL_STATUS});
 }
 
+/* Those whose wait is over, as long as there is room; objects that are not due cost nothing. */
+static void
+start_due(struct serving_leader *leader, enum object_wait wait, int64_t now_ns)
+{
+    struct serving_object *object;
+    while (leader->working < SERVING_WORK_MAX &&
+           (object = TAILQ_FIRST(&leader->waits[wait])) != NULL && object->due_ns <= now_ns) {
+        object_unqueue(object);
+        object_start(object);
+    }
+}
+
+/* Without room, the next object that rests sets the timer. */
 static void
 work(struct serving_leader *leader)
 {
     int64_t now_ns = clock_now_ns();
-    int64_t next_ns = now_ns + SETTLED_MS * (int64_t)NS_PER_MS;
+    int64_t next_ns = INT64_MAX;
     if (!may_work(leader))
         return;
-    struct hash_entry *next = hash_table_walk(&leader->objects, NULL);
-    while (next != NULL) {
-        struct serving_object *object = (struct serving_object *)(void *)next;
-        next = hash_table_walk(&leader->objects, next); /* it may be freed */
-        if (object->phase != OBJECT_IDLE || !object_is_service(object))
-            continue;
-        if (object->due_ns > now_ns)
-            next_ns = object->due_ns < next_ns ? object->due_ns : next_ns;
-        else if (leader->working < SERVING_WORK_MAX)
-            object_start(object);
-        else
-            next_ns = now_ns + SOON_MS * (int64_t)NS_PER_MS;
+    for (enum object_wait wait = 0; wait < OBJECT_WAITS; wait++)
+        start_due(leader, wait, now_ns);
+    for (enum object_wait wait = 0; wait < OBJECT_WAITS; wait++) {
+        const struct serving_object *first = TAILQ_FIRST(&leader->waits[wait]);
+        if (first != NULL && first->due_ns < next_ns)
+            next_ns = first->due_ns;
     }
-    loop_timer_set(leader->timer, next_ns - now_ns);
+    loop_timer_clear(leader->timer);
+    if (leader->working < SERVING_WORK_MAX && next_ns != INT64_MAX)
+        loop_timer_set(leader->timer, next_ns - now_ns);
 }
 
 static void
@@ -398,8 +404,11 @@ static void
 on_whole(void *context, uint64_t revision)
 {
     struct serving_leader *leader = context;
+    bool begins = !leader->whole;
     leader->whole = true;
     leader->next.on_whole(leader->next.context, revision);
+    if (begins)
+        objects_touch(leader);
 }
 
 static void
@@ -458,6 +467,8 @@ serving_leader_create(const struct serving_leader_options *options)
     struct serving_leader *leader = calloc(1, sizeof(*leader));
     CHECK(leader != NULL);
     leader->options = *options;
+    for (enum object_wait wait = 0; wait < OBJECT_WAITS; wait++)
+        TAILQ_INIT(&leader->waits[wait]);
     leader->timer = loop_timer_create(loop_base(options->loop), on_time, leader);
     return leader;
 }
