@@ -22,7 +22,8 @@ import grpc
 
 from shoal_extproc import (BUFFERED, DUPLEX, PROCESS, SERVICE, STREAMED, Processor, attributes,
                            in_threads, modes, number, request_body, request_headers, request_trailers,
-                           response_body, response_headers, response_trailers, run, subset_hint)
+                           response_body, response_headers, response_trailers, run, subset_hint,
+                           varint)
 from shoal_fixture import BIN, SANITIZER, free_port, main, wait_until
 from shoal_http2 import DATA, END_HEADERS, HEADERS, PING, Http2, frame, grpc_message
 from shoal_http2 import request_headers as http2_headers
@@ -430,6 +431,10 @@ class Traps(ExtProcTest):
         self.check_picks(self.send(head, request_body(body, end=True)), 1,
                          body.replace(b'"base"', rb'"a\"b"'))
 
+    def test_name_that_is_too_long(self):
+        head, _ = llm("hello", "base", "x" * 1025)
+        self.check_refused(self.send(head), 400, "1,024 bytes")
+
     def test_envoy_lost_the_server(self):
         """A server whose connection failed is in doubt, and returns with its next scrape."""
         stream = self.send(request_headers({":method": "GET"}, end=True))
@@ -550,6 +555,34 @@ class Counts(ExtProcTest):
         self.gateway.wait_idle()
         self.finish(self.picked())
 
+    def test_declared_length_holds_nothing(self):
+        """Clients can declare anything: only what has come counts."""
+        self.serve((0, .1), body_mib_max=1, ext_proc_held_mib_max=1)
+        head, body = llm("hello", "base", **{"content-length": str(1 << 20)})
+        waiting = [self.send(head, request_body(body[:10])) for _ in range(4)]
+        self.gateway.wait_figure("held_bytes", 4 * 4096)
+        self.finish(self.picked())
+        for stream in waiting:
+            stream.cancel()
+        self.gateway.wait_idle()
+
+    def test_answers_that_wait_are_held(self):
+        """A caller whose window is shut gets no second large message echoed."""
+        self.serve((0, .1), ext_proc_held_mib_max=1)
+        size = 700 << 10
+        message = (grpc_message(response_headers({"content-type": "text/event-stream"}))
+                   + grpc_message(response_body(b"x" * size)))
+        with Http2(("127.0.0.1", self.gateway.port), window=0) as link:
+            link.read_settings()
+            first, second = link.streams(2)
+            link.send(frame(HEADERS, END_HEADERS, first, http2_headers(PROCESS)))
+            link.send_body(first, message)
+            wait_until(lambda: self.gateway.figure("held_bytes") >= size, lambda: "held")
+            link.send(frame(HEADERS, END_HEADERS, second, http2_headers(PROCESS)))
+            link.send_body(second, message)
+            self.gateway.wait_figure("overflows_total", 1)
+        self.gateway.wait_idle()
+
     def test_body_max(self):
         self.serve((0, .1), body_mib_max=1)
         head, body = llm("x" * (1 << 20), "base", **{"content-length": str(2 << 20)})
@@ -618,6 +651,34 @@ class Counts(ExtProcTest):
             self.assertLess(sent, 1 << 20)
             self.assertGreater(sent, 1 << 18)
         self.gateway.wait_idle()
+
+    def test_headers_that_unpack_to_much(self):
+        """One byte stands for four thousand: the stream is reset, the connection serves on."""
+        self.serve((0, .1))
+        with Http2(("127.0.0.1", self.gateway.port)) as link:
+            link.read_settings()
+            first, second = link.streams(2)
+            large = b"\x40\x01x\x7f" + varint(4000 - 127) + b"v" * 4000  # the first of the table
+            link.send(frame(HEADERS, END_HEADERS, first, http2_headers("/other") + large))
+            link.wait_end(first)
+            self.assertEqual(self.gateway.figure("malformed_total"), 0)
+            link.send(frame(HEADERS, END_HEADERS, second, http2_headers("/other") + b"\xbe" * 16000))
+            link.wait_end(second)
+            self.assertEqual(self.gateway.figure("malformed_total"), 1)
+            link.wait_end(link.ask("/other"))
+        self.gateway.wait_idle()
+
+    def test_resets_that_nobody_reads(self):
+        """Streams beyond the limit, from a caller that neither acknowledges it nor reads."""
+        self.serve((0, .1), ext_proc_streams_max=1)
+        head = b"\x83\x86\x84\x01\x01a"  # POST http://a/
+        with Http2(("127.0.0.1", self.gateway.port), acknowledge=False) as link:
+            with self.assertRaises(OSError):
+                for _ in range(200):
+                    link.send(b"".join(frame(HEADERS, END_HEADERS, stream, head)
+                                       for stream in link.streams(20000)))
+        self.gateway.wait_figure("malformed_total", 1)
+        self.gateway.wait_figure("connections", 0)
 
     def test_many_at_once(self):
         self.serve((0, .1), (0, .1))

@@ -56,7 +56,7 @@ struct grpc_options {
 struct grpc_figures {
     uint32_t connections;
     uint32_t streams;
-    uint64_t held_bytes; /* of messages, and of what grpc_hold took */
+    uint64_t held_bytes; /* of messages in both directions, and of what grpc_hold took */
     uint64_t connections_total;
     uint64_t connections_refused; /* connections_max */
     uint64_t connections_evicted; /* idle, for a new one */

@@ -25,6 +25,9 @@ enum {
     READS_PER_TURN = 4,
     RESETS_BURST = 10000, /* per connection, then per second: clients that give up are common */
     RESETS_PER_S = 1000,
+    HEADER_LIST_BYTES = 64 << 10, /* of a stream: a byte of HPACK may stand for 4 KiB */
+    HEADER_COST_BYTES = 32,       /* of each, as HTTP/2 counts them */
+    QUEUE_FRAMES = 16384, /* that wait on a connection, which then is closed: it does not read */
     DATA_HEAD_BYTES = 9,
 };
 
@@ -44,6 +47,15 @@ grpc_waiting(const struct grpc_stream *stream)
     return stream->out.used - stream->out_at;
 }
 
+/* Answers that nobody reads are held like messages that do not end: no large one comes beside. */
+static void
+out_count(struct grpc_stream *stream)
+{
+    uint64_t *held = &stream->connection->server->figures.held_bytes;
+    *held = *held - stream->out_held + stream->out.capacity;
+    stream->out_held = stream->out.capacity;
+}
+
 static void
 out_put(struct grpc_stream *stream, const void *data, size_t bytes)
 {
@@ -55,6 +67,7 @@ out_put(struct grpc_stream *stream, const void *data, size_t bytes)
     }
     bytes_put(out, data, bytes);
     CHECK(!out->failed);
+    out_count(stream);
 }
 
 static void
@@ -62,6 +75,7 @@ out_clear(struct grpc_stream *stream)
 {
     bytes_fini(&stream->out);
     stream->out_at = 0;
+    out_count(stream);
 }
 
 /* Grants the client what it has sent, unless our answers pile up. */
@@ -430,10 +444,17 @@ static int
 on_header(nghttp2_session *session, const nghttp2_frame *frame, const uint8_t *name,
           size_t name_bytes, const uint8_t *value, size_t value_bytes, uint8_t flags, void *context)
 {
-    (void)flags, (void)context;
+    (void)flags;
+    struct grpc_connection *connection = context;
     struct grpc_stream *stream = nghttp2_session_get_stream_user_data(session, frame->hd.stream_id);
-    if (stream != NULL && name_bytes == 5 && memcmp(name, ":path", 5) == 0 &&
-        value_bytes < sizeof(stream->path))
+    if (stream == NULL)
+        return 0;
+    stream->header_bytes += name_bytes + value_bytes + HEADER_COST_BYTES;
+    if (stream->header_bytes > HEADER_LIST_BYTES) {
+        connection->server->figures.malformed++;
+        return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
+    }
+    if (name_bytes == 5 && memcmp(name, ":path", 5) == 0 && value_bytes < sizeof(stream->path))
         memcpy(stream->path, value, value_bytes);
     return 0;
 }
@@ -549,7 +570,8 @@ on_readable(evutil_socket_t fd, short what, void *context)
         connection->is_running = true;
         ssize_t used = nghttp2_session_mem_recv(connection->session, server->input, (size_t)got);
         connection->is_running = false;
-        if (used < 0) {
+        if (used < 0 ||
+            nghttp2_session_get_outbound_queue_size(connection->session) > QUEUE_FRAMES) {
             server->figures.malformed++;
             grpc_connection_close(connection);
             return;
@@ -566,6 +588,7 @@ grpc_connection_open(struct grpc_server *server, int fd)
     const nghttp2_settings_entry settings[] = {
         {NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, server->options.streams_max},
         {NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, STREAM_WINDOW_BYTES},
+        {NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE, HEADER_LIST_BYTES},
     };
     connection->server = server;
     connection->fd = fd;

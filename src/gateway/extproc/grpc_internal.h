@@ -27,6 +27,7 @@ struct grpc_stream {
     void *user;
     int64_t since_ns; /* when a message last moved */
     char path[GRPC_PATH_BYTES];
+    size_t header_bytes; /* as the client wrote them before compression */
 
     /* what arrives */
     unsigned char prefix[GRPC_PREFIX_BYTES];
@@ -39,6 +40,7 @@ struct grpc_stream {
     /* what leaves */
     struct bytes out;
     size_t out_at;
+    size_t out_held; /* its capacity, as counted in held_bytes */
     bool has_begun;
     bool is_deferred; /* nghttp2 asks again only when told */
     bool is_ending;

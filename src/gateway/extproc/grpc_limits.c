@@ -7,7 +7,8 @@
 bool
 grpc_hold(struct grpc_server *server, size_t bytes)
 {
-    if (bytes > server->options.held_bytes_max - server->figures.held_bytes) {
+    uint64_t max = server->options.held_bytes_max;
+    if (server->figures.held_bytes > max || bytes > max - server->figures.held_bytes) {
         server->figures.overflows++;
         return false;
     }

@@ -32,7 +32,12 @@ enum extproc_state {
     EXTPROC_ENDED,
 };
 
-enum { EXTPROC_ID_BYTES = 128, EXTPROC_SUBSET_MAX = 4096, EXTPROC_LIST_BYTES = 1024 };
+enum {
+    EXTPROC_ID_BYTES = 128,
+    EXTPROC_SUBSET_MAX = 4096,
+    EXTPROC_LIST_BYTES = 1024,
+    EXTPROC_NAME_MAX = 1024
+};
 #define EXTPROC_NONE UINT32_MAX
 
 /* What a request needs until it is placed; then it is freed. */

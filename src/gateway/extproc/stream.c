@@ -284,7 +284,8 @@ take_for_core(const struct extproc_stream *stream, struct wire_span key, struct 
         ask->slo_ms = slo_ms <= INT32_MAX ? (int64_t)slo_ms : 0;
     } else if (is_either(key, "x-gateway-model-name-rewrite", "x-llm-d-model-name-rewrite")) {
         free(ask->rewrite);
-        ask->rewrite = strndup(value.data, value.bytes);
+        ask->rewrite = strndup(value.data, value.bytes <= EXTPROC_NAME_MAX ? value.bytes
+                                                                           : EXTPROC_NAME_MAX + 1);
         CHECK(ask->rewrite != NULL);
     }
 }
@@ -324,7 +325,9 @@ on_request_headers(struct extproc_stream *stream, struct extproc_event *event)
     (void)ask_of(stream);
     while (extproc_header_next(&event->headers, &key, &value))
         is_plain = take_header(stream, key, value) && is_plain;
-    if (has_body && !is_plain && !stream->extproc->settings->takes_any_body) {
+    if (stream->ask->rewrite != NULL && strlen(stream->ask->rewrite) > EXTPROC_NAME_MAX) {
+        refuse_invalid(stream, 400, "the name that a model shall get is longer than 1,024 bytes");
+    } else if (has_body && !is_plain && !stream->extproc->settings->takes_any_body) {
         refuse_invalid(stream, 415, "Content-Encoding: send the body as it is");
     } else if (has_body && stream->request_mode != EXTPROC_BODY_DUPLEX &&
                stream->request_mode != EXTPROC_BODY_BUFFERED) {
@@ -356,8 +359,8 @@ body_reserve(struct extproc_stream *stream, size_t needed)
     }
     while (room < needed)
         room *= 2;
-    if (stream->body_declared >= needed && stream->body_declared < SIZE_MAX)
-        room = stream->body_declared;
+    if (stream->body_declared >= needed && room > stream->body_declared)
+        room = stream->body_declared; /* never more before it comes: clients can declare anything */
     if (room <= stream->body_room)
         return true;
     if (!grpc_hold(stream->extproc->server, room - stream->body_room)) {
