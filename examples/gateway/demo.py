@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """`./dev demo gateway`: three simulated language-model servers (tests/llm-server), each with room for
 two of six LoRA adapters, get the same calls first in turn (round robin), then through shoal-gateway.
-Then a server is killed under load, and comes back. Fails if a call fails before its first token, or
-if the gateway is no better than round robin.
+Then a server is killed under load, and comes back. At last one tenant floods the gateway, without and
+with fairness. Fails if a call fails before its first token, or if the gateway is no better than round
+robin.
 """
 
 import argparse
@@ -31,8 +32,20 @@ CALLS_PER_SECOND = 24
 TOKENS = 40
 PROMPT_WORDS = 250
 WAIT_SECONDS = 60
+TENANTS = ["anna", "ben", "cleo"]
+FLOOD_PER_SECOND = 100  # for half of the act
+FAIR = {  # as docs/gateway.md explains
+    "featureGates": ["flowControl"],
+    "plugins": [{"type": "concurrency-detector", "parameters": {"maxConcurrency": 4}},
+                {"type": "round-robin-fairness-policy"}, {"type": "queue-scorer"},
+                {"type": "max-score-picker"}],
+    "schedulingProfiles": [{"name": "default", "plugins": [{"pluginRef": "queue-scorer"},
+                                                           {"pluginRef": "max-score-picker"}]}],
+    "flowControl": {"saturationDetector": {"pluginRef": "concurrency-detector"},
+                    "defaultRequestTTL": "0s",  # as long as a call may take
+                    "defaultPriorityBand": {"fairnessPolicyRef": "round-robin-fairness-policy"}}}
 
-Call = collections.namedtuple("Call", "at adapter text")
+Call = collections.namedtuple("Call", "at model text tokens tenant", defaults=[TOKENS, "demo"])
 
 
 def fail(text):
@@ -90,13 +103,14 @@ class Server:
 
 
 class Gateway:
-    def __init__(self, folder, servers):
+    def __init__(self, folder, servers, **keys):
+        folder.mkdir()
         self.port, self.admin, self.log = free_port(), free_port(), folder / "gateway.log"
         (folder / "servers.yaml").write_text(json.dumps({"endpoints": [  # JSON is YAML
             {"name": one.name, "address": "127.0.0.1", "port": str(one.port)} for one in servers]}))
         (folder / "gateway.yaml").write_text(json.dumps({
             "listen": f"127.0.0.1:{self.port}", "metrics": f"127.0.0.1:{self.admin}",
-            "endpoints": "servers.yaml"}))
+            "endpoints": "servers.yaml", **keys}))
         self.process = start([BUILD / "bin" / "shoal-gateway", folder / "gateway.yaml"], self.log)
         for one in servers:
             self.wait_up(one)
@@ -154,13 +168,14 @@ async def do(call, port, result):
         seen += 1
         result.tokens += 1
 
-    body = json.dumps({"model": call.adapter, "max_tokens": TOKENS, "stream": True,
+    body = json.dumps({"model": call.model, "max_tokens": call.tokens, "stream": True,
                        "messages": [{"role": "user", "content": call.text}]})
     status, is_whole, writer = 0, False, None
     try:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write((f"POST /v1/chat/completions HTTP/1.1\r\nHost: demo\r\nConnection: close\r\n"
                       f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+                      f"x-gateway-inference-fairness-id: {call.tenant}\r\n"
                       f"\r\n{body}").encode())
         status = int((await reader.readline()).split()[1])
         is_whole = status == 200 and await read_events(reader, on_event)
@@ -188,6 +203,18 @@ def calls(seed, seconds):
     return made
 
 
+def tenants_calls(seed, seconds):
+    """Short calls of the base model."""
+    draw = random.Random(seed)
+    return sorted(Call(draw.uniform(0, seconds), "base", "How are you?", 10, tenant)
+                  for tenant in TENANTS for _ in range(int(3 * seconds)))
+
+
+def flood(seconds):
+    return [Call(number / FLOOD_PER_SECOND, "base", "Me first!", 10, "flood")
+            for number in range(int(FLOOD_PER_SECOND * seconds / 2))]
+
+
 async def send(trace, port_of, result):
     begun = time.monotonic()
     tasks = []
@@ -202,7 +229,8 @@ class Demo:
     def __init__(self, folder, seconds, seed):
         self.seconds, self.seed = seconds, seed
         self.servers = [Server(folder, name) for name in ("one", "two", "three")]
-        self.gateway = Gateway(folder, self.servers)
+        self.gateway = Gateway(folder / "routed", self.servers)
+        self.fair = Gateway(folder / "fair", self.servers, **FAIR)
         print(f"three servers are up, each with room for {SLOTS} of {len(ADAPTERS)} adapters, and "
               f"the gateway; {CALLS_PER_SECOND} calls a second\n")
         print(f"{'':32}{'calls':>6}{'first token, ms':>24}{'tokens':>9}{'adapter':>10}"
@@ -219,9 +247,25 @@ class Demo:
         print(f"{title:32}{len(trace):6}{p(result.first, 50) * 1000:12.0f}{p(result.first, 90) * 1000:12.0f}"
               f"{result.tokens / took:9.0f}{hits / max(1, hits + loads):10.0%}"
               f"{len(result.failed):8}{result.cut:5}", flush=True)
+        self.check(result)
+        return result
+
+    @staticmethod
+    def check(result):
         if result.failed:
             fail(f"{len(result.failed)} calls failed, the first: {result.failed[0]}")
-        return result
+
+    async def act_flood(self, title, gateway):
+        """One tenant sends more than the servers can take; the other tenants' times."""
+        others, flooding = Result(), Result()
+        trace = tenants_calls(self.seed, self.seconds)
+        await asyncio.gather(send(trace, lambda _: gateway.port, others),
+                             send(flood(self.seconds), lambda _: gateway.port, flooding))
+        print(f"{title:32}{len(trace):6}{p(others.first, 50) * 1000:12.0f}"
+              f"{p(others.first, 90) * 1000:12.0f}{'':19}{len(others.failed):8}{others.cut:5}", flush=True)
+        self.check(others)
+        self.check(flooding)
+        return others
 
     async def kill_one(self):
         loop = asyncio.get_running_loop()
@@ -238,12 +282,17 @@ class Demo:
         routed = await self.act("through the gateway", lambda number: self.gateway.port)
         await self.act("a server is killed, comes back", lambda number: self.gateway.port,
                        self.kill_one)
+        unfair = await self.act_flood("beside a tenant that floods", self.gateway)
+        fair = await self.act_flood("the same, with fairness", self.fair)
         ratio = p(in_turn.first, 90) / p(routed.first, 90)
         print(f"\nno call failed before its first token, and only what the killed server had begun "
               f"was cut;\nnine of ten first tokens came {ratio:.1f} times as soon as in turn")
+        print(f"beside a tenant that floods, nine of ten first tokens of the others came within "
+              f"{p(unfair.first, 90):.2f} s,\nand within {p(fair.first, 90):.2f} s with fairness")
         if ratio < 1:
             fail("the gateway is no better than round robin")
         self.gateway.stop()
+        self.fair.stop()
         print("demo: stopped cleanly")
 
 

@@ -369,6 +369,7 @@ class Example(unittest.TestCase):
                               env={**os.environ, "SHOAL_BUILD_DIR": str(BIN.parent)})
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertIn("through the gateway", done.stdout)
+        self.assertIn("the same, with fairness", done.stdout)
 
 
 class FlowTest(GatewayTest):
