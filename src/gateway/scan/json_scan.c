@@ -146,9 +146,9 @@ json_scan_members(const char *text, size_t bytes, struct json_member *members, s
 bool
 json_scan_next(struct json_span array, size_t *position, struct json_span *element)
 {
-    struct cursor cursor = {array.at + *position, array.at + array.bytes};
     if (array.at == NULL || array.bytes < 2 || array.at[0] != '[')
         return false;
+    struct cursor cursor = {array.at + *position, array.at + array.bytes};
     if (*position == 0)
         cursor.at++;
     else if (skip_either(&cursor, ',', ',') == 0)
