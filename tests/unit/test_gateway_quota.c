@@ -86,6 +86,17 @@ test_a_change_takes_nothing_back(void **state)
     assert_int_equal(quota.open, 3);
 }
 
+static void
+test_a_new_limit_is_whole(void **state)
+{
+    (void)state;
+    struct quota quota = make(0, 0, 0);
+    assert_int_equal(quota_take(&quota, 1000), 0);
+    quota_change(&quota, &(struct quota_limits){.requests_per_minute = 1, .tokens_per_minute = 1});
+    assert_int_equal(quota_take(&quota, 1000), 0);
+    assert_int_not_equal(quota_take(&quota, 1000), 0);
+}
+
 int
 main(void)
 {
@@ -95,6 +106,7 @@ main(void)
         cmocka_unit_test(test_tokens_are_paid_afterwards),
         cmocka_unit_test(test_requests_at_a_time),
         cmocka_unit_test(test_a_change_takes_nothing_back),
+        cmocka_unit_test(test_a_new_limit_is_whole),
     };
     return cmocka_run_group_tests_name("gateway_quota", tests, NULL, NULL);
 }

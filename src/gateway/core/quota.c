@@ -20,12 +20,22 @@ at_most(double amount, uint64_t limit)
     return amount < (double)limit ? amount : (double)limit;
 }
 
+/* A bucket without a limit is empty, or owes. Nothing was taken from it, so a new limit fills it.
+ */
+static double
+changed(double amount, uint64_t before, uint64_t limit)
+{
+    return before == 0 && amount >= 0 ? (double)limit : at_most(amount, limit);
+}
+
 void
 quota_change(struct quota *quota, const struct quota_limits *limits)
 {
+    const struct quota_limits *before = &quota->limits;
+    quota->requests =
+        changed(quota->requests, before->requests_per_minute, limits->requests_per_minute);
+    quota->tokens = changed(quota->tokens, before->tokens_per_minute, limits->tokens_per_minute);
     quota->limits = *limits;
-    quota->requests = at_most(quota->requests, limits->requests_per_minute);
-    quota->tokens = at_most(quota->tokens, limits->tokens_per_minute);
 }
 
 /* The time until a bucket holds one. */
