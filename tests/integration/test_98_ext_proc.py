@@ -556,8 +556,15 @@ class Counts(ExtProcTest):
         self.finish(self.picked())
 
     def test_declared_length_holds_nothing(self):
-        """Clients can declare anything: only what has come counts."""
+        """Anybody can declare anything, of a body and of a message: only what has come counts."""
         self.serve((0, .1), body_mib_max=1, ext_proc_held_mib_max=1)
+        with Http2(("127.0.0.1", self.gateway.port)) as link:
+            for stream in link.streams(4):
+                link.send(frame(HEADERS, END_HEADERS, stream, http2_headers(PROCESS))
+                          + frame(DATA, 0, stream, b"\0\0\x10\0\0" + b"x" * 10))
+            self.gateway.wait_figure("held_bytes", 4 << 16)
+            self.finish(self.picked())
+        self.gateway.wait_idle()
         head, body = llm("hello", "base", **{"content-length": str(1 << 20)})
         waiting = [self.send(head, request_body(body[:10])) for _ in range(4)]
         self.gateway.wait_figure("held_bytes", 4 * 4096)

@@ -19,6 +19,7 @@
 enum {
     STREAM_WINDOW_BYTES = 256 << 10,
     CONNECTION_WINDOW_BYTES = 16 << 20,
+    IN_FIRST_BYTES = 64 << 10,
     OUT_HIGH_BYTES = 256 << 10, /* of a stream: the client's window stays shut above it */
     OUT_LOW_BYTES = 16 << 10,   /* of a stream: on_writable is asked below it */
     WRITE_BYTES = 256 << 10,    /* of a connection, at a time */
@@ -345,6 +346,7 @@ static void
 overflow(struct grpc_stream *stream, enum grpc_overflow why)
 {
     stream->prefix_used = 0;
+    in_clear(stream);
     if (stream->method->on_overflow != NULL)
         stream->method->on_overflow(stream, why);
     if (stream->method != NULL)
@@ -370,6 +372,25 @@ message_begin(struct grpc_stream *stream)
     }
 }
 
+/* Holds what comes, not what the prefix declares. False: there is no room. */
+static bool
+message_reserve(struct grpc_stream *stream, size_t bytes)
+{
+    size_t needed = stream->in.used + bytes;
+    size_t room = stream->in_held > 0 ? stream->in_held : IN_FIRST_BYTES;
+    while (room < needed)
+        room *= 2;
+    if (room > stream->message_bytes)
+        room = stream->message_bytes;
+    if (room <= stream->in_held)
+        return true;
+    if (!grpc_hold(stream->connection->server, room - stream->in_held))
+        return false;
+    stream->in_held = room;
+    CHECK(bytes_reserve(&stream->in, room - stream->in.used) != NULL);
+    return true;
+}
+
 /* Takes bytes of a message; returns how many. */
 static size_t
 message_take(struct grpc_stream *stream, const uint8_t *data, size_t bytes)
@@ -379,15 +400,11 @@ message_take(struct grpc_stream *stream, const uint8_t *data, size_t bytes)
         deliver(stream, data, missing);
         return missing;
     }
-    if (stream->in.data == NULL) {
-        if (!grpc_hold(stream->connection->server, stream->message_bytes)) {
-            overflow(stream, GRPC_HELD_FULL);
-            return bytes;
-        }
-        stream->in_held = stream->message_bytes;
-        CHECK(bytes_reserve(&stream->in, stream->message_bytes) != NULL);
-    }
     size_t taken = bytes < missing ? bytes : missing;
+    if (!message_reserve(stream, taken)) {
+        overflow(stream, GRPC_HELD_FULL);
+        return bytes;
+    }
     bytes_put(&stream->in, data, taken);
     if (stream->in.used == stream->message_bytes) {
         deliver(stream, stream->in.data, stream->in.used);
