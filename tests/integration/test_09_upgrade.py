@@ -205,7 +205,7 @@ class TestUpgrade(unittest.TestCase):
     def test_service_manager_follows(self):
         manager = Manager(self.folder)
         self.addCleanup(manager.socket.close)
-        shoald = self.start(env=manager.environment(WATCHDOG_USEC="400000"))
+        shoald = self.start(env=manager.environment(WATCHDOG_USEC="4000000"))
         shoald.wait_ready()
         manager.wait("READY=1")
         shoald.upgrade()
@@ -246,7 +246,7 @@ class TestUpgrade(unittest.TestCase):
     # ---- it fails, and nothing changes ----
 
     def test_programs_that_are_no_good(self):
-        shoald = self.start(keys={"upgrade_timeout_ms": 3000}).wait_ready()
+        shoald = self.start(keys={"upgrade_timeout_ms": 10000}).wait_ready()
         crash = shoald.program("crash", 'echo "first words" >&2; echo "last words" >&2; kill -SEGV $$')
         refuse = shoald.program("refuse", 'exec "' + str(BIN / "shoald") + '" --worker /nowhere "$@"')
         hang = shoald.program("hang", "echo hanging >&2; exec tail -f /dev/null")
