@@ -612,7 +612,8 @@ move_in(const struct cache *cache, const struct cache_partial *partial, const ch
     item_path(cache, ITEM_MODEL, "", path);
     if (syncfs(partial->lock_fd) != 0)
         return error_set_errno(error, "writing the model to the disk");
-    if (rename(partial->files, model) != 0)
+    bool moved = rename(partial->files, model) == 0;
+    if (!moved && errno != ENOTEMPTY && errno != EEXIST) /* a fetch of the same content was first */
         return error_set_errno(error, "moving the model into the cache");
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     bool synced = fd >= 0 && fsync(fd) == 0;
