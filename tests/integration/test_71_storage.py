@@ -293,10 +293,9 @@ class TestRefusals(Case):
 
     def test_line_breaks_do_not_reach_requests(self):
         self.put()
-        self.refused("`region` must be", "m", {"storage_key": "mine", "storage_params": {
-            "bucket": "models", "region": f"{REGION}\r\nX-Evil: 1"}})
-        self.refused("`region` must be", "m", {"storage_key": "mine", "storage_params": {
-            "bucket": "models", "region": "evil.example/#"}})
+        for region in (f"{REGION}\r\nX-Evil: 1", "evil.example/#"):
+            params = {"bucket": "models", "region": region}
+            self.refused("`region` must be", "m", {"storage_key": "mine", "storage_params": params})
         self.store.etag_end = "&#13;&#10;X-Evil: 1"
         self.refused("an ETag with a line break", "m", {"storage_key": "mine"})
         self.assertEqual([headers for _, headers in self.store.requests if "x-evil" in headers], [])
@@ -531,8 +530,8 @@ class TestCache(Case):
 
     def test_deleted_while_it_runs(self):
         mine = {"storage_key": "mine"}
-        self.put("b")
-        self.put("a", weights=b"w")
+        self.put("b", weights=b"w")
+        self.put("a")
         self.load("a", "a", mine)
         for part in self.cache.iterdir():
             shutil.rmtree(part)
