@@ -444,8 +444,7 @@ class TestBadConnections(Case):
 class TestFiveAtOnce(Case):
     keys = {"load_concurrency": 5}
 
-    def test_unload_of_one_that_waits(self):
-        """And four of one content, from different places, end at once."""
+    def test_one_that_waits_is_unloaded_and_four_of_equal_content_end(self):
         self.store.hold, loads = threading.Event(), []
         pool = self.enterContext(concurrent.futures.ThreadPoolExecutor(5))
         for i in range(5):
