@@ -142,15 +142,32 @@ ends_with(const char *text, const char *ending)
     return length > bytes && strcmp(text + length - bytes, ending) == 0;
 }
 
-/* Whether a script mentions the decorator. If it is wrong about that, its workers say so. */
+/* Whether a line begins with the decorator. */
+static bool
+has_decorator(const char *text, size_t bytes, const char *decorator)
+{
+    const char *end = text + bytes;
+    size_t length = strlen(decorator);
+    const char *at = memmem(text, bytes, decorator, length);
+    for (; at != NULL; at = memmem(at + length, (size_t)(end - at) - length, decorator, length)) {
+        const char *begin = at;
+        while (begin > text && (begin[-1] == ' ' || begin[-1] == '\t'))
+            begin--;
+        if (begin == text || begin[-1] == '\n')
+            return true;
+    }
+    return false;
+}
+
+/* Whether a script uses the decorator. If this is wrong about that, its workers say so. */
 static bool
 is_batched(int fd)
 {
     enum { SCRIPT_BYTES_MAX = 1 << 16 };
     static char text[SCRIPT_BYTES_MAX];
     ssize_t bytes = pread(fd, text, sizeof(text), 0);
-    return bytes > 0 && (memmem(text, (size_t)bytes, "@shoal.batched", 14) != NULL ||
-                         memmem(text, (size_t)bytes, "@batched", 8) != NULL);
+    return bytes > 0 && (has_decorator(text, (size_t)bytes, "@shoal.batched") ||
+                         has_decorator(text, (size_t)bytes, "@batched"));
 }
 
 static enum status

@@ -665,7 +665,7 @@ class TestScikitLearn(PythonTest):
         """Code and a pickle, on the command line; a folder of models does not run pickles."""
         self.make(self.folder / "iris.joblib")
         self.write("@shoal.batched\ndef run(x: shoal.FP32[-1]): return {'y': x * 2}", "twice.py")
-        self.write("def run(x: shoal.FP32[-1]): return {'y': x * 3}", "thrice.py")
+        self.write("# not @shoal.batched\ndef run(x: shoal.FP32[-1]): return {'y': x * 3}", "thrice.py")
         done = subprocess.run([BIN / "shoald", "serve", "--print-config", "iris.joblib", "twice.py",
                                "thrice.py"], cwd=self.folder, capture_output=True, text=True,
                               timeout=WAIT_SECONDS, check=True)
