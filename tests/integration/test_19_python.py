@@ -232,16 +232,16 @@ class TestBatches(PythonTest):
                 return {"y": x * 2, "t": [b.upper() for b in t], "rows": [len(x)] * len(x)}
         """
 
-    def hold(self):
+    def hold(self, first):
         """Stops the only worker, so that what is sent next is gathered."""
         worker, = self.shoald.workers("code")
-        future = self.client.start_raw("code", floats([[99]]), texts("t", "a"))
+        future = self.client.start_raw("code", *first)
         wait_until(lambda: shoal_fixture.read_proc(worker.pid, "stat").split()[2] == "T",
                    "the worker to stop itself")
         return future, worker
 
-    def gather(self, *items):
-        first, worker = self.hold()
+    def gather(self, *items, first=(floats([[99]]), texts("t", "a"))):
+        first, worker = self.hold(first)
         futures = [self.client.start_raw("code", *item) for item in items]
         self.shoald.wait_stat("code", lambda stat: stat["stages"][0]["depth"] == len(items),
                               "all to wait")
@@ -274,6 +274,20 @@ class TestBatches(PythonTest):
             else:
                 self.assertEqual(outputs(future.result())["y"], [[number * 2]])
         self.shoald.wait_log(r'worker_said .*raise ValueError\(')
+
+    def test_more_rows_than_a_dimension_can_count(self):
+        """Where another dimension is 0, the sum of two requests' rows may be no int64."""
+        self.start("""
+            @shoal.batched
+            def run(x: shoal.UINT8[-1, -1]):
+                if x.shape[1] == 1:
+                    os.kill(os.getpid(), 19)
+                return {"y": x}
+            """, batch_size=16)
+        rows = (1 << 63) - 1
+        item = [("x", "UINT8", [rows, 0], b"")]
+        for future in self.gather(item, item, item, first=[tensor("x", [[1]], "UINT8")]):
+            self.assertEqual(outputs(future.result())["y"].shape, (rows, 0))
 
     def test_rows_that_do_not_fit_together(self):
         self.start(self.CODE, batch_size=16)
