@@ -89,6 +89,17 @@ table_init(struct figure_table *table, size_t text_columns, const char *const *h
     CHECK(table->column_count <= TABLE_COLUMNS_MAX);
 }
 
+/* Control characters, which a terminal would obey, become "?". */
+static void
+make_plain(char *text)
+{
+    for (unsigned char *at = (unsigned char *)text; *at != '\0'; at++)
+        if (*at < ' ' || *at == 0x7f || (*at == 0xc2 && at[1] < 0xa0))
+            *at = '?';
+        else if ((*at & 0xc0) == 0x80 && at > (unsigned char *)text && at[-1] == '?')
+            *at = '?'; /* the rest of one */
+}
+
 void
 table_add(struct figure_table *table, const char *format, ...)
 {
@@ -100,8 +111,9 @@ table_add(struct figure_table *table, const char *format, ...)
     }
     va_list args;
     va_start(args, format);
-    vsnprintf(table->cells[table->cell_count++], TABLE_CELL_ROOM, format, args);
+    vsnprintf(table->cells[table->cell_count], TABLE_CELL_ROOM, format, args);
     va_end(args);
+    make_plain(table->cells[table->cell_count++]);
 }
 
 void

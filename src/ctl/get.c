@@ -215,7 +215,17 @@ get(struct manifests_settings *settings, struct client *client, struct error *er
 
 /* ---- describe ---- */
 
-/* "Api Version:  v1", indented, as kubectl describes. */
+/* Also those from U+0080 on, which terminals obey as well. */
+static bool
+has_controls(const char *text)
+{
+    for (const unsigned char *at = (const unsigned char *)text; *at != '\0'; at++)
+        if (*at < ' ' || *at == 0x7f || (*at == 0xc2 && at[1] < 0xa0))
+            return true;
+    return false;
+}
+
+/* "Api Version:  v1", indented, as kubectl describes; a text with control characters as JSON. */
 static void
 describe_value(const char *name, const json_t *value, int depth)
 {
@@ -230,9 +240,10 @@ describe_value(const char *name, const json_t *value, int depth)
         for (size_t i = 0; i < json_array_size(value); i++)
             describe_value(name, json_array_get(value, i), depth);
     } else {
-        char *text = json_dumps(value, JSON_ENCODE_ANY);
+        const char *plain = json_string_value(value);
+        char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_ENSURE_ASCII);
         printf("%*s%s:  %s\n", indent, "", name,
-               json_is_string(value) ? json_string_value(value) : text);
+               plain != NULL && !has_controls(plain) ? plain : text);
         free(text);
     }
 }

@@ -183,6 +183,21 @@ class TestOneNode(Case):
                          "servingruntime.serving.kserve.io/differs\n+ spec.disabled: true\n")
         self.ctl("delete", "-f", "-", stdin=text)
 
+    def test_texts_do_not_steer_the_terminal(self):
+        steers = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "steers"},
+                  "data": {"seven": "\x1b]0;title\x07", "eight": "\u009b2J", "plain": "h\u00e9"}}
+        self.apply(steers)
+        told = self.ctl("describe", "configmap", "steers").out
+        self.assertNotRegex(told, "[\x00-\x09\x0b-\x1f\x7f-\x9f]")
+        self.assertRegex(told, r"plain:  h\u00e9\n")
+        self.ctl("delete", "configmap", "steers")
+        self.apply(service("steers", path="missing\x1b[2J"))
+        self.wait_told("steers", reason="ModelLoadFailed")
+        told = self.ctl("describe", "isvc", "steers").out
+        self.assertIn("missing?[2J", told)
+        self.assertNotIn("\x1b", told)
+        self.remove("isvc", "steers")
+
     def test_mistakes(self):
         wrong = service("wrong")
         wrong["spec"]["predictor"]["minReplicas"] = 1
@@ -211,6 +226,18 @@ class TestLeader(Case):
 
     def of_area(self, area):
         return self.etcd.keys(f"/tas-runtime/test/{area}/")
+
+    def test_records_of_others(self):
+        """A record that is no manifest is left alone; the status of none goes, however long its name."""
+        self.leader()
+        keys = [f"InferenceService/{name}" for name in ("x" * (1024 - 24), "short")]
+        self.etcd.put("/tas-runtime/test/manifests/InferenceService/other", "not ours")
+        for key in keys:
+            self.etcd.put(f"/tas-runtime/test/manifests/{key}/status", "{}")
+        wait_until(lambda: self.of_area("manifests") == ["InferenceService/other"],
+                   lambda: f"only what is not ours, not {self.of_area('manifests')}")
+        for node in self.nodes.nodes.values():
+            node.wait_log("serving_record_skipped")
 
     def test_the_leader_is_killed_midway(self):
         leader = self.leader()

@@ -260,7 +260,7 @@ void
 object_status_id(const struct serving_object *object, char id[STORE_ID_BYTES_MAX + 1])
 {
     size_t bytes = strlen(object->id);
-    CHECK(bytes + sizeof(status_end) <= STORE_ID_BYTES_MAX);
+    CHECK(bytes + sizeof(status_end) <= STORE_ID_BYTES_MAX + 1);
     memcpy(id, object->id, bytes);
     memcpy(id + bytes, status_end, sizeof(status_end));
 }
