@@ -12,7 +12,7 @@
 
 enum {
     PROBE_MS = 250,    /* C4: the first probe after an ejection */
-    SCRAPE_SHARE = 10, /* C3: an endpoint is scraped for at most one tenth of the time */
+    SCRAPE_SHARE = 10, /* C3: without requests, at most one tenth of the time */
     JITTER_DIVISOR = 4,
     FAILURES_MAX = 3, /* E5 */
 };
