@@ -151,7 +151,7 @@ python_start(struct shoal_error *error)
     return SHOAL_FAILED_PRECONDITION;
 }
 
-/* Runs an embedded file in `globals`. */
+/* Runs an embedded file in `globals`. Python 3.13 looks for its builtins there. */
 static bool
 file_run(const unsigned char *bytes, size_t size, const char *name, PyObject *globals)
 {
@@ -162,7 +162,9 @@ file_run(const unsigned char *bytes, size_t size, const char *name, PyObject *gl
     text[size] = '\0';
     PyObject *code = Py_CompileString(text, name, Py_file_input);
     free(text);
-    PyObject *result = code != NULL ? PyEval_EvalCode(code, globals, globals) : NULL;
+    bool ok =
+        code != NULL && PyDict_SetItemString(globals, "__builtins__", PyEval_GetBuiltins()) == 0;
+    PyObject *result = ok ? PyEval_EvalCode(code, globals, globals) : NULL;
     Py_XDECREF(code);
     Py_XDECREF(result);
     return result != NULL;
