@@ -5,19 +5,19 @@
 #include <stddef.h>
 
 static bool
-is_before(const struct heap_node *a, const struct heap_node *b)
+is_before(const struct pairing_heap_node *a, const struct pairing_heap_node *b)
 {
     return a->key != b->key ? a->key < b->key : a->order < b->order;
 }
 
 /* Two roots become one. */
-static struct heap_node *
-meld(struct heap_node *a, struct heap_node *b)
+static struct pairing_heap_node *
+meld(struct pairing_heap_node *a, struct pairing_heap_node *b)
 {
     if (a == NULL || b == NULL)
         return a != NULL ? a : b;
     if (is_before(b, a)) {
-        struct heap_node *first = b;
+        struct pairing_heap_node *first = b;
         b = a;
         a = first;
     }
@@ -29,10 +29,10 @@ meld(struct heap_node *a, struct heap_node *b)
     return a;
 }
 
-static struct heap_node *
-cut_first(struct heap_node **list)
+static struct pairing_heap_node *
+cut_first(struct pairing_heap_node **list)
 {
-    struct heap_node *first = *list;
+    struct pairing_heap_node *first = *list;
     if (first != NULL) {
         *list = first->next;
         first->next = first->back = NULL;
@@ -41,14 +41,14 @@ cut_first(struct heap_node **list)
 }
 
 /* Siblings become one root: in pairs from the left, then all from the right. */
-static struct heap_node *
-meld_siblings(struct heap_node *first)
+static struct pairing_heap_node *
+meld_siblings(struct pairing_heap_node *first)
 {
-    struct heap_node *pairs = NULL;
-    struct heap_node *root = NULL;
+    struct pairing_heap_node *pairs = NULL;
+    struct pairing_heap_node *root = NULL;
     while (first != NULL) {
-        struct heap_node *a = cut_first(&first);
-        struct heap_node *pair = meld(a, cut_first(&first));
+        struct pairing_heap_node *a = cut_first(&first);
+        struct pairing_heap_node *pair = meld(a, cut_first(&first));
         pair->next = pairs;
         pairs = pair;
     }
@@ -58,16 +58,16 @@ meld_siblings(struct heap_node *first)
 }
 
 void
-heap_push(struct heap_node **root, struct heap_node *node)
+pairing_heap_push(struct pairing_heap_node **root, struct pairing_heap_node *node)
 {
     node->child = node->next = node->back = NULL;
     *root = meld(*root, node);
 }
 
 void
-heap_remove(struct heap_node **root, struct heap_node *node)
+pairing_heap_remove(struct pairing_heap_node **root, struct pairing_heap_node *node)
 {
-    struct heap_node *below = meld_siblings(node->child);
+    struct pairing_heap_node *below = meld_siblings(node->child);
     if (*root == node) {
         *root = below;
         return;

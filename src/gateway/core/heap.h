@@ -8,14 +8,14 @@
 
 #include <stdint.h>
 
-struct heap_node {
+struct pairing_heap_node {
     int64_t key;
     uint64_t order; /* breaks ties; unique in the heap */
-    struct heap_node *child;
-    struct heap_node *next; /* sibling */
-    struct heap_node *back; /* the sibling before it, or else its parent */
+    struct pairing_heap_node *child;
+    struct pairing_heap_node *next; /* sibling */
+    struct pairing_heap_node *back; /* the sibling before it, or else its parent */
 };
 
-void heap_push(struct heap_node **root, struct heap_node *node);
+void pairing_heap_push(struct pairing_heap_node **root, struct pairing_heap_node *node);
 /* The node is in this heap. */
-void heap_remove(struct heap_node **root, struct heap_node *node);
+void pairing_heap_remove(struct pairing_heap_node **root, struct pairing_heap_node *node);

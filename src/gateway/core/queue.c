@@ -122,7 +122,7 @@ flow_join(struct gateway *gateway, struct core_flow *flow, struct core_band *ban
     else if (flow->in_band.key < least)
         flow->in_band.key = least;
     flow->in_band.order = gateway->queue.order++;
-    heap_push(&band->flows, &flow->in_band);
+    pairing_heap_push(&band->flows, &flow->in_band);
 }
 
 static void
@@ -133,13 +133,13 @@ flow_charge(struct gateway *gateway, struct core_flow *flow, const struct gatewa
                   band->config.output_weight * OUTPUT_TOKENS;
     int64_t charged = cost < 1 ? 1 : cost < 1e12 ? (int64_t)cost : (int64_t)1e12;
     band->served = flow->in_band.key;
-    heap_remove(&band->flows, &flow->in_band);
+    pairing_heap_remove(&band->flows, &flow->in_band);
     if (band->config.fairness == GATEWAY_FAIR_ROUND_ROBIN)
         flow->in_band.key = ++band->turns;
     else
         flow->in_band.key += charged;
     flow->in_band.order = gateway->queue.order++;
-    heap_push(&band->flows, &flow->in_band);
+    pairing_heap_push(&band->flows, &flow->in_band);
 }
 
 /* ---- requests ---- */
@@ -192,8 +192,8 @@ queue_add(struct gateway *gateway, uint32_t number, const struct gateway_ask *as
     request->in_flow.key = order_key(request, band->config.ordering);
     if (flow->waiting == NULL)
         flow_join(gateway, flow, band);
-    heap_push(&flow->waiting, &request->in_flow);
-    heap_push(&queue->expiry, &request->by_expiry);
+    pairing_heap_push(&flow->waiting, &request->in_flow);
+    pairing_heap_push(&queue->expiry, &request->by_expiry);
     queue->count++;
     queue->bytes += ask->bytes;
     band->count++;
@@ -209,8 +209,8 @@ queue_remove(struct gateway *gateway, uint32_t number)
     struct core_flow *flow = request->flow;
     struct core_band *band = flow->band;
     CHECK(request->state == REQUEST_QUEUED);
-    heap_remove(&queue->expiry, &request->by_expiry);
-    heap_remove(&flow->waiting, &request->in_flow);
+    pairing_heap_remove(&queue->expiry, &request->by_expiry);
+    pairing_heap_remove(&flow->waiting, &request->in_flow);
     queue->count--;
     queue->bytes -= request->ask.bytes;
     band->count--;
@@ -218,7 +218,7 @@ queue_remove(struct gateway *gateway, uint32_t number)
     request->flow = NULL;
     if (flow->waiting != NULL)
         return;
-    heap_remove(&band->flows, &flow->in_band);
+    pairing_heap_remove(&band->flows, &flow->in_band);
     flow->band = NULL;
     flow_rest(queue, flow);
 }
@@ -270,9 +270,9 @@ is_over(struct gateway *gateway, struct core_request *request)
     int64_t until_ms = request->queued_ms + ttl_of(gateway, request, request->flow->band);
     if (until_ms <= gateway->now_ms)
         return true;
-    heap_remove(&gateway->queue.expiry, &request->by_expiry);
+    pairing_heap_remove(&gateway->queue.expiry, &request->by_expiry);
     request->by_expiry.key = until_ms;
-    heap_push(&gateway->queue.expiry, &request->by_expiry);
+    pairing_heap_push(&gateway->queue.expiry, &request->by_expiry);
     return false;
 }
 

@@ -65,11 +65,11 @@ struct core_flow {
     bool is_named;
     uint64_t id;
     int32_t priority;
-    uint64_t epoch;            /* of the band to which its key belongs */
-    struct core_band *band;    /* while requests wait, else NULL */
-    struct heap_node in_band;  /* while requests wait; its key is the service it got */
-    struct heap_node *waiting; /* in_flow of requests */
-    struct core_flow *newer;   /* while no request waits: in the list of idle flows */
+    uint64_t epoch;                    /* of the band to which its key belongs */
+    struct core_band *band;            /* while requests wait, else NULL */
+    struct pairing_heap_node in_band;  /* while requests wait; its key is the service it got */
+    struct pairing_heap_node *waiting; /* in_flow of requests */
+    struct core_flow *newer;           /* while no request waits: in the list of idle flows */
     struct core_flow *older;
 };
 
@@ -80,8 +80,8 @@ struct core_band {
     struct gateway_band config;
     uint32_t count;
     uint64_t bytes;
-    struct heap_node *flows; /* in_band of flows */
-    int64_t served;          /* the key of the flow that was served last, before it was */
+    struct pairing_heap_node *flows; /* in_band of flows */
+    int64_t served;                  /* the key of the flow that was served last, before it was */
     int64_t turns;
     uint64_t waits[GATEWAY_WAIT_BUCKETS + 1];
     uint64_t waited_ms;
@@ -91,8 +91,8 @@ struct core_queue {
     uint32_t count;
     uint64_t bytes;
     uint64_t order;
-    bool is_eager;            /* another request may leave at once */
-    struct heap_node *expiry; /* by_expiry of requests */
+    bool is_eager;                    /* another request may leave at once */
+    struct pairing_heap_node *expiry; /* by_expiry of requests */
     struct hash_table named;
     struct core_flow *flows;
     struct core_flow idle; /* the ends of a ring: `newer` is the oldest */
@@ -114,8 +114,8 @@ struct core_request {
     /* while QUEUED */
     struct gateway_ask ask;
     struct core_flow *flow;
-    struct heap_node in_flow;
-    struct heap_node by_expiry;
+    struct pairing_heap_node in_flow;
+    struct pairing_heap_node by_expiry;
     int64_t queued_ms;
     bool had_endpoint; /* when its expiry was set (F6) */
 };

@@ -70,7 +70,7 @@ write_metrics(void *context, struct bytes *out)
 #include "gateway/extproc/counters.def"
     };
     const struct extproc *extproc = context;
-    const struct grpc_figures *figures = grpc_server_figures(extproc->server);
+    const struct grpc_figures *figures = grpc_front_figures(extproc->server);
     const struct {
         const char *name;
         uint64_t value;
@@ -140,7 +140,7 @@ listen(struct event_base *base, struct extproc *extproc, struct error *error)
         .method_count = ARRAY_COUNT(methods),
         .context = extproc,
     };
-    return grpc_server_create(base, &options, &extproc->server, error);
+    return grpc_front_create(base, &options, &extproc->server, error);
 }
 
 enum status
@@ -185,7 +185,7 @@ extproc_drain(struct extproc *extproc, void (*on_done)(void *context), void *con
     extproc->on_drained = on_done;
     extproc->drained_context = context;
     extproc->is_draining = true;
-    grpc_server_part(extproc->server);
+    grpc_front_part(extproc->server);
     loop_timer_set(extproc->drain, extproc->settings->drain_timeout_ms * NS_PER_MS);
     extproc_drain_look(extproc);
 }
@@ -201,7 +201,7 @@ extproc_destroy(struct extproc *extproc)
 {
     if (extproc == NULL)
         return;
-    grpc_server_destroy(extproc->server);
+    grpc_front_destroy(extproc->server);
     if (extproc->server != NULL)
         endpoint_pool_attach(extproc->endpoints, NULL);
     loop_timer_destroy(extproc->drain);

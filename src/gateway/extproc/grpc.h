@@ -67,13 +67,13 @@ struct grpc_figures {
     uint64_t not_accepting;       /* no descriptor or memory */
 };
 
-enum status grpc_server_create(struct event_base *base, const struct grpc_options *options,
-                               struct grpc_server **server, struct error *error) WARN_UNUSED;
+enum status grpc_front_create(struct event_base *base, const struct grpc_options *options,
+                              struct grpc_server **server, struct error *error) WARN_UNUSED;
 /* Closes the listener and asks clients to reconnect elsewhere; streams go on. */
-void grpc_server_part(struct grpc_server *server);
+void grpc_front_part(struct grpc_server *server);
 /* NULL is ignored. Calls on_gone for what is open. */
-void grpc_server_destroy(struct grpc_server *server);
-const struct grpc_figures *grpc_server_figures(const struct grpc_server *server);
+void grpc_front_destroy(struct grpc_server *server);
+const struct grpc_figures *grpc_front_figures(const struct grpc_server *server);
 
 /* Counts memory of the user's against held_bytes_max. False: there is no room. */
 bool grpc_hold(struct grpc_server *server, size_t bytes) WARN_UNUSED;

@@ -104,8 +104,8 @@ listener_close(struct grpc_server *server)
 }
 
 enum status
-grpc_server_create(struct event_base *base, const struct grpc_options *options,
-                   struct grpc_server **created, struct error *error)
+grpc_front_create(struct event_base *base, const struct grpc_options *options,
+                  struct grpc_server **created, struct error *error)
 {
     int fd;
     char *unix_path;
@@ -134,7 +134,7 @@ grpc_server_create(struct event_base *base, const struct grpc_options *options,
 }
 
 void
-grpc_server_part(struct grpc_server *server)
+grpc_front_part(struct grpc_server *server)
 {
     struct grpc_connection *connection;
     listener_close(server);
@@ -143,7 +143,7 @@ grpc_server_part(struct grpc_server *server)
 }
 
 void
-grpc_server_destroy(struct grpc_server *server)
+grpc_front_destroy(struct grpc_server *server)
 {
     if (server == NULL)
         return;
@@ -158,7 +158,7 @@ grpc_server_destroy(struct grpc_server *server)
 }
 
 const struct grpc_figures *
-grpc_server_figures(const struct grpc_server *server)
+grpc_front_figures(const struct grpc_server *server)
 {
     return &server->figures;
 }
