@@ -494,8 +494,8 @@ class TestErrors(Puppets):
         held = self.hold("closed")
         self.client.close()
         self.assertIsInstance(held.exception(), shoal.Cancelled)
-        self.give("closed")
         self.shoald.wait_stat("puppet", lambda stat: stat["cancelled"] == 1, "the cancellation")
+        self.give("closed")
 
     def test_targets(self):
         for given, want in (("example", "example:8033"), ("/run/s", "unix:/run/s"), ("[::1]", "[::1]:8033"),
