@@ -93,11 +93,12 @@ table_init(struct figure_table *table, size_t text_columns, const char *const *h
 static void
 make_plain(char *text)
 {
-    for (unsigned char *at = (unsigned char *)text; *at != '\0'; at++)
-        if (*at < ' ' || *at == 0x7f || (*at == 0xc2 && at[1] < 0xa0))
+    for (unsigned char *at = (unsigned char *)text; *at != '\0'; at++) {
+        bool begins = *at < ' ' || *at == 0x7f || (*at == 0xc2 && at[1] < 0xa0);
+        bool goes_on = (*at & 0xc0) == 0x80 && at > (unsigned char *)text && at[-1] == '?';
+        if (begins || goes_on)
             *at = '?';
-        else if ((*at & 0xc0) == 0x80 && at > (unsigned char *)text && at[-1] == '?')
-            *at = '?'; /* the rest of one */
+    }
 }
 
 void

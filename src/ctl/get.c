@@ -68,9 +68,9 @@ put_age(struct figure_table *table, int64_t created_ms)
         s = 0;
     if (s < 120)
         table_add(table, "%" PRId64 "s", s);
-    else if (s < 2 * 3600)
+    else if (s < INT64_C(2) * 3600)
         table_add(table, "%" PRId64 "m", s / 60);
-    else if (s < 48 * 3600)
+    else if (s < INT64_C(48) * 3600)
         table_add(table, "%" PRId64 "h", s / 3600);
     else
         table_add(table, "%" PRId64 "d", s / 86400);
@@ -353,7 +353,7 @@ wait_for(struct manifests_settings *settings, struct client *client, struct erro
                       manifest_kind_resource(kind), settings->words[1], settings->wait_for);
             return CTL_LATE;
         }
-        const struct timespec pause = {.tv_nsec = LOOK_MS * NS_PER_MS};
+        const struct timespec pause = {.tv_nsec = (long)LOOK_MS * NS_PER_MS};
         nanosleep(&pause, NULL);
     }
     manifests_tell(settings, kind, settings->words[1], "condition met");

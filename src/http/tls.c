@@ -64,7 +64,8 @@ use_certificates(SSL_CTX *context, const char *text)
 
 /* Without it OpenSSL would ask at the terminal, and the loop would wait. */
 static int
-no_password(char *password, int bytes, int is_writing, void *context)
+no_password(char *password, // NOLINT(readability-non-const-parameter): OpenSSL's type
+            int bytes, int is_writing, void *context)
 {
     (void)password;
     (void)bytes;

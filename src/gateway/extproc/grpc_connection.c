@@ -103,8 +103,9 @@ submit_trailers(struct grpc_stream *stream)
 }
 
 static ssize_t
-on_data_wanted(nghttp2_session *session, int32_t id, uint8_t *to, size_t room, uint32_t *flags,
-               nghttp2_data_source *source, void *context)
+on_data_wanted(nghttp2_session *session, int32_t id,
+               uint8_t *to, // NOLINT(readability-non-const-parameter): nghttp2's type
+               size_t room, uint32_t *flags, nghttp2_data_source *source, void *context)
 {
     (void)session, (void)id, (void)to, (void)context;
     struct grpc_stream *stream = source->ptr;
@@ -633,6 +634,7 @@ grpc_connection_close(struct grpc_connection *connection)
     struct grpc_server *server = connection->server;
     connection->is_running = true;
     while (!LIST_EMPTY(&connection->streams))
+        // NOLINTNEXTLINE(clang-analyzer-unix.Malloc): it leaves the list
         stream_free(LIST_FIRST(&connection->streams));
     nghttp2_session_del(connection->session);
     event_free(connection->readable);

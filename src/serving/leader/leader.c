@@ -104,6 +104,7 @@ note_refusal(struct serving_object *object)
 {
     static const char *const texts[] = {
         [MESH_OUTCOME_INVALID] = "The mesh refuses the name or the type: it is too long",
+        // NOLINTNEXTLINE(bugprone-suspicious-missing-comma): one text in two lines
         [MESH_OUTCOME_DIFFERS] = "A model of that id is registered with other attributes: "
                                  "unregister it",
         [MESH_OUTCOME_FULL] = "The mesh is full: it has as many models as it may have",

@@ -115,7 +115,7 @@ static const char *
 last_events(const struct status_record *former, uint32_t count)
 {
     static const char mark[] = "\"},{\"time\"";
-    const char *starts[EVENTS_MAX];
+    const char *starts[EVENTS_MAX] = {NULL};
     const char *at = former->events + 1;
     const char *end = former->events + former->events_bytes - 1;
     uint32_t seen = 0;

@@ -38,7 +38,8 @@ join(const char *one, const char *two, const char *three, const char *four)
 
 /* Takes the labels. `protocol` NULL: none. */
 static void
-add(struct derived_types *types, char *label, char *protocol)
+add(struct derived_types *types, char *label,
+    char *protocol) // NOLINT(readability-non-const-parameter): kept
 {
     if (types->count == types->capacity) {
         types->capacity = types->capacity * 2 + 16;

@@ -227,13 +227,13 @@ read_predictor(struct spec *spec, const struct tree_node *document, struct tree_
     spec->s3_key = manifest_text(s3, "secretKey");
     spec->s3_bucket = manifest_text(s3, "bucket");
     read_parameters(spec, manifest_find(storage, "parameters"), report);
-    if (spec->storage_path != NULL && spec->path[0] != '\0')
+    if (storage != NULL && spec->storage_path != NULL && spec->path[0] != '\0')
         report_add(report, storage->line,
                    "Only one of spec.path and spec.storage.path can be specified");
-    if (spec->storage_schema != NULL && spec->schema != NULL)
+    if (storage != NULL && spec->storage_schema != NULL && spec->schema != NULL)
         report_add(report, storage->line,
                    "Only one of spec.schemaPath and spec.storage.schemaPath can be specified");
-    if (s3 != NULL && storage->count > 1)
+    if (storage != NULL && s3 != NULL && storage->count > 1)
         report_add(report, s3->line,
                    "spec.storage.s3 cannot be specified with any other keys in spec.storage");
 }
@@ -373,7 +373,7 @@ make_id(const char *name, const char *owner, const struct spec *spec)
         hex[2 * i] = "0123456789abcdef"[digest[i] >> 4];
         hex[2 * i + 1] = "0123456789abcdef"[digest[i] & 15];
     }
-    hex[2 * ID_DIGEST_BYTES] = '\0';
+    hex[(size_t)2 * ID_DIGEST_BYTES] = '\0';
     return must_format("%s__%s-%s", name, owner, hex);
 }
 

@@ -116,7 +116,8 @@ take_turn(struct storage_job *job, struct storage_model *model, bool *done, stru
         status = job_check(job, error);
         if (status != STATUS_OK)
             return status;
-        (void)transfers_wait(job->options->transfers, clock_now_ns() + TURN_MS * NS_PER_MS);
+        (void)transfers_wait(job->options->transfers,
+                             clock_now_ns() + (int64_t)TURN_MS * NS_PER_MS);
     }
     struct cache_record record;
     bool is_known = status == STATUS_OK && cache_recall(cache, job->source, &record);

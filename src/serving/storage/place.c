@@ -473,6 +473,7 @@ show(const struct wish *wish, struct storage_place *place)
     const char *colon = strstr(shown, "://");
     char *at = colon != NULL ? strchr(colon, '@') : NULL;
     if (at != NULL && at < colon + 3 + strcspn(colon + 3, "/"))
+        // NOLINTNEXTLINE(bugprone-not-null-terminated-result): the end is one of them
         memmove(shown + (colon + 3 - shown), at + 1, strlen(at));
     free(place->shown);
     place->shown = copy(shown);

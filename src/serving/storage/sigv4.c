@@ -68,6 +68,7 @@ canonical_digest(const struct sigv4_request *request, char text[HEX_BYTES])
         request->query,
         "\nhost:",
         request->host,
+        // NOLINTNEXTLINE(bugprone-suspicious-missing-comma): one text
         "\nx-amz-content-sha256:" SIGV4_EMPTY_SHA256 "\nx-amz-date:",
         request->date,
         request->token != NULL ? "\nx-amz-security-token:" : "",
