@@ -28,6 +28,6 @@ struct memory *memory_own(struct memory **cached, size_t bytes, void **data);
  * worth it, or memory that cannot be mapped again, as that of a harness; copy it. */
 struct memory *memory_view(const void *data, size_t bytes);
 
-/* Gives the caller's reference back. What user code has kept stays as it is for as long as it
- * is kept. */
+/* Gives the caller's reference back. Views that user code has kept stay as they are until it drops
+ * them. */
 void memory_end_run(struct memory *memory);

@@ -122,7 +122,7 @@ python_close(void *instance)
     free(self);
 }
 
-/* What kept a script, or a model, from loading, behind the file's name. */
+/* The reason why a script or a model did not load, behind the file's name. */
 static int
 file_error(const char *path, struct shoal_error *error)
 {

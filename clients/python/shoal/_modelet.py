@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a modelet in Python says of itself: the tensors of its `run`, and whether it takes batches.
+"""The declarations of a modelet in Python: the tensors of its `run`, and whether it takes batches.
 
     def run(self, x: shoal.FP32[-1, 4]) -> {"label": shoal.BYTES[-1]}:
 
