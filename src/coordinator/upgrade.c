@@ -119,20 +119,20 @@ describe_end(int status, char text[64])
         snprintf(text, 64, "ended with exit code %d", WEXITSTATUS(status));
 }
 
-/* The last lines go before the answer. */
+/* Cleans up before the answer, so that the operator finds nothing left. The last lines go first. */
 static void
 fail(struct upgrade *upgrade, const struct error *error)
 {
     log_error("upgrade_failed error=\"%s\"", error->text);
     loop_timer_clear(upgrade->timer);
     upgrade->state = UPGRADE_NONE;
+    upgrade->options.on_failed(upgrade->options.context);
     uint32_t first = upgrade->line_count > LINES_KEPT ? upgrade->line_count - LINES_KEPT : 0;
     for (uint32_t i = first; i < upgrade->line_count && upgrade->call != NULL; i++)
         control_tell(upgrade->call, upgrade->lines[i % LINES_KEPT]);
     if (upgrade->call != NULL)
         control_answer(upgrade->call, error, NULL);
     upgrade->call = NULL;
-    upgrade->options.on_failed(upgrade->options.context);
 }
 
 static void

@@ -405,8 +405,9 @@ class TestVersion1(unittest.TestCase):
             self.assertEqual(predict(model, given).code, code)
         self.assertEqual(rest.ask("POST", "/v1/models/xor:predict", "{", {}).code, 400)
         self.assertEqual(predict("xor", rows, {"Grpc-Timeout": "1n"}).code, 504)
+        server.wait_stat("mlp", lambda stat: stat["models_loaded"] == 1, "the model at node-b")
+        asked.wait_published()
         self.assertEqual(asked.pipeline_stat("mlp")["models_loaded"], 0)
-        self.assertEqual(server.pipeline_stat("mlp")["models_loaded"], 1)
 
 
 if __name__ == "__main__":
