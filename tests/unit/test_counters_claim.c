@@ -199,7 +199,7 @@ change(void *context)
 /* On a busy machine each change is a wait for the other thread's turn: a few are enough then. */
 TEST_CASE(test_readers_see_a_whole_table)
 {
-    enum { READS = 1500, CHANGES = 100 };
+    enum { READS = 500, CHANGES = 100 };
     struct counters counters = create_with_spares();
     struct changer changer;
     changer_start(&changer, &counters, change);
@@ -239,7 +239,7 @@ take_turns(void *context)
 
 TEST_CASE(test_snapshots_mix_nothing)
 {
-    enum { TURNS = 150, WORKERS = 500, LAST = CLASSIFY + 1 + WORKERS };
+    enum { TURNS = 50, WORKERS = 500, LAST = CLASSIFY + 1 + WORKERS };
     struct counters_spec specs[LAST + 1] = {
         {SCOPE_NODE, 0, "node"}, {SCOPE_PIPELINE, 0, "digits"}, {SCOPE_STAGE, 1, "classify"}};
     for (int i = 0; i < WORKERS; i++) /* what takes a while to copy */
