@@ -142,6 +142,24 @@ class TestNode(InBrowser):
         self.browser.wait_text("worker ready")
         self.check()
 
+    def lines(self):
+        """How many points each line of a chart has, by the chart's title."""
+        return self.browser.run("""return Object.fromEntries([...document.querySelectorAll('figure.chart')].map(
+            one => [one.querySelector('figcaption b').textContent, [...one.querySelectorAll('path.line')].map(
+                line => line.getAttribute('d').split('L').length)]))""")
+
+    def test_charts_over_time(self):
+        """Each has a line of points, and that of latency two: p50 and p99."""
+        shoald = self.start()
+        self.go(shoald)
+        wanted = {"Answers": 3, "Latency": 2, "Queue depth": 2, "Batch size": 2, "Wait per stage": 2,
+                  "Run per stage": 2}
+        with Load(port_of(shoald), "xor", BITS):
+            wait_until(lambda: {title: sum(points > 2 for points in lines)
+                                for title, lines in self.lines().items()} == wanted,
+                       lambda: f"{wanted}, not {self.lines()}")
+        self.check()
+
     def test_keyboard(self):
         self.go(self.start())
         self.browser.wait_text("other")
@@ -346,6 +364,11 @@ class TestMesh(InBrowser):
             self.assertEqual((shown["mesh_models"], shown["mesh_vmodels_moving"], shown["mesh_calls_waited"]),
                              ("4", "1", "3"))
             self.assertIn("ModelInfer", [row["Method"] for row in self.table("Methods")])
+            hints = self.browser.run("""return [...document.querySelectorAll('figure.chart p.hint')].map(
+                one => one.textContent)""")
+            self.assertEqual([hint.split(";")[0] for hint in hints],
+                             [f"{stat['count']} in all" for stat in map(shoald.stat().get, (
+                                 "mesh_loaded_size", "mesh_evicted_age"))])
             (shoald.folder / "slow.go").touch()
             self.check()
 
