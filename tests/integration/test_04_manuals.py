@@ -75,8 +75,8 @@ class TestPages(unittest.TestCase):
         self.assertIn("bash or zsh", said("shoalctl", "--help=no", code=2))
 
     def test_keys(self):
-        table = (SOURCE / "src/coordinator/config/config_keys.c").read_text()
-        keys = re.findall(r'\[KEY_\w+\] = \{WHERE_\w+, CONFIG_\w+, \w+,\s*"(\w+)"', table)
+        table = (SOURCE / "src/coordinator/config/config_keys.def").read_text()
+        keys = re.findall(r'(?m)^KEY(?:_MAP)?\(\w+, \w+, "(\w+)"', table)
         self.assertGreater(len(keys), 100)
         page = said("shoald", "--help-config=man")
         self.assertEqual(sorted(re.findall(r"(?m)^\.TP\n\\fB([a-z_]+)\\fR$", page)), sorted(keys))

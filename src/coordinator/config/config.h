@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The configuration file, parsed and checked as a whole. One table (config_keys.c) names every key
+ * The configuration file, parsed and checked as a whole. config_keys.def names every key
  * with type, range, default, unit and meaning; the parser, the errors and the manual
  * (`shoald --help-config`) are made from it. The result is plain data that lives until config_free.
  *
