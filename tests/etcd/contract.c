@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "contract.h"
 
-#include <inttypes.h>
-
 /* The gateway ignores unknown fields: so each field that can be sent
  * is seen to work here, by an answer that would be another one without it, and by its contrary. */
 

@@ -373,16 +373,4 @@ TEST_CASE(mutual_tls)
     cluster_stop(&secure);
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(users),
-        cmocka_unit_test(tokens_lost_twice),
-        cmocka_unit_test(token_is_waited_for),
-        cmocka_unit_test(tls),
-        cmocka_unit_test(other_name),
-        cmocka_unit_test(mutual_tls),
-    };
-    return cmocka_run_group_tests(tests, start, stop);
-}
+TEST_MAIN(.group_setup = start, .group_teardown = stop)

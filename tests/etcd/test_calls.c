@@ -374,28 +374,4 @@ TEST_CASE(other_cluster)
     cluster_stop(&other);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
-
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(lost_answer_is_unknown),
-        TEST(write_is_sent_once),
-        TEST(reads_are_sent_again),
-        TEST(silent_server),
-        TEST(server_that_is_stopped),
-        TEST(server_that_is_not_there),
-        TEST(sent_at_least_once),
-        TEST(next_endpoint),
-        TEST(long_answer),
-        TEST(database_is_full),
-        TEST(many_at_once),
-        TEST(full),
-        TEST(cancelled),
-        TEST(wrong_options),
-        TEST(host_is_not_allowed),
-        TEST(other_cluster),
-    };
-    return cmocka_run_group_tests(tests, start, stop);
-}
+TEST_MAIN(.setup = begin, .teardown = end, .group_setup = start, .group_teardown = stop)

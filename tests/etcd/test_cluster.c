@@ -236,14 +236,4 @@ TEST_CASE(rolling_restart)
     etcd_watch_close(opened);
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(member_is_killed, ready),
-        cmocka_unit_test_setup(member_is_stopped, ready),
-        cmocka_unit_test_setup(member_is_cut_off, ready),
-        cmocka_unit_test_setup(rolling_restart, ready),
-    };
-    return cmocka_run_group_tests(tests, start, stop);
-}
+TEST_MAIN(.setup = ready, .group_setup = start, .group_teardown = stop)

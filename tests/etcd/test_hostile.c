@@ -430,23 +430,4 @@ TEST_CASE(absurd_leases)
     kept_close();
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
-
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(writes_with_wrong_answers),
-        TEST(redirections),
-        TEST(responses_are_counted),
-        TEST(old_answers),
-        TEST(secrets_are_not_told),
-        TEST(leaving_before_the_token),
-        TEST(long_times),
-        TEST(callback_cancels),
-        TEST(session_closes_itself),
-        TEST(leases_count_from_asking),
-        TEST(absurd_leases),
-    };
-    return cmocka_run_group_tests(tests, NULL, stop);
-}
+TEST_MAIN(.setup = begin, .teardown = end, .group_teardown = stop)

@@ -343,14 +343,4 @@ TEST_CASE(watch_closes_itself)
     rig_turn();
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
-
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(lines_in_any_pieces),  TEST(lines_are_cut),       TEST(lines_are_wrong), TEST(pieces),
-        TEST(memory_is_kept_small), TEST(watch_closes_itself),
-    };
-    return cmocka_run_group_tests(tests, NULL, stop);
-}
+TEST_MAIN(.setup = begin, .teardown = end, .group_teardown = stop)

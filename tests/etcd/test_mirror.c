@@ -650,22 +650,4 @@ TEST_CASE(closed_at_any_moment)
     }
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(lists_and_follows, clean),
-        cmocka_unit_test_setup(opens_at_once, clean),
-        cmocka_unit_test_setup(survives, clean),
-        cmocka_unit_test_setup(compacted_while_listing, clean),
-        cmocka_unit_test_setup(compacted_always, clean),
-        cmocka_unit_test_setup(long_pages, clean),
-        cmocka_unit_test_setup(few_pages, clean),
-        cmocka_unit_test_setup(closed_by_callback, clean),
-        cmocka_unit_test_setup(closed_at_any_moment, clean),
-        cmocka_unit_test_setup(replaced_with_keys, clean),
-        cmocka_unit_test_setup(replaced_without_keys, clean),
-        cmocka_unit_test_setup(emptied, clean),
-    };
-    return cmocka_run_group_tests(tests, start, stop);
-}
+TEST_MAIN(.setup = clean, .group_setup = start, .group_teardown = stop)

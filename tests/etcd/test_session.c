@@ -198,13 +198,4 @@ TEST_CASE(etcd_is_not_there)
     etcd = patient;
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(margin_is_large), cmocka_unit_test(is_kept),
-        cmocka_unit_test(is_revoked),      cmocka_unit_test(etcd_is_restarted),
-        cmocka_unit_test(etcd_is_stopped), cmocka_unit_test(etcd_is_not_there),
-    };
-    return cmocka_run_group_tests(tests, start, stop);
-}
+TEST_MAIN(.group_setup = start, .group_teardown = stop)

@@ -413,16 +413,4 @@ TEST_CASE(wrong_options)
     assert_int_equal(etcd_watch_open(etcd, &options, &none, &error), STATUS_INVALID_ARGUMENT);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
-
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(connection_is_cut),   TEST(server_is_killed),    TEST(server_does_not_open),
-        TEST(server_falls_silent), TEST(compacted_meanwhile), TEST(future),
-        TEST(closing_cancels),     TEST(long_request),        TEST(wrong_options),
-        TEST(much_has_happened),
-    };
-    return cmocka_run_group_tests(tests, start, stop);
-}
+TEST_MAIN(.setup = begin, .teardown = end, .group_setup = start, .group_teardown = stop)

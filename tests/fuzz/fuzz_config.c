@@ -4,7 +4,6 @@
  * line at least. CPUs and modelets of the machine are left aside.
  */
 #include <stdint.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/check.h"

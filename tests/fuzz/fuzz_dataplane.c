@@ -7,7 +7,6 @@
  *
  * The text ends at the first zero byte. Then: length of the request's spans, the request.
  */
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/check.h"

@@ -5,7 +5,6 @@
  *
  * The first bytes: which request, length of the spans.
  */
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/check.h"

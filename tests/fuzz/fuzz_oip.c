@@ -48,7 +48,7 @@ check_skim(const struct wire_message *message)
     bool any;
     struct error error = ERROR_NONE;
     CHECK(field_path_find(message, name_path, 1, &found, &any, &error) == STATUS_OK);
-    const char *name = oip_model_name(request);
+    const char *name = request->message->model_name;
     CHECK(found.left == strlen(name));
     char *copy = malloc(found.left + 1);
     CHECK(copy != NULL);

@@ -4,7 +4,6 @@
  * which). Accepted frames keep the promises of peer_wire.h, and written anew it is what protobuf-c
  * reads, and what is read and written anew the same.
  */
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/check.h"

@@ -210,7 +210,7 @@ TEST_CASE(any_node_answers_for_any_model)
     assert_int_equal(leaders, 1);
 }
 
-TEST_CASE(a_dead_node_costs_no_answer)
+TEST_CASE_WITH(a_dead_node_costs_no_answer, set_up, tear_down)
 {
     three_join();
     all_answer();
@@ -269,7 +269,7 @@ all_know_the_copies(void)
     return true;
 }
 
-TEST_CASE(etcd_stops_and_comes_back)
+TEST_CASE_WITH(etcd_stops_and_comes_back, set_up, tear_down)
 {
     three_join();
     all_answer();
@@ -317,7 +317,7 @@ TEST_CASE(a_vmodel_is_moved_by_the_leader)
         NODES_WAIT(vmodel_answers(&nodes.at[i], "v", "m2"));
 }
 
-TEST_CASE(etcd_is_emptied)
+TEST_CASE_WITH(etcd_is_emptied, set_up, tear_down)
 {
     three_join();
     all_answer();
@@ -376,17 +376,4 @@ TEST_CASE(lost_answers_of_etcd_do_no_harm)
     proxy_stop(proxy);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-#define LONG(name) cmocka_unit_test_setup_teardown(name, set_up_long, tear_down)
-
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        LONG(any_node_answers_for_any_model),     TEST(a_dead_node_costs_no_answer),
-        LONG(a_node_that_drains_costs_no_answer), TEST(etcd_stops_and_comes_back),
-        LONG(a_vmodel_is_moved_by_the_leader),    TEST(etcd_is_emptied),
-        LONG(lost_answers_of_etcd_do_no_harm),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(.setup = set_up_long, .teardown = tear_down)

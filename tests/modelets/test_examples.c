@@ -491,24 +491,4 @@ TEST_CASE(digits_pipeline_gets_95_percent_right)
         shoal_harness_close(stages[i]);
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(echo_returns_every_input),
-        cmocka_unit_test(scale_shift_is_2x_plus_3),
-        cmocka_unit_test(scale_keeps_shapes_and_runs_batches),
-        cmocka_unit_test(scale_and_shift_fail_only_the_bad_item),
-        cmocka_unit_test(scale_and_shift_parameters),
-        cmocka_unit_test(normalize_takes_both_datatypes),
-        cmocka_unit_test(normalize_refuses_what_is_no_image),
-        cmocka_unit_test(normalize_declares_what_is_configured),
-        cmocka_unit_test(label_takes_the_most_probable),
-        cmocka_unit_test(xgboost_reads_its_shapes_from_the_model),
-        cmocka_unit_test(xgboost_batch_equals_its_items),
-        cmocka_unit_test(xgboost_fails_only_the_bad_item),
-        cmocka_unit_test(xgboost_says_what_is_wrong_with_a_model),
-        cmocka_unit_test(digits_pipeline_gets_95_percent_right),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

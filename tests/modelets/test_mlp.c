@@ -357,16 +357,5 @@ main(void)
 {
     /* Each harness loads the modelet anew; its BLAS, which takes longest, stays. */
     assert_non_null(dlopen("libopenblas.so.0", RTLD_LAZY));
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_layers_against_fp64),
-        cmocka_unit_test(test_a_batch_is_one_run),
-        cmocka_unit_test(test_only_the_bad_item_fails),
-        cmocka_unit_test(test_describes_what_the_file_says),
-        cmocka_unit_test(test_models_are_loaded_and_unloaded),
-        cmocka_unit_test(test_broken_headers),
-        cmocka_unit_test(test_broken_layers),
-        cmocka_unit_test(test_files_that_are_cut_short),
-        cmocka_unit_test(test_invalid_files),
-    };
-    return cmocka_run_group_tests(tests, rig_setup, rig_teardown);
+    return TEST_RUN(.group_setup = rig_setup, .group_teardown = rig_teardown);
 }

@@ -438,23 +438,7 @@ TEST_CASE(test_a_shape_that_was_a_lie)
 int
 main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_dense_layer),
-        cmocka_unit_test(test_a_batch),
-        cmocka_unit_test(test_describes_what_the_file_says),
-        cmocka_unit_test(test_only_the_bad_item_fails),
-        cmocka_unit_test(test_items_are_put_side_by_side),
-        cmocka_unit_test(test_inputs_with_other_rows),
-        cmocka_unit_test(test_a_culprit_fails_alone),
-        cmocka_unit_test(test_every_type),
-        cmocka_unit_test(test_texts),
-        cmocka_unit_test(test_fixed_shapes),
-        cmocka_unit_test(test_an_output_that_is_an_input),
-        cmocka_unit_test(test_open_dimensions_of_other_names),
-        cmocka_unit_test(test_rows_that_are_none),
-        cmocka_unit_test(test_a_shape_that_was_a_lie),
-    };
     if (!onnx_is_there())
         return cmocka_run_group_tests(onnx_lacking, NULL, NULL);
-    return cmocka_run_group_tests(tests, rig_setup, rig_teardown);
+    return TEST_RUN(.group_setup = rig_setup, .group_teardown = rig_teardown);
 }

@@ -316,19 +316,7 @@ TEST_CASE(test_right_parameters)
 int
 main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_models_are_loaded_and_unloaded),
-        cmocka_unit_test(test_predicted_size),
-        cmocka_unit_test(test_weights_apart),
-        cmocka_unit_test(test_weights_that_are_not_there),
-        cmocka_unit_test(test_folders),
-        cmocka_unit_test(test_files_that_are_cut_short),
-        cmocka_unit_test(test_broken_files),
-        cmocka_unit_test(test_models_that_are_not_served),
-        cmocka_unit_test(test_wrong_parameters),
-        cmocka_unit_test(test_right_parameters),
-    };
     if (!onnx_is_there())
         return cmocka_run_group_tests(onnx_lacking, NULL, NULL);
-    return cmocka_run_group_tests(tests, rig_setup, rig_teardown);
+    return TEST_RUN(.group_setup = rig_setup, .group_teardown = rig_teardown);
 }

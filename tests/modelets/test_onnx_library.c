@@ -90,14 +90,4 @@ TEST_CASE(test_too_old)
     rmdir(rig_path("onnxruntime"));
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_none),
-        cmocka_unit_test(test_not_where_it_is_said_to_be),
-        cmocka_unit_test(test_not_the_library),
-        cmocka_unit_test(test_too_old),
-    };
-    return cmocka_run_group_tests(tests, rig_setup, rig_teardown);
-}
+TEST_MAIN(.group_setup = rig_setup, .group_teardown = rig_teardown)

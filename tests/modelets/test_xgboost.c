@@ -566,21 +566,4 @@ TEST_CASE(test_another_base_score_is_no_matter)
     XGBoosterFree(booster);
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_any_booster),
-        cmocka_unit_test(test_labels_are_the_librarys),
-        cmocka_unit_test(test_the_parameters_of_the_outputs),
-        cmocka_unit_test(test_models_are_loaded_and_unloaded),
-        cmocka_unit_test(test_missing_values),
-        cmocka_unit_test(test_json_with_space),
-        cmocka_unit_test(test_files_that_are_cut_short),
-        cmocka_unit_test(test_broken_files),
-        cmocka_unit_test(test_a_newer_file_is_refused_or_predicts_the_same),
-        cmocka_unit_test(test_a_vector_is_refused_however_it_is_written),
-        cmocka_unit_test(test_another_base_score_is_no_matter),
-    };
-    return cmocka_run_group_tests(tests, rig_setup, rig_teardown);
-}
+TEST_MAIN(.group_setup = rig_setup, .group_teardown = rig_teardown)

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Faults from outside, second by second, at the seed's rates. */
-#include <stdio.h>
 
 #include "invariants.h"
 

@@ -426,23 +426,7 @@ stop(void **state)
 int
 main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(the_incumbents_keys, start, stop),
-        cmocka_unit_test_setup_teardown(all_see_all, start, stop),
-        cmocka_unit_test_setup_teardown(the_first_leads, start, stop),
-        cmocka_unit_test_setup_teardown(the_lease_is_lost, start, stop),
-        cmocka_unit_test_setup_teardown(the_fence_holds, start, stop),
-        cmocka_unit_test_setup_teardown(a_name_twice, start, stop),
-        cmocka_unit_test_setup_teardown(etcd_stops, start, stop),
-        cmocka_unit_test_setup_teardown(history_is_lost, start, stop),
-        cmocka_unit_test_setup_teardown(replaced_unheard, start, stop),
-        cmocka_unit_test_setup_teardown(told_by_answers_alone, start, stop),
-        cmocka_unit_test_setup_teardown(the_fence_tells, start, stop),
-        cmocka_unit_test_setup_teardown(deleted_before_the_answer, start, stop),
-        cmocka_unit_test_setup_teardown(etcd_is_emptied, start, stop),
-        cmocka_unit_test_setup_teardown(wrong_options, start, stop),
-    };
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = TEST_RUN(.setup = start, .teardown = stop);
     got_fini();
     rig_end();
     return failed;

@@ -401,21 +401,10 @@ TEST_CASE(killed)
 int
 main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(cut_at_each_byte, start),
-        cmocka_unit_test_setup(says_what_it_cut, start),
-        cmocka_unit_test_setup(damaged, start),
-        cmocka_unit_test_setup(no_file_of_ours, start),
-        cmocka_unit_test_setup(one_process, start),
-        cmocka_unit_test_setup(written_anew, start),
-        cmocka_unit_test_setup(written_anew_knows_its_revision, start),
-        cmocka_unit_test_setup(disk_is_full, start),
-        cmocka_unit_test_setup(killed, start),
-    };
     snprintf(folder, sizeof(folder), "/tmp/shoal-store-XXXXXX");
     if (mkdtemp(folder) == NULL)
         return 1;
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = TEST_RUN(.setup = start);
     run("rm -r %s", folder);
     rig_end();
     return failed;

@@ -259,14 +259,4 @@ TEST_CASE(test_rings)
     free(rings[1].shared);
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_pipeline_keeps),
-        cmocka_unit_test(test_pipeline_all_keep),
-        cmocka_unit_test(test_rings),
-        cmocka_unit_test(test_pipeline),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

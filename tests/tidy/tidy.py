@@ -153,16 +153,16 @@ OPERATORS_PAGE = "docs/operating.md"
 FOR_INFORMATION = set("""
     arrived batch_items batches blocks_max blocks_used calls closed_adaptive closed_draining
     closed_full closed_single closed_wait company_wait dashboard_cut dashboard_skipped
-    dashboard_viewers deadline deaths depth forecast_base forecast_item generation grpc_connections
+    dashboard_viewers deadline deaths depth forecast_base forecast_item generation grpc_connections heartbeat
     http_connections http_large_bodies http_requests items items_local items_ok local_clients
     local_ended local_moved mesh_calls_elsewhere mesh_calls_here mesh_capacity mesh_clocks
     mesh_copies mesh_free mesh_load_time mesh_loaded_size mesh_loading mesh_loads mesh_models
     mesh_models_held mesh_on mesh_peer_calls_cancelled mesh_peer_calls_elsewhere
     mesh_peer_calls_here mesh_peer_calls_waited mesh_peer_received mesh_peer_sent mesh_peers
-    mesh_reserve mesh_size_time mesh_store_events mesh_transitions mesh_txns_lost mesh_txns_ok
+    mesh_published mesh_reserve mesh_size_time mesh_store_events mesh_transitions mesh_txns_lost mesh_txns_ok
     mesh_unload_time mesh_unloads mesh_used mesh_vmodels model_bytes model_bytes_max model_loads
     models_kept models_known models_loaded models_unloaded orphans_killed owner owner_pid pid
-    reclaim reloads replies_ok requests sandbox sandbox_allow slots_max slots_used spans_exported
+    reclaim recovery reloads replies_ok requests sandbox sandbox_allow slots_max slots_used spans_exported
     stage storage_cache storage_fetches storage_fetching storage_hits suspected traces waited waiting_bytes where workers_live workers_wanted
 """.split())
 
@@ -317,7 +317,7 @@ def rule_atomics(source):
 
 def functions(code):
     """(name, first line, last line) of each function: a brace at depth 0 that follows a `)`."""
-    code = re.sub(r"\bTEST_CASE\((\w+)\)", r"\1()", drop_directives(code))
+    code = re.sub(r"\bTEST_CASE(?:_WITH)?\((\w+)[^()]*\)", r"\1()", drop_directives(code))
     depth, start, opened, line = 0, 0, None, 1
     for at, char in enumerate(code):
         if char == "\n":

@@ -679,7 +679,3 @@ drop(void **state)
     mesh_destroy(mesh);
     return 0;
 }
-
-#define TEST(function) cmocka_unit_test_setup_teardown(function, fresh, drop)
-#define TEST_WITH_MODELS(function)                                                                 \
-    cmocka_unit_test_setup_teardown(function, fresh_with_models, drop)

@@ -491,7 +491,7 @@ TEST_CASE(test_recovered_objects_are_not_lost)
 
 /* ---- cost ---- */
 
-TEST_CASE(test_cost)
+TEST_CASE_WITH(test_cost, NULL, NULL)
 {
     struct region_plan plan = {.slot_count = SLOTS_MAX,
                                .stage_count = STAGES,
@@ -516,35 +516,4 @@ TEST_CASE(test_cost)
     tear_down(&rig_state);
 }
 
-int
-main(void)
-{
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-    const struct CMUnitTest tests[] = {
-        TEST(test_a_cell_that_was_emptied),
-        TEST(test_a_head_that_is_ahead),
-        TEST(test_a_free_slot_without_a_cell),
-        TEST(test_places_that_cannot_be),
-        TEST(test_another_generation),
-        TEST(test_holders_that_cannot_be),
-        TEST(test_a_holder_that_has_gone_on),
-        TEST(test_idle_workers_that_do_not_find_it),
-        TEST(test_an_answer_that_we_do_not_find),
-        TEST(test_blocks),
-        TEST(test_kept_blocks),
-        TEST(test_an_idle_pipeline),
-        TEST(test_a_queue_behind_slow_runs),
-        TEST(test_a_queue_that_moves),
-        TEST(test_a_holder_that_is_stopped),
-        TEST(test_an_open_batch),
-        TEST(test_one_of_two_is_stopped),
-        TEST(test_nobody_is_there),
-        TEST(test_a_successor_that_starts),
-        TEST(test_a_pusher_that_is_stopped),
-        TEST(test_an_answer_that_is_being_sent),
-        TEST(test_recovered_objects_are_not_lost),
-        TEST(test_waiting_for_a_model),
-        cmocka_unit_test(test_cost),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(.setup = set_up, .teardown = tear_down)

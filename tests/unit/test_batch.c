@@ -432,26 +432,4 @@ TEST_CASE(test_random_arrivals)
         assert_true(reasons[i] > 0); /* the scripts reach every rule */
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_empty_is_never_due),
-        cmocka_unit_test(test_first_item_late),
-        cmocka_unit_test(test_trickle_does_not_extend_the_wait),
-        cmocka_unit_test(test_burst_after_idle),
-        cmocka_unit_test(test_size_one),
-        cmocka_unit_test(test_no_wait_takes_what_is_there),
-        cmocka_unit_test(test_time_in_the_ring_counts),
-        cmocka_unit_test(test_the_oldest_need_not_be_the_first),
-        cmocka_unit_test(test_arrival_in_the_future_is_now),
-        cmocka_unit_test(test_deadline),
-        cmocka_unit_test(test_draining),
-        cmocka_unit_test(test_company),
-        cmocka_unit_test(test_one_model_per_batch),
-        cmocka_unit_test(test_alone),
-        cmocka_unit_test(test_extremes),
-        cmocka_unit_test(test_random_arrivals),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

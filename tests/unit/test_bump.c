@@ -81,14 +81,4 @@ TEST_CASE(impossible_sizes_are_refused)
     bump_fini(&bump);
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pieces_keep_their_bytes_until_the_reset),
-        cmocka_unit_test(a_repeated_round_allocates_nothing),
-        cmocka_unit_test(one_large_round_is_not_kept),
-        cmocka_unit_test(impossible_sizes_are_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

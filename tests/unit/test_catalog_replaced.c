@@ -74,6 +74,23 @@ begin_replacement(struct rig *rig, const char *words)
     wait_told(rig, 2);
 }
 
+static int
+set_up_small(void **state)
+{
+    rig_models = "memory_mib: 1";
+    return set_up(state);
+}
+
+static int
+replaced_tear_down(void **state)
+{
+    struct rig *rig = *state;
+    char gate[200];
+    rig_path(rig, "gate", gate, sizeof(gate));
+    (void)close(open(gate, O_CREAT | O_WRONLY, 0644)); /* of a test that failed */
+    return catalog_tear_down(state);
+}
+
 TEST_CASE(test_serves_until_the_next_can)
 {
     struct rig *rig = *state;
@@ -185,7 +202,7 @@ TEST_CASE(test_purged_and_unlisted_meanwhile)
 }
 
 /* The budget holds one of them: requests wait, and none fails. */
-TEST_CASE(test_no_room_for_both)
+TEST_CASE_WITH(test_no_room_for_both, set_up_small, replaced_tear_down)
 {
     struct rig *rig = *state;
     make_versions(rig);
@@ -239,39 +256,4 @@ TEST_CASE(test_other_tensors)
     wait_returned(rig);
 }
 
-static int
-set_up_small(void **state)
-{
-    rig_models = "memory_mib: 1";
-    return set_up(state);
-}
-
-static int
-replaced_tear_down(void **state)
-{
-    struct rig *rig = *state;
-    char gate[200];
-    rig_path(rig, "gate", gate, sizeof(gate));
-    (void)close(open(gate, O_CREAT | O_WRONLY, 0644)); /* of a test that failed */
-    return catalog_tear_down(state);
-}
-
-#define REPLACED(name, begin) cmocka_unit_test_setup_teardown(name, begin, replaced_tear_down)
-
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        REPLACED(test_serves_until_the_next_can, set_up),
-        REPLACED(test_failing_successor, set_up),
-        REPLACED(test_crashing_successor, set_up),
-        REPLACED(test_changed_again, set_up),
-        REPLACED(test_changed_back, set_up),
-        REPLACED(test_unloaded_meanwhile, set_up),
-        REPLACED(test_purged_and_unlisted_meanwhile, set_up),
-        REPLACED(test_no_room_for_both, set_up_small),
-        REPLACED(test_deaths_meanwhile, set_up),
-        REPLACED(test_other_tensors, set_up),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(.setup = set_up, .teardown = replaced_tear_down)

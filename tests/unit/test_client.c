@@ -257,20 +257,4 @@ TEST_CASE(test_a_death_is_charged_once)
     node_remove(&node);
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_calls),
-        cmocka_unit_test(test_many_at_a_time),
-        cmocka_unit_test(test_deadlines_and_cancellation),
-        cmocka_unit_test(test_mistakes),
-        cmocka_unit_test(test_off_by_default),
-        cmocka_unit_test(test_deaths_of_workers),
-        cmocka_unit_test(test_restart),
-        cmocka_unit_test(test_restart_unseen),
-        cmocka_unit_test(test_user_that_kills_workers_is_kept_out),
-        cmocka_unit_test(test_a_death_is_charged_once),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

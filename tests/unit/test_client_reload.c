@@ -406,19 +406,4 @@ TEST_CASE(test_drain_does_not_wait_for_the_idle)
     node_remove(&node);
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_waiting_goes_on_in_the_next_generation),
-        cmocka_unit_test(test_idle_client_follows),
-        cmocka_unit_test(test_answers_of_the_last_generation),
-        cmocka_unit_test(test_beyond_the_first_stage_is_finished),
-        cmocka_unit_test(test_drain_of_a_lane_runs_out),
-        cmocka_unit_test(test_worker_dies_while_its_lane_ends),
-        cmocka_unit_test(test_reloads_under_load),
-        cmocka_unit_test(test_drain_finishes_what_is_in_flight),
-        cmocka_unit_test(test_drain_does_not_wait_for_the_idle),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

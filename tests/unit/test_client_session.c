@@ -255,14 +255,4 @@ TEST_CASE(test_requests_that_kill_workers)
     node_remove(&node);
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_malformed_messages),
-        cmocka_unit_test(test_no_region_before_the_last_is_taken),
-        cmocka_unit_test(test_destroyed_region),
-        cmocka_unit_test(test_requests_that_kill_workers),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

@@ -743,16 +743,4 @@ TEST_CASE(test_values)
     config_free(&config);
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ranges),      cmocka_unit_test(test_types),
-        cmocka_unit_test(test_texts),       cmocka_unit_test(test_words),
-        cmocka_unit_test(test_keys),        cmocka_unit_test(test_rules),
-        cmocka_unit_test(test_models),      cmocka_unit_test(test_traces),
-        cmocka_unit_test(test_all_at_once), cmocka_unit_test(test_defaults),
-        cmocka_unit_test(test_values),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

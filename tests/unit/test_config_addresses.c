@@ -109,13 +109,4 @@ TEST_CASE(test_http_addresses)
     expect_good("metrics", "[port:1, 127.0.0.1:1]");
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_addresses),
-        cmocka_unit_test(test_socket_mode),
-        cmocka_unit_test(test_http_addresses),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

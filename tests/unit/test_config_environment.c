@@ -658,26 +658,6 @@ TEST_CASE(test_tls)
 int
 main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(test_off, no_environment),
-        cmocka_unit_test_teardown(test_defaults, no_environment),
-        cmocka_unit_test_teardown(test_stores, no_environment),
-        cmocka_unit_test_teardown(test_exclusive_keys, no_environment),
-        cmocka_unit_test_teardown(test_external_runtime, no_environment),
-        cmocka_unit_test_teardown(test_environment_of_a_runtime, no_environment),
-        cmocka_unit_test_teardown(test_a_runtime_that_nobody_has_named, no_environment),
-        cmocka_unit_test_teardown(test_environment_alone, no_environment),
-        cmocka_unit_test_teardown(test_other_names, no_environment),
-        cmocka_unit_test_teardown(test_passed_over, no_environment),
-        cmocka_unit_test_teardown(test_a_runtime_that_is_not_needed, no_environment),
-        cmocka_unit_test_teardown(test_metrics_of_the_environment, no_environment),
-        cmocka_unit_test_teardown(test_the_file_comes_first, no_environment),
-        cmocka_unit_test_teardown(test_refused, no_environment),
-        cmocka_unit_test_teardown(test_registered, no_environment),
-        cmocka_unit_test_teardown(test_environment_of_tls, no_environment),
-        cmocka_unit_test_teardown(test_environment_secret_is_not_told, no_environment),
-        cmocka_unit_test_teardown(test_tls, no_environment),
-    };
     no_environment(NULL);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return TEST_RUN(.teardown = no_environment);
 }

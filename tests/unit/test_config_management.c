@@ -149,15 +149,4 @@ TEST_CASE(test_environment)
     unsetenv("MM_PROBE_PORT");
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_forms),
-        cmocka_unit_test(test_allow),
-        cmocka_unit_test(test_reachable_addresses),
-        cmocka_unit_test(test_mistakes),
-        cmocka_unit_test(test_environment),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

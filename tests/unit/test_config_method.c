@@ -99,13 +99,4 @@ TEST_CASE(test_id_path_refused)
     rig_bad(BOUND("  method: /a.B/C\n  id_path: [1]\n"), 4, "`id_path` without `models`");
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_kept),
-        cmocka_unit_test(test_method_refused),
-        cmocka_unit_test(test_id_path_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

@@ -399,14 +399,4 @@ TEST_CASE(test_security_page)
     free(page);
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cpus),        cmocka_unit_test(test_modelets),
-        cmocka_unit_test(test_models_root), cmocka_unit_test(test_examples),
-        cmocka_unit_test(test_files),       cmocka_unit_test(test_manual),
-        cmocka_unit_test(test_manual_page), cmocka_unit_test(test_security_page),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

@@ -372,14 +372,4 @@ TEST_CASE(test_mutations)
     assert_true(good > 0 && good < MUTANTS);
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_syntax),     cmocka_unit_test(test_good_yaml),
-        cmocka_unit_test(test_counts),     cmocka_unit_test(test_sizes),
-        cmocka_unit_test(test_alias_bomb), cmocka_unit_test(test_many_mistakes),
-        cmocka_unit_test(test_mutations),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

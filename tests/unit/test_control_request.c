@@ -126,14 +126,4 @@ TEST_CASE(test_limits)
     assert_non_null(strstr(error.text, "it has 32769 bytes, at most 32768 are read"));
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_member),
-        cmocka_unit_test(test_defaults_and_verbs),
-        cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_limits),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

@@ -197,22 +197,4 @@ TEST_CASE(test_untested_is_not_acted_upon)
     assert_int_equal(cost_expect_ns(&cost, 1), 1000);
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_nothing_known),
-        cmocka_unit_test(test_first_run_is_cold),
-        cmocka_unit_test(test_line),
-        cmocka_unit_test(test_line_through_noise),
-        cmocka_unit_test(test_one_size_only),
-        cmocka_unit_test(test_division_is_kept),
-        cmocka_unit_test(test_no_negative_parts),
-        cmocka_unit_test(test_a_stopped_run_counts_little),
-        cmocka_unit_test(test_a_stall_is_over_with_the_next_run),
-        cmocka_unit_test(test_sizes_that_vary_are_no_stalls),
-        cmocka_unit_test(test_slower_is_noticed),
-        cmocka_unit_test(test_untested_is_not_acted_upon),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

@@ -13,7 +13,7 @@
 
 /* ---- the table ---- */
 
-TEST_CASE(test_table)
+TEST_CASE_WITH(test_table, NULL, NULL)
 {
     uint32_t next[SCOPE_COUNT] = {0};
     for (size_t i = 0; i < COUNTER_TABLE_COUNT; i++) {
@@ -31,7 +31,7 @@ TEST_CASE(test_table)
 
 /* ---- histograms ---- */
 
-TEST_CASE(test_buckets)
+TEST_CASE_WITH(test_buckets, NULL, NULL)
 {
     for (uint64_t value = 0; value < 8; value++)
         assert_int_equal(histogram_bucket(value), value);
@@ -52,7 +52,7 @@ TEST_CASE(test_buckets)
     assert_int_equal(histogram_bucket(UINT64_MAX), HISTOGRAM_BUCKETS - 1);
 }
 
-TEST_CASE(test_quantiles)
+TEST_CASE_WITH(test_quantiles, NULL, NULL)
 {
     static _Atomic uint64_t values[4 * HISTOGRAM_WORDS];
     _Atomic uint64_t *words = values + counter_offset[WORKER_RUN];
@@ -341,19 +341,4 @@ TEST_CASE(test_a_worker_reaches_its_own)
     counters_close(&writer);
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_table),
-        cmocka_unit_test(test_buckets),
-        cmocka_unit_test(test_quantiles),
-        cmocka_unit_test_setup_teardown(test_shared, folder_make, folder_remove),
-        cmocka_unit_test_setup_teardown(test_a_worker_reaches_its_own, folder_make, folder_remove),
-        cmocka_unit_test_setup_teardown(test_hostile_writer, folder_make, folder_remove),
-        cmocka_unit_test_setup_teardown(test_other_files, folder_make, folder_remove),
-        cmocka_unit_test_setup_teardown(test_paths, folder_make, folder_remove),
-        cmocka_unit_test_setup_teardown(test_corrupt, folder_make, folder_remove),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(.setup = folder_make, .teardown = folder_remove)

@@ -268,17 +268,4 @@ TEST_CASE(test_snapshots_mix_nothing)
     counters_close(&counters);
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_reader_knows_of_changes, folder_make, folder_remove),
-        cmocka_unit_test_setup_teardown(test_snapshots_mix_nothing, folder_make, folder_remove),
-        cmocka_unit_test_setup_teardown(test_worker_is_one_claimant_s, folder_make, folder_remove),
-        cmocka_unit_test_setup_teardown(test_stage_is_shared_and_hidden_after_the_last, folder_make,
-                                        folder_remove),
-        cmocka_unit_test_setup_teardown(test_no_room, folder_make, folder_remove),
-        cmocka_unit_test_setup_teardown(test_readers_see_a_whole_table, folder_make, folder_remove),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(.setup = folder_make, .teardown = folder_remove)

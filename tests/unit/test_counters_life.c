@@ -361,17 +361,4 @@ TEST_CASE(test_foreign_folder)
     }
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_two_nodes, folder_make, folder_remove),
-        cmocka_unit_test_setup_teardown(test_dead_node, folder_make, folder_remove),
-        cmocka_unit_test_setup_teardown(test_lock_is_not_inherited, folder_make, folder_remove),
-        cmocka_unit_test_setup_teardown(test_race, folder_make, folder_remove),
-        cmocka_unit_test_setup_teardown(test_steps, folder_make, folder_remove),
-        cmocka_unit_test_setup_teardown(test_removed_by_hand, folder_make, folder_remove),
-        cmocka_unit_test_setup_teardown(test_foreign_folder, folder_make, folder_remove),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(.setup = folder_make, .teardown = folder_remove)

@@ -314,19 +314,4 @@ TEST_CASE(test_nobody_reads)
     assert_int_equal(last.signal, SIGSEGV);
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_last_words),
-        cmocka_unit_test(test_abort),
-        cmocka_unit_test(test_a_signal_from_outside),
-        cmocka_unit_test(test_no_stack_left),
-        cmocka_unit_test(test_malloc_is_locked),
-        cmocka_unit_test(test_call_of_nothing),
-        cmocka_unit_test(test_the_handler_crashes),
-        cmocka_unit_test(test_threads_crash_at_once),
-        cmocka_unit_test(test_nobody_reads),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

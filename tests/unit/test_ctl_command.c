@@ -244,19 +244,4 @@ TEST_CASE(test_screen_is_cut_to_its_size)
     assert_string_equal(text_end(), "\033[Hone\033[K\033[J");
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_options_are_read_in_any_order),
-        cmocka_unit_test(test_letters_stand_for_options),
-        cmocka_unit_test(test_wrong_options_are_usage_errors),
-        cmocka_unit_test(test_nearest_word),
-        cmocka_unit_test(test_seconds),
-        cmocka_unit_test(test_durations_have_a_unit_that_fits),
-        cmocka_unit_test(test_counts_are_grouped),
-        cmocka_unit_test(test_table_columns_line_up),
-        cmocka_unit_test(test_screen_is_cut_to_its_size),
-    };
-    return cmocka_run_group_tests(tests, NULL, text_free);
-}
+TEST_MAIN(.group_teardown = text_free)

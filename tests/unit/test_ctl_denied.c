@@ -109,11 +109,4 @@ TEST_CASE(test_denied)
     assert_int_equal(rmdir(directory), 0);
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_denied),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

@@ -353,18 +353,4 @@ TEST_CASE(test_broken_answers_are_refused)
     answer_free(&answer);
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_raw_request),
-        cmocka_unit_test(test_typed_request),
-        cmocka_unit_test(test_half_floats_have_no_typed_contents),
-        cmocka_unit_test(test_rows_are_divided),
-        cmocka_unit_test(test_parameters_have_the_type_that_their_text_has),
-        cmocka_unit_test(test_raw_answer_as_json_and_text),
-        cmocka_unit_test(test_typed_answer),
-        cmocka_unit_test(test_broken_answers_are_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

@@ -162,13 +162,4 @@ TEST_CASE(test_garbage_is_unknown)
     assert_null(strstr(shown, "\"stage\""));
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_nothing_in_flight, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_each_place, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_garbage_is_unknown, setup, teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(.setup = setup, .teardown = teardown)

@@ -417,7 +417,7 @@ TEST_CASE(test_garbage_in_the_counters_is_only_printed)
     counters_close(&node);
 }
 
-TEST_CASE(test_the_manual_has_every_counter)
+TEST_CASE_WITH(test_the_manual_has_every_counter, NULL, NULL)
 {
     free(shown);
     FILE *stream = open_memstream(&shown, &shown_bytes);
@@ -438,21 +438,4 @@ shown_free(void **state)
     return 0;
 }
 
-int
-main(void)
-{
-#define WITH_FOLDER(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
-    const struct CMUnitTest tests[] = {
-        WITH_FOLDER(test_every_counter_is_shown_by_name),
-        WITH_FOLDER(test_workers_of_a_stage_are_added_up),
-        WITH_FOLDER(test_every_refusal_is_shown_and_top_has_80_columns),
-        WITH_FOLDER(test_a_pipeline_alone),
-        WITH_FOLDER(test_a_difference_has_counts_of_the_interval_and_gauges_of_now),
-        WITH_FOLDER(test_a_watch_starts_anew_with_another_node),
-        WITH_FOLDER(test_ready_means_a_worker_in_every_stage),
-        WITH_FOLDER(test_a_dead_nodes_file_still_tells),
-        WITH_FOLDER(test_garbage_in_the_counters_is_only_printed),
-        cmocka_unit_test(test_the_manual_has_every_counter),
-    };
-    return cmocka_run_group_tests(tests, NULL, shown_free);
-}
+TEST_MAIN(.setup = setup, .teardown = teardown, .group_teardown = shown_free)

@@ -392,22 +392,4 @@ TEST_CASE(test_others_bytes_are_validated)
     assert_int_equal(tensor_validate(&tensor, &error), STATUS_OK);
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_datatype),
-        cmocka_unit_test(test_values_that_do_not_fit),
-        cmocka_unit_test(test_shapes),
-        cmocka_unit_test(test_half_floats_round_trip),
-        cmocka_unit_test(test_half_floats_round_to_nearest_even),
-        cmocka_unit_test(test_raw_files),
-        cmocka_unit_test(test_csv_rows),
-        cmocka_unit_test(test_csv_mistakes),
-        cmocka_unit_test(test_small_tensors_are_printed_whole),
-        cmocka_unit_test(test_large_tensors_are_cut),
-        cmocka_unit_test(test_no_control_characters_reach_the_terminal),
-        cmocka_unit_test(test_others_bytes_are_validated),
-    };
-    return cmocka_run_group_tests(tests, NULL, shown_free);
-}
+TEST_MAIN(.group_teardown = shown_free)

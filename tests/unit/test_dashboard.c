@@ -127,7 +127,7 @@ TEST_CASE(test_only_the_token_opens)
     assert_false(gate_is_token(&gate, longer));
 }
 
-TEST_CASE(test_pages_of_other_sites_stay_out)
+TEST_CASE_WITH(test_pages_of_other_sites_stay_out, NULL, NULL)
 {
     struct gate gate;
     struct error error = ERROR_NONE;
@@ -155,7 +155,7 @@ TEST_CASE(test_pages_of_other_sites_stay_out)
 
 /* ---- queries ---- */
 
-TEST_CASE(test_queries_of_any_bytes)
+TEST_CASE_WITH(test_queries_of_any_bytes, NULL, NULL)
 {
     static const struct {
         const char *query;
@@ -323,7 +323,7 @@ recent_events_text(struct recent_events *events, uint64_t after, uint64_t *newes
     return bytes_take(&text, &count);
 }
 
-TEST_CASE(test_journal_keeps_the_newest)
+TEST_CASE_WITH(test_journal_keeps_the_newest, NULL, NULL)
 {
     uint64_t newest;
     log_init("test", LOG_NOTHING);
@@ -353,17 +353,4 @@ TEST_CASE(test_journal_keeps_the_newest)
     log_info("nobody is told");
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_the_token_is_a_line_of_its_file, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_only_the_token_opens, setup, teardown),
-        cmocka_unit_test(test_pages_of_other_sites_stay_out),
-        cmocka_unit_test(test_queries_of_any_bytes),
-        cmocka_unit_test_setup_teardown(test_history_of_counters, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_history_does_not_grow, setup, teardown),
-        cmocka_unit_test(test_journal_keeps_the_newest),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(.setup = setup, .teardown = teardown)

@@ -243,13 +243,4 @@ TEST_CASE(rests_of_ranges)
     etcd_range_free(&rest);
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ranges),      cmocka_unit_test(malformed),
-        cmocka_unit_test(failures),    cmocka_unit_test(leases_and_tokens),
-        cmocka_unit_test(watch_lines), cmocka_unit_test(rests_of_ranges),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

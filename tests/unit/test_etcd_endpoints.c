@@ -91,14 +91,4 @@ TEST_CASE(all_fail)
     etcd_endpoints_fini(&endpoints);
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(fleet_spreads),
-        cmocka_unit_test(next_is_taken_and_kept),
-        cmocka_unit_test(pauses_grow),
-        cmocka_unit_test(all_fail),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

@@ -185,21 +185,4 @@ TEST_CASE(test_an_answer_clears_a_suspect)
     assert_int_equal(circuit.state, CIRCUIT_CLOSED);
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(test_several_models, setup),
-        cmocka_unit_test_setup(test_one_model, setup),
-        cmocka_unit_test_setup(test_one_answer_is_not_enough, setup),
-        cmocka_unit_test_setup(test_many_at_once_are_not_enough, setup),
-        cmocka_unit_test_setup(test_any_other_answer_begins_anew, setup),
-        cmocka_unit_test_setup(test_a_trial, setup),
-        cmocka_unit_test_setup(test_waits_grow, setup),
-        cmocka_unit_test_setup(test_the_next_process, setup),
-        cmocka_unit_test_setup(test_time_outs_make_a_suspect, setup),
-        cmocka_unit_test_setup(test_few_time_outs_are_nothing, setup),
-        cmocka_unit_test_setup(test_an_answer_clears_a_suspect, setup),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(.setup = setup)

@@ -235,15 +235,5 @@ int
 main(void)
 {
     log_init("test_fallbacks", LOG_ERROR);
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-    const struct CMUnitTest tests[] = {
-        TEST(test_a_release_under_way_is_not_over),
-        TEST(test_arena_full),
-        TEST(test_owner_numbers_used_up),
-        TEST(test_a_header_that_was_destroyed),
-        TEST(test_pauses_double),
-        TEST(test_fifty_resets_under_load),
-        TEST(test_lanes_exhausted),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return TEST_RUN(.setup = set_up, .teardown = tear_down);
 }

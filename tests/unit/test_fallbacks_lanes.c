@@ -321,14 +321,5 @@ int
 main(void)
 {
     log_init("test_fallbacks_lanes", LOG_ERROR);
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-    const struct CMUnitTest tests[] = {
-        TEST(test_ready_is_heard_too_late),
-        TEST(test_pauses_double_without_serving),
-        TEST(test_a_failed_reload_starts_no_second_lane),
-        TEST(test_a_failed_push_is_answered),
-        TEST(test_closing_wakes_the_gather_thread),
-        TEST(test_lost_while_it_drains),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return TEST_RUN(.setup = set_up, .teardown = tear_down);
 }

@@ -248,13 +248,4 @@ TEST_CASE(test_text)
     assert_int_equal(strlen(text), FIELD_PATH_TEXT_BYTES - 1);
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_cut), cmocka_unit_test(test_which_one),
-        cmocka_unit_test(test_refused),   cmocka_unit_test(test_too_many_fields),
-        cmocka_unit_test(test_random),    cmocka_unit_test(test_text),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

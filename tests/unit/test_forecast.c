@@ -397,29 +397,4 @@ TEST_CASE(test_low_goes_first_high_still_gets_in)
     assert_true(admitted_part(&play, 2) < 0.05);
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one_stage),
-        cmocka_unit_test(test_workers_divide_the_queue_not_the_run),
-        cmocka_unit_test(test_bottleneck),
-        cmocka_unit_test(test_spread_is_a_margin),
-        cmocka_unit_test(test_silent_workers),
-        cmocka_unit_test(test_untested_words_are_left_out),
-        cmocka_unit_test(test_late_is_refused_by_priority),
-        cmocka_unit_test(test_large_callers_leave_a_little),
-        cmocka_unit_test(test_no_limit_no_lateness),
-        cmocka_unit_test(test_idle_admits),
-        cmocka_unit_test(test_slots_by_priority),
-        cmocka_unit_test(test_full_is_told_when_to_come_back),
-        cmocka_unit_test(test_few_slots),
-        cmocka_unit_test(test_one_caller_may_not_have_all_slots),
-        cmocka_unit_test(test_fair_share),
-        cmocka_unit_test(test_hostile_words),
-        cmocka_unit_test(test_small_caller_beside_a_large_one),
-        cmocka_unit_test(test_equals_get_equal_parts),
-        cmocka_unit_test(test_low_goes_first_high_still_gets_in),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

@@ -11,7 +11,6 @@
 
 #include <cmocka.h>
 
-#include "base/check.h"
 #include "gateway/core/gateway_core.h"
 
 enum { ENDPOINTS = 2, REQUESTS = 64, SCRAPE_MS = 50, START_MS = 1000, SHARE_MS = 8000 };

@@ -562,21 +562,4 @@ TEST_CASE(test_busy_model_starves_nobody)
     groups_fini(&groups);
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one_group),
-        cmocka_unit_test(test_groups_have_clocks),
-        cmocka_unit_test(test_oldest_of_those_due_goes_first),
-        cmocka_unit_test(test_crowded),
-        cmocka_unit_test(test_singletons_are_not_held_ahead),
-        cmocka_unit_test(test_alone),
-        cmocka_unit_test(test_draining_and_deadlines),
-        cmocka_unit_test(test_sieve),
-        cmocka_unit_test(test_clear),
-        cmocka_unit_test(test_random_against_oracle),
-        cmocka_unit_test(test_busy_model_starves_nobody),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

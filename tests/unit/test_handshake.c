@@ -387,19 +387,4 @@ TEST_CASE(test_no_room)
     close(ends[1]);
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_each_type_arrives_whole),
-        cmocka_unit_test(test_anything_else_is_refused),
-        cmocka_unit_test(test_closed_or_silent),
-        cmocka_unit_test(test_ready_right),
-        cmocka_unit_test(test_ready_wrong),
-        cmocka_unit_test(test_orders),
-        cmocka_unit_test(test_words_of_models),
-        cmocka_unit_test(test_words_of_models_are_cut),
-        cmocka_unit_test(test_no_room),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

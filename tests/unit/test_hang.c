@@ -74,15 +74,4 @@ TEST_CASE(test_silence)
     assert_int_equal(beat_judge(&watch, 9, BEAT_DUE, 100, 6500), BEAT_KILL);
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_honest_times_are_believed),
-        cmocka_unit_test(test_impossible_start_time_counts_from_first_sight),
-        cmocka_unit_test(test_a_possible_word_ends_a_lie),
-        cmocka_unit_test(test_looks),
-        cmocka_unit_test(test_silence),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

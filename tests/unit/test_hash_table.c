@@ -132,14 +132,4 @@ TEST_CASE(entries_of_one_hash_are_all_met)
     hash_table_fini(&table);
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_empty_table_finds_nothing),
-        cmocka_unit_test(it_has_what_was_added_and_not_removed),
-        cmocka_unit_test(a_walk_may_remove_what_it_has_passed),
-        cmocka_unit_test(entries_of_one_hash_are_all_met),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

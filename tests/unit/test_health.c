@@ -317,17 +317,4 @@ TEST_CASE(test_crowd)
     stop(rig);
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_check),
-        cmocka_unit_test(test_models),
-        cmocka_unit_test(test_watch),
-        cmocka_unit_test(test_watch_malformed),
-        cmocka_unit_test(test_watcher_vanishes),
-        cmocka_unit_test(test_slow_watcher),
-        cmocka_unit_test(test_crowd),
-    };
-    return cmocka_run_group_tests(tests, rig_group_setup, rig_group_teardown);
-}
+TEST_MAIN(.group_setup = rig_group_setup, .group_teardown = rig_group_teardown)

@@ -63,14 +63,4 @@ TEST_CASE(test_a_short_room_cuts)
     }
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_paths_beneath_a_root_become_relative),
-        cmocka_unit_test(test_of_others_the_name_is_left),
-        cmocka_unit_test(test_other_texts_stay),
-        cmocka_unit_test(test_a_short_room_cuts),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

@@ -318,7 +318,7 @@ TEST_CASE(test_noise)
 
 /* ---- time ---- */
 
-TEST_CASE(test_slow)
+TEST_CASE_WITH(test_slow, setup_hasty, teardown)
 {
     struct rig *rig = *state;
     int silent = client(rig);
@@ -343,7 +343,7 @@ TEST_CASE(test_slow)
     close(dripping);
 }
 
-TEST_CASE(test_client_that_does_not_read)
+TEST_CASE_WITH(test_client_that_does_not_read, setup_hasty, teardown)
 {
     struct rig *rig = *state;
     int fd =
@@ -580,7 +580,7 @@ TEST_CASE(test_no_descriptor_left)
 
 /* ---- addresses ---- */
 
-TEST_CASE(test_addresses)
+TEST_CASE_WITH(test_addresses, NULL, NULL)
 {
     static const char *const wrong[] = {"8008",      ":8008",       "port:",   "port:65536",
                                         "port:80x",  "unix:/no/x",  "[::1:80", "port:123456",
@@ -618,30 +618,4 @@ TEST_CASE(test_addresses)
     http_thread_destroy(NULL);
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_keep_alive, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_ahead, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_bodies, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_head_and_old, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_handlers_view, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_refused, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_too_large, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_noise, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_slow, setup_hasty, teardown),
-        cmocka_unit_test_setup_teardown(test_client_that_does_not_read, setup_hasty, teardown),
-        cmocka_unit_test_setup_teardown(test_gone, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_flood_ahead, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_no_delay, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_reset_while_sending, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_destroy_with_open, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_destroy_while_sending, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_thousand, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_all_busy, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_no_descriptor_left, setup, teardown),
-        cmocka_unit_test(test_addresses),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(.setup = setup, .teardown = teardown)

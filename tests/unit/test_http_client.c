@@ -251,7 +251,6 @@ rig_create(void (*script)(struct server *server), const char *text,
     rig->client = http_client_create(rig->base, options);
     assert_int_equal(
         http_target_create(rig->client, rig->server.target, NULL, &rig->target, &error), STATUS_OK);
-    assert_string_equal(http_target_address(rig->target), rig->server.target);
     return rig;
 }
 
@@ -772,27 +771,4 @@ TEST_CASE(test_resumed_after_the_end)
     rig_destroy(rig);
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_kept),
-        cmocka_unit_test(test_not_kept),
-        cmocka_unit_test(test_stale),
-        cmocka_unit_test(test_keep_time),
-        cmocka_unit_test(test_idle_max),
-        cmocka_unit_test(test_cut_anywhere),
-        cmocka_unit_test(test_malformed),
-        cmocka_unit_test(test_broken),
-        cmocka_unit_test(test_reset),
-        cmocka_unit_test(test_early_answer),
-        cmocka_unit_test(test_late),
-        cmocka_unit_test(test_no_connection),
-        cmocka_unit_test(test_bad_addresses),
-        cmocka_unit_test(test_cancelled),
-        cmocka_unit_test(test_paused),
-        cmocka_unit_test(test_resumed),
-        cmocka_unit_test(test_resumed_after_the_end),
-    };
-    return cmocka_run_group_tests_name("http_client", tests, NULL, NULL);
-}
+TEST_MAIN()

@@ -187,13 +187,4 @@ TEST_CASE(test_bomb)
     bytes_fini(&bomb);
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bomb), /* first: it looks at the memory of the process */
-        cmocka_unit_test(test_names),   cmocka_unit_test(test_bodies),
-        cmocka_unit_test(test_members), cmocka_unit_test(test_damaged),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

@@ -417,22 +417,4 @@ TEST_CASE(test_unix)
     }
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_pools_are_apart),
-        cmocka_unit_test(test_unread_request_stays),
-        cmocka_unit_test(test_longest_idle_goes),
-        cmocka_unit_test(test_address),
-        cmocka_unit_test(test_address_with_one),
-        cmocka_unit_test(test_slow_head),
-        cmocka_unit_test(test_slow_body),
-        cmocka_unit_test(test_slow_reader),
-        cmocka_unit_test(test_scarce_answer_has_less_time),
-        cmocka_unit_test(test_machine_with_most_makes_room),
-        cmocka_unit_test(test_everybody_has_a_turn),
-        cmocka_unit_test(test_unix),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

@@ -86,13 +86,4 @@ TEST_CASE(generations_skip_zero)
     id_table_fini(&table);
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ids_are_unique_and_come_again),
-        cmocka_unit_test(the_limit_holds_and_the_last_id_comes_first),
-        cmocka_unit_test(generations_skip_zero),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

@@ -141,13 +141,4 @@ TEST_CASE(test_nothing_is_loaded)
     assert_false(idle_watch_look(&watch, INT32_MAX, 20 * NS_PER_S)); /* no such process */
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_starved),
-        cmocka_unit_test(test_has_enough),
-        cmocka_unit_test(test_nothing_is_loaded),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

@@ -3,7 +3,6 @@
  * A call that came in by a way of its own: the id that its metadata give, and its caller, by
  * certificate, metadata or address, in that order, for each entry's knowledge.
  */
-#include <stdlib.h>
 #include <string.h>
 
 #include "../test.h"
@@ -154,13 +153,4 @@ TEST_CASE(test_caller)
     assert_true(caller(&callers, &knows_all, "CN=one", NULL) == by_address);
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_id),
-        cmocka_unit_test(test_id_too_long),
-        cmocka_unit_test(test_caller),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

@@ -148,16 +148,4 @@ TEST_CASE(test_path)
     assert_int_equal(local_path(longest, path, sizeof(path), &error), STATUS_INVALID_ARGUMENT);
 }
 
-#define TEST(function) cmocka_unit_test_setup_teardown(function, set_up, tear_down)
-
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(test_one_size),
-        TEST(test_descriptors),
-        TEST(test_nobody_reads),
-        TEST(test_path),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(.setup = set_up, .teardown = tear_down)

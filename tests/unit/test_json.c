@@ -219,16 +219,4 @@ TEST_CASE(numbers_read_back_the_same)
     ends_as(&out, "[0.1,0.1,\"NaN\",\"Infinity\",\"-Infinity\"]");
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(characters_are_those_of_code_points),
-        cmocka_unit_test(texts_are_escaped_character_by_character),
-        cmocka_unit_test(each_form_has_its_bytes),
-        cmocka_unit_test(commas_separate_values_and_names),
-        cmocka_unit_test(no_memory_is_remembered),
-        cmocka_unit_test(numbers_read_back_the_same),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

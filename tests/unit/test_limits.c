@@ -138,16 +138,4 @@ TEST_CASE(test_version_1_and_both)
     check(256);
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_own_group, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_smallest_on_the_way_to_the_root, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_absent, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_unreadable, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_long_path, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_version_1_and_both, setup, teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(.setup = setup, .teardown = teardown)

@@ -154,16 +154,4 @@ TEST_CASE(test_stopped_once)
     modelet_stop(&modelet); /* frees nothing twice */
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_wrong_variants),
-        cmocka_unit_test(test_first_header),
-        cmocka_unit_test(test_files_that_are_none),
-        cmocka_unit_test(test_modelet_that_does_not_suit_its_stage),
-        cmocka_unit_test(test_the_smallest_starts),
-        cmocka_unit_test(test_stopped_once),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

@@ -188,13 +188,4 @@ teardown(void **state)
     return 0;
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_logfmt),        cmocka_unit_test(test_json),
-        cmocka_unit_test(test_bounds),        cmocka_unit_test(test_noise),
-        cmocka_unit_test(test_judges_others), cmocka_unit_test(test_translates),
-    };
-    return cmocka_run_group_tests(tests, NULL, teardown);
-}
+TEST_MAIN(.group_teardown = teardown)

@@ -116,14 +116,4 @@ TEST_CASE(test_a_count_stands_for_what_was_left_out)
     assert_true(seen.told > 0);
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_allowance_returns_after_its_period),
-        cmocka_unit_test(test_period_begins_with_its_first_line),
-        cmocka_unit_test(test_zero_is_no_limit),
-        cmocka_unit_test(test_a_count_stands_for_what_was_left_out),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

@@ -402,20 +402,4 @@ TEST_CASE(test_kinds_by_the_words_of_kubectl)
     assert_false(manifest_kind_find("pod", &kind));
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_documents_full_examples),
-        cmocka_unit_test(test_canonical_form_is_read_as_itself),
-        cmocka_unit_test(test_ids_of_the_controller),
-        cmocka_unit_test(test_types_paths_and_keys),
-        cmocka_unit_test(test_each_mistake_names_its_field),
-        cmocka_unit_test(test_counts_and_names_have_limits),
-        cmocka_unit_test(test_values_of_a_secret_are_hidden),
-        cmocka_unit_test(test_all_mistakes_are_listed),
-        cmocka_unit_test(test_fields_of_a_server_are_left_out),
-        cmocka_unit_test(test_kinds_by_the_words_of_kubectl),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

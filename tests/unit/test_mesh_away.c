@@ -109,13 +109,4 @@ TEST_CASE(test_each_call_waits_for_its_own_30_s)
     assert_seen("answer", 2);
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(test_loaded_models_are_served),
-        TEST(test_call_that_needs_a_load_fails_after_30_s),
-        TEST(test_each_call_waits_for_its_own_30_s),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(.setup = fresh, .teardown = drop)

@@ -226,19 +226,4 @@ TEST_CASE(test_they_agree)
     }
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_alone_it_has_its_own_clock),
-        cmocka_unit_test(test_most_clocks_are_right),
-        cmocka_unit_test(test_two_take_the_earlier_clock),
-        cmocka_unit_test(test_two_of_three_keep_their_vote),
-        cmocka_unit_test(test_a_clock_that_is_set_moves_nothing),
-        cmocka_unit_test(test_slow_answers),
-        cmocka_unit_test(test_jitter_and_drift),
-        cmocka_unit_test(test_nonsense),
-        cmocka_unit_test(test_they_agree),
-    };
-    return cmocka_run_group_tests_name("mesh_clock", tests, NULL, NULL);
-}
+TEST_MAIN()

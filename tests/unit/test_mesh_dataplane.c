@@ -272,16 +272,4 @@ TEST_CASE(test_a_text_never_changes)
     unlink(path);
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rules),
-        cmocka_unit_test(test_the_controllers),
-        cmocka_unit_test(test_mistakes),
-        cmocka_unit_test(test_many),
-        cmocka_unit_test(test_a_file_that_changes),
-        cmocka_unit_test(test_a_text_never_changes),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

@@ -215,19 +215,4 @@ TEST_CASE(test_refused_copy_is_requested_again_soon)
     assert_seen("unload m1", 1);
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(test_unmovable_copy_is_kept_while_it_is_called),
-        TEST(test_calls_past_the_core_count),
-        TEST(test_unmovable_copy_is_kept_under_a_long_call),
-        TEST(test_unmovable_copies_leave_together),
-        TEST(test_unmovable_copy_moves_when_a_node_joins),
-        TEST(test_calls_after_it_was_let_go_are_unavailable),
-        TEST(test_calls_at_another_node_are_unavailable),
-        TEST(test_departed_nodes_that_do_not_matter),
-        TEST(test_refused_copy_is_requested_again_soon),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(.setup = fresh, .teardown = drop)

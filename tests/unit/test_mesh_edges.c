@@ -344,14 +344,4 @@ TEST_CASE(test_pool_of_a_type)
     assert_false(config_types_are_shared(&config));
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_endpoints),      cmocka_unit_test(test_file),
-        cmocka_unit_test(test_addresses),      cmocka_unit_test(test_versions),
-        cmocka_unit_test(test_tags),           cmocka_unit_test(test_tags_at_once),
-        cmocka_unit_test(test_pool_of_a_type),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

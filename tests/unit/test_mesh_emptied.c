@@ -386,24 +386,4 @@ TEST_CASE(test_draining_copy_stays_when_a_node_joins)
     assert_seen("unload", 0);
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(test_holders_rewrite_their_records),
-        TEST(test_record_was_rewritten_by_another_node),
-        TEST(test_another_model_under_the_same_id),
-        TEST(test_leader_rewrites_the_rest),
-        TEST(test_every_node_rewrites_what_is_missing),
-        TEST(test_rewrites_are_limited_per_second),
-        TEST(test_replaced_model_stays_replaced),
-        TEST(test_ids_are_freed),
-        TEST(test_session_ends_again),
-        TEST(test_entries_in_transition),
-        TEST(test_other_instances),
-        TEST(test_node_that_was_away_writes_last),
-        TEST(test_stopped_process_writes_last),
-        TEST(test_draining_copy_stays_when_a_node_joins),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(.setup = fresh, .teardown = drop)

@@ -49,8 +49,6 @@ fresh_full(void **state)
     return 0;
 }
 
-#define FULL_NODE(function) cmocka_unit_test_setup_teardown(function, fresh_full, drop)
-
 /* The oldest goes, at once; the reserve lets two loads begin before its memory is free. */
 TEST_CASE(test_one_by_one)
 {
@@ -168,13 +166,4 @@ TEST_CASE(test_unregistered_after)
     check_unregistered_beside(false);
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        FULL_NODE(test_one_by_one),         FULL_NODE(test_larger_than_predicted),
-        FULL_NODE(test_many_at_once),       FULL_NODE(test_unregistered_before),
-        FULL_NODE(test_unregistered_after),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(.setup = fresh_full, .teardown = drop)

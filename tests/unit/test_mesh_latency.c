@@ -245,7 +245,7 @@ fresh_configured(void **state)
 }
 
 /* The configuration sets two waiting calls and 50 percent. */
-TEST_CASE(test_configured_limits)
+TEST_CASE_WITH(test_configured_limits, fresh_configured, drop)
 {
     load_with("m1", 4);
     calls(1, 4 + 2, "m1");
@@ -285,22 +285,4 @@ TEST_CASE(test_mean_covers_a_window)
     assert_seen("ensure m2 other copy 2", 1);
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(test_seats),
-        TEST(test_seats_after_the_load),
-        TEST(test_waiting_limit),
-        TEST(test_overloaded_call_goes_to_the_next_copy),
-        TEST(test_withdrawn_copy_serves_until_it_is_gone),
-        TEST(test_vanished_copy_is_loaded_again),
-        TEST(test_vanished_copy_beside_another),
-        TEST(test_routes_to_the_copy_with_fewest_calls),
-        TEST(test_waiting_call_meets_its_deadline),
-        TEST(test_busy_threshold),
-        TEST(test_mean_covers_a_window),
-        cmocka_unit_test_setup_teardown(test_configured_limits, fresh_configured, drop),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(.setup = fresh, .teardown = drop)

@@ -212,13 +212,4 @@ TEST_CASE(test_entries_max)
     free(json);
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_all_members), cmocka_unit_test(test_forms),
-        cmocka_unit_test(test_mistakes),    cmocka_unit_test(test_lengths),
-        cmocka_unit_test(test_entries_max),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

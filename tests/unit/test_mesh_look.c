@@ -135,14 +135,4 @@ TEST_CASE(test_pages_of_vmodels)
     assert_int_equal(shown.vmodel, MESH_VMODEL_DEFINED);
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST_WITH_MODELS(test_pages_of_models),
-        TEST_WITH_MODELS(test_status_counts_living_copies),
-        TEST_WITH_MODELS(test_copies_of_this_node),
-        TEST_WITH_MODELS(test_pages_of_vmodels),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(.setup = fresh_with_models, .teardown = drop)

@@ -128,13 +128,4 @@ TEST_CASE(test_measured_too_late)
     assert_int_equal(mesh_sums(mesh).resident_units, 100);
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(test_serves_before_it_is_measured),    TEST(test_measured_larger_than_predicted),
-        TEST(test_measured_smaller_than_predicted), TEST(test_measured_larger_than_the_node),
-        TEST(test_measured_on_its_way_out),         TEST(test_measured_too_late),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(.setup = fresh, .teardown = drop)

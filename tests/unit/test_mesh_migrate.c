@@ -640,35 +640,4 @@ TEST_CASE(test_early_requests_are_limited)
     assert_seen("load often", 1);
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(test_new_constraints_move_a_copy),
-        TEST(test_unplaceable_copies),
-        TEST(test_new_labels_move_a_copy),
-        TEST(test_constraints_change_without_own_key),
-        TEST(test_unplaceable_copies_do_not_block_others),
-        TEST(test_two_nodes_drain),
-        TEST(test_withdrawal_ends_when_the_other_copy_goes),
-        TEST(test_other_copy_goes_after_memory_is_promised),
-        TEST(test_call_waits_for_a_withdrawal_that_ends),
-        TEST(test_surplus_copy_stays_when_it_becomes_the_last),
-        TEST(test_lone_drain_ends_when_a_node_joins),
-        TEST(test_unknown_withdrawal_is_repeated),
-        TEST(test_only_other_node_is_asked_to_load),
-        TEST(test_evicted_model_is_loaded_elsewhere),
-        TEST(test_all_nodes_drain),
-        TEST(test_no_remaining_node_can_load),
-        TEST(test_full_node_can_still_load),
-        TEST(test_node_with_an_old_failure_can_load),
-        TEST(test_each_model_goes_where_it_fits),
-        TEST(test_remaining_node_without_runtime),
-        TEST(test_young_evicted_model_is_not_moved),
-        TEST(test_drains_without_pauses),
-        TEST(test_requested_model_is_unregistered),
-        TEST(test_copy_requested_before_its_record),
-        TEST(test_early_requests_are_limited),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(.setup = fresh, .teardown = drop)

@@ -115,15 +115,4 @@ TEST_CASE(test_forgotten_model_is_loaded_again)
     assert_seen("serve 1 m1", 1);
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(test_unreachable_peer_is_the_second_choice),
-        TEST(test_stream_avoids_the_unreachable_only_copy),
-        TEST(test_unreachability_expires),
-        TEST(test_stream_tries_an_unreachable_peer_as_last_resort),
-        TEST(test_forgotten_model_is_loaded_again),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(.setup = fresh, .teardown = drop)

@@ -141,7 +141,7 @@ TEST_CASE(test_invalid_orders_are_refused)
                      MESH_OUTCOME_INVALID);
 }
 
-TEST_CASE(test_a_full_registry)
+TEST_CASE_WITH(test_a_full_registry, fresh, drop)
 {
     char id[TEXT];
     mesh_destroy(mesh);
@@ -371,26 +371,4 @@ TEST_CASE(test_status)
                      MESH_MODEL_NOT_FOUND);
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST_WITH_MODELS(test_registering),
-        TEST_WITH_MODELS(test_unregistering),
-        TEST_WITH_MODELS(test_orders_with_a_late_mirror),
-        TEST_WITH_MODELS(test_lost_and_late_answers),
-        TEST_WITH_MODELS(test_orders_without_etcd),
-        TEST_WITH_MODELS(test_invalid_orders_are_refused),
-        TEST(test_a_full_registry),
-        TEST_WITH_MODELS(test_sync_order_waits_for_the_load),
-        TEST_WITH_MODELS(test_failed_loads_are_reported),
-        TEST_WITH_MODELS(test_load_request_is_repeated_then_given_up),
-        TEST_WITH_MODELS(test_no_instance_meets_the_labels),
-        TEST_WITH_MODELS(test_sync_order_waits_for_room),
-        TEST_WITH_MODELS(test_sync_register_evicts_idle_models),
-        TEST_WITH_MODELS(test_sync_register_returns_the_failure),
-        TEST_WITH_MODELS(test_ensure_refreshes_a_copy_elsewhere),
-        TEST_WITH_MODELS(test_status),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(.setup = fresh_with_models, .teardown = drop)

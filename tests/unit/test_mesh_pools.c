@@ -56,8 +56,6 @@ fresh_pools(void **state)
     return 0;
 }
 
-#define POOLS(function) cmocka_unit_test_setup_teardown(function, fresh_pools, drop)
-
 static uint32_t seen_pool;
 
 static void
@@ -289,7 +287,7 @@ pool_among(const char *const *types, uint32_t count, const char *name)
     return pool;
 }
 
-TEST_CASE(test_names_of_pools)
+TEST_CASE_WITH(test_names_of_pools, NULL, NULL)
 {
     static const char *const types[] = {"a,b", "", "*", "c"};
     static const struct {
@@ -312,19 +310,4 @@ TEST_CASE(test_names_of_pools)
     assert_int_equal(pool_names_find(NULL, pool_name_number("a")), POOL_UNNAMED);
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        POOLS(test_each_pool_evicts_its_own_models),
-        POOLS(test_model_too_large_for_its_pool),
-        POOLS(test_each_pool_has_its_queue),
-        POOLS(test_one_runtime_is_lost),
-        POOLS(test_node_is_full_when_both_pools_are),
-        POOLS(test_drain_moves_both_pools),
-        POOLS(test_pools_of_another_node),
-        POOLS(test_model_changes_its_pool),
-        cmocka_unit_test(test_names_of_pools),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(.setup = fresh_pools, .teardown = drop)

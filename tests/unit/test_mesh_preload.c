@@ -100,7 +100,7 @@ TEST_CASE(test_one_in_four_seconds)
 
 /* Each load is told to all nodes, so a mesh has a budget: 1,000 a second, divided by its nodes. Of
  * 200 nodes each could begin one at once; the mesh begins five a second, until all are loaded. */
-TEST_CASE(test_large_mesh_has_one_budget)
+TEST_CASE_WITH(test_large_mesh_has_one_budget, fresh_and_large, drop)
 {
     char id[TEXT];
     for (uint32_t i = 0; i < 199; i++) {
@@ -121,7 +121,7 @@ TEST_CASE(test_large_mesh_has_one_budget)
 }
 
 /* A mesh of more nodes than loads in a second saves for one load, and no more. */
-TEST_CASE(test_huge_mesh_saves_for_a_load)
+TEST_CASE_WITH(test_huge_mesh_saves_for_a_load, fresh_and_large, drop)
 {
     char id[TEXT];
     for (uint32_t i = 0; i < 3999; i++) {
@@ -217,7 +217,7 @@ TEST_CASE(test_unplaceable_types_do_not_block_others)
 }
 
 /* The leader loads on itself as on any other node. */
-TEST_CASE(test_leader_loads_on_itself)
+TEST_CASE_WITH(test_leader_loads_on_itself, fresh, drop)
 {
     instance("self", 900);
     put_models(2);
@@ -226,24 +226,4 @@ TEST_CASE(test_leader_loads_on_itself)
     assert_int_equal(mesh_state(mesh, "m1"), MESH_STATE_LOADED);
 }
 
-#define LED(function) cmocka_unit_test_setup_teardown(function, fresh_and_small, drop)
-#define LED_LARGE(function) cmocka_unit_test_setup_teardown(function, fresh_and_large, drop)
-
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        LED(test_half_of_what_is_free),
-        LED(test_nothing_below_an_eighth),
-        LED(test_one_in_four_seconds),
-        LED(test_models_that_need_no_load_are_skipped),
-
-        LED(test_small_mesh_has_no_other_pace),
-        LED_LARGE(test_large_mesh_has_one_budget),
-        LED_LARGE(test_huge_mesh_saves_for_a_load),
-        LED(test_into_full_nodes),
-        LED(test_unplaceable_types_do_not_block_others),
-        TEST(test_leader_loads_on_itself),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(.setup = fresh_and_small, .teardown = drop)

@@ -300,22 +300,4 @@ TEST_CASE(wrong_former)
     bytes_fini(&to);
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(round_trips),
-        cmocka_unit_test(says_what_the_core_wants),
-        cmocka_unit_test(defaults),
-        cmocka_unit_test(loaded_beside_the_same_stamp),
-        cmocka_unit_test(changes),
-        cmocka_unit_test(keeps_what_nobody_knows),
-        cmocka_unit_test(keeps_numbers_beyond_64_bits),
-        cmocka_unit_test(wrong_shapes),
-        cmocka_unit_test(too_much),
-        cmocka_unit_test(any_reason),
-        cmocka_unit_test(no_utf8),
-        cmocka_unit_test(wrong_former),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

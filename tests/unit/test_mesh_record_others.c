@@ -370,19 +370,4 @@ TEST_CASE(settings)
     says(&error, "\"1\" is neither true nor false");
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(keys),
-        cmocka_unit_test(keys_of_nothing),
-        cmocka_unit_test(vmodels),
-        cmocka_unit_test(instances),
-        cmocka_unit_test(instances_of_ours),
-        cmocka_unit_test(instances_with_pools),
-        cmocka_unit_test(instances_refused),
-        cmocka_unit_test(type_constraints),
-        cmocka_unit_test(settings),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

@@ -255,15 +255,4 @@ TEST_CASE(test_random)
     }
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_fields),     cmocka_unit_test(test_several_times),
-        cmocka_unit_test(test_missing),    cmocka_unit_test(test_empty_info_is_none),
-        cmocka_unit_test(test_too_long),   cmocka_unit_test(test_no_text),
-        cmocka_unit_test(test_wire_types), cmocka_unit_test(test_cut_anywhere),
-        cmocka_unit_test(test_random),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

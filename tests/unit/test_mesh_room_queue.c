@@ -651,40 +651,4 @@ TEST_CASE(test_unknown_ids_are_limited)
     assert_seen("answer 1 unavailable", 1);
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(test_call_waits_for_room),
-        TEST(test_vanishing_copies_do_not_end_a_waiting_call),
-        TEST(test_five_vanished_copies),
-        TEST(test_five_unreachable_copies),
-        TEST(test_copy_loaded_after_a_refusal_serves),
-        TEST(test_new_room_is_used_at_once),
-        TEST(test_waiting_calls_get_room_in_order),
-        TEST(test_new_call_does_not_overtake),
-        TEST(test_unreachable_copy_is_not_lack_of_room),
-        TEST(test_one_model_more_than_fits),
-        TEST(test_uncalled_models_are_not_protected),
-        TEST(test_protection_delays_a_caller_once),
-        TEST(test_queued_loads_evict_nobody),
-        TEST(test_calls_leave_hanging_loads),
-        TEST(test_calls_of_others_leave_hanging_loads),
-        TEST(test_call_returns_to_the_load_it_left),
-        TEST(test_sent_back_call_tries_a_third_node),
-        TEST(test_two_calls_share_one_load),
-        TEST(test_awaited_loads_are_not_evicted),
-        TEST(test_call_waits_until_its_deadline),
-        TEST(test_full_nodes_are_not_flooded),
-        TEST(test_advance_load_does_not_take_the_room),
-        TEST(test_waiting_call_on_a_draining_node),
-        TEST(test_drain_waits_for_waiting_calls),
-        TEST(test_model_larger_than_every_node),
-        TEST(test_advance_load_larger_than_predicted_goes),
-        TEST(test_requested_load_larger_than_predicted_evicts),
-        TEST(test_deleted_load_larger_than_predicted_goes),
-        TEST(test_unload_that_frees_nothing_evicts_another),
-        TEST(test_unknown_ids_are_limited),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(.setup = fresh, .teardown = drop)

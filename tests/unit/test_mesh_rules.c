@@ -387,21 +387,4 @@ TEST_CASE(test_this_node)
     assert_int_equal(route_choose(&tables, &given).kind, ROUTE_MISS);
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_candidates, fresh, drop),
-        cmocka_unit_test_setup_teardown(test_unreachable_ones_are_the_last_resort, fresh, drop),
-        cmocka_unit_test_setup_teardown(test_labels, fresh, drop),
-        cmocka_unit_test_setup_teardown(test_room_before_age, fresh, drop),
-        cmocka_unit_test_setup_teardown(test_busy_ones, fresh, drop),
-        cmocka_unit_test_setup_teardown(test_queued_loads, fresh, drop),
-        cmocka_unit_test_setup_teardown(test_this_node_if_as_good, fresh, drop),
-        cmocka_unit_test_setup_teardown(test_at_random, fresh, drop),
-        cmocka_unit_test_setup_teardown(test_routes, fresh, drop),
-        cmocka_unit_test_setup_teardown(test_loading_copies, fresh, drop),
-        cmocka_unit_test_setup_teardown(test_this_node, fresh, drop),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(.setup = fresh, .teardown = drop)

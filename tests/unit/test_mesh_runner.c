@@ -663,44 +663,4 @@ TEST_CASE(a_node_without_models_is_drained_at_once)
     assert_true(node_look(node).drained);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(a_call_loads_its_model_and_is_served),
-        TEST(what_is_measured_is_told),
-        TEST(what_is_to_be_done_does_not_wait_for_the_tick),
-        TEST(an_unregistered_model_is_unloaded),
-        TEST(a_node_holds_what_it_has_room_for),
-        TEST(uses_are_harvested),
-        TEST(calls_are_refused_without_registry_or_model),
-        TEST(an_id_that_is_too_long_is_not_there),
-        TEST(too_many_calls_are_refused),
-        TEST(a_refusal_at_once_is_an_end),
-        TEST(a_model_that_the_runtime_forgot_is_loaded_again),
-        TEST(a_waiting_call_is_cancelled),
-        TEST(a_served_call_is_left_until_it_ends),
-        TEST(a_late_end_is_left_alone),
-        TEST(a_call_without_deadline_waits),
-        TEST(a_waiting_call_ends_at_its_deadline),
-        TEST(a_load_that_fails_is_told),
-        TEST(a_silent_runtime_is_given_up),
-        TEST(a_runtime_is_lost_and_comes_back),
-        TEST(unknown_fields_stay_in_records),
-        TEST(its_record_says_what_it_is),
-        TEST(a_bad_record_is_skipped_and_counted),
-        TEST(a_record_that_is_too_long_is_not_written),
-        TEST(nothing_is_written_without_a_session),
-        TEST(settings_are_told),
-        TEST(it_can_be_looked_at_in_pages),
-        TEST(a_vmodel_is_called_and_moved),
-        TEST(an_order_is_cancelled),
-        TEST(all_that_waits_ends_with_the_runner),
-        TEST(a_try_that_fails_after_the_close_is_not_routed_on),
-        TEST(a_node_alone_is_drained),
-        TEST(a_node_without_models_is_drained_at_once),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(.setup = set_up, .teardown = tear_down)

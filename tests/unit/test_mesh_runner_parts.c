@@ -202,19 +202,4 @@ TEST_CASE(book_has_what_was_put_last)
     book_fini(&book);
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(book_has_what_was_put_last),
-        cmocka_unit_test(unknown_fields_go_with_their_revision),
-        cmocka_unit_test(unknown_fields_stay_when_the_store_is_emptied),
-        cmocka_unit_test(unknown_fields_are_many),
-        cmocka_unit_test(publish_never_within_two_seconds),
-        cmocka_unit_test(publish_at_once_what_matters),
-        cmocka_unit_test(publish_what_matters_of_a_pool),
-        cmocka_unit_test(publish_in_time_what_has_moved),
-        cmocka_unit_test(publish_the_oldest),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

@@ -387,7 +387,7 @@ fail_three_of_two(void)
     }
 }
 
-TEST_CASE(who_cannot_load_what_others_have_is_not_ready)
+TEST_CASE_WITH(who_cannot_load_what_others_have_is_not_ready, set_up_judged, tear_down)
 {
     fail_three_of_two();
     assert_false(runner_is_ready(node->runner));
@@ -397,13 +397,13 @@ TEST_CASE(who_cannot_load_what_others_have_is_not_ready)
     assert_false(runner_is_ready(node->runner));              /* C2: for good */
 }
 
-TEST_CASE(loads_long_after_the_start_do_not_count)
+TEST_CASE_WITH(loads_long_after_the_start_do_not_count, set_up_late, tear_down)
 {
     fail_three_of_two();
     assert_true(runner_is_ready(node->runner));
 }
 
-TEST_CASE(what_nobody_has_may_be_the_models_fault)
+TEST_CASE_WITH(what_nobody_has_may_be_the_models_fault, set_up_judged, tear_down)
 {
     static const char *const models[] = {"a", "b", "c", "d"};
     for (size_t i = 0; i < ARRAY_COUNT(models); i++) {
@@ -413,29 +413,4 @@ TEST_CASE(what_nobody_has_may_be_the_models_fault)
     assert_true(runner_is_ready(node->runner));
 }
 
-#define TEST_SET_UP(name, set_up) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(the_address_book_is_kept),
-        TEST(a_call_goes_to_the_copy_and_its_answer_ends_it),
-        TEST(figures_of_replies_are_taken),
-        TEST(a_try_that_fails_is_routed_on),
-        TEST(a_try_that_fails_with_an_answer_is_over),
-        TEST(an_abandoned_try_is_over),
-        TEST(an_end_that_is_coming_is_waited_for),
-        TEST(a_hit_is_served_or_not_here),
-        TEST(a_load_is_loaded_here),
-        TEST(what_was_tried_counts),
-        TEST(an_ensure_loads_here),
-        TEST(a_drain_asks_the_peer),
-        TEST(an_ensure_that_nobody_takes),
-        TEST_SET_UP(who_cannot_load_what_others_have_is_not_ready, set_up_judged),
-        TEST_SET_UP(loads_long_after_the_start_do_not_count, set_up_late),
-        TEST_SET_UP(what_nobody_has_may_be_the_models_fault, set_up_judged),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(.setup = set_up, .teardown = tear_down)

@@ -531,6 +531,5 @@ int
 main(void)
 {
     seed = random_seed((uint64_t)time(NULL));
-    const struct CMUnitTest tests[] = {cmocka_unit_test(threads_meet_in_the_runner)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return TEST_RUN();
 }

@@ -41,12 +41,4 @@ TEST_CASE(test_janitor_skips_a_future_stamp)
     assert_true(model_at("m2")->used_ms > before_ms + 7 * 60 * MINUTE);
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(test_leader_corrects_future_stamps),
-        TEST(test_janitor_skips_a_future_stamp),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(.setup = fresh, .teardown = drop)

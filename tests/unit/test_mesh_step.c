@@ -329,29 +329,4 @@ TEST_CASE(test_late_record_of_a_deleted_model)
     assert_seen("load gone", 1);
 }
 
-#define TEST_WITH_TWENTY(function)                                                                 \
-    cmocka_unit_test_setup_teardown(function, fresh_with_twenty, drop)
-
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST_WITH_TWENTY(test_call_loads_model_and_is_served),
-        TEST_WITH_TWENTY(test_model_older_than_all_others_is_not_loaded),
-        TEST_WITH_TWENTY(test_load_waits_for_pending_unload),
-        TEST_WITH_TWENTY(test_order_of_loads),
-        TEST_WITH_TWENTY(test_lost_claim),
-        TEST_WITH_TWENTY(test_unknown_claim_is_repeated),
-        TEST_WITH_TWENTY(test_written_record_is_not_seen_yet),
-        TEST_WITH_TWENTY(test_deleted_models_free_their_ids),
-        TEST_WITH_TWENTY(test_call_goes_on_after_failed_load),
-        TEST_WITH_TWENTY(test_three_failures_end_calls_until_they_expire),
-        TEST_WITH_TWENTY(test_failed_copy_is_requested_elsewhere),
-        TEST_WITH_TWENTY(test_second_copy_after_steady_use),
-        TEST_WITH_TWENTY(test_second_copy_at_high_rate),
-        TEST_WITH_TWENTY(test_leader_removes_copies_of_a_dead_node),
-        TEST_WITH_TWENTY(test_janitor_removes_the_younger_copy),
-        TEST_WITH_TWENTY(test_late_record_of_a_deleted_model),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(.setup = fresh_with_twenty, .teardown = drop)

@@ -232,14 +232,4 @@ TEST_CASE(test_records)
     tables_fini(&tables);
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_names),          cmocka_unit_test(test_names_at_random),
-        cmocka_unit_test(test_heap_at_random), cmocka_unit_test(test_ledger),
-        cmocka_unit_test(test_types),          cmocka_unit_test(test_a_model_is_small),
-        cmocka_unit_test(test_records),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

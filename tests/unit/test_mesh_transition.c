@@ -148,16 +148,4 @@ TEST_CASE(test_target_is_loaded_on_a_full_node)
     assert_seen("set v b b", 1);
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST_WITH_MODELS(test_leader_asks_for_a_copy_of_the_target),
-        TEST_WITH_MODELS(test_leader_asks_for_as_many_copies_as_active_has),
-        TEST_WITH_MODELS(test_leader_asks_another_node_next),
-        TEST_WITH_MODELS(test_unreachable_node_does_not_hold_up_a_switch),
-        TEST_WITH_MODELS(test_target_is_asked_for_though_all_models_are_in_use),
-        TEST_WITH_MODELS(test_target_is_loaded_on_a_full_node),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(.setup = fresh_with_models, .teardown = drop)

@@ -41,12 +41,4 @@ TEST_CASE(test_eight_tries_end_a_call)
     assert_string_equal(answer_text, "8 retry iterations exhausted");
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(test_five_copies_end_a_call),
-        TEST(test_eight_tries_end_a_call),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(.setup = fresh, .teardown = drop)

@@ -222,14 +222,4 @@ TEST_CASE(test_second_choice)
     assert_int_equal(chosen_of("bbbbbb-2", used_ms), 100);
 }
 
-#define TEST(function) cmocka_unit_test_setup_teardown(function, fresh, drop)
-
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(test_versions),   TEST(test_prefixes),      TEST(test_names_of_ones_own),
-        TEST(test_label_sets), TEST(test_absurd_starts), TEST(test_second_choice),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(.setup = fresh, .teardown = drop)

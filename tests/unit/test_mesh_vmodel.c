@@ -674,33 +674,4 @@ TEST_CASE(test_references_under_random_orders)
     }
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST_WITH_MODELS(test_a_new_vmodel),
-        TEST_WITH_MODELS(test_set_refuses),
-        TEST_WITH_MODELS(test_loaded_active_model_stays),
-        TEST_WITH_MODELS(test_unwritten_records_are_compared),
-        TEST_WITH_MODELS(test_auto_delete),
-        TEST_WITH_MODELS(test_promotion),
-        TEST_WITH_MODELS(test_only_the_leader_promotes),
-        TEST_WITH_MODELS(test_promotion_counts_living_copies),
-        TEST_WITH_MODELS(test_an_emptied_etcd),
-        TEST_WITH_MODELS(test_emptied_etcd_and_a_leader_without_records),
-        TEST_WITH_MODELS(test_order_waits_for_records_not_yet_back),
-        TEST_WITH_MODELS(test_failed_target),
-        TEST_WITH_MODELS(test_calls_resolve),
-        TEST_WITH_MODELS(test_call_meets_an_unseen_switch),
-        TEST_WITH_MODELS(test_target_is_the_last_resort),
-        TEST_WITH_MODELS(test_unknown_names_are_asked_for),
-        TEST_WITH_MODELS(test_later_calls_need_a_later_question),
-        TEST_WITH_MODELS(test_repeated_unknown_id_spares_etcd),
-        TEST_WITH_MODELS(test_unknown_vmodel_without_session),
-        TEST_WITH_MODELS(test_hop_for_an_unknown_record),
-        TEST_WITH_MODELS(test_odd_records),
-        TEST_WITH_MODELS(test_deleted_vmodel_stays_deleted),
-        TEST_WITH_MODELS(test_references_under_random_orders),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(.setup = fresh_with_models, .teardown = drop)

@@ -158,14 +158,4 @@ TEST_CASE(test_threads)
     meters_destroy(meters);
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_known_calls),
-        cmocka_unit_test(test_methods),
-        cmocka_unit_test(test_nobody),
-        cmocka_unit_test(test_threads),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

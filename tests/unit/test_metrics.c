@@ -60,7 +60,7 @@ assert_line(const char *text, const char *line)
 
 /* ---- names ---- */
 
-TEST_CASE(test_names)
+TEST_CASE_WITH(test_names, NULL, NULL)
 {
     static const struct {
         enum counter counter;
@@ -114,7 +114,7 @@ TEST_CASE(test_names)
     }
 }
 
-TEST_CASE(test_bounds)
+TEST_CASE_WITH(test_bounds, NULL, NULL)
 {
     static const enum counter_unit units[] = {UNIT_NS, UNIT_MS, UNIT_ITEMS, UNIT_BYTES};
     for (size_t u = 0; u < ARRAY_COUNT(units); u++) {
@@ -420,7 +420,7 @@ TEST_CASE(test_every_counter_is_there)
     counters_close(&counters);
 }
 
-TEST_CASE(test_process)
+TEST_CASE_WITH(test_process, NULL, NULL)
 {
     struct process_figures before;
     struct process_figures after;
@@ -440,20 +440,4 @@ TEST_CASE(test_process)
     close(fds[1]);
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_names),
-        cmocka_unit_test(test_bounds),
-        cmocka_unit_test_setup_teardown(test_known_values, folder_make, folder_remove),
-        cmocka_unit_test_setup_teardown(test_times, folder_make, folder_remove),
-        cmocka_unit_test_setup_teardown(test_modelmesh, folder_make, folder_remove),
-        cmocka_unit_test_setup_teardown(test_oldest, folder_make, folder_remove),
-        cmocka_unit_test_setup_teardown(test_garbage, folder_make, folder_remove),
-        cmocka_unit_test_setup_teardown(test_names_of_all_kinds, folder_make, folder_remove),
-        cmocka_unit_test_setup_teardown(test_every_counter_is_there, folder_make, folder_remove),
-        cmocka_unit_test(test_process),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(.setup = folder_make, .teardown = folder_remove)

@@ -373,7 +373,7 @@ TEST_CASE(test_sizes)
 
 /* Models of varying size get more room than predicted, so that the largest does not go beyond the
  * budget; what is always the same gets just that. */
-TEST_CASE(test_room_for_the_largest)
+TEST_CASE_WITH(test_room_for_the_largest, NULL, NULL)
 {
     struct model_sizes sizes = {0};
     struct model_hints file = {.file_bytes = 300, .default_bytes = 1000};
@@ -393,15 +393,4 @@ TEST_CASE(test_room_for_the_largest)
     assert_int_equal(model_size_reserve(&sizes, &said), 170);
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(test_life, set_up),    cmocka_unit_test_setup(test_queue, set_up),
-        cmocka_unit_test_setup(test_preload, set_up), cmocka_unit_test_setup(test_eviction, set_up),
-        cmocka_unit_test_setup(test_excess, set_up),  cmocka_unit_test_setup(test_held_max, set_up),
-        cmocka_unit_test_setup(test_random, set_up),  cmocka_unit_test_setup(test_sizes, set_up),
-        cmocka_unit_test(test_room_for_the_largest),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(.setup = set_up)

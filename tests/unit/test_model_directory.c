@@ -10,7 +10,6 @@
  */
 
 #include <fcntl.h>
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -736,23 +735,4 @@ TEST_CASE(test_ends_with_changes_left)
     assert_int_equal(rig.model_count, 0);
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_present_models_are_listed, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_formats, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_one_id_once, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_unlisted_entries_are_logged_once, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_coming_and_going, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_another_content_is_another_model, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_links_beneath_the_root, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_refused_models_are_tried_again, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_other_peoples_models, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_the_root_is_lost_and_found, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_events_are_lost, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_random_changes, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_ends_with_changes_left, setup, teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(.setup = setup, .teardown = teardown)

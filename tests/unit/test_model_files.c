@@ -277,17 +277,4 @@ TEST_CASE(test_outside_of_a_load)
     model_files_unmap(&files);
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_lends),
-        cmocka_unit_test(test_invalid_files),
-        cmocka_unit_test(test_names_that_lead_out),
-        cmocka_unit_test(test_links),
-        cmocka_unit_test(test_digests),
-        cmocka_unit_test(test_large_and_sparse),
-        cmocka_unit_test(test_outside_of_a_load),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+TEST_MAIN(.group_setup = setup, .group_teardown = teardown)

@@ -190,15 +190,4 @@ TEST_CASE(test_too_many_releases)
     close(root);
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_half_written, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_comes_and_goes_beneath_the_look, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_formats_by_content, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_releases, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_too_many_releases, setup, teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(.setup = setup, .teardown = teardown)

@@ -128,14 +128,4 @@ TEST_CASE(test_two_threads)
     }
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_come_again),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_aligned),
-        cmocka_unit_test(test_two_threads),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

@@ -147,14 +147,4 @@ TEST_CASE(test_root)
     assert_string_equal(place.path, path);
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_beneath, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_out_of_it, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_nothing_to_load, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_root, set_up, tear_down),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(.setup = set_up, .teardown = tear_down)

@@ -153,13 +153,4 @@ TEST_CASE(test_settle_does_not_wait_for_a_run)
     model_table_fini(&table);
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_two_threads),
-        cmocka_unit_test(test_words_that_are_none),
-        cmocka_unit_test(test_settle_does_not_wait_for_a_run),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

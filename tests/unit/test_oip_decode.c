@@ -158,8 +158,8 @@ TEST_CASE(test_mixed)
         struct error error = ERROR_NONE;
         if (payload_rig_decode(rig, request, &spans.message, &error) != STATUS_OK)
             fail_msg("%s", error.text);
-        assert_string_equal(oip_model_name(request), "digits");
-        assert_string_equal(oip_model_version(request), "1");
+        assert_string_equal(request->message->model_name, "digits");
+        assert_string_equal(request->message->model_version, "1");
         assert_int_equal(oip_tensor_bytes(request), 3 * PAYLOAD_ALIGNMENT);
         assert_int_equal(rig->view.tensor_count, 3);
         static const float floats[] = {1.5f, -2.0f, 0.0f, 3e30f};
@@ -418,7 +418,7 @@ static void
 assert_skim_agrees(const struct wire_message *message, const struct oip_request *request)
 {
     static const uint32_t name_path[] = {1};
-    const char *name = oip_model_name(request);
+    const char *name = request->message->model_name;
     char text[256];
     struct wire_cursor found;
     bool any;
@@ -568,21 +568,4 @@ teardown(void **state)
     return 0;
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_mixed),
-        cmocka_unit_test(test_typed),
-        cmocka_unit_test(test_packed_in_parts),
-        cmocka_unit_test(test_unknown_fields),
-        cmocka_unit_test(test_parameter_twice),
-        cmocka_unit_test(test_cuts),
-        cmocka_unit_test(test_truncations),
-        cmocka_unit_test(test_mutations),
-        cmocka_unit_test(test_memory_is_kept),
-        cmocka_unit_test(test_memory_is_bounded),
-        cmocka_unit_test(test_larger_than_any_block),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+TEST_MAIN(.group_setup = setup, .group_teardown = teardown)

@@ -290,13 +290,4 @@ teardown(void **state)
     return 0;
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_all),     cmocka_unit_test(test_requested),
-        cmocka_unit_test(test_no_copy), cmocka_unit_test(test_many),
-        cmocka_unit_test(test_none),    cmocka_unit_test(test_hostile_names),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+TEST_MAIN(.group_setup = setup, .group_teardown = teardown)

@@ -66,9 +66,4 @@ TEST_CASE(test_golden)
     payload_rig_destroy(rig);
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_golden)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

@@ -230,14 +230,4 @@ TEST_CASE(test_garbage)
     }
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_none_is_normal),  cmocka_unit_test(test_numbers),
-        cmocka_unit_test(test_texts),           cmocka_unit_test(test_other_types),
-        cmocka_unit_test(test_the_last_counts), cmocka_unit_test(test_timeout),
-        cmocka_unit_test(test_garbage),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

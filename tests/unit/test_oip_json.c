@@ -594,21 +594,4 @@ tear_down(void **state)
     return 0;
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_data),
-        cmocka_unit_test(test_round_trip),
-        cmocka_unit_test(test_requests),
-        cmocka_unit_test(test_cut),
-        cmocka_unit_test(test_parameters),
-        cmocka_unit_test(test_binary),
-        cmocka_unit_test(test_binary_mistakes),
-        cmocka_unit_test(test_base64),
-        cmocka_unit_test(test_limits),
-        cmocka_unit_test(test_memory),
-        cmocka_unit_test(test_error_body),
-    };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
-}
+TEST_MAIN(.group_setup = set_up, .group_teardown = tear_down)

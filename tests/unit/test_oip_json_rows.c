@@ -242,13 +242,4 @@ stop(void **state)
     return 0;
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cases),          cmocka_unit_test(test_cut),
-        cmocka_unit_test(test_binary),         cmocka_unit_test(test_too_large),
-        cmocka_unit_test(test_claimed_shapes),
-    };
-    return cmocka_run_group_tests(tests, start, stop);
-}
+TEST_MAIN(.group_setup = start, .group_teardown = stop)

@@ -237,13 +237,4 @@ TEST_CASE(test_typed_mistakes)
     }
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_model),           cmocka_unit_test(test_ready),
-        cmocka_unit_test(test_named),           cmocka_unit_test(test_typed),
-        cmocka_unit_test(test_typed_as_binary), cmocka_unit_test(test_typed_mistakes),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

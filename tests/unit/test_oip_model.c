@@ -341,13 +341,4 @@ setup(void **state)
     return 0;
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_check_model), cmocka_unit_test(test_wild_spec),
-        cmocka_unit_test(test_server),      cmocka_unit_test(test_malformed),
-        cmocka_unit_test(test_model_ready), cmocka_unit_test(test_model_metadata),
-    };
-    return cmocka_run_group_tests(tests, setup, NULL);
-}
+TEST_MAIN(.group_setup = setup)

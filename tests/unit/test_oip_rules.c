@@ -620,14 +620,4 @@ TEST_CASE(test_datatype_names)
     }
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rules),
-        cmocka_unit_test(test_limits),
-        cmocka_unit_test(test_malformed),
-        cmocka_unit_test(test_datatype_names),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

@@ -303,10 +303,5 @@ int
 main(void)
 {
     random_init();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_messages),
-        cmocka_unit_test(test_held),
-        cmocka_unit_test(test_threads),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return TEST_RUN();
 }

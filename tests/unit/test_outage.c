@@ -69,13 +69,4 @@ TEST_CASE(test_too_long)
     assert_non_null(strstr(text, "y; next try in 9 s, or reload"));
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_each_stage_has_its_own, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_when, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_too_long, setup, teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(.setup = setup, .teardown = teardown)

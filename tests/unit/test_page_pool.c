@@ -164,14 +164,4 @@ TEST_CASE(test_random)
     }
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_neighbours_become_one),
-        cmocka_unit_test(test_smallest_that_will_do),
-        cmocka_unit_test(test_bounds),
-        cmocka_unit_test(test_random),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

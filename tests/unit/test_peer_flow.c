@@ -303,15 +303,5 @@ TEST_CASE(test_the_node_goes)
     talk_end(&talk);
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_there_and_back, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_many_small, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_beyond_the_window, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_cancelled, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_the_node_goes, set_up, tear_down),
-    };
-    return cmocka_run_group_tests(tests, rig_group_setup, rig_group_teardown);
-}
+TEST_MAIN(.setup = set_up, .teardown = tear_down, .group_setup = rig_group_setup,
+          .group_teardown = rig_group_teardown)

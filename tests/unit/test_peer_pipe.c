@@ -429,23 +429,4 @@ TEST_CASE(test_random)
     assert_int_equal(pipe_.bytes, 0);
 }
 
-#define PIPE_TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        PIPE_TEST(test_at_once_and_in_order),
-        PIPE_TEST(test_together),
-        PIPE_TEST(test_parts_in_turn),
-        PIPE_TEST(test_small_overtakes_large),
-        PIPE_TEST(test_large_is_not_starved),
-        PIPE_TEST(test_dropped),
-        PIPE_TEST(test_flows_keep_their_order),
-        PIPE_TEST(test_a_flow_is_dropped),
-        PIPE_TEST(test_window),
-        PIPE_TEST(test_broken),
-        PIPE_TEST(test_random),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(.setup = set_up, .teardown = tear_down)

@@ -407,17 +407,7 @@ serve(void)
 int
 main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_lengths),          cmocka_unit_test(test_many_at_once),
-        cmocka_unit_test(test_answers),          cmocka_unit_test(test_other_ends),
-        cmocka_unit_test(test_deadline_travels), cmocka_unit_test(test_cancelled_there_too),
-        cmocka_unit_test(test_nobody_there),     cmocka_unit_test(test_another_node),
-        cmocka_unit_test(test_peer_moves),       cmocka_unit_test(test_never_started),
-        cmocka_unit_test(test_server_stops),     cmocka_unit_test(test_last_answers),
-        cmocka_unit_test(test_caller_goes),      cmocka_unit_test(test_killed),
-        cmocka_unit_test(test_stopped),
-    };
     if (argc == 2 && strcmp(argv[1], "serve") == 0)
         return serve();
-    return cmocka_run_group_tests(tests, rig_group_setup, rig_group_teardown);
+    return TEST_RUN(.group_setup = rig_group_setup, .group_teardown = rig_group_teardown);
 }

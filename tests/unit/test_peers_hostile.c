@@ -382,12 +382,4 @@ TEST_CASE(test_answers)
     }
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_answers),
-    };
-    return cmocka_run_group_tests(tests, rig_group_setup, rig_group_teardown);
-}
+TEST_MAIN(.group_setup = rig_group_setup, .group_teardown = rig_group_teardown)

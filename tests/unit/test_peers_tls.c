@@ -145,14 +145,4 @@ TEST_CASE(test_renewed)
     rpc_tls_destroy(rig_server_tls);
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_certificates),
-        cmocka_unit_test(test_name),
-        cmocka_unit_test(test_with_and_without),
-        cmocka_unit_test(test_renewed),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+TEST_MAIN(.group_setup = setup, .group_teardown = teardown)

@@ -51,13 +51,4 @@ TEST_CASE(test_mixed)
     check("/v2/models/a%2Fb%C3%A4", "/v2/models/a/b\xc3\xa4");
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_byte),
-        cmocka_unit_test(test_other_text_stays),
-        cmocka_unit_test(test_mixed),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

@@ -264,19 +264,5 @@ int
 main(void)
 {
     log_init("test_pipeline", LOG_ERROR);
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-    const struct CMUnitTest tests[] = {
-        TEST(test_a_request_is_answered),
-        TEST(test_gatherer_hands_over_its_submissions),
-        TEST(test_late_on_arrival_is_not_run),
-        TEST(test_full_is_refused_at_once),
-        TEST(test_an_outdated_tag_cancels_nothing),
-        TEST(test_draining_refuses_and_finishes),
-        TEST(test_a_forged_free_slot_rebuilds_the_region),
-        TEST(test_a_forged_generation_rebuilds_the_region),
-        TEST(test_a_forged_answer_rebuilds_the_region),
-        TEST(test_a_result_in_anothers_memory_rebuilds_the_region),
-        TEST(test_gauges_say_what_there_is),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return TEST_RUN(.setup = set_up, .teardown = tear_down);
 }

@@ -120,7 +120,7 @@ TEST_CASE(test_fruit_in_the_trial_restores_it_too)
 
 enum { DEATHS = 2000, ROUNDS = 20 };
 
-TEST_CASE(test_random_deaths)
+TEST_CASE_WITH(test_random_deaths, NULL, NULL)
 {
     uint64_t random = random_seed((uint64_t)clock_now_ns());
     uint32_t quarantines = 0;
@@ -143,19 +143,4 @@ TEST_CASE(test_random_deaths)
     assert_true(quarantines > 0);
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(test_fruitless_deaths_in_a_row, fresh),
-        cmocka_unit_test_setup(test_a_fruitful_life_ends_the_row, fresh),
-        cmocka_unit_test_setup(test_the_blameless_neither_count_nor_end_it, fresh),
-        cmocka_unit_test_setup(test_never, fresh),
-        cmocka_unit_test_setup(test_it_lasts_its_length, fresh),
-        cmocka_unit_test_setup(test_death_in_the_trial_leads_back, fresh),
-        cmocka_unit_test_setup(test_life_restores_the_stage, fresh),
-        cmocka_unit_test_setup(test_fruit_in_the_trial_restores_it_too, fresh),
-        cmocka_unit_test(test_random_deaths),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(.setup = fresh)

@@ -144,13 +144,4 @@ TEST_CASE(test_embedded)
                 data + bytes <= shoal_descriptors + shoal_descriptors_size);
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_symbols),
-        cmocka_unit_test(test_imports),
-        cmocka_unit_test(test_embedded),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

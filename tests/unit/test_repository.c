@@ -304,17 +304,4 @@ TEST_CASE(test_the_node_stops_in_the_middle)
     asked_destroy(later);
 }
 
-#define WITH_MODELS(name) cmocka_unit_test_setup_teardown(name, set_up_models, tear_down_models)
-
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        WITH_MODELS(test_the_loop_turns_between_parts),
-        WITH_MODELS(test_models_come_and_go_meanwhile),
-        WITH_MODELS(test_a_page_and_a_name_cost_their_rows),
-        WITH_MODELS(test_as_many_wait_as_may),
-        WITH_MODELS(test_the_node_stops_in_the_middle),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(.setup = set_up_models, .teardown = tear_down_models)

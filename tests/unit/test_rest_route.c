@@ -157,13 +157,4 @@ TEST_CASE(test_codes)
     assert_int_equal(rest_code((enum status)STATUS_COUNT), 500);
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_paths),   cmocka_unit_test(test_long),
-        cmocka_unit_test(test_methods), cmocka_unit_test(test_regions),
-        cmocka_unit_test(test_codes),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

@@ -504,23 +504,4 @@ TEST_CASE(test_cancelled)
     client_stage_stop(&stage);
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_unary),
-        cmocka_unit_test(test_metadata),
-        cmocka_unit_test(test_legal),
-        cmocka_unit_test(test_answer_of_a_bound_method),
-        cmocka_unit_test(test_no_message_with_an_error),
-        cmocka_unit_test(test_open),
-        cmocka_unit_test(test_open_and_gone),
-        cmocka_unit_test(test_chat),
-        cmocka_unit_test(test_read_when_asked),
-        cmocka_unit_test(test_begin),
-        cmocka_unit_test(test_server_back_pressure),
-        cmocka_unit_test(test_sent_is_told),
-        cmocka_unit_test(test_cancelled),
-    };
-    return cmocka_run_group_tests(tests, rig_group_setup, rig_group_teardown);
-}
+TEST_MAIN(.group_setup = rig_group_setup, .group_teardown = rig_group_teardown)

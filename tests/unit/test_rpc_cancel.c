@@ -388,21 +388,4 @@ TEST_CASE(test_stop_races_with_calls)
     }
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cancel),
-        cmocka_unit_test(test_deadline),
-        cmocka_unit_test(test_reply_races_with_cancel),
-        cmocka_unit_test(test_vanish),
-        cmocka_unit_test(test_vanish_in_a_message),
-        cmocka_unit_test(test_nonsense),
-        cmocka_unit_test(test_keepalive),
-        cmocka_unit_test(test_stop_lets_calls_end),
-        cmocka_unit_test(test_cancel_all),
-        cmocka_unit_test(test_cancel_all_ends_idle_connections),
-        cmocka_unit_test(test_stop_races_with_calls),
-    };
-    return cmocka_run_group_tests(tests, rig_group_setup, rig_group_teardown);
-}
+TEST_MAIN(.group_setup = rig_group_setup, .group_teardown = rig_group_teardown)

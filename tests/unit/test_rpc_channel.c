@@ -164,15 +164,4 @@ TEST_CASE(test_large_response)
     rig_stop(rig);
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_waits_for_the_server),
-        cmocka_unit_test(test_gives_up_at_the_deadline),
-        cmocka_unit_test(test_finds_a_new_server),
-        cmocka_unit_test(test_ignores_proxies),
-        cmocka_unit_test(test_large_response),
-    };
-    return cmocka_run_group_tests(tests, rig_group_setup, rig_group_teardown);
-}
+TEST_MAIN(.group_setup = rig_group_setup, .group_teardown = rig_group_teardown)

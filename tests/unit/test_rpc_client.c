@@ -530,24 +530,5 @@ main(int argc, char **argv)
 {
     if (argc > 1)
         return elsewhere_main(argv[1]);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sizes),
-        cmocka_unit_test(test_many_at_once),
-        cmocka_unit_test(test_left_alone),
-        cmocka_unit_test(test_on_a_servers_queue),
-        cmocka_unit_test(test_failures),
-        cmocka_unit_test(test_more_than_one_answer),
-        cmocka_unit_test(test_answer_too_large),
-        cmocka_unit_test(test_deadline),
-        cmocka_unit_test(test_cancel),
-        cmocka_unit_test(test_cancel_races),
-        cmocka_unit_test(test_destroy_with_calls),
-        cmocka_unit_test(test_destroy_at_all_times),
-        cmocka_unit_test(test_bad_options),
-        cmocka_unit_test(test_timers),
-        cmocka_unit_test(test_nobody_there),
-        cmocka_unit_test(test_server_stopped),
-        cmocka_unit_test(test_server_killed_and_back),
-    };
-    return cmocka_run_group_tests(tests, rig_group_setup, rig_group_teardown);
+    return TEST_RUN(.group_setup = rig_group_setup, .group_teardown = rig_group_teardown);
 }

@@ -362,18 +362,5 @@ main(int argc, char **argv)
 {
     if (argc > 1)
         return elsewhere_main(argv[1]);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_echoes),
-        cmocka_unit_test(test_one_and_last),
-        cmocka_unit_test(test_at_the_end_of_a_step),
-        cmocka_unit_test(test_sending_is_bounded),
-        cmocka_unit_test(test_waiting_messages_are_released),
-        cmocka_unit_test(test_reading_is_asked_for),
-        cmocka_unit_test(test_server_ends_first),
-        cmocka_unit_test(test_deadline),
-        cmocka_unit_test(test_nobody_there),
-        cmocka_unit_test(test_server_killed),
-        cmocka_unit_test(test_cancelled_by_another_thread),
-    };
-    return cmocka_run_group_tests(tests, rig_group_setup, rig_group_teardown);
+    return TEST_RUN(.group_setup = rig_group_setup, .group_teardown = rig_group_teardown);
 }

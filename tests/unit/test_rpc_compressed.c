@@ -381,17 +381,4 @@ TEST_CASE(test_answer_too_large)
     free(bomb);
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_good),
-        cmocka_unit_test(test_too_large),
-        cmocka_unit_test(test_broken),
-        cmocka_unit_test(test_too_large_in_a_stream),
-        cmocka_unit_test(test_byte_by_byte),
-        cmocka_unit_test(test_off),
-        cmocka_unit_test(test_answer_too_large),
-    };
-    return cmocka_run_group_tests(tests, rig_group_setup, rig_group_teardown);
-}
+TEST_MAIN(.group_setup = rig_group_setup, .group_teardown = rig_group_teardown)

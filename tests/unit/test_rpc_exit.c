@@ -63,9 +63,4 @@ TEST_CASE(test_thread_ends_last)
     assert_int_equal(WEXITSTATUS(status), 0);
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_thread_ends_last)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

@@ -362,14 +362,4 @@ TEST_CASE(test_port_used_again)
     rig_stop(rig);
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_texts_of_peers),  cmocka_unit_test(test_turns),
-        cmocka_unit_test(test_full_table),      cmocka_unit_test(test_they_wait_in_turn),
-        cmocka_unit_test(test_they_count),      cmocka_unit_test(test_they_end_with_the_server),
-        cmocka_unit_test(test_port_used_again),
-    };
-    return cmocka_run_group_tests(tests, rig_group_setup, rig_group_teardown);
-}
+TEST_MAIN(.group_setup = rig_group_setup, .group_teardown = rig_group_teardown)

@@ -557,10 +557,5 @@ main(int argc, char **argv)
 {
     if (argc > 1)
         return elsewhere_main(argv[1]);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_unary),         cmocka_unit_test(test_streams),
-        cmocka_unit_test(test_back_pressure), cmocka_unit_test(test_given_up),
-        cmocka_unit_test(test_random),        cmocka_unit_test(test_random_with_kills),
-    };
-    return cmocka_run_group_tests(tests, rig_group_setup, rig_group_teardown);
+    return TEST_RUN(.group_setup = rig_group_setup, .group_teardown = rig_group_teardown);
 }

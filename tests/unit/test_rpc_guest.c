@@ -207,15 +207,4 @@ TEST_CASE(test_no_post_is_lost)
     rig_stop(host);
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_each_has_its_calls),
-        cmocka_unit_test(test_guest_ends_first),
-        cmocka_unit_test(test_guest_holds_up_the_end),
-        cmocka_unit_test(test_guest_that_cannot_bind),
-        cmocka_unit_test(test_no_post_is_lost),
-    };
-    return cmocka_run_group_tests(tests, rig_group_setup, rig_group_teardown);
-}
+TEST_MAIN(.group_setup = rig_group_setup, .group_teardown = rig_group_teardown)

@@ -232,13 +232,4 @@ TEST_CASE(test_own_message)
     rpc_kept_release(kept);
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_lasts),       cmocka_unit_test(test_parts),
-        cmocka_unit_test(test_whole),       cmocka_unit_test(test_kept_twice),
-        cmocka_unit_test(test_own_message),
-    };
-    return cmocka_run_group_tests(tests, rig_group_setup, rig_group_teardown);
-}
+TEST_MAIN(.group_setup = rig_group_setup, .group_teardown = rig_group_teardown)

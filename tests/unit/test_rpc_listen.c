@@ -315,20 +315,4 @@ TEST_CASE(test_all_interfaces)
     rig_stop(rig);
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_socket_mode),
-        cmocka_unit_test(test_stale_socket_is_replaced),
-        cmocka_unit_test(test_living_socket_is_refused),
-        cmocka_unit_test(test_other_files_are_not_touched),
-        cmocka_unit_test(test_successor_keeps_its_socket),
-        cmocka_unit_test(test_bad_paths),
-        cmocka_unit_test(test_bad_addresses),
-        cmocka_unit_test(test_taken_port_is_refused),
-        cmocka_unit_test(test_all_or_none),
-        cmocka_unit_test(test_all_interfaces),
-    };
-    return cmocka_run_group_tests(tests, rig_group_setup, rig_group_teardown);
-}
+TEST_MAIN(.group_setup = rig_group_setup, .group_teardown = rig_group_teardown)

@@ -246,17 +246,4 @@ TEST_CASE(test_more_calls_than_armed)
     rig_stop(rig);
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_look_does_not_wait),
-        cmocka_unit_test(test_step_waits_until_its_deadline),
-        cmocka_unit_test(test_wake_before_the_step),
-        cmocka_unit_test(test_no_wake_is_lost),
-        cmocka_unit_test(test_wakes_while_it_ends),
-        cmocka_unit_test(test_queues_share_the_calls),
-        cmocka_unit_test(test_more_calls_than_armed),
-    };
-    return cmocka_run_group_tests(tests, rig_group_setup, rig_group_teardown);
-}
+TEST_MAIN(.group_setup = rig_group_setup, .group_teardown = rig_group_teardown)

@@ -257,17 +257,4 @@ TEST_CASE(test_no_caller_is_cancelled)
         assert_true(end_in_a_storm(round, methods[round % 2], round % 10 == 9) > 0);
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_later_calls_are_refused),
-        cmocka_unit_test(test_parting_clients_leave_and_calls_are_finished),
-        cmocka_unit_test(test_alone_is_quiet),
-        cmocka_unit_test(test_callers_that_never_stop),
-        cmocka_unit_test(test_end_waits_for_calls),
-        cmocka_unit_test(test_end_does_not_wait_for_ever),
-        cmocka_unit_test(test_no_caller_is_cancelled),
-    };
-    return cmocka_run_group_tests(tests, rig_group_setup, rig_group_teardown);
-}
+TEST_MAIN(.group_setup = rig_group_setup, .group_teardown = rig_group_teardown)

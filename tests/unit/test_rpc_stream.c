@@ -283,21 +283,4 @@ TEST_CASE(test_senders_on_other_threads)
     rig_stop(rig);
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_chat),
-        cmocka_unit_test(test_chat_without_turns),
-        cmocka_unit_test(test_server_stream),
-        cmocka_unit_test(test_open_is_answered_at_once),
-        cmocka_unit_test(test_half_close_leaves_the_other_half_open),
-        cmocka_unit_test(test_finish_before_the_caller_is_done),
-        cmocka_unit_test(test_full_queue_then_read),
-        cmocka_unit_test(test_full_queue_then_vanish),
-        cmocka_unit_test(test_finish_then_vanish),
-        cmocka_unit_test(test_cancel_in_the_middle),
-        cmocka_unit_test(test_senders_on_other_threads),
-    };
-    return cmocka_run_group_tests(tests, rig_group_setup, rig_group_teardown);
-}
+TEST_MAIN(.group_setup = rig_group_setup, .group_teardown = rig_group_teardown)

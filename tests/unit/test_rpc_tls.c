@@ -450,20 +450,4 @@ TEST_CASE(test_server_without)
     rpc_tls_destroy(tls);
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_server_is_known),
-        cmocka_unit_test(test_client_is_known),
-        cmocka_unit_test(test_renewed),
-        cmocka_unit_test(test_bad_files),
-        cmocka_unit_test(test_locked_key),
-        cmocka_unit_test(test_locked_key_of_client),
-        cmocka_unit_test(test_locked_key_renewed),
-        cmocka_unit_test(test_locked_key_refused),
-        cmocka_unit_test(test_expired),
-        cmocka_unit_test(test_server_without),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+TEST_MAIN(.group_setup = setup, .group_teardown = teardown)

@@ -413,23 +413,4 @@ TEST_CASE(test_call_objects_are_used_again)
     rig_destroy(rig);
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_echo),
-        cmocka_unit_test(test_too_large),
-        cmocka_unit_test(test_unknown_method),
-        cmocka_unit_test(test_finish_carries_status_and_text),
-        cmocka_unit_test(test_long_text_is_cut),
-        cmocka_unit_test(test_a_refusal_names_the_wait),
-        cmocka_unit_test(test_peer),
-        cmocka_unit_test(test_no_message),
-        cmocka_unit_test(test_metadata_and_deadline),
-        cmocka_unit_test(test_many_pieces),
-        cmocka_unit_test(test_compressed_request),
-        cmocka_unit_test(test_reply_from_another_thread),
-        cmocka_unit_test(test_call_objects_are_used_again),
-    };
-    return cmocka_run_group_tests(tests, rig_group_setup, rig_group_teardown);
-}
+TEST_MAIN(.group_setup = rig_group_setup, .group_teardown = rig_group_teardown)

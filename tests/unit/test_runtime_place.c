@@ -128,13 +128,4 @@ TEST_CASE(test_peers)
     assert_false(runtime_peer_is_local("ipv4:127.0.0.1", strlen("ipv4:127")));
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_places),
-        cmocka_unit_test(test_long_host),
-        cmocka_unit_test(test_peers),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

@@ -161,13 +161,4 @@ TEST_CASE(test_random)
     }
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cut_anywhere), cmocka_unit_test(test_limits),
-        cmocka_unit_test(test_keys),         cmocka_unit_test(test_odd_fields),
-        cmocka_unit_test(test_random),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

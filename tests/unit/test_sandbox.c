@@ -141,17 +141,4 @@ TEST_CASE(test_names_and_bits_agree)
     assert_string_equal(sandbox_part_name(SANDBOX_PART_COUNT), "?");
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_parts_by_name),
-        cmocka_unit_test(test_names_bring_others_along),
-        cmocka_unit_test(test_each_call_has_a_name_that_allows_it),
-        cmocka_unit_test(test_landlock_by_version),
-        cmocka_unit_test(test_landlock_by_name),
-        cmocka_unit_test(test_required),
-        cmocka_unit_test(test_names_and_bits_agree),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

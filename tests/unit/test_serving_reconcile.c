@@ -6,7 +6,6 @@
  * steps, some beside one another. In the end each service's vmodel is at its model, none is left of
  * a deleted one, and no vmodel of another owner was touched.
  */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -112,13 +112,4 @@ TEST_CASE(test_threads)
     share_give(&common, 1);
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_keys_differ),  cmocka_unit_test(test_hash_sees_every_bit),
-        cmocka_unit_test(test_hash_spreads), cmocka_unit_test(test_counts),
-        cmocka_unit_test(test_threads),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

@@ -41,7 +41,7 @@ play(void *argument)
     return NULL;
 }
 
-TEST_CASE(test_no_lost_wake)
+TEST_CASE_WITH(test_no_lost_wake, NULL, NULL)
 {
     pthread_t threads[2];
     for (uintptr_t i = 0; i < 2; i++)
@@ -51,7 +51,7 @@ TEST_CASE(test_no_lost_wake)
     assert_int_equal(atomic_load(&ball), 2 * TURNS);
 }
 
-TEST_CASE(test_bell_alone)
+TEST_CASE_WITH(test_bell_alone, NULL, NULL)
 {
     struct shm_doorbell bell = {0};
     assert_false(doorbell_ring(&bell)); /* awake: nothing to do, nothing remembered */
@@ -75,7 +75,7 @@ TEST_CASE(test_bell_alone)
     assert_true(doorbell_sleep(&bell, prepared, LONG_NS));
 }
 
-TEST_CASE(test_spin_budget)
+TEST_CASE_WITH(test_spin_budget, NULL, NULL)
 {
     struct spin spin;
     spin_init(&spin, 0);
@@ -108,7 +108,7 @@ TEST_CASE(test_spin_budget)
 }
 
 /* Giving way that lasted long bars looking, for as many times as long as it lasted. */
-TEST_CASE(test_spin_barred)
+TEST_CASE_WITH(test_spin_barred, NULL, NULL)
 {
     struct spin spin;
     spin_init(&spin, 10000);
@@ -323,24 +323,4 @@ TEST_CASE(test_repair_frees_a_role_of_long_ago)
     assert_false(former_take(&region, 0, 0, CAROL + 2));
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_no_lost_wake),
-        cmocka_unit_test(test_bell_alone),
-        cmocka_unit_test(test_spin_budget),
-        cmocka_unit_test(test_spin_barred),
-        cmocka_unit_test_setup_teardown(test_one_former, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_push_appoints_and_wakes_one, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_push_rings_a_sleeping_former, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_push_rings_one_with_an_offer, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_no_sleep_while_work_waits, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_nobody_to_appoint, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_empty_seat_is_not_appointed, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_repair_empties_the_seat, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_repair_wakes_whose_flag_was_taken, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_repair_frees_a_role_of_long_ago, set_up, tear_down),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(.setup = set_up, .teardown = tear_down)

@@ -589,24 +589,4 @@ TEST_CASE(test_release_of_foreign_blocks)
     assert_int_equal(slot_release(&region, ticket, PLACE_FREE, PARTY), STATUS_DATA_LOSS);
 }
 
-#define TEST(function) cmocka_unit_test_setup_teardown(function, set_up, tear_down)
-
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(test_round_trip),
-        TEST(test_stages),
-        TEST(test_unused_spares_are_given_back),
-        TEST(test_abandon),
-        TEST(test_builders_refusals),
-        TEST(test_limits),
-        TEST(test_hostile_tables),
-        TEST(test_hostile_descriptor),
-        TEST(test_hostile_alignment),
-        TEST(test_hostile_arena_offers_what_is_in_use),
-        TEST(test_elements),
-        TEST(test_release_of_foreign_blocks),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(.setup = set_up, .teardown = tear_down)

@@ -483,23 +483,4 @@ TEST_CASE(test_arena_kept_corrupt)
     region_detach(&region);
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_plan_limits),
-        cmocka_unit_test(test_parts_do_not_overlap),
-        cmocka_unit_test(test_plan_arena),
-        cmocka_unit_test(test_plan_arena_names_enough),
-        cmocka_unit_test(test_plan_arena_holds_a_fifth),
-        cmocka_unit_test(test_fresh_region),
-        cmocka_unit_test(test_tickets),
-        cmocka_unit_test(test_attach_shares),
-        cmocka_unit_test(test_attach_refuses),
-        cmocka_unit_test(test_arena),
-        cmocka_unit_test(test_arena_corrupt),
-        cmocka_unit_test(test_arena_keeps),
-        cmocka_unit_test(test_arena_kept_corrupt),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

@@ -88,7 +88,7 @@ expect_empty(void)
 
 /* ---- words and cells ---- */
 
-TEST_CASE(test_words)
+TEST_CASE_WITH(test_words, NULL, NULL)
 {
     struct shm_word word = {
         .generation = UINT32_MAX, .turn = 127, .place = PLACE_FREE, .held = true, .owner = 0xfffe};
@@ -113,7 +113,7 @@ TEST_CASE(test_words)
     assert_int_equal(generation_next(UINT32_MAX), 1);
 }
 
-TEST_CASE(test_cells)
+TEST_CASE_WITH(test_cells, NULL, NULL)
 {
     struct shm_word word = {.generation = 0x12345678, .turn = 5};
     uint64_t lap = CELL_LAP_MASK + 3;
@@ -319,7 +319,7 @@ TEST_CASE(test_impossible_contents)
 }
 
 /* With any content of the shared memory every call ends, and stays within it. */
-TEST_CASE(test_garbage)
+TEST_CASE_WITH(test_garbage, fresh, dispose)
 {
     uint64_t random = random_seed(20261120);
     uint32_t results[RING_CORRUPT + 1] = {0};
@@ -356,24 +356,4 @@ TEST_CASE(test_garbage)
     assert_true(results[RING_OK] > 0 && results[RING_CORRUPT] > 0);
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_words),
-        cmocka_unit_test(test_cells),
-        cmocka_unit_test_setup(test_order_and_levels, fresh),
-        cmocka_unit_test_setup(test_peek, fresh),
-        cmocka_unit_test_setup(test_push_of_what_is_not_held, fresh),
-        cmocka_unit_test_setup(test_turn_counts_pushes, fresh),
-        cmocka_unit_test_setup(test_stale_cell_names_no_later_push, fresh),
-        cmocka_unit_test_setup(test_lap_wrap, fresh),
-        cmocka_unit_test_setup(test_lagging_hints, fresh),
-        cmocka_unit_test_setup(test_lagging_head_of_an_empty_ring, fresh),
-        cmocka_unit_test_setup(test_stale_cells_are_dropped, fresh),
-        cmocka_unit_test_setup(test_full_ring_is_corrupt, fresh),
-        cmocka_unit_test_setup(test_impossible_contents, fresh),
-        cmocka_unit_test_setup_teardown(test_garbage, fresh, dispose),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(.setup = fresh)

@@ -63,7 +63,7 @@ TEST_CASE(test_places)
     assert_null(region_stamp(&region, 0, UINT32_MAX));
 }
 
-TEST_CASE(test_plans)
+TEST_CASE_WITH(test_plans, NULL, NULL)
 {
     struct region_layout layout;
     struct error error = ERROR_NONE;
@@ -163,17 +163,4 @@ TEST_CASE(test_mark)
     assert_false(slot_traced(slot, ticket.generation + 1)); /* nobody has to take it away */
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_places, setup, teardown),
-        cmocka_unit_test(test_plans),
-        cmocka_unit_test_setup_teardown(test_none, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_of_this_use_alone, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_lost, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_lost_before_stamped, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_mark, setup, teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(.setup = setup, .teardown = teardown)

@@ -163,14 +163,4 @@ TEST_CASE(test_mlserver)
     }
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_triton),
-        cmocka_unit_test(test_tensors),
-        cmocka_unit_test(test_triton_refused),
-        cmocka_unit_test(test_mlserver),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

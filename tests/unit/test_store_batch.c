@@ -226,15 +226,4 @@ TEST_CASE(random_queues)
     assert_int_equal(taken_count, ASKED_MAX);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(in_order),   TEST(dependent),   TEST(tables_are_apart),
-        TEST(kinds),      TEST(sessions),    TEST(company),
-        TEST(operations), TEST(a_large_one), TEST(random_queues),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(.setup = set_up, .teardown = tear_down)

@@ -97,19 +97,10 @@ TEST_CASE(test_peers_that_are_taken)
     close(fd);
 }
 
-TEST_CASE(test_without_a_mesh)
+TEST_CASE_WITH(test_without_a_mesh, NULL, NULL)
 {
     successor_configure(&mesh, 7);
     assert_null(mesh.instance);
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(test_the_id_has_the_pid, forget),
-        cmocka_unit_test_teardown(test_peers_that_are_taken, forget),
-        cmocka_unit_test(test_without_a_mesh),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(.teardown = forget)

@@ -196,13 +196,4 @@ TEST_CASE(test_messages)
     spans_free(&wrong);
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_find),
-        cmocka_unit_test(test_values),
-        cmocka_unit_test(test_messages),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

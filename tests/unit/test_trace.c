@@ -194,7 +194,7 @@ check_run(const struct trace_run *run, int64_t since_ns)
     assert_true(!run->has_worker || run->worker < 2);
 }
 
-TEST_CASE(test_random_words)
+TEST_CASE_WITH(test_random_words, NULL, NULL)
 {
     for (uint32_t round = 0; round < 20000; round++) {
         setup(state);
@@ -217,7 +217,7 @@ TEST_CASE(test_random_words)
     }
 }
 
-TEST_CASE(test_text_is_cut_between_characters)
+TEST_CASE_WITH(test_text_is_cut_between_characters, NULL, NULL)
 {
     char text[8];
     (void)state;
@@ -235,20 +235,4 @@ TEST_CASE(test_text_is_cut_between_characters)
     assert_string_equal(text, "");
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(test_honest, setup),
-        cmocka_unit_test_setup(test_not_admitted, setup),
-        cmocka_unit_test_setup(test_lost_runs_come_first, setup),
-        cmocka_unit_test_setup(test_no_more_lost_than_died, setup),
-        cmocka_unit_test_setup(test_outside, setup),
-        cmocka_unit_test_setup(test_unfinished, setup),
-        cmocka_unit_test_setup(test_never_ran, setup),
-        cmocka_unit_test_setup(test_impossible_numbers, setup),
-        cmocka_unit_test(test_random_words),
-        cmocka_unit_test(test_text_is_cut_between_characters),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(.setup = setup)

@@ -147,16 +147,4 @@ TEST_CASE(test_number_is_bounded)
     assert_first("new");
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_order, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_pauses, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_the_collector_says_when, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_bytes_are_bounded, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_export_being_sent_stays, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_number_is_bounded, setup, teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(.setup = setup, .teardown = teardown)

@@ -294,7 +294,7 @@ TEST_CASE(test_several_and_none)
     free(text);
 }
 
-TEST_CASE(test_answers)
+TEST_CASE_WITH(test_answers, NULL, NULL)
 {
     static const struct {
         const char *text;
@@ -318,18 +318,4 @@ TEST_CASE(test_answers)
                          cases[i].rejected);
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(test_with_parent_through_two_stages, setup),
-        cmocka_unit_test_setup(test_refusal, setup),
-        cmocka_unit_test_setup(test_failure_in_a_stage, setup),
-        cmocka_unit_test_setup(test_death, setup),
-        cmocka_unit_test_setup(test_invalid_utf8, setup),
-        cmocka_unit_test_setup(test_no_id_is_zero, setup),
-        cmocka_unit_test_setup(test_several_and_none, setup),
-        cmocka_unit_test(test_answers),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(.setup = setup)

@@ -140,14 +140,4 @@ TEST_CASE(test_threads)
     assert_null(trace_pool_take(&pool));
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_until_it_is_empty, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_first_come_first_collected, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_no_word_comes_twice, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_threads, setup, teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(.setup = setup, .teardown = teardown)

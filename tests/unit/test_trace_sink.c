@@ -153,7 +153,7 @@ TEST_CASE(test_no_file)
     assert_null(none);
 }
 
-TEST_CASE(test_no_url)
+TEST_CASE_WITH(test_no_url, NULL, NULL)
 {
     struct trace_sink *none = NULL;
     struct error error = ERROR_NONE;
@@ -185,7 +185,7 @@ listen_deaf(uint16_t *port)
     return fd;
 }
 
-TEST_CASE(test_collector_that_does_not_answer)
+TEST_CASE_WITH(test_collector_that_does_not_answer, NULL, NULL)
 {
     struct trace_sink *http = NULL;
     struct trace_sink_answer answer = {.error = ERROR_NONE};
@@ -210,17 +210,4 @@ TEST_CASE(test_collector_that_does_not_answer)
     http->close(http);
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_lines, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_rotation, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_folder_goes_and_comes, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_full, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_no_file, setup, teardown),
-        cmocka_unit_test(test_no_url),
-        cmocka_unit_test(test_collector_that_does_not_answer),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(.setup = setup, .teardown = teardown)

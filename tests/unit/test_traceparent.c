@@ -184,15 +184,4 @@ TEST_CASE(test_state_limits)
     assert_string_equal(passed.text, "");
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_valid),
-        cmocka_unit_test(test_malformed),
-        cmocka_unit_test(test_every_byte_counts),
-        cmocka_unit_test(test_state),
-        cmocka_unit_test(test_state_limits),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

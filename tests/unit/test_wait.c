@@ -431,25 +431,4 @@ TEST_CASE(test_nonsense)
     assert_int_equal(vain_ns, 0);
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_lone_caller_is_never_waited_with),
-        cmocka_unit_test(test_no_cost_no_wait),
-        cmocka_unit_test(test_items_of_other_models_are_no_company),
-        cmocka_unit_test(test_nothing_is_expected_beyond_the_bound),
-        cmocka_unit_test(test_callers_in_a_loop),
-        cmocka_unit_test(test_callers_come_and_go),
-        cmocka_unit_test(test_two_in_turn),
-        cmocka_unit_test(test_passed_time_counts),
-        cmocka_unit_test(test_unseen_time_does_not_count),
-        cmocka_unit_test(test_closed_and_not_run),
-        cmocka_unit_test(test_long_items),
-        cmocka_unit_test(test_runs_that_hold_up_the_others),
-        cmocka_unit_test(test_clumps),
-        cmocka_unit_test(test_another_gathers),
-        cmocka_unit_test(test_nonsense),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

@@ -216,16 +216,9 @@ TEST_CASE(test_none_is_lost_under_load)
     assert_true(count(rig, PIPELINE_WAITED) > 0);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-
 int
 main(void)
 {
     log_init("test_wait_queue", LOG_ERROR);
-    const struct CMUnitTest tests[] = {
-        TEST(test_admitted_in_order),       TEST(test_one_too_many_is_refused),
-        TEST(test_cancelled_and_late),      TEST(test_they_outlive_a_region),
-        TEST(test_stopped_while_they_wait), TEST(test_none_is_lost_under_load),
-    };
-    return cmocka_run_group_tests_name("wait_queue", tests, NULL, NULL);
+    return TEST_RUN(.setup = set_up, .teardown = tear_down);
 }

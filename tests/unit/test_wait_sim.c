@@ -672,19 +672,4 @@ TEST_CASE(test_changes)
     assert_true(compare_waits("Poisson 20 us, then 2 ms", &world).p99 <= 1.1);
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_lone_caller),
-        cmocka_unit_test(test_callers_in_a_loop),
-        cmocka_unit_test(test_callers_on_one_cpu),
-        cmocka_unit_test(test_others_on_the_cpu),
-        cmocka_unit_test(test_poisson),
-        cmocka_unit_test(test_poisson_and_long_runs),
-        cmocka_unit_test(test_bursts),
-        cmocka_unit_test(test_clumps),
-        cmocka_unit_test(test_changes),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

@@ -89,14 +89,4 @@ TEST_CASE(test_a_varint_of_eleven_bytes_is_malformed)
     assert_false(wire_varint(&cursor, &value));
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_lengths_are_known_beforehand),
-        cmocka_unit_test(test_written_fields_are_read_from_any_two_spans),
-        cmocka_unit_test(test_a_message_cut_within_a_field_is_malformed),
-        cmocka_unit_test(test_a_varint_of_eleven_bytes_is_malformed),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

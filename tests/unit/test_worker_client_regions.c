@@ -523,25 +523,4 @@ TEST_CASE(test_descriptors_change_while_read)
     rig_stop(lane);
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_served_through_stages),
-        cmocka_unit_test(test_workers_run_side_by_side),
-        cmocka_unit_test(test_one_batch_of_lane_and_client_region),
-        cmocka_unit_test(test_lane_and_client_region_have_their_turns),
-        cmocka_unit_test(test_goes_while_items_are_held),
-        cmocka_unit_test(test_ends_with_what_is_held),
-        cmocka_unit_test(test_ends_stage_by_stage),
-        cmocka_unit_test(test_ends_against_its_client),
-        cmocka_unit_test(test_idle_client_region_is_not_held),
-        cmocka_unit_test(test_client_repairs_after_a_death),
-        cmocka_unit_test(test_inputs_are_checked),
-        cmocka_unit_test(test_corrupt_client_region_is_lost),
-        cmocka_unit_test(test_slot_taken_away_in_a_run),
-        cmocka_unit_test(test_refused_on_arrival),
-        cmocka_unit_test(test_descriptors_change_while_read),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

@@ -257,14 +257,4 @@ TEST_CASE(test_storm)
     rig_stop(lane);
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_elements_are_checked),
-        cmocka_unit_test(test_descending_classes_are_refused),
-        cmocka_unit_test(test_refused_comes_to_its_end),
-        cmocka_unit_test(test_storm),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

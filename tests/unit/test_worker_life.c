@@ -485,29 +485,4 @@ TEST_CASE(test_exit_in_a_run)
     rig_close(rig);
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_modelets_that_do_not_suit),
-        cmocka_unit_test(test_functions_that_fail),
-        cmocka_unit_test(test_start_messages_that_are_wrong),
-        cmocka_unit_test(test_wrong_descriptors),
-        cmocka_unit_test(test_ready_tells_what_the_modelet_is),
-        cmocka_unit_test(test_life_of_the_modelet),
-        cmocka_unit_test(test_name_and_descriptors),
-        cmocka_unit_test(test_pinned),
-        cmocka_unit_test(test_idle),
-        cmocka_unit_test(test_run_is_seen),
-        cmocka_unit_test(test_sigterm_finishes_the_batch),
-        cmocka_unit_test(test_sigterm_in_a_run),
-        cmocka_unit_test(test_sigterm_gives_an_appointment_back),
-        cmocka_unit_test(test_sigterm_is_never_missed),
-        cmocka_unit_test(test_closed_socket),
-        cmocka_unit_test(test_dies_with_its_coordinator),
-        cmocka_unit_test(test_corrupt_region),
-        cmocka_unit_test(test_corrupt_slot),
-        cmocka_unit_test(test_exit_in_a_run),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

@@ -252,21 +252,4 @@ TEST_CASE(test_adaptive_storm)
     storm(true);
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_full_batches_of_two_models),
-        cmocka_unit_test(test_crowded),
-        cmocka_unit_test(test_hand_back),
-        cmocka_unit_test(test_hand_back_keeps_the_time),
-        cmocka_unit_test(test_single_worker_keeps),
-        cmocka_unit_test(test_held_are_dropped),
-        cmocka_unit_test(test_unloaded_while_held),
-        cmocka_unit_test(test_alone),
-        cmocka_unit_test(test_lone_items_do_not_wait_adaptively),
-        cmocka_unit_test(test_storm),
-        cmocka_unit_test(test_adaptive_storm),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

@@ -301,19 +301,4 @@ TEST_CASE(test_engines)
     }
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_heap),
-        cmocka_unit_test(test_nothing_left),
-        cmocka_unit_test(test_next_has_its_pages),
-        cmocka_unit_test(test_rest_goes_back),
-        cmocka_unit_test(test_freed_by_run),
-        cmocka_unit_test(test_leak),
-        cmocka_unit_test(test_mapped_pages_are_shared),
-        cmocka_unit_test(test_pss),
-        cmocka_unit_test(test_engines),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

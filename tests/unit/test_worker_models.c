@@ -276,23 +276,4 @@ TEST_CASE(test_stage_that_wants_none)
     rig_stop(rig);
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_load_run_unload),
-        cmocka_unit_test(test_life),
-        cmocka_unit_test(test_loads_that_fail),
-        cmocka_unit_test(test_predict),
-        cmocka_unit_test(test_load_while_run_is_busy),
-        cmocka_unit_test(test_load_between_runs),
-        cmocka_unit_test(test_unload_waits_for_the_last_run),
-        cmocka_unit_test(test_crashes),
-        cmocka_unit_test(test_stop_while_stuck),
-        cmocka_unit_test(test_many_orders),
-        cmocka_unit_test(test_map_outside_of_load),
-        cmocka_unit_test(test_sandbox),
-        cmocka_unit_test(test_stage_that_wants_none),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

@@ -149,13 +149,4 @@ TEST_CASE(test_follows_the_loader)
         assert_int_equal(loads.class_after, SCHED_OTHER);
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_wakes_while_wanted),
-        cmocka_unit_test(test_stops_in_either_state),
-        cmocka_unit_test(test_follows_the_loader),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

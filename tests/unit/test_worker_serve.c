@@ -528,31 +528,4 @@ TEST_CASE(test_nothing_is_lost)
     rig_stop(rig);
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_echo),
-        cmocka_unit_test(test_two_stages),
-        cmocka_unit_test(test_outcomes_of_an_item),
-        cmocka_unit_test(test_unreadable_payload),
-        cmocka_unit_test(test_cancelled_and_late_are_not_run),
-        cmocka_unit_test(test_late_items_are_not_run),
-        cmocka_unit_test(test_cancelled_in_the_batch_is_not_run),
-        cmocka_unit_test(test_run_sees_that_the_caller_is_gone),
-        cmocka_unit_test(test_a_full_batch_goes_at_once),
-        cmocka_unit_test(test_a_lone_item_waits_and_goes),
-        cmocka_unit_test(test_a_lone_item_does_not_wait_adaptively),
-        cmocka_unit_test(test_two_workers_wait_adaptively),
-        cmocka_unit_test(test_no_wait_takes_what_is_there),
-        cmocka_unit_test(test_a_deadline_cuts_the_wait),
-        cmocka_unit_test(test_draining_closes_batches),
-        cmocka_unit_test(test_the_role_is_kept_while_the_batch_is_open),
-        cmocka_unit_test(test_two_workers_do_not_split_batches),
-        cmocka_unit_test(test_a_failing_batch_is_halved),
-        cmocka_unit_test(test_halving_is_bounded),
-        cmocka_unit_test(test_changed_inputs_are_not_run_again),
-        cmocka_unit_test(test_nothing_is_lost),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

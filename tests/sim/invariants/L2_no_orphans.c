@@ -3,7 +3,6 @@
  * L2. Then records name the living alone, and say of them what their runtimes hold, neither less
  * nor more; and each node's key has a lease.
  */
-#include <stdio.h>
 
 #include "../invariants.h"
 
