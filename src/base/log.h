@@ -105,6 +105,5 @@ uint64_t log_left_out(void);
         static struct log_place log_place;                                                         \
         log_limited(&log_place, level, __VA_ARGS__);                                               \
     } while (0)
-#define log_error_limited(...) LOG_LIMITED(LOG_ERROR, __VA_ARGS__)
 #define log_warn_limited(...) LOG_LIMITED(LOG_WARN, __VA_ARGS__)
 #define log_info_limited(...) LOG_LIMITED(LOG_INFO, __VA_ARGS__)

@@ -293,7 +293,9 @@ check_descriptors(const struct config *config, struct error *error)
                      (uint64_t)limit.rlim_cur, needed);
 }
 
-enum status
+/* Tries to get the threads that the node and its libraries start, the address space of the regions,
+ * and enough descriptors. RESOURCE_EXHAUSTED: what is short, and what to do. */
+static enum status
 limits_check(const struct config *config, struct error *error)
 {
     enum status status = check_descriptors(config, error);

@@ -6,7 +6,6 @@
  */
 #pragma once
 
-#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/error.h"
@@ -27,6 +26,3 @@ enum status limits_fit_memory(struct config *config, uint64_t memory_bytes,
 /* limits_fit_memory and limits_check for this process's cgroup. */
 enum status limits_allow(struct config *config, struct error *error) WARN_UNUSED;
 
-/* Tries to get the threads that the node and its libraries start, the address space of the regions,
- * and enough descriptors. RESOURCE_EXHAUSTED: what is short, and what to do. */
-enum status limits_check(const struct config *config, struct error *error) WARN_UNUSED;

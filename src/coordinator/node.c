@@ -2,7 +2,6 @@
 #include "coordinator/node_state.h"
 
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 

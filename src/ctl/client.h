@@ -6,7 +6,6 @@
 #pragma once
 
 #include <protobuf-c/protobuf-c.h>
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 

@@ -10,7 +10,6 @@
 #include <stdint.h>
 
 #include "base/error.h"
-#include "base/json.h"
 #include "ctl/tensor.h"
 #include "inference/open_inference.pb-c.h"
 

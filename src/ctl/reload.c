@@ -3,7 +3,6 @@
  * shoalctl reload: asks the local node, over the socket beside its counters, for a new generation
  * of a pipeline, and waits until it serves or has failed.
  */
-#include "base/check.h"
 #include "base/clock.h"
 #include "ctl/ask.h"
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "ctl/row_table.h"
 
-#include <inttypes.h>
 #include <string.h>
 #include <time.h>
 

@@ -108,7 +108,8 @@ tensor_validate(const struct ctl_tensor *tensor, struct error *error)
     return STATUS_OK;
 }
 
-const unsigned char *
+/* The element at *offset, which is advanced. */
+static const unsigned char *
 tensor_next(const struct ctl_tensor *tensor, size_t *offset, size_t *bytes)
 {
     const unsigned char *element = tensor->data + *offset;

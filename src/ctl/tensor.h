@@ -48,5 +48,3 @@ void tensor_print(const struct ctl_tensor *tensor, enum tensor_detail detail, FI
 /* The values, as a flat array. */
 void tensor_json(const struct ctl_tensor *tensor, struct json *json);
 
-/* The element at *offset, which is advanced. */
-const unsigned char *tensor_next(const struct ctl_tensor *tensor, size_t *offset, size_t *bytes);

@@ -2,7 +2,6 @@
 #include "http/channel.h"
 
 #include <errno.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 

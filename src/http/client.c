@@ -135,12 +135,6 @@ http_target_create(struct http_client *client, const char *address, const char *
     return STATUS_OK;
 }
 
-const char *
-http_target_address(const struct http_target *target)
-{
-    return target->text;
-}
-
 /* ---- connections ---- */
 
 /* Its call has been taken off, and it is not in the idle list. */

@@ -50,7 +50,6 @@ enum status http_target_create(struct http_client *client, const char *address,
                                struct error *error) WARN_UNUSED;
 /* No call is open (CHECK). Closes idle connections. NULL is ignored. */
 void http_target_destroy(struct http_target *target);
-const char *http_target_address(const struct http_target *target);
 
 enum http_call_end {
     HTTP_CALL_DONE,      /* the whole answer has arrived */

@@ -258,7 +258,9 @@ snapshot_workers(const struct snapshot *snapshot, const struct snapshot_scope *s
 
 /* ---- life and death ---- */
 
-int64_t
+/* Returns the time from which ages are computed: now for a live node, its last sign of life for a
+ * dead one. */
+static int64_t
 snapshot_reference_ns(const struct snapshot *snapshot)
 {
     return snapshot->live ? snapshot->taken_ns : snapshot->heartbeat_ns;

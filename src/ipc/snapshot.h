@@ -64,9 +64,6 @@ uint32_t snapshot_index(const struct snapshot *snapshot, const struct snapshot_s
 struct snapshot_scope snapshot_workers(const struct snapshot *snapshot,
                                        const struct snapshot_scope *stage);
 
-/* Returns the time from which ages are computed: now for a live node, its last sign of life for a
- * dead one. */
-int64_t snapshot_reference_ns(const struct snapshot *snapshot);
 /* Returns the time since a worker's last sign of life; 0 if that is in the future. */
 int64_t snapshot_age_ns(const struct snapshot *snapshot, int64_t sign_of_life_ns);
 /* Computes the time of a dead node's last sign of life. False: before this machine was started. */

@@ -158,7 +158,7 @@ is_stream(const struct rpc_call *call)
     return call->method != NULL && call->method->kind != RPC_UNARY;
 }
 
-bool
+static bool
 rpc_call_has_ended(struct rpc_call *call)
 {
     return atomic_load_explicit(&call->ended, memory_order_acquire);

@@ -247,7 +247,6 @@ struct rpc_args {
 };
 
 void rpc_args_add(struct rpc_args *args, const char *key, int value);
-void rpc_args_add_string(struct rpc_args *args, const char *key, const char *value);
 /* Messages arrive as they were sent, even if compressed; returns the limit for rpc_inflate. */
 size_t rpc_args_add_message(struct rpc_args *args, size_t bytes_max);
 /* The pointer is neither copied nor freed. */
@@ -348,7 +347,6 @@ void rpc_call_destroy(struct rpc_call *call);
  * reused by then; `ops` and what they point to need not outlive the function. */
 void rpc_call_start(grpc_call *core, const grpc_op *ops, size_t op_count, struct rpc_tag *tag);
 bool rpc_call_is_any(const struct rpc_call *call);
-bool rpc_call_has_ended(struct rpc_call *call);
 
 /* ---- watch.c: calls whose callers do not read ---- */
 

@@ -121,7 +121,7 @@ rpc_args_add(struct rpc_args *args, const char *key, int value)
     args_next(args, key, GRPC_ARG_INTEGER)->value.integer = value;
 }
 
-void
+static void
 rpc_args_add_string(struct rpc_args *args, const char *key, const char *value)
 {
     args_next(args, key, GRPC_ARG_STRING)->value.string = (char *)(uintptr_t)value; /* not

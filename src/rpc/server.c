@@ -15,7 +15,6 @@
  * A guest uses another's queue. Until it is stopped, its live armed calls keep that queue from
  * ending; then the library does, which has yet to put STOPPED into it.
  */
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/check.h"

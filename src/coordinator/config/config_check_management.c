@@ -3,7 +3,6 @@
  * `mesh: management` of file and environment: clients that can reach it must be known by a
  * certificate or be on this machine, unless the file says that it is intended.
  */
-#include <stdlib.h>
 #include <string.h>
 
 #include "coordinator/config/config_tree.h"

@@ -12,7 +12,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/error.h"
 #include "coordinator/config/config.h"
 #include "coordinator/config/config_keys.h"
 #include "yaml/tree.h"

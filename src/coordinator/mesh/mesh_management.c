@@ -2,7 +2,6 @@
 /* Two servers, because credentials belong to a server; the one in the clear is always there. */
 #include "coordinator/mesh/mesh_management.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

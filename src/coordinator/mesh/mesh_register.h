@@ -11,7 +11,6 @@
  */
 #pragma once
 
-#include <stdbool.h>
 
 #include "base/error.h"
 #include "coordinator/mesh/mesh_listed.h"

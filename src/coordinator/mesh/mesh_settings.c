@@ -3,7 +3,8 @@
 
 #include <stddef.h>
 
-void
+/* Logs that a setting of KServe ModelMesh has no effect here, and what replaces it. */
+static void
 mesh_setting_notify_ignored(const char *name, const char *instead)
 {
     log_warn("mesh_setting_ignored name=%s instead=\"%s\"", name, instead);

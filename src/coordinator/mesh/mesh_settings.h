@@ -18,7 +18,5 @@ struct mesh_settings {
 void mesh_setting_apply(const struct mesh_settings *settings, enum record_setting_kind kind,
                         const struct record_setting *setting);
 
-/* Logs that a setting of KServe ModelMesh has no effect here, and what replaces it. */
-void mesh_setting_notify_ignored(const char *name, const char *instead);
 /* The same for all of the environment's variables without effect. */
 void mesh_setting_notify_variables(const struct config *config);

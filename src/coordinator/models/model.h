@@ -249,7 +249,6 @@ void model_set_releases(struct model *model, const char *releases);
 /* Calls `done` from the loop, soon. */
 void notify_later(struct model_registry *registry, model_done *done, void *context,
                   const struct error *error, const struct model_facts *facts);
-void waiters_add(struct model_waiter **waiters, model_done *done, void *context);
 /* Tells all of them, soon: they may give any order in turn. */
 void waiters_end(struct model_registry *registry, struct model_waiter **waiters,
                  const struct error *error, const struct model_facts *facts);
@@ -334,8 +333,6 @@ void replacement_fail(struct model *successor);
 bool replacement_falls_back(struct model *model);
 /* It has taken that source. */
 void replacement_fell_back(struct model *model);
-/* Nothing is kept from callers any more: it is unloaded, or its files have changed again. */
-void replacement_forget_kept(struct model *model);
 /* The model leaves its workers: its successor, if any, is given up. */
 void replacement_end(struct model *model);
 /* Unloads a replaced model that nobody needs any more; true: it is being unloaded. */

@@ -378,7 +378,7 @@ notify_later(struct model_registry *registry, model_done *done, void *context,
     loop_post(registry->loop, notify_now, later);
 }
 
-void
+static void
 waiters_add(struct model_waiter **waiters, model_done *done, void *context)
 {
     struct model_waiter *waiter = calloc(1, sizeof(*waiter));

@@ -30,7 +30,8 @@ separate(struct model *model, struct model *successor)
     successor->predecessor = NULL;
 }
 
-void
+/* Nothing is kept from callers any more: it is unloaded, or its files have changed again. */
+static void
 replacement_forget_kept(struct model *model)
 {
     model->catalog->kept -= model->kept != NULL;

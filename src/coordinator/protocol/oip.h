@@ -63,10 +63,7 @@ size_t oip_small_bytes(const struct oip_request *request);
 const struct wire_message *oip_pack(struct oip_request *request,
                                     const struct wire_message *elements);
 
-/* Valid until the next oip_decode with this request. */
-const char *oip_model_name(const struct oip_request *request);
-const char *oip_model_version(const struct oip_request *request);
-/* The caller's id of the request; "": none. */
+/* The caller's id of the request; "": none. Valid until the next oip_decode with it. */
 const char *oip_request_id(const struct oip_request *request);
 
 /* The numbers that admission needs of the request parameters, as int64, uint64 or text. */

@@ -1,24 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/check.h"
 #include "coordinator/protocol/oip_contents.h"
 #include "coordinator/protocol/oip_request.h"
-
-const char *
-oip_model_name(const struct oip_request *request)
-{
-    CHECK(request->message != NULL);
-    return request->message->model_name;
-}
-
-const char *
-oip_model_version(const struct oip_request *request)
-{
-    CHECK(request->message != NULL);
-    return request->message->model_version;
-}
 
 const char *
 oip_request_id(const struct oip_request *request)

@@ -3,7 +3,6 @@
  * The answers of KServe's v1 protocol: {"predictions": …} is the only output, nested as its shape,
  * or an array of objects with a row of each output.
  */
-#include <inttypes.h>
 #include <stdlib.h>
 
 #include "base/check.h"

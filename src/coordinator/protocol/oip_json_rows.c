@@ -5,7 +5,6 @@
  * or an object with a row for each input. The shape is measured in the first row; the reader of
  * elements then checks that all of the text has it. Objects are turned into one text per input.
  */
-#include <stdlib.h>
 #include <string.h>
 
 #include "coordinator/protocol/oip_contents.h"

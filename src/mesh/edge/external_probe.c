@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Detects that a model server is away while its management process lives, and that it is back
  * (rules in external_circuit.h). */
-#include <stdio.h>
 
 #include "base/hide_paths.h"
 #include "base/log.h"

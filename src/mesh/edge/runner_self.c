@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* This node's own record. */
-#include <string.h>
 
 #include "base/bytes.h"
 #include "base/clock.h"

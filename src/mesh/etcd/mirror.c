@@ -17,7 +17,6 @@
  *      have had its reported content at its reported revision. Otherwise rule 4.
  *   8. A callback may close the mirror: it is freed when the mirror's code has returned.
  */
-#include <inttypes.h>
 #include <stdlib.h>
 
 #include "base/check.h"

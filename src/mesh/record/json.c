@@ -257,7 +257,8 @@ put_value(struct json *to, json_t *value, unsigned depth, struct error *error)
     return STATUS_OK;
 }
 
-enum status
+/* Any value. INVALID_ARGUMENT: nested too deep. */
+static enum status
 record_json_put(struct json *to, json_t *value, struct error *error)
 {
     return put_value(to, value, 0, error);

@@ -48,8 +48,6 @@ enum status record_json_wrong(struct error *error, const char *field, const char
 void record_json_put_any_text(struct json *to, const char *text, size_t bytes_max);
 /* Checks a complete value. INVALID_ARGUMENT: it is not UTF-8 and would not be JSON for others. */
 enum status record_json_end(const struct json *to, struct error *error);
-/* Any value. INVALID_ARGUMENT: nested too deep. */
-enum status record_json_put(struct json *to, json_t *value, struct error *error);
 /* As it is in the object (NULL: absent). */
 enum status record_json_field_kept(struct json *to, const char *name, json_t *object,
                                    struct error *error);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A vmodel's record: actionable, o (owner), amid, tmid, failed, then everything else by name. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/check.h"

@@ -36,7 +36,7 @@ get_u32(const char *from)
 }
 
 /* Reversed polynomial 0x82f63b78, half a byte at a time: a small table, as fast as a disk. */
-uint32_t
+static uint32_t
 frame_checksum(const void *data, size_t bytes)
 {
     static const uint32_t table[16] = {

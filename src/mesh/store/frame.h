@@ -28,8 +28,6 @@ enum {
 
 enum frame_kind { FRAME_PUT = 1, FRAME_DELETE = 2, FRAME_REVISION = 3 };
 
-uint32_t frame_checksum(const void *data, size_t bytes);
-
 /* ---- writing ---- */
 
 void frame_file_put(struct bytes *to);

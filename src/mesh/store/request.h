@@ -2,7 +2,6 @@
 /* A transaction that has been requested and not answered: a copy of it, in one block. */
 #pragma once
 
-#include <stdbool.h>
 
 #include "mesh/store/store.h"
 

@@ -318,7 +318,8 @@ figures_judge(struct mesh_figures figures)
     return figures;
 }
 
-void
+/* Stores the figures of an instance, from its record. */
+static void
 tables_notify_figures(struct instance *instance, const struct mesh_figures *figures, int64_t now_ms)
 {
     bool was_bare = instance_is_bare(instance);

@@ -180,9 +180,6 @@ stamp_judge(int64_t stamp_ms)
 {
     return stamp_ms < 0 ? 0 : stamp_ms < STAMP_MAX ? stamp_ms : STAMP_MAX;
 }
-/* Stores the figures of an instance, from its record. */
-void tables_notify_figures(struct instance *instance, const struct mesh_figures *figures,
-                           int64_t now_ms);
 /* The same from a reply about a model (NULL: unknown), of the pool that takes it. */
 void tables_notify_reply(struct instance *instance, const struct core_model *model,
                          const struct mesh_figures *figures, int64_t now_ms);
