@@ -281,7 +281,7 @@ measure(const struct options *options, const struct digits *digits, struct summa
     return status;
 }
 
-/* ---- what the user sees ---- */
+/* ---- output ---- */
 
 static int64_t
 percentile_ns(const struct summary *summary, size_t percent)

@@ -53,7 +53,7 @@ shape_text(const struct shoal_tensor_spec *spec, char room[SHAPE_ROOM])
     return room;
 }
 
-/* True if the tensor is what the model takes; else fails the item. */
+/* True if the model takes the tensor; else fails the item. */
 static bool
 input_check(const struct shoal_host *host, struct shoal_item *item,
             const struct shoal_tensor *tensor, const struct shoal_tensor_spec *spec)

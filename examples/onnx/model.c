@@ -58,7 +58,7 @@ refuse(const struct engine *engine, const struct onnx_model *model, OrtStatus *s
     return model_refuse(error, model->folder.path, number, reason);
 }
 
-/* ---- what it takes and gives ---- */
+/* ---- inputs and outputs ---- */
 
 /* The first dimension, while it may be the common one for concatenation. */
 struct first {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What `run` returned, checked and copied once into the outputs of its items. */
+/* Checks the results of `run` and copies them once into the outputs of its items. */
 #pragma once
 
 #define PY_SSIZE_T_CLEAN

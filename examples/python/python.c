@@ -181,7 +181,7 @@ python_describe(void *instance, struct shoal_io *io, struct shoal_error *error)
 
 /* ---- models ---- */
 
-/* What `describe` of the Python code says of a model, if there is such a method. */
+/* The result of the Python code's `describe` for a model, if there is such a method. */
 static bool
 model_describe(const struct python *self, struct python_model *model)
 {
@@ -255,8 +255,8 @@ python_describe_model(void *instance, void *loaded, struct shoal_io *io, struct 
 
 /* ---- running ---- */
 
-/* Runs a group. Returns SHOAL_OK if its items have statuses, or what the exception means, which is
- * logged. */
+/* Runs a group. Returns SHOAL_OK if its items have statuses, else the status of the exception,
+ * which is logged. */
 static int
 group_run(struct python *self, const struct python_model *model, const struct run_group *group,
           const struct shoal_tensor *const *found, struct shoal_error *error)

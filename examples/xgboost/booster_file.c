@@ -35,7 +35,7 @@ fails(struct scan *scan, const char *mistake)
     return false;
 }
 
-/* ---- what the file says of itself ---- */
+/* ---- the file's own figures ---- */
 
 static bool
 name_is(const struct scan *scan, size_t begin, size_t length, const char *name)

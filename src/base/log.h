@@ -57,9 +57,9 @@ int log_level_from_name(const char *name);
 
 void log_line(enum log_level level, const char *format, ...) PRINTF_LIKE(2, 3);
 
-/* Also passes each event of level info or graver to `tap`, whatever the lowest level that is
- * written: its name and values, without time and program. Any thread logs, so any thread may call
- * the tap, for a moment even after it was replaced; it may not log. NULL ends that. */
+/* Also passes each event of level info or graver to `tap`, even if the log omits it: its name
+ * and values, without time and program. Any thread logs, so any thread may call the tap, for a
+ * moment even after it was replaced; it may not log. NULL ends that. */
 void log_set_tap(void (*tap)(enum log_level level, const char *event, size_t bytes));
 
 /* A place that logs; static, initially all zero. */

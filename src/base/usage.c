@@ -207,7 +207,7 @@ print_bash_case(FILE *out, const struct usage_program *program, const struct usa
     fputs("' ;;\n", out);
 }
 
-/* A file's name completes what is neither a word of the table nor an option. */
+/* Words that are neither in the table nor options are completed as names of files. */
 static void
 print_bash(FILE *out, const struct usage_program *program)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A program's commands and options as one table, and what is made from it: `--help`, the manual
- * page, and completion for bash and zsh.
+ * A program's commands and options as one table, and its products: `--help`, the manual page, and
+ * completion for bash and zsh.
  */
 #pragma once
 

@@ -293,8 +293,8 @@ check_descriptors(const struct config *config, struct error *error)
                      (uint64_t)limit.rlim_cur, needed);
 }
 
-/* Tries to get the threads that the node and its libraries start, the address space of the regions,
- * and enough descriptors. RESOURCE_EXHAUSTED: what is short, and what to do. */
+/* Tries to get the threads that the node and its libraries start, the address space of the
+ * regions, and enough descriptors. RESOURCE_EXHAUSTED: the shortage and its remedy. */
 static enum status
 limits_check(const struct config *config, struct error *error)
 {

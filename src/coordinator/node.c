@@ -44,7 +44,7 @@ enum {
     EXIT_STUCK = 3, /* it has drained, and then did not end */
     PUBLISH_MS = 250,
     FINISH_MS_MIN = 10000, /* drain_timeout_ms is for the end after the drain, too, but for this */
-    LOG_END_MS = 1000      /* what is not written by then is lost */
+    LOG_END_MS = 1000      /* lines not written by then are lost */
 };
 
 /* ---- pipelines ---- */
@@ -296,7 +296,7 @@ front_node(struct coordinator_node *node)
     };
 }
 
-/* Binds what is configured; what comes in waits until web_start. */
+/* Binds the configured addresses; what comes in waits until web_start. */
 static enum status
 web_open(struct coordinator_node *node, struct error *error)
 {
@@ -507,7 +507,7 @@ start(struct coordinator_node *node, struct error *error)
     return status == STATUS_OK ? assembly_start(&node->assembly, error) : status;
 }
 
-/* In reverse; of what is not there nothing is undone. */
+/* In reverse; parts that were not set up are skipped. */
 static void
 finish(struct coordinator_node *node)
 {

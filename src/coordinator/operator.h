@@ -32,6 +32,6 @@ enum status operator_list(const struct operator_scope *scope, const struct contr
 /* Answers the call, now or later. */
 void operator_take(const struct operator_scope *scope, const struct control_request *request,
                    struct control_call *call);
-/* Refuses what is not only a list, because the node is `doing` something else: "starting". */
+/* Refuses requests other than lists, because the node is `doing` something else: "starting". */
 void operator_refuse(const struct operator_scope *scope, const struct control_request *request,
                      const char *doing, struct control_call *call);

@@ -28,7 +28,7 @@ struct reloads {
 void reload_all(struct reloads *reloads);
 /* For SIGHUP while the node starts or is upgraded: holds the request `until` then, for the log. */
 void reload_hold(struct reloads *reloads, const char *until);
-/* Runs what was held, if nothing is under way. */
+/* Runs the held reload, if none is under way. */
 void reload_held(struct reloads *reloads);
 
 /* Reloads the pipeline of that name, or all for ""; answers `call` when all have ended. */

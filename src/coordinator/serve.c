@@ -51,7 +51,7 @@ struct serve {
     const char *name;    /* of what is added, if its path does not tell; else NULL */
 };
 
-/* ---- what the paths name ---- */
+/* ---- the named paths ---- */
 
 /* Whether a folder is a model itself, not a folder of models. */
 static bool

@@ -297,8 +297,8 @@ make_legacy(struct legacy *legacy, struct spawned *process, struct error *error)
     return add_sockets(legacy, error);
 }
 
-/* Ours, less what is for this process alone. A variable that names this process as the one that
- * gives signs of life would silence the successor. */
+/* Our environment, less the variables for this process alone. A variable that names this process
+ * as the one that gives signs of life would silence the successor. */
 static char **
 make_environment(const char *variable)
 {
@@ -446,7 +446,7 @@ upgrade_begin(struct upgrade *upgrade, const struct control_request *request, in
     return status;
 }
 
-/* ---- what the node asks and orders ---- */
+/* ---- the node's questions and orders ---- */
 
 bool
 upgrade_is_under_way(const struct upgrade *upgrade)

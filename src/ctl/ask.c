@@ -131,7 +131,7 @@ read_file(int fd)
     return answer;
 }
 
-/* NULL: the other side has closed, or says what is not JSON. */
+/* NULL: the other side has closed, or sent no JSON. */
 static json_t *
 receive(int socket)
 {

@@ -18,7 +18,7 @@
 
 enum { WORD_MAX = 32, OPTIONS_MAX = 32 };
 
-/* What getopt returns, besides letters. */
+/* Results of getopt besides letters. */
 enum { GIVEN_ARGUMENT = 1, GIVEN_OPTION = 256, GIVEN_HELP };
 
 void *

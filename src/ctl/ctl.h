@@ -24,9 +24,9 @@ enum ctl_exit {
 
 enum ctl_output { CTL_TEXT, CTL_JSON };
 
-/* What an option sets, at `at` in the command's settings. */
+/* The form of an option's value, which is stored at `at` in the command's settings. */
 enum ctl_form {
-    CTL_OWN,     /* whatever `take` does */
+    CTL_OWN,     /* `take` decides */
     CTL_FLAG,    /* bool */
     CTL_WORD,    /* const char *, any */
     CTL_NAME,    /* const char *, as ctl_take_text, of less than `most` bytes */
@@ -42,7 +42,7 @@ struct ctl_option {
     enum ctl_form form;
     size_t at;
     int64_t most;
-    const char *what; /* of CTL_NAME: what it is, in errors */
+    const char *what; /* of CTL_NAME: its name in errors */
     enum status (*take)(void *settings, const char *value, struct error *error);
 };
 

@@ -33,7 +33,7 @@ struct http_body {
 enum http_verdict http_body_init(struct http_body *body, const struct http_parser *head,
                                  uint64_t bytes_max);
 
-/* Frees what is left of a body that did not end. */
+/* Frees the rest of a body that did not end. */
 void http_body_fini(struct http_body *body);
 
 /* Consumes `*used` bytes, of which the last `*piece_bytes` are body bytes. HTTP_MORE: call it again

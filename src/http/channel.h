@@ -21,7 +21,7 @@ enum http_channel_event {
     HTTP_CHANNEL_READY,       /* connected, and the TLS handshake is over */
     HTTP_CHANNEL_ENDED,       /* the peer sends no more; nothing is read any more */
     HTTP_CHANNEL_READ_FAILED, /* likewise: by an error. Before READY: no connection */
-    HTTP_CHANNEL_WRITE_FAILED /* nothing is written any more; what the peer sent can be read */
+    HTTP_CHANNEL_WRITE_FAILED /* nothing is written any more; input can be read */
 };
 
 struct http_channel_handler {

@@ -400,7 +400,7 @@ body_read(struct http_call *call, struct evbuffer *input, const struct evbuffer_
         finish_malformed(call, call->body.mistake);
 }
 
-/* Processes what has arrived. The call may be over afterwards. */
+/* Processes the input. The call may be over afterwards. */
 static void
 run(struct http_call *call)
 {

@@ -203,7 +203,7 @@ struct http_connection *http_connection_open(struct http_listener *listener, int
                                              enum http_admission admission, struct http_peer *peer);
 /* The answer is complete, perhaps already sent. */
 void http_connection_answered(struct http_connection *connection);
-/* Processes what has arrived. */
+/* Processes the input. */
 void http_connection_run(struct http_connection *connection);
 /* Restarts the time limit: the time before was the handler's. */
 void http_connection_restart_time(struct http_connection *connection);

@@ -261,7 +261,7 @@ judge_answer_body(struct http_parser *parser, const struct framing *framing)
     return HTTP_DONE;
 }
 
-/* What a request needs besides its framing. */
+/* Checks a request's rules besides framing. */
 static enum http_verdict
 judge_request(struct http_parser *parser, const struct framing *framing)
 {

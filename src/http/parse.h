@@ -15,7 +15,7 @@
 
 enum http_verdict { HTTP_MORE, HTTP_DONE, HTTP_BAD };
 
-/* An answer to HEAD has no body, whatever its length says. */
+/* An answer to HEAD has no body, in spite of its length. */
 enum http_parsed { HTTP_PARSE_REQUEST, HTTP_PARSE_ANSWER, HTTP_PARSE_ANSWER_TO_HEAD };
 
 enum { HTTP_FIELDS_MAX = 128, HTTP_METHOD_BYTES_MAX = 32 };

@@ -14,7 +14,7 @@ http_tls_set_fd(SSL *ssl, int fd)
     SSL_set_mode(ssl, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
 }
 
-/* What the result of a call means. An end without close_notify is an error, unless
+/* The meaning of a call's result. An end without close_notify is an error, unless
  * SSL_OP_IGNORE_UNEXPECTED_EOF is set. */
 static enum http_moved
 judge(SSL *ssl, int result)

@@ -13,7 +13,7 @@ struct loop_timer;
 /* Creates a timer that is not set. `on_time` runs once per loop_timer_set. */
 struct loop_timer *loop_timer_create(struct event_base *base, void (*on_time)(void *context),
                                      void *context);
-/* Fires once after the timeout; a negative one counts as 0. Replaces what was set before. */
+/* Fires once after the timeout; a negative one counts as 0. Replaces the former setting. */
 void loop_timer_set(struct loop_timer *timer, int64_t timeout_ns);
 void loop_timer_clear(struct loop_timer *timer);
 /* NULL is ignored. */

@@ -632,8 +632,7 @@ rpc_acceptor_figures(struct rpc_acceptor *acceptor)
     return figures;
 }
 
-/* Discards what was received and not read: the library would read it first, for as long as the
- * attack lasted. */
+/* Discards unread input: the library would read it first, for as long as the attack lasted. */
 static void
 abort_connection(int fd)
 {

@@ -202,9 +202,9 @@ call_on_no_message(struct rpc_call *call)
 }
 
 /*
- * If CLOSED came first, nobody waits for what was received: a user that knows the call has been
- * notified, and no other needs to be. The opposite order looks like a half-close: the library
- * reports a lost connection as the end of messages too.
+ * If CLOSED came first, nobody waits for the message: a user that knows the call has been notified,
+ * and no other needs to be. The opposite order looks like a half-close: the library reports a lost
+ * connection as the end of messages too.
  */
 static void
 call_on_received(struct rpc_call *call)

@@ -58,7 +58,7 @@ enum rpc_event {
     RPC_EVENT_COUNT,
 };
 
-/* Whether the library did what the event reports. */
+/* Whether the operations that the event reports succeeded. */
 enum rpc_success { RPC_FAILED, RPC_DONE };
 
 enum { RPC_CALL_EVENTS = RPC_EVENT_CLOSED + 1 };
@@ -115,7 +115,7 @@ struct rpc_call {
     struct rpc_queue *queue;
     struct rpc_call *next_free;
     const struct rpc_method *method; /* NULL until a catch-all call has arrived */
-    const struct rpc_arm *arm;       /* what it was armed for */
+    const struct rpc_arm *arm;       /* its purpose */
     grpc_call *core;
     grpc_metadata_array metadata;
     grpc_call_details details;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The sending half of a stream, a server's or a client's: a bounded queue of messages, of which the
- * library has at most one. A batch takes what is ready: the initial metadata if they were not sent,
- * one message, and after the last one the end (a server's status, a client's half-close).
+ * library has at most one. A batch takes the operations that are ready: the initial metadata if
+ * they were not sent, one message, and after the last one the end (a server's status, a client's
+ * half-close).
  *
  * `busy` is a baton. The thread that sets it, under the lock, starts the next batch outside the
  * lock; that batch's event goes to the stepping thread, which starts the one after it or clears

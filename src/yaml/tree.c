@@ -21,7 +21,7 @@ struct builder {
 
 static struct tree_node *build_value(struct builder *builder, const yaml_event_t *event);
 
-/* The two texts are before and after the name of what the file is. */
+/* The two texts enclose the name of the file's kind. */
 static void
 stop(struct builder *builder, int line, const char *text, const char *rest)
 {

@@ -69,7 +69,7 @@ struct tree_node {
 };
 
 struct tree_limits {
-    const char *what;  /* "configuration": in texts about what is too large */
+    const char *what;  /* "configuration": in texts about oversized files */
     const char *empty; /* the text for a file without a document */
     size_t bytes_max;
     int depth_max;

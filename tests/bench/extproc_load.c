@@ -41,7 +41,7 @@ struct load_request {
     struct load_connection *connection;
     int32_t id;
     uint64_t began_ns;
-    const struct bytes *says; /* what it sends now */
+    const struct bytes *says; /* its next message */
     size_t said;
     struct bytes came; /* the beginning of a message */
     uint64_t body_bytes;

@@ -281,7 +281,7 @@ wait_until(uint64_t ns)
         clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &due, NULL);
 }
 
-/* Waits for one if all are out: what is due meanwhile is sent late, and its latency says so. */
+/* Waits for one if all are out: calls due meanwhile are sent late, and their latency shows it. */
 static struct flight *
 flight_take(void)
 {

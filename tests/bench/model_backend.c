@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A model server that costs as little as it can, so that what is before it is measured: one thread,
- * HTTP/1.1 with keep-alive, no parsing beyond the request's length.
+ * A model server that costs as little as it can, so that the proxy before it is measured: one
+ * thread, HTTP/1.1 with keep-alive, no parsing beyond the request's length.
  *
  *     model_backend [--cpu N] [--chunks N] [--every-us N] PORT
  *

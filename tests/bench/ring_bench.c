@@ -38,7 +38,7 @@ enum { HOLDER = 2 }; /* the party on both sides: threads of one process */
 /* A call per item would be half the cost of the cheapest ring. */
 #define INLINE static inline __attribute__((always_inline))
 
-/* A ring under test, and what is done with it. Bodies return how many items came out of order. */
+/* A ring under test, and its operations. Bodies return how many items came out of order. */
 struct test {
     const char *name;
     const char *figure;

@@ -147,7 +147,7 @@ unary_call_start(struct unary_call *call, const struct unary_channel *channel,
     grpc_byte_buffer_destroy(buffer);
 }
 
-/* Gives back what the call has brought. */
+/* Frees the call's results. */
 static inline void
 unary_call_end(struct unary_call *call)
 {

@@ -268,7 +268,7 @@ flight_end(struct flight *flight, uint64_t now_ns)
 
 /* ---- all calls ---- */
 
-/* Cancels what is due, ends pauses that are over. */
+/* Cancels due calls, ends pauses that are over. */
 static void
 flights_tend(uint64_t now_ns)
 {

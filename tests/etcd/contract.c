@@ -214,7 +214,7 @@ check_number(const struct contract *contract, const char *key, enum etcd_target 
         assert_int_equal(holds(contract, compare), off == 0);
         compare.relation = ETCD_NOT_EQUAL;
         assert_int_equal(holds(contract, compare), off != 0);
-        compare.relation = ETCD_GREATER; /* the key's is greater than what is given */
+        compare.relation = ETCD_GREATER; /* the key's is greater than the given one */
         assert_int_equal(holds(contract, compare), off < 0);
         compare.relation = ETCD_LESS;
         assert_int_equal(holds(contract, compare), off > 0);

@@ -9,7 +9,7 @@
 
 enum proxy_mode {
     PROXY_PASS,
-    PROXY_SWALLOW,      /* takes what the client sends, and nothing ever happens */
+    PROXY_SWALLOW,      /* takes the client's bytes and does nothing */
     PROXY_DROP_REQUEST, /* ends the connection when the client sends, before etcd has it */
     PROXY_DROP_ANSWER,  /* ends the connection when etcd answers, before the client has it */
     PROXY_MUTE_WATCHES, /* passes all but what etcd says on watches */

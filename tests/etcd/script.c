@@ -34,7 +34,7 @@ line_end(struct line *line)
     free(line);
 }
 
-/* The length of the request at the beginning of what came; 0: it has not come as a whole. */
+/* The length of the request at the beginning of the input; 0: it has not come as a whole. */
 static size_t
 request_bytes(struct evbuffer *input)
 {

@@ -2,7 +2,7 @@
 /*
  * A server that may say anything: answers that are cut, doubled, of the wrong shape, redirected,
  * with absurd numbers. A write without a sound answer is unknown, and was sent once; secrets do not
- * come into errors. And callbacks that cancel, close and begin what they like.
+ * come into errors. Callbacks cancel, close and begin calls at will.
  */
 #include "rig.h"
 #include "script.h"

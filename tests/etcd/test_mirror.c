@@ -326,7 +326,7 @@ TEST_CASE(survives)
         } else if (fault == 2 && round % 4 == 0) {
             member_kill(&cluster, 0);
             member_start(&cluster, 0);
-        } else if (fault == 3) { /* what it has not seen is forgotten */
+        } else if (fault == 3) { /* keys that it has not seen are forgotten */
             proxy_set(proxy, PROXY_DROP_ANSWER);
             proxy_cut(proxy);
             write_random(&seed, 10);

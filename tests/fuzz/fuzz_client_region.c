@@ -106,7 +106,7 @@ struct lent {
     uint64_t bytes;
 };
 
-/* Adds an output and writes all of it; false: it is refused. `lent`: what was before it. */
+/* Adds an output and writes all of it; false: it is refused. `lent`: the bytes before it. */
 static bool
 add_output(struct host_item *item, const char *name, int64_t bytes, struct lent *lent,
            uint32_t count)
@@ -402,7 +402,7 @@ submit(const struct region *region, uint8_t kind, uint64_t number)
            place == worker.place;
 }
 
-/* Where what the worker has done with a slot is found. */
+/* Where a slot's result is found. */
 static const uint8_t done_places[] = {PLACE_ERROR, 0, 1, STAGES};
 
 static void

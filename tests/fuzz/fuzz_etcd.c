@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Any bytes as an answer of etcd's gateway. The first byte chooses of what: each kind of call, a
+ * Any bytes as an answer of etcd's gateway. The first byte chooses the kind: each kind of call, a
  * failure, a line of a watch. Accepted answers keep the promises of answer.h.
  */
 #include <stdint.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Any bytes as a request of KServe's v1 protocol, for one of a few models, which the first byte
- * chooses. What is accepted has the tensors that the model declares; given back as an answer, it is
+ * chooses. An accepted body has the tensors that the model declares; given back as an answer, it is
  * JSON that a library reads, with as many predictions as there were rows, and these are the same
  * rows when they are sent again. ctest: libs=jansson
  */

@@ -181,7 +181,7 @@ read_plainly(const struct given *given)
     };
 }
 
-/* ---- what is compared ---- */
+/* ---- comparisons ---- */
 
 static void
 check_refused(const struct error *error, const char *text)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Any bytes as a value of the registry. The first byte chooses of what. A refusal has a text; an
+ * Any bytes as a value of the registry. The first byte chooses the kind. A refusal has a text; an
  * accepted record is written, and then reads and writes the same, be it over the former value or
  * over the unknown fields.
  */

@@ -5,9 +5,9 @@
  * let workers die, and let the coordinator do all that it ever does with a region: gather, repair,
  * audit, fail a stage, cancel, wake, check the header, attach. region_steps.h has the list.
  *
- * Properties: no step reads or writes outside the region, none goes on for ever, every request
- * that was let in is answered exactly once, and an answer's bytes lie in the region. As long as
- * the program wrote nothing, also: nothing is ever called corrupt, every caller gets what is his,
+ * Properties: no step reads or writes outside the region, none goes on for ever, every request that
+ * was let in is answered exactly once, and an answer's bytes lie in the region. As long as the
+ * program wrote nothing, also: nothing is ever called corrupt, every caller gets its own answer,
  * and in the end no slot and no block is in use.
  */
 #include <stdio.h>
@@ -155,7 +155,7 @@ on_fail(void *context, enum status status, const char *text)
 
 static const struct request_sink sink = {.tagged = on_tagged, .reply = on_reply, .fail = on_fail};
 
-/* ---- what is made once ---- */
+/* ---- made once ---- */
 
 static struct message
 pack_message(size_t tensor_bytes, const char *output)
@@ -279,7 +279,7 @@ begin(void)
     }
 }
 
-/* ---- what the coordinator does ---- */
+/* ---- steps of the coordinator ---- */
 
 /* As pipeline_condemn: nobody writes any more, all is answered. */
 static void

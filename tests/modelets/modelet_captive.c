@@ -197,7 +197,7 @@ try_pidfd_parent(const char *argument)
     return met_fd((int)syscall(SYS_pidfd_open, getppid(), 0));
 }
 
-/* Which would have the kernel send any signal there when the socket becomes readable. */
+/* The kernel would then send any signal there when the socket becomes readable. */
 static int
 try_setown(const char *argument)
 {

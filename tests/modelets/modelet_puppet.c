@@ -210,7 +210,7 @@ answer(struct shoal_batch *batch, struct shoal_item *item)
     return SHOAL_OK;
 }
 
-/* The item's status; what it wants of the whole batch goes into `whole`. */
+/* The item's status; commands for the whole batch go into `whole`. */
 static int32_t
 perform(struct puppet *self, struct shoal_batch *batch, struct shoal_item *item, int *whole)
 {

@@ -1,4 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The puppet as a modelet that changes its inputs: what it has touched is never run again. */
+/* The puppet as a modelet that changes its inputs: requests that it has touched never run again. */
 #define PUPPET_ABILITIES (SHOAL_RUNS_BATCHES | SHOAL_CHANGES_INPUTS)
 #include "modelet_puppet.c"

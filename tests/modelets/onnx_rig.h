@@ -19,7 +19,7 @@ bool onnx_is_there(void);
 bool onnx_is_installed(void); /* in the system */
 extern const struct CMUnitTest onnx_lacking[1];
 
-extern struct message onnx_graph; /* what the functions below write */
+extern struct message onnx_graph; /* output of the functions below */
 extern struct message onnx_model; /* the whole, once it was written to a file */
 
 const char *onnx_write(const char *name);

@@ -42,7 +42,7 @@ struct etcd_range own_key(struct world *world, uint32_t node);
 enum table table_of_key(const struct etcd_bytes *key);
 uint32_t number_of_key(const struct etcd_bytes *key);
 
-/* Copies what it is given; `done` is called once, if the node still lives. */
+/* Copies its argument; `done` is called once, if the node still lives. */
 void ask_etcd(struct world *world, uint32_t node, const struct ask *given);
 
 /* session.c */

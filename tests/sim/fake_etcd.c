@@ -553,7 +553,7 @@ fake_etcd_advance(struct fake_etcd *etcd, int64_t now_ms)
     }
 }
 
-/* ---- what it suffers ---- */
+/* ---- its faults ---- */
 
 void
 fake_etcd_set_health(struct fake_etcd *etcd, enum fake_health health)

@@ -171,7 +171,7 @@ TEST_CASE(test_case)
     one_case->run(&contract);
 }
 
-/* ---- what it can suffer ---- */
+/* ---- its faults ---- */
 
 static int64_t
 put_leased(const char *key, int64_t lease_id)

@@ -145,7 +145,7 @@ struct slot {
     uint32_t number;
 };
 
-/* Which record of a model a node knows. */
+/* The record of a model that a node knows. */
 struct told_model {
     uint64_t create_revision;
     uint64_t version; /* the registration that it is of */

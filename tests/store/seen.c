@@ -10,7 +10,7 @@ find(const struct seen *seen, enum store_table table, const char *id)
     return NULL;
 }
 
-/* NULL: what is known is newer. */
+/* NULL: the known record is newer. */
 static struct seen_record *
 make(struct seen *seen, enum store_table table, const char *id, uint64_t revision)
 {

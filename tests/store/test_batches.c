@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Transactions that wait for etcd go out together, each with the end that it would have had alone.
- * A proxy holds the answers back, so that two are out and the test knows which ones wait; what has
+ * A proxy holds the answers back, so that two are out and the test knows which ones wait; writes of
  * one revision went out together. With a real etcd, whose limits are small in some cases.
  */
 #include "../etcd/proxy.h"

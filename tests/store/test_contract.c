@@ -2,8 +2,7 @@
 /*
  * One contract over all stores: each case runs in memory, in a file and in a real etcd.
  * Transactions happen as a whole or not at all, for their session alone, and the records as they
- * are come before the answer; the own instance's record is the session; what is refused is refused
- * with a text.
+ * are come before the answer; the own instance's record is the session; refusals have a text.
  */
 #include "seen.h"
 

@@ -232,7 +232,7 @@ TEST_CASE(written_anew)
     open_store();
     assert_null(seen_value(&seen, STORE_MODELS, "m"));
     assert_int_equal(seen_revision(&seen, STORE_MODELS, "stays"), stays);
-    assert_true(seen.whole > revision); /* also of what is not there any more */
+    assert_true(seen.whole > revision); /* also of deleted records */
     assert_int_equal(seen.troubles, 0);
     close_store();
     free(value);

@@ -61,5 +61,5 @@ enum repair_verdict rig_judge(void *context, struct shm_ticket ticket, uint8_t s
                               struct error *error);
 
 /* With nobody else at work and nothing in flight: NULL if every slot and every block is free and
- * can be had, once each; else what is wrong. */
+ * can be had, once each; else the fault. */
 const char *rig_conserved(const struct region *region);

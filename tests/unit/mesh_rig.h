@@ -2,8 +2,8 @@
 /*
  * One mesh core on a scripted clock. The rig plays everything around it. Its etcd holds records,
  * applies a transaction whose compares hold, and reports the records that it named; `network` says
- * what becomes of transactions. Its runtime answers at once while `prompt` is set. The other nodes
- * are what the test says of them. The core's actions are a list of lines since `begin`:
+ * what becomes of transactions. Its runtime answers at once while `prompt` is set. The test plays
+ * the other nodes. The core's actions are a list of lines since `begin`:
  *
  *     write m1 self:loading other:loaded     (the copies in the order of the record)
  *     create m1 self:loaded                  (a write that expects no record)

@@ -188,7 +188,7 @@ empty_cells(struct shm_ring ring)
         atomic_store(&ring.shared->cells[i], cell_empty(0));
 }
 
-/* ---- what is lost ---- */
+/* ---- lost requests ---- */
 
 /* One that waits for its model: its slot is held by the coordinator, for as long as the load takes.
  */
@@ -357,7 +357,7 @@ TEST_CASE(test_kept_blocks)
     assert_found(rig, "a block is kept by a party that does not exist");
 }
 
-/* ---- what is not ---- */
+/* ---- requests that are not lost ---- */
 
 TEST_CASE(test_an_idle_pipeline)
 {

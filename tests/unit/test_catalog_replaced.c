@@ -2,8 +2,8 @@
 /*
  * A listed model whose files, path or key change, with real workers: the old version serves until
  * the new one can, and stays if the new one cannot; without room for both, or when the old one is
- * unloaded, requests wait for the new one. Which version has answered, the first byte of its file
- * says.
+ * unloaded, requests wait for the new one. The first byte of its file says which version has
+ * answered.
  *
  * ctest: timeout=240
  */

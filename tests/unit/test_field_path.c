@@ -37,7 +37,7 @@ find_in_blob(const struct blob *blob, const uint32_t *numbers, uint32_t depth)
     return find;
 }
 
-/* ---- what is found ---- */
+/* ---- found ---- */
 
 TEST_CASE(test_every_cut)
 {
@@ -110,7 +110,7 @@ TEST_CASE(test_which_one)
     }
 }
 
-/* ---- what is refused ---- */
+/* ---- refused ---- */
 
 TEST_CASE(test_refused)
 {

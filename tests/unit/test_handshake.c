@@ -115,7 +115,7 @@ TEST_CASE(test_closed_or_silent)
     assert_int_equal(handshake_send(ends[1], &message, sizeof(struct handshake_failed), &error),
                      STATUS_UNAVAILABLE); /* and no SIGPIPE */
     close(ends[1]);
-    int pipe_ends[2]; /* what is no socket at all */
+    int pipe_ends[2]; /* a descriptor that is no socket */
     assert_int_equal(pipe(pipe_ends), 0);
     assert_int_not_equal(handshake_receive(pipe_ends[0], &received, sizeof(received), &error),
                          STATUS_OK);

@@ -192,7 +192,7 @@ assert_ended(struct caller *caller, enum status status)
     caller_close(caller);
 }
 
-/* Each change once, to its watchers alone; setting what is already so is no change. */
+/* Each change once, to its watchers alone; setting the same state again is no change. */
 TEST_CASE(test_watch)
 {
     struct rig *rig = start(2);

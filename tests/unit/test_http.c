@@ -3,7 +3,7 @@
  * The HTTP server over real sockets: what a well-behaved client gets (keep-alive, requests sent
  * ahead, chunks, 100-continue, HEAD, HTTP/1.0), what a bad one gets (too large, malformed,
  * ambiguous, slow, gone, too many), and that each request is answered once, each lent piece given
- * back once. Time-outs are short; what is waited for is what the server does, never a time.
+ * back once. Time-outs are short; it waits for acts of the server, never for time.
  *
  * ctest: timeout=120 presets=dev,tsan because its thread meets those that answer
  */

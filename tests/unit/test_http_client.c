@@ -727,7 +727,7 @@ TEST_CASE(test_paused)
     rig_destroy(rig);
 }
 
-/* What has been read already comes without more from the server. */
+/* Bytes that were read already come without more from the server. */
 TEST_CASE(test_resumed)
 {
     struct rig *rig = rig_create(
@@ -753,7 +753,7 @@ serve_and_close(struct server *server)
     close(fd);
 }
 
-/* What was read before a pause is not lost when the server has closed meanwhile. */
+/* Bytes read before a pause are not lost when the server has closed meanwhile. */
 TEST_CASE(test_resumed_after_the_end)
 {
     struct rig *rig = rig_create(

@@ -145,7 +145,7 @@ TEST_CASE(test_judges_others)
     }
 }
 
-/* What a line of logfmt becomes is what the same event is in JSON. */
+/* A line of logfmt becomes the same JSON as the event itself. */
 static void
 assert_translated(const char *logfmt, const char *json)
 {

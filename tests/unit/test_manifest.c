@@ -167,7 +167,7 @@ TEST_CASE(test_documents_full_examples)
     manifest_file_free(&file);
 }
 
-/* What is written is read as the same. */
+/* A written manifest is read as the same. */
 TEST_CASE(test_canonical_form_is_read_as_itself)
 {
     const char *const texts[] = {

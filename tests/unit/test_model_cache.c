@@ -3,8 +3,8 @@
  * The model cache alone (model_cache.h), step by step and by random steps against an oracle that
  * recomputes everything from a plain table: a reservation never exceeds the budget, nobody with
  * users or that was ordered is evicted, the least recently used goes first, awaited models are
- * loaded first, and the sums are those of what is there. And model_size.h: what is foreseen, and
- * how it learns.
+ * loaded first, and the sums are those of what is there. And model_size.h: predictions, and how
+ * they learn.
  */
 #include <string.h>
 

@@ -288,7 +288,7 @@ nothing_was_complained_of(void)
 
 /* ---- set-up ---- */
 
-/* Before it, what is to be there at the start. */
+/* Before it, the entries that are there at the start. */
 static void
 start_looking(int64_t look_ns)
 {

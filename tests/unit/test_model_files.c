@@ -235,7 +235,7 @@ TEST_CASE(test_digests)
             "weights that is not");
     refuses(at("model"), "weights", key_of("{\"sha256\": \"@0\"}", digest), SHOAL_INVALID_ARGUMENT,
             "hexadecimal");
-    /* what is no JSON object states nothing */
+    /* a text that is no JSON object states nothing */
     lends(at("model"), "weights", key_of("[\"sha256\", \"@\"]", wrong));
     lends(at("model"), "weights", key_of("{\"sha256\": \"@\"", wrong));
 }

@@ -17,7 +17,7 @@
 
 enum { NUMBERS = 3, LIVES = 300 };
 
-/* Here a model is what the test says. */
+/* The test defines the models. */
 struct loaded_model {
     uint64_t word;
     uint64_t runs; /* by the one thread, read by the other when it is over */

@@ -253,7 +253,7 @@ TEST_CASE(test_hostile_names)
     for (size_t i = 0; i < ARRAY_COUNT(names); i++) {
         ask_for(NULL, 0);
         build_outputs();
-        char *endless = malloc(6); /* exactly what was promised, and no zero byte after it */
+        char *endless = malloc(6); /* exactly the promised bytes, and no zero byte after them */
         CHECK(endless != NULL);
         memcpy(endless, names[i].name, 6);
         rig->view.tensors[0].name = endless;

@@ -204,7 +204,7 @@ payload_rig_begin(struct payload_rig *rig)
     builder_init(&rig->builder, &rig->region, rig->ticket.index, RIG_PARTY, NULL, NULL);
 }
 
-/* Seals what was built and reads it into rig->view. */
+/* Seals the payload and reads it into rig->view. */
 static inline void
 payload_rig_seal(struct payload_rig *rig)
 {

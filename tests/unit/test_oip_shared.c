@@ -210,7 +210,7 @@ TEST_CASE(test_messages)
 
 /* ---- regions ---- */
 
-/* What a request holds outlives its registration, and nothing outlives the request. */
+/* Regions that a request holds outlive their registration, and none outlives the request. */
 TEST_CASE(test_held)
 {
     struct blob message = {0};

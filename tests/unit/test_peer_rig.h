@@ -226,7 +226,7 @@ house_answer(struct job job)
     request->type->release(request);
 }
 
-/* Takes what is to be answered now. */
+/* Takes the call to answer now. */
 static inline bool
 house_next(struct house *house, struct job *job)
 {

@@ -14,7 +14,7 @@
 
 enum { MANY = 500 };
 
-/* ---- what is asked is answered ---- */
+/* ---- calls are answered ---- */
 
 static void
 check_echo(struct side *side, struct rpc_client *client, const char *method, size_t bytes)

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Two servers on one queue: the host, whose it is, and a client region. One thread serves both,
- * each has its own calls and its own end, and the queue ends after both. And what is posted to that
- * thread.
+ * each has its own calls and its own end, and the queue ends after both. And posts to that thread.
  *
  * ctest: timeout=120 presets=dev,tsan because client regions post from other threads
  */

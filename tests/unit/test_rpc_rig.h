@@ -97,7 +97,7 @@ rig_count(struct rig *rig, unsigned *counter)
     pthread_mutex_unlock(&rig->lock);
 }
 
-/* ---- what the server does with calls ---- */
+/* ---- the server's methods ---- */
 
 struct lent {
     struct rig *rig;

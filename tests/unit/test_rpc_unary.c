@@ -122,7 +122,7 @@ TEST_CASE(test_no_message)
     rig_stop(rig);
 }
 
-/* ---- what the server sees of a call ---- */
+/* ---- the server's view of a call ---- */
 
 static void
 on_describe(void *context, struct rpc_call *call, const struct wire_message *message)

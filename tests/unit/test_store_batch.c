@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which waiting transactions go to etcd together: rules B1 to B5 of batch.h, each with one that
+ * The waiting transactions that go to etcd together: rules B1 to B5 of batch.h, each with one that
  * joins and one that does not, and random queues of which none is forgotten or taken twice.
  */
 #include <stdio.h>

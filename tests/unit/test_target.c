@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which pipeline a call means, of pipelines of every kind: called by name or by a method, with
- * models or without; and ids as messages and metadata give them. No models are known here: those
- * are met in tests/integration, and the rules for metadata in test_inbound.c.
+ * The pipeline that a call means, among pipelines of every kind: called by name or by a method,
+ * with models or without; and ids as messages and metadata give them. No models are known here:
+ * those are met in tests/integration, and the rules for metadata in test_inbound.c.
  */
 #include "coordinator/models/models.h"
 #include "coordinator/models/target.h"

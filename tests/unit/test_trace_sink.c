@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The file of traces: whole lines, in a new file after the old one was moved or deleted; a file
- * that may not grow any further keeps no half line and goes on when it may; what is no file is
+ * that may not grow any further keeps no half line and goes on when it may; anything but a file is
  * refused. And URLs that make no sense, a collector that is not there, an end that does not wait
  * for one that does not answer.
  */

@@ -14,7 +14,7 @@
 
 #include <sys/prctl.h>
 
-/* ---- what is checked ---- */
+/* ---- checks ---- */
 
 /* A request with the probe's tensor and another one; its outcome. */
 static struct rig_outcome
@@ -113,7 +113,7 @@ TEST_CASE(test_refused_comes_to_its_end)
 
 /* ---- the storm ---- */
 
-/* A request with one number; false: what it needs is not to be had. */
+/* A request with one number; false: its resources are not to be had. */
 static bool
 submit_number(struct rig *rig, int64_t number, uint8_t place)
 {

@@ -52,7 +52,7 @@ struct config_stage {
     int *cpus;         /* one worker per element; NULL: not pinned */
     uint32_t worker_count;
     uint32_t batch_size;   /* 0: singletons */
-    int64_t batch_wait_ns; /* 0: take what is there */
+    int64_t batch_wait_ns; /* 0: take the requests that are there */
     char *batch_wait;      /* "adaptive": batch_wait_ns is the maximum; or "fixed" */
     int64_t start_timeout_ns;
     int64_t run_timeout_ns; /* 0: none */

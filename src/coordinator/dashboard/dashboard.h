@@ -25,8 +25,8 @@ struct dashboard_options {
     struct asks_options lists; /* without the thread */
 };
 
-/* Binds what is configured; what comes in waits until dashboard_start. NULL in `dashboard`: there
- * is no `dashboard`. */
+/* Binds the configured addresses; what comes in waits until dashboard_start. NULL in
+ * `dashboard`: there is no `dashboard`. */
 enum status dashboard_create(const struct dashboard_options *options, struct dashboard **dashboard,
                              struct error *error) WARN_UNUSED;
 void dashboard_start(struct dashboard *dashboard, enum rpc_accept accept);

@@ -78,7 +78,7 @@ key_for_runtime(const char *key, uint64_t bytes)
     return text;
 }
 
-/* ---- what the runtime's edge asks for ---- */
+/* ---- requests of the runtime's edge ---- */
 
 static void
 on_fetched(void *context, const struct error *error, const struct storage_model *fetched)

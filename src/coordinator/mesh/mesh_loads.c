@@ -69,7 +69,7 @@ find_catalog(const struct mesh_loads *loads, const struct runner_model *model, s
     return catalog;
 }
 
-/* ---- what the runner asks for ---- */
+/* ---- requests of the runner ---- */
 
 static void
 end(struct loads_wait *wait, const struct runner_load_end *end)
@@ -150,7 +150,7 @@ size(void *context, struct runner_load *load, const struct runner_model *model)
     order(context, load, model, models_predict, on_predicted);
 }
 
-/* ---- what was used ---- */
+/* ---- uses ---- */
 
 struct harvest {
     struct mesh_runner *runner;

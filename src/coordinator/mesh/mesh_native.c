@@ -374,7 +374,7 @@ awaited_send(void *context, const struct rpc_piece *pieces, size_t piece_count,
              enum peer_flow_next next, struct error *error)
 {
     struct peer_request *request = context;
-    /* The first message may be handed out by await_message while what is behind it comes here. */
+    /* await_message may hand out the first message while later ones come here. */
     bool is_first = pieces != NULL ? !request->flow->is_committed : request->is_empty;
     struct native_try *tried = is_first ? await_exchange(request, NULL) : NULL;
     if (tried == NULL)

@@ -55,12 +55,12 @@ struct native_origin {
 
 /*
  * UNDER THE LOCK of the runner, as `serve` of a runner_call_type. The request's message goes into
- * the pipeline that has the model loaded; UNDER_WAY: its on_ended will be called, later. `refusal`
- * is filled in of what has ENDED.
+ * the pipeline that has the model loaded; UNDER_WAY: its on_ended will be called, later. If the
+ * result is ENDED, `refusal` is filled in.
  */
 enum runner_begun native_serve(struct native *native, struct peer_request *request,
                                const struct runner_attempt *attempt, struct native_origin *origin,
                                struct runner_end *end, struct native_refusal *refusal);
 
-/* Nobody waits for what is under way of it. */
+/* Nothing of it under way is waited for. */
 void native_cancel(struct native *native, struct peer_request *request);

@@ -586,7 +586,7 @@ mesh_node_part(struct mesh_node *node)
         management_part(node->management);
 }
 
-/* ---- what the node tells ---- */
+/* ---- reports ---- */
 
 struct meters *
 mesh_node_meters(const struct mesh_node *node)

@@ -397,7 +397,7 @@ catalog_fail(struct model *model, enum status status, const char *text)
     model_begin_leaving(model);
 }
 
-/* ---- what has changed ---- */
+/* ---- changes ---- */
 
 static void
 hurry_there(struct worker_models *worker_models, void *context)

@@ -151,7 +151,7 @@ on_changes(void *context)
     CHECK(pthread_mutex_unlock(&directory->mutex) == 0);
 }
 
-/* ---- what is to be said ---- */
+/* ---- reports ---- */
 
 /* Logs each text once. */
 static void
@@ -247,7 +247,7 @@ change_add(struct model_directory *directory, struct directory_entry *entry)
     return change;
 }
 
-/* ---- the table of what has been seen ---- */
+/* ---- the table of entries seen ---- */
 
 /* The position of the name, or the one where it belongs. */
 static size_t

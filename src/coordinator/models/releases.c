@@ -119,7 +119,7 @@ releases_destroy(struct releases *releases)
 
 /* ---- which are served ---- */
 
-/* What is withdrawn stays so while it is the same. */
+/* A withdrawn release stays withdrawn while its files are the same. */
 static void
 take_releases(struct released *model, const struct directory_model *seen)
 {

@@ -6,7 +6,7 @@
  *  1. The policy chooses releases: the highest ones, or all. The highest of these is the model's
  *     default; the others are listed beside it under ids of their own (MODEL_RELEASE_MARK).
  *  2. A release that a rollback has withdrawn is passed over until its content changes. The highest
- *     that is left is the default, whatever the policy.
+ *     release left is the default under any policy.
  *  3. The default is replaced by the rules of replacement.c: if the new one cannot be loaded, the
  *     old one stays.
  *  4. If there is no old one, as at the start, the next lower one of the policy's is the default,

@@ -234,7 +234,7 @@ replace(struct model *model, const struct model_spec *spec, const char *path, ui
         retire_later(successor);
         if (model_source_is(&model->source, path, spec->key) && tensors_are(&model->source, spec) &&
             model->source.version == version)
-            return; /* back to what serves */
+            return; /* back to the version that serves */
     }
     if (load_successor(model, spec, path, version))
         return;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The files beside a model that other servers read: Triton's `config.pbtxt` and MLServer's
- * `model-settings.json`. What they say is taken over where Shoal has it, refused where it
- * contradicts the model, and else ignored, by name. Pure.
+ * `model-settings.json`. Their members are taken over where Shoal has them, refused where they
+ * contradict the model, and else ignored, by name. Pure.
  *
  * `config.pbtxt`: name, platform or backend, version_policy; input and output are compared with the
  * loaded model's tensors. Their shapes lack the batch unless max_batch_size is 0.
@@ -55,8 +55,8 @@ struct sidecar {
     char ignored[SIDECAR_KINDS][SIDECAR_IGNORED_BYTES];
 };
 
-/* Adds what the text says to `sidecar`, zeros at first. `id`: the model's. INVALID_ARGUMENT: it is
- * malformed or contradicts the id; the error names the file, and the line or member. */
+/* Adds the text's members to `sidecar`, zeros at first. `id`: the model's. INVALID_ARGUMENT: it
+ * is malformed or contradicts the id; the error names the file, and the line or member. */
 enum status sidecar_read_triton(struct sidecar *sidecar, const char *id, const char *text,
                                 size_t bytes, struct error *error) WARN_UNUSED;
 enum status sidecar_read_mlserver(struct sidecar *sidecar, const char *id, const char *text,

@@ -85,7 +85,7 @@ worker_models_member(const struct worker_models *worker_models)
     return worker_models->member;
 }
 
-/* ---- what it holds ---- */
+/* ---- models held ---- */
 
 static struct holding *
 holding_of(const struct worker_models *worker_models, const struct model *model)
@@ -289,7 +289,7 @@ worker_models_predict(struct worker_models *worker_models, const struct model *m
     catalog_arm(worker_models->catalog);
 }
 
-/* ---- what it says ---- */
+/* ---- its messages ---- */
 
 static bool
 answers(const struct worker_order *order, const struct handshake_model_said *said)

@@ -9,7 +9,7 @@
 #include "base/check.h"
 #include "coordinator/protocol/oip_request.h"
 
-/* ---- what is known of each message ---- */
+/* ---- the known fields of each message ---- */
 
 enum field_action {
     FIELD_TEXT,     /* kept at `offset` */

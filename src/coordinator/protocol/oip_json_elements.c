@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What every JSON form puts into a decoded request: texts, and the elements of inputs.
+ * Fills a decoded request, for every JSON form: texts, and the elements of inputs.
  */
 #include <inttypes.h>
 #include <stdlib.h>

@@ -67,8 +67,8 @@ open_output(struct prediction_output *one, struct wire_cursor described, struct 
     return is_sound(one) ? STATUS_OK : impossible(error);
 }
 
-/* Takes the next `count` elements. Lengths within BYTES may change meanwhile, as a worker can write
- * them: whoever writes them out judges them again. */
+/* Takes the next `count` elements. Lengths within BYTES may change meanwhile, as a worker can
+ * write them: their writer judges them again. */
 static struct wire_cursor
 take_elements(struct prediction_output *one, uint64_t count)
 {

@@ -43,7 +43,7 @@ put_element(struct bytes *out, const char *text, size_t bytes, uint64_t index, b
 static enum status
 put_strings(struct bytes *out, struct wire_cursor contents, bool base64, struct error *error)
 {
-    struct bytes element = {0}; /* a copy: what is judged is what is written */
+    struct bytes element = {0}; /* a copy: the bytes judged are the bytes written */
     enum status status = STATUS_OK;
     for (uint64_t i = 0; status == STATUS_OK && contents.left > 0; i++) {
         uint32_t length = 0;

@@ -150,7 +150,7 @@ copy_bracket(struct skim_walk *walk, struct error *error)
     return keep(walk, walk->at++, 1, error);
 }
 
-/* Keeps one blank of a run, so that what it separates does not become one token. */
+/* Keeps one blank of a run, so that two tokens do not become one. */
 static enum status
 copy_blanks(struct skim_walk *walk, struct error *error)
 {

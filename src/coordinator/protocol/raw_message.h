@@ -26,7 +26,7 @@ enum status raw_message_copy(const struct wire_message *message, struct payload_
                              struct error *error) WARN_UNUSED;
 
 /* The answer: a lent piece, or none if it is empty. Trusts no name or type from the last stage.
- * INTERNAL says what it should have given. */
+ * INTERNAL names the expected output. */
 enum status raw_message_reply(const struct payload_view *outputs, void (*release)(void *context),
                               void *context, struct rpc_piece *piece, size_t *piece_count,
                               struct error *error) WARN_UNUSED;

@@ -366,7 +366,7 @@ put_family(const struct page *page, enum counter first)
         }
 }
 
-/* ---- what is no counter ---- */
+/* ---- figures that are no counters ---- */
 
 static void
 put_node(const struct page *page, const char *version)

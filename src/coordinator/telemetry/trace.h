@@ -45,7 +45,7 @@ struct trace_context {
     struct tracestate state;
 };
 
-/* What a record is for. */
+/* The purpose of a record. */
 enum trace_use { TRACE_SPANS = 1, TRACE_LINE = 2 /* in the log */ };
 
 enum { TRACE_NAME_BYTES = 64, TRACE_TEXT_BYTES = 256, TRACE_STAGE_NONE = -1 };

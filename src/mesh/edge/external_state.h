@@ -98,9 +98,9 @@ bool external_begin_trial(struct external *external);
 
 /* ---- external.c ---- */
 
-/* Any thread, also locked: home does what is due. */
+/* Any thread, also locked: home runs due work. */
 void external_wake(struct external *external);
-/* Home: does what is due. */
+/* Home: runs due work. */
 void external_step(struct external *external);
 /* A client on home's queue. */
 enum status external_home_client(struct external *external, const char *target,

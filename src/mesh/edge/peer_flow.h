@@ -10,8 +10,8 @@
  * bytes and a fixed amount, which bounds many small ones, too.
  *
  * A try may be repeated as long as nothing of its answer was passed on and no message after the
- * first was sent; until then the flow keeps what it has. Afterwards it is COMMITTED, and a try that
- * fails is the end of the call.
+ * first was sent; until then the flow keeps its messages. Afterwards it is COMMITTED, and a try
+ * that fails is the end of the call.
  *
  * Threads. Everything runs on the thread of the request's queue, except peer_flow_attach and
  * _shape, which come with a try, UNDER THE LOCK of the runner, on any thread. A sink's functions

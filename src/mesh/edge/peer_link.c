@@ -86,7 +86,7 @@ deliver_flow(const struct peer_slot *slot, const struct peer_frame *frame)
     request->type->release(request);
 }
 
-/* ---- what the peer says ---- */
+/* ---- frames of the peer ---- */
 
 /* Locked. The peer has broken the protocol: on_end follows. */
 static void
@@ -97,7 +97,7 @@ refuse(struct peer_link *link, const char *why)
     rpc_client_cancel(link->call);
 }
 
-/* Locked. The peer stops and has answered what it could: on_end follows. */
+/* Locked. The peer stops and has sent its last answers: on_end follows. */
 static void
 on_bye(struct peer_link *link)
 {
@@ -340,7 +340,8 @@ leave_if_idle(struct peer_link *link)
         rpc_client_cancel(link->call);
 }
 
-/* Unlocked. Delivers what the frame completed; if it came in parts, the first one tells what it is.
+/* Unlocked. Delivers the answer or message that the frame completed; if it came in parts, the first
+ * one tells what it is.
  */
 static void
 hand_over(struct peer_link *link, struct peer_slot *taken, int64_t start_ms)

@@ -65,7 +65,7 @@ piece_share(struct rpc_piece *piece)
 }
 
 /* Bytes `from` to `to` of the item's pieces. Kept ones keep the item's reference, lent ones get one
- * more: rpc_*_send takes what it needs of both. Returns their number. */
+ * more, for rpc_*_send. Returns their number. */
 static size_t
 item_cut(const struct peer_item *item, uint64_t from, uint64_t to, struct rpc_piece *out)
 {

@@ -217,7 +217,7 @@ peer_server_create(const struct peer_server_options *options, struct peer_server
         .listen_count = options->listen_count,
         .queue_count = 1,
         .queue = options->queue,
-        .sockets = RPC_SOCKETS_PRIVATE, /* whoever connects means this instance */
+        .sockets = RPC_SOCKETS_PRIVATE, /* every connection means this instance */
         .message_bytes_max = PEER_MESSAGE_BYTES_MAX,
         .armed_calls = ARMED_CALLS, /* for hot methods, of which there are none */
         .armed_calls_other = ARMED_CALLS,

@@ -57,7 +57,7 @@ void peer_server_stop(struct peer_server *server);
  * never said hello, keeps this true until peer_server_cut. */
 bool peer_server_is_sending(const struct peer_server *server);
 
-/* Any thread, once, after peer_server_stop: drops every connection with what is still unsent. */
+/* Any thread, once, after peer_server_stop: drops every connection with its unsent answers. */
 void peer_server_cut(struct peer_server *server);
 
 /* After peer_server_cut, peers_close and runner_close, when served calls and the queue have ended.

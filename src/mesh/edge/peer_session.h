@@ -31,7 +31,7 @@ struct peer_session {
     bool has_heard;
     uint32_t credit_bytes; /* from the peer's hello */
     bool is_broken;
-    bool has_said_bye;          /* ignores what the peer sends */
+    bool has_said_bye;          /* ignores the peer's input */
     unsigned references;        /* the server's and one per call */
     struct incoming **incoming; /* by the low bits of a number */
     uint32_t place_count;

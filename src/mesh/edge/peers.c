@@ -187,7 +187,7 @@ peer_leave(struct peers *peers, struct peer *peer)
     peer_free(peer);
 }
 
-/* ---- what the runner is given ---- */
+/* ---- the runner's functions ---- */
 
 static enum runner_begun
 forward(void *context, struct runner_call *call, const struct runner_attempt *attempt,

@@ -32,7 +32,7 @@ enum {
     PEERS_WINDOW_BYTES = 64 << 20, /* waiting for one stream; more: OVERLOADED */
 };
 
-/* ---- what is passed on ---- */
+/* ---- forwarded calls ---- */
 
 struct peer_flow;
 struct peer_request;

@@ -125,7 +125,7 @@ on_tick(void *context)
     loop_timer_set(runner->timer, runner->options.tick_ms * NS_PER_MS);
 }
 
-/* ---- what the node tells ---- */
+/* ---- reports of the node ---- */
 
 static uint64_t
 larger(uint64_t a, uint64_t b)

@@ -104,7 +104,7 @@ runner_call_refuse(struct mesh_runner *runner, struct runner_call *call, struct 
     call->type->answer(call, &made);
 }
 
-/* ---- what the core says ---- */
+/* ---- actions of the core ---- */
 
 static struct runner_attempt
 attempt_of(const struct runner_call *call, const struct mesh_action *action,
@@ -208,7 +208,7 @@ runner_call_end(struct mesh_runner *runner, const struct ended *ended)
                                          .took_us = ended->end.took_us}};
 }
 
-/* ---- what the owners say ---- */
+/* ---- reports of the owners ---- */
 
 /* After a step: the call's memory may be gone. */
 static bool

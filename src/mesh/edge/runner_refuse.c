@@ -8,7 +8,7 @@
  *      the reason, and so do calls that wait for a claim of it or that the core gives up.
  *   2. A store without space. A write is refused with the store's words. Orders on its records and
  *      all calls that need a claim end UNAVAILABLE; for FULL_FRESH_NS afterwards new calls and
- *      orders for a load do so at once. The core repeats what it has begun once a second, and the
+ *      orders for a load do so at once. The core repeats unfinished work once a second, and the
  *      node's own record is retried as well: the first successful write ends this state.
  *      Without a session, because the store refused the lease, no transaction is sent: each refusal
  *      of the lease answers all calls and orders that wait.

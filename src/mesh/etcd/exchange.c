@@ -103,7 +103,7 @@ take_answer(char *data, size_t one, size_t count, void *context)
     return bytes;
 }
 
-/* ---- what is told ---- */
+/* ---- reports ---- */
 
 static void
 exchange_free(struct etcd_exchange *exchange)

@@ -22,7 +22,7 @@ enum etcd_answer_form { ETCD_ANSWER_WHOLE, ETCD_ANSWER_LINES };
 
 struct etcd_exchange_end {
     long http_status;   /* 0: no answer, or an incomplete one */
-    const char *answer; /* what was not reported in lines; NUL-terminated */
+    const char *answer; /* the part not reported in lines; NUL-terminated */
     size_t answer_bytes;
     /* A byte of the body was handed over for sending; otherwise the server cannot have acted. */
     bool body_given;
@@ -43,7 +43,7 @@ struct etcd_exchange_request {
     void *context;
 };
 
-/* Copies what it needs of the options. */
+/* Copies from the options. */
 enum status etcd_wire_create(struct event_base *base, const struct etcd_options *options,
                              struct etcd_wire **wire, struct error *error) WARN_UNUSED;
 /* Drops exchanges under way. */

@@ -153,7 +153,7 @@ etcd_mirror_told(const struct etcd_mirror *mirror, struct etcd_bytes key)
     return entry == NULL ? 0 : entry->mod_revision;
 }
 
-/* ---- what is told ---- */
+/* ---- reports ---- */
 
 static void
 notify_trouble(struct etcd_mirror *mirror, const struct error *error)

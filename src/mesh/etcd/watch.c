@@ -230,7 +230,7 @@ watch_fail(struct etcd_watch *watch, struct etcd_verdict *verdict)
         watch_break(watch, &verdict->error);
 }
 
-/* ---- what the server says ---- */
+/* ---- messages of the server ---- */
 
 static const char *
 watch_url(const struct etcd_watch *watch)

@@ -297,7 +297,7 @@ record_json_field_bool(struct json *to, const char *name, bool value)
         json_field_bool(to, name, true);
 }
 
-/* ---- what is not known ---- */
+/* ---- unknown fields ---- */
 
 bool
 record_json_known(const struct record_fields *fields, const char *name)

@@ -9,8 +9,8 @@
  * Memory: a read record is one block with its texts and arrays; release it with free(). Running out
  * of memory ends the process.
  *
- * Errors: INVALID_ARGUMENT with the record, the field and what is wrong. Values come from anyone
- * and are judged here for their shape; the core judges whether a stamp or a size makes sense.
+ * Errors: INVALID_ARGUMENT with the record, the field and the fault. Values come from anyone and
+ * are judged here for their shape; the core judges whether a stamp or a size makes sense.
  *
  * Unknown fields survive: reading returns them as `unknown_fields`, a JSON object without blanks,
  * "" if there are none; writing takes them or the whole former value, with the same effect.

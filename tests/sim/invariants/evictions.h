@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which of a node's entries a step takes to make room: shared by I15 and I16. */
+/* Foretells the entries of a node that a step takes to make room: shared by I15 and I16. */
 #pragma once
 
 #include "../invariants.h"

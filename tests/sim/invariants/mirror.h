@@ -4,5 +4,5 @@
 
 #include "../invariants.h"
 
-/* NULL: the core knows the model as of `revision` or later, and rightly. Else what is wrong. */
+/* NULL: the core knows the model as of `revision` or later, and rightly. Else the fault. */
 const char *mirror_judge(struct world *world, uint32_t node, uint32_t model, uint64_t revision);

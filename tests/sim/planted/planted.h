@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which planted bug is awake: SHOAL_PLANT's number, none without it. Included by force into the
+ * The planted bug that is awake: SHOAL_PLANT's number, none without it. Included by force into the
  * copy of the core that plant.py makes, and known to nothing else.
  */
 #pragma once

@@ -225,7 +225,7 @@ is_over(const struct mesh *mesh, const struct core_call *call)
     return until_ms - mesh->now_ms <= TICK_MS;
 }
 
-/* If every node that may hold the model has it and yet did not serve the call, room is not what is
+/* If every node that may hold the model has it and yet did not serve the call, room is not
  * missing. */
 static void
 end_waiting(struct mesh *mesh, uint32_t number)

@@ -356,8 +356,8 @@ is_on_list(const struct place_wish *wish, uint32_t number, enum mesh_list list)
     return false;
 }
 
-/* Room is not what is missing there: the call excludes the node, it fails to load the model, or it
- * has it and could not serve. A node that refused the load may accept it next time. */
+/* Room is not missing there: the call excludes the node, it fails to load the model, or it has
+ * it and could not serve. A node that refused the load may accept it next time. */
 static bool
 is_hopeless(const struct place_wish *wish, uint32_t number)
 {

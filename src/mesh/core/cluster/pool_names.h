@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which pool of an instance takes a model (K6). Names are compared as numbers: two names of one
- * number, which chance makes once in four billion, share a pool as if one list had both.
+ * Chooses the pool of an instance that takes a model (K6). Names are compared as numbers: two names
+ * of one number, which chance makes once in four billion, share a pool as if one list had both.
  */
 #pragma once
 

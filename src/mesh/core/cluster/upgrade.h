@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which nodes are being replaced: rules U1 to U3. Generations are counted from the instance table,
- * by value; one exists as long as one of its nodes does. Pure; times as in mesh_core.h.
+ * Finds the nodes that are being replaced: rules U1 to U3. Generations are counted from the
+ * instance table, by value; one exists as long as one of its nodes does. Pure; times as in
+ * mesh_core.h.
  */
 #pragma once
 
@@ -40,7 +41,7 @@ void generations_leave(struct generations *generations, uint32_t number);
 /* An instance leaves or drains. */
 void generations_lose(struct generations *generations, uint32_t number, int64_t now_ms);
 
-/* U2: determines what is old in three steps: begin, show each living node, judge. */
+/* U2: finds old generations in three steps: begin, show each living node, judge. */
 void generations_begin(struct generations *generations);
 void generations_show(struct generations *generations, uint32_t number, int64_t start_ms,
                       int64_t wall_ms);

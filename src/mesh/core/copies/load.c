@@ -617,7 +617,7 @@ load_run_queue(struct mesh *mesh)
     return mesh->settling.unreconciled_count > 0 || mesh->calls.routing != CALL_NONE;
 }
 
-/* ---- what the runtime says ---- */
+/* ---- answers of the runtime ---- */
 
 /* NULL: the entry is gone. */
 static struct core_entry *

@@ -88,7 +88,7 @@ order_end_unloaded(struct mesh *mesh, struct core_order *order, const char *erro
     order_free(mesh, order);
 }
 
-/* ---- what it sends ---- */
+/* ---- its transactions ---- */
 
 void
 order_send(struct mesh *mesh, struct core_order *order, const struct write_batch *batch)

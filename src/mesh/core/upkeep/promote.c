@@ -189,7 +189,8 @@ promote_on_txn(struct mesh *mesh, uint64_t txn)
         look(mesh, number);
 }
 
-/* W1. Starts at a random vmodel: when all nodes write what the leader has not, each takes others.
+/* W1. Starts at a random vmodel: when all nodes write the records that the leader has not written,
+ * each takes others.
  */
 static void
 write_anew(struct mesh *mesh)
