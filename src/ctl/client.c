@@ -68,6 +68,27 @@ client_call(struct client *client, const char *method, const ProtobufCMessage *r
     return status;
 }
 
+void *
+client_ask(struct client *client, const char *path, const ProtobufCMessage *request,
+           const ProtobufCMessageDescriptor *answer, int64_t deadline_ns, struct error *error)
+{
+    size_t bytes = protobuf_c_message_get_packed_size(request);
+    uint8_t *packed = ctl_allocate(bytes + 1, 1);
+    protobuf_c_message_pack(request, packed);
+    void *response = NULL;
+    void *message = NULL;
+    size_t response_bytes = 0;
+    if (rpc_channel_call(client->channel, path, packed, bytes, deadline_ns, &response,
+                         &response_bytes, error) == STATUS_OK) {
+        message = protobuf_c_message_unpack(answer, NULL, response_bytes, response);
+        if (message == NULL)
+            error_set(error, STATUS_DATA_LOSS, "the answer cannot be read");
+    }
+    free(response);
+    free(packed);
+    return message;
+}
+
 /* The library reports only that it could not connect in time. */
 static bool
 is_denied(const char *target)

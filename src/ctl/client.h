@@ -66,3 +66,8 @@ enum status client_call(struct client *client, const char *method, const Protobu
 enum status client_call_packed(struct client *client, const char *method, const void *request,
                                size_t request_bytes, int64_t deadline_ns, void **response,
                                size_t *response_bytes, struct error *error) WARN_UNUSED;
+/* Any method, by its path. NULL: it failed. Free the answer with protobuf_c_message_free_unpacked.
+ */
+void *client_ask(struct client *client, const char *path, const ProtobufCMessage *request,
+                 const ProtobufCMessageDescriptor *answer, int64_t deadline_ns,
+                 struct error *error);

@@ -201,21 +201,7 @@ call(const struct manifests_settings *settings, struct client *client,
                              : "delete";
     char path[64];
     snprintf(path, sizeof(path), "/shoal.manifests.Manifests/%s", method);
-    size_t bytes = protobuf_c_message_get_packed_size(request);
-    uint8_t *packed = ctl_allocate(bytes + 1, 1);
-    protobuf_c_message_pack(request, packed);
-    void *response = NULL;
-    size_t response_bytes = 0;
-    enum status status = rpc_channel_call(client->channel, path, packed, bytes,
-                                          settings->deadline_ns, &response, &response_bytes, error);
-    free(packed);
-    if (status != STATUS_OK)
-        return NULL;
-    void *message = protobuf_c_message_unpack(answer, NULL, response_bytes, response);
-    free(response);
-    if (message == NULL)
-        error_set(error, STATUS_DATA_LOSS, "the answer cannot be read");
-    return message;
+    return client_ask(client, path, request, answer, settings->deadline_ns, error);
 }
 
 enum status

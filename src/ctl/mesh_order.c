@@ -15,25 +15,13 @@ ask(const struct mesh_call_settings *settings, struct client *client, const char
 {
     char path[64];
     snprintf(path, sizeof(path), "/mmesh.ModelMesh/%s", method);
-    size_t bytes = protobuf_c_message_get_packed_size(request);
-    uint8_t *packed = ctl_allocate(bytes, 1);
-    protobuf_c_message_pack(request, packed);
-    void *response = NULL;
-    size_t response_bytes = 0;
-    enum status status = rpc_channel_call(client->channel, path, packed, bytes,
-                                          clock_now_ns() + settings->timeout_ms * NS_PER_MS,
-                                          &response, &response_bytes, error);
-    free(packed);
-    if (status == STATUS_UNIMPLEMENTED && strncmp(error->text, "mmesh.", strlen("mmesh.")) != 0)
-        error_set(error, status,
+    void *message = client_ask(client, path, request, answer,
+                               clock_now_ns() + settings->timeout_ms * NS_PER_MS, error);
+    if (message == NULL && error->status == STATUS_UNIMPLEMENTED &&
+        strncmp(error->text, "mmesh.", strlen("mmesh.")) != 0)
+        error_set(error, STATUS_UNIMPLEMENTED,
                   "the node at %.200s is in no mesh: its configuration has no `mesh`",
                   settings->target);
-    if (status != STATUS_OK)
-        return NULL;
-    void *message = protobuf_c_message_unpack(answer, NULL, response_bytes, response);
-    free(response);
-    if (message == NULL)
-        error_set(error, STATUS_DATA_LOSS, "the answer cannot be read");
     return message;
 }
 

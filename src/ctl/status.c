@@ -83,31 +83,29 @@ struct status_asked {
     int64_t deadline_ns;
 };
 
-/* Makes one of the small calls; NULL: it failed with `error`. Free the result. */
+/* Makes one of the small calls. NULL: it failed with `error`, or the answer cannot be read. */
 static void *
 ask(const struct status_asked *asked, const char *method, const ProtobufCMessage *request,
-    size_t *bytes, struct error *error)
+    const ProtobufCMessageDescriptor *answer, struct error *error)
 {
     void *response = NULL;
-    if (client_call(asked->client, method, request, asked->deadline_ns, &response, bytes, error) !=
-        STATUS_OK) {
+    void *message = NULL;
+    size_t bytes;
+    if (client_call(asked->client, method, request, asked->deadline_ns, &response, &bytes, error) ==
+        STATUS_OK)
+        message = protobuf_c_message_unpack(answer, NULL, bytes, response);
+    else
         error_prefix(error, "%s: %s", method, status_name(error->status));
-        return NULL;
-    }
-    return response;
+    free(response);
+    return message;
 }
 
 static bool
 ask_ready(const struct status_asked *asked, struct error *error)
 {
     Inference__ServerReadyRequest request = INFERENCE__SERVER_READY_REQUEST__INIT;
-    size_t bytes;
-    void *packed = ask(asked, "ServerReady", &request.base, &bytes, error);
-    if (packed == NULL)
-        return false;
-    Inference__ServerReadyResponse *answer =
-        inference__server_ready_response__unpack(NULL, bytes, packed);
-    free(packed);
+    Inference__ServerReadyResponse *answer = ask(
+        asked, "ServerReady", &request.base, &inference__server_ready_response__descriptor, error);
     bool ready = answer != NULL && answer->ready;
     inference__server_ready_response__free_unpacked(answer, NULL);
     return ready;
@@ -117,30 +115,11 @@ static bool
 ask_live(const struct status_asked *asked, struct error *error)
 {
     Inference__ServerLiveRequest request = INFERENCE__SERVER_LIVE_REQUEST__INIT;
-    size_t bytes;
-    void *packed = ask(asked, "ServerLive", &request.base, &bytes, error);
-    if (packed == NULL)
-        return false;
-    Inference__ServerLiveResponse *answer =
-        inference__server_live_response__unpack(NULL, bytes, packed);
-    free(packed);
+    Inference__ServerLiveResponse *answer = ask(
+        asked, "ServerLive", &request.base, &inference__server_live_response__descriptor, error);
     bool live = answer != NULL && answer->live;
     inference__server_live_response__free_unpacked(answer, NULL);
     return live;
-}
-
-static Inference__ServerMetadataResponse *
-ask_metadata(const struct status_asked *asked, struct error *error)
-{
-    Inference__ServerMetadataRequest request = INFERENCE__SERVER_METADATA_REQUEST__INIT;
-    size_t bytes;
-    void *packed = ask(asked, "ServerMetadata", &request.base, &bytes, error);
-    if (packed == NULL)
-        return NULL;
-    Inference__ServerMetadataResponse *answer =
-        inference__server_metadata_response__unpack(NULL, bytes, packed);
-    free(packed);
-    return answer;
 }
 
 static void
@@ -149,18 +128,13 @@ ask_model(const struct status_asked *asked, struct status_model *model)
     struct error error = ERROR_NONE;
     Inference__ModelReadyRequest request = INFERENCE__MODEL_READY_REQUEST__INIT;
     request.name = (char *)(uintptr_t)model->name;
-    size_t bytes;
-    void *packed = ask(asked, "ModelReady", &request.base, &bytes, &error);
-    model->ready = false;
-    if (packed == NULL) {
-        snprintf(model->why, sizeof model->why, "%.95s", error.text);
-        return;
-    }
-    Inference__ModelReadyResponse *answer =
-        inference__model_ready_response__unpack(NULL, bytes, packed);
-    free(packed);
+    Inference__ModelReadyResponse *answer = ask(
+        asked, "ModelReady", &request.base, &inference__model_ready_response__descriptor, &error);
     model->ready = answer != NULL && answer->ready;
-    snprintf(model->why, sizeof model->why, "%s", model->ready ? "" : "not ready");
+    snprintf(model->why, sizeof model->why, "%.95s",
+             error.status != STATUS_OK ? error.text
+             : model->ready            ? ""
+                                       : "not ready");
     inference__model_ready_response__free_unpacked(answer, NULL);
 }
 
@@ -169,13 +143,15 @@ look_at_target(struct status_look *look, struct client *client, int64_t deadline
 {
     struct error *error = &look->target_error;
     struct status_asked asked = {client, deadline_ns};
+    Inference__ServerMetadataRequest metadata = INFERENCE__SERVER_METADATA_REQUEST__INIT;
     if (client_reach(client, deadline_ns, error) != STATUS_OK)
         return;
     look->live = ask_live(&asked, error);
     if (error->status == STATUS_OK)
         look->ready = ask_ready(&asked, error);
     if (error->status == STATUS_OK)
-        look->metadata = ask_metadata(&asked, error);
+        look->metadata = ask(&asked, "ServerMetadata", &metadata.base,
+                             &inference__server_metadata_response__descriptor, error);
     for (size_t i = 0; i < look->model_count && error->status == STATUS_OK; i++)
         ask_model(&asked, &look->models[i]);
 }

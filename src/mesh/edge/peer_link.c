@@ -117,15 +117,6 @@ take_message(struct peer_slot *slot, struct peer_slot *taken)
     slot->is_message = false;
 }
 
-/* Locked. More is to come: keeps the frame, whose content is needed then. */
-static void
-keep_first(struct peer_slot *slot, const struct wire_message *message,
-           const struct peer_frame *frame)
-{
-    slot->first = rpc_message_keep(message);
-    slot->first_offset = frame->offset;
-}
-
 /* Locked. True: `*taken` is complete and no longer the link's. */
 static bool
 take_if_whole(struct peer_link *link, struct peer_slot *slot, struct peer_slot *taken)
@@ -140,6 +131,18 @@ take_if_whole(struct peer_link *link, struct peer_slot *slot, struct peer_slot *
     *taken = *slot;
     slots_free(&link->slots, slot);
     return true;
+}
+
+/* The same for the first frame; if more is to come, keeps it, as its content is needed then. */
+static bool
+take_or_keep(struct peer_link *link, struct peer_slot *slot, const struct wire_message *message,
+             const struct peer_frame *frame, struct peer_slot *taken)
+{
+    if (take_if_whole(link, slot, taken))
+        return true;
+    slot->first = rpc_message_keep(message);
+    slot->first_offset = frame->offset;
+    return false;
 }
 
 /* Locked. */
@@ -162,10 +165,7 @@ on_answer(struct peer_link *link, const struct wire_message *message, struct pee
         slot->message.expected = answer->message_bytes;
         gathered_add(&slot->message, message, frame);
     }
-    if (take_if_whole(link, slot, taken))
-        return true;
-    keep_first(slot, message, frame);
-    return false;
+    return take_or_keep(link, slot, message, frame, taken);
 }
 
 /* Locked. */
@@ -247,10 +247,7 @@ on_flow_message(struct peer_link *link, const struct wire_message *message,
     slot->is_message = true;
     slot->message.expected = told->message_bytes;
     gathered_add(&slot->message, message, frame);
-    if (take_if_whole(link, slot, taken))
-        return true;
-    keep_first(slot, message, frame);
-    return false;
+    return take_or_keep(link, slot, message, frame, taken);
 }
 
 /* Locked. */

@@ -74,9 +74,9 @@ send(struct mesh *mesh, struct core_question *question)
     struct write_batch batch = {0};
     struct bid bid = {0};
     if (question->vmodel != NAME_NONE)
-        batch_compare_vmodel(mesh, &batch, question->vmodel);
+        batch_vmodel(mesh, &batch, MESH_VERB_COMPARE, question->vmodel);
     else
-        batch_compare_model(mesh, &batch, question->model);
+        batch_model(mesh, &batch, MESH_VERB_COMPARE, question->model);
     bid_send(mesh, &bid, &batch, BIDDER_CALL, (uint32_t)(question - mesh->questions.at));
     if (bid.txn == 0) /* no session any more, or the record's deletion is out */
         return false;

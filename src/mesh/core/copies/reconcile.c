@@ -187,27 +187,11 @@ write_record(struct mesh *mesh, uint32_t number, const struct core_entry *entry,
     send_record(mesh, number, &revised);
 }
 
-void
-reconcile_without(struct mesh *mesh, uint32_t number, uint16_t instance)
-{
-    struct core_model *model = model_at(mesh, number);
-    if (!may_write(mesh, model, number))
-        return;
-    struct mesh_place *places =
-        bump_take(&mesh->actions.arena, (model->place_count + 1u) * sizeof(*places));
-    const struct revised revised = {
-        .places = places,
-        .place_count = copy_others(mesh, model, instance, places),
-        .used_ms = model->used_ms < mesh->wall_ms ? model->used_ms : mesh->wall_ms, /* G2 */
-        .unloaded_ms = model->unloaded_ms,
-        .absent = names_text(&mesh->tables.instance_names, instance),
-    };
-    send_record(mesh, number, &revised);
-}
-
-/* Writes the record without the place of an instance and with another last use. */
+/* Writes the record without the place of an instance and with another last use. `absent`: an
+ * instance whose key must be absent, or NULL. */
 static void
-reconcile_as(struct mesh *mesh, uint32_t number, uint16_t without, int64_t used_ms)
+reconcile_as(struct mesh *mesh, uint32_t number, uint16_t without, int64_t used_ms,
+             const char *absent)
 {
     struct core_model *model = model_at(mesh, number);
     if (!may_write(mesh, model, number))
@@ -219,20 +203,29 @@ reconcile_as(struct mesh *mesh, uint32_t number, uint16_t without, int64_t used_
         .place_count = copy_others(mesh, model, without, places),
         .used_ms = used_ms,
         .unloaded_ms = model->unloaded_ms,
+        .absent = absent,
     };
     send_record(mesh, number, &revised);
 }
 
 void
+reconcile_without(struct mesh *mesh, uint32_t number, uint16_t instance)
+{
+    int64_t used_ms = model_at(mesh, number)->used_ms;
+    reconcile_as(mesh, number, instance, used_ms < mesh->wall_ms ? used_ms : mesh->wall_ms, /* G2 */
+                 names_text(&mesh->tables.instance_names, instance));
+}
+
+void
 reconcile_anew(struct mesh *mesh, uint32_t number)
 {
-    reconcile_as(mesh, number, INSTANCE_SELF, model_at(mesh, number)->used_ms);
+    reconcile_as(mesh, number, INSTANCE_SELF, model_at(mesh, number)->used_ms, NULL);
 }
 
 void
 reconcile_used_now(struct mesh *mesh, uint32_t number)
 {
-    reconcile_as(mesh, number, UINT16_MAX, mesh->wall_ms);
+    reconcile_as(mesh, number, UINT16_MAX, mesh->wall_ms, NULL);
 }
 
 void

@@ -25,8 +25,8 @@ add(struct write_batch *batch, enum mesh_verb verb, enum mesh_record record, uin
     return write;
 }
 
-static struct mesh_write *
-add_model(struct mesh *mesh, struct write_batch *batch, enum mesh_verb verb, uint32_t number)
+struct mesh_write *
+batch_model(struct mesh *mesh, struct write_batch *batch, enum mesh_verb verb, uint32_t number)
 {
     const struct core_model *model = model_at(mesh, number);
     struct mesh_write *write =
@@ -38,8 +38,8 @@ add_model(struct mesh *mesh, struct write_batch *batch, enum mesh_verb verb, uin
     return write;
 }
 
-static struct mesh_write *
-add_vmodel(struct mesh *mesh, struct write_batch *batch, enum mesh_verb verb, uint32_t number)
+struct mesh_write *
+batch_vmodel(struct mesh *mesh, struct write_batch *batch, enum mesh_verb verb, uint32_t number)
 {
     const struct vmodel *vmodel = &mesh->vmodels.at[number];
     struct mesh_write *write =
@@ -49,21 +49,9 @@ add_vmodel(struct mesh *mesh, struct write_batch *batch, enum mesh_verb verb, ui
 }
 
 void
-batch_compare_model(struct mesh *mesh, struct write_batch *batch, uint32_t model)
-{
-    (void)add_model(mesh, batch, MESH_VERB_COMPARE, model);
-}
-
-void
-batch_compare_vmodel(struct mesh *mesh, struct write_batch *batch, uint32_t vmodel)
-{
-    (void)add_vmodel(mesh, batch, MESH_VERB_COMPARE, vmodel);
-}
-
-void
 batch_used(struct mesh *mesh, struct write_batch *batch, uint32_t model, int64_t used_ms)
 {
-    struct mesh_write *write = add_model(mesh, batch, MESH_VERB_PUT, model);
+    struct mesh_write *write = batch_model(mesh, batch, MESH_VERB_PUT, model);
     if (used_ms > write->model.used_ms)
         write->model.used_ms = used_ms;
 }
@@ -81,32 +69,20 @@ batch_release(struct mesh *mesh, struct write_batch *batch, uint32_t number)
 {
     const struct core_model *model = model_at(mesh, number);
     if (!model->known)
-        batch_compare_model(mesh, batch, number);
+        batch_model(mesh, batch, MESH_VERB_COMPARE, number);
     else if (model->references <= 1 && model->auto_delete)
-        batch_delete_model(mesh, batch, number);
+        batch_model(mesh, batch, MESH_VERB_DELETE, number);
     else {
-        struct mesh_write *write = add_model(mesh, batch, MESH_VERB_PUT, number);
+        struct mesh_write *write = batch_model(mesh, batch, MESH_VERB_PUT, number);
         write->model.references -= write->model.references > 0; /* others may miscount */
     }
-}
-
-void
-batch_delete_model(struct mesh *mesh, struct write_batch *batch, uint32_t model)
-{
-    (void)add_model(mesh, batch, MESH_VERB_DELETE, model);
-}
-
-void
-batch_delete_vmodel(struct mesh *mesh, struct write_batch *batch, uint32_t vmodel)
-{
-    (void)add_vmodel(mesh, batch, MESH_VERB_DELETE, vmodel);
 }
 
 void
 batch_create(struct mesh *mesh, struct write_batch *batch, uint32_t model,
              const struct new_model *made)
 {
-    struct mesh_write *write = add_model(mesh, batch, MESH_VERB_PUT, model);
+    struct mesh_write *write = batch_model(mesh, batch, MESH_VERB_PUT, model);
     CHECK(write->compare == 0);
     write->model.type = made->type;
     write->model.path = made->path;
@@ -127,7 +103,7 @@ batch_move(struct mesh *mesh, struct write_batch *batch, uint32_t number,
            const struct moved_vmodel *moved)
 {
     const struct vmodel *vmodel = &mesh->vmodels.at[number];
-    struct mesh_write *write = add_vmodel(mesh, batch, MESH_VERB_PUT, number);
+    struct mesh_write *write = batch_vmodel(mesh, batch, MESH_VERB_PUT, number);
     write->vmodel.owner = vmodel->known ? vmodel->owner : moved->owner;
     write->vmodel.active = model_text(mesh, moved->active);
     write->vmodel.target = model_text(mesh, moved->target);

@@ -21,16 +21,16 @@ struct write_batch {
 
 uint64_t txn_next(struct mesh *mesh, enum bidder bidder, uint32_t number);
 
-/* Compares the record without writing it. */
-void batch_compare_model(struct mesh *mesh, struct write_batch *batch, uint32_t model);
-void batch_compare_vmodel(struct mesh *mesh, struct write_batch *batch, uint32_t vmodel);
+/* Compares the record, and puts it as it is or deletes it, by the verb. */
+struct mesh_write *batch_model(struct mesh *mesh, struct write_batch *batch, enum mesh_verb verb,
+                               uint32_t model);
+struct mesh_write *batch_vmodel(struct mesh *mesh, struct write_batch *batch, enum mesh_verb verb,
+                                uint32_t vmodel);
 /* Adds a vmodel's reference; last use becomes at least `used_ms`. */
 void batch_hold(struct mesh *mesh, struct write_batch *batch, uint32_t model, int64_t used_ms);
 /* Drops a vmodel's reference; deletes the record at 0 if it is auto_delete. */
 void batch_release(struct mesh *mesh, struct write_batch *batch, uint32_t model);
 void batch_used(struct mesh *mesh, struct write_batch *batch, uint32_t model, int64_t used_ms);
-void batch_delete_model(struct mesh *mesh, struct write_batch *batch, uint32_t model);
-void batch_delete_vmodel(struct mesh *mesh, struct write_batch *batch, uint32_t vmodel);
 
 /* A model without a record. */
 struct new_model {

@@ -103,9 +103,9 @@ order_is_sure(struct mesh *mesh, struct core_order *order)
 {
     struct write_batch batch = {0};
     if (order->vmodel != NAME_NONE)
-        batch_compare_vmodel(mesh, &batch, order->vmodel);
+        batch_vmodel(mesh, &batch, MESH_VERB_COMPARE, order->vmodel);
     if (order->model != NAME_NONE)
-        batch_compare_model(mesh, &batch, order->model);
+        batch_model(mesh, &batch, MESH_VERB_COMPARE, order->model);
     if (order->confirmed && bid_is(&order->bid, &batch))
         return true;
     order->confirmed = false;

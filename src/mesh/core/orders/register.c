@@ -99,7 +99,7 @@ unregister_look(struct mesh *mesh, struct core_order *order)
     }
     order->was = model->create_revision;
     struct write_batch batch = {0};
-    batch_delete_model(mesh, &batch, order->model);
+    batch_model(mesh, &batch, MESH_VERB_DELETE, order->model);
     order_send(mesh, order, &batch);
 }
 

@@ -92,7 +92,7 @@ batch_target(struct mesh *mesh, struct write_batch *batch, const struct core_ord
     if (!model_at(mesh, order->model)->known)
         batch_create(mesh, batch, order->model, &made);
     else if (referred)
-        batch_compare_model(mesh, batch, order->model);
+        batch_model(mesh, batch, MESH_VERB_COMPARE, order->model);
     else
         batch_hold(mesh, batch, order->model, used_ms);
 }
@@ -118,7 +118,7 @@ set(struct mesh *mesh, struct core_order *order, const struct vmodel *vmodel)
         if (now)
             batch_release(mesh, &batch, vmodel->active);
         else
-            batch_compare_model(mesh, &batch, vmodel->active);
+            batch_model(mesh, &batch, MESH_VERB_COMPARE, vmodel->active);
     }
     order_send(mesh, order, &batch);
 }
@@ -187,7 +187,7 @@ delete_vmodel_look(struct mesh *mesh, struct core_order *order)
     }
     order->was = vmodel->create_revision;
     struct write_batch batch = {0};
-    batch_delete_vmodel(mesh, &batch, order->vmodel);
+    batch_vmodel(mesh, &batch, MESH_VERB_DELETE, order->vmodel);
     if (vmodel->active != NAME_NONE)
         batch_release(mesh, &batch, vmodel->active);
     if (vmodel->target != NAME_NONE && vmodel->target != vmodel->active)

@@ -99,7 +99,7 @@ write(struct mesh *mesh, uint32_t number, bool promoted, bool failed)
                                        .failed = failed};
     struct write_batch batch = {0};
     batch_move(mesh, &batch, number, &moved);
-    batch_compare_model(mesh, &batch, vmodel->target);
+    batch_model(mesh, &batch, MESH_VERB_COMPARE, vmodel->target);
     if (promoted && vmodel->active != NAME_NONE)
         batch_release(mesh, &batch, vmodel->active);
     bid_send(mesh, &vmodel->bid, &batch, BIDDER_VMODEL, number);
