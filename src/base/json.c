@@ -206,37 +206,14 @@ json_field_open(struct json *json, const char *name, char bracket)
     json_open(json, bracket);
 }
 
-void
-json_field_string(struct json *json, const char *name, const char *text)
-{
-    json_name(json, name);
-    json_put_string(json, text);
-}
-
-void
-json_field_int(struct json *json, const char *name, int64_t number)
-{
-    json_name(json, name);
-    json_put_int(json, number);
-}
-
-void
-json_field_uint(struct json *json, const char *name, uint64_t number)
-{
-    json_name(json, name);
-    json_put_uint(json, number);
-}
-
-void
-json_field_double(struct json *json, const char *name, double number)
-{
-    json_name(json, name);
-    json_put_double(json, number);
-}
-
-void
-json_field_bool(struct json *json, const char *name, bool truth)
-{
-    json_name(json, name);
-    json_put_bool(json, truth);
-}
+#define FIELD(kind, type)                                                                          \
+    void json_field_##kind(struct json *json, const char *name, type value)                        \
+    {                                                                                              \
+        json_name(json, name);                                                                     \
+        json_put_##kind(json, value);                                                              \
+    }
+FIELD(string, const char *)
+FIELD(int, int64_t)
+FIELD(uint, uint64_t)
+FIELD(double, double)
+FIELD(bool, bool)

@@ -62,13 +62,6 @@ on_pipeline_done(void *context, struct pipeline *pipeline, const struct error *e
 /* ---- what a reload cannot change ---- */
 
 static bool
-same_number(const struct config_key *key, const struct config *a, const struct config *b)
-{
-    size_t bytes = key->field == FIELD_NONE ? 0 : key->field == FIELD_U32 ? 4 : 8;
-    return memcmp((const char *)a + key->offset, (const char *)b + key->offset, bytes) == 0;
-}
-
-static bool
 same_text(const char *a, const char *b)
 {
     return a == b || (a != NULL && b != NULL && strcmp(a, b) == 0);
@@ -110,62 +103,32 @@ warn_method(const struct config_pipeline *was, const struct config_pipeline *now
         log_warn("reload_ignored pipeline=%s key=id_path needs=restart", now->name);
 }
 
-static void
-report_ignored_storage(const struct config_storage *was, const struct config_storage *now)
+/* The value of a key at the top; true for maps and lists that a pipeline or the mesh reads. */
+static bool
+same_value(const struct config_key *key, const struct config *a, const struct config *b)
 {
-    if (!same_text(was->cache, now->cache))
-        log_warn("reload_ignored key=models_cache needs=restart");
-    if (!same_text(was->entries, now->entries))
-        log_warn("reload_ignored key=storage_config needs=restart");
-    if (!same_text(was->pvc_mounts, now->pvc_mounts))
-        log_warn("reload_ignored key=pvc_mounts needs=restart");
-    if (!same_text(was->files, now->files))
-        log_warn("reload_ignored key=files_root needs=restart");
+    const void *one = (const char *)a + key->offset;
+    const void *other = (const char *)b + key->offset;
+    switch (key->type) {
+    case CONFIG_INTEGER:
+    case CONFIG_DECIMAL: return memcmp(one, other, key->field == FIELD_U32 ? 4 : 8) == 0;
+    case CONFIG_NAME:
+    case CONFIG_TEXT:
+    case CONFIG_CHOICE:
+    case CONFIG_LABELS: return same_text(*(char *const *)one, *(char *const *)other);
+    case CONFIG_ADDRESSES:
+    case CONFIG_HTTP_ADDRESSES: return same_addresses(one, other);
+    case CONFIG_CPUS: return same_cpus(a, b);
+    default: return true;
+    }
 }
 
 static void
 warn_needs_restart(const struct config *was, const struct config *now)
 {
     for (size_t i = 0; i < KEY_COUNT; i++)
-        if (config_keys[i].where == WHERE_TOP && !same_number(&config_keys[i], was, now))
+        if (config_keys[i].where == WHERE_TOP && !same_value(&config_keys[i], was, now))
             log_warn("reload_ignored key=%s needs=restart", config_keys[i].name);
-    if (!same_addresses(&was->listen, &now->listen))
-        log_warn("reload_ignored key=listen needs=restart");
-    if (!same_addresses(&was->http, &now->http))
-        log_warn("reload_ignored key=http needs=restart");
-    if (!same_addresses(&was->metrics, &now->metrics))
-        log_warn("reload_ignored key=metrics needs=restart");
-    if (!same_addresses(&was->dashboard.addresses, &now->dashboard.addresses))
-        log_warn("reload_ignored key=dashboard needs=restart");
-    if (!same_text(was->dashboard.token_file, now->dashboard.token_file))
-        log_warn("reload_ignored key=dashboard_token needs=restart");
-    if (!same_text(was->dashboard.infer, now->dashboard.infer))
-        log_warn("reload_ignored key=dashboard_infer needs=restart");
-    if (!same_addresses(&was->runtime, &now->runtime))
-        log_warn("reload_ignored key=runtime needs=restart");
-    if (!same_text(was->socket_mode, now->socket_mode))
-        log_warn("reload_ignored key=socket_mode needs=restart");
-    if (!same_cpus(was, now))
-        log_warn("reload_ignored key=cpus needs=restart");
-    if (!same_text(was->counters, now->counters))
-        log_warn("reload_ignored key=counters needs=restart");
-    if (!same_text(was->compression, now->compression))
-        log_warn("reload_ignored key=compression needs=restart");
-    if (!same_text(was->log_level, now->log_level))
-        log_warn("reload_ignored key=log_level needs=restart");
-    if (!same_text(was->log_format, now->log_format))
-        log_warn("reload_ignored key=log_format needs=restart");
-    if (was->access_log != now->access_log)
-        log_warn("reload_ignored key=access_log needs=restart");
-    if (!same_text(was->sandbox, now->sandbox))
-        log_warn("reload_ignored key=sandbox needs=restart");
-    if (!same_text(was->caller_metadata, now->caller_metadata))
-        log_warn("reload_ignored key=caller_metadata needs=restart");
-    if (!same_text(was->caller_proxies, now->caller_proxies))
-        log_warn("reload_ignored key=caller_proxies needs=restart");
-    if (!same_text(was->traces, now->traces))
-        log_warn("reload_ignored key=traces needs=restart");
-    report_ignored_storage(&was->storage, &now->storage);
 }
 
 /* ---- reading ---- */

@@ -102,8 +102,7 @@ const struct ctl_command apply_command = {
     .exits = "  0  all manifests are applied, or valid\n"
              "  1  there are mistakes, or an object could not be changed\n",
     .example = "  shoalctl apply -f isvc.yaml\n",
-    .options = apply_options,
-    .option_count = ARRAY_COUNT(apply_options),
+    CTL_OPTIONS(apply_options),
     .letters = "f",
     .run = apply_run,
 };
@@ -226,8 +225,7 @@ const struct ctl_command diff_command = {
     .exits = "  0  nothing\n"
              "  1  there are differences, or mistakes\n",
     .example = "  shoalctl diff -f isvc.yaml\n",
-    .options = diff_options,
-    .option_count = ARRAY_COUNT(diff_options),
+    CTL_OPTIONS(diff_options),
     .letters = "f",
     .run = diff_run,
 };
@@ -299,8 +297,7 @@ const struct ctl_command delete_command = {
     .summary = "Delete objects of ModelMesh Serving",
     .about = "A service's vmodel and its models go with it; wait --for=delete waits for that.\n",
     .example = "  shoalctl delete isvc fraud\n",
-    .options = delete_options,
-    .option_count = ARRAY_COUNT(delete_options),
+    CTL_OPTIONS(delete_options),
     .letters = "f",
     .run = delete_run,
 };

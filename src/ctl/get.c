@@ -420,8 +420,7 @@ const struct ctl_command get_command = {
     .about = "KIND is isvc, predictor, servingruntime, clusterservingruntime, secret or\n"
              "configmap. A secret's values are never shown.\n",
     .example = "  shoalctl get isvc\n",
-    .options = get_options,
-    .option_count = ARRAY_COUNT(get_options),
+    CTL_OPTIONS(get_options),
     .letters = "o",
     .run = get_run,
 };
@@ -431,8 +430,7 @@ const struct ctl_command describe_command = {
     .arguments = "[options] KIND NAME",
     .summary = "Show an object of ModelMesh Serving with its status and events",
     .example = "  shoalctl describe isvc fraud\n",
-    .options = describe_options,
-    .option_count = ARRAY_COUNT(describe_options),
+    CTL_OPTIONS(describe_options),
     .run = describe_run,
 };
 
@@ -443,7 +441,6 @@ const struct ctl_command wait_command = {
     .exits = "  0  it is\n"
              "  1  the node answered with an error\n",
     .example = "  shoalctl wait --for=condition=Ready isvc/fraud\n",
-    .options = wait_options,
-    .option_count = ARRAY_COUNT(wait_options),
+    CTL_OPTIONS(wait_options),
     .run = wait_run,
 };
