@@ -42,7 +42,7 @@ def coordinator_layers():
     rows = {f"src/coordinator/{folder}": outside | {f"coordinator/{name}" for name in {folder} | below}
             for folder, below in COORDINATOR.items()}
     rows["src/coordinator/mesh"] |= {"mesh", "mesh/core", "mesh/etcd", "mesh/record", "mesh/store",
-                                     "mesh/edge", "serving/leader", "serving/manifest"}
+                                     "mesh/edge", "serving/adapter", "serving/leader", "serving/manifest"}
     rows["src/coordinator/config"] |= {"yaml"}
     for folder in "front", "dashboard":
         rows[f"src/coordinator/{folder}"] |= {"http"}
@@ -69,6 +69,7 @@ LAYERS = {
     **coordinator_layers(),
     "src/serving/reconcile": {"base", "serving/reconcile"},
     "src/serving/manifest": {"base", "yaml", "serving/reconcile", "serving/manifest"},
+    "src/serving/adapter": {"base", "wire", "rpc", "mesh/edge", "serving/storage", "serving/adapter"},
     "src/serving/leader": {"base", "loop", "mesh", "mesh/core", "mesh/record", "mesh/store", "mesh/edge",
                            "serving/reconcile", "serving/manifest", "serving/leader"},
     "src/ctl": {"base", "ipc", "rpc", "serving/manifest", "ctl", "shoal"},
@@ -107,7 +108,7 @@ LIBRARIES = [
                        "src/coordinator/loop/control_request.c", "src/ctl/ask.h",
                        "src/worker/model_key.c", "src/mesh/etcd/json.*",
                        "src/mesh/etcd/answer.c", "src/mesh/record/*",
-                       "src/serving/storage/place.c"]),
+                       "src/serving/storage/place.c", "src/serving/adapter/layout*.c"]),
     (r"<openssl/", ["src/worker/model_files.c", "src/rpc/tls_files.c", "src/http/tls*.c",
                     "src/gateway/proxy/keys.c",
                     "src/serving/manifest/model.c",

@@ -24,6 +24,8 @@ struct frame {
 
 #define SECURED "tls:\n  certificate: c\n  key: k\n  client_ca: a\n"
 
+#define SERVER "mesh:\n  instance: i\n  runtime: \"h:1\"\n  adapter:\n"
+
 static const struct frame frames[WHERE_COUNT] = {
     [WHERE_TOP] = {"", "\n" PIPELINES, 1},
     [WHERE_MESH] = {"mesh:\n  instance: i\n  store: etcd:http://e:1\n  ", "\n" WITH_MODELS, 4},
@@ -33,6 +35,9 @@ static const struct frame frames[WHERE_COUNT] = {
     [WHERE_MESH_TLS] = {"mesh:\n  instance: i\n  store: etcd:http://e:1\n  tls:\n"
                         "    certificate: c\n    key: k\n    ca: a\n    ",
                         "\n" WITH_MODELS, 8},
+    [WHERE_ADAPTER] = {SERVER "    server_type: triton\n    model_repository: r\n"
+                              "    memory_mib: 16777216\n    ",
+                       "\n", 8},
     [WHERE_MANAGEMENT] = {SECURED "mesh:\n  instance: i\n  management:\n    ", "\n" WITH_MODELS, 8},
     [WHERE_ALLOW] = {SECURED "mesh:\n  instance: i\n  management:\n    allow:\n"
                              "    - identity: a\n      ",
@@ -67,6 +72,12 @@ static const struct frame required[KEY_COUNT] = {
     [KEY_MESH_TLS_CA] = {"mesh:\n  instance: i\n  store: etcd:http://e:1\n  tls:\n"
                          "    certificate: c\n    key: k\n    ",
                          "\n" WITH_MODELS, 7},
+    [KEY_ADAPTER_TYPE] = {SERVER "    model_repository: r\n    memory_mib: 999\n    ", "\n", 7},
+    [KEY_ADAPTER_REPOSITORY] = {SERVER "    server_type: triton\n    memory_mib: 999\n    ", "\n",
+                                7},
+    [KEY_ADAPTER_MEMORY] = {SERVER "    server_type: triton\n    model_repository: r\n"
+                                   "    buffer_mib: 0\n    ",
+                            "\n", 8},
     [KEY_ALLOW_IDENTITY] = {SECURED "mesh:\n  instance: i\n  management:\n    allow:\n    - ",
                             "\n" WITH_MODELS, 9},
     [KEY_PIPELINE_NAME] = {"pipelines:\n- ", "\n" STAGES, 2},
@@ -156,6 +167,12 @@ static const struct {
     {KEY_LOCAL_SLOTS, "0", "1", "256", "257", "1 to 256 requests"},
     {KEY_LOCAL_MIB, "0", "1", "65536", "65537", "1 to 65536 MiB"},
     {KEY_MODELS_MEMORY, "0", "1", "16777216", "16777217", "1 to 16777216 MiB"},
+    {KEY_ADAPTER_MEMORY, "1", "2", "16777216", "16777217", "2 to 16777216 MiB"},
+    {KEY_ADAPTER_BUFFER, "-1", "0", "4194304", "4194305", "0 to 4194304 MiB"},
+    {KEY_ADAPTER_TIMEOUT, "99", "100", "3600000", "3600001", "100 to 3600000 ms"},
+    {KEY_ADAPTER_CONCURRENCY, "0", "1", "64", "65", "1 to 64 models"},
+    {KEY_ADAPTER_DEFAULT, "0", "1", "4194304", "4194305", "1 to 4194304 MiB"},
+    {KEY_ADAPTER_PERCENT, "0", "1", "100000", "100001", "1 to 100000 %"},
     {KEY_MESH_PERCENT, "9", "10", "200", "201", "10 to 200 %"},
     {KEY_MESH_WAITING, "-1", "0", "65536", "65537", "0 to 65536 calls"},
     {KEY_MESH_STORE_WAITING, "0", "1", "65536", "65537", "1 to 65536 writes"},
@@ -312,6 +329,7 @@ static const struct {
     {CONFIG_MESH, "[]", "must be a map, not an empty list"},
     {CONFIG_TLS, "yes", "must be a map, not \"yes\""},
     {CONFIG_TLS, "[a]", "must be a map, not a list"},
+    {CONFIG_ADAPTER, "triton", "must be a map, not \"triton\""},
     {CONFIG_MANAGEMENT, "foo", "\"foo\" is not an address"},
     {CONFIG_MANAGEMENT, "[]", "`addresses` is out of range"},
     {CONFIG_ALLOW, "a", "must be a list of entries (1 to 64 elements), not \"a\""},

@@ -220,7 +220,21 @@ TEST_CASE(test_external_runtime)
     rig_bad("mesh: {runtime_types: [a]}\n" WITH_MODELS, 1, "is for a node that has `runtime` and");
     rig_bad("mesh: {runtime: \"h:1\", runtime_types: [a, b, c]}\n" WITH_TYPES, 1,
             "\"b\" is in the `types` of a pipeline, too");
-    struct config config = rig_good("mesh: {runtime: \"[::1]:8085\", runtime_calls: unix:a}\n");
+    rig_bad("mesh: {adapter: {server_type: triton, model_repository: r, memory_mib: "
+            "999}}\n" WITH_MODELS,
+            1, "`adapter` without `runtime`");
+    rig_bad("mesh: {runtime: \"h:1\", adapter: {server_type: triton, model_repository: r, "
+            "memory_mib: 129}}\n",
+            1, "must hold `buffer_mib` and two models");
+    rig_bad("models_cache_gib: 0\nfiles_root: f\nmesh: {runtime: \"h:1\"}\n", 2,
+            "`files_root` without `models_cache_gib`");
+    struct config config =
+        rig_good("files_root: f\nmesh: {runtime: \"h:1\", adapter: {"
+                 "server_type: mlserver, model_repository: r, memory_mib: 130}}\n");
+    assert_string_equal(strrchr(config.mesh.adapter.repository, '/'), "/r");
+    assert_int_equal(config.mesh.adapter.buffer_bytes, 128 << 20);
+    config_free(&config);
+    config = rig_good("mesh: {runtime: \"[::1]:8085\", runtime_calls: unix:a}\n");
     assert_int_equal(config.pipeline_count, 0);
     assert_string_equal(config.mesh.runtime, "[::1]:8085");
     assert_memory_equal(config.mesh.runtime_calls, "unix:/", 6);

@@ -158,13 +158,27 @@ management_free(struct config_management *management)
 static void
 mesh_free(struct config_mesh *mesh)
 {
-    char *const texts[] = {mesh->store,        mesh->store_place,  mesh->prefix,
-                           mesh->service,      mesh->instance,     mesh->labels,
-                           mesh->location,     mesh->zone,         mesh->type_constraints,
-                           mesh->address,      mesh->vmodel_owner, mesh->names,
-                           mesh->fail_fast,    mesh->runtime,      mesh->runtime_calls,
-                           mesh->runtime_else, mesh->dataplane,    mesh->runtime_types,
-                           mesh->registered};
+    char *const texts[] = {mesh->store,
+                           mesh->store_place,
+                           mesh->prefix,
+                           mesh->service,
+                           mesh->instance,
+                           mesh->labels,
+                           mesh->location,
+                           mesh->zone,
+                           mesh->type_constraints,
+                           mesh->address,
+                           mesh->vmodel_owner,
+                           mesh->names,
+                           mesh->fail_fast,
+                           mesh->runtime,
+                           mesh->runtime_calls,
+                           mesh->runtime_else,
+                           mesh->dataplane,
+                           mesh->runtime_types,
+                           mesh->registered,
+                           mesh->adapter.server_type,
+                           mesh->adapter.repository};
     for (size_t i = 0; i < ARRAY_COUNT(texts); i++)
         free(texts[i]);
     addresses_free(&mesh->peers);

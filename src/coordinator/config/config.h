@@ -183,6 +183,18 @@ enum config_store {
     CONFIG_STORE_ETCD_FILE, /* JSON with etcd's endpoints and credentials (KV_STORE) */
 };
 
+/* A model server at `runtime` that the node manages (serving/adapter/DESIGN.md). */
+struct config_adapter {
+    char *server_type; /* NULL: none */
+    char *repository;  /* absolute */
+    uint64_t memory_bytes;
+    uint64_t buffer_bytes;
+    uint64_t default_bytes;
+    uint32_t load_timeout_ms;
+    uint32_t loaders;
+    uint32_t size_percent;
+};
+
 /* The node as a member of a mesh (mesh/DESIGN.md). */
 struct config_mesh {
     bool on;     /* the file has `mesh`, or the environment asks for it (config_environment.c) */
@@ -193,7 +205,8 @@ struct config_mesh {
     char *runtime_else;  /* the second place to look if `runtime` is a guess; else NULL */
     char *runtime_calls; /* where it serves calls for models; NULL: at the same address */
     char *runtime_types; /* sorted, comma-separated; NULL: all that no pipeline has */
-    char *prefix;        /* of the keys, before the service's name */
+    struct config_adapter adapter; /* for `runtime` */
+    char *prefix;                  /* of the keys, before the service's name */
     char *service;
     char *instance; /* this node's id */
     char *labels;   /* sorted, comma-separated; "" for none */

@@ -174,6 +174,26 @@ check_shared(struct config_reader *reader)
 }
 
 static void
+check_adapter(struct config_reader *reader)
+{
+    struct config_mesh *mesh = &reader->config->mesh;
+    struct config_adapter *adapter = &mesh->adapter;
+    if (adapter->server_type == NULL)
+        return;
+    if (adapter->repository != NULL)
+        adapter->repository = config_resolve(reader->config, adapter->repository);
+    if (mesh->runtime == NULL && !reader->mesh_given.refused[KEY_MESH_RUNTIME])
+        report_add(reader->report, line_of(reader, KEY_MESH_ADAPTER),
+                   "`adapter` without `runtime`: name the server's gRPC address there, such as "
+                   "\"localhost:8001\"");
+    if (adapter->memory_bytes > 0 &&
+        adapter->memory_bytes < adapter->buffer_bytes + 2 * adapter->default_bytes)
+        report_add(reader->report, line_of(reader, KEY_MESH_ADAPTER),
+                   "`adapter`: `memory_mib` must hold `buffer_mib` and two models of "
+                   "`default_size_mib`");
+}
+
+static void
 check_runtime(struct config_reader *reader, const struct config_given *given)
 {
     struct config *config = reader->config;
@@ -184,6 +204,7 @@ check_runtime(struct config_reader *reader, const struct config_given *given)
                     !refused[KEY_MESH_RUNTIME_TYPES];
     check_target(reader, KEY_MESH_RUNTIME, &mesh->runtime);
     check_target(reader, KEY_MESH_CALLS, &mesh->runtime_calls);
+    check_adapter(reader);
     if (mesh->runtime == NULL && mesh->runtime_calls != NULL)
         report_add(reader->report, line_of(reader, KEY_MESH_CALLS),
                    "`runtime_calls` without `runtime`: name the process that loads the models");

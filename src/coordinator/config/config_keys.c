@@ -20,6 +20,7 @@ enum { SHARED_MEMORY_REGIONS_MAX = 1024 };
 #define STRUCT_ADDRESS config_transport
 #define STRUCT_MESH config
 #define STRUCT_MESH_TLS config
+#define STRUCT_ADAPTER config
 #define STRUCT_MANAGEMENT config
 #define STRUCT_ALLOW config_allow
 #define STRUCT_PIPELINE config_pipeline
@@ -64,7 +65,7 @@ static const char *const where_names[WHERE_COUNT] = {
     [WHERE_MESH_TLS] = "the mesh's `tls`",  [WHERE_PIPELINE] = "a pipeline",
     [WHERE_MANAGEMENT] = "`management`",    [WHERE_ALLOW] = "an entry of `allow`",
     [WHERE_MODELS] = "a pipeline's models", [WHERE_STAGE] = "a stage",
-    [WHERE_MODEL] = "a stage's model",
+    [WHERE_MODEL] = "a stage's model",      [WHERE_ADAPTER] = "the mesh's `adapter`",
 };
 
 static const char *const type_names[] = {
@@ -88,6 +89,7 @@ static const char *const type_names[] = {
     [CONFIG_LABELS] = "a list of labels",
     [CONFIG_MESH] = "a map",
     [CONFIG_TLS] = "a map",
+    [CONFIG_ADAPTER] = "a map",
     [CONFIG_MANAGEMENT] = "an address, a list of them, or a map",
     [CONFIG_ALLOW] = "a list of entries",
     [CONFIG_PATTERNS] = "a list of ids",
@@ -194,6 +196,7 @@ config_range_text(const struct config_key *key, char *text, size_t room)
     case CONFIG_MESH:
     case CONFIG_MANAGEMENT:
     case CONFIG_TLS:
+    case CONFIG_ADAPTER:
     case CONFIG_MODELS: text[0] = '\0'; break;
     }
 }

@@ -16,6 +16,7 @@ enum config_where {
     WHERE_ADDRESS,
     WHERE_MESH,
     WHERE_MESH_TLS,
+    WHERE_ADAPTER,
     WHERE_MANAGEMENT,
     WHERE_ALLOW,
     WHERE_PIPELINE,
@@ -47,6 +48,7 @@ enum config_type {
     CONFIG_LABELS,         /* list of texts without a comma; sorted and joined by commas */
     CONFIG_MESH,           /* the map WHERE_MESH, into the same struct */
     CONFIG_TLS,            /* the map WHERE_TLS or WHERE_MESH_TLS, into the same struct */
+    CONFIG_ADAPTER,        /* the map WHERE_ADAPTER, into the same struct */
     CONFIG_MANAGEMENT,     /* the map WHERE_MANAGEMENT, or its `addresses` alone */
     CONFIG_ALLOW,          /* list of WHERE_ALLOW */
     CONFIG_PATTERNS,       /* list of texts, which may end in a `*` */

@@ -13,6 +13,7 @@ static const char *const titles[WHERE_COUNT] = {
     [WHERE_TLS] = "Keys of `tls`",
     [WHERE_MESH] = "Keys of `mesh`",
     [WHERE_MESH_TLS] = "Keys of `mesh: tls`",
+    [WHERE_ADAPTER] = "Keys of `mesh: adapter`",
     [WHERE_MANAGEMENT] = "Keys of `mesh: management`",
     [WHERE_ALLOW] = "Keys of an entry of `allow`",
     [WHERE_PIPELINE] = "Keys of a pipeline",

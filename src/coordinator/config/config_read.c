@@ -523,7 +523,8 @@ read_map_within(struct config_reader *reader, const struct config_key *key,
         return;
     }
     bool models = key->type == CONFIG_MODELS;
-    read_map(reader, models ? WHERE_MODELS : WHERE_MODEL, map, base, &given);
+    enum config_where within = key->type == CONFIG_ADAPTER ? WHERE_ADAPTER : WHERE_MODEL;
+    read_map(reader, models ? WHERE_MODELS : within, map, base, &given);
     if (models)
         config_check_models(reader, base, &given);
 }
@@ -611,6 +612,7 @@ read_value(struct config_reader *reader, const struct config_key *key, const str
     case CONFIG_TLS: read_tls(reader, key, node); break;
     case CONFIG_MANAGEMENT: read_management(reader, node); break;
     case CONFIG_PATTERNS: read_patterns(reader, key, node, base); break;
+    case CONFIG_ADAPTER:
     case CONFIG_MODEL:
     case CONFIG_MODELS: read_map_within(reader, key, node, base); break;
     case CONFIG_ALLOW:

@@ -10,7 +10,7 @@
 #include "coordinator/config/config_types.h"
 #include "coordinator/mesh/mesh_address.h"
 #include "coordinator/mesh/mesh_counters.h"
-#include "coordinator/mesh/mesh_fetch.h"
+#include "coordinator/mesh/mesh_external.h"
 #include "coordinator/mesh/mesh_file.h"
 #include "coordinator/mesh/mesh_listed.h"
 #include "coordinator/mesh/mesh_many.h"
@@ -30,7 +30,6 @@ enum {
     QUEUES_MAX = 16,       /* of the front */
 };
 
-#define EXTERNAL_START_NS (INT64_MAX / 4)
 enum { REACH_S = 10 }; /* with `fail_fast`: time to connect to some members and for a call to end */
 #define LAST_ANSWERS_NS (2 * NS_PER_S)
 #define FILES_LOOK_NS NS_PER_S /* how soon a changed file is read */
@@ -395,39 +394,18 @@ open_peers(struct mesh_node *node, int64_t start_ms, struct error *error)
     return STATUS_OK;
 }
 
-static void
-on_served(void *context, const char *method, enum status status, int64_t took_ns)
-{
-    const struct mesh_node *node = context;
-    const struct meters_call call = {
-        .method = meters_method(node->meters, method), .status = status, .took_ns = took_ns};
-    meters_record(node->meters, METER_SERVED, &call);
-}
-
-/* Waits for it without end: pods start in any order. */
 static enum status
 open_external(struct mesh_node *node, struct error *error)
 {
-    const struct config_mesh *config = node->config;
-    const char *const targets[] = {config->runtime, config->runtime_else};
-    struct external_options options = {
-        .targets = targets,
-        .target_count = config->runtime_else != NULL ? 2 : 1,
-        .serving = config->runtime_calls,
-        .pool = node->pools.count - 1, /* the last one */
-        .queues = node->queues,
-        .queue_count = node->queue_count,
-        .message_bytes_max = node->options.config->message_bytes_max,
-        .stream_window_bytes = node->options.config->stream_window_bytes,
-        .start_ns = EXTERNAL_START_NS,
-        .on_served = on_served,
-        .context = node,
-    };
-    if (config->runtime == NULL)
+    const struct mesh_external_options options = {.config = node->options.config,
+                                                  .storage = node->options.storage,
+                                                  .queues = node->queues,
+                                                  .queue_count = node->queue_count,
+                                                  .pool = node->pools.count - 1, /* the last */
+                                                  .meters = node->meters};
+    if (node->config->runtime == NULL)
         return STATUS_OK;
-    options.files = mesh_fetch_files(node->options.storage);
-    enum status status = external_create(&options, &node->external, error);
-    return status == STATUS_OK ? STATUS_OK : error_prefix(error, "mesh: runtime");
+    return mesh_external_open(&options, &node->external, error);
 }
 
 static void

@@ -99,7 +99,7 @@ ask_send(struct external_ask *ask, const char *method, int64_t timeout_ns,
     bool is_there = external->is_ready && !external->is_closing;
     CHECK(!is_there || external->management != NULL);
     if (is_there)
-        rpc_client_start(external->management, &request, NULL);
+        external_request(external, external->management, &request);
     pthread_mutex_unlock(&external->lock);
     return is_there;
 }
@@ -603,7 +603,7 @@ poll(struct external *external)
                                       &external->last);
     if (external->candidate != NULL && !external->is_closing) {
         external->is_polling = true;
-        rpc_client_start(external->candidate, &request, NULL);
+        external_request(external, external->candidate, &request);
     }
     pthread_mutex_unlock(&external->lock);
     external->poll_at_ns = TIME_NEVER_NS;
@@ -732,6 +732,8 @@ external_close(struct external *external)
 {
     if (external->options.files.fetch != NULL)
         external->options.files.stop(external->options.files.context);
+    if (external->options.translator.start != NULL)
+        external->options.translator.stop(external->options.translator.context);
     pthread_mutex_lock(&external->lock);
     external->is_closing = true;
     rpc_client_destroy(external->candidate);
@@ -752,6 +754,8 @@ external_destroy(struct external *external)
         return;
     for (uint32_t i = 0; i < external->options.target_count; i++)
         free(external->targets[i]);
+    if (external->options.translator.start != NULL)
+        external->options.translator.destroy(external->options.translator.context);
     if (external->options.files.fetch != NULL)
         external->options.files.destroy(external->options.files.context);
     free(external->targets);

@@ -37,6 +37,29 @@ struct external_files {
     void (*destroy)(void *context);
 };
 
+enum { EXTERNAL_NAME_BYTES = 80 };
+
+/* Translates mmesh.ModelRuntime for a server with a management API of its own. `start` NULL: the
+ * runtime implements mmesh.ModelRuntime itself. */
+struct external_translator {
+    void *context;
+    /* Any thread, under the external's lock. Takes over a unary request of mmesh.ModelRuntime,
+     * whose bytes are valid during the call. Its on_end follows later, once, on the first queue's
+     * thread. */
+    void (*start)(void *context, struct external *external,
+                  const struct rpc_client_request *request);
+    /* Any thread: the server's name of a model, which is the id or in `name`. */
+    const char *(*name)(const char *id, char name[EXTERNAL_NAME_BYTES]);
+    /* external_close: nothing is sent any more. */
+    void (*stop)(void *context);
+    /* external_destroy: first ends the requests that are left, except those for the status. */
+    void (*destroy)(void *context);
+};
+
+/* The first queue's thread: sends a translator's request to the server. Without a connection it
+ * ends UNAVAILABLE, perhaps before this returns. */
+void external_send(struct external *external, const struct rpc_client_request *request);
+
 struct external_options {
     /* Addresses of ModelRuntime: "unix:/path" or "host:port". Of several, asked in turn, the first
      * READY one. */
@@ -57,6 +80,7 @@ struct external_options {
     void (*on_served)(void *context, const char *method, enum status status, int64_t took_ns);
     void *context;
     struct external_files files;
+    struct external_translator translator;
 };
 
 /* Loop thread. Where the files are, and the key for the runtime; or why they are not here. */

@@ -343,8 +343,10 @@ send(struct served *served, const struct runner_attempt *attempt, enum peer_flow
         .context = served,
     };
     struct rpc_client *client = served->external->serving[from->queue];
+    char name[EXTERNAL_NAME_BYTES];
     if (from->flow != NULL)
-        external_flow_start(served, client, &request, shape, attempt->model);
+        external_flow_start(served, client, &request, shape,
+                            external_name(served->external, attempt->model, name));
     else
         rpc_client_start(client, &request, &served->call);
 }
@@ -388,6 +390,7 @@ serve(struct served *served, const struct runner_attempt *attempt)
     const struct external_method *method;
     struct id_inject plan;
     struct external_list list;
+    char name[EXTERNAL_NAME_BYTES];
     enum status status = permits(served->external, request->method, &method, &served->refusal);
     if (status != STATUS_OK)
         return status;
@@ -396,7 +399,8 @@ serve(struct served *served, const struct runner_attempt *attempt)
     struct external_pieces message = {0};
     if (has_message)
         message = (struct external_pieces){request->pieces, request->piece_count};
-    status = external_list_make(&list, has_message ? method : NULL, &message, attempt->model, &plan,
+    const char *model = external_name(served->external, attempt->model, name);
+    status = external_list_make(&list, has_message ? method : NULL, &message, model, &plan,
                                 &served->refusal);
     if (status == STATUS_OK)
         send(served, attempt, shape, &list);

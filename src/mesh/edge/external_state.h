@@ -96,6 +96,15 @@ void external_ask_suspect(struct external *external);
 /* Locked, home. The runtime is READY; returns true if that begins a trial. */
 bool external_begin_trial(struct external *external);
 
+/* ---- external_translate.c ---- */
+
+/* Locked. Sends a request of mmesh.ModelRuntime, translated if need be. */
+void external_request(struct external *external, struct rpc_client *client,
+                      const struct rpc_client_request *request);
+/* The runtime's name of a model; `name` may hold it. */
+const char *external_name(const struct external *external, const char *id,
+                          char name[EXTERNAL_NAME_BYTES]);
+
 /* ---- external.c ---- */
 
 /* Any thread, also locked: home runs due work. */

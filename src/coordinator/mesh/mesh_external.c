@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "coordinator/mesh/mesh_external.h"
+
+#include <string.h>
+
+#include "base/check.h"
+#include "coordinator/mesh/mesh_fetch.h"
+#include "serving/adapter/adapter.h"
+#include "serving/storage/storage.h"
+
+#define EXTERNAL_START_NS (INT64_MAX / 4)
+
+static void
+on_served(void *context, const char *method, enum status status, int64_t took_ns)
+{
+    struct meters *meters = context;
+    const struct meters_call call = {
+        .method = meters_method(meters, method), .status = status, .took_ns = took_ns};
+    meters_record(meters, METER_SERVED, &call);
+}
+
+static enum adapter_type
+adapter_type_of(const char *word)
+{
+    static const char *const words[ADAPTER_TYPES] = {
+        [ADAPTER_TRITON] = "triton",
+        [ADAPTER_MLSERVER] = "mlserver",
+        [ADAPTER_TFSERVING] = "tfserving",
+    };
+    uint32_t type = 0;
+    while (strcmp(words[type], word) != 0) {
+        type++;
+        CHECK(type < ADAPTER_TYPES); /* the configuration's choices */
+    }
+    return (enum adapter_type)type;
+}
+
+static struct external_translator
+translator_of(const struct mesh_external_options *options)
+{
+    const struct config *config = options->config;
+    const struct config_adapter *adapter = &config->mesh.adapter;
+    const char *cache = options->storage != NULL ? storage_folder(options->storage) : NULL;
+    if (adapter->server_type == NULL)
+        return (struct external_translator){.start = NULL};
+    return adapter_create(&(struct adapter_options){
+        .type = adapter_type_of(adapter->server_type),
+        .repository = adapter->repository,
+        .roots = {config->storage.files, cache},
+        .home = options->queues[0],
+        .capacity_bytes = adapter->memory_bytes - adapter->buffer_bytes,
+        .default_bytes = adapter->default_bytes,
+        .size_percent = adapter->size_percent,
+        .loaders = adapter->loaders,
+        .load_timeout_ms = adapter->load_timeout_ms,
+    });
+}
+
+/* Waits for it without end: pods start in any order. */
+enum status
+mesh_external_open(const struct mesh_external_options *options, struct external **external,
+                   struct error *error)
+{
+    const struct config *config = options->config;
+    const struct config_mesh *mesh = &config->mesh;
+    const char *const targets[] = {mesh->runtime, mesh->runtime_else};
+    const struct external_options made = {
+        .targets = targets,
+        .target_count = mesh->runtime_else != NULL ? 2 : 1,
+        .serving = mesh->runtime_calls,
+        .pool = options->pool,
+        .queues = options->queues,
+        .queue_count = options->queue_count,
+        .message_bytes_max = config->message_bytes_max,
+        .stream_window_bytes = config->stream_window_bytes,
+        .start_ns = EXTERNAL_START_NS,
+        .on_served = options->meters != NULL ? on_served : NULL,
+        .context = options->meters,
+        .files = mesh_fetch_files(options->storage),
+        .translator = translator_of(options),
+    };
+    enum status status = external_create(&made, external, error);
+    return status == STATUS_OK ? STATUS_OK : error_prefix(error, "mesh: runtime");
+}
