@@ -30,7 +30,7 @@ from shoal_table import print_table, take_environment  # noqa: E402
 
 INSTALL_SECONDS = 1200
 CHECK_SECONDS = 600
-COLUMNS = (("part", 12), ("check", 40), ("result", 8), ("detail", 60))
+COLUMNS = (("part", 16), ("check", 40), ("result", 8), ("detail", 60))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,6 +48,8 @@ PARTS = (
          "Triton's own example clients, from $SHOAL_TRITON_CLIENT or github.com"),
     Part("kserve", ("kserve",), (), "KServe's InferenceRESTClient and InferenceGRPCClient"),
     Part("mlserver", ("mlserver", "requests"), (), "MLServer's types and codecs, over REST"),
+    Part("adapter_mlserver", ("mlserver", "mlserver-sklearn"), (), "MLServer, managed by a node's built-in adapter"),
+    Part("adapter_triton", ("nvidia-pytriton",), (), "Triton, managed by a node's built-in adapter"),
     Part("openapi", ("openapi-spec-validator", "jsonschema"), (), "the official validator of OpenAPI documents"),
     Part("rest", ("requests", "httpx", "aiohttp"), ("curl",), "general HTTP clients"),
     Part("onnxruntime", ("onnxruntime",), (),
