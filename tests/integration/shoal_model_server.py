@@ -5,8 +5,8 @@ without any machine learning. And what starts one as a process, for tests (Model
 
     shoal_model_server.py TYPE PORT REPOSITORY JOURNAL
 
-A model is a file whose text is its answer to every call; "broken" cannot be loaded, and neither can a model
-whose folder the server would not take. Each management request is a line of the journal. What is loaded is
+A model is a file whose text is its answer to every call; "broken" cannot be loaded, "endless" takes for ever, and
+a model whose folder the server would not take is an error. Each management request is a line of the journal. What is loaded is
 lost with the process.
 """
 
@@ -68,6 +68,8 @@ def text_of(path):
     text = path.read_text()
     if text == "broken":
         raise Refusal(Code.INTERNAL, "broken")
+    if text == "endless":
+        threading.Event().wait()
     return text
 
 

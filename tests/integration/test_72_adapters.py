@@ -169,7 +169,8 @@ class Triton(Common, Rig):
         (self.files / "link").symlink_to(self.folder / "secret")
         for number, (path, code) in enumerate((("missing", "NOT_FOUND"), ("../secret", "PERMISSION_DENIED"),
                                                (str(self.folder / "secret"), "PERMISSION_DENIED"),
-                                               ("link", "PERMISSION_DENIED"), ("", "INVALID_ARGUMENT"))):
+                                               ("link", "PERMISSION_DENIED"), ("", "INVALID_ARGUMENT"),
+                                               ("s3://bucket/model", "FAILED_PRECONDITION"))):
             answer = self.registrar.register(f"m{number}", path, "", self.format, loadNow=True, sync=True)
             self.assertEqual(answer.status, LOADING_FAILED, path)
             self.assertRegex(answer.errors[0], f"^{code}: ")
@@ -184,6 +185,22 @@ class Triton(Common, Rig):
         self.assertIn("ALREADY_EXISTS", answer.errors[0])
         self.assertEqual([one.name for one in other.iterdir()], ["file"])
         self.wait_laid_out("other")
+
+
+    def test_kill_during_a_load(self):
+        """The load fails, what it has laid out goes, and the next one is not affected."""
+        path = self.write("endless", "endless")
+        pending = self.registrar.start("registerModel", modelId="m", loadNow=True, sync=True,
+                                       modelInfo={"type": self.format, "path": path, "key": ""})
+        wait_until(lambda: "load m" in self.server.noted(), "the load")
+        self.wait_laid_out("m")
+        self.server.kill()
+        self.assertEqual(pending.result().status, LOADING_FAILED)
+        self.server.start()
+        self.shoald.wait_log("external_ready", 2)
+        self.assertEqual(self.server.laid_out(), [])
+        self.assertEqual(self.register("n").status, LOADED)
+        self.assertEqual(self.ask("n"), "n")
 
 
 class Eviction(Rig):

@@ -103,6 +103,19 @@ class Managed:
         wait_until(lambda: self.shoald.stat()["mesh_evictions"] >= 2, "evictions")
         self.assertLess(len(list(self.repository.iterdir())), 4)
 
+    def check_forgotten_model(self):
+        """unloaded behind the node's back, it is loaded again"""
+        self.load("one")
+        with grpc.insecure_channel(f"127.0.0.1:{self.port}") as channel:
+            channel.unary_unary("/inference.GRPCInferenceService/RepositoryModelUnload")(b"\x12\x03one")
+
+        def answers():
+            try:
+                return self.ask("one") == 5.0
+            except grpc.RpcError:
+                return False
+        wait_until(answers, "an answer")
+
     def check_kill_9_under_load(self):
         self.load("a", "b")
         over, answers = threading.Event(), {"a": 0, "b": 0}

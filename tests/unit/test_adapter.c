@@ -71,13 +71,4 @@ TEST_CASE(test_the_name_is_taken_out)
     }
 }
 
-int
-main(void)
-{
-    static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_safe_ids_are_names),
-        cmocka_unit_test(test_other_ids_have_a_digest),
-        cmocka_unit_test(test_the_name_is_taken_out),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

@@ -249,6 +249,44 @@ TEST_CASE(test_types_paths_and_keys)
     }
 }
 
+TEST_CASE(test_built_in_adapters)
+{
+    struct manifest_file file =
+        good(SPEC("  builtInAdapter: {serverType: mlserver, runtimeManagementPort: 8002, "
+                  "memBufferBytes: 5, modelLoadingTimeoutMillis: 700, env: ["
+                  "{name: LOADING_CONCURRENCY, value: '3'}, {name: DEFAULT_MODELSIZE, value: '9'}, "
+                  "{name: MODELSIZE_MULTIPLIER, value: '2.75'}]}"));
+    const struct manifest_adapter *adapter = &file.items[0].adapter;
+    assert_string_equal(adapter->server_type, "mlserver");
+    assert_int_equal(adapter->port, 8002);
+    assert_int_equal(adapter->buffer_bytes, 5);
+    assert_int_equal(adapter->load_timeout_ms, 700);
+    assert_int_equal(adapter->loaders, 3);
+    assert_int_equal(adapter->default_bytes, 9);
+    assert_int_equal(adapter->size_percent, 275);
+    manifest_file_free(&file);
+    file = good(SPEC("  builtInAdapter: {serverType: triton}"));
+    adapter = &file.items[0].adapter;
+    assert_int_equal(adapter->port, 8001);
+    assert_int_equal(adapter->buffer_bytes, 134217728);
+    assert_int_equal(adapter->load_timeout_ms, 90000);
+    assert_int_equal(adapter->size_percent, 125);
+    manifest_file_free(&file);
+    file = good(SPEC("  builtInAdapter: {serverType: ovms, env: [{name: ANY, value: x}]}"));
+    assert_null(file.items[0].adapter.server_type);
+    manifest_file_free(&file);
+    bad(SPEC("  builtInAdapter: {serverType: triton, env: [{name: LOG, value: '1'}]}"),
+        "f:6: spec.builtInAdapter.env: \"LOG\" is not known: LOADING_CONCURRENCY, ");
+    bad(SPEC("  builtInAdapter: {serverType: triton, env: [{name: RUNTIME_PORT}]}"),
+        "spec.builtInAdapter.env: \"RUNTIME_PORT\" has no value");
+    bad(SPEC("  builtInAdapter: {serverType: triton, env: [{name: LOADING_CONCURRENCY, value: "
+             "'0'}]}"),
+        "env: LOADING_CONCURRENCY must be a number of 1 to 64, not \"0\"");
+    bad(SPEC("  builtInAdapter: {serverType: mlserver, env: [{name: LOADTIME_TIMEOUT, value: "
+             "'100.5'}]}"),
+        "env: LOADTIME_TIMEOUT must be a number");
+}
+
 /* ---- mistakes ---- */
 
 TEST_CASE(test_each_mistake_names_its_field)

@@ -326,12 +326,10 @@ destroy(void *context)
     free(adapter);
 }
 
-/* The name without links, by which models are compared with it; that of a folder that is missing
- * now stays. */
 static void
 copy_path(char to[PATH_MAX], const char *path)
 {
-    if (path != NULL && realpath(path, to) == NULL)
+    if (path != NULL)
         snprintf(to, PATH_MAX, "%s", path);
 }
 

@@ -65,7 +65,7 @@ struct adapter_task {
 struct adapter {
     struct adapter_options options;
     char repository[PATH_MAX];
-    char roots[2][PATH_MAX]; /* without links; "": none */
+    char roots[2][PATH_MAX]; /* "": none */
     struct rpc_post wake;
 
     /* Owned by home. */

@@ -22,6 +22,7 @@
 #include "serving/adapter/inside.h"
 #include "serving/storage/cache_tree.h"
 #include "serving/storage/digest.h"
+#include "serving/storage/storage.h"
 
 #define MARK ".shoal"
 #define NEW MARK "-new-"
@@ -238,11 +239,15 @@ layout_remove(const struct adapter *adapter, const struct adapter_model *model)
 
 /* ---- a model ---- */
 
+/* A root may be made, or become a link, later than the node. */
 static bool
 is_beneath(const char *path, const char *root)
 {
-    size_t bytes = strlen(root);
-    return bytes > 0 && strncmp(path, root, bytes) == 0 &&
+    char real[PATH_MAX];
+    if (root[0] == '\0' || realpath(root, real) == NULL)
+        return false;
+    size_t bytes = strlen(real);
+    return strncmp(path, real, bytes) == 0 &&
            (path[bytes] == '/' || path[bytes] == '\0' || bytes == 1);
 }
 
@@ -251,14 +256,14 @@ static enum status
 resolve(const struct adapter *adapter, const char *path, char real[PATH_MAX], struct error *error)
 {
     char whole[PATH_MAX];
-    const char *const *given = adapter->options.roots;
     if (path[0] == '\0')
         return error_set(error, STATUS_INVALID_ARGUMENT, "the model has no path");
-    if (given[0] == NULL && path[0] != '/')
+    if (storage_is_uri(path))
         return error_set(error, STATUS_FAILED_PRECONDITION,
-                         "%.200s: no folder has it: set `files_root`, or name an URI and set "
-                         "`models_cache_gib`",
-                         path);
+                         "this node fetches no models: give it disk space, `models_cache_gib`");
+    if (adapter->roots[0][0] == '\0' && path[0] != '/')
+        return error_set(error, STATUS_FAILED_PRECONDITION,
+                         "%.200s: no folder has it: set `files_root`, or name an URI", path);
     if (path[0] == '/')
         snprintf(whole, sizeof(whole), "%s", path);
     else if (layout_join(whole, adapter->roots[0], path, error) != STATUS_OK)

@@ -266,7 +266,7 @@ server_write_status(const struct adapter *adapter, struct bytes *out)
     const struct api *api = api_of(adapter);
     wire_append_number(out, 1, EXTERNAL_READY);
     wire_append_number(out, 2, options->capacity_bytes);
-    wire_append_number(out, 3, options->loaders);
+    wire_append_number(out, 3, api->is_serial ? 1 : options->loaders);
     wire_append_number(out, 4, options->load_timeout_ms);
     wire_append_number(out, 5, options->default_bytes);
     append_text(out, 6, api->name);

@@ -190,6 +190,8 @@ read_document(const struct tree_node *document, struct manifest_file *file,
                    MANIFEST_BYTES_MAX);
     if (report_total(report) == mistakes)
         manifest_model_find(document, report, manifest);
+    if (report_total(report) == mistakes)
+        manifest_adapter_find(document, report, manifest);
     if (report_total(report) == mistakes) {
         bytes_put_char(&json, '\0');
         CHECK(!json.failed);

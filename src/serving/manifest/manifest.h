@@ -49,6 +49,17 @@ struct manifest_model {
     char *key; /* JSON */
 };
 
+/* A runtime's server, as its `builtInAdapter` describes it, with KServe's defaults. */
+struct manifest_adapter {
+    const char *server_type; /* NULL: none, or one whose adapter is a container: ovms, torchserve */
+    uint64_t port;           /* of its management */
+    uint64_t buffer_bytes;   /* of its memory, not for models */
+    uint64_t load_timeout_ms;
+    uint64_t loaders;
+    uint64_t default_bytes; /* of a model of unknown size */
+    uint64_t size_percent;  /* a model's size, of that of its files */
+};
+
 struct manifest {
     enum manifest_kind kind;
     int line; /* of its document */
@@ -57,6 +68,7 @@ struct manifest {
     struct manifest_model model;
     struct serving_wanted wanted;   /* of one with a model */
     struct serving_runtime runtime; /* of a runtime of either kind */
+    struct manifest_adapter adapter;
 };
 
 struct manifest_file {

@@ -19,5 +19,10 @@
 void manifest_model_find(const struct tree_node *document, struct tree_report *report,
                          struct manifest *manifest);
 
-/* The runtime of a ServingRuntime or ClusterServingRuntime; likewise. */
+/* The adapter of a ServingRuntime or ClusterServingRuntime; likewise. Variables that no adapter has
+ * are reported. */
+void manifest_adapter_find(const struct tree_node *document, struct tree_report *report,
+                           struct manifest *manifest);
+
+/* The runtime of one; likewise. */
 void manifest_runtime_find(const struct tree_node *document, struct manifest *manifest);

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A ServingRuntime's `builtInAdapter`, for servers whose adapter is the node. */
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "serving/manifest/check.h"
+#include "serving/manifest/model.h"
+
+/* Those of KServe's controller and adapters. */
+static const struct manifest_adapter DEFAULTS = {
+    .port = 8001,
+    .buffer_bytes = 128 << 20,
+    .load_timeout_ms = 90000,
+    .loaders = 1,
+    .default_bytes = 1000000,
+    .size_percent = 125,
+};
+
+enum adapter_variable_type { VARIABLE_NUMBER, VARIABLE_FACTOR };
+
+struct adapter_variable {
+    const char *name;
+    enum adapter_variable_type type;
+    double least, most;
+    size_t offset; /* of a uint64_t */
+};
+
+#define FIELD(name) offsetof(struct manifest_adapter, name)
+
+static const struct adapter_variable VARIABLES[] = {
+    {"LOADING_CONCURRENCY", VARIABLE_NUMBER, 1, 64, FIELD(loaders)},
+    {"LOADTIME_TIMEOUT", VARIABLE_NUMBER, 100, 3600000, FIELD(load_timeout_ms)},
+    {"DEFAULT_MODELSIZE", VARIABLE_NUMBER, 1, 1e15, FIELD(default_bytes)},
+    {"MODELSIZE_MULTIPLIER", VARIABLE_FACTOR, 0.01, 1000, FIELD(size_percent)},
+    {"MEM_BUFFER_BYTES", VARIABLE_NUMBER, 0, 1e15, FIELD(buffer_bytes)},
+    {"RUNTIME_PORT", VARIABLE_NUMBER, 1, 65535, FIELD(port)},
+};
+
+static uint64_t *
+field_at(struct manifest_adapter *adapter, size_t offset)
+{
+    return (uint64_t *)(void *)((char *)adapter + offset);
+}
+
+/* Fields of the manifest have been checked to be integers. */
+static void
+read_number(const struct tree_node *map, const char *key, uint64_t *number)
+{
+    const char *text = manifest_text(map, key);
+    if (text != NULL)
+        *number = strtoull(text, NULL, 10);
+}
+
+static void
+read_variable(const struct tree_node *entry, struct tree_report *report,
+              struct manifest_adapter *adapter)
+{
+    const char *name = manifest_text(entry, "name");
+    const char *text = manifest_text(entry, "value");
+    const struct adapter_variable *variable = NULL;
+    for (size_t i = 0; i < ARRAY_COUNT(VARIABLES) && variable == NULL; i++)
+        if (strcmp(VARIABLES[i].name, name) == 0)
+            variable = &VARIABLES[i];
+    if (variable == NULL || text == NULL) {
+        report_add(report, entry->line,
+                   "spec.builtInAdapter.env: \"%.100s\" %s: LOADING_CONCURRENCY, LOADTIME_TIMEOUT, "
+                   "DEFAULT_MODELSIZE, MODELSIZE_MULTIPLIER, MEM_BUFFER_BYTES and RUNTIME_PORT may "
+                   "be there, each with a value",
+                   name, variable == NULL ? "is not known" : "has no value");
+        return;
+    }
+    char *end;
+    double value = strtod(text, &end);
+    bool is_number =
+        text[0] >= '0' && text[0] <= '9' && *end == '\0' &&
+        (variable->type == VARIABLE_FACTOR || strspn(text, "0123456789") == strlen(text));
+    if (!is_number || value < variable->least || value > variable->most) {
+        report_add(report, entry->line,
+                   "spec.builtInAdapter.env: %s must be a number of %g to %g, not \"%.100s\"", name,
+                   variable->least, variable->most, text);
+        return;
+    }
+    double scaled = variable->type == VARIABLE_FACTOR ? value * 100 : value;
+    *field_at(adapter, variable->offset) = (uint64_t)(scaled + 0.5);
+}
+
+/* Variables of adapters that are containers are theirs. */
+void
+manifest_adapter_find(const struct tree_node *document, struct tree_report *report,
+                      struct manifest *manifest)
+{
+    const struct tree_node *spec = manifest_find(document, "spec");
+    const struct tree_node *given = manifest_find(spec, "builtInAdapter");
+    const char *type = manifest_text(given, "serverType");
+    if (type == NULL || strcmp(type, "ovms") == 0 || strcmp(type, "torchserve") == 0)
+        return;
+    struct manifest_adapter *adapter = &manifest->adapter;
+    *adapter = DEFAULTS;
+    adapter->server_type = type;
+    read_number(given, "runtimeManagementPort", &adapter->port);
+    read_number(given, "memBufferBytes", &adapter->buffer_bytes);
+    read_number(given, "modelLoadingTimeoutMillis", &adapter->load_timeout_ms);
+    const struct tree_node *env = manifest_find(given, "env");
+    for (const struct tree_node *one = env != NULL ? env->first : NULL; one != NULL;
+         one = one->next)
+        read_variable(one, report, adapter);
+}
