@@ -229,6 +229,7 @@ config_free(struct config *config)
     free(config->http_control);
     free(config->http_hosts);
     free(config->sandbox);
+    free(config->manifests);
     free(config->traces);
     free(config->storage.cache);
     free(config->storage.entries);

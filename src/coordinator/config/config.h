@@ -295,6 +295,7 @@ struct config {
     char *caller_metadata;           /* the key; NULL: the default */
     char *caller_proxies;            /* names in certificates, comma-separated; NULL: none */
     char *sandbox;                   /* "best_effort" or "required" */
+    char *manifests;                 /* folder, absolute; NULL: none */
     char *traces;                    /* "file:/absolute", or an http or https URL; NULL: none */
     uint64_t trace_sample;           /* of 2^32 calls without a traceparent */
     struct config_storage storage;

@@ -270,6 +270,12 @@ void
 config_check_mesh(struct config_reader *reader, const struct config_given *given)
 {
     struct config_mesh *mesh = &reader->config->mesh;
+    char **manifests = &reader->config->manifests;
+    if (*manifests != NULL)
+        *manifests = config_resolve(reader->config, *manifests);
+    if (*manifests != NULL && !mesh->on && !given->refused[KEY_MESH])
+        report_add(reader->report, given->nodes[KEY_MANIFESTS]->key_line,
+                   "`manifests` without `mesh`: write `mesh: {}` for a mesh of this node alone");
     if (!mesh->on)
         return;
     if (mesh->store != NULL)

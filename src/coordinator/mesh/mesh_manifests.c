@@ -334,14 +334,20 @@ mesh_manifests_methods(struct rpc_method methods[MANIFESTS_METHOD_COUNT],
 }
 
 struct mesh_manifests *
-mesh_manifests_create(struct loop *loop, struct mesh_runner *runner, enum serving_types types)
+mesh_manifests_create(struct loop *loop, struct mesh_runner *runner, const struct config *config)
 {
     struct mesh_manifests *manifests = calloc(1, sizeof(*manifests));
     CHECK(manifests != NULL);
     manifests->loop = loop;
     manifests->runner = runner;
-    manifests->leader = serving_leader_create(
-        &(struct serving_leader_options){.loop = loop, .runner = runner, .types = types});
+    manifests->leader = serving_leader_create(&(struct serving_leader_options){
+        .loop = loop,
+        .runner = runner,
+        .types =
+            config->mesh.type_constraints != NULL ? SERVING_TYPES_GIVEN : SERVING_TYPES_DERIVED,
+        .folder = config->manifests,
+        .node = config->mesh.instance,
+    });
     manifests->running.next = manifests->running.before = &manifests->running;
     CHECK(pthread_mutex_init(&manifests->lock, NULL) == 0);
     return manifests;

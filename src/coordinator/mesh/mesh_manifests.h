@@ -5,6 +5,7 @@
  */
 #pragma once
 
+#include "coordinator/config/config.h"
 #include "rpc/rpc.h"
 #include "serving/leader/leader.h"
 
@@ -12,7 +13,7 @@ struct mesh_manifests;
 
 /* Loop thread, as the next three. */
 struct mesh_manifests *mesh_manifests_create(struct loop *loop, struct mesh_runner *runner,
-                                             enum serving_types types);
+                                             const struct config *config);
 /* The events to open the store with: the runner's too. */
 struct store_events mesh_manifests_events(struct mesh_manifests *manifests);
 void mesh_manifests_start(struct mesh_manifests *manifests, struct store *store);

@@ -6,6 +6,7 @@
 
 #include "base/hash_table.h"
 #include "loop/timer.h"
+#include "serving/leader/folder.h"
 #include "serving/leader/leader.h"
 
 enum { SERVING_WORK_MAX = 64 }; /* objects that are being reconciled at once */
@@ -113,7 +114,14 @@ struct serving_leader {
     bool stopped;
     struct offers *offers; /* NULL: to be gathered */
     int64_t offers_ns;
-    bool types_derived; /* the runner has type constraints of ours */
+    bool types_derived;    /* the runner has type constraints of ours */
+    struct folder *folder; /* NULL: none. This and all that follows: apply.c */
+    struct hash_table items;
+    TAILQ_HEAD(folder_turns, folder_item) due;
+    struct loop_timer *folder_timer;
+    uint32_t asking; /* items whose change is under way */
+    bool is_viewed;  /* the folder has been read */
+    bool is_swept;   /* what left it while the node was down is known */
 };
 
 struct serving_object *object_find(struct serving_leader *leader, const char *id);
@@ -160,6 +168,16 @@ void vmodel_touch(struct serving_leader *leader, const char *vmodel, size_t byte
 /* Valid until the next event. */
 const struct serving_offers *offers_look(struct serving_leader *leader);
 void offers_drop(struct serving_leader *leader);
+
+/* ---- the node's folder (apply.c) ---- */
+
+void folder_init(struct serving_leader *leader);
+/* The store is open. */
+void folder_begin(struct serving_leader *leader);
+/* An object has come, changed or gone; all may have. */
+void folder_touch(struct serving_leader *leader, const char *id);
+void folder_touch_all(struct serving_leader *leader);
+void folder_end(struct serving_leader *leader);
 
 /* ---- types (types.c) ---- */
 

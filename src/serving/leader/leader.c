@@ -380,6 +380,7 @@ on_put(void *context, const struct store_record *record)
     struct serving_leader *leader = context;
     if (record->table == STORE_MANIFESTS) {
         object_put(leader, record);
+        folder_touch(leader, record->id);
         return;
     }
     leader->next.on_put(leader->next.context, record);
@@ -393,10 +394,12 @@ static void
 on_gone(void *context, enum store_table table, const char *id, uint64_t revision)
 {
     struct serving_leader *leader = context;
-    if (table == STORE_MANIFESTS)
+    if (table == STORE_MANIFESTS) {
         object_gone(leader, id);
-    else
+        folder_touch(leader, id);
+    } else {
         leader->next.on_gone(leader->next.context, table, id, revision);
+    }
     if (table == STORE_VMODELS)
         vmodel_touch(leader, id, strlen(id));
 }
@@ -408,8 +411,10 @@ on_whole(void *context, uint64_t revision)
     bool begins = !leader->whole;
     leader->whole = true;
     leader->next.on_whole(leader->next.context, revision);
-    if (begins)
-        objects_touch(leader);
+    if (!begins)
+        return;
+    objects_touch(leader);
+    folder_touch_all(leader);
 }
 
 static void
@@ -471,6 +476,7 @@ serving_leader_create(const struct serving_leader_options *options)
     for (enum object_wait wait = 0; wait < OBJECT_WAITS; wait++)
         TAILQ_INIT(&leader->waits[wait]);
     leader->timer = loop_timer_create(loop_base(options->loop), on_time, leader);
+    folder_init(leader);
     return leader;
 }
 
@@ -495,6 +501,7 @@ serving_leader_start(struct serving_leader *leader, struct store *store)
 {
     leader->store = store;
     objects_touch(leader);
+    folder_begin(leader);
 }
 
 void
@@ -504,6 +511,8 @@ serving_leader_stop(struct serving_leader *leader)
         return;
     leader->stopped = true;
     loop_timer_clear(leader->timer);
+    loop_timer_clear(leader->folder_timer);
+    folder_stop(leader->folder);
     struct hash_entry *entry = NULL;
     while ((entry = hash_table_walk(&leader->objects, entry)) != NULL)
         runner_order_cancelled(leader->options.runner,
@@ -516,6 +525,7 @@ serving_leader_destroy(struct serving_leader *leader)
     if (leader == NULL)
         return;
     loop_timer_destroy(leader->timer);
+    folder_end(leader);
     objects_free(leader);
     offers_drop(leader);
     free(leader);

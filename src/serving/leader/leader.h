@@ -27,6 +27,8 @@ struct serving_leader_options {
     struct mesh_runner *runner;
     /* GIVEN: the node has type constraints of its own; those of ServingRuntimes are ignored. */
     enum serving_types types;
+    const char *folder; /* of manifests that are applied and watched; NULL: none */
+    const char *node;   /* this node's name in the mesh */
 };
 
 struct serving_leader *serving_leader_create(const struct serving_leader_options *options);

@@ -182,7 +182,9 @@ read_document(const struct tree_node *document, struct manifest_file *file,
     if (!find_kind(document, &manifest->kind, report))
         return;
     manifest_check(document, &manifest_schemas[manifest->kind], report, &json);
-    manifest->name = manifest_text(manifest_find(document, "metadata"), "name");
+    const struct tree_node *metadata = manifest_find(document, "metadata");
+    manifest->name = manifest_text(metadata, "name");
+    manifest->folder = manifest_text(manifest_find(metadata, "annotations"), MANIFEST_FOLDER);
     if (report_total(report) == mistakes)
         check_rules(manifest->kind, document, report);
     if (report_total(report) == mistakes && json.used > MANIFEST_BYTES_MAX)
@@ -276,6 +278,79 @@ manifest_file_free(struct manifest_file *file)
     *file = (struct manifest_file){0};
 }
 
+/* ---- other forms ---- */
+
+/* The canonical form of a changed tree, which is freed. */
+static char *
+write_again(struct tree_node *tree, enum manifest_kind kind)
+{
+    struct tree_report report = {.file = ""};
+    struct bytes json = {0};
+    manifest_check(tree, &manifest_schemas[kind], &report, &json);
+    tree_free(tree);
+    bytes_put_char(&json, '\0');
+    CHECK(!json.failed && report_total(&report) == 0);
+    return bytes_take(&json, &(size_t){0});
+}
+
+static struct tree_node *
+read_again(const struct manifest *manifest)
+{
+    struct tree_report report = {.file = manifest->name};
+    struct tree_node *tree = tree_read(manifest->json, strlen(manifest->json), &limits, &report);
+    CHECK(tree != NULL);
+    return tree;
+}
+
+/* The link to the entry of a map; without one, to NULL at the map's end. */
+static struct tree_node **
+entry_of(struct tree_node *map, const char *key)
+{
+    struct tree_node **at = &map->first;
+    while (*at != NULL && strcmp((*at)->key, key) != 0)
+        at = &(*at)->next;
+    return at;
+}
+
+static struct tree_node *
+add_entry(struct tree_node *map, const char *key, enum node_kind kind)
+{
+    struct tree_node *node = must_allocate(1, sizeof(*node));
+    *node = (struct tree_node){.kind = kind, .style = NODE_QUOTED, .key = must_copy(key)};
+    *entry_of(map, key) = node;
+    map->count++;
+    return node;
+}
+
+static void
+remove_entry(struct tree_node *map, const char *key)
+{
+    struct tree_node **at = entry_of(map, key);
+    struct tree_node *gone = *at;
+    if (gone == NULL)
+        return;
+    *at = gone->next;
+    gone->next = NULL;
+    map->count--;
+    tree_free(gone);
+}
+
+char *
+manifest_mark(const struct manifest *manifest, const char *folder)
+{
+    struct tree_node *tree = read_again(manifest);
+    struct tree_node *metadata = *entry_of(tree, "metadata");
+    struct tree_node *notes = *entry_of(metadata, "annotations");
+    if (notes == NULL)
+        notes = add_entry(metadata, "annotations", NODE_MAP);
+    remove_entry(notes, MANIFEST_FOLDER);
+    if (folder != NULL)
+        add_entry(notes, MANIFEST_FOLDER, NODE_SCALAR)->text = must_copy(folder);
+    else if (notes->count == 0)
+        remove_entry(metadata, "annotations");
+    return write_again(tree, manifest->kind);
+}
+
 /* kubectl's copy of what was applied has the values too. */
 static void
 hide_last_applied(struct tree_node *metadata)
@@ -291,19 +366,13 @@ hide_last_applied(struct tree_node *metadata)
 char *
 manifest_hide(const struct manifest *secret)
 {
-    struct tree_report report = {.file = secret->name};
-    struct tree_node *tree = tree_read(secret->json, strlen(secret->json), &limits, &report);
-    struct bytes json = {0};
-    CHECK(tree != NULL && secret->kind == MANIFEST_SECRET);
+    struct tree_node *tree = read_again(secret);
+    CHECK(secret->kind == MANIFEST_SECRET);
     for (struct tree_node *map = tree->first; map != NULL; map = map->next)
         if (strcmp(map->key, "data") == 0 || strcmp(map->key, "stringData") == 0)
             for (struct tree_node *value = map->first; value != NULL; value = value->next)
                 value->text[0] = '\0';
         else if (strcmp(map->key, "metadata") == 0)
             hide_last_applied(map);
-    manifest_check(tree, &manifest_schemas[secret->kind], &report, &json);
-    tree_free(tree);
-    bytes_put_char(&json, '\0');
-    CHECK(!json.failed && report_total(&report) == 0);
-    return bytes_take(&json, &(size_t){0});
+    return write_again(tree, secret->kind);
 }

@@ -64,6 +64,7 @@ struct manifest {
     enum manifest_kind kind;
     int line; /* of its document */
     const char *name;
+    const char *folder; /* the node whose folder of manifests it is from; NULL: none */
     char *json;
     struct manifest_model model;
     struct serving_wanted wanted;   /* of one with a model */
@@ -84,6 +85,11 @@ struct manifest_file {
 enum status manifest_read(const char *name, const char *text, size_t bytes,
                           struct manifest_file *file, struct error *error) WARN_UNUSED;
 void manifest_file_free(struct manifest_file *file);
+
+/* The annotation that names the node whose folder of manifests an object is from. */
+#define MANIFEST_FOLDER "shoal/folder"
+/* The canonical form with that annotation for a node, to be freed. NULL: without it. */
+char *manifest_mark(const struct manifest *manifest, const char *folder);
 
 /* A Secret's canonical form with empty values, to be freed. */
 char *manifest_hide(const struct manifest *secret);
