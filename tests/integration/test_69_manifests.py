@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Folders of manifests (`manifests: DIR`) that nodes apply and watch.
+"""Folders of manifests (`manifests: DIR`) that nodes apply and watch, and the Secret that their models
+are fetched with.
 
 Proves: what files say is in force, and changes with them; a file with a mistake is logged by line and
 field, and what it said before serves; a deleted file deletes what it alone defined, also while the node
 was down; a change by hand stays, a deletion by hand does not; of two folders the leader's wins at first
-sight, and the last change afterwards. ctest: timeout=300
+sight, and the last change afterwards. Credentials of the Secret are in use at once, and not told.
+ctest: timeout=300
 """
 
+import base64
 import json
 import os
 import unittest
@@ -16,6 +19,7 @@ from shoal_fixture import main, wait_until
 from shoal_meshes import Etcd, mesh_node
 from shoal_pupil import prepare, pupil, said
 from shoal_registry import Registrar
+from shoal_store import Store
 
 
 def config_map(name, **data):
@@ -120,6 +124,44 @@ class TestOneNode(unittest.TestCase):
             os.symlink("..2", self.folder.path / "..new")
             os.rename(self.folder.path / "..new", self.folder.path / "..data")
             wait_told(at, "one", {"k": "2"})
+
+
+class TestCredentials(unittest.TestCase):
+    def secret(self, store, key):
+        entry = json.dumps(store.entry(key, bucket="models"))
+        return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "storage-config"},
+                "data": {"default": base64.b64encode(entry.encode()).decode()},
+                "stringData": {"default_other": "{}"}}
+
+    def test_a_secret_is_taken_without_a_restart(self):
+        store = self.enterContext(Store())
+        store.keys = {"AKONE": ("hush-1", None), "AKTWO": ("hush-2", None)}
+        store.objects = {"models": {"m/model": b"a model"}}
+        at = prepare(pupil(), mesh={"instance": "me"}, models_cache_gib=0.1, models_cache="cache")
+        with at, Registrar(at) as registrar:
+            def infer(name):
+                return said(registrar.infer(metadata=(("mm-vmodel-id", name),)))
+
+            def states():
+                found = get(at, "isvc", "s") or {}
+                return found.get("status", {}).get("modelStatus", {})
+
+            apply(at, service("s", path="m"))
+            wait_until(lambda: "lastFailureInfo" in states(), lambda: f"a failure, not {states()}")
+            apply(at, self.secret(store, "AKONE"))
+            at.wait_log("storage_entries count=2")
+            apply(at, service("t", path="m"))
+            shoalctl("wait", "--for=condition=Ready", "isvc/t", "--counters", at.counters)
+            self.assertRegex(infer("t"), "^t__isvc-")
+            del store.keys["AKONE"]
+            apply(at, self.secret(store, "AKTWO"))
+            at.wait_log("storage_entries count=2", count=2)
+            store.objects["models"]["n/model"] = b"another"
+            apply(at, service("t", path="n"))
+            wait_until(lambda: any("n/model" in path for path in store.paths()), "the other model to be fetched")
+            shoalctl("delete", "secret", "storage-config", "--counters", at.counters)
+            at.wait_log("storage_entries count=0")
+            self.assertNotRegex(at.stderr, "hush-")
 
 
 class TestMesh(unittest.TestCase):

@@ -6,6 +6,8 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/log.h"
+#include "serving/storage/storage.h"
 #include "shoal/manifests.pb-c.h"
 #include "wire/wire.h"
 
@@ -321,6 +323,41 @@ mesh_manifests_on_message(struct mesh_manifests *manifests, struct rpc_call *cal
     hand_over(manifests, request);
 }
 
+/* ---- credentials ---- */
+
+struct entry_list {
+    struct storage_entry *items;
+    uint32_t count;
+};
+
+static void
+add_entry(void *context, const char *name, const char *text)
+{
+    struct entry_list *list = context;
+    list->items = realloc(list->items, (list->count + 1) * sizeof(*list->items));
+    CHECK(list->items != NULL);
+    list->items[list->count++] = (struct storage_entry){copy(name), copy(text)};
+}
+
+static void
+on_credentials(void *context, const struct manifest *secret)
+{
+    struct storage *storage = context;
+    struct entry_list list = {.count = 0};
+    if (storage == NULL)
+        return;
+    if (secret != NULL)
+        manifest_secret_visit(secret, add_entry, &list);
+    storage_set_entries(storage, list.items, list.count);
+    log_info("storage_entries count=%u", list.count);
+    for (uint32_t i = 0; i < list.count; i++) {
+        explicit_bzero(loose(list.items[i].text), strlen(list.items[i].text));
+        free(loose(list.items[i].text));
+        free(loose(list.items[i].name));
+    }
+    free(list.items);
+}
+
 /* ---- life ---- */
 
 void
@@ -334,7 +371,8 @@ mesh_manifests_methods(struct rpc_method methods[MANIFESTS_METHOD_COUNT],
 }
 
 struct mesh_manifests *
-mesh_manifests_create(struct loop *loop, struct mesh_runner *runner, const struct config *config)
+mesh_manifests_create(struct loop *loop, struct mesh_runner *runner, const struct config *config,
+                      struct storage *storage)
 {
     struct mesh_manifests *manifests = calloc(1, sizeof(*manifests));
     CHECK(manifests != NULL);
@@ -347,6 +385,8 @@ mesh_manifests_create(struct loop *loop, struct mesh_runner *runner, const struc
             config->mesh.type_constraints != NULL ? SERVING_TYPES_GIVEN : SERVING_TYPES_DERIVED,
         .folder = config->manifests,
         .node = config->mesh.instance,
+        .on_credentials = on_credentials,
+        .context = storage,
     });
     manifests->running.next = manifests->running.before = &manifests->running;
     CHECK(pthread_mutex_init(&manifests->lock, NULL) == 0);

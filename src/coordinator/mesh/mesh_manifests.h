@@ -10,10 +10,12 @@
 #include "serving/leader/leader.h"
 
 struct mesh_manifests;
+struct storage;
 
 /* Loop thread, as the next three. */
+/* `storage` gets the Secret storage-config; NULL: nothing does. */
 struct mesh_manifests *mesh_manifests_create(struct loop *loop, struct mesh_runner *runner,
-                                             const struct config *config);
+                                             const struct config *config, struct storage *storage);
 /* The events to open the store with: the runner's too. */
 struct store_events mesh_manifests_events(struct mesh_manifests *manifests);
 void mesh_manifests_start(struct mesh_manifests *manifests, struct store *store);

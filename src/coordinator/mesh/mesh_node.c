@@ -467,7 +467,8 @@ create_runner(struct mesh_node *node, const char *address, int64_t start_ms)
     if (node->peers != NULL)
         options.peers = peers_for_runner(node->peers);
     node->runner = runner_create(&options);
-    node->manifests = mesh_manifests_create(node->options.loop, node->runner, node->options.config);
+    node->manifests = mesh_manifests_create(node->options.loop, node->runner, node->options.config,
+                                            node->options.storage);
     native_bind(node->native, node->runner);
     mesh_calls_bind(node->calls, node->runner, node->external);
     mesh_manage_bind(node->manage, node->runner);

@@ -41,7 +41,7 @@ enum status
 catalog_find_place(const struct catalog *catalog, const struct model_spec *spec,
                    struct model_place *place, struct error *error)
 {
-    const struct storage *storage = catalog->registry->storage;
+    struct storage *storage = catalog->registry->storage;
     const struct storage_source source = {spec->path, spec->key};
     bool is_named = storage != NULL ? storage_is_named(&source) : storage_is_uri(spec->path);
     if (spec->in_root || !is_named) {

@@ -163,6 +163,17 @@ vmodel_touch(struct serving_leader *leader, const char *vmodel, size_t bytes)
 
 /* ---- records ---- */
 
+static const char credentials_id[] = "Secret/storage-config";
+
+void
+credentials_tell(struct serving_leader *leader)
+{
+    const struct serving_leader_options *options = &leader->options;
+    const struct serving_object *object = object_find(leader, credentials_id);
+    if (leader->whole)
+        options->on_credentials(options->context, object != NULL ? object_manifest(object) : NULL);
+}
+
 static void
 runtimes_changed(struct serving_leader *leader, const struct serving_object *object)
 {
@@ -172,6 +183,16 @@ runtimes_changed(struct serving_leader *leader, const struct serving_object *obj
     offers_drop(leader);
     types_derive(leader);
     objects_touch(leader);
+}
+
+/* An object has another content, or none any more. */
+static void
+content_changed(struct serving_object *object)
+{
+    runtimes_changed(object->leader, object);
+    if (strcmp(object->id, credentials_id) == 0)
+        credentials_tell(object->leader);
+    object_touch(object);
 }
 
 static void
@@ -213,8 +234,7 @@ put_manifest(struct serving_object *object, const struct store_record *record)
     object->created_ms = read.created_ms;
     object->deleted = read.deleted;
     object->refusal[0] = '\0';
-    runtimes_changed(object->leader, object);
-    object_touch(object);
+    content_changed(object);
 }
 
 void
@@ -250,8 +270,7 @@ object_gone(struct serving_leader *leader, const char *id)
     } else {
         drop_file(object);
         object->revision = 0;
-        runtimes_changed(leader, object);
-        object_touch(object);
+        content_changed(object);
     }
     object_settle(object);
 }

@@ -150,6 +150,8 @@ object_is_service(const struct serving_object *object)
     // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): callers have one
     return object->kind == MANIFEST_INFERENCE_SERVICE || object->kind == MANIFEST_PREDICTOR;
 }
+/* Tells this node's storage the Secret storage-config. */
+void credentials_tell(struct serving_leader *leader);
 /* The key of a service's status. */
 void object_status_id(const struct serving_object *object, char id[STORE_ID_BYTES_MAX + 1]);
 

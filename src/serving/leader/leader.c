@@ -414,6 +414,7 @@ on_whole(void *context, uint64_t revision)
     if (!begins)
         return;
     objects_touch(leader);
+    credentials_tell(leader);
     folder_touch_all(leader);
 }
 

@@ -29,6 +29,9 @@ struct serving_leader_options {
     enum serving_types types;
     const char *folder; /* of manifests that are applied and watched; NULL: none */
     const char *node;   /* this node's name in the mesh */
+    /* The Secret storage-config has come or changed; NULL: there is none. */
+    void (*on_credentials)(void *context, const struct manifest *secret);
+    void *context;
 };
 
 struct serving_leader *serving_leader_create(const struct serving_leader_options *options);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/base64.h"
 #include "base/bytes.h"
 #include "base/check.h"
 #include "serving/manifest/check.h"
@@ -198,6 +199,7 @@ read_document(const struct tree_node *document, struct manifest_file *file,
         bytes_put_char(&json, '\0');
         CHECK(!json.failed);
         manifest->line = document->line;
+        manifest->document = document;
         manifest_runtime_find(document, manifest);
         manifest->json = bytes_take(&json, &(size_t){0});
         file->count++;
@@ -349,6 +351,29 @@ manifest_mark(const struct manifest *manifest, const char *folder)
     else if (notes->count == 0)
         remove_entry(metadata, "annotations");
     return write_again(tree, manifest->kind);
+}
+
+void
+manifest_secret_visit(const struct manifest *secret,
+                      void (*visit)(void *context, const char *name, const char *text),
+                      void *context)
+{
+    const struct tree_node *plain = manifest_find(secret->document, "stringData");
+    const struct tree_node *coded = manifest_find(secret->document, "data");
+    for (const struct tree_node *at = plain != NULL ? plain->first : NULL; at != NULL;
+         at = at->next)
+        visit(context, at->key, at->text);
+    for (const struct tree_node *at = coded != NULL ? coded->first : NULL; at != NULL;
+         at = at->next) {
+        size_t bytes = strlen(at->text);
+        char *text = must_allocate(bytes + 1, 1);
+        bool good = base64_decode(at->text, bytes, (unsigned char *)text, &bytes);
+        text[good ? bytes : 0] = '\0';
+        if (good && strlen(text) == bytes && manifest_find(plain, at->key) == NULL)
+            visit(context, at->key, text);
+        explicit_bzero(text, bytes);
+        free(text);
+    }
 }
 
 /* kubectl's copy of what was applied has the values too. */

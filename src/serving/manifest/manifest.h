@@ -63,6 +63,7 @@ struct manifest_adapter {
 struct manifest {
     enum manifest_kind kind;
     int line; /* of its document */
+    const struct tree_node *document;
     const char *name;
     const char *folder; /* the node whose folder of manifests it is from; NULL: none */
     char *json;
@@ -90,6 +91,11 @@ void manifest_file_free(struct manifest_file *file);
 #define MANIFEST_FOLDER "shoal/folder"
 /* The canonical form with that annotation for a node, to be freed. NULL: without it. */
 char *manifest_mark(const struct manifest *manifest, const char *folder);
+
+/* Visits the texts of a Secret, of `data` decoded; those with a NUL byte are left out. */
+void manifest_secret_visit(const struct manifest *secret,
+                           void (*visit)(void *context, const char *name, const char *text),
+                           void *context);
 
 /* A Secret's canonical form with empty values, to be freed. */
 char *manifest_hide(const struct manifest *secret);

@@ -34,6 +34,7 @@ static const char *const schemes[] = {"http://", "https://", "s3://", "pvc://", 
 struct wish {
     const struct storage_source *source;
     const char *entries;
+    const struct entries *given;
     json_t *key;                         /* an object, or NULL */
     json_t *entry;                       /* of storage-config; NULL: none */
     char name[ENTRY_NAME_BYTES_MAX + 1]; /* the entry's */
@@ -96,31 +97,49 @@ is_entry_name(const char *name)
                bytes;
 }
 
+/* The entry's JSON, of the folder or else of those given; NULL: there is none, or it cannot be
+ * read, which the error or the mistake tells. */
+static json_t *
+load_entry(const struct wish *wish, const char *name, json_error_t *mistake, struct error *error)
+{
+    char path[PATH_MAX];
+    const char *text = entries_find(wish->given, name);
+    mistake->line = 0;
+    if (wish->entries != NULL) {
+        snprintf(path, sizeof(path), "%.3000s/%s", wish->entries, name);
+        FILE *file = fopen(path, "re");
+        if (file == NULL && errno != ENOENT)
+            error_set_errno(error, "entry \"%s\" of storage-config", name);
+        else if (file == NULL && text == NULL)
+            error_set(error, STATUS_NOT_FOUND,
+                      "storage key \"%s\" is not in storage-config: add it, or name another", name);
+        json_t *entry = file != NULL ? json_loadf(file, JSON_REJECT_DUPLICATES, mistake) : NULL;
+        if (file != NULL)
+            fclose(file);
+        if (file != NULL || error->status != STATUS_OK)
+            return entry;
+    }
+    return json_loads(text, JSON_REJECT_DUPLICATES, mistake);
+}
+
 /* NOT_FOUND: there is no such entry. */
 static enum status
 read_entry(struct wish *wish, const char *name, struct error *error)
 {
-    char path[PATH_MAX];
     json_error_t mistake;
-    if (wish->entries == NULL)
+    if (wish->entries == NULL && entries_find(wish->given, name) == NULL)
         return error_set(error, STATUS_NOT_FOUND,
-                         "storage key \"%.100s\": there is no `storage_config`: name its folder in "
-                         "the node's configuration",
+                         "storage key \"%.100s\": there is no `storage_config`, and no Secret "
+                         "storage-config with it: name its folder in the node's configuration, or "
+                         "apply one",
                          name);
     if (!is_entry_name(name))
         return error_set(error, STATUS_INVALID_ARGUMENT,
                          "storage key \"%.100s\" is no name of an entry of storage-config", name);
-    snprintf(path, sizeof(path), "%.3000s/%s", wish->entries, name);
-    FILE *file = fopen(path, "re");
-    if (file == NULL && errno == ENOENT)
-        return error_set(error, STATUS_NOT_FOUND,
-                         "storage key \"%s\" is not in storage-config: add it, or name another",
-                         name);
-    if (file == NULL)
-        return error_set_errno(error, "entry \"%s\" of storage-config", name);
     json_decref(wish->entry);
-    wish->entry = json_loadf(file, JSON_REJECT_DUPLICATES, &mistake);
-    fclose(file);
+    wish->entry = load_entry(wish, name, &mistake, error);
+    if (error->status != STATUS_OK)
+        return error->status;
     snprintf(wish->name, sizeof(wish->name), "%s", name);
     if (json_is_object(wish->entry))
         return STATUS_OK;
@@ -168,7 +187,7 @@ read_default(struct wish *wish, const char *type, const char *suffix, struct err
     char names[2][ENTRY_NAME_BYTES_MAX + 1] = {"", "default"};
     if (suffix != NULL)
         snprintf(names[0], sizeof(names[0]), "default_%.200s", suffix);
-    for (size_t i = 0; i < ARRAY_COUNT(names) && wish->entries != NULL; i++) {
+    for (size_t i = 0; i < ARRAY_COUNT(names); i++) {
         if (names[i][0] == '\0' || !is_entry_name(names[i]))
             continue;
         error_clear(error);
@@ -545,7 +564,7 @@ enum status
 place_resolve(const struct place_options *options, const struct storage_source *source,
               struct storage_place *place, struct error *error)
 {
-    struct wish wish = {.source = source, .entries = options->entries};
+    struct wish wish = {.source = source, .entries = options->entries, .given = options->given};
     json_t *key = json_loads(source->key, 0, NULL);
     if (json_is_object(key))
         wish.key = key;

@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "serving/storage/cache.h"
+#include "serving/storage/entries.h"
 #include "serving/storage/job.h"
 
 struct storage_fetch {
@@ -47,6 +48,7 @@ struct storage {
     pthread_cond_t more;
     struct fetch_list waiting, ended; /* [lock] */
     struct storage_counts counts;     /* [lock] */
+    struct entries *given;            /* by storage_set_entries; NULL: none [lock] */
     bool is_stopping;                 /* [lock] */
     bool is_posted;                   /* the loop will look at `ended` [lock] */
     struct fetcher workers[STORAGE_FETCHES_MAX];
@@ -155,13 +157,35 @@ count_end(struct storage_counts *counts, const struct storage_fetch *fetch,
         counts->hits++;
 }
 
+static struct entries *
+share_entries(struct storage *storage)
+{
+    pthread_mutex_lock(&storage->lock);
+    struct entries *entries = storage->given;
+    if (entries != NULL)
+        entries->users++;
+    pthread_mutex_unlock(&storage->lock);
+    return entries;
+}
+
+static void
+drop_entries(struct storage *storage, struct entries *entries)
+{
+    pthread_mutex_lock(&storage->lock);
+    bool is_last = entries != NULL && --entries->users == 0;
+    pthread_mutex_unlock(&storage->lock);
+    if (is_last)
+        entries_free(entries);
+}
+
 static void
 carry_out(struct fetcher *worker, struct storage_fetch *fetch)
 {
     struct storage *storage = worker->storage;
+    struct entries *given = share_entries(storage);
     const struct job_options options = {.cache = storage->cache,
                                         .transfers = worker->transfers,
-                                        .place = {storage->entries},
+                                        .place = {storage->entries, given},
                                         .pvc_mounts = storage->pvc_mounts,
                                         .files = storage->files};
     struct storage_job job = {.options = &options,
@@ -171,6 +195,7 @@ carry_out(struct fetcher *worker, struct storage_fetch *fetch)
     error_clear(&fetch->error);
     if (job_run(&job, &fetch->model, &fetch->error) == STATUS_OK)
         error_clear(&fetch->error); /* of a stale model */
+    drop_entries(storage, given);
     pthread_mutex_lock(&storage->lock);
     worker->fetch = NULL;
     count_end(&storage->counts, fetch, &job);
@@ -269,9 +294,23 @@ storage_folder(const struct storage *storage)
 }
 
 bool
-storage_has_default(const struct storage *storage)
+storage_has_default(struct storage *storage)
 {
-    return storage->entries != NULL;
+    pthread_mutex_lock(&storage->lock);
+    bool is_given = storage->given != NULL;
+    pthread_mutex_unlock(&storage->lock);
+    return storage->entries != NULL || is_given;
+}
+
+void
+storage_set_entries(struct storage *storage, const struct storage_entry *entries, uint32_t count)
+{
+    struct entries *given = count > 0 ? entries_make(entries, count) : NULL;
+    pthread_mutex_lock(&storage->lock);
+    struct entries *former = storage->given;
+    storage->given = given;
+    pthread_mutex_unlock(&storage->lock);
+    drop_entries(storage, former);
 }
 
 struct storage_fetch *
@@ -360,6 +399,7 @@ storage_destroy(struct storage *storage)
     free_all(storage, &storage->waiting);
     free_all(storage, &storage->ended);
     cache_destroy(storage->cache);
+    entries_free(storage->given);
     pthread_mutex_destroy(&storage->lock);
     pthread_cond_destroy(&storage->more);
     free(storage->folder);

@@ -44,6 +44,16 @@ void storage_destroy(struct storage *storage);
 /* The folder of fetched models, absolute, without links. */
 const char *storage_folder(const struct storage *storage);
 
+/* An entry of storage-config: its text is a JSON object. */
+struct storage_entry {
+    const char *name, *text;
+};
+
+/* Replaces the entries that are not in the folder `entries`, whose own come first. Copied; fetches
+ * that have begun keep the former ones. */
+void storage_set_entries(struct storage *storage, const struct storage_entry *entries,
+                         uint32_t count);
+
 /* ---- where a model is ---- */
 
 /* As a registrar gives it: a path or URI, and a key as JSON, by which `storage_key`,
@@ -59,7 +69,7 @@ bool storage_is_uri(const char *path);
  * has `disk_size_bytes`, which KServe's storage helper has fetched already. */
 bool storage_is_named(const struct storage_source *source);
 /* Whether storage-config may have a default for this model, which names none. */
-bool storage_has_default(const struct storage *storage);
+bool storage_has_default(struct storage *storage);
 
 /* ---- fetching ---- */
 

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "serving/storage/entries.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include <openssl/crypto.h>
+
+#include "base/check.h"
+
+static char *
+copy(const char *text)
+{
+    char *copied = strdup(text);
+    CHECK(copied != NULL);
+    return copied;
+}
+
+struct entries *
+entries_make(const struct storage_entry *items, uint32_t count)
+{
+    struct entries *entries = calloc(1, sizeof(*entries) + count * sizeof(entries->items[0]));
+    CHECK(entries != NULL);
+    entries->users = 1;
+    for (; entries->count < count; entries->count++)
+        entries->items[entries->count] = (struct storage_entry){copy(items[entries->count].name),
+                                                                copy(items[entries->count].text)};
+    return entries;
+}
+
+void
+entries_free(struct entries *entries)
+{
+    if (entries == NULL)
+        return;
+    for (uint32_t i = 0; i < entries->count; i++) {
+        char *secret = (char *)(uintptr_t)entries->items[i].text;
+        OPENSSL_cleanse(secret, strlen(secret));
+        free(secret);
+        free((void *)(uintptr_t)entries->items[i].name);
+    }
+    free(entries);
+}
+
+const char *
+entries_find(const struct entries *entries, const char *name)
+{
+    for (uint32_t i = 0; entries != NULL && i < entries->count; i++)
+        if (strcmp(entries->items[i].name, name) == 0)
+            return entries->items[i].text;
+    return NULL;
+}
