@@ -124,15 +124,18 @@ static void
 refuse_marks(struct builder *builder, struct tree_node *node, const yaml_char_t *anchor,
              const yaml_char_t *tag)
 {
+    char shown[REPORT_VALUE_BYTES];
+    bool is_shown = !builder->limits->has_secrets;
     if (anchor != NULL)
         report_add(builder->report, node->line,
-                   "anchors (&%.40s) are not supported: write the value out where it is needed",
-                   (const char *)anchor);
+                   "anchors (&%.40s) are not supported: write the value out where it is needed, in "
+                   "quotes if it begins with &",
+                   is_shown ? (const char *)anchor : "…");
     if (tag != NULL) {
-        char shown[REPORT_VALUE_BYTES];
         report_add(builder->report, node->line,
-                   "tags (%s) are not supported: write the value alone",
-                   text_show((const char *)tag, shown));
+                   "tags (%s) are not supported: write the value alone, in quotes if it begins "
+                   "with !",
+                   is_shown ? text_show((const char *)tag, shown) : "!…");
         node->kind = NODE_BROKEN;
     }
 }
@@ -226,8 +229,9 @@ build_value(struct builder *builder, const yaml_event_t *event)
         CHECK(event->type == YAML_ALIAS_EVENT);
         node = node_make(builder, NODE_BROKEN, event);
         report_add(builder->report, line,
-                   "aliases (*%.40s) are not supported: write the value out here",
-                   (const char *)event->data.alias.anchor);
+                   "aliases (*%.40s) are not supported: write the value out here, in quotes if it "
+                   "begins with *",
+                   builder->limits->has_secrets ? "…" : (const char *)event->data.alias.anchor);
     }
     builder->depth--;
     return node;

@@ -75,6 +75,7 @@ struct tree_limits {
     int depth_max;
     uint32_t nodes_max;
     uint32_t documents_max;
+    bool has_secrets; /* anchors, aliases and tags are not quoted: they may be unquoted values */
 };
 
 /* The first document; the others follow by `next`. NULL: not YAML, or empty; reported. */

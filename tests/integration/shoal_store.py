@@ -68,6 +68,7 @@ class Store:
         self.etag_end = ""  # added to each ETag in listings, as XML
         self.redirects = {}  # path -> URL
         self.types = {}  # path -> Content-Type
+        self.endless = False  # listings are of empty pages
         self.cut_bytes = None  # each body's connection ends after so many
         self.lies = 0  # added to each Content-Length
         self.listed_lies = 0  # added to each size in listings
@@ -208,6 +209,8 @@ class Answer:
                  f"<ETag>&quot;{hashlib.md5(objects[key]).hexdigest()}&quot;{self.store.etag_end}</ETag>"
                  f"<Size>{len(objects[key]) + self.store.listed_lies}</Size>"
                  f"<Owner><ID>me</ID></Owner></Contents>" for key in keys[:most]]
+        if self.store.endless:
+            more, parts, keys = True, [], ["k"] * most
         token = (f"<NextContinuationToken>token=/+ {escape(keys[most - 1])}</NextContinuationToken>"
                  if more else "")
         body = (f"<?xml version='1.0' encoding='UTF-8'?>\n<ListBucketResult xmlns='http://s3/'><Name>{bucket}"

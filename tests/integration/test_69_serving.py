@@ -171,6 +171,14 @@ class TestOneNode(Case):
         self.assertEqual(self.apply(secret).out, "secret/storage-config configured\n")
         self.ctl("delete", "secret", "storage-config")
 
+    def test_a_nul_does_not_cut_a_manifest(self):
+        text = (json.dumps({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "cut"}}) + "\0more").encode()
+        with grpc.insecure_channel(self.at.management) as channel:
+            put = channel.unary_unary("/shoal.manifests.Manifests/put")
+            code, told = failure(put.future(b"\x0a" + bytes([len(text)]) + text, timeout=60))
+        self.assertEqual(code, grpc.StatusCode.INVALID_ARGUMENT)
+        self.assertIn("NUL byte", told)
+
     def test_differences(self):
         one = runtime("differs", {"name": "f"})
         text = json.dumps(one).encode()

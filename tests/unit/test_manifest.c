@@ -305,6 +305,12 @@ TEST_CASE(test_each_mistake_names_its_field)
         {"apiVersion: v1\nkind: Secret\n" META("s") "data: {a: 'x y'}",
          "f:4: data.a: must be bytes in base64 without blanks (stringData takes plain texts), not "
          "the present value"},
+        {"apiVersion: v1\nkind: Secret\n" META("s") "stringData: {a: &hush x}",
+         "f:4: anchors (&…) are not supported"},
+        {"apiVersion: v1\nkind: Secret\n" META("s") "stringData: {a: *hush}",
+         "f:4: aliases (*…) are not supported"},
+        {"apiVersion: v1\nkind: Secret\n" META("s") "stringData: {a: !hush x}",
+         "f:4: tags (!…) are not supported"},
         {"apiVersion: v1\nkind: Secret\n" META("s") "stringData: {a: b, a: c}",
          "stringData.a: is given twice"},
         {"apiVersion: v1\nkind: Secret\nkind: Secret\n" META("s"), "f:3: kind: is given twice"},

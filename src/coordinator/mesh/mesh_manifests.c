@@ -260,6 +260,24 @@ mesh_manifests_stop(struct mesh_manifests *manifests)
 
 /* ---- the front thread ---- */
 
+/* Texts would end at it without a word. */
+static bool
+has_nul(const struct wire_message *message)
+{
+    struct wire_cursor cursor = wire_begin(message);
+    struct wire_field field;
+    while (wire_next(&cursor, &field) == WIRE_FIELD) {
+        const unsigned char *data;
+        size_t bytes;
+        while (field.type == WIRE_BYTES && (bytes = wire_run(&field.data, &data)) > 0) {
+            if (memchr(data, '\0', bytes) != NULL)
+                return true;
+            wire_skip(&field.data, bytes);
+        }
+    }
+    return false;
+}
+
 static ProtobufCMessage *
 unpack(enum method method, const struct wire_message *message)
 {
@@ -270,7 +288,7 @@ unpack(enum method method, const struct wire_message *message)
     };
     struct wire_cursor cursor = wire_begin(message);
     size_t bytes = (size_t)cursor.left;
-    if (cursor.left > REQUEST_BYTES_MAX)
+    if (cursor.left > REQUEST_BYTES_MAX || has_nul(message))
         return NULL;
     uint8_t *packed = malloc(bytes + 1);
     CHECK(packed != NULL);
@@ -312,8 +330,10 @@ mesh_manifests_on_message(struct mesh_manifests *manifests, struct rpc_call *cal
         method++;
     ProtobufCMessage *unpacked = unpack(method, message);
     if (unpacked == NULL) {
-        rpc_call_finish(call, STATUS_INVALID_ARGUMENT,
-                        "request is no valid message of shoal.manifests, or has over 512 KiB");
+        rpc_call_finish(
+            call, STATUS_INVALID_ARGUMENT,
+            "request is no valid message of shoal.manifests, has over 512 KiB, or has a "
+            "NUL byte in a text");
         return;
     }
     struct manifests_call *request = calloc(1, sizeof(*request));

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "coordinator/mesh/mesh_report.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -10,6 +11,7 @@
 #include "base/json.h"
 #include "mesh/edge/book.h"
 #include "mesh/edge/skew.h"
+#include "serving/storage/storage.h"
 
 enum {
     LOOKED_AT_ONCE = 128, /* under one hold of the runner's lock */
@@ -199,10 +201,12 @@ report_model(struct mesh_report *report, const struct mesh_sight *sight)
 {
     const struct mesh_model *model = &sight->model;
     struct json *json = row_begin(report);
+    char path[PATH_MAX];
     field_text(json, "id", model->id);
     field_text(json, "state", model_words[sight->status.state]);
     field_text(json, "type", model->type);
-    field_text(json, "path", model->path);
+    storage_show_path(model->path != NULL ? model->path : "", path, sizeof(path));
+    field_text(json, "path", path);
     field_text(json, "here", here_words[sight->here]);
     field_text(json, "error", error_of(&sight->status));
     field_count(json, "loaded", count_of(&sight->status, MESH_PLACE_LOADED));

@@ -169,11 +169,12 @@ model_enter_phase(struct model *model, enum model_phase phase)
     static const uint32_t from[] = {
         [PHASE_REST] = 1u << PHASE_LOADING | 1u << PHASE_CLEARING,
         [PHASE_FETCHING] = 1u << PHASE_REST,
-        [PHASE_PREDICTING] = 1u << PHASE_REST | 1u << PHASE_FETCHING,
+        [PHASE_FETCHED] = 1u << PHASE_FETCHING,
+        [PHASE_PREDICTING] = 1u << PHASE_REST | 1u << PHASE_FETCHED,
         [PHASE_ROOM] = 1u << PHASE_PREDICTING,
         [PHASE_LOADING] = 1u << PHASE_ROOM,
-        [PHASE_LEAVING] = 1u << PHASE_REST | 1u << PHASE_FETCHING | 1u << PHASE_PREDICTING |
-                          1u << PHASE_ROOM | 1u << PHASE_LOADING,
+        [PHASE_LEAVING] = 1u << PHASE_REST | 1u << PHASE_FETCHING | 1u << PHASE_FETCHED |
+                          1u << PHASE_PREDICTING | 1u << PHASE_ROOM | 1u << PHASE_LOADING,
         [PHASE_CLEARING] = 1u << PHASE_LEAVING,
     };
     loop_check_thread(model->registry->loop);

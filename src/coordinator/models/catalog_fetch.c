@@ -75,8 +75,11 @@ on_fetched(void *context, const struct error *error, const struct storage_model 
     if (strlen(fetched->path) >= HANDSHAKE_PATH_BYTES)
         catalog_fail(model, STATUS_INVALID_ARGUMENT,
                      "its place in the cache has a path that is too long: shorten `models_cache`");
-    else
-        catalog_fetched(model, fetched->bytes);
+    else {
+        model->fetched_bytes = fetched->bytes;
+        model_enter_phase(model, PHASE_FETCHED);
+        catalog_kick(model->catalog);
+    }
 }
 
 void
@@ -90,6 +93,9 @@ catalog_fetch(struct model *model)
         .done = on_fetched,
         .context = model,
     };
+    registry_lock(model->registry);
+    model_cache_step_aside(&model->catalog->cache, &model->place);
+    registry_unlock(model->registry);
     model_enter_phase(model, PHASE_FETCHING);
     model->fetch = storage_fetch(model->registry->storage, &request);
 }

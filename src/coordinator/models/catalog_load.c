@@ -267,12 +267,38 @@ catalog_predicted(struct prediction *prediction, uint64_t bytes)
     free(prediction);
 }
 
+/* In the order in which they began; each may end, and leave the list, at once. */
+static uint32_t
+list_begun(const struct catalog *catalog, struct model *begun[LOADS_MAX])
+{
+    memcpy(begun, catalog->begun, catalog->begun_count * sizeof(struct model *));
+    return catalog->begun_count;
+}
+
+static void
+resume_fetched(struct catalog *catalog)
+{
+    struct model *begun[LOADS_MAX];
+    uint32_t count = list_begun(catalog, begun);
+    for (uint32_t i = 0; i < count; i++) {
+        if (begun[i]->phase != PHASE_FETCHED)
+            continue;
+        registry_lock(catalog->registry);
+        bool goes_on = model_cache_step_back(&catalog->cache, &begun[i]->place);
+        registry_unlock(catalog->registry);
+        if (!goes_on)
+            return;
+        catalog_fetched(begun[i], begun[i]->fetched_bytes);
+    }
+}
+
 void
 catalog_schedule(struct catalog *catalog)
 {
     if (catalog->stopping || catalog_frozen(catalog))
         return;
     (void)evict_excess(catalog, NULL); /* a reload may have lowered the budget */
+    resume_fetched(catalog);
     for (;;) {
         registry_lock(catalog->registry);
         struct model_cache_entry *place = model_cache_next(&catalog->cache);
@@ -284,10 +310,8 @@ catalog_schedule(struct catalog *catalog)
     registry_lock(catalog->registry);
     catalog->room_wanted = false;
     registry_unlock(catalog->registry);
-    /* in the order in which they began; each may end, and leave the list, at once */
     struct model *begun[LOADS_MAX];
-    uint32_t begun_count = catalog->begun_count;
-    memcpy(begun, catalog->begun, begun_count * sizeof(struct model *));
+    uint32_t begun_count = list_begun(catalog, begun);
     for (uint32_t i = 0; i < begun_count; i++)
         if (begun[i]->phase == PHASE_ROOM)
             make_room(begun[i]);

@@ -38,7 +38,7 @@
 enum {
     MODELS_MAX = MODEL_NUMBER_MAX, /* known to a pipeline */
     MODELS_LOADED_MAX = 4000,
-    LOADS_MAX = 64, /* under way at once */
+    LOADS_MAX = 64 + MODEL_CACHE_ASIDES_MAX, /* under way at once, or fetched */
     /* Deaths of workers that load a model. A kill from outside counts half, since it may have had
      * nothing to do with the load. */
     LOAD_DEATH_WEIGHT = 2,
@@ -92,6 +92,7 @@ struct model_waiter {
 enum model_phase {
     PHASE_REST,       /* nothing is under way: KNOWN, queued, LOADED, FAILED */
     PHASE_FETCHING,   /* its files are brought into the cache */
+    PHASE_FETCHED,    /* they are there; other loads are under way */
     PHASE_PREDICTING, /* a worker of each stage predicts its size */
     PHASE_ROOM,       /* room is made */
     PHASE_LOADING,    /* workers load it */
@@ -139,8 +140,9 @@ struct model {
     int64_t retry_ns;         /* FAILED: the earliest next attempt */
     int64_t retry_wait_ns;
     struct model_hints hints;
-    struct storage_fetch *fetch;   /* PHASE_FETCHING: it waits for this */
-    struct storage_lease *lease;   /* while its files must stay in the cache; NULL: none */
+    struct storage_fetch *fetch; /* PHASE_FETCHING: it waits for this */
+    struct storage_lease *lease; /* while its files must stay in the cache; NULL: none */
+    uint64_t fetched_bytes;
     char *fetched;                 /* where they are; NULL: at its source's path */
     struct prediction *prediction; /* PHASE_PREDICTING: it waits for this */
     struct model_waiter *loaders;
@@ -295,7 +297,7 @@ bool model_source_is_remote(const struct model_source *source);
 /* Resolves a spec's path: beneath the root, or to the text by which it is fetched. */
 enum status catalog_find_place(const struct catalog *catalog, const struct model_spec *spec,
                                struct model_place *place, struct error *error) WARN_UNUSED;
-/* Begins to fetch; ends in catalog_fetched or catalog_fail. */
+/* Begins to fetch, aside from the loads; ends in PHASE_FETCHED or in catalog_fail. */
 void catalog_fetch(struct model *model);
 /* A fetch ends by itself, with a better reason, unless a disk hangs. */
 bool catalog_fetch_hangs(const struct model *model, int64_t now_ns);

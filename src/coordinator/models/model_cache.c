@@ -114,7 +114,7 @@ model_cache_drop(struct model_cache *cache, struct model_cache_entry *place)
 struct model_cache_entry *
 model_cache_next(struct model_cache *cache)
 {
-    if (cache->loads >= cache->loads_max)
+    if (cache->loads >= cache->loads_max || cache->asides >= MODEL_CACHE_ASIDES_MAX)
         return NULL;
     struct model_cache_entry *place = NULL;
     for (int demand = MODEL_CACHE_DEMANDS; place == NULL && demand-- > 0;)
@@ -126,6 +126,27 @@ model_cache_next(struct model_cache *cache)
     place->begun = true;
     cache->loads++;
     return place;
+}
+
+void
+model_cache_step_aside(struct model_cache *cache, struct model_cache_entry *place)
+{
+    CHECK(place->begun && !place->aside && cache->loads > 0);
+    cache->loads--;
+    cache->asides++;
+    place->aside = true;
+}
+
+bool
+model_cache_step_back(struct model_cache *cache, struct model_cache_entry *place)
+{
+    CHECK(place->begun && place->aside && cache->asides > 0);
+    if (cache->loads >= cache->loads_max)
+        return false;
+    cache->asides--;
+    cache->loads++;
+    place->aside = false;
+    return true;
 }
 
 /* ---- the budget ---- */
@@ -197,10 +218,12 @@ model_cache_resize(struct model_cache *cache, struct model_cache_entry *place, u
 static void
 end_load(struct model_cache *cache, struct model_cache_entry *place)
 {
-    CHECK(!place->begun || cache->loads > 0);
-    if (place->begun)
+    CHECK(!place->begun || (place->aside ? cache->asides : cache->loads) > 0);
+    if (place->begun && place->aside)
+        cache->asides--;
+    else if (place->begun)
         cache->loads--;
-    place->begun = false;
+    place->begun = place->aside = false;
 }
 
 void

@@ -38,17 +38,20 @@ enum model_cache_demand {
     MODEL_CACHE_DEMANDS
 };
 
+enum { MODEL_CACHE_ASIDES_MAX = 64 };
+
 struct model_cache {
     uint64_t capacity_bytes;
     uint64_t used_bytes;    /* reserved or held by all models */
     uint64_t leaving_bytes; /* the part of models that are being unloaded */
     uint32_t held_max;
-    uint32_t held;                                       /* models with bytes */
-    uint32_t leaving;                                    /* those of them that are being unloaded */
-    uint32_t loads_max;                                  /* at once */
-    uint32_t loads;                                      /* begun, and neither LOADED nor gone */
-    uint32_t loaded;                                     /* LOADED */
-    struct model_cache_link by_use;                      /* LOADED, least recently used first */
+    uint32_t held;                  /* models with bytes */
+    uint32_t leaving;               /* those of them that are being unloaded */
+    uint32_t loads_max;             /* at once */
+    uint32_t loads;                 /* begun, not aside, and neither LOADED nor gone */
+    uint32_t asides;                /* begun, and aside */
+    uint32_t loaded;                /* LOADED */
+    struct model_cache_link by_use; /* LOADED, least recently used first */
     struct model_cache_link queues[MODEL_CACHE_DEMANDS]; /* queued */
 };
 
@@ -59,7 +62,8 @@ struct model_cache_entry {
     bool ordered;
     bool queued;
     enum model_cache_demand demand; /* why it was queued last */
-    bool begun;                     /* counted in `loads` */
+    bool begun;                     /* counted in `loads` or `asides` */
+    bool aside;                     /* its files are fetched */
     bool reserved;                  /* counted in `held` */
     uint32_t users;                 /* requests that name it and are not answered */
     uint64_t bytes;
@@ -87,8 +91,12 @@ void model_cache_queue(struct model_cache *cache, struct model_cache_entry *plac
 struct model_cache_entry *model_cache_preload(const struct model_cache *cache);
 /* Makes a queued model KNOWN again. */
 void model_cache_drop(struct model_cache *cache, struct model_cache_entry *place);
-/* Begins the next load; NULL: none, or as many as permitted are under way. */
+/* Begins the next load; NULL: none, or as many as permitted are under way or aside. */
 struct model_cache_entry *model_cache_next(struct model_cache *cache);
+/* A load that was begun lets others pass while its files are fetched. */
+void model_cache_step_aside(struct model_cache *cache, struct model_cache_entry *place);
+/* It goes on. False: as many as permitted are under way. */
+bool model_cache_step_back(struct model_cache *cache, struct model_cache_entry *place);
 
 enum model_cache_room {
     ROOM_RESERVED,

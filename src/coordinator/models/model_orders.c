@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "coordinator/models/model_orders.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +11,7 @@
 #include "base/json.h"
 #include "coordinator/models/releases.h"
 #include "coordinator/pipeline/pipeline.h"
+#include "serving/storage/storage.h"
 
 enum { MIB = 1 << 20 };
 
@@ -239,6 +241,7 @@ list_row(void *context, const struct model_row *row)
 {
     struct orders_listing *listing = context;
     struct json *json = &listing->json;
+    char path[PATH_MAX];
     if (strncmp(row->id, listing->prefix, strlen(listing->prefix)) != 0)
         return false;
     listing->has_more = listing->count == listing->most;
@@ -249,7 +252,8 @@ list_row(void *context, const struct model_row *row)
     json_field_string(json, "id", row->id);
     json_field_string(json, "pipeline", row->pipeline);
     json_field_string(json, "state", model_state_name(row->state));
-    json_field_string(json, "path", row->path);
+    storage_show_path(row->path, path, sizeof(path));
+    json_field_string(json, "path", path);
     json_field_string(json, "key", row->key);
     json_field_bool(json, "listed", row->listed);
     json_field_bool(json, "ordered", row->ordered);

@@ -674,12 +674,15 @@ models_facts(const struct catalog *constant, struct catalog_facts *facts)
 {
     struct catalog *catalog = (struct catalog *)(uintptr_t)constant;
     const struct config_models *config = &catalog->pipeline->generation->config->models;
+    const struct storage *storage = catalog->registry->storage;
     registry_lock(catalog->registry);
     *facts = (struct catalog_facts){
         .capacity_bytes = config->memory_bytes,
         .used_bytes = catalog->cache.used_bytes,
         .default_bytes = config->default_bytes,
-        .load_concurrency = config->load_concurrency,
+        /* a mesh may order as many more as are fetched meanwhile */
+        .load_concurrency =
+            config->load_concurrency + (storage != NULL ? storage_fetches_max(storage) : 0),
         .load_timeout_ns = config->load_timeout_ns,
         .known = catalog->known,
         .loaded = catalog->cache.loaded,

@@ -9,7 +9,10 @@
 #include "serving/leader/folder.h"
 #include "serving/leader/leader.h"
 
-enum { SERVING_WORK_MAX = 64 }; /* objects that are being reconciled at once */
+enum {
+    SERVING_WORK_MAX = 64,       /* objects that are being reconciled at once */
+    SERVING_OBJECTS_MAX = 16384, /* of the mesh; further ones are refused */
+};
 
 /* ---- records (record.c) ---- */
 

@@ -122,6 +122,14 @@ put_manifest(struct serving_leader *leader, const struct manifest *manifest, uin
         free(asked->id);
         return;
     }
+    if (object == NULL && leader->objects.count >= SERVING_OBJECTS_MAX) {
+        error_set(&error, STATUS_RESOURCE_EXHAUSTED,
+                  "the mesh has %u manifests, and may have %d: delete some", leader->objects.count,
+                  SERVING_OBJECTS_MAX);
+        answer_error(asked->answered, asked->context, &error);
+        free(asked->id);
+        return;
+    }
     if (now != 0 && strcmp(object_manifest(object)->json, manifest->json) == 0) {
         answer_done(asked->answered, asked->context, "unchanged", now);
         free(asked->id);

@@ -20,6 +20,7 @@ static const struct tree_limits limits = {
     .depth_max = 16,
     .nodes_max = 1000000,
     .documents_max = MANIFEST_DOCUMENTS_MAX,
+    .has_secrets = true,
 };
 
 /* ---- rules that the table cannot state ---- */

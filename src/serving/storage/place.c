@@ -34,7 +34,7 @@ static const char *const schemes[] = {"http://", "https://", "s3://", "pvc://", 
 struct wish {
     const struct storage_source *source;
     const char *entries;
-    const struct entries *given;
+    const struct storage_entries *given;
     json_t *key;                         /* an object, or NULL */
     json_t *entry;                       /* of storage-config; NULL: none */
     char name[ENTRY_NAME_BYTES_MAX + 1]; /* the entry's */
@@ -61,6 +61,16 @@ bool
 storage_is_uri(const char *path)
 {
     return has_scheme(path);
+}
+
+void
+storage_show_path(const char *path, char *shown, size_t room)
+{
+    const char *rest = has_scheme(path) ? strstr(path, "://") + 3 : path;
+    size_t bytes = has_scheme(path) ? strcspn(rest, "?#") : strlen(rest);
+    const char *at = has_scheme(path) ? memchr(rest, '@', strcspn(rest, "/?#")) : NULL;
+    size_t user = at != NULL ? (size_t)(at + 1 - rest) : 0;
+    snprintf(shown, room, "%.*s%.*s", (int)(rest - path), path, (int)(bytes - user), rest + user);
 }
 
 bool
@@ -477,23 +487,17 @@ static const struct {
 
 /* ---- the whole ---- */
 
-/* A URI without its query, which may have a signature. */
 static void
 show(const struct wish *wish, struct storage_place *place)
 {
     const char *path = wish->source->path;
     char shown[ERROR_TEXT_MAX / 2];
     if (has_scheme(path))
-        snprintf(shown, sizeof(shown), "%.*s", (int)strcspn(path, "?#"), path);
+        storage_show_path(path, shown, sizeof(shown));
     else if (place->kind == PLACE_S3 && place->bucket != NULL)
         snprintf(shown, sizeof(shown), "s3://%.63s/%.180s", place->bucket, path);
     else
         snprintf(shown, sizeof(shown), "%.60s:%.180s", wish->name, path);
-    const char *colon = strstr(shown, "://");
-    char *at = colon != NULL ? strchr(colon, '@') : NULL;
-    if (at != NULL && at < colon + 3 + strcspn(colon + 3, "/"))
-        // NOLINTNEXTLINE(bugprone-not-null-terminated-result): the end is one of them
-        memmove(shown + (colon + 3 - shown), at + 1, strlen(at));
     free(place->shown);
     place->shown = copy(shown);
 }

@@ -8,7 +8,7 @@
 #include <stdbool.h>
 
 #include "base/error.h"
-#include "serving/storage/entries.h"
+#include "serving/storage/storage_entries.h"
 #include "serving/storage/storage.h"
 
 enum place_kind { PLACE_HTTP, PLACE_S3, PLACE_PVC, PLACE_FILE };
@@ -36,8 +36,8 @@ struct storage_place {
 };
 
 struct place_options {
-    const char *entries;         /* a folder; NULL: none */
-    const struct entries *given; /* beside those of the folder; NULL: none */
+    const char *entries;                 /* a folder; NULL: none */
+    const struct storage_entries *given; /* beside those of the folder; NULL: none */
 };
 
 /* INVALID_ARGUMENT, NOT_FOUND, FAILED_PRECONDITION: names the member and the remedy. */

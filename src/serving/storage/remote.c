@@ -12,7 +12,12 @@
 #include "serving/storage/sigv4.h"
 #include "serving/storage/tasks.h"
 
-enum { REDIRECTS_MAX = 5, PAGE_BYTES_MAX = 16 << 20, RESERVE_STEP = 64 << 20 };
+enum {
+    REDIRECTS_MAX = 5,
+    PAGE_BYTES_MAX = 16 << 20,
+    RESERVE_STEP = 64 << 20,
+    EMPTY_PAGES_MAX = 100
+};
 
 /* ---- what both have ---- */
 
@@ -220,9 +225,16 @@ static enum status
 list_prefix(struct storage_job *job, struct page_request *request, struct error *error)
 {
     enum status status;
+    uint32_t empty = 0; /* S3 has such pages, but no end of them */
     do {
         struct storage_task task = {.job = job, .asked = request};
+        uint32_t before = request->listing.count;
         status = tasks_run(job, &page_type, &task, 1, error);
+        empty += request->listing.count == before;
+        if (status == STATUS_OK && empty > EMPTY_PAGES_MAX)
+            status = error_set(error, STATUS_DATA_LOSS,
+                               "over %d pages of the listing are empty, and it has not ended",
+                               EMPTY_PAGES_MAX);
     } while (status == STATUS_OK && request->listing.is_truncated && request->keys_max == 0);
     return status;
 }

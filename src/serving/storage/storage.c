@@ -15,7 +15,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "serving/storage/cache.h"
-#include "serving/storage/entries.h"
+#include "serving/storage/storage_entries.h"
 #include "serving/storage/job.h"
 
 struct storage_fetch {
@@ -48,7 +48,7 @@ struct storage {
     pthread_cond_t more;
     struct fetch_list waiting, ended; /* [lock] */
     struct storage_counts counts;     /* [lock] */
-    struct entries *given;            /* by storage_set_entries; NULL: none [lock] */
+    struct storage_entries *given;    /* by storage_set_entries; NULL: none [lock] */
     bool is_stopping;                 /* [lock] */
     bool is_posted;                   /* the loop will look at `ended` [lock] */
     struct fetcher workers[STORAGE_FETCHES_MAX];
@@ -157,11 +157,11 @@ count_end(struct storage_counts *counts, const struct storage_fetch *fetch,
         counts->hits++;
 }
 
-static struct entries *
+static struct storage_entries *
 share_entries(struct storage *storage)
 {
     pthread_mutex_lock(&storage->lock);
-    struct entries *entries = storage->given;
+    struct storage_entries *entries = storage->given;
     if (entries != NULL)
         entries->users++;
     pthread_mutex_unlock(&storage->lock);
@@ -169,7 +169,7 @@ share_entries(struct storage *storage)
 }
 
 static void
-drop_entries(struct storage *storage, struct entries *entries)
+drop_entries(struct storage *storage, struct storage_entries *entries)
 {
     pthread_mutex_lock(&storage->lock);
     bool is_last = entries != NULL && --entries->users == 0;
@@ -182,7 +182,7 @@ static void
 carry_out(struct fetcher *worker, struct storage_fetch *fetch)
 {
     struct storage *storage = worker->storage;
-    struct entries *given = share_entries(storage);
+    struct storage_entries *given = share_entries(storage);
     const struct job_options options = {.cache = storage->cache,
                                         .transfers = worker->transfers,
                                         .place = {storage->entries, given},
@@ -293,6 +293,12 @@ storage_folder(const struct storage *storage)
     return storage->folder;
 }
 
+uint32_t
+storage_fetches_max(const struct storage *storage)
+{
+    return storage->options.fetches_max;
+}
+
 bool
 storage_has_default(struct storage *storage)
 {
@@ -305,9 +311,9 @@ storage_has_default(struct storage *storage)
 void
 storage_set_entries(struct storage *storage, const struct storage_entry *entries, uint32_t count)
 {
-    struct entries *given = count > 0 ? entries_make(entries, count) : NULL;
+    struct storage_entries *given = count > 0 ? entries_make(entries, count) : NULL;
     pthread_mutex_lock(&storage->lock);
-    struct entries *former = storage->given;
+    struct storage_entries *former = storage->given;
     storage->given = given;
     pthread_mutex_unlock(&storage->lock);
     drop_entries(storage, former);

@@ -11,6 +11,7 @@
 
 #include <limits.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/error.h"
@@ -41,6 +42,8 @@ enum status storage_create(const struct storage_options *options, struct storage
 /* Ends all fetches, whose `done` is not called any more. After all releases. NULL is ignored. */
 void storage_destroy(struct storage *storage);
 
+/* How many models are fetched at once. */
+uint32_t storage_fetches_max(const struct storage *storage);
 /* The folder of fetched models, absolute, without links. */
 const char *storage_folder(const struct storage *storage);
 
@@ -65,6 +68,8 @@ struct storage_source {
 
 /* Whether the path is an URI. Pure, as the next one. */
 bool storage_is_uri(const char *path);
+/* Writes a path for people: an URI's query and user, which may be secrets, are left out. */
+void storage_show_path(const char *path, char *shown, size_t room);
 /* Whether the path is an URI or the key names a storage: except an absolute path with a key that
  * has `disk_size_bytes`, which KServe's storage helper has fetched already. */
 bool storage_is_named(const struct storage_source *source);

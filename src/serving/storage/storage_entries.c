@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "serving/storage/entries.h"
+#include "serving/storage/storage_entries.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-#include <openssl/crypto.h>
 
 #include "base/check.h"
 
@@ -16,10 +14,11 @@ copy(const char *text)
     return copied;
 }
 
-struct entries *
+struct storage_entries *
 entries_make(const struct storage_entry *items, uint32_t count)
 {
-    struct entries *entries = calloc(1, sizeof(*entries) + count * sizeof(entries->items[0]));
+    struct storage_entries *entries =
+        calloc(1, sizeof(*entries) + count * sizeof(entries->items[0]));
     CHECK(entries != NULL);
     entries->users = 1;
     for (; entries->count < count; entries->count++)
@@ -29,13 +28,13 @@ entries_make(const struct storage_entry *items, uint32_t count)
 }
 
 void
-entries_free(struct entries *entries)
+entries_free(struct storage_entries *entries)
 {
     if (entries == NULL)
         return;
     for (uint32_t i = 0; i < entries->count; i++) {
         char *secret = (char *)(uintptr_t)entries->items[i].text;
-        OPENSSL_cleanse(secret, strlen(secret));
+        explicit_bzero(secret, strlen(secret));
         free(secret);
         free((void *)(uintptr_t)entries->items[i].name);
     }
@@ -43,7 +42,7 @@ entries_free(struct entries *entries)
 }
 
 const char *
-entries_find(const struct entries *entries, const char *name)
+entries_find(const struct storage_entries *entries, const char *name)
 {
     for (uint32_t i = 0; entries != NULL && i < entries->count; i++)
         if (strcmp(entries->items[i].name, name) == 0)

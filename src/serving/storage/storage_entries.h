@@ -7,15 +7,15 @@
 
 #include "serving/storage/storage.h"
 
-struct entries {
+struct storage_entries {
     uint32_t users;
     uint32_t count;
     struct storage_entry items[]; /* their texts are owned */
 };
 
 /* With one user. */
-struct entries *entries_make(const struct storage_entry *items, uint32_t count);
+struct storage_entries *entries_make(const struct storage_entry *items, uint32_t count);
 /* No user is left. NULL is ignored. */
-void entries_free(struct entries *entries);
+void entries_free(struct storage_entries *entries);
 /* The text of an entry; NULL: there is none. `entries` may be NULL. */
-const char *entries_find(const struct entries *entries, const char *name);
+const char *entries_find(const struct storage_entries *entries, const char *name);

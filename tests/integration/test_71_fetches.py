@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fetches of models beside other work: what they hold up, what ends them, and what is told of them.
+
+Proves: slow fetches hold no place among the loads, and a fetched model waits for one; a listing without
+an end is given up; secrets in URLs are in no list. ctest: timeout=300
+"""
+
+import concurrent.futures
+import os
+import subprocess
+import threading
+import unittest
+
+import shoal_boosters
+import shoal_fixture
+from shoal_ctl import NEGATIVE, shoalctl
+from shoal_fixture import main, wait_until
+from test_71_storage import REGION, SECRET, Case as Storage
+
+
+class TestLoads(Storage):
+    keys = {"load_concurrency": 1}
+
+    def test_slow_fetches_do_not_hold_up_loads(self):
+        self.store.hold = threading.Event()
+        pool = self.enterContext(concurrent.futures.ThreadPoolExecutor(3))
+        for i in range(3):
+            self.put(f"m{i}", weights=bytes(1 << 20))
+        loads = [pool.submit(self.load, f"m{i}", f"m{i}", {"storage_key": "mine"}) for i in range(3)]
+        wait_until(lambda: self.count("storage_fetching") == 3, "three fetches")
+        shoal_boosters.write(self.folder / "models" / "local", 1)
+        self.load("local", "local")
+        self.ask("local")
+        self.assertEqual(self.count("storage_fetching"), 3)
+        self.store.hold.set()
+        for load in loads:
+            load.result()
+        for i in range(3):
+            self.ask(f"m{i}")
+
+    def test_a_load_that_is_aside_is_taken_back(self):
+        self.store.hold = threading.Event()
+        self.put(weights=bytes(1 << 20))
+        pool = self.enterContext(concurrent.futures.ThreadPoolExecutor(1))
+        load = pool.submit(self.load, "m", "m", {"storage_key": "mine"}, NEGATIVE)
+        wait_until(lambda: self.count("storage_fetching") == 1, "the fetch")
+        self.unload("m")
+        load.result()
+        self.store.hold.set()
+        self.load("m", "m", {"storage_key": "mine"})
+        self.ask("m")
+
+    def test_queries_are_not_listed(self):
+        self.store.plain["/plain/m.json"] = self.data
+        self.load("m", self.store.url + "/plain/m.json?sig=querysecret")
+        told = shoalctl("model", "list", "--counters", self.shoald.counters).told
+        self.assertIn("/plain/m.json", told)
+        self.assertNotIn("querysecret", told)
+
+
+class TestServe(Storage):
+    def test_a_listing_without_an_end(self):
+        self.store.endless = True
+        environment = {"AWS_ACCESS_KEY_ID": "AKTEST", "AWS_SECRET_ACCESS_KEY": SECRET,
+                       "AWS_ENDPOINT_URL": self.store.url, "AWS_REGION": REGION,
+                       "XDG_CACHE_HOME": str(self.folder)}
+        done = subprocess.run([shoal_fixture.BIN / "shoald", "serve", "--print-config", "s3://models/m"],
+                              env={**os.environ, **environment}, capture_output=True, text=True, check=False,
+                              timeout=60)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("over 100 pages of the listing are empty", done.stderr)
+
+
+if __name__ == "__main__":
+    main()
