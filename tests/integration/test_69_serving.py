@@ -171,6 +171,18 @@ class TestOneNode(Case):
         self.assertEqual(self.apply(secret).out, "secret/storage-config configured\n")
         self.ctl("delete", "secret", "storage-config")
 
+    def test_the_url_is_that_of_the_configuration(self):
+        self.addCleanup(self.remove, "isvc", "reached")
+        self.addCleanup(self.ctl, "delete", "configmap", "model-serving-config")
+        self.apply(service("reached"))
+        self.wait_ready("reached")
+        self.assertNotIn("url", self.get("isvc", "reached")["status"])
+        self.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "model-serving-config"},
+                    "data": {"config.yaml": "podsPerRuntime: 1\ninferenceServiceName: models.example\n"}})
+        wait_until(lambda: self.get("isvc", "reached")["status"].get("url") == "grpc://models.example:8033",
+                   "the URL")
+        self.assertRegex(self.ctl("get", "isvc", "reached").out, r"reached +grpc://models.example:8033 +True")
+
     def test_a_nul_does_not_cut_a_manifest(self):
         text = (json.dumps({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "cut"}}) + "\0more").encode()
         with grpc.insecure_channel(self.at.management) as channel:

@@ -165,6 +165,16 @@ vmodel_touch(struct serving_leader *leader, const char *vmodel, size_t bytes)
 
 static const char credentials_id[] = "Secret/storage-config";
 
+static const char config_id[] = "ConfigMap/" MANIFEST_CONFIG;
+
+const char *
+url_look(struct serving_leader *leader)
+{
+    const struct serving_object *object = object_find(leader, config_id);
+    const struct manifest *manifest = object != NULL ? object_manifest(object) : NULL;
+    return manifest != NULL ? manifest->url : NULL;
+}
+
 void
 credentials_tell(struct serving_leader *leader)
 {
@@ -192,6 +202,8 @@ content_changed(struct serving_object *object)
     runtimes_changed(object->leader, object);
     if (strcmp(object->id, credentials_id) == 0)
         credentials_tell(object->leader);
+    if (strcmp(object->id, config_id) == 0)
+        objects_touch(object->leader);
     object_touch(object);
 }
 

@@ -42,9 +42,10 @@ bool status_record_read(const char *value, size_t bytes, struct status_record *r
 
 /* ---- status (status.c) ---- */
 
-/* As Kubernetes shows it. `since_ms`: when it became ready, or ceased to be. */
+/* As Kubernetes shows it. `since_ms`: when it became ready, or ceased to be. `url` NULL: unknown.
+ */
 void serving_status_write(enum serving_form form, const struct serving_status *status,
-                          int64_t since_ms, struct bytes *to);
+                          const char *url, int64_t since_ms, struct bytes *to);
 /* Appends an event to those of a record, of which it keeps the last ones. */
 void serving_events_write(const struct status_record *former, const struct serving_status *status,
                           int64_t now_ms, struct bytes *to);
@@ -153,6 +154,8 @@ object_is_service(const struct serving_object *object)
     // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): callers have one
     return object->kind == MANIFEST_INFERENCE_SERVICE || object->kind == MANIFEST_PREDICTOR;
 }
+/* Where callers reach the nodes; NULL: unknown. */
+const char *url_look(struct serving_leader *leader);
 /* Tells this node's storage the Secret storage-config. */
 void credentials_tell(struct serving_leader *leader);
 /* The key of a service's status. */

@@ -265,7 +265,8 @@ object_tell(struct serving_object *object, const struct serving_status *status)
         object->status != NULL && status_record_read(object->status, object->status_bytes, &former);
     bool turned = !known || former.ready != status->available;
     int64_t since_ms = turned ? now_ms : former.since_ms;
-    serving_status_write(object_manifest(object)->wanted.form, status, since_ms, &text);
+    serving_status_write(object_manifest(object)->wanted.form, status, url_look(object->leader),
+                         since_ms, &text);
     bool same = known && former.status_bytes == text.used &&
                 memcmp(former.status, text.data, text.used) == 0;
     if (!same)

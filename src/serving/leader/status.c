@@ -63,7 +63,8 @@ put_condition(struct json *json, const char *type, const struct serving_status *
 }
 
 static void
-put_service(struct json *json, const struct serving_status *status, int64_t since_ms)
+put_service(struct json *json, const struct serving_status *status, const char *url,
+            int64_t since_ms)
 {
     json_field_open(json, "conditions", '[');
     put_condition(json, "PredictorReady", status, since_ms);
@@ -81,6 +82,8 @@ put_service(struct json *json, const struct serving_status *status, int64_t sinc
     json_close(json, '}');
     json_field_string(json, "transitionStatus", status->transition);
     json_close(json, '}');
+    if (url != NULL && status->available)
+        json_field_string(json, "url", url);
 }
 
 static void
@@ -96,15 +99,15 @@ put_predictor(struct json *json, const struct serving_status *status)
 }
 
 void
-serving_status_write(enum serving_form form, const struct serving_status *status, int64_t since_ms,
-                     struct bytes *to)
+serving_status_write(enum serving_form form, const struct serving_status *status, const char *url,
+                     int64_t since_ms, struct bytes *to)
 {
     struct json json = json_begin(to, JSON_STYLE_ANY);
     json_open(&json, '{');
     if (form == SERVING_PREDICTOR)
         put_predictor(&json, status);
     else
-        put_service(&json, status, since_ms);
+        put_service(&json, status, url, since_ms);
     json_close(&json, '}');
 }
 

@@ -126,6 +126,32 @@ check_mode(const struct tree_node *metadata, struct tree_report *report)
                    node_show(mode, shown));
 }
 
+/* Those of other programs are kept; these would have an effect in ModelMesh Serving or KServe. */
+static void
+check_annotations(const struct tree_node *metadata, struct tree_report *report)
+{
+    static const char copies[] = "copies of a model follow its use, and a runtime's `replicas` say "
+                                 "on how many nodes it runs: remove it";
+    static const struct {
+        const char *name, *why;
+    } refused[] = {
+        {"autoscaling.knative.dev/maxScale", copies},
+        {"autoscaling.knative.dev/minScale", copies},
+        {"serving.kserve.io/autoscalerClass", copies},
+        {"serving.kserve.io/max-scale", copies},
+        {"serving.kserve.io/metrics", copies},
+        {"serving.kserve.io/min-scale", copies},
+        {"serving.kserve.io/targetUtilizationPercentage", copies},
+    };
+    const struct tree_node *annotations = manifest_find(metadata, "annotations");
+    for (size_t i = 0; i < ARRAY_COUNT(refused); i++) {
+        const struct tree_node *one = manifest_find(annotations, refused[i].name);
+        if (one != NULL)
+            report_add(report, one->key_line, "metadata.annotations.%s: is not supported: %s",
+                       refused[i].name, refused[i].why);
+    }
+}
+
 static void
 check_rules(enum manifest_kind kind, const struct tree_node *document, struct tree_report *report)
 {
@@ -141,6 +167,7 @@ check_rules(enum manifest_kind kind, const struct tree_node *document, struct tr
     }
     if (kind == MANIFEST_INFERENCE_SERVICE)
         check_mode(metadata, report);
+    check_annotations(metadata, report);
 }
 
 /* ---- documents ---- */
@@ -196,6 +223,8 @@ read_document(const struct tree_node *document, struct manifest_file *file,
         manifest_model_find(document, report, manifest);
     if (report_total(report) == mistakes)
         manifest_adapter_find(document, report, manifest);
+    if (report_total(report) == mistakes)
+        manifest_config_find(document, report, manifest);
     if (report_total(report) == mistakes) {
         bytes_put_char(&json, '\0');
         CHECK(!json.failed);
@@ -266,6 +295,7 @@ manifest_file_free(struct manifest_file *file)
     for (uint32_t i = 0; i < file->count; i++) {
         struct manifest *manifest = &file->items[i];
         free(manifest->json);
+        free(manifest->url);
         free(manifest->model.id);
         free(manifest->model.type);
         free(manifest->model.path);

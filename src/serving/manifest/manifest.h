@@ -71,6 +71,7 @@ struct manifest {
     struct serving_wanted wanted;   /* of one with a model */
     struct serving_runtime runtime; /* of a runtime of either kind */
     struct manifest_adapter adapter;
+    char *url; /* of the ConfigMap MANIFEST_CONFIG, where callers reach the nodes; or NULL */
 };
 
 struct manifest_file {
@@ -86,6 +87,8 @@ struct manifest_file {
 enum status manifest_read(const char *name, const char *text, size_t bytes,
                           struct manifest_file *file, struct error *error) WARN_UNUSED;
 void manifest_file_free(struct manifest_file *file);
+
+#define MANIFEST_CONFIG "model-serving-config"
 
 /* The annotation that names the node whose folder of manifests an object is from. */
 #define MANIFEST_FOLDER "shoal/folder"

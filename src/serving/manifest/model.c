@@ -190,7 +190,8 @@ read_service(struct spec *spec, const struct tree_node *document, struct uri *ur
     const struct tree_node *given = manifest_find(model, "storageUri");
     spec->format = manifest_text(format, "name");
     spec->version = manifest_text(format, "version");
-    spec->runtime = manifest_text(model, "runtime");
+    spec->runtime = first_of(manifest_text(model, "runtime"),
+                             annotation(document, "serving.kserve.io/servingRuntime"));
     spec->protocol = manifest_text(model, "protocolVersion");
     spec->path = "";
     spec->has_storage = spec->has_parameters = true;

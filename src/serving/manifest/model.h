@@ -24,5 +24,10 @@ void manifest_model_find(const struct tree_node *document, struct tree_report *r
 void manifest_adapter_find(const struct tree_node *document, struct tree_report *report,
                            struct manifest *manifest);
 
+/* Checks the configuration of ModelMesh Serving, if the document is its ConfigMap, and sets `url`.
+ */
+void manifest_config_find(const struct tree_node *document, struct tree_report *report,
+                          struct manifest *manifest);
+
 /* The runtime of one; likewise. */
 void manifest_runtime_find(const struct tree_node *document, struct manifest *manifest);

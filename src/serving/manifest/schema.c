@@ -351,6 +351,41 @@ static const struct schema_field config_map[] = {
     COMMON, MAP("data"), BYTES("binaryData"), BOOL("immutable"), END,
 };
 
+/* ---- config.yaml of the ConfigMap model-serving-config ---- */
+
+#define NO_POD "there are no pods here, a node is configured by its file: remove it"
+
+static const struct schema_field scale[] = {BOOL("enabled"), NUMBER("gracePeriodSeconds", 0), END};
+static const struct schema_field config[] = {
+    NUMBER("podsPerRuntime", 1),
+    OBJECT("scaleToZero", scale),
+    TEXT("inferenceServiceName"),
+    NUMBER("inferenceServicePort", 1),
+    WORD("storageSecretName", "storage-config"),
+    REFUSED("allowAnyPVC", "claims are the folders in `pvc_mounts` of a node: remove it"),
+    REFUSED("builtInServerTypes", "they are those of builtInAdapter.serverType: remove it"),
+    REFUSED("enableAccessLogging", "set `access_log` of each node"),
+    REFUSED("grpcMaxMessageSizeBytes", "set `message_mib` of each node"),
+    REFUSED("headlessService", NO_POD),
+    REFUSED("imagePullSecrets", NO_POD),
+    REFUSED("internalModelMeshEnvVars", NO_POD),
+    REFUSED("metrics", "set `metrics` of each node"),
+    REFUSED("modelMeshEndpoint", NO_POD),
+    REFUSED("modelMeshImage", NO_POD),
+    REFUSED("modelMeshResources", NO_POD),
+    REFUSED("payloadProcessors", "payloads are not copied to other servers: remove it"),
+    REFUSED("restProxy", "set `http` of each node"),
+    REFUSED("runtimePodAnnotations", NO_POD),
+    REFUSED("runtimePodLabels", "set `labels` in `mesh` of each node"),
+    REFUSED("serviceAccountName", NO_POD),
+    REFUSED("storageHelperImage", "a node fetches models itself, `models_cache_gib`: remove it"),
+    REFUSED("storageHelperResources", NO_POD),
+    REFUSED("tls", "set `tls` of each node"),
+    END,
+};
+
+const struct schema manifest_config_schema = {.name = "config.yaml", .fields = config};
+
 /* ---- kinds ---- */
 
 const struct schema manifest_schemas[MANIFEST_KINDS] = {

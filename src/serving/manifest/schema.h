@@ -39,3 +39,5 @@ struct schema {
 };
 
 extern const struct schema manifest_schemas[MANIFEST_KINDS];
+/* Of ModelMesh Serving's configuration, a text in a ConfigMap. */
+extern const struct schema manifest_config_schema;

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The ConfigMap model-serving-config. Its `config.yaml` is a document of its own; mistakes in it
+ * are on the line where the text begins, and say the line within.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "serving/manifest/check.h"
+#include "serving/manifest/model.h"
+
+#define FILE_NAME "config.yaml"
+
+static const struct tree_limits limits = {
+    .what = "configuration",
+    .empty = "it is empty",
+    .bytes_max = MANIFEST_BYTES_MAX,
+    .depth_max = 16,
+    .nodes_max = 100000,
+    .documents_max = 1,
+};
+
+/* Where callers reach the nodes, as status.url tells it; NULL: not given. */
+static char *
+make_url(const struct tree_node *config)
+{
+    const char *name = manifest_text(config, "inferenceServiceName");
+    const char *port = manifest_text(config, "inferenceServicePort");
+    return name != NULL ? must_format("grpc://%s:%s", name, port != NULL ? port : "8033") : NULL;
+}
+
+static void
+read_config(const struct tree_node *text, struct tree_report *report, struct manifest *manifest)
+{
+    struct tree_report within = {.file = "data." FILE_NAME};
+    struct tree_node *config = tree_read(text->text, strlen(text->text), &limits, &within);
+    struct bytes json = {0};
+    uint32_t count;
+    if (config != NULL)
+        manifest_check(config, &manifest_config_schema, &within, &json);
+    if (report_total(&within) == 0)
+        manifest->url = make_url(config);
+    char **mistakes = report_finish(&within, &count);
+    for (uint32_t i = 0; i < count; i++) {
+        report_add(report, text->line, "%s", mistakes[i]);
+        free(mistakes[i]);
+    }
+    free(mistakes);
+    bytes_fini(&json);
+    tree_free(config);
+}
+
+void
+manifest_config_find(const struct tree_node *document, struct tree_report *report,
+                     struct manifest *manifest)
+{
+    const struct tree_node *data = manifest_find(document, "data");
+    if (manifest->kind != MANIFEST_CONFIG_MAP || data == NULL ||
+        strcmp(manifest->name, MANIFEST_CONFIG) != 0)
+        return;
+    for (const struct tree_node *one = data->first; one != NULL; one = one->next)
+        if (strcmp(one->key, FILE_NAME) == 0)
+            read_config(one, report, manifest);
+        else
+            report_add(report, one->key_line, "data.%.60s: is not supported: only " FILE_NAME " is",
+                       one->key);
+}
