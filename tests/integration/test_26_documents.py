@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The examples in README.md, docs/calling.md and shoal/modelet.h do what they say.
+"""The examples in README.md, docs/calling.md, docs/serving.md and shoal/modelet.h do what they say.
 
 The console blocks between the markers are run as they stand, command by command in one shell; only
 the port is another. Each command must print the text below it. The README's modelet is
@@ -19,6 +19,7 @@ import shoal_fixture
 from shoal_ctl import shoalctl
 from shoal_fixture import (EXAMPLES, SOURCE, WAIT_SECONDS, Shoald, node, pipeline,
                            stage)
+from shoal_meshes import Etcd
 from shoal_rest import ANY_PORT, port_of
 
 
@@ -46,13 +47,13 @@ def commands(console):
 class TestDocuments(unittest.TestCase):
     maxDiff = None
 
-    def check_console(self, console, port, minimum):
+    def check_console(self, console, port, minimum, folder=None, **environment):
         wanted = list(commands(console))
         self.assertGreaterEqual(len(wanted), minimum)
         script = "".join(f"{command}\nprintf '\\036'\n" for command, _ in wanted)
         script = script.replace("localhost:8008", f"127.0.0.1:{port}")
         done = subprocess.run(["bash", "-eu", "-c", script], capture_output=True, text=True,
-                              timeout=WAIT_SECONDS)
+                              timeout=WAIT_SECONDS, cwd=folder, env={**os.environ, **environment})
         self.assertEqual(done.returncode, 0, done.stderr)
         for (command, output), printed in zip(wanted, done.stdout.split("\036")):
             self.assertEqual(printed.rstrip("\n"), output.rstrip("\n"), command)
@@ -87,6 +88,37 @@ class TestDocuments(unittest.TestCase):
                 port = port_of(shoald)
                 self.check_console(block(text, "console"), port, 3)
                 self.check_program(block(text, "python"), shoald)
+
+    def serving_node(self, config):
+        """Of docs/serving.md, with a port of its own; not started."""
+        shoald = Shoald(config.replace('"127.0.0.1:8008"', f'"{ANY_PORT}"'))
+        (shoald.folder / "models").mkdir()
+        shutil.copy(EXAMPLES / "digits" / "digits.ubj", shoald.folder / "models")
+        return shoald
+
+    def check_serving(self, text, shoald, minimum):
+        console = re.sub(r"\bshoalctl (\w+)", rf"shoalctl \1 --counters {shoald.counters}",
+                         block(text, "console"))
+        self.check_console(console, port_of(shoald), minimum, folder=shoald.folder,
+                           PATH=f"{shoal_fixture.BIN}:{os.environ['PATH']}")
+
+    def test_serving(self):
+        text = marked("docs/serving.md", "serving-one")
+        config, manifest = re.findall(r"(?ms)^```yaml\n(.*?)^```", text)
+        shoald = self.serving_node(config)
+        (shoald.folder / "manifests").mkdir()
+        (shoald.folder / "manifests" / "digits.yaml").write_text(manifest)
+        with shoald:
+            shoald.wait_log("manifests_applied")
+            self.check_serving(text, shoald, 3)
+        text = marked("docs/serving.md", "serving-three")
+        etcd = self.enterContext(Etcd())
+        config = block(text, "yaml").replace("http://etcd:2379", etcd.url)
+        self.assertIn(etcd.url, config)
+        config = config.rstrip("\n") + "\n  peers: ['127.0.0.1:0']\n  instance: "
+        nodes = [self.enterContext(self.serving_node(f"{config}{name}\n")) for name in "abc"]
+        (nodes[1].folder / "digits.yaml").write_text(manifest)
+        self.check_serving(text, nodes[1], 6)
 
     def compile(self, source):
         """A plug-in beside its source, without a warning but for arguments that it has to take."""

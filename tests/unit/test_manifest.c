@@ -305,23 +305,6 @@ TEST_CASE(test_each_mistake_names_its_field)
         {"apiVersion: v1\nkind: Secret\n" META("s") "data: {a: 'x y'}",
          "f:4: data.a: must be bytes in base64 without blanks (stringData takes plain texts), not "
          "the present value"},
-        {"apiVersion: v1\nkind: ConfigMap\n" META("model-serving-config") "data: {other: x}",
-         "f:4: data.other: is not supported: only config.yaml is"},
-        {"apiVersion: v1\nkind: ConfigMap\n" META("model-serving-config")
-             "data:\n  config.yaml: |\n    podsPerRuntime: 0\n",
-         "f:5: data.config.yaml:1: podsPerRuntime: must be an integer from 1"},
-        {"apiVersion: v1\nkind: ConfigMap\n" META("model-serving-config")
-             "data:\n  config.yaml: |\n    podsPerRuntime: 1\n    restProxy: {enabled: true}\n",
-         "f:5: data.config.yaml:2: restProxy: is not supported: set `http`"},
-        {ISVC "metadata: {name: i, annotations: {serving.kserve.io/min-scale: '2'}}\n"
-              "spec: {predictor: {model: {modelFormat: {name: f}, storage: {path: p}}}}",
-         "f:3: metadata.annotations.serving.kserve.io/min-scale: is not supported: copies"},
-        {"apiVersion: v1\nkind: Secret\n" META("s") "stringData: {a: &hush x}",
-         "f:4: anchors (&…) are not supported"},
-        {"apiVersion: v1\nkind: Secret\n" META("s") "stringData: {a: *hush}",
-         "f:4: aliases (*…) are not supported"},
-        {"apiVersion: v1\nkind: Secret\n" META("s") "stringData: {a: !hush x}",
-         "f:4: tags (!…) are not supported"},
         {"apiVersion: v1\nkind: Secret\n" META("s") "stringData: {a: b, a: c}",
          "stringData.a: is given twice"},
         {"apiVersion: v1\nkind: Secret\nkind: Secret\n" META("s"), "f:3: kind: is given twice"},
@@ -364,6 +347,34 @@ TEST_CASE(test_each_mistake_names_its_field)
          "Only one of spec.path and spec.storage.path can be specified"},
         {PREDICTOR META("p") "spec: {modelType: {name: f}, storage: {key: k, s3: {secretKey: k}}}",
          "spec.storage.s3 cannot be specified with any other keys in spec.storage"},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        bad(rows[i].text, rows[i].mistake);
+}
+
+TEST_CASE(test_configuration_annotations_and_marks)
+{
+    static const struct {
+        const char *text, *mistake;
+    } rows[] = {
+        {"apiVersion: v1\nkind: ConfigMap\n" META("model-serving-config") "data: {other: x}",
+         "f:4: data.other: is not supported: only config.yaml is"},
+        {"apiVersion: v1\nkind: ConfigMap\n" META(
+             "model-serving-config") "data:\n  config.yaml: |\n    podsPerRuntime: 0\n",
+         "f:5: data.config.yaml:1: podsPerRuntime: must be an integer from 1"},
+        {"apiVersion: v1\nkind: ConfigMap\n" META(
+             "model-serving-config") "data:\n  config.yaml: |\n    podsPerRuntime: 1\n    "
+                                     "restProxy: {enabled: true}\n",
+         "f:5: data.config.yaml:2: restProxy: is not supported: set `http`"},
+        {ISVC "metadata: {name: i, annotations: {serving.kserve.io/min-scale: '2'}}\n"
+              "spec: {predictor: {model: {modelFormat: {name: f}, storage: {path: p}}}}",
+         "f:3: metadata.annotations.serving.kserve.io/min-scale: is not supported: copies"},
+        {"apiVersion: v1\nkind: Secret\n" META("s") "stringData: {a: &hush x}",
+         "f:4: anchors (&…) are not supported"},
+        {"apiVersion: v1\nkind: Secret\n" META("s") "stringData: {a: *hush}",
+         "f:4: aliases (*…) are not supported"},
+        {"apiVersion: v1\nkind: Secret\n" META("s") "stringData: {a: !hush x}",
+         "f:4: tags (!…) are not supported"},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
         bad(rows[i].text, rows[i].mistake);

@@ -32,10 +32,10 @@ struct folder_item {
     char *file;
     enum item_state state;
     bool is_listed; /* in the last view */
-    bool is_due;
+    enum item_turn { TURN_NONE, TURN_DUE, TURN_LATER } queued;
     bool is_asking;
     bool is_overtaken;             /* the file has changed since it was asked */
-    TAILQ_ENTRY(folder_item) turn; /* in the queue of those due */
+    TAILQ_ENTRY(folder_item) turn; /* in one of both queues */
 };
 
 /* ---- items ---- */
@@ -64,12 +64,36 @@ set_text(char **text, const char *value)
 }
 
 static void
-make_due(struct folder_item *item, int64_t after_ns)
+unqueue(struct folder_item *item)
 {
-    if (!item->is_due)
-        TAILQ_INSERT_TAIL(&item->leader->due, item, turn);
-    item->is_due = true;
-    loop_timer_set(item->leader->folder_timer, after_ns);
+    struct serving_leader *leader = item->leader;
+    if (item->queued == TURN_DUE)
+        TAILQ_REMOVE(&leader->due, item, turn);
+    else if (item->queued == TURN_LATER)
+        TAILQ_REMOVE(&leader->later, item, turn);
+    item->queued = TURN_NONE;
+}
+
+static void
+make_due(struct folder_item *item)
+{
+    unqueue(item);
+    TAILQ_INSERT_TAIL(&item->leader->due, item, turn);
+    item->queued = TURN_DUE;
+    loop_timer_set(item->leader->folder_timer, 0);
+}
+
+/* All of them are due together, a while after the last one has failed. */
+static void
+make_due_later(struct folder_item *item)
+{
+    struct serving_leader *leader = item->leader;
+    unqueue(item);
+    TAILQ_INSERT_TAIL(&leader->later, item, turn);
+    item->queued = TURN_LATER;
+    leader->later_ns = clock_now_ns() + AGAIN_NS;
+    if (TAILQ_EMPTY(&leader->due))
+        loop_timer_set(leader->folder_timer, AGAIN_NS);
 }
 
 static struct folder_item *
@@ -87,8 +111,7 @@ static void
 item_free(struct folder_item *item)
 {
     hash_table_remove(&item->leader->items, &item->entry);
-    if (item->is_due)
-        TAILQ_REMOVE(&item->leader->due, item, turn);
+    unqueue(item);
     free(item->id);
     free(item->json);
     free(item->file);
@@ -111,12 +134,12 @@ on_answer(void *context, const struct serving_answer *answer)
                      item->file != NULL ? item->file : "", answer->done);
         if (item->state != ITEM_LEFT && !item->is_overtaken)
             item->state = ITEM_TOLD;
-        make_due(item, 0); /* the file, or the object, may be another one already */
+        make_due(item); /* the file, or the object, may be another one already */
         return;
     }
     if (status != STATUS_ABORTED)
         log_warn_limited("manifests_waiting id=\"%s\" error=\"%s\"", item->id, answer->error->text);
-    make_due(item, status == STATUS_ABORTED ? 0 : AGAIN_NS);
+    make_due_later(item);
 }
 
 static void
@@ -243,7 +266,7 @@ sweep(struct serving_leader *leader)
             continue;
         struct folder_item *item = make(leader, object->id);
         item->state = ITEM_LEFT;
-        make_due(item, 0);
+        make_due(item);
     }
     leader->is_swept = true;
 }
@@ -253,20 +276,25 @@ on_turn(void *context)
 {
     struct serving_leader *leader = context;
     struct folder_item *item;
-    if (!leader->whole || leader->stopped || !leader->is_viewed)
+    int64_t now_ns = clock_now_ns();
+    if (!leader->whole || leader->stopped || !leader->is_viewed ||
+        store_session(leader->store) == 0)
         return; /* later events come back here */
     if (!leader->is_swept)
         sweep(leader);
+    while (leader->later_ns <= now_ns && (item = TAILQ_FIRST(&leader->later)) != NULL)
+        make_due(item);
     for (uint32_t i = 0; i < TURN_ITEMS_MAX && leader->asking < ASKING_MAX; i++) {
         item = TAILQ_FIRST(&leader->due);
         if (item == NULL)
-            return;
-        TAILQ_REMOVE(&leader->due, item, turn);
-        item->is_due = false;
+            break;
+        unqueue(item);
         step(item);
     }
     if (leader->asking < ASKING_MAX && !TAILQ_EMPTY(&leader->due))
         loop_timer_set(leader->folder_timer, 0);
+    else if (!TAILQ_EMPTY(&leader->later))
+        loop_timer_set(leader->folder_timer, leader->later_ns - now_ns);
 }
 
 /* ---- the folder ---- */
@@ -286,7 +314,7 @@ take_object(struct serving_leader *leader, const struct folder_object *object)
     item->is_overtaken = true;
     set_text(&item->json, object->json);
     set_text(&item->file, object->file);
-    make_due(item, 0);
+    make_due(item);
 }
 
 static void
@@ -303,7 +331,7 @@ on_view(void *context, const struct folder_view *view)
         if (item->is_listed || item->state == ITEM_LEFT)
             continue;
         item->state = ITEM_LEFT;
-        make_due(item, 0);
+        make_due(item);
     }
     leader->is_viewed = true;
     loop_timer_set(leader->folder_timer, 0);
@@ -314,7 +342,7 @@ folder_touch(struct serving_leader *leader, const char *id)
 {
     struct folder_item *item = leader->folder != NULL ? find(leader, id) : NULL;
     if (item != NULL)
-        make_due(item, 0);
+        make_due(item);
 }
 
 void
@@ -322,7 +350,7 @@ folder_touch_all(struct serving_leader *leader)
 {
     struct hash_entry *entry = NULL;
     while ((entry = hash_table_walk(&leader->items, entry)) != NULL)
-        make_due((struct folder_item *)(void *)entry, 0);
+        make_due((struct folder_item *)(void *)entry);
     loop_timer_set(leader->folder_timer, 0);
 }
 
@@ -330,6 +358,7 @@ void
 folder_init(struct serving_leader *leader)
 {
     TAILQ_INIT(&leader->due);
+    TAILQ_INIT(&leader->later);
     leader->folder_timer = loop_timer_create(loop_base(leader->options.loop), on_turn, leader);
 }
 

@@ -122,6 +122,8 @@ struct serving_leader {
     struct folder *folder; /* NULL: none. This and all that follows: apply.c */
     struct hash_table items;
     TAILQ_HEAD(folder_turns, folder_item) due;
+    struct folder_turns later; /* after something failed, until later_ns */
+    int64_t later_ns;
     struct loop_timer *folder_timer;
     uint32_t asking; /* items whose change is under way */
     bool is_viewed;  /* the folder has been read */

@@ -424,6 +424,8 @@ on_session(void *context, uint64_t session)
 {
     struct serving_leader *leader = context;
     leader->next.on_session(leader->next.context, session);
+    if (session != 0)
+        folder_touch_all(leader);
 }
 
 static void
