@@ -45,14 +45,17 @@ check_same(const struct metrics_page *one, const struct metrics_page *other)
 static void
 read_report(const uint8_t *data, size_t size)
 {
-    struct gateway_report report = {.has_waiting = false};
+    static struct load_report report;
+    report.figures = (struct gateway_report){.has_waiting = false};
     char *text = malloc(size + 1);
     CHECK(text != NULL);
     memcpy(text, data, size);
     text[size] = '\0';
     for (const char *const *name = load_report_headers; *name != NULL; name++)
         load_report_read(*name, text, &report);
-    CHECK(!report.has_kv_used || (report.kv_used >= 0 && report.kv_used <= 1));
+    const struct gateway_report *figures = &report.figures;
+    CHECK(!figures->has_kv_used || (figures->kv_used >= 0 && figures->kv_used <= 1));
+    CHECK(figures->adapter_count <= GATEWAY_ADAPTERS_MAX);
     free(text);
 }
 
@@ -70,7 +73,6 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     check_same(&whole, &cut);
     CHECK(whole.figures.kv_used >= 0 && whole.figures.kv_used <= 1);
     CHECK(whole.figures.adapter_count <= GATEWAY_ADAPTERS_MAX);
-    CHECK(whole.loaded_count <= whole.figures.adapter_count);
     model_list_read((const char *)data + 1, size - 1, &list);
     CHECK(list.adapter_count <= GATEWAY_ADAPTERS_MAX);
     read_report(data + 1, size - 1);

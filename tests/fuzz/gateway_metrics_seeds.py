@@ -22,6 +22,11 @@ SEEDS = {
     "loaded": VLLM + 'vllm:lora_adapter_loaded{adapter_name="z",level="gpu"} 1\n'
                      'vllm:lora_adapter_loaded{adapter_name="y",level="cpu"} 1\n'
                      "vllm:max_gpu_lora_adapters 9",
+    "protocol": 'model_server_requests_waiting{model="base"} 1\nmodel_server_requests_max 4\n'
+                'model_server_adapter_requests{adapter="a",state="loaded"} 4\n'
+                'model_server_adapters_max 2\n',
+    "report": 'TEXT named_metrics.requests_waiting=3, named_metrics.adapter_requests.a:b=2',
+    "concept": '{"a": 2, "b": 0}',
     "words": "vllm:num_requests_waiting NaN\nvllm:num_requests_running +Inf\n"
              "vllm:kv_cache_usage_perc -Inf\nvllm:lora_requests_info{max_lora=\"-1\"} NaN\n",
     "exemplar": 'vllm:num_requests_waiting{a="b"} 5 # {trace_id="x"} 77\n',

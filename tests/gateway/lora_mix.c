@@ -215,7 +215,7 @@ show_adapter(struct gateway_figures *figures, struct gateway_adapter *adapters, 
         if (adapters[i].name == adapter)
             return;
     if (figures->adapter_count < GATEWAY_ADAPTERS_MAX && adapter != 0)
-        adapters[figures->adapter_count++] = (struct gateway_adapter){adapter, state};
+        adapters[figures->adapter_count++] = (struct gateway_adapter){adapter, state, 0};
 }
 
 static void

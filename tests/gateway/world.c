@@ -378,7 +378,7 @@ on_scrape_end(struct world *world, uint32_t number)
     for (int i = 0; i < 3; i++)
         if (server->loaded[i] != 0)
             adapters[figures.adapter_count++] =
-                (struct gateway_adapter){server->loaded[i], GATEWAY_ADAPTER_LOADED};
+                (struct gateway_adapter){server->loaded[i], GATEWAY_ADAPTER_LOADED, 0};
     step(world,
          (struct gateway_event){.kind = GATEWAY_SCRAPED, .endpoint = number, .figures = figures});
 }

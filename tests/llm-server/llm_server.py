@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A simulated language-model server in real time: OpenAI's API and vLLM's metrics, without a model.
+"""A simulated language-model server in real time: docs/model-server-protocol.md, without a model.
 
     llm_server.py --port N [--name NAME] [--model BASE] [--adapters a,b] [--slots N] [--speed X]
                   [--certificate FILE --key FILE [--client-ca FILE]]
@@ -23,6 +23,7 @@ import time
 
 KV_TOKENS = 2810 * 16 - 512
 BATCH_MAX = 256
+REQUESTS_MAX = 4 * BATCH_MAX
 LOAD_SECONDS = 0.5
 CHARACTERS_PER_TOKEN = 4
 
@@ -44,6 +45,7 @@ class Engine:
         self.options = options
         self.waiting, self.running = [], []
         self.slots = {}  # adapter: when it was last used
+        self.loading = set()
         self.hits = self.loads = 0
         self.more = asyncio.Event()
 
@@ -66,7 +68,9 @@ class Engine:
                 del self.slots[min(free, key=self.slots.get)]
             self.slots[adapter] = time.monotonic()
             self.loads += 1
+            self.loading.add(adapter)
             await self.lasts(LOAD_SECONDS)
+            self.loading.remove(adapter)
         if adapter is not None:
             self.slots[adapter] = time.monotonic()
         return True
@@ -95,25 +99,38 @@ class Engine:
                 job.tokens.put_nowait(f"t{job.made} ")
             self.running = [job for job in self.running if job.left > 0 and not job.gone]
 
-    def metrics(self):
-        used = sorted({job.adapter for job in self.running if job.adapter})
-        wait = sorted({job.adapter for job in self.waiting if job.adapter})
-        label = f'model_name="{self.options.model}",engine="0"'
-        lines = [f"vllm:num_requests_waiting{{{label}}} {len(self.waiting)}.0",
-                 f"vllm:num_requests_running{{{label}}} {len(self.running)}.0",
-                 f"vllm:kv_cache_usage_perc{{{label}}} {self.kv_tokens() / KV_TOKENS}",
-                 f'vllm:lora_requests_info{{max_lora="{self.options.slots}",running_lora_adapters='
-                 f'"{",".join(used)}",waiting_lora_adapters="{",".join(wait)}"}} {time.time()}']
-        lines += [f'vllm:lora_adapter_loaded{{adapter_name="{name}",level="gpu"}} 1.0'
-                  for name in sorted(self.slots)]
-        return "\n".join(lines) + "\n"
+    def loaded(self):
+        return sorted(set(self.slots) - self.loading)
+
+    def requests(self, adapter):
+        return sum(job.adapter == adapter for job in self.waiting + self.running)
+
+    def figures(self):
+        return {"requests_waiting": len(self.waiting), "requests_running": len(self.running),
+                "kv_cache_used_ratio": self.kv_tokens() / KV_TOKENS}
+
+    def metrics(self, catalogue):
+        label = f'model="{self.options.model}"'
+        values = {f"{name}{{{label}}}": value for name, value in
+                  {**self.figures(), "requests_max": REQUESTS_MAX}.items()}
+        values["adapters_max"] = self.options.slots
+        for name in sorted({*catalogue, *self.slots}):
+            state = "loaded" if name in self.loaded() else \
+                "waiting" if self.requests(name) or name in self.loading else "available"
+            values[f'adapter_requests{{adapter="{name}",state="{state}"}}'] = self.requests(name)
+        return "".join(f"model_server_{name} {value}\n" for name, value in values.items())
+
+    def report(self):
+        values = {**self.figures(), "adapters_loaded": len(self.loaded()),
+                  **{f"adapter_requests.{name}": self.requests(name) for name in self.loaded()}}
+        return "TEXT " + ", ".join(f"named_metrics.{name}={value}" for name, value in values.items())
 
 
 class Server:
     def __init__(self, options):
         self.options = options
         self.engine = Engine(options)
-        self.adapters = [name for name in options.adapters.split(",") if name]
+        self.adapters = {name: "/adapters/" + name for name in options.adapters.split(",") if name}
         self.fault = ""
         self.last = {}  # the headers and body of the last request, for tests
         self.cancelled = 0
@@ -156,12 +173,16 @@ class Server:
         if path == "/health":
             return await self.answer(writer, 200, {})
         if path == "/metrics":
-            return await self.answer(writer, 200, self.engine.metrics(), "text/plain")
+            return await self.answer(writer, 200, self.engine.metrics(self.adapters), "text/plain")
         if path == "/v1/models":
             models = [{"id": self.options.model, "object": "model", "parent": None}]
-            models += [{"id": name, "object": "model", "parent": self.options.model}
-                       for name in self.adapters]
+            models += [{"id": name, "object": "model", "parent": self.options.model, "root": root}
+                       for name, root in self.adapters.items()]
             return await self.answer(writer, 200, {"object": "list", "data": models})
+        if path in ("/v1/load_lora_adapter", "/v1/unload_lora_adapter"):
+            code, text = await self.change_adapter(path, json.loads(body))
+            return await self.answer(writer, code, {"message": text} if code == 200 else {
+                "error": {"message": text, "code": code}})
         self.last = {"path": path, "headers": headers, "bytes": len(body)}
         if self.fault == "drop":
             return False
@@ -171,6 +192,24 @@ class Server:
         if self.fault == "decline":
             return await self.answer(writer, 503, {"error": {"message": "declined"}})
         return await self.generate(reader, writer, path, json.loads(body))
+
+    async def change_adapter(self, path, call):
+        """(status, text); a path that ends in `/missing` has no adapter."""
+        name, root = call.get("lora_name"), call.get("lora_path")
+        loads = path == "/v1/load_lora_adapter"
+        if not name or (loads and not root):
+            return 400, "lora_name or lora_path is missing"
+        if not loads:
+            self.engine.slots.pop(name, None)
+            return (200, "unloaded") if self.adapters.pop(name, None) else (404, "no such adapter")
+        if name in self.adapters:
+            return 400, "it is there already"
+        if root.endswith("/missing"):
+            return 404, "nothing is at lora_path"
+        self.adapters[name] = root
+        if len(self.engine.slots) < self.options.slots:
+            await self.engine.place_adapter(name)
+        return 200, "loaded"
 
     async def generate(self, reader, writer, path, call):
         model = call["model"]
@@ -213,7 +252,8 @@ class Server:
     async def stream(self, writer, job, model, usage):
         first = await job.tokens.get()
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nX-Served-By: "
-                     + self.options.name.encode() + b"\r\nTransfer-Encoding: chunked\r\n\r\n")
+                     + self.options.name.encode() + self.report_header().encode()
+                     + b"\r\nTransfer-Encoding: chunked\r\n\r\n")
         total = job.made + job.left
         for number in range(1, total + 1):
             if self.fault == "cut" and number > 3:
@@ -240,15 +280,15 @@ class Server:
     def chunk(writer, data):
         writer.write(b"%x\r\n%s\r\n" % (len(data), data))
 
+    def report_header(self):
+        if "endpoint-load-metrics-format" not in self.last.get("headers", {}):
+            return ""
+        return "\r\nEndpoint-Load-Metrics: " + self.engine.report()
+
     async def answer(self, writer, code, body, kind="application/json"):
         data = (body if isinstance(body, str) else json.dumps(body)).encode()
-        report = ""
-        if "endpoint-load-metrics-format" in self.last.get("headers", {}):
-            report = (f"\r\nEndpoint-Load-Metrics: TEXT named_metrics.num_requests_waiting="
-                      f"{len(self.engine.waiting)}, named_metrics.kv_cache_usage_perc="
-                      f"{self.engine.kv_tokens() / KV_TOKENS}")
         writer.write(f"HTTP/1.1 {code} X\r\nContent-Type: {kind}\r\nX-Served-By: {self.options.name}"
-                     f"{report}\r\nContent-Length: {len(data)}\r\n\r\n".encode() + data)
+                     f"{self.report_header()}\r\nContent-Length: {len(data)}\r\n\r\n".encode() + data)
         await writer.drain()
         return True
 

@@ -345,14 +345,90 @@ test_adapters_among_models(void **state)
 static void
 expect_report(const char *header, const char *value, int64_t waiting, double kv_used)
 {
-    struct gateway_report report = {.has_waiting = false};
+    struct load_report report = {.figures = {.has_waiting = false}};
     load_report_read(header, value, &report);
-    assert_int_equal(report.has_waiting, waiting >= 0);
-    assert_int_equal(report.has_kv_used, kv_used >= 0);
+    assert_int_equal(report.figures.has_waiting, waiting >= 0);
+    assert_int_equal(report.figures.has_kv_used, kv_used >= 0);
     if (waiting >= 0)
-        assert_int_equal(report.waiting, waiting);
+        assert_int_equal(report.figures.waiting, waiting);
     if (kv_used >= 0)
-        assert_true(report.kv_used == kv_used);
+        assert_true(report.figures.kv_used == kv_used);
+}
+
+/* Of a and b:c, of which 2 and 0 requests are there. */
+static void
+expect_adapters(const char *header, const char *value)
+{
+    struct load_report report = {.figures = {.has_waiting = false}};
+    load_report_read(header, value, &report);
+    assert_true(report.figures.has_adapters);
+    assert_int_equal(report.figures.adapter_count, 2);
+    assert_int_equal(report.adapters[0].name, gateway_name_hash("a", 1));
+    assert_int_equal(report.adapters[0].pending, 2);
+    assert_int_equal(report.adapters[1].name, gateway_name_hash("b:c", 3));
+    assert_int_equal(report.adapters[1].pending, 0);
+    assert_int_equal(report.adapters[1].state, GATEWAY_ADAPTER_LOADED);
+}
+
+static void
+test_reported_adapters(void **state)
+{
+    (void)state;
+    struct load_report report = {.figures = {.has_waiting = false}};
+    expect_adapters("endpoint-load-metrics",
+                    "TEXT named_metrics.requests_running=1, named_metrics.adapter_requests.a=2, "
+                    "named_metrics.adapter_requests.b:c=0");
+    expect_adapters("endpoint-load-metrics", "JSON {\"named_metrics\": {\"adapter_requests.a\": 2,"
+                                             "\"adapter_requests.b:c\":0.0, \"x\": {}}}");
+    expect_adapters("active_lora_adapters", "{\"a\": 2, \"b:c\": 0}");
+    load_report_read("active_lora_adapters", "{", &report);
+    load_report_read("endpoint-load-metrics", "TEXT named_metrics.adapters_loaded=0", &report);
+    assert_true(report.figures.has_adapters && report.figures.adapter_count == 0);
+}
+
+/* The names of docs/model-server-protocol.md: a server without a KV cache is as full as its room
+ * for requests, which only counts without one. */
+static void
+test_protocol_page(void **state)
+{
+    static const char text[] =
+        "model_server_requests_waiting{model=\"base\"} 1\n"
+        "model_server_requests_waiting{model=\"other\"} 2\n"
+        "model_server_requests_running{model=\"base\"} 3\n"
+        "model_server_requests_max{model=\"base\"} 12\n"
+        "model_server_adapters_max 2\n"
+        "model_server_adapter_requests{adapter=\"a\",state=\"loaded\"} 4\n"
+        "model_server_adapter_requests{adapter=\"b\",state=\"waiting\"} 1\n"
+        "model_server_adapter_requests{adapter=\"c\",state=\"available\"} 0\n";
+    static const char cache[] = "model_server_kv_cache_used_ratio 0.25\n";
+    static const char concept[] = "vllm:active_lora_adapters{active_lora_adapters=\"a\"} 4\n"
+                                  "vllm:info_active_adapters_info{active_adapters=\"a,b\"} 1\n";
+    static struct metrics_page page;
+    static struct model_list list = {.adapter_count = 1, .adapters = {1}};
+    (void)state;
+    metrics_page_begin(&page);
+    metrics_page_feed(&page, text, sizeof(text) - 1);
+    metrics_page_end(&page);
+    metrics_page_take_models(&page, &list); /* the page knows better */
+    assert_int_equal(page.figures.waiting, 3);
+    assert_int_equal(page.figures.running, 3);
+    assert_true(page.figures.kv_used == 0.5);
+    assert_int_equal(page.figures.base_model, gateway_name_hash("base", 4));
+    assert_int_equal(page.figures.adapters_max, 2);
+    assert_int_equal(page.figures.adapter_count, 3); /* other, a, b */
+    assert_int_equal(page.adapters[0].name, gateway_name_hash("other", 5));
+    assert_int_equal(page.adapters[1].pending, 4);
+    assert_int_equal(page.adapters[2].state, GATEWAY_ADAPTER_WAITING);
+    metrics_page_begin(&page);
+    metrics_page_feed(&page, text, sizeof(text) - 1);
+    metrics_page_feed(&page, cache, sizeof(cache) - 1);
+    metrics_page_end(&page);
+    assert_true(page.figures.kv_used == 0.25);
+    metrics_page_begin(&page);
+    metrics_page_feed(&page, concept, sizeof(concept) - 1);
+    metrics_page_end(&page);
+    assert_int_equal(page.adapters[0].pending, 4);
+    assert_int_equal(page.adapters[2].name, gateway_name_hash("b", 1));
 }
 
 static void
@@ -396,7 +472,8 @@ main(void)
         cmocka_unit_test(test_lines),           cmocka_unit_test(test_page_cut_anywhere),
         cmocka_unit_test(test_loaded_adapters), cmocka_unit_test(test_limits),
         cmocka_unit_test(test_engines),         cmocka_unit_test(test_adapters_among_models),
-        cmocka_unit_test(test_load_reports),
+        cmocka_unit_test(test_load_reports),    cmocka_unit_test(test_reported_adapters),
+        cmocka_unit_test(test_protocol_page),
     };
     return cmocka_run_group_tests_name("gateway_scan", tests, NULL, NULL);
 }

@@ -49,7 +49,8 @@ scrape(struct rig *rig, uint32_t endpoint, const struct shown *shown)
                                       .adapters = adapters};
     for (const char *at = shown->adapters; *at != '\0'; at++)
         adapters[figures.adapter_count++] = (struct gateway_adapter){
-            name((char)(*at | 0x20)), *at < 'a' ? GATEWAY_ADAPTER_LOADED : GATEWAY_ADAPTER_WAITING};
+            name((char)(*at | 0x20)), *at < 'a' ? GATEWAY_ADAPTER_LOADED : GATEWAY_ADAPTER_WAITING,
+            0};
     gateway_step(
         rig->core,
         &(struct gateway_event){
@@ -182,6 +183,34 @@ test_a_report_replaces_the_count(void **state)
     gateway_step(rig.core, &started, &count);
     for (int i = 0; i < 20; i++)
         assert_int_equal(send(&rig, (struct gateway_ask){.model = 1}), 0);
+    gateway_check(rig.core);
+    gateway_destroy(rig.core);
+}
+
+/* S6 with what an answer reports: the adapter's queue there is longer than ours. */
+static void
+test_reported_adapters_draw_the_seed_picker(void **state)
+{
+    (void)state;
+    struct gateway_scheduler scheduler = {.picker = GATEWAY_PICK_SEED, .seed_pending_max = 9};
+    struct rig rig =
+        rig_make(&scheduler, (const struct shown[]){{0, 0, 0, ""}, {0, 0, 0, "T"}, {0, 0, 0, ""}});
+    const struct gateway_ask ask = {.model = name('t')};
+    struct gateway_adapter adapter = {name('t'), GATEWAY_ADAPTER_LOADED, 5};
+    struct gateway_event started = {.kind = GATEWAY_STARTED, .now_ms = 2};
+    uint32_t count;
+    assert_int_equal(send(&rig, ask), 1);
+    uint32_t other = send(&rig, (struct gateway_ask){.model = name('0')});
+    assert_int_not_equal(other, 1);
+    started.request = 1;
+    started.report =
+        (struct gateway_report){.has_adapters = true, .adapter_count = 1, .adapters = &adapter};
+    gateway_step(rig.core, &started, &count);
+    assert_int_equal(choice(&rig, ask), other);
+    started.request = 0;
+    started.report.adapter_count = 0; /* its own request still counts there */
+    gateway_step(rig.core, &started, &count);
+    assert_int_equal(choice(&rig, ask), other);
     gateway_check(rig.core);
     gateway_destroy(rig.core);
 }
@@ -368,6 +397,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_each_scorer_alone),
         cmocka_unit_test(test_reference_cases),
+        cmocka_unit_test(test_reported_adapters_draw_the_seed_picker),
         cmocka_unit_test(test_a_report_replaces_the_count),
         cmocka_unit_test(test_requests_since_the_scrape_count_as_waiting),
         cmocka_unit_test(test_tokens_in_flight_weigh_more_than_requests),

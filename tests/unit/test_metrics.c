@@ -58,6 +58,34 @@ assert_line(const char *text, const char *line)
         fail_msg("no line \"%s\" in\n%s", line, text);
 }
 
+/* A ring that seems to hold more than all slots in use leaves none running. */
+TEST_CASE(test_load_of_a_pipeline)
+{
+    static const struct {
+        uint64_t depth, used;
+        const char *waiting, *running;
+    } cases[] = {
+        {9, 12, "model_server_requests_waiting{model=\"digits\"} 11",
+         "model_server_requests_running{model=\"digits\"} 3"},
+        {9, 4, "model_server_requests_waiting{model=\"digits\"} 6",
+         "model_server_requests_running{model=\"digits\"} 0"},
+    };
+    for (size_t i = 0; i < ARRAY_COUNT(cases); i++) {
+        struct counters counters = create();
+        _Atomic uint64_t *pipeline = counters_values(&counters, PIPELINE);
+        counter_set(counters_values(&counters, STAGE), STAGE_DEPTH, cases[i].depth);
+        counter_set(pipeline, PIPELINE_SLOTS_USED, cases[i].used);
+        counter_set(pipeline, PIPELINE_SLOTS_MAX, 32);
+        counter_set(pipeline, PIPELINE_WAITING, 2);
+        char *text = print_file();
+        assert_line(text, cases[i].waiting);
+        assert_line(text, cases[i].running);
+        assert_line(text, "model_server_requests_max{model=\"digits\"} 32");
+        free(text);
+        counters_close(&counters);
+    }
+}
+
 /* ---- names ---- */
 
 TEST_CASE_WITH(test_names, NULL, NULL)

@@ -467,6 +467,7 @@ metrics_print(const struct snapshot *snapshot, const struct process_figures *fig
     put_pipelines(&page);
     for (enum counter i = 0; i < COUNTER_TABLE_COUNT; i++)
         put_family(&page, i);
+    metrics_print_model_server(snapshot, out);
     if (page.is_in_mesh)
         metrics_print_modelmesh(snapshot, out);
     if (figures != NULL)

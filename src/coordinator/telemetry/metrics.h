@@ -65,6 +65,9 @@ size_t metric_bounds(enum counter_unit unit, const uint64_t **bounds);
  */
 void metrics_print_modelmesh(const struct snapshot *snapshot, FILE *out);
 
+/* Prints the load of each pipeline as docs/model-server-protocol.md has it. */
+void metrics_print_model_server(const struct snapshot *snapshot, FILE *out);
+
 /* The end of a bucket as ModelMesh prints it, and as a whole number of our unit. */
 struct modelmesh_bound {
     const char *text;

@@ -9,26 +9,39 @@
 
 #include "gateway/config/yaml_file.h"
 
+/* Writes the address with that port. */
+static enum status
+put_address(const struct yaml_file *file, int item, const char *address, const char *port,
+            char out[ENDPOINT_ADDRESS_BYTES], struct error *error)
+{
+    struct in6_addr parsed;
+    char *end;
+    bool is_six = inet_pton(AF_INET6, address, &parsed) == 1;
+    unsigned long number = strtoul(port, &end, 10);
+    if (*port < '0' || *port > '9' || *end != '\0' || number < 1 || number > 65535)
+        return yaml_mistake(file, item, error, "port %.20s: write a number from 1 to 65535", port);
+    snprintf(out, ENDPOINT_ADDRESS_BYTES, is_six ? "[%s]:%lu" : "%s:%lu", address, number);
+    return STATUS_OK;
+}
+
 static enum status
 read_address(const struct yaml_file *file, int item, struct endpoint_entry *entry,
              struct error *error)
 {
     const char *address = yaml_text(file, yaml_find(file, item, "address"));
     const char *port = yaml_text(file, yaml_find(file, item, "port"));
+    const char *metrics_port = yaml_text(file, yaml_find(file, item, "metricsPort"));
     struct in6_addr parsed;
-    char *end;
     if (address == NULL || port == NULL)
         return yaml_mistake(file, item, error, "an endpoint needs name, address and port");
-    bool is_six = inet_pton(AF_INET6, address, &parsed) == 1;
-    if (!is_six && inet_pton(AF_INET, address, &parsed) != 1)
+    if (inet_pton(AF_INET6, address, &parsed) != 1 && inet_pton(AF_INET, address, &parsed) != 1)
         return yaml_mistake(file, item, error, "address %.64s: write an IPv4 or IPv6 address",
                             address);
-    unsigned long number = strtoul(port, &end, 10);
-    if (*port < '0' || *port > '9' || *end != '\0' || number < 1 || number > 65535)
-        return yaml_mistake(file, item, error, "port %.20s: write a number from 1 to 65535", port);
-    snprintf(entry->address, sizeof(entry->address), is_six ? "[%s]:%lu" : "%s:%lu", address,
-             number);
-    return STATUS_OK;
+    enum status status = put_address(file, item, address, port, entry->address, error);
+    return status == STATUS_OK
+               ? put_address(file, item, address, metrics_port != NULL ? metrics_port : port,
+                             entry->metrics_address, error)
+               : status;
 }
 
 static enum status

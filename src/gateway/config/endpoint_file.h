@@ -5,9 +5,9 @@
  *     endpoints:
  *       - { name: a, address: 10.0.0.1, port: "8000" }
  *
- * An address is IPv4 or IPv6, no name. `scheme: https` is TLS; the server's certificate must have
- * the name that `serverName` says, else the address. `namespace` and `labels` are accepted and not
- * used.
+ * An address is IPv4 or IPv6, no name. `metricsPort` is where /metrics is, if not at the port.
+ * `scheme: https` is TLS; the server's certificate must have the name that `serverName` says, else
+ * the address. `namespace` and `labels` are accepted and not used.
  */
 #pragma once
 
@@ -20,7 +20,8 @@ enum { ENDPOINT_NAME_BYTES = 128, ENDPOINT_ADDRESS_BYTES = 64 };
 struct endpoint_entry {
     char name[ENDPOINT_NAME_BYTES];
     char address[ENDPOINT_ADDRESS_BYTES]; /* "10.0.0.1:8000", "[::1]:8000" */
-    char tls_name[ENDPOINT_NAME_BYTES];   /* the name in its certificate; empty: no TLS */
+    char metrics_address[ENDPOINT_ADDRESS_BYTES];
+    char tls_name[ENDPOINT_NAME_BYTES]; /* the name in its certificate; empty: no TLS */
 };
 
 /* Reads at most `max` entries into `entries`. INVALID_ARGUMENT with path, line and mistake; more

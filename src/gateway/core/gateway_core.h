@@ -149,6 +149,7 @@ enum gateway_adapter_state { GATEWAY_ADAPTER_WAITING, GATEWAY_ADAPTER_LOADED };
 struct gateway_adapter {
     uint64_t name; /* gateway_name_hash */
     enum gateway_adapter_state state;
+    uint32_t pending; /* its requests there, whoever sent them */
 };
 
 /* What a scrape found. `is_known` false: the server is well but shows no figures. */
@@ -166,9 +167,14 @@ struct gateway_figures {
 /* What an answer's headers say of its server. */
 struct gateway_report {
     bool has_waiting;
+    bool has_running;
     bool has_kv_used;
+    bool has_adapters;
     uint32_t waiting;
+    uint32_t running;
     double kv_used;
+    uint32_t adapter_count; /* all that are loaded; none waits */
+    const struct gateway_adapter *adapters;
 };
 
 /* What a request needs. */

@@ -208,6 +208,15 @@ pick_weighted_random(const struct schedule_task *task)
     return pick;
 }
 
+/* Ours, or what the server reported, which counts other gateways' too. */
+static uint32_t
+adapter_pending(const struct core_adapter *adapter)
+{
+    return adapter == NULL                         ? 0
+           : adapter->pending > adapter->in_flight ? adapter->pending
+                                                   : adapter->in_flight;
+}
+
 /* S6 as scores: the most pending of those that have the adapter and are below the limit; else the
  * fewest adapters, then the least pending. */
 static uint32_t
@@ -218,9 +227,9 @@ pick_seed(const struct schedule_task *task)
     for (uint32_t i = 0; i < task->count; i++) {
         struct core_endpoint *endpoint = endpoint_of(task, i);
         const struct core_adapter *adapter = endpoint_adapter(endpoint, task->ask->model);
-        bool has =
-            adapter != NULL && adapter->in_flight < gateway->config.scheduler.seed_pending_max;
-        gateway->scores[i] = has ? adapter->in_flight : -1.0;
+        uint32_t pending = adapter_pending(adapter);
+        bool has = adapter != NULL && pending < gateway->config.scheduler.seed_pending_max;
+        gateway->scores[i] = has ? pending : -1.0;
         any = any || has;
     }
     for (uint32_t i = 0; i < task->count && !any; i++) {

@@ -23,7 +23,8 @@ struct prefix_index {
 struct core_adapter {
     uint64_t name;
     uint32_t in_flight;
-    bool is_reported; /* by the last scrape */
+    uint32_t pending; /* as reported */
+    bool is_reported; /* by the last scrape or report */
     enum gateway_adapter_state state;
 };
 

@@ -57,6 +57,7 @@ endpoint_forget(struct core_endpoint *endpoint)
     for (uint32_t i = 0; i < endpoint->adapter_count; i++)
         if (endpoint->adapters[i].in_flight > 0) {
             endpoint->adapters[kept] = endpoint->adapters[i];
+            endpoint->adapters[kept].pending = 0;
             endpoint->adapters[kept++].is_reported = false;
         }
     endpoint->adapter_count = kept;
@@ -199,17 +200,18 @@ on_tick(struct gateway *gateway)
 
 static void
 take_adapters(struct gateway *gateway, struct core_endpoint *endpoint,
-              const struct gateway_figures *figures)
+              const struct gateway_adapter *adapters, uint32_t count)
 {
     uint32_t kept = 0;
     for (uint32_t i = 0; i < endpoint->adapter_count; i++)
         if (endpoint->adapters[i].in_flight > 0) {
             endpoint->adapters[kept] = endpoint->adapters[i];
+            endpoint->adapters[kept].pending = 0;
             endpoint->adapters[kept++].is_reported = false;
         }
     endpoint->adapter_count = kept;
-    for (uint32_t i = 0; i < figures->adapter_count; i++) {
-        const struct gateway_adapter *reported = &figures->adapters[i];
+    for (uint32_t i = 0; i < count; i++) {
+        const struct gateway_adapter *reported = &adapters[i];
         struct core_adapter *adapter = endpoint_adapter(endpoint, reported->name);
         if (adapter == NULL && endpoint->adapter_count == GATEWAY_ADAPTERS_MAX) {
             gateway->counts.adapters_ignored++;
@@ -221,6 +223,8 @@ take_adapters(struct gateway *gateway, struct core_endpoint *endpoint,
         }
         if (!adapter->is_reported || adapter->state == GATEWAY_ADAPTER_WAITING)
             adapter->state = reported->state;
+        if (adapter->pending < reported->pending)
+            adapter->pending = reported->pending;
         adapter->is_reported = true;
     }
 }
@@ -238,7 +242,7 @@ take_figures(struct gateway *gateway, struct core_endpoint *endpoint,
     endpoint->base_model = figures->base_model;
     endpoint->adapters_max = figures->adapters_max;
     endpoint->sent_seen = endpoint->sent_at_begin;
-    take_adapters(gateway, endpoint, figures);
+    take_adapters(gateway, endpoint, figures->adapters, figures->adapter_count);
 }
 
 static void
@@ -477,7 +481,8 @@ on_ended(struct gateway *gateway, const struct gateway_event *event)
 
 /* S3: newer than the last scrape. A report without a queue leaves the count of what was sent. */
 static void
-take_report(struct core_endpoint *endpoint, const struct gateway_report *report)
+take_report(struct gateway *gateway, struct core_endpoint *endpoint,
+            const struct gateway_report *report)
 {
     if (endpoint->state != GATEWAY_UP && endpoint->state != GATEWAY_SUSPECT) /* E2 */
         return;
@@ -488,6 +493,10 @@ take_report(struct core_endpoint *endpoint, const struct gateway_report *report)
     }
     if (report->has_kv_used && report->kv_used >= 0) /* false also for NaN */
         endpoint->kv_used = report->kv_used < 1 ? report->kv_used : 1;
+    if (report->has_running)
+        endpoint->running = report->running;
+    if (report->has_adapters)
+        take_adapters(gateway, endpoint, report->adapters, report->adapter_count);
 }
 
 static void
@@ -498,7 +507,7 @@ on_started(struct gateway *gateway, const struct gateway_event *event)
     request->state = REQUEST_STARTED; /* T3 */
     struct core_endpoint *endpoint = endpoint_at(gateway, request->endpoint);
     endpoint->failures = 0;
-    take_report(endpoint, &event->report);
+    take_report(gateway, endpoint, &event->report);
 }
 
 /* ---- the step ---- */

@@ -21,6 +21,7 @@ struct endpoint_member {
     bool is_listed; /* in the file */
     struct endpoint_entry entry;
     struct http_target *target;
+    struct http_target *metrics_target; /* the same, if /metrics is there */
     enum gateway_state state;
 
     struct http_call *scrape;

@@ -34,8 +34,10 @@ static void
 on_freed(struct endpoint_member *member)
 {
     member_forget(member);
+    if (member->metrics_target != member->target)
+        http_target_destroy(member->metrics_target);
     http_target_destroy(member->target);
-    member->target = NULL;
+    member->target = member->metrics_target = NULL;
     member->is_used = false;
 }
 
@@ -138,6 +140,7 @@ static bool
 is_same_entry(const struct endpoint_entry *a, const struct endpoint_entry *b)
 {
     return strcmp(a->name, b->name) == 0 && strcmp(a->address, b->address) == 0 &&
+           strcmp(a->metrics_address, b->metrics_address) == 0 &&
            strcmp(a->tls_name, b->tls_name) == 0;
 }
 
@@ -161,6 +164,28 @@ is_in(const struct endpoint_entry *entries, uint32_t count, const struct endpoin
     return false;
 }
 
+static enum status
+create_targets(struct endpoint_member *member, const struct endpoint_entry *entry,
+               struct error *error)
+{
+    struct http_client *client = member->pool->client;
+    const char *tls_name = entry->tls_name[0] != '\0' ? entry->tls_name : NULL;
+    enum status status =
+        http_target_create(client, entry->address, tls_name, &member->target, error);
+    if (status != STATUS_OK)
+        return status;
+    member->metrics_target = member->target;
+    if (strcmp(entry->metrics_address, entry->address) == 0)
+        return STATUS_OK;
+    status = http_target_create(client, entry->metrics_address, tls_name, &member->metrics_target,
+                                error);
+    if (status != STATUS_OK) {
+        http_target_destroy(member->target);
+        member->target = member->metrics_target = NULL;
+    }
+    return status;
+}
+
 static void
 add(struct endpoint_pool *pool, const struct endpoint_entry *entry)
 {
@@ -173,9 +198,7 @@ add(struct endpoint_pool *pool, const struct endpoint_entry *entry)
         return;
     }
     struct endpoint_member *member = &pool->members[number];
-    const char *tls_name = entry->tls_name[0] != '\0' ? entry->tls_name : NULL;
-    if (http_target_create(pool->client, entry->address, tls_name, &member->target, &error) !=
-        STATUS_OK) {
+    if (create_targets(member, entry, &error) != STATUS_OK) {
         log_warn("endpoint_refused endpoint=\"%s\" error=\"%s\"", entry->name, error.text);
         return;
     }

@@ -8,12 +8,13 @@
 enum { MODELS_MS = 10000 };
 
 static struct http_call *
-get(struct endpoint_member *member, const char *path, const struct http_call_handler *handler)
+get(struct endpoint_member *member, struct http_target *target, const char *path,
+    const struct http_call_handler *handler)
 {
     int64_t limit_ns = member->pool->settings->scrape_timeout_ms * NS_PER_MS;
     const struct http_call_request request = {
         .method = "GET", .path = path, .timeouts = {.connect_ns = limit_ns, .total_ns = limit_ns}};
-    return http_call_start(member->target, &request, handler, member);
+    return http_call_start(target, &request, handler, member);
 }
 
 /* ---- /v1/models ---- */
@@ -64,7 +65,7 @@ ask_models(struct endpoint_member *member)
     static const struct http_call_handler handler = {on_models_head, on_models_piece,
                                                      on_models_end};
     member->models_ms = pool_now_ms();
-    member->ask_models = get(member, "/v1/models", &handler);
+    member->ask_models = get(member, member->target, "/v1/models", &handler);
 }
 
 /* ---- /metrics ---- */
@@ -117,7 +118,7 @@ void
 member_scrape(struct endpoint_member *member)
 {
     static const struct http_call_handler handler = {on_page_head, on_page_piece, on_page_end};
-    member->scrape = get(member, "/metrics", &handler);
+    member->scrape = get(member, member->metrics_target, "/metrics", &handler);
 }
 
 void

@@ -80,7 +80,7 @@ account_tokens(struct exchange *exchange)
 {
     struct llm_proxy *proxy = exchange->proxy;
     struct usage *usage = &exchange->usage;
-    if (exchange->code != 200)
+    if (exchange->code != 200 || exchange->is_oip)
         return;
     if (!usage_read(&exchange->tail, usage)) {
         *usage = (struct usage){0, 0};

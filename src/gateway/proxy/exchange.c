@@ -29,6 +29,7 @@ exchange_begin(struct llm_proxy *proxy, struct http_request *request, struct api
     exchange->key = key;
     exchange->used = 0;
     exchange->model_name = NULL;
+    exchange->is_oip = false;
     exchange->tail.used = 0;
     exchange->usage = (struct usage){0, 0};
     exchange->tries = 0;

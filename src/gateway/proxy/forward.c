@@ -134,11 +134,14 @@ static void
 start(struct exchange *exchange, const struct http_call *call)
 {
     struct gateway_event event = {.kind = GATEWAY_STARTED};
+    struct load_report report;
+    report.figures = (struct gateway_report){.has_waiting = false};
     for (const char *const *name = load_report_headers; *name != NULL; name++) {
         const char *value = http_call_header(call, *name);
         if (value != NULL)
-            load_report_read(*name, value, &event.report);
+            load_report_read(*name, value, &report);
     }
+    event.report = report.figures;
     exchange->state = EXCHANGE_STARTED;
     exchange->used = exchange->tokens; /* at least, also if the client leaves */
     exchange->first_ns = clock_now_ns();

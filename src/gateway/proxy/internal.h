@@ -49,6 +49,7 @@ struct exchange {
     size_t body_declared; /* its length; SIZE_MAX: unknown */
     uint64_t model;
     char *model_name; /* as sent, perhaps cut; NULL: not known yet */
+    bool is_oip;      /* Open Inference Protocol: the path names the model */
     uint64_t session;
     int32_t priority;
     uint64_t flow;

@@ -112,21 +112,66 @@ head_scan(struct exchange *exchange)
     exchange->slo_ms = slo_ms > 0 && slo_ms <= INT32_MAX ? slo_ms : 0;
 }
 
+static void
+keep_model_name(struct exchange *exchange, const char *name, size_t bytes)
+{
+    size_t kept = bytes < NAME_BYTES ? bytes : NAME_BYTES;
+    exchange->model_name = calloc(1, kept + 1); /* no strndup: a body does not end in NUL */
+    CHECK(exchange->model_name != NULL);
+    memcpy(exchange->model_name, name, kept);
+}
+
+/* A path of the Open Inference Protocol: /v2/models/NAME[/versions/VERSION]/infer. Returns the
+ * length of NAME, or 0. Paths come decoded and are sent on as they are, so only such characters
+ * pass that mean nothing in a request line. */
+static size_t
+oip_model(const char *path, const char **name)
+{
+    static const char passing[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                                  "-._~:";
+    static const char prefix[] = "/v2/models/";
+    static const char versions[] = "/versions/";
+    if (strncmp(path, prefix, sizeof(prefix) - 1) != 0)
+        return 0;
+    *name = path + sizeof(prefix) - 1;
+    size_t bytes = strspn(*name, passing);
+    const char *rest = *name + bytes;
+    if (strncmp(rest, versions, sizeof(versions) - 1) == 0) {
+        size_t version = strspn(rest + sizeof(versions) - 1, passing);
+        rest += version > 0 ? sizeof(versions) - 1 + version : 0;
+    }
+    bool has_dots = strstr(path, "/.") != NULL; /* which servers may resolve */
+    return !has_dots && strcmp(rest, "/infer") == 0 ? bytes : 0;
+}
+
+/* Its bodies may be binary, and have no prefix that a server would keep. */
+static void
+oip_scan(struct exchange *exchange)
+{
+    const char *name = NULL;
+    size_t bytes = oip_model(http_request_path(exchange->request), &name);
+    keep_model_name(exchange, name, bytes);
+    exchange->model = gateway_name_hash(name, bytes);
+    exchange->tokens = 1;
+    head_scan(exchange);
+}
+
 /* Finds what the scheduler needs. Returns NULL or the mistake. */
 static const char *
 body_scan(struct exchange *exchange)
 {
     struct prompt prompt;
+    if (exchange->is_oip) {
+        oip_scan(exchange);
+        return NULL;
+    }
     const char *mistake = prompt_read(exchange->body, exchange->body_bytes, &prompt);
     if (mistake != NULL)
         return mistake;
     struct json_span name;
     uint64_t blocks[GATEWAY_BLOCKS_MAX];
     CHECK(json_span_string(prompt.name, &name)); /* or it were a mistake */
-    size_t name_bytes = name.bytes < NAME_BYTES ? name.bytes : NAME_BYTES;
-    exchange->model_name = calloc(1, name_bytes + 1); /* no strndup: a body does not end in NUL */
-    CHECK(exchange->model_name != NULL);
-    memcpy(exchange->model_name, name.at, name_bytes);
+    keep_model_name(exchange, name.at, name.bytes);
     exchange->model = prompt.model;
     exchange->tokens = prompt.tokens;
     head_scan(exchange);
@@ -270,6 +315,8 @@ take(struct llm_proxy *proxy, struct http_request *request)
         return;
     }
     const char *length = http_request_header(request, "Content-Length");
+    const char *name;
+    exchange->is_oip = oip_model(http_request_path(request), &name) > 0;
     exchange->body_declared = length != NULL ? strtoull(length, NULL, 10) : SIZE_MAX;
     http_request_stream(request, &sink);
 }
@@ -284,6 +331,17 @@ static const struct proxy_route {
     {"/health", "GET, HEAD", answer_health},
 };
 
+static const struct proxy_route *
+route_find(const char *path)
+{
+    static const struct proxy_route oip = {"/v2/models/", "POST", NULL};
+    const char *name;
+    for (size_t i = 0; i < ARRAY_COUNT(routes); i++)
+        if (strcmp(path, routes[i].path) == 0)
+            return &routes[i];
+    return oip_model(path, &name) > 0 ? &oip : NULL;
+}
+
 static bool
 is_get(const struct http_request *request)
 {
@@ -294,14 +352,11 @@ static void
 on_head(void *context, struct http_request *request)
 {
     struct llm_proxy *proxy = context;
-    const struct proxy_route *route = NULL;
-    for (size_t i = 0; route == NULL && i < ARRAY_COUNT(routes); i++)
-        if (strcmp(http_request_path(request), routes[i].path) == 0)
-            route = &routes[i];
+    const struct proxy_route *route = route_find(http_request_path(request));
     if (route == NULL)
         refuse(proxy, request, 404,
                "there is nothing at this path: POST /v1/chat/completions, /v1/completions, "
-               "/v1/embeddings, GET /v1/models");
+               "/v1/embeddings, /v2/models/NAME/infer, GET /v1/models");
     else if (route->get != NULL && is_get(request))
         route->get(proxy, request);
     else if (route->get == NULL && http_request_method(request) == HTTP_POST)

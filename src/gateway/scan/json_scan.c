@@ -160,6 +160,25 @@ json_scan_next(struct json_span array, size_t *position, struct json_span *eleme
 }
 
 bool
+json_scan_next_member(struct json_span object, size_t *position, struct json_span *name,
+                      struct json_span *value)
+{
+    struct json_span quoted;
+    if (object.at == NULL || object.bytes < 2 || object.at[0] != '{')
+        return false;
+    struct cursor cursor = {object.at + *position, object.at + object.bytes};
+    if (*position == 0)
+        cursor.at++;
+    else if (skip_either(&cursor, ',', ',') == 0)
+        return false;
+    if (!skip_value(&cursor, &quoted) || !json_span_string(quoted, name) ||
+        skip_either(&cursor, ':', ':') == 0 || !skip_value(&cursor, value))
+        return false;
+    *position = (size_t)(cursor.at - object.at);
+    return true;
+}
+
+bool
 json_span_string(struct json_span value, struct json_span *inside)
 {
     if (value.at == NULL || value.bytes < 2 || value.at[0] != '"')

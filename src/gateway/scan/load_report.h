@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What an answer's headers say of its server: ORCA reports as TEXT, JSON and BIN, and the queue of
- * the reference's proof of concept. Pure.
+ * What an answer's headers say of its server: ORCA reports as TEXT, JSON and BIN with the names of
+ * docs/model-server-protocol.md, vLLM and Triton, and the queue and adapters of the reference's
+ * proof of concept. Pure.
  */
 #pragma once
 
@@ -12,6 +13,11 @@
 /* The headers that are read; NULL ends them. */
 extern const char *const load_report_headers[];
 
+struct load_report {
+    struct gateway_report figures; /* its adapters are those below */
+    struct gateway_adapter adapters[GATEWAY_ADAPTERS_MAX];
+};
+
 /* Adds to the report what the header with that name says; what it does not say, or says wrongly,
- * stays as it is. */
-void load_report_read(const char *header, const char *value, struct gateway_report *report);
+ * stays as it is. Only `figures` need be empty at first. */
+void load_report_read(const char *header, const char *value, struct load_report *report);

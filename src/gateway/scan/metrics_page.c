@@ -36,28 +36,35 @@ as_count(double value)
     return value >= 0 && value < UINT32_MAX ? (uint32_t)value : 0; /* 0 also for NaN */
 }
 
+static bool
+is_text(const char *text, size_t bytes, const char *wanted)
+{
+    return bytes == strlen(wanted) && memcmp(text, wanted, bytes) == 0;
+}
+
 static void
 add_adapter(struct metrics_page *page, const char *name, size_t bytes,
-            enum gateway_adapter_state state)
+            enum gateway_adapter_state state, uint32_t pending)
 {
     struct gateway_figures *figures = &page->figures;
     if (bytes == 0 || figures->adapter_count == GATEWAY_ADAPTERS_MAX)
         return;
-    page->adapters[figures->adapter_count++] =
-        (struct gateway_adapter){.name = gateway_name_hash(name, bytes), .state = state};
+    page->adapters[figures->adapter_count++] = (struct gateway_adapter){
+        .name = gateway_name_hash(name, bytes), .state = state, .pending = pending};
 }
 
 static void
-add_adapters(struct metrics_page *page, const char *label, enum gateway_adapter_state state)
+add_adapters(struct metrics_page *page, const char *labels, const char *label,
+             enum gateway_adapter_state state)
 {
     const char *names;
     size_t bytes;
-    if (!label_find(page->info, label, &names, &bytes))
+    if (!label_find(labels, label, &names, &bytes))
         return;
     for (const char *end = names + bytes; names < end;) {
         const char *comma = memchr(names, ',', (size_t)(end - names));
         size_t length = (size_t)((comma != NULL ? comma : end) - names);
-        add_adapter(page, names, length, state);
+        add_adapter(page, names, length, state, 0);
         names += length + 1;
     }
 }
@@ -74,6 +81,21 @@ take_waiting(struct metrics_page *page, const char *labels, double value)
         page->figures.base_model = gateway_name_hash(model, bytes);
 }
 
+/* Ours: the first model is the base; a server without adapters may have others. */
+static void
+take_model_waiting(struct metrics_page *page, const char *labels, double value)
+{
+    const char *model;
+    size_t bytes;
+    page->figures.waiting += as_count(value);
+    if (!label_find(labels, "model", &model, &bytes) || bytes == 0)
+        return;
+    if (page->figures.base_model == 0)
+        page->figures.base_model = gateway_name_hash(model, bytes);
+    else if (page->figures.base_model != gateway_name_hash(model, bytes))
+        add_adapter(page, model, bytes, GATEWAY_ADAPTER_LOADED, 0);
+}
+
 static void
 take_running(struct metrics_page *page, const char *labels, double value)
 {
@@ -85,8 +107,51 @@ static void
 take_kv_cache(struct metrics_page *page, const char *labels, double value)
 {
     (void)labels;
+    page->has_kv_cache = true;
     if (value > page->figures.kv_used)
         page->figures.kv_used = value < 1 ? value : 1;
+}
+
+static void
+take_room(struct metrics_page *page, const char *labels, double value)
+{
+    (void)labels;
+    page->requests_max += as_count(value);
+}
+
+static void
+take_adapter(struct metrics_page *page, const char *labels, double value)
+{
+    const char *state;
+    const char *name;
+    size_t bytes;
+    page->has_states = true;
+    if (!label_find(labels, "state", &state, &bytes))
+        return;
+    bool is_loaded = is_text(state, bytes, "loaded");
+    if ((is_loaded || is_text(state, bytes, "waiting")) &&
+        label_find(labels, "adapter", &name, &bytes))
+        add_adapter(page, name, bytes, is_loaded ? GATEWAY_ADAPTER_LOADED : GATEWAY_ADAPTER_WAITING,
+                    as_count(value));
+}
+
+/* The two of the reference's proof of concept. */
+static void
+take_active(struct metrics_page *page, const char *labels, double value)
+{
+    const char *name;
+    size_t bytes;
+    page->has_states = true;
+    if (label_find(labels, "active_lora_adapters", &name, &bytes))
+        add_adapter(page, name, bytes, GATEWAY_ADAPTER_LOADED, as_count(value));
+}
+
+static void
+take_all_active(struct metrics_page *page, const char *labels, double value)
+{
+    (void)value;
+    page->has_states = true;
+    add_adapters(page, labels, "active_adapters", GATEWAY_ADAPTER_LOADED);
 }
 
 static void
@@ -104,11 +169,11 @@ take_loaded(struct metrics_page *page, const char *labels, double value)
 {
     const char *text;
     size_t bytes;
-    bool is_elsewhere =
-        label_find(labels, "level", &text, &bytes) && (bytes != 3 || memcmp(text, "gpu", 3) != 0);
-    if (value > 0 && !is_elsewhere && label_find(labels, "adapter_name", &text, &bytes))
-        add_adapter(page, text, bytes, GATEWAY_ADAPTER_LOADED);
-    page->loaded_count = page->figures.adapter_count;
+    bool is_elsewhere = label_find(labels, "level", &text, &bytes) && !is_text(text, bytes, "gpu");
+    if (value > 0 && !is_elsewhere && label_find(labels, "adapter_name", &text, &bytes)) {
+        page->has_states = true;
+        add_adapter(page, text, bytes, GATEWAY_ADAPTER_LOADED, 0);
+    }
 }
 
 static void
@@ -125,6 +190,12 @@ static const struct metrics_series {
     const char *label;
     const char *label_value;
 } known[] = {
+    {"model_server_requests_waiting", take_model_waiting, NULL, NULL},
+    {"model_server_requests_running", take_running, NULL, NULL},
+    {"model_server_requests_max", take_room, NULL, NULL},
+    {"model_server_kv_cache_used_ratio", take_kv_cache, NULL, NULL},
+    {"model_server_adapter_requests", take_adapter, NULL, NULL},
+    {"model_server_adapters_max", take_adapters_max, NULL, NULL},
     {"vllm:num_requests_waiting", take_waiting, NULL, NULL},
     {"vllm:num_requests_running", take_running, NULL, NULL},
     {"vllm:kv_cache_usage_perc", take_kv_cache, NULL, NULL},
@@ -132,6 +203,8 @@ static const struct metrics_series {
     {"vllm:lora_requests_info", take_info, NULL, NULL},
     {"vllm:lora_adapter_loaded", take_loaded, NULL, NULL},
     {"vllm:max_gpu_lora_adapters", take_adapters_max, NULL, NULL},
+    {"vllm:active_lora_adapters", take_active, NULL, NULL},
+    {"vllm:info_active_adapters_info", take_all_active, NULL, NULL},
     {"sglang:num_queue_reqs", take_waiting, NULL, NULL},
     {"sglang:num_running_reqs", take_running, NULL, NULL},
     {"sglang:token_usage", take_kv_cache, NULL, NULL},
@@ -151,11 +224,10 @@ is_of(const struct metrics_series *series, const char *name, size_t name_bytes, 
 {
     const char *value;
     size_t bytes;
-    if (strlen(series->name) != name_bytes || memcmp(name, series->name, name_bytes) != 0)
+    if (!is_text(name, name_bytes, series->name))
         return false;
-    return series->label == NULL ||
-           (label_find(labels, series->label, &value, &bytes) &&
-            bytes == strlen(series->label_value) && memcmp(value, series->label_value, bytes) == 0);
+    return series->label == NULL || (label_find(labels, series->label, &value, &bytes) &&
+                                     is_text(value, bytes, series->label_value));
 }
 
 /* Behind the brace that ends them, which values may contain; NULL: there is none. */
@@ -199,8 +271,8 @@ void
 metrics_page_begin(struct metrics_page *page)
 {
     page->figures = (struct gateway_figures){.adapters = page->adapters};
-    page->loaded_count = 0;
-    page->has_info = page->skips = false;
+    page->requests_max = 0;
+    page->has_states = page->has_info = page->skips = page->has_kv_cache = false;
     page->info_time = 0;
     page->lines_ignored = 0;
     page->bytes = page->used = 0;
@@ -240,7 +312,7 @@ metrics_page_take_models(struct metrics_page *page, const struct model_list *mod
     struct gateway_figures *figures = &page->figures;
     if (figures->base_model == 0)
         figures->base_model = models->base;
-    if (page->has_info || page->loaded_count > 0)
+    if (page->has_info || page->has_states)
         return;
     for (uint32_t i = 0; i < models->adapter_count; i++)
         page->adapters[i] =
@@ -254,11 +326,16 @@ metrics_page_end(struct metrics_page *page)
     const char *max;
     size_t bytes;
     metrics_page_feed(page, "\n", 1); /* the last line may lack it */
+    struct gateway_figures *figures = &page->figures;
+    if (page->requests_max > 0 && !page->has_kv_cache) {
+        double used = ((double)figures->waiting + figures->running) / page->requests_max;
+        figures->kv_used = used < 1 ? used : 1;
+    }
     if (!page->has_info)
         return;
-    if (page->loaded_count == 0)
-        add_adapters(page, "running_lora_adapters", GATEWAY_ADAPTER_LOADED);
-    add_adapters(page, "waiting_lora_adapters", GATEWAY_ADAPTER_WAITING);
+    if (!page->has_states)
+        add_adapters(page, page->info, "running_lora_adapters", GATEWAY_ADAPTER_LOADED);
+    add_adapters(page, page->info, "waiting_lora_adapters", GATEWAY_ADAPTER_WAITING);
     if (page->figures.adapters_max == 0 && label_find(page->info, "max_lora", &max, &bytes))
         page->figures.adapters_max = as_count(strtod(max, NULL));
 }
