@@ -17,6 +17,22 @@ function(shoal_library name)
     target_link_libraries(${name} PUBLIC shoal_flags ${arg_LIBS})
 endfunction()
 
+# shoal_embed(target header file...): compiles files into a target, each as an array page_NAME_SUFFIX
+# that the header declares.
+function(shoal_embed target header)
+    foreach(file IN LISTS ARGN)
+        cmake_path(GET file FILENAME name)
+        string(MAKE_C_IDENTIFIER page_${name} symbol)
+        set(out ${CMAKE_CURRENT_BINARY_DIR}/${symbol}.c)
+        add_custom_command(OUTPUT ${out}
+            COMMAND ${CMAKE_COMMAND} -DIN=${file} -DOUT=${out} -DNAME=${symbol} -DHEADER=${header}
+                    -P ${CMAKE_SOURCE_DIR}/cmake/embed.cmake
+            DEPENDS ${file} ${CMAKE_SOURCE_DIR}/cmake/embed.cmake
+            COMMENT "Embedding ${name}")
+        target_sources(${target} PRIVATE ${out})
+    endforeach()
+endfunction()
+
 # shoal_program(name LIBS lib...): an executable of the current folder's main.c.
 function(shoal_program name)
     cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "LIBS")

@@ -16,6 +16,7 @@
 #include "gateway/config/key_file.h"
 #include "gateway/config/objective_file.h"
 #include "gateway/config/settings.h"
+#include "gateway/dashboard/dashboard.h"
 #include "gateway/extproc/extproc.h"
 #include "gateway/proxy/proxy.h"
 #include "loop/loop.h"
@@ -73,7 +74,8 @@ static const struct usage_program program = {
 struct gateway_service {
     struct loop *loop;
     struct llm_proxy *proxy;
-    struct extproc *extproc; /* NULL: not configured */
+    struct extproc *extproc; /* NULL: not configured, as the next */
+    struct pool_dashboard *dashboard;
     int signals;
     int exit_code;
     int told;     /* signals so far */
@@ -147,7 +149,7 @@ raise_descriptors(void)
 static enum status
 check_descriptors(const struct gateway_settings *settings, struct error *error)
 {
-    enum { OTHER = 128, OF_ENDPOINT = 2, OF_REQUEST = 2 }; /* a scrape, models; a call, one kept */
+    enum { OTHER = 192, OF_ENDPOINT = 2, OF_REQUEST = 2 }; /* a scrape, models; a call, one kept */
     struct rlimit limit;
     uint64_t needed =
         OTHER + (uint64_t)settings->connections_max +
@@ -179,6 +181,9 @@ serve(const struct gateway_settings *settings)
     if (status == STATUS_OK && settings->ext_proc[0] != '\0')
         status = extproc_create(loop_base(service.loop), settings, proxy_endpoints(service.proxy),
                                 &service.extproc, &error);
+    if (status == STATUS_OK && settings->dashboard[0] != '\0')
+        status = pool_dashboard_create(loop_base(service.loop), settings,
+                                       proxy_endpoints(service.proxy), &service.dashboard, &error);
     if (status == STATUS_OK) {
         struct loop_watch *watch =
             loop_watch_add(service.loop, service.signals, on_signal, &service);
@@ -189,6 +194,7 @@ serve(const struct gateway_settings *settings)
         log_error("start_failed error=\"%s\"", error.text);
         service.exit_code = EXIT_USAGE;
     }
+    pool_dashboard_destroy(service.dashboard);
     extproc_destroy(service.extproc);
     proxy_destroy(service.proxy);
     if (service.loop != NULL)

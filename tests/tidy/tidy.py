@@ -88,7 +88,9 @@ LAYERS = {
                           "gateway/endpoints", "gateway/proxy"},
     "src/gateway/extproc": {"base", "loop", "wire", "http", "gateway/core", "gateway/scan", "gateway/config",
                             "gateway/endpoints", "gateway/proxy", "gateway/extproc"},
-    "src/gateway": {"base", "loop", "gateway/config", "gateway/proxy", "gateway/extproc"},
+    "src/gateway/dashboard": {"base", "loop", "http", "gateway/core", "gateway/config",
+                              "gateway/endpoints", "gateway/dashboard"},
+    "src/gateway": {"base", "loop", "gateway/config", "gateway/proxy", "gateway/extproc", "gateway/dashboard"},
     "include/shoal": {"shoal"},
 }
 

@@ -25,6 +25,7 @@ enum {
     GATEWAY_BANDS_CONFIGURED_MAX = 16,
     GATEWAY_BANDS_MAX = 64, /* priorities in use at a time */
     GATEWAY_WAIT_BUCKETS = 10,
+    GATEWAY_REASONS_MAX = 8, /* endpoints that are told for one choice */
 };
 
 /* ---- the scheduler, as data ---- */
@@ -138,6 +139,7 @@ struct gateway_config {
     int64_t scrape_ms_min;
     int64_t scrape_ms_max;
     int64_t share_window_ms; /* F7; 0: off */
+    bool keeps_reasons;      /* for gateway_look_choice */
     struct gateway_scheduler scheduler;
     struct gateway_flow_control flow_control;
 };
@@ -322,11 +324,36 @@ struct gateway_view {
     uint32_t waiting; /* as of the last scrape */
     uint32_t running;
     double kv_used;
+    uint32_t adapters_max;
     uint32_t adapter_count;
+};
+
+/* Why a request was sent where: of the endpoints among which the picker chose, the best. */
+struct gateway_reason {
+    uint32_t endpoint;
+    double total;
+    double parts[GATEWAY_SCORER_COUNT]; /* weight times score */
+};
+
+struct gateway_choice {
+    uint32_t request;
+    uint32_t endpoint;
+    uint64_t model;
+    int32_t priority;
+    uint32_t tries;
+    uint32_t usable_count;    /* endpoints that could get it */
+    uint32_t candidate_count; /* those that the filters left */
+    uint32_t reason_count;
+    struct gateway_reason reasons[GATEWAY_REASONS_MAX]; /* the chosen one's first */
 };
 
 const struct gateway_counts *gateway_counts(const struct gateway *gateway);
 void gateway_look(const struct gateway *gateway, uint32_t endpoint, struct gateway_view *view);
+/* Of a request that the last step sent; NULL without `keeps_reasons`. Until the next step. */
+const struct gateway_choice *gateway_look_choice(const struct gateway *gateway, uint32_t request);
+/* The adapters of an endpoint, at most `max`; those that only our requests wait for, too. */
+uint32_t gateway_look_adapters(const struct gateway *gateway, uint32_t endpoint,
+                               struct gateway_adapter *adapters, uint32_t max);
 /* For `position` below GATEWAY_BANDS_MAX. False: no band is there. */
 bool gateway_look_band(const struct gateway *gateway, uint32_t position,
                        struct gateway_band_view *view);

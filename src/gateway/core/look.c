@@ -23,8 +23,36 @@ gateway_look(const struct gateway *gateway, uint32_t number, struct gateway_view
         .waiting = endpoint->waiting,
         .running = endpoint->running,
         .kv_used = endpoint->kv_used,
+        .adapters_max = endpoint->adapters_max,
         .adapter_count = endpoint->adapter_count,
     };
+}
+
+const struct gateway_choice *
+gateway_look_choice(const struct gateway *gateway, uint32_t request)
+{
+    for (uint32_t i = 0; i < gateway->choice_count; i++)
+        if (gateway->choices[i].request == request)
+            return &gateway->choices[i];
+    return NULL;
+}
+
+uint32_t
+gateway_look_adapters(const struct gateway *gateway, uint32_t number,
+                      struct gateway_adapter *adapters, uint32_t max)
+{
+    CHECK(number < gateway->config.endpoints_max);
+    const struct core_endpoint *endpoint = &gateway->endpoints[number];
+    uint32_t count = endpoint->adapter_count < max ? endpoint->adapter_count : max;
+    for (uint32_t i = 0; i < count; i++) {
+        const struct core_adapter *adapter = &endpoint->adapters[i];
+        bool is_loaded = adapter->is_reported && adapter->state == GATEWAY_ADAPTER_LOADED;
+        adapters[i] = (struct gateway_adapter){.name = adapter->name,
+                                               .state = is_loaded ? GATEWAY_ADAPTER_LOADED
+                                                                  : GATEWAY_ADAPTER_WAITING,
+                                               .pending = adapter_pending(adapter)};
+    }
+    return count;
 }
 
 bool

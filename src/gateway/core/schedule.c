@@ -208,8 +208,7 @@ pick_weighted_random(const struct schedule_task *task)
     return pick;
 }
 
-/* Ours, or what the server reported, which counts other gateways' too. */
-static uint32_t
+uint32_t
 adapter_pending(const struct core_adapter *adapter)
 {
     return adapter == NULL                         ? 0
@@ -298,6 +297,58 @@ filter(struct schedule_task *task, const struct gateway_filter *by)
         task->count = kept;
 }
 
+/* ---- reasons ---- */
+
+/* What each endpoint gets from one scorer. */
+static void
+score(const struct schedule_task *task, enum gateway_scorer scorer, double weight)
+{
+    struct gateway *gateway = task->gateway;
+    double *parts = gateway->parts;
+    if (parts != NULL)
+        parts += (size_t)scorer * gateway->config.endpoints_max;
+    for (uint32_t i = 0; parts != NULL && i < task->count; i++)
+        parts[i] = -gateway->scores[i];
+    if (weight > 0)
+        scorers[scorer](task, weight);
+    for (uint32_t i = 0; parts != NULL && i < task->count; i++)
+        parts[i] += gateway->scores[i];
+}
+
+static struct gateway_reason
+reason_of(const struct schedule_task *task, uint32_t candidate)
+{
+    const struct gateway *gateway = task->gateway;
+    struct gateway_reason reason = {.endpoint = task->at[candidate],
+                                    .total = gateway->scores[candidate]};
+    for (uint32_t i = 0; i < GATEWAY_SCORER_COUNT; i++)
+        reason.parts[i] = gateway->parts[(size_t)i * gateway->config.endpoints_max + candidate];
+    return reason;
+}
+
+/* The chosen one, then the others in the order of their scores. */
+static void
+keep_reasons(const struct schedule_task *task, uint32_t pick)
+{
+    struct gateway_choice *draft = &task->gateway->draft;
+    draft->candidate_count = task->count;
+    draft->reasons[0] = reason_of(task, pick);
+    draft->reason_count = 1;
+    for (uint32_t i = 0; i < task->count; i++) {
+        double total = task->gateway->scores[i];
+        uint32_t at = draft->reason_count;
+        while (at > 1 && draft->reasons[at - 1].total < total)
+            at--;
+        if (i == pick || at == GATEWAY_REASONS_MAX)
+            continue;
+        uint32_t last = draft->reason_count < GATEWAY_REASONS_MAX ? draft->reason_count++
+                                                                  : GATEWAY_REASONS_MAX - 1;
+        for (; last > at; last--)
+            draft->reasons[last] = draft->reasons[last - 1];
+        draft->reasons[at] = reason_of(task, i);
+    }
+}
+
 uint32_t
 schedule(struct gateway *gateway, const struct core_request *request, const struct gateway_ask *ask)
 {
@@ -308,15 +359,17 @@ schedule(struct gateway *gateway, const struct core_request *request, const stru
         task.count = gather(&task, request, GATEWAY_SUSPECT);
     if (task.count == 0)
         return NONE;
+    gateway->draft.usable_count = task.count;
     for (uint32_t i = 0; i < data->filter_count; i++)
         filter(&task, &data->filters[i]);
     for (uint32_t i = 0; i < task.count; i++)
         gateway->scores[i] = 0;
-    for (int i = 0; i < GATEWAY_SCORER_COUNT; i++)
-        if (data->weights[i] > 0)
-            scorers[i](&task, data->weights[i]);
+    for (enum gateway_scorer i = 0; i < GATEWAY_SCORER_COUNT; i++)
+        score(&task, i, data->weights[i]);
     uint32_t pick = pickers[data->picker](&task);
     CHECK(pick < task.count);
+    if (gateway->parts != NULL)
+        keep_reasons(&task, pick);
     return task.at[pick];
 }
 

@@ -121,6 +121,9 @@ struct core_request {
     bool had_endpoint; /* when its expiry was set (F6) */
 };
 
+/* A step sends at most one request for its event, and one from the queue. */
+enum { CHOICES_MAX = 2 };
+
 enum { SHARES_MAX = 64, SHARE_SLICES = 8 };
 
 /* The tokens of one model, by slices of the window, of which each knows its number. */
@@ -141,8 +144,12 @@ struct gateway {
     bool has_refused; /* in this step: the edge expects at most one */
     struct core_queue queue;
     struct core_share shares[SHARES_MAX];
-    double *scores;       /* scratch of schedule.c, per endpoint */
-    uint32_t *candidates; /* likewise */
+    double *scores;              /* scratch of schedule.c, per endpoint */
+    uint32_t *candidates;        /* likewise */
+    double *parts;               /* likewise, for each scorer; NULL: reasons are not kept */
+    struct gateway_choice draft; /* of the last schedule() */
+    struct gateway_choice choices[CHOICES_MAX];
+    uint32_t choice_count;
     struct gateway_counts counts;
 };
 
@@ -155,6 +162,9 @@ uint32_t schedule(struct gateway *gateway, const struct core_request *request,
                   const struct gateway_ask *ask);
 /* Requests that wait there: as scraped, and those sent since (S3). */
 uint32_t endpoint_waiting(const struct core_endpoint *endpoint);
+/* Its requests there: ours, or what the server reported, which includes other gateways'. 0 for
+ * NULL. */
+uint32_t adapter_pending(const struct core_adapter *adapter);
 /* NULL: the endpoint does not have this adapter. */
 struct core_adapter *endpoint_adapter(struct core_endpoint *endpoint, uint64_t name);
 

@@ -359,6 +359,20 @@ tokens_in_flight(uint64_t prompt)
     return prompt < UINT32_MAX ? prompt * 5 / 2 : UINT32_MAX;
 }
 
+static void
+keep_choice(struct gateway *gateway, uint32_t number, const struct gateway_ask *ask)
+{
+    const struct core_request *request = &gateway->requests[number];
+    CHECK(gateway->choice_count < CHOICES_MAX);
+    struct gateway_choice *choice = &gateway->choices[gateway->choice_count++];
+    *choice = gateway->draft;
+    choice->request = number;
+    choice->endpoint = request->endpoint;
+    choice->model = ask->model;
+    choice->priority = ask->priority;
+    choice->tries = request->tries;
+}
+
 /* T1: sends it to the best endpoint that it has not tried, or refuses it. */
 static void
 place(struct gateway *gateway, uint32_t number, const struct gateway_ask *ask)
@@ -386,6 +400,8 @@ place(struct gateway *gateway, uint32_t number, const struct gateway_ask *ask)
     endpoint->sent++;
     count_adapter(endpoint, request, ask->model);
     prefix_add(&endpoint->prefix, ask); /* S4 */
+    if (gateway->config.keeps_reasons)
+        keep_choice(gateway, number, ask);
     act(gateway, GATEWAY_SEND, chosen)->request = number;
 }
 
@@ -517,7 +533,7 @@ gateway_step(struct gateway *gateway, const struct gateway_event *event, uint32_
 {
     if (event->now_ms > gateway->now_ms)
         gateway->now_ms = event->now_ms;
-    gateway->action_count = 0;
+    gateway->action_count = gateway->choice_count = 0;
     gateway->has_refused = false;
     switch (event->kind) {
     case GATEWAY_TICK: break;
@@ -570,6 +586,11 @@ gateway_create(const struct gateway_config *config)
     gateway->actions = calloc(config->endpoints_max + 8, sizeof(*gateway->actions));
     gateway->scores = calloc(config->endpoints_max, sizeof(*gateway->scores));
     gateway->candidates = calloc(config->endpoints_max, sizeof(*gateway->candidates));
+    if (config->keeps_reasons) {
+        gateway->parts =
+            calloc((size_t)GATEWAY_SCORER_COUNT * config->endpoints_max, sizeof(*gateway->parts));
+        CHECK(gateway->parts != NULL);
+    }
     CHECK(gateway->endpoints != NULL && gateway->requests != NULL && gateway->actions != NULL &&
           gateway->scores != NULL && gateway->candidates != NULL);
     for (uint32_t i = 0; i < config->requests_max; i++)
@@ -591,5 +612,6 @@ gateway_destroy(struct gateway *gateway)
     free(gateway->actions);
     free(gateway->scores);
     free(gateway->candidates);
+    free(gateway->parts);
     free(gateway);
 }

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "gateway/config/endpoint_file.h"
 #include "gateway/config/objective_file.h"
+#include "gateway/endpoints/journal.h"
 #include "gateway/endpoints/pool.h"
 #include "gateway/scan/metrics_page.h"
 #include "loop/timer.h"
@@ -39,6 +40,7 @@ struct endpoint_pool {
     struct endpoint_pool_handler handler;
     struct endpoint_pool_picker picker; /* first UINT32_MAX: there is none */
     struct gateway *core;
+    struct pool_journal *journal; /* NULL: no dashboard */
     /* `figures` NULL: the scrape failed. */
     void (*on_scraped)(struct endpoint_member *member, const struct gateway_figures *figures);
     struct pem_files *pems; /* for endpoints with TLS, like the next */
@@ -57,6 +59,7 @@ struct endpoint_pool {
     uint64_t file_mistakes;
     uint64_t lines_ignored;
     uint64_t models_ignored; /* lists that were too large */
+    uint64_t viewers[POOL_VIEWER_COUNT];
 };
 
 static inline int64_t

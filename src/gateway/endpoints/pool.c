@@ -44,6 +44,8 @@ on_freed(struct endpoint_member *member)
 static void
 on_send(struct endpoint_pool *pool, uint32_t request, const struct endpoint_member *member)
 {
+    if (pool->journal != NULL)
+        journal_add(pool, gateway_look_choice(pool->core, request));
     if (request < pool->picker.first)
         pool->handler.on_send(pool->handler.context, request, member->number, member->target);
     else
@@ -316,6 +318,7 @@ core_create(const struct gateway_settings *settings)
         .scrape_ms_min = settings->scrape_ms_min,
         .scrape_ms_max = settings->scrape_ms_max,
         .share_window_ms = settings->share_window_ms,
+        .keeps_reasons = settings->dashboard[0] != '\0',
         .scheduler = settings->scheduler,
         .flow_control = settings->flow_control,
     };
@@ -356,6 +359,8 @@ endpoint_pool_create(struct event_base *base, const struct gateway_settings *set
     pool->handler = *handler;
     endpoint_pool_attach(pool, NULL);
     pool->core = core_create(settings);
+    if (settings->dashboard[0] != '\0')
+        pool->journal = journal_create((uint32_t)settings->endpoints_max);
     pool->on_scraped = on_scraped;
     pool->tick = loop_timer_create(base, on_tick, pool);
     pool->watch = loop_timer_create(base, on_watch, pool);
@@ -401,6 +406,7 @@ endpoint_pool_destroy(struct endpoint_pool *pool)
     http_tls_destroy(pool->tls);
     pem_files_destroy(pool->pems);
     gateway_destroy(pool->core);
+    free(pool->journal);
     free(pool->members);
     free(pool->entries);
     free(pool);

@@ -12,6 +12,7 @@
 
 #include "base/bytes.h"
 #include "base/error.h"
+#include "base/json.h"
 #include "gateway/config/settings.h"
 #include "gateway/core/gateway_core.h"
 #include "http/client.h"
@@ -63,6 +64,17 @@ int32_t endpoint_pool_priority(const struct endpoint_pool *pool, const char *obj
 const char *endpoint_pool_name(const struct endpoint_pool *pool, uint32_t endpoint);
 /* The number of endpoints that may get requests. */
 uint32_t endpoint_pool_usable(const struct endpoint_pool *pool);
+enum pool_viewer { POOL_VIEWER_REFUSED, POOL_VIEWER_SKIPPED, POOL_VIEWER_CUT, POOL_VIEWER_COUNT };
+
+/* For the page of metrics: what has become of a viewer of the dashboard. */
+void endpoint_pool_note_viewer(struct endpoint_pool *pool, enum pool_viewer viewer);
+/* With the key `dashboard`: an answer has come from an endpoint; how long its first token took, and
+ * each further one on average, negative: unknown. */
+void endpoint_pool_note_answer(struct endpoint_pool *pool, uint32_t endpoint, int64_t first_ns,
+                               int64_t token_ns);
+/* With the key `dashboard`: writes members of an object that say how the pool is, and the
+ * placements behind number `told` with their reasons. Returns the number of the last. */
+uint64_t endpoint_pool_write_state(struct endpoint_pool *pool, struct json *json, uint64_t told);
 /* Appends the answer to /v1/models: the models of usable endpoints, each once. */
 void endpoint_pool_write_models(const struct endpoint_pool *pool, struct bytes *out);
 /* Appends metrics of the core, of each endpoint and of the picker, in the format of Prometheus. */

@@ -194,6 +194,9 @@ endpoint_pool_write_metrics(const struct endpoint_pool *pool, struct bytes *out)
     put_pool(out, pool);
     put_count(out, "metrics_lines_ignored", pool->lines_ignored);
     put_count(out, "models_ignored", pool->models_ignored);
+    put_count(out, "dashboard_refused", pool->viewers[POOL_VIEWER_REFUSED]);
+    put_count(out, "dashboard_skipped", pool->viewers[POOL_VIEWER_SKIPPED]);
+    put_count(out, "dashboard_cut", pool->viewers[POOL_VIEWER_CUT]);
     put_count(out, "endpoint_file_reloads", pool->file_reloads);
     put_count(out, "endpoint_file_mistakes", pool->file_mistakes);
     for (int64_t i = 0; i < pool->settings->endpoints_max; i++) {

@@ -148,6 +148,18 @@ start(struct exchange *exchange, const struct http_call *call)
     step(exchange, event);
 }
 
+/* Only a stream shows when its tokens came. */
+static void
+note_times(const struct exchange *exchange)
+{
+    uint64_t tokens =
+        exchange->usage.answer_tokens > 0 ? exchange->usage.answer_tokens : exchange->pieces;
+    int64_t rest_ns = clock_now_ns() - exchange->first_ns;
+    endpoint_pool_note_answer(exchange->proxy->endpoints, exchange->endpoint,
+                              exchange->first_ns - exchange->began_ns,
+                              tokens > 1 ? rest_ns / (int64_t)(tokens - 1) : -1);
+}
+
 static void
 end(struct exchange *exchange, enum gateway_end how)
 {
@@ -157,6 +169,8 @@ end(struct exchange *exchange, enum gateway_end how)
     counters[is_whole ? PROXY_ANSWERED : PROXY_CUT_SHORT]++;
     if (is_whole)
         account_tokens(exchange);
+    if (is_whole && exchange->is_events)
+        note_times(exchange);
     if (usage->prompt_tokens + usage->answer_tokens > 0)
         exchange->used = usage->prompt_tokens + usage->answer_tokens;
     account_log(exchange, exchange->code, is_whole ? "answered" : "cut");
@@ -193,6 +207,7 @@ on_head(void *context, struct http_call *call)
     exchange->is_events = type != NULL && strncasecmp(type, "text/event-stream", 17) == 0 &&
                           http_call_header(call, "Content-Encoding") == NULL;
     exchange->line_ends = EVENT_LINE_ENDS;
+    exchange->pieces = 0;
     exchange->tail.used = 0;
     exchange->is_held = length >= 0 && length <= HELD_BYTES_MAX;
     if (exchange->is_held)
@@ -231,6 +246,7 @@ on_piece(void *context, struct http_call *call, const void *data, size_t bytes)
         return;
     }
     note_line_ends(exchange, data, bytes);
+    exchange->pieces++;
     exchange->used++; /* a piece is about a token, until the server says */
     struct http_piece piece = {.data = data, .bytes = bytes};
     bool is_first_of_many = bytes <= SMALL_BYTES && http_call_has_more(call);

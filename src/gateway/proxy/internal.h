@@ -67,6 +67,7 @@ struct exchange {
     struct http_call *call; /* NULL: none is under way */
     bool is_held;           /* a short answer is passed on when it is whole */
     bool is_events;         /* text/event-stream that can be added to */
+    uint64_t pieces;        /* of a streamed answer */
     uint32_t line_ends;     /* of the answer so far, at its end */
     struct bytes held;
     struct usage_tail tail;

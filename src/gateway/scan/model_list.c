@@ -2,7 +2,6 @@
 #include "gateway/scan/model_list.h"
 
 #include "base/check.h"
-#include "gateway/scan/json_scan.h"
 
 void
 model_list_read(const char *text, size_t bytes, struct model_list *list)
@@ -20,9 +19,14 @@ model_list_read(const char *text, size_t bytes, struct model_list *list)
             !json_span_string(members[0].value, &id) || id.bytes == 0)
             continue;
         uint64_t name = gateway_name_hash(id.at, id.bytes);
-        if (!json_span_string(members[1].value, &parent))
-            list->base = list->base != 0 ? list->base : name;
-        else if (list->adapter_count < GATEWAY_ADAPTERS_MAX)
+        if (json_span_string(members[1].value, &parent)) {
+            if (list->adapter_count == GATEWAY_ADAPTERS_MAX)
+                continue;
+            list->adapter_names[list->adapter_count] = id;
             list->adapters[list->adapter_count++] = name;
+        } else if (list->base == 0) {
+            list->base = name;
+            list->base_name = id;
+        }
     }
 }
