@@ -211,8 +211,9 @@ check(const struct gateway_settings *settings)
     uint32_t count;
     struct endpoint_entry *entries = calloc((size_t)settings->endpoints_max, sizeof(*entries));
     CHECK(entries != NULL);
-    enum status status = endpoint_file_read(settings->endpoints, (uint32_t)settings->endpoints_max,
-                                            entries, &count, &error);
+    enum status status =
+        endpoint_file_read(settings->endpoints, &settings->labels,
+                           (uint32_t)settings->endpoints_max, entries, &count, &error);
     free(entries);
     if (status == STATUS_OK && settings->objectives[0] != '\0') {
         static struct gateway_objective objectives[OBJECTIVES_MAX];

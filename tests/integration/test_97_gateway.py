@@ -56,6 +56,8 @@ class Model:
 
 
 class Gateway:
+    command = ()  # in front of the program
+
     def __init__(self, models, files=None, **keys):
         self.folder = tempfile.TemporaryDirectory()
         self.port, self.admin = free_port(), free_port()
@@ -68,7 +70,7 @@ class Gateway:
         with open(self.config, "w", encoding="utf-8") as file:
             json.dump(lines, file)
         self.log = open(os.path.join(self.folder.name, "log"), "w+", encoding="utf-8")
-        self.process = subprocess.Popen([BIN / "shoal-gateway", self.config],
+        self.process = subprocess.Popen([*self.command, BIN / "shoal-gateway", self.config],
                                         stdin=subprocess.PIPE, stderr=self.log)
 
     def write(self, name, text):

@@ -9,19 +9,43 @@
 
 #include "gateway/config/yaml_file.h"
 
-/* Writes the address with that port. */
 static enum status
-put_address(const struct yaml_file *file, int item, const char *address, const char *port,
-            char out[ENDPOINT_ADDRESS_BYTES], struct error *error)
+read_port(const struct yaml_file *file, int item, const char *text, uint16_t *port,
+          struct error *error)
 {
-    struct in6_addr parsed;
     char *end;
-    bool is_six = inet_pton(AF_INET6, address, &parsed) == 1;
-    unsigned long number = strtoul(port, &end, 10);
-    if (*port < '0' || *port > '9' || *end != '\0' || number < 1 || number > 65535)
-        return yaml_mistake(file, item, error, "port %.20s: write a number from 1 to 65535", port);
-    snprintf(out, ENDPOINT_ADDRESS_BYTES, is_six ? "[%s]:%lu" : "%s:%lu", address, number);
+    unsigned long number = strtoul(text, &end, 10);
+    if (*text < '0' || *text > '9' || *end != '\0' || number < 1 || number > 65535)
+        return yaml_mistake(file, item, error, "port %.20s: write a number from 1 to 65535", text);
+    *port = (uint16_t)number;
     return STATUS_OK;
+}
+
+/* Not a number that looks like an address with a slip in it. */
+static bool
+is_host_name(const char *text)
+{
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
+    static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                                  ".-_";
+    size_t bytes = strlen(text);
+    return bytes < ENDPOINT_HOST_BYTES && strpbrk(text, letters) != NULL &&
+           strspn(text, allowed) == bytes && text[0] != '.' && text[0] != '-';
+}
+
+static void
+put_address(char out[ENDPOINT_ADDRESS_BYTES], const char *address, uint16_t port)
+{
+    bool is_six = strchr(address, ':') != NULL;
+    snprintf(out, ENDPOINT_ADDRESS_BYTES, is_six ? "[%s]:%u" : "%s:%u", address, port);
+}
+
+void
+endpoint_entry_resolve(struct endpoint_entry *entry, const char *address)
+{
+    entry->host[0] = '\0';
+    put_address(entry->address, address, entry->port);
+    put_address(entry->metrics_address, address, entry->metrics_port);
 }
 
 static enum status
@@ -34,14 +58,22 @@ read_address(const struct yaml_file *file, int item, struct endpoint_entry *entr
     struct in6_addr parsed;
     if (address == NULL || port == NULL)
         return yaml_mistake(file, item, error, "an endpoint needs name, address and port");
-    if (inet_pton(AF_INET6, address, &parsed) != 1 && inet_pton(AF_INET, address, &parsed) != 1)
-        return yaml_mistake(file, item, error, "address %.64s: write an IPv4 or IPv6 address",
-                            address);
-    enum status status = put_address(file, item, address, port, entry->address, error);
-    return status == STATUS_OK
-               ? put_address(file, item, address, metrics_port != NULL ? metrics_port : port,
-                             entry->metrics_address, error)
-               : status;
+    enum status status = read_port(file, item, port, &entry->port, error);
+    if (status == STATUS_OK)
+        status = read_port(file, item, metrics_port != NULL ? metrics_port : port,
+                           &entry->metrics_port, error);
+    if (status != STATUS_OK)
+        return status;
+    if (inet_pton(AF_INET6, address, &parsed) == 1 || inet_pton(AF_INET, address, &parsed) == 1) {
+        endpoint_entry_resolve(entry, address);
+        return STATUS_OK;
+    }
+    if (!is_host_name(address))
+        return yaml_mistake(file, item, error,
+                            "address %.64s: write an IPv4 or IPv6 address, or a name", address);
+    entry->address[0] = entry->metrics_address[0] = '\0';
+    memcpy(entry->host, address, strlen(address) + 1);
+    return STATUS_OK;
 }
 
 static enum status
@@ -83,15 +115,16 @@ read_entry(const struct yaml_file *file, int item, struct endpoint_entry *entrie
         status = read_scheme(file, item, entry, error);
     for (uint32_t i = 0; i < count && status == STATUS_OK; i++)
         if (strcmp(entries[i].name, entry->name) == 0 ||
-            strcmp(entries[i].address, entry->address) == 0)
+            (strcmp(entries[i].address, entry->address) == 0 &&
+             strcmp(entries[i].host, entry->host) == 0 && entries[i].port == entry->port))
             status = yaml_mistake(file, item, error, "%s, %s: listed twice", entry->name,
-                                  entry->address);
+                                  entry->host[0] != '\0' ? entry->host : entry->address);
     return status;
 }
 
 enum status
-endpoint_file_read(const char *path, uint32_t max, struct endpoint_entry *entries, uint32_t *count,
-                   struct error *error)
+endpoint_file_read(const char *path, const struct label_config *labels, uint32_t max,
+                   struct endpoint_entry *entries, uint32_t *count, struct error *error)
 {
     struct yaml_file *file;
     *count = 0;
@@ -101,13 +134,18 @@ endpoint_file_read(const char *path, uint32_t max, struct endpoint_entry *entrie
     int list = yaml_find(file, yaml_root(file), "endpoints");
     if (!yaml_is_list(file, list))
         status = yaml_mistake(file, list, error, "a list `endpoints:` is wanted");
-    for (int item; status == STATUS_OK && (item = yaml_at(file, list, *count, NULL)) != 0;) {
+    int item;
+    for (uint32_t i = 0; status == STATUS_OK && (item = yaml_at(file, list, i, NULL)) != 0; i++) {
+        int its_labels = yaml_find(file, item, "labels");
+        if (!label_config_passes(labels, file, its_labels))
+            continue;
         if (*count == max)
             status =
                 yaml_mistake(file, item, error, "more than %u endpoints: raise endpoints_max", max);
         else
             status = read_entry(file, item, entries, *count, error);
-        *count += status == STATUS_OK;
+        if (status == STATUS_OK)
+            entries[(*count)++].label = label_config_value(labels, file, its_labels);
     }
     yaml_file_free(file);
     return status;

@@ -5,26 +5,35 @@
  *     endpoints:
  *       - { name: a, address: 10.0.0.1, port: "8000" }
  *
- * An address is IPv4 or IPv6, no name. `metricsPort` is where /metrics is, if not at the port.
+ * An address is IPv4 or IPv6, or a name. `metricsPort` is where /metrics is, if not at the port.
  * `scheme: https` is TLS; the server's certificate must have the name that `serverName` says, else
- * the address. `namespace` and `labels` are accepted and not used.
+ * the address. Entries whose `labels` do not pass the scheduler's filters are left out. `namespace`
+ * is accepted and not used.
  */
 #pragma once
 
 #include <stdint.h>
 
 #include "base/error.h"
+#include "gateway/config/label_config.h"
 
-enum { ENDPOINT_NAME_BYTES = 128, ENDPOINT_ADDRESS_BYTES = 64 };
+enum { ENDPOINT_NAME_BYTES = 128, ENDPOINT_ADDRESS_BYTES = 64, ENDPOINT_HOST_BYTES = 254 };
 
 struct endpoint_entry {
     char name[ENDPOINT_NAME_BYTES];
     char address[ENDPOINT_ADDRESS_BYTES]; /* "10.0.0.1:8000", "[::1]:8000" */
     char metrics_address[ENDPOINT_ADDRESS_BYTES];
+    char host[ENDPOINT_HOST_BYTES]; /* a name, and both addresses are empty; else empty */
+    uint16_t port;
+    uint16_t metrics_port;
+    uint64_t label;                     /* what header-label-affinity-scorer compares; 0: nothing */
     char tls_name[ENDPOINT_NAME_BYTES]; /* the name in its certificate; empty: no TLS */
 };
 
+/* Makes it the entry of that address. */
+void endpoint_entry_resolve(struct endpoint_entry *entry, const char *address);
 /* Reads at most `max` entries into `entries`. INVALID_ARGUMENT with path, line and mistake; more
  * entries, and two with one name or address, are mistakes. */
-enum status endpoint_file_read(const char *path, uint32_t max, struct endpoint_entry *entries,
-                               uint32_t *count, struct error *error) WARN_UNUSED;
+enum status endpoint_file_read(const char *path, const struct label_config *labels, uint32_t max,
+                               struct endpoint_entry *entries, uint32_t *count,
+                               struct error *error) WARN_UNUSED;

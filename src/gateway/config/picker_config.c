@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "gateway/config/label_config.h"
 
 /* The reference's, for token-load-scorer: 128 requests of 32 Ki. */
 enum { TOKENS_MAX = 4194304 };
@@ -56,7 +57,8 @@ picker_config_print_manual(FILE *out)
     print_names(out, "Saturation detectors", gateway_detector_names, GATEWAY_DETECTOR_COUNT);
     print_names(out, "Fairness policies", gateway_fairness_names, GATEWAY_FAIRNESS_COUNT);
     print_names(out, "Ordering policies", gateway_ordering_names, GATEWAY_ORDERING_COUNT);
-    fputs("    Also utilization-filter, single-profile-handler, static-usage-limit-policy;\n"
+    fputs("    Also utilization-filter, label-selector-filter, by-label, single-profile-handler,\n"
+          "    static-usage-limit-policy;\n"
           "    passthrough-parser, named by `parser`, leaves bodies unread (ext_proc only).\n",
           out);
 }
@@ -123,7 +125,7 @@ take_reference(struct gateway_scheduler *scheduler, const struct yaml_file *file
     if (strcmp(plugin.type, "utilization-filter") == 0 ||
         strcmp(plugin.type, gateway_detector_names[GATEWAY_DETECT_UTILIZATION]) == 0)
         return take_filter(scheduler, file, plugin.entry, error);
-    if (strcmp(plugin.type, "single-profile-handler") != 0)
+    if (strcmp(plugin.type, "single-profile-handler") != 0 && !label_config_is_filter(plugin.type))
         return yaml_mistake(file, plugin.entry, error,
                             "no plugin of type %.80s is known: see --help-config", plugin.type);
     return STATUS_OK;

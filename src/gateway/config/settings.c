@@ -205,6 +205,8 @@ settings_read(struct gateway_settings *settings, const char *path, struct error 
     if (status == STATUS_OK)
         status = picker_config_read(file, &settings->scheduler, &settings->flow_control, error);
     if (status == STATUS_OK)
+        status = label_config_read(file, &settings->labels, error);
+    if (status == STATUS_OK)
         status = picker_config_read_parser(file, &settings->takes_any_body, error);
     yaml_file_free(file);
     return status == STATUS_OK ? settle(settings, path, error) : status;

@@ -10,6 +10,7 @@
 #include <stdio.h>
 
 #include "base/error.h"
+#include "gateway/config/label_config.h"
 #include "gateway/core/gateway_core.h"
 
 enum { SETTING_TEXT_BYTES = 1024 };
@@ -20,6 +21,7 @@ struct gateway_settings {
 #include "gateway/config/settings.def"
     struct gateway_scheduler scheduler;
     struct gateway_flow_control flow_control;
+    struct label_config labels;
     bool takes_any_body; /* passthrough-parser: bodies are not read */
 };
 

@@ -38,6 +38,7 @@ enum gateway_scorer {
     GATEWAY_SCORE_PREFIX,
     GATEWAY_SCORE_SESSION,
     GATEWAY_SCORE_TOKENS,
+    GATEWAY_SCORE_LABEL,
     GATEWAY_SCORER_COUNT
 };
 
@@ -183,6 +184,7 @@ struct gateway_report {
 struct gateway_ask {
     uint64_t model;   /* 0: unknown */
     uint64_t session; /* 0: none */
+    uint64_t label;   /* of the endpoints that are preferred; 0: none */
     uint32_t block_count;
     const uint64_t *blocks; /* gateway_prefix_hash */
     int32_t priority;       /* higher ones first; negative ones may be shed */
@@ -220,6 +222,7 @@ struct gateway_event {
     enum gateway_event_kind kind;
     int64_t now_ms;
     uint32_t endpoint;            /* ADDED, REMOVED, SCRAPED, SCRAPE_FAILED */
+    uint64_t label;               /* ADDED: what an ask's label is compared with; 0: nothing */
     uint64_t identity;            /* ADDED: a hash of the address, the same on every gateway */
     uint32_t request;             /* REQUEST, TRY_FAILED, STARTED, ENDED */
     enum gateway_failure failure; /* TRY_FAILED */

@@ -9,7 +9,7 @@
 const char *const gateway_scorer_names[GATEWAY_SCORER_COUNT] = {
     "queue-scorer",         "running-requests-size-scorer", "kv-cache-utilization-scorer",
     "lora-affinity-scorer", "prefix-cache-scorer",          "session-affinity-scorer",
-    "token-load-scorer",
+    "token-load-scorer",    "header-label-affinity-scorer",
 };
 const char *const gateway_picker_names[GATEWAY_PICKER_COUNT] = {
     "max-score-picker",
@@ -159,10 +159,17 @@ score_tokens(const struct schedule_task *task, double weight)
     }
 }
 
+static void
+score_label(const struct schedule_task *task, double weight)
+{
+    for (uint32_t i = 0; i < task->count && task->ask->label != 0; i++)
+        task->gateway->scores[i] += endpoint_of(task, i)->label == task->ask->label ? weight : 0;
+}
+
 static void (*const scorers[GATEWAY_SCORER_COUNT])(const struct schedule_task *task,
                                                    double weight) = {
     score_queue,  score_running, score_kv_cache, score_adapter,
-    score_prefix, score_session, score_tokens,
+    score_prefix, score_session, score_tokens,   score_label,
 };
 
 /* ---- pickers: a candidate ---- */

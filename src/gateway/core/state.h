@@ -31,6 +31,7 @@ struct core_adapter {
 struct core_endpoint {
     enum gateway_state state;
     uint64_t identity;
+    uint64_t label;
     uint32_t in_flight;
     uint64_t tokens;   /* of requests in flight, as estimated */
     uint32_t failures; /* tries in a row that ended without a first byte (E5) */

@@ -127,14 +127,16 @@ leave_look(struct gateway *gateway, uint32_t number)
 }
 
 static void
-on_added(struct gateway *gateway, uint32_t number, uint64_t identity)
+on_added(struct gateway *gateway, const struct gateway_event *event)
 {
+    uint32_t number = event->endpoint;
     struct core_endpoint *endpoint = endpoint_at(gateway, number);
     CHECK(endpoint->state == GATEWAY_FREE);
     memset(endpoint, 0, sizeof(*endpoint));
     prefix_init(&endpoint->prefix, gateway->config.prefix_blocks_max);
     endpoint_enter(gateway, number, GATEWAY_DOWN);
-    endpoint->identity = identity;
+    endpoint->identity = event->identity;
+    endpoint->label = event->label;
     endpoint->next_ms = gateway->now_ms;
     endpoint->delay_ms = PROBE_MS;
 }
@@ -537,7 +539,7 @@ gateway_step(struct gateway *gateway, const struct gateway_event *event, uint32_
     gateway->has_refused = false;
     switch (event->kind) {
     case GATEWAY_TICK: break;
-    case GATEWAY_ADDED: on_added(gateway, event->endpoint, event->identity); break;
+    case GATEWAY_ADDED: on_added(gateway, event); break;
     case GATEWAY_REMOVED: on_removed(gateway, event->endpoint); break;
     case GATEWAY_SCRAPED:
     case GATEWAY_SCRAPE_FAILED: on_scraped(gateway, event); break;

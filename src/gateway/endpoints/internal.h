@@ -9,6 +9,7 @@
 #include "gateway/config/endpoint_file.h"
 #include "gateway/config/objective_file.h"
 #include "gateway/endpoints/journal.h"
+#include "gateway/endpoints/names.h"
 #include "gateway/endpoints/pool.h"
 #include "gateway/scan/metrics_page.h"
 #include "loop/timer.h"
@@ -49,9 +50,12 @@ struct endpoint_pool {
     struct loop_timer *tick;
     struct loop_timer *watch;
     struct stat seen; /* the file when it was last read */
-    bool is_behind;   /* the file lists endpoints for which no number was free */
+    bool is_behind;   /* there are endpoints for which no number was free */
     struct endpoint_member *members;
-    struct endpoint_entry *entries; /* scratch */
+    struct endpoint_names *names;
+    struct endpoint_entry *entries; /* of the file */
+    uint32_t entry_count;
+    struct endpoint_entry *wanted; /* scratch: the same, with an entry for each name's address */
     struct stat objectives_seen;
     struct gateway_objective objectives[OBJECTIVES_MAX];
     uint32_t objective_count;

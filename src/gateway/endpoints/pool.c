@@ -142,7 +142,7 @@ static bool
 is_same_entry(const struct endpoint_entry *a, const struct endpoint_entry *b)
 {
     return strcmp(a->name, b->name) == 0 && strcmp(a->address, b->address) == 0 &&
-           strcmp(a->metrics_address, b->metrics_address) == 0 &&
+           strcmp(a->metrics_address, b->metrics_address) == 0 && a->label == b->label &&
            strcmp(a->tls_name, b->tls_name) == 0;
 }
 
@@ -209,31 +209,60 @@ add(struct endpoint_pool *pool, const struct endpoint_entry *entry)
     member->state = GATEWAY_FREE;
     endpoint_pool_step(pool, &(struct gateway_event){.kind = GATEWAY_ADDED,
                                                      .endpoint = member->number,
+                                                     .label = entry->label,
                                                      .identity = gateway_name_hash(
                                                          entry->address, strlen(entry->address))});
 }
 
-static enum status
-read_file(struct endpoint_pool *pool, struct error *error)
+/* Removes and adds endpoints until they are those of the file and of its names. */
+static void
+settle(struct endpoint_pool *pool)
 {
-    uint32_t count;
-    enum status status =
-        endpoint_file_read(pool->settings->endpoints, (uint32_t)pool->settings->endpoints_max,
-                           pool->entries, &count, error);
-    if (status != STATUS_OK)
-        return status;
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < pool->entry_count; i++)
+        if (pool->entries[i].host[0] == '\0')
+            pool->wanted[count++] = pool->entries[i];
+    count = endpoint_names_expand(pool->names, pool->wanted, count,
+                                  (uint32_t)pool->settings->endpoints_max);
     pool->is_behind = false;
     for (int64_t i = 0; i < pool->settings->endpoints_max; i++) {
         struct endpoint_member *member = &pool->members[i];
-        if (!member->is_used || !member->is_listed || is_in(pool->entries, count, &member->entry))
+        if (!member->is_used || !member->is_listed || is_in(pool->wanted, count, &member->entry))
             continue;
         member->is_listed = false;
         endpoint_pool_step(
             pool, &(struct gateway_event){.kind = GATEWAY_REMOVED, .endpoint = member->number});
     }
     for (uint32_t i = 0; i < count; i++)
-        if (member_listed(pool, &pool->entries[i]) == NULL)
-            add(pool, &pool->entries[i]);
+        if (member_listed(pool, &pool->wanted[i]) == NULL)
+            add(pool, &pool->wanted[i]);
+}
+
+static void
+on_names_changed(void *context)
+{
+    settle(context);
+}
+
+/* A mistake leaves the old list. */
+static enum status
+read_file(struct endpoint_pool *pool, struct error *error)
+{
+    uint32_t max = (uint32_t)pool->settings->endpoints_max;
+    struct endpoint_entry *read = calloc(max, sizeof(*read));
+    uint32_t count;
+    CHECK(read != NULL);
+    enum status status = endpoint_file_read(pool->settings->endpoints, &pool->settings->labels, max,
+                                            read, &count, error);
+    if (status != STATUS_OK) {
+        free(read);
+        return status;
+    }
+    free(pool->entries);
+    pool->entries = read;
+    pool->entry_count = count;
+    endpoint_names_set(pool->names, read, count);
+    settle(pool);
     log_info("endpoints_read path=\"%s\" count=%u", pool->settings->endpoints, count);
     return STATUS_OK;
 }
@@ -365,8 +394,9 @@ endpoint_pool_create(struct event_base *base, const struct gateway_settings *set
     pool->tick = loop_timer_create(base, on_tick, pool);
     pool->watch = loop_timer_create(base, on_watch, pool);
     pool->members = calloc(count, sizeof(*pool->members));
-    pool->entries = calloc(count, sizeof(*pool->entries));
-    CHECK(pool->members != NULL && pool->entries != NULL);
+    pool->wanted = calloc(count, sizeof(*pool->wanted));
+    CHECK(pool->members != NULL && pool->wanted != NULL);
+    pool->names = endpoint_names_create(base, settings->dns_ms, on_names_changed, pool);
     for (uint32_t i = 0; i < count; i++) {
         pool->members[i].pool = pool;
         pool->members[i].number = i;
@@ -394,6 +424,7 @@ endpoint_pool_destroy(struct endpoint_pool *pool)
         return;
     loop_timer_destroy(pool->tick);
     loop_timer_destroy(pool->watch);
+    endpoint_names_destroy(pool->names);
     for (int64_t i = 0; i < pool->settings->endpoints_max; i++) {
         struct endpoint_member *member = &pool->members[i];
         if (!member->is_used)
@@ -409,5 +440,6 @@ endpoint_pool_destroy(struct endpoint_pool *pool)
     free(pool->journal);
     free(pool->members);
     free(pool->entries);
+    free(pool->wanted);
     free(pool);
 }

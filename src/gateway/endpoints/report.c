@@ -199,6 +199,10 @@ endpoint_pool_write_metrics(const struct endpoint_pool *pool, struct bytes *out)
     put_count(out, "dashboard_cut", pool->viewers[POOL_VIEWER_CUT]);
     put_count(out, "endpoint_file_reloads", pool->file_reloads);
     put_count(out, "endpoint_file_mistakes", pool->file_mistakes);
+    const struct endpoint_names_counts *names = endpoint_names_counts(pool->names);
+    put_count(out, "name_lookups", names->lookups);
+    put_count(out, "name_lookups_failed", names->failed);
+    put_count(out, "name_addresses_ignored", names->ignored);
     for (int64_t i = 0; i < pool->settings->endpoints_max; i++) {
         const struct endpoint_member *member = &pool->members[i];
         struct gateway_view view;

@@ -44,6 +44,7 @@ enum {
 struct extproc_ask {
     uint64_t model;
     uint64_t session;
+    uint64_t label;
     int32_t priority;
     uint64_t flow;
     uint64_t tokens;

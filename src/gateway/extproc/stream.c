@@ -271,7 +271,11 @@ static void
 take_for_core(const struct extproc_stream *stream, struct wire_span key, struct wire_span value)
 {
     struct extproc_ask *ask = stream->ask;
+    const char *wanted = stream->extproc->settings->labels.header; /* Envoy's keys: lower case */
     uint64_t slo_ms;
+    if (*wanted != '\0' && key.bytes == strlen(wanted) &&
+        strncasecmp(key.data, wanted, key.bytes) == 0)
+        ask->label = gateway_name_hash(value.data, value.bytes);
     if (extproc_is(key, "x-session-id") ||
         (extproc_is(key, "x-session-token") && ask->session == 0)) {
         ask->session = gateway_name_hash(value.data, value.bytes);
@@ -424,6 +428,7 @@ ask_for_core(const struct extproc_ask *ask, size_t body_bytes)
 {
     return (struct gateway_ask){.model = ask->model,
                                 .session = ask->session,
+                                .label = ask->label,
                                 .block_count = ask->block_count,
                                 .blocks = ask->blocks,
                                 .priority = ask->priority,

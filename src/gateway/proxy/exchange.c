@@ -81,6 +81,7 @@ exchange_ask(const struct exchange *exchange)
 {
     return (struct gateway_ask){.model = exchange->model,
                                 .session = exchange->session,
+                                .label = exchange->label,
                                 .block_count = exchange->block_count,
                                 .blocks = exchange->blocks,
                                 .priority = exchange->priority,

@@ -51,6 +51,7 @@ struct exchange {
     char *model_name; /* as sent, perhaps cut; NULL: not known yet */
     bool is_oip;      /* Open Inference Protocol: the path names the model */
     uint64_t session;
+    uint64_t label; /* that its header names; 0: none */
     int32_t priority;
     uint64_t flow;
     uint64_t tokens; /* of the prompt, as estimated */

@@ -104,6 +104,9 @@ head_scan(struct exchange *exchange)
     const char *objective =
         either_header(exchange, "x-gateway-inference-objective", "x-llm-d-inference-objective");
     const char *slo = either_header(exchange, "x-slo-ttft-ms", "x-llm-d-slo-ttft-ms");
+    const char *wanted = exchange->proxy->settings->labels.header;
+    const char *label = *wanted != '\0' ? http_request_header(exchange->request, wanted) : NULL;
+    exchange->label = label != NULL ? gateway_name_hash(label, strlen(label)) : 0;
     long long slo_ms = slo != NULL ? strtoll(slo, NULL, 10) : 0;
     exchange->session = session != NULL ? gateway_name_hash(session, strlen(session)) : 0;
     exchange->flow = flow != NULL ? gateway_name_hash(flow, strlen(flow)) : 0;
