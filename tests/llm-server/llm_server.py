@@ -224,7 +224,7 @@ class Server:
         self.engine.more.set()
         work = asyncio.ensure_future(self.stream(writer, job, model, (call.get(
             "stream_options") or {}).get("include_usage")) if call.get("stream")
-                                     else self.whole(writer, job, model))
+                                     else self.whole(writer, job, path, model))
         gone = asyncio.ensure_future(reader.read(1))  # no client pipelines
         await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
         # A write to a connection that is gone fails, perhaps before the reader says so.
@@ -238,16 +238,27 @@ class Server:
         await asyncio.gather(work, gone, return_exceptions=True)
         return False
 
-    async def whole(self, writer, job, model):
+    async def whole(self, writer, job, path, model):
         text = "".join([await job.tokens.get() for _ in range(job.left)])
         if self.fault == "cut":
             writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n{")
             return False
+        choice = {"message": {"role": "assistant", "content": text}} if "chat" in path else {"text": text}
+        kinds = {"object": "list", "data": [{"object": "embedding", "index": 0, "embedding": [0.5] * 4}]} \
+            if path == "/v1/embeddings" else {
+                "object": "chat.completion" if "chat" in path else "text_completion",
+                "choices": [{"index": 0, **choice, "finish_reason": "length"}]}
         return await self.answer(writer, 200, {
-            "object": "chat.completion", "model": model, "choices": [
-                {"index": 0, "message": {"role": "assistant", "content": text}, "text": text,
-                 "finish_reason": "length"}],
-            "usage": {"prompt_tokens": job.prompt_tokens, "completion_tokens": job.made}})
+            **self.head(model), **kinds, "usage": self.usage(job)})
+
+    @staticmethod
+    def head(model):
+        return {"id": f"sim-{time.monotonic_ns()}", "created": int(time.time()), "model": model}
+
+    @staticmethod
+    def usage(job):
+        return {"prompt_tokens": job.prompt_tokens, "completion_tokens": job.made,
+                "total_tokens": job.prompt_tokens + job.made}
 
     async def stream(self, writer, job, model, usage):
         first = await job.tokens.get()
@@ -262,14 +273,13 @@ class Server:
                 self.chunk(writer, b'data: {"choi')
                 return False
             text = first if number == 1 else await job.tokens.get()
-            event = json.dumps({"object": "chat.completion.chunk", "model": model, "choices": [
+            event = json.dumps({"object": "chat.completion.chunk", **self.head(model), "choices": [
                 {"index": 0, "delta": {"content": text}, "text": text}]})
             self.chunk(writer, f"data: {event}\n\n".encode())
             await writer.drain()
         if usage:
-            event = json.dumps({"object": "chat.completion.chunk", "model": model, "choices": [],
-                                "usage": {"prompt_tokens": job.prompt_tokens,
-                                          "completion_tokens": job.made}})
+            event = json.dumps({"object": "chat.completion.chunk", **self.head(model), "choices": [],
+                                "usage": self.usage(job)})
             self.chunk(writer, f"data: {event}\n\n".encode())
         self.chunk(writer, b"data: [DONE]\n\n")
         writer.write(b"0\r\n\r\n")
