@@ -212,7 +212,8 @@ ask_of(const struct sim_client *client)
                                 .flow = client->flow,
                                 .bytes = client->bytes,
                                 .tokens = client->tokens,
-                                .slo_ms = client->slo_ms};
+                                .slo_ms = client->slo_ms,
+                                .is_streamed = client->serial % 2 == 0};
 }
 
 static void

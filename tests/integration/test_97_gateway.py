@@ -57,6 +57,7 @@ class Model:
 
 class Gateway:
     command = ()  # in front of the program
+    code = 0  # with which it is to end
 
     def __init__(self, models, files=None, **keys):
         self.folder = tempfile.TemporaryDirectory()
@@ -126,7 +127,7 @@ class Gateway:
         log = self.read_log()
         self.log.close()
         self.folder.cleanup()
-        assert code == 0, f"ended with {code}: {log}"
+        assert code == self.code, f"ended with {code}: {log}"
         assert not SANITIZER.search(log), log
 
 
@@ -495,6 +496,24 @@ class Queueing(FlowTest):
         held[0][0].close()
         thread.join()
         self.assertEqual(done, [("batch", "", 200)])
+
+
+class StoppingAtLast(FlowTest):
+    keys = {**FlowTest.keys, "drain_timeout_ms": 300}
+
+    def test_those_that_wait_are_told(self):
+        """Streams are cut when the time is over; a client that has no answer yet gets one."""
+        held = [self.hold() for _ in self.models]
+        done = []
+        thread = self.later("normal", "", done)
+        self.gateway.process.send_signal(signal.SIGTERM)
+        thread.join(60)
+        self.assertEqual(done, [("normal", "", 503)])
+        self.gateway.code = 1
+        self.assertEqual(self.gateway.process.wait(60), 1)
+        for _, answer in held:
+            with self.assertRaises(http.client.IncompleteRead):
+                answer.read()
 
 
 class Shedding(FlowTest):

@@ -306,6 +306,35 @@ test_sessions_stay_until_their_endpoint_dies(void **state)
     gateway_destroy(rig.core);
 }
 
+/* E5: three late streams in a row eject, three late long answers do not. */
+static void
+test_late_answers(void **state)
+{
+    (void)state;
+    struct gateway_scheduler scheduler = {.picker = GATEWAY_PICK_MAX_SCORE};
+    for (int is_streamed = 0; is_streamed < 2; is_streamed++) {
+        struct rig rig = rig_make(&scheduler, idle);
+        const uint64_t first = 1; /* the identity of endpoint 0 */
+        struct gateway_ask ask = {.subset = &first, .subset_count = 1, .is_streamed = is_streamed};
+        struct gateway_view view;
+        uint32_t count;
+        for (int i = 0; i < 3; i++) {
+            assert_int_equal(send(&rig, ask), 0);
+            gateway_step(rig.core,
+                         &(struct gateway_event){.kind = GATEWAY_TRY_FAILED,
+                                                 .now_ms = 2,
+                                                 .request = rig.next_request - 1,
+                                                 .failure = GATEWAY_FAILED_LATE,
+                                                 .ask = ask},
+                         &count);
+            gateway_look(rig.core, 0, &view);
+            assert_int_equal(view.state, is_streamed && i == 2 ? GATEWAY_DOWN : GATEWAY_SUSPECT);
+        }
+        gateway_check(rig.core);
+        gateway_destroy(rig.core);
+    }
+}
+
 static void
 test_filters_and_random_pickers(void **state)
 {
@@ -403,6 +432,7 @@ main(void)
         cmocka_unit_test(test_tokens_in_flight_weigh_more_than_requests),
         cmocka_unit_test(test_prefixes_draw_and_fade),
         cmocka_unit_test(test_sessions_stay_until_their_endpoint_dies),
+        cmocka_unit_test(test_late_answers),
         cmocka_unit_test(test_filters_and_random_pickers),
         cmocka_unit_test(test_seed_picker),
         cmocka_unit_test(test_subsets_and_fallbacks),

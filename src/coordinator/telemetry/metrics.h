@@ -15,6 +15,7 @@
  *     the page and are rarely asked for.
  *   - Points in time, monotonic in the table, become Unix time.
  *   - The oldest requests are no series; the greatest age is one, per pipeline.
+ *   - The load of pipelines comes under the names of docs/model-server-protocol.md, too.
  */
 #pragma once
 
@@ -64,9 +65,6 @@ size_t metric_bounds(enum counter_unit unit, const uint64_t **bounds);
  * quantile does.
  */
 void metrics_print_modelmesh(const struct snapshot *snapshot, FILE *out);
-
-/* Prints the load of each pipeline as docs/model-server-protocol.md has it. */
-void metrics_print_model_server(const struct snapshot *snapshot, FILE *out);
 
 /* The end of a bucket as ModelMesh prints it, and as a whole number of our unit. */
 struct modelmesh_bound {

@@ -192,6 +192,7 @@ struct gateway_ask {
     uint64_t bytes;         /* of its body */
     uint64_t tokens;        /* of its prompt, as estimated */
     int64_t slo_ms;         /* for the first token; 0: none */
+    bool is_streamed;       /* its answer begins with the first token, not with the last */
     /* The only endpoints that may get it, by their identity; NULL: all. */
     const uint64_t *subset;
     uint32_t subset_count;

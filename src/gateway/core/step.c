@@ -100,18 +100,24 @@ eject(struct gateway *gateway, uint32_t number)
 /* E4: a request may itself be the reason, so the endpoint is asked at once, and used meanwhile only
  * if no other is left. */
 static void
-suspect(struct gateway *gateway, uint32_t number)
+doubt(struct gateway *gateway, uint32_t number)
 {
     struct core_endpoint *endpoint = endpoint_at(gateway, number);
-    if (++endpoint->failures >= FAILURES_MAX) { /* E5 */
-        eject(gateway, number);
-        return;
-    }
     if (endpoint->state != GATEWAY_UP)
         return;
     endpoint_enter(gateway, number, GATEWAY_SUSPECT);
     endpoint->is_void = endpoint->is_scraping;
     endpoint->next_ms = gateway->now_ms;
+}
+
+static void
+suspect(struct gateway *gateway, uint32_t number)
+{
+    struct core_endpoint *endpoint = endpoint_at(gateway, number);
+    if (++endpoint->failures >= FAILURES_MAX) /* E5 */
+        eject(gateway, number);
+    else
+        doubt(gateway, number);
 }
 
 /* A removed endpoint's number is free when nothing refers to it. */
@@ -467,6 +473,8 @@ on_try_failed(struct gateway *gateway, const struct gateway_event *event)
     uint32_t endpoint = take_back(gateway, request);
     if (event->failure == GATEWAY_FAILED_UNREACHABLE)
         eject(gateway, endpoint);
+    else if (event->failure == GATEWAY_FAILED_LATE && !event->ask.is_streamed) /* E5 */
+        doubt(gateway, endpoint);
     else if (event->failure == GATEWAY_FAILED_BROKE || event->failure == GATEWAY_FAILED_LATE)
         suspect(gateway, endpoint);
     request->busy_count += event->failure == GATEWAY_FAILED_BUSY;

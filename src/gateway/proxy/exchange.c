@@ -29,7 +29,7 @@ exchange_begin(struct llm_proxy *proxy, struct http_request *request, struct api
     exchange->key = key;
     exchange->used = 0;
     exchange->model_name = NULL;
-    exchange->is_oip = false;
+    exchange->is_oip = exchange->is_streamed = false;
     exchange->tail.used = 0;
     exchange->usage = (struct usage){0, 0};
     exchange->tries = 0;
@@ -88,5 +88,6 @@ exchange_ask(const struct exchange *exchange)
                                 .flow = exchange->flow,
                                 .bytes = exchange->body_bytes,
                                 .tokens = exchange->tokens,
-                                .slo_ms = exchange->slo_ms};
+                                .slo_ms = exchange->slo_ms,
+                                .is_streamed = exchange->is_streamed};
 }

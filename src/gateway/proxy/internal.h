@@ -56,6 +56,7 @@ struct exchange {
     uint64_t flow;
     uint64_t tokens; /* of the prompt, as estimated */
     int64_t slo_ms;
+    bool is_streamed; /* as its body asks */
     uint32_t block_count;
     uint64_t *blocks;
 
@@ -88,6 +89,7 @@ struct llm_proxy {
     struct exchange *exchanges;
     uint32_t first_free;
     uint32_t open_count;
+    uint32_t left_count; /* those open when draining had lasted too long */
     uint64_t bodies_bytes;
     uint64_t id_seed;
     uint64_t id_next;

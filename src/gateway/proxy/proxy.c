@@ -176,6 +176,7 @@ body_scan(struct exchange *exchange)
     CHECK(json_span_string(prompt.name, &name)); /* or it were a mistake */
     keep_model_name(exchange, name.at, name.bytes);
     exchange->model = prompt.model;
+    exchange->is_streamed = prompt.is_streamed;
     exchange->tokens = prompt.tokens;
     head_scan(exchange);
     exchange->block_count =
@@ -530,17 +531,41 @@ listen_all(struct llm_proxy *proxy, struct error *error)
                        NULL, error);
 }
 
+/* The time is over for a request whose answer has not begun: its client is told. */
+static void
+drain_refuse(struct exchange *exchange)
+{
+    bool is_placed = exchange->state == EXCHANGE_PLACED;
+    if (!is_placed && exchange->state != EXCHANGE_READING)
+        return;
+    if (exchange->call != NULL)
+        http_call_cancel(exchange->call);
+    exchange->call = NULL;
+    if (is_placed)
+        endpoint_pool_step(exchange->proxy->endpoints,
+                           &(struct gateway_event){.kind = GATEWAY_ENDED,
+                                                   .request = exchange->number,
+                                                   .end = GATEWAY_END_CANCELLED});
+    exchange_refuse(exchange, &(struct openai_error){.code = 503,
+                                                     .type = "InternalServerError",
+                                                     .may_retry = true,
+                                                     .message = drain_text});
+}
+
 static void
 on_drain_over(void *context)
 {
     struct llm_proxy *proxy = context;
+    void (*on_drained)(void *context) = proxy->on_drained;
     if (proxy->open_count == 0) {
         drain_look(proxy);
         return;
     }
-    void (*on_drained)(void *context) = proxy->on_drained;
     proxy->on_drained = NULL;
-    on_drained(proxy->drained_context);
+    proxy->left_count = proxy->open_count;
+    for (int64_t i = 0; i < proxy->settings->requests_max; i++)
+        drain_refuse(&proxy->exchanges[i]);
+    http_server_drain(proxy->server, NS_PER_S, on_drained, proxy->drained_context);
 }
 
 enum status
@@ -585,7 +610,7 @@ proxy_endpoints(const struct llm_proxy *proxy)
 uint32_t
 proxy_open_requests(const struct llm_proxy *proxy)
 {
-    return proxy->open_count;
+    return proxy->left_count;
 }
 
 void

@@ -27,8 +27,12 @@ model_hash(struct json_span value)
 const char *
 prompt_read(const char *body, size_t bytes, struct prompt *prompt)
 {
-    struct json_member members[] = {
-        {.name = "model"}, {.name = "messages"}, {.name = "prompt"}, {.name = "input"}};
+    struct json_member members[] = {{.name = "model"},
+                                    {.name = "messages"},
+                                    {.name = "prompt"},
+                                    {.name = "input"},
+                                    {.name = "stream"}};
+    enum { MESSAGES = 1, STREAM = 4 };
     *prompt = (struct prompt){0};
     if (bytes == 0)
         return "the body is empty";
@@ -39,9 +43,11 @@ prompt_read(const char *body, size_t bytes, struct prompt *prompt)
     prompt->model = model_hash(members[0].value);
     if (prompt->model == 0)
         return "the member `model` is missing, or no text";
-    for (size_t i = 1; i < ARRAY_COUNT(members) && prompt->prompt.bytes < GATEWAY_BLOCK_BYTES; i++)
+    for (size_t i = MESSAGES; i < STREAM && prompt->prompt.bytes < GATEWAY_BLOCK_BYTES; i++)
         if (members[i].value.at != NULL)
             prompt->prompt = members[i].value;
+    const struct json_span *stream = &members[STREAM].value;
+    prompt->is_streamed = stream->bytes == 4 && memcmp(stream->at, "true", 4) == 0;
     prompt->tokens = 1 + prompt->prompt.bytes / BYTES_PER_TOKEN;
     return NULL;
 }

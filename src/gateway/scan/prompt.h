@@ -2,6 +2,7 @@
 /* What a body of the OpenAI API says that decides where it goes. Pure. */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "gateway/scan/json_scan.h"
@@ -10,6 +11,7 @@ struct prompt {
     uint64_t model;          /* gateway_name_hash of what the name means */
     struct json_span name;   /* the model's, as written, with its quotes */
     uint64_t tokens;         /* of the prompt, as estimated */
+    bool is_streamed;        /* the answer begins with its first token */
     struct json_span prompt; /* messages, prompt or input; at NULL: none */
 };
 
