@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* State shared by the parts of an adapter: adapter.c has the requests and their threads, steps.c
- * their course, server.c the servers' APIs, layout*.c their folders. */
+ * their course, server.c the servers' APIs, layout*.c their folders, tasks.c what all need. */
 #pragma once
 
 #include <limits.h>
@@ -81,12 +81,21 @@ struct adapter {
     pthread_t thread;
 };
 
-/* ---- adapter.c ---- */
+/* ---- tasks.c ---- */
 
+void tasks_append(struct adapter_task **list, struct adapter_task *task);
+void files_append(struct adapter_task **list, struct adapter_task *task);
+/* NULL: the list is empty. */
+struct adapter_task *files_take(struct adapter_task **list);
+/* Any thread: home does what is due. */
+void adapter_wake(struct adapter *adapter);
 /* Home: has the thread do the step's work with files. */
 void adapter_files(struct adapter_task *task, enum task_step step);
-/* Home: answers the request and frees the task. */
+/* Home: answers the request and frees the task; `answer` NULL: an empty message. */
 void task_end(struct adapter_task *task, const struct bytes *answer);
+/* Parts of task_end, for a task that is in no list any more. */
+void task_tell_end(const struct adapter_task *task, const struct bytes *answer);
+void task_free(struct adapter_task *task);
 
 /* ---- steps.c ---- */
 
@@ -127,7 +136,9 @@ void layout_remove(const struct adapter *adapter, const struct adapter_model *mo
 /* The size of the model's files; 0: unknown. */
 uint64_t layout_measure(const struct adapter *adapter, const struct adapter_model *model);
 
-/* ---- for layout_*.c ---- */
+/* ---- layout_files.c ---- */
+
+enum { LAYOUT_FOLDER_MODE = 0755 };
 
 /* A model that is being laid out. */
 struct layout {
@@ -156,6 +167,8 @@ enum status layout_version(const char *folder, const struct model_names *names,
                            char version[NAME_MAX + 1], struct error *error) WARN_UNUSED;
 bool layout_is_folder(const char *path);
 bool layout_exists(const char *folder, const char *name);
+
+/* ---- layout_*.c ---- */
 
 enum status layout_triton(const struct layout *layout, struct error *error) WARN_UNUSED;
 enum status layout_mlserver(const struct layout *layout, struct error *error) WARN_UNUSED;
