@@ -49,6 +49,7 @@ node_storage_open(const struct config_storage *config, struct loop *loop, struct
         .pvc_mounts = config->pvc_mounts != NULL ? config->pvc_mounts : "/pvc_mounts",
         .files = config->files,
         .fetches_max = config->fetches_max,
+        .bytes_per_s = config->bytes_per_s,
     };
     return storage_create(&options, storage, error);
 }

@@ -6,9 +6,11 @@ an end is given up; secrets in URLs are in no list. ctest: timeout=300
 """
 
 import concurrent.futures
+import hashlib
 import os
 import subprocess
 import threading
+import time
 import unittest
 
 import shoal_boosters
@@ -50,12 +52,36 @@ class TestLoads(Storage):
         self.load("m", "m", {"storage_key": "mine"})
         self.ask("m")
 
+    def test_digests_beside_files(self):
+        digest = hashlib.sha256(self.data).hexdigest()
+        for beside, told in (("0" * 64, "says " + "0" * 64), ("short", "does not begin with 64 hexadecimal digits")):
+            self.put(**{"model.json.sha256": beside.encode()})
+            self.assertIn(told, self.load("m", "m", {"storage_key": "mine"}, NEGATIVE))
+            self.assertEqual(self.cached(), [])
+        self.put(**{"model.json.sha256": f"{digest}  model.json\n".encode(), "other.sha256": b"alone"})
+        self.load("m", "m", {"storage_key": "mine"})
+        self.ask("m")
+
     def test_queries_are_not_listed(self):
         self.store.plain["/plain/m.json"] = self.data
         self.load("m", self.store.url + "/plain/m.json?sig=querysecret")
         told = shoalctl("model", "list", "--counters", self.shoald.counters).told
         self.assertIn("/plain/m.json", told)
         self.assertNotIn("querysecret", told)
+
+
+class TestPace(Storage):
+    nodes = {"storage_mib_per_s": 1}
+
+    def test_a_limit_of_bandwidth_is_kept(self):
+        """Two fetches at once of 1.5 MiB each; the limit is for both together."""
+        pool = self.enterContext(concurrent.futures.ThreadPoolExecutor(2))
+        for i in range(2):
+            self.put(f"m{i}", weights=os.urandom(3 << 19))
+        began = time.monotonic()
+        for load in [pool.submit(self.load, f"m{i}", f"m{i}", {"storage_key": "mine"}) for i in range(2)]:
+            load.result()
+        self.assertGreaterEqual(time.monotonic() - began, 2.9)
 
 
 class TestServe(Storage):

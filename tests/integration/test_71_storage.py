@@ -39,7 +39,7 @@ def model_data(number=1):
 
 
 class Case(unittest.TestCase):
-    cache_gib, keys = 0.25, {}
+    cache_gib, keys, nodes = 0.25, {}, {}
 
     def setUp(self):
         self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory(prefix="shoal-test.")))
@@ -60,7 +60,7 @@ class Case(unittest.TestCase):
             pipeline("boosters", stage("libxgboost_modelet.so"), models=models, slots=16),
             models_cache_gib=self.cache_gib, models_cache=str(self.cache),
             storage_config=str(self.config), pvc_mounts=str(self.folder / "claims"),
-            files_root=str(self.folder / "files")), folder=self.folder)
+            files_root=str(self.folder / "files"), **self.nodes), folder=self.folder)
         self.enterContext(self.shoald)
 
     def tearDown(self):

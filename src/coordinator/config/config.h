@@ -252,6 +252,7 @@ struct config_storage {
     char *pvc_mounts;
     char *files;
     uint32_t fetches_max;
+    uint64_t bytes_per_s; /* of all fetches together; 0: no limit */
 };
 
 struct config {

@@ -152,6 +152,8 @@ store(struct storage_job *job, struct storage_model *model, struct error *error)
         return take_last(job, model) ? STATUS_OK
                                      : error_set(error, STATUS_ABORTED, "it has just been evicted");
     }
+    if (status == STATUS_OK)
+        status = job_judge_beside(job, error);
     if (status == STATUS_OK) {
         name_content(job);
         status = cache_partial_commit(cache, &job->partial, job->now.content, job_bytes(job),

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "serving/storage/job.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <time.h>
 
 #include "base/check.h"
 #include "base/clock.h"
 
-enum { NAME_PART_MAX = 255 };
+enum { NAME_PART_MAX = 255, PACE_LOOK_MS = 50 };
 
 enum status
 job_check(const struct storage_job *job, struct error *error)
@@ -121,4 +123,90 @@ job_judge_file(struct storage_job *job, struct stored_file *file, struct error *
                   file->name, file->digest, stated);
     file->digest[0] = '\0';
     return status;
+}
+
+/* The digest in a file as sha256sum writes it; "": it has none. */
+static void
+read_beside(const struct storage_job *job, const char *name, char digest[DIGEST_BYTES])
+{
+    char path[PATH_MAX];
+    digest[0] = '\0';
+    snprintf(path, sizeof(path), "%.3000s/%.1090s", job->partial.files, name);
+    FILE *file = fopen(path, "re");
+    if (file == NULL)
+        return;
+    size_t bytes = fread(digest, 1, DIGEST_BYTES - 1, file);
+    fclose(file);
+    digest[bytes] = '\0';
+    if (strspn(digest, "0123456789abcdefABCDEF") != DIGEST_BYTES - 1)
+        digest[0] = '\0';
+}
+
+static int
+by_name(const void *a, const void *b)
+{
+    return strcmp((*(const struct stored_file *const *)a)->name,
+                  (*(const struct stored_file *const *)b)->name);
+}
+
+/* `beside` is NAME.sha256; without a file NAME it is one like others. */
+static enum status
+judge_beside(const struct storage_job *job, const struct stored_file **sorted,
+             const struct stored_file *beside, struct error *error)
+{
+    static const char ending[] = ".sha256";
+    char name[PATH_MAX];
+    char digest[DIGEST_BYTES];
+    size_t bytes = strlen(beside->name);
+    size_t end = strlen(ending);
+    if (bytes <= end || strcmp(beside->name + bytes - end, ending) != 0)
+        return STATUS_OK;
+    snprintf(name, sizeof(name), "%.*s", (int)(bytes - end), beside->name);
+    const struct stored_file *wanted = &(struct stored_file){.name = name};
+    const struct stored_file **file =
+        bsearch(&wanted, sorted, job->file_count, sizeof(const struct stored_file *), by_name);
+    if (file == NULL)
+        return STATUS_OK;
+    read_beside(job, beside->name, digest);
+    if (digest[0] == '\0')
+        return error_set(error, STATUS_DATA_LOSS,
+                         "%.200s: does not begin with %d hexadecimal digits", beside->name,
+                         DIGEST_BYTES - 1);
+    return strcasecmp(digest, (*file)->digest) == 0
+               ? STATUS_OK
+               : error_set(error, STATUS_DATA_LOSS, "%.100s: its sha256 is %s, %.100s says %s",
+                           name, (*file)->digest, beside->name, digest);
+}
+
+enum status
+job_judge_beside(struct storage_job *job, struct error *error)
+{
+    enum status status = STATUS_OK;
+    if (job->file_count < 2)
+        return STATUS_OK;
+    const struct stored_file **sorted = calloc(job->file_count, sizeof(const struct stored_file *));
+    CHECK(sorted != NULL);
+    for (uint32_t i = 0; i < job->file_count; i++)
+        sorted[i] = &job->files[i];
+    qsort(sorted, job->file_count, sizeof(const struct stored_file *), by_name);
+    for (uint32_t i = 0; i < job->file_count && status == STATUS_OK; i++)
+        status = judge_beside(job, sorted, &job->files[i], error);
+    free(sorted);
+    return status;
+}
+
+enum status
+job_pace(const struct storage_job *job, uint64_t bytes, struct error *error)
+{
+    int64_t until_ns = pace_take(job->options->pace, bytes);
+    for (;;) {
+        int64_t left_ns = until_ns - clock_now_ns();
+        if (left_ns <= 0)
+            return STATUS_OK;
+        if (job_check(job, error) != STATUS_OK)
+            return error->status;
+        if (left_ns > PACE_LOOK_MS * (int64_t)NS_PER_MS)
+            left_ns = PACE_LOOK_MS * (int64_t)NS_PER_MS;
+        (void)nanosleep(&(struct timespec){.tv_nsec = left_ns}, NULL);
+    }
 }

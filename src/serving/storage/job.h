@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "serving/storage/cache.h"
 #include "serving/storage/digest.h"
+#include "serving/storage/pace.h"
 #include "serving/storage/place.h"
 #include "serving/storage/storage.h"
 #include "serving/storage/transfer.h"
@@ -35,6 +36,7 @@ struct job_options {
     struct place_options place;
     const char *pvc_mounts;
     const char *files; /* NULL: none */
+    struct pace *pace; /* of what servers send */
 };
 
 struct storage_job {
@@ -77,6 +79,11 @@ enum status job_check_digests(const struct storage_job *job, struct error *error
 /* A file is stored: compares its digest with the key's. DATA_LOSS. */
 enum status job_judge_file(struct storage_job *job, struct stored_file *file,
                            struct error *error) WARN_UNUSED;
+/* Of each file with one of its name and ".sha256" beside it, after all are stored. DATA_LOSS. */
+enum status job_judge_beside(struct storage_job *job, struct error *error) WARN_UNUSED;
+/* A server has sent so much: waits as the pace wants it. */
+enum status job_pace(const struct storage_job *job, uint64_t bytes,
+                     struct error *error) WARN_UNUSED;
 /* The bytes of all files of which they are known. */
 uint64_t job_bytes(const struct storage_job *job);
 

@@ -37,6 +37,13 @@ open_file(struct storage_task *task, struct error *error)
 }
 
 static enum status
+keep_body(struct storage_task *task, const void *data, size_t bytes, struct error *error)
+{
+    enum status status = sink_write(&task->sink, data, bytes, error);
+    return status == STATUS_OK ? job_pace(task->job, bytes, error) : status;
+}
+
+static enum status
 take_body(void *context, const void *data, size_t bytes, struct error *error)
 {
     struct storage_task *task = context;
@@ -45,7 +52,7 @@ take_body(void *context, const void *data, size_t bytes, struct error *error)
         cache_partial_reserve(task->job->options->cache, partial,
                               task->sink.at + bytes + RESERVE_STEP, error) != STATUS_OK)
         return error->status;
-    return sink_write(&task->sink, data, bytes, error);
+    return keep_body(task, data, bytes, error);
 }
 
 /* All of the file is there. A digest that is wrong once may be the connection's fault. */
@@ -324,7 +331,7 @@ take_object(void *context, const void *data, size_t bytes, struct error *error)
         return error_set(error, STATUS_FAILED_PRECONDITION,
                          "%.100s has more than the %llu bytes that were listed", task->file->name,
                          (unsigned long long)task->file->bytes);
-    return sink_write(&task->sink, data, bytes, error);
+    return keep_body(task, data, bytes, error);
 }
 
 static enum task_verdict

@@ -44,6 +44,7 @@ struct storage {
     char *entries, *pvc_mounts, *files;
     char *folder; /* of fetched models */
     struct cache *cache;
+    struct pace pace;
     pthread_mutex_t lock; /* never held over anything that may block */
     pthread_cond_t more;
     struct fetch_list waiting, ended; /* [lock] */
@@ -187,7 +188,8 @@ carry_out(struct fetcher *worker, struct storage_fetch *fetch)
                                         .transfers = worker->transfers,
                                         .place = {storage->entries, given},
                                         .pvc_mounts = storage->pvc_mounts,
-                                        .files = storage->files};
+                                        .files = storage->files,
+                                        .pace = &storage->pace};
     struct storage_job job = {.options = &options,
                               .request = &fetch->request,
                               .is_cancelled = is_cancelled,
@@ -274,6 +276,7 @@ storage_create(const struct storage_options *options, struct storage **created, 
     CHECK(storage != NULL);
     CHECK(options->fetches_max > 0 && options->fetches_max <= STORAGE_FETCHES_MAX);
     storage->options = *options;
+    storage->pace.bytes_per_s = options->bytes_per_s;
     storage->entries = copy(options->entries);
     storage->pvc_mounts = copy(options->pvc_mounts);
     storage->files = copy(options->files);
@@ -282,6 +285,7 @@ storage_create(const struct storage_options *options, struct storage **created, 
     list_init(&storage->waiting);
     list_init(&storage->ended);
     CHECK(pthread_mutex_init(&storage->lock, NULL) == 0 &&
+          pthread_mutex_init(&storage->pace.lock, NULL) == 0 &&
           pthread_cond_init(&storage->more, NULL) == 0);
     *created = storage;
     return STATUS_OK;
@@ -407,6 +411,7 @@ storage_destroy(struct storage *storage)
     cache_destroy(storage->cache);
     entries_free(storage->given);
     pthread_mutex_destroy(&storage->lock);
+    pthread_mutex_destroy(&storage->pace.lock);
     pthread_cond_destroy(&storage->more);
     free(storage->folder);
     free(storage->entries);

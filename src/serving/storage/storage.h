@@ -34,6 +34,7 @@ struct storage_options {
     const char *pvc_mounts;   /* folder in which each claim is mounted */
     const char *files;        /* folder whose files file:// may name; NULL: none */
     uint32_t fetches_max;
+    uint64_t bytes_per_s; /* that all fetches together receive from servers; 0: no limit */
 };
 
 /* FAILED_PRECONDITION, PERMISSION_DENIED …: the cache's folder cannot be used. */
