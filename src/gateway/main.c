@@ -215,6 +215,8 @@ check(const struct gateway_settings *settings)
         endpoint_file_read(settings->endpoints, &settings->labels,
                            (uint32_t)settings->endpoints_max, entries, &count, &error);
     free(entries);
+    if (status == STATUS_OK)
+        status = pool_dashboard_check(settings, &error);
     if (status == STATUS_OK && settings->objectives[0] != '\0') {
         static struct gateway_objective objectives[OBJECTIVES_MAX];
         uint32_t objective_count;

@@ -108,10 +108,11 @@ class Stream(WithPage):
             with open(path, "w", encoding="utf-8") as file:
                 json.dump({"listen": f"127.0.0.1:{free_port()}", "endpoints": "servers.yaml",
                            "dashboard": address}, file)
-            done = subprocess.run([BIN / "shoal-gateway", path], capture_output=True, text=True,
-                                  timeout=WAIT_SECONDS)
-            self.assertEqual(done.returncode, 2, address)
-            self.assertIn("not a loopback address", done.stderr)
+            for options in [], ["--check"]:
+                done = subprocess.run([BIN / "shoal-gateway", *options, path], capture_output=True,
+                                      text=True, timeout=WAIT_SECONDS)
+                self.assertEqual(done.returncode, 2, address)
+                self.assertIn("not a loopback address", done.stderr)
 
 
 @BROWSER

@@ -100,14 +100,24 @@ class Names(unittest.TestCase):
     def setUp(self):
         self.silent = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self.addCleanup(self.silent.close)
-        self.silent.bind(("127.0.0.53", 53))  # answers nothing
+        self.nameserver = self.bind_silent()
         self.port = free_port()
         self.models = [Foreign(host, host, self.port) for host in ("127.0.0.1", "127.0.0.2")]
         for model in self.models:
             self.addCleanup(model.close)
 
+    def bind_silent(self):
+        """The address of a nameserver that answers nothing; others may run this test, too."""
+        for last in range(1, 255):
+            try:
+                self.silent.bind((f"127.9.0.{last}", 53))
+                return f"127.9.0.{last}"
+            except OSError:
+                pass
+        raise self.failureException("no address is free")
+
     def start(self, hosts):
-        gateway = PrivateGateway(hosts, "127.0.0.53", endpoints="names.yaml", files={"names.yaml": (
+        gateway = PrivateGateway(hosts, self.nameserver, endpoints="names.yaml", files={"names.yaml": (
             f'endpoints: [{{ name: pool, address: llm.test, port: "{self.port}" }}]')}, **OFTEN)
         self.addCleanup(gateway.close)
         return gateway

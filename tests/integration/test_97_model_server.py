@@ -99,7 +99,7 @@ class ForeignServers(unittest.TestCase):
 
     def served_by(self, model="base"):
         """Its prompt has no prefix in common with others."""
-        status, headers, body = self.gateway.chat(model, str(next(self.texts)) * 100)
+        status, headers, body = self.gateway.chat(model, f"{next(self.texts):04}" * 25)
         self.assertEqual(status, 200, body)
         return headers["X-Served-By"]
 
@@ -210,11 +210,16 @@ class Nodes(unittest.TestCase):
         gateway = Gateway([busy, idle], access_log=1, **OFTEN)
         self.addCleanup(gateway.close)
         gateway.wait_up(busy, idle)
-        with Rest(busy.port) as held, Rest(gateway.port) as client:
-            held.start_tell("hold a")
+        held = [self.enterContext(Rest(busy.port)) for _ in range(3)]
+        held[0].start_tell("hold a")
+        wait_until((busy.folder / "a.held").exists, "the request to be running")
+        for rest in held[1:]:
+            rest.start_tell("echo b")
+        with Rest(gateway.port) as client:
             figures = wait_until(lambda: (now := gateway.figures())[
-                'endpoint_running{endpoint="busy"}'] == 1 and now, "the request to be seen")
-            self.assertEqual(figures['endpoint_kv_cache_used{endpoint="busy"}'], 1 / 8)
+                'endpoint_kv_cache_used{endpoint="busy"}'] == 3 / 8 and now, "the requests to be seen")
+            self.assertEqual(figures['endpoint_running{endpoint="busy"}'] +
+                             figures['endpoint_waiting{endpoint="busy"}'], 3)
             for i in range(5):
                 answer = client.infer("echo", tensor("x", "INT32", [1], [i]))
                 self.assertEqual((answer.code, answer.data("x")), (200, [i]))
@@ -222,7 +227,7 @@ class Nodes(unittest.TestCase):
             self.assertEqual(client.ask("POST", "/v2/models/../infer", "{}").code, 404)
             self.assertEqual(client.infer("nobody").code, 404)
             (busy.folder / "a.go").touch()
-            self.assertEqual(held.receive().code, 200)
+            self.assertEqual({rest.receive().code for rest in held}, {200})
         calls = re.findall(r'path="/v2/models/echo/infer" model="echo" endpoint="(\w+)" status=200',
                            gateway.read_log())
         self.assertEqual(calls, ["idle"] * 5)

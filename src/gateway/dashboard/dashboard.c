@@ -244,16 +244,25 @@ is_loopback(const char *authority)
 }
 
 enum status
+pool_dashboard_check(const struct gateway_settings *settings, struct error *error)
+{
+    if (settings->dashboard[0] == '\0' || is_loopback(settings->dashboard))
+        return STATUS_OK;
+    return error_set(error, STATUS_INVALID_ARGUMENT,
+                     "dashboard: %s is not a loopback address: its page has neither keys nor TLS, "
+                     "so write 127.0.0.1:PORT and forward that port",
+                     settings->dashboard);
+}
+
+enum status
 pool_dashboard_create(struct event_base *base, const struct gateway_settings *settings,
                       struct endpoint_pool *pool, struct pool_dashboard **created,
                       struct error *error)
 {
     int64_t timeout_ns = settings->client_timeout_ms * NS_PER_MS;
-    if (!is_loopback(settings->dashboard))
-        return error_set(error, STATUS_INVALID_ARGUMENT,
-                         "dashboard: %s is not a loopback address: its page has neither keys nor "
-                         "TLS, so write 127.0.0.1:PORT and forward that port",
-                         settings->dashboard);
+    enum status status = pool_dashboard_check(settings, error);
+    if (status != STATUS_OK)
+        return status;
     struct pool_dashboard *dashboard = calloc(1, sizeof(*dashboard));
     CHECK(dashboard != NULL);
     dashboard->pool = pool;
@@ -273,8 +282,8 @@ pool_dashboard_create(struct event_base *base, const struct gateway_settings *se
         .context = dashboard,
         .header_bytes_max = HEADER_BYTES_MAX,
     };
-    enum status status = http_listen(http_pool_create(dashboard->server, &options),
-                                     settings->dashboard, &service, NULL, error);
+    status = http_listen(http_pool_create(dashboard->server, &options), settings->dashboard,
+                         &service, NULL, error);
     if (status == STATUS_OK)
         *created = dashboard;
     else

@@ -13,8 +13,11 @@
 struct event_base;
 struct pool_dashboard;
 
-/* Keeps `settings`, whose `dashboard` is not empty, and the pool. INVALID_ARGUMENT: the address is
- * not this machine's alone. UNAVAILABLE: it cannot be bound. */
+/* INVALID_ARGUMENT: `dashboard` is neither empty nor an address of this machine alone. */
+enum status pool_dashboard_check(const struct gateway_settings *settings,
+                                 struct error *error) WARN_UNUSED;
+/* Keeps `settings`, whose `dashboard` is not empty, and the pool. As above; UNAVAILABLE: it
+ * cannot be bound. */
 enum status pool_dashboard_create(struct event_base *base, const struct gateway_settings *settings,
                                   struct endpoint_pool *pool, struct pool_dashboard **dashboard,
                                   struct error *error) WARN_UNUSED;
