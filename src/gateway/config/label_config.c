@@ -36,16 +36,17 @@ take_key(const struct yaml_file *file, int value, char key[LABEL_KEY_BYTES], str
     return STATUS_OK;
 }
 
-/* The next rule, with its key. */
-static enum status
-add_rule(struct label_config *config, const struct yaml_file *file, int key,
-         struct label_rule **rule, struct error *error)
+/* The next rule, with its key; NULL: there is a mistake. */
+static struct label_rule *
+add_rule(struct label_config *config, const struct yaml_file *file, int key, struct error *error)
 {
-    if (config->rule_count == LABEL_RULES_MAX)
-        return yaml_mistake(file, key, error, "more than %d conditions on labels", LABEL_RULES_MAX);
-    *rule = &config->rules[config->rule_count++];
-    **rule = (struct label_rule){.kind = LABEL_IN};
-    return take_key(file, key, (*rule)->key, error);
+    if (config->rule_count == LABEL_RULES_MAX) {
+        (void)yaml_mistake(file, key, error, "more than %d conditions on labels", LABEL_RULES_MAX);
+        return NULL;
+    }
+    struct label_rule *rule = &config->rules[config->rule_count++];
+    *rule = (struct label_rule){.kind = LABEL_IN};
+    return take_key(file, key, rule->key, error) == STATUS_OK ? rule : NULL;
 }
 
 static enum status
@@ -66,11 +67,10 @@ static enum status
 take_by_label(struct label_config *config, const struct yaml_file *file, int parameters,
               struct error *error)
 {
-    struct label_rule *rule;
     const char *none = yaml_text(file, yaml_find(file, parameters, "allowsNoLabel"));
-    enum status status = add_rule(config, file, yaml_find(file, parameters, "label"), &rule, error);
-    if (status != STATUS_OK)
-        return status;
+    struct label_rule *rule = add_rule(config, file, yaml_find(file, parameters, "label"), error);
+    if (rule == NULL)
+        return STATUS_INVALID_ARGUMENT;
     rule->allows_none = none != NULL && strcmp(none, "true") == 0;
     return take_values(file, yaml_find(file, parameters, "validValues"), rule, error);
 }
@@ -80,16 +80,15 @@ take_expression(struct label_config *config, const struct yaml_file *file, int e
                 struct error *error)
 {
     static const char *const operators[] = {"In", "NotIn", "Exists", "DoesNotExist"};
-    struct label_rule *rule;
     int named = yaml_find(file, expression, "operator");
     const char *name = yaml_text(file, named);
     int found = name != NULL ? plugin_index(name, operators, ARRAY_COUNT(operators)) : -1;
     if (found < 0)
         return yaml_mistake(file, named, error,
                             "operator: In, NotIn, Exists or DoesNotExist is wanted");
-    enum status status = add_rule(config, file, yaml_find(file, expression, "key"), &rule, error);
-    if (status != STATUS_OK)
-        return status;
+    struct label_rule *rule = add_rule(config, file, yaml_find(file, expression, "key"), error);
+    if (rule == NULL)
+        return STATUS_INVALID_ARGUMENT;
     rule->kind = (enum label_operator)found;
     return take_values(file, yaml_find(file, expression, "values"), rule, error);
 }
