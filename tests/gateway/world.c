@@ -75,11 +75,13 @@ is_usable(const struct server *server)
     return server->state == GATEWAY_UP || server->state == GATEWAY_SUSPECT;
 }
 
+/* The world's servers in this state that the client has not tried for this target. */
 static bool
 is_left(const struct world *world, const struct sim_client *client, enum gateway_state state)
 {
     for (uint32_t i = 0; i < world->server_count; i++)
-        if (world->servers[i].state == state && (client->tried >> i & 1) == 0)
+        if (world->servers[i].state == state && (client->tried >> i & 1) == 0 &&
+            (client->target.pools == 0 || (client->target.pools & world->pools[i]) != 0))
             return true;
     return false;
 }
@@ -90,12 +92,15 @@ on_send(struct world *world, const struct gateway_action *action)
     struct sim_client *client = &world->clients[action->request];
     struct server *server = &world->servers[action->endpoint];
     demand(world, client->is_open && !client->is_tried && !client->has_started, "I1_one_answer");
-    demand(world, is_usable(server), "I2_no_send_to_the_dead");
-    demand(world, !server->is_known_dead, "I2_no_send_to_the_dead");
+    routed_try(world, client, action);
+    bool is_open =
+        (client->target.pools & world->open_pools) != 0 && !is_left(world, client, GATEWAY_SUSPECT);
+    demand(world, is_usable(server) || is_open, "I2_no_send_to_the_dead");
+    demand(world, !server->is_known_dead || is_open, "I2_no_send_to_the_dead");
     demand(world, server->state == GATEWAY_UP || !is_left(world, client, GATEWAY_UP),
            "I6_suspects_last");
     demand(world, (client->tried >> action->endpoint & 1) == 0, "I4_no_second_try");
-    demand(world, ++client->sends <= world->tries_max, "I4_bounded_tries");
+    demand(world, ++client->sends <= tries_allowed(world, client), "I4_bounded_tries");
     if (client->is_waiting)
         leaves_queue(world, client);
     world->totals->retried += client->sends > 1;
@@ -110,11 +115,13 @@ static bool
 is_justified(const struct world *world, const struct sim_client *client,
              enum gateway_refusal refusal)
 {
-    bool none_left =
-        !is_left(world, client, GATEWAY_UP) && !is_left(world, client, GATEWAY_SUSPECT);
-    if (is_refusal_of_queue(refusal) || client->is_waiting)
+    if (refusal == GATEWAY_REFUSED_UNKNOWN)
+        return !is_admitted(world, client) ||
+               (client->sends > 0 && client->absent == client->sends);
+    if (is_refusal_of_queue(refusal) || (client->is_waiting && !world->has_routes))
         return queue_may_refuse(world, client, refusal);
-    return none_left || client->sends == world->tries_max;
+    return is_none_left(world, client) || client->sends >= tries_allowed(world, client) ||
+           queue_may_refuse(world, client, refusal);
 }
 
 static void
@@ -125,11 +132,11 @@ on_refuse(struct world *world, const struct gateway_action *action)
     demand(world, is_justified(world, client, action->refusal), "I5_refused_for_a_reason");
     demand(world, ++world->step_refusals == 1, "I18_one_refusal_a_step");
     demand(world,
-           is_refusal_of_queue(action->refusal) || !world->is_calm ||
+           is_refusal_of_queue(action->refusal) || !world->is_calm || world->has_routes ||
                world->now_ms < world->calm_ms + CALM_MS * 3 / 4,
            "I7_everything_returns");
     if (client->is_waiting)
-        wait_ends(world, client);
+        refused_in_queue(world, client, action->refusal);
     client->is_open = false;
     world->totals->refused++;
     world->totals->refused_by[action->refusal]++;
@@ -157,8 +164,8 @@ on_scrape(struct world *world, uint32_t number)
 static void
 on_action(struct world *world, const struct gateway_action *action)
 {
-    const uint32_t facts[] = {(uint32_t)action->kind, action->request, action->endpoint,
-                              (uint32_t)action->refusal, (uint32_t)action->state};
+    const uint32_t facts[] = {(uint32_t)action->kind,    action->request,         action->endpoint,
+                              (uint32_t)action->refusal, (uint32_t)action->state, action->target};
     world->trace = hash_fnv1a(world->trace, &world->now_ms, sizeof(world->now_ms));
     world->trace = hash_fnv1a(world->trace, facts, sizeof(facts));
     struct server *server =
@@ -209,6 +216,7 @@ ask_of(const struct sim_client *client)
                                 .block_count = client->block_count,
                                 .blocks = client->blocks,
                                 .priority = world_priorities[client->band],
+                                .has_priority = true,
                                 .flow = client->flow,
                                 .bytes = client->bytes,
                                 .tokens = client->tokens,
@@ -236,6 +244,8 @@ try_fails(struct world *world, uint32_t number, enum gateway_failure failure)
         server->dead_order = world->order++;
     }
     client->tried |= 1u << client->server;
+    client->absent += failure == GATEWAY_FAILED_ABSENT;
+    routed_failure(world, client, failure);
     try_over(world, client);
     step(world, (struct gateway_event){.kind = GATEWAY_TRY_FAILED,
                                        .request = number,
@@ -280,6 +290,8 @@ on_reaches(struct world *world, uint32_t number)
         after(world, FIRST_BYTE_TIMEOUT_MS, GIVES_UP, number, client->serial);
     else if (server->declines)
         try_fails(world, number, GATEWAY_FAILED_BUSY);
+    else if (client->target.model != 0 && below(world, 8) == 0)
+        try_fails(world, number, GATEWAY_FAILED_ABSENT);
     else {
         server->loaded[client->model % 3] = client->model;
         int64_t works_ms = 20 + (int64_t)(server->slowness * (1 + server->running));
@@ -333,7 +345,7 @@ on_arrives(struct world *world)
     client->bytes = below(world, 1000);
     client->tokens = below(world, TOKENS_MAX);
     client->slo_ms = below(world, 2) == 0 ? 0 : (int64_t)below(world, 3000);
-    if (world->control.is_on)
+    if (world->control.is_on && is_admitted(world, client) && !goes_open(world, client))
         wait_begins(world, client);
     world->totals->requests++;
     if (below(world, 10) == 0)
@@ -417,8 +429,10 @@ endpoint_comes(struct world *world, uint32_t number)
         server->was_up = false;
         if (server->ill_since_ms != 0)
             server->ill_since_ms = world->now_ms;
-        step(world, (struct gateway_event){
-                        .kind = GATEWAY_ADDED, .endpoint = number, .identity = 1000 + number});
+        step(world, (struct gateway_event){.kind = GATEWAY_ADDED,
+                                           .endpoint = number,
+                                           .identity = 1000 + number,
+                                           .pools = world->pools[number]});
     }
 }
 
@@ -466,6 +480,21 @@ on_heals(struct world *world, uint32_t number)
     endpoint_comes(world, number);
 }
 
+static void
+on_routes(struct world *world)
+{
+    routes_draw(world);
+    const struct gateway_routes routes = {.routes = world->routes,
+                                          .route_count = world->route_count,
+                                          .targets = world->targets,
+                                          .target_count = world->target_count,
+                                          .open_pools = world->open_pools,
+                                          .pools = world->pools};
+    step(world, (struct gateway_event){.kind = GATEWAY_ROUTED, .routes = &routes});
+    if (!world->is_calm)
+        after(world, (int64_t)below(world, 5000), ROUTES, 0, 0);
+}
+
 /* ---- the run ---- */
 
 static void
@@ -500,6 +529,7 @@ happens(struct world *world, const struct happening *happening)
     case SCRAPE_END: on_scrape_end(world, happening->number); break;
     case FAULT: on_fault(world); break;
     case HEALS: on_heals(world, happening->number); break;
+    case ROUTES: on_routes(world); break;
     }
 }
 
@@ -554,6 +584,9 @@ world_begin(struct world *world)
                                           .scheduler = scheduler,
                                           .flow_control = world->control};
     world->gateway = gateway_create(&config);
+    world->has_routes = world->seed % 3 == 0;
+    if (world->has_routes)
+        on_routes(world);
     for (uint32_t i = 0; i < world->server_count; i++)
         endpoint_comes(world, i);
     after(world, 100, ARRIVES, 0, 0);

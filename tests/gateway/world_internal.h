@@ -15,6 +15,8 @@ enum {
     PRIORITIES = 4,
     FLOWS = 4,
     TOKENS_MAX = 2000,
+    ROUTES_MAX = 8,
+    TARGETS_MAX = 32,
     OUTPUT_TOKENS = 128, /* as queue.c has it */
     SCRAPE_TIMEOUT_MS = 900,
     FIRST_BYTE_TIMEOUT_MS = 4000,
@@ -38,7 +40,8 @@ enum sim_what {
     SCRAPED,  /* a scrape reaches its server */
     SCRAPE_END,
     FAULT,
-    HEALS, /* a server */
+    HEALS,  /* a server */
+    ROUTES, /* change */
 };
 
 struct happening {
@@ -83,7 +86,10 @@ struct sim_client {
     uint32_t server;
     uint32_t server_life;
     uint32_t sends;
-    uint32_t tried; /* bits */
+    uint32_t tried;               /* bits: for targets of this tier */
+    uint32_t tier;                /* those below it failed */
+    struct gateway_target target; /* of the try */
+    uint32_t absent;              /* tries */
     uint64_t model;
     uint64_t session;
     uint64_t blocks[GATEWAY_BLOCKS_MAX];
@@ -130,6 +136,13 @@ struct world {
     uint32_t waiting;
     uint64_t waiting_bytes;
     uint32_t step_refusals;
+    bool has_routes;
+    struct gateway_route routes[ROUTES_MAX];
+    uint32_t route_count;
+    struct gateway_target targets[TARGETS_MAX];
+    uint32_t target_count;
+    uint64_t pools[SERVERS_MAX];
+    uint64_t open_pools;
     int64_t share_window_ms;
     int64_t model_ended_ms[MODELS + 1]; /* when an answer of it was complete */
     struct happening heap[HEAP_MAX];
@@ -143,6 +156,24 @@ uint64_t below(struct world *world, uint64_t limit);
 
 bool is_usable(const struct server *server);
 
+/* ---- world_routes.c ---- */
+
+/* Draws routes, if there are any in this world. */
+void routes_draw(struct world *world);
+/* Whether the core may try the server for the target now. */
+bool may_get(const struct world *world, const struct gateway_target *target, uint32_t server);
+bool is_admitted(const struct world *world, const struct sim_client *client);
+/* No target of the client is left to try. */
+bool is_none_left(const struct world *world, const struct sim_client *client);
+/* All endpoints of its targets are down, and it may go to one. */
+bool goes_open(const struct world *world, const struct sim_client *client);
+uint32_t tries_allowed(const struct world *world, const struct sim_client *client);
+/* A try: sets and checks its target. */
+void routed_try(struct world *world, struct sim_client *client,
+                const struct gateway_action *action);
+/* It failed: its fallbacks follow. */
+void routed_failure(struct world *world, struct sim_client *client, enum gateway_failure failure);
+
 /* ---- world_queue.c ---- */
 
 extern const int32_t world_priorities[PRIORITIES];
@@ -153,6 +184,8 @@ void wait_begins(struct world *world, struct sim_client *client);
 void wait_ends(struct world *world, struct sim_client *client);
 /* A first try of a request that waited: none that goes before it waits. */
 void leaves_queue(struct world *world, struct sim_client *client);
+/* A refusal of a request that waited: it had its turn if its route had no server left. */
+void refused_in_queue(struct world *world, struct sim_client *client, enum gateway_refusal refusal);
 /* Whether the core may refuse it now for a reason that only the queue has. */
 bool is_refusal_of_queue(enum gateway_refusal refusal);
 bool queue_may_refuse(const struct world *world, const struct sim_client *client,

@@ -136,6 +136,15 @@ leaves_queue(struct world *world, struct sim_client *client)
     wait_ends(world, client);
 }
 
+void
+refused_in_queue(struct world *world, struct sim_client *client, enum gateway_refusal refusal)
+{
+    if (!is_refusal_of_queue(refusal) && any_usable(world))
+        leaves_queue(world, client);
+    else
+        wait_ends(world, client);
+}
+
 static bool
 is_full(const struct world *world, const struct sim_client *client)
 {

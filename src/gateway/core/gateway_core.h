@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The decisions of a gateway as a pure step: events in, actions out. DESIGN.md has the rules,
- * which the code cites (E: endpoints, C: scrapes, S: scheduling, T: tries, F: flow control).
+ * which the code cites (E: endpoints, C: scrapes, S: scheduling, T: tries, F: flow control, R:
+ * routes).
  *
  * One thread at a time. Arrays in an event are read during gateway_step and not kept, but those of
  * an ask stay until its request is sent or refused, or has ended. Actions live until the next step.
@@ -26,6 +27,8 @@ enum {
     GATEWAY_BANDS_MAX = 64, /* priorities in use at a time */
     GATEWAY_WAIT_BUCKETS = 10,
     GATEWAY_REASONS_MAX = 8, /* endpoints that are told for one choice */
+    GATEWAY_ROUTES_MAX = 1024,
+    GATEWAY_TARGETS_MAX = 4096,
 };
 
 /* ---- the scheduler, as data ---- */
@@ -131,6 +134,35 @@ extern const char *const gateway_detector_names[GATEWAY_DETECTOR_COUNT];
 extern const char *const gateway_fairness_names[GATEWAY_FAIRNESS_COUNT];
 extern const char *const gateway_ordering_names[GATEWAY_ORDERING_COUNT];
 
+/* ---- routes, as data (R) ---- */
+
+/* One of the models that stand for the one that a client names. Those of one tier share by weight;
+ * a tier is the fallback of the one before it. */
+struct gateway_target {
+    uint64_t model; /* that the server is asked for; 0: as the client named it */
+    uint64_t pools; /* bits: one of an endpoint's must be among them */
+    double weight;
+    uint32_t tier;
+};
+
+struct gateway_route {
+    uint64_t model;        /* that clients name; 0: every other */
+    uint32_t first_target; /* of consecutive ones, by tier from 0 */
+    uint32_t target_count;
+    bool has_priority; /* for requests that name no objective */
+    int32_t priority;
+    uint32_t tries_max; /* 0: as configured */
+};
+
+struct gateway_routes {
+    const struct gateway_route *routes; /* by model, ascending, each once */
+    uint32_t route_count;
+    const struct gateway_target *targets;
+    uint32_t target_count;
+    uint64_t open_pools;   /* bits: R6 */
+    const uint64_t *pools; /* bits of each endpoint below endpoints_max */
+};
+
 struct gateway_config {
     uint64_t seed;
     uint32_t endpoints_max;
@@ -188,6 +220,7 @@ struct gateway_ask {
     uint32_t block_count;
     const uint64_t *blocks; /* gateway_prefix_hash */
     int32_t priority;       /* higher ones first; negative ones may be shed */
+    bool has_priority;      /* else a route may give one */
     uint64_t flow;          /* the tenant's hash; 0: the default one */
     uint64_t bytes;         /* of its body */
     uint64_t tokens;        /* of its prompt, as estimated */
@@ -196,19 +229,25 @@ struct gateway_ask {
     /* The only endpoints that may get it, by their identity; NULL: all. */
     const uint64_t *subset;
     uint32_t subset_count;
+
+    /* filled in by the core */
+    uint64_t pools; /* of its target; 0: any endpoint */
+    uint64_t salt;  /* of its blocks: another model has other ones */
 };
 
 enum gateway_failure {
     GATEWAY_FAILED_UNREACHABLE, /* no connection */
     GATEWAY_FAILED_BROKE,       /* closed, or no HTTP, before the first byte */
     GATEWAY_FAILED_LATE,        /* no first byte in time */
-    GATEWAY_FAILED_BUSY         /* the server itself declined: 429 or 503 */
+    GATEWAY_FAILED_BUSY,        /* the server itself declined: 429 or 503 */
+    GATEWAY_FAILED_ABSENT       /* of a request with a target: the server does not have it */
 };
 
 enum gateway_end { GATEWAY_END_OK, GATEWAY_END_CANCELLED, GATEWAY_END_BROKE, GATEWAY_END_LATE };
 
 enum gateway_event_kind {
     GATEWAY_TICK,
+    GATEWAY_ROUTED, /* there are other routes */
     GATEWAY_ADDED,
     GATEWAY_REMOVED,
     GATEWAY_SCRAPED,
@@ -225,14 +264,16 @@ struct gateway_event {
     uint32_t endpoint;            /* ADDED, REMOVED, SCRAPED, SCRAPE_FAILED */
     uint64_t label;               /* ADDED: what an ask's label is compared with; 0: nothing */
     uint64_t identity;            /* ADDED: a hash of the address, the same on every gateway */
+    uint64_t pools;               /* ADDED: bits */
     uint32_t request;             /* REQUEST, TRY_FAILED, STARTED, ENDED */
     enum gateway_failure failure; /* TRY_FAILED */
     enum gateway_end end;         /* ENDED */
     uint64_t prompt_tokens;       /* ENDED: as the server says; both 0: it does not */
     uint64_t answer_tokens;
-    struct gateway_ask ask;         /* REQUEST, TRY_FAILED */
-    struct gateway_figures figures; /* SCRAPED */
-    struct gateway_report report;   /* STARTED */
+    struct gateway_ask ask;              /* REQUEST, TRY_FAILED */
+    struct gateway_figures figures;      /* SCRAPED */
+    struct gateway_report report;        /* STARTED */
+    const struct gateway_routes *routes; /* ROUTED */
 };
 
 /* ---- actions ---- */
@@ -245,6 +286,7 @@ enum gateway_refusal {
     GATEWAY_REFUSED_QUEUE_FULL,
     GATEWAY_REFUSED_EXPIRED, /* it waited for its whole TTL */
     GATEWAY_REFUSED_SHARE,   /* its model got more than its share, and the pool is saturated */
+    GATEWAY_REFUSED_UNKNOWN, /* no route admits its model, or no server that was tried has it */
     GATEWAY_REFUSAL_COUNT
 };
 
@@ -268,6 +310,7 @@ struct gateway_action {
     enum gateway_action_kind kind;
     uint32_t request;
     uint32_t endpoint;
+    uint32_t target; /* SEND: in the routes as given last; UINT32_MAX: there is none */
     enum gateway_refusal refusal;
     enum gateway_state state;
 };
@@ -309,6 +352,8 @@ struct gateway_counts {
     uint64_t queue_expired;
     uint64_t shed;
     uint64_t share_exceeded;
+    uint64_t unknown;   /* models that no route admits */
+    uint64_t fallbacks; /* tries that went on to the next tier */
 };
 
 /* The upper limits of the buckets of `waits`; above the last are the rest. */

@@ -105,10 +105,12 @@ gateway_check(const struct gateway *gateway)
         CHECK(is_sent == (request->endpoint != NONE));
         if (is_sent)
             in_flight[request->endpoint]++;
-        CHECK(request->tries <= gateway->config.tries_max);
+        CHECK(request->tries <= GATEWAY_TRIES_MAX);
     }
-    for (uint32_t i = 0; i < gateway->config.endpoints_max; i++)
+    for (uint32_t i = 0; i < gateway->config.endpoints_max; i++) {
         check_endpoint(gateway, i, in_flight[i]);
+        CHECK(i < gateway->endpoint_limit || gateway->endpoints[i].state == GATEWAY_FREE);
+    }
     free(in_flight);
     queue_check(gateway);
 }

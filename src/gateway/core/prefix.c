@@ -79,9 +79,12 @@ uint32_t
 prefix_match(const struct prefix_index *index, const struct gateway_ask *ask)
 {
     uint32_t count = 0;
-    while (count < ask->block_count &&
-           way_of(set_of(index, ask->blocks[count]), ask->blocks[count]) < PREFIX_WAYS)
+    while (count < ask->block_count) {
+        uint64_t hash = ask->blocks[count] ^ ask->salt;
+        if (way_of(set_of(index, hash), hash) == PREFIX_WAYS)
+            break;
         count++;
+    }
     return count;
 }
 
@@ -89,11 +92,12 @@ void
 prefix_add(struct prefix_index *index, const struct gateway_ask *ask)
 {
     for (uint32_t i = 0; i < ask->block_count; i++) {
-        uint64_t *set = set_of(index, ask->blocks[i]);
-        uint32_t way = way_of(set, ask->blocks[i]);
+        uint64_t hash = ask->blocks[i] ^ ask->salt;
+        uint64_t *set = set_of(index, hash);
+        uint32_t way = way_of(set, hash);
         if (way == PREFIX_WAYS)
             way--;
         memmove(set + 1, set, way * sizeof(*set));
-        set[0] = ask->blocks[i];
+        set[0] = hash;
     }
 }

@@ -12,7 +12,7 @@ static enum gateway_state
 state_used(const struct gateway *gateway)
 {
     enum gateway_state best = GATEWAY_DOWN;
-    for (uint32_t i = 0; i < gateway->config.endpoints_max; i++) {
+    for (uint32_t i = 0; i < gateway->endpoint_limit; i++) {
         enum gateway_state state = gateway->endpoints[i].state;
         if (state == GATEWAY_UP)
             return state;
@@ -49,7 +49,7 @@ utilization(const struct gateway *gateway, enum gateway_state state)
     const struct gateway_saturation *by = &gateway->config.flow_control.saturation;
     double sum = 0;
     uint32_t count = 0;
-    for (uint32_t i = 0; i < gateway->config.endpoints_max; i++) {
+    for (uint32_t i = 0; i < gateway->endpoint_limit; i++) {
         const struct core_endpoint *endpoint = &gateway->endpoints[i];
         if (endpoint->state != state)
             continue;
@@ -71,7 +71,7 @@ concurrency(const struct gateway *gateway, enum gateway_state state)
     uint64_t requests = 0;
     uint64_t tokens = 0;
     uint32_t count = 0;
-    for (uint32_t i = 0; i < gateway->config.endpoints_max; i++) {
+    for (uint32_t i = 0; i < gateway->endpoint_limit; i++) {
         const struct core_endpoint *endpoint = &gateway->endpoints[i];
         if (endpoint->state != state)
             continue;

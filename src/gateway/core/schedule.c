@@ -264,12 +264,14 @@ was_tried(const struct core_request *request, uint32_t endpoint)
     return false;
 }
 
-/* S7. */
+/* S7, R2. */
 static bool
-is_allowed(const struct gateway_ask *ask, uint64_t identity)
+is_allowed(const struct gateway_ask *ask, const struct core_endpoint *endpoint)
 {
     uint32_t i = 0;
-    while (i < ask->subset_count && ask->subset[i] != identity)
+    if (ask->pools != 0 && (ask->pools & endpoint->pools) == 0)
+        return false;
+    while (i < ask->subset_count && ask->subset[i] != endpoint->identity)
         i++;
     return ask->subset == NULL || i < ask->subset_count;
 }
@@ -280,9 +282,9 @@ gather(const struct schedule_task *task, const struct core_request *request,
 {
     struct gateway *gateway = task->gateway;
     uint32_t count = 0;
-    for (uint32_t i = 0; i < gateway->config.endpoints_max; i++)
+    for (uint32_t i = 0; i < gateway->endpoint_limit; i++)
         if (gateway->endpoints[i].state == state && !was_tried(request, i) &&
-            is_allowed(task->ask, gateway->endpoints[i].identity))
+            is_allowed(task->ask, &gateway->endpoints[i]))
             gateway->candidates[count++] = i;
     return count;
 }
@@ -364,6 +366,8 @@ schedule(struct gateway *gateway, const struct core_request *request, const stru
     task.count = gather(&task, request, GATEWAY_UP);
     if (task.count == 0) /* S1 */
         task.count = gather(&task, request, GATEWAY_SUSPECT);
+    if (task.count == 0 && (ask->pools & gateway->routes.open_pools) != 0) /* R6 */
+        task.count = gather(&task, request, GATEWAY_DOWN);
     if (task.count == 0)
         return NONE;
     gateway->draft.usable_count = task.count;
@@ -386,11 +390,13 @@ gateway_fallbacks(struct gateway *gateway, uint32_t number, const struct gateway
 {
     CHECK(number < gateway->config.requests_max);
     struct core_request request = gateway->requests[number];
+    struct gateway_ask routed = *ask;
     uint32_t count = 0;
     uint32_t last = request.endpoint;
+    route_apply(&request, &routed);
     while (count < max && request.tried_count < GATEWAY_TRIES_MAX) {
         request.tried[request.tried_count++] = last;
-        last = schedule(gateway, &request, ask);
+        last = schedule(gateway, &request, &routed);
         if (last == NONE)
             break;
         endpoints[count++] = last;

@@ -32,6 +32,7 @@ struct core_endpoint {
     enum gateway_state state;
     uint64_t identity;
     uint64_t label;
+    uint64_t pools; /* bits */
     uint32_t in_flight;
     uint64_t tokens;   /* of requests in flight, as estimated */
     uint32_t failures; /* tries in a row that ended without a first byte (E5) */
@@ -106,12 +107,16 @@ struct core_request {
     uint32_t endpoint;
     uint32_t tries;
     uint32_t busy_count;
+    uint32_t absent_count;
     uint32_t tried_count;
     uint32_t tried[GATEWAY_TRIES_MAX]; /* endpoints not to be tried again */
     uint64_t adapter;                  /* counted in the endpoint's table; 0: not */
     uint64_t tokens;                   /* counted in the endpoint's */
     uint64_t model;
-    uint64_t prompt_tokens; /* as estimated */
+    uint64_t prompt_tokens;       /* as estimated */
+    uint64_t draw;                /* R2; 0: not drawn yet */
+    uint32_t tier;                /* R4: those below it failed */
+    struct gateway_target target; /* of the last try */
 
     /* while QUEUED */
     struct gateway_ask ask;
@@ -134,16 +139,27 @@ struct core_share {
     uint64_t tokens[SHARE_SLICES];
 };
 
+/* As they were given last. */
+struct core_routes {
+    bool are_given;
+    struct gateway_route *routes;
+    struct gateway_target *targets;
+    uint32_t route_count;
+    uint64_t open_pools;
+};
+
 struct gateway {
     struct gateway_config config;
     int64_t now_ms;
     uint64_t random;
     struct core_endpoint *endpoints;
+    uint32_t endpoint_limit; /* all from it on are FREE */
     struct core_request *requests;
     struct gateway_action *actions;
     uint32_t action_count;
     bool has_refused; /* in this step: the edge expects at most one */
     struct core_queue queue;
+    struct core_routes routes;
     struct core_share shares[SHARES_MAX];
     double *scores;              /* scratch of schedule.c, per endpoint */
     uint32_t *candidates;        /* likewise */
@@ -168,6 +184,25 @@ uint32_t endpoint_waiting(const struct core_endpoint *endpoint);
 uint32_t adapter_pending(const struct core_adapter *adapter);
 /* NULL: the endpoint does not have this adapter. */
 struct core_adapter *endpoint_adapter(struct core_endpoint *endpoint, uint64_t name);
+
+/* ---- route.c ---- */
+
+void route_init(struct gateway *gateway);
+void route_fini(struct gateway *gateway);
+void route_take(struct gateway *gateway, const struct gateway_routes *routes);
+/* R1: false: no route admits its model. Gives it the route's priority. */
+bool route_admit(const struct gateway *gateway, struct gateway_ask *ask);
+/* R6: its endpoints are all down, and it goes to one all the same. */
+bool route_is_open(const struct gateway *gateway, const struct gateway_ask *ask);
+uint32_t route_tries_max(const struct gateway *gateway, const struct gateway_ask *ask);
+/* The endpoint for this request, or NONE; `ask` becomes that of its target, whose number is set. */
+uint32_t route_schedule(struct gateway *gateway, struct core_request *request,
+                        struct gateway_ask *ask, uint32_t *target);
+/* What `ask` is for the target of the request's last try. */
+void route_apply(const struct core_request *request, struct gateway_ask *ask);
+/* R4: after a try that failed. */
+void route_fail(struct gateway *gateway, struct core_request *request,
+                const struct gateway_event *event);
 
 /* ---- saturation.c ---- */
 

@@ -23,7 +23,8 @@ static struct gateway_action *
 act(struct gateway *gateway, enum gateway_action_kind kind, uint32_t endpoint)
 {
     struct gateway_action *action = &gateway->actions[gateway->action_count++];
-    *action = (struct gateway_action){.kind = kind, .endpoint = endpoint, .request = NONE};
+    *action = (struct gateway_action){
+        .kind = kind, .endpoint = endpoint, .request = NONE, .target = NONE};
     return action;
 }
 
@@ -129,6 +130,9 @@ leave_look(struct gateway *gateway, uint32_t number)
         return;
     endpoint_enter(gateway, number, GATEWAY_FREE);
     prefix_fini(&endpoint->prefix);
+    while (gateway->endpoint_limit > 0 &&
+           gateway->endpoints[gateway->endpoint_limit - 1].state == GATEWAY_FREE)
+        gateway->endpoint_limit--;
     act(gateway, GATEWAY_FREED, number);
 }
 
@@ -139,10 +143,13 @@ on_added(struct gateway *gateway, const struct gateway_event *event)
     struct core_endpoint *endpoint = endpoint_at(gateway, number);
     CHECK(endpoint->state == GATEWAY_FREE);
     memset(endpoint, 0, sizeof(*endpoint));
+    if (number >= gateway->endpoint_limit)
+        gateway->endpoint_limit = number + 1;
     prefix_init(&endpoint->prefix, gateway->config.prefix_blocks_max);
     endpoint_enter(gateway, number, GATEWAY_DOWN);
     endpoint->identity = event->identity;
     endpoint->label = event->label;
+    endpoint->pools = event->pools;
     endpoint->next_ms = gateway->now_ms;
     endpoint->delay_ms = PROBE_MS;
 }
@@ -178,7 +185,7 @@ plan_scrape(struct gateway *gateway, struct core_endpoint *endpoint)
 static void
 hasten_scrapes(struct gateway *gateway)
 {
-    for (uint32_t i = 0; i < gateway->config.endpoints_max; i++) {
+    for (uint32_t i = 0; i < gateway->endpoint_limit; i++) {
         struct core_endpoint *endpoint = &gateway->endpoints[i];
         int64_t soon_ms = endpoint->began_ms + gateway->config.scrape_ms_min;
         if (endpoint->state != GATEWAY_UP || endpoint->is_scraping ||
@@ -192,7 +199,7 @@ hasten_scrapes(struct gateway *gateway)
 static void
 on_tick(struct gateway *gateway)
 {
-    for (uint32_t i = 0; i < gateway->config.endpoints_max; i++) {
+    for (uint32_t i = 0; i < gateway->endpoint_limit; i++) {
         struct core_endpoint *endpoint = &gateway->endpoints[i];
         if (endpoint->state == GATEWAY_FREE || endpoint->state == GATEWAY_LEAVING ||
             endpoint->is_scraping || endpoint->next_ms > gateway->now_ms)
@@ -355,9 +362,10 @@ refuse(struct gateway *gateway, uint32_t number, enum gateway_refusal refusal)
 static enum gateway_refusal
 refusal_of(const struct core_request *request)
 {
-    return request->tries == 0                     ? GATEWAY_REFUSED_NO_ENDPOINT
-           : request->busy_count == request->tries ? GATEWAY_REFUSED_BUSY
-                                                   : GATEWAY_REFUSED_FAILED;
+    return request->tries == 0                       ? GATEWAY_REFUSED_NO_ENDPOINT
+           : request->busy_count == request->tries   ? GATEWAY_REFUSED_BUSY
+           : request->absent_count == request->tries ? GATEWAY_REFUSED_UNKNOWN
+                                                     : GATEWAY_REFUSED_FAILED;
 }
 
 /* A prompt and its answer, as the reference estimates them. */
@@ -381,36 +389,51 @@ keep_choice(struct gateway *gateway, uint32_t number, const struct gateway_ask *
     choice->tries = request->tries;
 }
 
-/* T1: sends it to the best endpoint that it has not tried, or refuses it. */
 static void
-place(struct gateway *gateway, uint32_t number, const struct gateway_ask *ask)
+count_send(struct gateway *gateway, const struct core_request *request,
+           const struct core_endpoint *endpoint, const struct gateway_ask *ask)
 {
-    struct core_request *request = request_at(gateway, number);
-    bool may_try = request->tries < gateway->config.tries_max;
-    uint32_t chosen = may_try ? schedule(gateway, request, ask) : NONE;
-    if (chosen == NONE) {
-        refuse(gateway, number, refusal_of(request));
-        return;
-    }
-    struct core_endpoint *endpoint = &gateway->endpoints[chosen];
     gateway->counts.sent++;
     gateway->counts.retried += request->tries > 0;
     gateway->counts.blocks += ask->block_count;
     gateway->counts.blocks_matched += prefix_match(&endpoint->prefix, ask);
+}
+
+/* T1: sends it to the best endpoint that it has not tried, or refuses it. */
+static void
+place(struct gateway *gateway, uint32_t number, const struct gateway_ask *asked)
+{
+    struct core_request *request = request_at(gateway, number);
+    struct gateway_ask routed = *asked;
+    const struct gateway_ask *ask = &routed;
+    uint32_t target;
+    bool may_try = request->tries < route_tries_max(gateway, asked);
+    uint32_t chosen = may_try ? route_schedule(gateway, request, &routed, &target) : NONE;
+    if (chosen == NONE) {
+        routed = *asked;
+        bool is_admitted = request->tries > 0 || route_admit(gateway, &routed);
+        refuse(gateway, number, is_admitted ? refusal_of(request) : GATEWAY_REFUSED_UNKNOWN);
+        return;
+    }
+    struct core_endpoint *endpoint = &gateway->endpoints[chosen];
+    count_send(gateway, request, endpoint, ask);
     request->tries++;
     request->state = REQUEST_SENT;
     request->endpoint = chosen;
     endpoint->in_flight++;
     request->tokens = tokens_in_flight(ask->tokens);
-    request->model = ask->model;
+    request->model = asked->model;
     request->prompt_tokens = ask->tokens;
     endpoint->tokens += request->tokens;
     endpoint->sent++;
     count_adapter(endpoint, request, ask->model);
-    prefix_add(&endpoint->prefix, ask); /* S4 */
+    if (endpoint->state != GATEWAY_DOWN)    /* E2 */
+        prefix_add(&endpoint->prefix, ask); /* S4 */
     if (gateway->config.keeps_reasons)
-        keep_choice(gateway, number, ask);
-    act(gateway, GATEWAY_SEND, chosen)->request = number;
+        keep_choice(gateway, number, asked);
+    struct gateway_action *action = act(gateway, GATEWAY_SEND, chosen);
+    action->request = number;
+    action->target = target;
 }
 
 static void
@@ -418,22 +441,27 @@ on_request(struct gateway *gateway, const struct gateway_event *event)
 {
     CHECK(request_at(gateway, event->request)->state == REQUEST_FREE);
     CHECK(event->ask.block_count <= GATEWAY_BLOCKS_MAX);
+    struct gateway_ask ask = event->ask;
     hasten_scrapes(gateway);
-    if (share_exceeded(gateway, event->ask.model) && gateway_pool_saturation(gateway) >= 1) {
+    if (!route_admit(gateway, &ask)) { /* R1 */
+        gateway->counts.unknown++;
+        refuse(gateway, event->request, GATEWAY_REFUSED_UNKNOWN);
+    } else if (share_exceeded(gateway, ask.model) && gateway_pool_saturation(gateway) >= 1) {
         gateway->counts.share_exceeded++; /* F7 */
         refuse(gateway, event->request, GATEWAY_REFUSED_SHARE);
-    } else if (gateway->config.flow_control.is_on) {
-        if (queue_add(gateway, event->request, &event->ask)) {
+    } else if (gateway->config.flow_control.is_on && !route_is_open(gateway, &ask)) {
+        if (queue_add(gateway, event->request, &ask)) {
             gateway->counts.queued++;
             return;
         }
         gateway->counts.queue_full++;
         refuse(gateway, event->request, GATEWAY_REFUSED_QUEUE_FULL);
-    } else if (event->ask.priority < 0 && gateway_pool_saturation(gateway) >= 1) { /* F1 */
+    } else if (ask.priority < 0 && gateway_pool_saturation(gateway) >= 1 &&
+               !route_is_open(gateway, &ask)) { /* F1 */
         gateway->counts.shed++;
         refuse(gateway, event->request, GATEWAY_REFUSED_SHED);
     } else {
-        place(gateway, event->request, &event->ask);
+        place(gateway, event->request, &ask);
     }
 }
 
@@ -478,7 +506,9 @@ on_try_failed(struct gateway *gateway, const struct gateway_event *event)
     else if (event->failure == GATEWAY_FAILED_BROKE || event->failure == GATEWAY_FAILED_LATE)
         suspect(gateway, endpoint);
     request->busy_count += event->failure == GATEWAY_FAILED_BUSY;
+    request->absent_count += event->failure == GATEWAY_FAILED_ABSENT;
     request->tried[request->tried_count++] = endpoint;
+    route_fail(gateway, request, event);
     place(gateway, event->request, &event->ask);
     leave_look(gateway, endpoint);
 }
@@ -547,6 +577,7 @@ gateway_step(struct gateway *gateway, const struct gateway_event *event, uint32_
     gateway->has_refused = false;
     switch (event->kind) {
     case GATEWAY_TICK: break;
+    case GATEWAY_ROUTED: route_take(gateway, event->routes); break;
     case GATEWAY_ADDED: on_added(gateway, event); break;
     case GATEWAY_REMOVED: on_removed(gateway, event->endpoint); break;
     case GATEWAY_SCRAPED:
@@ -570,7 +601,7 @@ gateway_next_ms(const struct gateway *gateway)
     if (queue->expiry != NULL)
         next_ms = queue->is_eager || queue->expiry->key < gateway->now_ms ? gateway->now_ms
                                                                           : queue->expiry->key;
-    for (uint32_t i = 0; i < gateway->config.endpoints_max; i++) {
+    for (uint32_t i = 0; i < gateway->endpoint_limit; i++) {
         const struct core_endpoint *endpoint = &gateway->endpoints[i];
         bool waits = endpoint->state != GATEWAY_FREE && endpoint->state != GATEWAY_LEAVING &&
                      !endpoint->is_scraping;
@@ -606,6 +637,7 @@ gateway_create(const struct gateway_config *config)
     for (uint32_t i = 0; i < config->requests_max; i++)
         request_free(&gateway->requests[i]);
     queue_init(gateway);
+    route_init(gateway);
     return gateway;
 }
 
@@ -617,6 +649,7 @@ gateway_destroy(struct gateway *gateway)
     for (uint32_t i = 0; i < gateway->config.endpoints_max; i++)
         prefix_fini(&gateway->endpoints[i].prefix);
     queue_fini(gateway);
+    route_fini(gateway);
     free(gateway->endpoints);
     free(gateway->requests);
     free(gateway->actions);

@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What routes promise, counted beside the core: only admitted models are sent, to endpoints of a
+ * pool of their targets, fallbacks in their order. In two of three worlds there are none. */
+#include "world_internal.h"
+
+static const struct gateway_route *
+route_of(const struct world *world, const struct sim_client *client)
+{
+    const struct gateway_route *found = NULL;
+    for (uint32_t i = 0; i < world->route_count; i++)
+        if (world->routes[i].model == client->model ||
+            (found == NULL && world->routes[i].model == 0))
+            found = &world->routes[i];
+    return found;
+}
+
+static void
+draw_route(struct world *world, uint64_t model)
+{
+    struct gateway_route *route = &world->routes[world->route_count++];
+    uint32_t count = 1 + (uint32_t)below(world, 3);
+    uint32_t tier = 0;
+    *route = (struct gateway_route){.model = model,
+                                    .first_target = world->target_count,
+                                    .target_count = count,
+                                    .tries_max = (uint32_t)below(world, 5)};
+    for (uint32_t i = 0; i < count; i++) {
+        world->targets[world->target_count++] =
+            (struct gateway_target){.model = below(world, MODELS + 1),
+                                    .pools = below(world, 8) == 0 ? 0 : 1 + below(world, 3),
+                                    .weight = (double)below(world, 4),
+                                    .tier = tier};
+        tier += below(world, 2) == 0;
+    }
+}
+
+void
+routes_draw(struct world *world)
+{
+    world->route_count = world->target_count = 0;
+    for (uint64_t model = 0; model <= MODELS; model++)
+        if (below(world, 4) > 0)
+            draw_route(world, model);
+    for (uint32_t i = 0; i < SERVERS_MAX; i++)
+        world->pools[i] = below(world, 4);
+    world->open_pools = below(world, 2) == 0 ? 0 : below(world, 4);
+}
+
+bool
+is_admitted(const struct world *world, const struct sim_client *client)
+{
+    return !world->has_routes || route_of(world, client) != NULL;
+}
+
+bool
+may_get(const struct world *world, const struct gateway_target *target, uint32_t server)
+{
+    return !world->has_routes || (target->pools & world->pools[server]) != 0;
+}
+
+static bool
+is_any_left(const struct world *world, const struct sim_client *client,
+            const struct gateway_target *target)
+{
+    bool opens = world->has_routes && (target->pools & world->open_pools) != 0;
+    for (uint32_t i = 0; i < world->server_count; i++)
+        if ((is_usable(&world->servers[i]) || (opens && world->servers[i].state == GATEWAY_DOWN)) &&
+            (client->tried >> i & 1) == 0 && may_get(world, target, i))
+            return true;
+    return false;
+}
+
+bool
+is_none_left(const struct world *world, const struct sim_client *client)
+{
+    const struct gateway_route *route = route_of(world, client);
+    if (!world->has_routes)
+        return !is_any_left(world, client, &client->target);
+    for (uint32_t i = 0; route != NULL && i < route->target_count; i++) {
+        const struct gateway_target *target = &world->targets[route->first_target + i];
+        if (target->tier >= client->tier && is_any_left(world, client, target))
+            return false;
+    }
+    return true;
+}
+
+bool
+goes_open(const struct world *world, const struct sim_client *client)
+{
+    const struct gateway_route *route = world->has_routes ? route_of(world, client) : NULL;
+    uint64_t pools = 0;
+    for (uint32_t i = 0; route != NULL && i < route->target_count; i++)
+        pools |= world->targets[route->first_target + i].pools;
+    for (uint32_t i = 0; i < world->server_count; i++)
+        if (is_usable(&world->servers[i]) && (pools & world->pools[i]) != 0)
+            return false;
+    return (pools & world->open_pools) != 0;
+}
+
+uint32_t
+tries_allowed(const struct world *world, const struct sim_client *client)
+{
+    const struct gateway_route *route = world->has_routes ? route_of(world, client) : NULL;
+    return route != NULL && route->tries_max > 0 ? route->tries_max : world->tries_max;
+}
+
+/* The target of the least tier that has a server left; those that name the same model alike. */
+void
+routed_try(struct world *world, struct sim_client *client, const struct gateway_action *action)
+{
+    const struct gateway_route *route = route_of(world, client);
+    uint32_t server = action->endpoint;
+    client->target = (struct gateway_target){.model = 0};
+    if (!world->has_routes) {
+        demand(world, action->target == UINT32_MAX, "I20_routes");
+        return;
+    }
+    demand(world, route != NULL, "I20_routes");
+    uint32_t best = UINT32_MAX;
+    for (uint32_t i = 0; i < route->target_count; i++) {
+        const struct gateway_target *target = &world->targets[route->first_target + i];
+        if (target->tier >= client->tier && target->tier < best &&
+            is_any_left(world, client, target))
+            best = target->tier;
+    }
+    for (uint32_t i = 0; i < route->target_count; i++) {
+        const struct gateway_target *target = &world->targets[route->first_target + i];
+        bool is_it = action->target == UINT32_MAX ? target->model == 0
+                                                  : action->target == route->first_target + i;
+        if (is_it && target->tier == best && may_get(world, target, server) &&
+            client->target.pools == 0)
+            client->target = *target;
+    }
+    demand(world, client->target.pools != 0, "I20_routes");
+}
+
+void
+routed_failure(struct world *world, struct sim_client *client, enum gateway_failure failure)
+{
+    const struct gateway_route *route = world->has_routes ? route_of(world, client) : NULL;
+    uint32_t next = client->target.tier + 1;
+    if (route == NULL || failure == GATEWAY_FAILED_UNREACHABLE ||
+        world->targets[route->first_target + route->target_count - 1].tier < next)
+        return;
+    client->tier = next;
+    client->tried = 0;
+}

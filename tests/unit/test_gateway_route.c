@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Routes: how a split is shared, that a session stays with its target, that a replaced table holds
+ * for the next try, and which priority a request gets. The simulator (tests/gateway) has the rest.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "base/check.h"
+#include "gateway/core/gateway_core.h"
+
+enum { ENDPOINTS = 2, REQUESTS = 8, DRAWS = 3000, SQL = 10, RED = 20, BLUE = 30 };
+
+static const uint64_t every_pool[ENDPOINTS] = {1, 1};
+
+static struct gateway_action
+step(struct gateway *core, const struct gateway_event *event)
+{
+    uint32_t count;
+    const struct gateway_action *actions = gateway_step(core, event, &count);
+    for (uint32_t i = 0; i < count; i++)
+        if (actions[i].kind == GATEWAY_SEND || actions[i].kind == GATEWAY_REFUSE)
+            return actions[i];
+    return (struct gateway_action){.kind = GATEWAY_FREED};
+}
+
+static struct gateway *
+core_make(uint32_t waiting)
+{
+    const struct gateway_config config = {
+        .seed = 1,
+        .endpoints_max = ENDPOINTS,
+        .requests_max = REQUESTS,
+        .tries_max = 2,
+        .prefix_blocks_max = 512,
+        .scrape_ms_min = 50,
+        .scrape_ms_max = 5000,
+        .flow_control = {.threshold = 1,
+                         .saturation = {.waiting_max = 5, .kv_used_max = 0.8, .stale_ms = 200}}};
+    struct gateway *core = gateway_create(&config);
+    for (uint32_t i = 0; i < ENDPOINTS; i++) {
+        step(core, &(struct gateway_event){
+                       .kind = GATEWAY_ADDED, .endpoint = i, .identity = i + 1, .pools = 1});
+        step(core, &(struct gateway_event){.kind = GATEWAY_SCRAPED,
+                                           .endpoint = i,
+                                           .figures = {.is_known = true, .waiting = waiting}});
+    }
+    return core;
+}
+
+static void
+route(struct gateway *core, const struct gateway_route *given, const struct gateway_target *targets,
+      uint32_t count)
+{
+    struct gateway_route only = *given;
+    only.target_count = count;
+    const struct gateway_routes routes = {.routes = &only,
+                                          .route_count = 1,
+                                          .targets = targets,
+                                          .target_count = count,
+                                          .pools = every_pool};
+    step(core, &(struct gateway_event){.kind = GATEWAY_ROUTED, .routes = &routes});
+}
+
+/* Asks, and ends what was sent. */
+static struct gateway_action
+ask(struct gateway *core, const struct gateway_ask *asked)
+{
+    struct gateway_action action =
+        step(core, &(struct gateway_event){.kind = GATEWAY_REQUEST, .ask = *asked});
+    if (action.kind == GATEWAY_SEND)
+        step(core, &(struct gateway_event){.kind = GATEWAY_ENDED, .end = GATEWAY_END_CANCELLED});
+    return action;
+}
+
+static void
+test_a_split_is_shared_by_weight(void **state)
+{
+    (void)state;
+    const struct gateway_target targets[] = {{.model = RED, .pools = 1, .weight = 1},
+                                             {.model = BLUE, .pools = 1, .weight = 3}};
+    struct gateway *core = core_make(0);
+    uint32_t blue = 0;
+    route(core, &(struct gateway_route){.model = SQL}, targets, 2);
+    for (int i = 0; i < DRAWS; i++)
+        blue += ask(core, &(struct gateway_ask){.model = SQL}).target;
+    assert_in_range(blue, DRAWS * 70 / 100, DRAWS * 80 / 100);
+    for (uint64_t session = 1; session < 20; session++) {
+        const struct gateway_ask asked = {.model = SQL, .session = session};
+        uint32_t target = ask(core, &asked).target;
+        for (int i = 0; i < 5; i++)
+            assert_int_equal(ask(core, &asked).target, target);
+    }
+    gateway_check(core);
+    gateway_destroy(core);
+}
+
+static void
+test_weights_of_zero_are_alike(void **state)
+{
+    (void)state;
+    const struct gateway_target targets[] = {{.model = RED, .pools = 1},
+                                             {.model = BLUE, .pools = 1}};
+    struct gateway *core = core_make(0);
+    uint32_t blue = 0;
+    route(core, &(struct gateway_route){.model = SQL}, targets, 2);
+    for (int i = 0; i < DRAWS; i++)
+        blue += ask(core, &(struct gateway_ask){.model = SQL}).target;
+    assert_in_range(blue, DRAWS * 45 / 100, DRAWS * 55 / 100);
+    gateway_destroy(core);
+}
+
+static void
+test_the_newest_routes_hold(void **state)
+{
+    (void)state;
+    const struct gateway_target targets[] = {{.model = RED, .pools = 1, .weight = 1}};
+    struct gateway *core = core_make(0);
+    assert_int_equal(ask(core, &(struct gateway_ask){.model = BLUE}).kind, GATEWAY_SEND);
+    route(core, &(struct gateway_route){.model = SQL}, targets, 1);
+    assert_int_equal(ask(core, &(struct gateway_ask){.model = BLUE}).refusal,
+                     GATEWAY_REFUSED_UNKNOWN);
+    assert_int_equal(ask(core, &(struct gateway_ask){.model = 0}).kind, GATEWAY_SEND);
+    const struct gateway_ask asked = {.model = SQL};
+    step(core, &(struct gateway_event){.kind = GATEWAY_REQUEST, .ask = asked});
+    route(core, &(struct gateway_route){.model = BLUE}, targets, 1);
+    struct gateway_action action =
+        step(core, &(struct gateway_event){
+                       .kind = GATEWAY_TRY_FAILED, .failure = GATEWAY_FAILED_BUSY, .ask = asked});
+    assert_int_equal(action.kind, GATEWAY_REFUSE);
+    gateway_check(core);
+    gateway_destroy(core);
+}
+
+/* Saturated: negative priorities are refused. */
+static void
+test_a_route_gives_its_priority(void **state)
+{
+    (void)state;
+    const struct gateway_target targets[] = {{.model = RED, .pools = 1, .weight = 1}};
+    struct gateway *core = core_make(100);
+    route(core, &(struct gateway_route){.model = SQL, .has_priority = true, .priority = -1},
+          targets, 1);
+    assert_int_equal(ask(core, &(struct gateway_ask){.model = SQL}).refusal, GATEWAY_REFUSED_SHED);
+    assert_int_equal(
+        ask(core, &(struct gateway_ask){.model = SQL, .has_priority = true, .priority = 0}).kind,
+        GATEWAY_SEND);
+    gateway_destroy(core);
+}
+
+static void
+test_prefixes_of_targets_differ(void **state)
+{
+    (void)state;
+    const struct gateway_target red[] = {{.model = RED, .pools = 1, .weight = 1}};
+    const struct gateway_target blue[] = {{.model = BLUE, .pools = 1, .weight = 1}};
+    const uint64_t blocks[] = {1000, 2000};
+    const struct gateway_ask asked = {.model = SQL, .blocks = blocks, .block_count = 2};
+    struct gateway *core = core_make(0);
+    route(core, &(struct gateway_route){.model = SQL}, red, 1);
+    for (int i = 0; i < 16; i++) /* on both endpoints */
+        ask(core, &asked);
+    uint64_t matched = gateway_counts(core)->blocks_matched;
+    assert_true(matched > 0);
+    route(core, &(struct gateway_route){.model = SQL}, blue, 1);
+    ask(core, &asked);
+    assert_int_equal(gateway_counts(core)->blocks_matched, matched);
+    gateway_destroy(core);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_split_is_shared_by_weight),
+        cmocka_unit_test(test_weights_of_zero_are_alike),
+        cmocka_unit_test(test_the_newest_routes_hold),
+        cmocka_unit_test(test_a_route_gives_its_priority),
+        cmocka_unit_test(test_prefixes_of_targets_differ),
+    };
+    return cmocka_run_group_tests_name("gateway_route", tests, NULL, NULL);
+}
