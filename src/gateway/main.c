@@ -14,11 +14,11 @@
 #include "base/usage.h"
 #include "gateway/config/endpoint_file.h"
 #include "gateway/config/key_file.h"
-#include "gateway/config/objective_file.h"
 #include "gateway/config/settings.h"
 #include "gateway/dashboard/dashboard.h"
 #include "gateway/extproc/extproc.h"
 #include "gateway/proxy/proxy.h"
+#include "gateway/resources/resources.h"
 #include "loop/loop.h"
 
 enum { EXIT_USAGE = 2 };
@@ -204,6 +204,27 @@ serve(const struct gateway_settings *settings)
     return service.exit_code;
 }
 
+/* Prints each resource with its conditions, or each mistake. */
+static enum status
+check_resources(const struct gateway_settings *settings, struct error *error)
+{
+    const char *const paths[] = {settings->resources, settings->objectives};
+    struct resource_set *set;
+    struct bytes out = {0};
+    enum status status = resources_read(paths, ARRAY_COUNT(paths), &set, error);
+    if (status == STATUS_OK)
+        resources_write_text(set, &out);
+    for (uint32_t i = 0; i + 1 < set->mistake_count; i++)
+        fprintf(stderr, "%s\n", set->mistakes[i]);
+    if (set->mistake_count > 0)
+        status = error_set(error, status, "%s", set->mistakes[set->mistake_count - 1]);
+    if (settings->resources[0] != '\0' && out.used > 0)
+        fwrite(out.data, 1, out.used, stdout);
+    bytes_fini(&out);
+    resources_free(set);
+    return status;
+}
+
 static int
 check(const struct gateway_settings *settings)
 {
@@ -217,11 +238,8 @@ check(const struct gateway_settings *settings)
     free(entries);
     if (status == STATUS_OK)
         status = pool_dashboard_check(settings, &error);
-    if (status == STATUS_OK && settings->objectives[0] != '\0') {
-        static struct gateway_objective objectives[OBJECTIVES_MAX];
-        uint32_t objective_count;
-        status = objective_file_read(settings->objectives, objectives, &objective_count, &error);
-    }
+    if (status == STATUS_OK)
+        status = check_resources(settings, &error);
     if (status == STATUS_OK && settings->keys[0] != '\0') {
         static struct key_entry keys[KEYS_MAX];
         uint32_t key_count;

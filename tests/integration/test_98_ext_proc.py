@@ -431,6 +431,21 @@ class Traps(ExtProcTest):
         self.check_picks(self.send(head, request_body(body, end=True)), 1,
                          body.replace(b'"base"', rb'"a\"b"'))
 
+    def test_route_rewrites_the_model(self):
+        """Of the client's name or the one that the proxy wants; other names are unknown."""
+        self.serve((0, .1), resources="resources.yaml", documents={"resources.yaml": {
+            "kind": "InferenceModel", "metadata": {"name": "m"}, "spec": {
+                "modelName": "sql", "poolRef": {"name": "p"},
+                "targetModels": [{"name": "a-much-longer-name"}]}}})
+        for rewritten in (), ("sql",):
+            head, body = llm("hello", "other" if rewritten else "sql", *rewritten)
+            picked = body.replace(b'"other"', b'"sql"').replace(b'"sql"', b'"a-much-longer-name"')
+            stream = self.send(head, request_body(body, end=True))
+            self.check_picks(stream, 1, picked)
+            self.finish(stream)
+        head, body = llm("hello", "other")
+        self.check_refused(self.send(head, request_body(body, end=True)), 404, "no such model")
+
     def test_name_that_is_too_long(self):
         head, _ = llm("hello", "base", "x" * 1025)
         self.check_refused(self.send(head), 400, "1,024 bytes")

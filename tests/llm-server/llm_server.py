@@ -11,7 +11,8 @@ tokens in the KV cache 5.353e-7 k + 1.0265e-4 b + 0.014 s. --speed divides them.
 not in one of the --slots is loaded for 0.5 s, in the place of the one unused longest.
 
 POST /test/fault {"fault": F} makes it misbehave: hang (accepts, says nothing), decline (503), drop
-(closes before an answer), cut (closes within one), tear (closes within an event), malformed; anything else ends that.
+(closes before an answer), cut (closes within one), tear (closes within an event), malformed,
+blind (no metrics); anything else ends that.
 """
 
 import argparse
@@ -172,6 +173,8 @@ class Server:
             return False
         if path == "/health":
             return await self.answer(writer, 200, {})
+        if path == "/metrics" and self.fault == "blind":
+            return await self.answer(writer, 500, {})
         if path == "/metrics":
             return await self.answer(writer, 200, self.engine.metrics(self.adapters), "text/plain")
         if path == "/v1/models":

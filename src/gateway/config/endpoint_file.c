@@ -99,6 +99,28 @@ read_scheme(const struct yaml_file *file, int item, struct endpoint_entry *entry
 }
 
 static enum status
+read_labels(const struct yaml_file *file, int item, struct endpoint_entry *entry,
+            struct error *error)
+{
+    int labels = yaml_find(file, item, "labels");
+    const char *key;
+    size_t used = 0;
+    entry->labels[0] = '\0';
+    for (int value, i = 0; (value = yaml_at(file, labels, (uint32_t)i, &key)) != 0; i++) {
+        const char *text = yaml_text(file, value);
+        if (!yaml_is_map(file, labels) || text == NULL || strchr(text, '\n') != NULL ||
+            strchr(key, '\n') != NULL)
+            return yaml_mistake(file, value, error, "labels: keys with single values are wanted");
+        used += (size_t)snprintf(entry->labels + used, sizeof(entry->labels) - used, "%s%s=%s\n",
+                                 i == 0 ? "\n" : "", key, text);
+        if (used >= sizeof(entry->labels))
+            return yaml_mistake(file, value, error, "labels: longer than %d bytes",
+                                ENDPOINT_LABELS_BYTES - 1);
+    }
+    return STATUS_OK;
+}
+
+static enum status
 read_entry(const struct yaml_file *file, int item, struct endpoint_entry *entries, uint32_t count,
            struct error *error)
 {
@@ -113,6 +135,8 @@ read_entry(const struct yaml_file *file, int item, struct endpoint_entry *entrie
     enum status status = read_address(file, item, entry, error);
     if (status == STATUS_OK)
         status = read_scheme(file, item, entry, error);
+    if (status == STATUS_OK)
+        status = read_labels(file, item, entry, error);
     for (uint32_t i = 0; i < count && status == STATUS_OK; i++)
         if (strcmp(entries[i].name, entry->name) == 0 ||
             (strcmp(entries[i].address, entry->address) == 0 &&

@@ -7,8 +7,8 @@
  *
  * An address is IPv4 or IPv6, or a name. `metricsPort` is where /metrics is, if not at the port.
  * `scheme: https` is TLS; the server's certificate must have the name that `serverName` says, else
- * the address. Entries whose `labels` do not pass the scheduler's filters are left out. `namespace`
- * is accepted and not used.
+ * the address. Entries whose `labels` do not pass the scheduler's filters are left out;
+ * pools select by them, too. `namespace` is accepted and not used.
  */
 #pragma once
 
@@ -17,7 +17,12 @@
 #include "base/error.h"
 #include "gateway/config/label_config.h"
 
-enum { ENDPOINT_NAME_BYTES = 128, ENDPOINT_ADDRESS_BYTES = 64, ENDPOINT_HOST_BYTES = 254 };
+enum {
+    ENDPOINT_NAME_BYTES = 128,
+    ENDPOINT_ADDRESS_BYTES = 64,
+    ENDPOINT_HOST_BYTES = 254,
+    ENDPOINT_LABELS_BYTES = 1024,
+};
 
 struct endpoint_entry {
     char name[ENDPOINT_NAME_BYTES];
@@ -28,6 +33,7 @@ struct endpoint_entry {
     uint16_t metrics_port;
     uint64_t label;                     /* what header-label-affinity-scorer compares; 0: nothing */
     char tls_name[ENDPOINT_NAME_BYTES]; /* the name in its certificate; empty: no TLS */
+    char labels[ENDPOINT_LABELS_BYTES]; /* "\nkey=value\nkey=value\n"; empty: none */
 };
 
 /* Makes it the entry of that address. */

@@ -184,6 +184,8 @@ settle(struct gateway_settings *settings, const char *path, struct error *error)
     if (status == STATUS_OK)
         status = settle_path(settings->objectives, path, error);
     if (status == STATUS_OK)
+        status = settle_path(settings->resources, path, error);
+    if (status == STATUS_OK)
         status = settle_path(settings->keys, path, error);
     return status == STATUS_OK ? settle_tls(settings, path, error) : status;
 }

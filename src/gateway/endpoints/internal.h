@@ -7,10 +7,10 @@
 
 #include "base/clock.h"
 #include "gateway/config/endpoint_file.h"
-#include "gateway/config/objective_file.h"
 #include "gateway/endpoints/journal.h"
 #include "gateway/endpoints/names.h"
 #include "gateway/endpoints/pool.h"
+#include "gateway/resources/resources.h"
 #include "gateway/scan/metrics_page.h"
 #include "loop/timer.h"
 
@@ -55,10 +55,11 @@ struct endpoint_pool {
     struct endpoint_names *names;
     struct endpoint_entry *entries; /* of the file */
     uint32_t entry_count;
-    struct endpoint_entry *wanted; /* scratch: the same, with an entry for each name's address */
-    struct stat objectives_seen;
-    struct gateway_objective objectives[OBJECTIVES_MAX];
-    uint32_t objective_count;
+    struct endpoint_entry *wanted;  /* scratch: the same, with an entry for each name's address */
+    bool has_resources;             /* or objectives: they are configured */
+    struct resource_set *resources; /* NULL: there are none */
+    uint64_t resources_stamp;       /* when they were last read */
+    char *resources_mistake;        /* in what was read last; NULL: none */
     uint64_t file_reloads;
     uint64_t file_mistakes;
     uint64_t lines_ignored;
@@ -71,6 +72,16 @@ pool_now_ms(void)
 {
     return clock_now_ns() / NS_PER_MS;
 }
+
+/* ---- resources.c ---- */
+
+/* The pools that the endpoint belongs to. */
+uint64_t pool_bits(const struct endpoint_pool *pool, const struct endpoint_entry *entry);
+/* A mistake leaves the old ones. */
+enum status pool_resources_read(struct endpoint_pool *pool, struct error *error) WARN_UNUSED;
+void pool_resources_watch(struct endpoint_pool *pool);
+/* NULL: the model is as the client named it. */
+const char *pool_target_name(const struct endpoint_pool *pool, uint32_t target);
 
 /* ---- scrape.c ---- */
 

@@ -42,14 +42,21 @@ on_freed(struct endpoint_member *member)
 }
 
 static void
-on_send(struct endpoint_pool *pool, uint32_t request, const struct endpoint_member *member)
+on_send(struct endpoint_pool *pool, const struct gateway_action *action,
+        const struct endpoint_member *member)
 {
     if (pool->journal != NULL)
-        journal_add(pool, gateway_look_choice(pool->core, request));
-    if (request < pool->picker.first)
-        pool->handler.on_send(pool->handler.context, request, member->number, member->target);
+        journal_add(pool, gateway_look_choice(pool->core, action->request));
+    const char *model = pool_target_name(pool, action->target);
+    const struct endpoint_send send = {.request = action->request,
+                                       .endpoint = member->number,
+                                       .target = member->target,
+                                       .address = member->entry.address,
+                                       .model = model};
+    if (action->request < pool->picker.first)
+        pool->handler.on_send(pool->handler.context, &send);
     else
-        pool->picker.on_send(pool->picker.context, request, member->entry.address);
+        pool->picker.on_send(pool->picker.context, &send);
 }
 
 static void
@@ -71,7 +78,7 @@ act(struct endpoint_pool *pool, const struct gateway_action *actions, uint32_t c
         struct endpoint_member *member =
             actions[i].kind != GATEWAY_REFUSE ? &pool->members[actions[i].endpoint] : NULL;
         switch (actions[i].kind) {
-        case GATEWAY_SEND: on_send(pool, actions[i].request, member); break;
+        case GATEWAY_SEND: on_send(pool, &actions[i], member); break;
         case GATEWAY_REFUSE: refusal = &actions[i]; break;
         case GATEWAY_SCRAPE: member_scrape(member); break;
         case GATEWAY_CHANGED: on_changed(member, actions[i].state); break;
@@ -143,7 +150,7 @@ is_same_entry(const struct endpoint_entry *a, const struct endpoint_entry *b)
 {
     return strcmp(a->name, b->name) == 0 && strcmp(a->address, b->address) == 0 &&
            strcmp(a->metrics_address, b->metrics_address) == 0 && a->label == b->label &&
-           strcmp(a->tls_name, b->tls_name) == 0;
+           strcmp(a->tls_name, b->tls_name) == 0 && strcmp(a->labels, b->labels) == 0;
 }
 
 static struct endpoint_member *
@@ -210,6 +217,7 @@ add(struct endpoint_pool *pool, const struct endpoint_entry *entry)
     endpoint_pool_step(pool, &(struct gateway_event){.kind = GATEWAY_ADDED,
                                                      .endpoint = member->number,
                                                      .label = entry->label,
+                                                     .pools = pool_bits(pool, entry),
                                                      .identity = gateway_name_hash(
                                                          entry->address, strlen(entry->address))});
 }
@@ -267,36 +275,6 @@ read_file(struct endpoint_pool *pool, struct error *error)
     return STATUS_OK;
 }
 
-/* A mistake leaves the old priorities. */
-static enum status
-read_objectives(struct endpoint_pool *pool, struct error *error)
-{
-    uint32_t count = 0;
-    struct gateway_objective *read = NULL;
-    if (pool->settings->objectives[0] == '\0')
-        return STATUS_OK;
-    read = calloc(OBJECTIVES_MAX, sizeof(*read));
-    CHECK(read != NULL);
-    enum status status = objective_file_read(pool->settings->objectives, read, &count, error);
-    if (status == STATUS_OK) {
-        memcpy(pool->objectives, read, sizeof(pool->objectives));
-        pool->objective_count = count;
-        log_info("objectives_read path=\"%s\" count=%u", pool->settings->objectives, count);
-    }
-    free(read);
-    return status;
-}
-
-int32_t
-endpoint_pool_priority(const struct endpoint_pool *pool, const char *objective)
-{
-    uint64_t name = gateway_name_hash(objective, strlen(objective));
-    for (uint32_t i = 0; i < pool->objective_count; i++)
-        if (pool->objectives[i].name == name)
-            return pool->objectives[i].priority;
-    return 0;
-}
-
 static bool
 is_same_file(const struct stat *a, const struct stat *b)
 {
@@ -304,24 +282,22 @@ is_same_file(const struct stat *a, const struct stat *b)
            a->st_mtim.tv_sec == b->st_mtim.tv_sec && a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
 }
 
-/* Reads a file again if it changed. One that is gone or wrong changes nothing. */
+/* Reads the file again if it changed. One that is gone or wrong changes nothing. */
 static void
-watch_file(struct endpoint_pool *pool, const char *path, struct stat *seen,
-           enum status (*read)(struct endpoint_pool *pool, struct error *error))
+watch_file(struct endpoint_pool *pool)
 {
     struct error error = ERROR_NONE;
     struct stat now;
-    bool is_behind = read == read_file && pool->is_behind;
-    if (stat(path, &now) != 0 || (is_same_file(&now, seen) && !is_behind))
+    if (stat(pool->settings->endpoints, &now) != 0 ||
+        (is_same_file(&now, &pool->seen) && !pool->is_behind))
         return;
-    *seen = now;
-    if (read(pool, &error) == STATUS_OK) {
+    pool->seen = now;
+    if (read_file(pool, &error) == STATUS_OK) {
         pool->file_reloads++;
         return;
     }
     pool->file_mistakes++;
-    log_warn("%s error=\"%s\"", read == read_file ? "endpoints_refused" : "objectives_refused",
-             error.text);
+    log_warn("endpoints_refused error=\"%s\"", error.text);
 }
 
 static void
@@ -329,9 +305,8 @@ on_watch(void *context)
 {
     struct endpoint_pool *pool = context;
     loop_timer_set(pool->watch, (int64_t)WATCH_MS * NS_PER_MS);
-    watch_file(pool, pool->settings->endpoints, &pool->seen, read_file);
-    if (pool->settings->objectives[0] != '\0')
-        watch_file(pool, pool->settings->objectives, &pool->objectives_seen, read_objectives);
+    watch_file(pool);
+    pool_resources_watch(pool);
 }
 
 /* ---- life ---- */
@@ -402,12 +377,12 @@ endpoint_pool_create(struct event_base *base, const struct gateway_settings *set
         pool->members[i].number = i;
     }
     (void)stat(settings->endpoints, &pool->seen);
-    (void)stat(settings->objectives, &pool->objectives_seen);
+    pool->has_resources = settings->resources[0] != '\0' || settings->objectives[0] != '\0';
     enum status status = client_create(pool, error);
+    if (status == STATUS_OK && pool->has_resources)
+        status = pool_resources_read(pool, error);
     if (status == STATUS_OK)
         status = read_file(pool, error);
-    if (status == STATUS_OK)
-        status = read_objectives(pool, error);
     if (status != STATUS_OK) {
         endpoint_pool_destroy(pool);
         return status;
@@ -438,6 +413,8 @@ endpoint_pool_destroy(struct endpoint_pool *pool)
     pem_files_destroy(pool->pems);
     gateway_destroy(pool->core);
     free(pool->journal);
+    resources_free(pool->resources);
+    free(pool->resources_mistake);
     free(pool->members);
     free(pool->entries);
     free(pool->wanted);

@@ -8,6 +8,7 @@
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/bytes.h"
@@ -20,9 +21,19 @@
 struct event_base;
 struct endpoint_pool;
 
+/* Where a request goes; it and all that it points to are valid until on_send returns, but for
+ * `target`. */
+struct endpoint_send {
+    uint32_t request;
+    uint32_t endpoint;
+    struct http_target *target;
+    const char *address;
+    const char *model; /* to be written into the body; NULL: it stays as it is */
+};
+
 struct endpoint_pool_handler {
     /* Calls nothing of the pool. */
-    void (*on_send)(void *context, uint32_t request, uint32_t endpoint, struct http_target *target);
+    void (*on_send)(void *context, const struct endpoint_send *send);
     /* The request's number is free again. */
     void (*on_refuse)(void *context, uint32_t request, enum gateway_refusal refusal);
     void *context;
@@ -31,14 +42,14 @@ struct endpoint_pool_handler {
 /* A second front end, which sends nothing itself: its requests have the numbers from `first` on. */
 struct endpoint_pool_picker {
     uint32_t first;
-    /* As in endpoint_pool_handler; the address is valid until it returns. */
-    void (*on_send)(void *context, uint32_t request, const char *address);
+    /* As in endpoint_pool_handler. */
+    void (*on_send)(void *context, const struct endpoint_send *send);
     void (*on_refuse)(void *context, uint32_t request, enum gateway_refusal refusal);
     void (*write_metrics)(void *context, struct bytes *out);
     void *context;
 };
 
-/* Keeps `settings`. Any status of endpoint_file_read and objective_file_read. */
+/* Keeps `settings`. Any status of endpoint_file_read and resources_read. */
 enum status endpoint_pool_create(struct event_base *base, const struct gateway_settings *settings,
                                  const struct endpoint_pool_handler *handler,
                                  struct endpoint_pool **pool, struct error *error) WARN_UNUSED;
@@ -58,8 +69,11 @@ uint32_t endpoint_pool_fallbacks(struct endpoint_pool *pool, uint32_t request,
  * before it returns. */
 void endpoint_pool_step(struct endpoint_pool *pool, struct gateway_event *event);
 
-/* The priority of an InferenceObjective; 0 if there is none of that name. */
-int32_t endpoint_pool_priority(const struct endpoint_pool *pool, const char *objective);
+/* The priority of an InferenceObjective; false: there is none of that name. */
+bool endpoint_pool_priority(const struct endpoint_pool *pool, const char *objective,
+                            int32_t *priority);
+/* Appends the resources with their conditions, and the mistake in what was read last, as JSON. */
+void endpoint_pool_write_resources(const struct endpoint_pool *pool, struct bytes *out);
 /* The name of an endpoint that has, or had, a request under way. */
 const char *endpoint_pool_name(const struct endpoint_pool *pool, uint32_t endpoint);
 /* The number of endpoints that may get requests. */

@@ -190,6 +190,8 @@ endpoint_pool_write_metrics(const struct endpoint_pool *pool, struct bytes *out)
     put_count(out, "queue_expired", counts->queue_expired);
     put_count(out, "shed", counts->shed);
     put_count(out, "share_exceeded", counts->share_exceeded);
+    put_count(out, "unknown_models", counts->unknown);
+    put_count(out, "fallbacks", counts->fallbacks);
     put_flow_control(out, pool);
     put_pool(out, pool);
     put_count(out, "metrics_lines_ignored", pool->lines_ignored);

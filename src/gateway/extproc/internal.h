@@ -46,6 +46,9 @@ struct extproc_ask {
     uint64_t session;
     uint64_t label;
     int32_t priority;
+    bool has_priority; /* it names an objective */
+    size_t name_at;    /* where the body has the model's name, with quotes */
+    size_t name_bytes; /* 0: it was not read */
     uint64_t flow;
     uint64_t tokens;
     int64_t slo_ms;
@@ -114,7 +117,7 @@ void extproc_on_overflow(struct grpc_stream *rpc, enum grpc_overflow overflow);
 void extproc_on_writable(struct grpc_stream *rpc);
 
 /* As endpoint_pool_picker has them. */
-void extproc_on_send(void *context, uint32_t request, const char *address);
+void extproc_on_send(void *context, const struct endpoint_send *send);
 void extproc_on_refuse(void *context, uint32_t request, enum gateway_refusal refusal);
 
 /* ---- streams.c ---- */

@@ -256,14 +256,15 @@ is_either(struct wire_span key, const char *name, const char *other)
     return extproc_is(key, name) || extproc_is(key, other);
 }
 
-static int32_t
-priority_of(const struct extproc_stream *stream, struct wire_span objective)
+static void
+take_objective(const struct extproc_stream *stream, struct wire_span objective)
 {
     char *name = strndup(objective.data, objective.bytes);
     CHECK(name != NULL);
-    int32_t priority = endpoint_pool_priority(stream->extproc->endpoints, name);
+    stream->ask->priority = 0;
+    stream->ask->has_priority = true;
+    (void)endpoint_pool_priority(stream->extproc->endpoints, name, &stream->ask->priority);
     free(name);
-    return priority;
 }
 
 /* What the core needs of the head. */
@@ -282,7 +283,7 @@ take_for_core(const struct extproc_stream *stream, struct wire_span key, struct 
     } else if (is_either(key, "x-gateway-inference-fairness-id", "x-llm-d-inference-fairness-id")) {
         ask->flow = gateway_name_hash(value.data, value.bytes);
     } else if (is_either(key, "x-gateway-inference-objective", "x-llm-d-inference-objective")) {
-        ask->priority = priority_of(stream, value);
+        take_objective(stream, value);
     } else if (is_either(key, "x-slo-ttft-ms", "x-llm-d-slo-ttft-ms")) {
         slo_ms = number_of(value);
         ask->slo_ms = slo_ms <= INT32_MAX ? (int64_t)slo_ms : 0;
@@ -377,28 +378,55 @@ body_reserve(struct extproc_stream *stream, size_t needed)
     return true;
 }
 
-/* Puts the name that the server knows in the place of the client's. False: it has been refused. */
+/* Puts a name, which has quotes and for which there is room, in the place of the client's. */
+static void
+put_name(struct extproc_stream *stream, const char *quoted, size_t bytes)
+{
+    struct extproc_ask *ask = stream->ask;
+    size_t after = stream->body_bytes - ask->name_at - ask->name_bytes;
+    char *at = stream->body + ask->name_at;
+    memmove(at + bytes, at + ask->name_bytes, after);
+    memcpy(at, quoted, bytes);
+    ask->name_bytes = bytes;
+    stream->body_bytes = ask->name_at + bytes + after;
+    stream->is_rewritten = true;
+}
+
+/* The name that the proxy wants. False: it has been refused. */
 static bool
-rewrite(struct extproc_stream *stream, struct json_span name)
+rewrite(struct extproc_stream *stream)
 {
     struct bytes quoted = {0};
     json_quote(&quoted, stream->ask->rewrite, strlen(stream->ask->rewrite), JSON_STYLE_ANY);
     CHECK(!quoted.failed);
-    size_t before = (size_t)(name.at - stream->body);
-    size_t after = stream->body_bytes - before - name.bytes;
-    size_t needed = before + quoted.used + after;
     stream->body_declared = SIZE_MAX;
-    if (!body_reserve(stream, needed)) {
-        bytes_fini(&quoted);
-        return false;
-    }
-    char *at = stream->body + before;
-    memmove(at + quoted.used, at + name.bytes, after);
-    memcpy(at, quoted.data, quoted.used);
-    stream->body_bytes = needed;
-    stream->is_rewritten = true;
+    bool has_room =
+        body_reserve(stream, stream->body_bytes - stream->ask->name_bytes + quoted.used);
+    if (has_room)
+        put_name(stream, quoted.data, quoted.used);
     bytes_fini(&quoted);
-    return true;
+    return has_room;
+}
+
+/* The name that a route wants: the core has the request, which cannot be refused any more, so that
+ * the limits may be exceeded by no more than a name. */
+static void
+rewrite_for_route(struct extproc_stream *stream, const char *model)
+{
+    struct bytes quoted = {0};
+    if (stream->ask->name_bytes == 0) /* there is no body, or it was not read */
+        return;
+    json_quote(&quoted, model, strlen(model), JSON_STYLE_ANY);
+    CHECK(!quoted.failed);
+    size_t needed = stream->body_bytes - stream->ask->name_bytes + quoted.used;
+    if (needed > stream->body_room) {
+        stream->body = realloc(stream->body, needed);
+        CHECK(stream->body != NULL);
+        if (grpc_hold(stream->extproc->server, needed - stream->body_room))
+            stream->body_room = needed;
+    }
+    put_name(stream, quoted.data, quoted.used);
+    bytes_fini(&quoted);
 }
 
 /* False: it has been refused. */
@@ -414,13 +442,15 @@ read_body(struct extproc_stream *stream)
         refuse_invalid(stream, 400, mistake);
         return false;
     }
+    ask->name_at = (size_t)(prompt.name.at - stream->body);
+    ask->name_bytes = prompt.name.bytes;
     ask->model = prompt.model;
     ask->tokens = prompt.tokens;
     if (ask->rewrite != NULL)
         ask->model = gateway_name_hash(ask->rewrite, strlen(ask->rewrite));
     ask->block_count =
         gateway_prefix_hash(ask->model, prompt.prompt.at, prompt.prompt.bytes, ask->blocks);
-    return ask->rewrite == NULL || rewrite(stream, prompt.name);
+    return ask->rewrite == NULL || rewrite(stream);
 }
 
 static struct gateway_ask
@@ -432,6 +462,7 @@ ask_for_core(const struct extproc_ask *ask, size_t body_bytes)
                                 .block_count = ask->block_count,
                                 .blocks = ask->blocks,
                                 .priority = ask->priority,
+                                .has_priority = ask->has_priority,
                                 .flow = ask->flow,
                                 .bytes = body_bytes,
                                 .tokens = ask->tokens,
@@ -545,11 +576,13 @@ list_addresses(struct extproc_stream *stream, uint32_t request, const char *firs
 }
 
 void
-extproc_on_send(void *context, uint32_t request, const char *address)
+extproc_on_send(void *context, const struct endpoint_send *send)
 {
     char list[EXTPROC_LIST_BYTES];
-    struct extproc_stream *stream = stream_of(context, request);
+    struct extproc_stream *stream = stream_of(context, send->request);
     struct extproc_answer answer;
+    if (send->model != NULL)
+        rewrite_for_route(stream, send->model);
     bool is_duplex = stream->request_mode == EXTPROC_BODY_DUPLEX;
     bool has_body = stream->decided_at != EXTPROC_REQUEST_HEADERS;
     struct wire_span body = {.data = stream->body, .bytes = stream->body_bytes};
@@ -561,7 +594,7 @@ extproc_on_send(void *context, uint32_t request, const char *address)
                               : -1,
         .body = has_body && !is_duplex && stream->is_rewritten ? &body : NULL,
     };
-    list_addresses(stream, request, address, list);
+    list_addresses(stream, send->request, send->address, list);
     stream->state = EXTPROC_PICKED;
     stream->extproc->counters[EXTPROC_COUNT_PICKED]++;
     extproc_write_pick(

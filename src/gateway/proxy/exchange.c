@@ -67,13 +67,66 @@ exchange_free(struct exchange *exchange)
     exchange_forget_body(exchange);
     bytes_fini(&exchange->held);
     free(exchange->model_name);
-    exchange->model_name = NULL;
+    free(exchange->routed_path);
+    exchange->model_name = exchange->routed_path = NULL;
     exchange->state = EXCHANGE_FREE;
     exchange->next_free = proxy->first_free;
     proxy->first_free = exchange->number;
     proxy->open_count--;
     if (proxy->on_drained != NULL && proxy->open_count == 0)
         loop_timer_set(proxy->drain, 0); /* its answer is still to be written */
+}
+
+/* Beyond bodies_mib_max if need be, by no more than a name. */
+static void
+rewrite_body(struct exchange *exchange, const char *model)
+{
+    size_t bytes = strlen(model) + 2;
+    size_t after = exchange->name_at + exchange->name_bytes;
+    size_t needed = exchange->body_bytes - exchange->name_bytes + bytes;
+    if (needed > exchange->body_room) {
+        exchange->body = realloc(exchange->body, needed);
+        CHECK(exchange->body != NULL);
+        exchange->proxy->bodies_bytes += needed - exchange->body_room;
+        exchange->body_room = needed;
+    }
+    char *name = exchange->body + exchange->name_at;
+    memmove(name + bytes, exchange->body + after, exchange->body_bytes - after);
+    name[0] = name[bytes - 1] = '"';
+    memcpy(name + 1, model, bytes - 2);
+    exchange->name_bytes = bytes;
+    exchange->body_bytes = needed;
+}
+
+/* "/v2/models/NAME…" */
+static void
+rewrite_path(struct exchange *exchange, const char *model)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                                "-._~:";
+    static const char prefix[] = "/v2/models/";
+    const char *rest = strchr(http_request_path(exchange->request) + sizeof(prefix) - 1, '/');
+    struct bytes path = {0};
+    char code[4];
+    bytes_put_text(&path, prefix);
+    for (const char *at = model; *at != '\0'; at++) {
+        snprintf(code, sizeof(code), strchr(plain, *at) != NULL ? "%c" : "%%%02X",
+                 (unsigned char)*at);
+        bytes_put_text(&path, code);
+    }
+    bytes_put(&path, rest, strlen(rest) + 1);
+    CHECK(!path.failed);
+    free(exchange->routed_path);
+    exchange->routed_path = bytes_take(&path, &(size_t){0});
+}
+
+void
+exchange_rewrite(struct exchange *exchange, const char *model)
+{
+    if (exchange->is_oip)
+        rewrite_path(exchange, model);
+    else
+        rewrite_body(exchange, model);
 }
 
 struct gateway_ask
@@ -85,6 +138,7 @@ exchange_ask(const struct exchange *exchange)
                                 .block_count = exchange->block_count,
                                 .blocks = exchange->blocks,
                                 .priority = exchange->priority,
+                                .has_priority = exchange->has_priority,
                                 .flow = exchange->flow,
                                 .bytes = exchange->body_bytes,
                                 .tokens = exchange->tokens,

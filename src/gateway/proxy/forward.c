@@ -195,10 +195,11 @@ on_head(void *context, struct http_call *call)
 {
     struct exchange *exchange = context;
     int code = http_call_code(call);
-    if (code == 429 || code == 503) {
+    bool is_absent = code == 404 && exchange->is_routed;
+    if (code == 429 || code == 503 || is_absent) {
         exchange->call = NULL;
         http_call_cancel(call);
-        try_failed(exchange, GATEWAY_FAILED_BUSY);
+        try_failed(exchange, is_absent ? GATEWAY_FAILED_ABSENT : GATEWAY_FAILED_BUSY);
         return;
     }
     const char *type = http_call_header(call, "Content-Type");
@@ -336,7 +337,8 @@ call_start(struct exchange *exchange)
     struct http_header headers[HEADERS_MAX];
     const char *query = http_request_query(exchange->request);
     struct bytes path = {0};
-    bytes_put_text(&path, http_request_path(exchange->request));
+    bytes_put_text(&path, exchange->routed_path != NULL ? exchange->routed_path
+                                                        : http_request_path(exchange->request));
     if (*query != '\0')
         bytes_put_char(&path, '?');
     bytes_put(&path, query, strlen(query) + 1);
@@ -359,14 +361,17 @@ call_start(struct exchange *exchange)
 }
 
 void
-forward_on_send(void *context, uint32_t request, uint32_t endpoint, struct http_target *target)
+forward_on_send(void *context, const struct endpoint_send *send)
 {
     struct llm_proxy *proxy = context;
-    struct exchange *exchange = &proxy->exchanges[request];
+    struct exchange *exchange = &proxy->exchanges[send->request];
     CHECK(exchange->state == EXCHANGE_PLACED && exchange->call == NULL);
-    exchange->endpoint = endpoint;
+    exchange->endpoint = send->endpoint;
     exchange->tries++;
-    exchange->target = target;
+    exchange->target = send->target;
+    exchange->is_routed = send->model != NULL;
+    if (send->model != NULL)
+        exchange_rewrite(exchange, send->model);
     call_start(exchange);
 }
 
@@ -380,7 +385,7 @@ forward_on_refuse(void *context, uint32_t number, enum gateway_refusal refusal)
     memcpy(id, exchange->id, sizeof(id));
     struct openai_error error = openai_error_of(refusal);
     error.request_id = id;
-    proxy->counters[PROXY_UNAVAILABLE]++;
+    proxy->counters[error.code == 404 ? PROXY_INVALID : PROXY_UNAVAILABLE]++;
     account_log(exchange, error.code, "refused");
     exchange_free(exchange);
     openai_refuse(request, &error);

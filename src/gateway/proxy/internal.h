@@ -48,11 +48,15 @@ struct exchange {
     size_t body_room;     /* counted in bodies_bytes */
     size_t body_declared; /* its length; SIZE_MAX: unknown */
     uint64_t model;
-    char *model_name; /* as sent, perhaps cut; NULL: not known yet */
-    bool is_oip;      /* Open Inference Protocol: the path names the model */
+    char *model_name;  /* as sent, perhaps cut; NULL: not known yet */
+    bool is_oip;       /* Open Inference Protocol: the path names the model */
+    char *routed_path; /* for a model that a route chose; NULL: as it came */
+    size_t name_at;    /* where the body has it, with quotes */
+    size_t name_bytes;
     uint64_t session;
     uint64_t label; /* that its header names; 0: none */
     int32_t priority;
+    bool has_priority; /* it names an objective */
     uint64_t flow;
     uint64_t tokens; /* of the prompt, as estimated */
     int64_t slo_ms;
@@ -64,6 +68,7 @@ struct exchange {
     uint32_t endpoint; /* this and the next: of the last try */
     struct http_target *target;
     uint32_t tries;
+    bool is_routed;         /* for a model that a route chose */
     int64_t first_ns;       /* when its answer began; 0: it has not */
     int code;               /* of its answer */
     struct http_call *call; /* NULL: none is under way */
@@ -112,13 +117,14 @@ struct exchange *exchange_begin(struct llm_proxy *proxy, struct http_request *re
 void exchange_forget_body(struct exchange *exchange);
 /* The request has been answered or dropped: frees the exchange. */
 void exchange_free(struct exchange *exchange);
+/* Puts a model's name, which needs no escapes in JSON, in the place of the one that came. */
+void exchange_rewrite(struct exchange *exchange, const char *model);
 struct gateway_ask exchange_ask(const struct exchange *exchange);
 
 /* ---- forward.c ---- */
 
 /* As endpoint_pool_handler has them; the context is the proxy. */
-void forward_on_send(void *context, uint32_t request, uint32_t endpoint,
-                     struct http_target *target);
+void forward_on_send(void *context, const struct endpoint_send *send);
 void forward_on_refuse(void *context, uint32_t request, enum gateway_refusal refusal);
 
 /* ---- account.c ---- */

@@ -18,12 +18,16 @@ openai_error_of(enum gateway_refusal refusal)
         [GATEWAY_REFUSED_QUEUE_FULL] = {429, .message = "the queue for the model servers is full"},
         [GATEWAY_REFUSED_SHARE] = {429, .message = "the model servers are saturated, and this "
                                                    "model got more than its share of tokens"},
+        [GATEWAY_REFUSED_UNKNOWN] = {404, .message = "there is no such model: GET /v1/models lists "
+                                                     "what the model servers have"},
         [GATEWAY_REFUSED_EXPIRED] = {429, .message = "the model servers were saturated for as long "
                                                      "as the request may wait"},
     };
     struct openai_error error = errors[refusal];
-    error.may_retry = true;
-    error.type = error.code == 429 ? "RateLimitError" : "InternalServerError";
+    error.may_retry = error.code != 404;
+    error.type = error.code == 429   ? "RateLimitError"
+                 : error.code == 404 ? "NotFoundError"
+                                     : "InternalServerError";
     return error;
 }
 

@@ -110,8 +110,10 @@ head_scan(struct exchange *exchange)
     long long slo_ms = slo != NULL ? strtoll(slo, NULL, 10) : 0;
     exchange->session = session != NULL ? gateway_name_hash(session, strlen(session)) : 0;
     exchange->flow = flow != NULL ? gateway_name_hash(flow, strlen(flow)) : 0;
-    exchange->priority =
-        objective != NULL ? endpoint_pool_priority(exchange->proxy->endpoints, objective) : 0;
+    exchange->priority = 0;
+    exchange->has_priority = objective != NULL;
+    if (objective != NULL)
+        (void)endpoint_pool_priority(exchange->proxy->endpoints, objective, &exchange->priority);
     exchange->slo_ms = slo_ms > 0 && slo_ms <= INT32_MAX ? slo_ms : 0;
 }
 
@@ -175,6 +177,8 @@ body_scan(struct exchange *exchange)
     uint64_t blocks[GATEWAY_BLOCKS_MAX];
     CHECK(json_span_string(prompt.name, &name)); /* or it were a mistake */
     keep_model_name(exchange, name.at, name.bytes);
+    exchange->name_at = (size_t)(prompt.name.at - exchange->body);
+    exchange->name_bytes = prompt.name.bytes;
     exchange->model = prompt.model;
     exchange->is_streamed = prompt.is_streamed;
     exchange->tokens = prompt.tokens;
@@ -437,6 +441,15 @@ answer_metrics(struct llm_proxy *proxy, struct http_request *request)
 }
 
 static void
+answer_resources(struct llm_proxy *proxy, struct http_request *request)
+{
+    struct bytes json = {0};
+    endpoint_pool_write_resources(proxy->endpoints, &json);
+    openai_answer_json(request, 200, &json);
+    bytes_fini(&json);
+}
+
+static void
 on_operator(void *context, struct http_request *request)
 {
     const char *path = http_request_path(request);
@@ -444,8 +457,10 @@ on_operator(void *context, struct http_request *request)
         answer_metrics(context, request);
     else if (is_get(request) && strcmp(path, "/health") == 0)
         answer_health(context, request);
+    else if (is_get(request) && strcmp(path, "/resources") == 0)
+        answer_resources(context, request);
     else
-        refuse(context, request, 404, "GET /metrics, /health");
+        refuse(context, request, 404, "GET /metrics, /health, /resources");
 }
 
 /* ---- life ---- */
@@ -635,6 +650,7 @@ proxy_destroy(struct llm_proxy *proxy)
         if (exchange->call != NULL)
             http_call_cancel(exchange->call);
         free(exchange->model_name);
+        free(exchange->routed_path);
         exchange_forget_body(exchange);
         bytes_fini(&exchange->held);
     }

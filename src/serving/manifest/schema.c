@@ -85,7 +85,7 @@ static const struct schema_field any_bytes[] = {
 
 #define NO_OWNERS "objects here have no owners and no finalizers: remove it"
 
-static const struct schema_field metadata[] = {
+const struct schema_field manifest_metadata[] = {
     NEEDED("name"),
     TEXT("namespace"),
     MAP("labels"),
@@ -102,7 +102,7 @@ static const struct schema_field metadata[] = {
     END,
 };
 
-#define COMMON NEEDED("apiVersion"), NEEDED("kind"), OBJECT_NEEDED("metadata", metadata)
+#define COMMON NEEDED("apiVersion"), NEEDED("kind"), OBJECT_NEEDED("metadata", manifest_metadata)
 
 /* ---- ServingRuntime, ClusterServingRuntime ---- */
 

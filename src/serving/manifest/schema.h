@@ -38,6 +38,8 @@ struct schema {
     const struct schema_field *fields;
 };
 
+/* Of an object of any kind. */
+extern const struct schema_field manifest_metadata[];
 extern const struct schema manifest_schemas[MANIFEST_KINDS];
 /* Of ModelMesh Serving's configuration, a text in a ConfigMap. */
 extern const struct schema manifest_config_schema;

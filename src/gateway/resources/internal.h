@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What resources.c and routes.c share. */
+#pragma once
+
+#include "gateway/resources/kinds.h"
+#include "gateway/resources/resources.h"
+#include "serving/manifest/check.h"
+
+/* Rules for one document that its table cannot state. */
+void resource_check(const struct resource *resource, struct tree_report *report);
+/* `priority` of a spec; 0 without one. */
+int32_t resource_priority(const struct tree_node *spec);
+/* Sets the conditions of all, and makes the routes. INVALID_ARGUMENT: there are too many. */
+enum status resources_resolve(struct resource_set *set, struct error *error) WARN_UNUSED;
