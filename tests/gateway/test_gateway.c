@@ -53,6 +53,7 @@ test_seeds(void **state)
     assert_true(totals.refused > 0 && totals.cancelled > 0 && totals.broken > 0);
     assert_true(totals.retried > 0 && totals.ejected > 0 && totals.returned > 0);
     assert_true(totals.answered > totals.requests / 4);
+    assert_true(totals.objectives_missed > 0);
     for (int i = 0; i < GATEWAY_REFUSAL_COUNT; i++)
         assert_true(totals.refused_by[i] > 0);
 }

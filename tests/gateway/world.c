@@ -187,6 +187,7 @@ step(struct world *world, struct gateway_event event)
     event.now_ms = world->now_ms;
     world->step_refusals = 0;
     uint32_t count;
+    objectives_roll(world);
     const struct gateway_action *actions = gateway_step(world->gateway, &event, &count);
     for (uint32_t i = 0; i < count; i++)
         on_action(world, &actions[i]);
@@ -202,6 +203,7 @@ step(struct world *world, struct gateway_event event)
                "I10_the_dead_are_noticed");
     }
     check_queue(world);
+    check_objectives(world);
     if (below(world, 16) == 0)
         gateway_check(world->gateway);
 }
@@ -267,13 +269,15 @@ request_ends(struct world *world, uint32_t number, enum gateway_end end)
     world->totals->cancelled += end == GATEWAY_END_CANCELLED;
     world->totals->broken += end == GATEWAY_END_BROKE;
     bool says = end == GATEWAY_END_OK && below(world, 2) == 0;
+    uint64_t tokens = says ? 1 + below(world, 500) : 0;
+    objectives_count(world, client, tokens);
     if (end == GATEWAY_END_OK)
         world->model_ended_ms[client->model] = world->now_ms;
     step(world, (struct gateway_event){.kind = GATEWAY_ENDED,
                                        .request = number,
                                        .end = end,
                                        .prompt_tokens = says ? client->tokens : 0,
-                                       .answer_tokens = says ? 1 + below(world, 500) : 0});
+                                       .answer_tokens = tokens});
 }
 
 static void
@@ -340,7 +344,10 @@ on_arrives(struct world *world)
     memset(prompt, (int)('a' + below(world, PROMPTS)), sizeof(prompt));
     client->block_count =
         gateway_prefix_hash(client->model, prompt, below(world, sizeof(prompt)), client->blocks);
-    client->band = (uint32_t)below(world, PRIORITIES);
+    client->band = 2 * (uint32_t)below(world, PRIORITIES / 2);
+    client->arrived_ms = world->now_ms;
+    objectives_roll(world);
+    client->band += is_raised(world, client);
     client->flow = (uint32_t)below(world, FLOWS);
     client->bytes = below(world, 1000);
     client->tokens = below(world, TOKENS_MAX);
@@ -483,6 +490,7 @@ on_heals(struct world *world, uint32_t number)
 static void
 on_routes(struct world *world)
 {
+    objectives_roll(world);
     routes_draw(world);
     const struct gateway_routes routes = {.routes = world->routes,
                                           .route_count = world->route_count,
@@ -571,6 +579,7 @@ world_begin(struct world *world)
     world->server_count = 1 + (uint32_t)below(world, SERVERS_MAX);
     scheduler.tokens_max = (double)below(world, 100000);
     world->share_window_ms = below(world, 2) == 0 ? 0 : 1 + (int64_t)below(world, 10000);
+    world->objective_window_ms = 1000 + (int64_t)(world->seed % 5) * 700;
     world->tries_max = 1 + (uint32_t)below(world, 4);
     world->arrival_ms = 1 + (int64_t)below(world, 120);
     const struct gateway_config config = {.seed = world->seed,
@@ -581,6 +590,7 @@ world_begin(struct world *world)
                                           .scrape_ms_min = SCRAPE_MS_MIN,
                                           .scrape_ms_max = SCRAPE_MS_MAX,
                                           .share_window_ms = world->share_window_ms,
+                                          .objective_window_ms = world->objective_window_ms,
                                           .scheduler = scheduler,
                                           .flow_control = world->control};
     world->gateway = gateway_create(&config);

@@ -14,6 +14,7 @@
 struct world_totals {
     uint64_t requests, answered, refused, cancelled, broken, retried, ejected, returned, faults;
     uint64_t scrapes;
+    uint64_t objectives_missed; /* answers of routes that missed theirs */
     uint64_t refused_by[GATEWAY_REFUSAL_COUNT];
 };
 

@@ -12,7 +12,7 @@ enum {
     REQUESTS_MAX = 256,
     MODELS = 6,
     PROMPTS = 5,
-    PRIORITIES = 4,
+    PRIORITIES = 8, /* each twice: the latter for requests that are raised */
     FLOWS = 4,
     TOKENS_MAX = 2000,
     ROUTES_MAX = 8,
@@ -102,6 +102,7 @@ struct sim_client {
     uint64_t tokens;
     int64_t slo_ms;
     int64_t since_ms;
+    int64_t arrived_ms;
     int64_t key; /* of its order within the flow */
 };
 
@@ -113,6 +114,15 @@ struct world_band {
     /* served to the first while both it and the second waited */
     uint32_t turns[FLOWS][FLOWS];
     double cost[FLOWS][FLOWS];
+};
+
+/* The answers in the window under way, and how the last ones were judged. */
+struct world_objective {
+    uint64_t count;
+    uint64_t over;
+    bool is_missed;
+    uint64_t met;
+    uint64_t missed;
 };
 
 struct world {
@@ -143,6 +153,9 @@ struct world {
     uint32_t target_count;
     uint64_t pools[SERVERS_MAX];
     uint64_t open_pools;
+    int64_t objective_window_ms;
+    int64_t window;
+    struct world_objective objectives[MODELS + 1]; /* of the route of each model */
     int64_t share_window_ms;
     int64_t model_ended_ms[MODELS + 1]; /* when an answer of it was complete */
     struct happening heap[HEAP_MAX];
@@ -158,8 +171,15 @@ bool is_usable(const struct server *server);
 
 /* ---- world_routes.c ---- */
 
-/* Draws routes, if there are any in this world. */
 void routes_draw(struct world *world);
+/* Before each step. */
+void objectives_roll(struct world *world);
+void objectives_count(struct world *world, const struct sim_client *client, uint64_t tokens);
+/* After each step: the core judged alike. */
+void check_objectives(const struct world *world);
+bool is_raised(const struct world *world, const struct sim_client *client);
+/* Another objective of its priority is missed, and it has none. */
+bool gives_way(const struct world *world, const struct sim_client *client);
 /* Whether the core may try the server for the target now. */
 bool may_get(const struct world *world, const struct gateway_target *target, uint32_t server);
 bool is_admitted(const struct world *world, const struct sim_client *client);

@@ -3,7 +3,7 @@
  * fairness between flows, limits, and that nothing waits too long or for no reason. */
 #include "world_internal.h"
 
-const int32_t world_priorities[PRIORITIES] = {-2, 0, 1, 7};
+const int32_t world_priorities[PRIORITIES] = {-2, -2, 0, 0, 1, 1, 7, 7};
 
 static bool
 any_usable(const struct world *world)
@@ -123,8 +123,7 @@ leaves_queue(struct world *world, struct sim_client *client)
         const struct sim_client *other = &world->clients[i];
         if (!other->is_open || !other->is_waiting || other == client)
             continue;
-        demand(world, world_priorities[other->band] <= world_priorities[client->band],
-               "I11_priority");
+        demand(world, other->band <= client->band, "I11_priority");
         if (other->band != client->band || (!is_strict && other->flow != client->flow))
             continue;
         demand(world,
@@ -185,8 +184,8 @@ queue_may_refuse(const struct world *world, const struct sim_client *client,
     if (refusal == GATEWAY_REFUSED_SHARE)
         return had_share(world, client);
     if (refusal == GATEWAY_REFUSED_SHED)
-        return !world->control.is_on && world_priorities[client->band] < 0 &&
-               saturation(world) >= 1;
+        return !world->control.is_on && saturation(world) >= 1 &&
+               (world_priorities[client->band] < 0 || gives_way(world, client));
     if (!client->is_waiting)
         return false;
     if (refusal == GATEWAY_REFUSED_QUEUE_FULL)
@@ -242,7 +241,7 @@ flow_control_begin(struct world *world)
         .other = random_band(world, 0),
         .other_negative = random_band(world, 0),
     };
-    for (uint32_t i = 0; i < PRIORITIES; i++)
+    for (uint32_t i = 0; i < PRIORITIES; i += 2)
         if (below(world, 2) == 0)
             control->bands[control->band_count++] = random_band(world, world_priorities[i]);
 }

@@ -3,6 +3,8 @@
  * pool of their targets, fallbacks in their order. In two of three worlds there are none. */
 #include "world_internal.h"
 
+#include <string.h>
+
 static const struct gateway_route *
 route_of(const struct world *world, const struct sim_client *client)
 {
@@ -23,20 +25,44 @@ draw_route(struct world *world, uint64_t model)
     *route = (struct gateway_route){.model = model,
                                     .first_target = world->target_count,
                                     .target_count = count,
-                                    .tries_max = (uint32_t)below(world, 5)};
+                                    .tries_max = (uint32_t)below(world, 5),
+                                    .has_priority = true,
+                                    .priority = world_priorities[below(world, PRIORITIES)],
+                                    .latency_ms = 5 * (int64_t)below(world, 2),
+                                    .over_share = below(world, 2) == 0 ? 0.05 : 0.2};
     for (uint32_t i = 0; i < count; i++) {
-        world->targets[world->target_count++] =
-            (struct gateway_target){.model = below(world, MODELS + 1),
-                                    .pools = below(world, 8) == 0 ? 0 : 1 + below(world, 3),
-                                    .weight = (double)below(world, 4),
-                                    .tier = tier};
+        world->targets[world->target_count++] = (struct gateway_target){
+            .model = i == 0 ? below(world, MODELS + 1) : 1 + below(world, MODELS),
+            .pools = below(world, 8) == 0 ? 0 : 1 + below(world, 3),
+            .weight = (double)below(world, 4),
+            .tier = tier};
         tier += below(world, 2) == 0;
+    }
+}
+
+/* A model that has the same objective again goes on with its window. */
+static void
+keep_objectives(struct world *world, const struct gateway_route *old, uint32_t old_count)
+{
+    for (uint64_t model = 0; model <= MODELS; model++) {
+        const struct gateway_route *before = NULL;
+        const struct gateway_route *now = NULL;
+        for (uint32_t i = 0; i < old_count; i++)
+            before = old[i].model == model ? &old[i] : before;
+        for (uint32_t i = 0; i < world->route_count; i++)
+            now = world->routes[i].model == model ? &world->routes[i] : now;
+        if (before == NULL || now == NULL || before->latency_ms != now->latency_ms ||
+            before->over_share != now->over_share)
+            world->objectives[model] = (struct world_objective){.count = 0};
     }
 }
 
 void
 routes_draw(struct world *world)
 {
+    struct gateway_route old[ROUTES_MAX];
+    uint32_t old_count = world->route_count;
+    memcpy(old, world->routes, sizeof(old));
     world->route_count = world->target_count = 0;
     for (uint64_t model = 0; model <= MODELS; model++)
         if (below(world, 4) > 0)
@@ -44,6 +70,7 @@ routes_draw(struct world *world)
     for (uint32_t i = 0; i < SERVERS_MAX; i++)
         world->pools[i] = below(world, 4);
     world->open_pools = below(world, 2) == 0 ? 0 : below(world, 4);
+    keep_objectives(world, old, old_count);
 }
 
 bool
@@ -144,4 +171,78 @@ routed_failure(struct world *world, struct sim_client *client, enum gateway_fail
         return;
     client->tier = next;
     client->tried = 0;
+}
+
+/* ---- objectives ---- */
+
+static const struct gateway_route *
+objective_of(const struct world *world, const struct sim_client *client)
+{
+    const struct gateway_route *route = world->has_routes ? route_of(world, client) : NULL;
+    return route != NULL && route->latency_ms > 0 ? route : NULL;
+}
+
+void
+objectives_roll(struct world *world)
+{
+    int64_t window = world->now_ms / world->objective_window_ms;
+    if (window == world->window)
+        return;
+    for (uint32_t i = 0; i < world->route_count; i++) {
+        struct world_objective *objective = &world->objectives[world->routes[i].model];
+        bool is_over =
+            (double)objective->over > world->routes[i].over_share * (double)objective->count;
+        objective->is_missed = is_over && window == world->window + 1;
+        objective->missed += is_over;
+        objective->met += !is_over && objective->count > 0;
+        objective->count = objective->over = 0;
+    }
+    world->window = window;
+}
+
+void
+objectives_count(struct world *world, const struct sim_client *client, uint64_t tokens)
+{
+    const struct gateway_route *route = objective_of(world, client);
+    if (route == NULL || tokens == 0)
+        return;
+    struct world_objective *objective = &world->objectives[route->model];
+    objectives_roll(world);
+    objective->count++;
+    objective->over +=
+        (uint64_t)(world->now_ms - client->arrived_ms) > tokens * (uint64_t)route->latency_ms;
+    world->totals->objectives_missed += objective->is_missed;
+}
+
+void
+check_objectives(const struct world *world)
+{
+    for (uint32_t i = 0; i < world->route_count; i++) {
+        const struct world_objective *objective = &world->objectives[world->routes[i].model];
+        struct gateway_objective_view view;
+        if (!gateway_look_objective(world->gateway, i, &view))
+            continue;
+        demand(world,
+               view.is_missed == objective->is_missed && view.met == objective->met &&
+                   view.missed == objective->missed,
+               "I21_objectives");
+    }
+}
+
+bool
+is_raised(const struct world *world, const struct sim_client *client)
+{
+    const struct gateway_route *route = objective_of(world, client);
+    return route != NULL && world->objectives[route->model].is_missed;
+}
+
+bool
+gives_way(const struct world *world, const struct sim_client *client)
+{
+    for (uint32_t i = 0; i < world->route_count; i++)
+        if (world->routes[i].latency_ms > 0 &&
+            world->objectives[world->routes[i].model].is_missed &&
+            world->routes[i].priority == world_priorities[client->band])
+            return objective_of(world, client) == NULL;
+    return false;
 }

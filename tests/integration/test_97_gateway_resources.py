@@ -188,6 +188,23 @@ spec:
         self.assertEqual(self.ask("red")[0], 429)
         self.assertEqual(self.gateway.figures()["retried_total"], 3)
 
+    def test_objective_of_a_route(self):
+        """Of one that no answer can meet, and of one that each does."""
+        def latency(value):
+            return [{"type": "OutputTokenLatency", "latency": {
+                "value": value, "quantile": {"numerator": 99}}}]
+        self.serve(llm_route("fast", "red", objectives=latency("1ms")),
+                   llm_route("slow", "blue", objectives=latency("60s")), objective_window_ms=100)
+
+        def windows(model, result):
+            return self.gateway.figures()[
+                f'objective_windows_total{{model="{model}",result="{result}"}}']
+        wait_until(lambda: self.ask("red", max_tokens=1)[0] == 200 and windows("red", "missed") > 0, "missed")
+        wait_until(lambda: self.ask("blue", max_tokens=1)[0] == 200 and windows("blue", "met") > 0, "met")
+        self.assertEqual((windows("red", "met"), windows("blue", "missed")), (0, 0))
+        self.assertIn('inference_objective_output_token_latency_met{model_name="red"}',
+                      self.gateway.figures())
+
     # ---- pools ----
 
     def test_pools_by_labels_and_ports(self):

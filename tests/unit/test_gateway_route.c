@@ -38,6 +38,7 @@ core_make(uint32_t waiting)
         .prefix_blocks_max = 512,
         .scrape_ms_min = 50,
         .scrape_ms_max = 5000,
+        .objective_window_ms = 1000,
         .flow_control = {.threshold = 1,
                          .saturation = {.waiting_max = 5, .kv_used_max = 0.8, .stale_ms = 200}}};
     struct gateway *core = gateway_create(&config);
@@ -171,6 +172,67 @@ test_prefixes_of_targets_differ(void **state)
     gateway_destroy(core);
 }
 
+/* ---- objectives ---- */
+
+/* A request that takes so long for ten tokens. */
+static void
+answer(struct gateway *core, uint64_t model, int64_t from_ms, int64_t took_ms)
+{
+    step(core, &(struct gateway_event){
+                   .kind = GATEWAY_REQUEST, .now_ms = from_ms, .ask = {.model = model}});
+    step(core, &(struct gateway_event){.kind = GATEWAY_STARTED, .now_ms = from_ms});
+    step(core, &(struct gateway_event){.kind = GATEWAY_ENDED,
+                                       .now_ms = from_ms + took_ms,
+                                       .end = GATEWAY_END_OK,
+                                       .answer_tokens = 10});
+}
+
+/* A share of a quarter of the answers may take longer than 10 ms for a token. Saturated, and
+ * without flow control. */
+static void
+test_an_objective_is_judged_by_windows(void **state)
+{
+    (void)state;
+    const struct gateway_target targets[] = {{.model = RED, .pools = 1, .weight = 1},
+                                             {.pools = 1, .weight = 1}};
+    const struct gateway_route given[] = {
+        {.first_target = 1, .target_count = 1},
+        {.model = SQL, .target_count = 1, .latency_ms = 10, .over_share = 0.25}};
+    const struct gateway_routes routes = {.routes = given,
+                                          .route_count = 2,
+                                          .targets = targets,
+                                          .target_count = 2,
+                                          .pools = every_pool};
+    struct gateway *core = core_make(100);
+    struct gateway_objective_view view;
+    step(core, &(struct gateway_event){.kind = GATEWAY_ROUTED, .routes = &routes});
+    assert_false(gateway_look_objective(core, 0, &view));
+    for (int i = 0; i < 4; i++)
+        answer(core, SQL, 1000 + 200 * i, i == 0 ? 101 : 100);
+    const struct gateway_event other = {
+        .kind = GATEWAY_REQUEST, .now_ms = 2000, .ask = {.model = BLUE}};
+    assert_int_equal(step(core, &other).kind, GATEWAY_SEND);
+    step(core, &(struct gateway_event){.kind = GATEWAY_ENDED, .end = GATEWAY_END_CANCELLED});
+    assert_true(gateway_look_objective(core, 1, &view));
+    assert_true(!view.is_missed && view.met == 1 && view.missed == 0);
+    for (int i = 0; i < 4; i++)
+        answer(core, SQL, 2000 + 200 * i, i < 2 ? 101 : 100);
+    step(core, &(struct gateway_event){.kind = GATEWAY_TICK, .now_ms = 3000});
+    assert_true(gateway_look_objective(core, 1, &view));
+    assert_true(view.is_missed && view.met == 1 && view.missed == 1);
+    assert_int_equal(step(core, &other).refusal, GATEWAY_REFUSED_SHED);
+    assert_int_equal(
+        ask(core, &(struct gateway_ask){.model = BLUE, .priority = 1, .has_priority = true}).kind,
+        GATEWAY_SEND);
+    assert_int_equal(ask(core, &(struct gateway_ask){.model = SQL}).kind, GATEWAY_SEND);
+    step(core, &(struct gateway_event){.kind = GATEWAY_ROUTED, .routes = &routes});
+    assert_int_equal(step(core, &other).refusal, GATEWAY_REFUSED_SHED);
+    step(core, &(struct gateway_event){.kind = GATEWAY_TICK, .now_ms = 4000}); /* no answers */
+    assert_int_equal(step(core, &other).kind, GATEWAY_SEND);
+    gateway_check(core);
+    gateway_destroy(core);
+}
+
 int
 main(void)
 {
@@ -180,6 +242,7 @@ main(void)
         cmocka_unit_test(test_the_newest_routes_hold),
         cmocka_unit_test(test_a_route_gives_its_priority),
         cmocka_unit_test(test_prefixes_of_targets_differ),
+        cmocka_unit_test(test_an_objective_is_judged_by_windows),
     };
     return cmocka_run_group_tests_name("gateway_route", tests, NULL, NULL);
 }

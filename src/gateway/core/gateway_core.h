@@ -152,6 +152,8 @@ struct gateway_route {
     bool has_priority; /* for requests that name no objective */
     int32_t priority;
     uint32_t tries_max; /* 0: as configured */
+    int64_t latency_ms; /* O: of a token of an answer; 0: no objective */
+    double over_share;  /* of a window's answers that may take longer */
 };
 
 struct gateway_routes {
@@ -171,8 +173,9 @@ struct gateway_config {
     uint32_t prefix_blocks_max; /* remembered per endpoint; a power of two, at least 8 */
     int64_t scrape_ms_min;
     int64_t scrape_ms_max;
-    int64_t share_window_ms; /* F7; 0: off */
-    bool keeps_reasons;      /* for gateway_look_choice */
+    int64_t share_window_ms;     /* F7; 0: off */
+    int64_t objective_window_ms; /* O1; 0: none ends */
+    bool keeps_reasons;          /* for gateway_look_choice */
     struct gateway_scheduler scheduler;
     struct gateway_flow_control flow_control;
 };
@@ -233,6 +236,7 @@ struct gateway_ask {
     /* filled in by the core */
     uint64_t pools; /* of its target; 0: any endpoint */
     uint64_t salt;  /* of its blocks: another model has other ones */
+    bool is_raised; /* O2 */
 };
 
 enum gateway_failure {
@@ -406,6 +410,15 @@ uint32_t gateway_look_adapters(const struct gateway *gateway, uint32_t endpoint,
 /* For `position` below GATEWAY_BANDS_MAX. False: no band is there. */
 bool gateway_look_band(const struct gateway *gateway, uint32_t position,
                        struct gateway_band_view *view);
+struct gateway_objective_view {
+    bool is_missed; /* in the last window */
+    uint64_t met;   /* windows with answers */
+    uint64_t missed;
+};
+
+/* Of the route at that position, as given last. False: there is none, or no objective. */
+bool gateway_look_objective(const struct gateway *gateway, uint32_t position,
+                            struct gateway_objective_view *view);
 /* F2. 1 if there is no endpoint. */
 double gateway_pool_saturation(const struct gateway *gateway);
 /* CHECKs the state's invariants. */

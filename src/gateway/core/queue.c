@@ -36,13 +36,17 @@ const uint32_t gateway_wait_buckets_ms[GATEWAY_WAIT_BUCKETS] = {1,    10,   50, 
 
 /* The band of a priority, made if need be; NULL: there are too many. */
 static struct core_band *
-band_find(struct gateway *gateway, int32_t priority)
+band_find(struct gateway *gateway, int32_t priority, bool is_raised)
 {
     const struct gateway_flow_control *control = &gateway->config.flow_control;
+    const struct gateway_band *config = priority < 0 ? &control->other_negative : &control->other;
     struct core_band *spare = NULL;
+    for (uint32_t i = 0; i < control->band_count; i++)
+        if (control->bands[i].priority == priority)
+            config = &control->bands[i];
     for (uint32_t i = 0; i < GATEWAY_BANDS_MAX; i++) {
         struct core_band *band = &gateway->queue.bands[i];
-        if (band->is_used && band->config.priority == priority)
+        if (band->is_used && band->config.priority == priority && band->is_raised == is_raised)
             return band;
         bool is_better = spare == NULL || (spare->is_used && !band->is_used);
         if (!band->is_configured && band->count == 0 && is_better)
@@ -50,8 +54,7 @@ band_find(struct gateway *gateway, int32_t priority)
     }
     if (spare == NULL)
         return NULL;
-    *spare = (struct core_band){.is_used = true,
-                                .config = priority < 0 ? control->other_negative : control->other};
+    *spare = (struct core_band){.is_used = true, .is_raised = is_raised, .config = *config};
     spare->config.priority = priority;
     spare->epoch = ++gateway->queue.order;
     return spare;
@@ -77,21 +80,23 @@ flow_wake(struct core_flow *flow)
 }
 
 static uint64_t
-flow_hash(const struct gateway *gateway, uint64_t id, int32_t priority)
+flow_hash(const struct gateway *gateway, uint64_t id, const struct core_band *band)
 {
-    uint64_t key[3] = {gateway->config.seed, id, (uint64_t)(int64_t)priority};
+    uint64_t key[4] = {gateway->config.seed, id, (uint64_t)(int64_t)band->config.priority,
+                       band->is_raised};
     return gateway_name_hash(key, sizeof(key));
 }
 
 static struct core_flow *
-flow_find(struct gateway *gateway, uint64_t id, int32_t priority)
+flow_find(struct gateway *gateway, uint64_t id, const struct core_band *band)
 {
     struct core_queue *queue = &gateway->queue;
-    uint64_t hash = flow_hash(gateway, id, priority);
+    uint64_t hash = flow_hash(gateway, id, band);
     struct hash_entry *entry = hash_table_first(&queue->named, hash);
     for (; entry != NULL; entry = hash_table_next(entry)) {
         struct core_flow *known = (struct core_flow *)entry;
-        if (known->id == id && known->priority == priority)
+        if (known->id == id && known->priority == band->config.priority &&
+            known->is_raised == band->is_raised)
             return known;
     }
     struct core_flow *flow = queue->idle.newer;
@@ -100,7 +105,8 @@ flow_find(struct gateway *gateway, uint64_t id, int32_t priority)
         hash_table_remove(&queue->named, &flow->entry);
     flow->is_named = true;
     flow->id = id;
-    flow->priority = priority;
+    flow->priority = band->config.priority;
+    flow->is_raised = band->is_raised;
     flow->epoch = UINT64_MAX;
     hash_table_add(&queue->named, &flow->entry, hash);
     return flow;
@@ -174,14 +180,14 @@ queue_add(struct gateway *gateway, uint32_t number, const struct gateway_ask *as
     const struct gateway_flow_control *control = &gateway->config.flow_control;
     struct core_queue *queue = &gateway->queue;
     struct core_request *request = &gateway->requests[number];
-    struct core_band *band = band_find(gateway, ask->priority);
+    struct core_band *band = band_find(gateway, ask->priority, ask->is_raised);
     if (band == NULL || !is_room(queue->count, 1, control->requests_max) ||
         !is_room(queue->bytes, ask->bytes, control->bytes_max) ||
         !is_room(band->count, 1, band->config.requests_max) ||
         !is_room(band->bytes, ask->bytes, band->config.bytes_max))
         return false;
     bool is_shared = band->config.fairness == GATEWAY_FAIR_STRICT;
-    struct core_flow *flow = flow_find(gateway, is_shared ? 0 : ask->flow, ask->priority);
+    struct core_flow *flow = flow_find(gateway, is_shared ? 0 : ask->flow, band);
     request->state = REQUEST_QUEUED;
     request->ask = *ask;
     request->flow = flow;
@@ -229,13 +235,22 @@ number_of(const struct gateway *gateway, const struct core_request *request)
     return (uint32_t)(request - gateway->requests);
 }
 
+/* F3, O2. */
+static bool
+is_before(const struct core_band *band, const struct core_band *other)
+{
+    return band->config.priority != other->config.priority
+               ? band->config.priority > other->config.priority
+               : band->is_raised && !other->is_raised;
+}
+
 uint32_t
 queue_first(const struct gateway *gateway)
 {
     const struct core_band *best = NULL;
     for (uint32_t i = 0; i < GATEWAY_BANDS_MAX; i++) {
         const struct core_band *band = &gateway->queue.bands[i];
-        if (band->count > 0 && (best == NULL || band->config.priority > best->config.priority))
+        if (band->count > 0 && (best == NULL || is_before(band, best)))
             best = band;
     }
     if (best == NULL)

@@ -16,6 +16,7 @@ route_init(struct gateway *gateway)
     routes->routes = calloc(GATEWAY_ROUTES_MAX + 1, sizeof(*routes->routes));
     routes->targets = calloc(GATEWAY_TARGETS_MAX, sizeof(*routes->targets));
     CHECK(routes->routes != NULL && routes->targets != NULL);
+    objective_init(gateway);
 }
 
 void
@@ -23,6 +24,7 @@ route_fini(struct gateway *gateway)
 {
     free(gateway->routes.routes);
     free(gateway->routes.targets);
+    objective_fini(gateway);
 }
 
 void
@@ -31,6 +33,7 @@ route_take(struct gateway *gateway, const struct gateway_routes *given)
     struct core_routes *routes = &gateway->routes;
     CHECK(given->route_count <= GATEWAY_ROUTES_MAX + 1 &&
           given->target_count <= GATEWAY_TARGETS_MAX);
+    objective_keep(gateway, given);
     for (uint32_t i = 0; i < given->route_count; i++) {
         const struct gateway_route *route = &given->routes[i];
         CHECK(i == 0 || route->model > route[-1].model);
@@ -42,6 +45,7 @@ route_take(struct gateway *gateway, const struct gateway_routes *given)
     routes->route_count = given->route_count;
     routes->open_pools = given->open_pools;
     routes->are_given = true;
+    objective_find_missed(gateway);
     for (uint32_t i = 0; i < gateway->endpoint_limit; i++)
         gateway->endpoints[i].pools = given->pools[i];
 }
@@ -54,8 +58,7 @@ by_model(const void *key, const void *element)
     return model < route->model ? -1 : model > route->model;
 }
 
-/* NULL: none admits the model, or none was ever given. */
-static const struct gateway_route *
+const struct gateway_route *
 route_find(const struct gateway *gateway, uint64_t model)
 {
     const struct core_routes *routes = &gateway->routes;

@@ -68,6 +68,7 @@ struct core_flow {
     bool is_named;
     uint64_t id;
     int32_t priority;
+    bool is_raised;
     uint64_t epoch;                    /* of the band to which its key belongs */
     struct core_band *band;            /* while requests wait, else NULL */
     struct pairing_heap_node in_band;  /* while requests wait; its key is the service it got */
@@ -79,6 +80,7 @@ struct core_flow {
 struct core_band {
     bool is_used;
     bool is_configured;
+    bool is_raised; /* O2: goes before the other band of its priority */
     uint64_t epoch; /* other bands with this priority had others */
     struct gateway_band config;
     uint32_t count;
@@ -113,7 +115,8 @@ struct core_request {
     uint64_t adapter;                  /* counted in the endpoint's table; 0: not */
     uint64_t tokens;                   /* counted in the endpoint's */
     uint64_t model;
-    uint64_t prompt_tokens;       /* as estimated */
+    uint64_t prompt_tokens; /* as estimated */
+    int64_t arrived_ms;
     uint64_t draw;                /* R2; 0: not drawn yet */
     uint32_t tier;                /* R4: those below it failed */
     struct gateway_target target; /* of the last try */
@@ -139,6 +142,15 @@ struct core_share {
     uint64_t tokens[SHARE_SLICES];
 };
 
+/* The answers of a route in the window under way, and the judgement of the last ones. */
+struct core_objective {
+    uint64_t count;
+    uint64_t over;
+    bool is_missed;
+    uint64_t met;
+    uint64_t missed;
+};
+
 /* As they were given last. */
 struct core_routes {
     bool are_given;
@@ -146,6 +158,11 @@ struct core_routes {
     struct gateway_target *targets;
     uint32_t route_count;
     uint64_t open_pools;
+    struct core_objective *objectives; /* of each route */
+    struct core_objective *next_objectives;
+    int64_t window;
+    int32_t missed[GATEWAY_BANDS_MAX]; /* priorities with a missed objective */
+    uint32_t missed_count;
 };
 
 struct gateway {
@@ -190,6 +207,8 @@ struct core_adapter *endpoint_adapter(struct core_endpoint *endpoint, uint64_t n
 void route_init(struct gateway *gateway);
 void route_fini(struct gateway *gateway);
 void route_take(struct gateway *gateway, const struct gateway_routes *routes);
+/* NULL: none admits the model, or none was ever given. */
+const struct gateway_route *route_find(const struct gateway *gateway, uint64_t model);
 /* R1: false: no route admits its model. Gives it the route's priority. */
 bool route_admit(const struct gateway *gateway, struct gateway_ask *ask);
 /* R6: its endpoints are all down, and it goes to one all the same. */
@@ -203,6 +222,22 @@ void route_apply(const struct core_request *request, struct gateway_ask *ask);
 /* R4: after a try that failed. */
 void route_fail(struct gateway *gateway, struct core_request *request,
                 const struct gateway_event *event);
+
+/* ---- objective.c ---- */
+
+void objective_init(struct gateway *gateway);
+void objective_fini(struct gateway *gateway);
+/* Before other routes are taken: those with the same objective keep their windows. */
+void objective_keep(struct gateway *gateway, const struct gateway_routes *given);
+/* After that: which bands have a missed objective. */
+void objective_find_missed(struct gateway *gateway);
+/* O1: judges the windows that are over. */
+void objective_roll(struct gateway *gateway);
+/* Counts an answer that ended. */
+void objective_count(struct gateway *gateway, const struct core_request *request,
+                     const struct gateway_event *event);
+bool objective_raises(const struct gateway *gateway, const struct gateway_ask *ask); /* O2 */
+bool objective_sheds(const struct gateway *gateway, const struct gateway_ask *ask);  /* O3 */
 
 /* ---- saturation.c ---- */
 

@@ -436,12 +436,22 @@ place(struct gateway *gateway, uint32_t number, const struct gateway_ask *asked)
     action->target = target;
 }
 
+/* F1, O3. */
+static bool
+is_shed(const struct gateway *gateway, const struct gateway_ask *ask)
+{
+    return (ask->priority < 0 || objective_sheds(gateway, ask)) &&
+           gateway_pool_saturation(gateway) >= 1 && !route_is_open(gateway, ask);
+}
+
 static void
 on_request(struct gateway *gateway, const struct gateway_event *event)
 {
     CHECK(request_at(gateway, event->request)->state == REQUEST_FREE);
     CHECK(event->ask.block_count <= GATEWAY_BLOCKS_MAX);
     struct gateway_ask ask = event->ask;
+    request_at(gateway, event->request)->arrived_ms = gateway->now_ms;
+    ask.is_raised = objective_raises(gateway, &ask);
     hasten_scrapes(gateway);
     if (!route_admit(gateway, &ask)) { /* R1 */
         gateway->counts.unknown++;
@@ -456,8 +466,7 @@ on_request(struct gateway *gateway, const struct gateway_event *event)
         }
         gateway->counts.queue_full++;
         refuse(gateway, event->request, GATEWAY_REFUSED_QUEUE_FULL);
-    } else if (ask.priority < 0 && gateway_pool_saturation(gateway) >= 1 &&
-               !route_is_open(gateway, &ask)) { /* F1 */
+    } else if (is_shed(gateway, &ask)) {
         gateway->counts.shed++;
         refuse(gateway, event->request, GATEWAY_REFUSED_SHED);
     } else {
@@ -527,8 +536,10 @@ on_ended(struct gateway *gateway, const struct gateway_event *event)
     CHECK(request->state == REQUEST_STARTED ||
           (request->state == REQUEST_SENT && event->end == GATEWAY_END_CANCELLED));
     uint32_t endpoint = take_back(gateway, request);
-    if (event->end == GATEWAY_END_OK)
+    if (event->end == GATEWAY_END_OK) {
         share_count(gateway, request, event);
+        objective_count(gateway, request, event);
+    }
     if (event->end == GATEWAY_END_BROKE)
         suspect(gateway, endpoint);
     request_free(request);
@@ -575,6 +586,7 @@ gateway_step(struct gateway *gateway, const struct gateway_event *event, uint32_
         gateway->now_ms = event->now_ms;
     gateway->action_count = gateway->choice_count = 0;
     gateway->has_refused = false;
+    objective_roll(gateway);
     switch (event->kind) {
     case GATEWAY_TICK: break;
     case GATEWAY_ROUTED: route_take(gateway, event->routes); break;

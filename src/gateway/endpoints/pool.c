@@ -323,6 +323,7 @@ core_create(const struct gateway_settings *settings)
         .scrape_ms_max = settings->scrape_ms_max,
         .share_window_ms = settings->share_window_ms,
         .keeps_reasons = settings->dashboard[0] != '\0',
+        .objective_window_ms = settings->objective_window_ms,
         .scheduler = settings->scheduler,
         .flow_control = settings->flow_control,
     };

@@ -170,6 +170,27 @@ put_pool(struct bytes *out, const struct endpoint_pool *pool)
     put_line(out, "inference_pool_average_kv_cache_utilization %g\n", kv_used / by);
 }
 
+/* Of each LLMRoute with an objective. Names of models need no escapes. */
+static void
+put_objectives(struct bytes *out, const struct endpoint_pool *pool)
+{
+    for (uint32_t i = 0; pool->resources != NULL && i < pool->resources->route_count; i++) {
+        const char *name = pool->resources->route_names[i];
+        struct gateway_objective_view view;
+        if (name == NULL || !gateway_look_objective(pool->core, i, &view))
+            continue;
+        put_line(out, "inference_objective_output_token_latency_met{model_name=\"%s\"} %d\n", name,
+                 !view.is_missed);
+        put_line(out,
+                 "shoal_gateway_objective_windows_total{model=\"%s\",result=\"met\"} %" PRIu64 "\n",
+                 name, view.met);
+        put_line(out,
+                 "shoal_gateway_objective_windows_total{model=\"%s\",result=\"missed\"} %" PRIu64
+                 "\n",
+                 name, view.missed);
+    }
+}
+
 void
 endpoint_pool_write_metrics(const struct endpoint_pool *pool, struct bytes *out)
 {
@@ -194,6 +215,7 @@ endpoint_pool_write_metrics(const struct endpoint_pool *pool, struct bytes *out)
     put_count(out, "fallbacks", counts->fallbacks);
     put_flow_control(out, pool);
     put_pool(out, pool);
+    put_objectives(out, pool);
     put_count(out, "metrics_lines_ignored", pool->lines_ignored);
     put_count(out, "models_ignored", pool->models_ignored);
     put_count(out, "dashboard_refused", pool->viewers[POOL_VIEWER_REFUSED]);

@@ -9,12 +9,6 @@
 #include "base/log.h"
 #include "gateway/endpoints/internal.h"
 
-static const char *
-event_name(const struct endpoint_pool *pool, const char *of_resources, const char *of_objectives)
-{
-    return pool->settings->resources[0] != '\0' ? of_resources : of_objectives;
-}
-
 uint64_t
 pool_bits(const struct endpoint_pool *pool, const struct endpoint_entry *entry)
 {
@@ -64,7 +58,7 @@ pool_resources_read(struct endpoint_pool *pool, struct error *error)
     pool->resources_mistake = NULL;
     if (status == STATUS_OK) {
         replace(pool, set);
-        log_info("%s count=%u", event_name(pool, "resources_read", "objectives_read"), set->count);
+        log_info("resources_read count=%u", set->count);
         return status;
     }
     pool->resources_mistake = strdup(error->text);
@@ -84,8 +78,7 @@ pool_resources_watch(struct endpoint_pool *pool)
         return;
     }
     pool->file_mistakes++;
-    log_warn("%s error=\"%s\"", event_name(pool, "resources_refused", "objectives_refused"),
-             error.text);
+    log_warn("resources_refused error=\"%s\"", error.text);
 }
 
 const char *

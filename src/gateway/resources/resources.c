@@ -294,6 +294,7 @@ resources_free(struct resource_set *set)
     free(set->routes);
     free(set->targets);
     free((void *)set->target_names);
+    free((void *)set->route_names);
     free(set->files);
     free(set->items);
     free(set);

@@ -69,6 +69,7 @@ struct resource_set {
 
     /* for the core */
     struct gateway_route *routes;
+    const char **route_names; /* NULL: of all other models */
     uint32_t route_count;
     struct gateway_target *targets;
     const char **target_names; /* NULL: as the client named it */

@@ -284,6 +284,23 @@ set_priority(struct gateway_route *route, int32_t priority)
     route->has_priority = true;
 }
 
+/* Of the first objective, if the route has none yet. */
+static void
+take_objective(struct gateway_route *route, const struct tree_node *objectives)
+{
+    enum { DENOMINATOR = 100, NUMERATOR = 99 };
+    if (objectives == NULL || objectives->count == 0 || route->latency_ms > 0)
+        return;
+    const struct tree_node *latency = manifest_find(objectives->first, "latency");
+    const struct tree_node *quantile = manifest_find(latency, "quantile");
+    const char *numerator = manifest_text(quantile, "numerator");
+    const char *denominator = manifest_text(quantile, "denominator");
+    double met = numerator != NULL ? (double)strtol(numerator, NULL, 10) : NUMERATOR;
+    CHECK(duration_read(manifest_text(latency, "value"), &route->latency_ms));
+    route->over_share =
+        1 - met / (denominator != NULL ? (double)strtol(denominator, NULL, 10) : DENOMINATOR);
+}
+
 /* What the oldest definition of a model says holds for it. */
 static void
 take_rules(struct gateway_route *route, const struct definition *definition)
@@ -291,12 +308,13 @@ take_rules(struct gateway_route *route, const struct definition *definition)
     const struct resource *by = definition->by;
     if (by->kind == RESOURCE_LLM_ROUTE) {
         const struct tree_node *ref = definition->ref;
-        if (manifest_find(ref, "priority") != NULL)
+        if (manifest_text(ref, "priority") != NULL)
             set_priority(route, resource_priority(ref));
-        else if (manifest_find(by->spec, "priority") != NULL)
+        else if (manifest_text(by->spec, "priority") != NULL)
             set_priority(route, resource_priority(by->spec));
         if (route->tries_max == 0)
             route->tries_max = tries_of(manifest_find(by->spec, "retry"));
+        take_objective(route, llm_field(by, ref, "objectives"));
     }
     if (by->kind == RESOURCE_MODEL) {
         const char *word = manifest_text(by->spec, "criticality");
@@ -412,6 +430,20 @@ by_hash(const void *a, const void *b)
     return one->model < other->model ? -1 : one->model > other->model;
 }
 
+static void
+name_routes(struct resource_set *set, const struct definition *definitions, uint32_t count)
+{
+    set->route_names = must_allocate(set->route_count + 1, sizeof(*set->route_names));
+    for (uint32_t i = 0; i < count; i++) {
+        const char *model = definitions[i].model;
+        const struct gateway_route key = {.model = gateway_name_hash(model, strlen(model))};
+        const struct gateway_route *route =
+            bsearch(&key, set->routes, set->route_count, sizeof(key), by_hash);
+        if (route != NULL)
+            set->route_names[route - set->routes] = model;
+    }
+}
+
 static uint64_t
 open_pools(const struct resource_set *set)
 {
@@ -448,6 +480,7 @@ resources_resolve(struct resource_set *set, struct error *error)
         if (set->routes[i].tries_max == 0)
             set->routes[i].tries_max = tries_max;
     qsort(set->routes, set->route_count, sizeof(*set->routes), by_hash);
+    name_routes(set, builder.definitions, builder.count);
     set->open_pools = open_pools(set);
     free(builder.definitions);
     return builder.is_full ? error_set(error, STATUS_INVALID_ARGUMENT,
