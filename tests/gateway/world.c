@@ -174,9 +174,15 @@ on_action(struct world *world, const struct gateway_action *action)
     case GATEWAY_SEND: on_send(world, action); break;
     case GATEWAY_REFUSE: on_refuse(world, action); break;
     case GATEWAY_SCRAPE: on_scrape(world, action->endpoint); break;
+    case GATEWAY_LOAD:
+    case GATEWAY_UNLOAD:
+        rollout_begins(world, action);
+        after(world, 1 + (int64_t)below(world, 800), ADAPTED, action->endpoint, 0);
+        break;
     case GATEWAY_CHANGED: server->state = action->state; break;
     case GATEWAY_FREED:
-        demand(world, server->in_flight == 0 && !server->is_scraping, "I9_freed_when_unused");
+        demand(world, server->in_flight == 0 && !server->is_scraping && !server->is_adapting,
+               "I9_freed_when_unused");
         break;
     }
 }
@@ -399,6 +405,12 @@ on_scrape_end(struct world *world, uint32_t number)
         if (server->loaded[i] != 0)
             adapters[figures.adapter_count++] =
                 (struct gateway_adapter){server->loaded[i], GATEWAY_ADAPTER_LOADED, 0};
+    uint64_t catalogue[MODELS];
+    for (uint64_t model = 1; model <= MODELS; model++)
+        if ((server->has >> model & 1) != 0)
+            catalogue[figures.catalogue_count++] = model;
+    figures.has_catalogue = !server->is_adapting && below(world, 2) == 0;
+    figures.catalogue = catalogue;
     step(world,
          (struct gateway_event){.kind = GATEWAY_SCRAPED, .endpoint = number, .figures = figures});
 }
@@ -412,6 +424,7 @@ server_ends(struct world *world, uint32_t number)
     server->running = 0;
     server->life++;
     memset(server->loaded, 0, sizeof(server->loaded));
+    server->has = 0;
     if (server->is_black_hole)
         return; /* its connections are silent; each is given up */
     for (uint32_t i = 0; i < REQUESTS_MAX; i++) {
@@ -488,6 +501,16 @@ on_heals(struct world *world, uint32_t number)
 }
 
 static void
+on_adapted(struct world *world, uint32_t number)
+{
+    struct server *server = &world->servers[number];
+    bool succeeds = rollout_ends(world, server);
+    step(world,
+         (struct gateway_event){.kind = succeeds ? GATEWAY_ADAPTER_DONE : GATEWAY_ADAPTER_FAILED,
+                                .endpoint = number});
+}
+
+static void
 on_routes(struct world *world)
 {
     objectives_roll(world);
@@ -497,6 +520,8 @@ on_routes(struct world *world)
                                           .targets = world->targets,
                                           .target_count = world->target_count,
                                           .open_pools = world->open_pools,
+                                          .rollouts = world->rollouts,
+                                          .rollout_count = world->rollout_count,
                                           .pools = world->pools};
     step(world, (struct gateway_event){.kind = GATEWAY_ROUTED, .routes = &routes});
     if (!world->is_calm)
@@ -538,6 +563,7 @@ happens(struct world *world, const struct happening *happening)
     case FAULT: on_fault(world); break;
     case HEALS: on_heals(world, happening->number); break;
     case ROUTES: on_routes(world); break;
+    case ADAPTED: on_adapted(world, happening->number); break;
     }
 }
 
@@ -641,6 +667,7 @@ world_idle(struct world *world)
         demand(world, view.in_flight == 0, "I3_in_flight");
         demand(world, world->servers[i].idle_scrapes < 20, "I8_scrapes");
     }
+    check_rolled_out(world);
     gateway_check(world->gateway);
 }
 

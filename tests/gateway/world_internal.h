@@ -40,8 +40,9 @@ enum sim_what {
     SCRAPED,  /* a scrape reaches its server */
     SCRAPE_END,
     FAULT,
-    HEALS,  /* a server */
-    ROUTES, /* change */
+    HEALS,   /* a server */
+    ROUTES,  /* change */
+    ADAPTED, /* a server loaded or unloaded one */
 };
 
 struct happening {
@@ -62,6 +63,11 @@ struct server {
     uint32_t life; /* how often it began to live */
     uint32_t running;
     uint64_t loaded[3]; /* adapters */
+    uint32_t has;       /* bits: adapters that requests may name */
+    bool is_adapting;
+    bool loads;
+    uint64_t adapter; /* of what it is busy with */
+    uint32_t adapting_life;
 
     /* as an endpoint of the core */
     enum gateway_state state;
@@ -153,6 +159,8 @@ struct world {
     uint32_t target_count;
     uint64_t pools[SERVERS_MAX];
     uint64_t open_pools;
+    struct gateway_rollout rollouts[MODELS];
+    uint32_t rollout_count;
     int64_t objective_window_ms;
     int64_t window;
     struct world_objective objectives[MODELS + 1]; /* of the route of each model */
@@ -172,6 +180,12 @@ bool is_usable(const struct server *server);
 /* ---- world_routes.c ---- */
 
 void routes_draw(struct world *world);
+/* A LOAD or UNLOAD: checks it. */
+void rollout_begins(struct world *world, const struct gateway_action *action);
+/* Whether it succeeded. */
+bool rollout_ends(struct world *world, struct server *server);
+/* Servers that are up have what they are to have. */
+void check_rolled_out(const struct world *world);
 /* Before each step. */
 void objectives_roll(struct world *world);
 void objectives_count(struct world *world, const struct sim_client *client, uint64_t tokens);

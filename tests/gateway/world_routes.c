@@ -71,6 +71,11 @@ routes_draw(struct world *world)
         world->pools[i] = below(world, 4);
     world->open_pools = below(world, 2) == 0 ? 0 : below(world, 4);
     keep_objectives(world, old, old_count);
+    world->rollout_count = 0;
+    for (uint64_t model = 2; model <= MODELS; model++) /* 1 is the base model */
+        if (below(world, 4) == 0)
+            world->rollouts[world->rollout_count++] =
+                (struct gateway_rollout){.adapter = model, .pools = 1 + below(world, 3)};
 }
 
 bool
@@ -171,6 +176,63 @@ routed_failure(struct world *world, struct sim_client *client, enum gateway_fail
         return;
     client->tier = next;
     client->tried = 0;
+}
+
+/* ---- roll-outs ---- */
+
+static bool
+is_to_have(const struct world *world, uint32_t server, uint64_t adapter)
+{
+    for (uint32_t i = 0; i < world->rollout_count; i++)
+        if (world->rollouts[i].adapter == adapter)
+            return (world->rollouts[i].pools & world->pools[server]) != 0;
+    return false;
+}
+
+void
+rollout_begins(struct world *world, const struct gateway_action *action)
+{
+    struct server *server = &world->servers[action->endpoint];
+    bool loads = action->kind == GATEWAY_LOAD;
+    demand(world, server->state == GATEWAY_UP && !server->is_adapting, "I22_rollout");
+    demand(world, is_to_have(world, action->endpoint, action->adapter) == loads, "I22_rollout");
+    for (uint32_t i = 0; i < REQUESTS_MAX && !loads; i++) {
+        const struct sim_client *client = &world->clients[i];
+        demand(world,
+               !client->is_open || !client->is_tried || client->server != action->endpoint ||
+                   (client->target.model != 0 ? client->target.model : client->model) !=
+                       action->adapter,
+               "I23_unloaded_when_unused");
+    }
+    server->is_adapting = true;
+    server->loads = loads;
+    server->adapter = action->adapter;
+    server->adapting_life = server->life;
+}
+
+bool
+rollout_ends(struct world *world, struct server *server)
+{
+    bool lives = !server->is_dead && !server->hangs && server->adapting_life == server->life;
+    server->is_adapting = false;
+    if (!lives || (!world->is_calm && below(world, 4) == 0))
+        return false;
+    if (server->loads)
+        server->has |= 1u << server->adapter;
+    else
+        server->has &= ~(1u << server->adapter);
+    return true;
+}
+
+void
+check_rolled_out(const struct world *world)
+{
+    for (uint32_t i = 0; i < world->server_count; i++)
+        for (uint64_t model = 1; model <= MODELS; model++)
+            demand(world,
+                   world->servers[i].state != GATEWAY_UP || !is_to_have(world, i, model) ||
+                       (world->servers[i].has >> model & 1) != 0,
+                   "I22_rollout");
 }
 
 /* ---- objectives ---- */

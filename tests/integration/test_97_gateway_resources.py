@@ -14,6 +14,7 @@ import json
 import os
 import subprocess
 import tempfile
+import time
 import unittest
 import urllib.request
 
@@ -230,6 +231,57 @@ spec:
         self.assertEqual(self.ask("red"), (200, "red"))
         self.apply(pool("all", "FailClose"))
         self.assertEqual(self.ask("red")[0], 503)
+
+    # ---- roll-out ----
+
+    def adapters(self, model):
+        return {entry["id"] for entry in model.ask("/v1/models")["data"]}
+
+    def wait_adapters(self, model, name, has):
+        wait_until(lambda: (name in self.adapters(model)) == has,
+                   lambda: f"{model.name}: {name} {has}: {self.gateway.read_log()}")
+
+    def test_adapter_rolls_out_and_back(self):
+        """It is loaded by the servers of its pool, again by one that was restarted, and answers;
+        without its resource it is unknown at once, and unloaded."""
+        first = llm_route("first", "red", backendRefs=[
+            {"name": name, "adapter": {"name": "red"}} for name in ("one", "two")])
+        second = llm_route("second", "new", backendRefs=[
+            {"name": "one", "adapter": {"name": "new", "path": "/adapters/new"}}])
+        pools = pool("one", zone="one"), pool("two", zone="two")
+        self.serve(*pools, first)
+        self.check_unknown("new")
+        began = time.monotonic()
+        self.apply(*pools, first, second)
+        wait_until(lambda: self.ask("new") == (200, "new"), self.gateway.read_log)
+        print(f"first answer {time.monotonic() - began:.2f} s after it was applied")
+        self.assertEqual(self.gateway.figures()["adapters_loaded_total"], 1)
+        self.assertNotIn("new", self.adapters(self.models[1]))
+        self.models[0].kill()
+        self.models[0].start()
+        self.wait_adapters(self.models[0], "new", True)
+        wait_until(lambda: self.ask("new") == (200, "new"), self.gateway.read_log)
+        self.apply(*pools, first)
+        self.check_unknown("new")
+        self.wait_adapters(self.models[0], "new", False)
+        self.assertEqual(self.ask("red"), (200, "red"))
+
+    def test_adapter_that_cannot_be_loaded(self):
+        """It is tried again, and its requests are answered by the fallback meanwhile."""
+        def late(path):
+            return llm_route("late", "late", fallbacks=["green"], backendRefs=[
+                {"name": "all", "adapter": {"name": "late", "path": path}}])
+        self.serve(late("/adapters/missing"))
+        wait_until(lambda: self.gateway.figures()["adapters_failed_total"] > 0, "a failure")
+        wait_until(lambda: "adapter_refused" in self.gateway.read_log(), "it is logged")
+        self.assertEqual(self.ask("late"), (200, "green"))
+        self.apply(late("/adapters/late"))
+        for model in self.models:
+            self.wait_adapters(model, "late", True)
+        wait_until(lambda: self.ask("late") == (200, "late"), self.gateway.read_log)
+        self.apply("# nothing")
+        for model in self.models:
+            self.wait_adapters(model, "late", False)
 
     # ---- mistakes and conditions ----
 

@@ -3,13 +3,7 @@
  * Routes: how a split is shared, that a session stays with its target, that a replaced table holds
  * for the next try, and which priority a request gets. The simulator (tests/gateway) has the rest.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
-
-#include "base/check.h"
+#include "../test.h"
 #include "gateway/core/gateway_core.h"
 
 enum { ENDPOINTS = 2, REQUESTS = 8, DRAWS = 3000, SQL = 10, RED = 20, BLUE = 30 };
@@ -77,10 +71,8 @@ ask(struct gateway *core, const struct gateway_ask *asked)
     return action;
 }
 
-static void
-test_a_split_is_shared_by_weight(void **state)
+TEST_CASE(test_a_split_is_shared_by_weight)
 {
-    (void)state;
     const struct gateway_target targets[] = {{.model = RED, .pools = 1, .weight = 1},
                                              {.model = BLUE, .pools = 1, .weight = 3}};
     struct gateway *core = core_make(0);
@@ -99,10 +91,8 @@ test_a_split_is_shared_by_weight(void **state)
     gateway_destroy(core);
 }
 
-static void
-test_weights_of_zero_are_alike(void **state)
+TEST_CASE(test_weights_of_zero_are_alike)
 {
-    (void)state;
     const struct gateway_target targets[] = {{.model = RED, .pools = 1},
                                              {.model = BLUE, .pools = 1}};
     struct gateway *core = core_make(0);
@@ -114,10 +104,8 @@ test_weights_of_zero_are_alike(void **state)
     gateway_destroy(core);
 }
 
-static void
-test_the_newest_routes_hold(void **state)
+TEST_CASE(test_the_newest_routes_hold)
 {
-    (void)state;
     const struct gateway_target targets[] = {{.model = RED, .pools = 1, .weight = 1}};
     struct gateway *core = core_make(0);
     assert_int_equal(ask(core, &(struct gateway_ask){.model = BLUE}).kind, GATEWAY_SEND);
@@ -137,10 +125,8 @@ test_the_newest_routes_hold(void **state)
 }
 
 /* Saturated: negative priorities are refused. */
-static void
-test_a_route_gives_its_priority(void **state)
+TEST_CASE(test_a_route_gives_its_priority)
 {
-    (void)state;
     const struct gateway_target targets[] = {{.model = RED, .pools = 1, .weight = 1}};
     struct gateway *core = core_make(100);
     route(core, &(struct gateway_route){.model = SQL, .has_priority = true, .priority = -1},
@@ -152,10 +138,8 @@ test_a_route_gives_its_priority(void **state)
     gateway_destroy(core);
 }
 
-static void
-test_prefixes_of_targets_differ(void **state)
+TEST_CASE(test_prefixes_of_targets_differ)
 {
-    (void)state;
     const struct gateway_target red[] = {{.model = RED, .pools = 1, .weight = 1}};
     const struct gateway_target blue[] = {{.model = BLUE, .pools = 1, .weight = 1}};
     const uint64_t blocks[] = {1000, 2000};
@@ -189,10 +173,8 @@ answer(struct gateway *core, uint64_t model, int64_t from_ms, int64_t took_ms)
 
 /* A share of a quarter of the answers may take longer than 10 ms for a token. Saturated, and
  * without flow control. */
-static void
-test_an_objective_is_judged_by_windows(void **state)
+TEST_CASE(test_an_objective_is_judged_by_windows)
 {
-    (void)state;
     const struct gateway_target targets[] = {{.model = RED, .pools = 1, .weight = 1},
                                              {.pools = 1, .weight = 1}};
     const struct gateway_route given[] = {
@@ -233,16 +215,4 @@ test_an_objective_is_judged_by_windows(void **state)
     gateway_destroy(core);
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_split_is_shared_by_weight),
-        cmocka_unit_test(test_weights_of_zero_are_alike),
-        cmocka_unit_test(test_the_newest_routes_hold),
-        cmocka_unit_test(test_a_route_gives_its_priority),
-        cmocka_unit_test(test_prefixes_of_targets_differ),
-        cmocka_unit_test(test_an_objective_is_judged_by_windows),
-    };
-    return cmocka_run_group_tests_name("gateway_route", tests, NULL, NULL);
-}
+TEST_MAIN()

@@ -29,6 +29,7 @@ enum {
     GATEWAY_REASONS_MAX = 8, /* endpoints that are told for one choice */
     GATEWAY_ROUTES_MAX = 1024,
     GATEWAY_TARGETS_MAX = 4096,
+    GATEWAY_ROLLOUTS_MAX = 64,
 };
 
 /* ---- the scheduler, as data ---- */
@@ -156,11 +157,19 @@ struct gateway_route {
     double over_share;  /* of a window's answers that may take longer */
 };
 
+/* An adapter that the endpoints of these pools are to have (L). */
+struct gateway_rollout {
+    uint64_t adapter;
+    uint64_t pools; /* bits */
+};
+
 struct gateway_routes {
     const struct gateway_route *routes; /* by model, ascending, each once */
     uint32_t route_count;
     const struct gateway_target *targets;
     uint32_t target_count;
+    const struct gateway_rollout *rollouts; /* each adapter once */
+    uint32_t rollout_count;
     uint64_t open_pools;   /* bits: R6 */
     const uint64_t *pools; /* bits of each endpoint below endpoints_max */
 };
@@ -200,6 +209,10 @@ struct gateway_figures {
     uint32_t adapters_max;
     uint32_t adapter_count;
     const struct gateway_adapter *adapters;
+    bool
+        has_catalogue; /* of adapters that requests may name, asked for after the last change (L) */
+    uint32_t catalogue_count;
+    const uint64_t *catalogue;
 };
 
 /* What an answer's headers say of its server. */
@@ -256,6 +269,8 @@ enum gateway_event_kind {
     GATEWAY_REMOVED,
     GATEWAY_SCRAPED,
     GATEWAY_SCRAPE_FAILED,
+    GATEWAY_ADAPTER_DONE, /* the LOAD or UNLOAD of the endpoint */
+    GATEWAY_ADAPTER_FAILED,
     GATEWAY_REQUEST,
     GATEWAY_TRY_FAILED, /* nothing was passed to the client */
     GATEWAY_STARTED,    /* from here on the client sees this server's answer */
@@ -265,7 +280,7 @@ enum gateway_event_kind {
 struct gateway_event {
     enum gateway_event_kind kind;
     int64_t now_ms;
-    uint32_t endpoint;            /* ADDED, REMOVED, SCRAPED, SCRAPE_FAILED */
+    uint32_t endpoint;            /* ADDED, REMOVED, SCRAPED, SCRAPE_FAILED, ADAPTER_… */
     uint64_t label;               /* ADDED: what an ask's label is compared with; 0: nothing */
     uint64_t identity;            /* ADDED: a hash of the address, the same on every gateway */
     uint64_t pools;               /* ADDED: bits */
@@ -303,9 +318,11 @@ enum gateway_state {
 };
 
 enum gateway_action_kind {
-    GATEWAY_SEND,    /* the request to the endpoint */
-    GATEWAY_REFUSE,  /* the request: its number is free again */
-    GATEWAY_SCRAPE,  /* the endpoint; ends in SCRAPED or SCRAPE_FAILED */
+    GATEWAY_SEND,   /* the request to the endpoint */
+    GATEWAY_REFUSE, /* the request: its number is free again */
+    GATEWAY_SCRAPE, /* the endpoint; ends in SCRAPED or SCRAPE_FAILED */
+    GATEWAY_LOAD,   /* the adapter; ends in ADAPTER_DONE or ADAPTER_FAILED, like the next */
+    GATEWAY_UNLOAD,
     GATEWAY_CHANGED, /* the endpoint's state, for the log */
     GATEWAY_FREED    /* the removed endpoint's number may be used again */
 };
@@ -314,7 +331,8 @@ struct gateway_action {
     enum gateway_action_kind kind;
     uint32_t request;
     uint32_t endpoint;
-    uint32_t target; /* SEND: in the routes as given last; UINT32_MAX: there is none */
+    uint32_t target;  /* SEND: in the routes as given last; UINT32_MAX: there is none */
+    uint64_t adapter; /* LOAD, UNLOAD */
     enum gateway_refusal refusal;
     enum gateway_state state;
 };

@@ -27,6 +27,13 @@ route_fini(struct gateway *gateway)
     objective_fini(gateway);
 }
 
+static void
+set_pools(struct core_endpoint *endpoint, uint64_t pools)
+{
+    endpoint->pools = pools;
+    endpoint->rollout.is_settled = false;
+}
+
 void
 route_take(struct gateway *gateway, const struct gateway_routes *given)
 {
@@ -44,10 +51,14 @@ route_take(struct gateway *gateway, const struct gateway_routes *given)
     memcpy(routes->targets, given->targets, given->target_count * sizeof(*given->targets));
     routes->route_count = given->route_count;
     routes->open_pools = given->open_pools;
+    CHECK(given->rollout_count <= GATEWAY_ROLLOUTS_MAX);
+    for (uint32_t i = 0; i < given->rollout_count; i++)
+        routes->rollouts[i] = given->rollouts[i];
+    routes->rollout_count = given->rollout_count;
     routes->are_given = true;
     objective_find_missed(gateway);
     for (uint32_t i = 0; i < gateway->endpoint_limit; i++)
-        gateway->endpoints[i].pools = given->pools[i];
+        set_pools(&gateway->endpoints[i], given->pools[i]);
 }
 
 static int

@@ -28,6 +28,20 @@ struct core_adapter {
     enum gateway_adapter_state state;
 };
 
+struct core_rollout {
+    bool is_known; /* what it has */
+    bool is_settled;
+    bool is_busy;
+    bool is_load;
+    uint64_t adapter; /* of what it is busy with */
+    int64_t next_ms;
+    int64_t delay_ms;
+    uint32_t has_count;
+    uint64_t has[GATEWAY_ADAPTERS_MAX];
+    uint32_t ours_count; /* loaded for us since it was last down */
+    uint64_t ours[GATEWAY_ADAPTERS_MAX];
+};
+
 struct core_endpoint {
     enum gateway_state state;
     uint64_t identity;
@@ -48,6 +62,7 @@ struct core_endpoint {
     uint32_t adapter_count;
     struct core_adapter adapters[GATEWAY_ADAPTERS_MAX];
     struct prefix_index prefix;
+    struct core_rollout rollout;
 
     /* scrapes */
     bool is_scraping;
@@ -158,6 +173,8 @@ struct core_routes {
     struct gateway_target *targets;
     uint32_t route_count;
     uint64_t open_pools;
+    struct gateway_rollout rollouts[GATEWAY_ROLLOUTS_MAX];
+    uint32_t rollout_count;
     struct core_objective *objectives; /* of each route */
     struct core_objective *next_objectives;
     int64_t window;
@@ -222,6 +239,20 @@ void route_apply(const struct core_request *request, struct gateway_ask *ask);
 /* R4: after a try that failed. */
 void route_fail(struct gateway *gateway, struct core_request *request,
                 const struct gateway_event *event);
+
+/* ---- rollout.c ---- */
+
+/* Whether something is to be loaded or unloaded now: makes it the endpoint's action. */
+bool rollout_next(struct gateway *gateway, struct core_endpoint *endpoint,
+                  struct gateway_action *action);
+int64_t rollout_next_ms(const struct gateway *gateway, const struct core_endpoint *endpoint);
+/* ADAPTER_DONE or ADAPTER_FAILED. */
+void rollout_done(struct gateway *gateway, struct core_endpoint *endpoint,
+                  enum gateway_event_kind kind);
+/* Takes the list of what an endpoint has. */
+void rollout_list(struct core_endpoint *endpoint, const struct gateway_figures *figures);
+/* It is down. */
+void rollout_forget(struct core_endpoint *endpoint);
 
 /* ---- objective.c ---- */
 

@@ -63,6 +63,7 @@ endpoint_forget(struct core_endpoint *endpoint)
         }
     endpoint->adapter_count = kept;
     prefix_clear(&endpoint->prefix);
+    rollout_forget(endpoint);
 }
 
 static void
@@ -126,7 +127,8 @@ static void
 leave_look(struct gateway *gateway, uint32_t number)
 {
     struct core_endpoint *endpoint = endpoint_at(gateway, number);
-    if (endpoint->state != GATEWAY_LEAVING || endpoint->in_flight > 0 || endpoint->is_scraping)
+    if (endpoint->state != GATEWAY_LEAVING || endpoint->in_flight > 0 || endpoint->is_scraping ||
+        endpoint->rollout.is_busy)
         return;
     endpoint_enter(gateway, number, GATEWAY_FREE);
     prefix_fini(&endpoint->prefix);
@@ -201,6 +203,11 @@ on_tick(struct gateway *gateway)
 {
     for (uint32_t i = 0; i < gateway->endpoint_limit; i++) {
         struct core_endpoint *endpoint = &gateway->endpoints[i];
+        struct gateway_action due;
+        if (rollout_next(gateway, endpoint, &due)) {
+            struct gateway_action *action = act(gateway, due.kind, i);
+            action->adapter = due.adapter;
+        }
         if (endpoint->state == GATEWAY_FREE || endpoint->state == GATEWAY_LEAVING ||
             endpoint->is_scraping || endpoint->next_ms > gateway->now_ms)
             continue;
@@ -255,6 +262,7 @@ take_figures(struct gateway *gateway, struct core_endpoint *endpoint,
     bool is_share = figures->kv_used >= 0 && figures->kv_used <= 1; /* false also for NaN */
     endpoint->kv_used = is_share ? figures->kv_used : figures->kv_used > 1 ? 1 : 0;
     endpoint->base_model = figures->base_model;
+    rollout_list(endpoint, figures);
     endpoint->adapters_max = figures->adapters_max;
     endpoint->sent_seen = endpoint->sent_at_begin;
     take_adapters(gateway, endpoint, figures->adapters, figures->adapter_count);
@@ -294,6 +302,13 @@ on_removed(struct gateway *gateway, uint32_t number)
 {
     endpoint_enter(gateway, number, GATEWAY_LEAVING);
     leave_look(gateway, number);
+}
+
+static void
+on_adapter(struct gateway *gateway, const struct gateway_event *event)
+{
+    rollout_done(gateway, endpoint_at(gateway, event->endpoint), event->kind);
+    leave_look(gateway, event->endpoint);
 }
 
 /* ---- requests ---- */
@@ -337,6 +352,8 @@ take_back(struct gateway *gateway, struct core_request *request)
     endpoint->in_flight--;
     endpoint->tokens -= request->tokens;
     uncount_adapter(endpoint, request);
+    if (endpoint->rollout.ours_count > 0) /* L3 */
+        endpoint->rollout.is_settled = false;
     request->endpoint = NONE;
     return number;
 }
@@ -594,6 +611,8 @@ gateway_step(struct gateway *gateway, const struct gateway_event *event, uint32_
     case GATEWAY_REMOVED: on_removed(gateway, event->endpoint); break;
     case GATEWAY_SCRAPED:
     case GATEWAY_SCRAPE_FAILED: on_scraped(gateway, event); break;
+    case GATEWAY_ADAPTER_DONE:
+    case GATEWAY_ADAPTER_FAILED: on_adapter(gateway, event); break;
     case GATEWAY_REQUEST: on_request(gateway, event); break;
     case GATEWAY_TRY_FAILED: on_try_failed(gateway, event); break;
     case GATEWAY_STARTED: on_started(gateway, event); break;
@@ -619,6 +638,8 @@ gateway_next_ms(const struct gateway *gateway)
                      !endpoint->is_scraping;
         if (waits && endpoint->next_ms < next_ms)
             next_ms = endpoint->next_ms;
+        int64_t rollout_ms = rollout_next_ms(gateway, endpoint);
+        next_ms = rollout_ms < next_ms ? rollout_ms : next_ms;
     }
     return next_ms;
 }
@@ -635,8 +656,10 @@ gateway_create(const struct gateway_config *config)
     gateway->random = config->seed;
     gateway->endpoints = calloc(config->endpoints_max, sizeof(*gateway->endpoints));
     gateway->requests = calloc(config->requests_max, sizeof(*gateway->requests));
-    /* a step scrapes each endpoint once, and acts three times more on one or two */
-    gateway->actions = calloc(config->endpoints_max + 8, sizeof(*gateway->actions));
+    /* a step scrapes each endpoint and rolls out to it once, and acts three times more on one or
+     * two
+     */
+    gateway->actions = calloc(2 * (size_t)config->endpoints_max + 8, sizeof(*gateway->actions));
     gateway->scores = calloc(config->endpoints_max, sizeof(*gateway->scores));
     gateway->candidates = calloc(config->endpoints_max, sizeof(*gateway->candidates));
     if (config->keeps_reasons) {

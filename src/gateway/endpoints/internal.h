@@ -16,6 +16,12 @@
 
 enum { MODELS_BYTES_MAX = 256 << 10 };
 
+/* An adapter that was loaded for us, to be named when it is unloaded. */
+struct loaded_adapter {
+    uint64_t hash;
+    char *name; /* NULL: free */
+};
+
 struct endpoint_member {
     struct endpoint_pool *pool;
     uint32_t number;
@@ -33,6 +39,14 @@ struct endpoint_member {
     struct bytes models_coming;
     struct bytes models;          /* an answer to /v1/models */
     struct model_list model_list; /* what it says */
+
+    struct http_call *adapting; /* NULL: it neither loads nor unloads */
+    bool is_load;
+    uint64_t adapter;   /* of what it does */
+    char *adapter_name; /* the same */
+    int64_t adapted_ms; /* when it last ended */
+    struct bytes adapt_body;
+    struct loaded_adapter loaded[GATEWAY_ADAPTERS_MAX];
 };
 
 struct endpoint_pool {
@@ -62,6 +76,9 @@ struct endpoint_pool {
     char *resources_mistake;        /* in what was read last; NULL: none */
     uint64_t file_reloads;
     uint64_t file_mistakes;
+    uint64_t adapters_loaded;
+    uint64_t adapters_unloaded;
+    uint64_t adapters_failed; /* to load or to unload */
     uint64_t lines_ignored;
     uint64_t models_ignored; /* lists that were too large */
     uint64_t viewers[POOL_VIEWER_COUNT];
@@ -82,6 +99,16 @@ enum status pool_resources_read(struct endpoint_pool *pool, struct error *error)
 void pool_resources_watch(struct endpoint_pool *pool);
 /* NULL: the model is as the client named it. */
 const char *pool_target_name(const struct endpoint_pool *pool, uint32_t target);
+
+/* ---- rollout.c ---- */
+
+/* Ends in ADAPTER_DONE or ADAPTER_FAILED. */
+void member_load(struct endpoint_member *member, uint64_t adapter);
+void member_unload(struct endpoint_member *member, uint64_t adapter);
+/* Its list of models is newer than what was loaded. */
+bool member_lists(const struct endpoint_member *member);
+/* Forgets what was loaded. */
+void member_forget_loaded(struct endpoint_member *member);
 
 /* ---- scrape.c ---- */
 

@@ -23,8 +23,10 @@ on_changed(struct endpoint_member *member, enum gateway_state state)
         [GATEWAY_UP] = "up",      [GATEWAY_LEAVING] = "removed",
     };
     bool was_usable = member->state == GATEWAY_UP || member->state == GATEWAY_SUSPECT;
-    if (state == GATEWAY_LEAVING || (state == GATEWAY_DOWN && was_usable))
+    if (state == GATEWAY_LEAVING || (state == GATEWAY_DOWN && was_usable)) {
         member_forget(member);
+        member_forget_loaded(member);
+    }
     member->state = state;
     log_info_limited("endpoint_changed endpoint=\"%s\" address=%s state=%s", member->entry.name,
                      member->entry.address, names[state]);
@@ -34,6 +36,7 @@ static void
 on_freed(struct endpoint_member *member)
 {
     member_forget(member);
+    member_forget_loaded(member);
     if (member->metrics_target != member->target)
         http_target_destroy(member->metrics_target);
     http_target_destroy(member->target);
@@ -81,6 +84,8 @@ act(struct endpoint_pool *pool, const struct gateway_action *actions, uint32_t c
         case GATEWAY_SEND: on_send(pool, &actions[i], member); break;
         case GATEWAY_REFUSE: refusal = &actions[i]; break;
         case GATEWAY_SCRAPE: member_scrape(member); break;
+        case GATEWAY_LOAD: member_load(member, actions[i].adapter); break;
+        case GATEWAY_UNLOAD: member_unload(member, actions[i].adapter); break;
         case GATEWAY_CHANGED: on_changed(member, actions[i].state); break;
         case GATEWAY_FREED: on_freed(member); break;
         }
@@ -133,6 +138,9 @@ on_scraped(struct endpoint_member *member, const struct gateway_figures *figures
     if (figures != NULL) {
         event.kind = GATEWAY_SCRAPED;
         event.figures = *figures;
+        event.figures.has_catalogue = member_lists(member);
+        event.figures.catalogue = member->model_list.adapters;
+        event.figures.catalogue_count = member->model_list.adapter_count;
     }
     endpoint_pool_step(member->pool, &event);
 }
@@ -407,6 +415,10 @@ endpoint_pool_destroy(struct endpoint_pool *pool)
             continue;
         if (member->scrape != NULL)
             http_call_cancel(member->scrape);
+        if (member->adapting != NULL)
+            http_call_cancel(member->adapting);
+        free(member->adapter_name);
+        bytes_fini(&member->adapt_body);
         on_freed(member);
     }
     http_client_destroy(pool->client);

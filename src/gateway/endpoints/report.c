@@ -214,6 +214,9 @@ endpoint_pool_write_metrics(const struct endpoint_pool *pool, struct bytes *out)
     put_count(out, "unknown_models", counts->unknown);
     put_count(out, "fallbacks", counts->fallbacks);
     put_flow_control(out, pool);
+    put_count(out, "adapters_loaded", pool->adapters_loaded);
+    put_count(out, "adapters_unloaded", pool->adapters_unloaded);
+    put_count(out, "adapters_failed", pool->adapters_failed);
     put_pool(out, pool);
     put_objectives(out, pool);
     put_count(out, "metrics_lines_ignored", pool->lines_ignored);

@@ -34,6 +34,8 @@ replace(struct endpoint_pool *pool, struct resource_set *set)
                                           .targets = set->targets,
                                           .target_count = set->target_count,
                                           .open_pools = set->open_pools,
+                                          .rollouts = set->rollouts,
+                                          .rollout_count = set->rollout_count,
                                           .pools = bits};
     endpoint_pool_step(pool, &(struct gateway_event){.kind = GATEWAY_ROUTED, .routes = &routes});
     resources_free(old);

@@ -7,7 +7,7 @@
 #include "gateway/core/gateway_core.h"
 #include "gateway/resources/internal.h"
 
-enum { WEIGHT_MAX = 1000000, PORT_MAX = 65535, POOL_PORTS_MAX = 8 };
+enum { WEIGHT_MAX = 1000000, PORT_MAX = 65535, POOL_PORTS_MAX = 8, ADAPTER_PATH_MAX = 4096 };
 
 static void
 check_most(const struct tree_node *map, const char *key, long long most, struct tree_report *report)
@@ -116,6 +116,9 @@ check_of_adapter(const struct tree_node *map, struct tree_report *report)
     check_most(map, "priority", INT32_MAX, report);
     check_most(map, "weight", WEIGHT_MAX, report);
     check_model(manifest_find(manifest_find(map, "adapter"), "name"), "adapter.name", report);
+    const struct tree_node *path = manifest_find(manifest_find(map, "adapter"), "path");
+    if (path != NULL && (path->text[0] == '\0' || strlen(path->text) > ADAPTER_PATH_MAX))
+        report_add(report, path->line, "adapter.path: must have 1 to %d bytes", ADAPTER_PATH_MAX);
     check_objectives(manifest_find(map, "objectives"), report);
 }
 

@@ -98,7 +98,7 @@ static const struct schema_field retry[] = {
 
 /* ---- LLMRoute: what one adapter has may stand in spec, for all of backendRefs ---- */
 
-static const struct schema_field adapter[] = {NEEDED("name"), END};
+static const struct schema_field adapter[] = {NEEDED("name"), TEXT("path"), END};
 static const struct schema_field quantile[] = {NUMBER("numerator", 1), NUMBER("denominator", 1),
                                                END};
 static const struct schema_field latency[] = {NEEDED("value"), OBJECT("quantile", quantile), END};

@@ -350,6 +350,20 @@ resources_pools_of(const struct resource_set *set, const char *labels, uint32_t 
     return pools;
 }
 
+bool
+resources_adapter(const struct resource_set *set, uint64_t adapter, const char **name,
+                  const char **path)
+{
+    for (uint32_t i = 0; i < set->rollout_count; i++) {
+        if (set->rollouts[i].adapter != adapter)
+            continue;
+        *name = manifest_text(set->rollout_adapters[i], "name");
+        *path = manifest_text(set->rollout_adapters[i], "path");
+        return true;
+    }
+    return false;
+}
+
 /* ---- status ---- */
 
 static const char *const condition_names[RESOURCE_CONDITIONS] = {"Accepted", "ResolvedRefs"};

@@ -75,6 +75,9 @@ struct resource_set {
     const char **target_names; /* NULL: as the client named it */
     uint32_t target_count;
     uint64_t open_pools;
+    struct gateway_rollout rollouts[GATEWAY_ROLLOUTS_MAX];
+    const struct tree_node *rollout_adapters[GATEWAY_ROLLOUTS_MAX]; /* with name and path */
+    uint32_t rollout_count;
 
     struct resource_file *files;
     uint32_t file_count;
@@ -101,6 +104,9 @@ bool resources_priority(const struct resource_set *set, const char *objective, i
  * "\nkey=value\n…\n". A set that is NULL has none. */
 uint64_t resources_pools_of(const struct resource_set *set, const char *labels, uint32_t port);
 
+/* What to load for a roll-out. False: no resource has a path for that adapter. */
+bool resources_adapter(const struct resource_set *set, uint64_t adapter, const char **name,
+                       const char **path);
 /* Appends an array: kind, name, place and conditions of each. */
 void resources_write_json(const struct resource_set *set, struct bytes *out);
 /* The same as lines for a person. */

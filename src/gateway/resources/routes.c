@@ -128,6 +128,29 @@ llm_field(const struct resource *by, const struct tree_node *ref, const char *fi
     return own != NULL ? own : manifest_find(by->spec, field);
 }
 
+/* An adapter with a path is to be loaded by the servers of its pools. */
+static void
+roll_out(struct route_builder *builder, const struct tree_node *adapter, uint64_t pool)
+{
+    struct resource_set *set = builder->set;
+    const char *name = manifest_text(adapter, "name");
+    uint64_t hash = gateway_name_hash(name, strlen(name));
+    uint32_t at = 0;
+    if (manifest_text(adapter, "path") == NULL || pool == 0)
+        return;
+    while (at < set->rollout_count && set->rollouts[at].adapter != hash)
+        at++;
+    if (at == GATEWAY_ROLLOUTS_MAX) {
+        builder->is_full = true;
+        return;
+    }
+    if (at == set->rollout_count) {
+        set->rollouts[set->rollout_count++] = (struct gateway_rollout){.adapter = hash};
+        set->rollout_adapters[at] = adapter;
+    }
+    set->rollouts[at].pools |= pool;
+}
+
 static void
 define_llm_route(struct route_builder *builder, struct resource *by)
 {
@@ -139,6 +162,7 @@ define_llm_route(struct route_builder *builder, struct resource *by)
             .weight = weight_of(ref),
             .by = by,
             .ref = ref};
+        roll_out(builder, llm_field(by, ref, "adapter"), definition.pool);
         define_closed(builder, by, &definition);
     }
 }
@@ -483,8 +507,10 @@ resources_resolve(struct resource_set *set, struct error *error)
     name_routes(set, builder.definitions, builder.count);
     set->open_pools = open_pools(set);
     free(builder.definitions);
-    return builder.is_full ? error_set(error, STATUS_INVALID_ARGUMENT,
-                                       "the resources define more than %d models or %d targets",
-                                       GATEWAY_ROUTES_MAX, GATEWAY_TARGETS_MAX)
-                           : STATUS_OK;
+    return builder.is_full
+               ? error_set(error, STATUS_INVALID_ARGUMENT,
+                           "the resources define more than %d models, %d targets or %d "
+                           "adapters with a path",
+                           GATEWAY_ROUTES_MAX, GATEWAY_TARGETS_MAX, GATEWAY_ROLLOUTS_MAX)
+               : STATUS_OK;
 }
