@@ -42,6 +42,9 @@ struct shoal_harness_item {
     struct shoal_parameter parameter;
     int cancelled;
     struct shoal_harness_item *next; /* of the harness's */
+    uint32_t piece_count;            /* emitted; they are not among `outputs` */
+    /* Called for each piece, which `outputs` are then; NULL: pieces are dropped. */
+    void (*on_piece)(struct shoal_harness_item *item);
 };
 
 /* Refuses a plug-in as the service does (FAILED_PRECONDITION), or returns what its `open` did. */

@@ -356,6 +356,27 @@ struct shoal_host {
      * under `run`, after its digest was checked; truncating it ends the worker (SIGBUS). */
     int32_t (*map_file)(const struct shoal_model *spec, const char *name, const void **data,
                         size_t *bytes, struct shoal_error *error);
+
+    /* ---- since the fourth header of version 1: check `struct_size` ---- */
+
+    /* Sends the outputs made so far as a piece of the item's answer; the item then has none, and
+     * their memory is no longer the modelet's. `run` makes and sends the next ones; those that are
+     * left when it returns are the last piece, and none are needed. Only for a modelet with
+     * `extension("stream")`. Returns SHOAL_OK, or the error that it set on the item: give up then.
+     * The caller is gone or the deadline has passed (CANCELLED, DEADLINE_EXCEEDED), the arena is
+     * full (RESOURCE_EXHAUSTED), or the caller takes one answer only and the stage's `collect` does
+     * not make one of the pieces (UNIMPLEMENTED). Never waits for a caller that reads slowly: that
+     * ends with CANCELLED when too much is unread.
+     *
+     * An item of which a piece was sent is not run again after a worker's death or a failed
+     * batch. */
+    int32_t (*emit)(struct shoal_item *item);
+};
+
+/* What `extension("stream")` returns: the modelet may call `emit`. */
+struct shoal_stream {
+    uint32_t struct_size;
+    uint32_t reserved;
 };
 
 /* A parameter of the stage, in the configuration's order. Valid until `open` returns. */

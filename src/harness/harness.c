@@ -191,6 +191,51 @@ host_resolve_path(const char *path, char *resolved, size_t room)
     return length >= 0 && (size_t)length < room ? SHOAL_OK : SHOAL_OUT_OF_RANGE;
 }
 
+/* Whether it is a forwarded input. */
+static bool
+is_input(const struct shoal_harness_item *item, const struct shoal_tensor *output)
+{
+    for (uint32_t k = 0; k < item->item.input_count; k++)
+        if (output->data == item->inputs[k].data)
+            return true;
+    return false;
+}
+
+static void
+outputs_drop(struct shoal_harness_item *item)
+{
+    for (uint32_t i = 0; i < item->output_count; i++) {
+        struct shoal_tensor *output = &item->outputs[i];
+        if (!is_input(item, output))
+            free(output->data);
+        free((void *)(uintptr_t)output->name);
+    }
+    item->output_count = 0;
+}
+
+/* The piece goes to the test's function, if there is one. */
+static int32_t
+host_emit(struct shoal_item *item)
+{
+    struct shoal_harness_item *self = of_item(item);
+    if (self->harness->modelet.extension == NULL ||
+        self->harness->modelet.extension("stream") == NULL)
+        return host_fail(item, SHOAL_FAILED_PRECONDITION,
+                         "the modelet emits without extension(\"stream\")");
+    if (self->cancelled)
+        return host_fail(item, SHOAL_CANCELLED, "cancelled");
+    if (self->output_count == 0)
+        return host_fail(item, SHOAL_INVALID_ARGUMENT, "a piece without outputs");
+    for (uint32_t i = 0; i < self->output_count; i++)
+        if (!is_input(self, &self->outputs[i]))
+            block_check(&self->outputs[i]);
+    self->piece_count++;
+    if (self->on_piece != NULL)
+        self->on_piece(self);
+    outputs_drop(self);
+    return SHOAL_OK;
+}
+
 static const struct shoal_host host = {
     .abi_version = SHOAL_ABI_VERSION,
     .struct_size = sizeof(struct shoal_host),
@@ -203,6 +248,7 @@ static const struct shoal_host host = {
     .log = host_log,
     .resolve_path = host_resolve_path,
     .map_file = host_map_file,
+    .emit = host_emit,
 };
 
 /* ---- life of the modelet ---- */
@@ -259,21 +305,6 @@ shoal_harness_open(const struct shoal_harness_options *options, struct shoal_har
     }
     *harness = self;
     return status;
-}
-
-static void
-outputs_drop(struct shoal_harness_item *item)
-{
-    for (uint32_t i = 0; i < item->output_count; i++) {
-        struct shoal_tensor *output = &item->outputs[i];
-        bool forwarded = false;
-        for (uint32_t k = 0; k < item->item.input_count; k++)
-            forwarded |= output->data == item->inputs[k].data;
-        if (!forwarded)
-            free(output->data);
-        free((void *)(uintptr_t)output->name);
-    }
-    item->output_count = 0;
 }
 
 int

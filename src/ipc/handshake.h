@@ -39,7 +39,7 @@ enum {
     HANDSHAKE_FD_MODELS = 6, /* only with serves_models */
 };
 
-#define HANDSHAKE_VERSION 5u
+#define HANDSHAKE_VERSION 6u
 
 /* The exit code of a worker that found the region corrupt. */
 enum { HANDSHAKE_EXIT_CORRUPT = 3 };
@@ -78,6 +78,9 @@ struct handshake_param {
  * nice 0 wants entirely. */
 enum { LOADER_NICE = 10 };
 
+/* The pieces of an answer whose caller takes only one: the words of `collect`. */
+enum handshake_collect { COLLECT_REFUSE, COLLECT_CONCAT, COLLECT_LAST, COLLECT_END };
+
 struct handshake_start {
     struct handshake_header header;
     int32_t coordinator_pid; /* the parent that the worker must still have */
@@ -101,6 +104,7 @@ struct handshake_start {
     uint32_t wait_adaptive; /* 1: the worker decides, up to batch_wait_ns; else 0 */
     uint32_t serves_models; /* 1: models come and go over HANDSHAKE_FD_MODELS */
     uint32_t loads_idle;    /* 1: loads may use the kernel's idle class; else 0 */
+    uint32_t collect;       /* enum handshake_collect */
     char pipeline[HANDSHAKE_NAME_BYTES];
     char stage[HANDSHAKE_NAME_BYTES];
     char modelet_path[HANDSHAKE_PATH_BYTES];

@@ -30,6 +30,9 @@ plan_validate(const struct region_plan *plan, struct error *error)
                                    plan->stamp_count > plan->stage_count + STAMPS_LOST_MAX))
         return error_set(error, STATUS_INVALID_ARGUMENT, "%u stamps for %u stages",
                          plan->stamp_count, plan->stage_count);
+    if (plan->pieces > 1)
+        return error_set(error, STATUS_INVALID_ARGUMENT, "pieces is %u: must be 0 or 1",
+                         plan->pieces);
     if (plan->class_count < 1 || plan->class_count > CLASSES_MAX)
         return error_set(error, STATUS_INVALID_ARGUMENT, "%u size classes: must be 1 to %d",
                          plan->class_count, CLASSES_MAX);
@@ -91,6 +94,11 @@ layout_compute(const struct region_plan *plan, struct region_layout *layout, str
         layout->class_ring_cells[i] = ring_cells_for(plan->class_block_counts[i]);
         layout->class_rings_offset[i] = offset;
         offset += round_up(ring_bytes(layout->class_ring_cells[i]), CACHE_LINE_BYTES);
+    }
+    if (plan->pieces != 0) {
+        layout->piece_ring_cells = ring_cells_for(layout->block_count);
+        layout->piece_ring_offset = offset;
+        offset += round_up(ring_bytes(layout->piece_ring_cells), CACHE_LINE_BYTES);
     }
     layout->block_words_offset = offset;
     offset += layout->block_count * sizeof(uint64_t);

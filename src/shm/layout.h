@@ -13,7 +13,7 @@
 #include "shm/word.h"
 
 #define REGION_MAGIC UINT64_C(0x314c414f48530a0d) /* "\r\nSHOAL1" */
-#define REGION_VERSION 3u
+#define REGION_VERSION 4u
 
 enum {
     SLOTS_MAX = 65535,
@@ -37,6 +37,8 @@ struct region_plan {
     uint32_t stamp_count;               /* per slot, at least stage_count; 0: no tracing */
     uint32_t worker_counts[STAGES_MAX]; /* per stage */
     uint32_t class_count;               /* size classes of blocks, ascending */
+    uint32_t pieces;                    /* 1: answers may come in pieces (piece.h) */
+    uint32_t reserved;
     uint32_t class_block_counts[CLASSES_MAX];
     uint64_t class_block_bytes[CLASSES_MAX]; /* of one block; a multiple of 64 */
 };
@@ -72,6 +74,34 @@ struct shm_slot {
     struct shm_payload payload[2]; /* payload[place & 1] is that of the place */
     _Atomic uint64_t model;        /* model_word; 0: the pipeline has no models */
     char text[SLOT_TEXT_BYTES];    /* of a failure; terminated unless hostile */
+    /* Of an answer in pieces (piece.h). A count is a slot_count: it belongs to one use. */
+    _Alignas(64) _Atomic uint64_t streams; /* the generation whose caller takes pieces; 0: none.
+                                              Written by the coordinator before the first push */
+    _Atomic uint64_t emitted;              /* pieces pushed, or about to be */
+    _Atomic uint64_t taken;                /* of these, popped; written by the coordinator */
+};
+
+/* A count of one use of a slot. */
+static inline uint64_t
+slot_count(uint32_t generation, uint32_t count)
+{
+    return (uint64_t)generation << 32 | count;
+}
+
+/* 0 if the count belongs to another use. */
+static inline uint32_t
+slot_count_of(uint64_t word, uint32_t generation)
+{
+    return (uint32_t)(word >> 32) == generation ? (uint32_t)word : 0;
+}
+
+/* The end of a block with a piece. */
+struct shm_piece {
+    uint32_t slot;
+    uint32_t generation;
+    uint32_t number; /* within the answer, from 0 */
+    uint32_t worker; /* the index of its worker in the last stage */
+    struct shm_payload payload;
 };
 
 /*
@@ -171,6 +201,8 @@ struct region_layout {
     uint32_t slot_ring_cells;
     uint32_t slot_ring_count; /* in the order stages, result, error, free */
     uint32_t class_ring_cells[CLASSES_MAX];
+    uint32_t piece_ring_cells; /* 0: none */
+    uint64_t piece_ring_offset;
     uint64_t stages_offset;
     uint64_t workers_offset;
     uint64_t slots_offset;
@@ -184,11 +216,12 @@ struct region_layout {
 };
 
 _Static_assert(sizeof(_Atomic uint64_t) == 8, "a word is one machine word");
-_Static_assert(sizeof(struct region_plan) == 4 * (4 + STAGES_MAX + CLASSES_MAX) + 8 * CLASSES_MAX,
+_Static_assert(sizeof(struct region_plan) == 4 * (6 + STAGES_MAX + CLASSES_MAX) + 8 * CLASSES_MAX,
                "plans are compared byte by byte: no padding");
 _Static_assert(sizeof(struct shm_payload) == 32, "wire format");
-_Static_assert(sizeof(struct shm_slot) == 320, "wire format");
+_Static_assert(sizeof(struct shm_slot) == 384, "wire format");
 _Static_assert(offsetof(struct shm_slot, payload) == 64, "wire format");
+_Static_assert(sizeof(struct shm_piece) == 48, "wire format");
 _Static_assert(sizeof(struct shm_stamp) == 48, "wire format");
 _Static_assert(sizeof(struct shm_doorbell) == 64, "wire format");
 _Static_assert(sizeof(struct shm_stage) == 64, "wire format");

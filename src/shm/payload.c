@@ -527,12 +527,18 @@ release_spares(struct payload_builder *builder)
     builder->spare_count = 0;
 }
 
+static uint32_t
+table_bytes_of(const struct payload_builder *builder)
+{
+    return (uint32_t)(builder->tensor_count * sizeof(struct payload_tensor) +
+                      builder->parameter_count * sizeof(struct payload_parameter)) +
+           builder->string_bytes;
+}
+
 enum status
 builder_seal(struct payload_builder *builder, struct shm_payload *payload, struct error *error)
 {
-    uint32_t table_bytes = (uint32_t)(builder->tensor_count * sizeof(struct payload_tensor) +
-                                      builder->parameter_count * sizeof(struct payload_parameter)) +
-                           builder->string_bytes;
+    uint32_t table_bytes = table_bytes_of(builder);
     uint32_t block = 0;
     enum status status = find_room(builder, table_bytes, &block, error);
     if (status != STATUS_OK)
@@ -553,6 +559,77 @@ builder_seal(struct payload_builder *builder, struct shm_payload *payload, struc
     return STATUS_OK;
 }
 
+/* ---- a payload in one block ---- */
+
+static bool
+is_alone(const struct payload_builder *builder, uint64_t more_bytes)
+{
+    return builder->block_count == 1 && builder->used_bytes[0] != UINT64_MAX &&
+           range_ok(builder->used_bytes[0], more_bytes,
+                    arena_block_bytes(&builder->region->layout, builder->blocks[0]));
+}
+
+/* Brings all tensors into a new block with room for `more_bytes`. */
+static enum status
+move_together(struct payload_builder *builder, uint64_t more_bytes, struct error *error)
+{
+    const struct region *region = builder->region;
+    uint64_t bytes = 0;
+    uint32_t block;
+    for (uint32_t i = 0; i < builder->tensor_count; i++)
+        bytes += align_up(builder->tensors[i].bytes); /* each is at most a block: no overflow */
+    enum status status = arena_acquire(region, builder->slot, bytes + more_bytes, &block);
+    if (status == STATUS_OK && is_in_use(builder, block))
+        status = STATUS_DATA_LOSS;
+    if (status != STATUS_OK)
+        return error_set(error, status, "arena %s",
+                         status == STATUS_DATA_LOSS ? "corrupt" : "full: no block for a piece");
+    char *to = arena_block(region, block);
+    uint64_t at = 0;
+    for (uint32_t i = 0; i < builder->tensor_count; i++) {
+        struct payload_tensor *tensor = &builder->tensors[i];
+        memcpy(to + at, arena_block(region, builder->blocks[tensor->block]) + tensor->offset,
+               tensor->bytes);
+        tensor->block = 0;
+        tensor->offset = at;
+        at += align_up(tensor->bytes);
+    }
+    for (uint32_t i = 0; i < builder->block_count; i++)
+        if (builder->used_bytes[i] != UINT64_MAX)
+            (void)arena_release(region, builder->slot, builder->blocks[i], builder->owner);
+    builder->blocks[0] = (uint16_t)block;
+    builder->used_bytes[0] = at;
+    builder->block_count = 1;
+    return STATUS_OK;
+}
+
+enum status
+builder_seal_alone(struct payload_builder *builder, uint32_t tail_bytes,
+                   struct shm_payload *payload, struct error *error)
+{
+    uint32_t table_bytes = table_bytes_of(builder);
+    enum status status = STATUS_OK;
+    if (!is_alone(builder, (uint64_t)table_bytes + tail_bytes))
+        status = move_together(builder, (uint64_t)table_bytes + tail_bytes, error);
+    if (status != STATUS_OK)
+        return status;
+    uint64_t offset = builder->used_bytes[0];
+    write_table(builder, arena_block(builder->region, builder->blocks[0]) + offset);
+    *payload = (struct shm_payload){
+        .blocks = {builder->blocks[0]},
+        .block_count = 1,
+        .tensor_count = builder->tensor_count,
+        .parameter_count = builder->parameter_count,
+        .table_offset = (uint32_t)offset,
+        .table_bytes = table_bytes,
+    };
+    builder->tensor_count = 0;
+    builder->parameter_count = 0;
+    builder->block_count = 0;
+    builder->string_bytes = 0;
+    return STATUS_OK;
+}
+
 void
 builder_abandon(struct payload_builder *builder, struct shm_payload *overwritten)
 {
@@ -562,4 +639,11 @@ builder_abandon(struct payload_builder *builder, struct shm_payload *overwritten
             (void)arena_release(builder->region, builder->slot, builder->blocks[i], builder->owner);
     builder->block_count = 0;
     release_spares(builder);
+}
+
+void
+builder_clear(struct payload_builder *builder, struct shm_payload *overwritten)
+{
+    builder_abandon(builder, overwritten);
+    builder_init(builder, builder->region, builder->slot, builder->owner, builder->current, NULL);
 }

@@ -155,5 +155,14 @@ enum status builder_copy(struct payload_builder *builder, const struct payload_b
 enum status builder_seal(struct payload_builder *builder, struct shm_payload *payload,
                          struct error *error) WARN_UNUSED;
 
+/* As builder_seal, for a payload that is to be all of one block with `tail_bytes` unused at its
+ * end. Tensors in several blocks, or forwarded, are copied. The builder is then empty: it goes on
+ * with the next payload of the same slot. */
+enum status builder_seal_alone(struct payload_builder *builder, uint32_t tail_bytes,
+                               struct shm_payload *payload, struct error *error) WARN_UNUSED;
+
+/* Drops what was added; the builder goes on with nothing. */
+void builder_clear(struct payload_builder *builder, struct shm_payload *overwritten);
+
 /* Releases the acquired blocks: the slot will fail and keeps only its current payload. */
 void builder_abandon(struct payload_builder *builder, struct shm_payload *overwritten);

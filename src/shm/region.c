@@ -27,6 +27,19 @@ region_class_ring(const struct region *region, uint32_t class_index)
     };
 }
 
+struct shm_ring
+region_piece_ring(const struct region *region)
+{
+    const struct region_layout *layout = &region->layout;
+    CHECK(layout->piece_ring_cells > 0);
+    return (struct shm_ring){
+        .shared = (struct shm_ring_shared *)(void *)(region->base + layout->piece_ring_offset),
+        .cell_count = layout->piece_ring_cells,
+        .cell_count_log2 = (uint32_t)__builtin_ctz(layout->piece_ring_cells),
+        .place = PLACE_PIECE,
+    };
+}
+
 static void
 view_init(struct region *region)
 {
@@ -69,6 +82,10 @@ fill_rings(struct region *region)
         atomic_store_explicit(&region_slot(region, i)->deadline_ns, TIME_NEVER_NS,
                               memory_order_relaxed);
         place_fresh(&free_slots, &region->slots, i);
+    }
+    if (layout->plan.pieces != 0) {
+        struct shm_ring pieces = region_piece_ring(region);
+        ring_init(&pieces);
     }
     for (uint32_t i = 0; i < layout->plan.class_count; i++) {
         struct shm_ring free_blocks = region_class_ring(region, i);

@@ -102,5 +102,8 @@ region_slot_ring(const struct region *region, uint8_t place)
     };
 }
 
+/* Returns the ring of pieces; only where the plan has one. */
+struct shm_ring region_piece_ring(const struct region *region);
+
 /* Returns the ring of free blocks of a size class. */
 struct shm_ring region_class_ring(const struct region *region, uint32_t class_index);

@@ -125,13 +125,20 @@ repair_waiting_blocks(struct repair *repair)
     for (uint32_t i = 0; i < region->layout.plan.class_count; i++)
         if (forget_pushed(repair, &region->blocks, region_class_ring(region, i)) != STATUS_OK)
             return STATUS_DATA_LOSS;
+    bool has_pieces = region->layout.plan.pieces != 0;
+    if (has_pieces &&
+        forget_pushed(repair, &region->blocks, region_piece_ring(region)) != STATUS_OK)
+        return STATUS_DATA_LOSS;
     for (uint32_t i = 0; i < region->blocks.count; i++) {
         if (repair->judged[i] == 0)
             continue;
         uint8_t place = word_unpack(repair->judged[i]).place;
-        if (place != arena_class_of(&region->layout, i))
+        bool is_piece = has_pieces && place == PLACE_PIECE;
+        if (!is_piece && place != arena_class_of(&region->layout, i))
             return corrupt(repair, "size class of block", i);
-        if (push_owed(repair, &region->blocks, region_class_ring(region, place), i) != STATUS_OK)
+        struct shm_ring ring =
+            is_piece ? region_piece_ring(region) : region_class_ring(region, place);
+        if (push_owed(repair, &region->blocks, ring, i) != STATUS_OK)
             return STATUS_DATA_LOSS;
     }
     return STATUS_OK;
@@ -273,10 +280,10 @@ region_repair(const struct region *region, const struct repair_dead *dead, uint1
     if (repair.judged == NULL)
         return error_set(error, STATUS_RESOURCE_EXHAUSTED, "repair: no memory");
     enum status status = repair_waiting_slots(&repair);
+    if (status == STATUS_OK) /* before a request ends for want of a piece that was owed */
+        status = repair_waiting_blocks(&repair);
     if (status == STATUS_OK)
         status = repair_held(&repair);
-    if (status == STATUS_OK)
-        status = repair_waiting_blocks(&repair);
     free(repair.judged);
     if (dead->stage < STAGES_MAX)
         former_evict(region, dead->stage, dead->worker_index, dead->owner);

@@ -23,6 +23,7 @@ enum {
 
     PLACE_FREE = 0xff,  /* ring of free slots */
     PLACE_ERROR = 0xfe, /* ring of failed slots, read by the coordinator */
+    PLACE_PIECE = 0xfd, /* ring of blocks with pieces of answers (piece.h) */
     /* Stages are places 0 …; the result ring is the place after the last stage. */
 };
 

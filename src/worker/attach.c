@@ -237,6 +237,8 @@ seat_check(const struct worker *worker, struct error *error)
     if (start->loads_idle > 1)
         return error_set(error, STATUS_DATA_LOSS, "handshake_start.loads_idle is %u",
                          start->loads_idle);
+    if (start->collect >= COLLECT_END)
+        return error_set(error, STATUS_DATA_LOSS, "handshake_start.collect is %u", start->collect);
     if (start->counters_table != counters_table_hash())
         return error_set(error, STATUS_FAILED_PRECONDITION,
                          "the coordinator has another table of counters: it and the worker are "
@@ -288,6 +290,7 @@ worker_attach(struct worker *worker, struct error *error)
     worker->owner = (uint16_t)start->owner;
     worker->place = (uint8_t)start->stage_index;
     sources_init(worker);
+    emit_init(worker);
     spin_init(&worker->spin, start->spin_limit_ns);
     worker->pid = getpid();
     worker_entry_gauge(&worker->entry, WORKER_PID, (uint64_t)worker->pid);
@@ -329,7 +332,7 @@ worker_prepare(struct worker *worker, struct handshake_ready *ready, struct erro
         return status;
     worker->ready = ready;
     worker->model_id = start->model_id;
-    worker->host = host_table(worker->modelet.table.name, start->directory);
+    worker->host = host_table(worker->modelet.table.name, start->directory, worker_emit);
     status = modelet_start(&worker->modelet, start, worker->host, ready, error);
     worker->model = worker->modelet.model;
     return status;

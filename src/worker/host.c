@@ -49,8 +49,7 @@ item_fail(struct host_item *item, enum status status, const char *format, ...)
     va_end(args);
 }
 
-/* Refuses an output. */
-static enum status
+enum status
 item_refuse(struct host_item *item, const struct error *error)
 {
     if (item->refused == STATUS_OK) /* the first reason counts */
@@ -207,7 +206,7 @@ host_resolve_path(const char *path, char *resolved, size_t room)
     return bytes >= 0 && (size_t)bytes < room ? SHOAL_OK : SHOAL_OUT_OF_RANGE;
 }
 
-static const struct shoal_host table = {
+static struct shoal_host table = {
     .abi_version = SHOAL_ABI_VERSION,
     .struct_size = sizeof(struct shoal_host),
     .output = host_output,
@@ -222,8 +221,10 @@ static const struct shoal_host table = {
 };
 
 const struct shoal_host *
-host_table(const char *modelet_name, const char *directory)
+host_table(const char *modelet_name, const char *directory,
+           int32_t (*emit)(struct shoal_item *item))
 {
+    table.emit = emit;
     log_name = modelet_name;
     config_directory = directory;
     return &table;

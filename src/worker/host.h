@@ -20,9 +20,11 @@ struct host_item {
     struct shm_ticket ticket;
     struct shm_slot *slot;
     int64_t enqueued_ns;
-    struct shm_stamp *stamp;    /* NULL: not traced */
-    enum status refused;        /* the error of a refused output; the modelet cannot change it */
-    char text[SLOT_TEXT_BYTES]; /* of a failure */
+    struct shm_stamp *stamp;     /* NULL: not traced */
+    enum status refused;         /* the error of a refused output; the modelet cannot change it */
+    uint32_t emitted;            /* pieces of this run */
+    struct collected *collected; /* of them, in one stage; NULL: none (collect.h) */
+    char text[SLOT_TEXT_BYTES];  /* of a failure */
     struct payload_view view;
     struct payload_builder builder;
     struct payload_table table; /* copy of a client region's payload, which `view` points into */
@@ -34,10 +36,14 @@ item_of(struct shoal_item *shown)
     return (struct host_item *)(void *)((char *)shown - offsetof(struct host_item, shown));
 }
 
-/* Returns the table; call once per process. `modelet_name` and `directory` (of the configuration)
- * are kept. */
-const struct shoal_host *host_table(const char *modelet_name, const char *directory);
+/* Returns the table with this `emit` (emit.c); call once per process. `modelet_name` and
+ * `directory` (of the configuration) are kept. */
+const struct shoal_host *host_table(const char *modelet_name, const char *directory,
+                                    int32_t (*emit)(struct shoal_item *item));
 
 /* Sets status and text like the modelet's `fail`. */
 void item_fail(struct host_item *item, enum status status, const char *format, ...)
     PRINTF_LIKE(3, 4);
+
+/* Refuses an output or a piece: the item fails, whatever the modelet says later. */
+enum status item_refuse(struct host_item *item, const struct error *error);

@@ -347,11 +347,21 @@ describe_own_model(struct modelet *modelet, const char *file, struct handshake_r
     return take_io(&io, ready, file, "describe_model", error);
 }
 
+/* Whether the modelet has the extension, in a form that we know. */
+static bool
+has_stream(const struct shoal_modelet *table)
+{
+    const struct shoal_stream *stream =
+        table->extension == NULL ? NULL : table->extension("stream");
+    return stream != NULL && stream->struct_size >= sizeof(*stream);
+}
+
 enum status
 modelet_start(struct modelet *modelet, const struct handshake_start *start,
               const struct shoal_host *host, struct handshake_ready *ready, struct error *error)
 {
     const char *file = modelet_file_name(start->modelet_path);
+    modelet->streams = has_stream(&modelet->table);
     enum status status = open_instance(modelet, start, host, file, error);
     if (status == STATUS_OK)
         status = describe_instance(modelet, file, ready, error);

@@ -19,8 +19,9 @@ struct modelet {
     void *instance;
     void *model; /* the configured model */
     struct model_files files;
-    bool opened; /* `instance` must be closed */
-    bool loaded; /* `model` must be unloaded */
+    bool streams; /* it may emit pieces */
+    bool opened;  /* `instance` must be closed */
+    bool loaded;  /* `model` must be unloaded */
 };
 
 /* Opens the file and checks its symbol. FAILED_PRECONDITION, naming the field. */

@@ -16,6 +16,7 @@
 #include "shm/former.h"
 #include "shm/slot.h"
 #include "shm/stamp.h"
+#include "worker/collect.h"
 #include "worker/crash.h"
 
 static struct shm_payload *
@@ -236,6 +237,7 @@ item_take(struct worker *worker, struct source *source, struct shm_ticket ticket
 static void
 item_abandon(struct worker *worker, struct host_item *item)
 {
+    collected_drop(&item->collected);
     builder_abandon(&item->builder, payload_at(item->slot, worker->place + 1));
 }
 
@@ -249,7 +251,7 @@ item_judge(struct worker *worker, struct host_item *item)
         shown->status = (int32_t)item->refused;
     else if (shown->status == SHOAL_UNSET)
         item_fail(item, STATUS_INTERNAL, "modelet %s left the item unset", name);
-    else if (shown->status == SHOAL_OK && item->builder.tensor_count == 0)
+    else if (shown->status == SHOAL_OK && item->builder.tensor_count == 0 && item->emitted == 0)
         item_fail(item, STATUS_INTERNAL, "modelet %s gave no output", name);
     else if (shown->status != SHOAL_OK && item->text[0] == '\0')
         item_fail(item, status_from_number(shown->status), "modelet %s gave no reason", name);
@@ -258,7 +260,12 @@ item_judge(struct worker *worker, struct host_item *item)
 static enum status
 item_seal(struct worker *worker, struct host_item *item, struct error *error)
 {
-    enum status status = builder_carry_parameters(&item->builder, &item->view, error);
+    enum status status = STATUS_OK;
+    if (item->collected != NULL)
+        status = item_gather(item, (enum handshake_collect)worker->start.collect,
+                             payload_at(item->slot, worker->place + 1), error);
+    if (status == STATUS_OK)
+        status = builder_carry_parameters(&item->builder, &item->view, error);
     if (status != STATUS_OK)
         return status;
     return builder_seal(&item->builder, payload_at(item->slot, worker->place + 1), error);
@@ -302,6 +309,7 @@ item_begin(struct worker *worker, struct host_item *item)
 {
     item->shown.status = SHOAL_UNSET;
     item->refused = STATUS_OK;
+    item->emitted = 0;
     item->text[0] = '\0';
     builder_init(&item->builder, item->source->region, item->ticket.index, worker->owner,
                  &item->view.payload, payload_at(item->slot, worker->place + 1));
@@ -347,8 +355,11 @@ group_fail(struct shoal_item **shown, uint32_t count, int status, struct shoal_e
 }
 
 static bool
-may_halve(const struct worker *worker, uint32_t count)
+may_halve(const struct worker *worker, struct shoal_item *const *shown, uint32_t count)
 {
+    for (uint32_t i = 0; i < count; i++)
+        if (item_of(shown[i])->emitted > 0)
+            return false; /* what was sent cannot be sent again */
     return count > 1 && worker->halvings_left > 0 &&
            !(worker->modelet.table.abilities & SHOAL_CHANGES_INPUTS);
 }
@@ -364,7 +375,7 @@ group_run(struct worker *worker, struct shoal_item **shown, uint32_t count)
     theirs.text[0] = '\0';
     int64_t now_ns;
     int status = call_run(worker, shown, count, &theirs, &now_ns);
-    if (status != SHOAL_OK && may_halve(worker, count)) {
+    if (status != SHOAL_OK && may_halve(worker, shown, count)) {
         worker->halvings_left--;
         for (uint32_t i = 0; i < count; i++)
             item_abandon(worker, item_of(shown[i]));

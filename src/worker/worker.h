@@ -124,3 +124,11 @@ void batch_run(struct worker *worker, enum batch_state closed, uint32_t count, u
 
 /* Pushes all held items back to the stage's ring, unchanged. */
 void hand_back(struct worker *worker);
+
+/* ---- emit.c ---- */
+
+/* Makes this the process's worker, whose items emit. */
+void emit_init(struct worker *worker);
+
+/* The host table's `emit`. */
+int32_t worker_emit(struct shoal_item *shown);

@@ -40,8 +40,11 @@ PROOFS = [
     ("client_region", "COMPANY SLOW LANE_ITEMS=0 CLIENT_ITEMS=3", "a client, a former waits for company"),
     ("client_region", "DEATHS=1 LANE_ITEMS=0 CLIENT_ITEMS=1", "a client, a worker dies"),
     ("wait", "SLOTS=2 CALLS=2", "calls that wait for a slot, none while one is free"),
+    ("stream", "DEATHS=1", "an answer in pieces, its worker dies"),
 ]
 PROOFS_FULL = [
+    ("stream", "DEATHS=2", "an answer in pieces, two workers die"),
+    ("stream", "DEATHS=1 CONDEMNS=1", "an answer in pieces, a worker dies and the lane is condemned"),
     ("shm", "RINGS DEATHS=2 REQUESTS=1 MORTALS=10", "one ring in full, worker and repairer die"),
     ("shm", "BACKS=1 DEATHS=1 REQUESTS=1 MORTALS=10",
      "slots and blocks, an object is handed back, worker or repairer dies"),
@@ -104,6 +107,11 @@ MUTANTS = [
      "the coordinator takes an offer back and forgets that client regions may have work"),
     ("client_region", "DEATHS=1 LANE_ITEMS=0 CLIENT_ITEMS=1", "NO_AWAKENING",
      "repair of the lane wakes nobody"),
+    ("stream", "DEATHS=1", "COUNT_AFTER_PUSH", "a piece is counted after it was pushed"),
+    ("stream", "DEATHS=1", "SLOTS_BEFORE_BLOCKS", "repair ends the request before it pushes owed pieces"),
+    ("stream", "DEATHS=1", "RESULTS_FIRST", "an end does not wait for the pieces before it"),
+    ("stream", "DEATHS=1", "NO_LOCK", "two threads take pieces at a time"),
+    ("stream", "DEATHS=0 CONDEMNS=1", "END_WITHOUT_LOCK", "a condemned request ends amid a piece"),
     ("wait", "SLOTS=1 CALLS=2", "RING_BEFORE_FREE", "a request rings before it frees its slot"),
     ("wait", "SLOTS=1 CALLS=2", "NO_FENCE_IN_RING", "the ring reads the flag before the slot is seen"),
     ("wait", "SLOTS=1 CALLS=2", "PREPARE_AFTER_LOOK", "the thread looks before it prepares its bell"),

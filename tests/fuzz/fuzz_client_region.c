@@ -240,7 +240,7 @@ begin(uint8_t kind)
     worker = (struct worker){
         .ready = &ready,
         .region = lane,
-        .host = host_table("fuzz", "/"),
+        .host = host_table("fuzz", "/", NULL),
         .owner = OWNER_COORDINATOR + 1,
         .place = (kind & WORKER_LATER_STAGE) != 0,
         .items = items,

@@ -146,6 +146,52 @@ answer(struct probe *self, void *model, struct shoal_batch *batch, struct shoal_
     return SHOAL_OK;
 }
 
+static int32_t
+emit_piece(struct probe *self, struct shoal_batch *batch, struct shoal_item *item, int64_t number)
+{
+    enum { WIDE_BYTES = 3000 };
+    int64_t wide[] = {WIDE_BYTES};
+    const int64_t *words = item->inputs[0].data;
+    if (words[1] >> 32 == PROBE_END_WIDE) {
+        uint8_t *large = batch->host->output(item, "large", SHOAL_UINT8, 1, wide);
+        if (large == NULL || batch->host->forward(item, 0, "input") != SHOAL_OK)
+            return item->status;
+        memset(large, (int)number, WIDE_BYTES);
+    }
+    int64_t shape[] = {PROBE_END};
+    int64_t *out = batch->host->output(item, "probe", SHOAL_INT64, 1, shape);
+    if (out == NULL)
+        return item->status;
+    memset(out, 0, PROBE_END * sizeof(*out));
+    out[0] = words[0];
+    out[1] = number;
+    out[2] = words[2];
+    out[PROBE_RUNS] = self->runs;
+    out[PROBE_PID] = getpid();
+    return batch->host->emit(item);
+}
+
+/* SHOAL_UNSET: the answer is still to be given. */
+static int32_t
+emit_pieces(struct probe *self, struct shoal_batch *batch, struct shoal_item *item)
+{
+    const int64_t *words = item->inputs[0].data;
+    int64_t pieces = words[1] & UINT32_MAX;
+    enum probe_ending ending = (enum probe_ending)(words[1] >> 32);
+    int32_t status = SHOAL_OK;
+    for (int64_t i = 0; status == SHOAL_OK && (i < pieces || ending == PROBE_END_ENDLESS); i++)
+        status = emit_piece(self, batch, item, i);
+    if (status != SHOAL_OK)
+        return status;
+    switch (ending) {
+    case PROBE_END_NOTHING: return SHOAL_OK;
+    case PROBE_END_FAIL: return batch->host->fail(item, SHOAL_ABORTED, "told to fail at last");
+    case PROBE_END_CRASH: raise(SIGSEGV); break;
+    default: break;
+    }
+    return SHOAL_UNSET;
+}
+
 /* A call does not return, or not soon. */
 static void
 misbehave(struct shoal_batch *batch, struct shoal_item *item, const int64_t *words)
@@ -188,6 +234,12 @@ run_item(struct probe *self, void *model, struct shoal_batch *batch, struct shoa
         return host->fail(item, SHOAL_ABORTED, "told to waste");
     case PROBE_FORWARD: return host->forward(item, 0, "probe");
     case PROBE_FORWARD_BAD: host->forward(item, 7, "probe"); return SHOAL_OK;
+    case PROBE_EMIT: {
+        int32_t status = emit_pieces(self, batch, item);
+        if (status != SHOAL_UNSET)
+            return status;
+        break;
+    }
     case PROBE_LOG: host->log(SHOAL_LOG_WARN, "told to log %d", (int)words[1]); break;
     default: break;
     }
@@ -211,6 +263,10 @@ probe_run(void *instance, void *model, struct shoal_batch *batch)
         }
         const int64_t *words = input->data;
         item->status = run_item(self, model, batch, item);
+        if (words[0] == PROBE_EMIT && words[1] >> 32 == PROBE_END_BATCH) {
+            snprintf(batch->error->text, sizeof(batch->error->text), "told to fail the batch");
+            status = SHOAL_ABORTED;
+        }
         if (words[0] == PROBE_FAIL_BATCH) {
             snprintf(batch->error->text, sizeof(batch->error->text), "told to fail the batch");
             status = (int)words[1];
@@ -219,8 +275,16 @@ probe_run(void *instance, void *model, struct shoal_batch *batch)
     return status;
 }
 
+static const void *
+probe_extension(const char *name)
+{
+    static const struct shoal_stream stream = {.struct_size = sizeof(stream)};
+    return strcmp(name, "stream") == 0 ? &stream : NULL;
+}
+
 const struct shoal_modelet shoal_modelet = {
-    SHOAL_MODELET_HEADER, .abilities = PROBE_ABILITIES, .name = "probe",    .version = "7",
-    .open = probe_open,   .describe = probe_describe,   .load = probe_load, .unload = probe_unload,
-    .run = probe_run,     .close = probe_close,
+    SHOAL_MODELET_HEADER, .abilities = PROBE_ABILITIES, .name = "probe",
+    .version = "7",       .open = probe_open,           .describe = probe_describe,
+    .load = probe_load,   .unload = probe_unload,       .run = probe_run,
+    .close = probe_close, .extension = probe_extension,
 };

@@ -30,8 +30,21 @@ enum probe_command {
     PROBE_FORWARD_BAD, /* forwards an input that is not there, and says OK all the same */
     PROBE_PARAMETER,   /* like PROBE_ECHO; fact PARAMETER is the request's parameter "probe" */
     PROBE_LOG,         /* like PROBE_ECHO, and logs a line */
+    PROBE_EMIT, /* `argument` pieces like the answer, numbered in word 1; then as PROBE_END_… */
     PROBE_COMMANDS,
 };
+
+/* PROBE_EMIT: how it goes on after the pieces; the argument's bits from 32 on. */
+enum probe_ending {
+    PROBE_END_ANSWER,  /* one more, as the answer */
+    PROBE_END_NOTHING, /* OK, without an output */
+    PROBE_END_FAIL,    /* fails with ABORTED */
+    PROBE_END_CRASH,
+    PROBE_END_BATCH,   /* `run` fails as a whole */
+    PROBE_END_ENDLESS, /* more pieces, until one is refused */
+    PROBE_END_WIDE, /* as PROBE_END_ANSWER; the pieces have more outputs, one of them the input */
+};
+#define PROBE_PIECES(pieces, ending) ((int64_t)(pieces) | (int64_t)(ending) << 32)
 
 enum { PROBE_WORDS = 3 };
 

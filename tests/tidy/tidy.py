@@ -167,9 +167,9 @@ FOR_INFORMATION = set("""
     mesh_peer_calls_here mesh_peer_calls_waited mesh_peer_received mesh_peer_sent mesh_peers
     mesh_published mesh_reserve mesh_size_time mesh_store_events mesh_transitions mesh_txns_lost mesh_txns_ok
     mesh_unload_time mesh_unloads mesh_used mesh_vmodels model_bytes model_bytes_max model_loads
-    models_kept models_known models_loaded models_unloaded orphans_killed owner owner_pid pid
+    models_kept models_known models_loaded models_unloaded orphans_killed owner owner_pid pid pieces
     reclaim recovery reloads replies_ok requests sandbox sandbox_allow slots_max slots_used spans_exported
-    stage storage_cache storage_fetches storage_fetching storage_hits suspected traces waited waiting_bytes where workers_live workers_wanted
+    stage streams storage_cache storage_fetches storage_fetching storage_hits suspected traces waited waiting_bytes where workers_live workers_wanted
 """.split())
 
 # (rule, files) that are allowed all the same, each with its reason.
@@ -179,12 +179,12 @@ EXCEPTIONS = [
      "a lent piece that was cut is given back by whoever of the library's threads is last"),
     ("atomics", ["src/rpc/*"], "a call is ended by another thread than its queue's: private words"),
     ("atomics", [f"src/coordinator/{name}.*" for name in (
-         "assembly", "front/dispatch", "front/front", "front/http_thread", "front/rest", "front/rest_call", "front/web", "front/web_listen",
+         "assembly", "front/dispatch", "front/front", "front/http_thread", "front/rest", "front/rest_call", "front/stream_infer", "front/web", "front/web_listen",
          "models/catalog", "models/catalog_load", "models/catalog_workers", "models/model_describe",
          "models/worker_models",
         "models/model", "models/model_wait", "models/models", "pipeline/admit", "pipeline/audit",
         "pipeline/probe", "pipeline/submit", "pipeline/suspects", "pipeline/wait_queue",
-        "pipeline/gather", "pipeline/gatherer", "pipeline/lane", "pipeline/oldest",
+        "pipeline/gather", "pipeline/gatherer", "pipeline/lane", "pipeline/oldest", "pipeline/pieces",
         "pipeline/pipeline", "pipeline/request_id", "pipeline/share", "workers/death", "workers/client_region", "workers/hang",
         "workers/local", "workers/worker_pools", "workers/pool_member", "workers/worker_pool", "workers/worker_log")],
      "front, gather and loop threads of the one process hand state to each other without a lock"),

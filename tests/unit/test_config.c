@@ -162,6 +162,7 @@ static const struct {
     {KEY_QUEUE_WAIT_MS, "-1", "0", "86400000", "86400001", "0 to 86400000 ms"},
     {KEY_QUEUE_WAIT_MAX, "0", "1", "65535", "65536", "1 to 65535 calls"},
     {KEY_QUEUE_WAIT_MIB, "0", "1", "1048576", "1048577", "1 to 1048576 MiB"},
+    {KEY_STREAM_MIB, "-1", "0", "1024", "1025", "0 to 1024 MiB"},
     {KEY_SPIN_US, "-1", "0", "1000", "1001", "0 to 1000 µs"},
     {KEY_LOCAL_CLIENTS, "-1", "0", "32", "33", "0 to 32 clients"},
     {KEY_LOCAL_SLOTS, "0", "1", "256", "257", "1 to 256 requests"},

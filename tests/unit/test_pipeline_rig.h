@@ -56,8 +56,9 @@ struct rig {
     uint32_t serving; /* how often the pipeline has begun to serve */
     bool stopped;
     struct call calls[CALLS_MAX];
-    struct model *model; /* that the next request is for; NULL: none */
-    bool model_held;     /* it was entered as one that is loaded */
+    struct model *model;             /* that the next request is for; NULL: none */
+    bool model_held;                 /* it was entered as one that is loaded */
+    const struct request_sink *sink; /* of the next requests; NULL: the rig's */
     struct payload_builder builder;
 };
 
@@ -324,7 +325,7 @@ submit(struct rig *rig, uint32_t number, enum probe_command command, int64_t arg
         .message = &message,
         .deadline_ns = deadline_ns,
         .priority = PRIORITY_NORMAL,
-        .sink = &sink,
+        .sink = rig->sink != NULL ? rig->sink : &sink,
         .call = &rig->calls[number],
         .builder = &rig->builder,
         .model = rig->model,

@@ -338,7 +338,7 @@ TEST_CASE(test_attach_refuses)
     expect_attach_fails(spoiled(NULL, -1, F_SEAL_GROW | F_SEAL_SHRINK), STATUS_FAILED_PRECONDITION,
                         "not sealed");
     expect_attach_fails(spoiled(spoil_magic, -1, ALL), STATUS_FAILED_PRECONDITION, "magic");
-    expect_attach_fails(spoiled(spoil_version, -1, ALL), STATUS_FAILED_PRECONDITION, "version 3");
+    expect_attach_fails(spoiled(spoil_version, -1, ALL), STATUS_FAILED_PRECONDITION, "version 4");
     expect_attach_fails(spoiled(spoil_header_bytes, -1, ALL), STATUS_FAILED_PRECONDITION,
                         "different builds");
     expect_attach_fails(spoiled(spoil_checksum, -1, ALL), STATUS_DATA_LOSS, "checksum");

@@ -118,7 +118,7 @@ SPOIL(cpu, start->cpu = CPU_SETSIZE + 5)
 
 TEST_CASE(test_start_messages_that_are_wrong)
 {
-    assert_start_refused(spoil_version, "version 6");
+    assert_start_refused(spoil_version, "version 7");
     assert_start_refused(spoil_type, "type 9");
     assert_start_refused(spoil_length, "it says");
     assert_start_refused(spoil_parent, "is gone");

@@ -104,6 +104,7 @@ stage_free(struct config_stage *stage)
     free(stage->interpreter);
     free(stage->cpus);
     free(stage->batch_wait);
+    free(stage->collect);
     free(stage->model_id);
     free(stage->model_path);
     free(stage->model_key);

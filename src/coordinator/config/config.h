@@ -57,6 +57,7 @@ struct config_stage {
     int64_t start_timeout_ns;
     int64_t run_timeout_ns; /* 0: none */
     uint32_t halvings_max;
+    char *collect; /* "refuse", "concat" or "last": of pieces for callers who take none */
     uint32_t quarantine_deaths; /* in a row; 0: never */
     int64_t quarantine_ns;
     uint32_t attempts_max;  /* one more than the worker deaths that a request survives */
@@ -98,6 +99,7 @@ struct config_pipeline {
     int64_t queue_wait_ns;      /* the longest wait of a call for a slot; 0: none */
     uint32_t queue_wait_max;    /* calls that may wait */
     uint64_t queue_wait_bytes;  /* the memory of all that wait */
+    uint64_t stream_bytes;      /* unread pieces of an answer; 0: no pieces */
     int64_t spin_ns;            /* the longest look for work before sleeping */
     uint32_t local_clients;     /* the maximum; 0: none */
     uint32_t local_slots;       /* per client */

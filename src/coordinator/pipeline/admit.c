@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "coordinator/pipeline/lane.h"
+#include "coordinator/pipeline/pieces.h"
 #include "coordinator/pipeline/pipeline.h"
 #include "coordinator/pipeline/trace_request.h"
 #include "coordinator/protocol/raw_message.h"
@@ -364,6 +365,7 @@ start(struct lane *lane, struct submission *submission, enum wait_place wait_pla
     request->waited_ms = submission->waited_ms;
     if (request->trace != NULL)
         trace_request_begin(request, ticket, request->trace);
+    pieces_admit(lane, request, ticket);
     atomic_store_explicit(&request->arrived_ns, now_ns, memory_order_relaxed);
     atomic_store_explicit(&request->deaths, 0, memory_order_relaxed);
     request_id_write(&request->id, lane->takes_messages ? "" : oip_request_id(request->oip));
@@ -393,6 +395,7 @@ lane_probe(struct lane *lane, uint32_t stage, const struct request_sink *sink, v
     request->call = call;
     request->trace = NULL;
     request->model = NULL;
+    request->streams = false;
     request->deadline_ns = TIME_NEVER_NS;
     atomic_store_explicit(&request->arrived_ns, now_ns, memory_order_relaxed);
     atomic_store_explicit(&request->deaths, 0, memory_order_relaxed);

@@ -272,11 +272,26 @@ judge_held_block(const struct lane *lane, uint32_t index, struct shm_word word, 
                                                   : NULL;
 }
 
+/* A piece waits for the coordinator, or is held by the thread that passes it on. */
+static const char *
+judge_piece(const struct audit_look *look, uint32_t index, struct shm_word word,
+            const struct audit_watched *watched)
+{
+    const struct lane *lane = look->lane;
+    if (word.held)
+        return atomic_load(&lane->piece_in_hand) == index + 1 ? NULL : "a piece is held by nobody";
+    if (lane->region.layout.plan.pieces == 0 || !would_be_met(look, watched))
+        return judge_unmet(look, word, watched);
+    return "a piece waits, and the coordinator does not find it";
+}
+
 static const char *
 judge_block(const struct audit_look *look, uint32_t index, const struct audit_watched *watched)
 {
     const struct lane *lane = look->lane;
     struct shm_word word = word_unpack(watched->word);
+    if (word.place == PLACE_PIECE)
+        return judge_piece(look, index, word, watched);
     if (word.held)
         return judge_held_block(lane, index, word, watched->since_ns);
     if (word.place != arena_class_of(&lane->region.layout, index))
@@ -324,6 +339,8 @@ look_at_blocks(struct audit_look *look)
     const struct region *region = &look->lane->region;
     for (uint32_t n = 0; n < region->layout.plan.class_count; n++)
         walk_ring(look, region_class_ring(region, n), &region->blocks, audit->blocks);
+    if (region->layout.plan.pieces != 0)
+        walk_ring(look, region_piece_ring(region), &region->blocks, audit->blocks);
     for (uint32_t i = 0; i < region->blocks.count; i++) {
         uint64_t seen = atomic_load(object_word(&region->blocks, i));
         struct audit_watched *watched = &audit->blocks[i];

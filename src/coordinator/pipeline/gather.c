@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "coordinator/pipeline/lane.h"
+#include "coordinator/pipeline/pieces.h"
 #include "coordinator/pipeline/pipeline.h"
 #include "coordinator/pipeline/trace_request.h"
 #include "coordinator/protocol/raw_message.h"
@@ -23,10 +24,17 @@ static bool
 claim_answer(struct request *request, uint32_t generation)
 {
     uint64_t in_flight = request_use(generation, REQUEST_IN_FLIGHT);
-    if (!atomic_compare_exchange_strong(&request->use, &in_flight,
-                                        request_use(generation, REQUEST_ANSWERED)))
+    struct lane *lane = request->lane;
+    bool streams = request->streams; /* no piece is under way when it ends */
+    if (streams)
+        pthread_mutex_lock(&lane->pieces_lock);
+    bool claimed = atomic_compare_exchange_strong(&request->use, &in_flight,
+                                                  request_use(generation, REQUEST_ANSWERED));
+    if (streams)
+        pthread_mutex_unlock(&lane->pieces_lock);
+    if (!claimed)
         return false;
-    uint32_t before = atomic_fetch_sub_explicit(&request->lane->waiting, 1, memory_order_relaxed);
+    uint32_t before = atomic_fetch_sub_explicit(&lane->waiting, 1, memory_order_relaxed);
     CHECK(before != 0);
     return true;
 }
@@ -56,6 +64,7 @@ request_release(void *context)
     struct shm_ticket ticket = {(uint32_t)(request - lane->requests), use_generation(use)};
     uint8_t place = request->place;
     share_give(&lane->share, request->share_place);
+    pieces_release(lane, request);
     atomic_store_explicit(&request->use, request_use(ticket.generation, REQUEST_NONE),
                           memory_order_release);
     if (atomic_load(&lane->state) != LANE_CONDEMNED &&
@@ -148,7 +157,10 @@ answer_result(struct lane *lane, struct request *request, const struct payload_v
     }
     atomic_store_explicit(&request->holds, (uint32_t)out.lent_count + 1, memory_order_relaxed);
     int64_t took_ns = count_answer(request, STATUS_OK, bytes_of(out.pieces, out.count));
-    request->sink->reply(request->call, out.pieces, out.count);
+    if (request->streams && view->tensor_count == 0)
+        request->sink->finish(request->call, out.pieces, out.count);
+    else
+        request->sink->reply(request->call, out.pieces, out.count);
     if (request->trace != NULL)
         trace_request_end(request, STATUS_OK, "");
     if (request->model != NULL)
@@ -224,12 +236,33 @@ note_finished(struct lane *lane, uint32_t stage)
         atomic_fetch_add_explicit(&lane->finished[stage], 1, memory_order_relaxed);
 }
 
+/* Before a slot that came back is claimed: passes on the pieces of its request's answer. */
+static bool
+settle_pieces(struct lane *lane, struct shm_ticket ticket, struct payload_view *view)
+{
+    struct request *request = lane_request(lane, ticket);
+    return request == NULL || !request->streams || pieces_settle(lane, request, ticket, view);
+}
+
+/* The answer of a request of which a piece could not be sent. */
+static void
+answer_broken_off(struct request *request)
+{
+    answer_failure(request, request->stream_status,
+                   request->stream_status == STATUS_RESOURCE_EXHAUSTED
+                       ? "the caller reads too slowly: more of the answer than stream_mib is unread"
+                       : "a piece of the answer could not be sent");
+}
+
 static bool
 gather_result(struct lane *lane, struct payload_view *view)
 {
     struct shm_ticket ticket;
     uint8_t place = region_result_place(&lane->region);
-    struct request *request = take_back(lane, place, &ticket);
+    if (!pop_back(lane, place, &ticket))
+        return false;
+    bool whole = settle_pieces(lane, ticket, view);
+    struct request *request = claim_popped(lane, place, &ticket);
     if (request == NULL)
         return false;
     const struct shm_slot *slot = region_slot(&lane->region, ticket.index);
@@ -238,24 +271,42 @@ gather_result(struct lane *lane, struct payload_view *view)
     enum status status = payload_read(&lane->region, &slot->payload[place & 1], view, &error);
     if (status == STATUS_OK && !result_is_its_own(&lane->region, ticket.index, &view->payload))
         status = error_set(&error, STATUS_DATA_LOSS, "a result in another request's memory");
+    if (status == STATUS_OK && !whole)
+        status = error_set(&error, STATUS_DATA_LOSS, "an answer lacks pieces that were counted");
     if (status != STATUS_OK) {
         lane_report_corrupt(lane, error.text);
         answer_failure(request, STATUS_UNAVAILABLE, "the result was destroyed in shared memory");
         return true;
     }
     note_finished(lane, place - 1u);
-    answer_result(lane, request, view);
+    if (request->streams && request->stream_status != STATUS_OK)
+        answer_broken_off(request);
+    else
+        answer_result(lane, request, view);
     return true;
 }
 
+/* Says how much of the answer the caller has. */
+static void
+count_pieces(const struct request *request, struct error *failure)
+{
+    uint32_t delivered = atomic_load_explicit(&request->delivered, memory_order_relaxed);
+    struct error told = *failure;
+    if (request->streams && delivered > 0)
+        error_set(failure, told.status, "%s (%u pieces of the answer were sent)", told.text,
+                  delivered);
+}
+
 static bool
-gather_error(struct lane *lane)
+gather_error(struct lane *lane, struct payload_view *view)
 {
     struct shm_ticket ticket;
     if (!pop_back(lane, PLACE_ERROR, &ticket))
         return false;
     if (is_handed_back(lane, ticket))
         return true;
+    (void)settle_pieces(lane, ticket,
+                        view); /* one may be counted that its dead worker did not push */
     struct request *request = claim_popped(lane, PLACE_ERROR, &ticket);
     if (request == NULL)
         return false;
@@ -273,6 +324,11 @@ gather_error(struct lane *lane)
     /* A modelet that gives up at the deadline may be faster than the caller's own timer. */
     if (failure.status == STATUS_CANCELLED && request->deadline_ns <= clock_now_ns())
         error_set(&failure, STATUS_DEADLINE_EXCEEDED, "the deadline has passed");
+    if (request->streams && request->stream_status != STATUS_OK) {
+        answer_broken_off(request);
+        return true;
+    }
+    count_pieces(request, &failure);
     answer_failure(request, failure.status, failure.text);
     return true;
 }
@@ -282,13 +338,14 @@ lane_gather(struct lane *lane, struct payload_view *view)
 {
     if (atomic_load_explicit(&lane->state, memory_order_relaxed) == LANE_CONDEMNED)
         return 0; /* its requests are answered, or being answered */
+    uint32_t pieces = pieces_gather(lane, view);
     uint32_t results = 0;
     while (results < RESULTS_PER_TURN && gather_result(lane, view))
         results++;
     uint32_t errors = 0;
-    while (errors < ERRORS_PER_TURN && gather_error(lane))
+    while (errors < ERRORS_PER_TURN && gather_error(lane, view))
         errors++;
-    return results + errors;
+    return pieces + results + errors;
 }
 
 void

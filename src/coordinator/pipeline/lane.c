@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "coordinator/pipeline/audit.h"
+#include "coordinator/pipeline/pieces.h"
 #include "coordinator/pipeline/pipeline.h"
 #include "coordinator/pipeline/trace_request.h"
 #include "coordinator/protocol/raw_message.h"
@@ -32,6 +33,7 @@ plan_for(const struct config *node, const struct config_pipeline *config, struct
     *plan =
         (struct region_plan){.slot_count = config->slot_count, .stage_count = config->stage_count};
     plan->stamp_count = trace_stamp_count(node, config);
+    plan->pieces = config->stream_bytes > 0;
     for (uint32_t i = 0; i < config->stage_count; i++)
         plan->worker_counts[i] = config->stages[i].worker_count;
     uint64_t arena_bytes = config->arena_bytes;
@@ -61,7 +63,7 @@ lane_has_answers(const struct lane *lane)
 {
     struct shm_ring results = region_slot_ring(&lane->region, region_result_place(&lane->region));
     struct shm_ring errors = region_slot_ring(&lane->region, PLACE_ERROR);
-    return ring_has_cell(&results) || ring_has_cell(&errors);
+    return ring_has_cell(&results) || ring_has_cell(&errors) || pieces_have_come(lane);
 }
 
 void
@@ -142,6 +144,7 @@ static void
 free_parts(struct lane *lane)
 {
     requests_destroy(lane);
+    pthread_mutex_destroy(&lane->pieces_lock);
     audit_destroy(lane->audit);
     region_detach(&lane->region);
     outage_fini(&lane->outage);
@@ -198,6 +201,9 @@ lane_open(struct lane *lane, struct pipeline *pipeline, struct generation *gener
     atomic_store(&lane->gather_stop, false);
     atomic_store(&lane->gather_asleep, false);
     requests_create(lane);
+    atomic_store(&lane->streaming, 0);
+    atomic_store(&lane->piece_in_hand, 0);
+    CHECK(pthread_mutex_init(&lane->pieces_lock, NULL) == 0);
     lane->audit = audit_create(lane->region.slots.count, lane->region.blocks.count);
     int failure = pthread_create(&lane->gather_thread, NULL, gather_main, lane);
     if (failure != 0) { /* the limit of threads of this user */

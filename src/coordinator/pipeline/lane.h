@@ -45,6 +45,13 @@ struct request_sink {
     /* Tells the tag for lane_cancel, before the request can be answered. May be NULL. */
     void (*tagged)(void *call, uint64_t tag);
     void (*reply)(void *call, const struct rpc_piece *pieces, size_t piece_count);
+    /* Before the answer, in order: a message with a part of it, which nothing is lent of. Under a
+     * lock of the lane: must not call back. RESOURCE_EXHAUSTED: more than `unread_max` bytes of the
+     * answer would be unread, so the request is to fail. NULL: the caller takes one answer. */
+    enum status (*piece)(void *call, const struct rpc_piece *pieces, size_t piece_count,
+                         uint64_t unread_max);
+    /* Instead of `reply`, with `piece`: all of the answer was sent. The message has no outputs. */
+    void (*finish)(void *call, const struct rpc_piece *pieces, size_t piece_count);
     void (*fail)(void *call, enum status status, const char *text);
     bool of_mesh;  /* an attempt of a call of the mesh (meters.h) */
     bool is_probe; /* no request; not counted */
@@ -145,6 +152,10 @@ struct request {
     uint8_t wait_stage; /* the stage that it is pushed to after the wait */
     uint8_t returns;    /* how often a worker has returned it */
     uint32_t waited_ms; /* for its slot, before admission */
+    /* An answer in pieces (pieces.h): */
+    bool streams;              /* its caller takes pieces */
+    enum status stream_status; /* of a piece that was not sent: the rest is dropped [pieces_lock] */
+    _Atomic uint32_t delivered; /* pieces popped, of the present use [pieces_lock] */
 };
 
 static inline uint64_t
@@ -180,7 +191,8 @@ struct generation;
 struct pipeline;
 
 struct lane {
-    _Atomic uint32_t state; /* enum lane_state; the loop thread writes */
+    _Atomic uint32_t state;     /* enum lane_state; the loop thread writes */
+    _Atomic uint32_t streaming; /* admitted requests whose callers take pieces (pieces.h) */
     _Atomic uint64_t refs;
     uint32_t number; /* in the pipeline; part of tags */
     struct pipeline *pipeline;
@@ -210,6 +222,9 @@ struct lane {
     _Atomic uint32_t models_waiting;          /* wait for their model */
     _Atomic int64_t foreseen_ns;              /* when a thread claimed to make the forecast */
     _Atomic int64_t forecast[FORECAST_WORDS]; /* struct forecast, word by word */
+
+    pthread_mutex_t pieces_lock;    /* pieces.h */
+    _Atomic uint32_t piece_in_hand; /* the popped block, plus one; 0: none [pieces_lock] */
 
     pthread_t gather_thread;
     bool gather_started;

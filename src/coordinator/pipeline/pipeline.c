@@ -605,6 +605,16 @@ slots_held(const struct pipeline *pipeline)
     return held;
 }
 
+static uint32_t
+streams_open(const struct pipeline *pipeline)
+{
+    uint32_t open = 0;
+    for (uint32_t i = 0; i < LANES_MAX; i++)
+        if (pipeline->pools[i] != NULL)
+            open += atomic_load_explicit(&pipeline->lanes[i].streaming, memory_order_relaxed);
+    return open;
+}
+
 static struct shm_worker *
 worker_of(const void *context, uint32_t stage, uint32_t index, uint16_t *owner)
 {
@@ -665,6 +675,7 @@ pipeline_publish(struct pipeline *pipeline)
     pipeline->options.models->publish(pipeline->catalog);
     counter_set(pipeline->counters, PIPELINE_LOCAL_CLIENTS, local_clients(pipeline));
     counter_set(pipeline->counters, PIPELINE_SLOTS_USED, slots_held(pipeline));
+    counter_set(pipeline->counters, PIPELINE_STREAMS, streams_open(pipeline));
     if (lane == NULL)
         return;
     counter_set(pipeline->counters, PIPELINE_SLOTS_MAX, lane->region.slots.count);

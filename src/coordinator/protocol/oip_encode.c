@@ -24,9 +24,12 @@ enum {
     OUTPUT_BYTES_MAX = 3 * WIRE_HEAD_BYTES_MAX + DATATYPE_BYTES_MAX + SHAPE_BYTES_MAX,
 };
 
+enum completeness { ANSWER_WHOLE, ANSWER_PIECE };
+
 /* The response under construction; small enough for the stack. */
 struct response {
     struct oip_request *request;
+    struct bump *memory;
     const struct payload_view *view;
     uint32_t count;
     uint32_t chosen[SHOAL_TENSORS_MAX]; /* indexes into the view's tensors, in the order to send */
@@ -36,9 +39,9 @@ struct response {
 };
 
 static void *
-take(struct oip_request *request, size_t bytes, struct error *error)
+take(const struct response *response, size_t bytes, struct error *error)
 {
-    void *memory = bump_try(&request->scratch, bytes);
+    void *memory = bump_try(response->memory, bytes);
     if (memory == NULL)
         (void)error_set(error, STATUS_RESOURCE_EXHAUSTED, "no memory to encode the response");
     return memory;
@@ -50,7 +53,7 @@ copy_names(struct response *response, struct error *error)
     const struct payload_view *view = response->view;
     for (uint32_t i = 0; i < view->tensor_count; i++) {
         size_t bytes = view->name_bytes[i];
-        char *name = take(response->request, bytes + 1, error);
+        char *name = take(response, bytes + 1, error);
         if (name == NULL)
             return error->status;
         memcpy(name, view->tensors[i].name, bytes);
@@ -78,16 +81,17 @@ choose(struct response *response, const char *name, struct error *error)
                      "requested output \"%s\": the model gave no such output", name);
 }
 
-/* The requested outputs, in that order; all if none was requested. */
+/* The requested outputs, in that order; all if none was requested. A piece need not have each. */
 static enum status
-choose_outputs(struct response *response, struct error *error)
+choose_outputs(struct response *response, enum completeness is, struct error *error)
 {
     const Inference__ModelInferRequest *message = response->request->message;
     response->count = 0;
     for (size_t i = 0; i < message->n_outputs; i++) {
         enum status status = choose(response, message->outputs[i]->name, error);
-        if (status != STATUS_OK)
+        if (status != STATUS_OK && is == ANSWER_WHOLE)
             return status;
+        error_clear(error);
     }
     if (message->n_outputs == 0)
         for (uint32_t i = 0; i < response->view->tensor_count; i++)
@@ -216,7 +220,7 @@ put_fields(struct response *response, const struct oip_model_info *model, struct
         room += shared != NULL ? OIP_PUT_SHARED_BYTES_MAX : 0;
     }
     response->used = 0;
-    response->bytes = take(response->request, room, error);
+    response->bytes = take(response, room, error);
     if (response->bytes == NULL)
         return error->status;
     put_string(response, FIELD_MODEL_NAME, model->name, model_bytes);
@@ -236,11 +240,15 @@ oip_encode_response(struct oip_request *request, const struct oip_model_info *mo
 {
     CHECK(request->message != NULL && outputs->tensor_count <= SHOAL_TENSORS_MAX);
     struct response response;
+    bool is_piece = release == NULL || outputs->tensor_count == 0;
+    if (is_piece)
+        bump_reset(&request->of_piece);
     response.request = request;
     response.view = outputs;
+    response.memory = is_piece ? &request->of_piece : &request->scratch;
     enum status status = copy_names(&response, error);
     if (status == STATUS_OK)
-        status = choose_outputs(&response, error);
+        status = choose_outputs(&response, is_piece ? ANSWER_PIECE : ANSWER_WHOLE, error);
     if (status == STATUS_OK)
         status = put_fields(&response, model, error);
     if (status == STATUS_OK && oip_is_shared(request))
@@ -258,11 +266,13 @@ oip_encode_response(struct oip_request *request, const struct oip_model_info *mo
             continue;
         pieces->pieces[pieces->count++] =
             (struct rpc_piece){.data = response.bytes + sent, .bytes = response.used - sent};
-        pieces->pieces[pieces->count++] = (struct rpc_piece){.data = tensor->data,
-                                                             .bytes = tensor->bytes,
-                                                             .release = release->release,
-                                                             .release_context = release->context};
-        pieces->lent_count++;
+        struct rpc_piece *data = &pieces->pieces[pieces->count++];
+        *data = (struct rpc_piece){.data = tensor->data, .bytes = tensor->bytes};
+        if (release != NULL) {
+            data->release = release->release;
+            data->release_context = release->context;
+            pieces->lent_count++;
+        }
         sent = response.used;
     }
     if (response.used > sent)

@@ -28,6 +28,7 @@ oip_request_fini(struct oip_request *request)
 {
     oip_forget_shared(request);
     bump_fini(&request->scratch);
+    bump_fini(&request->of_piece);
 }
 
 void

@@ -44,6 +44,7 @@ struct oip_shared {
 
 struct oip_request {
     struct bump scratch;
+    struct bump of_piece;                  /* the last piece of an answer, encoded */
     Inference__ModelInferRequest *message; /* in the scratch; NULL: nothing is decoded */
     struct oip_input *inputs;              /* likewise, one for each; NULL: not validated yet */
     size_t small_bytes;

@@ -20,6 +20,7 @@
 #include "coordinator/pipeline/pipeline.h"
 #include "coordinator/workers/pool_member.h"
 #include "ipc/handshake.h"
+#include "shm/piece.h"
 #include "shm/repair.h"
 #include "shm/slot.h"
 #include "shm/stamp.h"
@@ -77,6 +78,17 @@ name_held(struct held_requests *held, const struct request *request, uint32_t sl
                                    "%s%u:%s", held->used > 0 ? " " : "", slot, id);
 }
 
+/* Whether a part of the answer may have left, which must not be sent again. */
+static bool
+has_begun_to_answer(const struct lane *lane, const struct request *request,
+                    struct shm_ticket ticket)
+{
+    const struct shm_slot *slot = region_slot(&lane->region, ticket.index);
+    return request->streams &&
+           (slot_emitted(slot, ticket.generation) > 0 ||
+            atomic_load_explicit(&request->delivered, memory_order_relaxed) > 0);
+}
+
 static enum repair_verdict
 judge_request(void *context, struct shm_ticket ticket, uint8_t stage, struct error *error)
 {
@@ -101,6 +113,14 @@ judge_request(void *context, struct shm_ticket ticket, uint8_t stage, struct err
                   member->killed_for == KILL_RUN_TIMEOUT
                       ? "did not finish this request within run_timeout_ms"
                       : "died while it ran this request",
+                  config->name);
+        return REPAIR_FAIL;
+    }
+    if (has_begun_to_answer(pools->lane, request, ticket)) {
+        counter_add_shared(pools->pipeline->counters, PIPELINE_STREAMS_BROKEN, 1);
+        error_set(error, STATUS_UNAVAILABLE,
+                  "a worker %s in stage \"%s\" after it had begun to answer this request",
+                  member->killed_for == KILL_RUN_TIMEOUT ? "was killed by run_timeout_ms" : "died",
                   config->name);
         return REPAIR_FAIL;
     }

@@ -37,6 +37,14 @@ sandbox_need(const struct config *config)
     return required ? SANDBOX_REQUIRED : SANDBOX_BEST_EFFORT;
 }
 
+static enum handshake_collect
+collect_of(const struct config_stage *stage)
+{
+    if (stage->collect == NULL || strcmp(stage->collect, "refuse") == 0)
+        return COLLECT_REFUSE;
+    return strcmp(stage->collect, "last") == 0 ? COLLECT_LAST : COLLECT_CONCAT;
+}
+
 static void
 fill_start(const struct pool_member *member, struct handshake_start *start)
 {
@@ -66,6 +74,7 @@ fill_start(const struct pool_member *member, struct handshake_start *start)
         .sandbox_need = sandbox_need(&options->source->config), /* the node's */
         .sandbox_names = member->names,
         .param_count = stage->param_count,
+        .collect = collect_of(stage),
         .serves_models = member->pools->pipeline->catalog != NULL,
         .loads_idle = member->pools->pipeline->catalog != NULL && idle_class_can_be_left(),
     };
