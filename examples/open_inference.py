@@ -73,13 +73,27 @@ class Client:
 
     def infer(self, model, inputs):
         """`inputs`: name -> (datatype, shape, values); returns the outputs in the same form."""
-        tensors = [{"name": name, "datatype": datatype, "shape": shape}
-                   for name, (datatype, shape, _) in inputs.items()]
-        raw = [array.array(TYPECODES[datatype], values).tobytes()
-               for datatype, _, values in inputs.values()]
-        answer = self.call("ModelInfer", model_name=model, inputs=tensors, raw_input_contents=raw)
+        answer = self.call("ModelInfer", **request_fields(model, inputs))
         return {output.name: (output.datatype, list(output.shape), decode(output, contents))
                 for output, contents in zip(answer.outputs, answer.raw_output_contents)}
+
+    def stream(self, model, inputs):
+        """Yields the messages of an answer in pieces as they come."""
+        descriptor = self.methods["ModelStreamInfer"]
+        request = self.message(descriptor.input_type)(**request_fields(model, inputs))
+        request.parameters["triton_enable_empty_final_response"].bool_param = True
+        stub = self.channel.stream_stream(f"/{SERVICE}/ModelStreamInfer",
+                                          type(request).SerializeToString,
+                                          self.message(descriptor.output_type).FromString)
+        yield from stub(iter([request]), timeout=self.timeout, wait_for_ready=True)
+
+
+def request_fields(model, inputs):
+    return {"model_name": model,
+            "inputs": [{"name": name, "datatype": datatype, "shape": shape}
+                       for name, (datatype, shape, _) in inputs.items()],
+            "raw_input_contents": [array.array(TYPECODES[datatype], values).tobytes()
+                                   for datatype, _, values in inputs.values()]}
 
 
 def decode(output, contents):

@@ -134,12 +134,19 @@ call_start_close(struct rpc_call *call)
     rpc_call_start(call->core, &op, 1, &call->tags[RPC_EVENT_CLOSED]);
 }
 
-/* Messages of rpc_any are received on request. At their end, or the call's, `reading` stays set:
+/* Whether each message after the first comes on request. */
+static bool
+is_read_on_request(const struct rpc_call *call)
+{
+    return call->method->kind == RPC_BIDI_READ;
+}
+
+/* Such messages are received on request. At their end, or the call's, `reading` stays set:
  * there is nothing more to request. */
 void
 rpc_call_read(struct rpc_call *call)
 {
-    CHECK(rpc_call_is_any(call));
+    CHECK(is_read_on_request(call));
     if (!atomic_exchange_explicit(&call->reading, true, memory_order_acq_rel))
         call_start_receive(call);
 }
@@ -193,7 +200,7 @@ call_refuse_message(struct rpc_call *call, const struct error *error)
 static void
 call_on_no_message(struct rpc_call *call)
 {
-    if (call->method->kind == RPC_BIDI_STREAM) {
+    if (call->method->kind == RPC_BIDI_STREAM || call->method->kind == RPC_BIDI_READ) {
         call->delivered = true;
         call->method->on_half_close(call->arm->server->context, call);
     } else {
@@ -230,8 +237,7 @@ call_on_received(struct rpc_call *call)
         return;
     }
     call_deliver(call);
-    if (call->method->kind == RPC_BIDI_STREAM && !rpc_call_is_any(call) &&
-        !rpc_call_has_ended(call))
+    if (call->method->kind == RPC_BIDI_STREAM && !rpc_call_has_ended(call))
         call_start_receive(call);
 }
 
@@ -241,12 +247,14 @@ call_on_sent(struct rpc_call *call, bool ok)
     size_t waiting;
     rpc_watch_sent(call);
     bool message = rpc_stream_on_sent(call->stream, &waiting);
-    const struct rpc_any *any = call->arm->server->any;
-    if (!message || !ok || !rpc_call_is_any(call) || any->on_sent == NULL || call->closed ||
+    const struct rpc_server *server = call->arm->server;
+    void (*on_sent)(void *context, uint64_t tag, size_t waiting) = server->on_sent;
+    if (rpc_call_is_any(call))
+        on_sent = server->any->on_sent;
+    if (!message || !ok || !is_read_on_request(call) || on_sent == NULL || call->closed ||
         rpc_call_has_ended(call))
         return;
-    uint64_t tag = atomic_load_explicit(&call->tag, memory_order_relaxed);
-    any->on_sent(call->arm->server->context, tag, waiting);
+    on_sent(server->context, atomic_load_explicit(&call->tag, memory_order_relaxed), waiting);
 }
 
 static void

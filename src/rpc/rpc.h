@@ -97,6 +97,7 @@ enum rpc_kind {
     RPC_UNARY,         /* one message in, one out: end with rpc_call_reply, or rpc_call_finish */
     RPC_SERVER_STREAM, /* one message in, any number out: rpc_call_send, then rpc_call_finish */
     RPC_BIDI_STREAM,   /* any number in and out: on_message each, on_half_close once */
+    RPC_BIDI_READ,     /* the same, but after the first each comes when requested: rpc_call_read */
 };
 
 struct rpc_method {
@@ -104,7 +105,7 @@ struct rpc_method {
     enum rpc_kind kind;
     bool hot; /* received together with its message: saves one event */
     void (*on_message)(void *context, struct rpc_call *call, const struct wire_message *message);
-    /* RPC_BIDI_STREAM, required: the caller sends no more. The call must still be finished. Comes
+    /* RPC_BIDI_…, required: the caller sends no more. The call must still be finished. Comes
      * without on_message if the caller sent nothing. A lost caller may look like this first;
      * on_cancel then follows. */
     void (*on_half_close)(void *context, struct rpc_call *call);
@@ -249,6 +250,8 @@ struct rpc_server_options {
     const struct rpc_method *methods; /* kept, not copied */
     size_t method_count;
     const struct rpc_any *any; /* kept; NULL: other methods get UNIMPLEMENTED */
+    /* For calls of RPC_BIDI_READ, as in rpc_any. May be NULL. */
+    void (*on_sent)(void *context, uint64_t tag, size_t waiting);
     /* Without `any`: the error text for a caller of an unknown method; returns NULL for the
      * default. On a stepping thread. May be NULL. */
     const char *(*on_unknown)(void *context, const char *method);
@@ -402,8 +405,8 @@ void rpc_call_reply(struct rpc_call *call, const struct rpc_piece *pieces, size_
  * known to be gone. Not concurrently with, nor after, the end of the call. */
 enum status rpc_call_send(struct rpc_call *call, const struct rpc_piece *pieces,
                           size_t piece_count) WARN_UNUSED;
-/* rpc_any only: requests the next message, or on_half_close. Repeated requests before it comes
- * count once. Not concurrently with, nor after, the end of the call. */
+/* rpc_any and RPC_BIDI_READ: requests the next message, or on_half_close. Repeated requests before
+ * it comes count once. Not concurrently with, nor after, the end of the call. */
 void rpc_call_read(struct rpc_call *call);
 /* rpc_any only: sends the initial metadata now, before any message. At most once, and first. */
 void rpc_call_begin(struct rpc_call *call, const struct rpc_metadata *initial,

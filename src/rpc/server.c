@@ -70,7 +70,8 @@ arms_create(struct rpc_server *server, const struct rpc_server_options *options)
     for (size_t i = 0; i < server->method_count; i++) {
         const struct rpc_method *method = &server->methods[i];
         CHECK(method->path[0] == '/' && method->on_message != NULL);
-        CHECK(method->kind != RPC_BIDI_STREAM || method->on_half_close != NULL);
+        CHECK((method->kind != RPC_BIDI_STREAM && method->kind != RPC_BIDI_READ) ||
+              method->on_half_close != NULL);
         if (!method->hot)
             continue;
         struct rpc_arm *arm = &server->arms[server->arm_count++];
@@ -93,7 +94,7 @@ any_create(struct rpc_server *server, const struct rpc_any *any)
         return;
     CHECK(any->on_message != NULL && any->on_half_close != NULL);
     server->any = any;
-    server->any_method = (struct rpc_method){.kind = RPC_BIDI_STREAM,
+    server->any_method = (struct rpc_method){.kind = RPC_BIDI_READ,
                                              .on_message = any->on_message,
                                              .on_half_close = any->on_half_close,
                                              .on_cancel = any->on_cancel};
@@ -176,6 +177,7 @@ rpc_server_create(const struct rpc_server_options *options, struct rpc_server **
     struct rpc_server *server = rpc_allocate(1, sizeof(*server));
     server->methods = options->methods;
     server->method_count = options->method_count;
+    server->on_sent = options->on_sent;
     server->on_unknown = options->on_unknown;
     server->context = options->context;
     server->send_timeout_ns = options->send_timeout_ns;

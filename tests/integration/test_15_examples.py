@@ -33,6 +33,12 @@ class TestExamples(unittest.TestCase):
         with Shoald(EXAMPLES / "echo" / "echo.yaml") as shoald:
             self.run_python_client("echo", shoald)
 
+    def test_stream(self):
+        with Shoald(EXAMPLES / "stream" / "stream.yaml") as shoald:
+            said = self.run_python_client("stream", shoald, "--delay", 0, "3", "1", "4")
+            self.assertEqual([line.strip() for line in said.splitlines()],
+                             ["3 0", "1 1", "4 2", "the end", "[3, 1, 4]"])
+
     def test_scale_shift(self):
         with Shoald(EXAMPLES / "scale-shift" / "scale-shift.yaml") as shoald:
             self.run_python_client("scale-shift", shoald)

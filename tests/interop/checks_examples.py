@@ -24,6 +24,7 @@ RUN = {
     "grpc_explicit_int_content_client": (), "grpc_explicit_byte_content_client": (),
     "simple_http_shm_client": (), "simple_grpc_shm_client": (),
     "simple_http_shm_string_client": (), "simple_grpc_shm_string_client": (),
+    "simple_grpc_custom_repeat": (),
     "reuse_infer_objects_client": (), "reuse_infer_objects_client gRPC": ("-i", "grpc"),
 }
 NAME = ('"triton"', '"shoal"')
@@ -36,7 +37,6 @@ SKIPPED = {
     **{f"simple_{way}_cudashm_client": "CUDA shared memory: no GPU" for way in ("http", "grpc")},
     **{f"simple_{way}_sequence_sync_infer_client": SEQUENCES for way in ("http", "grpc")},
     "simple_grpc_sequence_stream_infer_client": SEQUENCES,
-    "simple_grpc_custom_repeat": "ModelStreamInfer with several answers to a request",
     "grpc_explicit_int8_content_client": "a model of INT8; checks_tritonclient does the call",
     "image_client, grpc_image_client, ensemble_image_client, grpc_client": "models of images, not at hand",
     "memory_growth_test": "runs for hours",

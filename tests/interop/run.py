@@ -160,6 +160,7 @@ def start_node():
                        params={"model": "digits.ubj"}), stage("liblabel.so", "label", batch_size=64)),
         pipeline("scale-shift", stage("libscale.so", params={"factor": 2}),
                  stage("libshift.so", params={"offset": 3})),
+        pipeline("repeat_int32", stage(EXAMPLES / "stream" / "librepeat.so"), slots=8),
         pipeline("puppet", stage("libpuppet.so", params={"folder": "."}), slots=8),
         pipeline("simples", stage("libsimple.so", batch_size=8),
                  models={"root": "simples", "memory_mib": 256}),

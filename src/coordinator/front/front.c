@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "coordinator/front/regions.h"
 #include "coordinator/front/repository.h"
+#include "coordinator/front/stream_infer.h"
 #include "coordinator/mesh/mesh_node.h"
 #include "coordinator/models/model_health.h"
 #include "coordinator/models/runtime.h"
@@ -55,6 +56,7 @@ struct front {
     struct services services; /* first: SERVICES_METHODS wants it so */
     struct front_options options;
     struct dispatch dispatch;
+    struct stream_infer stream_infer;
     struct front_method bound[CONFIG_PIPELINES_MAX];
     uint32_t bound_count;
     struct rpc_method *methods; /* ours, and those of pipelines */
@@ -223,6 +225,37 @@ on_unknown(void *context, const char *path)
 {
     struct front *front = context;
     return mesh_node_misplaced(front->options.node.mesh, path);
+}
+
+/* Not in a mesh, where on_any passes ModelStreamInfer on to external runtimes. */
+static void
+on_stream(void *context, struct rpc_call *call, const struct wire_message *message)
+{
+    const struct front *front = context;
+    const struct stream_infer_thread thread = {current_thread->queue, &current_thread->builder};
+    stream_infer_on_message(&front->stream_infer, &thread, call, message);
+}
+
+static void
+on_stream_half_close(void *context, struct rpc_call *call)
+{
+    (void)context;
+    stream_infer_on_half_close(call);
+}
+
+static void
+on_stream_cancel(void *context, uint64_t tag)
+{
+    (void)context;
+    stream_infer_on_cancel(tag);
+}
+
+static void
+on_stream_sent(void *context, uint64_t tag, size_t waiting)
+{
+    (void)context;
+    (void)waiting;
+    stream_infer_on_sent(tag);
 }
 
 static enum status
@@ -442,8 +475,9 @@ collect_methods(struct front *front)
     if (!runtime_is_at_front(options->runtime))
         own -= RUNTIME_METHOD_COUNT;
     size_t triton = options->node.mesh == NULL ? TRITON_METHOD_COUNT : 0;
+    size_t stream = options->node.mesh == NULL;
     size_t mesh = mesh_node_is_managed_at_front(options->node.mesh) ? MESH_METHOD_COUNT : 0;
-    front->method_count = own + front->bound_count + triton + mesh;
+    front->method_count = own + front->bound_count + triton + stream + mesh;
     front->methods = calloc(front->method_count, sizeof(*front->methods));
     CHECK(front->methods != NULL);
     memcpy(front->methods, methods, own * sizeof(*methods));
@@ -457,6 +491,12 @@ collect_methods(struct front *front)
     for (size_t i = 0; i < triton; i++)
         *next++ = (struct rpc_method){
             .path = triton_paths[i], .kind = RPC_UNARY, .on_message = on_triton};
+    if (stream > 0)
+        *next++ = (struct rpc_method){.path = STREAM_INFER_PATH,
+                                      .kind = RPC_BIDI_READ,
+                                      .on_message = on_stream,
+                                      .on_half_close = on_stream_half_close,
+                                      .on_cancel = on_stream_cancel};
     if (mesh > 0)
         mesh_manage_methods(next, on_manage, on_infer_cancel);
 }
@@ -543,6 +583,7 @@ server_options(struct front *front)
         .methods = front->methods,
         .method_count = front->method_count,
         .any = mesh_node_takes_any(front->options.node.mesh) ? &any_method : NULL,
+        .on_sent = on_stream_sent,
         .on_unknown = on_unknown,
         .tls = front->options.tls,
         .context = front,
@@ -567,6 +608,8 @@ front_create(const struct front_options *options, struct front **created, struct
         front_free(front);
         return status;
     }
+    front->stream_infer = (struct stream_infer){&front->dispatch, options->node.counters,
+                                                options->node.tracer, front->server};
     front->thread_count = options->node.config->front_threads;
     CHECK(front->thread_count >= 1 && front->thread_count <= FRONT_THREADS_MAX);
     front->threads = calloc(front->thread_count, sizeof(*front->threads));

@@ -1,0 +1,325 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Answers in pieces over ModelStreamInfer: ids, order, ends, errors of single requests; and callers
+that read slowly, not at all, or vanish, beside others who must not notice.
+
+The modelets are the example `repeat` and the tests' probe (tests/modelets/probe.h), which emits as
+it is told.
+
+ctest: timeout=180
+"""
+
+import queue
+import struct
+import unittest
+
+import grpc
+
+import shoal_fixture
+from shoal_client import Client, failure
+from shoal_fixture import (EXAMPLES, WAIT_SECONDS, Shoald, node, pipeline, stage, wait_until)
+from shoal_http2 import Http2
+
+PATH = "/inference.GRPCInferenceService/ModelStreamInfer"
+EMIT = 18  # enum probe_command
+ANSWER, NOTHING, FAIL, _, _, ENDLESS = range(6)  # enum probe_ending
+WORDS = 10  # of its answers
+INNOCENTS = 20  # answers that others get meanwhile
+
+
+def emission(pieces, ending=ANSWER, tag=0):
+    return "probe", "INT64", [3], struct.pack("<3q", EMIT, pieces | ending << 32, tag)
+
+
+def repeat(values, delay=0):
+    count = len(values)
+    return (("IN", "INT32", [count], struct.pack(f"<{count}i", *values)),
+            ("DELAY", "UINT32", [count], struct.pack(f"<{count}I", *[delay] * count)),
+            ("WAIT", "UINT32", [1], struct.pack("<I", 0)))
+
+
+def is_final(message):
+    return message.infer_response.parameters["triton_final_response"].bool_param
+
+
+def words(message):
+    raw, = message.infer_response.raw_output_contents
+    return struct.unpack(f"<{WORDS}q", raw)
+
+
+class Stream:
+    """One call of ModelStreamInfer, whose requests are sent one by one."""
+
+    def __init__(self, client, timeout=WAIT_SECONDS):
+        self.requests = queue.SimpleQueue()
+        self.client = client
+        self.request, stub = client.stub("ModelStreamInfer", kind="stream_stream")
+        self.call = stub(iter(self.requests.get, None), timeout=timeout)
+
+    def send(self, model, *inputs, empty_final=False, **fields):
+        if empty_final:
+            fields["parameters"] = {"triton_enable_empty_final_response": {"bool_param": True}}
+        self.requests.put(self.request(**self.client.infer_fields(model, inputs, **fields)))
+
+    def half_close(self):
+        self.requests.put(None)
+
+    def read(self):
+        return next(self.call)
+
+    def read_all(self):
+        self.half_close()
+        return list(self.call)
+
+
+class TestStreams(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        probe = {"batch_size": 4, "workers": 3}
+        config = node(
+            pipeline("repeat", stage(EXAMPLES / "stream" / "librepeat.so"), slots=16),
+            pipeline("joined", stage(EXAMPLES / "stream" / "librepeat.so", collect="concat"), slots=16),
+            pipeline("probe", stage("libprobe.so", **probe), slots=32, stream_mib=1),
+            pipeline("bare", stage("libprobe.so"), slots=8, stream_mib=0),
+            pipeline("echo", stage("libecho.so"), slots=16),
+            pipeline("two", stage("libprobe.so", "a", collect="last"), stage("libecho.so", "b"), slots=8),
+            listen=["127.0.0.1:0"], send_timeout_ms=2000)
+        cls.shoald = cls.enterClassContext(Shoald(config))
+        cls.client = cls.enterClassContext(Client(cls.shoald.target))
+
+    def stream(self, **named):
+        return Stream(self.client, **named)
+
+    def stat(self, name="probe"):
+        return self.shoald.pipeline_stat(name)
+
+    # ---- answers ----
+
+    def test_pieces_and_end(self):
+        stream = self.stream()
+        stream.send("probe", emission(100), id="an id")
+        messages = stream.read_all()
+        self.assertEqual([words(message)[1] for message in messages], [*range(100), 100])
+        self.assertEqual([is_final(message) for message in messages], [False] * 100 + [True])
+        for message in messages:
+            answer = message.infer_response
+            self.assertEqual((answer.id, answer.model_name, message.error_message), ("an id", "probe", ""))
+            self.assertEqual(answer.outputs[0].name, "probe")
+        self.assertEqual(stream.call.code(), grpc.StatusCode.OK)
+        self.shoald.wait_all_returned("probe")
+        stage_stat = self.shoald.stage_stat("probe", "probe")
+        self.assertEqual(sum(worker["pieces"] for worker in stage_stat["workers"]), self.stat()["pieces"])
+
+    def test_end_without_outputs(self):
+        """Only a caller that asks for it gets a message for it."""
+        for wanted in (False, True):
+            stream = self.stream()
+            stream.send("repeat", *repeat([7, 8]), id="x", empty_final=wanted)
+            messages = stream.read_all()
+            self.assertEqual(len(messages), 2 + wanted)
+            self.assertEqual([struct.unpack("<i", message.infer_response.raw_output_contents[0])[0]
+                              for message in messages[:2]], [7, 8])
+            self.assertEqual([is_final(message) for message in messages], [False, False, True][:2 + wanted])
+            if wanted:
+                self.assertEqual((messages[2].infer_response.id, len(messages[2].infer_response.outputs)),
+                                 ("x", 0))
+
+    def test_requested_outputs(self):
+        stream = self.stream()
+        stream.send("repeat", *repeat([5]), outputs=["IDX"])
+        message, = stream.read_all()
+        self.assertEqual([output.name for output in message.infer_response.outputs], ["IDX"])
+
+    def test_a_modelet_without_pieces(self):
+        stream = self.stream()
+        stream.send("echo", ("x", "INT8", [3], b"abc"), id="1")
+        message, = stream.read_all()
+        self.assertEqual(message.infer_response.raw_output_contents, [b"abc"])
+        self.assertTrue(is_final(message))
+
+    def test_many_requests_at_once(self):
+        """Each answer's pieces keep their order, whatever comes between them."""
+        stream = self.stream()
+        for tag in range(24):
+            stream.send("probe", emission(tag * 7, tag=tag), id=str(tag))
+        stream.half_close()
+        seen = {}
+        for message in stream.call:
+            number = seen.setdefault(message.infer_response.id, [])
+            got = words(message)
+            self.assertEqual(str(got[2]), message.infer_response.id)
+            self.assertEqual(got[1], len(number))
+            number.append(is_final(message))
+        for tag in range(24):
+            self.assertEqual(seen[str(tag)], [False] * (tag * 7) + [True])
+        self.shoald.wait_all_returned("probe")
+
+    def test_a_conversation(self):
+        """A request that comes after answers; the stream stays open in between."""
+        stream = self.stream()
+        for i in range(3):
+            stream.send("probe", emission(2, tag=i), id=str(i))
+            self.assertEqual([(words(m)[2], is_final(m)) for m in (stream.read() for _ in range(3))],
+                             [(i, False), (i, False), (i, True)])
+        self.assertEqual(stream.read_all(), [])
+
+    def test_no_request(self):
+        self.assertEqual(self.stream().read_all(), [])
+
+    # ---- errors ----
+
+    def test_errors_are_their_requests_alone(self):
+        stream = self.stream()
+        stream.send("nobody", emission(1), id="unknown")
+        stream.send("probe", ("probe", "INT64", [2], b"x"), id="malformed")
+        stream.send("probe", emission(2, FAIL), id="fails")
+        stream.send("probe", emission(2), id="well")
+        errors, ends = {}, {}
+        for message in stream.read_all():
+            name = message.infer_response.id
+            if message.error_message:
+                self.assertTrue(is_final(message))
+                self.assertEqual(len(message.infer_response.outputs), 0)
+                errors[name] = message.error_message
+            ends[name] = ends.get(name, 0) + is_final(message)
+        self.assertEqual(ends, {name: 1 for name in ("unknown", "malformed", "fails", "well")})
+        self.assertEqual(errors.keys(), {"unknown", "malformed", "fails"})
+        self.assertIn("nobody", errors["unknown"])
+        self.assertIn("raw contents", errors["malformed"])
+        self.assertIn("told to fail at last (2 pieces", errors["fails"])
+        self.shoald.wait_all_returned("probe")
+
+    def test_garbage(self):
+        """A request that is no message is refused like any other."""
+        call = self.client.channel.stream_stream(PATH)(iter([b"\xff\xff", b""]), timeout=WAIT_SECONDS)
+        type_ = self.client.type("inference.ModelStreamInferResponse")
+        messages = [type_.FromString(data) for data in call]
+        self.assertEqual(len(messages), 2)
+        self.assertTrue(all(message.error_message for message in messages), messages)
+
+    # ---- callers that take no pieces ----
+
+    def test_unary_calls(self):
+        code, text = failure(self.client.start_raw("probe", emission(3)))
+        self.assertEqual(code.name, "UNIMPLEMENTED", text)
+        self.assertIn("ModelStreamInfer", text)
+        answer = self.client.infer_raw("joined", *repeat([3, 1, 4]))
+        self.assertEqual([(output.name, list(output.shape)) for output in answer.outputs],
+                         [("OUT", [3]), ("IDX", [3])])
+        self.assertEqual(struct.unpack("<3i", answer.raw_output_contents[0]), (3, 1, 4))
+
+    def test_pieces_for_nobody(self):
+        """No pieces by configuration, and a stage that is not the last."""
+        for name, expected in (("bare", "answers in pieces"), ("two", "")):
+            stream = self.stream()
+            stream.send(name, emission(3, ANSWER))
+            message, = stream.read_all()
+            self.assertIn(expected, message.error_message)
+            self.assertTrue(is_final(message))
+            if not expected:
+                self.assertEqual(words(message)[1], 3)
+
+    # ---- the end of patience ----
+
+    def test_cancelling(self):
+        before = self.stat()["cancelled"]
+        stream = self.stream()
+        for tag in range(3):
+            stream.send("probe", emission(0, ENDLESS, tag))
+        for _ in range(50):
+            stream.read()
+        stream.call.cancel()
+        stat = self.shoald.wait_all_returned("probe")
+        self.assertGreaterEqual(stat["cancelled"], before + 3)
+        self.check_serves()
+
+    def test_deadline(self):
+        stream = self.stream(timeout=0.5)
+        stream.send("probe", emission(0, ENDLESS))
+        with self.assertRaises(grpc.RpcError) as caught:
+            list(stream.call)
+        self.assertEqual(caught.exception.code().name, "DEADLINE_EXCEEDED")
+        self.shoald.wait_all_returned("probe")
+
+    def test_timeout_of_one_request(self):
+        stream = self.stream()
+        stream.send("probe", emission(0, ENDLESS), id="a", parameters={"timeout": {"int64_param": 200000}})
+        *pieces, last = stream.read_all()
+        self.assertTrue(pieces)
+        self.assertIn("deadline", last.error_message)
+        self.assertEqual(stream.call.code(), grpc.StatusCode.OK)
+
+    # ---- hostile readers ----
+
+    def check_serves(self, client=None):
+        stream = Stream(client or self.client)
+        for tag in range(INNOCENTS):
+            stream.send("probe", emission(5, tag=tag), id=str(tag))
+        messages = stream.read_all()
+        self.assertEqual(len(messages), 6 * INNOCENTS)
+        self.assertEqual([message.error_message for message in messages if message.error_message], [])
+
+    def wait_slow(self, count):
+        self.shoald.wait_stat("probe", lambda stat: stat["streams_slow"] >= count,
+                              "answers that nobody reads to be given up")
+
+    def test_a_caller_that_does_not_read(self):
+        """Its answer is given up when stream_mib is unread; the worker serves on."""
+        shoald = self.enterContext(Shoald(node(  # that has all the patience in the world
+            pipeline("probe", stage("libprobe.so", workers=2), slots=32, stream_mib=1), send_timeout_ms=0)))
+        client = self.enterContext(Client(shoald.target))
+        stream = Stream(client)
+        stream.send("probe", emission(0, ENDLESS), id="endless")
+        shoald.wait_stat("probe", lambda stat: stat["streams_slow"] == 1, "the answer to be given up")
+        self.check_serves(client)
+        stream.half_close()
+        messages = list(stream.call)  # it reads after all
+        self.assertIn("stream_mib", messages[-1].error_message)
+        self.assertTrue(is_final(messages[-1]))
+        numbers = [words(message)[1] for message in messages[:-1]]
+        self.assertEqual(numbers, list(range(len(numbers))))
+
+    def test_closed_windows(self):
+        """Callers whose windows are 0 are disconnected; others are served meanwhile."""
+        slow, cut = self.stat()["streams_slow"], self.shoald.stat()["grpc_cut"]
+        request, _ = self.client.stub("ModelStreamInfer", kind="stream_stream")
+        message = request(**self.client.infer_fields("probe", [emission(0, ENDLESS)]))
+        callers = [self.enterContext(Http2(str(self.shoald.socket), window=0)) for _ in range(4)]
+        for caller in callers:
+            caller.ask(PATH, message.SerializeToString())
+        self.wait_slow(slow + 4)
+        self.check_serves()
+        wait_until(lambda: self.shoald.stat()["grpc_cut"] >= cut + 4,
+                   lambda: f"the callers to be cut off: {self.shoald.stat()['grpc_cut'] - cut} were")
+        self.shoald.wait_all_returned("probe")
+
+    def test_vanishing_callers(self):
+        for _ in range(3):
+            request, _ = self.client.stub("ModelStreamInfer", kind="stream_stream")
+            message = request(**self.client.infer_fields("probe", [emission(0, ENDLESS)]))
+            with Http2(str(self.shoald.socket)) as caller:
+                caller.ask(PATH, message.SerializeToString())
+                caller.read_frame()
+            self.check_serves()
+        self.shoald.wait_all_returned("probe")
+        self.shoald.wait_published()
+        self.assertEqual(self.shoald.stat()["streams"], 0)
+        self.assertEqual(self.stat()["streams"], 0)
+
+    def test_requests_that_nobody_reads_the_answers_of(self):
+        """No more of them are read than STREAM_UNREAD_MAX makes answers."""
+        many = 2000
+        blob = bytes(100_000)
+        stream = self.stream()
+        before = self.stat("echo")["requests"]
+        for _ in range(many):
+            stream.send("echo", ("x", "UINT8", [len(blob)], blob))
+        answered = self.client.infer_raw("echo", ("x", "INT8", [1], b"y"))
+        self.assertEqual(answered.raw_output_contents, [b"y"])
+        self.check_serves()
+        self.assertLess(self.stat("echo")["requests"] - before, many)
+        stream.call.cancel()
+        self.shoald.wait_all_returned("echo")
+
+
+if __name__ == "__main__":
+    shoal_fixture.main()
