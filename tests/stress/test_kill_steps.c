@@ -29,6 +29,7 @@
 #include "shm/arena.h"
 #include "shm/doorbell.h"
 #include "shm/former.h"
+#include "shm/piece.h"
 
 enum { SLOTS = 8, STAGES = 2, VICTIM = 2, SURVIVOR = 3, REPAIRER = 4, STEPS_MAX = 200000 };
 enum { LEVELS = 5 };
@@ -38,6 +39,7 @@ static struct region region;
 static char *pristine; /* a fresh region */
 static char *restored; /* the region as the stepped child left it */
 static struct rig_ledger ledger;
+static uint32_t pieces_of[SLOTS]; /* of the answer in flight, popped so far */
 
 /* The operation's objects in the child: set up before it is forked. */
 static struct {
@@ -236,6 +238,42 @@ run_fail(void)
     doorbell_ring(&region.header->coordinator_bell);
 }
 
+static bool
+prepare_emit(uint32_t items)
+{
+    if (items == SLOTS)
+        return false;
+    submit(items + 1);
+    bring_to(1, items + 1);
+    take_for_victim(1, VICTIM);
+    return true;
+}
+
+/* Two pieces, the second of two blocks that are brought together, and the end. */
+static void
+run_emit(void)
+{
+    static struct payload_builder builder;
+    struct shm_slot *slot = region_slot(&region, given.ticket.index);
+    struct error error = ERROR_NONE;
+    struct shoal_tensor tensor = {
+        .name = "x", .datatype = SHOAL_UINT8, .rank = 1, .shape = {100}, .bytes = 100};
+    struct shoal_tensor other = {
+        .name = "y", .datatype = SHOAL_UINT8, .rank = 1, .shape = {3000}, .bytes = 3000};
+    const struct piece_pusher pusher = {&region, given.ticket, VICTIM, 0, &slot->payload[0]};
+    void *data;
+    builder_init(&builder, &region, given.ticket.index, VICTIM, &slot->payload[1],
+                 &slot->payload[0]);
+    (void)!builder_add(&builder, &tensor, &data, &error);
+    (void)!piece_push(&pusher, &builder, &error);
+    (void)!builder_add(&builder, &tensor, &data, &error);
+    (void)!builder_add(&builder, &other, &data, &error);
+    (void)!piece_push(&pusher, &builder, &error);
+    builder_abandon(&builder, &slot->payload[0]);
+    (void)!rig_run(&region, 1, VICTIM, given.ticket);
+    doorbell_ring(&region.header->coordinator_bell);
+}
+
 /* The victim has stage 0 to itself, and takes and leaves the role; the survivor sleeps. */
 static void
 run_former(void)
@@ -263,16 +301,45 @@ static const struct operation operations[] = {
     {"stage_step", prepare_stage, run_stage, 0},
     {"last_stage_step", prepare_last_stage, run_last_stage, 1},
     {"abandon_and_fail", prepare_push_back, run_fail, 0},
+    {"emit", prepare_emit, run_emit, 1},
     {"former", prepare_stage, run_former, 0},
 };
 
 /* ---- after a death ---- */
 
+/* As the coordinator's: a request of which a piece was counted is not run again. */
+static enum repair_verdict
+judge_death(void *context, struct shm_ticket ticket, uint8_t stage, struct error *error)
+{
+    enum repair_verdict verdict = rig_judge(context, ticket, stage, error);
+    if (verdict != REPAIR_RUN_AGAIN ||
+        slot_emitted(region_slot(&region, ticket.index), ticket.generation) == 0)
+        return verdict;
+    (void)error_set(error, STATUS_UNAVAILABLE, "it had begun to answer");
+    return REPAIR_FAIL;
+}
+
+/* All pieces that are there: each of a request in flight, the next of its answer. */
+static void
+take_pieces(void)
+{
+    struct piece piece;
+    enum ring_result result;
+    while ((result = piece_pop(&region, &piece)) == RING_OK) {
+        assert_true(piece.ticket.index < SLOTS);
+        assert_int_equal(ledger.generation[piece.ticket.index], piece.ticket.generation);
+        assert_int_equal(piece.number, pieces_of[piece.ticket.index]++);
+        assert_int_equal(piece.payload.tensor_count, piece.number == 0 ? 1 : 2);
+        assert_int_equal(piece_release(&region, piece.block), STATUS_OK);
+    }
+    assert_int_equal(result, RING_EMPTY);
+}
+
 static void
 repair(uint16_t owner, uint32_t seat_stage)
 {
     const struct repair_dead dead = {.owner = owner, .stage = seat_stage};
-    struct repair_judge judge = {.judge = rig_judge, .context = &ledger};
+    struct repair_judge judge = {.judge = judge_death, .context = &ledger};
     struct repair_report report;
     struct error error = ERROR_NONE;
     if (region_repair(&region, &dead, OWNER_COORDINATOR, &judge, &report, &error) != STATUS_OK)
@@ -287,6 +354,7 @@ drain(void)
         uint32_t done = 0;
         for (uint32_t stage = 0; stage < STAGES; stage++)
             done += rig_stage(&region, stage, SURVIVOR) == RING_OK;
+        take_pieces(); /* before the ends */
         enum ring_result result = rig_gather(&region, &ledger);
         assert_int_not_equal(result, RING_CORRUPT);
         idle_turns = done == 0 && result != RING_OK ? idle_turns + 1 : 0;
@@ -323,7 +391,13 @@ note_sequences(uint32_t *sequences)
 static void
 finish_and_check(bool released_by_victim)
 {
+    memset(pieces_of, 0, sizeof(pieces_of));
     drain();
+    for (uint32_t i = 0; i < SLOTS; i++) { /* one more may be counted than was pushed */
+        struct shm_word word = slot_where(&region, i);
+        uint32_t emitted = slot_emitted(region_slot(&region, i), word.generation - 1);
+        assert_in_range(pieces_of[i], emitted == 0 ? 0 : emitted - 1, emitted);
+    }
     if (released_by_victim) /* its answer was given: it comes back unanswered-for, once at most */
         assert_in_range(ledger.strange, 0, 1);
     else
@@ -484,7 +558,7 @@ static uint64_t repair_steps, repair_states;
 static void
 run_repair(void)
 {
-    struct repair_judge judge = {.judge = rig_judge, .context = &ledger};
+    struct repair_judge judge = {.judge = judge_death, .context = &ledger};
     struct repair_report report;
     struct error error = ERROR_NONE;
     const struct repair_dead dead = {.owner = VICTIM, .stage = interrupted->seat_stage};
@@ -522,7 +596,8 @@ TEST_CASE(test_repair)
     interrupted = *state;
     repair_steps = repair_states = 0;
     uint64_t deaths = 0;
-    for (uint32_t level = 1; level < 4; level++) {
+    uint32_t levels = interrupted->run == run_emit ? 2 : 4; /* it is long */
+    for (uint32_t level = 1; level < levels; level++) {
         reset();
         if (!interrupted->prepare(level_items[level]))
             continue;
@@ -544,6 +619,7 @@ set_up(void **state)
 {
     (void)state;
     struct region_plan plan = rig_plan(STAGES, 2, SLOTS);
+    plan.pieces = 1;
     struct error error = ERROR_NONE;
     if (region_create(&region, &plan, 1, &error) != STATUS_OK) {
         fprintf(stderr, "%s\n", error.text);
@@ -567,7 +643,7 @@ tear_down(void **state)
     return 0;
 }
 
-enum { OPERATIONS = ARRAY_COUNT(operations), REPAIRED = 3 };
+enum { OPERATIONS = ARRAY_COUNT(operations), REPAIRED = 4 };
 
 int
 main(void)
@@ -577,8 +653,9 @@ main(void)
         tests[i] = (struct CMUnitTest){.name = operations[i].name,
                                        .test_func = test_operation,
                                        .initial_state = (void *)(uintptr_t)&operations[i]};
-    /* where a death leaves most to repair: pop, push to the ring it came from, the whole step */
-    static const uint32_t repaired[REPAIRED] = {1, 2, 7};
+    /* where a death leaves most to repair: pop, push to the ring it came from, the whole step,
+     * pieces */
+    static const uint32_t repaired[REPAIRED] = {1, 2, 7, 10};
     for (uint32_t i = 0; i < REPAIRED; i++)
         tests[OPERATIONS + i] =
             (struct CMUnitTest){.name = "repair",
