@@ -369,6 +369,7 @@ create_mesh(struct coordinator_node *node, struct error *error)
         .tracer = node->tracer,
         .share_key = node->share_key,
         .log_level = node->log_level,
+        .worker_program = node->options->worker_program,
         .on_disabled = on_mesh_disabled,
         .on_refused = node_refuse_to_start,
         .context = node,

@@ -201,6 +201,7 @@ node_stop_at_once(struct coordinator_node *node, int number)
     log_warn("stopping_at_once");
     node->exit_code = NODE_EXIT_SIGNALLED + number;
     node_stop(node);
+    mesh_node_kill(node->mesh);
     for (uint32_t i = 0; i < node->assembly.pipeline_count; i++)
         pipeline_kill(node->assembly.pipelines[i]);
 }

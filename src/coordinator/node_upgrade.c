@@ -149,6 +149,8 @@ what_cannot_move(const struct coordinator_node *node)
     if (mesh->store_kind == CONFIG_STORE_MEMORY || mesh->store_kind == CONFIG_STORE_FILE)
         return "the registry of its mesh belongs to this process: only `store: etcd:…` can be "
                "shared";
+    if (mesh->images != NULL)
+        return "its runtime would run twice, at the same ports: drain and restart it";
     if (mesh->runtime != NULL)
         return "its external runtime would get loads and unloads of the same models from two "
                "processes: drain and restart it";

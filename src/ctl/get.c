@@ -83,9 +83,10 @@ static const char *const headings[MANIFEST_KINDS][10] = {
                                     "PREVROLLEDOUTREVISION", "LATESTREADYREVISION", "AGE", NULL},
     [MANIFEST_PREDICTOR] = {"NAME", "TYPE", "AVAILABLE", "ACTIVEMODEL", "TARGETMODEL", "TRANSITION",
                             "AGE", NULL},
-    [MANIFEST_SERVING_RUNTIME] = {"NAME", "DISABLED", "MODELTYPE", "CONTAINERS", "AGE", NULL},
-    [MANIFEST_CLUSTER_SERVING_RUNTIME] = {"NAME", "DISABLED", "MODELTYPE", "CONTAINERS", "AGE",
-                                          NULL},
+    [MANIFEST_SERVING_RUNTIME] = {"NAME", "DISABLED", "MODELTYPE", "CONTAINERS", "READY",
+                                  "RESTARTS", "AGE", NULL},
+    [MANIFEST_CLUSTER_SERVING_RUNTIME] = {"NAME", "DISABLED", "MODELTYPE", "CONTAINERS", "READY",
+                                          "RESTARTS", "AGE", NULL},
     [MANIFEST_SECRET] = {"NAME", "TYPE", "DATA", "AGE", NULL},
     [MANIFEST_CONFIG_MAP] = {"NAME", "DATA", "AGE", NULL},
 };
@@ -110,6 +111,30 @@ put_predictor(struct figure_table *table, const struct shown_object *shown)
     table_add(table, "%s", AT(shown->status, "transitionStatus"));
 }
 
+/* Of the nodes that run it, those that are ready: "1/2". */
+static void
+put_nodes(struct figure_table *table, const struct shown_object *shown)
+{
+    static const char *const idle[] = {"Unable", "Busy", ""};
+    size_t i;
+    size_t ready = 0;
+    size_t running = 0;
+    json_int_t restarts = 0;
+    json_t *node;
+    json_array_foreach(json_object_get(shown->status, "nodes"), i, node)
+    {
+        const char *state = AT(node, "state");
+        bool runs = true;
+        for (size_t k = 0; k < ARRAY_COUNT(idle); k++)
+            runs = runs && strcmp(state, idle[k]) != 0;
+        running += runs;
+        ready += strcmp(state, "Ready") == 0;
+        restarts += json_integer_value(json_object_get(node, "restarts"));
+    }
+    table_add(table, "%zu/%zu", ready, running);
+    table_add(table, "%" JSON_INTEGER_FORMAT, restarts);
+}
+
 static void
 put_runtime(struct figure_table *table, const struct shown_object *shown)
 {
@@ -119,6 +144,7 @@ put_runtime(struct figure_table *table, const struct shown_object *shown)
     table_add(table, "%s", json_is_true(json_object_get(spec, "disabled")) ? "true" : "");
     table_add(table, "%s", AT(format, "name"));
     table_add(table, "%s", AT(container, "name"));
+    put_nodes(table, shown);
 }
 
 static void

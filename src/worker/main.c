@@ -10,6 +10,7 @@
 #include "base/usage.h"
 #include "worker/crash.h"
 #include "worker/crash_symbols.h"
+#include "worker/keep.h"
 #include "worker/worker.h"
 
 /* Read by jemalloc if present. With its default, `retain`, models' heaps could not pass pages on:
@@ -110,7 +111,10 @@ static const struct usage_command command = {
     .about =
         "Without an option it expects shared memory and sockets from shoald, as descriptors 3\n"
         "and above, and ends at once without them. `shoald --worker` takes a program that\n"
-        "starts it in another way, under valgrind for one.\n",
+        "starts it in another way, under valgrind for one.\n"
+        "\n"
+        "With `--keep` and arguments of shoald it runs a container of a ServingRuntime, and\n"
+        "ends as that program did.\n",
     .exits = "  0    told to stop\n"
              "  2    could not start\n"
              "  3    the shared memory is corrupt\n"
@@ -150,6 +154,8 @@ take_argument(const char *argument)
 int
 main(int argc, char **argv)
 {
+    if (argc > 1 && strcmp(argv[1], "--keep") == 0)
+        return keep(argc, argv);
     if (argc > 1)
         return take_argument(argv[1]);
     worker_bind_to_parent();

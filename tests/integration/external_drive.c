@@ -432,7 +432,7 @@ main(int argc, char **argv)
         .start_ns = strtol(argv[2], NULL, 10) * NS_PER_MS,
         .on_failed = on_failed,
     };
-    CHECK(external_create(&options, &external, &error) == STATUS_OK);
+    external = external_create(&options);
     runner = runner_create(&(struct runner_options){.base = base,
                                                     .core = {.instance = "one", .seed = 1},
                                                     .address = "",

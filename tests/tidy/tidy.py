@@ -27,9 +27,11 @@ COORDINATOR = {
     "telemetry": set(),
     "pipeline": {"config", "loop", "protocol", "telemetry"},
     "workers": {"config", "loop", "pipeline"},
+    "runtimes": {"workers"},
     "models": {"config", "loop", "protocol", "pipeline", "workers"},
     "entry": {"config", "loop", "protocol", "telemetry", "pipeline", "models"},
-    "mesh": {"config", "loop", "protocol", "telemetry", "pipeline", "models", "entry"},
+    "mesh": {"config", "loop", "protocol", "telemetry", "pipeline", "models", "entry",
+             "runtimes", "workers"},
     "front": {"config", "loop", "protocol", "telemetry", "pipeline", "models", "entry", "mesh"},
     "dashboard": {"config", "loop", "telemetry", "front"},
 }
@@ -42,7 +44,8 @@ def coordinator_layers():
     rows = {f"src/coordinator/{folder}": outside | {f"coordinator/{name}" for name in {folder} | below}
             for folder, below in COORDINATOR.items()}
     rows["src/coordinator/mesh"] |= {"mesh", "mesh/core", "mesh/etcd", "mesh/record", "mesh/store",
-                                     "mesh/edge", "serving/adapter", "serving/leader", "serving/manifest"}
+                                     "mesh/edge", "serving/adapter", "serving/leader", "serving/manifest", "serving/runtimes"}
+    rows["src/coordinator/runtimes"] |= {"serving/manifest", "serving/runtimes"}
     rows["src/coordinator/config"] |= {"yaml"}
     for folder in "front", "dashboard":
         rows[f"src/coordinator/{folder}"] |= {"http"}
@@ -70,7 +73,8 @@ LAYERS = {
     "src/serving/reconcile": {"base", "serving/reconcile"},
     "src/serving/manifest": {"base", "yaml", "serving/reconcile", "serving/manifest"},
     "src/serving/adapter": {"base", "wire", "rpc", "mesh/edge", "serving/storage", "serving/adapter"},
-    "src/serving/leader": {"base", "loop", "mesh", "mesh/core", "mesh/record", "mesh/store", "mesh/edge",
+    "src/serving/runtimes": {"base", "yaml", "serving/manifest", "serving/runtimes"},
+    "src/serving/leader": {"base", "loop", "yaml", "mesh", "mesh/core", "mesh/record", "mesh/store", "mesh/edge",
                            "serving/reconcile", "serving/manifest", "serving/leader"},
     "src/ctl": {"base", "ipc", "rpc", "serving/manifest", "ctl", "shoal"},
     "src/mesh/core": {"base", "mesh", "mesh/core"},
@@ -192,7 +196,8 @@ EXCEPTIONS = [
         "call", "manage", "many", "node", "pending")],
      "who answers a caller of the mesh, and who is the last to look at its call, is decided between "
      "threads"),
-    ("atomics", ["src/coordinator/mesh/mesh_counters.*"], "the counters that it writes"),
+    ("atomics", [f"src/coordinator/mesh/mesh_{name}.*" for name in ("counters", "hosting", "runtime")],
+     "the counters that they write"),
     ("atomics", ["src/coordinator/telemetry/meters.c"],
      "threads that answer count, the HTTP thread reads: private words, without a lock"),
     ("atomics", ["src/coordinator/dashboard/viewers.*"], "the counters that it writes"),

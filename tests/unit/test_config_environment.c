@@ -214,7 +214,7 @@ TEST_CASE(test_external_runtime)
     snprintf(text, sizeof(text), "mesh: {runtime: \"unix:/%0120d\"}\n", 1);
     rig_bad(text, 1, "the path of a socket must have at most");
     rig_bad("mesh: {runtime_calls: \"h:1\"}\n" WITH_MODELS, 1, "`runtime_calls` without `runtime`");
-    rig_bad("mesh: {runtime: \"h:1\"}\n" WITH_MODELS, 3, "beside `mesh: runtime` needs `types`");
+    rig_bad("mesh: {runtime: \"h:1\"}\n" WITH_MODELS, 3, "a runtime of `mesh` needs `types`");
     rig_bad("mesh: {runtime: \"h:1\", runtime_types: [a]}\n", 1,
             "is for a node that has `runtime` and");
     rig_bad("mesh: {runtime_types: [a]}\n" WITH_MODELS, 1, "is for a node that has `runtime` and");
@@ -436,7 +436,7 @@ TEST_CASE(test_a_runtime_that_is_not_needed)
     assert_string_equal(config.mesh.runtime, "localhost:8085");
     assert_string_equal(config.mesh.runtime_calls, "localhost:8001");
     config_free(&config);
-    rig_bad("mesh: {runtime: \"h:1\"}\n" WITH_MODELS, 3, "beside `mesh: runtime` needs `types`");
+    rig_bad("mesh: {runtime: \"h:1\"}\n" WITH_MODELS, 3, "a runtime of `mesh` needs `types`");
 }
 
 TEST_CASE(test_metrics_of_the_environment)

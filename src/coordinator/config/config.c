@@ -89,6 +89,14 @@ config_load(const char *path, const struct config_options *options, struct confi
 }
 
 static void
+variables_free(char **variables)
+{
+    for (uint32_t i = 0; variables != NULL && variables[i] != NULL; i++)
+        free(variables[i]);
+    free(variables);
+}
+
+static void
 stage_free(struct config_stage *stage)
 {
     for (uint32_t i = 0; i < stage->param_count; i++) {
@@ -96,9 +104,7 @@ stage_free(struct config_stage *stage)
         free(stage->params[i].value);
     }
     free(stage->params);
-    for (uint32_t i = 0; stage->variables != NULL && stage->variables[i] != NULL; i++)
-        free(stage->variables[i]);
-    free(stage->variables);
+    variables_free(stage->variables);
     free(stage->name);
     free(stage->modelet);
     free(stage->interpreter);
@@ -179,9 +185,13 @@ mesh_free(struct config_mesh *mesh)
                            mesh->runtime_types,
                            mesh->registered,
                            mesh->adapter.server_type,
-                           mesh->adapter.repository};
+                           mesh->adapter.repository,
+                           mesh->run_commands,
+                           mesh->node_labels,
+                           mesh->node_taints};
     for (size_t i = 0; i < ARRAY_COUNT(texts); i++)
         free(texts[i]);
+    variables_free(mesh->images);
     addresses_free(&mesh->peers);
     addresses_free(&mesh->upgrade_peers);
     management_free(&mesh->management);

@@ -208,7 +208,13 @@ struct config_mesh {
     char *runtime_calls; /* where it serves calls for models; NULL: at the same address */
     char *runtime_types; /* sorted, comma-separated; NULL: all that no pipeline has */
     struct config_adapter adapter; /* for `runtime` */
-    char *prefix;                  /* of the keys, before the service's name */
+    char **images;      /* "NAME=COMMAND", NULL-terminated; NULL: ServingRuntimes are not run */
+    char *run_commands; /* "on" or "off" */
+    char *node_labels;  /* this and the next: sorted, comma-separated; NULL: none */
+    char *node_taints;
+    int64_t stop_timeout_ns;
+    int64_t restart_ns_max;
+    char *prefix; /* of the keys, before the service's name */
     char *service;
     char *instance; /* this node's id */
     char *labels;   /* sorted, comma-separated; "" for none */

@@ -15,6 +15,7 @@
 
 #include "base/check.h"
 #include "coordinator/config/config_tree.h"
+#include "coordinator/config/config_types.h"
 #include "ipc/counters.h"
 #include "ipc/handshake.h"
 
@@ -284,7 +285,7 @@ config_check_top(struct config_reader *reader, const struct config_given *given)
     check_socket_mode(reader, given);
     check_traces(reader, given);
     check_storage(reader, given);
-    if (given->nodes[KEY_PIPELINES] == NULL && config->mesh.runtime == NULL)
+    if (given->nodes[KEY_PIPELINES] == NULL && !config_has_runtime(config))
         report_add(reader->report, 1, "`pipelines` is missing: the top level needs it (%s)",
                    config_type_name(CONFIG_PIPELINES));
     check_runtime(reader, given);

@@ -166,11 +166,60 @@ check_shared(struct config_reader *reader)
         if (pipeline->models.root == NULL)
             continue;
         if (pipeline->models.type_count == 0)
-            report_add(reader->report, pipeline->line,
-                       "a pipeline with `models` beside `mesh: runtime` needs `types`: all others "
-                       "go to that runtime");
+            report_add(
+                reader->report, pipeline->line,
+                "a pipeline with `models` beside a runtime of `mesh` needs `types`: all others "
+                "go to that runtime");
         check_runtime_types(reader, &pipeline->models);
     }
+}
+
+/* `KEY=VALUE`, and of a taint, `KEY[=VALUE]:EFFECT`. */
+static bool
+is_attribute(enum config_key_index key, const char *text, size_t bytes)
+{
+    static const char *const effects[] = {":NoSchedule", ":NoExecute", ":PreferNoSchedule"};
+    const char *equals = memchr(text, '=', bytes);
+    if (key == KEY_MESH_NODE_LABELS)
+        return equals != NULL && equals > text;
+    for (size_t i = 0; i < ARRAY_COUNT(effects); i++) {
+        size_t length = strlen(effects[i]);
+        if (bytes > length && memcmp(text + bytes - length, effects[i], length) == 0)
+            return text[0] != '=' && text[0] != ':';
+    }
+    return false;
+}
+
+static void
+check_attributes(struct config_reader *reader, enum config_key_index key, const char *list)
+{
+    while (list != NULL && *list != '\0') {
+        size_t bytes = strcspn(list, ",");
+        if (!is_attribute(key, list, bytes))
+            report_add(reader->report, line_of(reader, key), "`%s`: \"%.*s\" must be %s",
+                       config_keys[key].name, (int)bytes, list,
+                       key == KEY_MESH_NODE_LABELS
+                           ? "KEY=VALUE"
+                           : "KEY=VALUE:EFFECT or KEY:EFFECT, with the effect NoSchedule, "
+                             "NoExecute or PreferNoSchedule");
+        list += bytes + (list[bytes] == ',');
+    }
+}
+
+/* ServingRuntimes that this node runs. */
+static void
+check_hosting(struct config_reader *reader)
+{
+    static const enum config_key_index keys[] = {KEY_MESH_RUN_COMMANDS, KEY_MESH_NODE_LABELS,
+                                                 KEY_MESH_NODE_TAINTS};
+    const struct config_mesh *mesh = &reader->config->mesh;
+    check_attributes(reader, KEY_MESH_NODE_LABELS, mesh->node_labels);
+    check_attributes(reader, KEY_MESH_NODE_TAINTS, mesh->node_taints);
+    for (size_t i = 0; i < ARRAY_COUNT(keys) && mesh->images == NULL; i++)
+        if (reader->mesh_given.nodes[keys[i]] != NULL)
+            report_add(reader->report, line_of(reader, keys[i]),
+                       "`%s` without `images`: this node runs no ServingRuntimes",
+                       config_keys[keys[i]].name);
 }
 
 static void
@@ -212,7 +261,12 @@ check_runtime(struct config_reader *reader, const struct config_given *given)
         report_add(reader->report, line_of(reader, KEY_MESH_RUNTIME_TYPES),
                    "`runtime_types` is for a node that has `runtime` and pipelines with `models`: "
                    "one of them alone loads all that it can");
-    if (shared)
+    check_hosting(reader);
+    if (mesh->runtime != NULL && mesh->images != NULL)
+        report_add(reader->report, line_of(reader, KEY_MESH_IMAGES),
+                   "`runtime` and `images` exclude each other: the node has one runtime, which is "
+                   "either started already or the one of a manifest");
+    if (shared && !refused[KEY_MESH_IMAGES])
         check_shared(reader);
 }
 
@@ -234,10 +288,10 @@ check_beside(struct config_reader *reader, const struct config_given *given)
         free(models->watch);
         models->watch = must_copy("no");
     }
-    if (!any && config->mesh.runtime == NULL && !given->refused[KEY_PIPELINES])
+    if (!any && !config_has_runtime(config) && !given->refused[KEY_PIPELINES])
         report_add(reader->report, config->mesh.line,
-                   "`mesh`, but no pipeline has `models`, and it has no `runtime`: nothing could "
-                   "load them");
+                   "`mesh`, but no pipeline has `models`, and it has no `runtime` and no `images`: "
+                   "nothing could load them");
     if (config->runtime.count > 0)
         report_add(reader->report, given->nodes[KEY_RUNTIME]->key_line,
                    "`runtime` and `mesh` exclude each other: two meshes would load and unload the "

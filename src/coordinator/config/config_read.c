@@ -476,16 +476,17 @@ has_variable(char *const *variables, const char *name)
     return false;
 }
 
+/* Into an array of "NAME=value" that ends with NULL. */
 static void
 read_variables(struct config_reader *reader, const struct config_key *key,
-               const struct tree_node *map, struct config_stage *stage)
+               const struct tree_node *map, char ***variables)
 {
     uint32_t count = 0;
     if (map->kind != NODE_MAP) {
         report_type(reader, key, map);
         return;
     }
-    stage->variables = must_allocate(CONFIG_VARIABLES_MAX + 1, sizeof(*stage->variables));
+    *variables = must_allocate(CONFIG_VARIABLES_MAX + 1, sizeof(**variables));
     for (const struct tree_node *item = map->first; item != NULL; item = item->next) {
         char name[REPORT_VALUE_BYTES];
         char shown[REPORT_VALUE_BYTES];
@@ -494,20 +495,18 @@ read_variables(struct config_reader *reader, const struct config_key *key,
             continue;
         if (item->key[0] == '\0' || has_control_characters(item->key) ||
             strchr(item->key, '=') != NULL) {
-            report_add(reader->report, item->key_line, "%s is not a name for a variable", name);
-        } else if (has_variable(stage->variables, item->key)) {
-            report_add(reader->report, item->key_line, "variable %s is given twice", name);
+            report_add(reader->report, item->key_line, "%s is not a name in `%s`", name, key->name);
+        } else if (has_variable(*variables, item->key)) {
+            report_add(reader->report, item->key_line, "`%s`: %s is given twice", key->name, name);
         } else if (item->kind != NODE_SCALAR) {
-            report_add(reader->report, item->line, "variable %s must be a single value, not %s",
-                       name, node_show(item, shown));
+            report_add(reader->report, item->line, "`%s`: %s must be a single value, not %s",
+                       key->name, name, node_show(item, shown));
         } else if (count == CONFIG_VARIABLES_MAX) {
-            report_add(reader->report, item->key_line, "`%s` has more than %d variables", key->name,
+            report_add(reader->report, item->key_line, "`%s` has more than %d names", key->name,
                        CONFIG_VARIABLES_MAX);
             return;
         } else {
-            size_t bytes = strlen(item->key) + strlen(item->text) + 2;
-            stage->variables[count] = must_allocate(bytes, 1);
-            snprintf(stage->variables[count++], bytes, "%s=%s", item->key, item->text);
+            (*variables)[count++] = must_format("%s=%s", item->key, item->text);
         }
     }
 }
@@ -603,7 +602,9 @@ read_value(struct config_reader *reader, const struct config_key *key, const str
         break;
     case CONFIG_FIELD_NUMBERS: read_id_path(reader, key, node, base); break;
     case CONFIG_PARAMS: read_params(reader, key, node, stage); break;
-    case CONFIG_VARIABLES: read_variables(reader, key, node, stage); break;
+    case CONFIG_VARIABLES:
+        read_variables(reader, key, node, (char ***)(void *)((char *)base + key->offset));
+        break;
     case CONFIG_NAMES: read_names(reader, key, node, base); break;
     case CONFIG_LABELS:
         read_labels(reader, key, node, (char **)(void *)((char *)base + key->offset));

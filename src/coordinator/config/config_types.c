@@ -13,9 +13,15 @@ has_models(const struct config *config)
 }
 
 bool
+config_has_runtime(const struct config *config)
+{
+    return config->mesh.runtime != NULL || config->mesh.images != NULL;
+}
+
+bool
 config_types_are_shared(const struct config *config)
 {
-    return config->mesh.runtime != NULL && has_models(config);
+    return config_has_runtime(config) && has_models(config);
 }
 
 bool

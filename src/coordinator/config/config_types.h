@@ -7,6 +7,9 @@
 
 #include "coordinator/config/config.h"
 
+/* Whether a runtime beside the pipelines may load models: `runtime`, or one that `images` run. */
+bool config_has_runtime(const struct config *config);
+
 /* Whether pipelines and an external runtime both load models. */
 bool config_types_are_shared(const struct config *config);
 

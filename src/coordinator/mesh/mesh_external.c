@@ -57,16 +57,15 @@ translator_of(const struct mesh_external_options *options)
 }
 
 /* Waits for it without end: pods start in any order. */
-enum status
-mesh_external_open(const struct mesh_external_options *options, struct external **external,
-                   struct error *error)
+struct external *
+mesh_external_open(const struct mesh_external_options *options)
 {
     const struct config *config = options->config;
     const struct config_mesh *mesh = &config->mesh;
     const char *const targets[] = {mesh->runtime, mesh->runtime_else};
     const struct external_options made = {
         .targets = targets,
-        .target_count = mesh->runtime_else != NULL ? 2 : 1,
+        .target_count = (mesh->runtime != NULL) + (mesh->runtime_else != NULL),
         .serving = mesh->runtime_calls,
         .pool = options->pool,
         .queues = options->queues,
@@ -76,9 +75,10 @@ mesh_external_open(const struct mesh_external_options *options, struct external 
         .start_ns = EXTERNAL_START_NS,
         .on_served = options->meters != NULL ? on_served : NULL,
         .context = options->meters,
+        .on_change = options->on_change,
+        .on_change_context = options->context,
         .files = mesh_fetch_files(options->storage),
         .translator = translator_of(options),
     };
-    enum status status = external_create(&made, external, error);
-    return status == STATUS_OK ? STATUS_OK : error_prefix(error, "mesh: runtime");
+    return external_create(&made);
 }

@@ -10,13 +10,14 @@
 struct storage;
 
 struct mesh_external_options {
-    const struct config *config; /* with `mesh: runtime` */
+    const struct config *config; /* with `runtime` or `images` in `mesh` */
     struct storage *storage;     /* NULL: models are not fetched */
     struct rpc_queue *const *queues;
     uint32_t queue_count;
     uint32_t pool;
-    struct meters *meters; /* NULL: none */
+    struct meters *meters;            /* NULL: none */
+    void (*on_change)(void *context); /* as in external_options */
+    void *context;
 };
 
-enum status mesh_external_open(const struct mesh_external_options *options,
-                               struct external **external, struct error *error) WARN_UNUSED;
+struct external *mesh_external_open(const struct mesh_external_options *options);

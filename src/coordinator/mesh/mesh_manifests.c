@@ -413,6 +413,12 @@ mesh_manifests_create(struct loop *loop, struct mesh_runner *runner, const struc
     return manifests;
 }
 
+struct serving_leader *
+mesh_manifests_leader(struct mesh_manifests *manifests)
+{
+    return manifests->leader;
+}
+
 struct store_events
 mesh_manifests_events(struct mesh_manifests *manifests)
 {

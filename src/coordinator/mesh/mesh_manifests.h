@@ -16,6 +16,7 @@ struct storage;
 /* `storage` gets the Secret storage-config; NULL: nothing does. */
 struct mesh_manifests *mesh_manifests_create(struct loop *loop, struct mesh_runner *runner,
                                              const struct config *config, struct storage *storage);
+struct serving_leader *mesh_manifests_leader(struct mesh_manifests *manifests);
 /* The events to open the store with: the runner's too. */
 struct store_events mesh_manifests_events(struct mesh_manifests *manifests);
 void mesh_manifests_start(struct mesh_manifests *manifests, struct store *store);

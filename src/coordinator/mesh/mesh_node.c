@@ -10,12 +10,12 @@
 #include "coordinator/config/config_types.h"
 #include "coordinator/mesh/mesh_address.h"
 #include "coordinator/mesh/mesh_counters.h"
-#include "coordinator/mesh/mesh_external.h"
 #include "coordinator/mesh/mesh_file.h"
 #include "coordinator/mesh/mesh_listed.h"
 #include "coordinator/mesh/mesh_many.h"
 #include "coordinator/mesh/mesh_register.h"
 #include "coordinator/mesh/mesh_report.h"
+#include "coordinator/mesh/mesh_runtime.h"
 #include "coordinator/mesh/mesh_settings.h"
 #include "coordinator/mesh/mesh_store.h"
 #include "coordinator/mesh/mesh_manifests.h"
@@ -49,11 +49,13 @@ struct mesh_node {
     struct mesh_runner *runner;
     bool shared; /* pipelines load models, too */
     struct mesh_pools pools;
-    struct external *external; /* NULL: only pipelines load models */
+    struct mesh_runtime *runtime; /* NULL: only pipelines load models */
+    struct external *external;    /* of that; NULL: likewise */
     struct rpc_queue *queues[QUEUES_MAX];
     struct peer_server *server; /* this and the next: NULL without other nodes */
     struct peers *peers;
     uint32_t queue_count;
+    char address[MESH_ADDRESS_BYTES]; /* for other nodes; "": there are none */
     struct mesh_file types_file;
     struct mesh_file dataplane_file;
     struct loop_timer *files_timer;
@@ -239,7 +241,7 @@ is_shared(const struct mesh_node *node)
 bool
 mesh_node_takes_any(const struct mesh_node *node)
 {
-    return node != NULL && (is_shared(node) || node->config->runtime != NULL);
+    return node != NULL && (is_shared(node) || config_has_runtime(node->options.config));
 }
 
 /* For `fail_fast`: etcd has had its time to answer. */
@@ -394,20 +396,6 @@ open_peers(struct mesh_node *node, int64_t start_ms, struct error *error)
     return STATUS_OK;
 }
 
-static enum status
-open_external(struct mesh_node *node, struct error *error)
-{
-    const struct mesh_external_options options = {.config = node->options.config,
-                                                  .storage = node->options.storage,
-                                                  .queues = node->queues,
-                                                  .queue_count = node->queue_count,
-                                                  .pool = node->pools.count - 1, /* the last */
-                                                  .meters = node->meters};
-    if (node->config->runtime == NULL)
-        return STATUS_OK;
-    return mesh_external_open(&options, &node->external, error);
-}
-
 static void
 on_drained(void *context)
 {
@@ -462,6 +450,7 @@ create_runner(struct mesh_node *node, const char *address, int64_t start_ms)
         .on_measure = on_measure,
         .context = node,
     };
+    options.last_is_hosted = config->images != NULL;
     if (node->shared)
         options.second = external_for_runner(node->external);
     if (node->peers != NULL)
@@ -495,15 +484,24 @@ mesh_node_open(struct mesh_node *node, struct rpc_queue *const *queues, uint32_t
     if (node == NULL)
         return STATUS_OK;
     int64_t start_ms = mesh_wall_ms();
-    char address[MESH_ADDRESS_BYTES] = "";
+    char *address = node->address;
     enum status status = STATUS_OK;
     CHECK(queue_count >= 1 && queue_count <= QUEUES_MAX);
     memcpy(node->queues, queues, queue_count * sizeof(struct rpc_queue *));
     node->queue_count = queue_count;
     if (is_shared(node))
         status = open_peers(node, start_ms, error);
-    if (status == STATUS_OK)
-        status = open_external(node, error);
+    node->runtime = mesh_runtime_create(
+        &(struct mesh_runtime_options){.config = node->options.config,
+                                       .loop = node->options.loop,
+                                       .meters = node->meters,
+                                       .storage = node->options.storage,
+                                       .queues = node->queues,
+                                       .queue_count = node->queue_count,
+                                       .pool = node->pools.count - 1, /* the last one */
+                                       .counters = node->options.counters,
+                                       .worker_program = node->options.worker_program});
+    node->external = mesh_runtime_external(node->runtime);
     if (status == STATUS_OK && is_shared(node))
         status = mesh_address_find(node->config, peer_server_port(node->server, 0), address, error);
     if (status != STATUS_OK)
@@ -543,8 +541,10 @@ mesh_node_start(struct mesh_node *node)
         loop_timer_set(node->reach_timer, REACH_S * (int64_t)NS_PER_S);
     if (node->server != NULL)
         peer_server_start(node->server, node->runner, 0);
-    if (node->external != NULL)
-        external_start(node->external, node->runner);
+    mesh_runtime_start(node->runtime, &(struct mesh_runtime_bound){
+                                          .runner = node->runner,
+                                          .leader = mesh_manifests_leader(node->manifests),
+                                          .address = node->address});
     if (node->listed != NULL)
         register_listed(node);
 }
@@ -657,7 +657,7 @@ mesh_node_report(struct mesh_node *node, const struct control_request *request, 
         .silent_ns = mesh_store_silent_ns(&node->store),
         .is_full = mesh_store_is_full(&node->store),
         .instance = node->config->instance,
-        .external_pool = node->config->runtime != NULL ? node->pools.count - 1 : POOL_NONE};
+        .external_pool = node->external != NULL ? node->pools.count - 1 : POOL_NONE};
     return mesh_report_write(&source, request, list, error);
 }
 
@@ -715,8 +715,14 @@ mesh_node_stop(struct mesh_node *node)
         peer_server_stop(node->server);
     if (node->peers != NULL)
         peers_close(node->peers);
-    if (node->external != NULL)
-        external_close(node->external);
+    mesh_runtime_stop(node->runtime);
+}
+
+void
+mesh_node_kill(struct mesh_node *node)
+{
+    if (node != NULL)
+        mesh_runtime_kill(node->runtime);
 }
 
 bool
@@ -727,7 +733,7 @@ mesh_node_is_leaving(const struct mesh_node *node)
     bool is_withdrawing = node->store.store != NULL && store_is_leaving(node->store.store);
     bool is_sending = node->server != NULL && peer_server_is_sending(node->server) &&
                       clock_now_ns() < node->stopped_ns + LAST_ANSWERS_NS;
-    return is_withdrawing || is_sending;
+    return is_withdrawing || is_sending || mesh_runtime_is_stopping(node->runtime);
 }
 
 void
@@ -748,7 +754,7 @@ mesh_node_end_peers(struct mesh_node *node)
     node->management = NULL;
     peer_server_destroy(node->server);
     peers_destroy(node->peers);
-    external_destroy(node->external);
+    mesh_runtime_end_calls(node->runtime);
     node->external = NULL;
     node->server = NULL;
     node->peers = NULL;
@@ -760,6 +766,7 @@ mesh_node_destroy(struct mesh_node *node)
     if (node == NULL)
         return;
     mesh_store_close(&node->store);
+    mesh_runtime_destroy(node->runtime);
     mesh_manifests_destroy(node->manifests);
     runner_destroy(node->runner);
     mesh_manage_destroy(node->manage);

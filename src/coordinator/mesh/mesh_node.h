@@ -47,7 +47,8 @@ struct mesh_node_options {
     const char *counters_path;   /* of the node's file; kept */
     const char *const *listen;   /* the front's addresses; kept */
     uint32_t listen_count;
-    enum rpc_accept accept; /* callers of management; other nodes at once */
+    const char *worker_program; /* kept; runs containers (worker/keep.h) */
+    enum rpc_accept accept;     /* callers of management; other nodes at once */
 };
 
 /* `*node` is NULL without `mesh` in the configuration; every function here leaves NULL alone. */
@@ -107,8 +108,11 @@ bool mesh_node_has_calls(struct mesh_node *node);
 
 /* Answers waiting calls and begins none any more. May be repeated. */
 void mesh_node_stop(struct mesh_node *node);
-/* After mesh_node_stop: whether the loop must still run, for 2 s at most: to withdraw the instance,
- * for whose lease other nodes would otherwise wait, and to send other nodes their last answers. */
+/* Kills the containers of its runtime. */
+void mesh_node_kill(struct mesh_node *node);
+/* After mesh_node_stop: whether the loop must still run: for 2 s at most, to withdraw the instance,
+ * for whose lease other nodes would otherwise wait, and to send other nodes their last answers; for
+ * `stop_timeout_ms` at most, to end the containers of its runtime. */
 bool mesh_node_is_leaving(const struct mesh_node *node);
 /* Once, after mesh_node_stop: ends management and drops the connections of other nodes. */
 void mesh_node_cut(struct mesh_node *node);

@@ -6,6 +6,7 @@
 
 #include "base/bytes.h"
 #include "base/check.h"
+#include "coordinator/config/config_types.h"
 #include "coordinator/models/runtime_request.h"
 
 _Static_assert((int)MESH_POOL_NAME_BYTES == (int)CONFIG_NAME_BYTES_MAX + 1, "a pool's name fits");
@@ -57,7 +58,7 @@ mesh_types_pools(const struct config *config, struct mesh_pools *pools)
         if (models->root != NULL)
             pools->types[pools->count++] = join(models->types, models->type_count);
     }
-    if (mesh->runtime != NULL) {
+    if (config_has_runtime(config)) {
         char *types = strdup(mesh->runtime_types != NULL ? mesh->runtime_types : "*");
         CHECK(types != NULL);
         pools->types[pools->count++] = types;

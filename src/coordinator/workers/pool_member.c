@@ -131,6 +131,7 @@ start_log(struct pool_member *member)
         .fd = member->process.words,
         .bytes_per_s = options->source->config.worker_log_bytes_per_s,
         .counters = member_pool(member)->counters,
+        .dropped = STAGE_LINES_DROPPED,
         .pipeline = member->pools->lane->info.name,
         .stage = stage_config(member->pools, member->stage)->name,
         .worker = member->index,

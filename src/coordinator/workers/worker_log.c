@@ -22,6 +22,8 @@ enum {
 
 /* Programs of workers have names that begin so. */
 #define PROGRAM "shoal"
+/* A container's process has one of its own beside it (worker/keep.h). */
+#define KEEPER "shoal-container"
 
 struct worker_log {
     struct worker_log_options options;
@@ -54,10 +56,26 @@ refill(struct worker_log *log)
         log->budget_bytes = BURST_S * rate;
 }
 
+static bool
+is_container(const struct worker_log *log)
+{
+    return log->options.source == WORKER_LOG_OF_CONTAINER;
+}
+
+/* Whose lines go through unchanged: their names begin so. */
+static const char *
+program_of(const struct worker_log *log)
+{
+    return is_container(log) ? KEEPER : PROGRAM;
+}
+
 static void
 notify_dropped(struct worker_log *log)
 {
-    if (log->untold > 0)
+    if (log->untold > 0 && is_container(log))
+        log_warn("container_log_dropped runtime=%s container=%s pid=%d lines=%" PRIu64,
+                 log->options.pipeline, log->options.stage, (int)log->options.pid, log->untold);
+    else if (log->untold > 0)
         log_warn("worker_log_dropped pipeline=%s stage=%s worker=%u pid=%d lines=%" PRIu64,
                  log->options.pipeline, log->options.stage, log->options.worker,
                  (int)log->options.pid, log->untold);
@@ -87,8 +105,8 @@ translate(const struct worker_log *log, bool *passed)
 {
     struct bytes json = {0};
     bool is_own = log_format() == LOG_FORMAT_JSON &&
-                  log_line_translate(&json, PROGRAM, log->line, log->used) && !json.failed &&
-                  json.used < LOG_LINE_BYTES_MAX;
+                  log_line_translate(&json, program_of(log), log->line, log->used) &&
+                  !json.failed && json.used < LOG_LINE_BYTES_MAX;
     if (is_own)
         *passed = log_pass_on(json.data, json.used);
     bytes_fini(&json);
@@ -102,10 +120,14 @@ pass_on(struct worker_log *log)
 {
     const struct worker_log_options *options = &log->options;
     bool passed;
-    if (log_line_is_valid(log_format(), PROGRAM, log->line, log->used))
+    if (log_line_is_valid(log_format(), program_of(log), log->line, log->used))
         return log_pass_on(log->line, log->used);
     if (translate(log, &passed))
         return passed;
+    if (is_container(log))
+        return log_beside(LOG_INFO, "container_said runtime=%s container=%s pid=%d text=\"%.*s\"",
+                          options->pipeline, options->stage, (int)options->pid, (int)log->used,
+                          log->line);
     return log_beside(LOG_ERROR, "worker_said pipeline=%s stage=%s worker=%u pid=%d text=\"%.*s\"",
                       options->pipeline, options->stage, options->worker, (int)options->pid,
                       (int)log->used, log->line);
@@ -116,12 +138,14 @@ end_line(struct worker_log *log)
 {
     if (log->used == 0)
         return;
+    if (log->options.on_line != NULL)
+        log->options.on_line(log->options.context, log->line, log->used);
     bool pass = pays(log, log->used + QUOTED_BYTES);
     if (pass)
         notify_dropped(log);
     if (!pass || !pass_on(log)) {
         log->untold++;
-        counter_add(log->options.counters, STAGE_LINES_DROPPED, 1);
+        counter_add(log->options.counters, log->options.dropped, 1);
     }
     log->used = 0;
 }

@@ -224,11 +224,12 @@ load(void *context, struct runner_load *load, const struct runner_model *model)
     struct external_ask *ask = ask_create(external, load, model->id);
     pthread_mutex_lock(&external->lock);
     int64_t timeout_ns = (int64_t)external->status.load_timeout_ms * NS_PER_MS;
+    bool fetches = external->fetches && files->fetch != NULL;
     pthread_mutex_unlock(&external->lock);
     ask->deadline_ns = clock_now_ns() + timeout_ns;
     ask->model = model;
     ask->releases = true;
-    if (files->fetch == NULL || !files->fetch(files->context, model, ask->deadline_ns, ask))
+    if (!fetches || !files->fetch(files->context, model, ask->deadline_ns, ask))
         load_send(ask, model);
 }
 
@@ -388,13 +389,14 @@ external_pool(const struct external *external)
 const char *
 external_target(const struct external *external)
 {
-    return external->targets[external->target];
+    return external->options.target_count > 0 ? external->targets[external->target] : "";
 }
 
 static void
 fail(struct external *external, const struct error *error)
 {
     external->has_failed = true;
+    external_tell(external, error->text);
     log_error("external_failed target=\"%s\" error=\"%s\"", external_target(external), error->text);
     if (external->options.on_failed != NULL)
         external->options.on_failed(external->options.context, error);
@@ -491,6 +493,7 @@ become_ready(struct external *external, struct external_status *told)
     pthread_mutex_lock(&external->lock);
     external->is_known = true;
     pthread_mutex_unlock(&external->lock);
+    external_tell(external, NULL);
 }
 
 /* Asks the next candidate again, unless the time is over. */
@@ -504,6 +507,7 @@ not_ready(struct external *external)
             "external_not_ready target=\"%s\" error=\"%s\" action=\"it is asked again\"",
             external_target(external), external->last.text);
     external->was_told = true;
+    external_tell(external, external->last.text);
     if (external->was_ready)
         return;
     if (now_ns >= external->give_up_ns) {
@@ -575,8 +579,11 @@ static void
 on_status_end(void *context, const struct rpc_client_end *end)
 {
     struct external *external = context;
-    external->is_polling = false;
-    if (end->status == STATUS_OK)
+    bool is_stale = external->is_stale;
+    external->is_polling = external->is_stale = false;
+    if (is_stale)
+        external->poll_at_ns = clock_now_ns();
+    else if (end->status == STATUS_OK)
         on_status(external, end->message);
     else
         no_status(external, end);
@@ -634,6 +641,7 @@ watch(struct external *external)
         return;
     log_warn_limited("external_lost target=\"%s\"", external_target(external));
     external->poll_at_ns = clock_now_ns();
+    external_tell(external, "its connection has ended");
     if (external->options.files.fetch != NULL)
         external->options.files.release(external->options.files.context, NULL);
     runner_runtime_lost(external->runner, external->options.pool);
@@ -652,11 +660,12 @@ is_closing(struct external *external)
 void
 external_step(struct external *external)
 {
+    external_turn(external);
     watch(external);
     external_ask_suspect(external);
     external_cut_off(external);
     external_answer_refused(external);
-    bool is_open = !is_closing(external);
+    bool is_open = !is_closing(external) && external->options.target_count > 0;
     if (is_open && !external->is_polling && external->poll_at_ns <= clock_now_ns() &&
         !external_probe(external))
         poll(external);
@@ -688,16 +697,14 @@ external_wake(struct external *external)
 
 /* ---- its user's side ---- */
 
-enum status
-external_create(const struct external_options *options, struct external **created,
-                struct error *error)
+struct external *
+external_create(const struct external_options *options)
 {
-    if (options->target_count == 0)
-        return error_set(error, STATUS_INVALID_ARGUMENT, "no runtime address");
     struct external *external = calloc(1, sizeof(*external));
     CHECK(external != NULL);
     external->options = *options;
-    external->targets = calloc(options->target_count, sizeof(char *));
+    external->fetches = true;
+    external->targets = calloc(options->target_count + 1, sizeof(char *));
     CHECK(external->targets != NULL);
     for (uint32_t i = 0; i < options->target_count; i++) {
         external->targets[i] = strdup(options->targets[i]);
@@ -715,8 +722,7 @@ external_create(const struct external_options *options, struct external **create
     external->wake.run = on_wake;
     external->timer.run = on_time;
     pthread_mutex_init(&external->lock, NULL);
-    *created = external;
-    return STATUS_OK;
+    return external;
 }
 
 void
@@ -758,6 +764,7 @@ external_destroy(struct external *external)
         external->options.translator.destroy(external->options.translator.context);
     if (external->options.files.fetch != NULL)
         external->options.files.destroy(external->options.files.context);
+    external_aim_free(&external->aim);
     free(external->targets);
     free(external->serving_target);
     free(external->serving);
@@ -775,5 +782,6 @@ external_look(struct external *external, struct external_view *view)
     view->aways = external->circuit.openings;
     memcpy(view->said, external->away, sizeof(view->said));
     memcpy(view->version, external->status.version, sizeof(view->version));
+    memcpy(view->why, external->why, sizeof(view->why));
     pthread_mutex_unlock(&external->lock);
 }

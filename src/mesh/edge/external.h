@@ -62,7 +62,7 @@ void external_send(struct external *external, const struct rpc_client_request *r
 
 struct external_options {
     /* Addresses of ModelRuntime: "unix:/path" or "host:port". Of several, asked in turn, the first
-     * READY one. */
+     * READY one. None: nothing is asked until external_aim. */
     const char *const *targets;
     uint32_t target_count;
     const char *serving;             /* address of model calls; NULL: the same */
@@ -78,9 +78,20 @@ struct external_options {
     void (*on_failed)(void *context, const struct error *error);
     /* Any thread: the runtime has answered or refused a call; NULL: not counted. */
     void (*on_served)(void *context, const char *method, enum status status, int64_t took_ns);
+    /* First queue's thread: it has become READY, is not READY any more, or not yet for another
+     * reason than before (external_look); NULL: nobody looks. */
+    void (*on_change)(void *on_change_context);
+    void *on_change_context;
     void *context;
     struct external_files files;
     struct external_translator translator;
+};
+
+/* Where a runtime is from now on. */
+struct external_aim {
+    const char *target;  /* NULL: nowhere */
+    const char *serving; /* as in external_options */
+    bool fetches;        /* by `files`, if there are any */
 };
 
 /* Loop thread. Where the files are, and the key for the runtime; or why they are not here. */
@@ -90,8 +101,7 @@ struct external_place {
 void external_fetched(struct external_ask *ask, const struct external_place *place,
                       const struct error *error);
 
-enum status external_create(const struct external_options *options, struct external **external,
-                            struct error *error) WARN_UNUSED;
+struct external *external_create(const struct external_options *options);
 
 /* The runtime of that pool, for runner_options. */
 struct runner_runtime external_for_runner(struct external *external);
@@ -99,6 +109,10 @@ uint32_t external_pool(const struct external *external);
 
 /* Starts polling; the runner is informed from now on. */
 void external_start(struct external *external, struct mesh_runner *runner);
+
+/* Any thread, after external_start: the runtime has ended, if there was one; its models are gone.
+ * The next one is polled at once. */
+void external_aim(struct external *external, const struct external_aim *aim);
 
 /*
  * Whether a method may be called. UNAVAILABLE: no runtime is ready; UNIMPLEMENTED: with the text
@@ -130,6 +144,7 @@ struct external_view {
     uint64_t aways;                     /* times that the circuit opened */
     char said[EXTERNAL_SAID_BYTES_MAX]; /* its text then; "": never away, or ended since */
     char version[65];
+    char why[EXTERNAL_SAID_BYTES_MAX]; /* it is not ready; "": it was not asked yet */
 };
 
 void external_look(struct external *external, struct external_view *view);

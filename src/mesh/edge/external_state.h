@@ -30,7 +30,7 @@ struct served {
 
 struct external {
     struct external_options options;
-    char **targets;
+    char **targets;       /* options.target_count; home's, as the next one */
     char *serving_target; /* NULL: the management address */
     struct mesh_runner *runner;
     struct rpc_queue *home; /* the first queue; its thread does everything but calls */
@@ -41,6 +41,7 @@ struct external {
     struct rpc_client *candidate; /* being asked for its status, or READY last */
     uint32_t target;
     bool is_polling;
+    bool is_stale; /* the answer to the poll is of a runtime that was given up */
     bool has_failed;
     bool was_told;  /* logged that it is not ready, once each time */
     bool was_ready; /* once READY, its target is final */
@@ -61,6 +62,10 @@ struct external {
     bool predicts;
     bool is_cut;     /* the circuit has opened; home must act */
     bool is_suspect; /* calls time out; home must ask why */
+    bool fetches;    /* models' files are fetched */
+    bool is_aimed;   /* `aim` is to be taken over */
+    struct external_aim aim;
+    char why[EXTERNAL_SAID_BYTES_MAX];
     struct external_circuit circuit;
     char away[EXTERNAL_SAID_BYTES_MAX]; /* its text when the circuit opened */
     struct external_status status;      /* of the last READY */
@@ -104,6 +109,13 @@ void external_request(struct external *external, struct rpc_client *client,
 /* The runtime's name of a model; `name` may hold it. */
 const char *external_name(const struct external *external, const char *id,
                           char name[EXTERNAL_NAME_BYTES]);
+/* ---- external_aim.c ---- */
+
+/* Home: goes over to the runtime that external_aim has named last, if that is news. */
+void external_turn(struct external *external);
+/* Home: keeps the text of external->last for external_look; NULL: it is ready. */
+void external_tell(struct external *external, const char *why);
+void external_aim_free(struct external_aim *aim);
 
 /* ---- external.c ---- */
 

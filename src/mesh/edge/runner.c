@@ -95,6 +95,8 @@ runner_create(const struct runner_options *options)
     CHECK(runner->wake != NULL);
     runner->timer = loop_timer_create(options->base, on_tick, runner);
     runner->mesh = mesh_create(&runner->options.core);
+    if (options->last_is_hosted) /* a member without a runtime takes calls, and manifests */
+        runner->runtimes.was_ready[runner_pools(runner) - 1] = runner->runtimes.member = true;
     return runner;
 }
 
@@ -151,7 +153,7 @@ full_below_units(const struct mesh_capacity *capacity)
 static bool
 has_runtime(const struct mesh_runner *runner)
 {
-    bool has = false;
+    bool has = runner->options.last_is_hosted;
     for (uint32_t i = 0; i < runner_pools(runner); i++)
         has = has || runner->runtimes.ready[i];
     return has;
@@ -274,6 +276,7 @@ runner_destroy(struct mesh_runner *runner)
         free(runner->unknown_settings.names[i]);
     free(runner->ended.items);
     free(runner->texts);
+    free(runner->labels);
     CHECK(pthread_mutex_destroy(&runner->lock) == 0);
     free(runner);
 }

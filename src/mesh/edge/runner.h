@@ -293,7 +293,8 @@ struct runner_options {
     int64_t tick_ms;               /* 0: 1,000 */
     struct runner_runtime runtime; /* of all pools */
     struct runner_runtime second;  /* of the last one, if it has a runtime of its own */
-    struct runner_peers peers;     /* all NULL: no other nodes */
+    bool last_is_hosted;       /* the last pool's runtime comes and goes: it is not waited for */
+    struct runner_peers peers; /* all NULL: no other nodes */
     /* Loop thread, without the lock; NULL: none. Nothing is left that a drain waits for
      * (runner_close may be called from there, runner_destroy not): */
     void (*on_drained)(void *context);
@@ -323,13 +324,16 @@ void runner_start(struct mesh_runner *runner, struct store *store);
 void runner_types(struct mesh_runner *runner, const struct mesh_type_rule *rules,
                   uint32_t rule_count);
 
+/* Loop thread: replaces the node's labels (sorted, comma-separated), in its record at once. */
+void runner_labels(struct mesh_runner *runner, const char *labels);
+
 /* Any thread: this node takes no more loads and moves its models. Cannot be undone. */
 void runner_drain(struct mesh_runner *runner);
 /* Any thread: new calls, also of other nodes, end UNAVAILABLE; calls under way are unaffected. */
 void runner_refuse_calls(struct mesh_runner *runner);
 
-/* Any thread: the registry has been read, each pool was ready once, one is now, and the first loads
- * were clear (C2). */
+/* Any thread: the registry has been read, each pool was ready once, one is now (but a hosted one
+ * may have no runtime), and the first loads were clear (C2). */
 bool runner_is_ready(struct mesh_runner *runner);
 
 /*

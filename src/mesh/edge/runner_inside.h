@@ -140,6 +140,7 @@ struct mesh_runner {
     pthread_mutex_t lock;
     struct runner_options options; /* its texts are in `texts` */
     char *texts;
+    char *labels; /* those that runner_labels gave; NULL: none yet */
     struct wake *wake;
     struct loop_timer *timer;
     int64_t start_ms; /* of the process, in mesh time as far as known then (runner_self.c) */

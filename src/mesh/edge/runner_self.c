@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* This node's own record. */
+#include <stdlib.h>
+#include <string.h>
 
 #include "base/bytes.h"
+#include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "mesh/edge/runner_inside.h"
@@ -68,6 +71,16 @@ write_self(struct mesh_runner *runner, const struct publish *now)
     else
         store_set_instance(runner->store, value.data, value.used);
     bytes_fini(&value);
+}
+
+void
+runner_labels(struct mesh_runner *runner, const char *labels)
+{
+    char *copy = strdup(labels);
+    CHECK(copy != NULL);
+    free(runner->labels);
+    runner->options.labels = runner->labels = copy;
+    runner_self_publish(runner, SELF_NOW);
 }
 
 void

@@ -187,12 +187,14 @@ credentials_tell(struct serving_leader *leader)
 static void
 runtimes_changed(struct serving_leader *leader, const struct serving_object *object)
 {
-    if (object->kind != MANIFEST_SERVING_RUNTIME &&
-        object->kind != MANIFEST_CLUSTER_SERVING_RUNTIME)
+    if (object->kind == MANIFEST_SECRET || object->kind == MANIFEST_CONFIG_MAP)
+        runtimes_tell(leader);
+    if (!manifest_is_runtime(object->kind))
         return;
     offers_drop(leader);
     types_derive(leader);
     objects_touch(leader);
+    runtimes_tell(leader);
 }
 
 /* An object has another content, or none any more. */
@@ -312,6 +314,7 @@ objects_restart(struct serving_leader *leader)
     }
     offers_drop(leader);
     types_derive(leader);
+    runtimes_tell(leader);
 }
 
 void

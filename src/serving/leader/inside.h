@@ -105,8 +105,21 @@ struct serving_object {
     char refusal[256]; /* the mesh's answer to the last SET; "": taken */
 };
 
+/* The value of "manifests/KIND/NAME/node/NODE". */
+struct serving_told {
+    struct hash_entry entry; /* first */
+    uint64_t revision;
+    char *json;
+    bool writing; /* a change is under way */
+    char id[];
+};
+
 struct serving_leader {
     struct serving_leader_options options;
+    struct hash_table told;
+    struct loop_timer *sweep; /* of reports that nobody will take back */
+    void (*on_runtimes)(void *context);
+    void *on_runtimes_context;
     struct store *store;
     struct store_events next;
     struct loop_timer *timer;
@@ -188,6 +201,22 @@ void folder_begin(struct serving_leader *leader);
 void folder_touch(struct serving_leader *leader, const char *id);
 void folder_touch_all(struct serving_leader *leader);
 void folder_end(struct serving_leader *leader);
+/* ---- reports of nodes (reports.c) ---- */
+
+/* Takes over a record, or its absence (`record` NULL). False: it is no report. */
+bool report_take(struct serving_leader *leader, const char *id, const struct store_record *record);
+/* Appends the status of a runtime, as an object of JSON; "": nobody tells of it. */
+void reports_write(struct serving_leader *leader, const struct serving_object *object,
+                   struct bytes *to);
+void reports_sweep(void *context);
+void reports_free(struct serving_leader *leader);
+
+static inline void
+runtimes_tell(struct serving_leader *leader)
+{
+    if (leader->on_runtimes != NULL && !leader->stopped)
+        leader->on_runtimes(leader->on_runtimes_context);
+}
 
 /* ---- types (types.c) ---- */
 

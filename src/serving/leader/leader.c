@@ -380,6 +380,8 @@ on_put(void *context, const struct store_record *record)
 {
     struct serving_leader *leader = context;
     if (record->table == STORE_MANIFESTS) {
+        if (report_take(leader, record->id, record))
+            return;
         object_put(leader, record);
         folder_touch(leader, record->id);
         return;
@@ -395,11 +397,11 @@ static void
 on_gone(void *context, enum store_table table, const char *id, uint64_t revision)
 {
     struct serving_leader *leader = context;
-    if (table == STORE_MANIFESTS) {
+    if (table != STORE_MANIFESTS) {
+        leader->next.on_gone(leader->next.context, table, id, revision);
+    } else if (!report_take(leader, id, NULL)) {
         object_gone(leader, id);
         folder_touch(leader, id);
-    } else {
-        leader->next.on_gone(leader->next.context, table, id, revision);
     }
     if (table == STORE_VMODELS)
         vmodel_touch(leader, id, strlen(id));
@@ -417,6 +419,7 @@ on_whole(void *context, uint64_t revision)
     objects_touch(leader);
     credentials_tell(leader);
     folder_touch_all(leader);
+    runtimes_tell(leader);
 }
 
 static void
@@ -426,6 +429,7 @@ on_session(void *context, uint64_t session)
     leader->next.on_session(leader->next.context, session);
     if (session != 0)
         folder_touch_all(leader);
+    runtimes_tell(leader);
 }
 
 static void
@@ -444,6 +448,7 @@ on_emptied(void *context)
 {
     struct serving_leader *leader = context;
     leader->whole = false;
+    reports_free(leader);
     objects_restart(leader);
     leader->next.on_emptied(leader->next.context);
 }
@@ -481,6 +486,7 @@ serving_leader_create(const struct serving_leader_options *options)
         TAILQ_INIT(&leader->waits[wait]);
     leader->timer = loop_timer_create(loop_base(options->loop), on_time, leader);
     folder_init(leader);
+    leader->sweep = loop_timer_create(loop_base(options->loop), reports_sweep, leader);
     return leader;
 }
 
@@ -506,6 +512,7 @@ serving_leader_start(struct serving_leader *leader, struct store *store)
     leader->store = store;
     objects_touch(leader);
     folder_begin(leader);
+    reports_sweep(leader);
 }
 
 void
@@ -517,6 +524,7 @@ serving_leader_stop(struct serving_leader *leader)
     loop_timer_clear(leader->timer);
     loop_timer_clear(leader->folder_timer);
     folder_stop(leader->folder);
+    loop_timer_clear(leader->sweep);
     struct hash_entry *entry = NULL;
     while ((entry = hash_table_walk(&leader->objects, entry)) != NULL)
         runner_order_cancelled(leader->options.runner,
@@ -530,7 +538,9 @@ serving_leader_destroy(struct serving_leader *leader)
         return;
     loop_timer_destroy(leader->timer);
     folder_end(leader);
+    loop_timer_destroy(leader->sweep);
     objects_free(leader);
+    reports_free(leader);
     offers_drop(leader);
     free(leader);
 }

@@ -64,6 +64,28 @@ void serving_put(struct serving_leader *leader, const char *json, size_t bytes, 
 void serving_delete(struct serving_leader *leader, enum manifest_kind kind, const char *name,
                     serving_answered *answered, void *context);
 
+/* ---- runtimes that nodes run ---- */
+
+/* A ServingRuntime, Secret or ConfigMap has come, changed or gone; or the session, or all of them.
+ */
+void serving_on_runtimes(struct serving_leader *leader, void (*on_change)(void *context),
+                         void *context);
+/* Whether the store has been read and this node has a session. */
+bool serving_is_open(const struct serving_leader *leader);
+/* Namespaced ones, then those of the cluster; `visit` calls nothing here but serving_value. */
+void serving_visit_runtimes(struct serving_leader *leader,
+                            void (*visit)(void *context, const struct manifest *manifest),
+                            void *context);
+
+enum serving_value { SERVING_VALUE_FOUND, SERVING_VALUE_NO_OBJECT, SERVING_VALUE_NO_KEY };
+/* Appends the value of a key of a Secret or ConfigMap, without zero bytes. */
+enum serving_value serving_value(struct serving_leader *leader, enum manifest_kind kind,
+                                 const char *name, const char *key, struct bytes *value);
+
+/* What this node tells about a runtime: an object of JSON; "": nothing. Written if it is news. */
+void serving_report(struct serving_leader *leader, const char *node, enum manifest_kind kind,
+                    const char *runtime, const char *json);
+
 /* ---- looking ---- */
 
 struct serving_seen {

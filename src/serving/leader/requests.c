@@ -226,11 +226,18 @@ by_id(const void *a, const void *b)
 }
 
 static bool
-show(const struct serving_object *object,
+show(struct serving_leader *leader, const struct serving_object *object,
      bool (*visit)(void *context, const struct serving_seen *seen), void *context)
 {
     const struct manifest *manifest = object_manifest(object);
     char *hidden = object->kind == MANIFEST_SECRET ? manifest_hide(manifest) : NULL;
+    struct bytes told = {0};
+    if (manifest_is_runtime(object->kind)) {
+        reports_write(leader, object, &told);
+        bytes_put_char(&told, '\0');
+        CHECK(!told.failed);
+    }
+    const char *status = told.used > 0 ? told.data : object->status;
     bool more = visit(context, &(struct serving_seen){
                                    .id = object->id,
                                    .kind = object->kind,
@@ -239,9 +246,10 @@ show(const struct serving_object *object,
                                    .created_ms = object->created_ms,
                                    .deleted = object->deleted,
                                    .manifest = hidden != NULL ? hidden : manifest->json,
-                                   .status = object->status != NULL ? object->status : "",
+                                   .status = status != NULL ? status : "",
                                });
     free(hidden);
+    bytes_fini(&told);
     return more;
 }
 
@@ -263,7 +271,7 @@ serving_list(struct serving_leader *leader, const char *after,
             sorted[count++] = object;
     }
     qsort(sorted, count, sizeof(const struct serving_object *), by_id);
-    for (size_t i = 0; i < count && show(sorted[i], visit, context); i++)
+    for (size_t i = 0; i < count && show(leader, sorted[i], visit, context); i++)
         continue;
     free(sorted);
     return STATUS_OK;

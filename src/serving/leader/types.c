@@ -133,9 +133,7 @@ types_derive(struct serving_leader *leader)
         return;
     while ((entry = hash_table_walk(&leader->objects, entry)) != NULL) {
         const struct serving_object *object = (struct serving_object *)(void *)entry;
-        bool is_runtime = object->kind == MANIFEST_SERVING_RUNTIME ||
-                          object->kind == MANIFEST_CLUSTER_SERVING_RUNTIME;
-        if (is_runtime && object->revision != 0)
+        if (manifest_is_runtime(object->kind) && object->revision != 0)
             add_runtime(&types, &object->file.items[0].runtime);
     }
     sort(&types);

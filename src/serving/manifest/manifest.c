@@ -159,7 +159,7 @@ check_rules(enum manifest_kind kind, const struct tree_node *document, struct tr
     const struct tree_node *spec = manifest_find(document, "spec");
     check_name(metadata, "name", report);
     check_name(metadata, "namespace", report);
-    if (kind == MANIFEST_SERVING_RUNTIME || kind == MANIFEST_CLUSTER_SERVING_RUNTIME) {
+    if (manifest_is_runtime(kind)) {
         check_count(spec, "supportedModelFormats", FORMATS_MAX, report);
         check_count(spec, "protocolVersions", PROTOCOLS_MAX, report);
         check_endpoints(spec, report);

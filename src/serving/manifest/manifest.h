@@ -40,6 +40,12 @@ const char *manifest_kind_resource(enum manifest_kind kind);
 /* By its name or one that kubectl takes: "isvc", "inferenceservices". False: none. */
 bool manifest_kind_find(const char *word, enum manifest_kind *kind);
 
+static inline bool
+manifest_is_runtime(enum manifest_kind kind)
+{
+    return kind == MANIFEST_SERVING_RUNTIME || kind == MANIFEST_CLUSTER_SERVING_RUNTIME;
+}
+
 /* What an InferenceService or a Predictor registers with the mesh besides its id, in the words of
  * ModelMesh Serving's controller. */
 struct manifest_model {

@@ -40,8 +40,7 @@ manifest_runtime_find(const struct tree_node *document, struct manifest *manifes
     const struct tree_node *spec = manifest_find(document, "spec");
     const struct tree_node *formats = manifest_find(spec, "supportedModelFormats");
     const struct tree_node *protocols = manifest_find(spec, "protocolVersions");
-    if (manifest->kind != MANIFEST_SERVING_RUNTIME &&
-        manifest->kind != MANIFEST_CLUSTER_SERVING_RUNTIME)
+    if (!manifest_is_runtime(manifest->kind))
         return;
     *runtime = (struct serving_runtime){.name = manifest->name,
                                         .multi_model = is_true(spec, "multiModel"),

@@ -1,0 +1,481 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A look compares what the mesh wants with what runs here, once a second and at each change:
+ *
+ *   none runs     the best runtime that this node can run and that lacks a replica is claimed, by a
+ *                 label of this node's record, and started
+ *   one runs      it is ended if it is gone, disabled, or has enough replicas on nodes that started
+ *                 earlier; and replaced if its manifest says so and this node can run the new form
+ *   one ends      nothing, until its last process is gone
+ */
+#include "coordinator/mesh/mesh_hosting.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "coordinator/mesh/mesh_claims.h"
+#include "coordinator/runtimes/supervisor.h"
+#include "ipc/counters.h"
+
+#define LOOK_NS ((int64_t)NS_PER_S)
+
+extern char **environ;
+
+struct mesh_hosting {
+    struct mesh_hosting_options options;
+    struct runtime_host host;
+    char *host_address;
+    char **passed; /* variables of each container */
+    struct loop_timer *timer;
+    bool stopped;
+
+    struct supervisor *supervisor; /* NULL: none runs */
+    struct runtime_plan plan;      /* of the one that runs */
+    enum manifest_kind kind;
+    bool is_ending;
+    bool is_labelled;  /* it has been READY: the node has its labels */
+    bool is_aimed;     /* the node's external runtime is there */
+    uint64_t aimed_at; /* its starts then */
+};
+
+/* One runtime of the mesh, during a look. */
+struct hosting_candidate {
+    enum manifest_kind kind;
+    bool disabled;
+    struct runtime_plan plan;
+    struct mesh_claims claims;
+};
+
+struct hosting_candidates {
+    struct mesh_hosting *hosting;
+    struct hosting_candidate *items;
+    size_t count;
+};
+
+/* ---- the host ---- */
+
+static enum runtime_value
+find_value(void *context, enum manifest_kind kind, const char *name, const char *key,
+           struct bytes *value)
+{
+    static const enum runtime_value values[] = {
+        [SERVING_VALUE_FOUND] = RUNTIME_VALUE_FOUND,
+        [SERVING_VALUE_NO_OBJECT] = RUNTIME_VALUE_NO_OBJECT,
+        [SERVING_VALUE_NO_KEY] = RUNTIME_VALUE_NO_KEY,
+    };
+    const struct mesh_hosting *hosting = context;
+    return values[serving_value(hosting->options.leader, kind, name, key, value)];
+}
+
+/* As workers': any other variable of ours may be a secret. */
+static char **
+passed_variables(void)
+{
+    size_t count = 0;
+    while (environ[count] != NULL)
+        count++;
+    char **passed = calloc(count + 1, sizeof(char *));
+    CHECK(passed != NULL);
+    count = 0;
+    for (char **one = environ; *one != NULL; one++)
+        if (spawn_passes_on(*one))
+            passed[count++] = *one;
+    return passed;
+}
+
+static void
+describe_host(struct mesh_hosting *hosting)
+{
+    const struct config_mesh *config = &hosting->options.config->mesh;
+    const char *address = hosting->options.address;
+    const char *colon = strrchr(address, ':');
+    hosting->passed = passed_variables();
+    hosting->host_address =
+        colon != NULL ? strndup(address, (size_t)(colon - address)) : strdup("127.0.0.1");
+    CHECK(hosting->host_address != NULL);
+    hosting->host = (struct runtime_host){
+        .instance = config->instance,
+        .address = hosting->host_address,
+        .images = config->images,
+        .passed = hosting->passed,
+        .labels = config->node_labels,
+        .taints = config->node_taints,
+        .memory_bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE),
+        .cpu_milli = (uint64_t)sysconf(_SC_NPROCESSORS_ONLN) * 1000,
+        .commands = strcmp(config->run_commands, "on") == 0 ? RUNTIME_COMMANDS_ANY
+                                                            : RUNTIME_COMMANDS_OF_IMAGES,
+        .value = find_value,
+        .context = hosting,
+    };
+}
+
+/* ---- the labels of this node's record ---- */
+
+static void
+set_labels(struct mesh_hosting *hosting)
+{
+    char *labels = mesh_claims_labels(
+        hosting->options.config->mesh.labels,
+        hosting->supervisor != NULL ? mesh_claims_label(hosting->kind, hosting->plan.name) : NULL,
+        hosting->is_labelled ? hosting->plan.labels : "");
+    runner_labels(hosting->options.runner, labels);
+    free(labels);
+}
+
+/* ---- the node's external runtime ---- */
+
+/* The place where a built-in adapter becomes the node's runtime instead: plan.adapter names the
+ * server's type, plan.management and plan.calls its addresses. */
+static void
+aim(struct mesh_hosting *hosting, const struct supervisor_view *view)
+{
+    external_aim(hosting->options.external,
+                 &(struct external_aim){.target = hosting->plan.management,
+                                        .serving = hosting->plan.calls,
+                                        .fetches = hosting->plan.fetches});
+    hosting->is_aimed = true;
+    hosting->aimed_at = view->starts;
+}
+
+static void
+aim_away(struct mesh_hosting *hosting)
+{
+    if (hosting->is_aimed)
+        external_aim(hosting->options.external, &(struct external_aim){.target = NULL});
+    hosting->is_aimed = false;
+}
+
+/* A lone container's end is seen by its connection, so that a load that ended it counts as failed.
+ * Of several containers, one may end unseen behind another that manages it. */
+static void
+follow(struct mesh_hosting *hosting, const struct supervisor_view *view)
+{
+    bool all = view->running == view->containers;
+    if (all && hosting->plan.adapter == NULL &&
+        (!hosting->is_aimed || hosting->aimed_at != view->starts))
+        aim(hosting, view);
+    else if (!all && view->containers > 1)
+        aim_away(hosting);
+}
+
+/* ---- what this node tells ---- */
+
+struct hosting_told {
+    const char *state;
+    const char *message;
+    uint64_t restarts;
+};
+
+static void
+tell(struct mesh_hosting *hosting, enum manifest_kind kind, const char *runtime,
+     const struct hosting_told *told)
+{
+    struct bytes text = {0};
+    if (told->state != NULL) {
+        struct json json = json_begin(&text, JSON_STYLE_ANY);
+        json_open(&json, '{');
+        json_field_string(&json, "node", hosting->options.config->mesh.instance);
+        json_field_string(&json, "state", told->state);
+        json_field_uint(&json, "restarts", told->restarts);
+        json_field_string(&json, "message", told->message);
+        json_close(&json, '}');
+    }
+    bytes_put_char(&text, '\0');
+    CHECK(!text.failed);
+    serving_report(hosting->options.leader, hosting->options.config->mesh.instance, kind, runtime,
+                   text.data);
+    bytes_fini(&text);
+}
+
+/* Of the one that runs. */
+static struct hosting_told
+state_of(const struct mesh_hosting *hosting, const struct supervisor_view *view,
+         struct external_view *external)
+{
+    static const char no_adapter[] = "its containers run, and this node has no adapter for "
+                                     "builtInAdapter.serverType: name an adapter's container";
+    struct hosting_told told = {"Starting", view->error, view->restarts};
+    external_look(hosting->options.external, external);
+    if (hosting->is_ending)
+        told.state = "Stopping";
+    else if (view->running < view->containers)
+        told.state = "BackOff";
+    else if (hosting->plan.adapter != NULL)
+        told.message = no_adapter;
+    else if (hosting->is_aimed && external->is_ready)
+        told.state = "Ready";
+    else if (view->restarts == 0 || external->why[0] != '\0')
+        told.message = external->why;
+    return told;
+}
+
+static bool
+is_here(const struct mesh_hosting *hosting, const struct hosting_candidate *candidate)
+{
+    return hosting->supervisor != NULL && hosting->kind == candidate->kind &&
+           strcmp(hosting->plan.name, candidate->plan.name) == 0;
+}
+
+static void
+tell_candidate(struct mesh_hosting *hosting, const struct hosting_candidate *candidate)
+{
+    struct hosting_told told = {NULL, "", 0};
+    struct supervisor_view view;
+    struct external_view external;
+    char text[MANIFEST_NAME_BYTES_MAX + 64];
+    if (is_here(hosting, candidate)) {
+        supervisor_look(hosting->supervisor, &view);
+        told = state_of(hosting, &view, &external);
+        if (candidate->plan.problem != NULL && strcmp(told.state, "Ready") == 0)
+            told.message = candidate->plan.problem; /* of the manifest as it is now */
+    } else if (candidate->disabled) {
+        told.state = NULL;
+    } else if (candidate->plan.problem != NULL) {
+        told = (struct hosting_told){"Unable", candidate->plan.problem, 0};
+    } else if (hosting->supervisor != NULL && mesh_claims_lack(&candidate->claims)) {
+        snprintf(text, sizeof(text), "a node runs one runtime, and this one runs \"%s\"",
+                 hosting->plan.name);
+        told = (struct hosting_told){"Busy", text, 0};
+    }
+    tell(hosting, candidate->kind, candidate->plan.name, &told);
+}
+
+/* ---- starts and ends ---- */
+
+static void
+on_change(void *context)
+{
+    mesh_hosting_touch(context);
+}
+
+/* Takes the candidate's plan. */
+static void
+start(struct mesh_hosting *hosting, struct hosting_candidate *candidate)
+{
+    const struct config *config = hosting->options.config;
+    hosting->plan = candidate->plan;
+    hosting->kind = candidate->kind;
+    hosting->is_ending = hosting->is_labelled = false;
+    candidate->plan = (struct runtime_plan){0};
+    log_info("runtime_started runtime=%s containers=%u management=\"%s\"", hosting->plan.name,
+             hosting->plan.container_count, hosting->plan.management);
+    hosting->supervisor = supervisor_create(&(struct supervisor_options){
+        .loop = hosting->options.loop,
+        .worker_program = hosting->options.worker_program,
+        .plan = &hosting->plan,
+        .stop_ns = config->mesh.stop_timeout_ns,
+        .restart_ns_max = config->mesh.restart_ns_max,
+        .log = {.bytes_per_s = config->worker_log_bytes_per_s,
+                .counters = hosting->options.counters,
+                .dropped = NODE_MESH_RUNTIME_LINES_DROPPED},
+        .restarts = NODE_MESH_RUNTIME_RESTARTS,
+        .on_change = on_change,
+        .context = hosting,
+    });
+    set_labels(hosting);
+}
+
+static void
+end(struct mesh_hosting *hosting, const char *why)
+{
+    if (hosting->supervisor == NULL || hosting->is_ending)
+        return;
+    log_info("runtime_ended runtime=%s why=\"%s\"", hosting->plan.name, why);
+    hosting->is_ending = true;
+    hosting->is_labelled = false;
+    if (!hosting->stopped) {
+        aim_away(hosting);
+        set_labels(hosting);
+    }
+    supervisor_stop(hosting->supervisor);
+}
+
+static void
+forget(struct mesh_hosting *hosting)
+{
+    supervisor_destroy(hosting->supervisor);
+    hosting->supervisor = NULL;
+    runtime_plan_fini(&hosting->plan);
+}
+
+/* ---- a look ---- */
+
+static void
+gather(void *context, const struct manifest *manifest)
+{
+    struct hosting_candidates *all = context;
+    if (!manifest->runtime.multi_model)
+        return;
+    all->items = realloc(all->items, (all->count + 1) * sizeof(*all->items));
+    CHECK(all->items != NULL);
+    struct hosting_candidate *one = &all->items[all->count++];
+    *one =
+        (struct hosting_candidate){.kind = manifest->kind, .disabled = manifest->runtime.disabled};
+    runtime_plan_make(manifest, &all->hosting->host, &one->plan);
+}
+
+static void
+count_claims(struct hosting_candidates *all)
+{
+    struct mesh_hosting *hosting = all->hosting;
+    uint64_t usual = mesh_claims_usual(hosting->options.leader);
+    for (size_t i = 0; i < all->count; i++) {
+        struct hosting_candidate *one = &all->items[i];
+        one->claims.wanted = one->plan.replicas != UINT64_MAX ? one->plan.replicas : usual;
+        mesh_claims_count(hosting->options.runner, hosting->options.config->mesh.instance,
+                          mesh_claims_label(one->kind, one->plan.name), &one->claims);
+    }
+}
+
+/* Few replicas first, so that one runtime does not take all nodes; then by preference. */
+static bool
+is_better(const struct hosting_candidate *one, const struct hosting_candidate *other)
+{
+    if (other == NULL || one->claims.others != other->claims.others)
+        return other == NULL || one->claims.others < other->claims.others;
+    if (one->plan.preference != other->plan.preference)
+        return one->plan.preference > other->plan.preference;
+    return strcmp(one->plan.name, other->plan.name) < 0;
+}
+
+static void
+choose(struct mesh_hosting *hosting, struct hosting_candidates *all)
+{
+    struct hosting_candidate *best = NULL;
+    for (size_t i = 0; i < all->count; i++) {
+        struct hosting_candidate *one = &all->items[i];
+        if (!one->disabled && one->plan.problem == NULL && mesh_claims_lack(&one->claims) &&
+            is_better(one, best))
+            best = one;
+    }
+    if (best != NULL)
+        start(hosting, best);
+}
+
+/* Why the one that runs has to end; NULL: it goes on. */
+static const char *
+why_end(const struct mesh_hosting *hosting, const struct hosting_candidates *all)
+{
+    for (size_t i = 0; i < all->count; i++) {
+        const struct hosting_candidate *one = &all->items[i];
+        if (!is_here(hosting, one))
+            continue;
+        if (one->disabled)
+            return "it is disabled";
+        if (one->claims.before >= one->claims.wanted)
+            return "it has enough replicas";
+        return one->plan.problem == NULL && !runtime_plan_same(&hosting->plan, &one->plan)
+                   ? "its manifest has changed"
+                   : NULL;
+    }
+    return "it is gone";
+}
+
+static void
+look_at_running(struct mesh_hosting *hosting, const struct hosting_candidates *all)
+{
+    struct supervisor_view view;
+    struct external_view external;
+    const char *why = serving_is_open(hosting->options.leader) ? why_end(hosting, all) : NULL;
+    if (why != NULL)
+        end(hosting, why);
+    supervisor_look(hosting->supervisor, &view);
+    if (hosting->is_ending) {
+        if (view.stopped < view.containers)
+            return;
+        forget(hosting);
+        set_labels(hosting);
+        return;
+    }
+    follow(hosting, &view);
+    if (!hosting->is_labelled && strcmp(state_of(hosting, &view, &external).state, "Ready") == 0) {
+        hosting->is_labelled = true;
+        set_labels(hosting);
+    }
+}
+
+static void
+look(void *context)
+{
+    struct mesh_hosting *hosting = context;
+    struct hosting_candidates all = {.hosting = hosting};
+    loop_timer_set(hosting->timer, LOOK_NS);
+    serving_visit_runtimes(hosting->options.leader, gather, &all);
+    count_claims(&all);
+    if (hosting->supervisor != NULL)
+        look_at_running(hosting, &all);
+    if (hosting->supervisor == NULL && serving_is_open(hosting->options.leader))
+        choose(hosting, &all);
+    for (size_t i = 0; i < all.count; i++) {
+        if (all.items[i].plan.name != NULL)
+            tell_candidate(hosting, &all.items[i]);
+        runtime_plan_fini(&all.items[i].plan);
+    }
+    free(all.items);
+}
+
+/* ---- life ---- */
+
+struct mesh_hosting *
+mesh_hosting_create(const struct mesh_hosting_options *options)
+{
+    struct mesh_hosting *hosting = calloc(1, sizeof(*hosting));
+    CHECK(hosting != NULL);
+    hosting->options = *options;
+    describe_host(hosting);
+    hosting->timer = loop_timer_create(loop_base(options->loop), look, hosting);
+    loop_timer_set(hosting->timer, 0);
+    serving_on_runtimes(options->leader, on_change, hosting);
+    return hosting;
+}
+
+void
+mesh_hosting_touch(struct mesh_hosting *hosting)
+{
+    if (hosting != NULL && !hosting->stopped)
+        loop_timer_set(hosting->timer, 0);
+}
+
+void
+mesh_hosting_stop(struct mesh_hosting *hosting)
+{
+    if (hosting == NULL)
+        return;
+    hosting->stopped = true;
+    loop_timer_clear(hosting->timer);
+    end(hosting, "the node stops");
+}
+
+bool
+mesh_hosting_is_running(const struct mesh_hosting *hosting)
+{
+    struct supervisor_view view = {0};
+    if (hosting != NULL && hosting->supervisor != NULL)
+        supervisor_look(hosting->supervisor, &view);
+    return view.stopped < view.containers;
+}
+
+void
+mesh_hosting_kill(struct mesh_hosting *hosting)
+{
+    if (hosting != NULL)
+        supervisor_kill(hosting->supervisor);
+}
+
+void
+mesh_hosting_destroy(struct mesh_hosting *hosting)
+{
+    if (hosting == NULL)
+        return;
+    forget(hosting);
+    loop_timer_destroy(hosting->timer);
+    free(hosting->host_address);
+    free(hosting->passed);
+    free(hosting);
+}

@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What each node tells about each runtime. A node writes and takes back its own; those of nodes and
+ * runtimes that are gone are the leader's to delete, and are not shown meanwhile.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/hash.h"
+#include "base/json.h"
+#include "serving/leader/inside.h"
+#include "yaml/tree.h"
+
+enum { SWEEP_MAX = 16, NODES_PAGE = 64 };
+
+#define MARK "/node/"
+#define SWEEP_NS (30 * (int64_t)NS_PER_S)
+
+/* ---- the table ---- */
+
+static uint64_t
+hash_of(const char *id)
+{
+    return hash_fnv1a(HASH_FNV1A_SEED, id, strlen(id));
+}
+
+static struct serving_told *
+find(struct serving_leader *leader, const char *id)
+{
+    struct hash_entry *entry = hash_table_first(&leader->told, hash_of(id));
+    while (entry != NULL && strcmp(((struct serving_told *)(void *)entry)->id, id) != 0)
+        entry = hash_table_next(entry);
+    return (struct serving_told *)(void *)entry;
+}
+
+static struct serving_told *
+make(struct serving_leader *leader, const char *id)
+{
+    struct serving_told *told = find(leader, id);
+    size_t bytes = strlen(id) + 1;
+    if (told != NULL)
+        return told;
+    told = calloc(1, sizeof(*told) + bytes);
+    CHECK(told != NULL);
+    memcpy(told->id, id, bytes);
+    told->json = must_copy("");
+    hash_table_add(&leader->told, &told->entry, hash_of(id));
+    return told;
+}
+
+static void
+drop(struct serving_leader *leader, struct serving_told *told)
+{
+    hash_table_remove(&leader->told, &told->entry);
+    free(told->json);
+    free(told);
+}
+
+/* Both kinds of runtimes, with a node's name behind the mark. */
+static bool
+is_report(const char *id)
+{
+    return strstr(id, MARK) != NULL &&
+           (strncmp(id, "ServingRuntime/", strlen("ServingRuntime/")) == 0 ||
+            strncmp(id, "ClusterServingRuntime/", strlen("ClusterServingRuntime/")) == 0);
+}
+
+bool
+report_take(struct serving_leader *leader, const char *id, const struct store_record *record)
+{
+    if (!is_report(id))
+        return false;
+    struct serving_told *told = make(leader, id);
+    if (record != NULL && record->revision <= told->revision)
+        return true;
+    free(told->json);
+    told->json = record != NULL
+                     ? must_format("%.*s", (int)record->value_bytes, (const char *)record->value)
+                     : must_copy("");
+    told->revision = record != NULL ? record->revision : 0;
+    if (record == NULL && !told->writing)
+        drop(leader, told);
+    return true;
+}
+
+void
+reports_free(struct serving_leader *leader)
+{
+    struct hash_entry *entry;
+    while ((entry = hash_table_walk(&leader->told, NULL)) != NULL)
+        drop(leader, (struct serving_told *)(void *)entry);
+    hash_table_fini(&leader->told);
+}
+
+/* ---- writing ---- */
+
+struct report_change {
+    struct serving_leader *leader;
+    char id[];
+};
+
+static void
+on_written(void *context, enum store_txn_end end, const struct error *error)
+{
+    struct report_change *change = context;
+    struct serving_told *told = find(change->leader, change->id);
+    (void)end; /* looked at again: what is told then is compared with the record */
+    (void)error;
+    if (told != NULL) {
+        told->writing = false;
+        if (told->revision == 0)
+            drop(change->leader, told);
+    }
+    free(change);
+}
+
+static void
+write_report(struct serving_leader *leader, struct serving_told *told, const char *json)
+{
+    struct error error = ERROR_NONE;
+    size_t bytes = strlen(told->id) + 1;
+    struct report_change *change = malloc(sizeof(*change) + bytes);
+    CHECK(change != NULL);
+    change->leader = leader;
+    memcpy(change->id, told->id, bytes);
+    const struct store_change put = {.table = STORE_MANIFESTS,
+                                     .id = told->id,
+                                     .value = json[0] != '\0' ? json : NULL,
+                                     .value_bytes = strlen(json)};
+    const struct store_txn txn = {
+        .session = store_session(leader->store), .changes = &put, .change_count = 1};
+    told->writing = true;
+    if (store_txn(leader->store, &txn, (struct store_reply){on_written, change}, &error) ==
+        STATUS_OK)
+        return;
+    log_warn_limited("serving_write_failed id=\"%s\" error=\"%s\"", told->id, error.text);
+    told->writing = false;
+    free(change);
+}
+
+void
+serving_report(struct serving_leader *leader, const char *node, enum manifest_kind kind,
+               const char *runtime, const char *json)
+{
+    if (!serving_is_open(leader))
+        return;
+    char *id = must_format("%s/%s" MARK "%s", manifest_kind_name(kind), runtime, node);
+    struct serving_told *told = find(leader, id);
+    const char *now = told != NULL ? told->json : "";
+    bool is_news = strcmp(now, json) != 0 && strlen(id) <= STORE_ID_BYTES_MAX;
+    if (is_news && told == NULL)
+        told = make(leader, id);
+    if (is_news && !told->writing)
+        write_report(leader, told, json);
+    free(id);
+}
+
+/* ---- what is left behind ---- */
+
+struct node_search {
+    const char *name;
+    bool found;
+};
+
+/* Under the runner's lock. */
+static void
+compare_node(void *context, const struct mesh_instance *instance)
+{
+    struct node_search *search = context;
+    search->found = search->found || strcmp(instance->id, search->name) == 0;
+}
+
+static bool
+is_node(struct serving_leader *leader, const char *name)
+{
+    struct node_search search = {.name = name};
+    uint64_t from = 0;
+    do {
+        from =
+            runner_visit_instances(leader->options.runner, from, NODES_PAGE, compare_node, &search);
+    } while (from != 0);
+    return search.found;
+}
+
+static bool
+is_left_behind(struct serving_leader *leader, const struct serving_told *told)
+{
+    const char *mark = strstr(told->id, MARK);
+    char *runtime = must_format("%.*s", (int)(mark - told->id), told->id);
+    const struct serving_object *object = object_find(leader, runtime);
+    free(runtime);
+    return object == NULL || object->revision == 0 || !is_node(leader, mark + strlen(MARK));
+}
+
+/* The leader alone. Some at a time; the next round has the rest. */
+void
+reports_sweep(void *context)
+{
+    struct serving_leader *leader = context;
+    uint32_t count = 0;
+    struct hash_entry *entry = NULL;
+    while (leader->leads && serving_is_open(leader) && count < SWEEP_MAX &&
+           (entry = hash_table_walk(&leader->told, entry)) != NULL) {
+        struct serving_told *told = (struct serving_told *)(void *)entry;
+        if (told->writing || !is_left_behind(leader, told))
+            continue;
+        write_report(leader, told, "");
+        count++;
+    }
+    loop_timer_set(leader->sweep, SWEEP_NS);
+}
+
+/* ---- showing ---- */
+
+static int
+by_id(const void *a, const void *b)
+{
+    return strcmp((*(const struct serving_told *const *)a)->id,
+                  (*(const struct serving_told *const *)b)->id);
+}
+
+static bool
+is_about(const struct serving_told *told, const char *object)
+{
+    size_t bytes = strlen(object);
+    return strncmp(told->id, object, bytes) == 0 &&
+           strncmp(told->id + bytes, MARK, strlen(MARK)) == 0;
+}
+
+void
+reports_write(struct serving_leader *leader, const struct serving_object *object, struct bytes *to)
+{
+    const struct serving_told **shown =
+        must_allocate(leader->told.count + 1, sizeof(const struct serving_told *));
+    size_t count = 0;
+    bool ready = false;
+    struct hash_entry *entry = NULL;
+    while ((entry = hash_table_walk(&leader->told, entry)) != NULL) {
+        const struct serving_told *told = (struct serving_told *)(void *)entry;
+        if (told->json[0] == '\0' || !is_about(told, object->id) || is_left_behind(leader, told))
+            continue;
+        shown[count++] = told;
+        ready = ready || strstr(told->json, "\"state\":\"Ready\"") != NULL;
+    }
+    qsort(shown, count, sizeof(const struct serving_told *), by_id);
+    struct json json = json_begin(to, JSON_STYLE_ANY);
+    json_open(&json, '{');
+    json_field_uint(&json, "version", object->revision);
+    json_field_bool(&json, "ready", ready);
+    json_field_open(&json, "status", '{');
+    json_field_open(&json, "nodes", '[');
+    for (size_t i = 0; i < count; i++)
+        json_put_raw(&json, shown[i]->json, strlen(shown[i]->json));
+    json_close(&json, ']');
+    json_close(&json, '}');
+    json_close(&json, '}');
+    free(shown);
+}

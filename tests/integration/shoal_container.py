@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A container of a ServingRuntime, for tests: a program that shoald starts by a manifest. By words in
+its arguments:
+
+    serve=ADDRESS   serves mmesh.ModelRuntime there; a model's calls answer what the process is
+    fork            has a child, and a process that has left its group and its parent
+    stubborn        ignores SIGTERM
+    flood           writes lines without end
+    crash           says why, and ends with exit code 3
+"""
+
+import json
+import os
+import signal
+import sys
+import threading
+
+
+def leave_behind():
+    """A grandchild in a session of its own, whose parent is gone."""
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            signal.pause()
+        os._exit(0)
+    os.wait()
+
+
+def flood():
+    while True:
+        os.write(1, b"a line of a flood, and many more of them\n" * 50)
+
+
+def serve(address):
+    from shoal_runtime import MIB, Runtime  # takes its time
+    needed = int(os.environ.get("MODEL_SERVER_MEM_REQ_BYTES", 64 * MIB))
+
+    class Told(Runtime):
+        def infer(self, request, context):
+            super().infer(request, context)
+            loaded = self.requests("loadModel")[-1]
+            return json.dumps({"pid": os.getpid(), "args": sys.argv[1:], "env": dict(os.environ),
+                               "folder": os.getcwd(), "path": loaded.modelPath, "key": loaded.modelKey}).encode()
+    return Told(address, capacityInBytes=needed)
+
+
+def main():
+    words = sys.argv[1:]
+    if "crash" in words:
+        print("I cannot go on: no licence", flush=True)
+        sys.exit(3)
+    if "stubborn" in words:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if "fork" in words:
+        leave_behind()
+        if os.fork() == 0:
+            signal.pause()
+    if "flood" in words:
+        threading.Thread(target=flood, daemon=True).start()
+    kept = [serve(word.removeprefix("serve=")) for word in words if word.startswith("serve=")]
+    while True:
+        signal.pause()
+        assert kept is not None
+
+
+if __name__ == "__main__":
+    main()
