@@ -200,6 +200,26 @@ TEST_CASE(test_exclusive_keys)
     config_free(&config);
 }
 
+TEST_CASE(test_images)
+{
+    rig_bad("mesh: {runtime: \"h:1\", images: {a: b}}\n", 1, "`runtime` and `images` exclude");
+    rig_bad("mesh: {images: {a: b}}\n" WITH_MODELS, 3, "needs `types`");
+    rig_bad("mesh: {run_commands: \"on\"}\n" WITH_MODELS, 1, "`run_commands` without `images`");
+    rig_bad("mesh: {node_labels: [a=b]}\n" WITH_MODELS, 1, "`node_labels` without `images`");
+    rig_bad("mesh: {images: {}, node_labels: [a]}\n", 1, "\"a\" must be KEY=VALUE");
+    rig_bad("mesh: {images: {}, node_taints: [a=b]}\n", 1, "\"a=b\" must be KEY=VALUE:EFFECT");
+    rig_bad("mesh: {images: {}, node_taints: [\"a:Never\"]}\n", 1, "must be KEY=VALUE:EFFECT");
+    struct config config =
+        rig_good("mesh: {images: {\"a.b/c:1\": \"/d e\"}, node_labels: [z=1, a=2],"
+                 " node_taints: [\"k=v:NoSchedule\", \"k:NoExecute\"]}\n");
+    assert_string_equal(config.mesh.images[0], "a.b/c:1=/d e");
+    assert_null(config.mesh.images[1]);
+    assert_string_equal(config.mesh.run_commands, "off");
+    assert_string_equal(config.mesh.node_labels, "a=2,z=1");
+    assert_string_equal(config.mesh.node_taints, "k:NoExecute,k=v:NoSchedule");
+    config_free(&config);
+}
+
 TEST_CASE(test_external_runtime)
 {
     static const char *const bad[] = {"8085", "port:8085",  "unix:", "h:0",

@@ -12,8 +12,7 @@
 #include "serving/runtimes/expand.h"
 #include "serving/runtimes/plan.h"
 
-static void
-test_amounts(void **state)
+TEST_CASE(test_amounts)
 {
     static const struct {
         const char *text;
@@ -31,7 +30,6 @@ test_amounts(void **state)
         {"16E", UINT64_MAX},
         {"999999999999999999Ei", UINT64_MAX},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
         assert_int_equal(amount_milli(cases[i].text), cases[i].milli);
     assert_int_equal(amount_divide(1500, 1000), 2);
@@ -40,8 +38,7 @@ test_amounts(void **state)
     assert_int_equal(amount_divide(0, 1000), 0);
 }
 
-static void
-test_references(void **state)
+TEST_CASE(test_references)
 {
     static const struct {
         const char *text;
@@ -52,7 +49,6 @@ test_references(void **state)
         {"$(A", "$(A"},     {"$()", "$()"},   {"$(C)", "$(A)"},
     };
     struct variables variables = {0};
-    (void)state;
     variables_put(&variables, strdup("A=0"));
     variables_put(&variables, strdup("B=22"));
     variables_put(&variables, strdup("A=1"));
@@ -137,8 +133,7 @@ check_problem(const struct runtime_host *host, const char *spec, const char *con
     runtime_plan_fini(&plan);
 }
 
-static void
-test_images_and_commands(void **state)
+TEST_CASE(test_images_and_commands)
 {
     static const struct {
         const char *container;
@@ -158,7 +153,6 @@ test_images_and_commands(void **state)
         {TOOL ", \"env\": [{\"name\": \"LD_PRELOAD\", \"value\": \"x\"}]", "LD_PRELOAD"},
     };
     struct runtime_host host = host_of();
-    (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
         check_problem(&host, SPEC, cases[i].container, cases[i].problem);
     host.commands = RUNTIME_COMMANDS_ANY;
@@ -173,8 +167,7 @@ test_images_and_commands(void **state)
     check_problem(&host, "", TOOL, "grpcEndpoint is missing");
 }
 
-static void
-test_choice_of_nodes(void **state)
+TEST_CASE(test_choice_of_nodes)
 {
 #define TERMS(terms)                                                                               \
     SPEC "\"affinity\": {\"nodeAffinity\": {\"requiredDuringSchedulingIgnoredDuringExecution\": "  \
@@ -209,13 +202,11 @@ test_choice_of_nodes(void **state)
          NULL},
     };
     struct runtime_host host = host_of();
-    (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
         check_problem(&host, cases[i].spec, TOOL, cases[i].problem);
 }
 
-static void
-test_taints(void **state)
+TEST_CASE(test_taints)
 {
 #define TOLERATES(fields) SPEC "\"tolerations\": [{" fields "}],"
     static const struct {
@@ -235,7 +226,6 @@ test_taints(void **state)
     };
     struct runtime_host host = host_of();
     struct runtime_plan plan;
-    (void)state;
     host.taints = "gpu=yes:NoSchedule,old:PreferNoSchedule";
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
         check_problem(&host, cases[i].spec, TOOL,
@@ -258,12 +248,10 @@ variable_of(const struct runtime_container *container, const char *name)
     return "";
 }
 
-static void
-test_values(void **state)
+TEST_CASE(test_values)
 {
     struct runtime_host host = host_of();
     struct runtime_plan plan;
-    (void)state;
     make(&host, SPEC,
          TOOL
          ", \"args\": [\"$(W)\", \"$(PATH)\"], \"resources\": {\"limits\": {\"memory\": \"1Ki\"}},"
@@ -299,13 +287,11 @@ test_values(void **state)
     runtime_plan_fini(&plan);
 }
 
-static void
-test_addresses_and_labels(void **state)
+TEST_CASE(test_addresses_and_labels)
 {
     struct runtime_host host = host_of();
     struct runtime_plan plan;
     struct runtime_plan same;
-    (void)state;
     make(&host,
          "\"grpcEndpoint\": \"unix:/a/m.sock\", \"grpcDataEndpoint\": \"unix:/a/d.sock\", "
          "\"replicas\": 3, \"storageHelper\": {\"disabled\": true}, \"protocolVersions\": "
@@ -331,12 +317,10 @@ test_addresses_and_labels(void **state)
     runtime_plan_fini(&same);
 }
 
-static void
-test_adapter(void **state)
+TEST_CASE(test_adapter)
 {
     struct runtime_host host = host_of();
     struct runtime_plan plan;
-    (void)state;
     make(&host,
          "\"builtInAdapter\": {\"serverType\": \"triton\", \"runtimeManagementPort\": 8001}, "
          "\"grpcDataEndpoint\": \"port:8001\",",
@@ -350,18 +334,4 @@ test_adapter(void **state)
                   "grpcEndpoint is missing");
 }
 
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_amounts),
-        cmocka_unit_test(test_references),
-        cmocka_unit_test(test_images_and_commands),
-        cmocka_unit_test(test_choice_of_nodes),
-        cmocka_unit_test(test_taints),
-        cmocka_unit_test(test_values),
-        cmocka_unit_test(test_addresses_and_labels),
-        cmocka_unit_test(test_adapter),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

@@ -216,7 +216,7 @@ check_hosting(struct config_reader *reader)
     check_attributes(reader, KEY_MESH_NODE_LABELS, mesh->node_labels);
     check_attributes(reader, KEY_MESH_NODE_TAINTS, mesh->node_taints);
     for (size_t i = 0; i < ARRAY_COUNT(keys) && mesh->images == NULL; i++)
-        if (reader->mesh_given.nodes[keys[i]] != NULL)
+        if (reader->mesh_given.nodes[keys[i]] != NULL && !reader->mesh_given.refused[keys[i]])
             report_add(reader->report, line_of(reader, keys[i]),
                        "`%s` without `images`: this node runs no ServingRuntimes",
                        config_keys[keys[i]].name);
