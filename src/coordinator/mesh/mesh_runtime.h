@@ -2,7 +2,7 @@
 /*
  * The runtime beside this node's pipelines: a process that is there already (`runtime`), or, with
  * `images`, one of the mesh's ServingRuntimes, which this node chooses, starts and watches
- * (serving/DESIGN.md, rules N).
+ * (serving/runtimes/DESIGN.md, rules N).
  *
  * Loop thread.
  */

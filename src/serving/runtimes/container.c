@@ -342,7 +342,7 @@ find_program(const char *name, char *const *passed)
 
 /* N2: the image's command, or the manifest's in its place. */
 static void
-choose_command(struct making *making, struct words *words)
+choose_command(struct making *making, struct words *words, const char **shown)
 {
     const struct tree_node *list = manifest_find(making->container, "command");
     const char *name = name_of(making->container);
@@ -357,6 +357,7 @@ choose_command(struct making *making, struct words *words)
     if (list == NULL || list->count == 0 || words_same(words, list))
         return;
     words_free(words);
+    *shown = list->first->text;
     if (making->host->commands != RUNTIME_COMMANDS_ANY)
         runtime_problem(making->problems,
                         "container \"%.60s\": command \"%.100s\" is not the one "
@@ -371,15 +372,16 @@ static void
 choose_program(struct making *making, struct runtime_container *made)
 {
     const struct tree_node *list = manifest_find(making->container, "args");
+    const char *shown = NULL; /* the manifest's own text, since its variables may be secrets */
     struct words words = {0};
-    choose_command(making, &words);
+    choose_command(making, &words, &shown);
     if (words.count > 0) {
         made->program = find_program(words.items[0], making->host->passed);
         if (made->program == NULL)
             runtime_problem(making->problems,
                             "container \"%.60s\": command \"%.200s\" is no "
                             "program of this host: install it, or name its path",
-                            name_of(making->container), words.items[0]);
+                            name_of(making->container), shown != NULL ? shown : words.items[0]);
     }
     for (const struct tree_node *one = list != NULL ? list->first : NULL; one != NULL;
          one = one->next)
