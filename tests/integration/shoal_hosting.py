@@ -38,7 +38,7 @@ def service(name, form="sort"):
 
 def host(name="node-1", images=None, **mesh):
     """A daemon that runs runtimes, and has not started."""
-    return Shoald({"message_mib": 1, "mesh": {"instance": name, "images": IMAGES if images is None else images,
+    return Shoald({"message_mib": 1, "drain_timeout_ms": 4000, "mesh": {"instance": name, "images": IMAGES if images is None else images,
                                               "restart_ms_max": 1000, **mesh}})
 
 

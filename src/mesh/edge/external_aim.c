@@ -32,6 +32,7 @@ external_aim(struct external *external, const struct external_aim *aim)
         external_aim_free(&external->aim);
         external->aim = (struct external_aim){copy(aim->target), copy(aim->serving), aim->fetches};
         external->is_aimed = true;
+        external->is_known = false; /* nobody is told of the former one any more */
     }
     pthread_mutex_unlock(&external->lock);
     if (is_open)
