@@ -616,7 +616,7 @@ class Changing(GatewayTest):
         self.assertEqual(self.gateway.chat()[1]["x-served-by"], "three")
         with open(os.path.join(self.gateway.folder.name, "servers.yaml"), "w",
                   encoding="utf-8") as file:
-            file.write("endpoints: [{name: a, address: nowhere, port: 1}]")
+            file.write("endpoints: [{name: a, address: no where, port: 1}]")
         wait_until(lambda: self.gateway.figures()["endpoint_file_mistakes_total"] > 0, "a mistake")
         self.assertEqual(self.gateway.chat()[1]["x-served-by"], "three")
 
@@ -742,7 +742,7 @@ schedulingProfiles:
         code, output = self.run_gateway("endpoints: servers.yaml\nlisten: 127.0.0.1:0\n",
                                         prefix=["prlimit", "--nofile=1000:1000"])
         self.assertEqual(code, 2, output)
-        self.assertIn("may open 1000 files, and this configuration needs 6784", output)
+        self.assertIn("may open 1000 files, and this configuration needs 6848", output)
 
     def test_help(self):
         for option in "--help", "--help-config", "--help=man", "--version":

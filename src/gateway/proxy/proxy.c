@@ -155,6 +155,7 @@ oip_scan(struct exchange *exchange)
 {
     const char *name = NULL;
     size_t bytes = oip_model(http_request_path(exchange->request), &name);
+    CHECK(name != NULL);
     keep_model_name(exchange, name, bytes);
     exchange->model = gateway_name_hash(name, bytes);
     exchange->tokens = 1;
