@@ -173,10 +173,11 @@ class TestMesh(unittest.TestCase):
         etcd = self.enterContext(Etcd())
         (a, of_a), (b, of_b) = self.prepare(etcd, "a"), self.prepare(etcd, "b")
         of_a.write("x.yaml", config_map("x", k="a"), config_map("gone", k="a"), config_map("both", k="same"))
-        of_b.write("x.yaml", config_map("x", k="b"), config_map("both", k="same"))
         with a:
             wait_told(a, "x", {"k": "a"})
             with b:
+                b.wait_log("mesh_session_begun")  # it follows, and knows it
+                of_b.write("x.yaml", config_map("x", k="b"), config_map("both", k="same"))
                 b.wait_log('manifests_conflict id="ConfigMap/x" file="x.yaml" in_force="a"')
                 self.assertEqual(told(b, "x"), {"k": "a"})
                 of_b.write("x.yaml", config_map("x", k="b2"), config_map("both", k="same"))

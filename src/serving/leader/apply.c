@@ -92,8 +92,7 @@ make_due_later(struct folder_item *item)
     TAILQ_INSERT_TAIL(&leader->later, item, turn);
     item->queued = TURN_LATER;
     leader->later_ns = clock_now_ns() + AGAIN_NS;
-    if (TAILQ_EMPTY(&leader->due))
-        loop_timer_set(leader->folder_timer, AGAIN_NS);
+    loop_timer_set(leader->folder_timer, TAILQ_EMPTY(&leader->due) ? AGAIN_NS : 0);
 }
 
 static struct folder_item *
