@@ -425,7 +425,7 @@ address(const void *call, char *text, size_t room)
 static const struct inbound_type request_type = {
     .metadata = metadata, .walk = walk, .names = names, .address = address, .sink = &sink};
 
-static const struct trace_origin origin = {STREAM_INFER_PATH + 1,
+static const struct trace_origin origin = {"inference.GRPCInferenceService/ModelStreamInfer",
                                            {{"rpc.system", "grpc"},
                                             {"rpc.service", "inference.GRPCInferenceService"},
                                             {"rpc.method", "ModelStreamInfer"}}};
