@@ -25,4 +25,3 @@ enum status limits_fit_memory(struct config *config, uint64_t memory_bytes,
 
 /* limits_fit_memory and limits_check for this process's cgroup. */
 enum status limits_allow(struct config *config, struct error *error) WARN_UNUSED;
-

@@ -47,4 +47,3 @@ enum tensor_detail { TENSOR_EXCERPT, TENSOR_FULL };
 void tensor_print(const struct ctl_tensor *tensor, enum tensor_detail detail, FILE *out);
 /* The values, as a flat array. */
 void tensor_json(const struct ctl_tensor *tensor, struct json *json);
-

@@ -11,7 +11,6 @@
  */
 #pragma once
 
-
 #include "base/error.h"
 #include "coordinator/mesh/mesh_listed.h"
 #include "loop/loop.h"

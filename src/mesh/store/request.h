@@ -2,7 +2,6 @@
 /* A transaction that has been requested and not answered: a copy of it, in one block. */
 #pragma once
 
-
 #include "mesh/store/store.h"
 
 /* The requests that may go to etcd together with it (batch.h). */
