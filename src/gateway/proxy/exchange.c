@@ -48,9 +48,12 @@ exchange_begin(struct llm_proxy *proxy, struct http_request *request, struct api
 void
 exchange_forget_body(struct exchange *exchange)
 {
-    exchange->proxy->bodies_bytes -= exchange->body_room;
+    exchange->proxy->bodies_bytes -= exchange->body_room + exchange->own_bytes;
     free(exchange->body);
+    free(exchange->own_name);
     free(exchange->blocks);
+    exchange->own_name = NULL;
+    exchange->own_bytes = 0;
     exchange->body = NULL;
     exchange->blocks = NULL;
     exchange->body_bytes = exchange->body_room = exchange->block_count = 0;
@@ -79,9 +82,9 @@ exchange_free(struct exchange *exchange)
 
 /* Beyond bodies_mib_max if need be, by no more than a name. */
 static void
-rewrite_body(struct exchange *exchange, const char *model)
+put_name(struct exchange *exchange, const char *inside, size_t inside_bytes)
 {
-    size_t bytes = strlen(model) + 2;
+    size_t bytes = inside_bytes + 2;
     size_t after = exchange->name_at + exchange->name_bytes;
     size_t needed = exchange->body_bytes - exchange->name_bytes + bytes;
     if (needed > exchange->body_room) {
@@ -93,9 +96,33 @@ rewrite_body(struct exchange *exchange, const char *model)
     char *name = exchange->body + exchange->name_at;
     memmove(name + bytes, exchange->body + after, exchange->body_bytes - after);
     name[0] = name[bytes - 1] = '"';
-    memcpy(name + 1, model, bytes - 2);
+    memcpy(name + 1, inside, inside_bytes);
     exchange->name_bytes = bytes;
     exchange->body_bytes = needed;
+}
+
+/* Another try may be for a target that leaves the client's name as it came. */
+static void
+keep_own_name(struct exchange *exchange)
+{
+    if (exchange->own_name != NULL)
+        return;
+    exchange->own_bytes = exchange->name_bytes - 2;
+    exchange->own_name = malloc(exchange->own_bytes);
+    CHECK(exchange->own_name != NULL);
+    memcpy(exchange->own_name, exchange->body + exchange->name_at + 1, exchange->own_bytes);
+    exchange->proxy->bodies_bytes += exchange->own_bytes;
+}
+
+static void
+rewrite_body(struct exchange *exchange, const char *model)
+{
+    if (model != NULL) {
+        keep_own_name(exchange);
+        put_name(exchange, model, strlen(model));
+    } else if (exchange->own_name != NULL) {
+        put_name(exchange, exchange->own_name, exchange->own_bytes);
+    }
 }
 
 /* "/v2/models/NAME…" */
@@ -116,17 +143,18 @@ rewrite_path(struct exchange *exchange, const char *model)
     }
     bytes_put(&path, rest, strlen(rest) + 1);
     CHECK(!path.failed);
-    free(exchange->routed_path);
     exchange->routed_path = bytes_take(&path, &(size_t){0});
 }
 
 void
 exchange_rewrite(struct exchange *exchange, const char *model)
 {
-    if (exchange->is_oip)
-        rewrite_path(exchange, model);
-    else
+    free(exchange->routed_path);
+    exchange->routed_path = NULL;
+    if (!exchange->is_oip)
         rewrite_body(exchange, model);
+    else if (model != NULL)
+        rewrite_path(exchange, model);
 }
 
 struct gateway_ask

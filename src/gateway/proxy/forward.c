@@ -370,8 +370,7 @@ forward_on_send(void *context, const struct endpoint_send *send)
     exchange->tries++;
     exchange->target = send->target;
     exchange->is_routed = send->model != NULL;
-    if (send->model != NULL)
-        exchange_rewrite(exchange, send->model);
+    exchange_rewrite(exchange, send->model);
     call_start(exchange);
 }
 

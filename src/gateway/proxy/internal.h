@@ -53,6 +53,8 @@ struct exchange {
     char *routed_path; /* for a model that a route chose; NULL: as it came */
     size_t name_at;    /* where the body has it, with quotes */
     size_t name_bytes;
+    char *own_name; /* the client's, without quotes; NULL: it is still there */
+    size_t own_bytes;
     uint64_t session;
     uint64_t label; /* that its header names; 0: none */
     int32_t priority;
@@ -117,7 +119,8 @@ struct exchange *exchange_begin(struct llm_proxy *proxy, struct http_request *re
 void exchange_forget_body(struct exchange *exchange);
 /* The request has been answered or dropped: frees the exchange. */
 void exchange_free(struct exchange *exchange);
-/* Puts a model's name, which needs no escapes in JSON, in the place of the one that came. */
+/* Puts a model's name, which needs no escapes in JSON, in the place of the one that came. NULL:
+ * puts that back, if another try had another. */
 void exchange_rewrite(struct exchange *exchange, const char *model);
 struct gateway_ask exchange_ask(const struct exchange *exchange);
 
