@@ -215,4 +215,82 @@ TEST_CASE(test_an_objective_is_judged_by_windows)
     gateway_destroy(core);
 }
 
+/* ---- roll-out ---- */
+
+/* The load that is due for endpoint 0; 0: none. */
+static uint64_t
+load_due(struct gateway *core, int64_t now_ms, enum gateway_event_kind ended)
+{
+    uint32_t count;
+    struct gateway_event event = {.kind = ended, .now_ms = now_ms};
+    if (ended == GATEWAY_SCRAPED) {
+        event.figures.is_known = event.figures.has_catalogue = true;
+        gateway_step(core, &(struct gateway_event){.kind = GATEWAY_TICK, .now_ms = now_ms}, &count);
+    }
+    const struct gateway_action *actions = gateway_step(core, &event, &count);
+    for (uint32_t i = 0; i < count; i++)
+        if (actions[i].kind == GATEWAY_LOAD && actions[i].endpoint == 0)
+            return actions[i].adapter;
+    return 0;
+}
+
+TEST_CASE(test_an_adapter_that_fails_delays_no_other)
+{
+    const struct gateway_target targets[] = {{.pools = 1, .weight = 1}};
+    const struct gateway_route given[] = {{.target_count = 1}};
+    const struct gateway_rollout rollouts[] = {{.adapter = RED, .pools = 1},
+                                               {.adapter = BLUE, .pools = 1}};
+    const struct gateway_routes routes = {.routes = given,
+                                          .route_count = 1,
+                                          .targets = targets,
+                                          .target_count = 1,
+                                          .rollouts = rollouts,
+                                          .rollout_count = 2,
+                                          .pools = every_pool};
+    struct gateway *core = core_make(0);
+    step(core, &(struct gateway_event){.kind = GATEWAY_ROUTED, .routes = &routes});
+    assert_int_equal(load_due(core, 10000, GATEWAY_SCRAPED), RED);
+    assert_int_equal(load_due(core, 10000, GATEWAY_ADAPTER_FAILED), 0);
+    assert_int_equal(load_due(core, 11000, GATEWAY_TICK), BLUE);
+    assert_int_equal(load_due(core, 11000, GATEWAY_ADAPTER_DONE), RED);
+    assert_int_equal(load_due(core, 11000, GATEWAY_ADAPTER_DONE), 0);
+    gateway_check(core);
+    gateway_destroy(core);
+}
+
+/* Its list does not show what we loaded. */
+TEST_CASE(test_a_server_with_too_many_adapters_is_told_once)
+{
+    const struct gateway_target targets[] = {{.pools = 1, .weight = 1}};
+    const struct gateway_route given[] = {{.target_count = 1}};
+    const struct gateway_rollout rollouts[] = {{.adapter = RED, .pools = 1}};
+    const struct gateway_routes routes = {.routes = given,
+                                          .route_count = 1,
+                                          .targets = targets,
+                                          .target_count = 1,
+                                          .rollouts = rollouts,
+                                          .rollout_count = 1,
+                                          .pools = every_pool};
+    struct gateway *core = core_make(0);
+    uint64_t listed[GATEWAY_ADAPTERS_MAX];
+    uint32_t count;
+    for (uint32_t i = 0; i < GATEWAY_ADAPTERS_MAX; i++)
+        listed[i] = 1000 + i;
+    step(core, &(struct gateway_event){.kind = GATEWAY_ROUTED, .routes = &routes});
+    gateway_step(core, &(struct gateway_event){.kind = GATEWAY_TICK, .now_ms = 10000}, &count);
+    const struct gateway_action *actions =
+        gateway_step(core,
+                     &(struct gateway_event){.kind = GATEWAY_SCRAPED,
+                                             .now_ms = 10000,
+                                             .figures = {.is_known = true,
+                                                         .has_catalogue = true,
+                                                         .catalogue_count = GATEWAY_ADAPTERS_MAX,
+                                                         .catalogue = listed}},
+                     &count);
+    assert_int_equal(count, 1);
+    assert_int_equal(actions[0].kind, GATEWAY_LOAD);
+    assert_int_equal(load_due(core, 10000, GATEWAY_ADAPTER_DONE), 0);
+    gateway_destroy(core);
+}
+
 TEST_MAIN()

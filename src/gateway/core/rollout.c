@@ -40,16 +40,28 @@ is_wanted(const struct gateway *gateway, const struct core_endpoint *endpoint, u
     return false;
 }
 
+/* A list that is full may lack some: what we loaded is there. */
+static bool
+is_there(const struct core_rollout *rollout, uint64_t adapter)
+{
+    return has(rollout->has, rollout->has_count, adapter) ||
+           (rollout->has_count == GATEWAY_ADAPTERS_MAX &&
+            has(rollout->ours, rollout->ours_count, adapter));
+}
+
 /* L1: an adapter to load; 0: none. */
 static uint64_t
-find_lacking(const struct gateway *gateway, const struct core_endpoint *endpoint)
+find_lacking(const struct gateway *gateway, struct core_endpoint *endpoint)
 {
-    const struct core_rollout *rollout = &endpoint->rollout;
-    for (uint32_t i = 0; i < gateway->routes.rollout_count; i++) {
-        const struct gateway_rollout *wanted = &gateway->routes.rollouts[i];
-        if ((wanted->pools & endpoint->pools) != 0 &&
-            !has(rollout->has, rollout->has_count, wanted->adapter))
-            return wanted->adapter;
+    struct core_rollout *rollout = &endpoint->rollout;
+    uint32_t count = gateway->routes.rollout_count;
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t at = (rollout->first + i) % count;
+        const struct gateway_rollout *wanted = &gateway->routes.rollouts[at];
+        if ((wanted->pools & endpoint->pools) == 0 || is_there(rollout, wanted->adapter))
+            continue;
+        rollout->first = (at + 1) % count;
+        return wanted->adapter;
     }
     return 0;
 }

@@ -36,6 +36,7 @@ struct core_rollout {
     uint64_t adapter; /* of what it is busy with */
     int64_t next_ms;
     int64_t delay_ms;
+    uint32_t first; /* of the roll-outs: where to begin, so that one that fails delays no other */
     uint32_t has_count;
     uint64_t has[GATEWAY_ADAPTERS_MAX];
     uint32_t ours_count; /* loaded for us since it was last down */
