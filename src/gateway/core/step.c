@@ -473,7 +473,8 @@ on_request(struct gateway *gateway, const struct gateway_event *event)
     if (!route_admit(gateway, &ask)) { /* R1 */
         gateway->counts.unknown++;
         refuse(gateway, event->request, GATEWAY_REFUSED_UNKNOWN);
-    } else if (share_exceeded(gateway, ask.model) && gateway_pool_saturation(gateway) >= 1) {
+    } else if (share_exceeded(gateway, ask.model) && gateway_pool_saturation(gateway) >= 1 &&
+               !route_is_open(gateway, &ask)) {
         gateway->counts.share_exceeded++; /* F7 */
         refuse(gateway, event->request, GATEWAY_REFUSED_SHARE);
     } else if (gateway->config.flow_control.is_on && !route_is_open(gateway, &ask)) {
