@@ -5,6 +5,9 @@
 #include "base/check.h"
 #include "gateway/core/state.h"
 
+/* Of a share of some answers: 0.29 of 100 are a little less than 29. */
+#define ROUNDING 1e-6
+
 void
 objective_init(struct gateway *gateway)
 {
@@ -67,8 +70,8 @@ objective_roll(struct gateway *gateway)
     routes->window = window;
     for (uint32_t i = 0; i < routes->route_count; i++) {
         struct core_objective *objective = &routes->objectives[i];
-        bool is_over =
-            (double)objective->over > routes->routes[i].over_share * (double)objective->count;
+        double may = routes->routes[i].over_share * (double)objective->count;
+        bool is_over = (double)objective->over > may + ROUNDING;
         objective->missed += objective->count > 0 && is_over;
         objective->met += objective->count > 0 && !is_over;
         objective->is_missed = is_next && is_over; /* O1 */

@@ -320,9 +320,9 @@ take_objective(struct gateway_route *route, const struct tree_node *objectives)
     const char *numerator = manifest_text(quantile, "numerator");
     const char *denominator = manifest_text(quantile, "denominator");
     double met = numerator != NULL ? (double)strtol(numerator, NULL, 10) : NUMERATOR;
+    double whole = denominator != NULL ? (double)strtol(denominator, NULL, 10) : DENOMINATOR;
     CHECK(duration_read(manifest_text(latency, "value"), &route->latency_ms));
-    route->over_share =
-        1 - met / (denominator != NULL ? (double)strtol(denominator, NULL, 10) : DENOMINATOR);
+    route->over_share = (whole - met) / whole;
 }
 
 /* What the oldest definition of a model says holds for it. */
