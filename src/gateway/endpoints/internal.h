@@ -36,6 +36,8 @@ struct endpoint_member {
     struct metrics_page page;
     struct http_call *ask_models;
     int64_t models_ms; /* when they were last asked for; 0: never */
+    int64_t asked_ms;  /* when the call for them began */
+    int64_t listed_ms; /* when `models` were asked for */
     struct bytes models_coming;
     struct bytes models;          /* an answer to /v1/models */
     struct model_list model_list; /* what it says */

@@ -8,12 +8,12 @@
 #include "base/log.h"
 #include "gateway/endpoints/internal.h"
 
-/* After its last change a list may be older than it, until the next one was asked for. */
+/* A list that was asked for before the last change may lack it. */
 bool
 member_lists(const struct endpoint_member *member)
 {
-    return member->models.used > 0 && member->ask_models == NULL && member->adapting == NULL &&
-           member->models_ms > member->adapted_ms;
+    return member->models.used > 0 && member->adapting == NULL &&
+           member->listed_ms > member->adapted_ms;
 }
 
 void

@@ -56,6 +56,7 @@ on_models_end(void *context, struct http_call *call, enum http_call_end end)
     struct bytes old = member->models;
     member->models = member->models_coming;
     member->models_coming = old;
+    member->listed_ms = member->asked_ms;
     model_list_read(member->models.data, member->models.used, &member->model_list);
 }
 
@@ -64,7 +65,7 @@ ask_models(struct endpoint_member *member)
 {
     static const struct http_call_handler handler = {on_models_head, on_models_piece,
                                                      on_models_end};
-    member->models_ms = pool_now_ms();
+    member->models_ms = member->asked_ms = pool_now_ms();
     member->ask_models = get(member, member->target, "/v1/models", &handler);
 }
 
