@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "base/check.h"
 #include "gateway/endpoints/internal.h"
 #include "gateway/scan/json_scan.h"
 
@@ -99,11 +100,12 @@ static void put_line(struct bytes *out, const char *format, ...) PRINTF_LIKE(2, 
 static void
 put_line(struct bytes *out, const char *format, ...)
 {
-    char line[320];
+    char line[512]; /* a model's name, and what is around it */
     va_list arguments;
     va_start(arguments, format);
     int used = vsnprintf(line, sizeof(line), format, arguments);
     va_end(arguments);
+    CHECK(used > 0 && (size_t)used < sizeof(line));
     bytes_put(out, line, (size_t)used);
 }
 
