@@ -35,7 +35,8 @@ is_resource_file(const struct dirent *entry)
     return 0;
 }
 
-/* The files of a path, in the order of their names: allocated, and each of them too. */
+/* The files of a path, in the order of their names: allocated, and each of them too. NULL: it
+ * cannot be looked at, and errno says why. */
 static char **
 list_files(const char *path, uint32_t *count)
 {
@@ -46,6 +47,8 @@ list_files(const char *path, uint32_t *count)
         return NULL;
     int entry_count =
         S_ISDIR(found.st_mode) ? scandir(path, &entries, is_resource_file, alphasort) : 0;
+    if (entry_count < 0) /* no empty folder: its resources are there */
+        return NULL;
     char **files = must_allocate((size_t)(entry_count > 0 ? entry_count : 1), sizeof(*files));
     if (!S_ISDIR(found.st_mode))
         files[(*count)++] = must_copy(path);
@@ -96,6 +99,11 @@ is_blank(const char *text)
 static char *
 read_text(const char *path, size_t *bytes, struct tree_report *report)
 {
+    struct stat found;
+    if (stat(path, &found) == 0 && !S_ISREG(found.st_mode)) { /* a pipe would be waited for */
+        report_add(report, 0, "is not a regular file");
+        return NULL;
+    }
     FILE *in = fopen(path, "re");
     if (in == NULL) {
         report_add(report, 0, "cannot be opened: %s", strerror(errno));
@@ -214,7 +222,7 @@ read_file(struct resource_set *set, char *path, struct tree_report *report)
     *file = (struct resource_file){.name = path};
     report->file = path;
     char *text = read_text(path, &bytes, report);
-    if (text != NULL && !is_blank(text))
+    if (text != NULL && !(is_blank(text) && strlen(text) == bytes))
         file->tree = tree_read(text, bytes, &limits, report);
     free(text);
     for (const struct tree_node *node = file->tree; node != NULL; node = node->next)
