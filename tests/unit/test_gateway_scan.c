@@ -340,6 +340,14 @@ test_adapters_among_models(void **state)
     metrics_page_end(&page);
     metrics_page_take_models(&page, &list);
     check_page(&page); /* which says it itself */
+    static const char models[] = "model_server_requests_waiting{model=\"base\"} 1\n"
+                                 "model_server_requests_waiting{model=\"other\"} 2\n";
+    metrics_page_begin(&page);
+    metrics_page_feed(&page, models, sizeof(models) - 1);
+    metrics_page_end(&page);
+    metrics_page_take_models(&page, &(struct model_list){.base = 0}); /* it has no catalogue */
+    assert_int_equal(page.figures.adapter_count, 1);
+    assert_int_equal(page.adapters[0].name, gateway_name_hash("other", 5));
 }
 
 static void

@@ -314,10 +314,10 @@ metrics_page_take_models(struct metrics_page *page, const struct model_list *mod
         figures->base_model = models->base;
     if (page->has_info || page->has_states)
         return;
-    for (uint32_t i = 0; i < models->adapter_count; i++)
-        page->adapters[i] =
+    for (uint32_t i = 0; /* behind the page's other models */
+         i < models->adapter_count && figures->adapter_count < GATEWAY_ADAPTERS_MAX; i++)
+        page->adapters[figures->adapter_count++] =
             (struct gateway_adapter){.name = models->adapters[i], .state = GATEWAY_ADAPTER_LOADED};
-    figures->adapter_count = models->adapter_count;
 }
 
 void
