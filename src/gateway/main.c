@@ -149,7 +149,8 @@ raise_descriptors(void)
 static enum status
 check_descriptors(const struct gateway_settings *settings, struct error *error)
 {
-    enum { OTHER = 192, OF_ENDPOINT = 2, OF_REQUEST = 2 }; /* a scrape, models; a call, one kept */
+    /* Of an endpoint a scrape, models and a roll-out; of a request a call, and one kept. */
+    enum { OTHER = 192, OF_ENDPOINT = 3, OF_REQUEST = 2 };
     struct rlimit limit;
     uint64_t needed =
         OTHER + (uint64_t)settings->connections_max +
