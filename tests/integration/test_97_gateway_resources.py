@@ -22,6 +22,7 @@ from shoal_fixture import BIN, main, wait_until
 from test_97_gateway import Gateway, Model
 
 X = "inference.networking.x-k8s.io/v1alpha2"
+PATIENT = {"scrape_timeout_ms": 60_000, "connect_timeout_ms": 60_000}  # servers that are slow stay
 
 
 def document(kind, name, spec, **more):
@@ -64,7 +65,7 @@ class ResourcesTest(unittest.TestCase):
 
     def serve(self, *documents, **keys):
         self.gateway = Gateway(self.models, {"resources.yaml": self.join(documents)},
-                               resources="resources.yaml", **keys)
+                               resources="resources.yaml", **PATIENT, **keys)
         self.addCleanup(self.gateway.close)
         self.gateway.wait_up(*self.models)
 
@@ -167,6 +168,16 @@ spec:
             self.assertIn(f'"model": "{target}"'.encode(),
                           self.gateway.chat(model, stream=True)[2])
 
+    def test_another_try_has_the_name_that_came(self):
+        """The first pool's rewrite does not hold for the second one."""
+        self.serve(pool("one", zone="one"), pool("two", zone="two"),
+                   rewrite("all-names", None, {"a-name-of-some-length": 1}, "one"))
+        self.models[0].fault("decline")
+        self.addCleanup(self.models[0].fault, "")
+        for session in "abcdefgh":  # some of them are drawn for the first pool
+            self.assertEqual(self.ask("red", headers={"x-session-id": session}), (200, "red"))
+        self.assertGreater(self.gateway.figures()["retried_total"], 0)
+
     def test_open_inference_protocol(self):
         """The path names the model: another server's answer tells what it was asked for."""
         self.serve(rewrite("path", "a", {"b/c:d": 1}))
@@ -255,7 +266,8 @@ spec:
         self.apply(*pools, first, second)
         wait_until(lambda: self.ask("new") == (200, "new"), self.gateway.read_log)
         print(f"first answer {time.monotonic() - began:.2f} s after it was applied")
-        self.assertEqual(self.gateway.figures()["adapters_loaded_total"], 1)
+        wait_until(lambda: self.gateway.figures()["adapters_loaded_total"] == 1,
+                   self.gateway.read_log)  # a server may answer before it says that it loaded
         self.assertNotIn("new", self.adapters(self.models[1]))
         self.models[0].kill()
         self.models[0].start()
@@ -325,7 +337,7 @@ spec:
     def test_folder(self):
         """Files come and go; their names are their order."""
         folder = self.enterContext(tempfile.TemporaryDirectory())
-        self.gateway = Gateway(self.models, resources=folder)
+        self.gateway = Gateway(self.models, resources=folder, **PATIENT)
         self.addCleanup(self.gateway.close)
         self.gateway.wait_up(*self.models)
         self.assertEqual(self.ask("s")[0], 404)  # the servers say so
@@ -337,6 +349,10 @@ spec:
         os.remove(os.path.join(folder, "1.json"))
         wait_until(lambda: self.gateway.figures()["endpoint_file_reloads_total"] > reloads,
                    self.gateway.read_log)
+        self.assertEqual(self.ask("s"), (200, "blue"))
+        os.mkfifo(os.path.join(folder, "3.yaml"))  # which nobody writes
+        wait_until(lambda: self.resources()["refused"], self.gateway.read_log)
+        self.assertIn("3.yaml: is not a regular file", self.resources()["refused"])
         self.assertEqual(self.ask("s"), (200, "blue"))
 
     def test_check(self):
