@@ -144,16 +144,24 @@ refused_in_queue(struct world *world, struct sim_client *client, enum gateway_re
         wait_ends(world, client);
 }
 
+/* Both bands of a priority share its limits. */
+static bool
+is_within(const struct world *world, uint32_t band)
+{
+    const struct gateway_band *rules = band_rules(world, band);
+    const struct world_band *lower = &world->bands[band & ~1U];
+    const struct world_band *raised = &world->bands[band | 1U];
+    return (rules->requests_max == 0 || lower->count + raised->count <= rules->requests_max) &&
+           (rules->bytes_max == 0 || lower->bytes + raised->bytes <= rules->bytes_max);
+}
+
 static bool
 is_full(const struct world *world, const struct sim_client *client)
 {
     const struct gateway_flow_control *control = &world->control;
-    const struct gateway_band *rules = band_rules(world, client->band);
-    const struct world_band *band = &world->bands[client->band];
     return (control->requests_max > 0 && world->waiting > control->requests_max) ||
            (control->bytes_max > 0 && world->waiting_bytes > control->bytes_max) ||
-           (rules->requests_max > 0 && band->count > rules->requests_max) ||
-           (rules->bytes_max > 0 && band->bytes > rules->bytes_max);
+           !is_within(world, client->band);
 }
 
 bool
@@ -205,6 +213,8 @@ check_queue(struct world *world)
     demand(world, !any_usable(world) || saturation(world) >= control->threshold, "I16_no_idling");
     demand(world, control->requests_max == 0 || world->waiting <= control->requests_max,
            "I17_limits");
+    for (uint32_t i = 0; i < PRIORITIES; i += 2)
+        demand(world, is_within(world, i), "I17_limits");
 }
 
 static struct gateway_band

@@ -156,6 +156,21 @@ is_room(uint64_t used, uint64_t more, uint64_t max)
     return max == 0 || (used <= max && more <= max - used);
 }
 
+/* Both bands of a priority (O2) share its limits. */
+static bool
+has_room(const struct core_queue *queue, const struct core_band *band, uint64_t bytes)
+{
+    uint64_t requests = 0;
+    uint64_t used = 0;
+    for (uint32_t i = 0; i < GATEWAY_BANDS_MAX; i++)
+        if (queue->bands[i].config.priority == band->config.priority) {
+            requests += queue->bands[i].count;
+            used += queue->bands[i].bytes;
+        }
+    return is_room(requests, 1, band->config.requests_max) &&
+           is_room(used, bytes, band->config.bytes_max);
+}
+
 static int64_t
 order_key(const struct core_request *request, enum gateway_ordering ordering)
 {
@@ -183,8 +198,7 @@ queue_add(struct gateway *gateway, uint32_t number, const struct gateway_ask *as
     struct core_band *band = band_find(gateway, ask->priority, ask->is_raised);
     if (band == NULL || !is_room(queue->count, 1, control->requests_max) ||
         !is_room(queue->bytes, ask->bytes, control->bytes_max) ||
-        !is_room(band->count, 1, band->config.requests_max) ||
-        !is_room(band->bytes, ask->bytes, band->config.bytes_max))
+        !has_room(queue, band, ask->bytes))
         return false;
     bool is_shared = band->config.fairness == GATEWAY_FAIR_STRICT;
     struct core_flow *flow = flow_find(gateway, is_shared ? 0 : ask->flow, band);
