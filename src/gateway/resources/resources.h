@@ -54,6 +54,7 @@ struct resource {
     int line;
     const struct tree_node *spec;
     uint32_t number; /* of a pool among the pools */
+    uint64_t pool;   /* that a rewrite refers to, as a bit */
     struct resource_condition conditions[RESOURCE_CONDITIONS];
 };
 

@@ -170,7 +170,7 @@ define_llm_route(struct route_builder *builder, struct resource *by)
 static void
 define_rewrites(struct route_builder *builder, struct resource *by)
 {
-    uint64_t pool = pool_referred(builder->set, by);
+    uint64_t pool = by->pool = pool_referred(builder->set, by);
     const struct tree_node *rule = manifest_find(by->spec, "rules")->first;
     for (; rule != NULL; rule = rule->next) {
         const struct tree_node *matches = manifest_find(rule, "matches");
@@ -257,8 +257,8 @@ static const struct tree_node *
 rewrite_of(const struct resource_set *set, uint64_t pool, const char *model)
 {
     for (uint32_t i = 0; i < set->count; i++) {
-        struct resource *by = &set->items[i];
-        if (by->kind != RESOURCE_REWRITE || pool_referred(set, by) != pool)
+        const struct resource *by = &set->items[i];
+        if (by->kind != RESOURCE_REWRITE || by->pool != pool)
             continue;
         for (const struct tree_node *rule = manifest_find(by->spec, "rules")->first; rule != NULL;
              rule = rule->next)
