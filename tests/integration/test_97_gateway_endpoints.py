@@ -87,8 +87,11 @@ class PrivateGateway(Gateway):
         super().__init__([], dns_ms=20, **keys)
 
     def resolve(self, hosts):
-        with open(self.hosts, "w", encoding="utf-8") as file:  # not renamed: it is mounted
-            file.write("".join(f"{address} llm.test\n" for address in hosts))
+        """In one write, and not renamed: it is mounted, and no lookup may find it empty."""
+        text = "".join(f"{address} llm.test\n" for address in hosts).ljust(80, "\n")
+        file = os.open(self.hosts, os.O_WRONLY | os.O_CREAT, 0o644)
+        os.write(file, text.encode())
+        os.close(file)
 
     def close(self):
         super().close()
