@@ -11,6 +11,7 @@
  */
 #include "base/clock.h"
 #include "coordinator/models/model.h"
+#include "coordinator/pipeline/pieces.h"
 #include "coordinator/pipeline/pipeline.h"
 #include "coordinator/protocol/raw_message.h"
 #include "shm/former.h"
@@ -303,10 +304,8 @@ void
 model_came_back(struct request *request, struct shm_ticket ticket, uint32_t stage)
 {
     struct lane *lane = request->lane;
-    uint64_t in_flight = request_use(ticket.generation, REQUEST_IN_FLIGHT);
     uint64_t waits = request_use(ticket.generation, REQUEST_WAITING);
-    if (!atomic_compare_exchange_strong(&request->use, &in_flight,
-                                        request_use(ticket.generation, REQUEST_ADMITTED))) {
+    if (!pieces_leave(request, ticket.generation, REQUEST_ADMITTED)) {
         lane_report_corrupt(lane, "ticket of no request in flight");
         return;
     }

@@ -23,18 +23,9 @@ enum { RESULTS_PER_TURN = 64, ERRORS_PER_TURN = 32 };
 static bool
 claim_answer(struct request *request, uint32_t generation)
 {
-    uint64_t in_flight = request_use(generation, REQUEST_IN_FLIGHT);
-    struct lane *lane = request->lane;
-    bool streams = request->streams; /* no piece is under way when it ends */
-    if (streams)
-        pthread_mutex_lock(&lane->pieces_lock);
-    bool claimed = atomic_compare_exchange_strong(&request->use, &in_flight,
-                                                  request_use(generation, REQUEST_ANSWERED));
-    if (streams)
-        pthread_mutex_unlock(&lane->pieces_lock);
-    if (!claimed)
+    if (!pieces_leave(request, generation, REQUEST_ANSWERED))
         return false;
-    uint32_t before = atomic_fetch_sub_explicit(&lane->waiting, 1, memory_order_relaxed);
+    uint32_t before = atomic_fetch_sub_explicit(&request->lane->waiting, 1, memory_order_relaxed);
     CHECK(before != 0);
     return true;
 }

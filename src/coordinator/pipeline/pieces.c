@@ -28,6 +28,23 @@ pieces_release(struct lane *lane, struct request *request)
     CHECK(before != 0);
 }
 
+bool
+pieces_leave(struct request *request, uint32_t generation, enum request_state to)
+{
+    uint64_t in_flight = request_use(generation, REQUEST_IN_FLIGHT);
+    struct lane *lane = request->lane;
+    if (atomic_load(&request->use) != in_flight)
+        return false; /* another thread may be writing `streams` */
+    bool streams = request->streams;
+    if (streams)
+        pthread_mutex_lock(&lane->pieces_lock);
+    bool left =
+        atomic_compare_exchange_strong(&request->use, &in_flight, request_use(generation, to));
+    if (streams)
+        pthread_mutex_unlock(&lane->pieces_lock);
+    return left;
+}
+
 /* The rest of the answer is dropped, and the modelet told to give up. */
 static void
 break_off(struct lane *lane, struct request *request, struct shm_ticket ticket, enum status status)

@@ -26,6 +26,10 @@ void pieces_admit(struct lane *lane, struct request *request, struct shm_ticket 
 /* For a request whose slot is being released. */
 void pieces_release(struct lane *lane, struct request *request);
 
+/* Takes a request out of REQUEST_IN_FLIGHT while no piece of it is under way, and none follows.
+ * False: another thread was faster. */
+bool pieces_leave(struct request *request, uint32_t generation, enum request_state to);
+
 /* Passes on pieces, a bounded number; returns how many. */
 uint32_t pieces_gather(struct lane *lane, struct payload_view *view);
 
