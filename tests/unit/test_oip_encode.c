@@ -20,9 +20,26 @@ on_release(void *context)
     released++;
 }
 
-/* Decodes a request without tensors that asks for these outputs. */
+/* For an output that is to lie in four bytes of shared memory. */
 static void
-ask_for(const char *const *outputs, size_t count)
+put_place(struct blob *output)
+{
+    struct blob entries[2] = {{0}, {0}};
+    struct blob values[2] = {{0}, {0}};
+    blob_field_text(&values[0], 3, "region");
+    blob_field_varint(&values[1], 2, 4);
+    blob_field_text(&entries[0], 1, "shared_memory_region");
+    blob_field_text(&entries[1], 1, "shared_memory_byte_size");
+    for (size_t i = 0; i < ARRAY_COUNT(entries); i++) {
+        blob_field_blob(&entries[i], 2, &values[i]);
+        blob_field_blob(output, 2, &entries[i]);
+    }
+}
+
+/* Decodes a request without tensors that asks for these outputs, and for `shared`, which may be
+ * NULL, in shared memory. */
+static void
+ask_for_shared(const char *const *outputs, size_t count, const char *shared)
 {
     struct blob blob = {0};
     blob_field_text(&blob, 1, "digits");
@@ -30,6 +47,8 @@ ask_for(const char *const *outputs, size_t count)
     for (size_t i = 0; i < count; i++) {
         struct blob output = {0};
         blob_field_text(&output, 1, outputs[i]);
+        if (shared != NULL && strcmp(outputs[i], shared) == 0)
+            put_place(&output);
         blob_field_blob(&blob, 6, &output);
     }
     struct spans spans = spans_whole(&blob);
@@ -38,6 +57,12 @@ ask_for(const char *const *outputs, size_t count)
         fail_msg("%s", error.text);
     spans_free(&spans);
     blob_free(&blob);
+}
+
+static void
+ask_for(const char *const *outputs, size_t count)
+{
+    ask_for_shared(outputs, count, NULL);
 }
 
 static void *
@@ -176,6 +201,44 @@ TEST_CASE(test_requested)
     struct error error = ERROR_NONE;
     assert_int_equal(encode_into(&out, &error), STATUS_INVALID_ARGUMENT);
     assert_string_equal(error.text, "requested output \"labels\": the model gave no such output");
+    payload_rig_end(rig);
+}
+
+/* An output that a piece lacks leaves its place in shared memory alone. */
+TEST_CASE(test_place_of_an_output_that_a_piece_lacks)
+{
+    static const char *const outputs[] = {"usage", "scores"};
+    ask_for_shared(outputs, 2, "usage");
+    build_outputs();
+    struct oip_pieces out;
+    struct error error = ERROR_NONE;
+    if (oip_encode_response(request, &model, &rig->view, NULL, &out, &error) != STATUS_OK)
+        fail_msg("%s", error.text);
+    assert_int_equal(out.count, 2);
+    assert_int_equal(out.pieces[1].bytes, 2 * sizeof(float));
+    payload_rig_end(rig);
+}
+
+/* No part of an answer in pieces need have all that was asked for, nor the last one. */
+TEST_CASE(test_requested_of_pieces)
+{
+    static const char *const outputs[] = {"usage", "label", "scores"};
+    ask_for(outputs, 3);
+    build_outputs();
+    struct oip_pieces out;
+    struct error error = ERROR_NONE;
+    assert_int_equal(encode_into(&out, &error), STATUS_INVALID_ARGUMENT);
+    error_clear(&error);
+    assert_int_equal(oip_encode_response(request, &model, &rig->view, NULL, &out, &error),
+                     STATUS_OK);
+    assert_int_equal(out.lent_count, 0);
+    struct encoded encoded = encode();
+    assert_int_equal(encoded.response->n_outputs, 2);
+    assert_string_equal(encoded.response->outputs[0]->name, "label");
+    assert_string_equal(encoded.response->outputs[1]->name, "scores");
+    encoded_free(&encoded);
+    ask_for(outputs, 3); /* another answer */
+    assert_int_equal(encode_into(&out, &error), STATUS_INVALID_ARGUMENT);
     payload_rig_end(rig);
 }
 

@@ -136,9 +136,10 @@ struct oip_pieces {
  * Encodes the response. Fills `pieces`: first the packed fields (in the request's own memory, valid
  * until the next decode), then each raw output's tag and length and its data, lent from the arena,
  * with `release`. `release` NULL: a piece of an answer, nothing of which is lent; it is valid until
- * the next one, and need not have each requested output. Outputs: the requested ones in that order,
- * or all; those in shared memory are written there. INVALID_ARGUMENT names a requested output that
- * the last stage did not give, or that does not fit where it is to lie.
+ * the next one, and neither it nor what follows need have each requested output. Outputs: the
+ * requested ones in that order, or all; those in shared memory are written there. INVALID_ARGUMENT
+ * names a requested output that the last stage did not give, or that does not fit where it is to
+ * lie.
  */
 enum status oip_encode_response(struct oip_request *request, const struct oip_model_info *model,
                                 const struct payload_view *outputs,

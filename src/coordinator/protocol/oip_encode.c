@@ -33,6 +33,7 @@ struct response {
     const struct payload_view *view;
     uint32_t count;
     uint32_t chosen[SHOAL_TENSORS_MAX]; /* indexes into the view's tensors, in the order to send */
+    uint32_t asked[SHOAL_TENSORS_MAX];  /* of each of these, its index among the requested ones */
     char *names[SHOAL_TENSORS_MAX];     /* private copies, by index in the view */
     unsigned char *bytes;               /* bytes that are not lent */
     size_t used;
@@ -67,12 +68,14 @@ copy_names(struct response *response, struct error *error)
 }
 
 static enum status
-choose(struct response *response, const char *name, struct error *error)
+choose(struct response *response, uint32_t asked, struct error *error)
 {
+    const char *name = response->request->message->outputs[asked]->name;
     for (uint32_t i = 0; i < response->view->tensor_count; i++) {
         /* copy_names has set as many; zeroing the arrays for the analyzer would cost each reply.
          * NOLINTNEXTLINE(clang-analyzer-core.CallAndMessage) */
         if (strcmp(response->names[i], name) == 0) {
+            response->asked[response->count] = asked;
             response->chosen[response->count++] = i;
             return STATUS_OK;
         }
@@ -81,14 +84,15 @@ choose(struct response *response, const char *name, struct error *error)
                      "requested output \"%s\": the model gave no such output", name);
 }
 
-/* The requested outputs, in that order; all if none was requested. A piece need not have each. */
+/* The requested outputs, in that order; all if none was requested. A piece need not have each, nor
+ * need the last one of several. */
 static enum status
 choose_outputs(struct response *response, enum completeness is, struct error *error)
 {
     const Inference__ModelInferRequest *message = response->request->message;
     response->count = 0;
-    for (size_t i = 0; i < message->n_outputs; i++) {
-        enum status status = choose(response, message->outputs[i]->name, error);
+    for (uint32_t i = 0; i < message->n_outputs; i++) {
+        enum status status = choose(response, i, error);
         if (status != STATUS_OK && is == ANSWER_WHOLE)
             return status;
         error_clear(error);
@@ -143,8 +147,9 @@ field_bytes(uint32_t number, size_t bytes)
 static const struct oip_shared *
 shared_of(const struct response *response, uint32_t order)
 {
-    bool is_requested = order < response->request->message->n_outputs;
-    return is_requested ? oip_shared_of(response->request, OIP_OUTPUT, order) : NULL;
+    bool is_requested = response->request->message->n_outputs > 0;
+    return is_requested ? oip_shared_of(response->request, OIP_OUTPUT, response->asked[order])
+                        : NULL;
 }
 
 /* Writes the outputs that are to lie in shared memory; if one does not fit, none. */
@@ -246,9 +251,10 @@ oip_encode_response(struct oip_request *request, const struct oip_model_info *mo
     response.request = request;
     response.view = outputs;
     response.memory = is_piece ? &request->of_piece : &request->scratch;
+    request->in_pieces = request->in_pieces || is_piece;
     enum status status = copy_names(&response, error);
     if (status == STATUS_OK)
-        status = choose_outputs(&response, is_piece ? ANSWER_PIECE : ANSWER_WHOLE, error);
+        status = choose_outputs(&response, request->in_pieces ? ANSWER_PIECE : ANSWER_WHOLE, error);
     if (status == STATUS_OK)
         status = put_fields(&response, model, error);
     if (status == STATUS_OK && oip_is_shared(request))

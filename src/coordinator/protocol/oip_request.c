@@ -40,6 +40,7 @@ oip_request_begin(struct oip_request *request)
     inference__model_infer_request__init(request->message);
     request->inputs = NULL;
     request->small_bytes = 0;
+    request->in_pieces = false;
     request->fields = 0;
     request->raw_count = 0;
     request->shared = NULL;

@@ -48,6 +48,7 @@ struct oip_request {
     Inference__ModelInferRequest *message; /* in the scratch; NULL: nothing is decoded */
     struct oip_input *inputs;              /* likewise, one for each; NULL: not validated yet */
     size_t small_bytes;
+    bool in_pieces; /* a piece of the answer was encoded */
     uint32_t fields;
     uint32_t raw_count; /* 0: the inputs have typed contents, if any */
     struct oip_range raw[SHOAL_TENSORS_MAX];
