@@ -225,38 +225,44 @@ start_program(struct keeper *keeper, char **argv)
 
 /* ---- its end ---- */
 
-static void
-reap(struct keeper *keeper, int flags)
+/* One child, or none; false: no child has ended, or none is left. */
+static bool
+reap_one(struct keeper *keeper, int flags)
 {
     int status;
-    pid_t pid;
-    while ((pid = waitpid(-1, &status, flags)) > 0)
-        if (pid == keeper->program) {
-            keeper->status = status;
-            keeper->ended = true;
-        }
+    pid_t pid = waitpid(-1, &status, flags);
+    if (pid > 0 && pid == keeper->program) {
+        keeper->status = status;
+        keeper->ended = true;
+    }
+    return pid > 0;
 }
 
-/* Children of killed ones come here in the next round. */
-static void
-kill_all(struct keeper *keeper)
+/* False: no child is left that may be killed. */
+static bool
+kill_children(void)
 {
     char path[64];
     int pid;
-    bool any = true;
+    bool any = false;
+    snprintf(path, sizeof(path), "/proc/self/task/%d/children", (int)getpid());
+    FILE *file = fopen(path, "re");
+    while (file != NULL && fscanf(file, "%d", &pid) == 1)
+        any = kill(pid, SIGKILL) == 0 || any;
+    if (file != NULL)
+        fclose(file);
+    return any;
+}
+
+/* Children of killed ones come here, alive, and are killed in the next round: so a round waits for
+ * one end, not for all. */
+static void
+kill_all(struct keeper *keeper)
+{
     if (keeper->group[0] != '\0')
         (void)put_file(keeper->group, "cgroup.kill", "1");
-    snprintf(path, sizeof(path), "/proc/self/task/%d/children", (int)getpid());
-    while (any) {
-        FILE *file = fopen(path, "re");
-        any = false;
-        while (file != NULL && fscanf(file, "%d", &pid) == 1)
-            any = kill(pid, SIGKILL) == 0 || any;
-        if (file != NULL)
-            fclose(file);
-        if (any)
-            reap(keeper, 0); /* until none is left */
-    }
+    while (kill_children() && reap_one(keeper, 0))
+        continue;
 }
 
 static int
@@ -306,7 +312,8 @@ wait_for_end(struct keeper *keeper, const sigset_t *signals)
         else if (number == SIGHUP)
             return;
         else if (number == SIGCHLD)
-            reap(keeper, WNOHANG);
+            while (reap_one(keeper, WNOHANG))
+                continue;
     }
 }
 

@@ -8,9 +8,12 @@ ctest: timeout=240
 """
 
 import os
+import shutil
 import signal
+import subprocess
+import tempfile
 
-from shoal_fixture import main, read_proc, wait_until
+from shoal_fixture import BUILD, WAIT_SECONDS, main, read_proc, wait_until
 from shoal_hosting import Case, container, host, processes, runtime, service
 
 
@@ -44,6 +47,24 @@ class TestContainers(Case):
         os.kill(keeper, signal.SIGKILL)  # of all of them the worst
         wait_until(lambda: not before & set(processes(self.marker)), lambda: f"{before} to end")
         self.wait_state("forks", "Starting", restarts="^1$")
+
+    def test_descendants_end_without_a_cgroup(self):
+        """They come to the keeper one generation after the other. Nobody may make cgroups."""
+        folder = self.enterContext(tempfile.TemporaryDirectory(dir="/tmp"))
+        os.chmod(folder, 0o755)
+        worker = shutil.copy(BUILD / "bin" / "shoal-worker", folder)
+        nested = "sh -c 'sleep 600 & wait; exit 0' & wait; exit 0"
+        keeper = subprocess.Popen(
+            [worker, "--keep", str(os.getpid()), "0", "0", "/", "/bin/sh", "sh", "-c", nested],
+            env={**os.environ, "MARKER": self.marker}, cwd="/", stderr=subprocess.DEVNULL,
+            **({"user": 65534, "extra_groups": []} if os.geteuid() == 0 else {}))
+        self.addCleanup(lambda: [os.kill(pid, signal.SIGKILL) for pid in processes(self.marker)])
+        self.addCleanup(keeper.wait)
+        self.addCleanup(keeper.kill)
+        wait_until(lambda: len(processes(self.marker)) == 4, lambda: f"keeper and 3, not {processes(self.marker)}")
+        keeper.send_signal(signal.SIGHUP)
+        self.assertEqual(keeper.wait(WAIT_SECONDS), -signal.SIGKILL)
+        self.assertEqual(processes(self.marker), [])
 
     def test_a_flood_stops_nobody(self):
         self.start()
