@@ -4,7 +4,9 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "base/check.h"
@@ -16,7 +18,23 @@ struct supervisor {
     struct container containers[];
 };
 
-/* A socket of an earlier start would refuse the next one, or take its clients. */
+/* A manifest names the path: a socket that a process listens to is another program's. */
+static bool
+is_dead(const char *path)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    if (strlen(path) >= sizeof(address.sun_path))
+        return false;
+    memcpy(address.sun_path, path, strlen(path));
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        return false;
+    int code = connect(fd, (const struct sockaddr *)&address, sizeof(address)) == 0 ? 0 : errno;
+    close(fd);
+    return code == ECONNREFUSED;
+}
+
+/* A socket of an earlier start would refuse the next one. */
 static void
 prepare_socket(const char *target)
 {
@@ -30,7 +48,7 @@ prepare_socket(const char *target)
         log_warn("container_socket_folder folder=\"%s\" error=\"%s\" action=\"make it\"", folder,
                  strerror(errno));
     free(folder);
-    if (lstat(path, &file) == 0 && S_ISSOCK(file.st_mode))
+    if (lstat(path, &file) == 0 && S_ISSOCK(file.st_mode) && is_dead(path))
         (void)unlink(path);
 }
 
