@@ -55,10 +55,11 @@ TEST_CASE(test_references)
     variables_put(&variables, strdup("C=$(A)"));
     assert_int_equal(variables.count, 3);
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        char *text = expand(cases[i].text, &variables);
+        char *text = expand(cases[i].text, &variables, 16);
         assert_string_equal(text, cases[i].becomes);
         free(text);
     }
+    assert_null(expand("$(B)$(B)$(B)", &variables, 5));
     variables_fini(&variables);
 }
 
@@ -80,7 +81,8 @@ no_value(void *context, enum manifest_kind kind, const char *name, const char *k
 
 static char program[] = "a.b/c/server=/bin/sh -c";
 static char other[] = "tool=sh";
-static char *images[] = {program, other, NULL};
+static char deep[] = "into=run --by=sh";
+static char *images[] = {program, other, deep, NULL};
 static char path[] = "PATH=/nowhere:/bin";
 static char *passed[] = {path, NULL};
 
@@ -105,7 +107,7 @@ make(const struct runtime_host *host, const char *spec, const char *container,
 {
     struct manifest_file file;
     struct error error = ERROR_NONE;
-    char text[4096];
+    char text[16384];
     snprintf(text, sizeof(text),
              "{\"apiVersion\": \"serving.kserve.io/v1alpha1\", \"kind\": \"ServingRuntime\","
              " \"metadata\": {\"name\": \"r\"}, \"spec\": {\"multiModel\": true, %s"
@@ -151,6 +153,10 @@ TEST_CASE(test_images_and_commands)
         {TOOL ", \"command\": [\"/bin/true\"]", "command \"/bin/true\" is not the one"},
         {"\"image\": \"a.b/c/server\", \"command\": [\"/bin/sh\", \"-c\"]", NULL},
         {TOOL ", \"env\": [{\"name\": \"LD_PRELOAD\", \"value\": \"x\"}]", "LD_PRELOAD"},
+        {TOOL ", \"env\": [{\"name\": \"BASH_ENV\", \"value\": \"$(x)\"}]", "BASH_ENV"},
+        {TOOL ", \"env\": [{\"name\": \"PATH\", \"value\": \"/tmp\"}]", "\"PATH\" makes"},
+        {TOOL ", \"env\": [{\"name\": \"PATHS\", \"value\": \"/tmp\"}]", NULL},
+        {"\"image\": \"into=run --by\"", "is no program of this node"}, /* into a command */
     };
     struct runtime_host host = host_of();
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
@@ -287,6 +293,33 @@ TEST_CASE(test_values)
     runtime_plan_fini(&plan);
 }
 
+/* References to references, each twice: 1 GiB in the end. */
+TEST_CASE(test_texts_are_limited)
+{
+    struct runtime_host host = host_of();
+    struct bytes text = {0};
+    char one[80];
+    bytes_put_text(&text, TOOL ", \"env\": [{\"name\": \"V0\", \"value\": \"x\"}");
+    for (int i = 1; i <= 30; i++) {
+        snprintf(one, sizeof(one), ", {\"name\": \"V%d\", \"value\": \"$(V%d)$(V%d)\"}", i, i - 1,
+                 i - 1);
+        bytes_put_text(&text, one);
+    }
+    bytes_put_text(&text, "]");
+    bytes_put_char(&text, '\0');
+    assert_false(text.failed);
+    check_problem(&host, SPEC, text.data, "have more than 1 MiB");
+    bytes_fini(&text);
+    bytes_put_text(&text, TOOL ", \"env\": [{\"name\": \"V\"}");
+    for (int i = 0; i < 256; i++)
+        bytes_put_text(&text, ", {\"name\": \"V\"}");
+    bytes_put_text(&text, "]");
+    bytes_put_char(&text, '\0');
+    assert_false(text.failed);
+    check_problem(&host, SPEC, text.data, "env has more than 256 variables");
+    bytes_fini(&text);
+}
+
 TEST_CASE(test_addresses_and_labels)
 {
     struct runtime_host host = host_of();
@@ -315,6 +348,8 @@ TEST_CASE(test_addresses_and_labels)
     assert_false(runtime_plan_same(&plan, &same));
     runtime_plan_fini(&plan);
     runtime_plan_fini(&same);
+    check_problem(&host, SPEC "\"supportedModelFormats\": [{\"name\": \"a,runs:other\"}],", TOOL,
+                  "\"a,runs:other\" has a comma");
 }
 
 TEST_CASE(test_adapter)

@@ -13,12 +13,17 @@
 #include "serving/runtimes/expand.h"
 #include "serving/runtimes/plan.h"
 
+/* A variable is looked for among all. */
+enum { VARIABLES_MAX = 256 };
+
 struct making {
     const struct manifest *manifest;
     const struct tree_node *container;
     const struct runtime_host *host;
     struct bytes *problems;
     struct variables variables; /* of the manifest's env */
+    size_t *room;               /* bytes left for texts */
+    bool is_full;               /* reported */
 };
 
 static const char *
@@ -31,6 +36,30 @@ static const char *
 or_empty(const char *text)
 {
     return text != NULL ? text : "";
+}
+
+static void
+report_full(struct making *making)
+{
+    if (!making->is_full)
+        runtime_problem(making->problems,
+                        "container \"%.60s\": with their variables, args and env of this runtime "
+                        "have more than 1 MiB: write fewer references to variables",
+                        name_of(making->container));
+    making->is_full = true;
+}
+
+/* With its variables' values; "" if there is no room, which is reported. To be freed. */
+static char *
+expand_text(struct making *making, const char *text)
+{
+    char *value = expand(text, &making->variables, *making->room);
+    if (value == NULL) {
+        report_full(making);
+        return must_copy("");
+    }
+    *making->room -= strlen(value);
+    return value;
 }
 
 /* ---- values of variables ---- */
@@ -196,11 +225,43 @@ value_from(struct making *making, const char *variable, const struct tree_node *
 
 /* ---- variables ---- */
 
-/* Those make any program run other code. */
+/* By those the dynamic linker, a library or an interpreter runs other code than the program's. A
+ * star stands for any end. */
 static bool
 is_dangerous(const char *name)
 {
-    return strncmp(name, "LD_", 3) == 0 || strcmp(name, "GCONV_PATH") == 0;
+    static const char *const names[] = {
+        "LD_*",
+        "GCONV_PATH",
+        "OPENSSL_*",
+        "PATH",
+        "BASH_*",
+        "ENV",
+        "SHELLOPTS",
+        "PS4",
+        "IFS",
+        "PERL*",
+        "RUBYLIB",
+        "RUBYOPT",
+        "NODE_*",
+        "CLASSPATH",
+        "JAVA_TOOL_OPTIONS",
+        "JDK_JAVA_OPTIONS",
+        "_JAVA_OPTIONS",
+        "PYTHONPATH",
+        "PYTHONHOME",
+        "PYTHONSTARTUP",
+        "PYTHONWARNINGS",
+        "PYTHONBREAKPOINT",
+        "PYTHONUSERBASE",
+        "PYTHONPYCACHEPREFIX",
+    };
+    for (size_t i = 0; i < ARRAY_COUNT(names); i++) {
+        size_t bytes = strcspn(names[i], "*");
+        if (strncmp(name, names[i], bytes) == 0 && (names[i][bytes] == '*' || name[bytes] == '\0'))
+            return true;
+    }
+    return false;
 }
 
 static void
@@ -225,11 +286,17 @@ put_variable(struct making *making, const struct tree_node *one)
     }
     bytes_put_text(&text, name);
     bytes_put_char(&text, '=');
+    size_t bytes = text.used;
     bool there = true;
     if (source != NULL) {
         there = value_from(making, name, source, &text);
+        if (text.used - bytes > *making->room) {
+            report_full(making);
+            text.used = bytes;
+        }
+        *making->room -= text.used - bytes;
     } else {
-        char *value = expand(or_empty(manifest_text(one, "value")), &making->variables);
+        char *value = expand_text(making, or_empty(manifest_text(one, "value")));
         bytes_put_text(&text, value);
         free(value);
     }
@@ -254,14 +321,15 @@ make_environment(const struct making *making)
 
 /* ---- the program ---- */
 
-/* The command of an image: by its whole name, else without the tag or digest. NULL: none. */
+/* The command of an image: by its whole name, else without the tag or digest. NULL: none. A name
+ * with "=" would lead into a command. */
 static const char *
 command_of(const struct runtime_host *host, const char *image)
 {
     const char *slash = strrchr(image, '/');
     const char *last = slash != NULL ? slash : image;
     const size_t lengths[] = {strlen(image), (size_t)(last - image) + strcspn(last, ":@")};
-    for (size_t i = 0; i < ARRAY_COUNT(lengths); i++)
+    for (size_t i = 0; i < ARRAY_COUNT(lengths) && strchr(image, '=') == NULL; i++)
         for (char *const *one = host->images; one != NULL && *one != NULL; one++)
             if (strncmp(*one, image, lengths[i]) == 0 && (*one)[lengths[i]] == '=')
                 return *one + lengths[i] + 1;
@@ -365,7 +433,7 @@ choose_command(struct making *making, struct words *words, const char **shown)
                         "set `run_commands: on` in this node's `mesh`",
                         name, list->first->text);
     for (const struct tree_node *one = list->first; one != NULL; one = one->next)
-        words_put(words, expand(one->text, &making->variables));
+        words_put(words, expand_text(making, one->text));
 }
 
 static void
@@ -385,7 +453,7 @@ choose_program(struct making *making, struct runtime_container *made)
     }
     for (const struct tree_node *one = list != NULL ? list->first : NULL; one != NULL;
          one = one->next)
-        words_put(&words, expand(one->text, &making->variables));
+        words_put(&words, expand_text(making, one->text));
     made->arguments = words.items != NULL ? words.items : must_allocate(1, sizeof(char *));
 }
 
@@ -401,14 +469,21 @@ limit_of(const struct tree_node *container, const char *name)
 
 void
 runtime_container_make(const struct manifest *manifest, const struct tree_node *container,
-                       const struct runtime_host *host, struct runtime_container *made,
-                       struct bytes *problems)
+                       const struct runtime_host *host, size_t *room,
+                       struct runtime_container *made, struct bytes *problems)
 {
-    struct making making = {
-        .manifest = manifest, .container = container, .host = host, .problems = problems};
+    struct making making = {.manifest = manifest,
+                            .container = container,
+                            .host = host,
+                            .problems = problems,
+                            .room = room};
     const struct tree_node *env = manifest_find(container, "env");
     const char *folder = manifest_text(container, "workingDir");
-    for (const struct tree_node *one = env != NULL ? env->first : NULL; one != NULL;
+    bool has_many = env != NULL && env->count > VARIABLES_MAX;
+    if (has_many)
+        runtime_problem(problems, "container \"%.60s\": env has more than %d variables",
+                        name_of(container), VARIABLES_MAX);
+    for (const struct tree_node *one = env != NULL && !has_many ? env->first : NULL; one != NULL;
          one = one->next)
         put_variable(&making, one);
     *made = (struct runtime_container){

@@ -50,11 +50,12 @@ variables_fini(struct variables *variables)
     *variables = (struct variables){0};
 }
 
-/* `at`: behind a dollar. Returns the first character that is not part of the reference. */
+/* `at`: behind a dollar; `last`: the text's last bracket. Returns the first character that is not
+ * part of the reference. */
 static const char *
-put_reference(struct bytes *to, const char *at, const struct variables *variables)
+put_reference(struct bytes *to, const char *at, const char *last, const struct variables *variables)
 {
-    const char *end = *at == '(' ? strchr(at, ')') : NULL;
+    const char *end = *at == '(' && at < last ? strchr(at, ')') : NULL;
     if (*at == '$') {
         bytes_put_char(to, '$');
         return at + 1;
@@ -74,15 +75,22 @@ put_reference(struct bytes *to, const char *at, const struct variables *variable
 }
 
 char *
-expand(const char *text, const struct variables *variables)
+expand(const char *text, const struct variables *variables, size_t bytes_max)
 {
     struct bytes to = {0};
-    while (*text != '\0') {
+    const char *last = strrchr(text, ')');
+    if (last == NULL)
+        last = text;
+    while (*text != '\0' && to.used <= bytes_max) {
         size_t plain = strcspn(text, "$");
         bytes_put(&to, text, plain);
         text += plain;
         if (*text == '$')
-            text = put_reference(&to, text + 1, variables);
+            text = put_reference(&to, text + 1, last, variables);
+    }
+    if (to.used > bytes_max) {
+        bytes_fini(&to);
+        return NULL;
     }
     bytes_put_char(&to, '\0');
     CHECK(!to.failed);

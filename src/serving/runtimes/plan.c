@@ -8,7 +8,10 @@
 #include "base/check.h"
 #include "serving/manifest/check.h"
 
-enum { TARGET_BYTES_MAX = 5 + 107 }; /* "unix:" and the path */
+enum {
+    TARGET_BYTES_MAX = 5 + 107, /* "unix:" and the path */
+    TEXTS_BYTES_MAX = 1 << 20,  /* arguments and variables of all containers, expanded */
+};
 
 /* ---- labels ---- */
 
@@ -51,6 +54,26 @@ make_labels(const struct serving_runtime *runtime)
     bytes_put_char(&text, '\0');
     CHECK(!text.failed);
     return bytes_take(&text, &(size_t){0});
+}
+
+/* A comma would end the label, and begin one that is not the runtime's. */
+static void
+check_label(const char *field, const char *text, struct bytes *problems)
+{
+    if (text != NULL && strchr(text, ',') != NULL)
+        runtime_problem(problems, "%s \"%.100s\" has a comma, which no label of a node may have",
+                        field, text);
+}
+
+static void
+check_labels(const struct serving_runtime *runtime, struct bytes *problems)
+{
+    for (uint32_t i = 0; i < runtime->format_count; i++) {
+        check_label("supportedModelFormats: name", runtime->formats[i].name, problems);
+        check_label("supportedModelFormats: version", runtime->formats[i].version, problems);
+    }
+    for (uint32_t i = 0; i < runtime->protocol_count; i++)
+        check_label("protocolVersions:", runtime->protocols[i], problems);
 }
 
 /* ---- addresses ---- */
@@ -103,6 +126,7 @@ runtime_plan_make(const struct manifest *manifest, const struct runtime_host *ho
     const char *replicas = manifest_text(spec, "replicas");
     const char *helper = manifest_text(manifest_find(spec, "storageHelper"), "disabled");
     struct bytes problems = {0};
+    size_t room = TEXTS_BYTES_MAX;
     *plan = (struct runtime_plan){
         .name = must_copy(manifest->name),
         .containers = must_allocate(list->count, sizeof(*plan->containers)),
@@ -110,11 +134,12 @@ runtime_plan_make(const struct manifest *manifest, const struct runtime_host *ho
         .labels = make_labels(&manifest->runtime),
         .replicas = replicas != NULL ? strtoull(replicas, NULL, 10) : UINT64_MAX,
     };
+    check_labels(&manifest->runtime, &problems);
     runtime_place(spec, host, &problems, &plan->preference);
     find_addresses(manifest, plan, &problems);
     for (const struct tree_node *one = list->first; one != NULL; one = one->next)
-        runtime_container_make(manifest, one, host, &plan->containers[plan->container_count++],
-                               &problems);
+        runtime_container_make(manifest, one, host, &room,
+                               &plan->containers[plan->container_count++], &problems);
     if (problems.used > 0) {
         bytes_put_char(&problems, '\0');
         CHECK(!problems.failed);

@@ -71,10 +71,11 @@ void runtime_problem(struct bytes *problems, const char *format, ...) PRINTF_LIK
 /* The node's fitness for nodeSelector, affinity and tolerations of `spec` (place.c). */
 void runtime_place(const struct tree_node *spec, const struct runtime_host *host,
                    struct bytes *problems, int64_t *preference);
-/* One container of a runtime (container.c). */
+/* One container of a runtime (container.c). `room`: bytes that are left for its arguments and
+ * variables and those of the next ones. */
 void runtime_container_make(const struct manifest *manifest, const struct tree_node *container,
-                            const struct runtime_host *host, struct runtime_container *made,
-                            struct bytes *problems);
+                            const struct runtime_host *host, size_t *room,
+                            struct runtime_container *made, struct bytes *problems);
 void runtime_container_fini(struct runtime_container *container);
 bool runtime_container_same(const struct runtime_container *one,
                             const struct runtime_container *other);
