@@ -3,9 +3,10 @@
 are fetched with.
 
 Proves: what files say is in force, and changes with them; a file with a mistake is logged by line and
-field, and what it said before serves; a deleted file deletes what it alone defined, also while the node
-was down; a change by hand stays, a deletion by hand does not; of two folders the leader's wins at first
-sight, and the last change afterwards. Credentials of the Secret are in use at once, and not told.
+field, and what it said before serves, also over a restart; a deleted file deletes what it alone
+defined, also while the node was down; a change by hand stays, a deletion by hand does not; of two
+folders the leader's wins at first sight, and the last change afterwards. Credentials of the Secret are
+in use at once, and not told.
 ctest: timeout=300
 """
 
@@ -119,11 +120,28 @@ class TestOneNode(unittest.TestCase):
             (self.folder.path / f"..{number}" / "a.yaml").write_text(json.dumps(config_map("one", k=number)))
         os.symlink("..1", self.folder.path / "..data")
         os.symlink("..data/a.yaml", self.folder.path / "a.yaml")
+        os.mkfifo(self.folder.path / "b.yaml")  # is none of them, and does not hold up the others
         with self.at as at:
             wait_told(at, "one", {"k": "1"})
             os.symlink("..2", self.folder.path / "..new")
             os.rename(self.folder.path / "..new", self.folder.path / "..data")
             wait_told(at, "one", {"k": "2"})
+
+
+    def test_a_mistake_at_the_start_deletes_nothing(self):
+        self.folder.write("a.yaml", config_map("one", k="1"))
+        with self.at as at:
+            wait_told(at, "one", {"k": "1"})
+            at.terminate()
+            self.folder.write_text("a.yaml", "kind: ConfigMap\n")
+            self.folder.write("b.yaml", config_map("two", k="2"))
+            at.start().wait_ready()
+            wait_told(at, "two", {"k": "2"})
+            self.folder.write("c.yaml", config_map("three", k="3"))
+            wait_told(at, "three", {"k": "3"})
+            self.assertEqual(told(at, "one"), {"k": "1"})
+            self.folder.remove("a.yaml")
+            wait_told(at, "one", None)
 
 
 class TestCredentials(unittest.TestCase):
@@ -160,7 +178,7 @@ class TestCredentials(unittest.TestCase):
             apply(at, service("t", path="n"))
             wait_until(lambda: any("n/model" in path for path in store.paths()), "the other model to be fetched")
             shoalctl("delete", "secret", "storage-config", "--counters", at.counters)
-            at.wait_log("storage_entries count=0")
+            at.wait_log("storage_entries count=0", count=2)  # the first is of the start
             self.assertNotRegex(at.stderr, "hush-")
 
 

@@ -219,6 +219,14 @@ may_replace(const struct folder_item *item, const struct manifest *manifest)
     return false;
 }
 
+/* At the begin of a session this node may lead and not know it yet. */
+static bool
+knows_leader(const struct serving_leader *leader)
+{
+    char id[STORE_ID_BYTES_MAX + 1];
+    return store_leader(leader->store, id);
+}
+
 static void
 step_present(struct folder_item *item, const struct serving_object *object)
 {
@@ -230,6 +238,8 @@ step_present(struct folder_item *item, const struct serving_object *object)
         item_free(item);
     else if (is_exact || (item->state == ITEM_NEW && is_same(item, manifest)))
         item->state = ITEM_TOLD;
+    else if (item->state == ITEM_NEW && !knows_leader(item->leader))
+        make_due_later(item);
     else if (item->state == ITEM_CHANGED ||
              (item->state == ITEM_NEW && may_replace(item, manifest)))
         ask(item, object);
@@ -279,7 +289,7 @@ on_turn(void *context)
     if (!leader->whole || leader->stopped || !leader->is_viewed ||
         store_session(leader->store) == 0)
         return; /* later events come back here */
-    if (!leader->is_swept)
+    if (!leader->is_swept && leader->is_view_whole)
         sweep(leader);
     while (leader->later_ns <= now_ns && (item = TAILQ_FIRST(&leader->later)) != NULL)
         make_due(item);
@@ -333,6 +343,7 @@ on_view(void *context, const struct folder_view *view)
         make_due(item);
     }
     leader->is_viewed = true;
+    leader->is_view_whole = view->is_whole;
     loop_timer_set(leader->folder_timer, 0);
 }
 

@@ -30,6 +30,7 @@ struct watched_file {
     struct file_version seen; /* at the last look */
     struct file_version read; /* at the last reading, successful or not */
     bool is_listed;           /* in the present look */
+    bool is_unread;           /* it has a mistake, and was never read without one */
     struct folder_object *objects;
     uint32_t count;
 };
@@ -48,6 +49,7 @@ struct folder {
     struct watched_file **files; /* in the order of names */
     uint32_t count;
     bool is_known; /* a view was given */
+    bool is_whole; /* as in that */
     bool is_lost;  /* the folder could not be read */
 };
 
@@ -135,6 +137,7 @@ give_view(struct folder *folder)
                 copy(object->id), copy(object->json), copy(folder->files[i]->name)};
         }
     leave_out_repeated(view);
+    view->is_whole = folder->is_whole;
     folder->is_known = true;
     pthread_mutex_lock(&folder->lock);
     struct folder_view *former = folder->view; /* the loop has not taken it */
@@ -220,6 +223,7 @@ read_file(const struct folder *folder, struct watched_file *file)
         good = true;
     if (good)
         take_objects(folder, file, &manifests);
+    file->is_unread = file->count == 0;
     manifest_file_free(&manifests);
     free(text);
     return good;
@@ -300,7 +304,7 @@ version_of(const struct folder *folder, const struct watched_file *file)
     struct file_version version;
     memset(&version, 0, sizeof(version)); /* with its padding: versions are compared as bytes */
     snprintf(path, sizeof(path), "%.3800s/%s", folder->path, file->name);
-    if (!file->is_listed || stat(path, &found) != 0 || S_ISDIR(found.st_mode))
+    if (!file->is_listed || stat(path, &found) != 0 || !S_ISREG(found.st_mode))
         return version;
     version.device = found.st_dev;
     version.inode = found.st_ino;
@@ -330,6 +334,7 @@ look_at_file(const struct folder *folder, struct watched_file *file)
     if (!same_version(&now, &absent))
         return read_file(folder, file);
     file->read = absent;
+    file->is_unread = false;
     log_info("manifests_gone file=\"%s\" objects=%u", file->name, file->count);
     bool had_any = file->count > 0;
     drop_objects(file);
@@ -361,9 +366,14 @@ look(struct folder *folder)
     if (status != STATUS_OK)
         return;
     bool changed = !folder->is_known;
-    for (uint32_t i = 0; i < folder->count; i++)
+    bool is_whole = true;
+    for (uint32_t i = 0; i < folder->count; i++) {
         changed |= look_at_file(folder, folder->files[i]);
+        is_whole = is_whole && !folder->files[i]->is_unread;
+    }
     forget_absent(folder);
+    changed |= is_whole != folder->is_whole;
+    folder->is_whole = is_whole;
     if (changed)
         give_view(folder);
 }

@@ -7,6 +7,7 @@
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "loop/loop.h"
@@ -25,6 +26,8 @@ struct folder_object {
 struct folder_view {
     struct folder_object *objects;
     uint32_t count;
+    /* Cleared: a file has a mistake, and what it said before this node began is not known. */
+    bool is_whole;
 };
 
 /* `on_view` gets each view that differs from the last one, on the loop thread. `path` and `node`,

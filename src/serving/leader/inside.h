@@ -140,6 +140,7 @@ struct serving_leader {
     struct loop_timer *folder_timer;
     uint32_t asking; /* items whose change is under way */
     bool is_viewed;  /* the folder has been read */
+    bool is_view_whole;
     bool is_swept;   /* what left it while the node was down is known */
 };
 
