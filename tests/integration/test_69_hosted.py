@@ -49,10 +49,10 @@ class TestOneNode(Case):
         self.assertNotIn("SHOAL_MODELET_PATH", told["env"])
         self.assertRegex(told["folder"], "/shoal-[A-Za-z0-9]{6}$")
         self.assertIn("rt:sorter", self.ctl("mesh", "nodes", "--json").out)
+        self.wait_state("sorter", "Ready", restarts="^0$", message="^$")
         self.assertRegex(self.ctl("get", "servingruntimes").out,
                          r"(?m)^ +NAME +DISABLED +MODELTYPE +CONTAINERS +READY +RESTARTS +AGE")
         self.assertRegex(self.ctl("get", "servingruntimes").out, r"(?m)^ +sorter +sort +server +1/1 +0 ")
-        self.wait_state("sorter", "Ready", restarts="^0$", message="^$")
         self.ctl("delete", "servingruntime", "sorter")
         self.wait_gone()
         self.assertFalse(pathlib.Path(told["folder"]).exists())

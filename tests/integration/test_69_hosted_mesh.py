@@ -69,7 +69,9 @@ class TestTwoNodes(Case):
         self.apply(runtime("single", self.address, container(f"serve={self.address}", env=[self.mark]), replicas=1),
                    service("life"))
         self.wait_ready("life")
-        runs = [name for name in self.hosts if self.nodes("single").get(name, {}).get("state") == "Ready"]
+        runs = wait_until(lambda: [name for name in self.hosts
+                                   if self.nodes("single").get(name, {}).get("state") == "Ready"],
+                          "the node that runs it to be told")
         self.assertEqual(len(runs), 1)
         other, = set(self.hosts) - set(runs)
         first = json.loads(self.start_call("life", self.registrars[other]).result())["pid"]

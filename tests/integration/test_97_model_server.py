@@ -228,9 +228,11 @@ class Nodes(unittest.TestCase):
             self.assertEqual(client.infer("nobody").code, 404)
             (busy.folder / "a.go").touch()
             self.assertEqual({rest.receive().code for rest in held}, {200})
-        calls = re.findall(r'path="/v2/models/echo/infer" model="echo" endpoint="(\w+)" status=200',
-                           gateway.read_log())
-        self.assertEqual(calls, ["idle"] * 5)
+
+        def calls():
+            return re.findall(r'path="/v2/models/echo/infer" model="echo" endpoint="(\w+)" status=200',
+                              gateway.read_log())
+        wait_until(lambda: calls() == ["idle"] * 5, lambda: f"calls of the idle node, not {calls()}")
 
 
 if __name__ == "__main__":
