@@ -152,6 +152,7 @@ static const struct {
     {KEY_REPOSITORY_WAITING, "0", "1", "65536", "65537", "1 to 65536"},
     {KEY_TRACE_SAMPLE, "-0.5", "0", "0.0", "1.5", "0 to 1"},
     {KEY_MODELS_CACHE_GIB, "-0.5", "0", "1048576", "1048577", "0 to 1048576 GiB"},
+    {KEY_STORAGE_MIB_PER_S, "-1", "0", "1048576", "1048577", "0 to 1048576 MiB"},
     {KEY_STORAGE_FETCHES, "0", "1", "64", "65", "1 to 64"},
     {KEY_MESH_RPM, "9", "10", "10000000", "10000001", "10 to 10000000 calls a minute"},
     {KEY_MESH_STOP_TIMEOUT, "-1", "0", "3600000", "3600001", "0 to 3600000 ms"},

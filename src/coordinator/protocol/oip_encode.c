@@ -245,7 +245,7 @@ oip_encode_response(struct oip_request *request, const struct oip_model_info *mo
 {
     CHECK(request->message != NULL && outputs->tensor_count <= SHOAL_TENSORS_MAX);
     struct response response;
-    bool is_piece = release == NULL || outputs->tensor_count == 0;
+    bool is_piece = release == NULL || (outputs->tensor_count == 0 && request->in_pieces);
     if (is_piece)
         bump_reset(&request->of_piece);
     response.request = request;

@@ -60,6 +60,8 @@ struct endpoint_pool {
     struct pool_journal *journal; /* NULL: no dashboard */
     /* `figures` NULL: the scrape failed. */
     void (*on_scraped)(struct endpoint_member *member, const struct gateway_figures *figures);
+    /* GATEWAY_ADAPTER_DONE or GATEWAY_ADAPTER_FAILED. */
+    void (*on_adapted)(struct endpoint_member *member, enum gateway_event_kind end);
     struct pem_files *pems; /* for endpoints with TLS, like the next */
     struct http_tls *tls;
     struct http_client *client;
@@ -96,9 +98,6 @@ pool_now_ms(void)
 
 /* The pools that the endpoint belongs to. */
 uint64_t pool_bits(const struct endpoint_pool *pool, const struct endpoint_entry *entry);
-/* A mistake leaves the old ones. */
-enum status pool_resources_read(struct endpoint_pool *pool, struct error *error) WARN_UNUSED;
-void pool_resources_watch(struct endpoint_pool *pool);
 /* NULL: the model is as the client named it. */
 const char *pool_target_name(const struct endpoint_pool *pool, uint32_t target);
 

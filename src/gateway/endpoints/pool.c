@@ -145,10 +145,85 @@ on_scraped(struct endpoint_member *member, const struct gateway_figures *figures
     endpoint_pool_step(member->pool, &event);
 }
 
+static void
+on_adapted(struct endpoint_member *member, enum gateway_event_kind end)
+{
+    endpoint_pool_step(member->pool,
+                       &(struct gateway_event){.kind = end, .endpoint = member->number});
+}
+
 const char *
 endpoint_pool_name(const struct endpoint_pool *pool, uint32_t endpoint)
 {
     return pool->members[endpoint].entry.name;
+}
+
+/* ---- resources: a set with a mistake changes nothing ---- */
+
+/* Before the step, which may send requests by the new routes. */
+static void
+replace_resources(struct endpoint_pool *pool, struct resource_set *set)
+{
+    size_t max = (size_t)pool->settings->endpoints_max;
+    struct resource_set *old = pool->resources;
+    uint64_t *bits = calloc(max, sizeof(*bits));
+    CHECK(bits != NULL);
+    pool->resources = set;
+    for (size_t i = 0; i < max; i++)
+        if (pool->members[i].is_used)
+            bits[i] = pool_bits(pool, &pool->members[i].entry);
+    const struct gateway_routes routes = {.routes = set->routes,
+                                          .route_count = set->route_count,
+                                          .targets = set->targets,
+                                          .target_count = set->target_count,
+                                          .open_pools = set->open_pools,
+                                          .rollouts = set->rollouts,
+                                          .rollout_count = set->rollout_count,
+                                          .pools = bits};
+    endpoint_pool_step(pool, &(struct gateway_event){.kind = GATEWAY_ROUTED, .routes = &routes});
+    resources_free(old);
+    free(bits);
+}
+
+static uint64_t
+stamp(const struct endpoint_pool *pool)
+{
+    return resources_stamp(pool->settings->resources) * 31 +
+           resources_stamp(pool->settings->objectives);
+}
+
+static enum status
+read_resources(struct endpoint_pool *pool, struct error *error)
+{
+    const char *const paths[] = {pool->settings->resources, pool->settings->objectives};
+    struct resource_set *set;
+    pool->resources_stamp = stamp(pool);
+    enum status status = resources_read(paths, ARRAY_COUNT(paths), &set, error);
+    free(pool->resources_mistake);
+    pool->resources_mistake = NULL;
+    if (status == STATUS_OK) {
+        replace_resources(pool, set);
+        log_info("resources_read count=%u", set->count);
+        return status;
+    }
+    pool->resources_mistake = strdup(error->text);
+    CHECK(pool->resources_mistake != NULL);
+    resources_free(set);
+    return status;
+}
+
+static void
+watch_resources(struct endpoint_pool *pool)
+{
+    struct error error = ERROR_NONE;
+    if (!pool->has_resources || stamp(pool) == pool->resources_stamp)
+        return;
+    if (read_resources(pool, &error) == STATUS_OK) {
+        pool->file_reloads++;
+        return;
+    }
+    pool->file_mistakes++;
+    log_warn("resources_refused error=\"%s\"", error.text);
 }
 
 /* ---- the file ---- */
@@ -314,7 +389,7 @@ on_watch(void *context)
     struct endpoint_pool *pool = context;
     loop_timer_set(pool->watch, (int64_t)WATCH_MS * NS_PER_MS);
     watch_file(pool);
-    pool_resources_watch(pool);
+    watch_resources(pool);
 }
 
 /* ---- life ---- */
@@ -375,6 +450,7 @@ endpoint_pool_create(struct event_base *base, const struct gateway_settings *set
     if (settings->dashboard[0] != '\0')
         pool->journal = journal_create((uint32_t)settings->endpoints_max);
     pool->on_scraped = on_scraped;
+    pool->on_adapted = on_adapted;
     pool->tick = loop_timer_create(base, on_tick, pool);
     pool->watch = loop_timer_create(base, on_watch, pool);
     pool->members = calloc(count, sizeof(*pool->members));
@@ -389,7 +465,7 @@ endpoint_pool_create(struct event_base *base, const struct gateway_settings *set
     pool->has_resources = settings->resources[0] != '\0' || settings->objectives[0] != '\0';
     enum status status = client_create(pool, error);
     if (status == STATUS_OK && pool->has_resources)
-        status = pool_resources_read(pool, error);
+        status = read_resources(pool, error);
     if (status == STATUS_OK)
         status = read_file(pool, error);
     if (status != STATUS_OK) {

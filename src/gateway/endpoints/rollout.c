@@ -76,9 +76,7 @@ adapted(struct endpoint_member *member, int code)
         remember(member, name);
     else
         free(name);
-    endpoint_pool_step(pool, &(struct gateway_event){.kind = is_done ? GATEWAY_ADAPTER_DONE
-                                                                     : GATEWAY_ADAPTER_FAILED,
-                                                     .endpoint = member->number});
+    pool->on_adapted(member, is_done ? GATEWAY_ADAPTER_DONE : GATEWAY_ADAPTER_FAILED);
 }
 
 static void

@@ -169,15 +169,6 @@ find_kind(const struct tree_node *document, enum resource_kind *kind, struct tre
     return true;
 }
 
-const struct resource *
-resources_find(const struct resource_set *set, enum resource_kind kind, const char *name)
-{
-    for (uint32_t i = 0; i < set->count; i++)
-        if (set->items[i].kind == kind && strcmp(set->items[i].name, name) == 0)
-            return &set->items[i];
-    return NULL;
-}
-
 static void
 add_document(struct resource_set *set, const struct tree_node *document, const char *file,
              struct tree_report *report)
