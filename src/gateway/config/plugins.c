@@ -79,8 +79,10 @@ duration_read(const char *text, int64_t *ms)
         sum += unit != NULL ? number * unit->factor : 0;
         text = end + bytes;
     }
+    if (!(sum <= MS_MAX)) /* perhaps infinite */
+        return false;
     *ms = (int64_t)sum;
-    return sum <= MS_MAX;
+    return true;
 }
 
 bool

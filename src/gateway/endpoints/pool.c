@@ -297,6 +297,8 @@ add(struct endpoint_pool *pool, const struct endpoint_entry *entry)
     member->is_used = member->is_listed = true;
     member->entry = *entry;
     member->state = GATEWAY_FREE;
+    if (pool->journal != NULL) /* the number may have been another's */
+        memset(&pool->journal->latencies[number], 0, sizeof(pool->journal->latencies[number]));
     endpoint_pool_step(pool, &(struct gateway_event){.kind = GATEWAY_ADDED,
                                                      .endpoint = member->number,
                                                      .label = entry->label,
