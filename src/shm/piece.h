@@ -5,9 +5,9 @@
  * time is the coordinator. The slot stays with the worker meanwhile: its last push is the end.
  *
  * The worker counts a piece in the slot before it pushes it, so that a request of which a piece may
- * have left is never run again. At most PIECES_AHEAD_MAX pieces of a request wait to be popped: the
- * arena belongs to other requests, too. The coordinator pops them whatever their caller does, so a
- * worker that waits for it waits for no caller.
+ * have left is never run again. At most PIECES_AHEAD_MAX pieces of a request wait to be popped, and
+ * fewer large ones: the arena belongs to other requests, too. The coordinator pops them whatever
+ * their caller does, so a worker that waits for it waits for no caller.
  */
 #pragma once
 
@@ -72,7 +72,7 @@ enum status piece_push(const struct piece_pusher *pusher, struct payload_builder
 /* Whether a pop would meet a full cell. */
 bool pieces_wait(const struct region *region);
 enum ring_result piece_pop(const struct region *region, struct piece *piece) WARN_UNUSED;
-/* Tells the worker that a piece was popped; wakes it if it waits for that. */
+/* Tells the worker that a piece was popped and released; wakes it if it waits for that. */
 void piece_taken(const struct region *region, const struct piece *piece);
 /* Releases a popped block. DATA_LOSS: corrupt. */
 enum status piece_release(const struct region *region, uint32_t block) WARN_UNUSED;

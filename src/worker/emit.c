@@ -4,6 +4,7 @@
  * is the last stage; else one answer is made of them as `collect` says.
  */
 #include "base/clock.h"
+#include "shm/arena.h"
 #include "shm/doorbell.h"
 #include "shm/piece.h"
 #include "shm/slot.h"
@@ -48,16 +49,35 @@ check_wanted(const struct host_item *item, struct error *error)
     return STATUS_OK;
 }
 
-/* Waits until the coordinator has popped enough pieces of the item. */
+/* How many pieces like the item's next one may wait to be popped: a quarter of the blocks that
+ * could hold them, shared among the stage's workers. 0: the next output may want the block of this
+ * one. */
+static uint32_t
+ahead_max(const struct host_item *item)
+{
+    const struct payload_builder *builder = &item->builder;
+    const struct region_layout *layout = &item->source->region->layout;
+    const struct region_plan *plan = &layout->plan;
+    uint32_t blocks = 0;
+    uint32_t class_index = builder->block_count == 1 ? arena_class_of(layout, builder->blocks[0])
+                                                     : plan->class_count - 1;
+    for (; class_index < plan->class_count; class_index++)
+        blocks += plan->class_block_counts[class_index];
+    uint32_t most = blocks / 4 / plan->worker_counts[self->place];
+    return most < PIECES_AHEAD_MAX ? most : PIECES_AHEAD_MAX;
+}
+
+/* Waits until the coordinator has popped all but so many pieces of the item, and released their
+ * blocks. */
 static enum status
-wait_for_room(const struct host_item *item, struct error *error)
+wait_for_room(const struct host_item *item, uint32_t most, struct error *error)
 {
     struct shm_doorbell *bell = &self->entry.worker->bell;
     uint32_t generation = item->ticket.generation;
     enum status status = STATUS_OK;
-    while (status == STATUS_OK && slot_pieces_waiting(item->slot, generation) >= PIECES_AHEAD_MAX) {
+    while (status == STATUS_OK && slot_pieces_waiting(item->slot, generation) > most) {
         uint32_t prepared = doorbell_prepare(bell);
-        if (slot_pieces_waiting(item->slot, generation) < PIECES_AHEAD_MAX)
+        if (slot_pieces_waiting(item->slot, generation) <= most)
             doorbell_cancel(bell);
         else
             doorbell_sleep(bell, prepared, WAIT_NS);
@@ -75,14 +95,14 @@ send_piece(struct host_item *item, struct error *error)
                                         .owner = self->owner,
                                         .worker = self->start.worker_index,
                                         .overwritten = next_payload(item)};
-    enum status status = wait_for_room(item, error);
-    if (status == STATUS_OK)
-        status = piece_push(&pusher, &item->builder, error);
+    uint32_t most = ahead_max(item);
+    enum status status = piece_push(&pusher, &item->builder, error);
     if (status != STATUS_OK)
         return status;
+    item->emitted++;
     worker_entry_count(&self->entry, WORKER_PIECES, 1);
     doorbell_ring(&region->header->coordinator_bell);
-    return STATUS_OK;
+    return wait_for_room(item, most, error); /* now, before the next output takes a block */
 }
 
 static enum status
@@ -100,6 +120,7 @@ keep_piece(struct host_item *item, struct error *error)
     case COLLECT_LAST: status = item_collect_last(item, error); break;
     }
     builder_clear(&item->builder, next_payload(item));
+    item->emitted += status == STATUS_OK;
     return status;
 }
 
@@ -116,9 +137,7 @@ emit(struct host_item *item, struct error *error)
     enum status status = check_wanted(item, error);
     if (status != STATUS_OK)
         return status;
-    status = takes_pieces(item) ? send_piece(item, error) : keep_piece(item, error);
-    item->emitted += status == STATUS_OK;
-    return status;
+    return takes_pieces(item) ? send_piece(item, error) : keep_piece(item, error);
 }
 
 int32_t

@@ -149,15 +149,18 @@ answer(struct probe *self, void *model, struct shoal_batch *batch, struct shoal_
 static int32_t
 emit_piece(struct probe *self, struct shoal_batch *batch, struct shoal_item *item, int64_t number)
 {
-    enum { WIDE_BYTES = 3000 };
-    int64_t wide[] = {WIDE_BYTES};
+    enum { WIDE_BYTES = 3000, LARGE_BYTES = 600 << 10 };
     const int64_t *words = item->inputs[0].data;
-    if (words[1] >> 32 == PROBE_END_WIDE) {
-        uint8_t *large = batch->host->output(item, "large", SHOAL_UINT8, 1, wide);
-        if (large == NULL || batch->host->forward(item, 0, "input") != SHOAL_OK)
+    enum probe_ending ending = (enum probe_ending)(words[1] >> 32);
+    if (ending == PROBE_END_WIDE || ending == PROBE_END_LARGE) {
+        int64_t bytes[] = {ending == PROBE_END_LARGE ? LARGE_BYTES : WIDE_BYTES};
+        uint8_t *large = batch->host->output(item, "large", SHOAL_UINT8, 1, bytes);
+        if (large == NULL)
             return item->status;
-        memset(large, (int)number, WIDE_BYTES);
+        memset(large, (int)number, (size_t)bytes[0]);
     }
+    if (ending == PROBE_END_WIDE && batch->host->forward(item, 0, "input") != SHOAL_OK)
+        return item->status;
     int64_t shape[] = {PROBE_END};
     int64_t *out = batch->host->output(item, "probe", SHOAL_INT64, 1, shape);
     if (out == NULL)

@@ -42,6 +42,7 @@ enum probe_ending {
     PROBE_END_CRASH,
     PROBE_END_BATCH,   /* `run` fails as a whole */
     PROBE_END_ENDLESS, /* more pieces, until one is refused */
+    PROBE_END_LARGE,   /* as PROBE_END_ANSWER; each piece takes a large block */
     PROBE_END_WIDE, /* as PROBE_END_ANSWER; the pieces have more outputs, one of them the input */
 };
 #define PROBE_PIECES(pieces, ending) ((int64_t)(pieces) | (int64_t)(ending) << 32)

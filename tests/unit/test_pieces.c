@@ -183,6 +183,19 @@ TEST_CASE(test_wide_pieces)
     wait_returned(rig);
 }
 
+/* Large ones wait for the coordinator: the arena has few blocks for them. */
+TEST_CASE(test_large_pieces)
+{
+    struct rig *rig = *state;
+    for (uint32_t i = 0; i < 4; i++)
+        begin(rig, i, 30, PROBE_END_LARGE);
+    for (uint32_t i = 0; i < 4; i++) {
+        check_end(rig, i, STATUS_OK, "");
+        assert_int_equal(seen[i].pieces, 30);
+    }
+    wait_returned(rig);
+}
+
 TEST_CASE(test_failures_say_how_many_pieces_were_sent)
 {
     struct rig *rig = *state;

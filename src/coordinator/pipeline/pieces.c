@@ -83,14 +83,11 @@ request_of(struct lane *lane, const struct piece *piece)
 }
 
 static void
-pass_on(struct lane *lane, const struct piece *piece, struct payload_view *view)
+pass_on(struct lane *lane, struct request *request, const struct piece *piece,
+        struct payload_view *view)
 {
     struct error error = ERROR_NONE;
-    struct request *request = request_of(lane, piece);
-    if (request == NULL)
-        return;
     atomic_store_explicit(&request->delivered, piece->number + 1, memory_order_relaxed);
-    piece_taken(&lane->region, piece);
     if (request->stream_status != STATUS_OK)
         return;
     if (payload_read(&lane->region, &piece->payload, view, &error) != STATUS_OK) {
@@ -116,9 +113,13 @@ take_piece(struct lane *lane, struct payload_view *view)
     case RING_CORRUPT: lane_report_corrupt(lane, "ring of pieces"); return false;
     }
     atomic_store_explicit(&lane->piece_in_hand, piece.block + 1, memory_order_relaxed);
-    pass_on(lane, &piece, view);
+    struct request *request = request_of(lane, &piece);
+    if (request != NULL)
+        pass_on(lane, request, &piece, view);
     if (piece_release(&lane->region, piece.block) != STATUS_OK)
         lane_report_corrupt(lane, "block of a piece");
+    if (request != NULL)
+        piece_taken(&lane->region, &piece); /* its worker may count on the block */
     atomic_store_explicit(&lane->piece_in_hand, 0, memory_order_relaxed);
     return true;
 }
