@@ -98,8 +98,10 @@ choose_outputs(struct response *response, enum completeness is, struct error *er
         error_clear(error);
     }
     if (message->n_outputs == 0)
-        for (uint32_t i = 0; i < response->view->tensor_count; i++)
+        for (uint32_t i = 0; i < response->view->tensor_count; i++) {
+            response->asked[response->count] = i; /* not read; for the analyzer */
             response->chosen[response->count++] = i;
+        }
     return STATUS_OK;
 }
 
