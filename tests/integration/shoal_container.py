@@ -7,6 +7,7 @@ its arguments:
     stubborn        ignores SIGTERM
     flood           writes lines without end
     crash           says why, and ends with exit code 3
+    failing         says FAILING when it is asked first
 """
 
 import json
@@ -32,10 +33,18 @@ def flood():
 
 
 def serve(address):
-    from shoal_runtime import MIB, Runtime  # takes its time
+    from shoal_contract import FAILING  # takes its time
+    from shoal_runtime import MIB, Runtime
     needed = int(os.environ.get("MODEL_SERVER_MEM_REQ_BYTES", 64 * MIB))
 
     class Told(Runtime):
+        def runtimeStatus(self, request, context):
+            status = super().runtimeStatus(request, context)
+            if "failing" in sys.argv:
+                sys.argv.remove("failing")
+                status.status = FAILING
+            return status
+
         def infer(self, request, context):
             super().infer(request, context)
             loaded = self.requests("loadModel")[-1]

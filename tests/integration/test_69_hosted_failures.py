@@ -66,6 +66,12 @@ class TestContainers(Case):
         self.assertEqual(keeper.wait(WAIT_SECONDS), -signal.SIGKILL)
         self.assertEqual(processes(self.marker), [])
 
+    def test_one_that_says_failing_is_asked_again(self):
+        self.start()
+        self.apply(runtime("late", self.address, container("failing", f"serve={self.address}")))
+        self.wait_state("late", "Ready", restarts="^0$")
+        self.at.wait_log("external_wrong .*it says FAILING")
+
     def test_a_flood_stops_nobody(self):
         self.start()
         self.apply(service("life"), runtime("flood", self.address,

@@ -531,7 +531,7 @@ not_ready(struct external *external)
 static void
 hopeless(struct external *external)
 {
-    if (external->was_ready) {
+    if (external->was_ready || external->is_run) {
         log_warn_limited("external_wrong target=\"%s\" error=\"%s\"", external_target(external),
                          external->last.text);
         not_ready(external);

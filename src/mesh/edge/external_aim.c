@@ -78,6 +78,7 @@ take_aim(struct external *external)
     external->serving_target = (char *)(uintptr_t)external->aim.serving;
     external->options.target_count = external->aim.target != NULL ? 1 : 0;
     external->fetches = external->aim.fetches;
+    external->is_run = true;
     external->target = 0;
     external->aim = (struct external_aim){0};
     external->is_aimed = false;

@@ -45,6 +45,7 @@ struct external {
     bool has_failed;
     bool was_told;  /* logged that it is not ready, once each time */
     bool was_ready; /* once READY, its target is final */
+    bool is_run;    /* the node runs it: what it says wrong now may be over soon */
     bool was_seen;  /* the connection of the last READY, as the client reports */
     int64_t poll_at_ns;
     int64_t give_up_ns;
