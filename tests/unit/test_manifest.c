@@ -378,6 +378,13 @@ TEST_CASE(test_configuration_annotations_and_marks)
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
         bad(rows[i].text, rows[i].mistake);
+    static const char text[] = "apiVersion: v1\nkind: ConfigMap\n" META(
+        "model-serving-config") "data: {config.yaml: '{podsPerRuntime: 3}'}\n";
+    struct manifest_file config;
+    struct error error = ERROR_NONE;
+    assert_int_equal(manifest_read("f", text, strlen(text), &config, &error), STATUS_OK);
+    assert_int_equal(config.items[0].pods_per_runtime, 3);
+    manifest_file_free(&config);
 }
 
 static char *

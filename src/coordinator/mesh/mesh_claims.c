@@ -88,19 +88,8 @@ mesh_claims_count(struct mesh_runner *runner, const char *instance, const char *
 uint64_t
 mesh_claims_usual(struct serving_leader *leader)
 {
-    static const char name[] = "podsPerRuntime:";
-    struct bytes text = {0};
-    uint64_t replicas = REPLICAS_USUAL;
-    if (serving_value(leader, MANIFEST_CONFIG_MAP, "model-serving-config", "config.yaml", &text) ==
-        SERVING_VALUE_FOUND) {
-        bytes_put_char(&text, '\0');
-        CHECK(!text.failed);
-        const char *found = strstr(text.data, name);
-        if (found != NULL && (found == text.data || found[-1] == '\n'))
-            replicas = strtoull(found + strlen(name), NULL, 10);
-    }
-    bytes_fini(&text);
-    return replicas;
+    uint64_t replicas = serving_pods_per_runtime(leader);
+    return replicas != 0 ? replicas : REPLICAS_USUAL;
 }
 
 /* ---- labels ---- */

@@ -82,6 +82,9 @@ enum serving_value { SERVING_VALUE_FOUND, SERVING_VALUE_NO_OBJECT, SERVING_VALUE
 enum serving_value serving_value(struct serving_leader *leader, enum manifest_kind kind,
                                  const char *name, const char *key, struct bytes *value);
 
+/* Of the ConfigMap model-serving-config; 0: not given. */
+uint64_t serving_pods_per_runtime(struct serving_leader *leader);
+
 /* What this node tells about a runtime: an object of JSON; "": nothing. Written if it is news. */
 void serving_report(struct serving_leader *leader, const char *node, enum manifest_kind kind,
                     const char *runtime, const char *json);

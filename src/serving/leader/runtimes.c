@@ -38,6 +38,13 @@ serving_visit_runtimes(struct serving_leader *leader,
     }
 }
 
+uint64_t
+serving_pods_per_runtime(struct serving_leader *leader)
+{
+    const struct serving_object *object = object_find(leader, "ConfigMap/" MANIFEST_CONFIG);
+    return object != NULL && object->revision != 0 ? object_manifest(object)->pods_per_runtime : 0;
+}
+
 /* A value of `data` of a Secret is in base64. A zero byte would end a variable early. */
 static enum serving_value
 put_decoded(const char *text, struct bytes *value)

@@ -39,8 +39,11 @@ read_config(const struct tree_node *text, struct tree_report *report, struct man
     uint32_t count;
     if (config != NULL)
         manifest_check(config, &manifest_config_schema, &within, &json);
-    if (report_total(&within) == 0)
+    const char *pods = manifest_text(config, "podsPerRuntime");
+    if (report_total(&within) == 0) {
         manifest->url = make_url(config);
+        manifest->pods_per_runtime = pods != NULL ? strtoull(pods, NULL, 10) : 0;
+    }
     char **mistakes = report_finish(&within, &count);
     for (uint32_t i = 0; i < count; i++) {
         report_add(report, text->line, "%s", mistakes[i]);

@@ -78,6 +78,7 @@ struct manifest {
     struct serving_runtime runtime; /* of a runtime of either kind */
     struct manifest_adapter adapter;
     char *url; /* of the ConfigMap MANIFEST_CONFIG, where callers reach the nodes; or NULL */
+    uint64_t pods_per_runtime; /* likewise; 0: not given */
 };
 
 struct manifest_file {
