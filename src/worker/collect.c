@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "shm/arena.h"
 
 struct collected_output {
@@ -74,6 +75,10 @@ output_append(struct collected_output *output, const struct payload_tensor *tens
               const void *data, struct error *error)
 {
     size_t bytes = output->bytes + tensor->bytes;
+    int64_t rows = 0;
+    if (output->rank > 0 && __builtin_add_overflow(output->shape[0], tensor->shape[0], &rows))
+        return error_set(error, STATUS_INVALID_ARGUMENT,
+                         "the pieces have together more rows than a shape can say");
     if (bytes > output->room) {
         size_t room = bytes > 2 * output->room ? bytes : 2 * output->room;
         char *grown = realloc(output->data, room);
@@ -85,8 +90,7 @@ output_append(struct collected_output *output, const struct payload_tensor *tens
     if (tensor->bytes > 0)
         memcpy(output->data + output->bytes, data, tensor->bytes);
     output->bytes = bytes;
-    if (output->rank > 0)
-        output->shape[0] += tensor->shape[0];
+    output->shape[0] = rows;
     return STATUS_OK;
 }
 
@@ -111,6 +115,7 @@ collect_tensor(struct host_item *item, const struct payload_tensor *tensor, stru
                            name);
     if (status != STATUS_OK)
         return status;
+    CHECK(output != NULL);
     return output_append(
         output, tensor,
         arena_block(builder->region, builder->blocks[tensor->block]) + tensor->offset, error);

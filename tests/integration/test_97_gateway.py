@@ -742,7 +742,7 @@ schedulingProfiles:
         code, output = self.run_gateway("endpoints: servers.yaml\nlisten: 127.0.0.1:0\n",
                                         prefix=["prlimit", "--nofile=1000:1000"])
         self.assertEqual(code, 2, output)
-        self.assertIn("may open 1000 files, and this configuration needs 6848", output)
+        self.assertIn("may open 1000 files, and this configuration needs 7104", output)
 
     def test_help(self):
         for option in "--help", "--help-config", "--help=man", "--version":

@@ -149,11 +149,13 @@ ask(struct folder_item *item, const struct serving_object *object)
     item->is_asking = true;
     item->is_overtaken = false;
     leader->asking++;
-    if (item->state == ITEM_LEFT)
+    if (item->state == ITEM_LEFT) {
         serving_delete(leader, object->kind, object_manifest(object)->name, on_answer, item);
-    else
-        serving_put(leader, item->json, strlen(item->json), is_there ? object->revision : 0,
-                    on_answer, item);
+        return;
+    }
+    CHECK(item->json != NULL);
+    serving_put(leader, item->json, strlen(item->json), is_there ? object->revision : 0, on_answer,
+                item);
 }
 
 /* ---- decisions ---- */
@@ -187,6 +189,7 @@ is_member(const struct serving_leader *leader, const char *name)
 static bool
 is_same(const struct folder_item *item, const struct manifest *manifest)
 {
+    CHECK(item->json != NULL);
     char *marked = manifest_mark(manifest, item->leader->options.node);
     bool same = strcmp(marked, item->json) == 0;
     free(marked);
@@ -231,17 +234,21 @@ static void
 step_present(struct folder_item *item, const struct serving_object *object)
 {
     const struct manifest *manifest = object_manifest(object);
-    bool is_exact = item->json != NULL && strcmp(manifest->json, item->json) == 0;
-    if (item->state == ITEM_LEFT && may_delete(item, manifest))
-        ask(item, object);
-    else if (item->state == ITEM_LEFT)
+    bool is_left = item->state == ITEM_LEFT;
+    bool is_new = item->state == ITEM_NEW;
+    if (is_left && !may_delete(item, manifest)) {
         item_free(item);
-    else if (is_exact || (item->state == ITEM_NEW && is_same(item, manifest)))
-        item->state = ITEM_TOLD;
-    else if (item->state == ITEM_NEW && !knows_leader(item->leader))
+        return;
+    }
+    bool is_exact = !is_left && strcmp(manifest->json, item->json) == 0;
+    bool is_told = is_exact || (is_new && is_same(item, manifest));
+    if (is_new && !is_told && !knows_leader(item->leader)) {
         make_due_later(item);
-    else if (item->state == ITEM_CHANGED ||
-             (item->state == ITEM_NEW && may_replace(item, manifest)))
+        return;
+    }
+    bool may_ask =
+        is_left || item->state == ITEM_CHANGED || (is_new && may_replace(item, manifest));
+    if (may_ask && !is_told)
         ask(item, object);
     else
         item->state = ITEM_TOLD;
@@ -297,6 +304,8 @@ on_turn(void *context)
         item = TAILQ_FIRST(&leader->due);
         if (item == NULL)
             break;
+        /* What a step freed was out of the queue. NOLINTNEXTLINE(clang-analyzer-unix.Malloc) */
+        CHECK(item->queued == TURN_DUE);
         unqueue(item);
         step(item);
     }

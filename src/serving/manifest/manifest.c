@@ -340,6 +340,7 @@ static struct tree_node **
 entry_of(struct tree_node *map, const char *key)
 {
     struct tree_node **at = &map->first;
+    /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): a map is somewhere */
     while (*at != NULL && strcmp((*at)->key, key) != 0)
         at = &(*at)->next;
     return at;
@@ -348,6 +349,7 @@ entry_of(struct tree_node *map, const char *key)
 static struct tree_node *
 add_entry(struct tree_node *map, const char *key, enum node_kind kind)
 {
+    CHECK(map != NULL);
     struct tree_node *node = must_allocate(1, sizeof(*node));
     *node = (struct tree_node){.kind = kind, .style = NODE_QUOTED, .key = must_copy(key)};
     *entry_of(map, key) = node;
@@ -358,6 +360,7 @@ add_entry(struct tree_node *map, const char *key, enum node_kind kind)
 static void
 remove_entry(struct tree_node *map, const char *key)
 {
+    CHECK(map != NULL);
     struct tree_node **at = entry_of(map, key);
     struct tree_node *gone = *at;
     if (gone == NULL)

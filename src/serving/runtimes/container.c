@@ -469,6 +469,7 @@ limit_of(const struct tree_node *container, const char *name)
 
 void
 runtime_container_make(const struct manifest *manifest, const struct tree_node *container,
+                       /* NOLINTNEXTLINE(readability-non-const-parameter): `making` counts it */
                        const struct runtime_host *host, size_t *room,
                        struct runtime_container *made, struct bytes *problems)
 {
