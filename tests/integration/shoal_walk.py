@@ -199,7 +199,7 @@ def go(shoald, plan, draw):
         while sampler.loads < plan.loads and not walker.problems and not sampler.problems:
             walker.walk(min(TURN, plan.models), chosen[turn % len(chosen)])
             turn += 1
-            assert time.monotonic() - begun < plan.seconds_max, \
+            assert sampler.loads >= plan.loads or time.monotonic() - begun < plan.seconds_max, \
                 f"only {sampler.loads} of {plan.loads} loads in {plan.seconds_max} s"
         walker.land()
     shoald.wait_all_returned(PIPELINE)
