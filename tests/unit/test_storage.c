@@ -147,7 +147,7 @@ TEST_CASE(test_what_names_a_storage)
 
 TEST_CASE(test_s3_by_the_environment)
 {
-    const struct place_options options = {NULL};
+    const struct place_options options = {.entries = NULL};
     const struct storage_source source = {"s3://b/a/k/", "{}"};
     struct storage_place place = {0};
     struct error error = ERROR_NONE;
@@ -170,7 +170,7 @@ TEST_CASE(test_s3_by_the_environment)
 
 TEST_CASE(test_shown_without_secrets)
 {
-    const struct place_options options = {NULL};
+    const struct place_options options = {.entries = NULL};
     const struct storage_source source = {"https://me:word@host/a?sig=s#f", ""};
     struct storage_place place = {0};
     struct error error = ERROR_NONE;
