@@ -87,7 +87,7 @@ put_final(unsigned char *to, bool is_final)
     memcpy(to + sizeof(head) + FINAL_NAME_BYTES, tail, sizeof(tail));
 }
 
-/* What a message is made of. */
+/* The parts of a message. */
 struct stream_answer {
     const char *error; /* NULL: none */
     const struct rpc_piece *pieces;

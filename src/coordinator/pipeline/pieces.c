@@ -128,7 +128,7 @@ uint32_t
 pieces_gather(struct lane *lane, struct payload_view *view)
 {
     if (!pieces_have_come(lane) || pthread_mutex_trylock(&lane->pieces_lock) != 0)
-        return 0; /* whoever has the lock goes on until the ring is empty, or comes back */
+        return 0; /* the holder of the lock goes on until the ring is empty, or comes back */
     uint32_t taken = 0;
     while (taken < PIECES_PER_TURN && take_piece(lane, view))
         taken++;

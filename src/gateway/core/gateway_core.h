@@ -196,7 +196,7 @@ enum gateway_adapter_state { GATEWAY_ADAPTER_WAITING, GATEWAY_ADAPTER_LOADED };
 struct gateway_adapter {
     uint64_t name; /* gateway_name_hash */
     enum gateway_adapter_state state;
-    uint32_t pending; /* its requests there, whoever sent them */
+    uint32_t pending; /* its requests there, from all senders */
 };
 
 /* What a scrape found. `is_known` false: the server is well but shows no figures. */
