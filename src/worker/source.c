@@ -11,6 +11,10 @@
 #include "shm/slot.h"
 #include "worker/worker.h"
 
+/* How long we wait for items that others hold in a region that ends. A client looks for news of
+ * deaths every few milliseconds; one that is stopped does not keep us. */
+#define OTHERS_NS NS_PER_S
+
 void
 sources_init(struct worker *worker)
 {
@@ -134,10 +138,25 @@ finish_region(struct worker *worker, const struct handshake_client_region *messa
     if (source->region == NULL || source->serial != message->serial)
         return;
     source->ends = true;
+    source->ends_ns = clock_now_ns() + OTHERS_NS;
     source->takes_left = 2 * source->region->slots.count;
     worker->ending |= UINT32_C(1) << source->number;
     if (worker->place == 0 && worker->client_regions.regions[source->number] != NULL)
         client_regions_remove(&worker->client_regions, source->number);
+}
+
+/* Whether items are at our stage: in its ring, held by another worker, or held by a dead one, whose
+ * items the client puts back into the ring. */
+static bool
+has_items(const struct worker *worker, const struct source *source)
+{
+    struct shm_ring ring = region_slot_ring(source->region, worker->place);
+    if (ring_has_cell(&ring))
+        return true;
+    for (uint32_t i = 0; i < source->region->slots.count; i++)
+        if (slot_where(source->region, i).place == worker->place)
+            return clock_now_ns() < source->ends_ns;
+    return false;
 }
 
 static bool
@@ -147,8 +166,7 @@ has_ended(const struct worker *worker, const struct source *source)
         return false;
     if (worker->place == 0 || source->lost || source->takes_left == 0)
         return true;
-    struct shm_ring ring = region_slot_ring(source->region, worker->place);
-    return !ring_has_cell(&ring);
+    return !has_items(worker, source);
 }
 
 static void

@@ -33,6 +33,7 @@ struct source {
     bool leaves;         /* unmap when the batch is gone */
     bool ends;           /* leave when nothing waits here any more … */
     uint32_t takes_left; /* … or when so many items were taken: an honest client has fewer */
+    int64_t ends_ns;     /* … or, if others hold what is here, at this time */
 };
 
 /* Starts with the lane and no client regions. */

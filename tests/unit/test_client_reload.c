@@ -229,6 +229,42 @@ TEST_CASE(test_worker_dies_while_its_lane_ends)
     node_remove(&node);
 }
 
+/* Two stages; a worker of the second dies with items while its lane ends. Its successor, or another
+ * worker that has nothing to do any more, finishes what has begun. */
+static void
+check_death_beyond_the_first_stage(const char *stages, uint32_t slow)
+{
+    enum { WAITING = 4 };
+    struct node node;
+    node_start(&node, &(struct client_node_options){
+                          .clients = 2, .drain_timeout_ms = 60000, .stages = stages});
+    struct shoal_client *client = open_client(&node);
+    pid_t old = serving_pid(client);
+    struct shoal_request *requests[WAITING];
+    for (uint32_t i = 0; i < WAITING; i++)
+        requests[i] = submit(client, i < slow ? PROBE_SLOW : PROBE_ECHO, i < slow ? 2000 : 0, i);
+    wait_counter(&node, "items_ok", 1 + WAITING); /* the first stage has passed on all */
+    kill(node.pid, SIGHUP);
+    wait_counter(&node, "reloads", 1);
+    kill(old, SIGKILL);
+    for (int64_t i = 0; i < WAITING; i++) {
+        if (finish(requests[i]) != SHOAL_OK)
+            fail_msg("%s", shoal_request_text(requests[i]));
+        assert_int_equal(word_of(requests[i], 2), i);
+        shoal_request_release(requests[i]);
+    }
+    shoal_client_close(client);
+    node_stop(&node);
+    node_remove(&node);
+}
+
+TEST_CASE(test_worker_dies_beyond_the_first_stage)
+{
+    check_death_beyond_the_first_stage(ECHO_STAGE PROBE_STAGE("second", "1"), 1);
+    check_death_beyond_the_first_stage(ECHO_STAGE PROBE_STAGE("second", "2"), 1);
+    check_death_beyond_the_first_stage(ECHO_STAGE PROBE_STAGE("second", "2"), 2);
+}
+
 /* ---- load ---- */
 
 enum { DEPTH = 6, LOADERS = 4, LOAD_RELOADS = 12 }; /* or SHOAL_RELOADS */

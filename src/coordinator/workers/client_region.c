@@ -165,11 +165,38 @@ end_at(struct worker_pools *pools, const struct lane_client_region *client_regio
     announce(pools);
 }
 
+/* Has a ready worker of the stage at which the region ends look there. False: there is none. */
+static bool
+send_one_to_look(struct worker_pools *pools, uint32_t number)
+{
+    const struct lane_client_region *client_region = &pools->client_regions[number];
+    struct pool_member *members = stage_members(pools, client_region->stage);
+    struct error error = ERROR_NONE;
+    for (uint32_t i = 0; i < stage_member_count(pools, client_region->stage); i++)
+        if (members[i].state == MEMBER_READY &&
+            tell(&members[i], number, CLIENT_REGION_OPEN, &error) == STATUS_OK) {
+            members[i].client_regions_told |= UINT32_C(1) << number;
+            end_at(pools, client_region);
+            return true;
+        }
+    return false;
+}
+
+/* Whether items may wait at the stage, for a worker that is there or about to be ready. */
+static bool
+needs_a_look(const struct worker_pools *pools, const struct lane_client_region *client_region)
+{
+    uint64_t dead = atomic_load(&pools->lane->dead_stages);
+    return client_region->stage > 0 && !client_region->looked && !pools->stopping &&
+           (dead & UINT64_C(1) << client_region->stage) == 0;
+}
+
 /*
  * Ends it stage by stage: when the workers of one stage have left, nothing comes to the next one
  * any more, whose workers leave when they find nothing. So requests that have begun are finished in
- * this lane, and the others still wait at the first stage, their inputs untouched. A stage without
- * workers that know the client region is skipped.
+ * this lane, and the others still wait at the first stage, their inputs untouched. After the death
+ * of a worker its client puts the worker's items back into the stage, so another worker, or the
+ * dead one's successor, looks there again.
  */
 static void
 go_on_ending(struct worker_pools *pools, uint32_t number)
@@ -181,6 +208,11 @@ go_on_ending(struct worker_pools *pools, uint32_t number)
         if (is_known(stage_members(pools, client_region->stage),
                      stage_member_count(pools, client_region->stage), number))
             return;
+        if (needs_a_look(pools, client_region)) {
+            (void)!send_one_to_look(pools, number); /* or the next one that is ready */
+            return;
+        }
+        client_region->looked = false;
         if (++client_region->stage < pools->stage_count)
             end_at(pools, client_region);
     }
@@ -293,8 +325,11 @@ pool_member_announce_regions(struct pool_member *member)
     for (uint32_t i = 0; i < CLIENT_REGIONS_MAX; i++) {
         const struct lane_client_region *client_region = &pools->client_regions[i];
         if (client_region->state != CLIENT_REGION_SERVED &&
-            (client_region->state != CLIENT_REGION_ENDING || member->stage <= client_region->stage))
+            (client_region->state != CLIENT_REGION_ENDING ||
+             member->stage <= client_region->stage)) {
+            go_on_ending(pools, i); /* it may be the one to look */
             continue;
+        }
         if (tell(member, i, CLIENT_REGION_OPEN, &error) == STATUS_OK)
             member->client_regions_told |= UINT32_C(1) << i;
         else if (error.status != STATUS_UNAVAILABLE)
@@ -320,6 +355,8 @@ member_is_told_of_region(struct pool_member *member, const struct handshake_clie
     if (word->event == CLIENT_REGION_CLOSED && asked) {
         member->client_regions_told &= ~bit;
         member->client_regions_lost &= ~bit;
+        if (member->stage == client_region->stage)
+            client_region->looked = true;
         free_if_left(pools, word->number);
         go_on_ending(pools, word->number);
         return true;
@@ -353,6 +390,8 @@ pool_member_left_regions(struct pool_member *member)
     for (uint32_t i = 0; i < CLIENT_REGIONS_MAX; i++) {
         uint32_t bit = UINT32_C(1) << i;
         struct lane_client_region *client_region = &pools->client_regions[i];
+        if ((told & bit) != 0 && member->stage == client_region->stage)
+            client_region->looked = false;
         if ((told & bit) != 0 && (client_region->state == CLIENT_REGION_SERVED ||
                                   client_region->state == CLIENT_REGION_ENDING))
             client_region->owner.worker_died(client_region->owner.context, member->owner,
@@ -362,4 +401,11 @@ pool_member_left_regions(struct pool_member *member)
         go_on_ending(pools, i);
     }
     return held;
+}
+
+void
+worker_pools_region_stage_closed(struct worker_pools *pools)
+{
+    for (uint32_t i = 0; i < CLIENT_REGIONS_MAX; i++)
+        go_on_ending(pools, i);
 }

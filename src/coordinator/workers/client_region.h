@@ -55,6 +55,8 @@ struct lane_client_region {
     enum client_region_state state;
     enum client_pages pages; /* LEAVING */
     uint32_t stage; /* ENDING: the first stage in which a worker may still be busy with it */
+    bool looked;    /* ENDING: a worker of that stage has left, and found nothing there; none that
+                     * had been told has died since */
     int fd;
     uint64_t bytes;
     uint64_t serial;
@@ -97,3 +99,5 @@ bool member_is_told_of_region(struct pool_member *member,
                               const struct handshake_client_region *word);
 /* The place's process is dead; returns the client regions of which it held items, a bit each. */
 uint32_t pool_member_left_regions(struct pool_member *member);
+/* A stage has no worker and none about to be ready: regions that end do not wait for one. */
+void worker_pools_region_stage_closed(struct worker_pools *pools);

@@ -61,6 +61,7 @@ close_stage(struct worker_pool *pool)
     struct worker_pools *pools = pool->pools;
     atomic_fetch_or(&pools->lane->dead_stages, UINT64_C(1) << pool->stage);
     fail_what_waits(pool);
+    worker_pools_region_stage_closed(pools);
     pipeline_on_stages_changed(pools->pipeline);
 }
 
