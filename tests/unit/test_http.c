@@ -481,7 +481,7 @@ TEST_CASE(test_destroy_while_sending)
 {
     struct rig *rig = *state;
     int fd = client_socket(rig);
-    int small = 4096; /* so that the kernel cannot take it all */
+    int small = 1 << 16; /* so that the kernel cannot take it all, and the grace time is ample */
     setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof(small));
     connect_client(rig, fd);
     say(fd, "GET /large HTTP/1.1\r\nHost: x\r\n\r\n");
