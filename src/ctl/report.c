@@ -72,17 +72,35 @@ duration_cell(struct figure_table *table, const uint64_t *histogram, double shar
         table_add_duration(table, histogram_duration(histogram, share));
 }
 
-/* Every reason that the table of counters has. */
+/* Every reason that the table of counters has: the counters that begin so. */
 static void
-refusals_print(const struct snapshot *snapshot, const struct snapshot_scope *pipeline,
-               struct flow *flow)
+reasons_print(const struct snapshot *snapshot, const struct snapshot_scope *pipeline,
+              const char *prefix, struct flow *flow)
 {
-    static const char prefix[] = "rejected_";
+    size_t bytes = strlen(prefix);
     for (uint32_t i = 0; i < COUNTER_TABLE_COUNT; i++)
         if (counter_table[i].scope == SCOPE_PIPELINE &&
-            strncmp(counter_table[i].name, prefix, sizeof prefix - 1) == 0)
-            figure_named(snapshot, counter_table[i].name + sizeof prefix - 1,
+            strncmp(counter_table[i].name, prefix, bytes) == 0)
+            figure_named(snapshot, counter_table[i].name + bytes,
                          snapshot_value(pipeline, (enum counter)i), flow);
+}
+
+/* Nothing for a pipeline whose callers take no pieces. */
+static void
+streams_print(const struct snapshot *snapshot, const struct snapshot_scope *pipeline,
+              struct flow *flow)
+{
+    uint64_t streams = snapshot_value(pipeline, PIPELINE_STREAMS);
+    uint64_t pieces = snapshot_value(pipeline, PIPELINE_PIECES);
+    char open[FIGURE_ROOM + sizeof "  open streams "];
+    if (streams == 0 && pieces == 0)
+        return;
+    snprintf(open, sizeof open, "  open streams %" PRIu64, streams);
+    flow_put(flow, open);
+    figure_named(snapshot, "pieces", pieces, flow);
+    flow_put(flow, "  broken off:");
+    reasons_print(snapshot, pipeline, "streams_", flow);
+    flow_end(flow);
 }
 
 static void
@@ -105,8 +123,9 @@ pipeline_head(const struct snapshot *snapshot, const struct snapshot_scope *pipe
         figure_named(snapshot, ends[i].name, snapshot_value(pipeline, ends[i].counter), &flow);
     flow_end(&flow);
     flow_put(&flow, "  refused:");
-    refusals_print(snapshot, pipeline, &flow);
+    reasons_print(snapshot, pipeline, "rejected_", &flow);
     flow_end(&flow);
+    streams_print(snapshot, pipeline, &flow);
     fprintf(out, "  in flight %" PRIu64 " of %" PRIu64 "  blocks %" PRIu64 " of %" PRIu64,
             snapshot_value(pipeline, PIPELINE_SLOTS_USED),
             snapshot_value(pipeline, PIPELINE_SLOTS_MAX),

@@ -190,7 +190,8 @@ const struct ctl_command stat_command = {
         "For each stage: workers up and wanted, waiting items (depth), items taken, failed by the\n"
         "modelet, and dropped because late or cancelled; the wait in the stage and the run of a\n"
         "batch; workers restarted; the longest silence of a worker. Below, its batches: their\n"
-        "mean size and why they were closed.\n",
+        "mean size and why they were closed. Pipelines that answer in pieces have a line of open\n"
+        "streams, pieces, and answers broken off by reason.\n",
     .exits = "  0  figures of a live or dead node were printed\n"
              "  1  the node has no such pipeline\n",
     .example = "  shoalctl stat --pipeline digits --interval 5\n",

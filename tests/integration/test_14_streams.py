@@ -8,7 +8,6 @@ it is told.
 ctest: timeout=180
 """
 
-import queue
 import struct
 import unittest
 
@@ -18,57 +17,9 @@ import shoal_fixture
 from shoal_client import Client, failure
 from shoal_fixture import (EXAMPLES, WAIT_SECONDS, Shoald, node, pipeline, stage, wait_until)
 from shoal_http2 import Http2
+from shoal_streams import ANSWER, ENDLESS, FAIL, PATH, Stream, emission, is_final, repeat, words
 
-PATH = "/inference.GRPCInferenceService/ModelStreamInfer"
-EMIT = 18  # enum probe_command
-ANSWER, NOTHING, FAIL, _, _, ENDLESS = range(6)  # enum probe_ending
-WORDS = 10  # of its answers
 INNOCENTS = 20  # answers that others get meanwhile
-
-
-def emission(pieces, ending=ANSWER, tag=0):
-    return "probe", "INT64", [3], struct.pack("<3q", EMIT, pieces | ending << 32, tag)
-
-
-def repeat(values, delay=0):
-    count = len(values)
-    return (("IN", "INT32", [count], struct.pack(f"<{count}i", *values)),
-            ("DELAY", "UINT32", [count], struct.pack(f"<{count}I", *[delay] * count)),
-            ("WAIT", "UINT32", [1], struct.pack("<I", 0)))
-
-
-def is_final(message):
-    return message.infer_response.parameters["triton_final_response"].bool_param
-
-
-def words(message):
-    raw, = message.infer_response.raw_output_contents
-    return struct.unpack(f"<{WORDS}q", raw)
-
-
-class Stream:
-    """One call of ModelStreamInfer, whose requests are sent one by one."""
-
-    def __init__(self, client, timeout=WAIT_SECONDS):
-        self.requests = queue.SimpleQueue()
-        self.client = client
-        self.request, stub = client.stub("ModelStreamInfer", kind="stream_stream")
-        self.call = stub(iter(self.requests.get, None), timeout=timeout)
-
-    def send(self, model, *inputs, empty_final=False, **fields):
-        if empty_final:
-            fields["parameters"] = {"triton_enable_empty_final_response": {"bool_param": True}}
-        self.requests.put(self.request(**self.client.infer_fields(model, inputs, **fields)))
-
-    def half_close(self):
-        self.requests.put(None)
-
-    def read(self):
-        return next(self.call)
-
-    def read_all(self):
-        self.half_close()
-        return list(self.call)
 
 
 class TestStreams(unittest.TestCase):

@@ -19,6 +19,7 @@ import unittest
 import shoal_fixture
 from shoal_browser import BROWSER, Browser
 from shoal_certificates import Certificates
+from shoal_client import Client
 from shoal_dashboard import ANY_PORT, dashboard_port
 from shoal_fixture import WAIT_SECONDS, Shoald, node, pipeline, stage, wait_until
 from shoal_meshes import Etcd, Nodes
@@ -26,6 +27,7 @@ from shoal_ctl import shoalctl
 from shoal_pupil import MIB, key, prepare, pupil
 from shoal_registry import Registrar
 from shoal_rest import Rest, port_of, tensor
+from shoal_streams import Stream, repeat
 
 ELEMENTS_MAX = 3000
 MODELS = 10000
@@ -130,7 +132,7 @@ class TestNode(InBrowser):
         wanted = {f"xor.{name}": stat[name] for name in
                   ("requests", "replies_ok", "replies_failed", "cancelled", "run_again", "poison",
                    "rejected_invalid", "rejected_full", "rejected_predicted", "rejected_share",
-                   "rejected_unavailable", "rejected_late")}
+                   "rejected_unavailable", "rejected_late", "streams_slow", "streams_broken")}
         for one in stat["stages"]:
             wanted.update({f"xor.{one['name']}.{name}": value for name, value in one.items()
                            if name.startswith("closed_") and value > 0})
@@ -140,6 +142,27 @@ class TestNode(InBrowser):
         wait_until(lambda: self.counters() == wanted,
                    lambda: f"{wanted}, not {self.counters()}")
         self.browser.wait_text("worker ready")
+        self.check()
+
+    def figures(self):
+        """Those of the pipeline as it is wired that can be seen."""
+        return self.browser.run("""return Object.fromEntries(
+            [...document.querySelectorAll('.wiring .figures div')].filter(one => one.checkVisibility())
+            .map(one => [one.firstChild.textContent, one.lastChild.textContent]))""")
+
+    def test_streams(self):
+        """They are shown for pipelines that have answered in pieces."""
+        shoald = self.enterContext(Shoald(node(
+            pipeline("repeat", stage(shoal_fixture.EXAMPLES / "stream/librepeat.so")), dashboard=ANY_PORT)))
+        stream = Stream(self.enterContext(Client(shoald.target)))
+        self.go(shoald)
+        wait_until(lambda: self.figures().get("waiting for a slot") == "0", self.figures)
+        self.assertNotIn("open streams", self.figures())
+        stream.send("repeat", *repeat([0] * 10000, delay=10))
+        wait_until(lambda: self.figures().get("open streams") == "1" and
+                   self.figures().get("pieces") not in (None, "0/s"), self.figures)
+        stream.call.cancel()
+        wait_until(lambda: self.figures().get("open streams") == "0", self.figures)
         self.check()
 
     def lines(self):

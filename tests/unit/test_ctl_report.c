@@ -207,11 +207,12 @@ TEST_CASE(test_every_refusal_is_shown_and_top_has_80_columns)
     counter_set(counters_values(&node, CLASSIFY_0), WORKER_ITEMS, 1000000);
     counter_set(counters_values(&node, CLASSIFY_0), WORKER_ITEMS_LATE, 100000);
     take(&snapshot);
-    static const char *const names[] = {"invalid", "full",        "predicted",
-                                        "share",   "unavailable", "late"};
-    static const enum counter counts[] = {PIPELINE_REJECTED_INVALID,     PIPELINE_REJECTED_FULL,
-                                          PIPELINE_REJECTED_PREDICTED,   PIPELINE_REJECTED_SHARE,
-                                          PIPELINE_REJECTED_UNAVAILABLE, PIPELINE_REJECTED_LATE};
+    static const char *const names[] = {"invalid", "full",   "predicted", "share", "unavailable",
+                                        "late",    "pieces", "slow",      "broken"};
+    static const enum counter counts[] = {
+        PIPELINE_REJECTED_INVALID, PIPELINE_REJECTED_FULL,        PIPELINE_REJECTED_PREDICTED,
+        PIPELINE_REJECTED_SHARE,   PIPELINE_REJECTED_UNAVAILABLE, PIPELINE_REJECTED_LATE,
+        PIPELINE_PIECES,           PIPELINE_STREAMS_SLOW,         PIPELINE_STREAMS_BROKEN};
     for (size_t i = 0; i < ARRAY_COUNT(names); i++) {
         char words[64];
         snprintf(words, sizeof words, "%s 10,000,%03u", names[i], (unsigned)counts[i]);
@@ -233,6 +234,7 @@ TEST_CASE(test_a_pipeline_alone)
     take(&snapshot);
     report(report_wide, &snapshot, "echo");
     holds(shown, "pipeline echo");
+    assert_null(strstr(shown, "streams"));
     assert_null(strstr(shown, "digits"));
     assert_null(strstr(report(report_json, &snapshot, "echo"), "digits"));
     holds(report(report_json, &snapshot, NULL), "\"name\": \"digits\"");
@@ -255,6 +257,8 @@ TEST_CASE(test_a_difference_has_counts_of_the_interval_and_gauges_of_now)
     take(&before);
     counter_set(counters_values(&node, CLASSIFY), STAGE_DEPTH, 4);
     counter_add(counters_values(&node, DIGITS), PIPELINE_REQUESTS, 7);
+    counter_add(counters_values(&node, DIGITS), PIPELINE_PIECES, 9);
+    counter_set(counters_values(&node, DIGITS), PIPELINE_STREAMS, 2);
     histogram_record(counters_values(&node, DIGITS), PIPELINE_LATENCY, 64);
     take(&now);
     now.taken_ns = before.taken_ns + 2 * NS_PER_S;
@@ -269,6 +273,7 @@ TEST_CASE(test_a_difference_has_counts_of_the_interval_and_gauges_of_now)
     report(report_wide, &difference, "digits");
     holds(shown, "in the last 2.00 s");
     holds(shown, "requests 7 (3.5/s)");
+    holds(shown, "open streams 2  pieces 9 (4.5/s)");
     holds(shown, "items/s");
     holds(report(report_json, &difference, NULL), "\"interval_ns\": 2000000000");
     /* A counter that went back, as only a broken modelet could do, is none below nothing. */

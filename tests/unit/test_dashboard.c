@@ -240,6 +240,8 @@ TEST_CASE(test_history_of_counters)
     counter_add(counters_values(&counters, PIPELINE), PIPELINE_REJECTED_FULL, 1);
     counter_add(counters_values(&counters, PIPELINE), PIPELINE_REJECTED_SHARE, 2);
     counter_set(counters_values(&counters, PIPELINE), PIPELINE_SLOTS_USED, 7);
+    counter_set(counters_values(&counters, PIPELINE), PIPELINE_STREAMS, 3);
+    counter_add(counters_values(&counters, PIPELINE), PIPELINE_PIECES, 90);
     histogram_record(counters_values(&counters, PIPELINE), PIPELINE_LATENCY, 4);
     counter_add(counters_values(&counters, WORKER), WORKER_ITEMS, 8);
     histogram_record(counters_values(&counters, WORKER), WORKER_BATCH_ITEMS, 3);
@@ -248,7 +250,7 @@ TEST_CASE(test_history_of_counters)
     expect_json(history, NULL,
                 "{\"pipeline\":\"digits\",\"stage\":\"\",\"values\":{\"ok\":15,\"failed\":0,"
                 "\"refused\":1.5,\"latency_p50_ns\":4,\"latency_p99_ns\":4,\"in_flight\":7,"
-                "\"waiting\":0}}");
+                "\"waiting\":0,\"streams\":3,\"pieces\":45}}");
     expect_json(history, NULL,
                 "{\"pipeline\":\"digits\",\"stage\":\"classify\",\"values\":{\"items\":4,"
                 "\"depth\":0,\"batch\":3.5,\"wait_p50_ns\":null,");

@@ -98,6 +98,8 @@ TEST_CASE_WITH(test_names, NULL, NULL)
     } known[] = {
         {NODE_CALLS, "shoal_node_calls_total", "", ""},
         {PIPELINE_REJECTED_FULL, "shoal_pipeline_rejected_total", "reason", "full"},
+        {PIPELINE_STREAMS, "shoal_pipeline_streams", "", ""},
+        {PIPELINE_STREAMS_SLOW, "shoal_pipeline_streams_failed_total", "reason", "slow"},
         {PIPELINE_REPLIES_OK, "shoal_pipeline_replies_total", "result", "ok"},
         {PIPELINE_LATENCY, "shoal_pipeline_latency_seconds", "", ""},
         {PIPELINE_FORECAST_BASE, "shoal_pipeline_forecast_base_seconds", "", ""},

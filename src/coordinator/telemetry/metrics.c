@@ -27,6 +27,8 @@ static const struct group {
 } groups[] = {
     {SCOPE_PIPELINE, "replies_", "replies", "result", "Requests answered, by result"},
     {SCOPE_PIPELINE, "rejected_", "rejected", "reason", "Requests refused, by reason"},
+    {SCOPE_PIPELINE, "streams_", "streams_failed", "reason",
+     "Answers in pieces broken off, by reason"},
     {SCOPE_WORKER, "closed_", "batches_closed", "reason", "Batches closed, by reason"},
     {SCOPE_NODE, "mesh_calls_", "calls", "result", "Calls for models of the mesh, by outcome"},
     {SCOPE_NODE, "mesh_peer_calls_", "peer_calls", "result",

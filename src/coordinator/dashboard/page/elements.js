@@ -62,9 +62,11 @@ export class Figures {
     }
   }
 
+  /** An empty text hides the figure. */
   set(key, text, tone = "") {
     const value = this.items.get(key);
     setText(value, text);
+    value.parentNode.hidden = text === "";
     if (value.dataset.tone !== tone) value.dataset.tone = tone;
   }
 }

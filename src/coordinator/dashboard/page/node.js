@@ -9,6 +9,7 @@ const REFUSALS = [
   ["rejected_invalid", "invalid"], ["rejected_full", "full"],
   ["rejected_predicted", "predicted too late"], ["rejected_share", "over its share"],
   ["rejected_unavailable", "unavailable"], ["rejected_late", "deadline passed"],
+  ["streams_slow", "stream: not read"], ["streams_broken", "stream: worker died"],
 ];
 const CLOSED = [
   ["closed_full", "full"], ["closed_adaptive", "waiting not worth it"],
@@ -70,9 +71,10 @@ class StageBox {
 class Wiring {
   constructor() {
     this.callers = new Figures([["offered", "Callers"], ["refused", "refused"]]);
-    this.entry = new Figures([["flight", "In flight"], ["waiting", "waiting for a slot"]]);
+    this.entry = new Figures([["flight", "In flight"], ["waiting", "waiting for a slot"],
+      ["streams", "open streams"]]);
     this.slots = new Bar();
-    this.replies = new Figures([["ok", "Replies"], ["failed", "failed"]]);
+    this.replies = new Figures([["ok", "Replies"], ["failed", "failed"], ["pieces", "pieces"]]);
     this.boxes = [];
     this.first = el("li", { class: "end" }, this.callers.root);
     this.gate = el("li", { class: "stage entry" }, this.entry.root, this.slots.root);
@@ -88,9 +90,12 @@ class Wiring {
     this.callers.set("refused", rate(refused), refused > 0 ? "warn" : "");
     this.entry.set("flight", `${count(pipeline.slots_used)} of ${count(pipeline.slots_max)}`);
     this.entry.set("waiting", count(pipeline.waiting), pipeline.waiting > 0 ? "warn" : "");
+    const streams = pipeline.streams > 0 || pipeline.pieces > 0;
+    this.entry.set("streams", streams ? count(pipeline.streams) : "");
     this.slots.set(pipeline.slots_used / Math.max(1, pipeline.slots_max));
     this.replies.set("ok", rate(points.ok));
     this.replies.set("failed", rate(points.failed), points.failed > 0 ? "bad" : "");
+    this.replies.set("pieces", streams ? rate(points.pieces) : "");
     pipeline.stages.forEach((stage, i) => {
       if (!this.boxes[i]) {
         this.boxes[i] = new StageBox();
