@@ -288,6 +288,18 @@ count_pieces(const struct request *request, struct error *failure)
                   delivered);
 }
 
+/* Ends a request, claimed by this thread, of which pieces may have been sent. */
+static void
+answer_error(struct request *request, struct error *failure)
+{
+    if (request->streams && request->stream_status != STATUS_OK) {
+        answer_broken_off(request);
+        return;
+    }
+    count_pieces(request, failure);
+    answer_failure(request, failure->status, failure->text);
+}
+
 static bool
 gather_error(struct lane *lane, struct payload_view *view)
 {
@@ -315,12 +327,7 @@ gather_error(struct lane *lane, struct payload_view *view)
     /* A modelet that gives up at the deadline may be faster than the caller's own timer. */
     if (failure.status == STATUS_CANCELLED && request->deadline_ns <= clock_now_ns())
         error_set(&failure, STATUS_DEADLINE_EXCEEDED, "the deadline has passed");
-    if (request->streams && request->stream_status != STATUS_OK) {
-        answer_broken_off(request);
-        return true;
-    }
-    count_pieces(request, &failure);
-    answer_failure(request, failure.status, failure.text);
+    answer_error(request, &failure);
     return true;
 }
 
@@ -354,8 +361,10 @@ lane_fail_all(struct lane *lane, enum status status, const char *text)
     for (uint32_t i = 0; i < lane->region.slots.count; i++) {
         struct request *request = &lane->requests[i];
         uint32_t generation = use_generation(atomic_load(&request->use));
+        struct error failure = ERROR_NONE;
+        error_set(&failure, status, "%s", text);
         if (claim_answer(request, generation) || claim_waiting(request, generation))
-            answer_failure(request, status, text);
+            answer_error(request, &failure);
     }
 }
 
