@@ -336,10 +336,10 @@ class Report:
         if time.monotonic() - self.told_at < PROGRESS_SECONDS:
             return
         self.told_at = time.monotonic()
-        errors = ", ".join(
+        errors = [
             f"{load.last['ok']:,} right, {load.last['wrong']} wrong, {load.last['failed']} failed, "
-            f"{load.last['unanswered']} unanswered" for load in loads)
-        print(f"{self.name:<12} {budget.text(done)}; {errors}", flush=True)
+            f"{load.last['unanswered']} unanswered" for load in loads]
+        print(f"{self.name:<12} {'; '.join([budget.text(done), *errors])}", flush=True)
 
     def judge_load(self, load, *allowed):
         """Nothing wrong, nothing unanswered, and no failure but those whose text is allowed."""

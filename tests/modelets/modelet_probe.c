@@ -179,11 +179,15 @@ static int32_t
 emit_pieces(struct probe *self, struct shoal_batch *batch, struct shoal_item *item)
 {
     const int64_t *words = item->inputs[0].data;
-    int64_t pieces = words[1] & UINT32_MAX;
+    int64_t pieces = words[1] & UINT16_MAX;
+    int64_t pause_ms = words[1] >> 16 & UINT16_MAX;
     enum probe_ending ending = (enum probe_ending)(words[1] >> 32);
     int32_t status = SHOAL_OK;
-    for (int64_t i = 0; status == SHOAL_OK && (i < pieces || ending == PROBE_END_ENDLESS); i++)
+    for (int64_t i = 0; status == SHOAL_OK && (i < pieces || ending == PROBE_END_ENDLESS); i++) {
         status = emit_piece(self, batch, item, i);
+        if (pause_ms > 0)
+            wait_ms(pause_ms);
+    }
     if (status != SHOAL_OK)
         return status;
     switch (ending) {

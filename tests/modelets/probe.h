@@ -34,7 +34,8 @@ enum probe_command {
     PROBE_COMMANDS,
 };
 
-/* PROBE_EMIT: how it goes on after the pieces; the argument's bits from 32 on. */
+/* PROBE_EMIT: how it goes on after the pieces; the argument's bits from 32 on. Those from 16 on are
+ * the milliseconds after each piece. */
 enum probe_ending {
     PROBE_END_ANSWER,  /* one more, as the answer */
     PROBE_END_NOTHING, /* OK, without an output */
