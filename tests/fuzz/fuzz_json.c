@@ -68,7 +68,7 @@ static enum status
 way_in(struct trip *trip, const char *body, size_t json_bytes, size_t body_bytes,
        struct error *error)
 {
-    struct oip_json_ask ask = {"m", "", body, body_bytes, json_bytes, MESSAGE_BYTES, NULL};
+    struct oip_json_ask ask = {"m", "", body, body_bytes, json_bytes, MESSAGE_BYTES, NULL, NULL};
     enum status status = oip_json_read(&ask, &trip->json, error);
     if (status != STATUS_OK)
         return status;

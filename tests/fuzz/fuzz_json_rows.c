@@ -66,7 +66,7 @@ give_back(struct bytes *out, const struct oip_request *request, const struct oip
 static struct oip_json_answer
 trip(const struct oip_model_info *model, const char *body, size_t bytes, int64_t *rows)
 {
-    const struct oip_json_ask ask = {"m", "", body, bytes, bytes, MESSAGE_BYTES, model};
+    const struct oip_json_ask ask = {"m", "", body, bytes, bytes, MESSAGE_BYTES, model, NULL};
     struct oip_json *json = NULL;
     struct oip_json_answer answer = {0};
     struct error error = ERROR_NONE;

@@ -23,9 +23,10 @@ struct json_rig {
     struct wire_span spans[OIP_PIECES_MAX];
     char *body;
     struct error error;
-    const struct oip_model_info *rows_of; /* v1: its rows are asked with; NULL: v2 */
-    struct blob data;                     /* the binary part of the last answer */
-    char *text;                           /* its JSON, or the error */
+    const struct oip_model_info *rows_of;    /* v1: its rows are asked with; NULL: v2 */
+    const struct oip_model_info *members_of; /* generate: its inputs are asked with */
+    struct blob data;                        /* the binary part of the last answer */
+    char *text;                              /* its JSON, or the error */
 };
 
 static inline struct json_rig *
@@ -133,6 +134,7 @@ json_rig_ask(struct json_rig *rig, const char *text, size_t text_bytes, const vo
         .json_bytes = text_bytes,
         .message_bytes_max = RIG_MESSAGE_BYTES,
         .rows_of = rig->rows_of,
+        .members_of = rig->members_of,
     };
     rig->json = NULL;
     rig->error = ERROR_NONE;

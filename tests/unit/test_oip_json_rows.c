@@ -203,7 +203,7 @@ TEST_CASE(test_claimed_shapes)
         .name = "m", .version = "1", .inputs = matrix, .input_count = ONE};
     static const char body[] = ROWS("[[1,2]]");
     const struct oip_json_ask ask = {
-        "m", "", body, sizeof(body) - 1, sizeof(body) - 1, RIG_MESSAGE_BYTES, &model};
+        "m", "", body, sizeof(body) - 1, sizeof(body) - 1, RIG_MESSAGE_BYTES, &model, NULL};
     struct error error = ERROR_NONE;
     struct oip_json *json;
     assert_int_equal(oip_json_read(&ask, &json, &error), STATUS_OK);

@@ -98,9 +98,36 @@ read_parameter(struct json_reading *reading, const char *key, const json_t *valu
         reading->json->form.binary = json_is_true(value);
         return STATUS_OK;
     }
+    if (strcmp(key, "triton_enable_empty_final_response") == 0)
+        reading->json->wants_end = json_is_true(value);
     if (strcmp(key, "timeout") == 0 && read_timeout(reading, value) != STATUS_OK)
         return reading->error->status;
     return add_parameter(reading, key, value);
+}
+
+enum status
+oip_json_read_parameter(struct json_reading *reading, const struct json_run *key,
+                        const struct json_run *value)
+{
+    size_t flags = JSON_DECODE_ANY | JSON_ALLOW_NUL;
+    bool is_scalar = value->bytes < SKIM_BYTES_MAX && strchr("[{", value->text[0]) == NULL;
+    json_t *name =
+        key->bytes < SKIM_BYTES_MAX ? json_loadb(key->text, key->bytes, flags, NULL) : NULL;
+    json_t *scalar = is_scalar ? json_loadb(value->text, value->bytes, flags, NULL) : NULL;
+    const char *text = json_string_value(name);
+    enum status status;
+    if (text == NULL || strlen(text) != json_string_length(name))
+        status = REFUSE(reading, "the body is not valid JSON: a key");
+    else if (scalar == NULL)
+        status = REFUSE(reading,
+                        "\"%.100s\" is no input of model \"%s\"; a parameter must be a string of "
+                        "at most %d bytes, a number or a boolean",
+                        text, reading->ask->members_of->name, SKIM_BYTES_MAX);
+    else
+        status = read_parameter(reading, text, scalar);
+    json_decref(name);
+    json_decref(scalar);
+    return status;
 }
 
 static enum status
@@ -312,6 +339,9 @@ read_output(struct json_reading *reading, size_t index, const json_t *output)
         .base64 = is_base64(parameters),
         .is_shared = oip_shared_of(reading->request, OIP_OUTPUT, index) != NULL,
     };
+    struct oip_json_form *form = &reading->json->outputs[index];
+    if (form->base64 || form->is_shared)
+        form->name = strdup(json_string_value(name));
     return keep_string(reading, "outputs: name", name, &to->name);
 }
 
@@ -323,11 +353,11 @@ read_outputs(struct json_reading *reading, const json_t *outputs)
     if (json_array_size(outputs) > SHOAL_TENSORS_MAX)
         return REFUSE(reading, "more than %d outputs", SHOAL_TENSORS_MAX);
     for (size_t i = 0; i < json_array_size(outputs); i++) {
+        reading->json->output_count = (uint32_t)i + 1;
         enum status status = read_output(reading, i, json_array_get(outputs, i));
         if (status != STATUS_OK)
             return status;
     }
-    reading->json->output_count = (uint32_t)json_array_size(outputs);
     return STATUS_OK;
 }
 
@@ -369,6 +399,18 @@ keep_id(struct json_reading *reading, const json_t *id)
     return STATUS_OK;
 }
 
+enum status
+oip_json_read_id(struct json_reading *reading, const struct json_run *value)
+{
+    json_t *id = value->bytes < SKIM_BYTES_MAX
+                     ? json_loadb(value->text, value->bytes, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL)
+                     : NULL;
+    enum status status =
+        json_is_string(id) ? keep_id(reading, id) : REFUSE(reading, "\"id\" must be a string");
+    json_decref(id);
+    return status;
+}
+
 static enum status
 read_request(struct json_reading *reading, const json_t *request)
 {
@@ -396,6 +438,10 @@ read_all(struct json_reading *reading)
 {
     const struct oip_json_ask *ask = reading->ask;
     const struct json_run text = {ask->body, ask->json_bytes};
+    if (reading->json->members) {
+        enum status status = read_url(reading);
+        return status == STATUS_OK ? oip_json_read_members(reading) : status;
+    }
     enum skim_form form = reading->json->rows ? SKIM_INSTANCES : SKIM_INPUTS;
     enum status status = oip_json_skim(&reading->skim, form, &text, reading->error);
     if (status != STATUS_OK)
@@ -424,6 +470,7 @@ oip_json_read(const struct oip_json_ask *ask, struct oip_json **read, struct err
     json->timeout_ns = TIME_NEVER_NS;
     json->request = request;
     json->rows = ask->rows_of != NULL;
+    json->members = ask->members_of != NULL;
     oip_request_begin(request);
     struct json_reading reading = {
         .ask = ask,
@@ -457,6 +504,8 @@ oip_json_destroy(struct oip_json *json)
         return;
     oip_json_forget_elements(json);
     oip_request_destroy(json->request);
+    for (uint32_t i = 0; i < json->output_count; i++)
+        free(json->outputs[i].name);
     free(json);
 }
 
@@ -479,4 +528,19 @@ int64_t
 oip_json_timeout_ns(const struct oip_json *json)
 {
     return json->timeout_ns;
+}
+
+bool
+oip_json_wants_end(const struct oip_json *json)
+{
+    return json->wants_end;
+}
+
+bool
+oip_json_is_text(const struct oip_json *json)
+{
+    bool is_text = !json->form.binary;
+    for (uint32_t i = 0; i < json->output_count; i++)
+        is_text = is_text && !json->outputs[i].binary;
+    return is_text;
 }

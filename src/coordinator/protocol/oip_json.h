@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The Open Inference Protocol's JSON form and its binary tensor data extension, and the form of
- * KServe's v1 protocol, as bytes in and bytes out: no HTTP here, no threads, no clock.
+ * The Open Inference Protocol's JSON form and its binary tensor data extension, and the forms of
+ * KServe's v1 protocol and of Triton's generate extension, as bytes in and bytes out: no HTTP here,
+ * no threads, no clock.
  *
  * A request becomes a decoded one (oip.h) with its elements as spans, so that all rules are applied
  * in one place with the same texts; a ModelInferResponse becomes JSON, or JSON and binary data.
@@ -25,8 +26,10 @@ struct oip_json_ask {
     size_t body_bytes;
     size_t json_bytes; /* of the body; binary data follows */
     uint64_t message_bytes_max;
-    const struct oip_model_info *rows_of; /* KServe's v1: `instances` are rows of this model's
-                                             inputs, and outputs are `predictions`; NULL: v2 */
+    const struct oip_model_info *rows_of;    /* KServe's v1: `instances` are rows of this model's
+                                                inputs, and outputs are `predictions`; NULL: v2 */
+    const struct oip_model_info *members_of; /* Triton's generate: members of the body are this
+                                                model's inputs, those of the answer its outputs */
 };
 
 /* One request, from its reading to its answer. */
@@ -47,6 +50,10 @@ struct oip_request *oip_json_take_request(struct oip_json *json);
 const struct wire_message *oip_json_elements(const struct oip_json *json);
 /* The parameter `timeout`; TIME_NEVER_NS: none, or 0. */
 int64_t oip_json_timeout_ns(const struct oip_json *json);
+/* The parameter `triton_enable_empty_final_response`. */
+bool oip_json_wants_end(const struct oip_json *json);
+/* Whether no output is asked for as binary data. */
+bool oip_json_is_text(const struct oip_json *json);
 /* Frees the elements; keeps what the answer needs. */
 void oip_json_forget_elements(struct oip_json *json);
 
@@ -67,6 +74,13 @@ void oip_json_answer_fini(struct oip_json_answer *answer);
  */
 enum status oip_json_write(const struct oip_json *json, const struct wire_message *response,
                            struct oip_json_answer *answer, struct error *error) WARN_UNUSED;
+
+/* Appends one of the messages of an answer in pieces, as text: the same JSON, with the parameter
+ * `triton_final_response` in v2. Returns as oip_json_write. */
+enum oip_json_part { OIP_JSON_PIECE, OIP_JSON_LAST, OIP_JSON_WHOLE };
+enum status oip_json_append(const struct oip_json *json, const struct wire_message *response,
+                            enum oip_json_part part, struct bytes *text,
+                            struct error *error) WARN_UNUSED;
 
 /* ---- the small methods ---- */
 

@@ -230,13 +230,58 @@ put_output(struct json *json, struct oip_json_answer *answer, struct wire_cursor
     return error_prefix(error, "output \"%s\"", name);
 }
 
-enum status
-oip_json_write(const struct oip_json *json, const struct wire_message *response,
-               struct oip_json_answer *answer, struct error *error)
+static bool
+is_named(const struct json_output *output, const char *name)
+{
+    char text[SHOAL_NAME_BYTES_MAX];
+    struct wire_cursor cursor = output->name;
+    size_t bytes = strlen(name);
+    if (cursor.left != bytes || bytes > sizeof(text))
+        return false;
+    wire_read(&cursor, text, bytes);
+    return memcmp(text, name, bytes) == 0;
+}
+
+/* How the output is to be written. A piece need not have each output that was requested. */
+static const struct oip_json_form *
+form_of(const struct oip_json *json, enum oip_json_part part, uint32_t index,
+        struct wire_cursor described)
+{
+    struct json_output output;
+    struct error ignored = ERROR_NONE; /* put_output reports it */
+    if (part == OIP_JSON_WHOLE)
+        return index < json->output_count ? &json->outputs[index] : &json->form;
+    if (oip_json_read_output(&output, described, &ignored) != STATUS_OK)
+        return &json->form;
+    for (uint32_t i = 0; i < json->output_count; i++)
+        if (json->outputs[i].name != NULL && is_named(&output, json->outputs[i].name))
+            return &json->outputs[i];
+    return &json->form;
+}
+
+static enum status
+put_outputs(struct json *text, const struct oip_json *json, const struct json_answer_parts *parts,
+            enum oip_json_part part, struct oip_json_answer *answer, struct error *error)
+{
+    json_field_open(text, "outputs", '[');
+    for (uint32_t i = 0; i < parts->output_count; i++) {
+        struct wire_cursor described = parts->outputs[i];
+        const struct oip_json_form *form = form_of(json, part, i, described);
+        enum status status = put_output(text, answer, described, form, parts->raws[i], error);
+        if (status != STATUS_OK)
+            return status;
+    }
+    json_close(text, ']');
+    return STATUS_OK;
+}
+
+/* `answer` may have text already. */
+static enum status
+write_answer(const struct oip_json *json, const struct wire_message *response,
+             enum oip_json_part part, struct oip_json_answer *answer, struct error *error)
 {
     struct json_answer_parts parts = {0};
     struct wire_span typed[SHOAL_TENSORS_MAX];
-    *answer = (struct oip_json_answer){0};
     enum status status = find_parts(response, &parts, error);
     if (status == STATUS_OK && parts.raw_count < parts.output_count)
         status = make_raw(&parts, answer, typed, error);
@@ -252,18 +297,37 @@ oip_json_write(const struct oip_json *json, const struct wire_message *response,
     field_text(&text, "model_name", parts.texts[FIELD_MODEL_NAME]);
     field_text(&text, "model_version", parts.texts[FIELD_MODEL_VERSION]);
     field_text(&text, "id", parts.texts[FIELD_ID]);
-    json_field_open(&text, "outputs", '[');
-    for (uint32_t i = 0; i < parts.output_count; i++) {
-        const struct oip_json_form *form = i < json->output_count ? &json->outputs[i] : &json->form;
-        status = put_output(&text, answer, parts.outputs[i], form, parts.raws[i], error);
-        if (status != STATUS_OK)
-            return status;
+    if (part != OIP_JSON_WHOLE && !json->members) {
+        json_field_open(&text, "parameters", '{');
+        json_field_bool(&text, "triton_final_response", part == OIP_JSON_LAST);
+        json_close(&text, '}');
     }
-    json_close(&text, ']');
+    status = json->members ? oip_json_write_members(&text, &parts, error)
+                           : put_outputs(&text, json, &parts, part, answer, error);
     json_close(&text, '}');
-    if (answer->text.failed)
+    if (status == STATUS_OK && answer->text.failed)
         return error_set(error, STATUS_RESOURCE_EXHAUSTED, "no memory to write the answer");
-    return STATUS_OK;
+    return status;
+}
+
+enum status
+oip_json_write(const struct oip_json *json, const struct wire_message *response,
+               struct oip_json_answer *answer, struct error *error)
+{
+    *answer = (struct oip_json_answer){0};
+    return write_answer(json, response, OIP_JSON_WHOLE, answer, error);
+}
+
+enum status
+oip_json_append(const struct oip_json *json, const struct wire_message *response,
+                enum oip_json_part part, struct bytes *text, struct error *error)
+{
+    struct oip_json_answer answer = {.text = *text};
+    enum status status = write_answer(json, response, part, &answer, error);
+    *text = answer.text;
+    answer.text = (struct bytes){0};
+    oip_json_answer_fini(&answer);
+    return status;
 }
 
 void

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The answers of KServe's v1 protocol: {"predictions": …} is the only output, nested as its shape,
- * or an array of objects with a row of each output.
+ * or an array of objects with a row of each output. And those of Triton's generate extension.
  */
 #include <stdlib.h>
 
@@ -156,6 +156,35 @@ put_objects(struct bytes *out, struct prediction_output *outputs, uint32_t count
     json_close(&json, ']');
     return status;
 }
+
+/* ---- Triton's generate ---- */
+
+static enum status
+put_member(struct json *json, struct prediction_output *one, struct error *error)
+{
+    uint64_t count = 1;
+    for (uint32_t i = 0; i < one->output.rank; i++)
+        count *= (uint64_t)one->output.shape[i]; /* is_sound saw that it fits */
+    json_name(json, one->name);
+    return count == 1 ? put_scalar(json->out, one, error)
+                      : put_vector(json->out, one, count, error);
+}
+
+enum status
+oip_json_write_members(struct json *json, const struct json_answer_parts *parts,
+                       struct error *error)
+{
+    enum status status = STATUS_OK;
+    for (uint32_t i = 0; status == STATUS_OK && i < parts->output_count; i++) {
+        struct prediction_output one = {0};
+        status = open_output(&one, parts->outputs[i], parts->raws[i], error);
+        if (status == STATUS_OK)
+            status = put_member(json, &one, error);
+    }
+    return status;
+}
+
+/* ---- KServe's v1 ---- */
 
 enum status
 oip_json_write_rows(struct bytes *out, const struct json_answer_parts *parts, struct error *error)

@@ -9,6 +9,7 @@
 
 #include <shoal/modelet.h>
 
+#include "base/json.h"
 #include "coordinator/protocol/oip_json.h"
 #include "coordinator/protocol/oip_json_data.h"
 #include "coordinator/protocol/oip_json_skim.h"
@@ -19,6 +20,7 @@ struct oip_json_form {
     bool binary;
     bool base64;    /* of BYTES that are not binary */
     bool is_shared; /* its contents are elsewhere */
+    char *name;     /* of the output, if it is to be found in a piece; NULL: as others are */
 };
 
 struct oip_json {
@@ -28,6 +30,8 @@ struct oip_json {
     struct wire_message elements;
     int64_t timeout_ns;
     bool rows;                 /* v1: the answer is `predictions` */
+    bool members;              /* generate: outputs are members of the answer */
+    bool wants_end;            /* a last message of a stream even without outputs */
     struct oip_json_form form; /* for outputs not requested by name */
     uint32_t output_count;     /* requested by name; the answer has them in this order */
     struct oip_json_form outputs[SHOAL_TENSORS_MAX];
@@ -57,6 +61,16 @@ enum status oip_json_keep(struct json_reading *reading, const char *field, const
 /* Reads elements as those of the next input; `tensor->elements` is set here. */
 enum status oip_json_put_run(struct json_reading *reading, const struct json_run *run,
                              struct oip_json_tensor *tensor) WARN_UNUSED;
+/* Adds an input with the elements of that text, an array nested as deep as the input's shape. */
+enum status oip_json_add_rows(struct json_reading *reading, const struct handshake_tensor *spec,
+                              const struct json_run *run) WARN_UNUSED;
+/* Reads a parameter of the request, and its id. */
+enum status oip_json_read_parameter(struct json_reading *reading, const struct json_run *key,
+                                    const struct json_run *value) WARN_UNUSED;
+enum status oip_json_read_id(struct json_reading *reading,
+                             const struct json_run *value) WARN_UNUSED;
+/* Reads the body as members that are inputs of `ask->members_of`, or parameters. */
+enum status oip_json_read_members(struct json_reading *reading) WARN_UNUSED;
 /* Reads the instances, cut out as the skim's only run, as the inputs of `ask->rows_of`. */
 enum status oip_json_read_rows(struct json_reading *reading) WARN_UNUSED;
 
@@ -89,3 +103,6 @@ enum status oip_json_read_output(struct json_output *output, struct wire_cursor 
 /* {"predictions": …} of raw contents. INVALID_ARGUMENT: they have no such form. */
 enum status oip_json_write_rows(struct bytes *out, const struct json_answer_parts *parts,
                                 struct error *error) WARN_UNUSED;
+/* Each output as a member of the open object: its only element, or a flat array. */
+enum status oip_json_write_members(struct json *json, const struct json_answer_parts *parts,
+                                   struct error *error) WARN_UNUSED;

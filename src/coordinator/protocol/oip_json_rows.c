@@ -9,72 +9,7 @@
 
 #include "coordinator/protocol/oip_contents.h"
 #include "coordinator/protocol/oip_json_request.h"
-
-/* ---- JSON, read in place ---- */
-
-struct rows_walk {
-    const char *at;
-    const char *end;
-    bool is_broken; /* a comma or bracket was missing */
-};
-
-/* The next non-blank character, 0 at the end. */
-static char
-next(struct rows_walk *walk)
-{
-    while (walk->at < walk->end && strchr(" \t\r\n", *walk->at) != NULL && *walk->at != '\0')
-        walk->at++;
-    return walk->at < walk->end ? *walk->at : '\0';
-}
-
-static bool
-skip_value(struct rows_walk *walk)
-{
-    char first = next(walk);
-    const char *at = walk->at;
-    if (first == '[' || first == '{' || first == '"') {
-        at = json_run_end(at, walk->end);
-    } else {
-        while (at < walk->end && strchr(",]} \t\r\n", *at) == NULL)
-            at++;
-        at = at > walk->at ? at : NULL;
-    }
-    walk->at = at != NULL ? at : walk->end;
-    return at != NULL;
-}
-
-/* Past a comma: the next value; false: `close`, or neither. */
-static bool
-goes_on(struct rows_walk *walk, char close)
-{
-    char character = next(walk);
-    if (character == ',' || character == close)
-        walk->at++;
-    else
-        walk->is_broken = true; /* the reader of elements, or of objects, reports it */
-    return character == ',';
-}
-
-/* The values of the array at `run`; `first` gets the first one, of 0 bytes if there is none. */
-static uint64_t
-count_values(const struct json_run *run, struct json_run *first)
-{
-    struct rows_walk walk = {.at = run->text + 1, .end = run->text + run->bytes};
-    uint64_t count = 0;
-    *first = (struct json_run){run->text, 0};
-    if (next(&walk) == ']')
-        return 0;
-    do {
-        (void)next(&walk);
-        const char *start = walk.at;
-        if (!skip_value(&walk))
-            break;
-        if (count == 0)
-            *first = (struct json_run){start, (size_t)(walk.at - start)};
-        count++;
-    } while (goes_on(&walk, ']'));
-    return count;
-}
+#include "coordinator/protocol/oip_json_walk.h"
 
 /* ---- tensors ---- */
 
@@ -97,7 +32,7 @@ measure(struct json_reading *reading, const struct handshake_tensor *spec,
     bool any_rank = spec->rank == SHOAL_RANK_ANY;
     while (here.bytes > 0 && here.text[0] == '[' && depth < SHOAL_RANK_MAX) {
         struct json_run first;
-        shape[depth++] = (int64_t)count_values(&here, &first);
+        shape[depth++] = (int64_t)json_walk_count(&here, &first);
         here = first;
     }
     bool is_empty = here.bytes == 0;
@@ -113,10 +48,9 @@ measure(struct json_reading *reading, const struct handshake_tensor *spec,
     return STATUS_OK;
 }
 
-/* Adds an input with the elements of that text, an array of rows. */
-static enum status
-add_rows(struct json_reading *reading, const struct handshake_tensor *spec,
-         const struct json_run *run)
+enum status
+oip_json_add_rows(struct json_reading *reading, const struct handshake_tensor *spec,
+                  const struct json_run *run)
 {
     struct oip_json_tensor tensor = {0};
     int64_t shape[SHOAL_RANK_MAX];
@@ -182,27 +116,19 @@ no_object(const struct json_rows *rows)
 
 /* The walk is at a '{'. */
 static enum status
-read_object(struct json_rows *rows, struct rows_walk *walk)
+read_object(struct json_rows *rows, struct json_walk *walk)
 {
     const struct oip_model_info *model = rows->reading->ask->rows_of;
     walk->at++;
     do {
-        struct json_run key = {.text = next(walk) == '"' ? walk->at : NULL};
-        if (key.text == NULL || !skip_value(walk))
+        struct json_run key;
+        struct json_run value;
+        if (!json_walk_member(walk, &key, &value))
             return no_object(rows);
-        key.bytes = (size_t)(walk->at - key.text);
-        if (next(walk) != ':')
-            return no_object(rows);
-        walk->at++;
-        (void)next(walk);
-        struct json_run value = {.text = walk->at};
-        if (!skip_value(walk))
-            return no_object(rows);
-        value.bytes = (size_t)(walk->at - value.text);
         enum status status = put_row(rows, &key, &value);
         if (status != STATUS_OK)
             return status;
-    } while (goes_on(walk, '}'));
+    } while (json_walk_goes_on(walk, '}'));
     if (walk->is_broken)
         return no_object(rows);
     for (uint32_t i = 0; i < model->input_count; i++)
@@ -215,12 +141,12 @@ read_object(struct json_rows *rows, struct rows_walk *walk)
 static enum status
 read_objects(struct json_rows *rows, const struct json_run *run)
 {
-    struct rows_walk walk = {.at = run->text + 1, .end = run->text + run->bytes};
+    struct json_walk walk = {.at = run->text + 1, .end = run->text + run->bytes};
     enum status status = STATUS_OK;
     do {
-        status = next(&walk) == '{' ? read_object(rows, &walk) : no_object(rows);
+        status = json_walk_next(&walk) == '{' ? read_object(rows, &walk) : no_object(rows);
         rows->instance++;
-    } while (status == STATUS_OK && goes_on(&walk, ']'));
+    } while (status == STATUS_OK && json_walk_goes_on(&walk, ']'));
     if (status == STATUS_OK && (walk.is_broken || walk.at != walk.end))
         return no_object(rows);
     return status;
@@ -238,7 +164,7 @@ add_texts(struct json_rows *rows)
             return error_set(reading->error, STATUS_RESOURCE_EXHAUSTED,
                              "no memory to decode the request");
         const struct json_run run = {rows->texts[i].data, rows->texts[i].used};
-        status = add_rows(reading, &model->inputs[i], &run);
+        status = oip_json_add_rows(reading, &model->inputs[i], &run);
     }
     return status;
 }
@@ -291,12 +217,12 @@ oip_json_read_rows(struct json_reading *reading)
                       reading->binary_bytes);
     const struct json_run *run = &reading->skim.runs[0];
     struct json_run first;
-    if (count_values(run, &first) > 0 && first.text[0] == '{')
+    if (json_walk_count(run, &first) > 0 && first.text[0] == '{')
         return read_named_rows(reading, run);
     if (model->input_count > 1)
         return REFUSE(reading,
                       "model \"%s\" has %u inputs: each instance must be an object with a row for "
                       "each of them",
                       model->name, model->input_count);
-    return add_rows(reading, &model->inputs[0], run);
+    return oip_json_add_rows(reading, &model->inputs[0], run);
 }
