@@ -113,8 +113,8 @@ keep_piece(struct host_item *item, struct error *error)
     case COLLECT_REFUSE:
     case COLLECT_END:
         return error_set(error, STATUS_UNIMPLEMENTED,
-                         "stage %s answers in pieces: call ModelStreamInfer, or set the stage's "
-                         "`collect`",
+                         "stage %s answers in pieces: call ModelStreamInfer, or over REST "
+                         "generate_stream, or set the stage's `collect`",
                          self->start.stage);
     case COLLECT_CONCAT: status = item_collect(item, error); break;
     case COLLECT_LAST: status = item_collect_last(item, error); break;

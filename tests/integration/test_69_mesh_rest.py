@@ -29,6 +29,7 @@ Code = grpc.StatusCode
 CODES = {Code.INVALID_ARGUMENT: 400, Code.NOT_FOUND: 404, Code.UNIMPLEMENTED: 501,
          Code.INTERNAL: 500, Code.UNAVAILABLE: 503}
 X = tensor("x", "UINT8", [1], [7])
+EVENTS = {"Accept": "text/event-stream"}
 LABELS = {"node-a": "here", "node-b": "there"}  # a type needs the label of its name
 RULES = json.dumps({label: {"required": [label]} for label in LABELS.values()})
 
@@ -87,6 +88,10 @@ class TwoNodes(unittest.TestCase):
                     self.assertEqual(answer.json["model_name"], over_grpc.model_name)
                     self.assertEqual((id_of(answer), answer.json["id"]), (model, "7"))
                     self.assertEqual(rest.infer(f"{model}/versions/1", X).code, 200)
+                    event = rest.infer(model, X, id="7", headers=EVENTS)  # whole, wherever it is made
+                    self.assertEqual(event.headers["Content-Type"], "text/event-stream")
+                    answer = {**answer.json, "parameters": {"triton_final_response": True}}
+                    self.assertEqual(json.loads(event.body.removeprefix(b"data: ")), answer)
 
     def test_model_is_loaded_on_demand(self):
         for label in LABELS.values():
@@ -203,7 +208,8 @@ class TwoNodes(unittest.TestCase):
     def test_deadline(self):
         self.held("late")
         for name, rest in self.both():
-            for more in ({"headers": {"Grpc-Timeout": "300m"}}, {"parameters": {"timeout": 300000}}):
+            for more in ({"headers": {"Grpc-Timeout": "300m"}}, {"parameters": {"timeout": 300000}},
+                         {"headers": {"Grpc-Timeout": "300m", **EVENTS}}):
                 answer = rest.infer("late", X, **more)
                 self.assertEqual((answer.code, answer.error), (504, "the deadline has passed"), name)
             answer = rest.ask("GET", "/v2/models/late/ready", headers={"Grpc-Timeout": "300m"})
@@ -214,10 +220,10 @@ class TwoNodes(unittest.TestCase):
 
     def test_client_goes_while_a_model_loads(self):
         self.held("slow")
-        for name in LABELS:
+        for name, headers in (("node-a", None), ("node-b", None), ("node-a", EVENTS), ("node-b", EVENTS)):
             before = self.figures(name)["mesh_calls_cancelled"]
             with Rest(port_of(self.nodes[name])) as rest:
-                rest.start("slow", X)
+                rest.start("slow", X, headers=headers)
                 wait_until(lambda name=name: self.figures(name)["mesh_under_way"] == 1,
                            "the call to wait")
                 self.wait_held("slow")
@@ -401,6 +407,11 @@ class TestVersion1(unittest.TestCase):
         many = predict("xor", rows * 20_000)  # by the reader of large bodies
         self.assertEqual(many.json["predictions"], answer.json["predictions"] * 20_000)
         self.assertEqual(predict("any", rows, {"mm-model-id": "xor"}).json, answer.json)
+        for shoald in asked, server:
+            generate, events = (self.enterContext(Rest(port_of(shoald))).ask(
+                "POST", f"/v2/models/xor/{word}", '{"bits": [0, 1]}') for word in ("generate", "generate_stream"))
+            self.assertEqual((generate.code, generate.json["model_name"]), (200, "xor"), generate)
+            self.assertEqual(json.loads(events.body.removeprefix(b"data: ")), generate.json)
         for model, given, code in (("xor", [[1]], 400), ("xor", [["a", 1]], 400), ("nobody", rows, 404)):
             self.assertEqual(predict(model, given).code, code)
         self.assertEqual(rest.ask("POST", "/v1/models/xor:predict", "{", {}).code, 400)

@@ -58,6 +58,8 @@ go(struct inquiry *inquiry)
     case REST_MODEL:
     case REST_MODEL_READY: return answer_model(inquiry);
     case REST_PREDICT:
+    case REST_GENERATE:
+    case REST_GENERATE_STREAM:
     case REST_INFER: rest_infer(inquiry); return STATUS_OK;
     case REST_MODELS:
     case REST_OPENAPI:

@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "coordinator/front/rest_stream.h"
 #include "coordinator/models/target.h"
 #include "loop/loop.h"
 
@@ -135,6 +136,7 @@ look_after(struct rest *rest)
 void
 rest_call_free(struct rest_call *call)
 {
+    rest_stream_destroy(call->stream);
     give_back(call);
     unlend(call);
     bytes_fini(&call->copied);
@@ -148,6 +150,8 @@ void
 rest_call_cancel(struct rest_call *call)
 {
     uint64_t tag = atomic_load_explicit(&call->tag, memory_order_relaxed);
+    if (call->stream != NULL)
+        rest_stream_cancel(call);
     dispatch_cancel(&call->rest->dispatch, tag);
 }
 
@@ -157,6 +161,11 @@ on_late(void *context)
 {
     struct rest_call *call = context;
     struct http_request *request = call->request;
+    if (call->stream != NULL) {
+        if (request != NULL)
+            rest_stream_fail(call, STATUS_DEADLINE_EXCEEDED, late_text);
+        return;
+    }
     call->request = NULL;
     rest_call_cancel(call);
     http_request_set_user(request, NULL);
@@ -383,6 +392,10 @@ static void
 take_answer(void *context, const struct rpc_answer *answer)
 {
     struct rest_call *call = context;
+    if (call->stream != NULL) {
+        rest_stream_answer(call, answer);
+        return;
+    }
     if (answer->status == STATUS_OK) {
         take_pieces(call, answer->pieces, answer->piece_count);
     } else {
@@ -397,7 +410,9 @@ take_refusal(void *context, enum status status, const char *text, uint32_t retry
 {
     struct rest_call *call = context;
     call->retry_ms = retry_ms;
-    sink_fail(call, status, text);
+    const struct rpc_answer answer = {.status = status,
+                                      .text = {text, text == NULL ? 0 : strlen(text)}};
+    take_answer(call, &answer);
 }
 
 static const struct inbound_type inbound_type = {
@@ -418,6 +433,8 @@ rest_call_inbound(struct rest_call *call, const struct wire_message *message, in
         [REST_MODEL_READY] = INBOUND_OIP "ModelReady",
         [REST_INFER] = INBOUND_INFER,
         [REST_PREDICT] = INBOUND_INFER,
+        [REST_GENERATE] = INBOUND_INFER,
+        [REST_GENERATE_STREAM] = INBOUND_INFER,
         [REST_MODELS] = NULL, /* not for the mesh */
         [REST_OPENAPI] = NULL,
         [REST_TRITON] = NULL,

@@ -36,9 +36,10 @@ struct rest {
 
 struct rest_call {
     struct rest *rest;
-    struct http_request *request; /* NULL: DEADLINE_EXCEEDED was answered */
+    struct http_request *request; /* NULL: it was answered, as by DEADLINE_EXCEEDED */
     enum rest_what what;          /* REST_SERVER and what needs no call excepted */
     struct oip_json *json;        /* of an inference */
+    struct rest_stream *stream;   /* its answer is events; NULL: one answer */
     uint32_t page_rows;           /* REST_MODELS, REST_OPENAPI: the most that it shows */
     /* Takes what was answered, and frees the call; NULL: it is written to the client. */
     void (*told)(struct rest_call *call);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Inference over REST: the body, in the form of v2 or of KServe's v1, compressed or not, becomes a
- * request, which is submitted as one of gRPC is.
+ * Inference over REST: the body, in the form of v2, of KServe's v1 or of Triton's generate,
+ * compressed or not, becomes a request, which is submitted as one of gRPC is.
  */
 #include <ctype.h>
 #include <stdlib.h>
@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "coordinator/front/rest_inquiry.h"
 #include "coordinator/front/rest_reader.h"
+#include "coordinator/front/rest_stream.h"
 #include "coordinator/models/target.h"
 #include "coordinator/telemetry/trace_call.h"
 #include "rpc/spans.h"
@@ -114,7 +115,14 @@ inflate_body(struct inquiry *inquiry, size_t bytes_max)
     return status;
 }
 
-/* The id whose tensors the rows of v1 are. */
+/* Whether the body cannot be read without knowing the model's inputs. */
+static bool
+needs_info(const struct inquiry *inquiry)
+{
+    return inquiry->route.what != REST_INFER;
+}
+
+/* The id whose tensors the body has. */
 static void
 find_id(const struct inquiry *inquiry, struct target_id *id)
 {
@@ -128,13 +136,15 @@ find_id(const struct inquiry *inquiry, struct target_id *id)
 }
 
 static enum status
-read_rows_of(struct inquiry *inquiry, const struct oip_model_info *info, struct oip_json_ask *ask,
-             struct oip_json **json)
+read_body_of(struct inquiry *inquiry, const struct oip_model_info *info,
+             const struct oip_json_ask *ask, struct oip_json **json)
 {
-    ask->rows_of = info;
-    enum status status = oip_json_read(ask, json, &inquiry->error);
-    ask->rows_of = NULL;
-    return status;
+    struct oip_json_ask of_model = *ask;
+    if (inquiry->route.what == REST_PREDICT)
+        of_model.rows_of = info;
+    else
+        of_model.members_of = info;
+    return oip_json_read(&of_model, json, &inquiry->error);
 }
 
 /* OK: `told` is to be forgotten. */
@@ -158,13 +168,13 @@ find_info(struct inquiry *inquiry, const struct oip_named *named, struct oip_mod
 }
 
 static enum status
-read_rows(struct inquiry *inquiry, struct oip_json_ask *ask, struct oip_json **json)
+read_by_info(struct inquiry *inquiry, const struct oip_json_ask *ask, struct oip_json **json)
 {
     struct oip_model_info info = {0};
     struct target_told told;
     struct target_id id;
     if (inquiry->schema != NULL)
-        return read_rows_of(inquiry, &inquiry->schema->info, ask, json);
+        return read_body_of(inquiry, &inquiry->schema->info, ask, json);
     find_id(inquiry, &id);
     const struct oip_named named = {id.text, inquiry->route.version};
     enum status status = find_info(inquiry, &named, &info, &told);
@@ -176,7 +186,7 @@ read_rows(struct inquiry *inquiry, struct oip_json_ask *ask, struct oip_json **j
     }
     if (status != STATUS_OK)
         return status;
-    status = read_rows_of(inquiry, &info, ask, json);
+    status = read_body_of(inquiry, &info, ask, json);
     target_forget(&told);
     return status;
 }
@@ -197,8 +207,8 @@ read_body(struct inquiry *inquiry, struct oip_json **json)
     ask.body = body != NULL ? body : "";
     enum status status = json_bytes(inquiry, ask.body_bytes, &ask.json_bytes);
     if (status == STATUS_OK)
-        status = inquiry->route.what == REST_PREDICT ? read_rows(inquiry, &ask, json)
-                                                     : oip_json_read(&ask, json, &inquiry->error);
+        status = needs_info(inquiry) ? read_by_info(inquiry, &ask, json)
+                                     : oip_json_read(&ask, json, &inquiry->error);
     if (status == STATUS_OUT_OF_RANGE)
         inquiry->code = 413;
     return status;
@@ -210,13 +220,28 @@ rest_stopping(struct inquiry *inquiry)
     return error_set(&inquiry->error, STATUS_UNAVAILABLE, "this node is about to stop");
 }
 
+/* Whether the answer is to come as events. INVALID_ARGUMENT: it cannot. */
+static enum status
+check_events(struct inquiry *inquiry, const struct oip_json *json, bool *events)
+{
+    *events = inquiry->route.what == REST_GENERATE_STREAM ||
+              (inquiry->route.what == REST_INFER && rest_stream_is_wanted(inquiry->request));
+    return !*events || oip_json_is_text(json)
+               ? STATUS_OK
+               : error_set(&inquiry->error, STATUS_INVALID_ARGUMENT,
+                           "events have no room for binary data, which an output is asked for as");
+}
+
 /* `json` is used up in every case. */
 static enum status
 submit(struct inquiry *inquiry, struct oip_json *json)
 {
     struct rest *rest = inquiry->rest;
     int64_t deadline_ns;
+    bool events = false;
     enum status status = rest_deadline(inquiry, &deadline_ns);
+    if (status == STATUS_OK)
+        status = check_events(inquiry, json, &events);
     if (status != STATUS_OK) {
         oip_json_destroy(json);
         return status;
@@ -228,6 +253,10 @@ submit(struct inquiry *inquiry, struct oip_json *json)
     inbound.decoded = oip_json_take_request(json);
     inbound.trace = inquiry->trace;
     struct submission submission = dispatch_submission(&inbound, &rest->builder);
+    if (events) {
+        rest_stream_open(call);
+        rest_stream_direct(call, &submission);
+    }
     submission_shorten(&submission, oip_json_timeout_ns(json));
     inbound.deadline_ns = submission.deadline_ns; /* wherever it goes */
     status = dispatch_infer(&rest->dispatch, &inbound, NULL, &submission, &inquiry->error);
@@ -351,7 +380,7 @@ is_large(struct inquiry *inquiry, bool *large)
 
 static enum status ask_schema(struct inquiry *inquiry);
 
-/* Whether v1 has to ask the mesh for the model's inputs. */
+/* Whether the mesh has to be asked for the model's inputs. */
 static bool
 is_elsewhere(const struct inquiry *inquiry)
 {
@@ -360,8 +389,7 @@ is_elsewhere(const struct inquiry *inquiry)
     struct target_id id;
     struct error ignored = ERROR_NONE;
     bool is_ready;
-    if (inquiry->route.what != REST_PREDICT || inquiry->rest->dispatch.mesh == NULL ||
-        inquiry->schema != NULL)
+    if (!needs_info(inquiry) || inquiry->rest->dispatch.mesh == NULL || inquiry->schema != NULL)
         return false;
     find_id(inquiry, &id);
     const struct oip_named named = {id.text, inquiry->route.version};
@@ -452,13 +480,24 @@ ask_schema(struct inquiry *inquiry)
 void
 rest_infer(struct inquiry *inquiry)
 {
+#define ORIGIN(path)                                                                               \
+    {                                                                                              \
+        "POST " path,                                                                              \
+        {                                                                                          \
+            {"http.request.method", "POST"},                                                       \
+            {                                                                                      \
+                "http.route", path                                                                 \
+            }                                                                                      \
+        }                                                                                          \
+    }
     static const struct trace_origin origins[] = {
-        {"POST /v2/models/{model}/infer",
-         {{"http.request.method", "POST"}, {"http.route", "/v2/models/{model}/infer"}}},
-        {"POST /v1/models/{model}:predict",
-         {{"http.request.method", "POST"}, {"http.route", "/v1/models/{model}:predict"}}},
+        [REST_INFER] = ORIGIN("/v2/models/{model}/infer"),
+        [REST_PREDICT] = ORIGIN("/v1/models/{model}:predict"),
+        [REST_GENERATE] = ORIGIN("/v2/models/{model}/generate"),
+        [REST_GENERATE_STREAM] = ORIGIN("/v2/models/{model}/generate_stream"),
     };
-    const struct trace_origin *origin = &origins[inquiry->route.what == REST_PREDICT];
+#undef ORIGIN
+    const struct trace_origin *origin = &origins[inquiry->route.what];
     struct tracer *tracer = inquiry->rest->node.tracer;
     if (tracer != NULL)
         inquiry->trace =

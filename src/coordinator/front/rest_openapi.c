@@ -67,7 +67,12 @@ static const char schemas[] =
     "\"PredictRequest\":{\"type\":\"object\",\"required\":[\"instances\"],"
     "\"properties\":{\"instances\":{\"type\":\"array\"}}},"
     "\"PredictResponse\":{\"type\":\"object\",\"required\":[\"predictions\"],"
-    "\"properties\":{\"predictions\":{\"type\":\"array\"}}}}";
+    "\"properties\":{\"predictions\":{\"type\":\"array\"}}},"
+    "\"GenerateRequest\":{\"type\":\"object\",\"properties\":{\"id\":{\"type\":\"string\"},"
+    "\"parameters\":{\"type\":\"object\"}}},"
+    "\"GenerateResponse\":{\"type\":\"object\",\"required\":[\"model_name\"],"
+    "\"properties\":{\"model_name\":{\"type\":\"string\"},"
+    "\"model_version\":{\"type\":\"string\"},\"id\":{\"type\":\"string\"}}}}";
 
 /* ---- operations ---- */
 
@@ -183,6 +188,30 @@ put_parameters(struct json *json, const struct rest_row *row)
 }
 
 static void
+put_form(struct json *json, const char *type, const char *schema)
+{
+    json_field_open(json, type, '{');
+    json_name(json, "schema");
+    put_reference(json, schema);
+    json_close(json, '}');
+}
+
+/* JSON, and where the answer may come in pieces, events with such objects. */
+static void
+put_success(struct json *json, const struct rest_row *row)
+{
+    json_field_open(json, "200", '{');
+    json_field_string(json, "description", "Success");
+    json_field_open(json, "content", '{');
+    if (row->what != REST_GENERATE_STREAM)
+        put_form(json, "application/json", row->response);
+    if (row->what == REST_INFER || row->what == REST_GENERATE_STREAM)
+        put_form(json, "text/event-stream", row->response);
+    json_close(json, '}');
+    json_close(json, '}');
+}
+
+static void
 put_row(struct json *json, const struct rest_row *row)
 {
     const char *verb = rest_route_allows(row, HTTP_GET) == NULL ? "get" : "post";
@@ -199,7 +228,7 @@ put_row(struct json *json, const struct rest_row *row)
         json_close(json, '}');
     }
     json_field_open(json, "responses", '{');
-    put_response(json, "200", "Success", row->response);
+    put_success(json, row);
     put_response(json, "default", "An error", "Error");
     json_close(json, '}');
     json_close(json, '}');

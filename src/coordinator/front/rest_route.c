@@ -14,6 +14,15 @@ const struct rest_row rest_rows[] = {
      "InferRequest", "InferResponse"},
     {"/v1/models/{model}:predict", REST_PREDICT, 0, "Call a model by KServe's v1 protocol",
      "PredictRequest", "PredictResponse"},
+    {"/v2/models/{model}/generate", REST_GENERATE, 0, "Call a model by its inputs' names",
+     "GenerateRequest", "GenerateResponse"},
+    {"/v2/models/{model}/versions/{version}/generate", REST_GENERATE, 0,
+     "Call a version of a model by its inputs' names", "GenerateRequest", "GenerateResponse"},
+    {"/v2/models/{model}/generate_stream", REST_GENERATE_STREAM, 0,
+     "Call a model; the answer comes in pieces", "GenerateRequest", "GenerateResponse"},
+    {"/v2/models/{model}/versions/{version}/generate_stream", REST_GENERATE_STREAM, 0,
+     "Call a version of a model; the answer comes in pieces", "GenerateRequest",
+     "GenerateResponse"},
     {"/v2", REST_SERVER, 0, "Describe the server", NULL, "Server"},
     {"/v2/openapi.json", REST_OPENAPI, TRITON_INDEX, "This document", NULL, "Object"},
     {"/v2/health/live", REST_LIVE, 0, "Whether the node lives", NULL, "Health"},
@@ -168,7 +177,8 @@ rest_route_allows(const struct rest_row *row, enum http_method method)
         [TRITON_CUDA_UNREGISTER] = true,
     };
     bool is_posted = row->what == REST_TRITON && posts[row->method];
-    if (row->what == REST_INFER || row->what == REST_PREDICT || is_posted)
+    bool infers = row->what >= REST_INFER && row->what <= REST_GENERATE_STREAM;
+    if (infers || is_posted)
         return method == HTTP_POST ? NULL : "POST";
     return method == HTTP_GET || method == HTTP_HEAD ? NULL : "GET, HEAD";
 }

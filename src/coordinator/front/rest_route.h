@@ -19,8 +19,10 @@ enum rest_what {
     REST_MODEL,
     REST_MODEL_READY,
     REST_INFER,
-    REST_PREDICT, /* v1's inference */
-    REST_MODELS,  /* the list of models; from here on Triton's methods answer */
+    REST_PREDICT,         /* v1's inference */
+    REST_GENERATE,        /* Triton's */
+    REST_GENERATE_STREAM, /* answered by events */
+    REST_MODELS,          /* the list of models; from here on Triton's methods answer */
     REST_OPENAPI,
     REST_TRITON,
 };
