@@ -247,7 +247,7 @@ put_declared(const struct signature *signature, const struct shoal_host *host,
         const struct shoal_tensor_spec *spec = &signature->outputs[i];
         PyObject *value = PyDict_GetItemString(dict, spec->name);
         if (value == NULL) {
-            group_fail(group, host, "output \"%s\" is declared, but run did not return it",
+            group_fail(group, host, "output \"%s\" is declared, but run did not give it",
                        spec->name);
             return false;
         }
@@ -259,7 +259,7 @@ put_declared(const struct signature *signature, const struct shoal_host *host,
     }
     if (PyDict_Size(dict) == (Py_ssize_t)signature->output_count)
         return true;
-    group_fail(group, host, "run returned %zd outputs, but %u are declared", PyDict_Size(dict),
+    group_fail(group, host, "run gave %zd outputs, but %u are declared", PyDict_Size(dict),
                signature->output_count);
     return false;
 }
@@ -293,7 +293,7 @@ outputs_put(const struct signature *signature, const struct shoal_host *host,
     for (uint32_t i = 0; i < group->count; i++)
         group->items[i]->status = SHOAL_OK; /* unless something of the following fails it */
     if (!PyDict_Check(returned))
-        group_fail(group, host, "run returned %.100s, but a dict of outputs is expected",
+        group_fail(group, host, "run gave %.100s, but a dict of outputs is expected",
                    Py_TYPE(returned)->tp_name);
     else if (signature->outputs_declared)
         (void)put_declared(signature, host, group, returned);

@@ -255,6 +255,60 @@ python_describe_model(void *instance, void *loaded, struct shoal_io *io, struct 
 
 /* ---- running ---- */
 
+/* Ends a generator whose answer nobody takes any more. */
+static void
+generator_close(PyObject *generator)
+{
+    struct shoal_error error;
+    PyObject *closed = PyObject_CallMethod(generator, "close", NULL);
+    interpreter_end_child();
+    if (closed == NULL)
+        (void)interpreter_run_error(&error); /* logged; the item has failed already */
+    Py_XDECREF(closed);
+}
+
+/* Sends what a generator has yielded. Other threads of the code run meanwhile. */
+static void
+piece_send(const struct python *self, const struct signature *signature,
+           const struct run_group *group, PyObject *yielded)
+{
+    struct shoal_item *item = group->items[0];
+    outputs_put(signature, self->host, group, yielded);
+    if (item->status != SHOAL_OK)
+        return;
+    interpreter_leave();
+    item->status = self->host->emit(item);
+    interpreter_enter();
+}
+
+/* Runs a generator: the dicts that it yields are pieces of the item's answer, the one that it
+ * returns, if any, is the last. Returns as group_run. */
+static int
+generator_run(const struct python *self, const struct signature *signature,
+              const struct run_group *group, PyObject *generator, struct shoal_error *error)
+{
+    struct shoal_item *item = group->items[0];
+    PyObject *said;
+    PySendResult result;
+    while ((result = PyIter_Send(generator, Py_None, &said)) == PYGEN_NEXT) {
+        interpreter_end_child();
+        piece_send(self, signature, group, said);
+        Py_DECREF(said);
+        if (item->status != SHOAL_OK) {
+            generator_close(generator);
+            return SHOAL_OK;
+        }
+    }
+    interpreter_end_child();
+    if (result == PYGEN_ERROR)
+        return interpreter_run_error(error);
+    item->status = SHOAL_OK;
+    if (said != Py_None)
+        outputs_put(signature, self->host, group, said);
+    Py_DECREF(said);
+    return SHOAL_OK;
+}
+
 /* Runs a group. Returns SHOAL_OK if its items have statuses, else the status of the exception,
  * which is logged. */
 static int
@@ -270,10 +324,12 @@ group_run(struct python *self, const struct python_model *model, const struct ru
     if (inputs_make(arguments, signature, group, found))
         returned = PyObject_Vectorcall(self->run, arguments->objects, arguments->count, NULL);
     interpreter_end_child();
-    if (returned != NULL)
-        outputs_put(signature, self->host, group, returned);
-    else
+    if (returned == NULL)
         status = interpreter_run_error(error);
+    else if (PyGen_Check(returned) && !self->signature.batched)
+        status = generator_run(self, signature, group, returned, error);
+    else
+        outputs_put(signature, self->host, group, returned);
     Py_XDECREF(returned);
     inputs_end_run(arguments);
     return status;
@@ -368,6 +424,13 @@ python_run(void *instance, void *loaded, struct shoal_batch *batch)
     return status;
 }
 
+static const void *
+python_extension(const char *name)
+{
+    static const struct shoal_stream stream = {.struct_size = sizeof stream};
+    return strcmp(name, "stream") == 0 ? &stream : NULL;
+}
+
 const struct shoal_modelet shoal_modelet = {
     SHOAL_MODELET_HEADER,
     .abilities = SHOAL_RUNS_BATCHES,
@@ -380,4 +443,5 @@ const struct shoal_modelet shoal_modelet = {
     .run = python_run,
     .close = python_close,
     .describe_model = python_describe_model,
+    .extension = python_extension,
 };

@@ -134,6 +134,9 @@ def signature(target):
         raise TypeError(f"{type(target).__name__} has no method run")
     run = inspect.signature(target.run, eval_str=True)
     batched = getattr(target.run, "shoal_batched", False)
+    if batched and inspect.isgeneratorfunction(target.run):
+        raise TypeError("run yields pieces of an answer, which is that of one request: it cannot be "
+                        "@shoal.batched")
     kinds = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
     inputs = [one for one in run.parameters.values()
               if one.default is inspect.Parameter.empty and one.kind in kinds]

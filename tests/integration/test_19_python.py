@@ -2,7 +2,7 @@
 """Modelets in Python, in a real node and its whole sandbox.
 
 Datatypes and shapes both ways; batches; what a caller and the log get when the code raises, answers
-wrongly, exits or crashes; arrays that the code keeps beyond `run`, of every kind of memory; models
+wrongly, exits or crashes; generators, which answer in pieces; arrays that the code keeps beyond `run`, of every kind of memory; models
 that come and go; reload; a virtual environment; scikit-learn's pickles; `shoald serve`; the examples.
 
 ctest: timeout=600 presets=release,dev because views of the arena must not outlive it
@@ -27,6 +27,7 @@ from shoal_client import Client, bytes_element, failure
 from shoal_ctl import NEGATIVE, shoalctl
 from shoal_fixture import (BIN, BUILD, EXAMPLES, SOURCE, WAIT_SECONDS, Shoald, node, pipeline,
                            run_shoald, sanitized, stage, wait_until)
+from shoal_rest import ANY_PORT, Rest, port_of
 
 DATATYPES = {"BOOL": "?", "UINT8": "u1", "UINT16": "<u2", "UINT32": "<u4", "UINT64": "<u8",
              "INT8": "i1", "INT16": "<i2", "INT32": "<i4", "INT64": "<i8", "FP16": "<f2",
@@ -104,6 +105,85 @@ class PythonTest(unittest.TestCase):
         self.assertRegex(text, pattern)
 
 
+class TestPieces(PythonTest):
+    def pieces(self, *tensors):
+        """(the outputs or the error, whether it is the last) of each message."""
+        request, stub = self.client.stub("ModelStreamInfer", kind="stream_stream")
+        messages = stub(iter([request(**self.client.infer_fields("code", tensors))]), timeout=WAIT_SECONDS)
+        return [(message.error_message or outputs(message.infer_response),
+                 message.infer_response.parameters["triton_final_response"].bool_param) for message in messages]
+
+    def test_yields(self):
+        client = self.start("""
+            class Model:
+                def run(self, n: shoal.INT32[1], how: shoal.BYTES[1]) -> {"y": shoal.INT32[1]}:
+                    how = how[0].decode()
+                    for i in range(n[0]):
+                        yield {"y": [i]}
+                    if how == "return":
+                        return {"y": [-1]}
+                    if how == "raise":
+                        raise shoal.InvalidArgument("INVALID_ARGUMENT", f"{n[0]} is enough")
+                    if how in ("None", "extra"):
+                        yield None if how == "None" else {"y": [0], "z": [0]}
+            """)
+        self.assertEqual([(one.name, one.datatype, list(one.shape))
+                          for one in client.call("ModelMetadata", name="code").outputs], [("y", "INT32", [1])])
+
+        def ask(n, how):
+            return self.pieces(tensor("n", [n], "INT32"), texts("how", how))
+        three = [({"y": [i]}, False) for i in range(3)]
+        self.assertEqual(ask(3, "end"), three)
+        self.assertEqual(ask(3, "return"), [*three, ({"y": [-1]}, True)])
+        self.assertEqual(ask(0, "return"), [({"y": [-1]}, True)])
+        for n, how, error in ((3, "raise", r"3 is enough \(3 pieces"), (0, "raise", "^0 is enough$"),
+                              (3, "None", "run gave NoneType, but a dict of outputs is expected"),
+                              (3, "extra", "run gave 2 outputs, but 1 are declared"), (0, "end", "no output")):
+            *pieces, (text, final) = ask(n, how)
+            self.assertEqual((pieces, final), (three[:n], True), how)
+            self.assertRegex(text, error)
+        self.check_fails([tensor("n", [2], "INT32"), texts("how", "")], "UNIMPLEMENTED", "ModelStreamInfer")
+
+    def test_collected(self):
+        self.start("""
+            def run(n):
+                yield from ({"y": numpy.full(2, i, "f4")} for i in n)
+            """, collect="concat")
+        numpy.testing.assert_array_equal(self.infer(floats([1, 2], "n"))["y"], [1, 1, 2, 2])
+
+    def test_a_caller_who_goes(self):
+        """The generator is closed at its next piece; its inputs were its own until then."""
+        self.start("""
+            def run(x):
+                try:
+                    while True:
+                        yield {"y": x[:1]}
+                finally:
+                    print("closed with", x.sum())
+            """)
+        request, stub = self.client.stub("ModelStreamInfer", kind="stream_stream")
+        call = stub(iter([request(**self.client.infer_fields("code", [floats([1] * VIEW_BYTES)]))]),
+                    timeout=WAIT_SECONDS)
+        next(call)
+        call.cancel()
+        self.shoald.wait_log(f"worker_said .*closed with {VIEW_BYTES}")
+        self.shoald.wait_all_returned("code")
+
+    def test_batched(self):
+        self.check_refused("""
+            @shoal.batched
+            def run(x):
+                yield {"y": x}
+            """, "pieces of an answer.*cannot be @shoal.batched", batch_size=4)
+
+    def test_example(self):
+        with Shoald(node(pipeline("countdown", stage(EXAMPLES / "python" / "countdown.py", name="count")),
+                         http=ANY_PORT)) as shoald, Rest(port_of(shoald)) as rest:
+            answer = rest.ask("POST", "/v2/models/countdown/generate_stream", '{"n": 3}')
+        self.assertEqual(answer.body.decode(), "".join(
+            f'data: {{"model_name":"countdown","model_version":"1","count":{i}}}\n\n' for i in (3, 2, 1)))
+
+
 class TestTensors(PythonTest):
     def test_the_signature_is_the_metadata(self):
         client = self.start("""
@@ -178,7 +258,7 @@ class TestTensors(PythonTest):
                 "big-endian": {"y": numpy.zeros((1, 2), ">f4")},
                 "complex": {"y": numpy.zeros((1, 2), "c16")},
                 "object": {"y": numpy.array([[None, 1]], object)},
-                "text": {"y": [["a", "b"]]}, "generator": (i for i in "a"),
+                "text": {"y": [["a", "b"]]}, "iterator": iter("a"),
                 "high": {"y": numpy.zeros((1,) * 9, "f4")},
             }
             def run(what: shoal.BYTES[1]) -> {"y": shoal.FP32[-1, 2]}:
@@ -187,13 +267,13 @@ class TestTensors(PythonTest):
         said = {
             "dtype": r'output "y" is FP64 \[1, 2\], but FP32 \[-1, 2\] is declared',
             "shape": r'output "y" is FP32 \[2\], but FP32 \[-1, 2\]', "rank": r'"y" is FP32 \[\],',
-            "none": "run returned NoneType, but a dict",
-            "missing": 'output "y" is declared, but run did not return it',
-            "more": "run returned 2 outputs, but 1 are declared",
+            "none": "run gave NoneType, but a dict",
+            "missing": 'output "y" is declared, but run did not give it',
+            "more": "run gave 2 outputs, but 1 are declared",
             "big-endian": r'output "y": .*no datatype is like ">f"',
             "complex": r'output "y": .*no datatype is like "Zd"',
             "object": 'output "y": TypeError: element 0 is NoneType, neither str nor bytes',
-            "text": 'output "y": ValueError: could not convert', "generator": "run returned generator",
+            "text": 'output "y": ValueError: could not convert', "iterator": "run gave str_ascii_iterator",
             "high": 'output "y": .*9 dimensions; at most 8',
         }
         for what, pattern in said.items():
