@@ -11,25 +11,6 @@
 
 #include "base/clock.h"
 
-/* Like other programs' caches. */
-static bool
-default_cache(char path[PATH_MAX])
-{
-    const char *systemd = getenv("CACHE_DIRECTORY");
-    const char *user = getenv("XDG_CACHE_HOME");
-    const char *home = getenv("HOME");
-    int bytes = 0;
-    if (systemd != NULL && systemd[0] == '/')
-        bytes = snprintf(path, PATH_MAX, "%.*s/models", (int)strcspn(systemd, ":"), systemd);
-    else if (user != NULL && user[0] == '/')
-        bytes = snprintf(path, PATH_MAX, "%s/shoal/models", user);
-    else if (geteuid() == 0)
-        bytes = snprintf(path, PATH_MAX, "/var/cache/shoal/models");
-    else if (home != NULL && home[0] == '/')
-        bytes = snprintf(path, PATH_MAX, "%s/.cache/shoal/models", home);
-    return bytes > 0 && bytes < PATH_MAX;
-}
-
 enum status
 node_storage_open(const struct config_storage *config, struct loop *loop, struct storage **storage,
                   struct error *error)
@@ -38,12 +19,12 @@ node_storage_open(const struct config_storage *config, struct loop *loop, struct
     *storage = NULL;
     if (config->cache_bytes == 0)
         return STATUS_OK;
-    if (config->cache == NULL && !default_cache(path))
+    if (!config_cache_folder(config, path))
         return error_set(error, STATUS_FAILED_PRECONDITION,
                          "`models_cache` is not given, and there is no home: name a folder");
     const struct storage_options options = {
         .loop = loop,
-        .cache = config->cache != NULL ? config->cache : path,
+        .cache = path,
         .cache_bytes_max = config->cache_bytes,
         .entries = config->entries,
         .pvc_mounts = config->pvc_mounts != NULL ? config->pvc_mounts : "/pvc_mounts",

@@ -31,15 +31,16 @@ def runtime(name, address, *containers, formats=("sort",), **more):
                      "multiModel": True, "grpcEndpoint": endpoint, "containers": list(containers), **more}}
 
 
-def service(name, form="sort"):
+def service(name, form="sort", path="a/model"):
     return {"apiVersion": "serving.kserve.io/v1beta1", "kind": "InferenceService", "metadata": {"name": name},
-            "spec": {"predictor": {"model": {"modelFormat": {"name": form}, "storage": {"path": "a/model"}}}}}
+            "spec": {"predictor": {"model": {"modelFormat": {"name": form}, "storage": {"path": path}}}}}
 
 
-def host(name="node-1", images=None, **mesh):
-    """A daemon that runs runtimes, and has not started."""
-    return Shoald({"message_mib": 1, "drain_timeout_ms": 4000, "mesh": {"instance": name, "images": IMAGES if images is None else images,
-                                              "restart_ms_max": 1000, **mesh}})
+def host(name="node-1", images=None, node=None, **mesh):
+    """A daemon that runs runtimes, and has not started; `node`: its keys beside `mesh`."""
+    return Shoald({"message_mib": 1, "drain_timeout_ms": 4000, **(node or {}),
+                   "mesh": {"instance": name, "images": IMAGES if images is None else images,
+                            "restart_ms_max": 1000, **mesh}})
 
 
 def processes(marker):

@@ -5,11 +5,13 @@ without any machine learning. And what starts one as a process, for tests (Model
 
     shoal_model_server.py TYPE PORT REPOSITORY JOURNAL
 
-A model is a file whose text is its answer to every call; "broken" cannot be loaded, "endless" takes for ever, and
-a model whose folder the server would not take is an error. Each management request is a line of the journal. What is loaded is
+A model is a file whose text is its answer to every call; "broken" cannot be loaded, "endless" takes for ever,
+"wait PATH" answers when a line comes out of that pipe, and a model whose folder the server would not take is an error.
+Each call of such a model, and each management request is a line of the journal. What is loaded is
 lost with the process.
 """
 
+import contextlib
 import json
 import pathlib
 import re
@@ -96,6 +98,15 @@ READERS = {"triton": triton, "mlserver": mlserver, "tfserving": tfserving}
 
 # ---- the server ----
 
+@contextlib.contextmanager
+def unlocked(lock):
+    lock.release()
+    try:
+        yield
+    finally:
+        lock.acquire()
+
+
 class Server(grpc.GenericRpcHandler):
     def __init__(self, kind, repository, journal):
         self.kind, self.repository, self.journal = kind, pathlib.Path(repository), journal
@@ -129,7 +140,9 @@ class Server(grpc.GenericRpcHandler):
 
     def load(self, request):
         self.note("load", request.model_name)
-        self.models[request.model_name] = self.read(request.model_name)
+        with unlocked(self.lock):
+            text = self.read(request.model_name)
+        self.models[request.model_name] = text
         return OIP["Empty"]()
 
     def unload(self, request):
@@ -144,7 +157,12 @@ class Server(grpc.GenericRpcHandler):
             if self.kind == "mlserver":
                 raise Refusal(Code.NOT_FOUND, f"Model {name} not found")
             raise Refusal(Code.UNAVAILABLE, f"Request for unknown model: '{name}' is not found")
-        return OIP["InferResponse"](model_name=name, raw_output_contents=[self.models[name].encode()])
+        text = self.models[name]
+        if text.startswith("wait "):
+            self.note("call", name)
+            with unlocked(self.lock), open(text.removeprefix("wait "), encoding="utf-8") as pipe:
+                pipe.readline()
+        return OIP["InferResponse"](model_name=name, raw_output_contents=[text.encode()])
 
     def reload(self, request):
         """Of a list that lacks a loaded model, that model is gone; one that cannot be loaded is an error."""

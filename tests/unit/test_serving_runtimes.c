@@ -352,21 +352,53 @@ TEST_CASE(test_addresses_and_labels)
                   "\"a,runs:other\" has a comma");
 }
 
+#define ADAPTED(more)                                                                              \
+    "\"builtInAdapter\": {\"serverType\": \"triton\", \"memBufferBytes\": 1024" more               \
+    "}, \"grpcDataEndpoint\": \"port:8001\","
+#define REQUESTS(memory) ", \"resources\": {\"requests\": {\"memory\": \"" memory "\"}}"
+
 TEST_CASE(test_adapter)
 {
     struct runtime_host host = host_of();
     struct runtime_plan plan;
-    make(&host,
-         "\"builtInAdapter\": {\"serverType\": \"triton\", \"runtimeManagementPort\": 8001}, "
-         "\"grpcDataEndpoint\": \"port:8001\",",
-         TOOL, &plan);
+    struct runtime_plan changed;
+    host.repository = "/var/models";
+    make(&host, ADAPTED(", \"runtimeManagementPort\": 8001"),
+         TOOL REQUESTS("8Mi") ", \"args\": [\"x=/models/_triton_models/,/models/_triton_models\", "
+                              "\"/models/_mlserver_models\"], \"env\": [{\"name\": \"DIR\", "
+                              "\"value\": \"/models/_triton_models\"}]",
+         &plan);
     assert_null(plan.problem);
     assert_string_equal(plan.adapter, "triton");
     assert_string_equal(plan.management, "127.0.0.1:8001");
     assert_null(plan.calls);
+    assert_int_equal(plan.capacity_bytes, (8 << 20) - 1024);
+    assert_string_equal(plan.containers[0].arguments[1], "x=/var/models/,/var/models");
+    assert_string_equal(plan.containers[0].arguments[2], "/models/_mlserver_models");
+    assert_string_equal(variable_of(&plan.containers[0], "DIR"), "/var/models");
+    assert_true(runtime_plan_same(&plan, &plan));
+    make(&host, ADAPTED(", \"modelLoadingTimeoutMillis\": 1000"), TOOL REQUESTS("8Mi"), &changed);
+    assert_false(runtime_plan_same(&plan, &changed));
+    runtime_plan_fini(&changed);
     runtime_plan_fini(&plan);
+    check_problem(&host, ADAPTED(""), TOOL, "container \"c\": resources: requests: memory must be");
+    host.repository = NULL;
+    host.no_repository = "no home";
+    check_problem(&host, ADAPTED(""), TOOL REQUESTS("8Mi"), "no folder for models: no home");
     check_problem(&host, "\"builtInAdapter\": {\"serverType\": \"ovms\"},", TOOL,
                   "grpcEndpoint is missing");
+}
+
+/* The node is not the adapter of a server whose adapter is a container. */
+TEST_CASE(test_an_adapter_of_its_own)
+{
+    struct runtime_host host = host_of();
+    struct runtime_plan plan;
+    make(&host, ADAPTED("") SPEC, TOOL "}, {\"name\": \"triton-adapter\", " TOOL, &plan);
+    assert_null(plan.problem);
+    assert_null(plan.adapter);
+    assert_string_equal(plan.management, "127.0.0.1:8085");
+    runtime_plan_fini(&plan);
 }
 
 TEST_MAIN()

@@ -2,6 +2,8 @@
 #include "coordinator/config/config.h"
 
 #include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -276,4 +278,25 @@ bool
 config_has_control(const struct config *config)
 {
     return config->http_control != NULL && strcmp(config->http_control, "on") == 0;
+}
+
+/* Like other programs' caches. */
+bool
+config_cache_folder(const struct config_storage *storage, char path[PATH_MAX])
+{
+    const char *systemd = getenv("CACHE_DIRECTORY");
+    const char *user = getenv("XDG_CACHE_HOME");
+    const char *home = getenv("HOME");
+    int bytes = 0;
+    if (storage->cache != NULL)
+        bytes = snprintf(path, PATH_MAX, "%s", storage->cache);
+    else if (systemd != NULL && systemd[0] == '/')
+        bytes = snprintf(path, PATH_MAX, "%.*s/models", (int)strcspn(systemd, ":"), systemd);
+    else if (user != NULL && user[0] == '/')
+        bytes = snprintf(path, PATH_MAX, "%s/shoal/models", user);
+    else if (geteuid() == 0)
+        bytes = snprintf(path, PATH_MAX, "/var/cache/shoal/models");
+    else if (home != NULL && home[0] == '/')
+        bytes = snprintf(path, PATH_MAX, "%s/.cache/shoal/models", home);
+    return bytes > 0 && bytes < PATH_MAX;
 }

@@ -13,6 +13,7 @@
  */
 #pragma once
 
+#include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -357,6 +358,9 @@ enum status config_parse(const struct config_text *text, const struct config_opt
                          struct config *config, struct config_errors *errors,
                          struct error *error) WARN_UNUSED;
 void config_free(struct config *config);
+
+/* The folder of `models_cache`, or its default. False: there is no home. */
+bool config_cache_folder(const struct config_storage *storage, char path[PATH_MAX]);
 
 /* Whether callers have the rights of `http_control`. */
 bool config_has_control(const struct config *config);

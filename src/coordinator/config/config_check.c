@@ -201,8 +201,10 @@ check_storage(struct config_reader *reader, const struct config_given *given)
         if (*paths[i] == NULL)
             continue;
         *paths[i] = config_resolve(reader->config, *paths[i]);
+        const struct config_mesh *mesh = &reader->config->mesh;
         bool is_for_adapter =
-            keys[i] == KEY_FILES_ROOT && reader->config->mesh.adapter.server_type != NULL;
+            (keys[i] == KEY_FILES_ROOT && mesh->adapter.server_type != NULL) ||
+            ((keys[i] == KEY_FILES_ROOT || keys[i] == KEY_MODELS_CACHE) && mesh->images != NULL);
         if (storage->cache_bytes == 0 && !given->refused[KEY_MODELS_CACHE_GIB] && !is_for_adapter)
             report_add(reader->report, given->nodes[keys[i]]->key_line,
                        "`%s` without `models_cache_gib`: say how much disk fetched models may take",

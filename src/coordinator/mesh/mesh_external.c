@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "coordinator/mesh/mesh_external.h"
 
-#include <string.h>
-
-#include "base/check.h"
 #include "coordinator/mesh/mesh_fetch.h"
 #include "serving/adapter/adapter.h"
 #include "serving/storage/storage.h"
@@ -19,40 +16,31 @@ on_served(void *context, const char *method, enum status status, int64_t took_ns
     meters_record(meters, METER_SERVED, &call);
 }
 
-static enum adapter_type
-adapter_type_of(const char *word)
-{
-    static const char *const words[ADAPTER_TYPES] = {
-        [ADAPTER_TRITON] = "triton",
-        [ADAPTER_MLSERVER] = "mlserver",
-        [ADAPTER_TFSERVING] = "tfserving",
-    };
-    uint32_t type = 0;
-    while (strcmp(words[type], word) != 0) {
-        type++;
-        CHECK(type < ADAPTER_TYPES); /* the configuration's choices */
-    }
-    return (enum adapter_type)type;
-}
-
+/* Of `mesh: adapter`, or of the runtimes with a built-in adapter that the node runs. */
 static struct external_translator
 translator_of(const struct mesh_external_options *options)
 {
     const struct config *config = options->config;
     const struct config_adapter *adapter = &config->mesh.adapter;
-    const char *cache = options->storage != NULL ? storage_folder(options->storage) : NULL;
-    if (adapter->server_type == NULL)
+    const bool is_there = adapter->server_type != NULL;
+    if (!is_there && config->mesh.images == NULL)
         return (struct external_translator){.start = NULL};
+    struct adapter_server server = {.type = ADAPTER_TRITON};
+    if (is_there)
+        server = (struct adapter_server){
+            .type = adapter_type_of(adapter->server_type),
+            .size_percent = adapter->size_percent,
+            .loaders = adapter->loaders,
+            .load_timeout_ms = adapter->load_timeout_ms,
+            .capacity_bytes = adapter->memory_bytes - adapter->buffer_bytes,
+            .default_bytes = adapter->default_bytes,
+        };
+    const char *cache = options->storage != NULL ? storage_folder(options->storage) : NULL;
     return adapter_create(&(struct adapter_options){
-        .type = adapter_type_of(adapter->server_type),
-        .repository = adapter->repository,
+        .repository = is_there ? adapter->repository : options->repository,
         .roots = {config->storage.files, cache},
         .home = options->queues[0],
-        .capacity_bytes = adapter->memory_bytes - adapter->buffer_bytes,
-        .default_bytes = adapter->default_bytes,
-        .size_percent = adapter->size_percent,
-        .loaders = adapter->loaders,
-        .load_timeout_ms = adapter->load_timeout_ms,
+        .server = is_there ? &server : NULL,
     });
 }
 

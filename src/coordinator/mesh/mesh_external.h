@@ -12,6 +12,7 @@ struct storage;
 struct mesh_external_options {
     const struct config *config; /* with `runtime` or `images` in `mesh` */
     struct storage *storage;     /* NULL: models are not fetched */
+    const char *repository;      /* for servers that the node runs */
     struct rpc_queue *const *queues;
     uint32_t queue_count;
     uint32_t pool;

@@ -20,8 +20,12 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "coordinator/mesh/mesh_claims.h"
+#include "coordinator/mesh/mesh_repository.h"
 #include "coordinator/runtimes/supervisor.h"
 #include "ipc/counters.h"
+#include "serving/adapter/adapter.h"
+
+#define LOAD_TIMEOUT_MS_MAX 3600000
 
 #define LOOK_NS ((int64_t)NS_PER_S)
 
@@ -31,6 +35,7 @@ struct mesh_hosting {
     struct mesh_hosting_options options;
     struct runtime_host host;
     char *host_address;
+    struct error no_repository;
     char **passed; /* variables of each container */
     struct loop_timer *timer;
     bool stopped;
@@ -39,9 +44,10 @@ struct mesh_hosting {
     struct runtime_plan plan;      /* of the one that runs */
     enum manifest_kind kind;
     bool is_ending;
-    bool is_labelled;  /* it has been READY: the node has its labels */
-    bool is_aimed;     /* the node's external runtime is there */
-    uint64_t aimed_at; /* its starts then */
+    int64_t stop_at_ns; /* while it ends: its calls have until then; TIME_NEVER_NS: it was told */
+    bool is_labelled;   /* it has been READY: the node has its labels */
+    bool is_aimed;      /* the node's external runtime is there */
+    uint64_t aimed_at;  /* its starts then */
 };
 
 /* One runtime of the mesh, during a look. */
@@ -130,15 +136,35 @@ set_labels(struct mesh_hosting *hosting)
 
 /* ---- the node's external runtime ---- */
 
-/* The place where a built-in adapter becomes the node's runtime instead: plan.adapter names the
- * server's type, plan.management and plan.calls its addresses. */
+static struct adapter_server
+server_of(const struct runtime_plan *plan)
+{
+    const struct manifest_adapter *server = &plan->server;
+    return (struct adapter_server){
+        .type = adapter_type_of(plan->adapter),
+        .size_percent = (uint32_t)server->size_percent,
+        .loaders = (uint32_t)server->loaders,
+        .load_timeout_ms = server->load_timeout_ms < LOAD_TIMEOUT_MS_MAX
+                               ? (uint32_t)server->load_timeout_ms
+                               : LOAD_TIMEOUT_MS_MAX,
+        .capacity_bytes = plan->capacity_bytes,
+        .default_bytes = server->default_bytes,
+    };
+}
+
 static void
 aim(struct mesh_hosting *hosting, const struct supervisor_view *view)
 {
+    const struct runtime_plan *plan = &hosting->plan;
+    struct adapter_server server = {.type = ADAPTER_TRITON};
+    if (plan->adapter != NULL)
+        server = server_of(plan);
     external_aim(hosting->options.external,
-                 &(struct external_aim){.target = hosting->plan.management,
-                                        .serving = hosting->plan.calls,
-                                        .fetches = hosting->plan.fetches});
+                 &(struct external_aim){.target = plan->management,
+                                        .serving = plan->calls,
+                                        .fetches = plan->fetches,
+                                        .server = plan->adapter != NULL ? &server : NULL,
+                                        .server_bytes = sizeof(server)});
     hosting->is_aimed = true;
     hosting->aimed_at = view->starts;
 }
@@ -157,8 +183,7 @@ static void
 follow(struct mesh_hosting *hosting, const struct supervisor_view *view)
 {
     bool all = view->running == view->containers;
-    if (all && hosting->plan.adapter == NULL &&
-        (!hosting->is_aimed || hosting->aimed_at != view->starts))
+    if (all && (!hosting->is_aimed || hosting->aimed_at != view->starts))
         aim(hosting, view);
     else if (!all && view->containers > 1)
         aim_away(hosting);
@@ -198,16 +223,12 @@ static struct hosting_told
 state_of(const struct mesh_hosting *hosting, const struct supervisor_view *view,
          struct external_view *external)
 {
-    static const char no_adapter[] = "its containers run, and this node has no adapter for "
-                                     "builtInAdapter.serverType: name an adapter's container";
     struct hosting_told told = {"Starting", view->error, view->restarts};
     external_look(hosting->options.external, external);
     if (hosting->is_ending)
         told.state = "Stopping";
     else if (view->running < view->containers)
         told.state = "BackOff";
-    else if (hosting->plan.adapter != NULL)
-        told.message = no_adapter;
     else if (hosting->is_aimed && external->is_ready)
         told.state = "Ready";
     else if (view->restarts == 0 || external->why[0] != '\0')
@@ -281,6 +302,19 @@ start(struct mesh_hosting *hosting, struct hosting_candidate *candidate)
     set_labels(hosting);
 }
 
+/* Stops what ends, when its calls have been answered or their time is over. */
+static void
+stop_soon(struct mesh_hosting *hosting)
+{
+    struct external_view external;
+    external_look(hosting->options.external, &external);
+    if (hosting->stop_at_ns == TIME_NEVER_NS ||
+        (external.is_leaving && clock_now_ns() < hosting->stop_at_ns))
+        return;
+    hosting->stop_at_ns = TIME_NEVER_NS;
+    supervisor_stop(hosting->supervisor);
+}
+
 static void
 end(struct mesh_hosting *hosting, const char *why)
 {
@@ -289,11 +323,13 @@ end(struct mesh_hosting *hosting, const char *why)
     log_info("runtime_ended runtime=%s why=\"%s\"", hosting->plan.name, why);
     hosting->is_ending = true;
     hosting->is_labelled = false;
+    hosting->stop_at_ns = clock_now_ns();
     if (!hosting->stopped) {
+        hosting->stop_at_ns += hosting->options.config->mesh.stop_timeout_ns;
         aim_away(hosting);
         set_labels(hosting);
     }
-    supervisor_stop(hosting->supervisor);
+    stop_soon(hosting);
 }
 
 static void
@@ -306,6 +342,17 @@ forget(struct mesh_hosting *hosting)
 
 /* ---- a look ---- */
 
+/* Until it can be. */
+static void
+open_repository(struct mesh_hosting *hosting)
+{
+    struct mesh_repository *repository = hosting->options.repository;
+    hosting->host.repository = NULL;
+    hosting->host.no_repository = hosting->no_repository.text;
+    if (mesh_repository_open(repository, &hosting->no_repository) == STATUS_OK)
+        hosting->host.repository = repository->path;
+}
+
 static void
 gather(void *context, const struct manifest *manifest)
 {
@@ -317,6 +364,8 @@ gather(void *context, const struct manifest *manifest)
     struct hosting_candidate *one = &all->items[all->count++];
     *one =
         (struct hosting_candidate){.kind = manifest->kind, .disabled = manifest->runtime.disabled};
+    if (runtime_is_adapted(manifest))
+        open_repository(all->hosting);
     runtime_plan_make(manifest, &all->hosting->host, &one->plan);
 }
 
@@ -385,6 +434,8 @@ look_at_running(struct mesh_hosting *hosting, const struct hosting_candidates *a
     const char *why = serving_is_open(hosting->options.leader) ? why_end(hosting, all) : NULL;
     if (why != NULL)
         end(hosting, why);
+    if (hosting->is_ending)
+        stop_soon(hosting);
     supervisor_look(hosting->supervisor, &view);
     if (hosting->is_ending) {
         if (view.stopped < view.containers)
@@ -450,6 +501,7 @@ mesh_hosting_stop(struct mesh_hosting *hosting)
     hosting->stopped = true;
     loop_timer_clear(hosting->timer);
     end(hosting, "the node stops");
+    supervisor_stop(hosting->supervisor);
 }
 
 bool

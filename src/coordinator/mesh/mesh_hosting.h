@@ -16,11 +16,13 @@
 #include "serving/leader/leader.h"
 
 struct mesh_hosting;
+struct mesh_repository;
 
 struct mesh_hosting_options {
     const struct config *config;
     struct loop *loop;
     struct external *external;
+    struct mesh_repository *repository;
     struct mesh_runner *runner;
     struct serving_leader *leader;
     const char *address;        /* "HOST:PORT"; "": none */

@@ -7,10 +7,12 @@
 #include "base/check.h"
 #include "coordinator/mesh/mesh_external.h"
 #include "coordinator/mesh/mesh_hosting.h"
+#include "coordinator/mesh/mesh_repository.h"
 
 struct mesh_runtime {
     struct mesh_runtime_options options;
     struct external *external;
+    struct mesh_repository repository;
     struct mesh_hosting *hosting; /* NULL: the runtime is there already, or not started yet */
     pthread_mutex_t lock;
     bool is_posted; /* with the lock */
@@ -26,7 +28,7 @@ on_posted(void *context)
     mesh_hosting_touch(runtime->hosting);
 }
 
-/* The first queue's thread. */
+/* Any thread. */
 static void
 on_change(void *context)
 {
@@ -48,9 +50,11 @@ mesh_runtime_create(const struct mesh_runtime_options *options)
     struct mesh_runtime *runtime = calloc(1, sizeof(*runtime));
     CHECK(runtime != NULL && pthread_mutex_init(&runtime->lock, NULL) == 0);
     runtime->options = *options;
+    mesh_repository_init(&runtime->repository, options->config);
     runtime->external = mesh_external_open(&(struct mesh_external_options){
         .config = options->config,
         .storage = options->storage,
+        .repository = runtime->repository.path,
         .queues = options->queues,
         .queue_count = options->queue_count,
         .pool = options->pool,
@@ -78,6 +82,7 @@ mesh_runtime_start(struct mesh_runtime *runtime, const struct mesh_runtime_bound
             .config = runtime->options.config,
             .loop = runtime->options.loop,
             .external = runtime->external,
+            .repository = &runtime->repository,
             .runner = bound->runner,
             .leader = bound->leader,
             .address = bound->address,
@@ -123,6 +128,7 @@ mesh_runtime_destroy(struct mesh_runtime *runtime)
     if (runtime == NULL)
         return;
     mesh_hosting_destroy(runtime->hosting);
+    mesh_repository_fini(&runtime->repository);
     pthread_mutex_destroy(&runtime->lock);
     free(runtime);
 }

@@ -403,8 +403,9 @@ fail(struct external *external, const struct error *error)
 }
 
 /* No pings: other servers treat them as an attack, and the machine is the same. */
-static struct rpc_client_options
-client_options(const struct external *external, struct rpc_queue *queue, const char *target)
+struct rpc_client_options
+external_client_options(const struct external *external, struct rpc_queue *queue,
+                        const char *target)
 {
     return (struct rpc_client_options){
         .queue = queue,
@@ -424,29 +425,10 @@ enum status
 external_home_client(struct external *external, const char *target, struct rpc_client **client,
                      struct error *error)
 {
-    struct rpc_client_options options = client_options(external, external->home, target);
+    struct rpc_client_options options = external_client_options(external, external->home, target);
     options.on_state = on_state;
     options.context = external;
     return rpc_client_create(&options, client, error);
-}
-
-/* Locked. Creates the clients for model calls to the READY target. */
-static enum status
-serving_create(struct external *external, struct error *error)
-{
-    const char *target =
-        external->serving_target == NULL ? external_target(external) : external->serving_target;
-    enum status status = STATUS_OK;
-    if (external->serving != NULL)
-        return STATUS_OK;
-    external->serving = calloc(external->options.queue_count + 1, sizeof(struct rpc_client *));
-    CHECK(external->serving != NULL);
-    for (uint32_t i = 0; i < external->options.queue_count && status == STATUS_OK; i++) {
-        struct rpc_client_options options =
-            client_options(external, external->options.queues[i], target);
-        status = rpc_client_create(&options, &external->serving[i], error);
-    }
-    return status;
 }
 
 static void
@@ -464,7 +446,7 @@ become_ready(struct external *external, struct external_status *told)
     pthread_mutex_lock(&external->lock);
     enum status status = external->is_closing
                              ? error_set(&error, STATUS_CANCELLED, "the node is stopping")
-                             : serving_create(external, &error);
+                             : external_serving_create(external, &error);
     if (status == STATUS_OK) {
         external_status_fini(&external->status);
         external->status = *told;
@@ -704,6 +686,7 @@ external_create(const struct external_options *options)
     CHECK(external != NULL);
     external->options = *options;
     external->fetches = true;
+    external->translates = options->translator.start != NULL;
     external->targets = calloc(options->target_count + 1, sizeof(char *));
     CHECK(external->targets != NULL);
     for (uint32_t i = 0; i < options->target_count; i++) {
@@ -745,10 +728,7 @@ external_close(struct external *external)
     rpc_client_destroy(external->candidate);
     rpc_client_destroy(external->prober);
     external->candidate = external->management = external->prober = NULL;
-    for (uint32_t i = 0; external->serving != NULL && i < external->options.queue_count; i++) {
-        rpc_client_destroy(external->serving[i]);
-        external->serving[i] = NULL;
-    }
+    external_serving_close(external);
     pthread_mutex_unlock(&external->lock);
     external_wake(external);
 }
@@ -778,6 +758,7 @@ external_look(struct external *external, struct external_view *view)
 {
     pthread_mutex_lock(&external->lock);
     view->is_ready = external->is_ready && external->is_known;
+    view->is_leaving = external->is_aimed || external->former != NULL;
     view->starts = external->starts;
     view->aways = external->circuit.openings;
     memcpy(view->said, external->away, sizeof(view->said));

@@ -40,7 +40,7 @@ struct external_files {
 enum { EXTERNAL_NAME_BYTES = 80 };
 
 /* Translates mmesh.ModelRuntime for a server with a management API of its own. `start` NULL: the
- * runtime implements mmesh.ModelRuntime itself. */
+ * runtimes implement mmesh.ModelRuntime themselves. */
 struct external_translator {
     void *context;
     /* Any thread, under the external's lock. Takes over a unary request of mmesh.ModelRuntime,
@@ -50,6 +50,9 @@ struct external_translator {
                   const struct rpc_client_request *request);
     /* Any thread: the server's name of a model, which is the id or in `name`. */
     const char *(*name)(const char *id, char name[EXTERNAL_NAME_BYTES]);
+    /* First queue's thread: the node goes over to another server, or to one that needs no
+     * translator (NULL). Requests of before end, and nothing of theirs reaches it. */
+    void (*turn)(void *context, const void *server);
     /* external_close: nothing is sent any more. */
     void (*stop)(void *context);
     /* external_destroy: first ends the requests that are left, except those for the status. */
@@ -78,8 +81,8 @@ struct external_options {
     void (*on_failed)(void *context, const struct error *error);
     /* Any thread: the runtime has answered or refused a call; NULL: not counted. */
     void (*on_served)(void *context, const char *method, enum status status, int64_t took_ns);
-    /* First queue's thread: it has become READY, is not READY any more, or not yet for another
-     * reason than before (external_look); NULL: nobody looks. */
+    /* Any thread: it has become READY, is not READY any more, or not yet for another reason than
+     * before, or the last call at a former one has ended (external_look); NULL: nobody looks. */
     void (*on_change)(void *on_change_context);
     void *on_change_context;
     void *context;
@@ -92,6 +95,8 @@ struct external_aim {
     const char *target;  /* NULL: nowhere */
     const char *serving; /* as in external_options */
     bool fetches;        /* by `files`, if there are any */
+    const void *server;  /* for the translator, copied; NULL: nothing is translated */
+    size_t server_bytes;
 };
 
 /* Loop thread. Where the files are, and the key for the runtime; or why they are not here. */
@@ -110,8 +115,8 @@ uint32_t external_pool(const struct external *external);
 /* Starts polling; the runner is informed from now on. */
 void external_start(struct external *external, struct mesh_runner *runner);
 
-/* Any thread, after external_start: the runtime has ended, if there was one; its models are gone.
- * The next one is polled at once. */
+/* Any thread, after external_start: the runtime, if there was one, gets no more calls, and its
+ * models are gone. The next one is polled at once. */
 void external_aim(struct external *external, const struct external_aim *aim);
 
 /*
@@ -140,6 +145,7 @@ enum { EXTERNAL_SAID_BYTES_MAX = 512 };
 
 struct external_view {
     bool is_ready;                      /* and the runner knows it: calls find room */
+    bool is_leaving;                    /* calls at a former one are under way */
     uint64_t starts;                    /* times that it became READY */
     uint64_t aways;                     /* times that the circuit opened */
     char said[EXTERNAL_SAID_BYTES_MAX]; /* its text then; "": never away, or ended since */

@@ -15,11 +15,22 @@ copy(const char *text)
     return made;
 }
 
+static void *
+copy_bytes(const void *data, size_t bytes)
+{
+    if (data == NULL)
+        return NULL;
+    void *made = malloc(bytes);
+    CHECK(made != NULL);
+    return memcpy(made, data, bytes);
+}
+
 void
 external_aim_free(struct external_aim *aim)
 {
     free((void *)(uintptr_t)aim->target);
     free((void *)(uintptr_t)aim->serving);
+    free((void *)(uintptr_t)aim->server);
     *aim = (struct external_aim){0};
 }
 
@@ -30,7 +41,10 @@ external_aim(struct external *external, const struct external_aim *aim)
     bool is_open = !external->is_closing;
     if (is_open) {
         external_aim_free(&external->aim);
-        external->aim = (struct external_aim){copy(aim->target), copy(aim->serving), aim->fetches};
+        external->aim = *aim;
+        external->aim.target = copy(aim->target);
+        external->aim.serving = copy(aim->serving);
+        external->aim.server = copy_bytes(aim->server, aim->server_bytes);
         external->is_aimed = true;
         external->is_known = false; /* nobody is told of the former one any more */
     }
@@ -51,26 +65,24 @@ external_tell(struct external *external, const char *why)
         external->options.on_change(external->options.on_change_context);
 }
 
-/* Locked. Calls, loads and the poll at the former runtime end later. */
+/* Locked. Loads and the poll at the former runtime end soon, its calls when it has answered. */
 static void
 leave(struct external *external)
 {
     rpc_client_destroy(external->candidate);
     rpc_client_destroy(external->prober);
     external->candidate = external->management = external->prober = NULL;
-    for (uint32_t i = 0; external->serving != NULL && i < external->options.queue_count; i++)
-        rpc_client_destroy(external->serving[i]);
-    free(external->serving);
-    external->serving = NULL;
+    external_serving_leave(external);
     external->is_ready = external->is_known = external->is_cut = external->is_suspect = false;
     external_circuit_reset(&external->circuit);
     external->away[0] = external->why[0] = '\0';
 }
 
-/* Locked. The aim's texts become the targets. */
-static void
+/* Locked. The aim's texts become the targets. Returns its server, to be freed. */
+static void *
 take_aim(struct external *external)
 {
+    void *server = (void *)(uintptr_t)external->aim.server;
     for (uint32_t i = 0; i < external->options.target_count; i++)
         free(external->targets[i]);
     free(external->serving_target);
@@ -78,16 +90,20 @@ take_aim(struct external *external)
     external->serving_target = (char *)(uintptr_t)external->aim.serving;
     external->options.target_count = external->aim.target != NULL ? 1 : 0;
     external->fetches = external->aim.fetches;
+    external->translates = server != NULL;
     external->is_run = true;
     external->target = 0;
     external->aim = (struct external_aim){0};
     external->is_aimed = false;
+    return server;
 }
 
 /* The runner comes first, as in external_cut_off. */
 void
 external_turn(struct external *external)
 {
+    const struct external_translator *translator = &external->options.translator;
+    void *server = NULL;
     pthread_mutex_lock(&external->lock);
     bool is_due = external->is_aimed && !external->is_closing;
     pthread_mutex_unlock(&external->lock);
@@ -97,11 +113,15 @@ external_turn(struct external *external)
     if (external->options.files.fetch != NULL)
         external->options.files.release(external->options.files.context, NULL);
     pthread_mutex_lock(&external->lock);
-    if (!external->is_closing) {
+    bool is_open = !external->is_closing;
+    if (is_open) {
         leave(external);
-        take_aim(external);
+        server = take_aim(external);
     }
     pthread_mutex_unlock(&external->lock);
+    if (is_open && translator->start != NULL)
+        translator->turn(translator->context, server);
+    free(server);
     external->is_stale = external->is_polling;
     external->has_failed = external->was_told = external->was_ready = external->was_seen = false;
     external->is_proven = external->is_asking = false;

@@ -88,12 +88,14 @@ took_us(const struct served *served)
     return (uint64_t)(clock_now_ns() - served->begun_ns) / NS_PER_US;
 }
 
-/* Locked. Calls ended by the node itself are no answers; a caller's cancellation may arrive before
- * their common deadline. */
+/* Locked. Calls ended by the node itself are no answers, nor are those of a former runtime; a
+ * caller's cancellation may arrive before their common deadline. */
 static void
 judge(const struct served *served, const struct rpc_client_end *ended, const char *text)
 {
     bool is_cut = ended->status == STATUS_CANCELLED || ended->status == STATUS_DEADLINE_EXCEEDED;
+    if (served->serving->is_former)
+        return;
     if (ended->status == STATUS_UNAVAILABLE && !is_unknown(ended->status, ended->text))
         external_on_unavailable(served->external, served->model, served->begun_ns, text);
     else if (!is_cut)
@@ -112,7 +114,10 @@ external_on_end(void *context, const struct rpc_client_end *ended)
     pthread_mutex_lock(&external->lock); /* the thread that began it has finished */
     served->request->external = NULL;
     judge(served, ended, text);
+    bool is_left = external_serving_ended(external, served->serving);
     pthread_mutex_unlock(&external->lock);
+    if (is_left && external->options.on_change != NULL)
+        external->options.on_change(external->options.on_change_context);
     struct runner_end end = {.end = end_of(served, ended), .took_us = took_us(served)};
     if (external->options.on_served != NULL)
         external->options.on_served(external->options.context, served->request->method,
@@ -342,7 +347,7 @@ send(struct served *served, const struct runner_attempt *attempt, enum peer_flow
         .events = &events,
         .context = served,
     };
-    struct rpc_client *client = served->external->serving[from->queue];
+    struct rpc_client *client = served->external->serving->clients[from->queue];
     char name[EXTERNAL_NAME_BYTES];
     if (from->flow != NULL)
         external_flow_start(served, client, &request, shape,
@@ -360,6 +365,7 @@ served_create(struct external *external, struct peer_request *request,
     served->next = NULL;
     served->external = external;
     served->request = request;
+    served->serving = NULL;
     served->call = NULL;
     served->flow = NULL;
     served->model = external_circuit_model(attempt->model);
@@ -420,10 +426,12 @@ external_serve(struct external *external, struct runner_call *call,
         return RUNNER_ENDED;
     }
     CHECK(request->queue < external->options.queue_count);
-    CHECK(external->serving != NULL && external->serving[request->queue] != NULL);
+    CHECK(external->serving != NULL && external->serving->clients[request->queue] != NULL);
     struct served *served = served_create(external, request, attempt);
     if (serve(served, attempt) == STATUS_OK) {
         request->external = served;
+        served->serving = external->serving;
+        served->serving->calls++;
     } else {
         served->next = external->refused;
         external->refused = served;

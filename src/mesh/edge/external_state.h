@@ -14,11 +14,20 @@
 struct external_ask;
 struct served_flow;
 
+/* The clients for calls of one runtime. Locked. */
+struct external_serving {
+    struct external_serving *next; /* of the former ones */
+    uint64_t calls;                /* under way */
+    bool is_former;
+    struct rpc_client *clients[]; /* by queue */
+};
+
 /* A call at the runtime. */
 struct served {
     struct served *next; /* list of refused ones */
     struct external *external;
     struct peer_request *request;
+    struct external_serving *serving; /* NULL: it was refused */
     struct rpc_client_call *call;
     uint64_t model;           /* as external_circuit_model computes it */
     struct served_flow *flow; /* NULL: one message each way */
@@ -64,6 +73,7 @@ struct external {
     bool is_cut;     /* the circuit has opened; home must act */
     bool is_suspect; /* calls time out; home must ask why */
     bool fetches;    /* models' files are fetched */
+    bool translates; /* requests go to the translator */
     bool is_aimed;   /* `aim` is to be taken over */
     struct external_aim aim;
     char why[EXTERNAL_SAID_BYTES_MAX];
@@ -71,7 +81,8 @@ struct external {
     char away[EXTERNAL_SAID_BYTES_MAX]; /* its text when the circuit opened */
     struct external_status status;      /* of the last READY */
     struct rpc_client *management;      /* NULL: not ready */
-    struct rpc_client **serving;        /* by queue; NULL: not ready yet */
+    struct external_serving *serving;   /* NULL: not ready yet */
+    struct external_serving *former;    /* with calls under way */
     struct external_ask *again;         /* to be asked again later */
     struct served *refused;             /* to be answered at home */
 };
@@ -107,7 +118,7 @@ bool external_begin_trial(struct external *external);
 /* Locked. Sends a request of mmesh.ModelRuntime, translated if need be. */
 void external_request(struct external *external, struct rpc_client *client,
                       const struct rpc_client_request *request);
-/* The runtime's name of a model; `name` may hold it. */
+/* Locked. The runtime's name of a model; `name` may hold it. */
 const char *external_name(const struct external *external, const char *id,
                           char name[EXTERNAL_NAME_BYTES]);
 /* ---- external_aim.c ---- */
@@ -118,8 +129,21 @@ void external_turn(struct external *external);
 void external_tell(struct external *external, const char *why);
 void external_aim_free(struct external_aim *aim);
 
+/* ---- external_serving.c: locked ---- */
+
+/* For calls to the READY target. */
+enum status external_serving_create(struct external *external, struct error *error) WARN_UNUSED;
+/* No call begins there any more. */
+void external_serving_leave(struct external *external);
+/* A call has ended. True: it was the last one at a former runtime. */
+bool external_serving_ended(struct external *external, struct external_serving *serving);
+/* Ends all calls. */
+void external_serving_close(struct external *external);
+
 /* ---- external.c ---- */
 
+struct rpc_client_options external_client_options(const struct external *external,
+                                                  struct rpc_queue *queue, const char *target);
 /* Any thread, also locked: home runs due work. */
 void external_wake(struct external *external);
 /* Home: runs due work. */

@@ -9,7 +9,7 @@ external_request(struct external *external, struct rpc_client *client,
                  const struct rpc_client_request *request)
 {
     const struct external_translator *translator = &external->options.translator;
-    if (translator->start != NULL)
+    if (external->translates)
         translator->start(translator->context, external, request);
     else
         rpc_client_start(client, request, NULL);
@@ -38,5 +38,5 @@ const char *
 external_name(const struct external *external, const char *id, char name[EXTERNAL_NAME_BYTES])
 {
     const struct external_translator *translator = &external->options.translator;
-    return translator->start != NULL ? translator->name(id, name) : id;
+    return external->translates ? translator->name(id, name) : id;
 }

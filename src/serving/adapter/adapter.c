@@ -58,34 +58,54 @@ read_model(const struct rpc_client_request *request, struct adapter_model *model
         memcpy(model->name, name, strlen(name) + 1);
 }
 
-static void
-start(void *context, struct external *external, const struct rpc_client_request *request)
+static struct adapter_task *
+task_create(struct adapter *adapter, enum task_kind kind)
 {
-    struct adapter *adapter = context;
     struct adapter_task *task = calloc(1, sizeof(*task));
     CHECK(task != NULL);
     task->adapter = adapter;
-    task->external = external;
-    task->events = request->events;
-    task->context = request->context;
-    task->deadline_ns = request->deadline_ns;
-    task->kind = kind_of(request->method);
-    read_model(request, &task->model);
+    task->kind = kind;
+    return task;
+}
+
+static void
+hand_over(struct adapter_task *task)
+{
+    struct adapter *adapter = task->adapter;
     pthread_mutex_lock(&adapter->lock);
     tasks_append(&adapter->fresh, task);
     pthread_mutex_unlock(&adapter->lock);
     adapter_wake(adapter);
 }
 
+static void
+start(void *context, struct external *external, const struct rpc_client_request *request)
+{
+    struct adapter *adapter = context;
+    struct adapter_task *task = task_create(adapter, kind_of(request->method));
+    task->external = external;
+    task->events = request->events;
+    task->context = request->context;
+    task->deadline_ns = request->deadline_ns;
+    read_model(request, &task->model);
+    hand_over(task);
+}
+
 /* ---- home ---- */
 
-/* A status waits for all earlier tasks, everything for a status. Loads and unloads of one model, or
- * of any for a serial server, take turns: the end of a failed load must not delete what the next
+static bool
+is_barrier(const struct adapter_task *task)
+{
+    return task->kind == TASK_STATUS || task->kind == TASK_TURN;
+}
+
+/* A barrier waits for all earlier tasks, everything for a barrier. Loads and unloads of one model,
+ * or of any for a serial server, take turns: the end of a failed load must not delete what the next
  * one has laid out. */
 static bool
 must_wait(const struct adapter_task *task, const struct adapter_task *earlier)
 {
-    if (task->kind == TASK_STATUS || earlier->kind == TASK_STATUS)
+    if (is_barrier(task) || is_barrier(earlier))
         return true;
     if (task->kind == TASK_SIZE || earlier->kind == TASK_SIZE)
         return false;
@@ -93,7 +113,7 @@ must_wait(const struct adapter_task *task, const struct adapter_task *earlier)
 }
 
 static bool
-is_turn(const struct adapter_task *task)
+may_begin(const struct adapter_task *task)
 {
     const struct adapter_task *earlier = task->adapter->tasks;
     if (task->step != STEP_WAITS)
@@ -108,22 +128,26 @@ static bool
 begin_one(struct adapter *adapter)
 {
     struct adapter_task *task = adapter->tasks;
-    while (task != NULL && !is_turn(task))
+    while (task != NULL && !may_begin(task))
         task = task->next;
     if (task != NULL)
         task_begin(task);
     return task != NULL;
 }
 
-/* The edge asks for the status when it has lost the runtime: earlier requests concern models of
- * before. */
+/* The edge asks for the status when it has lost the runtime, or turns to another one: earlier
+ * requests concern models of before. */
 static void
-accept(struct adapter *adapter, struct adapter_task *fresh)
+accept_fresh(struct adapter *adapter)
 {
+    pthread_mutex_lock(&adapter->lock);
+    struct adapter_task *fresh = adapter->fresh;
+    adapter->fresh = NULL;
+    pthread_mutex_unlock(&adapter->lock);
     for (struct adapter_task *next = fresh; fresh != NULL; fresh = next) {
         next = fresh->next;
-        for (struct adapter_task *earlier = adapter->tasks;
-             fresh->kind == TASK_STATUS && earlier != NULL; earlier = earlier->next)
+        for (struct adapter_task *earlier = adapter->tasks; is_barrier(fresh) && earlier != NULL;
+             earlier = earlier->next)
             earlier->is_stale = true;
         tasks_append(&adapter->tasks, fresh);
     }
@@ -133,16 +157,27 @@ static void
 on_wake(struct rpc_post *post)
 {
     struct adapter *adapter = (void *)((char *)post - offsetof(struct adapter, wake));
+    accept_fresh(adapter);
     pthread_mutex_lock(&adapter->lock);
-    struct adapter_task *fresh = adapter->fresh;
     struct adapter_task *filed = adapter->filed;
-    adapter->fresh = adapter->filed = NULL;
+    adapter->filed = NULL;
     pthread_mutex_unlock(&adapter->lock);
-    accept(adapter, fresh);
     while (filed != NULL)
         task_on_files(files_take(&filed));
     while (begin_one(adapter)) {
     }
+}
+
+/* Earlier requests are stale at once: none of their next steps may reach the other server. */
+static void
+turn(void *context, const void *server)
+{
+    struct adapter_task *task = task_create(context, TASK_TURN);
+    task->has_server = server != NULL;
+    if (server != NULL)
+        memcpy(&task->server, server, sizeof(task->server));
+    hand_over(task);
+    accept_fresh(context);
 }
 
 /* ---- the thread: disks may be slow ---- */
@@ -215,12 +250,31 @@ copy_path(char to[PATH_MAX], const char *path)
         snprintf(to, PATH_MAX, "%s", path);
 }
 
+enum adapter_type
+adapter_type_of(const char *word)
+{
+    static const char *const words[ADAPTER_TYPES] = {
+        [ADAPTER_TRITON] = "triton",
+        [ADAPTER_MLSERVER] = "mlserver",
+        [ADAPTER_TFSERVING] = "tfserving",
+    };
+    uint32_t type = 0;
+    while (strcmp(words[type], word) != 0) {
+        type++;
+        CHECK(type < ADAPTER_TYPES);
+    }
+    return (enum adapter_type)type;
+}
+
 struct external_translator
 adapter_create(const struct adapter_options *options)
 {
     struct adapter *adapter = calloc(1, sizeof(*adapter));
     CHECK(adapter != NULL);
-    adapter->options = *options;
+    adapter->home = options->home;
+    adapter->has_server = options->server != NULL;
+    if (options->server != NULL)
+        adapter->server = *options->server;
     copy_path(adapter->repository, options->repository);
     for (size_t i = 0; i < ARRAY_COUNT(adapter->roots); i++)
         copy_path(adapter->roots[i], options->roots[i]);
@@ -228,5 +282,5 @@ adapter_create(const struct adapter_options *options)
     CHECK(pthread_mutex_init(&adapter->lock, NULL) == 0);
     CHECK(pthread_cond_init(&adapter->more, NULL) == 0);
     CHECK(pthread_create(&adapter->thread, NULL, work, adapter) == 0);
-    return (struct external_translator){adapter, start, layout_name, stop, destroy};
+    return (struct external_translator){adapter, start, layout_name, turn, stop, destroy};
 }

@@ -12,19 +12,27 @@
 
 enum adapter_type { ADAPTER_TRITON, ADAPTER_MLSERVER, ADAPTER_TFSERVING, ADAPTER_TYPES };
 
+/* What an external_aim tells the translator. */
+struct adapter_server {
+    enum adapter_type type;
+    uint32_t size_percent; /* a model's size, of that of its files */
+    uint32_t loaders;
+    uint32_t load_timeout_ms;
+    uint64_t capacity_bytes; /* for models */
+    uint64_t default_bytes;  /* of a model of unknown size */
+};
+
 /* All copied. */
 struct adapter_options {
-    enum adapter_type type;
     const char *repository; /* absolute: the folder that the server reads; made if it is missing */
     /* Folders that models may be in: `files_root`, and that of fetched models. NULL: none. */
     const char *roots[2];
-    struct rpc_queue *home;  /* the external's first */
-    uint64_t capacity_bytes; /* for models */
-    uint64_t default_bytes;  /* of a model of unknown size */
-    uint32_t size_percent;   /* a model's size, of that of its files */
-    uint32_t loaders;
-    uint32_t load_timeout_ms;
+    struct rpc_queue *home;              /* the external's first */
+    const struct adapter_server *server; /* NULL: external_aim names it */
 };
+
+/* Of the words that the configuration and manifests allow: triton, mlserver, tfserving. */
+enum adapter_type adapter_type_of(const char *word);
 
 /* For external_options. */
 struct external_translator adapter_create(const struct adapter_options *options);

@@ -10,15 +10,15 @@
 #include "base/bytes.h"
 #include "serving/adapter/adapter.h"
 
-/* The requests of mmesh.ModelRuntime. */
-enum task_kind { TASK_STATUS, TASK_SIZE, TASK_LOAD, TASK_UNLOAD };
+/* The requests of mmesh.ModelRuntime, and a turn to another server. */
+enum task_kind { TASK_STATUS, TASK_SIZE, TASK_LOAD, TASK_UNLOAD, TASK_TURN };
 
 enum task_step {
     STEP_WAITS,
     STEP_PROBE,   /* status: whether the server is up */
     STEP_INDEX,   /* status: which models it has */
     STEP_EMPTY,   /* status: unloads them */
-    STEP_CLEAR,   /* files, status: clears the repository */
+    STEP_CLEAR,   /* files, status and turn: clears the repository */
     STEP_MEASURE, /* files, size */
     STEP_LAY,     /* files, load */
     STEP_LOAD,    /* load: the server loads it */
@@ -55,18 +55,24 @@ struct adapter_task {
     int64_t deadline_ns;
     enum task_kind kind;
     enum task_step step;
-    bool is_stale; /* a later status has been asked for: nothing is sent any more */
+    bool is_stale; /* a later status or turn has come: nothing is sent any more */
     struct adapter_model model;
     uint64_t size_bytes;
     struct error error;       /* how it ends */
     struct model_names names; /* status: still to be unloaded */
+    bool has_server;          /* turn: to that one; else to none */
+    struct adapter_server server;
 };
 
 struct adapter {
-    struct adapter_options options;
+    struct rpc_queue *home;
     char repository[PATH_MAX];
     char roots[2][PATH_MAX]; /* "": none */
     struct rpc_post wake;
+
+    /* Owned by home; constant while a task is under way, as a turn waits for all. */
+    bool has_server;
+    struct adapter_server server;
 
     /* Owned by home. */
     struct adapter_task *tasks; /* that wait or are under way, in order */

@@ -270,7 +270,7 @@ layout_make(const struct adapter *adapter, const struct adapter_model *model, ui
     json_t *key = read_key(model);
     enum status status = begin(adapter, model, key, &layout, error);
     if (status == STATUS_OK)
-        status = makers[adapter->options.type](&layout, error);
+        status = makers[adapter->server.type](&layout, error);
     if (status == STATUS_OK)
         status = commit(adapter, &layout, error);
     if (status == STATUS_OK)

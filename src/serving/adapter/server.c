@@ -48,13 +48,13 @@ static const struct api APIS[ADAPTER_TYPES] = {
 static const struct api *
 api_of(const struct adapter *adapter)
 {
-    return &APIS[adapter->options.type];
+    return &APIS[adapter->server.type];
 }
 
 bool
 server_has_index(const struct adapter *adapter)
 {
-    return adapter->options.type != ADAPTER_TFSERVING;
+    return adapter->server.type != ADAPTER_TFSERVING;
 }
 
 bool
@@ -262,13 +262,13 @@ append_method(struct bytes *out, const struct api *api, const char *method)
 void
 server_write_status(const struct adapter *adapter, struct bytes *out)
 {
-    const struct adapter_options *options = &adapter->options;
+    const struct adapter_server *server = &adapter->server;
     const struct api *api = api_of(adapter);
     wire_append_number(out, 1, EXTERNAL_READY);
-    wire_append_number(out, 2, options->capacity_bytes);
-    wire_append_number(out, 3, api->is_serial ? 1 : options->loaders);
-    wire_append_number(out, 4, options->load_timeout_ms);
-    wire_append_number(out, 5, options->default_bytes);
+    wire_append_number(out, 2, server->capacity_bytes);
+    wire_append_number(out, 3, api->is_serial ? 1 : server->loaders);
+    wire_append_number(out, 4, server->load_timeout_ms);
+    wire_append_number(out, 5, server->default_bytes);
     append_text(out, 6, api->name);
     for (uint32_t i = 0; i < METHODS_MAX && api->methods[i] != NULL; i++)
         append_method(out, api, api->methods[i]);

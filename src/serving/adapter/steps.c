@@ -7,7 +7,9 @@
  *     size     measure
  *     load     lay, load; if that fails: unload, remove
  *     unload   unload, remove
+ *     turn     clear, for the former server
  */
+#include "base/log.h"
 #include "serving/adapter/inside.h"
 #include "wire/wire.h"
 
@@ -161,12 +163,26 @@ ask(struct adapter_task *task, enum task_step step)
     bytes_fini(&message);
 }
 
+/* ---- turns ---- */
+
+static void
+end_turn(struct adapter_task *task)
+{
+    struct adapter *adapter = task->adapter;
+    if (task->error.status != STATUS_OK)
+        log_warn_limited("adapter_folder_stays error=\"%s\"", task->error.text);
+    adapter->has_server = task->has_server;
+    adapter->server = task->server;
+    model_names_fini(&adapter->loaded);
+    task_end(task, NULL);
+}
+
 /* ---- beginning ---- */
 
 void
 task_begin(struct adapter_task *task)
 {
-    if (task->is_stale) {
+    if (task->is_stale && task->kind != TASK_TURN) {
         (void)error_set(&task->error, STATUS_UNAVAILABLE, "the server was lost");
         task_end(task, NULL);
         return;
@@ -182,6 +198,12 @@ task_begin(struct adapter_task *task)
         model_names_remove(&task->adapter->loaded, task->model.name);
         ask(task, STEP_UNLOAD);
         break;
+    case TASK_TURN:
+        if (task->adapter->has_server)
+            adapter_files(task, STEP_CLEAR);
+        else
+            end_turn(task);
+        break;
     }
 }
 
@@ -191,8 +213,8 @@ task_begin(struct adapter_task *task)
 static uint64_t
 size_of(const struct adapter *adapter, uint64_t file_bytes)
 {
-    double bytes = (double)file_bytes * adapter->options.size_percent / 100;
-    return file_bytes == 0 ? adapter->options.default_bytes : (uint64_t)bytes + 1;
+    double bytes = (double)file_bytes * adapter->server.size_percent / 100;
+    return file_bytes == 0 ? adapter->server.default_bytes : (uint64_t)bytes + 1;
 }
 
 void
@@ -238,7 +260,9 @@ task_on_files(struct adapter_task *task)
 {
     switch (task->step) {
     case STEP_CLEAR:
-        if (task->error.status == STATUS_OK)
+        if (task->kind == TASK_TURN)
+            end_turn(task);
+        else if (task->error.status == STATUS_OK)
             end_status(task);
         else
             fail_status(task, &task->error);

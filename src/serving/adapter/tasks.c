@@ -83,6 +83,8 @@ void
 task_tell_end(const struct adapter_task *task, const struct bytes *answer)
 {
     struct wire_span span = {.data = NULL, .bytes = 0};
+    if (task->kind == TASK_TURN)
+        return; /* nobody waits for it */
     if (answer != NULL)
         span = (struct wire_span){answer->data, answer->used};
     const struct wire_message message = {&span, 1, span.bytes};
@@ -98,7 +100,7 @@ task_tell_end(const struct adapter_task *task, const struct bytes *answer)
 void
 adapter_wake(struct adapter *adapter)
 {
-    rpc_queue_post(adapter->options.home, &adapter->wake);
+    rpc_queue_post(adapter->home, &adapter->wake);
 }
 
 void

@@ -22,6 +22,7 @@ struct making {
     const struct runtime_host *host;
     struct bytes *problems;
     struct variables variables; /* of the manifest's env */
+    char place[64];             /* where KServe has the repository; "": no adapter */
     size_t *room;               /* bytes left for texts */
     bool is_full;               /* reported */
 };
@@ -49,11 +50,31 @@ report_full(struct making *making)
     making->is_full = true;
 }
 
-/* With its variables' values; "" if there is no room, which is reported. To be freed. */
+/* The node's folder in place of KServe's. To be freed. */
+static char *
+place_repository(const struct making *making, const char *text)
+{
+    struct bytes to = {0};
+    const char *at = making->place[0] != '\0' ? strstr(text, making->place) : NULL;
+    for (; at != NULL; at = strstr(text, making->place)) {
+        bytes_put(&to, text, (size_t)(at - text));
+        bytes_put_text(&to, making->host->repository);
+        text = at + strlen(making->place);
+    }
+    bytes_put_text(&to, text);
+    bytes_put_char(&to, '\0');
+    CHECK(!to.failed);
+    return bytes_take(&to, &(size_t){0});
+}
+
+/* With its variables' values and the node's folder for models; "" if there is no room, which is
+ * reported. To be freed. */
 static char *
 expand_text(struct making *making, const char *text)
 {
-    char *value = expand(text, &making->variables, *making->room);
+    char *placed = place_repository(making, text);
+    char *value = expand(placed, &making->variables, *making->room);
+    free(placed);
     if (value == NULL) {
         report_full(making);
         return must_copy("");
@@ -156,6 +177,12 @@ find_container(const struct manifest *manifest, const char *name)
     while (one != NULL && strcmp(name_of(one), name) != 0)
         one = one->next;
     return one;
+}
+
+uint64_t
+runtime_memory_requested(const struct tree_node *container)
+{
+    return amount_divide(resource(NULL, container, "requests", "memory"), 1000);
 }
 
 static bool
@@ -370,6 +397,16 @@ words_free(struct words *words)
     *words = (struct words){0};
 }
 
+static void
+words_place(struct words *words, const struct making *making)
+{
+    for (uint32_t i = 0; i < words->count; i++) {
+        char *placed = place_repository(making, words->items[i]);
+        free(words->items[i]);
+        words->items[i] = placed;
+    }
+}
+
 static bool
 words_same(const struct words *words, const struct tree_node *list)
 {
@@ -422,8 +459,10 @@ choose_command(struct making *making, struct words *words, const char **shown)
                         "this node: add `images: {\"%.200s\": COMMAND}` to its `mesh`",
                         name, image, image);
     words_split(words, command != NULL ? command : "");
-    if (list == NULL || list->count == 0 || words_same(words, list))
+    if (list == NULL || list->count == 0 || words_same(words, list)) {
+        words_place(words, making);
         return;
+    }
     words_free(words);
     *shown = list->first->text;
     if (making->host->commands != RUNTIME_COMMANDS_ANY)
@@ -480,6 +519,9 @@ runtime_container_make(const struct manifest *manifest, const struct tree_node *
                             .room = room};
     const struct tree_node *env = manifest_find(container, "env");
     const char *folder = manifest_text(container, "workingDir");
+    if (runtime_is_adapted(manifest) && host->repository != NULL)
+        snprintf(making.place, sizeof(making.place), "/models/_%s_models",
+                 manifest->adapter.server_type);
     bool has_many = env != NULL && env->count > VARIABLES_MAX;
     if (has_many)
         runtime_problem(problems, "container \"%.60s\": env has more than %d variables",

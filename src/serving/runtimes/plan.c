@@ -90,12 +90,10 @@ static void
 find_addresses(const struct manifest *manifest, struct runtime_plan *plan, struct bytes *problems)
 {
     const struct tree_node *spec = manifest_find(manifest->document, "spec");
-    const struct manifest_adapter *adapter = &manifest->adapter;
     const char *management = manifest_text(spec, "grpcEndpoint");
     const char *calls = manifest_text(spec, "grpcDataEndpoint");
-    if (adapter->server_type != NULL) {
-        plan->adapter = must_copy(adapter->server_type);
-        plan->management = must_format("127.0.0.1:%" PRIu64, adapter->port);
+    if (plan->adapter != NULL) {
+        plan->management = must_format("127.0.0.1:%" PRIu64, plan->server.port);
     } else if (management != NULL) {
         plan->management = target_of(management);
     } else {
@@ -113,6 +111,56 @@ find_addresses(const struct manifest *manifest, struct runtime_plan *plan, struc
         free(plan->calls);
         plan->calls = NULL;
     }
+}
+
+/* ---- the server of a built-in adapter ---- */
+
+static const struct tree_node *
+find_container(const struct manifest *manifest, const char *type, const char *suffix)
+{
+    const struct tree_node *spec = manifest_find(manifest->document, "spec");
+    size_t bytes = strlen(type);
+    for (const struct tree_node *one = manifest_find(spec, "containers")->first; one != NULL;
+         one = one->next) {
+        const char *name = manifest_text(one, "name");
+        if (strncmp(name, type, bytes) == 0 && strcmp(name + bytes, suffix) == 0)
+            return one;
+    }
+    return NULL;
+}
+
+bool
+runtime_is_adapted(const struct manifest *manifest)
+{
+    const char *type = manifest->adapter.server_type;
+    return type != NULL && find_container(manifest, type, "-adapter") == NULL;
+}
+
+/* As KServe has it, the memory of the container that is named like the type; else of the first. */
+static void
+find_server(const struct manifest *manifest, const struct runtime_host *host,
+            struct runtime_plan *plan, struct bytes *problems)
+{
+    const struct tree_node *spec = manifest_find(manifest->document, "spec");
+    const struct manifest_adapter *server = &manifest->adapter;
+    if (!runtime_is_adapted(manifest))
+        return;
+    const struct tree_node *container = find_container(manifest, server->server_type, "");
+    if (container == NULL)
+        container = manifest_find(spec, "containers")->first;
+    uint64_t memory = runtime_memory_requested(container);
+    plan->adapter = must_copy(server->server_type);
+    plan->server = *server;
+    plan->server.server_type = plan->adapter;
+    plan->capacity_bytes = memory > server->buffer_bytes ? memory - server->buffer_bytes : 0;
+    if (host->repository == NULL)
+        runtime_problem(problems, "this node has no folder for models: %.400s",
+                        host->no_repository);
+    if (plan->capacity_bytes / 2 < server->default_bytes)
+        runtime_problem(problems,
+                        "container \"%.60s\": resources: requests: memory must be at least "
+                        "memBufferBytes, %" PRIu64 ", and two models of DEFAULT_MODELSIZE",
+                        manifest_text(container, "name"), server->buffer_bytes);
 }
 
 /* ---- the whole ---- */
@@ -136,6 +184,7 @@ runtime_plan_make(const struct manifest *manifest, const struct runtime_host *ho
     };
     check_labels(&manifest->runtime, &problems);
     runtime_place(spec, host, &problems, &plan->preference);
+    find_server(manifest, host, plan, &problems);
     find_addresses(manifest, plan, &problems);
     for (const struct tree_node *one = list->first; one != NULL; one = one->next)
         runtime_container_make(manifest, one, host, &room,
@@ -169,11 +218,21 @@ same(const char *one, const char *other)
     return one == other || (one != NULL && other != NULL && strcmp(one, other) == 0);
 }
 
+static bool
+same_server(const struct runtime_plan *one, const struct runtime_plan *other)
+{
+    const struct manifest_adapter *a = &one->server;
+    const struct manifest_adapter *b = &other->server;
+    return same(one->adapter, other->adapter) && one->capacity_bytes == other->capacity_bytes &&
+           a->load_timeout_ms == b->load_timeout_ms && a->loaders == b->loaders &&
+           a->default_bytes == b->default_bytes && a->size_percent == b->size_percent;
+}
+
 bool
 runtime_plan_same(const struct runtime_plan *one, const struct runtime_plan *other)
 {
     if (!same(one->name, other->name) || !same(one->management, other->management) ||
-        !same(one->calls, other->calls) || !same(one->adapter, other->adapter) ||
+        !same(one->calls, other->calls) || !same_server(one, other) ||
         !same(one->labels, other->labels) || one->fetches != other->fetches ||
         one->container_count != other->container_count)
         return false;

@@ -20,11 +20,13 @@ enum runtime_commands { RUNTIME_COMMANDS_OF_IMAGES, RUNTIME_COMMANDS_ANY };
 
 struct runtime_host {
     const char *instance;
-    const char *address; /* its IP or name */
-    char *const *images; /* "NAME=COMMAND", NULL at the end */
-    char *const *passed; /* variables that each container has, NULL at the end */
-    const char *labels;  /* "KEY=VALUE,…"; NULL: none */
-    const char *taints;  /* "KEY=VALUE:EFFECT,…"; NULL: none */
+    const char *address;       /* its IP or name */
+    char *const *images;       /* "NAME=COMMAND", NULL at the end */
+    char *const *passed;       /* variables that each container has, NULL at the end */
+    const char *labels;        /* "KEY=VALUE,…"; NULL: none */
+    const char *taints;        /* "KEY=VALUE:EFFECT,…"; NULL: none */
+    const char *repository;    /* for models of a server with a built-in adapter; NULL: none */
+    const char *no_repository; /* why there is none, and what to do */
     uint64_t memory_bytes;
     uint64_t cpu_milli;
     enum runtime_commands commands;
@@ -48,15 +50,21 @@ struct runtime_plan {
     char *name;
     struct runtime_container *containers; /* in the order of their start */
     uint32_t container_count;
-    char *management;   /* "unix:/path" or "127.0.0.1:PORT" */
-    char *calls;        /* where models are called; NULL: there */
-    bool fetches;       /* the storage helper brings its models */
-    char *adapter;      /* builtInAdapter.serverType; NULL: it serves mmesh.ModelRuntime itself */
-    char *labels;       /* of a node that runs it: "mt:…,pv:…,rt:…", sorted */
-    uint64_t replicas;  /* UINT64_MAX: not given */
-    int64_t preference; /* of this node for it, by its affinity and the node's taints */
-    char *problem;      /* why this node cannot run it, each reason; NULL: it can */
+    char *management; /* "unix:/path" or "127.0.0.1:PORT" */
+    char *calls;      /* where models are called; NULL: there */
+    bool fetches;     /* the storage helper brings its models */
+    char *adapter;    /* builtInAdapter.serverType; NULL: it serves mmesh.ModelRuntime itself */
+    struct manifest_adapter server; /* with an adapter; else zeros */
+    uint64_t capacity_bytes;        /* with an adapter: memory for models */
+    char *labels;                   /* of a node that runs it: "mt:…,pv:…,rt:…", sorted */
+    uint64_t replicas;              /* UINT64_MAX: not given */
+    int64_t preference;             /* of this node for it, by its affinity and the node's taints */
+    char *problem;                  /* why this node cannot run it, each reason; NULL: it can */
 };
+
+/* Whether the node is the adapter: the manifest has a built-in one, and no container TYPE-adapter.
+ */
+bool runtime_is_adapted(const struct manifest *manifest);
 
 void runtime_plan_make(const struct manifest *manifest, const struct runtime_host *host,
                        struct runtime_plan *plan);
@@ -71,6 +79,8 @@ void runtime_problem(struct bytes *problems, const char *format, ...) PRINTF_LIK
 /* The node's fitness for nodeSelector, affinity and tolerations of `spec` (place.c). */
 void runtime_place(const struct tree_node *spec, const struct runtime_host *host,
                    struct bytes *problems, int64_t *preference);
+/* The memory that a container requests, or its limit; 0: neither is given. */
+uint64_t runtime_memory_requested(const struct tree_node *container);
 /* One container of a runtime (container.c). `room`: bytes that are left for its arguments and
  * variables and those of the next ones. */
 void runtime_container_make(const struct manifest *manifest, const struct tree_node *container,
