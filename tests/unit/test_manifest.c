@@ -272,6 +272,15 @@ TEST_CASE(test_built_in_adapters)
     assert_int_equal(adapter->load_timeout_ms, 90000);
     assert_int_equal(adapter->size_percent, 125);
     manifest_file_free(&file);
+    file = good(RUNTIME "metadata: {name: r, annotations: {maxLoadingConcurrency: '2'}}\nspec:\n"
+                        "  containers: [{name: c, image: i}]\n"
+                        "  builtInAdapter: {serverType: triton}\n");
+    assert_int_equal(file.items[0].adapter.loaders, 2);
+    manifest_file_free(&file);
+    bad(RUNTIME "metadata: {name: r, annotations: {maxLoadingConcurrency: many}}\nspec:\n"
+                "  containers: [{name: c, image: i}]\n  builtInAdapter: {serverType: triton}\n",
+        "f:3: metadata.annotations: maxLoadingConcurrency must be a number of 1 to 64, not "
+        "\"many\"");
     file = good(SPEC("  builtInAdapter: {serverType: ovms, env: [{name: ANY, value: x}]}"));
     assert_null(file.items[0].adapter.server_type);
     manifest_file_free(&file);
@@ -369,6 +378,9 @@ TEST_CASE(test_configuration_annotations_and_marks)
         {ISVC "metadata: {name: i, annotations: {serving.kserve.io/min-scale: '2'}}\n"
               "spec: {predictor: {model: {modelFormat: {name: f}, storage: {path: p}}}}",
          "f:3: metadata.annotations.serving.kserve.io/min-scale: is not supported: copies"},
+        {ISVC "metadata: {name: i, annotations: {shoal.dev/min-copies: '2'}}\n"
+              "spec: {predictor: {model: {modelFormat: {name: f}, storageUri: s3://b/x}}}\n",
+         "f:3: metadata.annotations.shoal.dev/min-copies: is not supported: a model's record"},
         {"apiVersion: v1\nkind: Secret\n" META("s") "stringData: {a: &hush x}",
          "f:4: anchors (&…) are not supported"},
         {"apiVersion: v1\nkind: Secret\n" META("s") "stringData: {a: *hush}",

@@ -29,8 +29,10 @@ struct adapter_variable {
 
 #define FIELD(name) offsetof(struct manifest_adapter, name)
 
+enum { VARIABLE_LOADERS };
+
 static const struct adapter_variable VARIABLES[] = {
-    {"LOADING_CONCURRENCY", VARIABLE_NUMBER, 1, 64, FIELD(loaders)},
+    [VARIABLE_LOADERS] = {"LOADING_CONCURRENCY", VARIABLE_NUMBER, 1, 64, FIELD(loaders)},
     {"LOADTIME_TIMEOUT", VARIABLE_NUMBER, 100, 3600000, FIELD(load_timeout_ms)},
     {"DEFAULT_MODELSIZE", VARIABLE_NUMBER, 1, 1e15, FIELD(default_bytes)},
     {"MODELSIZE_MULTIPLIER", VARIABLE_FACTOR, 0.01, 1000, FIELD(size_percent)},
@@ -53,6 +55,31 @@ read_number(const struct tree_node *map, const char *key, uint64_t *number)
         *number = strtoull(text, NULL, 10);
 }
 
+struct adapter_value {
+    const char *field, *name; /* where it is written: "spec.builtInAdapter.env", its name there */
+    const char *text;
+    int line;
+};
+
+static void
+set_variable(const struct adapter_variable *variable, const struct adapter_value *given,
+             struct tree_report *report, struct manifest_adapter *adapter)
+{
+    const char *text = given->text;
+    char *end;
+    double value = strtod(text, &end);
+    bool is_number =
+        text[0] >= '0' && text[0] <= '9' && *end == '\0' &&
+        (variable->type == VARIABLE_FACTOR || strspn(text, "0123456789") == strlen(text));
+    if (!is_number || value < variable->least || value > variable->most) {
+        report_add(report, given->line, "%s: %s must be a number of %g to %g, not \"%.100s\"",
+                   given->field, given->name, variable->least, variable->most, text);
+        return;
+    }
+    double scaled = variable->type == VARIABLE_FACTOR ? value * 100 : value;
+    *field_at(adapter, variable->offset) = (uint64_t)(scaled + 0.5);
+}
+
 static void
 read_variable(const struct tree_node *entry, struct tree_report *report,
               struct manifest_adapter *adapter)
@@ -71,19 +98,22 @@ read_variable(const struct tree_node *entry, struct tree_report *report,
                    name, variable == NULL ? "is not known" : "has no value");
         return;
     }
-    char *end;
-    double value = strtod(text, &end);
-    bool is_number =
-        text[0] >= '0' && text[0] <= '9' && *end == '\0' &&
-        (variable->type == VARIABLE_FACTOR || strspn(text, "0123456789") == strlen(text));
-    if (!is_number || value < variable->least || value > variable->most) {
-        report_add(report, entry->line,
-                   "spec.builtInAdapter.env: %s must be a number of %g to %g, not \"%.100s\"", name,
-                   variable->least, variable->most, text);
+    const struct adapter_value given = {"spec.builtInAdapter.env", name, text, entry->line};
+    set_variable(variable, &given, report, adapter);
+}
+
+/* KServe's annotation, which its controller hands to the adapter as LOADING_CONCURRENCY. */
+static void
+read_annotation(const struct tree_node *document, struct tree_report *report,
+                struct manifest_adapter *adapter)
+{
+    static const char name[] = "maxLoadingConcurrency";
+    const struct tree_node *metadata = manifest_find(document, "metadata");
+    const struct tree_node *note = manifest_find(manifest_find(metadata, "annotations"), name);
+    if (note == NULL)
         return;
-    }
-    double scaled = variable->type == VARIABLE_FACTOR ? value * 100 : value;
-    *field_at(adapter, variable->offset) = (uint64_t)(scaled + 0.5);
+    const struct adapter_value given = {"metadata.annotations", name, note->text, note->line};
+    set_variable(&VARIABLES[VARIABLE_LOADERS], &given, report, adapter);
 }
 
 /* Variables of adapters that are containers are theirs. */
@@ -102,6 +132,7 @@ manifest_adapter_find(const struct tree_node *document, struct tree_report *repo
     read_number(given, "runtimeManagementPort", &adapter->port);
     read_number(given, "memBufferBytes", &adapter->buffer_bytes);
     read_number(given, "modelLoadingTimeoutMillis", &adapter->load_timeout_ms);
+    read_annotation(document, report, adapter);
     const struct tree_node *env = manifest_find(given, "env");
     for (const struct tree_node *one = env != NULL ? env->first : NULL; one != NULL;
          one = one->next)

@@ -132,6 +132,9 @@ check_annotations(const struct tree_node *metadata, struct tree_report *report)
 {
     static const char copies[] = "copies of a model follow its use, and a runtime's `replicas` say "
                                  "on how many nodes it runs: remove it";
+    static const char figures[] =
+        "a model's record, which ModelMesh's nodes share, has no field for "
+        "it: remove it";
     static const struct {
         const char *name, *why;
     } refused[] = {
@@ -142,6 +145,9 @@ check_annotations(const struct tree_node *metadata, struct tree_report *report)
         {"serving.kserve.io/metrics", copies},
         {"serving.kserve.io/min-scale", copies},
         {"serving.kserve.io/targetUtilizationPercentage", copies},
+        {"shoal.dev/max-copies", figures},
+        {"shoal.dev/min-copies", figures},
+        {"shoal.dev/size-mib", figures},
     };
     const struct tree_node *annotations = manifest_find(metadata, "annotations");
     for (size_t i = 0; i < ARRAY_COUNT(refused); i++) {
