@@ -3,9 +3,8 @@
 shoal_model_server.py), whose adapter is shoald.
 
 Proves: a runtime as KServe's manifests write it, with its folder for models where KServe has it, serves;
-its memory, time-outs and variables count; a changed, disabled or deleted one leaves no model behind, also
-during loads and calls; a server that is killed under load costs no call that another node can answer, and
-its copies leave the registry; what a node cannot run is told.
+a changed or disabled one leaves no model behind, also during loads and calls; a server that is killed
+under load costs no call that another node can answer.
 ctest: timeout=240
 """
 
@@ -21,10 +20,10 @@ from shoal_client import failure
 from shoal_fixture import SOURCE, WAIT_SECONDS, free_port, main, read_proc, wait_until
 from shoal_hosting import Case, container, host, processes, runtime, service
 from shoal_meshes import Etcd
-from shoal_registry import LOADED, LOADING, Registrar
+from shoal_registry import Registrar
 
-IMAGES = {"nvcr.io/nvidia/tritonserver": f"{sys.executable} {SOURCE / 'tests' / 'integration' / 'shoal_model_server.py'}"}
-MIB = 1 << 20
+PROGRAM = f"{sys.executable} {SOURCE / 'tests' / 'integration' / 'shoal_model_server.py'}"
+IMAGES = {"nvcr.io/nvidia/tritonserver": PROGRAM}
 
 
 class Rig(Case):
@@ -45,12 +44,12 @@ class Rig(Case):
         for name in names:
             (self.files / name).write_text(name)
 
-    def runtime(self, name="triton-2.x", port=None, journal="journal", memory="192Mi", adapter=(), env=(), **more):
+    def runtime(self, name="triton-2.x", port=None, journal="journal", adapter=(), **more):
         """As KServe writes it, but for the program's arguments and the probe."""
         port = port or self.port
         server = container("triton", str(port), "/models/_triton_models", str(self.folder / journal), name="triton",
-                           image="nvcr.io/nvidia/tritonserver:21.06.1-py3", env=[self.mark, *env],
-                           resources={"requests": {"cpu": "500m", "memory": memory}})
+                           image="nvcr.io/nvidia/tritonserver:21.06.1-py3", env=[self.mark],
+                           resources={"requests": {"cpu": "500m", "memory": "192Mi"}})
         return runtime(name, "127.0.0.1:8085", server, formats=("onnx",), protocolVersions=["grpc-v2"],
                        grpcDataEndpoint=f"port:{port}",
                        builtInAdapter={"serverType": "triton", "runtimeManagementPort": port,
@@ -94,22 +93,8 @@ class TestOneNode(Rig):
         self.wait_laid_out("one__isvc-.*", "two__isvc-.*")
         command = read_proc(self.server(), "cmdline")
         self.assertIn(f"\0{self.repository()}\0", command)
-        self.assertIn("capacity_bytes=67108864", self.at.stderr)
-        os.kill(self.server(), signal.SIGKILL)
-        self.wait_state("triton-2.x", "Ready", restarts="^1$", message="ended by signal 9")
-        for name in ("one", "two"):
-            wait_until(lambda name=name: self.start_ask(name, timeout=5).exception() is None, "an answer")
+        self.at.wait_log("external_ready .*capacity_bytes=67108864")
         self.apply(self.runtime(disabled=True))
-        self.wait_gone()
-        self.wait_laid_out()
-        self.apply(self.runtime(adapter={"serverType": "mlserver"}, memory="1Mi"))
-        message = self.wait_state("triton-2.x", "Unable")["message"]
-        self.assertIn('container "triton": resources: requests: memory must be at least memBufferBytes, 134217728',
-                      message)
-        self.apply(self.runtime(env=[{"name": "SECOND", "value": "yes"}]))
-        self.wait_state("triton-2.x", "Ready")
-        wait_until(lambda: self.start_ask("one", timeout=5).exception() is None, "an answer")
-        self.ctl("delete", "servingruntime", "triton-2.x")
         self.wait_gone()
         self.wait_laid_out()
 
@@ -143,20 +128,6 @@ class TestOneNode(Rig):
         self.wait_laid_out("endless__.*", "slow__.*")
         self.assertFalse([line for line in self.noted("second") if line.startswith("unload")])
 
-    def test_an_adapter_of_its_own_goes_on(self):
-        """A container TYPE-adapter is the adapter: it is asked at grpcEndpoint."""
-        from shoal_hosting import PROGRAM
-        self.start(images={**IMAGES, "adapter": PROGRAM}, node=self.node)
-        manifest = self.runtime()
-        manifest["spec"]["grpcEndpoint"] = f"port:{(other := free_port())}"
-        manifest["spec"]["grpcDataEndpoint"] = f"port:{other}"
-        manifest["spec"]["containers"].append(container(f"serve=127.0.0.1:{other}", name="triton-adapter",
-                                                        image="adapter", env=[self.mark]))
-        self.apply(manifest, *self.services("one"))
-        self.wait_ready("one")
-        self.assertEqual(self.call("one")["args"], [f"serve=127.0.0.1:{other}"])
-        self.assertIn("/models/_triton_models", read_proc(self.server(), "cmdline"))
-
 
 class TestTwoNodes(Rig):
     def setUp(self):
@@ -172,12 +143,8 @@ class TestTwoNodes(Rig):
         self.at = self.hosts["node-a"]
         self.registrar = self.registrars["node-a"]
 
-    def copies(self, model):
-        told = self.registrar.status(model)
-        return {one.location for one in told.modelCopyInfos if one.copyStatus in (LOADING, LOADED)}
-
     def test_kill_9_under_load(self):
-        """No call fails; the copy of the killed server leaves the registry, and is loaded elsewhere."""
+        """No call fails; the killed server's models are loaded elsewhere, and it serves again."""
         for name, port in self.ports.items():
             self.apply(self.runtime(f"on-{name}", port, f"journal-{name}", nodeSelector={"is": name}))
         for name in self.ports:
