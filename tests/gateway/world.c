@@ -358,7 +358,8 @@ on_arrives(struct world *world)
     client->bytes = below(world, 1000);
     client->tokens = below(world, TOKENS_MAX);
     client->slo_ms = below(world, 2) == 0 ? 0 : (int64_t)below(world, 3000);
-    if (world->control.is_on && is_admitted(world, client) && !goes_open(world, client))
+    if (world->control.is_on && is_admitted(world, client) && pools_of(world, client) != 0 &&
+        !goes_open(world, client))
         wait_begins(world, client);
     world->totals->requests++;
     if (below(world, 10) == 0)

@@ -199,6 +199,8 @@ bool may_get(const struct world *world, const struct gateway_target *target, uin
 bool is_admitted(const struct world *world, const struct sim_client *client);
 /* No target of the client is left to try. */
 bool is_none_left(const struct world *world, const struct sim_client *client);
+/* Those of all its targets. */
+uint64_t pools_of(const struct world *world, const struct sim_client *client);
 /* All endpoints of its targets are down, and it may go to one. */
 bool goes_open(const struct world *world, const struct sim_client *client);
 uint32_t tries_allowed(const struct world *world, const struct sim_client *client);

@@ -6,12 +6,24 @@
 const int32_t world_priorities[PRIORITIES] = {-2, -2, 0, 0, 1, 1, 7, 7};
 
 static bool
-any_usable(const struct world *world)
+is_in(const struct world *world, uint32_t server, uint64_t pools)
+{
+    return pools == GATEWAY_ALL_POOLS || (world->pools[server] & pools) != 0;
+}
+
+static bool
+any_usable_in_both(const struct world *world, uint64_t pools, uint64_t others)
 {
     for (uint32_t i = 0; i < world->server_count; i++)
-        if (is_usable(&world->servers[i]))
+        if (is_usable(&world->servers[i]) && is_in(world, i, pools) && is_in(world, i, others))
             return true;
     return false;
+}
+
+static bool
+any_usable(const struct world *world, const struct sim_client *client)
+{
+    return any_usable_in_both(world, pools_of(world, client), GATEWAY_ALL_POOLS);
 }
 
 static const struct gateway_band *
@@ -26,19 +38,19 @@ band_rules(const struct world *world, uint32_t band)
 
 /* Counted here; of the other detector the core's own figure is taken. */
 static double
-saturation(const struct world *world)
+saturation(const struct world *world, uint64_t pools)
 {
     const struct gateway_saturation *by = &world->control.saturation;
     enum gateway_state state = GATEWAY_DOWN;
     uint32_t in_flight = 0;
     uint32_t count = 0;
     if (by->detector != GATEWAY_DETECT_CONCURRENCY)
-        return gateway_pool_saturation(world->gateway);
+        return gateway_pool_saturation(world->gateway, pools);
     for (uint32_t i = 0; i < world->server_count; i++)
-        if (is_usable(&world->servers[i]) && state != GATEWAY_UP)
+        if (is_in(world, i, pools) && is_usable(&world->servers[i]) && state != GATEWAY_UP)
             state = world->servers[i].state;
     for (uint32_t i = 0; i < world->server_count && state != GATEWAY_DOWN; i++)
-        if (world->servers[i].state == state) {
+        if (is_in(world, i, pools) && world->servers[i].state == state) {
             in_flight += world->servers[i].in_flight;
             count++;
         }
@@ -50,7 +62,7 @@ wait_begins(struct world *world, struct sim_client *client)
 {
     const struct gateway_band *rules = band_rules(world, client->band);
     struct world_band *band = &world->bands[client->band];
-    int64_t ttl_ms = any_usable(world) ? rules->ttl_ms : world->control.no_endpoint_ttl_ms;
+    int64_t ttl_ms = any_usable(world, client) ? rules->ttl_ms : world->control.no_endpoint_ttl_ms;
     client->is_waiting = true;
     client->since_ms = world->now_ms;
     client->key = rules->ordering == GATEWAY_ORDER_ARRIVAL ? world->now_ms
@@ -115,30 +127,37 @@ leaves_queue(struct world *world, struct sim_client *client)
 {
     const struct gateway_band *rules = band_rules(world, client->band);
     bool is_strict = rules->fairness == GATEWAY_FAIR_STRICT;
+    bool opens = goes_open(world, client);
+    uint64_t pools = pools_of(world, client);
     demand(world,
-           world->control.saturation.detector != GATEWAY_DETECT_CONCURRENCY ||
-               saturation(world) < world->control.threshold,
+           opens || pools == 0 ||
+               world->control.saturation.detector != GATEWAY_DETECT_CONCURRENCY ||
+               saturation(world, pools) < world->control.threshold,
            "I15_no_more_than_fits");
     for (uint32_t i = 0; i < REQUESTS_MAX; i++) {
         const struct sim_client *other = &world->clients[i];
         if (!other->is_open || !other->is_waiting || other == client)
             continue;
-        demand(world, other->band <= client->band, "I11_priority");
-        if (other->band != client->band || (!is_strict && other->flow != client->flow))
+        uint64_t others = pools_of(world, other);
+        demand(world, other->band <= client->band || !any_usable_in_both(world, pools, others),
+               "I11_priority");
+        if (other->band != client->band || (!is_strict && other->flow != client->flow) ||
+            others != pools || opens)
             continue;
         demand(world,
                other->key > client->key ||
                    (other->key == client->key && other->life > client->life),
                "I12_order");
     }
-    check_fairness(world, client);
+    if (!world->has_routes) /* else it is that of each set of pools */
+        check_fairness(world, client);
     wait_ends(world, client);
 }
 
 void
 refused_in_queue(struct world *world, struct sim_client *client, enum gateway_refusal refusal)
 {
-    if (!is_refusal_of_queue(refusal) && any_usable(world))
+    if (!is_refusal_of_queue(refusal) && any_usable(world, client))
         leaves_queue(world, client);
     else
         wait_ends(world, client);
@@ -181,7 +200,8 @@ had_share(const struct world *world, const struct sim_client *client)
         others += model != client->model && world->model_ended_ms[model] > 0 &&
                   world->model_ended_ms[model] >= since_ms;
     return world->share_window_ms > 0 && others > 0 &&
-           world->model_ended_ms[client->model] >= since_ms && saturation(world) >= 1;
+           world->model_ended_ms[client->model] >= since_ms &&
+           saturation(world, pools_of(world, client)) >= 1;
 }
 
 bool
@@ -192,16 +212,52 @@ queue_may_refuse(const struct world *world, const struct sim_client *client,
     if (refusal == GATEWAY_REFUSED_SHARE)
         return had_share(world, client);
     if (refusal == GATEWAY_REFUSED_SHED)
-        return !world->control.is_on && saturation(world) >= 1 &&
+        return !world->control.is_on && saturation(world, pools_of(world, client)) >= 1 &&
                (world_priorities[client->band] < 0 || gives_way(world, client));
     if (!client->is_waiting)
         return false;
     if (refusal == GATEWAY_REFUSED_QUEUE_FULL)
         return is_full(world, client);
     if (refusal == GATEWAY_REFUSED_EXPIRED)
-        return any_usable(world) && waited_ms >= band_rules(world, client->band)->ttl_ms;
-    return refusal == GATEWAY_REFUSED_NO_ENDPOINT && !any_usable(world) &&
+        return any_usable(world, client) && waited_ms >= band_rules(world, client->band)->ttl_ms;
+    return refusal == GATEWAY_REFUSED_NO_ENDPOINT && !any_usable(world, client) &&
            waited_ms >= world->control.no_endpoint_ttl_ms;
+}
+
+/* For no endpoint that it may use a request of its priority or a higher one waits with others. */
+static bool
+is_first_for_some(const struct world *world, const struct sim_client *client)
+{
+    uint64_t pools = pools_of(world, client);
+    for (uint32_t i = 0; i < REQUESTS_MAX; i++) {
+        const struct sim_client *other = &world->clients[i];
+        uint64_t others = pools_of(world, other);
+        if (other->is_open && other->is_waiting && other->band >= client->band && others != pools &&
+            any_usable_in_both(world, pools, others))
+            return false;
+    }
+    return true;
+}
+
+/* Without routes it is the same for all. */
+static void
+check_idling(struct world *world)
+{
+    bool all_fit = true;
+    for (uint32_t i = 0; i < REQUESTS_MAX; i++) {
+        const struct sim_client *client = &world->clients[i];
+        if (!client->is_open || !client->is_waiting)
+            continue;
+        uint64_t pools = pools_of(world, client);
+        bool fits =
+            any_usable(world, client) && saturation(world, pools) < world->control.threshold;
+        demand(world, pools != 0 && !goes_open(world, client), "I16_no_idling");
+        demand(world, !fits || !is_first_for_some(world, client), "I16_no_idling");
+        all_fit = all_fit && fits;
+        if (!world->has_routes)
+            break;
+    }
+    demand(world, !all_fit, "I16_no_idling");
 }
 
 void
@@ -210,7 +266,7 @@ check_queue(struct world *world)
     const struct gateway_flow_control *control = &world->control;
     if (world->waiting == 0 || gateway_next_ms(world->gateway) <= world->now_ms)
         return;
-    demand(world, !any_usable(world) || saturation(world) >= control->threshold, "I16_no_idling");
+    check_idling(world);
     demand(world, control->requests_max == 0 || world->waiting <= control->requests_max,
            "I17_limits");
     for (uint32_t i = 0; i < PRIORITIES; i += 2)

@@ -116,13 +116,22 @@ is_none_left(const struct world *world, const struct sim_client *client)
     return true;
 }
 
+uint64_t
+pools_of(const struct world *world, const struct sim_client *client)
+{
+    const struct gateway_route *route = world->has_routes ? route_of(world, client) : NULL;
+    uint64_t pools = route != NULL ? 0 : GATEWAY_ALL_POOLS;
+    for (uint32_t i = 0; route != NULL && i < route->target_count; i++)
+        pools |= world->targets[route->first_target + i].pools;
+    return pools;
+}
+
 bool
 goes_open(const struct world *world, const struct sim_client *client)
 {
-    const struct gateway_route *route = world->has_routes ? route_of(world, client) : NULL;
-    uint64_t pools = 0;
-    for (uint32_t i = 0; route != NULL && i < route->target_count; i++)
-        pools |= world->targets[route->first_target + i].pools;
+    uint64_t pools = pools_of(world, client);
+    if (pools == GATEWAY_ALL_POOLS)
+        return false;
     for (uint32_t i = 0; i < world->server_count; i++)
         if (is_usable(&world->servers[i]) && (pools & world->pools[i]) != 0)
             return false;

@@ -519,6 +519,10 @@ class StoppingAtLast(FlowTest):
 
 class Shedding(FlowTest):
     keys = {**FlowTest.keys, "featureGates": ["flowControl=false"]}
+    files = {"objectives.yaml": FlowTest.files["objectives.yaml"] + "".join(
+        f"\n---\nkind: InferenceModel\nmetadata: {{name: {name}}}\n"
+        f"spec: {{modelName: {name}, criticality: {criticality}, poolRef: {{name: all}}}}"
+        for name, criticality in (("base", "Standard"), ("red", "Sheddable")))}
 
     def test_negative_priorities_are_shed(self):
         batch = {"x-gateway-inference-objective": "batch"}
@@ -528,7 +532,10 @@ class Shedding(FlowTest):
         self.assertEqual((status, headers["Retry-After"]), (429, "1"))
         self.assertIn("negative priority", json.loads(body)["error"]["message"])
         self.assertEqual(self.gateway.chat()[0], 200)
-        self.assertEqual(self.gateway.figures()["shed_total"], 1)
+        for objective, status in ("unknown", 429), ("normal", 200):  # unknown: the route's
+            self.assertEqual(self.gateway.chat("red", headers={
+                "x-gateway-inference-objective": objective})[0], status)
+        self.assertEqual(self.gateway.figures()["shed_total"], 2)
         self.assertEqual(len(held), 2)
 
 

@@ -117,15 +117,15 @@ test_utilization_is_the_mean_of_the_fullest(void **state)
     struct gateway_flow_control control = control_make();
     control.is_on = false;
     struct rig rig = rig_make(&control);
-    assert_true(gateway_pool_saturation(rig.core) == 0);
+    assert_true(gateway_pool_saturation(rig.core, GATEWAY_ALL_POOLS) == 0);
     rig.now_ms += 6000;
     step(&rig, (struct gateway_event){.kind = GATEWAY_TICK});
     scrape(&rig, 0, 5, 0.4); /* 1 by its queue */
     scrape(&rig, 1, 1, 0.4); /* 0.5 by its KV cache */
-    assert_true(gateway_pool_saturation(rig.core) == 0.75);
+    assert_true(gateway_pool_saturation(rig.core, GATEWAY_ALL_POOLS) == 0.75);
     for (uint32_t i = 0; i < ENDPOINTS; i++)
         step(&rig, (struct gateway_event){.kind = GATEWAY_REMOVED, .endpoint = i});
-    assert_true(gateway_pool_saturation(rig.core) == 1);
+    assert_true(gateway_pool_saturation(rig.core, GATEWAY_ALL_POOLS) == 1);
     gateway_destroy(rig.core);
 }
 
@@ -139,12 +139,12 @@ test_figures_age_only_in_use(void **state)
         control.saturation.ignores_stale = ignores;
         struct rig rig = rig_make(&control);
         rig.now_ms += 4000;
-        assert_true(gateway_pool_saturation(rig.core) == 0);
+        assert_true(gateway_pool_saturation(rig.core, GATEWAY_ALL_POOLS) == 0);
         request(&rig, 0, (struct gateway_ask){0});
         assert_int_equal(rig.sent_count, 1);
         rig.now_ms += 201;
         step(&rig, (struct gateway_event){.kind = GATEWAY_TICK});
-        assert_true(gateway_pool_saturation(rig.core) == (ignores ? 0 : 0.5));
+        assert_true(gateway_pool_saturation(rig.core, GATEWAY_ALL_POOLS) == (ignores ? 0 : 0.5));
         gateway_destroy(rig.core);
     }
 }
@@ -247,7 +247,7 @@ test_tokens_in_flight_fill_a_pool(void **state)
     for (uint32_t i = 0; i < 3; i++)
         request(&rig, i, (struct gateway_ask){.tokens = 400}); /* 1000 with its answer */
     assert_int_equal(rig.sent_count, 2);
-    assert_true(gateway_pool_saturation(rig.core) == 1);
+    assert_true(gateway_pool_saturation(rig.core, GATEWAY_ALL_POOLS) == 1);
     step(&rig,
          (struct gateway_event){.kind = GATEWAY_ENDED, .request = 0, .end = GATEWAY_END_CANCELLED});
     assert_int_equal(rig.sent_count, 3);

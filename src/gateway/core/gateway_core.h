@@ -24,7 +24,7 @@ enum {
     GATEWAY_TRIES_MAX = 8,
     GATEWAY_FILTERS_MAX = 4,
     GATEWAY_BANDS_CONFIGURED_MAX = 16,
-    GATEWAY_BANDS_MAX = 64, /* priorities in use at a time */
+    GATEWAY_BANDS_MAX = 256, /* priorities in use at a time, in each set of pools */
     GATEWAY_WAIT_BUCKETS = 10,
     GATEWAY_REASONS_MAX = 8, /* endpoints that are told for one choice */
     GATEWAY_ROUTES_MAX = 1024,
@@ -136,6 +136,8 @@ extern const char *const gateway_fairness_names[GATEWAY_FAIRNESS_COUNT];
 extern const char *const gateway_ordering_names[GATEWAY_ORDERING_COUNT];
 
 /* ---- routes, as data (R) ---- */
+
+#define GATEWAY_ALL_POOLS UINT64_MAX /* and endpoints of none */
 
 /* One of the models that stand for the one that a client names. Those of one tier share by weight;
  * a tier is the fallback of the one before it. */
@@ -437,8 +439,8 @@ struct gateway_objective_view {
 /* Of the route at that position, as given last. False: there is none, or no objective. */
 bool gateway_look_objective(const struct gateway *gateway, uint32_t position,
                             struct gateway_objective_view *view);
-/* F2. 1 if there is no endpoint. */
-double gateway_pool_saturation(const struct gateway *gateway);
+/* F2, of the endpoints of these pools. 1 if there is none. */
+double gateway_pool_saturation(const struct gateway *gateway, uint64_t pools);
 /* CHECKs the state's invariants. */
 void gateway_check(const struct gateway *gateway);
 

@@ -55,42 +55,26 @@ gateway_look_adapters(const struct gateway *gateway, uint32_t number,
     return count;
 }
 
-/* The other band of the priority; NULL: there is none. */
-static const struct core_band *
-twin_of(const struct gateway *gateway, const struct core_band *band)
-{
-    for (uint32_t i = 0; i < GATEWAY_BANDS_MAX; i++) {
-        const struct core_band *other = &gateway->queue.bands[i];
-        if (other != band && other->is_used && other->config.priority == band->config.priority)
-            return other;
-    }
-    return NULL;
-}
-
-/* One row for both bands of a priority (O2). */
+/* One row for all bands of a priority, at the first of them. */
 bool
 gateway_look_band(const struct gateway *gateway, uint32_t position, struct gateway_band_view *view)
 {
     CHECK(position < GATEWAY_BANDS_MAX);
-    const struct core_band *band = &gateway->queue.bands[position];
-    const struct core_band *twin = twin_of(gateway, band);
-    if (!band->is_used || (band->is_raised && twin != NULL))
-        return false;
-    *view = (struct gateway_band_view){
-        .priority = band->config.priority,
-        .requests = band->count,
-        .bytes = band->bytes,
-        .waited_ms = band->waited_ms,
-    };
-    memcpy(view->waits, band->waits, sizeof(view->waits));
-    if (twin == NULL)
-        return true;
-    view->requests += twin->count;
-    view->bytes += twin->bytes;
-    view->waited_ms += twin->waited_ms;
-    for (int i = 0; i <= GATEWAY_WAIT_BUCKETS; i++)
-        view->waits[i] += twin->waits[i];
-    return true;
+    const struct core_band *first = &gateway->queue.bands[position];
+    *view = (struct gateway_band_view){.priority = first->config.priority};
+    for (uint32_t i = 0; i < GATEWAY_BANDS_MAX; i++) {
+        const struct core_band *band = &gateway->queue.bands[i];
+        if (!band->is_used || band->config.priority != view->priority)
+            continue;
+        if (i < position)
+            return false;
+        view->requests += band->count;
+        view->bytes += band->bytes;
+        view->waited_ms += band->waited_ms;
+        for (int bucket = 0; bucket <= GATEWAY_WAIT_BUCKETS; bucket++)
+            view->waits[bucket] += band->waits[bucket];
+    }
+    return first->is_used;
 }
 
 static void

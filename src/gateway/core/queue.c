@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The requests that wait (F3 to F6): bands by priority, in each a heap of flows by the service that
- * they got, in each of these a heap of requests in their order.
+ * The requests that wait (F3 to F6): bands by priority and pools, in each a heap of flows by the
+ * service that they got, in each of these a heap of requests in their order.
  *
  * A flow outlives its requests, or a tenant that sends one request at a time would never be charged
  * for the last. There are twice as many flows as requests; of those without one, the flow that has
@@ -19,6 +19,8 @@
 /* As the reference estimates an answer, whatever the client asks for. */
 enum { OUTPUT_TOKENS = 128 };
 
+enum { OPENED_LOOKS = 256 }; /* in one step */
+
 const char *const gateway_fairness_names[GATEWAY_FAIRNESS_COUNT] = {
     "global-strict-fairness-policy",
     "round-robin-fairness-policy",
@@ -34,10 +36,12 @@ const uint32_t gateway_wait_buckets_ms[GATEWAY_WAIT_BUCKETS] = {1,    10,   50, 
 
 /* ---- bands ---- */
 
-/* The band of a priority, made if need be; NULL: there are too many. */
+/* The band of a request, made if need be; NULL: there are too many. */
 static struct core_band *
-band_find(struct gateway *gateway, int32_t priority, bool is_raised)
+band_find(struct gateway *gateway, const struct gateway_ask *ask)
 {
+    int32_t priority = ask->priority;
+    uint64_t pools = route_pools(gateway, ask);
     const struct gateway_flow_control *control = &gateway->config.flow_control;
     const struct gateway_band *config = priority < 0 ? &control->other_negative : &control->other;
     struct core_band *spare = NULL;
@@ -46,7 +50,8 @@ band_find(struct gateway *gateway, int32_t priority, bool is_raised)
             config = &control->bands[i];
     for (uint32_t i = 0; i < GATEWAY_BANDS_MAX; i++) {
         struct core_band *band = &gateway->queue.bands[i];
-        if (band->is_used && band->config.priority == priority && band->is_raised == is_raised)
+        if (band->is_used && band->config.priority == priority &&
+            band->is_raised == ask->is_raised && band->pools == pools)
             return band;
         bool is_better = spare == NULL || (spare->is_used && !band->is_used);
         if (!band->is_configured && band->count == 0 && is_better)
@@ -54,7 +59,8 @@ band_find(struct gateway *gateway, int32_t priority, bool is_raised)
     }
     if (spare == NULL)
         return NULL;
-    *spare = (struct core_band){.is_used = true, .is_raised = is_raised, .config = *config};
+    *spare = (struct core_band){
+        .is_used = true, .is_raised = ask->is_raised, .pools = pools, .config = *config};
     spare->config.priority = priority;
     spare->epoch = ++gateway->queue.order;
     return spare;
@@ -82,8 +88,8 @@ flow_wake(struct core_flow *flow)
 static uint64_t
 flow_hash(const struct gateway *gateway, uint64_t id, const struct core_band *band)
 {
-    uint64_t key[4] = {gateway->config.seed, id, (uint64_t)(int64_t)band->config.priority,
-                       band->is_raised};
+    uint64_t key[5] = {gateway->config.seed, id, (uint64_t)(int64_t)band->config.priority,
+                       band->is_raised, band->pools};
     return gateway_name_hash(key, sizeof(key));
 }
 
@@ -96,7 +102,7 @@ flow_find(struct gateway *gateway, uint64_t id, const struct core_band *band)
     for (; entry != NULL; entry = hash_table_next(entry)) {
         struct core_flow *known = (struct core_flow *)entry;
         if (known->id == id && known->priority == band->config.priority &&
-            known->is_raised == band->is_raised)
+            known->is_raised == band->is_raised && known->pools == band->pools)
             return known;
     }
     struct core_flow *flow = queue->idle.newer;
@@ -107,6 +113,7 @@ flow_find(struct gateway *gateway, uint64_t id, const struct core_band *band)
     flow->id = id;
     flow->priority = band->config.priority;
     flow->is_raised = band->is_raised;
+    flow->pools = band->pools;
     flow->epoch = UINT64_MAX;
     hash_table_add(&queue->named, &flow->entry, hash);
     return flow;
@@ -156,7 +163,7 @@ is_room(uint64_t used, uint64_t more, uint64_t max)
     return max == 0 || (used <= max && more <= max - used);
 }
 
-/* Both bands of a priority (O2) share its limits. */
+/* All bands of a priority share its limits. */
 static bool
 has_room(const struct core_queue *queue, const struct core_band *band, uint64_t bytes)
 {
@@ -189,35 +196,43 @@ ttl_of(const struct gateway *gateway, const struct core_request *request,
                                  : gateway->config.flow_control.no_endpoint_ttl_ms;
 }
 
+/* Its times and the keys of its heaps are set. */
+static void
+request_enter(struct gateway *gateway, struct core_request *request, struct core_band *band)
+{
+    struct core_queue *queue = &gateway->queue;
+    bool is_shared = band->config.fairness == GATEWAY_FAIR_STRICT;
+    struct core_flow *flow = flow_find(gateway, is_shared ? 0 : request->ask.flow, band);
+    request->flow = flow;
+    if (flow->waiting == NULL)
+        flow_join(gateway, flow, band);
+    pairing_heap_push(&flow->waiting, &request->in_flow);
+    pairing_heap_push(&queue->expiry, &request->by_expiry);
+    queue->count++;
+    queue->bytes += request->ask.bytes;
+    band->count++;
+    band->bytes += request->ask.bytes;
+}
+
 bool
 queue_add(struct gateway *gateway, uint32_t number, const struct gateway_ask *ask)
 {
     const struct gateway_flow_control *control = &gateway->config.flow_control;
     struct core_queue *queue = &gateway->queue;
     struct core_request *request = &gateway->requests[number];
-    struct core_band *band = band_find(gateway, ask->priority, ask->is_raised);
+    struct core_band *band = band_find(gateway, ask);
     if (band == NULL || !is_room(queue->count, 1, control->requests_max) ||
         !is_room(queue->bytes, ask->bytes, control->bytes_max) ||
         !has_room(queue, band, ask->bytes))
         return false;
-    bool is_shared = band->config.fairness == GATEWAY_FAIR_STRICT;
-    struct core_flow *flow = flow_find(gateway, is_shared ? 0 : ask->flow, band);
     request->state = REQUEST_QUEUED;
     request->ask = *ask;
-    request->flow = flow;
     request->queued_ms = gateway->now_ms;
-    request->had_endpoint = pool_has_endpoint(gateway);
+    request->had_endpoint = pools_have_endpoint(gateway, band->pools);
     request->by_expiry.key = gateway->now_ms + ttl_of(gateway, request, band);
     request->by_expiry.order = request->in_flow.order = queue->order++;
     request->in_flow.key = order_key(request, band->config.ordering);
-    if (flow->waiting == NULL)
-        flow_join(gateway, flow, band);
-    pairing_heap_push(&flow->waiting, &request->in_flow);
-    pairing_heap_push(&queue->expiry, &request->by_expiry);
-    queue->count++;
-    queue->bytes += ask->bytes;
-    band->count++;
-    band->bytes += ask->bytes;
+    request_enter(gateway, request, band);
     return true;
 }
 
@@ -249,28 +264,94 @@ number_of(const struct gateway *gateway, const struct core_request *request)
     return (uint32_t)(request - gateway->requests);
 }
 
-/* F3, O2. */
+static const struct core_request *
+first_of(const struct core_band *band)
+{
+    const struct core_flow *flow = OWNER(band->flows, struct core_flow, in_band);
+    return OWNER(flow->waiting, struct core_request, in_flow);
+}
+
+/* F3, O2; of other pools, the one that has waited longer. */
 static bool
 is_before(const struct core_band *band, const struct core_band *other)
 {
-    return band->config.priority != other->config.priority
-               ? band->config.priority > other->config.priority
-               : band->is_raised && !other->is_raised;
+    if (band->config.priority != other->config.priority)
+        return band->config.priority > other->config.priority;
+    if (band->is_raised != other->is_raised)
+        return band->is_raised;
+    return first_of(band)->in_flow.order < first_of(other)->in_flow.order;
+}
+
+/* The band that follows; NULL `last`: the first one. */
+static const struct core_band *
+next_band(const struct gateway *gateway, const struct core_band *last)
+{
+    const struct core_band *best = NULL;
+    for (uint32_t i = 0; i < GATEWAY_BANDS_MAX; i++) {
+        const struct core_band *band = &gateway->queue.bands[i];
+        bool may_follow = band->count > 0 && (last == NULL || is_before(last, band));
+        if (may_follow && (best == NULL || is_before(band, best)))
+            best = band;
+    }
+    return best;
+}
+
+/* A request without pools leaves to be refused. */
+static bool
+has_way(const struct gateway *gateway, const struct core_band *band)
+{
+    return band->pools == 0 ||
+           (pools_have_endpoint(gateway, band->pools) &&
+            gateway_pool_saturation(gateway, band->pools) < gateway->config.flow_control.threshold);
 }
 
 uint32_t
 queue_first(const struct gateway *gateway)
 {
-    const struct core_band *best = NULL;
-    for (uint32_t i = 0; i < GATEWAY_BANDS_MAX; i++) {
-        const struct core_band *band = &gateway->queue.bands[i];
-        if (band->count > 0 && (best == NULL || is_before(band, best)))
-            best = band;
+    uint64_t awaited = 0; /* pools with an endpoint for which others wait already */
+    const struct core_band *band = next_band(gateway, NULL);
+    for (; band != NULL; band = next_band(gateway, band)) {
+        if ((band->pools & awaited) == 0 && has_way(gateway, band))
+            return number_of(gateway, first_of(band));
+        awaited |= pools_sharing(gateway, band->pools);
     }
-    if (best == NULL)
-        return NONE;
-    const struct core_flow *flow = OWNER(best->flows, struct core_flow, in_band);
-    return number_of(gateway, OWNER(flow->waiting, struct core_request, in_flow));
+    return NONE;
+}
+
+void
+queue_reopen(struct gateway *gateway)
+{
+    gateway->queue.opened_at = gateway->routes.open_pools != 0 ? 0 : gateway->config.requests_max;
+}
+
+uint32_t
+queue_opened(struct gateway *gateway)
+{
+    struct core_queue *queue = &gateway->queue;
+    for (uint32_t i = 0; i < OPENED_LOOKS && queue->opened_at < gateway->config.requests_max; i++) {
+        uint32_t number = queue->opened_at++;
+        const struct core_request *request = &gateway->requests[number];
+        if (request->state == REQUEST_QUEUED && route_is_open(gateway, &request->ask))
+            return number;
+    }
+    return NONE;
+}
+
+/* Without a free band a request stays where it is. */
+void
+queue_regroup(struct gateway *gateway)
+{
+    for (uint32_t i = 0; i < gateway->config.requests_max && gateway->queue.count > 0; i++) {
+        struct core_request *request = &gateway->requests[i];
+        if (request->state != REQUEST_QUEUED ||
+            request->flow->pools == route_pools(gateway, &request->ask))
+            continue;
+        struct core_band *band = band_find(gateway, &request->ask);
+        if (band == NULL)
+            continue;
+        queue_remove(gateway, i);
+        request_enter(gateway, request, band);
+    }
 }
 
 void
@@ -292,7 +373,7 @@ queue_serve(struct gateway *gateway, uint32_t number)
 static bool
 is_over(struct gateway *gateway, struct core_request *request)
 {
-    bool has_endpoint = pool_has_endpoint(gateway);
+    bool has_endpoint = pools_have_endpoint(gateway, request->flow->pools);
     if (has_endpoint == request->had_endpoint)
         return true;
     request->had_endpoint = has_endpoint;
@@ -332,8 +413,10 @@ queue_init(struct gateway *gateway)
     for (uint32_t i = 0; i < flow_count; i++)
         flow_rest(queue, &queue->flows[i]);
     for (uint32_t i = 0; i < control->band_count; i++)
-        queue->bands[i] =
-            (struct core_band){.is_used = true, .is_configured = true, .config = control->bands[i]};
+        queue->bands[i] = (struct core_band){.is_used = true,
+                                             .is_configured = true,
+                                             .pools = GATEWAY_ALL_POOLS,
+                                             .config = control->bands[i]};
 }
 
 void

@@ -77,24 +77,6 @@ route_tries_max(const struct gateway *gateway, const struct gateway_ask *ask)
     return route != NULL && route->tries_max > 0 ? route->tries_max : gateway->config.tries_max;
 }
 
-bool
-route_is_open(const struct gateway *gateway, const struct gateway_ask *ask)
-{
-    const struct gateway_route *route = route_find(gateway, ask->model);
-    uint64_t pools = 0;
-    for (uint32_t i = 0; route != NULL && i < route->target_count; i++)
-        pools |= gateway->routes.targets[route->first_target + i].pools;
-    if ((pools & gateway->routes.open_pools) == 0)
-        return false;
-    for (uint32_t i = 0; i < gateway->endpoint_limit; i++) {
-        const struct core_endpoint *endpoint = &gateway->endpoints[i];
-        bool is_usable = endpoint->state == GATEWAY_UP || endpoint->state == GATEWAY_SUSPECT;
-        if (is_usable && (endpoint->pools & pools) != 0)
-            return false;
-    }
-    return true;
-}
-
 /* ---- the choice of a target ---- */
 
 static uint32_t

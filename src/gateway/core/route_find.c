@@ -22,6 +22,24 @@ route_find(const struct gateway *gateway, uint64_t model)
     return found;
 }
 
+uint64_t
+route_pools(const struct gateway *gateway, const struct gateway_ask *ask)
+{
+    const struct gateway_route *route = route_find(gateway, ask->model);
+    uint64_t pools = route != NULL ? 0 : GATEWAY_ALL_POOLS;
+    for (uint32_t i = 0; route != NULL && i < route->target_count; i++)
+        pools |= gateway->routes.targets[route->first_target + i].pools;
+    return pools;
+}
+
+bool
+route_is_open(const struct gateway *gateway, const struct gateway_ask *ask)
+{
+    uint64_t pools =
+        route_find(gateway, ask->model) != NULL ? route_pools(gateway, ask) : UINT64_C(0);
+    return (pools & gateway->routes.open_pools) != 0 && !pools_have_endpoint(gateway, pools);
+}
+
 void
 route_apply(const struct core_request *request, struct gateway_ask *ask)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How full the pool is (F2), by the reference's formulas, over the endpoints that S1 would choose
+/* How full pools are (F2), by the reference's formulas, over the endpoints that S1 would choose
  * from. */
 #include "gateway/core/state.h"
 
@@ -9,23 +9,38 @@ const char *const gateway_detector_names[GATEWAY_DETECTOR_COUNT] = {
 };
 
 static enum gateway_state
-state_used(const struct gateway *gateway)
+state_used(const struct gateway *gateway, uint64_t pools)
 {
     enum gateway_state best = GATEWAY_DOWN;
     for (uint32_t i = 0; i < gateway->endpoint_limit; i++) {
-        enum gateway_state state = gateway->endpoints[i].state;
-        if (state == GATEWAY_UP)
-            return state;
-        if (state == GATEWAY_SUSPECT)
-            best = state;
+        const struct core_endpoint *endpoint = &gateway->endpoints[i];
+        if (!endpoint_is_in(endpoint, pools))
+            continue;
+        if (endpoint->state == GATEWAY_UP)
+            return GATEWAY_UP;
+        if (endpoint->state == GATEWAY_SUSPECT)
+            best = GATEWAY_SUSPECT;
     }
     return best;
 }
 
 bool
-pool_has_endpoint(const struct gateway *gateway)
+pools_have_endpoint(const struct gateway *gateway, uint64_t pools)
 {
-    return state_used(gateway) != GATEWAY_DOWN;
+    return state_used(gateway, pools) != GATEWAY_DOWN;
+}
+
+uint64_t
+pools_sharing(const struct gateway *gateway, uint64_t pools)
+{
+    uint64_t sharing = 0;
+    for (uint32_t i = 0; i < gateway->endpoint_limit; i++) {
+        const struct core_endpoint *endpoint = &gateway->endpoints[i];
+        bool is_usable = endpoint->state == GATEWAY_UP || endpoint->state == GATEWAY_SUSPECT;
+        if (is_usable && endpoint_is_in(endpoint, pools))
+            sharing |= pools == GATEWAY_ALL_POOLS ? pools : endpoint->pools;
+    }
+    return sharing;
 }
 
 /* Figures age only while requests of ours may change them. */
@@ -44,14 +59,14 @@ larger(double a, double b)
 }
 
 static double
-utilization(const struct gateway *gateway, enum gateway_state state)
+utilization(const struct gateway *gateway, uint64_t pools, enum gateway_state state)
 {
     const struct gateway_saturation *by = &gateway->config.flow_control.saturation;
     double sum = 0;
     uint32_t count = 0;
     for (uint32_t i = 0; i < gateway->endpoint_limit; i++) {
         const struct core_endpoint *endpoint = &gateway->endpoints[i];
-        if (endpoint->state != state)
+        if (endpoint->state != state || !endpoint_is_in(endpoint, pools))
             continue;
         bool stale = is_stale(gateway, endpoint);
         if (stale && by->ignores_stale)
@@ -65,7 +80,7 @@ utilization(const struct gateway *gateway, enum gateway_state state)
 }
 
 static double
-concurrency(const struct gateway *gateway, enum gateway_state state)
+concurrency(const struct gateway *gateway, uint64_t pools, enum gateway_state state)
 {
     const struct gateway_saturation *by = &gateway->config.flow_control.saturation;
     uint64_t requests = 0;
@@ -73,7 +88,7 @@ concurrency(const struct gateway *gateway, enum gateway_state state)
     uint32_t count = 0;
     for (uint32_t i = 0; i < gateway->endpoint_limit; i++) {
         const struct core_endpoint *endpoint = &gateway->endpoints[i];
-        if (endpoint->state != state)
+        if (endpoint->state != state || !endpoint_is_in(endpoint, pools))
             continue;
         count++;
         requests += endpoint->in_flight;
@@ -85,12 +100,12 @@ concurrency(const struct gateway *gateway, enum gateway_state state)
 }
 
 double
-gateway_pool_saturation(const struct gateway *gateway)
+gateway_pool_saturation(const struct gateway *gateway, uint64_t pools)
 {
-    enum gateway_state state = state_used(gateway);
+    enum gateway_state state = state_used(gateway, pools);
     if (state == GATEWAY_DOWN)
         return 1;
     return gateway->config.flow_control.saturation.detector == GATEWAY_DETECT_CONCURRENCY
-               ? concurrency(gateway, state)
-               : utilization(gateway, state);
+               ? concurrency(gateway, pools, state)
+               : utilization(gateway, pools, state);
 }

@@ -85,6 +85,7 @@ struct core_flow {
     uint64_t id;
     int32_t priority;
     bool is_raised;
+    uint64_t pools;
     uint64_t epoch;                    /* of the band to which its key belongs */
     struct core_band *band;            /* while requests wait, else NULL */
     struct pairing_heap_node in_band;  /* while requests wait; its key is the service it got */
@@ -96,7 +97,8 @@ struct core_flow {
 struct core_band {
     bool is_used;
     bool is_configured;
-    bool is_raised; /* O2: goes before the other band of its priority */
+    bool is_raised; /* O2: goes before those of its priority that are not */
+    uint64_t pools; /* that its requests may go to */
     uint64_t epoch; /* other bands with this priority had others */
     struct gateway_band config;
     uint32_t count;
@@ -113,6 +115,7 @@ struct core_queue {
     uint64_t bytes;
     uint64_t order;
     bool is_eager;                    /* another request may leave at once */
+    uint32_t opened_at;               /* R6: requests below it have been looked at */
     struct pairing_heap_node *expiry; /* by_expiry of requests */
     struct hash_table named;
     struct core_flow *flows;
@@ -229,6 +232,8 @@ void route_take(struct gateway *gateway, const struct gateway_routes *routes);
 const struct gateway_route *route_find(const struct gateway *gateway, uint64_t model);
 /* R1: false: no route admits its model. Gives it the route's priority. */
 bool route_admit(const struct gateway *gateway, struct gateway_ask *ask);
+/* The pools of all its targets. 0: it has none to go to. */
+uint64_t route_pools(const struct gateway *gateway, const struct gateway_ask *ask);
 /* R6: its endpoints are all down, and it goes to one all the same. */
 bool route_is_open(const struct gateway *gateway, const struct gateway_ask *ask);
 uint32_t route_tries_max(const struct gateway *gateway, const struct gateway_ask *ask);
@@ -273,7 +278,15 @@ bool objective_sheds(const struct gateway *gateway, const struct gateway_ask *as
 
 /* ---- saturation.c ---- */
 
-bool pool_has_endpoint(const struct gateway *gateway);
+static inline bool
+endpoint_is_in(const struct core_endpoint *endpoint, uint64_t pools)
+{
+    return pools == GATEWAY_ALL_POOLS || (endpoint->pools & pools) != 0;
+}
+
+bool pools_have_endpoint(const struct gateway *gateway, uint64_t pools);
+/* All pools that have a usable endpoint in common with these. */
+uint64_t pools_sharing(const struct gateway *gateway, uint64_t pools);
 
 /* ---- queue.c ---- */
 
@@ -282,8 +295,14 @@ void queue_fini(struct gateway *gateway);
 /* False: a limit is reached. */
 bool queue_add(struct gateway *gateway, uint32_t number, const struct gateway_ask *ask);
 void queue_remove(struct gateway *gateway, uint32_t number);
-/* The request to leave next (F3 to F5). */
+/* The request that may leave now (F3 to F5), or NONE. */
 uint32_t queue_first(const struct gateway *gateway);
+/* R6: one that waits no longer because its pools have gone down, or NONE. */
+uint32_t queue_opened(struct gateway *gateway);
+/* Endpoints or routes are others: queue_opened begins anew. */
+void queue_reopen(struct gateway *gateway);
+/* After other routes were taken: requests wait with those of their pools. */
+void queue_regroup(struct gateway *gateway);
 /* The same, removed and charged. */
 void queue_serve(struct gateway *gateway, uint32_t number);
 /* A request whose time is over (F6), or NONE. */

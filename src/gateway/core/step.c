@@ -82,6 +82,7 @@ endpoint_enter(struct gateway *gateway, uint32_t number, enum gateway_state stat
                                                          endpoint->state == GATEWAY_SUSPECT);
     gateway->counts.returned += state == GATEWAY_UP && endpoint->state == GATEWAY_DOWN;
     endpoint->state = state;
+    queue_reopen(gateway);
     act(gateway, GATEWAY_CHANGED, number)->state = state;
 }
 
@@ -453,12 +454,20 @@ place(struct gateway *gateway, uint32_t number, const struct gateway_ask *asked)
     action->target = target;
 }
 
+/* Whether its pools are saturated and it goes to none of them all the same. */
+static bool
+lacks_room(const struct gateway *gateway, const struct gateway_ask *ask)
+{
+    uint64_t pools = route_pools(gateway, ask);
+    return pools != 0 && gateway_pool_saturation(gateway, pools) >= 1 &&
+           !route_is_open(gateway, ask);
+}
+
 /* F1, O3. */
 static bool
 is_shed(const struct gateway *gateway, const struct gateway_ask *ask)
 {
-    return (ask->priority < 0 || objective_sheds(gateway, ask)) &&
-           gateway_pool_saturation(gateway) >= 1 && !route_is_open(gateway, ask);
+    return (ask->priority < 0 || objective_sheds(gateway, ask)) && lacks_room(gateway, ask);
 }
 
 static void
@@ -473,11 +482,11 @@ on_request(struct gateway *gateway, const struct gateway_event *event)
     if (!route_admit(gateway, &ask)) { /* R1 */
         gateway->counts.unknown++;
         refuse(gateway, event->request, GATEWAY_REFUSED_UNKNOWN);
-    } else if (share_exceeded(gateway, ask.model) && gateway_pool_saturation(gateway) >= 1 &&
-               !route_is_open(gateway, &ask)) {
+    } else if (share_exceeded(gateway, ask.model) && lacks_room(gateway, &ask)) {
         gateway->counts.share_exceeded++; /* F7 */
         refuse(gateway, event->request, GATEWAY_REFUSED_SHARE);
-    } else if (gateway->config.flow_control.is_on && !route_is_open(gateway, &ask)) {
+    } else if (gateway->config.flow_control.is_on && route_pools(gateway, &ask) != 0 &&
+               !route_is_open(gateway, &ask)) {
         if (queue_add(gateway, event->request, &ask)) {
             gateway->counts.queued++;
             return;
@@ -503,17 +512,21 @@ on_queue(struct gateway *gateway)
         return;
     uint32_t expired = queue_expired(gateway);
     if (expired != NONE) {
+        uint64_t pools = request_at(gateway, expired)->flow->pools;
         gateway->counts.queue_expired++;
         queue_remove(gateway, expired);
         refuse(gateway, expired,
-               pool_has_endpoint(gateway) ? GATEWAY_REFUSED_EXPIRED : GATEWAY_REFUSED_NO_ENDPOINT);
+               pools_have_endpoint(gateway, pools) ? GATEWAY_REFUSED_EXPIRED
+                                                   : GATEWAY_REFUSED_NO_ENDPOINT);
         queue->is_eager = queue->count > 0;
         return;
     }
-    if (!pool_has_endpoint(gateway) ||
-        gateway_pool_saturation(gateway) >= gateway->config.flow_control.threshold)
+    uint32_t first = queue_opened(gateway);
+    if (first == NONE)
+        first = queue_first(gateway);
+    queue->is_eager = first != NONE || queue->opened_at < gateway->config.requests_max;
+    if (first == NONE)
         return;
-    uint32_t first = queue_first(gateway);
     struct gateway_ask ask = request_at(gateway, first)->ask;
     queue_serve(gateway, first);
     place(gateway, first, &ask);
@@ -607,7 +620,11 @@ gateway_step(struct gateway *gateway, const struct gateway_event *event, uint32_
     objective_roll(gateway);
     switch (event->kind) {
     case GATEWAY_TICK: break;
-    case GATEWAY_ROUTED: route_take(gateway, event->routes); break;
+    case GATEWAY_ROUTED:
+        route_take(gateway, event->routes);
+        queue_regroup(gateway);
+        queue_reopen(gateway);
+        break;
     case GATEWAY_ADDED: on_added(gateway, event); break;
     case GATEWAY_REMOVED: on_removed(gateway, event->endpoint); break;
     case GATEWAY_SCRAPED:

@@ -196,7 +196,7 @@ endpoint_pool_write_state(struct endpoint_pool *pool, struct json *json, uint64_
     const struct pool_journal *journal = pool->journal;
     const struct gateway_counts *counts = gateway_counts(pool->core);
     CHECK(journal != NULL);
-    json_field_double(json, "saturation", gateway_pool_saturation(pool->core));
+    json_field_double(json, "saturation", gateway_pool_saturation(pool->core, GATEWAY_ALL_POOLS));
     json_field_string(json, "picker", gateway_picker_names[pool->settings->scheduler.picker]);
     json_field_uint(json, "sent", counts->sent);
     json_field_uint(json, "retried", counts->retried);

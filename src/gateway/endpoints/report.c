@@ -139,7 +139,7 @@ put_flow_control(struct bytes *out, const struct endpoint_pool *pool)
 {
     struct gateway_band_view band;
     put_line(out, "inference_extension_flow_control_pool_saturation %g\n",
-             gateway_pool_saturation(pool->core));
+             gateway_pool_saturation(pool->core, GATEWAY_ALL_POOLS));
     for (uint32_t i = 0; i < GATEWAY_BANDS_MAX; i++)
         if (gateway_look_band(pool->core, i, &band))
             put_band(out, &band);

@@ -46,7 +46,7 @@ struct extproc_ask {
     uint64_t session;
     uint64_t label;
     int32_t priority;
-    bool has_priority; /* it names an objective */
+    bool has_priority; /* it names an objective that is there */
     size_t name_at;    /* where the body has the model's name, with quotes */
     size_t name_bytes; /* 0: it was not read */
     uint64_t flow;

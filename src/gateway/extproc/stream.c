@@ -262,8 +262,8 @@ take_objective(const struct extproc_stream *stream, struct wire_span objective)
     char *name = strndup(objective.data, objective.bytes);
     CHECK(name != NULL);
     stream->ask->priority = 0;
-    stream->ask->has_priority = true;
-    (void)endpoint_pool_priority(stream->extproc->endpoints, name, &stream->ask->priority);
+    stream->ask->has_priority =
+        endpoint_pool_priority(stream->extproc->endpoints, name, &stream->ask->priority);
     free(name);
 }
 

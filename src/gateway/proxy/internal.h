@@ -58,7 +58,7 @@ struct exchange {
     uint64_t session;
     uint64_t label; /* that its header names; 0: none */
     int32_t priority;
-    bool has_priority; /* it names an objective */
+    bool has_priority; /* it names an objective that is there */
     uint64_t flow;
     uint64_t tokens; /* of the prompt, as estimated */
     int64_t slo_ms;

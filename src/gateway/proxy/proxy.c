@@ -111,9 +111,10 @@ head_scan(struct exchange *exchange)
     exchange->session = session != NULL ? gateway_name_hash(session, strlen(session)) : 0;
     exchange->flow = flow != NULL ? gateway_name_hash(flow, strlen(flow)) : 0;
     exchange->priority = 0;
-    exchange->has_priority = objective != NULL;
+    exchange->has_priority = false;
     if (objective != NULL)
-        (void)endpoint_pool_priority(exchange->proxy->endpoints, objective, &exchange->priority);
+        exchange->has_priority =
+            endpoint_pool_priority(exchange->proxy->endpoints, objective, &exchange->priority);
     exchange->slo_ms = slo_ms > 0 && slo_ms <= INT32_MAX ? slo_ms : 0;
 }
 

@@ -205,20 +205,28 @@ add_document(struct resource_set *set, const struct tree_node *document, const c
     set->count++;
 }
 
+/* Takes the name. `text` ends in a NUL. */
+static void
+add_text(struct resource_set *set, char *name, const char *text, size_t bytes,
+         struct tree_report *report)
+{
+    struct resource_file *file = &set->files[set->file_count++];
+    *file = (struct resource_file){.name = name};
+    if (!(is_blank(text) && strlen(text) == bytes))
+        file->tree = tree_read(text, bytes, &limits, report);
+    for (const struct tree_node *node = file->tree; node != NULL; node = node->next)
+        if (!node_is_null(node) && node->kind != NODE_BROKEN)
+            add_document(set, node, name, report);
+}
+
+/* Takes the path. */
 static void
 read_file(struct resource_set *set, char *path, struct tree_report *report)
 {
-    struct resource_file *file = &set->files[set->file_count++];
     size_t bytes = 0;
-    *file = (struct resource_file){.name = path};
-    report->file = path;
     char *text = read_text(path, &bytes, report);
-    if (text != NULL && !(is_blank(text) && strlen(text) == bytes))
-        file->tree = tree_read(text, bytes, &limits, report);
+    add_text(set, path, text != NULL ? text : "", bytes, report);
     free(text);
-    for (const struct tree_node *node = file->tree; node != NULL; node = node->next)
-        if (!node_is_null(node) && node->kind != NODE_BROKEN)
-            add_document(set, node, path, report);
 }
 
 /* ---- sets ---- */
@@ -260,22 +268,49 @@ read_path(struct resource_set *set, const char *path, struct error *error)
     return STATUS_OK;
 }
 
+static struct resource_set *
+make_set(void)
+{
+    struct resource_set *set = must_allocate(1, sizeof(*set));
+    set->items = must_allocate(RESOURCES_MAX + 1, sizeof(*set->items));
+    return set;
+}
+
+/* All documents have been added. */
+static enum status
+finish(struct resource_set *set, struct error *error)
+{
+    if (set->mistake_count > 0)
+        return error_set(error, STATUS_INVALID_ARGUMENT, "%s", set->mistakes[0]);
+    return resources_resolve(set, error);
+}
+
+enum status
+resources_read_text(const char *name, const char *text, size_t bytes, struct resource_set **created,
+                    struct error *error)
+{
+    struct resource_set *set = *created = make_set();
+    struct tree_report report = {.file = name};
+    char *copy = must_allocate(1, bytes + 1);
+    if (bytes > 0)
+        memcpy(copy, text, bytes);
+    set->files = must_allocate(1, sizeof(*set->files));
+    add_text(set, must_copy(name), copy, bytes, &report);
+    free(copy);
+    take_mistakes(set, &report);
+    return finish(set, error);
+}
+
 enum status
 resources_read(const char *const *paths, uint32_t count, struct resource_set **created,
                struct error *error)
 {
-    struct resource_set *set = must_allocate(1, sizeof(*set));
+    struct resource_set *set = *created = make_set();
     enum status status = STATUS_OK;
-    *created = set;
-    set->items = must_allocate(RESOURCES_MAX + 1, sizeof(*set->items));
     for (uint32_t i = 0; i < count && status == STATUS_OK; i++)
         if (paths[i][0] != '\0')
             status = read_path(set, paths[i], error);
-    if (status != STATUS_OK)
-        return status;
-    if (set->mistake_count > 0)
-        return error_set(error, STATUS_INVALID_ARGUMENT, "%s", set->mistakes[0]);
-    return resources_resolve(set, error);
+    return status == STATUS_OK ? finish(set, error) : status;
 }
 
 void

@@ -92,6 +92,9 @@ uint64_t resources_stamp(const char *path);
  * error has the first. resources_free is due after any result. */
 enum status resources_read(const char *const *paths, uint32_t count, struct resource_set **set,
                            struct error *error) WARN_UNUSED;
+/* The same for one text; `name` stands in front of mistakes. */
+enum status resources_read_text(const char *name, const char *text, size_t bytes,
+                                struct resource_set **set, struct error *error) WARN_UNUSED;
 /* NULL is ignored. */
 void resources_free(struct resource_set *set);
 
