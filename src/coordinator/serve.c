@@ -264,6 +264,9 @@ add_uri(struct serve *serve, const char *uri, struct error *error)
     enum status status = node_storage_fetch(&storage, uri, path, error);
     if (status == STATUS_OK) /* the file's name, which a URI may encode */
         status = refuse_code(name, path, error);
+    size_t stem = storage_archive_stem(name);
+    if (stem > 0)
+        name[stem] = '\0';
     const char *slash = strrchr(name, '/');
     serve->name = slash != NULL ? slash + 1 : name;
     if (status == STATUS_OK)

@@ -129,6 +129,7 @@ LIBRARIES = [
     (r"<curl/", ["src/coordinator/telemetry/trace_http.c", "src/mesh/etcd/exchange.c",
                  "src/serving/storage/transfer.c"]),
     (r"<expat\.h>", ["src/serving/storage/listing.c"]),
+    (r"<archive(_entry)?\.h>", ["src/serving/storage/unpack.c"]),
     (r"<protobuf-c/|\.pb-c\.h|\"descriptors\.h\"",
      ["src/coordinator/protocol/*", "src/coordinator/models/runtime_answer.c",
       "src/coordinator/mesh/mesh_answer.c", "src/coordinator/mesh/mesh_manifests.c", "src/ctl/*", "examples/*/client*.c"]),

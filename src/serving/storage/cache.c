@@ -516,6 +516,14 @@ cache_partial_restart(struct cache_partial *partial, const char *validator, stru
 }
 
 enum status
+cache_partial_unpack(struct cache_partial *partial, struct error *error)
+{
+    snprintf(partial->files, sizeof(partial->files), "%.4000s/unpacked", partial->folder);
+    tree_remove(partial->files); /* of an attempt that was killed */
+    return tree_make(partial->files, error);
+}
+
+enum status
 cache_partial_open(struct cache *cache, const char *source, const char *validator,
                    struct cache_partial *partial, struct error *error)
 {

@@ -74,6 +74,9 @@ void cache_partial_validator(const struct cache_partial *partial,
 /* Empties it and begins it with that validator. */
 enum status cache_partial_restart(struct cache_partial *partial, const char *validator,
                                   struct error *error) WARN_UNUSED;
+/* Goes on with another folder for files, which is empty. The former one stays for the next attempt,
+ * if this one fails. */
+enum status cache_partial_unpack(struct cache_partial *partial, struct error *error) WARN_UNUSED;
 /* Reserves the size of the whole, and evicts what nobody uses for it. RESOURCE_EXHAUSTED. */
 enum status cache_partial_reserve(struct cache *cache, struct cache_partial *partial,
                                   uint64_t bytes, struct error *error) WARN_UNUSED;

@@ -73,6 +73,8 @@ name_content(struct storage_job *job)
     for (uint32_t i = 0; i < job->file_count; i++) {
         digest_add_text(digest, job->files[i].name);
         digest_add_text(digest, job->files[i].digest);
+        if (job->files[i].is_link)
+            digest_add_text(digest, ""); /* as no name is */
     }
     digest_end(digest, job->now.content);
     snprintf(job->now.entry, sizeof(job->now.entry), "%s",
@@ -152,6 +154,8 @@ store(struct storage_job *job, struct storage_model *model, struct error *error)
         return take_last(job, model) ? STATUS_OK
                                      : error_set(error, STATUS_ABORTED, "it has just been evicted");
     }
+    if (status == STATUS_OK && unpack_is_wanted(job))
+        status = unpack_archive(job, error);
     if (status == STATUS_OK)
         status = job_judge_beside(job, error);
     if (status == STATUS_OK) {

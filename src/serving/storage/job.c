@@ -48,12 +48,20 @@ name_is_safe(const char *name)
 }
 
 enum status
+job_check_name(const char *name, struct error *error)
+{
+    if (name_is_safe(name))
+        return STATUS_OK;
+    return error_set(error, STATUS_INVALID_ARGUMENT,
+                     "\"%.200s\" cannot be the name of a file in a model's folder", name);
+}
+
+enum status
 job_add_file(struct storage_job *job, const char *name, const char *etag, uint64_t bytes,
              struct error *error)
 {
-    if (!name_is_safe(name))
-        return error_set(error, STATUS_INVALID_ARGUMENT,
-                         "\"%.200s\" cannot be the name of a file in a model's folder", name);
+    if (job_check_name(name, error) != STATUS_OK)
+        return error->status;
     if (job->file_count == STORAGE_FILES_MAX)
         return error_set(error, STATUS_RESOURCE_EXHAUSTED, "it has more than %d files",
                          STORAGE_FILES_MAX);
@@ -77,6 +85,8 @@ job_drop_files(struct storage_job *job)
         free(job->files[i].etag);
     }
     free(job->files);
+    free(job->archive);
+    job->archive = NULL;
     job->files = NULL;
     job->file_count = 0;
 }
@@ -97,18 +107,20 @@ has_file(const void *context, const char *name)
     for (uint32_t i = 0; i < job->file_count; i++)
         if (strcmp(job->files[i].name, name) == 0)
             return true;
-    return false;
+    return job->archive != NULL && strcmp(job->archive, name) == 0;
 }
 
 static enum place_files
 files_of(const struct storage_job *job)
 {
-    return job->file_count == 1 ? PLACE_ONE_FILE : PLACE_FOLDER;
+    return job->file_count == 1 && job->archive == NULL ? PLACE_ONE_FILE : PLACE_FOLDER;
 }
 
 enum status
 job_check_digests(const struct storage_job *job, struct error *error)
 {
+    if (unpack_is_wanted(job))
+        return place_check_digests(&job->place, NULL, NULL, PLACE_FOLDER, error);
     return place_check_digests(&job->place, has_file, job, files_of(job), error);
 }
 
@@ -165,7 +177,7 @@ judge_beside(const struct storage_job *job, const struct stored_file **sorted,
     const struct stored_file *wanted = &(struct stored_file){.name = name};
     const struct stored_file **file =
         bsearch(&wanted, sorted, job->file_count, sizeof(const struct stored_file *), by_name);
-    if (file == NULL)
+    if (file == NULL || (*file)->is_link)
         return STATUS_OK;
     read_beside(job, beside->name, digest);
     if (digest[0] == '\0')

@@ -27,7 +27,8 @@ struct stored_file {
     char *name; /* beneath the model's folder */
     char *etag; /* NULL: not known */
     uint64_t bytes;
-    char digest[DIGEST_BYTES]; /* "": not stored yet */
+    char digest[DIGEST_BYTES]; /* "": not stored yet; of a link: of its target */
+    bool is_link;
 };
 
 struct job_options {
@@ -52,6 +53,7 @@ struct storage_job {
     struct cache_partial partial;
     struct stored_file *files;
     uint32_t file_count;
+    char *archive;  /* in which the files came; NULL: none */
     bool is_single; /* the model is one file */
     bool unchanged; /* the source still has what it had last, or another fetch has fetched it */
     bool is_stale;  /* the source could not be asked */
@@ -70,11 +72,13 @@ enum job_end job_ended(const struct storage_job *job);
 
 /* CANCELLED, DEADLINE_EXCEEDED: it must end now. */
 enum status job_check(const struct storage_job *job, struct error *error) WARN_UNUSED;
-/* Adds a file; INVALID_ARGUMENT: its name leads out of the folder. */
+/* INVALID_ARGUMENT: the name leads out of the folder. */
+enum status job_check_name(const char *name, struct error *error) WARN_UNUSED;
+/* Adds a file, after job_check_name. */
 enum status job_add_file(struct storage_job *job, const char *name, const char *etag,
                          uint64_t bytes, struct error *error) WARN_UNUSED;
 void job_drop_files(struct storage_job *job);
-/* Whether the key's digests are of files that there are. */
+/* Whether the key's digests are of files that there are; of an archive also once it is unpacked. */
 enum status job_check_digests(const struct storage_job *job, struct error *error) WARN_UNUSED;
 /* A file is stored: compares its digest with the key's. DATA_LOSS. */
 enum status job_judge_file(struct storage_job *job, struct stored_file *file,
@@ -97,6 +101,13 @@ enum status sink_write(struct storage_sink *sink, const void *data, size_t bytes
                        struct error *error) WARN_UNUSED;
 /* Closes it and writes its digest; NULL: only closes it. */
 void sink_close(struct storage_sink *sink, char digest[DIGEST_BYTES]);
+
+/* ---- unpack.c ---- */
+
+/* Whether the model is one stored file that is an archive by its name. */
+bool unpack_is_wanted(const struct storage_job *job);
+/* Stores what the archive has in its place. */
+enum status unpack_archive(struct storage_job *job, struct error *error) WARN_UNUSED;
 
 /* ---- remote.c, tasks.c ---- */
 

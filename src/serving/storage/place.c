@@ -591,11 +591,11 @@ place_check_digests(const struct storage_place *place, storage_has_file *has, co
     json_t *digest;
     if (place->digest[0] != '\0' && files == PLACE_FOLDER)
         return error_set(error, STATUS_INVALID_ARGUMENT,
-                         "the key's `sha256` is of one file, and the model has several: state an "
-                         "object with the digest of each");
+                         "the key's `sha256` is of one file, and the model has several, or is an "
+                         "archive: state an object of digests by file");
     json_object_foreach((json_t *)place->digests, name, digest)
     {
-        if (!has(context, name))
+        if (has != NULL && !has(context, name))
             return error_set(error, STATUS_DATA_LOSS,
                              "the model's key states a sha256 of \"%.100s\", which is not there",
                              name);

@@ -51,7 +51,7 @@ const char *place_digest(const struct storage_place *place, const char *name,
                          enum place_files files);
 
 /* INVALID_ARGUMENT: the key states the digest of one file, and there are several; DATA_LOSS: it
- * states that of a file which is not there. */
+ * states that of a file which is not there, by `has`, unless that is NULL. */
 typedef bool storage_has_file(const void *context, const char *name);
 enum status place_check_digests(const struct storage_place *place, storage_has_file *has,
                                 const void *context, enum place_files files,

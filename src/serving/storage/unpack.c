@@ -1,0 +1,373 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Archives. A model that is one file named like an archive is what the archive has, as with
+ * KServe's storage initializer.
+ *
+ * Rules.
+ *  U1. Names are as those of any model's files (job_add_file); "./" at their beginning and "/" at
+ *      their end are dropped. A name that comes twice is refused.
+ *  U2. Nothing is written through a link: links are made after all files, and each in a folder that
+ *      was made before the first of them.
+ *  U3. Then the kernel says whether each link ends at something inside.
+ *  U4. Folders are made for what is in them. Hard links and devices are refused.
+ *  U5. What an archive unpacks to is limited by its own size, and counts in the cache's limit.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <locale.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <archive.h>
+#include <archive_entry.h>
+
+#include "base/check.h"
+#include "serving/storage/cache_tree.h"
+#include "serving/storage/job.h"
+
+enum {
+    BLOCK_BYTES = 256 * 1024,
+    FACTOR_MAX = 200, /* of the archive's size */
+    /* Of a zip, which libarchive reads into memory before the first entry. */
+    DIRECTORY_BYTES_MAX = 16 << 20
+};
+
+#define BYTES_ANYWAY ((uint64_t)16 << 20) /* that the smallest archive may have */
+
+struct unpack_link {
+    char *name, *target;
+};
+
+struct unpack {
+    struct storage_job *job;
+    struct archive *archive;
+    int fd;
+    uint64_t archive_bytes, bytes, bytes_max;
+    uint64_t read_bytes;
+    uint32_t entries;
+    struct unpack_link *links;
+    uint32_t link_count;
+    char *in, *out; /* blocks */
+};
+
+size_t
+storage_archive_stem(const char *name)
+{
+    static const char *const endings[] = {".tar", ".tar.gz", ".tgz", ".zip"};
+    size_t bytes = strlen(name);
+    for (size_t i = 0; i < ARRAY_COUNT(endings); i++) {
+        size_t end = strlen(endings[i]);
+        if (bytes > end && strcasecmp(name + bytes - end, endings[i]) == 0)
+            return bytes - end;
+    }
+    return 0;
+}
+
+bool
+unpack_is_wanted(const struct storage_job *job)
+{
+    return job->file_count == 1 && job->archive == NULL &&
+           storage_archive_stem(job->files[0].name) > 0;
+}
+
+/* ---- what libarchive reads ---- */
+
+static la_ssize_t
+on_read(struct archive *archive, void *context, const void **block)
+{
+    struct unpack *unpack = context;
+    ssize_t bytes = read(unpack->fd, unpack->in, BLOCK_BYTES);
+    *block = unpack->in;
+    if (bytes < 0) {
+        archive_set_error(archive, errno, "reading it: %s", strerrorname_np(errno));
+        return -1;
+    }
+    unpack->read_bytes += (uint64_t)bytes;
+    if (unpack->entries == 0 && unpack->read_bytes > DIRECTORY_BYTES_MAX) {
+        archive_set_error(archive, EFBIG, "its directory has more than %d MiB",
+                          DIRECTORY_BYTES_MAX >> 20);
+        return -1;
+    }
+    return bytes;
+}
+
+static la_int64_t
+on_seek(struct archive *archive, void *context, la_int64_t offset, int whence)
+{
+    (void)archive;
+    return lseek(((struct unpack *)context)->fd, offset, whence);
+}
+
+static enum status
+open_archive(struct unpack *unpack, const char *path, struct error *error)
+{
+    struct stat info;
+    struct archive *archive = unpack->archive = archive_read_new();
+    CHECK(archive != NULL && archive_read_support_filter_gzip(archive) == ARCHIVE_OK &&
+          archive_read_support_format_tar(archive) == ARCHIVE_OK &&
+          archive_read_support_format_zip_seekable(archive) == ARCHIVE_OK &&
+          archive_read_set_read_callback(archive, on_read) == ARCHIVE_OK &&
+          archive_read_set_seek_callback(archive, on_seek) == ARCHIVE_OK &&
+          archive_read_set_callback_data(archive, unpack) == ARCHIVE_OK);
+    unpack->fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (unpack->fd < 0 || fstat(unpack->fd, &info) != 0)
+        return error_set_errno(error, "opening the archive");
+    unpack->archive_bytes = (uint64_t)info.st_size;
+    unpack->bytes_max = FACTOR_MAX * unpack->archive_bytes;
+    if (unpack->bytes_max < BYTES_ANYWAY)
+        unpack->bytes_max = BYTES_ANYWAY;
+    return STATUS_OK;
+}
+
+/* libarchive's texts quote names. */
+static enum status
+broken(const struct unpack *unpack, struct error *error)
+{
+    char text[160];
+    const char *said = archive_error_string(unpack->archive);
+    snprintf(text, sizeof(text), "%s", said != NULL ? said : "no reason is given");
+    for (char *at = text; *at != '\0'; at++)
+        *at = (unsigned char)*at < ' ' || (unsigned char)*at >= 0x7f ? '?' : *at;
+    return error_set(error, STATUS_DATA_LOSS, "it cannot be unpacked: %s", text);
+}
+
+/* Before `more` bytes are written. */
+static enum status
+grow(struct unpack *unpack, uint64_t more, struct error *error)
+{
+    struct storage_job *job = unpack->job;
+    uint64_t read = (uint64_t)archive_filter_bytes(unpack->archive, 0);
+    unpack->bytes += more;
+    if (unpack->bytes > unpack->bytes_max || read > unpack->bytes_max + unpack->archive_bytes)
+        return error_set(error, STATUS_INVALID_ARGUMENT,
+                         "it unpacks to more than %d times its size: store its files instead",
+                         FACTOR_MAX);
+    if (cache_partial_reserve(job->options->cache, &job->partial,
+                              unpack->archive_bytes + unpack->bytes, error) != STATUS_OK)
+        return error->status;
+    return job_check(job, error);
+}
+
+/* ---- entries ---- */
+
+static enum status
+write_file(struct unpack *unpack, struct error *error)
+{
+    struct storage_job *job = unpack->job;
+    struct storage_sink sink;
+    struct stored_file *file = &job->files[job->file_count - 1];
+    enum status status = sink_open(job, &sink, file->name, error);
+    la_ssize_t bytes = 0;
+    while (status == STATUS_OK &&
+           (bytes = archive_read_data(unpack->archive, unpack->out, BLOCK_BYTES)) > 0) {
+        status = grow(unpack, (uint64_t)bytes, error);
+        if (status == STATUS_OK)
+            status = sink_write(&sink, unpack->out, (size_t)bytes, error);
+    }
+    if (status == STATUS_OK && bytes < 0)
+        status = broken(unpack, error);
+    file->bytes = sink.at;
+    sink_close(&sink, status == STATUS_OK ? file->digest : NULL);
+    return status == STATUS_OK ? job_judge_file(job, file, error) : status;
+}
+
+/* U2: for later, but its folder is made now. */
+static enum status
+note_link(struct unpack *unpack, char *path, const char *target, struct error *error)
+{
+    struct storage_job *job = unpack->job;
+    struct stored_file *file = &job->files[job->file_count - 1];
+    char *slash = strrchr(path, '/');
+    *slash = '\0';
+    enum status status = tree_make(path, error);
+    *slash = '/';
+    if (status != STATUS_OK)
+        return status;
+    file->is_link = true;
+    struct digest *digest = digest_begin();
+    digest_add_text(digest, target);
+    digest_end(digest, file->digest);
+    unpack->links = realloc(unpack->links, (unpack->link_count + 1) * sizeof(struct unpack_link));
+    CHECK(unpack->links != NULL);
+    struct unpack_link *link = &unpack->links[unpack->link_count++];
+    *link = (struct unpack_link){strdup(path), strdup(target)};
+    CHECK(link->name != NULL && link->target != NULL);
+    return STATUS_OK;
+}
+
+static enum status
+refuse(const char *name, const char *why, struct error *error)
+{
+    return error_set(error, STATUS_INVALID_ARGUMENT, "its \"%.200s\" %s", name, why);
+}
+
+/* The name as other schemes have it; NULL: it has none that can be read. */
+static char *
+clean_name(struct archive_entry *entry)
+{
+    const char *given = archive_entry_pathname(entry);
+    if (given == NULL)
+        given = archive_entry_pathname_utf8(entry);
+    if (given == NULL)
+        return NULL;
+    while (strncmp(given, "./", 2) == 0)
+        given += 2;
+    char *name = strdup(given);
+    CHECK(name != NULL);
+    size_t bytes = strlen(name);
+    while (bytes > 1 && name[bytes - 1] == '/')
+        name[--bytes] = '\0';
+    return name;
+}
+
+static enum status
+take_named(struct unpack *unpack, struct archive_entry *entry, const char *name,
+           struct error *error)
+{
+    struct storage_job *job = unpack->job;
+    char path[PATH_MAX];
+    struct stat info;
+    bool is_folder = archive_entry_filetype(entry) == AE_IFDIR;
+    if (is_folder && (name[0] == '\0' || strcmp(name, ".") == 0))
+        return STATUS_OK;
+    enum status status =
+        is_folder ? job_check_name(name, error) : job_add_file(job, name, NULL, 0, error);
+    if (status != STATUS_OK || is_folder)
+        return status;
+    snprintf(path, sizeof(path), "%.3000s/%.1023s", job->partial.files, name);
+    if (archive_entry_hardlink(entry) != NULL || archive_entry_hardlink_utf8(entry) != NULL)
+        return refuse(name, "is a hard link: make the archive with --hard-dereference", error);
+    if (lstat(path, &info) == 0)
+        return refuse(name, "comes twice, or as a file and as a folder", error);
+    if (archive_entry_filetype(entry) == AE_IFREG)
+        return write_file(unpack, error);
+    const char *target = archive_entry_symlink(entry);
+    if (target == NULL)
+        target = archive_entry_symlink_utf8(entry);
+    if (archive_entry_filetype(entry) != AE_IFLNK || target == NULL)
+        return refuse(name, "is no file, no folder and no link", error);
+    return note_link(unpack, path, target, error);
+}
+
+static enum status
+take_entry(struct unpack *unpack, struct archive_entry *entry, struct error *error)
+{
+    if (++unpack->entries > STORAGE_FILES_MAX)
+        return error_set(error, STATUS_INVALID_ARGUMENT, "it has more than %d files",
+                         STORAGE_FILES_MAX);
+    char *name = clean_name(entry);
+    if (name == NULL)
+        return error_set(error, STATUS_INVALID_ARGUMENT, "the name of its entry %u is no text",
+                         unpack->entries);
+    enum status status = grow(unpack, 0, error);
+    if (status == STATUS_OK)
+        status = take_named(unpack, entry, name, error);
+    free(name);
+    return status;
+}
+
+/* ---- links ---- */
+
+static enum status
+make_links(struct unpack *unpack, struct error *error)
+{
+    const char *files = unpack->job->partial.files;
+    size_t skip = strlen(files) + 1;
+    for (uint32_t i = 0; i < unpack->link_count; i++)
+        if (symlink(unpack->links[i].target, unpack->links[i].name) != 0)
+            return errno == EEXIST ? refuse(unpack->links[i].name + skip, "comes twice", error)
+                                   : error_set_errno(error, "making the link \"%.200s\"",
+                                                     unpack->links[i].name + skip);
+    int root = open(files, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    enum status status = root < 0 ? error_set_errno(error, "opening its folder") : STATUS_OK;
+    for (uint32_t i = 0; i < unpack->link_count && status == STATUS_OK; i++) {
+        struct open_how how = {.flags = O_PATH | O_CLOEXEC,
+                               .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS};
+        const char *name = unpack->links[i].name + skip;
+        int fd = (int)syscall(SYS_openat2, root, name, &how, sizeof(how));
+        if (fd < 0)
+            status = refuse(name, "is a link that ends at nothing in the archive", error);
+        else
+            close(fd);
+    }
+    if (root >= 0)
+        close(root);
+    return status;
+}
+
+static enum status
+take_all(struct unpack *unpack, struct error *error)
+{
+    enum status status = STATUS_OK;
+    int got = archive_read_open1(unpack->archive);
+    while (got >= ARCHIVE_WARN && status == STATUS_OK) {
+        struct archive_entry *entry;
+        got = archive_read_next_header(unpack->archive, &entry);
+        if (got == ARCHIVE_EOF)
+            break;
+        if (got >= ARCHIVE_WARN) /* a warning is of a name in another encoding */
+            status = take_entry(unpack, entry, error);
+    }
+    if (status == STATUS_OK && got < ARCHIVE_WARN)
+        status = broken(unpack, error);
+    if (status == STATUS_OK && unpack->job->file_count == 0)
+        status = error_set(error, STATUS_NOT_FOUND, "there is no file in it");
+    return status == STATUS_OK ? make_links(unpack, error) : status;
+}
+
+static int
+by_name(const void *one, const void *other)
+{
+    return strcmp(((const struct stored_file *)one)->name,
+                  ((const struct stored_file *)other)->name);
+}
+
+enum status
+unpack_archive(struct storage_job *job, struct error *error)
+{
+    char path[PATH_MAX];
+    struct unpack unpack = {.job = job, .fd = -1};
+    unpack.in = malloc(BLOCK_BYTES);
+    unpack.out = malloc(BLOCK_BYTES);
+    CHECK(unpack.in != NULL && unpack.out != NULL);
+    snprintf(path, sizeof(path), "%.3000s/%.1023s", job->partial.files, job->files[0].name);
+    char *name = strdup(job->files[0].name);
+    CHECK(name != NULL);
+    job_drop_files(job);
+    job->archive = name;
+    job->is_single = false;
+    locale_t names = newlocale(LC_CTYPE_MASK, "C.UTF-8", (locale_t)0);
+    locale_t before = uselocale(names);
+    enum status status = cache_partial_unpack(&job->partial, error);
+    if (status == STATUS_OK)
+        status = open_archive(&unpack, path, error);
+    if (status == STATUS_OK)
+        status = take_all(&unpack, error);
+    if (status == STATUS_OK)
+        status = job_check_digests(job, error);
+    if (status != STATUS_OK)
+        tree_remove(job->partial.files);
+    if (job->file_count > 1)
+        qsort(job->files, job->file_count, sizeof(struct stored_file), by_name);
+    if (unpack.archive != NULL)
+        (void)archive_read_free(unpack.archive);
+    (void)uselocale(before);
+    if (names != (locale_t)0)
+        freelocale(names);
+    if (unpack.fd >= 0)
+        close(unpack.fd);
+    for (uint32_t i = 0; i < unpack.link_count; i++) {
+        free(unpack.links[i].name);
+        free(unpack.links[i].target);
+    }
+    free(unpack.links);
+    free(unpack.in);
+    free(unpack.out);
+    return status;
+}
