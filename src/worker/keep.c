@@ -144,6 +144,7 @@ limit(struct keeper *keeper)
     if (!memory && keeper->group[0] != '\0') {
         snprintf(text, sizeof(text), "%llu", keeper->memory_bytes);
         memory = put_file(keeper->group, "memory.max", text);
+        (void)put_file(keeper->group, "memory.swap.max", "0");
         (void)put_file(keeper->group, "memory.oom.group", "1");
     }
     if (!cpu && keeper->group[0] != '\0') {
