@@ -89,7 +89,14 @@ static const char *const headings[MANIFEST_KINDS][10] = {
                                           "RESTARTS", "AGE", NULL},
     [MANIFEST_SECRET] = {"NAME", "TYPE", "DATA", "AGE", NULL},
     [MANIFEST_CONFIG_MAP] = {"NAME", "DATA", "AGE", NULL},
+    [MANIFEST_POOL] = {"NAME", "ACCEPTED", "RESOLVEDREFS", "AGE", NULL},
 };
+
+static const char *const *
+headings_of(enum manifest_kind kind)
+{
+    return headings[manifest_is_of_gateway(kind) ? MANIFEST_POOL : kind];
+}
 
 static void
 put_service(struct figure_table *table, const struct shown_object *shown)
@@ -157,6 +164,28 @@ put_data(struct figure_table *table, const struct shown_object *shown)
     table_add(table, "%zu", count);
 }
 
+/* Of the gateways, those for which the condition of the object as it is now holds: "2/2". */
+static void
+put_condition(struct figure_table *table, const struct shown_object *shown, const char *type)
+{
+    size_t i;
+    size_t k;
+    size_t holds = 0;
+    json_t *gateway;
+    json_t *condition;
+    json_t *gateways = json_object_get(shown->status, "gateways");
+    json_array_foreach(gateways, i, gateway)
+    {
+        bool is_current = ask_number(gateway, "version") == (int64_t)shown->object->version;
+        json_array_foreach(json_object_get(gateway, "conditions"), k, condition)
+        {
+            holds += is_current && strcmp(AT(condition, "type"), type) == 0 &&
+                     strcmp(AT(condition, "status"), "True") == 0;
+        }
+    }
+    table_add(table, "%zu/%zu", holds, json_array_size(gateways));
+}
+
 static void
 put_row(struct figure_table *table, enum manifest_kind kind, const struct shown_object *shown)
 {
@@ -171,6 +200,15 @@ put_row(struct figure_table *table, enum manifest_kind kind, const struct shown_
         put_data(table, shown);
         break;
     case MANIFEST_CONFIG_MAP: put_data(table, shown); break;
+    case MANIFEST_POOL:
+    case MANIFEST_OBJECTIVE:
+    case MANIFEST_REWRITE:
+    case MANIFEST_MODEL:
+    case MANIFEST_LLM_ROUTE:
+    case MANIFEST_HTTP_ROUTE:
+        put_condition(table, shown, "Accepted");
+        put_condition(table, shown, "ResolvedRefs");
+        break;
     case MANIFEST_KINDS: UNREACHABLE();
     }
     put_age(table, shown->object->created_ms);
@@ -221,7 +259,7 @@ get(struct manifests_settings *settings, struct client *client, struct error *er
     size_t position = 0;
     size_t count = 0;
     const manifests_object *object;
-    table_init(&table, TABLE_COLUMNS_MAX, headings[kind]);
+    table_init(&table, TABLE_COLUMNS_MAX, headings_of(kind));
     while ((object = manifests_next(&list, &position, manifest_kind_name(kind), name)) != NULL) {
         struct shown_object shown;
         open_object(&shown, object);
@@ -443,8 +481,9 @@ const struct ctl_command get_command = {
     .name = "get",
     .arguments = "[options] KIND [NAME]",
     .summary = "List objects of ModelMesh Serving",
-    .about = "KIND is isvc, predictor, servingruntime, clusterservingruntime, secret or\n"
-             "configmap. A secret's values are never shown.\n",
+    .about = "KIND is isvc, predictor, servingruntime, clusterservingruntime, secret, configmap,\n"
+             "or of a gateway: inferencepool, inferenceobjective, inferencemodelrewrite,\n"
+             "inferencemodel, llmroute, httproute. A secret's values are never shown.\n",
     .example = "  shoalctl get isvc\n",
     CTL_OPTIONS(get_options),
     .letters = "o",

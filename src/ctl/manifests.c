@@ -78,7 +78,8 @@ manifests_kind(const struct manifests_settings *settings, enum manifest_kind *ki
                ? STATUS_OK
                : error_set(error, STATUS_INVALID_ARGUMENT,
                            "\"%.64s\" is no kind: isvc, predictor, servingruntime, "
-                           "clusterservingruntime, secret or configmap",
+                           "clusterservingruntime, secret, configmap, or one of the gateway such "
+                           "as llmroute",
                            settings->words[0]);
 }
 

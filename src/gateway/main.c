@@ -19,6 +19,7 @@
 #include "gateway/extproc/extproc.h"
 #include "gateway/proxy/proxy.h"
 #include "gateway/resources/resources.h"
+#include "gateway/store/store.h"
 #include "loop/loop.h"
 
 enum { EXIT_USAGE = 2 };
@@ -212,7 +213,10 @@ check_resources(const struct gateway_settings *settings, struct error *error)
     const char *const paths[] = {settings->resources, settings->objectives};
     struct resource_set *set;
     struct bytes out = {0};
-    enum status status = resources_read(paths, ARRAY_COUNT(paths), &set, error);
+    enum status status = gateway_store_check(settings, error);
+    if (status != STATUS_OK)
+        return status;
+    status = resources_read(paths, ARRAY_COUNT(paths), &set, error);
     if (status == STATUS_OK)
         resources_write_text(set, &out);
     for (uint32_t i = 0; i + 1 < set->mistake_count; i++)

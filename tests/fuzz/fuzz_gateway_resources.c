@@ -79,7 +79,8 @@ read_resources(const char *text, size_t size)
     struct error error = ERROR_NONE;
     struct resource_set *set;
     struct bytes told = {0};
-    enum status status = resources_read_text("text", text, size, &set, &error);
+    const struct resource_text texts[] = {{.name = "text", .text = text, .bytes = size}};
+    enum status status = resources_read_texts(texts, 1, &set, &error);
     check_mistakes(set->mistakes, set->mistake_count);
     CHECK(status == STATUS_OK || (status == STATUS_INVALID_ARGUMENT && error.text[0] != '\0'));
     if (status == STATUS_OK) {

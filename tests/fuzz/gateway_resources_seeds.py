@@ -94,6 +94,7 @@ SEEDS = {
     "mixed": SERVICE + "---\n" + POOL,
     "comment": "# nothing\n",
     "weights": ROUTE.replace("weight: 3", "weight: 0"),
+    "port": POOL.replace("number: 8000", "number: "),
     "nul": "kind: A\0\n",
     "json": '{"kind": "InferenceObjective", "metadata": {"name": "x"}, "spec": {"priority": 9e9}}',
 }

@@ -303,10 +303,10 @@ spec:
         for text, said in (
                 ("kind: LLMRoute\nmetadata: {name: a}\nspec:\n  backendRef: []\n",
                  "resources.yaml:4: spec.backendRef: is not a field of it"),
-                ("kind: Pod\n", "resources.yaml:1: kind: must be InferencePool"),
+                ("kind: Pod\n", "resources.yaml:1: kind: \"Pod\" is not supported: InferencePool"),
                 ("kind: [\n", "resources.yaml:2: not YAML"),
                 (document("InferencePool", "a", {"selector": {}}, apiVersion="v2"),
-                 "apiVersion: must be one of inference.networking.k8s.io/v1"),
+                 "apiVersion: must be inference.networking.k8s.io/v1"),
                 (rewrite("a", "b", {"c": 1000001}), "weight: must be at most 1000000"),
                 (llm_route("a", "b\"c"), "adapter.name: must be a model's name")):
             mistakes = self.gateway.figures()["endpoint_file_mistakes_total"]
@@ -376,7 +376,7 @@ spec:
                 "is no such InferencePool: none)\nvalid: 0 endpoints\n"))
         code, said = check(resources="kind: A\n---\n" + self.join((pool("b"), pool("b"))))
         self.assertEqual(code, 2)
-        self.assertIn("resources.yaml:1: kind: must be", said)
+        self.assertIn("resources.yaml:1: kind: \"A\" is not supported", said)
         self.assertIn('resources.yaml:5: InferencePool "b" is also at resources.yaml:3', said)
 
 

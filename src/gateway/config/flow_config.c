@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/duration.h"
 #include "gateway/config/picker_config.h"
 
 void

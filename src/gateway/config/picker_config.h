@@ -46,6 +46,5 @@ int plugin_index(const char *type, const char *const *names, int count);
 /* Reads a parameter of a plugin; leaves `number` as it is if it is not given. */
 enum status plugin_number(const struct yaml_file *file, int entry, const char *name, double *number,
                           struct error *error) WARN_UNUSED;
-/* Values of Kubernetes: "1m30s", "200ms", and "100", "1k", "1.5Gi". */
-bool duration_read(const char *text, int64_t *ms);
+/* A value of Kubernetes: "100", "1k", "1.5Gi". */
 bool quantity_read(const char *text, uint64_t *number);

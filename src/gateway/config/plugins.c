@@ -60,32 +60,6 @@ unit_find(const struct unit *units, size_t count, const char *text, size_t bytes
 }
 
 bool
-duration_read(const char *text, int64_t *ms)
-{
-    static const struct unit units[] = {{"ms", 1}, {"s", 1e3}, {"m", 60e3}, {"h", 3600e3}};
-    enum { MS_MAX = 1000000000 };
-    double sum = 0;
-    if (*text == '\0')
-        return false;
-    while (*text != '\0') {
-        char *end;
-        if (*text < '0' || *text > '9')
-            return false;
-        double number = strtod(text, &end);
-        size_t bytes = strcspn(end, "0123456789");
-        const struct unit *unit = unit_find(units, ARRAY_COUNT(units), end, bytes);
-        if (unit == NULL && !(number == 0 && *end == '\0'))
-            return false;
-        sum += unit != NULL ? number * unit->factor : 0;
-        text = end + bytes;
-    }
-    if (!(sum <= MS_MAX)) /* perhaps infinite */
-        return false;
-    *ms = (int64_t)sum;
-    return true;
-}
-
-bool
 quantity_read(const char *text, uint64_t *number)
 {
     static const struct unit units[] = {

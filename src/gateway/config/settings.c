@@ -137,9 +137,16 @@ settle_ttls(struct gateway_flow_control *control, int64_t longest_ms)
 static enum status
 settle_tls(struct gateway_settings *settings, const char *path, struct error *error)
 {
-    char *const paths[] = {settings->tls_certificate,       settings->tls_key,
-                           settings->tls_client_ca,         settings->endpoints_ca,
-                           settings->endpoints_certificate, settings->endpoints_key};
+    char *const paths[] = {settings->store_ca,
+                           settings->store_certificate,
+                           settings->store_key,
+                           settings->store_password_file,
+                           settings->tls_certificate,
+                           settings->tls_key,
+                           settings->tls_client_ca,
+                           settings->endpoints_ca,
+                           settings->endpoints_certificate,
+                           settings->endpoints_key};
     enum status status = STATUS_OK;
     for (size_t i = 0; i < ARRAY_COUNT(paths) && status == STATUS_OK; i++)
         status = settle_path(paths[i], path, error);

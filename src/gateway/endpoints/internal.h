@@ -12,6 +12,7 @@
 #include "gateway/endpoints/pool.h"
 #include "gateway/resources/resources.h"
 #include "gateway/scan/metrics_page.h"
+#include "gateway/store/store.h"
 #include "loop/timer.h"
 
 enum { MODELS_BYTES_MAX = 256 << 10 };
@@ -77,6 +78,8 @@ struct endpoint_pool {
     bool has_resources;             /* or objectives: they are configured */
     struct resource_set *resources; /* NULL: there are none */
     uint64_t resources_stamp;       /* when they were last read */
+    struct gateway_store *store;    /* where they are; NULL: in files */
+    bool has_read_store;            /* until then there are no endpoints */
     char *resources_mistake;        /* in what was read last; NULL: none */
     uint64_t file_reloads;
     uint64_t file_mistakes;

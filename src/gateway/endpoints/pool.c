@@ -198,7 +198,9 @@ read_resources(struct endpoint_pool *pool, struct error *error)
     const char *const paths[] = {pool->settings->resources, pool->settings->objectives};
     struct resource_set *set;
     pool->resources_stamp = stamp(pool);
-    enum status status = resources_read(paths, ARRAY_COUNT(paths), &set, error);
+    enum status status = pool->store != NULL
+                             ? gateway_store_read(pool->store, &set, error)
+                             : resources_read(paths, ARRAY_COUNT(paths), &set, error);
     free(pool->resources_mistake);
     pool->resources_mistake = NULL;
     if (status == STATUS_OK) {
@@ -212,18 +214,24 @@ read_resources(struct endpoint_pool *pool, struct error *error)
     return status;
 }
 
+/* A mistake leaves the old ones. */
 static void
-watch_resources(struct endpoint_pool *pool)
+read_again(struct endpoint_pool *pool)
 {
     struct error error = ERROR_NONE;
-    if (!pool->has_resources || stamp(pool) == pool->resources_stamp)
-        return;
     if (read_resources(pool, &error) == STATUS_OK) {
         pool->file_reloads++;
         return;
     }
     pool->file_mistakes++;
     log_warn("resources_refused error=\"%s\"", error.text);
+}
+
+static void
+watch_resources(struct endpoint_pool *pool)
+{
+    if (pool->has_resources && stamp(pool) != pool->resources_stamp)
+        read_again(pool);
 }
 
 /* ---- the file ---- */
@@ -312,6 +320,8 @@ static void
 settle(struct endpoint_pool *pool)
 {
     uint32_t count = 0;
+    if (pool->store != NULL && !pool->has_read_store) /* which models are admitted is unknown */
+        return;
     for (uint32_t i = 0; i < pool->entry_count; i++)
         if (pool->entries[i].host[0] == '\0')
             pool->wanted[count++] = pool->entries[i];
@@ -329,6 +339,18 @@ settle(struct endpoint_pool *pool)
     for (uint32_t i = 0; i < count; i++)
         if (member_listed(pool, &pool->wanted[i]) == NULL)
             add(pool, &pool->wanted[i]);
+}
+
+static void
+on_store_changed(void *context)
+{
+    struct endpoint_pool *pool = context;
+    read_again(pool);
+    gateway_store_tell(pool->store, pool->resources, pool->resources_mistake);
+    if (pool->resources == NULL || pool->has_read_store)
+        return;
+    pool->has_read_store = true;
+    settle(pool);
 }
 
 static void
@@ -468,6 +490,8 @@ endpoint_pool_create(struct event_base *base, const struct gateway_settings *set
     enum status status = client_create(pool, error);
     if (status == STATUS_OK && pool->has_resources)
         status = read_resources(pool, error);
+    if (status == STATUS_OK && settings->store[0] != '\0')
+        status = gateway_store_create(base, settings, on_store_changed, pool, &pool->store, error);
     if (status == STATUS_OK)
         status = read_file(pool, error);
     if (status != STATUS_OK) {
@@ -487,6 +511,7 @@ endpoint_pool_destroy(struct endpoint_pool *pool)
     loop_timer_destroy(pool->tick);
     loop_timer_destroy(pool->watch);
     endpoint_names_destroy(pool->names);
+    gateway_store_destroy(pool->store);
     for (int64_t i = 0; i < pool->settings->endpoints_max; i++) {
         struct endpoint_member *member = &pool->members[i];
         if (!member->is_used)

@@ -228,6 +228,10 @@ endpoint_pool_write_metrics(const struct endpoint_pool *pool, struct bytes *out)
     put_count(out, "dashboard_cut", pool->viewers[POOL_VIEWER_CUT]);
     put_count(out, "endpoint_file_reloads", pool->file_reloads);
     put_count(out, "endpoint_file_mistakes", pool->file_mistakes);
+    if (pool->store != NULL) {
+        put_count(out, "store_troubles", gateway_store_counts(pool->store)->troubles);
+        put_count(out, "store_records_skipped", gateway_store_counts(pool->store)->skipped);
+    }
     const struct endpoint_names_counts *names = endpoint_names_counts(pool->names);
     put_count(out, "name_lookups", names->lookups);
     put_count(out, "name_lookups_failed", names->failed);

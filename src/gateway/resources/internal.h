@@ -2,12 +2,9 @@
 /* What resources.c and routes.c share. */
 #pragma once
 
-#include "gateway/resources/kinds.h"
 #include "gateway/resources/resources.h"
 #include "serving/manifest/check.h"
 
-/* Rules for one document that its table cannot state. */
-void resource_check(const struct resource *resource, struct tree_report *report);
 /* `priority` of a spec; 0 without one. */
 int32_t resource_priority(const struct tree_node *spec);
 /* Sets the conditions of all, and makes the routes. INVALID_ARGUMENT: there are too many. */

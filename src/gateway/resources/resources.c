@@ -125,48 +125,7 @@ read_text(const char *path, size_t *bytes, struct tree_report *report)
 const char *
 resource_kind_name(enum resource_kind kind)
 {
-    return resource_kinds[kind].name;
-}
-
-static bool
-has_version(const char *versions, const char *version)
-{
-    size_t bytes = strlen(version);
-    for (const char *at = versions; *at != '\0'; at += *at == '|') {
-        size_t length = strcspn(at, "|");
-        if (length == bytes && memcmp(at, version, bytes) == 0)
-            return true;
-        at += length;
-    }
-    return false;
-}
-
-/* False: reported. */
-static bool
-find_kind(const struct tree_node *document, enum resource_kind *kind, struct tree_report *report)
-{
-    char shown[REPORT_VALUE_BYTES];
-    const char *named = manifest_text(document, "kind");
-    const struct tree_node *api = manifest_find(document, "apiVersion");
-    if (named == NULL) {
-        report_add(report, document->line, "kind: is missing");
-        return false;
-    }
-    for (*kind = 0; *kind < RESOURCE_KINDS; (*kind)++)
-        if (strcmp(resource_kinds[*kind].name, named) == 0)
-            break;
-    if (*kind == RESOURCE_KINDS) {
-        report_add(report, manifest_find(document, "kind")->line,
-                   "kind: must be InferencePool, InferenceObjective, InferenceModelRewrite, "
-                   "InferenceModel, LLMRoute or HTTPRoute, not %s",
-                   text_show(named, shown));
-        return false;
-    }
-    if (api != NULL &&
-        (api->kind != NODE_SCALAR || !has_version(resource_kinds[*kind].api, api->text)))
-        report_add(report, api->line, "apiVersion: must be one of %s, not %s",
-                   resource_kinds[*kind].api, node_show(api, shown));
-    return true;
+    return manifest_kind_name(MANIFEST_POOL + kind);
 }
 
 static void
@@ -176,12 +135,14 @@ add_document(struct resource_set *set, const struct tree_node *document, const c
     struct resource *resource = &set->items[set->count];
     uint32_t mistakes = report_total(report);
     struct bytes canonical = {0};
-    if (!find_kind(document, &resource->kind, report))
+    enum manifest_kind kind;
+    if (!manifest_find_kind(document, MANIFEST_POOL, &kind, report))
         return;
-    manifest_check(document, &resource_kinds[resource->kind], report, &canonical);
+    manifest_check(document, &manifest_schemas[kind], report, &canonical);
     bytes_fini(&canonical);
     if (report_total(report) != mistakes)
         return;
+    resource->kind = (enum resource_kind)(kind - MANIFEST_POOL);
     resource->name = manifest_text(manifest_find(document, "metadata"), "name");
     resource->file = file;
     resource->line = document->line;
@@ -198,7 +159,7 @@ add_document(struct resource_set *set, const struct tree_node *document, const c
     else if (resource->kind == RESOURCE_POOL && set->pool_count == RESOURCE_POOLS_MAX)
         report_add(report, document->line, "more than %d pools", RESOURCE_POOLS_MAX);
     else
-        resource_check(resource, report);
+        manifest_gateway_check(kind, document, report);
     if (report_total(report) != mistakes)
         return;
     resource->number = resource->kind == RESOURCE_POOL ? set->pool_count++ : 0;
@@ -285,19 +246,29 @@ finish(struct resource_set *set, struct error *error)
     return resources_resolve(set, error);
 }
 
-enum status
-resources_read_text(const char *name, const char *text, size_t bytes, struct resource_set **created,
-                    struct error *error)
+static void
+read_one(struct resource_set *set, const struct resource_text *text)
 {
-    struct resource_set *set = *created = make_set();
-    struct tree_report report = {.file = name};
-    char *copy = must_allocate(1, bytes + 1);
-    if (bytes > 0)
-        memcpy(copy, text, bytes);
-    set->files = must_allocate(1, sizeof(*set->files));
-    add_text(set, must_copy(name), copy, bytes, &report);
+    struct tree_report report = {.file = text->name};
+    uint32_t first = set->count;
+    char *copy = must_allocate(1, text->bytes + 1);
+    if (text->bytes > 0)
+        memcpy(copy, text->text, text->bytes);
+    add_text(set, must_copy(text->name), copy, text->bytes, &report);
     free(copy);
     take_mistakes(set, &report);
+    for (uint32_t i = first; i < set->count; i++)
+        set->items[i].version = text->version;
+}
+
+enum status
+resources_read_texts(const struct resource_text *texts, uint32_t count,
+                     struct resource_set **created, struct error *error)
+{
+    struct resource_set *set = *created = make_set();
+    set->files = must_allocate(count + 1, sizeof(*set->files));
+    for (uint32_t i = 0; i < count; i++)
+        read_one(set, &texts[i]);
     return finish(set, error);
 }
 
@@ -403,6 +374,23 @@ resources_adapter(const struct resource_set *set, uint64_t adapter, const char *
 static const char *const condition_names[RESOURCE_CONDITIONS] = {"Accepted", "ResolvedRefs"};
 
 void
+resource_write_conditions(const struct resource *resource, struct json *json)
+{
+    json_field_open(json, "conditions", '[');
+    for (int type = 0; type < RESOURCE_CONDITIONS; type++) {
+        const struct resource_condition *condition = &resource->conditions[type];
+        const char *reason = condition->reason != NULL ? condition->reason : condition_names[type];
+        json_open(json, '{');
+        json_field_string(json, "type", condition_names[type]);
+        json_field_string(json, "status", condition->reason == NULL ? "True" : "False");
+        json_field_string(json, "reason", reason);
+        json_field_string(json, "message", condition->message);
+        json_close(json, '}');
+    }
+    json_close(json, ']');
+}
+
+void
 resources_write_json(const struct resource_set *set, struct bytes *out)
 {
     struct json json = json_begin(out, JSON_STYLE_ANY);
@@ -414,19 +402,7 @@ resources_write_json(const struct resource_set *set, struct bytes *out)
         json_field_string(&json, "name", resource->name);
         json_field_string(&json, "file", resource->file);
         json_field_int(&json, "line", resource->line);
-        json_field_open(&json, "conditions", '[');
-        for (int type = 0; type < RESOURCE_CONDITIONS; type++) {
-            const struct resource_condition *condition = &resource->conditions[type];
-            json_open(&json, '{');
-            json_field_string(&json, "type", condition_names[type]);
-            json_field_string(&json, "status", condition->reason == NULL ? "True" : "False");
-            json_field_string(&json, "reason",
-                              condition->reason != NULL ? condition->reason
-                                                        : condition_names[type]);
-            json_field_string(&json, "message", condition->message);
-            json_close(&json, '}');
-        }
-        json_close(&json, ']');
+        resource_write_conditions(resource, &json);
         json_close(&json, '}');
     }
     json_close(&json, ']');

@@ -16,6 +16,7 @@
 
 #include "base/bytes.h"
 #include "base/error.h"
+#include "base/json.h"
 #include "gateway/core/gateway_core.h"
 
 struct tree_node;
@@ -29,6 +30,7 @@ enum {
     RESOURCE_PRIORITY_CRITICAL = 100,
 };
 
+/* In the order of the manifests' kinds. */
 enum resource_kind {
     RESOURCE_POOL,
     RESOURCE_OBJECTIVE,
@@ -53,9 +55,18 @@ struct resource {
     const char *file;
     int line;
     const struct tree_node *spec;
-    uint32_t number; /* of a pool among the pools */
-    uint64_t pool;   /* that a rewrite refers to, as a bit */
+    uint64_t version; /* of its text; 0: of a file */
+    uint32_t number;  /* of a pool among the pools */
+    uint64_t pool;    /* that a rewrite refers to, as a bit */
     struct resource_condition conditions[RESOURCE_CONDITIONS];
+};
+
+/* In place of a file. */
+struct resource_text {
+    const char *name; /* stands in front of mistakes */
+    const char *text;
+    size_t bytes;
+    uint64_t version;
 };
 
 struct resource_file {
@@ -92,9 +103,9 @@ uint64_t resources_stamp(const char *path);
  * error has the first. resources_free is due after any result. */
 enum status resources_read(const char *const *paths, uint32_t count, struct resource_set **set,
                            struct error *error) WARN_UNUSED;
-/* The same for one text; `name` stands in front of mistakes. */
-enum status resources_read_text(const char *name, const char *text, size_t bytes,
-                                struct resource_set **set, struct error *error) WARN_UNUSED;
+/* The same for texts, the oldest first. */
+enum status resources_read_texts(const struct resource_text *texts, uint32_t count,
+                                 struct resource_set **set, struct error *error) WARN_UNUSED;
 /* NULL is ignored. */
 void resources_free(struct resource_set *set);
 
@@ -111,6 +122,8 @@ uint64_t resources_pools_of(const struct resource_set *set, const char *labels, 
 /* What to load for a roll-out. False: no resource has a path for that adapter. */
 bool resources_adapter(const struct resource_set *set, uint64_t adapter, const char **name,
                        const char **path);
+/* Writes the member `conditions`. */
+void resource_write_conditions(const struct resource *resource, struct json *json);
 /* Appends an array: kind, name, place and conditions of each. */
 void resources_write_json(const struct resource_set *set, struct bytes *out);
 /* The same as lines for a person. */

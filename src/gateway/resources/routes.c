@@ -12,10 +12,13 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "gateway/config/picker_config.h"
+#include "base/duration.h"
 #include "gateway/resources/internal.h"
 
-#define ALL_POOLS UINT64_MAX
+#define ALL_POOLS GATEWAY_ALL_POOLS
+
+_Static_assert(GATEWAY_TRIES_MAX == MANIFEST_ATTEMPTS_MAX + 1, "a retry is a try");
+_Static_assert(RESOURCE_KINDS == MANIFEST_KINDS - MANIFEST_POOL, "as many kinds");
 
 struct definition {
     const char *model;

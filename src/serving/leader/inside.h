@@ -8,37 +8,12 @@
 #include "loop/timer.h"
 #include "serving/leader/folder.h"
 #include "serving/leader/leader.h"
+#include "serving/manifest/record.h"
 
 enum {
     SERVING_WORK_MAX = 64,       /* objects that are being reconciled at once */
     SERVING_OBJECTS_MAX = 16384, /* of the mesh; further ones are refused */
 };
-
-/* ---- records (record.c) ---- */
-
-/* The value of "manifests/KIND/NAME". */
-struct manifest_record {
-    int64_t created_ms;
-    bool deleted;
-    const char *json;
-    size_t json_bytes;
-};
-
-/* The value of "manifests/KIND/NAME/status". */
-struct status_record {
-    uint64_t version; /* of the manifest that it is about */
-    bool ready;
-    int64_t since_ms; /* when `ready` became so */
-    const char *events;
-    size_t events_bytes;
-    const char *status;
-    size_t status_bytes;
-};
-
-void manifest_record_write(const struct manifest_record *record, struct bytes *to);
-bool manifest_record_read(const char *value, size_t bytes, struct manifest_record *record);
-void status_record_write(const struct status_record *record, struct bytes *to);
-bool status_record_read(const char *value, size_t bytes, struct status_record *record);
 
 /* ---- status (status.c) ---- */
 
@@ -141,7 +116,7 @@ struct serving_leader {
     uint32_t asking; /* items whose change is under way */
     bool is_viewed;  /* the folder has been read */
     bool is_view_whole;
-    bool is_swept;   /* what left it while the node was down is known */
+    bool is_swept; /* what left it while the node was down is known */
 };
 
 struct serving_object *object_find(struct serving_leader *leader, const char *id);
@@ -206,7 +181,7 @@ void folder_end(struct serving_leader *leader);
 
 /* Takes over a record, or its absence (`record` NULL). False: it is no report. */
 bool report_take(struct serving_leader *leader, const char *id, const struct store_record *record);
-/* Appends the status of a runtime, as an object of JSON; "": nobody tells of it. */
+/* Appends the status of a runtime, or of an object of gateways, as an object of JSON. */
 void reports_write(struct serving_leader *leader, const struct serving_object *object,
                    struct bytes *to);
 void reports_sweep(void *context);

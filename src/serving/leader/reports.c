@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What each node tells about each runtime. A node writes and takes back its own; those of nodes and
- * runtimes that are gone are the leader's to delete, and are not shown meanwhile.
+ * What each node tells about each runtime, and each gateway about each object of its own. A node
+ * writes and takes back its own; those of nodes and objects that are gone are the leader's to
+ * delete, and are not shown meanwhile. A gateway's end with its lease.
  */
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +19,7 @@
 enum { SWEEP_MAX = 16, NODES_PAGE = 64 };
 
 #define MARK "/node/"
+#define GATEWAY_MARK "/gateway/"
 #define SWEEP_NS (30 * (int64_t)NS_PER_S)
 
 /* ---- the table ---- */
@@ -59,19 +62,29 @@ drop(struct serving_leader *leader, struct serving_told *told)
     free(told);
 }
 
-/* Both kinds of runtimes, with a node's name behind the mark. */
-static bool
-is_report(const char *id)
+static const char *
+mark_of(enum manifest_kind kind)
 {
-    return strstr(id, MARK) != NULL &&
-           (strncmp(id, "ServingRuntime/", strlen("ServingRuntime/")) == 0 ||
-            strncmp(id, "ClusterServingRuntime/", strlen("ClusterServingRuntime/")) == 0);
+    return manifest_is_runtime(kind) ? MARK : manifest_is_of_gateway(kind) ? GATEWAY_MARK : NULL;
+}
+
+/* Where the mark of its kind is, with a node's or a gateway's name behind it; NULL: no report. */
+static const char *
+find_mark(const char *id)
+{
+    size_t bytes = strcspn(id, "/");
+    for (enum manifest_kind kind = 0; kind < MANIFEST_KINDS; kind++) {
+        const char *name = manifest_kind_name(kind);
+        if (mark_of(kind) != NULL && strlen(name) == bytes && strncmp(id, name, bytes) == 0)
+            return strstr(id, mark_of(kind));
+    }
+    return NULL;
 }
 
 bool
 report_take(struct serving_leader *leader, const char *id, const struct store_record *record)
 {
-    if (!is_report(id))
+    if (find_mark(id) == NULL)
         return false;
     struct serving_told *told = make(leader, id);
     if (record != NULL && record->revision <= told->revision)
@@ -188,11 +201,13 @@ is_node(struct serving_leader *leader, const char *name)
 static bool
 is_left_behind(struct serving_leader *leader, const struct serving_told *told)
 {
-    const char *mark = strstr(told->id, MARK);
-    char *runtime = must_format("%.*s", (int)(mark - told->id), told->id);
-    const struct serving_object *object = object_find(leader, runtime);
-    free(runtime);
-    return object == NULL || object->revision == 0 || !is_node(leader, mark + strlen(MARK));
+    const char *mark = find_mark(told->id);
+    char *about = must_format("%.*s", (int)(mark - told->id), told->id);
+    const struct serving_object *object = object_find(leader, about);
+    free(about);
+    if (object == NULL || object->revision == 0)
+        return true;
+    return manifest_is_runtime(object->kind) && !is_node(leader, mark + strlen(MARK));
 }
 
 /* The leader alone. Some at a time; the next round has the rest. */
@@ -223,11 +238,28 @@ by_id(const void *a, const void *b)
 }
 
 static bool
-is_about(const struct serving_told *told, const char *object)
+is_about(const struct serving_told *told, const struct serving_object *object)
 {
-    size_t bytes = strlen(object);
-    return strncmp(told->id, object, bytes) == 0 &&
-           strncmp(told->id + bytes, MARK, strlen(MARK)) == 0;
+    size_t bytes = strlen(object->id);
+    const char *mark = mark_of(object->kind);
+    return strncmp(told->id, object->id, bytes) == 0 &&
+           strncmp(told->id + bytes, mark, strlen(mark)) == 0;
+}
+
+/* Of a runtime one node is enough; an object of gateways each must have accepted as it is. */
+static bool
+is_ready(const struct serving_told *const *told, size_t count, const struct serving_object *object)
+{
+    size_t ready = 0;
+    char *version = must_format("\"version\":%" PRIu64 ",", object->revision);
+    for (size_t i = 0; i < count; i++)
+        if (manifest_is_runtime(object->kind))
+            ready += strstr(told[i]->json, "\"state\":\"Ready\"") != NULL;
+        else
+            ready += strstr(told[i]->json, version) != NULL &&
+                     strstr(told[i]->json, "\"type\":\"Accepted\",\"status\":\"True\"") != NULL;
+    free(version);
+    return ready > 0 && (manifest_is_runtime(object->kind) || ready == count);
 }
 
 void
@@ -236,22 +268,19 @@ reports_write(struct serving_leader *leader, const struct serving_object *object
     const struct serving_told **shown =
         must_allocate(leader->told.count + 1, sizeof(const struct serving_told *));
     size_t count = 0;
-    bool ready = false;
     struct hash_entry *entry = NULL;
     while ((entry = hash_table_walk(&leader->told, entry)) != NULL) {
         const struct serving_told *told = (struct serving_told *)(void *)entry;
-        if (told->json[0] == '\0' || !is_about(told, object->id) || is_left_behind(leader, told))
-            continue;
-        shown[count++] = told;
-        ready = ready || strstr(told->json, "\"state\":\"Ready\"") != NULL;
+        if (told->json[0] != '\0' && is_about(told, object) && !is_left_behind(leader, told))
+            shown[count++] = told;
     }
     qsort(shown, count, sizeof(const struct serving_told *), by_id);
     struct json json = json_begin(to, JSON_STYLE_ANY);
     json_open(&json, '{');
     json_field_uint(&json, "version", object->revision);
-    json_field_bool(&json, "ready", ready);
+    json_field_bool(&json, "ready", is_ready(shown, count, object));
     json_field_open(&json, "status", '{');
-    json_field_open(&json, "nodes", '[');
+    json_field_open(&json, manifest_is_runtime(object->kind) ? "nodes" : "gateways", '[');
     for (size_t i = 0; i < count; i++)
         json_put_raw(&json, shown[i]->json, strlen(shown[i]->json));
     json_close(&json, ']');

@@ -232,7 +232,7 @@ show(struct serving_leader *leader, const struct serving_object *object,
     const struct manifest *manifest = object_manifest(object);
     char *hidden = object->kind == MANIFEST_SECRET ? manifest_hide(manifest) : NULL;
     struct bytes told = {0};
-    if (manifest_is_runtime(object->kind)) {
+    if (manifest_is_runtime(object->kind) || manifest_is_of_gateway(object->kind)) {
         reports_write(leader, object, &told);
         bytes_put_char(&told, '\0');
         CHECK(!told.failed);

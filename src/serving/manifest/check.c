@@ -111,8 +111,8 @@ is_untyped(const char *text)
     return strpbrk(text, "0123456789") != NULL && end != text && *end == '\0';
 }
 
-static bool
-is_word_of(const char *words, const char *text)
+bool
+manifest_is_word(const char *words, const char *text)
 {
     size_t bytes = strlen(text);
     for (const char *word = words; *word != '\0'; word += *word == '|') {
@@ -135,7 +135,7 @@ check_text(struct checker *checker, const struct tree_node *node, const char *wo
         report_add(checker->report, node->line,
                    "%s: must be a text, and is a number or a truth value: put it in quotes",
                    checker->path);
-    else if (!scalar || (words != NULL && !is_word_of(words, node->text)))
+    else if (!scalar || (words != NULL && !manifest_is_word(words, node->text)))
         wrong(checker, node, wanted);
     else
         json_put_string(&checker->json, node->text);
@@ -179,7 +179,7 @@ is_amount(const char *text)
         size_t fraction = strspn(text + 1, "0123456789");
         text += fraction > 0 ? 1 + fraction : 0;
     }
-    return digits > 0 && digits <= 18 && (*text == '\0' || is_word_of(units, text));
+    return digits > 0 && digits <= 18 && (*text == '\0' || manifest_is_word(units, text));
 }
 
 static void

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "serving/manifest/manifest.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -173,34 +174,53 @@ check_rules(enum manifest_kind kind, const struct tree_node *document, struct tr
     }
     if (kind == MANIFEST_INFERENCE_SERVICE)
         check_mode(metadata, report);
+    if (manifest_is_of_gateway(kind))
+        manifest_gateway_check(kind, document, report);
     check_annotations(metadata, report);
 }
 
 /* ---- documents ---- */
 
-/* False: reported. */
-static bool
-find_kind(const struct tree_node *document, enum manifest_kind *kind, struct tree_report *report)
+static void
+report_kind(const struct tree_node *named, enum manifest_kind first, struct tree_report *report)
+{
+    char shown[REPORT_VALUE_BYTES];
+    char names[512] = "";
+    size_t used = 0;
+    for (enum manifest_kind kind = first; kind < MANIFEST_KINDS; kind++)
+        used += (size_t)snprintf(names + used, sizeof(names) - used, "%s%s",
+                                 kind == first                ? ""
+                                 : kind + 1 == MANIFEST_KINDS ? " and "
+                                                              : ", ",
+                                 manifest_kind_name(kind));
+    report_add(report, named->line, "kind: %s is not supported: %s are", node_show(named, shown),
+               names);
+}
+
+bool
+manifest_find_kind(const struct tree_node *document, enum manifest_kind first,
+                   enum manifest_kind *kind, struct tree_report *report)
 {
     char shown[REPORT_VALUE_BYTES];
     const struct tree_node *named = manifest_find(document, "kind");
     const struct tree_node *api = manifest_find(document, "apiVersion");
-    if (document->kind != NODE_MAP || named == NULL || named->kind != NODE_SCALAR || api == NULL) {
+    if (named == NULL || named->kind != NODE_SCALAR) {
         report_add(report, document->line, "a manifest has apiVersion, kind and metadata");
         return false;
     }
-    for (*kind = 0; *kind < MANIFEST_KINDS; (*kind)++)
+    for (*kind = first; *kind < MANIFEST_KINDS; (*kind)++)
         if (strcmp(manifest_kind_name(*kind), named->text) == 0)
             break;
     if (*kind == MANIFEST_KINDS) {
-        report_add(report, named->line,
-                   "kind: %s is not supported: ServingRuntime, ClusterServingRuntime, "
-                   "InferenceService, Predictor, Secret and ConfigMap are",
-                   node_show(named, shown));
+        report_kind(named, first, report);
         return false;
     }
     const char *wanted = manifest_schemas[*kind].api;
-    if (api->kind != NODE_SCALAR || strcmp(api->text, wanted) != 0)
+    if (api == NULL && !manifest_is_of_gateway(*kind)) { /* files of llm-d leave it out */
+        report_add(report, document->line, "a manifest has apiVersion, kind and metadata");
+        return false;
+    }
+    if (api != NULL && (api->kind != NODE_SCALAR || !manifest_is_word(wanted, api->text)))
         report_add(report, api->line, "apiVersion: must be %s for this kind, not %s", wanted,
                    node_show(api, shown));
     return true;
@@ -214,7 +234,7 @@ read_document(const struct tree_node *document, struct manifest_file *file,
     *manifest = (struct manifest){0};
     uint32_t mistakes = report_total(report);
     struct bytes json = {0};
-    if (!find_kind(document, &manifest->kind, report))
+    if (!manifest_find_kind(document, MANIFEST_SERVING_RUNTIME, &manifest->kind, report))
         return;
     manifest_check(document, &manifest_schemas[manifest->kind], report, &json);
     const struct tree_node *metadata = manifest_find(document, "metadata");

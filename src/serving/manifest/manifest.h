@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Manifests of ModelMesh Serving: texts become objects that are checked field by field, and in
- * canonical form: JSON with the fields in the order of schema.c, maps sorted, without what a server
- * adds. A field that is not supported is refused by its name (DESIGN.md, rules M).
+ * Manifests of ModelMesh Serving and of the gateway: texts become objects that are checked field by
+ * field, and in canonical form: JSON with the fields in the order of schema.c, maps sorted, without
+ * what a server adds. A field that is not supported is refused by its name (DESIGN.md, rules M).
  *
  * Memory as in yaml/tree.h. Any thread.
  */
@@ -22,6 +22,7 @@ enum {
     MANIFEST_BYTES_MAX = 256 << 10, /* of one, in canonical form */
     MANIFEST_DOCUMENTS_MAX = 4096,
     MANIFEST_NAME_BYTES_MAX = 253,
+    MANIFEST_ATTEMPTS_MAX = 7, /* retries of a route */
 };
 
 enum manifest_kind {
@@ -31,6 +32,12 @@ enum manifest_kind {
     MANIFEST_PREDICTOR,
     MANIFEST_SECRET,
     MANIFEST_CONFIG_MAP,
+    MANIFEST_POOL, /* this and the following are of src/gateway */
+    MANIFEST_OBJECTIVE,
+    MANIFEST_REWRITE,
+    MANIFEST_MODEL,
+    MANIFEST_LLM_ROUTE,
+    MANIFEST_HTTP_ROUTE,
     MANIFEST_KINDS,
 };
 
@@ -44,6 +51,12 @@ static inline bool
 manifest_is_runtime(enum manifest_kind kind)
 {
     return kind == MANIFEST_SERVING_RUNTIME || kind == MANIFEST_CLUSTER_SERVING_RUNTIME;
+}
+
+static inline bool
+manifest_is_of_gateway(enum manifest_kind kind)
+{
+    return kind >= MANIFEST_POOL;
 }
 
 /* What an InferenceService or a Predictor registers with the mesh besides its id, in the words of

@@ -388,6 +388,8 @@ const struct schema manifest_config_schema = {.name = "config.yaml", .fields = c
 
 /* ---- kinds ---- */
 
+#define X_VERSIONS "inference.networking.x-k8s.io/v1alpha2|llm-d.ai/v1alpha2"
+
 const struct schema manifest_schemas[MANIFEST_KINDS] = {
     [MANIFEST_SERVING_RUNTIME] = {"ServingRuntime",
                                   "servingruntime.serving.kserve.io",
@@ -412,6 +414,36 @@ const struct schema manifest_schemas[MANIFEST_KINDS] = {
     [MANIFEST_SECRET] = {"Secret", "secret", {"secret", "secrets"}, "v1", secret},
     [MANIFEST_CONFIG_MAP] =
         {"ConfigMap", "configmap", {"configmap", "configmaps", "cm"}, "v1", config_map},
+    [MANIFEST_POOL] = {"InferencePool",
+                       "inferencepool.inference.networking.k8s.io",
+                       {"inferencepool", "inferencepools"},
+                       "inference.networking.k8s.io/v1",
+                       manifest_pool_fields},
+    [MANIFEST_OBJECTIVE] = {"InferenceObjective",
+                            "inferenceobjective.inference.networking.x-k8s.io",
+                            {"inferenceobjective", "inferenceobjectives"},
+                            X_VERSIONS,
+                            manifest_objective_fields},
+    [MANIFEST_REWRITE] = {"InferenceModelRewrite",
+                          "inferencemodelrewrite.inference.networking.x-k8s.io",
+                          {"inferencemodelrewrite", "inferencemodelrewrites"},
+                          X_VERSIONS,
+                          manifest_rewrite_fields},
+    [MANIFEST_MODEL] = {"InferenceModel",
+                        "inferencemodel.inference.networking.x-k8s.io",
+                        {"inferencemodel", "inferencemodels"},
+                        "inference.networking.x-k8s.io/v1alpha2",
+                        manifest_model_fields},
+    [MANIFEST_LLM_ROUTE] = {"LLMRoute",
+                            "llmroute.inference.x-k8s.io",
+                            {"llmroute", "llmroutes"},
+                            "inference.x-k8s.io/v1alpha1",
+                            manifest_llm_route_fields},
+    [MANIFEST_HTTP_ROUTE] = {"HTTPRoute",
+                             "httproute.gateway.networking.k8s.io",
+                             {"httproute", "httproutes"},
+                             "gateway.networking.k8s.io/v1",
+                             manifest_http_route_fields},
 };
 
 const char *

@@ -34,12 +34,19 @@ struct schema {
     const char *name;
     const char *resource;
     const char *words[4]; /* that kubectl takes besides, lower case */
-    const char *api;      /* apiVersion */
+    const char *api;      /* apiVersion; several that are alike: "a|b" */
     const struct schema_field *fields;
 };
 
 /* Of an object of any kind. */
 extern const struct schema_field manifest_metadata[];
 extern const struct schema manifest_schemas[MANIFEST_KINDS];
+/* Of the gateway's kinds. */
+extern const struct schema_field manifest_pool_fields[];
+extern const struct schema_field manifest_objective_fields[];
+extern const struct schema_field manifest_rewrite_fields[];
+extern const struct schema_field manifest_model_fields[];
+extern const struct schema_field manifest_llm_route_fields[];
+extern const struct schema_field manifest_http_route_fields[];
 /* Of ModelMesh Serving's configuration, a text in a ConfigMap. */
 extern const struct schema manifest_config_schema;

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "serving/leader/inside.h"
+#include "serving/manifest/record.h"
 
 struct record_cursor {
     const char *at;

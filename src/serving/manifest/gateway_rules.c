@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rules for one document that its kind's table cannot state. */
+/* Rules for a document of the gateway that its kind's table cannot state. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "gateway/config/picker_config.h"
-#include "gateway/core/gateway_core.h"
-#include "gateway/resources/internal.h"
+#include "base/check.h"
+#include "base/duration.h"
+#include "serving/manifest/check.h"
 
 enum { WEIGHT_MAX = 1000000, PORT_MAX = 65535, POOL_PORTS_MAX = 8, ADAPTER_PATH_MAX = 4096 };
 
@@ -25,14 +25,14 @@ check_model(const struct tree_node *name, const char *field, struct tree_report 
     char shown[REPORT_VALUE_BYTES];
     if (name == NULL)
         return;
-    bool is_plain = name->text[0] != '\0' && strlen(name->text) <= RESOURCE_NAME_MAX;
+    bool is_plain = name->text[0] != '\0' && strlen(name->text) <= MANIFEST_NAME_BYTES_MAX;
     for (const char *at = name->text; *at != '\0' && is_plain; at++)
         is_plain = *at > ' ' && *at <= '~' && *at != '"' && *at != '\\';
     if (!is_plain)
         report_add(report, name->line,
                    "%s: must be a model's name of 1 to %d printable ASCII characters without "
                    "blanks, quotes and backslashes, not %s",
-                   field, RESOURCE_NAME_MAX, node_show(name, shown));
+                   field, MANIFEST_NAME_BYTES_MAX, node_show(name, shown));
 }
 
 static void
@@ -137,7 +137,7 @@ check_llm_route(const struct tree_node *spec, struct tree_report *report)
     }
     for (; name != NULL; name = name->next)
         check_model(name, "spec.fallbacks", report);
-    check_most(manifest_find(spec, "retry"), "attempts", GATEWAY_TRIES_MAX - 1, report);
+    check_most(manifest_find(spec, "retry"), "attempts", MANIFEST_ATTEMPTS_MAX, report);
 }
 
 static void
@@ -153,23 +153,24 @@ check_http_route(const struct tree_node *spec, struct tree_report *report)
     check_list(manifest_find(rule, "backendRefs"), "spec.rules[0].backendRefs", report);
     for (; ref != NULL; ref = ref->next)
         check_most(ref, "weight", WEIGHT_MAX, report);
-    check_most(manifest_find(rule, "retry"), "attempts", GATEWAY_TRIES_MAX - 1, report);
+    check_most(manifest_find(rule, "retry"), "attempts", MANIFEST_ATTEMPTS_MAX, report);
 }
 
 void
-resource_check(const struct resource *resource, struct tree_report *report)
+manifest_gateway_check(enum manifest_kind kind, const struct tree_node *document,
+                       struct tree_report *report)
 {
-    const struct tree_node *spec = resource->spec;
-    switch (resource->kind) {
-    case RESOURCE_POOL: check_pool(spec, report); break;
-    case RESOURCE_OBJECTIVE: check_most(spec, "priority", INT32_MAX, report); break;
-    case RESOURCE_REWRITE: check_rewrite(spec, report); break;
-    case RESOURCE_MODEL:
+    const struct tree_node *spec = manifest_find(document, "spec");
+    switch (kind) {
+    case MANIFEST_POOL: check_pool(spec, report); break;
+    case MANIFEST_OBJECTIVE: check_most(spec, "priority", INT32_MAX, report); break;
+    case MANIFEST_REWRITE: check_rewrite(spec, report); break;
+    case MANIFEST_MODEL:
         check_model(manifest_find(spec, "modelName"), "spec.modelName", report);
         check_targets(manifest_find(spec, "targetModels"), "name", report);
         break;
-    case RESOURCE_LLM_ROUTE: check_llm_route(spec, report); break;
-    case RESOURCE_HTTP_ROUTE: check_http_route(spec, report); break;
-    case RESOURCE_KINDS: break;
+    case MANIFEST_LLM_ROUTE: check_llm_route(spec, report); break;
+    case MANIFEST_HTTP_ROUTE: check_http_route(spec, report); break;
+    default: UNREACHABLE();
     }
 }

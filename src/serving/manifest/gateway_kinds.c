@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "gateway/resources/kinds.h"
+/* The fields of the gateway's kinds. */
+#include "serving/manifest/schema.h"
 
 /* ---- rows ---- */
 
@@ -34,7 +35,8 @@ static const struct schema_field pool_ref[] = {TEXT("group"), WORD("kind", "Infe
 /* ---- InferencePool ---- */
 
 static const struct schema_field selector[] = {MAP("matchLabels"), END};
-static const struct schema_field port[] = {NUMBER("number", 1), END};
+static const struct schema_field port[] = {
+    ROW("number", FIELD_NUMBER, FIELD_REQUIRED, NULL, NULL, 1), END};
 static const struct schema_field picker[] = {
     TEXT("group"),
     TEXT("kind"),
@@ -50,13 +52,13 @@ static const struct schema_field pool_spec[] = {
     OBJECT("endpointPickerRef", picker),
     END,
 };
-static const struct schema_field pool[] = {DOCUMENT(pool_spec)};
+const struct schema_field manifest_pool_fields[] = {DOCUMENT(pool_spec)};
 
 /* ---- InferenceObjective ---- */
 
 static const struct schema_field objective_spec[] = {NUMBER("priority", INT32_MIN),
                                                      OBJECT("poolRef", pool_ref), END};
-static const struct schema_field objective[] = {DOCUMENT(objective_spec)};
+const struct schema_field manifest_objective_fields[] = {DOCUMENT(objective_spec)};
 
 /* ---- InferenceModelRewrite ---- */
 
@@ -68,7 +70,7 @@ static const struct schema_field rewrite_rule[] = {OBJECTS("matches", rewrite_ma
                                                    OBJECTS_NEEDED("targets", rewrite_target), END};
 static const struct schema_field rewrite_spec[] = {OBJECT_NEEDED("poolRef", pool_ref),
                                                    OBJECTS_NEEDED("rules", rewrite_rule), END};
-static const struct schema_field rewrite[] = {DOCUMENT(rewrite_spec)};
+const struct schema_field manifest_rewrite_fields[] = {DOCUMENT(rewrite_spec)};
 
 /* ---- InferenceModel ---- */
 
@@ -80,7 +82,7 @@ static const struct schema_field model_spec[] = {
     OBJECT_NEEDED("poolRef", pool_ref),
     END,
 };
-static const struct schema_field model[] = {DOCUMENT(model_spec)};
+const struct schema_field manifest_model_fields[] = {DOCUMENT(model_spec)};
 
 /* ---- what routes have in common ---- */
 
@@ -123,7 +125,7 @@ static const struct schema_field llm_spec[] = {
     OBJECT("retry", retry),
     END,
 };
-static const struct schema_field llm_route[] = {DOCUMENT(llm_spec)};
+const struct schema_field manifest_llm_route_fields[] = {DOCUMENT(llm_spec)};
 
 /* ---- HTTPRoute ---- */
 
@@ -163,18 +165,4 @@ static const struct schema_field http_spec[] = {
     OBJECTS_NEEDED("rules", http_rule),
     END,
 };
-static const struct schema_field http_route[] = {DOCUMENT(http_spec)};
-
-/* ---- kinds ---- */
-
-#define X_VERSIONS "inference.networking.x-k8s.io/v1alpha2|llm-d.ai/v1alpha2"
-
-const struct schema resource_kinds[RESOURCE_KINDS] = {
-    [RESOURCE_POOL] = {"InferencePool", "", {NULL}, "inference.networking.k8s.io/v1", pool},
-    [RESOURCE_OBJECTIVE] = {"InferenceObjective", "", {NULL}, X_VERSIONS, objective},
-    [RESOURCE_REWRITE] = {"InferenceModelRewrite", "", {NULL}, X_VERSIONS, rewrite},
-    [RESOURCE_MODEL] =
-        {"InferenceModel", "", {NULL}, "inference.networking.x-k8s.io/v1alpha2", model},
-    [RESOURCE_LLM_ROUTE] = {"LLMRoute", "", {NULL}, "inference.x-k8s.io/v1alpha1", llm_route},
-    [RESOURCE_HTTP_ROUTE] = {"HTTPRoute", "", {NULL}, "gateway.networking.k8s.io/v1", http_route},
-};
+const struct schema_field manifest_http_route_fields[] = {DOCUMENT(http_spec)};

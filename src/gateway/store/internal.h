@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What store.c (etcd, objects) and tell.c (reports) share. */
+#pragma once
+
+#include <stdbool.h>
+
+#include "base/bytes.h"
+#include "base/hash_table.h"
+#include "gateway/store/store.h"
+#include "loop/timer.h"
+#include "mesh/etcd/etcd.h"
+
+enum { STORE_NAME_BYTES = 256 };
+
+/* A record of the mesh's table of manifests: an object, or what this gateway told of one. */
+struct store_item {
+    struct hash_entry entry; /* first */
+    char *value;             /* NULL: absent */
+    size_t value_bytes;
+    uint64_t created; /* revisions */
+    uint64_t changed;
+    int64_t lease_id;
+    char *wanted; /* of a report: as it is to be; NULL: absent */
+    char id[];    /* "KIND/NAME", "KIND/NAME/gateway/GATEWAY" */
+};
+
+struct gateway_store {
+    const struct gateway_settings *settings;
+    void (*on_changed)(void *context);
+    void *context;
+    struct etcd *etcd;
+    struct etcd_mirror *mirror;
+    struct etcd_session *session;
+    struct bytes prefix; /* of all keys of the mesh */
+    struct loop_timer *change;
+    struct loop_timer *tell;
+    struct hash_table objects;
+    struct hash_table reports;
+    struct etcd_call *writing; /* NULL: no report is being written */
+    struct store_item *written;
+    bool is_read;
+    struct gateway_store_counts counts;
+    char name[STORE_NAME_BYTES]; /* this gateway's */
+};
+
+/* ---- items.c ---- */
+
+struct store_item *store_item_find(struct hash_table *table, const char *id);
+struct store_item *store_item_make(struct hash_table *table, const char *id);
+void store_item_drop(struct hash_table *table, struct store_item *item);
+void store_items_free(struct hash_table *table);
+
+/* ---- tell.c ---- */
+
+/* Begins to write what is not as it is to be. */
+void store_tell_begin(struct gateway_store *store);
+void store_on_tell_time(void *context);

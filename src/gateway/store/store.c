@@ -1,0 +1,395 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "gateway/store/store.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "gateway/store/internal.h"
+#include "mesh/record/keys.h"
+#include "serving/manifest/manifest.h"
+#include "serving/manifest/record.h"
+
+enum { LEASE_S = 25, CHANGE_MS = 20, ID_BYTES_MAX = 768, PASSWORD_BYTES_MAX = 1023 };
+
+/* ---- the mirror ---- */
+
+static bool
+is_kind_of_gateway(const char *id)
+{
+    size_t bytes = strcspn(id, "/");
+    for (enum manifest_kind kind = 0; kind < MANIFEST_KINDS; kind++)
+        if (manifest_is_of_gateway(kind) && strlen(manifest_kind_name(kind)) == bytes &&
+            strncmp(id, manifest_kind_name(kind), bytes) == 0)
+            return true;
+    return false;
+}
+
+/* The table that a key belongs to, and its id there; NULL: neither. */
+static struct hash_table *
+table_of(struct gateway_store *store, struct etcd_bytes key, char id[ID_BYTES_MAX + 1])
+{
+    enum record_area area;
+    struct record_span span;
+    const struct record_span prefix = {store->prefix.data, store->prefix.used};
+    if (!record_key_parse(prefix, (struct record_span){key.data, key.bytes}, &area, &span) ||
+        area != RECORD_MANIFESTS || span.bytes > ID_BYTES_MAX ||
+        memchr(span.data, '\0', span.bytes) != NULL)
+        return NULL;
+    memcpy(id, span.data, span.bytes);
+    id[span.bytes] = '\0';
+    const char *name = strchr(id, '/');
+    if (name == NULL || !is_kind_of_gateway(id))
+        return NULL;
+    const char *more = strchr(name + 1, '/');
+    if (more == NULL)
+        return &store->objects;
+    bool is_ours = strncmp(more, "/gateway/", 9) == 0 && strcmp(more + 9, store->name) == 0;
+    return is_ours ? &store->reports : NULL;
+}
+
+static void
+keep_value(struct store_item *item, const char *value, size_t bytes)
+{
+    free(item->value);
+    item->value = malloc(bytes + 1);
+    CHECK(item->value != NULL);
+    memcpy(item->value, value, bytes);
+    item->value[bytes] = '\0';
+    item->value_bytes = bytes;
+}
+
+/* The manifest within the record, by its bytes. False: it is none. */
+static bool
+take_object(struct store_item *item, const struct etcd_kv *kv)
+{
+    struct manifest_record record;
+    if (kv->value.bytes == 0 || !manifest_record_read(kv->value.data, kv->value.bytes, &record) ||
+        record.deleted)
+        return false;
+    keep_value(item, record.json, record.json_bytes);
+    return true;
+}
+
+static void
+has_changed(struct gateway_store *store, const struct hash_table *table)
+{
+    if (table == &store->reports)
+        store_tell_begin(store);
+    else if (store->is_read)
+        loop_timer_set(store->change, CHANGE_MS * NS_PER_MS);
+}
+
+static void
+on_put(void *context, size_t range, const struct etcd_kv *kv)
+{
+    struct gateway_store *store = context;
+    char id[ID_BYTES_MAX + 1];
+    struct hash_table *table = table_of(store, kv->key, id);
+    (void)range;
+    if (table == NULL)
+        return;
+    struct store_item *item = store_item_make(table, id);
+    if (table == &store->objects && !take_object(item, kv)) {
+        store->counts.skipped++;
+        log_warn_limited("gateway_record_skipped id=\"%s\" error=\"it is no manifest\"", id);
+        if (item->value == NULL) /* else the former one stays */
+            store_item_drop(table, item);
+        return;
+    }
+    if (table == &store->reports)
+        keep_value(item, kv->value.data != NULL ? kv->value.data : "", kv->value.bytes);
+    item->created = (uint64_t)kv->create_revision;
+    item->changed = (uint64_t)kv->mod_revision;
+    item->lease_id = kv->lease_id;
+    has_changed(store, table);
+}
+
+static void
+on_delete(void *context, size_t range, const struct etcd_kv *kv)
+{
+    struct gateway_store *store = context;
+    char id[ID_BYTES_MAX + 1];
+    struct hash_table *table = table_of(store, kv->key, id);
+    struct store_item *item = table != NULL ? store_item_find(table, id) : NULL;
+    (void)range;
+    if (item == NULL)
+        return;
+    free(item->value);
+    item->value = NULL;
+    if (item->wanted == NULL && item != store->written)
+        store_item_drop(table, item);
+    has_changed(store, table);
+}
+
+static void
+on_synced(void *context, int64_t revision)
+{
+    struct gateway_store *store = context;
+    log_info("gateway_store_read revision=%lld objects=%zu", (long long)revision,
+             (size_t)store->objects.count);
+    store->is_read = true;
+    loop_timer_set(store->change, 0);
+}
+
+static void
+on_trouble(void *context, const struct error *error)
+{
+    struct gateway_store *store = context;
+    store->counts.troubles++;
+    log_warn_limited("gateway_store_away error=\"%s\" action=\"what was read stays in force\"",
+                     error->text);
+}
+
+static void
+on_change_time(void *context)
+{
+    struct gateway_store *store = context;
+    store->on_changed(store->context);
+}
+
+/* ---- reading ---- */
+
+static int
+by_age(const void *a, const void *b)
+{
+    const struct store_item *one = *(const struct store_item *const *)a;
+    const struct store_item *other = *(const struct store_item *const *)b;
+    if (one->created != other->created)
+        return one->created < other->created ? -1 : 1;
+    return strcmp(one->id, other->id);
+}
+
+enum status
+gateway_store_read(struct gateway_store *store, struct resource_set **set, struct error *error)
+{
+    size_t max = store->objects.count + 1;
+    struct hash_entry *entry = NULL;
+    uint32_t count = 0;
+    const struct store_item **sorted = calloc(max, sizeof(const struct store_item *));
+    struct resource_text *texts = calloc(max, sizeof(*texts));
+    CHECK(sorted != NULL && texts != NULL);
+    while ((entry = hash_table_walk(&store->objects, entry)) != NULL)
+        sorted[count++] = (struct store_item *)(void *)entry;
+    qsort(sorted, count, sizeof(const struct store_item *), by_age);
+    for (uint32_t i = 0; i < count; i++)
+        texts[i] = (struct resource_text){.name = sorted[i]->id,
+                                          .text = sorted[i]->value,
+                                          .bytes = sorted[i]->value_bytes,
+                                          .version = sorted[i]->changed};
+    enum status status = resources_read_texts(texts, count, set, error);
+    free(texts);
+    free(sorted);
+    return status;
+}
+
+const struct gateway_store_counts *
+gateway_store_counts(const struct gateway_store *store)
+{
+    return &store->counts;
+}
+
+/* ---- the lease ---- */
+
+static void session_open(struct gateway_store *store);
+
+static void
+on_granted(void *context, int64_t lease_id)
+{
+    (void)lease_id;
+    store_tell_begin(context);
+}
+
+static void
+on_lost(void *context, const struct error *error)
+{
+    struct gateway_store *store = context;
+    on_trouble(store, error);
+    etcd_session_close(store->session);
+    session_open(store);
+}
+
+static void
+session_open(struct gateway_store *store)
+{
+    const struct etcd_session_options options = {
+        .ttl_s = LEASE_S, .on_granted = on_granted, .on_lost = on_lost, .context = store};
+    store->session = etcd_session_open(store->etcd, &options);
+}
+
+/* ---- life ---- */
+
+/* "etcd:URL,URL". `text` has the URLs, each cut off by a NUL. */
+static enum status
+read_place(const struct gateway_settings *settings, char text[SETTING_TEXT_BYTES],
+           const char *endpoints[ETCD_ENDPOINTS_MAX], size_t *count, struct error *error)
+{
+    static const char start[] = "etcd:";
+    char *rest = NULL;
+    *count = 0;
+    if (strncmp(settings->store, start, strlen(start)) != 0)
+        return error_set(error, STATUS_INVALID_ARGUMENT,
+                         "store: must be etcd:http://host:2379, with commas between several, not "
+                         "%.200s",
+                         settings->store);
+    snprintf(text, SETTING_TEXT_BYTES, "%s", settings->store + strlen(start));
+    for (char *at = strtok_r(text, ",", &rest); at != NULL; at = strtok_r(NULL, ",", &rest)) {
+        if (*count == ETCD_ENDPOINTS_MAX)
+            return error_set(error, STATUS_INVALID_ARGUMENT, "store: has more than %d endpoints",
+                             ETCD_ENDPOINTS_MAX);
+        endpoints[(*count)++] = at;
+    }
+    return STATUS_OK;
+}
+
+/* The first line. */
+static enum status
+read_password(const char *path, char text[PASSWORD_BYTES_MAX + 1], struct error *error)
+{
+    text[0] = '\0';
+    if (path[0] == '\0')
+        return STATUS_OK;
+    FILE *in = fopen(path, "re");
+    if (in == NULL)
+        return error_set_errno(error, "store_password_file %s", path);
+    text[fread(text, 1, PASSWORD_BYTES_MAX, in)] = '\0';
+    (void)fclose(in);
+    text[strcspn(text, "\r\n")] = '\0';
+    return STATUS_OK;
+}
+
+static const char *
+or_null(const char *text)
+{
+    return text[0] != '\0' ? text : NULL;
+}
+
+static enum status
+connect(struct event_base *base, const struct gateway_settings *settings, struct etcd **etcd,
+        struct error *error)
+{
+    char place[SETTING_TEXT_BYTES];
+    char password[PASSWORD_BYTES_MAX + 1];
+    const char *endpoints[ETCD_ENDPOINTS_MAX];
+    struct etcd_options options = {.endpoints = endpoints,
+                                   .user = or_null(settings->store_user),
+                                   .ca_file = or_null(settings->store_ca),
+                                   .cert_file = or_null(settings->store_certificate),
+                                   .key_file = or_null(settings->store_key)};
+    enum status status = read_place(settings, place, endpoints, &options.endpoint_count, error);
+    if (status == STATUS_OK)
+        status = read_password(settings->store_password_file, password, error);
+    if (status != STATUS_OK)
+        return status;
+    options.password = options.user != NULL ? password : NULL;
+    CHECK(getrandom(&options.seed, sizeof(options.seed), 0) == sizeof(options.seed));
+    status = etcd_create(base, &options, etcd, error);
+    explicit_bzero(password, sizeof(password));
+    return status == STATUS_OK ? status : error_prefix(error, "store");
+}
+
+/* HOST:PORT, so that several of one host differ. */
+static void
+name_store(struct gateway_store *store)
+{
+    char host[128] = "";
+    const char *colon = strrchr(store->settings->listen, ':');
+    (void)gethostname(host, sizeof(host) - 1);
+    if (store->settings->name[0] != '\0')
+        snprintf(store->name, sizeof(store->name), "%.250s", store->settings->name);
+    else
+        snprintf(store->name, sizeof(store->name), "%s%.100s", host, colon != NULL ? colon : "");
+}
+
+static enum status
+open_mirror(struct gateway_store *store, struct error *error)
+{
+    struct bytes start = {0};
+    record_area_put(&start, (struct record_span){store->prefix.data, store->prefix.used},
+                    RECORD_MANIFESTS);
+    CHECK(!start.failed);
+    const struct etcd_range range = {.span = ETCD_PREFIX, .key = {start.data, start.used}};
+    const struct etcd_mirror_options options = {.ranges = &range,
+                                                .range_count = 1,
+                                                .on_put = on_put,
+                                                .on_delete = on_delete,
+                                                .on_synced = on_synced,
+                                                .on_trouble = on_trouble,
+                                                .context = store};
+    enum status status = etcd_mirror_open(store->etcd, &options, &store->mirror, error);
+    bytes_fini(&start);
+    return status;
+}
+
+enum status
+gateway_store_check(const struct gateway_settings *settings, struct error *error)
+{
+    char place[SETTING_TEXT_BYTES];
+    const char *endpoints[ETCD_ENDPOINTS_MAX];
+    size_t count;
+    if (settings->store[0] == '\0')
+        return STATUS_OK;
+    if (settings->resources[0] != '\0' || settings->objectives[0] != '\0')
+        return error_set(error, STATUS_INVALID_ARGUMENT,
+                         "store: resources come from etcd or from files: remove resources and "
+                         "objectives, and apply the files with `shoalctl apply -f`");
+    if (strpbrk(settings->name, "/\n") != NULL)
+        return error_set(error, STATUS_INVALID_ARGUMENT, "name: must have no / in it");
+    return read_place(settings, place, endpoints, &count, error);
+}
+
+enum status
+gateway_store_create(struct event_base *base, const struct gateway_settings *settings,
+                     void (*on_changed)(void *context), void *context,
+                     struct gateway_store **created, struct error *error)
+{
+    struct gateway_store *store = calloc(1, sizeof(*store));
+    CHECK(store != NULL);
+    store->settings = settings;
+    store->on_changed = on_changed;
+    store->context = context;
+    store->change = loop_timer_create(base, on_change_time, store);
+    store->tell = loop_timer_create(base, store_on_tell_time, store);
+    name_store(store);
+    enum status status = gateway_store_check(settings, error);
+    if (status == STATUS_OK)
+        status = record_prefix(settings->store_root, settings->store_prefix,
+                               settings->store_service, &store->prefix, error);
+    if (status == STATUS_OK)
+        status = connect(base, settings, &store->etcd, error);
+    if (status == STATUS_OK)
+        status = open_mirror(store, error);
+    if (status != STATUS_OK) {
+        gateway_store_destroy(store);
+        return status;
+    }
+    session_open(store);
+    *created = store;
+    return STATUS_OK;
+}
+
+/* Its reports end with the lease, 25 s later. */
+void
+gateway_store_destroy(struct gateway_store *store)
+{
+    if (store == NULL)
+        return;
+    if (store->writing != NULL)
+        etcd_cancel(store->writing);
+    if (store->session != NULL)
+        etcd_session_close(store->session);
+    if (store->mirror != NULL)
+        etcd_mirror_close(store->mirror);
+    etcd_destroy(store->etcd);
+    loop_timer_destroy(store->change);
+    loop_timer_destroy(store->tell);
+    store_items_free(&store->objects);
+    store_items_free(&store->reports);
+    bytes_fini(&store->prefix);
+    free(store);
+}
