@@ -1,33 +1,35 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A region in the hands of a hostile worker: the input is a small program. Its steps submit real
- * requests, let workers do their work honestly, write any word anywhere, forge tickets and cells,
- * let workers die, and let the coordinator do all that it ever does with a region: gather, repair,
- * audit, fail a stage, cancel, wake, check the header, attach. region_steps.h has the list.
+ * requests, let workers do their work honestly, in pieces too, write any word anywhere, forge
+ * tickets, pieces and cells, let workers die, and let the coordinator do all that it ever does with
+ * a region: gather, repair, audit, fail a stage, cancel, wake, check the header, attach.
+ * region_steps.h has the list.
  *
  * Properties: no step reads or writes outside the region, none goes on for ever, every request that
- * was let in is answered exactly once, and an answer's bytes lie in the region. As long as the
- * program wrote nothing, also: nothing is ever called corrupt, every caller gets its own answer,
- * and in the end no slot and no block is in use.
+ * was let in is answered exactly once, none gets a piece after its end, and an answer's bytes lie
+ * in the region. As long as the program wrote nothing, also: nothing is ever called corrupt, every
+ * caller gets its own answer and each of its pieces once and in order, a request of which a piece
+ * was sent is not run again, and in the end no slot and no block is in use.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "coordinator/pipeline/audit.h"
-#include "coordinator/pipeline/generation.h"
 #include "coordinator/pipeline/lane.h"
 #include "coordinator/pipeline/pipeline.h"
 #include "inference/open_inference.pb-c.h"
 #include "shm/arena.h"
 #include "shm/former.h"
+#include "shm/piece.h"
 #include "shm/repair.h"
 #include "shm/slot.h"
+#include "lane_rig.h"
 #include "region_steps.h"
 
 enum {
@@ -37,11 +39,11 @@ enum {
     STEPS_MAX = 400,
     DEATHS_MAX = 2,
     ROUNDS_MAX = 200,
-    MESSAGE_BYTES_MAX = 32 << 10,
-    ARENA_BYTES = 512 << 10,
+    STREAM_BYTES = 1 << 20,
+    PIECES_MAX = 40,    /* in one step */
+    PIECES_WAITING = 8, /* that its worker leaves to the coordinator at a time */
+    WIDE_BYTES = 2000,
 };
-
-#define DESERT_BYTES ((size_t)1 << 30)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -54,7 +56,12 @@ struct message {
 
 struct call {
     bool let_in;
+    enum caller_kind kind;
+    bool wants_other; /* an output that there is not: its pieces are empty */
     uint32_t answers;
+    uint32_t pieces;  /* that came */
+    uint64_t sum;     /* of their bytes, so that each is read */
+    uint32_t emitted; /* as long as the program wrote nothing */
     uint64_t tag;
     uint64_t nonce;
     struct rpc_piece lent[LENT_MAX];
@@ -70,17 +77,10 @@ struct entry {
 
 static const uint32_t seat_stages[SEATS] = {0, 0, 1};
 
-static struct loop *loop;
-static struct config_stage stages[STAGES];
-static struct config_pipeline pipeline_config = {.slot_count = SLOTS, .stage_count = STAGES};
-static struct generation generation = {.config = &pipeline_config};
-static _Atomic uint64_t counters[1 << 14];
-static struct pipeline pipeline = {.name = "m", .generation = &generation};
-static struct lane lane;
-static char *pristine; /* the region as it was made */
 static struct message messages[MESSAGE_KINDS];
 static struct payload_builder builder;
 static struct payload_view view;
+static struct payload_view gathered; /* while a worker has `view` */
 
 static struct call calls[CALLS_MAX];
 static uint32_t call_count;
@@ -122,12 +122,63 @@ check_lent(const struct call *call, const struct rpc_piece *piece)
     CHECK(!"lent from one block");
 }
 
+static bool
+is_honest(void)
+{
+    return !tickets_forged && !memory_changed;
+}
+
+/* Every byte can be read; the last tensor of an honest piece is its call's nonce and its number. */
+static enum status
+on_piece(void *context, const struct rpc_piece *pieces, size_t piece_count, uint64_t unread_max)
+{
+    struct call *call = context;
+    uint64_t words[2] = {0};
+    CHECK(call->let_in && call->answers == 0 && unread_max == STREAM_BYTES && piece_count > 0);
+    for (size_t i = 0; i < piece_count; i++) {
+        CHECK(pieces[i].release == NULL);
+        for (size_t k = 0; k < pieces[i].bytes; k++)
+            call->sum += ((const uint8_t *)pieces[i].data)[k];
+    }
+    if (is_honest() && call->wants_other) {
+        CHECK(piece_count == 1);
+    } else if (is_honest()) {
+        const struct rpc_piece *last = &pieces[piece_count - 1];
+        CHECK(last->bytes == sizeof(words));
+        memcpy(words, last->data, sizeof(words));
+        CHECK(words[0] == call->nonce && words[1] == call->pieces && call->pieces < call->emitted);
+    }
+    call->pieces++;
+    return call->kind == CALLER_SLOW && call->pieces > CALLER_SLOW_TAKES ? STATUS_RESOURCE_EXHAUSTED
+                                                                         : STATUS_OK;
+}
+
+/* The end of an answer that went well: all its pieces have come. */
+static void
+check_whole(const struct call *call)
+{
+    if (is_honest())
+        CHECK(call->pieces == call->emitted);
+    CHECK(call->kind != CALLER_SLOW || call->pieces <= CALLER_SLOW_TAKES);
+}
+
+static void
+on_finish(void *context, const struct rpc_piece *pieces, size_t piece_count)
+{
+    struct call *call = context;
+    call->answers++;
+    check_whole(call);
+    for (size_t i = 0; i < piece_count; i++)
+        CHECK(pieces[i].release == NULL);
+}
+
 /* Every other caller keeps what it was lent for a while. */
 static void
 on_reply(void *context, const struct rpc_piece *pieces, size_t piece_count)
 {
     struct call *call = context;
     call->answers++;
+    check_whole(call);
     const struct rpc_piece *tensor = NULL;
     for (size_t i = 0; i < piece_count; i++) {
         if (pieces[i].release == NULL)
@@ -139,7 +190,7 @@ on_reply(void *context, const struct rpc_piece *pieces, size_t piece_count)
         else
             tensor->release(tensor->release_context);
     }
-    if (!memory_changed)
+    if (!memory_changed && !call->wants_other)
         CHECK(tensor != NULL && memcmp(tensor->data, &call->nonce, sizeof(call->nonce)) == 0);
     if (call->nonce % 2 == 0)
         give_back(call);
@@ -153,7 +204,13 @@ on_fail(void *context, enum status status, const char *text)
     CHECK(status != STATUS_OK && strlen(text) < ERROR_TEXT_MAX);
 }
 
-static const struct request_sink sink = {.tagged = on_tagged, .reply = on_reply, .fail = on_fail};
+static const struct request_sink whole_sink = {
+    .tagged = on_tagged, .reply = on_reply, .fail = on_fail};
+static const struct request_sink pieces_sink = {.tagged = on_tagged,
+                                                .reply = on_reply,
+                                                .piece = on_piece,
+                                                .finish = on_finish,
+                                                .fail = on_fail};
 
 /* ---- made once ---- */
 
@@ -195,50 +252,10 @@ pack_message(size_t tensor_bytes, const char *output)
     return message;
 }
 
-/* Moves the region to where nothing lies for a gigabyte on either side: sanitizers do not watch
- * memory that was mapped. */
-static void
-isolate(struct region *region)
-{
-    size_t bytes = region->layout.region_bytes;
-    char *desert =
-        mmap(NULL, 2 * DESERT_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    CHECK(desert != MAP_FAILED);
-    char *base =
-        mremap(region->base, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, desert + DESERT_BYTES);
-    CHECK(base == desert + DESERT_BYTES);
-    region->slots.first = base + (region->slots.first - region->base);
-    region->blocks.first = base + (region->blocks.first - region->base);
-    region->header = (struct region_header *)(void *)base;
-    region->base = base;
-}
-
 static void
 start(void)
 {
-    log_init("fuzz_region", LOG_ERROR);
-    struct error error = ERROR_NONE;
-    struct region_plan plan = {.slot_count = SLOTS, .stage_count = STAGES, .worker_counts = {2, 1}};
-    CHECK(plan_arena(&plan, MESSAGE_BYTES_MAX, ARENA_BYTES, &error) == STATUS_OK);
-    CHECK(region_create(&lane.region, &plan, 1, &error) == STATUS_OK);
-    isolate(&lane.region);
-    CHECK(loop_create(&loop, &error) == STATUS_OK);
-    CHECK((pristine = malloc(lane.region.layout.region_bytes)) != NULL);
-    memcpy(pristine, lane.region.base, lane.region.layout.region_bytes);
-    for (uint32_t i = 0; i < STAGES; i++)
-        stages[i].worker_count = plan.worker_counts[i];
-    pipeline_config.stages = stages;
-    pipeline.counters = counters;
-    pipeline.wait_queue = wait_queue_create(&pipeline);
-    pipeline.options.loop = loop;
-    lane.pipeline = &pipeline;
-    lane.generation = &generation;
-    lane.info = (struct oip_model_info){.name = "m", .version = "1"};
-    CHECK((lane.requests = calloc(SLOTS, sizeof(*lane.requests))) != NULL);
-    for (uint32_t i = 0; i < SLOTS; i++) {
-        lane.requests[i].lane = &lane;
-        lane.requests[i].oip = oip_request_create();
-    }
+    rig_start("fuzz_region", STREAM_BYTES);
     messages[MESSAGE_SMALL] = pack_message(8, NULL);
     messages[MESSAGE_MIDDLE] = pack_message(3000, "x");
     messages[MESSAGE_LARGE] = pack_message(30000, NULL);
@@ -260,15 +277,7 @@ seat_fill(struct entry *entry)
 static void
 begin(void)
 {
-    memcpy(lane.region.base, pristine, lane.region.layout.region_bytes);
-    for (uint32_t i = 0; i < SLOTS; i++)
-        atomic_store(&lane.requests[i].use, 0);
-    lane.audit = audit_create(SLOTS, lane.region.blocks.count);
-    lane.owner_next = OWNER_COORDINATOR + 1;
-    atomic_store(&lane.dead_stages, 0);
-    atomic_store(&lane.corrupt_reported, false);
-    atomic_store(&lane.refs, 1);
-    atomic_store(&lane.state, LANE_SERVING);
+    rig_begin();
     memset(calls, 0, sizeof(calls));
     call_count = 0;
     now_ns = NS_PER_S;
@@ -299,13 +308,15 @@ submit(struct program *program)
     struct call *call = &calls[call_count++];
     const struct message *message = &messages[kind % MESSAGE_KINDS];
     call->nonce = call_count;
+    call->kind = kind / MESSAGE_KINDS % CALLER_KINDS;
+    call->wants_other = kind % MESSAGE_KINDS == MESSAGE_OTHER_OUTPUT;
     memcpy(message->bytes + message->nonce_at, &call->nonce, sizeof(call->nonce));
     struct wire_span span = {message->bytes, message->size};
     struct wire_message packed = {&span, 1, message->size};
     struct submission submission = {
         .message = &packed,
         .deadline_ns = kind >= 0xf0 ? now_ns : TIME_NEVER_NS,
-        .sink = &sink,
+        .sink = call->kind == CALLER_WHOLE ? &whole_sink : &pieces_sink,
         .call = call,
         .builder = &builder,
     };
@@ -323,6 +334,12 @@ judge(void *context, struct shm_ticket ticket, uint8_t stage, struct error *erro
     struct request *request = lane_request(&lane, ticket);
     if (request == NULL)
         return REPAIR_CORRUPT;
+    const struct shm_slot *slot = region_slot(&lane.region, ticket.index);
+    if (request->streams &&
+        (slot_emitted(slot, ticket.generation) > 0 || atomic_load(&request->delivered) > 0)) {
+        (void)error_set(error, STATUS_UNAVAILABLE, "it had begun to answer");
+        return REPAIR_FAIL;
+    }
     if (++request->deaths < DEATHS_MAX)
         return REPAIR_RUN_AGAIN;
     (void)error_set(error, STATUS_UNAVAILABLE, "poison");
@@ -401,9 +418,66 @@ wake(uint8_t stage)
 
 /* ---- what workers do ---- */
 
+/* Adds a tensor of the builder's own to a piece. */
+static enum status
+add_bytes(const char *name, const void *bytes, size_t count, struct error *error)
+{
+    struct shoal_tensor tensor = {.name = name,
+                                  .datatype = SHOAL_UINT8,
+                                  .rank = 1,
+                                  .shape = {(int64_t)count},
+                                  .bytes = count};
+    void *data;
+    enum status status = builder_add(&builder, &tensor, &data, error);
+    if (status == STATUS_OK)
+        memcpy(data, bytes, count);
+    return status;
+}
+
+/* Pieces for a caller that takes them, as worker/emit.c sends them. Every other has two tensors,
+ * which may lie in two blocks at first. The coordinator pops some when too many wait. */
+static enum status
+emit(const struct entry *entry, struct shm_ticket ticket, uint32_t count, struct error *error)
+{
+    static const uint8_t wide[WIDE_BYTES];
+    struct shm_slot *slot = region_slot(&lane.region, ticket.index);
+    const struct piece_pusher pusher = {&lane.region, ticket, entry->owner, entry->index,
+                                        &slot->payload[(entry->stage + 1) & 1]};
+    struct call *call = NULL;
+    enum status status = STATUS_OK;
+    if (is_honest()) {
+        uint64_t nonce;
+        memcpy(&nonce, view.tensors[0].data, sizeof(nonce));
+        call = &calls[nonce - 1];
+        CHECK(call->emitted == 0);
+    }
+    for (uint64_t n = 0; n < count && status == STATUS_OK; n++) {
+        const uint64_t words[2] = {call == NULL ? 0 : call->nonce, n};
+        if (n % 2 == 1)
+            status = add_bytes("wide", wide, sizeof(wide), error);
+        if (status == STATUS_OK)
+            status = add_bytes("x", words, sizeof(words), error);
+        if (status == STATUS_OK)
+            status = piece_push(&pusher, &builder, error);
+        if (status == STATUS_OK && call != NULL)
+            call->emitted++;
+        if (slot_pieces_waiting(slot, ticket.generation) > PIECES_WAITING)
+            (void)lane_gather(&lane, &gathered);
+    }
+    return status;
+}
+
+static bool
+emits(const struct entry *entry, struct shm_ticket ticket, enum work_end end)
+{
+    const struct shm_slot *slot = region_slot(&lane.region, ticket.index);
+    return (end == WORK_EMITS || end == WORK_STOPS_EMITTING) && entry->stage == STAGES - 1 &&
+           slot_streams(slot, ticket.generation);
+}
+
 /* From the claim to the push; or not so far, and then its place is busy until it dies. */
 static void
-work_on(struct entry *entry, struct shm_ticket ticket, enum work_end end)
+work_on(struct entry *entry, struct shm_ticket ticket, enum work_end end, uint32_t pieces)
 {
     const struct region *region = &lane.region;
     struct shm_slot *slot = region_slot(region, ticket.index);
@@ -411,20 +485,25 @@ work_on(struct entry *entry, struct shm_ticket ticket, enum work_end end)
     struct shm_payload *output = &slot->payload[(entry->stage + 1) & 1];
     struct error error = ERROR_NONE;
     uint8_t to = (uint8_t)(entry->stage + 1);
-    entry->busy = end == WORK_STOPS_FIRST || end == WORK_STOPS_LAST;
+    entry->busy = end == WORK_STOPS_FIRST || end == WORK_STOPS_LAST || end == WORK_STOPS_EMITTING;
     if (end == WORK_STOPS_FIRST)
         return;
     enum status status = payload_read(region, input, &view, &error);
     if (status == STATUS_OK) {
+        uint32_t outputs = view.tensor_count;
         builder_init(&builder, region, ticket.index, entry->owner, input, output);
-        for (uint32_t i = 0; i < view.tensor_count && status == STATUS_OK; i++) {
+        if (emits(entry, ticket, end)) {
+            status = emit(entry, ticket, pieces, &error);
+            outputs = pieces % 2 == 1 ? 0 : outputs;
+        }
+        for (uint32_t i = 0; i < outputs && status == STATUS_OK; i++) {
             void *data;
             if (end == WORK_FORWARDS)
                 status = builder_forward(&builder, &view, i, view.tensors[i].name, &error);
             else if ((status = builder_add(&builder, &view.tensors[i], &data, &error)) == STATUS_OK)
                 memcpy(data, view.tensors[i].data, view.tensors[i].bytes);
         }
-        if (end == WORK_STOPS_LAST)
+        if (entry->busy)
             return;
         if (status == STATUS_OK)
             status = builder_seal(&builder, output, &error);
@@ -443,7 +522,7 @@ work_on(struct entry *entry, struct shm_ticket ticket, enum work_end end)
 
 /* One turn of a worker's loop. */
 static void
-work(struct entry *entry, enum work_end end)
+work(struct entry *entry, enum work_end end, uint32_t pieces)
 {
     if (entry->busy)
         return;
@@ -451,7 +530,7 @@ work(struct entry *entry, enum work_end end)
     atomic_store(&worker->heartbeat_ns, ++now_ns);
     struct shm_ticket ticket;
     switch (slot_pop(&lane.region, (uint8_t)entry->stage, entry->owner, &ticket)) {
-    case RING_OK: work_on(entry, ticket, end); break;
+    case RING_OK: work_on(entry, ticket, end, pieces); break;
     case RING_CORRUPT: lane_report_corrupt(&lane, "a worker found it so"); break;
     case RING_EMPTY:
     case RING_LOST: break;
@@ -486,6 +565,14 @@ forge(struct program *program)
 }
 
 static void
+forge_a_piece(struct program *program)
+{
+    tickets_forged = memory_changed = true;
+    enum ring_result filled = forge_piece(&lane.region, program);
+    CHECK(filled == RING_OK || filled == RING_CORRUPT);
+}
+
+static void
 swap_descriptors(struct program *program)
 {
     struct shm_payload *a = region_slot(&lane.region, take8(program) % SLOTS)->payload;
@@ -516,7 +603,9 @@ step(struct program *program)
     case STEP_SUBMIT: submit(program); break;
     case STEP_WORK: {
         struct entry *entry = &seats[take8(program) % SEATS];
-        work(entry, take8(program) % WORK_ENDS);
+        enum work_end end = take8(program) % WORK_ENDS;
+        bool counts = end == WORK_EMITS || end == WORK_STOPS_EMITTING;
+        work(entry, end, counts ? take8(program) % PIECES_MAX : 0);
         break;
     }
     case STEP_GATHER: (void)lane_gather(&lane, &view); break;
@@ -532,6 +621,7 @@ step(struct program *program)
     case STEP_FORGE: forge(program); break;
     case STEP_SWAP: swap_descriptors(program); break;
     case STEP_TEXT: spoil_text(program); break;
+    case STEP_FORGE_PIECE: forge_a_piece(program); break;
     default: break;
     }
 }
@@ -554,7 +644,7 @@ finish_work(void)
             die(&seats[i]);
     for (uint32_t i = 0; i < ROUNDS_MAX && !all_answered(); i++) {
         for (uint32_t k = 0; k < SEATS; k++)
-            work(&seats[k], WORK_FORWARDS);
+            work(&seats[k], WORK_FORWARDS, 0);
         (void)lane_gather(&lane, &view);
         if (atomic_load(&lane.corrupt_reported))
             return;
@@ -570,7 +660,7 @@ check_ends(bool honest)
     }
     loop_run_posted(loop);
     CHECK(atomic_load(&lane.refs) == 1 && share_total(&lane.share) == 0);
-    CHECK(atomic_load(&lane.waiting) == 0);
+    CHECK(atomic_load(&lane.waiting) == 0 && atomic_load(&lane.streaming) == 0);
     for (uint32_t i = 0; i < SLOTS; i++)
         CHECK(use_state(atomic_load(&lane.requests[i].use)) == REQUEST_NONE);
     if (honest)
@@ -591,7 +681,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     if (!atomic_load(&lane.corrupt_reported))
         finish_work();
-    bool honest = !tickets_forged && !memory_changed;
+    bool honest = is_honest();
     CHECK(!honest || (!atomic_load(&lane.corrupt_reported) && all_answered()));
     if (!honest)
         condemn();

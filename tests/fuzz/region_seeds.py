@@ -11,18 +11,21 @@ import pathlib
 FOLDER = pathlib.Path(__file__).parent / "corpus" / "region"
 
 (SUBMIT, WORK, GATHER, DIE, AUDIT, FAIL_STAGE, CANCEL, GIVE_BACK, ATTACH, LOOK, WAKE, WRITE, FORGE,
- SWAP, TEXT) = range(15)
+ SWAP, TEXT, FORGE_PIECE) = range(16)
 SMALL, MIDDLE, LARGE, OTHER_OUTPUT, CUT = range(5)
 LATE = 0xf0
-FORWARDS, COPIES, FAILS, STOPS_FIRST, STOPS_LAST = range(5)
+PIECES, SLOW = 5, 10  # callers, with any kind
+FORWARDS, COPIES, FAILS, STOPS_FIRST, STOPS_LAST, EMITS, STOPS_EMITTING = range(7)
 (SLOT_WORD, CELL, HEAD, TAIL, BLOCK_WORD, DESCRIPTOR, SLOT_FIELD, STAGE, SEAT, HEADER, BLOCK,
- ANYWHERE) = range(12)
+ ANYWHERE, PIECE) = range(13)
 ANY, BIT, NEAR, NEAR_GENERATION, COPY, SMALL_VALUE, WORD, FULL_CELL = range(8)
 RESULTS, ERRORS, FREE = 2, 3, 4
 
 SERVED = [(SUBMIT, SMALL), (WORK, 0, FORWARDS), (WORK, 2, FORWARDS), (GATHER,)]
 IN_BOTH = [(SUBMIT, SMALL), (SUBMIT, MIDDLE), (SUBMIT, SMALL), (WORK, 0, FORWARDS),
            (WORK, 1, STOPS_LAST)]
+STREAMED = [(SUBMIT, PIECES + SMALL), (WORK, 0, FORWARDS), (WORK, 2, EMITS, 4), (GATHER,)]
+EMITTED = [(SUBMIT, PIECES + SMALL), (WORK, 0, FORWARDS), (WORK, 2, STOPS_EMITTING, 3)]
 
 SEEDS = {
     "served": SERVED * 3,
@@ -48,6 +51,21 @@ SEEDS = {
                     (WORK, 0, FORWARDS), (GATHER,)],
     "tensor-beyond": IN_BOTH + [(WORK, 2, FORWARDS), (WRITE, BLOCK, 0, 72, 0, ANY) + (255,) * 2 + (0,) * 6,
                                 (GATHER,)],
+}
+SEEDS |= {
+    "streamed": STREAMED * 3,
+    "streams": [(SUBMIT, caller + kind) for caller in (0, PIECES, SLOW)
+                for kind in (SMALL, MIDDLE, LARGE, OTHER_OUTPUT)] + [(WORK, 0, FORWARDS)] * 8
+    + [(WORK, 2, EMITS, count) for count in (0, 1, 2, 9, 39, 10)] * 2 + [(GATHER,)],
+    "stream-dies": EMITTED + [(DIE, 2), (GATHER,)] + EMITTED + [(GATHER,), (DIE, 2)] + STREAMED,
+    "stream-gone": EMITTED + [(CANCEL, 0), (FAIL_STAGE, 1), (AUDIT, 3), (DIE, 2), (GATHER,)],
+    "piece-of-nobody": EMITTED + [(FORGE_PIECE, 0, 99, 1, 1, 0, 0, 4), (GATHER,)],
+    "piece-twice": EMITTED + [(FORGE_PIECE, 0, 0, 1, 0, 0, 0, 4), (GATHER,)],
+    "piece-ahead": EMITTED + [(FORGE_PIECE, 1, 0, 1, 1, 200, 1, 4), (GATHER,)],
+    "piece-held": EMITTED + [(GATHER,), (FORGE_PIECE, 0, 0, 1, 1, 0, 0, 1), (AUDIT, 3), (DIE, 2)],
+    "pieces-fill-the-ring": EMITTED + [(FORGE_PIECE, i, 0, 1, 1, 0, 0, 4) for i in range(40)] + [(GATHER,)],
+    "count-beyond": EMITTED + [(WRITE, SLOT_FIELD, 0, 72, 1, SMALL_VALUE, 255), (DIE, 2), (GATHER,)],
+    "written-piece": EMITTED + [(WRITE, PIECE, 0, 20, ANY) + (255,) * 8, (GATHER,)],
 }
 for name, place in (("result", RESULTS), ("error", ERRORS), ("free", FREE), ("stage", 1)):
     SEEDS[f"forged-{name}"] = IN_BOTH + [(FORGE, 0, place, 1, 2), (GATHER,), (FORGE, 2, place, 1, 2),

@@ -17,21 +17,22 @@
 #include "shm/slot.h"
 
 enum step {
-    STEP_SUBMIT,     /* message */
-    STEP_WORK,       /* seat, end */
-    STEP_GATHER,     /* */
-    STEP_DIE,        /* seat */
-    STEP_AUDIT,      /* seconds since the last */
-    STEP_FAIL_STAGE, /* stage */
-    STEP_CANCEL,     /* call */
-    STEP_GIVE_BACK,  /* call */
-    STEP_ATTACH,     /* */
-    STEP_LOOK,       /* ring */
-    STEP_WAKE,       /* stage */
-    STEP_WRITE,      /* target, which, …, value, … */
-    STEP_FORGE,      /* slot, place, generation, party */
-    STEP_SWAP,       /* slot, slot */
-    STEP_TEXT,       /* slot, byte, status */
+    STEP_SUBMIT,      /* message */
+    STEP_WORK,        /* seat, end; pieces, if it emits */
+    STEP_GATHER,      /* */
+    STEP_DIE,         /* seat */
+    STEP_AUDIT,       /* seconds since the last */
+    STEP_FAIL_STAGE,  /* stage */
+    STEP_CANCEL,      /* call */
+    STEP_GIVE_BACK,   /* call */
+    STEP_ATTACH,      /* */
+    STEP_LOOK,        /* ring */
+    STEP_WAKE,        /* stage */
+    STEP_WRITE,       /* target, which, …, value, … */
+    STEP_FORGE,       /* slot, place, generation, party */
+    STEP_SWAP,        /* slot, slot */
+    STEP_TEXT,        /* slot, byte, status */
+    STEP_FORGE_PIECE, /* block, slot, generation, number, worker, payload, party */
     STEPS,
 };
 
@@ -44,12 +45,23 @@ enum message_kind {
     MESSAGE_KINDS,
 };
 
+/* A message's byte is its kind, and MESSAGE_KINDS times the kind of its caller. */
+enum caller_kind {
+    CALLER_WHOLE, /* takes one answer */
+    CALLER_PIECES,
+    CALLER_SLOW, /* takes so many pieces, and no more */
+    CALLER_KINDS,
+    CALLER_SLOW_TAKES = 2,
+};
+
 enum work_end {
     WORK_FORWARDS,
     WORK_COPIES,
     WORK_FAILS,
     WORK_STOPS_FIRST, /* with the slot claimed */
     WORK_STOPS_LAST,  /* with blocks acquired, before the push */
+    WORK_EMITS,       /* pieces, and as many outputs as there were inputs, or none */
+    WORK_STOPS_EMITTING,
     WORK_ENDS,
 };
 
@@ -67,6 +79,7 @@ enum region_target {
     TARGET_HEADER,
     TARGET_BLOCK,
     TARGET_ANYWHERE,
+    TARGET_PIECE,
     TARGETS,
 };
 
@@ -124,7 +137,11 @@ enum { SLOTS = 8, STAGES = 2 };
 static inline struct shm_ring
 any_ring(const struct region *region, uint8_t number)
 {
-    number %= STAGES + 3 + region->layout.plan.class_count;
+    const struct region_plan *plan = &region->layout.plan;
+    uint32_t others = STAGES + 3 + plan->class_count;
+    number %= others + plan->pieces;
+    if (number == others)
+        return region_piece_ring(region);
     if (number <= STAGES)
         return region_slot_ring(region, number);
     if (number <= STAGES + 2)
@@ -149,9 +166,13 @@ target_in(const struct region *region, struct program *program, uint8_t what, ui
     case TARGET_BLOCK_WORD:
         return BYTES(object_word(&region->blocks, which % region->blocks.count));
     case TARGET_DESCRIPTOR: return BYTES(slot->payload) + take8(program) % 57;
-    case TARGET_SLOT_FIELD: return BYTES(slot) + take16(program) % 313;
+    case TARGET_SLOT_FIELD: return BYTES(slot) + take16(program) % (sizeof(*slot) - 7);
     case TARGET_BLOCK:
         return arena_block(region, which % region->blocks.count) + take16(program) % 2041;
+    case TARGET_PIECE:
+        which %= region->blocks.count;
+        return arena_block(region, which) + arena_block_bytes(&region->layout, which) -
+               sizeof(struct shm_piece) + take8(program) % (sizeof(struct shm_piece) - 7);
     default: return region->base + take32(program) % (region->layout.region_bytes - 7);
     }
 }
@@ -215,4 +236,28 @@ forge_ticket(const struct region *region, struct program *program)
     word.owner = take8(program) % 8;
     atomic_store(object_word(&region->slots, index), word_pack(word));
     return ring_fill_cell(&ring, index, word);
+}
+
+/* Any block as a piece of any request, in the name of any party. */
+static inline enum ring_result
+forge_piece(const struct region *region, struct program *program)
+{
+    uint32_t block = take8(program) % region->blocks.count;
+    struct shm_piece piece = {.slot = take8(program)};
+    const struct shm_slot *slot = region_slot(region, piece.slot % SLOTS);
+    uint32_t generation = word_unpack(atomic_load(&slot->word)).generation;
+    piece.generation = generation + take8(program) % 3 - 1;
+    piece.number = slot_count_of(atomic_load(&slot->emitted), generation) + take8(program) % 3 - 1;
+    piece.worker = take8(program);
+    piece.payload = slot->payload[take8(program) % 2];
+    memcpy(arena_block(region, block) + arena_block_bytes(&region->layout, block) - sizeof(piece),
+           &piece, sizeof(piece));
+    struct shm_ring ring = region_piece_ring(region);
+    struct shm_word word = word_unpack(atomic_load(object_word(&region->blocks, block)));
+    word.turn++;
+    word.place = PLACE_PIECE;
+    word.held = false;
+    word.owner = take8(program) % 8;
+    atomic_store(object_word(&region->blocks, block), word_pack(word));
+    return ring_fill_cell(&ring, block, word);
 }
