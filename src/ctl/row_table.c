@@ -59,6 +59,21 @@ add_flags(struct figure_table *table, const json_t *row)
               ask_number(row, "store_silent_since_ms") != 0 ? "etcd-silent" : "");
 }
 
+/* "12.0 MiB of 48.0 MiB" of a model that is being fetched. False: it is not. */
+static bool
+add_fetched(struct figure_table *table, const json_t *row)
+{
+    char done[FIGURE_ROOM];
+    char total[FIGURE_ROOM] = "?";
+    if (json_object_get(row, "fetched_bytes") == NULL)
+        return false;
+    figure_bytes(done, (uint64_t)ask_number(row, "fetched_bytes"));
+    if (ask_number(row, "fetch_bytes") != 0)
+        figure_bytes(total, (uint64_t)ask_number(row, "fetch_bytes"));
+    table_add(table, "%s of %s", done, total);
+    return true;
+}
+
 /* Why the node knows the model. */
 static void
 add_why(struct figure_table *table, const json_t *row)
@@ -76,10 +91,11 @@ enum column_kind {
     COLUMN_TEXT,
     COLUMN_COUNT,
     COLUMN_BYTES,
-    COLUMN_SIZE, /* bytes; 0: none yet */
+    COLUMN_SIZE, /* bytes; 0: none yet, unless it is being fetched */
     COLUMN_AGE,  /* since a time; 0: never */
     COLUMN_IDLE, /* a duration; null: never */
     COLUMN_FLAGS,
+    COLUMN_HERE, /* a word, or how far the fetch is */
     COLUMN_WHY,
     COLUMN_TARGET, /* a vmodel's, during its transition */
 };
@@ -101,10 +117,14 @@ add_cell(struct figure_table *table, const struct row_column *column, const json
     case COLUMN_AGE: add_age(table, number); break;
     case COLUMN_FLAGS: add_flags(table, row); break;
     case COLUMN_WHY: add_why(table, row); break;
+    case COLUMN_HERE:
+        if (!add_fetched(table, row))
+            add_text(table, text);
+        break;
     case COLUMN_SIZE:
         if (number != 0)
             add_bytes(table, number);
-        else
+        else if (!add_fetched(table, row))
             table_add(table, "-");
         break;
     case COLUMN_IDLE:
@@ -144,7 +164,7 @@ static const struct row_column model_columns[] = {
     {"STATE", "state", COLUMN_TEXT},
     {"TYPE", "type", COLUMN_TEXT},
     {"PATH", "path", COLUMN_TEXT},
-    {"HERE", "here", COLUMN_TEXT},
+    {"HERE", "here", COLUMN_HERE},
     {"COPIES", "loaded", COLUMN_COUNT},
     {"LOADING", "loading", COLUMN_COUNT},
     {"FAILED", "failed", COLUMN_COUNT},

@@ -2,7 +2,7 @@
 """Fetches of models beside other work: what they hold up, what ends them, and what is told of them.
 
 Proves: slow fetches hold no place among the loads, and a fetched model waits for one; a listing without
-an end is given up; secrets in URLs are in no list. ctest: timeout=300
+an end is given up; secrets in URLs are in no list; lists tell how far a fetch is. ctest: timeout=300
 """
 
 import concurrent.futures
@@ -16,7 +16,8 @@ import unittest
 import shoal_boosters
 import shoal_fixture
 from shoal_ctl import NEGATIVE, shoalctl
-from shoal_fixture import main, wait_until
+from shoal_fixture import Shoald, main, node, pipeline, stage, wait_until
+from shoal_registry import Registrar
 from test_71_storage import REGION, SECRET, Case as Storage
 
 
@@ -68,6 +69,43 @@ class TestLoads(Storage):
         told = shoalctl("model", "list", "--counters", self.shoald.counters).told
         self.assertIn("/plain/m.json", told)
         self.assertNotIn("querysecret", told)
+
+
+class TestProgress(Storage):
+    def begin(self, **keys):
+        self.shoald = self.enterContext(Shoald(node(
+            pipeline("boosters", stage("libxgboost_modelet.so"), slots=16, models={
+                "root": str(self.folder / "models"), "memory_mib": 256}),
+            models_cache_gib=self.cache_gib, models_cache=str(self.cache), mesh={"instance": "node-1"},
+            storage_config=str(self.config)), folder=self.folder))
+
+    def see(self, noun, verb, *words):
+        return shoalctl(noun, verb, "--counters", self.shoald.counters, *words)
+
+    def row(self, noun, verb):
+        rows = self.see(noun, verb, "--json").json_lines
+        return rows[0] if rows else {}
+
+    def test_a_fetch_tells_how_far_it_is(self):
+        """Of a listing and of a body whose length is in its head, in both lists and their tables."""
+        self.store.plain["/plain/m.json"] = self.data + b" " * ((4 << 20) - len(self.data))
+        self.put(weights=bytes(4 << 20))
+        for path, key, more in (("m", '{"storage_key": "mine"}', len(self.data)),
+                                (self.store.url + "/plain/m.json", "", 0)):
+            self.store.hold = threading.Event()
+            with Registrar(self.shoald) as registrar:
+                registrar.register("m", path, key, "mt:x", loadNow=True, sync=False)
+                for noun, verb in (("model", "list"), ("mesh", "models")):
+                    wait_until(lambda noun=noun, verb=verb: self.row(noun, verb).get("fetched_bytes") ==
+                               (2 << 20) + more, "half of it")
+                    self.assertEqual(self.row(noun, verb)["fetch_bytes"], (4 << 20) + more)
+                    self.assertRegex(self.see(noun, verb).out, r" 2\.0\d MiB of 4\.0\d MiB ")
+                self.store.hold.set()
+                self.ask("m")
+                self.assertNotIn("fetched_bytes", self.row("model", "list"))
+                self.assertNotIn("fetched_bytes", self.row("mesh", "models"))
+                registrar.unregister("m")
+                wait_until(lambda: self.row("mesh", "models") == {}, "the end of the model")
 
 
 class TestPace(Storage):

@@ -10,6 +10,8 @@
 
 #include "../test.h"
 #include "base/check.h"
+#include "base/clock.h"
+#include "serving/storage/job.h"
 #include "serving/storage/listing.h"
 #include "serving/storage/place.h"
 #include "serving/storage/sigv4.h"
@@ -179,6 +181,35 @@ TEST_CASE(test_shown_without_secrets)
     place_fini(&place);
 }
 
+/* ---- progress ---- */
+
+static void
+keep(void *context, const struct storage_progress *progress)
+{
+    *(struct storage_progress *)context = *progress;
+}
+
+TEST_CASE(test_progress_is_shown_at_once_and_logged_now_and_then)
+{
+    char shown[] = "s3://models/m";
+    struct storage_progress seen = {0};
+    const int64_t began_ns = clock_now_ns();
+    struct storage_job job = {.show = keep,
+                              .context = &seen,
+                              .place = {.shown = shown},
+                              .progress = {.total = 10},
+                              .logged_ns = began_ns};
+    job_progress(&job, 4);
+    job_progress(&job, -1);
+    assert_int_equal(seen.bytes, 3);
+    assert_int_equal(seen.total, 10);
+    assert_int_equal(job.logged_ns, began_ns);
+    job.logged_ns = began_ns - 10 * (int64_t)NS_PER_S;
+    job_progress(&job, 2);
+    assert_int_equal(seen.bytes, 5);
+    assert_true(job.logged_ns >= began_ns);
+}
+
 int
 main(void)
 {
@@ -191,6 +222,7 @@ main(void)
         cmocka_unit_test(test_what_names_a_storage),
         cmocka_unit_test(test_s3_by_the_environment),
         cmocka_unit_test(test_shown_without_secrets),
+        cmocka_unit_test(test_progress_is_shown_at_once_and_logged_now_and_then),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

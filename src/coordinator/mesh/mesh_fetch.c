@@ -126,7 +126,11 @@ fetch_begin(void *context, const struct runner_model *asked, int64_t deadline_ns
     if (before != NULL && before->fetch == NULL)
         drop(before); /* the runtime has lost it */
     hash_table_add(&fetch->models, &model->entry, hash_of(model->id));
-    const struct storage_request request = {source, deadline_ns, on_fetched, model};
+    const struct storage_request request = {.source = source,
+                                            .id = asked->id,
+                                            .deadline_ns = deadline_ns,
+                                            .done = on_fetched,
+                                            .context = model};
     model->fetch = storage_fetch(fetch->storage, &request);
     pthread_mutex_unlock(&fetch->lock);
     return true;

@@ -657,6 +657,7 @@ mesh_node_report(struct mesh_node *node, const struct control_request *request, 
         .silent_ns = mesh_store_silent_ns(&node->store),
         .is_full = mesh_store_is_full(&node->store),
         .instance = node->config->instance,
+        .storage = node->options.storage,
         .external_pool = node->external != NULL ? node->pools.count - 1 : POOL_NONE};
     return mesh_report_write(&source, request, list, error);
 }

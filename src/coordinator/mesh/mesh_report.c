@@ -11,7 +11,6 @@
 #include "base/json.h"
 #include "mesh/edge/book.h"
 #include "mesh/edge/skew.h"
-#include "serving/storage/storage.h"
 
 enum {
     LOOKED_AT_ONCE = 128, /* under one hold of the runner's lock */
@@ -196,6 +195,18 @@ error_of(const struct mesh_status *status)
     return "";
 }
 
+/* Of a model that this node fetches. */
+static void
+report_fetch(const struct mesh_report *report, const char *id, struct json *json)
+{
+    struct storage *storage = report->source->storage;
+    struct storage_progress progress;
+    if (storage == NULL || !storage_find(storage, id, &progress))
+        return;
+    field_count(json, "fetched_bytes", progress.bytes);
+    field_count(json, "fetch_bytes", progress.total);
+}
+
 static void
 report_model(struct mesh_report *report, const struct mesh_sight *sight)
 {
@@ -215,6 +226,8 @@ report_model(struct mesh_report *report, const struct mesh_sight *sight)
     json_field_int(json, "used_ms", stamp_ms(report, model->used_ms));
     field_count(json, "references", model->references);
     json_field_bool(json, "auto_delete", model->auto_delete);
+    if (sight->here == MESH_STATE_LOADING)
+        report_fetch(report, model->id, json);
     json_close(json, '}');
 }
 

@@ -89,6 +89,7 @@ catalog_fetch(struct model *model)
     const struct config_models *config = &catalog->pipeline->generation->config->models;
     const struct storage_request request = {
         .source = {model->source.path, model->source.key},
+        .id = model->id,
         .deadline_ns = clock_now_ns() + config->load_timeout_ns,
         .done = on_fetched,
         .context = model,

@@ -70,6 +70,9 @@ visit_row(const struct model *model, model_visit *visit, void *context)
     const struct model_cache_entry place = model->place;
     const struct model_answers answers = model->answers;
     registry_unlock(model->registry);
+    struct storage_progress fetched = {0};
+    bool is_fetched =
+        model->fetch != NULL && storage_find(model->registry->storage, model->id, &fetched);
     const struct model_row row = {
         .id = model->id,
         .name = model->name,
@@ -82,6 +85,8 @@ visit_row(const struct model *model, model_visit *visit, void *context)
         .listed = place.listed,
         .ordered = place.ordered,
         .bytes = place.bytes,
+        .is_fetched = is_fetched,
+        .fetched = fetched,
         .users = place.users,
         .used_ns = place.used_ns,
         .answers = answers,

@@ -258,6 +258,10 @@ list_row(void *context, const struct model_row *row)
     json_field_bool(json, "listed", row->listed);
     json_field_bool(json, "ordered", row->ordered);
     json_field_uint(json, "bytes", row->bytes);
+    if (row->is_fetched) {
+        json_field_uint(json, "fetched_bytes", row->fetched.bytes);
+        json_field_uint(json, "fetch_bytes", row->fetched.total);
+    }
     json_field_uint(json, "users", row->users);
     json_name(json, "idle_ns");
     if (row->used_ns != 0)

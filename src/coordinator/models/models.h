@@ -19,6 +19,7 @@
 
 #include "base/error.h"
 #include "coordinator/protocol/oip.h"
+#include "serving/storage/storage.h"
 
 struct catalog;
 struct model;
@@ -203,6 +204,8 @@ struct model_row {
     bool ordered;
     bool in_root; /* its files are beneath the root, whatever its key says of storage */
     uint64_t bytes;
+    bool is_fetched; /* it is being */
+    struct storage_progress fetched;
     uint32_t users;
     int64_t used_ns; /* when it was last used; 0: never */
     struct model_answers answers;

@@ -147,6 +147,7 @@ store(struct storage_job *job, struct storage_model *model, struct error *error)
     struct cache *cache = job->options->cache;
     struct storage_lease *lease = NULL;
     enum status status = cache_partial_reserve(cache, &job->partial, job_bytes(job), error);
+    job->progress = (struct storage_progress){.total = job_bytes(job)};
     if (status == STATUS_OK)
         status = ways[job->place.kind].store(job, error);
     if (status == STATUS_OK && job->unchanged) {
@@ -228,6 +229,7 @@ enum status
 job_run(struct storage_job *job, struct storage_model *model, struct error *error)
 {
     job->partial.lock_fd = -1;
+    job->logged_ns = clock_now_ns();
     enum status status =
         place_resolve(&job->options->place, &job->request->source, &job->place, error);
     if (status == STATUS_OK) {

@@ -9,8 +9,9 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/log.h"
 
-enum { NAME_PART_MAX = 255, PACE_LOOK_MS = 50 };
+enum { NAME_PART_MAX = 255, PACE_LOOK_MS = 50, LOG_S = 10 };
 
 enum status
 job_check(const struct storage_job *job, struct error *error)
@@ -89,6 +90,22 @@ job_drop_files(struct storage_job *job)
     job->archive = NULL;
     job->files = NULL;
     job->file_count = 0;
+}
+
+void
+job_progress(struct storage_job *job, int64_t more)
+{
+    struct storage_progress *progress = &job->progress;
+    if (job->archive != NULL)
+        return; /* that was fetched */
+    progress->bytes += (uint64_t)more;
+    job->show(job->context, progress);
+    int64_t now_ns = clock_now_ns();
+    if (now_ns - job->logged_ns < LOG_S * (int64_t)NS_PER_S)
+        return;
+    job->logged_ns = now_ns;
+    log_info("storage_progress source=\"%s\" bytes=%llu of=%llu", job->place.shown,
+             (unsigned long long)progress->bytes, (unsigned long long)progress->total);
 }
 
 uint64_t

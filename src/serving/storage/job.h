@@ -17,7 +17,7 @@
 #include "serving/storage/transfer.h"
 
 struct storage_sink {
-    struct cache *cache;
+    struct storage_job *job;
     int fd; /* -1: not open */
     uint64_t at;
     struct digest *digest;
@@ -44,6 +44,7 @@ struct storage_job {
     const struct job_options *options;
     const struct storage_request *request;
     bool (*is_cancelled)(void *context);
+    void (*show)(void *context, const struct storage_progress *progress);
     void *context;
 
     struct storage_place place;
@@ -59,6 +60,8 @@ struct storage_job {
     bool is_stale;  /* the source could not be asked */
 
     uint64_t retries, received_bytes; /* for the counters */
+    struct storage_progress progress;
+    int64_t logged_ns; /* when its progress was, or the fetch began */
 };
 
 /* The whole; the lease is the caller's. */
@@ -88,6 +91,8 @@ enum status job_judge_beside(struct storage_job *job, struct error *error) WARN_
 /* A server has sent so much: waits as the pace wants it. */
 enum status job_pace(const struct storage_job *job, uint64_t bytes,
                      struct error *error) WARN_UNUSED;
+/* The files have more bytes now, or fewer, than before: shows that, and logs it now and then. */
+void job_progress(struct storage_job *job, int64_t more);
 /* The bytes of all files of which they are known. */
 uint64_t job_bytes(const struct storage_job *job);
 

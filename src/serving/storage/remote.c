@@ -67,6 +67,7 @@ complete(struct storage_task *task, struct error *error)
         return TASK_DONE;
     }
     struct error ignored = ERROR_NONE;
+    job_progress(task->job, -(int64_t)bytes);
     if (task->was_corrupt || sink_open(task->job, &task->sink, file->name, &ignored) != STATUS_OK ||
         sink_restart(&task->sink, &ignored) != STATUS_OK)
         return TASK_FAILED;
@@ -483,6 +484,7 @@ begin_http(void *context, const struct transfer_head *head, struct error *error)
     snprintf(job->now.validator, sizeof(job->now.validator), "%s",
              head->etag[0] != '\0' ? head->etag : head->modified);
     uint64_t bytes = head->length >= 0 ? task->sink.at + (uint64_t)head->length : 0;
+    job->progress.total = bytes;
     return cache_partial_reserve(job->options->cache, &job->partial, bytes, error);
 }
 

@@ -31,6 +31,7 @@ read_rest(struct storage_job *job, struct storage_sink *sink, struct error *erro
     while ((bytes = read(sink->fd, block, sizeof(block))) > 0) {
         digest_add(sink->digest, block, (size_t)bytes);
         sink->at += (uint64_t)bytes;
+        job_progress(job, bytes);
         if (job_check(job, error) != STATUS_OK)
             return error->status;
     }
@@ -50,7 +51,7 @@ enum status
 sink_open(struct storage_job *job, struct storage_sink *sink, const char *name, struct error *error)
 {
     char path[PATH_MAX];
-    *sink = (struct storage_sink){.cache = job->options->cache, .fd = -1};
+    *sink = (struct storage_sink){.job = job, .fd = -1};
     int bytes = snprintf(path, sizeof(path), "%s/%s", job->partial.files, name);
     if (bytes < 0 || (size_t)bytes >= sizeof(path))
         return error_set(error, STATUS_INVALID_ARGUMENT, "%.80s…: the name is too long", name);
@@ -61,7 +62,7 @@ sink_open(struct storage_job *job, struct storage_sink *sink, const char *name, 
     if (status != STATUS_OK)
         return errno == ENOTDIR ? clashes(name, error) : status;
     sink->fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, FILE_MODE);
-    while (sink->fd < 0 && errno == ENOSPC && cache_evict_any(sink->cache))
+    while (sink->fd < 0 && errno == ENOSPC && cache_evict_any(job->options->cache))
         sink->fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, FILE_MODE);
     if (sink->fd < 0 && (errno == ENOTDIR || errno == EISDIR))
         return clashes(name, error);
@@ -76,6 +77,7 @@ sink_restart(struct storage_sink *sink, struct error *error)
 {
     digest_end(sink->digest, NULL);
     sink->digest = digest_begin();
+    job_progress(sink->job, -(int64_t)sink->at);
     sink->at = 0;
     if (ftruncate(sink->fd, 0) != 0 || lseek(sink->fd, 0, SEEK_SET) != 0)
         return failed("emptying", error);
@@ -91,13 +93,14 @@ sink_write(struct storage_sink *sink, const void *data, size_t bytes, struct err
         ssize_t written = write(sink->fd, at, bytes);
         if (written < 0 && errno == EINTR)
             continue;
-        if (written < 0 && errno == ENOSPC && cache_evict_any(sink->cache))
+        if (written < 0 && errno == ENOSPC && cache_evict_any(sink->job->options->cache))
             continue;
         if (written < 0)
             return failed("writing", error);
         at += written;
         bytes -= (size_t)written;
         sink->at += (uint64_t)written;
+        job_progress(sink->job, written);
     }
     return STATUS_OK;
 }
@@ -107,6 +110,8 @@ sink_close(struct storage_sink *sink, char digest[DIGEST_BYTES])
 {
     digest_end(sink->digest, digest);
     sink->digest = NULL;
+    if (sink->fd >= 0 && digest == NULL)
+        job_progress(sink->job, -(int64_t)sink->at);
     if (sink->fd >= 0)
         close(sink->fd);
     sink->fd = -1;

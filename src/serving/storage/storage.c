@@ -22,8 +22,9 @@ struct storage_fetch {
     struct storage_fetch *next;
     struct storage *storage;
     struct storage_request request; /* its texts are owned */
-    char *path, *key;
-    bool is_cancelled; /* [lock] */
+    char *path, *key, *id;
+    bool is_cancelled;                /* [lock] */
+    struct storage_progress progress; /* [lock] */
     struct error error;
     struct storage_model model;
 };
@@ -103,6 +104,7 @@ fetch_free(struct storage_fetch *fetch)
 {
     free(fetch->path);
     free(fetch->key);
+    free(fetch->id);
     free(fetch);
 }
 
@@ -140,6 +142,15 @@ is_cancelled(void *context)
     bool cancelled = fetch->is_cancelled || fetch->storage->is_stopping;
     pthread_mutex_unlock(&fetch->storage->lock);
     return cancelled;
+}
+
+static void
+show(void *context, const struct storage_progress *progress)
+{
+    struct storage_fetch *fetch = context;
+    pthread_mutex_lock(&fetch->storage->lock);
+    fetch->progress = *progress;
+    pthread_mutex_unlock(&fetch->storage->lock);
 }
 
 /* With the lock. */
@@ -193,6 +204,7 @@ carry_out(struct fetcher *worker, struct storage_fetch *fetch)
     struct storage_job job = {.options = &options,
                               .request = &fetch->request,
                               .is_cancelled = is_cancelled,
+                              .show = show,
                               .context = fetch};
     error_clear(&fetch->error);
     if (job_run(&job, &fetch->model, &fetch->error) == STATUS_OK)
@@ -332,6 +344,8 @@ storage_fetch(struct storage *storage, const struct storage_request *request)
     fetch->request = *request;
     fetch->path = copy(request->source.path);
     fetch->key = copy(request->source.key);
+    fetch->id = copy(request->id);
+    fetch->request.id = fetch->id;
     fetch->request.source = (struct storage_source){fetch->path, fetch->key};
     pthread_mutex_lock(&storage->lock);
     list_add(&storage->waiting, fetch);
@@ -378,6 +392,30 @@ storage_look(struct storage *storage, struct storage_counts *counts)
     pthread_mutex_unlock(&storage->lock);
     counts->cache_bytes = cache.bytes;
     counts->evictions = cache.evictions;
+}
+
+static bool
+is_of(const struct storage_fetch *fetch, const char *id)
+{
+    return fetch != NULL && !fetch->is_cancelled && fetch->id != NULL && strcmp(fetch->id, id) == 0;
+}
+
+bool
+storage_find(struct storage *storage, const char *id, struct storage_progress *progress)
+{
+    const struct storage_fetch *found = NULL;
+    pthread_mutex_lock(&storage->lock);
+    for (uint32_t i = 0; i < storage->worker_count && found == NULL; i++)
+        if (is_of(storage->workers[i].fetch, id))
+            found = storage->workers[i].fetch;
+    for (const struct storage_fetch *fetch = storage->waiting.first; fetch != NULL && found == NULL;
+         fetch = fetch->next)
+        if (is_of(fetch, id))
+            found = fetch;
+    if (found != NULL)
+        *progress = found->progress;
+    pthread_mutex_unlock(&storage->lock);
+    return found != NULL;
 }
 
 static void

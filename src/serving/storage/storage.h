@@ -96,6 +96,7 @@ typedef void storage_done(void *context, const struct error *error,
 
 struct storage_request {
     struct storage_source source; /* copied */
+    const char *id;               /* of the model, for storage_find; copied; NULL: none */
     int64_t deadline_ns;
     storage_done *done;
     void *context;
@@ -108,6 +109,14 @@ void storage_cancel(struct storage_fetch *fetch);
 void storage_release(struct storage *storage, struct storage_lease *lease);
 
 /* ---- looking at it ---- */
+
+struct storage_progress {
+    uint64_t bytes;
+    uint64_t total; /* 0: not known, as of one that waits for others */
+};
+
+/* False: no fetch for a model of that id is under way. */
+bool storage_find(struct storage *storage, const char *id, struct storage_progress *progress);
 
 struct storage_counts {
     uint64_t fetches, hits, stale, failures; /* ended fetches, by result */

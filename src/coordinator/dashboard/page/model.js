@@ -236,6 +236,8 @@ function whyNotLoaded(row) {
   if (row.error && row.state === "loaded")
     return `Its new version could not be loaded, and the one before serves: ${row.error}`;
   if (row.error) return `It could not be loaded: ${row.error}`;
+  if (row.fetched_bytes !== undefined)
+    return `It is being fetched: ${bytes(row.fetched_bytes)} of ${row.fetch_bytes ? bytes(row.fetch_bytes) : "?"}.`;
   if (row.state === "loading") return "It is being loaded.";
   if (row.state === "loaded") return "";
   return "It is not loaded: nobody has called it since it was last unloaded. The next call loads it.";
