@@ -5,6 +5,7 @@
  */
 #pragma once
 
+#include <jansson.h>
 #include <stdbool.h>
 
 #include <shoal/modelet.h>
@@ -64,7 +65,13 @@ enum status oip_json_put_run(struct json_reading *reading, const struct json_run
 /* Adds an input with the elements of that text, an array nested as deep as the input's shape. */
 enum status oip_json_add_rows(struct json_reading *reading, const struct handshake_tensor *spec,
                               const struct json_run *run) WARN_UNUSED;
-/* Reads a parameter of the request, and its id. */
+/* Reads a string, a number or a boolean. */
+enum status oip_json_read_value(struct json_reading *reading, const json_t *value,
+                                Inference__InferParameter *to) WARN_UNUSED;
+/* Read the request's parameters and its id, as parsed and as cut out. */
+enum status oip_json_read_parameters(struct json_reading *reading,
+                                     json_t *parameters) WARN_UNUSED;
+enum status oip_json_keep_id(struct json_reading *reading, const json_t *id) WARN_UNUSED;
 enum status oip_json_read_parameter(struct json_reading *reading, const struct json_run *key,
                                     const struct json_run *value) WARN_UNUSED;
 enum status oip_json_read_id(struct json_reading *reading,

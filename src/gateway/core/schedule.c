@@ -29,13 +29,6 @@ core_random(struct gateway *gateway) /* splitmix64 */
 
 /* ---- figures ---- */
 
-uint32_t
-endpoint_waiting(const struct core_endpoint *endpoint)
-{
-    uint32_t since = endpoint->sent - endpoint->sent_seen;
-    return endpoint->waiting + (since < endpoint->in_flight ? since : endpoint->in_flight);
-}
-
 static uint32_t
 endpoint_running(const struct core_endpoint *endpoint)
 {

@@ -215,8 +215,6 @@ uint64_t core_random(struct gateway *gateway);
 /* The endpoint for this request, or NONE. */
 uint32_t schedule(struct gateway *gateway, const struct core_request *request,
                   const struct gateway_ask *ask);
-/* Requests that wait there: as scraped, and those sent since (S3). */
-uint32_t endpoint_waiting(const struct core_endpoint *endpoint);
 /* Its requests there: ours, or what the server reported, which includes other gateways'. 0 for
  * NULL. */
 uint32_t adapter_pending(const struct core_adapter *adapter);
@@ -284,6 +282,8 @@ endpoint_is_in(const struct core_endpoint *endpoint, uint64_t pools)
     return pools == GATEWAY_ALL_POOLS || (endpoint->pools & pools) != 0;
 }
 
+/* Requests that wait there: as scraped, and those sent since (S3). */
+uint32_t endpoint_waiting(const struct core_endpoint *endpoint);
 bool pools_have_endpoint(const struct gateway *gateway, uint64_t pools);
 /* All pools that have a usable endpoint in common with these. */
 uint64_t pools_sharing(const struct gateway *gateway, uint64_t pools);

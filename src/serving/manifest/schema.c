@@ -81,27 +81,6 @@ static const struct schema_field any_amount[] = {
 static const struct schema_field any_bytes[] = {
     {"value", FIELD_BASE64, FIELD_OPTIONAL, NULL, NULL, 0}, END};
 
-/* ---- metadata ---- */
-
-#define NO_OWNERS "objects here have no owners and no finalizers: remove it"
-
-const struct schema_field manifest_metadata[] = {
-    NEEDED("name"),
-    TEXT("namespace"),
-    MAP("labels"),
-    MAP("annotations"),
-    DROPPED("creationTimestamp"),
-    DROPPED("generation"),
-    DROPPED("managedFields"),
-    DROPPED("resourceVersion"),
-    DROPPED("selfLink"),
-    DROPPED("uid"),
-    REFUSED("finalizers", NO_OWNERS),
-    REFUSED("generateName", "an object needs a name: set metadata.name"),
-    REFUSED("ownerReferences", NO_OWNERS),
-    END,
-};
-
 #define COMMON NEEDED("apiVersion"), NEEDED("kind"), OBJECT_NEEDED("metadata", manifest_metadata)
 
 /* ---- ServingRuntime, ClusterServingRuntime ---- */

@@ -179,6 +179,27 @@ find_container(const struct manifest *manifest, const char *name)
     return one;
 }
 
+const struct tree_node *
+runtime_find_container(const struct manifest *manifest, const char *type, const char *suffix)
+{
+    const struct tree_node *spec = manifest_find(manifest->document, "spec");
+    size_t bytes = strlen(type);
+    for (const struct tree_node *one = manifest_find(spec, "containers")->first; one != NULL;
+         one = one->next) {
+        const char *name = manifest_text(one, "name");
+        if (strncmp(name, type, bytes) == 0 && strcmp(name + bytes, suffix) == 0)
+            return one;
+    }
+    return NULL;
+}
+
+bool
+runtime_is_adapted(const struct manifest *manifest)
+{
+    const char *type = manifest->adapter.server_type;
+    return type != NULL && runtime_find_container(manifest, type, "-adapter") == NULL;
+}
+
 uint64_t
 runtime_memory_requested(const struct tree_node *container)
 {

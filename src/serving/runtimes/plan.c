@@ -115,27 +115,6 @@ find_addresses(const struct manifest *manifest, struct runtime_plan *plan, struc
 
 /* ---- the server of a built-in adapter ---- */
 
-static const struct tree_node *
-find_container(const struct manifest *manifest, const char *type, const char *suffix)
-{
-    const struct tree_node *spec = manifest_find(manifest->document, "spec");
-    size_t bytes = strlen(type);
-    for (const struct tree_node *one = manifest_find(spec, "containers")->first; one != NULL;
-         one = one->next) {
-        const char *name = manifest_text(one, "name");
-        if (strncmp(name, type, bytes) == 0 && strcmp(name + bytes, suffix) == 0)
-            return one;
-    }
-    return NULL;
-}
-
-bool
-runtime_is_adapted(const struct manifest *manifest)
-{
-    const char *type = manifest->adapter.server_type;
-    return type != NULL && find_container(manifest, type, "-adapter") == NULL;
-}
-
 /* As KServe has it, the memory of the container that is named like the type; else of the first. */
 static void
 find_server(const struct manifest *manifest, const struct runtime_host *host,
@@ -145,7 +124,7 @@ find_server(const struct manifest *manifest, const struct runtime_host *host,
     const struct manifest_adapter *server = &manifest->adapter;
     if (!runtime_is_adapted(manifest))
         return;
-    const struct tree_node *container = find_container(manifest, server->server_type, "");
+    const struct tree_node *container = runtime_find_container(manifest, server->server_type, "");
     if (container == NULL)
         container = manifest_find(spec, "containers")->first;
     uint64_t memory = runtime_memory_requested(container);

@@ -79,6 +79,9 @@ void runtime_problem(struct bytes *problems, const char *format, ...) PRINTF_LIK
 /* The node's fitness for nodeSelector, affinity and tolerations of `spec` (place.c). */
 void runtime_place(const struct tree_node *spec, const struct runtime_host *host,
                    struct bytes *problems, int64_t *preference);
+/* The container of that type's name and suffix; NULL: there is none (container.c). */
+const struct tree_node *runtime_find_container(const struct manifest *manifest, const char *type,
+                                               const char *suffix);
 /* The memory that a container requests, or its limit; 0: neither is given. */
 uint64_t runtime_memory_requested(const struct tree_node *container);
 /* One container of a runtime (container.c). `room`: bytes that are left for its arguments and
