@@ -84,7 +84,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     snprintf(path, sizeof(path), "%.3000s/m.zip", job.partial.files);
     int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     CHECK(fd >= 0 && write(fd, data, size) == (ssize_t)size && close(fd) == 0);
-    CHECK(job_add_file(&job, "m.zip", NULL, size, &error) == STATUS_OK && unpack_is_wanted(&job));
+    CHECK(job_add_file(&job, "m.zip", NULL, size, &error) == STATUS_OK && job_is_archive(&job));
     enum status status = unpack_archive(&job, &error);
     uint32_t inside = count(job.partial.files);
     CHECK(status == STATUS_OK ? inside == job.file_count && inside > 0

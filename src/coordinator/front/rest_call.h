@@ -34,13 +34,28 @@ struct rest {
     uint32_t unanswered; /* calls that are in a pipeline, in the mesh, or with the reader */
 };
 
+struct rest_call;
+struct rest_stream;
+
+/* What a call does whose answer comes as events (rest_stream.h). */
+struct rest_stream_type {
+    /* The client has gone, or its deadline has passed. */
+    void (*cancel)(struct rest_call *call);
+    /* Tells the client, cancels the call, and lets go of the request. */
+    void (*fail)(struct rest_call *call, enum status status, const char *text);
+    /* Takes the answer of another node, which is whole. Any thread. */
+    void (*answer)(struct rest_call *call, const struct rpc_answer *answer);
+    void (*destroy)(struct rest_stream *stream);
+};
+
 struct rest_call {
     struct rest *rest;
     struct http_request *request; /* NULL: it was answered, as by DEADLINE_EXCEEDED */
     enum rest_what what;          /* REST_SERVER and what needs no call excepted */
     struct oip_json *json;        /* of an inference */
     struct rest_stream *stream;   /* its answer is events; NULL: one answer */
-    uint32_t page_rows;           /* REST_MODELS, REST_OPENAPI: the most that it shows */
+    const struct rest_stream_type *stream_type;
+    uint32_t page_rows; /* REST_MODELS, REST_OPENAPI: the most that it shows */
     /* Takes what was answered, and frees the call; NULL: it is written to the client. */
     void (*told)(struct rest_call *call);
     struct trace *trace; /* for `told`, as the next */

@@ -124,8 +124,8 @@ end_answer(struct rest_call *call)
     http_answer_end(request);
 }
 
-void
-rest_stream_fail(struct rest_call *call, enum status status, const char *text)
+static void
+events_fail(struct rest_call *call, enum status status, const char *text)
 {
     struct http_request *request = call->request;
     if (call->stream->has_begun) {
@@ -153,13 +153,13 @@ take_message(struct rest_call *call, const struct stream_message *message)
     if (call->request == NULL)
         return;
     if (message->status != STATUS_OK) {
-        rest_stream_fail(call, message->status, (const char *)message->data);
+        events_fail(call, message->status, (const char *)message->data);
         return;
     }
     spans_of_pieces(&spans, message->pieces, message->piece_count);
     enum oip_json_part part = message->is_final ? OIP_JSON_LAST : OIP_JSON_PIECE;
     if (send_message(call, &spans.message, part, &error) != STATUS_OK)
-        rest_stream_fail(call, error.status, error.text);
+        events_fail(call, error.status, error.text);
     spans_fini(&spans);
 }
 
@@ -285,8 +285,8 @@ static const struct request_sink sink = {.tagged = stream_sink_tagged,
                                          .fail = stream_sink_fail,
                                          .refused = sink_refused};
 
-void
-rest_stream_answer(struct rest_call *call, const struct rpc_answer *answer)
+static void
+events_answer(struct rest_call *call, const struct rpc_answer *answer)
 {
     struct stream_request *request = call->stream->request;
     char *text;
@@ -302,6 +302,27 @@ rest_stream_answer(struct rest_call *call, const struct rpc_answer *answer)
 
 /* ---- life ---- */
 
+static void
+events_cancel(struct rest_call *call)
+{
+    stream_cancel(&call->stream->base);
+}
+
+static void
+events_destroy(struct rest_stream *stream)
+{
+    if (stream->base.requests != NULL) /* it was refused */
+        stream_remove(&stream->base, stream->request);
+    counter_add_shared(stream->call->rest->node.counters, NODE_STREAMS, (uint64_t)-1);
+    stream_fini(&stream->base);
+    free(stream);
+}
+
+static const struct rest_stream_type stream_type = {.cancel = events_cancel,
+                                                    .fail = events_fail,
+                                                    .answer = events_answer,
+                                                    .destroy = events_destroy};
+
 void
 rest_stream_open(struct rest_call *call)
 {
@@ -314,6 +335,7 @@ rest_stream_open(struct rest_call *call)
     request->wants_end = oip_json_wants_end(call->json);
     stream_add(&stream->base, request);
     call->stream = stream;
+    call->stream_type = &stream_type;
     counter_add_shared(call->rest->node.counters, NODE_STREAMS, 1);
 }
 
@@ -322,22 +344,4 @@ rest_stream_direct(const struct rest_call *call, struct submission *submission)
 {
     submission->sink = &sink;
     submission->call = call->stream->request;
-}
-
-void
-rest_stream_cancel(struct rest_call *call)
-{
-    stream_cancel(&call->stream->base);
-}
-
-void
-rest_stream_destroy(struct rest_stream *stream)
-{
-    if (stream == NULL)
-        return;
-    if (stream->base.requests != NULL) /* it was refused */
-        stream_remove(&stream->base, stream->request);
-    counter_add_shared(stream->call->rest->node.counters, NODE_STREAMS, (uint64_t)-1);
-    stream_fini(&stream->base);
-    free(stream);
 }

@@ -20,13 +20,3 @@ bool rest_stream_is_wanted(const struct http_request *request);
 void rest_stream_open(struct rest_call *call);
 /* Has the answer of a pipeline, and the tag, go to the call's stream. */
 void rest_stream_direct(const struct rest_call *call, struct submission *submission);
-
-/* Of a call that is answered by events: */
-/* The client has gone, or its deadline has passed. */
-void rest_stream_cancel(struct rest_call *call);
-/* Tells the client, cancels the call, and lets go of the request. */
-void rest_stream_fail(struct rest_call *call, enum status status, const char *text);
-/* Takes the answer of another node, which is whole. Any thread. */
-void rest_stream_answer(struct rest_call *call, const struct rpc_answer *answer);
-/* NULL is left alone. */
-void rest_stream_destroy(struct rest_stream *stream);

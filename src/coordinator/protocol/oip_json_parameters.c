@@ -29,7 +29,8 @@ set_number(struct json_reading *reading, const char *key, const json_t *value)
 
 /* Of a string, a number or a boolean. */
 enum status
-oip_json_read_value(struct json_reading *reading, const json_t *value, Inference__InferParameter *to)
+oip_json_read_value(struct json_reading *reading, const json_t *value,
+                    Inference__InferParameter *to)
 {
     if (json_is_boolean(value)) {
         to->parameter_choice_case = INFERENCE__INFER_PARAMETER__PARAMETER_CHOICE_BOOL_PARAM;
@@ -153,8 +154,8 @@ oip_json_read_id(struct json_reading *reading, const struct json_run *value)
     json_t *id = value->bytes < SKIM_BYTES_MAX
                      ? json_loadb(value->text, value->bytes, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL)
                      : NULL;
-    enum status status =
-        json_is_string(id) ? oip_json_keep_id(reading, id) : REFUSE(reading, "\"id\" must be a string");
+    enum status status = json_is_string(id) ? oip_json_keep_id(reading, id)
+                                            : REFUSE(reading, "\"id\" must be a string");
     json_decref(id);
     return status;
 }

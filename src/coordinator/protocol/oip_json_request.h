@@ -69,8 +69,7 @@ enum status oip_json_add_rows(struct json_reading *reading, const struct handsha
 enum status oip_json_read_value(struct json_reading *reading, const json_t *value,
                                 Inference__InferParameter *to) WARN_UNUSED;
 /* Read the request's parameters and its id, as parsed and as cut out. */
-enum status oip_json_read_parameters(struct json_reading *reading,
-                                     json_t *parameters) WARN_UNUSED;
+enum status oip_json_read_parameters(struct json_reading *reading, json_t *parameters) WARN_UNUSED;
 enum status oip_json_keep_id(struct json_reading *reading, const json_t *id) WARN_UNUSED;
 enum status oip_json_read_parameter(struct json_reading *reading, const struct json_run *key,
                                     const struct json_run *value) WARN_UNUSED;

@@ -11,8 +11,8 @@
 #define MAP(name) ROW(name, FIELD_MAP, FIELD_OPTIONAL, NULL, any_text)
 #define END ROW(NULL, FIELD_TEXT, FIELD_OPTIONAL, NULL, NULL)
 
-static const struct schema_field any_text[] = {
-    ROW("value", FIELD_TEXT, FIELD_OPTIONAL, NULL, NULL), END};
+static const struct schema_field any_text[] = {ROW("value", FIELD_TEXT, FIELD_OPTIONAL, NULL, NULL),
+                                               END};
 
 #define NO_OWNERS "objects here have no owners and no finalizers: remove it"
 

@@ -155,7 +155,7 @@ store(struct storage_job *job, struct storage_model *model, struct error *error)
         return take_last(job, model) ? STATUS_OK
                                      : error_set(error, STATUS_ABORTED, "it has just been evicted");
     }
-    if (status == STATUS_OK && unpack_is_wanted(job))
+    if (status == STATUS_OK && job_is_archive(job))
         status = unpack_archive(job, error);
     if (status == STATUS_OK)
         status = job_judge_beside(job, error);

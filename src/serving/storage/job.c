@@ -133,10 +133,17 @@ files_of(const struct storage_job *job)
     return job->file_count == 1 && job->archive == NULL ? PLACE_ONE_FILE : PLACE_FOLDER;
 }
 
+bool
+job_is_archive(const struct storage_job *job)
+{
+    return job->file_count == 1 && job->archive == NULL &&
+           storage_archive_stem(job->files[0].name) > 0;
+}
+
 enum status
 job_check_digests(const struct storage_job *job, struct error *error)
 {
-    if (unpack_is_wanted(job))
+    if (job_is_archive(job))
         return place_check_digests(&job->place, NULL, NULL, PLACE_FOLDER, error);
     return place_check_digests(&job->place, has_file, job, files_of(job), error);
 }

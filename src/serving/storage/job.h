@@ -95,6 +95,8 @@ enum status job_pace(const struct storage_job *job, uint64_t bytes,
 void job_progress(struct storage_job *job, int64_t more);
 /* The bytes of all files of which they are known. */
 uint64_t job_bytes(const struct storage_job *job);
+/* Whether the model is one stored file that is an archive by its name. */
+bool job_is_archive(const struct storage_job *job);
 
 /* ---- sink.c ---- */
 
@@ -109,8 +111,6 @@ void sink_close(struct storage_sink *sink, char digest[DIGEST_BYTES]);
 
 /* ---- unpack.c ---- */
 
-/* Whether the model is one stored file that is an archive by its name. */
-bool unpack_is_wanted(const struct storage_job *job);
 /* Stores what the archive has in its place. */
 enum status unpack_archive(struct storage_job *job, struct error *error) WARN_UNUSED;
 

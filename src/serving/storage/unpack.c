@@ -69,13 +69,6 @@ storage_archive_stem(const char *name)
     return 0;
 }
 
-bool
-unpack_is_wanted(const struct storage_job *job)
-{
-    return job->file_count == 1 && job->archive == NULL &&
-           storage_archive_stem(job->files[0].name) > 0;
-}
-
 /* ---- what libarchive reads ---- */
 
 static la_ssize_t
