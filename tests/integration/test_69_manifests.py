@@ -103,6 +103,7 @@ class TestOneNode(unittest.TestCase):
         self.folder.write("a.yaml", config_map("one", k="1"), config_map("two", k="2"))
         with self.at as at:
             wait_told(at, "two", {"k": "2"})
+            wait_until(lambda: at.stat()["mesh_manifests"] == 2, "both to be counted")
             shoalctl("delete", "configmap", "one", "--counters", at.counters)
             wait_told(at, "one", {"k": "1"})
             apply(at, config_map("two", k="by hand"))

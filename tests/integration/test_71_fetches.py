@@ -31,6 +31,7 @@ class TestLoads(Storage):
             self.put(f"m{i}", weights=bytes(1 << 20))
         loads = [pool.submit(self.load, f"m{i}", f"m{i}", {"storage_key": "mine"}) for i in range(3)]
         wait_until(lambda: self.count("storage_fetching") == 3, "three fetches")
+        self.shoald.wait_stat("boosters", lambda stat: stat["models_fetching"] == 3, "three models")
         shoal_boosters.write(self.folder / "models" / "local", 1)
         self.load("local", "local")
         self.ask("local")

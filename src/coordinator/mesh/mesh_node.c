@@ -596,6 +596,9 @@ mesh_node_publish(struct mesh_node *node)
         external_look(node->external, &view);
         counter_set(node->options.counters, NODE_MESH_RUNTIME_AWAYS, view.aways);
     }
+    if (node->manifests != NULL)
+        counter_set(node->options.counters, NODE_MESH_MANIFESTS,
+                    serving_count(mesh_manifests_leader(node->manifests)));
     if (node->runner != NULL)
         mesh_counters_publish(node->options.counters, node->runner, node->peers, &node->store);
     if (node->peers != NULL)

@@ -569,6 +569,7 @@ catalog_publish(struct catalog *catalog)
     counter_set(counters, PIPELINE_MODELS_KNOWN, catalog->known);
     counter_set(counters, PIPELINE_MODELS_LOADED, cache.loaded);
     counter_set(counters, PIPELINE_MODELS_LOADING, cache.loads);
+    counter_set(counters, PIPELINE_MODELS_FETCHING, cache.asides);
     counter_set(counters, PIPELINE_MODELS_OUTDATED, catalog->kept);
     counter_set(counters, PIPELINE_MODEL_BYTES, cache.used_bytes);
     counter_set(counters, PIPELINE_MODEL_BYTES_MAX,

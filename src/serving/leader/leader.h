@@ -64,6 +64,9 @@ void serving_put(struct serving_leader *leader, const char *json, size_t bytes, 
 void serving_delete(struct serving_leader *leader, enum manifest_kind kind, const char *name,
                     serving_answered *answered, void *context);
 
+/* Objects of the mesh, which may have SERVING_OBJECTS_MAX. */
+uint32_t serving_count(const struct serving_leader *leader);
+
 /* ---- runtimes that nodes run ---- */
 
 /* A ServingRuntime, Secret or ConfigMap has come, changed or gone; or the session, or all of them.

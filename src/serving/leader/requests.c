@@ -106,6 +106,12 @@ check_open(const struct serving_leader *leader, struct error *error)
                : error_set(error, STATUS_UNAVAILABLE, "the registry has not been read yet");
 }
 
+uint32_t
+serving_count(const struct serving_leader *leader)
+{
+    return leader->objects.count;
+}
+
 static void
 put_manifest(struct serving_leader *leader, const struct manifest *manifest, uint64_t version,
              const struct serving_change *asked)
