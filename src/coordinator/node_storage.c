@@ -29,6 +29,7 @@ node_storage_open(const struct config_storage *config, struct loop *loop, struct
         .entries = config->entries,
         .pvc_mounts = config->pvc_mounts != NULL ? config->pvc_mounts : "/pvc_mounts",
         .files = config->files,
+        .metadata = config->metadata,
         .fetches_max = config->fetches_max,
         .bytes_per_s = config->bytes_per_s,
     };

@@ -14,6 +14,7 @@
 #include "serving/storage/job.h"
 #include "serving/storage/listing.h"
 #include "serving/storage/place.h"
+#include "serving/storage/role_answer.h"
 #include "serving/storage/sigv4.h"
 #include "serving/storage/storage.h"
 
@@ -170,6 +171,80 @@ TEST_CASE(test_s3_by_the_environment)
     place_fini(&place);
 }
 
+static void
+expect_role(const struct place_options *options, const char *key, const char *role)
+{
+    const struct storage_source source = {"s3://b/a", key};
+    struct storage_place place = {0};
+    struct error error = ERROR_NONE;
+    assert_int_equal(place_resolve(options, &source, &place, &error), STATUS_OK);
+    if (role != NULL)
+        assert_string_equal(place.role, role);
+    else
+        assert_null(place.role);
+    assert_null(place.key_id);
+    place_fini(&place);
+}
+
+TEST_CASE(test_role_of_the_node)
+{
+    static const char elsewhere[] = "{\"storage_params\": {\"endpoint_url\": \"http://other\"}}";
+    const struct storage_entry anonymous = {"default_s3", "{\"type\": \"s3\"}"};
+    const struct place_options none = {.entries = NULL};
+    struct place_options options = {.metadata = "http://metadata"};
+    unsetenv("AWS_ACCESS_KEY_ID");
+    unsetenv("AWS_SECRET_ACCESS_KEY");
+    unsetenv("AWS_WEB_IDENTITY_TOKEN_FILE");
+    setenv("AWS_ROLE_ARN", "arn", 1);
+    expect_role(&none, "", NULL);
+    expect_role(&options, "", "http://metadata");
+    setenv("AWS_WEB_IDENTITY_TOKEN_FILE", "/token", 1);
+    expect_role(&none, "", "arn");
+    expect_role(&options, "", "arn");
+    expect_role(&options, elsewhere, NULL);
+    struct storage_entries *entries = entries_make(&anonymous, 1);
+    options.given = entries;
+    expect_role(&options, "", NULL);
+    entries_free(entries);
+    unsetenv("AWS_ROLE_ARN");
+    unsetenv("AWS_WEB_IDENTITY_TOKEN_FILE");
+}
+
+#define KEYS(expiration)                                                                           \
+    "<R><Credentials><AccessKeyId>id</AccessKeyId><SecretAccessKey>s</SecretAccessKey>"            \
+    "<SessionToken>t</SessionToken><Expiration>" expiration "</Expiration></Credentials></R>"
+
+TEST_CASE(test_answers_with_keys)
+{
+    static const char broken[] = "{\"AccessKeyId\": \"a\\nb\", \"SecretAccessKey\": \"s\", "
+                                 "\"Token\": \"t\", \"Expiration\": \"2026-11-27T21:00:00Z\"}";
+    const char *const wrong[] = {"",     "{",         "{}", "[1]", "<R>", "{\"AccessKeyId\": 1}",
+                                 broken, KEYS("soon")};
+    static const char json[] =
+        "{\"AccessKeyId\": \"id\", \"SecretAccessKey\": \"s\", \"Token\": \"t\", "
+        "\"Expiration\": \"2026-11-27T21:00:00Z\"}";
+    static const char xml[] = KEYS("2026-11-27T21:00:00.123Z");
+    struct role_keys keys;
+    char code[ROLE_CODE_BYTES];
+    struct error error = ERROR_NONE;
+    assert_int_equal(role_answer_read_xml(xml, strlen(xml), &keys, &error), STATUS_OK);
+    assert_int_equal(keys.expires_s, 1795813200);
+    assert_string_equal(keys.token, "t");
+    role_keys_fini(&keys);
+    assert_int_equal(role_answer_read_json(json, strlen(json), &keys, &error), STATUS_OK);
+    assert_int_equal(keys.expires_s, 1795813200);
+    assert_string_equal(keys.id, "id");
+    role_keys_fini(&keys);
+    for (size_t i = 0; i < ARRAY_COUNT(wrong); i++) {
+        size_t bytes = strlen(wrong[i]);
+        assert_int_equal(role_answer_read_xml(wrong[i], bytes, &keys, &error), STATUS_DATA_LOSS);
+        assert_int_equal(role_answer_read_json(wrong[i], bytes, &keys, &error), STATUS_DATA_LOSS);
+        assert_null(keys.secret);
+    }
+    role_answer_read_code("<E><Code>a b</Code></E>", 23, code);
+    assert_string_equal(code, "");
+}
+
 TEST_CASE(test_shown_without_secrets)
 {
     const struct place_options options = {.entries = NULL};
@@ -221,6 +296,8 @@ main(void)
         cmocka_unit_test(test_errors),
         cmocka_unit_test(test_what_names_a_storage),
         cmocka_unit_test(test_s3_by_the_environment),
+        cmocka_unit_test(test_role_of_the_node),
+        cmocka_unit_test(test_answers_with_keys),
         cmocka_unit_test(test_shown_without_secrets),
         cmocka_unit_test(test_progress_is_shown_at_once_and_logged_now_and_then),
     };

@@ -248,6 +248,7 @@ config_free(struct config *config)
     free(config->storage.entries);
     free(config->storage.pvc_mounts);
     free(config->storage.files);
+    free(config->storage.metadata);
     free(config->directory);
     free(config->path);
     *config = (struct config){0};

@@ -260,6 +260,7 @@ struct config_storage {
     char *entries;        /* this and the next ones: NULL: not given */
     char *pvc_mounts;
     char *files;
+    char *metadata;
     uint32_t fetches_max;
     uint64_t bytes_per_s; /* of all fetches together; 0: no limit */
 };

@@ -45,6 +45,8 @@ name_source(struct storage_job *job)
         digest_add_text(digest, parts[i]);
     for (unsigned i = 0; i < place->header_count; i++)
         digest_add_text(digest, place->headers[i]);
+    if (place->role != NULL)
+        digest_add_text(digest, place->role);
     digest_end(digest, job->source);
     free(digests);
 }

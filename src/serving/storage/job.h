@@ -35,6 +35,7 @@ struct job_options {
     struct cache *cache;
     struct transfers *transfers; /* the thread's */
     struct place_options place;
+    struct role *role; /* of the node, for all fetches */
     const char *pvc_mounts;
     const char *files; /* NULL: none */
     struct pace *pace; /* of what servers send */

@@ -8,7 +8,7 @@
  *      else: a URI or parameter that leads elsewhere is refused if the key names the entry. Those
  *      of the variables do not go to an endpoint that a key names.
  *  P4. An URI of s3:// whose key names no entry takes `default_s3` or a `default` of type s3, else
- *      the variables of AWS' tools, else requests are not signed.
+ *      the variables of AWS' tools, else the node's role, else requests are not signed.
  */
 #include "serving/storage/place.h"
 
@@ -33,6 +33,7 @@ static const char *const schemes[] = {"http://", "https://", "s3://", "pvc://", 
 /* What a key says of storage. */
 struct wish {
     const struct storage_source *source;
+    const char *metadata;
     const char *entries;
     const struct storage_entries *given;
     json_t *key;                         /* an object, or NULL */
@@ -345,6 +346,21 @@ variable(const char *name)
     return text != NULL && text[0] != '\0' ? copy(text) : NULL;
 }
 
+/* Of the node, which has no keys (role.c). */
+static void
+take_role(const struct wish *wish, struct storage_place *place)
+{
+    char *arn = variable("AWS_ROLE_ARN");
+    char *file = variable("AWS_WEB_IDENTITY_TOKEN_FILE");
+    place->is_web_role = arn != NULL && file != NULL;
+    if (place->is_web_role)
+        place->role = copy(arn);
+    else if (wish->metadata != NULL)
+        place->role = copy(wish->metadata);
+    free(arn);
+    free(file);
+}
+
 static void
 take_s3_credentials(const struct wish *wish, struct storage_place *place)
 {
@@ -356,6 +372,8 @@ take_s3_credentials(const struct wish *wish, struct storage_place *place)
         is_entry ? entry_text(wish, "secret_access_key") : variable("AWS_SECRET_ACCESS_KEY");
     place->token = is_entry ? entry_text(wish, "session_token") : variable("AWS_SESSION_TOKEN");
     place->authority = is_entry ? entry_text(wish, "certificate") : NULL;
+    if (!is_entry && place->key_id == NULL && place->secret == NULL)
+        take_role(wish, place);
 }
 
 /* It becomes part of a host's name and of a header, and a key may give it. */
@@ -568,7 +586,10 @@ enum status
 place_resolve(const struct place_options *options, const struct storage_source *source,
               struct storage_place *place, struct error *error)
 {
-    struct wish wish = {.source = source, .entries = options->entries, .given = options->given};
+    struct wish wish = {.source = source,
+                        .metadata = options->metadata,
+                        .entries = options->entries,
+                        .given = options->given};
     json_t *key = json_loads(source->key, 0, NULL);
     if (json_is_object(key))
         wish.key = key;
@@ -637,6 +658,7 @@ place_fini(struct storage_place *place)
     free(place->path);
     free(place->region);
     free(place->key_id);
+    free(place->role);
     forget(place->secret);
     forget(place->token);
     for (unsigned i = 0; i < place->header_count; i++)

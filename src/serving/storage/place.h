@@ -26,6 +26,9 @@ struct storage_place {
     char *key_id; /* S3; NULL: requests are not signed */
     char *secret;
     char *token;
+    char *role; /* whose credentials those become, by role_renew; NULL: of none */
+    uint64_t role_serial;
+    bool is_web_role;                 /* by AWS_ROLE_ARN */
     char *headers[PLACE_HEADERS_MAX]; /* HTTP: "Name: value", sent to the entry's origin alone */
     unsigned header_count;
     char *authority;          /* PEM: the CA of the server */
@@ -36,6 +39,7 @@ struct storage_place {
 };
 
 struct place_options {
+    const char *metadata;                /* URL of an instance's service; NULL: none */
     const char *entries;                 /* a folder; NULL: none */
     const struct storage_entries *given; /* beside those of the folder; NULL: none */
 };

@@ -12,12 +12,7 @@
 #include "serving/storage/sigv4.h"
 #include "serving/storage/tasks.h"
 
-enum {
-    REDIRECTS_MAX = 5,
-    PAGE_BYTES_MAX = 16 << 20,
-    RESERVE_STEP = 64 << 20,
-    EMPTY_PAGES_MAX = 100
-};
+enum { REDIRECTS_MAX = 5, RESERVE_STEP = 64 << 20, EMPTY_PAGES_MAX = 100 };
 
 /* ---- what both have ---- */
 
@@ -174,34 +169,6 @@ prepare_page(struct storage_task *task)
 }
 
 static enum task_verdict
-open_page(struct storage_task *task, struct error *error)
-{
-    (void)task, (void)error;
-    return TASK_AT_ONCE;
-}
-
-static enum status
-begin_page(void *context, const struct transfer_head *head, struct error *error)
-{
-    struct storage_task *task = context;
-    (void)head, (void)error;
-    task->page.used = 0;
-    return STATUS_OK;
-}
-
-static enum status
-take_page(void *context, const void *data, size_t bytes, struct error *error)
-{
-    struct storage_task *task = context;
-    if (task->page.used + bytes > PAGE_BYTES_MAX)
-        return error_set(error, STATUS_DATA_LOSS, "a page of the listing has more than %d MiB",
-                         PAGE_BYTES_MAX >> 20);
-    bytes_put(&task->page, data, bytes);
-    CHECK(!task->page.failed);
-    return STATUS_OK;
-}
-
-static enum task_verdict
 judge_s3_status(struct storage_task *task, const struct transfer_end *end, struct error *error)
 {
     enum task_verdict verdict = task_judge_status(task, end, error);
@@ -227,7 +194,7 @@ judge_page(struct storage_task *task, const struct transfer_end *end, struct err
 }
 
 static const struct task_type page_type = {
-    open_page, prepare_page, {begin_page, take_page, NULL}, judge_page};
+    task_open_page, prepare_page, {task_begin_page, task_take_page, NULL}, judge_page};
 
 static enum status
 list_prefix(struct storage_job *job, struct page_request *request, struct error *error)

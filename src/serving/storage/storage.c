@@ -17,6 +17,7 @@
 #include "serving/storage/cache.h"
 #include "serving/storage/storage_entries.h"
 #include "serving/storage/job.h"
+#include "serving/storage/role.h"
 
 struct storage_fetch {
     struct storage_fetch *next;
@@ -42,7 +43,8 @@ struct fetcher {
 
 struct storage {
     struct storage_options options;
-    char *entries, *pvc_mounts, *files;
+    char *entries, *pvc_mounts, *files, *metadata;
+    struct role *role;
     char *folder; /* of fetched models */
     struct cache *cache;
     struct pace pace;
@@ -197,7 +199,8 @@ carry_out(struct fetcher *worker, struct storage_fetch *fetch)
     struct storage_entries *given = share_entries(storage);
     const struct job_options options = {.cache = storage->cache,
                                         .transfers = worker->transfers,
-                                        .place = {storage->entries, given},
+                                        .place = {storage->metadata, storage->entries, given},
+                                        .role = storage->role,
                                         .pvc_mounts = storage->pvc_mounts,
                                         .files = storage->files,
                                         .pace = &storage->pace};
@@ -292,6 +295,8 @@ storage_create(const struct storage_options *options, struct storage **created, 
     storage->entries = copy(options->entries);
     storage->pvc_mounts = copy(options->pvc_mounts);
     storage->files = copy(options->files);
+    storage->metadata = copy(options->metadata);
+    storage->role = role_create();
     storage->cache = cache;
     storage->folder = cache_folder(cache);
     list_init(&storage->waiting);
@@ -455,5 +460,7 @@ storage_destroy(struct storage *storage)
     free(storage->entries);
     free(storage->pvc_mounts);
     free(storage->files);
+    free(storage->metadata);
+    role_destroy(storage->role);
     free(storage);
 }

@@ -33,6 +33,7 @@ struct storage_options {
     const char *entries;      /* storage-config: a folder of JSON files, one per key; NULL: none */
     const char *pvc_mounts;   /* folder in which each claim is mounted */
     const char *files;        /* folder whose files file:// may name; NULL: none */
+    const char *metadata;     /* URL of the metadata service of this machine; NULL: none */
     uint32_t fetches_max;
     uint64_t bytes_per_s; /* that all fetches together receive from servers; 0: no limit */
 };

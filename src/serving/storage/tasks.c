@@ -9,8 +9,10 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "serving/storage/listing.h"
+#include "serving/storage/role.h"
 
 enum { RETRIES_MAX = 5, RETRY_FIRST_MS = 100, RETRY_MAX_MS = 10000, RETRY_SAID_S_MAX = 60 };
+enum { PAGE_BYTES_MAX = 16 << 20 };
 
 void
 task_add_line(struct storage_task *task, const char *format, ...)
@@ -54,6 +56,9 @@ begin_attempt(struct storage_task *task, const struct task_type *type)
     sink.context = task;
     type->prepare(task);
     request.url = task->url;
+    request.method = task->method;
+    request.body = task->body;
+    request.is_direct = task->is_direct;
     for (; request.header_count < task->line_count; request.header_count++)
         request.headers[request.header_count] = task->lines[request.header_count];
     if (!task->is_over_origin) {
@@ -62,6 +67,36 @@ begin_attempt(struct storage_task *task, const struct task_type *type)
         request.client_key = place->client_key;
     }
     task->transfer = transfer_begin(task->job->options->transfers, &request, &sink);
+}
+
+/* ---- pages ---- */
+
+enum task_verdict
+task_open_page(struct storage_task *task, struct error *error)
+{
+    (void)task, (void)error;
+    return TASK_AT_ONCE;
+}
+
+enum status
+task_begin_page(void *context, const struct transfer_head *head, struct error *error)
+{
+    struct storage_task *task = context;
+    (void)head, (void)error;
+    task->page.used = 0;
+    return STATUS_OK;
+}
+
+enum status
+task_take_page(void *context, const void *data, size_t bytes, struct error *error)
+{
+    struct storage_task *task = context;
+    if (task->page.used + bytes > PAGE_BYTES_MAX)
+        return error_set(error, STATUS_DATA_LOSS, "the answer has more than %d MiB",
+                         PAGE_BYTES_MAX >> 20);
+    bytes_put(&task->page, data, bytes);
+    CHECK(!task->page.failed);
+    return STATUS_OK;
 }
 
 /* ---- the end of an attempt ---- */
@@ -211,6 +246,9 @@ tasks_run(struct storage_job *job, const struct task_type *type, struct storage_
                 status = job_check(job, error);
         }
         if (status != STATUS_OK || run.open_count == 0)
+            continue;
+        status = role_renew(job, error); /* it may take hours */
+        if (status != STATUS_OK)
             continue;
         int64_t until_ns = begin_due(&run, type, job->request->deadline_ns);
         struct transfer *ended = transfers_wait(job->options->transfers, until_ns);

@@ -24,11 +24,13 @@ struct storage_task {
     struct storage_job *job;
     struct stored_file *file; /* NULL: a page */
     struct storage_sink sink;
-    struct bytes page;                 /* or the URL of a redirection */
-    void *asked;                       /* what the page is about */
-    uint64_t most_bytes;               /* of the file, after any attempt */
-    int64_t range_of;                  /* HTTP: its length, if the answer is a range; else -1 */
-    char *url;                         /* owned */
+    struct bytes page;         /* or the URL of a redirection */
+    void *asked;               /* what the page is about */
+    uint64_t most_bytes;       /* of the file, after any attempt */
+    int64_t range_of;          /* HTTP: its length, if the answer is a range; else -1 */
+    char *url;                 /* owned */
+    const char *method, *body; /* as in struct transfer_request */
+    bool is_direct;
     char *lines[TRANSFER_HEADERS_MAX]; /* headers of the attempt, owned */
     unsigned line_count;
     struct transfer *transfer; /* NULL: none is under way */
@@ -54,6 +56,11 @@ enum { TASKS_AT_ONCE = 4 };
 /* Runs all, TASKS_AT_ONCE at a time. What was stored stays after a failure. */
 enum status tasks_run(struct storage_job *job, const struct task_type *type,
                       struct storage_task *tasks, uint32_t count, struct error *error) WARN_UNUSED;
+
+/* For a type whose answer is collected in `page`, of at most 16 MiB. */
+enum task_verdict task_open_page(struct storage_task *task, struct error *error);
+enum status task_begin_page(void *context, const struct transfer_head *head, struct error *error);
+enum status task_take_page(void *context, const void *data, size_t bytes, struct error *error);
 
 void task_add_line(struct storage_task *task, const char *format, ...) PRINTF_LIKE(2, 3);
 /* A2, A3 for an answer that is neither 2xx nor known to the task. */

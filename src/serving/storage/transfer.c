@@ -234,6 +234,12 @@ set_options(struct transfer *transfer, const struct transfer_request *request)
                curl_easy_setopt(easy, CURLOPT_NETRC, (long)CURL_NETRC_IGNORED) == CURLE_OK &&
                curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L) == CURLE_OK &&
                curl_easy_setopt(easy, CURLOPT_QUICK_EXIT, 1L) == CURLE_OK;
+    if (request->body != NULL)
+        set = set && curl_easy_setopt(easy, CURLOPT_POSTFIELDS, request->body) == CURLE_OK;
+    if (request->method != NULL)
+        set = set && curl_easy_setopt(easy, CURLOPT_CUSTOMREQUEST, request->method) == CURLE_OK;
+    if (request->is_direct)
+        set = set && curl_easy_setopt(easy, CURLOPT_NOPROXY, "*") == CURLE_OK;
     CHECK(set);
     if (!set_pem(easy, CURLOPT_CAINFO_BLOB, request->authority) ||
         !set_pem(easy, CURLOPT_SSLCERT_BLOB, request->client_certificate) ||

@@ -1,0 +1,314 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Rules.
+ *  C1. A place whose credentials are those of the node, which has no keys in its variables, has a
+ *      role (place.c): of AWS_ROLE_ARN with AWS_WEB_IDENTITY_TOKEN_FILE, for whose token the
+ *      security token service gives keys; else of the machine, whose metadata service has them
+ *      (IMDSv2), if the node's configuration names it. Nothing is asked otherwise.
+ *  C2. Keys are asked for again RENEW_S before they expire. If that fails they are used until they
+ *      expire, and the next attempt is RETRY_S later.
+ *  C3. Tokens and keys are in requests alone, and of an answer only its status and code are told.
+ */
+#include "serving/storage/role.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <openssl/crypto.h>
+
+#include "base/check.h"
+#include "base/log.h"
+#include "serving/storage/role_answer.h"
+#include "serving/storage/sigv4.h"
+#include "serving/storage/tasks.h"
+
+enum { RENEW_S = 300, RETRY_S = 60, TOKEN_BYTES_MAX = 64 << 10 };
+
+struct role {
+    pthread_mutex_t lock; /* never held over anything that may block */
+    struct role_keys keys;
+    uint64_t serial; /* of the keys; 0: none yet */
+    int64_t retry_s; /* no attempt before; 0: none has failed */
+};
+
+struct role *
+role_create(void)
+{
+    struct role *role = calloc(1, sizeof(*role));
+    CHECK(role != NULL && pthread_mutex_init(&role->lock, NULL) == 0);
+    return role;
+}
+
+void
+role_destroy(struct role *role)
+{
+    role_keys_fini(&role->keys);
+    pthread_mutex_destroy(&role->lock);
+    free(role);
+}
+
+/* ---- one request ---- */
+
+struct role_ask {
+    const char *method; /* NULL: GET, or POST with a body */
+    const char *url, *body;
+    const char *header, *value; /* NULL: none */
+    bool is_direct;             /* by no proxy */
+    struct bytes answer;        /* ends with a NUL, which `used` does not count */
+};
+
+static void
+prepare(struct storage_task *task)
+{
+    const struct role_ask *ask = task->asked;
+    task->url = strdup(ask->url);
+    CHECK(task->url != NULL);
+    task->method = ask->method;
+    task->body = ask->body;
+    task->is_direct = ask->is_direct;
+    if (ask->header != NULL)
+        task_add_line(task, "%s: %s", ask->header, ask->value);
+}
+
+static enum task_verdict
+judge(struct storage_task *task, const struct transfer_end *end, struct error *error)
+{
+    char code[ROLE_CODE_BYTES];
+    struct role_ask *ask = task->asked;
+    if (end->head.status == 200) {
+        bytes_put_char(&task->page, '\0');
+        CHECK(!task->page.failed);
+        task->page.used--;
+        ask->answer = task->page;
+        task->page = (struct bytes){0};
+        return TASK_DONE;
+    }
+    enum task_verdict verdict = task_judge_status(task, end, error);
+    role_answer_read_code(end->text, end->text_bytes, code);
+    error_set(error, error->status, "the server answers %ld%s%s", end->head.status,
+              code[0] != '\0' ? ", " : "", code); /* C3 */
+    return verdict;
+}
+
+/* With transfers of its own, as it may come amid those of the job. */
+static enum status
+ask_once(const struct storage_job *job, struct role_ask *ask, struct error *error)
+{
+    static const struct task_type type = {
+        task_open_page, prepare, {task_begin_page, task_take_page, NULL}, judge};
+    struct job_options options = *job->options;
+    options.transfers = transfers_create();
+    struct storage_job own = {.options = &options,
+                              .request = job->request,
+                              .is_cancelled = job->is_cancelled,
+                              .context = job->context};
+    struct storage_task task = {.job = &own, .asked = ask};
+    enum status status = tasks_run(&own, &type, &task, 1, error);
+    transfers_destroy(options.transfers);
+    return status;
+}
+
+static void
+forget(struct bytes *secret)
+{
+    if (secret->data != NULL)
+        OPENSSL_cleanse(secret->data, secret->used);
+    bytes_fini(secret);
+}
+
+/* ---- AssumeRoleWithWebIdentity ---- */
+
+static const char *
+variable(const char *name)
+{
+    const char *text = getenv(name);
+    return text != NULL && text[0] != '\0' ? text : NULL;
+}
+
+/* Orchestrators replace the file before its token expires. */
+static enum status
+read_token(const char *path, struct bytes *token, struct error *error)
+{
+    FILE *file = fopen(path, "re");
+    if (file == NULL)
+        return error_set_errno(error, "AWS_WEB_IDENTITY_TOKEN_FILE: %.200s", path);
+    char *text = bytes_reserve(token, TOKEN_BYTES_MAX + 1);
+    CHECK(text != NULL);
+    size_t bytes = fread(text, 1, TOKEN_BYTES_MAX, file);
+    bool is_whole = feof(file) != 0;
+    fclose(file);
+    while (bytes > 0 && (unsigned char)text[bytes - 1] <= ' ')
+        bytes--;
+    text[bytes] = '\0';
+    token->used = bytes;
+    if (is_whole && bytes > 0 && strlen(text) == bytes)
+        return STATUS_OK;
+    return error_set(error, STATUS_FAILED_PRECONDITION,
+                     "AWS_WEB_IDENTITY_TOKEN_FILE: %.200s has no token of at most %d KiB", path,
+                     TOKEN_BYTES_MAX >> 10);
+}
+
+static void
+put_field(struct bytes *body, const char *name, const char *value)
+{
+    bytes_put_text(body, name);
+    sigv4_encode(body, value, SIGV4_ENCODE_SLASH);
+}
+
+static enum status
+ask_token_service(const struct storage_job *job, struct role_keys *keys, struct error *error)
+{
+    char url[1024];
+    const char *session = variable("AWS_ROLE_SESSION_NAME");
+    const char *endpoint = variable("AWS_ENDPOINT_URL_STS");
+    struct bytes token = {0};
+    struct bytes body = {0};
+    endpoint = endpoint != NULL ? endpoint : variable("AWS_ENDPOINT_URL");
+    if (endpoint != NULL)
+        snprintf(url, sizeof(url), "%.1000s", endpoint);
+    else
+        snprintf(url, sizeof(url), "https://sts.%s.amazonaws.com/", job->place.region);
+    enum status status = read_token(variable("AWS_WEB_IDENTITY_TOKEN_FILE"), &token, error);
+    if (status == STATUS_OK) {
+        put_field(&body, "Action=AssumeRoleWithWebIdentity&Version=2011-06-15&RoleArn=",
+                  variable("AWS_ROLE_ARN"));
+        put_field(&body, "&RoleSessionName=", session != NULL ? session : "shoald");
+        put_field(&body, "&WebIdentityToken=", token.data);
+        bytes_put_char(&body, '\0');
+        CHECK(!body.failed);
+        struct role_ask ask = {.url = url, .body = body.data};
+        status = ask_once(job, &ask, error);
+        if (status == STATUS_OK)
+            status = role_answer_read_xml(ask.answer.data, ask.answer.used, keys, error);
+        forget(&ask.answer);
+    }
+    forget(&body);
+    forget(&token);
+    return status == STATUS_OK ? status
+                               : error_prefix(error, "the security token service at %.200s", url);
+}
+
+/* ---- the instance's metadata ---- */
+
+/* One line that may be part of a header. */
+static bool
+take_line(const struct bytes *answer, char *line, size_t room)
+{
+    size_t bytes = strcspn(answer->data, "\r\n");
+    if (bytes == 0 || bytes >= room)
+        return false;
+    memcpy(line, answer->data, bytes);
+    line[bytes] = '\0';
+    for (size_t i = 0; i < bytes; i++)
+        if ((unsigned char)line[i] <= ' ' || (unsigned char)line[i] >= 0x7f)
+            return false;
+    return true;
+}
+
+/* Of a role, as AWS has them. */
+static bool
+take_name(const struct bytes *answer, char *name, size_t room)
+{
+    static const char kept[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+=,.@_-";
+    return take_line(answer, name, room) && strspn(name, kept) == strlen(name);
+}
+
+static enum status
+ask_metadata(const struct storage_job *job, struct role_keys *keys, struct error *error)
+{
+    static const char header[] = "X-aws-ec2-metadata-token";
+    const char *service = job->options->place.metadata;
+    char url[2048];
+    char token[TRANSFER_TEXT_BYTES];
+    char name[256] = "";
+    snprintf(url, sizeof(url), "%.1000s/latest/api/token", service);
+    struct role_ask ask = {.method = "PUT",
+                           .url = url,
+                           .body = "",
+                           .header = "X-aws-ec2-metadata-token-ttl-seconds",
+                           .value = "60",
+                           .is_direct = true};
+    enum status status = ask_once(job, &ask, error);
+    bool is_good = status == STATUS_OK && take_line(&ask.answer, token, sizeof(token));
+    forget(&ask.answer);
+    for (int i = 0; i < 2 && is_good; i++) {
+        snprintf(url, sizeof(url), "%.1000s/latest/meta-data/iam/security-credentials/%s", service,
+                 name);
+        ask = (struct role_ask){.url = url, .header = header, .value = token, .is_direct = true};
+        status = ask_once(job, &ask, error);
+        is_good = status == STATUS_OK && (i == 1 || take_name(&ask.answer, name, sizeof(name)));
+        if (is_good && i == 1)
+            status = role_answer_read_json(ask.answer.data, ask.answer.used, keys, error);
+        forget(&ask.answer);
+    }
+    OPENSSL_cleanse(token, sizeof(token));
+    if (status == STATUS_OK && !is_good)
+        status = error_set(error, STATUS_DATA_LOSS, "its answer is no name");
+    return status == STATUS_OK ? status
+                               : error_prefix(error, "the metadata service at %.200s", service);
+}
+
+/* ---- keys ---- */
+
+static void
+give(const struct role *role, struct storage_place *place)
+{
+    char **const to[] = {&place->key_id, &place->secret, &place->token};
+    const char *const from[] = {role->keys.id, role->keys.secret, role->keys.token};
+    if (place->role_serial == role->serial)
+        return;
+    for (size_t i = 0; i < ARRAY_COUNT(to); i++) {
+        if (*to[i] != NULL)
+            OPENSSL_cleanse(*to[i], strlen(*to[i]));
+        free(*to[i]);
+        CHECK(from[i] != NULL);
+        *to[i] = strdup(from[i]);
+        CHECK(*to[i] != NULL);
+    }
+    place->role_serial = role->serial;
+}
+
+/* True: the place has keys that will do. */
+static bool
+give_valid(struct role *role, struct storage_place *place)
+{
+    int64_t now_s = time(NULL);
+    pthread_mutex_lock(&role->lock);
+    bool is_valid = role->serial > 0 && now_s < role->keys.expires_s;
+    bool will_do = is_valid && (now_s < role->keys.expires_s - RENEW_S || now_s < role->retry_s);
+    if (will_do)
+        give(role, place);
+    pthread_mutex_unlock(&role->lock);
+    return will_do;
+}
+
+enum status
+role_renew(struct storage_job *job, struct error *error)
+{
+    struct role *role = job->options->role;
+    struct role_keys keys = {0};
+    if (job->place.role == NULL || give_valid(role, &job->place))
+        return STATUS_OK;
+    enum status status = job->place.is_web_role ? ask_token_service(job, &keys, error)
+                                                : ask_metadata(job, &keys, error);
+    pthread_mutex_lock(&role->lock);
+    if (status == STATUS_OK) {
+        role_keys_fini(&role->keys);
+        role->keys = keys;
+        role->serial++;
+    }
+    bool is_left = role->serial > 0 && time(NULL) < role->keys.expires_s; /* C2 */
+    role->retry_s = status == STATUS_OK ? 0 : time(NULL) + RETRY_S;
+    if (status == STATUS_OK || is_left)
+        give(role, &job->place);
+    pthread_mutex_unlock(&role->lock);
+    if (status == STATUS_OK || !is_left || status == STATUS_CANCELLED)
+        return status;
+    log_warn_limited("storage_role_kept error=\"%s\"", error->text);
+    error_clear(error);
+    return STATUS_OK;
+}
