@@ -22,6 +22,7 @@ ANSWER, NOTHING, FAIL, _, _, ENDLESS = range(6)  # enum probe_ending
 EVENTS = {"Accept": "text/event-stream"}
 WHAT = {"repeat": "/v2/models/repeat/generate_stream", "probe": "/v2/models/probe/infer"}
 HOUR_MS = 3600000
+HTTP = [ANY_PORT, "unix:http.sock"]
 
 
 def emission(pieces, ending=ANSWER):
@@ -78,7 +79,7 @@ class TestRestStreams(unittest.TestCase):
             pipeline("of-models", stage("libprobe.so"), slots=8,
                      models={"root": "models", "memory_mib": 64}),
             pipeline("echo", stage("libecho.so"), slots=8),
-            http=ANY_PORT, http_write_timeout_ms=HOUR_MS), folder=folder))
+            http=HTTP, http_write_timeout_ms=HOUR_MS), folder=folder))
         cls.port = port_of(cls.shoald)
 
     def setUp(self):
@@ -211,13 +212,13 @@ class TestRestStreams(unittest.TestCase):
         for _ in range(10):
             self.assertEqual(len(parse(self.ask_probe(5).body)), 6)
 
-    def stalled(self, shoald, port):
-        """A client that asks for an endless answer, and reads nothing."""
+    def stalled(self, shoald):
+        """A client that asks for an endless answer, and reads nothing. A unix socket buffers less
+        than stream_mib, however slowly the node writes."""
         body = json.dumps({"inputs": [emission(0, ENDLESS)]}).encode()
-        client = self.enterContext(socket.socket())
-        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client = self.enterContext(socket.socket(socket.AF_UNIX))
         client.settimeout(WAIT_SECONDS)
-        client.connect(("127.0.0.1", port))
+        client.connect(str(shoald.folder / "http.sock"))
         client.sendall(b"POST %s HTTP/1.0\r\nAccept: text/event-stream\r\nContent-Length: %d\r\n\r\n%s"
                        % (WHAT["probe"].encode(), len(body), body))
         shoald.wait_stat("probe", lambda stat: stat["pieces"] > 0, "the answer to begin")
@@ -226,7 +227,7 @@ class TestRestStreams(unittest.TestCase):
     def test_client_that_does_not_read(self):
         """Its answer is given up when stream_mib is unread; it can still read what there is."""
         slow = self.shoald.pipeline_stat("probe")["streams_slow"]
-        client = self.stalled(self.shoald, self.port)
+        client = self.stalled(self.shoald)
         self.shoald.wait_stat("probe", lambda stat: stat["streams_slow"] == slow + 1, "the answer to be given up")
         self.shoald.wait_all_returned("probe")
         self.check_serves()
@@ -240,8 +241,8 @@ class TestRestStreams(unittest.TestCase):
     def test_closed_window(self):
         """A client that never reads is disconnected."""
         with Shoald(node(pipeline("probe", stage("libprobe.so"), slots=4, stream_mib=1),
-                         http=ANY_PORT, http_write_timeout_ms=200)) as shoald:
-            client = self.stalled(shoald, port_of(shoald))
+                         http=HTTP, http_write_timeout_ms=200)) as shoald:
+            client = self.stalled(shoald)
             wait_until(lambda: shoald.stat()["http_timed_out"] == 1, "the client to be disconnected")
             shoald.wait_all_returned("probe")
             wait_until(lambda: shoald.stat()["streams"] == 0, "the stream to be gone")
