@@ -95,6 +95,7 @@ class Caller(threading.Thread):
         self.problems = []
         self.asked = []  # requests, of callers that stayed
         self.left = []  # of callers that left
+        self.broken = 0
         self.count = 0
 
     def run(self):
@@ -131,6 +132,7 @@ class Caller(threading.Thread):
             self.problems.append(f"another's answer: {str(message)[:200]}")
         else:
             self.note([one], [one.take(message)])
+            self.broken += bool(re.search(BROKEN, message.error_message))
 
     def note(self, requests, findings):
         self.problems += [f"request {one.tag:x}: {found}" for one, found in zip(requests, findings)
@@ -164,11 +166,17 @@ def judge_counters(report, stat, callers):
                run_again=stat["run_again"])
 
 
+def is_early(budget, callers):
+    """No answer has been broken off yet: slow machines go on."""
+    return not any(caller.broken for caller in callers) and budget.elapsed < ANSWER_SECONDS
+
+
 def storm(shoald, report, budget, draw, callers):
     reloader = Reloader(shoald, "probe")
     killed = 0
     budget.begin()
-    while budget.goes_on(killed) and not any(caller.problems for caller in callers):
+    while not any(caller.problems for caller in callers) and (
+            budget.goes_on(killed) or is_early(budget, callers)):
         pid, _ = choose_victim(shoald, draw)
         killed += bool(pid and shoald.kill_worker(pid))
         reloader.go_on()
