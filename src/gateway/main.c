@@ -240,6 +240,8 @@ check(const struct gateway_settings *settings)
     enum status status =
         endpoint_file_read(settings->endpoints, &settings->labels,
                            (uint32_t)settings->endpoints_max, entries, &count, &error);
+    if (status == STATUS_OK)
+        status = gateway_store_check_entries(settings, entries, count, &error);
     free(entries);
     if (status == STATUS_OK)
         status = pool_dashboard_check(settings, &error);

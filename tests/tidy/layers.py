@@ -55,7 +55,7 @@ MAY_USE = {
         "http", "loop"},
     "gateway/resources": {"base", "gateway/core", "serving/manifest", "yaml"},
     "gateway/scan": {"base", "gateway/core", "wire"},
-    "gateway/store": {"base", "gateway/resources", "loop", "mesh/etcd", "mesh/record", "serving/manifest"},
+    "gateway/store": {"base", "gateway/config", "gateway/resources", "loop", "mesh/etcd", "mesh/record", "serving/manifest"},
     "harness": {"worker"},
     "http": {"base", "loop"},
     "ipc": {"base"},

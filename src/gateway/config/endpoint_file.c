@@ -2,7 +2,6 @@
 #include "gateway/config/endpoint_file.h"
 
 #include <arpa/inet.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -48,6 +47,43 @@ endpoint_entry_resolve(struct endpoint_entry *entry, const char *address)
     put_address(entry->metrics_address, address, entry->metrics_port);
 }
 
+bool
+endpoint_entry_place(struct endpoint_entry *entry, const char *host)
+{
+    struct in6_addr parsed;
+    if (inet_pton(AF_INET6, host, &parsed) == 1 || inet_pton(AF_INET, host, &parsed) == 1) {
+        endpoint_entry_resolve(entry, host);
+        return true;
+    }
+    if (!is_host_name(host))
+        return false;
+    entry->address[0] = entry->metrics_address[0] = '\0';
+    memcpy(entry->host, host, strlen(host) + 1);
+    return true;
+}
+
+static enum status
+read_mesh(const struct yaml_file *file, int mesh, struct endpoint_entry *entry, struct error *error)
+{
+    int labels = yaml_find(file, mesh, "labels");
+    size_t used = (size_t)snprintf(entry->mesh_labels, sizeof(entry->mesh_labels), ",");
+    entry->is_mesh = true;
+    entry->address[0] = entry->metrics_address[0] = entry->host[0] = '\0';
+    if (!yaml_is_map(file, mesh) || (labels != 0 && !yaml_is_list(file, labels)))
+        return yaml_mistake(file, mesh, error, "mesh: write {}, or { labels: [a, b] }");
+    for (int value, i = 0; (value = yaml_at(file, labels, (uint32_t)i, NULL)) != 0; i++) {
+        const char *text = yaml_text(file, value);
+        if (text == NULL || *text == '\0' || strchr(text, ',') != NULL)
+            return yaml_mistake(file, value, error, "mesh: a label is a text without commas");
+        used += (size_t)snprintf(entry->mesh_labels + used, sizeof(entry->mesh_labels) - used,
+                                 "%s,", text);
+        if (used >= sizeof(entry->mesh_labels))
+            return yaml_mistake(file, value, error, "mesh: labels: longer than %d bytes",
+                                ENDPOINT_LABELS_BYTES - 1);
+    }
+    return STATUS_OK;
+}
+
 static enum status
 read_address(const struct yaml_file *file, int item, struct endpoint_entry *entry,
              struct error *error)
@@ -55,24 +91,21 @@ read_address(const struct yaml_file *file, int item, struct endpoint_entry *entr
     const char *address = yaml_text(file, yaml_find(file, item, "address"));
     const char *port = yaml_text(file, yaml_find(file, item, "port"));
     const char *metrics_port = yaml_text(file, yaml_find(file, item, "metricsPort"));
-    struct in6_addr parsed;
-    if (address == NULL || port == NULL)
-        return yaml_mistake(file, item, error, "an endpoint needs name, address and port");
+    int mesh = yaml_find(file, item, "mesh");
+    if ((address == NULL) == (mesh == 0) || port == NULL)
+        return yaml_mistake(file, item, error,
+                            "an endpoint needs name, port, and either address or mesh");
     enum status status = read_port(file, item, port, &entry->port, error);
     if (status == STATUS_OK)
         status = read_port(file, item, metrics_port != NULL ? metrics_port : port,
                            &entry->metrics_port, error);
     if (status != STATUS_OK)
         return status;
-    if (inet_pton(AF_INET6, address, &parsed) == 1 || inet_pton(AF_INET, address, &parsed) == 1) {
-        endpoint_entry_resolve(entry, address);
-        return STATUS_OK;
-    }
-    if (!is_host_name(address))
+    if (mesh != 0)
+        return read_mesh(file, mesh, entry, error);
+    if (!endpoint_entry_place(entry, address))
         return yaml_mistake(file, item, error,
                             "address %.64s: write an IPv4 or IPv6 address, or a name", address);
-    entry->address[0] = entry->metrics_address[0] = '\0';
-    memcpy(entry->host, address, strlen(address) + 1);
     return STATUS_OK;
 }
 
@@ -90,6 +123,10 @@ read_scheme(const struct yaml_file *file, int item, struct endpoint_entry *entry
         return yaml_mistake(file, item, error, "serverName needs `scheme: https`");
     if (name == NULL)
         name = yaml_text(file, yaml_find(file, item, "address"));
+    if (name == NULL && has_tls)
+        return yaml_mistake(file, item, error, "mesh: `scheme: https` needs serverName");
+    if (name == NULL)
+        return STATUS_OK;
     if (*name == '\0' || strlen(name) >= sizeof(entry->tls_name))
         return yaml_mistake(file, item, error, "serverName: write 1 to %d characters",
                             ENDPOINT_NAME_BYTES - 1);

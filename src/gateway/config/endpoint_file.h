@@ -9,9 +9,13 @@
  * `scheme: https` is TLS; the server's certificate must have the name that `serverName` says, else
  * the address. Entries whose `labels` do not pass the scheduler's filters are left out;
  * pools select by them, too. `namespace` is accepted and not used.
+ *
+ * With `mesh: { labels: [a] }` in place of an address it stands for the nodes of the mesh that have
+ * these labels, each at that port.
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/error.h"
@@ -28,7 +32,9 @@ struct endpoint_entry {
     char name[ENDPOINT_NAME_BYTES];
     char address[ENDPOINT_ADDRESS_BYTES]; /* "10.0.0.1:8000", "[::1]:8000" */
     char metrics_address[ENDPOINT_ADDRESS_BYTES];
-    char host[ENDPOINT_HOST_BYTES]; /* a name, and both addresses are empty; else empty */
+    char host[ENDPOINT_HOST_BYTES];          /* a name, and both addresses are empty; else empty */
+    bool is_mesh;                            /* nodes of the mesh; addresses and host are empty */
+    char mesh_labels[ENDPOINT_LABELS_BYTES]; /* that they have: ",a,b,"; "," for any node */
     uint16_t port;
     uint16_t metrics_port;
     uint64_t label;                     /* what header-label-affinity-scorer compares; 0: nothing */
@@ -36,6 +42,8 @@ struct endpoint_entry {
     char labels[ENDPOINT_LABELS_BYTES]; /* "\nkey=value\nkey=value\n"; empty: none */
 };
 
+/* Makes it the entry of that address, or of a name. False: it is neither. */
+bool endpoint_entry_place(struct endpoint_entry *entry, const char *host);
 /* Makes it the entry of that address. */
 void endpoint_entry_resolve(struct endpoint_entry *entry, const char *address);
 /* Reads at most `max` entries into `entries`. INVALID_ARGUMENT with path, line and mistake; more

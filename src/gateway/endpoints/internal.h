@@ -74,6 +74,7 @@ struct endpoint_pool {
     struct endpoint_names *names;
     struct endpoint_entry *entries; /* of the file */
     uint32_t entry_count;
+    struct endpoint_entry *listed;  /* scratch: the same, with an entry for each node of the mesh */
     struct endpoint_entry *wanted;  /* scratch: the same, with an entry for each name's address */
     bool has_resources;             /* or objectives: they are configured */
     struct resource_set *resources; /* NULL: there are none */

@@ -315,6 +315,20 @@ add(struct endpoint_pool *pool, const struct endpoint_entry *entry)
                                                          entry->address, strlen(entry->address))});
 }
 
+/* The entries of the file, and those of nodes in place of their mesh's. */
+static uint32_t
+list(struct endpoint_pool *pool)
+{
+    uint32_t max = (uint32_t)pool->settings->endpoints_max;
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < pool->entry_count && count < max; i++)
+        if (pool->entries[i].is_mesh)
+            count = gateway_store_expand(pool->store, &pool->entries[i], pool->listed, count, max);
+        else
+            pool->listed[count++] = pool->entries[i];
+    return count;
+}
+
 /* Removes and adds endpoints until they are those of the file and of its names. */
 static void
 settle(struct endpoint_pool *pool)
@@ -322,9 +336,11 @@ settle(struct endpoint_pool *pool)
     uint32_t count = 0;
     if (pool->store != NULL && !pool->has_read_store) /* which models are admitted is unknown */
         return;
-    for (uint32_t i = 0; i < pool->entry_count; i++)
-        if (pool->entries[i].host[0] == '\0')
-            pool->wanted[count++] = pool->entries[i];
+    uint32_t listed = list(pool);
+    endpoint_names_set(pool->names, pool->listed, listed);
+    for (uint32_t i = 0; i < listed; i++)
+        if (pool->listed[i].host[0] == '\0')
+            pool->wanted[count++] = pool->listed[i];
     count = endpoint_names_expand(pool->names, pool->wanted, count,
                                   (uint32_t)pool->settings->endpoints_max);
     pool->is_behind = false;
@@ -342,7 +358,13 @@ settle(struct endpoint_pool *pool)
 }
 
 static void
-on_store_changed(void *context)
+on_nodes_changed(void *context)
+{
+    settle(context);
+}
+
+static void
+on_resources_changed(void *context)
 {
     struct endpoint_pool *pool = context;
     read_again(pool);
@@ -369,6 +391,8 @@ read_file(struct endpoint_pool *pool, struct error *error)
     CHECK(read != NULL);
     enum status status = endpoint_file_read(pool->settings->endpoints, &pool->settings->labels, max,
                                             read, &count, error);
+    if (status == STATUS_OK)
+        status = gateway_store_check_entries(pool->settings, read, count, error);
     if (status != STATUS_OK) {
         free(read);
         return status;
@@ -376,7 +400,6 @@ read_file(struct endpoint_pool *pool, struct error *error)
     free(pool->entries);
     pool->entries = read;
     pool->entry_count = count;
-    endpoint_names_set(pool->names, read, count);
     settle(pool);
     log_info("endpoints_read path=\"%s\" count=%u", pool->settings->endpoints, count);
     return STATUS_OK;
@@ -478,8 +501,9 @@ endpoint_pool_create(struct event_base *base, const struct gateway_settings *set
     pool->tick = loop_timer_create(base, on_tick, pool);
     pool->watch = loop_timer_create(base, on_watch, pool);
     pool->members = calloc(count, sizeof(*pool->members));
+    pool->listed = calloc(count, sizeof(*pool->listed));
     pool->wanted = calloc(count, sizeof(*pool->wanted));
-    CHECK(pool->members != NULL && pool->wanted != NULL);
+    CHECK(pool->members != NULL && pool->listed != NULL && pool->wanted != NULL);
     pool->names = endpoint_names_create(base, settings->dns_ms, on_names_changed, pool);
     for (uint32_t i = 0; i < count; i++) {
         pool->members[i].pool = pool;
@@ -491,7 +515,10 @@ endpoint_pool_create(struct event_base *base, const struct gateway_settings *set
     if (status == STATUS_OK && pool->has_resources)
         status = read_resources(pool, error);
     if (status == STATUS_OK && settings->store[0] != '\0')
-        status = gateway_store_create(base, settings, on_store_changed, pool, &pool->store, error);
+        status = gateway_store_create(
+            base, settings,
+            &(struct gateway_store_handler){on_resources_changed, on_nodes_changed, pool},
+            &pool->store, error);
     if (status == STATUS_OK)
         status = read_file(pool, error);
     if (status != STATUS_OK) {
@@ -533,6 +560,7 @@ endpoint_pool_destroy(struct endpoint_pool *pool)
     free(pool->resources_mistake);
     free(pool->members);
     free(pool->entries);
+    free(pool->listed);
     free(pool->wanted);
     free(pool);
 }

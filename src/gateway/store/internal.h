@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What store.c (etcd, objects) and tell.c (reports) share. */
+/* What store.c (etcd, objects), nodes.c and tell.c (reports) share. */
 #pragma once
 
 #include <stdbool.h>
@@ -12,10 +12,10 @@
 
 enum { STORE_NAME_BYTES = 256 };
 
-/* A record of the mesh's table of manifests: an object, or what this gateway told of one. */
+/* A record: an object, what this gateway told of one, or a node. */
 struct store_item {
     struct hash_entry entry; /* first */
-    char *value;             /* NULL: absent */
+    char *value;             /* NULL: absent; of a node: HOST, a line, ",label,label," */
     size_t value_bytes;
     uint64_t created; /* revisions */
     uint64_t changed;
@@ -26,8 +26,7 @@ struct store_item {
 
 struct gateway_store {
     const struct gateway_settings *settings;
-    void (*on_changed)(void *context);
-    void *context;
+    struct gateway_store_handler handler;
     struct etcd *etcd;
     struct etcd_mirror *mirror;
     struct etcd_session *session;
@@ -36,6 +35,9 @@ struct gateway_store {
     struct loop_timer *tell;
     struct hash_table objects;
     struct hash_table reports;
+    struct hash_table nodes;
+    bool are_nodes_others; /* since on_nodes */
+    bool are_objects_others;
     struct etcd_call *writing; /* NULL: no report is being written */
     struct store_item *written;
     bool is_read;
@@ -49,6 +51,12 @@ struct store_item *store_item_find(struct hash_table *table, const char *id);
 struct store_item *store_item_make(struct hash_table *table, const char *id);
 void store_item_drop(struct hash_table *table, struct store_item *item);
 void store_items_free(struct hash_table *table);
+
+/* ---- nodes.c ---- */
+
+/* Takes a node's record. False: nothing has changed that matters here. */
+bool store_node_take(struct gateway_store *store, struct store_item *node,
+                     const struct etcd_kv *kv);
 
 /* ---- tell.c ---- */
 

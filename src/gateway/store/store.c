@@ -38,11 +38,12 @@ table_of(struct gateway_store *store, struct etcd_bytes key, char id[ID_BYTES_MA
     struct record_span span;
     const struct record_span prefix = {store->prefix.data, store->prefix.used};
     if (!record_key_parse(prefix, (struct record_span){key.data, key.bytes}, &area, &span) ||
-        area != RECORD_MANIFESTS || span.bytes > ID_BYTES_MAX ||
-        memchr(span.data, '\0', span.bytes) != NULL)
+        span.bytes > ID_BYTES_MAX || memchr(span.data, '\0', span.bytes) != NULL)
         return NULL;
     memcpy(id, span.data, span.bytes);
     id[span.bytes] = '\0';
+    if (area == RECORD_INSTANCES)
+        return &store->nodes;
     const char *name = strchr(id, '/');
     if (name == NULL || !is_kind_of_gateway(id))
         return NULL;
@@ -79,9 +80,13 @@ take_object(struct store_item *item, const struct etcd_kv *kv)
 static void
 has_changed(struct gateway_store *store, const struct hash_table *table)
 {
-    if (table == &store->reports)
+    if (table == &store->reports) {
         store_tell_begin(store);
-    else if (store->is_read)
+        return;
+    }
+    store->are_nodes_others = store->are_nodes_others || table == &store->nodes;
+    store->are_objects_others = store->are_objects_others || table == &store->objects;
+    if (store->is_read)
         loop_timer_set(store->change, CHANGE_MS * NS_PER_MS);
 }
 
@@ -95,6 +100,11 @@ on_put(void *context, size_t range, const struct etcd_kv *kv)
     if (table == NULL)
         return;
     struct store_item *item = store_item_make(table, id);
+    if (table == &store->nodes) {
+        if (store_node_take(store, item, kv))
+            has_changed(store, table);
+        return;
+    }
     if (table == &store->objects && !take_object(item, kv)) {
         store->counts.skipped++;
         log_warn_limited("gateway_record_skipped id=\"%s\" error=\"it is no manifest\"", id);
@@ -133,6 +143,7 @@ on_synced(void *context, int64_t revision)
     struct gateway_store *store = context;
     log_info("gateway_store_read revision=%lld objects=%zu", (long long)revision,
              (size_t)store->objects.count);
+    store->are_objects_others = store->are_objects_others || !store->is_read;
     store->is_read = true;
     loop_timer_set(store->change, 0);
 }
@@ -150,7 +161,14 @@ static void
 on_change_time(void *context)
 {
     struct gateway_store *store = context;
-    store->on_changed(store->context);
+    const struct gateway_store_handler *handler = &store->handler;
+    bool are_objects = store->are_objects_others;
+    bool are_nodes = store->are_nodes_others;
+    store->are_objects_others = store->are_nodes_others = false;
+    if (are_objects)
+        handler->on_resources(handler->context);
+    if (are_nodes)
+        handler->on_nodes(handler->context);
 }
 
 /* ---- reading ---- */
@@ -309,20 +327,26 @@ name_store(struct gateway_store *store)
 static enum status
 open_mirror(struct gateway_store *store, struct error *error)
 {
-    struct bytes start = {0};
-    record_area_put(&start, (struct record_span){store->prefix.data, store->prefix.used},
-                    RECORD_MANIFESTS);
-    CHECK(!start.failed);
-    const struct etcd_range range = {.span = ETCD_PREFIX, .key = {start.data, start.used}};
-    const struct etcd_mirror_options options = {.ranges = &range,
-                                                .range_count = 1,
+    static const enum record_area areas[] = {RECORD_MANIFESTS, RECORD_INSTANCES};
+    struct bytes starts[ARRAY_COUNT(areas)] = {{0}};
+    struct etcd_range ranges[ARRAY_COUNT(areas)];
+    for (size_t i = 0; i < ARRAY_COUNT(areas); i++) {
+        record_area_put(&starts[i], (struct record_span){store->prefix.data, store->prefix.used},
+                        areas[i]);
+        CHECK(!starts[i].failed);
+        ranges[i] =
+            (struct etcd_range){.span = ETCD_PREFIX, .key = {starts[i].data, starts[i].used}};
+    }
+    const struct etcd_mirror_options options = {.ranges = ranges,
+                                                .range_count = ARRAY_COUNT(ranges),
                                                 .on_put = on_put,
                                                 .on_delete = on_delete,
                                                 .on_synced = on_synced,
                                                 .on_trouble = on_trouble,
                                                 .context = store};
     enum status status = etcd_mirror_open(store->etcd, &options, &store->mirror, error);
-    bytes_fini(&start);
+    for (size_t i = 0; i < ARRAY_COUNT(areas); i++)
+        bytes_fini(&starts[i]);
     return status;
 }
 
@@ -344,15 +368,27 @@ gateway_store_check(const struct gateway_settings *settings, struct error *error
 }
 
 enum status
+gateway_store_check_entries(const struct gateway_settings *settings,
+                            const struct endpoint_entry *entries, uint32_t count,
+                            struct error *error)
+{
+    for (uint32_t i = 0; i < count; i++)
+        if (entries[i].is_mesh && settings->store[0] == '\0')
+            return error_set(error, STATUS_INVALID_ARGUMENT,
+                             "%s: %s: mesh needs `store` in the gateway's configuration",
+                             settings->endpoints, entries[i].name);
+    return STATUS_OK;
+}
+
+enum status
 gateway_store_create(struct event_base *base, const struct gateway_settings *settings,
-                     void (*on_changed)(void *context), void *context,
-                     struct gateway_store **created, struct error *error)
+                     const struct gateway_store_handler *handler, struct gateway_store **created,
+                     struct error *error)
 {
     struct gateway_store *store = calloc(1, sizeof(*store));
     CHECK(store != NULL);
     store->settings = settings;
-    store->on_changed = on_changed;
-    store->context = context;
+    store->handler = *handler;
     store->change = loop_timer_create(base, on_change_time, store);
     store->tell = loop_timer_create(base, store_on_tell_time, store);
     name_store(store);
@@ -390,6 +426,7 @@ gateway_store_destroy(struct gateway_store *store)
     loop_timer_destroy(store->tell);
     store_items_free(&store->objects);
     store_items_free(&store->reports);
+    store_items_free(&store->nodes);
     bytes_fini(&store->prefix);
     free(store);
 }
