@@ -144,12 +144,13 @@ accept_fresh(struct adapter *adapter)
     struct adapter_task *fresh = adapter->fresh;
     adapter->fresh = NULL;
     pthread_mutex_unlock(&adapter->lock);
-    for (struct adapter_task *next = fresh; fresh != NULL; fresh = next) {
-        next = fresh->next;
-        for (struct adapter_task *earlier = adapter->tasks; is_barrier(fresh) && earlier != NULL;
+    while (fresh != NULL) {
+        struct adapter_task *task = fresh;
+        fresh = fresh->next;
+        for (struct adapter_task *earlier = adapter->tasks; is_barrier(task) && earlier != NULL;
              earlier = earlier->next)
             earlier->is_stale = true;
-        tasks_append(&adapter->tasks, fresh);
+        tasks_append(&adapter->tasks, task);
     }
 }
 
