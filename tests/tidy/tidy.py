@@ -109,7 +109,7 @@ LIBRARIES = [
     (r"<grpc/", ["src/rpc/*"]),
     (r"<event2/", ["src/loop/*", "src/http/*", "src/gateway/extproc/grpc_*.c", "src/mesh/etcd/exchange.c"]),
     (r"<nghttp2/", ["src/gateway/extproc/grpc_connection.c"]),
-    (r"<jansson\.h>", ["src/gateway/scan/json_scan.c", "src/coordinator/protocol/oip_json*.c", "src/coordinator/telemetry/trace_json.c",
+    (r"<jansson\.h>", ["src/gateway/scan/json_scan.c", "src/coordinator/protocol/oip_json*", "src/coordinator/telemetry/trace_json.c",
                        "src/coordinator/models/model_look.c", "src/coordinator/models/sidecar.c",
                        "src/coordinator/models/runtime_request.c",
                        "src/coordinator/mesh/mesh_etcd_place.c",

@@ -133,6 +133,19 @@ files_of(const struct storage_job *job)
     return job->file_count == 1 && job->archive == NULL ? PLACE_ONE_FILE : PLACE_FOLDER;
 }
 
+size_t
+storage_archive_stem(const char *name)
+{
+    static const char *const endings[] = {".tar", ".tar.gz", ".tgz", ".zip"};
+    size_t bytes = strlen(name);
+    for (size_t i = 0; i < ARRAY_COUNT(endings); i++) {
+        size_t end = strlen(endings[i]);
+        if (bytes > end && strcasecmp(name + bytes - end, endings[i]) == 0)
+            return bytes - end;
+    }
+    return 0;
+}
+
 bool
 job_is_archive(const struct storage_job *job)
 {

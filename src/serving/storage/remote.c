@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "base/percent.h"
 #include "serving/storage/listing.h"
+#include "serving/storage/role.h"
 #include "serving/storage/sigv4.h"
 #include "serving/storage/tasks.h"
 
@@ -194,7 +195,7 @@ judge_page(struct storage_task *task, const struct transfer_end *end, struct err
 }
 
 static const struct task_type page_type = {
-    task_open_page, prepare_page, {task_begin_page, task_take_page, NULL}, judge_page};
+    task_open_page, prepare_page, {task_begin_page, task_take_page, NULL}, judge_page, role_renew};
 
 static enum status
 list_prefix(struct storage_job *job, struct page_request *request, struct error *error)
@@ -320,7 +321,7 @@ judge_object(struct storage_task *task, const struct transfer_end *end, struct e
 }
 
 static const struct task_type object_type = {
-    open_file, prepare_object, {begin_object, take_object, NULL}, judge_object};
+    open_file, prepare_object, {begin_object, take_object, NULL}, judge_object, role_renew};
 
 static enum status
 store_all(struct storage_job *job, const struct task_type *type, struct error *error)
@@ -510,7 +511,7 @@ judge_http(struct storage_task *task, const struct transfer_end *end, struct err
 }
 
 static const struct task_type http_type = {
-    open_file, prepare_http, {begin_http, take_body, NULL}, judge_http};
+    open_file, prepare_http, {begin_http, take_body, NULL}, judge_http, NULL};
 
 enum status
 http_store(struct storage_job *job, struct error *error)

@@ -98,7 +98,7 @@ static enum status
 ask_once(const struct storage_job *job, struct role_ask *ask, struct error *error)
 {
     static const struct task_type type = {
-        task_open_page, prepare, {task_begin_page, task_take_page, NULL}, judge};
+        task_open_page, prepare, {task_begin_page, task_take_page, NULL}, judge, NULL};
     struct job_options options = *job->options;
     options.transfers = transfers_create();
     struct storage_job own = {.options = &options,

@@ -9,7 +9,6 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "serving/storage/listing.h"
-#include "serving/storage/role.h"
 
 enum { RETRIES_MAX = 5, RETRY_FIRST_MS = 100, RETRY_MAX_MS = 10000, RETRY_SAID_S_MAX = 60 };
 enum { PAGE_BYTES_MAX = 16 << 20 };
@@ -247,7 +246,8 @@ tasks_run(struct storage_job *job, const struct task_type *type, struct storage_
         }
         if (status != STATUS_OK || run.open_count == 0)
             continue;
-        status = role_renew(job, error); /* it may take hours */
+        if (type->renew != NULL)
+            status = type->renew(job, error);
         if (status != STATUS_OK)
             continue;
         int64_t until_ns = begin_due(&run, type, job->request->deadline_ns);

@@ -49,6 +49,8 @@ struct task_type {
     /* Judges an answer of any status. */
     enum task_verdict (*judge)(struct storage_task *task, const struct transfer_end *end,
                                struct error *error);
+    /* Gives the job credentials for the next attempts, which may take hours; NULL: it has them. */
+    enum status (*renew)(struct storage_job *job, struct error *error);
 };
 
 enum { TASKS_AT_ONCE = 4 };

@@ -19,7 +19,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -55,19 +54,6 @@ struct unpack {
     uint32_t link_count;
     char *in, *out; /* blocks */
 };
-
-size_t
-storage_archive_stem(const char *name)
-{
-    static const char *const endings[] = {".tar", ".tar.gz", ".tgz", ".zip"};
-    size_t bytes = strlen(name);
-    for (size_t i = 0; i < ARRAY_COUNT(endings); i++) {
-        size_t end = strlen(endings[i]);
-        if (bytes > end && strcasecmp(name + bytes - end, endings[i]) == 0)
-            return bytes - end;
-    }
-    return 0;
-}
 
 /* ---- what libarchive reads ---- */
 
