@@ -87,7 +87,7 @@ has_changed(struct gateway_store *store, const struct hash_table *table)
     store->are_nodes_others = store->are_nodes_others || table == &store->nodes;
     store->are_objects_others = store->are_objects_others || table == &store->objects;
     if (store->is_read)
-        loop_timer_set(store->change, CHANGE_MS * NS_PER_MS);
+        loop_timer_set(store->change, CHANGE_MS * (int64_t)NS_PER_MS);
 }
 
 static void

@@ -39,7 +39,7 @@ on_written(void *context, const struct etcd_answer *answer)
         free(item->value); /* unknown: written again */
         item->value = NULL;
         item->lease_id = -1;
-        loop_timer_set(store->tell, AGAIN_MS * NS_PER_MS);
+        loop_timer_set(store->tell, AGAIN_MS * (int64_t)NS_PER_MS);
         return;
     }
     store_tell_begin(store);
