@@ -15,7 +15,7 @@ from shoal_ctl import NEGATIVE, shoalctl
 from shoal_fixture import main, wait_until
 from shoal_meshes import Etcd, Nodes
 from test_97_gateway import Gateway, Model
-from test_97_gateway_resources import document, llm_route, pool, rewrite
+from test_97_gateway_resources import PATIENT, document, llm_route, pool, rewrite
 
 
 class StoreTest(unittest.TestCase):
@@ -27,7 +27,8 @@ class StoreTest(unittest.TestCase):
         cls.addClassCleanup(cls.model.kill)
 
     def gateway(self, name):
-        gateway = Gateway([self.model], store=f"etcd:{self.etcd.url}", store_service="test", name=name)
+        gateway = Gateway([self.model], store=f"etcd:{self.etcd.url}", store_service="test", name=name,
+                          **PATIENT)
         self.addCleanup(gateway.close)
         return gateway
 
@@ -70,8 +71,9 @@ class StoreTest(unittest.TestCase):
         self.assertIn("2/2", self.ctl("get", "llmroutes").out)
         self.assertIn("gw-2", self.ctl("describe", "llmroute", "assistant").out)
 
-        self.apply(document("InferenceObjective", "lost", {"poolRef": {"name": "gone"}}))
-        self.wait_conditions("inferenceobjective", "lost", Accepted="Accepted",
+        # named as a part of its reports' keys
+        self.apply(document("InferenceObjective", "gateway", {"poolRef": {"name": "gone"}}))
+        self.wait_conditions("inferenceobjective", "gateway", Accepted="Accepted",
                              ResolvedRefs="BackendNotFound")
         said = self.apply("kind: LLMRoute\nmetadata: {name: a}\nspec:\n  backendRef: []\n",
                           code=NEGATIVE)
@@ -85,6 +87,19 @@ class StoreTest(unittest.TestCase):
         for gateway in gateways:
             self.wait_status(gateway, "blue", 200)
         self.check_refused_by_gateways(gateways)
+
+    def test_a_name_of_two(self):
+        for gateway in (self.gateway("twin"), self.gateway("twin")):
+            gateway.wait_up(self.model)
+        for name in ("first", "second"):
+            self.apply(pool(name))
+            self.wait(f"inferencepool/{name}")
+        report = self.etcd.ask("/v3/kv/range",
+                               key="/tas-runtime/test/manifests/InferencePool/first/gateway/twin")
+        self.assertLess(int(report["kvs"][0]["version"]), 10)  # neither writes over the other's
+        for name in ("first", "second"):
+            self.ctl("delete", "inferencepool", name)
+            self.wait(f"inferencepool/{name}", "delete")
 
     def check_away(self, gateways):
         self.etcd.stop()

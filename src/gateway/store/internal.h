@@ -5,12 +5,16 @@
 #include <stdbool.h>
 
 #include "base/bytes.h"
+#include "base/clock.h"
 #include "base/hash_table.h"
 #include "gateway/store/store.h"
 #include "loop/timer.h"
 #include "mesh/etcd/etcd.h"
 
-enum { STORE_NAME_BYTES = 256 };
+enum { STORE_NAME_BYTES = 256, STORE_ID_BYTES_MAX = 768 };
+
+/* Before a report is written again that another has changed, or that could not be written. */
+#define STORE_AGAIN_NS ((int64_t)NS_PER_S)
 
 /* A record: an object, what this gateway told of one, or a node. */
 struct store_item {

@@ -15,7 +15,7 @@
 #include "serving/manifest/manifest.h"
 #include "serving/manifest/record.h"
 
-enum { LEASE_S = 25, CHANGE_MS = 20, ID_BYTES_MAX = 768, PASSWORD_BYTES_MAX = 1023 };
+enum { LEASE_S = 25, CHANGE_MS = 20, PASSWORD_BYTES_MAX = 1023 };
 
 /* ---- the mirror ---- */
 
@@ -32,13 +32,13 @@ is_kind_of_gateway(const char *id)
 
 /* The table that a key belongs to, and its id there; NULL: neither. */
 static struct hash_table *
-table_of(struct gateway_store *store, struct etcd_bytes key, char id[ID_BYTES_MAX + 1])
+table_of(struct gateway_store *store, struct etcd_bytes key, char id[STORE_ID_BYTES_MAX + 1])
 {
     enum record_area area;
     struct record_span span;
     const struct record_span prefix = {store->prefix.data, store->prefix.used};
     if (!record_key_parse(prefix, (struct record_span){key.data, key.bytes}, &area, &span) ||
-        span.bytes > ID_BYTES_MAX || memchr(span.data, '\0', span.bytes) != NULL)
+        span.bytes > STORE_ID_BYTES_MAX || memchr(span.data, '\0', span.bytes) != NULL)
         return NULL;
     memcpy(id, span.data, span.bytes);
     id[span.bytes] = '\0';
@@ -77,16 +77,14 @@ take_object(struct store_item *item, const struct etcd_kv *kv)
     return true;
 }
 
+/* The first change sets the time: further ones do not put it off. */
 static void
 has_changed(struct gateway_store *store, const struct hash_table *table)
 {
-    if (table == &store->reports) {
-        store_tell_begin(store);
-        return;
-    }
+    bool is_set = store->are_nodes_others || store->are_objects_others;
     store->are_nodes_others = store->are_nodes_others || table == &store->nodes;
     store->are_objects_others = store->are_objects_others || table == &store->objects;
-    if (store->is_read)
+    if (store->is_read && !is_set)
         loop_timer_set(store->change, CHANGE_MS * (int64_t)NS_PER_MS);
 }
 
@@ -94,7 +92,7 @@ static void
 on_put(void *context, size_t range, const struct etcd_kv *kv)
 {
     struct gateway_store *store = context;
-    char id[ID_BYTES_MAX + 1];
+    char id[STORE_ID_BYTES_MAX + 1];
     struct hash_table *table = table_of(store, kv->key, id);
     (void)range;
     if (table == NULL)
@@ -112,19 +110,23 @@ on_put(void *context, size_t range, const struct etcd_kv *kv)
             store_item_drop(table, item);
         return;
     }
-    if (table == &store->reports)
-        keep_value(item, kv->value.data != NULL ? kv->value.data : "", kv->value.bytes);
     item->created = (uint64_t)kv->create_revision;
     item->changed = (uint64_t)kv->mod_revision;
     item->lease_id = kv->lease_id;
-    has_changed(store, table);
+    if (table != &store->reports) {
+        has_changed(store, table);
+        return;
+    }
+    /* not at once: a gateway with the same name would do so, too */
+    keep_value(item, kv->value.data != NULL ? kv->value.data : "", kv->value.bytes);
+    loop_timer_set(store->tell, STORE_AGAIN_NS);
 }
 
 static void
 on_delete(void *context, size_t range, const struct etcd_kv *kv)
 {
     struct gateway_store *store = context;
-    char id[ID_BYTES_MAX + 1];
+    char id[STORE_ID_BYTES_MAX + 1];
     struct hash_table *table = table_of(store, kv->key, id);
     struct store_item *item = table != NULL ? store_item_find(table, id) : NULL;
     (void)range;
@@ -134,7 +136,10 @@ on_delete(void *context, size_t range, const struct etcd_kv *kv)
     item->value = NULL;
     if (item->wanted == NULL && item != store->written)
         store_item_drop(table, item);
-    has_changed(store, table);
+    if (table == &store->reports)
+        store_tell_begin(store);
+    else
+        has_changed(store, table);
 }
 
 static void

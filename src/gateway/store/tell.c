@@ -1,29 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Reports: one write at a time, each of the first item that is not as it is to be, until all are.
- * The mirror shows what is there, so a write whose answer is lost is seen or repeated; one under a
- * former lease is repeated under the present one.
+ * The mirror shows what is there, so a write whose answer is lost is seen or repeated. One under
+ * another lease, a former one or that of a gateway with the same name, is as good while it lasts.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/check.h"
-#include "base/clock.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "gateway/store/internal.h"
 #include "mesh/record/keys.h"
 
-enum { AGAIN_MS = 1000 };
-
 static bool
-is_as_wanted(const struct gateway_store *store, const struct store_item *item)
+is_as_wanted(const struct store_item *item)
 {
     if (item->wanted == NULL || item->value == NULL)
         return item->wanted == item->value;
-    return item->lease_id == etcd_session_lease_id(store->session) &&
-           strcmp(item->wanted, item->value) == 0;
+    return item->lease_id != 0 && strcmp(item->wanted, item->value) == 0;
 }
 
 static void
@@ -32,16 +28,19 @@ on_written(void *context, const struct etcd_answer *answer)
     struct gateway_store *store = context;
     struct store_item *item = store->written;
     store->writing = NULL;
+    store->written = NULL;
     if (answer->fate != ETCD_DONE) {
         store->counts.troubles++;
         log_warn_limited("gateway_tell_failed id=\"%s\" error=\"%s\"", item->id,
                          answer->error.text);
         free(item->value); /* unknown: written again */
-        item->value = NULL;
-        item->lease_id = -1;
-        loop_timer_set(store->tell, AGAIN_MS * (int64_t)NS_PER_MS);
+        item->value = item->wanted != NULL ? NULL : strdup("");
+        CHECK(item->wanted != NULL || item->value != NULL);
+        loop_timer_set(store->tell, STORE_AGAIN_NS);
         return;
     }
+    if (item->wanted == NULL && item->value == NULL)
+        store_item_drop(&store->reports, item);
     store_tell_begin(store);
 }
 
@@ -75,7 +74,7 @@ store_tell_begin(struct gateway_store *store)
         return;
     while ((entry = hash_table_walk(&store->reports, entry)) != NULL) {
         struct store_item *item = (struct store_item *)(void *)entry;
-        if (is_as_wanted(store, item))
+        if (is_as_wanted(item))
             continue;
         write_item(store, item);
         return;
@@ -139,7 +138,7 @@ report_of(const struct gateway_store *store, const struct store_item *object,
 void
 gateway_store_tell(struct gateway_store *store, const struct resource_set *set, const char *mistake)
 {
-    char id[1024];
+    char id[STORE_ID_BYTES_MAX + STORE_NAME_BYTES + 16];
     struct hash_entry *entry = NULL;
     while ((entry = hash_table_walk(&store->reports, entry)) != NULL) {
         struct store_item *item = (struct store_item *)(void *)entry;
