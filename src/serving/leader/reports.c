@@ -68,15 +68,18 @@ mark_of(enum manifest_kind kind)
     return manifest_is_runtime(kind) ? MARK : manifest_is_of_gateway(kind) ? GATEWAY_MARK : NULL;
 }
 
-/* Where the mark of its kind is, with a node's or a gateway's name behind it; NULL: no report. */
+/* Where the mark of its kind is, with a node's or a gateway's name behind it; NULL: no report. The
+ * object itself may be named "node" or "gateway". */
 static const char *
 find_mark(const char *id)
 {
     size_t bytes = strcspn(id, "/");
     for (enum manifest_kind kind = 0; kind < MANIFEST_KINDS; kind++) {
         const char *name = manifest_kind_name(kind);
-        if (mark_of(kind) != NULL && strlen(name) == bytes && strncmp(id, name, bytes) == 0)
-            return strstr(id, mark_of(kind));
+        if (mark_of(kind) == NULL || strlen(name) != bytes || strncmp(id, name, bytes) != 0)
+            continue;
+        const char *end = id[bytes] == '/' ? strchr(id + bytes + 1, '/') : NULL;
+        return end != NULL && strncmp(end, mark_of(kind), strlen(mark_of(kind))) == 0 ? end : NULL;
     }
     return NULL;
 }
