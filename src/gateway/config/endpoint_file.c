@@ -157,6 +157,15 @@ read_labels(const struct yaml_file *file, int item, struct endpoint_entry *entry
     return STATUS_OK;
 }
 
+/* Nodes of other labels may be others. */
+static bool
+is_same_place(const struct endpoint_entry *a, const struct endpoint_entry *b)
+{
+    return a->port == b->port && a->is_mesh == b->is_mesh && strcmp(a->address, b->address) == 0 &&
+           strcmp(a->host, b->host) == 0 &&
+           (!a->is_mesh || strcmp(a->mesh_labels, b->mesh_labels) == 0);
+}
+
 static enum status
 read_entry(const struct yaml_file *file, int item, struct endpoint_entry *entries, uint32_t count,
            struct error *error)
@@ -175,11 +184,11 @@ read_entry(const struct yaml_file *file, int item, struct endpoint_entry *entrie
     if (status == STATUS_OK)
         status = read_labels(file, item, entry, error);
     for (uint32_t i = 0; i < count && status == STATUS_OK; i++)
-        if (strcmp(entries[i].name, entry->name) == 0 ||
-            (strcmp(entries[i].address, entry->address) == 0 &&
-             strcmp(entries[i].host, entry->host) == 0 && entries[i].port == entry->port))
+        if (strcmp(entries[i].name, entry->name) == 0 || is_same_place(&entries[i], entry))
             status = yaml_mistake(file, item, error, "%s, %s: listed twice", entry->name,
-                                  entry->host[0] != '\0' ? entry->host : entry->address);
+                                  entry->is_mesh           ? "mesh"
+                                  : entry->host[0] != '\0' ? entry->host
+                                                           : entry->address);
     return status;
 }
 

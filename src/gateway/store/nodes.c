@@ -9,6 +9,16 @@
 #include "gateway/store/internal.h"
 #include "mesh/record/record.h"
 
+/* A part of the endpoint's name, which metrics and the log put between quotes. */
+static bool
+is_plain(const char *id)
+{
+    for (; *id != '\0'; id++)
+        if ((unsigned char)*id < ' ' || *id == '"' || *id == '\\')
+            return false;
+    return true;
+}
+
 /* "HOST\n,label,label,"; NULL: it drains, or is no node of ours. */
 static char *
 text_of(const struct record_instance *record)
@@ -18,7 +28,8 @@ text_of(const struct record_instance *record)
     const char *colon = strrchr(address, ':');
     bool is_six = address[0] == '[';
     char *text = NULL;
-    if (record->instance.draining || colon == NULL || colon - address < 1 + 2 * is_six)
+    if (record->instance.draining || !is_plain(record->instance.id) || colon == NULL ||
+        colon - address < 1 + 2 * is_six)
         return NULL;
     int bytes = (int)(colon - address) - 2 * is_six;
     CHECK(asprintf(&text, "%.*s\n,%s%s", bytes, address + is_six, labels,
