@@ -24,10 +24,34 @@ enum { SWEEP_MAX = 16, NODES_PAGE = 64 };
 
 /* ---- the table ---- */
 
+static const char *
+mark_of(enum manifest_kind kind)
+{
+    return manifest_is_runtime(kind) ? MARK : manifest_is_of_gateway(kind) ? GATEWAY_MARK : NULL;
+}
+
+/* Where the mark of its kind is, with a node's or a gateway's name behind it; NULL: no report. The
+ * object itself may be named "node" or "gateway". */
+static const char *
+find_mark(const char *id)
+{
+    size_t bytes = strcspn(id, "/");
+    for (enum manifest_kind kind = 0; kind < MANIFEST_KINDS; kind++) {
+        const char *name = manifest_kind_name(kind);
+        if (mark_of(kind) == NULL || strlen(name) != bytes || strncmp(id, name, bytes) != 0)
+            continue;
+        const char *end = id[bytes] == '/' ? strchr(id + bytes + 1, '/') : NULL;
+        return end != NULL && strncmp(end, mark_of(kind), strlen(mark_of(kind))) == 0 ? end : NULL;
+    }
+    return NULL;
+}
+
+/* Of what it is about: all reports about an object are found by its id. */
 static uint64_t
 hash_of(const char *id)
 {
-    return hash_fnv1a(HASH_FNV1A_SEED, id, strlen(id));
+    const char *mark = find_mark(id);
+    return hash_fnv1a(HASH_FNV1A_SEED, id, mark != NULL ? (size_t)(mark - id) : strlen(id));
 }
 
 static struct serving_told *
@@ -60,28 +84,6 @@ drop(struct serving_leader *leader, struct serving_told *told)
     hash_table_remove(&leader->told, &told->entry);
     free(told->json);
     free(told);
-}
-
-static const char *
-mark_of(enum manifest_kind kind)
-{
-    return manifest_is_runtime(kind) ? MARK : manifest_is_of_gateway(kind) ? GATEWAY_MARK : NULL;
-}
-
-/* Where the mark of its kind is, with a node's or a gateway's name behind it; NULL: no report. The
- * object itself may be named "node" or "gateway". */
-static const char *
-find_mark(const char *id)
-{
-    size_t bytes = strcspn(id, "/");
-    for (enum manifest_kind kind = 0; kind < MANIFEST_KINDS; kind++) {
-        const char *name = manifest_kind_name(kind);
-        if (mark_of(kind) == NULL || strlen(name) != bytes || strncmp(id, name, bytes) != 0)
-            continue;
-        const char *end = id[bytes] == '/' ? strchr(id + bytes + 1, '/') : NULL;
-        return end != NULL && strncmp(end, mark_of(kind), strlen(mark_of(kind))) == 0 ? end : NULL;
-    }
-    return NULL;
 }
 
 bool
@@ -271,8 +273,8 @@ reports_write(struct serving_leader *leader, const struct serving_object *object
     const struct serving_told **shown =
         must_allocate(leader->told.count + 1, sizeof(const struct serving_told *));
     size_t count = 0;
-    struct hash_entry *entry = NULL;
-    while ((entry = hash_table_walk(&leader->told, entry)) != NULL) {
+    struct hash_entry *entry = hash_table_first(&leader->told, hash_of(object->id));
+    for (; entry != NULL; entry = hash_table_next(entry)) {
         const struct serving_told *told = (struct serving_told *)(void *)entry;
         if (told->json[0] != '\0' && is_about(told, object) && !is_left_behind(leader, told))
             shown[count++] = told;
