@@ -282,14 +282,14 @@ is_before(const struct core_band *band, const struct core_band *other)
     return first_of(band)->in_flow.order < first_of(other)->in_flow.order;
 }
 
-/* The band that follows; NULL `last`: the first one. */
+/* The first band with pools that are not among `seen`, or with none; NULL: there is none. */
 static const struct core_band *
-next_band(const struct gateway *gateway, const struct core_band *last)
+next_band(const struct gateway *gateway, uint64_t seen)
 {
     const struct core_band *best = NULL;
     for (uint32_t i = 0; i < GATEWAY_BANDS_MAX; i++) {
         const struct core_band *band = &gateway->queue.bands[i];
-        bool may_follow = band->count > 0 && (last == NULL || is_before(last, band));
+        bool may_follow = band->count > 0 && (band->pools == 0 || (band->pools & ~seen) != 0);
         if (may_follow && (best == NULL || is_before(band, best)))
             best = band;
     }
@@ -305,14 +305,18 @@ has_way(const struct gateway *gateway, const struct core_band *band)
             gateway_pool_saturation(gateway, band->pools) < gateway->config.flow_control.threshold);
 }
 
+/* Bands whose pools have all been seen are passed over: their endpoints are awaited, or they have
+ * none. So endpoints are walked for 64 bands at most. */
 uint32_t
 queue_first(const struct gateway *gateway)
 {
+    uint64_t seen = 0;
     uint64_t awaited = 0; /* pools with an endpoint for which others wait already */
-    const struct core_band *band = next_band(gateway, NULL);
-    for (; band != NULL; band = next_band(gateway, band)) {
+    const struct core_band *band = next_band(gateway, 0);
+    for (; band != NULL; band = next_band(gateway, seen)) {
         if ((band->pools & awaited) == 0 && has_way(gateway, band))
             return number_of(gateway, first_of(band));
+        seen |= band->pools;
         awaited |= pools_sharing(gateway, band->pools);
     }
     return NONE;
