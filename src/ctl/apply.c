@@ -96,9 +96,10 @@ const struct ctl_command apply_command = {
     .name = "apply",
     .arguments = "[options] -f FILE",
     .summary = "Create and change objects of ModelMesh Serving by manifests",
-    .about = "ServingRuntime, ClusterServingRuntime, InferenceService, Predictor, Secret and\n"
-             "ConfigMap. Every mistake is printed with its file, line and field, and nothing is\n"
-             "applied then. An object that was changed meanwhile is left alone: apply it again.\n",
+    .about = "ServingRuntime, ClusterServingRuntime, InferenceService, Predictor, Secret,\n"
+             "ConfigMap and the kinds of a gateway. Every mistake is printed with its file, line\n"
+             "and field, and nothing is applied then. An object that was changed meanwhile is\n"
+             "left alone: apply it again.\n",
     .exits = "  0  all manifests are applied, or valid\n"
              "  1  there are mistakes, or an object could not be changed\n",
     .example = "  shoalctl apply -f isvc.yaml\n",
