@@ -52,6 +52,14 @@ def link(name, target, kind=tarfile.SYMTYPE):
     return name, {"type": kind, "linkname": target}
 
 
+def size_of(file):
+    """0: it has just been moved."""
+    try:
+        return file.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
 class TestArchives(Case):
     def files(self):
         return [("model.json", self.data), ("größe/日本 b", b"w" * 1000)]
@@ -114,7 +122,7 @@ class TestArchives(Case):
             [shoal_fixture.BIN / "shoalctl", "model", "load", "--counters", self.shoald.counters,
              "m", "m.tar", "--key", json.dumps(MINE)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         while asker.poll() is None:
-            if any(file.stat().st_size > 0 for file in self.cache.glob("partial/*/unpacked/weights")):
+            if any(size_of(file) > 0 for file in self.cache.glob("partial/*/unpacked/weights")):
                 break
         self.shoald.kill()
         asker.wait()
@@ -172,6 +180,7 @@ class TestHostileArchives(Case):
         ends = "is a link that ends at nothing in the archive"
         for target in ("/etc/passwd", "../../../../../../etc/passwd", "nothing", "evil-link", "a/../.."):
             self.refused(ends, tar(("a/b", b"x"), link("evil-link", target)))
+        self.refused("is a link to a longer name", tar(("a", b"x"), link("evil-link", "n/" * 600)))
         self.refused(ends, tar(("d1/d2/f", b"x"), link("d1/d2/up", "../.."), link("evil", "d1/d2/up/..")))
         # through a link: in whatever order the entries come
         through = [link("a", outside), ("a/evil", b"x")]
@@ -190,6 +199,7 @@ class TestHostileArchives(Case):
         zeros = bytes(20 << 20)
         for name, archive in (("m.tar.gz", tar(("evil", zeros))), ("m.zip", zipped(("evil", zeros)))):
             self.refused("more than 200 times its size", archive, name)
+        self.refused("more than 200 times its size", tar(*[(f"{i}/" + "evil/" * 180 + "f", b"") for i in range(25)]))
         self.refused("more than 65536 files", tar(folder("evil"), mode="w")[:512] * 65537)
         self.assertLess(self.count("storage_cache"), 2 << 20)
         good = tar(("evil", os.urandom(1 << 20)))

@@ -10,7 +10,8 @@
  *      was made before the first of them.
  *  U3. Then the kernel says whether each link ends at something inside.
  *  U4. Folders are made for what is in them. Hard links and devices are refused.
- *  U5. What an archive unpacks to is limited by its own size, and counts in the cache's limit.
+ *  U5. What an archive unpacks to is limited by its own size, and counts in the cache's limit;
+ *      folders count as FOLDER_BYTES each, for names of a few bytes make thousands.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -33,6 +34,7 @@
 enum {
     BLOCK_BYTES = 256 * 1024,
     FACTOR_MAX = 200, /* of the archive's size */
+    FOLDER_BYTES = 4096,
     /* Of a zip, which libarchive reads into memory before the first entry. */
     DIRECTORY_BYTES_MAX = 16 << 20
 };
@@ -52,7 +54,8 @@ struct unpack {
     uint32_t entries;
     struct unpack_link *links;
     uint32_t link_count;
-    char *in, *out; /* blocks */
+    char before[PATH_MAX / 4]; /* the last name that needed folders */
+    char *in, *out;            /* blocks */
 };
 
 /* ---- what libarchive reads ---- */
@@ -136,6 +139,27 @@ grow(struct unpack *unpack, uint64_t more, struct error *error)
 /* ---- entries ---- */
 
 static enum status
+refuse(const char *name, const char *why, struct error *error)
+{
+    return error_set(error, STATUS_INVALID_ARGUMENT, "its \"%.200s\" %s", name, why);
+}
+
+/* The folders of a name that the entry before did not need: at least those to be made for it. */
+static uint64_t
+fresh_folders(struct unpack *unpack, const char *name)
+{
+    size_t same = 0;
+    uint64_t folders = 0;
+    while (name[same] != '\0' && name[same] == unpack->before[same])
+        same++;
+    for (const char *slash = strchr(name + same, '/'); slash != NULL;
+         slash = strchr(slash + 1, '/'))
+        folders++;
+    snprintf(unpack->before, sizeof(unpack->before), "%s", name);
+    return folders;
+}
+
+static enum status
 write_file(struct unpack *unpack, struct error *error)
 {
     struct storage_job *job = unpack->job;
@@ -168,6 +192,8 @@ note_link(struct unpack *unpack, char *path, const char *target, struct error *e
     *slash = '/';
     if (status != STATUS_OK)
         return status;
+    if (strlen(target) >= PATH_MAX / 4) /* all are in memory until the end */
+        return refuse(file->name, "is a link to a longer name than any here", error);
     file->is_link = true;
     struct digest *digest = digest_begin();
     digest_add_text(digest, target);
@@ -178,12 +204,6 @@ note_link(struct unpack *unpack, char *path, const char *target, struct error *e
     *link = (struct unpack_link){strdup(path), strdup(target)};
     CHECK(link->name != NULL && link->target != NULL);
     return STATUS_OK;
-}
-
-static enum status
-refuse(const char *name, const char *why, struct error *error)
-{
-    return error_set(error, STATUS_INVALID_ARGUMENT, "its \"%.200s\" %s", name, why);
 }
 
 /* The name as other schemes have it; NULL: it has none that can be read. */
@@ -218,6 +238,9 @@ take_named(struct unpack *unpack, struct archive_entry *entry, const char *name,
     enum status status =
         is_folder ? job_check_name(name, error) : job_add_file(job, name, NULL, 0, error);
     if (status != STATUS_OK || is_folder)
+        return status;
+    status = grow(unpack, fresh_folders(unpack, name) * FOLDER_BYTES, error);
+    if (status != STATUS_OK)
         return status;
     snprintf(path, sizeof(path), "%.3000s/%.1023s", job->partial.files, name);
     if (archive_entry_hardlink(entry) != NULL || archive_entry_hardlink_utf8(entry) != NULL)
