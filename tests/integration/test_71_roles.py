@@ -15,6 +15,7 @@ import urllib.parse
 
 import shoal_fixture
 from shoal_ctl import NEGATIVE, OK
+from shoal_fixture import wait_until
 from test_71_storage import REGION, Case as Storage
 
 ARN, WEB_TOKEN, SESSION = "arn:aws:iam::123456789012:role/shoal+models", "web.id/token==", "metadata-token=="
@@ -143,25 +144,27 @@ class TestWebIdentity(Case):
         self.assertEqual(self.count("storage_hits"), 1)
 
     def test_near_their_end(self):
+        """A service that gives keys which end soon is asked every other second, not for each request."""
         self.services.life_s = 299
+        self.put(**{f"w{i}": b"w" for i in range(20)})
+        began = time.monotonic()
         self.take()
         asked = len(self.services.asked)
-        self.assertGreaterEqual(asked, 2)  # for the listing and for the object
-        self.assertEqual(len(set(self.used())), 2)
+        self.assertLessEqual(asked, 1 + (time.monotonic() - began))
         self.services.life_s = 3600
-        for _ in range(2):
-            self.take()
+        wait_until(lambda: self.take() is not None and len(self.services.asked) > asked, "new keys")
+        self.take()
         self.assertEqual(len(self.services.asked), asked + 1)
         self.assertEqual(self.used()[-1], f"ASIA{len(self.store.keys) - 1}")
-        self.assertEqual(self.count("storage_hits"), 2)  # other keys of a role are the same source
+        self.assertGreaterEqual(self.count("storage_hits"), 2)  # other keys of a role are the same source
 
     def test_old_keys_are_used_until_they_expire(self):
         self.services.life_s = 299
         self.take()
         self.services.failing = 403, "InvalidIdentityToken"
         asked = len(self.services.asked)
-        for _ in range(2):
-            self.take()
+        wait_until(lambda: self.take() is not None and len(self.services.asked) > asked, "a refusal")
+        self.take()
         self.assertEqual(len(self.services.asked), asked + 1)  # and not again for a minute
         self.shoald.wait_log("storage_role_kept")
 

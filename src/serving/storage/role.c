@@ -6,7 +6,8 @@
  *      security token service gives keys; else of the machine, whose metadata service has them
  *      (IMDSv2), if the node's configuration names it. Nothing is asked otherwise.
  *  C2. Keys are asked for again RENEW_S before they expire. If that fails they are used until they
- *      expire, and the next attempt is RETRY_S later.
+ *      expire, and the next attempt is RETRY_S later; it is AGAIN_S later if the new ones expire as
+ *      soon, for a metadata service may give the same ones till then.
  *  C3. Tokens and keys are in requests alone, and of an answer only its status and code are told.
  */
 #include "serving/storage/role.h"
@@ -25,13 +26,13 @@
 #include "serving/storage/sigv4.h"
 #include "serving/storage/tasks.h"
 
-enum { RENEW_S = 300, RETRY_S = 60, TOKEN_BYTES_MAX = 64 << 10 };
+enum { RENEW_S = 300, RETRY_S = 60, AGAIN_S = 2, TOKEN_BYTES_MAX = 64 << 10 };
 
 struct role {
     pthread_mutex_t lock; /* never held over anything that may block */
     struct role_keys keys;
     uint64_t serial; /* of the keys; 0: none yet */
-    int64_t retry_s; /* no attempt before; 0: none has failed */
+    int64_t retry_s; /* no attempt before, while keys are valid; 0: none was made */
 };
 
 struct role *
@@ -302,7 +303,7 @@ role_renew(struct storage_job *job, struct error *error)
         role->serial++;
     }
     bool is_left = role->serial > 0 && time(NULL) < role->keys.expires_s; /* C2 */
-    role->retry_s = status == STATUS_OK ? 0 : time(NULL) + RETRY_S;
+    role->retry_s = time(NULL) + (status == STATUS_OK ? AGAIN_S : RETRY_S);
     if (status == STATUS_OK || is_left)
         give(role, &job->place);
     pthread_mutex_unlock(&role->lock);
