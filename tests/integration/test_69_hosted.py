@@ -59,23 +59,23 @@ class TestOneNode(Case):
         wait_until(lambda: "rt:sorter" not in self.ctl("mesh", "nodes", "--json").out, "the label to go")
 
     def test_a_killed_one_comes_back_and_a_changed_one_replaces_it(self):
-        self.start()
+        self.start()  # the runtime is called as the part of reports' keys behind its name
         folder = self.at.folder / "sockets"
         address = f"unix:{folder}/runtime.sock"
-        self.apply(service("life"), runtime("sorter", address, container(f"serve={address}", env=[self.mark])))
+        self.apply(service("life"), runtime("node", address, container(f"serve={address}", env=[self.mark])))
         self.wait_ready("life")
         first = self.call("life")["pid"]
         os.kill(first, signal.SIGKILL)
-        self.wait_state("sorter", "Ready", restarts="^1$", message="ended by signal 9")
+        self.wait_state("node", "Ready", restarts="^1$", message="ended by signal 9")
         second = wait_until(lambda: self.call_or_none("life"), "the model to come back")
         self.assertNotEqual(second["pid"], first)
         wait_until(lambda: self.at.stat()["mesh_runtime_restarts"] == 1, "the counter")
-        self.apply(runtime("sorter", address, container(f"serve={address}", "new", env=[self.mark])))
+        self.apply(runtime("node", address, container(f"serve={address}", "new", env=[self.mark])))
         wait_until(lambda: (self.call_or_none("life") or second)["args"][1:] == ["new"], "the new manifest to run")
-        self.apply(runtime("sorter", address, container(f"serve={address}", image="none")))
-        self.wait_state("sorter", "Ready", message='image "none" is no program of this node')
+        self.apply(runtime("node", address, container(f"serve={address}", image="none")))
+        self.wait_state("node", "Ready", message='image "none" is no program of this node')
         self.assertEqual(self.call("life")["args"][1:], ["new"])
-        self.apply(runtime("sorter", address, container(f"serve={address}", image="none"), disabled=True))
+        self.apply(runtime("node", address, container(f"serve={address}", image="none"), disabled=True))
         self.wait_gone()
 
 
