@@ -101,7 +101,7 @@ class TestOneNode(Rig):
     def test_a_change_during_loads_and_calls(self):
         """A call is answered by the former server, a load that never ends is given up, and the changed server
         has nothing of the former one."""
-        self.start(images=IMAGES, node=self.node)
+        self.start(images=IMAGES, node=self.node, stop_timeout_ms=WAIT_SECONDS * 1000)
         self.apply(self.runtime(adapter={"env": [{"name": "LOADING_CONCURRENCY", "value": "2"}]}),
                    *self.services("slow"))
         gate = self.folder / "gate"
