@@ -116,11 +116,11 @@ class TestArchives(Case):
         model, = (self.cache / "models").iterdir()
         self.assertEqual(os.readlink(model / "up" / "again"), "../model.json")
 
-    def begin_and_kill(self):
+    def begin_and_kill(self, path, key):
         """Whether the node was killed while it unpacked, not after."""
         asker = subprocess.Popen(
             [shoal_fixture.BIN / "shoalctl", "model", "load", "--counters", self.shoald.counters,
-             "m", "m.tar", "--key", json.dumps(MINE)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+             "m", path, "--key", json.dumps(key)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         while asker.poll() is None:
             if any(size_of(file) > 0 for file in self.cache.glob("partial/*/unpacked/weights")):
                 break
@@ -128,22 +128,28 @@ class TestArchives(Case):
         asker.wait()
         return any(self.cache.glob("partial/*/unpacked/weights"))
 
-    def test_kill_in_the_middle(self):
-        """What was fetched is not fetched again, and what was unpacked is not seen."""
-        entries = [*self.files(), ("weights", os.urandom(16 << 20))]
-        self.store.objects["models"]["m.tar"] = archive = tar(*entries, mode="w")
-        while not self.begin_and_kill():
-            shutil.rmtree(self.cache)
-            self.store.sent = 0
-            self.begin()
-        self.assertEqual(self.cached(), [])
-        self.assertEqual(self.store.sent, len(archive))
+    def begin_anew(self):
+        shutil.rmtree(self.cache)
+        self.store.sent = 0
         self.begin()
-        self.load("m", "m.tar", MINE)
-        self.ask("m")
-        self.assertTrue(self.cached() == [dict(entries)], "another content")
-        self.assertEqual((self.store.sent, list(self.cache.glob("partial/*"))), (len(archive), []))
 
+    def test_kill_in_the_middle(self):
+        """What was fetched is not fetched again, but for a byte over HTTP, and what was unpacked is not seen."""
+        entries = [*self.files(), ("weights", os.urandom(16 << 20))]
+        archive = tar(*entries, mode="w")
+        self.store.objects["models"]["m.tar"] = self.store.plain["/plain/m.tar"] = archive
+        for path, key, again in (("m.tar", MINE, 0), (self.store.url + "/plain/m.tar", {}, 1)):
+            while not self.begin_and_kill(path, key):
+                self.begin_anew()
+            self.assertEqual(self.cached(), [])
+            self.assertEqual(self.store.sent, len(archive))
+            self.begin()
+            self.load("m", path, key)
+            self.ask("m")
+            self.assertTrue(self.cached() == [dict(entries)], "another content")
+            self.assertEqual((self.store.sent, list(self.cache.glob("partial/*"))), (len(archive) + again, []))
+            self.shoald.kill()
+            self.begin_anew()
 
     def test_serve(self):
         """It has the archive's name, and code in it is no model."""

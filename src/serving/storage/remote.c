@@ -4,7 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/check.h"
 #include "base/percent.h"
@@ -17,10 +19,24 @@ enum { REDIRECTS_MAX = 5, RESERVE_STEP = 64 << 20, EMPTY_PAGES_MAX = 100 };
 
 /* ---- what both have ---- */
 
+/* An attempt may have left a whole file, and servers refuse a range behind its end: over HTTP,
+ * which tells no size in advance, the last byte is asked for again. */
+static void
+drop_last_byte(const struct storage_task *task)
+{
+    char path[PATH_MAX];
+    struct stat info;
+    snprintf(path, sizeof(path), "%.3000s/%.1023s", task->job->partial.files, task->file->name);
+    if (lstat(path, &info) == 0 && S_ISREG(info.st_mode) && info.st_size > 0)
+        (void)!truncate(path, info.st_size - 1); /* else it is fetched anew */
+}
+
 static enum task_verdict
 open_file(struct storage_task *task, struct error *error)
 {
     struct stored_file *file = task->file;
+    if (task->job->place.kind == PLACE_HTTP)
+        drop_last_byte(task);
     if (sink_open(task->job, &task->sink, file->name, error) != STATUS_OK)
         return TASK_FAILED;
     if (task->job->place.kind == PLACE_S3 && task->sink.at > file->bytes &&
