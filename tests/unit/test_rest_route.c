@@ -127,7 +127,8 @@ TEST_CASE(test_methods)
         assert_ptr_equal(route.row, row);
         bool is_order = row->what == REST_TRITON && (strstr(row->path, "/repository/") != NULL ||
                                                      strstr(row->path, "register") != NULL);
-        bool posts = row->what == REST_INFER || row->what == REST_PREDICT || is_order;
+        bool infers = row->what >= REST_INFER && row->what <= REST_GENERATE_STREAM;
+        bool posts = infers || is_order;
         const char *allowed = posts ? "POST" : "GET, HEAD";
         assert_int_equal(rest_route_allows(row, HTTP_POST) == NULL, posts);
         assert_int_equal(rest_route_allows(row, HTTP_GET) == NULL, !posts);
