@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "coordinator/front/rest_inquiry.h"
 #include "coordinator/front/rest_reader.h"
+#include "coordinator/front/rest_stream.h"
 
 /* ---- the small answers ---- */
 
@@ -190,6 +191,7 @@ rest_stop(struct rest *rest)
         return;
     pthread_mutex_lock(&rest->lock);
     rest->stopping = true;
+    http_thread_post(rest->thread, rest_streams_stop, rest);
     while (rest->unanswered > 0)
         pthread_cond_wait(&rest->all_answered, &rest->lock);
     pthread_mutex_unlock(&rest->lock);

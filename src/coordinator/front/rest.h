@@ -29,8 +29,8 @@ void rest_set_pool(struct rest *rest, struct http_pool *pool);
 void rest_set_node_ready(struct rest *rest, bool ready);
 
 /* When all pipelines have stopped: from here on requests are refused, and those that were in flight
- * have been handed back to the HTTP thread. Before the
- * HTTP thread ends. NULL is left alone. */
+ * have been handed back to the HTTP thread; events that a client does not read within a second are
+ * lost. Before the HTTP thread ends. NULL is left alone. */
 void rest_stop(struct rest *rest);
 /* After the HTTP thread. NULL is left alone. */
 void rest_destroy(struct rest *rest);

@@ -8,6 +8,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <sys/queue.h>
 
 #include "coordinator/front/rest.h"
 #include "coordinator/front/rest_guard.h"
@@ -27,11 +28,14 @@ struct rest {
     uint32_t lent_count;       /* calls whose answers hold slots until they are sent */
     struct loop_timer *relief; /* looks whether others are refused; NULL: none is lent */
     uint64_t refused_before;   /* at its last look */
-    pthread_mutex_t lock;      /* of what follows */
+    LIST_HEAD(, rest_stream) streams;
+    struct loop_timer *patience; /* with streams, once the node stops; NULL: it does not */
+    pthread_mutex_t lock;        /* of what follows */
     pthread_cond_t all_answered;
     bool node_ready;
     bool stopping;
-    uint32_t unanswered; /* calls that are in a pipeline, in the mesh, or with the reader */
+    uint32_t unanswered; /* calls that are in a pipeline, in the mesh, or with the reader; and
+                          * those whose events have not left */
 };
 
 struct rest_call;

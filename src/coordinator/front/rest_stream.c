@@ -10,6 +10,7 @@
 #include <strings.h>
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "coordinator/front/stream.h"
 #include "loop/loop.h"
 #include "rpc/spans.h"
@@ -19,14 +20,17 @@ enum {
     COPIED_BYTES = 16 << 10, /* of an event that is sent together with others */
 };
 
+/* How long a node that stops waits for clients to read: as for those of other answers. */
+#define PATIENCE_NS NS_PER_S
+
 struct rest_stream {
-    struct answer_stream base; /* its lock is that of the next two, too */
+    struct answer_stream base; /* its lock is that of the next one, too */
     bool posted;               /* a turn is, or runs */
-    bool answered;             /* the node need not wait for it any more */
     bool waits;                /* for the client to read; HTTP thread, as the next */
     bool has_begun;
     struct rest_call *call;
     struct stream_request *request;
+    LIST_ENTRY(rest_stream) link; /* in the front */
 };
 
 static struct rest_stream *
@@ -166,6 +170,7 @@ take_message(struct rest_call *call, const struct stream_message *message)
 static void
 finish(struct rest_call *call)
 {
+    struct rest *rest = call->rest;
     loop_timer_destroy(call->timer);
     call->timer = NULL;
     if (call->request != NULL) {
@@ -173,6 +178,7 @@ finish(struct rest_call *call)
         end_answer(call);
     }
     rest_call_free(call);
+    rest_one_answered(rest);
 }
 
 static void
@@ -215,17 +221,6 @@ post_turn(struct answer_stream *base)
     http_thread_post(stream->call->rest->thread, turn, stream);
 }
 
-static void
-changed(struct answer_stream *base)
-{
-    struct rest_stream *stream = rest_stream_of(base);
-    post_turn(base);
-    if (base->requests != NULL || stream->answered)
-        return;
-    stream->answered = true;
-    rest_one_answered(stream->call->rest);
-}
-
 static struct stream_message *
 make(struct stream_request *request, const struct stream_answer *answer)
 {
@@ -237,7 +232,7 @@ make(struct stream_request *request, const struct stream_answer *answer)
     return message;
 }
 
-static const struct stream_carrier carrier = {.make = make, .changed = changed};
+static const struct stream_carrier carrier = {.make = make, .changed = post_turn};
 
 /* Copies what is lent or kept, so that a slot does not wait for a client. */
 static void
@@ -311,9 +306,15 @@ events_cancel(struct rest_call *call)
 static void
 events_destroy(struct rest_stream *stream)
 {
+    struct rest *rest = stream->call->rest;
     if (stream->base.requests != NULL) /* it was refused */
         stream_remove(&stream->base, stream->request);
-    counter_add_shared(stream->call->rest->node.counters, NODE_STREAMS, (uint64_t)-1);
+    LIST_REMOVE(stream, link);
+    if (LIST_EMPTY(&rest->streams)) {
+        loop_timer_destroy(rest->patience);
+        rest->patience = NULL;
+    }
+    counter_add_shared(rest->node.counters, NODE_STREAMS, (uint64_t)-1);
     stream_fini(&stream->base);
     free(stream);
 }
@@ -336,6 +337,7 @@ rest_stream_open(struct rest_call *call)
     stream_add(&stream->base, request);
     call->stream = stream;
     call->stream_type = &stream_type;
+    LIST_INSERT_HEAD(&call->rest->streams, stream, link);
     counter_add_shared(call->rest->node.counters, NODE_STREAMS, 1);
 }
 
@@ -344,4 +346,35 @@ rest_stream_direct(const struct rest_call *call, struct submission *submission)
 {
     submission->sink = &sink;
     submission->call = call->stream->request;
+}
+
+/* ---- the node stops ---- */
+
+static void
+on_patience_over(void *context)
+{
+    struct rest *rest = context;
+    struct rest_stream *stream;
+    LIST_FOREACH (stream, &rest->streams, link) {
+        struct rest_call *call = stream->call;
+        struct http_request *request = call->request;
+        if (request == NULL || !stream->has_begun)
+            continue;
+        call->request = NULL;
+        http_request_set_user(request, NULL);
+        http_answer_abort(request);
+        rest_call_cancel(call); /* its turn, which this posts, ends the call */
+    }
+    loop_timer_set(rest->patience, PATIENCE_NS); /* for one that has not begun */
+}
+
+void
+rest_streams_stop(void *context)
+{
+    struct rest *rest = context;
+    if (LIST_EMPTY(&rest->streams) || rest->patience != NULL)
+        return;
+    rest->patience =
+        loop_timer_create(loop_base(http_thread_loop(rest->thread)), on_patience_over, rest);
+    loop_timer_set(rest->patience, PATIENCE_NS);
 }

@@ -20,3 +20,5 @@ bool rest_stream_is_wanted(const struct http_request *request);
 void rest_stream_open(struct rest_call *call);
 /* Has the answer of a pipeline, and the tag, go to the call's stream. */
 void rest_stream_direct(const struct rest_call *call, struct submission *submission);
+/* The `struct rest` stops: answers that their clients do not read are broken off soon. */
+void rest_streams_stop(void *rest);
