@@ -31,6 +31,8 @@ static const struct generate_case cases[] = {
     {text, 1, "{\"text_input\":\"a } b\"}", GOT("\"text_input\":\"a } b\"")},
     {text, 1, " { \"text_input\" : [ \"a\" , \"\" ] } ", GOT("\"text_input\":[\"a\",\"\"]")},
     {text, 1, "{\"text\\u005finput\":\"a\"}", GOT("\"text_input\":\"a\"")},
+    {text, 1, "{\"\\u0074\\u0065\\u0078\\u0074\\u005f\\u0069\\u006e\\u0070\\u0075\\u0074\":\"a\"}",
+     GOT("\"text_input\":\"a\"")},
     {text, 1, "{\"id\":\"7\",\"text_input\":\"\"}", GOT("\"id\":\"7\",\"text_input\":\"\"")},
     {text, 1, "{\"parameters\":{},\"text_input\":\"a\"}", GOT("\"text_input\":\"a\"")},
     {text, 1, "{\"parameters\":{\"text_input\":\"a\",\"n\":1.5},\"stream\":true}",

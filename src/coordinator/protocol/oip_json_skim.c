@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { ESCAPED_BYTES = 6 }; /* of a byte, at most: \u0041 */
+
 /* The places of elements: {"inputs": [{"data": …}]}, {"instances": …}. */
 static const struct skim_place {
     const char *brackets;
@@ -73,6 +75,8 @@ bool
 json_run_reads(const char *text, size_t bytes, const char *word)
 {
     size_t length = strlen(word);
+    if (bytes > ESCAPED_BYTES * length + 2)
+        return false; /* a long key is not parsed for each word */
     if (memchr(text, '\\', bytes) == NULL)
         return bytes == length + 2 && memcmp(text + 1, word, length) == 0;
     json_t *string = json_loadb(text, bytes, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
