@@ -92,14 +92,14 @@ class StoreTest(unittest.TestCase):
         for gateway in (self.gateway("twin"), self.gateway("twin")):
             gateway.wait_up(self.model)
         for name in ("first", "second"):
-            self.apply(pool(name))
-            self.wait(f"inferencepool/{name}")
+            self.apply(document("InferenceObjective", name, {"priority": 1}))
+            self.wait(f"inferenceobjective/{name}")
         report = self.etcd.ask("/v3/kv/range",
-                               key="/tas-runtime/test/manifests/InferencePool/first/gateway/twin")
+                               key="/tas-runtime/test/manifests/InferenceObjective/first/gateway/twin")
         self.assertLess(int(report["kvs"][0]["version"]), 10)  # neither writes over the other's
         for name in ("first", "second"):
-            self.ctl("delete", "inferencepool", name)
-            self.wait(f"inferencepool/{name}", "delete")
+            self.ctl("delete", "inferenceobjective", name)
+            self.wait(f"inferenceobjective/{name}", "delete")
 
     def check_away(self, gateways):
         self.etcd.stop()
