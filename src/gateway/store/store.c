@@ -200,6 +200,8 @@ gateway_store_read(struct gateway_store *store, struct resource_set **set, struc
     while ((entry = hash_table_walk(&store->objects, entry)) != NULL)
         sorted[count++] = (struct store_item *)(void *)entry;
     qsort(sorted, count, sizeof(const struct store_item *), by_age);
+    if (count > RESOURCES_MAX + 1) /* one too many is refused: the rest need not be read */
+        count = RESOURCES_MAX + 1;
     for (uint32_t i = 0; i < count; i++)
         texts[i] = (struct resource_text){.name = sorted[i]->id,
                                           .text = sorted[i]->value,
