@@ -39,6 +39,8 @@ class Services:
                 services.asked.append((self.command, self.path, headers, body))
                 status, text = services.give(self.command, self.path, headers, body)
                 self.send_response(status)
+                if status == 503:
+                    self.send_header("Retry-After", "60")
                 self.send_header("Content-Length", str(len(text)))
                 self.end_headers()
                 self.wfile.write(text.encode())
@@ -161,7 +163,7 @@ class TestWebIdentity(Case):
     def test_old_keys_are_used_until_they_expire(self):
         self.services.life_s = 299
         self.take()
-        self.services.failing = 403, "InvalidIdentityToken"
+        self.services.failing = 503, "ServiceUnavailable"  # and it wants to be asked in a minute
         asked = len(self.services.asked)
         wait_until(lambda: self.take() is not None and len(self.services.asked) > asked, "a refusal")
         self.take()

@@ -7,7 +7,8 @@
  *      (IMDSv2), if the node's configuration names it. Nothing is asked otherwise.
  *  C2. Keys are asked for again RENEW_S before they expire. If that fails they are used until they
  *      expire, and the next attempt is RETRY_S later; it is AGAIN_S later if the new ones expire as
- *      soon, for a metadata service may give the same ones till then.
+ *      soon, for a metadata service may give the same ones till then. With keys that will still do
+ *      a service is not waited for longer than PATIENCE_S.
  *  C3. Tokens and keys are in requests alone, and of an answer only its status and code are told.
  */
 #include "serving/storage/role.h"
@@ -21,12 +22,13 @@
 #include <openssl/crypto.h>
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "serving/storage/role_answer.h"
 #include "serving/storage/sigv4.h"
 #include "serving/storage/tasks.h"
 
-enum { RENEW_S = 300, RETRY_S = 60, AGAIN_S = 2, TOKEN_BYTES_MAX = 64 << 10 };
+enum { RENEW_S = 300, RETRY_S = 60, AGAIN_S = 2, PATIENCE_S = 10, TOKEN_BYTES_MAX = 64 << 10 };
 
 struct role {
     pthread_mutex_t lock; /* never held over anything that may block */
@@ -275,16 +277,38 @@ give(const struct role *role, struct storage_place *place)
 
 /* True: the place has keys that will do. */
 static bool
-give_valid(struct role *role, struct storage_place *place)
+give_valid(struct role *role, struct storage_place *place, bool *is_valid)
 {
     int64_t now_s = time(NULL);
     pthread_mutex_lock(&role->lock);
-    bool is_valid = role->serial > 0 && now_s < role->keys.expires_s;
-    bool will_do = is_valid && (now_s < role->keys.expires_s - RENEW_S || now_s < role->retry_s);
+    *is_valid = role->serial > 0 && now_s < role->keys.expires_s;
+    bool will_do = *is_valid && (now_s < role->keys.expires_s - RENEW_S || now_s < role->retry_s);
     if (will_do)
         give(role, place);
     pthread_mutex_unlock(&role->lock);
     return will_do;
+}
+
+/* `patience_s`: at most, unless it is 0. */
+static enum status
+ask(const struct storage_job *job, int patience_s, struct role_keys *keys, struct error *error)
+{
+    struct storage_request request = *job->request;
+    int64_t until_ns = clock_now_ns() + patience_s * (int64_t)NS_PER_S;
+    bool is_less = patience_s > 0 && until_ns < request.deadline_ns;
+    if (is_less)
+        request.deadline_ns = until_ns;
+    const struct storage_job asking = {.options = job->options,
+                                       .request = &request,
+                                       .is_cancelled = job->is_cancelled,
+                                       .context = job->context,
+                                       .place = job->place};
+    enum status status = job->place.is_web_role ? ask_token_service(&asking, keys, error)
+                                                : ask_metadata(&asking, keys, error);
+    if (status == STATUS_DEADLINE_EXCEEDED && is_less)
+        status =
+            error_set(error, status, "the role's service gave no keys within %d s", patience_s);
+    return status;
 }
 
 enum status
@@ -292,10 +316,10 @@ role_renew(struct storage_job *job, struct error *error)
 {
     struct role *role = job->options->role;
     struct role_keys keys = {0};
-    if (job->place.role == NULL || give_valid(role, &job->place))
+    bool is_valid = false;
+    if (job->place.role == NULL || give_valid(role, &job->place, &is_valid))
         return STATUS_OK;
-    enum status status = job->place.is_web_role ? ask_token_service(job, &keys, error)
-                                                : ask_metadata(job, &keys, error);
+    enum status status = ask(job, is_valid ? PATIENCE_S : 0, &keys, error);
     pthread_mutex_lock(&role->lock);
     if (status == STATUS_OK) {
         role_keys_fini(&role->keys);
