@@ -54,8 +54,7 @@ struct unpack {
     uint32_t entries;
     struct unpack_link *links;
     uint32_t link_count;
-    char before[PATH_MAX / 4]; /* the last name that needed folders */
-    char *in, *out;            /* blocks */
+    char *in, *out; /* blocks */
 };
 
 /* ---- what libarchive reads ---- */
@@ -144,19 +143,22 @@ refuse(const char *name, const char *why, struct error *error)
     return error_set(error, STATUS_INVALID_ARGUMENT, "its \"%.200s\" %s", name, why);
 }
 
-/* The folders of a name that the entry before did not need: at least those to be made for it. */
+/* That are not there for a file of this path yet. */
 static uint64_t
-fresh_folders(struct unpack *unpack, const char *name)
+missing_folders(const struct unpack *unpack, const char *path)
 {
-    size_t same = 0;
-    uint64_t folders = 0;
-    while (name[same] != '\0' && name[same] == unpack->before[same])
-        same++;
-    for (const char *slash = strchr(name + same, '/'); slash != NULL;
-         slash = strchr(slash + 1, '/'))
-        folders++;
-    snprintf(unpack->before, sizeof(unpack->before), "%s", name);
-    return folders;
+    char folder[PATH_MAX];
+    struct stat info;
+    const char *root_end = folder + strlen(unpack->job->partial.files);
+    uint64_t count = 0;
+    snprintf(folder, sizeof(folder), "%s", path);
+    for (char *slash = strrchr(folder, '/'); slash > root_end; slash = strrchr(folder, '/')) {
+        *slash = '\0';
+        if (lstat(folder, &info) == 0)
+            break;
+        count++;
+    }
+    return count;
 }
 
 static enum status
@@ -239,10 +241,10 @@ take_named(struct unpack *unpack, struct archive_entry *entry, const char *name,
         is_folder ? job_check_name(name, error) : job_add_file(job, name, NULL, 0, error);
     if (status != STATUS_OK || is_folder)
         return status;
-    status = grow(unpack, fresh_folders(unpack, name) * FOLDER_BYTES, error);
+    snprintf(path, sizeof(path), "%.3000s/%.1023s", job->partial.files, name);
+    status = grow(unpack, missing_folders(unpack, path) * FOLDER_BYTES, error);
     if (status != STATUS_OK)
         return status;
-    snprintf(path, sizeof(path), "%.3000s/%.1023s", job->partial.files, name);
     if (archive_entry_hardlink(entry) != NULL || archive_entry_hardlink_utf8(entry) != NULL)
         return refuse(name, "is a hard link: make the archive with --hard-dereference", error);
     if (lstat(path, &info) == 0)
