@@ -185,7 +185,7 @@ class TestWebIdentity(Case):
 
 class TestMetadata(Case):
     def more(self):
-        self.nodes = {"storage_metadata": self.services.url}  # not by the proxy
+        self.nodes = {"storage_metadata": self.services.url + "/"}  # not by the proxy
         return {}
 
     def test_keys(self):
@@ -198,7 +198,7 @@ class TestMetadata(Case):
 
     def test_refused(self):
         self.services.role = "../../user-data"
-        self.assertIn(f"the metadata service at {self.services.url}: its answer is no name", self.take(NEGATIVE))
+        self.assertIn(f"the metadata service at {self.services.url}/: its answer is no name", self.take(NEGATIVE))
         self.services.role = "shoal-role"
         with unittest.mock.patch.object(self.services, "new_keys", lambda: (("a b", "c", "d"), "2026")):
             self.assertIn("no credentials with an expiration", self.take(NEGATIVE))

@@ -225,10 +225,13 @@ ask_metadata(const struct storage_job *job, struct role_keys *keys, struct error
 {
     static const char header[] = "X-aws-ec2-metadata-token";
     const char *service = job->options->place.metadata;
+    int bytes = (int)strlen(service);
     char url[2048];
     char token[TRANSFER_TEXT_BYTES];
     char name[256] = "";
-    snprintf(url, sizeof(url), "%.1000s/latest/api/token", service);
+    while (bytes > 0 && service[bytes - 1] == '/')
+        bytes--;
+    snprintf(url, sizeof(url), "%.*s/latest/api/token", bytes, service);
     struct role_ask ask = {.method = "PUT",
                            .url = url,
                            .body = "",
@@ -239,8 +242,8 @@ ask_metadata(const struct storage_job *job, struct role_keys *keys, struct error
     bool is_good = status == STATUS_OK && take_line(&ask.answer, token, sizeof(token));
     forget(&ask.answer);
     for (int i = 0; i < 2 && is_good; i++) {
-        snprintf(url, sizeof(url), "%.1000s/latest/meta-data/iam/security-credentials/%s", service,
-                 name);
+        snprintf(url, sizeof(url), "%.*s/latest/meta-data/iam/security-credentials/%s", bytes,
+                 service, name);
         ask = (struct role_ask){.url = url, .header = header, .value = token, .is_direct = true};
         status = ask_once(job, &ask, error);
         is_good = status == STATUS_OK && (i == 1 || take_name(&ask.answer, name, sizeof(name)));
