@@ -288,6 +288,8 @@ give_valid(struct role *role, struct storage_place *place, bool *is_valid)
     bool will_do = *is_valid && (now_s < role->keys.expires_s - RENEW_S || now_s < role->retry_s);
     if (will_do)
         give(role, place);
+    else if (*is_valid)
+        role->retry_s = now_s + PATIENCE_S; /* one fetch asks, others go on */
     pthread_mutex_unlock(&role->lock);
     return will_do;
 }
