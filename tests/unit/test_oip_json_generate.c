@@ -86,6 +86,7 @@ TEST_CASE(test_cases)
         const char *got = json_rig_ask(rig, one->body, strlen(one->body), NULL, 0);
         if (strncmp(got, one->wanted, strlen(one->wanted)) != 0)
             fail_msg("%s: %s, not %s", one->body, got, one->wanted);
+        rig->members_of = NULL;
     }
 }
 
@@ -93,7 +94,7 @@ TEST_CASE(test_cases)
 TEST_CASE(test_cut)
 {
     static const char body[] = "{\"id\":\"7\",\"parameters\":{\"n\":1.5},\"a\":[1,2],\"b\":true}";
-    const struct oip_model_info model = {
+    static const struct oip_model_info model = {
         .name = "m", .version = "1", .inputs = pair, .input_count = 2};
     rig->members_of = &model;
     for (size_t i = 0; i < sizeof(body) - 1; i++) {
@@ -105,7 +106,7 @@ TEST_CASE(test_cut)
 TEST_CASE(test_limits)
 {
     struct bytes body = {0};
-    const struct oip_model_info model = {
+    static const struct oip_model_info model = {
         .name = "m", .version = "1", .inputs = text, .input_count = 1};
     rig->members_of = &model;
     assert_string_equal(json_rig_ask(rig, "{}", 2, "abc", 3),
