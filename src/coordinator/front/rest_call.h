@@ -41,7 +41,7 @@ struct rest {
 struct rest_call;
 struct rest_stream;
 
-/* What a call does whose answer comes as events (rest_stream.h). */
+/* The functions of a call whose answer comes as events (rest_stream.h). */
 struct rest_stream_type {
     /* The client has gone, or its deadline has passed. */
     void (*cancel)(struct rest_call *call);

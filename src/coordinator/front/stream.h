@@ -61,7 +61,7 @@ struct stream_queue {
     uint32_t count;
 };
 
-/* What a carrier does. */
+/* The functions of a carrier. */
 struct stream_carrier {
     /* Makes a message, by stream_message_create. Any thread, not under the lock, except for a last
      * message. */

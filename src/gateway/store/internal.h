@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What store.c (etcd, objects), nodes.c and tell.c (reports) share. */
+/* State and functions shared by store.c (etcd, objects), nodes.c and tell.c (reports). */
 #pragma once
 
 #include <stdbool.h>

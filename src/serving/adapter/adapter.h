@@ -12,7 +12,7 @@
 
 enum adapter_type { ADAPTER_TRITON, ADAPTER_MLSERVER, ADAPTER_TFSERVING, ADAPTER_TYPES };
 
-/* What an external_aim tells the translator. */
+/* The server of an external_aim, as the translator gets it. */
 struct adapter_server {
     enum adapter_type type;
     uint32_t size_percent; /* a model's size, of that of its files */
