@@ -71,10 +71,10 @@ class TestServe(unittest.TestCase):
             shoald.wait_log(r"^digits: features FP32 \[-1, 64\] -> probabilities FP32 \[-1, 10\], "
                             r"label INT64 \[-1\]$")
             shoald.wait_log(r"^bst: features FP32 \[-1, 1\] -> prediction FP32 \[-1, 1\]$")
+            shoald.wait_log("^A changed file is read by `shoalctl reload`") # the last line of all
             self.assertIn(f"gRPC on {shoald.target}, HTTP on http://{shoald.http}, metrics on "
                           f"http://{shoald.metrics}", shoald.stderr)
             self.assertIn(f"See it at http://{shoald.dashboard}/", shoald.stderr)
-            self.assertIn("A changed file is read by `shoalctl reload`", shoald.stderr)
             page = Dashboard(int(shoald.dashboard.rpartition(":")[2]))
             self.assertTrue(page.json("/about")["infer"])
             answer = self.paste(shoald, "digits")
