@@ -26,6 +26,7 @@ class Etcd:
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="shoal-etcd."))
         self.port, self.peer_port = free_port(), free_port()
         self.url = f"{'https' if certificates else 'http'}://127.0.0.1:{self.port}"
+        self.headers = {}
         self.process = None
 
     def start(self):
@@ -67,8 +68,20 @@ class Etcd:
         body = json.dumps({name: base64.b64encode(value.encode()).decode()
                            if isinstance(value, str) else value
                            for name, value in fields.items()}).encode()
-        with urllib.request.urlopen(f"{self.url}{path}", body, timeout=10) as answer:
+        request = urllib.request.Request(f"{self.url}{path}", body, self.headers)
+        with urllib.request.urlopen(request, timeout=10, context=self.context()) as answer:
             return json.load(answer)
+
+    def use_passwords(self, password):
+        """From now on, and only as root."""
+        def post(path, **fields):
+            request = urllib.request.Request(f"{self.url}/v3/auth/{path}", json.dumps(fields).encode())
+            with urllib.request.urlopen(request, timeout=10, context=self.context()) as answer:
+                return json.load(answer)
+        post("user/add", name="root", password=password)
+        post("user/grant", user="root", role="root")
+        post("enable")
+        self.headers = {"Authorization": post("authenticate", name="root", password=password)["token"]}
 
     def put(self, key, value):
         self.ask("/v3/kv/put", key=key, value=value)
@@ -97,6 +110,12 @@ class Etcd:
             self.process.kill()
             self.process.wait()
         self.process = None
+
+    def empty(self):
+        """It starts again without its data."""
+        self.stop()
+        shutil.rmtree(self.folder / "data")
+        self.start()
 
     def __enter__(self):
         return self.start()

@@ -45,6 +45,8 @@ struct gateway_store {
     struct etcd_call *writing; /* NULL: no report is being written */
     struct store_item *written;
     bool is_read;
+    bool is_emptied;    /* etcd lost its data, and no object has been put since */
+    uint64_t histories; /* of etcd's figures, at the last on_synced */
     struct gateway_store_counts counts;
     char name[STORE_NAME_BYTES]; /* this gateway's */
 };

@@ -7,6 +7,8 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include <event2/event.h>
+
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -110,6 +112,8 @@ on_put(void *context, size_t range, const struct etcd_kv *kv)
             store_item_drop(table, item);
         return;
     }
+    if (table == &store->objects)
+        store->is_emptied = false;
     item->created = (uint64_t)kv->create_revision;
     item->changed = (uint64_t)kv->mod_revision;
     item->lease_id = kv->lease_id;
@@ -142,12 +146,17 @@ on_delete(void *context, size_t range, const struct etcd_kv *kv)
         has_changed(store, table);
 }
 
+/* An etcd that lost its data takes no resources away. */
 static void
 on_synced(void *context, int64_t revision)
 {
     struct gateway_store *store = context;
+    uint64_t histories = etcd_figures(store->etcd)->histories;
     log_info("gateway_store_read revision=%lld objects=%zu", (long long)revision,
              (size_t)store->objects.count);
+    store->is_emptied =
+        store->objects.count == 0 && (store->is_emptied || histories != store->histories);
+    store->histories = histories;
     store->are_objects_others = store->are_objects_others || !store->is_read;
     store->is_read = true;
     loop_timer_set(store->change, 0);
@@ -194,6 +203,10 @@ gateway_store_read(struct gateway_store *store, struct resource_set **set, struc
     size_t max = store->objects.count + 1;
     struct hash_entry *entry = NULL;
     uint32_t count = 0;
+    *set = NULL;
+    if (store->is_emptied)
+        return error_set(error, STATUS_UNAVAILABLE,
+                         "etcd has lost its data: the resources stay in force; apply them again");
     const struct store_item **sorted = calloc(max, sizeof(const struct store_item *));
     struct resource_text *texts = calloc(max, sizeof(*texts));
     CHECK(sorted != NULL && texts != NULL);
@@ -295,8 +308,8 @@ or_null(const char *text)
 }
 
 static enum status
-connect(struct event_base *base, const struct gateway_settings *settings, struct etcd **etcd,
-        struct error *error)
+open_etcd(struct event_base *base, const struct gateway_settings *settings, struct etcd **etcd,
+          struct error *error)
 {
     char place[SETTING_TEXT_BYTES];
     char password[PASSWORD_BYTES_MAX + 1];
@@ -357,8 +370,8 @@ open_mirror(struct gateway_store *store, struct error *error)
     return status;
 }
 
-enum status
-gateway_store_check(const struct gateway_settings *settings, struct error *error)
+static enum status
+check_settings(const struct gateway_settings *settings, struct error *error)
 {
     char place[SETTING_TEXT_BYTES];
     const char *endpoints[ETCD_ENDPOINTS_MAX];
@@ -372,6 +385,37 @@ gateway_store_check(const struct gateway_settings *settings, struct error *error
     if (strpbrk(settings->name, "/\n") != NULL)
         return error_set(error, STATUS_INVALID_ARGUMENT, "name: must have no / in it");
     return read_place(settings, place, endpoints, &count, error);
+}
+
+static enum status
+check_files(const struct gateway_settings *settings, struct error *error)
+{
+    const char *const files[][2] = {{"store_ca", settings->store_ca},
+                                    {"store_certificate", settings->store_certificate},
+                                    {"store_key", settings->store_key}};
+    for (size_t i = 0; i < ARRAY_COUNT(files); i++)
+        if (files[i][1][0] != '\0' && access(files[i][1], R_OK) != 0)
+            return error_set_errno(error, "%s %s", files[i][0], files[i][1]);
+    return STATUS_OK;
+}
+
+enum status
+gateway_store_check(const struct gateway_settings *settings, struct error *error)
+{
+    struct event_base *base;
+    struct etcd *etcd;
+    enum status status = check_settings(settings, error);
+    if (status == STATUS_OK)
+        status = check_files(settings, error);
+    if (status != STATUS_OK || settings->store[0] == '\0')
+        return status;
+    base = event_base_new();
+    CHECK(base != NULL);
+    status = open_etcd(base, settings, &etcd, error);
+    if (status == STATUS_OK)
+        etcd_destroy(etcd);
+    event_base_free(base);
+    return status;
 }
 
 enum status
@@ -399,12 +443,12 @@ gateway_store_create(struct event_base *base, const struct gateway_settings *set
     store->change = loop_timer_create(base, on_change_time, store);
     store->tell = loop_timer_create(base, store_on_tell_time, store);
     name_store(store);
-    enum status status = gateway_store_check(settings, error);
+    enum status status = check_settings(settings, error);
     if (status == STATUS_OK)
         status = record_prefix(settings->store_root, settings->store_prefix,
                                settings->store_service, &store->prefix, error);
     if (status == STATUS_OK)
-        status = connect(base, settings, &store->etcd, error);
+        status = open_etcd(base, settings, &store->etcd, error);
     if (status == STATUS_OK)
         status = open_mirror(store, error);
     if (status != STATUS_OK) {

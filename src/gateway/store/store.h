@@ -18,7 +18,7 @@
 struct event_base;
 struct gateway_store;
 
-/* Names the mistake in the settings. */
+/* Names the mistake in the settings, and reads the files that they name. */
 enum status gateway_store_check(const struct gateway_settings *settings,
                                 struct error *error) WARN_UNUSED;
 /* INVALID_ARGUMENT: nodes of a mesh are among them, and no store is given. */
@@ -39,7 +39,8 @@ enum status gateway_store_create(struct event_base *base, const struct gateway_s
 /* NULL is ignored. */
 void gateway_store_destroy(struct gateway_store *store);
 
-/* Reads the resources as they are now. Any status of resources_read_texts. */
+/* Reads the resources as they are now. UNAVAILABLE: etcd has lost them; or any status of
+ * resources_read_texts. */
 enum status gateway_store_read(struct gateway_store *store, struct resource_set **set,
                                struct error *error) WARN_UNUSED;
 /* Tells the conditions of `set`, which is in force; of objects that are not in it, or are newer
