@@ -141,11 +141,14 @@ class TestRestStreams(unittest.TestCase):
     def test_accept(self):
         """Only a client that names events gets them; others are answered as ever."""
         for accept, code in ((None, 501), ("*/*", 501), ("application/json", 501), ("text/event-stream-x", 501),
+                             ("text/event-stream;q=0", 501), ("text/event-stream; v=1; Q=0.0, */*", 501),
                              ("application/json, text/event-stream", 200), ("TEXT/Event-Stream;q=0.5", 200)):
             answer = self.rest.infer("probe", emission(1), headers={"Accept": accept} if accept else None)
             self.assertEqual(answer.code, code, accept)
             if code == 501:
                 self.assertIn("generate_stream", answer.error)
+        both = {"Accept": "application/json", "accept": "text/event-stream"}  # one header each
+        self.assertEqual(self.rest.infer("probe", emission(1), headers=both).code, 200)
 
     def test_one_answer(self):
         """Of a modelet that does not know pieces, and over generate."""

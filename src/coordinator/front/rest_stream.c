@@ -39,18 +39,43 @@ rest_stream_of(struct answer_stream *base)
     return (struct rest_stream *)(void *)((char *)base - offsetof(struct rest_stream, base));
 }
 
+/* A weight of zero means that the client does not take the type (RFC 9110, 12.5.1). */
+static bool
+has_weight(const char *parameters, const char *end)
+{
+    while (parameters < end) {
+        parameters += strspn(parameters, "; \t");
+        if (strncasecmp(parameters, "q=", 2) == 0)
+            return strspn(parameters + 2, "0.") < strcspn(parameters + 2, ",; \t");
+        parameters += strcspn(parameters, ",;");
+    }
+    return true;
+}
+
+static bool
+takes_events(const char *accept)
+{
+    static const char type[] = "text/event-stream";
+    while (*accept != '\0') {
+        accept += strspn(accept, ", \t");
+        size_t bytes = strcspn(accept, ",; \t");
+        const char *end = accept + strcspn(accept, ",");
+        if (bytes == sizeof(type) - 1 && strncasecmp(accept, type, bytes) == 0 &&
+            has_weight(accept + bytes, end))
+            return true;
+        accept = end;
+    }
+    return false;
+}
+
 bool
 rest_stream_is_wanted(const struct http_request *request)
 {
-    static const char type[] = "text/event-stream";
-    const char *accept = http_request_header(request, "Accept");
-    while (accept != NULL && *accept != '\0') {
-        accept += strspn(accept, ", \t");
-        size_t bytes = strcspn(accept, ",; \t");
-        if (bytes == sizeof(type) - 1 && strncasecmp(accept, type, bytes) == 0)
+    size_t position = 0;
+    const char *name, *value;
+    while (http_request_header_walk(request, &position, &name, &value))
+        if (strcasecmp(name, "Accept") == 0 && takes_events(value))
             return true;
-        accept += strcspn(accept, ",");
-    }
     return false;
 }
 
