@@ -7,12 +7,11 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-#include <event2/event.h>
-
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "gateway/store/internal.h"
+#include "loop/loop.h"
 #include "mesh/record/keys.h"
 #include "serving/manifest/manifest.h"
 #include "serving/manifest/record.h"
@@ -402,19 +401,20 @@ check_files(const struct gateway_settings *settings, struct error *error)
 enum status
 gateway_store_check(const struct gateway_settings *settings, struct error *error)
 {
-    struct event_base *base;
+    struct loop *loop;
     struct etcd *etcd;
     enum status status = check_settings(settings, error);
     if (status == STATUS_OK)
         status = check_files(settings, error);
     if (status != STATUS_OK || settings->store[0] == '\0')
         return status;
-    base = event_base_new();
-    CHECK(base != NULL);
-    status = open_etcd(base, settings, &etcd, error);
+    status = loop_create(&loop, error);
+    if (status != STATUS_OK)
+        return status;
+    status = open_etcd(loop_base(loop), settings, &etcd, error);
     if (status == STATUS_OK)
         etcd_destroy(etcd);
-    event_base_free(base);
+    loop_destroy(loop);
     return status;
 }
 
