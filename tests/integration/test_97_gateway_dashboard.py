@@ -28,7 +28,7 @@ class WithPage(unittest.TestCase):
     def setUp(self):
         self.port = free_port()
         self.models = [Model(name) for name in self.names]
-        self.gateway = Gateway(self.models, dashboard=f"127.0.0.1:{self.port}", scrape_timeout_ms=60_000)
+        self.gateway = Gateway(self.models, dashboard=f"127.0.0.1:{self.port}")
         self.addCleanup(self.gateway.close)
         self.gateway.wait_up(*self.models)
 

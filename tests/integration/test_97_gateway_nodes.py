@@ -15,7 +15,6 @@ import unittest
 from shoal_fixture import BIN, free_port, main, wait_until
 from shoal_meshes import Etcd, mesh_node
 from test_97_gateway import Gateway
-from test_97_gateway_resources import PATIENT
 
 
 class NodesTest(unittest.TestCase):
@@ -53,7 +52,7 @@ class NodesTest(unittest.TestCase):
         wait_until(look, gateway.read_log)
 
     def test_nodes_come_and_go(self):
-        gateway = Gateway([], store=f"etcd:{self.etcd.url}", store_service="test", name="gw", **PATIENT)
+        gateway = Gateway([], store=f"etcd:{self.etcd.url}", store_service="test", name="gw")
         self.addCleanup(gateway.close)
         gateway.write("servers.yaml", self.list())
         self.node("node-b", "cpu")

@@ -18,11 +18,10 @@ import time
 import unittest
 import urllib.request
 
-from shoal_fixture import BIN, main, wait_until
+from shoal_fixture import BIN, WAIT_SECONDS, main, wait_until
 from test_97_gateway import Gateway, Model
 
 X = "inference.networking.x-k8s.io/v1alpha2"
-PATIENT = {"scrape_timeout_ms": 60_000, "connect_timeout_ms": 60_000}  # servers that are slow stay
 
 
 def document(kind, name, spec, **more):
@@ -65,7 +64,7 @@ class ResourcesTest(unittest.TestCase):
 
     def serve(self, *documents, **keys):
         self.gateway = Gateway(self.models, {"resources.yaml": self.join(documents)},
-                               resources="resources.yaml", **PATIENT, **keys)
+                               resources="resources.yaml", **keys)
         self.addCleanup(self.gateway.close)
         self.gateway.wait_up(*self.models)
 
@@ -82,7 +81,7 @@ class ResourcesTest(unittest.TestCase):
 
     def resources(self):
         with urllib.request.urlopen(f"http://127.0.0.1:{self.gateway.admin}/resources",
-                                    timeout=20) as page:
+                                    timeout=WAIT_SECONDS) as page:
             return json.load(page)
 
     def conditions(self, name):
@@ -337,7 +336,7 @@ spec:
     def test_folder(self):
         """Files come and go; their names are their order."""
         folder = self.enterContext(tempfile.TemporaryDirectory())
-        self.gateway = Gateway(self.models, resources=folder, **PATIENT)
+        self.gateway = Gateway(self.models, resources=folder)
         self.addCleanup(self.gateway.close)
         self.gateway.wait_up(*self.models)
         self.assertEqual(self.ask("s")[0], 404)  # the servers say so

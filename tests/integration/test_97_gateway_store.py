@@ -15,7 +15,7 @@ from shoal_ctl import NEGATIVE, shoalctl
 from shoal_fixture import main, wait_until
 from shoal_meshes import Etcd, Nodes
 from test_97_gateway import Gateway, Model
-from test_97_gateway_resources import PATIENT, document, llm_route, pool, rewrite
+from test_97_gateway_resources import document, llm_route, pool, rewrite
 
 
 class StoreTest(unittest.TestCase):
@@ -27,8 +27,7 @@ class StoreTest(unittest.TestCase):
         cls.addClassCleanup(cls.model.kill)
 
     def gateway(self, name):
-        gateway = Gateway([self.model], store=f"etcd:{self.etcd.url}", store_service="test", name=name,
-                          **PATIENT)
+        gateway = Gateway([self.model], store=f"etcd:{self.etcd.url}", store_service="test", name=name)
         self.addCleanup(gateway.close)
         return gateway
 
@@ -111,8 +110,8 @@ class StoreTest(unittest.TestCase):
         wait_until(lambda: "gateway_store_away" in late.read_log(), late.read_log)
         self.assertEqual(late.chat("red")[0], 503)
         self.etcd.start()
-        late.wait_up(self.model)
-        self.assertEqual((late.chat("red")[0], late.chat("blue")[0]), (200, 404))
+        self.wait_status(late, "red", 200)
+        self.assertEqual(late.chat("blue")[0], 404)
         wait_until(self.applies_canary, late.read_log)  # the node comes back in its own time
         for gateway in gateways:
             wait_until(lambda gateway=gateway: json.loads(gateway.chat("red")[2])["model"] == "green",

@@ -16,12 +16,12 @@ import sys
 import threading
 import unittest
 
-from shoal_fixture import Shoald, free_port, main, node, pipeline, stage, wait_until
+from shoal_fixture import WAIT_SECONDS, Shoald, free_port, main, node, pipeline, stage, wait_until
 from shoal_rest import Rest, tensor
 from test_97_gateway import Gateway, Model
 
-RARELY = {"scrape_ms_min": 600_000, "scrape_ms_max": 600_000, "scrape_timeout_ms": 60_000}
-OFTEN = {"scrape_ms_min": 10, "scrape_ms_max": 50, "scrape_timeout_ms": 60_000}
+RARELY = {"scrape_ms_min": 600_000, "scrape_ms_max": 600_000}
+OFTEN = {"scrape_ms_min": 10, "scrape_ms_max": 50}
 
 
 class Foreign(http.server.ThreadingHTTPServer):
@@ -162,7 +162,7 @@ class Adapters(unittest.TestCase):
         model = Model("one", "--slots", "2")
         self.addCleanup(model.kill)
 
-        link = http.client.HTTPConnection("127.0.0.1", model.port, timeout=30)
+        link = http.client.HTTPConnection("127.0.0.1", model.port, timeout=WAIT_SECONDS)
         self.addCleanup(link.close)
 
         def call(path, **members):

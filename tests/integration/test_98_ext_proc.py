@@ -24,7 +24,7 @@ from shoal_extproc import (BUFFERED, DUPLEX, PROCESS, SERVICE, STREAMED, Process
                            in_threads, modes, number, request_body, request_headers, request_trailers,
                            response_body, response_headers, response_trailers, run, subset_hint,
                            varint)
-from shoal_fixture import BIN, SANITIZER, free_port, main, wait_until
+from shoal_fixture import BIN, SANITIZER, WAIT_SECONDS, free_port, main, wait_until
 from shoal_http2 import DATA, END_HEADERS, HEADERS, PING, Http2, frame, grpc_message
 from shoal_http2 import request_headers as http2_headers
 
@@ -81,10 +81,11 @@ class Gateway:
         for name, document in documents.items():
             with open(os.path.join(self.folder.name, name), "w", encoding="utf-8") as file:
                 json.dump(document, file)
-        self.log = open(os.path.join(self.folder.name, "log"), "w+", encoding="utf-8")
-        self.process = subprocess.Popen(
-            [BIN / "shoal-gateway", os.path.join(self.folder.name, "gateway.yaml")], stdout=subprocess.DEVNULL,
-            stderr=self.log)
+        self.log = os.path.join(self.folder.name, "log")
+        with open(self.log, "ab") as log:
+            self.process = subprocess.Popen(
+                [BIN / "shoal-gateway", os.path.join(self.folder.name, "gateway.yaml")],
+                stdout=subprocess.DEVNULL, stderr=log)
         self.code = None
 
     def wait_up(self):
@@ -98,7 +99,7 @@ class Gateway:
         return sum(value for name, value in rows.items() if name.startswith("endpoint_up")) == count
 
     def figures(self):
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.admin}/metrics", timeout=20) as page:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.admin}/metrics", timeout=WAIT_SECONDS) as page:
             rows = [line.rsplit(" ", 1) for line in page.read().decode().splitlines()
                     if not line.startswith("#")]
         return {name.removeprefix("shoal_gateway_"): float(value) for name, value in rows}
@@ -119,8 +120,8 @@ class Gateway:
         wait_until(look, lambda: f"idle: {self.figures()}")
 
     def read_log(self):
-        self.log.seek(0)
-        return self.log.read()
+        with open(self.log, encoding="utf-8") as log:
+            return log.read()
 
     def stop(self):
         if self.code is None:
@@ -130,7 +131,6 @@ class Gateway:
     def close(self):
         self.stop()
         log = self.read_log()
-        self.log.close()
         self.folder.cleanup()
         assert self.code == 0, f"ended with {self.code}: {log}"
         assert not SANITIZER.search(log), log
@@ -615,7 +615,7 @@ class Counts(ExtProcTest):
         self.gateway.wait_idle()
 
     def test_idle_streams_end(self):
-        self.serve((0, .1), ext_proc_idle_timeout_ms=200)
+        self.serve((0, .1), ext_proc_idle_timeout_ms=2000)
         stream = self.picked()
         with self.assertRaises(grpc.RpcError):
             stream.receive()
@@ -735,7 +735,7 @@ class Counts(ExtProcTest):
         stream = self.picked()
         body = b'{"model":"base","prompt":"x"}'
         with socket.socket(socket.AF_UNIX) as link:
-            link.settimeout(30)
+            link.settimeout(WAIT_SECONDS)
             link.connect(f"{self.gateway.folder.name}/http")
             link.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
             self.assertIn(b" 200 ", link.recv(4096))
