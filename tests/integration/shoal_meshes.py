@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 import urllib.request
 
-from shoal_fixture import free_port, wait_until
+from shoal_fixture import WAIT_SECONDS, free_port, wait_until
 from shoal_pupil import prepare, pupil
 from shoal_registry import Registrar
 
@@ -57,7 +57,7 @@ class Etcd:
 
     def answers(self):
         try:
-            with urllib.request.urlopen(f"{self.url}/health", timeout=10,
+            with urllib.request.urlopen(f"{self.url}/health", timeout=WAIT_SECONDS,
                                         context=self.context()) as answer:
                 return json.load(answer)["health"] == "true"
         except OSError:
@@ -69,14 +69,14 @@ class Etcd:
                            if isinstance(value, str) else value
                            for name, value in fields.items()}).encode()
         request = urllib.request.Request(f"{self.url}{path}", body, self.headers)
-        with urllib.request.urlopen(request, timeout=10, context=self.context()) as answer:
+        with urllib.request.urlopen(request, timeout=WAIT_SECONDS, context=self.context()) as answer:
             return json.load(answer)
 
     def use_passwords(self, password):
         """From now on, and only as root."""
         def post(path, **fields):
             request = urllib.request.Request(f"{self.url}/v3/auth/{path}", json.dumps(fields).encode())
-            with urllib.request.urlopen(request, timeout=10, context=self.context()) as answer:
+            with urllib.request.urlopen(request, timeout=WAIT_SECONDS, context=self.context()) as answer:
                 return json.load(answer)
         post("user/add", name="root", password=password)
         post("user/grant", user="root", role="root")

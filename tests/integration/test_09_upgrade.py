@@ -21,7 +21,7 @@ from shoal_attacks import puppet
 from shoal_callers import X, Callers, grpc_calls, rest_calls, slow_calls
 from shoal_client import Client, said
 from shoal_ctl import NEGATIVE, UNREACHABLE, USAGE, shoalctl
-from shoal_fixture import BIN, Shoald, free_port, is_alive, node, pipeline, stage, wait_until
+from shoal_fixture import BIN, WAIT_SECONDS, Shoald, free_port, is_alive, node, pipeline, stage, wait_until
 from shoal_upgrade import Adopted, Upgradable, Upgrade
 from test_05_service_manager import Manager
 from test_09_socket_activation import Activated, listening
@@ -108,7 +108,7 @@ class TestUpgrade(unittest.TestCase):
         shoald.check_nothing_left()
 
     def get(self, path):
-        client = http.client.HTTPConnection("127.0.0.1", self.metrics, timeout=10)
+        client = http.client.HTTPConnection("127.0.0.1", self.metrics, timeout=WAIT_SECONDS)
         client.request("GET", path)
         body = client.getresponse().read()
         client.close()

@@ -102,10 +102,10 @@ class TestLocalClients(Case):
                                          stdin=subprocess.DEVNULL, capture_output=True, text=True,
                                          timeout=WAIT_SECONDS, check=False)
                 self.assertIn('pipeline "times" has its 8 local clients', refused.stderr)
-        answered = self.shoald.stage_stat("times", "times")["items_local"]
-        self.assertGreaterEqual(answered, 200)
         self.wait_stat({"local_clients": 0, "local_welcomed": 8, "local_refused": 1, "local_left": 8,
                         "local_dropped_deaf": 0})
+        answered = self.shoald.stage_stat("times", "times")["items_local"]
+        self.assertGreaterEqual(answered, 200)
         scrape = Scrape(metrics_port(self.shoald))
         self.assertEqual(scrape.sum("shoal_pipeline_local_welcomed_total", pipeline="times"), 8)
         self.assertEqual(scrape.sum("shoal_worker_items_local_total", pipeline="times"), answered)

@@ -55,7 +55,7 @@ class TestOneNode(Case):
         self.assertRegex(self.ctl("get", "servingruntimes").out, r"(?m)^ +sorter +sort +server +1/1 +0 ")
         self.ctl("delete", "servingruntime", "sorter")
         self.wait_gone()
-        self.assertFalse(pathlib.Path(told["folder"]).exists())
+        wait_until(lambda: not pathlib.Path(told["folder"]).exists(), "its folder to go")
         wait_until(lambda: "rt:sorter" not in self.ctl("mesh", "nodes", "--json").out, "the label to go")
 
     def test_a_killed_one_comes_back_and_a_changed_one_replaces_it(self):

@@ -16,7 +16,7 @@ import grpc
 
 from shoal_client import Client, failure
 from shoal_ctl import shoalctl
-from shoal_fixture import Shoald, main, wait_until
+from shoal_fixture import WAIT_SECONDS, Shoald, main, wait_until
 from shoal_meshes import Etcd
 from shoal_metrics import Scrape, metrics_port
 from shoal_registry import Registrar
@@ -37,7 +37,7 @@ def node_of(runtime, name="node-1", **mesh):
     return Shoald({"message_mib": 1, "metrics": "127.0.0.1:0", "mesh": {"instance": name, "runtime": runtime, **mesh}})
 
 
-def call(registrar, model, timeout=10):
+def call(registrar, model, timeout=WAIT_SECONDS):
     return registrar.channel.unary_unary(METHOD).future(
         b"hello", timeout=timeout, metadata=(("mm-model-id", model),))
 

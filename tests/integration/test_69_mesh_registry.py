@@ -238,7 +238,7 @@ class TestBusy(Rig, unittest.TestCase):
                   for i in range(16)]  # two are sent, one waits
         wait_until(lambda: sum(order.done() for order in orders) >= 13, "the others to be refused")
         wait_until(lambda: node.stat()["mesh_store_waiting"] == 1, "one to wait")
-        self.assertGreaterEqual(node.stat()["mesh_writes_busy"], 13)
+        wait_until(lambda: node.stat()["mesh_writes_busy"] >= 13, "the refusals to be counted")
         etcd.process.send_signal(signal.SIGCONT)
         ends = [order.code() for order in orders]
         refused = [failure(order) for order, code in zip(orders, ends) if code is not Code.OK]
@@ -256,7 +256,7 @@ class TestLimits(Rig, unittest.TestCase):
         nodes = self.enterContext(Nodes(etcd, ["node-a"]))
         node, registrar = nodes["node-a"], nodes.at("node-a")
         self.addCleanup(etcd.process.send_signal, signal.SIGCONT)
-        self.assertEqual(node.stat()["mesh_batch_max"], 128)
+        wait_until(lambda: node.stat()["mesh_batch_max"] == 128, "the usual limit")
         etcd.process.send_signal(signal.SIGSTOP)  # so that they go together
         orders = [registrar.start("registerModel", modelId=f"m{i}", modelInfo={"type": "pupil", "path": "model"})
                   for i in range(32)]
