@@ -80,14 +80,14 @@ class Scrape:
 
 
 class Prometheus:
-    """A real one, that scrapes the given ports five times a second."""
+    """A real one, that scrapes the given ports twice a second."""
 
     def __init__(self, folder, ports):
         self.folder = folder
         self.port = free_port()
         targets = [f"127.0.0.1:{port}" for port in ports]
         (folder / "prometheus.yml").write_text(json.dumps({
-            "global": {"scrape_interval": "200ms", "scrape_timeout": "200ms"},
+            "global": {"scrape_interval": "500ms", "scrape_timeout": "500ms"},
             "scrape_configs": [{"job_name": "shoal", "static_configs": [{"targets": targets}]}]}))
 
     def __enter__(self):

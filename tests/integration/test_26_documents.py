@@ -53,7 +53,7 @@ class TestDocuments(unittest.TestCase):
         script = "".join(f"{command}\nprintf '\\036'\n" for command, _ in wanted)
         script = script.replace("localhost:8008", f"127.0.0.1:{port}")
         done = subprocess.run(["bash", "-eu", "-c", script], capture_output=True, text=True,
-                              timeout=WAIT_SECONDS, cwd=folder, env={**os.environ, **environment})
+                              timeout=2 * WAIT_SECONDS, cwd=folder, env={**os.environ, **environment})
         self.assertEqual(done.returncode, 0, done.stderr)
         for (command, output), printed in zip(wanted, done.stdout.split("\036")):
             self.assertEqual(printed.rstrip("\n"), output.rstrip("\n"), command)
@@ -117,6 +117,8 @@ class TestDocuments(unittest.TestCase):
         self.assertIn(etcd.url, config)
         config = config.rstrip("\n") + "\n  peers: ['127.0.0.1:0']\n  instance: "
         nodes = [self.enterContext(self.serving_node(f"{config}{name}\n")) for name in "abc"]
+        for node_ in nodes:
+            node_.wait_log("mesh_session_begun")
         (nodes[1].folder / "digits.yaml").write_text(manifest)
         self.check_serving(text, nodes[1], 6)
 

@@ -248,7 +248,7 @@ class TestSilence(SupervisionTest):
         (shoald.folder / "a.now").touch()
 
     def test_a_stopped_worker_goes_on(self):
-        shoald, client = self.start(rascal(run_timeout_ms=500))
+        shoald, client = self.start(rascal(run_timeout_ms=1000))
         self.trouble(shoald, client, "stop")
         shoald.wait_log("worker_silent pipeline=p .* action=continue")
         self.check_serves(client)
@@ -257,7 +257,7 @@ class TestSilence(SupervisionTest):
 
     def test_a_stuck_worker_is_replaced(self):
         """With an open batch: what waits in it is run by the successor."""
-        shoald, client = self.start(rascal(run_timeout_ms=500, batch_size=8, batch_wait="fixed",
+        shoald, client = self.start(rascal(run_timeout_ms=1000, batch_size=8, batch_wait="fixed",
                                            batch_wait_ms=60000))
         calls = [client.tell("wedge a", "p")] + [client.tell(f"echo {i}", "p") for i in range(7)]
         self.assertEqual(said(calls[0].result()), "wedge a")  # a full batch

@@ -78,7 +78,8 @@ class QueueTest(unittest.TestCase):
     def wait_all_gone(self):
         """No place, byte or slot is left behind."""
         return self.shoald.wait_stat(
-            "puppet", lambda stat: stat["waiting"] == stat["waiting_bytes"] == stat["slots_used"] == 0,
+            "puppet", lambda stat: stat["waiting"] == stat["waiting_bytes"] == stat["slots_used"]
+            == stat["blocks_used"] == 0,
             "all to be given back")
 
     def check_exhausted(self, future, *words):

@@ -311,10 +311,10 @@ class TestDirectory(unittest.TestCase):
         self.assertEqual(self.ask("one"), shoal_boosters.answers(5)[0])
         self.put_type("five", 6, "pink")
         self.wait_known("five")
-        lines = [line for line in self.shoald.stderr.splitlines() if "model_not_listed" in line]
-        self.assertEqual(len(lines), 2, lines)
         self.shoald.wait_log('model_not_listed pipeline=reds model="three" error=".*type \'green\'')
         self.shoald.wait_log('model_not_listed pipeline=reds model="four" error=".*type \'xgboost\'')
+        lines = [line for line in self.shoald.stderr.splitlines() if "model_not_listed" in line]
+        self.assertEqual(len(lines), 2, lines)
 
     def test_files_beside_directories(self):
         """A file is a model of its name; its format is its type, as of a directory without a key."""

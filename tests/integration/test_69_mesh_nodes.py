@@ -19,7 +19,7 @@ import grpc
 
 from shoal_client import Client, failure
 from shoal_ctl import environment, shoalctl
-from shoal_fixture import BIN, SOURCE, free_port, main, wait_until
+from shoal_fixture import BIN, SOURCE, WAIT_SECONDS, free_port, main, wait_until
 from shoal_meshes import Etcd, Nodes, mesh_node
 from shoal_metrics import fetch
 from shoal_pupil import Rig, key, said
@@ -276,7 +276,7 @@ class MeshOfThree(Rig, unittest.TestCase):
             env = environment(SHOAL_COUNTERS=str(nodes["node-b"].counters),
                               PATH=f"{BIN}:{os.environ['PATH']}")
             stopped = subprocess.run([SOURCE / "src" / "ctl" / "stop.sh", "wait"], env=env,
-                                     capture_output=True, text=True, timeout=60)
+                                     capture_output=True, text=True, timeout=2 * WAIT_SECONDS)
             self.assertEqual(stopped.returncode, 0, stopped.stdout + stopped.stderr)
             self.assertIsNotNone(nodes["node-b"].process.poll())
             nodes["node-b"].check_end()

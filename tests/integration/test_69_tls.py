@@ -75,7 +75,7 @@ class TestCallers(unittest.TestCase):
         self.check_refused(self.connect(name="alien"))
 
         pem, key = self.certificates.pem, self.certificates.key
-        shown = ["--target", self.shoald.target, "--timeout-ms", "5000", "--tls-name", NAME,
+        shown = ["--target", self.shoald.target, "--timeout-ms", "60000", "--tls-name", NAME,
                  "--tls-ca", pem("ca")]
         own = ["--tls-cert", pem("client"), "--tls-key", key("client")]
         x = ["--input", "x=UINT8[1]:7"]

@@ -15,7 +15,7 @@ import unittest
 import grpc
 
 from shoal_client import failure
-from shoal_fixture import Shoald, free_port, main, wait_until
+from shoal_fixture import WAIT_SECONDS, Shoald, free_port, main, wait_until
 from shoal_model_server import OIP, PREDICT, SERVICE, TF, ModelServer
 from shoal_registry import LOADED, LOADING_FAILED, Registrar
 
@@ -58,7 +58,7 @@ class Rig(unittest.TestCase):
         return self.registrar.register(model, path, json.dumps({"model_type": {"name": self.format}, **key}),
                                        "mt:whatever", loadNow=True, sync=True)
 
-    def start(self, model, timeout=20):
+    def start(self, model, timeout=WAIT_SECONDS):
         metadata = (("mm-model-id-bin", model.encode()),)
         if self.kind == "tfserving":
             stub = self.registrar.channel.unary_unary(

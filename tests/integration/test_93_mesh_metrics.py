@@ -155,9 +155,14 @@ class OneNode(Rig, unittest.TestCase):
             self.assertGreater(now[name], 0, name)
         self.assertGreaterEqual(now["mesh_txns_lost"], 0)
 
+    def look(self):
+        """Of one moment: the counters and what /metrics says, between two writes of the counters."""
+        before, scrape, stat = self.shoald.stat(), Scrape(metrics_port(self.shoald)), self.shoald.stat()
+        return (stat, scrape) if all(before[name] == stat[name] for name in stat if name.startswith("mesh_")
+                                     and name not in ("mesh_heard", "mesh_oldest")) else None
+
     def check_scrape(self):
-        stat = self.shoald.stat()
-        scrape = Scrape(metrics_port(self.shoald))
+        stat, scrape = wait_until(self.look, "counters that do not change")
         result = "shoal_mesh_calls_total"
         for value in ("here", "waited", "not_found", "cancelled", "load_failed", "failed"):
             self.assertEqual(scrape[result, {"result": value}], stat[f"mesh_calls_{value}"], value)

@@ -23,7 +23,7 @@
 #include "base/clock.h"
 #include "client/link.h" /* and with it the library */
 
-#define PATIENCE_NS (30 * NS_PER_S)
+#define PATIENCE_NS (60 * NS_PER_S)
 enum { TAG = 4711 };
 
 #define PROBE_STAGE(name, workers)                                                                 \

@@ -25,7 +25,7 @@
 
 #include "../ports.h"
 
-enum { WAIT_S = 20, LARGE_BYTES = 8 << 20, HEADER_MAX = 4096 };
+enum { WAIT_S = 60, LARGE_BYTES = 8 << 20, HEADER_MAX = 4096 };
 
 /* ---- a server ---- */
 

@@ -38,7 +38,7 @@ enum {
     HUGE_BYTES = 64 << 20,
     CONNECTIONS_MAX = 1000
 };
-enum { WAIT_S = 20, OPEN_MAX_COUNT = 8 };
+enum { WAIT_S = 60, OPEN_MAX_COUNT = 8 };
 
 struct rig {
     struct http_thread *http;

@@ -188,7 +188,7 @@ setup_talk(void **state)
 static int
 setup_talk_hasty(void **state)
 {
-    return setup_talk_with(state, 100 * (int64_t)NS_PER_MS, PAUSE_NS);
+    return setup_talk_with(state, NS_PER_S, PAUSE_NS);
 }
 
 static int
@@ -282,7 +282,9 @@ TEST_CASE(test_pause)
              SENT_MAX);
     say(fd, head);
     char *piece = calloc(1, PIECE_BYTES);
-    size_t sent = 0;
+    say_bytes(fd, piece, PIECE_BYTES);
+    wait_count(&talk->paused, 1, "pauses");
+    size_t sent = PIECE_BYTES;
     struct pollfd look = {.fd = fd, .events = POLLOUT};
     while (sent < SENT_MAX && poll(&look, 1, 200) > 0) {
         ssize_t more = send(fd, piece, PIECE_BYTES, MSG_NOSIGNAL | MSG_DONTWAIT);

@@ -26,7 +26,7 @@
 #include "mesh/store/store.h"
 #include "rpc/rpc.h"
 
-enum { PATIENCE_S = 40, JOBS_MAX = 4096, LARGE_BYTES = 3 << 20 };
+enum { PATIENCE_S = 60, JOBS_MAX = 4096, LARGE_BYTES = 3 << 20 };
 
 /* Of houses and of callers that are opened from now on; NULL: none. */
 static struct rpc_tls *rig_server_tls;

@@ -29,7 +29,7 @@
 #define RIG_SLOTS 4
 #endif
 
-enum { WAIT_S = 30, SLOTS = RIG_SLOTS, CALLS_MAX = 64 };
+enum { WAIT_S = 60, SLOTS = RIG_SLOTS, CALLS_MAX = 64 };
 
 /* One request of the test's, and what became of it. */
 struct call {

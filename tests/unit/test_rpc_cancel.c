@@ -221,7 +221,7 @@ static void
 adjust_impatient(struct rpc_server_options *options)
 {
     options->keepalive_time_ns = 100 * NS_PER_MS;
-    options->keepalive_timeout_ns = 500 * NS_PER_MS;
+    options->keepalive_timeout_ns = 2 * NS_PER_S; /* it sends a call first */
 }
 
 /* A caller with a call that is held. */
@@ -352,7 +352,7 @@ TEST_CASE(test_cancel_all_ends_idle_connections)
     rpc_server_stop(rig->server);
     rpc_server_cancel_all(rig->server);
     rig_join(rig);
-    assert_true(clock_now_ns() - start_ns < 10 * NS_PER_S);
+    assert_true(clock_now_ns() - start_ns < PATIENCE_S * NS_PER_S);
     close(fd);
     rig_destroy(rig);
 }

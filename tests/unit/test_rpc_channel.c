@@ -3,7 +3,7 @@
  * The client: it waits for a server that is not there yet, gives up at its deadline, finds a server
  * again that was started anew, and is not led astray by a proxy in the environment.
  *
- * ctest: timeout=60
+ * ctest: timeout=120
  */
 #include "test_rpc_rig.h"
 

@@ -4,7 +4,7 @@
  * stale socket nor a living server is ever taken for the other. Servers are real; "somebody else"
  * is a plain socket or a second server.
  *
- * ctest: timeout=60
+ * ctest: timeout=120
  */
 #include <dirent.h>
 #include <netinet/in.h>

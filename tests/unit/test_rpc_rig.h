@@ -27,7 +27,7 @@
 #include "rpc/internal.h"
 #include "rpc/rpc.h"
 
-enum { HELD_MAX = 4096, QUEUES_MAX = 4, PATIENCE_S = 20, RIG_ARMED_CALLS = 16 };
+enum { HELD_MAX = 4096, QUEUES_MAX = 4, PATIENCE_S = 60, RIG_ARMED_CALLS = 16 };
 
 /* Not the library's own default of 4 MiB. */
 #define RIG_LIMIT_BYTES ((size_t)5 << 20)

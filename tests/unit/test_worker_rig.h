@@ -39,7 +39,7 @@
 enum { RIG_STAGES_MAX = 3, RIG_WORKERS_MAX = 3, RIG_SLOTS = 256 };
 
 /* Nothing here takes longer, not even under sanitizers on a busy machine. */
-#define RIG_PATIENCE_NS (20 * NS_PER_S)
+#define RIG_PATIENCE_NS (60 * NS_PER_S)
 
 struct rig_stage {
     const char
