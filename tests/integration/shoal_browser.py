@@ -50,6 +50,15 @@ class Browser:
         self.driver.quit()
         shutil.rmtree(self.folder, ignore_errors=True)
 
+    def renew(self):
+        """For another test: without a page, and all that the one before has left."""
+        self.open("about:blank")
+        self.driver.execute_cdp_cmd("Network.clearBrowserCookies", {})
+        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+        self.resize(*self.size)
+        self.complaints()
+        self.asked()
+
     def resize(self, width, height, scale=1):
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {
             "width": width, "height": height, "deviceScaleFactor": scale, "mobile": width < 600})

@@ -26,7 +26,7 @@ import urllib.request
 import grpc
 
 import shoal_boosters
-from shoal_fixture import Shoald, free_port, node, pipeline, stage, wait_until
+from shoal_fixture import WAIT_SECONDS, Shoald, free_port, node, pipeline, stage, wait_until
 from shoal_registry import LOADED, Registrar
 
 MIB = 1 << 20
@@ -85,7 +85,7 @@ class Etcds:
     def ask(url, path, **request):
         """Over the JSON gateway; raises OSError if it does not answer, or refuses."""
         body = json.dumps(request).encode() if request else None
-        with urllib.request.urlopen(f"{url}{path}", body, timeout=10) as response:
+        with urllib.request.urlopen(f"{url}{path}", body, timeout=WAIT_SECONDS) as response:
             return json.load(response)
 
     def wait_answers(self, url):

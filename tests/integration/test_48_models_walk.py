@@ -27,7 +27,7 @@ class TestWalk(unittest.TestCase):
     def test_short(self):
         small = shoal_fixture.sanitized()
         plan = (shoal_walk.Plan(models=400, fit=40, loads=600, seconds_max=200) if small else
-                shoal_walk.Plan(models=600, fit=60, loads=800, seconds_max=200))
+                shoal_walk.Plan(models=300, fit=30, loads=400, seconds_max=200))
         report = shoal_walk.run(plan, shoal_fixture.draw_seed(), small)
         shoal_walk.tell(report)
         self.assertEqual(report["problems"], [])

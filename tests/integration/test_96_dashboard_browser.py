@@ -87,10 +87,14 @@ class Load:
 
 
 class InBrowser(unittest.TestCase):
-    """Each test has a browser, which in the end has complained about nothing."""
+    """The tests of a class have a browser, which has complained about nothing when each ends."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.browser = cls.enterClassContext(Browser())
 
     def setUp(self):
-        self.browser = self.enterContext(Browser())
+        self.browser.renew()
         self.expected = []  # complaints that are meant
 
     def go(self, shoald, page="", scheme="http"):

@@ -49,6 +49,17 @@ class Model:
         self.process.wait()
         self.process.stdout.close()
 
+    def stop(self):
+        if self.process.poll() is None:
+            self.kill()
+
+    def renew(self):
+        """For the next test: it runs, and behaves."""
+        if self.process.poll() is None:
+            self.fault("")
+        else:
+            self.start()
+
     def ask(self, path, body=None):
         data = json.dumps(body).encode() if body is not None else None
         with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", data, WAIT_SECONDS) as answer:
@@ -136,14 +147,21 @@ class Gateway:
 
 
 class GatewayTest(unittest.TestCase):
+    """A gateway of its own before two servers that tests share, since they start slowly."""
+
     keys = {}
     files = {}
     options = ()
+    shared = {}  # by options
 
     def setUp(self):
-        self.models = [Model("one", *self.options), Model("two", *self.options)]
+        if self.options not in self.shared:
+            self.shared[self.options] = [Model(name, *self.options) for name in ("one", "two")]
+            for model in self.shared[self.options]:
+                unittest.addModuleCleanup(model.stop)
+        self.models = self.shared[self.options]
         for model in self.models:
-            self.addCleanup(model.kill)
+            model.renew()
         self.gateway = Gateway(self.models, self.files, **self.keys)
         self.addCleanup(self.gateway.close)
         self.gateway.wait_up(*self.models)
@@ -238,12 +256,12 @@ class Passing(GatewayTest):
         served = {self.gateway.chat(text="p" * 4000)[1]["x-served-by"] for _ in range(6)}
         self.assertEqual(len(served), 1)
         self.assertGreater(self.gateway.figures()["prefix_blocks_matched_total"], 200)
-        first = self.gateway.chat("red", "q")[1]["x-served-by"]
+        first = self.gateway.chat("green", "q")[1]["x-served-by"]  # no other test has it loaded
         wait_until(lambda: self.gateway.figures()[f'endpoint_adapters{{endpoint="{first}"}}'] > 0,
                    "the adapter is not seen as loaded")
         for _ in range(6):
             wait_until(self.is_idle, "a queue seems to remain")
-            self.assertEqual(self.gateway.chat("red", "r")[1]["x-served-by"], first)
+            self.assertEqual(self.gateway.chat("green", "r")[1]["x-served-by"], first)
 
     def is_idle(self):
         figures = self.gateway.figures()
@@ -357,6 +375,7 @@ class Failing(GatewayTest):
         self.assertIn("no model server", json.loads(body)["error"]["message"])
 
     def test_a_client_that_leaves_is_noticed(self):
+        before = self.cancelled()
         link = http.client.HTTPConnection("127.0.0.1", self.gateway.port, timeout=WAIT_SECONDS)
         link.request("POST", CHAT, json.dumps({"model": "base", "messages": ["x"],
                                                "max_tokens": 100_000, "stream": True}))
@@ -364,10 +383,12 @@ class Failing(GatewayTest):
         answer.read(10)
         answer.close()
         link.close()
-        wait_until(lambda: sum(model.ask("/test/last")["cancelled"] for model in self.models) == 1,
-                   "no server was told")
+        wait_until(lambda: self.cancelled() == before + 1, "no server was told")
         self.assertEqual(self.gateway.figures()["cancelled_total"], 1)
         self.assertEqual(self.gateway.figures()["requests_open"], 0)
+
+    def cancelled(self):
+        return sum(model.ask("/test/last")["cancelled"] for model in self.models)
 
 
 class Hanging(GatewayTest):
@@ -634,8 +655,7 @@ class Changing(GatewayTest):
         self.gateway.list([self.models[0], third])
         self.gateway.wait_up(third)
         wait_until(lambda: 'endpoint_up{endpoint="two"}' not in self.gateway.figures(), "two leaves")
-        for model in self.models[:1]:
-            model.kill()
+        self.models[0].kill()
         self.assertEqual(self.gateway.chat()[1]["x-served-by"], "three")
         with open(os.path.join(self.gateway.folder.name, "servers.yaml"), "w",
                   encoding="utf-8") as file:
