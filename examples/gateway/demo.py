@@ -110,7 +110,7 @@ class Gateway:
             {"name": one.name, "address": "127.0.0.1", "port": str(one.port)} for one in servers]}))
         (folder / "gateway.yaml").write_text(json.dumps({
             "listen": f"127.0.0.1:{self.port}", "metrics": f"127.0.0.1:{self.admin}",
-            "endpoints": "servers.yaml", **keys}))
+            "endpoints": "servers.yaml", "scrape_timeout_ms": 10_000, **keys}))  # a busy machine
         self.process = start([BUILD / "bin" / "shoal-gateway", folder / "gateway.yaml"], self.log)
         for one in servers:
             self.wait_up(one)

@@ -15,7 +15,7 @@ import unittest
 
 import shoal_fixture
 from shoal_ctl import LATE, NEGATIVE, environment, shoalctl
-from shoal_fixture import EXAMPLES, MODELETS, SOURCE, Shoald, node, pipeline, stage, wait_until
+from shoal_fixture import EXAMPLES, MODELETS, SOURCE, Shoald, node, pipeline, stage
 
 # As written, as it comes back in JSON.
 TENSORS = {
@@ -138,8 +138,7 @@ class TestInfer(unittest.TestCase):
         done = self.infer("puppet", "--input", "say=BYTES[1]:hold late", "--timeout-ms", "300",
                           "--json", code=LATE)
         self.assertEqual(done.json["status"], "DEADLINE_EXCEEDED")
-        wait_until((self.folder / "late.held").exists, "the puppet to hold the request")
-        (self.folder / "late.go").touch()
+        (self.folder / "late.go").touch()  # on a busy machine the deadline comes before the puppet
         self.shoald.wait_all_returned("puppet")
 
     def test_the_environment_names_the_node(self):

@@ -28,7 +28,7 @@ class TestReady(unittest.TestCase):
         cls.shoald = cls.enterClassContext(Shoald(ECHO))
 
     def test_by_the_file(self):
-        done = shoalctl("status", "--counters", self.shoald.counters, "--wait-ready", 30, "--json")
+        done = shoalctl("status", "--counters", self.shoald.counters, "--wait-ready", 60, "--json")
         self.assertTrue(done.json["ready"])
         self.assertEqual(done.json["node"]["pid"], self.shoald.pid)
         self.assertEqual(done.json["node"]["state"], "ready")
@@ -46,7 +46,7 @@ class TestReady(unittest.TestCase):
             self.assertLess(one["heartbeat_age_ns"], 60e9)
 
     def test_by_the_file_for_people(self):
-        done = shoalctl("status", "--counters", self.shoald.counters, "--wait-ready", 30)
+        done = shoalctl("status", "--counters", self.shoald.counters, "--wait-ready", 60)
         self.assertRegex(done.out, rf"(?m)^node   ready, pid {self.shoald.pid}, up .*heartbeat ")
         self.assertRegex(done.out, r"(?m)^model  echo  ready$")
         for worker in self.shoald.workers():
@@ -55,7 +55,7 @@ class TestReady(unittest.TestCase):
 
     def test_over_grpc(self):
         done = shoalctl("status", "echo", "--target", self.shoald.target, "--counters",
-                        self.shoald.counters, "--wait-ready", 30, "--json")
+                        self.shoald.counters, "--wait-ready", 60, "--json")
         target = done.json["target"]
         self.assertEqual((target["live"], target["ready"], target["name"]), (True, True, "shoal"))
         self.assertRegex(target["version"], r"^\d+\.\d+\.\d+$")
@@ -78,7 +78,7 @@ class TestReady(unittest.TestCase):
             self.assertTrue(done.json["node"]["live"])  # it holds its lock all the same
         finally:
             self.shoald.signal(signal.SIGCONT)
-        shoalctl("status", "--target", self.shoald.target, "--wait-ready", 30)
+        shoalctl("status", "--target", self.shoald.target, "--wait-ready", 60)
 
 
 class TestLife(unittest.TestCase):
@@ -125,7 +125,7 @@ class TestLife(unittest.TestCase):
             new = shoald.wait_successor(old)
             busy.wait(shoal_fixture.WAIT_SECONDS)
             self.assertEqual(busy.returncode, OK)
-            worker, = shoalctl("status", "--counters", shoald.counters, "--wait-ready", 30,
+            worker, = shoalctl("status", "--counters", shoald.counters, "--wait-ready", 60,
                                "--json").json["workers"]
             self.assertEqual((worker["pid"], worker["stage_restarts"]), (new.pid, 1))
             busy = subprocess.Popen(

@@ -460,7 +460,7 @@ class TestFiveAtOnce(Case):
 
 
 class TestDeadline(Case):
-    keys = {"load_timeout_ms": 1500}
+    keys = {"load_timeout_ms": 4000}
 
     def test_late(self):
         weights = os.urandom(1 << 20)
