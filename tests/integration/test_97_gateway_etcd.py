@@ -16,7 +16,7 @@ from shoal_certificates import Certificates
 from shoal_fixture import BIN, main, wait_until
 from shoal_meshes import Etcd
 from test_97_gateway import Gateway, Model
-from test_97_gateway_resources import PATIENT, llm_route, pool
+from test_97_gateway_resources import llm_route, pool
 
 FOLDER = "/tas-runtime/test/manifests"
 
@@ -38,7 +38,7 @@ class EtcdTest(unittest.TestCase):
         cls.addClassCleanup(cls.model.kill)
 
     def gateway(self, etcd, **keys):
-        gateway = Gateway([self.model], store=f"etcd:{etcd.url}", store_service="test", **PATIENT, **keys)
+        gateway = Gateway([self.model], store=f"etcd:{etcd.url}", store_service="test", **keys)
         self.addCleanup(gateway.close)
         return gateway
 
