@@ -4,7 +4,8 @@
 
 Proves: a runtime is started with its arguments, variables, limits and folder, becomes READY and serves;
 what this node cannot run is told by name, and both documents' full examples run once only image,
-command and secret are there; a changed manifest is run instead, unless this node cannot run it.
+command and secret are there, also with our modelets; a changed manifest is run instead, unless this
+node cannot run it.
 ctest: timeout=240
 """
 
@@ -12,8 +13,10 @@ import json
 import os
 import pathlib
 import signal
+import unittest
 
-from shoal_fixture import main, wait_until
+import shoal_boosters
+from shoal_fixture import BIN, BUILD, main, node, pipeline, sanitized, stage, wait_until
 from shoal_hosting import PROGRAM, Case, container, runtime, service
 
 
@@ -207,6 +210,13 @@ spec:
 class TestDocuments(Case):
     """The full examples of both documents."""
 
+    def replaced(self, example, *command):
+        """With other words only where a node of this host lacks what they name."""
+        lines = "".join(f"        - {json.dumps(str(word))}\n" for word in command)
+        return (example.replace("key: mykey", "key: mykey\n              name: my-secret")
+                .replace("image: image", "image: there")
+                .replace("        - command\n        - command2\n", lines))
+
     def check(self, example, user, kind, name):
         self.start(node_labels=["kubernetes.io/arch=amd64"], images={"there": "/bin/true"}, run_commands="on")
         self.apply(example, user)
@@ -216,10 +226,7 @@ class TestDocuments(Case):
         self.assertIn('env "fromSecret": no Secret is named: set the name of the one with the key "mykey"', parts[0])
         self.assertIn('image "image" is no program of this node: add `images: {"image": COMMAND}`', parts[1])
         self.assertIn('command "command" is no program of this host', parts[2])
-        self.apply(example.replace("key: mykey", "key: mykey\n              name: my-secret")
-                   .replace("image: image", "image: there")
-                   .replace("- command\n", f"- {PROGRAM.split()[0]}\n")
-                   .replace("- command2\n", f"- {PROGRAM.split()[1]}\n        - serve=127.0.0.1:1234\n"))
+        self.apply(self.replaced(example, *PROGRAM.split(), "serve=127.0.0.1:1234"))
         self.assertIn('Secret "my-secret" does not exist; its key is "mykey"',
                       self.wait_state("example-runtime", "Unable", message="my-secret")["message"])
         self.apply({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "my-secret"},
@@ -231,6 +238,26 @@ class TestDocuments(Case):
         self.assertEqual((told["env"]["name"], told["env"]["fromSecret"]), ("value", "hush"))
         self.assertEqual(told["path"], "my_models/mnist-model")
         self.assertEqual(json.loads(told["key"])["model_type"]["version"], "1")
+
+    @unittest.skipIf(sanitized(), "a sanitizer takes more memory than the example's limit")
+    def test_with_our_modelets(self):
+        """The container is a shoald, whose address, arguments and limits are the example's."""
+        self.start(node_labels=["kubernetes.io/arch=amd64"], images={"there": "/bin/true"}, run_commands="on")
+        (self.at.folder / "my_models").mkdir()
+        shoal_boosters.write(self.at.folder / "my_models" / "mnist-model", 1)
+        modelet = BUILD / "lib" / "shoal" / "libxgboost_modelet.so"
+        config = self.at.folder / "container.yaml"
+        config.write_text(json.dumps(node(
+            pipeline("boosters", stage(modelet), slots=8,
+                     models={"root": str(self.at.folder), "memory_mib": 64, "watch": "no"}),
+            listen=["127.0.0.1:1234"], runtime=["127.0.0.1:1234"])))
+        self.apply({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "my-secret"},
+                    "data": {"mykey": "aHVzaA=="}},
+                   self.replaced(EXAMPLE, "/bin/sh", "-c", f"exec {BIN / 'shoald'} {config}"), OF_SERVICES)
+        self.wait_ready("my-mnist-isvc")
+        answer = self.registrar.infer(metadata=(("mm-vmodel-id", "my-mnist-isvc"),),
+                                      inputs=(shoal_boosters.tensor(0),))
+        self.assertEqual(shoal_boosters.value_of(answer), shoal_boosters.answers(1)[0])
 
     def test_of_inference_services(self):
         self.check(EXAMPLE, OF_SERVICES, "isvc", "my-mnist-isvc")

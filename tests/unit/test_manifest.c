@@ -366,6 +366,77 @@ TEST_CASE(test_each_mistake_names_its_field)
         bad(rows[i].text, rows[i].mistake);
 }
 
+/* "Spec Attributes", which both documents have, in their order. Each is read, refuses what it
+ * cannot be, by name, and is refused by name under another name: none is passed over. */
+TEST_CASE(test_documents_attributes)
+{
+#define OWN(container) RUNTIME META("r") "spec: {containers: [{" container "}]}\n"
+    static const struct {
+        const char *name, *good, *bad, *mistake;
+    } rows[] = {
+        {"multiModel", SPEC("  multiModel: true"), SPEC("  multiModel: 1"),
+         "spec.multiModel: must"},
+        {"disabled", SPEC("  disabled: true"), SPEC("  disabled: no"), "spec.disabled: must"},
+        {"containers", OWN("name: c, image: i"), RUNTIME META("r") "spec: {containers: c}\n",
+         "spec.containers: must"},
+        {"image", OWN("name: c, image: i"), OWN("name: c"), "spec.containers[0].image: is missing"},
+        {"command", OWN("name: c, image: i, command: [a]"), OWN("name: c, image: i, command: a"),
+         "spec.containers[0].command: must"},
+        {"args", OWN("name: c, image: i, args: [a]"), OWN("name: c, image: i, args: [{}]"),
+         "spec.containers[0].args[0]: must"},
+        {"resources", OWN("name: c, image: i, resources: {requests: {cpu: 1m}}"),
+         OWN("name: c, image: i, resources: {requests: {cpu: few}}"),
+         "spec.containers[0].resources.requests.cpu: must"},
+        {"imagePullPolicy", OWN("name: c, image: i, imagePullPolicy: Always"),
+         OWN("name: c, image: i, imagePullPolicy: Often"),
+         "spec.containers[0].imagePullPolicy: must"},
+        {"workingDir", OWN("name: c, image: i, workingDir: /d"),
+         OWN("name: c, image: i, workingDir: [/d]"), "spec.containers[0].workingDir: must"},
+        {"grpcEndpoint", SPEC("  grpcEndpoint: port:1"), SPEC("  grpcEndpoint: port:x"),
+         "spec.grpcEndpoint: must"},
+        {"grpcDataEndpoint", SPEC("  grpcDataEndpoint: 'unix:/d/s'"),
+         SPEC("  grpcDataEndpoint: 'unix:s'"), "spec.grpcDataEndpoint: must"},
+        {"supportedModelFormats", SPEC("  supportedModelFormats: [{name: f}]"),
+         SPEC("  supportedModelFormats: f"), "spec.supportedModelFormats: must"},
+        {"name", SPEC("  supportedModelFormats: [{name: f}]"),
+         SPEC("  supportedModelFormats: [{version: '1'}]"),
+         "spec.supportedModelFormats[0].name: is missing"},
+        {"version", SPEC("  supportedModelFormats: [{name: f, version: '1'}]"),
+         SPEC("  supportedModelFormats: [{name: f, version: 1}]"),
+         "spec.supportedModelFormats[0].version: must"},
+        {"storageHelper", SPEC("  storageHelper: {disabled: true}"),
+         SPEC("  storageHelper: {disabled: 1}"), "spec.storageHelper.disabled: must"},
+        {"nodeSelector", SPEC("  nodeSelector: {a: b}"), SPEC("  nodeSelector: [a]"),
+         "spec.nodeSelector: must"},
+        {"affinity", SPEC("  affinity: {nodeAffinity: {}}"), SPEC("  affinity: {podAffinity: {}}"),
+         "spec.affinity.podAffinity: is not supported"},
+        {"tolerations", SPEC("  tolerations: [{operator: Exists}]"),
+         SPEC("  tolerations: [{effect: Never}]"), "spec.tolerations[0].effect: must"},
+        {"replicas", SPEC("  replicas: 2"), SPEC("  replicas: two"), "spec.replicas: must"},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        char other[512];
+        struct manifest_file file = good(rows[i].good);
+        manifest_file_free(&file);
+        bad(rows[i].bad, rows[i].mistake);
+
+        const char *end = strstr(strstr(rows[i].good, "spec:"), rows[i].name);
+        assert_non_null(end);
+        end += strlen(rows[i].name);
+        snprintf(other, sizeof(other), "%.*sX%s", (int)(end - rows[i].good), rows[i].good, end);
+        struct error error = ERROR_NONE;
+        assert_int_equal(manifest_read("f", other, strlen(other), &file, &error),
+                         STATUS_INVALID_ARGUMENT);
+        snprintf(other, sizeof(other), "%sX: is not a field of it", rows[i].name);
+        bool is_told = false;
+        for (uint32_t k = 0; k < file.mistake_count; k++)
+            is_told = is_told || strstr(file.mistakes[k], other) != NULL;
+        if (!is_told)
+            fail_msg("\"%s\" is no mistake: %s", other, file.mistakes[0]);
+        manifest_file_free(&file);
+    }
+}
+
 TEST_CASE(test_configuration_annotations_and_marks)
 {
     static const struct {
