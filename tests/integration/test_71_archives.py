@@ -4,6 +4,7 @@
 ctest: timeout=300
 """
 
+import gzip
 import hashlib
 import io
 import json
@@ -216,6 +217,20 @@ class TestHostileArchives(Case):
         wrong[wrong.rindex(b"PK\1\2") + 16] ^= 1
         self.refused("it cannot be unpacked", bytes(wrong), "m.zip")
         self.refused("there is no file in it", tar(folder("a")))
+
+    def test_checksums_of_gzip(self):
+        """They follow the archive's end, which is as far as a reader of tar reads."""
+        for plain in (tar(("evil", b"x" * 1000), mode="w"), tar(("evil", os.urandom(1 << 20)), mode="w")):
+            good = gzip.compress(plain)
+            for place, said in ((-8, "incorrect data check"), (-1, "incorrect length check")):
+                wrong = bytearray(good)
+                wrong[place] ^= 1
+                self.refused(f"it cannot be unpacked: {said}", bytes(wrong))
+            for cut in (1, 7, 8, 9):
+                self.refused("it cannot be unpacked: unexpected end of file", good[:-cut])
+        self.refused("over 16 MiB follow its end", gzip.compress(tar(("evil", b"x"), mode="w") + bytes(17 << 20)))
+        self.store.objects["models"]["m.tgz"] = gzip.compress(tar(*TestArchives.files(self), mode="w")) + bytes(512)
+        self.load("m", "m.tgz", MINE)
 
 
 class TestSmallCache(Case):

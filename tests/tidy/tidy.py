@@ -126,7 +126,7 @@ LIBRARIES = [
                     "src/serving/manifest/model.c",
                     "src/serving/storage/digest.c", "src/serving/storage/place.c",
                     "src/serving/storage/role*.c", "src/serving/storage/sigv4.c"]),
-    (r"<zlib\.h>", ["src/rpc/inflate.c", "src/http/inflate.c"]),
+    (r"<zlib\.h>", ["src/rpc/inflate.c", "src/http/inflate.c", "src/serving/storage/unpack.c"]),
     (r"<yaml\.h>", ["src/yaml/tree.c", "src/gateway/config/yaml_file.c"]),
     (r"<xxhash\.h>", ["src/gateway/core/prefix.c"]),
     (r"<curl/", ["src/coordinator/telemetry/trace_http.c", "src/mesh/etcd/exchange.c",

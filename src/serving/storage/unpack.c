@@ -10,7 +10,9 @@
  *      was made before the first of them.
  *  U3. Then the kernel says whether each link ends at something inside.
  *  U4. Folders are made for what is in them. Hard links and devices are refused.
- *  U5. What an archive unpacks to is limited by its own size, and counts in the cache's limit;
+ *  U5. A checksum that is wrong makes the archive a broken one. libarchive compares those of zip;
+ *      gzip's are zlib's to compare, and come after the archive's end, so a tar is read to its own.
+ *  U6. What an archive unpacks to is limited by its own size, and counts in the cache's limit;
  *      folders count as FOLDER_BYTES each, for names of a few bytes make thousands.
  */
 #include <errno.h>
@@ -20,12 +22,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <archive.h>
 #include <archive_entry.h>
+#include <zlib.h>
 
 #include "base/check.h"
 #include "serving/storage/cache_tree.h"
@@ -48,7 +52,8 @@ struct unpack_link {
 struct unpack {
     struct storage_job *job;
     struct archive *archive;
-    int fd;
+    int fd;     /* -1: `tar` has it */
+    gzFile tar; /* packed by gzip or not; NULL: a zip */
     uint64_t archive_bytes, bytes, bytes_max;
     uint64_t read_bytes;
     uint32_t entries;
@@ -59,16 +64,42 @@ struct unpack {
 
 /* ---- what libarchive reads ---- */
 
+/* NULL: there is none, also at the end. */
+static const char *
+gzip_error(gzFile tar)
+{
+    int code = Z_OK;
+    const char *text = gzerror(tar, &code); /* "<fd:3>: text" */
+    const char *said = strstr(text, ": ");
+    return code == Z_OK ? NULL : said != NULL ? said + 2 : text;
+}
+
+/* Returns -1 with libarchive's error set. */
+static ssize_t
+read_some(struct unpack *unpack)
+{
+    if (unpack->tar != NULL) {
+        int bytes = gzread(unpack->tar, unpack->in, BLOCK_BYTES);
+        const char *said = bytes <= 0 ? gzip_error(unpack->tar) : NULL;
+        if (said == NULL)
+            return bytes;
+        archive_set_error(unpack->archive, EINVAL, "%s", said);
+        return -1;
+    }
+    ssize_t bytes = read(unpack->fd, unpack->in, BLOCK_BYTES);
+    if (bytes < 0)
+        archive_set_error(unpack->archive, errno, "reading it: %s", strerrorname_np(errno));
+    return bytes;
+}
+
 static la_ssize_t
 on_read(struct archive *archive, void *context, const void **block)
 {
     struct unpack *unpack = context;
-    ssize_t bytes = read(unpack->fd, unpack->in, BLOCK_BYTES);
+    ssize_t bytes = read_some(unpack);
     *block = unpack->in;
-    if (bytes < 0) {
-        archive_set_error(archive, errno, "reading it: %s", strerrorname_np(errno));
+    if (bytes < 0)
         return -1;
-    }
     unpack->read_bytes += (uint64_t)bytes;
     if (unpack->entries == 0 && unpack->read_bytes > DIRECTORY_BYTES_MAX) {
         archive_set_error(archive, EFBIG, "its directory has more than %d MiB",
@@ -85,20 +116,33 @@ on_seek(struct archive *archive, void *context, la_int64_t offset, int whence)
     return lseek(((struct unpack *)context)->fd, offset, whence);
 }
 
+static void
+open_format(struct unpack *unpack, const char *name)
+{
+    struct archive *archive = unpack->archive = archive_read_new();
+    const char *ending = strrchr(name, '.');
+    CHECK(archive != NULL && ending != NULL &&
+          archive_read_set_read_callback(archive, on_read) == ARCHIVE_OK &&
+          archive_read_set_callback_data(archive, unpack) == ARCHIVE_OK);
+    if (strcasecmp(ending, ".zip") == 0) {
+        CHECK(archive_read_support_format_zip_seekable(archive) == ARCHIVE_OK &&
+              archive_read_set_seek_callback(archive, on_seek) == ARCHIVE_OK);
+        return;
+    }
+    CHECK(archive_read_support_format_tar(archive) == ARCHIVE_OK);
+    unpack->tar = gzdopen(unpack->fd, "rb");
+    CHECK(unpack->tar != NULL && gzbuffer(unpack->tar, BLOCK_BYTES) == 0);
+    unpack->fd = -1;
+}
+
 static enum status
 open_archive(struct unpack *unpack, const char *path, struct error *error)
 {
     struct stat info;
-    struct archive *archive = unpack->archive = archive_read_new();
-    CHECK(archive != NULL && archive_read_support_filter_gzip(archive) == ARCHIVE_OK &&
-          archive_read_support_format_tar(archive) == ARCHIVE_OK &&
-          archive_read_support_format_zip_seekable(archive) == ARCHIVE_OK &&
-          archive_read_set_read_callback(archive, on_read) == ARCHIVE_OK &&
-          archive_read_set_seek_callback(archive, on_seek) == ARCHIVE_OK &&
-          archive_read_set_callback_data(archive, unpack) == ARCHIVE_OK);
     unpack->fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     if (unpack->fd < 0 || fstat(unpack->fd, &info) != 0)
         return error_set_errno(error, "opening the archive");
+    open_format(unpack, path);
     unpack->archive_bytes = (uint64_t)info.st_size;
     unpack->bytes_max = FACTOR_MAX * unpack->archive_bytes;
     if (unpack->bytes_max < BYTES_ANYWAY)
@@ -108,10 +152,9 @@ open_archive(struct unpack *unpack, const char *path, struct error *error)
 
 /* libarchive's texts quote names. */
 static enum status
-broken(const struct unpack *unpack, struct error *error)
+broken(const char *said, struct error *error)
 {
     char text[160];
-    const char *said = archive_error_string(unpack->archive);
     snprintf(text, sizeof(text), "%s", said != NULL ? said : "no reason is given");
     for (char *at = text; *at != '\0'; at++)
         *at = (unsigned char)*at < ' ' || (unsigned char)*at >= 0x7f ? '?' : *at;
@@ -176,7 +219,7 @@ write_file(struct unpack *unpack, struct error *error)
             status = sink_write(&sink, unpack->out, (size_t)bytes, error);
     }
     if (status == STATUS_OK && bytes < 0)
-        status = broken(unpack, error);
+        status = broken(archive_error_string(unpack->archive), error);
     file->bytes = sink.at;
     sink_close(&sink, status == STATUS_OK ? file->digest : NULL);
     return status == STATUS_OK ? job_judge_file(job, file, error) : status;
@@ -305,6 +348,24 @@ make_links(struct unpack *unpack, struct error *error)
     return status;
 }
 
+/* U5. What follows the archive is dropped. */
+static enum status
+read_to_end(struct unpack *unpack, struct error *error)
+{
+    uint64_t bytes = 0;
+    int more;
+    while ((more = gzread(unpack->tar, unpack->out, BLOCK_BYTES)) > 0) {
+        bytes += (uint64_t)more;
+        if (bytes > BYTES_ANYWAY)
+            return error_set(error, STATUS_INVALID_ARGUMENT, "over %d MiB follow its end",
+                             (int)(BYTES_ANYWAY >> 20));
+        if (job_check(unpack->job, error) != STATUS_OK)
+            return error->status;
+    }
+    const char *said = gzip_error(unpack->tar);
+    return said != NULL ? broken(said, error) : STATUS_OK;
+}
+
 static enum status
 take_all(struct unpack *unpack, struct error *error)
 {
@@ -319,7 +380,9 @@ take_all(struct unpack *unpack, struct error *error)
             status = take_entry(unpack, entry, error);
     }
     if (status == STATUS_OK && got < ARCHIVE_WARN)
-        status = broken(unpack, error);
+        status = broken(archive_error_string(unpack->archive), error);
+    if (status == STATUS_OK && unpack->tar != NULL)
+        status = read_to_end(unpack, error);
     if (status == STATUS_OK && unpack->job->file_count == 0)
         status = error_set(error, STATUS_NOT_FOUND, "there is no file in it");
     return status == STATUS_OK ? make_links(unpack, error) : status;
@@ -364,6 +427,8 @@ unpack_archive(struct storage_job *job, struct error *error)
     (void)uselocale(before);
     if (names != (locale_t)0)
         freelocale(names);
+    if (unpack.tar != NULL)
+        (void)gzclose_r(unpack.tar);
     if (unpack.fd >= 0)
         close(unpack.fd);
     for (uint32_t i = 0; i < unpack.link_count; i++) {
