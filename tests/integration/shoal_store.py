@@ -75,6 +75,7 @@ class Store:
         self.pause_s = 0  # before each 64 KiB
         self.hold = None  # an event that bodies wait for, after their first half
         self.failures = []  # statuses of the next answers
+        self.refusals = {}  # path -> status
         self.requests = []  # (path with query, headers)
         self.sent = 0  # bytes of bodies
         self.lock = threading.Lock()
@@ -131,10 +132,11 @@ class Answer:
         with self.store.lock:
             self.store.requests.append((self.handler.path, self.headers))
             failure = self.store.failures.pop(0) if self.store.failures else None
+        path = self.handler.path.partition("?")[0]
+        failure = failure or self.store.refusals.get(path)
         try:
             if failure:
                 raise Refused(failure, "InternalError" if failure >= 500 else "AccessDenied")
-            path = self.handler.path.partition("?")[0]
             if path in self.store.redirects:
                 self.send(302, b"", {"Location": self.store.redirects[path]})
             elif path.startswith("/plain/"):

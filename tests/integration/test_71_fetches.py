@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fetches of models beside other work: what they hold up, what ends them, and what is told of them.
 
-Proves: slow fetches hold no place among the loads, and a fetched model waits for one; a listing without
-an end is given up; secrets in URLs are in no list; lists tell how far a fetch is. ctest: timeout=300
+Proves: slow fetches hold no place among the loads, and a fetched model waits for one; digests beside files count; a listing without an end is given up; secrets in
+URLs are in no list; lists tell how far a fetch is. ctest: timeout=300
 """
 
 import concurrent.futures
@@ -63,6 +63,48 @@ class TestLoads(Storage):
         self.put(**{"model.json.sha256": f"{digest}  model.json\n".encode(), "other.sha256": b"alone"})
         self.load("m", "m", {"storage_key": "mine"})
         self.ask("m")
+
+    def test_digests_beside_urls(self):
+        """A server without one may say so with a page, a refusal or a redirection to nowhere."""
+        plain, path = self.store.plain, "/plain/m.json"
+        plain[path] = self.data
+        digest = hashlib.sha256(self.data).hexdigest()
+        url = self.store.url + path + "?sig=querysecret"
+        for beside, told in (("0" * 64, "m.json.sha256 says " + "0" * 64), ("", "64 hexadecimal digits"),
+                             ("x" * 100, "64 hexadecimal digits"), (digest + "x" * (1 << 20), "more than 64 KiB")):
+            plain[path + ".sha256"] = beside.encode()
+            self.assertIn(told, self.load("m", url, code=NEGATIVE))
+            self.assertEqual(self.cached(), [])
+        asked = [path for path in self.store.paths() if "sha256" in path]
+        self.assertEqual(asked, [path + ".sha256?sig=querysecret"] * 4)
+        self.load("stated", url, {"sha256": digest})
+        self.assertEqual(len([path for path in self.store.paths() if "sha256" in path]), 4)
+
+        plain[path + ".sha256"] = f"{digest.upper()} *m.json\n".encode()
+        for name in ("m", "m"):
+            self.load(name, url)
+            self.unload(name)  # asked once: the second load finds the file unchanged
+        self.assertEqual(len([path for path in self.store.paths() if "sha256" in path]), 5)
+
+        def absent(number):
+            plain[f"/plain/{number}.json"] = self.data + b" " * number
+            self.load(f"m{number}", f"{self.store.url}/plain/{number}.json")
+        absent(1)  # 404
+        plain["/plain/2.json.sha256"], self.store.types["/plain/2.json.sha256"] = b"<html>" * 20000, "text/html"
+        absent(2)
+        for number, to in ((3, "/plain/3.json.sha256"), (4, "file:///etc/passwd"), (5, "/plain/nowhere")):
+            self.store.redirects[f"/plain/{number}.json.sha256"] = to
+            absent(number)
+        self.store.redirects["/plain/6.json.sha256"] = "/plain/else"
+        plain["/plain/else"] = b"0" * 64
+        with self.assertRaisesRegex(AssertionError, "6.json.sha256 says 0000"):
+            absent(6)
+
+    def test_a_server_that_cannot_tell_whether_there_is_a_digest(self):
+        self.store.plain["/plain/m.json"] = self.data
+        self.store.refusals["/plain/m.json.sha256"] = 503
+        told = self.load("m", self.store.url + "/plain/m.json", code=NEGATIVE)
+        self.assertIn("m.json.sha256, which is not asked for if the key states `sha256`: 6 attempts failed", told)
 
     def test_queries_are_not_listed(self):
         self.store.plain["/plain/m.json"] = self.data

@@ -174,7 +174,22 @@ job_judge_file(struct storage_job *job, struct stored_file *file, struct error *
     return status;
 }
 
-/* The digest in a file as sha256sum writes it; "": it has none. */
+enum status
+job_compare_beside(const struct stored_file *file, const char *stated, struct error *error)
+{
+    if (strlen(stated) != DIGEST_BYTES - 1 ||
+        strspn(stated, "0123456789abcdefABCDEF") != DIGEST_BYTES - 1)
+        return error_set(error, STATUS_DATA_LOSS,
+                         "%.200s" DIGEST_ENDING ": does not begin with %d hexadecimal digits",
+                         file->name, DIGEST_BYTES - 1);
+    return strcasecmp(stated, file->digest) == 0
+               ? STATUS_OK
+               : error_set(error, STATUS_DATA_LOSS,
+                           "%.100s: its sha256 is %s, %.100s" DIGEST_ENDING " says %s", file->name,
+                           file->digest, file->name, stated);
+}
+
+/* The beginning of a file as sha256sum writes it; "": there is nothing. */
 static void
 read_beside(const struct storage_job *job, const char *name, char digest[DIGEST_BYTES])
 {
@@ -187,8 +202,6 @@ read_beside(const struct storage_job *job, const char *name, char digest[DIGEST_
     size_t bytes = fread(digest, 1, DIGEST_BYTES - 1, file);
     fclose(file);
     digest[bytes] = '\0';
-    if (strspn(digest, "0123456789abcdefABCDEF") != DIGEST_BYTES - 1)
-        digest[0] = '\0';
 }
 
 static int
@@ -203,12 +216,11 @@ static enum status
 judge_beside(const struct storage_job *job, const struct stored_file **sorted,
              const struct stored_file *beside, struct error *error)
 {
-    static const char ending[] = ".sha256";
     char name[PATH_MAX];
     char digest[DIGEST_BYTES];
     size_t bytes = strlen(beside->name);
-    size_t end = strlen(ending);
-    if (bytes <= end || strcmp(beside->name + bytes - end, ending) != 0)
+    size_t end = strlen(DIGEST_ENDING);
+    if (bytes <= end || strcmp(beside->name + bytes - end, DIGEST_ENDING) != 0)
         return STATUS_OK;
     snprintf(name, sizeof(name), "%.*s", (int)(bytes - end), beside->name);
     const struct stored_file *wanted = &(struct stored_file){.name = name};
@@ -217,14 +229,7 @@ judge_beside(const struct storage_job *job, const struct stored_file **sorted,
     if (file == NULL || (*file)->is_link)
         return STATUS_OK;
     read_beside(job, beside->name, digest);
-    if (digest[0] == '\0')
-        return error_set(error, STATUS_DATA_LOSS,
-                         "%.200s: does not begin with %d hexadecimal digits", beside->name,
-                         DIGEST_BYTES - 1);
-    return strcasecmp(digest, (*file)->digest) == 0
-               ? STATUS_OK
-               : error_set(error, STATUS_DATA_LOSS, "%.100s: its sha256 is %s, %.100s says %s",
-                           name, (*file)->digest, beside->name, digest);
+    return job_compare_beside(*file, digest, error);
 }
 
 enum status

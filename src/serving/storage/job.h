@@ -16,6 +16,8 @@
 #include "serving/storage/storage.h"
 #include "serving/storage/transfer.h"
 
+#define DIGEST_ENDING ".sha256" /* of the file beside FILE that states its digest */
+
 struct storage_sink {
     struct storage_job *job;
     int fd; /* -1: not open */
@@ -87,8 +89,11 @@ enum status job_check_digests(const struct storage_job *job, struct error *error
 /* A file is stored: compares its digest with the key's. DATA_LOSS. */
 enum status job_judge_file(struct storage_job *job, struct stored_file *file,
                            struct error *error) WARN_UNUSED;
-/* Of each file with one of its name and ".sha256" beside it, after all are stored. DATA_LOSS. */
+/* Of each file with one beside it, after all are stored. DATA_LOSS. */
 enum status job_judge_beside(struct storage_job *job, struct error *error) WARN_UNUSED;
+/* Compares a file's digest with what the one beside it begins with. DATA_LOSS. */
+enum status job_compare_beside(const struct stored_file *file, const char *stated,
+                               struct error *error) WARN_UNUSED;
 /* A server has sent so much: waits as the pace wants it. */
 enum status job_pace(const struct storage_job *job, uint64_t bytes,
                      struct error *error) WARN_UNUSED;

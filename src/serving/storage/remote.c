@@ -385,16 +385,22 @@ strong_validator(const struct transfer_head *head)
 }
 
 static void
+add_own_headers(struct storage_task *task)
+{
+    const struct storage_place *place = &task->job->place;
+    for (unsigned i = 0; i < place->header_count && !task->is_over_origin; i++)
+        task_add_line(task, "%s", place->headers[i]);
+}
+
+static void
 prepare_http(struct storage_task *task)
 {
     struct storage_job *job = task->job;
-    const struct storage_place *place = &job->place;
     const char *last = job->last.validator;
     char partial[CACHE_VALIDATOR_BYTES];
-    task->url = strdup(task->redirects > 0 ? (char *)task->page.data : place->url);
+    task->url = strdup(task->redirects > 0 ? (char *)task->page.data : job->place.url);
     CHECK(task->url != NULL);
-    for (unsigned i = 0; i < place->header_count && !task->is_over_origin; i++)
-        task_add_line(task, "%s", place->headers[i]);
+    add_own_headers(task);
     cache_partial_validator(&job->partial, partial);
     if (task->sink.at > 0 && partial[0] != '\0') {
         task_add_line(task, "Range: bytes=%llu-", (unsigned long long)task->sink.at);
@@ -444,12 +450,18 @@ check_end(const struct storage_task *task, const struct transfer_head *head, str
                      "be noticed: state its `sha256` in the model's key");
 }
 
+static bool
+is_html(const struct transfer_head *head)
+{
+    return strncasecmp(head->type, "text/html", strlen("text/html")) == 0;
+}
+
 static enum status
 begin_http(void *context, const struct transfer_head *head, struct error *error)
 {
     struct storage_task *task = context;
     struct storage_job *job = task->job;
-    if (strncasecmp(head->type, "text/html", strlen("text/html")) == 0)
+    if (is_html(head))
         return error_set(error, STATUS_FAILED_PRECONDITION,
                          "the server sends a page of HTML, not a model: look whether it asks for a "
                          "login");
@@ -470,6 +482,13 @@ begin_http(void *context, const struct transfer_head *head, struct error *error)
     uint64_t bytes = head->length >= 0 ? task->sink.at + (uint64_t)head->length : 0;
     job->progress.total = bytes;
     return cache_partial_reserve(job->options->cache, &job->partial, bytes, error);
+}
+
+static bool
+is_redirection(const struct transfer_end *end)
+{
+    long status = end->head.status;
+    return (status >= 301 && status <= 303) || status == 307 || status == 308;
 }
 
 /* Headers are for the entry's server: another one gets none of them. */
@@ -512,25 +531,106 @@ judge_http(struct storage_task *task, const struct transfer_end *end, struct err
         return complete(task, error);
     case 200: return complete(task, error);
     case 304: task->job->unchanged = true; return TASK_DONE;
-    case 301:
-    case 302:
-    case 303:
-    case 307:
-    case 308: return redirect(task, end, error);
     case 416: /* what is stored is no part of what the server has now */
         if (begin_anew(task, &(struct transfer_head){.etag = ""}, error) != STATUS_OK)
             return TASK_FAILED;
         error_set(error, STATUS_UNAVAILABLE, "the server refuses a range");
         return TASK_AGAIN;
-    default: return task_judge_status(task, end, error);
+    default:
+        return is_redirection(end) ? redirect(task, end, error)
+                                   : task_judge_status(task, end, error);
     }
 }
 
 static const struct task_type http_type = {
     open_file, prepare_http, {begin_http, take_body, NULL}, judge_http, NULL};
 
+/* ---- HTTP: the digest beside the file ---- */
+
+enum { BESIDE_BYTES_MAX = 64 << 10 };
+
+struct beside {
+    char digest[DIGEST_BYTES]; /* as it begins */
+    size_t bytes;
+    bool is_there;
+    bool is_page; /* of HTML, in place of 404 */
+};
+
+/* The path has the ending, not the query. */
+static void
+prepare_beside(struct storage_task *task)
+{
+    const char *url = task->job->place.url;
+    size_t bytes = strcspn(url, "?#");
+    if (task->redirects > 0)
+        CHECK((task->url = strdup((char *)task->page.data)) != NULL);
+    else
+        CHECK(asprintf(&task->url, "%.*s" DIGEST_ENDING "%s", (int)bytes, url, url + bytes) >= 0);
+    add_own_headers(task);
+}
+
+static enum status
+begin_beside(void *context, const struct transfer_head *head, struct error *error)
+{
+    struct storage_task *task = context;
+    struct beside *beside = task->asked;
+    *beside = (struct beside){.is_there = true, .is_page = is_html(head)};
+    return beside->is_page ? error_set(error, STATUS_NOT_FOUND, "a page of HTML") : STATUS_OK;
+}
+
+static enum status
+take_beside(void *context, const void *data, size_t bytes, struct error *error)
+{
+    struct storage_task *task = context;
+    struct beside *beside = task->asked;
+    for (size_t i = 0; i < bytes && beside->bytes + i < DIGEST_BYTES - 1; i++)
+        beside->digest[beside->bytes + i] = ((const char *)data)[i];
+    beside->bytes += bytes;
+    return beside->bytes <= BESIDE_BYTES_MAX
+               ? STATUS_OK
+               : error_set(error, STATUS_DATA_LOSS, "it has more than %d KiB",
+                           BESIDE_BYTES_MAX >> 10);
+}
+
+/* Of a server that refuses or redirects in vain, the file is not there; one that is in trouble is
+ * asked again. */
+static enum task_verdict
+judge_beside(struct storage_task *task, const struct transfer_end *end, struct error *error)
+{
+    if (end->head.status == 200)
+        return TASK_DONE;
+    enum task_verdict verdict =
+        is_redirection(end) ? redirect(task, end, error) : task_judge_status(task, end, error);
+    return verdict == TASK_FAILED ? TASK_DONE : verdict;
+}
+
+static const struct task_type beside_type = {
+    task_open_page, prepare_beside, {begin_beside, take_beside, NULL}, judge_beside, NULL};
+
+/* Asked for after the file, unless the key states its digest. */
+static enum status
+check_beside(struct storage_job *job, struct error *error)
+{
+    const struct stored_file *file = &job->files[0];
+    struct beside beside = {.digest = ""};
+    struct storage_task task = {.job = job, .asked = &beside};
+    if (place_digest(&job->place, file->name, PLACE_ONE_FILE) != NULL)
+        return STATUS_OK;
+    enum status status = tasks_run(job, &beside_type, &task, 1, error);
+    if (beside.is_page) {
+        error_clear(error);
+        return STATUS_OK;
+    }
+    if (status != STATUS_OK)
+        return error_prefix(
+            error, "%.100s" DIGEST_ENDING ", which is not asked for if the key states `sha256`",
+            file->name);
+    return beside.is_there ? job_compare_beside(file, beside.digest, error) : STATUS_OK;
+}
+
 enum status
 http_store(struct storage_job *job, struct error *error)
 {
-    return store_all(job, &http_type, error);
+    enum status status = store_all(job, &http_type, error);
+    return status == STATUS_OK && !job->unchanged ? check_beside(job, error) : status;
 }
