@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fetches of models beside other work: what they hold up, what ends them, and what is told of them.
 
-Proves: slow fetches hold no place among the loads, and a fetched model waits for one; digests beside files count; a listing without an end is given up; secrets in
+Proves: slow fetches hold no place among the loads, of pipelines and of an external runtime, and a
+fetched model waits for one; digests beside files count; a listing without an end is given up; secrets in
 URLs are in no list; lists tell how far a fetch is. ctest: timeout=300
 """
 
@@ -17,7 +18,8 @@ import shoal_boosters
 import shoal_fixture
 from shoal_ctl import NEGATIVE, shoalctl
 from shoal_fixture import Shoald, main, node, pipeline, stage, wait_until
-from shoal_registry import Registrar
+from shoal_registry import LOADED, LOADING_FAILED, Registrar
+from shoal_runtime import Runtime, when_over
 from test_71_storage import REGION, SECRET, Case as Storage
 
 
@@ -149,6 +151,93 @@ class TestProgress(Storage):
                 self.assertNotIn("fetched_bytes", self.row("mesh", "models"))
                 registrar.unregister("m")
                 wait_until(lambda: self.row("mesh", "models") == {}, "the end of the model")
+
+
+class External(Storage):
+    """Its runtime takes one load at a time."""
+
+    LOAD_MS = 60000
+
+    def begin(self, **keys):
+        self.runtime = self.enterContext(Runtime(maxLoadingConcurrency=1, modelLoadingTimeoutMs=self.LOAD_MS))
+        self.runtime.says["loadModel"] = self.load_model
+        self.loading, self.most, self.may_load = set(), 0, threading.Event()
+        self.shoald = self.enterContext(Shoald(
+            {"models_cache_gib": self.cache_gib, "models_cache": str(self.cache), "storage_config": str(self.config),
+             "mesh": {"instance": "node-1", "runtime": self.runtime.address}}, folder=self.folder))
+        self.registrar = self.enterContext(Registrar(self.shoald))
+        self.addCleanup(self.may_load.set)
+
+    def load_model(self, request, context):
+        self.loading.add(request.modelId)
+        self.most = max(self.most, len(self.loading))
+        if request.modelId != "local":
+            over = threading.Event()
+            when_over(context, over.set)
+            wait_until(lambda: self.may_load.is_set() or over.is_set(), "the end of a load")
+        self.loading.discard(request.modelId)
+        return self.runtime.loadModel(request, context)
+
+    def register(self, name, key='{"storage_key": "mine"}', sync=False):
+        if key:
+            self.put(name, weights=bytes(1 << 20))
+        return self.registrar.register(name, name, key, "mt:x", loadNow=True, sync=sync)
+
+    def wait_waiting(self, count):
+        wait_until(lambda: self.count("mesh_runtime_waiting") == count, f"{count} to wait")
+
+
+class TestExternalRuntime(External):
+    def test_slow_fetches_do_not_hold_up_loads(self):
+        self.store.hold = threading.Event()
+        for i in range(4):
+            self.register(f"m{i}")
+        wait_until(lambda: self.count("storage_fetching") == 4, "four fetches")
+        self.assertEqual(self.register("local", key="", sync=True).status, LOADED)
+        self.assertEqual((self.count("storage_fetching"), self.runtime.count("loadModel")), (4, 1))
+        self.store.hold.set()
+        self.may_load.set()
+        for i in range(4):
+            self.assertEqual(self.register(f"m{i}", sync=True).status, LOADED)
+        self.assertEqual(self.most, 1)
+
+    def test_fetched_ones_wait_for_their_turn(self):
+        for i in range(4):
+            self.register(f"m{i}")
+        wait_until(lambda: self.loading, "the first load")
+        self.wait_waiting(3)
+        self.may_load.set()
+        for i in range(4):
+            self.assertEqual(self.register(f"m{i}", sync=True).status, LOADED)
+        self.wait_waiting(0)
+        self.assertEqual((self.most, len(self.runtime.held)), (1, 4))
+
+    def test_a_runtime_that_ends_while_some_wait(self):
+        for i in range(3):
+            self.register(f"m{i}")
+        wait_until(lambda: self.loading, "the first load")
+        self.wait_waiting(2)
+        self.runtime.stop()
+        self.shoald.wait_log("external_lost")
+        self.wait_waiting(0)
+        self.may_load.set()
+
+
+class TestExternalRuntimeLate(External):
+    LOAD_MS = 6000
+
+    def test_one_that_waits_too_long(self):
+        """It began before the load for whose end it waits, so its time is over first."""
+        self.store.hold = threading.Event()
+        self.register("m")
+        wait_until(lambda: any("m/model.json" in path for path in self.store.paths()), "the fetch")
+        self.register("slow", key="")
+        wait_until(lambda: self.loading, "the other load")
+        self.store.hold.set()
+        said = self.register("m", sync=True)
+        self.assertEqual(said.status, LOADING_FAILED)
+        self.assertIn("DEADLINE_EXCEEDED: the runtime was busy with other loads", said.errors[0])
+        self.assertEqual(self.runtime.count("loadModel"), 1)
 
 
 class TestPace(Storage):

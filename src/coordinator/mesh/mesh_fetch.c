@@ -217,5 +217,11 @@ mesh_fetch_files(struct storage *storage)
     struct mesh_fetch *fetch = calloc(1, sizeof(*fetch));
     CHECK(fetch != NULL && pthread_mutex_init(&fetch->lock, NULL) == 0);
     fetch->storage = storage;
-    return (struct external_files){fetch, fetch_begin, fetch_cancel, fetch_release, stop, destroy};
+    return (struct external_files){.context = fetch,
+                                   .fetches_max = storage_fetches_max(storage),
+                                   .fetch = fetch_begin,
+                                   .cancel = fetch_cancel,
+                                   .release = fetch_release,
+                                   .stop = stop,
+                                   .destroy = destroy};
 }

@@ -595,6 +595,7 @@ mesh_node_publish(struct mesh_node *node)
         struct external_view view;
         external_look(node->external, &view);
         counter_set(node->options.counters, NODE_MESH_RUNTIME_AWAYS, view.aways);
+        counter_set(node->options.counters, NODE_MESH_RUNTIME_WAITING, view.loads_waiting);
     }
     if (node->manifests != NULL)
         counter_set(node->options.counters, NODE_MESH_MANIFESTS,

@@ -24,6 +24,7 @@ struct external_ask;
 /* Brings the files of models here before the runtime loads them. `fetch` NULL: none are. */
 struct external_files {
     void *context;
+    uint32_t fetches_max; /* at once: as many more loads than the runtime takes are begun */
     /* Loop thread. False: the model is loaded by the path that it has; true: external_fetched
      * follows, once. `model` stays until then. */
     bool (*fetch)(void *context, const struct runner_model *model, int64_t deadline_ns,
@@ -148,6 +149,7 @@ struct external_view {
     bool is_leaving;                    /* calls at a former one are under way */
     uint64_t starts;                    /* times that it became READY */
     uint64_t aways;                     /* times that the circuit opened */
+    uint32_t loads_waiting;             /* whose files are here, for their turn */
     char said[EXTERNAL_SAID_BYTES_MAX]; /* its text then; "": never away, or ended since */
     char version[65];
     char why[EXTERNAL_SAID_BYTES_MAX]; /* it is not ready; "": it was not asked yet */

@@ -119,6 +119,7 @@ external_turn(struct external *external)
         server = take_aim(external);
     }
     pthread_mutex_unlock(&external->lock);
+    external_loads_refuse(external);
     if (is_open && translator->start != NULL)
         translator->turn(translator->context, server);
     free(server);

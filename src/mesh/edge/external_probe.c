@@ -88,6 +88,7 @@ external_cut_off(struct external *external)
     if (!is_cut)
         return;
     runner_runtime_lost(external->runner, external->options.pool);
+    external_loads_refuse(external);
     pthread_mutex_lock(&external->lock);
     rpc_client_destroy(external->candidate);
     external->candidate = external->management = NULL;

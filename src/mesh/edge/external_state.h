@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* State shared by the parts of an external runtime: external.c has its life and loads,
- * external_serve.c its models' calls, external_probe.c the detection of a dead model server. */
+/* State shared by the parts of an external runtime: external.c has its life, external_loads.c its
+ * models' loads, external_serve.c their calls, external_probe.c the detection of a dead model
+ * server. */
 #pragma once
 
 #include <pthread.h>
@@ -10,6 +11,10 @@
 #include "mesh/edge/external_wire.h"
 #include "mesh/edge/id_inject.h"
 #include "mesh/edge/peer_flow.h"
+
+#define EXTERNAL_SERVICE "/mmesh.ModelRuntime/"
+
+enum { EXTERNAL_REASON_BYTES = 512 };
 
 struct external_ask;
 struct served_flow;
@@ -84,7 +89,10 @@ struct external {
     struct external_serving *serving;   /* NULL: not ready yet */
     struct external_serving *former;    /* with calls under way */
     struct external_ask *again;         /* to be asked again later */
-    struct served *refused;             /* to be answered at home */
+    struct external_ask *waiting;       /* to be loaded, in order (external_loads.c) */
+    uint32_t waiting_count;
+    uint32_t loading;       /* loadModel under way */
+    struct served *refused; /* to be answered at home */
 };
 
 /* Pieces to send, inline unless there are many. */
@@ -94,6 +102,15 @@ struct external_list {
     size_t count;
     size_t room;
 };
+
+/* ---- external_loads.c ---- */
+
+/* "CODE: the runtime's text" */
+const char *external_reason(const struct rpc_client_end *end, char reason[EXTERNAL_REASON_BYTES]);
+/* Ends those that wait: the runner knows that the runtime is lost. */
+void external_loads_refuse(struct external *external);
+/* Home: ends loads that waited too long, repeats unloads; returns when the next is due. */
+int64_t external_asks_due(struct external *external);
 
 /* ---- external_probe.c ---- */
 
