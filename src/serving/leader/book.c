@@ -268,14 +268,14 @@ object_put(struct serving_leader *leader, const struct store_record *record)
 }
 
 void
-object_gone(struct serving_leader *leader, const char *id)
+object_gone(struct serving_leader *leader, const char *id, uint64_t revision)
 {
     char name[STORE_ID_BYTES_MAX + 1];
     enum manifest_kind kind;
     bool is_status;
     struct serving_object *object =
         split_id(id, name, &kind, &is_status) ? object_find(leader, name) : NULL;
-    if (object == NULL)
+    if (object == NULL || revision < (is_status ? object->status_revision : object->revision))
         return;
     if (is_status) {
         free(object->status);

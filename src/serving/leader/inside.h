@@ -122,9 +122,10 @@ struct serving_leader {
 struct serving_object *object_find(struct serving_leader *leader, const char *id);
 /* An object that waits for nothing and is removed, or neither manifest nor status: frees it. */
 void object_settle(struct serving_object *object);
-/* Takes over a record of the table of manifests, or its absence (`value` NULL). */
+/* Takes over a record of the table of manifests, or its absence as of a revision: a later record
+ * stays. The mirror may show one before the answer to a deletion comes. */
 void object_put(struct serving_leader *leader, const struct store_record *record);
-void object_gone(struct serving_leader *leader, const char *id);
+void object_gone(struct serving_leader *leader, const char *id, uint64_t revision);
 /* The store was emptied: revisions begin anew. */
 void objects_restart(struct serving_leader *leader);
 void objects_free(struct serving_leader *leader);
@@ -179,8 +180,8 @@ void folder_touch_all(struct serving_leader *leader);
 void folder_end(struct serving_leader *leader);
 /* ---- reports of nodes (reports.c) ---- */
 
-/* Takes over a record, or its absence (`record` NULL). False: it is no report. */
-bool report_take(struct serving_leader *leader, const char *id, const struct store_record *record);
+/* Likewise, with `value` NULL for its absence. False: it is no report. */
+bool report_take(struct serving_leader *leader, const struct store_record *record);
 /* Appends the status of a runtime, or of an object of gateways, as an object of JSON. */
 void reports_write(struct serving_leader *leader, const struct serving_object *object,
                    struct bytes *to);

@@ -380,7 +380,7 @@ on_put(void *context, const struct store_record *record)
 {
     struct serving_leader *leader = context;
     if (record->table == STORE_MANIFESTS) {
-        if (report_take(leader, record->id, record))
+        if (report_take(leader, record))
             return;
         object_put(leader, record);
         folder_touch(leader, record->id);
@@ -397,10 +397,11 @@ static void
 on_gone(void *context, enum store_table table, const char *id, uint64_t revision)
 {
     struct serving_leader *leader = context;
+    const struct store_record gone = {.table = table, .id = id, .revision = revision};
     if (table != STORE_MANIFESTS) {
         leader->next.on_gone(leader->next.context, table, id, revision);
-    } else if (!report_take(leader, id, NULL)) {
-        object_gone(leader, id);
+    } else if (!report_take(leader, &gone)) {
+        object_gone(leader, id, revision);
         folder_touch(leader, id);
     }
     if (table == STORE_VMODELS)

@@ -87,19 +87,20 @@ drop(struct serving_leader *leader, struct serving_told *told)
 }
 
 bool
-report_take(struct serving_leader *leader, const char *id, const struct store_record *record)
+report_take(struct serving_leader *leader, const struct store_record *record)
 {
-    if (find_mark(id) == NULL)
+    bool is_gone = record->value == NULL;
+    if (find_mark(record->id) == NULL)
         return false;
-    struct serving_told *told = make(leader, id);
-    if (record != NULL && record->revision <= told->revision)
+    struct serving_told *told = make(leader, record->id);
+    if (record->revision < told->revision || (!is_gone && record->revision == told->revision))
         return true;
     free(told->json);
-    told->json = record != NULL
-                     ? must_format("%.*s", (int)record->value_bytes, (const char *)record->value)
-                     : must_copy("");
-    told->revision = record != NULL ? record->revision : 0;
-    if (record == NULL && !told->writing)
+    told->json = is_gone
+                     ? must_copy("")
+                     : must_format("%.*s", (int)record->value_bytes, (const char *)record->value);
+    told->revision = is_gone ? 0 : record->revision;
+    if (is_gone && !told->writing)
         drop(leader, told);
     return true;
 }
