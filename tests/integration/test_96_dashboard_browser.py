@@ -299,6 +299,7 @@ class TestModels(InBrowser):
             shoald = self.enterContext(Shoald(node(
                 pipeline("xor", MLP), http=f"127.0.0.1:{shoal_fixture.free_port()}",
                 dashboard=ANY_PORT, dashboard_infer=infer)))
+            self.browser.renew()  # the page of the node before goes on asking that one
             self.go(shoald, "models/xor")
             self.browser.wait_text("bits")
             command = self.browser.run("return document.querySelector('form > pre:last-child').textContent")
