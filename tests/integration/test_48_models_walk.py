@@ -4,7 +4,7 @@ models that are loaded, while others come and go.
 
 `./dev walk` does the first with 10,000 models and 20,000 loads; `./dev bench --only models` says how long
 the second takes. With a sanitizer the memory of the workers says nothing, and is not looked at.
-ctest: timeout=300
+ctest: timeout=600
 """
 
 import collections
@@ -26,8 +26,8 @@ CALLERS, SERVED, LOADS_PER_S, LOADS_MIN = 64, 50, 10, 30
 class TestWalk(unittest.TestCase):
     def test_short(self):
         small = shoal_fixture.sanitized()
-        plan = (shoal_walk.Plan(models=400, fit=40, loads=600, seconds_max=200) if small else
-                shoal_walk.Plan(models=300, fit=30, loads=400, seconds_max=200))
+        plan = (shoal_walk.Plan(models=400, fit=40, loads=600, seconds_max=400) if small else
+                shoal_walk.Plan(models=300, fit=30, loads=400, seconds_max=400))
         report = shoal_walk.run(plan, shoal_fixture.draw_seed(), small)
         shoal_walk.tell(report)
         self.assertEqual(report["problems"], [])
