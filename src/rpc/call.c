@@ -313,6 +313,9 @@ call_find_method(struct rpc_call *call)
     const struct rpc_server *server = call->arm->server;
     call->deadline = call->details.deadline;
     call->method = method_find(server, call->details.method);
+    if (call->method != NULL && is_read_on_request(call) && server->any != NULL &&
+        server->is_for_any != NULL && server->is_for_any(server->context, call))
+        call->method = NULL;
     if (call->method == NULL && server->any != NULL) {
         call->method = &server->any_method;
         call_keep_path(call);

@@ -204,7 +204,9 @@ struct rpc_server {
     size_t method_count;
     const struct rpc_any *any;
     struct rpc_method any_method; /* stands for all methods that are in no table */
-    void (*on_sent)(void *context, uint64_t tag, size_t waiting); /* of RPC_BIDI_READ */
+    void (*on_sent)(void *context, uint64_t tag,
+                    size_t waiting); /* of RPC_BIDI_READ, as the next */
+    bool (*is_for_any)(void *context, struct rpc_call *call);
     const char *(*on_unknown)(void *context, const char *method);
     void *context;
     struct rpc_arm *arms;

@@ -252,6 +252,9 @@ struct rpc_server_options {
     const struct rpc_any *any; /* kept; NULL: other methods get UNIMPLEMENTED */
     /* For calls of RPC_BIDI_READ, as in rpc_any. May be NULL. */
     void (*on_sent)(void *context, uint64_t tag, size_t waiting);
+    /* With `any`, asked of such a call when only its metadata are there: true if `any` handles it.
+     * May be NULL. */
+    bool (*is_for_any)(void *context, struct rpc_call *call);
     /* Without `any`: the error text for a caller of an unknown method; returns NULL for the
      * default. On a stepping thread. May be NULL. */
     const char *(*on_unknown)(void *context, const char *method);

@@ -301,6 +301,15 @@ dispatch_cancel(const struct dispatch *unused, uint64_t tag)
 }
 
 void
+dispatch_taken(const struct dispatch *unused, uint64_t tag, uint64_t bytes)
+{
+    (void)unused;
+    (void)tag;
+    (void)bytes;
+    CHECK(!"no other node");
+}
+
+void
 target_leave(struct target *target)
 {
     CHECK(target == NULL); /* nothing waits for a slot here */

@@ -127,11 +127,13 @@ class Etcd:
 
 
 def mesh_node(etcd, name, **keys):
-    """A daemon that has not started; all nodes have the same files under their roots."""
+    """A daemon that has not started; all nodes have the same files under their roots. `pipelines`:
+    instead of the pupil's."""
     of_models = keys.pop("models", {})
     of_mesh = keys.pop("mesh", {})
     of_pipeline = keys.pop("pipeline", {})
-    shoald = prepare(pupil(models=of_models, **of_pipeline),
+    pipelines = keys.pop("pipelines", None) or [pupil(models=of_models, **of_pipeline)]
+    shoald = prepare(*pipelines,
                      mesh={"store": f"etcd:{etcd.url}", "service": "test", "instance": name,
                            "peers": ["127.0.0.1:0"], **of_mesh}, **keys)
     shoald.instance = name

@@ -9,7 +9,7 @@ from shoal_fixture import WAIT_SECONDS
 
 PATH = "/inference.GRPCInferenceService/ModelStreamInfer"
 EMIT = 18  # enum probe_command
-ANSWER, NOTHING, FAIL, _, _, ENDLESS, _, WIDE = range(8)  # enum probe_ending
+ANSWER, NOTHING, FAIL, _, _, ENDLESS, LARGE, WIDE, WAIT = range(9)  # enum probe_ending
 WORDS = 10  # of its answers
 
 

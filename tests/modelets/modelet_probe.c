@@ -174,6 +174,13 @@ emit_piece(struct probe *self, struct shoal_batch *batch, struct shoal_item *ite
     return batch->host->emit(item);
 }
 
+static void
+wait_cancelled(struct shoal_batch *batch, struct shoal_item *item)
+{
+    while (!batch->host->cancelled(item))
+        wait_ms(1);
+}
+
 /* SHOAL_UNSET: the answer is still to be given. */
 static int32_t
 emit_pieces(struct probe *self, struct shoal_batch *batch, struct shoal_item *item)
@@ -194,6 +201,7 @@ emit_pieces(struct probe *self, struct shoal_batch *batch, struct shoal_item *it
     case PROBE_END_NOTHING: return SHOAL_OK;
     case PROBE_END_FAIL: return batch->host->fail(item, SHOAL_ABORTED, "told to fail at last");
     case PROBE_END_CRASH: raise(SIGSEGV); break;
+    case PROBE_END_WAIT: wait_cancelled(batch, item); return SHOAL_CANCELLED;
     default: break;
     }
     return SHOAL_UNSET;
@@ -210,10 +218,7 @@ misbehave(struct shoal_batch *batch, struct shoal_item *item, const int64_t *wor
         for (;;)
             wait_ms(1000);
     case PROBE_SLOW: wait_ms(words[1]); break;
-    case PROBE_WAIT:
-        while (!batch->host->cancelled(item))
-            wait_ms(1);
-        break;
+    case PROBE_WAIT: wait_cancelled(batch, item); break;
     default: break;
     }
 }

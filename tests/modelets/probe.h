@@ -45,6 +45,7 @@ enum probe_ending {
     PROBE_END_ENDLESS, /* more pieces, until one is refused */
     PROBE_END_LARGE,   /* as PROBE_END_ANSWER; each piece takes a large block */
     PROBE_END_WIDE, /* as PROBE_END_ANSWER; the pieces have more outputs, one of them the input */
+    PROBE_END_WAIT, /* fails with CANCELLED when the caller is gone, as host->cancelled tells */
 };
 #define PROBE_PIECES(pieces, ending) ((int64_t)(pieces) | (int64_t)(ending) << 32)
 

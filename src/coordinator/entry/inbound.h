@@ -44,6 +44,10 @@ struct inbound_type {
     /* Receive the answer of the mesh instead: exactly one of them is called, once. */
     void (*answer)(void *call, const struct rpc_answer *answer);
     void (*refuse)(void *call, enum status status, const char *text, uint32_t retry_ms);
+    /* Takes over a piece of that answer ahead of its end, on any thread, not concurrently with the
+     * two. The adapter tells when it has consumed it (dispatch_taken). NULL: calls of this adapter
+     * take one answer. */
+    void (*piece)(void *call, const struct rpc_piece *pieces, size_t piece_count);
 };
 
 struct inbound {

@@ -259,6 +259,12 @@ dispatch_refused(const struct dispatch *dispatch, const char *method, uint64_t r
 }
 
 void
+dispatch_taken(const struct dispatch *dispatch, uint64_t tag, uint64_t bytes)
+{
+    mesh_node_taken(dispatch->mesh, tag, bytes);
+}
+
+void
 dispatch_cancel(const struct dispatch *dispatch, uint64_t tag)
 {
     uint32_t number = tag_pipeline(tag);

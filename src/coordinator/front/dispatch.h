@@ -3,7 +3,7 @@
  * Sends a call of gRPC or REST to a pipeline of this node, to a model loaded here, or to the mesh.
  * front/DESIGN.md, mesh/DESIGN.md.
  *
- * Threads. Within the callback that received the call, except dispatch_cancel and
+ * Threads. Within the callback that received the call, except dispatch_cancel, dispatch_taken and
  * dispatch_refused: any thread.
  */
 #pragma once
@@ -83,5 +83,8 @@ enum status dispatch_name(const struct dispatch *dispatch, const struct inbound 
 void dispatch_elsewhere(const struct dispatch *dispatch, struct mesh_call_start *start,
                         const struct mesh_named *named);
 
+/* The adapter has consumed a piece of so many bytes (inbound.h). Without a lock that `piece` takes.
+ */
+void dispatch_taken(const struct dispatch *dispatch, uint64_t tag, uint64_t bytes);
 /* The caller of that tag is gone. */
 void dispatch_cancel(const struct dispatch *dispatch, uint64_t tag);

@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "coordinator/config/config_types.h"
 #include "coordinator/front/regions.h"
 #include "coordinator/front/repository.h"
 #include "coordinator/front/stream_infer.h"
@@ -227,7 +228,25 @@ on_unknown(void *context, const char *path)
     return mesh_node_misplaced(front->options.node.mesh, path);
 }
 
-/* Not in a mesh, where on_any passes ModelStreamInfer on to external runtimes. */
+/* In a mesh, on_any passes the stream on as a whole if it is for the external runtime: the metadata
+ * or the data-plane configuration name the model, and the node has a runtime. */
+static bool
+stream_is_for_any(void *context, struct rpc_call *call)
+{
+    const struct front *front = context;
+    const struct mesh_node *mesh = front->options.node.mesh;
+    const struct wire_message none = {.bytes = 0};
+    struct inbound inbound = inbound_of(call, &none);
+    struct dataplane_rule rule;
+    struct mesh_named named;
+    struct error error = ERROR_NONE;
+    if (mesh_node_permits(mesh, inbound.method, &rule, &error) != STATUS_OK)
+        return true; /* it is refused there */
+    return config_has_runtime(front->options.node.config) &&
+           (rule.depth > 0 || mesh_id_of_metadata(&inbound, &named, &error) != STATUS_OK ||
+            named.count > 0);
+}
+
 static void
 on_stream(void *context, struct rpc_call *call, const struct wire_message *message)
 {
@@ -475,9 +494,8 @@ collect_methods(struct front *front)
     if (!runtime_is_at_front(options->runtime))
         own -= RUNTIME_METHOD_COUNT;
     size_t triton = options->node.mesh == NULL ? TRITON_METHOD_COUNT : 0;
-    size_t stream = options->node.mesh == NULL;
     size_t mesh = mesh_node_is_managed_at_front(options->node.mesh) ? MESH_METHOD_COUNT : 0;
-    front->method_count = own + front->bound_count + triton + stream + mesh;
+    front->method_count = own + front->bound_count + triton + 1 + mesh;
     front->methods = calloc(front->method_count, sizeof(*front->methods));
     CHECK(front->methods != NULL);
     memcpy(front->methods, methods, own * sizeof(*methods));
@@ -491,12 +509,11 @@ collect_methods(struct front *front)
     for (size_t i = 0; i < triton; i++)
         *next++ = (struct rpc_method){
             .path = triton_paths[i], .kind = RPC_UNARY, .on_message = on_triton};
-    if (stream > 0)
-        *next++ = (struct rpc_method){.path = STREAM_INFER_PATH,
-                                      .kind = RPC_BIDI_READ,
-                                      .on_message = on_stream,
-                                      .on_half_close = on_stream_half_close,
-                                      .on_cancel = on_stream_cancel};
+    *next++ = (struct rpc_method){.path = STREAM_INFER_PATH,
+                                  .kind = RPC_BIDI_READ,
+                                  .on_message = on_stream,
+                                  .on_half_close = on_stream_half_close,
+                                  .on_cancel = on_stream_cancel};
     if (mesh > 0)
         mesh_manage_methods(next, on_manage, on_infer_cancel);
 }
@@ -584,6 +601,7 @@ server_options(struct front *front)
         .method_count = front->method_count,
         .any = mesh_node_takes_any(front->options.node.mesh) ? &any_method : NULL,
         .on_sent = on_stream_sent,
+        .is_for_any = stream_is_for_any,
         .on_unknown = on_unknown,
         .tls = front->options.tls,
         .context = front,

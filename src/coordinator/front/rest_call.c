@@ -279,6 +279,8 @@ sink_tagged(void *context, uint64_t tag)
 {
     struct rest_call *call = context;
     atomic_store_explicit(&call->tag, tag, memory_order_relaxed);
+    if (call->stream != NULL)
+        call->stream_type->tagged(call, tag);
 }
 
 static bool
@@ -406,6 +408,13 @@ take_answer(void *context, const struct rpc_answer *answer)
 }
 
 static void
+take_piece(void *context, const struct rpc_piece *pieces, size_t piece_count)
+{
+    struct rest_call *call = context;
+    call->stream_type->piece(call, pieces, piece_count);
+}
+
+static void
 take_refusal(void *context, enum status status, const char *text, uint32_t retry_ms)
 {
     struct rest_call *call = context;
@@ -415,15 +424,14 @@ take_refusal(void *context, enum status status, const char *text, uint32_t retry
     take_answer(call, &answer);
 }
 
-static const struct inbound_type inbound_type = {
-    .metadata = metadata,
-    .walk = walk,
-    .names = names,
-    .address = address,
-    .sink = &sink,
-    .answer = take_answer,
-    .refuse = take_refusal,
-};
+#define INBOUND_TYPE                                                                               \
+    .metadata = metadata, .walk = walk, .names = names, .address = address, .sink = &sink,         \
+    .answer = take_answer, .refuse = take_refusal
+
+static const struct inbound_type inbound_type = {INBOUND_TYPE};
+static const struct inbound_type events_type = {INBOUND_TYPE, .piece = take_piece};
+
+#undef INBOUND_TYPE
 
 struct inbound
 rest_call_inbound(struct rest_call *call, const struct wire_message *message, int64_t deadline_ns)
@@ -441,7 +449,7 @@ rest_call_inbound(struct rest_call *call, const struct wire_message *message, in
     };
     struct rest *rest = call->rest;
     return (struct inbound){
-        .type = &inbound_type,
+        .type = call->stream != NULL ? &events_type : &inbound_type,
         .call = call,
         .method = methods[call->what],
         .message = message,

@@ -47,7 +47,9 @@ struct rest_stream_type {
     void (*cancel)(struct rest_call *call);
     /* Tells the client, cancels the call, and lets go of the request. */
     void (*fail)(struct rest_call *call, enum status status, const char *text);
-    /* Takes the answer of another node, which is whole. Any thread. */
+    /* Take the tag, and of another node's answer the pieces and the end. Any thread. */
+    void (*tagged)(struct rest_call *call, uint64_t tag);
+    void (*piece)(struct rest_call *call, const struct rpc_piece *pieces, size_t piece_count);
     void (*answer)(struct rest_call *call, const struct rpc_answer *answer);
     void (*destroy)(struct rest_stream *stream);
 };

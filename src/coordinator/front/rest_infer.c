@@ -249,14 +249,14 @@ submit(struct inquiry *inquiry, struct oip_json *json)
     struct rest_call *call = rest_call_create(rest, inquiry->request, inquiry->route.what, json);
     if (call == NULL)
         return rest_stopping(inquiry);
+    if (events)
+        rest_stream_open(call);
     struct inbound inbound = rest_call_inbound(call, oip_json_elements(json), deadline_ns);
     inbound.decoded = oip_json_take_request(json);
     inbound.trace = inquiry->trace;
     struct submission submission = dispatch_submission(&inbound, &rest->builder);
-    if (events) {
-        rest_stream_open(call);
+    if (events)
         rest_stream_direct(call, &submission);
-    }
     submission_shorten(&submission, oip_json_timeout_ns(json));
     inbound.deadline_ns = submission.deadline_ns; /* wherever it goes */
     status = dispatch_infer(&rest->dispatch, &inbound, NULL, &submission, &inquiry->error);

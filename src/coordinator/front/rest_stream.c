@@ -228,8 +228,9 @@ turn(void *context)
         bytes += message->bytes;
         take_message(stream->call, message);
         pthread_mutex_lock(&base->lock);
-        stream_forget(base, message);
+        struct stream_credit credit = stream_forget(base, message);
         pthread_mutex_unlock(&base->lock);
+        stream_give_back(base, credit);
         stream_message_drop(message);
     }
 }
@@ -261,7 +262,7 @@ static const struct stream_carrier carrier = {.make = make, .changed = post_turn
 
 /* Copies what is lent or kept, so that a slot does not wait for a client. */
 static void
-reply(struct stream_request *request, const struct rpc_piece *pieces, size_t piece_count)
+sink_reply(void *request, const struct rpc_piece *pieces, size_t piece_count)
 {
     struct rpc_spans spans;
     spans_of_pieces(&spans, pieces, piece_count);
@@ -276,12 +277,6 @@ reply(struct stream_request *request, const struct rpc_piece *pieces, size_t pie
     free(copied);
     spans_fini(&spans);
     rpc_pieces_release(pieces, piece_count);
-}
-
-static void
-sink_reply(void *request, const struct rpc_piece *pieces, size_t piece_count)
-{
-    reply(request, pieces, piece_count);
 }
 
 /* It had to wait for a slot, and gets none. */
@@ -306,18 +301,21 @@ static const struct request_sink sink = {.tagged = stream_sink_tagged,
                                          .refused = sink_refused};
 
 static void
+events_tagged(struct rest_call *call, uint64_t tag)
+{
+    stream_sink_tagged(call->stream->request, tag);
+}
+
+static void
+events_piece(struct rest_call *call, const struct rpc_piece *pieces, size_t piece_count)
+{
+    stream_mesh_piece(call->stream->request, pieces, piece_count);
+}
+
+static void
 events_answer(struct rest_call *call, const struct rpc_answer *answer)
 {
-    struct stream_request *request = call->stream->request;
-    char *text;
-    if (answer->status == STATUS_OK) {
-        reply(request, answer->pieces, answer->piece_count);
-        return;
-    }
-    rpc_pieces_release(answer->pieces, answer->piece_count);
-    text = strndup(answer->text.bytes > 0 ? answer->text.data : "", answer->text.bytes);
-    stream_sink_fail(request, answer->status, text);
-    free(text);
+    stream_mesh_answer(call->stream->request, answer);
 }
 
 /* ---- life ---- */
@@ -346,6 +344,8 @@ events_destroy(struct rest_stream *stream)
 
 static const struct rest_stream_type stream_type = {.cancel = events_cancel,
                                                     .fail = events_fail,
+                                                    .tagged = events_tagged,
+                                                    .piece = events_piece,
                                                     .answer = events_answer,
                                                     .destroy = events_destroy};
 

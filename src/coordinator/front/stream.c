@@ -5,6 +5,8 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "rpc/spans.h"
+#include "wire/wire.h"
 
 /* ---- messages ---- */
 
@@ -106,14 +108,23 @@ settle_request(struct stream_request *request)
         free(request);
 }
 
-void
+struct stream_credit
 stream_forget(struct answer_stream *stream, const struct stream_message *message)
 {
     struct stream_request *request = message->request;
+    struct stream_credit credit = {request->tag, message->mesh_bytes, message->is_owed};
     stream->unread -= message->bytes;
     request->unread -= message->bytes;
     request->messages--;
     settle_request(request);
+    return credit;
+}
+
+void
+stream_give_back(const struct answer_stream *stream, struct stream_credit credit)
+{
+    if (credit.is_owed)
+        dispatch_taken(stream->dispatch, credit.tag, credit.bytes);
 }
 
 static void
@@ -230,6 +241,92 @@ stream_sink_finish(void *call, const struct rpc_piece *pieces, size_t piece_coun
     end_request(request, request->wants_end ? &answer : NULL);
 }
 
+/* ---- the answer of another node ---- */
+
+/* Kept and lent pieces as one copy, which is lent. */
+static struct rpc_piece
+copy_of(const struct rpc_piece *pieces, size_t piece_count)
+{
+    struct rpc_spans spans;
+    spans_of_pieces(&spans, pieces, piece_count);
+    size_t bytes = spans.message.bytes;
+    char *copy = malloc(bytes + 1);
+    CHECK(copy != NULL);
+    size_t at = 0;
+    for (size_t i = 0; i < spans.message.span_count; i++) {
+        memcpy(copy + at, spans.message.spans[i].data, spans.message.spans[i].bytes);
+        at += spans.message.spans[i].bytes;
+    }
+    spans_fini(&spans);
+    rpc_pieces_release(pieces, piece_count);
+    return (struct rpc_piece){
+        .data = copy, .bytes = bytes, .release = free, .release_context = copy};
+}
+
+void
+stream_mesh_piece(void *call, const struct rpc_piece *pieces, size_t piece_count)
+{
+    struct stream_request *request = call;
+    struct answer_stream *stream = request->stream;
+    const struct rpc_piece copy = copy_of(pieces, piece_count);
+    const struct stream_answer answer = {.pieces = &copy, .piece_count = 1};
+    struct stream_message *message = stream->carrier->make(request, &answer);
+    message->mesh_bytes = copy.bytes;
+    message->is_owed = true;
+    pthread_mutex_lock(&stream->lock);
+    bool is_sent = !stream->cancelled;
+    if (is_sent) {
+        send_message(stream, request, message);
+        stream->carrier->changed(stream);
+    }
+    pthread_mutex_unlock(&stream->lock);
+    if (!is_sent)
+        stream_message_drop(message);
+}
+
+/* A pipeline's end without outputs looks like this (request_sink.finish). */
+static bool
+has_outputs(const struct rpc_piece *message)
+{
+    enum { OUTPUTS = 5 }; /* of ModelInferResponse */
+    const struct wire_span span = {message->data, message->bytes};
+    const struct wire_message whole = {&span, 1, message->bytes};
+    struct wire_cursor cursor = wire_begin(&whole);
+    struct wire_field field;
+    while (wire_next(&cursor, &field) == WIRE_FIELD)
+        if (field.number == OUTPUTS)
+            return true;
+    return false;
+}
+
+void
+stream_mesh_answer(void *call, const struct rpc_answer *answer)
+{
+    if (answer->status != STATUS_OK) {
+        char *text = strndup(answer->text.bytes > 0 ? answer->text.data : "", answer->text.bytes);
+        CHECK(text != NULL);
+        rpc_pieces_release(answer->pieces, answer->piece_count);
+        stream_sink_fail(call, answer->status, text);
+        free(text);
+        return;
+    }
+    const struct rpc_piece copy = copy_of(answer->pieces, answer->piece_count);
+    if (has_outputs(&copy)) {
+        stream_sink_reply(call, &copy, 1);
+        return;
+    }
+    const struct rpc_piece head = {.data = copy.data, .bytes = copy.bytes};
+    stream_sink_finish(call, &head, 1);
+    rpc_pieces_release(&copy, 1);
+}
+
+void
+stream_mesh_refuse(void *call, enum status status, const char *text, uint32_t retry_ms)
+{
+    (void)retry_ms;
+    stream_sink_fail(call, status, text);
+}
+
 /* ---- the stream ---- */
 
 void
@@ -296,7 +393,7 @@ stream_cancel(struct answer_stream *stream)
     stream->cancelled = true;
     uint64_t *tags = tags_take(stream, &count);
     while ((message = stream_queue_take(&stream->waiting)) != NULL) {
-        stream_forget(stream, message);
+        (void)stream_forget(stream, message); /* its call ends */
         stream_queue_put(&dropped, message);
     }
     stream->carrier->changed(stream);

@@ -5,7 +5,8 @@
  * one. Each is a call of its own to the rest of the node.
  *
  * Limits. The messages of a request that have not left hold at most its pipeline's stream_mib; one
- * message may be larger. A request of which more would be unread fails.
+ * message may be larger. A request of which more would be unread fails. Of another node's answer
+ * they hold the window of one hop (peer_flow.h), and that node has the limit.
  *
  * Ownership. A request lives from stream_add until it has been answered and the last of its
  * messages has left. Both are under the stream's lock, which is taken within a lane's `pieces_lock`
@@ -26,7 +27,7 @@ struct answer_stream;
 struct stream_request {
     struct answer_stream *stream;
     struct stream_request *prev, *next; /* of those that are not answered */
-    uint64_t tag;                       /* of the pipeline; 0: none yet */
+    uint64_t tag;                       /* of the pipeline or the mesh; 0: none yet */
     size_t unread;                      /* bytes of its messages that have not left */
     uint32_t messages;                  /* their number */
     bool answered;
@@ -50,6 +51,8 @@ struct stream_message {
     enum status status;
     bool is_final;
     size_t bytes;        /* counted as unread */
+    uint64_t mesh_bytes; /* of another node's piece */
+    bool is_owed;        /* it is one, of which the mesh is told when it has left */
     unsigned char *data; /* what is not lent */
     size_t data_bytes;
     size_t piece_count;
@@ -101,6 +104,11 @@ void stream_sink_reply(void *request, const struct rpc_piece *pieces, size_t pie
 void stream_sink_finish(void *request, const struct rpc_piece *pieces, size_t piece_count);
 void stream_sink_fail(void *request, enum status status, const char *text);
 
+/* For an inbound_type, whose `call` the request may be. */
+void stream_mesh_piece(void *request, const struct rpc_piece *pieces, size_t piece_count);
+void stream_mesh_answer(void *request, const struct rpc_answer *answer);
+void stream_mesh_refuse(void *request, enum status status, const char *text, uint32_t retry_ms);
+
 /* ---- messages ---- */
 
 /* Bytes of the pieces. */
@@ -112,7 +120,17 @@ struct stream_message *stream_message_create(const struct stream_answer *answer,
 /* Frees it with what it holds. */
 void stream_message_drop(struct stream_message *message);
 
+/* What a message that has left gives back. */
+struct stream_credit {
+    uint64_t tag;
+    uint64_t bytes;
+    bool is_owed;
+};
+
 /* Under the lock: queues; and accounts for a message that has left, or will not. */
 void stream_queue_put(struct stream_queue *queue, struct stream_message *message);
 struct stream_message *stream_queue_take(struct stream_queue *queue);
-void stream_forget(struct answer_stream *stream, const struct stream_message *message);
+struct stream_credit stream_forget(struct answer_stream *stream,
+                                   const struct stream_message *message);
+/* Not under the lock. */
+void stream_give_back(const struct answer_stream *stream, struct stream_credit credit);

@@ -188,9 +188,14 @@ address(const void *call, char *text, size_t room)
     return rpc_call_peer(call_of(call), text, room);
 }
 
-/* Not served in a mesh, so no other node answers. */
-static const struct inbound_type request_type = {
-    .metadata = metadata, .walk = walk, .names = names, .address = address, .sink = &sink};
+static const struct inbound_type request_type = {.metadata = metadata,
+                                                 .walk = walk,
+                                                 .names = names,
+                                                 .address = address,
+                                                 .sink = &sink,
+                                                 .answer = stream_mesh_answer,
+                                                 .refuse = stream_mesh_refuse,
+                                                 .piece = stream_mesh_piece};
 
 static const struct trace_origin origin = {"inference.GRPCInferenceService/ModelStreamInfer",
                                            {{"rpc.system", "grpc"},
@@ -268,7 +273,7 @@ stream_end(struct rpc_post *post)
     pthread_mutex_lock(&stream->base.lock); /* the thread that posted may still have it */
     bool cancelled = stream->base.cancelled;
     while ((message = stream_queue_take(&stream->given)) != NULL) {
-        stream_forget(&stream->base, message);
+        (void)stream_forget(&stream->base, message); /* its call has ended */
         stream_message_drop(message);
     }
     pthread_mutex_unlock(&stream->base.lock);
@@ -362,13 +367,15 @@ stream_infer_on_sent(uint64_t tag)
     struct infer_stream *stream = (struct infer_stream *)(uintptr_t)tag;
     pthread_mutex_lock(&stream->base.lock);
     struct stream_message *message = stream_queue_take(&stream->given);
+    struct stream_credit credit = {0};
     if (message != NULL)
-        stream_forget(&stream->base, message);
+        credit = stream_forget(&stream->base, message);
     pump(stream);
     settle(stream);
     bool paused = stream->paused;
     pthread_mutex_unlock(&stream->base.lock);
     free(message);
+    stream_give_back(&stream->base, credit);
     if (paused)
         read_more(stream);
 }

@@ -422,6 +422,14 @@ call_list(struct mesh_call *call, struct error *error)
     return tag;
 }
 
+/* ModelInfer is unary for those who take no pieces. */
+static bool
+takes_pieces(const struct mesh_call_start *start)
+{
+    return start->inbound->type->piece != NULL &&
+           strcmp(start->inbound->method, PEER_FLOW_INFER) == 0;
+}
+
 static void
 on_flow_begin(void *context)
 {
@@ -443,6 +451,9 @@ mesh_call_begin(struct mesh_calls *calls, const struct mesh_call_start *start)
         return;
     }
     const struct inbound *inbound = start->inbound;
+    if (takes_pieces(start))
+        call->flow = mesh_flow_create(&(struct mesh_flow_options){
+            .request = &call->request, .type = inbound->type, .inbound = inbound->call});
     inbound->type->sink->tagged(inbound->call, tag);
     if (start->flow_queue == NULL) {
         runner_call(calls->runner, &call->runner);
@@ -476,6 +487,16 @@ mesh_call_more(struct mesh_calls *calls, const struct rpc_call *rpc,
         refuse(call, &error, 0);
         on_cancel(item); /* a load or registration that it began goes on */
     }
+    pending_unref(item);
+}
+
+void
+mesh_call_taken(struct mesh_calls *calls, uint64_t tag, uint64_t bytes)
+{
+    struct pending_item *item = pending_hold(calls->options.pending, tag);
+    if (item == NULL)
+        return;
+    mesh_flow_taken(call_of_item(item)->flow, bytes);
     pending_unref(item);
 }
 

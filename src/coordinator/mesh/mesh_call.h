@@ -59,6 +59,8 @@ void mesh_call_begin(struct mesh_calls *calls, const struct mesh_call_start *sta
 /* For a call with a flow_queue, on its thread: another message, or NULL: no more follow. */
 void mesh_call_more(struct mesh_calls *calls, const struct rpc_call *call,
                     const struct wire_message *message);
+/* The adapter has consumed a piece of so many bytes (inbound.h). Any thread. */
+void mesh_call_taken(struct mesh_calls *calls, uint64_t tag, uint64_t bytes);
 /* The transport has taken a message of the answer. */
 void mesh_call_sent(struct mesh_calls *calls, uint64_t tag);
 

@@ -99,22 +99,35 @@ mesh_flow_room(struct mesh_flow *flow, uint64_t cost)
 
 /* ---- the answer ---- */
 
-void
-mesh_flow_part(struct mesh_flow *flow, const struct rpc_answer *part)
+/* Locked. */
+static void
+send_part(struct mesh_flow *flow, const struct rpc_answer *part)
 {
     struct rpc_call *call = flow->options.call;
-    pthread_mutex_lock(&flow->lock);
-    bool is_open = !flow->is_claimed;
-    if (is_open && part->initial_count > 0 && !flow->is_opened)
+    if (part->initial_count > 0 && !flow->is_opened)
         rpc_call_begin(call, part->initial, part->initial_count);
     flow->is_opened = true;
     /* CANCELLED, its only failure here: on_cancel follows. */
-    if (is_open && part->pieces != NULL &&
-        rpc_call_send(call, part->pieces, part->piece_count) == STATUS_OK) {
+    if (part->pieces != NULL && rpc_call_send(call, part->pieces, part->piece_count) == STATUS_OK) {
         CHECK(flow->cost_count < COSTS_MAX);
         uint64_t bytes = peer_pieces_bytes(part->pieces, part->piece_count);
         flow->bytes.back += bytes;
         flow->costs[(flow->cost_first + flow->cost_count++) % COSTS_MAX] = peer_flow_cost(bytes);
+    }
+}
+
+void
+mesh_flow_part(struct mesh_flow *flow, const struct rpc_answer *part)
+{
+    const struct inbound_type *type = flow->options.type;
+    pthread_mutex_lock(&flow->lock);
+    if (flow->is_claimed) {
+        rpc_pieces_release(part->pieces, part->piece_count);
+    } else if (type == NULL) {
+        send_part(flow, part);
+    } else if (part->pieces != NULL) {
+        flow->bytes.back += peer_pieces_bytes(part->pieces, part->piece_count);
+        type->piece(flow->options.inbound, part->pieces, part->piece_count);
     }
     pthread_mutex_unlock(&flow->lock);
 }
@@ -135,6 +148,12 @@ mesh_flow_sent(struct mesh_flow *flow)
     peer_flow_taken(&flow->flow, cost);
 }
 
+void
+mesh_flow_taken(struct mesh_flow *flow, uint64_t bytes)
+{
+    peer_flow_taken(&flow->flow, peer_flow_cost(bytes));
+}
+
 /* ---- life ---- */
 
 void
@@ -146,6 +165,8 @@ mesh_flow_begin(struct mesh_flow *flow)
 bool
 mesh_flow_stop(struct mesh_flow *flow)
 {
+    if (flow->options.type != NULL)
+        return false;
     bool is_first = !flow->has_begun;
     flow->has_begun = true;
     rpc_later_drop(&flow->later);
@@ -171,8 +192,10 @@ mesh_flow_create(const struct mesh_flow_options *options)
     flow->later.run = at_end_of_step;
     CHECK(pthread_mutex_init(&flow->lock, NULL) == 0);
     peer_flow_init(&flow->flow, options->request, PEER_FLOW_WINDOW_BYTES);
-    flow->flow.is_closed = options->request->is_empty;
+    flow->flow.is_closed = options->type != NULL || options->request->is_empty;
     flow->flow.is_awaited = options->is_awaited;
+    if (options->type != NULL)
+        return flow;
     if (!options->is_awaited)
         rpc_queue_later(options->queue, &flow->later);
     if (!options->request->is_empty)

@@ -6,17 +6,24 @@
  * costs nothing extra. A call that ends without any message begins at the end of that step, too. A
  * call whose first message is awaited begins at once. DESIGN-calls.md.
  *
- * Threads. mesh_flow_claim on any, the rest on the thread of the call's queue.
+ * Or between an adapter that takes the answer in pieces (entry/inbound.h) and a peer_flow: then the
+ * call is complete at once.
+ *
+ * Threads. mesh_flow_claim on any, the rest on the thread of the call's queue; of an adapter all on
+ * any.
  */
 #pragma once
 
+#include "coordinator/entry/inbound.h"
 #include "mesh/edge/peer_flow.h"
 
 struct mesh_flow;
 
 struct mesh_flow_options {
-    struct peer_request *request; /* gets the flow; may be is_empty */
-    bool is_awaited;              /* its first message has not come: mesh_flow_begin follows */
+    struct peer_request *request;    /* gets the flow; may be is_empty */
+    const struct inbound_type *type; /* of an adapter; the next four are not used then, but: */
+    void *inbound;                   /* its call */
+    bool is_awaited;                 /* its first message has not come: mesh_flow_begin follows */
     struct rpc_call *call;
     struct rpc_queue *queue;      /* of the call */
     void (*begin)(void *context); /* once, unless mesh_flow_stop was first */
@@ -40,6 +47,8 @@ enum status mesh_flow_message(struct mesh_flow *flow, const struct wire_message 
                               struct error *error) WARN_UNUSED;
 enum status mesh_flow_half_close(struct mesh_flow *flow, struct error *error) WARN_UNUSED;
 void mesh_flow_sent(struct mesh_flow *flow);
+/* The adapter has consumed a piece of so many bytes. */
+void mesh_flow_taken(struct mesh_flow *flow, uint64_t bytes);
 
 /* The sizes of the messages after the first, and of those passed back before the last. */
 struct mesh_flow_bytes {

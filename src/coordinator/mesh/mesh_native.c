@@ -18,6 +18,7 @@
 #include "coordinator/entry/inbound.h"
 #include "coordinator/entry/small.h"
 #include "coordinator/mesh/mesh_loads.h"
+#include "coordinator/mesh/mesh_pieces.h"
 #include "coordinator/models/runtime_answer.h"
 #include "coordinator/pipeline/pipeline.h"
 #include "coordinator/protocol/services.h"
@@ -39,6 +40,7 @@ struct native_try {
     struct peer_request *request;
     uint32_t number;
     int64_t begun_ns;
+    struct mesh_pieces *pieces; /* NULL: it has one answer */
     /* Of one that waits for its first message: */
     char *model;
     int64_t deadline_ns;
@@ -81,6 +83,7 @@ try_create(struct native *native, struct peer_request *request,
 static void
 try_free(struct native_try *tried)
 {
+    mesh_pieces_destroy(tried->pieces);
     tried->request->type->release(tried->request);
     free(tried->text);
     free(tried->payload);
@@ -92,16 +95,31 @@ static void
 tell(struct native_try *tried, const struct rpc_answer *answer)
 {
     struct runner_end end = {.end = MESH_END_OK};
-    end.took_us = (uint64_t)((clock_now_ns() - tried->begun_ns) / NS_PER_US);
+    if (tried->pieces == NULL) /* their reader decides how long it takes */
+        end.took_us = (uint64_t)((clock_now_ns() - tried->begun_ns) / NS_PER_US);
     tried->request->type->on_ended(tried->request, tried->number, &end, answer);
     try_free(tried);
+}
+
+/* As tell; an end behind pieces that wait is told later. */
+static void
+tell_in_order(struct native_try *tried, const struct rpc_answer *answer)
+{
+    if (tried->pieces == NULL || !mesh_pieces_end(tried->pieces, answer))
+        tell(tried, answer);
+}
+
+static void
+on_end_of_pieces(void *context, const struct rpc_answer *answer)
+{
+    tell(context, answer);
 }
 
 static void
 notify_failure(struct native_try *tried, enum status status, const char *text)
 {
     struct rpc_answer answer = {.status = status, .text = {text, strlen(text)}};
-    tell(tried, &answer);
+    tell_in_order(tried, &answer);
 }
 
 static void
@@ -139,7 +157,14 @@ sink_reply(void *call, const struct rpc_piece *pieces, size_t piece_count)
 {
     struct rpc_answer answer = {.status = STATUS_OK, .pieces = pieces, .piece_count = piece_count};
     CHECK(submitting == NULL); /* nobody gathers within a submission */
-    tell(call, &answer);
+    tell_in_order(call, &answer);
+}
+
+static enum status
+sink_piece(void *call, const struct rpc_piece *pieces, size_t piece_count, uint64_t unread_max)
+{
+    const struct native_try *tried = call;
+    return mesh_pieces_put(tried->pieces, pieces, piece_count, unread_max);
 }
 
 static void
@@ -157,6 +182,14 @@ sink_fail(void *call, enum status status, const char *text)
 
 static const struct request_sink native_sink = {
     .tagged = sink_tagged, .reply = sink_reply, .fail = sink_fail, .of_mesh = true};
+
+/* Of a call whose owner takes pieces. It knows an end without outputs by the message. */
+static const struct request_sink pieces_sink = {.tagged = sink_tagged,
+                                                .reply = sink_reply,
+                                                .piece = sink_piece,
+                                                .finish = sink_reply,
+                                                .fail = sink_fail,
+                                                .of_mesh = true};
 
 /* ---- as a call that came in: its request has what the first node has passed on ---- */
 
@@ -269,7 +302,7 @@ notify_of(struct native_try *tried, enum oip_method method, const char *id)
     return RUNNER_UNDER_WAY;
 }
 
-/* ---- a pipeline has one message each way ---- */
+/* ---- a pipeline takes one message ---- */
 
 #define ONE_MESSAGE "a pipeline takes one message for a call, and this call has more"
 #define NO_MESSAGE                                                                                 \
@@ -294,18 +327,26 @@ sink_taken(void *context, uint64_t cost)
 }
 
 static const struct peer_flow_sink one_message = {sink_send, sink_taken, PEER_FLOW_WINDOW_BYTES};
+static const struct peer_flow_sink one_in_pieces = {sink_send, mesh_pieces_taken,
+                                                    PEER_FLOW_WINDOW_BYTES};
 
 /* A request with a flow: what waits behind its first message is too much, and so is what comes. */
 static enum status
-take_flow(const struct peer_request *request, struct error *error)
+take_flow(struct native_try *tried, struct error *error)
 {
+    struct peer_request *request = tried->request;
+    bool in_pieces = request->flow != NULL && strcmp(request->method, PEER_FLOW_INFER) == 0;
     bool closed;
     if (request->is_empty)
         return error_set(error, STATUS_INVALID_ARGUMENT, NO_MESSAGE);
+    if (in_pieces)
+        tried->pieces =
+            mesh_pieces_create(&(struct mesh_pieces_options){request, on_end_of_pieces, tried});
     struct peer_flow_kept *kept =
         request->flow == NULL
             ? NULL
-            : peer_flow_attach(request->flow, PEER_FLOW_CLOSED, &one_message, NULL, &closed);
+            : peer_flow_attach(request->flow, PEER_FLOW_CLOSED,
+                               in_pieces ? &one_in_pieces : &one_message, request, &closed);
     if (kept == NULL)
         return STATUS_OK;
     while (kept != NULL)
@@ -450,13 +491,13 @@ native_serve(struct native *native, struct peer_request *request,
         model_leave_loaded(model);
         return await_message(tried, attempt, origin->caller);
     }
-    if (!is_ours || take_flow(request, &refusal->error) != STATUS_OK) {
+    if (!is_ours || take_flow(tried, &refusal->error) != STATUS_OK) {
         model_leave_loaded(model);
         return judge(tried, &refusal->error, end);
     }
     struct submission submission = {
         .deadline_ns = attempt->deadline_ns,
-        .sink = &native_sink,
+        .sink = tried->pieces != NULL ? &pieces_sink : &native_sink,
         .call = tried,
         .builder = &native->builder,
         .caller = origin->caller,
@@ -477,6 +518,7 @@ native_cancel(struct native *native, struct peer_request *request)
         notify_failure_later(waiting, STATUS_CANCELLED, "");
         return;
     }
+    mesh_pieces_cancel(request);
     uint64_t tag = (uint64_t)(uintptr_t)request->served;
     uint32_t number = tag_pipeline(tag);
     if (tag != 0 && number < native->options.pipeline_count)

@@ -117,6 +117,12 @@ mesh_node_sent(struct mesh_node *node, uint64_t tag)
 }
 
 void
+mesh_node_taken(struct mesh_node *node, uint64_t tag, uint64_t bytes)
+{
+    mesh_call_taken(node->calls, tag, bytes);
+}
+
+void
 mesh_node_manage(struct mesh_node *node, struct rpc_call *call, const struct wire_message *message)
 {
     mesh_manage_on_message(node->manage, MESH_MANAGE_GUARDED, call, message);

@@ -140,6 +140,7 @@ void mesh_node_infer(struct mesh_node *node, const struct mesh_call_start *start
 void mesh_node_more(struct mesh_node *node, const struct rpc_call *call,
                     const struct wire_message *message);
 void mesh_node_sent(struct mesh_node *node, uint64_t tag);
+void mesh_node_taken(struct mesh_node *node, uint64_t tag, uint64_t bytes);
 /* A call of mmesh.ModelMesh at the front. */
 void mesh_node_manage(struct mesh_node *node, struct rpc_call *call,
                       const struct wire_message *message);

@@ -349,7 +349,7 @@ send(struct served *served, const struct runner_attempt *attempt, enum peer_flow
     };
     struct rpc_client *client = served->external->serving->clients[from->queue];
     char name[EXTERNAL_NAME_BYTES];
-    if (from->flow != NULL)
+    if (shape != PEER_FLOW_UNARY)
         external_flow_start(served, client, &request, shape,
                             external_name(served->external, attempt->model, name));
     else
@@ -401,6 +401,8 @@ serve(struct served *served, const struct runner_attempt *attempt)
     if (status != STATUS_OK)
         return status;
     enum peer_flow_shape shape = peer_flow_shape(request->flow);
+    if (shape == PEER_FLOW_CLOSED && strcmp(request->method, PEER_FLOW_INFER) == 0)
+        shape = PEER_FLOW_UNARY;
     bool has_message = peer_flow_has_message(shape);
     struct external_pieces message = {0};
     if (has_message)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "mesh/edge/peer_flow.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -166,13 +167,17 @@ peer_flow_detach(struct peer_flow *flow, const struct runner_end *end,
     flow->sink = NULL;
     flow->has_begun = false;
     bool is_committed = flow->is_committed;
+    uint32_t parts = strcmp(flow->request->method, PEER_FLOW_INFER) == 0 ? flow->parts : 0;
     pthread_mutex_unlock(&flow->lock);
     if (end->end == MESH_END_OK || !is_committed)
         return;
-    const char *text = reason(end->end);
+    int bytes = snprintf(out->text, sizeof(out->text), "%s", reason(end->end));
+    if (parts > 0)
+        snprintf(out->text + bytes, sizeof(out->text) - (size_t)bytes,
+                 " (%u pieces of the answer were sent)", parts);
     out->made = (struct rpc_answer){
         .status = end->end == MESH_END_DEADLINE ? STATUS_DEADLINE_EXCEEDED : STATUS_UNAVAILABLE,
-        .text = {text, strlen(text)},
+        .text = {out->text, strlen(out->text)},
     };
     out->end.is_answered = true;
     out->answer = &out->made;
@@ -231,6 +236,7 @@ peer_flow_part(struct peer_flow *flow, const struct rpc_answer *part)
     struct peer_request *request = flow->request;
     pthread_mutex_lock(&flow->lock);
     flow->is_committed = true;
+    flow->parts += part->pieces != NULL;
     pthread_mutex_unlock(&flow->lock);
     request->type->on_part(request, part);
 }

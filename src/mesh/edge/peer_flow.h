@@ -14,9 +14,9 @@
  * that fails is the end of the call.
  *
  * Threads. Everything runs on the thread of the request's queue, except peer_flow_attach and
- * _shape, which come with a try, UNDER THE LOCK of the runner, on any thread. A sink's functions
- * are called without the flow's lock; sinks lock before they attach, so messages sent meanwhile
- * come later.
+ * _shape, which come with a try, UNDER THE LOCK of the runner, on any thread, and, of
+ * PEER_FLOW_INFER, peer_flow_part and _taken: on any. A sink's functions are called without the
+ * flow's lock; sinks lock before they attach, so messages sent meanwhile come later.
  */
 #pragma once
 
@@ -32,6 +32,10 @@ enum {
     PEER_FLOW_MESSAGE_BYTES = 4 << 10, /* price of a message beside its bytes: 64 fill a window */
 };
 
+/* With a flow, the caller takes a pipeline's answer in pieces, each a message of its own. External
+ * runtimes answer it with one message. */
+#define PEER_FLOW_INFER "/inference.GRPCInferenceService/ModelInfer"
+
 enum peer_flow_next { PEER_FLOW_MORE, PEER_FLOW_LAST };
 
 /* The owner of a try. */
@@ -40,7 +44,7 @@ struct peer_flow_sink {
      * OK, with the text for the caller, is the end of the call: the owner ends it. */
     enum status (*send)(void *context, const struct rpc_piece *pieces, size_t piece_count,
                         enum peer_flow_next next, struct error *error);
-    /* The owner has consumed so much of the answer. */
+    /* The owner has consumed so much of the answer. Of PEER_FLOW_INFER on any thread. */
     void (*taken)(void *context, uint64_t cost);
     uint32_t window_bytes; /* of the request's messages after the first */
 };
@@ -65,6 +69,7 @@ struct peer_flow {
     bool is_committed;
     bool has_begun;        /* the sink has read the request's message, or will not */
     bool has_let_go;       /* of that message: it is not read any more */
+    uint32_t parts;        /* messages of the answer that were passed on */
     uint32_t window_bytes; /* of the answer's messages; set by the owner */
 };
 
@@ -109,6 +114,7 @@ struct peer_flow_end {
     struct runner_end end;
     const struct rpc_answer *answer;
     struct rpc_answer made;
+    char text[128]; /* of what was made */
 };
 
 /* First thing within on_ended: there is no try any more. If it must not be repeated, the caller

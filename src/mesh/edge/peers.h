@@ -51,9 +51,10 @@ struct peer_request_type {
      * abandoned try may hold it while on_ended runs. */
     void (*hold)(struct peer_request *request);
     void (*release)(struct peer_request *request);
-    /* For requests with a flow (peer_flow.h), on the thread of the request's queue. A message of
-     * the answer before its end, with the initial metadata if it is the first; without pieces, only
-     * these. peer_flow_taken returns its cost. */
+    /* For requests with a flow (peer_flow.h), on the thread of the request's queue; if a pipeline
+     * answers, on any, one at a time. A message of the answer before its end, whose lent pieces
+     * must be used, with the initial metadata if it is the first; without pieces, only these.
+     * peer_flow_taken returns its cost. */
     void (*on_part)(struct peer_request *request, const struct rpc_answer *part);
     /* So much of the messages after the first was consumed: there is room for as much. */
     void (*on_room)(struct peer_request *request, uint64_t cost);
@@ -78,9 +79,10 @@ struct peer_request {
     void *link;
     uint32_t number;
     void *served;
-    void *awaits;   /* a native try, until the first message or the end of the call comes */
-    void *external; /* external.h; separate from `served`, because a cancellation does not know
-                       which one applies */
+    void *awaits;    /* a native try, until the first message or the end of the call comes */
+    void *in_pieces; /* a native try's answer, if it comes in pieces (mesh_pieces.h) */
+    void *external;  /* external.h; separate from `served`, because a cancellation does not know
+                        which one applies */
 };
 
 /* Whether an entry of a caller's metadata goes on to runtimes: no ids, which are added again, no
