@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "inputs.h"
 #include "memory.h"
 #include "python_files.h"
 
@@ -170,6 +171,32 @@ file_run(const unsigned char *bytes, size_t size, const char *name, PyObject *gl
     return result != NULL;
 }
 
+/* shoal.cancelled: on any thread of user code, which has the interpreter's lock, as `running` is
+ * only changed with it. */
+static PyObject *
+cancelled(PyObject *self, PyObject *arguments)
+{
+    const struct run_group *group = interpreter.running;
+    bool all = group != NULL;
+    (void)self;
+    (void)arguments;
+    for (uint32_t i = 0; all && i < group->count; i++)
+        all = interpreter.host->cancelled(group->items[i]) != 0;
+    return PyBool_FromLong(all);
+}
+
+static PyMethodDef cancelled_method = {"cancelled", cancelled, METH_NOARGS, NULL};
+
+/* Instead of the one in _modelet.py. */
+static bool
+cancelled_publish(PyObject *names)
+{
+    PyObject *function = PyCFunction_New(&cancelled_method, NULL);
+    bool ok = function != NULL && PyDict_SetItemString(names, "cancelled", function) == 0;
+    Py_XDECREF(function);
+    return ok;
+}
+
 /* The module `shoal`, which is what user code imports, and worker.py. */
 static bool
 modules_run(void)
@@ -182,6 +209,7 @@ modules_run(void)
     interpreter.functions = PyModule_GetDict(worker);
     return file_run(python_errors, python_errors_size, "shoal/_errors.py", names) &&
            file_run(python_modelet, python_modelet_size, "shoal/_modelet.py", names) &&
+           cancelled_publish(names) &&
            file_run(python_worker, python_worker_size, "worker.py", interpreter.functions);
 }
 

@@ -10,11 +10,14 @@
 #include <Python.h>
 #include <shoal/modelet.h>
 
+struct run_group; /* inputs.h */
+
 struct interpreter {
     const struct shoal_host *host;
-    PyThreadState *thread; /* of the only thread that calls us */
-    PyObject *functions;   /* the globals of worker.py */
-    PyObject *ndarray;     /* numpy's */
+    const struct run_group *running; /* NULL: `run` is not called now */
+    PyThreadState *thread;           /* of the only thread that calls us */
+    PyObject *functions;             /* the globals of worker.py */
+    PyObject *ndarray;               /* numpy's */
     PyObject *asarray;
     PyObject *dtypes[SHOAL_DATATYPE_END];
 };

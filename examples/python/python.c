@@ -319,6 +319,7 @@ group_run(struct python *self, const struct python_model *model, const struct ru
     const struct signature *signature = signature_of(self, model);
     PyObject *returned = NULL;
     int status = SHOAL_OK;
+    interpreter.running = group;
     if (model != NULL)
         arguments->objects[arguments->count++] = Py_NewRef(model->object);
     if (inputs_make(arguments, signature, group, found))
@@ -331,6 +332,7 @@ group_run(struct python *self, const struct python_model *model, const struct ru
     else
         outputs_put(signature, self->host, group, returned);
     Py_XDECREF(returned);
+    interpreter.running = NULL;
     inputs_end_run(arguments);
     return status;
 }

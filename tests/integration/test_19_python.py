@@ -158,6 +158,35 @@ class TestPieces(PythonTest):
         self.shoald.wait_log(f"worker_said .*closed with {VIEW_BYTES}")
         self.shoald.wait_all_returned("code")
 
+    def test_cancelled(self):
+        """A run that yields nothing learns it, also on a thread of its own; so does one of a batch, if
+        all its callers are gone. Outside a run nobody is."""
+        client = self.start("""
+            import threading, time
+            print("at first", shoal.cancelled())
+            class Model:
+                @shoal.batched
+                def run(self, x: shoal.FP32[-1]):
+                    print("running", len(x))
+                    def wait_gone():
+                        while not shoal.cancelled():
+                            time.sleep(0.001)
+                    thread = threading.Thread(target=wait_gone)
+                    thread.start()
+                    thread.join()
+                    print("gave up", len(x))
+                    return {"y": x}
+            """, batch_size=2, batch_wait="fixed", batch_wait_ms=60000)
+        self.shoald.wait_log("worker_said .*at first False")
+        first, second = (client.start_raw("code", floats([1])) for _ in range(2))
+        self.shoald.wait_log("worker_said .*running 2")
+        first.cancel()
+        self.shoald.wait_stat("code", lambda stat: stat["cancelled"] == 1, "the first to be cancelled")
+        self.assertNotIn("gave up", self.shoald.stderr)
+        second.cancel()
+        self.shoald.wait_log("worker_said .*gave up 2")
+        self.shoald.wait_all_returned("code")
+
     def test_batched(self):
         self.check_refused("""
             @shoal.batched

@@ -11,14 +11,14 @@ from ._errors import (Cancelled, DeadlineExceeded, FailedPrecondition, Internal,
                       NotFound, PermissionDenied, ResourceExhausted, ShoalError, Unavailable,
                       Unimplemented)
 from ._modelet import (ANY, BF16, BOOL, BYTES, FP16, FP32, FP64, INT8, INT16, INT32, INT64, UINT8,
-                       UINT16, UINT32, UINT64, TensorType, batched)
+                       UINT16, UINT32, UINT64, TensorType, batched, cancelled)
 from ._tensors import Tensor, TensorMetadata
 
 __all__ = [
     "AsyncClient", "Cancelled", "Client", "DeadlineExceeded", "FailedPrecondition", "Internal",
     "InvalidArgument", "ModelMetadata", "NotFound", "PermissionDenied", "ResourceExhausted",
     "Response", "ServerMetadata", "ShoalError", "Tensor", "TensorMetadata", "TensorType",
-    "Unavailable", "Unimplemented", "__version__", "batched",
+    "Unavailable", "Unimplemented", "__version__", "batched", "cancelled",
     "ANY", "BF16", "BOOL", "BYTES", "FP16", "FP32", "FP64", "INT8", "INT16", "INT32", "INT64",
     "UINT8", "UINT16", "UINT32", "UINT64",
 ]

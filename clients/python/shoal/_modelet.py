@@ -53,6 +53,13 @@ BYTES = TensorType("BYTES")
 BF16 = TensorType("BF16")
 
 
+def cancelled() -> bool:
+    """Whether the request of this `run` is cancelled, or its deadline has passed; with `batched`,
+    those of all its requests. So a long `run` can give up: what it returns or raises then is
+    dropped. On any thread; False outside a `run`."""
+    return False  # a worker has its own
+
+
 def batched(run: _Run) -> _Run:
     """Has `run` called with the tensors of all requests of a batch, concatenated along their first
     dimension; the outputs are divided likewise."""
