@@ -74,7 +74,7 @@ class Result(unittest.TestResult):
         self.file.flush()
 
     def addSuccess(self, test):
-        self.note(test, "ok", (test.shortDescription() or ""))
+        self.note(test, "ok", getattr(test, "detail", None) or test.shortDescription() or "")
 
     def addSkip(self, test, reason):
         self.note(test, "skipped", reason)

@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Another server of models in Python beside a node of ours: the same model, two workers each, batches of
+up to 64 that wait 2 ms at most, called over HTTP with JSON by wrk. One serves at a time. Prints ratios;
+only a wrong answer fails, since the machine is whatever it is.
+"""
+
+import http.client
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+import unittest
+
+import peers
+
+sys.path.insert(0, str(peers.SOURCE / "tests" / "integration"))
+from shoal_fixture import BUILD, Shoald, children, node, pipeline, stage, wait_until  # noqa: E402
+from shoal_ports import free_port  # noqa: E402
+from shoal_rest import ANY_PORT, port_of  # noqa: E402
+
+OUTSTANDING = 1, 16, 128
+SECONDS = 4
+WORKERS, BATCH, WAIT_MS = 2, 64, 2
+UNITS = {"us": 1, "ms": 1e3, "s": 1e6}
+ROW = [1.0, 2.0, 3.0, 4.0]
+ANSWER = [60.0, 70.0, 80.0]
+WEIGHTS = "W = numpy.arange(12, dtype='f4').reshape(4, 3)\n"
+OURS = "import numpy, shoal\n" + WEIGHTS + """
+@shoal.batched
+def run(x: shoal.FP32[-1, 4]) -> {"y": shoal.FP32[-1, 3]}:
+    return {"y": x @ W}
+"""
+
+
+def family(pid):
+    """A process and all that descend from it."""
+    found = [pid]
+    for one in found:
+        found += children(one)
+    return found
+
+
+def cpu_seconds(pid):
+    """Of all of them, by the kernel's clock of a process id."""
+    return sum(time.clock_gettime((~one << 3) | 2) for one in family(pid))
+
+
+def ask(port, path, body):
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=peers.SECONDS)
+    connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
+    answer = connection.getresponse()
+    return answer.status, answer.read()
+
+
+def answers(port, path, body, read):
+    """Whether it is up; the answer must be right."""
+    try:
+        status, data = ask(port, path, body)
+    except OSError:
+        return False
+    if status == 503:
+        return False
+    assert status == 200, data
+    got = read(json.loads(data))
+    assert all(abs(x - y) < 1e-3 for x, y in zip(got, ANSWER)) and len(got) == len(ANSWER), data
+    return True
+
+
+def run_wrk(port, path, body, outstanding, pid):
+    script = peers.FOLDER / "post.lua"
+    script.write_text(f"wrk.method = 'POST'\nwrk.headers['Content-Type'] = 'application/json'\n"
+                      f"wrk.body = '{json.dumps(body)}'\n")
+    command = ["wrk", "--latency", "-t", "1", "-c", str(outstanding), "-s", str(script),
+               f"http://127.0.0.1:{port}{path}"]
+    subprocess.run([*command, "-d", "1s"], check=True, capture_output=True, timeout=peers.SECONDS)
+    cpu = cpu_seconds(pid)
+    done = subprocess.run([*command, "-d", f"{SECONDS}s"], capture_output=True, text=True, check=True,
+                          timeout=peers.SECONDS)
+    cpu = cpu_seconds(pid) - cpu
+    print(done.stdout, flush=True)
+    assert "Non-2xx" not in done.stdout and "Socket errors" not in done.stdout, done.stdout
+    p50, unit = re.search(r"50%\s+([\d.]+)(us|ms|s)", done.stdout).groups()
+    count = int(re.search(r"(\d+) requests in", done.stdout)[1])
+    return {"per_s": float(re.search(r"Requests/sec:\s+([\d.]+)", done.stdout)[1]),
+            "cpu_us": 1e6 * cpu / count, "p50_us": float(p50) * UNITS[unit]}
+
+
+def measure(port, path, body, read, pid):
+    wait_until(lambda: answers(port, path, body, read), "the server to answer")
+    figures = {outstanding: run_wrk(port, path, body, outstanding, pid) for outstanding in OUTSTANDING}
+    assert answers(port, path, body, read)
+    return figures
+
+
+def measure_theirs(code, arguments, path):
+    file = peers.FOLDER / "service.py"
+    file.write_text("import numpy\n" + WEIGHTS + code)
+    port = free_port()
+    with (peers.FOLDER / "service.log").open("w") as log:
+        process = subprocess.Popen([sys.executable, file, *(one.format(port=port) for one in arguments)],
+                                   stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=peers.FOLDER)
+    try:
+        return measure(port, path, {"x": ROW}, lambda answer: answer["y"], process.pid)
+    finally:
+        for pid in reversed(family(process.pid)):
+            os.kill(pid, 9)
+        process.wait()
+        print((peers.FOLDER / "service.log").read_text()[-4000:], flush=True)
+
+
+def measure_ours():
+    if not (BUILD / "lib" / "shoal" / "libpython_modelet.so").exists():
+        raise unittest.SkipTest("this build has no modelets in Python")
+    (peers.FOLDER / "ours.py").write_text(OURS)
+    config = node(pipeline("m", stage("./ours.py", name="m", workers=WORKERS, batch_size=BATCH,
+                                      batch_wait_ms=WAIT_MS), slots=256), http=ANY_PORT)
+    body = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 4], "data": ROW}]}
+    with Shoald(config, ["--no-pin"], folder=peers.FOLDER) as shoald:
+        return measure(port_of(shoald), "/v2/models/m/infer", body,
+                       lambda answer: answer["outputs"][0]["data"], shoald.pid)
+
+
+class Beside(unittest.TestCase):
+    """A subclass says how its server is started."""
+
+    code = None  # after the weights W
+    arguments = ()
+    path = "/"
+
+    @classmethod
+    def setUpClass(cls):
+        cls.theirs = measure_theirs(cls.code, cls.arguments, cls.path)
+        cls.ours = measure_ours()
+
+    def note(self, outstanding):
+        theirs, ours = self.theirs[outstanding], self.ours[outstanding]
+
+        def ratio(name, unit, better):
+            return f"{unit} x{better:.2f} ({ours[name]:.0f} to {theirs[name]:.0f})"
+        self.detail = ", ".join((
+            ratio("per_s", "req/s", ours["per_s"] / theirs["per_s"]),
+            ratio("cpu_us", "CPU µs", ours["cpu_us"] / theirs["cpu_us"]),
+            ratio("p50_us", "p50 µs", ours["p50_us"] / theirs["p50_us"])))
+        self.detail += f"; load {os.getloadavg()[0]:.1f}"
+
+    def check_1_outstanding(self):
+        self.note(1)
+
+    def check_16_outstanding(self):
+        self.note(16)
+
+    def check_128_outstanding(self):
+        self.note(128)
