@@ -266,6 +266,8 @@ second(struct world *world, struct task *task)
         compact(world);
     if (comes(world, faults->replacements))
         registry_replace(world, any(world, world->options.models));
+    if (world->options.bounds == BOUNDS_FEW && draw(world, STREAM_BOUNDS, 16) == 0)
+        registry_bind(world);
     if (comes(world, faults->emptyings))
         empty(world);
     if (world->options.labelled && comes(world, faults->constraints))

@@ -58,6 +58,9 @@ codec_write_model(struct arena *arena, const struct mesh_model *model)
     put_number(&writer, (uint64_t)model->unloaded_ms);
     put_number(&writer, model->references);
     put_number(&writer, model->auto_delete);
+    put_number(&writer, model->bounds.copies_min);
+    put_number(&writer, model->bounds.copies_max);
+    put_number(&writer, model->bounds.size_units);
     put_text(&writer, model->type);
     put_text(&writer, model->path);
     put_text(&writer, model->key);
@@ -85,6 +88,9 @@ codec_read_model(const struct etcd_kv *kv, const char *id, struct mesh_place *pl
     model->unloaded_ms = (int64_t)get_number(&at);
     model->references = (uint32_t)get_number(&at);
     model->auto_delete = get_number(&at) != 0;
+    model->bounds.copies_min = (uint32_t)get_number(&at);
+    model->bounds.copies_max = (uint32_t)get_number(&at);
+    model->bounds.size_units = (uint32_t)get_number(&at);
     model->type = get_text(&at);
     model->path = get_text(&at);
     model->key = get_text(&at);

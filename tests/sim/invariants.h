@@ -116,4 +116,5 @@ extern const struct invariant I01_capacity, I02_one_activity, I03_claims, I04_no
     I05_withdraw_first, I06_one_end, I07_no_call_lost, I08_forwarding_ends, I09_deadlines_shrink,
     I10_mirror, I11_no_lost_update, I12_fence, I13_vmodels, I14_references, I15_oldest_first,
     I16_churn, I17_failures, I18_drain, I19_right_answer, L1_convergence, L2_no_orphans, L3_demand,
-    L4_rest, L5_one_leader, H1_labels, M1_one_time, S6_permits, R14_room, W1_nothing_forgotten;
+    L4_rest, L5_one_leader, B3_maximum, B4_minimum, B5_needed_copies, H1_labels, M1_one_time,
+    S6_permits, R14_room, W1_nothing_forgotten;

@@ -101,6 +101,10 @@ options_draw(struct world *world)
     if (draw(world, STREAM_SPACE, 3) == 0)
         options->faults.no_space = 1 + draw(world, STREAM_SPACE, 40);
     options->pools = draw(world, STREAM_POOLS, 4) == 0;
+    uint32_t bounds = draw(world, STREAM_BOUNDS, 8);
+    options->bounds = bounds < 2 ? BOUNDS_FEW : bounds == 2 ? BOUNDS_MANY : BOUNDS_NONE;
+    if (options->bounds == BOUNDS_MANY && options->lost_for_good > 1)
+        options->lost_for_good = 1; /* the reaper removes one place of a model in each round */
     if (calm) {
         options->faults = (struct faults){0};
         options->poisoned = false;
@@ -119,13 +123,13 @@ options_print(const struct world *world)
             "%llu, second copies at %u a minute,\n"
             "delay %u ms, watch %u ms, chaos %u ms, skewed %d, wrong clocks %u, labelled %d, "
             "poisoned %d, own %d, "
-            "unsure %d, lost %u, pools %d;\n",
+            "unsure %d, lost %u, pools %d, bounds %d;\n",
             (unsigned long long)world->seed, options->nodes, options->models, options->zipf,
             options->call_every_ms, (unsigned long long)(options->capacity_bytes / 8192),
             (unsigned long long)(options->model_bytes / 8192), options->rate_for_more,
             options->delay_ms, options->watch_lag_ms, options->chaos_ms, options->skewed,
             options->wrong_clocks, options->labelled, options->poisoned, options->tells_own,
-            options->unsure, options->lost_for_good, options->pools);
+            options->unsure, options->lost_for_good, options->pools, (int)options->bounds);
     fprintf(
         stderr,
         "slow %u, lost %u, load_fails %u, load_slow %u, loads of %u ms, hangs %u, size_lies %u, "

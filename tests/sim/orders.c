@@ -58,6 +58,9 @@ draw_order(struct world *world)
             said.path = path_of(world, model);
         }
         said.auto_delete = any(world, 2);
+        said.bounded = world->options.bounds != BOUNDS_NONE;
+        if (said.bounded)
+            said.bounds = registry_draw_bounds(world, model);
         said.force = world->options.faults.forced && rarely;
         break;
     }

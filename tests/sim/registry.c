@@ -376,6 +376,49 @@ registry_start(struct world *world, uint32_t node)
     session_start(world, node);
 }
 
+enum { BOUND_MODELS = 2 }; /* of BOUNDS_FEW, the smallest ones */
+
+/* Those of models that require a label are none: not all nodes may hold them. */
+static struct mesh_bounds
+first_bounds(const struct world *world, uint32_t model)
+{
+    uint32_t units = (uint32_t)(runtime_bytes(world, model) / 8192);
+    if (world->options.bounds == BOUNDS_MANY && model % 4 != 3)
+        return (struct mesh_bounds){.copies_min = world->options.nodes};
+    if (world->options.bounds != BOUNDS_FEW || model >= BOUND_MODELS)
+        return (struct mesh_bounds){0};
+    return model == 0 ? (struct mesh_bounds){.copies_min = 2, .copies_max = 3, .size_units = units}
+                      : (struct mesh_bounds){.copies_max = 1};
+}
+
+struct mesh_bounds
+registry_draw_bounds(struct world *world, uint32_t model)
+{
+    struct mesh_bounds bounds = {0};
+    if (world->options.bounds != BOUNDS_FEW || model >= BOUND_MODELS)
+        return first_bounds(world, model);
+    if (model == 0)
+        bounds.copies_min = draw(world, STREAM_BOUNDS, 3);
+    bounds.copies_max = draw(world, STREAM_BOUNDS, 4); /* may be less than the minimum */
+    return bounds;
+}
+
+void
+registry_bind(struct world *world)
+{
+    struct mesh_place places[CODEC_PLACES_MAX];
+    struct mesh_model record;
+    uint32_t model = draw(world, STREAM_BOUNDS, BOUND_MODELS);
+    if (model >= world->options.models || !record_now(world, model, places, &record))
+        return;
+    record.bounds = registry_draw_bounds(world, model);
+    const struct etcd_op put = {.kind = ETCD_PUT,
+                                .range = key_range(world, TABLE_MODELS, record.id),
+                                .value = codec_write_model(&world->arena, &record)};
+    fake_etcd_op(world->etcd, &put);
+    registry_announce(world);
+}
+
 /* Under the name, if it is free, a model that was never there before. */
 static void
 register_as(struct world *world, uint32_t model, const struct mesh_model *former)
@@ -389,6 +432,7 @@ register_as(struct world *world, uint32_t model, const struct mesh_model *former
         .key = "",
         .references = former != NULL ? former->references : 0,
         .auto_delete = former != NULL && former->auto_delete,
+        .bounds = first_bounds(world, model),
     };
     const struct etcd_compare absent = {
         .range = key_range(world, TABLE_MODELS, world->model_names[model]),

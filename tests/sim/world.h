@@ -26,9 +26,10 @@ enum stream {
     STREAM_CLIENTS,
     STREAM_CHAOS,
     STREAM_CHECKS,
-    STREAM_CLOCKS, /* this and the next two: added later */
+    STREAM_CLOCKS, /* this and the next three: added later */
     STREAM_SPACE,
     STREAM_POOLS,
+    STREAM_BOUNDS,
     STREAM_COUNT,
     STREAMS_SEEDED = STREAM_CLOCKS, /* so that a seed goes on meaning the same */
 };
@@ -84,6 +85,9 @@ struct faults {
     bool forced;           /* vmodels, sometimes */
 };
 
+/* Rules B. MANY: minima of nearly all models, which may be more than the memory of all nodes. */
+enum bounds_kind { BOUNDS_NONE, BOUNDS_FEW, BOUNDS_MANY };
+
 /* The world's parameters, drawn per seed. */
 struct options {
     uint32_t nodes;
@@ -106,8 +110,9 @@ struct options {
         wrong_clocks; /* nodes whose clocks are off by up to a day besides, from the first on */
     bool labelled;    /* every fourth model requires a label */
     bool poisoned;    /* the last model cannot be loaded */
-    bool tells_own;   /* the writer of a record is told before the watch comes */
-    bool unsure;      /* of a lease that was lost: one does not always know */
+    enum bounds_kind bounds;
+    bool tells_own;         /* the writer of a record is told before the watch comes */
+    bool unsure;            /* of a lease that was lost: one does not always know */
     uint32_t lost_for_good; /* nodes, after the faults */
     struct faults faults;
 };
@@ -311,6 +316,10 @@ void registry_publish(struct world *world, uint32_t node);
 void registry_register(struct world *world, uint32_t model);
 /* Under the same name, with the references that there are. */
 void registry_replace(struct world *world, uint32_t model);
+/* BOUNDS_FEW: one of the models gets other bounds. */
+void registry_bind(struct world *world);
+/* Bounds that the model may have. */
+struct mesh_bounds registry_draw_bounds(struct world *world, uint32_t model);
 void registry_announce(struct world *world);
 
 /* Which registration a record is of: its path says it. */

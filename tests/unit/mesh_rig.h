@@ -118,6 +118,7 @@ notify_model(const char *id)
                                        .used_ms = model.used_ms,
                                        .references = model.references,
                                        .auto_delete = model.auto_delete,
+                                       .bounds = model.bounds,
                                        .places = places,
                                        .place_count = model.place_count}});
 }

@@ -26,6 +26,7 @@ struct rig_model {
     int64_t used_ms;
     uint32_t references;
     bool auto_delete;
+    struct mesh_bounds bounds;
     struct rig_place places[PLACES];
     uint32_t place_count;
 };
@@ -101,6 +102,7 @@ apply_model(const struct mesh_write *write)
     model->revision = revision;
     model->used_ms = given->used_ms;
     model->auto_delete = given->auto_delete;
+    model->bounds = given->bounds;
     model->place_count = given->place_count;
     assert_true(given->place_count <= PLACES);
     for (uint32_t i = 0; i < given->place_count; i++) {

@@ -71,6 +71,7 @@ static const char *const theirs[] = {
     "{\"type\":\"t\",\"instanceIds\":{\"a\":5},\"alpha\":{\"z\":1,\"a\":[true,null,-3,0.1]},"
     "\"loaded\":{"
     "\"a\":5},\"zulu\":\"\"}",
+    "{\"type\":\"t\",\"loader\":1,\"maxCopies\":3,\"minCopies\":2,\"more\":1,\"sizeUnits\":12800}",
 };
 
 TEST_CASE(round_trips)
@@ -120,6 +121,19 @@ TEST_CASE(defaults)
 }
 
 /* ---- ours ---- */
+
+TEST_CASE(bounds)
+{
+    struct record_model *record = read_ok(theirs[5]);
+    assert_int_equal(record->model.bounds.copies_min, 2);
+    assert_int_equal(record->model.bounds.copies_max, 3);
+    assert_int_equal(record->model.bounds.size_units, 12800);
+    record->model.bounds = (struct mesh_bounds){0};
+    writes(&record->model, theirs[5], "{\"type\":\"t\",\"loader\":1,\"more\":1}");
+    free(record);
+    refused("{\"minCopies\":\"2\"}", "minCopies: a whole number is wanted, not a text");
+    refused("{\"sizeUnits\":9999999999}", "sizeUnits: 9999999999 is more than 4294967295");
+}
 
 TEST_CASE(loaded_beside_the_same_stamp)
 {

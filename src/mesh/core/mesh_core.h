@@ -62,6 +62,13 @@ struct mesh_place {
     enum mesh_place_kind kind;
 };
 
+/* Rules B. 0: none. */
+struct mesh_bounds {
+    uint32_t copies_min;
+    uint32_t copies_max; /* a smaller one than copies_min lowers that */
+    uint32_t size_units; /* assumed until a load tells the size */
+};
+
 struct mesh_model {
     const char *id;
     const char *type;
@@ -73,6 +80,7 @@ struct mesh_model {
     int64_t unloaded_ms;
     uint32_t references;
     bool auto_delete;
+    struct mesh_bounds bounds;
     const struct mesh_place *places;
     uint32_t place_count;
 };
@@ -177,6 +185,8 @@ struct mesh_order {
     bool update_only;
     bool auto_delete;
     bool force;
+    bool bounded; /* SET_VMODEL: the target gets `bounds`; otherwise it keeps those it has */
+    struct mesh_bounds bounds;
 };
 
 enum mesh_outcome {
@@ -208,6 +218,7 @@ struct mesh_status {
     const struct mesh_place *places;
     uint32_t place_count;
     const char *error; /* why no node loads it, besides the places' reasons; NULL: none */
+    struct mesh_bounds bounds;
 };
 
 enum mesh_vmodel_state {

@@ -19,6 +19,7 @@
 #include "mesh/core/copies/pools.h"
 #include "mesh/core/copies/reconcile.h"
 #include "mesh/core/orders/orders.h"
+#include "mesh/core/upkeep/bounds.h"
 #include "mesh/core/upkeep/preload.h"
 #include "mesh/core/upkeep/drain.h"
 #include "mesh/core/upkeep/janitor.h"
@@ -105,6 +106,7 @@ on_record(struct mesh *mesh, uint32_t number)
     room_queue_on_model(mesh, number);
     ensure_on_model(mesh, number);
     drain_on_model(mesh, number);
+    bounds_on_model(mesh, number);
 }
 
 static void
@@ -286,27 +288,32 @@ on_used(struct mesh *mesh, const struct mesh_event *event)
 /* ---- the step ---- */
 
 static void
+tick(struct mesh *mesh)
+{
+    reconcile_tick(mesh);
+    orders_tick(mesh);
+    promote_tick(mesh);
+    unknown_tick(mesh);
+    elsewhere_tick(mesh);
+    call_tick(mesh);
+    ensure_tick(mesh);
+    tables_notify_old(&mesh->tables, mesh->now_ms, mesh->wall_ms);
+    load_tick(mesh);
+    copies_tick(mesh);
+    janitor_tick(mesh);
+    bounds_tick(mesh);
+    preload_tick(mesh);
+    reaper_tick(mesh);
+    migrate_tick(mesh);
+    drain_tick(mesh);
+    registry_rebuild_tick(mesh);
+}
+
+static void
 on_event(struct mesh *mesh, const struct mesh_event *event)
 {
     switch (event->kind) {
-    case MESH_TICK:
-        reconcile_tick(mesh);
-        orders_tick(mesh);
-        promote_tick(mesh);
-        unknown_tick(mesh);
-        elsewhere_tick(mesh);
-        call_tick(mesh);
-        ensure_tick(mesh);
-        tables_notify_old(&mesh->tables, mesh->now_ms, mesh->wall_ms);
-        load_tick(mesh);
-        copies_tick(mesh);
-        janitor_tick(mesh);
-        preload_tick(mesh);
-        reaper_tick(mesh);
-        migrate_tick(mesh);
-        drain_tick(mesh);
-        registry_rebuild_tick(mesh);
-        break;
+    case MESH_TICK: tick(mesh); break;
     case MESH_RUNTIME: on_runtime(mesh, event); break;
     case MESH_RUNTIME_LOST:
         CHECK(event->lost.pool < mesh->pools.count);

@@ -4,12 +4,14 @@
  *
  *   type, encKey, mPath, autoDel, instanceIds {instance: since}, actionable, failedIn {instance:
  *   when}, fails {instance: {"msg": text}}, refs, lu, lul, then everything else by name, among it
- *   `loaded` {instance: since}.
+ *   `loaded` {instance: since}, `minCopies`, `maxCopies`, `sizeUnits`.
  *
  * `instanceIds` lists loading and loaded copies alike. `loaded` is ours and repeats the stamps of
  * loaded ones. ModelMesh keeps it without understanding it, so when it removes an instance or adds
  * it again, the stamps differ and that part of `loaded` is void.
  */
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,9 +22,9 @@
 /* For records without a type, from ModelMesh's earliest days. */
 #define TYPE_DEFAULT "NLCLASSIFIER"
 
-static const char *const names[] = {"type",        "encKey",     "mPath",    "autoDel",
-                                    "instanceIds", "actionable", "failedIn", "fails",
-                                    "refs",        "lu",         "lul",      "loaded"};
+static const char *const names[] = {
+    "type", "encKey", "mPath", "autoDel", "instanceIds", "actionable", "failedIn", "fails",
+    "refs", "lu",     "lul",   "loaded",  "minCopies",   "maxCopies",  "sizeUnits"};
 static const struct record_fields fields = {names, ARRAY_COUNT(names)};
 
 static const char *const failure_names[] = {"msg"};
@@ -133,6 +135,20 @@ read_scalars(json_t *root, struct mesh_model *model, struct error *error)
     return STATUS_OK;
 }
 
+static enum status
+read_bounds(json_t *root, struct mesh_bounds *bounds, struct error *error)
+{
+    uint64_t least = 0;
+    uint64_t most = 0;
+    uint64_t size = 0;
+    if (record_json_count(root, "minCopies", INT32_MAX, &least, error) != STATUS_OK ||
+        record_json_count(root, "maxCopies", INT32_MAX, &most, error) != STATUS_OK ||
+        record_json_count(root, "sizeUnits", UINT32_MAX, &size, error) != STATUS_OK)
+        return error->status;
+    *bounds = (struct mesh_bounds){(uint32_t)least, (uint32_t)most, (uint32_t)size};
+    return STATUS_OK;
+}
+
 static bool
 says_more(json_t *failure)
 {
@@ -223,6 +239,7 @@ read_root(json_t *root, const struct record_source *source, struct record_model 
     struct mesh_model model = {0};
     struct bytes unknown_fields = {0};
     if (read_scalars(root, &model, error) != STATUS_OK ||
+        read_bounds(root, &model.bounds, error) != STATUS_OK ||
         read_maps(root, &maps, error) != STATUS_OK)
         return error->status;
     model.place_count =
@@ -337,6 +354,34 @@ field_failures(struct json *to, json_t *former, const struct mesh_place *places,
     return STATUS_OK;
 }
 
+/* NULL: it has its default. */
+static const char *
+number_text(uint32_t number, char room[16])
+{
+    snprintf(room, 16, "%" PRIu32, number);
+    return number == 0 ? NULL : room;
+}
+
+/* Our own fields, among the unknown ones. */
+static enum status
+put_own(struct json *to, const struct mesh_model *model, const struct mesh_place *places,
+        json_t *former, struct error *error)
+{
+    struct bytes loaded = {0};
+    char room[3][16];
+    put_map(&loaded, IN_LOADED, places, model->place_count);
+    bytes_put_char(&loaded, '\0');
+    const struct record_own own[] = {
+        {"loaded", loaded.used > 1 ? loaded.data : NULL},
+        {"maxCopies", number_text(model->bounds.copies_max, room[0])},
+        {"minCopies", number_text(model->bounds.copies_min, room[1])},
+        {"sizeUnits", number_text(model->bounds.size_units, room[2])},
+    };
+    enum status status = record_json_rest(to, former, &fields, own, ARRAY_COUNT(own), error);
+    bytes_fini(&loaded);
+    return status;
+}
+
 static enum status
 put_model(struct json *to, const struct mesh_model *model, const struct mesh_place *places,
           json_t *former, struct error *error)
@@ -356,12 +401,7 @@ put_model(struct json *to, const struct mesh_model *model, const struct mesh_pla
     record_json_field_int(to, "refs", model->references);
     record_json_field_int(to, "lu", model->used_ms);
     record_json_field_int(to, "lul", model->unloaded_ms);
-    struct bytes loaded = {0};
-    put_map(&loaded, IN_LOADED, places, count);
-    bytes_put_char(&loaded, '\0');
-    const struct record_own own = {"loaded", loaded.used > 1 ? loaded.data : NULL};
-    enum status status = record_json_rest(to, former, &fields, &own, 1, error);
-    bytes_fini(&loaded);
+    enum status status = put_own(to, model, places, former, error);
     json_close(to, '}');
     return status;
 }

@@ -21,7 +21,7 @@ is_only_full(const struct world *world)
                     faults->slow + faults->lost + faults->emptyings + faults->orders +
                     faults->size_lies + faults->drains + faults->constraints + faults->hangs +
                     options->concurrency + options->poisoned + options->lost_for_good;
-    return harm == 0 && !options->labelled;
+    return harm == 0 && !options->labelled && options->bounds != BOUNDS_MANY;
 }
 
 static void

@@ -231,9 +231,10 @@ static void
 end_waiting(struct mesh *mesh, uint32_t number)
 {
     struct place_wish wish = ensure_wish(mesh, call_at(mesh, number)->model);
-    bool full = place_refusal(&mesh->tables, &wish) != PLACE_ALL_TRIED;
+    enum place_refusal refusal = place_refusal(&mesh->tables, &wish);
+    bool full = refusal != PLACE_ALL_TRIED;
     call_answer(mesh, number, full ? MESH_END_FULL : MESH_END_FAILED,
-                place_refusal_text(full ? PLACE_ALL_FULL : PLACE_ALL_TRIED));
+                place_refusal_text(full && refusal != PLACE_AT_MOST ? PLACE_ALL_FULL : refusal));
 }
 
 void

@@ -35,6 +35,7 @@ check_model(const struct tables *tables, uint32_t number)
     const struct core_model *model = &tables->models[number];
     bool named = names_text(&tables->model_names, number) != NULL;
     CHECK(model->known == (model->path != NULL));
+    CHECK(model->known || model->wanting == NULL);
     CHECK(model->known || (model->place_count == 0 && model->places == NULL));
     CHECK(model->listed || !model->known);
     CHECK(named || !(model->listed || model->entry != ENTRY_NONE));
@@ -50,12 +51,15 @@ check_models(const struct tables *tables)
     uint32_t known = 0;
     uint32_t held = 0;
     uint32_t failed = 0;
+    uint32_t bound = 0;
     for (uint32_t i = 0; i < tables->model_names.used; i++) {
         check_model(tables, i);
         known += tables->models[i].known;
         held += has_place(&tables->models[i], false);
         failed += has_place(&tables->models[i], true);
+        bound += tables->models[i].bounds.copies_min + tables->models[i].bounds.copies_max > 0;
     }
+    CHECK(bound == tables->bound);
     CHECK(known == tables->known && held == tables->held && failed == tables->failed);
 }
 

@@ -308,6 +308,8 @@ draw(const struct place_search *search, uint32_t count, uint32_t rate_min, uint6
 uint32_t
 place_choose(const struct tables *tables, const struct place_wish *wish, uint64_t *random)
 {
+    if (model_is_at_most(tables, wish->model))
+        return NAME_NONE;
     const char *type = names_text(&tables->type_names, wish->model->type);
     struct place_search search = {
         .maybe_spoken_for = spoken_for(wish),
@@ -415,6 +417,8 @@ place_refusal(const struct tables *tables, const struct place_wish *wish)
 {
     const struct type_rule *rule = tables_rule(tables, wish->model);
     uint64_t largest = place_largest(tables, wish);
+    if (model_is_at_most(tables, wish->model))
+        return PLACE_AT_MOST;
     if (largest != 0 && largest < wish->units)
         return PLACE_TOO_LARGE;
     enum place_refusal refusal = PLACE_NO_LABELS;
@@ -441,6 +445,9 @@ place_refusal_text(enum place_refusal refusal)
     case PLACE_ALL_FULL:
         return "Cache churn threshold exceeded: every instance is full of models that were used "
                "just as recently";
+    case PLACE_AT_MOST:
+        return "Nowhere available to load: the model has its maximum of copies, and none of them "
+               "could serve";
     }
     UNREACHABLE();
 }

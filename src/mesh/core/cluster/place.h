@@ -45,7 +45,13 @@ struct place_wish {
 uint32_t place_choose(const struct tables *tables, const struct place_wish *wish, uint64_t *random);
 
 /* The reason why no node was chosen, for the caller's error. */
-enum place_refusal { PLACE_NO_LABELS, PLACE_TOO_LARGE, PLACE_ALL_TRIED, PLACE_ALL_FULL };
+enum place_refusal {
+    PLACE_NO_LABELS,
+    PLACE_TOO_LARGE,
+    PLACE_ALL_TRIED,
+    PLACE_ALL_FULL,
+    PLACE_AT_MOST, /* B3 */
+};
 enum place_refusal place_refusal(const struct tables *tables, const struct place_wish *wish);
 const char *place_refusal_text(enum place_refusal refusal);
 /* The most that a node that may hold the model can load; 0: unknown for one of them. */

@@ -39,6 +39,7 @@ tables_fini(struct tables *tables)
 {
     for (uint32_t i = 0; i < tables->model_names.used; i++) {
         free(tables->models[i].path);
+        free(tables->models[i].wanting);
         free(tables->models[i].places);
     }
     free(tables->models);
@@ -73,6 +74,28 @@ model_copies(const struct tables *tables, const struct core_model *model)
     for (uint32_t i = 0; i < model->place_count; i++)
         copies += place_is_copy(tables, &places[i]);
     return copies;
+}
+
+uint32_t
+model_staying(const struct tables *tables, const struct core_model *model,
+              enum mesh_place_kind least)
+{
+    const struct type_rule *rule = tables_rule(tables, model);
+    const struct core_place *places = model_places(model);
+    uint32_t copies = 0;
+    for (uint32_t i = 0; i < model->place_count; i++) {
+        const struct instance *instance = &tables->instances[places[i].instance];
+        copies += place_is_copy(tables, &places[i]) && places[i].kind >= least &&
+                  !instance->draining && types_allow(rule, instance->labels);
+    }
+    return copies;
+}
+
+bool
+model_is_at_most(const struct tables *tables, const struct core_model *model)
+{
+    uint32_t most = model->bounds.copies_max;
+    return most != 0 && model_staying(tables, model, MESH_PLACE_LOADING) >= most;
 }
 
 uint32_t
@@ -131,6 +154,7 @@ count_places(struct tables *tables, const struct core_model *model, int sign)
     }
     tables->held += (uint32_t)(sign * held);
     tables->failed += (uint32_t)(sign * failed);
+    tables->bound += (uint32_t)(sign * (model->bounds.copies_min + model->bounds.copies_max > 0));
 }
 
 static void
@@ -145,9 +169,12 @@ clear_record(struct tables *tables, struct core_model *model)
     }
     free(model->places);
     free(model->path);
+    free(model->wanting);
     model->places = NULL;
     model->path = NULL;
+    model->wanting = NULL;
     model->place_count = 0;
+    model->bounds = (struct mesh_bounds){0};
     if (model->known)
         names_release(&tables->type_names, model->type);
     tables->known -= model->known;
@@ -222,6 +249,7 @@ tables_put_model(struct tables *tables, const struct mesh_model *record, uint32_
     if (!model->listed)
         names_keep(&tables->model_names, at);
     struct core_model former = *model; /* released last: an instance in both survives */
+    former.wanting = NULL;
     model->places = NULL;
     model->place_count = 0;
     model->listed = true;
@@ -235,6 +263,7 @@ tables_put_model(struct tables *tables, const struct mesh_model *record, uint32_
     model->unloaded_ms = stamp_judge(record->unloaded_ms);
     model->references = record->references;
     model->auto_delete = record->auto_delete;
+    model->bounds = record->bounds;
     if (!former.known || former.type != type || strcmp(key_of(&former), key_of(model)) != 0)
         model->pool_name = POOL_NAME_UNKNOWN;
     read_places(tables, model, record);

@@ -24,6 +24,20 @@ struct core_place {
     uint8_t kind; /* enum mesh_place_kind */
 };
 
+/* Nodes that were asked to load a model. */
+struct nodes_asked {
+    uint16_t instances[MESH_TRIED_MAX];
+    uint8_t count;
+};
+
+/* B4: the leader's requests for missing copies. */
+struct wanting {
+    struct nodes_asked asked;
+    int64_t asked_ms; /* now_ms of the last one */
+    uint32_t loaded;  /* copies at that time */
+    uint8_t asks;     /* since a copy was loaded last */
+};
+
 #define TXN_COMPARED_NONE UINT64_MAX /* a transaction that compared nothing of this record */
 
 struct core_model {
@@ -40,6 +54,8 @@ struct core_model {
     uint32_t references;
     uint32_t entry;     /* ENTRY_NONE */
     uint32_t pool_name; /* K6: its number (pool_names.h) */
+    struct mesh_bounds bounds;
+    struct wanting *wanting; /* malloc'ed; NULL: no copy is missing */
     uint16_t place_count;
     bool known;  /* there is a record; otherwise `revision` is that of the deletion */
     bool listed; /* the table holds a reference to the id */
@@ -118,6 +134,7 @@ struct tables {
     uint32_t known;  /* models with a record */
     uint32_t held;   /* models with a place that is not a failure */
     uint32_t failed; /* models with a failure */
+    uint32_t bound;  /* models with bounds of their copies */
 };
 
 #define ENTRY_NONE UINT32_MAX
@@ -217,6 +234,13 @@ place_is_copy(const struct tables *tables, const struct core_place *place)
 
 /* Living copies, loading or loaded. */
 uint32_t model_copies(const struct tables *tables, const struct core_model *model);
+
+/* B3: those that stay, on instances that do not drain and may hold the model; `least`: LOADED, or
+ * LOADING for both kinds. */
+uint32_t model_staying(const struct tables *tables, const struct core_model *model,
+                       enum mesh_place_kind least);
+/* B3: no further copy may be loaded. */
+bool model_is_at_most(const struct tables *tables, const struct core_model *model);
 
 /* Records, places and sums agree. O(everything). */
 void tables_check(const struct tables *tables);

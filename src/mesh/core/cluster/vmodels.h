@@ -12,20 +12,14 @@
 #include "mesh/core/cluster/bid.h"
 #include "mesh/core/cluster/tables.h"
 
-/* Nodes that were asked to load a model. */
-struct vmodel_asked {
-    uint16_t instances[MESH_TRIED_MAX];
-    uint8_t count;
-};
-
 struct vmodel {
     char *owner; /* malloc'ed; NULL: none */
     uint64_t create_revision;
     uint64_t revision;
-    struct bid bid;            /* the leader's */
-    int64_t asked_ms;          /* now_ms of the last request for the target; 0: never */
-    struct vmodel_asked asked; /* nodes asked; those that have not claimed it are passed over */
-    uint32_t active;           /* models; NAME_NONE: none */
+    struct bid bid;           /* the leader's */
+    int64_t asked_ms;         /* now_ms of the last request for the target; 0: never */
+    struct nodes_asked asked; /* nodes asked; those that have not claimed it are passed over */
+    uint32_t active;          /* models; NAME_NONE: none */
     uint32_t target;
     uint8_t asks; /* requests for that target */
     bool failed;

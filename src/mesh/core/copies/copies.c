@@ -117,6 +117,8 @@ look_at(struct mesh *mesh, struct core_entry *entry)
     bool by_rate = wanted > copies;
     if (!by_rate && copies == 1 && mesh->tables.live > 1 && wants_second(mesh, model, entry))
         wanted = 2;
+    if (model->bounds.copies_max != 0 && wanted > model->bounds.copies_max)
+        wanted = model->bounds.copies_max; /* B3 */
     const struct load_wish wish = {
         .model = entry->model,
         .used_ms = entry->used_ms,
@@ -124,7 +126,7 @@ look_at(struct mesh *mesh, struct core_entry *entry)
         .target = wanted,
         .units = entry->units,
     };
-    struct vmodel_asked asked = {0};
+    struct nodes_asked asked = {0};
     (void)ensure_copies(mesh, &wish, by_rate ? mesh->wall_ms + BUSIER_MS : entry->used_ms, &asked);
 }
 

@@ -108,6 +108,7 @@ struct pool_sums {
     uint64_t claimed;
     uint64_t resident;
     uint64_t evictable;
+    uint64_t held;
     uint32_t loading;
 };
 
@@ -117,18 +118,21 @@ check_heaps(const struct pool *pool, const struct core_entry *entry, uint32_t nu
 {
     bool loaded = belongs && entry->state == MESH_STATE_LOADED;
     CHECK(heap_has(&pool->queue, number) == (belongs && entry->state == MESH_STATE_QUEUED));
-    CHECK((heap_has(&pool->lru, number) || heap_has(&pool->young, number)) == loaded);
-    CHECK(!(heap_has(&pool->lru, number) && heap_has(&pool->young, number)));
+    uint32_t in = heap_has(&pool->lru, number) + heap_has(&pool->young, number) +
+                  heap_has(&pool->held, number);
+    CHECK(in == loaded);
 }
 
 static void
-add_entry(struct pool_sums *sums, const struct core_entry *entry, bool evictable)
+add_entry(struct pool_sums *sums, const struct core_entry *entry, const struct pool *pool,
+          uint32_t number)
 {
     bool claims = entry->state == MESH_STATE_CLAIMING || entry->state == MESH_STATE_QUEUED;
     sums->committed += entry->state <= MESH_STATE_LOADED ? entry->units : 0;
     sums->claimed += claims ? entry->units : 0;
     sums->resident += entry->resident ? entry->units : 0;
-    sums->evictable += evictable ? entry->units : 0;
+    sums->evictable += heap_has(&pool->lru, number) ? entry->units : 0;
+    sums->held += heap_has(&pool->held, number) ? entry->units : 0;
     sums->loading += entry->state == MESH_STATE_LOADING;
 }
 
@@ -142,15 +146,17 @@ check_pool(const struct mesh *mesh, uint32_t number)
         bool belongs = entry->state != MESH_STATE_NONE && entry->pool == number;
         check_heaps(pool, entry, i, belongs);
         if (belongs)
-            add_entry(&sums, entry, heap_has(&pool->lru, i));
+            add_entry(&sums, entry, pool, i);
     }
     heap_check(&pool->queue);
     heap_check(&pool->lru);
     heap_check(&pool->young);
+    heap_check(&pool->held);
     ledger_check(&pool->ledger);
     CHECK(sums.committed == pool->ledger.committed && sums.resident == pool->ledger.resident);
     CHECK(sums.claimed == pool->ledger.claimed);
     CHECK(sums.evictable == pool->evictable_units && sums.loading == pool->loading);
+    CHECK(sums.held == pool->held_units);
     CHECK(pool->loading <= pool->loaders || !pool->runtime);             /* Q5 */
     CHECK(pool->runtime || (sums.committed == 0 && sums.resident == 0)); /* K6 */
     CHECK(pool->load_timeout_ms <= mesh->pools.load_timeout_ms);

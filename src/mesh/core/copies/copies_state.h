@@ -91,8 +91,10 @@ struct pool {
     int64_t load_timeout_ms;
     struct heap lru;   /* evictable entries by last use (E1) */
     struct heap young; /* guarded entries by load time (E3) */
+    struct heap held;  /* entries at the minimum by last use (B5) */
     struct heap queue; /* rules Q */
     uint64_t evictable_units;
+    uint64_t held_units;
 };
 
 struct pools {

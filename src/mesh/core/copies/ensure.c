@@ -29,7 +29,7 @@ ensure_wish(struct mesh *mesh, uint32_t number)
         .churn_ms = load_churn_ms(mesh),
         .fresh_ms = mesh->config.failure_fresh_ms,
         .own = true,
-        .units = pool->default_units,
+        .units = pool_assumed_units(pool, model),
         .not_self = model->entry != ENTRY_NONE,
     };
 }
@@ -41,10 +41,12 @@ too_large_text(struct mesh *mesh, const struct place_wish *wish)
     char has[LEDGER_TEXT_BYTES];
     ledger_text(wish->units, takes);
     ledger_text(place_largest(&mesh->tables, wish), has);
+    bool stated = wish->model->bounds.size_units != 0;
     const char *const parts[] = {place_refusal_text(PLACE_TOO_LARGE),
                                  ": before loading it is assumed to need ",
                                  takes,
-                                 " (`default_size_mib`), and the largest node has ",
+                                 stated ? " (as registered)" : " (`default_size_mib`)",
+                                 ", and the largest node has ",
                                  has,
                                  " for models (`memory_mib`, minus the reserve)"};
     return memory_join(&mesh->actions.arena, parts, sizeof(parts) / sizeof(parts[0]));
@@ -79,7 +81,8 @@ ensure_refusal_text(struct mesh *mesh, const struct place_wish *wish, enum place
     case PLACE_NO_LABELS: return no_labels_text(mesh, wish);
     case PLACE_TOO_LARGE: return too_large_text(mesh, wish);
     case PLACE_ALL_TRIED:
-    case PLACE_ALL_FULL: return place_refusal_text(refusal);
+    case PLACE_ALL_FULL:
+    case PLACE_AT_MOST: return place_refusal_text(refusal);
     }
     UNREACHABLE();
 }
@@ -115,7 +118,7 @@ ensure_anywhere(struct mesh *mesh, const struct load_wish *load, int64_t used_ms
  * one node, or the second claim could come before the first and make that void. */
 bool
 ensure_copies(struct mesh *mesh, const struct load_wish *load, int64_t used_ms,
-              struct vmodel_asked *asked)
+              struct nodes_asked *asked)
 {
     struct tried tried[MESH_TRIED_MAX];
     struct place_wish wish = ensure_wish(mesh, load->model);
@@ -144,15 +147,27 @@ ensure_copies(struct mesh *mesh, const struct load_wish *load, int64_t used_ms,
 }
 
 void
+ensure_in_turn(struct mesh *mesh, const struct load_wish *load, struct nodes_asked *asked)
+{
+    const uint8_t before = asked->count;
+    if (ensure_copies(mesh, load, mesh->wall_ms, asked))
+        return;
+    bool nobody_new = asked->count == before;
+    asked->count = 0;
+    if (nobody_new && before > 0)
+        (void)ensure_copies(mesh, load, mesh->wall_ms, asked);
+}
+
+void
 ensure_at(struct mesh *mesh, const struct load_wish *load, uint32_t there)
 {
     if (there == INSTANCE_SELF)
         (void)load_begin(mesh, load);
     if (there == INSTANCE_SELF || there == NAME_NONE)
         return;
-    uint32_t default_units = pool_for(mesh, model_at(mesh, load->model))->default_units;
+    struct core_model *model = model_at(mesh, load->model);
     mesh->tables.instances[there].pending_units +=
-        load->units != 0 ? load->units : default_units; /* P5 */
+        load->units != 0 ? load->units : pool_assumed_units(pool_for(mesh, model), model); /* P5 */
     struct mesh_action *action = act(mesh, MESH_DO_ENSURE);
     action->ensure.instance = names_text(&mesh->tables.instance_names, there);
     action->ensure.model = names_text(&mesh->tables.model_names, load->model);

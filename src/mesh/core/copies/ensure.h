@@ -10,7 +10,9 @@ const char *ensure_anywhere(struct mesh *mesh, const struct load_wish *load, int
 /* Requests the copies missing of `target`, each at another node and none at those in `asked`, to
  * which it adds. False: no node would take one. */
 bool ensure_copies(struct mesh *mesh, const struct load_wish *load, int64_t used_ms,
-                   struct vmodel_asked *asked);
+                   struct nodes_asked *asked);
+/* V3, B4: the same for now, from the first node on again when all have been asked. */
+void ensure_in_turn(struct mesh *mesh, const struct load_wish *load, struct nodes_asked *asked);
 /* The wish that the first two start from. */
 struct place_wish ensure_wish(struct mesh *mesh, uint32_t model);
 /* The text of a refusal, with sizes; in the step's memory. */

@@ -8,6 +8,7 @@
 #include "mesh/core/copies/ensure.h"
 #include "mesh/core/copies/ledger.h"
 #include "mesh/core/copies/load_times.h"
+#include "mesh/core/copies/minimum.h"
 #include "mesh/core/copies/pools.h"
 #include "mesh/core/copies/reconcile.h"
 
@@ -80,8 +81,11 @@ lru_remove(struct mesh *mesh, uint32_t number)
     struct pool *pool = pool_of(mesh, &mesh->entries.at[number]);
     if (heap_has(&pool->lru, number))
         pool->evictable_units -= mesh->entries.at[number].units;
+    if (heap_has(&pool->held, number))
+        pool->held_units -= mesh->entries.at[number].units;
     heap_remove(&pool->lru, number);
     heap_remove(&pool->young, number);
+    heap_remove(&pool->held, number);
 }
 
 static void
@@ -92,12 +96,27 @@ lru_place(struct mesh *mesh, const struct core_entry *entry)
     lru_remove(mesh, number);
     if (entry->state != MESH_STATE_LOADED)
         return;
+    if (minimum_needs(mesh, entry)) {
+        heap_set(&pool->held, number, entry->used_ms);
+        pool->held_units += entry->units;
+        return;
+    }
     if (is_guarded(mesh, entry)) {
         heap_set(&pool->young, number, entry->began_ms);
         return;
     }
     heap_set(&pool->lru, number, entry->used_ms);
     pool->evictable_units += entry->units;
+}
+
+void
+load_weigh(struct mesh *mesh, struct core_entry *entry)
+{
+    bool was_held = heap_has(&pool_of(mesh, entry)->held, entry_number(mesh, entry));
+    if (was_held == minimum_needs(mesh, entry))
+        return;
+    lru_place(mesh, entry);
+    mesh->room_queue.due |= was_held;
 }
 
 static void
@@ -217,6 +236,8 @@ resize(struct mesh *mesh, struct core_entry *entry, uint32_t units)
         pool->ledger.resident = pool->ledger.resident - entry->units + units;
     if (heap_has(&pool->lru, number))
         pool->evictable_units = pool->evictable_units - entry->units + units;
+    if (heap_has(&pool->held, number))
+        pool->held_units = pool->held_units - entry->units + units;
     entry->units = units;
     ledger_check(&pool->ledger);
 }
@@ -229,6 +250,8 @@ set_used(struct mesh *mesh, struct core_entry *entry, int64_t used_ms)
     struct pool *pool = pool_of(mesh, entry);
     if (heap_has(&pool->lru, number))
         heap_set(&pool->lru, number, used_ms);
+    if (heap_has(&pool->held, number))
+        heap_set(&pool->held, number, used_ms);
     if (heap_has(&pool->queue, number))
         heap_set(&pool->queue, number, queue_key(entry));
 }
@@ -305,12 +328,15 @@ stamp_of(const struct mesh *mesh, enum mesh_class class, int64_t used_ms)
     return class == MESH_CLASS_CALL ? mesh->wall_ms : used_ms;
 }
 
-/* E2, E3. */
+/* E2, E3, B5. */
 static struct heap *
 heap_of_next(struct pool *pool, const struct core_entry *newcomer, enum room room)
 {
     bool guarded_too = room == ROOM_AT_ANY_COST || newcomer->class == MESH_CLASS_MIGRATION;
-    return heap_first(&pool->lru) == HEAP_NONE && guarded_too ? &pool->young : &pool->lru;
+    if (heap_first(&pool->lru) != HEAP_NONE || !guarded_too)
+        return &pool->lru;
+    bool held_too = room == ROOM_AT_ANY_COST && heap_first(&pool->young) == HEAP_NONE;
+    return held_too ? &pool->held : &pool->young;
 }
 
 /* E2, E4, E5: evicts enough victims for a newcomer that is about to load, or none. ROOM_AT_ANY_COST
@@ -334,8 +360,12 @@ make_room(struct mesh *mesh, struct pool *pool, struct core_entry *newcomer, enu
             victim->used_ms >= stamp_of(mesh, newcomer->class, newcomer->used_ms))
             break;
         lru_remove(mesh, number);
-        if (victim == newcomer && (heap == &pool->young || victim->class != MESH_CLASS_ADVANCE))
+        if (victim == newcomer && (heap != &pool->lru || victim->class != MESH_CLASS_ADVANCE))
             continue;
+        if (heap != &pool->held && minimum_needs(mesh, victim)) {
+            lru_place(mesh, victim); /* another copy has gone since */
+            continue;
+        }
         scratch_grow((void **)&mesh->entries.victims, &mesh->entries.victim_capacity, count + 1,
                      sizeof(*mesh->entries.victims));
         mesh->entries.victims[count++] = number;
@@ -421,6 +451,8 @@ judge(struct mesh *mesh, const struct pool *pool, const struct load_wish *wish, 
         return LOAD_NOT_HERE;
     if (has_fresh_failure(mesh, model) || model_fresh_failures(mesh, model) >= MESH_FAILURES_MAX)
         return LOAD_FAILED_HERE; /* A3 */
+    if (model_is_at_most(&mesh->tables, model))
+        return LOAD_FULL; /* B3 */
     if (units > ledger_usable(&pool->ledger))
         return LOAD_TOO_LARGE;
     if (wish->class == MESH_CLASS_ADVANCE && mesh->room_queue.first != CALL_NONE)
@@ -435,7 +467,8 @@ load_may_begin(struct mesh *mesh, uint32_t model)
     const struct load_wish wish = {
         .model = model, .used_ms = mesh->wall_ms, .class = MESH_CLASS_CALL, .target = 1};
     const struct pool *pool = pool_for(mesh, model_at(mesh, model));
-    return judge(mesh, pool, &wish, pool->default_units) == LOAD_BEGUN;
+    uint32_t units = pool_assumed_units(pool, model_at(mesh, model));
+    return judge(mesh, pool, &wish, units) == LOAD_BEGUN;
 }
 
 static struct core_entry *
@@ -482,7 +515,7 @@ load_begin(struct mesh *mesh, const struct load_wish *wish)
     struct core_model *model = model_at(mesh, wish->model);
     uint32_t number = pool_number(mesh, model);
     const struct pool *pool = &mesh->pools.at[number];
-    uint32_t units = wish->units != 0 ? wish->units : pool->default_units;
+    uint32_t units = wish->units != 0 ? wish->units : pool_assumed_units(pool, model);
     CHECK(wish->target > 0 && wish->class <= MESH_CLASS_ADVANCE);
     enum load_refusal refusal = judge(mesh, pool, wish, units);
     if (refusal != LOAD_BEGUN)
@@ -511,7 +544,7 @@ load_begin(struct mesh *mesh, const struct load_wish *wish)
         .last_call = CALL_NONE,
         .reason = NAME_NONE,
         .class = (uint8_t)wish->class,
-        .sized = wish->units != 0,
+        .sized = wish->units != 0 || model->bounds.size_units != 0, /* B2 */
         .pool = (uint8_t)number,
     };
     names_keep(&mesh->tables.model_names, wish->model);
@@ -531,11 +564,22 @@ fail(struct mesh *mesh, struct core_entry *entry, const char *reason)
     entry->since_ms = mesh->wall_ms > entry->since_ms ? mesh->wall_ms : entry->since_ms;
 }
 
+/* B5: what copies at the minimum leave for a loaded one that is not. */
+static uint64_t
+usable_for(struct mesh *mesh, const struct core_entry *entry)
+{
+    const struct pool *pool = pool_of(mesh, entry);
+    uint64_t usable = ledger_usable(&pool->ledger);
+    if (entry->state != MESH_STATE_LOADED || heap_has(&pool->held, entry_number(mesh, entry)))
+        return usable;
+    return usable > pool->held_units ? usable - pool->held_units : 0;
+}
+
 /* K4 */
 static bool
 fail_if_too_large(struct mesh *mesh, struct core_entry *entry)
 {
-    uint64_t usable = ledger_usable(&pool_of(mesh, entry)->ledger);
+    uint64_t usable = usable_for(mesh, entry);
     if (entry->units <= usable)
         return false;
     char takes[LEDGER_TEXT_BYTES];

@@ -56,6 +56,8 @@ bool load_run_queue(struct mesh *mesh);
 void load_tick(struct mesh *mesh);
 /* E3: makes entries whose guard has ended evictable. */
 void load_grow_up(struct mesh *mesh);
+/* B5: makes a loaded entry evictable, or not, by its model's minimum. */
+void load_weigh(struct mesh *mesh, struct core_entry *entry);
 void load_touch(struct mesh *mesh, struct core_entry *entry, int64_t used_ms);
 /* The wall clock jumped by `by_ms`; wall_ms is already the new time. */
 void load_on_clock_set(struct mesh *mesh, int64_t by_ms);

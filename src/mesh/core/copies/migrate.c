@@ -89,7 +89,8 @@ somebody_may_take(struct mesh *mesh, const struct core_entry *entry)
 static bool
 is_recent(const struct mesh *mesh, const struct core_entry *entry)
 {
-    return entry->used_ms > mesh->wall_ms - RECENT_MS;
+    return entry->used_ms > mesh->wall_ms - RECENT_MS ||
+           mesh->tables.models[entry->model].bounds.copies_min > 0;
 }
 
 /* D4, when draining; H3: copies that may not stay remain until another node takes them. */

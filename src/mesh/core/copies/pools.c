@@ -60,6 +60,7 @@ pools_fini(struct mesh *mesh)
     for (uint32_t i = 0; i < mesh->pools.count; i++) {
         heap_fini(&mesh->pools.at[i].lru);
         heap_fini(&mesh->pools.at[i].young);
+        heap_fini(&mesh->pools.at[i].held);
         heap_fini(&mesh->pools.at[i].queue);
     }
     free(mesh->pools.at);
@@ -87,7 +88,7 @@ pool_figures(struct mesh *mesh, const struct pool *pool)
         .capacity_units = ledger_usable(ledger),
         .free_units = room,
         .oldest_ms = oldest_ms,
-        .copies = pool->lru.count + pool->young.count,
+        .copies = pool->lru.count + pool->young.count + pool->held.count,
         .loading = pool->loading + pool->queue.count,
         .calls_per_minute = mesh->rates.per_minute,
         .full = pool->stuck ||

@@ -17,6 +17,12 @@ pool_for(struct mesh *mesh, struct core_model *model)
 {
     return &mesh->pools.at[pool_number(mesh, model)];
 }
+/* B2: the size of a model of which no copy is known. */
+static inline uint32_t
+pool_assumed_units(const struct pool *pool, const struct core_model *model)
+{
+    return model->bounds.size_units != 0 ? model->bounds.size_units : pool->default_units;
+}
 /* R17: a load that begins here now would not start soon. */
 static inline bool
 pool_is_stuck(struct mesh *mesh, uint32_t model)

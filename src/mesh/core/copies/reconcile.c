@@ -104,6 +104,7 @@ reconcile_facts(struct mesh *mesh, uint32_t number)
         .unloaded_ms = model->unloaded_ms,
         .references = model->references,
         .auto_delete = model->auto_delete,
+        .bounds = model->bounds,
     };
 }
 
@@ -246,6 +247,7 @@ claim_is_due(const struct mesh *mesh, const struct core_model *model,
              const struct core_entry *entry)
 {
     return model_copies(&mesh->tables, model) < entry->target &&
+           !model_is_at_most(&mesh->tables, model) &&
            model_fresh_failures(mesh, model) < MESH_FAILURES_MAX;
 }
 
@@ -274,7 +276,7 @@ reconcile_unlisted(struct mesh *mesh, struct core_entry *entry)
 {
     const struct core_model *model = model_at(mesh, entry->model);
     bool wanted = model_copies(&mesh->tables, model) < entry->target;
-    if (wanted || entry->state == MESH_STATE_LOADING)
+    if ((wanted || entry->state == MESH_STATE_LOADING) && !model_is_at_most(&mesh->tables, model))
         write_record(mesh, entry->model, entry,
                      entry->state == MESH_STATE_LOADED ? SAY_LOADED : SAY_LOADING);
     else if (model->txn == 0)

@@ -90,6 +90,7 @@ batch_create(struct mesh *mesh, struct write_batch *batch, uint32_t model,
     write->model.used_ms = made->used_ms;
     write->model.references = made->references;
     write->model.auto_delete = made->auto_delete;
+    write->model.bounds = made->bounds;
 }
 
 static const char *

@@ -40,6 +40,7 @@ struct new_model {
     int64_t used_ms;
     uint32_t references;
     bool auto_delete;
+    struct mesh_bounds bounds;
 };
 void batch_create(struct mesh *mesh, struct write_batch *batch, uint32_t model,
                   const struct new_model *made);

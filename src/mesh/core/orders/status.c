@@ -27,7 +27,7 @@ status_of(struct mesh *mesh, uint32_t number)
     const struct core_model *model = model_at(mesh, number);
     if (!model->known)
         return (struct mesh_status){.state = MESH_MODEL_NOT_FOUND};
-    struct mesh_status status = {.state = MESH_MODEL_NOT_LOADED};
+    struct mesh_status status = {.state = MESH_MODEL_NOT_LOADED, .bounds = model->bounds};
     const struct core_place *places = model_places(model);
     struct mesh_place *made =
         bump_take(&mesh->actions.arena, (model->place_count + 1u) * sizeof(*made));

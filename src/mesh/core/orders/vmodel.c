@@ -87,14 +87,18 @@ batch_target(struct mesh *mesh, struct write_batch *batch, const struct core_ord
                                    .key = order->said.key == NULL ? "" : order->said.key,
                                    .used_ms = used_ms,
                                    .references = 1,
-                                   .auto_delete = order->said.auto_delete};
+                                   .auto_delete = order->said.auto_delete,
+                                   .bounds = order->said.bounds};
     bool referred = order->model == vmodel->active || order->model == vmodel->target;
     if (!model_at(mesh, order->model)->known)
         batch_create(mesh, batch, order->model, &made);
     else if (referred)
         batch_model(mesh, batch, MESH_VERB_COMPARE, order->model);
-    else
+    else {
         batch_hold(mesh, batch, order->model, used_ms);
+        if (order->said.bounded)
+            batch->writes[batch->count - 1].model.bounds = order->said.bounds;
+    }
 }
 
 /* V1 */
@@ -120,6 +124,27 @@ set(struct mesh *mesh, struct core_order *order, const struct vmodel *vmodel)
         else
             batch_model(mesh, &batch, MESH_VERB_COMPARE, vmodel->active);
     }
+    order_send(mesh, order, &batch);
+}
+
+static bool
+bounds_differ(struct mesh *mesh, const struct core_order *order)
+{
+    const struct core_model *target = record_of(mesh, order->model);
+    const struct mesh_bounds *wanted = &order->said.bounds;
+    return order->said.bounded && target != NULL &&
+           (target->bounds.copies_min != wanted->copies_min ||
+            target->bounds.copies_max != wanted->copies_max ||
+            target->bounds.size_units != wanted->size_units);
+}
+
+/* B1: nothing is loaded for it. */
+static void
+set_bounds(struct mesh *mesh, struct core_order *order)
+{
+    struct write_batch batch = {0};
+    batch_vmodel(mesh, &batch, MESH_VERB_COMPARE, order->vmodel);
+    batch_model(mesh, &batch, MESH_VERB_PUT, order->model)->model.bounds = order->said.bounds;
     order_send(mesh, order, &batch);
 }
 
@@ -155,6 +180,8 @@ set_vmodel_look(struct mesh *mesh, struct core_order *order)
             order_end(mesh, order, outcome);
     } else if (!as_wanted) {
         set(mesh, order, vmodel);
+    } else if (bounds_differ(mesh, order)) {
+        set_bounds(mesh, order);
     } else if ((order->wrote && model_at(mesh, order->model)->known) ||
                order_is_sure(mesh, order)) { /* the model's record may arrive after the vmodel's */
         is_set(mesh, order, vmodel);

@@ -4,6 +4,7 @@
 
 #include "mesh/core/upkeep/janitor.h"
 #include "mesh/core/copies/load.h"
+#include "mesh/core/copies/minimum.h"
 #include "mesh/core/copies/pools.h"
 #include "mesh/core/copies/reconcile.h"
 
@@ -16,10 +17,9 @@ enum {
     UNUSED_MS_MAX = 10 * 3600000,
 };
 
-/* J5: only the copy that began to load last goes, so not all go at once. */
-static bool
-is_last_to_come(const struct mesh *mesh, const struct core_model *model,
-                const struct core_place *own)
+bool
+janitor_is_last_to_come(const struct mesh *mesh, const struct core_model *model,
+                        const struct core_place *own)
 {
     const struct names *names = &mesh->tables.instance_names;
     const struct core_place *places = model_places(model);
@@ -53,7 +53,7 @@ is_one_too_many(struct mesh *mesh, const struct core_entry *entry, int64_t cache
     const struct core_place *own = model_place(model, INSTANCE_SELF);
     uint32_t loaded = copies_loaded(mesh, model);
     if (own == NULL || own->kind != MESH_PLACE_LOADED || loaded < 2 ||
-        !is_last_to_come(mesh, model, own))
+        loaded <= minimum_of(mesh, entry->model) || !janitor_is_last_to_come(mesh, model, own))
         return false;
     int64_t here_ms = mesh->now_ms - entry->began_ms;
     if (loaded > 2)

@@ -51,6 +51,8 @@ static uint32_t
 wanted_copies(struct mesh *mesh, const struct core_model *active, const struct core_model *target)
 {
     uint32_t wanted = loaded_copies(mesh, active);
+    if (target->bounds.copies_max != 0 && wanted > target->bounds.copies_max)
+        wanted = target->bounds.copies_max; /* B3 */
     if (wanted <= 1)
         return 1;
     uint32_t most = suitable(mesh, target, true);
@@ -123,13 +125,7 @@ ask(struct mesh *mesh, struct vmodel *vmodel)
         .class = MESH_CLASS_MIGRATION,
         .target = wanted_copies(mesh, active, target),
     };
-    const uint8_t before = vmodel->asked.count;
-    if (ensure_copies(mesh, &wish, mesh->wall_ms, &vmodel->asked))
-        return;
-    bool nobody_new = vmodel->asked.count == before;
-    vmodel->asked.count = 0;
-    if (nobody_new && before > 0)
-        (void)ensure_copies(mesh, &wish, mesh->wall_ms, &vmodel->asked);
+    ensure_in_turn(mesh, &wish, &vmodel->asked);
 }
 
 static void

@@ -11,6 +11,7 @@ struct upkeep {
     int64_t cleaned_ms; /* now_ms of the janitor's last run */
     int64_t reaped_ms;  /* now_ms when the reaper last began a pass */
     uint32_t reap_at;   /* the reaper's position in the models; UINT32_MAX: resting */
+    uint32_t bounds_at; /* the position of the leader's look at minima (B4) */
 };
 
 /* Loads in advance. */

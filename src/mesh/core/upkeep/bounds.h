@@ -1,0 +1,9 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Bounds of the number of copies, each second: rules B3 to B5. */
+#pragma once
+
+#include "mesh/core/state.h"
+
+void bounds_tick(struct mesh *mesh);
+/* Its record has changed. */
+void bounds_on_model(struct mesh *mesh, uint32_t model);
