@@ -96,7 +96,8 @@ static const struct list lists[] = {
       .arguments = "[options]",
       .summary = "List the registered models, their copies and failures",
       .about =
-          "COPIES counts loaded copies on live nodes, FAILED the nodes whose recent loads failed.\n"
+          "COPIES counts loaded copies on live nodes, with their bounds if there are any: (2-3).\n"
+          "FAILED counts the nodes whose recent loads failed.\n"
           "HERE is the state on the local node. UNUSED is the time since the last call, by the\n"
           "model's record.\n",
       .example = "  shoalctl mesh models --prefix fraud- --limit 50\n"

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "ctl/row_table.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
 
@@ -74,6 +76,22 @@ add_fetched(struct figure_table *table, const json_t *row)
     return true;
 }
 
+/* "2 (2-3)", "2 (2-)" without a maximum, "1 (-1)" without a minimum. */
+static void
+add_copies(struct figure_table *table, int64_t loaded, const json_t *row)
+{
+    char least[24] = "";
+    char most[24] = "";
+    if (ask_number(row, "copies_min") > 0)
+        snprintf(least, sizeof(least), "%" PRId64, ask_number(row, "copies_min"));
+    if (ask_number(row, "copies_max") > 0)
+        snprintf(most, sizeof(most), "%" PRId64, ask_number(row, "copies_max"));
+    if (least[0] == '\0' && most[0] == '\0')
+        table_add_count(table, (uint64_t)loaded);
+    else
+        table_add(table, "%" PRId64 " (%s-%s)", loaded, least, most);
+}
+
 /* Why the node knows the model. */
 static void
 add_why(struct figure_table *table, const json_t *row)
@@ -90,6 +108,7 @@ add_why(struct figure_table *table, const json_t *row)
 enum column_kind {
     COLUMN_TEXT,
     COLUMN_COUNT,
+    COLUMN_COPIES, /* with their bounds */
     COLUMN_BYTES,
     COLUMN_SIZE, /* bytes; 0: none yet, unless it is being fetched */
     COLUMN_AGE,  /* since a time; 0: never */
@@ -113,6 +132,7 @@ add_cell(struct figure_table *table, const struct row_column *column, const json
     switch (column->kind) {
     case COLUMN_TEXT: add_text(table, text); break;
     case COLUMN_COUNT: table_add_count(table, (uint64_t)number); break;
+    case COLUMN_COPIES: add_copies(table, number, row); break;
     case COLUMN_BYTES: add_bytes(table, number); break;
     case COLUMN_AGE: add_age(table, number); break;
     case COLUMN_FLAGS: add_flags(table, row); break;
@@ -165,7 +185,7 @@ static const struct row_column model_columns[] = {
     {"TYPE", "type", COLUMN_TEXT},
     {"PATH", "path", COLUMN_TEXT},
     {"HERE", "here", COLUMN_HERE},
-    {"COPIES", "loaded", COLUMN_COUNT},
+    {"COPIES", "loaded", COLUMN_COPIES},
     {"LOADING", "loading", COLUMN_COUNT},
     {"FAILED", "failed", COLUMN_COUNT},
     {"VMODELS", "references", COLUMN_COUNT},

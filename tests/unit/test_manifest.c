@@ -40,6 +40,9 @@ bad(const char *text, const char *mistake)
 #define ISVC "apiVersion: serving.kserve.io/v1beta1\nkind: InferenceService\n"
 #define PREDICTOR "apiVersion: serving.kserve.io/v1alpha1\nkind: Predictor\n"
 #define RUNTIME "apiVersion: serving.kserve.io/v1alpha1\nkind: ServingRuntime\n"
+#define BOUNDS(annotations)                                                                        \
+    ISVC "metadata: {name: i, annotations: {" annotations "}}\n"                                   \
+         "spec: {predictor: {model: {modelFormat: {name: f}, storage: {path: p}}}}\n"
 #define MODEL(rest)                                                                                \
     ISVC META("i") "spec: {predictor: {model: {modelFormat: {name: f}, " rest "}}}\n"
 #define SPEC(rest) RUNTIME META("r") "spec:\n  containers: [{name: c, image: i}]\n" rest "\n"
@@ -453,10 +456,26 @@ TEST_CASE(test_configuration_annotations_and_marks)
          "f:5: data.config.yaml:2: restProxy: is not supported: set `http`"},
         {ISVC "metadata: {name: i, annotations: {serving.kserve.io/min-scale: '2'}}\n"
               "spec: {predictor: {model: {modelFormat: {name: f}, storage: {path: p}}}}",
-         "f:3: metadata.annotations.serving.kserve.io/min-scale: is not supported: copies"},
-        {ISVC "metadata: {name: i, annotations: {shoal.dev/min-copies: '2'}}\n"
-              "spec: {predictor: {model: {modelFormat: {name: f}, storageUri: s3://b/x}}}\n",
-         "f:3: metadata.annotations.shoal.dev/min-copies: is not supported: a model's record"},
+         "f:3: metadata.annotations.serving.kserve.io/min-scale: is not supported: write "
+         "shoal.dev/"},
+        {BOUNDS("shoal.dev/min-copies: '1001'"),
+         "f:3: metadata.annotations.shoal.dev/min-copies: must be a number from 0 to 1000, not "},
+        {BOUNDS("shoal.dev/max-copies: '0'"),
+         "f:3: metadata.annotations.shoal.dev/max-copies: must"},
+        {BOUNDS("shoal.dev/max-copies: '-1'"),
+         "f:3: metadata.annotations.shoal.dev/max-copies: must"},
+        {BOUNDS("shoal.dev/min-copies: ''"),
+         "f:3: metadata.annotations.shoal.dev/min-copies: must"},
+        {BOUNDS("shoal.dev/min-copies: '99999999999999999999'"),
+         "f:3: metadata.annotations.shoal.dev/min-copies: must be a number from 0 to 1000, not "},
+        {BOUNDS("shoal.dev/size-mib: 1.5Gi"),
+         "f:3: metadata.annotations.shoal.dev/size-mib: must be a number from 1 to 16777216, not "},
+        {BOUNDS("shoal.dev/min-copies: '3', shoal.dev/max-copies: '2'"),
+         "f:3: metadata.annotations.shoal.dev/max-copies: must be at least min-copies (3), not 2"},
+        {"apiVersion: v1\nkind: Secret\n"
+         "metadata: {name: s, annotations: {shoal.dev/min-copies: '2'}}\n",
+         "f:3: metadata.annotations.shoal.dev/min-copies: is for an InferenceService or a "
+         "Predictor"},
         {"apiVersion: v1\nkind: Secret\n" META("s") "stringData: {a: &hush x}",
          "f:4: anchors (&…) are not supported"},
         {"apiVersion: v1\nkind: Secret\n" META("s") "stringData: {a: *hush}",
@@ -549,6 +568,21 @@ TEST_CASE(test_fields_of_a_server_are_left_out)
                         "{\"apiVersion\":\"serving.kserve.io/v1alpha1\",\"kind\":\"Predictor\","
                         "\"metadata\":{\"name\":\"p\"},\"spec\":{\"modelType\":{\"name\":\"f\"}}}");
     manifest_file_free(&file);
+}
+
+TEST_CASE(test_bounds_of_a_model)
+{
+    struct manifest_file file = good(BOUNDS(
+        "shoal.dev/min-copies: '2', shoal.dev/max-copies: '1000', shoal.dev/size-mib: '16777216'"));
+    struct manifest_file none = good(BOUNDS(""));
+    const struct serving_bounds *bounds = &file.items[0].wanted.bounds;
+    assert_int_equal(bounds->copies_min, 2);
+    assert_int_equal(bounds->copies_max, 1000);
+    assert_int_equal(bounds->size_mib, 16777216);
+    assert_int_equal(none.items[0].wanted.bounds.copies_min, 0);
+    assert_string_equal(file.items[0].model.id, none.items[0].model.id); /* it is the same model */
+    manifest_file_free(&file);
+    manifest_file_free(&none);
 }
 
 TEST_CASE(test_kinds_by_the_words_of_kubectl)

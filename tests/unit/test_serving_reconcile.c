@@ -3,8 +3,8 @@
  * Reconciliation as a pure function: the choice of a runtime, the status in each situation, and
  * whole histories. In those, services are created, changed, deleted and brought back in any order,
  * nodes come and go, loads fail, and leaders work on views that may be old and die between any two
- * steps, some beside one another. In the end each service's vmodel is at its model, none is left of
- * a deleted one, and no vmodel of another owner was touched.
+ * steps, some beside one another. In the end each service's vmodel is at its model, which has the
+ * service's bounds, none is left of a deleted one, and no vmodel of another owner was touched.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -187,6 +187,29 @@ TEST_CASE(test_wait_ends_in_a_load)
     assert_int_equal(serving_reconcile(&wanted, SERVING_SUPPORTED, &idle, &told), SERVING_SET);
 }
 
+/* R7: a change of the annotations is the model's at once, and that of its target. */
+TEST_CASE(test_bounds_are_set)
+{
+    struct serving_observed at = AT(SERVING_LOADED);
+    struct serving_observed moves = ON(SERVING_MOVING, SERVING_LOADING);
+    struct serving_wanted wanted = {.owner = "isvc", .model = "m", .format = "f"};
+    struct serving_status told;
+    const struct serving_bounds rows[] = {{.copies_min = 1}, {.copies_max = 1}, {.size_mib = 1}};
+    for (size_t i = 0; i < ARRAY_COUNT(rows); i++) {
+        wanted.bounds = rows[i];
+        at.active_model.bounds = moves.target_model.bounds = (struct serving_bounds){0};
+        assert_int_equal(serving_reconcile(&wanted, SERVING_SUPPORTED, &at, &told), SERVING_SET);
+        assert_int_equal(serving_reconcile(&wanted, SERVING_WAITS, &at, &told), SERVING_SET);
+        assert_int_equal(serving_reconcile(&wanted, SERVING_SUPPORTED, &moves, &told), SERVING_SET);
+        assert_string_equal(told.transition, "InProgress");
+        at.active_model.bounds = moves.target_model.bounds = rows[i];
+        assert_int_equal(serving_reconcile(&wanted, SERVING_SUPPORTED, &at, &told), SERVING_KEEP);
+        assert_int_equal(serving_reconcile(&wanted, SERVING_WAITS, &at, &told), SERVING_KEEP);
+        assert_int_equal(serving_reconcile(&wanted, SERVING_SUPPORTED, &moves, &told),
+                         SERVING_KEEP);
+    }
+}
+
 /* ---- histories ---- */
 
 enum { SERVICES = 6, MODELS = 4, LEADERS = 2, STEPS = 400, HISTORIES = 2000 };
@@ -202,6 +225,7 @@ struct world_service {
     bool foreign; /* the vmodel has another owner */
     uint32_t active, target;
     bool target_fails;
+    uint32_t wanted_min, copies_min; /* of the manifest, and of the target's record */
 };
 
 /* A leader's step of a service: it has looked, and has decided or not. */
@@ -240,7 +264,9 @@ decide(const struct world *world, const struct world_service *seen)
                                           .deleted = seen->deleted,
                                           .aged = gone && seen->gone_at != 0 &&
                                                   world->now - seen->gone_at > AGED_STEPS,
-                                          .format = "f"};
+                                          .format = "f",
+                                          .bounds = {.copies_min = seen->wanted_min}};
+    const struct serving_bounds bounds = {.copies_min = seen->copies_min};
     if (seen->vmodel)
         observed = (struct serving_observed){
             .vmodel = seen->active == seen->target ? SERVING_DEFINED
@@ -249,8 +275,9 @@ decide(const struct world *world, const struct world_service *seen)
             .owner = seen->foreign ? "ksp" : "isvc",
             .active = names[seen->active],
             .target = names[seen->target],
-            .active_model = {.load = SERVING_LOADED},
-            .target_model = {.load = seen->target_fails ? SERVING_LOAD_FAILED : SERVING_LOADING}};
+            .active_model = {.load = SERVING_LOADED, .bounds = bounds},
+            .target_model = {.load = seen->target_fails ? SERVING_LOAD_FAILED : SERVING_LOADING,
+                             .bounds = bounds}};
     enum serving_support support = world->supported ? SERVING_SUPPORTED : SERVING_NO_RUNTIME;
     enum serving_act act = serving_reconcile(&wanted, support, &observed, &status);
     assert_true(status.transition != NULL && status.active != NULL && status.target != NULL);
@@ -271,6 +298,7 @@ carry_out(struct world_service *service, const struct step *step)
         service->active = ours ? service->active : step->seen.model;
         service->target = step->seen.model;
         service->target_fails = false;
+        service->copies_min = step->seen.wanted_min;
         service->vmodel = true;
         break;
     case SERVING_DELETE: service->vmodel = service->vmodel && service->foreign; break;
@@ -315,6 +343,7 @@ user_acts(struct world *world, uint32_t i)
         service->exists = true;
         service->deleted = false;
         service->model = below(world, MODELS);
+        service->wanted_min = below(world, 3);
         service->revision = ++world->revision;
     }
 }
@@ -374,6 +403,9 @@ check_world(const struct world *world, uint64_t seed)
         if (service->exists && (!service->vmodel || service->target != service->model))
             fail_msg("SHOAL_SEED=%llu: %u: the vmodel is not at its model",
                      (unsigned long long)seed, i);
+        if (service->exists && service->copies_min != service->wanted_min)
+            fail_msg("SHOAL_SEED=%llu: %u: the model has other bounds", (unsigned long long)seed,
+                     i);
         if (!service->exists && service->vmodel)
             fail_msg("SHOAL_SEED=%llu: %u: the vmodel of no service", (unsigned long long)seed, i);
     }
@@ -401,6 +433,7 @@ main(void)
         cmocka_unit_test(test_status_in_each_situation),
         cmocka_unit_test(test_texts_of_the_documents),
         cmocka_unit_test(test_wait_ends_in_a_load),
+        cmocka_unit_test(test_bounds_are_set),
         cmocka_unit_test(test_histories),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

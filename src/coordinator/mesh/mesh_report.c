@@ -226,6 +226,9 @@ report_model(struct mesh_report *report, const struct mesh_sight *sight)
     json_field_int(json, "used_ms", stamp_ms(report, model->used_ms));
     field_count(json, "references", model->references);
     json_field_bool(json, "auto_delete", model->auto_delete);
+    field_count(json, "copies_min", model->bounds.copies_min);
+    field_count(json, "copies_max", model->bounds.copies_max);
+    field_count(json, "stated_bytes", bytes_of(model->bounds.size_units));
     if (sight->here == MESH_STATE_LOADING)
         report_fetch(report, model->id, json);
     json_close(json, '}');

@@ -16,6 +16,7 @@
 #include "serving/leader/inside.h"
 
 enum {
+    MIB_UNITS = (1 << 20) / RECORD_UNIT_BYTES,
     WAITING_MS = 3000, /* until a refused order is repeated */
     ORDER_MS = 10000,
     /* Longer than an order and a lost session last together: a former leader can do nothing more.
@@ -73,6 +74,9 @@ view_model(struct object_view *view, size_t index, const struct mesh_status *sta
     model.error = keep(view, index, error);
     model.location = keep(view, index + 1, failed != NULL ? failed->instance : NULL);
     model.failed_ms = failed != NULL ? failed->since_ms : 0;
+    model.bounds = (struct serving_bounds){.copies_min = status->bounds.copies_min,
+                                           .copies_max = status->bounds.copies_max,
+                                           .size_mib = status->bounds.size_units / MIB_UNITS};
     return model;
 }
 
@@ -159,6 +163,7 @@ static void
 object_act(struct serving_object *object)
 {
     const struct manifest *manifest = object_manifest(object);
+    const struct serving_bounds *bounds = &manifest->wanted.bounds;
     object->phase = OBJECT_ACTS;
     object->set_ns = clock_now_ns();
     if (object->act == SERVING_DELETE)
@@ -174,7 +179,13 @@ object_act(struct serving_object *object)
                                                  .key = manifest->model.key,
                                                  .owner = manifest->wanted.owner,
                                                  .auto_delete = true,
-                                                 .load_now = true});
+                                                 .load_now = true,
+                                                 .bounded = true,
+                                                 .bounds = {
+                                                     .copies_min = bounds->copies_min,
+                                                     .copies_max = bounds->copies_max,
+                                                     .size_units = bounds->size_mib * MIB_UNITS,
+                                                 }});
 }
 
 /* ---- writes ---- */

@@ -133,22 +133,17 @@ check_annotations(const struct tree_node *metadata, struct tree_report *report)
 {
     static const char copies[] = "copies of a model follow its use, and a runtime's `replicas` say "
                                  "on how many nodes it runs: remove it";
-    static const char figures[] =
-        "a model's record, which ModelMesh's nodes share, has no field for "
-        "it: remove it";
+    static const char instead[] = "write shoal.dev/min-copies and max-copies instead";
     static const struct {
         const char *name, *why;
     } refused[] = {
-        {"autoscaling.knative.dev/maxScale", copies},
-        {"autoscaling.knative.dev/minScale", copies},
+        {"autoscaling.knative.dev/maxScale", instead},
+        {"autoscaling.knative.dev/minScale", instead},
         {"serving.kserve.io/autoscalerClass", copies},
-        {"serving.kserve.io/max-scale", copies},
+        {"serving.kserve.io/max-scale", instead},
         {"serving.kserve.io/metrics", copies},
-        {"serving.kserve.io/min-scale", copies},
+        {"serving.kserve.io/min-scale", instead},
         {"serving.kserve.io/targetUtilizationPercentage", copies},
-        {"shoal.dev/max-copies", figures},
-        {"shoal.dev/min-copies", figures},
-        {"shoal.dev/size-mib", figures},
     };
     const struct tree_node *annotations = manifest_find(metadata, "annotations");
     for (size_t i = 0; i < ARRAY_COUNT(refused); i++) {
@@ -157,6 +152,21 @@ check_annotations(const struct tree_node *metadata, struct tree_report *report)
             report_add(report, one->key_line, "metadata.annotations.%s: is not supported: %s",
                        refused[i].name, refused[i].why);
     }
+}
+
+/* Those of a model's bounds, on an object that is none. */
+static void
+check_bounds(enum manifest_kind kind, const struct tree_node *metadata, struct tree_report *report)
+{
+    const struct tree_node *annotations = manifest_find(metadata, "annotations");
+    if (kind == MANIFEST_INFERENCE_SERVICE || kind == MANIFEST_PREDICTOR || annotations == NULL)
+        return;
+    for (const struct tree_node *one = annotations->first; one != NULL; one = one->next)
+        if (manifest_is_bound(one->key))
+            report_add(report, one->key_line,
+                       "metadata.annotations.%s: is for an InferenceService or a Predictor: "
+                       "remove it",
+                       one->key);
 }
 
 static void
@@ -177,6 +187,7 @@ check_rules(enum manifest_kind kind, const struct tree_node *document, struct tr
     if (manifest_is_of_gateway(kind))
         manifest_gateway_check(kind, document, report);
     check_annotations(metadata, report);
+    check_bounds(kind, metadata, report);
 }
 
 /* ---- documents ---- */

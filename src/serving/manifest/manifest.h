@@ -23,6 +23,8 @@ enum {
     MANIFEST_DOCUMENTS_MAX = 4096,
     MANIFEST_NAME_BYTES_MAX = 253,
     MANIFEST_ATTEMPTS_MAX = 7, /* retries of a route */
+    MANIFEST_COPIES_MAX = 1000,
+    MANIFEST_SIZE_MIB_MAX = 1 << 24,
 };
 
 enum manifest_kind {

@@ -2,6 +2,7 @@
 #include "serving/manifest/model.h"
 
 #include <openssl/evp.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -239,6 +240,58 @@ read_predictor(struct spec *spec, const struct tree_node *document, struct tree_
                    "spec.storage.s3 cannot be specified with any other keys in spec.storage");
 }
 
+/* ---- bounds ---- */
+
+static const struct {
+    const char *name;
+    uint32_t least, most;
+    size_t offset;
+} bounds[] = {
+    {"shoal.dev/min-copies", 0, MANIFEST_COPIES_MAX, offsetof(struct serving_bounds, copies_min)},
+    {"shoal.dev/max-copies", 1, MANIFEST_COPIES_MAX, offsetof(struct serving_bounds, copies_max)},
+    {"shoal.dev/size-mib", 1, MANIFEST_SIZE_MIB_MAX, offsetof(struct serving_bounds, size_mib)},
+};
+
+bool
+manifest_is_bound(const char *name)
+{
+    for (size_t i = 0; i < ARRAY_COUNT(bounds); i++)
+        if (strcmp(bounds[i].name, name) == 0)
+            return true;
+    return false;
+}
+
+static struct serving_bounds
+read_bounds(const struct tree_node *document, struct tree_report *report)
+{
+    struct serving_bounds read = {0};
+    char shown[REPORT_VALUE_BYTES];
+    const struct tree_node *annotations =
+        manifest_find(manifest_find(document, "metadata"), "annotations");
+    const struct tree_node *most = NULL;
+    for (size_t i = 0; i < ARRAY_COUNT(bounds); i++) {
+        const struct tree_node *one = manifest_find(annotations, bounds[i].name);
+        if (one == NULL)
+            continue;
+        size_t digits = strspn(one->text, "0123456789");
+        uint64_t value = digits <= 9 ? strtoull(one->text, NULL, 10) : UINT64_MAX;
+        if (digits == 0 || one->text[digits] != '\0' || value < bounds[i].least ||
+            value > bounds[i].most)
+            report_add(report, one->line,
+                       "metadata.annotations.%s: must be a number from %u to %u, not %s",
+                       bounds[i].name, bounds[i].least, bounds[i].most, node_show(one, shown));
+        else
+            *(uint32_t *)(void *)((char *)&read + bounds[i].offset) = (uint32_t)value;
+        most = bounds[i].offset == offsetof(struct serving_bounds, copies_max) ? one : most;
+    }
+    if (read.copies_max != 0 && read.copies_max < read.copies_min)
+        report_add(report, most->line,
+                   "metadata.annotations.shoal.dev/max-copies: must be at least min-copies (%u), "
+                   "not %u",
+                   read.copies_min, read.copies_max);
+    return read;
+}
+
 /* ---- as Go writes JSON ---- */
 
 static void
@@ -403,6 +456,7 @@ manifest_model_find(const struct tree_node *document, struct tree_report *report
         read_service(&spec, document, &uri, report);
     else
         read_predictor(&spec, document, report);
+    struct serving_bounds read = read_bounds(document, report);
     if (report_total(report) == mistakes) {
         const char *owner = service ? "isvc" : "ksp";
         struct manifest_model *model = &manifest->model;
@@ -419,7 +473,8 @@ manifest_model_find(const struct tree_node *document, struct tree_report *report
                                     .format = spec.format,
                                     .version = spec.version,
                                     .protocol = spec.protocol,
-                                    .runtime = spec.runtime};
+                                    .runtime = spec.runtime,
+                                    .bounds = read};
     }
     uri_fini(&uri);
 }

@@ -136,6 +136,18 @@ refuse(struct serving_status *status, const char *reason, const char *message, c
     status->failed_ms = 0;
 }
 
+/* A model without a record cannot have any. */
+static bool
+has_bounds(const struct serving_observed *observed, const struct serving_bounds *wanted)
+{
+    bool moves = strcmp(observed->active, observed->target) != 0;
+    const struct serving_model *last = moves ? &observed->target_model : &observed->active_model;
+    const struct serving_bounds *bounds = &last->bounds;
+    return last->load == SERVING_NOT_FOUND ||
+           (bounds->copies_min == wanted->copies_min && bounds->copies_max == wanted->copies_max &&
+            bounds->size_mib == wanted->size_mib);
+}
+
 /* ---- rules ---- */
 
 enum serving_act
@@ -171,10 +183,12 @@ serving_reconcile(const struct serving_wanted *wanted, enum serving_support supp
         status->reason = status->message = NULL;
         return SERVING_SET;
     }
-    if (support == SERVING_WAITS) {
+    if (support == SERVING_WAITS)
         wait_for_runtime(observed, status);
+    if (!has_bounds(observed, &wanted->bounds)) /* R7 */
+        return SERVING_SET;
+    if (support == SERVING_WAITS)
         return SERVING_KEEP;
-    }
     bool idle = strcmp(status->active, STANDBY) == 0 && status->target[0] == '\0';
     return wanted->waited && idle ? SERVING_SET : SERVING_KEEP; /* R5 */
 }

@@ -13,6 +13,13 @@
 
 enum serving_form { SERVING_INFERENCE_SERVICE, SERVING_PREDICTOR };
 
+/* What the annotations say, and the mesh's record of the model. 0: nothing. */
+struct serving_bounds {
+    uint32_t copies_min;
+    uint32_t copies_max;
+    uint32_t size_mib;
+};
+
 struct serving_wanted {
     enum serving_form form;
     const char *owner; /* of its vmodel */
@@ -26,6 +33,7 @@ struct serving_wanted {
     const char *version;
     const char *protocol;
     const char *runtime;
+    struct serving_bounds bounds;
 };
 
 /* ---- what can serve it ---- */
@@ -90,6 +98,7 @@ struct serving_model {
     int64_t failed_ms;    /* of that copy, since the epoch; 0: unknown */
     uint32_t copies;
     uint32_t failed_copies;
+    struct serving_bounds bounds;
 };
 
 enum serving_vmodel { SERVING_ABSENT, SERVING_DEFINED, SERVING_MOVING, SERVING_MOVE_FAILED };
