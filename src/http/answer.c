@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Requests as handlers see them, and their answers. */
-#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 
@@ -22,8 +21,7 @@ http_request_method(const struct http_request *request)
 const char *
 http_request_method_name(const struct http_request *request)
 {
-    const struct http_parser *parser = &request->connection->parser;
-    return parser->text + parser->method;
+    return request->head->text + request->head->method;
 }
 
 const char *
@@ -47,14 +45,14 @@ http_request_query(const struct http_request *request)
 const char *
 http_request_header(const struct http_request *request, const char *name)
 {
-    return http_parser_find(&request->connection->parser, name);
+    return http_parser_find(request->head, name);
 }
 
 bool
 http_request_header_walk(const struct http_request *request, size_t *position, const char **name,
                          const char **value)
 {
-    const struct http_parser *parser = &request->connection->parser;
+    const struct http_parser *parser = request->head;
     if (*position >= parser->field_count)
         return false;
     const struct http_field *field = &parser->fields[(*position)++];
@@ -99,7 +97,7 @@ http_request_peer_names(const struct http_request *request,
 bool
 http_request_is_gone(const struct http_request *request)
 {
-    return request->connection->state == HTTP_CLOSED || request->is_refused;
+    return request->is_gone;
 }
 
 void
@@ -117,7 +115,7 @@ http_request_user(const struct http_request *request)
 void
 http_request_stream(struct http_request *request, const struct http_body_sink *sink)
 {
-    CHECK(request->connection->state == HTTP_HEAD_IN && request->is_open);
+    CHECK(request->is_open && !request->body_ended && request->body_bytes == 0);
     request->sink = sink;
 }
 
@@ -131,8 +129,7 @@ void
 http_request_resume(struct http_request *request)
 {
     request->is_paused = false;
-    http_connection_restart_time(request->connection);
-    http_connection_run(request->connection);
+    request->wire->resume(request);
 }
 
 void
@@ -143,50 +140,34 @@ http_request_set_scarce(struct http_request *request)
 
 /* ---- answers ---- */
 
-/* An answer during the body ends the connection: the rest of the body is not read. */
-static void
-check_early(struct http_request *request)
-{
-    struct http_connection *connection = request->connection;
-    const struct http_parser *parser = &connection->parser;
-    bool has_request_body = parser->is_chunked || parser->length > 0;
-    if (!request->body_ended && !has_request_body)
-        request->body_ended = true;
-    if (!request->body_ended)
-        connection->closes = true;
-}
-
 void
 http_answer(struct http_request *request, int code, const struct http_header *headers,
             size_t header_count, const struct http_piece *pieces, size_t piece_count)
 {
-    struct http_connection *connection = request->connection;
     CHECK(request->is_open && request->answering == HTTP_ANSWER_NONE && code >= 200 && code <= 599);
-    if (http_request_is_gone(request)) {
+    if (request->is_gone) {
         http_pieces_release(pieces, piece_count);
-        http_connection_answered(connection);
+        request->wire->answered(request);
         return;
     }
     size_t bytes = 0;
     for (size_t i = 0; i < piece_count; i++)
         bytes += pieces[i].bytes;
-    char length[48] = "";
-    if (http_has_body(code)) /* also for HEAD */
-        snprintf(length, sizeof(length), "Content-Length: %zu\r\n", bytes);
     bool sends = http_has_body(code) && http_request_method(request) != HTTP_HEAD;
     const struct http_message message = {
         .code = code,
         .headers = headers,
         .header_count = header_count,
-        .length = length,
+        .framing = http_has_body(code) ? HTTP_FRAMED_BY_LENGTH : HTTP_FRAMED_BY_NOTHING,
+        .body_bytes = bytes,
         .pieces = pieces,
         .piece_count = sends ? piece_count : 0,
+        .is_whole = true,
     };
-    check_early(request);
-    http_output_message(connection, &message);
+    request->wire->message(request, &message);
     if (!sends)
         http_pieces_release(pieces, piece_count);
-    http_connection_answered(connection);
+    request->wire->answered(request);
 }
 
 /* ---- streamed answers ---- */
@@ -195,24 +176,21 @@ void
 http_answer_begin(struct http_request *request, int code, const struct http_header *headers,
                   size_t header_count, void (*on_writable)(struct http_request *request))
 {
-    struct http_connection *connection = request->connection;
     CHECK(request->is_open && request->answering == HTTP_ANSWER_NONE && code >= 200 && code <= 599);
-    bool is_chunked = connection->parser.minor > 0;
+    bool is_chunked = request->head->minor > 0;
     request->answering = is_chunked ? HTTP_ANSWER_CHUNKED : HTTP_ANSWER_UNTIL_CLOSE;
     request->on_writable = on_writable;
-    if (http_request_is_gone(request))
+    if (request->is_gone)
         return;
     request->drops_body = !http_has_body(code) || http_request_method(request) == HTTP_HEAD;
-    if (!is_chunked)
-        connection->closes = true;
     const struct http_message message = {
         .code = code,
         .headers = headers,
         .header_count = header_count,
-        .length = is_chunked && http_has_body(code) ? "Transfer-Encoding: chunked\r\n" : "",
+        .framing =
+            is_chunked && http_has_body(code) ? HTTP_FRAMED_BY_CHUNKS : HTTP_FRAMED_BY_NOTHING,
     };
-    http_output_message(connection, &message);
-    connection->channel.low_bytes = HTTP_LOW_WATER_BYTES;
+    request->wire->message(request, &message);
 }
 
 /* False: it is dropped, and was released. */
@@ -220,7 +198,7 @@ static bool
 takes_piece(struct http_request *request, const struct http_piece *piece)
 {
     CHECK(request->is_open && request->answering != HTTP_ANSWER_NONE);
-    bool takes = !http_request_is_gone(request) && !request->drops_body && piece->bytes > 0;
+    bool takes = !request->is_gone && !request->drops_body && piece->bytes > 0;
     if (!takes)
         http_pieces_release(piece, 1);
     return takes;
@@ -229,13 +207,9 @@ takes_piece(struct http_request *request, const struct http_piece *piece)
 static enum http_flow
 flow(struct http_request *request)
 {
-    struct http_connection *connection = request->connection;
-    if (http_channel_output_bytes(&connection->channel) <= HTTP_HIGH_WATER_BYTES)
+    if (request->wire->waiting(request) <= HTTP_HIGH_WATER_BYTES)
         return HTTP_GO_ON;
-    if (!request->waits)
-        http_connection_restart_time(connection);
-    request->waits = true;
-    http_connection_arm(connection);
+    request->wire->wait(request);
     return HTTP_WAIT;
 }
 
@@ -244,40 +218,24 @@ http_answer_write(struct http_request *request, const struct http_piece *piece)
 {
     if (!takes_piece(request, piece))
         return HTTP_GO_ON;
-    char size[24];
-    snprintf(size, sizeof(size), "%zx\r\n", piece->bytes);
-    struct http_piece pieces[] = {
-        {.data = size, .bytes = strlen(size)}, *piece, {.data = "\r\n", .bytes = 2}};
-    bool is_chunked = request->answering == HTTP_ANSWER_CHUNKED;
-    http_output_pieces(request->connection, is_chunked ? pieces : piece,
-                       is_chunked ? ARRAY_COUNT(pieces) : 1);
+    request->wire->write(request, piece);
     return flow(request);
 }
 
 enum http_flow
 http_answer_append(struct http_request *request, const struct http_piece *piece)
 {
-    struct http_connection *connection = request->connection;
     if (!takes_piece(request, piece))
         return HTTP_GO_ON;
-    struct evbuffer *output = connection->channel.output;
-    size_t before = evbuffer_get_length(output);
-    bool is_chunked = request->answering == HTTP_ANSWER_CHUNKED;
-    if (is_chunked)
-        CHECK(evbuffer_add_printf(output, "%zx\r\n", piece->bytes) > 0);
-    CHECK(evbuffer_add(output, piece->data, piece->bytes) == 0);
-    if (is_chunked)
-        CHECK(evbuffer_add(output, "\r\n", 2) == 0);
-    connection->queued += evbuffer_get_length(output) - before;
+    request->wire->append(request, piece);
     http_pieces_release(piece, 1);
-    http_channel_flush_later(&connection->channel);
     return flow(request);
 }
 
 void
 http_answer_set_buffer(struct http_request *request, int bytes)
 {
-    if (!http_request_is_gone(request))
+    if (!request->is_gone)
         (void)setsockopt(request->connection->channel.fd, SOL_SOCKET, SO_SNDBUF, &bytes,
                          sizeof(bytes));
 }
@@ -285,38 +243,21 @@ http_answer_set_buffer(struct http_request *request, int bytes)
 size_t
 http_answer_waiting(const struct http_request *request)
 {
-    const struct http_connection *connection = request->connection;
-    return connection->has_channel ? http_channel_output_bytes(&connection->channel) : 0;
+    return request->wire->waiting(request);
 }
 
 void
 http_answer_end(struct http_request *request)
 {
-    static const struct http_piece last = {.data = "0\r\n\r\n", .bytes = 5};
-    struct http_connection *connection = request->connection;
     CHECK(request->is_open && request->answering != HTTP_ANSWER_NONE);
-    bool is_chunked = request->answering == HTTP_ANSWER_CHUNKED && !request->drops_body;
-    if (!http_request_is_gone(request)) {
-        check_early(request);
-        if (is_chunked)
-            http_output_pieces(connection, &last, 1);
-    }
-    http_connection_answered(connection);
+    if (!request->is_gone)
+        request->wire->end(request);
+    request->wire->answered(request);
 }
 
 void
 http_answer_abort(struct http_request *request)
 {
-    struct http_connection *connection = request->connection;
     CHECK(request->is_open && request->answering != HTTP_ANSWER_NONE);
-    http_connection_hold(connection);
-    request->is_open = false;
-    if (connection->state != HTTP_CLOSED && !request->is_refused) {
-        struct linger reset = {.l_onoff =
-                                   1}; /* an orderly close would look like the answer's end */
-        (void)setsockopt(connection->channel.fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
-        http_tls_abandon(connection->channel.ssl);
-        http_connection_close(connection);
-    }
-    http_connection_release(connection);
+    request->wire->abort(request);
 }

@@ -20,10 +20,9 @@
 
 #include "base/check.h"
 #include "base/clock.h"
-#include "base/percent.h"
 #include "http/internal.h"
 
-enum { STEPS_PER_TURN = 3, BODY_ROOM_FIRST = 4096, BODY_ROOM_KEPT = 16 << 10 };
+enum { STEPS_PER_TURN = 3 };
 
 static const char late_text[] = "the request took too long to arrive";
 
@@ -224,83 +223,18 @@ on_timer(void *context)
 static void
 request_clear(struct http_connection *connection)
 {
-    struct http_request *request = &connection->request;
-    if (request->path != request->path_encoded)
-        free(request->path);
-    char *body = request->body;
-    size_t room = request->body_room;
-    if (room > BODY_ROOM_KEPT || connection->state == HTTP_CLOSED) {
-        free(body);
-        body = NULL;
-        room = 0;
-    }
-    *request = (struct http_request){.connection = connection, .body = body, .body_room = room};
+    http_request_clear(&connection->request,
+                       connection->state == HTTP_CLOSED ? HTTP_FREE_ROOM : HTTP_KEEP_ROOM);
     http_body_fini(&connection->body);
     http_parser_reset(&connection->parser);
-}
-
-/* Terminates the path in the parser's text; false: the path is invalid. */
-static bool
-path_find(struct http_connection *connection)
-{
-    struct http_request *request = &connection->request;
-    char *target = connection->parser.text + connection->parser.target;
-    const char *found;
-    size_t bytes;
-    if (!http_target_path(target, &found, &bytes))
-        return false;
-    char *path = target + (found - target);
-    char *end = path + bytes;
-    request->query = *end == '?' ? end + 1 : "";
-    path[bytes + strcspn(end, "#?")] = '\0';
-    if (*request->query != '\0')
-        end[1 + strcspn(request->query, "#")] = '\0';
-    static char root[] = "/";
-    request->path_encoded = bytes > 0 ? path : root;
-    request->path = request->path_encoded;
-    if (memchr(request->path_encoded, '%', bytes) == NULL)
-        return true;
-    if (strstr(request->path_encoded, "%00") != NULL)
-        return false;
-    request->path = strdup(request->path_encoded);
-    CHECK(request->path != NULL);
-    percent_decode(request->path);
-    return true;
-}
-
-static void
-body_append(struct http_connection *connection, const char *data, size_t bytes)
-{
-    struct http_request *request = &connection->request;
-    size_t needed = request->body_bytes + bytes;
-    if (needed > request->body_room) {
-        size_t room = request->body_room * 2 > needed ? request->body_room * 2 : needed;
-        if (!connection->parser.is_chunked && room > connection->parser.length)
-            room = (size_t)connection->parser.length;
-        room = room < BODY_ROOM_FIRST ? BODY_ROOM_FIRST : room;
-        request->body = realloc(request->body, room);
-        CHECK(request->body != NULL);
-        request->body_room = room;
-    }
-    memcpy(request->body + request->body_bytes, data, bytes);
-    request->body_bytes = needed;
 }
 
 static void
 serve(struct http_connection *connection)
 {
-    const struct http_service *service = &connection->listener->service;
-    struct http_request *request = &connection->request;
     connection->ahead_bytes = HTTP_AHEAD_BYTES;
-    request->body_ended = true;
     enter(connection, HTTP_OPEN);
-    if (!request->is_open)
-        http_count(connection->listener->pool, HTTP_REQUESTS, 1);
-    request->is_open = true;
-    if (request->sink != NULL)
-        request->sink->on_end(request);
-    else
-        service->on_request(service->context, request);
+    http_request_on_end(&connection->request);
 }
 
 /* The client waits for this before it sends the body. */
@@ -328,7 +262,7 @@ static bool
 head_accept(struct http_connection *connection, enum http_verdict body)
 {
     char text[96];
-    if (!path_find(connection)) {
+    if (!http_request_find_path(&connection->request)) {
         http_refuse(connection, 400, "the path is malformed");
         return false;
     }
@@ -345,7 +279,6 @@ static void
 head_done(struct http_connection *connection)
 {
     const struct http_service *service = &connection->listener->service;
-    struct http_request *request = &connection->request;
     enum http_verdict body =
         http_body_init(&connection->body, &connection->parser, service->body_bytes_max);
     if (!head_accept(connection, body))
@@ -353,13 +286,9 @@ head_done(struct http_connection *connection)
     const struct http_server *server = pool_of(connection)->server;
     connection->closes =
         !connection->parser.keep_alive || server->is_draining || server->is_parting;
-    if (service->on_head != NULL) {
-        http_count(pool_of(connection), HTTP_REQUESTS, 1);
-        request->is_open = true;
-        service->on_head(service->context, request);
-        if (connection->state != HTTP_HEAD_IN)
-            return;
-    }
+    http_request_on_head(&connection->request);
+    if (connection->state != HTTP_HEAD_IN)
+        return;
     if (body == HTTP_DONE)
         serve(connection);
     else
@@ -403,16 +332,6 @@ head_read(struct http_connection *connection, struct evbuffer *input)
 }
 
 static void
-body_take(struct http_connection *connection, const char *data, size_t bytes)
-{
-    struct http_request *request = &connection->request;
-    if (bytes > 0 && request->sink != NULL)
-        request->sink->on_piece(request, data, bytes);
-    else if (bytes > 0)
-        body_append(connection, data, bytes);
-}
-
-static void
 body_read(struct http_connection *connection, struct evbuffer *input)
 {
     struct evbuffer_iovec piece;
@@ -422,7 +341,8 @@ body_read(struct http_connection *connection, struct evbuffer *input)
         size_t bytes;
         enum http_verdict verdict =
             http_body_feed(&connection->body, piece.iov_base, piece.iov_len, &used, &bytes);
-        body_take(connection, (const char *)piece.iov_base + used - bytes, bytes);
+        http_request_on_body(&connection->request, (const char *)piece.iov_base + used - bytes,
+                             bytes);
         if (connection->state == HTTP_CLOSED)
             return;
         evbuffer_drain(input, used);
@@ -479,14 +399,6 @@ http_connection_run(struct http_connection *connection)
 /* ---- sending ---- */
 
 static void
-notify_gone(struct http_connection *connection)
-{
-    const struct http_service *service = &connection->listener->service;
-    if (!pool_of(connection)->server->is_ending && service->on_gone != NULL)
-        service->on_gone(service->context, &connection->request);
-}
-
-static void
 linger(struct http_connection *connection)
 {
     struct http_pool *pool = pool_of(connection);
@@ -533,7 +445,7 @@ void
 http_connection_answered(struct http_connection *connection)
 {
     struct http_request *request = &connection->request;
-    bool is_dropped = connection->state == HTTP_CLOSED || request->is_refused;
+    bool is_dropped = request->is_gone;
     http_connection_hold(connection);
     request->is_open = false;
     if (!is_dropped && !request->body_ended) { /* the rest of the body is not read */
@@ -558,10 +470,8 @@ refused(struct http_connection *connection)
     connection->lingers = true;
     if (!request->is_open)
         request_clear(connection);
-    request->is_refused = request->is_open;
     finish(connection);
-    if (request->is_refused)
-        notify_gone(connection);
+    http_request_lose(request);
     http_connection_run(connection);
     http_connection_release(connection);
 }
@@ -571,17 +481,14 @@ http_refuse(struct http_connection *connection, int code, const char *text)
 {
     const struct http_service *service = &connection->listener->service;
     char body[HTTP_OWN_BODY_BYTES];
-    char length[48];
-    if (service->error_body != NULL)
-        service->error_body(text, body, sizeof(body));
-    else
-        snprintf(body, sizeof(body), "%s\n", text);
-    const char *type =
-        service->error_type != NULL ? service->error_type : "text/plain; charset=utf-8";
-    const struct http_header header = {"Content-Type", type};
+    const struct http_header header = {"Content-Type", http_own_body(service, text, body)};
     const struct http_piece piece = {.data = body, .bytes = strlen(body)};
-    const struct http_message message = {code, &header, 1, length, &piece, 1};
-    snprintf(length, sizeof(length), "Content-Length: %zu\r\n", piece.bytes);
+    const struct http_message message = {.code = code,
+                                         .headers = &header,
+                                         .header_count = 1,
+                                         .body_bytes = piece.bytes,
+                                         .pieces = &piece,
+                                         .piece_count = 1};
     connection->closes = true;
     http_count(connection->listener->pool, HTTP_REFUSED, 1);
     http_output_message(connection, &message);
@@ -674,8 +581,7 @@ http_connection_close(struct http_connection *connection)
     connection->has_channel = false;
     http_connection_leave(connection);
     LIST_REMOVE(connection, link);
-    if (connection->request.is_open && !connection->request.is_refused)
-        notify_gone(connection);
+    http_request_lose(&connection->request);
     connection->is_orphan = connection->request.is_open;
     if (connection->is_orphan)
         LIST_INSERT_HEAD(&server->orphans, connection, link);
@@ -720,6 +626,8 @@ http_connection_open(struct http_listener *listener, int fd, const struct sockad
     connection->peer = peer;
     connection->is_handshaking = listener->tls != NULL;
     connection->request.connection = connection;
+    connection->request.wire = &http1_wire;
+    connection->request.head = &connection->parser;
     connection->state = HTTP_CLOSED;
     peer_name(connection, from);
     http_parser_init(&connection->parser, HTTP_PARSE_REQUEST, listener->service.header_bytes_max);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Internals of the HTTP server. connection.c alone changes a connection's state; pool.c counts,
- * output.c writes, listen.c accepts and enforces limits, tls.c uses OpenSSL.
+ * Internals of the HTTP server. request.c and answer.c know requests, whatever carries them;
+ * connection.c alone changes a connection's state and reads HTTP/1, http1.c and output.c write it;
+ * pool.c counts, listen.c accepts and enforces limits, tls.c uses OpenSSL.
  *
- * A connection's memory lives until it is closed and its request, if one is open, is answered.
+ * A connection's memory lives until it is closed and its requests, if any are open, are answered.
  */
 #pragma once
 
@@ -46,10 +47,45 @@ enum http_state {
 
 enum http_answering { HTTP_ANSWER_NONE, HTTP_ANSWER_CHUNKED, HTTP_ANSWER_UNTIL_CLOSE };
 
+/* An answer, or the begin of a streamed one. */
+enum http_framing { HTTP_FRAMED_BY_LENGTH, HTTP_FRAMED_BY_CHUNKS, HTTP_FRAMED_BY_NOTHING };
+
+struct http_message {
+    int code;
+    const struct http_header *headers;
+    size_t header_count;
+    enum http_framing framing;
+    uint64_t body_bytes; /* by length; an answer to HEAD has one too */
+    const struct http_piece *pieces;
+    size_t piece_count;
+    bool is_whole;
+};
+
+/* How a version of HTTP carries an answer. The request is not gone, but for `answered`, `abort` and
+ * `waiting`. */
+struct http_wire {
+    void (*message)(struct http_request *request, const struct http_message *message);
+    void (*write)(struct http_request *request, const struct http_piece *piece);
+    void (*append)(struct http_request *request, const struct http_piece *piece);
+    /* Behind the last piece of a streamed answer. */
+    void (*end)(struct http_request *request);
+    /* The handler has answered: the request may be freed. */
+    void (*answered)(struct http_request *request);
+    /* The same, but the client sees that the answer is incomplete. */
+    void (*abort)(struct http_request *request);
+    size_t (*waiting)(const struct http_request *request);
+    /* The client must read before the handler goes on. */
+    void (*wait)(struct http_request *request);
+    /* Its body is read again. */
+    void (*resume)(struct http_request *request);
+};
+
 struct http_request {
+    const struct http_wire *wire;
     struct http_connection *connection;
+    struct http_parser *head;
     bool is_open;    /* the handler has it and has not answered */
-    bool is_refused; /* by the server, before the handler answered, whose answer is dropped */
+    bool is_gone;    /* its client left, or the server refused it: its answer is dropped */
     bool body_ended; /* the whole body was handed over */
     bool is_paused;
     enum http_answering answering; /* streamed */
@@ -57,7 +93,7 @@ struct http_request {
     bool waits;                    /* HTTP_WAIT was returned */
     void (*on_writable)(struct http_request *request);
     const struct http_body_sink *sink; /* NULL: the body is collected */
-    char *path_encoded;                /* in the parser's text */
+    char *path_encoded;                /* in the head's text */
     const char *query;
     char *path; /* the same as path_encoded, or allocated */
     char *body;
@@ -174,23 +210,43 @@ void http_drain_look(struct http_server *server);
 /* Finishes at once. */
 void http_drained(struct http_server *server);
 
-/* ---- output.c ---- */
+/* ---- request.c ---- */
 
-/* An answer, or the begin of a streamed one. */
-struct http_message {
-    int code;
-    const struct http_header *headers;
-    size_t header_count;
-    const char *length; /* the header for the body's length, or "" */
-    const struct http_piece *pieces;
-    size_t piece_count;
-};
+enum http_room { HTTP_KEEP_ROOM, HTTP_FREE_ROOM };
+
+/* Prepares for the next request, but for its head; keeps a small body's memory. */
+void http_request_clear(struct http_request *request, enum http_room room);
+/* The head was read: finds the path. False: it is invalid. */
+bool http_request_find_path(struct http_request *request);
+/* Gives the handler the head. */
+void http_request_on_head(struct http_request *request);
+/* Collects bytes of the body, or hands them over. */
+void http_request_on_body(struct http_request *request, const char *data, size_t bytes);
+/* Hands the whole request over. */
+void http_request_on_end(struct http_request *request);
+/* Tells the handler of an open request that its answer will be dropped. */
+void http_request_lose(struct http_request *request);
+/* The head announces a body. */
+bool http_request_has_body(const struct http_request *request);
+/* The body of the server's own answers with this text; returns its type. */
+const char *http_own_body(const struct http_service *service, const char *text,
+                          char body[HTTP_OWN_BODY_BYTES]);
+
+/* ---- http1.c ---- */
+
+extern const struct http_wire http1_wire;
+
+/* ---- output.c ---- */
 
 void http_output_message(struct http_connection *connection, const struct http_message *message);
 /* Sends or queues pieces; each is released once, now or later. */
 void http_output_pieces(struct http_connection *connection, const struct http_piece *pieces,
                         size_t count);
 void http_pieces_release(const struct http_piece *pieces, size_t count);
+/* Adds all but the first `sent` bytes; lent ones are sent from where they are. */
+void http_piece_add(struct evbuffer *output, const struct http_piece *piece, size_t sent);
+/* The time, as in Date. */
+const char *http_date(struct http_server *server);
 /* Whether an answer with this code has a body. */
 bool http_has_body(int code);
 

@@ -4,6 +4,7 @@
  * they are: most answers are sent before http_answer returns, without a copy and without a turn of
  * the loop.
  */
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +14,7 @@
 #include "base/check.h"
 #include "http/internal.h"
 
-enum { HEAD_BYTES = 1024, LINE_BYTES = 128, PIECES_AT_ONCE = 32 };
+enum { HEAD_BYTES = 1024, LINE_BYTES = 128, LENGTH_BYTES = 48, PIECES_AT_ONCE = 32 };
 
 /* ---- pieces ---- */
 
@@ -35,9 +36,8 @@ http_pieces_release(const struct http_piece *pieces, size_t count)
             pieces[i].release(pieces[i].release_context);
 }
 
-/* Adds all but the first `sent` bytes. Lent ones are sent from where they are. */
-static void
-piece_add(struct evbuffer *output, const struct http_piece *piece, size_t sent)
+void
+http_piece_add(struct evbuffer *output, const struct http_piece *piece, size_t sent)
 {
     const char *data = (const char *)piece->data + sent;
     if (piece->release == NULL) {
@@ -76,7 +76,7 @@ http_output_pieces(struct http_connection *connection, const struct http_piece *
             http_pieces_release(&pieces[i], 1);
             continue;
         }
-        piece_add(output, &pieces[i], gone);
+        http_piece_add(output, &pieces[i], gone);
         connection->queued += pieces[i].bytes - gone;
     }
     http_channel_flush(&connection->channel);
@@ -143,8 +143,8 @@ http_has_body(int code)
     return code >= 200 && code != 204 && code != 304;
 }
 
-static const char *
-date_text(struct http_server *server)
+const char *
+http_date(struct http_server *server)
 {
     struct timespec now;
     clock_gettime(CLOCK_REALTIME_COARSE, &now);
@@ -155,6 +155,17 @@ date_text(struct http_server *server)
     return server->date;
 }
 
+/* The header for the body's length, or "". */
+static void
+framing_write(const struct http_message *message, char text[LENGTH_BYTES])
+{
+    text[0] = '\0';
+    if (message->framing == HTTP_FRAMED_BY_LENGTH)
+        snprintf(text, LENGTH_BYTES, "Content-Length: %" PRIu64 "\r\n", message->body_bytes);
+    else if (message->framing == HTTP_FRAMED_BY_CHUNKS)
+        snprintf(text, LENGTH_BYTES, "Transfer-Encoding: chunked\r\n");
+}
+
 static void
 head_write(struct head *head, struct http_connection *connection,
            const struct http_message *message)
@@ -162,7 +173,8 @@ head_write(struct head *head, struct http_connection *connection,
     const struct http_parser *parser = &connection->parser;
     bool is_old = parser->has_first_line && parser->minor == 0;
     char line[LINE_BYTES];
-    size_t bytes = (size_t)3 * LINE_BYTES + strlen(message->length);
+    char framing[LENGTH_BYTES];
+    size_t bytes = (size_t)3 * LINE_BYTES + sizeof(framing);
     for (size_t i = 0; i < message->header_count; i++)
         bytes += strlen(message->headers[i].name) + strlen(message->headers[i].value) + 4;
     head->text = bytes <= sizeof(head->room) ? head->room : malloc(bytes);
@@ -177,9 +189,10 @@ head_write(struct head *head, struct http_connection *connection,
         put(head, message->headers[i].value);
         put(head, "\r\n");
     }
-    put(head, message->length);
+    framing_write(message, framing);
+    put(head, framing);
     put(head, "Date: ");
-    put(head, date_text(connection->listener->pool->server));
+    put(head, http_date(connection->listener->pool->server));
     put(head, connection->closes ? "\r\nConnection: close\r\n\r\n"
               : is_old           ? "\r\nConnection: keep-alive\r\n\r\n"
                                  : "\r\n\r\n");
