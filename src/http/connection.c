@@ -4,6 +4,8 @@
  *
  *     IDLE -> HEAD_IN -> BODY_IN -> OPEN -> ANSWERED -> IDLE, or LINGERS, or CLOSED
  *
+ * Of HTTP/2 it is IDLE, or in STREAMS: http2.c reads the bytes, and each stream has such states.
+ *
  * A handler may answer while run is on the stack, and the answer may be sent at once: the state is
  * then IDLE again when the handler returns, and run continues with the next request instead of
  * recursing. A caller that uses a connection after a call that may close it holds it meanwhile.
@@ -20,6 +22,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "http/http2.h"
 #include "http/internal.h"
 
 enum { STEPS_PER_TURN = 3 };
@@ -42,17 +45,20 @@ output_bytes(const struct http_connection *connection)
 
 /* Allowed transitions; http_connection_close alone closes. */
 static const uint32_t EDGES[] = {
-    [HTTP_IDLE] = 1u << HTTP_IDLE | 1u << HTTP_HEAD_IN, /* the first: the TLS handshake is over */
-    [HTTP_HEAD_IN] = 1u << HTTP_BODY_IN | 1u << HTTP_OPEN | 1u << HTTP_ANSWERED,
+    [HTTP_IDLE] = 1u << HTTP_IDLE | 1u << HTTP_HEAD_IN | /* the first: the handshake is over */
+                  1u << HTTP_STREAMS | 1u << HTTP_LINGERS,
+    [HTTP_HEAD_IN] =
+        1u << HTTP_BODY_IN | 1u << HTTP_OPEN | 1u << HTTP_ANSWERED | 1u << HTTP_STREAMS,
     [HTTP_BODY_IN] = 1u << HTTP_OPEN | 1u << HTTP_ANSWERED,
     [HTTP_OPEN] = 1u << HTTP_ANSWERED,
     [HTTP_ANSWERED] = 1u << HTTP_IDLE | 1u << HTTP_LINGERS,
+    [HTTP_STREAMS] = 1u << HTTP_IDLE | 1u << HTTP_LINGERS,
     [HTTP_LINGERS] = 0,
     [HTTP_CLOSED] = 1u << HTTP_IDLE | 1u << HTTP_HEAD_IN, /* at the beginning */
 };
 
-static void
-enter(struct http_connection *connection, enum http_state state)
+void
+http_connection_enter(struct http_connection *connection, enum http_state state)
 {
     CHECK((EDGES[connection->state] & 1u << state) && connection->has_channel);
     CHECK(state != HTTP_IDLE || !connection->request.is_open);
@@ -94,6 +100,7 @@ timeout_of(const struct http_connection *connection)
     case HTTP_OPEN: return connection->request.waits ? options->write_timeout_ns : 0;
     case HTTP_ANSWERED: return answer_timeout(connection);
     case HTTP_LINGERS: return HTTP_LINGER_NS;
+    case HTTP_STREAMS: /* http2_on_time */
     case HTTP_CLOSED: break;
     }
     return 0;
@@ -133,18 +140,33 @@ deadline(struct http_connection *connection, int64_t timeout_ns)
 }
 
 void
-http_connection_arm(struct http_connection *connection)
+http_connection_arm_at(struct http_connection *connection, int64_t at_ns)
 {
-    int64_t timeout_ns = timeout_of(connection);
-    if (timeout_ns == 0 && !connection->wants_turn)
+    if (at_ns == INT64_MAX || (connection->armed_ns != 0 && connection->armed_ns <= at_ns))
         return;
     int64_t now_ns = clock_now_ns();
-    int64_t at_ns = connection->wants_turn ? now_ns : deadline(connection, timeout_ns);
-    if (connection->armed_ns != 0 && connection->armed_ns <= at_ns)
-        return;
     connection->armed_ns = at_ns;
     /* A timer rounds down to microseconds: it must not fire before its time. */
     loop_timer_set(connection->timer, at_ns > now_ns ? at_ns - now_ns + NS_PER_US : 0);
+}
+
+void
+http_connection_arm(struct http_connection *connection)
+{
+    int64_t timeout_ns = timeout_of(connection);
+    if (connection->wants_turn)
+        http_connection_arm_at(connection, clock_now_ns());
+    else if (connection->state == HTTP_STREAMS)
+        http_connection_arm_at(connection, connection->http2->due_ns);
+    else if (timeout_ns != 0)
+        http_connection_arm_at(connection, deadline(connection, timeout_ns));
+}
+
+void
+http_connection_run_later(struct http_connection *connection)
+{
+    connection->wants_turn = true;
+    http_connection_arm(connection);
 }
 
 void
@@ -204,6 +226,8 @@ on_timer(void *context)
         http_connection_run(connection);
         return;
     }
+    if (connection->state == HTTP_STREAMS)
+        http2_on_time(connection->http2, now_ns);
     if (timeout_ns == 0)
         return;
     if (moved(connection) != connection->moved_before) {
@@ -233,7 +257,7 @@ static void
 serve(struct http_connection *connection)
 {
     connection->ahead_bytes = HTTP_AHEAD_BYTES;
-    enter(connection, HTTP_OPEN);
+    http_connection_enter(connection, HTTP_OPEN);
     http_request_on_end(&connection->request);
 }
 
@@ -252,7 +276,7 @@ body_begin(struct http_connection *connection)
 {
     if (connection->parser.is_chunked || connection->parser.length > HTTP_AHEAD_BYTES)
         connection->ahead_bytes = HTTP_READ_BYTES;
-    enter(connection, HTTP_BODY_IN);
+    http_connection_enter(connection, HTTP_BODY_IN);
     if (connection->parser.expects_continue && http_channel_input_bytes(&connection->channel) == 0)
         say_continue(connection);
 }
@@ -313,10 +337,28 @@ refuse_malformed(struct http_connection *connection, int code, const char *mista
     http_refuse(connection, code, text);
 }
 
+/* False: too few bytes have come to tell. */
+static bool
+version_look(struct http_connection *connection, struct evbuffer *input)
+{
+    char start[sizeof(HTTP2_PREFACE)];
+    size_t bytes = (size_t)evbuffer_copyout(input, start, sizeof(HTTP2_PREFACE) - 1);
+    bool differs = memcmp(start, HTTP2_PREFACE, bytes) != 0;
+    connection->knows_version = differs || bytes == sizeof(HTTP2_PREFACE) - 1;
+    if (!connection->knows_version)
+        return false;
+    if (!differs)
+        http2_begin(connection);
+    return true;
+}
+
 static void
 head_read(struct http_connection *connection, struct evbuffer *input)
 {
     struct evbuffer_iovec piece;
+    if (!connection->knows_version &&
+        (!version_look(connection, input) || connection->http2 != NULL))
+        return;
     enum http_verdict verdict = HTTP_MORE;
     while (verdict == HTTP_MORE && evbuffer_peek(input, -1, NULL, &piece, 1) > 0 &&
            piece.iov_len > 0) {
@@ -362,15 +404,20 @@ step(struct http_connection *connection)
 {
     struct evbuffer *input = connection->channel.input;
     enum http_state state = connection->state;
+    if (connection->http2 != NULL && state != HTTP_LINGERS) {
+        http2_run(connection);
+        return connection->state == HTTP_LINGERS;
+    }
     if (evbuffer_get_length(input) == 0)
         return false;
     switch (state) {
-    case HTTP_IDLE: enter(connection, HTTP_HEAD_IN); return true;
+    case HTTP_IDLE: http_connection_enter(connection, HTTP_HEAD_IN); return true;
     case HTTP_HEAD_IN: head_read(connection, input); break;
     case HTTP_BODY_IN: body_read(connection, input); break;
     case HTTP_LINGERS: evbuffer_drain(input, evbuffer_get_length(input)); break;
     case HTTP_OPEN:
     case HTTP_ANSWERED:
+    case HTTP_STREAMS:
     case HTTP_CLOSED: break;
     }
     return connection->state != state;
@@ -398,8 +445,8 @@ http_connection_run(struct http_connection *connection)
 
 /* ---- sending ---- */
 
-static void
-linger(struct http_connection *connection)
+void
+http_connection_linger(struct http_connection *connection)
 {
     struct http_pool *pool = pool_of(connection);
     if (pool->lingerer_count >= HTTP_LINGERERS_MAX || connection->peer_ended) {
@@ -410,7 +457,7 @@ linger(struct http_connection *connection)
     if (connection->listener->tls != NULL)
         http_tls_shutdown(connection->channel.ssl);
     (void)shutdown(connection->channel.fd, SHUT_WR);
-    enter(connection, HTTP_LINGERS);
+    http_connection_enter(connection, HTTP_LINGERS);
     connection->ahead_bytes = HTTP_AHEAD_BYTES;
     http_connection_run(connection);
 }
@@ -420,11 +467,11 @@ sent(struct http_connection *connection)
 {
     struct http_server *server = pool_of(connection)->server;
     if (connection->lingers)
-        linger(connection);
+        http_connection_linger(connection);
     else if (connection->closes || connection->peer_ended)
         http_connection_close(connection);
     else
-        enter(connection, HTTP_IDLE);
+        http_connection_enter(connection, HTTP_IDLE);
     if (server->is_draining)
         http_drain_look(server);
 }
@@ -433,7 +480,7 @@ sent(struct http_connection *connection)
 static void
 finish(struct http_connection *connection)
 {
-    enter(connection, HTTP_ANSWERED);
+    http_connection_enter(connection, HTTP_ANSWERED);
     connection->channel.low_bytes = 0;
     if (output_bytes(connection) == 0)
         sent(connection);
@@ -509,7 +556,9 @@ on_drained(void *context)
     struct http_connection *connection = context;
     struct http_request *request = &connection->request;
     http_connection_hold(connection);
-    if (connection->state == HTTP_ANSWERED && output_bytes(connection) == 0) {
+    if (connection->http2 != NULL) {
+        http_connection_run(connection);
+    } else if (connection->state == HTTP_ANSWERED && output_bytes(connection) == 0) {
         sent(connection);
         http_connection_run(connection);
     } else if (connection->state != HTTP_ANSWERED && request->waits) {
@@ -527,8 +576,11 @@ on_event(void *context, enum http_channel_event event)
     if (event == HTTP_CHANNEL_READY) {
         connection->is_handshaking = false;
         connection->names = http_tls_names(connection->channel.ssl);
-        enter(connection, HTTP_IDLE);
-        http_connection_arm(connection);
+        connection->knows_version = true;
+        http_connection_enter(connection, HTTP_IDLE);
+        if (http_tls_is_http2(connection->channel.ssl))
+            http2_begin(connection);
+        http_connection_run(connection);
         return;
     }
     connection->peer_ended = true;
@@ -545,17 +597,25 @@ http_connection_hold(struct http_connection *connection)
     connection->holds++;
 }
 
+static bool
+has_requests(const struct http_connection *connection)
+{
+    return connection->request.is_open ||
+           (connection->http2 != NULL && connection->http2->stream_count > 0);
+}
+
 void
 http_connection_release(struct http_connection *connection)
 {
     CHECK(connection->holds > 0);
-    if (--connection->holds > 0 || connection->state != HTTP_CLOSED || connection->request.is_open)
+    if (--connection->holds > 0 || connection->state != HTTP_CLOSED || has_requests(connection))
         return;
     if (connection->is_orphan)
         LIST_REMOVE(connection, link);
     CHECK(!connection->is_counted && !connection->has_channel);
     request_clear(connection);
     http_parser_fini(&connection->parser);
+    http2_free(connection->http2);
     free(connection->names);
     free(connection);
 }
@@ -573,6 +633,8 @@ http_connection_close(struct http_connection *connection)
         CHECK(pool->lingerer_count > 0);
         pool->lingerer_count--;
     }
+    if (connection->http2 != NULL)
+        http2_say_end(connection->http2);
     connection->state = HTTP_CLOSED;
     loop_timer_destroy(connection->timer);
     if (connection->listener->tls != NULL)
@@ -582,7 +644,9 @@ http_connection_close(struct http_connection *connection)
     http_connection_leave(connection);
     LIST_REMOVE(connection, link);
     http_request_lose(&connection->request);
-    connection->is_orphan = connection->request.is_open;
+    if (connection->http2 != NULL)
+        http2_lose_streams(connection->http2);
+    connection->is_orphan = has_requests(connection);
     if (connection->is_orphan)
         LIST_INSERT_HEAD(&server->orphans, connection, link);
     http_connection_release(connection);
@@ -611,7 +675,10 @@ http_connection_open(struct http_listener *listener, int fd, const struct sockad
 {
     static const struct http_channel_handler handler = {on_input, on_drained, on_event};
     struct event_base *base = listener->pool->server->base;
-    struct ssl_st *ssl = listener->tls != NULL ? http_tls_accept(listener->tls) : NULL;
+    bool may_be_2 = listener->service.streams_max > 0 && admission == HTTP_ADMITTED;
+    struct ssl_st *ssl = listener->tls != NULL
+                             ? http_tls_accept(listener->tls, may_be_2 ? HTTP_1_OR_2 : HTTP_1_ALONE)
+                             : NULL;
     if (listener->tls != NULL && ssl == NULL) {
         evutil_closesocket(fd);
         return NULL;
@@ -626,6 +693,7 @@ http_connection_open(struct http_listener *listener, int fd, const struct sockad
     connection->peer = peer;
     connection->is_handshaking = listener->tls != NULL;
     connection->request.connection = connection;
+    connection->knows_version = !may_be_2;
     connection->request.wire = &http1_wire;
     connection->request.head = &connection->parser;
     connection->state = HTTP_CLOSED;
@@ -635,7 +703,7 @@ http_connection_open(struct http_listener *listener, int fd, const struct sockad
     LIST_INSERT_HEAD(&listener->pool->connections, connection, link);
     connection->ahead_bytes = HTTP_AHEAD_BYTES;
     http_channel_read(&connection->channel, connection->ahead_bytes);
-    enter(connection, admission == HTTP_ADMITTED ? HTTP_IDLE : HTTP_HEAD_IN);
+    http_connection_enter(connection, admission == HTTP_ADMITTED ? HTTP_IDLE : HTTP_HEAD_IN);
     if (admission == HTTP_ADMITTED)
         http_connection_arm(connection);
     return connection;

@@ -41,6 +41,7 @@ enum http_state {
     HTTP_BODY_IN,  /* the head is complete, the body is arriving */
     HTTP_OPEN,     /* the handler has the request; a streamed answer may have begun */
     HTTP_ANSWERED, /* its answer is being sent */
+    HTTP_STREAMS,  /* HTTP/2, with requests: the states above are theirs, but for HTTP_IDLE */
     HTTP_LINGERS,  /* refused, our side is shut: input is discarded */
     HTTP_CLOSED
 };
@@ -142,7 +143,9 @@ struct http_connection {
     bool peer_ended;        /* the client sends no more */
     bool is_scarce;         /* its answer holds scarce resources */
     bool is_counted;        /* in its pool and peer */
-    bool is_orphan;         /* closed while its request is unanswered */
+    bool is_orphan;         /* closed while a request is unanswered */
+    bool knows_version;     /* its first bytes, or ALPN, told */
+    struct http2 *http2;    /* NULL: HTTP/1 */
     struct http_peer *peer; /* NULL: a unix socket */
     char peer_text[INET6_ADDRSTRLEN];
     struct http_names *names; /* NULL: no certificate was shown */
@@ -265,6 +268,13 @@ void http_connection_run(struct http_connection *connection);
 void http_connection_restart_time(struct http_connection *connection);
 /* Sets the timer for the current state. */
 void http_connection_arm(struct http_connection *connection);
+/* Sets the timer, unless it fires earlier. INT64_MAX: never. */
+void http_connection_arm_at(struct http_connection *connection, int64_t at_ns);
+/* Runs in a turn of its own. */
+void http_connection_run_later(struct http_connection *connection);
+void http_connection_enter(struct http_connection *connection, enum http_state state);
+/* Everything was sent: shuts our side, and closes when the client has had time to read it. */
+void http_connection_linger(struct http_connection *connection);
 /* Callers without a hold must not touch it afterwards. */
 void http_connection_close(struct http_connection *connection);
 /* Sends the server's own answer; closes and lingers. */
@@ -284,8 +294,11 @@ void http_listener_destroy(struct http_listener *listener);
 
 /* ---- tls.c ---- */
 
-/* For an accepted connection; NULL: no memory. */
-struct ssl_st *http_tls_accept(struct http_tls *tls);
+enum http_versions { HTTP_1_ALONE, HTTP_1_OR_2 };
+/* For an accepted connection, which is offered these versions; NULL: no memory. */
+struct ssl_st *http_tls_accept(struct http_tls *tls, enum http_versions offered);
+/* After the handshake: the client chose HTTP/2. */
+bool http_tls_is_http2(const struct ssl_st *ssl);
 /* After the handshake: the names in the client's certificate, freed by the caller; NULL: none was
  * shown. */
 struct http_names *http_tls_names(struct ssl_st *ssl);

@@ -393,6 +393,56 @@ http_parser_feed(struct http_parser *parser, const char *data, size_t bytes, siz
     return verdict;
 }
 
+/* ---- heads that come as fields ---- */
+
+/* False: the head is too long. */
+static bool
+put(struct http_parser *parser, const char *data, size_t bytes)
+{
+    if (bytes > parser->bytes_max - parser->used)
+        return false;
+    append(parser, data, bytes);
+    return true;
+}
+
+enum http_verdict
+http_parser_put_request(struct http_parser *parser, struct http_span method,
+                        struct http_span target)
+{
+    static const char version[] = " HTTP/1.1\r\n";
+    parser->line = parser->used;
+    if (!put(parser, method.data, method.bytes) || !put(parser, " ", 1) ||
+        !put(parser, target.data, target.bytes) || !put(parser, version, sizeof(version) - 1))
+        return bad(parser, 414, "the request line is too long");
+    return judge_request_line(parser, parser->used - parser->line - 2);
+}
+
+enum http_verdict
+http_parser_put_field(struct http_parser *parser, struct http_span name, struct http_span value)
+{
+    parser->line = parser->used;
+    if (!put(parser, name.data, name.bytes) || !put(parser, ": ", 2) ||
+        !put(parser, value.data, value.bytes) || !put(parser, "\r\n", 2))
+        return bad(parser, 431, "the headers are too long");
+    if (name.bytes == 0 || span(name.data, name.bytes, TOKEN) != name.bytes)
+        return bad(parser, 400, "a header's name is malformed");
+    return judge_field(parser, parser->used - parser->line - 2);
+}
+
+enum http_verdict
+http_parser_put_end(struct http_parser *parser, enum http_rest rest)
+{
+    if (judge_head(parser) == HTTP_BAD)
+        return HTTP_BAD;
+    if (parser->is_chunked)
+        return bad(parser, 400, "Transfer-Encoding is not for HTTP/2");
+    if (rest == HTTP_NO_BODY && parser->length > 0)
+        return bad(parser, 400, "Content-Length announces a body, and none comes");
+    parser->is_chunked =
+        rest == HTTP_BODY_FOLLOWS && http_parser_find(parser, "Content-Length") == NULL;
+    return judge_request_body(parser);
+}
+
 const char *
 http_parser_find(const struct http_parser *parser, const char *name)
 {

@@ -63,6 +63,21 @@ void http_parser_reset(struct http_parser *parser);
 enum http_verdict http_parser_feed(struct http_parser *parser, const char *data, size_t bytes,
                                    size_t *used);
 
+/* HTTP/2: a head that comes as fields, in any order. Each is judged as if it were a line of HTTP/1,
+ * so nothing can be read as another line, here or behind a proxy. HTTP_MORE or HTTP_BAD. */
+struct http_span {
+    const char *data;
+    size_t bytes;
+};
+enum http_verdict http_parser_put_request(struct http_parser *parser, struct http_span method,
+                                          struct http_span target);
+enum http_verdict http_parser_put_field(struct http_parser *parser, struct http_span name,
+                                        struct http_span value);
+/* All fields were put, the request too. HTTP_DONE or HTTP_BAD. A body of unknown length counts as
+ * chunked. */
+enum http_rest { HTTP_NO_BODY, HTTP_BODY_FOLLOWS };
+enum http_verdict http_parser_put_end(struct http_parser *parser, enum http_rest rest);
+
 /* The value of the first field with that name, in any case, or NULL. */
 const char *http_parser_find(const struct http_parser *parser, const char *name);
 

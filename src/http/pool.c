@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "base/hash.h"
+#include "http/http2.h"
 #include "http/internal.h"
 
 void
@@ -119,7 +120,8 @@ http_drain_look(struct http_server *server)
     const struct http_connection *connection;
     LIST_FOREACH (pool, &server->pools, link)
         LIST_FOREACH (connection, &pool->connections, link)
-            if (connection->state == HTTP_ANSWERED)
+            if (connection->state == HTTP_ANSWERED ||
+                (connection->http2 != NULL && http2_is_answering(connection->http2)))
                 return;
     http_drained(server);
 }

@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "http/http2.h"
 #include "http/internal.h"
 
 /* ---- draining ---- */
@@ -16,10 +17,23 @@ on_grace_over(void *context)
     http_drained(context);
 }
 
+/* Clients of HTTP/2 are asked to connect elsewhere. */
+static void
+tell_streams(struct http_server *server)
+{
+    struct http_pool *pool;
+    struct http_connection *connection;
+    LIST_FOREACH (pool, &server->pools, link)
+        LIST_FOREACH (connection, &pool->connections, link)
+            if (connection->http2 != NULL)
+                http2_part(connection->http2);
+}
+
 void
 http_server_part(struct http_server *server)
 {
     server->is_parting = true;
+    tell_streams(server);
     http_listeners_pause(server);
     loop_timer_clear(server->pause);
 }
@@ -29,6 +43,7 @@ http_server_drain(struct http_server *server, int64_t grace_ns, void (*on_done)(
                   void *context)
 {
     server->is_draining = true;
+    tell_streams(server);
     server->on_drained = on_done;
     server->drained_context = context;
     http_listeners_pause(server);
@@ -130,6 +145,8 @@ http_server_destroy(struct http_server *server)
         struct http_connection *orphan = LIST_FIRST(&server->orphans);
         http_connection_hold(orphan);
         orphan->request.is_open = false;
+        if (orphan->http2 != NULL)
+            http2_forget_streams(orphan->http2);
         http_connection_release(orphan);
     }
     loop_timer_destroy(server->pause);

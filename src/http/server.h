@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * An HTTP/1.1 and 1.0 server on an event loop of libevent's, which the owner runs.
+ * A server of HTTP/1.1, 1.0 and, if a service wants it, HTTP/2, on an event loop of libevent's,
+ * which the owner runs. Handlers do not see which version carries a request.
  *
  * Threads. A server belongs to the thread of its event base: call every function on that thread, or
  * before it starts or after it has ended; every callback comes on it. Only the data of
@@ -8,8 +9,8 @@
  *
  * Ownership. A request belongs to its handler from on_request (or on_head) until the handler has
  * answered once, at once or later. If the client has left in the meantime, the answer is dropped.
- * Results of the accessors are valid until then. A connection has one request at a time; pipelined
- * requests wait, at most 64 KiB of them are read.
+ * Results of the accessors are valid until then. A connection of HTTP/1 has one request at a time;
+ * pipelined requests wait, at most 64 KiB of them are read.
  *
  * Errors. The server itself answers malformed, large or slow requests and connections beyond a
  * limit (400, 408, 413, 414, 417, 431, 503, 505), and closes the connection after the client had
@@ -134,6 +135,8 @@ struct http_service {
     void *context;
     uint64_t body_bytes_max;
     size_t header_bytes_max; /* of the request line and all headers */
+    /* HTTP/2, by its preface or ALPN: requests at a time of a connection; 0: HTTP/1 alone. */
+    uint32_t streams_max;
     /* Writes the body of the server's own answers; NULL: plain text. `text` is a sentence. Writes
      * at most `room` bytes including the NUL. */
     void (*error_body)(const char *text, char *body, size_t room);
@@ -220,7 +223,8 @@ struct http_header {
 void http_answer(struct http_request *request, int code, const struct http_header *headers,
                  size_t header_count, const struct http_piece *pieces, size_t piece_count);
 
-/* Before http_answer: its lent pieces are scarce and must be read within `scarce_timeout_ns`. */
+/* Before http_answer: its lent pieces are scarce and must be read within `scarce_timeout_ns`. Not
+ * for HTTP/2. */
 void http_request_set_scarce(struct http_request *request);
 
 enum { HTTP_HIGH_WATER_BYTES = 256 << 10, HTTP_LOW_WATER_BYTES = 64 << 10 };

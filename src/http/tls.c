@@ -107,17 +107,18 @@ use_authorities(SSL_CTX *context, const char *text)
 }
 
 static const unsigned char protocol[] = "\x08http/1.1";
+static const unsigned char protocols[] = "\x02h2\x08http/1.1";
 
-/* Clients that also offer HTTP/2 get HTTP/1.1. */
 static int
 choose_protocol(SSL *ssl, const unsigned char **out, unsigned char *out_bytes,
                 const unsigned char *in, unsigned in_bytes, void *argument)
 {
-    (void)ssl;
     (void)argument;
+    bool may_be_2 = SSL_get_app_data(ssl) != NULL;
     unsigned char *chosen;
-    if (SSL_select_next_proto(&chosen, out_bytes, protocol, sizeof(protocol) - 1, in, in_bytes) !=
-        OPENSSL_NPN_NEGOTIATED)
+    if (SSL_select_next_proto(&chosen, out_bytes, may_be_2 ? protocols : protocol,
+                              (may_be_2 ? sizeof(protocols) : sizeof(protocol)) - 1, in,
+                              in_bytes) != OPENSSL_NPN_NEGOTIATED)
         return SSL_TLSEXT_ERR_NOACK;
     *out = chosen;
     return SSL_TLSEXT_ERR_OK;
@@ -233,13 +234,24 @@ http_tls_destroy(struct http_tls *tls)
 }
 
 SSL *
-http_tls_accept(struct http_tls *tls)
+http_tls_accept(struct http_tls *tls, enum http_versions offered)
 {
     tls->version = tls->source.fetch(tls->source.context, tls->version, take, tls);
     SSL *ssl = SSL_new(tls->current);
-    if (ssl != NULL)
-        SSL_set_accept_state(ssl);
+    if (ssl == NULL)
+        return NULL;
+    SSL_set_accept_state(ssl);
+    CHECK(SSL_set_app_data(ssl, offered == HTTP_1_OR_2 ? tls : NULL) == 1);
     return ssl;
+}
+
+bool
+http_tls_is_http2(const SSL *ssl)
+{
+    const unsigned char *chosen;
+    unsigned bytes;
+    SSL_get0_alpn_selected(ssl, &chosen, &bytes);
+    return bytes == 2 && memcmp(chosen, "h2", 2) == 0;
 }
 
 SSL *

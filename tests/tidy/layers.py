@@ -95,6 +95,7 @@ CYCLIC = {
     "coordinator/models": "the end of a load or an unload begins the next one",
     "coordinator/pipeline": "a freed slot admits a waiting request, whose end frees a slot",
     "coordinator/workers": "a start watches for its death, and a death starts a successor",
+    "http": "a connection hands its bytes to HTTP/2, whose streams decide its state",
     "mesh/core/calls": "a call that is routed may wait for room, and room routes it",
     "mesh/core/copies": "a load that fails goes elsewhere, and records decide on the next load",
     "mesh/edge": "the runner's step carries out actions, whose ends are steps",

@@ -108,7 +108,7 @@ LAYERS = {
 LIBRARIES = [
     (r"<grpc/", ["src/rpc/*"]),
     (r"<event2/", ["src/loop/*", "src/http/*", "src/gateway/extproc/grpc_*.c", "src/mesh/etcd/exchange.c"]),
-    (r"<nghttp2/", ["src/gateway/extproc/grpc_connection.c"]),
+    (r"<nghttp2/", ["src/http/http2*.c", "src/gateway/extproc/grpc_connection.c"]),
     (r"<jansson\.h>", ["src/gateway/scan/json_scan.c", "src/coordinator/protocol/oip_json*", "src/coordinator/telemetry/trace_json.c",
                        "src/coordinator/models/model_look.c", "src/coordinator/models/sidecar.c",
                        "src/coordinator/models/runtime_request.c",
@@ -217,7 +217,8 @@ EXCEPTIONS = [
     ("parameters", ["src/ctl/*", "src/rpc/rpc.h", "src/rpc/channel.c"],
      "older than the rule: blocking calls of tools"),
     ("parameters", ["src/worker/model_pages.c"], "jemalloc's extent hooks"),
-    ("parameters", ["src/gateway/extproc/grpc_connection.c"], "nghttp2's callbacks"),
+    ("parameters", ["src/http/http2*.c", "src/gateway/extproc/grpc_connection.c"],
+     "nghttp2's callbacks"),
 ]
 
 # (file, tag): a test defines an opaque type of src/ itself, in the place of its module.

@@ -15,6 +15,7 @@
 
 #include "base/check.h"
 #include "gateway/extproc/grpc_internal.h"
+#include "http/http2_limits.h"
 
 enum {
     STREAM_WINDOW_BYTES = 256 << 10,
@@ -22,14 +23,8 @@ enum {
     IN_FIRST_BYTES = 64 << 10,
     OUT_HIGH_BYTES = 256 << 10, /* of a stream: the client's window stays shut above it */
     OUT_LOW_BYTES = 16 << 10,   /* of a stream: on_writable is asked below it */
-    WRITE_BYTES = 256 << 10,    /* of a connection, at a time */
     READS_PER_TURN = 4,
-    RESETS_BURST = 10000, /* per connection, then per second: clients that give up are common */
-    RESETS_PER_S = 1000,
     HEADER_LIST_BYTES = 64 << 10, /* of a stream: a byte of HPACK may stand for 4 KiB */
-    HEADER_COST_BYTES = 32,       /* of each, as HTTP/2 counts them */
-    QUEUE_FRAMES = 16384, /* that wait on a connection, which then is closed: it does not read */
-    DATA_HEAD_BYTES = 9,
 };
 
 /* nghttp2 wants names and values that it could change, but copies them. */
@@ -133,9 +128,9 @@ on_send_data(nghttp2_session *session, nghttp2_frame *frame, const uint8_t *head
     (void)session, (void)frame;
     struct grpc_connection *connection = context;
     struct grpc_stream *stream = source->ptr;
-    if (connection->out.used > WRITE_BYTES)
+    if (connection->out.used > HTTP2_WRITE_BYTES)
         return NGHTTP2_ERR_WOULDBLOCK;
-    bytes_put(&connection->out, head, DATA_HEAD_BYTES);
+    bytes_put(&connection->out, head, HTTP2_DATA_HEAD_BYTES);
     bytes_put(&connection->out, stream->out.data + stream->out_at, bytes);
     CHECK(!connection->out.failed);
     stream->out_at += bytes;
@@ -150,7 +145,7 @@ on_send_frame(nghttp2_session *session, const uint8_t *data, size_t bytes, int f
 {
     (void)session, (void)flags;
     struct grpc_connection *connection = context;
-    if (connection->out.used > WRITE_BYTES)
+    if (connection->out.used > HTTP2_WRITE_BYTES)
         return NGHTTP2_ERR_WOULDBLOCK;
     bytes_put(&connection->out, data, bytes);
     CHECK(!connection->out.failed);
@@ -467,7 +462,7 @@ on_header(nghttp2_session *session, const nghttp2_frame *frame, const uint8_t *n
     struct grpc_stream *stream = nghttp2_session_get_stream_user_data(session, frame->hd.stream_id);
     if (stream == NULL)
         return 0;
-    stream->header_bytes += name_bytes + value_bytes + HEADER_COST_BYTES;
+    stream->header_bytes += name_bytes + value_bytes + HTTP2_HEADER_COST_BYTES;
     if (stream->header_bytes > HEADER_LIST_BYTES) {
         connection->server->figures.malformed++;
         return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
@@ -552,10 +547,7 @@ grpc_frames_init(struct grpc_server *server)
     nghttp2_session_callbacks_set_on_data_chunk_recv_callback(callbacks, on_data);
     nghttp2_session_callbacks_set_on_frame_send_callback(callbacks, on_sent);
     nghttp2_session_callbacks_set_on_stream_close_callback(callbacks, on_stream_close);
-    CHECK(nghttp2_option_new(&server->option) == 0);
-    nghttp2_option_set_no_auto_window_update(server->option, 1);
-    nghttp2_option_set_no_closed_streams(server->option, 1);
-    nghttp2_option_set_stream_reset_rate_limit(server->option, RESETS_BURST, RESETS_PER_S);
+    server->option = http2_option_create();
     server->callbacks = callbacks;
 }
 
@@ -588,8 +580,7 @@ on_readable(evutil_socket_t fd, short what, void *context)
         connection->is_running = true;
         ssize_t used = nghttp2_session_mem_recv(connection->session, server->input, (size_t)got);
         connection->is_running = false;
-        if (used < 0 ||
-            nghttp2_session_get_outbound_queue_size(connection->session) > QUEUE_FRAMES) {
+        if (used < 0 || http2_is_flooded(connection->session)) {
             server->figures.malformed++;
             grpc_connection_close(connection);
             return;

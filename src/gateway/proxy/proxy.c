@@ -531,6 +531,7 @@ listen_all(struct llm_proxy *proxy, struct error *error)
         .context = proxy,
         .body_bytes_max = (uint64_t)settings->body_mib_max << 20,
         .header_bytes_max = (size_t)settings->header_kib_max << 10,
+        .streams_max = (uint32_t)settings->http2_streams_max,
         .error_body = openai_error_body,
         .error_type = "application/json",
     };
@@ -544,6 +545,7 @@ listen_all(struct llm_proxy *proxy, struct error *error)
     service.on_head = NULL;
     service.on_gone = NULL;
     service.body_bytes_max = 0;
+    service.streams_max = 0;
     return http_listen(pool_create(proxy, "metrics", OPERATORS_MAX), settings->metrics, &service,
                        NULL, error);
 }

@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * HTTP/2 over real sockets: many requests at once on a connection, each answered as over HTTP/1;
+ * streams that are read slowly, paused, cancelled, broken off or late beside others that are not;
+ * and the end of a connection that the server wants.
+ *
+ * ctest: timeout=120 presets=dev,tsan because its thread meets those that answer
+ */
+#include "test_http2_rig.h"
+
+TEST_CASE(test_answers)
+{
+    struct client2 *client = client2_open(*state);
+    char *body = calloc(1, 300001);
+    memset(body, 'b', 300000);
+    struct heard *now = ask2(client, "GET", "/now", NULL, 0);
+    struct heard *seen = ask2(client, "POST", "/a%20b?c", "", 0);
+    struct heard *echo = ask2(client, "POST", "/echo", body, 300000);
+    struct heard *head = ask2(client, "HEAD", "/now", NULL, 0);
+    struct heard *mirror = ask2(client, "POST", "/mirror", body, 300000);
+    struct heard *large = ask2(client, "GET", "/large", NULL, 0);
+    assert_heard(client, now, 200, "now");
+    assert_heard(client, seen, 200, "1 /a b named 127.0.0.1");
+    assert_heard(client, echo, 200, body);
+    assert_heard(client, head, 200, "");
+    assert_heard(client, mirror, 200, body);
+    hear_all(client, large);
+    assert_int_equal(large->body.used, LARGE_BYTES);
+    wait_released(*state, 2);
+    client2_close(client);
+    free(body);
+    assert_works(*state); /* HTTP/1 at the same address */
+    wait_connections(*state, 0);
+}
+
+/* Streams of events come to their end while another's client does not read. */
+TEST_CASE(test_slow_reader_slows_only_itself)
+{
+    struct client2 *client = client2_open(*state);
+    struct heard *flood = ask2(client, "GET", "/flood", NULL, 0);
+    flood->keeps_window = true;
+    while (flood->body.used < NGHTTP2_INITIAL_WINDOW_SIZE)
+        assert_true(pump(client));
+    for (int i = 1; i < STREAMS_MAX; i++)
+        (void)ask2(client, "GET", "/events", NULL, 0);
+    char events[EVENTS * 9 + 1] = "";
+    for (int i = 0; i < EVENTS; i++)
+        memcpy(events + strlen(events), "data: x\n\n", 10);
+    for (int i = 1; i < STREAMS_MAX; i++)
+        assert_heard(client, &client->heard[i], 200, events);
+    wait_count(&flood_waits, 1, "times that the flood waits");
+    assert_int_equal(flood->body.used, NGHTTP2_INITIAL_WINDOW_SIZE);
+    flood->keeps_window = false;
+    CHECK(nghttp2_session_consume_stream(client->session, flood->id, flood->body.used) == 0);
+    hear_all(client, flood);
+    assert_int_equal(flood->body.used, FLOOD_BYTES);
+    client2_close(client);
+}
+
+/* The stream's window is shut, the connection's is not. */
+TEST_CASE(test_paused_body_holds_up_only_itself)
+{
+    struct rig *rig = *state;
+    char *body = calloc(1, BODY_MAX);
+    struct client2 *client = client2_open(rig);
+    struct heard *pause = ask2(client, "POST", "/pause", body, BODY_MAX);
+    for (int i = 0; i < 10; i++)
+        assert_heard(client, ask2(client, "POST", "/echo", "other", 5), 200, "other");
+    wait_count(&paused, 1, "pauses");
+    assert_true(pause->said_bytes > 0);
+    http_thread_post(rig->http, resume_paused, NULL);
+    char length[32];
+    snprintf(length, sizeof(length), "%d", BODY_MAX);
+    assert_heard(client, pause, 200, length);
+    client2_close(client);
+    free(body);
+}
+
+TEST_CASE(test_cancelled_requests_are_told)
+{
+    struct rig *rig = *state;
+    struct client2 *client = client2_open(rig);
+    struct heard *later = ask2(client, "GET", "/later", NULL, 0);
+    wait_opened(rig, 1);
+    CHECK(nghttp2_submit_rst_stream(client->session, NGHTTP2_FLAG_NONE, later->id,
+                                    NGHTTP2_CANCEL) == 0);
+    CHECK(nghttp2_session_send(client->session) == 0);
+    wait_gone(rig, 1);
+    http_thread_post(rig->http, answer_open, rig); /* dropped */
+    wait_released(rig, 1);
+    struct heard *flood = ask2(client, "GET", "/flood", NULL, 0);
+    flood->keeps_window = true;
+    while (flood->body.used < NGHTTP2_INITIAL_WINDOW_SIZE)
+        assert_true(pump(client));
+    CHECK(nghttp2_submit_rst_stream(client->session, NGHTTP2_FLAG_NONE, flood->id,
+                                    NGHTTP2_CANCEL) == 0);
+    CHECK(nghttp2_session_send(client->session) == 0);
+    wait_gone(rig, 2);
+    assert_heard(client, ask2(client, "GET", "/now", NULL, 0), 200, "now");
+    client2_close(client);
+}
+
+TEST_CASE(test_lost_connection_is_told_for_each_request)
+{
+    struct rig *rig = *state;
+    struct client2 *client = client2_open(rig);
+    char body[100] = "";
+    for (int i = 0; i < 3; i++)
+        (void)ask2(client, "GET", "/until-gone", NULL, 0);
+    wait_opened(rig, 3);
+    (void)ask2(client, "GET", "/later", NULL, 0);
+    wait_opened(rig, 4);
+    (void)ask2(client, "POST", "/pause", body, sizeof(body));
+    wait_count(&paused, 1, "pauses");
+    client2_close(client);
+    wait_gone(rig, 5);
+    wait_connections(rig, 0);
+    wait_released(rig, 3);
+    atomic_store(&rig->open, NULL); /* never answered: freed with the server */
+}
+
+TEST_CASE(test_answer_that_breaks_off)
+{
+    struct client2 *client = client2_open(*state);
+    struct heard *half = ask2(client, "GET", "/cut", NULL, 0);
+    hear_all(client, half);
+    assert_int_equal(half->error, NGHTTP2_INTERNAL_ERROR);
+    assert_heard(client, ask2(client, "GET", "/now", NULL, 0), 200, "now");
+    client2_close(client);
+}
+
+/* The client is told to stop sending, by an error that is none. */
+TEST_CASE(test_answer_before_the_body)
+{
+    char *body = calloc(1, BODY_MAX + 1);
+    struct client2 *client = client2_open(*state);
+    struct heard *early = ask2(client, "POST", "/early", body, BODY_MAX);
+    assert_heard(client, early, 200, "early");
+    struct heard *large = ask2(client, "POST", "/echo", body, BODY_MAX + 1);
+    hear_all(client, large);
+    assert_int_equal(large->code, 413);
+    assert_heard(client, ask2(client, "GET", "/now", NULL, 0), 200, "now");
+    client2_close(client);
+    free(body);
+}
+
+static void
+part(void *context)
+{
+    http_server_part(context);
+}
+
+TEST_CASE(test_server_that_parts)
+{
+    struct rig *rig = *state;
+    struct client2 *idle = client2_open(rig);
+    assert_heard(idle, ask2(idle, "GET", "/now", NULL, 0), 200, "now");
+    struct client2 *client = client2_open(rig);
+    struct heard *later = ask2(client, "GET", "/later", NULL, 0);
+    wait_opened(rig, 1);
+    http_thread_post(rig->http, part, http_thread_server(rig->http));
+    while (pump(idle))
+        continue;
+    assert_true(idle->was_told_to_go);
+    while (!client->was_told_to_go)
+        assert_true(pump(client));
+    http_thread_post(rig->http, answer_open, rig);
+    assert_heard(client, later, 200, "later");
+    while (pump(client))
+        continue;
+    client2_close(idle);
+    client2_close(client);
+    wait_connections(rig, 0);
+}
+
+/* What a client that is late is told, while others of its connection are served. */
+TEST_CASE_WITH(test_late_streams, setup2_hasty, teardown)
+{
+    struct rig *rig = *state;
+    struct client2 *client = client2_open(rig);
+    struct heard *later = ask2(client, "GET", "/later", NULL, 0); /* may take as long as it likes */
+    struct heard *flood = ask2(client, "GET", "/flood", NULL, 0);
+    struct heard *late = ask2(client, "POST", "/echo", "", SIZE_MAX);
+    flood->keeps_window = true;
+    hear_all(client, late);
+    assert_int_equal(late->code, 408);
+    hear_all(client, flood);
+    assert_int_equal(flood->error, NGHTTP2_CANCEL);
+    wait_gone(rig, 2);
+    wait_opened(rig, 1);
+    http_thread_post(rig->http, answer_open, rig);
+    assert_heard(client, later, 200, "later");
+    while (pump(client)) /* idle for too long */
+        continue;
+    assert_true(client->was_told_to_go);
+    client2_close(client);
+}
+
+/* Requests that are not answered, of a client that is still there, are freed. */
+TEST_CASE(test_server_that_ends)
+{
+    (void)state;
+    void *of_rig;
+    assert_int_equal(setup2(&of_rig), 0);
+    struct rig *rig = of_rig;
+    struct client2 *client = client2_open(rig);
+    (void)ask2(client, "GET", "/later", NULL, 0);
+    wait_opened(rig, 1);
+    struct heard *flood = ask2(client, "GET", "/large", NULL, 0);
+    flood->keeps_window = true;
+    while (flood->body.used == 0)
+        assert_true(pump(client));
+    assert_int_equal(teardown(&of_rig), 0);
+    client2_close(client);
+}
+
+TEST_MAIN(.setup = setup2, .teardown = teardown)
