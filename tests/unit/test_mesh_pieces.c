@@ -135,10 +135,42 @@ TEST_CASE(test_end_without_waiting)
 {
     struct owner owner;
     owner_init(&owner);
+    assert_false(mesh_pieces_has_begun(owner.pieces));
     assert_int_equal(put(&owner, 0), STATUS_OK);
+    assert_true(mesh_pieces_has_begun(owner.pieces));
     assert_false(end(&owner, STATUS_OK, "", 1)); /* its user tells it */
     assert_int_equal(owner.ends, 0);
     owner_fini(&owner);
+}
+
+static enum status
+put_large(struct owner *owner, uint64_t unread_max)
+{
+    static const unsigned char large[1 << 20];
+    const struct rpc_piece piece = {.data = large, .bytes = sizeof(large)};
+    return mesh_pieces_put(owner->pieces, &piece, 1, unread_max);
+}
+
+TEST_CASE(test_all_of_the_node_hold_so_much)
+{
+    struct owner owner[2];
+    uint64_t most = 0;
+    for (int i = 0; i < 2; i++) {
+        owner_init(&owner[i]);
+        for (uint64_t number = 0; number < WINDOW_PIECES; number++)
+            assert_int_equal(put(&owner[i], number), STATUS_OK);
+    }
+    while (most <= MESH_PIECES_HELD_MAX >> 20 &&
+           put_large(&owner[0], MESH_PIECES_HELD_MAX) == STATUS_OK)
+        most++;
+    assert_in_range(most, (MESH_PIECES_HELD_MAX >> 20) - 1, MESH_PIECES_HELD_MAX >> 20);
+    assert_int_equal(put_large(&owner[1], MESH_PIECES_HELD_MAX), STATUS_OK); /* one in any case */
+    assert_int_equal(put_large(&owner[1], MESH_PIECES_HELD_MAX), STATUS_RESOURCE_EXHAUSTED);
+    assert_int_equal(put_large(&owner[1], MESH_PIECES_HELD_MAX + ((uint64_t)2 << 20)), STATUS_OK);
+    mesh_pieces_cancel(&owner[0].request);
+    assert_int_equal(put_large(&owner[1], MESH_PIECES_HELD_MAX), STATUS_OK);
+    for (int i = 0; i < 2; i++)
+        owner_fini(&owner[i]);
 }
 
 TEST_CASE(test_caller_goes)

@@ -268,6 +268,10 @@ begin(struct native_try *tried, struct pipeline *pipeline, struct submission *su
     if (status == STATUS_OK) { /* its model has been left, its trace has ended */
         error_set(&refusal->error, STATUS_UNAVAILABLE, "pipeline \"%s\" is being rebuilt",
                   pipeline->name);
+        if (mesh_pieces_has_begun(tried->pieces)) { /* it was slow to learn of the lane's end */
+            notify_failure_later(tried, refusal->error.status, refusal->error.text);
+            return RUNNER_UNDER_WAY;
+        }
     } else {
         origin->trace = submission->trace;
         model_leave_loaded(submission->model);

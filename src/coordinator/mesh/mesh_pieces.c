@@ -26,6 +26,7 @@ struct mesh_pieces {
     struct piece_copy *first, **last;
     uint64_t waiting; /* bytes of these */
     uint64_t out;     /* cost of those passed on, not consumed */
+    bool has_begun;   /* one was passed on */
     bool is_cancelled;
     bool has_end; /* it waits: */
     enum status status;
@@ -34,6 +35,7 @@ struct mesh_pieces {
 };
 
 static pthread_mutex_t find_lock = PTHREAD_MUTEX_INITIALIZER; /* of every request's `in_pieces` */
+static uint64_t held; /* by the copies that wait, of all; `find_lock`, the innermost */
 
 static struct mesh_pieces *
 find(const struct peer_request *request)
@@ -46,11 +48,33 @@ find(const struct peer_request *request)
     return pieces;
 }
 
+/* False: it must not wait, because all answers of the node hold too much. */
+static bool
+hold(const struct piece_copy *copy, uint64_t held_max)
+{
+    uint64_t bytes = sizeof(*copy) + copy->bytes;
+    pthread_mutex_lock(&find_lock);
+    bool is_room = bytes <= held_max && held <= held_max - bytes;
+    if (is_room)
+        held += bytes;
+    pthread_mutex_unlock(&find_lock);
+    return is_room;
+}
+
+static void
+let_go(const struct piece_copy *copy)
+{
+    pthread_mutex_lock(&find_lock);
+    held -= sizeof(*copy) + copy->bytes;
+    pthread_mutex_unlock(&find_lock);
+}
+
 static void
 free_all(struct piece_copy *copy)
 {
     while (copy != NULL) {
         struct piece_copy *next = copy->next;
+        let_go(copy);
         free(copy);
         copy = next;
     }
@@ -111,6 +135,8 @@ pump(struct mesh_pieces *pieces)
             pieces->last = &pieces->first;
         pieces->waiting -= copy->bytes;
         pieces->out += peer_flow_cost(copy->bytes);
+        pieces->has_begun = true;
+        let_go(copy);
         peer_flow_part(flow, &part);
     }
 }
@@ -165,11 +191,14 @@ mesh_pieces_put(struct mesh_pieces *pieces, const struct rpc_piece *of_piece, si
                 uint64_t unread_max)
 {
     struct piece_copy *copy = copy_of(of_piece, count);
+    uint64_t held_max = unread_max > MESH_PIECES_HELD_MAX ? unread_max : MESH_PIECES_HELD_MAX;
     enum status status = STATUS_OK;
     pthread_mutex_lock(&pieces->lock);
+    bool is_first = pieces->first == NULL;
     if (pieces->is_cancelled) {
         status = STATUS_CANCELLED;
-    } else if (pieces->first != NULL && pieces->waiting + copy->bytes > unread_max) {
+    } else if ((!is_first && pieces->waiting + copy->bytes > unread_max) ||
+               !hold(copy, is_first ? UINT64_MAX : held_max)) {
         status = STATUS_RESOURCE_EXHAUSTED;
     } else {
         *pieces->last = copy;
@@ -181,6 +210,17 @@ mesh_pieces_put(struct mesh_pieces *pieces, const struct rpc_piece *of_piece, si
     if (status != STATUS_OK)
         free(copy);
     return status;
+}
+
+bool
+mesh_pieces_has_begun(struct mesh_pieces *pieces)
+{
+    if (pieces == NULL)
+        return false;
+    pthread_mutex_lock(&pieces->lock);
+    bool has_begun = pieces->has_begun;
+    pthread_mutex_unlock(&pieces->lock);
+    return has_begun;
 }
 
 bool

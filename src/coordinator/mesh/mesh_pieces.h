@@ -2,7 +2,9 @@
 /*
  * A pipeline's answer in pieces to a call of the mesh whose owner takes them (PEER_FLOW_INFER). A
  * piece is passed on as it comes, one window ahead of the owner; the others wait here, copied, at
- * most the pipeline's `stream_mib` of them. The end waits behind them.
+ * most the pipeline's `stream_mib` of them. The end waits behind them. Beside one piece each, all
+ * answers of the node hold MESH_PIECES_HELD_MAX, or one stream_mib: a caller may have any number of
+ * them at a node that it does not read from.
  *
  * Threads: any. Pieces are passed on under a lock of this module, which is taken within a lane's
  * `pieces_lock`; `on_end` is called without one.
@@ -10,6 +12,8 @@
 #pragma once
 
 #include "mesh/edge/peers.h"
+
+enum { MESH_PIECES_HELD_MAX = 256 << 20 };
 
 struct mesh_pieces;
 
@@ -28,6 +32,8 @@ void mesh_pieces_destroy(struct mesh_pieces *pieces);
 /* As `piece` of a request_sink. */
 enum status mesh_pieces_put(struct mesh_pieces *pieces, const struct rpc_piece *of_piece,
                             size_t count, uint64_t unread_max) WARN_UNUSED;
+/* The owner has been passed a piece, so the try must not be repeated. NULL: it has not. */
+bool mesh_pieces_has_begun(struct mesh_pieces *pieces);
 /* The request has ended. True: pieces wait, so the answer was copied, and on_end follows. */
 bool mesh_pieces_end(struct mesh_pieces *pieces, const struct rpc_answer *answer) WARN_UNUSED;
 
