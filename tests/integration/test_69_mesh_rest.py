@@ -16,7 +16,7 @@ import unittest
 
 import grpc
 
-from shoal_client import failure
+from shoal_client import Client, failure
 from shoal_fixture import BUILD, EXAMPLES, Shoald, main, node, pipeline, stage, wait_until
 from shoal_mesh import INFER, OIP
 from shoal_meshes import Etcd, Nodes, mesh_node
@@ -24,6 +24,7 @@ from shoal_pupil import key, prepare, pupil, said
 from shoal_registry import LOADED, Registrar
 from shoal_rest import ANY_PORT, Rest, port_of, raw_answers, tensor
 from shoal_runtime import Runtime
+from shoal_streams import Stream
 
 Code = grpc.StatusCode
 CODES = {Code.INVALID_ARGUMENT: 400, Code.NOT_FOUND: 404, Code.UNIMPLEMENTED: 501,
@@ -373,6 +374,10 @@ class OneNode(unittest.TestCase):
                 code, text = failure(registrar.start_ready("m"))
                 self.assertEqual((answer.code, code), (501, Code.UNIMPLEMENTED))
                 self.assertEqual(answer.error.replace("ModelMetadata", "ModelReady"), text)
+        stream = Stream(self.enterContext(Client(shoald.target)))
+        stream.send("m", ("x", "UINT8", [1], b"7"))
+        with self.assertRaisesRegex(grpc.RpcError, "not permitted: .*ModelStreamInfer"):
+            stream.read_all()
 
 
 class TestVersion1(unittest.TestCase):

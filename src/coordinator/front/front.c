@@ -251,7 +251,17 @@ static void
 on_stream(void *context, struct rpc_call *call, const struct wire_message *message)
 {
     const struct front *front = context;
+    const struct mesh_node *mesh = front->options.node.mesh;
     const struct stream_infer_thread thread = {current_thread->queue, &current_thread->builder};
+    struct dataplane_rule rule;
+    struct error error = ERROR_NONE;
+    if (mesh != NULL && rpc_call_user(call) == NULL && /* a mesh need not have on_any */
+        mesh_node_permits(mesh, rpc_call_method(call), &rule, &error) != STATUS_OK) {
+        counter_add_shared(front->options.node.counters, NODE_CALLS, 1);
+        dispatch_refused(&front->dispatch, STREAM_INFER_PATH, message->bytes, NULL, &error);
+        rpc_call_finish(call, error.status, error.text);
+        return;
+    }
     stream_infer_on_message(&front->stream_infer, &thread, call, message);
 }
 
