@@ -48,15 +48,14 @@ find(const struct peer_request *request)
     return pieces;
 }
 
-/* False: it must not wait, because all answers of the node hold too much. */
+/* False: it must not wait, because all answers of the node hold so much already. */
 static bool
 hold(const struct piece_copy *copy, uint64_t held_max)
 {
-    uint64_t bytes = sizeof(*copy) + copy->bytes;
     pthread_mutex_lock(&find_lock);
-    bool is_room = bytes <= held_max && held <= held_max - bytes;
+    bool is_room = held < held_max;
     if (is_room)
-        held += bytes;
+        held += sizeof(*copy) + copy->bytes;
     pthread_mutex_unlock(&find_lock);
     return is_room;
 }
@@ -89,7 +88,7 @@ release(struct mesh_pieces *pieces)
     if (left > 0)
         return;
     free_all(pieces->first);
-    free(pieces->message);
+    free_all(pieces->message);
     free(pieces->text);
     pthread_mutex_destroy(&pieces->lock);
     free(pieces);
@@ -160,6 +159,7 @@ tell_end(struct mesh_pieces *pieces)
                                 .text = {pieces->text, strlen(pieces->text)}};
     pieces->message = NULL;
     if (message != NULL) {
+        let_go(message);
         lent = lend(message);
         answer.pieces = &lent;
         answer.piece_count = 1;
@@ -223,19 +223,34 @@ mesh_pieces_has_begun(struct mesh_pieces *pieces)
     return has_begun;
 }
 
+/* Locked. */
+static void
+keep_end(struct mesh_pieces *pieces, const struct rpc_answer *answer)
+{
+    static const char slow[] = "the caller reads too slowly, and other answers fill this node";
+    struct wire_span text = answer->text;
+    struct piece_copy *message =
+        answer->pieces == NULL ? NULL : copy_of(answer->pieces, answer->piece_count);
+    pieces->has_end = true;
+    pieces->status = answer->status;
+    if (message != NULL && !hold(message, MESH_PIECES_HELD_MAX)) {
+        free(message);
+        message = NULL;
+        pieces->status = STATUS_RESOURCE_EXHAUSTED;
+        text = (struct wire_span){slow, sizeof(slow) - 1};
+    }
+    pieces->message = message;
+    pieces->text = strndup(text.bytes > 0 ? text.data : "", text.bytes);
+    CHECK(pieces->text != NULL);
+}
+
 bool
 mesh_pieces_end(struct mesh_pieces *pieces, const struct rpc_answer *answer)
 {
     pthread_mutex_lock(&pieces->lock);
     bool waits = pieces->first != NULL;
-    if (waits) {
-        pieces->has_end = true;
-        pieces->status = answer->status;
-        pieces->text = strndup(answer->text.bytes > 0 ? answer->text.data : "", answer->text.bytes);
-        CHECK(pieces->text != NULL);
-        if (answer->pieces != NULL)
-            pieces->message = copy_of(answer->pieces, answer->piece_count);
-    }
+    if (waits)
+        keep_end(pieces, answer);
     pthread_mutex_unlock(&pieces->lock);
     if (waits)
         rpc_pieces_release(answer->pieces, answer->piece_count);
