@@ -564,15 +564,18 @@ fail(struct mesh *mesh, struct core_entry *entry, const char *reason)
     entry->since_ms = mesh->wall_ms > entry->since_ms ? mesh->wall_ms : entry->since_ms;
 }
 
-/* B5: what copies at the minimum leave for a loaded one that is not. */
+/* B5: what other copies at the minimum leave for a loaded one. */
 static uint64_t
 usable_for(struct mesh *mesh, const struct core_entry *entry)
 {
     const struct pool *pool = pool_of(mesh, entry);
     uint64_t usable = ledger_usable(&pool->ledger);
-    if (entry->state != MESH_STATE_LOADED || heap_has(&pool->held, entry_number(mesh, entry)))
+    uint64_t held = pool->held_units;
+    if (entry->state != MESH_STATE_LOADED)
         return usable;
-    return usable > pool->held_units ? usable - pool->held_units : 0;
+    if (heap_has(&pool->held, entry_number(mesh, entry)))
+        held -= entry->units;
+    return usable > held ? usable - held : 0;
 }
 
 /* K4 */

@@ -52,8 +52,8 @@ is_one_too_many(struct mesh *mesh, const struct core_entry *entry, int64_t cache
     const struct core_model *model = model_at(mesh, entry->model);
     const struct core_place *own = model_place(model, INSTANCE_SELF);
     uint32_t loaded = copies_loaded(mesh, model);
-    if (own == NULL || own->kind != MESH_PLACE_LOADED || loaded < 2 ||
-        loaded <= minimum_of(mesh, entry->model) || !janitor_is_last_to_come(mesh, model, own))
+    if (own == NULL || own->kind != MESH_PLACE_LOADED || loaded < 2 || minimum_needs(mesh, entry) ||
+        !janitor_is_last_to_come(mesh, model, own))
         return false;
     int64_t here_ms = mesh->now_ms - entry->began_ms;
     if (loaded > 2)
