@@ -55,7 +55,7 @@ class TestCopies(unittest.TestCase):
                                         f"{self.holders(model)}")
 
     def test_minimum(self):
-        """The last of them, since it kills a node."""
+        """It kills a node: the other test has two."""
         self.apply(service("kept", min_copies="2", size_mib="6"))
         self.ctl("wait", "--for=condition=Ready", "isvc/kept")
         model = self.model("kept")

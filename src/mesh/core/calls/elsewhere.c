@@ -35,6 +35,7 @@ is_stuck(const struct mesh *mesh, uint32_t number)
     return true;
 }
 
+/* For a call, this node's load goes on. */
 static bool
 others_would_load(struct mesh *mesh, uint32_t model, const struct core_call *call)
 {
@@ -42,6 +43,7 @@ others_would_load(struct mesh *mesh, uint32_t model, const struct core_call *cal
     wish.not_self = true;
     wish.reachable = true;
     wish.churn_ms = 0;
+    wish.leaves = call == NULL;
     if (call != NULL) {
         wish.tried = call->tried;
         wish.tried_count = call->tried_count;

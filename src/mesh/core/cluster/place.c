@@ -305,10 +305,19 @@ draw(const struct place_search *search, uint32_t count, uint32_t rate_min, uint6
     return candidates[random_next(random) % kept].number;
 }
 
+/* B3 */
+static bool
+is_at_most(const struct tables *tables, const struct place_wish *wish)
+{
+    uint32_t most = wish->model->bounds.copies_max;
+    return model_is_at_most(tables, wish->model) &&
+           (!wish->leaves || model_staying(tables, wish->model, MESH_PLACE_LOADING) > most);
+}
+
 uint32_t
 place_choose(const struct tables *tables, const struct place_wish *wish, uint64_t *random)
 {
-    if (model_is_at_most(tables, wish->model))
+    if (is_at_most(tables, wish))
         return NAME_NONE;
     const char *type = names_text(&tables->type_names, wish->model->type);
     struct place_search search = {

@@ -33,6 +33,7 @@ struct place_wish {
     bool roomy;       /* E6: only where there is room */
     bool urgent;      /* V3: wherever anything is loaded, however recently used */
     bool reachable;   /* unreachable nodes are not a last resort */
+    bool leaves;      /* B3: this node's copy is none, since it goes if another node takes it */
     bool patient;     /* R14: the caller waits; ask full nodes only if they may accept */
     uint32_t units;   /* assumed size */
     /* G3 to G5: only into the share for loads in advance, of this size, and not where one began
