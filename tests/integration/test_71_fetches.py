@@ -223,6 +223,25 @@ class TestExternalRuntime(External):
         self.may_load.set()
 
 
+    def test_a_runtime_that_restarts_during_a_fetch(self):
+        """It is empty then, and is not asked for what was wanted before."""
+        self.store.hold = threading.Event()
+        self.register("m")
+        wait_until(lambda: self.count("storage_fetching") == 1, "the fetch")
+        self.runtime.stop()
+        self.shoald.wait_log("external_lost")
+        self.registrar.unregister("m")
+        before = self.runtime
+        self.runtime = self.enterContext(Runtime(before.address, maxLoadingConcurrency=1,
+                                                 modelLoadingTimeoutMs=self.LOAD_MS))
+        wait_until(lambda: self.runtime.count("runtimeStatus") > 0, "the runtime to be asked")
+        self.assertEqual(self.register("local", key="", sync=True).status, LOADED)
+        self.store.hold.set()
+        wait_until(lambda: self.count("storage_fetching") == 0, "the end of the fetch")
+        self.assertEqual(self.register("other", key="", sync=True).status, LOADED)
+        self.assertEqual([request.modelId for request in self.runtime.requests("loadModel")], ["local", "other"])
+
+
 class TestExternalRuntimeLate(External):
     LOAD_MS = 6000
 

@@ -19,6 +19,7 @@ struct fetched_model {
     struct storage_fetch *fetch; /* NULL: it has ended */
     struct external_ask *ask;    /* waits for it */
     struct storage_lease *lease;
+    uint64_t number;
     char *key;
     char id[];
 };
@@ -26,7 +27,8 @@ struct fetched_model {
 struct mesh_fetch {
     struct storage *storage;
     pthread_mutex_t lock;     /* of the table: a runtime's answers come on its own thread */
-    struct hash_table models; /* by id */
+    struct hash_table models; /* by id, and one more while a lost runtime's is fetched */
+    uint64_t begun;
     bool is_stopped;
 };
 
@@ -45,6 +47,21 @@ find(const struct mesh_fetch *fetch, const char *id)
     while (at != NULL && strcmp(((struct fetched_model *)at)->id, id) != 0)
         at = hash_table_next(at);
     return (struct fetched_model *)at;
+}
+
+/* The oldest of that id that has been fetched; NULL: none. */
+static struct fetched_model *
+find_fetched(const struct mesh_fetch *fetch, const char *id)
+{
+    struct fetched_model *oldest = NULL;
+    struct hash_entry *at = hash_table_first(&fetch->models, hash_of(id));
+    for (; at != NULL; at = hash_table_next(at)) {
+        struct fetched_model *model = (struct fetched_model *)at;
+        if (model->fetch == NULL && strcmp(model->id, id) == 0 &&
+            (oldest == NULL || model->number < oldest->number))
+            oldest = model;
+    }
+    return oldest;
 }
 
 static void
@@ -122,8 +139,9 @@ fetch_begin(void *context, const struct runner_model *asked, int64_t deadline_ns
     CHECK(model->key != NULL);
     memcpy(model->id, asked->id, bytes);
     pthread_mutex_lock(&fetch->lock);
-    struct fetched_model *before = find(fetch, asked->id);
-    if (before != NULL && before->fetch == NULL)
+    model->number = fetch->begun++;
+    struct fetched_model *before = find_fetched(fetch, asked->id);
+    if (before != NULL)
         drop(before); /* the runtime has lost it */
     hash_table_add(&fetch->models, &model->entry, hash_of(model->id));
     const struct storage_request request = {.source = source,
@@ -168,11 +186,13 @@ fetch_release(void *context, const char *id)
     struct mesh_fetch *fetch = context;
     struct hash_entry *next;
     pthread_mutex_lock(&fetch->lock);
-    struct hash_entry *at =
-        id != NULL ? (struct hash_entry *)find(fetch, id) : hash_table_walk(&fetch->models, NULL);
+    struct fetched_model *one = id != NULL ? find_fetched(fetch, id) : NULL;
+    if (one != NULL)
+        drop(one);
+    struct hash_entry *at = id != NULL ? NULL : hash_table_walk(&fetch->models, NULL);
     for (; at != NULL; at = next) {
         struct fetched_model *model = (struct fetched_model *)at;
-        next = id != NULL ? NULL : hash_table_walk(&fetch->models, at);
+        next = hash_table_walk(&fetch->models, at);
         if (model->fetch == NULL)
             drop(model);
     }

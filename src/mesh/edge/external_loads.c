@@ -34,6 +34,7 @@ struct external_ask {
     struct bytes message;             /* names the model; kept for repetition */
     const struct runner_model *model; /* while its files are fetched */
     int64_t deadline_ns;              /* of a load */
+    uint64_t starts;                  /* of the runtime that a load is for; 0: of any */
     bool releases;                    /* at its end the runtime has nothing of the model */
     char id[];
 };
@@ -76,7 +77,7 @@ ask_measured(struct external_ask *ask, uint64_t size_bytes)
     ask_free(ask);
 }
 
-/* False: the runtime is gone; the ask still belongs to the caller. */
+/* False: the runtime is gone, even if another has come; the ask still belongs to the caller. */
 static bool
 ask_send(struct external_ask *ask, const char *method, int64_t timeout_ns,
          const struct rpc_client_events *events)
@@ -95,7 +96,8 @@ ask_send(struct external_ask *ask, const char *method, int64_t timeout_ns,
         .context = ask,
     };
     pthread_mutex_lock(&external->lock);
-    bool is_there = external->is_ready && !external->is_closing;
+    bool is_there = external->is_ready && !external->is_closing &&
+                    (ask->starts == 0 || ask->starts == external->starts);
     CHECK(!is_there || external->management != NULL);
     if (is_there)
         external_request(external, external->management, &request);
@@ -335,6 +337,7 @@ load(void *context, struct runner_load *load, const struct runner_model *model)
     pthread_mutex_lock(&external->lock);
     int64_t timeout_ns = (int64_t)external->status.load_timeout_ms * NS_PER_MS;
     bool fetches = external->fetches && files->fetch != NULL;
+    ask->starts = external->starts;
     pthread_mutex_unlock(&external->lock);
     ask->deadline_ns = clock_now_ns() + timeout_ns;
     ask->model = model;
