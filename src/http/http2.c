@@ -181,15 +181,21 @@ on_frame(nghttp2_session *session, const nghttp2_frame *frame, void *context)
     return 0;
 }
 
+void
+http2_consume(struct http2 *http2, size_t bytes)
+{
+    if (bytes > 0)
+        CHECK(nghttp2_session_consume_connection(http2->session, bytes) == 0);
+}
+
 static int
 on_data(nghttp2_session *session, uint8_t flags, int32_t id, const uint8_t *data, size_t bytes,
         void *context)
 {
-    (void)flags, (void)context;
+    (void)flags;
     struct http2_stream *stream = nghttp2_session_get_stream_user_data(session, id);
-    CHECK(nghttp2_session_consume_connection(session, bytes) == 0);
-    if (stream != NULL)
-        http2_stream_on_data(stream, (const char *)data, bytes);
+    size_t kept = stream != NULL ? http2_stream_on_data(stream, (const char *)data, bytes) : 0;
+    http2_consume(context, bytes - kept);
     return 0;
 }
 

@@ -46,7 +46,7 @@ struct http2_stream {
     uint64_t moved_before;
     uint64_t body_bytes;  /* received */
     size_t trailer_bytes; /* likewise */
-    struct evbuffer *in;  /* of a paused body, within the stream's window */
+    struct evbuffer *in;  /* of a paused body, within both windows */
     struct evbuffer *out; /* of the answer's body, not yet framed */
     LIST_ENTRY(http2_stream) link;
     TAILQ_ENTRY(http2_stream) news_link;
@@ -89,6 +89,8 @@ void http2_say_end(struct http2 *http2);
 void http2_free(struct http2 *http2);
 /* The client made a mistake that costs it a stream; too many a second end the connection. */
 void http2_note_fault(struct http2 *http2);
+/* These bytes of bodies were handed over or dropped: the client may send as many again. */
+void http2_consume(struct http2 *http2, size_t bytes);
 
 /* ---- http2_stream.c ---- */
 
@@ -97,7 +99,9 @@ extern const struct http_wire http2_wire;
 struct http2_stream *http2_stream_open(struct http2 *http2, int32_t id);
 /* The whole head came. */
 void http2_stream_on_head(struct http2_stream *stream);
-void http2_stream_on_data(struct http2_stream *stream, const char *data, size_t bytes);
+/* Returns how many of the bytes it keeps, within the connection's window, until the body is resumed
+ * or dropped. */
+size_t http2_stream_on_data(struct http2_stream *stream, const char *data, size_t bytes);
 /* The body, if any, came whole. */
 void http2_stream_on_end(struct http2_stream *stream);
 /* nghttp2 forgets it. */

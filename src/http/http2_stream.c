@@ -75,11 +75,22 @@ restart_time(struct http2_stream *stream)
         http_connection_arm_at(http2->connection, http2->due_ns);
 }
 
+/* Nobody wants the rest of the body. */
+static void
+drop_input(struct http2_stream *stream)
+{
+    size_t bytes = evbuffer_get_length(stream->in);
+    evbuffer_drain(stream->in, bytes);
+    http2_consume(stream->http2, bytes);
+}
+
 static void
 enter(struct http2_stream *stream, enum http_state state)
 {
     CHECK(state > stream->state && state <= HTTP_ANSWERED);
     stream->state = state;
+    if (state == HTTP_ANSWERED)
+        drop_input(stream);
     restart_time(stream);
 }
 
@@ -146,7 +157,7 @@ static void
 close_buffers(struct http2_stream *stream)
 {
     stream->is_closed = true;
-    evbuffer_drain(stream->in, evbuffer_get_length(stream->in));
+    drop_input(stream);
     evbuffer_drain(stream->out, evbuffer_get_length(stream->out));
 }
 
@@ -454,19 +465,23 @@ hand_over(struct http2_stream *stream, const char *data, size_t bytes)
         CHECK(nghttp2_session_consume_stream(stream->http2->session, stream->id, bytes) == 0);
 }
 
-/* What comes behind an answer is dropped, and its window stays shut. */
-void
+/* What comes behind an answer is dropped, and its stream's window stays shut. */
+size_t
 http2_stream_on_data(struct http2_stream *stream, const char *data, size_t bytes)
 {
     if (stream->state != HTTP_BODY_IN)
-        return;
+        return 0;
     stream->body_bytes += bytes;
-    if (stream->body_bytes > stream->http2->connection->listener->service.body_bytes_max)
+    if (stream->body_bytes > stream->http2->connection->listener->service.body_bytes_max) {
         refuse_large(stream);
-    else if (stream->request.is_paused || evbuffer_get_length(stream->in) > 0)
+        return 0;
+    }
+    if (stream->request.is_paused || evbuffer_get_length(stream->in) > 0) {
         CHECK(evbuffer_add(stream->in, data, bytes) == 0);
-    else
-        hand_over(stream, data, bytes);
+        return bytes;
+    }
+    hand_over(stream, data, bytes);
+    return 0;
 }
 
 void
@@ -479,16 +494,24 @@ http2_stream_on_end(struct http2_stream *stream)
     http_request_on_end(&stream->request);
 }
 
-/* The rest of a body that was paused. */
+/* The rest of a body that was paused. Taken out of `in`, which the handler empties if it answers.
+ */
 static void
 input_resume(struct http2_stream *stream)
 {
+    struct evbuffer *rest = evbuffer_new();
     struct evbuffer_iovec piece;
+    CHECK(rest != NULL && evbuffer_add_buffer(rest, stream->in) == 0);
     while (stream->state == HTTP_BODY_IN && !stream->request.is_paused &&
-           evbuffer_peek(stream->in, -1, NULL, &piece, 1) > 0 && piece.iov_len > 0) {
+           evbuffer_peek(rest, -1, NULL, &piece, 1) > 0 && piece.iov_len > 0) {
         hand_over(stream, piece.iov_base, piece.iov_len);
-        evbuffer_drain(stream->in, piece.iov_len);
+        http2_consume(stream->http2, piece.iov_len);
+        evbuffer_drain(rest, piece.iov_len);
     }
+    CHECK(evbuffer_add_buffer(stream->in, rest) == 0);
+    evbuffer_free(rest);
+    if (stream->state != HTTP_BODY_IN)
+        drop_input(stream);
     if (stream->input_ended)
         http2_stream_on_end(stream);
 }

@@ -76,6 +76,53 @@ TEST_CASE(test_paused_body_holds_up_only_itself)
     free(body);
 }
 
+/* Two answers to pings: what the server sends on account of earlier bytes came before the last. */
+static void
+hear_what_follows(struct client2 *client)
+{
+    for (int wanted = client->pongs + 2; client->pongs < wanted;) {
+        int before = client->pongs;
+        CHECK(nghttp2_submit_ping(client->session, NGHTTP2_FLAG_NONE, NULL) == 0);
+        while (client->pongs == before)
+            assert_true(pump(client));
+    }
+}
+
+/* Paused bodies share the connection's window, and give it back however they end. */
+TEST_CASE(test_paused_bodies_are_bounded)
+{
+    enum { RESUMED, ANSWERED, RESET, WAYS };
+    struct rig *rig = *state;
+    char *body = calloc(1, BODY_MAX);
+    char length[32];
+    snprintf(length, sizeof(length), "%d", BODY_MAX);
+    for (int way = RESUMED; way < WAYS; way++) {
+        struct heard *asked[HELD_MAX];
+        struct client2 *client = client2_open(rig);
+        assert_heard(client, ask2(client, "GET", "/now", NULL, 0), 200, "now"); /* and windows */
+        atomic_store(&held_count, 0);
+        for (int i = 0; i < HELD_MAX; i++)
+            asked[i] = ask2(client, "POST", "/hold", body, BODY_MAX);
+        wait_count(&held_count, HELD_MAX, "paused bodies");
+        hear_what_follows(client);
+        assert_int_equal(nghttp2_session_get_remote_window_size(client->session), 0);
+        if (way == RESET)
+            for (int i = 0; i < HELD_MAX; i++)
+                CHECK(nghttp2_submit_rst_stream(client->session, NGHTTP2_FLAG_NONE, asked[i]->id,
+                                                NGHTTP2_CANCEL) == 0);
+        else
+            http_thread_post(rig->http, way == RESUMED ? resume_held : answer_held, NULL);
+        for (int i = 0; i < HELD_MAX && way != RESET; i++)
+            assert_heard(client, asked[i], 200, way == RESUMED ? length : "held");
+        struct heard *echo = ask2(client, "POST", "/echo", body, BODY_MAX);
+        hear_all(client, echo);
+        assert_int_equal(echo->body.used, BODY_MAX);
+        client2_close(client);
+    }
+    wait_gone(rig, HELD_MAX);
+    free(body);
+}
+
 TEST_CASE(test_cancelled_requests_are_told)
 {
     struct rig *rig = *state;

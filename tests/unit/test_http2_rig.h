@@ -6,6 +6,7 @@
  *   /events     EVENTS pieces, each in its own turn of the loop     /mirror   its body's pieces
  *   /flood      pieces until FLOOD_BYTES, as fast as they are taken
  *   /pause      pauses its body until it is resumed, then tells its length
+ *   /hold       the same, of which there may be several: resume_held, answer_held
  *   /early      answered before its body
  *   /cut        one piece, and then broken off
  */
@@ -23,6 +24,10 @@ enum { STREAMS_MAX = 100, EVENTS = 5, FLOOD_BYTES = 4 << 20, PIECE_BYTES = 64 <<
 static atomic_int flood_waits;
 static atomic_int paused;
 static _Atomic(struct http_request *) paused_request;
+
+enum { HELD_MAX = 4 };
+static atomic_int held_count;
+static struct http_request *held[HELD_MAX]; /* of the server's thread */
 
 /* ---- the handler ---- */
 
@@ -112,6 +117,14 @@ on_sink_piece(struct http_request *request, const void *data, size_t bytes)
     }
     size_t *got = http_request_user(request);
     *got += bytes;
+    if (is_at(request, "/hold")) {
+        if (*got == bytes) {
+            http_request_pause(request);
+            held[atomic_load(&held_count)] = request;
+            atomic_fetch_add(&held_count, 1);
+        }
+        return;
+    }
     if (atomic_fetch_add(&paused, 1) == 0) {
         http_request_pause(request);
         atomic_store(&paused_request, request);
@@ -141,6 +154,25 @@ resume_paused(void *context)
 }
 
 static inline void
+resume_held(void *context)
+{
+    (void)context;
+    for (int i = 0; i < HELD_MAX; i++)
+        http_request_resume(held[i]);
+}
+
+static inline void
+answer_held(void *context)
+{
+    (void)context;
+    for (int i = 0; i < HELD_MAX; i++) {
+        free(http_request_user(held[i]));
+        http_request_set_user(held[i], NULL);
+        answer_text(held[i], "held");
+    }
+}
+
+static inline void
 on_stream_head(void *context, struct http_request *request)
 {
     static const struct http_body_sink sink = {on_sink_piece, on_sink_end};
@@ -155,7 +187,7 @@ on_stream_head(void *context, struct http_request *request)
     } else if (is_at(request, "/mirror")) {
         http_request_stream(request, &sink);
         http_answer_begin(request, 200, NULL, 0, NULL);
-    } else if (is_at(request, "/pause")) {
+    } else if (is_at(request, "/pause") || is_at(request, "/hold")) {
         http_request_set_user(request, calloc(1, sizeof(size_t)));
         http_request_stream(request, &sink);
     }
@@ -183,7 +215,7 @@ on_stream_gone(void *context, struct http_request *request)
         free(saying);
         http_answer_abort(request);
         atomic_fetch_add(&rig->gone, 1);
-    } else if (is_at(request, "/pause")) {
+    } else if (is_at(request, "/pause") || is_at(request, "/hold")) {
         free(http_request_user(request));
         answer_text(request, "dropped");
         atomic_fetch_add(&rig->gone, 1);
@@ -210,6 +242,7 @@ setup2_with(void **state, int64_t timeout_ns)
     service.streams_max = STREAMS_MAX;
     atomic_store(&flood_waits, 0);
     atomic_store(&paused, 0);
+    atomic_store(&held_count, 0);
     rig->port = rig_listen(rig, &options, &service);
     http_thread_start(rig->http);
     *state = rig;
@@ -247,6 +280,7 @@ struct client2 {
     struct heard heard[STREAMS_MAX + 1];
     size_t count;
     bool was_told_to_go;
+    int pongs;
 };
 
 static inline struct heard *
@@ -307,8 +341,10 @@ static inline int
 on_client_frame(nghttp2_session *session, const nghttp2_frame *frame, void *context)
 {
     (void)session;
+    struct client2 *client = context;
     if (frame->hd.type == NGHTTP2_GOAWAY)
-        ((struct client2 *)context)->was_told_to_go = true;
+        client->was_told_to_go = true;
+    client->pongs += frame->hd.type == NGHTTP2_PING;
     return 0;
 }
 
