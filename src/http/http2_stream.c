@@ -450,7 +450,7 @@ http2_stream_on_head(struct http2_stream *stream)
     enter(stream, HTTP_BODY_IN);
     if (rest == HTTP_NO_BODY)
         http2_stream_on_end(stream);
-    else if (stream->parser.expects_continue)
+    else if (stream->parser.expects_continue && stream->request.answering == HTTP_ANSWER_NONE)
         CHECK(nghttp2_submit_headers(stream->http2->session, NGHTTP2_FLAG_NONE, stream->id, NULL,
                                      &go_on, 1, NULL) >= 0);
 }
@@ -527,13 +527,14 @@ http2_tell_news(struct http2 *http2)
         news_remove(stream);
         if (stream->is_closed) {
             http_request_lose(request);
-        } else if (request->waits && evbuffer_get_length(stream->out) <= HTTP_LOW_WATER_BYTES) {
+            continue;
+        }
+        if (request->waits && evbuffer_get_length(stream->out) <= HTTP_LOW_WATER_BYTES) {
             request->waits = false;
             if (request->on_writable != NULL)
                 request->on_writable(request);
-        } else {
-            input_resume(stream);
         }
+        input_resume(stream); /* which may be news, too */
     }
     http2->is_running = false;
 }
