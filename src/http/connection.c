@@ -220,14 +220,17 @@ on_timer(void *context)
     struct http_connection *connection = context;
     int64_t timeout_ns = timeout_of(connection);
     int64_t now_ns = clock_now_ns();
+    bool wanted_turn = connection->wants_turn;
     connection->armed_ns = 0;
-    if (connection->wants_turn) {
-        connection->wants_turn = false;
+    connection->wants_turn = false;
+    if (connection->state == HTTP_STREAMS) { /* a client that is busy must not stop the time */
+        http2_on_time(connection->http2, now_ns);
+        return;
+    }
+    if (wanted_turn) {
         http_connection_run(connection);
         return;
     }
-    if (connection->state == HTTP_STREAMS)
-        http2_on_time(connection->http2, now_ns);
     if (timeout_ns == 0)
         return;
     if (moved(connection) != connection->moved_before) {
