@@ -76,6 +76,19 @@ on_frame_sent(nghttp2_session *session, const nghttp2_frame *frame, void *contex
                                      NGHTTP2_NO_ERROR);
 }
 
+/* The last of the requests that are served. Said just before output, so that it is none that came
+ * meanwhile. */
+static void
+say_last(struct http2 *http2)
+{
+    if (!http2->takes_no_more || http2->has_said_last)
+        return;
+    http2->has_said_last = true;
+    CHECK(nghttp2_submit_goaway(http2->session, NGHTTP2_FLAG_NONE,
+                                nghttp2_session_get_last_proc_stream_id(http2->session),
+                                NGHTTP2_NO_ERROR, NULL, 0) == 0);
+}
+
 void
 http2_flush(struct http2 *http2, enum http2_moment moment)
 {
@@ -87,6 +100,7 @@ http2_flush(struct http2 *http2, enum http2_moment moment)
     do {
         before = http_channel_output_bytes(channel);
         http2->is_running = true;
+        say_last(http2);
         CHECK(nghttp2_session_send(http2->session) == 0);
         http2->is_running = false;
         has_framed = http_channel_output_bytes(channel) > before;
@@ -202,10 +216,12 @@ on_data(nghttp2_session *session, uint8_t flags, int32_t id, const uint8_t *data
 static int
 on_stream_close(nghttp2_session *session, int32_t id, uint32_t code, void *context)
 {
-    (void)code, (void)context;
+    (void)code;
+    struct http2 *http2 = context;
     struct http2_stream *stream = nghttp2_session_get_stream_user_data(session, id);
     if (stream != NULL)
         http2_stream_on_close(stream);
+    http2->takes_no_more = http2->has_parted;
     return 0;
 }
 

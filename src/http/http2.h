@@ -58,6 +58,8 @@ struct http2 {
     bool is_running;       /* nghttp2, or a handler with news, is on the stack: output follows */
     bool is_over;          /* nothing is read or sent any more */
     bool has_parted;       /* the client was asked to connect elsewhere */
+    bool takes_no_more;    /* a request has ended since: a client need not heed what it is asked */
+    bool has_said_last;    /* that is said */
     uint32_t stream_count; /* that are not freed */
     uint32_t turn_count;   /* heads in this turn of the loop */
     uint32_t fault_count;  /* streams reset for the client's faults, in the second `fault_s` */

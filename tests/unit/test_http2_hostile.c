@@ -457,6 +457,43 @@ TEST_CASE(test_prefaces)
     assert_works(rig);
 }
 
+static void
+part(void *context)
+{
+    http_server_part(context);
+}
+
+/* A client that goes on although it was asked to connect elsewhere: served until the next request
+ * ends, but what it asks after that is not. */
+TEST_CASE(test_client_that_does_not_part)
+{
+    struct rig *rig = *state;
+    const char *later[] = {":method", "GET",        ":scheme", "http", ":path",
+                           "/later",  ":authority", "x",       NULL};
+    static const char *const now[] = {GET, ":authority", "x", NULL};
+    uint8_t head[FRAME_HEAD_BYTES] = {0};
+    uint8_t payload[FRAME_MAX];
+    uint32_t code;
+    struct bytes out = begin();
+    int fd = client(rig);
+    head_put(&out, END_STREAM, 1, later);
+    assert_true(say_all(fd, &out));
+    wait_opened(rig, 1);
+    http_thread_post(rig->http, part, http_thread_server(rig->http));
+    while (head[3] != NGHTTP2_GOAWAY)
+        assert_true(frame_hear(fd, head, payload));
+    head_put(&out, END_STREAM, 3, now);
+    assert_true(say_all(fd, &out));
+    assert_int_equal(fate_of(fd, 3, &code), ANSWERED);
+    head_put(&out, END_STREAM, 5, now);
+    assert_true(say_all(fd, &out));
+    http_thread_post(rig->http, answer_open, rig);
+    assert_int_equal(fate_of(fd, 5, &code), GONE);
+    close(fd);
+    bytes_fini(&out);
+    wait_connections(rig, 0);
+}
+
 TEST_CASE_WITH(test_late_heads, setup2_hasty, teardown)
 {
     struct rig *rig = *state;
