@@ -16,6 +16,7 @@ enum {
     SLICE_BYTES = 8 << 10, /* of input, before others may have a turn */
     HEADS_PER_TURN = 16,
     FAULTS_PER_S = 100,
+    ANSWER_HEAD_BYTES_MAX = 4 << 20, /* above what a server behind the gateway may send */
 };
 
 /* ---- output ---- */
@@ -314,6 +315,7 @@ session_create(struct http2 *http2)
 {
     nghttp2_session_callbacks *callbacks;
     nghttp2_option *option = http2_option_create();
+    nghttp2_option_set_max_send_header_block_length(option, ANSWER_HEAD_BYTES_MAX);
     CHECK(nghttp2_session_callbacks_new(&callbacks) == 0);
     nghttp2_session_callbacks_set_send_callback(callbacks, on_send_frame);
     nghttp2_session_callbacks_set_send_data_callback(callbacks, on_send_data);
