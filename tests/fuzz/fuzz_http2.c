@@ -158,7 +158,7 @@ check_limits(const struct http_connection *connection)
     LIST_FOREACH (stream, &connection->http2->streams, link) {
         count++;
         CHECK(evbuffer_get_length(stream->in) <= FUZZ_BODY_MAX);
-        CHECK(evbuffer_get_length(stream->out) <= 2 * FUZZ_BODY_MAX);
+        CHECK(evbuffer_get_length(stream->out) <= (size_t)2 * FUZZ_BODY_MAX);
     }
     CHECK(count == connection->http2->stream_count && count <= FUZZ_STREAMS_MAX);
 }

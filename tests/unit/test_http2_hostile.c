@@ -108,7 +108,7 @@ static enum fate
 fate_of(int fd, int32_t id, uint32_t *code)
 {
     uint8_t head[FRAME_HEAD_BYTES];
-    uint8_t payload[FRAME_MAX];
+    uint8_t payload[FRAME_MAX] = {0};
     *code = 0;
     while (frame_hear(fd, head, payload)) {
         int32_t told = head[5] << 24 | head[6] << 16 | head[7] << 8 | head[8];
