@@ -18,8 +18,10 @@ TEST_CASE(test_answers)
     struct heard *echo = ask2(client, "POST", "/echo", body, 300000);
     struct heard *head = ask2(client, "HEAD", "/now", NULL, 0);
     struct heard *mirror = ask2(client, "POST", "/mirror", body, 300000);
+    struct heard *heads = ask2(client, "GET", "/heads", NULL, 0);
     struct heard *large = ask2(client, "GET", "/large", NULL, 0);
     assert_heard(client, now, 200, "now");
+    assert_heard(client, heads, 200, "");
     assert_heard(client, seen, 200, "1 /a b named 127.0.0.1");
     assert_heard(client, echo, 200, body);
     assert_heard(client, head, 200, "");

@@ -7,7 +7,7 @@
  *   /flood      pieces until FLOOD_BYTES, as fast as they are taken
  *   /pause      pauses its body until it is resumed, then tells its length
  *   /hold       the same, of which there may be several: resume_held, answer_held
- *   /early      answered before its body
+ *   /early      answered before its body     /heads      answered with a long head
  *   /cut        one piece, and then broken off
  */
 #pragma once
@@ -172,6 +172,19 @@ answer_held(void *context)
     }
 }
 
+/* More than nghttp2 sends unless told: 64 KiB. */
+static inline void
+answer_heads(struct http_request *request)
+{
+    enum { HEADS = 10, HEAD_BYTES = 8 << 10 };
+    static char value[HEAD_BYTES];
+    struct http_header headers[HEADS];
+    memset(value, 'v', sizeof(value) - 1);
+    for (int i = 0; i < HEADS; i++)
+        headers[i] = (struct http_header){"x-long", value};
+    http_answer(request, 200, headers, HEADS, NULL, 0);
+}
+
 static inline void
 on_stream_head(void *context, struct http_request *request)
 {
@@ -179,6 +192,8 @@ on_stream_head(void *context, struct http_request *request)
     (void)context;
     if (is_at(request, "/early")) {
         answer_text(request, "early");
+    } else if (is_at(request, "/heads")) {
+        answer_heads(request);
     } else if (is_at(request, "/cut")) {
         struct http_piece piece = {.data = "half", .bytes = 4};
         http_answer_begin(request, 200, NULL, 0, NULL);
