@@ -255,6 +255,20 @@ TEST_CASE(test_requests_become_rare)
     assert_true(seen("ensure") >= 6 && seen("ensure") <= 10);
 }
 
+/* However rare they were. */
+TEST_CASE(test_a_node_that_joins_is_asked)
+{
+    lead(true);
+    fill(0, 9, 1); /* there is no room here */
+    bind("m", (struct mesh_bounds){.copies_min = 1}, "");
+    for (int i = 0; i < 70; i++)
+        pass(1000);
+    begin();
+    instance("new", 900);
+    pass(1000);
+    assert_seen("ensure m new", 1);
+}
+
 TEST_CASE(test_no_requests_after_three_failures)
 {
     lead(true);

@@ -403,8 +403,10 @@ tables_put_instance(struct tables *tables, const struct mesh_instance *record, i
         tables->live++;
     }
     struct instance *instance = &tables->instances[at];
-    if (instance->session != record->session)
+    if (instance->session != record->session) {
         instance->unreachable_until_ms = now_ms;
+        tables->joins++;
+    }
     instance->session = record->session;
     instance->lost = false;
     instance->revision = record->revision;

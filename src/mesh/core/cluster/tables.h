@@ -35,6 +35,7 @@ struct wanting {
     struct nodes_asked asked;
     int64_t asked_ms; /* now_ms of the last one */
     uint32_t loaded;  /* copies at that time */
+    uint32_t joins;   /* of instances, at the last look */
     uint8_t asks;     /* since a copy was loaded last */
 };
 
@@ -131,6 +132,7 @@ struct tables {
     uint32_t model_capacity;
     uint32_t instance_capacity;
     uint32_t live;   /* instances with a key */
+    uint32_t joins;  /* new sessions of instances so far; wraps */
     uint32_t known;  /* models with a record */
     uint32_t held;   /* models with a place that is not a failure */
     uint32_t failed; /* models with a failure */

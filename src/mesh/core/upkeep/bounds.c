@@ -72,7 +72,7 @@ wanting_of(struct core_model *model)
 }
 
 /* B4. A copy that is being loaded may still be refused for its size, so requests become rare until
- * one is loaded. */
+ * one is loaded or a node joins. */
 static void
 look_at_model(struct mesh *mesh, uint32_t number)
 {
@@ -88,8 +88,9 @@ look_at_model(struct mesh *mesh, uint32_t number)
         model_fresh_failures(mesh, model) >= MESH_FAILURES_MAX)
         return;
     struct wanting *wanting = wanting_of(model);
-    if (loaded > wanting->loaded)
+    if (loaded > wanting->loaded || mesh->tables.joins != wanting->joins)
         wanting->asks = 0;
+    wanting->joins = mesh->tables.joins;
     if (wanting->asks > 0 && mesh->now_ms - wanting->asked_ms < (int64_t)AGAIN_MS
                                                                     << (wanting->asks - 1))
         return;
