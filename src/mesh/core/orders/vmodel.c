@@ -65,12 +65,19 @@ judge(struct mesh *mesh, const struct core_order *order, const struct vmodel *vm
 
 /* ---- setting it ---- */
 
-/* V2: the target serves no worse than the active model does now. */
+/* V2: the target serves no worse than the active model does now, by the bounds that it gets. */
 static bool
 switches_now(struct mesh *mesh, const struct core_order *order, const struct vmodel *vmodel)
 {
-    return order->said.force || !vmodel->known || vmodel->active == order->model ||
-           target_is_ready(mesh, vmodel->active, order->model);
+    struct core_model *target = model_at(mesh, order->model);
+    const struct mesh_bounds bounds = target->bounds;
+    if (order->said.force || !vmodel->known || vmodel->active == order->model)
+        return true;
+    if (order->said.bounded)
+        target->bounds = order->said.bounds;
+    bool ready = target_is_ready(mesh, vmodel->active, order->model);
+    target->bounds = bounds;
+    return ready;
 }
 
 /* Adds a reference to the target, registers it if necessary, or compares it if it is referred to
