@@ -376,7 +376,10 @@ registry_start(struct world *world, uint32_t node)
     session_start(world, node);
 }
 
-enum { BOUND_MODELS = 2 }; /* of BOUNDS_FEW, the smallest ones */
+enum {
+    BOUND_MODELS = 2, /* of BOUNDS_FEW, the smallest ones */
+    MANY_COPIES = 32, /* at most, or records of large worlds have too many places */
+};
 
 /* Those of models that require a label are none: not all nodes may hold them. */
 static struct mesh_bounds
@@ -384,7 +387,8 @@ first_bounds(const struct world *world, uint32_t model)
 {
     uint32_t units = (uint32_t)(runtime_bytes(world, model) / 8192);
     if (world->options.bounds == BOUNDS_MANY && model % 4 != 3)
-        return (struct mesh_bounds){.copies_min = world->options.nodes};
+        return (struct mesh_bounds){
+            .copies_min = world->options.nodes < MANY_COPIES ? world->options.nodes : MANY_COPIES};
     if (world->options.bounds != BOUNDS_FEW || model >= BOUND_MODELS)
         return (struct mesh_bounds){0};
     return model == 0 ? (struct mesh_bounds){.copies_min = 2, .copies_max = 3, .size_units = units}
