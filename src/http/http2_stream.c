@@ -466,7 +466,7 @@ hand_over(struct http2_stream *stream, const char *data, size_t bytes)
         CHECK(nghttp2_session_consume_stream(stream->http2->session, stream->id, bytes) == 0);
 }
 
-/* What comes behind an answer is dropped, and its stream's window stays shut. */
+/* Input behind an answer is dropped, and its stream's window stays shut. */
 size_t
 http2_stream_on_data(struct http2_stream *stream, const char *data, size_t bytes)
 {

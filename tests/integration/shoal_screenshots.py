@@ -110,6 +110,7 @@ def main():
         registrar.start("ensureLoaded", modelId="prices-99", sync=True)
         registrar.call("setVModel", vModelId="fraud", targetModelId="fraud-02")
         ends.wait(max(0.0, until - time.monotonic()))
+        options.folder.mkdir(parents=True, exist_ok=True)
         take(nodes, options.folder, ends)
         ends.set()
 

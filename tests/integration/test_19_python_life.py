@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Modelets in Python, in a real node: their starts, and their life.
 
-What keeps a script from starting; models that come and go; reload; a virtual environment;
+Mistakes that keep a script from starting; models that come and go; reload; a virtual environment;
 scikit-learn's pickles; `shoald serve`; the examples. ctest: timeout=300
 """
 

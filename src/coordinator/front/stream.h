@@ -120,7 +120,7 @@ struct stream_message *stream_message_create(const struct stream_answer *answer,
 /* Frees it with what it holds. */
 void stream_message_drop(struct stream_message *message);
 
-/* What a message that has left gives back. */
+/* The amounts that a message gives back when it has left. */
 struct stream_credit {
     uint64_t tag;
     uint64_t bytes;

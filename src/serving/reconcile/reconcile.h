@@ -13,7 +13,7 @@
 
 enum serving_form { SERVING_INFERENCE_SERVICE, SERVING_PREDICTOR };
 
-/* What the annotations say, and the mesh's record of the model. 0: nothing. */
+/* Bounds from the annotations, and in the record of the model. 0: none. */
 struct serving_bounds {
     uint32_t copies_min;
     uint32_t copies_max;

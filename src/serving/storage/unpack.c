@@ -12,7 +12,7 @@
  *  U4. Folders are made for what is in them. Hard links and devices are refused.
  *  U5. A checksum that is wrong makes the archive a broken one. libarchive compares those of zip;
  *      gzip's are zlib's to compare, and come after the archive's end, so a tar is read to its own.
- *  U6. What an archive unpacks to is limited by its own size, and counts in the cache's limit;
+ *  U6. The unpacked size of an archive is limited by its own size, and counts in the cache's limit;
  *      folders count as FOLDER_BYTES each, for names of a few bytes make thousands.
  */
 #include <errno.h>
@@ -348,7 +348,7 @@ make_links(struct unpack *unpack, struct error *error)
     return status;
 }
 
-/* U5. What follows the archive is dropped. */
+/* U5. Bytes behind the archive are dropped. */
 static enum status
 read_to_end(struct unpack *unpack, struct error *error)
 {
