@@ -6,18 +6,22 @@ body, hashes the prompt's blocks and scores its endpoint; the others pass on wha
 
 import http.client
 import json
+import re
 import shutil
 import subprocess
 from pathlib import Path
 
-from contenders import Case, Group, closed
+from contenders import LOAD_FIGURES, Case, Group, closed
 from programs import PINNED, RUN_DEADLINE_S, Failed, Missing, Server, run_json
+from quiet import cpu_seconds
 from shoal_ports import free_port
 from web import Web
 
 CHAT = "/v1/chat/completions"
 STREAMS, EVENTS, EVERY_US = 200, 100, 20000
 OPEN_STREAMS = 2000
+H2_STREAMS = 16  # of a connection
+FIGURES = [*LOAD_FIGURES[:3], ("server_cpu_us_per_request", "proxy CPU µs")]
 SIZES = {"1 KB": 1000, "220 KB": 220000}
 
 NGINX = """\
@@ -36,7 +40,7 @@ http {{
     fastcgi_temp_path {folder}/{name}; uwsgi_temp_path {folder}/{name}; scgi_temp_path {folder}/{name};
     upstream models {{ server 127.0.0.1:{backend}; keepalive 256; keepalive_requests 1000000000; }}
     server {{
-        listen 127.0.0.1:{port} backlog=4096;
+        listen 127.0.0.1:{port} backlog=4096{listen};
         location / {{
             proxy_pass http://models;
             proxy_http_version 1.1;
@@ -59,7 +63,7 @@ defaults
     timeout client 60s
     timeout server 60s
 listen models
-    bind 127.0.0.1:{port} backlog 4096
+    bind 127.0.0.1:{port} backlog 4096{listen}
     server one 127.0.0.1:{backend}
 """
 
@@ -73,6 +77,7 @@ class Proxy(Web):
     """A proxy and a model server of its own. Subclasses say how it is started."""
 
     path = CHAT
+    listens = {"nginx": "", "haproxy": ""}
 
     def __init__(self, setting, name, size, backend_options=()):
         super().__init__(setting, name)
@@ -117,7 +122,7 @@ class Nginx(Proxy):
         if nginx is None:
             raise Missing("nginx is not installed")
         text = NGINX.format(folder=self.setting.directory, name=self.name, port=self.port,
-                            backend=self.backend_port)
+                            backend=self.backend_port, listen=self.listens["nginx"])
         path = self.setting.write(f"{self.name}.conf", text.encode())
         return self.pinned([nginx, "-e", "stderr", "-c", path])
 
@@ -127,7 +132,8 @@ class HAProxy(Proxy):
         haproxy = shutil.which("haproxy", path="/usr/sbin:/usr/bin:/sbin:/bin")
         if haproxy is None:
             raise Missing("haproxy is not installed")
-        text = HAPROXY.format(port=self.port, backend=self.backend_port)
+        text = HAPROXY.format(port=self.port, backend=self.backend_port,
+                              listen=self.listens["haproxy"])
         path = self.setting.write(f"{self.name}.cfg", text.encode())
         return self.pinned([haproxy, "-db", "-f", path])
 
@@ -167,6 +173,55 @@ class Direct(Proxy):
 
 
 PROXIES = {"nginx": Nginx, "haproxy": HAProxy, "shoal": Gateway}
+
+
+# ---- HTTP/2 from clients
+
+
+def http2(kind):
+    class Http2(kind):
+        """Requests over HTTP/2 without TLS, from h2load; the model server behind stays with HTTP/1."""
+
+        listens = {"nginx": " http2", "haproxy": " proto h2"}
+
+        def answers(self):
+            probe = subprocess.run([*h2load(self), "-n", "1", "-c", "1", self.url()],
+                                   capture_output=True, text=True, check=False,
+                                   timeout=RUN_DEADLINE_S)
+            return "1 2xx" in probe.stdout
+
+        def url(self):
+            return f"http://127.0.0.1:{self.port}{CHAT}"
+
+        def measure(self, case, seconds, _rate, _seed):
+            times = self.setting.directory / f"{self.name}.times"
+            times.unlink(missing_ok=True)
+            streams = min(H2_STREAMS, case.outstanding)
+            command = [*(["taskset", "-c", str(PINNED["client"])] if self.setting.pinned else []),
+                       *h2load(self), "-D", str(max(1, round(seconds))),
+                       "-c", str(case.outstanding // streams), "-m", str(streams),
+                       f"--log-file={times}", self.url()]
+            cpu = cpu_seconds(self.pids())
+            done = subprocess.run(command, capture_output=True, text=True, check=False,
+                                  timeout=RUN_DEADLINE_S)
+            cpu = cpu_seconds(self.pids()) - cpu
+            rate = re.search(r"([\d.]+) req/s", done.stdout)
+            status = re.search(r"status codes: (\d+) 2xx, 0 3xx, 0 4xx, 0 5xx", done.stdout)
+            if done.returncode != 0 or rate is None or status is None or int(status[1]) == 0:
+                raise Failed(f"{' '.join(command)}\n{done.stdout}{done.stderr}")
+            took = sorted(int(line.split()[2]) for line in times.read_text().splitlines())
+            return {"requests_per_s": float(rate[1]), "p50_us": took[len(took) // 2],
+                    "p99_us": took[len(took) * 99 // 100],
+                    "server_cpu_us_per_request": 1e6 * cpu / int(status[1])}
+
+    return Http2
+
+
+def h2load(proxy):
+    if shutil.which("h2load") is None:
+        raise Missing("h2load is not installed")
+    body = proxy.setting.write(f"{proxy.name}.body", proxy.body.encode())
+    return ["h2load", "-d", body, "-H", "content-type: application/json"]
 
 
 # ---- streams
@@ -247,10 +302,15 @@ def gateway_groups():
               lambda setting, size=size: {name: kind(setting, f"gateway_{name}", SIZES[size])
                                           for name, kind in PROXIES.items()},
               closed(*outstanding), placements=("pinned",),
-              figures=[("requests_per_s", "requests/s"), ("p50_us", "p50 µs"),
-                       ("p99_us", "p99 µs"), ("server_cpu_us_per_request", "proxy CPU µs")],
+              figures=FIGURES,
               note="The gateway's time includes its decision.")
         for size, outstanding in (("1 KB", (1, 16, 128)), ("220 KB", (1, 16)))]
+    groups.append(Group(
+        "gateway HTTP/2", "shoal-gateway: requests of 1 KB over HTTP/2, one server behind it", names,
+        lambda setting: {name: http2(kind)(setting, f"gateway_h2_{name}", SIZES["1 KB"])
+                         for name, kind in PROXIES.items()},
+        closed(1, 16, 128), placements=("pinned",), figures=FIGURES,
+        note=f"At most {H2_STREAMS} requests at once on a connection."))
     with_direct = ("direct", *names)
     groups.append(Group(
         "gateway streams", f"shoal-gateway: {STREAMS} streams, an event each {EVERY_US // 1000} ms",
