@@ -89,22 +89,38 @@ rpc_call_fail(struct rpc_call *call, enum status status, const char *text)
 void
 rpc_call_reply(struct rpc_call *call, const struct rpc_piece *pieces, size_t piece_count)
 {
-    CHECK(call->method->kind == RPC_UNARY);
     struct rpc_ending ending = {.status = STATUS_OK, .text = grpc_empty_slice()};
-    unary_end(call, rpc_message_to_core(pieces, piece_count), NULL, &ending);
+    grpc_byte_buffer *message = rpc_message_to_core(pieces, piece_count);
+    if (call->method->kind == RPC_UNARY) {
+        unary_end(call, message, NULL, &ending);
+        return;
+    }
+    CHECK(call->method->kind == RPC_SERVER_STREAM);
+    call_end(call);
+    rpc_stream_finish(call->stream, message, (struct rpc_headers){0}, &ending);
 }
 
 enum status
 rpc_call_send(struct rpc_call *call, const struct rpc_piece *pieces, size_t piece_count)
 {
     CHECK(call->method->kind != RPC_UNARY);
-    return rpc_stream_send(call->stream, rpc_message_to_core(pieces, piece_count));
+    return rpc_stream_send(call->stream, rpc_message_to_core(pieces, piece_count), RPC_STREAM_COUNT,
+                           RPC_STREAM_QUEUE_MAX);
+}
+
+enum status
+rpc_call_send_within(struct rpc_call *call, const struct rpc_piece *pieces, size_t piece_count,
+                     uint64_t waiting_bytes_max)
+{
+    CHECK(call->method->kind != RPC_UNARY);
+    return rpc_stream_send(call->stream, rpc_message_to_core(pieces, piece_count), RPC_STREAM_BYTES,
+                           waiting_bytes_max);
 }
 
 void
 rpc_call_begin(struct rpc_call *call, const struct rpc_metadata *initial, size_t initial_count)
 {
-    CHECK(rpc_call_is_any(call));
+    CHECK(rpc_call_is_any(call) || call->method->kind == RPC_SERVER_STREAM);
     rpc_stream_open(call->stream, rpc_headers_to_core(initial, initial_count), NULL,
                     RPC_STREAM_MORE);
 }

@@ -248,11 +248,14 @@ call_on_sent(struct rpc_call *call, bool ok)
     rpc_watch_sent(call);
     bool message = rpc_stream_on_sent(call->stream, &waiting);
     const struct rpc_server *server = call->arm->server;
-    void (*on_sent)(void *context, uint64_t tag, size_t waiting) = server->on_sent;
+    void (*on_sent)(void *context, uint64_t tag, size_t waiting) = NULL;
     if (rpc_call_is_any(call))
         on_sent = server->any->on_sent;
-    if (!message || !ok || !is_read_on_request(call) || on_sent == NULL || call->closed ||
-        rpc_call_has_ended(call))
+    else if (call->method->kind == RPC_SERVER_STREAM)
+        on_sent = server->on_server_stream_sent;
+    else if (is_read_on_request(call))
+        on_sent = server->on_sent;
+    if (!message || !ok || on_sent == NULL || call->closed || rpc_call_has_ended(call))
         return;
     on_sent(server->context, atomic_load_explicit(&call->tag, memory_order_relaxed), waiting);
 }
@@ -332,8 +335,8 @@ call_begin_stream(struct rpc_call *call)
         call->stream->ended_tag = &call->tags[RPC_EVENT_ENDED];
     }
     rpc_stream_begin(call->stream, call->core);
-    /* A stream's caller learns at once that it is open; a call of rpc_any may be unary. */
-    if (!rpc_call_is_any(call))
+    /* A stream's caller learns at once that it is open; other calls may be unary. */
+    if (!rpc_call_is_any(call) && call->method->kind != RPC_SERVER_STREAM)
         rpc_stream_open(call->stream, (struct rpc_headers){0}, NULL, RPC_STREAM_MORE);
 }
 

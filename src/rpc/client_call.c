@@ -393,7 +393,8 @@ enum status
 rpc_client_send(struct rpc_client_call *call, const struct rpc_piece *pieces, size_t piece_count)
 {
     CHECK(call->kind != RPC_UNARY);
-    return rpc_stream_send(call->stream, rpc_message_to_core(pieces, piece_count));
+    return rpc_stream_send(call->stream, rpc_message_to_core(pieces, piece_count), RPC_STREAM_COUNT,
+                           RPC_STREAM_QUEUE_MAX);
 }
 
 void

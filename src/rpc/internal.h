@@ -108,7 +108,9 @@ struct rpc_stream {
     grpc_byte_buffer *sending; /* emptied by the library, destroyed by us */
     size_t head;
     size_t count;
-    grpc_byte_buffer *queue[RPC_STREAM_QUEUE_MAX + 1]; /* the last entry: a message with the end */
+    size_t capacity;
+    uint64_t waiting_bytes;   /* the cost of those in the queue */
+    grpc_byte_buffer **queue; /* a ring; grows */
 };
 
 struct rpc_call {
@@ -205,7 +207,8 @@ struct rpc_server {
     const struct rpc_any *any;
     struct rpc_method any_method; /* stands for all methods that are in no table */
     void (*on_sent)(void *context, uint64_t tag,
-                    size_t waiting); /* of RPC_BIDI_READ, as the next */
+                    size_t waiting); /* of RPC_BIDI_READ, as the next but one */
+    void (*on_server_stream_sent)(void *context, uint64_t tag, size_t waiting);
     bool (*is_for_any)(void *context, struct rpc_call *call);
     const char *(*on_unknown)(void *context, const char *method);
     void *context;
@@ -376,8 +379,10 @@ enum rpc_stream_next { RPC_STREAM_MORE, RPC_STREAM_LAST };
  * and with LAST its half-close. */
 void rpc_stream_open(struct rpc_stream *stream, struct rpc_headers initial,
                      grpc_byte_buffer *message, enum rpc_stream_next next);
-/* Takes over the message, even on failure. */
-enum status rpc_stream_send(struct rpc_stream *stream, grpc_byte_buffer *message) WARN_UNUSED;
+/* Takes over the message, even on failure. `most`: of messages that wait, or of their cost. */
+enum rpc_stream_limit { RPC_STREAM_COUNT, RPC_STREAM_BYTES };
+enum status rpc_stream_send(struct rpc_stream *stream, grpc_byte_buffer *message,
+                            enum rpc_stream_limit limit, uint64_t most) WARN_UNUSED;
 /* The same with the end of the stream behind it, even if the queue is full. `message` may be NULL.
  * Everything is taken over; `initial` is for a stream that was not opened yet. */
 void rpc_stream_finish(struct rpc_stream *stream, grpc_byte_buffer *message,

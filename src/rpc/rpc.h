@@ -94,10 +94,12 @@ struct rpc_piece rpc_kept_piece(const struct rpc_kept *kept);
 /* ---- server ---- */
 
 enum rpc_kind {
-    RPC_UNARY,         /* one message in, one out: end with rpc_call_reply, or rpc_call_finish */
-    RPC_SERVER_STREAM, /* one message in, any number out: rpc_call_send, then rpc_call_finish */
-    RPC_BIDI_STREAM,   /* any number in and out: on_message each, on_half_close once */
-    RPC_BIDI_READ,     /* the same, but after the first each comes when requested: rpc_call_read */
+    RPC_UNARY, /* one message in, one out: end with rpc_call_reply, or rpc_call_finish */
+    /* One message in, any number out: rpc_call_send, then rpc_call_finish or rpc_call_reply. A call
+     * that sends one message only is the same to its caller, and costs the same, as RPC_UNARY. */
+    RPC_SERVER_STREAM,
+    RPC_BIDI_STREAM, /* any number in and out: on_message each, on_half_close once */
+    RPC_BIDI_READ,   /* the same, but after the first each comes when requested: rpc_call_read */
 };
 
 struct rpc_method {
@@ -250,8 +252,9 @@ struct rpc_server_options {
     const struct rpc_method *methods; /* kept, not copied */
     size_t method_count;
     const struct rpc_any *any; /* kept; NULL: other methods get UNIMPLEMENTED */
-    /* For calls of RPC_BIDI_READ, as in rpc_any. May be NULL. */
+    /* For calls of RPC_BIDI_READ, and of RPC_SERVER_STREAM, as in rpc_any. May be NULL. */
     void (*on_sent)(void *context, uint64_t tag, size_t waiting);
+    void (*on_server_stream_sent)(void *context, uint64_t tag, size_t waiting);
     /* With `any`, asked of such a call when only its metadata are there: true if `any` handles it.
      * May be NULL. */
     bool (*is_for_any)(void *context, struct rpc_call *call);
@@ -401,19 +404,28 @@ void rpc_call_set_tag(struct rpc_call *call, uint64_t tag);
 void rpc_call_set_user(struct rpc_call *call, void *user);
 void *rpc_call_user(const struct rpc_call *call);
 
-/* Unary: sends the message with status OK and ends the call. No pieces: an empty message. */
+/* RPC_UNARY and RPC_SERVER_STREAM: sends the message with status OK and ends the call. No pieces:
+ * an empty message. */
 void rpc_call_reply(struct rpc_call *call, const struct rpc_piece *pieces, size_t piece_count);
 /* Streams: queues one message. Messages are sent in the order of the calls. Returns, sending
  * nothing, RESOURCE_EXHAUSTED if the client does not read and 64 messages wait, CANCELLED if it is
  * known to be gone. Not concurrently with, nor after, the end of the call. */
 enum status rpc_call_send(struct rpc_call *call, const struct rpc_piece *pieces,
                           size_t piece_count) WARN_UNUSED;
+/* The same with another limit: RESOURCE_EXHAUSTED if messages wait, and with this one they would
+ * hold more than `waiting_bytes_max`, each its bytes and RPC_MESSAGE_COST. */
+enum status rpc_call_send_within(struct rpc_call *call, const struct rpc_piece *pieces,
+                                 size_t piece_count, uint64_t waiting_bytes_max) WARN_UNUSED;
 /* rpc_any and RPC_BIDI_READ: requests the next message, or on_half_close. Repeated requests before
  * it comes count once. Not concurrently with, nor after, the end of the call. */
 void rpc_call_read(struct rpc_call *call);
-/* rpc_any only: sends the initial metadata now, before any message. At most once, and first. */
+/* rpc_any and RPC_SERVER_STREAM: sends the initial metadata now, before any message. At most once,
+ * and first. */
 void rpc_call_begin(struct rpc_call *call, const struct rpc_metadata *initial,
                     size_t initial_count);
+
+/* Memory of a message that waits, beside its bytes. */
+enum { RPC_MESSAGE_COST = 256 };
 
 /* The end of a call with everything that may go with it. All is copied or taken over. */
 struct rpc_answer {
@@ -429,8 +441,8 @@ struct rpc_answer {
     size_t trailer_count;
 };
 
-/* Ends a call of any kind: a unary call, and one of rpc_any that has sent nothing, in one batch; a
- * stream after all queued messages. */
+/* Ends a call of any kind: a unary call, and one of rpc_any or RPC_SERVER_STREAM that has sent
+ * nothing, in one batch; a stream after all queued messages. */
 void rpc_call_answer(struct rpc_call *call, const struct rpc_answer *answer);
 /* Ends the call with a status, which cannot be OK for a unary call; a stream after all queued
  * messages. `text` may be NULL; it is copied and cut at 1 KiB, and the library percent-encodes

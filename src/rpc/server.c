@@ -178,6 +178,7 @@ rpc_server_create(const struct rpc_server_options *options, struct rpc_server **
     server->methods = options->methods;
     server->method_count = options->method_count;
     server->on_sent = options->on_sent;
+    server->on_server_stream_sent = options->on_server_stream_sent;
     server->is_for_any = options->is_for_any;
     server->on_unknown = options->on_unknown;
     server->context = options->context;

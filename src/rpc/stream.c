@@ -19,7 +19,8 @@
 #include "base/check.h"
 #include "rpc/internal.h"
 
-enum { QUEUE_PLACES = RPC_STREAM_QUEUE_MAX + 1 };
+/* A larger ring is freed with its call. */
+enum { QUEUE_KEPT_MAX = 2 * (RPC_STREAM_QUEUE_MAX + 1) };
 
 /* The operations to send at once, taken out of the stream: once the batch is started, the stream
  * may belong to another call. */
@@ -49,6 +50,7 @@ rpc_stream_destroy(struct rpc_stream *stream)
     if (stream == NULL)
         return;
     pthread_mutex_destroy(&stream->lock);
+    free(stream->queue);
     free(stream);
 }
 
@@ -68,16 +70,35 @@ rpc_stream_begin(struct rpc_stream *stream, grpc_call *core)
     stream->sending = NULL;
     stream->head = 0;
     stream->count = 0;
+    stream->waiting_bytes = 0;
     pthread_mutex_unlock(&stream->lock);
 }
 
 /* ---- the queue, under the lock ---- */
 
+static uint64_t
+cost_of(const grpc_byte_buffer *message)
+{
+    return message->data.raw.slice_buffer.length + RPC_MESSAGE_COST;
+}
+
+static void
+queue_grow(struct rpc_stream *stream)
+{
+    size_t capacity = stream->capacity;
+    stream->queue =
+        rpc_grow(stream->queue, &stream->capacity, stream->count + 1, sizeof(stream->queue[0]));
+    for (size_t i = 0; i < stream->head; i++) /* those that were wrapped; it has doubled at least */
+        stream->queue[capacity + i] = stream->queue[i];
+}
+
 static void
 stream_push(struct rpc_stream *stream, grpc_byte_buffer *message)
 {
-    CHECK(stream->count < QUEUE_PLACES);
-    stream->queue[(stream->head + stream->count++) % QUEUE_PLACES] = message;
+    if (stream->count == stream->capacity)
+        queue_grow(stream);
+    stream->queue[(stream->head + stream->count++) % stream->capacity] = message;
+    stream->waiting_bytes += cost_of(message);
 }
 
 static grpc_byte_buffer *
@@ -86,8 +107,9 @@ stream_pop(struct rpc_stream *stream)
     if (stream->count == 0)
         return NULL;
     grpc_byte_buffer *message = stream->queue[stream->head];
-    stream->head = (stream->head + 1) % QUEUE_PLACES;
+    stream->head = (stream->head + 1) % stream->capacity;
     stream->count--;
+    stream->waiting_bytes -= cost_of(message);
     return message;
 }
 
@@ -190,8 +212,22 @@ rpc_stream_open(struct rpc_stream *stream, struct rpc_headers initial, grpc_byte
     batch_start(&batch);
 }
 
+/* Under the lock. */
+static bool
+is_full(const struct rpc_stream *stream, const grpc_byte_buffer *message,
+        enum rpc_stream_limit limit, uint64_t most)
+{
+    switch (limit) {
+    case RPC_STREAM_COUNT: return stream->count >= most;
+    case RPC_STREAM_BYTES:
+        return stream->count > 0 && stream->waiting_bytes + cost_of(message) > most;
+    }
+    UNREACHABLE();
+}
+
 enum status
-rpc_stream_send(struct rpc_stream *stream, grpc_byte_buffer *message)
+rpc_stream_send(struct rpc_stream *stream, grpc_byte_buffer *message, enum rpc_stream_limit limit,
+                uint64_t most)
 {
     struct stream_batch batch;
     enum status status = STATUS_OK;
@@ -200,7 +236,7 @@ rpc_stream_send(struct rpc_stream *stream, grpc_byte_buffer *message)
     CHECK(!stream->finishing || stream->dead);
     if (stream->dead) {
         status = STATUS_CANCELLED;
-    } else if (stream->count >= RPC_STREAM_QUEUE_MAX) {
+    } else if (is_full(stream, message, limit, most)) {
         status = STATUS_RESOURCE_EXHAUSTED;
     } else {
         stream_push(stream, message);
@@ -259,15 +295,15 @@ rpc_stream_on_sent(struct rpc_stream *stream, size_t *waiting)
 void
 rpc_stream_drop(struct rpc_stream *stream)
 {
-    grpc_byte_buffer *dropped[QUEUE_PLACES];
-    size_t count = 0;
+    grpc_byte_buffer *dropped;
     pthread_mutex_lock(&stream->lock);
     stream->dead = true;
-    while (stream->count > 0)
-        dropped[count++] = stream_pop(stream);
+    while ((dropped = stream_pop(stream)) != NULL) {
+        pthread_mutex_unlock(&stream->lock);
+        grpc_byte_buffer_destroy(dropped);
+        pthread_mutex_lock(&stream->lock);
+    }
     pthread_mutex_unlock(&stream->lock);
-    for (size_t i = 0; i < count; i++)
-        grpc_byte_buffer_destroy(dropped[i]);
 }
 
 void
@@ -275,6 +311,11 @@ rpc_stream_end(struct rpc_stream *stream)
 {
     pthread_mutex_lock(&stream->lock);
     CHECK(stream->count == 0);
+    if (stream->capacity > QUEUE_KEPT_MAX) {
+        free(stream->queue);
+        stream->queue = NULL;
+        stream->capacity = 0;
+    }
     pthread_mutex_unlock(&stream->lock);
     grpc_byte_buffer_destroy(stream->sending);
     rpc_headers_release(&stream->initial); /* of a call that ended before it was opened */

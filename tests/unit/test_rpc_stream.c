@@ -180,6 +180,40 @@ TEST_CASE(test_full_queue_then_read)
     rig_stop(rig);
 }
 
+/* Many more messages than QUEUE_MAX wait, as their bytes are what is limited; one is always taken.
+ */
+TEST_CASE(test_full_by_bytes_then_read)
+{
+    enum { WAITING = 300, COST = BIG_BYTES + RPC_MESSAGE_COST };
+    struct rig *rig = rig_start(1, NULL);
+    struct caller caller;
+    caller_open(&caller, rig->unix_target, "/t.T/HoldStream");
+    caller_send(&caller, "q", 1);
+    struct rpc_call *call = held_call(rig, 0);
+    unsigned taken = 0;
+    enum status status;
+    do {
+        unsigned char message[BIG_BYTES] = {0};
+        memcpy(message, &taken, sizeof(taken));
+        const struct rpc_piece piece = {.data = message, .bytes = sizeof(message)};
+        uint64_t most = taken == 0 ? 0 : (uint64_t)WAITING * COST;
+        status = rpc_call_send_within(call, &piece, 1, most);
+        taken += status == STATUS_OK;
+    } while (status == STATUS_OK && taken < 10000);
+    assert_int_equal(status, STATUS_RESOURCE_EXHAUSTED);
+    assert_true(taken >= WAITING);
+    rig_end_held(rig, 0, STATUS_OK, NULL);
+    for (unsigned i = 0; i < taken; i++) {
+        unsigned seen;
+        assert_int_equal(caller_receive(&caller, &seen, sizeof(seen)), BIG_BYTES);
+        assert_int_equal(seen, i);
+    }
+    assert_int_equal(caller_receive(&caller, NULL, 0), -1);
+    assert_int_equal(caller_status(&caller), STATUS_OK);
+    caller_close(&caller);
+    rig_stop(rig);
+}
+
 TEST_CASE(test_full_queue_then_vanish)
 {
     struct rig *rig = rig_start(1, NULL);
