@@ -8,11 +8,16 @@
  *   fail CODE      fails with this code
  *   model          answers with the model's id
  *   other, type, rank, two, none   answers what no answer to a message is
+ *   emit N END     emits N messages of four bytes, their numbers, then END: answer (one more),
+ *                  nothing, fail, crash, other (a piece that is no message), endless, wide (as
+ *                  endless, of 100 KB), empty (a piece of no bytes, then one more), or the NAME of
+ *                  a `linger`, which is followed by nothing
  *
  * Params: folder, where all these files are; describe = message (the default), nothing, tensor.
  * A model whose key says "bytes":N takes messages of so many bytes alone.
  */
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +26,7 @@
 
 #include <shoal/modelet.h>
 
-enum { PATH_BYTES = 512, TEXT_BYTES = 128 };
+enum { PATH_BYTES = 512, TEXT_BYTES = 128, WIDE_BYTES = 100000 };
 
 #define BYTES "\"bytes\":"
 
@@ -100,6 +105,52 @@ give_bytes(struct shoal_batch *batch, struct shoal_item *item, int64_t bytes, co
 }
 
 static int32_t
+emit_number(struct shoal_batch *batch, struct shoal_item *item, uint32_t number, int64_t bytes)
+{
+    unsigned char *to = batch->host->output(item, "message", SHOAL_UINT8, 1, &bytes);
+    if (to == NULL)
+        return item->status;
+    memset(to, 0, (size_t)bytes);
+    memcpy(to, &number, sizeof(number));
+    return SHOAL_OK;
+}
+
+static int32_t
+emit(struct letters *self, struct shoal_batch *batch, struct shoal_item *item, const char *rest)
+{
+    char *end;
+    uint32_t count = (uint32_t)strtoul(rest, &end, 10);
+    end += *end == ' ';
+    int64_t bytes = strcmp(end, "wide") == 0 ? WIDE_BYTES : (int64_t)sizeof(count);
+    int is_endless = bytes == WIDE_BYTES || strcmp(end, "endless") == 0;
+    int32_t status = SHOAL_OK;
+    for (uint32_t i = 0; status == SHOAL_OK && (i < count || is_endless); i++) {
+        status = emit_number(batch, item, i, bytes);
+        if (status == SHOAL_OK)
+            status = batch->host->emit(item);
+    }
+    if (status != SHOAL_OK)
+        return status;
+    if (strcmp(end, "nothing") == 0)
+        return SHOAL_OK;
+    if (strcmp(end, "fail") == 0)
+        return batch->host->fail(item, SHOAL_ABORTED, "told to fail at last");
+    if (strcmp(end, "crash") == 0)
+        raise(SIGSEGV);
+    if (strcmp(end, "other") == 0 || strcmp(end, "empty") == 0) {
+        status = strcmp(end, "other") == 0 ? give(batch, item, "other", SHOAL_UINT8, 1)
+                                           : give_bytes(batch, item, 0, NULL);
+        if (status == SHOAL_OK)
+            status = batch->host->emit(item);
+    } else if (strcmp(end, "answer") != 0) {
+        if (!linger(self, batch, item, end))
+            return batch->host->fail(item, SHOAL_CANCELLED, "given up");
+        return SHOAL_OK;
+    }
+    return status == SHOAL_OK ? emit_number(batch, item, count, sizeof(count)) : status;
+}
+
+static int32_t
 perform(struct letters *self, const struct loaded *model, struct shoal_batch *batch,
         struct shoal_item *item)
 {
@@ -119,6 +170,8 @@ perform(struct letters *self, const struct loaded *model, struct shoal_batch *ba
         return SHOAL_OK;
     if (strcmp(text, "model") == 0 && model != NULL)
         return give_bytes(batch, item, (int64_t)strlen(model->id), model->id);
+    if (strcmp(text, "emit") == 0 && rest != NULL)
+        return emit(self, batch, item, rest);
     if (strcmp(text, "bytes") == 0 && rest != NULL)
         return give_bytes(batch, item, strtoll(rest, NULL, 10), NULL);
     if (strcmp(text, "fail") == 0 && rest != NULL)
@@ -216,6 +269,13 @@ letters_unload(void *instance, void *model)
     free(model);
 }
 
+static const void *
+letters_extension(const char *name)
+{
+    static const struct shoal_stream stream = {.struct_size = sizeof(stream)};
+    return strcmp(name, "stream") == 0 ? &stream : NULL;
+}
+
 const struct shoal_modelet shoal_modelet = {
     SHOAL_MODELET_HEADER,
     .abilities = SHOAL_RUNS_BATCHES | SHOAL_RUN_DURING_LOAD,
@@ -228,4 +288,5 @@ const struct shoal_modelet shoal_modelet = {
     .unload = letters_unload,
     .run = letters_run,
     .close = letters_close,
+    .extension = letters_extension,
 };

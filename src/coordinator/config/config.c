@@ -119,6 +119,14 @@ stage_free(struct config_stage *stage)
 }
 
 bool
+config_gives_pieces(const struct config_pipeline *pipeline)
+{
+    const char *collect = pipeline->stages[pipeline->stage_count - 1].collect;
+    bool is_unary = pipeline->method != NULL && collect != NULL && strcmp(collect, "refuse") != 0;
+    return pipeline->stream_bytes > 0 && !is_unary;
+}
+
+bool
 config_has_tls(const struct config_addresses *addresses, uint32_t index)
 {
     const char *tls = addresses->transports[index].tls;

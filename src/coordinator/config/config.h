@@ -126,6 +126,10 @@ struct config_addresses {
 
 bool config_has_tls(const struct config_addresses *addresses, uint32_t index);
 
+/* Whether the pipeline's callers may get answers in pieces. `collect` of the last stage says that
+ * its method is unary; of the Open Inference Protocol it is for other callers. */
+bool config_gives_pieces(const struct config_pipeline *pipeline);
+
 /* Limits of HTTP. */
 struct config_http {
     uint32_t connections_max; /* this and the next two: per service */

@@ -48,6 +48,9 @@ struct inbound_type {
      * two. The adapter tells when it has consumed it (dispatch_taken). NULL: calls of this adapter
      * take one answer. */
     void (*piece)(void *call, const struct rpc_piece *pieces, size_t piece_count);
+    /* The call is an rpc_call of RPC_SERVER_STREAM, to which the mesh sends messages ahead of the
+     * end by itself. */
+    bool is_server_stream;
 };
 
 struct inbound {

@@ -129,6 +129,21 @@ sink_fail(void *call, enum status status, const char *text)
     rpc_call_finish(call, status, text);
 }
 
+/* Of a method that may answer with a stream. */
+static enum status
+sink_piece(void *call, const struct rpc_piece *pieces, size_t piece_count, uint64_t unread_max)
+{
+    return rpc_call_send_within(call, pieces, piece_count, unread_max);
+}
+
+static void
+sink_finish(void *call, const struct rpc_piece *pieces, size_t piece_count)
+{
+    (void)pieces;
+    (void)piece_count;
+    rpc_call_finish(call, STATUS_OK, NULL);
+}
+
 /* Ends a call that nobody has taken. */
 static void
 refuse(struct front *front, const struct submission *submission, const struct error *error)
@@ -153,15 +168,20 @@ sink_refused(const struct submission *submission, const struct error *error)
 static const struct request_sink sink = {
     .tagged = sink_tagged, .reply = sink_reply, .fail = sink_fail, .refused = sink_refused};
 
-static const struct inbound_type call_type = {
-    .metadata = metadata,
-    .walk = walk,
-    .names = names,
-    .address = address,
-    .sink = &sink,
-    .answer = sink_answer,
-    .refuse = sink_refuse,
-};
+static const struct request_sink stream_sink = {.tagged = sink_tagged,
+                                                .reply = sink_reply,
+                                                .piece = sink_piece,
+                                                .finish = sink_finish,
+                                                .fail = sink_fail,
+                                                .refused = sink_refused};
+
+#define CALL_TYPE                                                                                  \
+    .metadata = metadata, .walk = walk, .names = names, .address = address, .answer = sink_answer, \
+    .refuse = sink_refuse
+
+static const struct inbound_type call_type = {CALL_TYPE, .sink = &sink};
+static const struct inbound_type stream_type = {CALL_TYPE, .sink = &stream_sink,
+                                                .is_server_stream = true};
 
 /* Within its callback. */
 static struct inbound
@@ -189,6 +209,8 @@ take_request(struct front *front, const struct front_method *bound,
     struct error error;
     error_clear(&error);
     struct inbound inbound = inbound_of(call, message);
+    if (bound != NULL && bound->method.may_stream)
+        inbound.type = &stream_type;
     inbound.trace = tracer == NULL ? NULL : trace_call_begin(tracer, origin, call);
     struct submission submission = dispatch_submission(&inbound, &current_thread->builder);
     submission.context = front;
@@ -386,6 +408,14 @@ on_any_sent(void *context, uint64_t tag, size_t waiting)
     mesh_node_sent(front->options.node.mesh, tag);
 }
 
+/* Of another node's answer. */
+static void
+on_bound_sent(void *context, uint64_t tag, size_t waiting)
+{
+    if (tag_is_pending(tag))
+        on_any_sent(context, tag, waiting);
+}
+
 static void
 on_infer_cancel(void *context, uint64_t tag)
 {
@@ -509,12 +539,15 @@ collect_methods(struct front *front)
     front->methods = calloc(front->method_count, sizeof(*front->methods));
     CHECK(front->methods != NULL);
     memcpy(front->methods, methods, own * sizeof(*methods));
-    for (uint32_t i = 0; i < front->bound_count; i++)
-        front->methods[own + i] = (struct rpc_method){.path = front->bound[i].method.path,
-                                                      .kind = RPC_UNARY,
-                                                      .hot = i < HOT_BOUND_MAX,
-                                                      .on_message = on_bound,
-                                                      .on_cancel = on_infer_cancel};
+    for (uint32_t i = 0; i < front->bound_count; i++) {
+        const struct pipeline_method *bound = &front->bound[i].method;
+        front->methods[own + i] =
+            (struct rpc_method){.path = bound->path,
+                                .kind = bound->may_stream ? RPC_SERVER_STREAM : RPC_UNARY,
+                                .hot = i < HOT_BOUND_MAX,
+                                .on_message = on_bound,
+                                .on_cancel = on_infer_cancel};
+    }
     struct rpc_method *next = front->methods + own + front->bound_count;
     for (size_t i = 0; i < triton; i++)
         *next++ = (struct rpc_method){
@@ -611,6 +644,7 @@ server_options(struct front *front)
         .method_count = front->method_count,
         .any = mesh_node_takes_any(front->options.node.mesh) ? &any_method : NULL,
         .on_sent = on_stream_sent,
+        .on_server_stream_sent = on_bound_sent,
         .is_for_any = stream_is_for_any,
         .on_unknown = on_unknown,
         .tls = front->options.tls,

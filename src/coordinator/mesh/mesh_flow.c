@@ -15,10 +15,10 @@ struct mesh_flow {
     bool is_opened;            /* the initial metadata are sent */
     bool waits_for_room;       /* the caller's next message is not asked for yet */
     uint64_t out;              /* of the request, not taken yet */
+    pthread_mutex_t lock;      /* guards the next members, and is held while the call is used */
     uint64_t costs[COSTS_MAX]; /* of the answer, not taken by the transport yet, in their order */
     uint32_t cost_first;
     uint32_t cost_count;
-    pthread_mutex_t lock; /* guards the next members, and is held while the call is used */
     bool is_claimed;
     struct mesh_flow_bytes bytes;
 };
@@ -141,10 +141,12 @@ mesh_flow_bytes(const struct mesh_flow *flow)
 void
 mesh_flow_sent(struct mesh_flow *flow)
 {
+    pthread_mutex_lock(&flow->lock);
     CHECK(flow->cost_count > 0);
     uint64_t cost = flow->costs[flow->cost_first];
     flow->cost_first = (flow->cost_first + 1) % COSTS_MAX;
     flow->cost_count--;
+    pthread_mutex_unlock(&flow->lock);
     peer_flow_taken(&flow->flow, cost);
 }
 
@@ -192,9 +194,11 @@ mesh_flow_create(const struct mesh_flow_options *options)
     flow->later.run = at_end_of_step;
     CHECK(pthread_mutex_init(&flow->lock, NULL) == 0);
     peer_flow_init(&flow->flow, options->request, PEER_FLOW_WINDOW_BYTES);
-    flow->flow.is_closed = options->type != NULL || options->request->is_empty;
+    flow->has_begun = options->is_complete;
+    flow->flow.is_closed =
+        options->type != NULL || options->is_complete || options->request->is_empty;
     flow->flow.is_awaited = options->is_awaited;
-    if (options->type != NULL)
+    if (options->type != NULL || options->is_complete)
         return flow;
     if (!options->is_awaited)
         rpc_queue_later(options->queue, &flow->later);

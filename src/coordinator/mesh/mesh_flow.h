@@ -9,8 +9,8 @@
  * Or between an adapter that takes the answer in pieces (entry/inbound.h) and a peer_flow: then the
  * call is complete at once.
  *
- * Threads. mesh_flow_claim on any, the rest on the thread of the call's queue; of an adapter all on
- * any.
+ * Threads. mesh_flow_claim and, of a pipeline's answer, mesh_flow_part on any, the rest on the
+ * thread of the call's queue; of an adapter all on any.
  */
 #pragma once
 
@@ -23,8 +23,9 @@ struct mesh_flow_options {
     struct peer_request *request;    /* gets the flow; may be is_empty */
     const struct inbound_type *type; /* of an adapter; the next four are not used then, but: */
     void *inbound;                   /* its call */
-    bool is_awaited;                 /* its first message has not come: mesh_flow_begin follows */
     struct rpc_call *call;
+    bool is_complete;             /* of RPC_SERVER_STREAM: no more comes; the rest is not used */
+    bool is_awaited;              /* its first message has not come: mesh_flow_begin follows */
     struct rpc_queue *queue;      /* of the call */
     void (*begin)(void *context); /* once, unless mesh_flow_stop was first */
     void *context;

@@ -40,7 +40,7 @@ struct native_try {
     struct peer_request *request;
     uint32_t number;
     int64_t begun_ns;
-    struct mesh_pieces *pieces; /* NULL: it has one answer */
+    struct mesh_pieces *pieces; /* NULL: it has one message */
     /* Of one that waits for its first message: */
     char *model;
     int64_t deadline_ns;
@@ -95,7 +95,7 @@ static void
 tell(struct native_try *tried, const struct rpc_answer *answer)
 {
     struct runner_end end = {.end = MESH_END_OK};
-    if (tried->pieces == NULL) /* their reader decides how long it takes */
+    if (!mesh_pieces_has_begun(tried->pieces)) /* its reader decides how long it takes */
         end.took_us = (uint64_t)((clock_now_ns() - tried->begun_ns) / NS_PER_US);
     tried->request->type->on_ended(tried->request, tried->number, &end, answer);
     try_free(tried);
@@ -183,13 +183,33 @@ sink_fail(void *call, enum status status, const char *text)
 static const struct request_sink native_sink = {
     .tagged = sink_tagged, .reply = sink_reply, .fail = sink_fail, .of_mesh = true};
 
-/* Of a call whose owner takes pieces. It knows an end without outputs by the message. */
+/* A pipeline's own method ends without a message; of ModelInfer the owner knows the end by one
+ * without outputs. */
+static void
+sink_finish(void *call, const struct rpc_piece *pieces, size_t piece_count)
+{
+    const struct native_try *tried = call;
+    struct rpc_answer answer = {.status = STATUS_OK};
+    CHECK(submitting == NULL);
+    if (strcmp(tried->request->method, INBOUND_INFER) == 0)
+        sink_reply(call, pieces, piece_count);
+    else
+        tell_in_order(call, &answer);
+}
+
+/* Of a call whose owner takes pieces. */
 static const struct request_sink pieces_sink = {.tagged = sink_tagged,
                                                 .reply = sink_reply,
                                                 .piece = sink_piece,
-                                                .finish = sink_reply,
+                                                .finish = sink_finish,
                                                 .fail = sink_fail,
                                                 .of_mesh = true};
+
+static const struct request_sink *
+sink_of(const struct native_try *tried)
+{
+    return tried->pieces != NULL ? &pieces_sink : &native_sink;
+}
 
 /* ---- as a call that came in: its request has what the first node has passed on ---- */
 
@@ -322,35 +342,30 @@ sink_send(void *context, const struct rpc_piece *pieces, size_t piece_count,
     return pieces == NULL ? STATUS_OK : error_set(error, STATUS_INVALID_ARGUMENT, ONE_MESSAGE);
 }
 
-/* Nothing comes back ahead of the end. */
-static void
-sink_taken(void *context, uint64_t cost)
-{
-    (void)context;
-    (void)cost;
-}
+static const struct peer_flow_sink one_message = {sink_send, mesh_pieces_taken,
+                                                  PEER_FLOW_WINDOW_BYTES};
 
-static const struct peer_flow_sink one_message = {sink_send, sink_taken, PEER_FLOW_WINDOW_BYTES};
-static const struct peer_flow_sink one_in_pieces = {sink_send, mesh_pieces_taken,
-                                                    PEER_FLOW_WINDOW_BYTES};
+/* Before the flow is attached. */
+static void
+take_pieces(struct native_try *tried)
+{
+    tried->pieces =
+        mesh_pieces_create(&(struct mesh_pieces_options){tried->request, on_end_of_pieces, tried});
+}
 
 /* A request with a flow: what waits behind its first message is too much, and so is what comes. */
 static enum status
 take_flow(struct native_try *tried, struct error *error)
 {
     struct peer_request *request = tried->request;
-    bool in_pieces = request->flow != NULL && strcmp(request->method, PEER_FLOW_INFER) == 0;
     bool closed;
     if (request->is_empty)
         return error_set(error, STATUS_INVALID_ARGUMENT, NO_MESSAGE);
-    if (in_pieces)
-        tried->pieces =
-            mesh_pieces_create(&(struct mesh_pieces_options){request, on_end_of_pieces, tried});
+    if (request->flow == NULL)
+        return STATUS_OK;
+    take_pieces(tried);
     struct peer_flow_kept *kept =
-        request->flow == NULL
-            ? NULL
-            : peer_flow_attach(request->flow, PEER_FLOW_CLOSED,
-                               in_pieces ? &one_in_pieces : &one_message, request, &closed);
+        peer_flow_attach(request->flow, PEER_FLOW_CLOSED, &one_message, request, &closed);
     if (kept == NULL)
         return STATUS_OK;
     while (kept != NULL)
@@ -387,7 +402,7 @@ serve_late(struct native_try *tried)
     uint32_t number = tried->number;
     struct submission submission = {
         .deadline_ns = tried->deadline_ns,
-        .sink = &native_sink,
+        .sink = sink_of(tried),
         .call = tried,
         .builder = &native->late_builder,
         .caller = tried->caller,
@@ -438,7 +453,7 @@ on_message_there(void *context)
     serve_late(context);
 }
 
-static const struct peer_flow_sink awaited_message = {awaited_send, sink_taken,
+static const struct peer_flow_sink awaited_message = {awaited_send, mesh_pieces_taken,
                                                       PEER_FLOW_WINDOW_BYTES};
 
 /* The core counts the try, so the model stays; the pipeline hears of it when it has a message. */
@@ -451,6 +466,7 @@ await_message(struct native_try *tried, const struct runner_attempt *attempt, ui
     CHECK(tried->model != NULL);
     tried->deadline_ns = attempt->deadline_ns;
     tried->caller = caller;
+    take_pieces(tried);
     (void)await_exchange(request, tried);
     struct peer_flow_kept *kept =
         peer_flow_attach(request->flow, PEER_FLOW_AWAITED, &awaited_message, request, &closed);
@@ -501,7 +517,7 @@ native_serve(struct native *native, struct peer_request *request,
     }
     struct submission submission = {
         .deadline_ns = attempt->deadline_ns,
-        .sink = tried->pieces != NULL ? &pieces_sink : &native_sink,
+        .sink = sink_of(tried),
         .call = tried,
         .builder = &native->builder,
         .caller = origin->caller,

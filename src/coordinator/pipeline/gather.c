@@ -131,8 +131,11 @@ answer_result(struct lane *lane, struct request *request, const struct payload_v
     struct oip_pieces out;
     struct error error;
     error_clear(&error);
-    enum status status;
-    if (lane->takes_messages) {
+    enum status status = STATUS_OK;
+    bool is_end = request->streams && view->tensor_count == 0;
+    if (lane->takes_messages && is_end) {
+        out.count = out.lent_count = 0;
+    } else if (lane->takes_messages) {
         status = raw_message_reply(view, request_release, request, out.pieces, &out.count, &error);
         out.lent_count = status == STATUS_OK ? out.count : 0;
     } else {
@@ -148,7 +151,7 @@ answer_result(struct lane *lane, struct request *request, const struct payload_v
     }
     atomic_store_explicit(&request->holds, (uint32_t)out.lent_count + 1, memory_order_relaxed);
     int64_t took_ns = count_answer(request, STATUS_OK, bytes_of(out.pieces, out.count));
-    if (request->streams && view->tensor_count == 0)
+    if (is_end)
         request->sink->finish(request->call, out.pieces, out.count);
     else
         request->sink->reply(request->call, out.pieces, out.count);
@@ -242,6 +245,8 @@ answer_broken_off(struct request *request)
     answer_failure(request, request->stream_status,
                    request->stream_status == STATUS_RESOURCE_EXHAUSTED
                        ? "the caller reads too slowly: more of the answer than stream_mib is unread"
+                   : request->lane->takes_messages && request->stream_status == STATUS_INTERNAL
+                       ? "each piece must be one output, \"message\" UINT8 of one dimension"
                        : "a piece of the answer could not be sent");
 }
 

@@ -188,6 +188,7 @@ lane_open(struct lane *lane, struct pipeline *pipeline, struct generation *gener
         (struct oip_model_info){.name = pipeline->name, .version = "1", .platform = lane->platform};
     lane->platform[0] = '\0';
     lane->takes_messages = pipeline_method(pipeline).path != NULL;
+    lane->gives_pieces = config_gives_pieces(generation->config);
     if (lane->takes_messages)
         describe_method(lane);
     lane->specs = NULL;

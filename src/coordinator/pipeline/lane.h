@@ -206,6 +206,7 @@ struct lane {
     struct request *requests; /* one per slot */
     struct oip_model_info info;
     bool takes_messages;            /* whole messages, in and out: the pipeline has a method */
+    bool gives_pieces;              /* to callers that take them */
     struct handshake_tensor *specs; /* `info` points into it */
     char platform[HANDSHAKE_NAME_BYTES];
     _Atomic uint64_t dead_stages; /* bit i: stage i has no worker and none will come soon */

@@ -2,6 +2,7 @@
 #include "coordinator/pipeline/pieces.h"
 
 #include "coordinator/pipeline/pipeline.h"
+#include "coordinator/protocol/raw_message.h"
 #include "shm/slot.h"
 
 enum { PIECES_PER_TURN = 64 };
@@ -9,8 +10,7 @@ enum { PIECES_PER_TURN = 64 };
 void
 pieces_admit(struct lane *lane, struct request *request, struct shm_ticket ticket)
 {
-    request->streams = request->sink->piece != NULL && lane->region.layout.plan.pieces != 0 &&
-                       !lane->takes_messages;
+    request->streams = request->sink->piece != NULL && lane->gives_pieces;
     if (!request->streams)
         return;
     request->stream_status = STATUS_OK;
@@ -61,9 +61,13 @@ send_piece(struct lane *lane, struct request *request, const struct payload_view
     struct oip_model_info info = lane->info;
     struct oip_pieces out;
     struct error error = ERROR_NONE;
+    enum status status;
     if (request->model != NULL)
         info = lane->pipeline->options.models->info(lane, request->model);
-    enum status status = oip_encode_response(request->oip, &info, view, NULL, &out, &error);
+    if (lane->takes_messages)
+        status = raw_message_reply(view, NULL, NULL, out.pieces, &out.count, &error);
+    else
+        status = oip_encode_response(request->oip, &info, view, NULL, &out, &error);
     if (status == STATUS_OK)
         status = request->sink->piece(request->call, out.pieces, out.count,
                                       lane->generation->config->stream_bytes);

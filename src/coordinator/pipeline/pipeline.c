@@ -700,8 +700,9 @@ pipeline_find(struct pipeline *const *pipelines, uint32_t count, const char *nam
 struct pipeline_method
 pipeline_method(const struct pipeline *pipeline)
 {
-    const struct config_pipeline *config = pipeline->options.config; /* a reload changes neither */
-    return (struct pipeline_method){config->method, config->id_path, config->id_path_count};
+    const struct config_pipeline *config = pipeline->options.config; /* not a reload's */
+    return (struct pipeline_method){config->method, config->id_path, config->id_path_count,
+                                    config_gives_pieces(config)};
 }
 
 struct lane *

@@ -146,6 +146,7 @@ struct pipeline_method {
     const char *path; /* "/package.Service/Method" */
     const uint32_t *id_path;
     uint32_t id_path_count; /* 0: only metadata names the model */
+    bool may_stream;        /* by the configuration that the node began with */
 };
 struct pipeline_method pipeline_method(const struct pipeline *pipeline);
 

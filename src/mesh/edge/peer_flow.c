@@ -167,7 +167,7 @@ peer_flow_detach(struct peer_flow *flow, const struct runner_end *end,
     flow->sink = NULL;
     flow->has_begun = false;
     bool is_committed = flow->is_committed;
-    uint32_t parts = strcmp(flow->request->method, PEER_FLOW_INFER) == 0 ? flow->parts : 0;
+    uint32_t parts = flow->is_closed ? flow->parts : 0; /* a dialogue's are no pieces */
     pthread_mutex_unlock(&flow->lock);
     if (end->end == MESH_END_OK || !is_committed)
         return;

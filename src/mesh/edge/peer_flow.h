@@ -14,8 +14,8 @@
  * that fails is the end of the call.
  *
  * Threads. Everything runs on the thread of the request's queue, except peer_flow_attach and
- * _shape, which come with a try, UNDER THE LOCK of the runner, on any thread, and, of
- * PEER_FLOW_INFER, peer_flow_part and _taken: on any. A sink's functions are called without the
+ * _shape, which come with a try, UNDER THE LOCK of the runner, on any thread, and, of a pipeline's
+ * answer, peer_flow_part and _taken: on any. A sink's functions are called without the
  * flow's lock; sinks lock before they attach, so messages sent meanwhile come later.
  */
 #pragma once
@@ -44,7 +44,7 @@ struct peer_flow_sink {
      * OK, with the text for the caller, is the end of the call: the owner ends it. */
     enum status (*send)(void *context, const struct rpc_piece *pieces, size_t piece_count,
                         enum peer_flow_next next, struct error *error);
-    /* The owner has consumed so much of the answer. Of PEER_FLOW_INFER on any thread. */
+    /* The owner has consumed so much of the answer. Of a pipeline's on any thread. */
     void (*taken)(void *context, uint64_t cost);
     uint32_t window_bytes; /* of the request's messages after the first */
 };
