@@ -15,7 +15,7 @@
 #include "coordinator/mesh/mesh_pieces.h"
 #include "mesh/edge/peer_flow.h"
 
-enum { PIECES = 4000, BYTES = 8, UNREAD_MAX = 40 * BYTES };
+enum { PIECES = 4000, BYTES = 8, COST = BYTES + MESH_PIECE_COST, UNREAD_MAX = 40 * COST };
 enum { WINDOW_PIECES = PEER_FLOW_WINDOW_BYTES / (BYTES + PEER_FLOW_MESSAGE_BYTES) + 1 };
 
 struct owner {
@@ -25,7 +25,7 @@ struct owner {
     _Atomic uint64_t came; /* of pieces */
     unsigned ends;
     enum status status;
-    char text[80];
+    char text[128];
     uint64_t last; /* the end's message */
 };
 
@@ -118,10 +118,11 @@ TEST_CASE(test_window_and_bound)
     while (number < PIECES && put(&owner, number) == STATUS_OK)
         number++;
     assert_int_equal(atomic_load(&owner.came), WINDOW_PIECES);
-    assert_int_equal(number, WINDOW_PIECES + UNREAD_MAX / BYTES);
+    assert_int_equal(number, WINDOW_PIECES + UNREAD_MAX / COST);
     assert_int_equal(put(&owner, number), STATUS_RESOURCE_EXHAUSTED);
+    assert_false(mesh_pieces_is_crowded(owner.pieces)); /* its own limit */
     assert_true(end(&owner, STATUS_RESOURCE_EXHAUSTED, "too slow", 0));
-    take(&owner, UNREAD_MAX / BYTES - 1);
+    take(&owner, UNREAD_MAX / COST - 1);
     assert_int_equal(owner.ends, 0);
     take(&owner, 1);
     assert_int_equal(atomic_load(&owner.came), number);
@@ -166,11 +167,14 @@ TEST_CASE(test_all_of_the_node_hold_so_much)
         most++;
     assert_int_equal(most, MESH_PIECES_HELD_MAX >> 20);
     assert_int_equal(put_large(&owner[1], MESH_PIECES_HELD_MAX), STATUS_OK); /* one in any case */
+    assert_false(mesh_pieces_is_crowded(owner[1].pieces));
     assert_int_equal(put_large(&owner[1], MESH_PIECES_HELD_MAX), STATUS_RESOURCE_EXHAUSTED);
+    assert_true(mesh_pieces_is_crowded(owner[1].pieces));
     assert_int_equal(put_large(&owner[1], MESH_PIECES_HELD_MAX + ((uint64_t)2 << 20)), STATUS_OK);
     assert_true(end(&owner[1], STATUS_OK, "", 0)); /* nor is there room for its message */
     mesh_pieces_cancel(&owner[1].request);
     assert_int_equal(owner[1].status, STATUS_RESOURCE_EXHAUSTED);
+    assert_string_equal(owner[1].text, MESH_PIECES_CROWDED);
     mesh_pieces_cancel(&owner[0].request);
     assert_int_equal(put_large(&owner[2], MESH_PIECES_HELD_MAX), STATUS_OK);
     assert_int_equal(put_large(&owner[2], MESH_PIECES_HELD_MAX), STATUS_OK);

@@ -171,6 +171,8 @@ static void
 sink_fail(void *call, enum status status, const char *text)
 {
     struct native_try *tried = call;
+    if (status == STATUS_RESOURCE_EXHAUSTED && mesh_pieces_is_crowded(tried->pieces))
+        text = MESH_PIECES_CROWDED;
     if (submitting == NULL) {
         notify_failure(tried, status, text);
     } else if (submitting->tried == tried) {

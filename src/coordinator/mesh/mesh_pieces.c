@@ -28,7 +28,8 @@ struct mesh_pieces {
     uint64_t out;     /* cost of those passed on, not consumed */
     bool has_begun;   /* one was passed on */
     bool is_cancelled;
-    bool has_end; /* it waits: */
+    bool is_crowded; /* one was refused because all answers of the node hold so much */
+    bool has_end;    /* it waits: */
     enum status status;
     char *text;
     struct piece_copy *message; /* NULL: none */
@@ -55,7 +56,7 @@ hold(const struct piece_copy *copy, uint64_t held_max)
     pthread_mutex_lock(&find_lock);
     bool is_room = held < held_max;
     if (is_room)
-        held += sizeof(*copy) + copy->bytes;
+        held += MESH_PIECE_COST + copy->bytes;
     pthread_mutex_unlock(&find_lock);
     return is_room;
 }
@@ -64,7 +65,7 @@ static void
 let_go(const struct piece_copy *copy)
 {
     pthread_mutex_lock(&find_lock);
-    held -= sizeof(*copy) + copy->bytes;
+    held -= MESH_PIECE_COST + copy->bytes;
     pthread_mutex_unlock(&find_lock);
 }
 
@@ -132,7 +133,7 @@ pump(struct mesh_pieces *pieces)
         pieces->first = copy->next;
         if (pieces->first == NULL)
             pieces->last = &pieces->first;
-        pieces->waiting -= copy->bytes;
+        pieces->waiting -= MESH_PIECE_COST + copy->bytes;
         pieces->out += peer_flow_cost(copy->bytes);
         pieces->has_begun = true;
         let_go(copy);
@@ -197,19 +198,32 @@ mesh_pieces_put(struct mesh_pieces *pieces, const struct rpc_piece *of_piece, si
     bool is_first = pieces->first == NULL;
     if (pieces->is_cancelled) {
         status = STATUS_CANCELLED;
-    } else if ((!is_first && pieces->waiting + copy->bytes > unread_max) ||
-               !hold(copy, is_first ? UINT64_MAX : held_max)) {
+    } else if (!is_first && pieces->waiting + MESH_PIECE_COST + copy->bytes > unread_max) {
         status = STATUS_RESOURCE_EXHAUSTED;
+    } else if (!hold(copy, is_first ? UINT64_MAX : held_max)) {
+        status = STATUS_RESOURCE_EXHAUSTED;
+        pieces->is_crowded = true;
     } else {
         *pieces->last = copy;
         pieces->last = &copy->next;
-        pieces->waiting += copy->bytes;
+        pieces->waiting += MESH_PIECE_COST + copy->bytes;
         pump(pieces);
     }
     pthread_mutex_unlock(&pieces->lock);
     if (status != STATUS_OK)
         free(copy);
     return status;
+}
+
+bool
+mesh_pieces_is_crowded(struct mesh_pieces *pieces)
+{
+    if (pieces == NULL)
+        return false;
+    pthread_mutex_lock(&pieces->lock);
+    bool is_crowded = pieces->is_crowded;
+    pthread_mutex_unlock(&pieces->lock);
+    return is_crowded;
 }
 
 bool
@@ -227,7 +241,6 @@ mesh_pieces_has_begun(struct mesh_pieces *pieces)
 static void
 keep_end(struct mesh_pieces *pieces, const struct rpc_answer *answer)
 {
-    static const char slow[] = "the caller reads too slowly, and other answers fill this node";
     struct wire_span text = answer->text;
     struct piece_copy *message =
         answer->pieces == NULL ? NULL : copy_of(answer->pieces, answer->piece_count);
@@ -237,7 +250,7 @@ keep_end(struct mesh_pieces *pieces, const struct rpc_answer *answer)
         free(message);
         message = NULL;
         pieces->status = STATUS_RESOURCE_EXHAUSTED;
-        text = (struct wire_span){slow, sizeof(slow) - 1};
+        text = (struct wire_span){MESH_PIECES_CROWDED, sizeof(MESH_PIECES_CROWDED) - 1};
     }
     pieces->message = message;
     pieces->text = strndup(text.bytes > 0 ? text.data : "", text.bytes);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A pipeline's answer in pieces to a call of the mesh whose owner takes them (PEER_FLOW_INFER). A
+ * A pipeline's answer in pieces to a call of the mesh whose owner takes them: it has a flow. A
  * piece is passed on as it comes, one window ahead of the owner; the others wait here, copied, at
  * most the pipeline's `stream_mib` of them. The end waits behind them. Beside one piece each, all
  * answers of the node hold MESH_PIECES_HELD_MAX, or one stream_mib: a caller may have any number of
@@ -13,7 +13,13 @@
 
 #include "mesh/edge/peers.h"
 
-enum { MESH_PIECES_HELD_MAX = 256 << 20 };
+enum {
+    MESH_PIECES_HELD_MAX = 256 << 20,
+    MESH_PIECE_COST = 32, /* of a piece that waits, beside its bytes */
+};
+#define MESH_PIECES_CROWDED                                                                        \
+    "the caller reads too slowly, and unread answers fill the 256 MiB that the serving node has "  \
+    "for them"
 
 struct mesh_pieces;
 
@@ -32,6 +38,9 @@ void mesh_pieces_destroy(struct mesh_pieces *pieces);
 /* As `piece` of a request_sink. */
 enum status mesh_pieces_put(struct mesh_pieces *pieces, const struct rpc_piece *of_piece,
                             size_t count, uint64_t unread_max) WARN_UNUSED;
+/* A piece was refused because of MESH_PIECES_HELD_MAX: the reason is MESH_PIECES_CROWDED, whatever
+ * the pipeline says. NULL: it was not. */
+bool mesh_pieces_is_crowded(struct mesh_pieces *pieces);
 /* The owner has been passed a piece, so the try must not be repeated. NULL: it has not. */
 bool mesh_pieces_has_begun(struct mesh_pieces *pieces);
 /* The request has ended. True: pieces wait, so the answer was copied, and on_end follows. */
