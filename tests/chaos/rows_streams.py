@@ -30,6 +30,8 @@ PROBE = pipeline("probe", stage("libprobe.so", workers=8, batch_size=4), slots=6
 class Asked:
     """A request, and what has come of its answer."""
 
+    known = BROKEN, POISON, NO_WORKER  # ends of it that a death explains
+
     def __init__(self, tag, draw):
         self.tag = tag
         self.pieces = draw.randrange(PIECES_MAX)
@@ -78,7 +80,7 @@ class Asked:
         if self.error == "":
             return None
         said = SENT.search(self.error)
-        if not any(re.search(known, self.error) for known in (BROKEN, POISON, NO_WORKER)):
+        if not any(re.search(known, self.error) for known in self.known):
             return f"failed: {self.error}"
         if self.got != (int(said[1]) if said else 0):
             return f"{self.got} pieces came: {self.error}"
@@ -87,6 +89,8 @@ class Asked:
 
 class Caller(threading.Thread):
     """Asks on one stream after another, and judges all that comes."""
+
+    model, asks = "probe", Asked
 
     def __init__(self, shoald, number, draw):
         super().__init__(daemon=True)
@@ -114,8 +118,8 @@ class Caller(threading.Thread):
         for _ in range(self.draw.randint(1, REQUESTS_MAX)):
             self.count += 1
             tag = self.number << 32 | self.count
-            requests[str(tag)] = one = Asked(tag, self.draw)
-            stream.send("probe", emission(one.pieces, one.ending, tag, one.pause_ms), id=str(tag))
+            requests[str(tag)] = one = self.asks(tag, self.draw)
+            stream.send(self.model, emission(one.pieces, one.ending, tag, one.pause_ms), id=str(tag))
         stream.half_close()
         for i, message in enumerate(stream.call):
             self.take(requests, message)

@@ -9,6 +9,7 @@ import time
 
 import networks
 import shoal_boosters
+from hop_streams import streams  # noqa: F401: a row
 from rig import percentile
 from shoal_cluster import MIB, Call, Cluster, Etcds, Traffic, models_config, zipf
 from shoal_fixture import BUILD, Shoald, node, pipeline, read_proc, stage, wait_until

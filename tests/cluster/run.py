@@ -39,6 +39,8 @@ ROWS = (
     ("etcd", f"{NONE_LOST} of what is loaded; the registry is right again",
      {"models": 24, "calls": 100, "seconds": 2, "cut_seconds": 2, "parted_seconds": 0},
      {"models": 60, "calls": 1000, "seconds": 300, "cut_seconds": 30, "parted_seconds": 20}),
+    ("streams", "0 pieces wrong, lost, crossed or doubled; nothing is left of a stream",
+     {"kills": 12, "every": 4}, {"kills": 2000, "every": 20}),
     ("registry", "memory <= 48 MiB, ready within 2 s of processor time, at full length", {"models": 1000},
      {"models": 20000}),
 )
