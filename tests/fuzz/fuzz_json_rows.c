@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Any bytes as a request of KServe's v1 protocol, for one of a few models, which the first byte
- * chooses. An accepted body has the tensors that the model declares; given back as an answer, it is
- * JSON that a library reads, with as many predictions as there were rows, and these are the same
- * rows when they are sent again. ctest: libs=jansson
+ * Any bytes as a request of KServe's v1 protocol, or of Triton's generate extension, for one of a
+ * few models; the first byte chooses both. An accepted body of v1 has the tensors that the model
+ * declares; given back as an answer, it is JSON that a library reads, with as many predictions as
+ * there were rows, and these are the same rows when they are sent again. One of generate has
+ * declared tensors, each once, and its answer is an object with a member for each. ctest:
+ * libs=jansson
  */
 #include <jansson.h>
 #include <stdlib.h>
@@ -36,6 +38,8 @@ static const struct oip_model_info models[] = {
     {.name = "m", .version = "1", .inputs = pair, .input_count = 2},
 };
 
+enum { GENERATE = 0x80 }; /* in the first byte */
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 /* The tensors of a request as a response. */
@@ -62,23 +66,41 @@ give_back(struct bytes *out, const struct oip_request *request, const struct oip
         wire_append_run(out, 6, elements->spans[i].data, elements->spans[i].bytes);
 }
 
+static void
+check_inputs(const struct oip_json_ask *ask, const struct oip_request *request, int64_t *rows)
+{
+    const Inference__ModelInferRequest *message = request->message;
+    if (ask->rows_of != NULL) {
+        CHECK(message->n_inputs == ask->rows_of->input_count);
+        *rows = message->inputs[0]->shape[0];
+        return;
+    }
+    for (size_t i = 0; i < message->n_inputs; i++) {
+        uint32_t declared = 0;
+        for (uint32_t j = 0; j < ask->members_of->input_count; j++)
+            declared += strcmp(message->inputs[i]->name, ask->members_of->inputs[j].name) == 0;
+        CHECK(declared == 1);
+        for (size_t j = 0; j < i; j++)
+            CHECK(strcmp(message->inputs[i]->name, message->inputs[j]->name) != 0);
+    }
+    *rows = (int64_t)message->n_inputs;
+}
+
 /* The answer to the body; its `text` is empty if the body was refused. */
 static struct oip_json_answer
-trip(const struct oip_model_info *model, const char *body, size_t bytes, int64_t *rows)
+trip(const struct oip_json_ask *ask, int64_t *rows)
 {
-    const struct oip_json_ask ask = {"m", "", body, bytes, bytes, MESSAGE_BYTES, model, NULL};
     struct oip_json *json = NULL;
     struct oip_json_answer answer = {0};
     struct error error = ERROR_NONE;
-    if (oip_json_read(&ask, &json, &error) != STATUS_OK) {
+    if (oip_json_read(ask, &json, &error) != STATUS_OK) {
         CHECK(error.text[0] != '\0');
         return answer;
     }
     struct bytes out = {0};
     struct oip_request *request = oip_json_take_request(json);
     if (oip_validate(request, oip_json_elements(json), &error) == STATUS_OK) {
-        CHECK(request->message->n_inputs == model->input_count);
-        *rows = request->message->inputs[0]->shape[0];
+        check_inputs(ask, request, rows);
         give_back(&out, request, json);
         const struct wire_span span = {out.data, out.used};
         const struct wire_message response = {&span, 1, out.used};
@@ -93,23 +115,56 @@ trip(const struct oip_model_info *model, const char *body, size_t bytes, int64_t
     return answer;
 }
 
+static json_t *
+parse(const struct oip_json_answer *answer)
+{
+    json_t *parsed = json_loadb(answer->text.data, answer->text.used,
+                                JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, NULL);
+    CHECK(json_is_object(parsed));
+    return parsed;
+}
+
+static void
+check_generate(const struct oip_model_info *model, const struct oip_json_answer *answer,
+               int64_t inputs)
+{
+    json_t *parsed = parse(answer);
+    for (uint32_t i = 0; i < model->input_count; i++)
+        inputs -= json_object_get(parsed, model->inputs[i].name) != NULL;
+    CHECK(inputs == 0);
+    json_decref(parsed);
+}
+
 int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     if (size == 0)
         return 0;
     const struct oip_model_info *model = &models[data[0] % ARRAY_COUNT(models)];
+    const bool generates = (data[0] & GENERATE) != 0;
     int64_t rows = 0;
     int64_t rows_again = 0;
     char *body = malloc(size);
     CHECK(body != NULL);
     memcpy(body, data + 1, size - 1);
-    struct oip_json_answer first = trip(model, body, size - 1, &rows);
+    struct oip_json_ask ask = {.model = "m",
+                               .version = "",
+                               .body = body,
+                               .body_bytes = size - 1,
+                               .json_bytes = size - 1,
+                               .message_bytes_max = MESSAGE_BYTES,
+                               .rows_of = generates ? NULL : model,
+                               .members_of = generates ? model : NULL};
+    struct oip_json_answer first = trip(&ask, &rows);
     free(body);
     if (first.text.used == 0)
         return 0;
-    json_t *parsed = json_loadb(first.text.data, first.text.used,
-                                JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, NULL);
+    if (generates) {
+        check_generate(model, &first, rows);
+        oip_json_answer_fini(&first);
+        return 0;
+    }
+    json_t *parsed = parse(&first);
     json_t *predictions = json_object_get(parsed, "predictions");
     CHECK(json_is_array(predictions) && (int64_t)json_array_size(predictions) == rows);
     json_decref(parsed);
@@ -118,7 +173,9 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     CHECK(first.text.used > sizeof(key) && memcmp(first.text.data, key, sizeof(key) - 1) == 0);
     bytes_put_text(&again, "{\"instances\":");
     bytes_put(&again, first.text.data + sizeof(key) - 1, first.text.used - (sizeof(key) - 1));
-    struct oip_json_answer second = trip(model, again.data, again.used, &rows_again);
+    ask.body = again.data;
+    ask.body_bytes = ask.json_bytes = again.used;
+    struct oip_json_answer second = trip(&ask, &rows_again);
     CHECK(rows_again == rows && second.text.used == first.text.used);
     CHECK(memcmp(first.text.data, second.text.data, first.text.used) == 0);
     oip_json_answer_fini(&first);

@@ -11,6 +11,7 @@ import zlib
 
 CORPUS = pathlib.Path(__file__).parent / "corpus"
 MATRIX, TEXTS, ANY_RANK, PAIR = range(4)
+GENERATE = 0x80
 GZIP, DEFLATE = 0x41, 0x40  # limits of 8 KiB
 
 
@@ -36,6 +37,14 @@ SEEDS = {
         "pair-cut": rows(PAIR, '{"instances":[{"a":[1],"b'),
         "deep": rows(ANY_RANK, '{"instances":' + "[" * 40),
         "twice": rows(MATRIX, '{"instances":[[1,2]],"instances":[[1,2]]}'),
+        "generate-matrix": rows(GENERATE | MATRIX, x=[1, 2], id="7", parameters={"top_k": 3, "stream": False}),
+        "generate-text": rows(GENERATE | TEXTS, x="]\"\\ \u00e4", temperature=0.5),
+        "generate-pair": rows(GENERATE | PAIR, '{"\\u0061":[[1],[2]],"b":["x","}"]}'),
+        "generate-in-parameters": rows(GENERATE | PAIR, parameters={"a": 1, "b": ["x"]}),
+        "generate-any-rank": rows(GENERATE | ANY_RANK, x=[[[1, 2.5]]]),
+        "generate-twice": rows(GENERATE | MATRIX, '{"x":[1,2],"\\u0078":[3,4]}'),
+        "generate-deep": rows(GENERATE | ANY_RANK, '{"x":' + "[" * 40),
+        "generate-cut": rows(GENERATE | PAIR, '{"a":[1],"parameters":{"b'),
     },
     "http_inflate": {
         "gzip": bytes([GZIP]) + packed(b'{"inputs":[]}'),
