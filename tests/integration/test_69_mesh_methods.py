@@ -20,7 +20,7 @@ import grpc
 from shoal_fixture import main, pipeline, stage, wait_until
 from shoal_meshes import Etcd, Nodes
 from shoal_pupil import models
-from test_14_method_streams import CODE, LETTERS, WAIT_SECONDS, Stream, numbers
+from test_14_method_streams import CODE, LETTERS, WAIT_SECONDS, Stream, numbers, run_late
 from test_69_mesh_runtimes import Talk
 
 METHOD = LETTERS + "letters"
@@ -46,9 +46,6 @@ class Hop(unittest.TestCase):
         for channel in cls.ways.values():
             wait_until(lambda channel=channel: Stream(channel, "emit 1 answer", METHOD, metadata=M).read_all()[1]
                        is CODE.OK, "the node to see who may load the model")
-
-    def setUp(self):
-        self.addCleanup(self.check_given_back)
 
     def living(self):
         return [node for node in self.nodes.nodes.values() if node.process.poll() is None]
@@ -112,33 +109,38 @@ class Hop(unittest.TestCase):
 
     def test_deadline(self):
         for way in self.ways:
-            messages, code, _ = self.stream(f"emit 1 late-{way}", way, timeout=1).read_all()
-            self.assertEqual((numbers(messages), code), ([0], CODE.DEADLINE_EXCEEDED))
-            wait_until((self.server().folder / f"late-{way}.gave_up").exists, "the modelet to give up")
+            name = run_late(lambda message, seconds, way=way: self.stream(message, way, timeout=seconds))
+            wait_until((self.server().folder / f"{name}.gave_up").exists, "the modelet to give up")
 
     def test_a_caller_that_does_not_read(self):
-        for way in self.ways:
-            for message in ("emit 0 endless", "emit 0 wide"):
-                slow = self.server().pipeline_stat("letters")["streams_slow"]
-                stream = self.stream(message, way)
-                self.server().wait_stat("letters", lambda stat, slow=slow: stat["streams_slow"] == slow + 1,
-                                        "the answer to be given up")
-                for innocent in self.each("emit 40 answer"):
-                    self.assertEqual(numbers(innocent.read_all()[0]), list(range(41)))
-                messages, code, text = stream.read_all()
-                self.assertEqual(code, CODE.RESOURCE_EXHAUSTED)
-                self.assertIn("stream_mib", text)
-                self.assertEqual(numbers(messages), list(range(len(messages))))
+        for way, message in zip(self.ways, ("emit 0 endless", "emit 0 wide")):
+            slow = self.server().pipeline_stat("letters")["streams_slow"]
+            stream = self.stream(message, way)
+            self.server().wait_stat("letters", lambda stat, slow=slow: stat["streams_slow"] == slow + 1,
+                                    "the answer to be given up")
+            for innocent in self.each("emit 40 answer"):
+                self.assertEqual(numbers(innocent.read_all()[0]), list(range(41)))
+            messages, code, text = stream.read_all()
+            self.assertEqual(code, CODE.RESOURCE_EXHAUSTED)
+            self.assertIn("stream_mib", text)
+            self.assertEqual(numbers(messages), list(range(len(messages))))
 
     # ---- nodes that die ----
 
     def test_worker_dies(self):
+        server = self.server()
+        ready = len(server.all_workers())
         for stream in self.each("emit 3 crash"):
             messages, code, text = stream.read_all()
             self.assertEqual((numbers(messages), code), ([0, 1, 2], CODE.UNAVAILABLE))
             self.assertIn("(3 pieces of the answer were sent)", text)
+        wait_until(lambda: len(server.all_workers()) == ready + len(self.ways), "their successors")
+
+    def test_everything_is_given_back(self):
+        self.check_given_back()
 
     def test_killed(self):
+        self.addCleanup(self.check_given_back)
         server = self.server()
         for worker in server.workers("letters"):
             os.kill(worker.pid, signal.SIGSTOP)
