@@ -30,6 +30,7 @@ class Services:
         self.failing = None  # (status, code)
         self.role = "shoal-role"
         self.asked = []  # (method, path, headers, body)
+        self.roles = []  # that were asked for
         services = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -90,8 +91,9 @@ class Services:
                                 "SecretAccessKey": secret, "Expiration": expires})
 
     def assume(self, headers, form):
-        wanted = {"Action": ["AssumeRoleWithWebIdentity"], "Version": ["2011-06-15"], "RoleArn": [ARN],
+        wanted = {"Action": ["AssumeRoleWithWebIdentity"], "Version": ["2011-06-15"],
                   "RoleSessionName": ["shoald"], "WebIdentityToken": [WEB_TOKEN]}
+        self.roles.extend(form.pop("RoleArn"))
         if form != wanted or headers["content-type"] != "application/x-www-form-urlencoded":
             return 400, "<ErrorResponse><Error><Code>ValidationError</Code></Error></ErrorResponse>"
         (key, secret, token), expires = self.new_keys()
@@ -144,6 +146,20 @@ class TestWebIdentity(Case):
             self.take()
         self.assertEqual((len(self.services.asked), len(set(self.used()))), (1, 1))
         self.assertEqual(self.count("storage_hits"), 1)
+
+    def test_each_entry_has_its_own_role(self):
+        """Beside the node's; each with keys of its own, which are kept apart."""
+        for name in ("one", "two"):
+            (self.config / name).write_text(json.dumps({
+                "type": "s3", "role_arn": f"{ARN}/{name}", "endpoint_url": self.store.url, "region": REGION,
+                "bucket": "models"}))
+        for _ in range(2):
+            self.take()
+            for name in ("one", "two"):
+                self.load("m", "m", key={"storage_key": name})
+                self.unload("m")
+        self.assertEqual(self.services.roles, [ARN, f"{ARN}/one", f"{ARN}/two"])
+        self.assertEqual(len(set(self.used())), 3)
 
     def test_near_their_end(self):
         """A service that gives keys which end soon is asked every other second, not for each request."""

@@ -210,6 +210,49 @@ TEST_CASE(test_role_of_the_node)
     unsetenv("AWS_WEB_IDENTITY_TOKEN_FILE");
 }
 
+/* The entry resolves to that role; or, without one, is refused with that text. */
+static void
+expect_entry_role(const char *entry, const char *metadata, const char *role, const char *text)
+{
+    const struct storage_entry given = {"mine", entry};
+    const struct storage_source source = {"a/m", "{\"storage_key\": \"mine\"}"};
+    struct storage_entries *entries = entries_make(&given, 1);
+    const struct place_options options = {.given = entries, .metadata = metadata};
+    struct storage_place place = {0};
+    struct error error = ERROR_NONE;
+    enum status status = place_resolve(&options, &source, &place, &error);
+    assert_int_equal(status, role != NULL ? STATUS_OK : STATUS_FAILED_PRECONDITION);
+    if (role != NULL)
+        assert_string_equal(place.role, role);
+    else
+        assert_non_null(strstr(error.text, text));
+    place_fini(&place);
+    entries_free(entries);
+}
+
+TEST_CASE(test_role_of_an_entry)
+{
+#define ENTRY(more) "{\"type\": \"s3\", \"bucket\": \"b\", " more "}"
+    unsetenv("AWS_WEB_IDENTITY_TOKEN_FILE");
+    expect_entry_role(ENTRY("\"role_arn\": \"arn:x\""), NULL, NULL,
+                      "entry \"mine\" of storage-config has `role_arn`, and the node has no web "
+                      "identity: set its variable AWS_WEB_IDENTITY_TOKEN_FILE");
+    setenv("AWS_WEB_IDENTITY_TOKEN_FILE", "/token", 1);
+    expect_entry_role(ENTRY("\"role_arn\": \"arn:x\""), NULL, "arn:x", NULL);
+    expect_entry_role(ENTRY("\"role_arn\": \"arn:x\", \"access_key_id\": \"i\", "
+                            "\"secret_access_key\": \"s\""),
+                      NULL, NULL, "has keys and a role");
+    expect_entry_role(ENTRY("\"role_arn\": \"a\", \"credential_source\": \"b\""), NULL, NULL,
+                      "has `role_arn` and `credential_source`");
+    expect_entry_role(ENTRY("\"credential_source\": \"Environment\""), "http://m", NULL,
+                      "other than Ec2InstanceMetadata");
+    expect_entry_role(ENTRY("\"credential_source\": \"Ec2InstanceMetadata\""), NULL, NULL,
+                      "set its `storage_metadata`");
+    expect_entry_role(ENTRY("\"credential_source\": \"Ec2InstanceMetadata\""), "http://m",
+                      "http://m", NULL);
+    unsetenv("AWS_WEB_IDENTITY_TOKEN_FILE");
+}
+
 #define KEYS(expiration)                                                                           \
     "<R><Credentials><AccessKeyId>id</AccessKeyId><SecretAccessKey>s</SecretAccessKey>"            \
     "<SessionToken>t</SessionToken><Expiration>" expiration "</Expiration></Credentials></R>"
@@ -297,6 +340,7 @@ main(void)
         cmocka_unit_test(test_what_names_a_storage),
         cmocka_unit_test(test_s3_by_the_environment),
         cmocka_unit_test(test_role_of_the_node),
+        cmocka_unit_test(test_role_of_an_entry),
         cmocka_unit_test(test_answers_with_keys),
         cmocka_unit_test(test_shown_without_secrets),
         cmocka_unit_test(test_progress_is_shown_at_once_and_logged_now_and_then),

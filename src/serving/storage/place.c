@@ -9,6 +9,9 @@
  *      of the variables do not go to an endpoint that a key names.
  *  P4. An URI of s3:// whose key names no entry takes `default_s3` or a `default` of type s3, else
  *      the variables of AWS' tools, else the node's role, else requests are not signed.
+ *  P5. An entry of type s3 has keys, or a role, or neither. A role is `role_arn`, of the node's web
+ *      identity, or `credential_source`, the machine. The entry says nothing of the services that
+ *      give keys: they get the node's token, and are the node's alone.
  */
 #include "serving/storage/place.h"
 
@@ -346,6 +349,39 @@ variable(const char *name)
     return text != NULL && text[0] != '\0' ? copy(text) : NULL;
 }
 
+/* P5 */
+static enum status
+take_entry_role(const struct wish *wish, struct storage_place *place, struct error *error)
+{
+    char *arn = entry_text(wish, "role_arn");
+    char *source = entry_text(wish, "credential_source");
+    char *file = variable("AWS_WEB_IDENTITY_TOKEN_FILE");
+    const char *wrong = NULL;
+    bool has_role = arn != NULL || source != NULL;
+    if (has_role && (place->key_id != NULL || place->secret != NULL || place->token != NULL))
+        wrong = "has keys and a role: remove one of them";
+    else if (arn != NULL && source != NULL)
+        wrong = "has `role_arn` and `credential_source`: remove one of them";
+    else if (arn != NULL && file == NULL)
+        wrong = "has `role_arn`, and the node has no web identity: set its variable "
+                "AWS_WEB_IDENTITY_TOKEN_FILE";
+    else if (source != NULL && strcmp(source, "Ec2InstanceMetadata") != 0)
+        wrong =
+            "has a `credential_source` other than Ec2InstanceMetadata: name that, or `role_arn`";
+    else if (source != NULL && wish->metadata == NULL)
+        wrong = "has `credential_source`, and the node may ask no metadata service: set its "
+                "`storage_metadata`";
+    else if (has_role)
+        place->role = copy(arn != NULL ? arn : wish->metadata);
+    place->is_web_role = arn != NULL;
+    free(arn);
+    free(source);
+    free(file);
+    return wrong == NULL ? STATUS_OK
+                         : error_set(error, STATUS_FAILED_PRECONDITION,
+                                     "entry \"%s\" of storage-config %s", wish->name, wrong);
+}
+
 /* Of the node, which has no keys (role.c). */
 static void
 take_role(const struct wish *wish, struct storage_place *place)
@@ -361,19 +397,25 @@ take_role(const struct wish *wish, struct storage_place *place)
     free(file);
 }
 
-static void
-take_s3_credentials(const struct wish *wish, struct storage_place *place)
+static enum status
+take_s3_credentials(const struct wish *wish, struct storage_place *place, struct error *error)
 {
     bool is_entry = wish->entry != NULL;
     if (!is_entry && member(wish, "endpoint_url") != NULL)
-        return; /* P3 */
+        return STATUS_OK; /* P3 */
     place->key_id = is_entry ? entry_text(wish, "access_key_id") : variable("AWS_ACCESS_KEY_ID");
     place->secret =
         is_entry ? entry_text(wish, "secret_access_key") : variable("AWS_SECRET_ACCESS_KEY");
     place->token = is_entry ? entry_text(wish, "session_token") : variable("AWS_SESSION_TOKEN");
     place->authority = is_entry ? entry_text(wish, "certificate") : NULL;
-    if (!is_entry && place->key_id == NULL && place->secret == NULL)
+    if ((place->key_id == NULL) != (place->secret == NULL))
+        return error_set(error, STATUS_FAILED_PRECONDITION,
+                         "of `access_key_id` and `secret_access_key` only one is given");
+    if (is_entry)
+        return take_entry_role(wish, place, error);
+    if (place->key_id == NULL)
         take_role(wish, place);
+    return STATUS_OK;
 }
 
 /* It becomes part of a host's name and of a header, and a key may give it. */
@@ -456,11 +498,8 @@ resolve_s3(struct wish *wish, const char *path, bool is_uri, struct storage_plac
     size_t bytes = strlen(place->path);
     while (bytes > 0 && place->path[bytes - 1] == '/')
         place->path[--bytes] = '\0';
-    take_s3_credentials(wish, place);
-    if ((place->key_id == NULL) != (place->secret == NULL))
-        return error_set(error, STATUS_FAILED_PRECONDITION,
-                         "of `access_key_id` and `secret_access_key` only one is given");
-    return take_s3_endpoint(wish, place, error);
+    status = take_s3_credentials(wish, place, error);
+    return status == STATUS_OK ? take_s3_endpoint(wish, place, error) : status;
 }
 
 static enum status

@@ -26,9 +26,10 @@ struct storage_place {
     char *key_id; /* S3; NULL: requests are not signed */
     char *secret;
     char *token;
-    char *role; /* whose credentials those become, by role_renew; NULL: of none */
+    char *role; /* whose credentials those become, by role_renew: an ARN, or the URL of the
+                   machine's service; NULL: of none */
     uint64_t role_serial;
-    bool is_web_role;                 /* by AWS_ROLE_ARN */
+    bool is_web_role;                 /* `role` is an ARN */
     char *headers[PLACE_HEADERS_MAX]; /* HTTP: "Name: value", sent to the entry's origin alone */
     unsigned header_count;
     char *authority;          /* PEM: the CA of the server */

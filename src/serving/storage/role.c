@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Rules.
- *  C1. A place whose credentials are those of the node, which has no keys in its variables, has a
- *      role (place.c): of AWS_ROLE_ARN with AWS_WEB_IDENTITY_TOKEN_FILE, for whose token the
- *      security token service gives keys; else of the machine, whose metadata service has them
- *      (IMDSv2), if the node's configuration names it. Nothing is asked otherwise.
+ *  C1. A place may have a role (P4 and P5 in place.c): of an ARN, for which the security token
+ *      service gives keys for the token in AWS_WEB_IDENTITY_TOKEN_FILE; or of the machine, whose
+ *      metadata service has them (IMDSv2), if the node's configuration names it. Nothing is asked
+ *      otherwise. Beyond ROLES_MAX roles the one that is renewed first is forgotten.
  *  C2. Keys are asked for again RENEW_S before they expire. If that fails they are used until they
  *      expire, and the next attempt is RETRY_S later; it is AGAIN_S later if the new ones expire as
  *      soon, for a metadata service may give the same ones till then. With keys that will still do
@@ -28,13 +28,26 @@
 #include "serving/storage/sigv4.h"
 #include "serving/storage/tasks.h"
 
-enum { RENEW_S = 300, RETRY_S = 60, AGAIN_S = 2, PATIENCE_S = 10, TOKEN_BYTES_MAX = 64 << 10 };
+enum {
+    RENEW_S = 300,
+    RETRY_S = 60,
+    AGAIN_S = 2,
+    PATIENCE_S = 10,
+    TOKEN_BYTES_MAX = 64 << 10,
+    ROLES_MAX = 64,
+};
+
+struct role_state {
+    char *name; /* NULL: free */
+    struct role_keys keys;
+    uint64_t serial; /* of the keys, of all roles; 0: none yet */
+    int64_t retry_s; /* no attempt before, while keys are valid; 0: none was made */
+};
 
 struct role {
     pthread_mutex_t lock; /* never held over anything that may block */
-    struct role_keys keys;
-    uint64_t serial; /* of the keys; 0: none yet */
-    int64_t retry_s; /* no attempt before, while keys are valid; 0: none was made */
+    uint64_t serials;
+    struct role_state states[ROLES_MAX];
 };
 
 struct role *
@@ -48,7 +61,10 @@ role_create(void)
 void
 role_destroy(struct role *role)
 {
-    role_keys_fini(&role->keys);
+    for (size_t i = 0; i < ROLES_MAX; i++) {
+        role_keys_fini(&role->states[i].keys);
+        free(role->states[i].name);
+    }
     pthread_mutex_destroy(&role->lock);
     free(role);
 }
@@ -176,8 +192,8 @@ ask_token_service(const struct storage_job *job, struct role_keys *keys, struct 
         snprintf(url, sizeof(url), "https://sts.%s.amazonaws.com/", job->place.region);
     enum status status = read_token(variable("AWS_WEB_IDENTITY_TOKEN_FILE"), &token, error);
     if (status == STATUS_OK) {
-        put_field(&body, "Action=AssumeRoleWithWebIdentity&Version=2011-06-15&RoleArn=",
-                  variable("AWS_ROLE_ARN"));
+        put_field(&body,
+                  "Action=AssumeRoleWithWebIdentity&Version=2011-06-15&RoleArn=", job->place.role);
         put_field(&body, "&RoleSessionName=", session != NULL ? session : "shoald");
         put_field(&body, "&WebIdentityToken=", token.data);
         bytes_put_char(&body, '\0');
@@ -260,8 +276,31 @@ ask_metadata(const struct storage_job *job, struct role_keys *keys, struct error
 
 /* ---- keys ---- */
 
+/* Locked. */
+static struct role_state *
+state_of(struct role *role, const char *name)
+{
+    struct role_state *chosen = &role->states[0];
+    for (size_t i = 0; i < ROLES_MAX; i++) {
+        struct role_state *state = &role->states[i];
+        if (state->name == NULL || strcmp(state->name, name) == 0) {
+            chosen = state; /* free ones are behind all others */
+            break;
+        }
+        if (state->keys.expires_s < chosen->keys.expires_s)
+            chosen = state;
+    }
+    if (chosen->name != NULL && strcmp(chosen->name, name) == 0)
+        return chosen;
+    role_keys_fini(&chosen->keys);
+    free(chosen->name);
+    *chosen = (struct role_state){.name = strdup(name)};
+    CHECK(chosen->name != NULL);
+    return chosen;
+}
+
 static void
-give(const struct role *role, struct storage_place *place)
+give(const struct role_state *role, struct storage_place *place)
 {
     char **const to[] = {&place->key_id, &place->secret, &place->token};
     const char *const from[] = {role->keys.id, role->keys.secret, role->keys.token};
@@ -284,12 +323,13 @@ give_valid(struct role *role, struct storage_place *place, bool *is_valid)
 {
     int64_t now_s = time(NULL);
     pthread_mutex_lock(&role->lock);
-    *is_valid = role->serial > 0 && now_s < role->keys.expires_s;
-    bool will_do = *is_valid && (now_s < role->keys.expires_s - RENEW_S || now_s < role->retry_s);
+    struct role_state *state = state_of(role, place->role);
+    *is_valid = state->serial > 0 && now_s < state->keys.expires_s;
+    bool will_do = *is_valid && (now_s < state->keys.expires_s - RENEW_S || now_s < state->retry_s);
     if (will_do)
-        give(role, place);
+        give(state, place);
     else if (*is_valid)
-        role->retry_s = now_s + PATIENCE_S; /* one fetch asks, others go on */
+        state->retry_s = now_s + PATIENCE_S; /* one fetch asks, others go on */
     pthread_mutex_unlock(&role->lock);
     return will_do;
 }
@@ -326,15 +366,16 @@ role_renew(struct storage_job *job, struct error *error)
         return STATUS_OK;
     enum status status = ask(job, is_valid ? PATIENCE_S : 0, &keys, error);
     pthread_mutex_lock(&role->lock);
+    struct role_state *state = state_of(role, job->place.role);
     if (status == STATUS_OK) {
-        role_keys_fini(&role->keys);
-        role->keys = keys;
-        role->serial++;
+        role_keys_fini(&state->keys);
+        state->keys = keys;
+        state->serial = ++role->serials;
     }
-    bool is_left = role->serial > 0 && time(NULL) < role->keys.expires_s; /* C2 */
-    role->retry_s = time(NULL) + (status == STATUS_OK ? AGAIN_S : RETRY_S);
+    bool is_left = state->serial > 0 && time(NULL) < state->keys.expires_s; /* C2 */
+    state->retry_s = time(NULL) + (status == STATUS_OK ? AGAIN_S : RETRY_S);
     if (status == STATUS_OK || is_left)
-        give(role, &job->place);
+        give(state, &job->place);
     pthread_mutex_unlock(&role->lock);
     if (status == STATUS_OK || !is_left || status == STATUS_CANCELLED)
         return status;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Temporary credentials of the node's role, for S3 (rules in role.c). All fetches share them.
+ * Temporary credentials of roles, for S3 (rules in role.c). All fetches share them.
  * Threads of fetches.
  */
 #pragma once
