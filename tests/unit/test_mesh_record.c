@@ -131,6 +131,10 @@ TEST_CASE(bounds)
     record->model.bounds = (struct mesh_bounds){0};
     writes(&record->model, theirs[5], "{\"type\":\"t\",\"loader\":1,\"more\":1}");
     free(record);
+    record = read_ok("{\"type\":\"t\",\"maxCopies\":99999999999,\"minCopies\":4294967298}");
+    assert_int_equal(record->model.bounds.copies_min, INT32_MAX);
+    assert_int_equal(record->model.bounds.copies_max, INT32_MAX);
+    free(record);
     refused("{\"minCopies\":\"2\"}", "minCopies: a whole number is wanted, not a text");
     refused("{\"sizeUnits\":9999999999}", "sizeUnits: 9999999999 is more than 4294967295");
 }

@@ -135,17 +135,24 @@ read_scalars(json_t *root, struct mesh_model *model, struct error *error)
     return STATUS_OK;
 }
 
+/* More nodes than can be counted are as many as can. */
+static uint32_t
+at_most_int32(uint64_t number)
+{
+    return (uint32_t)(number < INT32_MAX ? number : INT32_MAX);
+}
+
 static enum status
 read_bounds(json_t *root, struct mesh_bounds *bounds, struct error *error)
 {
     uint64_t least = 0;
     uint64_t most = 0;
     uint64_t size = 0;
-    if (record_json_count(root, "minCopies", INT32_MAX, &least, error) != STATUS_OK ||
-        record_json_count(root, "maxCopies", INT32_MAX, &most, error) != STATUS_OK ||
+    if (record_json_count(root, "minCopies", INT64_MAX, &least, error) != STATUS_OK ||
+        record_json_count(root, "maxCopies", INT64_MAX, &most, error) != STATUS_OK ||
         record_json_count(root, "sizeUnits", UINT32_MAX, &size, error) != STATUS_OK)
         return error->status;
-    *bounds = (struct mesh_bounds){(uint32_t)least, (uint32_t)most, (uint32_t)size};
+    *bounds = (struct mesh_bounds){at_most_int32(least), at_most_int32(most), (uint32_t)size};
     return STATUS_OK;
 }
 

@@ -219,12 +219,15 @@ object_write(struct serving_object *object, const struct store_change *changes, 
 {
     struct serving_leader *leader = object->leader;
     struct error error = ERROR_NONE;
-    const struct store_compare compare = {STORE_MANIFESTS, object->id, object->revision};
+    char status[STORE_ID_BYTES_MAX + 1];
+    object_status_id(object, status);
+    const struct store_compare compares[] = {{STORE_MANIFESTS, object->id, object->revision},
+                                             {STORE_MANIFESTS, status, object->status_revision}};
     object->phase = OBJECT_WRITES;
     if (store_txn(leader->store,
                   &(struct store_txn){.session = store_session(leader->store),
-                                      .compares = &compare,
-                                      .compare_count = 1,
+                                      .compares = compares,
+                                      .compare_count = ARRAY_COUNT(compares),
                                       .changes = changes,
                                       .change_count = count},
                   (struct store_reply){on_written, object}, &error) == STATUS_OK)
